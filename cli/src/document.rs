@@ -258,8 +258,11 @@ impl Section {
 
     /// The blocks for `audience`.
     pub(crate) fn blocks_for(&self, audience: Audience) -> impl Iterator<Item = &Block> {
-        let shown = self.audience.includes(audience);
-        let blocks = self.blocks.iter().filter(move |(of, _)| shown && of.includes(audience));
+        let is_visible = self.audience.includes(audience);
+        let blocks = self
+            .blocks
+            .iter()
+            .filter(move |(block_audience, _)| is_visible && block_audience.includes(audience));
         blocks.map(|(_, block)| block).filter(|block| !block.is_empty())
     }
 }

@@ -46,7 +46,7 @@ pub(crate) struct Envelope<T> {
 
 impl<T> Envelope<T> {
     /// A result of this run of the program.
-    pub(crate) fn of(
+    pub(crate) fn with_schema(
         schema: &'static str,
         host: HostSummary,
         started_unix_seconds: Option<u64>,
@@ -65,7 +65,7 @@ impl<T> Envelope<T> {
 
     /// A state of this host, read just now.
     pub(crate) fn of_now(schema: &'static str, result: T) -> Self {
-        Self::of(schema, HostSummary::observe(&Host::live()), origin::unix_seconds(), result)
+        Self::with_schema(schema, HostSummary::observe(&Host::live()), origin::unix_seconds(), result)
     }
 
     pub(crate) fn with_warnings(mut self, warnings: impl IntoIterator<Item = Warning>) -> Self {
@@ -87,7 +87,7 @@ impl<T> Envelope<T> {
 impl<T: CommandResult> Envelope<T> {
     /// A result of this run of the program.
     pub(crate) fn new(host: HostSummary, started_unix_seconds: Option<u64>, result: T) -> Self {
-        Self::of(T::SCHEMA, host, started_unix_seconds, result)
+        Self::with_schema(T::SCHEMA, host, started_unix_seconds, result)
     }
 
     /// The result as people read it.
@@ -119,8 +119,8 @@ impl<T: CommandResult> Envelope<T> {
     /// # Errors
     /// As [`Envelope::parse`], or if the file cannot be read. The error names the file.
     pub(crate) fn read(path: &Path) -> Result<Self> {
-        let shown = || path.display().to_string();
-        let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", shown()))?;
-        Self::parse(&text).with_context(shown)
+        let path_text = || path.display().to_string();
+        let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path_text()))?;
+        Self::parse(&text).with_context(path_text)
     }
 }

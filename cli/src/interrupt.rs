@@ -23,28 +23,28 @@ pub(crate) struct InterruptFlag {
 impl InterruptFlag {
     /// Takes over the signals.
     pub(crate) fn install() -> Result<Self> {
-        Self::of(&[SIGINT, SIGTERM, SIGHUP])
+        Self::for_signals(&[SIGINT, SIGTERM, SIGHUP])
     }
 
     // For commands that change a host: the terminal may disappear with a link that is reset, and a
     // change that has begun should be completed.
     pub(crate) fn install_ignoring_hangup() -> Result<Self> {
         signal_hook::flag::register(SIGHUP, Arc::default()).context("cannot take over signals")?;
-        Self::of(&[SIGINT, SIGTERM])
+        Self::for_signals(&[SIGINT, SIGTERM])
     }
 
-    fn of(signals: &[i32]) -> Result<Self> {
+    fn for_signals(signals: &[i32]) -> Result<Self> {
         let flag = Arc::new(AtomicBool::new(false));
-        let (woken, wake) = UnixStream::pair().context("cannot make a socket pair")?;
+        let (receiver, sender) = UnixStream::pair().context("cannot make a socket pair")?;
         for &signal in signals {
-            let wake = wake.try_clone().context("cannot copy a socket")?;
+            let sender = sender.try_clone().context("cannot copy a socket")?;
             // Registered first, so that it acts only on a signal after the flag was raised.
             signal_hook::flag::register_conditional_default(signal, Arc::clone(&flag))
                 .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&flag)))
-                .and_then(|_| signal_hook::low_level::pipe::register(signal, wake))
+                .and_then(|_| signal_hook::low_level::pipe::register(signal, sender))
                 .context("cannot take over signals")?;
         }
-        Ok(Self { flag, woken })
+        Ok(Self { flag, woken: receiver })
     }
 
     /// Whether a signal has arrived.
@@ -57,23 +57,23 @@ impl InterruptFlag {
         Arc::clone(&self.flag)
     }
 
-    /// Sleeps until a signal arrives, or for `at_most`.
-    pub(crate) fn wait(&self, at_most: Option<Duration>) -> Result<()> {
+    /// Sleeps until a signal arrives, or for `limit`.
+    pub(crate) fn wait(&self, limit: Option<Duration>) -> Result<()> {
         // A timeout of zero is an error.
-        let at_most = at_most.map(|time| time.max(Duration::from_millis(1)));
-        self.woken.set_read_timeout(at_most).context("cannot set a timeout")?;
+        let limit = limit.map(|time| time.max(Duration::from_millis(1)));
+        self.woken.set_read_timeout(limit).context("cannot set a timeout")?;
         // A byte, a timeout and an interruption are all reasons to check the flag.
         let _ = (&self.woken).read(&mut [0]);
         Ok(())
     }
 
-    /// Sleeps until `input` is readable or ended, a signal arrives, or for `at_most`. Returns
+    /// Sleeps until `input` is readable or ended, a signal arrives, or for `limit`. Returns
     /// whether the input was the reason.
-    pub(crate) fn wait_for(&self, input: impl AsFd, at_most: Option<Duration>) -> Result<bool> {
-        let at_most = at_most.map(Timespec::try_from).transpose().context("too long a wait")?;
+    pub(crate) fn wait_for(&self, input: impl AsFd, limit: Option<Duration>) -> Result<bool> {
+        let limit = limit.map(Timespec::try_from).transpose().context("too long a wait")?;
         let events = PollFlags::IN;
         let mut fds = [PollFd::new(&input, events), PollFd::new(&self.woken, events)];
-        match poll(&mut fds, at_most.as_ref()) {
+        match poll(&mut fds, limit.as_ref()) {
             // A signal without a handler here also interrupts the call.
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error).context("cannot wait for input"),

@@ -36,7 +36,7 @@ struct CliArgs {
 }
 
 fn main() -> ExitCode {
-    command::completions::answer_shell();
+    command::completions::complete_for_shell();
     let arguments = match CliArgs::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => return usage(&error),
@@ -79,7 +79,7 @@ fn usage(error: &clap::Error) -> ExitCode {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn the_command_line_is_consistent() {
+    fn the_command_line_passes_the_assertions_of_clap() {
         super::tree().debug_assert();
     }
 

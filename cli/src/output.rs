@@ -36,7 +36,7 @@ impl OutputTarget {
         let OutputTarget::File(path) = self else {
             return Ok(());
         };
-        let directory = directory_of(path);
+        let directory = parent_directory(path);
         let metadata = fs::metadata(directory).with_context(|| {
             format!("cannot write {}: no directory {}", path.display(), directory.display())
         })?;
@@ -71,13 +71,13 @@ impl OutputTarget {
         }
         let mut name = path.file_name().unwrap_or_default().to_os_string();
         name.push(format!(".{}.part", std::process::id()));
-        let part = directory_of(path).join(name);
-        let written = write_new(&part, content, mode).and_then(|()| fs::rename(&part, path));
-        if written.is_err() {
+        let part_path = parent_directory(path).join(name);
+        let write_result = write_new(&part_path, content, mode).and_then(|()| fs::rename(&part_path, path));
+        if write_result.is_err() {
             // The file may never have been created. The first error is the one to return.
-            let _ = fs::remove_file(&part);
+            let _ = fs::remove_file(&part_path);
         }
-        written.with_context(|| format!("cannot write {}", path.display()))
+        write_result.with_context(|| format!("cannot write {}", path.display()))
     }
 
     /// Writes `document` as JSON in one line, for long lists of numbers.
@@ -153,7 +153,7 @@ pub(crate) fn argv() -> Vec<String> {
         .collect()
 }
 
-fn directory_of(path: &Path) -> &Path {
+fn parent_directory(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_replaced_whole() {
+    fn output_files_are_replaced_atomically() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("x.json");
         let target = OutputTarget::File(path.clone());
@@ -180,13 +180,13 @@ mod tests {
     }
 
     #[test]
-    fn causes_are_told_once() {
+    fn error_lines_omit_repeated_causes() {
         let error = anyhow::anyhow!("no such CPU").context("cannot pin: no such CPU").context("--cpus");
         assert_eq!(one_line(&error), "--cpus: cannot pin: no such CPU");
     }
 
     #[test]
-    fn a_missing_directory_is_told_before_the_work() {
+    fn check_refuses_a_missing_directory() {
         let error = OutputTarget::from("/nonexistent/x.json").check().expect_err("refused");
         assert!(error.to_string().starts_with("cannot write /nonexistent/x.json: no directory /nonexistent"));
         assert_eq!(OutputTarget::from("-"), OutputTarget::Stdout);

@@ -75,12 +75,12 @@ impl RunProgress {
         let text: String = text.chars().take(columns).collect();
         let width = columns - text.chars().count();
         let share = self.done.as_secs_f64() / self.budget.as_secs_f64().max(f64::MIN_POSITIVE);
-        let filled = ((share * width as f64) as usize).min(width);
-        let (done, left) = ("━".repeat(filled), "─".repeat(width - filled));
+        let filled_width = ((share * width as f64) as usize).min(width);
+        let (done_bar, left_bar) = ("━".repeat(filled_width), "─".repeat(width - filled_width));
         let (cyan, dim, reset) =
             if self.has_colour { ("\x1b[36m", "\x1b[2m", "\x1b[0m") } else { ("", "", "") };
         // If the terminal has disappeared, so has the bar.
-        let _ = write!(std::io::stderr(), "{CLEAR}{cyan}{done}{reset}{dim}{left}{reset} {text}");
+        let _ = write!(std::io::stderr(), "{CLEAR}{cyan}{done_bar}{reset}{dim}{left_bar}{reset} {text}");
     }
 }
 

@@ -29,14 +29,14 @@ pub(crate) fn parse_share(text: &str) -> Result<f64, String> {
 
 /// A span of time with its unit, such as `500us`, `1ms` or `2s`.
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("'{text}' is no span of time such as 500us, 1ms or 2s");
+    let syntax_error = || format!("'{text}' is no span of time such as 500us, 1ms or 2s");
     let units = [("ns", 1e-9), ("us", 1e-6), ("µs", 1e-6), ("ms", 1e-3), ("s", 1.0)];
     let unit = units.iter().find_map(|(unit, scale)| Some((text.strip_suffix(unit)?, scale)));
-    let (number, scale) = unit.ok_or_else(wrong)?;
-    let seconds = number.trim().parse::<f64>().map_err(|_| wrong())? * scale;
+    let (number, scale) = unit.ok_or_else(syntax_error)?;
+    let seconds = number.trim().parse::<f64>().map_err(|_| syntax_error())? * scale;
     match Duration::try_from_secs_f64(seconds) {
         Ok(span) if !span.is_zero() => Ok(span),
-        _ => Err(wrong()),
+        _ => Err(syntax_error()),
     }
 }
 
@@ -46,33 +46,35 @@ pub(crate) fn seconds(
 ) -> impl Fn(&str) -> Result<Duration, String> + Clone + Send + Sync + 'static {
     move |text| {
         let seconds = text.parse::<f64>().ok().filter(|seconds| range.contains(seconds));
-        let (least, most) = (range.start(), range.end());
-        let wrong = || format!("'{text}' is no number of seconds from {least} to {most}");
-        seconds.map(Duration::from_secs_f64).ok_or_else(wrong)
+        let (minimum, maximum) = (range.start(), range.end());
+        let range_error = || format!("'{text}' is no number of seconds from {minimum} to {maximum}");
+        seconds.map(Duration::from_secs_f64).ok_or_else(range_error)
     }
 }
 
 /// A time that a person waits for, such as `60s`, `10m` or `1h30m`, up to a month.
 pub(crate) fn parse_period(text: &str) -> Result<Duration, String> {
     const LONGEST: u64 = 31 * 86_400;
-    let wrong = || format!("'{text}' is no time from 1s to 31d such as 60s, 10m or 1h30m");
+    let syntax_error = || format!("'{text}' is no time from 1s to 31d such as 60s, 10m or 1h30m");
     let mut seconds: u64 = 0;
-    let mut rest = text;
-    while !rest.is_empty() {
-        let end = rest.find(|letter: char| !letter.is_ascii_digit()).ok_or_else(wrong)?;
-        let (number, after) = rest.split_at(end);
-        let scale = match after.chars().next() {
+    let mut remaining = text;
+    while !remaining.is_empty() {
+        let end = remaining.find(|character: char| !character.is_ascii_digit()).ok_or_else(syntax_error)?;
+        let (number, suffix) = remaining.split_at(end);
+        let scale = match suffix.chars().next() {
             Some('s') => 1,
             Some('m') => 60,
             Some('h') => 3_600,
             Some('d') => 86_400,
-            _ => return Err(wrong()),
+            _ => return Err(syntax_error()),
         };
-        let part = number.parse::<u64>().ok().and_then(|number| number.checked_mul(scale));
-        seconds = part.and_then(|part| seconds.checked_add(part)).ok_or_else(wrong)?;
-        rest = after.get(1..).unwrap_or_default();
+        let part_seconds = number.parse::<u64>().ok().and_then(|number| number.checked_mul(scale));
+        seconds = part_seconds
+            .and_then(|part_seconds| seconds.checked_add(part_seconds))
+            .ok_or_else(syntax_error)?;
+        remaining = suffix.get(1..).unwrap_or_default();
     }
-    if (1..=LONGEST).contains(&seconds) { Ok(Duration::from_secs(seconds)) } else { Err(wrong()) }
+    if (1..=LONGEST).contains(&seconds) { Ok(Duration::from_secs(seconds)) } else { Err(syntax_error()) }
 }
 
 #[cfg(test)]
@@ -80,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_have_decimal_suffixes() {
+    fn rates_parse_with_decimal_suffixes() {
         assert_eq!(parse_rate("50k"), Ok(50_000.0));
         assert_eq!(parse_rate("1.2M"), Ok(1_200_000.0));
         assert_eq!(parse_rate("7"), Ok(7.0));
@@ -90,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_are_read_with_and_without_percent() {
+    fn shares_parse_with_and_without_percent() {
         assert_eq!(parse_share("0.1%"), Ok(0.001));
         assert_eq!(parse_share("0.25"), Ok(0.25));
         for wrong in ["", "%", "-1%", "101%", "1.5", "NaN"] {
@@ -99,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn spans_need_their_unit() {
+    fn durations_require_a_unit() {
         assert_eq!(parse_duration("500us"), Ok(Duration::from_micros(500)));
         assert_eq!(parse_duration("1.5ms"), Ok(Duration::from_micros(1_500)));
         assert_eq!(parse_duration("2s"), Ok(Duration::from_secs(2)));
@@ -109,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn periods_add_up() {
+    fn periods_parse_as_sums_of_units() {
         assert_eq!(parse_period("60s"), Ok(Duration::from_secs(60)));
         assert_eq!(parse_period("1h30m"), Ok(Duration::from_secs(5_400)));
         assert_eq!(parse_period("31d"), Ok(Duration::from_secs(31 * 86_400)));

@@ -15,12 +15,12 @@ const QUEUE: usize = 1000;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:7010".to_owned());
-    let served = start(address.parse()?)?;
-    println!("serving on {}; Enter ends it", served.running.local_addr());
+    let server = start(address.parse()?)?;
+    println!("serving on {}; Enter ends it", server.running.local_addr());
     std::io::stdin().read_line(&mut String::new())?;
-    println!("{:?}", served.running.stop()?.total());
+    println!("{:?}", server.running.stop()?.total());
     // The workers have ended, and with them the channels on which the threads wait.
-    served.threads.into_iter().for_each(|thread| thread.join().expect("a thread does not panic"));
+    server.threads.into_iter().for_each(|thread| thread.join().expect("a thread does not panic"));
     Ok(())
 }
 
@@ -40,7 +40,7 @@ pub fn start(address: SocketAddr) -> Result<DeferredServer, ServerError> {
     let receiver = Arc::new(Mutex::new(receiver));
     let threads = (0..4).map(|_| {
         let receiver = Arc::clone(&receiver);
-        thread::spawn(move || work(&receiver))
+        thread::spawn(move || answer_jobs(&receiver))
     });
     let threads = threads.collect();
     let running = Server::builder().bind(address).start(move |_worker| ForwardingService(sender.clone()))?;
@@ -59,7 +59,7 @@ impl Service for ForwardingService {
     }
 }
 
-fn work(jobs: &Mutex<Receiver<QueuedRequest>>) {
+fn answer_jobs(jobs: &Mutex<Receiver<QueuedRequest>>) {
     loop {
         let Ok(job) = jobs.lock().map(|jobs| jobs.recv()) else { return };
         let Ok((request, reply)) = job else { return };

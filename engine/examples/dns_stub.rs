@@ -47,14 +47,14 @@ fn respond(query: &[u8], reply: &mut [u8]) -> Option<usize> {
     let question = question(query)?;
     let end = HEADER + question.len();
     let (kind, class) = (&question[question.len() - 4..question.len() - 2], &question[question.len() - 2..]);
-    let found = kind == [0, 1] && class == [0, 1];
+    let is_found = kind == [0, 1] && class == [0, 1];
     // The buffer still holds earlier answers, so every byte that is sent is written here.
     reply.get_mut(..2)?.copy_from_slice(&query[..2]);
     // An authoritative answer, with the opcode and the RD bit of the query.
     reply.get_mut(2..4)?.copy_from_slice(&[0x84 | query[2] & 0x79, 0]);
-    reply.get_mut(4..HEADER)?.copy_from_slice(&[0, 1, 0, u8::from(found), 0, 0, 0, 0]);
+    reply.get_mut(4..HEADER)?.copy_from_slice(&[0, 1, 0, u8::from(is_found), 0, 0, 0, 0]);
     reply.get_mut(HEADER..end)?.copy_from_slice(question);
-    if !found {
+    if !is_found {
         return Some(end);
     }
     let record = [&RECORD[..], &ADDRESS.octets()].concat();

@@ -15,10 +15,10 @@ use socket2::{Domain, Socket, Type};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:7008".to_owned());
-    let served = start(address.parse()?)?;
-    println!("serving on {}; Enter ends it", served.address);
+    let server = start(address.parse()?)?;
+    println!("serving on {}; Enter ends it", server.address);
     io::stdin().read_line(&mut String::new())?;
-    println!("answered by each thread: {:?}", served.stop()?);
+    println!("answered by each thread: {:?}", server.stop()?);
     Ok(())
 }
 
@@ -46,35 +46,35 @@ pub fn start(mut address: SocketAddr) -> Result<LoopServer, Box<dyn std::error::
     // The first socket for the first CPU, and so on. Once, when all are bound: a classic program counts them in that order.
     let table = CpuTable::new(&cpus.iter().map(|cpu| [*cpu]).collect::<Vec<_>>())?;
     steer::attach(&sockets, &table, SteeringProgram::Cbpf)?;
-    let end = eventfd(0, EventfdFlags::CLOEXEC)?;
+    let stop_event = eventfd(0, EventfdFlags::CLOEXEC)?;
     let mut threads = Vec::new();
     for (socket, cpu) in sockets.into_iter().zip(cpus) {
-        let end = end.try_clone()?;
+        let stop_event = stop_event.try_clone()?;
         threads.push(thread::spawn(move || {
             // Else the scheduler moves the thread away from the CPU that fills its socket.
-            let mut own = CpuSet::new();
-            own.set(cpu as usize);
-            sched_setaffinity(None, &own)?;
-            event_loop(&socket.into(), &end)
+            let mut own_cpu = CpuSet::new();
+            own_cpu.set(cpu as usize);
+            sched_setaffinity(None, &own_cpu)?;
+            event_loop(&socket.into(), &stop_event)
         }));
     }
-    Ok(LoopServer { address, end, threads })
+    Ok(LoopServer { address, end: stop_event, threads })
 }
 
 // Yours would be here: any loop that waits for a socket will do.
-fn event_loop(socket: &UdpSocket, end: &OwnedFd) -> io::Result<u64> {
+fn event_loop(socket: &UdpSocket, stop_event: &OwnedFd) -> io::Result<u64> {
     let (mut buffer, mut answered) = ([0; 2048], 0);
     loop {
-        let mut waited = [PollFd::new(socket, PollFlags::IN), PollFd::new(end, PollFlags::IN)];
-        poll(&mut waited, None)?;
-        if !waited[1].revents().is_empty() {
+        let mut poll_fds = [PollFd::new(socket, PollFlags::IN), PollFd::new(stop_event, PollFlags::IN)];
+        poll(&mut poll_fds, None)?;
+        if !poll_fds[1].revents().is_empty() {
             return Ok(answered);
         }
         // All that is there: a wait for each datagram is a system call more.
         loop {
             match socket.recv_from(&mut buffer) {
-                Ok((length, from)) => {
-                    socket.send_to(&buffer[..length], from)?;
+                Ok((length, client)) => {
+                    socket.send_to(&buffer[..length], client)?;
                     answered += 1;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,

@@ -23,10 +23,10 @@ type TokioExampleError = Box<dyn std::error::Error + Send + Sync>;
 
 fn main() -> Result<(), TokioExampleError> {
     let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:7009".to_owned());
-    let served = start(address.parse()?)?;
-    println!("serving on {}; Enter ends it", served.address);
+    let server = start(address.parse()?)?;
+    println!("serving on {}; Enter ends it", server.address);
     std::io::stdin().read_line(&mut String::new())?;
-    println!("answered by each runtime: {:?}", served.stop()?);
+    println!("answered by each runtime: {:?}", server.stop()?);
     Ok(())
 }
 
@@ -52,35 +52,35 @@ pub fn start(mut address: SocketAddr) -> Result<TokioServer, TokioExampleError> 
     }
     let table = CpuTable::new(&cpus.iter().map(|cpu| [*cpu]).collect::<Vec<_>>())?;
     steer::attach(&sockets, &table, SteeringProgram::Cbpf)?;
-    let (end, ended) = watch::channel(false);
+    let (stop_sender, stop_receiver) = watch::channel(false);
     let threads = sockets
         .into_iter()
         .zip(cpus)
         .map(|(socket, cpu)| {
-            let ended = ended.clone();
+            let stop_receiver = stop_receiver.clone();
             thread::spawn(move || {
-                let mut own = CpuSet::new();
-                own.set(cpu as usize);
-                sched_setaffinity(None, &own)?;
+                let mut own_cpu = CpuSet::new();
+                own_cpu.set(cpu as usize);
+                sched_setaffinity(None, &own_cpu)?;
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
-                runtime.block_on(serve(socket, ended))
+                runtime.block_on(serve(socket, stop_receiver))
             })
         })
         .collect();
-    Ok(TokioServer { address, end, threads })
+    Ok(TokioServer { address, end: stop_sender, threads })
 }
 
-async fn serve(socket: Socket, mut ended: watch::Receiver<bool>) -> Result<u64, TokioExampleError> {
+async fn serve(socket: Socket, mut stop_receiver: watch::Receiver<bool>) -> Result<u64, TokioExampleError> {
     let socket = UdpSocket::from_std(socket.into())?;
     let (mut buffer, mut answered) = ([0; 2048], 0);
     loop {
         tokio::select! {
             received = socket.recv_from(&mut buffer) => {
-                let (length, from) = received?;
-                socket.send_to(&buffer[..length], from).await?;
+                let (length, client) = received?;
+                socket.send_to(&buffer[..length], client).await?;
                 answered += 1;
             }
-            _ = ended.changed() => return Ok(answered),
+            _ = stop_receiver.changed() => return Ok(answered),
         }
     }
 }

@@ -10,12 +10,12 @@ pub use xdp::{XdpInterface, XdpQueue, XdpReport};
 use crate::choices::Backend;
 use crate::socket::Fallback;
 
-// The backend `wanted` if it can run here, else the default; `fallbacks` gets the reason.
-pub(crate) fn available_backend(wanted: Backend, fallbacks: &mut Vec<Fallback>) -> Backend {
-    match wanted {
-        Backend::Recvfrom | Backend::Mmsg { .. } => wanted,
+// `requested_backend` if it can run here, else the default; `fallbacks` gets the reason.
+pub(crate) fn available_backend(requested_backend: Backend, fallbacks: &mut Vec<Fallback>) -> Backend {
+    match requested_backend {
+        Backend::Recvfrom | Backend::Mmsg { .. } => requested_backend,
         Backend::Xdp(_) => match xdp::probe() {
-            Ok(()) => wanted,
+            Ok(()) => requested_backend,
             Err(why) => {
                 fallbacks.push(Fallback { what: "AF_XDP, mmsg is used instead".to_owned(), why });
                 Backend::default()

@@ -115,7 +115,7 @@ const RESTARTS: usize = PUBLISHED + 2;
 impl Counts {
     /// In the order of [`SharedCounters`].
     fn values_mut(&mut self) -> [&mut u64; VALUES] {
-        let failed = &mut self.send_failed;
+        let failures = &mut self.send_failed;
         [
             &mut self.received,
             &mut self.answered,
@@ -129,14 +129,14 @@ impl Counts {
             &mut self.receive_errors,
             &mut self.frames,
             &mut self.checksum_errors,
-            &mut failed.would_block,
-            &mut failed.no_buffers,
-            &mut failed.not_permitted,
-            &mut failed.too_long,
-            &mut failed.refused,
-            &mut failed.unreachable,
-            &mut failed.invalid,
-            &mut failed.other,
+            &mut failures.would_block,
+            &mut failures.no_buffers,
+            &mut failures.not_permitted,
+            &mut failures.too_long,
+            &mut failures.refused,
+            &mut failures.unreachable,
+            &mut failures.invalid,
+            &mut failures.other,
             &mut self.deferred_sent,
             &mut self.panicked,
             &mut self.restarts,
@@ -146,8 +146,8 @@ impl Counts {
 
 impl AddAssign for Counts {
     fn add_assign(&mut self, mut other: Self) {
-        for (mine, theirs) in self.values_mut().into_iter().zip(other.values_mut()) {
-            *mine += *theirs;
+        for (value, other_value) in self.values_mut().into_iter().zip(other.values_mut()) {
+            *value += *other_value;
         }
     }
 }
@@ -172,8 +172,8 @@ impl SharedCounters {
     #[inline(never)]
     pub(crate) fn publish_rest(&self, counts: &Counts) {
         let mut counts = *counts;
-        for (shared, own) in self.0[..PUBLISHED].iter().zip(counts.values_mut()) {
-            shared.store(*own, Relaxed);
+        for (shared, value) in self.0[..PUBLISHED].iter().zip(counts.values_mut()) {
+            shared.store(*value, Relaxed);
         }
     }
 
@@ -183,14 +183,14 @@ impl SharedCounters {
     pub(crate) fn count_panic(&self, deliver_truncated: bool) {
         let counts = self.snapshot();
         let truncated = if deliver_truncated { 0 } else { counts.truncated };
-        let fates = counts.answered
+        let accounted_requests = counts.answered
             + counts.dropped
             + counts.deferred
             + counts.shed
             + truncated
             + counts.send_failed.total()
             + counts.panicked;
-        self.0[PANICKED].store(counts.panicked + counts.received.saturating_sub(fates), Relaxed);
+        self.0[PANICKED].store(counts.panicked + counts.received.saturating_sub(accounted_requests), Relaxed);
     }
 
     /// Counts a reply of a [`DeferredReply`](crate::DeferredReply), from any thread.
@@ -206,8 +206,8 @@ impl SharedCounters {
 
     pub(crate) fn snapshot(&self) -> Counts {
         let mut counts = Counts::default();
-        for (own, shared) in counts.values_mut().into_iter().zip(&self.0) {
-            *own = shared.load(Relaxed);
+        for (value, shared) in counts.values_mut().into_iter().zip(&self.0) {
+            *value = shared.load(Relaxed);
         }
         counts
     }
@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failure_is_counted_under_its_cause() {
+    fn send_errors_are_counted_by_errno() {
         let mut failures = SendFailures::default();
         for errno in [
             libc::EAGAIN,
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn published_counts_are_read_back() {
+    fn snapshots_contain_published_counts_and_events() {
         let mut counts = Counts { received: 3, answered: 1, dropped: 1, syscalls: 9, ..Counts::default() };
         counts.send_failed.no_buffers = 1;
         let counters = SharedCounters::default();
@@ -250,15 +250,15 @@ mod tests {
         counters.count_deferred_sent();
         counters.count_restart();
         counters.count_panic(false);
-        let found = counters.snapshot();
-        assert_eq!((found.deferred_sent, found.restarts, found.panicked), (1, 1, 0));
+        let snapshot = counters.snapshot();
+        assert_eq!((snapshot.deferred_sent, snapshot.restarts, snapshot.panicked), (1, 1, 0));
         let mut sum = counts;
         sum += counts;
         assert_eq!((sum.received, sum.send_failed.total()), (6, 2));
     }
 
     #[test]
-    fn two_workers_never_share_a_cache_line_pair() {
+    fn shared_counters_are_aligned_to_a_cache_line_pair() {
         assert_eq!(align_of::<SharedCounters>(), 128);
         assert_eq!(size_of::<SharedCounters>() % 128, 0);
     }

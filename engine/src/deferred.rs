@@ -63,15 +63,16 @@ impl DeferredReply {
     /// Those of [`send`](Self::send), and [`io::ErrorKind::InvalidInput`] for an address of the other family than the
     /// socket's or a segment that does not fit the path.
     pub fn send_with(&self, payload: &[u8], options: ReplyOptions) -> io::Result<()> {
-        let ended = || io::Error::new(io::ErrorKind::NotConnected, "the worker of this request has ended");
-        let socket = self.path.socket.upgrade().ok_or_else(ended)?;
+        let ended_error =
+            || io::Error::new(io::ErrorKind::NotConnected, "the worker of this request has ended");
+        let socket = self.path.socket.upgrade().ok_or_else(ended_error)?;
         let (mut name, mut control, mut length) = (self.name, self.control, self.length);
-        if let Some(to) = options.to {
-            if to.is_ipv4() != name.is_ipv4() {
+        if let Some(reply_address) = options.to {
+            if reply_address.is_ipv4() != name.is_ipv4() {
                 length = 0;
             }
-            let invalid = || io::Error::from_raw_os_error(libc::EINVAL);
-            name = SocketName::encode(to, self.path.family).ok_or_else(invalid)?;
+            let address_error = || io::Error::from_raw_os_error(libc::EINVAL);
+            name = SocketName::encode(reply_address, self.path.family).ok_or_else(address_error)?;
         }
         let length = control.append(length, name.is_ipv4(), options.extras());
         loop {

@@ -180,10 +180,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cpus_are_shown_as_ranges() {
-        let shown = |cpus: &[u32]| CpuRanges(cpus).to_string();
-        assert_eq!(shown(&[]), "");
-        assert_eq!(shown(&[3]), "3");
-        assert_eq!(shown(&[0, 1, 2, 8, 10, 11]), "0-2,8,10-11");
+    fn cpu_lists_are_printed_as_ranges() {
+        let ranges = |cpus: &[u32]| CpuRanges(cpus).to_string();
+        assert_eq!(ranges(&[]), "");
+        assert_eq!(ranges(&[3]), "3");
+        assert_eq!(ranges(&[0, 1, 2, 8, 10, 11]), "0-2,8,10-11");
     }
 }

@@ -94,7 +94,7 @@ impl RunningServer {
         service: impl FnMut(usize) -> S + Send + 'static,
     ) -> Result<Self, ServerError> {
         let workers = server.assignments.len();
-        let maker: ServiceFactory<S> = Arc::new(Mutex::new(service));
+        let service_factory: ServiceFactory<S> = Arc::new(Mutex::new(service));
         let mut queues = server.queues.into_iter();
         let mut running = Self {
             setup: server.setup,
@@ -104,7 +104,7 @@ impl RunningServer {
             threads: Vec::with_capacity(workers),
             thread_ids: vec![0; workers],
         };
-        let (ready, reports) = mpsc::channel();
+        let (ready_sender, ready_reports) = mpsc::channel();
         for (worker, assignment) in server.assignments.into_iter().enumerate() {
             let start = WorkerStart {
                 worker,
@@ -115,22 +115,25 @@ impl RunningServer {
                 xdp: queues.next().flatten(),
                 shape: assignment.shape,
                 deliver_truncated: server.deliver_truncated,
-                service: maker.lock().unwrap_or_else(PoisonError::into_inner)(worker),
-                maker: server.restart_workers.then(|| Arc::clone(&maker)),
+                service: service_factory.lock().unwrap_or_else(PoisonError::into_inner)(worker),
+                maker: server.restart_workers.then(|| Arc::clone(&service_factory)),
                 counters: Arc::clone(&running.counters[worker]),
                 stop: Arc::clone(&running.stop),
                 overload: server.overload.clone(),
                 credit: running.setup.guard.as_ref().map(AttachedGuard::credit),
             };
             let what = "start its thread";
-            let thread =
-                start.spawn(ready.clone()).map_err(|source| ServerError::Worker { worker, what, source })?;
+            let thread = start.spawn(ready_sender.clone()).map_err(|source| ServerError::Worker {
+                worker,
+                what,
+                source,
+            })?;
             running.threads.push(thread);
         }
-        drop((ready, server.sockets));
+        drop((ready_sender, server.sockets));
         // Ends when every worker has reported. An early return drops `running`, which stops the others.
-        for (worker, placed) in reports {
-            running.thread_ids[worker] = placed?;
+        for (worker, placement_result) in ready_reports {
+            running.thread_ids[worker] = placement_result?;
         }
         Ok(running)
     }
@@ -193,12 +196,12 @@ impl RunningServer {
         self.threads.iter().for_each(|thread| thread.thread().unpark());
         let mut outcome = Ok(());
         for (worker, thread) in self.threads.drain(..).enumerate() {
-            let ended = match thread.join() {
+            let worker_result = match thread.join() {
                 Ok(Ok(())) => Ok(()),
                 Ok(Err(source)) => Err(ServerError::Worker { worker, what: "go on receiving", source }),
                 Err(panic) => Err(ServerError::Panicked { worker, message: panic_message(&*panic) }),
             };
-            outcome = outcome.and(ended);
+            outcome = outcome.and(worker_result);
         }
         outcome
     }

@@ -176,8 +176,8 @@ impl Builder {
     }
 
     /// Whether a server on an IPv6 wildcard address serves IPv6 only. Default: false, it serves IPv4, too.
-    pub fn only_v6(mut self, only: bool) -> Self {
-        self.options.only_v6 = only;
+    pub fn only_v6(mut self, enabled: bool) -> Self {
+        self.options.only_v6 = enabled;
         self
     }
 
@@ -203,22 +203,22 @@ impl Builder {
 
     /// Whether requests above [`max_request`](Self::max_request) are delivered without their end, for protocols that answer
     /// them with an error. Default: false.
-    pub fn deliver_truncated(mut self, deliver: bool) -> Self {
-        self.deliver_truncated = deliver;
+    pub fn deliver_truncated(mut self, enabled: bool) -> Self {
+        self.deliver_truncated = enabled;
         self
     }
 
     /// Whether requests have a receive time ([`Request::receive_time`](crate::Request::receive_time)). The kernel then takes
     /// the time of every packet of this network namespace. Default: false.
-    pub fn receive_times(mut self, wanted: bool) -> Self {
-        self.options.receive_times = wanted;
+    pub fn receive_times(mut self, enabled: bool) -> Self {
+        self.options.receive_times = enabled;
         self
     }
 
     /// Whether requests have their TOS or traffic class, which includes ECN
     /// ([`Request::traffic_class`](crate::Request::traffic_class); `IP_RECVTOS`, `IPV6_RECVTCLASS`). Default: false.
-    pub fn receive_traffic_class(mut self, wanted: bool) -> Self {
-        self.options.traffic_class = wanted;
+    pub fn receive_traffic_class(mut self, enabled: bool) -> Self {
+        self.options.traffic_class = enabled;
         self
     }
 
@@ -227,8 +227,8 @@ impl Builder {
     /// the datagrams; the request counts as one. [`Action::Echo`](crate::Action::Echo) replies in the same segments;
     /// [`ReplyOptions::segment_bytes`](crate::ReplyOptions::segment_bytes) sets those of other replies. AF_XDP delivers single
     /// datagrams. Default: false.
-    pub fn gro(mut self, wanted: bool) -> Self {
-        self.options.gro = wanted;
+    pub fn gro(mut self, enabled: bool) -> Self {
+        self.options.gro = enabled;
         self
     }
 
@@ -250,8 +250,8 @@ impl Builder {
     /// [`Counts::restarts`](crate::Counts::restarts) has the number of restarts. Default: true. If false, the worker ends,
     /// see [`RunningServer::ended_workers`](crate::RunningServer::ended_workers). In a program built with `panic = "abort"`, a
     /// panic ends the program.
-    pub fn restart_workers(mut self, restart: bool) -> Self {
-        self.restart_workers = restart;
+    pub fn restart_workers(mut self, enabled: bool) -> Self {
+        self.restart_workers = enabled;
         self
     }
 
@@ -298,19 +298,25 @@ impl Builder {
         for socket in &self.adopted {
             listeners.push(BoundSockets::adopt(socket, &self.options, &mut fallbacks)?);
         }
-        listener::join(&self.groups, &listeners)?;
-        let first = listeners.first().map(|listener| listener.address).ok_or(ServerError::NoAddress)?;
+        listener::join_groups(&self.groups, &listeners)?;
+        let first_address =
+            listeners.first().map(|listener| listener.address).ok_or(ServerError::NoAddress)?;
         let mut xdp = None;
         if let Backend::Xdp(settings) = backend {
             let (only_v6, interfaces) = (self.options.only_v6, self.interfaces.as_slice());
             let placement = &plan.placement[..plan.workers];
-            let wanted =
-                backend::xdp::XdpServeOptions { settings, address: first, only_v6, interfaces, placement };
-            xdp = backend::xdp::open(&wanted, &mut fallbacks);
+            let serve_options = backend::xdp::XdpServeOptions {
+                settings,
+                address: first_address,
+                only_v6,
+                interfaces,
+                placement,
+            };
+            xdp = backend::xdp::open(&serve_options, &mut fallbacks);
             if xdp.is_none() {
                 backend = Backend::default();
             } else if listeners.len() > 1 {
-                let what = format!("AF_XDP at all addresses; sockets serve those after {first}");
+                let what = format!("AF_XDP at all addresses; sockets serve those after {first_address}");
                 let why = "the AF_XDP backend serves the first address".to_owned();
                 fallbacks.push(Fallback { what, why });
             }
@@ -322,24 +328,28 @@ impl Builder {
                 request: self.request_bytes(),
                 reply: self.max_reply,
                 family: listener.address.into(),
-                asked: self.options.asked(listener.address),
+                asked: self.options.control_request(listener.address),
             };
-            let (base, before) = (sockets.len(), assignments.len());
-            reports.extend(listener.reports(before, &plan)?);
+            let (first_socket, first_worker) = (sockets.len(), assignments.len());
+            reports.extend(listener.reports(first_worker, &plan)?);
             sockets.extend(listener.sockets.drain(..).map(Arc::new));
             for worker in 0..plan.workers {
-                let socket = base + worker % (sockets.len() - base);
-                assignments.push(WorkerAssignment { socket, cpu: plan.placement[before + worker], shape });
+                let socket = first_socket + worker % (sockets.len() - first_socket);
+                assignments.push(WorkerAssignment {
+                    socket,
+                    cpu: plan.placement[first_worker + worker],
+                    shape,
+                });
             }
         }
-        let adopted = self.adopted.len();
+        let adopted_count = self.adopted.len();
         let addresses: Vec<SocketAddr> = listeners.iter().map(|listener| listener.address).collect();
         let guard = self.guard(&addresses, backend, (&reports, assignments.len()), &mut fallbacks);
         let advice = self.advice(&addresses, &plan.placement);
         let (xdp, queues) = xdp.map(|opened| (opened.report, opened.shares)).unzip();
         Ok(Server {
             setup: ServerSetup { addresses, reports, fallbacks, advice, guard, xdp },
-            bound: sockets.len() - adopted,
+            bound: sockets.len() - adopted_count,
             sockets,
             assignments,
             backend,
@@ -355,15 +365,16 @@ impl Builder {
     /// Opens, binds and steers the sockets for an address.
     fn listen(
         &self,
-        asked: SocketAddr,
+        address: SocketAddr,
         plan: &ServerPlan,
         fallbacks: &mut Vec<Fallback>,
     ) -> Result<BoundSockets, ServerError> {
-        let several = self.sockets != SocketMode::Shared;
-        if several && !self.join && asked.port() != 0 {
-            self.options.check_free(asked)?;
+        let uses_several = self.sockets != SocketMode::Shared;
+        if uses_several && !self.join && address.port() != 0 {
+            self.options.check_free(address)?;
         }
-        let listener = BoundSockets::bind(asked, several.then_some(plan.workers), &self.options, fallbacks)?;
+        let listener =
+            BoundSockets::bind(address, uses_several.then_some(plan.workers), &self.options, fallbacks)?;
         if let (SocketMode::SteeredByCpu(program), Some(table)) = (self.sockets, &plan.table) {
             steer::attach(&listener.sockets, table, program)?;
         }
@@ -394,37 +405,37 @@ impl Builder {
     ) -> Option<AttachedGuard> {
         let guard = self.overload.guard.as_ref()?;
         let buffers: Vec<usize> = reports.iter().map(|report| report.receive_buffer_bytes).collect();
-        let attached = match backend {
+        let guard_result = match backend {
             Backend::Xdp(_) => {
                 Err("AF_XDP receives the requests itself, and no more than its rings hold".to_owned())
             }
             _ => AttachedGuard::start(guard, self.overload.fairness, addresses, &buffers, workers),
         };
-        let refused = |why| {
+        let add_fallback = |why| {
             fallbacks.push(Fallback { what: "a guard against overload; none is used".to_owned(), why });
         };
-        attached.map_err(refused).ok()
+        guard_result.map_err(add_fallback).ok()
     }
 
     /// Settings of the host that starve the workers of a server with an overload policy.
     fn advice(&self, addresses: &[SocketAddr], placement: &[Option<u32>]) -> Vec<HostAdvice> {
-        let anywhere = cpus::allowed().unwrap_or_default();
-        let cpus_of = |cpu: &Option<u32>| cpu.map_or_else(|| anywhere.clone(), |cpu| vec![cpu]);
+        let allowed_cpus = cpus::allowed().unwrap_or_default();
+        let cpus_of = |cpu: &Option<u32>| cpu.map_or_else(|| allowed_cpus.clone(), |cpu| vec![cpu]);
         let workers: Vec<Vec<u32>> = placement.iter().map(cpus_of).collect();
         let polls = self.overload.prefer_busy_poll.is_some()
             && self.options.busy_poll.is_some_and(|time| !time.is_zero());
-        let mut all = Vec::new();
+        let mut advice_list = Vec::new();
         for address in addresses.iter().copied() {
             let overload = &self.overload;
             for advice in
                 overload::advice(&overload::ServingThreads { address, overload, workers: &workers, polls })
             {
-                if !all.contains(&advice) {
-                    all.push(advice);
+                if !advice_list.contains(&advice) {
+                    advice_list.push(advice);
                 }
             }
         }
-        all
+        advice_list
     }
 }
 

@@ -195,19 +195,23 @@ impl<'a> Request<'a> {
     /// A handle to reply later, or from another thread, see [`Action::Defer`].
     #[must_use]
     pub fn defer(&self) -> DeferredReply {
-        let ReplyPath { asked, family, .. } = **self.path;
+        let ReplyPath { asked: control_request, family, .. } = **self.path;
         let (name, (control, length)) = match &self.origin {
             RequestOrigin::Socket { name, control } => {
-                let reply = control.as_ref().map(|filled| {
-                    let mut control = *filled.control;
-                    let length = control.make_reply(asked, filled.length);
+                let reply = control.as_ref().map(|received_control| {
+                    let mut control = *received_control.control;
+                    let length = control.make_reply(control_request, received_control.length);
                     (control, length)
                 });
                 (**name, reply.unwrap_or((ControlBuffer::EMPTY, 0)))
             }
             RequestOrigin::Frame { addresses, .. } => (
                 SocketName::encode(addresses.source(), family).unwrap_or(SocketName::ZERO),
-                ControlBuffer::from_source(asked.pktinfo, addresses.destination(), addresses.interface()),
+                ControlBuffer::from_source(
+                    control_request.pktinfo,
+                    addresses.destination(),
+                    addresses.interface(),
+                ),
             ),
         };
         DeferredReply { path: Arc::clone(self.path), name, control, length }

@@ -21,19 +21,19 @@ impl StopSignal {
         self.requested.store(true, Ordering::Release);
     }
 
-    fn requested(&self) -> bool {
+    fn is_requested(&self) -> bool {
         self.requested.load(Ordering::Acquire)
     }
 
     /// Waits for `pause` or the request to stop; returns whether there is one.
     pub(crate) fn wait(&self, pause: Duration) -> bool {
-        let until = Instant::now() + pause;
+        let deadline = Instant::now() + pause;
         loop {
-            let left = until.saturating_duration_since(Instant::now());
-            if self.requested() || left.is_zero() {
-                return self.requested();
+            let remaining = deadline.saturating_duration_since(Instant::now());
+            if self.is_requested() || remaining.is_zero() {
+                return self.is_requested();
             }
-            thread::park_timeout(left);
+            thread::park_timeout(remaining);
         }
     }
 }
@@ -64,7 +64,7 @@ impl<'a> Shutdown<'a> {
     /// The next phase. A load and a branch while serving.
     #[inline]
     pub(crate) fn phase(&mut self) -> WorkerPhase {
-        if self.deadline.is_none() && !self.stop.requested() {
+        if self.deadline.is_none() && !self.stop.is_requested() {
             return WorkerPhase::Serve;
         }
         self.drain()

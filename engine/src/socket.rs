@@ -120,16 +120,16 @@ impl SocketSetup {
         reuseport: bool,
         fallbacks: &mut Vec<Fallback>,
     ) -> Result<Socket, ServerError> {
-        let failed = |what: &'static str| move |source| ServerError::Socket { what, address, source };
+        let socket_error = |what: &'static str| move |source| ServerError::Socket { what, address, source };
         let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))
-            .map_err(failed("opening a UDP socket"))?;
+            .map_err(socket_error("opening a UDP socket"))?;
         if address.is_ipv6() {
-            socket.set_only_v6(self.only_v6).map_err(failed("setting IPV6_V6ONLY"))?;
+            socket.set_only_v6(self.only_v6).map_err(socket_error("setting IPV6_V6ONLY"))?;
         }
         if reuseport {
-            socket.set_reuse_port(true).map_err(failed("setting SO_REUSEPORT"))?;
+            socket.set_reuse_port(true).map_err(socket_error("setting SO_REUSEPORT"))?;
         }
-        self.set_up(&socket, address, fallbacks)?;
+        self.apply_options(&socket, address, fallbacks)?;
         bind(&socket, address)?;
         Ok(socket)
     }
@@ -149,11 +149,11 @@ impl SocketSetup {
             address,
             source,
         })?;
-        self.set_up(socket, address, fallbacks)
+        self.apply_options(socket, address, fallbacks)
     }
 
     /// The control data of each message of a socket on `address`.
-    pub(crate) fn asked(&self, address: SocketAddr) -> ControlRequest {
+    pub(crate) fn control_request(&self, address: SocketAddr) -> ControlRequest {
         ControlRequest {
             pktinfo: pktinfo_for(address),
             times: self.receive_times,
@@ -162,33 +162,33 @@ impl SocketSetup {
         }
     }
 
-    fn set_up(
+    fn apply_options(
         &self,
         socket: &Socket,
         address: SocketAddr,
         fallbacks: &mut Vec<Fallback>,
     ) -> Result<(), ServerError> {
-        let failed = |what: &'static str| move |source| ServerError::Socket { what, address, source };
-        socket.set_write_timeout(Some(SEND_TIMEOUT)).map_err(failed("setting SO_SNDTIMEO"))?;
-        self.ask_for_pktinfo(socket, address)
-            .map_err(failed("asking for the destination address (IP_PKTINFO)"))?;
+        let socket_error = |what: &'static str| move |source| ServerError::Socket { what, address, source };
+        socket.set_write_timeout(Some(SEND_TIMEOUT)).map_err(socket_error("setting SO_SNDTIMEO"))?;
+        self.enable_pktinfo(socket, address)
+            .map_err(socket_error("asking for the destination address (IP_PKTINFO)"))?;
         if self.receive_times {
             option::set(socket, libc::SOL_SOCKET, control::SO_TIMESTAMPNS_NEW, 1)
-                .map_err(failed("asking for receive times (SO_TIMESTAMPNS_NEW, Linux 5.1)"))?;
+                .map_err(socket_error("asking for receive times (SO_TIMESTAMPNS_NEW, Linux 5.1)"))?;
         }
         if self.traffic_class {
-            self.ask_for_traffic_class(socket, address)
-                .map_err(failed("asking for the traffic class (IP_RECVTOS, IPV6_RECVTCLASS)"))?;
+            self.enable_traffic_class(socket, address)
+                .map_err(socket_error("asking for the traffic class (IP_RECVTOS, IPV6_RECVTCLASS)"))?;
         }
         if self.gro
             && let Err(error) = option::set(socket, libc::SOL_UDP, libc::UDP_GRO, 1)
         {
             let what = "several datagrams at once (UDP_GRO, Linux 5.0); each comes alone".to_owned();
-            note(fallbacks, what, error.to_string());
+            add_fallback(fallbacks, what, error.to_string());
         }
-        self.set_path_mtu_discovery(socket, address).map_err(failed("setting IP_MTU_DISCOVER"))?;
-        self.set_buffers(socket, fallbacks).map_err(failed("setting the socket's buffers"))?;
-        self.set_busy_poll(socket, fallbacks).map_err(failed("setting SO_BUSY_POLL"))?;
+        self.set_path_mtu_discovery(socket, address).map_err(socket_error("setting IP_MTU_DISCOVER"))?;
+        self.set_buffers(socket, fallbacks).map_err(socket_error("setting the socket's buffers"))?;
+        self.set_busy_poll(socket, fallbacks).map_err(socket_error("setting SO_BUSY_POLL"))?;
         self.set_prefer_busy_poll(socket, fallbacks);
         Ok(())
     }
@@ -218,16 +218,16 @@ impl SocketSetup {
     }
 
     fn open_plain(&self, address: SocketAddr) -> Result<Socket, ServerError> {
-        let failed = |source| ServerError::Socket { what: "opening a UDP socket", address, source };
-        let socket =
-            Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP)).map_err(failed)?;
+        let socket_error = |source| ServerError::Socket { what: "opening a UDP socket", address, source };
+        let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))
+            .map_err(socket_error)?;
         if address.is_ipv6() {
-            socket.set_only_v6(self.only_v6).map_err(failed)?;
+            socket.set_only_v6(self.only_v6).map_err(socket_error)?;
         }
         Ok(socket)
     }
 
-    fn ask_for_pktinfo(&self, socket: &Socket, address: SocketAddr) -> io::Result<()> {
+    fn enable_pktinfo(&self, socket: &Socket, address: SocketAddr) -> io::Result<()> {
         let pktinfo = pktinfo_for(address);
         if pktinfo == PktinfoMode::V6 {
             option::set(socket, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 1)?;
@@ -240,7 +240,7 @@ impl SocketSetup {
         Ok(())
     }
 
-    fn ask_for_traffic_class(&self, socket: &Socket, address: SocketAddr) -> io::Result<()> {
+    fn enable_traffic_class(&self, socket: &Socket, address: SocketAddr) -> io::Result<()> {
         if address.is_ipv6() {
             option::set(socket, libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1)?;
         }
@@ -264,26 +264,36 @@ impl SocketSetup {
     }
 
     fn set_buffers(&self, socket: &Socket, fallbacks: &mut Vec<Fallback>) -> io::Result<()> {
-        if let Some(wanted) = self.receive_buffer {
-            let force = libc::SO_RCVBUFFORCE;
-            let granted =
-                grant(socket, wanted, force, Socket::set_recv_buffer_size, Socket::recv_buffer_size)?;
-            note_buffer(fallbacks, "receive", wanted, granted, "net.core.rmem_max");
+        if let Some(requested_bytes) = self.receive_buffer {
+            let force_option = libc::SO_RCVBUFFORCE;
+            let granted_bytes = set_buffer_size(
+                socket,
+                requested_bytes,
+                force_option,
+                Socket::set_recv_buffer_size,
+                Socket::recv_buffer_size,
+            )?;
+            note_buffer(fallbacks, "receive", requested_bytes, granted_bytes, "net.core.rmem_max");
         }
-        if let Some(wanted) = self.send_buffer {
-            let force = libc::SO_SNDBUFFORCE;
-            let granted =
-                grant(socket, wanted, force, Socket::set_send_buffer_size, Socket::send_buffer_size)?;
-            note_buffer(fallbacks, "send", wanted, granted, "net.core.wmem_max");
+        if let Some(requested_bytes) = self.send_buffer {
+            let force_option = libc::SO_SNDBUFFORCE;
+            let granted_bytes = set_buffer_size(
+                socket,
+                requested_bytes,
+                force_option,
+                Socket::set_send_buffer_size,
+                Socket::send_buffer_size,
+            )?;
+            note_buffer(fallbacks, "send", requested_bytes, granted_bytes, "net.core.wmem_max");
         }
         Ok(())
     }
 
     fn set_busy_poll(&self, socket: &Socket, fallbacks: &mut Vec<Fallback>) -> io::Result<()> {
-        let Some(wanted) = self.busy_poll else {
+        let Some(duration) = self.busy_poll else {
             return Ok(());
         };
-        let microseconds = i32::try_from(wanted.as_micros()).unwrap_or(i32::MAX);
+        let microseconds = i32::try_from(duration.as_micros()).unwrap_or(i32::MAX);
         let Err(error) = option::set(socket, libc::SOL_SOCKET, libc::SO_BUSY_POLL, microseconds) else {
             return Ok(());
         };
@@ -292,7 +302,7 @@ impl SocketSetup {
             Some(libc::ENOPROTOOPT) => "this kernel was built without CONFIG_NET_RX_BUSY_POLL",
             _ => return Err(error),
         };
-        note(fallbacks, format!("busy polling for {microseconds} us; not used"), why.to_owned());
+        add_fallback(fallbacks, format!("busy polling for {microseconds} us; not used"), why.to_owned());
         Ok(())
     }
 
@@ -302,17 +312,22 @@ impl SocketSetup {
         };
         let what = "busy polling before interrupts (SO_PREFER_BUSY_POLL); not used";
         if self.busy_poll.is_none_or(|time| time.is_zero()) {
-            return note(fallbacks, what.to_owned(), "no time to poll was given (busy_poll)".to_owned());
+            return add_fallback(
+                fallbacks,
+                what.to_owned(),
+                "no time to poll was given (busy_poll)".to_owned(),
+            );
         }
-        let set = |name, value| option::set(socket, libc::SOL_SOCKET, name, value);
-        let done = set(SO_PREFER_BUSY_POLL, 1).and_then(|()| set(SO_BUSY_POLL_BUDGET, packets.into()));
-        if let Err(error) = done {
+        let set_option = |name, value| option::set(socket, libc::SOL_SOCKET, name, value);
+        let set_result =
+            set_option(SO_PREFER_BUSY_POLL, 1).and_then(|()| set_option(SO_BUSY_POLL_BUDGET, packets.into()));
+        if let Err(error) = set_result {
             let why = match error.raw_os_error() {
                 Some(libc::EPERM) => "it needs CAP_NET_ADMIN".to_owned(),
                 Some(libc::ENOPROTOOPT) => "it needs Linux 5.11 with CONFIG_NET_RX_BUSY_POLL".to_owned(),
                 _ => error.to_string(),
             };
-            note(fallbacks, what.to_owned(), why);
+            add_fallback(fallbacks, what.to_owned(), why);
         }
     }
 }
@@ -322,28 +337,40 @@ const SO_PREFER_BUSY_POLL: i32 = 69;
 const SO_BUSY_POLL_BUDGET: i32 = 70;
 
 // Sets a buffer size, above the system's limit with `CAP_NET_ADMIN`. Returns the size that `getsockopt` reports.
-fn grant(
+fn set_buffer_size(
     socket: &Socket,
-    wanted: usize,
-    force: i32,
+    requested_bytes: usize,
+    force_option: i32,
     set: impl Fn(&Socket, usize) -> io::Result<()>,
     get: impl Fn(&Socket) -> io::Result<usize>,
 ) -> io::Result<usize> {
-    let forced = i32::try_from(wanted).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
-    if option::set(socket, libc::SOL_SOCKET, force, forced).is_err() {
-        set(socket, wanted)?;
+    let option_value =
+        i32::try_from(requested_bytes).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
+    if option::set(socket, libc::SOL_SOCKET, force_option, option_value).is_err() {
+        set(socket, requested_bytes)?;
     }
     get(socket)
 }
 
-fn note_buffer(fallbacks: &mut Vec<Fallback>, which: &str, wanted: usize, granted: usize, limit: &str) {
-    if granted < wanted.saturating_mul(2) {
-        let what = format!("a {which} buffer of {wanted} bytes; {} bytes granted", granted / 2);
-        note(fallbacks, what, format!("exceeding {limit} needs CAP_NET_ADMIN in the initial user namespace"));
+fn note_buffer(
+    fallbacks: &mut Vec<Fallback>,
+    direction: &str,
+    requested_bytes: usize,
+    granted_bytes: usize,
+    limit: &str,
+) {
+    if granted_bytes < requested_bytes.saturating_mul(2) {
+        let what =
+            format!("a {direction} buffer of {requested_bytes} bytes; {} bytes granted", granted_bytes / 2);
+        add_fallback(
+            fallbacks,
+            what,
+            format!("exceeding {limit} needs CAP_NET_ADMIN in the initial user namespace"),
+        );
     }
 }
 
-fn note(fallbacks: &mut Vec<Fallback>, what: String, why: String) {
+fn add_fallback(fallbacks: &mut Vec<Fallback>, what: String, why: String) {
     let fallback = Fallback { what, why };
     if !fallbacks.contains(&fallback) {
         fallbacks.push(fallback);
@@ -360,10 +387,17 @@ fn bind(socket: &Socket, address: SocketAddr) -> Result<(), ServerError> {
 }
 
 /// The address of a bound socket.
-pub(crate) fn local_address(socket: &Socket, asked: SocketAddr) -> Result<SocketAddr, ServerError> {
-    let failed = |source| ServerError::Socket { what: "reading the bound address", address: asked, source };
-    let address = socket.local_addr().map_err(failed)?;
-    address.as_socket().ok_or_else(|| failed(io::Error::from_raw_os_error(libc::EAFNOSUPPORT)))
+pub(crate) fn local_address(
+    socket: &Socket,
+    requested_address: SocketAddr,
+) -> Result<SocketAddr, ServerError> {
+    let read_error = |source| ServerError::Socket {
+        what: "reading the bound address",
+        address: requested_address,
+        source,
+    };
+    let address = socket.local_addr().map_err(read_error)?;
+    address.as_socket().ok_or_else(|| read_error(io::Error::from_raw_os_error(libc::EAFNOSUPPORT)))
 }
 
 /// Bytes of the receive and the send buffer.

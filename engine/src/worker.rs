@@ -53,15 +53,15 @@ pub(crate) struct WorkerStart<S> {
 pub(crate) type ReadyReport = (usize, Result<i32, ServerError>);
 
 impl<S: Service + 'static> WorkerStart<S> {
-    /// Starts the thread. It reports to `ready` when it runs on its CPU, then serves.
-    pub(crate) fn spawn(self, ready: Sender<ReadyReport>) -> io::Result<JoinHandle<io::Result<()>>> {
+    /// Starts the thread. It reports to `ready_sender` when it runs on its CPU, then serves.
+    pub(crate) fn spawn(self, ready_sender: Sender<ReadyReport>) -> io::Result<JoinHandle<io::Result<()>>> {
         thread::Builder::new().name(format!("linerate-{}", self.worker)).spawn(move || {
-            let placed = self.apply_placement();
-            let failed = placed.is_err();
+            let placement_result = self.apply_placement();
+            let is_failed = placement_result.is_err();
             // The receiver is gone if another worker failed.
-            let _ = ready.send((self.worker, placed));
-            drop(ready);
-            if failed { Ok(()) } else { self.serve_on() }
+            let _ = ready_sender.send((self.worker, placement_result));
+            drop(ready_sender);
+            if is_failed { Ok(()) } else { self.serve_until_stopped() }
         })
     }
 
@@ -78,18 +78,18 @@ impl<S: Service + 'static> WorkerStart<S> {
     }
 
     /// Serves until the stop, also after panics.
-    fn serve_on(mut self) -> io::Result<()> {
+    fn serve_until_stopped(mut self) -> io::Result<()> {
         let mut pause = FIRST_PAUSE;
         loop {
-            let begun = Instant::now();
+            let start = Instant::now();
             // A panic may leave the service and the buffers inconsistent, so both are replaced.
             let panic = match catch_unwind(AssertUnwindSafe(|| self.serve())) {
-                Ok(served) => return served,
+                Ok(result) => return result,
                 Err(panic) => panic,
             };
             self.counters.count_panic(self.deliver_truncated);
-            let Some(maker) = &self.maker else { resume_unwind(panic) };
-            if begun.elapsed() > SERVED_WELL {
+            let Some(service_factory) = &self.maker else { resume_unwind(panic) };
+            if start.elapsed() > SERVED_WELL {
                 pause = FIRST_PAUSE;
             }
             if self.stop.wait(pause) {
@@ -97,7 +97,7 @@ impl<S: Service + 'static> WorkerStart<S> {
             }
             pause = (pause * 2).min(LONGEST_PAUSE);
             // A maker that panics ends this worker only.
-            self.service = maker.lock().unwrap_or_else(PoisonError::into_inner)(self.worker);
+            self.service = service_factory.lock().unwrap_or_else(PoisonError::into_inner)(self.worker);
             self.counters.count_restart();
         }
     }

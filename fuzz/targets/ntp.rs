@@ -60,46 +60,48 @@ fn settings(choice: u8, rate_limit: Option<NtpRateLimit>) -> NtpSettings {
 
 /// Whether the datagram requires a reply; `None` if that depends on the bytes after the header.
 fn is_request(datagram: &[u8]) -> Option<bool> {
-    let Some(first) = datagram.first().filter(|_| datagram.len() >= HEADER_BYTES) else { return Some(false) };
-    let (version, mode) = (first >> 3 & 7, first & 7);
+    let Some(first_byte) = datagram.first().filter(|_| datagram.len() >= HEADER_BYTES) else {
+        return Some(false);
+    };
+    let (version, mode) = (first_byte >> 3 & 7, first_byte & 7);
     if !(1..=4).contains(&version) || mode != CLIENT {
         return Some(false);
     }
     match datagram.len() - HEADER_BYTES {
         0 => Some(true),
         _ if version < 4 => Some(false),
-        rest if MACS.contains(&rest) || rest % 4 != 0 => Some(false),
+        extra if MACS.contains(&extra) || extra % 4 != 0 => Some(false),
         _ => None,
     }
 }
 
 /// A datagram, and whether the bytes after its header are valid, so that it requires a reply.
-fn datagram(from: &mut Unstructured<'_>, any: bool) -> Result<(Vec<u8>, bool)> {
-    if any {
-        let length = from.int_in_range(0..=200)?;
-        return Ok((from.bytes(length.min(from.len()))?.to_vec(), false));
+fn datagram(input: &mut Unstructured<'_>, is_arbitrary: bool) -> Result<(Vec<u8>, bool)> {
+    if is_arbitrary {
+        let length = input.int_in_range(0..=200)?;
+        return Ok((input.bytes(length.min(input.len()))?.to_vec(), false));
     }
-    let mut datagram = from.bytes(HEADER_BYTES.min(from.len()))?.to_vec();
+    let mut datagram = input.bytes(HEADER_BYTES.min(input.len()))?.to_vec();
     datagram.resize(HEADER_BYTES, 0);
     datagram[0] = datagram[0] & 0xf8 | CLIENT;
-    let fields = from.int_in_range(0..=4)?;
+    let fields = input.int_in_range(0..=4)?;
     for field in 1..=fields {
         // The last field has 28 bytes or more, because a shorter one could be a MAC.
-        let least = if field == fields { 28 } else { 16 };
-        let length = least + 4 * usize::from(from.int_in_range(0..=12_u8)?);
-        let mut bytes = vec![from.arbitrary()?, from.arbitrary()?];
+        let min_length = if field == fields { 28 } else { 16 };
+        let length = min_length + 4 * usize::from(input.int_in_range(0..=12_u8)?);
+        let mut bytes = vec![input.arbitrary()?, input.arbitrary()?];
         bytes.extend((length as u16).to_be_bytes());
-        bytes.extend_from_slice(from.bytes((length - 4).min(from.len()))?);
+        bytes.extend_from_slice(input.bytes((length - 4).min(input.len()))?);
         bytes.resize(length, 0);
         datagram.extend(bytes);
     }
-    let mut sound = datagram[0] >> 3 & 7 == 4 || fields == 0;
-    if from.ratio(1, 8)? {
-        sound = false;
-        datagram.resize(datagram.len() + from.choose(&[4, 20, 24, 1, 12])?, 1);
+    let mut is_valid = datagram[0] >> 3 & 7 == 4 || fields == 0;
+    if input.ratio(1, 8)? {
+        is_valid = false;
+        datagram.resize(datagram.len() + input.choose(&[4, 20, 24, 1, 12])?, 1);
     }
-    sound &= (1..=4).contains(&(datagram[0] >> 3 & 7));
-    Ok((datagram, sound))
+    is_valid &= (1..=4).contains(&(datagram[0] >> 3 & 7));
+    Ok((datagram, is_valid))
 }
 
 /// Checks the rules that hold for every reply.
@@ -110,12 +112,12 @@ fn check(request: &[u8], answer: &[u8], received: NtpTimestamp, choice: u8) {
     assert_eq!(answer[2], request[2], "the client's interval");
     assert_eq!(answer[24..32], request[40..48], "by which the client knows the answer");
     assert_eq!(answer[32..40], received.to_bytes());
-    let told = (answer[0] >> 6, answer[1]);
+    let leap_and_stratum = (answer[0] >> 6, answer[1]);
     if choice % 4 == 3 {
         // Not synchronized, unless a local stratum is set.
-        assert_eq!(told, if choice & 0x10 == 0 { (3, 16) } else { (0, 5) });
+        assert_eq!(leap_and_stratum, if choice & 0x10 == 0 { (3, 16) } else { (0, 5) });
     } else {
-        assert_eq!(told, (choice % 4, 10));
+        assert_eq!(leap_and_stratum, (choice % 4, 10));
     }
 }
 

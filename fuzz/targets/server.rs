@@ -50,15 +50,15 @@ struct Subject {
 
 impl Subject {
     fn new(bind: &str, backend: Backend, deliver_truncated: bool) -> Self {
-        let running = Server::builder()
+        let server = Server::builder()
             .bind(bind.parse().expect("an address"))
             .workers(1)
             .backend(backend)
             .deliver_truncated(deliver_truncated)
             .start(|_| answer)
             .expect("a server on loopback");
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, running.local_addr().port()));
-        Self { _running: running, address }
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, server.local_addr().port()));
+        Self { _running: server, address }
     }
 }
 
@@ -91,31 +91,31 @@ impl Bench {
     }
 
     fn run(&mut self, input: &[u8]) {
-        let Some((choice, mut rest)) = input.split_first() else {
+        let Some((choice, mut remaining)) = input.split_first() else {
             return;
         };
-        let to = self.subjects[usize::from(*choice) % self.subjects.len()].address;
-        while let Some((length, after)) = rest.split_first_chunk::<2>() {
+        let target = self.subjects[usize::from(*choice) % self.subjects.len()].address;
+        while let Some((length, following)) = remaining.split_first_chunk::<2>() {
             let length = usize::from(u16::from_le_bytes(*length)).min(LONGEST);
-            let (bytes, next) = after.split_at(length.min(after.len()));
+            let (bytes, next) = following.split_at(length.min(following.len()));
             let datagram: Vec<u8> = bytes.iter().copied().cycle().take(length).collect();
-            self.stranger.send_to(&datagram, to).expect("loopback takes any datagram");
-            rest = next;
-            self.check(to);
+            self.stranger.send_to(&datagram, target).expect("loopback takes any datagram");
+            remaining = next;
+            self.check(target);
         }
     }
 
-    fn check(&mut self, to: SocketAddr) {
+    fn check(&mut self, target: SocketAddr) {
         self.nonce += 1;
         let nonce = self.nonce.to_le_bytes();
-        self.good.send_to(&[GOOD, &nonce].concat(), to).expect("loopback takes any datagram");
+        self.good.send_to(&[GOOD, &nonce].concat(), target).expect("loopback takes any datagram");
         let mut answer = [0; 64];
         let length = loop {
             match self.good.recv(&mut answer) {
                 // libFuzzer checks the time with an alarm, and a call with a timeout is not
                 // restarted after a signal.
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                received => break received.expect("a good request is answered"),
+                result => break result.expect("a good request is answered"),
             }
         };
         assert_eq!(answer[..length], nonce);

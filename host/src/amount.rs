@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn digits_are_grouped_by_three() {
+    fn numbers_have_thousands_separators() {
         for (number, text) in [(0, "0"), (999, "999"), (1000, "1,000"), (12_345_678, "12,345,678")] {
             assert_eq!(grouped(number), text);
         }

@@ -56,16 +56,16 @@ pub struct BackgroundThread {
 impl BackgroundThread {
     #[must_use]
     pub fn enter() -> Self {
-        let may_return =
-            fs::read_to_string("/proc/thread-self/status").is_ok_and(|status| may_raise(&status));
+        let can_return =
+            fs::read_to_string("/proc/thread-self/status").is_ok_and(|status| has_sys_nice(&status));
         let thread = gettid();
         let (watcher, end) = channel();
         // The watcher starts first, because later it would inherit the policy.
-        let entered = may_return
+        let is_background = can_return
             && scheduler::is_normal()
             && thread::Builder::new().spawn(move || return_if_starved(thread, &end)).is_ok()
             && scheduler::set_idle(thread, true).is_ok();
-        Self { watcher: entered.then_some(watcher) }
+        Self { watcher: is_background.then_some(watcher) }
     }
 }
 
@@ -98,7 +98,7 @@ fn is_runnable(thread: Pid) -> bool {
     stat.is_ok_and(|stat| stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with('R')))
 }
 
-fn may_raise(status: &str) -> bool {
+fn has_sys_nice(status: &str) -> bool {
     let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).is_some_and(|set| set >> SYS_NICE & 1 == 1)
 }
@@ -120,8 +120,8 @@ impl CpuTimes {
 // Sleeps at least as long as the calling thread has used a CPU since the last pause. A burst of 100
 // ms, for example to load BPF programs, can delay a server on that CPU until its buffers are full.
 pub(crate) fn pause_after_burst() {
-    let used = || Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default();
-    let burst = used().saturating_sub(USED.get());
+    let cpu_time = || Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default();
+    let burst = cpu_time().saturating_sub(USED.get());
     if burst < BURST {
         return;
     }
@@ -133,7 +133,7 @@ pub(crate) fn pause_after_burst() {
         }
     }
     thread::sleep(pause.min(LONGEST_PAUSE));
-    USED.set(used());
+    USED.set(cpu_time());
 }
 
 #[cfg(test)]
@@ -146,7 +146,7 @@ mod tests {
 
     use super::*;
 
-    fn on_first_cpu() {
+    fn pin_to_first_cpu() {
         let allowed = sched_getaffinity(None).expect("CPUs");
         let mut first = CpuSet::new();
         first.set((0..CpuSet::MAX_CPU).find(|cpu| allowed.is_set(*cpu)).expect("a CPU"));
@@ -154,32 +154,32 @@ mod tests {
     }
 
     #[test]
-    fn the_background_ends_with_its_guard() {
+    fn background_policy_ends_when_the_outer_guard_is_dropped() {
         let before = scheduler::is_normal();
         let guard = BackgroundThread::enter();
         drop(BackgroundThread::enter());
         let status = fs::read_to_string("/proc/thread-self/status").expect("status");
-        assert_eq!(scheduler::is_normal(), before && !may_raise(&status));
+        assert_eq!(scheduler::is_normal(), before && !has_sys_nice(&status));
         drop(guard);
         assert_eq!(scheduler::is_normal(), before);
     }
 
     #[test]
-    fn a_thread_that_gets_no_cpu_returns_to_the_normal_policy() {
+    fn starved_background_thread_returns_to_the_normal_policy() {
         let (started, is_over) = (Barrier::new(2), AtomicBool::new(false));
         thread::scope(|scope| {
             scope.spawn(|| {
-                on_first_cpu();
+                pin_to_first_cpu();
                 started.wait();
                 while !is_over.load(Ordering::Relaxed) {
                     std::hint::spin_loop();
                 }
             });
-            on_first_cpu();
+            pin_to_first_cpu();
             started.wait();
             let guard = BackgroundThread::enter();
-            let patience = Instant::now() + STARVED * 100;
-            while !scheduler::is_normal() && Instant::now() < patience {
+            let deadline = Instant::now() + STARVED * 100;
+            while !scheduler::is_normal() && Instant::now() < deadline {
                 thread::yield_now();
             }
             is_over.store(true, Ordering::Relaxed);
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_next_to_a_half_busy_cpu_is_not_starved() {
+    fn a_thread_is_starved_only_if_waiting_far_exceeds_its_cpu_time() {
         let times = |used, waiting| CpuTimes {
             used: Duration::from_millis(used),
             waiting: Duration::from_millis(waiting),
@@ -200,10 +200,10 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_could_not_return_stays() {
-        assert!(may_raise("Name:\tx\nCapEff:\t000001ffffffffff\n"));
+    fn idle_policy_requires_cap_sys_nice() {
+        assert!(has_sys_nice("Name:\tx\nCapEff:\t000001ffffffffff\n"));
         // Docker's default set.
-        assert!(!may_raise("CapEff:\t00000000a80425fb\n"));
-        assert!(!may_raise("Name:\tx\n"));
+        assert!(!has_sys_nice("CapEff:\t00000000a80425fb\n"));
+        assert!(!has_sys_nice("Name:\tx\n"));
     }
 }

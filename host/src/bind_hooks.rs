@@ -67,7 +67,7 @@ impl BindHooks {
     /// # Errors
     /// `EPERM` without CAP_BPF and CAP_NET_ADMIN; a kernel without the hooks.
     pub fn attach(cgroup: BorrowedFd<'_>, port: Option<u16>) -> io::Result<Self> {
-        Self::load(cgroup, port).map_err(explained)
+        Self::load(cgroup, port).map_err(explain_error)
     }
 
     fn load(cgroup: BorrowedFd<'_>, port: Option<u16>) -> io::Result<Self> {
@@ -114,8 +114,8 @@ impl AsFd for BindHooks {
     }
 }
 
-fn explained(error: io::Error) -> io::Error {
-    let words = match error.raw_os_error() {
+fn explain_error(error: io::Error) -> io::Error {
+    let message = match error.raw_os_error() {
         Some(libc::EPERM | libc::EACCES) => "it requires CAP_BPF and CAP_NET_ADMIN: run it as root",
         Some(libc::EINVAL) => {
             "the kernel does not let a BPF program set SO_REUSEPORT at bind: it requires Linux 6.1 with \
@@ -123,14 +123,14 @@ fn explained(error: io::Error) -> io::Error {
         }
         _ => return error,
     };
-    ExplainedErrno { errno: error.raw_os_error().unwrap_or_default(), words: words.into() }.into()
+    ExplainedErrno { errno: error.raw_os_error().unwrap_or_default(), words: message.into() }.into()
 }
 
 // Reads a struct bind_event; `None` for other protocols.
 fn parse(bytes: &[u8]) -> Option<BindEvent> {
     let bytes: &[u8; EVENT_BYTES] = bytes.first_chunk()?;
-    let long = |at: usize| bytes[at..].first_chunk().copied().map(u64::from_ne_bytes);
-    let word = |at: usize| bytes[at..].first_chunk().copied().map(u32::from_ne_bytes);
+    let long = |offset: usize| bytes[offset..].first_chunk().copied().map(u64::from_ne_bytes);
+    let word = |offset: usize| bytes[offset..].first_chunk().copied().map(u32::from_ne_bytes);
     let [kind, protocol, family, shared] = *bytes[24..].first_chunk()?;
     let address: [u8; 16] = *bytes[36..].first_chunk()?;
     let [a, b, c, d, ..] = address;
@@ -144,9 +144,9 @@ fn parse(bytes: &[u8]) -> Option<BindEvent> {
         libc::IPPROTO_TCP => SocketProtocol::Tcp,
         _ => return None,
     };
-    let asked = || Some(BindStage::Asked { shared: shared != 0, errno: -word(32)?.cast_signed() });
+    let request_stage = || Some(BindStage::Asked { shared: shared != 0, errno: -word(32)?.cast_signed() });
     Some(BindEvent {
-        stage: if kind == 0 { asked()? } else { BindStage::Bound },
+        stage: if kind == 0 { request_stage()? } else { BindStage::Bound },
         cookie: long(0)?,
         cgroup: long(8)?,
         pid: word(16)?,
@@ -173,11 +173,11 @@ pub struct BoundSocket {
 /// # Errors
 /// `ENOENT` without the module udp_diag.
 pub fn sockets_on(port: u16) -> io::Result<Vec<BoundSocket>> {
-    let mut found = Vec::new();
+    let mut sockets = Vec::new();
     for family in [libc::AF_INET, libc::AF_INET6] {
         let byte = |number: libc::c_int| u8::try_from(number).map_err(io::Error::other);
-        let listed = diag_sockets(byte(family)?, byte(libc::IPPROTO_UDP)?, SocketStates::Unconnected)?;
-        found.extend(listed.into_iter().filter(|socket| socket.local.port() == port).map(|socket| {
+        let entries = diag_sockets(byte(family)?, byte(libc::IPPROTO_UDP)?, SocketStates::Unconnected)?;
+        sockets.extend(entries.into_iter().filter(|socket| socket.local.port() == port).map(|socket| {
             BoundSocket {
                 cookie: socket.cookie.unwrap_or_default(),
                 inode: socket.inode,
@@ -187,7 +187,7 @@ pub fn sockets_on(port: u16) -> io::Result<Vec<BoundSocket>> {
             }
         }));
     }
-    Ok(found)
+    Ok(sockets)
 }
 
 #[cfg(test)]
@@ -195,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_are_read_as_the_program_writes_them() {
+    fn bind_events_parse_and_truncated_or_icmp_events_are_rejected() {
         let mut bytes = [0_u8; EVENT_BYTES];
         bytes[..8].copy_from_slice(&41_u64.to_ne_bytes());
         bytes[8..16].copy_from_slice(&7_u64.to_ne_bytes());

@@ -15,20 +15,20 @@ use aya::{Btf, BtfError, Ebpf, EbpfLoader, Pod};
 use crate::background::pause_after_burst;
 
 /// Loads an object after `prepare` has set its globals, and attaches its programs in order.
-pub(crate) fn attached<'p>(
+pub(crate) fn load_and_attach<'p>(
     object: &[u8],
     prepare: impl FnOnce(&mut EbpfLoader<'p>),
     programs: &[(&str, &str)],
 ) -> io::Result<Ebpf> {
-    let mut object = loaded(object, prepare, programs)?;
+    let mut object = load_object(object, prepare, programs)?;
     for (name, _) in programs {
         program(&mut object, name)?.attach().map_err(error)?;
     }
     Ok(object)
 }
 
-/// Loads an object like [`attached`], without attaching its programs.
-pub(crate) fn loaded<'p>(
+/// Loads an object like [`load_and_attach`], without attaching its programs.
+pub(crate) fn load_object<'p>(
     object: &[u8],
     prepare: impl FnOnce(&mut EbpfLoader<'p>),
     programs: &[(&str, &str)],
@@ -41,7 +41,7 @@ pub(crate) fn loaded<'p>(
     let mut object = loader.load(object).map_err(error)?;
     for (name, tracepoint) in programs {
         pause_after_burst();
-        program(&mut object, name)?.load(tracepoint, &btf).map_err(|error| refused(tracepoint, error))?;
+        program(&mut object, name)?.load(tracepoint, &btf).map_err(|error| load_error(tracepoint, error))?;
     }
     Ok(object)
 }
@@ -55,11 +55,11 @@ pub fn kernel_btf() -> io::Result<Rc<Btf>> {
     thread_local! {
         static PARSED: RefCell<Weak<Btf>> = const { RefCell::new(Weak::new()) };
     }
-    PARSED.with_borrow_mut(|parsed| match parsed.upgrade() {
+    PARSED.with_borrow_mut(|cache| match cache.upgrade() {
         Some(btf) => Ok(btf),
         None => {
             let btf = Rc::new(Btf::from_sys_fs().map_err(error)?);
-            *parsed = Rc::downgrade(&btf);
+            *cache = Rc::downgrade(&btf);
             Ok(btf)
         }
     })
@@ -69,12 +69,12 @@ pub(crate) fn program<'o>(object: &'o mut Ebpf, name: &str) -> io::Result<&'o mu
     object.program_mut(name).ok_or_else(|| missing(name))?.try_into().map_err(error)
 }
 
-fn refused(tracepoint: &str, reason: ProgramError) -> io::Error {
-    if let ProgramError::Btf(BtfError::UnknownBtfTypeName { .. }) = reason {
-        let why = format!("the kernel has no tracepoint {tracepoint}: it requires Linux 6.3 or later");
-        return io::Error::new(io::ErrorKind::Unsupported, why);
+fn load_error(tracepoint: &str, source: ProgramError) -> io::Error {
+    if let ProgramError::Btf(BtfError::UnknownBtfTypeName { .. }) = source {
+        let message = format!("the kernel has no tracepoint {tracepoint}: it requires Linux 6.3 or later");
+        return io::Error::new(io::ErrorKind::Unsupported, message);
     }
-    error(reason)
+    error(source)
 }
 
 pub(crate) fn missing(name: &str) -> io::Error {
@@ -126,13 +126,13 @@ pub fn port_set(ports: &[u16]) -> Vec<u8> {
 /// The two halves of a word in memory order.
 pub fn halves(word: u64) -> (u32, u32) {
     let bytes = word.to_ne_bytes();
-    let half = |at: usize| bytes[at..].first_chunk().map_or(0, |half| u32::from_ne_bytes(*half));
+    let half = |offset: usize| bytes[offset..].first_chunk().map_or(0, |half| u32::from_ne_bytes(*half));
     (half(0), half(4))
 }
 
 // The system error if there is one, because captures store its number; otherwise all messages.
 pub(crate) fn error(error: impl std::error::Error) -> io::Error {
-    let mut words = error.to_string();
+    let mut message = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
         if let Some(errno) = error.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error) {
@@ -140,10 +140,10 @@ pub(crate) fn error(error: impl std::error::Error) -> io::Error {
         }
         // Some of the library's errors include the message of their cause.
         let text = error.to_string();
-        if !words.contains(&text) {
-            words = format!("{words}: {text}");
+        if !message.contains(&text) {
+            message = format!("{message}: {text}");
         }
         cause = error.source();
     }
-    io::Error::other(words.lines().next().unwrap_or_default().to_owned())
+    io::Error::other(message.lines().next().unwrap_or_default().to_owned())
 }

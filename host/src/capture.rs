@@ -20,7 +20,7 @@ use crate::{Host, HostRecording};
 
 pub use anonymous::anonymise;
 pub use archive::{read_tar, write};
-use info::{ABOUT, LATER, about};
+use info::{ABOUT, LATER, parse_info};
 pub use info::{CaptureFault, CaptureInfo, SCHEMA};
 
 // First bytes of a zstd frame (RFC 8878, section 3.1.1).
@@ -46,7 +46,7 @@ pub enum CaptureError {
 }
 
 impl CaptureError {
-    fn at(path: &Path, fault: CaptureFault) -> Self {
+    fn new(path: &Path, fault: CaptureFault) -> Self {
         let path = path.to_owned();
         match fault {
             CaptureFault::Io(source) => CaptureError::Io { path, source },
@@ -59,32 +59,32 @@ impl CaptureError {
 impl OpenedCapture {
     /// Opens a directory or an archive.
     pub fn open(path: &Path) -> Result<Self, CaptureError> {
-        let fault = |fault: CaptureFault| CaptureError::at(path, fault);
+        let fault = |fault: CaptureFault| CaptureError::new(path, fault);
         let metadata = std::fs::metadata(path).map_err(|source| fault(source.into()))?;
         if metadata.is_dir() {
-            Self::directory(path).map_err(fault)
+            Self::open_directory(path).map_err(fault)
         } else {
-            Self::archive(path).map_err(fault)
+            Self::open_archive(path).map_err(fault)
         }
     }
 
-    fn directory(path: &Path) -> Result<Self, CaptureFault> {
+    fn open_directory(path: &Path) -> Result<Self, CaptureFault> {
         let about = match crate::root::tree::read_file(&path.join(ABOUT)) {
-            Ok(text) => Some(about(&text)?),
+            Ok(text) => Some(parse_info(&text)?),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => return Err(error.into()),
         };
         let later = path.join(LATER);
-        let is_there = later.is_dir();
+        let has_later = later.is_dir();
         if about.is_none() && !path.join("proc").is_dir() && !path.join("sys").is_dir() {
             return Err(CaptureFault::Garbled("neither proc nor sys nor capture.json is in it".to_owned()));
         }
         let mut extras = about.as_ref().map(|about| about.readings.clone()).unwrap_or_default().into_iter();
         let mut host = |path: PathBuf| Host::captured_with(path, extras.next().unwrap_or_default());
-        Ok(Self { first: host(path.to_owned()), later: is_there.then(|| host(later)), about })
+        Ok(Self { first: host(path.to_owned()), later: has_later.then(|| host(later)), about })
     }
 
-    fn archive(path: &Path) -> Result<Self, CaptureFault> {
+    fn open_archive(path: &Path) -> Result<Self, CaptureFault> {
         let mut file = File::open(path)?;
         let mut start = Vec::new();
         file.by_ref().take(4).read_to_end(&mut start)?;

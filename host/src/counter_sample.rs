@@ -94,39 +94,39 @@ impl SampleReader {
             uptime_seconds: uptime(host),
             cpu_times: CpuTimes::observe(host),
             softnet: SoftnetCpu::observe(host),
-            net_rx: parsed(host, "/proc/softirqs", |text| softirqs::parse(text, "NET_RX")),
-            interrupts: parsed(host, "/proc/interrupts", |text| {
+            net_rx: read_and_parse(host, "/proc/softirqs", |text| softirqs::parse(text, "NET_RX")),
+            interrupts: read_and_parse(host, "/proc/interrupts", |text| {
                 let lines = interrupts::parse(text)?;
                 Ok(lines.into_iter().map(|(irq, line)| (irq, line.handled)).collect())
             }),
             interfaces: {
                 let names: Vec<_> =
                     self.links.iter().map(|link| (link.interface.as_str(), &link.index)).collect();
-                let disciplines = qdisc::of_each(host, &names);
+                let disciplines = qdisc::disciplines_of_links(host, &names);
                 let links = self.links.iter_mut().zip(disciplines);
-                links.map(|(link, disciplines)| interface(host, link, disciplines)).collect()
+                links.map(|(link, disciplines)| read_interface(host, link, disciplines)).collect()
             },
-            sockets: sockets(host),
-            threads: self.threads(host),
+            sockets: read_sockets(host),
+            threads: self.read_threads(host),
         }
     }
 
-    fn threads(&self, host: &Host) -> BTreeMap<(u32, u32), TaskStat> {
-        let read = |(pid, tid): &(u32, u32)| {
+    fn read_threads(&self, host: &Host) -> BTreeMap<(u32, u32), TaskStat> {
+        let read_task = |(pid, tid): &(u32, u32)| {
             TaskStat::of_thread(host, *pid, *tid).ok().map(|task| ((*pid, *tid), task))
         };
-        self.threads.iter().filter_map(read).collect()
+        self.threads.iter().filter_map(read_task).collect()
     }
 }
 
-fn parsed<T>(host: &Host, path: &str, parse: impl FnOnce(&str) -> Result<T, String>) -> Known<T> {
+fn read_and_parse<T>(host: &Host, path: &str, parse: impl FnOnce(&str) -> Result<T, String>) -> Known<T> {
     match host.read(path) {
         Ok(text) => parse(&text).map_err(|error| format!("{path}: {error}")).into(),
         Err(error) => Known::unknown(error.to_string()),
     }
 }
 
-fn interface(host: &Host, link: &mut LinkState, disciplines: Known<Vec<QdiscState>>) -> InterfaceSample {
+fn read_interface(host: &Host, link: &mut LinkState, disciplines: Known<Vec<QdiscState>>) -> InterfaceSample {
     let name = link.interface.clone();
     let base = format!("/sys/class/net/{name}");
     let index = host.read(&format!("{base}/ifindex")).ok().and_then(|text| text.trim().parse().ok());
@@ -138,15 +138,16 @@ fn interface(host: &Host, link: &mut LinkState, disciplines: Known<Vec<QdiscStat
         })
         .collect();
     link.totals = Known::Value(totals.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect());
-    let told = QueueStatistics::observe(host, &link.interface, &link.index);
-    let has = |told: &QueueStatistics| !told.rx.is_empty() && !told.tx.is_empty();
+    let queue_statistics = QueueStatistics::observe(host, &link.interface, &link.index);
+    let has_both_directions =
+        |statistics: &QueueStatistics| !statistics.rx.is_empty() && !statistics.tx.is_empty();
     // A driver has hundreds of statistics, needed only if the kernel does not report the queues.
-    if !told.value().and_then(Option::as_ref).is_some_and(has) {
-        link.statistics = Known::offered(host.statistics(&name));
+    if !queue_statistics.value().and_then(Option::as_ref).is_some_and(has_both_directions) {
+        link.statistics = Known::if_supported(host.statistics(&name));
     }
     InterfaceSample {
-        receive: queue_counts(link, &told, QueueDirection::Receive),
-        transmit: queue_counts(link, &told, QueueDirection::Transmit),
+        receive: queue_counts(link, &queue_statistics, QueueDirection::Receive),
+        transmit: queue_counts(link, &queue_statistics, QueueDirection::Transmit),
         disciplines,
         interface: name,
         index,
@@ -154,16 +155,16 @@ fn interface(host: &Host, link: &mut LinkState, disciplines: Known<Vec<QdiscStat
     }
 }
 
-fn sockets(host: &Host) -> Known<Vec<SocketSample>> {
-    let sample = |found: crate::netlink::DiagSocket| SocketSample {
-        inode: found.inode,
-        port: found.local.port(),
-        is_on_loopback: found.local.ip().to_canonical().is_loopback(),
-        queued_bytes: found.queued,
-        receive_buffer_bytes: found.receive_buffer_bytes,
-        drops: found.drops,
+fn read_sockets(host: &Host) -> Known<Vec<SocketSample>> {
+    let sample = |socket: crate::netlink::DiagSocket| SocketSample {
+        inode: socket.inode,
+        port: socket.local.port(),
+        is_on_loopback: socket.local.ip().to_canonical().is_loopback(),
+        queued_bytes: socket.queued,
+        receive_buffer_bytes: socket.receive_buffer_bytes,
+        drops: socket.drops,
     };
-    Known::from(udp_sockets(host)).map(|found| found.into_iter().map(sample).collect())
+    Known::from(udp_sockets(host)).map(|sockets| sockets.into_iter().map(sample).collect())
 }
 
 #[cfg(test)]
@@ -172,7 +173,7 @@ mod tests {
     use crate::Scope;
 
     #[test]
-    fn what_is_missing_is_unknown_in_its_place_and_an_interface_that_is_gone_has_no_index() {
+    fn missing_interrupts_are_unknown_and_a_missing_interface_has_no_index() {
         let host = Host::scripted([("/sys/class/net/eth0/ifindex", "2\n"), ("/proc/uptime", "7.5 1\n")]);
         let scope = Scope { interfaces: vec!["eth0".into(), "eth1".into()], ..Scope::default() };
         let mut reader = SampleReader::new(&PacketPath::observe(&host, &scope));
@@ -186,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn the_live_host_is_read_and_its_counters_grow() {
+    fn live_samples_have_counters_and_cpu_times_never_decrease() {
         let host = Host::live();
         let mut reader = SampleReader::new(&PacketPath::observe(&host, &Scope::default()));
         let (before, now) = (reader.read(&host), reader.read(&host));

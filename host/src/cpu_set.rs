@@ -154,7 +154,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn reads_what_the_kernel_writes() {
+    fn kernel_cpu_lists_and_masks_are_parsed() {
         let nodes = CpuSet::from_list("0-4,10-14\n").expect("a list");
         assert_eq!(nodes.len(), 10);
         assert_eq!(nodes.to_string(), "0-4,10-14");
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn names_what_is_wrong() {
+    fn invalid_cpu_lists_and_masks_are_rejected() {
         let error = CpuSet::from_list("0-3,x").expect_err("not a list");
         assert_eq!(error.to_string(), "'x' in '0-3,x' is not a CPU number or a range such as 0-3");
         assert!(CpuSet::from_list("3-1").is_err());
@@ -182,7 +182,7 @@ mod tests {
         }
 
         #[test]
-        fn any_text_is_an_answer_or_an_error(text in ".{0,40}") {
+        fn parsing_arbitrary_text_never_panics(text in ".{0,40}") {
             let _ = CpuSet::from_list(&text);
             let _ = CpuSet::from_mask(&text);
         }

@@ -53,39 +53,40 @@ impl DeliveryReport {
     /// # Errors
     /// [`HostError::Call`] with the kernel's reason (no BTF, no such tracepoints, no CAP_BPF and
     /// CAP_PERFMON).
-    pub fn look(
+    pub fn observe(
         host: &Host,
         ports: &[u16],
         duration: Duration,
         stop: &dyn Fn() -> bool,
     ) -> Result<Self, HostError> {
-        host.call(&key(ports), WHAT, || {
+        host.call(&capture_key(ports), WHAT, || {
             let mut program = DeliveryProgram::start(ports, false, false)?;
             let begin = Instant::now();
             let wait = |duration: Duration| {
                 let end = Instant::now() + duration;
                 while !stop() {
-                    let left = end.saturating_duration_since(Instant::now());
-                    if left.is_zero() {
+                    let remaining = end.saturating_duration_since(Instant::now());
+                    if remaining.is_zero() {
                         break;
                     }
-                    std::thread::sleep(left.min(PATIENCE));
+                    std::thread::sleep(remaining.min(PATIENCE));
                 }
             };
-            let left = || duration.saturating_sub(begin.elapsed());
+            let remaining = || duration.saturating_sub(begin.elapsed());
             let period = PERIOD.min(duration / FEWEST_WINDOWS);
-            wait(FIRST_WINDOW.min(left()));
-            while !stop() && !left().is_zero() {
-                let window = period.mul_f64(part(&program.read()?, duration)).max(FIRST_WINDOW).min(period);
+            wait(FIRST_WINDOW.min(remaining()));
+            while !stop() && !remaining().is_zero() {
+                let window =
+                    period.mul_f64(window_share(&program.read()?, duration)).max(FIRST_WINDOW).min(period);
                 if window < period {
                     program.detach()?;
-                    wait((period - window).min(left()));
-                    if left().is_zero() {
+                    wait((period - window).min(remaining()));
+                    if remaining().is_zero() {
                         break;
                     }
                     program.attach()?;
                 }
-                wait(window.min(left()));
+                wait(window.min(remaining()));
             }
             program.read()
         })
@@ -93,12 +94,12 @@ impl DeliveryReport {
 }
 
 /// The share of the time to observe, computed from the packet rate in the windows so far.
-fn part(seen: &DeliveryReport, duration: Duration) -> f64 {
+fn window_share(report: &DeliveryReport, duration: Duration) -> f64 {
     let mut by_cpu = BTreeMap::<u32, (u64, u64)>::new();
-    seen.arrived.iter().for_each(|item| by_cpu.entry(item.cpu).or_default().0 += item.packets);
-    seen.read.iter().for_each(|item| by_cpu.entry(item.read_on).or_default().1 += item.packets);
-    let most = by_cpu.values().map(|(arrived, read)| arrived.max(read)).max().copied().unwrap_or(0);
-    let rate = (most as f64 / seen.seconds.max(f64::MIN_POSITIVE)).max(1.0);
+    report.arrived.iter().for_each(|item| by_cpu.entry(item.cpu).or_default().0 += item.packets);
+    report.read.iter().for_each(|item| by_cpu.entry(item.read_on).or_default().1 += item.packets);
+    let busiest = by_cpu.values().map(|(arrived, read)| arrived.max(read)).max().copied().unwrap_or(0);
+    let rate = (busiest as f64 / report.seconds.max(f64::MIN_POSITIVE)).max(1.0);
     let within_budget = BUDGET * 1e9 / (rate * NS_PER_DATAGRAM);
     within_budget.max(ENOUGH / (rate * duration.as_secs_f64())).min(1.0)
 }
@@ -130,31 +131,31 @@ impl DeliveryWatch {
         if !host.is_live() {
             return Err(HostError::NotLive { what: WHAT.to_owned() });
         }
-        DeliveryProgram::start(ports, waits, softirqs).map(|program| Self { program }).map_err(refused)
+        DeliveryProgram::start(ports, waits, softirqs).map(|program| Self { program }).map_err(call_error)
     }
 
     /// Waits since the start, without datagrams that arrived before it.
     pub fn waits(&self) -> Result<WaitCounts, HostError> {
-        self.program.waits().map_err(refused)
+        self.program.waits().map_err(call_error)
     }
 
     /// Time in NET_RX and NET_TX since the start, ns per CPU, including interrupts within them.
     pub fn softirq_times(&self) -> Result<Vec<u64>, HostError> {
-        self.program.softirq_times().map_err(refused)
+        self.program.softirq_times().map_err(call_error)
     }
 
     /// Counts since the start.
     pub fn read(&self) -> Result<DeliveryReport, HostError> {
-        self.program.read().map_err(refused)
+        self.program.read().map_err(call_error)
     }
 }
 
-fn refused(source: io::Error) -> HostError {
+fn call_error(source: io::Error) -> HostError {
     HostError::Call { what: WHAT.to_owned(), source }
 }
 
 /// The key of the answer in captures; also that of version 0.1.
-fn key(ports: &[u16]) -> String {
+fn capture_key(ports: &[u16]) -> String {
     let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
     format!("landing/{}", ports.join(","))
 }

@@ -23,11 +23,11 @@ pub struct UnknownItem {
 impl Diagnosis {
     pub fn of(view: &HostView<'_>) -> Self {
         let mut findings: Vec<Finding> = rules().flat_map(|rule| rule.findings(view)).collect();
-        findings.sort_by(|one, other| by_severity(view, [one, other], |finding| finding.severity));
+        findings.sort_by(|left, right| by_severity(view, [left, right], |finding| finding.severity));
         if view.busy_services_share_a_socket() {
             findings.iter_mut().for_each(Finding::hold_back);
         }
-        Self { findings, unknown: unknown(view.now) }
+        Self { findings, unknown: unknown_items(view.now) }
     }
 
     /// The findings in the order of their severity under load, which is the same at every load.
@@ -35,7 +35,8 @@ impl Diagnosis {
     pub fn findings_under_load(&self, view: &HostView<'_>) -> Vec<&Finding> {
         let mut findings: Vec<&Finding> = self.findings.iter().collect();
         findings.sort_by_key(|finding| rules().position(|rule| rule.id == finding.id));
-        findings.sort_by(|one, other| by_severity(view, [one, other], |finding| finding.severity_under_load));
+        findings
+            .sort_by(|left, right| by_severity(view, [left, right], |finding| finding.severity_under_load));
         findings
     }
 }
@@ -43,15 +44,15 @@ impl Diagnosis {
 // Most severe first, then by the gain in a published case.
 fn by_severity(
     view: &HostView<'_>,
-    [one, other]: [&Finding; 2],
+    [left, right]: [&Finding; 2],
     severity: fn(&Finding) -> Severity,
 ) -> std::cmp::Ordering {
     let ratio = |finding: &Finding| finding.published_ratio.unwrap_or(1.0);
     // A user who named a service wants to see its losses first.
     let is_named = view.now.socket.services().iter().any(|service| service.named);
     let is_first = |finding: &Finding| is_named && finding.is_about_loss();
-    let by_loss = is_first(other).cmp(&is_first(one));
-    severity(other).cmp(&severity(one)).then(by_loss).then(ratio(other).total_cmp(&ratio(one)))
+    let by_loss = is_first(right).cmp(&is_first(left));
+    severity(right).cmp(&severity(left)).then(by_loss).then(ratio(right).total_cmp(&ratio(left)))
 }
 
 /// The rules of all stages, in the order a packet meets them.
@@ -64,33 +65,34 @@ pub fn rule(id: &str) -> Option<&'static Rule> {
 }
 
 // Collects every unknown value in the serialized state, so that no rule can omit one.
-fn unknown(path: &PacketPath) -> Vec<UnknownItem> {
-    let mut found = Vec::new();
+fn unknown_items(path: &PacketPath) -> Vec<UnknownItem> {
+    let mut items = Vec::new();
     match serde_json::to_value(path) {
-        Ok(state) => collect(&state, "", &mut found),
+        Ok(state) => collect_unknown(&state, "", &mut items),
         Err(error) => {
-            found.push(UnknownItem { what: "the state of the stages".into(), why: error.to_string() });
+            items.push(UnknownItem { what: "the state of the stages".into(), why: error.to_string() });
         }
     }
-    found
+    items
 }
 
-fn collect(state: &Value, place: &str, found: &mut Vec<UnknownItem>) {
+fn collect_unknown(state: &Value, state_path: &str, unknown_items: &mut Vec<UnknownItem>) {
     match state {
         Value::Object(map) => {
             if let (1, Some(Value::String(why))) = (map.len(), map.get("unknown")) {
-                found.push(UnknownItem { what: place.to_owned(), why: why.clone() });
+                unknown_items.push(UnknownItem { what: state_path.to_owned(), why: why.clone() });
                 return;
             }
             for (key, value) in map {
-                let place = if place.is_empty() { key.clone() } else { format!("{place}.{key}") };
-                collect(value, &place, found);
+                let state_path =
+                    if state_path.is_empty() { key.clone() } else { format!("{state_path}.{key}") };
+                collect_unknown(value, &state_path, unknown_items);
             }
         }
         Value::Array(items) => {
             for (index, item) in items.iter().enumerate() {
                 let label = label(item).unwrap_or_else(|| index.to_string());
-                collect(item, &format!("{place}[{label}]"), found);
+                collect_unknown(item, &format!("{state_path}[{label}]"), unknown_items);
             }
         }
         _ => {}
@@ -112,26 +114,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_unknown_is_named_by_its_place() {
+    fn unknown_values_are_reported_with_their_path() {
         let state = serde_json::json!({
             "link": [{ "interface": "eth0", "rings": { "unknown": "no privilege" }, "mtu": 1500 }],
             "machine": { "kernel": { "unknown": "gone" } },
         });
         let mut found = Vec::new();
-        collect(&state, "", &mut found);
-        let shown: Vec<String> = found.iter().map(|item| format!("{}: {}", item.what, item.why)).collect();
-        assert_eq!(shown, ["link[eth0].rings: no privilege", "machine.kernel: gone"]);
+        collect_unknown(&state, "", &mut found);
+        let lines: Vec<String> = found.iter().map(|item| format!("{}: {}", item.what, item.why)).collect();
+        assert_eq!(lines, ["link[eth0].rings: no privilege", "machine.kernel: gone"]);
     }
 
     #[test]
-    fn every_rule_belongs_to_its_stage_and_is_named_once() {
+    fn every_rule_has_a_unique_id_its_stage_and_complete_texts() {
         let mut ids = std::collections::BTreeSet::new();
         for stage in STAGES {
             for rule in stage.rules {
                 assert_eq!(rule.stage(), Some(stage.name), "{}", rule.id);
-                assert!(ids.insert(rule.id), "{} twice", rule.id);
+                assert!(ids.insert(rule.id), "{} is not unique", rule.id);
                 for text in [rule.source, rule.kernels] {
-                    assert!(!text.trim().is_empty(), "{} leaves something unsaid", rule.id);
+                    assert!(!text.trim().is_empty(), "{}: source or kernels is empty", rule.id);
                 }
                 assert!(!rule.title.ends_with('.'), "{}: a title has no full stop", rule.id);
                 assert!(rule.why.ends_with('.'), "{}: {}", rule.id, rule.why);

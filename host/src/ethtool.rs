@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_have_the_letters_of_ethtool() {
+    fn hash_fields_convert_from_and_to_ethtool_letters() {
         let fields = HashFields::from_letters("sdfn").expect("letters");
         assert!(fields.has_addresses() && fields.has_ports());
         assert_eq!((fields.bits(), fields.letters().as_str()), (0xf0, "sdfn"));
@@ -194,12 +194,15 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_written_without_bits_that_have_no_name() {
+    fn json_of_hash_fields_omits_unset_other_bits() {
         let json = serde_json::to_string(&HashFields::from_bits(0x30)).expect("written");
         assert_eq!(
             json,
             r#"{"source_address":true,"destination_address":true,"source_port":false,"destination_port":false}"#
         );
         assert_eq!(serde_json::from_str::<HashFields>(&json).expect("read").bits(), 0x30);
+        let with_vlan = serde_json::to_string(&HashFields::from_bits(0x34)).expect("written");
+        assert!(with_vlan.ends_with(r#""others":4}"#), "{with_vlan}");
+        assert_eq!(serde_json::from_str::<HashFields>(&with_vlan).expect("read").bits(), 0x34);
     }
 }

@@ -118,31 +118,37 @@ impl Rule {
 
     pub fn findings(&self, view: &HostView<'_>) -> Vec<Finding> {
         let Some(stage) = self.stage() else { return Vec::new() };
-        (self.check)(view).into_iter().map(|matched| self.finding(stage, view, matched)).collect()
+        (self.check)(view).into_iter().map(|rule_match| self.finding(stage, view, rule_match)).collect()
     }
 
-    fn finding(&self, stage: StageName, view: &HostView<'_>, mut matched: RuleMatch) -> Finding {
-        let severity_under_load = matched.severity;
-        let light = matched.cost_per.filter(|_| matched.severity > Severity::Note);
-        if let Some(light) = light.and_then(|unit| view.light_load(unit)) {
-            matched.severity = Severity::Note;
-            matched.evidence.push(light);
+    fn finding(&self, stage: StageName, view: &HostView<'_>, mut rule_match: RuleMatch) -> Finding {
+        let severity_under_load = rule_match.severity;
+        let cost_unit = rule_match.cost_per.filter(|_| rule_match.severity > Severity::Note);
+        if let Some(load_evidence) = cost_unit.and_then(|unit| view.light_load(unit)) {
+            rule_match.severity = Severity::Note;
+            rule_match.evidence.push(load_evidence);
         }
-        let typed = matched.changes.iter().filter_map(|change| change.setting.command(&change.to));
-        let commands = matched.first_commands.into_iter().chain(typed).chain(matched.commands).collect();
+        let setting_commands =
+            rule_match.changes.iter().filter_map(|change| change.setting.command(&change.to));
+        let commands = rule_match
+            .first_commands
+            .into_iter()
+            .chain(setting_commands)
+            .chain(rule_match.commands)
+            .collect();
         Finding {
             id: self.id,
             stage,
-            severity: matched.severity,
+            severity: rule_match.severity,
             severity_under_load,
-            title: matched.title,
-            evidence: matched.evidence,
+            title: rule_match.title,
+            evidence: rule_match.evidence,
             effect: self.effect,
             published_ratio: self.published_ratio,
             source: self.source,
             kernels: self.kernels,
             remedy: self.remedy,
-            changes: matched.changes,
+            changes: rule_match.changes,
             commands,
             fix_first: None,
             caveats: self.caveats,
@@ -199,24 +205,24 @@ impl RuleMatch {
 
     pub fn evidence(
         mut self,
-        what: impl Into<String>,
+        label: impl Into<String>,
         value: impl Into<serde_json::Value>,
         read_from: impl Into<String>,
     ) -> Self {
-        let (what, value, read_from) = (what.into(), value.into(), read_from.into());
-        self.evidence.push(Evidence { what, value, read_from });
+        let (label, value, read_from) = (label.into(), value.into(), read_from.into());
+        self.evidence.push(Evidence { what: label, value, read_from });
         self
     }
 
     /// Adds a table of values by key.
     pub fn evidence_by<K: ToString, V: Into<serde_json::Value>>(
         self,
-        what: impl Into<String>,
+        label: impl Into<String>,
         values: impl IntoIterator<Item = (K, V)>,
         read_from: impl Into<String>,
     ) -> Self {
         let values = values.into_iter().map(|(key, value)| (key.to_string(), value.into()));
-        self.evidence(what, values.collect::<serde_json::Map<_, _>>(), read_from)
+        self.evidence(label, values.collect::<serde_json::Map<_, _>>(), read_from)
     }
 
     #[must_use]

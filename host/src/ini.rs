@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_entry_knows_its_line_and_section() {
+    fn ini_entries_have_their_line_and_section() {
         let text = "a=1\n# b=2\n[ Link ]\n\nRxBufferSize = 4096\n;c=3\nno value\n";
         let found: Vec<_> = entries(text).collect();
         assert_eq!(

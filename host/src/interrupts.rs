@@ -16,8 +16,8 @@ pub(crate) struct InterruptLine {
 pub(crate) fn parse(text: &str) -> Result<BTreeMap<u32, InterruptLine>, String> {
     let mut lines = text.lines().enumerate();
     let (_, header) = lines.next().ok_or("no line in it")?;
-    let cpus = columns(header).map_err(|item| format!("line 1: '{item}' is not a CPU"))?;
-    let mut found = BTreeMap::new();
+    let cpus = parse_columns(header).map_err(|item| format!("line 1: '{item}' is not a CPU"))?;
+    let mut interrupts = BTreeMap::new();
     for (index, line) in lines {
         let Some((label, rest)) = line.split_once(':') else {
             if line.trim().is_empty() {
@@ -26,28 +26,29 @@ pub(crate) fn parse(text: &str) -> Result<BTreeMap<u32, InterruptLine>, String> 
             return Err(format!("line {}: no colon in '{}'", index + 1, line.trim()));
         };
         let Ok(irq) = label.trim().parse::<u32>() else { continue };
-        let parsed = interrupt(&cpus, rest).map_err(|error| format!("line {}: {error}", index + 1))?;
-        found.insert(irq, parsed);
+        let interrupt =
+            parse_interrupt(&cpus, rest).map_err(|error| format!("line {}: {error}", index + 1))?;
+        interrupts.insert(irq, interrupt);
     }
-    Ok(found)
+    Ok(interrupts)
 }
 
 /// The CPUs of the columns: `CPU0 CPU1 CPU3`.
-fn columns(header: &str) -> Result<Vec<u32>, &str> {
+fn parse_columns(header: &str) -> Result<Vec<u32>, &str> {
     let number = |item: &str| item.strip_prefix("CPU").and_then(|number| number.parse().ok());
     let cpus: Vec<u32> =
         header.split_whitespace().map(|item| number(item).ok_or(item)).collect::<Result<_, _>>()?;
     if cpus.is_empty() { Err(header) } else { Ok(cpus) }
 }
 
-fn interrupt(cpus: &[u32], rest: &str) -> Result<InterruptLine, String> {
+fn parse_interrupt(cpus: &[u32], rest: &str) -> Result<InterruptLine, String> {
     let mut handled = Vec::new();
     let mut rest = rest.as_bytes();
     for (column, cpu) in cpus.iter().enumerate() {
         rest = rest.trim_ascii_start();
         let end = rest.iter().position(u8::is_ascii_whitespace).unwrap_or(rest.len());
         let (item, tail) = rest.split_at(end);
-        let count = number(item).ok_or_else(|| {
+        let count = parse_number(item).ok_or_else(|| {
             let item = String::from_utf8_lossy(item);
             format!("'{item}' is not count {} of {}", column + 1, cpus.len())
         })?;
@@ -56,11 +57,14 @@ fn interrupt(cpus: &[u32], rest: &str) -> Result<InterruptLine, String> {
         }
         rest = tail;
     }
-    Ok(InterruptLine { handled, name: action(&String::from_utf8_lossy(rest.trim_ascii_start())).to_owned() })
+    Ok(InterruptLine {
+        handled,
+        name: handler_names(&String::from_utf8_lossy(rest.trim_ascii_start())).to_owned(),
+    })
 }
 
 /// Digits only. A file of 128 CPUs and 300 interrupts has 40,000 numbers, nearly all of them zero.
-fn number(digits: &[u8]) -> Option<u64> {
+fn parse_number(digits: &[u8]) -> Option<u64> {
     let digit = |sum: u64, byte: &u8| {
         let digit = byte.wrapping_sub(b'0');
         if digit > 9 { None } else { sum.checked_mul(10)?.checked_add(u64::from(digit)) }
@@ -70,14 +74,14 @@ fn number(digits: &[u8]) -> Option<u64> {
 
 /// The names after chip, hardware number and trigger. Without a trigger, the names follow the last
 /// two consecutive spaces, which the kernel prints before them.
-fn action(rest: &str) -> &str {
+fn handler_names(rest: &str) -> &str {
     let mut tail = rest;
     while let Some(end) = tail.find(char::is_whitespace) {
-        let (word, behind) = tail.split_at(end);
+        let (word, after) = tail.split_at(end);
         if is_trigger(word) {
-            return behind.trim();
+            return after.trim();
         }
-        tail = behind.trim_start();
+        tail = after.trim_start();
     }
     if is_trigger(tail) {
         return "";
@@ -90,9 +94,9 @@ fn is_trigger(word: &str) -> bool {
     const KINDS: [&str; 10] =
         ["edge", "level", "fasteoi", "edge-eoi", "event", "virq", "ipi", "pirq", "eoi", "percpu"];
     matches!(word, "Edge" | "Level")
-        || word.split_once('-').is_some_and(|(before, kind)| {
-            let numbered = before.bytes().all(|byte| byte.is_ascii_digit());
-            if numbered {
+        || word.split_once('-').is_some_and(|(prefix, kind)| {
+            let has_number = prefix.bytes().all(|byte| byte.is_ascii_digit());
+            if has_number {
                 KINDS.contains(&kind)
             } else {
                 kind.ends_with("-edge") || kind.ends_with("-fasteoi") || kind == "edge" || kind == "fasteoi"
@@ -133,7 +137,7 @@ MIS:          0
     }
 
     #[test]
-    fn names_stand_behind_every_chip() {
+    fn interrupt_names_are_parsed_for_every_irq_chip() {
         for (line, expected) in [
             // kernel/irq/proc.c: chip, hardware number, trigger, names.
             (" 24:  1  0  PCI-MSI 524288-edge      eth0-TxRx-0", "eth0-TxRx-0"),
@@ -155,7 +159,7 @@ MIS:          0
     }
 
     #[test]
-    fn what_is_garbled_is_named_by_its_line() {
+    fn parse_errors_name_the_line() {
         for (text, expected) in [
             ("", "no line in it"),
             ("\n", "line 1: '' is not a CPU"),
@@ -170,15 +174,15 @@ MIS:          0
 
     proptest! {
         #[test]
-        fn any_text_is_an_answer_or_an_error(text in "( {0,3}CPU[0-9]{1,2}){0,4}\n?([ -~]{0,6}:?[ 0-9a-zA-Z,-]{0,40}\n){0,4}") {
+        fn parsing_arbitrary_text_never_panics(text in "( {0,3}CPU[0-9]{1,2}){0,4}\n?([ -~]{0,6}:?[ 0-9a-zA-Z,-]{0,40}\n){0,4}") {
             let _ = parse(&text);
         }
 
         #[test]
-        fn a_line_of_any_name_gives_it_back(name in "[a-zA-Z0-9@:.-]{1,20}", counts in proptest::collection::vec(any::<u32>(), 1..9)) {
+        fn interrupt_lines_parse_to_their_name_and_total_count(name in "[a-zA-Z0-9@:.-]{1,20}", counts in proptest::collection::vec(any::<u32>(), 1..9)) {
             let header: String = (0..counts.len()).map(|cpu| format!("  CPU{cpu}")).collect();
-            let shown: String = counts.iter().map(|count| format!(" {count:>10}")).collect();
-            let lines = parse(&format!("{header}\n 24:{shown}  PCI-MSI 5-edge      {name}\n")).expect("parsed");
+            let columns: String = counts.iter().map(|count| format!(" {count:>10}")).collect();
+            let lines = parse(&format!("{header}\n 24:{columns}  PCI-MSI 5-edge      {name}\n")).expect("parsed");
             prop_assert_eq!(&lines[&24].name, &name);
             let total: u64 = counts.iter().map(|count| u64::from(*count)).sum();
             prop_assert_eq!(lines[&24].handled.iter().map(|(_, count)| count).sum::<u64>(), total);

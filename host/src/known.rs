@@ -51,7 +51,7 @@ impl<T> Known<T> {
 impl<T> Known<Option<T>> {
     /// `None` if the host reports that it does not support the value (`EOPNOTSUPP`), unknown after
     /// another error.
-    pub fn offered(result: Result<T, crate::HostError>) -> Self {
+    pub fn if_supported(result: Result<T, crate::HostError>) -> Self {
         match result {
             Ok(value) => Known::Value(Some(value)),
             Err(error) if error.is_unsupported() => Known::Value(None),
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read_again() {
+    fn known_and_unknown_values_round_trip_through_json() {
         for known in [Known::Value(3_u64), Known::unknown("no counters")] {
             let text = serde_json::to_string(&known).unwrap();
             assert_eq!(serde_json::from_str::<Known<u64>>(&text).unwrap(), known);

@@ -43,16 +43,16 @@ pub const PARSERS: &[(&str, Parser)] = &[
         let (interface, rest) = text.split_once('\n').unwrap_or(("eth0", &text));
         let (device, name) = rest.split_once('\n').unwrap_or(("virtio0", rest));
         let names = VectorNames { interface, device: Some(device) };
-        let _ = (names.own(name), names.names_interface(name), names.served(name));
+        let _ = (names.owns_any(name), names.names_interface(name), names.served_queues(name));
     }),
     ("irq: arguments of irqbalance", |bytes| {
         drop(irqbalance::banned_interrupts(&text(bytes).split('\0').collect::<Vec<_>>()));
     }),
     ("irq: environment of irqbalance", |bytes| drop(irqbalance::environment(&text(bytes)))),
-    ("irq: irqbalance's answer", |bytes| drop(crate::root::irqbalance::setup(&text(bytes)))),
+    ("irq: irqbalance's answer", |bytes| drop(crate::root::irqbalance::parse_setup(&text(bytes)))),
     ("irq: list of interrupts", |bytes| drop(crate::setting::any_interrupts(&text(bytes)))),
     ("irq: systemd .link file", |bytes| drop(link_file::affinity_lines(&text(bytes)))),
-    ("irq: TuneD profile", |bytes| drop(tuned::settings(&text(bytes)))),
+    ("irq: TuneD profile", |bytes| drop(tuned::parse_profile(&text(bytes)))),
     // softirq
     ("softirq: /proc/net/softnet_stat", |bytes| {
         let online = CpuSet::from_iter(0..u32::from(bytes.first().copied().unwrap_or(0)));
@@ -65,17 +65,17 @@ pub const PARSERS: &[(&str, Parser)] = &[
     ("softirq: /proc/softirqs", |bytes| drop(softirqs::parse(&text(bytes), "NET_RX"))),
     // filter
     ("filter: /proc/net/stat/nf_conntrack", |bytes| drop(filter::statistics(&text(bytes)))),
-    ("filter: /proc/modules", |bytes| drop(filter::loaded(&text(bytes)))),
-    ("filter: modules.builtin", |bytes| drop(filter::builtin(&text(bytes)))),
-    ("filter: a netfilter hook", |bytes| drop(hook::function(bytes))),
-    ("filter: a table of nftables", |bytes| drop(table::table(bytes))),
-    ("filter: a chain of nftables", |bytes| drop(table::take_chain(bytes, &mut [NftTable::default()]))),
+    ("filter: /proc/modules", |bytes| drop(filter::parse_loaded_modules(&text(bytes)))),
+    ("filter: modules.builtin", |bytes| drop(filter::parse_builtin_modules(&text(bytes)))),
+    ("filter: a netfilter hook", |bytes| drop(hook::parse_hook(bytes))),
+    ("filter: a table of nftables", |bytes| drop(table::parse_table(bytes))),
+    ("filter: a chain of nftables", |bytes| drop(table::add_chain(bytes, &mut [NftTable::default()]))),
     ("filter: a qdisc", |bytes| drop(tc::qdisc_for_filters(bytes, 2))),
     ("filter: a tc filter", |bytes| _ = tc::count(std::iter::once(bytes))),
     ("filter: a ruleset as text", |bytes| crate::setting::any_ruleset(&text(bytes))),
     // route
-    ("route: /proc/net/snmp and netstat", |bytes| drop(route::pairs_of_lines(&text(bytes)))),
-    ("route: /proc/net/snmp6", |bytes| drop(route::words(&text(bytes)))),
+    ("route: /proc/net/snmp and netstat", |bytes| drop(route::parse_snmp(&text(bytes)))),
+    ("route: /proc/net/snmp6", |bytes| drop(route::parse_snmp6(&text(bytes)))),
     // socket
     ("socket: sock_diag message", |bytes| _ = crate::netlink::diag_socket(bytes)),
     ("socket: /proc/net/udp", |bytes| drop(socket::proc_net_sockets(&text(bytes), "/proc/net/udp", "07"))),
@@ -86,11 +86,11 @@ pub const PARSERS: &[(&str, Parser)] = &[
     ("socket: program's fdinfo", |bytes| _ = socket::program_type(&text(bytes))),
     // thread
     ("thread: task stat", |bytes| drop(thread::TaskStat::parse(&text(bytes)))),
-    ("thread: io_uring", |bytes| drop(thread::registered(&text(bytes)))),
-    ("thread: task status", |bytes| drop(crate::process::task::allowed_in(&text(bytes)))),
+    ("thread: io_uring", |bytes| drop(thread::registered_sockets(&text(bytes)))),
+    ("thread: task status", |bytes| drop(crate::process::task::parse_allowed_cpus(&text(bytes)))),
     ("thread: task syscall", |bytes| _ = thread::ThreadActivity::parse(&text(bytes))),
-    ("thread: epoll's fdinfo", |bytes| drop(thread::watched(&text(bytes)))),
-    ("thread: an audit rule", |bytes| drop(audit::take_rule(bytes, &mut AuditRules::default()))),
+    ("thread: epoll's fdinfo", |bytes| drop(thread::parse_epoll_targets(&text(bytes)))),
+    ("thread: an audit rule", |bytes| drop(audit::count_rule(bytes, &mut AuditRules::default()))),
     // transmit
     ("netlink: an address", crate::netlink::address::any_answer),
     ("transmit: queueing discipline", crate::netlink::qdisc::any_answer),
@@ -109,14 +109,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_an_answer_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn parsing_arbitrary_bytes_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             for (_, parser) in PARSERS {
                 parser(&bytes);
             }
         }
 
         #[test]
-        fn any_lines_are_an_answer_or_an_error(text in "([ -~]{0,20}[ \t:,=/x0-9a-f-]{0,30}\n){0,6}") {
+        fn parsing_arbitrary_lines_never_panics(text in "([ -~]{0,20}[ \t:,=/x0-9a-f-]{0,30}\n){0,6}") {
             for (_, parser) in PARSERS {
                 parser(text.as_bytes());
             }

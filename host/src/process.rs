@@ -23,13 +23,13 @@ pub fn processes(host: &Host) -> Known<Vec<HostProcess>> {
     };
     let mut pids: Vec<u32> = names.iter().filter_map(|name| name.parse().ok()).collect();
     pids.sort_unstable();
-    let found: Vec<HostProcess> = pids.into_iter().filter_map(|pid| process(host, pid)).collect();
-    if found.is_empty() { Known::unknown("/proc: no process in it") } else { Known::Value(found) }
+    let processes: Vec<HostProcess> = pids.into_iter().filter_map(|pid| read_process(host, pid)).collect();
+    if processes.is_empty() { Known::unknown("/proc: no process in it") } else { Known::Value(processes) }
 }
 
 /// Start time in clock ticks since boot: field 22 of `/proc/PID/stat` (proc_pid_stat(5)), also per
 /// thread.
-pub fn started(host: &Host, directory: &str) -> Result<u64, HostError> {
+pub fn start_time(host: &Host, directory: &str) -> Result<u64, HostError> {
     let path = format!("{directory}/stat");
     let text = host.read(&path)?;
     // The name may contain spaces and parentheses.
@@ -38,7 +38,7 @@ pub fn started(host: &Host, directory: &str) -> Result<u64, HostError> {
     field.ok_or_else(|| HostError::Garbled { path, reason: "no start time in field 22".to_owned() })
 }
 
-fn process(host: &Host, pid: u32) -> Option<HostProcess> {
+fn read_process(host: &Host, pid: u32) -> Option<HostProcess> {
     let comm = host.read(&format!("/proc/{pid}/comm")).ok()?;
     Some(HostProcess { pid, comm: comm.trim_end_matches('\n').to_owned() })
 }
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn processes_are_listed_by_id_and_those_that_ended_left_out() {
+    fn processes_are_sorted_by_pid_and_ended_processes_are_omitted() {
         let host = Host::scripted([
             ("/proc/1/comm", "systemd\n"),
             ("/proc/20/status", "Name: gone\n"),
@@ -56,12 +56,12 @@ mod tests {
             ("/proc/uptime", "1 1\n"),
         ]);
         let found = processes(&host).into_value().expect("processes");
-        let shown: Vec<_> = found.iter().map(|process| (process.pid, process.comm.as_str())).collect();
-        assert_eq!(shown, [(1, "systemd"), (9, "tmux: server")]);
+        let names: Vec<_> = found.iter().map(|process| (process.pid, process.comm.as_str())).collect();
+        assert_eq!(names, [(1, "systemd"), (9, "tmux: server")]);
     }
 
     #[test]
-    fn a_tree_without_processes_is_unknown_and_not_empty() {
+    fn process_list_without_any_process_is_unknown() {
         let none = Host::scripted([("/proc/uptime", "1 1\n")]);
         assert_eq!(processes(&none).why(), Some("/proc: no process in it"));
         let nothing = processes(&Host::scripted::<String, String>([]));
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn the_live_host_has_this_process() {
+    fn live_process_list_contains_this_process() {
         let me = std::process::id();
         let found = processes(&Host::live()).into_value().expect("processes");
         assert!(found.iter().any(|process| process.pid == me));

@@ -51,7 +51,7 @@ impl HostRecording {
 
     /// Includes kernel answers.
     pub fn files(&self) -> usize {
-        self.files.values().filter(|kept| matches!(kept, RecordedResult::Read(_))).count()
+        self.files.values().filter(|result| matches!(result, RecordedResult::Read(_))).count()
     }
 
     pub fn insert(&mut self, path: impl Into<String>, entry: RecordedEntry) {
@@ -76,15 +76,15 @@ impl HostRecording {
 
     pub(crate) fn read(&self, path: &str) -> io::Result<Vec<u8>> {
         match self.files.get(path) {
-            Some(kept) => kept.again(),
-            None if self.has_below(path) => Err(io::Error::from_raw_os_error(libc::EISDIR)),
+            Some(result) => result.to_result(),
+            None if self.has_children(path) => Err(io::Error::from_raw_os_error(libc::EISDIR)),
             None => Err(not_found()),
         }
     }
 
     pub(crate) fn read_link(&self, path: &str) -> io::Result<String> {
         match self.links.get(path) {
-            Some(kept) => kept.again(),
+            Some(result) => result.to_result(),
             None if self.files.contains_key(path) => Err(io::Error::from_raw_os_error(libc::EINVAL)),
             None => Err(not_found()),
         }
@@ -94,13 +94,13 @@ impl HostRecording {
     /// it.
     pub(crate) fn list(&self, path: &str) -> io::Result<Vec<String>> {
         let path = path.trim_end_matches('/');
-        if let Some(kept) = self.directories.get(path) {
-            return kept.again();
+        if let Some(result) = self.directories.get(path) {
+            return result.to_result();
         }
         let prefix = format!("{path}/");
-        let mut names = below(&self.files, &prefix);
-        names.extend(below(&self.links, &prefix));
-        names.extend(below(&self.directories, &prefix));
+        let mut names = children(&self.files, &prefix);
+        names.extend(children(&self.links, &prefix));
+        names.extend(children(&self.directories, &prefix));
         names.sort();
         names.dedup();
         if names.is_empty() { Err(not_found()) } else { Ok(names) }
@@ -108,20 +108,20 @@ impl HostRecording {
 
     // Names in a directory that a tree of readable files would show.
     pub(crate) fn names_of_files(&self, path: &str) -> Vec<String> {
-        below(&self.files, &format!("{path}/"))
+        children(&self.files, &format!("{path}/"))
     }
 
-    fn has_below(&self, path: &str) -> bool {
+    fn has_children(&self, path: &str) -> bool {
         self.directories.contains_key(path) || !self.names_of_files(path).is_empty()
     }
 }
 
 /// Direct children of a directory that could be read.
-fn below<T>(entries: &BTreeMap<String, RecordedResult<T>>, prefix: &str) -> Vec<String> {
+fn children<T>(entries: &BTreeMap<String, RecordedResult<T>>, prefix: &str) -> Vec<String> {
     let mut names: Vec<String> = entries
         .range(prefix.to_owned()..)
         .take_while(|(path, _)| path.starts_with(prefix))
-        .filter(|(_, kept)| matches!(kept, RecordedResult::Read(_)))
+        .filter(|(_, result)| matches!(result, RecordedResult::Read(_)))
         .filter_map(|(path, _)| path.get(prefix.len()..)?.split('/').next().map(str::to_owned))
         .collect();
     names.dedup();
@@ -129,7 +129,7 @@ fn below<T>(entries: &BTreeMap<String, RecordedResult<T>>, prefix: &str) -> Vec<
 }
 
 impl<T: Clone> RecordedResult<T> {
-    pub(crate) fn again(&self) -> io::Result<T> {
+    pub(crate) fn to_result(&self) -> io::Result<T> {
         match self {
             RecordedResult::Read(value) => Ok(value.clone()),
             RecordedResult::Failed(failure) => Err(failure.error()),
@@ -182,23 +182,23 @@ pub struct CaptureExtras {
 
 impl CaptureExtras {
     pub(crate) fn of(recording: &HostRecording) -> Self {
-        let unreadable = recording.files.iter().filter_map(|(path, kept)| match kept {
+        let unreadable = recording.files.iter().filter_map(|(path, result)| match result {
             RecordedResult::Failed(failure) if !failure.is_missing() => Some((path.clone(), failure.clone())),
             _ => None,
         });
-        let links = recording.links.iter().filter(|(_, kept)| match kept {
+        let links = recording.links.iter().filter(|(_, result)| match result {
             RecordedResult::Read(_) => true,
             RecordedResult::Failed(failure) => !failure.is_missing(),
         });
-        let directories = recording.directories.iter().filter(|(path, kept)| match kept {
+        let directories = recording.directories.iter().filter(|(path, result)| match result {
             // A tree of files has no empty directory.
             RecordedResult::Read(names) => names.is_empty() || *names != recording.names_of_files(path),
             RecordedResult::Failed(failure) => !failure.is_missing(),
         });
         Self {
             unreadable: unreadable.collect(),
-            links: links.map(|(path, kept)| (path.clone(), kept.clone())).collect(),
-            directories: directories.map(|(path, kept)| (path.clone(), kept.clone())).collect(),
+            links: links.map(|(path, result)| (path.clone(), result.clone())).collect(),
+            directories: directories.map(|(path, result)| (path.clone(), result.clone())).collect(),
         }
     }
 
@@ -216,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_not_listed_has_the_names_of_what_was_read() {
+    fn unrecorded_directories_list_their_recorded_entries() {
         let mut recording = HostRecording::new();
         recording.insert_file("/sys/class/net/eth0/mtu", "1500\n");
         recording
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_leads_to_a_directory_is_both() {
+    fn recorded_link_to_a_directory_is_readable_as_link_and_directory() {
         let mut recording = HostRecording::new();
         recording
             .links
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_says_the_same_again() {
+    fn recorded_failures_keep_their_message_through_json() {
         for error in [io::Error::from_raw_os_error(libc::EACCES), io::Error::other("too short")] {
             let text = serde_json::to_string(&RecordedFailure::of(&error)).expect("written");
             let again: RecordedFailure = serde_json::from_str(&text).expect("read");

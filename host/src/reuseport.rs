@@ -94,11 +94,11 @@ impl<'h> ChooserReader<'h> {
             SocketProtocol::Udp => &self.datagrams,
             SocketProtocol::Tcp => &self.listeners,
         };
-        let ask = || {
-            let what = "asking what chooses in reuseport groups (BPF iterator)";
-            self.host.call(&format!("reuseport/{}", protocol.name()), what, || ask(protocol))
+        let read = || {
+            let operation = "asking what chooses in reuseport groups (BPF iterator)";
+            self.host.call(&format!("reuseport/{}", protocol.name()), operation, || read_members(protocol))
         };
-        let members = members.get_or_init(ask).as_ref()?;
+        let members = members.get_or_init(read).as_ref()?;
         Ok(members.iter().find(|member| member.cookie == cookie))
     }
 }
@@ -108,24 +108,24 @@ static LOADED: Mutex<BTreeMap<SocketProtocol, Ebpf>> = Mutex::new(BTreeMap::new(
 
 /// The members of all reuseport groups of the calling thread's network namespace. Sockets whose
 /// cookie was never read have no cookie yet.
-pub(crate) fn ask(protocol: SocketProtocol) -> io::Result<Vec<ChooserMember>> {
-    let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
-    let object = match loaded.entry(protocol) {
+pub(crate) fn read_members(protocol: SocketProtocol) -> io::Result<Vec<ChooserMember>> {
+    let mut objects = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
+    let object = match objects.entry(protocol) {
         Entry::Occupied(object) => object.into_mut(),
-        Entry::Vacant(none) => none.insert(load(protocol)?),
+        Entry::Vacant(entry) => entry.insert(load_program(protocol)?),
     };
     let iterator = iterator(object, protocol)?;
     // An iterator uses the namespace of the thread that opens it (bpf_iter_init_seq_net of
     // fs/proc/proc_net.c).
     let link = iterator.attach().map_err(bpf::error)?;
     let link = iterator.take_link(link).map_err(bpf::error)?;
-    drop(loaded);
+    drop(objects);
     let mut bytes = Vec::new();
     link.into_file().map_err(io::Error::other)?.read_to_end(&mut bytes)?;
     members(&bytes)
 }
 
-fn load(protocol: SocketProtocol) -> io::Result<Ebpf> {
+fn load_program(protocol: SocketProtocol) -> io::Result<Ebpf> {
     let btf = bpf::kernel_btf()?;
     pause_after_burst();
     let mut loader = EbpfLoader::new();
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn members_are_read_and_what_is_cut_short_is_an_error() {
+    fn group_members_are_parsed_and_truncated_members_are_errors() {
         let all = [bytes(77, 1, 2), bytes(78, NO_PLACE, 0), bytes(79, 0, 3)].concat();
         let member = |cookie, place, chooser| ChooserMember { cookie, place, chooser, program: None };
         let program = Some(ChoosingProgram { id: 9, name: "choose".into() });
@@ -197,6 +197,6 @@ mod tests {
         ];
         assert_eq!(members(&all).expect("read"), expected);
         assert!(members(&all[..50]).is_err() && members(&bytes(1, 0, 9)).is_err());
-        assert_eq!(members(&[]).expect("nobody"), []);
+        assert_eq!(members(&[]).expect("an empty group"), []);
     }
 }

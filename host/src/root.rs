@@ -126,7 +126,7 @@ impl Host {
 
     fn answering(mut self, path: impl Into<String>, answer: ScriptedAnswer) -> Self {
         if let HostSource::Scripted(script) = &mut self.source {
-            script.answering(path, answer);
+            script.set_response(path, answer);
         }
         self
     }
@@ -148,7 +148,7 @@ impl Host {
     /// Reads a file by its absolute path on the host.
     pub fn read(&self, path: &str) -> Result<String, HostError> {
         self.pause();
-        let content = self.once(
+        let content = self.read_once(
             |recording| &mut recording.files,
             path,
             || match &self.source {
@@ -173,7 +173,7 @@ impl Host {
     /// Sorted.
     pub fn list(&self, path: &str) -> Result<Vec<String>, HostError> {
         self.pause();
-        let names = self.once(
+        let names = self.read_once(
             |recording| &mut recording.directories,
             path.trim_end_matches('/'),
             || match &self.source {
@@ -189,7 +189,7 @@ impl Host {
     /// The target as written in the link.
     pub fn read_link(&self, path: &str) -> Result<String, HostError> {
         self.pause();
-        let target = self.once(
+        let target = self.read_once(
             |recording| &mut recording.links,
             path,
             || match &self.source {
@@ -204,25 +204,25 @@ impl Host {
         target.map_err(|source| HostError::Read { path: path.to_owned(), source })
     }
 
-    /// Makes a call that is not a file read, with `ask`. Captures return the content of
+    /// Makes a call that is not a file read, with `perform`. Captures return the content of
     /// `/calls/KEY.json`: the answer, or `{"errno": N}`.
     ///
     /// # Errors
-    /// [`HostError::Call`] with `what` as its subject; for a capture also [`HostError::NotLive`] without such an
-    /// answer, and [`HostError::Garbled`].
+    /// [`HostError::Call`] with `operation` as its subject; for a capture also
+    /// [`HostError::NotLive`] without such an answer, and [`HostError::Garbled`].
     pub(crate) fn call<T: Serialize + DeserializeOwned>(
         &self,
         key: &str,
-        what: &str,
-        ask: impl FnOnce() -> io::Result<T>,
+        operation: &str,
+        perform: impl FnOnce() -> io::Result<T>,
     ) -> Result<T, HostError> {
         self.pause();
         let path = format!("/calls/{key}.json");
-        let refused = |source| HostError::Call { what: what.to_owned(), source };
+        let call_error = |source| HostError::Call { what: operation.to_owned(), source };
         if let HostSource::Live { .. } = self.source
-            && self.kept(|recording| recording.files.contains_key(&path)) != Some(true)
+            && self.with_recording(|recording| recording.files.contains_key(&path)) != Some(true)
         {
-            let answer = ask();
+            let answer = perform();
             if let Some(record) = &self.record {
                 let json = match &answer {
                     Ok(answer) => serde_json::to_vec_pretty(answer),
@@ -231,55 +231,57 @@ impl Host {
                 // An answer that cannot be serialized is recorded as such, and still returned.
                 lock(record).files.insert(path, RecordedResult::of(&json.map_err(io::Error::other)));
             }
-            return answer.map_err(refused);
+            return answer.map_err(call_error);
         }
         let text = match self.read(&path) {
             Ok(text) => text,
-            Err(error) if error.is_missing() => return Err(HostError::NotLive { what: what.to_owned() }),
+            Err(error) if error.is_missing() => {
+                return Err(HostError::NotLive { what: operation.to_owned() });
+            }
             Err(error) => return Err(error),
         };
         if let Ok(failure) = serde_json::from_str::<RecordedFailure>(&text) {
-            return Err(refused(failure.error()));
+            return Err(call_error(failure.error()));
         }
         serde_json::from_str(&text).map_err(|error| HostError::Garbled { path, reason: error.to_string() })
     }
 
-    // Makes a change that is not a file write, with `act`. On a fake host `rehearse` changes the
+    // Makes a change that is not a file write, with `change`. On a fake host `rehearse` changes the
     // answer of [`Host::call`] for this key; if that answer is an error, the change fails with it.
     // A capture refuses every change.
-    pub(crate) fn act<T: Serialize + DeserializeOwned>(
+    pub(crate) fn apply_change<T: Serialize + DeserializeOwned>(
         &self,
         key: &str,
-        what: &str,
-        act: impl FnOnce() -> io::Result<()>,
+        operation: &str,
+        change: impl FnOnce() -> io::Result<()>,
         rehearse: impl FnOnce(&mut T),
     ) -> Result<(), HostError> {
         if let HostSource::Live { .. } = self.source {
-            return act().map_err(|source| HostError::Call { what: what.to_owned(), source });
+            return change().map_err(|source| HostError::Call { what: operation.to_owned(), source });
         }
-        let never = || Err(io::ErrorKind::Unsupported.into());
-        let mut answer = self.call::<T>(key, what, never)?;
+        let unsupported = || Err(io::ErrorKind::Unsupported.into());
+        let mut answer = self.call::<T>(key, operation, unsupported)?;
         rehearse(&mut answer);
-        self.act_to(key, what, act, &answer)
+        self.apply_change_to(key, operation, change, &answer)
     }
 
-    /// Like [`Host::act`] if the new answer does not depend on the old one.
-    pub(crate) fn act_to<T: Serialize>(
+    /// Like [`Host::apply_change`] if the new answer does not depend on the old one.
+    pub(crate) fn apply_change_to<T: Serialize>(
         &self,
         key: &str,
-        what: &str,
-        act: impl FnOnce() -> io::Result<()>,
+        operation: &str,
+        change: impl FnOnce() -> io::Result<()>,
         answer: &T,
     ) -> Result<(), HostError> {
-        let refused = |source| HostError::Call { what: what.to_owned(), source };
+        let call_error = |source| HostError::Call { what: operation.to_owned(), source };
         match &self.source {
-            HostSource::Live { .. } => act().map_err(refused),
+            HostSource::Live { .. } => change().map_err(call_error),
             HostSource::Directory(_) | HostSource::Recorded(_) => {
-                Err(HostError::NotLive { what: what.to_owned() })
+                Err(HostError::NotLive { what: operation.to_owned() })
             }
             HostSource::Scripted(script) => {
-                let json = serde_json::to_string(answer).map_err(|error| refused(error.into()))?;
-                script.answer(&format!("/calls/{key}.json"), &json).map_err(refused)
+                let json = serde_json::to_string(answer).map_err(|error| call_error(error.into()))?;
+                script.store(&format!("/calls/{key}.json"), &json).map_err(call_error)
             }
         }
     }
@@ -290,11 +292,13 @@ impl Host {
         key: &str,
         change: impl FnOnce(&mut T),
     ) {
-        let never = || Err(io::ErrorKind::Unsupported.into());
-        if let (HostSource::Scripted(_), Ok(mut answer)) = (&self.source, self.call::<T>(key, key, never)) {
+        let unsupported = || Err(io::ErrorKind::Unsupported.into());
+        if let (HostSource::Scripted(_), Ok(mut answer)) =
+            (&self.source, self.call::<T>(key, key, unsupported))
+        {
             change(&mut answer);
             // A script may refuse it, as a device refuses a write; the answer then stays.
-            let _ = self.act_to(key, key, || Ok(()), &answer);
+            let _ = self.apply_change_to(key, key, || Ok(()), &answer);
         }
     }
 
@@ -308,29 +312,29 @@ impl Host {
     }
 
     /// Calls `read`; a recording host returns the recorded result of an earlier call.
-    fn once<T: Clone>(
+    fn read_once<T: Clone>(
         &self,
-        kept: impl Fn(&mut HostRecording) -> &mut BTreeMap<String, RecordedResult<T>>,
+        results: impl Fn(&mut HostRecording) -> &mut BTreeMap<String, RecordedResult<T>>,
         path: &str,
         read: impl FnOnce() -> io::Result<T>,
     ) -> io::Result<T> {
         let Some(record) = &self.record else { return read() };
-        if let Some(before) = kept(&mut lock(record)).get(path) {
-            return before.again();
+        if let Some(recorded) = results(&mut lock(record)).get(path) {
+            return recorded.to_result();
         }
         let result = read();
-        kept(&mut lock(record)).insert(path.to_owned(), RecordedResult::of(&result));
+        results(&mut lock(record)).insert(path.to_owned(), RecordedResult::of(&result));
         result
     }
 
-    fn kept<T>(&self, look: impl FnOnce(&HostRecording) -> T) -> Option<T> {
-        self.record.as_ref().map(|record| look(&lock(record)))
+    fn with_recording<T>(&self, inspect: impl FnOnce(&HostRecording) -> T) -> Option<T> {
+        self.record.as_ref().map(|record| inspect(&lock(record)))
     }
 
     /// Writes a file in a single `write(2)`, as sysfs and sysctl files require. A capture refuses
     /// every write.
     pub fn write(&self, path: &str, value: &str) -> Result<(), HostError> {
-        let written = match &self.source {
+        let result = match &self.source {
             HostSource::Live { sys } => std::fs::OpenOptions::new()
                 .write(true)
                 .truncate(true)
@@ -341,7 +345,7 @@ impl Host {
             }
             HostSource::Scripted(script) => script.write(path, value),
         };
-        written.map_err(|source| HostError::Write { path: path.to_owned(), value: value.to_owned(), source })
+        result.map_err(|source| HostError::Write { path: path.to_owned(), value: value.to_owned(), source })
     }
 
     // Whether no user may write a file, according to its mode (for sysctls). A capture has the
@@ -362,24 +366,29 @@ impl Host {
     /// Sets auditing of system calls (`AUDIT_SET`) for the whole machine. Requires
     /// `CAP_AUDIT_CONTROL`; fails if the status is locked.
     pub fn set_audit_enabled(&self, enabled: u32) -> Result<(), HostError> {
-        let what = format!("setting audit enabled to {enabled}");
-        self.act("audit/enabled", &what, || sys::audit::set_enabled(enabled), |answer| *answer = enabled)
+        let operation = format!("setting audit enabled to {enabled}");
+        self.apply_change(
+            "audit/enabled",
+            &operation,
+            || sys::audit::set_enabled(enabled),
+            |answer| *answer = enabled,
+        )
     }
 
     /// An interface's driver (`ETHTOOL_GDRVINFO`).
     pub fn driver(&self, interface: &str) -> Result<LinkDriver, HostError> {
-        let what = format!("reading the driver of {interface}");
-        self.call(&format!("ethtool/{interface}/driver"), &what, || sys::ethtool::driver(interface))
+        let operation = format!("reading the driver of {interface}");
+        self.call(&format!("ethtool/{interface}/driver"), &operation, || sys::ethtool::driver(interface))
     }
 
     pub(crate) fn is_live(&self) -> bool {
         matches!(self.source, HostSource::Live { .. })
     }
 
-    pub(crate) fn must_be_live(&self, what: &str) -> Result<(), HostError> {
+    pub(crate) fn must_be_live(&self, operation: &str) -> Result<(), HostError> {
         match self.source {
             HostSource::Live { .. } => Ok(()),
-            _ => Err(HostError::NotLive { what: what.to_owned() }),
+            _ => Err(HostError::NotLive { what: operation.to_owned() }),
         }
     }
 }
@@ -411,7 +420,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_capture_is_read_and_never_written() {
+    fn captured_host_reads_files_and_refuses_writes_and_programs() {
         let directory = tempfile::tempdir().expect("a directory");
         std::fs::create_dir_all(directory.path().join("proc/sys/net")).expect("made");
         std::fs::write(directory.path().join("proc/sys/net/x"), "7\n").expect("written");
@@ -425,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scripted_host_lists_and_changes() {
+    fn scripted_host_lists_reads_and_writes_files() {
         let host =
             Host::scripted([("/sys/class/net/eth0/mtu", "1500\n"), ("/sys/class/net/lo/mtu", "65536\n")]);
         assert_eq!(host.list("/sys/class/net").expect("listed"), ["eth0", "lo"]);
@@ -436,25 +445,25 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_of_the_kernel_is_recorded_and_given_again() {
+    fn recorded_kernel_calls_return_the_same_result_or_error() {
         let live = Host::live().recording();
         let answer: u32 = live.call("a/number", "a number", || Ok(7)).expect("an answer");
         let refusal = || Err::<u32, _>(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
-        let refused = live.call("a/refusal", "a refusal", refusal).expect_err("refused");
-        assert!(refused.is_unsupported());
+        let live_error = live.call("a/refusal", "a refusal", refusal).expect_err("refused");
+        assert!(live_error.is_unsupported());
         let _ = live.read("/proc/no-such-file");
         let again = Host::recorded(live.into_recording());
-        let never = || -> io::Result<u32> { panic!("a capture asks no kernel") };
+        let never = || -> io::Result<u32> { panic!("a capture must not call the kernel") };
         assert_eq!(again.call("a/number", "a number", never).expect("an answer"), answer);
         let error = again.call("a/refusal", "a refusal", never).expect_err("refused again");
-        assert_eq!(error.to_string(), refused.to_string());
-        let error = again.call("a/question", "a question", never).expect_err("not asked");
+        assert_eq!(error.to_string(), live_error.to_string());
+        let error = again.call("a/question", "a question", never).expect_err("not recorded");
         assert_eq!(error.to_string(), "a question: not available from a capture");
         assert!(again.read("/proc/no-such-file").expect_err("not there").is_missing());
     }
 
     #[test]
-    fn a_garbled_answer_names_its_file() {
+    fn invalid_json_of_a_call_is_an_error_with_its_path() {
         let host = Host::scripted([("/calls/a/number.json", "seven")]);
         let error = host.call::<u32>("a/number", "a number", || Ok(7)).expect_err("no number");
         assert!(error.to_string().starts_with("/calls/a/number.json: expected "), "{error}");

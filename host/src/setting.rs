@@ -50,9 +50,9 @@ pub(crate) use nftables::any_ruleset;
 pub use offload::Offload;
 pub use rss_table::table_entries;
 pub(crate) use rss_table::{any_table, table_value};
-pub(crate) use socket_knob::words as socket_words;
+pub(crate) use socket_knob::option_text as socket_option_text;
 pub use socket_knob::{SocketAt, SocketKnob};
-pub use steering::{SteeredSocket, SteeredSockets, SteeringTable, steered};
+pub use steering::{SteeredSocket, SteeredSockets, SteeringTable, steering_counts};
 pub use sysfs::{NapiKnob, QueueDirection};
 pub use value::SettingValue;
 
@@ -282,7 +282,7 @@ impl Setting {
     pub fn interface(&self) -> Option<Cow<'_, str>> {
         match self {
             Setting::Sysctl(name) => sysctl::SysctlKnob(name).interface(),
-            other => other.clone().interface_field().map(|name| Cow::Owned(std::mem::take(name))),
+            setting => setting.clone().interface_field().map(|name| Cow::Owned(std::mem::take(name))),
         }
     }
 
@@ -293,14 +293,14 @@ impl Setting {
     }
 
     /// The same setting of another interface; unchanged if it belongs to none.
-    pub fn on_interface(&self, new: &str) -> Setting {
+    pub fn on_interface(&self, new_interface: &str) -> Setting {
         if let Setting::Sysctl(name) = self {
-            let renamed = sysctl::SysctlKnob(name).on_interface(new);
-            return renamed.map_or_else(|| self.clone(), Setting::Sysctl);
+            let new_name = sysctl::SysctlKnob(name).on_interface(new_interface);
+            return new_name.map_or_else(|| self.clone(), Setting::Sysctl);
         }
         let mut setting = self.clone();
         if let Some(interface) = setting.interface_field() {
-            new.clone_into(interface);
+            new_interface.clone_into(interface);
         }
         setting
     }
@@ -335,34 +335,34 @@ impl Setting {
             WriteRefusal::BadValue(expected) => bad_value(&*knob, value, expected),
             WriteRefusal::Reason(why) => SettingError::Refused { setting: knob.name(), why },
         })?;
-        let found = self.read(host)?;
-        if knob.took(value, &found) {
+        let actual = self.read(host)?;
+        if knob.is_applied(value, &actual) {
             return Ok(());
         }
-        let changed = before.is_some_and(|before| !knob.same(&before, &found));
-        let (setting, wanted, found) = (knob.name(), value.to_string(), found.to_string());
-        Err(if changed {
-            SettingError::Partly { setting, wanted, found }
+        let is_changed = before.is_some_and(|before| !knob.same(&before, &actual));
+        let (setting, requested, actual) = (knob.name(), value.to_string(), actual.to_string());
+        Err(if is_changed {
+            SettingError::Partly { setting, wanted: requested, found: actual }
         } else {
-            SettingError::Ignored { setting, wanted, found }
+            SettingError::Ignored { setting, wanted: requested, found: actual }
         })
     }
 
     /// Whether two values mean the same.
-    pub fn same(&self, one: &SettingValue, other: &SettingValue) -> bool {
-        self.knob().same(one, other)
+    pub fn same(&self, left: &SettingValue, right: &SettingValue) -> bool {
+        self.knob().same(left, right)
     }
 
-    /// Whether an interrupted write of `to`, for example by a killed program, may have left
-    /// `found`: some kinds write an intermediate value first.
-    pub fn passes(&self, to: &SettingValue, found: &SettingValue) -> bool {
-        self.knob().passes(to, found)
+    /// Whether an interrupted write of `requested`, for example by a killed program, may have
+    /// left `actual`: some kinds write an intermediate value first.
+    pub fn can_leave(&self, requested: &SettingValue, actual: &SettingValue) -> bool {
+        self.knob().can_leave(requested, actual)
     }
 
     /// Why the setting cannot be changed here with any privilege; `None` if it can, or if a capture
     /// does not record it.
-    pub fn fixed(&self, host: &Host) -> Option<&'static str> {
-        self.knob().is_fixed(host)
+    pub fn fixed_reason(&self, host: &Host) -> Option<&'static str> {
+        self.knob().fixed_reason(host)
     }
 
     /// The equivalent shell command; `None` if one command does not suffice.
@@ -375,7 +375,7 @@ impl Setting {
         let knob = self.knob();
         let interface = self.interface().filter(|interface| !is_interface_name(interface));
         let why = interface.map(|interface| format!("'{interface}' is no name of an interface"));
-        match why.or_else(|| knob.wrong_name()) {
+        match why.or_else(|| knob.name_error()) {
             None => Ok(knob),
             Some(why) => Err(SettingError::BadName { setting: knob.name(), why }),
         }
@@ -409,7 +409,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_setting_survives_a_journal() {
+    fn settings_round_trip_through_json() {
         let setting =
             Setting::QueueCpus { interface: "eth0".into(), direction: QueueDirection::Transmit, queue: 3 };
         let text = serde_json::to_string(&setting).expect("written");
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn a_knob_moves_with_its_interface() {
+    fn on_interface_changes_only_settings_of_an_interface() {
         let rings = Setting::Rings { interface: "eth0".into() };
         assert_eq!(rings.interface().as_deref(), Some("eth0"));
         assert_eq!(rings.on_interface("lan0"), Setting::Rings { interface: "lan0".into() });
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn no_interface_leads_to_another_directory() {
+    fn invalid_interface_names_are_refused() {
         for interface in ["", "..", "../../../etc", "a b", "sixteen-letters-"] {
             let queue = 0;
             let setting =
@@ -437,13 +437,19 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_in_part_is_told_from_what_is_ignored() {
+    fn ignored_and_denied_writes_are_different_errors() {
         let path = "/proc/sys/net/core/rmem_max";
         let setting = Setting::sysctl("net.core.rmem_max");
         let host = Host::scripted([(path, "1\n")]).ignoring(path);
         let error = setting.write(&host, &SettingValue::new("2")).expect_err("ignored");
         assert!(matches!(error, SettingError::Ignored { .. }), "{error}");
-        let denied = host.refusing(path, libc::EACCES);
-        assert!(setting.write(&denied, &SettingValue::new("2")).expect_err("denied").is_denied());
+        let denying_host = host.refusing(path, libc::EACCES);
+        assert!(setting.write(&denying_host, &SettingValue::new("2")).expect_err("denied").is_denied());
+        let channels = r#"{ "rx": 1, "rx_max": 8, "combined": 1, "combined_max": 8 }"#;
+        let host = Host::scripted([("/calls/ethtool/eth0/channels.json", channels)]);
+        let setting = Setting::Channels { interface: "eth0".into() };
+        let error = setting.write(&host, &SettingValue::new("rx 4 tx 4")).expect_err("no tx channels");
+        assert!(matches!(error, SettingError::Partly { .. }), "{error}");
+        assert_eq!(error.found(), Some("rx 4 combined 1"));
     }
 }

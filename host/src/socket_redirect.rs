@@ -78,9 +78,9 @@ fn octets(ip: IpAddr) -> [u8; 16] {
 ///
 /// # Errors
 /// `ENOENT` if the socket was closed; `EPERM` names the capability.
-pub fn socket_copy(host: &Host, at: SocketAt) -> io::Result<OwnedFd> {
-    let copy = copy_of_any(host, at.inode, (at.pid, at.descriptor))?;
-    if sockopt::socket_cookie(&copy)? == at.cookie {
+pub fn socket_copy(host: &Host, location: SocketAt) -> io::Result<OwnedFd> {
+    let copy = copy_of_any(host, location.inode, (location.pid, location.descriptor))?;
+    if sockopt::socket_cookie(&copy)? == location.cookie {
         return Ok(copy);
     }
     Err(ExplainedErrno { errno: libc::ENOENT, words: "that socket was closed".to_owned() }.into())
@@ -106,16 +106,16 @@ pub fn set_reuseport(socket: &OwnedFd, shared: bool) -> io::Result<()> {
 /// The error of the kernel; then the option is as before.
 pub fn make_group(socket: &OwnedFd, local: SocketAddr) -> io::Result<()> {
     set_reuseport(socket, true)?;
-    let made = SocketRedirect::attach(socket, local, None).and_then(|redirect| {
+    let result = SocketRedirect::attach(socket, local, None).and_then(|redirect| {
         drop(bind_second(socket, local)?);
         drop(redirect);
         Ok(())
     });
-    if made.is_err() {
+    if result.is_err() {
         // The socket may be gone.
         let _ = set_reuseport(socket, false);
     }
-    made
+    result
 }
 
 fn bind_second(socket: &OwnedFd, local: SocketAddr) -> io::Result<OwnedFd> {
@@ -135,11 +135,13 @@ mod tests {
     use std::net::UdpSocket;
     use std::time::Duration;
 
+    use linerate_testkit::skip;
+
     use super::*;
 
     /// Another host's client may have the source port of a probe.
     #[test]
-    fn only_datagrams_from_the_address_are_redirected() {
+    fn only_datagrams_from_the_given_source_are_redirected() {
         // IPv6 has one address on loopback, so that there the client differs by its port.
         for (any, loopback, other) in [("0.0.0.0", "127.0.0.1", "127.0.0.2"), ("::", "::1", "::1")] {
             let bind = |ip, port| UdpSocket::bind((ip, port)).expect("a free port");
@@ -150,8 +152,9 @@ mod tests {
             let copied: OwnedFd = copy.try_clone().expect("a copy").into();
             let _redirect = match SocketRedirect::attach(&copied, local, Some(from)) {
                 Ok(redirect) => redirect,
-                // Others than root.
-                Err(error) if error.kind() == ErrorKind::PermissionDenied => return,
+                Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+                    return skip("only_datagrams_from_the_given_source_are_redirected", error);
+                }
                 Err(error) => panic!("{error}"),
             };
             for (sender, receiver) in [(&client, &server), (&probe, &copy)] {

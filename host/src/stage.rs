@@ -52,17 +52,19 @@ impl PacketPath {
         let names: Vec<&str> = link.iter().map(|link| link.interface.as_str()).collect();
         let statistics: Vec<_> =
             link.iter().map(|link| QueueStatistics::observe(host, &link.interface, &link.index)).collect();
-        let counted = || link.iter().zip(&statistics);
+        let links_with_statistics = || link.iter().zip(&statistics);
         let socket = socket::HostSockets::observe(host, scope);
         Self {
             uptime_seconds,
-            rss: counted().map(|(link, counts)| rss::RssState::observe(host, link, counts)).collect(),
+            rss: links_with_statistics()
+                .map(|(link, counts)| rss::RssState::observe(host, link, counts))
+                .collect(),
             irq: irq::IrqState::observe(host, &names),
             softirq: softirq::SoftirqState::observe(host, &link),
             filter: filter::FilterState::observe(host, &link),
             route: route::RouteState::observe(host, &names),
             thread: thread::ThreadState::observe(host, &socket),
-            transmit: counted()
+            transmit: links_with_statistics()
                 .map(|(link, counts)| transmit::TransmitState::observe(host, link, counts))
                 .collect(),
             virtual_network: link::virtual_network::VirtualNetwork::observe(

@@ -56,5 +56,5 @@ fn host_name() -> Option<String> {
 
 /// Seconds since 1970; `None` if the clock is before that.
 pub fn unix_seconds() -> Option<u64> {
-    SystemTime::now().duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs())
+    SystemTime::now().duration_since(UNIX_EPOCH).ok().map(|elapsed| elapsed.as_secs())
 }

@@ -42,12 +42,12 @@ impl LabChild {
         }
     }
 
-    /// Waits at most `at_most` for the program to end. Returns `None` if it is still running then.
+    /// Waits at most `max_wait` for the program to end. Returns `None` if it is still running then.
     ///
     /// # Errors
     /// The error of the system call.
-    pub fn wait_at_most(&mut self, at_most: Duration) -> io::Result<Option<ExitStatus>> {
-        if wait_readable(self.process.descriptor.as_fd(), at_most)? {
+    pub fn wait_at_most(&mut self, max_wait: Duration) -> io::Result<Option<ExitStatus>> {
+        if wait_readable(self.process.descriptor.as_fd(), max_wait)? {
             return self.process.reap().map(Some);
         }
         Ok(None)
@@ -93,12 +93,12 @@ pub(crate) struct ChildProcess {
 impl ChildProcess {
     fn new(mut child: Child) -> io::Result<Self> {
         let id = child.id();
-        let opened = i32::try_from(id)
+        let pidfd = i32::try_from(id)
             .ok()
             .and_then(Pid::from_raw)
             .ok_or(rustix::io::Errno::SRCH)
             .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()));
-        match opened {
+        match pidfd {
             Ok(descriptor) => Ok(Self { id, descriptor, child: Mutex::new(child) }),
             Err(errno) => {
                 let _ = child.kill();

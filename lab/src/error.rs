@@ -48,13 +48,13 @@ pub enum LabError {
         "a lab named {name} is up (process {pid}): choose another name, or take it down with `linerate lab down {name}`"
     )]
     NameTaken { name: String, pid: i32 },
-    #[error("no lab named {name} is up; {}", listed("up are", known))]
+    #[error("no lab named {name} is up; {}", join_names("up are", known))]
     NoSuchLab { name: String, known: Vec<String> },
     #[error(
         "lab {name} belongs to a command that is running (process {pid}): end that, or run `linerate lab clean --all`"
     )]
     NotHeld { name: String, pid: i32 },
-    #[error("lab {lab} has no host {name}; {}", listed("its hosts are", known))]
+    #[error("lab {lab} has no host {name}; {}", join_names("its hosts are", known))]
     NoSuchHost { lab: String, name: String, known: Vec<String> },
     #[error(
         "{key} is changed for the lab {name} (process {pid}): {}",
@@ -84,16 +84,20 @@ pub enum LabError {
 }
 
 impl LabError {
-    pub(crate) fn system(what: impl Into<String>, source: impl Into<io::Error>) -> Self {
-        Self::System { what: what.into(), source: source.into() }
+    pub(crate) fn system(operation: impl Into<String>, source: impl Into<io::Error>) -> Self {
+        Self::System { what: operation.into(), source: source.into() }
     }
 
-    pub(crate) fn file(what: &'static str, path: impl Into<PathBuf>, source: impl Into<io::Error>) -> Self {
-        Self::File { what, path: path.into(), source: source.into() }
+    pub(crate) fn file(
+        operation: &'static str,
+        path: impl Into<PathBuf>,
+        source: impl Into<io::Error>,
+    ) -> Self {
+        Self::File { what: operation, path: path.into(), source: source.into() }
     }
 }
 
-fn listed(intro: &str, names: &[String]) -> String {
+fn join_names(intro: &str, names: &[String]) -> String {
     if names.is_empty() { "none is".to_owned() } else { format!("{intro} {}", names.join(", ")) }
 }
 

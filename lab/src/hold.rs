@@ -51,14 +51,14 @@ const END_SIGNALS: [i32; 3] = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP];
 /// the holder cannot be started. Nothing is left behind then.
 pub fn up(registry: &LabRegistry, options: &HoldOptions, mut holder: Command) -> Result<LabState> {
     options.shape.check()?;
-    if let Ok(taken) = registry.find(&options.name) {
-        return Err(LabError::NameTaken { name: taken.name, pid: taken.process.pid });
+    if let Ok(existing_lab) = registry.find(&options.name) {
+        return Err(LabError::NameTaken { name: existing_lab.name, pid: existing_lab.process.pid });
     }
-    let described = serde_json::to_string(options)
+    let options_json = serde_json::to_string(options)
         .map_err(|e| LabError::system("describe the lab", io::Error::from(e)))?;
     holder
         .arg(registry.path())
-        .arg(described)
+        .arg(options_json)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::null());
@@ -96,15 +96,15 @@ pub fn up(registry: &LabRegistry, options: &HoldOptions, mut holder: Command) ->
 /// # Errors
 /// The errors of [`Builder::start`](crate::LabBuilder::start), which are also reported to `up`.
 pub fn run(directory: &Path, options: &str) -> Result<()> {
-    match make(directory, options) {
+    match start_lab(directory, options) {
         Ok(lab) => {
-            say(&HolderMessage::Ready)?;
-            let ended = sys::signal::wait(&END_SIGNALS);
+            print_message(&HolderMessage::Ready)?;
+            let signal_result = sys::signal::wait(&END_SIGNALS);
             drop(lab);
-            ended.map(drop).map_err(|e| LabError::system("wait for a signal", e))
+            signal_result.map(drop).map_err(|e| LabError::system("wait for a signal", e))
         }
         Err(error) => {
-            say(&HolderMessage::Failed(error.to_string()))?;
+            print_message(&HolderMessage::Failed(error.to_string()))?;
             Err(error)
         }
     }
@@ -148,7 +148,7 @@ pub fn down(
 /// host cannot be opened, most likely because the lab belongs to another user.
 pub fn command(registry: &LabRegistry, lab: &str, host: &str, program: impl AsRef<OsStr>) -> Result<Command> {
     let state = registry.find(lab)?;
-    let Some(target) = state.hosts.iter().find(|known| known.name == host) else {
+    let Some(target) = state.hosts.iter().find(|candidate| candidate.name == host) else {
         return Err(LabError::NoSuchHost {
             lab: state.name,
             name: host.to_owned(),
@@ -157,15 +157,17 @@ pub fn command(registry: &LabRegistry, lab: &str, host: &str, program: impl AsRe
     };
     let task = format!("/proc/{}/task/{}/ns", state.process.pid, target.thread);
     let net_namespace = open(&format!("{task}/net"))?;
-    let id =
-        NamespaceId::of_file(&net_namespace).map_err(|e| LabError::file("read", format!("{task}/net"), e))?;
+    let id = NamespaceId::from_file(&net_namespace)
+        .map_err(|e| LabError::file("read", format!("{task}/net"), e))?;
     if id != target.namespace {
         // The process has ended, and its PID belongs to another process.
         return Err(LabError::NoSuchLab { name: state.name, known: Vec::new() });
     }
-    let user = open(&format!("{task}/user"))?;
-    let same_user = NamespaceId::of_file(&user)
-        .and_then(|theirs| Ok(theirs == NamespaceId::of_path(Path::new("/proc/self/ns/user"))?))
+    let user_namespace = open(&format!("{task}/user"))?;
+    let same_user = NamespaceId::from_file(&user_namespace)
+        .and_then(|user_namespace_id| {
+            Ok(user_namespace_id == NamespaceId::from_path(Path::new("/proc/self/ns/user"))?)
+        })
         .map_err(|e| LabError::file("read", format!("{task}/user"), e))?;
     let mut command = Command::new(program);
     command.env("LINERATE_LAB", &state.name).env("LINERATE_HOST", host);
@@ -173,7 +175,7 @@ pub fn command(registry: &LabRegistry, lab: &str, host: &str, program: impl AsRe
         &mut command,
         ChildSetup {
             // Joining the process's own user namespace is an error.
-            user_namespace: (!same_user).then_some(user),
+            user_namespace: (!same_user).then_some(user_namespace),
             net_namespace: Some(net_namespace),
             sys: SysMount::Preferred,
             die_with: None,
@@ -200,7 +202,7 @@ pub fn exec<A: AsRef<OsStr>>(
     Err(LabError::system(format!("run {:?} in {host} of lab {lab}", command.get_program()), failed))
 }
 
-fn make(directory: &Path, options: &str) -> Result<Lab> {
+fn start_lab(directory: &Path, options: &str) -> Result<Lab> {
     let options: HoldOptions = serde_json::from_str(options)
         .map_err(|e| LabError::system("read the description of the lab", io::Error::from(e)))?;
     // A new session, so that closing the terminal does not end the lab.
@@ -219,7 +221,7 @@ fn make(directory: &Path, options: &str) -> Result<Lab> {
         .start()
 }
 
-fn say(message: &HolderMessage) -> Result<()> {
+fn print_message(message: &HolderMessage) -> Result<()> {
     let failed = |e: io::Error| LabError::system("report that the lab is ready", e);
     let mut line = serde_json::to_string(message).map_err(|e| failed(e.into()))?;
     line.push('\n');

@@ -70,7 +70,7 @@ impl LabHost {
     /// # Errors
     /// [`LabError::System`] if the program cannot be started.
     pub fn spawn(&self, mut command: Command) -> Result<LabChild> {
-        let what = format!("start {:?} in lab host {}", command.get_program(), self.name);
+        let operation = format!("start {:?} in lab host {}", command.get_program(), self.name);
         arm(
             &mut command,
             ChildSetup {
@@ -85,10 +85,10 @@ impl LabHost {
         );
         // Forked by the resident thread: the child inherits its namespace, and the kernel counts
         // that thread as the parent whose death ends the child (PR_SET_PDEATHSIG).
-        let child = self.run(move || command.spawn())?.map_err(|e| LabError::system(what.clone(), e))?;
-        let child = LabChild::new(child).map_err(|e| LabError::system(what, e))?;
+        let child = self.run(move || command.spawn())?.map_err(|e| LabError::system(operation.clone(), e))?;
+        let child = LabChild::new(child).map_err(|e| LabError::system(operation, e))?;
         let mut children = self.children.lock().unwrap_or_else(PoisonError::into_inner);
-        children.retain(|known| !known.is_over());
+        children.retain(|process| !process.is_over());
         children.push(child.process());
         Ok(child)
     }

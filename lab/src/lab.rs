@@ -9,7 +9,9 @@ use crate::process;
 use crate::registry::{CleanScope, HolderKind, HostState, LabRegistry, LabState, RegistryEntry};
 use crate::rtnetlink;
 use crate::topology::{LabLink, LabShape, RECEIVER, sender_name};
-use crate::wire::{await_running, in_host, make_pair, receive_by_napi, refused, set_up, why_no_ipv6};
+use crate::wire::{
+    await_running, make_pair, receive_by_napi, run_in_host, set_up, why_no_ipv6, with_operation,
+};
 
 /// A receiver and one or more senders, each with a link of its own to the receiver.
 ///
@@ -102,12 +104,14 @@ impl Lab {
             }
         }
         for host in self.hosts() {
-            in_host(host, |route| {
-                route.change(rtnetlink::link_up(rtnetlink::LOOPBACK)).map_err(refused("bring up lo"))?;
+            run_in_host(host, |route| {
+                route
+                    .change(rtnetlink::link_up(rtnetlink::LOOPBACK))
+                    .map_err(with_operation("bring up lo"))?;
                 for mark in marks {
                     route
                         .replace(rtnetlink::address(rtnetlink::LOOPBACK, mark.into(), 32))
-                        .map_err(refused("mark lo with an address"))?;
+                        .map_err(with_operation("mark lo with an address"))?;
                 }
                 Ok(())
             })?;
@@ -133,19 +137,21 @@ impl Drop for Lab {
         }
         let namespaces: Vec<NamespaceId> = self.hosts().map(LabHost::namespace_id).collect();
         // This process holds the namespaces, so their numbers are not reused.
-        let (_, left) = process::end_all(|pid| process::is_inside(pid, &namespaces) == Some(true));
-        if !left.is_empty() {
-            warn(&format!("processes {left:?} in a lab cannot be killed; end them, or its namespaces stay"));
+        let (_, survivors) = process::end_all(|pid| process::is_inside(pid, &namespaces) == Some(true));
+        if !survivors.is_empty() {
+            warn(&format!(
+                "processes {survivors:?} in a lab cannot be killed; end them, or its namespaces stay"
+            ));
         }
         // The kernel would remove the links with their namespaces, but later.
-        let removed = in_host(&self.receiver, |route| {
+        let removal = run_in_host(&self.receiver, |route| {
             match route.change(rtnetlink::delete_pairs()) {
                 // No link exists.
-                Err(none) if none.source.raw_os_error() == Some(libc::ENODEV) => Ok(()),
-                done => done.map_err(refused("remove the links")),
+                Err(refusal) if refusal.source.raw_os_error() == Some(libc::ENODEV) => Ok(()),
+                result => result.map_err(with_operation("remove the links")),
             }
         });
-        if let Err(error) = removed {
+        if let Err(error) = removal {
             warn(&format!("the links of a lab are left to the kernel: {error}"));
         }
     }
@@ -222,8 +228,8 @@ impl LabBuilder {
     pub fn start(self) -> Result<Lab> {
         self.shape.check()?;
         let registry = self.registry.map_or_else(LabRegistry::open, Ok)?;
-        let mut decline = |_: &str, _: &serde_json::Value| Err("not requested".to_owned());
-        if let Err(error) = registry.clean(CleanScope::Dead, &mut decline) {
+        let mut refuse_restore = |_: &str, _: &serde_json::Value| Err("not requested".to_owned());
+        if let Err(error) = registry.clean(CleanScope::Dead, &mut refuse_restore) {
             warn(&format!("remains of earlier labs were not removed: {error}; try `linerate lab clean`"));
         }
         let kind = if self.held { HolderKind::Held } else { HolderKind::Running };
@@ -239,7 +245,7 @@ impl LabBuilder {
             thread: host.thread_id(),
             namespace: host.namespace_id(),
         });
-        lab.entry.settle(hosts.collect(), lab.links.clone())?;
+        lab.entry.record_topology(hosts.collect(), lab.links.clone())?;
         Ok(lab)
     }
 }

@@ -24,16 +24,16 @@ pub struct NamespaceId {
 
 impl NamespaceId {
     /// The namespace behind a file in `/proc/PID/ns/`.
-    pub(crate) fn of_path(path: &Path) -> std::io::Result<Self> {
-        Ok(Self::of(&std::fs::metadata(path)?))
+    pub(crate) fn from_path(path: &Path) -> std::io::Result<Self> {
+        Ok(Self::from_metadata(&std::fs::metadata(path)?))
     }
 
     /// The namespace behind an open file.
-    pub(crate) fn of_file(file: &File) -> std::io::Result<Self> {
-        Ok(Self::of(&file.metadata()?))
+    pub(crate) fn from_file(file: &File) -> std::io::Result<Self> {
+        Ok(Self::from_metadata(&file.metadata()?))
     }
 
-    fn of(metadata: &std::fs::Metadata) -> Self {
+    fn from_metadata(metadata: &std::fs::Metadata) -> Self {
         Self { device: metadata.dev(), inode: metadata.ino() }
     }
 }
@@ -70,7 +70,7 @@ impl NetworkNamespace {
             .map_err(|errno| LabError::NoNamespace { why: crate::userns::why_not_unshare(errno) })?;
         let path = "/proc/thread-self/ns/net";
         let file = File::open(path).map_err(|e| LabError::file("open", path, e))?;
-        let id = NamespaceId::of_file(&file).map_err(|e| LabError::file("read", path, e))?;
+        let id = NamespaceId::from_file(&file).map_err(|e| LabError::file("read", path, e))?;
         Ok(Self { file, id, sysfs: NamespaceSysfs::make() })
     }
 }
@@ -78,7 +78,7 @@ impl NetworkNamespace {
 impl NamespaceSysfs {
     /// A sysfs shows the network namespace of the thread that mounted it.
     fn make() -> Self {
-        let detached = match mount_detached() {
+        let detached_error = match mount_detached() {
             Ok(mount) => {
                 let path = PathBuf::from(format!("/proc/self/fd/{}", mount.as_raw_fd()));
                 return Self::Detached { _mount: mount, path };
@@ -86,11 +86,11 @@ impl NamespaceSysfs {
             Err(errno) => errno,
         };
         match Self::make_private() {
-            Ok(private) => private,
+            Ok(private_sysfs) => private_sysfs,
             Err(errno) => Self::Missing {
                 why: format!(
                     "fsopen: {}; mount: {}",
-                    std::io::Error::from(detached),
+                    std::io::Error::from(detached_error),
                     std::io::Error::from(errno)
                 ),
             },
@@ -110,35 +110,28 @@ mod tests {
     use super::*;
     use std::io::Write;
 
-    /// Makes a namespace on a thread of its own and looks at it from this one.
-    fn beside<T: Send + 'static>(
+    /// Calls `make` on a new thread and `look` on this thread, while the new thread still runs. If
+    /// `make` fails, prints a SKIP message.
+    fn with_other_thread<T: Send + 'static>(
         make: impl FnOnce() -> Result<T> + Send + 'static,
         look: impl FnOnce(&T),
-    ) -> Option<()> {
+    ) {
         let (send, receive) = std::sync::mpsc::channel();
-        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let (end, end_signal) = std::sync::mpsc::channel::<()>();
         let thread = std::thread::spawn(move || {
             let _ = send.send(make());
-            let _ = ended.recv();
+            let _ = end_signal.recv();
         });
-        let made = receive.recv().unwrap();
-        let seen = match &made {
-            Ok(made) => {
-                look(made);
-                Some(())
-            }
-            Err(why) => {
-                skipped(&why.to_string());
-                None
-            }
-        };
+        match &receive.recv().unwrap() {
+            Ok(value) => look(value),
+            Err(why) => print_skip(&why.to_string()),
+        }
         drop(end);
         thread.join().unwrap();
-        seen
     }
 
-    /// Past the test harness, which shows what is printed only when a test fails.
-    fn skipped(why: &str) {
+    /// Bypasses the output capture of the test runner, so that skips are always visible.
+    fn print_skip(why: &str) {
         let name = std::thread::current().name().unwrap_or_default().to_owned();
         let _ = std::io::stderr().write_all(format!("\nSKIP {name}: {why}\n").as_bytes());
     }
@@ -152,22 +145,22 @@ mod tests {
     }
 
     #[test]
-    fn a_new_namespace_has_a_sysfs_with_nothing_but_loopback() {
-        beside(NetworkNamespace::enter_new, |namespace| {
+    fn new_namespaces_have_a_sysfs_with_only_loopback() {
+        with_other_thread(NetworkNamespace::enter_new, |namespace| {
             match &namespace.sysfs {
                 NamespaceSysfs::Detached { path, .. } | NamespaceSysfs::Private { path } => {
                     assert_eq!(interfaces(path), ["lo"]);
                 }
-                NamespaceSysfs::Missing { why } => skipped(why),
+                NamespaceSysfs::Missing { why } => print_skip(why),
             }
-            let own = NamespaceId::of_path(Path::new("/proc/self/ns/net")).unwrap();
+            let own = NamespaceId::from_path(Path::new("/proc/self/ns/net")).unwrap();
             assert_ne!(own, namespace.id);
         });
     }
 
     #[test]
-    fn a_private_sys_is_seen_by_other_threads() {
-        beside(
+    fn other_threads_can_read_a_private_sysfs() {
+        with_other_thread(
             || {
                 sys::unshare(UnshareFlags::NEWNET).map_err(|e| LabError::system("unshare", e))?;
                 NamespaceSysfs::make_private().map_err(|e| LabError::system("mount /sys", e))

@@ -122,16 +122,17 @@ struct PlacementCpus {
 impl PlacementCpus {
     /// `cpus` are the CPUs that may be used, at least one CPU.
     fn choose(machine: &MachineState, cpus: &[u32]) -> Option<Self> {
-        let packets = *cpus.first()?;
-        let shares_core =
-            |one: u32, other: u32| machine.siblings_of(one).is_some_and(|core| core.contains(other));
-        let shares_node = |one, other| machine.node_of(one) == machine.node_of(other);
-        let find = |fits: &dyn Fn(u32) -> bool, why: String| {
-            cpus.iter().copied().find(|cpu| *cpu != packets && fits(*cpu)).ok_or(why)
+        let packet_cpu = *cpus.first()?;
+        let shares_core = |first_cpu: u32, second_cpu: u32| {
+            machine.siblings_of(first_cpu).is_some_and(|core| core.contains(second_cpu))
+        };
+        let shares_node = |first_cpu, second_cpu| machine.node_of(first_cpu) == machine.node_of(second_cpu);
+        let find_cpu = |accepts: &dyn Fn(u32) -> bool, why: String| {
+            cpus.iter().copied().find(|cpu| *cpu != packet_cpu && accepts(*cpu)).ok_or(why)
         };
         let receivers = ReceiverPlacement::ALL.map(|placement| {
-            let found = match placement {
-                ReceiverPlacement::SameCpu => Ok(packets),
+            let receiver_cpu = match placement {
+                ReceiverPlacement::SameCpu => Ok(packet_cpu),
                 ReceiverPlacement::SmtSibling | ReceiverPlacement::OtherCore
                     if let Some(why) = machine.cores.why() =>
                 {
@@ -140,27 +141,28 @@ impl PlacementCpus {
                 ReceiverPlacement::OtherNode if let Some(why) = machine.nodes.why() => {
                     Err(format!("which CPUs share a NUMA node is unknown: {why}"))
                 }
-                ReceiverPlacement::SmtSibling => find(
-                    &|cpu| shares_core(packets, cpu),
-                    format!("the core of CPU {packets} has no other hardware thread that may be used"),
+                ReceiverPlacement::SmtSibling => find_cpu(
+                    &|cpu| shares_core(packet_cpu, cpu),
+                    format!("the core of CPU {packet_cpu} has no other hardware thread that may be used"),
                 ),
-                ReceiverPlacement::OtherCore => find(
-                    &|cpu| !shares_core(packets, cpu) && shares_node(packets, cpu),
-                    format!("the NUMA node of CPU {packets} has no other core that may be used"),
+                ReceiverPlacement::OtherCore => find_cpu(
+                    &|cpu| !shares_core(packet_cpu, cpu) && shares_node(packet_cpu, cpu),
+                    format!("the NUMA node of CPU {packet_cpu} has no other core that may be used"),
                 ),
-                ReceiverPlacement::OtherNode => find(
-                    &|cpu| !shares_node(packets, cpu),
+                ReceiverPlacement::OtherNode => find_cpu(
+                    &|cpu| !shares_node(packet_cpu, cpu),
                     "no CPU of another NUMA node may be used".to_owned(),
                 ),
             };
-            (placement, found)
+            (placement, receiver_cpu)
         });
-        let used: Vec<u32> = receivers.iter().filter_map(|(_, cpu)| cpu.as_ref().ok()).copied().collect();
+        let used_cpus: Vec<u32> =
+            receivers.iter().filter_map(|(_, cpu)| cpu.as_ref().ok()).copied().collect();
         // A hardware thread next to a measured thread uses part of its core.
-        let disturbs = |cpu: u32| used.iter().any(|used| shares_core(*used, cpu));
-        let free = cpus.iter().copied().filter(|cpu| !used.contains(cpu));
-        let sender = free.min_by_key(|cpu| (disturbs(*cpu), !shares_node(packets, *cpu)));
-        Some(Self { packets, sender: sender.unwrap_or(packets), receivers })
+        let disturbs = |cpu: u32| used_cpus.iter().any(|used_cpu| shares_core(*used_cpu, cpu));
+        let free_cpus = cpus.iter().copied().filter(|cpu| !used_cpus.contains(cpu));
+        let sender = free_cpus.min_by_key(|cpu| (disturbs(*cpu), !shares_node(packet_cpu, *cpu)));
+        Some(Self { packets: packet_cpu, sender: sender.unwrap_or(packet_cpu), receivers })
     }
 }
 
@@ -197,29 +199,29 @@ pub fn run(
     let cpus = PlacementCpus::choose(&MachineState::observe(&Host::live()), &ladder.cpus)
         .ok_or_else(|| TestbedError::Lab("no CPU may be used".to_owned()))?;
     let mut lab = PlacementLab::start(config, &cpus, cancel)?;
-    let [(placement, receiver), others @ ..] = &cpus.receivers;
+    let [(placement, receiver), other_receivers @ ..] = &cpus.receivers;
     let mut first = PlacementResult::new(*placement, receiver);
     let mut first_samples = Vec::new();
     let mut results: Vec<PlacementResult> = Vec::new();
-    for (placement, receiver) in others {
+    for (placement, receiver) in other_receivers {
         let mut result = PlacementResult::new(*placement, receiver);
         if let Ok(cpu) = receiver {
-            let (mut ours, mut of_first) = (Vec::new(), Vec::new());
+            let (mut own_samples, mut baseline_samples) = (Vec::new(), Vec::new());
             for _ in 0..config.samples.div_ceil(2) {
                 for is_first in [true, false, false, true] {
-                    let (at, cpu, samples) = match is_first {
-                        true => (ReceiverPlacement::SameCpu, cpus.packets, &mut of_first),
-                        false => (*placement, *cpu, &mut ours),
+                    let (sampled_placement, cpu, samples) = match is_first {
+                        true => (ReceiverPlacement::SameCpu, cpus.packets, &mut baseline_samples),
+                        false => (*placement, *cpu, &mut own_samples),
                     };
                     samples.push(lab.sample(cpu)?);
-                    on_sample(at, samples[samples.len() - 1].packets_per_second);
+                    on_sample(sampled_placement, samples[samples.len() - 1].packets_per_second);
                 }
             }
-            result.fill(&ours);
-            let compared = stats::compare(&rates(&of_first), &rates(&ours)).ok();
+            result.fill(&own_samples);
+            let comparison = stats::compare(&rates(&baseline_samples), &rates(&own_samples)).ok();
             result.versus_first =
-                compared.map(|ratio| summary::versus(ReceiverPlacement::SameCpu.name(), &ratio));
-            first_samples.extend(of_first);
+                comparison.map(|ratio| summary::versus(ReceiverPlacement::SameCpu.name(), &ratio));
+            first_samples.extend(baseline_samples);
         }
         results.push(result);
     }
@@ -252,10 +254,10 @@ impl<'a> PlacementLab<'a> {
         let lab = Lab::builder().queues(1).start()?;
         let link = lab.links()[0].clone();
         let (receiver, sender) = (lab.receiver(), &lab.senders()[0]);
-        let sending =
+        let sender_placement =
             CpuPlacement { server: vec![cpus.packets], generator: vec![cpus.sender], shared: false };
         // With one queue XPS has nothing to choose between.
-        setup::set_sender(&lab, &link, &sending, true, false)?;
+        setup::set_sender(&lab, &link, &sender_placement, true, false)?;
         if cpus.sender != cpus.packets {
             // A packet of a veth pair is processed on the CPU that sent it unless RPS moves it.
             let host = Host::live_with_sys(receiver.sys_path()?);
@@ -292,8 +294,8 @@ impl<'a> PlacementLab<'a> {
             ..ServerConfiguration::baseline()
         };
         let builder = server::builder(&configuration, self.address, &[cpu], self.payload_bytes);
-        let started = self.lab.receiver().run(|| builder.start(|_| SinkService::default()))?;
-        self.server = Some(started.map_err(|error| TestbedError::Server(error.to_string()))?);
+        let start_result = self.lab.receiver().run(|| builder.start(|_| SinkService::default()))?;
+        self.server = Some(start_result.map_err(|error| TestbedError::Server(error.to_string()))?);
         self.generator.run(&flood(LEAD))?;
         Ok(())
     }
@@ -310,18 +312,18 @@ impl<'a> PlacementLab<'a> {
     fn cost(&mut self, cpu: u32) -> Result<Known<PlacementCost>, TestbedError> {
         self.place(cpu)?;
         let host = Host::live();
-        let (outcome, traced) =
+        let (outcome, cost_report) =
             cost::under_load(&mut *self.generator, &flood(TRACED_LOAD), || cost::trace(&host))?;
-        let traced = match traced {
-            Ok((traced, _)) => traced,
+        let cost_report = match cost_report {
+            Ok((cost_report, _)) => cost_report,
             Err(error) => return Ok(Known::unknown(error.to_string())),
         };
         let receiver = self.lab.receiver();
         let host_of = |namespace| {
-            let is_it = receiver.namespace_id().inode == u64::from(namespace);
-            is_it.then(|| receiver.name().to_owned())
+            let is_receiver = receiver.namespace_id().inode == u64::from(namespace);
+            is_receiver.then(|| receiver.name().to_owned())
         };
-        let cost = PathCost::from_trace(&traced, outcome.answered_per_second, &cost::owner, &host_of);
+        let cost = PathCost::from_trace(&cost_report, outcome.answered_per_second, &cost::owner, &host_of);
         if outcome.answered == 0 || cost.of(CostContext::Service) == 0.0 {
             return Ok(Known::unknown("the receiver had no CPU time while the CPUs were traced"));
         }

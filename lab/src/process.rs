@@ -38,10 +38,10 @@ const KILL_ROUNDS: usize = 20;
 
 impl ProcessId {
     pub(crate) fn own() -> io::Result<Self> {
-        Self::of(rustix::process::getpid().as_raw_nonzero().get())
+        Self::from_pid(rustix::process::getpid().as_raw_nonzero().get())
     }
 
-    fn of(pid: i32) -> io::Result<Self> {
+    fn from_pid(pid: i32) -> io::Result<Self> {
         let stat = read_stat(pid)?;
         Ok(Self { pid, start_ticks: stat.start_ticks })
     }
@@ -50,39 +50,39 @@ impl ProcessId {
         read_stat(self.pid).is_ok_and(|stat| !stat.is_dead && stat.start_ticks == self.start_ticks)
     }
 
-    /// Sends a signal and waits at most `at_most` for the process to end; `false` if it still runs.
-    pub(crate) fn end(self, signal: Signal, at_most: Duration) -> io::Result<bool> {
-        end(self.pid, signal, at_most, || self.is_alive())
+    /// Sends a signal and waits at most `max_wait` for the process to end; `false` if it still runs.
+    pub(crate) fn end(self, signal: Signal, max_wait: Duration) -> io::Result<bool> {
+        end(self.pid, signal, max_wait, || self.is_alive())
     }
 }
 
 /// Kills every chosen process except this one. Returns the killed processes and the processes that
 /// still run.
-pub(crate) fn end_all(chosen: impl Fn(i32) -> bool) -> (Vec<FoundProcess>, Vec<FoundProcess>) {
-    let own = rustix::process::getpid().as_raw_nonzero().get();
-    let chosen = |pid: i32| pid != own && chosen(pid);
+pub(crate) fn end_all(is_chosen: impl Fn(i32) -> bool) -> (Vec<FoundProcess>, Vec<FoundProcess>) {
+    let own_pid = rustix::process::getpid().as_raw_nonzero().get();
+    let is_chosen = |pid: i32| pid != own_pid && is_chosen(pid);
     let mut killed: Vec<FoundProcess> = Vec::new();
     for _ in 0..KILL_ROUNDS {
-        let pids = all(chosen);
+        let pids = matching_pids(is_chosen);
         if pids.is_empty() {
             break;
         }
         let mut all_ended = true;
         for pid in pids {
-            let found = FoundProcess::describe(pid);
+            let process = FoundProcess::describe(pid);
             // The number may belong to another process by now.
-            let ended = end(pid, Signal::KILL, DEATH_DEADLINE, || chosen(pid));
-            if !ended.unwrap_or(false) {
+            let end_result = end(pid, Signal::KILL, DEATH_DEADLINE, || is_chosen(pid));
+            if !end_result.unwrap_or(false) {
                 all_ended = false;
-            } else if !killed.contains(&found) {
-                killed.push(found);
+            } else if !killed.contains(&process) {
+                killed.push(process);
             }
         }
         if !all_ended {
             break;
         }
     }
-    (killed, all(chosen).into_iter().map(FoundProcess::describe).collect())
+    (killed, matching_pids(is_chosen).into_iter().map(FoundProcess::describe).collect())
 }
 
 impl FoundProcess {
@@ -96,7 +96,7 @@ impl FoundProcess {
 /// It is hidden from other users, and from processes in another user namespace that is not below the present one
 /// (ptrace access mode, see proc_pid_ns(5)).
 pub(crate) fn is_inside(pid: i32, namespaces: &[NamespaceId]) -> Option<bool> {
-    match NamespaceId::of_path(&path(pid, "ns/net")) {
+    match NamespaceId::from_path(&path(pid, "ns/net")) {
         Ok(id) => Some(namespaces.contains(&id)),
         Err(e) if e.kind() == io::ErrorKind::PermissionDenied => None,
         Err(_) => Some(false),
@@ -105,8 +105,8 @@ pub(crate) fn is_inside(pid: i32, namespaces: &[NamespaceId]) -> Option<bool> {
 
 /// Whether the current user may kill a process.
 pub(crate) fn is_own(pid: i32) -> bool {
-    let user = rustix::process::geteuid().as_raw();
-    fs::metadata(path(pid, "")).is_ok_and(|found| found.uid() == user)
+    let user_id = rustix::process::geteuid().as_raw();
+    fs::metadata(path(pid, "")).is_ok_and(|metadata| metadata.uid() == user_id)
 }
 
 /// Whether the network namespace of a process has all these addresses.
@@ -114,34 +114,34 @@ pub(crate) fn is_own(pid: i32) -> bool {
 /// This is never hidden, because /proc/PID/net is readable by all users.
 pub(crate) fn has_addresses(pid: i32, addresses: &[Ipv4Addr]) -> bool {
     let mut table = Vec::new();
-    let read =
+    let read_result =
         File::open(path(pid, "net/fib_trie")).and_then(|file| file.take(TABLE_LIMIT).read_to_end(&mut table));
-    read.is_ok() && lists_all(&String::from_utf8_lossy(&table), addresses)
+    read_result.is_ok() && lists_all(&String::from_utf8_lossy(&table), addresses)
 }
 
 /// Bytes of a routing table that are read. A lab's table is far shorter.
 const TABLE_LIMIT: u64 = 1 << 20;
 
 fn lists_all(table: &str, addresses: &[Ipv4Addr]) -> bool {
-    let listed = |address: &Ipv4Addr| {
+    let is_listed = |address: &Ipv4Addr| {
         let address = address.to_string();
         table.split_ascii_whitespace().any(|word| word == address)
     };
-    addresses.iter().all(listed)
+    addresses.iter().all(is_listed)
 }
 
-fn all(chosen: impl Fn(i32) -> bool) -> Vec<i32> {
+fn matching_pids(is_chosen: impl Fn(i32) -> bool) -> Vec<i32> {
     let Ok(entries) = fs::read_dir("/proc") else {
         return Vec::new();
     };
     entries
         .flatten()
         .filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok())
-        .filter(|pid| chosen(*pid))
+        .filter(|pid| is_chosen(*pid))
         .collect()
 }
 
-fn end(pid: i32, signal: Signal, at_most: Duration, still_the_one: impl Fn() -> bool) -> io::Result<bool> {
+fn end(pid: i32, signal: Signal, max_wait: Duration, is_same_process: impl Fn() -> bool) -> io::Result<bool> {
     let Some(raw) = Pid::from_raw(pid) else {
         return Ok(true);
     };
@@ -151,11 +151,11 @@ fn end(pid: i32, signal: Signal, at_most: Duration, still_the_one: impl Fn() -> 
         Err(errno) => return Err(errno.into()),
     };
     // From here on the descriptor refers to one process. Check that it is the right process.
-    if !still_the_one() {
+    if !is_same_process() {
         return Ok(true);
     }
     match pidfd_send_signal(&descriptor, signal) {
-        Ok(()) => wait_readable(descriptor.as_fd(), at_most),
+        Ok(()) => wait_readable(descriptor.as_fd(), max_wait),
         Err(Errno::SRCH) => Ok(true),
         Err(errno) => Err(errno.into()),
     }
@@ -178,8 +178,8 @@ fn read_stat(pid: i32) -> io::Result<ProcessStat> {
 
 /// The program name in parentheses can contain parentheses and blanks.
 fn parse_stat(text: &str) -> Option<ProcessStat> {
-    let (_, rest) = text.rsplit_once(')')?;
-    let mut fields = rest.split_ascii_whitespace();
+    let (_, fields_text) = text.rsplit_once(')')?;
+    let mut fields = fields_text.split_ascii_whitespace();
     let state = fields.next()?;
     Some(ProcessStat {
         is_dead: matches!(state, "Z" | "X" | "x"),
@@ -202,7 +202,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_start_time_is_found_behind_any_name() {
+    fn parse_stat_accepts_process_names_with_parentheses() {
         let text = "17 (a) b (c) S 1 17 17 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4711 99 1";
         assert_eq!(parse_stat(text), Some(ProcessStat { is_dead: false, start_ticks: 4711 }));
         let text = "17 (x) Z 1 17 17 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4711";
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_lives_and_one_of_another_time_does_not() {
+    fn a_pid_with_another_start_time_is_not_alive() {
         let own = ProcessId::own().unwrap();
         assert!(own.is_alive());
         let other = ProcessId { start_ticks: own.start_ticks + 1, ..own };
@@ -219,9 +219,9 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_was_not_waited_for_is_not_alive() {
+    fn a_killed_process_is_not_alive_before_wait() {
         let mut child = std::process::Command::new("/bin/sleep").arg("60").spawn().unwrap();
-        let id = ProcessId::of(i32::try_from(child.id()).unwrap()).unwrap();
+        let id = ProcessId::from_pid(i32::try_from(child.id()).unwrap()).unwrap();
         assert!(id.is_alive());
         assert!(id.end(Signal::KILL, Duration::from_secs(10)).unwrap());
         assert!(!id.is_alive());
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn all_addresses_must_be_in_the_table() {
+    fn lists_all_requires_every_address_in_fib_trie() {
         let table = "Local:\n  +-- 127.0.0.0/8 2 0 2\n     |-- 127.0.0.1\n        /32 host LOCAL\n     \
                      |-- 127.200.1.2\n        /32 host LOCAL\n";
         let a = Ipv4Addr::new(127, 200, 1, 2);
@@ -241,17 +241,17 @@ mod tests {
     }
 
     #[test]
-    fn this_process_is_its_users_and_in_its_namespace() {
+    fn own_process_belongs_to_its_user_and_namespace() {
         let own = rustix::process::getpid().as_raw_nonzero().get();
         assert!(is_own(own));
-        let namespace = NamespaceId::of_path(Path::new("/proc/self/ns/net")).unwrap();
+        let namespace = NamespaceId::from_path(Path::new("/proc/self/ns/net")).unwrap();
         assert_eq!(is_inside(own, &[namespace]), Some(true));
         assert_eq!(is_inside(own, &[]), Some(false));
     }
 
     proptest! {
         #[test]
-        fn any_text_is_read_without_panic(text in ".*") {
+        fn parsing_arbitrary_text_never_panics(text in ".*") {
             let _ = parse_stat(&text);
         }
     }

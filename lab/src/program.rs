@@ -61,17 +61,18 @@ impl ServerProgram {
         values: &RecipeValues<'_>,
         nice: Option<i32>,
     ) -> Result<Self, ProgramError> {
-        let not_started =
+        let start_error =
             |why: String| ProgramError::NotStarted { program: recipe.name.clone(), why: one_line(&why) };
         let (program, arguments) = recipe.write(values)?;
         let output = values.directory.join("linerate-output");
-        let log = || File::options().create(true).append(true).open(&output);
-        let (out, err) =
-            log().and_then(|out| Ok((out, log()?))).map_err(|error| not_started(error.to_string()))?;
+        let open_log = || File::options().create(true).append(true).open(&output);
+        let (stdout, stderr) = open_log()
+            .and_then(|stdout| Ok((stdout, open_log()?)))
+            .map_err(|error| start_error(error.to_string()))?;
         let mut command = Command::new(program);
         command.args(arguments).current_dir(values.directory);
-        command.stdin(Stdio::null()).stdout(out).stderr(err);
-        let child = host.spawn(command).map_err(|error| not_started(recipe.hint(&error.to_string())))?;
+        command.stdin(Stdio::null()).stdout(stdout).stderr(stderr);
+        let child = host.spawn(command).map_err(|error| start_error(recipe.hint(&error.to_string())))?;
         if let (Some(nice), Some(pid)) = (nice, i32::try_from(child.id()).ok().and_then(Pid::from_raw)) {
             // Threads and processes that it starts later inherit its niceness. Without the
             // permission the server keeps 0.
@@ -85,13 +86,13 @@ impl ServerProgram {
     fn await_port(&mut self, host: &LabHost, port: u16) -> Result<(), ProgramError> {
         let deadline = Instant::now() + BIND_DEADLINE;
         loop {
-            let bound = host.run(bound_udp_ports)?;
-            if bound.contains(&port) {
+            let bound_ports = host.run(bound_udp_ports)?;
+            if bound_ports.contains(&port) {
                 return Ok(());
             }
             self.check()?;
             if Instant::now() >= deadline {
-                let ports: Vec<String> = bound.iter().map(u16::to_string).collect();
+                let ports: Vec<String> = bound_ports.iter().map(u16::to_string).collect();
                 let bound = match ports.as_slice() {
                     [] => "it has bound none".to_owned(),
                     ports => format!("it has bound {}", ports.join(", ")),
@@ -114,7 +115,7 @@ impl ServerProgram {
     /// # Errors
     /// [`ProgramError::Ended`] with its status and last output.
     pub fn check(&mut self) -> Result<(), ProgramError> {
-        let how = match self.child.wait_at_most(Duration::ZERO) {
+        let end_status = match self.child.wait_at_most(Duration::ZERO) {
             Ok(None) => return Ok(()),
             Ok(Some(status)) if status.success() => {
                 "ended with status 0; if it went to the background, use its option to stay in the foreground"
@@ -123,7 +124,7 @@ impl ServerProgram {
             Ok(Some(status)) => format!("ended with {status}"),
             Err(error) => format!("cannot be waited for: {error}"),
         };
-        Err(ProgramError::Ended { program: self.name.clone(), how, output: self.last_output() })
+        Err(ProgramError::Ended { program: self.name.clone(), how: end_status, output: self.last_output() })
     }
 
     /// The last lines of its output, for an error: `; its last output: ...`, or nothing.
@@ -159,8 +160,9 @@ impl ServerProgram {
 
 /// UDP ports that are bound in the network namespace of the calling thread.
 fn bound_udp_ports() -> BTreeSet<u16> {
-    let read = |file: &str| fs::read_to_string(format!("/proc/thread-self/net/{file}")).unwrap_or_default();
-    [read("udp"), read("udp6")]
+    let read_table =
+        |file: &str| fs::read_to_string(format!("/proc/thread-self/net/{file}")).unwrap_or_default();
+    [read_table("udp"), read_table("udp6")]
         .iter()
         .flat_map(|table| parse_bound_ports(table).collect::<Vec<_>>())
         .collect()
@@ -169,8 +171,8 @@ fn bound_udp_ports() -> BTreeSet<u16> {
 /// Local ports of a table in the format of `/proc/net/udp`.
 fn parse_bound_ports(table: &str) -> impl Iterator<Item = u16> {
     table.lines().skip(1).filter_map(|line| {
-        let local = line.split_ascii_whitespace().nth(1)?;
-        u16::from_str_radix(local.rsplit_once(':')?.1, 16).ok()
+        let local_address = line.split_ascii_whitespace().nth(1)?;
+        u16::from_str_radix(local_address.rsplit_once(':')?.1, 16).ok()
     })
 }
 
@@ -189,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bound_ports_are_read_from_the_kernels_table() {
+    fn bound_ports_parse_from_proc_net_udp() {
         let table =
             "  sl  local_address rem_address   st\n 1: 0100007F:1517 00000000:0000 07\n 2: 0:0035 0\n x\n";
         assert_eq!(parse_bound_ports(table).collect::<Vec<_>>(), [0x1517, 53]);

@@ -49,7 +49,7 @@ impl LabRegistry {
         if user == 0 {
             match Self::at("/run/linerate/labs") {
                 Err(LabError::File { .. }) => {}
-                decided => return decided,
+                result => return result,
             }
         }
         let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
@@ -68,10 +68,10 @@ impl LabRegistry {
     /// The errors of [`open`](Self::open).
     pub fn at(directory: impl Into<PathBuf>) -> Result<Self> {
         let directory = directory.into();
-        if let Some(above) = directory.parent() {
-            make_own(above)?;
+        if let Some(parent) = directory.parent() {
+            create_own_directory(parent)?;
         }
-        make_own(&directory)?;
+        create_own_directory(&directory)?;
         Ok(Self { directory })
     }
 
@@ -84,20 +84,20 @@ impl LabRegistry {
     /// # Errors
     /// [`LabError::File`] if the directory cannot be read.
     pub fn labs(&self) -> Result<RegisteredLabs> {
-        let mut found = RegisteredLabs::default();
+        let mut registered = RegisteredLabs::default();
         for path in self.files()? {
             if path.extension().is_none_or(|extension| extension != "json") {
                 continue;
             }
             match LabState::read(&path) {
-                Ok(state) => found.labs.push(state),
+                Ok(state) => registered.labs.push(state),
                 // Its lab ended while the directory was read.
                 Err(LabError::File { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => found.unreadable.push(error),
+                Err(error) => registered.unreadable.push(error),
             }
         }
-        found.labs.sort_by(|a, b| (a.since, &a.id).cmp(&(b.since, &b.id)));
-        Ok(found)
+        registered.labs.sort_by(|a, b| (a.since, &a.id).cmp(&(b.since, &b.id)));
+        Ok(registered)
     }
 
     /// The live lab with this name.
@@ -107,8 +107,8 @@ impl LabRegistry {
     pub fn find(&self, name: &str) -> Result<LabState> {
         let mut labs = self.labs()?.labs;
         labs.retain(LabState::is_alive);
-        if let Some(at) = labs.iter().position(|lab| lab.name == name) {
-            return Ok(labs.swap_remove(at));
+        if let Some(index) = labs.iter().position(|lab| lab.name == name) {
+            return Ok(labs.swap_remove(index));
         }
         Err(LabError::NoSuchLab {
             name: name.to_owned(),
@@ -199,19 +199,19 @@ impl TemporaryFile {
 }
 
 /// Creates a directory if necessary, and checks that no other user can write to it.
-fn make_own(directory: &Path) -> Result<()> {
+fn create_own_directory(directory: &Path) -> Result<()> {
     match DirBuilder::new().mode(0o700).create(directory) {
         Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {
             return Err(LabError::file("make", directory, e));
         }
         _ => {}
     }
-    let found = fs::symlink_metadata(directory).map_err(|e| LabError::file("read", directory, e))?;
-    let why = if !found.is_dir() {
+    let metadata = fs::symlink_metadata(directory).map_err(|e| LabError::file("read", directory, e))?;
+    let why = if !metadata.is_dir() {
         "it is not a directory"
-    } else if found.uid() != own_user() {
+    } else if metadata.uid() != own_user() {
         "it belongs to another user"
-    } else if found.mode() & 0o022 != 0 {
+    } else if metadata.mode() & 0o022 != 0 {
         "others can write to it"
     } else {
         return Ok(());

@@ -19,30 +19,30 @@ pub(crate) struct ResidentThread {
 }
 
 impl ResidentThread {
-    /// Starts the thread, and returns the result of `settle`, which it runs first.
+    /// Starts the thread, and returns the result of `setup`, which it runs first.
     pub(crate) fn start<S: Send + 'static>(
         host: &str,
-        settle: impl FnOnce() -> Result<S> + Send + 'static,
+        setup: impl FnOnce() -> Result<S> + Send + 'static,
     ) -> Result<(Self, S)> {
         let (queue, jobs) = channel::<Job>();
-        let (tell, told) = sync_channel(1);
+        let (result_sender, result_receiver) = sync_channel(1);
         let thread = Builder::new()
             // The kernel shows 15 bytes of a thread's name.
             .name(format!("lab-{host}"))
             .spawn(move || {
-                let settled = settle().map(|made| (gettid(), made));
-                let failed = settled.is_err();
-                if tell.send(settled).is_err() || failed {
+                let setup_result = setup().map(|setup_value| (gettid(), setup_value));
+                let has_failed = setup_result.is_err();
+                if result_sender.send(setup_result).is_err() || has_failed {
                     return;
                 }
                 // A job catches the panics of the work in it.
                 jobs.into_iter().for_each(|job| job());
             })
             .map_err(|e| LabError::system(format!("start the thread of lab host {host}"), e))?;
-        match told.recv() {
-            Ok(Ok((thread_id, made))) => Ok((
+        match result_receiver.recv() {
+            Ok(Ok((thread_id, setup_value))) => Ok((
                 Self { host: host.to_owned(), thread_id, queue: Some(queue), thread: Some(thread) },
-                made,
+                setup_value,
             )),
             Ok(Err(error)) => {
                 let _ = thread.join();
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_is_an_error_and_not_the_end() {
+    fn a_panic_is_an_error_and_the_thread_keeps_running() {
         let resident = resident();
         // Not `panic!`, whose message would also go to the test's output.
         let error = resident
@@ -131,15 +131,15 @@ mod tests {
     }
 
     #[test]
-    fn work_may_ask_for_work_on_the_same_host() {
+    fn work_can_run_nested_work_on_the_same_host() {
         let resident = resident();
         let inner = resident.run(|| resident.run(|| 5)).unwrap();
         assert_eq!(inner.unwrap(), 5);
     }
 
     #[test]
-    fn failing_to_settle_is_reported() {
-        let why = ResidentThread::start::<()>("test", || Err(LabError::Ended { host: "reason".into() }));
-        assert!(matches!(why, Err(LabError::Ended { host }) if host == "reason"));
+    fn start_returns_the_error_of_the_setup_function() {
+        let result = ResidentThread::start::<()>("test", || Err(LabError::Ended { host: "reason".into() }));
+        assert!(matches!(result, Err(LabError::Ended { host }) if host == "reason"));
     }
 }

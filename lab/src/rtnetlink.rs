@@ -100,16 +100,16 @@ impl RtnetlinkConnection {
     }
 
     /// Waits for any change of links; `false` if there was none in time.
-    pub(crate) fn wait_for_news(&self, at_most: Duration) -> io::Result<bool> {
-        let arrived = wait_readable(self.fd(), at_most)?;
-        if arrived {
+    pub(crate) fn wait_for_change(&self, max_wait: Duration) -> io::Result<bool> {
+        let has_change = wait_readable(self.fd(), max_wait)?;
+        if has_change {
             // The content does not matter, because the caller queries again.
             match self.socket.recv_from_full() {
                 Err(e) if e.raw_os_error() != Some(libc::ENOBUFS) => return Err(e),
                 _ => {}
             }
         }
-        Ok(arrived)
+        Ok(has_change)
     }
 
     fn fd(&self) -> BorrowedFd<'_> {
@@ -135,8 +135,8 @@ impl RtnetlinkConnection {
         let deadline = Instant::now() + ANSWER_DEADLINE;
         let mut answer = None;
         loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if !wait_readable(self.fd(), left)? {
+            let remaining = deadline.saturating_duration_since(Instant::now());
+            if !wait_readable(self.fd(), remaining)? {
                 return Err(io::Error::from(io::ErrorKind::TimedOut).into());
             }
             let (datagram, _) = self.socket.recv_from_full()?;
@@ -150,7 +150,7 @@ impl RtnetlinkConnection {
                 }
                 return match acknowledgement(part.flags, part.body) {
                     Ok(()) => Ok(answer),
-                    Err(refused) => Err(refused),
+                    Err(refusal) => Err(refusal),
                 };
             }
         }
@@ -191,51 +191,51 @@ fn acknowledgement(flags: u16, body: &[u8]) -> Result<(), RtnetlinkRefusal> {
     }
     Err(RtnetlinkRefusal {
         source: io::Error::from_raw_os_error(code.saturating_neg()),
-        detail: kernel_words(flags, body),
+        detail: kernel_message(flags, body),
     })
 }
 
-fn kernel_words(flags: u16, body: &[u8]) -> Option<String> {
+fn kernel_message(flags: u16, body: &[u8]) -> Option<String> {
     if flags & ANSWER_HAS_ATTRIBUTES == 0 {
         return None;
     }
     let request =
         if flags & ANSWER_IS_CAPPED != 0 { 16 } else { (read_u32(body, 4)? as usize).next_multiple_of(4) };
-    let mut rest = body.get(4usize.checked_add(request)?..)?;
-    while let (Some(length), Some(kind)) = (read_u16(rest, 0), read_u16(rest, 2)) {
+    let mut attributes = body.get(4usize.checked_add(request)?..)?;
+    while let (Some(length), Some(kind)) = (read_u16(attributes, 0), read_u16(attributes, 2)) {
         let length = usize::from(length);
-        let value = rest.get(4..length)?;
+        let value = attributes.get(4..length)?;
         if kind == ERROR_ATTRIBUTE_MESSAGE {
-            let words = String::from_utf8_lossy(value);
-            return Some(words.trim_end_matches('\0').to_owned());
+            let message = String::from_utf8_lossy(value);
+            return Some(message.trim_end_matches('\0').to_owned());
         }
-        rest = rest.get(length.next_multiple_of(4)..)?;
+        attributes = attributes.get(length.next_multiple_of(4)..)?;
     }
     None
 }
 
-fn read_u32(bytes: &[u8], at: usize) -> Option<u32> {
-    let field = bytes.get(at..at.checked_add(4)?)?;
+fn read_u32(bytes: &[u8], offset: usize) -> Option<u32> {
+    let field = bytes.get(offset..offset.checked_add(4)?)?;
     Some(u32::from_ne_bytes(field.try_into().ok()?))
 }
 
-fn read_u16(bytes: &[u8], at: usize) -> Option<u16> {
-    let field = bytes.get(at..at.checked_add(2)?)?;
+fn read_u16(bytes: &[u8], offset: usize) -> Option<u16> {
+    let field = bytes.get(offset..offset.checked_add(2)?)?;
     Some(u16::from_ne_bytes(field.try_into().ok()?))
 }
 
 /// Waits until something can be read; `false` when the time is over.
-pub(crate) fn wait_readable(fd: BorrowedFd<'_>, at_most: Duration) -> io::Result<bool> {
+pub(crate) fn wait_readable(fd: BorrowedFd<'_>, max_wait: Duration) -> io::Result<bool> {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
-    let deadline = Instant::now() + at_most;
+    let deadline = Instant::now() + max_wait;
     loop {
-        let left = deadline.saturating_duration_since(Instant::now());
+        let remaining = deadline.saturating_duration_since(Instant::now());
         let timeout = Timespec {
-            tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: left.subsec_nanos().into(),
+            tv_sec: i64::try_from(remaining.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: remaining.subsec_nanos().into(),
         };
-        let mut waiting = [PollFd::new(&fd, PollFlags::IN)];
-        match poll(&mut waiting, Some(&timeout)) {
+        let mut poll_fds = [PollFd::new(&fd, PollFlags::IN)];
+        match poll(&mut poll_fds, Some(&timeout)) {
             Ok(ready) => return Ok(ready > 0),
             Err(rustix::io::Errno::INTR) => {}
             Err(errno) => return Err(errno.into()),

@@ -14,7 +14,7 @@ const ATTEMPTS: [(bool, bool); 4] = [(false, false), (false, true), (true, false
 
 /// A detached mount of sysfs (fsopen, fsmount: since Linux 5.2).
 pub(crate) fn mount_detached() -> Result<OwnedFd, Errno> {
-    let mut refused = Errno::NOSYS;
+    let mut last_error = Errno::NOSYS;
     for (read_only, no_atime) in ATTEMPTS {
         let mut attributes = MountAttrFlags::MOUNT_ATTR_NOSUID
             | MountAttrFlags::MOUNT_ATTR_NODEV
@@ -25,10 +25,10 @@ pub(crate) fn mount_detached() -> Result<OwnedFd, Errno> {
         rustix::mount::fsconfig_create(&context)?;
         match rustix::mount::fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes) {
             Ok(mount) => return Ok(mount),
-            Err(errno) => refused = errno,
+            Err(errno) => last_error = errno,
         }
     }
-    Err(refused)
+    Err(last_error)
 }
 
 /// Moves the calling thread into a new mount namespace with a new sysfs on `/sys`. It makes raw system calls only, because
@@ -37,15 +37,15 @@ pub(crate) fn mount_private_sys() -> Result<(), Errno> {
     sys::unshare(UnshareFlags::NEWNS)?;
     // Mounts made here must not appear outside; mounts made outside may appear here.
     rustix::mount::mount_change(c"/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)?;
-    let mut refused = Errno::PERM;
+    let mut last_error = Errno::PERM;
     for (read_only, no_atime) in ATTEMPTS {
         let mut flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
         flags.set(MountFlags::RDONLY, read_only);
         flags.set(MountFlags::NOATIME, no_atime);
         match rustix::mount::mount(c"sysfs", c"/sys", c"sysfs", flags, None) {
             Ok(()) => return Ok(()),
-            Err(errno) => refused = errno,
+            Err(errno) => last_error = errno,
         }
     }
-    Err(refused)
+    Err(last_error)
 }

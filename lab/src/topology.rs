@@ -184,7 +184,7 @@ mod tests {
     use std::collections::HashSet;
 
     #[test]
-    fn the_first_link_has_the_addresses_of_the_documentation() {
+    fn the_first_link_has_the_documented_addresses() {
         let shape = LabShape { addresses: 2, ..LabShape::default() };
         let link = &shape.links()[0];
         assert_eq!(link.receiver.ipv4, [Ipv4Addr::new(198, 18, 0, 1), Ipv4Addr::new(198, 18, 0, 2)]);
@@ -194,14 +194,14 @@ mod tests {
     }
 
     #[test]
-    fn out_of_range_names_option_and_range() {
+    fn out_of_range_errors_report_the_option_and_range() {
         let shape = LabShape { senders: 0, ..LabShape::default() };
         assert_eq!(shape.check().unwrap_err().to_string(), "senders 0 is out of range: 1 to 64");
     }
 
     proptest! {
         #[test]
-        fn nothing_is_given_twice(
+        fn addresses_and_macs_are_unique_in_a_lab(
             senders in SENDERS, addresses in ADDRESSES, sender_addresses in ADDRESSES,
         ) {
             let shape = LabShape { senders, addresses, sender_addresses, ..LabShape::default() };

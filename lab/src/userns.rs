@@ -67,14 +67,14 @@ pub fn enter_if_needed() -> LabPrivilege {
     }
     match become_root(uid.as_raw(), gid.as_raw()) {
         Ok(()) => LabPrivilege::UserNamespace { outside: uid.as_raw() },
-        Err((what, error)) => {
-            let failed = format!("a user namespace was made, but {what} failed: {error}");
+        Err((operation, error)) => {
+            let failure = format!("a user namespace was made, but {operation} failed: {error}");
             match restriction(&ProcRules) {
-                Some((rule, how)) => LabPrivilege::Forbidden {
-                    why: format!("{rule} ({failed})"),
-                    how_to_allow: format!("{how}, or run as root"),
+                Some((rule, remedy)) => LabPrivilege::Forbidden {
+                    why: format!("{rule} ({failure})"),
+                    how_to_allow: format!("{remedy}, or run as root"),
                 },
-                None => LabPrivilege::Forbidden { why: failed, how_to_allow: "run as root".to_owned() },
+                None => LabPrivilege::Forbidden { why: failure, how_to_allow: "run as root".to_owned() },
             }
         }
     }
@@ -108,7 +108,7 @@ fn become_root(uid: u32, gid: u32) -> Result<(), (&'static str, io::Error)> {
     RtnetlinkConnection::open()
         .map_err(|e| ("opening a netlink socket", e))?
         .change(rtnetlink::link_up(rtnetlink::LOOPBACK))
-        .map_err(|refused| ("bringing up lo", refused.source))
+        .map_err(|refusal| ("bringing up lo", refusal.source))
 }
 
 fn write(path: &'static str, text: &str) -> Result<(), (&'static str, io::Error)> {
@@ -124,8 +124,8 @@ fn forbidden(errno: Errno) -> LabPrivilege {
 pub(crate) fn why_not_unshare(errno: Errno) -> String {
     if errno != Errno::PERM {
         // Limits, or a kernel without network namespaces.
-        let (why, how) = explain(&ProcRules, errno);
-        return format!("{why}; {how}");
+        let (why, remedy) = explain(&ProcRules, errno);
+        return format!("{why}; {remedy}");
     }
     match probe() {
         LabPrivilege::Forbidden { why, how_to_allow } => format!("{why}; {how_to_allow}"),
@@ -156,23 +156,26 @@ impl UsernsRules for ProcRules {
 
 /// The rule that forbids unprivileged user namespaces, and how to lift it.
 fn restriction(rules: &dyn UsernsRules) -> Option<(String, String)> {
-    let is = |path: &str, value: &str| rules.read(path).is_some_and(|found| found == value);
-    let lift = |setting: &str, value: &str| format!("allow it: sysctl -w {setting}={value}");
-    if is("sys/user/max_user_namespaces", "0") {
-        return Some(("user.max_user_namespaces is 0".to_owned(), lift("user.max_user_namespaces", "10000")));
+    let has_value = |path: &str, value: &str| rules.read(path).is_some_and(|content| content == value);
+    let sysctl_hint = |setting: &str, value: &str| format!("allow it: sysctl -w {setting}={value}");
+    if has_value("sys/user/max_user_namespaces", "0") {
+        return Some((
+            "user.max_user_namespaces is 0".to_owned(),
+            sysctl_hint("user.max_user_namespaces", "10000"),
+        ));
     }
     // Debian's and Arch's patch.
-    if is("sys/kernel/unprivileged_userns_clone", "0") {
+    if has_value("sys/kernel/unprivileged_userns_clone", "0") {
         return Some((
             "kernel.unprivileged_userns_clone is 0".to_owned(),
-            lift("kernel.unprivileged_userns_clone", "1"),
+            sysctl_hint("kernel.unprivileged_userns_clone", "1"),
         ));
     }
     // Ubuntu 23.10 and later.
-    if is("sys/kernel/apparmor_restrict_unprivileged_userns", "1") {
+    if has_value("sys/kernel/apparmor_restrict_unprivileged_userns", "1") {
         return Some((
             "kernel.apparmor_restrict_unprivileged_userns is 1".to_owned(),
-            lift("kernel.apparmor_restrict_unprivileged_userns", "0"),
+            sysctl_hint("kernel.apparmor_restrict_unprivileged_userns", "0"),
         ));
     }
     None
@@ -181,15 +184,15 @@ fn restriction(rules: &dyn UsernsRules) -> Option<(String, String)> {
 /// The reason for an error of `unshare`, and its remedy.
 fn explain(rules: &dyn UsernsRules, errno: Errno) -> (String, String) {
     const ROOT: &str = "run as root";
-    if let Some((why, how)) = restriction(rules) {
-        return (why, format!("{how}, or {ROOT}"));
+    if let Some((why, remedy)) = restriction(rules) {
+        return (why, format!("{remedy}, or {ROOT}"));
     }
-    let filtered = rules.read("self/status").is_some_and(|status| {
+    let is_filtered = rules.read("self/status").is_some_and(|status| {
         let mode = status.lines().find_map(|line| line.strip_prefix("Seccomp:"));
         mode.is_some_and(|mode| mode.trim() == "2")
     });
     match errno {
-        Errno::PERM if filtered => (
+        Errno::PERM if is_filtered => (
             "a seccomp filter forbids unshare (a container's, most likely)".to_owned(),
             format!("start the container with --security-opt seccomp=unconfined, or {ROOT}"),
         ),
@@ -226,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn each_rule_is_named_with_its_remedy() {
+    fn each_forbidding_sysctl_is_reported_with_its_fix() {
         for (file, setting, value) in [
             ("sys/user/max_user_namespaces", "user.max_user_namespaces", "0"),
             ("sys/kernel/unprivileged_userns_clone", "kernel.unprivileged_userns_clone", "0"),
@@ -245,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seccomp_filter_is_recognised() {
+    fn seccomp_filters_are_reported() {
         let rules = Fake(&[("self/status", "Name:\tx\nSeccomp:\t2\nSeccomp_filters:\t1")]);
         assert!(explain(&rules, Errno::PERM).0.contains("seccomp"));
         let rules = Fake(&[("self/status", "Name:\tx\nSeccomp:\t0")]);
@@ -253,13 +256,13 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_is_not_taken_for_a_ban() {
+    fn enospc_is_reported_as_a_limit() {
         let rules = Fake(&[("sys/user/max_user_namespaces", "10000")]);
         assert!(explain(&rules, Errno::NOSPC).0.contains("limit"));
     }
 
     #[test]
-    fn the_line_says_what_why_and_what_to_do() {
+    fn the_forbidden_message_has_the_cause_and_the_fix() {
         let line = forbidden_line();
         assert_eq!(
             line,

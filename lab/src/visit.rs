@@ -31,7 +31,7 @@ pub fn enter(namespace: Option<&File>) -> Result<()> {
     }
     let mount = match mount_detached() {
         Ok(mount) => mount,
-        Err(errno) if shows_others() => {
+        Err(errno) if shows_other_namespace() => {
             return Err(LabError::OtherSysfs { why: std::io::Error::from(errno).to_string() });
         }
         Err(_) => return Ok(()),
@@ -42,23 +42,23 @@ pub fn enter(namespace: Option<&File>) -> Result<()> {
     if device(rustix::fs::fstat(&mount)) == device(rustix::fs::stat(c"/sys")) {
         return Ok(());
     }
-    replace(&mount)
+    mount_over_sys(&mount)
         .map_err(|errno| LabError::system("mount the sysfs of the network namespace on /sys", errno))
 }
 
 /// Mounts `mount` on `/sys`, and keeps the mounts below `/sys`.
-fn replace(mount: &OwnedFd) -> rustix::io::Result<()> {
+fn mount_over_sys(mount: &OwnedFd) -> rustix::io::Result<()> {
     sys::unshare(UnshareFlags::NEWNS)?;
     rustix::mount::mount_change(c"/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)?;
     let flags =
         OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
-    let below: Vec<(String, OwnedFd)> = mounts_below()
+    let submounts: Vec<(String, OwnedFd)> = mounts_below()
         .into_iter()
         .filter_map(|path| Some((path.clone(), rustix::mount::open_tree(CWD, path.as_str(), flags).ok()?)))
         .collect();
     let from_descriptor = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
     rustix::mount::move_mount(mount, c"", CWD, c"/sys", from_descriptor)?;
-    for (path, tree) in below {
+    for (path, tree) in submounts {
         // A missing directory needs no mount.
         let _ = rustix::mount::move_mount(&tree, c"", CWD, path.as_str(), from_descriptor);
     }
@@ -68,19 +68,19 @@ fn replace(mount: &OwnedFd) -> rustix::io::Result<()> {
 /// Mount points directly below `/sys`, such as `/sys/fs/cgroup`, which include the mounts below them.
 fn mounts_below() -> Vec<String> {
     let Ok(table) = std::fs::read_to_string("/proc/self/mountinfo") else { return Vec::new() };
-    let mut found: Vec<String> = Vec::new();
+    let mut mount_points: Vec<String> = Vec::new();
     for path in table.lines().filter_map(|line| line.split(' ').nth(4)) {
         let is_inside = |outer: &String| path.starts_with(&format!("{outer}/")) || path == outer;
-        if path.starts_with("/sys/") && !found.iter().any(is_inside) {
-            found.push(path.to_owned());
+        if path.starts_with("/sys/") && !mount_points.iter().any(is_inside) {
+            mount_points.push(path.to_owned());
         }
     }
-    found
+    mount_points
 }
 
 /// Whether the index of an interface below `/sys/class/net` differs from its index in this
 /// namespace.
-fn shows_others() -> bool {
+fn shows_other_namespace() -> bool {
     let Ok(socket) = std::net::UdpSocket::bind("127.0.0.1:0") else { return false };
     let Ok(entries) = std::fs::read_dir("/sys/class/net") else { return false };
     entries.flatten().any(|entry| {

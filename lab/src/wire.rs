@@ -17,13 +17,13 @@ const CARRIER_DEADLINE: Duration = Duration::from_secs(5);
 /// An error has a description of the request.
 pub(crate) type Step<T> = std::result::Result<T, (String, RtnetlinkRefusal)>;
 
-pub(crate) fn refused(
-    what: impl Into<String>,
+pub(crate) fn with_operation(
+    operation: impl Into<String>,
 ) -> impl FnOnce(RtnetlinkRefusal) -> (String, RtnetlinkRefusal) {
-    move |refused| (what.into(), refused)
+    move |refusal| (operation.into(), refusal)
 }
 
-pub(crate) fn in_host<T: Send>(
+pub(crate) fn run_in_host<T: Send>(
     host: &LabHost,
     steps: impl FnOnce(&mut RtnetlinkConnection) -> Step<T> + Send,
 ) -> Result<T> {
@@ -32,23 +32,23 @@ pub(crate) fn in_host<T: Send>(
             RtnetlinkConnection::open().map_err(|e| ("open a netlink socket".to_owned(), e.into()))?;
         steps(&mut route)
     })?;
-    outcome.map_err(|(what, refused)| LabError::Netlink {
+    outcome.map_err(|(operation, refusal)| LabError::Netlink {
         host: host.name().to_owned(),
-        what,
-        source: refused.source,
-        detail: refused.detail,
+        what: operation,
+        source: refusal.source,
+        detail: refusal.detail,
     })
 }
 
 pub(crate) fn make_pair(receiver: &LabHost, sender: &LabHost, link: &LabLink) -> Result<()> {
     // Both ends are created in their namespaces, so this process's own namespace never has them.
-    in_host(receiver, |route| {
+    run_in_host(receiver, |route| {
         let message = rtnetlink::veth_pair(
             new_end(link, &link.receiver),
             new_end(link, &link.sender),
             sender.namespace(),
         );
-        route.create(message).map_err(refused(format!(
+        route.create(message).map_err(with_operation(format!(
             "make the veth pair {} to {}",
             link.receiver.interface, link.sender.host
         )))
@@ -60,24 +60,26 @@ fn new_end<'a>(link: &LabLink, end: &'a LinkEnd) -> NewEnd<'a> {
 }
 
 /// Gives one end its addresses and its neighbour, and brings it up.
-pub(crate) fn set_up(host: &LabHost, own: &LinkEnd, other: &LinkEnd, ipv6: bool) -> Result<()> {
+pub(crate) fn set_up(host: &LabHost, own: &LinkEnd, peer: &LinkEnd, ipv6: bool) -> Result<()> {
     let interface = &own.interface;
-    in_host(host, |route| {
+    run_in_host(host, |route| {
         if ipv6 {
             route
                 .change(rtnetlink::no_link_local(own.index))
-                .map_err(refused(format!("switch off link-local addresses of {interface}")))?;
+                .map_err(with_operation(format!("switch off link-local addresses of {interface}")))?;
         }
         for (address, prefix) in own.addresses() {
             route
                 .create(rtnetlink::address(own.index, address, prefix))
-                .map_err(refused(format!("give {interface} the address {address}")))?;
+                .map_err(with_operation(format!("give {interface} the address {address}")))?;
         }
-        route.change(rtnetlink::link_up(own.index)).map_err(refused(format!("bring up {interface}")))?;
-        for (address, _) in other.addresses() {
+        route
+            .change(rtnetlink::link_up(own.index))
+            .map_err(with_operation(format!("bring up {interface}")))?;
+        for (address, _) in peer.addresses() {
             route
-                .create(rtnetlink::neighbour(own.index, address, other.mac))
-                .map_err(refused(format!("add the neighbour {address} to {interface}")))?;
+                .create(rtnetlink::neighbour(own.index, address, peer.mac))
+                .map_err(with_operation(format!("add the neighbour {address} to {interface}")))?;
         }
         Ok(())
     })
@@ -97,22 +99,22 @@ pub(crate) fn receive_by_napi(host: &LabHost, end: &LinkEnd) -> Result<()> {
 
 /// Waits until an end is up with its queues active, because it drops packets before.
 pub(crate) fn await_running(host: &LabHost, end: &LinkEnd) -> Result<()> {
-    let up = in_host(host, |route| {
-        let look = || refused(format!("look at {}", end.interface));
+    let is_up = run_in_host(host, |route| {
+        let look_error = || with_operation(format!("look at {}", end.interface));
         // The watch starts before the first query, so that no change is missed.
-        let watch = RtnetlinkConnection::open_watch().map_err(|e| look()(e.into()))?;
+        let watch = RtnetlinkConnection::open_watch().map_err(|e| look_error()(e.into()))?;
         let deadline = Instant::now() + CARRIER_DEADLINE;
         loop {
-            if route.is_running(end.index).map_err(look())? {
+            if route.is_running(end.index).map_err(look_error())? {
                 return Ok(true);
             }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if !watch.wait_for_news(left).map_err(|e| look()(e.into()))? {
+            let remaining = deadline.saturating_duration_since(Instant::now());
+            if !watch.wait_for_change(remaining).map_err(|e| look_error()(e.into()))? {
                 return Ok(false);
             }
         }
     })?;
-    if up {
+    if is_up {
         return Ok(());
     }
     Err(LabError::NoCarrier {

@@ -115,44 +115,50 @@ impl Default for SearchOptions<'_> {
 
 impl SearchOptions<'_> {
     fn check(&self) -> Result<(), GeneratorError> {
-        let wrong = |option, problem: String| Err(GeneratorError::Option { option, problem });
+        let option_error = |option, problem: String| Err(GeneratorError::Option { option, problem });
         if !(0.0..1.0).contains(&self.max_loss) {
-            return wrong("max_loss", format!("{} is not a share from 0 to below 1", self.max_loss));
+            return option_error("max_loss", format!("{} is not a share from 0 to below 1", self.max_loss));
         }
         if !(self.resolution > 1.0 && self.resolution <= 4.0) {
-            return wrong("resolution", format!("{} is not a ratio over 1 and up to 4", self.resolution));
+            return option_error(
+                "resolution",
+                format!("{} is not a ratio over 1 and up to 4", self.resolution),
+            );
         }
         if !(self.start_per_second > 0.0 && self.start_per_second.is_finite()) {
-            return wrong("start_per_second", format!("{} is not a positive rate", self.start_per_second));
+            return option_error(
+                "start_per_second",
+                format!("{} is not a positive rate", self.start_per_second),
+            );
         }
         if !(self.most_per_second > 0.0 && self.most_per_second <= MAX_RATE) {
-            return wrong(
+            return option_error(
                 "most_per_second",
                 format!("{} is not a rate up to {MAX_RATE}", self.most_per_second),
             );
         }
         if !(self.growth > 0.0 && self.growth < 1.0) {
-            return wrong("growth", format!("{} is not a share between 0 and 1", self.growth));
+            return option_error("growth", format!("{} is not a share between 0 and 1", self.growth));
         }
         if self.confirm_stretch == 0 {
-            return wrong("confirm_stretch", "0 leaves nothing to confirm in".to_owned());
+            return option_error("confirm_stretch", "0 leaves nothing to confirm in".to_owned());
         }
         if self.slot < Duration::from_millis(1) {
             return Err(GeneratorError::Duration);
         }
         match self.bracket {
             Some((low, high)) if !(low > 0.0 && low < high && high.is_finite()) => {
-                wrong("bracket", format!("{low} to {high} is not a range of positive rates"))
+                option_error("bracket", format!("{low} to {high} is not a range of positive rates"))
             }
             _ => Ok(()),
         }
     }
 
-    fn cancelled(&self) -> bool {
+    fn is_cancelled(&self) -> bool {
         self.cancel.is_some_and(|flag| flag.load(Ordering::Relaxed))
     }
 
-    fn tell(&self, event: SearchEvent<'_>) {
+    fn notify_observer(&self, event: SearchEvent<'_>) {
         if let Some(observer) = self.observer {
             observer(event);
         }

@@ -69,8 +69,8 @@ impl RequestCodec {
             return None;
         }
         let mut pattern = vec![0; payload];
-        for (at, byte) in pattern.iter_mut().enumerate().skip(HEADER_BYTES) {
-            *byte = fill(at);
+        for (offset, byte) in pattern.iter_mut().enumerate().skip(HEADER_BYTES) {
+            *byte = fill_byte(offset);
         }
         let body_state = body_state(&pattern);
         Some(RequestCodec { pattern, body_state })
@@ -122,7 +122,7 @@ impl RequestCodec {
         if bytes[..4] != MAGIC && bytes[..4] != REPLY {
             return Err(HeaderCorruption::Magic);
         }
-        let body = if payload.len() == self.pattern.len() {
+        let body_state = if payload.len() == self.pattern.len() {
             if payload[HEADER_BYTES..] != self.pattern[HEADER_BYTES..] {
                 return Err(HeaderCorruption::Checksum);
             }
@@ -130,7 +130,7 @@ impl RequestCodec {
         } else {
             body_state(payload)
         };
-        if header_state(body, bytes).to_be_bytes() != bytes[4..8] {
+        if header_state(body_state, bytes).to_be_bytes() != bytes[4..8] {
             return Err(HeaderCorruption::Checksum);
         }
         Ok(RequestHeader {
@@ -144,8 +144,8 @@ impl RequestCodec {
 }
 
 // The fill at an offset. No run of equal bytes, so that a shifted body is detected.
-pub(crate) fn fill(at: usize) -> u8 {
-    let mixed = (at as u32).wrapping_mul(0x9E37_79B1);
+pub(crate) fn fill_byte(offset: usize) -> u8 {
+    let mixed = (offset as u32).wrapping_mul(0x9E37_79B1);
     (mixed >> 24) as u8
 }
 
@@ -165,9 +165,9 @@ fn body_state(payload: &[u8]) -> u32 {
         state = step(state, u32::from_be_bytes(*word));
     }
     // The length is in the chain, so a zero-filled last word is not ambiguous.
-    let mut last = [0; 4];
-    last[..tail.len()].copy_from_slice(tail);
-    step(state, u32::from_be_bytes(last))
+    let mut last_word = [0; 4];
+    last_word[..tail.len()].copy_from_slice(tail);
+    step(state, u32::from_be_bytes(last_word))
 }
 
 /// Finishes the chain with the header, without the checksum's own place. A reply has the checksum
@@ -183,16 +183,16 @@ fn header_state(mut state: u32, bytes: &[u8; HEADER_BYTES]) -> u32 {
 }
 
 #[inline]
-fn be64(bytes: &[u8; HEADER_BYTES], at: usize) -> u64 {
+fn be64(bytes: &[u8; HEADER_BYTES], offset: usize) -> u64 {
     let mut word = [0; 8];
-    word.copy_from_slice(&bytes[at..at + 8]);
+    word.copy_from_slice(&bytes[offset..offset + 8]);
     u64::from_be_bytes(word)
 }
 
 #[inline]
-fn be32(bytes: &[u8; HEADER_BYTES], at: usize) -> u32 {
+fn be32(bytes: &[u8; HEADER_BYTES], offset: usize) -> u32 {
     let mut word = [0; 4];
-    word.copy_from_slice(&bytes[at..at + 4]);
+    word.copy_from_slice(&bytes[offset..offset + 4]);
     u32::from_be_bytes(word)
 }
 
@@ -215,33 +215,35 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(header in headers(), payload in HEADER_BYTES..600) {
+        fn written_headers_parse_to_the_same_value(header in headers(), payload in HEADER_BYTES..600) {
             let codec = RequestCodec::new(payload).unwrap();
             let mut bytes = codec.blank();
             codec.write(&header, &mut bytes);
             prop_assert_eq!(codec.read(&bytes), Ok(header));
             bytes[..4].copy_from_slice(&REPLY);
             prop_assert_eq!(codec.read(&bytes), Ok(header), "as a reply");
-            // A codec of another size reads it as well: that is how strangers are told from damage.
+            // A codec of another size reads it, too, so unsolicited replies do not count as corrupt.
             prop_assert_eq!(RequestCodec::new(HEADER_BYTES + 600).unwrap().read(&bytes), Ok(header));
         }
 
         #[test]
-        fn a_changed_byte_is_corrupt(header in headers(), payload in HEADER_BYTES..200, flip in 1..=255u8) {
+        fn a_payload_with_a_changed_byte_is_refused(
+            header in headers(), payload in HEADER_BYTES..200, flip in 1..=255u8,
+        ) {
             let codec = RequestCodec::new(payload).unwrap();
-            let stranger = RequestCodec::new(HEADER_BYTES + 200).unwrap();
+            let other_size = RequestCodec::new(HEADER_BYTES + 200).unwrap();
             let mut bytes = codec.blank();
             codec.write(&header, &mut bytes);
             for at in 0..payload {
                 bytes[at] ^= flip;
                 prop_assert!(codec.read(&bytes).is_err(), "byte {}", at);
-                prop_assert!(stranger.read(&bytes).is_err(), "byte {} seen as a stranger's", at);
+                prop_assert!(other_size.read(&bytes).is_err(), "byte {}, codec of another size", at);
                 bytes[at] ^= flip;
             }
         }
 
         #[test]
-        fn a_changed_length_is_corrupt(header in headers(), payload in HEADER_BYTES..200) {
+        fn a_payload_with_a_changed_length_is_refused(header in headers(), payload in HEADER_BYTES..200) {
             let codec = RequestCodec::new(payload).unwrap();
             let mut bytes = codec.blank();
             codec.write(&header, &mut bytes);
@@ -257,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn the_chain_can_be_taken_up_at_the_flow() {
+    fn header_checksum_can_continue_from_the_flow_state() {
         let codec = RequestCodec::new(77).unwrap();
         let header = RequestHeader {
             run: 0x0123_4567_89ab_cdef,
@@ -274,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_out_of_range_are_refused() {
+    fn payload_sizes_out_of_range_are_refused() {
         assert!(RequestCodec::new(HEADER_BYTES - 1).is_none());
         assert!(RequestCodec::new(HEADER_BYTES).is_some());
         assert!(RequestCodec::new(MAX_PAYLOAD_BYTES).is_some());

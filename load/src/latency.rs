@@ -73,22 +73,22 @@ impl Latency {
         }
     }
 
-    fn encoded(&self) -> Result<String, String> {
+    fn encode(&self) -> Result<String, String> {
         let mut bytes = Vec::new();
         V2DeflateSerializer::new().serialize(&self.0, &mut bytes).map_err(|error| error.to_string())?;
         Ok(BASE64.encode(bytes))
     }
 
-    fn decoded(text: &str) -> Result<Self, String> {
-        let wrong = |why: &dyn fmt::Display| format!("the histogram cannot be read: {why}");
-        let bytes = BASE64.decode(text).map_err(|error| wrong(&error))?;
-        let read: Histogram<u64> =
-            HistogramReader::new().deserialize(&mut bytes.as_slice()).map_err(|error| wrong(&error))?;
+    fn decode(text: &str) -> Result<Self, String> {
+        let read_error = |why: &dyn fmt::Display| format!("the histogram cannot be read: {why}");
+        let bytes = BASE64.decode(text).map_err(|error| read_error(&error))?;
+        let histogram: Histogram<u64> =
+            HistogramReader::new().deserialize(&mut bytes.as_slice()).map_err(|error| read_error(&error))?;
         // Recorded again, so that all distributions have the same bounds, independent of the bounds
         // in the text.
         let mut latency = Latency::new();
-        for step in read.iter_recorded() {
-            latency.0.saturating_record_n(step.value_iterated_to(), step.count_at_value());
+        for entry in histogram.iter_recorded() {
+            latency.0.saturating_record_n(entry.value_iterated_to(), entry.count_at_value());
         }
         Ok(latency)
     }
@@ -131,7 +131,7 @@ impl Serialize for Latency {
         fields.serialize_field("p99", &quantiles.p99)?;
         fields.serialize_field("p999", &quantiles.p999)?;
         fields.serialize_field("max", &quantiles.max)?;
-        fields.serialize_field("histogram", &self.encoded().map_err(S::Error::custom)?)?;
+        fields.serialize_field("histogram", &self.encode().map_err(S::Error::custom)?)?;
         fields.end()
     }
 }
@@ -144,10 +144,12 @@ impl<'de> Deserialize<'de> for Latency {
             histogram: String,
         }
         let EncodedLatency { count, histogram } = EncodedLatency::deserialize(deserializer)?;
-        let latency = Latency::decoded(&histogram).map_err(D::Error::custom)?;
+        let latency = Latency::decode(&histogram).map_err(D::Error::custom)?;
         if latency.count() != count {
-            let held = latency.count();
-            return Err(D::Error::custom(format!("the histogram holds {held} latencies, not {count}")));
+            let actual_count = latency.count();
+            return Err(D::Error::custom(format!(
+                "the histogram holds {actual_count} latencies, not {count}"
+            )));
         }
         Ok(latency)
     }
@@ -182,27 +184,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn merged_is_as_if_recorded_together() {
-        let (mut a, mut b, mut both) = (Latency::new(), Latency::new(), Latency::new());
+    fn merging_equals_recording_into_one_histogram() {
+        let (mut a, mut b, mut combination) = (Latency::new(), Latency::new(), Latency::new());
         for ns in 1..1_000u64 {
             a.record(ns * 1_000);
             b.record(ns * 3_000_000);
-            both.record(ns * 1_000);
-            both.record(ns * 3_000_000);
+            combination.record(ns * 1_000);
+            combination.record(ns * 3_000_000);
         }
         a.merge(&b);
-        assert_eq!(a, both);
+        assert_eq!(a, combination);
     }
 
     #[test]
-    fn empty_is_null_not_zero() {
+    fn quantiles_without_latencies_are_null() {
         let json = serde_json::to_value(Latency::new()).unwrap();
         assert_eq!(json["count"], 0);
         assert!(json["p50"].is_null() && json["max"].is_null());
     }
 
     #[test]
-    fn a_distribution_survives_its_document() {
+    fn latencies_round_trip_through_json() {
         let mut latency = Latency::new();
         for ns in [0, 1, 999, 1_234_567, 98_765_432_101, u64::MAX] {
             latency.record(ns);
@@ -214,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_distribution_is_refused() {
+    fn parsing_refuses_a_broken_or_miscounted_histogram() {
         let error = |text: &str| serde_json::from_str::<Latency>(text).unwrap_err().to_string();
         assert!(error(r#"{"count": 1}"#).starts_with("missing field `histogram`"));
         for histogram in ["?", "", "AAAA", "HISTFAAAAAB4nJNp"] {
@@ -226,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn beyond_the_range_counts_as_the_longest() {
+    fn latencies_beyond_the_range_count_as_the_longest() {
         let mut latency = Latency::new();
         latency.record(u64::MAX);
         latency.record(0);

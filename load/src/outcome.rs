@@ -98,9 +98,9 @@ impl SlotOutcome {
     }
 
     fn leaves_a_queue(&self) -> bool {
-        let in_time = self.answered_per_second * self.duration.as_secs_f64();
-        let after_the_end = self.answered as f64 - in_time;
-        after_the_end > FEW && after_the_end > 0.05 * self.sent as f64
+        let timely_replies = self.answered_per_second * self.duration.as_secs_f64();
+        let late_replies = self.answered as f64 - timely_replies;
+        late_replies > FEW && late_replies > 0.05 * self.sent as f64
     }
 }
 
@@ -183,7 +183,7 @@ impl SendErrors {
     }
 
     pub(crate) fn count(&mut self, error: &std::io::Error) {
-        let kind = match error.raw_os_error() {
+        let counter = match error.raw_os_error() {
             Some(libc::ECONNREFUSED) => &mut self.refused,
             Some(libc::ENETUNREACH | libc::EHOSTUNREACH | libc::ENETDOWN) => &mut self.unreachable,
             Some(libc::EMSGSIZE) => &mut self.too_long,
@@ -191,7 +191,7 @@ impl SendErrors {
             Some(libc::ENOBUFS | libc::ENOMEM) => &mut self.no_buffers,
             _ => &mut self.other,
         };
-        *kind += 1;
+        *counter += 1;
     }
 
     pub(crate) fn add(&mut self, other: &SendErrors) {

@@ -52,7 +52,7 @@ impl MachineCounters {
                 (Hardware::CPU_CYCLES, &mut counters.cycles),
                 (Hardware::INSTRUCTIONS, &mut counters.instructions),
             ] {
-                match open_on(event, cpu) {
+                match open_counter(event, cpu) {
                     Ok(counter) => counters.push(counter),
                     // Configured but offline.
                     Err(error) if error.raw_os_error() == Some(libc::ENODEV) => {}
@@ -68,7 +68,7 @@ impl MachineCounters {
     /// # Errors
     /// The reason why counting cannot start.
     pub fn start(&mut self) -> Result<(), String> {
-        for counter in self.all() {
+        for counter in self.counters_mut() {
             counter.reset().and_then(|()| counter.enable()).map_err(|error| explain(&error))?;
         }
         Ok(())
@@ -77,27 +77,27 @@ impl MachineCounters {
     /// Stops counting and returns the counts since [`MachineCounters::start`].
     pub fn stop(&mut self) -> PerfCounts {
         // All counters are stopped before any counter is read, so that they cover the same time.
-        let stopped: io::Result<()> = self.all().try_for_each(Counter::disable);
-        if let Err(error) = stopped {
-            let why = explain(&error);
+        let stop_result: io::Result<()> = self.counters_mut().try_for_each(Counter::disable);
+        if let Err(error) = stop_result {
+            let reason = explain(&error);
             return PerfCounts {
-                cycles: Known::unknown(why.clone()),
-                instructions: Known::unknown(why),
+                cycles: Known::unknown(reason.clone()),
+                instructions: Known::unknown(reason),
                 counted_ratio: 0.0,
             };
         }
         let mut counted_ratio = 1.0;
-        let cycles = total(&mut self.cycles, &mut counted_ratio);
-        let instructions = total(&mut self.instructions, &mut counted_ratio);
+        let cycles = sum_counters(&mut self.cycles, &mut counted_ratio);
+        let instructions = sum_counters(&mut self.instructions, &mut counted_ratio);
         PerfCounts { cycles, instructions, counted_ratio }
     }
 
-    fn all(&mut self) -> impl Iterator<Item = &mut Counter> {
+    fn counters_mut(&mut self) -> impl Iterator<Item = &mut Counter> {
         self.cycles.iter_mut().chain(&mut self.instructions)
     }
 }
 
-fn open_on(event: Hardware, cpu: usize) -> io::Result<Counter> {
+fn open_counter(event: Hardware, cpu: usize) -> io::Result<Counter> {
     let mut builder = Builder::new(event);
     builder
         .any_pid()
@@ -108,7 +108,7 @@ fn open_on(event: Hardware, cpu: usize) -> io::Result<Counter> {
     builder.build()
 }
 
-fn total(counters: &mut [Counter], counted_ratio: &mut f64) -> Known<u64> {
+fn sum_counters(counters: &mut [Counter], counted_ratio: &mut f64) -> Known<u64> {
     let mut sum = 0.0;
     for counter in counters {
         let (count, enabled, running) = match counter.read_full() {
@@ -153,12 +153,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_while_it_runs_or_says_why_not() {
+    fn counters_count_instructions_or_report_the_reason() {
         let mut counters = match MachineCounters::open() {
             Ok(counters) => counters,
             Err(why) => {
                 assert!(!why.is_empty());
-                linerate_testkit::skip("counts_while_it_runs_or_says_why_not", &why);
+                linerate_testkit::skip("counters_count_instructions_or_report_the_reason", &why);
                 return;
             }
         };
@@ -172,13 +172,16 @@ mod tests {
         match (counts.instructions.value(), counts.instructions.why()) {
             (Some(instructions), _) => assert!(*instructions >= 1_000_000, "{counts:?}"),
             (None, why) => {
-                linerate_testkit::skip("counts_while_it_runs_or_says_why_not", why.unwrap_or_default());
+                linerate_testkit::skip(
+                    "counters_count_instructions_or_report_the_reason",
+                    why.unwrap_or_default(),
+                );
             }
         }
     }
 
     #[test]
-    fn reasons_name_the_remedy() {
+    fn perf_errors_name_the_missing_capability_or_pmu() {
         let of = |code| explain(&io::Error::from_raw_os_error(code));
         assert!(of(libc::EACCES).contains("CAP_PERFMON") && of(libc::EACCES).contains("perf_event_paranoid"));
         assert!(of(libc::ENOENT).contains("PMU"));

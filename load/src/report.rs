@@ -49,7 +49,7 @@ pub struct ClockOffset {
 
 impl ClockOffset {
     /// The kernel's bound; `None` if it refuses to answer, as in some sandboxes.
-    pub fn of_kernel() -> Option<Self> {
+    pub fn from_kernel() -> Option<Self> {
         let max_error_us = crate::sys::max_clock_error_us().ok()?;
         Some(Self { ahead_seconds: 0.0, uncertain_seconds: max_error_us as f64 / 1e6 })
     }

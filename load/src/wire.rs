@@ -181,14 +181,14 @@ impl WireFormat {
         }
         let header = header + self.family.fragment_bytes();
         // All fragments but the last carry a multiple of 8 bytes (RFC 791, RFC 8200).
-        let full = (mtu - header) / 8 * 8;
+        let full_fragment = (mtu - header) / 8 * 8;
         let mut frames = Vec::new();
-        let mut left = data;
-        while left > mtu - header {
-            frames.push(self.frame(header + full));
-            left -= full;
+        let mut remaining = data;
+        while remaining > mtu - header {
+            frames.push(self.frame(header + full_fragment));
+            remaining -= full_fragment;
         }
-        frames.push(self.frame(header + left));
+        frames.push(self.frame(header + remaining));
         frames
     }
 

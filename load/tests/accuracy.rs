@@ -95,8 +95,8 @@ impl Drop for Awake {
     fn drop(&mut self) {
         for child in &mut self.0 {
             // `timeout` passes the signal on to the shell.
-            let ended = rustix::process::kill_process(Pid::from_child(child), Signal::TERM);
-            ended.and_then(|()| child.wait().map(drop).map_err(|_| rustix::io::Errno::CHILD)).unwrap();
+            let kill_result = rustix::process::kill_process(Pid::from_child(child), Signal::TERM);
+            kill_result.and_then(|()| child.wait().map(drop).map_err(|_| rustix::io::Errno::CHILD)).unwrap();
         }
     }
 }
@@ -124,8 +124,8 @@ fn assert_agree(outcome: &SlotOutcome, account: &ReflectorAccount) {
 }
 
 #[test]
-fn counts_are_exact() {
-    with_each_backend("counts_are_exact", |scene| {
+fn generator_and_reflector_counts_agree_exactly() {
+    with_each_backend("generator_and_reflector_counts_agree_exactly", |scene| {
         let faulty = [
             Reflector::builder().drop_every(10).corrupt_every(9).duplicate_every(4),
             Reflector::builder().swap_every(3),
@@ -135,7 +135,11 @@ fn counts_are_exact() {
         ];
         for builder in faulty {
             let service = scene.serve(builder);
-            let Some(mut generator) = scene.generator("counts_are_exact", &service, 8) else { return };
+            let Some(mut generator) =
+                scene.generator("generator_and_reflector_counts_agree_exactly", &service, 8)
+            else {
+                return;
+            };
             let outcome = generator.run(&slot(rate(4_000.0), 500)).unwrap();
             drop(generator);
             assert_agree(&outcome, &service.stop());
@@ -144,8 +148,8 @@ fn counts_are_exact() {
 }
 
 #[test]
-fn a_known_delay_is_what_latency_grows_by() {
-    let test = "a_known_delay_is_what_latency_grows_by";
+fn latency_grows_by_the_delay_of_the_reflector() {
+    let test = "latency_grows_by_the_delay_of_the_reflector";
     let Some((near, far)) = two_cpus() else { return skip(test, "two CPUs are needed") };
     with_each_backend(test, |scene| {
         let _awake = match Awake::keep(&[near as usize, far]) {
@@ -155,38 +159,38 @@ fn a_known_delay_is_what_latency_grows_by() {
         let delays = [0, 100, 1_000].map(Duration::from_micros);
         let mut errors = [Vec::new(), Vec::new()];
         for _ in 0..ATTEMPTS {
-            let mut seen = Vec::new();
+            let mut medians = Vec::new();
             for delay in delays {
                 let service = scene.serve(Reflector::builder().delay(delay).busy().cpu(far));
                 let builder = scene.builder(service.address(), 4).cpus(Some(vec![near]));
                 let Some(mut generator) = scene.start(test, builder) else { return };
                 let outcome = generator.run(&slot(rate(1_000.0), 300)).unwrap();
                 assert_eq!(outcome.lost, 0, "{outcome:?}");
-                let truth = service.stop().held_ns(0.5).unwrap();
-                seen.push((outcome.latency_ns.median().unwrap() as f64, truth as f64));
+                let truth = service.stop().reply_delay_ns(0.5).unwrap();
+                medians.push((outcome.latency_ns.median().unwrap() as f64, truth as f64));
             }
             // The latency floor is not caused by the service: wire, network stacks, and the timer
             // tick by which requests leave late.
-            let floor = seen[0].0 - seen[0].1;
-            for ((latency, truth), errors) in seen[1..].iter().zip(&mut errors) {
+            let floor = medians[0].0 - medians[0].1;
+            for ((latency, truth), errors) in medians[1..].iter().zip(&mut errors) {
                 errors.push((latency - floor - truth) / (5_000.0 + 0.05 * truth));
             }
         }
         for (errors, delay) in errors.iter().zip(&delays[1..]) {
-            let middle = stats::median(errors).unwrap();
-            assert!(middle.abs() <= 1.0, "{:?}, {delay:?}: {errors:?} of what is allowed", scene.backend);
+            let median = stats::median(errors).unwrap();
+            assert!(median.abs() <= 1.0, "{:?}, {delay:?}: {errors:?} times the tolerance", scene.backend);
         }
     });
 }
 
 /// The quantile of the latency, in ns, that follows from the schedule and the freezes alone.
-fn expected(outcome: &SlotOutcome, frozen: &[FrozenSpan], quantile: f64) -> f64 {
+fn expected_quantile(outcome: &SlotOutcome, frozen: &[FrozenSpan], quantile: f64) -> f64 {
     let interval_ns = outcome.duration.as_nanos() as f64 / outcome.sent as f64;
     let waits = (0..outcome.sent).map(|number| {
         let intended = outcome.started_realtime_ns + (number as f64 * interval_ns) as u64;
-        let met =
-            frozen.iter().find(|one| (one.began_realtime_ns..one.ended_realtime_ns).contains(&intended));
-        met.map_or(0, |one| one.ended_realtime_ns - intended)
+        let freeze =
+            frozen.iter().find(|span| (span.began_realtime_ns..span.ended_realtime_ns).contains(&intended));
+        freeze.map_or(0, |span| span.ended_realtime_ns - intended)
     });
     let mut waits: Vec<u64> = waits.collect();
     waits.sort_unstable();
@@ -194,37 +198,37 @@ fn expected(outcome: &SlotOutcome, frozen: &[FrozenSpan], quantile: f64) -> f64 
 }
 
 #[test]
-fn a_freeze_is_not_omitted() {
-    let test = "a_freeze_is_not_omitted";
+fn paced_latency_shows_freezes_without_coordinated_omission() {
+    let test = "paced_latency_shows_freezes_without_coordinated_omission";
     with_each_backend(test, |scene| {
-        let freezing = || {
+        let freezing_service = || {
             let builder = Reflector::builder();
             scene.serve(builder.freeze(Duration::from_secs(1), Duration::from_millis(100)))
         };
         let mut errors = [Vec::new(), Vec::new()];
         let mut open_p99 = Vec::new();
         for _ in 0..3 {
-            let service = freezing();
+            let service = freezing_service();
             let Some(mut generator) = scene.generator(test, &service, 4) else { return };
             let open = generator.run(&slot(rate(2_000.0), 2_000)).unwrap();
             let account = service.stop();
             assert_agree(&open, &account);
             assert!(account.frozen.len() >= 2, "{account:?}");
             for (quantile, errors) in [0.95, 0.99].into_iter().zip(&mut errors) {
-                let expected = expected(&open, &account.frozen, quantile);
-                let found = open.latency_ns.quantile(quantile).unwrap() as f64;
-                errors.push((found - expected) / (5e6 + 0.05 * expected));
+                let expected = expected_quantile(&open, &account.frozen, quantile);
+                let latency = open.latency_ns.quantile(quantile).unwrap() as f64;
+                errors.push((latency - expected) / (5e6 + 0.05 * expected));
             }
             open_p99.push(open.latency_ns.quantile(0.99).unwrap() as f64);
         }
         for errors in &errors {
-            let middle = stats::median(errors).unwrap();
-            assert!(middle.abs() <= 1.0, "{:?}: {errors:?} of what is allowed", scene.backend);
+            let median = stats::median(errors).unwrap();
+            assert!(median.abs() <= 1.0, "{:?}: {errors:?} times the tolerance", scene.backend);
         }
 
         // The result of a closed-loop tool, which waits for each reply before the next request:
         // only one request meets each freeze.
-        let service = freezing();
+        let service = freezing_service();
         let Some(mut generator) = scene.generator(test, &service, 1) else { return };
         let closed = generator.run(&slot(PacingMode::Window { outstanding: 1 }, 2_000)).unwrap();
         let (open, closed) = (stats::median(&open_p99).unwrap(), closed.latency_ns.quantile(0.99).unwrap());
@@ -233,8 +237,8 @@ fn a_freeze_is_not_omitted() {
 }
 
 #[test]
-fn the_rate_asked_for_is_the_rate_that_arrives() {
-    let test = "the_rate_asked_for_is_the_rate_that_arrives";
+fn requested_rate_arrives_at_the_receiver() {
+    let test = "requested_rate_arrives_at_the_receiver";
     with_each_backend(test, |scene| {
         let end = &scene.lab.links()[0].receiver;
         let attach = || XdpService::sink().shortest_payload(40).attach(&end.interface);
@@ -252,15 +256,15 @@ fn the_rate_asked_for_is_the_rate_that_arrives() {
                     let before = sink.account().unwrap().received;
                     let slot = LoadSlot { drain: Duration::from_millis(1), ..slot(rate(per_second), 400) };
                     let outcome = generator.run(&slot).unwrap();
-                    let arrived = sink.account().unwrap().received - before;
-                    assert_eq!(arrived + outcome.self_watch.refused_by_link, outcome.sent, "{outcome:?}");
+                    let received = sink.account().unwrap().received - before;
+                    assert_eq!(received + outcome.self_watch.refused_by_link, outcome.sent, "{outcome:?}");
                     assert!(outcome.bursts.max_requests >= outcome.bursts.median_requests);
-                    let asked = per_second * outcome.duration.as_secs_f64();
-                    (outcome.sent as f64 / asked - 1.0).abs()
+                    let expected = per_second * outcome.duration.as_secs_f64();
+                    (outcome.sent as f64 / expected - 1.0).abs()
                 })
                 .collect();
-            let middle = stats::median(&errors).unwrap();
-            assert!(middle <= 0.001, "{:?} at {per_second}/s: off by {errors:?}", scene.backend);
+            let median = stats::median(&errors).unwrap();
+            assert!(median <= 0.001, "{:?} at {per_second}/s: off by {errors:?}", scene.backend);
         }
     });
 }

@@ -16,7 +16,7 @@ use sys::Counting;
 static ALLOCATOR: Counting = Counting;
 
 #[test]
-fn a_longer_slot_allocates_no_more() {
+fn allocations_do_not_grow_with_the_slot_length() {
     let server = UdpSocket::bind("127.0.0.1:0").unwrap();
     let address = server.local_addr().unwrap();
     // Every 10th request is dropped, so that losses are covered. The thread ends with the process.
@@ -31,11 +31,11 @@ fn a_longer_slot_allocates_no_more() {
     });
     let exchange = raw::from_hex("0000 01020304\n0000 05", "requests", "0:2".parse().ok()).unwrap();
     for workload in [LoadWorkload::Echo { payload_bytes: 100 }, LoadWorkload::Exchange(Arc::new(exchange))] {
-        longer_slots_allocate_no_more(address, workload);
+        assert_allocations_constant(address, workload);
     }
 }
 
-fn longer_slots_allocate_no_more(address: SocketAddr, workload: LoadWorkload) {
+fn assert_allocations_constant(address: SocketAddr, workload: LoadWorkload) {
     let builder = GeneratorBuilder::default().targets(vec![address]).flows(8).threads(2).workload(workload);
     let mut generator = builder.start_socket().unwrap();
     let mut count = |slot: &LoadSlot| {

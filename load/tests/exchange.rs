@@ -26,11 +26,11 @@ fn generator(address: SocketAddr, exchange: PreparedExchange, flows: usize) -> S
 }
 
 fn count(outcome: &SlotOutcome, code: u8) -> u64 {
-    outcome.codes.iter().find(|counted| counted.code == code).map_or(0, |counted| counted.count)
+    outcome.codes.iter().find(|code_count| code_count.code == code).map_or(0, |code_count| code_count.count)
 }
 
 #[test]
-fn queries_are_matched_and_faults_counted() {
+fn dns_replies_are_matched_and_faults_counted_exactly() {
     for mode in [PacingMode::Rate { per_second: 6_000.0 }, PacingMode::Window { outstanding: 4 }] {
         let service = Service::start(|socket, query, source, account| {
             let number = account.received;
@@ -72,7 +72,7 @@ fn queries_are_matched_and_faults_counted() {
 }
 
 #[test]
-fn truncated_replies_are_counted_by_code() {
+fn truncated_dns_replies_are_counted_per_code() {
     let service = Service::start(|socket, query, source, account| {
         query[2] |= if account.received.is_multiple_of(4) { 0x82 } else { 0x80 };
         query[3] |= if account.received.is_multiple_of(2) { 3 } else { 0 };
@@ -90,7 +90,7 @@ fn truncated_replies_are_counted_by_code() {
 }
 
 #[test]
-fn an_echo_too_short_for_the_header_is_matched() {
+fn echo_payloads_shorter_than_the_header_are_matched() {
     for payload_bytes in [0, 1, 2, 5, 8, 18, 39] {
         // The service drops one of 10 requests, except empty ones. It damages the last byte of
         // another one of 10 if that byte does not belong to the tag.
@@ -111,8 +111,8 @@ fn an_echo_too_short_for_the_header_is_matched() {
         let workload = LoadWorkload::Echo { payload_bytes };
         let builder = GeneratorBuilder::default().targets(vec![service.address]).flows(3).workload(workload);
         let mut generator = builder.start_socket().unwrap();
-        let described = generator.describe();
-        assert_eq!((described.workload.as_str(), described.payload_bytes), ("echo", payload_bytes));
+        let description = generator.describe();
+        assert_eq!((description.workload.as_str(), description.payload_bytes), ("echo", payload_bytes));
         // At this rate, a tag of one byte identifies every outstanding request.
         let outcome = generator.run(&slot(PacingMode::Rate { per_second: 1_000.0 }, 300)).unwrap();
         let account = service.stop();
@@ -124,24 +124,24 @@ fn an_echo_too_short_for_the_header_is_matched() {
 }
 
 #[test]
-fn replies_of_an_earlier_slot_or_of_nobody_do_not_answer() {
+fn late_and_forged_replies_do_not_count_as_answers() {
     // The service answers nothing in the first slot. In the second slot, it adds two datagrams to
     // each reply: a request held from the first slot, and a reply with a forged tag.
-    let holds = Arc::new(AtomicBool::new(true));
-    let holding = Arc::clone(&holds);
-    let mut held: VecDeque<Vec<u8>> = VecDeque::new();
+    let hold_requests = Arc::new(AtomicBool::new(true));
+    let service_holds = Arc::clone(&hold_requests);
+    let mut stale_requests: VecDeque<Vec<u8>> = VecDeque::new();
     let service = Service::start(move |socket, request, source, account| {
-        if holding.load(Ordering::Relaxed) {
-            held.push_back(request.to_vec());
+        if service_holds.load(Ordering::Relaxed) {
+            stale_requests.push_back(request.to_vec());
             return;
         }
         socket.send_to(request, source).unwrap();
-        if let Some(stale) = held.pop_front() {
+        if let Some(stale) = stale_requests.pop_front() {
             account.duplicated += 1;
             socket.send_to(&stale, source).unwrap();
-            let mut forged = request.to_vec();
-            forged[0] ^= 0x40;
-            socket.send_to(&forged, source).unwrap();
+            let mut forged_reply = request.to_vec();
+            forged_reply[0] ^= 0x40;
+            socket.send_to(&forged_reply, source).unwrap();
         }
     });
     let tag = EchoedTag { bytes: 8, request_offset: 0, reply_offset: 0 };
@@ -149,7 +149,7 @@ fn replies_of_an_earlier_slot_or_of_nobody_do_not_answer() {
     let mut generator = generator(service.address, exchange, 1);
     let first = generator.run(&slot(PacingMode::Rate { per_second: 500.0 }, 100)).unwrap();
     assert!(first.sent > 0 && first.answered == 0);
-    holds.store(false, Ordering::Relaxed);
+    hold_requests.store(false, Ordering::Relaxed);
     let second = generator.run(&slot(PacingMode::Rate { per_second: 500.0 }, 200)).unwrap();
     assert_eq!((second.lost, second.duplicate), (0, 0), "{second:?}");
     let account = service.stop();
@@ -158,19 +158,29 @@ fn replies_of_an_earlier_slot_or_of_nobody_do_not_answer() {
 }
 
 #[test]
-fn requests_without_a_tag_are_answered_in_order() {
-    let service = Service::echo();
+fn requests_without_a_tag_have_exact_counts() {
+    let service = Service::start(|socket, request, source, account| {
+        if account.received.is_multiple_of(10) {
+            account.dropped += 1;
+            return;
+        }
+        account.answered += 1;
+        socket.send_to(request, source).unwrap();
+    });
     let exchange = raw::from_hex("01\n0203\n040506", "requests", None).unwrap();
     let mut generator = generator(service.address, exchange, 2);
-    let mut answered = 0;
+    let (mut answered, mut lost) = (0, 0);
     for mode in [PacingMode::Rate { per_second: 3_000.0 }, PacingMode::Window { outstanding: 3 }] {
         let outcome = generator.run(&slot(mode, 200)).unwrap();
         assert!(outcome.sent > 0);
         assert_eq!(outcome.answered + outcome.lost, outcome.sent);
         answered += outcome.answered;
+        lost += outcome.lost;
         assert_eq!((outcome.duplicate, outcome.late, outcome.unsolicited, outcome.reordered), (0, 0, 0, 0));
     }
-    assert_eq!(service.stop().answered, answered);
+    let account = service.stop();
+    assert_eq!((answered, lost), (account.answered, account.dropped));
+    assert!(lost > 0);
 }
 
 const SECRET: &[u8] = b"xyzzy5461";
@@ -181,13 +191,13 @@ fn md5(parts: &[&[u8]]) -> [u8; 16] {
     hash.finalize().into()
 }
 
-/// The value of the first RADIUS attribute with the type `wanted`.
-fn attribute(packet: &[u8], wanted: u8) -> Option<&[u8]> {
+/// The value of the first RADIUS attribute of type `attribute_type`.
+fn attribute(packet: &[u8], attribute_type: u8) -> Option<&[u8]> {
     let mut rest = packet.get(20..)?;
     while let [kind, length, ..] = *rest {
-        let (this, next) = rest.split_at_checked(usize::from(length))?;
-        if kind == wanted {
-            return this.get(2..);
+        let (current, next) = rest.split_at_checked(usize::from(length))?;
+        if kind == attribute_type {
+            return current.get(2..);
         }
         rest = next;
     }
@@ -198,9 +208,9 @@ fn attribute(packet: &[u8], wanted: u8) -> Option<&[u8]> {
 /// bytes. Every 10th reply has a wrong authenticator.
 fn radius_service() -> Service {
     Service::start(|socket, request, source, account| {
-        let hidden = attribute(request, 2).unwrap();
+        let hidden_password = attribute(request, 2).unwrap();
         let mask = md5(&[SECRET, &request[4..20]]);
-        let password: Vec<u8> = hidden.iter().zip(mask).map(|(byte, mask)| byte ^ mask).collect();
+        let password: Vec<u8> = hidden_password.iter().zip(mask).map(|(byte, mask)| byte ^ mask).collect();
         let accepted = password == *b"arctangent\0\0\0\0\0\0";
         let mut reply = vec![if accepted { 2 } else { 3 }, request[1], 0, 26];
         let attributes = [18, 6, b't', b'e', b's', b't'];
@@ -219,7 +229,7 @@ fn radius_service() -> Service {
 }
 
 #[test]
-fn a_reply_without_the_secret_is_corrupt() {
+fn radius_replies_with_a_wrong_authenticator_are_corrupt() {
     for (password, code) in [(&b"arctangent"[..], 2), (b"hyperbolic", 3)] {
         let service = radius_service();
         let options = radius::RadiusOptions::default();

@@ -25,8 +25,8 @@ impl Net {
     /// bits.
     #[must_use]
     pub fn new(address: IpAddr, prefix: u8) -> Option<Self> {
-        let most = if address.is_ipv4() { 32 } else { 128 };
-        (prefix <= most).then_some(Net { address, prefix })
+        let max_prefix = if address.is_ipv4() { 32 } else { 128 };
+        (prefix <= max_prefix).then_some(Net { address, prefix })
     }
 
     /// The prefix length in bits.
@@ -39,13 +39,13 @@ impl Net {
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
         match (self.address, address) {
-            (IpAddr::V4(ours), IpAddr::V4(theirs)) => {
-                let differ = ours.to_bits() ^ theirs.to_bits();
-                differ.checked_shr(32 - u32::from(self.prefix)).unwrap_or(0) == 0
+            (IpAddr::V4(network), IpAddr::V4(candidate)) => {
+                let difference = network.to_bits() ^ candidate.to_bits();
+                difference.checked_shr(32 - u32::from(self.prefix)).unwrap_or(0) == 0
             }
-            (IpAddr::V6(ours), IpAddr::V6(theirs)) => {
-                let differ = ours.to_bits() ^ theirs.to_bits();
-                differ.checked_shr(128 - u32::from(self.prefix)).unwrap_or(0) == 0
+            (IpAddr::V6(network), IpAddr::V6(candidate)) => {
+                let difference = network.to_bits() ^ candidate.to_bits();
+                difference.checked_shr(128 - u32::from(self.prefix)).unwrap_or(0) == 0
             }
             _ => false,
         }
@@ -83,13 +83,13 @@ impl FromStr for Net {
     type Err = NetError;
 
     fn from_str(text: &str) -> Result<Self, NetError> {
-        let wrong = || NetError(text.to_owned());
+        let error = || NetError(text.to_owned());
         match text.trim().split_once('/') {
-            None => text.trim().parse::<IpAddr>().map(Net::from).map_err(|_| wrong()),
+            None => text.trim().parse::<IpAddr>().map(Net::from).map_err(|_| error()),
             Some((address, prefix)) => {
-                let address = address.parse().map_err(|_| wrong())?;
-                let prefix = prefix.parse().map_err(|_| wrong())?;
-                Net::new(address, prefix).ok_or_else(wrong)
+                let address = address.parse().map_err(|_| error())?;
+                let prefix = prefix.parse().map_err(|_| error())?;
+                Net::new(address, prefix).ok_or_else(error)
             }
         }
     }
@@ -104,7 +104,7 @@ impl fmt::Display for Net {
 /// Whether `address` is near: loopback, the benchmarking networks the lab uses
 /// (198.18.0.0/15, RFC 2544; 2001:2::/48, RFC 5180), private (RFC 1918, fc00::/7) and link-local addresses.
 #[must_use]
-pub fn near(address: IpAddr) -> bool {
+pub fn is_near(address: IpAddr) -> bool {
     match address.to_canonical() {
         IpAddr::V4(v4) => {
             v4.is_loopback() || v4.is_private() || v4.is_link_local() || lab_v4().contains(v4.into())
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hosts_are_what_a_host_can_have() {
+    fn hosts_exclude_network_and_broadcast_addresses() {
         let hosts = |net: &str| -> Vec<String> {
             let net: Net = net.parse().expect("a network");
             net.hosts().take(5).map(|host| host.to_string()).collect()
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_near_is_near() {
+    fn near_covers_only_local_private_and_lab_networks() {
         for close in [
             "127.0.0.1",
             "127.9.9.9",
@@ -162,7 +162,7 @@ mod tests {
             "2001:2::1",
             "::ffff:10.0.0.1",
         ] {
-            assert!(near(close.parse().unwrap()), "{close}");
+            assert!(is_near(close.parse().unwrap()), "{close}");
         }
         for far in [
             "8.8.8.8",
@@ -178,21 +178,22 @@ mod tests {
             "ff02::1",
             "::ffff:8.8.8.8",
         ] {
-            assert!(!near(far.parse().unwrap()), "{far}");
+            assert!(!is_near(far.parse().unwrap()), "{far}");
         }
     }
 
     #[test]
-    fn nets_are_parsed_and_contain() {
+    fn nets_parse_and_contain_their_addresses() {
         let net: Net = "192.0.2.0/24".parse().unwrap();
         assert!(net.contains("192.0.2.77".parse().unwrap()));
         assert!(!net.contains("192.0.3.1".parse().unwrap()));
         assert!(!net.contains("::1".parse().unwrap()));
         assert!("0.0.0.0/0".parse::<Net>().unwrap().contains("9.9.9.9".parse().unwrap()));
         assert!("::/0".parse::<Net>().unwrap().contains("2001:db8::1".parse().unwrap()));
-        let one: Net = "2001:db8::1".parse().unwrap();
+        let single: Net = "2001:db8::1".parse().unwrap();
         assert!(
-            one.contains("2001:db8::1".parse().unwrap()) && !one.contains("2001:db8::2".parse().unwrap())
+            single.contains("2001:db8::1".parse().unwrap())
+                && !single.contains("2001:db8::2".parse().unwrap())
         );
         for wrong in ["", "example.com", "192.0.2.0/33", "::/129", "10.0.0.0/", "10.0.0.0/-1"] {
             assert!(wrong.parse::<Net>().is_err(), "{wrong}");

@@ -117,7 +117,7 @@ impl ServedZones {
         let zones = Arc::new(zones);
         let mut current = lock_unpoisoned(&self.zones);
         // Dropped last: freeing many records takes milliseconds, and no answerer should wait for that.
-        let _old = mem::replace(&mut *current, Arc::clone(&zones));
+        let _old_zones = mem::replace(&mut *current, Arc::clone(&zones));
         lock_unpoisoned(&self.references).retain(|reference| {
             let reference = reference.upgrade();
             reference.inspect(|reference| *lock_unpoisoned(reference) = Arc::clone(&zones)).is_some()
@@ -148,14 +148,14 @@ pub struct DnsAnswerer {
 impl DnsAnswerer {
     #[must_use]
     #[expect(clippy::needless_pass_by_value, reason = "part of the public interface since 0.1")]
-    pub fn new(served: Arc<ServedZones>) -> Self {
-        Self { zones: served.reference(), responder: DnsResponder::new() }
+    pub fn new(served_zones: Arc<ServedZones>) -> Self {
+        Self { zones: served_zones.reference(), responder: DnsResponder::new() }
     }
 
     /// Writes the reply to the message `query` to `reply` and returns its length; `None` for no reply. `reply` should have
     /// room for the longest message of the transport.
     pub fn answer(&mut self, query: &[u8], reply: &mut [u8], transport: QueryTransport) -> Option<usize> {
-        self.write_answer(query, reply, transport).map(|written| written.length)
+        self.write_answer(query, reply, transport).map(|written_answer| written_answer.length)
     }
 
     fn write_answer(
@@ -178,11 +178,11 @@ pub struct DnsService {
 }
 
 impl DnsService {
-    /// Answers from `served`, with at most [`UDP_SIZE`] bytes.
+    /// Answers from `served_zones`, with at most [`UDP_SIZE`] bytes.
     #[must_use]
-    pub fn new(served: Arc<ServedZones>) -> Self {
+    pub fn new(served_zones: Arc<ServedZones>) -> Self {
         Self {
-            answerer: DnsAnswerer::new(served),
+            answerer: DnsAnswerer::new(served_zones),
             udp_size: UDP_SIZE,
             limiter: None,
             refusals: Arc::default(),
@@ -218,13 +218,13 @@ impl DnsService {
     /// reply, or if the rate limit drops it.
     pub fn answer_at(&mut self, query: &[u8], source: IpAddr, reply: &mut [u8]) -> Option<usize> {
         let transport = QueryTransport::Udp { most: self.udp_size };
-        let written = self.answerer.write_answer(query, reply, transport)?;
+        let written_answer = self.answerer.write_answer(query, reply, transport)?;
         let verdict = match &mut self.limiter {
             None => LimitVerdict::Send,
-            Some(limiter) => limiter.verdict(source, query.len(), &written),
+            Some(limiter) => limiter.verdict(source, query.len(), &written_answer),
         };
         let refusal = match verdict {
-            LimitVerdict::Send if written.truncated => Some(RefusalReason::SizeTruncated),
+            LimitVerdict::Send if written_answer.truncated => Some(RefusalReason::SizeTruncated),
             LimitVerdict::Send => None,
             LimitVerdict::Slip => Some(RefusalReason::RateTruncated),
             LimitVerdict::Cut => Some(RefusalReason::SurplusTruncated),
@@ -234,8 +234,10 @@ impl DnsService {
             self.refusals.add(refusal);
         }
         match verdict {
-            LimitVerdict::Send => Some(written.length),
-            LimitVerdict::Slip | LimitVerdict::Cut => Some(respond::truncate_reply(reply, written.length)),
+            LimitVerdict::Send => Some(written_answer.length),
+            LimitVerdict::Slip | LimitVerdict::Cut => {
+                Some(respond::truncate_reply(reply, written_answer.length))
+            }
             LimitVerdict::Drop => None,
         }
     }

@@ -48,14 +48,14 @@ impl<S> GuardedService<S> {
     }
 
     fn refusal(&self, source: SocketAddr) -> Option<RefusalReason> {
-        let known = if self.allowed.is_empty() {
-            linerate_networks::near(source.ip())
+        let is_allowed = if self.allowed.is_empty() {
+            linerate_networks::is_near(source.ip())
         } else {
             self.allowed.iter().any(|net| net.contains(source.ip()))
         };
-        let client =
+        let is_client_port =
             source.port() >= FIRST_CLIENT_PORT && source.port() != self.own_port.load(Ordering::Relaxed);
-        match (known, client || self.servers) {
+        match (is_allowed, is_client_port || self.servers) {
             (false, _) => Some(RefusalReason::Network),
             (true, false) => Some(RefusalReason::Port),
             (true, true) => None,
@@ -81,7 +81,7 @@ mod tests {
     use linerate_engine::Echo;
 
     #[test]
-    fn other_networks_and_servers_get_no_reply() {
+    fn sources_with_public_addresses_or_service_ports_are_refused() {
         let guard = GuardedService::new(Echo, Vec::new(), Arc::new(AtomicU16::new(7000)));
         let refusal = |text: &str| guard.refusal(text.parse().expect("an address"));
         for near in ["127.0.0.1:40000", "198.18.0.100:2000", "[fd00::1]:2000"] {
@@ -89,18 +89,18 @@ mod tests {
         }
         assert_eq!(refusal("8.8.8.8:40000"), Some(RefusalReason::Network), "a public address");
         assert_eq!(refusal("127.0.0.1:7"), Some(RefusalReason::Port), "another echo service");
-        assert_eq!(refusal("127.0.0.1:7000"), Some(RefusalReason::Port), "another one of us");
+        assert_eq!(refusal("127.0.0.1:7000"), Some(RefusalReason::Port), "another linerate server");
     }
 
     #[test]
-    fn servers_are_answered_if_the_protocol_allows_it() {
+    fn with_servers_admits_service_ports_but_not_public_addresses() {
         let guard = GuardedService::new(Echo, Vec::new(), Arc::new(AtomicU16::new(123))).with_servers();
         assert_eq!(guard.refusal("127.0.0.1:123".parse().expect("an address")), None);
         assert!(guard.refusal("8.8.8.8:123".parse().expect("an address")).is_some());
     }
 
     #[test]
-    fn given_networks_replace_the_default() {
+    fn given_networks_replace_the_default_networks() {
         let guard = GuardedService::new(
             Echo,
             vec!["192.0.2.0/24".parse().expect("a network")],

@@ -113,7 +113,8 @@ impl<C: ServedClock> NtpService<C> {
         Self { clock, settings, precision, limiter }
     }
 
-    /// Writes the reply to a datagram from `source`, received at `received`, to the start of `reply` and returns its length.
+    /// Writes the reply to a datagram from `source`, received at `receive_time`, to the start of
+    /// `reply` and returns its length.
     ///
     /// # Errors
     /// The reason why there is no reply; `None` for a client above its rate, or a buffer that is too small.
@@ -121,7 +122,7 @@ impl<C: ServedClock> NtpService<C> {
         &mut self,
         datagram: &[u8],
         source: IpAddr,
-        received: NtpTimestamp,
+        receive_time: NtpTimestamp,
         reply: &mut [u8],
     ) -> Result<usize, Option<IgnoreReason>> {
         let query = NtpQuery::parse(datagram)?;
@@ -131,9 +132,9 @@ impl<C: ServedClock> NtpService<C> {
             return Err(None);
         }
         let standing = self.server_state();
-        let space = reply.first_chunk_mut::<HEADER_BYTES>().ok_or(None)?;
-        *space = answer(query, &standing, received);
-        set_transmit_time(space, self.clock.now());
+        let reply_header = reply.first_chunk_mut::<HEADER_BYTES>().ok_or(None)?;
+        *reply_header = answer(query, &standing, receive_time);
+        set_transmit_time(reply_header, self.clock.now());
         Ok(HEADER_BYTES)
     }
 
@@ -163,9 +164,9 @@ impl<C: ServedClock> NtpService<C> {
 
 impl<C: ServedClock> Service for NtpService<C> {
     fn answer(&mut self, request: &Request<'_>, reply: &mut [u8]) -> Action {
-        let received = request.receive_time().and_then(|time| self.clock.at(time));
-        let received = received.unwrap_or_else(|| self.clock.now());
-        match self.answer_at(request.payload(), request.source().ip(), received, reply) {
+        let receive_time = request.receive_time().and_then(|time| self.clock.at(time));
+        let receive_time = receive_time.unwrap_or_else(|| self.clock.now());
+        match self.answer_at(request.payload(), request.source().ip(), receive_time, reply) {
             Ok(length) => Action::Reply(length),
             Err(_) => Action::Drop,
         }
@@ -205,7 +206,7 @@ mod tests {
 
     const SOURCE: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 
-    fn ask(server: &mut NtpService<ScriptedClock>) -> Result<[u8; 48], Option<IgnoreReason>> {
+    fn query_reply(server: &mut NtpService<ScriptedClock>) -> Result<[u8; 48], Option<IgnoreReason>> {
         let mut request = [0; 48];
         request[0] = 0x23;
         request[40] = 7;
@@ -220,9 +221,9 @@ mod tests {
     }
 
     #[test]
-    fn a_synchronized_clock_is_served_with_its_error() {
+    fn replies_have_timestamps_and_error_of_a_synchronized_clock() {
         let settings = NtpSettings { root_dispersion: Duration::from_millis(250), ..NtpSettings::default() };
-        let reply = ask(&mut server(LeapIndicator::Insert, settings)).unwrap();
+        let reply = query_reply(&mut server(LeapIndicator::Insert, settings)).unwrap();
         assert_eq!(reply[..4], [0x64, 10, 0, 0xec]);
         assert_eq!((&reply[8..12], &reply[12..16]), (&[0, 0, 0x80, 0][..], &b"LOCL"[..]));
         let at = |offset: usize| u32::from_be_bytes(*reply[offset..].first_chunk().unwrap());
@@ -232,12 +233,12 @@ mod tests {
     }
 
     #[test]
-    fn an_unsynchronized_clock_says_so_unless_it_has_a_local_stratum() {
-        let reply = ask(&mut server(LeapIndicator::Unsynchronised, NtpSettings::default())).unwrap();
+    fn replies_are_unsynchronized_unless_a_local_stratum_is_set() {
+        let reply = query_reply(&mut server(LeapIndicator::Unsynchronised, NtpSettings::default())).unwrap();
         assert_eq!((reply[0] >> 6, reply[1]), (3, UNSYNCHRONISED));
         assert_eq!(reply[16..24], [0; 8]);
         let settings = NtpSettings { local_stratum: Some(5), ..NtpSettings::default() };
-        let reply = ask(&mut server(LeapIndicator::Unsynchronised, settings)).unwrap();
+        let reply = query_reply(&mut server(LeapIndicator::Unsynchronised, settings)).unwrap();
         assert_eq!((reply[0] >> 6, reply[1], &reply[8..12]), (0, 5, &[0; 4][..]));
     }
 
@@ -245,12 +246,12 @@ mod tests {
     fn requests_above_the_rate_get_no_reply() {
         let rate_limit = Some(NtpRateLimit { per_second: 0.001, burst: 1.0 });
         let mut server = server(LeapIndicator::None, NtpSettings { rate_limit, ..NtpSettings::default() });
-        assert_eq!(ask(&mut server).unwrap()[1], 10);
-        assert_eq!(ask(&mut server), Err(None));
+        assert_eq!(query_reply(&mut server).unwrap()[1], 10);
+        assert_eq!(query_reply(&mut server), Err(None));
     }
 
     #[test]
-    fn a_reply_buffer_that_is_too_small_is_no_panic() {
+    fn a_too_small_reply_buffer_gets_no_reply() {
         let mut server = server(LeapIndicator::None, NtpSettings::default());
         let request = [[0x23].as_slice(), &[0; 47]].concat();
         assert_eq!(server.answer_at(&request, SOURCE, NtpTimestamp::UNKNOWN, &mut [0; 47]), Err(None));

@@ -116,9 +116,9 @@ impl RadiusCounts {
 
 impl fmt::Display for RadiusCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let occurred = RequestOutcome::ALL.into_iter().filter(|outcome| self.of(*outcome) > 0);
+        let counted_outcomes = RequestOutcome::ALL.into_iter().filter(|outcome| self.of(*outcome) > 0);
         let list: Vec<String> =
-            occurred.map(|outcome| format!("{} {}", self.of(outcome), outcome.text())).collect();
+            counted_outcomes.map(|outcome| format!("{} {}", self.of(outcome), outcome.text())).collect();
         f.write_str(if list.is_empty() { "no requests".to_owned() } else { list.join(", ") }.as_str())
     }
 }
@@ -144,7 +144,7 @@ impl RadiusServer {
 
     #[must_use]
     pub fn counts(&self) -> RadiusCounts {
-        RadiusCounts(std::array::from_fn(|at| self.counters[at].load(Relaxed)))
+        RadiusCounts(std::array::from_fn(|index| self.counters[index].load(Relaxed)))
     }
 
     fn handle_request(
@@ -184,7 +184,8 @@ impl RadiusServer {
     fn authenticate(&self, packet: RadiusPacket<'_>, client: &RadiusClient) -> Option<&RadiusUser> {
         let user = self.users.user(packet.find(attribute::USER_NAME)?)?;
         let authenticator = packet.authenticator();
-        let right = match (packet.find(attribute::USER_PASSWORD), packet.find(attribute::CHAP_PASSWORD)) {
+        let is_correct = match (packet.find(attribute::USER_PASSWORD), packet.find(attribute::CHAP_PASSWORD))
+        {
             (Some(hidden), None) => {
                 let password = reveal_password(hidden, &client.secret, authenticator)?;
                 constant_time_eq(&password, &user.password)
@@ -197,7 +198,7 @@ impl RadiusServer {
             // without a password.
             _ => false,
         };
-        right.then_some(user)
+        is_correct.then_some(user)
     }
 }
 
@@ -256,7 +257,7 @@ fn verify(
     purpose: RequestPurpose,
 ) -> Result<(), RequestOutcome> {
     let secret = &client.secret;
-    let required = match purpose {
+    let is_required = match purpose {
         // RFC 3579, section 3.1: always required with EAP.
         RequestPurpose::Access => client.signature_required || packet.find(attribute::EAP_MESSAGE).is_some(),
         // RFC 5997, section 3.
@@ -264,7 +265,7 @@ fn verify(
     };
     match signature(packet, secret, packet.authenticator()) {
         SignatureCheck::Right => Ok(()),
-        SignatureCheck::Missing if !required => Ok(()),
+        SignatureCheck::Missing if !is_required => Ok(()),
         SignatureCheck::Missing => Err(RequestOutcome::Unsigned),
         SignatureCheck::Wrong => Err(RequestOutcome::WrongSecret),
     }

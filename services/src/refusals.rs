@@ -79,7 +79,7 @@ impl RefusalCounters {
 
     #[must_use]
     pub fn counts(&self) -> RefusalCounts {
-        RefusalCounts(std::array::from_fn(|at| self.0[at].load(Relaxed)))
+        RefusalCounts(std::array::from_fn(|index| self.0[index].load(Relaxed)))
     }
 }
 
@@ -91,7 +91,7 @@ impl RefusalCounts {
 
     #[must_use]
     pub fn since(&self, earlier: &RefusalCounts) -> RefusalCounts {
-        RefusalCounts(std::array::from_fn(|at| self.0[at].saturating_sub(earlier.0[at])))
+        RefusalCounts(std::array::from_fn(|index| self.0[index].saturating_sub(earlier.0[index])))
     }
 
     /// The reasons that occurred, with counts.

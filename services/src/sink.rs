@@ -51,10 +51,11 @@ impl Service for SinkService {
     #[inline]
     fn answer(&mut self, request: &Request<'_>, _reply: &mut [u8]) -> Action {
         let payload = request.payload().len();
-        let ip = if request.source().is_ipv4() { 20 } else { 40 };
-        let frame = (payload + ip + FRAME_AND_UDP_BYTES).max(SHORTEST_FRAME_BYTES);
+        let ip_header = if request.source().is_ipv4() { 20 } else { 40 };
+        let frame = (payload + ip_header + FRAME_AND_UDP_BYTES).max(SHORTEST_FRAME_BYTES);
         // One worker writes, so a load and a store suffice.
-        let add = |to: &AtomicU64, bytes: usize| to.store(to.load(Relaxed) + bytes as u64, Relaxed);
+        let add =
+            |counter: &AtomicU64, bytes: usize| counter.store(counter.load(Relaxed) + bytes as u64, Relaxed);
         add(&self.bytes.payload, payload);
         add(&self.bytes.wire, frame + BETWEEN_FRAMES_BYTES);
         Action::Drop

@@ -34,7 +34,7 @@ impl AmplificationStats {
 
 /// Random bytes. Half of the results have `length` bytes, the others fewer than 100. Four of five
 /// begin with a byte of `starts`.
-fn anything(random: &mut fastrand::Rng, starts: &[u8], length: usize) -> Vec<u8> {
+fn random_bytes(random: &mut fastrand::Rng, starts: &[u8], length: usize) -> Vec<u8> {
     let mut bytes = vec![0; if random.bool() { length } else { random.usize(0..100) }];
     random.fill(&mut bytes);
     if let (Some(first), true) = (bytes.first_mut(), random.u8(..) < 200) {
@@ -44,7 +44,7 @@ fn anything(random: &mut fastrand::Rng, starts: &[u8], length: usize) -> Vec<u8>
 }
 
 #[test]
-fn ntp_never_says_more_than_it_is_told() {
+fn ntp_replies_are_never_longer_than_requests() {
     let mut server = NtpService::new(NtpSettings { local_stratum: Some(1), ..NtpSettings::default() });
     let mut random = fastrand::Rng::with_seed(5905);
     let (mut account, mut reply) = (AmplificationStats::default(), [0; 2048]);
@@ -52,7 +52,7 @@ fn ntp_never_says_more_than_it_is_told() {
     for _ in 0..REQUESTS {
         // Client requests of versions 1 to 4, control and private messages (modes 6 and 7),
         // broadcasts, and server replies.
-        let request = anything(
+        let request = random_bytes(
             &mut random,
             &[0x0b, 0x13, 0x1b, 0x23, 0x16, 0x17, 0x1e, 0x25, 0x24, 0xe3],
             HEADER_BYTES,
@@ -61,12 +61,12 @@ fn ntp_never_says_more_than_it_is_told() {
         account.add(&request, answer.ok());
     }
     println!("ntp: {} of {REQUESTS} answered, factor at most {:.2}", account.answered, account.worst);
-    assert!(account.answered > REQUESTS / 100, "{} answered: these are no requests", account.answered);
+    assert!(account.answered > REQUESTS / 100, "only {} answered: too few valid requests", account.answered);
     assert_eq!(account.worst, 1.0);
 }
 
 #[test]
-fn radius_says_nothing_to_who_does_not_know_the_secret() {
+fn radius_does_not_answer_requests_without_the_secret() {
     let file = "[[client]]\nnetwork = \"192.0.2.0/24\"\nsecret = \"a secret\"\n[[user]]\nname = \"u\"\npassword = \"p\"\n";
     let users = Arc::new(UserDatabase::parse(file, Path::new("users")).expect("a file of users"));
     let mut random = fastrand::Rng::with_seed(2865);
@@ -75,11 +75,11 @@ fn radius_says_nothing_to_who_does_not_know_the_secret() {
     let mut worker = radius.worker();
     let mut account = AmplificationStats::default();
     for number in 0..REQUESTS / 5 {
-        let forged = forged(&mut random);
+        let packet = forged_packet(&mut random);
         // Three of four requests come from a configured client, the others from an unknown source.
         let source = SocketAddr::from(([192, 0, 2 + u8::from(number % 4 == 0), 1], 2000));
-        let (_, length) = worker.answer_at(&forged, source, Instant::now(), &mut reply);
-        account.add(&forged, length);
+        let (_, length) = worker.answer_at(&packet, source, Instant::now(), &mut reply);
+        account.add(&packet, length);
     }
     let counts = radius.counts();
     println!("radius: {} of {} answered; {counts}", account.answered, REQUESTS / 5);
@@ -118,7 +118,7 @@ const FLOOD: usize = 10_000;
 
 /// Sends a flood of queries for `names` names, with sources in one network. Returns its duration in
 /// seconds and its statistics.
-fn flooded(limit: Option<DnsRateLimit>, names: usize) -> (f64, FloodStats) {
+fn flood_statistics(limit: Option<DnsRateLimit>, names: usize) -> (f64, FloodStats) {
     let text = format!("\"{}\" ", "x".repeat(250)).repeat(4);
     let zone: String = (0..names).map(|name| format!("t{name} 60 IN TXT {text}\n")).collect();
     let zone = format!("@ 60 IN SOA a b 1 2 3 4 5\n@ 60 IN NS a\n{zone}");
@@ -130,32 +130,32 @@ fn flooded(limit: Option<DnsRateLimit>, names: usize) -> (f64, FloodStats) {
         let query = query(number % names);
         let source = IpAddr::from([192, 0, 2, number as u8]);
         let length = server.answer_at(&query, source, &mut reply).unwrap_or(0);
-        flood.asked += query.len();
-        flood.sent += length;
-        flood.cut += usize::from(length > 0 && length <= query.len());
+        flood.query_bytes += query.len();
+        flood.reply_bytes += length;
+        flood.truncated += usize::from(length > 0 && length <= query.len());
     }
     (started.elapsed().as_secs_f64(), flood)
 }
 
 #[derive(Default)]
 struct FloodStats {
-    asked: usize,
-    sent: usize,
-    cut: usize,
+    query_bytes: usize,
+    reply_bytes: usize,
+    truncated: usize,
 }
 
 impl FloodStats {
     fn factor(&self) -> f64 {
-        self.sent as f64 / self.asked as f64
+        self.reply_bytes as f64 / self.query_bytes as f64
     }
 }
 
 #[test]
-fn dns_gives_forgers_little_more_than_they_send() {
+fn dns_amplification_stays_within_the_surplus_limit() {
     let limit = DnsRateLimit::default();
     for names in [1, 1000] {
-        let (_, open) = flooded(None, names);
-        let (seconds, limited) = flooded(Some(limit), names);
+        let (_, open) = flood_statistics(None, names);
+        let (seconds, limited) = flood_statistics(Some(limit), names);
         println!(
             "dns, {} queries for {names} names: factor {:.1} without limits, {:.2} with, in {seconds:.2} s",
             FLOOD,
@@ -165,15 +165,15 @@ fn dns_gives_forgers_little_more_than_they_send() {
         assert!(open.factor() > 20.0, "{}", open.factor());
         // The limit allows a surplus of bytes per second, and the bucket is full at first.
         let surplus = f64::from(limit.surplus_bytes) * (seconds + 1.0);
-        assert!(limited.sent as f64 <= limited.asked as f64 + surplus, "{}", limited.factor());
+        assert!(limited.reply_bytes as f64 <= limited.query_bytes as f64 + surplus, "{}", limited.factor());
         // Truncated replies make real clients repeat their queries over TCP.
-        assert!(limited.cut > FLOOD / 3, "{} cut", limited.cut);
+        assert!(limited.truncated > FLOOD / 3, "{} truncated", limited.truncated);
     }
 }
 
 /// A packet with well-formed attributes, signed with a wrong secret or not at all, and sometimes
 /// with a damaged byte.
-fn forged(random: &mut fastrand::Rng) -> Vec<u8> {
+fn forged_packet(random: &mut fastrand::Rng) -> Vec<u8> {
     let mut packet =
         vec![*random.choice(&[1, 1, 1, 4, 4, 12, 12, 2, 3, 5, 11]).unwrap_or(&1), random.u8(..), 0, 0];
     let mut authenticator = [0; 16];

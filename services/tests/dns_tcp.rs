@@ -50,7 +50,7 @@ fn answer(stream: &mut TcpStream) -> Vec<u8> {
 }
 
 /// Whether the server has closed the connection.
-fn ended(stream: &mut TcpStream) -> bool {
+fn is_closed(stream: &mut TcpStream) -> bool {
     match stream.read(&mut [0]) {
         Ok(0) => true,
         Ok(_) => false,
@@ -59,7 +59,7 @@ fn ended(stream: &mut TcpStream) -> bool {
 }
 
 #[test]
-fn answers_over_udp_size_come_whole() {
+fn answers_over_the_udp_size_arrive_complete() {
     let (server, _served) = server(|_| {}, true);
     let mut stream = connect(&server);
     stream.write_all(&query(7, "big.example.test", 16)).expect("a query");
@@ -69,24 +69,24 @@ fn answers_over_udp_size_come_whole() {
 }
 
 #[test]
-fn queries_in_a_row_are_answered_in_order_however_they_are_cut() {
+fn pipelined_queries_in_pieces_are_answered_in_order() {
     let (server, _served) = server(|_| {}, true);
     let mut stream = connect(&server);
     stream.set_nodelay(true).expect("no delay");
     let all: Vec<u8> = (0..50).flat_map(|id| query(id, "ns.example.test", 1)).collect();
     let mut reader = stream.try_clone().expect("a second handle");
-    let read = std::thread::spawn(move || (0..50).map(|_| answer(&mut reader)).collect::<Vec<_>>());
+    let reader_thread = std::thread::spawn(move || (0..50).map(|_| answer(&mut reader)).collect::<Vec<_>>());
     for piece in all.chunks(13) {
         stream.write_all(piece).expect("a piece");
     }
-    for (id, message) in read.join().expect("answers").iter().enumerate() {
+    for (id, message) in reader_thread.join().expect("answers").iter().enumerate() {
         assert_eq!((message[1] as usize, message[7]), (id, 1));
     }
     assert_eq!(server.counts().answered, 50);
 }
 
 #[test]
-fn a_client_that_takes_nothing_is_not_read_from_for_ever() {
+fn server_stops_reading_from_a_client_that_reads_no_answers() {
     let (server, _served) = server(|_| {}, true);
     let mut stream = connect(&server);
     stream.set_write_timeout(Some(Duration::from_secs(2))).expect("a timeout");
@@ -100,7 +100,7 @@ fn a_client_that_takes_nothing_is_not_read_from_for_ever() {
             break;
         }
     }
-    assert!(stuck, "all was read");
+    assert!(stuck, "the server read all queries");
     // The server still answers another client.
     let mut other = connect(&server);
     other.write_all(&query(9, "ns.example.test", 1)).expect("a query");
@@ -108,19 +108,19 @@ fn a_client_that_takes_nothing_is_not_read_from_for_ever() {
 }
 
 #[test]
-fn connections_over_the_limit_end_at_once() {
+fn connections_over_the_limit_are_closed_at_once() {
     let (server, _served) = server(|settings| settings.connections = 2, true);
     let mut open = [connect(&server), connect(&server)];
     for (id, stream) in open.iter_mut().enumerate() {
         stream.write_all(&query(id as u16, "ns.example.test", 1)).expect("a query");
         answer(stream);
     }
-    assert!(ended(&mut connect(&server)), "a third is one too many");
+    assert!(is_closed(&mut connect(&server)), "the third connection is over the limit");
     assert_eq!(server.counts().refused, 1);
 }
 
 #[test]
-fn idle_connections_end_and_make_room() {
+fn idle_connections_are_closed_and_free_their_slot() {
     let limits = |settings: &mut TcpSettings| {
         settings.connections = 1;
         settings.idle = Duration::from_millis(300);
@@ -128,26 +128,26 @@ fn idle_connections_end_and_make_room() {
     let (server, _served) = server(limits, true);
     let mut idle = connect(&server);
     idle.write_all(&[0]).expect("half a length");
-    assert!(ended(&mut idle));
+    assert!(is_closed(&mut idle));
     let began = Instant::now();
     loop {
         let mut stream = connect(&server);
-        if stream.write_all(&query(3, "ns.example.test", 1)).is_ok() && !ended(&mut stream) {
+        if stream.write_all(&query(3, "ns.example.test", 1)).is_ok() && !is_closed(&mut stream) {
             break;
         }
-        assert!(began.elapsed() < Duration::from_secs(20), "no room again");
+        assert!(began.elapsed() < Duration::from_secs(20), "the closed connection keeps its slot");
     }
 }
 
 #[test]
-fn strangers_are_let_go() {
+fn connections_that_the_filter_refuses_are_closed() {
     let (server, _served) = server(|_| {}, false);
-    assert!(ended(&mut connect(&server)));
+    assert!(is_closed(&mut connect(&server)));
     assert_eq!(server.counts().refused, 1);
 }
 
 #[test]
-fn zones_change_between_two_answers() {
+fn a_zone_exchange_applies_to_open_connections() {
     let (server, served) = server(|_| {}, true);
     let mut stream = connect(&server);
     stream.write_all(&query(1, "new.example.test", 1)).expect("a query");

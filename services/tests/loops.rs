@@ -21,7 +21,7 @@ use linerate_services::radius::{RadiusServer, UserDatabase};
 use md5::Md5;
 use socket2::{Domain, Protocol, Socket, Type};
 
-/// Datagrams that mark the end of earlier ones: when they are counted, all earlier datagrams are,
+/// Number of datagrams sent after a conversation. When they are counted, all earlier datagrams are,
 /// too.
 const MARKS: u64 = 50;
 /// The most datagrams that a server may receive in a conversation that ends.
@@ -51,11 +51,11 @@ fn pair_with<N: Service + 'static, F: Service + 'static>(
     far: impl Fn() -> F + Send + 'static,
 ) -> ServerPair {
     let link = &lab.links()[0];
-    let bound = |address: SocketAddr| Server::builder().bind(address).workers(1).backend(backend);
-    let server = bound((link.sender.ipv4[0], ports[0]).into());
+    let server_at = |address: SocketAddr| Server::builder().bind(address).workers(1).backend(backend);
+    let server = server_at((link.sender.ipv4[0], ports[0]).into());
     let start = move || server.start(move |_| near()).expect("a server in the lab");
     let near = lab.senders()[0].run(start).expect("a host");
-    let server = bound((link.receiver.ipv4[0], ports[1]).into());
+    let server = server_at((link.receiver.ipv4[0], ports[1]).into());
     let start = move || server.start(move |_| far()).expect("a server in the lab");
     ServerPair { near, far: lab.receiver().run(start).expect("a host") }
 }
@@ -63,7 +63,7 @@ fn pair_with<N: Service + 'static, F: Service + 'static>(
 /// Sends `payload` to the far server, with the near server's address as the source.
 fn forge(lab: &Lab, pair: &ServerPair, payload: &[u8]) {
     let (SocketAddr::V4(from), SocketAddr::V4(to)) = (pair.near.local_addr(), pair.far.local_addr()) else {
-        panic!("IPv4 addresses were asked for");
+        panic!("the servers have no IPv4 addresses");
     };
     let builder = PacketBuilder::ipv4(from.ip().octets(), to.ip().octets(), 64).udp(from.port(), to.port());
     let mut packet = Vec::new();
@@ -77,88 +77,93 @@ fn forge(lab: &Lab, pair: &ServerPair, payload: &[u8]) {
 }
 
 /// The number of datagrams that each server received, after both have read all of them.
-fn settled(lab: &Lab, pair: &ServerPair) -> [u64; 2] {
+fn received_counts(lab: &Lab, pair: &ServerPair) -> [u64; 2] {
     // The far server first, so that the datagrams that it sends to the near server arrive before
     // the marks.
-    for running in [&pair.far, &pair.near, &pair.far, &pair.near] {
-        let (before, to) = (running.total().received, running.local_addr());
+    for server in [&pair.far, &pair.near, &pair.far, &pair.near] {
+        let (before, to) = (server.total().received, server.local_addr());
         lab.senders()[0]
             .run(move || {
-                let stranger = UdpSocket::bind("0.0.0.0:0").expect("a socket");
-                (0..MARKS).for_each(|_| assert!(stranger.send_to(b"?", to).is_ok()));
+                let client = UdpSocket::bind("0.0.0.0:0").expect("a socket");
+                (0..MARKS).for_each(|_| assert!(client.send_to(b"?", to).is_ok()));
             })
             .expect("a host");
-        await_more(running, before + MARKS);
+        await_more(server, before + MARKS);
     }
     [pair.near.total().received - 2 * MARKS, pair.far.total().received - 2 * MARKS]
 }
 
-fn await_more(running: &RunningServer, received: u64) {
+fn await_more(server: &RunningServer, received: u64) {
     let started = Instant::now();
-    while running.total().received < received {
-        assert!(started.elapsed() < Duration::from_secs(20), "{:?}", running.total());
+    while server.total().received < received {
+        assert!(started.elapsed() < Duration::from_secs(20), "{:?}", server.total());
         std::thread::yield_now();
     }
 }
 
-fn dies<S: Service + 'static>(
-    what: &str,
+fn assert_loop_ends<S: Service + 'static>(
+    label: &str,
     lab: &Lab,
     ports: [u16; 2],
     payload: &[u8],
     service: impl Fn() -> S + Clone + Send + Sync + 'static,
 ) {
-    dies_between(what, lab, &pair(lab, ports, service), payload);
+    assert_loop_ends_between(label, lab, &pair(lab, ports, service), payload);
 }
 
 /// Forges two different datagrams. A server would have to remember both to detect that they return.
-fn dies_between(what: &str, lab: &Lab, pair: &ServerPair, payload: &[u8]) {
+fn assert_loop_ends_between(label: &str, lab: &Lab, pair: &ServerPair, payload: &[u8]) {
     let mut other = payload.to_vec();
     forge(lab, pair, payload);
     *other.last_mut().expect("a payload") ^= 1;
     forge(lab, pair, &other);
     await_more(&pair.far, 2);
-    let got = settled(lab, pair);
-    println!("{what}: the near server got {}, the far one {}", got[0], got[1]);
-    assert!(got.iter().all(|got| *got <= FEW), "{what}: {got:?}");
-    assert!(got[1] > 0, "{what}: the forgery arrived");
+    let received = received_counts(lab, pair);
+    println!("{label}: the near server received {}, the far server {}", received[0], received[1]);
+    assert!(received.iter().all(|received| *received <= FEW), "{label}: {received:?}");
+    assert!(received[1] > 0, "{label}: the forgery arrived");
 }
 
 /// The echo service of `linerate serve echo`, with its own port 7007, which a client might use,
 /// too.
-fn guarded(any: bool) -> GuardedService<RequestEcho> {
+fn guarded_echo(any: bool) -> GuardedService<RequestEcho> {
     GuardedService::new(RequestEcho::new(any, Arc::default()), Vec::new(), Arc::new(AtomicU16::new(7007)))
 }
 
 /// A payload that begins with `start` and has at least the length of a request.
-fn headed(start: [u8; 4]) -> Vec<u8> {
+fn payload_with_header(start: [u8; 4]) -> Vec<u8> {
     [&start[..], &[0; HEADER_BYTES]].concat()
 }
 
 /// A conversation of two echo servers ends, and so does one with a plain echo server, which returns
 /// every datagram unchanged. Tests each forged payload, and the plain server on either host.
-fn echoes_end(lab: &Lab, backend: Backend) {
-    for payload in [headed(REQUEST), headed(REPLY), b"hello".to_vec()] {
-        let what = format!("echo, {}, {:?}", backend_name(backend), &payload[..4]);
-        let both = pair_with(lab, backend, [7007, 7008], || guarded(false), || guarded(false));
-        dies_between(&format!("{what}, two"), lab, &both, &payload);
-        drop(both);
-        let plain = pair_with(lab, backend, [7008, 7007], || Echo, || guarded(false));
-        dies_between(&format!("{what}, one that returns everything near"), lab, &plain, &payload);
+fn assert_echo_loops_end(lab: &Lab, backend: Backend) {
+    for payload in [payload_with_header(REQUEST), payload_with_header(REPLY), b"hello".to_vec()] {
+        let label = format!("echo, {}, {:?}", backend_name(backend), &payload[..4]);
+        let echo_pair = pair_with(lab, backend, [7007, 7008], || guarded_echo(false), || guarded_echo(false));
+        assert_loop_ends_between(&format!("{label}, two guarded servers"), lab, &echo_pair, &payload);
+        drop(echo_pair);
+        let plain = pair_with(lab, backend, [7008, 7007], || Echo, || guarded_echo(false));
+        assert_loop_ends_between(&format!("{label}, plain server near"), lab, &plain, &payload);
         drop(plain);
-        let plain = pair_with(lab, backend, [7007, 7008], || guarded(false), || Echo);
-        dies_between(&format!("{what}, one that returns everything far"), lab, &plain, &payload);
+        let plain = pair_with(lab, backend, [7007, 7008], || guarded_echo(false), || Echo);
+        assert_loop_ends_between(&format!("{label}, plain server far"), lab, &plain, &payload);
     }
     // Servers that echo any payload refuse each other because of their ports. They recognize
     // replies with a header even from other ports.
-    dies_at(lab, backend, [7007, 7007], b"hello");
-    dies_at(lab, backend, [7, 7007], b"hello");
-    dies_at(lab, backend, [7007, 7008], &headed(REQUEST));
+    assert_echo_loop_ends(lab, backend, [7007, 7007], b"hello");
+    assert_echo_loop_ends(lab, backend, [7, 7007], b"hello");
+    assert_echo_loop_ends(lab, backend, [7007, 7008], &payload_with_header(REQUEST));
 }
 
-fn dies_at(lab: &Lab, backend: Backend, ports: [u16; 2], payload: &[u8]) {
-    let pair = pair_with(lab, backend, ports, || guarded(true), || guarded(true));
-    dies_between(&format!("echo of anything, {}, {ports:?}", backend_name(backend)), lab, &pair, payload);
+fn assert_echo_loop_ends(lab: &Lab, backend: Backend, ports: [u16; 2], payload: &[u8]) {
+    let pair = pair_with(lab, backend, ports, || guarded_echo(true), || guarded_echo(true));
+    assert_loop_ends_between(
+        &format!("echo of anything, {}, {ports:?}", backend_name(backend)),
+        lab,
+        &pair,
+        payload,
+    );
 }
 
 fn backend_name(backend: Backend) -> &'static str {
@@ -166,8 +171,8 @@ fn backend_name(backend: Backend) -> &'static str {
 }
 
 #[test]
-fn a_conversation_of_servers_dies_at_once() {
-    let test = "a_conversation_of_servers_dies_at_once";
+fn reply_loops_between_two_servers_end_after_a_few_datagrams() {
+    let test = "reply_loops_between_two_servers_end_after_a_few_datagrams";
     let lab = match Lab::builder().start() {
         Ok(lab) => lab,
         Err(why) => {
@@ -181,22 +186,22 @@ fn a_conversation_of_servers_dies_at_once() {
     await_more(&careless.far, 1_000);
     drop(careless);
 
-    echoes_end(&lab, Backend::Mmsg { batch: 64 });
-    echoes_end(&lab, Backend::Xdp(AfXdpSettings::default()));
+    assert_echo_loops_end(&lab, Backend::Mmsg { batch: 64 });
+    assert_echo_loops_end(&lab, Backend::Xdp(AfXdpSettings::default()));
 
     let ntp = || NtpService::new(NtpSettings { local_stratum: Some(3), ..NtpSettings::default() });
     let request = [&[0x23][..], &[0; 47]].concat();
-    dies("ntp, a request", &lab, [123, 123], &request, ntp);
+    assert_loop_ends("ntp, a request", &lab, [123, 123], &request, ntp);
     let answer = [&[0x24][..], &[0; 47]].concat();
-    dies("ntp, an answer", &lab, [123, 1123], &answer, ntp);
+    assert_loop_ends("ntp, an answer", &lab, [123, 1123], &answer, ntp);
 
     let zone = "@ 60 IN SOA a b 1 2 3 4 5\n@ 60 IN NS a\na 60 IN A 192.0.2.1\n";
     let served = ServedZones::new(Zones::parse("t", zone).expect("a zone"));
     let dns = move || DnsService::new(Arc::clone(&served));
     let mut query = [&[0, 7, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0][..], b"\x01a\x01t\0", &[0, 1, 0, 1]].concat();
-    dies("dns, a query", &lab, [53, 53], &query, dns.clone());
+    assert_loop_ends("dns, a query", &lab, [53, 53], &query, dns.clone());
     query[2] = 0x80;
-    dies("dns, an answer", &lab, [53, 5353], &query, dns);
+    assert_loop_ends("dns, an answer", &lab, [53, 5353], &query, dns);
 
     let file = "[[client]]\nnetwork = \"198.18.0.0/15\"\nsecret = \"s\"\n";
     let users = Arc::new(UserDatabase::parse(file, Path::new("users")).expect("a file of users"));
@@ -205,5 +210,5 @@ fn a_conversation_of_servers_dies_at_once() {
     let mut request = [&[12, 1, 0, 38][..], &[0; 16], &[80, 18], &[0; 16]].concat();
     let mac = Hmac::<Md5>::new_from_slice(b"s").expect("any key").chain_update(&request).finalize();
     request[22..].copy_from_slice(&mac.into_bytes());
-    dies("radius, signed", &lab, [1812, 1812], &request, move || radius.worker());
+    assert_loop_ends("radius, signed", &lab, [1812, 1812], &request, move || radius.worker());
 }

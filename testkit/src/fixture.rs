@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_host_loads_and_both_readings_have_the_same_paths() {
+    fn every_fixture_loads_with_equal_paths_in_both_readings() {
         for host in names().filter_map(fixture).chain(healthy_guests()) {
             let name = host.name;
             assert!(host.first.get("/proc/interrupts").is_some(), "{name}");
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn the_second_reading_is_written_below_the_first() {
+    fn the_second_reading_is_written_below_later() {
         let directory = tempfile::tempdir().expect("a directory");
         fixture("small-vm").expect("a fixture").write(directory.path()).expect("written");
         let uptime = |path: &str| std::fs::read_to_string(directory.path().join(path)).expect("read");

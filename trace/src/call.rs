@@ -31,10 +31,12 @@ pub(crate) struct CallOverhead {
 
 impl CallOverhead {
     // Time per run including the call, ns.
-    pub(crate) fn run_ns(&self, ran: ProgramRuns) -> f64 {
-        match ran.runs {
+    pub(crate) fn run_ns(&self, program_runs: ProgramRuns) -> f64 {
+        match program_runs.runs {
             0 => self.way_ns,
-            runs => self.way_ns + (ran.time.as_nanos() as f64 / runs as f64 - self.clock_ns).max(0.0),
+            runs => {
+                self.way_ns + (program_runs.time.as_nanos() as f64 / runs as f64 - self.clock_ns).max(0.0)
+            }
         }
     }
 }
@@ -43,46 +45,46 @@ impl TracePrograms {
     // Call and return of the empty program, ns. Requires that the kernel does not measure programs.
     pub(crate) fn way_ns(
         &mut self,
-        what: &'static str,
+        operation: &'static str,
         empty: &[ProgramAttachment],
     ) -> Result<f64, TraceError> {
-        let mut ways = Vec::new();
+        let mut durations = Vec::new();
         for _ in 0..ROUNDS {
-            let without = fastest();
-            ways.push((self.with(what, empty, fastest)? - without).max(0.0));
+            let baseline_ns = set_name_ns();
+            durations.push((self.run_attached(operation, empty, set_name_ns)? - baseline_ns).max(0.0));
         }
-        ways.sort_by(f64::total_cmp);
-        Ok(ways[ways.len() / 2])
+        durations.sort_by(f64::total_cmp);
+        Ok(durations[durations.len() / 2])
     }
 
     // Time of the clock read within a run, ns, while the kernel measures programs; `None` if it
     // counted no run.
     pub(crate) fn clock_ns(
         &mut self,
-        what: &'static str,
+        operation: &'static str,
         empty: &[ProgramAttachment],
     ) -> Result<Option<f64>, TraceError> {
-        self.with(what, empty, fastest)?;
-        let ran = self.runs(what, empty)?;
-        Ok((ran.runs > 0).then(|| ran.time.as_nanos() as f64 / ran.runs as f64))
+        self.run_attached(operation, empty, set_name_ns)?;
+        let program_runs = self.runs(operation, empty)?;
+        Ok((program_runs.runs > 0).then(|| program_runs.time.as_nanos() as f64 / program_runs.runs as f64))
     }
 
     /// Runs a closure while these programs are attached.
-    fn with<T>(
+    fn run_attached<T>(
         &mut self,
-        what: &'static str,
+        operation: &'static str,
         programs: &[ProgramAttachment],
         run: impl FnOnce() -> T,
     ) -> Result<T, TraceError> {
-        self.attach(what, programs)?;
+        self.attach(operation, programs)?;
         let result = run();
-        self.detach(what, programs)?;
+        self.detach(operation, programs)?;
         Ok(result)
     }
 }
 
 // The time that this thread needs to set its name, ns.
-fn fastest() -> f64 {
+fn set_name_ns() -> f64 {
     let Ok(name) = name() else { return 0.0 };
     let mut fastest = Duration::MAX;
     for _ in 0..BATCHES {

@@ -98,18 +98,18 @@ pub enum LockKind {
 
 impl LockKind {
     /// From the flags of `contention_begin`.
-    fn of(flags: u32) -> Self {
+    fn from_flags(flags: u32) -> Self {
         const SPIN: u32 = 1;
         const READ: u32 = 2;
         const WRITE: u32 = 4;
         const RT: u32 = 8;
         const PERCPU: u32 = 16;
         const MUTEX: u32 = 32;
-        let has = |flag| flags & flag != 0;
-        if has(RT) {
+        let has_flag = |flag| flags & flag != 0;
+        if has_flag(RT) {
             return Self::Rt;
         }
-        match (has(SPIN), has(MUTEX), has(PERCPU), has(READ), has(WRITE)) {
+        match (has_flag(SPIN), has_flag(MUTEX), has_flag(PERCPU), has_flag(READ), has_flag(WRITE)) {
             (true, true, ..) => Self::MutexSpin,
             (false, true, ..) => Self::Mutex,
             (true, _, _, true, _) => Self::RwlockRead,
@@ -155,20 +155,20 @@ impl LockContention {
     /// CAP_PERFMON.
     pub fn observe(
         host: &Host,
-        asked: &ContentionOptions,
+        options: &ContentionOptions,
         stop: &dyn Fn() -> bool,
     ) -> Result<Self, TraceError> {
         let online = CpuSet::from_list(&host.read(ONLINE)?).map_err(|error| TraceError::Kernel {
             what: WHAT,
             source: std::io::Error::other(format!("{ONLINE}: {error}")),
         })?;
-        let wanted = |cpu: &u32| asked.cpus.as_ref().is_none_or(|cpus| cpus.contains(cpu));
-        let cpus: Vec<u32> = online.iter().filter(wanted).collect();
+        let is_selected = |cpu: &u32| options.cpus.as_ref().is_none_or(|cpus| cpus.contains(cpu));
+        let cpus: Vec<u32> = online.iter().filter(is_selected).collect();
         let program = ContentionProgram::start()?;
-        let seconds = window::wait(asked.duration, stop).as_secs_f64();
-        let counted = program.read()?;
+        let seconds = window::wait(options.duration, stop).as_secs_f64();
+        let counts = program.read()?;
         // After the observation, so that modules and BPF programs loaded meanwhile have names.
         let symbols = KernelSymbols::kernel(host)?;
-        Ok(table::made(&counted, &symbols, cpus, seconds))
+        Ok(table::lock_report(&counts, &symbols, cpus, seconds))
     }
 }

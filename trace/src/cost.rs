@@ -39,7 +39,7 @@ pub use result::{CostResult, TopVictim, VictimGrouping};
 pub use untraced::{UntracedEstimate, UntracedIrq};
 
 pub(crate) fn any_cgroup(text: &str) {
-    drop(cgroup::of(text));
+    drop(cgroup::parse(text));
 }
 
 /// The point at which a packet is counted once: its `sk_buff` is handed to the network stack of

@@ -15,11 +15,11 @@ pub(crate) struct ClockGaps {
 }
 
 impl ClockGaps {
-    /// Reads the clock while `goes_on` returns true for the elapsed time.
-    pub(crate) fn watch(&mut self, goes_on: impl Fn(Duration) -> bool) {
+    /// Reads the clock while `should_continue` returns true for the elapsed time.
+    pub(crate) fn watch(&mut self, should_continue: impl Fn(Duration) -> bool) {
         let begin = Instant::now();
         let mut last = begin;
-        while goes_on(last - begin) {
+        while should_continue(last - begin) {
             let now = Instant::now();
             self.add(now - last);
             last = now;
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_as_long_as_an_interrupt_counts() {
+    fn only_gaps_of_interrupt_length_are_counted() {
         let mut gaps = ClockGaps::default();
         assert_eq!(gaps.mean_ns(), None);
         for ns in [40, 399, 400, 12_000, 499_999, 500_000, 9_000_000] {

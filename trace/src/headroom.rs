@@ -60,7 +60,7 @@ impl HeadroomReport {
         let limits = demand.limits();
         let capacity = match (refusal(&demand, seconds), limits.first()) {
             (Some(why), _) => Known::unknown(why),
-            (None, Some(first)) => Known::Value(first.clone()),
+            (None, Some(lowest)) => Known::Value(lowest.clone()),
             (None, None) => Known::unknown("no CPU time of the service was seen"),
         };
         let remedies = if capacity.value().is_some() { demand.remedies() } else { Vec::new() };
@@ -88,19 +88,19 @@ fn refusal(demand: &ServiceDemand, seconds: f64) -> Option<String> {
              {LEAST_DATAGRAMS:.0}: measure under its usual load, or longer"
         ));
     }
-    let serves = |cpu: &&CpuDemand| cpu.arrival_share > 0.1 || cpu.read_share > 0.1;
-    let serving: Vec<&CpuDemand> = demand.cpus.iter().filter(serves).collect();
-    if let Some(cpu) = serving.iter().find(|cpu| cpu.steal > MOST_STEAL) {
+    let is_serving = |cpu: &&CpuDemand| cpu.arrival_share > 0.1 || cpu.read_share > 0.1;
+    let serving_cpus: Vec<&CpuDemand> = demand.cpus.iter().filter(is_serving).collect();
+    if let Some(cpu) = serving_cpus.iter().find(|cpu| cpu.steal > MOST_STEAL) {
         return Some(format!(
             "the hypervisor took {:.0} % of CPU {}: the capacity depends on other virtual machines",
             cpu.steal * 100.0,
             cpu.cpu
         ));
     }
-    let crowded = serving.iter().find(|cpu| cpu.other_use > MOST_OTHER)?;
+    let crowded_cpu = serving_cpus.iter().find(|cpu| cpu.other_use > MOST_OTHER)?;
     Some(format!(
         "other programs took {:.0} % of CPU {}, on which the service runs, so an estimate would be theirs: move them to other CPUs",
-        crowded.other_use * 100.0,
-        crowded.cpu
+        crowded_cpu.other_use * 100.0,
+        crowded_cpu.cpu
     ))
 }

@@ -26,7 +26,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_an_answer(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn parsers_never_panic_on_arbitrary_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             for (_, parser) in PARSERS {
                 parser(&bytes);
             }

@@ -45,39 +45,39 @@ impl TracePrograms {
     /// Loads an object, after `prepare` has set its globals and sizes, and attaches its programs in
     /// order.
     pub(crate) fn start<'p>(
-        what: &'static str,
+        operation: &'static str,
         object: &[u8],
         prepare: impl FnOnce(&mut EbpfLoader<'p>),
         programs: &[ProgramAttachment],
     ) -> Result<Self, TraceError> {
-        let mut loaded = Self::load(what, object, prepare, programs)?;
-        loaded.attach(what, programs)?;
+        let mut loaded = Self::load(operation, object, prepare, programs)?;
+        loaded.attach(operation, programs)?;
         Ok(loaded)
     }
 
     /// Like [`TracePrograms::start`], without attaching.
     pub(crate) fn load<'p>(
-        what: &'static str,
+        operation: &'static str,
         object: &[u8],
         prepare: impl FnOnce(&mut EbpfLoader<'p>),
         programs: &[ProgramAttachment],
     ) -> Result<Self, TraceError> {
-        let btf = Btf::from_sys_fs().map_err(|error| failed(what, error))?;
+        let btf = Btf::from_sys_fs().map_err(|error| kernel_error(operation, error))?;
         let mut loader = EbpfLoader::new();
         prepare(&mut loader);
-        let mut object = loader.load(object).map_err(|error| failed(what, error))?;
+        let mut object = loader.load(object).map_err(|error| kernel_error(operation, error))?;
         let mut lacking = Vec::new();
-        for at in programs {
-            match program(what, &mut object, at.program)?.load(at.tracepoint, &btf) {
+        for attachment in programs {
+            match program(operation, &mut object, attachment.program)?.load(attachment.tracepoint, &btf) {
                 Ok(()) => {}
-                Err(ProgramError::Btf(BtfError::UnknownBtfTypeName { .. })) if at.optional => {
-                    lacking.push(*at);
+                Err(ProgramError::Btf(BtfError::UnknownBtfTypeName { .. })) if attachment.optional => {
+                    lacking.push(*attachment);
                 }
                 Err(ProgramError::Btf(BtfError::UnknownBtfTypeName { .. })) => {
-                    let feature = format!("tracepoint {}", at.tracepoint);
-                    return Err(TraceError::NotHere { what, feature, since: at.since });
+                    let feature = format!("tracepoint {}", attachment.tracepoint);
+                    return Err(TraceError::NotHere { what: operation, feature, since: attachment.since });
                 }
-                Err(error) => return Err(failed(what, error)),
+                Err(error) => return Err(kernel_error(operation, error)),
             }
         }
         Ok(Self { object, lacking, attached: BTreeMap::new() })
@@ -86,16 +86,16 @@ impl TracePrograms {
     /// Attaches programs in order, except attached programs and programs without tracepoint.
     pub(crate) fn attach(
         &mut self,
-        what: &'static str,
+        operation: &'static str,
         programs: &[ProgramAttachment],
     ) -> Result<(), TraceError> {
-        for at in programs {
-            let is_lacking = self.lacking.iter().any(|lacking| lacking.program == at.program);
-            if is_lacking || self.attached.contains_key(at.program) {
+        for attachment in programs {
+            let is_lacking = self.lacking.iter().any(|lacking| lacking.program == attachment.program);
+            if is_lacking || self.attached.contains_key(attachment.program) {
                 continue;
             }
-            let link = program(what, &mut self.object, at.program)?.attach();
-            self.attached.insert(at.program, link.map_err(|error| failed(what, error))?);
+            let link = program(operation, &mut self.object, attachment.program)?.attach();
+            self.attached.insert(attachment.program, link.map_err(|error| kernel_error(operation, error))?);
         }
         Ok(())
     }
@@ -103,57 +103,62 @@ impl TracePrograms {
     /// Detaches programs in reverse order. They stay loaded.
     pub(crate) fn detach(
         &mut self,
-        what: &'static str,
+        operation: &'static str,
         programs: &[ProgramAttachment],
     ) -> Result<(), TraceError> {
-        for at in programs.iter().rev() {
-            let Some(link) = self.attached.remove(at.program) else { continue };
-            let detached = program(what, &mut self.object, at.program)?.detach(link);
-            detached.map_err(|error| failed(what, error))?;
+        for attachment in programs.iter().rev() {
+            let Some(link) = self.attached.remove(attachment.program) else { continue };
+            let detached = program(operation, &mut self.object, attachment.program)?.detach(link);
+            detached.map_err(|error| kernel_error(operation, error))?;
         }
         Ok(())
     }
 
     pub(crate) fn entries<K: Pod + Ord, V: Pod>(
         &self,
-        what: &'static str,
+        operation: &'static str,
         name: &str,
     ) -> Result<BTreeMap<K, V>, TraceError> {
-        let Some(map) = self.object.map(name) else { return Err(absent(what, name)) };
-        let table: HashMap<_, K, V> = map.try_into().map_err(|error| failed(what, error))?;
-        table.iter().collect::<Result<_, _>>().map_err(|error| failed(what, error))
+        let Some(map) = self.object.map(name) else { return Err(missing_in_object(operation, name)) };
+        let table: HashMap<_, K, V> = map.try_into().map_err(|error| kernel_error(operation, error))?;
+        table.iter().collect::<Result<_, _>>().map_err(|error| kernel_error(operation, error))
     }
 
-    pub(crate) fn skipped_runs(&self, what: &'static str) -> Result<u64, TraceError> {
-        bpf::skipped_runs(&self.object).map_err(|source| TraceError::Kernel { what, source })
+    pub(crate) fn skipped_runs(&self, operation: &'static str) -> Result<u64, TraceError> {
+        bpf::skipped_runs(&self.object).map_err(|source| TraceError::Kernel { what: operation, source })
     }
 
     /// The only item of a per-CPU array, in order of possible CPUs.
-    pub(crate) fn of_each_cpu<V: Pod>(&self, what: &'static str, name: &str) -> Result<Vec<V>, TraceError> {
-        let Some(map) = self.object.map(name) else { return Err(absent(what, name)) };
-        let table: PerCpuArray<_, V> = map.try_into().map_err(|error| failed(what, error))?;
-        let values = table.get(&0, 0).map_err(|error| failed(what, error))?;
+    pub(crate) fn per_cpu_values<V: Pod>(
+        &self,
+        operation: &'static str,
+        name: &str,
+    ) -> Result<Vec<V>, TraceError> {
+        let Some(map) = self.object.map(name) else { return Err(missing_in_object(operation, name)) };
+        let table: PerCpuArray<_, V> = map.try_into().map_err(|error| kernel_error(operation, error))?;
+        let values = table.get(&0, 0).map_err(|error| kernel_error(operation, error))?;
         Ok(values.iter().copied().collect())
     }
 
     /// Loads a program without attaching it, for [`TracePrograms::run`].
-    pub(crate) fn load_to_run(&mut self, what: &'static str, name: &str) -> Result<(), TraceError> {
-        let program = self.object.program_mut(name).ok_or_else(|| absent(what, name))?;
-        let program: &mut RawTracePoint = program.try_into().map_err(|error| failed(what, error))?;
-        program.load().map_err(|error| failed(what, error))
+    pub(crate) fn load_to_run(&mut self, operation: &'static str, name: &str) -> Result<(), TraceError> {
+        let program = self.object.program_mut(name).ok_or_else(|| missing_in_object(operation, name))?;
+        let program: &mut RawTracePoint =
+            program.try_into().map_err(|error| kernel_error(operation, error))?;
+        program.load().map_err(|error| kernel_error(operation, error))
     }
 
     // Runs a program once on a CPU with an argument; returns its result, `None` if the CPU is
     // offline (`BPF_F_TEST_RUN_ON_CPU`, Linux 5.10). On another CPU it runs in an interrupt.
     pub(crate) fn run(
         &self,
-        what: &'static str,
+        operation: &'static str,
         name: &str,
         cpu: u32,
         argument: u64,
     ) -> Result<Option<u32>, TraceError> {
-        let program = self.object.program(name).ok_or_else(|| absent(what, name))?;
-        let program: &RawTracePoint = program.try_into().map_err(|error| failed(what, error))?;
+        let program = self.object.program(name).ok_or_else(|| missing_in_object(operation, name))?;
+        let program: &RawTracePoint = program.try_into().map_err(|error| kernel_error(operation, error))?;
         let mut options = RawTracePointRunOptions::new();
         options.args[0] = argument;
         options.cpu = Some(cpu);
@@ -162,24 +167,26 @@ impl TracePrograms {
             Err(ProgramError::SyscallError(error)) if error.io_error.raw_os_error() == Some(libc::ENXIO) => {
                 Ok(None)
             }
-            Err(error) => Err(failed(what, error)),
+            Err(error) => Err(kernel_error(operation, error)),
         }
     }
 
     // Runs and time of these programs while the kernel timed them (`BPF_ENABLE_STATS`, Linux 5.8).
     pub(crate) fn runs(
         &self,
-        what: &'static str,
+        operation: &'static str,
         programs: &[ProgramAttachment],
     ) -> Result<ProgramRuns, TraceError> {
         let mut sum = ProgramRuns::default();
-        for at in programs {
-            let Some(Program::BtfTracePoint(program)) = self.object.program(at.program) else { continue };
+        for attachment in programs {
+            let Some(Program::BtfTracePoint(program)) = self.object.program(attachment.program) else {
+                continue;
+            };
             // Not loaded without its tracepoint.
             if program.fd().is_err() {
                 continue;
             }
-            let info = program.info().map_err(|error| failed(what, error))?;
+            let info = program.info().map_err(|error| kernel_error(operation, error))?;
             sum.runs += info.run_count();
             sum.time += info.run_time();
         }
@@ -201,41 +208,42 @@ pub(crate) struct RunCounting {
 
 impl RunCounting {
     /// Each run then takes two clock reads longer.
-    pub(crate) fn start(what: &'static str) -> Result<Self, TraceError> {
+    pub(crate) fn start(operation: &'static str) -> Result<Self, TraceError> {
         let timing = "timing BPF programs (BPF_ENABLE_STATS)";
-        let descriptor = enable_stats(Stats::RunTime).map_err(|error| match failed(what, error) {
-            TraceError::NotPermitted { .. } => {
-                TraceError::NotPermitted { what: timing, capabilities: "CAP_SYS_ADMIN" }
-            }
-            other => other,
-        })?;
+        let descriptor =
+            enable_stats(Stats::RunTime).map_err(|error| match kernel_error(operation, error) {
+                TraceError::NotPermitted { .. } => {
+                    TraceError::NotPermitted { what: timing, capabilities: "CAP_SYS_ADMIN" }
+                }
+                other => other,
+            })?;
         Ok(Self { _descriptor: descriptor })
     }
 }
 
 fn program<'o>(
-    what: &'static str,
+    operation: &'static str,
     object: &'o mut Ebpf,
     name: &str,
 ) -> Result<&'o mut BtfTracePoint, TraceError> {
-    let program = object.program_mut(name).ok_or_else(|| absent(what, name))?;
-    program.try_into().map_err(|error| failed(what, error))
+    let program = object.program_mut(name).ok_or_else(|| missing_in_object(operation, name))?;
+    program.try_into().map_err(|error| kernel_error(operation, error))
 }
 
-pub(crate) fn absent(what: &'static str, name: &str) -> TraceError {
+pub(crate) fn missing_in_object(operation: &'static str, name: &str) -> TraceError {
     let source = io::Error::other(format!("the BPF object lacks {name}: rebuild it with cargo xtask bpf"));
-    TraceError::Kernel { what, source }
+    TraceError::Kernel { what: operation, source }
 }
 
 /// An error with its causes, which aya keeps apart. Missing privileges are reported as such.
-pub(crate) fn failed(what: &'static str, error: impl Error) -> TraceError {
+pub(crate) fn kernel_error(operation: &'static str, error: impl Error) -> TraceError {
     let mut causes: Vec<String> = vec![error.to_string()];
     let mut cause = error.source();
     while let Some(error) = cause {
-        let number = error.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error);
+        let errno = error.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error);
         // The verifier's refusal is EACCES, which is not about privileges.
-        if number == Some(libc::EPERM) {
-            return TraceError::NotPermitted { what, capabilities: CAPABILITIES };
+        if errno == Some(libc::EPERM) {
+            return TraceError::NotPermitted { what: operation, capabilities: CAPABILITIES };
         }
         let text = error.to_string();
         if !causes.iter().any(|cause| cause.contains(&text)) {
@@ -243,5 +251,5 @@ pub(crate) fn failed(what: &'static str, error: impl Error) -> TraceError {
         }
         cause = error.source();
     }
-    TraceError::Kernel { what, source: io::Error::other(causes.join(": ")) }
+    TraceError::Kernel { what: operation, source: io::Error::other(causes.join(": ")) }
 }

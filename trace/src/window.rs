@@ -9,11 +9,11 @@ const PATIENCE: Duration = Duration::from_millis(50);
 pub fn wait(duration: Duration, stop: &dyn Fn() -> bool) -> Duration {
     let begin = Instant::now();
     while !stop() {
-        let left = duration.saturating_sub(begin.elapsed());
-        if left.is_zero() {
+        let remaining = duration.saturating_sub(begin.elapsed());
+        if remaining.is_zero() {
             break;
         }
-        std::thread::sleep(left.min(PATIENCE));
+        std::thread::sleep(remaining.min(PATIENCE));
     }
     begin.elapsed()
 }

@@ -29,9 +29,9 @@ fn machine() -> MutexGuard<'static, ()> {
 }
 
 /// Observes for a second. `None`, after printing SKIP, if that is not permitted here.
-fn observed(test: &str, cpus: Option<CpuSet>) -> Option<CostReport> {
-    let asked = CostOptions { duration: Duration::from_secs(1), cpus };
-    match CostReport::observe(&Host::live(), &asked, &|| false) {
+fn observe(test: &str, cpus: Option<CpuSet>) -> Option<CostReport> {
+    let options = CostOptions { duration: Duration::from_secs(1), cpus };
+    match CostReport::observe(&Host::live(), &options, &|| false) {
         Ok(cost) => Some(cost),
         Err(why @ (TraceError::NotPermitted { .. } | TraceError::NotHere { .. })) => {
             skip(test, why);
@@ -65,15 +65,15 @@ impl Threads {
 
     /// Starts a thread that repeats `work` on a CPU, and returns its id.
     fn start(&mut self, cpu: u32, mut work: impl FnMut() + Send + 'static) -> u32 {
-        let (stop, (told, tell)) = (Arc::clone(&self.stop), mpsc::channel());
+        let (stop, (sender, receiver)) = (Arc::clone(&self.stop), mpsc::channel());
         self.running.push(thread::spawn(move || {
             pin(cpu);
-            told.send(gettid().as_raw_nonzero().get().unsigned_abs()).expect("somebody waits");
+            sender.send(gettid().as_raw_nonzero().get().unsigned_abs()).expect("a receiver");
             while !stop.load(Ordering::Relaxed) {
                 work();
             }
         }));
-        tell.recv().expect("the thread began")
+        receiver.recv().expect("the id of the thread")
     }
 
     fn spin(&mut self, cpu: u32) -> u32 {
@@ -98,8 +98,8 @@ fn lab_of_packets_on(cpu: u32) -> Result<(Lab, UdpSocket), String> {
     let mask = CpuSet::from_iter([cpu]).to_mask();
     fs::write(sys.join("class/net/eth0/queues/rx-0/rps_cpus"), mask).map_err(|error| error.to_string())?;
     let to = (lab.links()[0].receiver.ipv4[0], 9);
-    let socket =
-        lab.senders()[0].run(|| UdpSocket::bind("0.0.0.0:0").and_then(|it| it.connect(to).map(|()| it)));
+    let socket = lab.senders()[0]
+        .run(|| UdpSocket::bind("0.0.0.0:0").and_then(|socket| socket.connect(to).map(|()| socket)));
     let socket = socket.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
     Ok((lab, socket))
 }
@@ -115,10 +115,12 @@ fn assert_balanced(cost: &CostReport) {
 }
 
 #[test]
-fn the_parts_of_a_cpus_time_are_all_of_it() {
+fn cpu_time_parts_add_up_to_the_elapsed_time() {
     let _machine = machine();
-    let Some(cost) = observed("the_parts_of_a_cpus_time_are_all_of_it", None) else { return };
-    assert_eq!(cost.cpus.len(), thread::available_parallelism().map_or(1, usize::from).max(cost.cpus.len()));
+    let Some(cost) = observe("cpu_time_parts_add_up_to_the_elapsed_time", None) else { return };
+    let online = fs::read_to_string("/sys/devices/system/cpu/online").expect("the online CPUs");
+    let online = CpuSet::from_list(&online).expect("a list of CPUs");
+    assert_eq!(CpuSet::from_iter(cost.cpus.iter().map(|cpu| cpu.cpu)), online);
     assert_balanced(&cost);
     assert!(cost.seconds >= 1.0, "{}", cost.seconds);
     // The time of each thread is counted separately from the time of all threads.
@@ -134,8 +136,8 @@ fn the_parts_of_a_cpus_time_are_all_of_it() {
 }
 
 #[test]
-fn packets_are_charged_to_the_thread_whose_cpu_they_come_to() {
-    const NAME: &str = "packets_are_charged_to_the_thread_whose_cpu_they_come_to";
+fn packets_are_charged_to_the_thread_on_the_receiving_cpu() {
+    const NAME: &str = "packets_are_charged_to_the_thread_on_the_receiving_cpu";
     let _machine = machine();
     let (Some(&near), Some(&far)) = (usable().first(), usable().get(1)) else {
         return skip(NAME, "one CPU only");
@@ -145,34 +147,34 @@ fn packets_are_charged_to_the_thread_whose_cpu_they_come_to() {
         Err(why) => return skip(NAME, why),
     };
     let mut threads = Threads::new();
-    let (here, there) = (threads.spin(near), threads.spin(far));
+    let (near_victim, far_victim) = (threads.spin(near), threads.spin(far));
     let sender = threads.start(near, move || _ = socket.send(&[0; 64]));
     // On a busy machine, sender and victim may have run at different times.
-    let met = |cost: &CostReport| victim(cost, there).taken_share() > 0.02;
-    let Some(mut cost) = observed(NAME, None) else { return };
+    let is_charged = |cost: &CostReport| victim(cost, far_victim).taken_share() > 0.02;
+    let Some(mut cost) = observe(NAME, None) else { return };
     for _ in 0..7 {
-        if met(&cost) {
+        if is_charged(&cost) {
             break;
         }
-        let Some(next) = observed(NAME, None) else { return };
+        let Some(next) = observe(NAME, None) else { return };
         cost = next;
     }
     drop((threads, lab));
     assert_balanced(&cost);
-    let (here, there, sender) = (victim(&cost, here), victim(&cost, there), victim(&cost, sender));
-    assert!(there.taken_share() > 0.02, "{there:?}");
-    assert!(here.taken_share() < there.taken_share() / 4.0, "{here:?} {there:?}");
-    let own = |victim: &CostVictim| *victim.taken_in_own_calls_ns.value().expect("known on this machine");
+    let (near_victim, far_victim, sender) =
+        (victim(&cost, near_victim), victim(&cost, far_victim), victim(&cost, sender));
+    assert!(far_victim.taken_share() > 0.02, "{far_victim:?}");
+    assert!(near_victim.taken_share() < far_victim.taken_share() / 4.0, "{near_victim:?} {far_victim:?}");
+    let own_ns = |victim: &CostVictim| *victim.taken_in_own_calls_ns.value().expect("known on this machine");
     // The sender's own calls cause the packets that its CPU processes. The thread on the other CPU
     // did not cause the packets there.
-    assert!(own(there) < there.taken_ns / 4, "{there:?}");
-    assert!(own(sender) > sender.taken_ns / 2, "{sender:?}");
+    assert!(own_ns(far_victim) < far_victim.taken_ns / 4, "{far_victim:?}");
+    assert!(own_ns(sender) > sender.taken_ns / 2, "{sender:?}");
     // The kernel's figure includes softirqs or leaves them out, depending on its configuration. It
     // never exceeds the time on the CPU.
-    let accounted = *there.accounted_ns.value().expect("a thread that lives");
-    assert!(accounted <= there.on_cpu_ns + there.on_cpu_ns / 20 + 30_000_000, "{there:?}");
-    let backlog =
-        cost.devices.iter().find(|device| device.name == "backlog").expect("RPS goes by the backlog");
+    let accounted = *far_victim.accounted_ns.value().expect("a thread that lives");
+    assert!(accounted <= far_victim.on_cpu_ns + far_victim.on_cpu_ns / 20 + 30_000_000, "{far_victim:?}");
+    let backlog = cost.devices.iter().find(|device| device.name == "backlog").expect("RPS uses the backlog");
     assert!(backlog.packets > 0 && backlog.taken_ns > 0 && backlog.polls > 0, "{backlog:?}");
     let all = cost.all_cpus();
     let polls: u64 = cost.devices.iter().map(|device| device.taken_ns).sum();
@@ -180,58 +182,58 @@ fn packets_are_charged_to_the_thread_whose_cpu_they_come_to() {
 }
 
 #[test]
-fn a_cpu_that_was_not_asked_for_is_not_looked_at() {
-    const NAME: &str = "a_cpu_that_was_not_asked_for_is_not_looked_at";
+fn only_requested_cpus_are_observed() {
+    const NAME: &str = "only_requested_cpus_are_observed";
     let _machine = machine();
     let Some(&cpu) = usable().last() else { return };
-    let Some(cost) = observed(NAME, Some(CpuSet::from_iter([cpu]))) else { return };
-    assert_eq!(cost.cpus.iter().map(|it| it.cpu).collect::<Vec<_>>(), [cpu]);
+    let Some(cost) = observe(NAME, Some(CpuSet::from_iter([cpu]))) else { return };
+    assert_eq!(cost.cpus.iter().map(|cpu| cpu.cpu).collect::<Vec<_>>(), [cpu]);
     assert_balanced(&cost);
     let threads: u64 = cost.victims.iter().map(|victim| victim.on_cpu_ns).sum();
     assert!(threads <= cost.cpus[0].elapsed_ns * 101 / 100, "{threads}");
 }
 
 #[test]
-fn a_look_can_be_read_again() {
+fn cost_session_can_be_read_repeatedly() {
     let _machine = machine();
     let host = Host::live();
-    let Ok(mut look) = CostSession::start(&host, None) else {
-        return skip("a_look_can_be_read_again", "BPF programs cannot be loaded");
+    let Ok(mut session) = CostSession::start(&host, None) else {
+        return skip("cost_session_can_be_read_repeatedly", "BPF programs cannot be loaded");
     };
     let begin = Instant::now();
     let costs: Vec<CostReport> = (0..3)
         .map(|_| {
-            look.wait(Duration::from_millis(200), &|| false).expect("waits");
-            look.read(&host).expect("read")
+            session.wait(Duration::from_millis(200), &|| false).expect("waits");
+            session.read(&host).expect("read")
         })
         .collect();
-    let passed = begin.elapsed().as_secs_f64();
+    let elapsed_seconds = begin.elapsed().as_secs_f64();
     for cost in &costs {
         assert_balanced(cost);
         assert!(cost.seconds >= 0.2, "{}", cost.seconds);
     }
     // The reports follow each other. The first one begins a little before `begin`.
     let sum: f64 = costs.iter().map(|cost| cost.seconds).sum();
-    assert!(sum <= passed * 1.1, "{sum} of {passed}");
+    assert!(sum <= elapsed_seconds * 1.1, "{sum} of {elapsed_seconds}");
 }
 
 #[test]
-fn softirqs_that_are_short_and_many_are_seen_in_windows() {
-    const NAME: &str = "softirqs_that_are_short_and_many_are_seen_in_windows";
+fn frequent_short_softirqs_are_traced_in_windows() {
+    const NAME: &str = "frequent_short_softirqs_are_traced_in_windows";
     let _machine = machine();
     let Some(&cpu) = usable().last() else { return };
-    let looks = || {
+    let measure = || {
         let host = Host::live();
-        let mut look = CostSession::start(&host, None)?;
+        let mut session = CostSession::start(&host, None)?;
         // Until the session finds that tracing exceeds its budget.
-        look.wait(Duration::from_millis(600), &|| false)?;
-        look.read(&host)?;
-        look.wait(Duration::from_millis(1500), &|| false)?;
-        let windows = look.read(&host)?;
-        drop(look);
-        let mut look = CostSession::start(&host, None)?.exact();
-        look.wait(Duration::from_millis(1500), &|| false)?;
-        Ok::<_, TraceError>((windows, look.finish(&host)?))
+        session.wait(Duration::from_millis(600), &|| false)?;
+        session.read(&host)?;
+        session.wait(Duration::from_millis(1500), &|| false)?;
+        let windows = session.read(&host)?;
+        drop(session);
+        let mut session = CostSession::start(&host, None)?.exact();
+        session.wait(Duration::from_millis(1500), &|| false)?;
+        Ok::<_, TraceError>((windows, session.finish(&host)?))
     };
     let mut threads = Threads::new();
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
@@ -242,29 +244,33 @@ fn softirqs_that_are_short_and_many_are_seen_in_windows() {
             let _ = socket.send(&[0; 100]).and_then(|_| socket.recv(&mut buffer));
         }
     });
-    let found = looks();
+    let result = measure();
     drop(threads);
-    let (windows, exact) = match found {
-        Ok(found) => found,
+    let (windows, exact) = match result {
+        Ok(result) => result,
         Err(why) => return skip(NAME, why),
     };
     assert_balanced(&windows);
     assert_balanced(&exact);
-    let of_cpu = |cost: &CostReport| cost.cpus.iter().find(|it| it.cpu == cpu).expect("the CPU").clone();
-    let (seen, whole) = (of_cpu(&windows), of_cpu(&exact));
+    let of_cpu =
+        |cost: &CostReport| cost.cpus.iter().find(|other| other.cpu == cpu).expect("the CPU").clone();
+    let (in_windows, whole) = (of_cpu(&windows), of_cpu(&exact));
     assert_eq!(whole.traced_ns, whole.elapsed_ns);
     if whole.own_runs < 200_000 {
         return skip(NAME, format!("a busy machine let only {} programs run", whole.own_runs));
     }
-    assert!(seen.traced_ns < seen.elapsed_ns * 3 / 4, "{seen:?}");
+    assert!(in_windows.traced_ns < in_windows.elapsed_ns * 3 / 4, "{in_windows:?}");
     assert!(windows.notes.iter().any(|note| note.contains("in windows")), "{:?}", windows.notes);
-    assert!(seen.own_runs < whole.own_runs * 3 / 4, "{seen:?} {whole:?}");
+    assert!(in_windows.own_runs < whole.own_runs * 3 / 4, "{in_windows:?} {whole:?}");
     // The time per packet is the same, whether tracing is continuous or in windows.
     let each = |cost: &CpuCost| cost.ns_a_packet().expect("packets");
-    assert!((0.5..2.0).contains(&(each(&seen) / each(&whole))), "{seen:?} {whole:?}");
-    let taken = |cost: &CostReport| cost.victims.iter().find(|it| it.tid == tid).map(CostVictim::taken_share);
-    let (Some(seen), Some(whole)) = (taken(&windows), taken(&exact)) else { panic!("it is a victim") };
-    assert!((seen - whole).abs() < 0.1, "{seen} {whole}");
+    assert!((0.5..2.0).contains(&(each(&in_windows) / each(&whole))), "{in_windows:?} {whole:?}");
+    let taken_share =
+        |cost: &CostReport| cost.victims.iter().find(|victim| victim.tid == tid).map(CostVictim::taken_share);
+    let (Some(in_windows), Some(whole)) = (taken_share(&windows), taken_share(&exact)) else {
+        panic!("the thread is no victim")
+    };
+    assert!((in_windows - whole).abs() < 0.1, "{in_windows} {whole}");
 }
 
 /// Ids of the BPF programs whose descriptors a process holds.
@@ -280,37 +286,37 @@ fn programs_of(process: &str) -> BTreeSet<u32> {
 /// Waits until none of these programs is loaded. The kernel removes them after a grace period.
 fn await_gone(programs: &BTreeSet<u32>) {
     let patience = Instant::now() + Duration::from_secs(20);
-    let left = || {
-        let loaded = aya::programs::loaded_programs().flatten();
-        loaded.filter(|program| programs.contains(&program.id())).count()
+    let count_loaded = || {
+        let loaded_programs = aya::programs::loaded_programs().flatten();
+        loaded_programs.filter(|program| programs.contains(&program.id())).count()
     };
-    while left() > 0 {
-        assert!(Instant::now() < patience, "{} programs are still loaded", left());
+    while count_loaded() > 0 {
+        assert!(Instant::now() < patience, "{} programs are still loaded", count_loaded());
         thread::sleep(Duration::from_millis(20));
     }
 }
 
 #[test]
-fn nothing_stays_loaded() {
-    const NAME: &str = "nothing_stays_loaded";
+fn dropped_and_killed_sessions_unload_their_programs() {
+    const NAME: &str = "dropped_and_killed_sessions_unload_their_programs";
     let _machine = machine();
     let before = programs_of("self");
-    let look = match CostSession::start(&Host::live(), None) {
-        Ok(look) => look,
+    let session = match CostSession::start(&Host::live(), None) {
+        Ok(session) => session,
         Err(why) => return skip(NAME, why),
     };
     let programs: BTreeSet<u32> = programs_of("self").difference(&before).copied().collect();
     assert!(programs.len() >= 6, "{programs:?}");
-    drop(look);
+    drop(session);
     await_gone(&programs);
     let mut child = Command::new(std::env::current_exe().expect("this program"))
-        .args(["--ignored", "--exact", "looks_until_it_is_killed", "--nocapture"])
+        .args(["--ignored", "--exact", "observe_until_killed", "--nocapture"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
         .expect("started");
     let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
-    assert!(lines.any(|line| line.is_ok_and(|line| line.ends_with(LOOKING))), "it does not look");
+    assert!(lines.any(|line| line.is_ok_and(|line| line.ends_with(LOOKING))), "the process does not observe");
     let programs = programs_of(&child.id().to_string());
     assert!(programs.len() >= 6, "{programs:?}");
     child.kill().expect("killed");
@@ -318,11 +324,11 @@ fn nothing_stays_loaded() {
     await_gone(&programs);
 }
 
-/// Not a test: the process that [`nothing_stays_loaded`] kills.
+/// Not a test: the process that [`dropped_and_killed_sessions_unload_their_programs`] kills.
 #[test]
-#[ignore = "started by nothing_stays_loaded"]
-fn looks_until_it_is_killed() {
-    let _look = CostSession::start(&Host::live(), None).expect("a look");
+#[ignore = "started by dropped_and_killed_sessions_unload_their_programs"]
+fn observe_until_killed() {
+    let _session = CostSession::start(&Host::live(), None).expect("a session");
     println!("{LOOKING}");
     let _ = std::io::stdin().read_line(&mut String::new());
 }
@@ -332,11 +338,11 @@ fn looks_until_it_is_killed() {
 fn difference(test: &str, cpu: u32) -> Option<(f64, f64)> {
     // A hypervisor takes some microseconds to deliver an interrupt, which no tracepoint sees.
     const UNSEEN_NS: f64 = 15_000.0;
-    let mut found = Vec::new();
+    let mut differences = Vec::new();
     for _ in 0..3 {
         let (cost, calibrations) =
             match calibrate(&Host::live(), &[cpu], Duration::from_millis(700), &|| false) {
-                Ok(found) => found,
+                Ok(value) => value,
                 Err(why @ TraceError::NotPermitted { .. }) => {
                     skip(test, why);
                     return None;
@@ -347,15 +353,15 @@ fn difference(test: &str, cpu: u32) -> Option<(f64, f64)> {
         let [calibration] = calibrations.as_slice() else { panic!("{calibrations:?} {:?}", cost.notes) };
         let interrupts = calibration.interrupts as f64 * UNSEEN_NS / calibration.elapsed_ns as f64;
         println!("{:.2} % more of {calibration:?}", calibration.difference() * 100.0);
-        found.push((calibration.difference(), interrupts));
+        differences.push((calibration.difference(), interrupts));
     }
-    found.sort_by(|one, other| one.0.total_cmp(&other.0));
-    Some(found[1])
+    differences.sort_by(|first, second| first.0.total_cmp(&second.0));
+    Some(differences[1])
 }
 
 #[test]
-fn a_loop_of_known_speed_loses_what_tracing_says() {
-    const NAME: &str = "a_loop_of_known_speed_loses_what_tracing_says";
+fn inferred_loss_of_a_calibration_loop_matches_tracing() {
+    const NAME: &str = "inferred_loss_of_a_calibration_loop_matches_tracing";
     let _machine = machine();
     let (Some(&near), Some(&far)) = (usable().first(), usable().get(1)) else {
         return skip(NAME, "one CPU only");

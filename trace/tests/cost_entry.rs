@@ -73,9 +73,9 @@ fn send(path: &Path<'_>, in_one: usize) {
     let to = SocketAddr::from((path.address, PORT));
     // The socket is not read, but prevents ICMP errors.
     let _bound = path.to.run(|| {
-        UdpSocket::bind((Ipv4Addr::UNSPECIFIED, PORT)).map(|it| {
-            let state = UdpSocketState::new((&it).into());
-            (it, state)
+        UdpSocket::bind((Ipv4Addr::UNSPECIFIED, PORT)).map(|socket| {
+            let state = UdpSocketState::new((&socket).into());
+            (socket, state)
         })
     });
     let sender = path.from.run(|| UdpSocket::bind("0.0.0.0:0")).expect("the host").expect("a socket");
@@ -99,27 +99,27 @@ fn send(path: &Path<'_>, in_one: usize) {
 }
 
 /// The report for the time in which `work` runs.
-fn observed(work: impl FnOnce()) -> Result<CostReport, String> {
-    observed_by(CostSession::start(&Host::live(), None), work)
+fn observe(work: impl FnOnce()) -> Result<CostReport, String> {
+    observe_with(CostSession::start(&Host::live(), None), work)
 }
 
-fn observed_by(session: Result<CostSession, TraceError>, work: impl FnOnce()) -> Result<CostReport, String> {
+fn observe_with(session: Result<CostSession, TraceError>, work: impl FnOnce()) -> Result<CostReport, String> {
     let host = Host::live();
-    let mut look = session.map_err(|error| error.to_string())?.exact();
-    look.wait(Duration::from_millis(1), &|| false).map_err(|error| error.to_string())?;
+    let mut session = session.map_err(|error| error.to_string())?.exact();
+    session.wait(Duration::from_millis(1), &|| false).map_err(|error| error.to_string())?;
     work();
-    look.finish(&host).map_err(|error| error.to_string())
+    session.finish(&host).map_err(|error| error.to_string())
 }
 
 /// Asserts that each sent packet is counted once, whatever the path.
-fn counted_once(test: &str, path: &Path<'_>, in_one: usize) {
+fn assert_counted_once(test: &str, path: &Path<'_>, in_one: usize) {
     if let Err(why) = count_arrivals(path.to) {
         return skip(test, why);
     }
-    let mut told = Vec::new();
+    let mut counts = Vec::new();
     for _ in 0..ATTEMPTS {
         let before = arrivals(path.to);
-        let cost = match observed(|| send(path, in_one)) {
+        let cost = match observe(|| send(path, in_one)) {
             Ok(cost) => cost,
             Err(why) => return skip(test, why),
         };
@@ -133,9 +133,9 @@ fn counted_once(test: &str, path: &Path<'_>, in_one: usize) {
             assert!(in_one > 1 || arrived as usize == PACKETS, "{arrived} arrived");
             return;
         }
-        told.push(all.entered_packets);
+        counts.push(all.entered_packets);
     }
-    panic!("{told:?} of {PACKETS} are counted");
+    panic!("{counts:?} of {PACKETS} are counted");
 }
 
 fn lab(test: &str, senders: usize) -> Option<Lab> {
@@ -153,8 +153,8 @@ fn direct(lab: &Lab) -> Path<'_> {
 }
 
 #[test]
-fn a_packet_from_the_next_host_is_counted_once() {
-    const NAME: &str = "a_packet_from_the_next_host_is_counted_once";
+fn a_received_packet_is_counted_once_with_and_without_gro() {
+    const NAME: &str = "a_received_packet_is_counted_once_with_and_without_gro";
     let _machine = machine();
     let Some(lab) = lab(NAME, 1) else { return };
     // Without GRO a veth has no NAPI, and packets arrive through the backlog.
@@ -162,13 +162,13 @@ fn a_packet_from_the_next_host_is_counted_once() {
         if let Err(why) = shell(lab.receiver(), &format!("ethtool -K eth0 gro {gro}")) {
             return skip(NAME, why);
         }
-        counted_once(NAME, &direct(&lab), 1);
+        assert_counted_once(NAME, &direct(&lab), 1);
     }
 }
 
 #[test]
-fn a_packet_that_rps_hands_on_is_counted_once() {
-    const NAME: &str = "a_packet_that_rps_hands_on_is_counted_once";
+fn a_packet_steered_by_rps_is_counted_once() {
+    const NAME: &str = "a_packet_steered_by_rps_is_counted_once";
     let _machine = machine();
     let Some(lab) = lab(NAME, 1) else { return };
     // Without TSO a veth also polls for single datagrams (`veth_skb_is_eligible_for_gro`,
@@ -182,7 +182,7 @@ fn a_packet_that_rps_hands_on_is_counted_once() {
     if let Err(why) = sys.and_then(|sys| set(sys).map_err(|error| error.to_string())) {
         return skip(NAME, why);
     }
-    counted_once(NAME, &direct(&lab), 1);
+    assert_counted_once(NAME, &direct(&lab), 1);
 }
 
 #[test]
@@ -191,7 +191,7 @@ fn a_bridged_packet_is_counted_once() {
     let _machine = machine();
     let Some(lab) = lab(NAME, 2) else { return };
     match bridged(&lab) {
-        Ok(path) => counted_once(NAME, &path, 1),
+        Ok(path) => assert_counted_once(NAME, &path, 1),
         Err(why) => skip(NAME, why),
     }
 }
@@ -221,7 +221,7 @@ fn a_bridged_packet_is_charged_to_its_path() {
     };
     for attempt in 1..=ATTEMPTS {
         let session = CostSession::start_with_paths(&Host::live(), None);
-        let cost = match observed_by(session, || send(&path, 1)) {
+        let cost = match observe_with(session, || send(&path, 1)) {
             Ok(cost) => cost,
             Err(why) => return skip(NAME, why),
         };
@@ -232,8 +232,8 @@ fn a_bridged_packet_is_charged_to_its_path() {
         assert!(through.egress.is_some(), "{paths:#?}");
         // The other end of the veth pair processes the same packets further, without counting them.
         assert!(paths.iter().any(|path| path.packets == 0 && path.egress.is_none()), "{paths:#?}");
-        let charged = paths.iter().map(|path| path.taken_ns + path.own_ns).sum::<u64>() as f64;
-        let share = charged / cost.all_cpus().net_rx_ns as f64;
+        let charged_ns = paths.iter().map(|path| path.taken_ns + path.own_ns).sum::<u64>() as f64;
+        let share = charged_ns / cost.all_cpus().net_rx_ns as f64;
         println!("{NAME}: {} of {PACKETS} packets, {share:.3} of NET_RX", through.packets);
         let exact = (through.packets as f64 / PACKETS as f64 - 1.0).abs() <= ALLOWED;
         if exact && (CHARGED..=1.01).contains(&share) {
@@ -256,12 +256,12 @@ fn a_routed_packet_is_counted_once() {
     if let Err(why) = ready {
         return skip(NAME, why);
     }
-    counted_once(NAME, &Path { from, to, address }, 1);
+    assert_counted_once(NAME, &Path { from, to, address }, 1);
 }
 
 #[test]
-fn a_packet_of_several_segments_counts_as_many() {
-    const NAME: &str = "a_packet_of_several_segments_counts_as_many";
+fn each_segment_of_a_gso_packet_is_counted_once() {
+    const NAME: &str = "each_segment_of_a_gso_packet_is_counted_once";
     let _machine = machine();
     let Some(lab) = lab(NAME, 1) else { return };
     // As one packet on the wire, then as segments that the sender's stack makes.
@@ -270,13 +270,13 @@ fn a_packet_of_several_segments_counts_as_many() {
         if let Err(why) = shell(&lab.senders()[0], &set) {
             return skip(NAME, why);
         }
-        counted_once(NAME, &direct(&lab), SEGMENTS);
+        assert_counted_once(NAME, &direct(&lab), SEGMENTS);
     }
 }
 
 #[test]
-fn a_frame_that_xdp_drops_is_counted_once() {
-    const NAME: &str = "a_frame_that_xdp_drops_is_counted_once";
+fn a_frame_dropped_by_xdp_is_counted_once() {
+    const NAME: &str = "a_frame_dropped_by_xdp_is_counted_once";
     let _machine = machine();
     let Some(lab) = lab(NAME, 1) else { return };
     let interface = lab.links()[0].receiver.interface.clone();
@@ -288,17 +288,17 @@ fn a_frame_that_xdp_drops_is_counted_once() {
     let path = direct(&lab);
     for attempt in 1..=ATTEMPTS {
         let before = sink.account().expect("its account").received;
-        let cost = match observed(|| send(&path, 1)) {
+        let cost = match observe(|| send(&path, 1)) {
             Ok(cost) => cost,
             Err(why) => return skip(NAME, why),
         };
-        let dropped = sink.account().expect("its account").received - before;
-        let counted = cost.all_cpus().entered_packets;
-        println!("{NAME}: {dropped} dropped, {counted} counted");
-        assert!(dropped as usize >= PACKETS * 9 / 10, "{dropped}");
-        if (counted as f64 / dropped as f64 - 1.0).abs() <= ALLOWED {
+        let drops = sink.account().expect("its account").received - before;
+        let packets = cost.all_cpus().entered_packets;
+        println!("{NAME}: {drops} dropped, {packets} counted");
+        assert!(drops as usize >= PACKETS * 9 / 10, "{drops}");
+        if (packets as f64 / drops as f64 - 1.0).abs() <= ALLOWED {
             return;
         }
-        assert!(attempt < ATTEMPTS, "{counted} of {dropped} are counted");
+        assert!(attempt < ATTEMPTS, "{packets} of {drops} are counted");
     }
 }

@@ -149,19 +149,19 @@ impl DelayScene {
         self.end_server();
     }
 
-    /// Observes until this is the most frequent reason of the slowest requests.
-    fn must_be_because(&self, session: &mut DelaySession, stages: &[DelayStage], cause: &DelayCause) {
-        let mut seen = Vec::new();
+    /// Observes until `cause` is the most frequent reason of the slowest requests.
+    fn assert_cause(&self, session: &mut DelaySession, stages: &[DelayStage], cause: &DelayCause) {
+        let mut attempts = Vec::new();
         for _ in 0..ATTEMPTS {
             let reasons = self.observe(session).reasons;
             let first = reasons.first().expect("a reason");
             if stages.contains(&first.stage) && first.cause == *cause {
                 return self.end();
             }
-            seen.push(reasons);
+            attempts.push(reasons);
         }
         self.end();
-        panic!("{seen:#?}");
+        panic!("{attempts:#?}");
     }
 
     fn observe(&self, session: &mut DelaySession) -> DelayReport {
@@ -181,12 +181,12 @@ fn thread_cause(name: &str) -> DelayCause {
 }
 
 #[test]
-fn stages_add_up_to_a_time_within_that_of_the_client() {
-    const NAME: &str = "stages_add_up_to_a_time_within_that_of_the_client";
+fn delay_stages_add_up_to_a_time_within_the_round_trip() {
+    const NAME: &str = "delay_stages_add_up_to_a_time_within_the_round_trip";
     let _machine = machine();
     let Some(scene) = DelayScene::new(NAME) else { return };
     let Some(mut session) = scene.session(NAME) else { return };
-    let asked = Mutex::new(Vec::new());
+    let round_trips = Mutex::new(Vec::new());
     let mut records = Vec::new();
     thread::scope(|scope| {
         scene.serve(scope, 1, |_| ());
@@ -196,7 +196,7 @@ fn stages_add_up_to_a_time_within_that_of_the_client() {
                 let begin = now_ns();
                 scene.client.send(&number.to_be_bytes()).expect("sent");
                 scene.client.recv(&mut buffer).expect("a reply");
-                asked.lock().expect("no panic").push((begin, now_ns()));
+                round_trips.lock().expect("no panic").push((begin, now_ns()));
                 if scene.is_over() {
                     return scene.end_server();
                 }
@@ -209,13 +209,13 @@ fn stages_add_up_to_a_time_within_that_of_the_client() {
         }
         scene.end();
     });
-    let asked = asked.into_inner().expect("no panic");
+    let round_trips = round_trips.into_inner().expect("no panic");
     for record in &records {
         let sum: u64 = DelayStage::ALL.iter().map(|stage| record.stage_ns(*stage)).sum();
         assert_eq!(sum, record.end_to_end_ns());
         // The client has one request at a time, so the record belongs to the one open at its begin.
-        let at = asked.partition_point(|(begin, _)| *begin <= record.points[0]);
-        let (begin, end) = asked[at - 1];
+        let at = round_trips.partition_point(|(begin, _)| *begin <= record.points[0]);
+        let (begin, end) = round_trips[at - 1];
         assert!(begin <= record.points[0] && record.points[7] <= end, "{record:?} of {begin} to {end}");
     }
     let report = session.report(&scene.host);
@@ -223,8 +223,8 @@ fn stages_add_up_to_a_time_within_that_of_the_client() {
 }
 
 #[test]
-fn a_server_that_sleeps_is_the_reason() {
-    const NAME: &str = "a_server_that_sleeps_is_the_reason";
+fn sleeping_server_is_reported_as_the_cause() {
+    const NAME: &str = "sleeping_server_is_reported_as_the_cause";
     let _machine = machine();
     let Some(scene) = DelayScene::new(NAME) else { return };
     let Some(mut session) = scene.session(NAME) else { return };
@@ -236,14 +236,14 @@ fn a_server_that_sleeps_is_the_reason() {
         };
         scene.serve(scope, 1, sleeps);
         scope.spawn(|| scene.ask(1, 64));
-        let slept = DelayCause::ServerSlept { thread: "server".to_owned() };
-        scene.must_be_because(&mut session, &[DelayStage::Server], &slept);
+        let cause = DelayCause::ServerSlept { thread: "server".to_owned() };
+        scene.assert_cause(&mut session, &[DelayStage::Server], &cause);
     });
 }
 
 #[test]
-fn a_process_on_the_cpu_of_the_server_is_the_reason() {
-    const NAME: &str = "a_process_on_the_cpu_of_the_server_is_the_reason";
+fn process_competing_with_the_server_is_reported_as_the_cause() {
+    const NAME: &str = "process_competing_with_the_server_is_reported_as_the_cause";
     let _machine = machine();
     let Some(scene) = DelayScene::new(NAME) else { return };
     let Some(mut session) = scene.session(NAME) else { return };
@@ -255,21 +255,21 @@ fn a_process_on_the_cpu_of_the_server_is_the_reason() {
             scene.ask(1, 64);
         });
         let stages = [DelayStage::WakeUp, DelayStage::Server];
-        scene.must_be_because(&mut session, &stages, &thread_cause("burner"));
+        scene.assert_cause(&mut session, &stages, &thread_cause("burner"));
     });
 }
 
 #[test]
-fn a_process_on_the_cpu_of_the_softirq_is_the_reason() {
-    const NAME: &str = "a_process_on_the_cpu_of_the_softirq_is_the_reason";
+fn process_competing_with_a_napi_thread_is_reported_as_the_cause() {
+    const NAME: &str = "process_competing_with_a_napi_thread_is_reported_as_the_cause";
     let _machine = machine();
     let Some(scene) = DelayScene::new(NAME) else { return };
     let Some(mut session) = scene.session(NAME) else { return };
     // A NAPI thread competes with processes; a softirq would interrupt them.
     let device = scene.lab.receiver().sys_path().expect("a sysfs").join("class/net/eth0");
     for offload in [Offload::GenericReceive, Offload::UdpReceiveForwarding] {
-        let switched = scene.lab.receiver().run(|| scene.host.set_offload("eth0", offload, true));
-        switched.expect("run").expect("veth has NAPI for UDP with these");
+        let result = scene.lab.receiver().run(|| scene.host.set_offload("eth0", offload, true));
+        result.expect("run").expect("veth has NAPI for UDP with these");
     }
     let before = napi_threads();
     fs::write(device.join("threaded"), "1").expect("Linux 5.12");
@@ -289,7 +289,7 @@ fn a_process_on_the_cpu_of_the_softirq_is_the_reason() {
             pin(None, 0);
             scene.ask(1, 64);
         });
-        scene.must_be_because(&mut session, &[DelayStage::Softirq], &thread_cause("burner"));
+        scene.assert_cause(&mut session, &[DelayStage::Softirq], &thread_cause("burner"));
     });
 }
 
@@ -303,21 +303,21 @@ fn napi_threads() -> Vec<i32> {
 }
 
 #[test]
-fn a_full_queueing_discipline_is_the_reason() {
-    const NAME: &str = "a_full_queueing_discipline_is_the_reason";
+fn full_qdisc_is_reported_as_the_cause() {
+    const NAME: &str = "full_qdisc_is_reported_as_the_cause";
     const TBF: &str = "qdisc add dev eth0 root tbf rate 50mbit burst 4kb latency 100ms";
     let _machine = machine();
     let Some(scene) = DelayScene::new(NAME) else { return };
     let Some(mut session) = scene.session(NAME) else { return };
     let arguments: Vec<&str> = TBF.split(' ').collect();
-    let made = scene.lab.receiver().run(|| scene.host.program("tc", &arguments, ""));
-    if let Err(why) = made.expect("run") {
+    let result = scene.lab.receiver().run(|| scene.host.program("tc", &arguments, ""));
+    if let Err(why) = result.expect("run") {
         return skip(NAME, why);
     }
     thread::scope(|scope| {
         scene.serve(scope, 1, |_| ());
         scope.spawn(|| scene.ask(40, 1000));
         let qdisc = DelayCause::Qdisc { interface: "eth0".to_owned() };
-        scene.must_be_because(&mut session, &[DelayStage::Transmit], &qdisc);
+        scene.assert_cause(&mut session, &[DelayStage::Transmit], &qdisc);
     });
 }

@@ -36,11 +36,11 @@ const PORT: u16 = 4000;
 /// A lab; `None`, after printing SKIP, with one CPU, without root, or if no lab can be created.
 fn lab(test: &str) -> Option<Lab> {
     if thread::available_parallelism().map_or(1, std::num::NonZero::get) < 2 {
-        skip(test, "it takes two CPUs");
+        skip(test, "requires two CPUs");
         return None;
     }
     if !rustix::process::geteuid().is_root() {
-        skip(test, "it takes root");
+        skip(test, "requires root");
         return None;
     }
     match Lab::builder().start() {
@@ -53,9 +53,9 @@ fn lab(test: &str) -> Option<Lab> {
 }
 
 /// The result; `None`, after printing SKIP, if this kernel does not permit the observation.
-fn looked<T>(test: &str, seen: Result<T, TraceError>) -> Option<T> {
-    match seen {
-        Ok(seen) => Some(seen),
+fn skip_unless_permitted<T>(test: &str, result: Result<T, TraceError>) -> Option<T> {
+    match result {
+        Ok(value) => Some(value),
         Err(error @ (TraceError::NotPermitted { .. } | TraceError::NotHere { .. })) => {
             skip(test, error.to_string());
             None
@@ -75,7 +75,7 @@ fn address(lab: &Lab) -> SocketAddr {
 }
 
 /// A socket of the server that shares its port with others (SO_REUSEPORT).
-fn bound(lab: &Lab) -> UdpSocket {
+fn bind_socket(lab: &Lab) -> UdpSocket {
     let open = || {
         use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
         let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
@@ -89,7 +89,7 @@ fn bound(lab: &Lab) -> UdpSocket {
 }
 
 /// A sender's socket. It is connected, so its IP IDs do not come from `__ip_select_ident`.
-fn connected(lab: &Lab) -> UdpSocket {
+fn connect_socket(lab: &Lab) -> UdpSocket {
     let open = || {
         let socket = UdpSocket::bind("0.0.0.0:0")?;
         socket.connect(address(lab))?;
@@ -115,7 +115,7 @@ fn under_load<T>(lab: &Lab, sockets: &[UdpSocket], look: impl FnOnce() -> T) -> 
             }
         }
     };
-    let senders: Vec<UdpSocket> = (0..2).map(|_| connected(lab)).collect();
+    let senders: Vec<UdpSocket> = (0..2).map(|_| connect_socket(lab)).collect();
     let send = |number: usize| {
         pin(number);
         while go_on() {
@@ -130,48 +130,51 @@ fn under_load<T>(lab: &Lab, sockets: &[UdpSocket], look: impl FnOnce() -> T) -> 
         (0..THREADS).for_each(|number| drop(scope.spawn(move || serve(number))));
         (0..2).for_each(|number| drop(scope.spawn(move || send(number))));
         let before = answered.load(Ordering::Relaxed);
-        let looked = look();
+        let result = look();
         let after = answered.load(Ordering::Relaxed);
         over.store(true, Ordering::Relaxed);
-        (looked, after - before)
+        (result, after - before)
     })
 }
 
 #[test]
-fn a_socket_of_many_threads_is_waited_for_and_sockets_by_cpu_are_not() {
-    let test = "a_socket_of_many_threads_is_waited_for_and_sockets_by_cpu_are_not";
+fn shared_socket_lock_is_contended_and_per_cpu_sockets_are_not() {
+    let test = "shared_socket_lock_is_contended_and_per_cpu_sockets_are_not";
     let _machine = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(lab) = lab(test) else { return };
-    let asked = contention::ContentionOptions { duration: LOOK, cpus: None };
-    let look = || LockContention::observe(&Host::live(), &asked, &|| false);
-    let one = [bound(&lab)];
-    let (seen, answered) = under_load(&lab, &one, look);
-    let Some(shared) = looked(test, seen) else { return };
-    drop(one);
-    let many: Vec<UdpSocket> = (0..2).map(|_| bound(&lab)).collect();
-    for (cpu, socket) in (0..).zip(&many) {
+    let options = contention::ContentionOptions { duration: LOOK, cpus: None };
+    let look = || LockContention::observe(&Host::live(), &options, &|| false);
+    let shared_socket = [bind_socket(&lab)];
+    let (result, answered) = under_load(&lab, &shared_socket, look);
+    let Some(shared) = skip_unless_permitted(test, result) else { return };
+    drop(shared_socket);
+    let sockets_per_cpu: Vec<UdpSocket> = (0..2).map(|_| bind_socket(&lab)).collect();
+    for (cpu, socket) in (0..).zip(&sockets_per_cpu) {
         sockopt::set_socket_incoming_cpu(socket, cpu).expect("set");
     }
-    let (seen, answered_by_cpu) = under_load(&lab, &many, look);
-    let Some(apart) = looked(test, seen) else { return };
+    let (result, answered_per_cpu) = under_load(&lab, &sockets_per_cpu, look);
+    let Some(per_cpu) = skip_unless_permitted(test, result) else { return };
     if shared.spinning_ns == 0 {
         return skip(test, shared.notes.join("; "));
     }
-    let (waited, waited_by_cpu) = (at(&shared, &OF_SOCKET), at(&apart, &OF_SOCKET));
+    let (wait_ns, wait_ns_per_cpu) = (at(&shared, &OF_SOCKET), at(&per_cpu, &OF_SOCKET));
     eprintln!(
-        "one socket: {} us waited, {} of them for it, {answered} answered; one a CPU: {} us, {}, {answered_by_cpu}",
+        "one socket: {} us waited, {} of them for the socket, {answered} answered; one per CPU: {} us, {}, {answered_per_cpu}",
         shared.spinning_ns / 1000,
-        waited / 1000,
-        apart.spinning_ns / 1000,
-        waited_by_cpu / 1000
+        wait_ns / 1000,
+        per_cpu.spinning_ns / 1000,
+        wait_ns_per_cpu / 1000
     );
     // Threads that wait for one socket are woken up from any CPU, so the scheduler's locks are
     // contended, too.
     let first = first_spot(&shared);
     assert!(first.is_some_and(|id| OF_SOCKET.contains(&id) || id == RUN_QUEUE), "{shared:#?}");
-    assert!(waited > shared.spinning_ns - waited - at(&shared, &[RUN_QUEUE]), "{shared:#?}");
-    let each = |waited: u64, answered: u64| waited * 1000 / answered.max(1);
-    assert!(each(waited, answered) > 10 * each(waited_by_cpu, answered_by_cpu), "{shared:#?} {apart:#?}");
+    assert!(wait_ns > shared.spinning_ns - wait_ns - at(&shared, &[RUN_QUEUE]), "{shared:#?}");
+    let each = |wait_ns: u64, answered: u64| wait_ns * 1000 / answered.max(1);
+    assert!(
+        each(wait_ns, answered) > 10 * each(wait_ns_per_cpu, answered_per_cpu),
+        "{shared:#?} {per_cpu:#?}"
+    );
 }
 
 /// Spots whose finding is a socket that several threads share: the locks of its receive queue and
@@ -180,13 +183,14 @@ const OF_SOCKET: [&str; 2] = ["socket-lock", "wake-up-lock"];
 
 const RUN_QUEUE: &str = "run-queue-lock";
 
-fn at(seen: &LockContention, spots: &[&str]) -> u64 {
-    let at_it = |lock: &&contention::WaitSite| lock.spot.as_deref().is_some_and(|id| spots.contains(&id));
-    seen.locks.iter().filter(at_it).map(|lock| lock.waited_ns).sum()
+fn at(contention: &LockContention, spots: &[&str]) -> u64 {
+    let is_at_spot =
+        |lock: &&contention::WaitSite| lock.spot.as_deref().is_some_and(|id| spots.contains(&id));
+    contention.locks.iter().filter(is_at_spot).map(|lock| lock.waited_ns).sum()
 }
 
-fn first_spot(seen: &LockContention) -> Option<&str> {
-    seen.locks.iter().find_map(|lock| lock.spot.as_deref())
+fn first_spot(contention: &LockContention) -> Option<&str> {
+    contention.locks.iter().find_map(|lock| lock.spot.as_deref())
 }
 
 /// A chain at one hook, with rules like those of a small firewall.
@@ -209,14 +213,14 @@ struct Cause<'a> {
 }
 
 #[test]
-fn each_spot_is_hot_while_its_cause_is_there_and_not_else() {
-    let test = "each_spot_is_hot_while_its_cause_is_there_and_not_else";
+fn each_spot_is_hot_only_with_its_cause() {
+    let test = "each_spot_is_hot_only_with_its_cause";
     let _machine = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(lab) = lab(test) else { return };
     if Command::new("nft").arg("--version").output().is_err() {
-        return skip(test, "it takes the program nft");
+        return skip(test, "requires the program nft");
     }
-    let server = [bound(&lab)];
+    let server = [bind_socket(&lab)];
     let setting = |host: &LabHost, setting: Setting, value: &str| {
         host.run(|| setting.write(&Host::live(), &SettingValue::new(value))).expect("run").expect("written");
     };
@@ -227,8 +231,8 @@ fn each_spot_is_hot_while_its_cause_is_there_and_not_else() {
     };
     let filter = |on| nft(&lab, if on { WITH_A_RULE } else { "delete table ip t" });
     let validation = |on: bool| {
-        let both = lab.senders().iter().chain([lab.receiver()]);
-        for host in both {
+        let hosts = lab.senders().iter().chain([lab.receiver()]);
+        for host in hosts {
             for name in ["all", "eth0"] {
                 let path = format!("/proc/sys/net/ipv4/conf/{name}/rp_filter");
                 host.run(|| std::fs::write(&path, if on { "1" } else { "0" })).expect("run").expect(&path);
@@ -250,14 +254,14 @@ fn each_spot_is_hot_while_its_cause_is_there_and_not_else() {
     setting(&lab.senders()[0], Setting::Offload { interface, offload: Offload::TcpSegmentation }, "off");
     filter(true);
     causes.iter().for_each(|cause| (cause.set)(false));
-    let asked = flame::ProfileOptions { frequency_hz: 1999, ..flame::ProfileOptions::all(LOOK) };
-    let look = || StackProfile::observe(&Host::live(), &asked, &|| false);
-    let Some(without) = looked(test, under_load(&lab, &server, look).0) else { return };
+    let options = flame::ProfileOptions { frequency_hz: 1999, ..flame::ProfileOptions::all(LOOK) };
+    let look = || StackProfile::observe(&Host::live(), &options, &|| false);
+    let Some(without) = skip_unless_permitted(test, under_load(&lab, &server, look).0) else { return };
     for cause in causes {
         (cause.set)(true);
-        let told = judge(cause.spot, &without, || under_load(&lab, &server, look).0.expect("as before"));
+        let summary = judge(cause.spot, &without, || under_load(&lab, &server, look).0.expect("as before"));
         (cause.set)(false);
-        eprintln!("{told}");
+        eprintln!("{summary}");
     }
 }
 
@@ -274,7 +278,7 @@ impl Spared {
 
 impl Drop for Spared {
     fn drop(&mut self) {
-        audit_rule(AUDIT_DEL_RULE).expect("the rule is taken away again");
+        audit_rule(AUDIT_DEL_RULE).expect("the rule is removed");
     }
 }
 
@@ -306,18 +310,18 @@ fn audit_rule(kind: u16) -> std::io::Result<()> {
 }
 
 #[test]
-fn audit_is_hot_while_it_is_on_and_not_for_threads_that_are_spared() {
-    let test = "audit_is_hot_while_it_is_on_and_not_for_threads_that_are_spared";
+fn audit_spot_is_hot_only_for_audited_threads() {
+    let test = "audit_spot_is_hot_only_for_audited_threads";
     if std::env::var_os("LINERATE_TEST_HOST_WIDE").is_none() {
-        return skip(test, "it switches auditing of the whole machine; LINERATE_TEST_HOST_WIDE=1 allows it");
+        return skip(test, "switches auditing of the whole machine; LINERATE_TEST_HOST_WIDE=1 permits this");
     }
     let _machine = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(lab) = lab(test) else { return };
-    let server = [bound(&lab)];
+    let server = [bind_socket(&lab)];
     let look = || {
         let mut profile = under_load(&lab, &server, || {
-            let asked = flame::ProfileOptions { frequency_hz: 1999, ..flame::ProfileOptions::all(LOOK) };
-            StackProfile::observe(&Host::live(), &asked, &|| false)
+            let options = flame::ProfileOptions { frequency_hz: 1999, ..flame::ProfileOptions::all(LOOK) };
+            StackProfile::observe(&Host::live(), &options, &|| false)
         });
         // Only samples of this process, because others may be audited or not.
         if let Ok(profile) = &mut profile.0 {
@@ -329,36 +333,36 @@ fn audit_is_hot_while_it_is_on_and_not_for_threads_that_are_spared() {
         Ok(spared) => spared,
         Err(error) => return skip(test, format!("audit rules: {error}")),
     };
-    let Some(without) = looked(test, look()) else { return };
+    let Some(without) = skip_unless_permitted(test, look()) else { return };
     drop(spared);
-    let found = Setting::Audit.read(&Host::live()).expect("read");
+    let original = Setting::Audit.read(&Host::live()).expect("read");
     if let Err(error) = Setting::Audit.write(&Host::live(), &SettingValue::new("1")) {
         return skip(test, error.to_string());
     }
-    let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+    let summary = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         judge("audit", &without, || look().expect("as before"))
     }));
-    Setting::Audit.write(&Host::live(), &found).expect("auditing is put back");
-    eprintln!("{}", told.unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+    Setting::Audit.write(&Host::live(), &original).expect("auditing is restored");
+    eprintln!("{}", summary.unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
 }
 
 /// Asserts that a spot is hot with its cause and not without it. Observes again if the machine gave
 /// too little time.
 fn judge(spot: &str, without: &StackProfile, look: impl Fn() -> StackProfile) -> String {
-    let mut told = String::new();
+    let mut summary = String::new();
     for _ in 0..ATTEMPTS {
         let with = look();
         let ((samples, share), (samples_without, share_without)) = (share(&with, spot), share(without, spot));
-        told = format!(
-            "{spot}: {samples} samples, {:.2} % of what is not idle; without its cause {samples_without}, {:.2} %",
+        summary = format!(
+            "{spot}: {samples} samples, {:.2} % of busy samples; without its cause {samples_without}, {:.2} %",
             share * 100.0,
             share_without * 100.0
         );
         if samples >= ENOUGH && share > 5.0 * share_without {
-            return told;
+            return summary;
         }
     }
-    panic!("{told}");
+    panic!("{summary}");
 }
 
 /// Samples of a spot, and its share of all samples that are not idle.

@@ -1,4 +1,5 @@
-//! A killed observation leaves nothing loaded.
+//! A killed observation leaves no BPF program loaded. Perf events end with the descriptors of the
+//! process.
 
 use std::collections::BTreeSet;
 use std::process::{Child, Command, Stdio};
@@ -22,9 +23,9 @@ fn programs_of(process: u32) -> BTreeSet<u32> {
     let Ok(descriptors) = std::fs::read_dir(format!("/proc/{process}/fdinfo")) else {
         return BTreeSet::new();
     };
-    let told = descriptors.flatten().filter_map(|entry| std::fs::read_to_string(entry.path()).ok());
+    let texts = descriptors.flatten().filter_map(|entry| std::fs::read_to_string(entry.path()).ok());
     let id = |text: String| text.lines().find_map(|line| line.strip_prefix("prog_id:")?.trim().parse().ok());
-    told.filter_map(id).collect()
+    texts.filter_map(id).collect()
 }
 
 /// Perf events that a process has open.
@@ -34,15 +35,15 @@ fn events_of(process: u32) -> usize {
     links.filter(|link| link.to_string_lossy().contains("[perf_event]")).count()
 }
 
-fn loaded() -> BTreeSet<u32> {
+fn loaded_ids() -> BTreeSet<u32> {
     loaded_programs().filter_map(|program| Some(program.ok()?.id())).collect()
 }
 
-/// Asks until the answer is yes. Returns false after [`DEADLINE`].
-fn comes_true(mut question: impl FnMut() -> bool) -> bool {
+/// Repeats the check until `condition` is true. Returns false after [`DEADLINE`].
+fn becomes_true(mut condition: impl FnMut() -> bool) -> bool {
     let begin = Instant::now();
     while begin.elapsed() < DEADLINE {
-        if question() {
+        if condition() {
             return true;
         }
         thread::sleep(Duration::from_millis(20));
@@ -51,42 +52,42 @@ fn comes_true(mut question: impl FnMut() -> bool) -> bool {
 }
 
 #[test]
-fn what_is_killed_leaves_no_program_and_no_event() {
-    let test = "what_is_killed_leaves_no_program_and_no_event";
+fn killed_observation_leaves_no_bpf_program_loaded() {
+    let test = "killed_observation_leaves_no_bpf_program_loaded";
     if std::env::var_os(LOOK).is_some() {
-        look();
+        observe();
     }
-    let mut child = looker(test);
+    let mut child = start_observer(test);
     let process = child.id();
     let mut programs = BTreeSet::new();
-    let begun = comes_true(|| {
+    let begun = becomes_true(|| {
         programs = programs_of(process);
-        let over = child.try_wait().expect("asked").is_some();
+        let over = child.try_wait().expect("a status").is_some();
         over || (programs.len() >= 2 && events_of(process) > 0)
     });
-    if child.try_wait().expect("asked").is_some() {
-        return skip(test, "BPF programs or perf events are not to be had here");
+    if child.try_wait().expect("a status").is_some() {
+        return skip(test, "BPF programs or perf events are not available here");
     }
-    assert!(begun && programs.is_subset(&loaded()), "{programs:?}");
+    assert!(begun && programs.is_subset(&loaded_ids()), "{programs:?}");
     child.kill().expect("killed");
     child.wait().expect("reaped");
     // The kernel frees the programs a moment later.
-    assert!(comes_true(|| programs.is_disjoint(&loaded())), "{programs:?} stay loaded");
+    assert!(becomes_true(|| programs.is_disjoint(&loaded_ids())), "{programs:?} stay loaded");
 }
 
 /// Starts this program as a process that observes until it is killed.
-fn looker(test: &str) -> Child {
+fn start_observer(test: &str) -> Child {
     let program = std::env::current_exe().expect("this program");
     let mut command = Command::new(program);
     command.args(["--exact", test]).env(LOOK, "").stdout(Stdio::null()).stderr(Stdio::null());
     command.spawn().expect("started")
 }
 
-fn look() -> ! {
-    let asked = contention::ContentionOptions { duration: DEADLINE * 4, cpus: None };
+fn observe() -> ! {
+    let options = contention::ContentionOptions { duration: DEADLINE * 4, cpus: None };
     thread::scope(|scope| {
         scope.spawn(|| {
-            if LockContention::observe(&Host::live(), &asked, &|| false).is_err() {
+            if LockContention::observe(&Host::live(), &options, &|| false).is_err() {
                 std::process::exit(1);
             }
         });

@@ -25,35 +25,35 @@ fn lab(test: &str) -> Option<Lab> {
     Lab::builder().start().map_err(|why| skip(test, why)).ok()
 }
 
-/// Counts on the lab's receiver while `happens` runs. `None`, after printing SKIP, if that is not
+/// Counts on the lab's receiver while `work` runs. `None`, after printing SKIP, if that is not
 /// permitted.
-fn counted<T>(
+fn count_packets<T>(
     test: &str,
     lab: &Lab,
     ports: &[u16],
-    happens: impl FnOnce() -> T,
+    work: impl FnOnce() -> T,
 ) -> Option<(PacketEvidence, T)> {
     let host = Host::live_with_sys(lab.receiver().sys_path().expect("a sysfs"));
     let subject = PortSubject { ports: ports.to_vec(), ..PortSubject::default() };
-    let started = lab.receiver().run(|| DropsWatch::start(&host, &subject, &[])).expect("a thread");
-    let mut watch = started.map_err(|why| skip(test, why)).ok()?;
-    let result = happens();
+    let result = lab.receiver().run(|| DropsWatch::start(&host, &subject, &[])).expect("a thread");
+    let mut watch = result.map_err(|why| skip(test, why)).ok()?;
+    let output = work();
     let evidence = lab.receiver().run(|| watch.total(&host)).expect("a thread").expect("read");
-    Some((evidence, result))
+    Some((evidence, output))
 }
 
 fn address(lab: &Lab) -> Ipv4Addr {
     lab.links()[0].receiver.ipv4[0]
 }
 
-fn bound(host: &LabHost, address: Ipv4Addr, port: u16) -> UdpSocket {
+fn bind_socket(host: &LabHost, address: Ipv4Addr, port: u16) -> UdpSocket {
     let socket = host.run(|| UdpSocket::bind((address, port))).expect("a thread").expect("bound");
     socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
     socket
 }
 
 fn client(lab: &Lab) -> UdpSocket {
-    bound(&lab.senders()[0], Ipv4Addr::UNSPECIFIED, 0)
+    bind_socket(&lab.senders()[0], Ipv4Addr::UNSPECIFIED, 0)
 }
 
 /// Answers this many requests, and reads at most `room` bytes of each.
@@ -67,14 +67,14 @@ fn answer(socket: &UdpSocket, requests: u64, room: usize) {
 
 /// Sends requests, [`WINDOW`] at a time, and waits for the replies.
 fn ask(client: &UdpSocket, to: SocketAddr, requests: u64) {
-    let mut left = requests;
-    while left > 0 {
-        let together = left.min(WINDOW);
+    let mut remaining = requests;
+    while remaining > 0 {
+        let together = remaining.min(WINDOW);
         send(client, to, together);
         for _ in 0..together {
             client.recv(&mut [0; 64]).expect("a reply");
         }
-        left -= together;
+        remaining -= together;
     }
 }
 
@@ -90,11 +90,11 @@ fn losses(ledger: &PacketAccounting) -> Vec<(PathStep, String, u64, LossExactnes
 }
 
 #[test]
-fn where_nothing_is_lost_nothing_is_missing() {
-    let test = "where_nothing_is_lost_nothing_is_missing";
+fn accounting_without_losses_balances() {
+    let test = "accounting_without_losses_balances";
     let Some(lab) = lab(test) else { return };
-    let (server, client) = (bound(lab.receiver(), address(&lab), 4001), client(&lab));
-    let run = counted(test, &lab, &[4001], || {
+    let (server, client) = (bind_socket(lab.receiver(), address(&lab), 4001), client(&lab));
+    let run = count_packets(test, &lab, &[4001], || {
         std::thread::scope(|scope| {
             scope.spawn(|| answer(&server, REQUESTS, 64));
             ask(&client, SocketAddr::from((address(&lab), 4001)), REQUESTS);
@@ -111,8 +111,8 @@ fn where_nothing_is_lost_nothing_is_missing() {
 }
 
 #[test]
-fn each_loss_goes_by_its_name_and_the_books_balance() {
-    let test = "each_loss_goes_by_its_name_and_the_books_balance";
+fn each_loss_is_named_and_the_accounting_balances() {
+    let test = "each_loss_is_named_and_the_accounting_balances";
     let Some(lab) = lab(test) else { return };
     let rules = "add table ip t; add chain ip t c { type filter hook input priority 0; }; \
                  add rule ip t c udp dport 4004 drop";
@@ -123,11 +123,11 @@ fn each_loss_goes_by_its_name_and_the_books_balance() {
         other => return skip(test, format!("nft made no rule: {other:?}")),
     }
     let to = |port: u16| SocketAddr::from((address(&lab), port));
-    let (reader, asleep) =
-        (bound(lab.receiver(), address(&lab), 4001), bound(lab.receiver(), address(&lab), 4002));
-    rustix::net::sockopt::set_socket_recv_buffer_size(&asleep, 4096).expect("a short buffer");
+    let (reader, sleeper) =
+        (bind_socket(lab.receiver(), address(&lab), 4001), bind_socket(lab.receiver(), address(&lab), 4002));
+    rustix::net::sockopt::set_socket_recv_buffer_size(&sleeper, 4096).expect("a short buffer");
     let client = client(&lab);
-    let run = counted(test, &lab, &[4001, 4002, 4003, 4004], || {
+    let run = count_packets(test, &lab, &[4001, 4002, 4003, 4004], || {
         std::thread::scope(|scope| {
             scope.spawn(|| answer(&reader, 100, 8));
             ask(&client, to(4001), 100);
@@ -145,10 +145,10 @@ fn each_loss_goes_by_its_name_and_the_books_balance() {
     let ledger = PacketAccounting::make(&evidence);
     assert!(ledger.is_balanced(), "{ledger:#?}");
     let waiting = ledger.requests.entry(PathStep::Application).map_or(0, |entry| entry.waiting);
-    let full = 70 - u64::try_from(waiting).expect("none had waited before");
+    let full = 70 - u64::try_from(waiting).expect("no datagram waited before");
     assert!((1..70).contains(&full), "{ledger:#?}");
-    let mut found = losses(&ledger);
-    found.sort();
+    let mut named_losses = losses(&ledger);
+    named_losses.sort();
     let exact = |step, name: &str, packets| (step, name.to_owned(), packets, LossExactness::Exact);
     let expected = [
         exact(PathStep::Filter, "netfilter-rule", 30),
@@ -156,5 +156,5 @@ fn each_loss_goes_by_its_name_and_the_books_balance() {
         exact(PathStep::Socket, "receive-buffer", full),
         exact(PathStep::Application, "truncated", 101),
     ];
-    assert_eq!(found, expected, "{ledger:#?}");
+    assert_eq!(named_losses, expected, "{ledger:#?}");
 }

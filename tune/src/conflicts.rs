@@ -51,8 +51,8 @@ impl SettingOwners {
     /// The claims of all owners that give this setting another value.
     #[must_use]
     pub fn claims(&self, setting: &Setting, to: &SettingValue) -> Vec<SettingClaim> {
-        let wanted = WantedKnob::new(setting, to);
-        self.owners.iter().filter_map(|owner| owner.claim(&wanted)).collect()
+        let knob = WantedKnob::new(setting, to);
+        self.owners.iter().filter_map(|owner| owner.claim(&knob)).collect()
     }
 
     /// One line per read that failed, so that there may be more owners.
@@ -91,9 +91,9 @@ pub(crate) fn any_text(text: &str) {
     const PATH: &str = "/x";
     drop(tuned::lines(&tuned::profile(text, PATH).1));
     drop(link_file::lines(text, PATH));
-    drop((network_manager::profile(text, PATH), network_manager::active(text)));
+    drop((network_manager::profile(text, PATH), network_manager::active_uuid(text)));
     drop(sysctl_file::assignments(text, PATH));
-    drop((script::script(text, PATH), script::interfaces(text, PATH), command::sets(text)));
+    drop((script::script(text, PATH), script::interfaces(text, PATH), command::settings(text)));
     // The results do not matter: no text may make a parser panic.
     let _ = (reader::property(text, "ID_PATH"), reader::matches(text, text));
     let _ = (services::governor(text, "GOVERNOR"), services::spreads_queues(text));
@@ -103,19 +103,19 @@ pub(crate) fn any_text(text: &str) {
 
 // The claim of an owner that would revert a change again and again.
 fn lasting_claim(change: &PlannedChange) -> Option<&SettingClaim> {
-    let reverts = |claim: &&SettingClaim| {
+    let is_reverting = |claim: &&SettingClaim| {
         claim.enforcement == EnforcementMode::Always
             && matches!(claim.exclusion, ClaimExclusion::ByHand { .. })
     };
-    change.claims.iter().find(reverts)
+    change.claims.iter().find(is_reverting)
 }
 
-fn leave_to_person(plan: &mut TunePlan, owner: &str, why: &str, commands: &[String]) {
+fn leave_to_person(plan: &mut TunePlan, owner: &str, reason: &str, commands: &[String]) {
     let claims = plan.changes.iter_mut().flat_map(|change| &mut change.claims);
     for claim in claims.filter(|claim| claim.owner == owner) {
         if claim.exclusion == ClaimExclusion::InPlan {
             claim.what.push_str("; ");
-            claim.what.push_str(why);
+            claim.what.push_str(reason);
         }
         // One command serves all claims.
         claim.exclusion = ClaimExclusion::ByHand { commands: commands.to_vec() };
@@ -127,15 +127,15 @@ fn skip(plan: &mut TunePlan, changes: Vec<PlannedChange>) {
     for change in changes {
         let Some(claim) = lasting_claim(&change) else { continue };
         let ClaimExclusion::ByHand { commands } = &claim.exclusion else { continue };
-        let why = format!("{} would take it back: it {}", claim.owner, claim.what);
+        let reason = format!("{} would take it back: it {}", claim.owner, claim.what);
         let mut findings = change.findings.clone();
         if findings.is_empty() {
             findings.push(String::new());
         }
         for finding in findings {
-            let known =
+            let is_known =
                 |skipped: &SkippedFinding| skipped.finding == finding && skipped.commands == *commands;
-            if plan.skipped.iter().any(known) {
+            if plan.skipped.iter().any(is_known) {
                 continue;
             }
             let title = diagnosis::rule(&finding).map_or_else(
@@ -147,7 +147,7 @@ fn skip(plan: &mut TunePlan, changes: Vec<PlannedChange>) {
                 // Only doctor judges the severity on this host.
                 severity: "unknown".to_owned(),
                 title,
-                why: why.clone(),
+                why: reason.clone(),
                 commands: commands.clone(),
             });
         }

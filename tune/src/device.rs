@@ -54,17 +54,18 @@ impl NamedDevice {
     ///
     /// # Errors
     /// [`HostError`] if interfaces cannot be listed.
-    pub fn whereabouts(&self, host: &Host) -> Result<DeviceStatus, HostError> {
+    pub fn status(&self, host: &Host) -> Result<DeviceStatus, HostError> {
         let names = host.list("/sys/class/net")?;
-        let is_it = |name: &String| {
-            Self::observe(host, name).is_ok_and(|now| (now.index, &now.device) == (self.index, &self.device))
+        let is_this_device = |name: &String| {
+            Self::observe(host, name)
+                .is_ok_and(|current| (current.index, &current.device) == (self.index, &self.device))
         };
-        if names.contains(&self.interface) && is_it(&self.interface) {
+        if names.contains(&self.interface) && is_this_device(&self.interface) {
             return Ok(DeviceStatus::Same);
         }
-        Ok(match names.iter().find(|name| is_it(name)) {
+        Ok(match names.iter().find(|name| is_this_device(name)) {
             Some(name) => DeviceStatus::Renamed(name.clone()),
-            None if self.device.is_some() => return self.whereabouts_in_a_later_boot(host),
+            None if self.device.is_some() => return self.status_in_later_boot(host),
             None if names.contains(&self.interface) => DeviceStatus::Replaced,
             None => DeviceStatus::Gone,
         })
@@ -76,15 +77,19 @@ impl NamedDevice {
     /// # Errors
     ///
     /// [`HostError`] if interfaces cannot be listed.
-    pub fn whereabouts_in_a_later_boot(&self, host: &Host) -> Result<DeviceStatus, HostError> {
+    pub fn status_in_later_boot(&self, host: &Host) -> Result<DeviceStatus, HostError> {
         let names = host.list("/sys/class/net")?;
         let present: Vec<_> = names.iter().filter_map(|name| Self::observe(host, name).ok()).collect();
-        let like: Vec<_> = present.iter().filter(|now| now.device == self.device).collect();
-        let same_address: Vec<_> = like.iter().filter(|now| now.address == self.address).copied().collect();
-        let named = |those: &[&Self]| those.iter().any(|now| now.interface == self.interface);
-        let those = if same_address.is_empty() && self.device.is_some() { like } else { same_address };
-        Ok(match those.as_slice() {
-            those if named(those) => DeviceStatus::Same,
+        let same_attachment: Vec<_> =
+            present.iter().filter(|current| current.device == self.device).collect();
+        let same_address: Vec<_> =
+            same_attachment.iter().filter(|current| current.address == self.address).copied().collect();
+        let has_own_name =
+            |candidates: &[&Self]| candidates.iter().any(|current| current.interface == self.interface);
+        let candidates =
+            if same_address.is_empty() && self.device.is_some() { same_attachment } else { same_address };
+        Ok(match candidates.as_slice() {
+            candidates if has_own_name(candidates) => DeviceStatus::Same,
             [only] => DeviceStatus::Renamed(only.interface.clone()),
             _ if names.contains(&self.interface) => DeviceStatus::Replaced,
             _ => DeviceStatus::Gone,
@@ -107,7 +112,7 @@ mod tests {
 
     /// A driver that was loaded again.
     #[test]
-    fn a_device_with_another_index_is_found_by_its_bus_and_address() {
+    fn device_with_a_new_index_is_found_by_its_bus() {
         let card = |interface: &str, index, address: &str, device: &str| NamedDevice {
             interface: interface.to_owned(),
             index,
@@ -121,29 +126,29 @@ mod tests {
                 let file = |file: &str| format!("/sys/class/net/{}/{file}", card.interface);
                 recording.insert(file("ifindex"), text(&card.index.to_string()));
                 recording.insert(file("address"), text(&card.address));
-                let target = format!("../../../{}", card.device.as_deref().expect("one"));
+                let target = format!("../../../{}", card.device.as_deref().expect("a device"));
                 recording.insert(file("device"), RecordedEntry::Link(target));
             }
             Host::recorded(recording)
         };
         let device = card("eth0", 4, "02:00:00:00:00:01", "0000:01:00.0");
-        let now = |cards: &[NamedDevice]| device.whereabouts(&host(cards)).expect("listed");
+        let status = |cards: &[NamedDevice]| device.status(&host(cards)).expect("listed");
         let renamed = DeviceStatus::Renamed("lan0".into());
-        assert_eq!(now(&[card("lan0", 9, "02:00:00:00:00:01", "0000:01:00.0")]), renamed);
-        assert_eq!(now(&[card("lan0", 9, "02:00:00:00:00:02", "0000:01:00.0")]), renamed);
-        assert_eq!(now(&[card("eth0", 9, "02:00:00:00:00:01", "0000:01:00.0")]), DeviceStatus::Same);
+        assert_eq!(status(&[card("lan0", 9, "02:00:00:00:00:01", "0000:01:00.0")]), renamed);
+        assert_eq!(status(&[card("lan0", 9, "02:00:00:00:00:02", "0000:01:00.0")]), renamed);
+        assert_eq!(status(&[card("eth0", 9, "02:00:00:00:00:01", "0000:01:00.0")]), DeviceStatus::Same);
         // The index of another network namespace.
-        assert_eq!(now(&[card("eth0", 4, "02:00:00:00:00:07", "0000:02:00.0")]), DeviceStatus::Replaced);
+        assert_eq!(status(&[card("eth0", 4, "02:00:00:00:00:07", "0000:02:00.0")]), DeviceStatus::Replaced);
     }
 
     #[test]
-    fn a_device_is_found_under_another_name_and_not_mistaken_for_another() {
+    fn renamed_replaced_and_removed_devices_are_detected() {
         let device = NamedDevice::observe(&host(&[("eth0", 4)]), "eth0").expect("there");
-        let now = |interfaces: &[(&str, u32)]| device.whereabouts(&host(interfaces)).expect("listed");
-        assert_eq!(now(&[("eth0", 4), ("eth1", 5)]), DeviceStatus::Same);
-        assert_eq!(now(&[("lan0", 4)]), DeviceStatus::Renamed("lan0".into()));
-        assert_eq!(now(&[("eth0", 5), ("lan0", 4)]), DeviceStatus::Renamed("lan0".into()));
-        assert_eq!(now(&[("eth0", 5)]), DeviceStatus::Replaced);
-        assert_eq!(now(&[("lo", 1)]), DeviceStatus::Gone);
+        let status = |interfaces: &[(&str, u32)]| device.status(&host(interfaces)).expect("listed");
+        assert_eq!(status(&[("eth0", 4), ("eth1", 5)]), DeviceStatus::Same);
+        assert_eq!(status(&[("lan0", 4)]), DeviceStatus::Renamed("lan0".into()));
+        assert_eq!(status(&[("eth0", 5), ("lan0", 4)]), DeviceStatus::Renamed("lan0".into()));
+        assert_eq!(status(&[("eth0", 5)]), DeviceStatus::Replaced);
+        assert_eq!(status(&[("lo", 1)]), DeviceStatus::Gone);
     }
 }

@@ -62,15 +62,15 @@ impl FromStr for FlowMatch {
 
     fn from_str(text: &str) -> Result<Self, FlowError> {
         let words: Vec<&str> = text.split_whitespace().collect();
-        let wrong = || FlowError::Match(text.to_owned());
-        let (destination, rest) = match words.as_slice() {
-            ["ether", "dst", address] => return ethernet(address).ok_or_else(wrong)?,
-            ["dst", address, rest @ ..] => (Some(address.parse().map_err(|_| wrong())?), rest),
-            rest => (None, rest),
+        let no_match = || FlowError::Match(text.to_owned());
+        let (destination, port_words) = match words.as_slice() {
+            ["ether", "dst", address] => return ethernet(address).ok_or_else(no_match)?,
+            ["dst", address, port_words @ ..] => (Some(address.parse().map_err(|_| no_match())?), port_words),
+            port_words => (None, port_words),
         };
-        let [protocol, "port", port] = rest else { return Err(wrong()) };
-        let protocol = ["udp", "tcp"].into_iter().find(|known| known == protocol).ok_or_else(wrong)?;
-        let port = port.parse().ok().filter(|port| *port != 0).ok_or_else(wrong)?;
+        let [protocol, "port", port] = port_words else { return Err(no_match()) };
+        let protocol = ["udp", "tcp"].into_iter().find(|name| name == protocol).ok_or_else(no_match)?;
+        let port = port.parse().ok().filter(|port| *port != 0).ok_or_else(no_match)?;
         Ok(Self::Port { destination, protocol, port })
     }
 }
@@ -132,9 +132,9 @@ pub fn plan(host: &Host, path: &PacketPath, request: &FlowRequest) -> Result<Tun
     let mut draft =
         FlowDraft { host, path, request, changes: Vec::new(), target: Vec::new(), skipped: Vec::new() };
     if *rps {
-        draft.all_by_rps()?;
+        draft.add_rps()?;
     } else {
-        draft.by_rule()?;
+        draft.add_rule()?;
     }
     let FlowDraft { changes, target, skipped, .. } = draft;
     Ok(TunePlan {
@@ -166,7 +166,7 @@ impl<'a> FlowDraft<'a> {
         &mut self,
         setting: Setting,
         to: SettingValue,
-        why: String,
+        reason: String,
         risk: Option<&str>,
     ) -> Result<(), FlowError> {
         let from = setting.read(self.host)?;
@@ -182,26 +182,26 @@ impl<'a> FlowDraft<'a> {
             self.changes.push(PlannedChange {
                 risk,
                 interrupts,
-                ..PlannedChange::new(setting, from, to, why)
+                ..PlannedChange::new(setting, from, to, reason)
             });
         }
         Ok(())
     }
 
-    fn leave(&mut self, title: String, why: &str) {
+    fn add_skipped(&mut self, title: String, reason: &str) {
         self.skipped.push(SkippedFinding {
             finding: "flow".to_owned(),
             severity: "note".to_owned(),
             title,
-            why: why.to_owned(),
+            why: reason.to_owned(),
             commands: Vec::new(),
         });
     }
 
-    fn by_rule(&mut self) -> Result<(), FlowError> {
+    fn add_rule(&mut self) -> Result<(), FlowError> {
         let (interface, cpu, path) = (self.interface(), self.request.cpu, self.path);
         let no_rules =
-            |why: &str| FlowError::NoRules { interface: interface.clone(), cpu, why: why.to_owned() };
+            |reason: &str| FlowError::NoRules { interface: interface.clone(), cpu, why: reason.to_owned() };
         let rss = path.rss_of(&interface).ok_or_else(|| no_rules("it was not read"))?;
         let rules = match &rss.ntuple {
             Known::Value(Some(rules)) => rules,
@@ -209,9 +209,9 @@ impl<'a> FlowDraft<'a> {
             Known::Unknown { why } => return Err(no_rules(why)),
         };
         let texts = self.request.packets.rules();
-        let mut taken = BTreeSet::new();
+        let mut used_locations = BTreeSet::new();
         for rule in rules {
-            taken.insert(rule.location);
+            used_locations.insert(rule.location);
             let setting = Setting::NtupleRule { interface: interface.clone(), location: rule.location };
             let Ok(value) = setting.read(self.host) else { continue };
             if let Some((matched, action)) = value.as_str().rsplit_once(" action ")
@@ -221,66 +221,75 @@ impl<'a> FlowDraft<'a> {
                 return Err(FlowError::Exists { interface, location: rule.location, action });
             }
         }
-        let ruled: BTreeSet<u32> = rules.iter().filter_map(|rule| rule.queue).collect();
-        let vector = self.vector(&ruled)?;
+        let rule_queues: BTreeSet<u32> = rules.iter().filter_map(|rule| rule.queue).collect();
+        let vector = self.choose_vector(&rule_queues)?;
         let queue = vector.receive_queue.unwrap_or_default();
         let filters = Setting::Offload { interface: interface.clone(), offload: Offload::NtupleFilters };
         if filters.read(self.host).is_ok_and(|now| now.as_str() == "off") {
             // igb lists rules for all its devices, and accepts them from i350 on.
-            if self.host.is_offload_changeable(&interface, Offload::NtupleFilters).is_ok_and(|can| !can) {
+            if self
+                .host
+                .is_offload_changeable(&interface, Offload::NtupleFilters)
+                .is_ok_and(|is_changeable| !is_changeable)
+            {
                 return Err(no_rules("its driver has ntuple-filters switched off (ethtool -k: [fixed])"));
             }
-            let why = format!("{interface} accepts rules for flows only with this feature.");
-            self.change(filters, SettingValue::new("on"), why, None)?;
+            let reason = format!("{interface} accepts rules for flows only with this feature.");
+            self.change(filters, SettingValue::new("on"), reason, None)?;
         }
         // If several rules match, the rule with the lowest location is first in most NICs.
-        let free = (0..).filter(|location| !taken.contains(location));
+        let free = (0..).filter(|location| !used_locations.contains(location));
         for (text, location) in texts.iter().zip(free) {
             let rule = Setting::NtupleRule { interface: interface.clone(), location };
-            let why = format!(
+            let reason = format!(
                 "{interface} puts {} into queue {queue}, which interrupts CPU {cpu}.",
                 self.request.packets
             );
             let risk = "one CPU takes all these packets: not if they are more than one CPU can process";
-            self.change(rule, SettingValue::new(format!("{text} action {queue}")), why, Some(risk))?;
+            self.change(rule, SettingValue::new(format!("{text} action {queue}")), reason, Some(risk))?;
         }
-        self.own_cpu(vector)?;
-        self.own_table(queue)
+        self.dedicate_cpu(vector)?;
+        self.exclude_queue(queue)
     }
 
     /// The vector of a queue that can interrupt the CPU: a vector that already does, or else the
     /// last vector that can be moved. Queues of other rules come last.
-    fn vector(&self, ruled: &BTreeSet<u32>) -> Result<&'a IrqVector, FlowError> {
+    fn choose_vector(&self, rule_queues: &BTreeSet<u32>) -> Result<&'a IrqVector, FlowError> {
         let (interface, cpu, path) = (self.interface(), self.request.cpu, self.path);
-        let none = |why: &str| FlowError::NoQueue { interface: interface.clone(), cpu, why: why.to_owned() };
-        let receive = || path.irq.vectors(&interface).iter().filter(|vector| vector.receive_queue.is_some());
-        match receive().count() {
-            0 => return Err(none("its driver has no interrupt per queue")),
-            1 => return Err(none("its one queue has the packets of all flows")),
+        let no_queue =
+            |reason: &str| FlowError::NoQueue { interface: interface.clone(), cpu, why: reason.to_owned() };
+        let receive_vectors =
+            || path.irq.vectors(&interface).iter().filter(|vector| vector.receive_queue.is_some());
+        match receive_vectors().count() {
+            0 => return Err(no_queue("its driver has no interrupt per queue")),
+            1 => return Err(no_queue("its one queue has the packets of all flows")),
             _ => {}
         }
-        let fits = |vector: &&IrqVector| !vector.is_managed() || vector.cpu() == Some(cpu);
+        let can_interrupt = |vector: &&IrqVector| !vector.is_managed() || vector.cpu() == Some(cpu);
         let rank = |vector: &&IrqVector| {
-            let is_free = vector.receive_queue.is_some_and(|queue| !ruled.contains(&queue));
+            let is_free = vector.receive_queue.is_some_and(|queue| !rule_queues.contains(&queue));
             (is_free, vector.cpu() == Some(cpu), vector.receive_queue)
         };
-        receive().filter(fits).max_by_key(rank).ok_or_else(|| none("the kernel manages their interrupts"))
+        receive_vectors()
+            .filter(can_interrupt)
+            .max_by_key(rank)
+            .ok_or_else(|| no_queue("the kernel manages their interrupts"))
     }
 
     /// The queue's interrupt goes to the CPU alone, and the packets stay there.
-    fn own_cpu(&mut self, vector: &IrqVector) -> Result<(), FlowError> {
+    fn dedicate_cpu(&mut self, vector: &IrqVector) -> Result<(), FlowError> {
         let (interface, cpu) = (self.interface(), self.request.cpu);
         let queue = vector.receive_queue.unwrap_or_default();
         if !vector.is_managed() {
             let setting = Setting::IrqAffinity { irq: vector.irq, action: vector.name.clone() };
-            let why = format!("Queue {queue} of {interface} then interrupts CPU {cpu}.");
-            self.change(setting, mask([cpu]), why, None)?;
+            let reason = format!("Queue {queue} of {interface} then interrupts CPU {cpu}.");
+            self.change(setting, mask([cpu]), reason, None)?;
         }
         if self.path.softirq.rps_cpus(&interface, queue).is_some_and(|cpus| !cpus.is_empty()) {
-            let why = format!("RPS would hand the packets of queue {queue} to other CPUs.");
-            self.change(receive_cpus(&interface, queue), mask([]), why, None)?;
+            let reason = format!("RPS would hand the packets of queue {queue} to other CPUs.");
+            self.change(receive_cpus(&interface, queue), mask([]), reason, None)?;
         }
-        let others: CpuSet = self
+        let other_queues: CpuSet = self
             .path
             .irq
             .vectors(&interface)
@@ -288,43 +297,43 @@ impl<'a> FlowDraft<'a> {
             .filter(|other| other.cpu() == Some(cpu))
             .filter_map(|other| other.receive_queue.filter(|other| *other != queue))
             .collect();
-        if !others.is_empty() {
-            let title = format!("CPU {cpu} also has the packets of queues {others} of {interface}");
-            self.leave(title, "their interrupts go there, too");
+        if !other_queues.is_empty() {
+            let title = format!("CPU {cpu} also has the packets of queues {other_queues} of {interface}");
+            self.add_skipped(title, "their interrupts go there, too");
         }
         Ok(())
     }
 
     /// The table without the queue. Other flows stay where they are.
-    fn own_table(&mut self, queue: u32) -> Result<(), FlowError> {
+    fn exclude_queue(&mut self, queue: u32) -> Result<(), FlowError> {
         let interface = self.interface();
         let rss = self.path.rss_of(&interface);
         let table = match rss.map(|rss| &rss.table) {
             Some(Known::Value(Some(table))) => table,
             Some(Known::Value(None)) | None => {
                 let title = format!("Queue {queue} of {interface} gets packets of other flows, too");
-                self.leave(title, "the driver has no indirection table that could leave it out");
+                self.add_skipped(title, "the driver has no indirection table that could leave it out");
                 return Ok(());
             }
             Some(Known::Unknown { why }) => {
                 return Err(FlowError::Unread { interface, what: "the indirection table", why: why.clone() });
             }
         };
-        let Some(to) = without(table, queue) else {
+        let Some(to) = without_queue(table, queue) else {
             return Err(FlowError::NoQueue {
                 cpu: self.request.cpu,
                 why: format!("the indirection table names no queue but {queue}"),
                 interface,
             });
         };
-        let why = format!("Other flows of {interface} then stay out of queue {queue}.");
+        let reason = format!("Other flows of {interface} then stay out of queue {queue}.");
         let setting = Setting::RssTable { interface };
-        self.change(setting, to, why, Some("the other queues get the packets of this one"))
+        self.change(setting, to, reason, Some("the other queues get the packets of this one"))
     }
 
     /// Without rules of the NIC, the matching packets cannot be separated from others before the
     /// stack.
-    fn all_by_rps(&mut self) -> Result<(), FlowError> {
+    fn add_rps(&mut self) -> Result<(), FlowError> {
         let (interface, cpu, path) = (self.interface(), self.request.cpu, self.path);
         let queues = path.softirq.rps_queues(&interface);
         if queues.is_empty() {
@@ -332,18 +341,18 @@ impl<'a> FlowDraft<'a> {
             return Err(FlowError::NoQueue { interface, cpu, why });
         }
         for queue in queues {
-            let interrupt = path.napi_cpus(&interface, queue.queue);
-            let is_there = interrupt.is_some_and(|cpus| cpus.iter().eq([cpu]));
-            let (to, why) = if is_there {
+            let interrupt_cpus = path.napi_cpus(&interface, queue.queue);
+            let is_on_cpu = interrupt_cpus.is_some_and(|cpus| cpus.iter().eq([cpu]));
+            let (to, reason) = if is_on_cpu {
                 (mask([]), format!("Queue {} of {interface} interrupts CPU {cpu} itself.", queue.queue))
             } else {
                 (mask([cpu]), format!("Queue {} of {interface} hands its packets to CPU {cpu}.", queue.queue))
             };
             let risk = "all packets of the interface go to one CPU, not only those that match";
-            self.change(receive_cpus(&interface, queue.queue), to, why, Some(risk))?;
+            self.change(receive_cpus(&interface, queue.queue), to, reason, Some(risk))?;
         }
         let title = format!("Other packets of {interface} go to CPU {cpu}, too");
-        self.leave(title, "RPS chooses by queue and hash, not by address or port");
+        self.add_skipped(title, "RPS chooses by queue and hash, not by address or port");
         Ok(())
     }
 }
@@ -357,12 +366,12 @@ fn mask(cpus: impl IntoIterator<Item = u32>) -> SettingValue {
 }
 
 // `None` if no other queue is left. Only entries of the queue change, so that no other flow moves.
-fn without(table: &[u32], queue: u32) -> Option<SettingValue> {
-    let others: BTreeSet<u32> = table.iter().copied().filter(|entry| *entry != queue).collect();
-    let mut next = others.iter().cycle();
+fn without_queue(table: &[u32], queue: u32) -> Option<SettingValue> {
+    let other_queues: BTreeSet<u32> = table.iter().copied().filter(|entry| *entry != queue).collect();
+    let mut replacements = other_queues.iter().cycle();
     let entries: Option<Vec<String>> = table
         .iter()
-        .map(|entry| if *entry == queue { next.next() } else { Some(entry) })
+        .map(|entry| if *entry == queue { replacements.next() } else { Some(entry) })
         .map(|entry| entry.map(u32::to_string))
         .collect();
     Some(SettingValue::new(entries?.join(",")))

@@ -44,7 +44,7 @@ pub struct TuneGuard {
 /// # Errors
 /// [`TuneError::NoGuard`]: then do not make the changes that the guard should undo.
 pub fn start(arguments: impl IntoIterator<Item = OsString>) -> Result<TuneGuard, TuneError> {
-    let no_guard = |why: io::Error| TuneError::NoGuard { why: why.to_string() };
+    let no_guard = |error: io::Error| TuneError::NoGuard { why: error.to_string() };
     let mut command = Command::new("/proc/self/exe");
     if let Some(name) = std::env::args_os().next() {
         command.arg0(name);
@@ -53,10 +53,10 @@ pub fn start(arguments: impl IntoIterator<Item = OsString>) -> Result<TuneGuard,
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
     crate::sys::detach::detach(&mut command);
     let mut child = command.spawn().map_err(no_guard)?;
-    let (Some(maker), Some(said)) = (child.stdin.take(), child.stdout.take()) else {
+    let (Some(maker), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
         return Err(TuneError::NoGuard { why: "it has no pipe".to_owned() });
     };
-    match first_line(OwnedFd::from(said)) {
+    match first_line(OwnedFd::from(output)) {
         Ok(line) if line == READY => Ok(TuneGuard { child, _maker: maker }),
         answer => {
             // The guard does not watch yet, and its state is unknown.
@@ -93,14 +93,14 @@ pub fn run<T: ChangeTarget>(
 ) -> Result<Option<UndoReport>, TuneError> {
     let maker = io::stdin();
     let watch = GuardWatch::begin(store, tune, maker.as_fd());
-    let mut said = io::stdout();
+    let mut output = io::stdout();
     let line = match &watch {
         Ok(_) => READY.to_owned(),
         Err(error) => error.to_string(),
     };
     // If the maker is gone already, the pipe from it shows that.
-    let _ = writeln!(said, "{line}").and_then(|()| said.flush());
-    watch?.until_done(target)
+    let _ = writeln!(output, "{line}").and_then(|()| output.flush());
+    watch?.run_until_done(target)
 }
 
 struct GuardWatch<'a> {
@@ -125,23 +125,23 @@ impl<'a> GuardWatch<'a> {
         let timer = timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)
             .map_err(no_guard)?;
         let watch = Self { store, tune, maker, maker_is_gone: false, timer, journal };
-        let begun = watch.read()?.begun;
+        let begun = watch.read_tune()?.begun;
         if let Some(deadline) = begun.until.and_then(crate::journal::record::UndoDeadline::boot_seconds) {
             // Zero would disarm it.
             let seconds = i64::try_from(deadline.max(1)).unwrap_or(i64::MAX);
-            let at = Itimerspec {
+            let expiry = Itimerspec {
                 it_interval: Timespec { tv_sec: 0, tv_nsec: 0 },
                 it_value: Timespec { tv_sec: seconds, tv_nsec: 0 },
             };
-            timerfd_settime(&watch.timer, TimerfdTimerFlags::ABSTIME, &at).map_err(no_guard)?;
+            timerfd_settime(&watch.timer, TimerfdTimerFlags::ABSTIME, &expiry).map_err(no_guard)?;
         }
         Ok(watch)
     }
 
-    fn until_done<T: ChangeTarget>(mut self, target: &T) -> Result<Option<UndoReport>, TuneError> {
+    fn run_until_done<T: ChangeTarget>(mut self, target: &T) -> Result<Option<UndoReport>, TuneError> {
         let boot = target.boot()?;
         loop {
-            let tune = self.read()?;
+            let tune = self.read_tune()?;
             if !is_pending(&tune) && (self.maker_is_gone || tune.ended.is_some() || tune.confirmed) {
                 return Ok(None);
             }
@@ -149,9 +149,9 @@ impl<'a> GuardWatch<'a> {
                 let mut writer = self.store.lock_waiting()?;
                 // While this waited for the lock, another process may have confirmed or undone it,
                 // or ended it.
-                let why = writer.tune(self.tune).and_then(|tune| due(tune, &boot, boot_seconds(), false));
-                if let Some(why) = why {
-                    return undo(&mut writer, target, Some(self.tune), why).map(Some);
+                let reason = writer.tune(self.tune).and_then(|tune| due(tune, &boot, boot_seconds(), false));
+                if let Some(reason) = reason {
+                    return undo(&mut writer, target, Some(self.tune), reason).map(Some);
                 }
                 continue;
             }
@@ -159,54 +159,55 @@ impl<'a> GuardWatch<'a> {
         }
     }
 
-    fn read(&self) -> Result<RecordedTune, TuneError> {
+    fn read_tune(&self) -> Result<RecordedTune, TuneError> {
         let tunes = self.store.read()?.tunes();
-        let found = tunes.into_iter().find(|tune| tune.begun.tune == self.tune);
-        found.ok_or(TuneError::NoSuchTune { tune: self.tune })
+        let tune = tunes.into_iter().find(|tune| tune.begun.tune == self.tune);
+        tune.ok_or(TuneError::NoSuchTune { tune: self.tune })
     }
 
     /// Waits for the maker, the journal or the timer.
     fn wait(&mut self) -> Result<(), JournalError> {
-        let failed = |errno: Errno| JournalError::File {
+        let watch_error = |errno: Errno| JournalError::File {
             path: self.store.journal_path().display().to_string(),
             what: "watch",
             source: errno.into(),
         };
-        let mut watched =
+        let mut poll_fds =
             vec![PollFd::new(&self.timer, PollFlags::IN), PollFd::new(&self.journal, PollFlags::IN)];
         if !self.maker_is_gone {
-            watched.push(PollFd::new(&self.maker, PollFlags::IN));
+            poll_fds.push(PollFd::new(&self.maker, PollFlags::IN));
         }
-        match poll(&mut watched, None) {
+        match poll(&mut poll_fds, None) {
             Ok(_) | Err(Errno::INTR) => {}
-            Err(errno) => return Err(failed(errno)),
+            Err(errno) => return Err(watch_error(errno)),
         }
-        let maker_says = watched.get(2).is_some_and(|maker| !maker.revents().is_empty());
-        drop(watched);
+        let has_maker_event = poll_fds.get(2).is_some_and(|maker| !maker.revents().is_empty());
+        drop(poll_fds);
         let mut buffer = [0; 4096];
-        for told in [&self.timer, &self.journal] {
-            match rustix::io::read(told, &mut buffer) {
+        for descriptor in [&self.timer, &self.journal] {
+            match rustix::io::read(descriptor, &mut buffer) {
                 Ok(_) | Err(Errno::AGAIN | Errno::INTR) => {}
-                Err(errno) => return Err(failed(errno)),
+                Err(errno) => return Err(watch_error(errno)),
             }
         }
         // The maker never writes, so any event means that its end of the pipe is closed.
-        self.maker_is_gone |= maker_says && !matches!(rustix::io::read(self.maker, &mut buffer), Ok(1..));
+        self.maker_is_gone |=
+            has_maker_event && !matches!(rustix::io::read(self.maker, &mut buffer), Ok(1..));
         Ok(())
     }
 }
 
 /// The first line, or all there is.
-fn first_line(from: OwnedFd) -> io::Result<String> {
-    let mut from = File::from(from);
+fn first_line(pipe: OwnedFd) -> io::Result<String> {
+    let mut pipe = File::from(pipe);
     let mut line = Vec::new();
     let limit = Timespec { tv_sec: LONGEST_START.as_secs().cast_signed(), tv_nsec: 0 };
     loop {
-        if poll(&mut [PollFd::new(&from, PollFlags::IN)], Some(&limit))? == 0 {
+        if poll(&mut [PollFd::new(&pipe, PollFlags::IN)], Some(&limit))? == 0 {
             return Err(io::Error::new(io::ErrorKind::TimedOut, "it does not report that it watches"));
         }
         let mut byte = [0];
-        match from.read(&mut byte)? {
+        match pipe.read(&mut byte)? {
             0 => break,
             _ if byte == *b"\n" => break,
             _ => line.extend(byte),

@@ -43,10 +43,10 @@ impl PlacementOwner {
 pub(crate) fn placements(
     path: &PacketPath,
     spread: &PacketSpread,
-    placing: PlacementOwner,
+    owner: PlacementOwner,
     cpus: &CpuPolicy,
 ) -> Vec<PlacementSetting> {
-    match placing {
+    match owner {
         PlacementOwner::Interrupts if spread.managed || cpus.policy.interrupts_stay => Vec::new(),
         PlacementOwner::Interrupts => interrupts(path, spread),
         PlacementOwner::Receive if cpus.policy.handing == RpsTarget::None => Vec::new(),
@@ -65,63 +65,68 @@ pub(crate) fn keep_receive(path: &PacketPath, spread: &mut PacketSpread) {
 /// Sets XPS of a spread to its current state.
 pub(crate) fn keep_transmit(path: &PacketPath, spread: &mut PacketSpread) {
     let queues = path.transmit_of(&spread.interface).map_or(&[][..], |transmit| transmit.queues());
-    let now = queues.iter().filter_map(|item| Some((item.queue, item.xps_cpus.value()?.as_ref()?.clone())));
-    spread.transmit = now.collect();
+    let current =
+        queues.iter().filter_map(|item| Some((item.queue, item.xps_cpus.value()?.as_ref()?.clone())));
+    spread.transmit = current.collect();
 }
 
 fn interrupts(path: &PacketPath, spread: &PacketSpread) -> Vec<PlacementSetting> {
     let vectors = path.irq.vectors(&spread.interface).iter();
-    let moved = vectors.filter_map(|vector| {
+    let placements = vectors.filter_map(|vector| {
         let receive = vector.receive_queue.and_then(|queue| spread.receive_interrupts.get(&queue));
         let transmit = vector.transmit_queue.and_then(|queue| spread.transmit_interrupts.get(&queue));
         let to = CpuSet::from_iter([*receive.or(transmit)?]);
         Some(interrupt(vector, vector.affinity.value(), &to))
     });
-    moved.collect()
+    placements.collect()
 }
 
-fn interrupt(vector: &IrqVector, now: Option<&CpuSet>, to: &CpuSet) -> PlacementSetting {
+fn interrupt(vector: &IrqVector, current: Option<&CpuSet>, to: &CpuSet) -> PlacementSetting {
     let setting = Setting::IrqAffinity { irq: vector.irq, action: vector.name.clone() };
-    PlacementSetting { setting, from: now.map(mask), to: mask(to) }
+    PlacementSetting { setting, from: current.map(mask), to: mask(to) }
 }
 
 // The CPUs of the interrupts of an interface's queues. `None` if the kernel manages them.
-pub(crate) fn interrupts_now(path: &PacketPath, spread: &PacketSpread) -> Vec<PlacementSetting> {
+pub(crate) fn current_interrupts(path: &PacketPath, spread: &PacketSpread) -> Vec<PlacementSetting> {
     let vectors = path.irq.vectors(&spread.interface).iter().filter(|_| !spread.managed);
-    let of_queues =
+    let queue_vectors =
         vectors.filter(|vector| vector.receive_queue.is_some() || vector.transmit_queue.is_some());
-    let now = of_queues.filter_map(|vector| {
-        let now = vector.affinity.value()?;
-        Some(interrupt(vector, Some(now), now))
+    let placements = queue_vectors.filter_map(|vector| {
+        let current = vector.affinity.value()?;
+        Some(interrupt(vector, Some(current), current))
     });
-    now.collect()
+    placements.collect()
 }
 
 fn receive(path: &PacketPath, spread: &PacketSpread) -> Vec<PlacementSetting> {
-    let now = |queue| path.softirq.rps_cpus(&spread.interface, queue);
-    let all = spread.receive.iter();
-    all.map(|(queue, to)| queue_cpus(spread, QueueDirection::Receive, *queue, now(*queue), to)).collect()
+    let current = |queue| path.softirq.rps_cpus(&spread.interface, queue);
+    let targets = spread.receive.iter();
+    targets
+        .map(|(queue, to)| queue_cpus(spread, QueueDirection::Receive, *queue, current(*queue), to))
+        .collect()
 }
 
 fn transmit(path: &PacketPath, spread: &PacketSpread) -> Vec<PlacementSetting> {
     let queues = path.transmit_of(&spread.interface).map_or(&[][..], |transmit| transmit.queues());
-    let now = |queue| {
-        let found = queues.iter().find(|item| item.queue == queue)?;
-        found.xps_cpus.value()?.as_ref()
+    let current = |queue| {
+        let state = queues.iter().find(|item| item.queue == queue)?;
+        state.xps_cpus.value()?.as_ref()
     };
-    let all = spread.transmit.iter();
-    all.map(|(queue, to)| queue_cpus(spread, QueueDirection::Transmit, *queue, now(*queue), to)).collect()
+    let targets = spread.transmit.iter();
+    targets
+        .map(|(queue, to)| queue_cpus(spread, QueueDirection::Transmit, *queue, current(*queue), to))
+        .collect()
 }
 
 fn queue_cpus(
     spread: &PacketSpread,
     direction: QueueDirection,
     queue: u32,
-    now: Option<&CpuSet>,
+    current: Option<&CpuSet>,
     to: &CpuSet,
 ) -> PlacementSetting {
     let setting = Setting::QueueCpus { interface: spread.interface.clone(), direction, queue };
-    PlacementSetting { setting, from: now.map(mask), to: mask(to) }
+    PlacementSetting { setting, from: current.map(mask), to: mask(to) }
 }
 
 fn mask(cpus: &CpuSet) -> SettingValue {
@@ -129,15 +134,15 @@ fn mask(cpus: &CpuSet) -> SettingValue {
 }
 
 /// A spread as a plan shows it.
-pub(crate) fn shown(spread: &PacketSpread, cpus: &CpuPolicy) -> InterfaceLayout {
+pub(crate) fn interface_layout(spread: &PacketSpread, cpus: &CpuPolicy) -> InterfaceLayout {
     let numbers: BTreeSet<u32> = [&spread.receive_interrupts, &spread.transmit_interrupts]
         .into_iter()
         .flat_map(BTreeMap::keys)
         .chain([&spread.receive, &spread.transmit].into_iter().flat_map(BTreeMap::keys))
         .copied()
         .collect();
-    let of = |masks: &BTreeMap<u32, CpuSet>, queue: u32, told: bool| {
-        masks.get(&queue).filter(|_| told).map_or_else(String::new, ToString::to_string)
+    let cpu_list = |masks: &BTreeMap<u32, CpuSet>, queue: u32, is_set: bool| {
+        masks.get(&queue).filter(|_| is_set).map_or_else(String::new, ToString::to_string)
     };
     let queue = |queue: u32| QueueLayout {
         queue,
@@ -146,23 +151,23 @@ pub(crate) fn shown(spread: &PacketSpread, cpus: &CpuPolicy) -> InterfaceLayout 
             .get(&queue)
             .or_else(|| spread.transmit_interrupts.get(&queue))
             .copied(),
-        receive: of(&spread.receive, queue, cpus.policy.handing != RpsTarget::None),
-        transmit: of(&spread.transmit, queue, cpus.xps),
+        receive: cpu_list(&spread.receive, queue, cpus.policy.handing != RpsTarget::None),
+        transmit: cpu_list(&spread.transmit, queue, cpus.xps),
     };
     InterfaceLayout { interface: spread.interface.clone(), queues: numbers.into_iter().map(queue).collect() }
 }
 
 /// The CPUs that process packets with these spreads, in the order of use.
 pub(crate) fn cpus(path: &PacketPath, spreads: &[PacketSpread], cpus: &CpuPolicy) -> Vec<u32> {
-    let Some(all) = cpus.policy.cpus(path) else { return Vec::new() };
+    let Some(permitted) = cpus.policy.cpus(path) else { return Vec::new() };
     let node = spreads.first().and_then(|spread| path.link_of(&spread.interface)?.node.value().copied()?);
-    let order = linerate_host::stage::spread::order(&path.machine, &all, node, &BTreeMap::new());
-    let taking: BTreeSet<u32> = spreads
+    let order = linerate_host::stage::spread::order(&path.machine, &permitted, node, &BTreeMap::new());
+    let used_cpus: BTreeSet<u32> = spreads
         .iter()
         .flat_map(|spread| {
-            let handed = spread.receive.values().flat_map(CpuSet::iter);
-            spread.receive_interrupts.values().copied().chain(handed)
+            let rps_cpus = spread.receive.values().flat_map(CpuSet::iter);
+            spread.receive_interrupts.values().copied().chain(rps_cpus)
         })
         .collect();
-    order.into_iter().filter(|cpu| taking.is_empty() || taking.contains(cpu)).collect()
+    order.into_iter().filter(|cpu| used_cpus.is_empty() || used_cpus.contains(cpu)).collect()
 }

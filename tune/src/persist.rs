@@ -134,53 +134,53 @@ impl PersistFiles {
     ///
     /// # Errors
     /// [`PersistError`] if there is nothing to write, or if it could not be applied at boot.
-    pub fn of(lasts: &PersistTarget<'_>) -> Result<Self, PersistError> {
-        if lasts.settings.is_empty() {
+    pub fn of(target: &PersistTarget<'_>) -> Result<Self, PersistError> {
+        if target.settings.is_empty() {
             return Err(PersistError::Nothing);
         }
-        for path in [lasts.program, lasts.state_dir] {
+        for path in [target.program, target.state_dir] {
             if !unit::is_expressible(path) {
                 return Err(PersistError::Path { path: path.to_owned() });
             }
         }
-        let (of_processes, lasting): (Vec<_>, Vec<_>) =
-            lasts.settings.iter().partition(|(setting, _)| setting.is_of_process());
-        if let ([(setting, _), more @ ..], []) = (of_processes.as_slice(), lasting.as_slice()) {
+        let (process_settings, lasting_settings): (Vec<_>, Vec<_>) =
+            target.settings.iter().partition(|(setting, _)| setting.is_of_process());
+        if let ([(setting, _), more @ ..], []) = (process_settings.as_slice(), lasting_settings.as_slice()) {
             return Err(PersistError::OfProcess { setting: setting.to_string(), more: more.len() });
         }
         // In another boot irqbalance is another process, with which reapply makes new exclusions. A drop-in is a file.
-        let is_written = |(setting, _): &&(Setting, SettingValue)| {
+        let is_persisted = |(setting, _): &&(Setting, SettingValue)| {
             !matches!(setting, Setting::IrqbalanceBans { .. } | Setting::UnitDropIn { .. })
         };
-        let lasting = lasting.into_iter().filter(is_written);
-        let (sysctls, others): (Vec<_>, Vec<_>) =
-            lasting.partition(|(setting, value)| is_for_sysctl_d(setting, value, lasts.init));
+        let lasting_settings = lasting_settings.into_iter().filter(is_persisted);
+        let (sysctls, other_settings): (Vec<_>, Vec<_>) =
+            lasting_settings.partition(|(setting, value)| is_for_sysctl_d(setting, value, target.init));
         let mut files = Vec::new();
         if !sysctls.is_empty() {
             files.push(PersistFile {
                 path: SYSCTL_FILE.to_owned(),
-                content: FileContent::Text(sysctl_file(&sysctls, lasts)),
+                content: FileContent::Text(sysctl_file(&sysctls, target)),
             });
         }
-        if !others.is_empty() {
-            let document = document(&others, lasts)?;
+        if !other_settings.is_empty() {
+            let document = document(&other_settings, target)?;
             files.push(PersistFile {
                 path: DOCUMENT_FILE.to_owned(),
                 content: FileContent::Text(document.to_text()?),
             });
-            if lasts.init == InitSystem::Systemd {
-                files.extend(systemd_files(&document, lasts));
+            if target.init == InitSystem::Systemd {
+                files.extend(systemd_files(&document, target));
             }
         }
-        let mut notes = notes(!sysctls.is_empty(), !others.is_empty(), lasts);
-        notes.extend(of_processes.first().map(|(setting, _)| {
+        let mut notes = notes(!sysctls.is_empty(), !other_settings.is_empty(), target);
+        notes.extend(process_settings.first().map(|(setting, _)| {
             format!(
                 "Not written: {setting}{}: what is set of a running process ends with it. Boost the server again when it has \
                  started.",
-                and_more(&(of_processes.len() - 1))
+                and_more(&(process_settings.len() - 1))
             )
         }));
-        Ok(Self { tune: lasts.tune, files, notes })
+        Ok(Self { tune: target.tune, files, notes })
     }
 }
 
@@ -190,11 +190,11 @@ pub fn overridden(settings: &[(Setting, SettingValue)], owners: &SettingOwners) 
     let name = |file: &str| file.rsplit('/').next().unwrap_or(file).to_owned();
     let sentence = |(setting, to): &(Setting, SettingValue)| {
         let claims = owners.claims(setting, to).into_iter();
-        let mut later = claims.filter(|claim| {
+        let mut later_claims = claims.filter(|claim| {
             let file = claim.read_from.rsplit_once(':').map_or(claim.read_from.as_str(), |(file, _)| file);
             claim.owner == "sysctl.d" && name(file) > name(SYSCTL_FILE)
         });
-        let claim = later.next()?;
+        let claim = later_claims.next()?;
         Some(format!("{setting} does not stay {to}: {} {} ({}).", claim.owner, claim.what, claim.read_from))
     };
     settings.iter().filter_map(sentence).collect()
@@ -212,8 +212,8 @@ pub fn reload_units(host: &Host) -> Result<bool, HostError> {
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "thiserror passes a reference")]
-fn and_more(more: &usize) -> String {
-    if *more == 0 { String::new() } else { format!(" and {more} more") }
+fn and_more(count: &usize) -> String {
+    if *count == 0 { String::new() } else { format!(" and {count} more") }
 }
 
 // Whether sysctl.d can set a sysctl at boot. It cannot if the sysctl appears later: with a module
@@ -221,16 +221,16 @@ fn and_more(more: &usize) -> String {
 // That rule covers the four directories of IPv4 and IPv6 (rules.d/99-systemd.rules of systemd 252).
 fn is_for_sysctl_d(setting: &Setting, value: &SettingValue, init: InitSystem) -> bool {
     let Setting::Sysctl(name) = setting else { return false };
-    let of_module = name.starts_with("net.netfilter.") || name.starts_with("net.nf_conntrack");
+    let is_of_module = name.starts_with("net.netfilter.") || name.starts_with("net.nf_conntrack");
     let interface_is_served = match setting.interface() {
         None => true,
         Some(_) => init == InitSystem::Systemd && !name.starts_with("net.mpls."),
     };
-    sysctl_d::is_expressible(name, value) && !of_module && interface_is_served
+    sysctl_d::is_expressible(name, value) && !is_of_module && interface_is_served
 }
 
-fn sysctl_file(sysctls: &[&(Setting, SettingValue)], lasts: &PersistTarget<'_>) -> String {
-    let named: Vec<_> = sysctls
+fn sysctl_file(sysctls: &[&(Setting, SettingValue)], target: &PersistTarget<'_>) -> String {
+    let values: Vec<_> = sysctls
         .iter()
         .filter_map(|(setting, value)| match setting {
             Setting::Sysctl(name) => Some((name.as_str(), value)),
@@ -239,32 +239,32 @@ fn sysctl_file(sysctls: &[&(Setting, SettingValue)], lasts: &PersistTarget<'_>) 
         .collect();
     format!(
         "# Written by `linerate tune persist` for {}; `linerate tune unpersist` removes it.\n{}",
-        lasts.goal.replace(char::is_control, " "),
-        sysctl_d::lines(&named)
+        target.goal.replace(char::is_control, " "),
+        sysctl_d::lines(&values)
     )
 }
 
 fn document(
-    others: &[&(Setting, SettingValue)],
-    lasts: &PersistTarget<'_>,
+    settings: &[&(Setting, SettingValue)],
+    target: &PersistTarget<'_>,
 ) -> Result<PersistedSettings, PersistError> {
-    let lasting = |(setting, value): &(Setting, SettingValue)| PersistedSetting {
+    let to_persisted = |(setting, value): &(Setting, SettingValue)| PersistedSetting {
         setting: setting.clone(),
         value: value.clone(),
-        vector: lasts.surroundings.vector(setting),
+        vector: target.surroundings.vector(setting),
     };
     let mut document = PersistedSettings {
         schema: SCHEMA.to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        goal: lasts.goal.to_owned(),
-        tune: lasts.tune,
-        devices: lasts.surroundings.devices.clone(),
-        settings: others.iter().map(|one| lasting(one)).collect(),
+        goal: target.goal.to_owned(),
+        tune: target.tune,
+        devices: target.surroundings.devices.clone(),
+        settings: settings.iter().map(|setting| to_persisted(setting)).collect(),
     };
-    for lasting in &document.settings {
-        let Some(interface) = lasting.interface() else { continue };
+    for persisted in &document.settings {
+        let Some(interface) = persisted.interface() else { continue };
         if document.device(&interface).is_none() {
-            let (setting, interface) = (lasting.setting.to_string(), interface.into_owned());
+            let (setting, interface) = (persisted.setting.to_string(), interface.into_owned());
             return Err(PersistError::UnknownDevice { setting, interface });
         }
     }
@@ -273,7 +273,7 @@ fn document(
         document
             .settings
             .iter()
-            .any(|lasting| lasting.interface().is_some_and(|name| name == device.interface))
+            .any(|persisted| persisted.interface().is_some_and(|name| name == device.interface))
     };
     let devices: Vec<_> = document.devices.iter().filter(|device| is_named(device)).cloned().collect();
     document.devices = devices;
@@ -281,42 +281,43 @@ fn document(
 }
 
 // For systemd loopback is not a device, and it always exists.
-fn systemd_files(document: &PersistedSettings, lasts: &PersistTarget<'_>) -> Vec<PersistFile> {
-    let settings: Vec<_> = document.settings.iter().map(|lasting| &lasting.setting).collect();
+fn systemd_files(document: &PersistedSettings, target: &PersistTarget<'_>) -> Vec<PersistFile> {
+    let settings: Vec<_> = document.settings.iter().map(|persisted| &persisted.setting).collect();
     let interfaces: Vec<_> = document
         .devices
         .iter()
         .map(|device| device.interface.as_str())
         .filter(|name| *name != "lo")
         .collect();
-    let runs = unit::UnitCommands { program: lasts.program, file: DOCUMENT_FILE, state_dir: lasts.state_dir };
+    let commands =
+        unit::UnitCommands { program: target.program, file: DOCUMENT_FILE, state_dir: target.state_dir };
     let text = |(path, text)| PersistFile { path, content: FileContent::Text(text) };
     let link = |(path, target)| PersistFile { path, content: FileContent::Link(target) };
-    let units = unit::units(runs, &settings, &interfaces).into_iter().map(text);
+    let units = unit::units(commands, &settings, &interfaces).into_iter().map(text);
     units.chain(unit::links(&settings, &interfaces).into_iter().map(link)).collect()
 }
 
-fn notes(sysctls: bool, others: bool, lasts: &PersistTarget<'_>) -> Vec<String> {
+fn notes(has_sysctls: bool, has_others: bool, target: &PersistTarget<'_>) -> Vec<String> {
     let mut notes = Vec::new();
     let command =
-        format!("{} tune reapply --file {DOCUMENT_FILE} --state-dir {}", lasts.program, lasts.state_dir);
-    if others && lasts.init == InitSystem::Other {
+        format!("{} tune reapply --file {DOCUMENT_FILE} --state-dir {}", target.program, target.state_dir);
+    if has_others && target.init == InitSystem::Other {
         notes.push(format!(
             "This host does not run systemd: no unit is written. Have its boot run `{command}` once the interfaces are \
              there, for example from /etc/rc.local."
         ));
     }
-    if sysctls && lasts.init == InitSystem::Other {
+    if has_sysctls && target.init == InitSystem::Other {
         notes.push(format!("{SYSCTL_FILE} takes effect at boot if this host's boot runs `sysctl --system`."));
     }
-    if others {
-        notes.push(format!("At boot {} is run: it has to stay there.", lasts.program));
-        let fleeting = ["/tmp/", "/var/tmp/", "/run/", "/dev/shm/", "/home/", "/root/"];
-        if fleeting.iter().any(|place| lasts.program.starts_with(place)) {
+    if has_others {
+        notes.push(format!("At boot {} is run: it has to stay there.", target.program));
+        let temporary_directories = ["/tmp/", "/var/tmp/", "/run/", "/dev/shm/", "/home/", "/root/"];
+        if temporary_directories.iter().any(|directory| target.program.starts_with(directory)) {
             notes.push(format!(
                 "{} is in a place that may not be there at boot, or from which SELinux lets no service start: install it \
                  to /usr/local/bin and persist with that.",
-                lasts.program
+                target.program
             ));
         }
     }

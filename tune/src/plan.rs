@@ -189,19 +189,19 @@ impl TunePlan {
     /// again, because queues, vectors and tables have changed.
     #[must_use]
     pub fn until_link_reset(&self) -> Option<Self> {
-        let resets = |change: &PlannedChange| change.interrupts == ChangeImpact::Link;
-        let last = self.changes.iter().rposition(resets)?;
-        let mut first = self.clone();
-        first.changes.truncate(last + 1);
-        Some(first)
+        let is_link_reset = |change: &PlannedChange| change.interrupts == ChangeImpact::Link;
+        let last = self.changes.iter().rposition(is_link_reset)?;
+        let mut plan = self.clone();
+        plan.changes.truncate(last + 1);
+        Some(plan)
     }
 
-    /// Moves changes for which `why` returns a reason to the skipped findings.
-    pub fn leave_out(&mut self, why: impl Fn(&PlannedChange) -> Option<String>) {
+    /// Moves changes for which `skip_reason` returns a reason to the skipped findings.
+    pub fn leave_out(&mut self, skip_reason: impl Fn(&PlannedChange) -> Option<String>) {
         let changes = std::mem::take(&mut self.changes);
         for change in changes {
-            match why(&change) {
-                Some(why) => self.skipped.push(SkippedFinding::of(&change, why)),
+            match skip_reason(&change) {
+                Some(reason) => self.skipped.push(SkippedFinding::of(&change, reason)),
                 None => self.changes.push(change),
             }
         }
@@ -211,12 +211,12 @@ impl TunePlan {
 impl PlannedChange {
     /// A change that interrupts nothing, fixes no finding and that no other owner claims.
     #[must_use]
-    pub fn new(setting: Setting, from: SettingValue, to: SettingValue, why: impl Into<String>) -> Self {
+    pub fn new(setting: Setting, from: SettingValue, to: SettingValue, reason: impl Into<String>) -> Self {
         Self {
             setting,
             from,
             to,
-            why: why.into(),
+            why: reason.into(),
             findings: Vec::new(),
             effect: None,
             source: None,

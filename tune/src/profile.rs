@@ -194,11 +194,11 @@ impl TuneProfile {
             if let Some(severity) = self.fix.get(key) {
                 return FindingPolicy::Fix(*severity);
             }
-            if let Some(why) = self.ask.get(key) {
-                return FindingPolicy::Ask(why);
+            if let Some(reason) = self.ask.get(key) {
+                return FindingPolicy::Ask(reason);
             }
-            if let Some(why) = self.leave.get(key) {
-                return FindingPolicy::Leave(why);
+            if let Some(reason) = self.leave.get(key) {
+                return FindingPolicy::Leave(reason);
             }
         }
         FindingPolicy::Unnamed

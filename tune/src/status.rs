@@ -126,13 +126,13 @@ impl JournalStatus {
         let view =
             StatusReader { host, tunes: &tunes, journal, boot: boot(host), boot_seconds: boot_seconds() };
         let last = tunes.last().map(|tune| tune.begun.tune);
-        let told =
+        let is_reported =
             |tune: &&RecordedTune| tune.is_open() || (tune.is_unfinished() && Some(tune.begun.tune) == last);
         Self {
             journal: journal.path.display().to_string(),
             trouble: journal.trouble.clone(),
             holder: journal.holder,
-            tunes: tunes.iter().filter(told).map(|tune| view.tune(tune)).collect(),
+            tunes: tunes.iter().filter(is_reported).map(|tune| view.tune(tune)).collect(),
         }
     }
 
@@ -146,14 +146,14 @@ impl JournalStatus {
 impl TuneStatus {
     #[must_use]
     pub fn needs_attention(&self) -> bool {
-        let settled = matches!(self.state, TuneState::Made | TuneState::Running);
-        let as_left = |setting: &SettingStatus| match setting.state {
+        let is_settled = matches!(self.state, TuneState::Made | TuneState::Running);
+        let is_expected = |setting: &SettingStatus| match setting.state {
             SettingState::InEffect | SettingState::Reset | SettingState::ChangedBy { .. } => true,
             // Servers replace their workers.
             SettingState::Gone { .. } => setting.setting.is_of_process(),
             _ => false,
         };
-        !settled || self.overdue.is_some() || !self.settings.iter().all(as_left)
+        !is_settled || self.overdue.is_some() || !self.settings.iter().all(is_expected)
     }
 }
 
@@ -169,11 +169,12 @@ impl StatusReader<'_> {
     fn tune(&self, tune: &RecordedTune) -> TuneStatus {
         let begun = &tune.begun;
         let earlier_boot = self.boot.as_ref().and_then(|boot| begun.is_of_earlier_boot(boot));
-        let places = SettingLocations::observe(self.host, tune, self.boot.as_deref());
-        let runs = self.runs(tune);
-        let pending = crate::transaction::is_pending(tune);
-        let left = |deadline: u64| deadline.saturating_sub(self.boot_seconds);
-        let refused = tune.refused.iter().map(|(setting, why)| self.refused(&places, setting, why));
+        let locations = SettingLocations::observe(self.host, tune, self.boot.as_deref());
+        let is_running = self.is_running(tune);
+        let is_pending = crate::transaction::is_pending(tune);
+        let remaining = |deadline: u64| deadline.saturating_sub(self.boot_seconds);
+        let refused =
+            tune.refused.iter().map(|(setting, reason)| self.refused_status(&locations, setting, reason));
         TuneStatus {
             tune: begun.tune,
             unix_seconds: begun.unix_seconds,
@@ -182,42 +183,42 @@ impl StatusReader<'_> {
             goal: begun.goal.clone(),
             devices: begun.devices.clone(),
             earlier_boot,
-            state: state(tune, runs),
-            until: begun.until.filter(|_| pending),
+            state: state(tune, is_running),
+            until: begun.until.filter(|_| is_pending),
             seconds_left: begun
                 .until
-                .filter(|_| pending && earlier_boot == Some(false))
+                .filter(|_| is_pending && earlier_boot == Some(false))
                 .and_then(UndoDeadline::boot_seconds)
-                .map(left),
-            overdue: self.boot.as_ref().and_then(|boot| due(tune, boot, self.boot_seconds, runs)),
+                .map(remaining),
+            overdue: self.boot.as_ref().and_then(|boot| due(tune, boot, self.boot_seconds, is_running)),
             persisted: !tune.persisted.is_empty(),
             settings: tune
                 .tracked
                 .iter()
-                .filter_map(|tracked| self.setting(tune, &places, tracked, earlier_boot))
+                .filter_map(|tracked| self.setting(tune, &locations, tracked, earlier_boot))
                 .chain(refused)
                 .collect(),
         }
     }
 
     /// Whether the process that holds the lock works on this tune: the last one, or one in undo.
-    fn runs(&self, tune: &RecordedTune) -> bool {
-        let last = self.tunes.last().is_some_and(|last| last.begun.tune == tune.begun.tune);
-        let unfinished = tune.ended.is_none() || tune.undo.is_some_and(|undo| !undo.ended);
-        self.journal.holder.is_some() && (last || unfinished)
+    fn is_running(&self, tune: &RecordedTune) -> bool {
+        let is_last = self.tunes.last().is_some_and(|last| last.begun.tune == tune.begun.tune);
+        let is_unfinished = tune.ended.is_none() || tune.undo.is_some_and(|undo| !undo.ended);
+        self.journal.holder.is_some() && (is_last || is_unfinished)
     }
 
     // `None` for a setting that was only reset and has its original value.
     fn setting(
         &self,
         tune: &RecordedTune,
-        places: &SettingLocations<'_>,
+        locations: &SettingLocations<'_>,
         tracked: &TrackedSetting,
         earlier: Option<bool>,
     ) -> Option<SettingStatus> {
-        let here = places.find(&tracked.setting);
-        let read = match &here {
-            Ok(here) => here.read(self.host).map_err(|error| {
+        let current_setting = locations.find(&tracked.setting);
+        let result = match &current_setting {
+            Ok(current_setting) => current_setting.read(self.host).map_err(|error| {
                 let why = error.reason();
                 match error.is_gone() {
                     // A queue that a change of channels removed comes back with the undo.
@@ -226,10 +227,10 @@ impl StatusReader<'_> {
                     false => SettingState::Unknown { why },
                 }
             }),
-            Err(why) if places.is_elsewhere => Err(SettingState::Unknown { why: why.clone() }),
+            Err(why) if locations.is_elsewhere => Err(SettingState::Unknown { why: why.clone() }),
             Err(why) => Err(SettingState::Gone { why: why.clone() }),
         };
-        let (now, state) = match read {
+        let (now, state) = match result {
             Ok(now) => {
                 let state = self.judge(tune, tracked, &now, earlier);
                 (Some(now), state)
@@ -243,7 +244,7 @@ impl StatusReader<'_> {
         }
         Some(SettingStatus {
             setting: tracked.setting.clone(),
-            name: here.as_ref().unwrap_or(&tracked.setting).to_string(),
+            name: current_setting.as_ref().unwrap_or(&tracked.setting).to_string(),
             from: Some(tracked.original.clone()),
             to: now.as_ref().and_then(|now| in_effect(tracked, now)).or(tracked.wanted.as_ref()).cloned(),
             now,
@@ -277,15 +278,20 @@ impl StatusReader<'_> {
         }
     }
 
-    fn refused(&self, places: &SettingLocations<'_>, setting: &Setting, why: &str) -> SettingStatus {
-        let here = places.find(setting).unwrap_or_else(|_| setting.clone());
+    fn refused_status(
+        &self,
+        locations: &SettingLocations<'_>,
+        setting: &Setting,
+        reason: &str,
+    ) -> SettingStatus {
+        let current_setting = locations.find(setting).unwrap_or_else(|_| setting.clone());
         SettingStatus {
             setting: setting.clone(),
-            name: here.to_string(),
+            name: current_setting.to_string(),
             from: None,
             to: None,
-            now: here.read(self.host).ok(),
-            state: SettingState::NotMade { why: Some(why.to_owned()) },
+            now: current_setting.read(self.host).ok(),
+            state: SettingState::NotMade { why: Some(reason.to_owned()) },
         }
     }
 }
@@ -303,16 +309,16 @@ fn is_restored(outcome: &UndoOutcome) -> bool {
     matches!(outcome, UndoOutcome::Restored | UndoOutcome::Already)
 }
 
-fn state(tune: &RecordedTune, runs: bool) -> TuneState {
+fn state(tune: &RecordedTune, is_running: bool) -> TuneState {
     match (&tune.undo, &tune.ended) {
-        _ if runs && (tune.ended.is_none() || tune.undo.is_some_and(|undo| !undo.ended)) => {
+        _ if is_running && (tune.ended.is_none() || tune.undo.is_some_and(|undo| !undo.ended)) => {
             TuneState::Running
         }
         (Some(undo), _) if undo.ended => TuneState::UndoRefused,
         (Some(_), _) => TuneState::UndoDied,
         (None, None) => TuneState::Died,
         (None, Some(ended)) => match &ended.broke_off {
-            Some(why) => TuneState::BrokeOff { why: why.clone() },
+            Some(reason) => TuneState::BrokeOff { why: reason.clone() },
             None => TuneState::Made,
         },
     }

@@ -74,7 +74,7 @@ impl<'w> TuneTransaction<'w> {
     pub fn begin<T: ChangeTarget>(
         writer: &'w mut JournalWriter,
         target: &T,
-        begin: TuneStart<'_>,
+        start: TuneStart<'_>,
     ) -> Result<Self, TuneError> {
         if let Some(pending) = writer.tunes().iter().find(|tune| is_pending(tune)) {
             return Err(TuneError::Pending { tune: pending.begun.tune });
@@ -85,21 +85,21 @@ impl<'w> TuneTransaction<'w> {
             unix_seconds: unix_seconds().unwrap_or(0),
             boot: target.boot()?,
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            argv: begin.argv,
-            goal: begin.goal,
-            devices: begin.devices,
-            until: begin.until,
-            namespace: namespace::own(target.host()),
+            argv: start.argv,
+            goal: start.goal,
+            devices: start.devices,
+            until: start.until,
+            namespace: namespace::own_inode(target.host()),
         });
-        if let Some(plan) = begin.plan {
-            let all = plan.exclusions.iter().chain(&plan.changes);
-            let records: Vec<JournalRecord> = all
+        if let Some(plan) = start.plan {
+            let changes = plan.exclusions.iter().chain(&plan.changes);
+            let records: Vec<JournalRecord> = changes
                 .flat_map(|change| [&change.from, &change.to].map(|value| (change, value)))
                 .flat_map(|(change, value)| room_for(id, &change.setting, value))
                 .chain([begun.clone()])
                 .collect();
             writer.reserve(&records)?;
-            writer.keep_plan(id, plan)?;
+            writer.save_plan(id, plan)?;
         }
         writer.append(begun)?;
         Ok(Self { writer, id })
@@ -115,18 +115,18 @@ impl<'w> TuneTransaction<'w> {
         target: &T,
         id: Option<u64>,
     ) -> Result<(Self, TunePlan), TuneError> {
-        let found = match id {
+        let tune = match id {
             Some(id) => writer.tune(id).ok_or(TuneError::NoSuchTune { tune: id })?,
             None => writer.tunes().last().ok_or(TuneError::NothingToResume)?,
         };
-        if !found.is_unfinished() {
+        if !tune.is_unfinished() {
             return Err(TuneError::NothingToResume);
         }
-        let id = found.begun.tune;
-        if found.begun.is_of_earlier_boot(&target.boot()?) == Some(true) {
+        let id = tune.begun.tune;
+        if tune.begun.is_of_earlier_boot(&target.boot()?) == Some(true) {
             return Err(TuneError::EarlierBoot { tune: id });
         }
-        TuneNamespace::of(target.host(), &found.begun).must_not_be_elsewhere(id)?;
+        TuneNamespace::of(target.host(), &tune.begun).check_here(id)?;
         let plan = writer.store().plan(id)?.ok_or(TuneError::NoPlan { tune: id })?;
         writer.append(JournalRecord::Resumed { tune: id })?;
         Ok((Self { writer, id }, plan))
@@ -145,14 +145,14 @@ impl<'w> TuneTransaction<'w> {
         id: u64,
         plan: &TunePlan,
     ) -> Result<Self, TuneError> {
-        let found = writer.tune(id).ok_or(TuneError::NoSuchTune { tune: id })?;
-        if found.undo.is_some() {
+        let tune = writer.tune(id).ok_or(TuneError::NoSuchTune { tune: id })?;
+        if tune.undo.is_some() {
             return Err(TuneError::UndoneAlready { tune: id });
         }
-        if found.begun.is_of_earlier_boot(&target.boot()?) == Some(true) {
+        if tune.begun.is_of_earlier_boot(&target.boot()?) == Some(true) {
             return Err(TuneError::EarlierBoot { tune: id });
         }
-        writer.keep_plan(id, plan)?;
+        writer.save_plan(id, plan)?;
         writer.append(JournalRecord::Resumed { tune: id })?;
         Ok(Self { writer, id })
     }
@@ -167,7 +167,7 @@ impl<'w> TuneTransaction<'w> {
     /// # Errors
     /// [`TuneError::Journal`].
     pub fn replan(&mut self, plan: &TunePlan) -> Result<(), TuneError> {
-        Ok(self.writer.keep_plan(self.id, plan)?)
+        Ok(self.writer.save_plan(self.id, plan)?)
     }
 
     /// Changes a setting, independent of its current value.
@@ -183,7 +183,7 @@ impl<'w> TuneTransaction<'w> {
         setting: &Setting,
         to: &SettingValue,
     ) -> Result<ChangeResult, TuneError> {
-        self.make(target, setting, None, to)
+        self.apply(target, setting, None, to)
     }
 
     /// Changes a setting if it still has the value that a plan found.
@@ -197,7 +197,7 @@ impl<'w> TuneTransaction<'w> {
         from: &SettingValue,
         to: &SettingValue,
     ) -> Result<ChangeResult, TuneError> {
-        self.make(target, setting, Some(from), to)
+        self.apply(target, setting, Some(from), to)
     }
 
     /// Ends the tune. `broke_off` is the reason if changes are missing.
@@ -208,26 +208,26 @@ impl<'w> TuneTransaction<'w> {
         Ok(self.writer.append(JournalRecord::Ended { tune: self.id, broke_off })?)
     }
 
-    fn make<T: ChangeTarget>(
+    fn apply<T: ChangeTarget>(
         &mut self,
         target: &T,
         setting: &Setting,
         planned: Option<&SettingValue>,
         to: &SettingValue,
     ) -> Result<ChangeResult, TuneError> {
-        if let Err(why) = self.must_be_the_device(target, setting)? {
-            return self.refuse(self.next_step(), setting, why, None);
+        if let Err(reason) = self.check_device(target, setting)? {
+            return self.record_refusal(self.next_step(), setting, reason, None);
         }
         let from = match target.read(setting) {
             Ok(from) => from,
-            Err(error) => return self.refuse(self.next_step(), setting, error.to_string(), None),
+            Err(error) => return self.record_refusal(self.next_step(), setting, error.to_string(), None),
         };
         if setting.same(&from, to) {
-            return self.already(setting, from);
+            return self.record_already(setting, from);
         }
-        self.must_be_as_left(setting, planned, &from)?;
-        self.note(target, setting)?;
-        self.make_room(setting, &from, to)?;
+        self.check_unchanged(setting, planned, &from)?;
+        self.record_dependents(target, setting)?;
+        self.reserve_space(setting, &from, to)?;
         let step = self.next_step();
         self.append(|tune| JournalRecord::Intent {
             tune,
@@ -236,9 +236,9 @@ impl<'w> TuneTransaction<'w> {
             from: from.clone(),
             to: to.clone(),
         })?;
-        let changed = self.write(target, setting, from, to, step)?;
-        self.note(target, setting)?;
-        Ok(changed)
+        let result = self.write(target, setting, from, to, step)?;
+        self.record_dependents(target, setting)?;
+        Ok(result)
     }
 
     /// Writes a setting after its intent was recorded, and records the outcome.
@@ -250,22 +250,22 @@ impl<'w> TuneTransaction<'w> {
         to: &SettingValue,
         step: u32,
     ) -> Result<ChangeResult, TuneError> {
-        let written = target.write(setting, to).and_then(|()| target.read(setting));
-        match written {
+        let result = target.write(setting, to).and_then(|()| target.read(setting));
+        match result {
             Ok(found) => {
                 let change = Some((setting.clone(), from.clone()));
                 self.append(|tune| JournalRecord::Done { tune, step, found, change })?;
                 Ok(ChangeResult::Made { from })
             }
             Err(error) => {
-                let found = put_back(target, setting, &from);
-                let why = refusal(&error, &from, found.as_ref());
-                self.refuse(step, setting, why, found)
+                let found = restore_original(target, setting, &from);
+                let reason = refusal_message(&error, &from, found.as_ref());
+                self.record_refusal(step, setting, reason, found)
             }
         }
     }
 
-    fn already(&mut self, setting: &Setting, found: SettingValue) -> Result<ChangeResult, TuneError> {
+    fn record_already(&mut self, setting: &Setting, found: SettingValue) -> Result<ChangeResult, TuneError> {
         // A resumed tune finds the value that it wrote before it was killed.
         if let Some(step) = self.tracked(setting).and_then(|tracked| tracked.open_step) {
             self.append(|tune| JournalRecord::Done { tune, step, found, change: None })?;
@@ -273,7 +273,7 @@ impl<'w> TuneTransaction<'w> {
         Ok(ChangeResult::Already)
     }
 
-    fn refuse(
+    fn record_refusal(
         &mut self,
         step: u32,
         setting: &Setting,
@@ -291,7 +291,7 @@ impl<'w> TuneTransaction<'w> {
     }
 
     // The interface's name may belong to another device since the plan was made.
-    fn must_be_the_device<T: ChangeTarget>(
+    fn check_device<T: ChangeTarget>(
         &mut self,
         target: &T,
         setting: &Setting,
@@ -310,51 +310,56 @@ impl<'w> TuneTransaction<'w> {
     }
 
     /// A value that another program set in the meantime is not overwritten.
-    fn must_be_as_left(
+    fn check_unchanged(
         &self,
         setting: &Setting,
         planned: Option<&SettingValue>,
-        now: &SettingValue,
+        current: &SettingValue,
     ) -> Result<(), TuneError> {
         let tracked = self.tracked(setting);
-        let since = |expected: &SettingValue| TuneError::ChangedSince {
+        let changed_since = |expected: &SettingValue| TuneError::ChangedSince {
             setting: setting.to_string(),
             expected: expected.to_string(),
-            found: now.to_string(),
+            found: current.to_string(),
         };
-        if tracked.is_some_and(|tracked| tracked.expects(now)) {
+        if tracked.is_some_and(|tracked| tracked.expects(current)) {
             return Ok(());
         }
         match tracked.filter(|tracked| tracked.wanted.is_some()).map(|tracked| &tracked.expected) {
-            Some(ExpectedValue::OneOf(values)) => Err(since(values.last().unwrap_or(now))),
+            Some(ExpectedValue::OneOf(values)) => Err(changed_since(values.last().unwrap_or(current))),
             // Other programs may change a setting that the tune only resets, but not a setting that
             // the plan read.
             _ => match planned {
-                Some(planned) if !setting.same(planned, now) => Err(since(planned)),
+                Some(planned) if !setting.same(planned, current) => Err(changed_since(planned)),
                 _ => Ok(()),
             },
         }
     }
 
     /// Records the values of settings that a change is about to reset, or has reset.
-    fn note<T: ChangeTarget>(&mut self, target: &T, with: &Setting) -> Result<(), TuneError> {
+    fn record_dependents<T: ChangeTarget>(&mut self, target: &T, cause: &Setting) -> Result<(), TuneError> {
         let values: Vec<(Setting, SettingValue)> = target
-            .dependents(with)
+            .dependents(cause)
             .into_iter()
             .filter_map(|setting| target.read(&setting).ok().map(|value| (setting, value)))
             .collect();
         for (setting, value) in &values {
-            self.must_be_as_left(setting, None, value)?;
+            self.check_unchanged(setting, None, value)?;
         }
         if values.is_empty() {
             return Ok(());
         }
-        self.append(|tune| JournalRecord::Noted { tune, with: with.clone(), values })?;
+        self.append(|tune| JournalRecord::Noted { tune, with: cause.clone(), values })?;
         Ok(())
     }
 
     // Reserves space for the undo, so that a full disk cannot prevent it.
-    fn make_room(&self, setting: &Setting, from: &SettingValue, to: &SettingValue) -> Result<(), TuneError> {
+    fn reserve_space(
+        &self,
+        setting: &Setting,
+        from: &SettingValue,
+        to: &SettingValue,
+    ) -> Result<(), TuneError> {
         let tracked = self.tune().map_or(&[] as &[TrackedSetting], |tune| &tune.tracked);
         let records: Vec<JournalRecord> = tracked
             .iter()
@@ -382,7 +387,11 @@ impl<'w> TuneTransaction<'w> {
 }
 
 /// Restores a setting whose write was refused or applied only in part, and returns its value.
-fn put_back<T: ChangeTarget>(target: &T, setting: &Setting, from: &SettingValue) -> Option<SettingValue> {
+fn restore_original<T: ChangeTarget>(
+    target: &T,
+    setting: &Setting,
+    from: &SettingValue,
+) -> Option<SettingValue> {
     let found = target.read(setting).ok()?;
     if found == *from {
         return Some(found);
@@ -392,7 +401,7 @@ fn put_back<T: ChangeTarget>(target: &T, setting: &Setting, from: &SettingValue)
     target.read(setting).ok()
 }
 
-fn refusal(error: &SettingError, from: &SettingValue, found: Option<&SettingValue>) -> String {
+fn refusal_message(error: &SettingError, from: &SettingValue, found: Option<&SettingValue>) -> String {
     match found {
         Some(found) if found == from => error.to_string(),
         Some(found) => format!("{error}; it reads '{found}' now, and was '{from}'"),
@@ -409,8 +418,8 @@ fn room_for(tune: u64, setting: &Setting, value: &SettingValue) -> Vec<JournalRe
         from: value.clone(),
         to: value.clone(),
     };
-    let again = Some((setting.clone(), value.clone()));
-    let done = JournalRecord::Done { tune, step: u32::MAX, found: value.clone(), change: again };
+    let original = Some((setting.clone(), value.clone()));
+    let done = JournalRecord::Done { tune, step: u32::MAX, found: value.clone(), change: original };
     [change, done].into_iter().chain(undo_room(tune, setting, value)).collect()
 }
 

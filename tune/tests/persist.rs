@@ -29,7 +29,7 @@ fn on_receiver<T: Send>(lab: &Lab, work: impl FnOnce() -> T + Send) -> T {
 }
 
 fn files(settings: &[(Setting, SettingValue)], surroundings: &SettingContext) -> PersistFiles {
-    let lasts = PersistTarget {
+    let target = PersistTarget {
         settings,
         surroundings,
         goal: "udp-server",
@@ -38,11 +38,11 @@ fn files(settings: &[(Setting, SettingValue)], surroundings: &SettingContext) ->
         state_dir: "/var/lib/linerate",
         init: InitSystem::Systemd,
     };
-    PersistFiles::of(&lasts).expect("files")
+    PersistFiles::of(&target).expect("files")
 }
 
 /// Writes one of the files, unchanged, to a directory.
-fn written(files: &PersistFiles, path: &str, directory: &Path) -> PathBuf {
+fn write_file(files: &PersistFiles, path: &str, directory: &Path) -> PathBuf {
     let file = files.files.iter().find(|file| file.path == path).expect("among them");
     let FileContent::Text(text) = &file.content else { panic!("a link") };
     let path = directory.join("file");
@@ -51,8 +51,8 @@ fn written(files: &PersistFiles, path: &str, directory: &Path) -> PathBuf {
 }
 
 #[test]
-fn programs_that_read_sysctls_at_boot_set_all_of_them() {
-    let test = "programs_that_read_sysctls_at_boot_set_all_of_them";
+fn boot_time_sysctl_programs_set_all_persisted_sysctls() {
+    let test = "boot_time_sysctl_programs_set_all_persisted_sysctls";
     let Some(lab) = lab(test) else { return };
     let program =
         |name: &str, arguments: &[&str]| on_receiver(&lab, || Host::live().program(name, arguments, ""));
@@ -68,7 +68,7 @@ fn programs_that_read_sysctls_at_boot_set_all_of_them() {
         .map(|(name, to)| (Setting::sysctl(*name), SettingValue::new(to)))
         .collect();
     let directory = tempfile::tempdir().expect("a directory");
-    let path = written(&files(&settings, &SettingContext::default()), SYSCTL_FILE, directory.path());
+    let path = write_file(&files(&settings, &SettingContext::default()), SYSCTL_FILE, directory.path());
     let path = path.to_str().expect("text");
     let host = host(&lab);
     let systemd = SYSTEMD_SYSCTL.iter().find(|program| Path::new(program).exists());
@@ -95,8 +95,8 @@ fn programs_that_read_sysctls_at_boot_set_all_of_them() {
 }
 
 #[test]
-fn what_lasts_is_put_in_effect_again_on_a_host_with_interfaces() {
-    let test = "what_lasts_is_put_in_effect_again_on_a_host_with_interfaces";
+fn persisted_settings_are_reapplied_on_a_host_with_interfaces() {
+    let test = "persisted_settings_are_reapplied_on_a_host_with_interfaces";
     let Some(lab) = lab(test) else { return };
     let host = host(&lab);
     let queue = |direction, queue| Setting::QueueCpus { interface: "eth0".into(), direction, queue };
@@ -110,24 +110,24 @@ fn what_lasts_is_put_in_effect_again_on_a_host_with_interfaces() {
     let store = StateStore::at(directory.path().join("state"));
     on_receiver(&lab, || {
         let surroundings = SettingContext::observe(&host, &settings).expect("observed");
-        let path = written(&files(&settings, &surroundings), DOCUMENT_FILE, directory.path());
+        let path = write_file(&files(&settings, &surroundings), DOCUMENT_FILE, directory.path());
         let document = PersistedSettings::parse(&std::fs::read_to_string(path).expect("read"), DOCUMENT_FILE)
             .expect("parsed");
         let reapply = |only| persist::reapply(&store, &host, &document, only, Vec::new()).expect("done");
-        let done = reapply(Some("eth0"));
-        assert!(!done.has_failures() && done.settings.len() == 3, "{done:?}");
+        let result = reapply(Some("eth0"));
+        assert!(!result.has_failures() && result.settings.len() == 3, "{result:?}");
         for (setting, to) in &settings[..3] {
             assert!(setting.same(to, &setting.read(&host).expect("read")), "{setting}");
         }
         assert_eq!(reapply(None).tune, None);
         settings[0].0.write(&host, &SettingValue::new("0")).expect("written");
-        let done = reapply(None);
-        let made: Vec<_> = done
+        let result = reapply(None);
+        let changed_lines: Vec<_> = result
             .settings
             .iter()
-            .filter(|one| one.outcome != persist::ReapplyOutcome::Already)
+            .filter(|setting| setting.outcome != persist::ReapplyOutcome::Already)
             .map(ToString::to_string)
             .collect();
-        assert_eq!((done.tune, made.len()), (Some(2), 1), "{made:?}");
+        assert_eq!((result.tune, changed_lines.len()), (Some(2), 1), "{changed_lines:?}");
     });
 }

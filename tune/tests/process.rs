@@ -53,13 +53,13 @@ impl Server {
         let inode = rustix::fs::fstat(&socket).expect("an inode").st_ino;
         let cookie = rustix::net::sockopt::socket_cookie(&socket).expect("a cookie");
         let mut sleep = Command::new("sleep");
-        let child = sleep.arg("600").stdin(Stdio::from(OwnedFd::from(socket))).spawn().expect("it runs");
+        let child = sleep.arg("600").stdin(Stdio::from(OwnedFd::from(socket))).spawn().expect("running");
         let socket = SocketAt { cookie, inode, pid: child.id(), descriptor: 0 };
         Self { child, socket }
     }
 
     fn cpus(&self) -> Setting {
-        Setting::thread_cpus(&Host::live(), self.child.id(), self.child.id()).expect("it runs")
+        Setting::thread_cpus(&Host::live(), self.child.id(), self.child.id()).expect("running")
     }
 
     fn option(&self, knob: SocketKnob) -> Setting {
@@ -102,8 +102,8 @@ fn make(scratch: &Scratch, changes: &[(Setting, SettingValue)]) {
     let begin = TuneStart::new("test", Vec::new());
     let mut transaction = TuneTransaction::begin(&mut writer, &host, begin).expect("begun");
     for (setting, to) in changes {
-        let changed = transaction.change(&host, setting, to).expect("journalled");
-        assert!(matches!(changed, ChangeResult::Made { .. }), "{setting}: {changed:?}");
+        let result = transaction.change(&host, setting, to).expect("journalled");
+        assert!(matches!(result, ChangeResult::Made { .. }), "{setting}: {result:?}");
     }
     transaction.end(None).expect("ended");
 }
@@ -113,53 +113,53 @@ fn states(scratch: &Scratch) -> Vec<SettingState> {
     status.tunes.into_iter().flat_map(|tune| tune.settings).map(|setting| setting.state).collect()
 }
 
-fn undone(scratch: &Scratch) -> UndoReport {
-    let undone = undo(&mut scratch.lock(), &Host::live(), None, Asked).expect("journalled");
-    assert!(!undone.has_failures(), "{undone:?}");
-    undone
+fn undo_all(scratch: &Scratch) -> UndoReport {
+    let report = undo(&mut scratch.lock(), &Host::live(), None, Asked).expect("journalled");
+    assert!(!report.has_failures(), "{report:?}");
+    report
 }
 
 #[test]
-fn what_is_set_of_a_process_is_put_back_exactly() {
+fn process_settings_are_restored_exactly() {
     let scratch = Scratch::new();
     let server = Server::start();
-    let Some(changes) = changes("what_is_set_of_a_process_is_put_back_exactly", &server) else { return };
+    let Some(changes) = changes("process_settings_are_restored_exactly", &server) else { return };
     let host = Host::live();
     let read = || changes.each_ref().map(|(setting, _)| setting.read(&host).expect("read"));
     let before = read();
     make(&scratch, &changes);
     assert_eq!(read(), changes.each_ref().map(|(_, to)| to.clone()));
     assert!(states(&scratch).iter().all(|state| *state == SettingState::InEffect));
-    let undone = undone(&scratch);
-    assert!(undone.settings.iter().all(|one| one.outcome == UndoOutcome::Restored), "{undone:?}");
+    let report = undo_all(&scratch);
+    assert!(report.settings.iter().all(|setting| setting.outcome == UndoOutcome::Restored), "{report:?}");
     assert_eq!(read(), before);
 }
 
 #[test]
-fn what_others_set_of_a_process_since_is_named_and_left() {
+fn undo_reports_and_keeps_process_settings_changed_by_others() {
     let scratch = Scratch::new();
     let server = Server::start();
-    let test = "what_others_set_of_a_process_since_is_named_and_left";
+    let test = "undo_reports_and_keeps_process_settings_changed_by_others";
     let Some(changes) = changes(test, &server) else { return };
     make(&scratch, &changes);
-    let other = SettingValue::new("0");
-    server.cpus().write(&Host::live(), &other).expect("written");
-    let undone = undone(&scratch);
-    let cpus = undone.settings.iter().find(|one| one.setting == server.cpus()).expect("told");
-    assert_eq!(cpus.outcome, UndoOutcome::Drift { found: other.clone() });
+    let foreign_value = SettingValue::new("0");
+    server.cpus().write(&Host::live(), &foreign_value).expect("written");
+    let report = undo_all(&scratch);
+    let cpus = report.settings.iter().find(|undo| undo.setting == server.cpus()).expect("reported");
+    assert_eq!(cpus.outcome, UndoOutcome::Drift { found: foreign_value.clone() });
     assert_eq!(cpus.name, format!("CPUs of the main thread of process {}", server.child.id()));
-    assert_eq!(server.cpus().read(&Host::live()).expect("read"), other);
+    assert_eq!(server.cpus().read(&Host::live()).expect("read"), foreign_value);
     assert_eq!(server.option(SocketKnob::PathMtu).read(&Host::live()).expect("read").as_str(), "want");
 }
 
 #[test]
-fn what_ended_with_a_process_is_gone_and_no_failure() {
+fn settings_of_an_ended_process_are_gone_without_failure() {
     let scratch = Scratch::new();
     let mut server = Server::start();
-    let test = "what_ended_with_a_process_is_gone_and_no_failure";
+    let test = "settings_of_an_ended_process_are_gone_without_failure";
     if !rustix::process::geteuid().is_root() {
         // An ordinary user cannot see the sockets of all processes, so the socket may still exist.
-        linerate_testkit::skip(test, "takes root");
+        linerate_testkit::skip(test, "requires root");
         return;
     }
     let Some(changes) = changes(test, &server) else { return };
@@ -167,18 +167,18 @@ fn what_ended_with_a_process_is_gone_and_no_failure() {
     server.end();
     let states = states(&scratch);
     assert!(states.iter().all(|state| matches!(state, SettingState::Gone { .. })), "{states:?}");
-    let undone = undone(&scratch);
-    assert_eq!(undone.settings.len(), 3);
-    for one in &undone.settings {
-        let UndoOutcome::Gone { why } = &one.outcome else { panic!("{one:?}") };
+    let report = undo_all(&scratch);
+    assert_eq!(report.settings.len(), 3);
+    for setting in &report.settings {
+        let UndoOutcome::Gone { why } = &setting.outcome else { panic!("{setting:?}") };
         assert!(why.contains("ended") || why.contains("no process has that socket"), "{why}");
     }
-    assert!(!undone.has_skipped(), "{undone:?}");
+    assert!(!report.has_skipped(), "{report:?}");
 }
 
 #[test]
-fn who_was_started_by_a_pinned_thread_is_restored_too() {
-    let test = "who_was_started_by_a_pinned_thread_is_restored_too";
+fn undo_restores_children_started_by_a_pinned_process() {
+    let test = "undo_restores_children_started_by_a_pinned_process";
     let scratch = Scratch::new();
     let host = Host::live();
     let mut shell = Command::new("sh");
@@ -187,27 +187,27 @@ fn who_was_started_by_a_pinned_thread_is_restored_too() {
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
-        .expect("it runs");
-    let cpus = |pid: u32| Setting::thread_cpus(&host, pid, pid).expect("it runs");
-    let first = cpus(shell.id()).read(&host).expect("read");
-    let all = CpuSet::from_list(first.as_str()).expect("a list");
+        .expect("running");
+    let cpus = |pid: u32| Setting::thread_cpus(&host, pid, pid).expect("running");
+    let original = cpus(shell.id()).read(&host).expect("read");
+    let all = CpuSet::from_list(original.as_str()).expect("a list");
     if all.len() < 2 {
         let _ = shell.kill();
         let _ = shell.wait();
         linerate_testkit::skip(test, "only one CPU");
         return;
     }
-    let last = SettingValue::new(all.iter().last().unwrap_or(0).to_string());
-    make(&scratch, &[(cpus(shell.id()), last.clone())]);
-    shell.stdin.take().expect("piped").write_all(b"go\n").expect("told");
+    let last_cpu = SettingValue::new(all.iter().last().unwrap_or(0).to_string());
+    make(&scratch, &[(cpus(shell.id()), last_cpu.clone())]);
+    shell.stdin.take().expect("piped").write_all(b"go\n").expect("written");
     let mut line = String::new();
-    BufReader::new(shell.stdout.take().expect("piped")).read_line(&mut line).expect("told");
+    BufReader::new(shell.stdout.take().expect("piped")).read_line(&mut line).expect("read");
     let child: u32 = line.trim().parse().expect("a process");
-    assert_eq!(cpus(child).read(&host).expect("read"), last, "it inherits");
-    let undone = undone(&scratch);
-    let now = cpus(child).read(&host).expect("read");
+    assert_eq!(cpus(child).read(&host).expect("read"), last_cpu, "the child inherits the CPUs");
+    let report = undo_all(&scratch);
+    let child_cpus = cpus(child).read(&host).expect("read");
     let _ = Command::new("kill").arg(child.to_string()).status();
     let _ = shell.wait();
-    assert_eq!(now, first);
-    assert_eq!(undone.settings.len(), 2, "{undone:?}");
+    assert_eq!(child_cpus, original);
+    assert_eq!(report.settings.len(), 2, "{report:?}");
 }

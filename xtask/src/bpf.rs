@@ -37,19 +37,19 @@ struct BuiltObject {
 impl BpfCommand {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../bpf").canonicalize()?;
-        let built = sources(&folder)?
+        let objects = sources(&folder)?
             .iter()
             .map(|source| build(&folder, source))
             .collect::<anyhow::Result<Vec<_>>>()?;
-        let manifest = manifest(&built)?;
+        let manifest = manifest(&objects)?;
         if self.check {
-            return check(&folder, &built, &manifest);
+            return check(&folder, &objects, &manifest);
         }
-        for program in &built {
+        for program in &objects {
             fs::write(folder.join(program.object_name()), &program.object)?;
         }
         fs::write(folder.join(MANIFEST), manifest)?;
-        println!("{} objects written to {}", built.len(), folder.display());
+        println!("{} objects written to {}", objects.len(), folder.display());
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -79,7 +79,7 @@ fn build(folder: &Path, source: &str) -> anyhow::Result<BuiltObject> {
     run(compiler(folder).args(["-c", source, "-o"]).arg(&object))?;
     run(Command::new(STRIP).arg("-g").arg(&object))?;
     let mut hash = Sha256::new();
-    for file in included(folder, source)? {
+    for file in included_files(folder, source)? {
         hash.update(fs::read(&file).with_context(|| format!("read {}", file.display()))?);
     }
     Ok(BuiltObject {
@@ -102,9 +102,9 @@ fn compiler(folder: &Path) -> Command {
 }
 
 /// The source and our headers that it includes, sorted by name.
-fn included(folder: &Path, source: &str) -> anyhow::Result<Vec<PathBuf>> {
-    let rule = run(compiler(folder).args(["-MM", source]))?;
-    let mut files: Vec<PathBuf> = rule
+fn included_files(folder: &Path, source: &str) -> anyhow::Result<Vec<PathBuf>> {
+    let make_rule = run(compiler(folder).args(["-MM", source]))?;
+    let mut files: Vec<PathBuf> = make_rule
         .split_whitespace()
         .skip(1)
         .filter(|word| *word != "\\" && !word.starts_with('/'))
@@ -114,35 +114,35 @@ fn included(folder: &Path, source: &str) -> anyhow::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-fn manifest(built: &[BuiltObject]) -> anyhow::Result<String> {
+fn manifest(objects: &[BuiltObject]) -> anyhow::Result<String> {
     let version = run(Command::new(CLANG).arg("--version"))?;
     let version = version.lines().next().unwrap_or_default();
     let mut text = format!(
         "# Written by `cargo xtask bpf`. {version}\n# source, sha256 of source and headers, sha256 of object\n"
     );
-    for program in built {
+    for program in objects {
         let object_hash = hex(&Sha256::digest(&program.object));
         writeln!(text, "{} {} {object_hash}", program.source, program.source_hash)?;
     }
     Ok(text)
 }
 
-fn check(folder: &Path, built: &[BuiltObject], manifest: &str) -> anyhow::Result<ExitCode> {
-    for program in built {
+fn check(folder: &Path, objects: &[BuiltObject], manifest: &str) -> anyhow::Result<ExitCode> {
+    for program in objects {
         let path = folder.join(program.object_name());
-        let committed =
+        let committed_content =
             fs::read(&path).with_context(|| format!("read {}: run cargo xtask bpf", path.display()))?;
         ensure!(
-            committed == program.object,
+            committed_content == program.object,
             "{} is not what {} makes: run cargo xtask bpf and commit both",
             path.display(),
             program.source
         );
     }
     let path = folder.join(MANIFEST);
-    let committed = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
-    ensure!(committed == manifest, "{} is out of date: run cargo xtask bpf", path.display());
-    println!("{} objects are what their sources make", built.len());
+    let committed_content = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
+    ensure!(committed_content == manifest, "{} is out of date: run cargo xtask bpf", path.display());
+    println!("{} objects are what their sources make", objects.len());
     Ok(ExitCode::SUCCESS)
 }
 

@@ -39,18 +39,18 @@ struct PackagePaths {
 
 impl DebCommand {
     pub(crate) fn run(&self) -> Result<ExitCode> {
-        let places = PackagePaths::find()?;
+        let paths = PackagePaths::find()?;
         let version = package_version()?;
-        check_changelog(&places.root, &version)?;
+        check_changelog(&paths.root, &version)?;
         programs::build(BuildProfile::Release, "linerate")?;
-        places.write_completions()?;
-        places.write_manual()?;
-        let package = places.package(&version)?;
+        paths.write_completions()?;
+        paths.write_manual()?;
+        let package = paths.package(&version)?;
         println!("{} ({} bytes)", package.display(), fs::metadata(&package)?.len());
         if self.test {
             trial::lintian(&package)?;
-            let page = InstallPage::read(&places.root)?;
-            trial::installed(&package, &version, &places, &page)?;
+            let page = InstallPage::read(&paths.root)?;
+            trial::try_installation(&package, &version, &paths, &page)?;
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -116,7 +116,7 @@ impl PackagePaths {
         let tools = self.target.join("tools");
         let program = tools.join("bin/cargo-deb");
         if read(Command::new(&program).arg("--version"))
-            .is_ok_and(|said| said.split_whitespace().any(|word| word == CARGO_DEB))
+            .is_ok_and(|version_text| version_text.split_whitespace().any(|word| word == CARGO_DEB))
         {
             return Ok(program);
         }
@@ -148,22 +148,24 @@ fn check_changelog(root: &Path, version: &str) -> Result<()> {
 
 // Runs a command with visible output.
 fn run(command: &mut Command) -> Result<()> {
-    let status = command.status().with_context(|| format!("run {}", shown(command)))?;
-    ensure!(status.success(), "{}: {status}", shown(command));
+    let status = command.status().with_context(|| format!("run {}", command_text(command)))?;
+    ensure!(status.success(), "{}: {status}", command_text(command));
     Ok(())
 }
 
 fn read(command: &mut Command) -> Result<String> {
-    let output =
-        command.stderr(Stdio::inherit()).output().with_context(|| format!("run {}", shown(command)))?;
-    ensure!(output.status.success(), "{}: {}", shown(command), output.status);
+    let output = command
+        .stderr(Stdio::inherit())
+        .output()
+        .with_context(|| format!("run {}", command_text(command)))?;
+    ensure!(output.status.success(), "{}: {}", command_text(command), output.status);
     Ok(String::from_utf8(output.stdout)?)
 }
 
-fn shown(command: &Command) -> String {
-    let words: Vec<_> = std::iter::once(command.get_program())
+fn command_text(command: &Command) -> String {
+    let arguments: Vec<_> = std::iter::once(command.get_program())
         .chain(command.get_args())
         .map(OsStr::to_string_lossy)
         .collect();
-    words.join(" ")
+    arguments.join(" ")
 }

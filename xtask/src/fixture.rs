@@ -24,8 +24,9 @@ impl Fixture {
             }
             return Ok(ExitCode::SUCCESS);
         };
-        let known = || names().collect::<Vec<_>>().join(", ");
-        let fixture = fixture(name).ok_or_else(|| anyhow!("no fixture {name}; there are {}", known()))?;
+        let fixture_names = || names().collect::<Vec<_>>().join(", ");
+        let fixture =
+            fixture(name).ok_or_else(|| anyhow!("no fixture {name}; there are {}", fixture_names()))?;
         let Some(directory) = &self.directory else { bail!("a directory to write {name} into is missing") };
         if std::fs::read_dir(directory).is_ok_and(|mut entries| entries.next().is_some()) {
             bail!("{} is not empty", directory.display());

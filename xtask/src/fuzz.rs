@@ -44,23 +44,30 @@ impl Fuzz {
         let root =
             Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("the workspace has no directory")?;
         let directory = root.join("fuzz");
-        let known = targets(&directory)?;
-        let wanted = match &self.target {
+        let all_targets = targets(&directory)?;
+        let selected_targets = match &self.target {
             Some(target) => vec![target.clone()],
-            None => known.clone(),
+            None => all_targets.clone(),
         };
-        for target in &wanted {
-            ensure!(known.contains(target), "no fuzz target '{target}'; there are {}", known.join(", "));
+        for target in &selected_targets {
+            ensure!(
+                all_targets.contains(target),
+                "no fuzz target '{target}'; there are {}",
+                all_targets.join(", ")
+            );
         }
         let mut code = ExitCode::SUCCESS;
-        for (target, program) in build(&directory, wanted)? {
+        for (target, program) in build(&directory, selected_targets)? {
             let job = Job { directory: &directory, target: &target, program: &program };
-            let fine =
-                if self.minimise { job.minimise(&self.more)? } else { job.look(self.seconds, &self.more)? };
-            if !fine {
+            let is_success = if self.minimise {
+                job.minimise(&self.more)?
+            } else {
+                job.run_target(self.seconds, &self.more)?
+            };
+            if !is_success {
                 eprintln!(
                     "fuzz target {target} failed: what did it is in {}",
-                    job.place("artifacts").display()
+                    job.directory_of("artifacts").display()
                 );
                 code = ExitCode::FAILURE;
             }
@@ -76,44 +83,48 @@ struct Job<'a> {
 }
 
 impl Job<'_> {
-    fn place(&self, kind: &str) -> PathBuf {
+    fn directory_of(&self, kind: &str) -> PathBuf {
         self.directory.join(kind).join(self.target)
     }
 
-    fn command(&self, more: &[String]) -> Result<Command> {
+    fn command(&self, arguments: &[String]) -> Result<Command> {
         for kind in ["corpus", "artifacts", "seeds"] {
-            let made = self.place(kind);
-            fs::create_dir_all(&made).with_context(|| format!("making {}", made.display()))?;
+            let directory = self.directory_of(kind);
+            fs::create_dir_all(&directory).with_context(|| format!("making {}", directory.display()))?;
         }
         let mut command = Command::new(self.program);
-        command.arg(format!("-artifact_prefix={}/", self.place("artifacts").display())).args(more);
+        command
+            .arg(format!("-artifact_prefix={}/", self.directory_of("artifacts").display()))
+            .args(arguments);
         Ok(command)
     }
 
     /// Runs the target and returns whether it found no failure. libFuzzer writes new inputs to the
     /// first directory.
-    fn look(&self, seconds: u32, more: &[String]) -> Result<bool> {
-        let mut command = self.command(more)?;
-        command.arg(format!("-max_total_time={seconds}")).args([self.place("corpus"), self.place("seeds")]);
+    fn run_target(&self, seconds: u32, arguments: &[String]) -> Result<bool> {
+        let mut command = self.command(arguments)?;
+        command
+            .arg(format!("-max_total_time={seconds}"))
+            .args([self.directory_of("corpus"), self.directory_of("seeds")]);
         Ok(command.status().with_context(|| format!("starting {}", self.program.display()))?.success())
     }
 
     /// Replaces `seeds` by inputs that have the coverage of `seeds` and `corpus`, up to the limit.
-    fn minimise(&self, more: &[String]) -> Result<bool> {
-        let (seeds, fresh) = (self.place("seeds"), self.place("seeds.new"));
-        let mut command = self.command(more)?;
-        if fresh.exists() {
-            fs::remove_dir_all(&fresh).with_context(|| format!("removing {}", fresh.display()))?;
+    fn minimise(&self, arguments: &[String]) -> Result<bool> {
+        let (seeds, new_seeds) = (self.directory_of("seeds"), self.directory_of("seeds.new"));
+        let mut command = self.command(arguments)?;
+        if new_seeds.exists() {
+            fs::remove_dir_all(&new_seeds).with_context(|| format!("removing {}", new_seeds.display()))?;
         }
-        fs::create_dir_all(&fresh).with_context(|| format!("making {}", fresh.display()))?;
-        command.arg("-set_cover_merge=1").args([&fresh, &seeds, &self.place("corpus")]);
+        fs::create_dir_all(&new_seeds).with_context(|| format!("making {}", new_seeds.display()))?;
+        command.arg("-set_cover_merge=1").args([&new_seeds, &seeds, &self.directory_of("corpus")]);
         if !command.status().with_context(|| format!("starting {}", self.program.display()))?.success() {
             return Ok(false);
         }
-        let left_out = trim(&fresh)?;
+        let removed_count = trim(&new_seeds)?;
         fs::remove_dir_all(&seeds).with_context(|| format!("removing {}", seeds.display()))?;
-        fs::rename(&fresh, &seeds).with_context(|| format!("renaming {}", fresh.display()))?;
-        println!("{}: made anew; {left_out} that add least left out", seeds.display());
+        fs::rename(&new_seeds, &seeds).with_context(|| format!("renaming {}", new_seeds.display()))?;
+        println!("{}: made anew; {removed_count} that add least left out", seeds.display());
         Ok(true)
     }
 }
@@ -124,21 +135,21 @@ fn trim(directory: &Path) -> Result<usize> {
     let mut files = Vec::new();
     for entry in fs::read_dir(directory).with_context(|| format!("reading {}", directory.display()))? {
         let entry = entry?;
-        let found = entry.metadata()?;
-        files.push((found.modified()?, found.len(), entry.path()));
+        let metadata = entry.metadata()?;
+        files.push((metadata.modified()?, metadata.len(), entry.path()));
     }
     files.sort();
-    let (mut kept, mut bytes, mut left_out) = (0, 0, 0);
+    let (mut kept_count, mut bytes, mut removed_count) = (0, 0, 0);
     for (_, length, path) in &files {
-        if kept < MOST_SEEDS && bytes + length <= MOST_SEED_BYTES {
-            kept += 1;
+        if kept_count < MOST_SEEDS && bytes + length <= MOST_SEED_BYTES {
+            kept_count += 1;
             bytes += length;
         } else {
             fs::remove_file(path).with_context(|| format!("removing {}", path.display()))?;
-            left_out += 1;
+            removed_count += 1;
         }
     }
-    Ok(left_out)
+    Ok(removed_count)
 }
 
 /// The names of all targets.
@@ -147,8 +158,9 @@ fn targets(directory: &Path) -> Result<Vec<String>> {
     let mut targets = Vec::new();
     for entry in fs::read_dir(&directory).with_context(|| format!("reading {}", directory.display()))? {
         let path = entry?.path();
-        let source = path.extension().is_some_and(|ending| ending == "rs");
-        targets.extend(path.file_stem().filter(|_| source).map(|name| name.to_string_lossy().into_owned()));
+        let is_source = path.extension().is_some_and(|extension| extension == "rs");
+        targets
+            .extend(path.file_stem().filter(|_| is_source).map(|name| name.to_string_lossy().into_owned()));
     }
     targets.sort();
     Ok(targets)
@@ -163,21 +175,21 @@ fn build(directory: &Path, targets: Vec<String>) -> Result<Vec<(String, PathBuf)
     cargo.args(targets.iter().flat_map(|target| ["--bin", target]));
     let output = cargo.env("RUSTFLAGS", FLAGS).stderr(Stdio::inherit()).output().context("starting cargo")?;
     ensure!(output.status.success(), "the fuzz targets do not build");
-    let said = String::from_utf8_lossy(&output.stdout);
-    let built = |target: String| {
-        let program = programs::find(&said, &target);
+    let cargo_output = String::from_utf8_lossy(&output.stdout);
+    let built_program = |target: String| {
+        let program = programs::find(&cargo_output, &target);
         let program = program.with_context(|| format!("cargo built no fuzz target '{target}'"))?;
         Ok((target, program))
     };
-    targets.into_iter().map(built).collect()
+    targets.into_iter().map(built_program).collect()
 }
 
 /// The triple of this machine.
 fn host() -> Result<String> {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let output = Command::new(rustc).arg("-vV").output().context("asking rustc for its host")?;
-    let told = String::from_utf8_lossy(&output.stdout);
-    let host = told.lines().find_map(|line| line.strip_prefix("host: "));
+    let rustc_output = String::from_utf8_lossy(&output.stdout);
+    let host = rustc_output.lines().find_map(|line| line.strip_prefix("host: "));
     host.map(str::to_owned).context("rustc -vV names no host")
 }
 
@@ -188,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_came_last_is_left_out() {
+    fn trim_removes_late_files_beyond_the_size_and_count_limits() {
         let directory = tempfile::tempdir().expect("a directory");
         let write = |name: &str, length: usize, second: u64| {
             let path = directory.path().join(name);
@@ -211,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn all_targets_are_programs_of_the_package() {
+    fn every_fuzz_target_is_a_binary_in_the_manifest() {
         let directory = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace").join("fuzz");
         let manifest = fs::read_to_string(directory.join("Cargo.toml")).expect("a manifest");
         let targets = targets(&directory).expect("targets");

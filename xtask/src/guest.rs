@@ -120,12 +120,14 @@ struct PreparedGuest {
 
 impl GuestChore {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
-        let done = match &self {
-            Self::Run { with, variant, traffic, command } => with.run(*variant, *traffic, command),
-            Self::Test { with, variant, short } => with.test(*variant, *short),
-            Self::Shell { with, variant } => with.shell(*variant),
+        let status = match &self {
+            Self::Run { with: options, variant, traffic, command } => {
+                options.run(*variant, *traffic, command)
+            }
+            Self::Test { with: options, variant, short } => options.test(*variant, *short),
+            Self::Shell { with: options, variant } => options.shell(*variant),
         };
-        done.map(ExitCode::from).or_else(|error| {
+        status.map(ExitCode::from).or_else(|error| {
             eprintln!("guest: {error:#}");
             Ok(ExitCode::from(GUEST_FAILED))
         })
@@ -139,9 +141,9 @@ impl GuestParts {
         traffic: Option<FlowCount>,
         command: &[String],
     ) -> anyhow::Result<u8> {
-        let prepared = self.prepare()?;
+        let prepared_guest = self.prepare()?;
         let deadline = Duration::from_secs(self.deadline);
-        let mut guest = GuestSession::boot(&prepared, variant, deadline)?;
+        let mut guest = GuestSession::boot(&prepared_guest, variant, deadline)?;
         let traffic =
             traffic.map(|flows| GuestTraffic::start(&guest, &TO_VIRTIO, flows, traffic::FEW)).transpose()?;
         let mut sinks = OutputSinks { output: &mut stdout(), errors: &mut stderr() };
@@ -153,49 +155,52 @@ impl GuestParts {
     }
 
     fn test(&self, variant: Option<GuestVariant>, short: bool) -> anyhow::Result<u8> {
-        let prepared = match self.prepare() {
+        let prepared_guest = match self.prepare() {
             Err(error) if error.is::<GuestUnavailable>() => {
                 eprintln!("SKIP guest: {error:#}");
                 return Ok(0);
             }
-            prepared => prepared?,
+            prepare_result => prepare_result?,
         };
         let variants = variant.as_ref().map_or(GuestVariant::value_variants(), std::slice::from_ref);
-        let mut failed = Vec::new();
+        let mut all_failures = Vec::new();
         for variant in variants {
-            println!("{variant}, Linux {}", prepared.kernel.release);
+            println!("{variant}, Linux {}", prepared_guest.kernel.release);
             // Each check boots a new guest, with the defaults of its drivers.
-            let mut failures = self.checked(&prepared, *variant, |guest| checks::run(guest, *variant))?;
+            let mut failures =
+                self.check_with_retry(&prepared_guest, *variant, |guest| checks::run(guest, *variant))?;
             if !short {
-                failures.extend(self.checked(&prepared, *variant, |guest| plans::run(guest, *variant))?);
+                failures.extend(
+                    self.check_with_retry(&prepared_guest, *variant, |guest| plans::run(guest, *variant))?,
+                );
             }
             if *variant == GuestVariant::TwoNodes {
-                failures.extend(self.checked(&prepared, *variant, tuning::run)?);
+                failures.extend(self.check_with_retry(&prepared_guest, *variant, tuning::run)?);
                 if !short {
-                    failures.extend(self.checked(&prepared, *variant, balance::run)?);
+                    failures.extend(self.check_with_retry(&prepared_guest, *variant, balance::run)?);
                 }
             }
-            failed.extend(failures.into_iter().map(|failure| format!("{variant}, {failure}")));
+            all_failures.extend(failures.into_iter().map(|failure| format!("{variant}, {failure}")));
         }
-        for failure in &failed {
+        for failure in &all_failures {
             println!("FAILED {failure}");
         }
-        Ok(u8::from(!failed.is_empty()))
+        Ok(u8::from(!all_failures.is_empty()))
     }
 
     /// Runs checks, and repeats them once if the guest stops answering.
-    fn checked(
+    fn check_with_retry(
         &self,
-        prepared: &PreparedGuest,
+        prepared_guest: &PreparedGuest,
         variant: GuestVariant,
         check: impl Fn(&mut GuestSession) -> anyhow::Result<Vec<String>>,
     ) -> anyhow::Result<Vec<String>> {
-        match check(&mut self.boot(prepared, variant)?) {
-            Err(error) if session::is_no_answer(&error) => {
+        match check(&mut self.boot(prepared_guest, variant)?) {
+            Err(error) if session::is_unresponsive(&error) => {
                 eprintln!("guest: {error:#}; these checks once more after another boot");
-                check(&mut self.boot(prepared, variant)?)
+                check(&mut self.boot(prepared_guest, variant)?)
             }
-            done => done,
+            result => result,
         }
     }
 
@@ -203,28 +208,28 @@ impl GuestParts {
     // boot (QEMU 10.0 under TCG). A driver that waits for it later, for example for a grace period
     // of RCU, waits forever. Sometimes QEMU itself fails (an assertion in its memory map, while
     // several CPUs change it).
-    fn boot(&self, prepared: &PreparedGuest, variant: GuestVariant) -> anyhow::Result<GuestSession> {
+    fn boot(&self, prepared_guest: &PreparedGuest, variant: GuestVariant) -> anyhow::Result<GuestSession> {
         let deadline = Duration::from_secs(self.deadline);
         for _ in 1..BOOTS {
-            let booted = GuestSession::boot(prepared, variant, deadline.min(BOOTED_WITHIN));
-            let all_run = booted.and_then(|mut guest| {
-                guest.ask_within(ON_EACH_CPU, ALL_CPUS_RUN_WITHIN)?;
+            let session = GuestSession::boot(prepared_guest, variant, deadline.min(BOOTED_WITHIN));
+            let checked_session = session.and_then(|mut guest| {
+                guest.run_script_within(ON_EACH_CPU, ALL_CPUS_RUN_WITHIN)?;
                 Ok(guest)
             });
-            match all_run {
-                Err(error) if session::is_no_answer(&error) => {
+            match checked_session {
+                Err(error) if session::is_unresponsive(&error) => {
                     eprintln!("guest: not all of its CPUs run; booted again. {error:#}");
                 }
-                done => return done,
+                result => return result,
             }
         }
-        GuestSession::boot(prepared, variant, deadline)
+        GuestSession::boot(prepared_guest, variant, deadline)
     }
 
     fn shell(&self, variant: GuestVariant) -> anyhow::Result<u8> {
-        let prepared = self.prepare()?;
+        let prepared_guest = self.prepare()?;
         let host = session::make_host(variant)?;
-        let mut command = session::qemu(&prepared, variant, "guest.shell quiet")?;
+        let mut command = session::qemu(&prepared_guest, variant, "guest.shell quiet")?;
         // Ctrl-A x ends QEMU.
         command.args(["-display", "none", "-serial", "mon:stdio"]);
         let status = host.receiver().spawn(command)?.wait()?;
@@ -241,7 +246,7 @@ impl GuestParts {
         session::check_qemu()?;
         let profile = if self.development { BuildProfile::Development } else { BuildProfile::Release };
         let command = programs::build(profile, "linerate")?;
-        let kernel = UnpackedKernel::provide(&cache(&command)?, self.kernel.as_deref())?;
+        let kernel = UnpackedKernel::fetch_or_reuse(&cache(&command)?, self.kernel.as_deref())?;
         let image = image::pack(&kernel, &command)?;
         if let LabPrivilege::Forbidden { why, how_to_allow } = userns::enter_if_needed() {
             bail!(GuestUnavailable(format!("requires root or a user namespace, and {why}; {how_to_allow}")));
@@ -268,7 +273,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_command_reaches_the_shell_as_it_is() {
+    fn quoted_commands_pass_the_shell_unchanged() {
         let command = ["printf", "%s|", "", "a b", "it's", "$HOME\n`id`\\"].map(str::to_owned);
         let output =
             std::process::Command::new("sh").arg("-c").arg(quoted(&command)).output().expect("sh runs");

@@ -149,10 +149,10 @@ fn write_archive(layer: &[u8], archive: &Path) -> Result<()> {
         "layers": [descriptor("application/vnd.oci.image.layer.v1.tar+gzip", &compressed)],
     });
     let manifest = serde_json::to_vec(&manifest)?;
-    let mut listed = descriptor("application/vnd.oci.image.manifest.v1+json", &manifest);
+    let mut manifest_descriptor = descriptor("application/vnd.oci.image.manifest.v1+json", &manifest);
     let name = concat!("localhost/linerate:", env!("CARGO_PKG_VERSION"));
-    listed["annotations"] = json!({ "org.opencontainers.image.ref.name": name });
-    let index = serde_json::to_vec(&json!({ "schemaVersion": 2, "manifests": [listed] }))?;
+    manifest_descriptor["annotations"] = json!({ "org.opencontainers.image.ref.name": name });
+    let index = serde_json::to_vec(&json!({ "schemaVersion": 2, "manifests": [manifest_descriptor] }))?;
     let mut tar = tar::Builder::new(Vec::new());
     let blobs = [&config, &manifest, &compressed]
         .map(|blob| (format!("blobs/sha256/{}", digest(blob)), blob.as_slice()));
@@ -202,11 +202,11 @@ exec setpriv --inh-caps=-all --ambient-caps=-all --bounding-set="-all$capabiliti
         let mut unshare = Command::new("unshare");
         unshare.args(["--mount", network, "sh", "-c", AROUND, "sh"]).arg(root.path()).arg(capabilities);
         let output = unshare.args(command.split(' ')).output().context("run unshare (util-linux)")?;
-        let told = String::from_utf8_lossy(&output.stderr);
-        let fine = output.status.code().is_some_and(|code| code < 2)
+        let error_output = String::from_utf8_lossy(&output.stderr);
+        let is_success = output.status.code().is_some_and(|code| code < 2)
             && !output.stdout.is_empty()
-            && !told.contains(" is off: ");
-        ensure!(fine, "linerate {command} with {capabilities}: {}: {told}", output.status);
+            && !error_output.contains(" is off: ");
+        ensure!(is_success, "linerate {command} with {capabilities}: {}: {error_output}", output.status);
         println!("linerate {command}: works with the capabilities '{capabilities}' and no others");
     }
     Ok(())
@@ -220,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_digest_of_the_archive_is_right_and_leads_to_the_program() {
+    fn image_archive_digests_match_and_lead_to_the_program() {
         let directory = tempfile::tempdir().expect("a directory");
         let archive = directory.path().join("image.tar");
         write_archive(&layer(b"a program").expect("a layer"), &archive).expect("written");

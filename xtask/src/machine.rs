@@ -10,8 +10,8 @@ use serde::Serialize;
 // `Linux 6.18.0, Example CPU`.
 pub(crate) fn kernel_and_cpu() -> String {
     let HostSummary { kernel, cpu_model, .. } = HostSummary::observe(&Host::live());
-    let known = |value: Option<String>| value.unwrap_or_else(|| "unknown".to_owned());
-    format!("Linux {}, {}", known(kernel), known(cpu_model))
+    let text_of = |value: Option<String>| value.unwrap_or_else(|| "unknown".to_owned());
+    format!("Linux {}, {}", text_of(kernel), text_of(cpu_model))
 }
 
 /// Runnable tasks over the last minute: other work on the machine spoils figures.
@@ -44,8 +44,8 @@ pub(crate) fn skip_unless_root(chore: &str) -> Option<ExitCode> {
     })
 }
 
-pub(crate) fn exit_code(passed: bool) -> ExitCode {
-    if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+pub(crate) fn exit_code(is_success: bool) -> ExitCode {
+    if is_success { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Pins a thread, or the calling one, to a CPU.
@@ -58,6 +58,6 @@ pub(crate) fn pin(thread: Option<Pid>, cpu: u32) -> anyhow::Result<()> {
 
 /// The CPUs that the calling thread may run on.
 pub(crate) fn allowed_cpus() -> anyhow::Result<Vec<u32>> {
-    let allowed = sched_getaffinity(None).context("reading this thread's CPUs")?;
-    Ok((0..).take(CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu as usize)).collect())
+    let affinity = sched_getaffinity(None).context("reading this thread's CPUs")?;
+    Ok((0..).take(CpuSet::MAX_CPU).filter(|cpu| affinity.is_set(*cpu as usize)).collect())
 }

@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_subject_is_started_as_it_was_described() {
+    fn bench_subject_arguments_parse_to_the_same_subject() {
         for side in [bench::SubjectSide::Engine, bench::SubjectSide::C] {
             for wildcard in [false, true] {
                 let subject = bench::BenchSubject { side, requests: 256, batch: 64, payload: 100, wildcard };

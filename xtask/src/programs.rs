@@ -36,8 +36,9 @@ pub(crate) fn cargo() -> Command {
 }
 
 /// Finds the path of a program in the JSON messages of cargo.
-pub(crate) fn find(said: &str, name: &str) -> Option<PathBuf> {
-    said.lines()
+pub(crate) fn find(cargo_output: &str, name: &str) -> Option<PathBuf> {
+    cargo_output
+        .lines()
         .filter_map(|line| serde_json::from_str::<Value>(line).ok())
         .filter(|message| message["target"]["name"] == name)
         .find_map(|message| message["executable"].as_str().map(PathBuf::from))
@@ -48,13 +49,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_is_found_among_libraries_of_its_name() {
-        let said = r#"{"reason":"compiler-artifact","target":{"kind":["lib"],"name":"linerate"},"executable":null}
+    fn program_path_is_found_despite_a_library_with_the_same_name() {
+        let messages = r#"{"reason":"compiler-artifact","target":{"kind":["lib"],"name":"linerate"},"executable":null}
 {"reason":"compiler-artifact","target":{"kind":["bin"],"name":"xtask"},"executable":"/target/debug/xtask"}
 {"reason":"compiler-artifact","target":{"kind":["bin"],"name":"linerate"},"executable":"/target/debug/linerate"}
 {"reason":"build-finished","success":true}
 "#;
-        assert_eq!(find(said, "linerate"), Some(PathBuf::from("/target/debug/linerate")));
-        assert_eq!(find(said, "reflector"), None);
+        assert_eq!(find(messages, "linerate"), Some(PathBuf::from("/target/debug/linerate")));
+        assert_eq!(find(messages, "reflector"), None);
     }
 }

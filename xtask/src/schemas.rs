@@ -64,10 +64,11 @@ fn directory() -> PathBuf {
 /// The schemas by file name.
 fn texts() -> Result<BTreeMap<String, String>> {
     let sources = SourceTypes::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join(".."))?;
-    let owned = |(schema, name): &(&str, &str)| ((*schema).to_owned(), (*name).to_owned());
-    let enveloped = sources.command_results().into_iter().chain(JSON_RESULTS.iter().map(owned));
-    let documents = enveloped.map(|(schema, name)| (schema, name, true));
-    let files = FILES.iter().map(owned).map(|(schema, name)| (schema, name, false));
+    let to_owned_pair = |(schema, name): &(&str, &str)| ((*schema).to_owned(), (*name).to_owned());
+    let envelope_results =
+        sources.command_results().into_iter().chain(JSON_RESULTS.iter().map(to_owned_pair));
+    let documents = envelope_results.map(|(schema, name)| (schema, name, true));
+    let files = FILES.iter().map(to_owned_pair).map(|(schema, name)| (schema, name, false));
     let mut texts = BTreeMap::new();
     for (schema, name, has_envelope) in documents.chain(files) {
         let document = document(&sources, &schema, &name, has_envelope).with_context(|| schema.clone())?;
@@ -110,18 +111,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_schemas_in_share_are_those_of_the_types() {
+    fn schemas_in_share_match_the_types() {
         let texts = texts().expect("schemas");
         let entries = fs::read_dir(directory()).expect("share/schemas").map(|entry| entry.expect("an entry"));
         let files: BTreeSet<_> =
             entries.map(|entry| entry.file_name().into_string().expect("text")).collect();
         assert_eq!(files, texts.keys().cloned().collect(), "run `cargo xtask schemas`");
         // Descriptions are not compared, so that a doc comment can change alone.
-        let parsed = |text: &str| without_descriptions(serde_json::from_str(text).expect("JSON"));
+        let parse = |text: &str| without_descriptions(serde_json::from_str(text).expect("JSON"));
         for (name, text) in texts {
-            let found = fs::read_to_string(directory().join(&name)).expect("read");
+            let file = fs::read_to_string(directory().join(&name)).expect("read");
             assert!(
-                parsed(&found) == parsed(&text),
+                parse(&file) == parse(&text),
                 "{name}: run `cargo xtask schemas` and commit share/schemas"
             );
         }

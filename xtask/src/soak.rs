@@ -104,12 +104,12 @@ impl SoakCommand {
             self.minutes > 0.0 && self.period >= 0.5,
             "give some --minutes, and a --period of 0.5 or more"
         );
-        if let Some(skipped) = machine::skip_unless_root("soak") {
-            return Ok(skipped);
+        if let Some(exit_code) = machine::skip_unless_root("soak") {
+            return Ok(exit_code);
         }
         if let Some(directory) = self.json.as_deref().and_then(Path::parent) {
-            let there = directory.as_os_str().is_empty() || directory.is_dir();
-            ensure!(there, "--json: there is no directory {}", directory.display());
+            let is_present = directory.as_os_str().is_empty() || directory.is_dir();
+            ensure!(is_present, "--json: there is no directory {}", directory.display());
         }
         machine::pin(None, self.cpu)?;
         let (started_unix_seconds, load_average) = (linerate_host::unix_seconds(), machine::load_average());
@@ -122,10 +122,10 @@ impl SoakCommand {
         }
         let builder = crate::bench::echo_load(address, self.cpu, FLOWS, PAYLOAD);
         let mut generator = lab.senders()[0].run(|| builder.start())??;
-        answers_all(&mut *generator).context("before anything happened")?;
+        await_all_answered(&mut *generator).context("before anything happened")?;
         let capacity = find_capacity(&mut *generator)?;
         println!("capacity {capacity:.0}/s, offered {:.0}/s, {} minutes", capacity * LOAD, self.minutes);
-        let mut seen = SoakObservation {
+        let mut observation = SoakObservation {
             load_average,
             fallbacks,
             capacity,
@@ -136,14 +136,14 @@ impl SoakCommand {
             total: Counts::default(),
             elapsed: Duration::ZERO,
         };
-        self.rounds(&lab, address, &mut server, &mut *generator, &mut seen)?;
-        let report = SoakReport::new(self, &seen)?;
+        self.rounds(&lab, address, &mut server, &mut *generator, &mut observation)?;
+        let report = SoakReport::new(self, &observation)?;
         print!("{report}");
         if let Some(file) = &self.json {
             let text = serde_json::to_string_pretty(&report.document(started_unix_seconds))?;
             std::fs::write(file, text + "\n").with_context(|| format!("writing {}", file.display()))?;
         }
-        Ok(machine::exit_code(report.kept()))
+        Ok(machine::exit_code(report.passes()))
     }
 
     /// Runs rounds until the time is over.
@@ -153,61 +153,64 @@ impl SoakCommand {
         address: SocketAddr,
         server: &mut SoakServer,
         generator: &mut dyn Generator,
-        seen: &mut SoakObservation,
+        observation: &mut SoakObservation,
     ) -> anyhow::Result<()> {
-        let (begun, time) = (Instant::now(), Duration::from_secs_f64(self.minutes * 60.0));
-        let mut before = PathCounters::settled(lab, server)?;
+        let (begin, time) = (Instant::now(), Duration::from_secs_f64(self.minutes * 60.0));
+        let mut before = PathCounters::read_settled(lab, server)?;
         let period = Duration::from_secs_f64(self.period);
         for event in SoakEvent::ALL.into_iter().cycle() {
-            if begun.elapsed() >= time {
+            if begin.elapsed() >= time {
                 break;
             }
-            let slot = LoadSlot { drain: DRAIN, ..LoadSlot::rate(seen.capacity * LOAD, period) };
-            let (outcome, happened) = std::thread::scope(|scope| {
-                let happening = scope.spawn(|| {
+            let slot = LoadSlot { drain: DRAIN, ..LoadSlot::rate(observation.capacity * LOAD, period) };
+            let (outcome, event_result) = std::thread::scope(|scope| {
+                let event_thread = scope.spawn(|| {
                     std::thread::sleep(period / 2);
-                    event.happen(lab, address, server)
+                    event.cause(lab, address, server)
                 });
-                (generator.run(&slot), happening.join())
+                (generator.run(&slot), event_thread.join())
             });
-            let asked = match happened {
-                Ok(asked) => asked.with_context(|| format!("{event}"))?,
+            let extra_requests = match event_result {
+                Ok(extra_requests) => extra_requests.with_context(|| format!("{event}"))?,
                 Err(_) => bail!("{event}: the thread that does it panicked"),
             };
             let outcome = outcome.with_context(|| format!("{event}: the load"))?;
-            let mut load = RoundLoad::of(&outcome);
-            load += answers_all(generator).with_context(|| format!("after {event}"))?;
-            let after = PathCounters::settled(lab, server)?;
-            seen.accounting.add(event, load, asked, &before, &after);
+            let mut load = RoundLoad::from_outcome(&outcome);
+            load += await_all_answered(generator).with_context(|| format!("after {event}"))?;
+            let after = PathCounters::read_settled(lab, server)?;
+            observation.accounting.add(event, load, extra_requests, &before, &after);
             before = after;
-            seen.events[event as usize] += 1;
-            seen.poison += u64::from(event == SoakEvent::Panic);
+            observation.events[event as usize] += 1;
+            observation.poison += u64::from(event == SoakEvent::Panic);
             let memory = server.resident_bytes()?;
-            eprintln!("{:4.0} s: {event}; {:.2} MB resident", begun.elapsed().as_secs_f64(), memory / 1e6);
-            seen.memory.push(memory);
+            eprintln!("{:4.0} s: {event}; {:.2} MB resident", begin.elapsed().as_secs_f64(), memory / 1e6);
+            observation.memory.push(memory);
         }
-        seen.total = server.counts()?;
-        seen.elapsed = begun.elapsed();
+        observation.total = server.counts()?;
+        observation.elapsed = begin.elapsed();
         Ok(())
     }
 }
 
 // Waits until every flow has all answers, which a stuck worker would prevent. A socket is a queue,
 // so all earlier requests are then processed. Returns the requests and answers of this wait.
-fn answers_all(generator: &mut dyn Generator) -> anyhow::Result<RoundLoad> {
-    let begun = Instant::now();
-    let leisurely =
+fn await_all_answered(generator: &mut dyn Generator) -> anyhow::Result<RoundLoad> {
+    let begin = Instant::now();
+    let low_rate_slot =
         LoadSlot { drain: Duration::from_millis(200), ..LoadSlot::rate(10_000.0, Duration::from_millis(50)) };
     let mut load = RoundLoad::default();
     loop {
-        let outcome = generator.run(&leisurely)?;
+        let outcome = generator.run(&low_rate_slot)?;
         ensure!(outcome.corrupt == 0, "{} answers were wrong", outcome.corrupt);
-        load += RoundLoad::of(&outcome);
+        load += RoundLoad::from_outcome(&outcome);
         if outcome.lost == 0 {
             return Ok(load);
         }
-        let (lost, sent) = (outcome.lost, outcome.sent);
-        ensure!(begun.elapsed() < PATIENCE, "{lost} of {sent} requests lost, still, {PATIENCE:?}");
+        let (lost_count, sent_count) = (outcome.lost, outcome.sent);
+        ensure!(
+            begin.elapsed() < PATIENCE,
+            "{lost_count} of {sent_count} requests lost, still, {PATIENCE:?}"
+        );
     }
 }
 

@@ -77,16 +77,16 @@ impl BoostArgs {
         }
         match self.verb {
             BoostAction::Plan => {
-                self.making.must_be_unused("plan")?;
+                self.making.check_no_apply_options("plan")?;
                 plan::run(&self.target)
             }
             BoostAction::Apply => apply::run(self.target, self.making),
             BoostAction::Status => {
-                self.making.must_be_unused("status")?;
+                self.making.check_no_apply_options("status")?;
                 status::run(&self.target)
             }
             BoostAction::Undo => {
-                self.making.must_be_unused("undo")?;
+                self.making.check_no_apply_options("undo")?;
                 undo::run(&self.target)
             }
         }

@@ -49,64 +49,67 @@ impl CompareArgs {
 
 impl ComparedPaths<'_> {
     /// Compares runs, ramps and searches of `load`.
-    pub(crate) fn loads(&self, targets: &ResultTargets) -> Result<ExitCode> {
+    pub(crate) fn compare_loads(&self, targets: &ResultTargets) -> Result<ExitCode> {
         let [old, new] = [load::read(self.paths[0])?, load::read(self.paths[1])?];
-        self.same_method([&old.method, &new.method])?;
+        self.check_same_method([&old.method, &new.method])?;
         let figures = old.figures.iter().filter_map(|old| {
             let new = new.figures.iter().find(|new| new.key == old.key)?;
             Some((old.key.clone(), old.less_is_better, [old.value, new.value]))
         });
-        let comparison = self.comparison(figures.collect())?;
+        let comparison = self.build_comparison(figures.collect())?;
         self.write(&old.host, Envelope::new(new.host, origin::unix_seconds(), comparison), targets)
     }
 
     /// Compares the steps that two ladders have in common.
-    pub(crate) fn ladders(&self, targets: &ResultTargets) -> Result<ExitCode> {
+    pub(crate) fn compare_ladders(&self, targets: &ResultTargets) -> Result<ExitCode> {
         let [old, new] = [self.paths[0], self.paths[1]].map(Envelope::<LadderReport>::read);
         let (old, new) = (old?, new?);
         let methods = [&old, &new].map(|envelope| ladder_method(&envelope.host, &envelope.result));
-        self.same_method([&methods[0], &methods[1]])?;
-        let figures = old.result.steps.iter().filter_map(|step| {
-            let same = new.result.steps.iter().find(|other| other.id == step.id)?;
-            let values = [step.transactions_per_second?, same.transactions_per_second?];
+        self.check_same_method([&methods[0], &methods[1]])?;
+        let figures = old.result.steps.iter().filter_map(|old_step| {
+            let new_step = new.result.steps.iter().find(|candidate| candidate.id == old_step.id)?;
+            let values = [old_step.transactions_per_second?, new_step.transactions_per_second?];
             let values = values.map(|rate| ConfidenceInterval {
                 median: rate.median,
                 low: (rate.samples > 2).then_some(rate.low),
                 high: (rate.samples > 2).then_some(rate.high),
                 samples: rate.samples as usize,
             });
-            Some((format!("{}.transactions_per_second", step.id), false, values))
+            Some((format!("{}.transactions_per_second", old_step.id), false, values))
         });
-        let comparison = self.comparison(figures.collect())?;
+        let comparison = self.build_comparison(figures.collect())?;
         self.write(&old.host, Envelope::new(new.host, origin::unix_seconds(), comparison), targets)
     }
 
     /// Compares two costs of packets. The verdict is about their time per packet.
-    pub(crate) fn costs(&self, targets: &ResultTargets) -> Result<ExitCode> {
+    pub(crate) fn compare_costs(&self, targets: &ResultTargets) -> Result<ExitCode> {
         let [old, new] = [self.paths[0], self.paths[1]].map(Envelope::<CostResult>::read);
         let (old, new) = (old?, new?);
         let costs = [&old.result.cost, &new.result.cost];
-        comparable(&self.names(), costs)?;
+        check_comparable(&self.names(), costs)?;
         let kernels = [old.host.kernel.clone(), new.host.kernel.clone()];
-        let judged = self.judged_costs(costs);
+        let comparison_result = self.judged_costs(costs);
         // A gate must not pass because nothing could be judged.
-        if let (Err(error), Some(_)) = (&judged, self.tolerance) {
+        if let (Err(error), Some(_)) = (&comparison_result, self.tolerance) {
             bail!("{error:#}");
         }
-        let judged = Known::from(judged.map_err(|error| format!("{error:#}")));
-        let verdict = judged.value().map(|judged| judged.verdict);
-        let comparison = CostComparison::new(self.names(), kernels, costs, judged);
+        let comparison_result = Known::from(comparison_result.map_err(|error| format!("{error:#}")));
+        let verdict = comparison_result.value().map(|comparison_result| comparison_result.verdict);
+        let comparison = CostComparison::new(self.names(), kernels, costs, comparison_result);
         targets.write(&Envelope::new(new.host, origin::unix_seconds(), comparison))?;
         Ok(status(verdict))
     }
 
     fn judged_costs(&self, costs: [&CostReport; 2]) -> Result<RunComparison> {
         let samples = costs.map(|cost| cost.packets_ns_a_packet_samples.as_slice());
-        let values = [load::of_samples(samples[0]), load::of_samples(samples[1])];
-        self.comparison(vec![("packets_ns_a_packet".to_owned(), true, values)])
+        let values = [load::confidence_interval(samples[0]), load::confidence_interval(samples[1])];
+        self.build_comparison(vec![("packets_ns_a_packet".to_owned(), true, values)])
     }
 
-    fn comparison(&self, figures: Vec<(String, bool, [ConfidenceInterval; 2])>) -> Result<RunComparison> {
+    fn build_comparison(
+        &self,
+        figures: Vec<(String, bool, [ConfidenceInterval; 2])>,
+    ) -> Result<RunComparison> {
         let names = self.names();
         ensure!(
             !figures.is_empty(),
@@ -116,8 +119,8 @@ impl ComparedPaths<'_> {
         );
         let tolerance = self.tolerance.unwrap_or(DEFAULT_TOLERANCE);
         let figures = figures.into_iter().map(|(key, less_is_better, values)| {
-            let short = values.iter().position(|value| value.low.is_none()).map(|place| &names[place]);
-            RunFigure::new(key.clone(), less_is_better, values, tolerance).map_err(|error| match short {
+            let short_name = values.iter().position(|value| value.low.is_none()).map(|index| &names[index]);
+            RunFigure::new(key.clone(), less_is_better, values, tolerance).map_err(|error| match short_name {
                 Some(name) => anyhow::anyhow!("{name}: {key}: {error}: measure for longer"),
                 None => anyhow::anyhow!("{key}: {error}"),
             })
@@ -131,12 +134,12 @@ impl ComparedPaths<'_> {
     }
 
     // Refuses results that were measured in another way, and names the first difference.
-    fn same_method(&self, [old, new]: [&MethodFacts; 2]) -> Result<()> {
+    fn check_same_method(&self, [old, new]: [&MethodFacts; 2]) -> Result<()> {
         let [old_name, new_name] = self.names();
-        for ((what, one), (_, other)) in old.0.iter().zip(&new.0) {
+        for ((fact_name, old_value), (_, new_value)) in old.0.iter().zip(&new.0) {
             ensure!(
-                one == other,
-                "the two were not measured in the same way: {what} is {one} in {old_name} and {other} in {new_name}"
+                old_value == new_value,
+                "the two were not measured in the same way: {fact_name} is {old_value} in {old_name} and {new_value} in {new_name}"
             );
         }
         Ok(())
@@ -148,13 +151,13 @@ impl ComparedPaths<'_> {
         envelope: Envelope<RunComparison>,
         targets: &ResultTargets,
     ) -> Result<ExitCode> {
-        let [before, now] = [old, &envelope.host].map(|host| {
+        let [before, after] = [old, &envelope.host].map(|host| {
             [&host.name, &host.kernel].map(|part| part.as_deref().unwrap_or("unknown")).join(" ")
         });
-        let moved = (before != now)
-            .then(|| Warning::remark(format!("measured on different hosts or kernels: {before}, {now}")));
+        let host_warning = (before != after)
+            .then(|| Warning::remark(format!("measured on different hosts or kernels: {before}, {after}")));
         let verdict = envelope.result.verdict;
-        targets.write(&envelope.with_warnings(moved))?;
+        targets.write(&envelope.with_warnings(host_warning))?;
         Ok(status(Some(verdict)))
     }
 }
@@ -168,60 +171,62 @@ fn status(verdict: Option<ComparisonVerdict>) -> ExitCode {
 pub(crate) struct MethodFacts(Vec<(&'static str, String)>);
 
 impl MethodFacts {
-    fn with(mut self, what: &'static str, value: impl Serialize) -> Self {
+    fn with_fact(mut self, fact_name: &'static str, value: impl Serialize) -> Self {
         let text = serde_json::to_value(value).map_or_else(
             |error| error.to_string(),
             |value| match value {
                 serde_json::Value::String(text) => text,
-                other => other.to_string(),
+                number => number.to_string(),
             },
         );
-        self.0.push((what, text));
+        self.0.push((fact_name, text));
         self
     }
 
     // The kind of host; its name and kernel may differ.
     fn with_host(self, host: &HostSummary) -> Self {
-        self.with("the number of CPUs", host.cpus)
-            .with("the CPU model", &host.cpu_model)
-            .with("the hypervisor's presence", host.hypervisor)
+        self.with_fact("the number of CPUs", host.cpus)
+            .with_fact("the CPU model", &host.cpu_model)
+            .with_fact("the hypervisor's presence", host.hypervisor)
     }
 }
 
 fn ladder_method(host: &HostSummary, report: &LadderReport) -> MethodFacts {
     let (config, testbed) = (&report.config, &report.testbed);
     MethodFacts::default()
-        .with("the testbed", testbed.kind)
-        .with("the server", config.server.as_ref().map(|server| &server.name))
-        .with("the payload in bytes", config.payload_bytes)
-        .with("the number of flows", config.flows)
-        .with("the loss limit", config.max_loss_ratio)
-        .with("the backend", testbed.generator.as_ref().map(|generator| &generator.backend))
-        .with("the list of the server's CPUs", &testbed.server_cpus)
-        .with("the number of queues", testbed.queues)
+        .with_fact("the testbed", testbed.kind)
+        .with_fact("the server", config.server.as_ref().map(|server| &server.name))
+        .with_fact("the payload in bytes", config.payload_bytes)
+        .with_fact("the number of flows", config.flows)
+        .with_fact("the loss limit", config.max_loss_ratio)
+        .with_fact("the backend", testbed.generator.as_ref().map(|generator| &generator.backend))
+        .with_fact("the list of the server's CPUs", &testbed.server_cpus)
+        .with_fact("the number of queues", testbed.queues)
         .with_host(host)
 }
 
 // Refuses results that count packets at different points, because their times per packet differ in meaning.
-fn comparable(names: &[String; 2], costs: [&CostReport; 2]) -> Result<()> {
-    let by_path = costs.map(|cost| cost.paths.is_some());
-    if by_path[0] != by_path[1] {
-        let (with, without) = if by_path[0] { (&names[0], &names[1]) } else { (&names[1], &names[0]) };
+fn check_comparable(names: &[String; 2], costs: [&CostReport; 2]) -> Result<()> {
+    let has_paths = costs.map(|cost| cost.paths.is_some());
+    if has_paths[0] != has_paths[1] {
+        let (with_paths, without_paths) =
+            if has_paths[0] { (&names[0], &names[1]) } else { (&names[1], &names[0]) };
         bail!(
-            "the two cannot be compared: {with} was measured with --path, which takes time per packet, and {without} without"
+            "the two cannot be compared: {with_paths} was measured with --path, which takes time per packet, and {without_paths} without"
         );
     }
-    let [one, other] = costs.map(|cost| cost.counting_point.value());
-    if one.is_some() && one == other {
+    let [old_point, new_point] = costs.map(|cost| cost.counting_point.value());
+    if old_point.is_some() && old_point == new_point {
         return Ok(());
     }
-    let points = costs.map(|cost| match &cost.counting_point {
+    let place_texts = costs.map(|cost| match &cost.counting_point {
         Known::Value(point) => format!("at \"{point}\""),
         Known::Unknown { .. } => "at an unknown point".to_owned(),
     });
-    let [(a, at_a), (b, at_b)] = [(&names[0], &points[0]), (&names[1], &points[1])];
+    let [(old_name, old_place), (new_name, new_place)] =
+        [(&names[0], &place_texts[0]), (&names[1], &place_texts[1])];
     bail!(
-        "the two cannot be compared: {a} counts packets {at_a}, {b} {at_b}; run linerate cost --json again for both"
+        "the two cannot be compared: {old_name} counts packets {old_place}, {new_name} {new_place}; run linerate cost --json again for both"
     )
 }
 
@@ -235,26 +240,27 @@ mod tests {
         let (new, mut old) = (cost(), cost());
         old.counting_point = Known::default();
         let names = ["a.json".to_owned(), "b.json".to_owned()];
-        assert!(comparable(&names, [&new, &new]).is_ok());
+        assert!(check_comparable(&names, [&new, &new]).is_ok());
         let with_paths = CostReport { paths: Some(Vec::new()), ..cost() };
-        let error = comparable(&names, [&new, &with_paths]).expect_err("refused").to_string();
+        let error = check_comparable(&names, [&new, &with_paths]).expect_err("refused").to_string();
         assert!(
             error.contains("b.json was measured with --path") && error.contains("a.json without"),
             "{error}"
         );
         for costs in [[&new, &old], [&old, &new], [&old, &old]] {
-            let error = comparable(&names, costs).expect_err("refused").to_string();
+            let error = check_comparable(&names, costs).expect_err("refused").to_string();
             assert!(error.contains("a.json") && error.contains("b.json"), "{error}");
         }
     }
 
     #[test]
-    fn a_different_method_is_refused_by_its_name() {
+    fn different_methods_are_refused_with_the_differing_value() {
         let paths = [Path::new("a.json"), Path::new("b.json")];
-        let compared = ComparedPaths { paths, tolerance: None };
-        let method = |payload: u32| MethodFacts::default().with("the payload in bytes", payload);
-        assert!(compared.same_method([&method(100), &method(100)]).is_ok());
-        let error = compared.same_method([&method(100), &method(18)]).expect_err("refused").to_string();
+        let comparison = ComparedPaths { paths, tolerance: None };
+        let method = |payload: u32| MethodFacts::default().with_fact("the payload in bytes", payload);
+        assert!(comparison.check_same_method([&method(100), &method(100)]).is_ok());
+        let error =
+            comparison.check_same_method([&method(100), &method(18)]).expect_err("refused").to_string();
         assert!(error.contains("the payload in bytes is 100 in a.json and 18 in b.json"), "{error}");
     }
 }

@@ -32,6 +32,6 @@ impl CompletionsArgs {
 }
 
 /// Prints the matching words and exits, if a shell function requests them.
-pub(crate) fn answer_shell() {
+pub(crate) fn complete_for_shell() {
     CompleteEnv::with_factory(crate::tree).var(REQUEST_VARIABLE).complete();
 }

@@ -94,7 +94,7 @@ impl CostArgs {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let targets = self.results.targets()?;
         if let Some(paths) = self.compare.paths() {
-            return paths.costs(&targets);
+            return paths.compare_costs(&targets);
         }
         self.measure(&targets)?;
         Ok(ExitCode::SUCCESS)
@@ -106,31 +106,31 @@ impl CostArgs {
         let (cpus, note) = self.cpus(&host, &online)?;
         let interrupt = InterruptFlag::install()?;
         let stop = || interrupt.is_raised();
-        let measured = cpus.as_ref().unwrap_or(&online);
+        let measured_cpus = cpus.as_ref().unwrap_or(&online);
         if self.watch {
             let mut session = self.start(&host, cpus.as_ref())?;
-            announce(measured, self.duration);
-            return self.follow(&mut session, &host, &interrupt);
+            print_start(measured_cpus, self.duration);
+            return self.print_intervals(&mut session, &host, &interrupt);
         }
         let duration = self.duration.unwrap_or(DEFAULT_DURATION);
         let summary = HostSummary::observe(&host);
-        let started = origin::unix_seconds();
-        let (mut cost, calibrations) = match self.calibrated_cpu(&host, measured, &online, &interrupt)? {
+        let started_unix_seconds = origin::unix_seconds();
+        let (mut cost, calibrations) = match self.calibrated_cpu(&host, measured_cpus, &online, &interrupt)? {
             Some(cpu) => {
-                announce(measured, Some(duration));
+                print_start(measured_cpus, Some(duration));
                 calibrate::calibrate(&host, &[cpu], duration, &stop)?
             }
             None => {
                 let mut session = self.start(&host, cpus.as_ref())?;
-                announce(measured, Some(duration));
+                print_start(measured_cpus, Some(duration));
                 session.wait(duration, &stop)?;
                 (session.finish(&host)?, Vec::new())
             }
         };
-        cost.cpus.retain(|cost| measured.contains(cost.cpu));
+        cost.cpus.retain(|cost| measured_cpus.contains(cost.cpu));
         let notes = std::mem::take(&mut cost.notes).into_iter().chain(note).map(Warning::remark);
         let result = CostResult { calibrations, ..self.result(cost) };
-        targets.write(&Envelope::new(summary, started, result).with_warnings(notes))
+        targets.write(&Envelope::new(summary, started_unix_seconds, result).with_warnings(notes))
     }
 
     fn result(&self, cost: CostReport) -> CostResult {
@@ -149,9 +149,9 @@ impl CostArgs {
     /// The requested CPUs, `None` for all, and a remark about the choice.
     fn cpus(&self, host: &Host, online: &CpuSet) -> Result<(Option<CpuSet>, Option<String>)> {
         match (&self.cpus, &self.interface) {
-            (Some(list), _) => Ok((Some(scope::listed(list, online)?), None)),
+            (Some(list), _) => Ok((Some(scope::parse_online_cpus(list, online)?), None)),
             (None, Some(name)) => {
-                scope::of_interface(host, name, online).map(|(cpus, note)| (Some(cpus), note))
+                scope::interface_cpus(host, name, online).map(|(cpus, note)| (Some(cpus), note))
             }
             (None, None) => Ok((None, None)),
         }
@@ -161,24 +161,29 @@ impl CostArgs {
     fn calibrated_cpu(
         &self,
         host: &Host,
-        among: &CpuSet,
+        candidates: &CpuSet,
         online: &CpuSet,
         interrupt: &InterruptFlag,
     ) -> Result<Option<u32>> {
         match self.calibrate {
             None => Ok(None),
-            Some(CalibrationCpu::Cpu(cpu)) => Ok(Some(scope::known(cpu, online)?)),
+            Some(CalibrationCpu::Cpu(cpu)) => Ok(Some(scope::check_online(cpu, online)?)),
             Some(CalibrationCpu::Busiest) => {
                 let before = host.read("/proc/softirqs")?;
                 interrupt.wait(Some(SCOUTING))?;
-                Ok(scope::busiest(&before, &host.read("/proc/softirqs")?, among))
+                Ok(scope::busiest(&before, &host.read("/proc/softirqs")?, candidates))
             }
         }
     }
 
     /// Prints each interval until a signal arrives or the time is over: in place on a terminal,
     /// otherwise one line per interval.
-    fn follow(&self, session: &mut CostSession, host: &Host, interrupt: &InterruptFlag) -> Result<()> {
+    fn print_intervals(
+        &self,
+        session: &mut CostSession,
+        host: &Host,
+        interrupt: &InterruptFlag,
+    ) -> Result<()> {
         let terminal = std::io::stdout().is_terminal();
         let begin = Instant::now();
         let mut next = WATCH_INTERVAL;
@@ -192,8 +197,8 @@ impl CostArgs {
             next = begin.elapsed() + WATCH_INTERVAL;
             let result = self.result(session.read(host)?);
             if terminal {
-                let shown = text::text(&interval_document(&result), TextStyle::stdout());
-                output::print(&format!("{CLEAR_SCREEN}{shown}"))?;
+                let interval_text = text::text(&interval_document(&result), TextStyle::stdout());
+                output::print(&format!("{CLEAR_SCREEN}{interval_text}"))?;
             } else {
                 output::print(&format!("{header}{}\n", live_line(begin.elapsed(), &result)))?;
                 header = "";
@@ -204,11 +209,11 @@ impl CostArgs {
 }
 
 /// Reports on standard error that the measurement has begun.
-fn announce(cpus: &CpuSet, duration: Option<Duration>) {
-    let which = if cpus.len() == 1 { "CPU" } else { "CPUs" };
+fn print_start(cpus: &CpuSet, duration: Option<Duration>) {
+    let noun = if cpus.len() == 1 { "CPU" } else { "CPUs" };
     match duration {
-        Some(time) => eprintln!("looking at {which} {cpus} for {} s", time.as_secs_f64()),
-        None => eprintln!("looking at {which} {cpus} until Ctrl-C"),
+        Some(time) => eprintln!("looking at {noun} {cpus} for {} s", time.as_secs_f64()),
+        None => eprintln!("looking at {noun} {cpus} until Ctrl-C"),
     }
 }
 

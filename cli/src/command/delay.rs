@@ -52,28 +52,28 @@ impl DelayArgs {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let targets = self.results.targets()?;
         let host = Host::live();
-        self.must_be_open(&host)?;
-        if let (Some(window), Some(out)) = (self.trace, &self.out) {
-            self.record(&host, window, out)?;
+        self.check_port_is_open(&host)?;
+        if let (Some(window), Some(output)) = (self.trace, &self.out) {
+            self.record(&host, window, output)?;
             return Ok(ExitCode::SUCCESS);
         }
         let interrupt = InterruptFlag::install()?;
         if self.watch {
-            self.follow(&host, &interrupt)?;
+            self.print_intervals(&host, &interrupt)?;
             return Ok(ExitCode::SUCCESS);
         }
         let duration = self.duration.unwrap_or(DEFAULT_DURATION);
-        let started = origin::unix_seconds();
+        let started_unix_seconds = origin::unix_seconds();
         let mut session = DelaySession::start(&host, self.port)?;
         eprintln!("timing requests of port {} for {} s", self.port, duration.as_secs_f64());
         session.wait(&host, duration, &|| interrupt.is_raised())?;
         let report = session.report(&host);
-        targets.write(&Envelope::new(HostSummary::observe(&host), started, report))?;
+        targets.write(&Envelope::new(HostSummary::observe(&host), started_unix_seconds, report))?;
         Ok(ExitCode::SUCCESS)
     }
 
-    fn record(&self, host: &Host, window: Duration, out: &str) -> Result<()> {
-        let target = OutputTarget::from_option(Some(out))?;
+    fn record(&self, host: &Host, window: Duration, output_path: &str) -> Result<()> {
+        let target = OutputTarget::from_option(Some(output_path))?;
         let trace = DelayTrace::record(host, self.port, window)?;
         let mut document = Vec::new();
         trace.write(&mut document)?;
@@ -81,14 +81,16 @@ impl DelayArgs {
             target.write(&String::from_utf8(document)?)?;
         }
         let (requests, events) = (grouped(trace.requests() as u64), grouped(trace.events() as u64));
-        eprintln!("{requests} requests and {events} events written to {out}: open it on ui.perfetto.dev");
+        eprintln!(
+            "{requests} requests and {events} events written to {output_path}: open it on ui.perfetto.dev"
+        );
         match trace.lost_events() {
             0 => Ok(()),
-            lost => bail!("{} later events had no room: use a shorter --trace", grouped(lost)),
+            lost_events => bail!("{} later events had no room: use a shorter --trace", grouped(lost_events)),
         }
     }
 
-    fn must_be_open(&self, host: &Host) -> Result<()> {
+    fn check_port_is_open(&self, host: &Host) -> Result<()> {
         let port = self.port;
         match PortPlace::find(host, port) {
             PortPlace::Here => Ok(()),
@@ -101,18 +103,18 @@ impl DelayArgs {
     }
 
     /// Prints each interval until a signal arrives or the time is over: in place on a terminal.
-    fn follow(&self, host: &Host, interrupt: &InterruptFlag) -> Result<()> {
+    fn print_intervals(&self, host: &Host, interrupt: &InterruptFlag) -> Result<()> {
         let is_terminal = std::io::stdout().is_terminal();
         let mut session = DelaySession::start(host, self.port)?;
         // Loading the programs may take longer than a short duration.
         let begin = Instant::now();
         while !interrupt.is_raised() && self.duration.is_none_or(|time| begin.elapsed() < time) {
-            let left = self.duration.map_or(WATCH_INTERVAL, |time| time.saturating_sub(begin.elapsed()));
-            session.wait(host, left.min(WATCH_INTERVAL), &|| interrupt.is_raised())?;
+            let remaining = self.duration.map_or(WATCH_INTERVAL, |time| time.saturating_sub(begin.elapsed()));
+            session.wait(host, remaining.min(WATCH_INTERVAL), &|| interrupt.is_raised())?;
             let envelope = Envelope::new(HostSummary::default(), None, session.take_report(host));
-            let shown = text::text(&envelope.document(), TextStyle::stdout());
-            let clear = if is_terminal { CLEAR_SCREEN } else { "" };
-            output::print(&format!("{clear}{shown}"))?;
+            let interval_text = text::text(&envelope.document(), TextStyle::stdout());
+            let clear_prefix = if is_terminal { CLEAR_SCREEN } else { "" };
+            output::print(&format!("{clear_prefix}{interval_text}"))?;
         }
         Ok(())
     }

@@ -71,8 +71,8 @@ impl DoctorArgs {
         if let Some(DoctorAction::Capture(capture)) = self.other {
             return capture.run();
         }
-        if let Some(wanted) = &self.explain {
-            return explain::explain(wanted).map(|()| ExitCode::SUCCESS);
+        if let Some(name) = &self.explain {
+            return explain::explain(name).map(|()| ExitCode::SUCCESS);
         }
         let outcome = self.diagnose();
         if let (Err(error), DoctorOutput::NodeProblemDetector) = (&outcome, self.output) {
@@ -87,26 +87,29 @@ impl DoctorArgs {
         let interrupt = InterruptFlag::install()?;
         let readings = ObservedHost::open(&self.input, false)?.read(&interrupt)?;
         let mut diagnosis = Diagnosis::of(&readings.view());
-        diagnosis.unknown.extend(readings.vanished());
-        let failed =
+        diagnosis.unknown.extend(readings.vanished_items());
+        let has_failed =
             diagnosis.findings.iter().any(|finding| finding.severity >= Severity::from(self.fail_on));
         if self.output == DoctorOutput::NodeProblemDetector {
             output::print(&message(&diagnosis, self.fail_on.into()))?;
-            return Ok(ExitCode::from(u8::from(failed)));
+            return Ok(ExitCode::from(u8::from(has_failed)));
         }
         let tunes = measured_tunes(&StateStore::at(STATE_DIR), readings.live);
         let result = DoctorResult::new(&readings.view(), &diagnosis, readings.live, &tunes)?;
-        targets.write_as(&doctor::envelope(&readings.view(), readings.unix_seconds, result), self.full)?;
-        Ok(ExitCode::from(u8::from(failed)))
+        targets.write_with_detail(
+            &doctor::envelope(&readings.view(), readings.unix_seconds, result),
+            self.full,
+        )?;
+        Ok(ExitCode::from(u8::from(has_failed)))
     }
 }
 
 /// `2 findings: rss.hash-without-ports, irq.stacked`.
-fn message(diagnosis: &Diagnosis, least: Severity) -> String {
-    let found = diagnosis.findings.iter().filter(|finding| finding.severity >= least);
-    let ids: Vec<&str> = found.map(|finding| finding.id).collect();
-    let all = format!("{}: {}", count_with_noun(ids.len(), "finding"), ids.join(", "));
-    line(all.trim_end_matches(": "))
+fn message(diagnosis: &Diagnosis, min_severity: Severity) -> String {
+    let reported = diagnosis.findings.iter().filter(|finding| finding.severity >= min_severity);
+    let ids: Vec<&str> = reported.map(|finding| finding.id).collect();
+    let summary = format!("{}: {}", count_with_noun(ids.len(), "finding"), ids.join(", "));
+    line(summary.trim_end_matches(": "))
 }
 
 fn line(message: &str) -> String {

@@ -41,31 +41,31 @@ impl DropsArgs {
         let targets = self.results.targets()?;
         let interrupt = InterruptFlag::install()?;
         let load = self.target.load.as_deref().map(LoadFile::expected).transpose()?;
-        let started = origin::unix_seconds();
+        let started_unix_seconds = origin::unix_seconds();
         let mut session = DropsSession::start(&self.target)?;
         let workload = ConcurrentWorkload::begin(&self.target)?;
         let style = if targets.text { TextStyle::stdout() } else { TextStyle::stderr() };
-        let ended = if self.target.watch {
+        let ended_command = if self.target.watch {
             watch(&mut session, &workload, &interrupt, (targets.text, style))?
         } else {
             loop {
-                let ended = workload.wait(&interrupt, session.turn()?)?;
-                if ended.is_some() || interrupt.is_raised() || workload.is_over() {
-                    break ended;
+                let ended_command = workload.wait(&interrupt, session.turn()?)?;
+                if ended_command.is_some() || interrupt.is_raised() || workload.is_over() {
+                    break ended_command;
                 }
             }
         };
-        let accounting = session.end(|| said(load.as_ref(), ended.as_ref()))?;
+        let accounting = session.end(|| read_generator_counts(load.as_ref(), ended_command.as_ref()))?;
         let result = DropsResult {
             load: load.as_ref().map(|load| load.name().to_owned()),
-            command: ended.as_ref().map(|ended| ended.command.clone()),
+            command: ended_command.as_ref().map(|ended_command| ended_command.command.clone()),
             full: self.target.full,
             ..DropsResult::new(accounting)
         };
-        let envelope = Envelope::new(HostSummary::observe(&Host::live()), started, result);
+        let envelope = Envelope::new(HostSummary::observe(&Host::live()), started_unix_seconds, result);
         targets.write(&envelope)?;
-        if let Some(ended) = &ended {
-            ended.must_have_succeeded()?;
+        if let Some(ended_command) = &ended_command {
+            ended_command.check_success()?;
         }
         Ok(ExitCode::from(u8::from(!envelope.result.clean)))
     }
@@ -73,12 +73,15 @@ impl DropsArgs {
 
 // The generator's counts. If they are missing because the command that should write them failed,
 // returns the error of the command.
-fn said(load: Option<&LoadFile>, ended: Option<&EndedCommand>) -> Result<Option<GeneratorSaid>> {
-    let said = load.map(LoadFile::read).transpose();
-    if let (Err(_), Some(ended)) = (&said, ended) {
-        ended.must_have_succeeded()?;
+fn read_generator_counts(
+    load: Option<&LoadFile>,
+    ended_command: Option<&EndedCommand>,
+) -> Result<Option<GeneratorSaid>> {
+    let counts = load.map(LoadFile::read).transpose();
+    if let (Err(_), Some(ended_command)) = (&counts, ended_command) {
+        ended_command.check_success()?;
     }
-    said
+    counts
 }
 
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
@@ -89,29 +92,30 @@ fn watch(
     session: &mut DropsSession,
     workload: &ConcurrentWorkload,
     interrupt: &InterruptFlag,
-    (on_stdout, style): (bool, TextStyle),
+    (to_stdout, style): (bool, TextStyle),
 ) -> Result<Option<EndedCommand>> {
-    let begun = Instant::now();
+    let begin = Instant::now();
     let mut printed = PrintedDrops::default();
-    let mut turn = session.turn()?.map(|after| Instant::now() + after);
+    let mut next_turn = session.turn()?.map(|delay| Instant::now() + delay);
     for number in 1_u32.. {
-        let second = begun + WATCH_INTERVAL.saturating_mul(number);
+        let interval_end = begin + WATCH_INTERVAL.saturating_mul(number);
         loop {
-            let until = turn.map_or(second, |turn| turn.min(second));
-            let ended = workload.wait(interrupt, Some(until.saturating_duration_since(Instant::now())))?;
-            if ended.is_some() || interrupt.is_raised() || workload.is_over() {
-                return Ok(ended);
+            let wait_end = next_turn.map_or(interval_end, |next_turn| next_turn.min(interval_end));
+            let ended_command =
+                workload.wait(interrupt, Some(wait_end.saturating_duration_since(Instant::now())))?;
+            if ended_command.is_some() || interrupt.is_raised() || workload.is_over() {
+                return Ok(ended_command);
             }
-            if turn.is_some_and(|turn| turn <= Instant::now()) {
-                turn = session.turn()?.map(|after| Instant::now() + after);
+            if next_turn.is_some_and(|next_turn| next_turn <= Instant::now()) {
+                next_turn = session.turn()?.map(|delay| Instant::now() + delay);
             }
-            if second <= Instant::now() {
+            if interval_end <= Instant::now() {
                 break;
             }
         }
         let Some(accounting) = session.lap()? else { continue };
-        let line = printed.second(&accounting, style);
-        if on_stdout {
+        let line = printed.interval_line(&accounting, style);
+        if to_stdout {
             output::print(&line)?;
         } else {
             eprint!("{line}");

@@ -93,8 +93,8 @@ impl ExportArgs {
         // Binds before the host is read, because reading takes time.
         let server = address.map(bind).transpose()?;
         let exporter = Exporter::new(host, &self.options());
-        for (collector, why) in exporter.unavailable_collectors() {
-            eprintln!("linerate: --with {collector} is off: {why}");
+        for (collector, reason) in exporter.unavailable_collectors() {
+            eprintln!("linerate: --with {collector} is off: {reason}");
         }
         let pages = Arc::new(ExporterPages::new(exporter));
         if self.once {
@@ -105,36 +105,37 @@ impl ExportArgs {
         if let Some(server) = &server {
             eprintln!("serving metrics on http://{}/metrics", server.address().context("the address")?);
         }
-        self.work(server.as_ref(), &pages, &interrupt)?;
+        self.serve_until_signal(server.as_ref(), &pages, &interrupt)?;
         Ok(ExitCode::SUCCESS)
     }
 
     /// Serves and writes until a signal arrives.
-    fn work(
+    fn serve_until_signal(
         &self,
         server: Option<&HttpServer>,
         pages: &Arc<ExporterPages>,
         interrupt: &InterruptFlag,
     ) -> Result<()> {
-        let answer: Arc<RequestHandler> = {
+        let handler: Arc<RequestHandler> = {
             let pages = Arc::clone(pages);
             Arc::new(move |request| pages.answer(request))
         };
-        let every = self.every.unwrap_or(EVERY);
-        let mut next = Instant::now();
+        let write_interval = self.every.unwrap_or(EVERY);
+        let mut next_write = Instant::now();
         while !interrupt.is_raised() {
             if let Some(file) = &self.textfile
-                && next <= Instant::now()
+                && next_write <= Instant::now()
             {
-                replace(file, pages)?;
+                replace_file(file, pages)?;
                 // A write that took too long is not repeated.
-                next = (next + every).max(Instant::now());
+                next_write = (next_write + write_interval).max(Instant::now());
             }
-            let left = self.textfile.is_some().then(|| next.saturating_duration_since(Instant::now()));
+            let remaining =
+                self.textfile.is_some().then(|| next_write.saturating_duration_since(Instant::now()));
             match server {
-                Some(server) if interrupt.wait_for(server, left)? => server.accept(&answer),
+                Some(server) if interrupt.wait_for(server, remaining)? => server.accept(&handler),
                 Some(_) => {}
-                None => interrupt.wait(left)?,
+                None => interrupt.wait(remaining)?,
             }
         }
         Ok(())
@@ -142,7 +143,7 @@ impl ExportArgs {
 
     fn write_once(&self, pages: &ExporterPages) -> Result<()> {
         match &self.textfile {
-            Some(file) => replace(file, pages),
+            Some(file) => replace_file(file, pages),
             None => output::print(&pages.metrics(match self.format {
                 ExportedFile::Openmetrics => ExpositionFormat::OpenMetrics,
                 ExportedFile::Prometheus => ExpositionFormat::Prometheus,
@@ -175,7 +176,7 @@ impl ExportArgs {
     fn check_interfaces(&self, host: &Host) -> Result<()> {
         let Ok(names) = host.list("/sys/class/net") else { return Ok(()) };
         match self.interfaces.iter().find(|name| !names.contains(name)) {
-            Some(strange) => bail!("no interface '{strange}': there are {}", names.join(", ")),
+            Some(unknown_name) => bail!("no interface '{unknown_name}': there are {}", names.join(", ")),
             None => Ok(()),
         }
     }
@@ -196,18 +197,18 @@ impl ExportArgs {
 
 fn bind(address: SocketAddr) -> Result<HttpServer> {
     HttpServer::bind(address, ClientLimits::default()).map_err(|error| {
-        let denied = error.kind() == std::io::ErrorKind::PermissionDenied;
-        let todo = if denied {
+        let is_denied = error.kind() == std::io::ErrorKind::PermissionDenied;
+        let remedy = if is_denied {
             "ports below net.ipv4.ip_unprivileged_port_start (1024) need CAP_NET_BIND_SERVICE; grant it, or choose another \
              address with --listen"
         } else {
             "choose another address with --listen"
         };
-        anyhow::Error::from(error).context(format!("cannot listen on {address}: {todo}"))
+        anyhow::Error::from(error).context(format!("cannot listen on {address}: {remedy}"))
     })
 }
 
-fn replace(file: &Path, pages: &ExporterPages) -> Result<()> {
+fn replace_file(file: &Path, pages: &ExporterPages) -> Result<()> {
     // node_exporter reads the older format. It ignores names that do not end with `.prom`, such as the temporary file.
     OutputTarget::File(file.to_owned()).write(&pages.metrics(ExpositionFormat::Prometheus))
 }

@@ -72,20 +72,20 @@ struct FlameOutputs {
 impl FlameArgs {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let outputs = self.outputs()?;
-        let shown = FlameSelection { irq_only: self.irq_only, per_cpu: self.per_cpu };
+        let selection = FlameSelection { irq_only: self.irq_only, per_cpu: self.per_cpu };
         if let Some([before, after]) = self.diff.as_deref() {
-            let envelope = compare(before, after, shown)?;
+            let envelope = compare(before, after, selection)?;
             let graph = || difference_graph(&envelope.result, true);
             return self.write(&envelope, graph, || None, &outputs);
         }
         let envelope = match &self.from {
             Some(file) => {
                 let mut envelope = read(file)?;
-                envelope.result = envelope.result.select(shown);
+                envelope.result = envelope.result.select(selection);
                 envelope.result.contention = envelope.result.contention.filter(|_| !self.no_locks);
                 envelope
             }
-            None => self.measure(shown)?,
+            None => self.measure(selection)?,
         };
         let result = &envelope.result;
         let folded = || {
@@ -99,26 +99,26 @@ impl FlameArgs {
         let mut results = self.results.targets()?;
         let svg = OutputTarget::from_option(self.svg.as_deref())?;
         let folded = OutputTarget::from_option(self.folded.as_deref())?;
-        let more = [&svg, &folded].into_iter().flatten();
-        let on_stdout =
-            more.filter(|target| **target == OutputTarget::Stdout).count() + usize::from(!results.text);
+        let file_targets = [&svg, &folded].into_iter().flatten();
+        let stdout_count = file_targets.filter(|target| **target == OutputTarget::Stdout).count()
+            + usize::from(!results.text);
         ensure!(
-            on_stdout <= 1,
+            stdout_count <= 1,
             "only one of --json, --html, --svg and --folded can go to standard output; give the others a file"
         );
-        results.text = on_stdout == 0;
+        results.text = stdout_count == 0;
         Ok(FlameOutputs { results, svg, folded })
     }
 
-    fn measure(&self, shown: FlameSelection) -> Result<Envelope<FlameResult>> {
+    fn measure(&self, selection: FlameSelection) -> Result<Envelope<FlameResult>> {
         let host = Host::live();
         let options = self.target.options(&host)?;
         let interrupt = InterruptFlag::install()?;
-        let started = origin::unix_seconds();
-        let measured = look::measure(&host, &options, !self.locks, !self.no_locks, &interrupt)?;
-        let result = FlameResult::new(shown, measured.profile, measured.contention);
-        let warnings = measured.warnings.into_iter().map(Warning::remark);
-        Ok(Envelope::new(HostSummary::observe(&host), started, result).with_warnings(warnings))
+        let started_unix_seconds = origin::unix_seconds();
+        let measurement = look::measure(&host, &options, !self.locks, !self.no_locks, &interrupt)?;
+        let result = FlameResult::new(selection, measurement.profile, measurement.contention);
+        let warnings = measurement.warnings.into_iter().map(Warning::remark);
+        Ok(Envelope::new(HostSummary::observe(&host), started_unix_seconds, result).with_warnings(warnings))
     }
 
     // Writes everything that was requested. Reports a file that is not written because there are no samples for it.
@@ -136,20 +136,20 @@ impl FlameArgs {
         if let Some(target) = &outputs.folded {
             files.push(("--folded", target, folded()));
         }
-        outputs.results.write_as(envelope, self.full)?;
-        let mut complete = true;
+        outputs.results.write_with_detail(envelope, self.full)?;
+        let mut is_complete = true;
         for (option, target, text) in files {
             match text {
                 Some(text) => target.write(&text)?,
                 None => {
-                    complete = false;
+                    is_complete = false;
                     eprintln!(
                         "linerate: {option}: no file was written, because there are no samples to show"
                     );
                 }
             }
         }
-        Ok(ExitCode::from(u8::from(!complete)))
+        Ok(ExitCode::from(u8::from(!is_complete)))
     }
 }
 
@@ -157,16 +157,16 @@ fn read(file: &str) -> Result<Envelope<FlameResult>> {
     Envelope::read(Path::new(file))
 }
 
-fn compare(before: &str, after: &str, shown: FlameSelection) -> Result<Envelope<FlameComparison>> {
+fn compare(before: &str, after: &str, selection: FlameSelection) -> Result<Envelope<FlameComparison>> {
     let (old, new) = (read(before)?, read(after)?);
     let warnings = warnings(&old, &new);
     let host = new.host.clone();
-    let side = |file: &str, envelope: Envelope<FlameResult>| {
+    let profile_side = |file: &str, envelope: Envelope<FlameResult>| {
         let (name, started) = (envelope.host.name, envelope.started_unix_seconds);
         (ComparedProfile::new(file.to_owned(), name, envelope.argv, started), envelope.result)
     };
-    let comparison =
-        FlameComparison::new(shown, side(before, old), side(after, new)).map_err(|why| anyhow!(why))?;
+    let comparison = FlameComparison::new(selection, profile_side(before, old), profile_side(after, new))
+        .map_err(|reason| anyhow!(reason))?;
     Ok(Envelope::new(host, origin::unix_seconds(), comparison).with_warnings(warnings))
 }
 

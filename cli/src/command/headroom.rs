@@ -63,12 +63,12 @@ impl HeadroomArgs {
         let wait = |time: Duration| {
             let _ = interrupt.wait(Some(time));
         };
-        let (started, summary) = (origin::unix_seconds(), HostSummary::observe(&host));
+        let (started_unix_seconds, summary) = (origin::unix_seconds(), HostSummary::observe(&host));
         let mut session = HeadroomSession::start(&host, self.port)?;
-        if let Some(every) = self.watch {
+        if let Some(watch_interval) = self.watch {
             output::print(LIVE_HEADER)?;
             while !interrupt.is_raised() {
-                let report = session.measure(every, &wait)?;
+                let report = session.measure(watch_interval, &wait)?;
                 if !interrupt.is_raised() {
                     output::print(&live_line(&report))?;
                 }
@@ -77,11 +77,11 @@ impl HeadroomArgs {
         }
         eprintln!("measuring port {} for {} s", self.port, self.duration.as_secs_f64());
         let mut report = session.measure(self.duration, &wait)?;
-        let refused = report.capacity.value().is_none();
-        if !refused {
+        let is_refused = report.capacity.value().is_none();
+        if !is_refused {
             report.what_if = report.demand.what_if(&self.what_if);
         }
-        targets.write(&Envelope::new(summary, started, report))?;
-        Ok(ExitCode::from(u8::from(refused)))
+        targets.write(&Envelope::new(summary, started_unix_seconds, report))?;
+        Ok(ExitCode::from(u8::from(is_refused)))
     }
 }

@@ -99,7 +99,7 @@ struct LabRunArgs {
 impl LabRunArgs {
     fn run(self) -> Result<ExitCode> {
         let targets = self.ladder.targets()?;
-        if let Some(status) = self.ladder.without_run(&targets)? {
+        if let Some(status) = self.ladder.run_without_measuring(&targets)? {
             return Ok(status);
         }
         let config = self.ladder.config(RunTiming::LAB_QUICK, RunTiming::LAB, self.server.is_some())?;

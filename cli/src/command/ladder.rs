@@ -88,7 +88,7 @@ struct ReachedHosts {
 impl LadderArgs {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let targets = self.running.targets()?;
-        if let Some(status) = self.running.without_run(&targets)? {
+        if let Some(status) = self.running.run_without_measuring(&targets)? {
             return Ok(status);
         }
         ensure!(
@@ -102,31 +102,37 @@ impl LadderArgs {
         // If another process holds the lock, fails before anything is read or connected.
         drop(store.lock()?);
         let interrupt = InterruptFlag::install()?;
-        let prepared = host_run::prepare(config)?;
-        let mut options = self.remote_options(&prepared)?;
+        let prepared_run = host_run::prepare(config)?;
+        let mut options = self.remote_options(&prepared_run)?;
         options.cancel = interrupt.flag();
-        let reached = self.reach(&options)?;
+        let reached_hosts = self.connect_generators(&options)?;
         eprint!(
             "{}",
-            ladder_changes::before(&prepared, &host_name(&Host::live()), &self.names(), TextStyle::stderr())
+            ladder_changes::before(
+                &prepared_run,
+                &host_name(&Host::live()),
+                &self.names(),
+                TextStyle::stderr()
+            )
         );
-        if !self.consent.given("run it?", &interrupt)? {
+        if !self.consent.confirm("run it?", &interrupt)? {
             eprintln!("nothing was changed");
             return Ok(ExitCode::from(1));
         }
         let mut progress = RunProgress::new(duration, self.running.quiet);
-        let senders = self.senders(options, reached, &interrupt);
-        let started = origin::unix_seconds();
-        let finished = run_prepared(&prepared, senders, &store, &interrupt, &mut progress);
+        let senders = self.senders(options, reached_hosts, &interrupt);
+        let started_unix_seconds = origin::unix_seconds();
+        let run_result = run_prepared(&prepared_run, senders, &store, &interrupt, &mut progress);
         progress.finish();
-        self.report(&targets, started, finished?)
+        self.report(&targets, started_unix_seconds, run_result?)
     }
 
     fn config(&self) -> Result<HostRunConfig> {
-        let running = self.running_server()?;
-        let mut run = self.running.config(RunTiming::REMOTE_QUICK, RunTiming::REMOTE, running.is_some())?;
-        if let Some(running) = &running {
-            run.payload_bytes = running.workload.requests(&WorkloadOptions::default())?.mean_bytes();
+        let server_program = self.running_server()?;
+        let mut run =
+            self.running.config(RunTiming::REMOTE_QUICK, RunTiming::REMOTE, server_program.is_some())?;
+        if let Some(server_program) = &server_program {
+            run.payload_bytes = server_program.workload.requests(&WorkloadOptions::default())?.mean_bytes();
         }
         run.max_rate_per_second = self.max_rate;
         run.guard_loss_ratio = self.guard_loss;
@@ -139,7 +145,7 @@ impl LadderArgs {
             interface: self.interface.clone().context("--interface is missing")?,
             listen: self.listen,
             profile: profile_named(&self.goal)?,
-            running,
+            running: server_program,
             allowed: self.reaching.allow.clone(),
             keep_better: self.keep_better,
         })
@@ -152,10 +158,10 @@ impl LadderArgs {
         Ok(Some(RunningServerConfig { port, workload: workload.contents()? }))
     }
 
-    fn remote_options(&self, prepared: &PreparedRun) -> Result<remote::RemoteOptions> {
-        let workload = prepared.workload().cloned();
+    fn remote_options(&self, prepared_run: &PreparedRun) -> Result<remote::RemoteOptions> {
+        let workload = prepared_run.workload().cloned();
         let load = remote::RemoteLoad {
-            targets: vec![prepared.address()],
+            targets: vec![prepared_run.address()],
             payload_bytes: workload.is_none().then_some(self.running.payload as usize),
             workload,
             flows: Some(self.running.flows as usize),
@@ -167,7 +173,7 @@ impl LadderArgs {
     }
 
     /// Connects to all hosts before the prompt.
-    fn reach(&self, options: &remote::RemoteOptions) -> Result<ReachedHosts> {
+    fn connect_generators(&self, options: &remote::RemoteOptions) -> Result<ReachedHosts> {
         let generators = RemoteGenerators::start(options.clone())?;
         for warning in generators.warnings() {
             eprintln!("linerate: {warning}");
@@ -178,11 +184,12 @@ impl LadderArgs {
     fn senders(
         &self,
         options: remote::RemoteOptions,
-        reached: ReachedHosts,
+        reached_hosts: ReachedHosts,
         interrupt: &InterruptFlag,
     ) -> RemoteSenders<RemoteGenerators> {
-        let most = (self.running.flows as usize).max(1);
-        let counts = saturation::sender_counts(options.hosts.len(), reached.fewest_cpus.min(most));
+        let max_threads = (self.running.flows as usize).max(1);
+        let counts =
+            saturation::sender_counts(options.hosts.len(), reached_hosts.fewest_cpus.min(max_threads));
         let start = move |senders: SenderCounts| {
             let mut options = options.clone();
             options.hosts.truncate(senders.hosts);
@@ -190,7 +197,7 @@ impl LadderArgs {
             RemoteGenerators::start(options)
         };
         RemoteSenders::new(Box::new(start), self.names(), counts, interrupt.flag())
-            .with_sources(reached.sources)
+            .with_sources(reached_hosts.sources)
             .with_max_rate(self.max_rate)
     }
 
@@ -201,19 +208,19 @@ impl LadderArgs {
     fn report(
         &self,
         targets: &ResultTargets,
-        started: Option<u64>,
-        finished: HostRunResult,
+        started_unix_seconds: Option<u64>,
+        run_result: HostRunResult,
     ) -> Result<ExitCode> {
-        let command = |verb: &str| self.state_dir.command(verb);
-        let after = ladder_changes::after(&finished, &command, TextStyle::stderr());
-        let code = write_report(targets, started, finished.report, &finished.warnings)?;
+        let command = |subcommand: &str| self.state_dir.command(subcommand);
+        let after = ladder_changes::after(&run_result, &command, TextStyle::stderr());
+        let code = write_report(targets, started_unix_seconds, run_result.report, &run_result.warnings)?;
         eprint!("{after}");
         Ok(code)
     }
 }
 
 fn run_prepared(
-    prepared: &PreparedRun,
+    prepared_run: &PreparedRun,
     senders: RemoteSenders<RemoteGenerators>,
     store: &StateStore,
     interrupt: &InterruptFlag,
@@ -222,10 +229,10 @@ fn run_prepared(
     // The path must be absolute, because the guard changes its working directory.
     let directory = store.directory().canonicalize().context("the journal's directory is gone")?;
     let guard = |tune: u64| -> Vec<OsString> {
-        let words = ["tune", "guard", &tune.to_string(), "--state-dir"].map(OsString::from);
-        words.into_iter().chain([directory.clone().into_os_string()]).collect()
+        let arguments = ["tune", "guard", &tune.to_string(), "--state-dir"].map(OsString::from);
+        arguments.into_iter().chain([directory.clone().into_os_string()]).collect()
     };
     let argv = output::argv();
     let records = ChangeRecords { store, argv: &argv, guard: &guard };
-    Ok(host_run::run(prepared, senders, records, interrupt.flag(), &mut |event| progress.event(event))?)
+    Ok(host_run::run(prepared_run, senders, records, interrupt.flag(), &mut |event| progress.event(event))?)
 }

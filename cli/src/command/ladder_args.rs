@@ -94,25 +94,30 @@ impl LadderRunArgs {
     }
 
     /// Prints the steps or a comparison instead of a run, with `--list` or `--compare`.
-    pub(crate) fn without_run(&self, targets: &ResultTargets) -> Result<Option<ExitCode>> {
+    pub(crate) fn run_without_measuring(&self, targets: &ResultTargets) -> Result<Option<ExitCode>> {
         if let Some(paths) = self.compare.paths() {
-            return paths.ladders(targets).map(Some);
+            return paths.compare_ladders(targets).map(Some);
         }
         self.list.then(|| list_steps(targets.json.as_ref())).transpose()
     }
 
     /// The configuration. By default, leaves out steps that require a server program unless one is
     /// measured.
-    pub(crate) fn config(&self, quick: RunTiming, full: RunTiming, program: bool) -> Result<LadderConfig> {
+    pub(crate) fn config(
+        &self,
+        quick_timing: RunTiming,
+        full_timing: RunTiming,
+        has_program: bool,
+    ) -> Result<LadderConfig> {
         let steps = match &self.steps {
             Some(names) => step::select(names.iter().map(String::as_str))?,
             None => {
-                STEPS.iter().filter(|step| program || step.requires != StepRequirement::Program).collect()
+                STEPS.iter().filter(|step| has_program || step.requires != StepRequirement::Program).collect()
             }
         };
         let cpus = self.cpus.as_deref().map(CpuSet::from_list).transpose().context("--cpus")?;
         ensure!(cpus.as_ref().is_none_or(|cpus| !cpus.is_empty()), "--cpus: the list of CPUs is empty");
-        let mut config = LadderConfig::new(steps, if self.quick { quick } else { full });
+        let mut config = LadderConfig::new(steps, if self.quick { quick_timing } else { full_timing });
         if let Some(seconds) = self.time {
             config.duration = Duration::try_from_secs_f64(seconds).context("--time")?;
         }
@@ -134,17 +139,17 @@ impl LadderRunArgs {
 /// Writes a report in every requested form. A run that ended early returns status 2.
 pub(crate) fn write_report(
     targets: &ResultTargets,
-    started: Option<u64>,
+    started_unix_seconds: Option<u64>,
     report: LadderReport,
     warnings: &[LadderWarning],
 ) -> Result<ExitCode> {
     let is_failure = |kind| matches!(kind, WarningKind::Interrupted | WarningKind::NotRestored);
-    let failed = warnings.iter().any(|warning| is_failure(warning.kind));
+    let has_failed = warnings.iter().any(|warning| is_failure(warning.kind));
     let warnings = warnings.iter().map(|warning| Warning::new(warning.kind.name(), warning.detail.as_str()));
-    let envelope =
-        Envelope::new(HostSummary::observe(&Host::live()), started, report).with_warnings(warnings);
+    let envelope = Envelope::new(HostSummary::observe(&Host::live()), started_unix_seconds, report)
+        .with_warnings(warnings);
     targets.write(&envelope)?;
-    Ok(if failed { ExitCode::from(2) } else { ExitCode::SUCCESS })
+    Ok(if has_failed { ExitCode::from(2) } else { ExitCode::SUCCESS })
 }
 
 #[derive(Serialize)]

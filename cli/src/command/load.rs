@@ -71,7 +71,7 @@ impl LoadArgs {
             return merge.run();
         }
         if let Some(paths) = self.compare.paths() {
-            return paths.loads(&self.output.results.targets()?);
+            return paths.compare_loads(&self.output.results.targets()?);
         }
         if self.pace.on_demand {
             return self.on_demand();
@@ -102,7 +102,7 @@ impl LoadArgs {
             notes,
             times: run::LoadTiming::new(&self.times, &self.output, start_at_realtime_ns)?,
         };
-        run.carry_out(&plan)
+        run.execute_plan(&plan)
     }
 
     fn builder(&self, cancel: Arc<AtomicBool>) -> Result<GeneratorBuilder> {
@@ -113,11 +113,11 @@ impl LoadArgs {
             None => None,
         };
         let threads = flows.threads.unwrap_or_else(|| cpus.as_ref().map_or(1, Vec::len).max(1));
-        let enough = threads.max(targets.len()).max(DEFAULT_FLOWS);
+        let default_flows = threads.max(targets.len()).max(DEFAULT_FLOWS);
         let mut builder = GeneratorBuilder::default()
             .targets(targets)
             .threads(threads)
-            .flows(flows.flows.unwrap_or(enough))
+            .flows(flows.flows.unwrap_or(default_flows))
             .cpus(cpus)
             .sources(destinations::sources(&flows.sources)?)
             .backend(flows.backend.into())

@@ -32,13 +32,13 @@ impl NetnsArgs {
     /// namespace.
     pub(super) fn enter(&self) -> Result<()> {
         if let Some(root) = &self.host_root {
-            let shown = root.display();
+            let root_text = root.display();
             ensure!(
                 root.join("proc/self/stat").exists(),
-                "--host-root {shown}: there is no /proc of the host in it"
+                "--host-root {root_text}: there is no /proc of the host in it"
             );
             rustix::process::chroot(root)
-                .with_context(|| format!("--host-root {shown} requires CAP_SYS_CHROOT"))?;
+                .with_context(|| format!("--host-root {root_text} requires CAP_SYS_CHROOT"))?;
             std::env::set_current_dir("/").context("cannot enter the root of the host")?;
         }
         let file = self.netns.as_deref().map(open).transpose()?;
@@ -51,13 +51,13 @@ impl NetnsArgs {
 ///
 /// # Errors
 /// As [`NetnsArgs::enter`].
-pub(super) fn enter_that_of(journal: &Journal, tune: Option<u64>) -> Result<()> {
+pub(super) fn enter_namespace_of_tune(journal: &Journal, tune: Option<u64>) -> Result<()> {
     let tunes = journal.tunes();
-    let found = match tune {
-        Some(number) => tunes.iter().find(|known| known.begun.tune == number),
-        None => tunes.iter().rev().find(|known| known.is_open()),
+    let recorded_tune = match tune {
+        Some(number) => tunes.iter().find(|recorded| recorded.begun.tune == number),
+        None => tunes.iter().rev().find(|recorded| recorded.is_open()),
     };
-    match found.map(|tune| TuneNamespace::of(&Host::live(), &tune.begun)) {
+    match recorded_tune.map(|tune| TuneNamespace::of(&Host::live(), &tune.begun)) {
         Some(TuneNamespace::Elsewhere { path }) => Ok(linerate_lab::visit::enter(Some(&open(&path)?))?),
         _ => Ok(()),
     }

@@ -38,22 +38,22 @@ impl ReportArgs {
             targets.write(&envelope)?;
             return Ok(ExitCode::SUCCESS);
         }
-        let story = OrderedResults::of(reading::read(&self.paths)?);
+        let results = OrderedResults::from_files(reading::read(&self.paths)?);
         let paths: Vec<String> = self.paths.iter().map(|path| path.display().to_string()).collect();
         ensure!(
-            !story.is_empty(),
+            !results.is_empty(),
             "no result of linerate in {}: write some with --json, such as linerate doctor --json DIR/doctor.json",
             paths.join(", ")
         );
-        let joined = story.render_results()?;
+        let rendered = results.render_results()?;
         if let Some(target) = &targets.json {
-            target.write_json(&Envelope::of_now(reading::OWN_SCHEMA, joined.index()))?;
+            target.write_json(&Envelope::of_now(reading::OWN_SCHEMA, rendered.index()))?;
         }
         if let Some(target) = &targets.html {
-            target.write(&report::page(&joined, &output::argv())?)?;
+            target.write(&report::page(&rendered, &output::argv())?)?;
         }
         if targets.text {
-            output::print(&report::text(&joined, TextStyle::stdout()))?;
+            output::print(&report::text(&rendered, TextStyle::stdout()))?;
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -44,11 +44,15 @@ impl ResultArgs {
 impl ResultTargets {
     /// Writes a result in every requested form.
     pub(crate) fn write<T: CommandResult>(&self, envelope: &Envelope<T>) -> Result<()> {
-        self.write_as(envelope, false)
+        self.write_with_detail(envelope, false)
     }
 
     /// As [`write`](Self::write), with everything in the text if `full`.
-    pub(crate) fn write_as<T: CommandResult>(&self, envelope: &Envelope<T>, full: bool) -> Result<()> {
+    pub(crate) fn write_with_detail<T: CommandResult>(
+        &self,
+        envelope: &Envelope<T>,
+        full: bool,
+    ) -> Result<()> {
         if let Some(target) = &self.json {
             if T::IS_COMPACT { target.write_compact_json(envelope)? } else { target.write_json(envelope)? }
         }

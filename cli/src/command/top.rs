@@ -77,39 +77,46 @@ impl TopArgs {
                     .map_or(Ok(()), |last| self.print(last))
                     .map(|()| ExitCode::SUCCESS);
             }
-            must_be_terminal()?;
-            return session::replay(&recording, file, self.interval, interrupt).map(|()| ExitCode::SUCCESS);
+            check_terminal()?;
+            return session::run_replay(&recording, file, self.interval, interrupt)
+                .map(|()| ExitCode::SUCCESS);
         }
         let record = self.record.as_deref().map(RecordFile::open).transpose()?;
         if self.once {
-            return self.once(record, &interrupt).map(|()| ExitCode::SUCCESS);
+            return self.print_once(record, &interrupt).map(|()| ExitCode::SUCCESS);
         }
         if !std::io::stdout().is_terminal()
             && let Some(record) = record
         {
-            return self.only_record(record, &interrupt).map(|()| ExitCode::SUCCESS);
+            return self.record_only(record, &interrupt).map(|()| ExitCode::SUCCESS);
         }
-        must_be_terminal()?;
-        session::live(&self, record, interrupt).map(|()| ExitCode::SUCCESS)
+        check_terminal()?;
+        session::run_live(&self, record, interrupt).map(|()| ExitCode::SUCCESS)
     }
 
     /// Opens the observed host and reads it completely.
     fn open(&self) -> Result<LiveHost> {
-        let asked = Scope { interfaces: self.interfaces.clone(), port: self.port, pid: self.pid };
-        let Some(root) = &self.root else { return Ok(LiveHost::open(SnapshotSource::here(), asked)) };
+        let requested_scope = Scope { interfaces: self.interfaces.clone(), port: self.port, pid: self.pid };
+        let Some(root) = &self.root else {
+            return Ok(LiveHost::open(SnapshotSource::live(), requested_scope));
+        };
         let capture = OpenedCapture::open(root)?;
-        let captured = capture.about.as_ref().map(|about| about.scope.clone());
-        let scope = if asked == Scope::default() { captured.unwrap_or_default() } else { asked };
+        let captured_scope = capture.about.as_ref().map(|about| about.scope.clone());
+        let scope = if requested_scope == Scope::default() {
+            captured_scope.unwrap_or_default()
+        } else {
+            requested_scope
+        };
         Ok(LiveHost::open(capture.into(), scope))
     }
 
-    fn once(&self, record: Option<RecordFile>, interrupt: &InterruptFlag) -> Result<()> {
-        let mut live = self.open()?;
-        let mut snapshot = live.refresh();
+    fn print_once(&self, record: Option<RecordFile>, interrupt: &InterruptFlag) -> Result<()> {
+        let mut live_host = self.open()?;
+        let mut snapshot = live_host.refresh();
         if self.root.is_none() {
             interrupt.wait(Some(self.interval))?;
             ensure!(!interrupt.is_raised(), "interrupted before the second reading");
-            snapshot = live.refresh();
+            snapshot = live_host.refresh();
         }
         if let Some(mut record) = record {
             record.write(&snapshot)?;
@@ -126,18 +133,18 @@ impl TopArgs {
     }
 
     /// Records until an interrupt.
-    fn only_record(&self, mut record: RecordFile, interrupt: &InterruptFlag) -> Result<()> {
-        let mut live = self.open()?;
+    fn record_only(&self, mut record: RecordFile, interrupt: &InterruptFlag) -> Result<()> {
+        let mut live_host = self.open()?;
         while !interrupt.is_raised() {
-            let begun = std::time::Instant::now();
-            record.write(&live.refresh())?;
-            interrupt.wait(Some(self.interval.saturating_sub(begun.elapsed())))?;
+            let begin = std::time::Instant::now();
+            record.write(&live_host.refresh())?;
+            interrupt.wait(Some(self.interval.saturating_sub(begin.elapsed())))?;
         }
         Ok(())
     }
 }
 
-fn must_be_terminal() -> Result<()> {
+fn check_terminal() -> Result<()> {
     if !std::io::stdout().is_terminal() {
         bail!("standard output is no terminal to draw on: --once prints one snapshot, --record FILE records");
     }

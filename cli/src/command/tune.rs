@@ -20,7 +20,7 @@ use clap::{Args, Subcommand};
 
 pub(crate) use arguments::{AutoUndoArgs, ConsentMode, StateDirArgs};
 pub(crate) use plan::{host_name, measured_tunes};
-pub(crate) use profiles::named as profile_named;
+pub(crate) use profiles::load_profile as profile_named;
 pub(crate) use undo::undo_and_print;
 
 #[derive(Debug, Args)]

@@ -181,12 +181,12 @@ pub(crate) enum LineStyle {
 impl BarChart {
     // Segments of these shares, cut so that they fit the bar.
     pub(crate) fn segments(shares: impl IntoIterator<Item = (SegmentFill, f64)>) -> Vec<BarSegment> {
-        let mut left = 1.0;
+        let mut remaining = 1.0;
         shares
             .into_iter()
             .map(|(fill, share)| {
-                let share = if share.is_finite() { share.clamp(0.0, left) } else { 0.0 };
-                left -= share;
+                let share = if share.is_finite() { share.clamp(0.0, remaining) } else { 0.0 };
+                remaining -= share;
                 BarSegment { fill, share }
             })
             .collect()
@@ -198,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bars_never_run_over_their_end() {
+    fn bar_segments_are_limited_to_the_whole_bar() {
         use SegmentFill::{Idle, Receive, Transmit};
         let all = BarChart::segments([(Receive, 0.7), (Transmit, 0.6), (Idle, 0.1), (Idle, f64::NAN)]);
         let shares: Vec<String> = all.iter().map(|segment| format!("{:.1}", segment.share)).collect();

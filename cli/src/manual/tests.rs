@@ -4,15 +4,15 @@ use std::process::{Command, Stdio};
 use super::*;
 
 #[test]
-fn sections_are_about_commands() {
+fn manual_sections_and_examples_refer_to_existing_commands() {
     let tree = build_tree(&crate::tree());
     let commands = visible_commands(&tree);
-    let known: Vec<&str> = commands.iter().map(|command| command.line.as_str()).collect();
+    let command_lines: Vec<&str> = commands.iter().map(|command| command.line.as_str()).collect();
     for block in SECTIONS.split("\n\n") {
         let line = block.lines().next().and_then(|head| head.strip_prefix("# ")).expect("a heading");
-        assert!(known.contains(&line), "no command '{line}'");
-        for named in related_commands(line) {
-            assert!(known.contains(&named.as_str()), "'{line}' names '{named}'");
+        assert!(command_lines.contains(&line), "no command '{line}'");
+        for related in related_commands(line) {
+            assert!(command_lines.contains(&related.as_str()), "'{line}' refers to '{related}'");
         }
         for (example, explanation) in entries(line, "example: ") {
             assert!(explanation.ends_with('.'), "{example}");
@@ -25,7 +25,7 @@ fn sections_are_about_commands() {
 }
 
 #[test]
-fn a_page_has_all_that_help_has() {
+fn man_pages_list_every_visible_option() {
     for command in visible_commands(&build_tree(&crate::tree())) {
         let page = command.page(&[]).replace("\\-", "-").replace("\\fB", "").replace("\\fR", "");
         for argument in command.command.get_arguments().filter(|argument| !argument.is_hide_set()) {
@@ -38,32 +38,32 @@ fn a_page_has_all_that_help_has() {
 }
 
 #[test]
-fn groff_has_nothing_against_the_pages() {
+fn groff_formats_man_pages_without_warnings() {
     for page in pages(&crate::tree()) {
-        let started = Command::new("groff")
+        let child = Command::new("groff")
             .args(["-man", "-Tutf8", "-ww", "-rCHECKSTYLE=3", "-P-cbou"])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn();
-        let Ok(mut groff) = started else {
-            let skip = "SKIP groff_has_nothing_against_the_pages: groff is not installed\n";
+        let Ok(mut groff) = child else {
+            let skip = "SKIP groff_formats_man_pages_without_warnings: groff is not installed\n";
             let _ = std::io::stderr().write_all(skip.as_bytes());
             return;
         };
         let source = page.text.clone();
         let mut input = groff.stdin.take().expect("piped");
         let writer = std::thread::spawn(move || input.write_all(source.as_bytes()));
-        let output = groff.wait_with_output().expect("it ends");
-        writer.join().expect("no panic").expect("it reads all");
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success() && said.is_empty(), "{}: {said}", page.file);
+        let output = groff.wait_with_output().expect("groff ends");
+        writer.join().expect("no panic").expect("groff reads all");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && stderr.is_empty(), "{}: {stderr}", page.file);
         assert!(String::from_utf8_lossy(&output.stdout).contains("SEE ALSO"), "{}", page.file);
     }
 }
 
 #[test]
-fn docs_have_the_exit_status_of_every_command_that_runs() {
+fn docs_list_the_exit_status_of_every_runnable_command() {
     let tree = build_tree(&crate::tree());
     let commands = visible_commands(&tree);
     let runs = |command: &&ManualCommand<'_>| {

@@ -76,14 +76,15 @@ impl Exporter {
         // A scope has one port. With several ports, all services are read and filtered later.
         let port = if let [port] = options.ports.as_slice() { Some(*port) } else { None };
         let scope = Scope { interfaces: options.interfaces.clone(), port, pid: None };
-        let wanted = MetricSelection { ports: options.ports.iter().copied().collect(), pids: options.pids };
+        let selection =
+            MetricSelection { ports: options.ports.iter().copied().collect(), pids: options.pids };
         let drops = options
             .drops
             .then(|| DropsCollector::start(&host, &options.ports).map_err(|error| error.to_string()));
         let cost = options.cost.then(|| CostCollector::start().map_err(|error| error.to_string()));
         let headroom = options.headroom.then(|| HeadroomCollector::start(&options.ports));
-        let (version, tally) = (options.version.clone(), MetricTotals::new(options.most_series));
-        Self { host, scope, wanted, version, tally, before: None, drops, cost, headroom }
+        let (version, totals) = (options.version.clone(), MetricTotals::new(options.most_series));
+        Self { host, scope, wanted: selection, version, tally: totals, before: None, drops, cost, headroom }
     }
 
     // Collectors of [`ExporterOptions`] that cannot run, each with the reason in one line.
@@ -93,7 +94,7 @@ impl Exporter {
         let cost = self.cost.as_ref().and_then(|cost| cost.as_ref().err());
         let headroom = self.headroom.as_ref().and_then(|headroom| headroom.as_ref().err());
         let pairs = [("drops", drops), ("cost", cost), ("headroom", headroom)];
-        pairs.into_iter().filter_map(|(name, why)| Some((name, why?.clone()))).collect()
+        pairs.into_iter().filter_map(|(name, reason)| Some((name, reason?.clone()))).collect()
     }
 
     /// Reads the host, derives findings from this reading and the previous one, and records all
@@ -101,42 +102,47 @@ impl Exporter {
     pub(crate) fn scrape(&mut self) -> Exposition {
         let begin = Instant::now();
         let path = PacketPath::observe(&self.host, &self.scope);
-        let before = self.before.as_ref().filter(|(at, _)| at.elapsed() < LONG_AGO);
+        let before = self.before.as_ref().filter(|(read_at, _)| read_at.elapsed() < LONG_AGO);
         let view = HostView { now: &path, before: before.map(|(_, path)| path) };
         let diagnosis = Diagnosis::of(&view);
-        let mut gathered = GatheredSamples::from_path(&path, &diagnosis, &self.wanted);
+        let mut samples = GatheredSamples::from_path(&path, &diagnosis, &self.wanted);
         self.before = Some((begin, path));
-        self.gather_traced(&mut gathered);
-        gathered.add_gauge(&BUILD_INFO, &[&self.version], 1.0);
-        let (mut exposition, folded) = self.tally.record_scrape(FAMILIES, &gathered);
-        let rows = folded.iter().map(|(family, series)| row(&[family], *series as f64)).collect();
-        put(&mut exposition, &FOLDED, rows);
-        put(&mut exposition, &SCRAPE_SECONDS, vec![row(&[], begin.elapsed().as_secs_f64())]);
+        self.gather_traced(&mut samples);
+        samples.add_gauge(&BUILD_INFO, &[&self.version], 1.0);
+        let (mut exposition, folded_series) = self.tally.record_scrape(FAMILIES, &samples);
+        let rows = folded_series.iter().map(|(family, series)| row(&[family], *series as f64)).collect();
+        append_family(&mut exposition, &FOLDED, rows);
+        append_family(&mut exposition, &SCRAPE_SECONDS, vec![row(&[], begin.elapsed().as_secs_f64())]);
         exposition
     }
 
-    fn gather_traced(&mut self, gathered: &mut GatheredSamples) {
-        gathered.add_source_counter(&EXPORTER_CPU, &[], (0, CounterReset::Never), process_ns());
+    fn gather_traced(&mut self, samples: &mut GatheredSamples) {
+        samples.add_source_counter(&EXPORTER_CPU, &[], (0, CounterReset::Never), process_ns());
         let host = &self.host;
-        let drops =
-            self.drops.as_mut().map(|drops| ("drops", with(drops, |drops| drops.gather(host, gathered))));
-        let cost = self.cost.as_mut().map(|cost| ("cost", with(cost, |cost| cost.gather(gathered))));
+        let drops = self
+            .drops
+            .as_mut()
+            .map(|drops| ("drops", gather_with(drops, |drops| drops.gather(host, samples))));
+        let cost = self.cost.as_mut().map(|cost| ("cost", gather_with(cost, |cost| cost.gather(samples))));
         let headroom = self
             .headroom
             .as_mut()
-            .map(|headroom| ("headroom", with(headroom, |headroom| headroom.gather(gathered))));
-        for (collector, works) in [drops, cost, headroom].into_iter().flatten() {
-            gathered.add_gauge(&COLLECTOR_UP, &[collector], f64::from(u8::from(works)));
+            .map(|headroom| ("headroom", gather_with(headroom, |headroom| headroom.gather(samples))));
+        for (collector, is_up) in [drops, cost, headroom].into_iter().flatten() {
+            samples.add_gauge(&COLLECTOR_UP, &[collector], f64::from(u8::from(is_up)));
         }
     }
 }
 
 /// Gathers with a collector. Returns whether the collector works.
-fn with<T>(collector: &mut Result<T, String>, gather: impl FnOnce(&mut T) -> Result<(), String>) -> bool {
-    if let Ok(there) = collector
-        && let Err(why) = gather(there)
+fn gather_with<T>(
+    collector: &mut Result<T, String>,
+    gather: impl FnOnce(&mut T) -> Result<(), String>,
+) -> bool {
+    if let Ok(running) = collector
+        && let Err(reason) = gather(running)
     {
-        *collector = Err(why);
+        *collector = Err(reason);
     }
     collector.is_ok()
 }
@@ -149,7 +155,7 @@ fn row(labels: &[&str], value: f64) -> ExposedSeries {
 }
 
 /// Appends a family whose values are known only at the end of a scrape.
-fn put(exposition: &mut Exposition, family: &'static MetricFamily, rows: Vec<ExposedSeries>) {
+fn append_family(exposition: &mut Exposition, family: &'static MetricFamily, rows: Vec<ExposedSeries>) {
     if !rows.is_empty() {
         exposition.families.push((family, rows));
     }

@@ -200,19 +200,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_of_openmetrics_and_there_once() {
-        let mut seen = BTreeSet::new();
+    fn metric_names_are_valid_openmetrics_and_unique() {
+        let mut names = BTreeSet::new();
         for family in FAMILIES {
             let name = family.name;
-            assert!(seen.insert(name), "{name} twice");
+            assert!(names.insert(name), "{name} twice");
             assert!(name.bytes().all(|letter| letter.is_ascii_lowercase() || letter == b'_'), "{name}");
             assert!(
                 family.unit.is_empty() || name.ends_with(&format!("_{}", family.unit)),
                 "{name}: {}",
                 family.unit
             );
-            assert!(!name.ends_with("_total"), "{name}: the encoder says that");
-            // A counter without a unit is nothing that could be added up.
+            assert!(!name.ends_with("_total"), "{name}: the encoder adds the suffix");
+            // Only gauges may have no unit: a counter counts something.
             assert!(matches!(family.kind, Gauge(_)) || !family.unit.is_empty(), "{name}");
             assert!(
                 family.help.ends_with('.') && !family.help.contains(['\n', '|']),

@@ -51,20 +51,20 @@ pub(crate) struct MetricSelection {
 
 impl GatheredSamples {
     /// All values of stages and rules.
-    pub(crate) fn from_path(path: &PacketPath, diagnosis: &Diagnosis, wanted: &MetricSelection) -> Self {
-        let mut all = Self::default();
-        host::machine(path, &mut all);
-        interfaces::link(path, &mut all);
-        interfaces::rss(path, &mut all);
-        interfaces::irq(path, &mut all);
-        host::softirq(path, &mut all);
-        host::filter(path, &mut all);
-        host::route(path, &mut all);
-        sockets::services(path, wanted, &mut all);
-        sockets::thread(path, wanted, &mut all);
-        interfaces::transmit(path, &mut all);
-        findings::gather(diagnosis, &mut all);
-        all
+    pub(crate) fn from_path(path: &PacketPath, diagnosis: &Diagnosis, selection: &MetricSelection) -> Self {
+        let mut samples = Self::default();
+        host::machine(path, &mut samples);
+        interfaces::link(path, &mut samples);
+        interfaces::rss(path, &mut samples);
+        interfaces::irq(path, &mut samples);
+        host::softirq(path, &mut samples);
+        host::filter(path, &mut samples);
+        host::route(path, &mut samples);
+        sockets::services(path, selection, &mut samples);
+        sockets::thread(path, selection, &mut samples);
+        interfaces::transmit(path, &mut samples);
+        findings::gather(diagnosis, &mut samples);
+        samples
     }
 
     pub(crate) fn readings(&self, family: &MetricFamily) -> &[MetricReading] {

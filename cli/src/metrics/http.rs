@@ -94,19 +94,19 @@ impl HttpServer {
 
     // Accepts the waiting connections, each on its own thread. Never blocks. Call it when
     // [`AsFd::as_fd`] is readable.
-    pub(crate) fn accept(&self, answer: &Arc<RequestHandler>) {
+    pub(crate) fn accept(&self, handler: &Arc<RequestHandler>) {
         // Any error ends the loop. Connections that still wait are for the next call.
         while let Ok((stream, _)) = self.listener.accept() {
-            let place = ConnectionSlot::acquire(&self.open);
+            let slot = ConnectionSlot::acquire(&self.open);
             if self.open.load(Ordering::Relaxed) > self.limits.connections {
                 refuse(&stream);
                 continue;
             }
-            let (answer, limits) = (Arc::clone(answer), self.limits);
+            let (handler, limits) = (Arc::clone(handler), self.limits);
             let serve = move || {
-                let _place = place;
+                let _slot = slot;
                 // Ignores the error of a client that leaves before the end of the response.
-                let _ = serve(&stream, &limits, &answer);
+                let _ = serve(&stream, &limits, &handler);
             };
             // Without a thread the connection is closed, and the client gets an error.
             let _ = std::thread::Builder::new().name("http".to_owned()).spawn(serve);
@@ -124,9 +124,9 @@ impl AsFd for HttpServer {
 struct ConnectionSlot(Arc<AtomicUsize>);
 
 impl ConnectionSlot {
-    fn acquire(open: &Arc<AtomicUsize>) -> Self {
-        open.fetch_add(1, Ordering::Relaxed);
-        Self(Arc::clone(open))
+    fn acquire(open_connections: &Arc<AtomicUsize>) -> Self {
+        open_connections.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(open_connections))
     }
 }
 
@@ -144,16 +144,16 @@ fn refuse(mut stream: &TcpStream) {
     let _ = stream.set_nonblocking(true).and_then(|()| stream.write_all(text.as_bytes()));
 }
 
-fn serve(stream: &TcpStream, limits: &ClientLimits, answer: &Arc<RequestHandler>) -> io::Result<()> {
+fn serve(stream: &TcpStream, limits: &ClientLimits, handler: &Arc<RequestHandler>) -> io::Result<()> {
     stream.set_nonblocking(false)?;
     let response = match read(stream, limits)? {
         Ok(request) => {
-            let response = answer(&request);
+            let response = handler(&request);
             let body = if request.head_only { "" } else { &*response.body };
             format!("{}{body}", head(&response, response.body.len()))
         }
-        Err(malformed) => {
-            let response = HttpResponse::line(malformed.status(), malformed.description());
+        Err(request_error) => {
+            let response = HttpResponse::line(request_error.status(), request_error.description());
             format!("{}{}", head(&response, response.body.len()), response.body)
         }
     };
@@ -171,28 +171,28 @@ fn head(response: &HttpResponse, length: usize) -> String {
 }
 
 /// The time until the deadline, or an error if it has passed.
-fn left(deadline: Instant) -> io::Result<Duration> {
-    let left = deadline.saturating_duration_since(Instant::now());
-    if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
+fn remaining_time(deadline: Instant) -> io::Result<Duration> {
+    let remaining = deadline.saturating_duration_since(Instant::now());
+    if remaining.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(remaining) }
 }
 
 /// Reads a request within the limits of time and length.
 fn read(mut stream: &TcpStream, limits: &ClientLimits) -> io::Result<Result<HttpRequest, RequestError>> {
     let deadline = Instant::now() + limits.request_time;
     let mut buffer = vec![0; limits.request_bytes];
-    let mut filled = 0;
+    let mut length = 0;
     loop {
-        if let Some(request) = request::complete(&buffer[..filled]) {
+        if let Some(request) = request::complete(&buffer[..length]) {
             return Ok(HttpRequest::parse(request));
         }
-        if filled == buffer.len() {
+        if length == buffer.len() {
             return Ok(Err(RequestError::TooLong));
         }
-        let Ok(time) = left(deadline) else { return Ok(Err(RequestError::TooSlow)) };
-        stream.set_read_timeout(Some(time))?;
-        match stream.read(&mut buffer[filled..]) {
+        let Ok(remaining) = remaining_time(deadline) else { return Ok(Err(RequestError::TooSlow)) };
+        stream.set_read_timeout(Some(remaining))?;
+        match stream.read(&mut buffer[length..]) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(bytes) => filled += bytes,
+            Ok(bytes) => length += bytes,
             Err(error) if is_transient(&error) => {}
             Err(error) => return Err(error),
         }
@@ -202,7 +202,7 @@ fn read(mut stream: &TcpStream, limits: &ClientLimits) -> io::Result<Result<Http
 fn write(mut stream: &TcpStream, mut text: &[u8], time: Duration) -> io::Result<()> {
     let deadline = Instant::now() + time;
     while !text.is_empty() {
-        stream.set_write_timeout(Some(left(deadline)?))?;
+        stream.set_write_timeout(Some(remaining_time(deadline)?))?;
         match stream.write(text) {
             Ok(bytes) => text = &text[bytes..],
             Err(error) if is_transient(&error) => {}
@@ -218,7 +218,7 @@ fn finish(mut stream: &TcpStream) -> io::Result<()> {
     const MOMENT: Duration = Duration::from_millis(500);
     let deadline = Instant::now() + MOMENT;
     loop {
-        stream.set_read_timeout(Some(left(deadline)?))?;
+        stream.set_read_timeout(Some(remaining_time(deadline)?))?;
         if stream.read(&mut [0; 512])? == 0 {
             return Ok(());
         }

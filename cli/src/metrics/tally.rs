@@ -81,30 +81,31 @@ impl MetricValue {
 }
 
 impl MetricTotals {
-    // `most`: series per family, plus one for each group of the excess.
-    pub(crate) fn new(most: usize) -> Self {
-        Self { most, ..Self::default() }
+    // `max_series`: series per family, plus one for each group of the excess.
+    pub(crate) fn new(max_series: usize) -> Self {
+        Self { most: max_series, ..Self::default() }
     }
 
-    /// Records the samples, family by family in the order of `all`. Returns the number of folded
+    /// Records the samples, family by family in the order of `all_families`. Returns the number of folded
     /// series per family.
     pub(crate) fn record_scrape(
         &mut self,
-        all: &[&'static MetricFamily],
-        gathered: &GatheredSamples,
+        all_families: &[&'static MetricFamily],
+        samples: &GatheredSamples,
     ) -> (Exposition, Vec<(&'static str, usize)>) {
         self.scrape += 1;
         let mut families = Vec::new();
         let mut folded = Vec::new();
-        for family in all.iter().copied() {
-            let readings = gathered.readings(family);
+        for family in all_families.iter().copied() {
+            let readings = samples.readings(family);
             if readings.is_empty() && !self.families.contains_key(family.name) {
                 continue;
             }
-            let kept = self.families.entry(family.name).or_default();
-            let (rows, many) = kept.record_readings(family, readings, self.most, self.scrape);
-            if many > 0 {
-                folded.push((family.name, many));
+            let family_totals = self.families.entry(family.name).or_default();
+            let (rows, folded_count) =
+                family_totals.record_readings(family, readings, self.most, self.scrape);
+            if folded_count > 0 {
+                folded.push((family.name, folded_count));
             }
             if !rows.is_empty() {
                 families.push((family, rows));
@@ -119,7 +120,7 @@ impl FamilyTotals {
         &mut self,
         family: &MetricFamily,
         readings: &[MetricReading],
-        most: usize,
+        max_series: usize,
         scrape: u64,
     ) -> (Vec<ExposedSeries>, usize) {
         self.sources.retain(|_, source| source.seen + REMEMBERED > scrape);
@@ -127,27 +128,27 @@ impl FamilyTotals {
         // go with it.
         self.series.retain(|_, series| series.seen + REMEMBERED > scrape);
         let mut gauges: BTreeMap<Vec<String>, f64> = BTreeMap::new();
-        let mut beyond = std::collections::BTreeSet::new();
+        let mut excess_labels = std::collections::BTreeSet::new();
         for reading in readings {
-            let own = self.series.contains_key(&reading.labels) || self.series.len() < most;
-            let labels = if own {
+            let is_listed = self.series.contains_key(&reading.labels) || self.series.len() < max_series;
+            let labels = if is_listed {
                 reading.labels.clone()
             } else {
-                beyond.insert(&reading.labels);
+                excess_labels.insert(&reading.labels);
                 self.group(family.folded_labels(&reading.labels))
             };
-            let grown = match family.kind {
+            let increase = match family.kind {
                 MetricKind::Counter(_) => self.count_increase(reading, scrape),
                 MetricKind::Gauge(fold) => {
-                    if own || fold != SeriesFold::Omit {
+                    if is_listed || fold != SeriesFold::Omit {
                         join(gauges.entry(labels.clone()).or_insert(f64::NAN), reading.value, fold);
                     }
                     0
                 }
             };
-            let list = if own { &mut self.series } else { &mut self.others };
-            let series = list.entry(labels).or_default();
-            series.total = series.total.wrapping_add(grown);
+            let series_map = if is_listed { &mut self.series } else { &mut self.others };
+            let series = series_map.entry(labels).or_default();
+            series.total = series.total.wrapping_add(increase);
             series.seen = scrape;
         }
         let rows = match family.kind {
@@ -157,7 +158,7 @@ impl FamilyTotals {
                 .map(|(labels, value)| ExposedSeries { labels, number: MetricValue::Real(value) })
                 .collect(),
         };
-        (rows, beyond.len())
+        (rows, excess_labels.len())
     }
 
     /// The group that a folded series is in.
@@ -179,11 +180,11 @@ impl FamilyTotals {
                 count
             }
             Some(source) => {
-                let (last, shrank) = (source.last, count < source.last);
+                let (last, has_shrunk) = (source.last, count < source.last);
                 source.seen = scrape;
-                source.last = if shrank && reading.restart == CounterReset::Never { last } else { count };
+                source.last = if has_shrunk && reading.restart == CounterReset::Never { last } else { count };
                 match reading.restart {
-                    _ if !shrank => count - last,
+                    _ if !has_shrunk => count - last,
                     CounterReset::Restarted => count,
                     CounterReset::At32Bits => (count + (1 << 32)).saturating_sub(last),
                     CounterReset::Never => 0,
@@ -210,12 +211,12 @@ fn scaled(total: u64, scale: f64) -> MetricValue {
 }
 
 // Adds a gauge's reading to `value`, which starts as NaN.
-fn join(value: &mut f64, more: f64, fold: SeriesFold) {
+fn join(value: &mut f64, addend: f64, fold: SeriesFold) {
     *value = match fold {
-        _ if value.is_nan() => more,
-        SeriesFold::Sum => *value + more,
-        SeriesFold::Highest => value.max(more),
-        SeriesFold::Omit => more,
+        _ if value.is_nan() => addend,
+        SeriesFold::Sum => *value + addend,
+        SeriesFold::Highest => value.max(addend),
+        SeriesFold::Omit => addend,
     };
 }
 

@@ -34,13 +34,13 @@ impl ExpositionFormat {
     // not name OpenMetrics.
     #[must_use]
     pub(crate) fn from_accept_header(accept: &str) -> Self {
-        let quality = |wanted: &str| {
+        let quality = |media_type: &str| {
             let ranges = accept.split(',').filter_map(|range| {
                 let mut parts = range.split(';').map(str::trim);
                 let name = parts.next()?;
                 let weight = parts.find_map(|part| part.strip_prefix("q="));
                 let weight = weight.map_or(1.0, |weight| weight.parse::<f64>().unwrap_or(0.0));
-                name.eq_ignore_ascii_case(wanted).then_some(weight)
+                name.eq_ignore_ascii_case(media_type).then_some(weight)
             });
             ranges.fold(0.0, f64::max)
         };
@@ -73,7 +73,7 @@ fn head(text: &mut String, family: &MetricFamily, format: ExpositionFormat) {
         ExpositionFormat::Prometheus => family.series(),
     };
     // Writing to a string does not fail.
-    let _ = writeln!(text, "# HELP {name} {}", escaped(family.help, format == ExpositionFormat::OpenMetrics));
+    let _ = writeln!(text, "# HELP {name} {}", escape(family.help, format == ExpositionFormat::OpenMetrics));
     let _ = writeln!(text, "# TYPE {name} {}", family.kind_name());
     if format == ExpositionFormat::OpenMetrics && !family.unit.is_empty() {
         let _ = writeln!(text, "# UNIT {name} {}", family.unit);
@@ -89,7 +89,7 @@ fn series(text: &mut String, family: &MetricFamily, row: &ExposedSeries) {
     let labels = family.labels.iter().zip(&row.labels).filter(|(_, value)| !value.is_empty());
     let mut separator = '{';
     for (name, value) in labels {
-        let _ = write!(text, "{separator}{name}=\"{}\"", escaped(value, true));
+        let _ = write!(text, "{separator}{name}=\"{}\"", escape(value, true));
         separator = ',';
     }
     if separator == ',' {
@@ -115,17 +115,17 @@ fn real(value: f64) -> String {
     }
 }
 
-fn escaped(text: &str, quotes: bool) -> String {
-    let mut written = String::with_capacity(text.len());
-    for letter in text.chars() {
-        match letter {
-            '\\' => written.push_str("\\\\"),
-            '\n' => written.push_str("\\n"),
-            '"' if quotes => written.push_str("\\\""),
-            letter => written.push(letter),
+fn escape(text: &str, quotes: bool) -> String {
+    let mut output = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '\\' => output.push_str("\\\\"),
+            '\n' => output.push_str("\\n"),
+            '"' if quotes => output.push_str("\\\""),
+            character => output.push(character),
         }
     }
-    written
+    output
 }
 
 #[cfg(test)]

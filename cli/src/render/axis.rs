@@ -22,11 +22,11 @@ const WIDEST_LINEAR: f64 = 20.0;
 impl ValueAxis {
     /// An axis for these values.
     pub(crate) fn of_scale(scale: ChartScale, values: &[f64]) -> Self {
-        let each = values.iter().copied();
+        let copied = values.iter().copied();
         match scale {
-            ChartScale::Linear => Self::linear(each),
-            ChartScale::LinearZoomed => Self::linear_zoomed(each),
-            ChartScale::Logarithmic => Self::log(each),
+            ChartScale::Linear => Self::linear(copied),
+            ChartScale::LinearZoomed => Self::linear_zoomed(copied),
+            ChartScale::Logarithmic => Self::log(copied),
             ChartScale::Automatic => Self::auto_scaled(values),
         }
     }
@@ -82,8 +82,8 @@ impl ValueAxis {
         if share.is_finite() { share.clamp(0.0, 1.0) * 100.0 } else { 0.0 }
     }
 
-    // Round values to draw a line at, in order; at most `most` on a logarithmic axis.
-    pub(crate) fn ticks(&self, most: usize) -> Vec<f64> {
+    // Round values to draw a line at, in order; at most `max_ticks` on a logarithmic axis.
+    pub(crate) fn ticks(&self, max_ticks: usize) -> Vec<f64> {
         match self.scale {
             AxisScale::Linear => self.even_ticks(),
             AxisScale::Log => {
@@ -97,15 +97,15 @@ impl ValueAxis {
                         .filter(|value| (self.low..=self.high).contains(value))
                         .collect::<Vec<_>>()
                 });
-                let [finest, middle, decades] = candidates;
+                let [finest, coarser, decades] = candidates;
                 match () {
                     // Over a range of values this short, ratios and differences look alike.
                     () if finest.len() < 3 => self.even_ticks(),
-                    () if finest.len() <= most => finest,
-                    () if middle.len() <= most => middle,
+                    () if finest.len() <= max_ticks => finest,
+                    () if coarser.len() <= max_ticks => coarser,
                     () => {
-                        let every = decades.len().div_ceil(most).max(1);
-                        decades.into_iter().step_by(every).collect()
+                        let stride = decades.len().div_ceil(max_ticks).max(1);
+                        decades.into_iter().step_by(stride).collect()
                     }
                 }
             }
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closer_look_starts_where_the_values_do() {
+    fn a_zoomed_axis_starts_near_the_lowest_value() {
         let axis = ValueAxis::linear_zoomed([49_100.0, 50_900.0]);
         assert_eq!(axis.ticks(7), [49_500.0, 50_000.0, 50_500.0]);
         assert!((axis.position(50_000.0) - 50.0).abs() < 1e-9);
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_stretch_of_a_log_axis_has_ticks_too() {
+    fn a_log_axis_within_one_decade_has_evenly_spaced_ticks() {
         assert_eq!(ValueAxis::log([60.0, 80.0]).ticks(6), [50.0, 60.0, 70.0, 80.0, 90.0, 100.0]);
     }
 
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_to_show_is_still_an_axis() {
+    fn an_axis_without_values_has_ticks() {
         for axis in [
             ValueAxis::linear([]),
             ValueAxis::log([]),
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn ticks_lie_on_the_axis_whatever_the_values() {
+    fn axes_have_2_to_7_ascending_ticks_at_every_magnitude() {
         for exponent in -9..12 {
             for mantissa in [1.0, 1.7, 2.3, 3.1, 4.9, 5.0, 6.6, 9.99] {
                 let value = mantissa * 10f64.powi(exponent);

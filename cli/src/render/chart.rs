@@ -101,11 +101,11 @@ pub(crate) fn draw(chart: &document::RangeChart) -> RangeChart {
         label: row.label.clone(),
         told: row.description.clone(),
         skipped: row.skipped.clone(),
-        span: row.span.map(|(low, high)| (at(&axis, low), at(&axis, high))),
+        span: row.span.map(|(low, high)| (position_text(&axis, low), position_text(&axis, high))),
         marks: row
             .marks
             .iter()
-            .map(|mark| ChartMark { at: at(&axis, mark.at), shape: shape_class(mark.shape) })
+            .map(|mark| ChartMark { at: position_text(&axis, mark.at), shape: shape_class(mark.shape) })
             .collect(),
         links: RowLinks::default(),
         value: row.value.clone(),
@@ -126,7 +126,7 @@ pub(crate) fn draw(chart: &document::RangeChart) -> RangeChart {
     let mut rows: Vec<ChartRow> = rows.collect();
     let points: Vec<Option<f64>> =
         chart.rows.iter().map(|row| row.linked.map(|value| axis.position(value))).collect();
-    link(&mut rows, &points);
+    link_rows(&mut rows, &points);
     let scale = if axis.is_log() { ", logarithmic" } else { "" };
     RangeChart {
         axis: format!("{}{scale}", chart.axis),
@@ -145,50 +145,52 @@ pub(crate) fn shape_class(shape: MarkShape) -> &'static str {
 }
 
 // Joins each row's point with the points of its neighbours, if they have one.
-fn link(rows: &mut [ChartRow], points: &[Option<f64>]) {
-    let half_way = |a: Option<f64>, b: Option<f64>| a.zip(b).map(|(a, b)| percent((a + b) / 2.0));
+fn link_rows(rows: &mut [ChartRow], points: &[Option<f64>]) {
+    let midpoint = |upper: Option<f64>, lower: Option<f64>| {
+        upper.zip(lower).map(|(upper, lower)| percent((upper + lower) / 2.0))
+    };
     for (index, row) in rows.iter_mut().enumerate() {
-        let own = points[index];
-        let above = index.checked_sub(1).and_then(|above| points[above]);
-        let below = points.get(index + 1).copied().flatten();
+        let own_point = points[index];
+        let previous_point = index.checked_sub(1).and_then(|previous| points[previous]);
+        let next_point = points.get(index + 1).copied().flatten();
         row.links = RowLinks {
-            own: own.map(percent).unwrap_or_default(),
-            above: half_way(own, above),
-            below: half_way(own, below),
+            own: own_point.map(percent).unwrap_or_default(),
+            above: midpoint(own_point, previous_point),
+            below: midpoint(own_point, next_point),
         };
     }
 }
 
-// At most `most` lines. At each width, every n-th line has a label, with the smallest n at which
+// At most `max_ticks` lines. At each width, every n-th line has a label, with the smallest n at which
 // labels do not overlap.
-fn ticks(axis: &ValueAxis, most: usize, label: impl Fn(f64) -> String) -> Vec<ChartTick> {
-    let values = axis.ticks(most);
+fn ticks(axis: &ValueAxis, max_ticks: usize, label: impl Fn(f64) -> String) -> Vec<ChartTick> {
+    let values = axis.ticks(max_ticks);
     let labels: Vec<(f64, String)> =
         values.into_iter().map(|value| (axis.position(value), label(value))).collect();
-    let every = WIDTHS.map(|(width, _)| labelled(&labels, width));
-    let shown = |index: usize| {
-        let wide = WIDTHS.iter().zip(every).filter(move |(_, every)| index.is_multiple_of(*every));
-        wide.map(|((_, class), _)| *class).collect::<Vec<_>>().join(" ")
+    let strides = WIDTHS.map(|(width, _)| label_stride(&labels, width));
+    let classes_of = |index: usize| {
+        let matching = WIDTHS.iter().zip(strides).filter(move |(_, stride)| index.is_multiple_of(*stride));
+        matching.map(|((_, class), _)| *class).collect::<Vec<_>>().join(" ")
     };
-    let classes: Vec<String> = (0..labels.len()).map(shown).collect();
+    let classes: Vec<String> = (0..labels.len()).map(classes_of).collect();
     let ticks = labels.into_iter().zip(classes);
     ticks.map(|((position, label), classes)| ChartTick { at: percent(position), label, classes }).collect()
 }
 
 // The least n for which every n-th label has enough space, on an axis of `width` rem.
-fn labelled(labels: &[(f64, String)], width: f64) -> usize {
-    let half = |label: &str| label.chars().count() as f64 * LETTER / 2.0;
-    let apart = |every: usize| {
-        let shown: Vec<&(f64, String)> = labels.iter().step_by(every).collect();
-        shown.windows(2).all(|pair| {
+fn label_stride(labels: &[(f64, String)], width: f64) -> usize {
+    let half_width = |label: &str| label.chars().count() as f64 * LETTER / 2.0;
+    let has_room = |stride: usize| {
+        let kept_labels: Vec<&(f64, String)> = labels.iter().step_by(stride).collect();
+        kept_labels.windows(2).all(|pair| {
             let distance = (pair[1].0 - pair[0].0) / 100.0 * width;
-            distance >= half(&pair[0].1) + half(&pair[1].1) + BETWEEN
+            distance >= half_width(&pair[0].1) + half_width(&pair[1].1) + BETWEEN
         })
     };
-    (1..labels.len()).find(|&every| apart(every)).unwrap_or(labels.len().max(1))
+    (1..labels.len()).find(|&stride| has_room(stride)).unwrap_or(labels.len().max(1))
 }
 
-fn at(axis: &ValueAxis, value: f64) -> String {
+fn position_text(axis: &ValueAxis, value: f64) -> String {
     percent(axis.position(value))
 }
 

@@ -26,21 +26,21 @@ impl TextColumn {
         if text.is_empty() {
             return Vec::new();
         }
-        let (before, room) = (self.before, self.label);
+        let (before, label_width) = (self.before, self.label);
         // An empty label has nothing to paint, and the end of its colour would end the colour of
         // the whole line.
         let tone = if label.is_empty() { TextTone::Plain } else { TextTone::Faint };
-        let label = self.style.paint(tone, &format!("{label:<room$}"));
+        let label = self.style.paint(tone, &format!("{label:<label_width$}"));
         let mut labels = vec![format!("{}{label}", " ".repeat(before))];
         wrap(text, self.width())
             .into_iter()
-            .map(|line| format!("{}{line}", labels.pop().unwrap_or_else(|| " ".repeat(before + room))))
+            .map(|line| format!("{}{line}", labels.pop().unwrap_or_else(|| " ".repeat(before + label_width))))
             .collect()
     }
 
-    // As many sentences as fit into `most` lines; if the first does not, its beginning.
-    pub(crate) fn shortened(self, text: &str, most: usize) -> String {
-        self.limit_lines(&self.sentences(text, most), most)
+    // As many sentences as fit into `max_lines` lines; if the first does not, its beginning.
+    pub(crate) fn shortened(self, text: &str, max_lines: usize) -> String {
+        self.limit_lines(&self.sentences(text, max_lines), max_lines)
     }
 
     // A command is never broken, because the reader copies it.
@@ -49,37 +49,37 @@ impl TextColumn {
     }
 
     // As many sentences as fit, but at least one.
-    fn sentences(self, text: &str, most: usize) -> String {
-        let room = self.width() * most;
+    fn sentences(self, text: &str, max_lines: usize) -> String {
+        let max_chars = self.width() * max_lines;
         let mut end = 0;
         for (index, _) in text.match_indices(". ") {
-            if end > 0 && index + 1 > room {
+            if end > 0 && index + 1 > max_chars {
                 return text.get(..end).unwrap_or(text).to_owned();
             }
             end = index + 1;
         }
-        let all = text.chars().count() <= room || end == 0;
-        text.get(..if all { text.len() } else { end }).unwrap_or(text).to_owned()
+        let fits = text.chars().count() <= max_chars || end == 0;
+        text.get(..if fits { text.len() } else { end }).unwrap_or(text).to_owned()
     }
 
-    // Cuts to at most `most` lines.
-    pub(crate) fn limit_lines(self, text: &str, most: usize) -> String {
+    // Cuts to at most `max_lines` lines.
+    pub(crate) fn limit_lines(self, text: &str, max_lines: usize) -> String {
         let lines = wrap(text, self.width());
-        if lines.len() <= most {
+        if lines.len() <= max_lines {
             return text.to_owned();
         }
-        let kept: Vec<String> = lines.into_iter().take(most).collect();
-        cut(&format!("{} …", kept.join(" ")), self.width() * most - 4)
+        let kept_lines: Vec<String> = lines.into_iter().take(max_lines).collect();
+        cut(&format!("{} …", kept_lines.join(" ")), self.width() * max_lines - 4)
     }
 }
 
-// Cuts to at most `most` characters, and marks the cut.
-pub(crate) fn cut(text: &str, most: usize) -> String {
-    if text.chars().count() <= most {
+// Cuts to at most `max_chars` characters, and marks the cut.
+pub(crate) fn cut(text: &str, max_chars: usize) -> String {
+    if text.chars().count() <= max_chars {
         return text.to_owned();
     }
-    let kept: String = text.chars().take(most.saturating_sub(1)).collect();
-    format!("{}…", kept.trim_end_matches([' ', ',', '…']))
+    let prefix: String = text.chars().take(max_chars.saturating_sub(1)).collect();
+    format!("{}…", prefix.trim_end_matches([' ', ',', '…']))
 }
 
 #[cfg(test)]
@@ -90,7 +90,7 @@ mod tests {
         TextColumn { style: TextStyle { width: 48, colour: false }, before: 0, label: 8 };
 
     #[test]
-    fn sentences_end_where_they_end() {
+    fn sentences_returns_the_whole_sentences_that_fit() {
         let text =
             "One sentence of some length, as they are. Another one that is longer than the first. A third.";
         assert_eq!(NARROW.sentences(text, 2), "One sentence of some length, as they are.");
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_says_so() {
+    fn shortened_text_ends_with_an_ellipsis() {
         assert_eq!(cut("abcdef", 6), "abcdef");
         assert_eq!(cut("abc, def", 5), "abc…");
         let long = "word ".repeat(60);

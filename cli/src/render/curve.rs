@@ -88,8 +88,8 @@ pub(crate) fn draw(chart: &LineChart) -> CurveChart {
         let values: Vec<f64> = values.into_iter().chain(axis.include.iter().copied()).collect();
         ChartAxis { name: axis.name, axis: ValueAxis::of_scale(axis.scale, &values), read: axis.format }
     };
-    let across = axis(&chart.across, points().map(|(at, _)| *at).collect());
-    let upward = axis(&chart.upward, points().filter_map(|(_, value)| *value).collect());
+    let x_axis = axis(&chart.across, points().map(|(x_value, _)| *x_value).collect());
+    let y_axis = axis(&chart.upward, points().filter_map(|(_, value)| *value).collect());
     let series: Vec<CurveSeries> = chart
         .series
         .iter()
@@ -106,63 +106,63 @@ pub(crate) fn draw(chart: &LineChart) -> CurveChart {
             joined: series.joined,
         })
         .collect();
-    self::chart(&across, &upward, &series, chart.marker.clone())
+    self::chart(&x_axis, &y_axis, &series, chart.marker.clone())
 }
 
-/// A chart of `series`, with a line at `mark` of the horizontal axis if it is given.
+/// A chart of `series`, with a line at `marker` of the horizontal axis if it is given.
 fn chart(
-    across: &ChartAxis,
-    upward: &ChartAxis,
+    x_axis: &ChartAxis,
+    y_axis: &ChartAxis,
     series: &[CurveSeries],
-    mark: Option<(f64, String)>,
+    marker: Option<(f64, String)>,
 ) -> CurveChart {
-    let line = |at: f64, label: String| PlotLine { at: number(at), label };
-    let verticals = across.axis.ticks(8).into_iter().map(|tick| line(x(across, tick), (across.read)(tick)));
-    let horizontals = upward.axis.ticks(6).into_iter().map(|tick| line(y(upward, tick), (upward.read)(tick)));
+    let line = |offset: f64, label: String| PlotLine { at: number(offset), label };
+    let verticals = x_axis.axis.ticks(8).into_iter().map(|tick| line(x(x_axis, tick), (x_axis.read)(tick)));
+    let horizontals = y_axis.axis.ticks(6).into_iter().map(|tick| line(y(y_axis, tick), (y_axis.read)(tick)));
     CurveChart {
-        across: across.name,
-        upward: upward.name,
+        across: x_axis.name,
+        upward: y_axis.name,
         verticals: verticals.collect(),
         horizontals: horizontals.collect(),
-        series: series.iter().map(|series| drawn(series, across, upward)).collect(),
-        mark: mark.map(|(value, label)| {
-            let at = x(across, value);
-            AxisMarker { at: number(at), label, before: at > LEFT + WIDTH / 2.0 }
+        series: series.iter().map(|series| draw_series(series, x_axis, y_axis)).collect(),
+        mark: marker.map(|(value, label)| {
+            let offset = x(x_axis, value);
+            AxisMarker { at: number(offset), label, before: offset > LEFT + WIDTH / 2.0 }
         }),
     }
 }
 
-fn x(across: &ChartAxis, value: f64) -> f64 {
-    LEFT + across.axis.position(value) / 100.0 * WIDTH
+fn x(x_axis: &ChartAxis, value: f64) -> f64 {
+    LEFT + x_axis.axis.position(value) / 100.0 * WIDTH
 }
 
-fn y(upward: &ChartAxis, value: f64) -> f64 {
-    TOP + (1.0 - upward.axis.position(value) / 100.0) * HEIGHT
+fn y(y_axis: &ChartAxis, value: f64) -> f64 {
+    TOP + (1.0 - y_axis.axis.position(value) / 100.0) * HEIGHT
 }
 
-fn drawn(series: &CurveSeries, across: &ChartAxis, upward: &ChartAxis) -> DrawnSeries {
+fn draw_series(series: &CurveSeries, x_axis: &ChartAxis, y_axis: &ChartAxis) -> DrawnSeries {
     let mut paths = Vec::new();
     if series.joined {
-        for stretch in series.values.split(|(_, value)| value.is_none()) {
+        for segment in series.values.split(|(_, value)| value.is_none()) {
             let values: Vec<(f64, f64)> =
-                stretch.iter().filter_map(|(at, value)| Some((*at, (*value)?))).collect();
+                segment.iter().filter_map(|(x_value, value)| Some((*x_value, (*value)?))).collect();
             let mut path = String::new();
-            for (at, value) in thinned(&values) {
+            for (x_value, value) in thinned(&values) {
                 // Writing to a string cannot fail.
-                let _ = write!(path, "{},{} ", number(x(across, at)), number(y(upward, value)));
+                let _ = write!(path, "{},{} ", number(x(x_axis, x_value)), number(y(y_axis, value)));
             }
             if values.len() > 1 {
                 paths.push(path.trim_end().to_owned());
             }
         }
     }
-    let marked = series.values.len() <= MOST_MARKED || !series.joined;
-    let points = series.values.iter().filter(|_| marked).filter_map(|(at, value)| {
+    let has_points = series.values.len() <= MOST_MARKED || !series.joined;
+    let points = series.values.iter().filter(|_| has_points).filter_map(|(x_value, value)| {
         let value = (*value)?;
         Some(CurvePoint {
-            x: number(x(across, *at)),
-            y: number(y(upward, value)),
-            told: format!("{}: {} at {}", series.name, (upward.read)(value), (across.read)(*at)),
+            x: number(x(x_axis, *x_value)),
+            y: number(y(y_axis, value)),
+            told: format!("{}: {} at {}", series.name, (y_axis.read)(value), (x_axis.read)(*x_value)),
         })
     });
     DrawnSeries { class: series.class, name: series.name, paths, points: points.collect() }
@@ -175,11 +175,11 @@ fn thinned(values: &[(f64, f64)]) -> Vec<(f64, f64)> {
     }
     let run = values.len().div_ceil(MOST_POINTS / 2);
     let ends = values.chunks(run).flat_map(|chunk| {
-        let by_value = |a: &&(f64, f64), b: &&(f64, f64)| a.1.total_cmp(&b.1);
-        let (lowest, highest) = (chunk.iter().min_by(by_value), chunk.iter().max_by(by_value));
-        let mut ends: Vec<(f64, f64)> = [lowest, highest].into_iter().flatten().copied().collect();
+        let by_value = |left: &&(f64, f64), right: &&(f64, f64)| left.1.total_cmp(&right.1);
+        let (low, high) = (chunk.iter().min_by(by_value), chunk.iter().max_by(by_value));
+        let mut ends: Vec<(f64, f64)> = [low, high].into_iter().flatten().copied().collect();
         // In the order of the horizontal axis, because the line must not go backwards.
-        ends.sort_by(|a, b| a.0.total_cmp(&b.0));
+        ends.sort_by(|left, right| left.0.total_cmp(&right.0));
         ends
     });
     ends.collect()
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_parts_the_line() {
+    fn a_missing_value_splits_the_curve() {
         let values =
             vec![(0.0, Some(0.0)), (1.0, Some(10.0)), (2.0, None), (3.0, Some(1.0)), (4.0, Some(2.0))];
         let series = [CurveSeries { class: "one", name: "s", values, joined: true }];
@@ -210,11 +210,11 @@ mod tests {
     }
 
     #[test]
-    fn many_points_keep_their_extremes() {
+    fn thinning_keeps_extreme_points_in_order() {
         let values: Vec<(f64, f64)> =
             (0..100_000).map(|i| (f64::from(i), if i == 77_777 { 1e6 } else { f64::from(i % 7) })).collect();
-        let thin = thinned(&values);
-        assert!(thin.len() <= MOST_POINTS + 2 && thin.contains(&(77_777.0, 1e6)));
-        assert!(thin.windows(2).all(|pair| pair[0].0 <= pair[1].0));
+        let points = thinned(&values);
+        assert!(points.len() <= MOST_POINTS + 2 && points.contains(&(77_777.0, 1e6)));
+        assert!(points.windows(2).all(|pair| pair[0].0 <= pair[1].0));
     }
 }

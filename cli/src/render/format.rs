@@ -10,7 +10,7 @@ pub(crate) const UNKNOWN: &str = "?";
 /// A rate or count with a decimal prefix: `950`, `412 k`, `1.23 M`.
 pub(crate) fn rate(per_second: f64) -> String {
     let (text, prefix) = scaled(per_second);
-    joined(text, prefix)
+    with_prefix(text, prefix)
 }
 
 /// Two ends of an interval under one prefix: `401–423 k`.
@@ -21,12 +21,12 @@ pub(crate) fn rate_range(low: f64, high: f64) -> String {
     let (low_text, low_prefix) = scaled(low);
     let (high_text, high_prefix) = scaled(high);
     if low_prefix != high_prefix {
-        return format!("{}–{}", joined(low_text, low_prefix), joined(high_text, high_prefix));
+        return format!("{}–{}", with_prefix(low_text, low_prefix), with_prefix(high_text, high_prefix));
     }
     if low_text == high_text {
-        return joined(low_text, low_prefix);
+        return with_prefix(low_text, low_prefix);
     }
-    joined(format!("{low_text}–{high_text}"), low_prefix)
+    with_prefix(format!("{low_text}–{high_text}"), low_prefix)
 }
 
 /// The wider side of an interval as a share of its median: `±3 %`.
@@ -152,9 +152,9 @@ pub(crate) fn cpu_list(cpus: &[u32]) -> String {
 pub(crate) fn utc(unix_seconds: u64) -> String {
     let (days, seconds) = (unix_seconds / 86_400, unix_seconds % 86_400);
     // Counting years from 1 March puts the leap day last, so that month lengths need no table.
-    let shifted = days + 719_468;
-    let era = shifted / 146_097;
-    let day_of_era = shifted % 146_097;
+    let shifted_days = days + 719_468;
+    let era = shifted_days / 146_097;
+    let day_of_era = shifted_days % 146_097;
     let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let month_from_march = (5 * day_of_year + 2) / 153;
@@ -169,23 +169,23 @@ pub(crate) fn elapsed(seconds: f64) -> String {
     if !seconds.is_finite() || seconds < 0.0 {
         return UNKNOWN.to_owned();
     }
-    let whole = seconds.round() as u64;
-    match whole {
-        0..60 => format!("{whole} s"),
-        60..3_600 => format!("{} min {:02} s", whole / 60, whole % 60),
-        _ => format!("{} h {:02} min", whole / 3_600, whole % 3_600 / 60),
+    let whole_seconds = seconds.round() as u64;
+    match whole_seconds {
+        0..60 => format!("{whole_seconds} s"),
+        60..3_600 => format!("{} min {:02} s", whole_seconds / 60, whole_seconds % 60),
+        _ => format!("{} h {:02} min", whole_seconds / 3_600, whole_seconds % 3_600 / 60),
     }
 }
 
 // An argument list, quoted so that a shell reads the same list.
 pub(crate) fn command_line(argv: &[String]) -> String {
-    let quoted: Vec<String> = argv.iter().map(|argument| quoted(argument)).collect();
+    let quoted: Vec<String> = argv.iter().map(|argument| quote(argument)).collect();
     quoted.join(" ")
 }
 
-fn quoted(argument: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,+@%".contains(c);
-    if !argument.is_empty() && argument.chars().all(plain) {
+fn quote(argument: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,+@%".contains(c);
+    if !argument.is_empty() && argument.chars().all(is_plain) {
         argument.to_owned()
     } else {
         format!("'{}'", argument.replace('\'', r"'\''"))
@@ -241,7 +241,7 @@ fn scaled(value: f64) -> (String, &'static str) {
     (significant(scaled), prefix)
 }
 
-fn joined(text: String, prefix: &str) -> String {
+fn with_prefix(text: String, prefix: &str) -> String {
     if prefix.is_empty() { text } else { format!("{text} {prefix}") }
 }
 
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_share_a_prefix_where_they_can() {
+    fn rate_ranges_share_a_prefix_if_possible() {
         assert_eq!(rate_range(401_000.0, 423_000.0), "401–423 k");
         assert_eq!(rate_range(990_000.0, 1_010_000.0), "990 k–1.01 M");
         assert_eq!(rate_range(412_100.0, 412_200.0), "412 k");
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn doubt_is_the_wider_side() {
+    fn plus_minus_is_the_wider_side_of_the_interval() {
         assert_eq!(plus_minus(100.0, 97.0, 101.0), "±3 %");
         assert_eq!(plus_minus(1000.0, 998.0, 1000.0), "±0.2 %");
         assert_eq!(plus_minus(1000.0, 1000.0, 1000.0), "±0 %");
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn ratios_stay_readable_at_both_ends() {
+    fn ratios_have_two_or_three_significant_digits() {
         for (value, expected) in [
             (0.063, "×0.063"),
             (0.96, "×0.96"),
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn spans_choose_their_unit() {
+    fn time_spans_have_the_unit_of_their_size() {
         for (value, expected) in [
             (106.24, "106 ns"),
             (67.2, "67.2 ns"),
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn bits_and_links() {
+    fn bit_rates_are_in_megabits_and_link_speeds_have_a_suffix() {
         assert_eq!(megabits(358_560_000.0), "359");
         assert_eq!(megabits(9_999_999_616.0), "10,000");
         assert_eq!(megabits(332_000.0), "0.332");
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_are_grouped() {
+    fn counts_are_grouped_by_thousands() {
         for (value, expected) in
             [(0, "0"), (999, "999"), (1_000, "1,000"), (7_530_120, "7,530,120"), (14_880_952, "14,880,952")]
         {
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn cpus_become_ranges() {
+    fn cpu_lists_are_sorted_and_joined_to_ranges() {
         assert_eq!(cpu_list(&[0, 1, 2, 3, 8]), "0-3,8");
         assert_eq!(cpu_list(&[5, 1, 5]), "1,5");
         assert_eq!(cpu_list(&[u32::MAX]), "4294967295");
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn dates_cross_leap_days_and_centuries() {
+    fn utc_times_are_right_around_leap_days_and_centuries() {
         for (value, expected) in [
             (0, "1970-01-01 00:00 UTC"),
             (951_782_400, "2000-02-29 00:00 UTC"),
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_times() {
+    fn elapsed_times_are_in_seconds_minutes_or_hours() {
         assert_eq!(elapsed(41.6), "42 s");
         assert_eq!(elapsed(303.0), "5 min 03 s");
         assert_eq!(elapsed(3_725.0), "1 h 02 min");
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_survive_a_shell() {
+    fn command_lines_quote_arguments_for_a_shell() {
         let argv = ["linerate", "lab", "--html", "my report.html", "it's", ""].map(str::to_owned);
         assert_eq!(command_line(&argv), r"linerate lab --html 'my report.html' 'it'\''s' ''");
     }

@@ -53,14 +53,14 @@ struct BlockBody<'a> {
 /// # Errors
 /// Only if formatting fails, which no document is known to cause.
 pub(crate) fn page(document: &Document) -> Result<String> {
-    single_result_page(|place| part(document, place))
+    single_result_page(|position| part(document, position))
 }
 
 /// The result as a part of a page of several results.
 ///
 /// # Errors
 /// As [`page()`].
-pub(crate) fn part(document: &Document, place: &ResultPosition) -> Result<PageResult> {
+pub(crate) fn part(document: &Document, position: &ResultPosition) -> Result<PageResult> {
     let tiles = document
         .tiles
         .iter()
@@ -71,16 +71,16 @@ pub(crate) fn part(document: &Document, place: &ResultPosition) -> Result<PageRe
         _ => PageNote { lead: note.lead, ..PageNote::new(&note.text) },
     });
     let mut groups: Vec<Vec<Card<'_>>> = Vec::new();
-    let mut open = false;
+    let mut is_row_open = false;
     for section in &document.sections {
-        let Some(card) = card(section, place) else { continue };
-        match groups.last_mut().filter(|_| open && section.half_width) {
+        let Some(card) = card(section, position) else { continue };
+        match groups.last_mut().filter(|_| is_row_open && section.half_width) {
             Some(group) => group.push(card),
             None => groups.push(vec![card]),
         }
-        open = section.half_width;
+        is_row_open = section.half_width;
     }
-    let body = DocumentBody { place, tiles: tiles.collect(), notes: notes.collect(), groups };
+    let body = DocumentBody { place: position, tiles: tiles.collect(), notes: notes.collect(), groups };
     page::part(head(document), &body)
 }
 
@@ -104,7 +104,7 @@ fn head(document: &Document) -> PageHead {
     }
 }
 
-fn card<'a>(section: &'a Section, place: &ResultPosition) -> Option<Card<'a>> {
+fn card<'a>(section: &'a Section, position: &ResultPosition) -> Option<Card<'a>> {
     let blocks: Vec<&Block> = section.blocks_for(Audience::Page).collect();
     let is_wide = blocks.iter().any(|block| match block {
         Block::Table(table) => columns(table).len() > MOST_COLUMNS_UPRIGHT,
@@ -113,7 +113,7 @@ fn card<'a>(section: &'a Section, place: &ResultPosition) -> Option<Card<'a>> {
     let tone = section.mark.as_ref().map(|mark| tone_class(&mark.tone));
     (!blocks.is_empty()).then(|| Card {
         heading: &section.heading,
-        id: section.anchor.as_ref().map(|anchor| place.id(anchor)),
+        id: section.anchor.as_ref().map(|anchor| position.id(anchor)),
         tone,
         mark: section.mark.as_ref().map(|mark| (tone_class(&mark.tone), mark.words.as_str())),
         identifier: section.identifier.as_deref(),
@@ -122,8 +122,8 @@ fn card<'a>(section: &'a Section, place: &ResultPosition) -> Option<Card<'a>> {
     })
 }
 
-fn block(block: &Block, place: &ResultPosition, heading: &str) -> askama::Result<String> {
-    BlockBody { block, place, heading }.render()
+fn block(block: &Block, position: &ResultPosition, heading: &str) -> askama::Result<String> {
+    BlockBody { block, place: position, heading }.render()
 }
 
 // Askama calls functions of the template's module with `self::`.
@@ -184,8 +184,8 @@ struct PageColumn<'a> {
 }
 
 fn columns(table: &Table) -> Vec<PageColumn<'_>> {
-    let shown = table.columns.iter().enumerate().filter(|(index, _)| table.shows(*index, Audience::Page));
-    shown
+    let columns = table.columns.iter().enumerate().filter(|(index, _)| table.shows(*index, Audience::Page));
+    columns
         .map(|(index, column)| {
             let names_row = index == 0 && !table.listing;
             let is_words = column.align == Align::Left && !names_row;
@@ -225,8 +225,8 @@ fn drawn_lines(chart: &LineChart) -> CurveChart {
 
 // The drawing. Ids and style rules of a flame graph get a prefix, because a page can have several
 // graphs.
-fn placed(picture: &Picture, place: &ResultPosition) -> String {
-    if picture.class == "graph" { graph::placed(&picture.svg, place) } else { picture.svg.clone() }
+fn placed(picture: &Picture, position: &ResultPosition) -> String {
+    if picture.class == "graph" { graph::rename_ids(&picture.svg, position) } else { picture.svg.clone() }
 }
 
 // The accessible name of a chart, for screen readers.

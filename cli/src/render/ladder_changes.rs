@@ -8,36 +8,36 @@ use super::style::{TextStyle, TextTone, wrap};
 use crate::view::tune_plan;
 
 /// The planned changes, step by step.
-pub(crate) fn before(prepared: &PreparedRun, host: &str, from: &[String], style: TextStyle) -> String {
+pub(crate) fn before(prepared_run: &PreparedRun, host: &str, sources: &[String], style: TextStyle) -> String {
     let mut text = String::new();
-    let mut paragraph = |tone: TextTone, words: &str| {
-        for line in wrap(words, style.width) {
+    let mut add_paragraph = |tone: TextTone, text_line: &str| {
+        for line in wrap(text_line, style.width) {
             text.push_str(&style.paint(tone, &line));
             text.push('\n');
         }
     };
-    let (address, cpus) = (prepared.address(), format::cpu_list(prepared.cpus()));
-    let server = match prepared.program() {
+    let (address, cpus) = (prepared_run.address(), format::cpu_list(prepared_run.cpus()));
+    let server = match prepared_run.program() {
         Some((name, pid)) => format!("{name} (process {pid}) on {address}, which keeps running"),
         None => format!("linerate's server on {address} and CPUs {cpus}"),
     };
-    paragraph(TextTone::Strong, &format!("A run on {host}: {server}, load from {}.", from.join(", ")));
-    let boosted = prepared.boosted_steps();
-    if !boosted.is_empty() {
+    add_paragraph(TextTone::Strong, &format!("A run on {host}: {server}, load from {}.", sources.join(", ")));
+    let boosted_steps = prepared_run.boosted_steps();
+    if !boosted_steps.is_empty() {
         let sentence = format!(
             "Boost changes the server's sockets and threads for these steps, planned under load, recorded in the journal, \
              and restored at the end: {}.",
-            boosted.join(", ")
+            boosted_steps.join(", ")
         );
-        paragraph(TextTone::Plain, &sentence);
+        add_paragraph(TextTone::Plain, &sentence);
     }
-    let steps = prepared.by_step();
-    if steps.is_empty() && prepared.program().is_some() {
-        paragraph(TextTone::Plain, "No setting of the host changes.");
+    let steps = prepared_run.by_step();
+    if steps.is_empty() && prepared_run.program().is_some() {
+        add_paragraph(TextTone::Plain, "No setting of the host changes.");
     } else if steps.is_empty() {
-        paragraph(TextTone::Plain, "No setting of the host changes, only options of the server.");
+        add_paragraph(TextTone::Plain, "No setting of the host changes, only options of the server.");
     } else {
-        paragraph(
+        add_paragraph(
             TextTone::Plain,
             "The run alternates these settings, records each change in the journal, and restores them at the end:",
         );
@@ -45,13 +45,13 @@ pub(crate) fn before(prepared: &PreparedRun, host: &str, from: &[String], style:
     for (step, changes) in steps {
         text.push_str(&block(step.id, changes.into_iter()));
     }
-    if !prepared.exclusions().is_empty() {
+    if !prepared_run.exclusions().is_empty() {
         text.push_str("During the run, so that other programs leave these settings alone:\n");
-        text.push_str(&block("exclusion", prepared.exclusions().iter()));
+        text.push_str(&block("exclusion", prepared_run.exclusions().iter()));
     }
-    if !prepared.skipped().is_empty() {
+    if !prepared_run.skipped().is_empty() {
         text.push_str("Left as found:\n");
-        for line in prepared.skipped() {
+        for line in prepared_run.skipped() {
             text.push_str(&format!("  {line}\n"));
         }
     }
@@ -59,8 +59,12 @@ pub(crate) fn before(prepared: &PreparedRun, host: &str, from: &[String], style:
 }
 
 /// The state of the settings.
-pub(crate) fn after(finished: &HostRunResult, command: &dyn Fn(&str) -> String, style: TextStyle) -> String {
-    let Some(settings) = &finished.report.settings else { return String::new() };
+pub(crate) fn after(
+    run_result: &HostRunResult,
+    command: &dyn Fn(&str) -> String,
+    style: TextStyle,
+) -> String {
+    let Some(settings) = &run_result.report.settings else { return String::new() };
     let line = match (settings.restored, settings.kept_tune) {
         (true, None) => "All settings are restored.".to_owned(),
         (true, Some(tune)) => format!(

@@ -63,11 +63,11 @@ pub(crate) fn little_known() -> Envelope<LadderReport> {
 }
 
 /// A run that was stopped after three steps.
-pub(crate) fn interrupted() -> Envelope<LadderReport> {
+pub(crate) fn interrupted_run() -> Envelope<LadderReport> {
     let mut report = ladder_run();
-    let stopped = all_skipped();
-    for (step, stopped) in report.result.steps.iter_mut().zip(stopped.result.steps).skip(3) {
-        *step = stopped;
+    let skipped_run = all_skipped();
+    for (step, skipped_step) in report.result.steps.iter_mut().zip(skipped_run.result.steps).skip(3) {
+        *step = skipped_step;
         step.skipped_because = Some("interrupted before its turn".to_owned());
     }
     report.warnings.push(Warning::new("interrupted", "stopped by SIGINT after 3 of 14 steps"));

@@ -123,19 +123,26 @@ fn cpu(number: u32, percent: [u64; 7]) -> CpuCost {
     }
 }
 
-fn victim(pid: u32, tid: u32, comm: &str, on_cpu: u64, taken: u64, accounted_ns: Known<u64>) -> CostVictim {
+fn victim(
+    pid: u32,
+    tid: u32,
+    comm: &str,
+    on_cpu_ms: u64,
+    taken_ms: u64,
+    accounted_ns: Known<u64>,
+) -> CostVictim {
     CostVictim {
         pid,
         tid,
         comm: comm.to_owned(),
         cgroup_id: u64::from(pid),
         cgroup: Known::Value(format!("/system.slice/{comm}.service")),
-        on_cpu_ns: on_cpu * 1_000_000,
-        taken_ns: taken * 1_000_000,
+        on_cpu_ns: on_cpu_ms * 1_000_000,
+        taken_ns: taken_ms * 1_000_000,
         taken_in_own_calls_ns: Known::Value(0),
-        taken_other_ns: taken * 10_000,
-        untraced_ns: taken * 1_000,
-        displaced_ns: taken * 20_000,
+        taken_other_ns: taken_ms * 10_000,
+        untraced_ns: taken_ms * 1_000,
+        displaced_ns: taken_ms * 20_000,
         accounted_ns,
     }
 }

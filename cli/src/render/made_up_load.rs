@@ -31,22 +31,22 @@ pub(crate) fn generator() -> GeneratorDescription {
 
 // Three seconds at a rate, of which a share is lost in the second of them.
 pub(crate) fn outcome(per_second: f64, lost: u64) -> SlotOutcome {
-    let each = per_second as u64;
+    let requests_per_second = per_second as u64;
     let mut latency_ns = Latency::new();
-    (0..3 * each - lost).for_each(|number| latency_ns.record(50_000 + number * 10));
+    (0..3 * requests_per_second - lost).for_each(|number| latency_ns.record(50_000 + number * 10));
     let interval = |number: u32| SlotInterval {
         number,
         begins_seconds: f64::from(number),
         seconds: 1.0,
-        sent: each,
-        received: each.saturating_sub(if number == 1 { lost } else { 0 }),
-        answered: Some(each.saturating_sub(if number == 1 { lost } else { 0 })),
+        sent: requests_per_second,
+        received: requests_per_second.saturating_sub(if number == 1 { lost } else { 0 }),
+        answered: Some(requests_per_second.saturating_sub(if number == 1 { lost } else { 0 })),
         latency_ns: latency_ns.quantiles(),
     };
     SlotOutcome {
         started_realtime_ns: 1_772_375_400_000_000_000,
-        sent: 3 * each,
-        answered: 3 * each - lost,
+        sent: 3 * requests_per_second,
+        answered: 3 * requests_per_second - lost,
         lost,
         duplicate: 1,
         reordered: 2,
@@ -64,7 +64,7 @@ pub(crate) fn outcome(per_second: f64, lost: u64) -> SlotOutcome {
             CodeCount {
                 code: 0,
                 name: Some("NOERROR".to_owned()),
-                count: (3 * each - lost).saturating_sub(7),
+                count: (3 * requests_per_second - lost).saturating_sub(7),
                 truncated: 12,
             },
             CodeCount { code: 11, name: None, count: 7, truncated: 0 },

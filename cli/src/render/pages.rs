@@ -16,62 +16,63 @@ const FAULTS: &str = include_str!("pages/faults.js");
 const OVERLAPS: &str = include_str!("pages/overlaps.js");
 
 #[test]
-fn every_page_is_fit_to_be_read_in_a_browser() {
+fn every_page_renders_without_faults_in_a_browser() {
     let mut browser = match TestBrowser::start() {
         Ok(browser) => browser,
-        Err(why) => {
+        Err(reason) => {
             use std::io::Write as _;
-            let told = format!("SKIP every_page_is_fit_to_be_read_in_a_browser: {why}\n");
-            return std::io::stderr().write_all(told.as_bytes()).expect("standard error");
+            let message = format!("SKIP every_page_renders_without_faults_in_a_browser: {reason}\n");
+            return std::io::stderr().write_all(message.as_bytes()).expect("standard error");
         }
     };
     let temporary = tempfile::tempdir().expect("a directory");
-    let kept = std::env::var_os("LINERATE_TEST_PAGES").map(PathBuf::from);
-    let directory = kept.as_deref().unwrap_or(temporary.path());
+    let output_directory = std::env::var_os("LINERATE_TEST_PAGES").map(PathBuf::from);
+    let directory = output_directory.as_deref().unwrap_or(temporary.path());
     let mut faults = Vec::new();
     for (name, page) in fixtures::pages(temporary.path()) {
         let file = directory.join(format!("{name}.html"));
         fs::write(&file, page).expect("written");
-        let found = judge(&mut browser, &file, kept.is_some());
-        faults.extend(found.into_iter().map(|fault| format!("{name}: {fault}")));
+        let page_faults = judge(&mut browser, &file, output_directory.is_some());
+        faults.extend(page_faults.into_iter().map(|fault| format!("{name}: {fault}")));
     }
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
-fn judge(browser: &mut TestBrowser, file: &Path, keep: bool) -> Vec<String> {
+fn judge(browser: &mut TestBrowser, file: &Path, save_pictures: bool) -> Vec<String> {
     let url = format!("file://{}", file.display());
     let mut faults = Vec::new();
-    let mut happened = browser.load(&url);
+    let mut events = browser.load(&url);
     // A phone, and a window with two columns.
     for width in [400, 1280] {
         for scheme in ["light", "dark"] {
             browser.show(width, scheme);
-            faults.extend(told(browser, OVERLAPS, &format!("{width} px")));
-            faults.extend(told(browser, FAULTS, &format!("{width} px, {scheme}")));
-            if keep {
+            faults.extend(script_faults(browser, OVERLAPS, &format!("{width} px")));
+            faults.extend(script_faults(browser, FAULTS, &format!("{width} px, {scheme}")));
+            if save_pictures {
                 picture(browser, &file.with_extension(format!("{width}.{scheme}.png")));
             }
         }
     }
-    faults.extend(by_keyboard(browser));
-    happened.extend(browser.happened());
-    faults.extend(happened.iter().filter_map(|(method, event)| trouble(&url, method, event)));
+    faults.extend(keyboard_faults(browser));
+    events.extend(browser.take_events());
+    faults.extend(events.iter().filter_map(|(method, event)| unexpected_event(&url, method, event)));
     faults
 }
 
-// The faults that a script of ours finds, with their place.
-fn told(browser: &mut TestBrowser, script: &str, place: &str) -> Vec<String> {
-    let found = browser.evaluate(script);
-    let found = found.as_array().expect("a list").iter().filter_map(Value::as_str);
-    found.map(|fault| format!("{place}: {fault}")).collect()
+// The faults that a test script finds, with their place.
+fn script_faults(browser: &mut TestBrowser, script: &str, context: &str) -> Vec<String> {
+    let result = browser.evaluate(script);
+    let texts = result.as_array().expect("a list").iter().filter_map(Value::as_str);
+    texts.map(|fault| format!("{context}: {fault}")).collect()
 }
 
 // Events that must not happen: a request, an error, a line on the console.
-fn trouble(url: &str, method: &str, event: &Value) -> Option<String> {
+fn unexpected_event(url: &str, method: &str, event: &Value) -> Option<String> {
     match method {
         "Network.requestWillBeSent" => {
-            let asked = event["request"]["url"].as_str().unwrap_or_default();
-            (asked != url && !asked.starts_with("data:")).then(|| format!("asked for {asked}"))
+            let requested_url = event["request"]["url"].as_str().unwrap_or_default();
+            (requested_url != url && !requested_url.starts_with("data:"))
+                .then(|| format!("requested {requested_url}"))
         }
         "Runtime.consoleAPICalled"
         | "Runtime.exceptionThrown"
@@ -83,7 +84,7 @@ fn trouble(url: &str, method: &str, event: &Value) -> Option<String> {
 
 // Elements that can be operated but are not reached with the key Tab, in order and with a focus
 // mark.
-fn by_keyboard(browser: &mut TestBrowser) -> Vec<String> {
+fn keyboard_faults(browser: &mut TestBrowser) -> Vec<String> {
     const FOCUSED: &str = "(() => {
         const element = document.activeElement;
         const style = getComputedStyle(element);
@@ -100,15 +101,15 @@ fn by_keyboard(browser: &mut TestBrowser) -> Vec<String> {
         })()",
     );
     let mut faults = Vec::new();
-    for wanted in 0..count.as_u64().unwrap_or(0) {
+    for index in 0..count.as_u64().unwrap_or(0) {
         browser.tab();
-        let focused = browser.evaluate(FOCUSED);
-        if focused[0] != json!(wanted) {
-            faults.push(format!("Tab {wanted} comes to {focused}"));
+        let focus = browser.evaluate(FOCUSED);
+        if focus[0] != json!(index) {
+            faults.push(format!("Tab {index} focuses {focus}"));
             break;
         }
-        if focused[1] != json!(true) {
-            faults.push(format!("no mark around {focused}"));
+        if focus[1] != json!(true) {
+            faults.push(format!("no mark around {focus}"));
         }
     }
     faults

@@ -37,24 +37,23 @@ pub(crate) struct OrderedResults {
 impl OrderedResults {
     /// Sorts the results: the path, changes, capacity, the load, and the use of time and the loss
     /// of packets; results of the same kind by time.
-    pub(crate) fn of(read: ResultFiles) -> Self {
-        let mut sources = read.sources;
-        sources.sort_by(|one, other| {
+    pub(crate) fn from_files(files: ResultFiles) -> Self {
+        let mut sources = files.sources;
+        sources.sort_by(|left, right| {
             let key = |source: &ResultFile| {
                 let rank = rank(&source.document);
                 (rank, source.document.origin.started_unix_seconds)
             };
-            key(one).cmp(&key(other)).then_with(|| one.file.cmp(&other.file))
+            key(left).cmp(&key(right)).then_with(|| left.file.cmp(&right.file))
         });
-        Self { sources, unread: read.unread }
+        Self { sources, unread: files.unread }
     }
 
     /// Whether no file is a result, of this or another version.
     pub(crate) fn is_empty(&self) -> bool {
-        let is_ours = |unread: &UnreadFile| {
-            unread.schema.as_ref().is_some_and(|schema| schema.starts_with("linerate."))
-        };
-        self.sources.is_empty() && !self.unread.iter().any(is_ours)
+        let has_own_schema =
+            |file: &UnreadFile| file.schema.as_ref().is_some_and(|schema| schema.starts_with("linerate."));
+        self.sources.is_empty() && !self.unread.iter().any(has_own_schema)
     }
 
     /// All results with their bodies.
@@ -62,8 +61,8 @@ impl OrderedResults {
     /// # Errors
     /// If a body cannot be made, such as a flame graph that cannot be drawn.
     pub(crate) fn render_results(self) -> Result<JoinedResults> {
-        let pictured = self.picture_index();
-        let path = match pictured.and_then(|index| self.sources.get(index)) {
+        let picture_index = self.picture_index();
+        let path = match picture_index.and_then(|index| self.sources.get(index)) {
             Some(source) => {
                 let path = source.document.path_only();
                 Some(html::part(&path, &ResultPosition::nested("path"))?.body)
@@ -73,14 +72,14 @@ impl OrderedResults {
         let mut members = Vec::new();
         for (index, source) in self.sources.iter().enumerate() {
             let id = format!("result-{}", index + 1);
-            let elsewhere = path.is_some() && pictured == Some(index);
-            let place = ResultPosition::nested(&id).without_picture(elsewhere);
-            let PageResult { head, body } =
-                part(&source.document, &place).with_context(|| format!("{} cannot be shown", source.file))?;
+            let is_elsewhere = path.is_some() && picture_index == Some(index);
+            let position = ResultPosition::nested(&id).without_picture(is_elsewhere);
+            let PageResult { head, body } = part(&source.document, &position)
+                .with_context(|| format!("{} cannot be shown", source.file))?;
             members.push(JoinedResult { id, file: source.file.clone(), head, body });
         }
-        let path_of = pictured.filter(|_| path.is_some());
-        Ok(JoinedResults { members, path, path_of, unread: self.unread })
+        let path_index = picture_index.filter(|_| path.is_some());
+        Ok(JoinedResults { members, path, path_of: path_index, unread: self.unread })
     }
 
     /// The index of the latest result with a picture of the path.
@@ -114,11 +113,11 @@ fn rank(document: &Document) -> u8 {
     }
 }
 
-fn part(document: &Document, place: &ResultPosition) -> Result<PageResult> {
-    if place.picture_elsewhere {
-        html::part(&document.without_path(), place)
+fn part(document: &Document, position: &ResultPosition) -> Result<PageResult> {
+    if position.picture_elsewhere {
+        html::part(&document.without_path(), position)
     } else {
-        html::part(document, place)
+        html::part(document, position)
     }
 }
 
@@ -146,13 +145,13 @@ struct ContentsEntry<'a> {
 }
 
 impl<'a> ContentsEntry<'a> {
-    fn own(id: &'a str, words: &'a str) -> Self {
+    fn for_section(id: &'a str, words: &'a str) -> Self {
         Self { id, words, file: "" }
     }
 }
 
 /// A file without its directory.
-fn short(file: &str) -> &str {
+fn file_name(file: &str) -> &str {
     file.rsplit_once('/').map_or(file, |(_, name)| name)
 }
 
@@ -160,32 +159,36 @@ fn short(file: &str) -> &str {
 ///
 /// # Errors
 /// Only if formatting fails, which no result is known to cause.
-pub(crate) fn page(joined: &JoinedResults, argv: &[String]) -> Result<String> {
-    let results = joined.members.iter().map(|member| ContentsEntry {
+pub(crate) fn page(report: &JoinedResults, argv: &[String]) -> Result<String> {
+    let results = report.members.iter().map(|member| ContentsEntry {
         id: &member.id,
         words: member.head.title,
-        file: short(&member.file),
+        file: file_name(&member.file),
     });
-    let fixed = [ContentsEntry::own("path", "The packet path"), ContentsEntry::own("summary", "Verdicts")];
-    let unread = (!joined.unread.is_empty()).then_some(ContentsEntry::own("unread", "Not shown"));
+    let fixed_entries = [
+        ContentsEntry::for_section("path", "The packet path"),
+        ContentsEntry::for_section("summary", "Verdicts"),
+    ];
+    let unread_entry =
+        (!report.unread.is_empty()).then_some(ContentsEntry::for_section("unread", "Not shown"));
     let page = ReportPage {
-        title: joined.title(),
+        title: report.title(),
         version: env!("CARGO_PKG_VERSION"),
         foot: "linerate report",
-        hosts: joined.hosts(),
-        time: joined.time(),
+        hosts: report.hosts(),
+        time: report.time(),
         command: format::command_line(argv),
-        contents: fixed.into_iter().chain(results).chain(unread).collect(),
-        path: joined.path.as_deref().unwrap_or_default(),
-        path_about: non_breaking(&path_about(joined)),
-        results: &joined.members,
-        unread: &joined.unread,
+        contents: fixed_entries.into_iter().chain(results).chain(unread_entry).collect(),
+        path: report.path.as_deref().unwrap_or_default(),
+        path_about: non_breaking(&path_about(report)),
+        results: &report.members,
+        unread: &report.unread,
     };
     page.render().context("the page cannot be formatted")
 }
 
-fn path_about(joined: &JoinedResults) -> String {
-    match joined.path_of.and_then(|index| joined.members.get(index)) {
+fn path_about(report: &JoinedResults) -> String {
+    match report.path_of.and_then(|index| report.members.get(index)) {
         Some(member) => format!("As linerate doctor read it, {}: {}.", member.head.time, member.file),
         None => "No result here has a picture of it: linerate doctor --json writes one.".to_owned(),
     }

@@ -20,21 +20,21 @@ impl TextStyle {
     // The style for standard output: colour on a terminal, unless `NO_COLOR` is set and not empty
     // (no-color.org) or the terminal is `dumb`.
     pub(crate) fn stdout() -> Self {
-        Self::of(std::io::stdout().is_terminal())
+        Self::for_terminal(std::io::stdout().is_terminal())
     }
 
     /// The style for standard error.
     pub(crate) fn stderr() -> Self {
-        Self::of(std::io::stderr().is_terminal())
+        Self::for_terminal(std::io::stderr().is_terminal())
     }
 
-    fn of(terminal: bool) -> Self {
-        let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-        let dumb = std::env::var_os("TERM").is_some_and(|value| value == "dumb");
+    fn for_terminal(is_terminal: bool) -> Self {
+        let has_no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let is_dumb = std::env::var_os("TERM").is_some_and(|value| value == "dumb");
         let width = rustix::termios::tcgetwinsize(std::io::stdout()).map(|size| usize::from(size.ws_col));
         Self {
             width: width.ok().filter(|&width| width > 0).unwrap_or(WIDTH_WITHOUT_TERMINAL),
-            colour: terminal && !refused && !dumb,
+            colour: is_terminal && !has_no_color && !is_dumb,
         }
     }
 
@@ -92,9 +92,9 @@ fn words(text: &str) -> Vec<String> {
     const UNITS: &[&str] = &["%", "k", "M", "ns", "us", "ms", "s", "min", "B", "tps", "Mbit/s"];
     let mut words: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
-        let bare = word.trim_end_matches([',', ';', '.', ':', ')']);
+        let unit = word.trim_end_matches([',', ';', '.', ':', ')']);
         match words.last_mut() {
-            Some(last) if UNITS.contains(&bare) && last.ends_with(|c: char| c.is_ascii_digit()) => {
+            Some(last) if UNITS.contains(&unit) && last.ends_with(|c: char| c.is_ascii_digit()) => {
                 last.push(' ');
                 last.push_str(word);
             }
@@ -118,13 +118,13 @@ mod tests {
     }
 
     #[test]
-    fn numbers_hold_on_to_their_units() {
+    fn non_breaking_joins_numbers_and_units() {
         assert_eq!(non_breaking("with 405 k tps, 2 % lost."), "with 405\u{a0}k tps, 2\u{a0}% lost.");
         assert_eq!(non_breaking("(1.49–1.71)"), "(1.49\u{2060}–\u{2060}1.71)");
     }
 
     #[test]
-    fn wrap_breaks_between_words_only() {
+    fn wrap_breaks_between_words_and_inside_overlong_words() {
         assert_eq!(wrap("one two  three", 7), ["one two", "three"]);
         assert_eq!(wrap("unbreakable on", 4), ["unbr", "eaka", "ble", "on"]);
         assert_eq!(wrap("a loss of 12 % there", 12), ["a loss of", "12 % there"]);

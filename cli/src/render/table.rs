@@ -14,11 +14,11 @@ pub(crate) struct TextTable {
 
 impl TextTable {
     /// A table with these heads. A column of numbers has a head that begins with `>`.
-    pub(crate) fn new(heads: &[&'static str]) -> Self {
-        let bare = |head: &&'static str| head.strip_prefix('>').unwrap_or(head);
+    pub(crate) fn new(headings: &[&'static str]) -> Self {
+        let without_marker = |heading: &&'static str| heading.strip_prefix('>').unwrap_or(heading);
         Self {
-            heads: heads.iter().map(bare).collect(),
-            right: heads.iter().map(|head| head.starts_with('>')).collect(),
+            heads: headings.iter().map(without_marker).collect(),
+            right: headings.iter().map(|heading| heading.starts_with('>')).collect(),
             rows: Vec::new(),
         }
     }
@@ -27,22 +27,22 @@ impl TextTable {
         self.rows.push(cells);
     }
 
-    // The first `most` rows as lines, indented by `before` blanks.
-    pub(crate) fn lines(&self, before: usize, most: usize, style: TextStyle) -> Vec<String> {
+    // The first `max_rows` rows as lines, indented by `indent` blanks.
+    pub(crate) fn lines(&self, indent: usize, max_rows: usize, style: TextStyle) -> Vec<String> {
         let width = |column: usize| {
             let cells = self.rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
-            let head = self.heads.get(column).map_or(0, |head| head.chars().count());
-            cells.max().unwrap_or(0).max(head)
+            let heading = self.heads.get(column).map_or(0, |header_line| header_line.chars().count());
+            cells.max().unwrap_or(0).max(heading)
         };
         let widths: Vec<usize> = (0..self.heads.len()).map(width).collect();
         let heads: Vec<String> = self.heads.iter().map(ToString::to_string).collect();
-        let head = style.paint(TextTone::Faint, &self.line(&heads, &widths, before, style));
-        let rows = self.rows.iter().take(most).map(|row| self.line(row, &widths, before, style));
+        let head = style.paint(TextTone::Faint, &self.line(&heads, &widths, indent, style));
+        let rows = self.rows.iter().take(max_rows).map(|row| self.line(row, &widths, indent, style));
         std::iter::once(head).chain(rows).collect()
     }
 
-    fn line(&self, cells: &[String], widths: &[usize], before: usize, style: TextStyle) -> String {
-        let mut line = " ".repeat(before);
+    fn line(&self, cells: &[String], widths: &[usize], indent: usize, style: TextStyle) -> String {
+        let mut line = " ".repeat(indent);
         for (column, (cell, width)) in cells.iter().zip(widths).enumerate() {
             if column > 0 {
                 line.push_str("  ");
@@ -50,8 +50,8 @@ impl TextTable {
             if self.right.get(column) == Some(&true) {
                 line.push_str(&format!("{cell:>width$}"));
             } else if column + 1 == widths.len() {
-                let room = style.width.saturating_sub(line.chars().count()).max(12);
-                line.push_str(&cut(cell, room));
+                let cell_width = style.width.saturating_sub(line.chars().count()).max(12);
+                line.push_str(&cut(cell, cell_width));
             } else {
                 line.push_str(&format!("{cell:<width$}"));
             }
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_are_as_wide_as_they_need_and_lines_end_in_time() {
+    fn columns_fit_their_content_and_long_lines_are_cut() {
         let mut table = TextTable::new(&[">#", "name", "what"]);
         table.row(vec!["1".into(), "nsd".into(), "reads".into()]);
         table.row(vec!["10".into(), "n".into(), "a text that is too long for the line".into()]);

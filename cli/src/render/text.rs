@@ -32,12 +32,12 @@ pub(crate) fn text(document: &Document, style: TextStyle) -> String {
     let mut lines = Vec::new();
     if !document.verdict.is_empty() {
         let tone = document.mark.as_ref().map_or(Tone::Strong, |mark| mark.tone);
-        lines.extend(prose(0, &document.verdict, tone, reader));
+        lines.extend(prose_lines(0, &document.verdict, tone, reader));
     }
     let (alarms, remarks): (Vec<_>, Vec<_>) =
         document.notes.iter().partition(|note| matches!(note.tone, Tone::Bad | Tone::Warn));
     for note in alarms {
-        lines.extend(prose(0, format!("{} {}", note.lead, note.text).trim(), note.tone, reader));
+        lines.extend(prose_lines(0, format!("{} {}", note.lead, note.text).trim(), note.tone, reader));
     }
     for section in &document.sections {
         let blocks: Vec<&Block> = section.blocks_for(reader.audience()).collect();
@@ -59,18 +59,18 @@ pub(crate) fn text(document: &Document, style: TextStyle) -> String {
             lines.push(labels.join("  "));
         }
         if !section.heading.is_empty() {
-            let before = if labels.is_empty() { 0 } else { INDENT };
-            lines.extend(prose(before, &section.heading, Tone::Strong, reader));
+            let heading_indent = if labels.is_empty() { 0 } else { INDENT };
+            lines.extend(prose_lines(heading_indent, &section.heading, Tone::Strong, reader));
         }
-        let mut after_facts = false;
+        let mut follows_facts = false;
         for block in blocks {
             let is_facts = matches!(block, Block::Facts(_));
             let block = block_lines(block, indent, reader);
             // A blank line separates facts from the next block.
-            if after_facts && !is_facts && !block.is_empty() {
+            if follows_facts && !is_facts && !block.is_empty() {
                 lines.push(String::new());
             }
-            after_facts = is_facts && !block.is_empty();
+            follows_facts = is_facts && !block.is_empty();
             lines.extend(block);
         }
     }
@@ -78,7 +78,7 @@ pub(crate) fn text(document: &Document, style: TextStyle) -> String {
         lines.push(String::new());
     }
     for note in remarks {
-        lines.extend(prose(0, &format!("note: {} {}", note.lead, note.text), Tone::Faint, reader));
+        lines.extend(prose_lines(0, &format!("note: {} {}", note.lead, note.text), Tone::Faint, reader));
     }
     lines.push(String::new());
     lines.join("\n")
@@ -86,11 +86,13 @@ pub(crate) fn text(document: &Document, style: TextStyle) -> String {
 
 fn block_lines(block: &Block, indent: usize, reader: Reader) -> Vec<String> {
     match block {
-        Block::Paragraph(tone, text) => prose(indent, text, *tone, reader),
+        Block::Paragraph(tone, text) => prose_lines(indent, text, *tone, reader),
         Block::Heading(text) => {
             vec![format!("{}{}", " ".repeat(indent), reader.style.paint(Tone::Strong, text))]
         }
-        Block::List(items) => items.iter().flat_map(|item| hanging(indent, "- ", item, reader)).collect(),
+        Block::List(items) => {
+            items.iter().flat_map(|item| hanging_lines(indent, "- ", item, reader)).collect()
+        }
         Block::Table(table) => table_lines(table, indent, reader),
         Block::Facts(facts) => fact_lines(facts, indent, reader),
         Block::Bars(chart) => bar_lines(chart, indent, reader),
@@ -100,23 +102,23 @@ fn block_lines(block: &Block, indent: usize, reader: Reader) -> Vec<String> {
             commands.iter().map(|command| format!("{}$ {command}", " ".repeat(indent))).collect()
         }
         Block::Details { summary, blocks, .. } => {
-            let head = prose(indent, summary, Tone::Plain, reader);
-            let below = blocks.iter().flat_map(|block| block_lines(block, indent + INDENT, reader));
-            head.into_iter().chain(below).collect()
+            let summary_lines = prose_lines(indent, summary, Tone::Plain, reader);
+            let detail_lines = blocks.iter().flat_map(|block| block_lines(block, indent + INDENT, reader));
+            summary_lines.into_iter().chain(detail_lines).collect()
         }
         Block::Picture(_) => Vec::new(),
         Block::Flows(groups) => flow_lines(groups, reader),
     }
 }
 
-fn prose(indent: usize, text: &str, tone: Tone, reader: Reader) -> Vec<String> {
+fn prose_lines(indent: usize, text: &str, tone: Tone, reader: Reader) -> Vec<String> {
     let width = reader.style.width.min(WIDEST_PROSE).saturating_sub(indent).max(20);
-    let before = " ".repeat(indent);
-    wrap(text, width).iter().map(|line| format!("{before}{}", reader.style.paint(tone, line))).collect()
+    let margin = " ".repeat(indent);
+    wrap(text, width).iter().map(|line| format!("{margin}{}", reader.style.paint(tone, line))).collect()
 }
 
 /// Prose after a label. Further lines begin below the first word.
-fn hanging(indent: usize, label: &str, text: &str, reader: Reader) -> Vec<String> {
+fn hanging_lines(indent: usize, label: &str, text: &str, reader: Reader) -> Vec<String> {
     TextColumn { style: reader.style, before: indent, label: label.chars().count() }.labelled(label, text)
 }
 
@@ -127,14 +129,14 @@ fn fact_lines(facts: &[Fact], indent: usize, reader: Reader) -> Vec<String> {
     for fact in facts {
         let value = format!("{} {}", fact.value, fact.detail);
         let value = match fact.text_lines.filter(|_| !reader.full) {
-            Some(most) => column.shortened(value.trim(), most),
+            Some(max_lines) => column.shortened(value.trim(), max_lines),
             None => value.trim().to_owned(),
         };
         lines.extend(column.labelled(&fact.name, &value));
         let mut commands = fact.commands.as_slice();
-        if let ("", [first, others @ ..]) = (&*value, commands) {
+        if let ("", [first, further_commands @ ..]) = (&*value, commands) {
             lines.extend(column.labelled(&fact.name, "$").iter().map(|label| format!("{label} {first}")));
-            commands = others;
+            commands = further_commands;
         }
         lines.extend(commands.iter().map(|command| column.whole_command(command)));
     }
@@ -142,23 +144,23 @@ fn fact_lines(facts: &[Fact], indent: usize, reader: Reader) -> Vec<String> {
 }
 
 fn bar_lines(chart: &BarChart, indent: usize, reader: Reader) -> Vec<String> {
-    let name = chart.bars.iter().map(|bar| bar.name.chars().count()).max().unwrap_or(0);
-    let before = " ".repeat(indent);
+    let name_width = chart.bars.iter().map(|bar| bar.name.chars().count()).max().unwrap_or(0);
+    let margin = " ".repeat(indent);
     let mut lines = Vec::new();
     for bar in &chart.bars {
-        lines.push(format!("{before}{:<name$}  {}", bar.name, bar.value).trim_end().to_owned());
+        lines.push(format!("{margin}{:<name_width$}  {}", bar.name, bar.value).trim_end().to_owned());
         for (tone, lead, text) in &bar.details {
-            lines.extend(prose(indent + INDENT, format!("{lead} {text}").trim(), *tone, reader));
+            lines.extend(prose_lines(indent + INDENT, format!("{lead} {text}").trim(), *tone, reader));
         }
     }
-    lines.extend(captioned(&chart.caption, indent, reader));
+    lines.extend(caption_lines(&chart.caption, indent, reader));
     lines
 }
 
 fn range_lines(chart: &RangeChart, indent: usize, reader: Reader) -> Vec<String> {
     let mut table = Table::new(&["", ">", "", ""]);
     for row in &chart.rows {
-        let skipped = row.skipped.as_ref().map(|why| format!("skipped: {why}"));
+        let skip_text = row.skipped.as_ref().map(|reason| format!("skipped: {reason}"));
         let badge = row.badge.as_ref().map(|badge| {
             let words = format!("{} {} {}", badge.sign, badge.ratio, badge.words);
             Cell::toned(words.trim(), badge.tone)
@@ -166,11 +168,11 @@ fn range_lines(chart: &RangeChart, indent: usize, reader: Reader) -> Vec<String>
         table.row([
             row.label.clone().into(),
             row.value.clone().into(),
-            skipped.unwrap_or_else(|| row.detail.clone()).into(),
+            skip_text.unwrap_or_else(|| row.detail.clone()).into(),
             badge.unwrap_or_default(),
         ]);
     }
-    let mut lines = prose(indent, chart.axis, Tone::Faint, reader);
+    let mut lines = prose_lines(indent, chart.axis, Tone::Faint, reader);
     lines.extend(table_lines(&table, indent, reader));
     lines
 }
@@ -201,9 +203,9 @@ fn flow_lines(groups: &[FlowGroup], reader: Reader) -> Vec<String> {
 
 // A path in one line, or broken before an arrow into several lines.
 fn flow_row(cells: &[String], widths: &[usize], reader: Reader) -> Vec<String> {
-    let room = reader.style.width.saturating_sub(2).max(30);
-    let arrows = ARROW.chars().count() * cells.len().saturating_sub(1);
-    let fits = widths.iter().sum::<usize>() + arrows <= room;
+    let max_width = reader.style.width.saturating_sub(2).max(30);
+    let arrows_width = ARROW.chars().count() * cells.len().saturating_sub(1);
+    let fits = widths.iter().sum::<usize>() + arrows_width <= max_width;
     let mut lines = Vec::new();
     let mut line = String::new();
     for (index, cell) in cells.iter().enumerate() {
@@ -211,7 +213,7 @@ fn flow_row(cells: &[String], widths: &[usize], reader: Reader) -> Vec<String> {
         let cell = format!("{cell:<width$}");
         if line.is_empty() {
             line = cell;
-        } else if line.chars().count() + ARROW.chars().count() + cell.trim_end().chars().count() > room {
+        } else if line.chars().count() + ARROW.chars().count() + cell.trim_end().chars().count() > max_width {
             lines.push(std::mem::replace(&mut line, format!("   {}{cell}", ARROW.trim_start())));
         } else {
             line = format!("{line}{ARROW}{cell}");
@@ -227,18 +229,23 @@ fn line_chart_lines(chart: &LineChart, indent: usize, reader: Reader) -> Vec<Str
     let mut lines = Vec::new();
     for series in chart.series.iter().filter(|series| series.values.len() <= MOST_POINTS) {
         let mut table = Table::new(&[">", ">"]);
-        for (at, value) in &series.values {
+        for (x_value, value) in &series.values {
             let value = value.map_or_else(|| format::UNKNOWN.to_owned(), chart.upward.format);
-            table.row([(chart.across.format)(*at), value]);
+            table.row([(chart.across.format)(*x_value), value]);
         }
-        lines.extend(prose(indent, &format!("{}, {}", series.name, chart.upward.name), Tone::Faint, reader));
+        lines.extend(prose_lines(
+            indent,
+            &format!("{}, {}", series.name, chart.upward.name),
+            Tone::Faint,
+            reader,
+        ));
         lines.extend(table_lines(&table, indent, reader));
     }
     lines
 }
 
-fn captioned(caption: &str, indent: usize, reader: Reader) -> Vec<String> {
-    if caption.is_empty() { Vec::new() } else { prose(indent, caption, Tone::Plain, reader) }
+fn caption_lines(caption: &str, indent: usize, reader: Reader) -> Vec<String> {
+    if caption.is_empty() { Vec::new() } else { prose_lines(indent, caption, Tone::Plain, reader) }
 }
 
 // Each column is as wide as its widest cell. The last cell of a line that is too long is cut.
@@ -247,57 +254,58 @@ fn table_lines(table: &Table, indent: usize, reader: Reader) -> Vec<String> {
         (0..table.columns.len()).filter(|&column| table.shows(column, reader.audience())).collect();
     let text_limit = table.text_limit.filter(|_| !reader.full);
     let limit = text_limit.map_or(usize::MAX, |(rows, _)| rows);
-    let head: Vec<Cell> =
+    let heading_row: Vec<Cell> =
         table.columns.iter().map(|column| Cell::toned(column.heading, Tone::Faint)).collect();
-    let head = table.has_headings().then_some(&head);
-    let rows: Vec<&Vec<Cell>> = head.into_iter().chain(table.rows.iter().take(limit)).collect();
-    let shown = |row: &[Cell], column: usize| {
+    let heading_row = table.has_headings().then_some(&heading_row);
+    let rows: Vec<&Vec<Cell>> = heading_row.into_iter().chain(table.rows.iter().take(limit)).collect();
+    let cell_text = |row: &[Cell], column: usize| {
         let cell = row.get(column).map(|cell| cell.text.as_str()).unwrap_or_default();
         table.columns[column].text_width.map_or_else(|| cell.to_owned(), |width| cut(cell, width))
     };
     let widths: Vec<usize> = columns
         .iter()
-        .map(|&column| rows.iter().map(|row| shown(row, column).chars().count()).max().unwrap_or(0))
+        .map(|&column| rows.iter().map(|row| cell_text(row, column).chars().count()).max().unwrap_or(0))
         .collect();
     let mut lines = Vec::new();
     for row in rows {
-        let (mut line, mut used) = (" ".repeat(indent), indent);
-        let mut more = Vec::new();
+        let (mut line, mut used_width) = (" ".repeat(indent), indent);
+        let mut continuation_lines = Vec::new();
         for (index, (&column, &width)) in columns.iter().zip(&widths).enumerate() {
             if index > 0 {
                 line.push_str("  ");
-                used += 2;
+                used_width += 2;
             }
-            let last = index + 1 == columns.len();
-            let cell = shown(row, column);
+            let is_last = index + 1 == columns.len();
+            let cell = cell_text(row, column);
             let tone = row.get(column).map_or(Tone::Plain, |cell| cell.tone);
-            if last && table.wraps && table.columns[column].align == Align::Left {
-                let mut cell = wrap(&cell, reader.style.width.saturating_sub(used).max(24)).into_iter();
+            if is_last && table.wraps && table.columns[column].align == Align::Left {
+                let mut cell = wrap(&cell, reader.style.width.saturating_sub(used_width).max(24)).into_iter();
                 line.push_str(&reader.style.paint(tone, &cell.next().unwrap_or_default()));
-                let before = " ".repeat(used);
-                more.extend(cell.map(|cell| format!("{before}{}", reader.style.paint(tone, &cell))));
+                let margin = " ".repeat(used_width);
+                continuation_lines
+                    .extend(cell.map(|cell| format!("{margin}{}", reader.style.paint(tone, &cell))));
                 continue;
             }
             let cell = match table.columns[column].align {
                 Align::Right => format!("{cell:>width$}"),
-                Align::Left if last => cut(&cell, reader.style.width.saturating_sub(used).max(12)),
+                Align::Left if is_last => cut(&cell, reader.style.width.saturating_sub(used_width).max(12)),
                 Align::Left => format!("{cell:<width$}"),
             };
-            used += cell.chars().count();
+            used_width += cell.chars().count();
             // Blanks at the end of a line are not worth a colour.
-            let cell = if last { cell.trim_end() } else { &cell };
+            let cell = if is_last { cell.trim_end() } else { &cell };
             line.push_str(&reader.style.paint(tone, cell));
         }
         lines.push(line.trim_end().to_owned());
-        lines.extend(more);
+        lines.extend(continuation_lines);
     }
     if let Some((limit, words)) = text_limit {
-        let more = table.rows.len().saturating_sub(limit);
-        if more > 0 {
-            lines.extend(prose(indent, &format!("and {more} {words}"), Tone::Faint, reader));
+        let hidden_rows = table.rows.len().saturating_sub(limit);
+        if hidden_rows > 0 {
+            lines.extend(prose_lines(indent, &format!("and {hidden_rows} {words}"), Tone::Faint, reader));
         }
     }
-    lines.extend(captioned(&table.caption, indent, reader));
+    lines.extend(caption_lines(&table.caption, indent, reader));
     lines
 }
 
@@ -307,7 +315,7 @@ mod tests {
     use crate::document::{Mark, Note, Section};
 
     #[test]
-    fn columns_are_as_wide_as_they_need_and_lines_end_in_time() {
+    fn columns_fit_their_content_and_long_lines_are_cut() {
         let table = Table::new(&[">#", "name", "what"])
             .with_rows([["1", "nsd", "reads"], ["10", "n", "a text that is too long for the line"]]);
         let reader = Reader { style: TextStyle { width: 30, colour: false }, full: false };
@@ -321,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn a_document_has_a_verdict_sections_and_notes_in_this_order() {
+    fn text_has_verdict_sections_and_notes_in_order() {
         let mut document = Document {
             verdict: "One is bad.".to_owned(),
             mark: Some(Mark::new(Tone::Bad, "1 finding")),

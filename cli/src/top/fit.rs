@@ -47,14 +47,14 @@ enum FittedLine<'p> {
 impl<'p> PanelFit<'p> {
     /// Adds curves if there is a history.
     pub(crate) fn new(panel: &'p TopPanel, history: Option<&'p SnapshotHistory>, width: usize) -> Self {
-        let of_block = |block: &'p RowBlock| {
+        let block_lines = |block: &'p RowBlock| {
             let rows = block.rows.iter().map(FittedLine::Row);
             std::iter::once(FittedLine::Block(block))
                 .chain(rows)
                 .chain(block.folded.as_deref().map(FittedLine::Folded))
         };
-        let lines = panel.blocks.iter().flat_map(of_block).collect();
-        Self { panel, history, layout: ColumnLayout::of(panel, history.is_some(), width), lines }
+        let lines = panel.blocks.iter().flat_map(block_lines).collect();
+        Self { panel, history, layout: ColumnLayout::for_panel(panel, history.is_some(), width), lines }
     }
 
     pub(crate) fn heads(&self) -> Vec<StyledSpan> {
@@ -75,9 +75,9 @@ impl<'p> PanelFit<'p> {
         })
     }
 
-    /// The lines from index `from` on.
-    pub(crate) fn lines(&self, from: usize) -> impl Iterator<Item = Vec<StyledSpan>> + '_ {
-        self.lines.iter().skip(from).map(|line| match line {
+    /// The lines from index `first_index` on.
+    pub(crate) fn lines(&self, first_index: usize) -> impl Iterator<Item = Vec<StyledSpan>> + '_ {
+        self.lines.iter().skip(first_index).map(|line| match line {
             FittedLine::Block(block) => self.layout.block(block),
             FittedLine::Row(row) => self.layout.row(row, self.history),
             FittedLine::Folded(folded) => {
@@ -99,7 +99,7 @@ pub(crate) fn severity_sign(mark: Option<Severity>) -> StyledSpan {
 }
 
 impl ColumnLayout {
-    fn of(panel: &TopPanel, curves: bool, width: usize) -> Self {
+    fn for_panel(panel: &TopPanel, has_curves: bool, width: usize) -> Self {
         let rows = || panel.blocks.iter().flat_map(|block| &block.rows);
         // A long name must leave space for the figures.
         let name = rows().map(|row| length(&row.name)).max().unwrap_or(4).clamp(3, (width * 2 / 5).max(3));
@@ -107,49 +107,50 @@ impl ColumnLayout {
             .heads
             .iter()
             .enumerate()
-            .map(|(index, head)| {
+            .map(|(index, heading)| {
                 let widest =
                     rows().filter_map(|row| row.cells.get(index)).map(|cell| length(&cell.text)).max();
-                Some(widest.unwrap_or(0).max(length(head.title)).min(12))
+                Some(widest.unwrap_or(0).max(length(heading.title)).min(12))
             })
             .collect();
         // The sign and a blank, the name, and two blanks before each cell.
-        let used =
+        let used_width =
             |cells: &[Option<usize>]| 2 + name + cells.iter().flatten().map(|width| width + 2).sum::<usize>();
         // Columns without values are removed first; a column of high rank stays even before a
         // curve.
-        let untold =
+        let is_unknown =
             |index: usize| rows().all(|row| row.cells.get(index).is_none_or(|cell| cell.text == "–"));
         let rank = |index: usize| {
-            let rank = panel.heads.get(index).map_or(0, |head| head.rank);
-            if untold(index) { rank + UNTOLD } else { rank }
+            let rank = panel.heads.get(index).map_or(0, |heading| heading.rank);
+            if is_unknown(index) { rank + UNTOLD } else { rank }
         };
-        let curve = if curves { LEAST_CURVE + 2 } else { 0 };
+        let curve_width = if has_curves { LEAST_CURVE + 2 } else { 0 };
         loop {
-            let kept = (0..cells.len()).filter(|index| cells.get(*index).is_some_and(Option::is_some));
-            let Some(last) = kept.max_by_key(|index| (rank(*index), *index)) else { break };
-            let needed = used(&cells) + if rank(last) >= FOR_CURVE { curve } else { 0 };
-            if needed <= width {
+            let kept_columns =
+                (0..cells.len()).filter(|index| cells.get(*index).is_some_and(Option::is_some));
+            let Some(lowest) = kept_columns.max_by_key(|index| (rank(*index), *index)) else { break };
+            let needed_width = used_width(&cells) + if rank(lowest) >= FOR_CURVE { curve_width } else { 0 };
+            if needed_width <= width {
                 break;
             }
-            if let Some(cell) = cells.get_mut(last) {
+            if let Some(cell) = cells.get_mut(lowest) {
                 *cell = None;
             }
         }
-        let over = width.saturating_sub(used(&cells) + 2);
-        let curve = if curves && over >= LEAST_CURVE { over.min(MOST_CURVE) } else { 0 };
-        let left = panel.heads.iter().map(|head| head.left).collect();
+        let spare_width = width.saturating_sub(used_width(&cells) + 2);
+        let curve = if has_curves && spare_width >= LEAST_CURVE { spare_width.min(MOST_CURVE) } else { 0 };
+        let left = panel.heads.iter().map(|heading| heading.left).collect();
         Self { name, cells, left, curve, width }
     }
 
     fn heads(&self, panel: &TopPanel) -> Vec<StyledSpan> {
         let mut text = " ".repeat(2 + self.name);
-        for (head, width) in panel.heads.iter().zip(&self.cells) {
+        for (heading, width) in panel.heads.iter().zip(&self.cells) {
             let Some(width) = width else { continue };
-            let title = if head.left {
-                format!("  {:<width$}", head.title)
+            let title = if heading.left {
+                format!("  {:<width$}", heading.title)
             } else {
-                format!("  {:>width$}", head.title)
+                format!("  {:>width$}", heading.title)
             };
             text.push_str(&title);
         }
@@ -159,39 +160,39 @@ impl ColumnLayout {
     fn block(&self, block: &RowBlock) -> Vec<StyledSpan> {
         let tone = if block.gone { TextTone::Faint } else { TextTone::Strong };
         let title: String = block.title.chars().take(self.width.saturating_sub(2)).collect();
-        let left = self.width.saturating_sub(2 + length(&title) + 2);
-        let mut pieces = vec![severity_sign(block.mark), (" ".to_owned(), TextTone::Plain), (title, tone)];
-        if left >= 4 && !block.facts.is_empty() {
-            pieces.push(("  ".to_owned(), TextTone::Plain));
-            pieces.push(cut(&block.facts, left, TextTone::Faint));
+        let facts_width = self.width.saturating_sub(2 + length(&title) + 2);
+        let mut spans = vec![severity_sign(block.mark), (" ".to_owned(), TextTone::Plain), (title, tone)];
+        if facts_width >= 4 && !block.facts.is_empty() {
+            spans.push(("  ".to_owned(), TextTone::Plain));
+            spans.push(cut(&block.facts, facts_width, TextTone::Faint));
         }
-        pieces
+        spans
     }
 
     fn row(&self, row: &PanelRow, history: Option<&SnapshotHistory>) -> Vec<StyledSpan> {
-        let faint = |tone: TextTone| if row.gone { TextTone::Faint } else { tone };
+        let tone_of = |tone: TextTone| if row.gone { TextTone::Faint } else { tone };
         let name = cut(&row.name, self.name, TextTone::Plain).0;
-        let mut pieces = vec![
+        let mut spans = vec![
             severity_sign(row.mark),
-            (format!(" {name:<width$}", width = self.name), faint(TextTone::Plain)),
+            (format!(" {name:<width$}", width = self.name), tone_of(TextTone::Plain)),
         ];
         if row.gone {
-            pieces.push(("  gone".to_owned(), TextTone::Faint));
-            return pieces;
+            spans.push(("  gone".to_owned(), TextTone::Faint));
+            return spans;
         }
-        for (cell, (width, left)) in row.cells.iter().zip(self.cells.iter().zip(&self.left)) {
+        for (cell, (width, is_left_aligned)) in row.cells.iter().zip(self.cells.iter().zip(&self.left)) {
             let Some(width) = width else { continue };
             let text = cut(&cell.text, *width, cell.tone).0;
-            pieces.push(match left {
+            spans.push(match is_left_aligned {
                 true => (format!("  {text:<width$}"), cell.tone),
                 false => (format!("  {text:>width$}"), cell.tone),
             });
         }
         if let Some(history) = history.filter(|_| self.curve > 0) {
-            let figures: Vec<Option<f64>> = history.of(&row.item, row.metric).collect();
-            pieces.push((format!("  {}", spark(&figures, self.curve)), TextTone::Faint));
+            let figures: Vec<Option<f64>> = history.values(&row.item, row.metric).collect();
+            spans.push((format!("  {}", spark(&figures, self.curve)), TextTone::Faint));
         }
-        pieces
+        spans
     }
 }
 
@@ -204,6 +205,6 @@ fn cut(text: &str, width: usize, tone: TextTone) -> StyledSpan {
     if length(text) <= width {
         return (text.to_owned(), tone);
     }
-    let kept: String = text.chars().take(width.saturating_sub(1)).collect();
-    (format!("{kept}…"), tone)
+    let prefix: String = text.chars().take(width.saturating_sub(1)).collect();
+    (format!("{prefix}…"), tone)
 }

@@ -130,19 +130,19 @@ impl PanelCell {
 
 impl TopPanel {
     /// The panel with the selected rows, in the selected order.
-    pub(crate) fn with_selection(mut self, choice: &RowSelection) -> Self {
-        self.filter(&choice.filter);
-        let sort = choice.sorts.get(self.stage.index()).copied().unwrap_or(0);
+    pub(crate) fn with_selection(mut self, selection: &RowSelection) -> Self {
+        self.filter(&selection.filter);
+        let sort = selection.sorts.get(self.stage.index()).copied().unwrap_or(0);
         for block in &mut self.blocks {
             if let Some(figure) = sort.checked_sub(1) {
-                let of = |row: &PanelRow| {
-                    let known = row.figures.get(figure).copied().filter(|figure| !figure.is_nan());
-                    known.unwrap_or(f64::NEG_INFINITY)
+                let sort_value = |row: &PanelRow| {
+                    let figure = row.figures.get(figure).copied().filter(|figure| !figure.is_nan());
+                    figure.unwrap_or(f64::NEG_INFINITY)
                 };
                 // Descending; rows without a value come last.
-                block.rows.sort_by(|one, other| of(other).total_cmp(&of(one)));
+                block.rows.sort_by(|left, right| sort_value(right).total_cmp(&sort_value(left)));
             }
-            if !choice.unfolded {
+            if !selection.unfolded {
                 block.fold(self.stage);
             }
         }
@@ -153,17 +153,17 @@ impl TopPanel {
         if filter.is_empty() {
             return;
         }
-        let has = |row: &PanelRow| row.words.to_lowercase().contains(filter);
-        let is_in =
-            |block: &RowBlock| block.title.to_lowercase().contains(filter) || block.rows.iter().any(has);
-        if !self.blocks.iter().any(is_in) {
+        let is_match = |row: &PanelRow| row.words.to_lowercase().contains(filter);
+        let matches_filter =
+            |block: &RowBlock| block.title.to_lowercase().contains(filter) || block.rows.iter().any(is_match);
+        if !self.blocks.iter().any(matches_filter) {
             self.unfiltered = true;
             return;
         }
-        self.blocks.retain(is_in);
+        self.blocks.retain(matches_filter);
         for block in &mut self.blocks {
             if !block.title.to_lowercase().contains(filter) {
-                block.rows.retain(has);
+                block.rows.retain(is_match);
             }
         }
     }
@@ -184,24 +184,24 @@ impl RowBlock {
         if self.rows.len() <= FEW {
             return;
         }
-        let keeps =
+        let is_kept =
             |row: &PanelRow| !row.idle || row.gone || row.mark.is_some_and(|mark| mark >= Severity::Medium);
-        let all = self.rows.len();
-        let untold = self.rows.iter().filter(|row| !keeps(row) && row.figures[0].is_nan()).count();
-        self.rows.retain(keeps);
-        let folded = all - self.rows.len();
-        if folded == 0 {
+        let row_count = self.rows.len();
+        let unknown_count = self.rows.iter().filter(|row| !is_kept(row) && row.figures[0].is_nan()).count();
+        self.rows.retain(is_kept);
+        let folded_count = row_count - self.rows.len();
+        if folded_count == 0 {
             return;
         }
-        let what = match stage {
+        let noun = match stage {
             PanelStage::Queues | PanelStage::Out => "queues",
             PanelStage::Cpus => "CPUs",
             PanelStage::Sockets => "sockets",
             PanelStage::Threads => "threads",
         };
-        self.folded = Some(match untold == folded {
-            true => format!("{folded} {what} without figures"),
-            false => format!("{folded} idle {what}"),
+        self.folded = Some(match unknown_count == folded_count {
+            true => format!("{folded_count} {noun} without figures"),
+            false => format!("{folded_count} idle {noun}"),
         });
     }
 }

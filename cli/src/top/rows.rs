@@ -28,7 +28,7 @@ pub(crate) fn panel(snapshot: &Snapshot, stage: PanelStage, selection: &RowSelec
     };
     let (blocks, unknown) = match blocks {
         Ok(blocks) => (blocks, None),
-        Err(why) => (Vec::new(), Some(why)),
+        Err(reason) => (Vec::new(), Some(reason)),
     };
     TopPanel { stage, heads, blocks, unknown, unfiltered: false }.with_selection(selection)
 }
@@ -39,11 +39,11 @@ struct Column<T> {
     cell: fn(&T) -> PanelCell,
 }
 
-const fn right<T>(title: &'static str, rank: u8, cell: fn(&T) -> PanelCell) -> Column<T> {
+const fn right_aligned<T>(title: &'static str, rank: u8, cell: fn(&T) -> PanelCell) -> Column<T> {
     Column { head: PanelHead { title, rank, left: false }, cell }
 }
 
-const fn left<T>(title: &'static str, rank: u8, cell: fn(&T) -> PanelCell) -> Column<T> {
+const fn left_aligned<T>(title: &'static str, rank: u8, cell: fn(&T) -> PanelCell) -> Column<T> {
     Column { head: PanelHead { title, rank, left: true }, cell }
 }
 
@@ -56,30 +56,30 @@ fn cells<T>(columns: &[Column<T>], row: &T) -> Vec<PanelCell> {
 }
 
 const RECEIVE: [Column<ReceiveQueue>; 5] = [
-    right("pps", 0, |queue| rate(queue.packets_per_second)),
-    right("drops", 0, |queue| lost(queue.drops_per_second)),
-    right("irq/s", 2, |queue| rate(queue.interrupts_per_second)),
-    right("CPU", 1, |queue| {
+    right_aligned("pps", 0, |queue| rate(queue.packets_per_second)),
+    right_aligned("drops", 0, |queue| loss_cell(queue.drops_per_second)),
+    right_aligned("irq/s", 2, |queue| rate(queue.interrupts_per_second)),
+    right_aligned("CPU", 1, |queue| {
         let tone = if queue.far_node { TextTone::Warn } else { TextTone::Plain };
         text(queue.cpu, tone)
     }),
-    right("RPS", 3, |queue| cpu_list(queue.rps.as_deref())),
+    right_aligned("RPS", 3, |queue| cpu_list(queue.rps.as_deref())),
 ];
 
 // Shares of time in softirqs: from the first a warning, from the second near the limit of a CPU.
 const SOFTIRQ_RATIOS: [f64; 2] = [0.6, 0.9];
 
 const CPU: [Column<CpuSnapshot>; 9] = [
-    left("", 3, |cpu| gauge(cpu.softirq_share, SOFTIRQ_RATIOS)),
-    right("softirq", 0, |cpu| share(cpu.softirq_share, SOFTIRQ_RATIOS)),
-    right("busy", 4, |cpu| share(cpu.busy_share, NEVER)),
-    right("pps", 0, |cpu| rate(cpu.packets_per_second)),
-    right("share", 2, |cpu| share(cpu.packets_share, NEVER)),
-    right("irq/s", 4, |cpu| rate(cpu.interrupts_per_second)),
-    right("RPS/s", 3, |cpu| rate(cpu.rps_per_second)),
-    right("drops", 0, |cpu| lost(cpu.drops_per_second)),
-    right("sqz", 1, |cpu| match cpu.squeezes_per_second {
-        Some(rate) if rate > 0.0 => PanelCell::new(dense_small(rate), TextTone::Warn),
+    left_aligned("", 3, |cpu| gauge(cpu.softirq_share, SOFTIRQ_RATIOS)),
+    right_aligned("softirq", 0, |cpu| share(cpu.softirq_share, SOFTIRQ_RATIOS)),
+    right_aligned("busy", 4, |cpu| share(cpu.busy_share, NEVER)),
+    right_aligned("pps", 0, |cpu| rate(cpu.packets_per_second)),
+    right_aligned("share", 2, |cpu| share(cpu.packets_share, NEVER)),
+    right_aligned("irq/s", 4, |cpu| rate(cpu.interrupts_per_second)),
+    right_aligned("RPS/s", 3, |cpu| rate(cpu.rps_per_second)),
+    right_aligned("drops", 0, |cpu| loss_cell(cpu.drops_per_second)),
+    right_aligned("sqz", 1, |cpu| match cpu.squeezes_per_second {
+        Some(rate) if rate > 0.0 => PanelCell::new(compact_small_rate(rate), TextTone::Warn),
         other => rate(other),
     }),
 ];
@@ -89,37 +89,37 @@ const CPU: [Column<CpuSnapshot>; 9] = [
 const FILL_RATIOS: [f64; 2] = [0.5, 0.9];
 
 const SOCKET: [Column<SocketSnapshot>; 5] = [
-    left("", 3, |socket| gauge(socket.fill, FILL_RATIOS)),
-    right("fill", 0, |socket| share(socket.fill, FILL_RATIOS)),
-    right("queued", 1, |socket| bytes(socket.queued_bytes)),
-    right("of", 2, |socket| bytes(socket.receive_buffer_bytes)),
-    right("drops", 0, |socket| lost(socket.drops_per_second)),
+    left_aligned("", 3, |socket| gauge(socket.fill, FILL_RATIOS)),
+    right_aligned("fill", 0, |socket| share(socket.fill, FILL_RATIOS)),
+    right_aligned("queued", 1, |socket| bytes(socket.queued_bytes)),
+    right_aligned("of", 2, |socket| bytes(socket.receive_buffer_bytes)),
+    right_aligned("drops", 0, |socket| loss_cell(socket.drops_per_second)),
 ];
 
 const THREAD: [Column<ThreadSnapshot>; 5] = [
-    right("time", 0, |thread| share(thread.cpu_share, [0.9, 0.98])),
-    right("system", 2, |thread| share(thread.system_share, NEVER)),
-    right("CPU", 0, |thread| {
+    right_aligned("time", 0, |thread| share(thread.cpu_share, [0.9, 0.98])),
+    right_aligned("system", 2, |thread| share(thread.system_share, NEVER)),
+    right_aligned("CPU", 0, |thread| {
         let moved = if thread.moved_from.is_some() { "»" } else { "" };
         text(thread.cpu.map(|cpu| format!("{moved}{cpu}")), TextTone::Plain)
     }),
-    left("packets", 1, |thread| match thread.seat {
+    left_aligned("packets", 1, |thread| match thread.seat {
         Some(ThreadLocality::WithPackets) => PanelCell::new("here", TextTone::Good),
         Some(ThreadLocality::OffQueue) => PanelCell::new("off", TextTone::Warn),
         Some(ThreadLocality::FarNode) => PanelCell::new("far node", TextTone::Bad),
         None => PanelCell::unknown(),
     }),
-    left("may run", 3, |thread| text(thread.allowed.as_ref(), TextTone::Faint)),
+    left_aligned("may run", 3, |thread| text(thread.allowed.as_ref(), TextTone::Faint)),
 ];
 
 const TRANSMIT: [Column<TransmitQueueSnapshot>; 4] = [
-    right("pps", 0, |queue| rate(queue.packets_per_second)),
-    right("drops", 0, |queue| lost(queue.drops_per_second)),
-    right("waiting", 2, |queue| match queue.backlog_packets {
+    right_aligned("pps", 0, |queue| rate(queue.packets_per_second)),
+    right_aligned("drops", 0, |queue| loss_cell(queue.drops_per_second)),
+    right_aligned("waiting", 2, |queue| match queue.backlog_packets {
         Some(0) => PanelCell::new("0", TextTone::Faint),
         waiting => text(waiting, TextTone::Warn),
     }),
-    right("XPS", 1, |queue| cpu_list(queue.xps.as_deref())),
+    right_aligned("XPS", 1, |queue| cpu_list(queue.xps.as_deref())),
 ];
 
 fn interface_blocks(
@@ -135,19 +135,19 @@ fn interface_blocks(
 fn interface_block(
     interface: &InterfaceSnapshot,
     (packets, drops): (Option<f64>, Option<f64>),
-    more: Vec<String>,
+    extra_facts: Vec<String>,
 ) -> RowBlock {
-    let gone = interface.gone_seconds.is_some();
+    let is_gone = interface.gone_seconds.is_some();
     let mut facts: Vec<String> =
         packets.map(|rate| format!("{} pps", format::rate(rate))).into_iter().collect();
-    facts.extend(drops.filter(|drops| *drops > 0.0).map(|drops| format!("{} drops/s", small(drops))));
-    facts.extend(more);
+    facts.extend(drops.filter(|drops| *drops > 0.0).map(|drops| format!("{} drops/s", small_rate(drops))));
+    facts.extend(extra_facts);
     RowBlock {
         item: Some(HistoryItem::Interface(interface.interface.clone())),
         title: interface.interface.clone(),
-        facts: if gone { "gone".to_owned() } else { facts.join(" · ") },
+        facts: if is_gone { "gone".to_owned() } else { facts.join(" · ") },
         mark: None,
-        gone,
+        gone: is_gone,
         rows: Vec::new(),
         folded: None,
     }
@@ -161,14 +161,15 @@ fn receive_block(snapshot: &Snapshot, interface: &InterfaceSnapshot) -> RowBlock
     facts.extend(interface.receive.why().map(|_| "queues unknown".to_owned()));
     facts.extend(interface.driver.clone());
     facts.extend(interface.speed_bits_per_second.map(format::link));
-    facts.extend(interface.node.filter(|_| snapshot.host.node_count() > 1).map(|n| format!("node {n}")));
+    facts
+        .extend(interface.node.filter(|_| snapshot.host.node_count() > 1).map(|node| format!("node {node}")));
     let rates = (interface.rx_packets_per_second, interface.rx_drops_per_second);
     let name = &interface.interface;
     let row = |queue: &ReceiveQueue| PanelRow {
         item: HistoryItem::Receive(name.clone(), queue.queue),
         name: format!("rx-{}", queue.queue),
         words: format!("{name} rx-{}", queue.queue),
-        mark: mark(snapshot, &FindingSite::Receive(name.clone(), queue.queue)),
+        mark: worst_severity(snapshot, &FindingSite::Receive(name.clone(), queue.queue)),
         gone: interface.gone_seconds.is_some(),
         idle: is_below(queue.packets_per_second, 0.5) && is_below(queue.drops_per_second, f64::MIN_POSITIVE),
         cells: cells(&RECEIVE, queue),
@@ -176,7 +177,7 @@ fn receive_block(snapshot: &Snapshot, interface: &InterfaceSnapshot) -> RowBlock
         metric: HistoryMetric::Packets,
     };
     RowBlock {
-        mark: mark(snapshot, &FindingSite::Interface(name.clone())),
+        mark: worst_severity(snapshot, &FindingSite::Interface(name.clone())),
         rows: interface.receive.value().into_iter().flatten().map(row).collect(),
         ..interface_block(interface, rates, facts)
     }
@@ -187,7 +188,7 @@ fn transmit_block(snapshot: &Snapshot, interface: &InterfaceSnapshot) -> RowBloc
     let root = interface.discipline.value().and_then(Option::as_ref);
     facts.extend(root.map(|root| root.kind.clone()));
     let requeues = root.and_then(|root| root.requeues_per_second).filter(|rate| *rate > 0.0);
-    facts.extend(requeues.map(|rate| format!("{} requeues/s", small(rate))));
+    facts.extend(requeues.map(|rate| format!("{} requeues/s", small_rate(rate))));
     facts.extend(interface.transmit.why().map(|_| "queues unknown".to_owned()));
     let rates = (interface.tx_packets_per_second, interface.tx_drops_per_second);
     let name = &interface.interface;
@@ -195,7 +196,7 @@ fn transmit_block(snapshot: &Snapshot, interface: &InterfaceSnapshot) -> RowBloc
         item: HistoryItem::Transmit(name.clone(), queue.queue),
         name: format!("tx-{}", queue.queue),
         words: format!("{name} tx-{}", queue.queue),
-        mark: mark(snapshot, &FindingSite::Transmit(name.clone(), queue.queue)),
+        mark: worst_severity(snapshot, &FindingSite::Transmit(name.clone(), queue.queue)),
         gone: interface.gone_seconds.is_some(),
         idle: is_below(queue.packets_per_second, 0.5) && is_below(queue.drops_per_second, f64::MIN_POSITIVE),
         cells: cells(&TRANSMIT, queue),
@@ -211,14 +212,14 @@ fn transmit_block(snapshot: &Snapshot, interface: &InterfaceSnapshot) -> RowBloc
 /// One block per NUMA node.
 fn cpu_blocks(snapshot: &Snapshot) -> Result<Vec<RowBlock>, String> {
     let mut nodes: BTreeMap<Option<u32>, Vec<&CpuSnapshot>> = BTreeMap::new();
-    for cpu in known(&snapshot.cpus)? {
+    for cpu in known_items(&snapshot.cpus)? {
         nodes.entry(cpu.node).or_default().push(cpu);
     }
     let row = |cpu: &&CpuSnapshot| PanelRow {
         item: HistoryItem::Cpu(cpu.cpu),
         name: cpu.cpu.to_string(),
         words: format!("cpu {}", cpu.cpu),
-        mark: mark(snapshot, &FindingSite::Cpu(cpu.cpu)),
+        mark: worst_severity(snapshot, &FindingSite::Cpu(cpu.cpu)),
         gone: false,
         idle: is_below(cpu.packets_per_second, 10.0)
             && is_below(cpu.drops_per_second, f64::MIN_POSITIVE)
@@ -249,24 +250,24 @@ fn cpu_blocks(snapshot: &Snapshot) -> Result<Vec<RowBlock>, String> {
 
 /// One block per service.
 fn socket_blocks(snapshot: &Snapshot) -> Result<Vec<RowBlock>, String> {
-    let services = known(&snapshot.services)?;
+    let services = known_items(&snapshot.services)?;
     if services.is_empty() {
         return Err("no UDP service but on the loopback: --port names one".to_owned());
     }
     let block = |service: &ServiceSnapshot| {
-        let gone = service.sockets.iter().all(|socket| socket.gone_seconds.is_some());
+        let is_gone = service.sockets.iter().all(|socket| socket.gone_seconds.is_some());
         let pids: Vec<String> = service.pids.iter().map(|pid| format!(" pid {pid}")).collect();
         let words = format!("{}{}", service.name, pids.concat());
         RowBlock {
             item: Some(HistoryItem::Service(service.name.clone())),
             title: service.name.clone(),
-            facts: match (gone, service.steering.as_deref(), service.sockets.len()) {
+            facts: match (is_gone, service.steering.as_deref(), service.sockets.len()) {
                 (true, ..) => "gone".to_owned(),
-                (_, Some(steering), number) => format!("{number} by {steering}"),
+                (_, Some(steering), count) => format!("{count} by {steering}"),
                 _ => String::new(),
             },
-            mark: mark(snapshot, &FindingSite::Service(service.name.clone())),
-            gone,
+            mark: worst_severity(snapshot, &FindingSite::Service(service.name.clone())),
+            gone: is_gone,
             rows: service.sockets.iter().map(|socket| socket_row(socket, &words)).collect(),
             folded: None,
         }
@@ -292,7 +293,7 @@ fn socket_row(socket: &SocketSnapshot, words: &str) -> PanelRow {
 /// One block per process.
 fn thread_blocks(snapshot: &Snapshot) -> Result<Vec<RowBlock>, String> {
     let mut processes: BTreeMap<u32, Vec<&ThreadSnapshot>> = BTreeMap::new();
-    for thread in known(&snapshot.threads)? {
+    for thread in known_items(&snapshot.threads)? {
         processes.entry(thread.pid).or_default().push(thread);
     }
     if processes.is_empty() {
@@ -302,7 +303,7 @@ fn thread_blocks(snapshot: &Snapshot) -> Result<Vec<RowBlock>, String> {
         item: HistoryItem::Thread(thread.tid),
         name: format!("{} {}", thread.tid, thread.name),
         words: format!("{} {} pid {} {}", thread.name, thread.tid, thread.pid, thread.services.join(" ")),
-        mark: mark(snapshot, &FindingSite::Thread(thread.tid)),
+        mark: worst_severity(snapshot, &FindingSite::Thread(thread.tid)),
         gone: thread.gone_seconds.is_some(),
         idle: is_below(thread.cpu_share, 0.005),
         cells: cells(&THREAD, thread),
@@ -310,17 +311,17 @@ fn thread_blocks(snapshot: &Snapshot) -> Result<Vec<RowBlock>, String> {
         metric: HistoryMetric::Time,
     };
     let block = |(pid, threads): (u32, Vec<&ThreadSnapshot>)| {
-        let main = threads.iter().find(|thread| thread.tid == pid).or(threads.first());
-        let service = main.and_then(|thread| thread.services.first()).cloned().unwrap_or_default();
-        let gone = threads.iter().all(|thread| thread.gone_seconds.is_some());
+        let main_thread = threads.iter().find(|thread| thread.tid == pid).or(threads.first());
+        let service = main_thread.and_then(|thread| thread.services.first()).cloned().unwrap_or_default();
+        let is_gone = threads.iter().all(|thread| thread.gone_seconds.is_some());
         let services = threads.iter().flat_map(|thread| &thread.services);
         let findings = services.flat_map(|service| snapshot.findings_at_stage(service, StageName::Thread));
         RowBlock {
             item: None,
             title: format!("pid {pid}"),
-            facts: if gone { "gone".to_owned() } else { service },
+            facts: if is_gone { "gone".to_owned() } else { service },
             mark: findings.map(|finding| finding.severity).max(),
-            gone,
+            gone: is_gone,
             rows: threads.iter().map(row).collect(),
             folded: None,
         }
@@ -328,13 +329,13 @@ fn thread_blocks(snapshot: &Snapshot) -> Result<Vec<RowBlock>, String> {
     Ok(processes.into_iter().map(block).collect())
 }
 
-fn known<T>(items: &Known<Vec<T>>) -> Result<&[T], String> {
+fn known_items<T>(items: &Known<Vec<T>>) -> Result<&[T], String> {
     items.value().map(Vec::as_slice).ok_or_else(|| items.why().unwrap_or_default().to_owned())
 }
 
 /// Unknown figures are below any limit.
-fn is_below(figure: Option<f64>, least: f64) -> bool {
-    figure.is_none_or(|figure| figure < least)
+fn is_below(figure: Option<f64>, limit: f64) -> bool {
+    figure.is_none_or(|figure| figure < limit)
 }
 
 /// Figures to sort by. Unknown figures are NaN and come last.
@@ -343,8 +344,8 @@ fn figures(first: Option<f64>, second: Option<f64>) -> [f64; 2] {
 }
 
 /// The worst finding at a site.
-fn mark(snapshot: &Snapshot, site: &FindingSite) -> Option<Severity> {
-    snapshot.findings_at(site).map(|found| found.severity).max()
+fn worst_severity(snapshot: &Snapshot, site: &FindingSite) -> Option<Severity> {
+    snapshot.findings_at(site).map(|finding| finding.severity).max()
 }
 
 fn text(value: Option<impl ToString>, tone: TextTone) -> PanelCell {
@@ -362,29 +363,29 @@ fn cpu_list(cpus: Option<&str>) -> PanelCell {
 fn rate(per_second: Option<f64>) -> PanelCell {
     match per_second {
         Some(rate) if rate < 0.5 => PanelCell::new("0", TextTone::Faint),
-        rate => text(rate.map(dense), TextTone::Plain),
+        rate => text(rate.map(compact_rate), TextTone::Plain),
     }
 }
 
 /// A rate of losses.
-fn lost(per_second: Option<f64>) -> PanelCell {
+fn loss_cell(per_second: Option<f64>) -> PanelCell {
     match per_second {
         Some(0.0) => PanelCell::new("0", TextTone::Faint),
-        rate => text(rate.map(dense_small), TextTone::Bad),
+        rate => text(rate.map(compact_small_rate), TextTone::Bad),
     }
 }
 
 /// `34.9k`, without the blank before the unit.
-fn dense(figure: f64) -> String {
+fn compact_rate(figure: f64) -> String {
     format::rate(figure).replace(' ', "")
 }
 
-fn dense_small(rate: f64) -> String {
-    small(rate).replace(' ', "")
+fn compact_small_rate(rate: f64) -> String {
+    small_rate(rate).replace(' ', "")
 }
 
 /// A rate that matters although it is below one per second.
-fn small(rate: f64) -> String {
+fn small_rate(rate: f64) -> String {
     if rate < 1.0 { "<1".to_owned() } else { format::rate(rate) }
 }
 
@@ -405,12 +406,12 @@ fn share(share: Option<f64>, [warn, bad]: [f64; 2]) -> PanelCell {
 fn gauge(ratio: Option<f64>, limits: [f64; 2]) -> PanelCell {
     const WIDTH: usize = 6;
     const PARTS: [char; 8] = [' ', '▏', '▎', '▍', '▌', '▋', '▊', '▉'];
-    let Some(part) = ratio else { return PanelCell::new(" ".repeat(WIDTH), TextTone::Faint) };
+    let Some(fill_share) = ratio else { return PanelCell::new(" ".repeat(WIDTH), TextTone::Faint) };
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and 48")]
-    let eighths = (part.clamp(0.0, 1.0) * (WIDTH * 8) as f64).round() as usize;
-    let full = eighths / 8;
-    let mut text = "█".repeat(full);
-    if full < WIDTH {
+    let eighths = (fill_share.clamp(0.0, 1.0) * (WIDTH * 8) as f64).round() as usize;
+    let full_cells = eighths / 8;
+    let mut text = "█".repeat(full_cells);
+    if full_cells < WIDTH {
         text.push(PARTS.get(eighths % 8).copied().unwrap_or(' '));
     }
     PanelCell::new(format!("{text:<WIDTH$}"), share(ratio, limits).tone)
@@ -420,6 +421,6 @@ fn bytes(count: Option<u64>) -> PanelCell {
     match count {
         Some(0) => PanelCell::new("0", TextTone::Faint),
         #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
-        count => text(count.map(|count| format!("{}B", dense(count as f64))), TextTone::Plain),
+        count => text(count.map(|count| format!("{}B", compact_rate(count as f64))), TextTone::Plain),
     }
 }

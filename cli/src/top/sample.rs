@@ -8,7 +8,7 @@ use linerate_host::live::snapshot::{
 use linerate_host::live::{LiveHost, SnapshotSource};
 use linerate_host::recording::RecordedEntry;
 use linerate_host::{Host, HostRecording, Known, OpenedCapture, Scope, Severity, StageName};
-use linerate_testkit::fixture::Node as Kept;
+use linerate_testkit::fixture::Node as FixtureNode;
 
 // A host of four CPUs and an interface with two queues, one of which loses packets.
 pub(crate) fn small() -> Snapshot {
@@ -64,13 +64,13 @@ pub(crate) fn small() -> Snapshot {
 
 /// A host without any values.
 pub(crate) fn empty() -> Snapshot {
-    let why = "cannot read /proc/stat: Permission denied";
+    let reason = "cannot read /proc/stat: Permission denied";
     Snapshot {
         unix_seconds: None,
         interval_seconds: None,
-        host: HostLine { name: Known::unknown(why), kernel: Known::unknown(why), nodes: Vec::new() },
+        host: HostLine { name: Known::unknown(reason), kernel: Known::unknown(reason), nodes: Vec::new() },
         interfaces: Vec::new(),
-        cpus: Known::unknown(why),
+        cpus: Known::unknown(reason),
         services: Known::Value(Vec::new()),
         threads: Known::unknown("cannot list /proc: Permission denied"),
         findings: Vec::new(),
@@ -87,15 +87,15 @@ pub(crate) fn big() -> Snapshot {
         let mut recording = HostRecording::new();
         for (path, node) in tree.followed().entries() {
             let entry = match node {
-                Kept::File(content) => RecordedEntry::File(content.clone().into_bytes()),
-                Kept::Link(target) => RecordedEntry::Link(target.clone()),
+                FixtureNode::File(content) => RecordedEntry::File(content.clone().into_bytes()),
+                FixtureNode::Link(target) => RecordedEntry::Link(target.clone()),
             };
             recording.insert(path, entry);
         }
         Host::recorded(recording)
     });
-    let first = hosts.next().expect("a reading");
-    let source = SnapshotSource::from(OpenedCapture { about: None, first, later: hosts.next() });
+    let first_host = hosts.next().expect("a reading");
+    let source = SnapshotSource::from(OpenedCapture { about: None, first: first_host, later: hosts.next() });
     LiveHost::open(source, Scope::default()).refresh()
 }
 
@@ -160,9 +160,9 @@ fn cpu(cpu: u32) -> CpuSnapshot {
 }
 
 fn service() -> ServiceSnapshot {
-    let socket = |place: u32, queued: u64, drops: f64| SocketSnapshot {
-        inode: 900 + u64::from(place),
-        place,
+    let socket = |index: u32, queued: u64, drops: f64| SocketSnapshot {
+        inode: 900 + u64::from(index),
+        place: index,
         gone_seconds: None,
         incoming_cpu: None,
         queued_bytes: Some(queued),
@@ -179,7 +179,7 @@ fn service() -> ServiceSnapshot {
     }
 }
 
-fn thread(tid: u32, cpu: u32, seat: ThreadLocality) -> ThreadSnapshot {
+fn thread(tid: u32, cpu: u32, locality: ThreadLocality) -> ThreadSnapshot {
     ThreadSnapshot {
         pid: 1240,
         tid,
@@ -191,6 +191,6 @@ fn thread(tid: u32, cpu: u32, seat: ThreadLocality) -> ThreadSnapshot {
         cpu: Some(cpu),
         moved_from: None,
         allowed: Some("0-3".into()),
-        seat: Some(seat),
+        seat: Some(locality),
     }
 }

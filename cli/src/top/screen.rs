@@ -38,16 +38,16 @@ impl ScreenTheme {
     }
 
     fn tone(self, tone: TextTone) -> Style {
-        let plain = Style::new();
+        let style = Style::new();
         match (tone, self.colour) {
-            (TextTone::Plain, _) => plain,
-            (TextTone::Strong, _) => plain.add_modifier(Modifier::BOLD),
-            (TextTone::Faint, _) => plain.add_modifier(Modifier::DIM),
-            (TextTone::Good, true) => plain.fg(Color::Green),
-            (TextTone::Warn, true) => plain.fg(Color::Yellow),
-            (TextTone::Bad, true) => plain.fg(Color::Red),
-            (TextTone::Good, false) => plain,
-            (TextTone::Warn | TextTone::Bad, false) => plain.add_modifier(Modifier::BOLD),
+            (TextTone::Plain, _) => style,
+            (TextTone::Strong, _) => style.add_modifier(Modifier::BOLD),
+            (TextTone::Faint, _) => style.add_modifier(Modifier::DIM),
+            (TextTone::Good, true) => style.fg(Color::Green),
+            (TextTone::Warn, true) => style.fg(Color::Yellow),
+            (TextTone::Bad, true) => style.fg(Color::Red),
+            (TextTone::Good, false) => style,
+            (TextTone::Warn | TextTone::Bad, false) => style.add_modifier(Modifier::BOLD),
         }
     }
 
@@ -73,39 +73,42 @@ fn draw_all(frame: &mut Frame<'_>, state: &TopState, theme: ScreenTheme) {
     if area.height < 4 || area.width < 20 {
         return;
     }
-    let top = Rect { height: 1, ..area };
-    let bottom = Rect { y: area.bottom() - 1, height: 1, ..area };
-    frame.render_widget(header(state, area.width, theme), top);
-    frame.render_widget(footer(state, theme), bottom);
+    let header_area = Rect { height: 1, ..area };
+    let footer_area = Rect { y: area.bottom() - 1, height: 1, ..area };
+    frame.render_widget(header(state, area.width, theme), header_area);
+    frame.render_widget(footer(state, theme), footer_area);
     let Some(snapshot) = &state.snapshot else {
-        let middle = Rect { y: area.y + area.height / 2, height: 1, ..area };
+        let message_area = Rect { y: area.y + area.height / 2, height: 1, ..area };
         frame.render_widget(
             Line::styled("reading the host …", theme.tone(TextTone::Faint)).centered(),
-            middle,
+            message_area,
         );
         return;
     };
     let strip_height = strip::height(area.height);
     let findings = if area.height >= 20 { 2 } else { u16::from(area.height >= 12) };
-    let strip = Rect { y: area.y + 1, height: strip_height, ..area };
-    strip::draw(frame, strip, state, snapshot, theme);
-    let body_top = strip.bottom() + u16::from(area.height >= 20);
-    let body_bottom = bottom.y.saturating_sub(findings);
+    let strip_area = Rect { y: area.y + 1, height: strip_height, ..area };
+    strip::draw(frame, strip_area, state, snapshot, theme);
+    let body_top = strip_area.bottom() + u16::from(area.height >= 20);
+    let body_bottom = footer_area.y.saturating_sub(findings);
     if body_bottom > body_top {
-        let body = Rect { y: body_top, height: body_bottom - body_top, ..area };
-        panels(frame, body, state, snapshot, theme);
+        let body_area = Rect { y: body_top, height: body_bottom - body_top, ..area };
+        panels(frame, body_area, state, snapshot, theme);
     }
     if findings > 0 {
-        let rect = Rect { y: body_bottom, height: findings, ..area };
-        frame.render_widget(Paragraph::new(found_lines(state, snapshot, rect, theme)), rect);
+        let findings_area = Rect { y: body_bottom, height: findings, ..area };
+        frame.render_widget(
+            Paragraph::new(finding_lines(state, snapshot, findings_area, theme)),
+            findings_area,
+        );
     }
     overlay::draw(frame, state, snapshot, theme);
 }
 
 fn header(state: &TopState, width: u16, theme: ScreenTheme) -> Line<'static> {
-    let mut left: Vec<StyledSpan> = vec![(" linerate top  ".to_owned(), TextTone::Strong)];
+    let mut title_spans: Vec<StyledSpan> = vec![(" linerate top  ".to_owned(), TextTone::Strong)];
     if let Some(snapshot) = &state.snapshot {
-        left.extend(text::host(snapshot));
+        title_spans.extend(text::host(snapshot));
     }
     let (sign, tone, words) = match (&state.source, state.paused) {
         (SnapshotFeed::Replay { at, of, speed, .. }, paused) => {
@@ -117,28 +120,28 @@ fn header(state: &TopState, width: u16, theme: ScreenTheme) -> Line<'static> {
         (SnapshotFeed::Capture, _) => ("●", TextTone::Faint, "capture".to_owned()),
     };
     let clock = state.snapshot.as_ref().and_then(|snapshot| snapshot.unix_seconds).map(clock);
-    let right = format!(" {words}{} ", clock.map(|clock| format!("  {clock}")).unwrap_or_default());
-    let room = usize::from(width).saturating_sub(right.chars().count() + 2);
-    let mut line = theme.line(clipped(left, room));
-    if let Some(first) = line.spans.first_mut() {
-        first.style = theme.accent().add_modifier(Modifier::BOLD);
+    let right_text = format!(" {words}{} ", clock.map(|clock| format!("  {clock}")).unwrap_or_default());
+    let left_width = usize::from(width).saturating_sub(right_text.chars().count() + 2);
+    let mut line = theme.line(clipped(title_spans, left_width));
+    if let Some(first_span) = line.spans.first_mut() {
+        first_span.style = theme.accent().add_modifier(Modifier::BOLD);
     }
     line.spans.push(Span::styled(format!(" {sign}"), theme.tone(tone)));
-    line.spans.push(Span::styled(right, theme.tone(TextTone::Faint)));
+    line.spans.push(Span::styled(right_text, theme.tone(TextTone::Faint)));
     line
 }
 
 /// Cuts or fills pieces to a width.
-fn clipped(pieces: Vec<StyledSpan>, width: usize) -> Vec<StyledSpan> {
-    let mut left = width;
-    let mut kept = Vec::new();
-    for (text, tone) in pieces {
-        let text: String = text.chars().take(left).collect();
-        left -= text.chars().count();
-        kept.push((text, tone));
+fn clipped(spans: Vec<StyledSpan>, width: usize) -> Vec<StyledSpan> {
+    let mut remaining = width;
+    let mut clipped_spans = Vec::new();
+    for (text, tone) in spans {
+        let text: String = text.chars().take(remaining).collect();
+        remaining -= text.chars().count();
+        clipped_spans.push((text, tone));
     }
-    kept.push((" ".repeat(left), TextTone::Plain));
-    kept
+    clipped_spans.push((" ".repeat(remaining), TextTone::Plain));
+    clipped_spans
 }
 
 /// The time of day, UTC.
@@ -167,13 +170,13 @@ fn footer(state: &TopState, theme: ScreenTheme) -> Line<'static> {
         spans.push(Span::styled(format!(" {message}"), theme.tone(TextTone::Plain)));
         return Line::from(spans);
     }
-    let replay = [("←→", "step"), ("+-", "speed"), ("tab", "stage")];
-    let live = [("←→", "stage"), ("d", "drops"), ("f", "flame")];
-    let keys = if state.is_replay() { replay } else { live };
-    let others = [("↑↓", "row"), ("↵", "look"), ("s", "sort"), ("/", "filter"), ("p", "pause")];
-    for (key, what) in keys.into_iter().chain(others).chain([("?", "help"), ("q", "quit")]) {
+    let replay_keys = [("←→", "step"), ("+-", "speed"), ("tab", "stage")];
+    let live_keys = [("←→", "stage"), ("d", "drops"), ("f", "flame")];
+    let keys = if state.is_replay() { replay_keys } else { live_keys };
+    let common_keys = [("↑↓", "row"), ("↵", "look"), ("s", "sort"), ("/", "filter"), ("p", "pause")];
+    for (key, action) in keys.into_iter().chain(common_keys).chain([("?", "help"), ("q", "quit")]) {
         spans.push(Span::styled(format!(" {key}"), theme.accent()));
-        spans.push(Span::styled(format!(" {what}"), theme.tone(TextTone::Faint)));
+        spans.push(Span::styled(format!(" {action}"), theme.tone(TextTone::Faint)));
     }
     Line::from(spans)
 }
@@ -181,11 +184,11 @@ fn footer(state: &TopState, theme: ScreenTheme) -> Line<'static> {
 /// Draws as many panels as fit, including the panel with the focus.
 fn panels(frame: &mut Frame<'_>, area: Rect, state: &TopState, snapshot: &Snapshot, theme: ScreenTheme) {
     let count = (area.width / PANEL).clamp(1, 5);
-    let first = state.focus.saturating_sub(usize::from(count) / 2).min(5 - usize::from(count));
+    let first_panel = state.focus.saturating_sub(usize::from(count) / 2).min(5 - usize::from(count));
     let width = (area.width - GAP * (count - 1)) / count;
     let mut x = area.x;
     for number in 0..count {
-        let Some(stage) = PanelStage::ALL.get(first + usize::from(number)) else { break };
+        let Some(stage) = PanelStage::ALL.get(first_panel + usize::from(number)) else { break };
         let width = if number + 1 == count { area.right() - x } else { width };
         let panel = rows::panel(snapshot, *stage, &state.choice);
         draw_panel(frame, Rect { x, width, ..area }, state, &panel, theme);
@@ -197,43 +200,43 @@ fn draw_panel(frame: &mut Frame<'_>, area: Rect, state: &TopState, panel: &TopPa
     let has_focus = state.stage() == panel.stage;
     let width = usize::from(area.width);
     let mut lines = vec![panel_title(state, panel, width, has_focus, theme)];
-    if let Some(why) = &panel.unknown {
-        let words = wrap(why, width);
+    if let Some(reason) = &panel.unknown {
+        let words = wrap(reason, width);
         lines.extend(words.into_iter().map(|line| Line::styled(line, theme.tone(TextTone::Faint))));
         frame.render_widget(Paragraph::new(lines), area);
         return;
     }
     let fit = PanelFit::new(panel, Some(&state.history), width);
     lines.push(theme.line(fit.heads()));
-    let room = usize::from(area.height).saturating_sub(lines.len());
-    let chosen = state.chosen.get(panel.stage.index()).and_then(Option::as_ref);
-    let at = chosen.and_then(|item| fit.position(item));
-    let above = above(at, fit.len(), room);
-    for (number, pieces) in (above..).zip(fit.lines(above)).take(room) {
-        lines.push(row_line(pieces, has_focus && at == Some(number), width, theme));
+    let row_count = usize::from(area.height).saturating_sub(lines.len());
+    let selected_item = state.chosen.get(panel.stage.index()).and_then(Option::as_ref);
+    let selected_index = selected_item.and_then(|item| fit.position(item));
+    let first_row = first_visible_row(selected_index, fit.len(), row_count);
+    for (number, spans) in (first_row..).zip(fit.lines(first_row)).take(row_count) {
+        lines.push(row_line(spans, has_focus && selected_index == Some(number), width, theme));
     }
-    let below = fit.len().saturating_sub(above + room);
-    if below > 0
+    let hidden_rows = fit.len().saturating_sub(first_row + row_count);
+    if hidden_rows > 0
         && let Some(last) = lines.last_mut()
     {
-        *last = Line::styled(format!("    … {} more", below + 1), theme.tone(TextTone::Faint));
+        *last = Line::styled(format!("    … {} more", hidden_rows + 1), theme.tone(TextTone::Faint));
     }
     frame.render_widget(Paragraph::new(lines), area);
 }
 
 // The number of rows above the screen that keeps the selected row visible, and not under the line
 // that counts hidden rows.
-fn above(chosen: Option<usize>, rows: usize, room: usize) -> usize {
-    let Some(chosen) = chosen else { return 0 };
-    let most = rows.saturating_sub(room);
-    (chosen + 2).saturating_sub(room).min(most)
+fn first_visible_row(selected_row: Option<usize>, rows: usize, visible_rows: usize) -> usize {
+    let Some(selected_row) = selected_row else { return 0 };
+    let max_offset = rows.saturating_sub(visible_rows);
+    (selected_row + 2).saturating_sub(visible_rows).min(max_offset)
 }
 
-fn row_line(pieces: Vec<StyledSpan>, chosen: bool, width: usize, theme: ScreenTheme) -> Line<'static> {
-    if !chosen {
-        return theme.line(pieces);
+fn row_line(spans: Vec<StyledSpan>, is_selected: bool, width: usize, theme: ScreenTheme) -> Line<'static> {
+    if !is_selected {
+        return theme.line(spans);
     }
-    let mut line = theme.line(clipped(pieces, width));
+    let mut line = theme.line(clipped(spans, width));
     for span in &mut line.spans {
         span.style = span.style.remove_modifier(Modifier::DIM).add_modifier(Modifier::REVERSED);
     }
@@ -263,53 +266,61 @@ fn panel_title(
     let rule = width.saturating_sub(title.chars().count() + notes.chars().count() + 1);
     let style =
         if has_focus { theme.accent().add_modifier(Modifier::BOLD) } else { theme.tone(TextTone::Faint) };
-    let strong = if has_focus { style } else { theme.tone(TextTone::Strong) };
+    let title_style = if has_focus { style } else { theme.tone(TextTone::Strong) };
     let rule = (if has_focus { "━" } else { "─" }).repeat(rule);
-    let lead = if has_focus { "━ " } else { "─ " };
+    let prefix = if has_focus { "━ " } else { "─ " };
     Line::from(vec![
-        Span::styled(lead, style),
-        Span::styled(format!("{} ", panel.stage.title()), strong),
+        Span::styled(prefix, style),
+        Span::styled(format!("{} ", panel.stage.title()), title_style),
         Span::styled(rule, style),
         Span::styled(notes, theme.tone(TextTone::Faint)),
     ])
 }
 
 // The findings of the selected item, else the worst ones.
-fn found_lines(state: &TopState, snapshot: &Snapshot, area: Rect, theme: ScreenTheme) -> Vec<Line<'static>> {
-    let here = state.item().map(|item| findings_of(snapshot, item)).unwrap_or_default();
-    let (found, of_item) =
-        if here.is_empty() { (snapshot.findings.iter().collect(), false) } else { (here, true) };
-    let Some(first) = found.first() else {
+fn finding_lines(
+    state: &TopState,
+    snapshot: &Snapshot,
+    area: Rect,
+    theme: ScreenTheme,
+) -> Vec<Line<'static>> {
+    let item_findings = state.item().map(|item| findings_of(snapshot, item)).unwrap_or_default();
+    let (findings, is_item_findings) = if item_findings.is_empty() {
+        (snapshot.findings.iter().collect(), false)
+    } else {
+        (item_findings, true)
+    };
+    let Some(first_finding) = findings.first() else {
         return vec![Line::styled(" nothing found wrong", theme.tone(TextTone::Faint))];
     };
-    let more = found.len() - 1;
-    let (mark, tone) = severity_sign(Some(first.severity));
-    let more = match (more, of_item) {
+    let further_count = findings.len() - 1;
+    let (mark, tone) = severity_sign(Some(first_finding.severity));
+    let more_text = match (further_count, is_item_findings) {
         (0, _) => String::new(),
-        (more, true) => format!("  (+{more} here)"),
+        (count, true) => format!("  (+{count} here)"),
         (more, false) => format!("  (+{more} findings)"),
     };
-    let room = usize::from(area.width).saturating_sub(3);
-    let lines = wrap(&format!("{}: {}{more}", first.id, first.title), room);
+    let text_width = usize::from(area.width).saturating_sub(3);
+    let lines = wrap(&format!("{}: {}{more_text}", first_finding.id, first_finding.title), text_width);
     let height = usize::from(area.height);
     let is_cut = lines.len() > height;
-    let mut shown: Vec<Line<'static>> = Vec::new();
+    let mut visible_lines: Vec<Line<'static>> = Vec::new();
     for (number, text) in lines.into_iter().take(height).enumerate() {
-        let lead = if number == 0 { format!(" {mark} ") } else { "   ".to_owned() };
+        let prefix = if number == 0 { format!(" {mark} ") } else { "   ".to_owned() };
         let text = if is_cut && number + 1 == height {
-            format!("{}…", text.chars().take(room.saturating_sub(1)).collect::<String>())
+            format!("{}…", text.chars().take(text_width.saturating_sub(1)).collect::<String>())
         } else {
             text
         };
-        shown.push(Line::from(vec![Span::styled(lead, theme.tone(tone)), Span::raw(text)]));
+        visible_lines.push(Line::from(vec![Span::styled(prefix, theme.tone(tone)), Span::raw(text)]));
     }
-    shown
+    visible_lines
 }
 
 /// The findings at an item.
 fn findings_of<'a>(snapshot: &'a Snapshot, item: &HistoryItem) -> Vec<&'a LiveFinding> {
     use linerate_host::live::snapshot::FindingSite;
-    let place = match item {
+    let site = match item {
         HistoryItem::Interface(name) => FindingSite::Interface(name.clone()),
         HistoryItem::Receive(name, queue) => FindingSite::Receive(name.clone(), *queue),
         HistoryItem::Transmit(name, queue) => FindingSite::Transmit(name.clone(), *queue),
@@ -318,10 +329,10 @@ fn findings_of<'a>(snapshot: &'a Snapshot, item: &HistoryItem) -> Vec<&'a LiveFi
         HistoryItem::Thread(tid) => FindingSite::Thread(*tid),
         HistoryItem::Socket(inode) => {
             let services = snapshot.services.value().into_iter().flatten();
-            let has = |service: &&linerate_host::live::snapshot::ServiceSnapshot| {
+            let has_socket = |service: &&linerate_host::live::snapshot::ServiceSnapshot| {
                 service.sockets.iter().any(|socket| socket.inode == *inode)
             };
-            let mut services = services.filter(has);
+            let mut services = services.filter(has_socket);
             match services.next() {
                 Some(service) => FindingSite::Service(service.name.clone()),
                 None => return Vec::new(),
@@ -329,7 +340,7 @@ fn findings_of<'a>(snapshot: &'a Snapshot, item: &HistoryItem) -> Vec<&'a LiveFi
         }
         HistoryItem::Path => return snapshot.findings.iter().collect(),
     };
-    snapshot.findings.iter().filter(|found| found.places.contains(&place)).collect()
+    snapshot.findings.iter().filter(|finding| finding.places.contains(&site)).collect()
 }
 
 // A rate in letters; a dash if it is unknown.

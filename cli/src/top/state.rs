@@ -77,7 +77,7 @@ impl Default for SnapshotFeed {
 impl TopState {
     // Takes a new snapshot; it is shown unless the screen is paused.
     pub(crate) fn take(&mut self, snapshot: Snapshot) {
-        self.history.take(&snapshot);
+        self.history.add(&snapshot);
         if !self.paused || self.snapshot.is_none() || self.is_replay() {
             self.snapshot = Some(snapshot);
         }
@@ -103,10 +103,10 @@ impl TopState {
         }
         self.message = None;
         if self.typing.is_some() {
-            self.typed(key.code);
+            self.type_key(key.code);
             return None;
         }
-        if self.over.is_some() && self.pressed_over(key.code) {
+        if self.over.is_some() && self.press_in_overlay(key.code) {
             return None;
         }
         self.pressed(key.code)
@@ -116,19 +116,19 @@ impl TopState {
         match key {
             KeyCode::Char('q') => return Some(TopAction::Quit),
             KeyCode::Esc => self.clear_filter(),
-            KeyCode::Tab => self.turn(1),
-            KeyCode::BackTab => self.turn(4),
+            KeyCode::Tab => self.turn_focus(1),
+            KeyCode::BackTab => self.turn_focus(4),
             KeyCode::Left if self.is_replay() => return Some(TopAction::Step(-1)),
             KeyCode::Right if self.is_replay() => return Some(TopAction::Step(1)),
             KeyCode::Left | KeyCode::Char('h') => self.focus = self.focus.saturating_sub(1),
             KeyCode::Right | KeyCode::Char('l') => self.focus = (self.focus + 1).min(4),
             KeyCode::Char(number @ '1'..='5') => self.focus = number as usize - '1' as usize,
-            KeyCode::Down | KeyCode::Char('j') => self.choose(1),
-            KeyCode::Up | KeyCode::Char('k') => self.choose(-1),
-            KeyCode::PageDown => self.choose(10),
-            KeyCode::PageUp => self.choose(-10),
-            KeyCode::Home | KeyCode::Char('g') => self.choose(isize::MIN / 2),
-            KeyCode::End | KeyCode::Char('G') => self.choose(isize::MAX / 2),
+            KeyCode::Down | KeyCode::Char('j') => self.move_selection(1),
+            KeyCode::Up | KeyCode::Char('k') => self.move_selection(-1),
+            KeyCode::PageDown => self.move_selection(10),
+            KeyCode::PageUp => self.move_selection(-10),
+            KeyCode::Home | KeyCode::Char('g') => self.move_selection(isize::MIN / 2),
+            KeyCode::End | KeyCode::Char('G') => self.move_selection(isize::MAX / 2),
             KeyCode::Char('s') => self.sort(),
             KeyCode::Char('/') => self.typing = Some(self.choice.filter.clone()),
             KeyCode::Char('p' | ' ') => self.paused = !self.paused,
@@ -147,7 +147,7 @@ impl TopState {
     }
 
     // Returns whether an overlay handled the key.
-    fn pressed_over(&mut self, key: KeyCode) -> bool {
+    fn press_in_overlay(&mut self, key: KeyCode) -> bool {
         match key {
             KeyCode::Esc | KeyCode::Enter | KeyCode::Char('q') => self.over = None,
             KeyCode::Char('?') if self.over == Some(TopOverlay::Help) => self.over = None,
@@ -164,10 +164,10 @@ impl TopState {
         true
     }
 
-    fn typed(&mut self, key: KeyCode) {
+    fn type_key(&mut self, key: KeyCode) {
         let Some(typing) = &mut self.typing else { return };
         match key {
-            KeyCode::Char(letter) => typing.push(letter),
+            KeyCode::Char(character) => typing.push(character),
             KeyCode::Backspace => {
                 typing.pop();
             }
@@ -189,32 +189,33 @@ impl TopState {
         self.choice.filter.clear();
     }
 
-    fn turn(&mut self, by: usize) {
-        self.focus = (self.focus + by) % 5;
+    fn turn_focus(&mut self, offset: usize) {
+        self.focus = (self.focus + offset) % 5;
     }
 
     fn sort(&mut self) {
         let stage = self.stage();
         if let Some(sort) = self.choice.sorts.get_mut(self.focus) {
             *sort = (*sort + 1) % stage.sorts().len();
-            let by = stage.sorts().get(*sort).copied().unwrap_or_default();
-            self.message = Some(format!("{} sorted by {by}", stage.title()));
+            let order_name = stage.sorts().get(*sort).copied().unwrap_or_default();
+            self.message = Some(format!("{} sorted by {order_name}", stage.title()));
         }
     }
 
-    /// Moves the selection down by `down` rows; without a selection, selects the first row.
-    fn choose(&mut self, down: isize) {
+    /// Moves the selection down by `offset` rows; without a selection, selects the first row.
+    fn move_selection(&mut self, offset: isize) {
         let Some(snapshot) = &self.snapshot else { return };
         let items = rows::panel(snapshot, self.stage(), &self.choice).items();
-        let at = self.item().and_then(|item| items.iter().position(|other| other == item));
-        let last = items.len().saturating_sub(1);
-        let next = match at {
-            Some(at) => at.saturating_add_signed(down).min(last),
-            None if down > 1 => usize::try_from(down).unwrap_or(0).min(last),
+        let selected_index =
+            self.item().and_then(|item| items.iter().position(|candidate| candidate == item));
+        let last_index = items.len().saturating_sub(1);
+        let next_index = match selected_index {
+            Some(index) => index.saturating_add_signed(offset).min(last_index),
+            None if offset > 1 => usize::try_from(offset).unwrap_or(0).min(last_index),
             None => 0,
         };
-        if let (Some(chosen), Some(item)) = (self.chosen.get_mut(self.focus), items.get(next)) {
-            *chosen = Some(item.clone());
+        if let (Some(selection), Some(item)) = (self.chosen.get_mut(self.focus), items.get(next_index)) {
+            *selection = Some(item.clone());
         }
     }
 
@@ -225,12 +226,12 @@ impl TopState {
                 self.message = Some(format!("{busy}: wait until that is done"));
             }
             (_, _) => {
-                let what = match action {
+                let activity = match action {
                     TopAction::Drops => "drops are counted",
                     TopAction::Headroom => "headroom is estimated",
                     _ => "stacks are sampled",
                 };
-                self.message = Some(format!("{what} on a running host only"));
+                self.message = Some(format!("{activity} on a running host only"));
             }
         }
         None

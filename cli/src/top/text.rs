@@ -11,9 +11,9 @@ use crate::render::style::{TextStyle, TextTone, wrap};
 const FINDINGS: usize = 8;
 
 /// All stages, one below the other, then the findings.
-pub(crate) fn snapshot(snapshot: &Snapshot, choice: &RowSelection, style: TextStyle) -> String {
+pub(crate) fn snapshot(snapshot: &Snapshot, selection: &RowSelection, style: TextStyle) -> String {
     let mut lines = vec![paint(style, &title(snapshot)), String::new()];
-    for panel in panels(snapshot, choice) {
+    for panel in panels(snapshot, selection) {
         lines.extend(stage(&panel, style));
         lines.push(String::new());
     }
@@ -29,20 +29,20 @@ pub(crate) fn snapshot(snapshot: &Snapshot, choice: &RowSelection, style: TextSt
 
 /// The host, and the time over which rates are calculated.
 fn title(snapshot: &Snapshot) -> Vec<StyledSpan> {
-    let mut pieces = host(snapshot);
+    let mut spans = host(snapshot);
     let time = match snapshot.interval_seconds {
         Some(seconds) => format!("rates over {}", format::time_span(seconds * 1e9)),
         None => "read once: no rates".to_owned(),
     };
-    let between = if pieces.is_empty() { "" } else { ", " };
-    pieces.push((format!("{between}{time}"), TextTone::Faint));
-    pieces
+    let separator = if spans.is_empty() { "" } else { ", " };
+    spans.push((format!("{separator}{time}"), TextTone::Faint));
+    spans
 }
 
 pub(crate) fn host(snapshot: &Snapshot) -> Vec<StyledSpan> {
-    let mut pieces = Vec::new();
+    let mut spans = Vec::new();
     if let Some(name) = snapshot.host.name.value().filter(|name| !name.is_empty()) {
-        pieces.push((format!("{name}  "), TextTone::Strong));
+        spans.push((format!("{name}  "), TextTone::Strong));
     }
     let mut facts: Vec<String> = Vec::new();
     facts.extend(snapshot.host.kernel.value().map(|kernel| format!("Linux {kernel}")));
@@ -50,18 +50,18 @@ pub(crate) fn host(snapshot: &Snapshot) -> Vec<StyledSpan> {
     facts.extend(
         Some(snapshot.host.nodes.len())
             .filter(|nodes| *nodes > 1)
-            .map(|n| format::count_with_noun(n, "node")),
+            .map(|count| format::count_with_noun(count, "node")),
     );
     if !facts.is_empty() {
-        pieces.push((facts.join(", "), TextTone::Faint));
+        spans.push((facts.join(", "), TextTone::Faint));
     }
-    pieces
+    spans
 }
 
 fn stage(panel: &TopPanel, style: TextStyle) -> Vec<String> {
     let mut lines = vec![style.paint(TextTone::Strong, panel.stage.title())];
-    if let Some(why) = &panel.unknown {
-        lines.extend(wrap(why, style.width.saturating_sub(2)).iter().map(|line| format!("  {line}")));
+    if let Some(reason) = &panel.unknown {
+        lines.extend(wrap(reason, style.width.saturating_sub(2)).iter().map(|line| format!("  {line}")));
         return lines;
     }
     let fit = PanelFit::new(panel, None, style.width);
@@ -72,17 +72,17 @@ fn stage(panel: &TopPanel, style: TextStyle) -> Vec<String> {
 
 fn findings(snapshot: &Snapshot, style: TextStyle) -> Vec<String> {
     let mut lines = Vec::new();
-    for found in snapshot.findings.iter().take(FINDINGS) {
-        let (sign, tone) = severity_sign(Some(found.severity));
-        let words = format!("{} {}: {}", found.severity.name(), found.id, found.title);
+    for finding in snapshot.findings.iter().take(FINDINGS) {
+        let (sign, tone) = severity_sign(Some(finding.severity));
+        let words = format!("{} {}: {}", finding.severity.name(), finding.id, finding.title);
         for (number, line) in wrap(&words, style.width.saturating_sub(2)).iter().enumerate() {
-            let before = if number == 0 { style.paint(tone, &sign) } else { " ".to_owned() };
-            lines.push(format!("{before} {line}"));
+            let prefix = if number == 0 { style.paint(tone, &sign) } else { " ".to_owned() };
+            lines.push(format!("{prefix} {line}"));
         }
     }
-    let more = snapshot.findings.len().saturating_sub(FINDINGS);
-    if more > 0 {
-        lines.push(style.paint(TextTone::Faint, &format!("  {more} more: linerate doctor")));
+    let hidden_count = snapshot.findings.len().saturating_sub(FINDINGS);
+    if hidden_count > 0 {
+        lines.push(style.paint(TextTone::Faint, &format!("  {hidden_count} more: linerate doctor")));
     }
     if !lines.is_empty() {
         lines.insert(0, style.paint(TextTone::Strong, "FINDINGS"));

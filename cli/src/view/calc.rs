@@ -44,29 +44,30 @@ impl CommandResult for LinkCapacity {
 /// Names, figures and words, without headings.
 fn figure_table(rows: impl IntoIterator<Item = (&'static str, String, String)>) -> Table {
     let table = Table::new(&["", ">", ""]).wrapping();
-    table.with_rows(rows.into_iter().map(|(name, figure, words)| {
-        [Cell::from(name), Cell::toned(figure, Tone::Strong), Cell::toned(words, Tone::Faint)]
+    table.with_rows(rows.into_iter().map(|(name, figure, explanation)| {
+        [Cell::from(name), Cell::toned(figure, Tone::Strong), Cell::toned(explanation, Tone::Faint)]
     }))
 }
 
 fn line_rate(capacity: &LinkCapacity) -> Table {
     let figures = &capacity.figures;
     let frame_bytes = grouped(figures.frame_bytes.iter().sum());
-    let frames = (figures.frames > 1).then(|| {
-        let words =
+    let fragment_row = (figures.frames > 1).then(|| {
+        let explanation =
             format!("the packet is fragmented: {} frames/s at line rate", grouped(figures.frames_per_second));
-        ("", format!("{} frames", grouped(figures.frames)), words)
+        ("", format!("{} frames", grouped(figures.frames)), explanation)
     });
-    let requested = capacity.at_rate.map(|at_rate| {
-        let words = format!(
+    let requested_row = capacity.at_rate.map(|at_rate| {
+        let explanation = format!(
             "{} Mbit/s on the wire in each direction, {} of the line rate",
             megabits(at_rate.wire_bits_per_second),
             percent(at_rate.line_rate_ratio)
         );
-        ("your rate", format!("{} tps", rate(at_rate.transactions_per_second)), words)
+        ("your rate", format!("{} tps", rate(at_rate.transactions_per_second)), explanation)
     });
-    let frame = ("frame", format!("{frame_bytes} bytes"), "with headers and frame check sequence".to_owned());
-    let rest = [
+    let frame_row =
+        ("frame", format!("{frame_bytes} bytes"), "with headers and frame check sequence".to_owned());
+    let further_rows = [
         (
             "on the wire",
             format!("{} bytes", grouped(figures.wire_bytes)),
@@ -90,7 +91,7 @@ fn line_rate(capacity: &LinkCapacity) -> Table {
             format!("frames per second of {SHORTEST_FRAME_BYTES} bytes, the shortest possible"),
         ),
     ];
-    figure_table(std::iter::once(frame).chain(frames).chain(rest).chain(requested))
+    figure_table(std::iter::once(frame_row).chain(fragment_row).chain(further_rows).chain(requested_row))
 }
 
 fn delay(capacity: &LinkCapacity) -> Table {

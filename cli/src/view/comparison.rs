@@ -16,7 +16,7 @@ impl CommandResult for RunComparison {
             Document::new("Comparison", sentence(comparison), envelope.origin(), &envelope.warnings);
         document.mark = Some(mark(comparison.verdict));
         let names = ["old", "new"].into_iter().zip(&comparison.names);
-        let names = names.map(|(letter, name)| Fact::new(letter, name.clone())).collect::<Vec<_>>();
+        let names = names.map(|(label, name)| Fact::new(label, name.clone())).collect::<Vec<_>>();
         document.sections = vec![
             Section::new("Results").with(names),
             Section::new("Figures").with(figures(&comparison.figures)),
@@ -39,15 +39,15 @@ fn tone(verdict: ComparisonVerdict) -> Tone {
 
 /// The verdict with the figure that decides it.
 pub(crate) fn sentence(comparison: &RunComparison) -> String {
-    let deciding = comparison.figures.iter().find(|figure| figure.verdict == comparison.verdict);
-    let figure = deciding.map_or_else(String::new, |figure| {
+    let deciding_figure = comparison.figures.iter().find(|figure| figure.verdict == comparison.verdict);
+    let figure_text = deciding_figure.map_or_else(String::new, |figure| {
         format!(": {} is {} of the old one", figure.key, interval(&figure.ratio, ratio))
     });
     match comparison.verdict {
-        ComparisonVerdict::Better => format!("The new run is better{figure}."),
-        ComparisonVerdict::Worse => format!("The new run is worse{figure}."),
+        ComparisonVerdict::Better => format!("The new run is better{figure_text}."),
+        ComparisonVerdict::Worse => format!("The new run is worse{figure_text}."),
         ComparisonVerdict::NoDifferenceShown => {
-            format!("No difference beyond {} shown{figure}.", percent(comparison.tolerance_ratio))
+            format!("No difference beyond {} shown{figure_text}.", percent(comparison.tolerance_ratio))
         }
     }
 }
@@ -72,9 +72,11 @@ pub(crate) fn ratio_words(figure: &RunFigure) -> String {
 }
 
 /// `×0.98 (×0.97 to ×0.99)`.
-fn interval(value: &ConfidenceInterval, show: fn(f64) -> String) -> String {
+fn interval(value: &ConfidenceInterval, to_text: fn(f64) -> String) -> String {
     match (value.low, value.high) {
-        (Some(low), Some(high)) => format!("{} ({} to {})", show(value.median), show(low), show(high)),
-        _ => show(value.median),
+        (Some(low), Some(high)) => {
+            format!("{} ({} to {})", to_text(value.median), to_text(low), to_text(high))
+        }
+        _ => to_text(value.median),
     }
 }

@@ -16,8 +16,8 @@ use crate::view::comparison::{figures, mark};
 pub(crate) use words::LIVE_HEADER;
 pub(crate) use words::live_line;
 use words::{
-    accounted_share, arrival_rate, calibration_text, device_name, net_rx_runs, own, packets_share,
-    per_packet_cost, share, untraced, verdict, wall_ns,
+    accounted_share, arrival_rate, calibration_text, device_name, net_rx_runs, overhead_text, packets_share,
+    per_packet_cost, share, untraced_text, verdict, wall_ns,
 };
 
 /// If there are more CPUs, they are sorted by the time that packets took.
@@ -69,9 +69,9 @@ pub(crate) fn interval_document(result: &CostResult) -> Document {
 
 fn sections(result: &CostResult) -> Vec<Section> {
     let cost = &result.cost;
-    let (by, top) = (result.by, usize::from(result.top));
-    let victims = cost.top_victims(by);
-    let group = match by {
+    let (grouping, max_victims) = (result.by, usize::from(result.top));
+    let victims = cost.top_victims(grouping);
+    let group = match grouping {
         VictimGrouping::Process => "Processes",
         VictimGrouping::Thread => "Threads",
         VictimGrouping::Cgroup => "Control groups",
@@ -82,33 +82,37 @@ fn sections(result: &CostResult) -> Vec<Section> {
             .with(cpus(cost))
             .with(per_packet_cost(cost)),
         Section::new(format!("{group}, shares of one CPU"))
-            .with_for(Audience::Page, victim_bars(cost, victims.get(..top).unwrap_or(&victims)))
-            .with(victim_table(cost, &victims, top)),
+            .with_for(Audience::Page, victim_bars(cost, victims.get(..max_victims).unwrap_or(&victims)))
+            .with(victim_table(cost, &victims, max_victims)),
         Section::new("Paths").with(paths(cost)),
         Section::new("Devices").with(devices(cost)),
         Section::default()
-            .with(Block::faint(untraced(cost).unwrap_or_default()))
-            .with_for(Audience::Text, Block::faint(own(cost))),
+            .with(Block::faint(untraced_text(cost).unwrap_or_default()))
+            .with_for(Audience::Text, Block::faint(overhead_text(cost))),
     ]
 }
 
 fn tiles(cost: &CostReport) -> Vec<Tile> {
-    let all = cost.all_cpus();
-    let ns = all.ns_a_packet().map_or_else(|| UNKNOWN.to_owned(), significant);
-    let own = cost.own.share.value().map_or_else(|| UNKNOWN.to_owned(), |own| percent(*own));
+    let total = cost.all_cpus();
+    let ns_per_packet = total.ns_a_packet().map_or_else(|| UNKNOWN.to_owned(), significant);
+    let own_share = cost.own.share.value().map_or_else(|| UNKNOWN.to_owned(), |share| percent(*share));
     vec![
-        Tile::new(percent(share(all.packets_ns(), all.elapsed_ns as f64)), "", "of these CPUs, for packets"),
-        Tile::new(arrival_rate(cost, &all), "/s", "packets, counted where they enter the host"),
-        Tile::new(ns, "ns", "per packet, with interrupts"),
-        Tile::new(own, "", "of these CPUs, for this measurement"),
+        Tile::new(
+            percent(share(total.packets_ns(), total.elapsed_ns as f64)),
+            "",
+            "of these CPUs, for packets",
+        ),
+        Tile::new(arrival_rate(cost, &total), "/s", "packets, counted where they enter the host"),
+        Tile::new(ns_per_packet, "ns", "per packet, with interrupts"),
+        Tile::new(own_share, "", "of these CPUs, for this measurement"),
     ]
 }
 
 /// CPUs in order of their number; many CPUs in order of the time that packets took, the longest
 /// first.
-fn sorted_cpus(cost: &CostReport, most: usize) -> Vec<&CpuCost> {
+fn sorted_cpus(cost: &CostReport, max_cpus: usize) -> Vec<&CpuCost> {
     let mut cpus: Vec<&CpuCost> = cost.cpus.iter().collect();
-    if cpus.len() > most {
+    if cpus.len() > max_cpus {
         cpus.sort_by_key(|cpu| (std::cmp::Reverse(cpu.packets_ns()), cpu.cpu));
     }
     cpus
@@ -126,29 +130,33 @@ fn cpu_bars(cost: &CostReport) -> BarChart {
             ..StackedBar::default()
         }
     });
-    let more = cost.cpus.len().saturating_sub(MOST_DRAWN_CPUS);
+    let hidden_cpus = cost.cpus.len().saturating_sub(MOST_DRAWN_CPUS);
     BarChart {
         legend: PARTS.iter().map(|(fill, name, _)| (*fill, *name)).collect(),
         bars: bars.collect(),
-        caption: if more > 0 { format!("and {more} CPUs with less packet time") } else { String::new() },
+        caption: if hidden_cpus > 0 {
+            format!("and {hidden_cpus} CPUs with less packet time")
+        } else {
+            String::new()
+        },
         ..BarChart::default()
     }
 }
 
 fn cpus(cost: &CostReport) -> Table {
     let rows = sorted_cpus(cost, MOST_CPUS).into_iter().map(|cpu| {
-        let of = |part: u64| percent(share(part, cpu.elapsed_ns as f64));
+        let share_of_cpu = |part: u64| percent(share(part, cpu.elapsed_ns as f64));
         [
             cpu.cpu.to_string(),
-            of(cpu.packets_ns()),
-            of(cpu.net_rx_ns),
-            of(cpu.net_tx_ns),
-            of(cpu.nic_irq_ns),
-            of(cpu.in_ksoftirqd_ns + cpu.in_threads_ns),
-            of(cpu.other_softirq_ns + cpu.other_irq_ns),
-            of(cpu.tasks_ns),
-            of(cpu.idle_ns),
-            cpu.steal_ns.value().map_or_else(|| UNKNOWN.to_owned(), |steal| of(*steal)),
+            share_of_cpu(cpu.packets_ns()),
+            share_of_cpu(cpu.net_rx_ns),
+            share_of_cpu(cpu.net_tx_ns),
+            share_of_cpu(cpu.nic_irq_ns),
+            share_of_cpu(cpu.in_ksoftirqd_ns + cpu.in_threads_ns),
+            share_of_cpu(cpu.other_softirq_ns + cpu.other_irq_ns),
+            share_of_cpu(cpu.tasks_ns),
+            share_of_cpu(cpu.idle_ns),
+            cpu.steal_ns.value().map_or_else(|| UNKNOWN.to_owned(), |steal| share_of_cpu(*steal)),
             arrival_rate(cost, cpu),
         ]
     });
@@ -171,14 +179,18 @@ fn cpus(cost: &CostReport) -> Table {
 }
 
 fn victim_bars(cost: &CostReport, victims: &[TopVictim]) -> BarChart {
-    let wall = wall_ns(cost);
+    let wall_time = wall_ns(cost);
     // A group of several threads can have more than the time of one CPU: the longest bar is the scale.
     let longest = victims.iter().map(|victim| victim.group.on_cpu_ns.max(victim.group.accounted_ns)).max();
-    let scale = wall.max(longest.unwrap_or(0) as f64);
+    let scale = wall_time.max(longest.unwrap_or(0) as f64);
     let bars = victims.iter().map(|victim| {
         let group = &victim.group;
-        let of = |part: u64| percent(share(part, wall));
-        let (says, had, taken) = (accounted_share(group, wall), of(group.had_ns()), of(group.lost_ns()));
+        let share_of_wall = |part: u64| percent(share(part, wall_time));
+        let (top_share, own_share, lost_share) = (
+            accounted_share(group, wall_time),
+            share_of_wall(group.had_ns()),
+            share_of_wall(group.lost_ns()),
+        );
         let segments = [
             (SegmentFill::Tasks, group.had_ns()),
             (SegmentFill::Receive, group.lost_ns()),
@@ -186,8 +198,11 @@ fn victim_bars(cost: &CostReport, victims: &[TopVictim]) -> BarChart {
         ];
         StackedBar {
             name: victim.name.clone(),
-            value: format!("top shows {says}, had {had}, lost {taken}"),
-            description: format!("{}: top shows {says}, packets used {taken}, it had {had}", victim.name),
+            value: format!("top shows {top_share}, had {own_share}, lost {lost_share}"),
+            description: format!(
+                "{}: top shows {top_share}, packets used {lost_share}, it had {own_share}",
+                victim.name
+            ),
             segments: BarChart::segments(segments.map(|(fill, part)| (fill, share(part, scale)))),
             tick: group.accounted().map(|accounted| share(accounted, scale)),
             ..StackedBar::default()
@@ -205,31 +220,31 @@ fn victim_bars(cost: &CostReport, victims: &[TopVictim]) -> BarChart {
     }
 }
 
-fn victim_table(cost: &CostReport, victims: &[TopVictim], top: usize) -> Table {
-    let wall = wall_ns(cost);
+fn victim_table(cost: &CostReport, victims: &[TopVictim], max_victims: usize) -> Table {
+    let wall_time = wall_ns(cost);
     let rows = victims.iter().map(|victim| {
         let group = &victim.group;
-        let of = |part: u64| percent(share(part, wall));
+        let share_of_wall = |part: u64| percent(share(part, wall_time));
         [
             victim.name.clone(),
-            accounted_share(group, wall),
-            of(group.on_cpu_ns),
-            of(group.taken_ns),
-            of(group.displaced_ns),
-            of(group.had_ns()),
-            of(group.taken_in_own_calls_ns),
+            accounted_share(group, wall_time),
+            share_of_wall(group.on_cpu_ns),
+            share_of_wall(group.taken_ns),
+            share_of_wall(group.displaced_ns),
+            share_of_wall(group.had_ns()),
+            share_of_wall(group.taken_in_own_calls_ns),
         ]
     });
     Table::new(&["name", ">top shows", ">on CPU", ">taken", ">displaced", ">had", ">in own calls"])
         .with_rows(rows)
         .with_text_width("name", LONGEST_NAME)
-        .with_text_limit(top, "that lost less")
+        .with_text_limit(max_victims, "that lost less")
 }
 
 /// Empty unless paths were requested. The last row has the time that belongs to no path.
 fn paths(cost: &CostReport) -> Table {
     let Some(paths) = &cost.paths else { return Table::default() };
-    let taken: u64 = paths.iter().map(|path| path.taken_ns + path.own_ns).sum();
+    let path_ns: u64 = paths.iter().map(|path| path.taken_ns + path.own_ns).sum();
     let rows = paths.iter().map(|path| {
         [
             path.ingress.clone(),
@@ -241,23 +256,25 @@ fn paths(cost: &CostReport) -> Table {
             if path.vhost_ns == 0 { "-".to_owned() } else { percent(share(path.vhost_ns, wall_ns(cost))) },
         ]
     });
-    let rest = cost.all_cpus().packets_ns().saturating_sub(taken);
-    let rest = ["(no path)", "", "-", "-", "-", &percent(share(rest, wall_ns(cost))), "-"].map(str::to_owned);
+    let unattributed_ns = cost.all_cpus().packets_ns().saturating_sub(path_ns);
+    let unattributed_row =
+        ["(no path)", "", "-", "-", "-", &percent(share(unattributed_ns, wall_ns(cost))), "-"]
+            .map(str::to_owned);
     Table::new(&["in", "out", "of", ">packets/s", ">ns/packet", ">of one CPU", ">vhost"])
-        .with_rows(rows.chain([rest]))
+        .with_rows(rows.chain([unattributed_row]))
         .with_text_width("of", LONGEST_NAME)
         .with_text_limit(MOST_DEVICES, "with less packet time")
 }
 
 fn devices(cost: &CostReport) -> Table {
-    let each = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), significant);
+    let number_cell = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), significant);
     let rows = cost.devices.iter().map(|device| {
         [
             device_name(device),
             rate(device.packets as f64 / cost.seconds),
             rate(device.polls as f64 / cost.seconds),
-            each(device.packets_a_poll()),
-            each(device.ns_a_packet()),
+            number_cell(device.packets_a_poll()),
+            number_cell(device.ns_a_packet()),
             grouped(device.budget_exhausted),
             percent(share(device.taken_ns, wall_ns(cost))),
         ]
@@ -278,18 +295,18 @@ fn devices(cost: &CostReport) -> Table {
 }
 
 fn facts(host: &HostSummary, cost: &CostReport) -> Vec<Fact> {
-    let unknown = || "unknown".to_owned();
+    let unknown_text = || "unknown".to_owned();
     let hypervisor = match host.hypervisor {
         Some(true) => "yes; all figures include its time".to_owned(),
         Some(false) => "no".to_owned(),
-        None => unknown(),
+        None => unknown_text(),
     };
     vec![
-        Fact::new("kernel", host.kernel.clone().unwrap_or_else(unknown)),
-        Fact::new("CPU", host.cpu_model.clone().unwrap_or_else(unknown)),
-        Fact::new("CPUs online", host.cpus.map_or_else(unknown, |cpus| cpus.to_string())),
+        Fact::new("kernel", host.kernel.clone().unwrap_or_else(unknown_text)),
+        Fact::new("CPU", host.cpu_model.clone().unwrap_or_else(unknown_text)),
+        Fact::new("CPUs online", host.cpus.map_or_else(unknown_text, |cpus| cpus.to_string())),
         Fact::new("hypervisor", hypervisor),
-        Fact::new("this measurement", own(cost)),
+        Fact::new("this measurement", overhead_text(cost)),
     ]
 }
 
@@ -323,28 +340,34 @@ impl CommandResult for CostComparison {
     fn document(envelope: &Envelope<Self>) -> Document {
         let comparison = &envelope.result;
         let names = comparison.names.iter().zip(&comparison.kernels).zip(["A", "B"]);
-        let names = names.map(|((name, kernel), letter)| {
+        let names = names.map(|((name, kernel), label)| {
             let kernel = kernel.as_ref().map_or_else(String::new, |kernel| format!(", Linux {kernel}"));
-            Fact::new(letter, cut(&format!("{name}{kernel}"), 90))
+            Fact::new(label, cut(&format!("{name}{kernel}"), 90))
         });
-        let rows = COMPARISON_ROWS.iter().filter_map(|(key, words, show)| {
+        let rows = COMPARISON_ROWS.iter().filter_map(|(key, row_title, to_text)| {
             let figure = comparison.figure(key)?;
-            let [one, other] = figure.values.map(|value| value.map_or_else(|| UNKNOWN.to_owned(), show));
-            Some([(*words).to_owned(), one, other, figure.ratio.map_or_else(|| "-".to_owned(), ratio)])
+            let [value_a, value_b] =
+                figure.values.map(|value| value.map_or_else(|| UNKNOWN.to_owned(), to_text));
+            Some([
+                (*row_title).to_owned(),
+                value_a,
+                value_b,
+                figure.ratio.map_or_else(|| "-".to_owned(), ratio),
+            ])
         });
         let table = Table::new(&["", ">A", ">B", ">B by A"]).with_rows(rows);
         let verdict = comparison_verdict(comparison);
         let mut document =
             Document::new("Comparison of packet costs", verdict, envelope.origin(), &envelope.warnings);
         match &comparison.judged {
-            Known::Value(judged) => document.mark = Some(mark(judged.verdict)),
+            Known::Value(judgement) => document.mark = Some(mark(judgement.verdict)),
             Known::Unknown { why } => document.notes.push(Note::new(format!("Not judged: {why}."))),
         }
-        let judged = comparison.judged.value().map(|judged| figures(&judged.figures));
+        let judgement_table = comparison.judged.value().map(|judged| figures(&judged.figures));
         document.sections = vec![
             Section::new("Results").with(names.collect::<Vec<_>>()),
             Section::new("Figures").with(table),
-            Section::new("Time per packet").with(judged.unwrap_or_default()),
+            Section::new("Time per packet").with(judgement_table.unwrap_or_default()),
         ];
         document
     }
@@ -354,12 +377,12 @@ impl CommandResult for CostComparison {
 fn comparison_verdict(comparison: &CostComparison) -> String {
     let figure = comparison.figure("packets_ns_a_packet").map(|figure| (figure.values, figure.ratio));
     match figure {
-        Some(([Some(one), Some(other)], Some(by))) => format!(
+        Some(([Some(ns_a), Some(ns_b)], Some(ns_ratio))) => format!(
             "A packet took {} ns in A and {} ns in B: {}. Each packet counts once, where it enters the host \
              (counting point \"{}\").",
-            significant(one),
-            significant(other),
-            ratio(by),
+            significant(ns_a),
+            significant(ns_b),
+            ratio(ns_ratio),
             comparison.counting_point.value().map_or(UNKNOWN, String::as_str),
         ),
         _ => "The time per packet cannot be compared, because one of the two measured no packets.".to_owned(),
@@ -376,32 +399,32 @@ mod tests {
     const PLAIN: TextStyle = TextStyle { width: 100, colour: false };
 
     #[test]
-    fn a_measurement_as_text() {
+    fn text_of_a_measurement_fits_100_columns() {
         let text = text::text(&envelope().document(), PLAIN);
         assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
         insta::assert_snapshot!(text);
     }
 
     #[test]
-    fn a_measurement_as_a_page() {
+    fn the_page_shows_cpus_and_victims_and_escapes_host_text() {
         let page = html::page(&envelope().document()).expect("a page");
         assert!(page.contains("CPU 2: NET_RX 38 %") && page.contains("openssl (812)"), "{page}");
-        assert_eq!(page.matches("class=\"top\"").count(), 2, "a tick for each process that top knows");
+        assert_eq!(page.matches("class=\"top\"").count(), 2, "a tick for each process that top shows");
         let page = html::page(&hostile().document()).expect("a page");
         assert!(!page.contains("<script"), "{page}");
     }
 
     #[test]
-    fn two_measurements_compared() {
-        let (one, mut other) = (cost(), cost());
-        for cpu in &mut other.cpus {
+    fn the_comparison_has_every_figure_of_two_measurements() {
+        let (kernel_cost, mut xdp_cost) = (cost(), cost());
+        for cpu in &mut xdp_cost.cpus {
             cpu.net_rx_ns /= 2;
         }
         let names = ["kernel.json".to_owned(), "xdp.json".to_owned()];
         let comparison = CostComparison::new(
             names,
             [None, Some("6.18.0".to_owned())],
-            [&one, &other],
+            [&kernel_cost, &xdp_cost],
             Known::unknown("too short"),
         );
         let keys: Vec<&str> = comparison.figures.iter().map(|figure| figure.key.as_str()).collect();
@@ -411,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn other_documents_are_refused_by_their_schema() {
+    fn other_schemas_are_refused_and_written_results_parse_unchanged() {
         for (text, words) in [
             (r#"{"schema": "linerate.load/1"}"#, "its schema is linerate.load/1"),
             ("{}", "it names no schema"),
@@ -421,8 +444,8 @@ mod tests {
             let error = Envelope::<CostResult>::parse(text).expect_err(text);
             assert!(format!("{error:#}").contains(words), "{error:#}");
         }
-        let written = serde_json::to_string(&envelope()).expect("JSON");
-        let read = Envelope::<CostResult>::parse(&written).expect("read");
-        assert_eq!(read.result.cost, envelope().result.cost);
+        let json = serde_json::to_string(&envelope()).expect("JSON");
+        let copy = Envelope::<CostResult>::parse(&json).expect("read");
+        assert_eq!(copy.result.cost, envelope().result.cost);
     }
 }

@@ -30,8 +30,8 @@ impl CommandResult for DelayReport {
             Section::new("Why the slowest 1 % were slow").with(reasons(report)),
             Section::new("Stages by CPU, us").with(cpus(report)).only_for(Audience::Page),
             Section::new("NET_RX by CPU").with(softirqs(report)),
-            Section::new("Longest softirqs").with(longest(report)),
-            Section::default().with(Block::faint(own(report))),
+            Section::new("Longest softirqs").with(longest_table(report)),
+            Section::default().with(Block::faint(overhead_text(report))),
         ];
         let notes = notes(report).into_iter().map(|note| Block::Paragraph(Tone::Warn, note));
         let mut section = Section::default();
@@ -69,18 +69,19 @@ fn cause_words(cause: &DelayCause) -> String {
 
 fn verdict(report: &DelayReport) -> String {
     let port = report.port;
-    let (Some(median), Some(slow)) = (report.end_to_end_ns.p50, report.end_to_end_ns.p99) else {
+    let (Some(median), Some(p99)) = (report.end_to_end_ns.p50, report.end_to_end_ns.p99) else {
         return match (report.received, report.reads) {
             (0, _) => format!("No request to port {port} arrived while it was observed."),
             (_, 0) => format!("Requests to port {port} arrived, but no program read them."),
             _ => format!("No reply of port {port} could be matched with its request."),
         };
     };
-    let (median, slow) = (time_span(median as f64), time_span(slow as f64));
-    let head = format!("Half of the requests to port {port} took up to {median}, 1 % took {slow} or more.");
-    let Some(reason) = report.reasons.first() else { return head };
+    let (median, p99_text) = (time_span(median as f64), time_span(p99 as f64));
+    let sentence =
+        format!("Half of the requests to port {port} took up to {median}, 1 % took {p99_text} or more.");
+    let Some(reason) = report.reasons.first() else { return sentence };
     format!(
-        "{head} Most of these ({}) waited from {}: {}.",
+        "{sentence} Most of these ({}) waited from {}: {}.",
         percent(reason.share),
         stage_name(reason.stage),
         cause_words(&reason.cause)
@@ -109,19 +110,20 @@ fn tiles(report: &DelayReport) -> Vec<Tile> {
 }
 
 fn quantile_cells(ns: &DelayQuantiles) -> [String; 5] {
-    [ns.p50, ns.p90, ns.p99, ns.p999, ns.max].map(|it| it.map_or_else(|| UNKNOWN.to_owned(), microseconds))
+    [ns.p50, ns.p90, ns.p99, ns.p999, ns.max]
+        .map(|quantile| quantile.map_or_else(|| UNKNOWN.to_owned(), microseconds))
 }
 
 fn stages(report: &DelayReport) -> Table {
-    let row = |name: &str, all: &DelayQuantiles, slowest: &DelayQuantiles| {
-        let [p50, p90, p99, p999, max] = quantile_cells(all);
-        let [slow_p50, _, slow_p99, ..] = quantile_cells(slowest);
+    let row = |name: &str, all_requests: &DelayQuantiles, slowest_requests: &DelayQuantiles| {
+        let [p50, p90, p99, p999, max] = quantile_cells(all_requests);
+        let [slow_p50, _, slow_p99, ..] = quantile_cells(slowest_requests);
         [name.to_owned(), p50, p90, p99, p999, max, slow_p50, slow_p99]
     };
-    let rows = report.stages.iter().map(|it| row(stage_name(it.stage), &it.ns, &it.slowest_ns));
-    let all = row("end to end", &report.end_to_end_ns, &report.slowest_ns);
+    let rows = report.stages.iter().map(|stage| row(stage_name(stage.stage), &stage.ns, &stage.slowest_ns));
+    let end_to_end = row("end to end", &report.end_to_end_ns, &report.slowest_ns);
     Table::new(&["stage", ">p50", ">p90", ">p99", ">p99.9", ">max", ">slow p50", ">slow p99"])
-        .with_rows(rows.chain([all]))
+        .with_rows(rows.chain([end_to_end]))
         .with_caption("slow: of the slowest 1 % of requests")
 }
 
@@ -138,15 +140,16 @@ const FILLS: [SegmentFill; 7] = [
 /// Medians of all and of the slowest requests.
 fn bars(report: &DelayReport) -> BarChart {
     let sum = |times: &[u64]| times.iter().sum::<u64>();
-    let all: Vec<u64> = report.stages.iter().map(|it| it.ns.p50.unwrap_or(0)).collect();
-    let slow: Vec<u64> = report.stages.iter().map(|it| it.slowest_ns.p50.unwrap_or(0)).collect();
-    let scale = sum(&all).max(sum(&slow)).max(1) as f64;
+    let medians: Vec<u64> = report.stages.iter().map(|stage| stage.ns.p50.unwrap_or(0)).collect();
+    let slowest_medians: Vec<u64> =
+        report.stages.iter().map(|stage| stage.slowest_ns.p50.unwrap_or(0)).collect();
+    let scale = sum(&medians).max(sum(&slowest_medians)).max(1) as f64;
     let bar = |name: &str, times: &[u64]| {
         let words = report
             .stages
             .iter()
             .zip(times)
-            .map(|(it, ns)| format!("{} {}", stage_name(it.stage), time_span(*ns as f64)));
+            .map(|(stage, ns)| format!("{} {}", stage_name(stage.stage), time_span(*ns as f64)));
         StackedBar {
             name: name.to_owned(),
             value: time_span(sum(times) as f64),
@@ -157,7 +160,7 @@ fn bars(report: &DelayReport) -> BarChart {
     };
     BarChart {
         legend: FILLS.into_iter().zip(DelayStage::ALL.map(stage_name)).collect(),
-        bars: vec![bar("all requests", &all), bar("slowest 1 %", &slow)],
+        bars: vec![bar("all requests", &medians), bar("slowest 1 %", &slowest_medians)],
         caption: "Medians of each stage; the sum of medians is not the median of sums.".to_owned(),
         ..BarChart::default()
     }
@@ -179,10 +182,10 @@ fn reasons(report: &DelayReport) -> Table {
 }
 
 fn cpus(report: &DelayReport) -> Table {
-    let rows = report.stages.iter().flat_map(|it| {
-        it.cpus.iter().map(|cpu| {
+    let rows = report.stages.iter().flat_map(|stage| {
+        stage.cpus.iter().map(|cpu| {
             let [p50, p90, p99, p999, max] = quantile_cells(&cpu.ns);
-            let name = stage_name(it.stage).to_owned();
+            let name = stage_name(stage.stage).to_owned();
             [name, cpu.cpu.to_string(), grouped(cpu.ns.count), p50, p90, p99, p999, max]
         })
     });
@@ -220,7 +223,7 @@ fn softirqs(report: &DelayReport) -> Table {
     .with_text_limit(MOST_CPUS, "more CPUs")
 }
 
-fn longest(report: &DelayReport) -> Table {
+fn longest_table(report: &DelayReport) -> Table {
     let rows = report.longest_softirqs.iter().map(|run| {
         let functions = match &run.functions {
             Known::Value(functions) => functions.join(" < "),
@@ -231,17 +234,19 @@ fn longest(report: &DelayReport) -> Table {
     Table::new(&[">CPU", "softirq", ">us", "functions in its middle, innermost first"]).with_rows(rows)
 }
 
-fn own(report: &DelayReport) -> String {
-    let own = &report.own;
-    let programs = match &own.ns_a_run {
-        Known::Value(ns) => format!("{}, {} ns per event", percent(own.programs_cpu_share), significant(*ns)),
+fn overhead_text(report: &DelayReport) -> String {
+    let overhead = &report.own;
+    let programs = match &overhead.ns_a_run {
+        Known::Value(ns) => {
+            format!("{}, {} ns per event", percent(overhead.programs_cpu_share), significant(*ns))
+        }
         Known::Unknown { why } => format!("unknown ({why})"),
     };
     format!(
         "This measurement took of one CPU: its BPF programs {programs}; joining {} events {}. It observed {} \
          windows, {} of the time.",
-        grouped(own.events),
-        percent(own.process_cpu_share),
+        grouped(overhead.events),
+        percent(overhead.process_cpu_share),
         grouped(report.windows),
         percent(report.observed_seconds / report.seconds.max(1e-9))
     )
@@ -249,16 +254,16 @@ fn own(report: &DelayReport) -> String {
 
 fn notes(report: &DelayReport) -> Vec<String> {
     let mut notes = Vec::new();
-    let part = |count: u64, of: u64| count as f64 / of.max(1) as f64;
+    let ratio = |count: u64, total: u64| count as f64 / total.max(1) as f64;
     if report.requests > 0 && report.requests < ENOUGH_REQUESTS {
         let requests = grouped(report.requests);
         notes.push(format!("With {requests} requests the slowest 1 % are few: use a longer --duration."));
     }
-    if part(report.unmatched_reads, report.reads) > 0.05 {
+    if ratio(report.unmatched_reads, report.reads) > 0.05 {
         notes.push(format!(
             "The arrival of {} of the datagrams that were read is not known: they came before a window, or \
              several threads read one socket.",
-            percent(part(report.unmatched_reads, report.reads))
+            percent(ratio(report.unmatched_reads, report.reads))
         ));
     }
     if report.lost_events > 0 {

@@ -26,21 +26,23 @@ impl CommandResult for DropsResult {
         let result = &envelope.result;
         let accounting = &result.accounting;
         let mut lines = verdict::lines(accounting).into_iter();
-        let first = lines.next().map(|line| line.text).unwrap_or_default();
+        let first_line = lines.next().map(|line| line.text).unwrap_or_default();
         let mut document =
-            Document::new("What became of packets", first, envelope.origin(), &envelope.warnings);
+            Document::new("What became of packets", first_line, envelope.origin(), &envelope.warnings);
         document.mark = Some(match (result.clean, result.balanced) {
             (true, _) => Mark::new(Tone::Good, "nothing lost"),
             (false, true) => Mark::new(Tone::Bad, "packets lost"),
             (false, false) => Mark::new(Tone::Bad, "does not balance"),
         });
         document.about = about(result).trim_end_matches('.').to_owned();
-        let mut others = Section::default();
-        others.blocks.extend(lines.map(|line| (Audience::Both, Block::Paragraph(line.tone, line.text))));
-        let others = others
+        let mut remaining_lines = Section::default();
+        remaining_lines
+            .blocks
+            .extend(lines.map(|line| (Audience::Both, Block::Paragraph(line.tone, line.text))));
+        let remaining_lines = remaining_lines
             .with_for(Audience::Text, Block::faint(about(result)))
             .with_for(Audience::Text, Block::faint(overhead(accounting)));
-        document.sections.push(others);
+        document.sections.push(remaining_lines);
         document.sections.extend(named_paths(accounting).map(|(name, path)| {
             Section {
                 half_width: true,
@@ -49,7 +51,7 @@ impl CommandResult for DropsResult {
                     .with_for(Audience::Text, visible_bars(path, result.full))
             }
         }));
-        document.sections.push(elsewhere(accounting));
+        document.sections.push(other_losses_section(accounting));
         document.sections.push(remedies(accounting));
         document.sections.push(
             Section::new("How packets were counted")
@@ -73,13 +75,13 @@ impl CommandResult for DropsResult {
 fn about(result: &DropsResult) -> String {
     let accounting = &result.accounting;
     let seconds = |seconds: f64| time_span(seconds * 1e9);
-    let of = accounting.sampled.map(|sampled| format!(" of {}", seconds(sampled.of_seconds)));
+    let window_text = accounting.sampled.map(|sampling| format!(" of {}", seconds(sampling.of_seconds)));
     let load = result.load.as_ref().map(|load| format!("; the generator's counts are from {load}"));
     format!(
         "{}, counted for {}{}{}.",
         accounting.subject,
         seconds(accounting.seconds),
-        of.unwrap_or_default(),
+        window_text.unwrap_or_default(),
         load.unwrap_or_default()
     )
 }
@@ -94,21 +96,21 @@ fn overhead(accounting: &PacketAccounting) -> String {
         ),
         Known::Unknown { why } => format!("The CPU time of counting is not known: {why}."),
     };
-    [Some(overhead), sampled(accounting)].into_iter().flatten().collect::<Vec<_>>().join(" ")
+    [Some(overhead), sampling_text(accounting)].into_iter().flatten().collect::<Vec<_>>().join(" ")
 }
 
 /// The reason why packets were counted only for parts of the time.
-fn sampled(accounting: &PacketAccounting) -> Option<String> {
-    let sampled = accounting.sampled?;
-    let dropped = match sampled.socket_drops_packets {
+fn sampling_text(accounting: &PacketAccounting) -> Option<String> {
+    let sampling = accounting.sampled?;
+    let drops_text = match sampling.socket_drops_packets {
         0 => "The sockets dropped nothing in the whole time.".to_owned(),
         1 => "The sockets dropped 1 datagram in the whole time.".to_owned(),
         packets => format!("The sockets dropped {} datagrams in the whole time.", grouped(packets)),
     };
     Some(format!(
         "Sampled, because counting every packet took up to {} of one CPU: all figures are of the windows counted. \
-         {dropped} To count every packet, give a command to run meanwhile (-- COMMAND).",
-        percent(sampled.counting_cpu_share)
+         {drops_text} To count every packet, give a command to run meanwhile (-- COMMAND).",
+        percent(sampling.counting_cpu_share)
     ))
 }
 
@@ -125,10 +127,10 @@ fn named_paths(accounting: &PacketAccounting) -> impl Iterator<Item = (&'static 
 /// The first and last stage with a count, and the stages where packets were lost, wait or are
 /// missing.
 fn visible_stages(path: &AccountingPath, full: bool) -> Vec<&StageEntry> {
-    let counted =
+    let has_count =
         |entry: &StageEntry| entry.packets_in.value().is_some() || entry.packets_out.value().is_some();
-    let first = path.stages.iter().position(counted);
-    let last = path.stages.iter().rposition(counted);
+    let first = path.stages.iter().position(has_count);
+    let last = path.stages.iter().rposition(has_count);
     let is_shown = |(index, entry): &(usize, &StageEntry)| {
         full || Some(*index) == first
             || Some(*index) == last
@@ -141,49 +143,49 @@ fn visible_stages(path: &AccountingPath, full: bool) -> Vec<&StageEntry> {
 }
 
 fn visible_bars(path: &AccountingPath, full: bool) -> BarChart {
-    let visible = visible_stages(path, full);
-    let counts = visible.iter().flat_map(|entry| [&entry.packets_in, &entry.packets_out]);
+    let stages = visible_stages(path, full);
+    let counts = stages.iter().flat_map(|entry| [&entry.packets_in, &entry.packets_out]);
     let width = counts.map(|count| packets(count).chars().count()).max().unwrap_or(0);
-    let folded = path.stages.len() - visible.len();
-    let caption = if folded > 0 {
-        format!("({} that lost nothing: --full)", count_with_noun(folded, "stage"))
+    let hidden_stages = path.stages.len() - stages.len();
+    let caption = if hidden_stages > 0 {
+        format!("({} that lost nothing: --full)", count_with_noun(hidden_stages, "stage"))
     } else {
         String::new()
     };
-    BarChart { caption, ..bars(path, &visible, width) }
+    BarChart { caption, ..bars(path, &stages, width) }
 }
 
 /// One bar per stage, narrower where packets were lost. `width` aligns the counts of text.
 fn bars(path: &AccountingPath, stages: &[&StageEntry], width: usize) -> BarChart {
     let counts = path.stages.iter().flat_map(|entry| [&entry.packets_in, &entry.packets_out]);
-    let most = counts.filter_map(|packets| packets.value().copied()).max().unwrap_or(0);
+    let max_packets = counts.filter_map(|packets| packets.value().copied()).max().unwrap_or(0);
     BarChart {
         legend: vec![
             (SegmentFill::Passed, "passed on"),
             (SegmentFill::Lost, "lost"),
             (SegmentFill::Waiting, "waiting at the end"),
         ],
-        bars: stages.iter().map(|entry| bar(entry, most, width)).collect(),
+        bars: stages.iter().map(|entry| bar(entry, max_packets, width)).collect(),
         ..BarChart::default()
     }
 }
 
-fn bar(entry: &StageEntry, most: u64, width: usize) -> StackedBar {
+fn bar(entry: &StageEntry, max_packets: u64, width: usize) -> StackedBar {
     let share = |packets: u64| match packets {
         0 => 0.0,
-        packets => (packets as f64 / most.max(packets) as f64).max(LEAST_SHARE),
+        packets => (packets as f64 / max_packets.max(packets) as f64).max(LEAST_SHARE),
     };
     let lost_packets = entry.losses.iter().map(|loss| loss.packets).fold(0, u64::saturating_add);
-    let lost = share(lost_packets);
-    let waiting = share(u64::try_from(entry.waiting).unwrap_or(0));
-    let through = entry.packets_out.value().or(entry.packets_in.value()).copied().unwrap_or(0);
-    let passed = share(through).min((1.0 - lost - waiting).max(0.0));
-    let (came, left) = (packets(&entry.packets_in), packets(&entry.packets_out));
+    let lost_share = share(lost_packets);
+    let waiting_share = share(u64::try_from(entry.waiting).unwrap_or(0));
+    let packets_through = entry.packets_out.value().or(entry.packets_in.value()).copied().unwrap_or(0);
+    let passed_share = share(packets_through).min((1.0 - lost_share - waiting_share).max(0.0));
+    let (packets_in, packets_out) = (packets(&entry.packets_in), packets(&entry.packets_out));
     let mut details = Vec::new();
     if entry.waiting != 0 {
         let count = grouped(entry.waiting.unsigned_abs());
-        let than = if entry.waiting > 0 { "more" } else { "fewer" };
-        details.push((Tone::Plain, count, format!("{than} waiting at the end than at the beginning")));
+        let comparative = if entry.waiting > 0 { "more" } else { "fewer" };
+        details.push((Tone::Plain, count, format!("{comparative} waiting at the end than at the beginning")));
     }
     if entry.forwarded > 0 {
         details.push((Tone::Plain, grouped(entry.forwarded), "forwarded".to_owned()));
@@ -194,13 +196,13 @@ fn bar(entry: &StageEntry, most: u64, width: usize) -> StackedBar {
     details.extend(unaccounted(entry).into_iter().map(|text| (Tone::Warn, String::new(), text)));
     StackedBar {
         name: entry.stage.name().to_owned(),
-        name_aside: does(entry.stage).to_owned(),
-        value: format!("{came:>width$} in  {left:>width$} out"),
-        description: format!("{}: {came} in, {left} out", entry.stage.name()),
+        name_aside: stage_description(entry.stage).to_owned(),
+        value: format!("{packets_in:>width$} in  {packets_out:>width$} out"),
+        description: format!("{}: {packets_in} in, {packets_out} out", entry.stage.name()),
         segments: BarChart::segments([
-            (SegmentFill::Passed, passed),
-            (SegmentFill::Lost, lost),
-            (SegmentFill::Waiting, waiting),
+            (SegmentFill::Passed, passed_share),
+            (SegmentFill::Lost, lost_share),
+            (SegmentFill::Waiting, waiting_share),
         ]),
         details,
         ..StackedBar::default()
@@ -208,7 +210,7 @@ fn bar(entry: &StageEntry, most: u64, width: usize) -> StackedBar {
 }
 
 /// A short description of a stage.
-fn does(step: PathStep) -> &'static str {
+fn stage_description(step: PathStep) -> &'static str {
     match step {
         PathStep::Generator => "sends the requests",
         PathStep::Wire => "between generator and device",
@@ -248,19 +250,21 @@ fn unaccounted(entry: &StageEntry) -> Vec<String> {
         return Vec::new();
     };
     let count = grouped(packets.unsigned_abs());
-    let more = if packets > 0 { "" } else { " more out than in" };
-    let head = format!("unaccounted: {count}{more}");
-    std::iter::once(head).chain(entry.likely.iter().map(|likely| format!("perhaps: {likely}"))).collect()
+    let direction_text = if packets > 0 { "" } else { " more out than in" };
+    let summary = format!("unaccounted: {count}{direction_text}");
+    std::iter::once(summary)
+        .chain(entry.likely.iter().map(|likely_place| format!("perhaps: {likely_place}")))
+        .collect()
 }
 
-fn elsewhere(accounting: &PacketAccounting) -> Section {
+fn other_losses_section(accounting: &PacketAccounting) -> Section {
     let rows = accounting.elsewhere.iter().map(|loss| [grouped(loss.packets), loss_line(loss)]);
     Section::new("Elsewhere").with(Table::new(&[">lost", "cause"]).with_rows(rows).into_listing().wrapping())
 }
 
 /// Each cause of losses once, with its remedy.
 fn remedies(accounting: &PacketAccounting) -> Section {
-    let losses = accounting.ways().flat_map(|way| way.losses().map(|(_, loss)| loss));
+    let losses = accounting.ways().flat_map(|path| path.losses().map(|(_, loss)| loss));
     let mut causes: Vec<&StageLoss> = Vec::new();
     for loss in losses.chain(&accounting.elsewhere).filter(|loss| loss.packets > 0) {
         if !causes.iter().any(|cause| cause.name == loss.name) {
@@ -273,8 +277,8 @@ fn remedies(accounting: &PacketAccounting) -> Section {
         if !cause.remedy.is_empty() {
             section = section.with(format!("{}.", cause.remedy));
         }
-        let explain = cause.finding.iter().map(|finding| format!("linerate doctor --explain {finding}"));
-        section = section.with(Block::Commands(explain.collect()));
+        let commands = cause.finding.iter().map(|finding| format!("linerate doctor --explain {finding}"));
+        section = section.with(Block::Commands(commands.collect()));
     }
     section
 }

@@ -16,7 +16,7 @@ use crate::envelope::{CommandResult, Envelope};
 use crate::render::format::{UNKNOWN, grouped, percent, time_span};
 pub(crate) use comparison::difference_graph;
 use verdict::{FlameVerdict, spinning_share};
-use words::{callers, lock_kind, lock_total, own, sampled, share_uncertainty};
+use words::{callers, lock_kind, lock_total, overhead_text, sampling_text, share_uncertainty};
 
 /// Hot spots with a smaller share of packet processing are listed in one line.
 const SMALL: f64 = 0.02;
@@ -91,7 +91,7 @@ pub(crate) fn flame_graph(
     let host = envelope.host.name.as_deref().unwrap_or("this host");
     let options = DrawOptions {
         title: format!("{what} on {host}"),
-        subtitle: Some(sampled(profile)),
+        subtitle: Some(sampling_text(profile)),
         view: result.shown.view(),
         interactive,
     };
@@ -278,8 +278,8 @@ fn method(result: &FlameResult) -> Section {
     let contention = result.contention.as_ref();
     let mut facts: Vec<Fact> = Vec::new();
     if let Some(profile) = profile {
-        facts.push(Fact::new("sampled", format!("{}.", sampled(profile))));
-        facts.push(Fact::new("own cost", format!("{}.", own(profile, contention.is_some()))));
+        facts.push(Fact::new("sampled", format!("{}.", sampling_text(profile))));
+        facts.push(Fact::new("own cost", format!("{}.", overhead_text(profile, contention.is_some()))));
         facts.extend(profile.notes.iter().map(|note| Fact::new("note", note)));
     }
     facts.extend(contention.iter().flat_map(|locks| &locks.notes).map(|note| Fact::new("locks", note)));

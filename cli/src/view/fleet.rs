@@ -16,25 +16,28 @@ impl CommandResult for FleetReport {
 
     fn document(envelope: &Envelope<Self>) -> Document {
         let fleet = &envelope.result;
-        let count = |test: fn(&&FleetHost) -> bool| fleet.hosts.iter().filter(test).count();
-        let missing = count(|host| host.findings.is_none());
-        let high = count(|host| host.severities()[0] > 0);
-        let differing = count(|host| host.outliers > 0);
+        let count = |predicate: fn(&&FleetHost) -> bool| fleet.hosts.iter().filter(predicate).count();
+        let without_diagnosis = count(|host| host.findings.is_none());
+        let with_high_findings = count(|host| host.severities()[0] > 0);
+        let with_outliers = count(|host| host.outliers > 0);
         let verdict = format!(
-            "{}: {missing} without a diagnosis, {high} with findings of severity high, {differing} with values unlike \
+            "{}: {without_diagnosis} without a diagnosis, {with_high_findings} with findings of severity high, {with_outliers} with values unlike \
              those of their peers.",
             count_with_noun(fleet.hosts.len(), "host"),
         );
         let mut document = Document::new("Fleet", verdict, envelope.origin(), &envelope.warnings);
-        document.mark = Some(match (missing, high) {
+        document.mark = Some(match (without_diagnosis, with_high_findings) {
             (0, 0) => Mark::new(Tone::Good, "no severe finding"),
             (_, 0) => Mark::new(Tone::Warn, "incomplete"),
             _ => Mark::new(Tone::Bad, "severe findings"),
         });
-        document.tiles =
-            [(fleet.hosts.len(), "hosts"), (missing, "without a diagnosis"), (high, "with severe findings")]
-                .map(|(figure, label)| Tile::new(figure.to_string(), "", label))
-                .into();
+        document.tiles = [
+            (fleet.hosts.len(), "hosts"),
+            (without_diagnosis, "without a diagnosis"),
+            (with_high_findings, "with severe findings"),
+        ]
+        .map(|(figure, label)| Tile::new(figure.to_string(), "", label))
+        .into();
         document.sections = vec![
             Section::new("Hosts, worst first").with(hosts(fleet)),
             Section::new("Without a result").with(problems(fleet)),
@@ -58,16 +61,21 @@ fn tone(severity: Severity) -> Tone {
 
 fn hosts(fleet: &FleetReport) -> Table {
     let rows = fleet.hosts.iter().map(|host| {
-        let known = |text: &Option<String>| Cell::from(text.as_deref().unwrap_or(UNKNOWN));
-        let levels = Severity::ALL.into_iter().zip(host.severities()).map(|(level, count)| match count {
-            _ if host.findings.is_none() => Cell::toned(UNKNOWN, Tone::Faint),
-            0 => Cell::toned("0", Tone::Faint),
-            some => Cell::toned(some.to_string(), tone(level)),
-        });
-        let others = [host.unknown, host.outliers].map(|count| Cell::from(count.to_string()));
-        let first = Cell::toned(host.name.clone(), Tone::Strong);
-        let last = [known(&host.version), known(&host.kernel)];
-        std::iter::once(first).chain(levels).chain(others).chain(last).collect::<Vec<_>>()
+        let text_cell = |text: &Option<String>| Cell::from(text.as_deref().unwrap_or(UNKNOWN));
+        let severity_cells =
+            Severity::ALL.into_iter().zip(host.severities()).map(|(level, count)| match count {
+                _ if host.findings.is_none() => Cell::toned(UNKNOWN, Tone::Faint),
+                0 => Cell::toned("0", Tone::Faint),
+                count => Cell::toned(count.to_string(), tone(level)),
+            });
+        let count_cells = [host.unknown, host.outliers].map(|count| Cell::from(count.to_string()));
+        let name_cell = Cell::toned(host.name.clone(), Tone::Strong);
+        let version_cells = [text_cell(&host.version), text_cell(&host.kernel)];
+        std::iter::once(name_cell)
+            .chain(severity_cells)
+            .chain(count_cells)
+            .chain(version_cells)
+            .collect::<Vec<_>>()
     });
     Table::new(&["host", ">high", ">medium", ">low", ">note", ">unknown", ">outliers", "linerate", "kernel"])
         .with_rows(rows)
@@ -76,7 +84,9 @@ fn hosts(fleet: &FleetReport) -> Table {
 
 fn problems(fleet: &FleetReport) -> Table {
     let rows = fleet.hosts.iter().flat_map(|host| {
-        host.problems.iter().map(|why| [Cell::from(host.name.clone()), Cell::toned(why.clone(), Tone::Bad)])
+        host.problems
+            .iter()
+            .map(|reason| [Cell::from(host.name.clone()), Cell::toned(reason.clone(), Tone::Bad)])
     });
     Table::new(&["host", "why"]).wrapping().with_rows(rows).with_text_limit(40, "more")
 }
@@ -105,16 +115,16 @@ fn stages() -> impl Iterator<Item = StageName> {
 fn matrix(fleet: &FleetReport) -> Table {
     let headings: Vec<&'static str> = std::iter::once("host").chain(stages().map(StageName::name)).collect();
     let rows = fleet.hosts.iter().filter(|host| host.findings.is_some()).map(|host| {
-        let of_stage = |stage: StageName| {
-            let found = host.findings.iter().flatten().filter_map(|(id, severity)| {
-                let (of, name) = id.split_once('.')?;
-                (of == stage.name()).then_some((name, *severity))
+        let stage_cell = |stage: StageName| {
+            let findings = host.findings.iter().flatten().filter_map(|(id, severity)| {
+                let (finding_stage, name) = id.split_once('.')?;
+                (finding_stage == stage.name()).then_some((name, *severity))
             });
-            let found: Vec<(&str, Severity)> = found.collect();
-            let names = found.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
-            Cell::toned(names, found.iter().map(|(_, severity)| *severity).max().map_or(Tone::Plain, tone))
+            let findings: Vec<(&str, Severity)> = findings.collect();
+            let names = findings.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+            Cell::toned(names, findings.iter().map(|(_, severity)| *severity).max().map_or(Tone::Plain, tone))
         };
-        std::iter::once(Cell::from(host.name.clone())).chain(stages().map(of_stage)).collect::<Vec<_>>()
+        std::iter::once(Cell::from(host.name.clone())).chain(stages().map(stage_cell)).collect::<Vec<_>>()
     });
     Table::new(&headings).with_rows(rows)
 }
@@ -136,10 +146,10 @@ fn outliers(fleet: &FleetReport) -> Table {
 }
 
 fn figures(fleet: &FleetReport) -> Table {
-    let any = |host: &&FleetHost| host.figures != FleetFigures::default();
-    let rows = fleet.hosts.iter().filter(any).map(|host| {
-        let shown = |value: Option<f64>| value.map_or_else(|| UNKNOWN.to_owned(), significant);
-        let figures = host.figures.named().map(|(_, value)| Cell::from(shown(value)));
+    let has_figures = |host: &&FleetHost| host.figures != FleetFigures::default();
+    let rows = fleet.hosts.iter().filter(has_figures).map(|host| {
+        let figure_text = |value: Option<f64>| value.map_or_else(|| UNKNOWN.to_owned(), significant);
+        let figures = host.figures.named_figures().map(|(_, value)| Cell::from(figure_text(value)));
         std::iter::once(Cell::from(host.name.clone())).chain(figures).collect::<Vec<_>>()
     });
     Table::new(&[

@@ -25,17 +25,18 @@ impl CommandResult for HeadroomReport {
             Document::new("Headroom of a service", verdict(report), envelope.origin(), &envelope.warnings);
         document.about = format!("UDP port {}, measured for {:.1} s", report.port, report.seconds);
         document.mark = report.capacity.value().map(mark);
-        document.tiles = report.capacity.value().map(|first| tiles(report, first)).unwrap_or_default();
+        document.tiles =
+            report.capacity.value().map(|first_limit| tiles(report, first_limit)).unwrap_or_default();
         document.notes.extend(notes(report).into_iter().map(Note::new));
         if report.capacity.value().is_some() {
             document.sections.push(Section::new("Limits").with(limits(&report.limits)));
             document.sections.push(Section::new("Changes, by predicted gain").with(remedies(report)));
         }
-        document.sections.extend(report.what_if.iter().map(|changed| {
+        document.sections.extend(report.what_if.iter().map(|scenario| {
             let section =
-                Section::new(format!("Limits with the change: {}", change(changed.remedy, report.port)));
-            match &changed.limits {
-                Known::Value(after) => section.with(limits(after)),
+                Section::new(format!("Limits with the change: {}", change(scenario.remedy, report.port)));
+            match &scenario.limits {
+                Known::Value(limits_after) => section.with(limits(limits_after)),
                 Known::Unknown { why } => section.with(Block::faint(format!("Not possible: {why}."))),
             }
         }));
@@ -52,50 +53,54 @@ impl CommandResult for HeadroomReport {
 }
 
 fn verdict(report: &HeadroomReport) -> String {
-    let now = rate(report.demand.read_per_second);
+    let read_rate = rate(report.demand.read_per_second);
     match &report.capacity {
-        Known::Value(first) => {
-            let second = report.limits.get(1).map_or_else(String::new, |second| {
-                format!(" Next would be {} at {}/s.", resource(&second.resource), rate(second.per_second))
+        Known::Value(first_limit) => {
+            let second_text = report.limits.get(1).map_or_else(String::new, |second_limit| {
+                format!(
+                    " Next would be {} at {}/s.",
+                    resource(&second_limit.resource),
+                    rate(second_limit.per_second)
+                )
             });
             format!(
-                "The service reads {now} datagrams/s, {} of the {}/s (90 % interval {}/s) that {} permits.{second}",
-                percent(first.used_share),
-                rate(first.per_second),
-                rate_range(first.low_per_second, first.high_per_second),
-                resource(&first.resource)
+                "The service reads {read_rate} datagrams/s, {} of the {}/s (90 % interval {}/s) that {} permits.{second_text}",
+                percent(first_limit.used_share),
+                rate(first_limit.per_second),
+                rate_range(first_limit.low_per_second, first_limit.high_per_second),
+                resource(&first_limit.resource)
             )
         }
-        Known::Unknown { why } => format!("The service reads {now} datagrams/s. No estimate: {why}."),
+        Known::Unknown { why } => format!("The service reads {read_rate} datagrams/s. No estimate: {why}."),
     }
 }
 
-fn mark(first: &CapacityLimit) -> Mark {
-    match first.used_share {
+fn mark(first_limit: &CapacityLimit) -> Mark {
+    match first_limit.used_share {
         share if share >= FULL => Mark::new(Tone::Bad, "at its limit"),
         share if share >= NEAR => Mark::new(Tone::Warn, "near its limit"),
         _ => Mark::new(Tone::Good, "room to grow"),
     }
 }
 
-fn tiles(report: &HeadroomReport, first: &CapacityLimit) -> Vec<Tile> {
+fn tiles(report: &HeadroomReport, first_limit: &CapacityLimit) -> Vec<Tile> {
     vec![
-        Tile::new(rate(first.per_second), "/s", "estimated capacity"),
-        Tile::new(percent(first.used_share), "", "of it is used"),
+        Tile::new(rate(first_limit.per_second), "/s", "estimated capacity"),
+        Tile::new(percent(first_limit.used_share), "", "of it is used"),
         Tile::new(rate(report.demand.read_per_second), "/s", "datagrams read now"),
     ]
 }
 
 fn notes(report: &HeadroomReport) -> Vec<String> {
     let mut notes = Vec::new();
-    if let Some(dropped) = report.dropped.value().filter(|dropped| **dropped > 0) {
+    if let Some(drop_count) = report.dropped.value().filter(|drop_count| **drop_count > 0) {
         notes.push(format!(
-            "{dropped} datagrams were dropped by full receive buffers meanwhile: linerate drops --port {} has the place",
+            "{drop_count} datagrams were dropped by full receive buffers meanwhile: linerate drops --port {} has the place",
             report.port
         ));
     }
-    if let (Some(why), Some(_)) = (report.demand.buffer.why(), report.capacity.value()) {
-        notes.push(format!("The receive buffer is not among the limits: {why}"));
+    if let (Some(reason), Some(_)) = (report.demand.buffer.why(), report.capacity.value()) {
+        notes.push(format!("The receive buffer is not among the limits: {reason}"));
     }
     if report.demand.threads.len() > 1 && shares_sockets(report) {
         notes.push(
@@ -150,10 +155,10 @@ fn change(remedy: Remedy, port: u16) -> String {
 }
 
 fn cpus(cpus: &[CpuDemand]) -> Table {
-    let serving = cpus.iter().filter(|cpu| cpu.arrival_share > 0.0 || cpu.read_share > 0.0);
-    let rows = serving.map(|cpu| {
-        let cost = |cost: &Option<BatchCost>, of: fn(&BatchCost) -> f64| {
-            cost.as_ref().map_or_else(|| "-".to_owned(), |cost| significant(of(cost)))
+    let busy_cpus = cpus.iter().filter(|cpu| cpu.arrival_share > 0.0 || cpu.read_share > 0.0);
+    let rows = busy_cpus.map(|cpu| {
+        let cost = |cost: &Option<BatchCost>, value_of: fn(&BatchCost) -> f64| {
+            cost.as_ref().map_or_else(|| "-".to_owned(), |cost| significant(value_of(cost)))
         };
         [
             cpu.cpu.to_string(),
@@ -192,16 +197,16 @@ pub(crate) fn resource(resource: &LimitingResource) -> String {
 
 /// A line of `--watch`.
 pub(crate) fn live_line(report: &HeadroomReport) -> String {
-    let now = rate(report.demand.read_per_second);
+    let read_rate = rate(report.demand.read_per_second);
     match &report.capacity {
-        Known::Value(first) => format!(
-            "{now:>10}  {:>10}  {:>20}  {:>6}  {}\n",
-            rate(first.per_second),
-            rate_range(first.low_per_second, first.high_per_second),
-            percent(first.used_share),
-            resource(&first.resource)
+        Known::Value(first_limit) => format!(
+            "{read_rate:>10}  {:>10}  {:>20}  {:>6}  {}\n",
+            rate(first_limit.per_second),
+            rate_range(first_limit.low_per_second, first_limit.high_per_second),
+            percent(first_limit.used_share),
+            resource(&first_limit.resource)
         ),
-        Known::Unknown { why } => format!("{now:>10}  {UNKNOWN:>10}  {why}\n"),
+        Known::Unknown { why } => format!("{read_rate:>10}  {UNKNOWN:>10}  {why}\n"),
     }
 }
 
@@ -216,7 +221,7 @@ mod tests {
     use crate::render::text;
 
     #[test]
-    fn a_report_as_text() {
+    fn report_text_has_utilisation_limits_remedies_and_drops() {
         let cost =
             |now_ns, packet_ns| BatchCost { now_ns, packet_ns, error_ns: 50.0, ..BatchCost::default() };
         let cpu = CpuDemand {

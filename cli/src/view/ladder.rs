@@ -18,8 +18,8 @@ use crate::render::format::{
     self, UNKNOWN, cpu_list, grouped, megabits, microseconds, percent, plus_minus, rate, rate_range, ratio,
 };
 use words::{
-    best, caveats, fastest, gain, is_lower_bound, lab_caveat, machine, method, published_sources,
-    was_interrupted, was_reverted,
+    best_step_sentence, caveats, fastest, gain, is_lower_bound, lab_caveat, machine, method,
+    published_sources, was_interrupted, was_reverted,
 };
 pub(crate) use words::{ratio_interval, verdict_name};
 
@@ -28,7 +28,7 @@ impl CommandResult for LadderReport {
 
     fn document(envelope: &Envelope<Self>) -> Document {
         let report = &envelope.result;
-        let mut document = Document::new("The ladder", best(report), envelope.origin(), &[]);
+        let mut document = Document::new("The ladder", best_step_sentence(report), envelope.origin(), &[]);
         document.about =
             format!("{}, took {}", testbed_name(report), format::elapsed(report.elapsed_seconds));
         if was_interrupted(envelope) {
@@ -85,8 +85,8 @@ fn reason(step: &StepReport) -> &str {
     step.skipped_because.as_deref().unwrap_or("no reason recorded")
 }
 
-fn known<T>(value: Option<T>, show: impl FnOnce(T) -> String) -> String {
-    value.map_or_else(|| UNKNOWN.to_owned(), show)
+fn known_text<T>(value: Option<T>, to_text: impl FnOnce(T) -> String) -> String {
+    value.map_or_else(|| UNKNOWN.to_owned(), to_text)
 }
 
 fn applied(report: &LadderReport) -> impl Iterator<Item = &StepReport> {
@@ -95,12 +95,12 @@ fn applied(report: &LadderReport) -> impl Iterator<Item = &StepReport> {
 
 /// The median; a lower bound is marked.
 fn rate_words(step: &StepReport) -> String {
-    let bound = if is_lower_bound(step) { "≥" } else { "" };
-    known(step.transactions_per_second, |estimate| format!("{bound}{}", rate(estimate.median)))
+    let bound_sign = if is_lower_bound(step) { "≥" } else { "" };
+    known_text(step.transactions_per_second, |estimate| format!("{bound_sign}{}", rate(estimate.median)))
 }
 
 fn uncertainty(step: &StepReport) -> String {
-    known(step.transactions_per_second, |estimate| match estimate.samples {
+    known_text(step.transactions_per_second, |estimate| match estimate.samples {
         0 | 1 => "n=1".to_owned(),
         _ => plus_minus(estimate.median, estimate.low, estimate.high),
     })
@@ -115,15 +115,15 @@ pub(crate) fn verdict_tone(verdict: ComparisonVerdict) -> (Tone, &'static str) {
 }
 
 fn verdict_words(report: &LadderReport, step: &StepReport, versus: &VersusPrevious) -> String {
-    let reverted = if was_reverted(report, step) { ", undone" } else { "" };
-    format!("{}{reverted}", verdict_name(versus.verdict))
+    let undo_note = if was_reverted(report, step) { ", undone" } else { "" };
+    format!("{}{undo_note}", verdict_name(versus.verdict))
 }
 
 fn rates(report: &LadderReport) -> Table {
     let rows = applied(report).map(|step| {
         let versus = step.versus_previous.as_ref();
         let interval =
-            known(step.transactions_per_second, |estimate| rate_range(estimate.low, estimate.high));
+            known_text(step.transactions_per_second, |estimate| rate_range(estimate.low, estimate.high));
         let verdict = versus
             .map(|versus| Cell::toned(verdict_words(report, step, versus), verdict_tone(versus.verdict).0));
         [
@@ -131,8 +131,8 @@ fn rates(report: &LadderReport) -> Table {
             Cell::toned(rate_words(step), Tone::Strong),
             uncertainty(step).into(),
             interval.into(),
-            known(step.wire_bits_per_second, megabits).into(),
-            known(step.line_rate_ratio, percent).into(),
+            known_text(step.wire_bits_per_second, megabits).into(),
+            known_text(step.line_rate_ratio, percent).into(),
             versus.map_or_else(String::new, |versus| ratio(versus.ratio.median)).into(),
             versus.and_then(|versus| ratio_interval(&versus.ratio)).unwrap_or_default().into(),
             verdict.unwrap_or_default(),
@@ -147,13 +147,13 @@ fn rates(report: &LadderReport) -> Table {
 fn latency_table(report: &LadderReport) -> Table {
     let rows = applied(report).map(|step| {
         let latency = step.latency_ns;
-        let goodput = |factor| known(step.goodput_at_overload.get(factor).copied().flatten(), percent);
+        let goodput = |factor| known_text(step.goodput_at_overload.get(factor).copied().flatten(), percent);
         [
             step.id.clone(),
-            known(step.loss_ratio, percent),
-            known(latency, |latency| microseconds(latency.p50)),
-            known(latency, |latency| microseconds(latency.p99)),
-            known(latency, |latency| microseconds(latency.p999)),
+            known_text(step.loss_ratio, percent),
+            known_text(latency, |latency| microseconds(latency.p50)),
+            known_text(latency, |latency| microseconds(latency.p99)),
+            known_text(latency, |latency| microseconds(latency.p999)),
             goodput("2"),
             goodput("5"),
         ]
@@ -167,8 +167,8 @@ fn costs(report: &LadderReport) -> Table {
     let rows = applied(report).map(|step| {
         [
             step.id.clone(),
-            known(step.cycles_per_transaction, rate),
-            known(step.instructions_per_transaction, rate),
+            known_text(step.cycles_per_transaction, rate),
+            known_text(step.instructions_per_transaction, rate),
             step.published_ratio.map_or_else(String::new, ratio),
         ]
     });
@@ -217,13 +217,13 @@ fn capacity_chart(report: &LadderReport) -> RangeChart {
         let Some(estimate) = step.transactions_per_second else {
             return RangeRow { description: format!("{}: capacity unknown", step.id), badge, ..row };
         };
-        let compared = badge.as_ref().map_or_else(String::new, |badge| {
+        let comparison_text = badge.as_ref().map_or_else(String::new, |badge| {
             format!("; {} the rate of {}, {}", badge.ratio, badge.against, badge.words)
         });
         let value = rate_words(step);
         RangeRow {
             description: format!(
-                "{}: {value} transactions per second, interval {}{compared}",
+                "{}: {value} transactions per second, interval {}{comparison_text}",
                 step.id,
                 rate_range(estimate.low, estimate.high)
             ),
@@ -270,17 +270,20 @@ fn latency_chart(report: &LadderReport) -> RangeChart {
         let latency = step.latency_ns?;
         let points = [latency.p50, latency.p99, latency.p999];
         let [p50, p99, p999] = points.map(|nanoseconds| nanoseconds as f64);
-        let [a, b, c] = points.map(microseconds);
+        let [p50_text, p99_text, p999_text] = points.map(microseconds);
         Some(RangeRow {
             label: step.id.clone(),
-            description: format!("{}: half within {a} us, 99 % within {b} us, 99.9 % within {c} us", step.id),
+            description: format!(
+                "{}: half within {p50_text} us, 99 % within {p99_text} us, 99.9 % within {p999_text} us",
+                step.id
+            ),
             span: Some((p50, p999)),
             marks: vec![
                 RangeMark { at: p50, shape: MarkShape::Dot },
                 RangeMark { at: p99, shape: MarkShape::Ring },
                 RangeMark { at: p999, shape: MarkShape::Bar },
             ],
-            value: format!("{a} · {b} · {c}"),
+            value: format!("{p50_text} · {p99_text} · {p999_text}"),
             ..RangeRow::default()
         })
     });
@@ -299,19 +302,19 @@ fn latency_chart(report: &LadderReport) -> RangeChart {
 fn goodput_chart(report: &LadderReport) -> RangeChart {
     let rows = report.steps.iter().filter_map(|step| {
         let share = |factor| step.goodput_at_overload.get(factor).copied().flatten();
-        let (twice, five) = (share("2"), share("5"));
-        twice.or(five)?;
-        let [a, b] = [twice, five].map(|share| known(share, percent));
-        let mark = |share: Option<f64>, shape| share.map(|at| RangeMark { at, shape });
+        let (at_twice, at_five_times) = (share("2"), share("5"));
+        at_twice.or(at_five_times)?;
+        let [twice_text, five_times_text] = [at_twice, at_five_times].map(|share| known_text(share, percent));
+        let mark = |share: Option<f64>, shape| share.map(|value| RangeMark { at: value, shape });
         Some(RangeRow {
             label: step.id.clone(),
             description: format!(
-                "{}: {a} of the capacity answered when twice the capacity is offered, {b} at five times",
+                "{}: {twice_text} of the capacity answered when twice the capacity is offered, {five_times_text} at five times",
                 step.id
             ),
-            span: five.zip(twice),
-            marks: [mark(twice, MarkShape::Dot), mark(five, MarkShape::Ring)].into_iter().flatten().collect(),
-            value: format!("{a} · {b}"),
+            span: at_five_times.zip(at_twice),
+            marks: [mark(at_twice, MarkShape::Dot), mark(at_five_times, MarkShape::Ring)].into_iter().flatten().collect(),
+            value: format!("{twice_text} · {five_times_text}"),
             ..RangeRow::default()
         })
     });
@@ -328,18 +331,18 @@ fn goodput_chart(report: &LadderReport) -> RangeChart {
 }
 
 fn tiles(report: &LadderReport) -> Vec<Tile> {
-    let Some((best, estimate)) = fastest(report) else { return Vec::new() };
-    let bound = if is_lower_bound(best) { "≥" } else { "" };
-    let highest = format!("highest rate held: {}", best.id);
-    let mut tiles = vec![Tile::new(format!("{bound}{}", rate(estimate.median)), "tps", highest)];
-    if let Some((first, gain)) = gain(report) {
-        tiles.push(Tile::new(ratio(gain), "", format!("the rate of {}", first.id)));
+    let Some((best_step, estimate)) = fastest(report) else { return Vec::new() };
+    let bound_sign = if is_lower_bound(best_step) { "≥" } else { "" };
+    let label = format!("highest rate held: {}", best_step.id);
+    let mut tiles = vec![Tile::new(format!("{bound_sign}{}", rate(estimate.median)), "tps", label)];
+    if let Some((first_step, gain)) = gain(report) {
+        tiles.push(Tile::new(ratio(gain), "", format!("the rate of {}", first_step.id)));
     }
-    if let Some((wire, share)) = best.wire_bits_per_second.zip(best.line_rate_ratio) {
+    if let Some((wire, share)) = best_step.wire_bits_per_second.zip(best_step.line_rate_ratio) {
         let link = format::link(report.testbed.link_bits_per_second);
         tiles.push(Tile::new(megabits(wire), "Mbit/s", format!("on the wire, {} of {link}", percent(share))));
     }
-    if let Some(latency) = best.latency_ns {
+    if let Some(latency) = best_step.latency_ns {
         let label = format!("99 % answered within, half within {}", microseconds(latency.p50));
         tiles.push(Tile::new(microseconds(latency.p99), "us", label));
     }
@@ -349,26 +352,26 @@ fn tiles(report: &LadderReport) -> Vec<Tile> {
 fn facts(host: &HostSummary, report: &LadderReport) -> Vec<Section> {
     let LadderReport { config, testbed, .. } = report;
     let generator = testbed.generator.as_ref();
-    let yes_no = |yes: bool| if yes { "yes" } else { "no" }.to_owned();
-    let unknown = || "unknown".to_owned();
-    let machine = vec![
-        Fact::new("kernel", host.kernel.clone().unwrap_or_else(unknown)),
+    let yes_no = |flag: bool| if flag { "yes" } else { "no" }.to_owned();
+    let unknown_text = || "unknown".to_owned();
+    let machine_facts = vec![
+        Fact::new("kernel", host.kernel.clone().unwrap_or_else(unknown_text)),
         Fact::new("architecture", testbed.architecture.clone()),
-        Fact::new("CPU", host.cpu_model.clone().unwrap_or_else(unknown)),
+        Fact::new("CPU", host.cpu_model.clone().unwrap_or_else(unknown_text)),
         Fact::new("CPUs", cpu_list(&config.cpus)),
-        Fact::new("NUMA nodes", testbed.numa_nodes.map_or_else(unknown, |nodes| nodes.to_string())),
-        Fact::new("virtual", host.hypervisor.map_or_else(unknown, yes_no)),
+        Fact::new("NUMA nodes", testbed.numa_nodes.map_or_else(unknown_text, |nodes| nodes.to_string())),
+        Fact::new("virtual", host.hypervisor.map_or_else(unknown_text, yes_no)),
         Fact::new("privilege", testbed.privilege.clone()),
     ];
-    let of_generator = vec![
-        Fact::new("backend", known(generator, |generator| generator.backend.clone())),
-        Fact::new("threads", known(generator, |generator| generator.threads.to_string())),
-        Fact::new("CPUs", known(generator, |generator| cpu_list(&generator.cpus))),
+    let generator_facts = vec![
+        Fact::new("backend", known_text(generator, |generator| generator.backend.clone())),
+        Fact::new("threads", known_text(generator, |generator| generator.threads.to_string())),
+        Fact::new("CPUs", known_text(generator, |generator| cpu_list(&generator.cpus))),
         Fact::new("shared with the server", yes_no(testbed.shares_cpus)),
-        Fact::new("flows", known(generator, |generator| grouped(generator.flows as u64))),
+        Fact::new("flows", known_text(generator, |generator| grouped(generator.flows as u64))),
         Fact::new("payload", format!("{} B", grouped(config.payload_bytes.into()))),
     ];
-    let of_method = vec![
+    let method_facts = vec![
         Fact::new("testbed", testbed_name(report)),
         Fact::new("server", testbed.server_address.clone()),
         Fact::new("server CPUs", cpu_list(&testbed.server_cpus)),
@@ -382,7 +385,7 @@ fn facts(host: &HostSummary, report: &LadderReport) -> Vec<Section> {
         ),
         Fact::new("policy", config.policy.name()),
     ];
-    [("Machine", machine), ("Generator", of_generator), ("Method", of_method)]
+    [("Machine", machine_facts), ("Generator", generator_facts), ("Method", method_facts)]
         .into_iter()
         .map(|(heading, facts)| Section {
             half_width: true,
@@ -412,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_as_text() {
+    fn run_text_has_every_section_and_fits_100_columns() {
         let text = plain(&made_up::ladder_run());
         assert!(text.starts_with("Best: "), "{text}");
         let row = text.lines().find(|line| line.trim_start().starts_with("pin-threads")).expect("a row");
@@ -424,35 +427,46 @@ mod tests {
     }
 
     #[test]
-    fn the_cpus_of_the_first_and_the_last_step_are_shown() {
+    fn text_and_page_show_the_cpu_time_by_context() {
         let text = plain(&made_up::ladder_run());
         let row =
             |words: &str| text.lines().find(|line| line.contains(words)).unwrap_or_else(|| panic!("{text}"));
         assert!(row("server kernel").contains("softirq") && row("server kernel").contains("idle"));
-        assert!(
-            row("native_queued_spin_lock_slowpath").contains("21 %") && text.contains("fib_table_lookup")
-        );
+        let functions: Vec<&str> = row("native_queued").split_whitespace().collect();
+        let [first, last] = ["native_queued_spin_lock_slowpath", "fib_table_lookup"];
+        assert_eq!(functions, [first, "21", "%", last, "6.0", "%"], "first and last step");
+        let has_row = |step, share| text.lines().any(|line| line.contains(step) && line.contains(share));
+        assert!(has_row("baseline", "58 %") && has_row("busy-poll", "41 %"), "{text}");
         let page = html::page(&made_up::ladder_run().document()).expect("a page");
-        assert!(page.contains("CPU 1: hard irq 1.0 %, softirq 2.0 %, server user 6.0 %"), "{page}");
+        let in_order = [
+            "baseline, at 170 k requests per second",
+            "CPU 1: hard irq 1.0 %, softirq 2.0 %, server user 6.0 %",
+            "busy-poll, at 560 k requests per second",
+            "CPU 1: hard irq 3.0 %, softirq 41 %, server user 10 %",
+        ];
+        let places = in_order.map(|words| page.find(words));
+        assert!(places[0].is_some() && places.is_sorted(), "{places:?}: {page}");
     }
 
     #[test]
-    fn a_run_without_a_measured_step() {
+    fn a_run_without_measured_steps_shows_the_skip_reasons() {
         let text = plain(&made_up::all_skipped());
         assert!(text.starts_with("No step was measured."), "{text}");
         assert!(text.contains("needs root: made-up reason") && !text.contains("Latency"), "{text}");
     }
 
     #[test]
-    fn an_interrupted_run_says_so_first() {
-        let text = plain(&made_up::interrupted());
-        assert!(text.starts_with("Best: ") && text.contains("\nInterrupted. "), "{text}");
-        let page = html::page(&made_up::interrupted().document()).expect("a page");
+    fn an_interrupted_run_is_marked_as_interrupted() {
+        let text = plain(&made_up::interrupted_run());
+        let note = text.find("\nInterrupted. ").expect("a note");
+        let first_section = text.find("Capacity of each step").expect("a section");
+        assert!(text.starts_with("Best: ") && note < first_section, "{text}");
+        let page = html::page(&made_up::interrupted_run().document()).expect("a page");
         assert!(page.contains("<b>Interrupted.</b>"), "{page}");
     }
 
     #[test]
-    fn unknown_values_are_question_marks() {
+    fn unknown_values_are_question_marks_or_left_out() {
         let text = plain(&made_up::little_known());
         assert!(text.contains("this machine has no hardware counters") && text.contains('?'), "{text}");
         let page = html::page(&made_up::little_known().document()).expect("a page");

@@ -47,7 +47,7 @@ fn slot(envelope: &Envelope<LoadReport>) -> Document {
     let report = &envelope.result;
     let outcome = &report.outcome;
     if report.no_reply {
-        return sent_only(envelope);
+        return sent_only_document(envelope);
     }
     let verdict = format!(
         "{}/s answered of {}/s offered, {} lost",
@@ -55,12 +55,12 @@ fn slot(envelope: &Envelope<LoadReport>) -> Document {
         rate(outcome.offered_per_second),
         percent(outcome.loss_ratio()),
     );
-    let several = match report.merged.len() {
+    let merged_text = match report.merged.len() {
         0 => String::new(),
         runs => format!("{runs} runs merged, "),
     };
     let time = (outcome.duration.as_secs_f64() * 1e3).round() / 1e3;
-    let about = format!("{several}{}, {time} s", generator_text(&report.generator));
+    let about = format!("{merged_text}{}, {time} s", generator_text(&report.generator));
     let mut facts = generator_facts(&report.generator);
     facts.push(Fact::new("sent for", seconds(outcome.duration.as_secs_f64())));
     if outcome.bursts.max_requests > 0 {
@@ -86,43 +86,43 @@ fn slot(envelope: &Envelope<LoadReport>) -> Document {
         about,
         mark: mark(&report.missed),
         sections,
-        ..document_of("Load", verdict, envelope, &report.missed)
+        ..base_document("Load", verdict, envelope, &report.missed)
     };
-    measured(result, facts)
+    with_method_section(result, facts)
 }
 
 /// A slot to a service that sends no replies.
-fn sent_only(envelope: &Envelope<LoadReport>) -> Document {
+fn sent_only_document(envelope: &Envelope<LoadReport>) -> Document {
     let outcome = &envelope.result.outcome;
-    let (per_second, sent) = (rate(outcome.offered_per_second), grouped(outcome.sent));
+    let (per_second, sent_count) = (rate(outcome.offered_per_second), grouped(outcome.sent));
     let verdict =
-        format!("{per_second}/s sent, {sent} requests. No replies were expected: the receiver counts");
+        format!("{per_second}/s sent, {sent_count} requests. No replies were expected: the receiver counts");
     let about = format!(
         "{}, {}",
         generator_text(&envelope.result.generator),
         seconds(outcome.duration.as_secs_f64())
     );
-    let mut sent_as = vec![Fact::new("sent", outcome.self_watch.send_method.to_string())];
+    let mut sending_facts = vec![Fact::new("sent", outcome.self_watch.send_method.to_string())];
     if outcome.send_errors.total() > 0 {
-        sent_as.push(Fact::new("not sent", grouped(outcome.send_errors.total())));
+        sending_facts.push(Fact::new("not sent", grouped(outcome.send_errors.total())));
     }
     let result = Document {
-        tiles: vec![Tile::new(per_second, "/s", "sent"), Tile::new(sent, "", "requests sent")],
+        tiles: vec![Tile::new(per_second, "/s", "sent"), Tile::new(sent_count, "", "requests sent")],
         about: about.clone(),
-        sections: vec![Section::default().only_for(Audience::Text).with(about).with(sent_as)],
-        ..document_of("Load", verdict, envelope, &[])
+        sections: vec![Section::default().only_for(Audience::Text).with(about).with(sending_facts)],
+        ..base_document("Load", verdict, envelope, &[])
     };
-    measured(result, generator_facts(&envelope.result.generator))
+    with_method_section(result, generator_facts(&envelope.result.generator))
 }
 
 fn ramp(envelope: &Envelope<RampReport>) -> Document {
     let report = &envelope.result;
     let steps = &report.steps;
-    let best = steps.iter().map(|step| step.answered_per_second).fold(0.0, f64::max);
-    let highest = steps.iter().map(|step| step.offered_per_second).fold(0.0, f64::max);
+    let best_rate = steps.iter().map(|step| step.answered_per_second).fold(0.0, f64::max);
+    let highest_rate = steps.iter().map(|step| step.offered_per_second).fold(0.0, f64::max);
     let mut facts = generator_facts(&report.generator);
-    let each = steps.first().map(|step| Fact::new("each step", seconds(step.duration.as_secs_f64())));
-    facts.extend(each);
+    let step_fact = steps.first().map(|step| Fact::new("each step", seconds(step.duration.as_secs_f64())));
+    facts.extend(step_fact);
     let rows = steps.iter().map(|step| {
         [
             step.requested_per_second.map_or_else(|| UNKNOWN.to_owned(), rate),
@@ -137,13 +137,13 @@ fn ramp(envelope: &Envelope<RampReport>) -> Document {
     let table =
         Table::new(&[">asked/s", ">offered/s", ">answered/s", ">loss", ">p50 us", ">p99 us", ">max us"])
             .with_rows(rows);
-    let verdict = format!("Up to {}/s answered of {}/s offered", rate(best), rate(highest));
+    let verdict = format!("Up to {}/s answered of {}/s offered", rate(best_rate), rate(highest_rate));
     let result = Document {
         about: generator_text(&report.generator),
         sections: vec![chart_section(rate_charts(steps)), Section::new("Each rate").with(table)],
-        ..document_of("Load, rate by rate", verdict, envelope, &[])
+        ..base_document("Load, rate by rate", verdict, envelope, &[])
     };
-    measured(result, facts)
+    with_method_section(result, facts)
 }
 
 fn overload(envelope: &Envelope<OverloadReport>) -> Document {
@@ -152,33 +152,34 @@ fn overload(envelope: &Envelope<OverloadReport>) -> Document {
     let result = Document {
         about: generator_text(&report.generator),
         sections: vec![overload_section(&report.overload)],
-        ..document_of("Load above capacity", verdict, envelope, &[])
+        ..base_document("Load above capacity", verdict, envelope, &[])
     };
-    measured(result, generator_facts(&report.generator))
+    with_method_section(result, generator_facts(&report.generator))
 }
 
-fn document_of<T>(
+fn base_document<T>(
     title: &'static str,
     verdict: String,
     envelope: &Envelope<T>,
-    missed: &[String],
+    missed_thresholds: &[String],
 ) -> Document {
-    let missed = missed.iter().map(|missed| Note::alarm("Missed:", format!("{missed}.")));
+    let missed_notes =
+        missed_thresholds.iter().map(|threshold| Note::alarm("Missed:", format!("{threshold}.")));
     let warnings = envelope.warnings.iter().map(|warning| Note {
         tone: Tone::Warn,
         lead: "Warning:",
         ..Note::new(format!("{}.", warning.detail))
     });
-    let notes = missed.chain(warnings).collect();
+    let notes = missed_notes.chain(warnings).collect();
     Document { notes, ..Document::new(title, verdict, envelope.origin(), &[]) }
 }
 
-fn mark(missed: &[String]) -> Option<Mark> {
-    (!missed.is_empty()).then(|| Mark::new(Tone::Bad, "threshold missed"))
+fn mark(missed_thresholds: &[String]) -> Option<Mark> {
+    (!missed_thresholds.is_empty()).then(|| Mark::new(Tone::Bad, "threshold missed"))
 }
 
 /// Adds the section about the generator and the method.
-fn measured(mut document: Document, facts: Vec<Fact>) -> Document {
+fn with_method_section(mut document: Document, facts: Vec<Fact>) -> Document {
     let section = Section::new("How it was measured").only_for(Audience::Page).with(facts);
     document.sections.push(section);
     document
@@ -205,9 +206,9 @@ fn generator_text(generator: &GeneratorDescription) -> String {
 fn generator_facts(generator: &GeneratorDescription) -> Vec<Fact> {
     let list = |items: Vec<String>| {
         const MOST: usize = 8;
-        let more = items.len().saturating_sub(MOST);
-        let shown = items.into_iter().take(MOST).collect::<Vec<_>>().join(", ");
-        if more > 0 { format!("{shown} and {more} more") } else { shown }
+        let hidden_count = items.len().saturating_sub(MOST);
+        let listed = items.into_iter().take(MOST).collect::<Vec<_>>().join(", ");
+        if hidden_count > 0 { format!("{listed} and {hidden_count} more") } else { listed }
     };
     let mut facts = vec![
         Fact::new("targets", list(generator.targets.iter().map(ToString::to_string).collect())),
@@ -228,36 +229,41 @@ fn generator_facts(generator: &GeneratorDescription) -> Vec<Fact> {
 /// The counts of a slot, as text.
 fn slot_facts(report: &LoadReport) -> Vec<Fact> {
     let outcome = &report.outcome;
-    let (offered, answered) = (rate(outcome.offered_per_second), rate(outcome.answered_per_second));
+    let (offered_text, answered_text) = (rate(outcome.offered_per_second), rate(outcome.answered_per_second));
     let counts = [outcome.sent, outcome.answered, outcome.lost].map(grouped);
-    let [sent, replies, lost] = &counts;
-    let loss = percent(outcome.loss_ratio());
+    let [sent_text, replies, lost_text] = &counts;
+    let loss_text = percent(outcome.loss_ratio());
     let mut facts = vec![
-        Fact::new("rate", format!("offered {offered}/s, answered {answered}/s")),
-        Fact::new("requests", format!("sent {sent}, answered {replies}, lost {lost} ({loss})")),
+        Fact::new("rate", format!("offered {offered_text}/s, answered {answered_text}/s")),
+        Fact::new(
+            "requests",
+            format!("sent {sent_text}, answered {replies}, lost {lost_text} ({loss_text})"),
+        ),
     ];
-    let (way, bursts) = (outcome.self_watch.send_method, &outcome.bursts);
+    let (send_method, bursts) = (outcome.self_watch.send_method, &outcome.bursts);
     if bursts.max_requests > 0 {
-        let words =
-            format!("{way}, median {} at a time, at most {}", bursts.median_requests, bursts.max_requests);
+        let words = format!(
+            "{send_method}, median {} at a time, at most {}",
+            bursts.median_requests, bursts.max_requests
+        );
         facts.push(Fact::new("sent", words));
     }
-    let others = format!(
+    let other_replies = format!(
         "duplicate {}, reordered {}, corrupt {}, unsolicited {}, late {}",
         outcome.duplicate, outcome.reordered, outcome.corrupt, outcome.unsolicited, outcome.late
     );
-    facts.push(Fact::new("other replies", others));
+    facts.push(Fact::new("other replies", other_replies));
     if outcome.lost > 0 {
         facts.push(Fact::new("no reply", unanswered(outcome, &report.generator.workload)));
     }
     facts.push(Fact::new("latency", latency_text(&outcome.latency_ns)));
     if !outcome.codes.is_empty() {
         let codes = outcome.codes.iter().map(|code| {
-            let truncated = match code.truncated {
+            let truncated_text = match code.truncated {
                 0 => String::new(),
                 count => format!(" ({} truncated)", grouped(count)),
             };
-            format!("{} {}{truncated}", code_name(code), grouped(code.count))
+            format!("{} {}{truncated_text}", code_name(code), grouped(code.count))
         });
         facts.push(Fact::new("codes", codes.collect::<Vec<_>>().join(", ")));
     }
@@ -272,42 +278,42 @@ fn code_name(code: &CodeCount) -> String {
 /// Known reasons for missing replies.
 fn unanswered(outcome: &SlotOutcome, workload: &str) -> String {
     let watch = &outcome.self_watch;
-    let known = [
+    let known_causes = [
         (watch.refused_by_link, "found the link's receiving queue full"),
         (watch.receive_drops, "replies dropped by the generator's own sockets"),
         (outcome.send_errors.refused, "refused by ICMP: nobody listened"),
         (outcome.corrupt, "replies corrupt"),
         (outcome.late, "replies to earlier requests, too late"),
     ];
-    let mut rest = outcome.lost;
+    let mut unexplained = outcome.lost;
     let mut reasons = Vec::new();
-    for (count, what) in known.into_iter().filter(|(count, _)| *count > 0) {
-        rest = rest.saturating_sub(count);
-        reasons.push(format!("{} {what}", grouped(count)));
+    for (count, cause) in known_causes.into_iter().filter(|(count, _)| *count > 0) {
+        unexplained = unexplained.saturating_sub(count);
+        reasons.push(format!("{} {cause}", grouped(count)));
     }
-    if rest > 0 || reasons.is_empty() {
-        reasons.push(format!("{} without any reply", grouped(rest)));
+    if unexplained > 0 || reasons.is_empty() {
+        reasons.push(format!("{} without any reply", grouped(unexplained)));
     }
-    if outcome.answered == 0 && rest > 0 {
+    if outcome.answered == 0 && unexplained > 0 {
         reasons.push(format!("so check the address and whether the server answers {workload} (--workload)"));
     }
     reasons.join(", ")
 }
 
 fn latency_text(latency: &Latency) -> String {
-    let at = |quantile| {
+    let text_at = |quantile| {
         let latency = latency.quantile(quantile);
         latency.map_or_else(|| "-".to_owned(), |ns| format!("{} us", microseconds(ns)))
     };
-    let [p50, p90, p99, p999, max] = [0.5, 0.9, 0.99, 0.999, 1.0].map(at);
+    let [p50, p90, p99, p999, max] = [0.5, 0.9, 0.99, 0.999, 1.0].map(text_at);
     format!("p50 {p50}, p90 {p90}, p99 {p99}, p99.9 {p999}, max {max}")
 }
 
 fn slot_tiles(outcome: &SlotOutcome) -> Vec<Tile> {
-    let lost = format!("lost: {} of {}", grouped(outcome.lost), grouped(outcome.sent));
+    let lost_label = format!("lost: {} of {}", grouped(outcome.lost), grouped(outcome.sent));
     vec![
         Tile::new(rate(outcome.answered_per_second), "/s", "answered"),
-        Tile::new(percent(outcome.loss_ratio()), "", lost),
+        Tile::new(percent(outcome.loss_ratio()), "", lost_label),
         Tile::new(latency_at(&outcome.latency_ns, 0.5), "us", "half answered within"),
         Tile::new(latency_at(&outcome.latency_ns, 0.99), "us", "99 % answered within"),
     ]
@@ -357,16 +363,16 @@ fn codes_table(outcome: &SlotOutcome) -> Table {
 
 /// The share of the capacity that is answered at each multiple of it.
 fn overload_section(overload: &[OverloadResult]) -> Section {
-    let rows = overload.iter().map(|one| {
-        let way = match one.send_method {
+    let rows = overload.iter().map(|result| {
+        let method_text = match result.send_method {
             SendMethod::LiveFrames => ", sent as live frames",
             _ => "",
         };
-        let goodput = match (one.goodput_ratio.value(), one.goodput_ratio.why()) {
-            (Some(ratio), _) => format!("{}{way}", percent(*ratio)),
-            (None, why) => format!("unknown: {}", why.unwrap_or("no reason recorded")),
+        let goodput = match (result.goodput_ratio.value(), result.goodput_ratio.why()) {
+            (Some(ratio), _) => format!("{}{method_text}", percent(*ratio)),
+            (None, reason) => format!("unknown: {}", reason.unwrap_or("no reason recorded")),
         };
-        [format!("{} x", one.factor), rate(one.offered_per_second), goodput]
+        [format!("{} x", result.factor), rate(result.offered_per_second), goodput]
     });
     let table = Table::new(&["asked", ">offered/s", "of capacity still answered"]).with_rows(rows);
     Section::new("Above capacity").with(table)
@@ -398,8 +404,8 @@ fn loss_axis() -> LineAxis {
     LineAxis { include: vec![0.01], ..axis("share of the requests sent", ChartScale::Linear, percent) }
 }
 
-fn line_chart(title: &str, across: LineAxis, upward: LineAxis, series: Vec<LineSeries>) -> LineChart {
-    LineChart { title: title.to_owned(), across, upward, series, marker: None }
+fn line_chart(title: &str, x_axis: LineAxis, y_axis: LineAxis, series: Vec<LineSeries>) -> LineChart {
+    LineChart { title: title.to_owned(), across: x_axis, upward: y_axis, series, marker: None }
 }
 
 /// Rate, latency and loss over time.
@@ -407,11 +413,11 @@ fn timeline_charts(intervals: &[SlotInterval]) -> Vec<LineChart> {
     if intervals.len() < 2 {
         return Vec::new();
     }
-    let middle = |interval: &SlotInterval| interval.begins_seconds + interval.seconds / 2.0;
-    let series = |style, name, pick: &dyn Fn(&SlotInterval) -> Option<f64>| LineSeries {
+    let midpoint = |interval: &SlotInterval| interval.begins_seconds + interval.seconds / 2.0;
+    let series = |style, name, value_of: &dyn Fn(&SlotInterval) -> Option<f64>| LineSeries {
         style,
         name,
-        values: intervals.iter().map(|interval| (middle(interval), pick(interval))).collect(),
+        values: intervals.iter().map(|interval| (midpoint(interval), value_of(interval))).collect(),
         joined: true,
     };
     let time = || LineAxis {
@@ -456,19 +462,19 @@ fn timeline_charts(intervals: &[SlotInterval]) -> Vec<LineChart> {
 /// Latency by the share of replies: each step to the right is a tenth of the remaining replies.
 fn distribution(latency: &Latency) -> Option<LineChart> {
     // The last point stands for one reply of all.
-    let rarest = (latency.count() as f64).clamp(10.0, 1e6);
-    let steps = (rarest.log10() * 8.0).floor() as u32;
+    let max_rarity = (latency.count() as f64).clamp(10.0, 1e6);
+    let steps = (max_rarity.log10() * 8.0).floor() as u32;
     let values = (0..=steps).map(|step| {
         let rarity = 10_f64.powf(f64::from(step) / 8.0);
         (rarity, latency.quantile(1.0 - 1.0 / rarity).map(|ns| ns as f64))
     });
-    let across = LineAxis {
-        include: vec![1.0, rarest],
+    let x_axis = LineAxis {
+        include: vec![1.0, max_rarity],
         ..axis("share of the replies, each line a tenth of those left", ChartScale::Logarithmic, share_within)
     };
     let values = values.collect();
     let series = LineSeries { style: LineStyle::First, name: "answered within", values, joined: true };
-    (latency.count() > 0).then(|| line_chart("Latency by share", across, latency_axis(), vec![series]))
+    (latency.count() > 0).then(|| line_chart("Latency by share", x_axis, latency_axis(), vec![series]))
 }
 
 /// The share of all replies but one in `rarity`, with enough digits to differ from 100 %: `96.67
@@ -481,19 +487,19 @@ fn share_within(rarity: f64) -> String {
 
 /// Replies, latency and loss by the offered rate.
 fn rate_charts(steps: &[SlotOutcome]) -> Vec<LineChart> {
-    let series = |style, name, pick: &dyn Fn(&SlotOutcome) -> Option<f64>| LineSeries {
+    let series = |style, name, value_of: &dyn Fn(&SlotOutcome) -> Option<f64>| LineSeries {
         style,
         name,
-        values: steps.iter().map(|step| (step.offered_per_second, pick(step))).collect(),
+        values: steps.iter().map(|step| (step.offered_per_second, value_of(step))).collect(),
         joined: true,
     };
-    let offered = || rates_axis("offered per second");
+    let offered_axis = || rates_axis("offered per second");
     let quantile =
         |quantile| move |step: &SlotOutcome| step.latency_ns.quantile(quantile).map(|latency| latency as f64);
     vec![
         line_chart(
             "Replies",
-            offered(),
+            offered_axis(),
             rates_axis("per second"),
             vec![
                 series(LineStyle::Third, "offered", &|step| Some(step.offered_per_second)),
@@ -502,7 +508,7 @@ fn rate_charts(steps: &[SlotOutcome]) -> Vec<LineChart> {
         ),
         line_chart(
             "Latency",
-            offered(),
+            offered_axis(),
             latency_axis(),
             vec![
                 series(LineStyle::Second, "p99", &quantile(0.99)),
@@ -511,7 +517,7 @@ fn rate_charts(steps: &[SlotOutcome]) -> Vec<LineChart> {
         ),
         line_chart(
             "Loss",
-            offered(),
+            offered_axis(),
             loss_axis(),
             vec![series(LineStyle::First, "lost", &|step| Some(step.loss_ratio()))],
         ),

@@ -25,7 +25,7 @@ impl CommandResult for PathsReport {
             format!("in temporary hosts on this machine, took {}", format::elapsed(report.elapsed_seconds));
         document.notes.extend(notes(report).into_iter().map(Note::new));
         let skipped = report.paths.iter().filter_map(|path| Some((path, path.skipped_because.as_ref()?)));
-        let skipped = skipped.map(|(path, why)| Fact::new(path.name.clone(), why.clone()));
+        let skipped = skipped.map(|(path, reason)| Fact::new(path.name.clone(), reason.clone()));
         document.sections = vec![
             Section::new("Capacity of each path")
                 .with_for(Audience::Page, capacity_chart(report))
@@ -42,27 +42,35 @@ impl CommandResult for PathsReport {
     }
 }
 
-fn measured(report: &PathsReport) -> impl Iterator<Item = (&PathReport, f64)> {
+fn measured_paths(report: &PathsReport) -> impl Iterator<Item = (&PathReport, f64)> {
     report.paths.iter().filter_map(|path| Some((path, path.transactions_per_second?.median)))
 }
 
 fn verdict(report: &PathsReport) -> String {
-    let Some((host, of_host)) = measured(report).next() else { return "No path was measured.".to_owned() };
-    let others = || {
-        measured(report).skip(1).filter_map(|(path, _)| Some((path, path.versus_host.as_ref()?.ratio.median)))
+    let Some((host, host_rate)) = measured_paths(report).next() else {
+        return "No path was measured.".to_owned();
     };
-    let ends = others().max_by(|a, b| a.1.total_cmp(&b.1)).zip(others().min_by(|a, b| a.1.total_cmp(&b.1)));
-    let base = format!("{} holds {} transactions per second", host.name, rate(of_host));
-    match ends {
+    let other_paths = || {
+        measured_paths(report)
+            .skip(1)
+            .filter_map(|(path, _)| Some((path, path.versus_host.as_ref()?.ratio.median)))
+    };
+    let extremes = other_paths()
+        .max_by(|left, right| left.1.total_cmp(&right.1))
+        .zip(other_paths().min_by(|left, right| left.1.total_cmp(&right.1)));
+    let host_text = format!("{} holds {} transactions per second", host.name, rate(host_rate));
+    match extremes {
         Some((best, worst)) if best.0.name != worst.0.name => format!(
-            "{base}. Of the other paths {} holds most, {} of that, and {} least, {}.",
+            "{host_text}. Of the other paths {} holds most, {} of that, and {} least, {}.",
             best.0.name,
             ratio(best.1),
             worst.0.name,
             ratio(worst.1)
         ),
-        Some((only, _)) => format!("{base}, and {} {} of that.", only.0.name, ratio(only.1)),
-        None => format!("{base}."),
+        Some((only_path, _)) => {
+            format!("{host_text}, and {} {} of that.", only_path.0.name, ratio(only_path.1))
+        }
+        None => format!("{host_text}."),
     }
 }
 
@@ -75,15 +83,15 @@ fn notes(report: &PathsReport) -> Vec<String> {
                 .to_owned(),
         );
     }
-    for (path, _) in measured(report) {
-        if let Some(why) = &path.generator_bound {
+    for (path, _) in measured_paths(report) {
+        if let Some(reason) = &path.generator_bound {
             notes.push(format!(
-                "{}: the client was the limit, so its capacity is a lower bound: {why}",
+                "{}: the client was the limit, so its capacity is a lower bound: {reason}",
                 path.name
             ));
         }
-        if let Some(why) = path.cost.why() {
-            notes.push(format!("{}: CPU time is unknown: {why}", path.name));
+        if let Some(reason) = path.cost.why() {
+            notes.push(format!("{}: CPU time is unknown: {reason}", path.name));
         }
     }
     notes
@@ -94,30 +102,30 @@ fn capacities(report: &PathsReport) -> Table {
         .only_for(Audience::Page, &["bridge-nf"]);
     for path in &report.paths {
         let Some(estimate) = path.transactions_per_second else { continue };
-        let bound = if path.generator_bound.is_some() { "≥" } else { "" };
+        let bound_sign = if path.generator_bound.is_some() { "≥" } else { "" };
         let versus = path.versus_host.as_ref();
         let (tone, words) = versus.map_or((Tone::Faint, ""), |versus| {
             (verdict_tone(versus.verdict).0, verdict_name(versus.verdict))
         });
         table.row([
             Cell::from(path.name.as_str()),
-            format!("{bound}{}", rate(estimate.median)).into(),
+            format!("{bound_sign}{}", rate(estimate.median)).into(),
             plus_minus(estimate.median, estimate.low, estimate.high).into(),
             versus.map_or_else(String::new, |versus| ratio(versus.ratio.median)).into(),
             versus.and_then(|versus| ratio_interval(&versus.ratio)).unwrap_or_default().into(),
             Cell::toned(words, tone),
-            known(&path.bridge_netfilter, |on| if *on { "1" } else { "0" }.to_owned()).into(),
+            known_text(&path.bridge_netfilter, |is_on| if *is_on { "1" } else { "0" }.to_owned()).into(),
         ]);
     }
     table
 }
 
-fn known<T>(value: &Known<T>, show: impl FnOnce(&T) -> String) -> String {
-    value.value().map_or_else(|| UNKNOWN.to_owned(), show)
+fn known_text<T>(value: &Known<T>, to_text: impl FnOnce(&T) -> String) -> String {
+    value.value().map_or_else(|| UNKNOWN.to_owned(), to_text)
 }
 
 /// Nanoseconds as microseconds with three digits.
-pub(super) fn micro(ns: f64) -> String {
+pub(super) fn ns_as_microseconds(ns: f64) -> String {
     significant(ns / 1e3)
 }
 
@@ -127,10 +135,10 @@ fn with_cost(report: &PathsReport) -> impl Iterator<Item = (&PathReport, &PathCo
 
 fn costs(report: &PathsReport) -> Section {
     let heading = match report.common_rate_per_second {
-        Some(at) => format!("CPU time and latency at {} transactions per second", rate(at)),
+        Some(common_rate) => format!("CPU time and latency at {} transactions per second", rate(common_rate)),
         None => "CPU time and latency".to_owned(),
     };
-    let of_host = with_cost(report).next().map(|(_, cost)| cost.host_ns_per_transaction);
+    let host_ns = with_cost(report).next().map(|(_, cost)| cost.host_ns_per_transaction);
     let mut table = Table::new(&[
         "us per transaction",
         ">host",
@@ -145,13 +153,21 @@ fn costs(report: &PathsReport) -> Section {
         ">p99 us",
     ]);
     for (path, cost) in with_cost(report) {
-        let latency = |of: fn(&linerate_lab::ladder::report::LatencyNs) -> u64| {
-            cost.latency_ns.as_ref().map_or_else(|| UNKNOWN.to_owned(), |latency| microseconds(of(latency)))
+        let latency = |percentile_of: fn(&linerate_lab::ladder::report::LatencyNs) -> u64| {
+            cost.latency_ns
+                .as_ref()
+                .map_or_else(|| UNKNOWN.to_owned(), |latency| microseconds(percentile_of(latency)))
         };
-        let mut cells = vec![path.name.clone(), micro(cost.host_ns_per_transaction)];
-        cells.push(of_host.map_or_else(String::new, |base| ratio(cost.host_ns_per_transaction / base)));
-        cells.extend(CostContext::ALL.map(|context| micro(cost.of(context))));
-        cells.extend([micro(cost.client_ns_per_transaction), latency(|all| all.p50), latency(|all| all.p99)]);
+        let mut cells = vec![path.name.clone(), ns_as_microseconds(cost.host_ns_per_transaction)];
+        cells.push(
+            host_ns.map_or_else(String::new, |host_cost| ratio(cost.host_ns_per_transaction / host_cost)),
+        );
+        cells.extend(CostContext::ALL.map(|context| ns_as_microseconds(cost.of(context))));
+        cells.extend([
+            ns_as_microseconds(cost.client_ns_per_transaction),
+            latency(|latency| latency.p50),
+            latency(|latency| latency.p99),
+        ]);
         table.row(cells);
     }
     let caption = "host: CPU time per request and reply of everything but the client, the sum of the columns to client.";
@@ -159,7 +175,7 @@ fn costs(report: &PathsReport) -> Section {
     for (path, cost) in with_cost(report) {
         let softirqs = cost.parts.iter().filter(|part| part.context == CostContext::Softirq);
         for part in softirqs.filter(|part| part.ns_per_transaction >= 0.01 * cost.host_ns_per_transaction) {
-            stages.row([path.name.clone(), micro(part.ns_per_transaction), part.name.clone()]);
+            stages.row([path.name.clone(), ns_as_microseconds(part.ns_per_transaction), part.name.clone()]);
         }
     }
     Section::new(heading)
@@ -198,18 +214,18 @@ const FILLS: [(CostContext, SegmentFill, &str); 5] = [
 ];
 
 fn cost_chart(report: &PathsReport) -> BarChart {
-    let most =
+    let max_ns =
         with_cost(report).map(|(_, cost)| cost.host_ns_per_transaction).fold(f64::MIN_POSITIVE, f64::max);
     let bars = with_cost(report).map(|(path, cost)| StackedBar {
         name: path.name.clone(),
-        value: format!("{} us", micro(cost.host_ns_per_transaction)),
+        value: format!("{} us", ns_as_microseconds(cost.host_ns_per_transaction)),
         description: format!(
             "{}: {} us of CPU time per transaction on the host",
             path.name,
-            micro(cost.host_ns_per_transaction)
+            ns_as_microseconds(cost.host_ns_per_transaction)
         ),
         segments: FILLS
-            .map(|(context, fill, _)| BarSegment { fill, share: cost.of(context) / most })
+            .map(|(context, fill, _)| BarSegment { fill, share: cost.of(context) / max_ns })
             .to_vec(),
         ..StackedBar::default()
     });
@@ -255,12 +271,12 @@ fn loops(report: &PathsReport) -> Table {
     let mut table = Table::new(&["path", ">CPU", ">lost by the loop", ">to packets"])
         .with_caption("To packets: in interrupts and softirqs. The loop lost the rest to the threads of client and service.");
     for (path, cost) in with_cost(report) {
-        for lost in cost.loops.value().into_iter().flatten() {
+        for loop_loss in cost.loops.value().into_iter().flatten() {
             table.row([
                 path.name.clone(),
-                lost.cpu.to_string(),
-                percent(lost.lost_ratio),
-                percent(lost.packets_ratio),
+                loop_loss.cpu.to_string(),
+                percent(loop_loss.lost_ratio),
+                percent(loop_loss.packets_ratio),
             ]);
         }
     }
@@ -271,15 +287,15 @@ fn losses(report: &PathsReport) -> Table {
     let mut table = Table::new(&["path", ">answered", ">lost", "where"]).wrapping();
     for path in &report.paths {
         let Some(overload) = path.overload.value() else { continue };
-        let answered = percent(overload.answered_ratio);
+        let answered_share = percent(overload.answered_ratio);
         if overload.losses.is_empty() {
-            table.row([path.name.clone(), answered, "0".to_owned(), String::new()]);
+            table.row([path.name.clone(), answered_share, "0".to_owned(), String::new()]);
             continue;
         }
         for loss in &overload.losses {
             table.row([
                 path.name.clone(),
-                answered.clone(),
+                answered_share.clone(),
                 grouped(loss.packets),
                 format!("{}: {}", loss.host, loss.place),
             ]);

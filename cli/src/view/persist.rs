@@ -37,14 +37,14 @@ impl CommandResult for PersistReport {
     const SCHEMA: &'static str = "linerate.tune-persist/2";
 
     fn document(envelope: &Envelope<Self>) -> Document {
-        let wrote = &envelope.result.wrote;
-        let verdict = format!("{} written.", count_with_noun(wrote.written.len(), "file"));
+        let write_result = &envelope.result.wrote;
+        let verdict = format!("{} written.", count_with_noun(write_result.written.len(), "file"));
         let mut document = Document::new("Persistent tune", verdict, envelope.origin(), &envelope.warnings);
         document.sections = vec![files(&[
-            ("written", &wrote.written),
-            ("up to date", &wrote.already),
-            ("removed", &wrote.removed),
-            ("left, because it was changed since", &wrote.kept),
+            ("written", &write_result.written),
+            ("up to date", &write_result.already),
+            ("removed", &write_result.removed),
+            ("left, because it was changed since", &write_result.kept),
         ])];
         document
     }

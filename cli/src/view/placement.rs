@@ -6,7 +6,7 @@ use crate::document::{Audience, Cell, Document, Fact, Note, RangeChart, RangeRow
 use crate::envelope::{CommandResult, Envelope};
 use crate::render::format::{self, UNKNOWN, percent, plus_minus, rate, ratio};
 use crate::view::ladder::{rates_chart, ratio_interval, verdict_name, verdict_tone};
-use crate::view::paths::{micro, rate_row};
+use crate::view::paths::{ns_as_microseconds, rate_row};
 
 /// If a smaller share of packets was lost, the sender may have been the limit.
 const OVERLOADED: f64 = 0.01;
@@ -27,7 +27,7 @@ impl CommandResult for PlacementComparison {
         document.notes.extend(notes(report).into_iter().map(Note::new));
         let skipped =
             report.placements.iter().filter_map(|result| Some((result, result.skipped_because.as_ref()?)));
-        let skipped = skipped.map(|(result, why)| Fact::new(result.placement.name(), why.clone()));
+        let skipped = skipped.map(|(result, reason)| Fact::new(result.placement.name(), reason.clone()));
         document.sections = vec![
             Section::new("Packets per second that one thread reads")
                 .with_for(Audience::Page, chart(report))
@@ -38,12 +38,12 @@ impl CommandResult for PlacementComparison {
     }
 }
 
-fn measured(report: &PlacementComparison) -> impl Iterator<Item = (&PlacementResult, f64)> {
+fn measured_placements(report: &PlacementComparison) -> impl Iterator<Item = (&PlacementResult, f64)> {
     report.placements.iter().filter_map(|result| Some((result, result.packets_per_second?.median)))
 }
 
 fn verdict(report: &PlacementComparison) -> String {
-    let parts: Vec<String> = measured(report)
+    let parts: Vec<String> = measured_placements(report)
         .map(|(result, packets)| {
             let versus = result.versus_first.as_ref();
             let versus =
@@ -72,13 +72,13 @@ fn notes(report: &PlacementComparison) -> Vec<String> {
             report.packets_cpu
         ));
     }
-    for (result, _) in measured(report) {
+    for (result, _) in measured_placements(report) {
         let name = result.placement.name();
-        if result.lost_ratio.is_some_and(|lost| lost < OVERLOADED) {
+        if result.lost_ratio.is_some_and(|lost_ratio| lost_ratio < OVERLOADED) {
             notes.push(format!("{name}: it read all that was sent, so that its rate is a lower bound."));
         }
-        if let Some(why) = result.cost.why() {
-            notes.push(format!("{name}: CPU time is unknown: {why}"));
+        if let Some(reason) = result.cost.why() {
+            notes.push(format!("{name}: CPU time is unknown: {reason}"));
         }
     }
     notes
@@ -97,11 +97,11 @@ fn table(report: &PlacementComparison) -> Table {
         ">receiver us",
         ">softirq us",
     ]);
-    for (result, packets) in measured(report) {
+    for (result, packets) in measured_placements(report) {
         let estimate = result.packets_per_second;
         let versus = result.versus_first.as_ref();
-        let cost = |of: fn(&linerate_lab::placement::PlacementCost) -> f64| {
-            result.cost.value().map_or_else(|| UNKNOWN.to_owned(), |cost| micro(of(cost)))
+        let cost = |ns_of: fn(&linerate_lab::placement::PlacementCost) -> f64| {
+            result.cost.value().map_or_else(|| UNKNOWN.to_owned(), |cost| ns_as_microseconds(ns_of(cost)))
         };
         table.row([
             Cell::from(result.placement.name()),

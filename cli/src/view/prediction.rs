@@ -36,7 +36,7 @@ impl CommandResult for LadderPrediction {
 
 fn verdict(prediction: &LadderPrediction) -> String {
     let machine = prediction.machine;
-    let (Some(first), Some(last)) = (prediction.steps.first(), prediction.steps.last()) else {
+    let (Some(first_step), Some(last_step)) = (prediction.steps.first(), prediction.steps.last()) else {
         return "No step was predicted.".to_owned();
     };
     let order = prediction.rank_correlation.map_or_else(String::new, |correlation| {
@@ -48,23 +48,24 @@ fn verdict(prediction: &LadderPrediction) -> String {
         "With {} CPUs and {} queues the model goes from {} to {} transactions/s, {}.{order}",
         machine.cpus,
         machine.queues,
-        rate(first.per_second),
-        rate(last.per_second),
-        ratio(last.per_second / first.per_second)
+        rate(first_step.per_second),
+        rate(last_step.per_second),
+        ratio(last_step.per_second / first_step.per_second)
     )
 }
 
 fn steps(steps: &[PredictedStep]) -> Table {
-    let optional = |value: Option<f64>, show: fn(f64) -> String| value.map_or_else(String::new, show);
+    let optional_text =
+        |value: Option<f64>, to_text: fn(f64) -> String| value.map_or_else(String::new, to_text);
     let rows = steps.iter().map(|step| {
         [
             step.id.clone(),
             rate(step.per_second),
-            optional(step.gain_ratio, ratio),
+            optional_text(step.gain_ratio, ratio),
             limit(step.limit).to_owned(),
-            optional(step.local_ratio, ratio),
-            optional(step.measured_ratio, ratio),
-            optional(step.published_per_second, rate),
+            optional_text(step.local_ratio, ratio),
+            optional_text(step.measured_ratio, ratio),
+            optional_text(step.published_per_second, rate),
         ]
     });
     Table::new(&[
@@ -89,12 +90,13 @@ fn limit(limit: PredictedLimit) -> &'static str {
 }
 
 fn costs(cost: &TransactionCost) -> Block {
-    let all = cost.softirq_ns + cost.server_ns;
-    let mut spots: Vec<(&String, &f64)> = cost.spots_ns.iter().collect();
-    spots.sort_by(|one, other| other.1.total_cmp(one.1));
+    let total_ns = cost.softirq_ns + cost.server_ns;
+    let mut lock_spots: Vec<(&String, &f64)> = cost.spots_ns.iter().collect();
+    lock_spots.sort_by(|left, right| right.1.total_cmp(left.1));
     let parts = [("softirqs", cost.softirq_ns), ("server", cost.server_ns)];
-    let parts = parts.into_iter().map(|(what, ns)| (what.to_owned(), ns));
-    let spots = spots.into_iter().take(10).map(|(id, ns)| (format!("of both: {id}"), *ns));
-    let rows = parts.chain(spots).map(|(what, ns)| [what, significant(ns), percent(ns / all)]);
+    let parts = parts.into_iter().map(|(part_name, ns)| (part_name.to_owned(), ns));
+    let lock_spots = lock_spots.into_iter().take(10).map(|(id, ns)| (format!("of both: {id}"), *ns));
+    let rows =
+        parts.chain(lock_spots).map(|(part_name, ns)| [part_name, significant(ns), percent(ns / total_ns)]);
     Block::Table(Table::new(&["part", ">ns", ">share"]).with_rows(rows))
 }

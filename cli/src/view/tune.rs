@@ -9,7 +9,7 @@ use linerate_tune::status::{JournalStatus, SettingState, SettingStatus, TuneHist
 use linerate_tune::transaction::{UndoReport, UndoneSetting, boot_seconds};
 
 use super::measurement;
-use super::tune_plan::shown;
+use super::tune_plan::value_text;
 use crate::document::{Audience, Block, Document, Fact, Mark, Note, Section, Table, Tile, Tone};
 use crate::envelope::{CommandResult, Envelope};
 use crate::render::format::{self, count_with_noun};
@@ -18,8 +18,8 @@ use crate::render::format::{self, count_with_noun};
 /// for the state directory.
 pub(crate) type TuneCommand<'a> = &'a dyn Fn(&str) -> String;
 
-fn default_command(verb: &str) -> String {
-    format!("linerate tune {verb}")
+fn default_command(subcommand: &str) -> String {
+    format!("linerate tune {subcommand}")
 }
 
 impl CommandResult for TuneApplyReport {
@@ -64,14 +64,14 @@ pub(crate) fn apply(envelope: &Envelope<TuneApplyReport>, command: TuneCommand<'
 /// Number of changes, and the reason why some are missing.
 pub(super) fn apply_verdict(tune: u64, changes: &[AppliedChange], broke_off: Option<&str>) -> String {
     let count = |outcome: &ChangeOutcome| changes.iter().filter(|step| step.outcome == *outcome).count();
-    let already = match count(&ChangeOutcome::Already) {
+    let already_text = match count(&ChangeOutcome::Already) {
         0 => String::new(),
-        already => format!(", {already} had their value already"),
+        already_count => format!(", {already_count} had their value already"),
     };
-    let made = count_with_noun(count(&ChangeOutcome::Made), "change");
+    let made_text = count_with_noun(count(&ChangeOutcome::Made), "change");
     match broke_off {
-        None => format!("Tune {tune}: {made} made and read back{already}."),
-        Some(why) => format!("Tune {tune} stopped with {made} made{already}: {why}."),
+        None => format!("Tune {tune}: {made_text} made and read back{already_text}."),
+        Some(reason) => format!("Tune {tune} stopped with {made_text} made{already_text}: {reason}."),
     }
 }
 
@@ -86,7 +86,7 @@ pub(super) fn change_table(changes: &[AppliedChange]) -> Table {
     }))
 }
 
-fn remaining_findings(known: bool, mut findings: Vec<&RemainingFinding>) -> Section {
+fn remaining_findings(is_known: bool, mut findings: Vec<&RemainingFinding>) -> Section {
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
     let facts: Vec<Fact> = findings
         .iter()
@@ -97,9 +97,9 @@ fn remaining_findings(known: bool, mut findings: Vec<&RemainingFinding>) -> Sect
         .collect();
     let section = Section::new(match facts.len() {
         0 => String::new(),
-        some => format!("doctor still reports {} above note", count_with_noun(some, "finding")),
+        count => format!("doctor still reports {} above note", count_with_noun(count, "finding")),
     });
-    match facts.is_empty() && known {
+    match facts.is_empty() && is_known {
         true => section.with("doctor reports nothing above note now."),
         false => section.with(facts),
     }
@@ -121,8 +121,11 @@ pub(super) fn next_steps(
     let has_changed = !broke_off || changes.iter().any(|change| change.outcome == ChangeOutcome::Made);
     let deadline = until.filter(|_| has_changed).and_then(|until| Some((until, until.boot_seconds()?)));
     if let Some((until, end)) = deadline {
-        let left = end.saturating_sub(boot_seconds());
-        facts.push(Fact::new("its end", format!("undone automatically in {}", format::elapsed(left as f64))));
+        let remaining = end.saturating_sub(boot_seconds());
+        facts.push(Fact::new(
+            "its end",
+            format!("undone automatically in {}", format::elapsed(remaining as f64)),
+        ));
         if until.takes_confirmation() {
             facts.push(Fact::new("to keep it", command(&format!("confirm {tune}"))));
         }
@@ -146,14 +149,17 @@ pub(crate) fn undo(envelope: &Envelope<UndoReport>, full: bool) -> Document {
     let report = &envelope.result;
     let mut document =
         Document::new("Undone tune", undo_summary(report), envelope.origin(), &envelope.warnings);
-    let restored = report.settings.iter().filter(|setting| is_restored(&setting.outcome)).count();
-    let all = report.settings.len();
-    document.mark = Some(match restored == all && report.damaged_lines.is_empty() {
+    let restored_count = report.settings.iter().filter(|setting| is_restored(&setting.outcome)).count();
+    let setting_count = report.settings.len();
+    document.mark = Some(match restored_count == setting_count && report.damaged_lines.is_empty() {
         true => Mark::new(Tone::Good, "undone"),
         false => Mark::new(Tone::Warn, "settings were left"),
     });
-    document.tiles =
-        vec![Tile::new(format!("{restored} of {all}"), "", "settings have their original values")];
+    document.tiles = vec![Tile::new(
+        format!("{restored_count} of {setting_count}"),
+        "",
+        "settings have their original values",
+    )];
     document.notes.extend(undo_notes(report));
     let rows = report.settings.iter().filter(|setting| full || !is_restored(&setting.outcome));
     document.sections = vec![Section::new("Settings").with(rows.map(undo_fact).collect::<Vec<_>>())];
@@ -184,10 +190,11 @@ fn is_restored(outcome: &UndoOutcome) -> bool {
 
 /// Number of settings per outcome.
 pub(crate) fn undo_summary(report: &UndoReport) -> String {
-    let count =
-        |is: fn(&UndoOutcome) -> bool| report.settings.iter().filter(|setting| is(&setting.outcome)).count();
-    let restored = count_with_noun(count(is_restored), "setting");
-    let others: Vec<String> = [
+    let count = |matches_outcome: fn(&UndoOutcome) -> bool| {
+        report.settings.iter().filter(|setting| matches_outcome(&setting.outcome)).count()
+    };
+    let restored_text = count_with_noun(count(is_restored), "setting");
+    let other_outcomes: Vec<String> = [
         (count(|outcome| matches!(outcome, UndoOutcome::Drift { .. })), "changed by others since, and left"),
         (
             count(|outcome| matches!(outcome, UndoOutcome::Covered { .. })),
@@ -203,18 +210,22 @@ pub(crate) fn undo_summary(report: &UndoReport) -> String {
     .filter(|(count, _)| *count > 0)
     .map(|(count, words)| format!("; {count} {words}"))
     .collect();
-    let why = match undo_reason(report.why) {
+    let reason_text = match undo_reason(report.why) {
         "" => String::new(),
-        why => format!(" because {why}"),
+        reason => format!(" because {reason}"),
     };
     // A tune with a refused setting is still open.
-    let done = if report.has_failures() { "is not undone yet" } else { "undone" };
-    format!("Tune {} {done}{why}: {restored} as before{}.", report.tune, others.concat())
+    let state_text = if report.has_failures() { "is not undone yet" } else { "undone" };
+    format!(
+        "Tune {} {state_text}{reason_text}: {restored_text} as before{}.",
+        report.tune,
+        other_outcomes.concat()
+    )
 }
 
 /// Reason of an undo; empty if the user requested it.
-fn undo_reason(why: UndoReason) -> &'static str {
-    match why {
+fn undo_reason(reason: UndoReason) -> &'static str {
+    match reason {
         UndoReason::Asked | UndoReason::Finished => "",
         UndoReason::Expired => "its time is over",
         UndoReason::Unconfirmed => "it was not confirmed",
@@ -225,21 +236,25 @@ fn undo_reason(why: UndoReason) -> &'static str {
 }
 
 fn undo_fact(setting: &UndoneSetting) -> Fact {
-    let UndoneSetting { setting: knob, name, original, outcome, renamed_from } = setting;
-    let renamed = renamed_from.as_ref().map_or_else(String::new, |was| format!(" (it was {was})"));
-    let original = shown(knob, original);
+    let UndoneSetting { setting: setting_key, name, original, outcome, renamed_from } = setting;
+    let rename_text =
+        renamed_from.as_ref().map_or_else(String::new, |former_name| format!(" (it was {former_name})"));
+    let original = value_text(setting_key, original);
     let (label, text) = match outcome {
         UndoOutcome::Restored => ("restored", original),
         UndoOutcome::Already => ("as before", original),
         UndoOutcome::Drift { found } => (
             "left",
-            format!("{}, set by others since; before the tune it was {original}", shown(knob, found)),
+            format!(
+                "{}, set by others since; before the tune it was {original}",
+                value_text(setting_key, found)
+            ),
         ),
         UndoOutcome::Covered { by } => ("left", format!("changed by tune {by}, which restores it")),
         UndoOutcome::Gone { why } => ("gone", why.clone()),
         UndoOutcome::Failed { why, .. } => ("failed", format!("{why}; before the tune it was {original}")),
     };
-    Fact::new(label, format!("{name}{renamed}: {text}"))
+    Fact::new(label, format!("{name}{rename_text}: {text}"))
 }
 
 impl CommandResult for JournalStatus {
@@ -264,12 +279,12 @@ pub(crate) fn status(envelope: &Envelope<JournalStatus>, command: TuneCommand<'_
 }
 
 /// The unreadable part of the journal.
-pub(crate) fn journal_note(trouble: Option<&JournalCorruption>, journal: &str) -> Option<Note> {
-    let text = match trouble? {
+pub(crate) fn journal_note(corruption: Option<&JournalCorruption>, journal: &str) -> Option<Note> {
+    let text = match corruption? {
         JournalCorruption::Torn { line } => format!(
             "{journal} line {line} is torn, as by a power loss during the write. The change that it announces was not made."
         ),
-        damaged @ JournalCorruption::Damaged { .. } => journal_damage(damaged, journal),
+        damage @ JournalCorruption::Damaged { .. } => journal_damage(damage, journal),
         JournalCorruption::Newer { line, why } => format!(
             "{journal} line {line} was written by a newer linerate ({why}). Only the lines before it are read: use that version."
         ),
@@ -278,20 +293,24 @@ pub(crate) fn journal_note(trouble: Option<&JournalCorruption>, journal: &str) -
 }
 
 /// The damaged lines of the journal; empty for other corruption.
-pub(crate) fn journal_damage(trouble: &JournalCorruption, journal: &str) -> String {
-    let JournalCorruption::Damaged { line, why, others } = trouble else { return String::new() };
-    let more: Vec<String> = others.iter().map(u64::to_string).collect();
-    let also = if more.is_empty() { String::new() } else { format!(", and lines {} too", more.join(", ")) };
+pub(crate) fn journal_damage(corruption: &JournalCorruption, journal: &str) -> String {
+    let JournalCorruption::Damaged { line, why, others } = corruption else { return String::new() };
+    let further_lines: Vec<String> = others.iter().map(u64::to_string).collect();
+    let further_text = if further_lines.is_empty() {
+        String::new()
+    } else {
+        format!(", and lines {} too", further_lines.join(", "))
+    };
     format!(
-        "{journal} line {line} is damaged ({why}){also}. All other records are read and can be undone. The content of a \
+        "{journal} line {line} is damaged ({why}){further_text}. All other records are read and can be undone. The content of a \
          damaged record is lost: compare the settings of its tune with `linerate tune history` and your own notes."
     )
 }
 
 pub(super) fn status_section(tune: &TuneStatus, command: TuneCommand<'_>, full: bool) -> Section {
     let number = tune.tune;
-    let (tone, text) = state(tune);
-    let mut facts = vec![Fact::new("end", end(tune, command))];
+    let (tone, text) = state_text(tune);
+    let mut facts = vec![Fact::new("end", end_text(tune, command))];
     if tune.persisted {
         facts.push(Fact::new("persists", "its settings are applied again at boot"));
     }
@@ -313,7 +332,7 @@ pub(super) fn status_section(tune: &TuneStatus, command: TuneCommand<'_>, full: 
 }
 
 /// Progress of the tune, and the number of its settings per state.
-fn state(tune: &TuneStatus) -> (Tone, String) {
+fn state_text(tune: &TuneStatus) -> (Tone, String) {
     let (tone, words) = match &tune.state {
         TuneState::Running => (Tone::Plain, "in progress now".to_owned()),
         TuneState::Made => (Tone::Plain, "made".to_owned()),
@@ -322,9 +341,11 @@ fn state(tune: &TuneStatus) -> (Tone, String) {
         TuneState::UndoDied => (Tone::Bad, "half undone: the program that undid it was killed".to_owned()),
         TuneState::UndoRefused => (Tone::Bad, "undone except for settings that the host refused".to_owned()),
     };
-    let count = |is: fn(&SettingState) -> bool| tune.settings.iter().filter(|one| is(&one.state)).count();
+    let count = |matches_state: fn(&SettingState) -> bool| {
+        tune.settings.iter().filter(|setting| matches_state(&setting.state)).count()
+    };
     let in_effect = count(|state| matches!(state, SettingState::InEffect));
-    let others: Vec<String> = [
+    let other_states: Vec<String> = [
         (count(|state| matches!(state, SettingState::Reset)), "reset by another change of this tune"),
         (count(|state| matches!(state, SettingState::ChangedBy { .. })), "changed by a later tune"),
         (count(|state| matches!(state, SettingState::NotMade { .. })), "not made"),
@@ -338,48 +359,57 @@ fn state(tune: &TuneStatus) -> (Tone, String) {
     .filter(|(count, _)| *count > 0)
     .map(|(count, words)| format!(", {count} {words}"))
     .collect();
-    (tone, format!("{words}; {} in effect{}", count_with_noun(in_effect, "setting"), others.concat()))
+    (tone, format!("{words}; {} in effect{}", count_with_noun(in_effect, "setting"), other_states.concat()))
 }
 
 /// The time when linerate undoes the tune by itself; empty for never.
-fn end(tune: &TuneStatus, command: TuneCommand<'_>) -> String {
-    if let Some(why) = tune.overdue {
-        let why = match undo_reason(why) {
+fn end_text(tune: &TuneStatus, command: TuneCommand<'_>) -> String {
+    if let Some(undo_cause) = tune.overdue {
+        let cause_text = match undo_reason(undo_cause) {
             "" => "it was to be",
-            why => why,
+            cause => cause,
         };
-        return format!("overdue: it should be undone because {why}; the next apply or undo does it");
+        return format!("overdue: it should be undone because {cause_text}; the next apply or undo does it");
     }
     let confirm = command(&format!("confirm {}", tune.tune));
-    let left = tune.seconds_left.map(|seconds| format::elapsed(seconds as f64));
-    match (tune.until, left) {
+    let remaining = tune.seconds_left.map(|seconds| format::elapsed(seconds as f64));
+    match (tune.until, remaining) {
         (None, _) => String::new(),
-        (Some(UndoDeadline::Time { .. }), Some(left)) => format!("undone automatically in {left}"),
-        (Some(UndoDeadline::Confirmed { .. }), Some(left)) => {
-            format!("undone automatically in {left} unless confirmed: {confirm}")
+        (Some(UndoDeadline::Time { .. }), Some(remaining)) => format!("undone automatically in {remaining}"),
+        (Some(UndoDeadline::Confirmed { .. }), Some(remaining)) => {
+            format!("undone automatically in {remaining} unless confirmed: {confirm}")
         }
         (Some(_), _) => format!("undone when its program ends unless confirmed: {confirm}"),
     }
 }
 
 fn setting_fact(setting: &SettingStatus) -> Fact {
-    let value = |value: &Option<SettingValue>| {
-        value.as_ref().map_or_else(|| "unknown".to_owned(), |value| shown(&setting.setting, value))
+    let text_of = |value: &Option<SettingValue>| {
+        value.as_ref().map_or_else(|| "unknown".to_owned(), |value| value_text(&setting.setting, value))
     };
     let name = &setting.name;
-    let (from, to, now) = (value(&setting.from), value(&setting.to), value(&setting.now));
+    let (original, target, current) = (text_of(&setting.from), text_of(&setting.to), text_of(&setting.now));
     let (label, text) = match &setting.state {
-        SettingState::InEffect => ("in effect", format!("{name}: {now}, was {from}")),
+        SettingState::InEffect => ("in effect", format!("{name}: {current}, was {original}")),
         SettingState::NotMade { why } => {
             // The host's message begins with the setting.
-            let why = why.as_ref().map(|why| why.strip_prefix(&format!("{name}: ")).unwrap_or(why));
-            ("not made", format!("{name}: {now}{}", why.map(|why| format!(": {why}")).unwrap_or_default()))
+            let reason =
+                why.as_ref().map(|reason| reason.strip_prefix(&format!("{name}: ")).unwrap_or(reason));
+            (
+                "not made",
+                format!(
+                    "{name}: {current}{}",
+                    reason.map(|reason| format!(": {reason}")).unwrap_or_default()
+                ),
+            )
         }
-        SettingState::Reset => ("reset", format!("{name}: {now}, was {from}")),
-        SettingState::Drifted => ("drifted", format!("{name}: {now}; the tune set {to}, originally {from}")),
-        SettingState::ChangedBy { tune } => ("changed", format!("{name}: {now}, set by tune {tune}")),
-        SettingState::Restored => ("restored", format!("{name}: {now}")),
-        SettingState::EndedByBoot => ("ended", format!("{name}: {now}; the tune set {to}")),
+        SettingState::Reset => ("reset", format!("{name}: {current}, was {original}")),
+        SettingState::Drifted => {
+            ("drifted", format!("{name}: {current}; the tune set {target}, originally {original}"))
+        }
+        SettingState::ChangedBy { tune } => ("changed", format!("{name}: {current}, set by tune {tune}")),
+        SettingState::Restored => ("restored", format!("{name}: {current}")),
+        SettingState::EndedByBoot => ("ended", format!("{name}: {current}; the tune set {target}")),
         SettingState::Gone { why } => ("gone", format!("{name}: {why}")),
         SettingState::Unknown { why } => ("unknown", format!("{name}: {why}")),
     };
@@ -427,13 +457,13 @@ fn past_states(tune: &PastTune) -> String {
         states.push("persists".to_owned());
     }
     if let Some(undo) = &tune.undo {
-        let done = if undo.complete { "undone" } else { "half undone" };
-        let why = match undo_reason(undo.why) {
+        let undo_state = if undo.complete { "undone" } else { "half undone" };
+        let reason_text = match undo_reason(undo.why) {
             _ if undo.why == UndoReason::Finished => ": its purpose is over".to_owned(),
             "" => String::new(),
-            why => format!(": {why}"),
+            reason => format!(": {reason}"),
         };
-        states.push(format!("{done} {}{why}", format::utc(undo.unix_seconds)));
+        states.push(format!("{undo_state} {}{reason_text}", format::utc(undo.unix_seconds)));
         if undo.skipped > 0 {
             states.push(format!("{} left", undo.skipped));
         }

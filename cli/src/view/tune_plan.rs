@@ -36,17 +36,17 @@ const ROWS: usize = 24;
 pub(crate) fn document(view: &PlanView<'_>) -> Document {
     let PlanView { plan, full, .. } = *view;
     let mut sections = change_sections(plan, full);
-    sections.extend(held_back(&plan.held_back));
+    sections.extend(held_back_section(&plan.held_back));
     sections.extend(plan.layouts.iter().filter(|layout| full || is_reset(plan, layout)).map(layout));
-    sections.extend(skipped(&plan.skipped, full));
-    sections.extend(rehearsed(view));
+    sections.extend(skipped_section(&plan.skipped, full));
+    sections.extend(rehearsal_section(view));
     if !view.unseen.is_empty() {
         sections.push(paragraphs("Could not read", view.unseen));
     }
     let changes = plan.exclusions.len() + plan.changes.len();
     let mut verdict = summary(plan, view.host);
     if !plan.cpus.is_empty() {
-        verdict.push_str(&format!(" Packets go to CPUs {}.", in_order(&plan.cpus)));
+        verdict.push_str(&format!(" Packets go to CPUs {}.", cpu_runs_text(&plan.cpus)));
     }
     Document {
         title: "Tune plan",
@@ -70,28 +70,31 @@ pub(crate) fn document(view: &PlanView<'_>) -> Document {
 
 /// Number of changes, and the interruptions they cause.
 pub(crate) fn summary(plan: &TunePlan, host: &str) -> String {
-    let all = || plan.exclusions.iter().chain(&plan.changes);
+    let changes = || plan.exclusions.iter().chain(&plan.changes);
     let goal = &plan.goal;
-    let held = match plan.held_back.iter().map(|held| held.changes.len()).sum::<usize>() {
+    let held_text = match plan.held_back.iter().map(|held_back| held_back.changes.len()).sum::<usize>() {
         0 => String::new(),
-        held => format!(" {} held back.", count_with_noun(held, "change")),
+        count => format!(" {} held back.", count_with_noun(count, "change")),
     };
-    if all().next().is_none() {
-        return format!("Nothing to change on {host} for {goal}.{held}");
+    if changes().next().is_none() {
+        return format!("Nothing to change on {host} for {goal}.{held_text}");
     }
-    let resets = all().filter(|change| change.interrupts == ChangeImpact::Link).count();
-    let moments = all().filter(|change| change.interrupts == ChangeImpact::Moment).count();
-    let interrupted = match (resets, moments) {
+    let resets = changes().filter(|change| change.interrupts == ChangeImpact::Link).count();
+    let moments = changes().filter(|change| change.interrupts == ChangeImpact::Moment).count();
+    let interruption_text = match (resets, moments) {
         (0, 0) => "none interrupts traffic".to_owned(),
-        (0, some) => format!("no link goes down, {some} may reorder or lose packets for a moment"),
+        (0, count) => format!("no link goes down, {count} may reorder or lose packets for a moment"),
         (1, _) => "1 takes a link down for up to seconds".to_owned(),
-        (some, _) => format!("{some} take a link down for up to seconds"),
+        (count, _) => format!("{count} take a link down for up to seconds"),
     };
-    format!("{} on {host} for {goal}; {interrupted}.{held}", count_with_noun(all().count(), "change"))
+    format!(
+        "{} on {host} for {goal}; {interruption_text}.{held_text}",
+        count_with_noun(changes().count(), "change")
+    )
 }
 
 /// CPUs in the order of use, runs as ranges: `0-9, then 20-29`.
-fn in_order(cpus: &[u32]) -> String {
+fn cpu_runs_text(cpus: &[u32]) -> String {
     let mut runs: Vec<Vec<u32>> = Vec::new();
     for cpu in cpus {
         match runs.last_mut() {
@@ -151,17 +154,22 @@ enum ChangeKind {
 /// The changes in groups, sorted by subject.
 fn change_groups(plan: &TunePlan) -> Vec<ChangeGroup<'_>> {
     let exclusions = plan.exclusions.iter().map(|change| (ChangeSubject::OtherTools, change));
-    let changes =
-        plan.changes.iter().map(|change| (ChangeSubject::of(&change.setting, &plan.devices), change));
+    let changes = plan
+        .changes
+        .iter()
+        .map(|change| (ChangeSubject::for_setting(&change.setting, &plan.devices), change));
     let mut groups: Vec<ChangeGroup<'_>> = Vec::new();
     for (subject, change) in exclusions.chain(changes) {
-        match groups.iter_mut().find(|group| group.subject == subject && group.takes(change)) {
+        match groups.iter_mut().find(|group| group.subject == subject && group.has_same_reason(change)) {
             Some(group) => group.changes.push(change),
             None => {
-                let new =
-                    ChangeGroup { subject, kind: ChangeKind::of(&change.setting), changes: vec![change] };
-                let after = groups.iter().rposition(|group| group.subject == new.subject);
-                groups.insert(after.map_or(groups.len(), |place| place + 1), new);
+                let new_group = ChangeGroup {
+                    subject,
+                    kind: ChangeKind::for_setting(&change.setting),
+                    changes: vec![change],
+                };
+                let last_index = groups.iter().rposition(|group| group.subject == new_group.subject);
+                groups.insert(last_index.map_or(groups.len(), |index| index + 1), new_group);
             }
         }
     }
@@ -169,7 +177,7 @@ fn change_groups(plan: &TunePlan) -> Vec<ChangeGroup<'_>> {
 }
 
 impl ChangeSubject {
-    fn of(setting: &Setting, devices: &[NamedDevice]) -> Self {
+    fn for_setting(setting: &Setting, devices: &[NamedDevice]) -> Self {
         match setting.interface() {
             // Sysctls of all present and future interfaces.
             Some(name) if ["all", "default"].contains(&name.as_ref()) => return Self::NetworkStack,
@@ -208,7 +216,7 @@ impl ChangeSubject {
 }
 
 impl ChangeKind {
-    fn of(setting: &Setting) -> Self {
+    fn for_setting(setting: &Setting) -> Self {
         match setting {
             Setting::IrqAffinity { .. } => Self::Interrupts,
             Setting::QueueCpus { direction: QueueDirection::Receive, .. } => Self::Rps,
@@ -226,16 +234,16 @@ impl ChangeKind {
 }
 
 impl ChangeGroup<'_> {
-    fn takes(&self, other: &PlannedChange) -> bool {
+    fn has_same_reason(&self, candidate: &PlannedChange) -> bool {
         // Each thread and socket of a server has its own reason in the same words.
-        let why = |change: &PlannedChange| (!self.kind.is_of_server()).then(|| change.why.clone());
+        let own_reason = |change: &PlannedChange| (!self.kind.is_of_server()).then(|| change.why.clone());
         let reason = |change: &PlannedChange| {
             let claims = change.claims.clone();
             let texts = (change.effect.clone(), change.risk.clone(), change.benefit.clone());
-            (why(change), texts, change.interrupts, claims)
+            (own_reason(change), texts, change.interrupts, claims)
         };
-        self.kind == ChangeKind::of(&other.setting)
-            && self.changes.first().is_some_and(|first| reason(first) == reason(other))
+        self.kind == ChangeKind::for_setting(&candidate.setting)
+            && self.changes.first().is_some_and(|first| reason(first) == reason(candidate))
     }
 
     fn blocks(&self, full: bool) -> Vec<Block> {
@@ -260,16 +268,16 @@ impl ChangeGroup<'_> {
     }
 
     fn table(&self, full: bool) -> Table {
-        let masks = full && self.changes.iter().any(|change| is_mask(&change.setting));
+        let has_masks = full && self.changes.iter().any(|change| is_mask(&change.setting));
         let headings: &[&str] =
-            if masks { &["setting", "from", "to", "as masks"] } else { &["setting", "from", "to"] };
+            if has_masks { &["setting", "from", "to", "as masks"] } else { &["setting", "from", "to"] };
         let table = Table::new(headings).with_rows(self.changes.iter().map(|change| {
             let mut row = vec![
                 self.name(&change.setting),
-                shown(&change.setting, &change.from),
-                shown(&change.setting, &change.to),
+                value_text(&change.setting, &change.from),
+                value_text(&change.setting, &change.to),
             ];
-            row.extend(masks.then(|| format!("{} -> {}", change.from, change.to)));
+            row.extend(has_masks.then(|| format!("{} -> {}", change.from, change.to)));
             row
         }));
         table.with_text_limit(ROWS, "more (--full)")
@@ -288,33 +296,34 @@ impl ChangeGroup<'_> {
         }
         let name = setting.to_string();
         let ChangeSubject::Interface(interface) = &self.subject else { return name };
-        let bare = name
+        let short_name = name
             .strip_prefix(&format!("{interface} "))
             .or_else(|| name.strip_suffix(&format!(" of {interface}")));
-        bare.map_or_else(|| name.clone(), str::to_owned)
+        short_name.map_or_else(|| name.clone(), str::to_owned)
     }
 
     fn facts(&self, full: bool) -> Vec<Fact> {
-        let Some(first) = self.changes.first() else { return Vec::new() };
-        let option = |option: &Option<String>| option.clone().unwrap_or_default();
-        let mut facts = vec![Fact::new("why", &first.why)];
-        let others: Vec<_> = self.changes.iter().skip(1).filter(|change| change.why != first.why).collect();
+        let Some(first_change) = self.changes.first() else { return Vec::new() };
+        let text_of = |text_of: &Option<String>| text_of.clone().unwrap_or_default();
+        let mut facts = vec![Fact::new("why", &first_change.why)];
+        let differing: Vec<_> =
+            self.changes.iter().skip(1).filter(|change| change.why != first_change.why).collect();
         if full {
-            facts.extend(others.iter().map(|change| Fact::new("", &change.why)));
-        } else if !others.is_empty() {
+            facts.extend(differing.iter().map(|change| Fact::new("", &change.why)));
+        } else if !differing.is_empty() {
             facts.push(Fact::new("", "The others have similar reasons (--full)."));
         }
-        facts.push(Fact::new("effect", option(&first.effect)));
+        facts.push(Fact::new("effect", text_of(&first_change.effect)));
         if !self.kind.is_of_server() {
-            facts.push(Fact::new("gain", benefit_words(&first.benefit)));
+            facts.push(Fact::new("gain", benefit_words(&first_change.benefit)));
         }
         if full {
-            facts.push(Fact::new("source", option(&first.source)));
-            facts.push(Fact::new("fixes", first.findings.join(", ")));
+            facts.push(Fact::new("source", text_of(&first_change.source)));
+            facts.push(Fact::new("fixes", first_change.findings.join(", ")));
         }
-        facts.push(Fact::new("risk", option(&first.risk)));
-        facts.push(Fact::new("while", interrupted(first.interrupts)));
-        facts.extend(first.claims.iter().map(|claim| claim_fact(claim, full)));
+        facts.push(Fact::new("risk", text_of(&first_change.risk)));
+        facts.push(Fact::new("while", interruption_text(first_change.interrupts)));
+        facts.extend(first_change.claims.iter().map(|claim| claim_fact(claim, full)));
         facts.retain(|fact| !fact.value.is_empty());
         facts.iter_mut().for_each(|fact| fact.text_lines = Some(2));
         if full {
@@ -328,14 +337,14 @@ impl ChangeGroup<'_> {
 
 /// Another tool that manages the setting, and how to keep that tool from changing it back.
 fn claim_fact(claim: &SettingClaim, full: bool) -> Fact {
-    let when = match claim.enforcement {
+    let enforcement_text = match claim.enforcement {
         EnforcementMode::Always => "again and again",
         EnforcementMode::OnRestart => "when it is started or reloaded",
         EnforcementMode::OnLink => "when the interface appears or is taken up",
         EnforcementMode::AtBoot => "at boot",
     };
-    let what = claim.what.trim_end_matches('.');
-    let mut text = format!("{} sets it {when}: {what} ({}).", claim.owner, claim.read_from);
+    let claim_text = claim.what.trim_end_matches('.');
+    let mut text = format!("{} sets it {enforcement_text}: {claim_text} ({}).", claim.owner, claim.read_from);
     if claim.exclusion == ClaimExclusion::InPlan {
         text.push_str(" The plan keeps it from doing so.");
     }
@@ -347,7 +356,7 @@ fn claim_fact(claim: &SettingClaim, full: bool) -> Fact {
     Fact { commands, ..Fact::new("also", text) }
 }
 
-fn interrupted(interrupts: ChangeImpact) -> &'static str {
+fn interruption_text(interrupts: ChangeImpact) -> &'static str {
     match interrupts {
         ChangeImpact::Nothing => "",
         ChangeImpact::Order => "packets of a flow may be reordered for a moment; none is lost",
@@ -357,26 +366,26 @@ fn interrupted(interrupts: ChangeImpact) -> &'static str {
 }
 
 /// Changes that wait until a finding is fixed.
-fn held_back(held: &[HeldBack]) -> Option<Section> {
+fn held_back_section(held_changes: &[HeldBack]) -> Option<Section> {
     let mut section = Section::new("Held back");
-    for HeldBack { until_fixed, why, fix_first, effect, source, changes } in held {
-        let what = format!("{} until {until_fixed} is fixed", count_with_noun(changes.len(), "change"));
+    for HeldBack { until_fixed, why, fix_first, effect, source, changes } in held_changes {
+        let summary = format!("{} until {until_fixed} is fixed", count_with_noun(changes.len(), "change"));
         let table = Table::new(&["setting", "from", "to"]).with_rows(changes.iter().map(|change| {
             [
                 change.setting.to_string(),
-                shown(&change.setting, &change.from),
-                shown(&change.setting, &change.to),
+                value_text(&change.setting, &change.from),
+                value_text(&change.setting, &change.to),
             ]
         }));
         let table = table.with_text_limit(2, "more (--full)");
-        section = section.with(Block::Paragraph(Tone::Warn, what)).with(table).with(vec![
+        section = section.with(Block::Paragraph(Tone::Warn, summary)).with(table).with(vec![
             Fact::new("why", why),
             Fact::new("first", fix_first),
             Fact::new("effect", format!("{effect} ({source})")),
             Fact::new("or", "--anyway plans these changes, too."),
         ]);
     }
-    (!held.is_empty()).then_some(section)
+    (!held_changes.is_empty()).then_some(section)
 }
 
 /// Whether the queues of the interface are created again, so that the changes do not name their
@@ -400,24 +409,29 @@ fn layout(layout: &InterfaceLayout) -> Section {
 }
 
 /// Findings that the plan does not fix.
-fn skipped(left: &[SkippedFinding], full: bool) -> Option<Section> {
+fn skipped_section(findings: &[SkippedFinding], full: bool) -> Option<Section> {
     let mut section = Section::new("Not fixed");
-    for (index, one) in left.iter().enumerate() {
-        let tone = severity_tone(&one.severity);
-        let title = format!("{:<8}{}", one.severity, one.finding);
+    for (index, finding) in findings.iter().enumerate() {
+        let tone = severity_tone(&finding.severity);
+        let title = format!("{:<8}{}", finding.severity, finding.finding);
         section = section.with(Block::Paragraph(tone, title));
-        let short = |name, text: &str| Fact { text_lines: Some(2), ..Fact::new(name, text) };
-        let mut facts = vec![short("found", &one.title)];
+        let short_fact = |name, text: &str| Fact { text_lines: Some(2), ..Fact::new(name, text) };
+        let mut facts = vec![short_fact("found", &finding.title)];
         // Neighbouring findings with the same reason print it once.
-        let next = left.get(index + 1);
-        if !next.is_some_and(|next| one.why == next.why && one.commands == next.commands) {
-            let commands =
-                if full { one.commands.clone() } else { one.commands.iter().take(1).cloned().collect() };
-            facts.push(Fact { commands, ..short("left", &one.why) });
+        let next_finding = findings.get(index + 1);
+        if !next_finding.is_some_and(|next_finding| {
+            finding.why == next_finding.why && finding.commands == next_finding.commands
+        }) {
+            let commands = if full {
+                finding.commands.clone()
+            } else {
+                finding.commands.iter().take(1).cloned().collect()
+            };
+            facts.push(Fact { commands, ..short_fact("left", &finding.why) });
         }
         section = section.with(facts);
     }
-    (!left.is_empty()).then_some(section)
+    (!findings.is_empty()).then_some(section)
 }
 
 fn severity_tone(severity: &str) -> Tone {
@@ -430,21 +444,21 @@ fn severity_tone(severity: &str) -> Tone {
 }
 
 /// Findings above note that would remain, according to a rehearsal on the host's readings.
-fn rehearsed(view: &PlanView<'_>) -> Option<Section> {
+fn rehearsal_section(view: &PlanView<'_>) -> Option<Section> {
     let plan = view.plan;
     let rehearsal = view.rehearsal.filter(|_| !plan.changes.is_empty())?;
-    let above = rehearsal.diagnosis.findings.iter().filter(|finding| finding.severity > Severity::Note);
-    let mut facts: Vec<Fact> = above
+    let remaining = rehearsal.diagnosis.findings.iter().filter(|finding| finding.severity > Severity::Note);
+    let mut facts: Vec<Fact> = remaining
         .map(|finding| {
-            let is_left = plan.skipped.iter().any(|left| left.finding == finding.id);
-            let why = match is_left {
+            let is_skipped = plan.skipped.iter().any(|skipped| skipped.finding == finding.id);
+            let reason = match is_skipped {
                 true => "not fixed",
-                false if plan.held_back.iter().any(|held| held.fixes(finding.id)) => "held back",
+                false if plan.held_back.iter().any(|group| group.fixes(finding.id)) => "held back",
                 false => finding.title.as_str(),
             };
             Fact {
                 text_lines: Some(2),
-                ..Fact::new(finding.severity.name(), format!("{}: {why}", finding.id))
+                ..Fact::new(finding.severity.name(), format!("{}: {reason}", finding.id))
             }
         })
         .collect();
@@ -453,11 +467,11 @@ fn rehearsed(view: &PlanView<'_>) -> Option<Section> {
     }
     let unrehearsed = &rehearsal.unrehearsed;
     if view.full {
-        let untried = unrehearsed.iter();
-        facts.extend(untried.map(|(setting, why)| Fact::new("untried", format!("{setting}: {why}"))));
-    } else if let Some((setting, why)) = unrehearsed.first() {
+        let failures = unrehearsed.iter();
+        facts.extend(failures.map(|(setting, reason)| Fact::new("untried", format!("{setting}: {reason}"))));
+    } else if let Some((setting, reason)) = unrehearsed.first() {
         let changes = count_with_noun(unrehearsed.len(), "change");
-        facts.push(Fact::new("untried", format!("{changes} could not be rehearsed: {setting}: {why}")));
+        facts.push(Fact::new("untried", format!("{changes} could not be rehearsed: {setting}: {reason}")));
     }
     Some(Section::new("Findings after these changes").with(facts))
 }
@@ -469,11 +483,11 @@ pub(crate) fn paragraphs(heading: &str, texts: &[String]) -> Section {
 /// `eth0 rx-0/rps_cpus: none -> 0-3`.
 pub(crate) fn one_line(change: &PlannedChange) -> String {
     let PlannedChange { setting, from, to, .. } = change;
-    format!("{setting}: {} -> {}", shown(setting, from), shown(setting, to))
+    format!("{setting}: {} -> {}", value_text(setting, from), value_text(setting, to))
 }
 
 /// A value for people in one line: CPUs as a list, an empty value as `none`.
-pub(crate) fn shown(setting: &Setting, value: &SettingValue) -> String {
+pub(crate) fn value_text(setting: &Setting, value: &SettingValue) -> String {
     let text = value.as_str();
     if is_mask(setting)
         && let Some(cpus) = cpus_of_mask(text)
@@ -486,8 +500,8 @@ pub(crate) fn shown(setting: &Setting, value: &SettingValue) -> String {
     let mut lines = text.lines();
     match (lines.next(), lines.count()) {
         (None | Some(""), 0) => "none".to_owned(),
-        (Some(one), 0) => cut(one, LONGEST),
-        (_, more) => format!("{} lines", more + 1),
+        (Some(only_line), 0) => cut(only_line, LONGEST),
+        (_, further_lines) => format!("{} lines", further_lines + 1),
     }
 }
 
@@ -501,11 +515,12 @@ fn steering_summary(table: &SteeringTable, text: &str) -> String {
 
 /// The CPUs of a mask, and of the effective mask if it is known.
 fn cpus_of_mask(text: &str) -> Option<String> {
-    let (mask, at) = text.split_once(" at ").map_or((text, None), |(mask, at)| (mask, Some(at)));
+    let (mask, effective) =
+        text.split_once(" at ").map_or((text, None), |(mask, effective)| (mask, Some(effective)));
     let cpus: Vec<u32> = CpuSet::from_mask(mask).ok()?.iter().collect();
     let list = if cpus.is_empty() { "none".to_owned() } else { format::cpu_list(&cpus) };
-    Some(match at {
-        Some(at) if list != at => format!("{list} at {at}"),
+    Some(match effective {
+        Some(effective) if list != effective => format!("{list} at {effective}"),
         _ => list,
     })
 }

@@ -30,23 +30,23 @@ fn has_shape(text: &str, shape: &str) -> bool {
 }
 
 #[test]
-fn bad_input() {
+fn invalid_arguments_print_one_line_and_exit_2() {
     assert_refusals(include_str!("../bad_input/commands.txt"));
 }
 
 #[test]
-fn bad_input_to_a_lab() {
+fn invalid_lab_arguments_print_one_line_and_exit_2() {
     let _machine = support::machine();
     if let Err(why) = support::labs_can_be_made() {
-        return support::skip("bad_input_to_a_lab", &why);
+        return support::skip("invalid_lab_arguments_print_one_line_and_exit_2", &why);
     }
     assert_refusals(include_str!("../bad_input/lab.txt"));
 }
 
 #[test]
-fn a_port_in_use_is_named() {
-    let taken = UdpSocket::bind("127.0.0.1:0").expect("a port");
-    let address = taken.local_addr().expect("an address").to_string();
+fn serve_names_the_address_that_is_in_use() {
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
+    let address = socket.local_addr().expect("an address").to_string();
     let output = support::linerate(&["serve", "echo", "--bind", &address]);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!((output.status.code(), errors.lines().count()), (Some(2), 1), "{errors}");
@@ -60,13 +60,13 @@ fn commands() -> Vec<Vec<String>> {
     let mut next = 0;
     while next < found.len() {
         let words: Vec<String> = found[next].clone();
-        let mut asked: Vec<&str> = words.iter().map(String::as_str).collect();
-        asked.push("-h");
-        let help = String::from_utf8(support::linerate(&asked).stdout).expect("text");
-        let listed =
+        let mut arguments: Vec<&str> = words.iter().map(String::as_str).collect();
+        arguments.push("-h");
+        let help = String::from_utf8(support::linerate(&arguments).stdout).expect("text");
+        let lines =
             help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
         // Lines with more indentation continue the line above.
-        let names = listed.filter(|line| line.starts_with("  ") && !line.starts_with("   "));
+        let names = lines.filter(|line| line.starts_with("  ") && !line.starts_with("   "));
         let names = names.filter_map(|line| line.split_whitespace().next()).filter(|name| *name != "help");
         found.extend(names.map(|name| words.iter().cloned().chain([name.to_owned()]).collect()));
         next += 1;
@@ -75,7 +75,7 @@ fn commands() -> Vec<Vec<String>> {
 }
 
 #[test]
-fn every_command_refuses_what_it_does_not_know() {
+fn every_command_refuses_unknown_options() {
     let commands = commands();
     assert!(commands.len() > 25, "{commands:?}");
     for words in commands {
@@ -90,7 +90,7 @@ fn every_command_refuses_what_it_does_not_know() {
 }
 
 #[test]
-fn help_and_version_are_no_errors() {
+fn help_and_version_succeed_and_version_names_the_package_version() {
     for arguments in [["--help"], ["--version"]] {
         let output = support::linerate(&arguments);
         assert_eq!((output.status.code(), output.stderr.len()), (Some(0), 0), "{arguments:?}");
@@ -106,8 +106,8 @@ fn help_and_version_are_no_errors() {
 }
 
 #[test]
-fn completions_know_commands_and_values() {
-    let test = "completions_know_commands_and_values";
+fn completions_offer_commands_options_and_values() {
+    let test = "completions_offer_commands_options_and_values";
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let output = support::linerate(&["completions", shell]);
         assert!(output.status.success() && !output.stdout.is_empty(), "{shell}");

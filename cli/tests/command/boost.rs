@@ -23,7 +23,7 @@ impl BoostEchoServer {
         let mut child =
             command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the command starts");
         let mut errors = BufReader::new(child.stderr.take().expect("piped")).lines().map_while(Result::ok);
-        assert!(errors.any(|line| line.starts_with("serving echo on ")), "it ended");
+        assert!(errors.any(|line| line.starts_with("serving echo on ")), "the server ended");
         Self(child)
     }
 
@@ -61,43 +61,45 @@ fn document(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
 
-fn one_line(output: &Output, status: i32, words: &str) {
+fn assert_one_line(output: &Output, status: i32, words: &str) {
     let (out, err) = output_text(output);
     assert_eq!((output.status.code(), err.lines().count()), (Some(status), 1), "{out}{err}");
     assert!(out.is_empty() && err.contains(words), "no '{words}' in {out}{err}");
 }
 
 #[test]
-fn what_is_not_there_is_told_in_a_line() {
-    one_line(&linerate(&["boost"]), 2, "--port N or --pid P");
-    one_line(&linerate(&["boost", "apply", "--port", "0"]), 2, "0 is not in 1..=65535");
-    one_line(&linerate(&["boost", "--port", "53", "--watch"]), 2, "goes with boost apply");
-    one_line(&linerate(&["boost", "--pid", "4294967295"]), 2, "4294967295");
+fn boost_reports_invalid_arguments_and_missing_privileges_in_one_line() {
+    assert_one_line(&linerate(&["boost"]), 2, "--port N or --pid P");
+    assert_one_line(&linerate(&["boost", "apply", "--port", "0"]), 2, "0 is not in 1..=65535");
+    assert_one_line(&linerate(&["boost", "--port", "53", "--watch"]), 2, "goes with boost apply");
+    assert_one_line(&linerate(&["boost", "--pid", "4294967295"]), 2, "4294967295");
     let mut command = Command::new(program());
     command.args(["boost", "apply", "--port", "53", "--yes"]);
     if rustix::process::geteuid().is_root() {
         command.uid(65_534);
     }
-    one_line(&command.output().expect("the command starts"), 2, "CAP_BPF");
+    assert_one_line(&command.output().expect("the command starts"), 2, "CAP_BPF");
 }
 
 #[test]
-fn a_port_without_a_server_and_a_journal_without_a_boost_are_told_in_a_line() {
-    let Some(scene) =
-        TuneTestLab::up("a_port_without_a_server_and_a_journal_without_a_boost_are_told_in_a_line")
-    else {
+fn missing_server_journal_or_boost_is_reported_in_one_line() {
+    let Some(scene) = TuneTestLab::up("missing_server_journal_or_boost_is_reported_in_one_line") else {
         return;
     };
-    one_line(&boost(&scene, &["--port", PORT]), 2, "nobody listens on port 5300");
-    one_line(&boost(&scene, &["undo", "--port", PORT]), 2, "there is no such directory");
+    assert_one_line(&boost(&scene, &["--port", PORT]), 2, "nobody listens on port 5300");
+    assert_one_line(&boost(&scene, &["undo", "--port", PORT]), 2, "there is no such directory");
     std::fs::create_dir(scene.state()).expect("made");
-    one_line(&boost(&scene, &["undo", "--port", PORT]), 2, "no boost of a server on port 5300 is in effect");
+    assert_one_line(
+        &boost(&scene, &["undo", "--port", PORT]),
+        2,
+        "no boost of a server on port 5300 is in effect",
+    );
     assert_eq!(expect(&scene, 0, &["status"]).0, "No boost is in effect.\n");
 }
 
 #[test]
-fn a_plan_tells_who_reads_what_and_changes_nothing() {
-    let Some(scene) = TuneTestLab::up("a_plan_tells_who_reads_what_and_changes_nothing") else { return };
+fn plan_lists_sockets_and_readers_and_changes_nothing() {
+    let Some(scene) = TuneTestLab::up("plan_lists_sockets_and_readers_and_changes_nothing") else { return };
     let echo = BoostEchoServer::plain(&scene);
     let pid = echo.0.id().to_string();
     let (out, err) = expect(&scene, 0, &["--port", PORT, "--no-datagrams"]);
@@ -105,8 +107,8 @@ fn a_plan_tells_who_reads_what_and_changes_nothing() {
     assert!(out.contains("udp 0.0.0.0:5300: 2 sockets") && out.contains("Nothing was changed."), "{out}");
     assert!(out.lines().all(|line| line.chars().count() <= 110 && !line.contains('\u{1b}')), "{out}");
 
-    let strange = boost(&scene, &["--port", PORT, "--no-datagrams", "--interface", "nosuch"]);
-    one_line(&strange, 2, "no interface 'nosuch': there are eth0, lo");
+    let refusal = boost(&scene, &["--port", PORT, "--no-datagrams", "--interface", "nosuch"]);
+    assert_one_line(&refusal, 2, "no interface 'nosuch': there are eth0, lo");
 
     let (out, _) = expect(&scene, 0, &["plan", "--pid", &pid, "--no-datagrams", "--json", "-"]);
     let plan = document(&out);
@@ -119,8 +121,8 @@ fn a_plan_tells_who_reads_what_and_changes_nothing() {
 }
 
 #[test]
-fn another_network_namespace_is_entered_with_its_own_sysfs() {
-    let test = "another_network_namespace_is_entered_with_its_own_sysfs";
+fn boost_with_netns_reads_sysfs_of_that_namespace() {
+    let test = "boost_with_netns_reads_sysfs_of_that_namespace";
     let Some(scene) = TuneTestLab::up(test) else { return };
     if !rustix::process::geteuid().is_root() {
         return skip(test, "takes root");
@@ -128,19 +130,20 @@ fn another_network_namespace_is_entered_with_its_own_sysfs() {
     let echo = BoostEchoServer::plain(&scene);
     let pid = echo.0.id().to_string();
     // In the test's own network namespace, sysfs lists other interfaces.
-    let asked = ["boost", "--pid", &pid, "--look", "0.1", "--no-datagrams", "--interface", "nosuch"];
-    let named = linerate(&[&asked[..], &["--netns", &pid]].concat());
-    one_line(&named, 2, "no interface 'nosuch': there are eth0, lo\n");
+    let arguments = ["boost", "--pid", &pid, "--look", "0.1", "--no-datagrams", "--interface", "nosuch"];
+    let with_netns = linerate(&[&arguments[..], &["--netns", &pid]].concat());
+    assert_one_line(&with_netns, 2, "no interface 'nosuch': there are eth0, lo\n");
     let net = format!("--net=/proc/{pid}/ns/net");
-    let entered = Command::new("nsenter").arg(net).arg(program()).args(asked).output().expect("nsenter");
-    one_line(&entered, 2, "no interface 'nosuch': there are eth0, lo\n");
-    one_line(&linerate(&asked), 2, &format!("linerate boost --netns {pid} --pid {pid}"));
-    one_line(&linerate(&["doctor", "--netns", "nosuch"]), 2, "no network namespace 'nosuch'");
+    let with_nsenter =
+        Command::new("nsenter").arg(net).arg(program()).args(arguments).output().expect("nsenter");
+    assert_one_line(&with_nsenter, 2, "no interface 'nosuch': there are eth0, lo\n");
+    assert_one_line(&linerate(&arguments), 2, &format!("linerate boost --netns {pid} --pid {pid}"));
+    assert_one_line(&linerate(&["doctor", "--netns", "nosuch"]), 2, "no network namespace 'nosuch'");
 }
 
 #[test]
-fn a_boost_is_made_told_and_taken_back() {
-    let test = "a_boost_is_made_told_and_taken_back";
+fn status_lists_an_applied_boost_and_undo_restores_the_server() {
+    let test = "status_lists_an_applied_boost_and_undo_restores_the_server";
     let Some(scene) = TuneTestLab::up(test) else { return };
     let _echo = BoostEchoServer::plain(&scene);
     let (out, _) = expect(&scene, 0, &["--port", PORT, "--json", "-"]);
@@ -149,12 +152,16 @@ fn a_boost_is_made_told_and_taken_back() {
         return skip(test, before["delivery"]["unknown"].as_str().expect("a text"));
     }
     // Without a terminal, apply requires --yes.
-    one_line(&boost(&scene, &["apply", "--port", PORT]), 2, "--yes");
+    assert_one_line(&boost(&scene, &["apply", "--port", PORT]), 2, "--yes");
 
     // Without load, linerate cannot check whether clients still get replies.
     let (out, _) = expect(&scene, 0, &["plan", "--port", PORT]);
     assert!(out.contains("and apply refuses"), "{out}");
-    one_line(&boost(&scene, &["apply", "--port", PORT, "--yes"]), 1, "Put it under load and apply again");
+    assert_one_line(
+        &boost(&scene, &["apply", "--port", PORT, "--yes"]),
+        1,
+        "Put it under load and apply again",
+    );
     assert_eq!(expect(&scene, 0, &["status"]).0, "No boost is in effect.\n");
 
     let (out, _) = expect(&scene, 0, &["apply", "--port", PORT, "--yes", "--anyway"]);
@@ -185,8 +192,8 @@ fn a_boost_is_made_told_and_taken_back() {
 }
 
 #[test]
-fn packets_of_a_boosted_server_land_as_planned() {
-    let test = "packets_of_a_boosted_server_land_as_planned";
+fn boost_under_load_is_verified_as_planned() {
+    let test = "boost_under_load_is_verified_as_planned";
     let Some(scene) = TuneTestLab::up(test) else { return };
     // The flow decides on which CPU a packet arrives. With all flows on one CPU there would be
     // nothing to steer.
@@ -202,7 +209,7 @@ fn packets_of_a_boosted_server_land_as_planned() {
     load.args(["--backend", "socket", "--threads", "2", "--cpus", "0-1"]);
     let mut load = load.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the command starts");
     let output = boost(&scene, &["apply", "--port", PORT, "--yes", "--json", "-"]);
-    let ended_early = load.try_wait().expect("asked");
+    let ended_early = load.try_wait().expect("a child");
     load.kill().expect("killed");
     load.wait().expect("reaped");
     let (out, err) = output_text(&output);
@@ -220,17 +227,17 @@ fn packets_of_a_boosted_server_land_as_planned() {
 }
 
 #[test]
-fn steering_of_its_own_is_left_to_the_server() {
-    let Some(scene) = TuneTestLab::up("steering_of_its_own_is_left_to_the_server") else { return };
+fn apply_refuses_a_server_that_steers_with_cbpf() {
+    let Some(scene) = TuneTestLab::up("apply_refuses_a_server_that_steers_with_cbpf") else { return };
     let _echo = BoostEchoServer::start(&scene, &["--sockets", "cbpf", "--no-pin"]);
     let output = boost(&scene, &["apply", "--port", PORT, "--yes", "--no-pin"]);
-    one_line(&output, 1, "nothing can be done from outside");
+    assert_one_line(&output, 1, "nothing can be done from outside");
     assert_eq!(expect(&scene, 0, &["status"]).0, "No boost is in effect.\n");
 }
 
 #[test]
-fn a_server_that_is_started_again_is_boosted_again() {
-    let test = "a_server_that_is_started_again_is_boosted_again";
+fn watch_boosts_a_restarted_server_again() {
+    let test = "watch_boosts_a_restarted_server_again";
     let Some(scene) = TuneTestLab::up(test) else { return };
     let boosts = || {
         let (out, _) = output_text(&boost(&scene, &["status", "--json", "-"]));
@@ -248,17 +255,17 @@ fn a_server_that_is_started_again_is_boosted_again() {
     command.arg("--state-dir").arg(scene.state()).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut watch = command.spawn().expect("the command starts");
     let mut lines = BufReader::new(watch.stderr.take().expect("piped")).lines().map_while(Result::ok);
-    let mut seen = |words: &str| assert!(lines.any(|line| line.contains(words)), "no '{words}'");
-    seen("tune 1 is closed: its server has ended");
-    seen("Tune 2 is watched");
+    let mut expect_line = |words: &str| assert!(lines.any(|line| line.contains(words)), "no '{words}'");
+    expect_line("tune 1 is closed: its server has ended");
+    expect_line("Tune 2 is watched");
     let in_effect = boosts();
     assert_eq!((in_effect.len(), &in_effect[0]["tune"]), (1, &Value::from(2)), "{in_effect:?}");
 
     drop(echo);
-    seen("waiting for it to start again");
+    expect_line("waiting for it to start again");
     let _echo = BoostEchoServer::plain(&scene);
-    seen("tune 2 is closed: its server has ended");
-    seen("Tune 3 is watched");
+    expect_line("tune 2 is closed: its server has ended");
+    expect_line("Tune 3 is watched");
     rustix::process::kill_process(
         rustix::process::Pid::from_raw(watch.id().cast_signed()).expect("a process"),
         rustix::process::Signal::INT,

@@ -26,15 +26,15 @@ impl BurningServer {
         socket.set_read_timeout(Some(Duration::from_millis(50))).expect("a timeout");
         let address = socket.local_addr().expect("an address").to_string();
         let stop = Arc::new(AtomicBool::new(false));
-        let ended = Arc::clone(&stop);
+        let stop_flag = Arc::clone(&stop);
         let thread = std::thread::spawn(move || {
             let mut request = [0; 2048];
-            while !ended.load(Ordering::Relaxed) {
+            while !stop_flag.load(Ordering::Relaxed) {
                 let Ok((length, from)) = socket.recv_from(&mut request) else { continue };
-                let burnt = (0..rounds).fold(1_u64, |sum, round| {
+                let digest = (0..rounds).fold(1_u64, |sum, round| {
                     std::hint::black_box(sum.rotate_left(7).wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ round)
                 });
-                std::hint::black_box(burnt);
+                std::hint::black_box(digest);
                 let _ = socket.send_to(&request[..length], from);
             }
         });
@@ -72,7 +72,7 @@ const SHORT: &[&str] = &["--interval", "0.1"];
 const ROUNDS: u64 = 5_000;
 
 #[test]
-fn a_slower_server_is_found_and_the_same_result_is_not() {
+fn compare_exits_1_only_for_a_slower_server() {
     let _machine = machine();
     let directory = tempfile::tempdir().expect("a directory");
     let [old, slow] = ["old.json", "slow.json"].map(|name| directory.path().join(name));
@@ -99,7 +99,7 @@ fn a_slower_server_is_found_and_the_same_result_is_not() {
 }
 
 #[test]
-fn ramps_are_compared_by_the_rates_that_both_have() {
+fn ramps_are_compared_at_the_rates_they_share() {
     let _machine = machine();
     let directory = tempfile::tempdir().expect("a directory");
     let [old, slow] = ["old.json", "slow.json"].map(|name| directory.path().join(name));
@@ -120,7 +120,7 @@ fn ramps_are_compared_by_the_rates_that_both_have() {
 }
 
 #[test]
-fn results_of_another_method_or_without_intervals_are_refused() {
+fn compare_refuses_incomparable_results() {
     let _machine = machine();
     let directory = tempfile::tempdir().expect("a directory");
     let names = ["run.json", "payload.json", "short.json", "other.json"];
@@ -147,9 +147,9 @@ fn results_of_another_method_or_without_intervals_are_refused() {
 }
 
 #[test]
-fn steps_of_two_ladders_are_compared_and_another_payload_is_refused() {
+fn ladders_are_compared_by_step_and_other_payloads_refused() {
     let directory = tempfile::tempdir().expect("a directory");
-    let written = |name: &str, change: &dyn Fn(&mut Value)| {
+    let write_document = |name: &str, change: &dyn Fn(&mut Value)| {
         let mut document: Value =
             serde_json::from_str(include_str!("../../src/render/made_up.json")).expect("JSON");
         change(&mut document);
@@ -157,8 +157,8 @@ fn steps_of_two_ladders_are_compared_and_another_payload_is_refused() {
         std::fs::write(&path, document.to_string()).expect("written");
         path
     };
-    let old = written("old.json", &|_| ());
-    let slower = written("slower.json", &|document| {
+    let old = write_document("old.json", &|_| ());
+    let slower = write_document("slower.json", &|document| {
         let step = document["result"]["steps"].as_array_mut().expect("steps").first_mut().expect("a step");
         for key in ["median", "low", "high"] {
             let value = &mut step["transactions_per_second"][key];
@@ -166,14 +166,14 @@ fn steps_of_two_ladders_are_compared_and_another_payload_is_refused() {
         }
     });
     let payload =
-        written("payload.json", &|document| document["result"]["config"]["payload_bytes"] = 18.into());
+        write_document("payload.json", &|document| document["result"]["config"]["payload_bytes"] = 18.into());
     let compare = |new: &str| linerate(&["lab", "--compare", &old, new, "--json", "-"]);
     let same = compare(&old);
     assert_eq!(same.status.code(), Some(0), "{}", error_text(&same));
     let document: Value = serde_json::from_slice(&same.stdout).expect("JSON");
     conforms(&document, "linerate.comparison/1");
     assert_eq!(compare(&slower).status.code(), Some(1), "{}", error_text(&compare(&slower)));
-    let refused = compare(&payload);
-    assert_eq!(refused.status.code(), Some(2));
-    assert!(error_text(&refused).contains("the payload in bytes is"), "{}", error_text(&refused));
+    let refusal = compare(&payload);
+    assert_eq!(refusal.status.code(), Some(2));
+    assert!(error_text(&refusal).contains("the payload in bytes is"), "{}", error_text(&refusal));
 }

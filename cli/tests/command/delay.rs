@@ -13,7 +13,7 @@ use crate::schema;
 use crate::support::{linerate, skip};
 
 /// `linerate delay` has to fail with status 2 and one line that contains `words`.
-fn refused(arguments: &[&str], words: &str) {
+fn assert_refused(arguments: &[&str], words: &str) {
     let output = linerate(&[&["delay"], arguments].concat());
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!((output.status.code(), errors.lines().count()), (Some(2), 1), "{arguments:?}: {errors}");
@@ -27,7 +27,7 @@ fn socket() -> UdpSocket {
 }
 
 /// Calls `run` with the port of a server that answers requests on loopback meanwhile.
-fn served<T>(run: impl FnOnce(&str) -> T) -> T {
+fn with_server<T>(run: impl FnOnce(&str) -> T) -> T {
     let (server, client, stop) = (socket(), socket(), AtomicBool::new(false));
     let address = server.local_addr().expect("an address");
     thread::scope(|scope| {
@@ -56,28 +56,31 @@ fn served<T>(run: impl FnOnce(&str) -> T) -> T {
 }
 
 #[test]
-fn what_cannot_be_timed_is_told() {
-    refused(&["--port", "0"], "--port");
-    refused(&["--port", "53", "--trace", "50"], "--trace");
-    refused(&["--port", "53", "--trace", "50ms"], "--out");
-    let nobody = socket().local_addr().expect("an address").port().to_string();
-    refused(&["--port", &nobody], "no UDP socket on port");
+fn delay_refuses_invalid_arguments_and_ports_without_a_socket() {
+    assert_refused(&["--port", "0"], "--port");
+    assert_refused(&["--port", "53", "--trace", "50"], "--trace");
+    assert_refused(&["--port", "53", "--trace", "50ms"], "--out");
+    let port = socket().local_addr().expect("an address").port().to_string();
+    assert_refused(&["--port", &port], "no UDP socket on port");
     if rustix::process::geteuid().is_root() {
-        served(|port| {
-            refused(&["--port", port, "--trace", "3600s", "--out", "-"], "the longest window that fits");
+        with_server(|port| {
+            assert_refused(
+                &["--port", port, "--trace", "3600s", "--out", "-"],
+                "the longest window that fits",
+            );
         });
     }
 }
 
 #[test]
-fn a_server_on_loopback_is_timed() {
+fn delay_measures_a_server_on_loopback() {
     if !rustix::process::geteuid().is_root() {
-        return skip("a_server_on_loopback_is_timed", "takes root");
+        return skip("delay_measures_a_server_on_loopback", "takes root");
     }
     let directory = tempfile::tempdir().expect("a directory");
     let path = |name: &str| directory.path().join(name).to_str().expect("a name").to_owned();
     let (page, timeline) = (path("delay.html"), path("trace.json"));
-    served(|port| {
+    with_server(|port| {
         let output = linerate(&["delay", "--port", port, "--duration", "1", "--json", "-", "--html", &page]);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
@@ -90,11 +93,12 @@ fn a_server_on_loopback_is_timed() {
         assert!(fs::read_to_string(&page).expect("a page").contains("read to reply"));
         let output = linerate(&["delay", "--port", port, "--trace", "5ms", "--out", &timeline]);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let written: Value = serde_json::from_slice(&fs::read(&timeline).expect("a file")).expect("JSON");
-        let arrows = written["traceEvents"].as_array().expect("events").iter().filter(|it| it["ph"] == "f");
+        let trace: Value = serde_json::from_slice(&fs::read(&timeline).expect("a file")).expect("JSON");
+        let arrows =
+            trace["traceEvents"].as_array().expect("events").iter().filter(|event| event["ph"] == "f");
         assert!(arrows.count() > 10);
         let output = linerate(&["delay", "--port", port, "--watch", "--duration", "0.3"]);
-        let shown = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(output.status.success() && shown.contains("Stages, us"), "{shown}");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success() && text.contains("Stages, us"), "{text}");
     });
 }

@@ -18,7 +18,7 @@ fn json(output: &Output) -> Value {
 }
 
 /// The document without the fields that differ from run to run.
-fn lasting(mut document: Value) -> Value {
+fn without_run_fields(mut document: Value) -> Value {
     for key in ["argv", "started_unix_seconds"] {
         document.as_object_mut().expect("an object").remove(key);
     }
@@ -41,25 +41,27 @@ fn ids(document: &Value) -> Vec<String> {
 }
 
 #[test]
-fn a_capture_gives_the_same_as_what_was_captured() {
+fn captures_give_the_same_document_as_their_host() {
     for name in ["makita-2016", "million-packets", "small-vm"] {
         let tree = tree(name);
         let file = tree.path().join("capture.tar.gz");
-        let captured = linerate(&["doctor", "capture", text(&file), "--root", text(tree.path())]);
-        assert_eq!(captured.status.code(), Some(0), "{}", String::from_utf8_lossy(&captured.stderr));
-        let of = |root: &Path| lasting(json(&linerate(&["doctor", "--root", text(root), "--json", "-"])));
-        assert_eq!(of(tree.path()), of(&file), "{name}");
+        let capture = linerate(&["doctor", "capture", text(&file), "--root", text(tree.path())]);
+        assert_eq!(capture.status.code(), Some(0), "{}", String::from_utf8_lossy(&capture.stderr));
+        let diagnose = |root: &Path| {
+            without_run_fields(json(&linerate(&["doctor", "--root", text(root), "--json", "-"])))
+        };
+        assert_eq!(diagnose(tree.path()), diagnose(&file), "{name}");
     }
 }
 
 #[test]
-fn an_anonymous_capture_leads_to_the_same_findings_without_the_names() {
+fn anonymous_captures_keep_the_findings_and_hide_process_names() {
     let tree = tree("makita-2016");
     let file = tree.path().join("capture.tar.gz");
-    let captured = linerate(&["doctor", "capture", text(&file), "--anonymous", "--root", text(tree.path())]);
-    assert_eq!(captured.status.code(), Some(0), "{}", String::from_utf8_lossy(&captured.stderr));
-    let of = |root: &Path| json(&linerate(&["doctor", "--root", text(root), "--json", "-"]));
-    let (named, anonymous) = (of(tree.path()), of(&file));
+    let capture = linerate(&["doctor", "capture", text(&file), "--anonymous", "--root", text(tree.path())]);
+    assert_eq!(capture.status.code(), Some(0), "{}", String::from_utf8_lossy(&capture.stderr));
+    let diagnose = |root: &Path| json(&linerate(&["doctor", "--root", text(root), "--json", "-"]));
+    let (named, anonymous) = (diagnose(tree.path()), diagnose(&file));
     assert_eq!(ids(&named), ids(&anonymous));
     assert!(named.to_string().contains("udpecho") && !anonymous.to_string().contains("udpecho"));
 }
@@ -75,28 +77,28 @@ fn manifest(file: &Path) -> Value {
 }
 
 #[test]
-fn a_capture_of_this_machine_is_read_back() {
+fn captures_of_this_machine_are_readable_and_private() {
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("here.tar.gz");
-    let captured = linerate(&["doctor", "capture", text(&file), "--interval", "0.2"]);
-    assert_eq!(captured.status.code(), Some(0), "{}", String::from_utf8_lossy(&captured.stderr));
+    let capture = linerate(&["doctor", "capture", text(&file), "--interval", "0.2"]);
+    assert_eq!(capture.status.code(), Some(0), "{}", String::from_utf8_lossy(&capture.stderr));
     conforms(&manifest(&file), "linerate.capture/1");
-    let read = json(&linerate(&["doctor", "--root", text(&file), "--json", "-"]));
-    let read = &read["result"];
-    assert_eq!(read["live"], false);
+    let document = json(&linerate(&["doctor", "--root", text(&file), "--json", "-"]));
+    let document = &document["result"];
+    assert_eq!(document["live"], false);
     assert!(
-        read["seconds_between_readings"].as_f64().is_some_and(|seconds| seconds > 0.1),
+        document["seconds_between_readings"].as_f64().is_some_and(|seconds| seconds > 0.1),
         "{}",
-        read["seconds_between_readings"]
+        document["seconds_between_readings"]
     );
     let mode = std::os::unix::fs::PermissionsExt::mode(&file.metadata().expect("there").permissions());
-    assert_eq!(mode & 0o077, 0, "others may read what only root may see");
-    let again = linerate(&["doctor", "--root", text(directory.path()), "--json", "-"]);
-    assert_eq!(again.status.code(), Some(2));
+    assert_eq!(mode & 0o077, 0, "other users can read the capture");
+    let failed = linerate(&["doctor", "--root", text(directory.path()), "--json", "-"]);
+    assert_eq!(failed.status.code(), Some(2));
 }
 
 #[test]
-fn the_document_holds_what_the_schema_says() {
+fn json_has_the_documented_fields_and_sorts_findings_by_severity() {
     let tree = tree("makita-2016");
     let output = linerate(&["doctor", "--root", text(tree.path()), "--json", "-"]);
     assert_eq!(output.status.code(), Some(1));
@@ -116,14 +118,14 @@ fn the_document_holds_what_the_schema_says() {
         .as_array()
         .expect("findings")
         .iter()
-        .filter_map(|one| one["severity"].as_str())
+        .filter_map(|finding| finding["severity"].as_str())
         .collect();
     let rank = |name: &&str| ["high", "medium", "low", "note"].iter().position(|known| known == name);
     assert!(severities.iter().map(rank).is_sorted(), "{severities:?}");
 }
 
 #[test]
-fn a_host_with_nothing_wrong_is_no_failure() {
+fn healthy_hosts_have_no_findings_above_note() {
     for name in ["makita-2016-fixed", "small-vm"] {
         let tree = tree(name);
         let status = |level: &str| {
@@ -134,33 +136,33 @@ fn a_host_with_nothing_wrong_is_no_failure() {
 }
 
 #[test]
-fn the_exit_status_follows_the_severity_asked_for() {
+fn exit_status_follows_fail_on() {
     // The tree has only the kernel version, so doctor can only judge the kernel. Its age is a note.
     let bare = tempfile::tempdir().expect("a directory");
     std::fs::create_dir_all(bare.path().join("proc/sys/kernel")).expect("made");
     std::fs::write(bare.path().join("proc/sys/kernel/osrelease"), "4.6.3\n").expect("written");
-    let found = tree("makita-2016");
+    let faulty = tree("makita-2016");
     let run = |tree: &Path, level: &str| {
         linerate(&["doctor", "--root", text(tree), "--fail-on", level]).status.code()
     };
     assert_eq!((run(bare.path(), "low"), run(bare.path(), "note")), (Some(0), Some(1)));
-    assert_eq!((run(found.path(), "high"), run(found.path(), "low")), (Some(1), Some(1)));
-    let page = found.path().join("page.html");
-    linerate(&["doctor", "--root", text(found.path()), "--html", text(&page)]);
+    assert_eq!((run(faulty.path(), "high"), run(faulty.path(), "low")), (Some(1), Some(1)));
+    let page = faulty.path().join("page.html");
+    linerate(&["doctor", "--root", text(faulty.path()), "--html", text(&page)]);
     assert!(std::fs::read_to_string(&page).expect("written").contains("<svg"));
 }
 
 #[test]
-fn a_port_where_nobody_listens_is_told() {
-    let taken = UdpSocket::bind("127.0.0.1:0").expect("a port");
-    let port = taken.local_addr().expect("an address").port().to_string();
+fn doctor_reports_ports_without_a_listener() {
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
+    let port = socket.local_addr().expect("an address").port().to_string();
     let output = linerate(&["doctor", "--port", &port, "--json", "-"]);
     let document = json(&output);
     assert!(
         document["result"]["stages"]["socket"]["services"][0]["named"].as_bool() == Some(true),
         "{output:?}"
     );
-    drop(taken);
+    drop(socket);
     let output = linerate(&["doctor", "--port", &port]);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2));
@@ -168,7 +170,7 @@ fn a_port_where_nobody_listens_is_told() {
 }
 
 #[test]
-fn an_interrupted_watch_shows_the_first_reading() {
+fn interrupted_doctor_reports_the_first_reading() {
     let mut child = Command::new(support::program())
         .args(["doctor", "--interval", "600", "--json", "-"])
         .stdout(Stdio::piped())
@@ -177,13 +179,13 @@ fn an_interrupted_watch_shows_the_first_reading() {
         .expect("the command starts");
     let pid = child.id().to_string();
     // doctor installs its signal handlers first, then waits in a call that a signal interrupts.
-    let waits = || {
+    let has_handler = || {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:\t")).unwrap_or("0");
-        u64::from_str_radix(caught, 16).is_ok_and(|caught| caught & 2 != 0)
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:\t")).unwrap_or("0");
+        u64::from_str_radix(mask, 16).is_ok_and(|mask| mask & 2 != 0)
     };
-    while !waits() {
-        assert!(child.try_wait().expect("a child").is_none(), "it ended by itself");
+    while !has_handler() {
+        assert!(child.try_wait().expect("a child").is_none(), "doctor ended by itself");
         std::thread::yield_now();
     }
     assert!(Command::new("kill").args(["-INT", &pid]).status().expect("kill starts").success());
@@ -194,25 +196,25 @@ fn an_interrupted_watch_shows_the_first_reading() {
 }
 
 #[test]
-fn nothing_on_the_host_is_written() {
-    const NAME: &str = "nothing_on_the_host_is_written";
+fn doctor_makes_no_system_call_that_changes_the_host() {
+    const NAME: &str = "doctor_makes_no_system_call_that_changes_the_host";
     if Command::new("strace").arg("-V").output().is_err() {
         return skip(NAME, "strace is not installed");
     }
     let directory = tempfile::tempdir().expect("a directory");
     let shim = directory.path().join("ethtool_log.so");
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/command/doctor/ethtool_log.c");
-    let built = Command::new("cc").args(["-shared", "-fPIC", "-o", text(&shim), source, "-ldl"]).output();
-    if !built.is_ok_and(|built| built.status.success()) {
+    let compiler = Command::new("cc").args(["-shared", "-fPIC", "-o", text(&shim), source, "-ldl"]).output();
+    if !compiler.is_ok_and(|compiler| compiler.status.success()) {
         return skip(NAME, "no C compiler");
     }
     let (trace, log) = (directory.path().join("trace"), directory.path().join("log"));
     std::fs::write(&log, "").expect("written");
-    let calls = format!("trace={},{}", calls::LOOKED_INTO.join(","), calls::FORBIDDEN.join(","));
-    let run = |preloaded: bool| {
+    let calls = format!("trace={},{}", calls::CALLS_TO_INSPECT.join(","), calls::FORBIDDEN.join(","));
+    let run = |with_shim: bool| {
         let mut command = Command::new("strace");
         command.args(["-f", "-xx", "-o", text(&trace), "-e", &calls]);
-        if preloaded {
+        if with_shim {
             command.arg("-E").arg(format!("LD_PRELOAD={}", shim.display()));
             command.arg("-E").arg(format!("ETHTOOL_LOG={}", log.display()));
         }
@@ -220,42 +222,42 @@ fn nothing_on_the_host_is_written() {
             command.arg(support::program()).args(["doctor", "--interval", "0.2"]).output().expect("started");
         (output, std::fs::read_to_string(&trace).unwrap_or_default())
     };
-    let (output, traced) = run(false);
-    if traced.lines().count() < 3 {
+    let (output, trace_text) = run(false);
+    if trace_text.lines().count() < 3 {
         return skip(
             NAME,
             &format!("strace cannot trace here: {}", String::from_utf8_lossy(&output.stderr).trim()),
         );
     }
     assert!(matches!(output.status.code(), Some(0 | 1)), "{output:?}");
-    let changes: Vec<String> = traced.lines().filter_map(calls::change).collect();
+    let changes: Vec<String> = trace_text.lines().filter_map(calls::change).collect();
     assert!(changes.is_empty(), "{}", changes.join("\n"));
     let _ = run(true);
-    let asked = std::fs::read_to_string(&log).expect("a log");
-    for command in asked.lines() {
+    let ioctls = std::fs::read_to_string(&log).expect("a log");
+    for command in ioctls.lines() {
         assert!(calls::ETHTOOL_IOCTL_GETS.contains(&command), "ethtool command {command}");
     }
-    assert_eq!(traced.contains("SIOCETHTOOL"), !asked.is_empty(), "the log misses what was asked");
+    assert_eq!(trace_text.contains("SIOCETHTOOL"), !ioctls.is_empty(), "the log misses ethtool calls");
 }
 
 #[test]
-fn what_goes_away_between_two_readings_is_unknown() {
+fn links_and_processes_gone_at_the_second_reading_are_unknown() {
     let tree = tree("million-packets");
-    for gone in ["later/sys/class/net/eth2", "later/proc/3021"] {
-        std::fs::remove_dir_all(tree.path().join(gone)).expect("it was there");
+    for path in ["later/sys/class/net/eth2", "later/proc/3021"] {
+        std::fs::remove_dir_all(tree.path().join(path)).expect("it was there");
     }
     let output = linerate(&["doctor", "--root", text(tree.path()), "--pid", "3021", "--json", "-"]);
     let document = json(&output);
     let unknown = document["result"]["unknown"].as_array().expect("a list");
-    for what in ["link[eth2]", "process 3021"] {
-        let said =
-            unknown.iter().find(|item| item["what"] == what).unwrap_or_else(|| panic!("{what}: {unknown:?}"));
-        assert_eq!(said["why"], "it was there at the first reading, and gone at the second");
+    for name in ["link[eth2]", "process 3021"] {
+        let entry =
+            unknown.iter().find(|item| item["what"] == name).unwrap_or_else(|| panic!("{name}: {unknown:?}"));
+        assert_eq!(entry["why"], "it was there at the first reading, and gone at the second");
     }
 }
 
 #[test]
-fn a_watch_of_a_capture_needs_two_readings() {
+fn interval_requires_a_capture_with_two_readings() {
     let tree = tree("million-packets");
     let run = || linerate(&["doctor", "--root", text(tree.path()), "--interval", "1"]);
     assert_eq!(run().status.code(), Some(1));
@@ -267,27 +269,27 @@ fn a_watch_of_a_capture_needs_two_readings() {
 }
 
 #[test]
-fn node_problem_detector_gets_one_short_line_and_a_status() {
+fn node_problem_detector_output_is_one_line_of_at_most_80_characters() {
     let (bad, fine) = (tree("makita-2016"), tree("makita-2016-fixed"));
     let options = ["--output", "node-problem-detector", "--fail-on", "high"];
-    let told = |root: &str, status: i32, words: &str| {
-        let told = linerate(&[&["doctor", "--root", root], options.as_slice()].concat());
-        assert_eq!(told.status.code(), Some(status));
-        let line = String::from_utf8(told.stdout).expect("text");
+    let check = |root: &str, status: i32, words: &str| {
+        let output = linerate(&[&["doctor", "--root", root], options.as_slice()].concat());
+        assert_eq!(output.status.code(), Some(status));
+        let line = String::from_utf8(output.stdout).expect("text");
         assert!(line.contains(words) && line.lines().count() == 1 && line.trim().len() <= 80, "{line}");
     };
-    told(text(bad.path()), 1, " findings: ");
-    told(text(fine.path()), 0, "0 findings");
-    told("no-such-directory", 2, "no-such-directory");
+    check(text(bad.path()), 1, " findings: ");
+    check(text(fine.path()), 0, "0 findings");
+    check("no-such-directory", 2, "no-such-directory");
 }
 
 #[test]
-fn a_container_looks_at_the_host_whose_root_is_mounted() {
-    let test = "a_container_looks_at_the_host_whose_root_is_mounted";
+fn host_root_reads_a_mounted_host_and_requires_its_proc() {
+    let test = "host_root_reads_a_mounted_host_and_requires_its_proc";
     let root = tempfile::tempdir().expect("a directory");
-    let refused = linerate(&["doctor", "--host-root", text(root.path())]);
-    assert_eq!(refused.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&refused.stderr).contains("no /proc of the host"), "{refused:?}");
+    let refusal = linerate(&["doctor", "--host-root", text(root.path())]);
+    assert_eq!(refusal.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&refusal.stderr).contains("no /proc of the host"), "{refusal:?}");
     if !rustix::process::geteuid().is_root() {
         return skip(test, "takes root");
     }
@@ -297,6 +299,6 @@ fn a_container_looks_at_the_host_whose_root_is_mounted() {
                   exec \"$2\" doctor --host-root \"$1\" --netns /marker --interface lo --json -";
     let mut unshare = Command::new("unshare");
     unshare.args(["--mount", "sh", "-c", script, "sh"]).arg(root.path()).arg(support::program());
-    let looked = unshare.output().expect("unshare starts");
-    conforms(&json(&looked), "linerate.doctor/2");
+    let output = unshare.output().expect("unshare starts");
+    conforms(&json(&output), "linerate.doctor/2");
 }

@@ -13,7 +13,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, soc
 use rustix::thread::{CpuSet, sched_setaffinity};
 use serde_json::Value;
 
-use crate::drops::killed::{held, loaded};
+use crate::drops::killed::{loaded_count, program_ids};
 use crate::drops::scene::within;
 use crate::support::{self, program, skip};
 
@@ -70,21 +70,21 @@ fn sockets(lab: &Lab, many: bool) -> Vec<UdpSocket> {
 }
 
 /// Calls `run` while both CPUs send requests to the port and threads on both CPUs serve it.
-fn while_served<T>(lab: &Lab, sockets: &[UdpSocket], run: impl FnOnce() -> T) -> T {
+fn under_load<T>(lab: &Lab, sockets: &[UdpSocket], run: impl FnOnce() -> T) -> T {
     let over = AtomicBool::new(false);
     let go_on = || !over.load(Ordering::Relaxed);
     let to = sockets[0].local_addr().expect("bound");
-    let open = || UdpSocket::bind("0.0.0.0:0").and_then(|it| it.connect(to).map(|()| it));
+    let open = || UdpSocket::bind("0.0.0.0:0").and_then(|socket| socket.connect(to).map(|()| socket));
     let serve = |number: usize| {
         pin(number);
         let socket = &sockets[number % sockets.len()];
-        let waiting = epoll::create(epoll::CreateFlags::CLOEXEC).expect("an epoll");
-        epoll::add(&waiting, socket, epoll::EventData::new_u64(0), epoll::EventFlags::IN).expect("added");
+        let poller = epoll::create(epoll::CreateFlags::CLOEXEC).expect("an epoll");
+        epoll::add(&poller, socket, epoll::EventData::new_u64(0), epoll::EventFlags::IN).expect("added");
         let patience = rustix::fs::Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
         let (mut events, mut buffer) = (Vec::with_capacity(1), [0; 100]);
         while go_on() {
             events.clear();
-            let _ = epoll::wait(&waiting, rustix::buffer::spare_capacity(&mut events), Some(&patience));
+            let _ = epoll::wait(&poller, rustix::buffer::spare_capacity(&mut events), Some(&patience));
             while let Ok((length, from)) = socket.recv_from(&mut buffer) {
                 let _ = socket.send_to(&buffer[..length], from);
             }
@@ -106,9 +106,9 @@ fn while_served<T>(lab: &Lab, sockets: &[UdpSocket], run: impl FnOnce() -> T) ->
         let threads = if sockets.len() == 1 { THREADS } else { CPUS };
         (0..threads).for_each(|number| drop(scope.spawn(move || serve(number))));
         (0..CPUS).for_each(|number| drop(scope.spawn(move || send(number))));
-        let done = run();
+        let result = run();
         over.store(true, Ordering::Relaxed);
-        done
+        result
     })
 }
 
@@ -122,21 +122,22 @@ impl FlameOutput {
     /// Time that CPUs waited for a socket that several threads share, in ns.
     fn waited_for_socket_ns(&self) -> u64 {
         let locks = self.document["result"]["contention"]["locks"].as_array().expect("a list");
-        let of_socket = locks.iter().filter(|lock| OF_SOCKET.iter().any(|spot| lock["spot"] == *spot));
+        let of_socket = locks.iter().filter(|lock| SOCKET_LOCKS.iter().any(|spot| lock["spot"] == *spot));
         of_socket.map(|lock| lock["waited_ns"].as_u64().expect("a time")).sum()
     }
 
     /// Whether the first paragraph says that CPUs wait for a socket that several threads share.
-    fn says_it_first(&self) -> bool {
-        let [verdict, locks, spots] = ["", "\nLock waits", "\nHot spots"].map(|what| self.text.find(what));
+    fn reports_shared_socket_first(&self) -> bool {
+        let [verdict, locks, spots] =
+            ["", "\nLock waits", "\nHot spots"].map(|heading| self.text.find(heading));
         let paragraph = self.text.split("\n\n").next().unwrap_or_default().replace('\n', " ");
-        let names_it = (paragraph.contains("wait for") || paragraph.contains("waiting for"))
+        let names_finding = (paragraph.contains("wait for") || paragraph.contains("waiting for"))
             && paragraph.contains("socket.shared-by-threads");
-        names_it && verdict < locks && (locks < spots || !paragraph.contains("waiting for locks"))
+        names_finding && verdict < locks && (locks < spots || !paragraph.contains("waiting for locks"))
     }
 
     /// This test's share of all samples that are not idle.
-    fn share_of_own(&self) -> f64 {
+    fn own_share(&self) -> f64 {
         let stacks = self.document["result"]["profile"]["stacks"].as_array().expect("a list");
         let sum = |of: &dyn Fn(&&Value) -> bool| {
             let busy = stacks.iter().filter(|stack| stack["context"] != "idle").filter(of);
@@ -147,11 +148,11 @@ impl FlameOutput {
 }
 
 /// Lock spots of the finding `socket.shared-by-threads`.
-const OF_SOCKET: [&str; 2] = ["socket-lock", "wake-up-lock"];
+const SOCKET_LOCKS: [&str; 2] = ["socket-lock", "wake-up-lock"];
 
 /// Runs `linerate flame`. Prints a SKIP line and returns `None` if it cannot run or cannot trace
 /// locks.
-fn looked(test: &str, json: &str) -> Option<FlameOutput> {
+fn run_flame(test: &str, json: &str) -> Option<FlameOutput> {
     // Threads that are always runnable would leave flame little CPU time.
     let mut command = Command::new("nice");
     command.args(["-n", "-15"]).arg(program()).args(["flame", "--duration", "1.5", "--json", json]);
@@ -169,39 +170,39 @@ fn looked(test: &str, json: &str) -> Option<FlameOutput> {
 }
 
 #[test]
-fn a_socket_of_many_threads_is_told_first_and_sockets_by_cpu_are_not() {
-    let test = "a_socket_of_many_threads_is_told_first_and_sockets_by_cpu_are_not";
+fn flame_reports_a_shared_socket_first_but_not_per_cpu_sockets() {
+    let test = "flame_reports_a_shared_socket_first_but_not_per_cpu_sockets";
     let _machine = support::machine();
     let Some(lab) = lab(test) else { return };
     let directory = tempfile::tempdir().expect("a directory");
     let json = directory.path().join("flame.json");
     let json = json.to_str().expect("a name");
     let shared = sockets(&lab, false);
-    let mut told = None;
+    let mut last_output = None;
     // Other programs may have used the CPUs.
     for _ in 0..ATTEMPTS {
-        let Some(seen) = while_served(&lab, &shared, || looked(test, json)) else { return };
-        let is_first = seen.says_it_first();
-        told = Some(seen);
+        let Some(output) = under_load(&lab, &shared, || run_flame(test, json)) else { return };
+        let is_first = output.reports_shared_socket_first();
+        last_output = Some(output);
         if is_first {
             break;
         }
     }
     drop(shared);
-    let shared = told.expect("it was looked at");
-    if !shared.says_it_first() && shared.share_of_own() < 0.5 {
+    let shared = last_output.expect("an output");
+    if !shared.reports_shared_socket_first() && shared.own_share() < 0.5 {
         return skip(test, "the machine has other work");
     }
-    assert!(shared.says_it_first(), "{}", shared.text);
-    let Some(apart) = while_served(&lab, &sockets(&lab, true), || looked(test, json)) else { return };
-    assert!(!apart.says_it_first(), "{}", apart.text);
-    let (waited, waited_apart) = (shared.waited_for_socket_ns(), apart.waited_for_socket_ns());
-    assert!(waited > 10 * waited_apart, "{waited} {waited_apart}: {} {}", shared.text, apart.text);
+    assert!(shared.reports_shared_socket_first(), "{}", shared.text);
+    let Some(separate) = under_load(&lab, &sockets(&lab, true), || run_flame(test, json)) else { return };
+    assert!(!separate.reports_shared_socket_first(), "{}", separate.text);
+    let (waited, waited_separate) = (shared.waited_for_socket_ns(), separate.waited_for_socket_ns());
+    assert!(waited > 10 * waited_separate, "{waited} {waited_separate}: {} {}", shared.text, separate.text);
 }
 
 #[test]
-fn a_killed_flame_leaves_nothing_loaded() {
-    let test = "a_killed_flame_leaves_nothing_loaded";
+fn killed_flame_leaves_no_bpf_program_loaded() {
+    let test = "killed_flame_leaves_no_bpf_program_loaded";
     if !rustix::process::geteuid().is_root() {
         return skip(test, "it takes root");
     }
@@ -210,11 +211,11 @@ fn a_killed_flame_leaves_nothing_loaded() {
     let mut child = command.stderr(Stdio::null()).spawn().expect("the command starts");
     // One program for each end of a lock wait.
     let mut programs = BTreeSet::new();
-    within("it looks", || {
-        programs = held(child.id());
+    within("flame has loaded its programs", || {
+        programs = program_ids(child.id());
         programs.len() >= 2
     });
     child.kill().expect("killed");
     child.wait().expect("ended");
-    within("its programs are gone", || loaded(&programs) == 0);
+    within("its programs are gone", || loaded_count(&programs) == 0);
 }

@@ -41,48 +41,48 @@ fn write(directory: &Path, name: &str, document: &Value) -> String {
     path.to_str().expect("a name").to_owned()
 }
 
-fn refused(output: &Output) -> String {
+fn refusal(output: &Output) -> String {
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!((output.status.code(), errors.lines().count()), (Some(2), 1), "{errors}");
     errors
 }
 
 #[test]
-fn a_saved_run_is_shown_drawn_and_saved_again() {
+fn saved_runs_are_printed_drawn_and_converted() {
     let directory = tempfile::tempdir().expect("a directory");
     let file = write(directory.path(), "run.json", &document(false));
     let svg = directory.path().join("run.svg");
-    let shown = support::linerate(&["flame", "--from", &file, "--svg", svg.to_str().expect("a name")]);
-    let text = String::from_utf8_lossy(&shown.stdout).into_owned();
-    assert!(shown.status.success(), "{}", String::from_utf8_lossy(&shown.stderr));
+    let output = support::linerate(&["flame", "--from", &file, "--svg", svg.to_str().expect("a name")]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(text.contains("nft_do_chain [nf_tables]") && text.contains("50 %"), "{text}");
     let svg = std::fs::read_to_string(svg).expect("drawn");
     assert!(svg.contains("<svg") && svg.contains("nft_do_chain"), "{svg}");
 
-    let again = support::linerate(&["flame", "--from", &file, "--irq-only", "--json", "-"]);
-    let again: Value = serde_json::from_slice(&again.stdout).expect("a document");
-    assert_eq!(again["result"]["profile"]["stacks"], document(false)["result"]["profile"]["stacks"]);
-    conforms(&again, "linerate.flame/2");
-    assert_eq!(again["result"]["irq_only"], true);
+    let saved = support::linerate(&["flame", "--from", &file, "--irq-only", "--json", "-"]);
+    let saved: Value = serde_json::from_slice(&saved.stdout).expect("a document");
+    assert_eq!(saved["result"]["profile"]["stacks"], document(false)["result"]["profile"]["stacks"]);
+    conforms(&saved, "linerate.flame/2");
+    assert_eq!(saved["result"]["irq_only"], true);
     let folded = support::linerate(&["flame", "--from", &file, "--folded", "-"]);
     let folded = String::from_utf8_lossy(&folded.stdout).into_owned();
     assert!(folded.trim_end().ends_with("handle_softirqs;net_rx_action;nft_do_chain 50"), "{folded}");
 }
 
 #[test]
-fn idle_cpus_make_no_drawing() {
+fn runs_with_only_idle_samples_write_no_svg() {
     let directory = tempfile::tempdir().expect("a directory");
     let file = write(directory.path(), "idle.json", &document(true));
     let svg = directory.path().join("idle.svg");
-    let shown = support::linerate(&["flame", "--from", &file, "--svg", svg.to_str().expect("a name")]);
-    assert_eq!(shown.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&shown.stdout).starts_with("All samples are idle"));
-    assert!(String::from_utf8_lossy(&shown.stderr).starts_with("linerate: --svg: no file was written"));
+    let output = support::linerate(&["flame", "--from", &file, "--svg", svg.to_str().expect("a name")]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stdout).starts_with("All samples are idle"));
+    assert!(String::from_utf8_lossy(&output.stderr).starts_with("linerate: --svg: no file was written"));
     assert!(!svg.exists());
 }
 
 #[test]
-fn equal_runs_differ_in_nothing() {
+fn diff_of_a_run_with_itself_shows_no_change() {
     let directory = tempfile::tempdir().expect("a directory");
     let file = write(directory.path(), "run.json", &document(false));
     let output = support::linerate(&["flame", "--diff", &file, &file, "--json", "-"]);
@@ -97,25 +97,25 @@ fn equal_runs_differ_in_nothing() {
 }
 
 #[test]
-fn other_documents_are_refused() {
+fn flame_refuses_other_and_invalid_documents() {
     let directory = tempfile::tempdir().expect("a directory");
     let file = write(directory.path(), "run.json", &document(false));
     let other = write(directory.path(), "other.json", &json!({"schema": "linerate.load/1"}));
-    let errors = refused(&support::linerate(&["flame", "--diff", &file, &other]));
+    let errors = refusal(&support::linerate(&["flame", "--diff", &file, &other]));
     assert!(errors.contains("its schema is linerate.load/1; linerate.flame/2 is required"), "{errors}");
     let nameless = write(directory.path(), "nameless.json", &json!([1]));
-    assert!(refused(&support::linerate(&["flame", "--from", &nameless])).contains("it names no schema"));
-    let mut half = document(false);
-    half["result"]["profile"]["stacks"][0]["samples"] = "many".into();
-    let half = write(directory.path(), "half.json", &half);
-    assert!(refused(&support::linerate(&["flame", "--from", &half])).contains("invalid type"));
+    assert!(refusal(&support::linerate(&["flame", "--from", &nameless])).contains("it names no schema"));
+    let mut invalid = document(false);
+    invalid["result"]["profile"]["stacks"][0]["samples"] = "many".into();
+    let invalid = write(directory.path(), "half.json", &invalid);
+    assert!(refusal(&support::linerate(&["flame", "--from", &invalid])).contains("invalid type"));
     let mut locks = document(false);
     locks["result"]["profile"] = Value::Null;
     let locks = write(directory.path(), "locks.json", &locks);
-    let errors = refused(&support::linerate(&["flame", "--diff", &locks, &file]));
+    let errors = refusal(&support::linerate(&["flame", "--diff", &locks, &file]));
     assert!(errors.contains("it has no samples (a run with --locks)"), "{errors}");
-    let mut foreign = document(false);
-    foreign["result"]["profile"]["stacks"][0]["frames"] = json!([77]);
-    let foreign = write(directory.path(), "foreign.json", &foreign);
-    assert!(refused(&support::linerate(&["flame", "--from", &foreign])).contains("function 77"));
+    let mut unknown_function = document(false);
+    unknown_function["result"]["profile"]["stacks"][0]["frames"] = json!([77]);
+    let unknown_function = write(directory.path(), "foreign.json", &unknown_function);
+    assert!(refusal(&support::linerate(&["flame", "--from", &unknown_function])).contains("function 77"));
 }

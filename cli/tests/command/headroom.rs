@@ -23,10 +23,10 @@ fn sum(items: &Value, key: &str) -> f64 {
 }
 
 #[test]
-fn an_estimate_from_traffic_and_none_without() {
+fn headroom_estimates_capacity_only_with_traffic() {
     let lab = match Lab::builder().start() {
         Ok(lab) => lab,
-        Err(why) => return skip("headroom::an_estimate_from_traffic_and_none_without", &why.to_string()),
+        Err(why) => return skip("headroom::headroom_estimates_capacity_only_with_traffic", &why.to_string()),
     };
     let _machine = machine();
     let address = SocketAddr::from((lab.links()[0].receiver.ipv4[0], PORT));

@@ -13,33 +13,35 @@ use serde_json::Value as Json;
 struct AuditGuard(SettingValue);
 
 impl AuditGuard {
-    fn switched_on(test: &str) -> Option<Self> {
-        let refused = |why: &str| {
+    fn switch_on(test: &str) -> Option<Self> {
+        let skip_test = |why: &str| {
             support::skip(test, why);
             None
         };
         if std::env::var_os("LINERATE_TEST_HOST_WIDE").is_none() {
-            return refused("it switches auditing of the whole machine; LINERATE_TEST_HOST_WIDE=1 allows it");
+            return skip_test(
+                "it switches auditing of the whole machine; LINERATE_TEST_HOST_WIDE=1 allows it",
+            );
         }
-        let found = match Setting::Audit.read(&Host::live()) {
-            Ok(found) => Self(found),
-            Err(error) => return refused(&error.to_string()),
+        let original = match Setting::Audit.read(&Host::live()) {
+            Ok(original) => Self(original),
+            Err(error) => return skip_test(&error.to_string()),
         };
         match Setting::Audit.write(&Host::live(), &SettingValue::new("1")) {
-            Ok(()) => Some(found),
-            Err(error) => refused(&error.to_string()),
+            Ok(()) => Some(original),
+            Err(error) => skip_test(&error.to_string()),
         }
     }
 }
 
 impl Drop for AuditGuard {
     fn drop(&mut self) {
-        Setting::Audit.write(&Host::live(), &self.0).expect("auditing is put back");
+        Setting::Audit.write(&Host::live(), &self.0).expect("auditing is restored");
     }
 }
 
 fn audit_is(value: &str) -> bool {
-    Setting::Audit.read(&Host::live()).is_ok_and(|found| found == SettingValue::new(value))
+    Setting::Audit.read(&Host::live()).is_ok_and(|current| current == SettingValue::new(value))
 }
 
 fn run(time: &str) -> Command {
@@ -61,9 +63,9 @@ fn run(time: &str) -> Command {
 }
 
 #[test]
-fn auditing_is_switched_for_its_step_and_put_back() {
+fn audit_off_step_restores_auditing_even_after_a_kill() {
     let _machine = support::machine();
-    let Some(_audit) = AuditGuard::switched_on("auditing_is_switched_for_its_step_and_put_back") else {
+    let Some(_audit) = AuditGuard::switch_on("audit_off_step_restores_auditing_even_after_a_kill") else {
         return;
     };
     let output = run("5").output().expect("the command starts");
@@ -75,16 +77,16 @@ fn auditing_is_switched_for_its_step_and_put_back() {
     assert_eq!((&step["changes"][0]["from"], &step["changes"][0]["to"]), (&"1".into(), &"0".into()));
     assert!(audit_is("1"));
 
-    let mut killed = run("30").spawn().expect("the command starts");
+    let mut child = run("5").spawn().expect("the command starts");
     let deadline = Instant::now() + Duration::from_secs(30);
     while !audit_is("0") {
         assert!(Instant::now() < deadline, "the step is reached within 30 s");
         std::thread::yield_now();
     }
-    killed.kill().expect("killed");
-    killed.wait().expect("reaped");
+    child.kill().expect("killed");
+    child.wait().expect("reaped");
     let clean = support::linerate(&["lab", "clean"]);
-    let told = String::from_utf8_lossy(&clean.stdout);
-    assert!(clean.status.success() && told.contains("restored"), "{told}");
+    let text = String::from_utf8_lossy(&clean.stdout);
+    assert!(clean.status.success() && text.contains("restored"), "{text}");
     assert!(audit_is("1"));
 }

@@ -12,7 +12,7 @@ use serde_json::Value;
 /// Links in the test's network namespace, and the network namespaces of all linerate and nft
 /// processes.
 fn traces() -> (BTreeSet<String>, BTreeSet<String>) {
-    let ours = |process: &Path| {
+    let is_ours = |process: &Path| {
         let command = fs::read_to_string(process.join("comm")).unwrap_or_default();
         ["linerate", "nft"].contains(&command.trim())
     };
@@ -23,17 +23,17 @@ fn traces() -> (BTreeSet<String>, BTreeSet<String>) {
         .unwrap_or_default();
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let namespaces = processes
-        .filter(|entry| ours(&entry.path()))
+        .filter(|entry| is_ours(&entry.path()))
         .filter_map(|entry| fs::read_link(entry.path().join("ns/net")).ok())
         .map(|link| link.to_string_lossy().into_owned())
         .collect();
     (links, namespaces)
 }
 
-fn await_that(what: &str, mut holds: impl FnMut() -> bool) {
+fn await_condition(description: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(20);
-    while !holds() {
-        assert!(Instant::now() < deadline, "{what} within 20 s");
+    while !condition() {
+        assert!(Instant::now() < deadline, "{description} within 20 s");
         std::thread::yield_now();
     }
 }
@@ -48,7 +48,7 @@ fn start(runtime: &Path) -> Child {
         .expect("the command starts")
 }
 
-fn listed(runtime: &Path) -> Vec<Value> {
+fn lab_list(runtime: &Path) -> Vec<Value> {
     let output = Command::new(program())
         .args(["lab", "list", "--json", "-"])
         .env("XDG_RUNTIME_DIR", runtime)
@@ -59,10 +59,10 @@ fn listed(runtime: &Path) -> Vec<Value> {
 }
 
 #[test]
-fn a_killed_run_leaves_nothing() {
+fn lab_clean_removes_all_traces_of_a_killed_run() {
     let _machine = machine();
     if let Err(why) = labs_can_be_made() {
-        return skip("a_killed_run_leaves_nothing", &why);
+        return skip("lab_clean_removes_all_traces_of_a_killed_run", &why);
     }
     let runtime = tempfile::tempdir().expect("a directory");
     let runtime = runtime.path();
@@ -73,10 +73,10 @@ fn a_killed_run_leaves_nothing() {
         let pid = child.id();
         if round % 2 == 0 {
             let moment = Instant::now() + Duration::from_millis(u64::from(round) * 9);
-            await_that("the moment comes", || Instant::now() >= moment);
+            await_condition("the moment comes", || Instant::now() >= moment);
         } else {
-            await_that("the lab is up", || {
-                listed(runtime)
+            await_condition("the lab is up", || {
+                lab_list(runtime)
                     .iter()
                     .any(|lab| lab["process"]["pid"] == pid && lab["hosts"] != Value::Array(vec![]))
             });
@@ -89,19 +89,19 @@ fn a_killed_run_leaves_nothing() {
             .output()
             .expect("the command starts");
         assert!(clean.status.success(), "{}", String::from_utf8_lossy(&clean.stderr));
-        await_that("links and namespaces are as before", || {
+        await_condition("links and namespaces are as before", || {
             let now = traces();
             now.0 == before.0 && now.1.is_subset(&before.1)
         });
-        assert!(listed(runtime).iter().all(|lab| lab["process"]["pid"] != pid));
+        assert!(lab_list(runtime).iter().all(|lab| lab["process"]["pid"] != pid));
     }
 }
 
 #[test]
-fn an_interrupted_run_reports_and_leaves_nothing() {
+fn interrupted_run_reports_and_removes_its_lab() {
     let _machine = machine();
     if let Err(why) = labs_can_be_made() {
-        return skip("an_interrupted_run_reports_and_leaves_nothing", &why);
+        return skip("interrupted_run_reports_and_removes_its_lab", &why);
     }
     let runtime = tempfile::tempdir().expect("a directory");
     let mut child = Command::new(program())
@@ -117,8 +117,8 @@ fn an_interrupted_run_reports_and_leaves_nothing() {
     std::io::BufRead::read_line(&mut errors, &mut line).expect("a line");
     assert!(line.starts_with("baseline"), "{line}");
     let pid = child.id();
-    let sent = Command::new("kill").args(["-INT", &pid.to_string()]).status().expect("kill starts");
-    assert!(sent.success());
+    let status = Command::new("kill").args(["-INT", &pid.to_string()]).status().expect("kill starts");
+    assert!(status.success());
     let output = child.wait_with_output().expect("ended");
     assert_eq!(output.status.code(), Some(2));
     let report: Value = serde_json::from_slice(&output.stdout).expect("a report");
@@ -126,5 +126,5 @@ fn an_interrupted_run_reports_and_leaves_nothing() {
     let warnings = report["warnings"].as_array().expect("a list");
     assert!(warnings.iter().any(|warning| warning["kind"] == "interrupted"), "{warnings:?}");
     // For root, `lab list` includes the labs of other tests.
-    assert!(listed(runtime.path()).iter().all(|lab| lab["process"]["pid"] != pid));
+    assert!(lab_list(runtime.path()).iter().all(|lab| lab["process"]["pid"] != pid));
 }

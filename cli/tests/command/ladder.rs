@@ -14,6 +14,9 @@ use crate::support::{machine, program};
 use crate::tune::scene::{TuneTestLab, output_text};
 use generators::SshTestGenerators;
 
+/// A run whose figures do not matter ends its searches soon at a rate that always holds.
+const LOW_RATE: [&str; 2] = ["--max-rate", "2k"];
+
 const XPS: &str = "cat /sys/class/net/eth0/queues/tx-0/xps_cpus";
 
 fn envelope(scene: &TuneTestLab) -> Value {
@@ -33,18 +36,18 @@ fn kinds(warnings: &Value) -> Vec<&str> {
     warnings.as_array().expect("warnings").iter().filter_map(|warning| warning["kind"].as_str()).collect()
 }
 
-fn within(seconds: u64, what: &str, mut holds: impl FnMut() -> bool) {
+fn within(seconds: u64, description: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(seconds);
-    while !holds() {
-        assert!(Instant::now() < deadline, "{what} within {seconds} s");
+    while !condition() {
+        assert!(Instant::now() < deadline, "{description} within {seconds} s");
         // No event reports a change of a setting.
         std::thread::sleep(Duration::from_millis(20));
     }
 }
 
 /// Starts a run of the step xps and returns once its setting is in effect.
-fn midway(scene: &TuneTestLab, generators: &SshTestGenerators) -> Child {
-    let mut command = generators.ladder(scene, &["--steps", "xps"]);
+fn start_xps_step(scene: &TuneTestLab, generators: &SshTestGenerators) -> Child {
+    let mut command = generators.ladder(scene, &[&["--steps", "xps"][..], &LOW_RATE].concat());
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("the command starts");
     within(120, "the step is reached", || {
@@ -60,20 +63,21 @@ fn signal(pid: u32, signal: Signal) {
 }
 
 /// No tune may be in effect, and all settings have to have their original values.
-fn all_back(scene: &TuneTestLab, before: &crate::tune::scene::HostSettingValues) {
+fn assert_restored(scene: &TuneTestLab, before: &crate::tune::scene::HostSettingValues) {
     assert_eq!(&scene.values(), before);
     let (status, _) = scene.expect(0, "status", &[]);
     assert!(status.starts_with("No tune is in effect"), "{status}");
 }
 
 #[test]
-fn a_run_with_two_generators_leaves_every_setting_as_it_was() {
+fn ladder_with_two_generators_restores_all_settings() {
     let _machine = machine();
-    let test = "a_run_with_two_generators_leaves_every_setting_as_it_was";
+    let test = "ladder_with_two_generators_restores_all_settings";
     let Some(scene) = TuneTestLab::up(test) else { return };
     let Some(generators) = SshTestGenerators::up(test, &scene) else { return };
     let before = scene.values();
-    let output = generators.ladder(&scene, &["--steps", "xps,gro-off"]).output().expect("started");
+    let arguments = [&["--steps", "xps,gro-off"][..], &LOW_RATE].concat();
+    let output = generators.ladder(&scene, &arguments).output().expect("started");
     let (out, err) = output_text(&output);
     assert_eq!(output.status.code(), Some(0), "{out}{err}");
     let report = report(&scene);
@@ -89,22 +93,22 @@ fn a_run_with_two_generators_leaves_every_setting_as_it_was() {
         report["testbed"]
     );
     assert_eq!(report["settings"]["restored"], true);
-    let changed = report["steps"][1]["changes"][0]["setting"].as_str().expect("a change");
-    assert!(changed.starts_with("eth0 tx-"), "{changed}");
+    let setting = report["steps"][1]["changes"][0]["setting"].as_str().expect("a change");
+    assert!(setting.starts_with("eth0 tx-"), "{setting}");
     assert_eq!(report["steps"][2]["changes"][0]["setting"], "eth0 generic-receive-offload");
     assert!(err.contains("eth0 generic-receive-offload: on -> off"), "{err}");
     assert!(generators.processes().is_empty());
-    all_back(&scene, &before);
+    assert_restored(&scene, &before);
 }
 
 #[test]
-fn a_run_whose_generator_is_killed_marks_the_step() {
+fn killed_generator_marks_the_step_and_stops_the_ladder() {
     let _machine = machine();
-    let test = "a_run_whose_generator_is_killed_marks_the_step";
+    let test = "killed_generator_marks_the_step_and_stops_the_ladder";
     let Some(scene) = TuneTestLab::up(test) else { return };
     let Some(generators) = SshTestGenerators::up(test, &scene) else { return };
     let before = scene.values();
-    let child = midway(&scene, &generators);
+    let child = start_xps_step(&scene, &generators);
     let victim = generators.processes().into_iter().max().expect("a generator runs");
     signal(victim.cast_unsigned(), Signal::KILL);
     let output = child.wait_with_output().expect("it ends");
@@ -116,17 +120,17 @@ fn a_run_whose_generator_is_killed_marks_the_step() {
     assert!(kinds(&report["steps"][1]["warnings"]).contains(&"generator-lost"), "{}", report["steps"][1]);
     assert!(kinds(&envelope(&scene)["warnings"]).contains(&"interrupted"));
     within(20, "the other generator ends", || generators.processes().is_empty());
-    all_back(&scene, &before);
+    assert_restored(&scene, &before);
 }
 
 #[test]
-fn a_run_that_is_interrupted_reports_what_it_has() {
+fn interrupted_ladder_reports_its_steps_and_restores_settings() {
     let _machine = machine();
-    let test = "a_run_that_is_interrupted_reports_what_it_has";
+    let test = "interrupted_ladder_reports_its_steps_and_restores_settings";
     let Some(scene) = TuneTestLab::up(test) else { return };
     let Some(generators) = SshTestGenerators::up(test, &scene) else { return };
     let before = scene.values();
-    let child = midway(&scene, &generators);
+    let child = start_xps_step(&scene, &generators);
     signal(child.id(), Signal::INT);
     let output = child.wait_with_output().expect("it ends");
     let (out, err) = output_text(&output);
@@ -134,28 +138,28 @@ fn a_run_that_is_interrupted_reports_what_it_has() {
     let report = report(&scene);
     assert_eq!(ids(&report), ["baseline", "xps"]);
     assert!(kinds(&report["steps"][1]["warnings"]).contains(&"interrupted"), "{}", report["steps"][1]);
-    all_back(&scene, &before);
+    assert_restored(&scene, &before);
 }
 
 #[test]
-fn a_run_that_is_killed_is_undone_by_its_guard() {
+fn guard_undoes_a_killed_ladder() {
     let _machine = machine();
-    let test = "a_run_that_is_killed_is_undone_by_its_guard";
+    let test = "guard_undoes_a_killed_ladder";
     let Some(scene) = TuneTestLab::up(test) else { return };
     let Some(generators) = SshTestGenerators::up(test, &scene) else { return };
     let before = scene.values();
-    let mut child = midway(&scene, &generators);
+    let mut child = start_xps_step(&scene, &generators);
     signal(child.id(), Signal::KILL);
     child.wait().expect("it ends");
-    within(20, "the guard undoes it", || scene.expect(0, "history", &[]).0.contains("undone"));
+    within(20, "the guard undoes the tune", || scene.expect(0, "history", &[]).0.contains("undone"));
     within(20, "the generators end", || generators.processes().is_empty());
-    all_back(&scene, &before);
+    assert_restored(&scene, &before);
 }
 
 #[test]
-fn what_proved_better_stays_as_a_tune() {
+fn keep_better_keeps_a_better_step_as_a_tune() {
     let _machine = machine();
-    let test = "what_proved_better_stays_as_a_tune";
+    let test = "keep_better_keeps_a_better_step_as_a_tune";
     let Some(scene) = TuneTestLab::up(test) else { return };
     let Some(generators) = SshTestGenerators::up(test, &scene) else { return };
     // Two of the four transmit queues drop most packets. Once each CPU has its own queue, no CPU
@@ -165,7 +169,7 @@ fn what_proved_better_stays_as_a_tune() {
          for queue in 3 4; do tc qdisc add dev eth0 parent 1:$queue tbf rate 1mbit burst 2k limit 4k; done",
     );
     let before = scene.values();
-    let output = generators.ladder(&scene, &["--steps", "xps", "--keep-better"]).output().expect("started");
+    let output = generators.ladder(&scene, &["--steps", "xps", "--keep-better", "--max-rate", "20k"]).output().expect("started");
     let (out, err) = output_text(&output);
     assert_eq!(output.status.code(), Some(0), "{out}{err}");
     let report = report(&scene);
@@ -176,13 +180,13 @@ fn what_proved_better_stays_as_a_tune() {
     let (status, _) = scene.expect(0, "status", &[]);
     assert!(status.contains("what a ladder showed to be better") && status.contains("in effect"), "{status}");
     scene.expect(0, "undo", &[&tune.to_string()]);
-    all_back(&scene, &before);
+    assert_restored(&scene, &before);
 }
 
 #[test]
-fn a_run_behind_a_firewall_says_so() {
+fn ladder_reports_that_no_request_passes_a_firewall() {
     let _machine = machine();
-    let test = "a_run_behind_a_firewall_says_so";
+    let test = "ladder_reports_that_no_request_passes_a_firewall";
     let Some(scene) = TuneTestLab::up(test) else { return };
     let Some(generators) = SshTestGenerators::up(test, &scene) else { return };
     scene.shell(
@@ -193,27 +197,30 @@ fn a_run_behind_a_firewall_says_so() {
     let (out, err) = output_text(&output);
     assert_eq!(output.status.code(), Some(2), "{out}{err}");
     assert!(err.contains("no request sent to 198.18.0.1:7777 came in: "), "{err}");
-    all_back(&scene, &before);
+    assert_restored(&scene, &before);
 }
 
 #[test]
-fn a_run_that_cannot_begin_says_why_and_changes_nothing() {
-    let test = "a_run_that_cannot_begin_says_why_and_changes_nothing";
+fn ladder_refuses_invalid_arguments_and_records_no_tune() {
+    let test = "ladder_refuses_invalid_arguments_and_records_no_tune";
     let Some(scene) = TuneTestLab::up(test) else { return };
-    let refused = |arguments: &[&str], words: &str| {
+    let assert_refused = |arguments: &[&str], words: &str| {
         let mut command = scene.on_host(program());
         command.args(["ladder", "--from", "ssh://203.0.113.1", "--yes", "--state-dir"]).arg(scene.state());
         let (out, err) = output_text(&command.args(arguments).output().expect("started"));
         assert!(err.contains(words) && err.lines().count() == 1, "{arguments:?}: {out}{err}");
     };
-    refused(&["--interface", "eth9"], "no interface 'eth9': there are ");
-    refused(&["--interface", "eth0"], "eth0 does not report its speed");
+    assert_refused(&["--interface", "eth9"], "no interface 'eth9': there are ");
+    assert_refused(&["--interface", "eth0"], "eth0 does not report its speed");
     let eth0 = ["--interface", "eth0", "--link", "10G"];
-    refused(&[&eth0[..], &["--listen", "198.18.0.9:7"]].concat(), "198.18.0.9 is not an address of eth0");
-    refused(&[&eth0[..], &["--ssh", "'ssh"]].concat(), "--ssh: ''ssh' is not a command");
-    refused(&[&eth0[..], &["--ssh", "/nowhere/ssh"]].concat(), "cannot run '/nowhere/ssh' here");
-    refused(&[&eth0[..], &["--steps", "xsp"]].concat(), "unknown step 'xsp'");
-    refused(&[&eth0[..], &["--for", "nothing"]].concat(), "no profile 'nothing'");
+    assert_refused(
+        &[&eth0[..], &["--listen", "198.18.0.9:7"]].concat(),
+        "198.18.0.9 is not an address of eth0",
+    );
+    assert_refused(&[&eth0[..], &["--ssh", "'ssh"]].concat(), "--ssh: ''ssh' is not a command");
+    assert_refused(&[&eth0[..], &["--ssh", "/nowhere/ssh"]].concat(), "cannot run '/nowhere/ssh' here");
+    assert_refused(&[&eth0[..], &["--steps", "xsp"]].concat(), "unknown step 'xsp'");
+    assert_refused(&[&eth0[..], &["--for", "nothing"]].concat(), "no profile 'nothing'");
     let (history, _) = scene.expect(0, "history", &[]);
     assert!(!history.contains("ladder"), "{history}");
 }

@@ -37,13 +37,13 @@ fn read(path: &Path) -> Value {
 /// The page must fetch nothing and run no scripts.
 fn assert_self_contained(page: &str) {
     assert!(page.starts_with("<!DOCTYPE html>") && page.contains("</html>"));
-    for outside in ["http:", "https:", "src=", "<script", "url(", "@import"] {
-        assert!(!page.contains(outside), "{outside}");
+    for reference in ["http:", "https:", "src=", "<script", "url(", "@import"] {
+        assert!(!page.contains(reference), "{reference}");
     }
 }
 
 #[test]
-fn a_search_finds_a_known_capacity() {
+fn search_finds_the_capacity_of_a_rate_limited_server() {
     let _machine = support::machine();
     let capacity = 5_000.0;
     let (_service, address) = service(Reflector::builder().token_bucket(capacity, 100));
@@ -56,30 +56,30 @@ fn a_search_finds_a_known_capacity() {
     let output = load(&[&[address.as_str()][..], &search, &files, &more].concat());
     // --min-rate requires ten times the capacity of the service.
     assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
-    let found = document(&output);
-    conforms(&found, "linerate.load-search/2");
-    let found = &found["result"];
-    let rate = found["transactions_per_second"]["median"].as_f64().expect("a rate");
+    let report = document(&output);
+    conforms(&report, "linerate.load-search/2");
+    let report = &report["result"];
+    let rate = report["transactions_per_second"]["median"].as_f64().expect("a rate");
     // The lower bound is loose for busy machines.
-    assert!(rate < capacity * 1.04 && rate > capacity * 0.8, "{rate} of {capacity}: {found}");
-    assert!(found["missed"][0].as_str().is_some_and(|missed| missed.contains("--min-rate 50.0 k/s")));
-    let goodput = found["overload"][0]["goodput_ratio"].clone();
+    assert!(rate < capacity * 1.04 && rate > capacity * 0.8, "{rate} of {capacity}: {report}");
+    assert!(report["missed"][0].as_str().is_some_and(|missed| missed.contains("--min-rate 50.0 k/s")));
+    let goodput = report["overload"][0]["goodput_ratio"].clone();
     assert!(goodput.as_f64().is_none_or(|share| share > 0.7), "{goodput}");
     let page = fs::read_to_string(html).expect("a page");
     assert_self_contained(&page);
     assert!(page.contains("Capacity: ") && page.contains("<svg"));
     let lines = fs::read_to_string(stream).expect("a stream");
     let probes = lines.lines().filter(|line| line.contains(r#""event":"probe""#)).count();
-    let tried: usize = [&found["neighbourhood"], &found["searches"][0]]
+    let slots: usize = [&report["neighbourhood"], &report["searches"][0]]
         .map(|search| search["slots"].as_array().map_or(0, Vec::len))
         .iter()
         .sum();
-    assert!(probes > 5 && probes == tried, "{probes} {tried}");
+    assert!(probes > 5 && probes == slots, "{probes} {slots}");
 }
 
 #[test]
-fn a_search_by_sockets_over_veth_is_a_lower_bound() {
-    let test = "a_search_by_sockets_over_veth_is_a_lower_bound";
+fn search_with_sockets_over_veth_is_a_lower_bound() {
+    let test = "search_with_sockets_over_veth_is_a_lower_bound";
     if !rustix::process::geteuid().is_root() {
         return support::skip(test, "takes root");
     }
@@ -103,23 +103,23 @@ fn a_search_by_sockets_over_veth_is_a_lower_bound() {
             "--slot",
             "0.2",
             "--time",
-            "6",
+            "3",
             "--quiet",
         ]);
         load.args(["--resolution", "5%", "--backend", backend, "--json"]).arg(&file).stdout(Stdio::null());
         let mut load = lab.senders()[0].spawn(load).expect("it starts");
         assert!(load.wait().expect("it ends").success());
-        let found = &read(&file)["result"];
-        let reasons = found["bound_because"].as_array().expect("reasons");
-        let by_veth = reasons.iter().any(|reason| reason["reason"] == "server-delivers-replies");
-        assert_eq!(by_veth, is_bound, "{backend}: {found}");
+        let result = &read(&file)["result"];
+        let reasons = result["bound_because"].as_array().expect("reasons");
+        let has_veth_reason = reasons.iter().any(|reason| reason["reason"] == "server-delivers-replies");
+        assert_eq!(has_veth_reason, is_bound, "{backend}: {result}");
         // On a busy machine the generator itself may be late, with either backend.
-        assert!(reasons.is_empty() || found["generator_bound"] == true, "{backend}: {found}");
+        assert!(reasons.is_empty() || result["generator_bound"] == true, "{backend}: {result}");
     }
 }
 
 #[test]
-fn a_stream_tells_what_happens_and_adds_up() {
+fn json_stream_ends_with_a_document_whose_intervals_add_up() {
     let (service, address) = service(Reflector::builder());
     let arguments =
         [&address, "--rate", "2k", "--duration", "1", "--interval", "0.25", "--json-stream", "-", "--live"];
@@ -127,7 +127,7 @@ fn a_stream_tells_what_happens_and_adds_up() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let lines: Vec<Value> = String::from_utf8_lossy(&output.stdout)
         .lines()
-        .map(|line| serde_json::from_str(line).expect("an object a line"))
+        .map(|line| serde_json::from_str(line).expect("one object per line"))
         .collect();
     let (start, end) = (&lines[0], lines.last().expect("an end"));
     assert_eq!((&start["event"], &end["event"]), (&"start".into(), &"end".into()));
@@ -140,17 +140,17 @@ fn a_stream_tells_what_happens_and_adds_up() {
     assert_eq!(intervals.len(), 4, "{lines:?}");
     // Requests that leave late are missing from the streamed interval, but the final document has
     // them.
-    let told = end["intervals"].as_array().expect("intervals");
-    let sum = |key: &str| told.iter().map(|interval| count(interval, key)).sum::<u64>();
+    let final_intervals = end["intervals"].as_array().expect("intervals");
+    let sum = |key: &str| final_intervals.iter().map(|interval| count(interval, key)).sum::<u64>();
     assert_eq!(sum("sent"), count(end, "sent"));
     assert_eq!(sum("answered"), count(end, "answered"));
-    let shown = String::from_utf8_lossy(&output.stderr).lines().count();
-    assert_eq!(shown, 5, "a header and a line an interval");
+    let live_lines = String::from_utf8_lossy(&output.stderr).lines().count();
+    assert_eq!(live_lines, 5, "a header and one line per interval");
     assert_eq!(service.stop().received, count(end, "sent"));
 }
 
 #[test]
-fn runs_that_start_together_merge_into_one() {
+fn merge_adds_up_runs_that_start_together() {
     let (service, address) = service(Reflector::builder());
     let directory = tempfile::tempdir().expect("a directory");
     let [a, b, html] = ["a.json", "b.json", "both.html"].map(|name| directory.path().join(name));
@@ -179,8 +179,8 @@ fn runs_that_start_together_merge_into_one() {
     assert_eq!(merged["merged"].as_array().map(Vec::len), Some(2));
     // The machine determines how far apart two processes start. linerate has to report it.
     let overlap = merged["overlap_ratio"].as_f64().expect("a share");
-    let warned = document["warnings"].to_string().contains("overlap by");
-    assert_eq!(overlap < 0.9, warned, "{document}");
+    let has_warning = document["warnings"].to_string().contains("overlap by");
+    assert_eq!(overlap < 0.9, has_warning, "{document}");
     assert_self_contained(&fs::read_to_string(&html).expect("a page"));
 
     assert!(merged["merged"].as_array().expect("runs").iter().all(|run| run["clock"].is_null()), "one host");
@@ -189,23 +189,23 @@ fn runs_that_start_together_merge_into_one() {
     other["host"]["name"] = "other".into();
     other["result"]["clock"] = serde_json::json!({"ahead_seconds": 0.0, "uncertain_seconds": 16.0});
     fs::write(names[1], other.to_string()).expect("written");
-    let doubtful = load(&["merge", names[0], names[1]]);
-    let shown = String::from_utf8_lossy(&doubtful.stdout);
-    assert!(shown.contains("may differ by") && shown.contains("was the limit"), "{shown}");
-    let refused = load(&["merge", names[0], names[1], "--max-clock-offset", "15s"]);
-    assert_eq!(refused.status.code(), Some(2));
+    let merge = load(&["merge", names[0], names[1]]);
+    let text = String::from_utf8_lossy(&merge.stdout);
+    assert!(text.contains("may differ by") && text.contains("was the limit"), "{text}");
+    let refusal = load(&["merge", names[0], names[1], "--max-clock-offset", "15s"]);
+    assert_eq!(refusal.status.code(), Some(2));
     assert!(
-        String::from_utf8_lossy(&refused.stderr).contains("its clock may be off by 16.000 s"),
-        "{refused:?}"
+        String::from_utf8_lossy(&refusal.stderr).contains("its clock may be off by 16.000 s"),
+        "{refusal:?}"
     );
 
-    let again = load(&["merge", names[0], names[0]]);
-    assert_eq!(again.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&again.stderr).contains("would be counted twice"));
+    let duplicate = load(&["merge", names[0], names[0]]);
+    assert_eq!(duplicate.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&duplicate.stderr).contains("would be counted twice"));
 }
 
 #[test]
-fn a_threshold_that_is_missed_is_the_exit_status() {
+fn missed_max_loss_exits_with_status_1() {
     let (_service, address) = service(Reflector::builder().drop_every(10));
     let run = |most: &str| {
         load(&[&address, "--rate", "1k", "--duration", "0.3", "--max-loss", most, "--json", "-"])
@@ -218,34 +218,34 @@ fn a_threshold_that_is_missed_is_the_exit_status() {
 }
 
 #[test]
-fn overload_by_a_capacity_from_elsewhere_is_a_document() {
+fn overload_with_a_given_capacity_matches_its_schema() {
     let (_service, address) = service(Reflector::builder());
     let output = load(&[&address, "--capacity", "1k", "--overload", "2", "--duration", "0.3", "--json", "-"]);
-    let found = document(&output);
-    conforms(&found, "linerate.load-overload/2");
-    assert_eq!(found["result"]["overload"].as_array().map(Vec::len), Some(1), "{found}");
+    let report = document(&output);
+    conforms(&report, "linerate.load-overload/2");
+    assert_eq!(report["result"]["overload"].as_array().map(Vec::len), Some(1), "{report}");
 }
 
 #[test]
-fn a_ramp_accounts_for_each_rate() {
+fn ramp_accounts_for_the_requests_of_each_rate() {
     let (service, address) = service(Reflector::builder());
     let output = load(&[&address, "--ramp", "500-1500/3", "--duration", "0.3", "--json", "-"]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let ramp = document(&output);
     conforms(&ramp, "linerate.load-ramp/2");
     let steps = ramp["result"]["steps"].as_array().expect("steps");
-    let asked: Vec<Option<f64>> = steps.iter().map(|step| step["requested_per_second"].as_f64()).collect();
-    assert_eq!(asked, [Some(500.0), Some(1_000.0), Some(1_500.0)]);
+    let rates: Vec<Option<f64>> = steps.iter().map(|step| step["requested_per_second"].as_f64()).collect();
+    assert_eq!(rates, [Some(500.0), Some(1_000.0), Some(1_500.0)]);
     let sent: u64 = steps.iter().map(|step| count(step, "sent")).sum();
     assert_eq!(sent, service.stop().received);
 }
 
 #[test]
-fn what_is_no_document_is_not_merged() {
+fn merge_refuses_invalid_documents() {
     let directory = tempfile::tempdir().expect("a directory");
-    let refused = |held: &str| {
+    let refusal = |content: &str| {
         let path = directory.path().join("x.json");
-        fs::write(&path, held).expect("written");
+        fs::write(&path, content).expect("written");
         let name = path.to_str().expect("a name");
         let output = load(&["merge", name, name]);
         let errors = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -253,17 +253,17 @@ fn what_is_no_document_is_not_merged() {
         assert!(errors.contains("x.json: "), "{errors}");
         errors
     };
-    assert!(refused("").contains("no linerate.load/2 document"));
-    assert!(refused("{}").contains("it names no schema; linerate.load/2 is required"));
+    assert!(refusal("").contains("no linerate.load/2 document"));
+    assert!(refusal("{}").contains("it names no schema; linerate.load/2 is required"));
     assert!(
-        refused(r#"{"schema": "linerate.load/1"}"#)
+        refusal(r#"{"schema": "linerate.load/1"}"#)
             .contains("its schema is linerate.load/1; linerate.load/2")
     );
-    assert!(refused(r#"{"schema": "linerate.load/2"}"#).contains("missing field"));
+    assert!(refusal(r#"{"schema": "linerate.load/2"}"#).contains("missing field"));
 }
 
 #[test]
-fn without_a_rate_the_loop_is_open() {
+fn load_without_a_rate_requests_10_000_per_second() {
     let _machine = support::machine();
     let (_service, address) = service(Reflector::builder());
     let output = load(&[&address, "--duration", "0.2", "--payload", "18", "--json", "-"]);

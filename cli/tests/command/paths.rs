@@ -17,10 +17,10 @@ fn paths_can_be_compared() -> Result<(), String> {
 }
 
 #[test]
-fn a_path_with_a_process_of_ours_is_compared_with_host() {
+fn paths_are_compared_with_host_and_only_tap_has_a_relay() {
     let _machine = machine();
     if let Err(why) = paths_can_be_compared() {
-        return skip("a_path_with_a_process_of_ours_is_compared_with_host", &why);
+        return skip("paths_are_compared_with_host_and_only_tap_has_a_relay", &why);
     }
     let directory = tempfile::tempdir().expect("a directory");
     let page = directory.path().join("paths.html");
@@ -50,27 +50,27 @@ fn a_path_with_a_process_of_ours_is_compared_with_host() {
         assert_eq!(has_relay, path["name"] == "tap", "{cost}");
         assert!(path["recipe"].as_array().is_some_and(|lines| lines.len() >= 4), "{path}");
     }
-    let skipped = paths[1]["skipped_because"].as_str().unwrap_or_default();
-    assert!(skipped.is_empty() || skipped.contains("ip link add"), "{skipped}");
+    let reason = paths[1]["skipped_because"].as_str().unwrap_or_default();
+    assert!(reason.is_empty() || reason.contains("ip link add"), "{reason}");
     assert!(fs::read_to_string(page).expect("the page").contains("<svg"));
 }
 
 /// The relay process of a path ends with the killed command. `lab clean` removes the rest.
 #[test]
-fn a_killed_comparison_leaves_no_process() {
+fn killed_lab_paths_leaves_no_relay_process() {
     let _machine = machine();
     if let Err(why) = paths_can_be_compared() {
-        return skip("a_killed_comparison_leaves_no_process", &why);
+        return skip("killed_lab_paths_leaves_no_relay_process", &why);
     }
-    let mut run = Command::new(program())
+    let mut child = Command::new(program())
         .args(["lab", "paths", "--paths", "tap", "--samples", "4"])
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
         .expect("the command starts");
-    let relay = await_some(|| relays_of(run.id()).first().copied());
-    run.kill().expect("killed");
-    run.wait().expect("its status");
+    let relay = await_some(|| relays_of(child.id()).first().copied());
+    child.kill().expect("killed");
+    child.wait().expect("its status");
     await_some(|| (!fs::exists(format!("/proc/{relay}")).unwrap_or(true)).then_some(()));
     assert!(linerate(&["lab", "clean"]).status.success());
 }
@@ -86,11 +86,11 @@ fn relays_of(pid: u32) -> Vec<u32> {
     pids.filter(is_relay).collect()
 }
 
-fn await_some<T>(mut look: impl FnMut() -> Option<T>) -> T {
+fn await_some<T>(mut poll: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + Duration::from_secs(20);
     loop {
-        match look() {
-            Some(found) => return found,
+        match poll() {
+            Some(value) => return value,
             None if Instant::now() < deadline => std::thread::yield_now(),
             None => panic!("not within 20 s"),
         }
@@ -98,7 +98,7 @@ fn await_some<T>(mut look: impl FnMut() -> Option<T>) -> T {
 }
 
 #[test]
-fn what_cannot_be_compared_is_one_line() {
+fn invalid_paths_and_relays_are_refused_in_one_line() {
     for (arguments, words) in [
         (
             &["lab", "paths", "--paths", "bridge,nothing"][..],
@@ -109,8 +109,8 @@ fn what_cannot_be_compared_is_one_line() {
         (&["lab", "relay", "udp", "192.0.2.1:9", "192.0.2.1:9"], "relay from 192.0.2.1:9"),
     ] {
         let output = linerate(arguments);
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(2), "{said}");
-        assert!(said.contains(words) && said.trim().lines().count() == 1, "{said}");
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{errors}");
+        assert!(errors.contains(words) && errors.trim().lines().count() == 1, "{errors}");
     }
 }

@@ -10,11 +10,11 @@ use crate::support::{labs_can_be_made, linerate, machine, skip};
 #[test]
 fn each_placement_is_measured_or_skipped_with_a_reason() {
     let _machine = machine();
-    let can = match rustix::process::geteuid().is_root() {
+    let labs = match rustix::process::geteuid().is_root() {
         true => labs_can_be_made(),
         false => Err("lab placement requires root".to_owned()),
     };
-    if let Err(why) = can {
+    if let Err(why) = labs {
         return skip("each_placement_is_measured_or_skipped_with_a_reason", &why);
     }
     let directory = tempfile::tempdir().expect("a directory");
@@ -46,6 +46,6 @@ fn each_placement_is_measured_or_skipped_with_a_reason() {
     }
     assert!(fs::read_to_string(page).expect("the page").contains("<svg"));
     let odd = linerate(&["lab", "placement", "--samples", "5"]);
-    let said = String::from_utf8_lossy(&odd.stderr).into_owned();
-    assert!(odd.status.code() == Some(2) && said.contains("an even number is required"), "{said}");
+    let errors = String::from_utf8_lossy(&odd.stderr).into_owned();
+    assert!(odd.status.code() == Some(2) && errors.contains("an even number is required"), "{errors}");
 }

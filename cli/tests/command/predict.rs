@@ -13,7 +13,7 @@ fn predict(run: &str, arguments: &[&str]) -> Output {
 }
 
 #[test]
-fn the_published_prediction_is_what_the_program_says() {
+fn predict_matches_the_published_prediction() {
     let output = predict("2026-11-26-2-cpu-vm", &["--cpus", "20", "--json", "-"]);
     let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     schema::conforms(&document, "linerate.prediction/1");
@@ -30,10 +30,10 @@ fn the_published_prediction_is_what_the_program_says() {
 }
 
 #[test]
-fn a_run_without_hot_spots_and_no_cpus_are_refused() {
+fn predict_refuses_runs_without_hot_spots_and_zero_cpus() {
     let old = predict("server-nsd", &["--cpus", "20"]);
-    let words = String::from_utf8_lossy(&old.stderr);
-    assert!(old.status.code() == Some(2) && words.contains("measure again"), "{words}");
+    let errors = String::from_utf8_lossy(&old.stderr);
+    assert!(old.status.code() == Some(2) && errors.contains("measure again"), "{errors}");
     let none = predict("2026-11-26-2-cpu-vm", &["--cpus", "0"]);
     assert_eq!(none.status.code(), Some(2));
 }

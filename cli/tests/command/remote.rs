@@ -8,16 +8,19 @@ use std::time::Duration;
 use linerate_lab::ladder::remote::{RemoteError, RemoteOptions};
 use linerate_load::{Generator, GeneratorError, LoadSlot};
 
-use crate::support;
 use scene::RemoteTestLab;
 
 #[test]
-fn two_hosts_send_together_and_their_accounts_add_up() {
-    let _machine = support::machine();
-    let Some(scene) = RemoteTestLab::up("two_hosts_send_together_and_their_accounts_add_up") else { return };
+fn two_remote_generators_send_together_and_their_counts_add_up() {
+    let Some(scene) = RemoteTestLab::up("two_remote_generators_send_together_and_their_counts_add_up") else {
+        return;
+    };
     let mut generators = scene.generators(scene.options()).expect("they start");
-    let described = generators.describe();
-    assert_eq!((described.backend.as_str(), described.flows, generators.each().count()), ("socket", 32, 2));
+    let description = generators.describe();
+    assert_eq!(
+        (description.backend.as_str(), description.flows, generators.each().count()),
+        ("socket", 32, 2)
+    );
     for (host, clock) in generators.clocks() {
         let clock = clock.unwrap_or_else(|| panic!("{host}: its clock is known"));
         // All lab hosts share one clock.
@@ -27,13 +30,14 @@ fn two_hosts_send_together_and_their_accounts_add_up() {
         interval: Some(Duration::from_millis(100)),
         ..LoadSlot::rate(2_000.0, Duration::from_millis(500))
     };
-    let mut told = 0;
-    let outcome = generators.watch(&slot, &mut |interval| told += interval.sent).expect("a slot");
+    let mut sent_in_intervals = 0;
+    let outcome =
+        generators.watch(&slot, &mut |interval| sent_in_intervals += interval.sent).expect("a slot");
     // A busy machine may send fewer requests than planned, never more.
     assert!(outcome.sent > 500 && outcome.sent <= 1_000, "{outcome:?}");
     assert_eq!(outcome.sent, outcome.answered + outcome.lost);
     assert_eq!(outcome.requested_per_second, Some(2_000.0));
-    assert!(told > 0 && told <= outcome.sent, "{told}");
+    assert!(sent_in_intervals > 0 && sent_in_intervals <= outcome.sent, "{sent_in_intervals}");
     let account = scene.account();
     assert_eq!(account.received, outcome.sent);
     assert!(outcome.answered <= account.answered && outcome.latency_ns.count() == outcome.answered);
@@ -41,16 +45,17 @@ fn two_hosts_send_together_and_their_accounts_add_up() {
     let window = generators.run(&LoadSlot::window(4, Duration::from_millis(300))).expect("a slot");
     assert!(window.answered > 0);
     assert_eq!(scene.account().received, outcome.sent + window.sent);
-    let there = scene.far_programs();
-    assert_eq!(there.count(), 2);
+    let programs = scene.remote_programs();
+    assert_eq!(programs.count(), 2);
     drop(generators);
-    there.await_end();
+    programs.await_end();
 }
 
 #[test]
-fn a_killed_generator_is_named_and_the_rest_is_kept() {
-    let _machine = support::machine();
-    let Some(scene) = RemoteTestLab::up("a_killed_generator_is_named_and_the_rest_is_kept") else { return };
+fn killed_remote_generator_is_named_and_other_counts_are_kept() {
+    let Some(scene) = RemoteTestLab::up("killed_remote_generator_is_named_and_other_counts_are_kept") else {
+        return;
+    };
     let mut generators = scene.generators(scene.options()).expect("they start");
     let slot = LoadSlot {
         interval: Some(Duration::from_millis(100)),
@@ -58,7 +63,7 @@ fn a_killed_generator_is_named_and_the_rest_is_kept() {
     };
     let error = generators.watch(&slot, &mut |interval| {
         if interval.number == 1 {
-            scene.kill_far_program(1);
+            scene.kill_remote_program(1);
         }
     });
     let Err(GeneratorError::Incomplete { who, why, others: Some(others) }) = error else {
@@ -76,9 +81,8 @@ fn a_killed_generator_is_named_and_the_rest_is_kept() {
 }
 
 #[test]
-fn what_ends_here_ends_there() {
-    let _machine = support::machine();
-    let Some(scene) = RemoteTestLab::up("what_ends_here_ends_there") else { return };
+fn cancelling_and_killing_ssh_end_remote_generators() {
+    let Some(scene) = RemoteTestLab::up("cancelling_and_killing_ssh_end_remote_generators") else { return };
     let options = scene.options();
     let cancel = options.cancel.clone();
     let mut generators = scene.generators(options).expect("they start");
@@ -91,12 +95,12 @@ fn what_ends_here_ends_there() {
             cancel.store(true, Ordering::Relaxed);
         }
     });
-    let outcome = outcome.expect("an account of what was sent");
+    let outcome = outcome.expect("an account of the sent requests");
     assert!(outcome.duration < Duration::from_secs(30) && outcome.sent < 15_000, "{outcome:?}");
     assert_eq!(outcome.sent, scene.account().received);
     // Kills the ssh processes in the middle of a slot.
     cancel.store(false, Ordering::Relaxed);
-    let there = scene.far_programs();
+    let programs = scene.remote_programs();
     let error = generators.watch(&slot, &mut |interval| {
         if interval.number == 1 {
             scene.kill_ssh();
@@ -104,22 +108,21 @@ fn what_ends_here_ends_there() {
     });
     let error = error.expect_err("both are lost").to_string();
     assert!(error.contains("ssh here was killed") && error.contains("nothing else was measured"), "{error}");
-    there.await_end();
+    programs.await_end();
 }
 
 #[test]
-fn a_link_that_is_cut_is_noticed_at_both_ends() {
-    let _machine = support::machine();
-    let Some(scene) = RemoteTestLab::up("a_link_that_is_cut_is_noticed_at_both_ends") else { return };
+fn both_ends_detect_a_cut_link() {
+    let Some(scene) = RemoteTestLab::up("both_ends_detect_a_cut_link") else { return };
     let mut generators = scene.generators(scene.options()).expect("they start");
-    let there = scene.far_programs();
+    let programs = scene.remote_programs();
     let slot = LoadSlot {
         interval: Some(Duration::from_millis(100)),
         ..LoadSlot::rate(500.0, Duration::from_secs(1))
     };
     let error = generators.watch(&slot, &mut |interval| {
         if interval.number == 1 {
-            scene.cut(1);
+            scene.cut_link(1);
         }
     });
     let Err(GeneratorError::Incomplete { who, why, others: Some(others) }) = error else {
@@ -129,51 +132,50 @@ fn a_link_that_is_cut_is_noticed_at_both_ends() {
     assert!(why.contains("not responding") || why.contains("no account of the slot"), "{why}");
     drop(generators);
     // The remote end of a cut link receives nothing, not even the end of the connection.
-    there.await_end();
+    programs.await_end();
 }
 
 #[test]
-fn what_stands_in_the_way_of_a_generator_is_told_in_one_line() {
-    let _machine = support::machine();
-    let test = "what_stands_in_the_way_of_a_generator_is_told_in_one_line";
+fn generators_that_cannot_start_are_reported_in_one_line() {
+    let test = "generators_that_cannot_start_are_reported_in_one_line";
     let Some(scene) = RemoteTestLab::up(test) else { return };
-    let refused = |options: RemoteOptions| -> (RemoteError, String) {
+    let refusal = |options: RemoteOptions| -> (RemoteError, String) {
         let error = scene.generators(options).expect_err("refused");
         let text = error.to_string();
         assert_eq!(text.lines().count(), 1, "{text}");
         (error, text)
     };
-    let one = |change: &dyn Fn(&mut RemoteOptions)| {
+    let refusal_of_one = |change: &dyn Fn(&mut RemoteOptions)| {
         let mut options = scene.options();
         options.hosts.truncate(1);
         change(&mut options);
-        refused(options)
+        refusal(options)
     };
 
-    let (error, text) = one(&|options| options.program = "/nowhere/linerate".to_owned());
+    let (error, text) = refusal_of_one(&|options| options.program = "/nowhere/linerate".to_owned());
     assert!(
         matches!(error, RemoteError::NoProgram { .. }) && text.contains("$(command -v linerate) root@"),
         "{text}"
     );
-    let (error, text) = one(&|options| options.ssh = scene.ssh_with_a_wrong_key());
+    let (error, text) = refusal_of_one(&|options| options.ssh = scene.ssh_with_wrong_key());
     assert!(matches!(error, RemoteError::Ssh { .. }) && text.contains("Permission denied"), "{text}");
-    let (error, text) = one(&|options| options.hosts = vec![scene.host_with_port(0, 9)]);
+    let (error, text) = refusal_of_one(&|options| options.hosts = vec![scene.host_with_port(0, 9)]);
     assert!(matches!(error, RemoteError::Ssh { .. }) && text.contains("Connection refused"), "{text}");
     let public =
         |options: &mut RemoteOptions| options.load.targets = vec!["192.0.2.1:7".parse().expect("an address")];
-    let (error, text) = one(&public);
+    let (error, text) = refusal_of_one(&public);
     assert!(
         matches!(error, RemoteError::Refused { .. }) && text.contains("--allow-destination 192.0.2.1"),
         "{text}"
     );
-    let (error, text) = one(&|options| options.load.more = vec!["--threads=0".to_owned()]);
+    let (error, text) = refusal_of_one(&|options| options.load.more = vec!["--threads=0".to_owned()]);
     assert!(matches!(error, RemoteError::Refused { .. }) && text.contains("zero threads"), "{text}");
 
     let mut options = scene.options();
     options.hosts[1] = scene.host_with_port(1, 9);
-    let (_, text) = refused(options);
+    let (_, text) = refusal(options);
     assert!(text.starts_with("ssh://root@198.18.1.100:9: ssh: "), "{text}");
-    scene.far_programs().await_end();
+    scene.remote_programs().await_end();
 
     // An allowed destination is accepted. Nothing is sent here.
     let mut options = scene.options();

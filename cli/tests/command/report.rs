@@ -12,18 +12,18 @@ fn path(directory: &tempfile::TempDir, name: &str) -> String {
 }
 
 #[test]
-fn results_are_joined_and_what_is_none_is_named() {
+fn report_joins_results_and_lists_unreadable_files() {
     let runs = tempfile::tempdir().expect("a directory");
     let (doctor, page) = (path(&runs, "doctor.json"), path(&runs, "report.html"));
-    let looked = linerate(&["doctor", "--interface", "lo", "--json", &doctor]);
-    assert!(looked.status.code().is_some_and(|code| code < 2), "{looked:?}");
+    let diagnosis = linerate(&["doctor", "--interface", "lo", "--json", &doctor]);
+    assert!(diagnosis.status.code().is_some_and(|code| code < 2), "{diagnosis:?}");
     let newer = r#"{"schema": "linerate.doctor/999", "version": "99.0.0", "argv": []}"#;
     fs::write(path(&runs, "newer.json"), newer).expect("written");
     fs::write(path(&runs, "broken.json"), "{").expect("written");
 
-    let joined = linerate(&["report", &runs.path().display().to_string(), "--json", "-", "--html", &page]);
-    assert!(joined.status.success(), "{joined:?}");
-    let document: Value = serde_json::from_slice(&joined.stdout).expect("JSON");
+    let report = linerate(&["report", &runs.path().display().to_string(), "--json", "-", "--html", &page]);
+    assert!(report.status.success(), "{report:?}");
+    let document: Value = serde_json::from_slice(&report.stdout).expect("JSON");
     conforms(&document, "linerate.report/2");
     let files = |list: &str| -> Vec<String> {
         let rows = document["result"][list].as_array().expect("a list");
@@ -31,31 +31,31 @@ fn results_are_joined_and_what_is_none_is_named() {
     };
     assert_eq!(files("results").len(), 1, "{document}");
     assert!(files("results")[0].ends_with("doctor.json"), "{document}");
-    let unread = files("unread");
-    assert_eq!(unread.len(), 2, "{document}");
-    assert!(unread.iter().any(|file| file.ends_with("newer.json")), "{document}");
+    let unread_files = files("unread");
+    assert_eq!(unread_files.len(), 2, "{document}");
+    assert!(unread_files.iter().any(|file| file.ends_with("newer.json")), "{document}");
 
     let page = fs::read_to_string(page).expect("a page");
     assert!(page.contains("newer.json") && page.contains("<svg"), "{page}");
 }
 
 #[test]
-fn without_a_result_there_is_no_report() {
+fn report_refuses_directories_without_results() {
     let empty = tempfile::tempdir().expect("a directory");
     for from in [empty.path().display().to_string(), path(&empty, "gone")] {
-        let refused = linerate(&["report", &from]);
-        assert_eq!(refused.status.code(), Some(2), "{refused:?}");
-        let said = String::from_utf8_lossy(&refused.stderr);
-        assert!(said.lines().count() == 1 && said.contains(&from), "{said}");
+        let refusal = linerate(&["report", &from]);
+        assert_eq!(refusal.status.code(), Some(2), "{refusal:?}");
+        let errors = String::from_utf8_lossy(&refusal.stderr);
+        assert!(errors.lines().count() == 1 && errors.contains(&from), "{errors}");
     }
 }
 
 #[test]
-fn a_thousand_hosts_are_one_page_in_512_mib() {
+fn fleet_report_of_1000_hosts_fits_in_512_mib() {
     const HOSTS: usize = 1_000;
     let fleet = tempfile::tempdir().expect("a directory");
-    let looked = linerate(&["doctor", "--interface", "lo", "--json", "-"]);
-    let document: Value = serde_json::from_slice(&looked.stdout).expect("JSON");
+    let diagnosis = linerate(&["doctor", "--interface", "lo", "--json", "-"]);
+    let document: Value = serde_json::from_slice(&diagnosis.stdout).expect("JSON");
     let text = document.to_string();
     for number in 0..HOSTS {
         let host = fleet.path().join(format!("host{number}"));
@@ -73,14 +73,14 @@ fn a_thousand_hosts_are_one_page_in_512_mib() {
         }
     }
     let (fleet, page) = (fleet.path().display().to_string(), path(&fleet, "fleet.html"));
-    let limited = std::process::Command::new("sh")
+    let output = std::process::Command::new("sh")
         .args(["-c", "ulimit -v 524288; exec \"$@\"", "sh"])
         .arg(program())
         .args(["report", "--fleet", &fleet, "--json", "-", "--html", &page])
         .output()
         .expect("a shell");
-    assert!(limited.status.success(), "{}", String::from_utf8_lossy(&limited.stderr));
-    let report: Value = serde_json::from_slice(&limited.stdout).expect("JSON");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     conforms(&report, "linerate.fleet/1");
     let hosts = report["result"]["hosts"].as_array().expect("hosts");
     assert_eq!(hosts.len(), HOSTS);
@@ -99,10 +99,10 @@ fn a_thousand_hosts_are_one_page_in_512_mib() {
     assert!(fs::read_to_string(&page).expect("a page").contains("host999"));
 
     // `linerate report` reads the document of a fleet like any other result.
-    fs::write(&page, &limited.stdout).expect("written");
-    let again = linerate(&["report", &page]);
+    fs::write(&page, &output.stdout).expect("written");
+    let summary = linerate(&["report", &page]);
     assert!(
-        String::from_utf8_lossy(&again.stdout).contains("1000 hosts: 2 without a diagnosis"),
-        "{again:?}"
+        String::from_utf8_lossy(&summary.stdout).contains("1000 hosts: 2 without a diagnosis"),
+        "{summary:?}"
     );
 }

@@ -53,7 +53,7 @@ impl SchemaCheck<'_> {
             return if schema == true { Ok(()) } else { Err(format!("{path} must not be there")) };
         };
         if let Some(unknown) = schema.keys().find(|key| !KEYWORDS.contains(&key.as_str())) {
-            return Err(format!("the schema has the keyword {unknown}, which this test does not know"));
+            return Err(format!("the schema has the keyword {unknown}, which this test does not support"));
         }
         let wrong = |expected: &Value| Err(format!("{path} is {value}, not {expected}"));
         if let Some(reference) = schema.get("$ref").and_then(Value::as_str) {
@@ -71,15 +71,15 @@ impl SchemaCheck<'_> {
             _ => {}
         }
         if let Some(kinds) = schema.get("anyOf").and_then(Value::as_array) {
-            let tried: Vec<_> = kinds.iter().map(|kind| self.value(kind, value, path)).collect();
-            if tried.iter().all(Result::is_err) {
-                let why: Vec<String> = tried.into_iter().filter_map(Result::err).collect();
+            let results: Vec<_> = kinds.iter().map(|kind| self.value(kind, value, path)).collect();
+            if results.iter().all(Result::is_err) {
+                let why: Vec<String> = results.into_iter().filter_map(Result::err).collect();
                 return Err(why.join("; "));
             }
         }
         if let Some(kind) = schema.get("type") {
             let kinds = kind.as_array().map_or(std::slice::from_ref(kind), Vec::as_slice);
-            if !kinds.iter().any(|kind| is_of(value, kind)) {
+            if !kinds.iter().any(|kind| is_of_type(value, kind)) {
                 return wrong(kind);
             }
         }
@@ -127,7 +127,7 @@ impl SchemaCheck<'_> {
     }
 }
 
-fn is_of(value: &Value, kind: &Value) -> bool {
+fn is_of_type(value: &Value, kind: &Value) -> bool {
     match kind.as_str() {
         Some("null") => value.is_null(),
         Some("boolean") => value.is_boolean(),

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::schema::directory;
 
 #[test]
-fn every_schema_is_used_by_a_test_and_linked() {
+fn every_schema_is_used_by_a_test_and_linked_from_the_docs() {
     let mut sources = String::new();
     for directory in ["tests/command", "../xtask/src"] {
         read_sources(Path::new(directory), &mut sources);

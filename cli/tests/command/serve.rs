@@ -19,7 +19,7 @@ use crate::support;
 pub(crate) struct ServeProcess {
     child: Child,
     /// Standard error, kept open because the server writes to it until it ends.
-    told: Lines<BufReader<ChildStderr>>,
+    errors: Lines<BufReader<ChildStderr>>,
     /// Addresses that it serves. The protocol's own address is last.
     pub(crate) addresses: Vec<SocketAddr>,
 }
@@ -34,27 +34,27 @@ impl ServeProcess {
             .stderr(Stdio::piped())
             .spawn()
             .expect("the command starts");
-        let mut told = BufReader::new(child.stderr.take().expect("a pipe")).lines();
-        let (mut addresses, mut all) = (Vec::new(), Vec::new());
+        let mut errors = BufReader::new(child.stderr.take().expect("a pipe")).lines();
+        let (mut addresses, mut lines) = (Vec::new(), Vec::new());
         // The line that ends with these words is the last one before the server is ready.
-        while !all.last().is_some_and(|line: &String| line.ends_with("end with Ctrl-C")) {
-            let line = told.next().unwrap_or_else(|| panic!("it serves: {all:?}")).expect("text");
+        while !lines.last().is_some_and(|line: &String| line.ends_with("end with Ctrl-C")) {
+            let line = errors.next().unwrap_or_else(|| panic!("it serves: {lines:?}")).expect("text");
             let address = line.strip_prefix("serving ").and_then(|line| line.split(' ').nth(2));
             addresses.extend(address.map(|address| address.parse::<SocketAddr>().expect("an address")));
-            all.push(line);
+            lines.push(line);
         }
-        Self { child, told, addresses }
+        Self { child, errors, addresses }
     }
 
     /// The address of the protocol itself.
     pub(crate) fn address(&self) -> SocketAddr {
-        *self.addresses.last().expect("it serves somewhere")
+        *self.addresses.last().expect("an address")
     }
 
     /// Sends SIGHUP. Returns the next line on standard error.
     pub(crate) fn hang_up(&mut self) -> String {
         kill_process(Pid::from_child(&self.child), Signal::HUP).expect("it runs");
-        self.told.next().expect("it says something").expect("text")
+        self.errors.next().expect("a line").expect("text")
     }
 
     /// Ends the server and returns its counters.
@@ -83,10 +83,10 @@ impl Drop for ServeProcess {
 }
 
 /// Whether a program is installed. If not, prints a SKIP line with its name.
-pub(crate) fn installed(test: &str, program: &str) -> bool {
-    let found = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
-    if found.is_err() {
+pub(crate) fn is_installed(test: &str, program: &str) -> bool {
+    let status = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    if status.is_err() {
         support::skip(test, &format!("{program} is not installed"));
     }
-    found.is_ok()
+    status.is_ok()
 }

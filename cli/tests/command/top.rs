@@ -16,8 +16,8 @@ use crate::support::{program, skip};
 const ECHO: &str = "198.18.0.1:4077";
 
 #[test]
-fn keys_sizes_and_an_interface_that_comes_and_goes() {
-    const NAME: &str = "keys_sizes_and_an_interface_that_comes_and_goes";
+fn top_handles_keys_resizes_and_recreated_interfaces() {
+    const NAME: &str = "top_handles_keys_resizes_and_recreated_interfaces";
     let Some(lab) = lab(NAME) else { return };
     let start = || {
         let address: SocketAddr = ECHO.parse().expect("an address");
@@ -29,114 +29,114 @@ fn keys_sizes_and_an_interface_that_comes_and_goes() {
     let arguments = format!("top --interval 0.3 --record {}", recording.display());
     let Some(pane) = TmuxTerminal::start(NAME, &lab, directory.path(), &arguments, (80, 24)) else { return };
 
-    pane.shows("IRQ / CPU");
-    pane.shows("eth0");
-    pane.shows_not("reading the host");
+    pane.wait_for("IRQ / CPU");
+    pane.wait_for("eth0");
+    pane.wait_until_gone("reading the host");
     assert!(pane.text().lines().count() <= 24);
 
     pane.ip("link add top0 type veth peer name top1");
     pane.ip("link set top0 up");
     pane.ip("link set top1 up");
-    pane.shows("top0");
+    pane.wait_for("top0");
     pane.ip("link del top0");
-    pane.shows("gone");
-    pane.shows_not("top0");
+    pane.wait_for("gone");
+    pane.wait_until_gone("top0");
     pane.ip("link add top0 type veth peer name top1");
     pane.ip("link set top0 up");
     pane.ip("link set top1 up");
-    pane.shows("top0");
+    pane.wait_for("top0");
 
     pane.resize(200, 60);
-    pane.shows("─ OUT ");
-    pane.shows(":4077");
+    pane.wait_for("─ OUT ");
+    pane.wait_for(":4077");
     pane.press("Right");
-    pane.shows("━ IRQ / CPU ━");
+    pane.wait_for("━ IRQ / CPU ━");
     pane.press("s");
-    pane.shows("IRQ / CPU sorted by softirq");
+    pane.wait_for("IRQ / CPU sorted by softirq");
     pane.press("Down");
     pane.press("Enter");
-    pane.shows("time in softirq");
+    pane.wait_for("time in softirq");
     pane.press("Escape");
-    pane.shows_not("time in softirq");
+    pane.wait_until_gone("time in softirq");
     pane.press("?");
-    pane.shows("sort the stage by another column");
+    pane.wait_for("sort the stage by another column");
     pane.press("q");
-    pane.shows_not("sort the stage by another column");
+    pane.wait_until_gone("sort the stage by another column");
     pane.press("/");
-    pane.shows("filter:");
+    pane.wait_for("filter:");
     pane.press("4077");
     pane.press("Enter");
-    pane.shows("/4077");
+    pane.wait_for("/4077");
     pane.press("Escape");
     pane.press("p");
-    pane.shows("paused");
+    pane.wait_for("paused");
     pane.press("Space");
-    pane.shows("every 0.3 s");
+    pane.wait_for("every 0.3 s");
     pane.resize(80, 24);
-    pane.shows_not("─ OUT ");
+    pane.wait_until_gone("─ OUT ");
 
     pane.press("q");
-    pane.shows("ended 0");
+    pane.wait_for("ended 0");
     assert!(!pane.is_alternate(), "the terminal is as it was");
     let lines = std::fs::read_to_string(&recording).expect("a recording");
     assert!(lines.ends_with('\n') && lines.lines().count() > 5);
 }
 
 #[test]
-fn a_signal_gives_the_terminal_back_and_a_recording_plays_step_by_step() {
-    const NAME: &str = "a_signal_gives_the_terminal_back_and_a_recording_plays_step_by_step";
+fn sigterm_restores_the_terminal_and_replay_steps_through_a_recording() {
+    const NAME: &str = "sigterm_restores_the_terminal_and_replay_steps_through_a_recording";
     let Some(lab) = lab(NAME) else { return };
     let directory = tempfile::tempdir().expect("a directory");
     let recording = directory.path().join("top.jsonl");
     let arguments = format!("top --interval 0.1 --record {}", recording.display());
     let Some(pane) = TmuxTerminal::start(NAME, &lab, directory.path(), &arguments, (80, 24)) else { return };
-    pane.shows("eth0");
+    pane.wait_for("eth0");
     screen::within("ten snapshots", || {
         std::fs::read_to_string(&recording).is_ok_and(|text| text.lines().count() >= 10)
     });
     assert!(pane.is_alternate());
     pane.terminate();
-    pane.shows("ended 0");
+    pane.wait_for("ended 0");
     assert!(!pane.is_alternate(), "the terminal is as it was");
     drop(pane);
 
     let arguments = format!("top --replay {}", recording.display());
     let Some(pane) = TmuxTerminal::start(NAME, &lab, directory.path(), &arguments, (100, 30)) else { return };
-    pane.shows("replay");
+    pane.wait_for("replay");
     pane.press("Space");
     pane.press("Right");
-    pane.shows("‖ replay");
+    pane.wait_for("‖ replay");
     for _ in 0..40 {
         pane.press("Left");
     }
-    pane.shows("replay 1/");
+    pane.wait_for("replay 1/");
     pane.press("Right");
-    pane.shows("replay 2/");
+    pane.wait_for("replay 2/");
     pane.press("+");
-    pane.shows("×2");
+    pane.wait_for("×2");
     pane.press("d");
-    pane.shows("drops are counted on a running host only");
+    pane.wait_for("drops are counted on a running host only");
     pane.press("q");
-    pane.shows("ended 0");
+    pane.wait_for("ended 0");
 }
 
 #[test]
-fn drops_are_counted_meanwhile_and_shown() {
-    const NAME: &str = "drops_are_counted_meanwhile_and_shown";
+fn key_d_counts_and_shows_drops() {
+    const NAME: &str = "key_d_counts_and_shows_drops";
     let Some(lab) = lab(NAME) else { return };
     let directory = tempfile::tempdir().expect("a directory");
     let Some(pane) = TmuxTerminal::start(NAME, &lab, directory.path(), "top --interval 0.3", (120, 40))
     else {
         return;
     };
-    pane.shows("eth0");
+    pane.wait_for("eth0");
     pane.press("d");
-    pane.shows("counting drops");
-    pane.shows("counted for");
+    pane.wait_for("counting drops");
+    pane.wait_for("counted for");
     pane.press("Escape");
-    pane.shows_not("counted for");
+    pane.wait_until_gone("counted for");
     pane.press("q");
-    pane.shows("ended 0");
+    pane.wait_for("ended 0");
 }
 
 /// Prints a SKIP line and returns `None` without root or if no lab can be created.

@@ -23,7 +23,7 @@ const REAL: [&str; 1] = ["sysctl"];
 
 /// The environment of the commands: the copy's settings are mounted over those of the host, and
 /// only the programs above are in `PATH`.
-const AROUND: &str = r#"
+const WRAPPER: &str = r#"
 set -eu
 mkdir -p "$1/etc/default"
 mount --bind "$1/sys" /sys
@@ -37,24 +37,25 @@ HOST=$1 PATH=$2 exec /bin/sh -c "$3"
 /// that fails.
 pub(crate) fn run(stage: &ExampleTestbed, directory: &Path, commands: &[String]) -> Result<(), String> {
     let programs = programs(stage).map_err(|e| format!("the stand-ins: {e}"))?;
-    let files = |folder: &str| below(&directory.join(folder));
+    let files = |folder: &str| files_below(&directory.join(folder));
     let before = [files("sys"), files("proc")].concat();
     let lines = commands.iter().enumerate().map(|(number, command)| {
         format!("{{ {command}\n}} || {{ echo \"command {} fails\" >&2; exit 3; }}\n", number + 1)
     });
     let script: String = lines.collect();
-    let around = ["unshare", "--mount", "--net", "sh", "-c", AROUND, "sh"];
-    let mut command = stage.inside();
-    command.args(around).arg(directory).arg(programs).arg(script);
-    let CommandResult { status, stderr, .. } = stage.finished(command)?;
+    let wrapper = ["unshare", "--mount", "--net", "sh", "-c", WRAPPER, "sh"];
+    let mut command = stage.command_inside();
+    command.args(wrapper).arg(directory).arg(programs).arg(script);
+    let CommandResult { status, stderr, .. } = stage.run_to_end(command)?;
     if !status.success() {
         return Err(format!("{}\nended with {status}\n{stderr}", commands.join("\n")));
     }
-    follow(directory).map_err(|e| e.to_string())?;
+    update_derived_files(directory).map_err(|e| e.to_string())?;
     // A write creates no file in /proc or /sys. Only `ethtool -L` adds files, for queues.
-    let known: BTreeSet<PathBuf> = before.into_iter().collect();
-    let strange = |path: &PathBuf| !known.contains(path) && !path.display().to_string().contains("/queues/");
-    match [files("sys"), files("proc")].concat().into_iter().find(strange) {
+    let known_files: BTreeSet<PathBuf> = before.into_iter().collect();
+    let is_new =
+        |path: &PathBuf| !known_files.contains(path) && !path.display().to_string().contains("/queues/");
+    match [files("sys"), files("proc")].concat().into_iter().find(is_new) {
         Some(path) => Err(format!("there is no {} to write to", path.display())),
         None => Ok(()),
     }
@@ -82,11 +83,11 @@ fn programs(stage: &ExampleTestbed) -> std::io::Result<PathBuf> {
 }
 
 /// All files below a directory.
-fn below(directory: &Path) -> Vec<PathBuf> {
+fn files_below(directory: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         match entry.file_type() {
-            Ok(kind) if kind.is_dir() => found.extend(below(&entry.path())),
+            Ok(kind) if kind.is_dir() => found.extend(files_below(&entry.path())),
             _ => found.push(entry.path()),
         }
     }
@@ -95,7 +96,7 @@ fn below(directory: &Path) -> Vec<PathBuf> {
 
 /// Updates the files that a kernel derives from an interrupt's mask: the same CPUs as a list, and
 /// the effective CPU.
-fn follow(directory: &Path) -> std::io::Result<()> {
+fn update_derived_files(directory: &Path) -> std::io::Result<()> {
     for entry in fs::read_dir(directory.join("proc/irq"))? {
         let folder = entry?.path();
         let Ok(mask) = fs::read_to_string(folder.join("smp_affinity")) else { continue };

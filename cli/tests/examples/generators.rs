@@ -17,7 +17,7 @@ pub(crate) fn raise(stage: &mut ExampleTestbed) -> Result<(), String> {
         make(stage, &keys)?;
     }
     let server = format!("exec {SSHD} -D -f {}/server", keys.display());
-    stage.begin_beside(&server, ExampleHost::Sender, "-t 'sport = :2222'")
+    stage.begin_background(&server, ExampleHost::Sender, "-t 'sport = :2222'")
 }
 
 /// Writes keys, settings, names and addresses.
@@ -53,11 +53,15 @@ fn make(stage: &ExampleTestbed, keys: &Path) -> Result<(), String> {
 
 /// Whether an interrupted run said so and reported what it had measured. An error if a tune is
 /// still in effect.
-pub(crate) fn is_over(stage: &ExampleTestbed, command: &str, ran: &CommandResult) -> Result<bool, String> {
+pub(crate) fn is_interrupted_run(
+    stage: &ExampleTestbed,
+    command: &str,
+    result: &CommandResult,
+) -> Result<bool, String> {
     stage.run_or_fail("linerate tune status | grep -q '^No tune is in effect'", ExampleHost::Server)?;
-    let said = format!("{}{}", ran.stdout, ran.stderr);
-    let reported = !command.contains("--html report.html")
-        || said.contains("All settings are restored") && stage.path("work/report.html").exists();
+    let output = format!("{}{}", result.stdout, result.stderr);
+    let has_report = !command.contains("--html report.html")
+        || output.contains("All settings are restored") && stage.path("work/report.html").exists();
     // Status 130 comes from the terminal's shell, or from a run that has nothing to report yet.
-    Ok(matches!(ran.status.code(), Some(2 | 130)) && said.contains("interrupted") && reported)
+    Ok(matches!(result.status.code(), Some(2 | 130)) && output.contains("interrupted") && has_report)
 }

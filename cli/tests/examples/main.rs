@@ -39,7 +39,7 @@ fn root() -> PathBuf {
 
 /// All documents by their paths from the root.
 fn documents() -> BTreeMap<String, MarkdownDocument> {
-    let mut found = BTreeMap::new();
+    let mut documents = BTreeMap::new();
     let mut folders = vec![PathBuf::from("docs")];
     let mut files = vec![PathBuf::from("README.md"), "CONTRIBUTING.md".into(), "ARCHITECTURE.md".into()];
     while let Some(folder) = folders.pop() {
@@ -55,17 +55,17 @@ fn documents() -> BTreeMap<String, MarkdownDocument> {
     }
     for file in files {
         let text = fs::read_to_string(root().join(&file)).expect("a text");
-        found.insert(file.display().to_string(), MarkdownDocument::parse(&text));
+        documents.insert(file.display().to_string(), MarkdownDocument::parse(&text));
     }
-    found
+    documents
 }
 
 /// The subcommands of `linerate`.
 fn subcommands() -> Vec<String> {
     let help = help(&[]).expect("help");
-    let listed =
+    let lines =
         help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
-    let names: Vec<String> = listed
+    let names: Vec<String> = lines
         .filter(|line| line.starts_with("  ") && !line.starts_with("   "))
         .filter_map(|line| line.split_whitespace().next().map(str::to_owned))
         .collect();
@@ -80,7 +80,7 @@ fn help(words: &[&str]) -> Option<String> {
 }
 
 #[test]
-fn every_example_is_run_or_says_why_not() {
+fn every_command_block_is_run_or_has_a_reason() {
     let subcommands = subcommands();
     let mut wrong = String::new();
     for (file, document) in documents() {
@@ -96,7 +96,7 @@ fn every_example_is_run_or_says_why_not() {
 /// Documents of the blocks in README and docs that no test runs: two hosts with multi-queue NICs,
 /// two commands at the same time, a systemd service, and flow rules, which a veth does not support.
 /// Each block has its reason.
-const LEFT_OUT: [&str; 5] = [
+const NOT_RUN_BLOCKS: [&str; 5] = [
     "docs/million-packets.md",
     "docs/replicas.md",
     "docs/replicas.md",
@@ -105,7 +105,7 @@ const LEFT_OUT: [&str; 5] = [
 ];
 
 #[test]
-fn hardly_any_example_is_left_out() {
+fn only_listed_examples_are_not_run() {
     let subcommands = subcommands();
     let documents = documents();
     let of_users = documents.iter().filter(|(file, _)| *file == "README.md" || file.starts_with("docs/"));
@@ -113,7 +113,7 @@ fn hardly_any_example_is_left_out() {
         document.blocks.iter().map(|block| (file.as_str(), BlockAction::of(block, &subcommands)))
     });
     let marks: Vec<_> = marks.filter(|(_, mark)| !matches!(mark, Ok(BlockAction::Nothing))).collect();
-    let left: Vec<&str> = marks
+    let not_run: Vec<&str> = marks
         .iter()
         .filter(|(_, mark)| matches!(mark, Ok(BlockAction::NotRun(_))))
         .map(|(file, _)| *file)
@@ -121,14 +121,14 @@ fn hardly_any_example_is_left_out() {
     let run = marks.iter().filter(|(_, mark)| {
         matches!(mark, Ok(BlockAction::Run(_) | BlockAction::Remedy { .. } | BlockAction::RunBy(_)))
     });
-    println!("{} blocks of commands are run, and {} not: {left:?}", run.count(), left.len());
-    assert_eq!(left, LEFT_OUT);
+    println!("{} blocks of commands are run, and {} not: {not_run:?}", run.count(), not_run.len());
+    assert_eq!(not_run, NOT_RUN_BLOCKS);
 }
 
 #[test]
-fn what_others_run_is_run_by_them() {
+fn ci_runs_every_example_marked_as_run_by_ci() {
     let subcommands = subcommands();
-    let ci = fs::read_to_string(root().join(".ci/run")).expect("what CI runs");
+    let ci = fs::read_to_string(root().join(".ci/run")).expect("the CI script");
     let mut wrong = String::new();
     for (file, document) in documents() {
         for block in &document.blocks {
@@ -137,7 +137,7 @@ fn what_others_run_is_run_by_them() {
             let commands = match by.as_str() {
                 ".ci/run" => shell::lines(&block.text).into_iter().map(|line| line.text).collect(),
                 "cargo xtask deb --test" => vec!["\"$xtask\" deb --test".to_owned()],
-                _ => vec![format!("nothing that is known as {by}")],
+                _ => vec![format!("an unknown program: {by}")],
             };
             for command in commands.iter().map(|command| command.trim()) {
                 // CI may add arguments.
@@ -155,7 +155,7 @@ fn what_others_run_is_run_by_them() {
 }
 
 #[test]
-fn links_lead_somewhere() {
+fn document_links_and_anchors_exist() {
     let documents = documents();
     let mut wrong = String::new();
     for (file, document) in &documents {
@@ -163,11 +163,11 @@ fn links_lead_somewhere() {
         for (line, link) in document.links.iter().filter(|(_, link)| !link.contains("://")) {
             let (path, anchor) = link.split_once('#').unwrap_or((link, ""));
             let target = if path.is_empty() { PathBuf::from(file) } else { plain(&folder.join(path)) };
-            let there = root().join(&target).exists();
-            let known = documents.get(&target.display().to_string());
-            let named = anchor.is_empty()
-                || known.is_none_or(|known| known.anchors.iter().any(|known| known == anchor));
-            if !there || !named {
+            let exists = root().join(&target).exists();
+            let linked = documents.get(&target.display().to_string());
+            let has_anchor = anchor.is_empty()
+                || linked.is_none_or(|linked| linked.anchors.iter().any(|known| known == anchor));
+            if !exists || !has_anchor {
                 let _ = writeln!(wrong, "{file}:{line}: {link} leads nowhere");
             }
         }
@@ -188,7 +188,7 @@ fn plain(path: &Path) -> PathBuf {
 }
 
 #[test]
-fn commands_named_in_the_text_are_there() {
+fn commands_and_options_named_in_documents_exist() {
     let subcommands = subcommands();
     let mut helps: BTreeMap<Vec<String>, Option<String>> = BTreeMap::new();
     let mut wrong = String::new();
@@ -209,13 +209,14 @@ fn commands_named_in_the_text_are_there() {
             if let Some(second) =
                 words.get(2).filter(|word| word.chars().all(|letter| letter.is_ascii_lowercase()))
             {
-                let listed = helps.entry(path.clone()).or_insert_with(|| help(&[first]));
-                if listed.as_ref().is_some_and(|help| help.contains(&format!("\n  {second} "))) {
+                let parent_help = helps.entry(path.clone()).or_insert_with(|| help(&[first]));
+                if parent_help.as_ref().is_some_and(|help| help.contains(&format!("\n  {second} "))) {
                     path.push((*second).to_owned());
                 }
             }
-            let asked: Vec<&str> = path.iter().map(String::as_str).collect();
-            let text = helps.entry(path.clone()).or_insert_with(|| help(&asked)).clone().unwrap_or_default();
+            let command: Vec<&str> = path.iter().map(String::as_str).collect();
+            let text =
+                helps.entry(path.clone()).or_insert_with(|| help(&command)).clone().unwrap_or_default();
             for option in own.filter(|word| word.starts_with("--")) {
                 let option = option.split(['=', ',']).next().unwrap_or(option);
                 if !text.contains(option) {
@@ -228,9 +229,10 @@ fn commands_named_in_the_text_are_there() {
 }
 
 #[test]
-fn examples_do_what_they_say() {
+fn examples_run_and_print_the_documented_output() {
     let skip = |why: &str| {
-        let _ = std::io::stderr().write_all(format!("\nSKIP examples_do_what_they_say: {why}\n").as_bytes());
+        let _ = std::io::stderr()
+            .write_all(format!("\nSKIP examples_run_and_print_the_documented_output: {why}\n").as_bytes());
     };
     if !rustix::process::geteuid().is_root() {
         return skip("takes root");
@@ -242,14 +244,14 @@ fn examples_do_what_they_say() {
     // Authors can select documents by name.
     let only = std::env::var("LINERATE_TEST_EXAMPLES").ok();
     let documents = documents();
-    let wanted = documents.iter().filter(|(file, _)| only.as_ref().is_none_or(|only| file.contains(only)));
+    let selection = documents.iter().filter(|(file, _)| only.as_ref().is_none_or(|only| file.contains(only)));
     // Runs use all CPUs and would distort what other examples measure, so their documents run
     // alone.
     let runs = |document: &MarkdownDocument| {
         let marks = document.blocks.iter().map(|block| BlockAction::of(block, &subcommands));
         marks.into_iter().any(|mark| matches!(mark, Ok(BlockAction::Run(setting)) if setting.generators))
     };
-    let (mut alone, together): (Vec<_>, Vec<_>) = wanted.partition(|(_, document)| runs(document));
+    let (mut alone, together): (Vec<_>, Vec<_>) = selection.partition(|(_, document)| runs(document));
     let queue = Mutex::new(together.into_iter());
     let again = Mutex::new(Vec::new());
     let next = || queue.lock().expect("the queue").next();
@@ -257,9 +259,9 @@ fn examples_do_what_they_say() {
         for _ in 0..2 {
             scope.spawn(|| {
                 while let Some((file, document)) = next() {
-                    let said = play(file, document, &subcommands);
-                    if !said.is_empty() {
-                        println!("once more, alone, for this:{said}");
+                    let errors = run_document(file, document, &subcommands);
+                    if !errors.is_empty() {
+                        println!("again alone because of:{errors}");
                         again.lock().expect("the list").push((file, document));
                     }
                 }
@@ -270,7 +272,7 @@ fn examples_do_what_they_say() {
     // the document runs alone.
     alone.extend(again.into_inner().expect("the list"));
     let wrong: String =
-        alone.into_iter().map(|(file, document)| play(file, document, &subcommands)).collect();
+        alone.into_iter().map(|(file, document)| run_document(file, document, &subcommands)).collect();
     assert!(wrong.is_empty(), "\n{wrong}");
 }
 
@@ -281,27 +283,27 @@ struct PrintedOutput {
 }
 
 /// Runs the examples of a document and returns the errors.
-fn play(file: &str, document: &MarkdownDocument, subcommands: &[String]) -> String {
+fn run_document(file: &str, document: &MarkdownDocument, subcommands: &[String]) -> String {
     let mut wrong = String::new();
     let mut stage = None;
-    let mut printed = Vec::new();
-    let begun = Instant::now();
+    let mut outputs = Vec::new();
+    let start = Instant::now();
     for block in &document.blocks {
         let outcome = match BlockAction::of(block, subcommands) {
             Ok(BlockAction::Run(setting))
                 if setting.program.as_ref().is_some_and(|name| !is_installed(name)) =>
             {
                 let name = setting.program.unwrap_or_default();
-                let said = format!("\nSKIP {file}:{}: {name} is not installed\n", block.line);
-                let _ = std::io::stderr().write_all(said.as_bytes());
-                printed.clear();
+                let skip_line = format!("\nSKIP {file}:{}: {name} is not installed\n", block.line);
+                let _ = std::io::stderr().write_all(skip_line.as_bytes());
+                outputs.clear();
                 Ok(())
             }
             Ok(BlockAction::Run(setting)) => {
                 let stage = stage.get_or_insert_with(|| ExampleTestbed::new().expect("a stage, as before"));
                 let outcome = run(stage, block, &setting);
                 stage.clear();
-                outcome.map(|said| printed = said)
+                outcome.map(|new_outputs| outputs = new_outputs)
             }
             Ok(BlockAction::Remedy { finding, host }) => {
                 let stage = stage.get_or_insert_with(|| ExampleTestbed::new().expect("a stage, as before"));
@@ -311,7 +313,7 @@ fn play(file: &str, document: &MarkdownDocument, subcommands: &[String]) -> Stri
                 let stage = stage.get_or_insert_with(|| ExampleTestbed::new().expect("a stage, as before"));
                 stage.write(&name, &block.text).map_err(|why| format!("{name} cannot be written: {why}"))
             }
-            Ok(BlockAction::Output(of)) => is_as_shown(&block.text, of.as_deref(), &printed),
+            Ok(BlockAction::Output(of)) => check_output(&block.text, of.as_deref(), &outputs),
             _ => Ok(()),
         };
         if let Err(why) = outcome {
@@ -319,22 +321,22 @@ fn play(file: &str, document: &MarkdownDocument, subcommands: &[String]) -> Stri
         }
     }
     if stage.is_some() {
-        println!("{file}: {:.1} s", begun.elapsed().as_secs_f64());
+        println!("{file}: {:.1} s", start.elapsed().as_secs_f64());
     }
     wrong
 }
 
 /// Whether the output of all commands that contain `of` has the shape of the shown output.
-fn is_as_shown(shown: &str, of: Option<&str>, printed: &[PrintedOutput]) -> Result<(), String> {
+fn check_output(documented: &str, of: Option<&str>, outputs: &[PrintedOutput]) -> Result<(), String> {
     let of = of.unwrap_or_default();
-    let said: Vec<&str> = printed
+    let stdout: Vec<&str> = outputs
         .iter()
-        .filter(|printed| printed.command.contains(of))
-        .map(|printed| printed.stdout.as_str())
+        .filter(|output| output.command.contains(of))
+        .map(|output| output.stdout.as_str())
         .collect();
-    match said.is_empty() {
+    match stdout.is_empty() {
         true => Err(format!("output of nothing that was run: {of}")),
-        false => shape::difference(shown, &said.concat()).map_or(Ok(()), Err),
+        false => shape::difference(documented, &stdout.concat()).map_or(Ok(()), Err),
     }
 }
 
@@ -349,7 +351,7 @@ fn run(
     block: &FencedBlock,
     setting: &ExampleSettings,
 ) -> Result<Vec<PrintedOutput>, String> {
-    let mut printed = Vec::new();
+    let mut outputs = Vec::new();
     if let Some(name) = &setting.fixture {
         stage.put_fixture(name)?;
     }
@@ -363,19 +365,22 @@ fn run(
         if let Some(refusal) = setting.broken_off {
             broken_off::make(stage, refusal).map_err(|why| format!("no tune that broke off: {why}"))?;
         }
-        let begun = Instant::now();
-        let ran = stage.run(&line, setting).map_err(|why| format!("{}\n{why}", line.text))?;
-        let Some(ran) = ran else { continue };
-        println!("  {:6.2} s  {}  {}", begun.elapsed().as_secs_f64(), ran.status, line.text.trim());
+        let start = Instant::now();
+        let result = stage.run(&line, setting).map_err(|why| format!("{}\n{why}", line.text))?;
+        let Some(result) = result else { continue };
+        println!("  {:6.2} s  {}  {}", start.elapsed().as_secs_f64(), result.status, line.text.trim());
         let is_well = match setting.broken_off {
-            _ if setting.generators => generators::is_over(stage, &line.text, &ran)?,
-            Some(RefusalState::Stays) => ran.status.code() == Some(2),
-            _ => ran.is_well(!setting.interrupts.is_empty()),
+            _ if setting.generators => generators::is_interrupted_run(stage, &line.text, &result)?,
+            Some(RefusalState::Stays) => result.status.code() == Some(2),
+            _ => result.is_well(!setting.interrupts.is_empty()),
         };
         if !is_well {
-            return Err(format!("{}\nended with {}\n{}{}", line.text, ran.status, ran.stdout, ran.stderr));
+            return Err(format!(
+                "{}\nended with {}\n{}{}",
+                line.text, result.status, result.stdout, result.stderr
+            ));
         }
-        printed.push(PrintedOutput { command: line.text, stdout: ran.stdout });
+        outputs.push(PrintedOutput { command: line.text, stdout: result.stdout });
     }
-    Ok(printed)
+    Ok(outputs)
 }

@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_have_to_be_run_or_to_say_why_not() {
+    fn command_blocks_require_a_run_or_not_run_comment() {
         for (language, text) in [
             ("sh", "ls"),
             ("", "host$ linerate doctor"),
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_setting_is_told_in_words() {
+    fn run_comments_parse_to_settings() {
         let run = "run: on the server, at a terminal, Ctrl-C after 1.5 s to --watch, Ctrl-C at \"2/3\"\n  touch a\n\n  touch b";
         assert_eq!(
             mark("sh", "ls", Some(run)),
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_and_what_is_written_are_told_apart() {
+    fn output_and_file_comments_parse_to_their_actions() {
         let output = |of: Option<&str>| Ok(BlockAction::Output(of.map(str::to_owned)));
         assert_eq!(mark("text", "a", Some("output")), output(None));
         assert_eq!(mark("text", "a", Some("output: of boost status")), output(Some("boost status")));

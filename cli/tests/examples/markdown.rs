@@ -38,7 +38,7 @@ impl MarkdownDocument {
                 Event::Html(html) => comment.get_or_insert_default().push_str(&html),
                 Event::End(TagEnd::HtmlBlock) => {}
                 Event::Start(Tag::CodeBlock(CodeBlockKind::Fenced(language))) => {
-                    let comment = comment.take().and_then(|html| within(&html));
+                    let comment = comment.take().and_then(|html| comment_text(&html));
                     let language = language.split([' ', ',']).next().unwrap_or_default().to_owned();
                     block = Some(FencedBlock {
                         line: line(range.start) + 1,
@@ -78,20 +78,21 @@ impl MarkdownDocument {
 }
 
 /// The text of an HTML comment.
-fn within(html: &str) -> Option<String> {
+fn comment_text(html: &str) -> Option<String> {
     let inner = html.trim().strip_prefix("<!--")?.strip_suffix("-->")?;
     Some(inner.trim().to_owned())
 }
 
 /// The anchor of a heading, as the sites that show Markdown generate it.
 fn anchor(heading: &str) -> String {
-    let kept = heading.trim().to_lowercase();
-    let kept = kept.chars().filter(|letter| letter.is_alphanumeric() || matches!(letter, ' ' | '-' | '_'));
-    kept.map(|letter| if letter == ' ' { '-' } else { letter }).collect()
+    let letters = heading.trim().to_lowercase();
+    let letters =
+        letters.chars().filter(|letter| letter.is_alphanumeric() || matches!(letter, ' ' | '-' | '_'));
+    letters.map(|letter| if letter == ' ' { '-' } else { letter }).collect()
 }
 
 #[test]
-fn a_block_knows_its_line_and_the_comment_right_before_it() {
+fn parse_finds_blocks_with_comments_links_code_and_anchors() {
     let document = MarkdownDocument::parse(
         "# A `b`: c\n\n<!-- run -->\n```sh\none\ntwo\n```\n\n<!-- gone -->\ntext `x y` [l](a.md#b)\n\n```text\nout\n```\n\
          <!-- run: here\nbefore -->\n\n```\nthree\n```\n",

@@ -13,7 +13,7 @@ const ANSWERS: [(&str, &[u8]); 2] = [("[y/N] ", b"y\n"), ("Enter", b"\n")];
 /// A simulated user at a terminal.
 pub(crate) struct TerminalUser {
     keyboard: Arc<Mutex<ChildStdin>>,
-    eyes: JoinHandle<String>,
+    reader: JoinHandle<String>,
 }
 
 impl TerminalUser {
@@ -23,32 +23,32 @@ impl TerminalUser {
         mut screen: ChildStdout,
         interrupt: Option<&InterruptTrigger>,
     ) -> Self {
-        let mut enough = match interrupt {
+        let mut trigger = match interrupt {
             Some(InterruptTrigger::Shown(text)) => Some(text.clone()),
             _ => None,
         };
         let keyboard = Arc::new(Mutex::new(keyboard));
-        let hands = Arc::clone(&keyboard);
-        let eyes = std::thread::spawn(move || {
-            let mut seen = Vec::new();
+        let writer = Arc::clone(&keyboard);
+        let reader = std::thread::spawn(move || {
+            let mut output = Vec::new();
             let mut answered = 0;
-            let mut part = [0; 4096];
-            while let Ok(bytes @ 1..) = screen.read(&mut part) {
-                seen.extend_from_slice(&part[..bytes]);
-                let text = String::from_utf8_lossy(&seen[answered..]).into_owned();
-                if enough.take_if(|enough| text.contains(enough.as_str())).is_some() {
-                    let _ = hands.lock().expect("the keyboard").write_all(b"\x03");
+            let mut buffer = [0; 4096];
+            while let Ok(bytes @ 1..) = screen.read(&mut buffer) {
+                output.extend_from_slice(&buffer[..bytes]);
+                let text = String::from_utf8_lossy(&output[answered..]).into_owned();
+                if trigger.take_if(|trigger| text.contains(trigger.as_str())).is_some() {
+                    let _ = writer.lock().expect("the keyboard").write_all(b"\x03");
                 }
                 for (question, answer) in ANSWERS {
                     if text.contains(question) {
-                        answered = seen.len();
-                        let _ = hands.lock().expect("the keyboard").write_all(answer);
+                        answered = output.len();
+                        let _ = writer.lock().expect("the keyboard").write_all(answer);
                     }
                 }
             }
-            String::from_utf8_lossy(&seen).replace('\r', "")
+            String::from_utf8_lossy(&output).replace('\r', "")
         });
-        Self { keyboard, eyes }
+        Self { keyboard, reader }
     }
 
     /// Sends the byte of the key.
@@ -58,6 +58,6 @@ impl TerminalUser {
 
     /// All text on the screen, once the output has ended.
     pub(crate) fn screen_text(self) -> String {
-        self.eyes.join().unwrap_or_default()
+        self.reader.join().unwrap_or_default()
     }
 }

@@ -68,16 +68,16 @@ pub(crate) fn carry_out(
     let _ = fs::remove_dir_all(stage.path("work").join(host));
     stage.put_fixture(host)?;
     let before = findings(stage, host, id)?;
-    let Some(found) = before.first() else { return Err(format!("{id} is not found on {host}")) };
-    let lines: Vec<String> = found.commands.iter().map(|command| command.replace('\n', " ")).collect();
-    let shown: Vec<&str> = block.text.lines().collect();
-    if shown.is_empty() || !shown.iter().eq(lines.iter().take(shown.len())) {
-        return Err(format!("doctor would have one type something else:\n{}", lines.join("\n")));
+    let Some(finding) = before.first() else { return Err(format!("{id} is not found on {host}")) };
+    let lines: Vec<String> = finding.commands.iter().map(|command| command.replace('\n', " ")).collect();
+    let documented: Vec<&str> = block.text.lines().collect();
+    if documented.is_empty() || !documented.iter().eq(lines.iter().take(documented.len())) {
+        return Err(format!("doctor advises other commands:\n{}", lines.join("\n")));
     }
     // Fixes all readings of the host, as if the fix came before them.
     let copy = stage.path("work").join(host);
     for reading in [copy.clone(), copy.join("later")].iter().filter(|reading| reading.exists()) {
-        copy::run(stage, reading, &found.commands)?;
+        copy::run(stage, reading, &finding.commands)?;
     }
     is_fixed(&before, &findings(stage, host, id)?)
 }
@@ -85,21 +85,23 @@ pub(crate) fn carry_out(
 /// Whether doctor no longer reports the worst of these findings. For findings in `COUNTED`: whether
 /// the evidence has another value.
 fn is_fixed(before: &[DoctorFinding], after: &[DoctorFinding]) -> Result<(), String> {
-    let Some(found) = before.first() else { return Ok(()) };
-    let Some((_, what)) = COUNTED.iter().find(|(counted, _)| *counted == found.id) else {
-        let still = after.iter().find(|finding| finding.title == found.title);
-        return match still.or(after.get(before.len() - 1)) {
-            Some(still) if still.id == MILDER && found.severity != "note" && still.severity == "note" => {
+    let Some(finding) = before.first() else { return Ok(()) };
+    let Some((_, what)) = COUNTED.iter().find(|(counted, _)| *counted == finding.id) else {
+        let remaining = after.iter().find(|other| other.title == finding.title);
+        return match remaining.or(after.get(before.len() - 1)) {
+            Some(remaining)
+                if remaining.id == MILDER && finding.severity != "note" && remaining.severity == "note" =>
+            {
                 Ok(())
             }
-            Some(still) => Err(format!("after that, doctor still finds: {}", still.title)),
+            Some(remaining) => Err(format!("after that, doctor still finds: {}", remaining.title)),
             None => Ok(()),
         };
     };
-    let Some(still) = after.first() else {
-        return Err(format!("{} is gone: it need not be among those of what was counted", found.id));
+    let Some(remaining) = after.first() else {
+        return Err(format!("{} is gone, so COUNTED need not list it", finding.id));
     };
-    match (found.evidence(what), still.evidence(what)) {
+    match (finding.evidence(what), remaining.evidence(what)) {
         (Some(before), now) if Some(before) != now => Ok(()),
         (_, now) => Err(format!("after that, {what} is {now:?}")),
     }
@@ -108,9 +110,9 @@ fn is_fixed(before: &[DoctorFinding], after: &[DoctorFinding]) -> Result<(), Str
 /// doctor's findings with this ID, worst first.
 fn findings(stage: &mut ExampleTestbed, host: &str, id: &str) -> Result<Vec<DoctorFinding>, String> {
     let text = format!("linerate doctor --root {host} --json doctor.json");
-    let ran = stage.run(&ShellCommand { text, background: false }, &ExampleSettings::here())?;
-    if let Some(ran) = ran.filter(|ran| !ran.is_well(false)) {
-        return Err(format!("doctor --root {host} ended with {}\n{}", ran.status, ran.stderr));
+    let result = stage.run(&ShellCommand { text, background: false }, &ExampleSettings::here())?;
+    if let Some(result) = result.filter(|result| !result.is_well(false)) {
+        return Err(format!("doctor --root {host} ended with {}\n{}", result.status, result.stderr));
     }
     let text = fs::read_to_string(stage.path("work/doctor.json")).map_err(|e| e.to_string())?;
     let output: DoctorOutput = serde_json::from_str(&text).map_err(|e| e.to_string())?;
@@ -118,7 +120,7 @@ fn findings(stage: &mut ExampleTestbed, host: &str, id: &str) -> Result<Vec<Doct
 }
 
 #[test]
-fn a_remedy_that_changes_nothing_is_told() {
+fn is_fixed_rejects_fixes_that_change_nothing() {
     let finding = |id: &str, value: u32| DoctorFinding {
         id: id.to_owned(),
         title: "as it was".to_owned(),

@@ -2,7 +2,7 @@
 //! figures.
 
 /// Maximum length of the text that an error quotes, in words.
-const TOLD: usize = 12;
+const MAX_QUOTED_WORDS: usize = 12;
 
 /// How the printed output differs from the shown output, or `None`.
 ///
@@ -25,24 +25,24 @@ pub(crate) fn difference(shown: &str, printed: &str) -> Option<String> {
         };
         match found {
             Some(further) => at += further + part.len(),
-            None => return Some(told(part, rest, first)),
+            None => return Some(describe(part, rest, first)),
         }
     }
     None
 }
 
 /// The error for a difference.
-fn told(part: &[String], printed: &[String], from_the_start: bool) -> String {
-    let same = match from_the_start {
+fn describe(part: &[String], printed: &[String], from_the_start: bool) -> String {
+    let equal_words = match from_the_start {
         true => part.iter().zip(printed).take_while(|(one, other)| one == other).count(),
         false => 0,
     };
-    let some = |words: &[String]| match words.get(same..).unwrap_or_default() {
+    let quote = |words: &[String]| match words.get(equal_words..).unwrap_or_default() {
         [] => "nothing more".to_owned(),
-        more => more[..more.len().min(TOLD)].join(" "),
+        more => more[..more.len().min(MAX_QUOTED_WORDS)].join(" "),
     };
-    let all = if from_the_start { String::new() } else { format!("\nof\n  {}", printed.join(" ")) };
-    format!("shown is\n  {}\nprinted is\n  {}{all}", some(part), some(printed))
+    let context = if from_the_start { String::new() } else { format!("\nof\n  {}", printed.join(" ")) };
+    format!("shown is\n  {}\nprinted is\n  {}{context}", quote(part), quote(printed))
 }
 
 /// The words of a text without the parts that differ from run to run: figures become `#`, and
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_and_line_breaks_may_differ_and_words_may_not() {
+    fn difference_ignores_figures_and_line_breaks_but_not_words() {
         let shown = "rate    184 k ± 2 %\n────\n…\nlost  0 of 12,000 (0 %)\n";
         assert_eq!(difference(shown, "rate 1.2 M ± 11 %\nmore\nand more\nlost 7\nof 9 (1.1 %)\n"), None);
         assert!(difference(shown, "rate 1.2 M ± 11 %\nmore\n").unwrap().contains("lost"));
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ellipsis_is_anything() {
+    fn ellipsis_matches_any_words() {
         assert_eq!(difference("CPUs: … and …", "CPUs: many words and others"), None);
         assert_eq!(difference("…\nand\n…", "many words and others"), None);
         assert!(difference("CPUs: … and no more", "CPUs: many words and others").is_some());
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn processes_have_other_ids_each_time() {
+    fn difference_ignores_process_ids() {
         assert_eq!(difference("of echo[12].", "of echo[4711]."), None);
         assert!(difference("of echo[12].", "of other[12].").is_some());
     }

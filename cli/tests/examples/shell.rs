@@ -36,9 +36,9 @@ pub(crate) fn lines(block: &str) -> Vec<ShellCommand> {
             continue;
         }
         let command = text.trim_end();
-        let without = command.strip_suffix('&').filter(|rest| !rest.ends_with('&'));
-        commands.push(match without {
-            Some(without) => ShellCommand { text: without.trim_end().to_owned(), background: true },
+        let foreground = command.strip_suffix('&').filter(|rest| !rest.ends_with('&'));
+        commands.push(match foreground {
+            Some(foreground) => ShellCommand { text: foreground.trim_end().to_owned(), background: true },
             None => ShellCommand { text, background: false },
         });
     }
@@ -46,7 +46,7 @@ pub(crate) fn lines(block: &str) -> Vec<ShellCommand> {
 }
 
 #[test]
-fn comments_continuations_and_what_runs_beside() {
+fn lines_joins_continuations_and_marks_background_commands() {
     let block = "# what\n$ one \\\n  more   # why\n\ntwo &\nthree && four\ncat > a <<'END'\nx\nEND\nfive\n";
     let line = |text: &str, background| ShellCommand { text: text.to_owned(), background };
     assert_eq!(

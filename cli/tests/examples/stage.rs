@@ -38,7 +38,7 @@ pub(crate) struct ExampleTestbed {
     /// The process id of the lab's server, which examples call `$PID`.
     server: Option<u32>,
     /// Programs that run in the background.
-    beside: Vec<BackgroundProgram>,
+    background: Vec<BackgroundProgram>,
 }
 
 /// A program that runs in the background.
@@ -76,14 +76,14 @@ impl ExampleTestbed {
             .stderr(Stdio::piped())
             .spawn()
             .map_err(|e| format!("unshare: {e}"))?;
-        let mut said = String::new();
+        let mut line = String::new();
         let stdout = holder.stdout.as_mut().expect("a pipe");
-        let _ = io::BufRead::read_line(&mut io::BufReader::new(stdout), &mut said);
-        if said.trim() != "ready" {
+        let _ = io::BufRead::read_line(&mut io::BufReader::new(stdout), &mut line);
+        if line.trim() != "ready" {
             let output = holder.wait_with_output().map_err(|e| e.to_string())?;
             return Err(String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; "));
         }
-        Ok(Self { directory, holder, lab: false, server: None, beside: Vec::new() })
+        Ok(Self { directory, holder, lab: false, server: None, background: Vec::new() })
     }
 
     /// Runs a command of an example, and waits for its end unless it runs in the background.
@@ -115,7 +115,9 @@ impl ExampleTestbed {
             self.raise_lab()?;
         }
         match self.run(line, &ExampleSettings::here())? {
-            Some(ran) if !ran.status.success() => Err(format!("{}: {}", ran.status, ran.stderr.trim())),
+            Some(result) if !result.status.success() => {
+                Err(format!("{}: {}", result.status, result.stderr.trim()))
+            }
             _ => Ok(()),
         }
     }
@@ -138,31 +140,34 @@ impl ExampleTestbed {
 
     /// Ends background programs, except the lab's server and load.
     pub(crate) fn clear(&mut self) {
-        for mut beside in self.beside.split_off(self.own()) {
-            end(&mut beside.child);
+        for mut program in self.background.split_off(self.lab_programs()) {
+            end(&mut program.child);
         }
     }
 
     /// The number of background programs that are the lab's server and load.
-    fn own(&self) -> usize {
+    fn lab_programs(&self) -> usize {
         if self.lab { 2 } else { 0 }
     }
 
     /// Waits for background programs, as a shell's `wait` does, except servers.
     fn wait(&mut self) -> Result<(), String> {
-        let (stay, go): (Vec<BackgroundProgram>, Vec<BackgroundProgram>) =
-            self.beside.split_off(self.own()).into_iter().partition(|beside| beside.serves);
-        self.beside.extend(stay);
-        for BackgroundProgram { child, .. } in go {
+        let (servers, others): (Vec<BackgroundProgram>, Vec<BackgroundProgram>) =
+            self.background.split_off(self.lab_programs()).into_iter().partition(|program| program.serves);
+        self.background.extend(servers);
+        for BackgroundProgram { child, .. } in others {
             let group = Pid::from_child(&child);
-            let (ended, status) = wait_beside(child);
+            let (ended, status) = wait_in_thread(child);
             if ended.recv_timeout(PATIENCE).is_err() {
                 let _ = kill_process_group(group, Signal::KILL);
-                return Err("what runs beside does not end".to_owned());
+                return Err("a background program does not end".to_owned());
             }
-            let status = status.join().map_err(|_| "nobody waited".to_owned())?.map_err(|e| e.to_string())?;
+            let status = status
+                .join()
+                .map_err(|_| "the waiting thread panicked".to_owned())?
+                .map_err(|e| e.to_string())?;
             if !matches!(status.code(), Some(0 | 1)) {
-                return Err(format!("what ran beside ended with {status}"));
+                return Err(format!("a background program ended with {status}"));
             }
         }
         Ok(())
@@ -184,7 +189,7 @@ impl ExampleTestbed {
         let spread = "for queue in /sys/class/net/eth0/queues/rx-*; do echo 3 >$queue/rps_cpus; done";
         self.run_or_fail(spread, ExampleHost::Server)?;
         self.begin(self.shell(serve, ExampleHost::Server, false))?;
-        self.server = self.beside.last().map(|beside| beside.child.id());
+        self.server = self.background.last().map(|program| program.child.id());
         self.await_socket("-u 'sport = :53'", ExampleHost::Server)?;
         self.begin(self.shell(load, ExampleHost::Sender, false))?;
         self.lab = true;
@@ -200,11 +205,11 @@ impl ExampleTestbed {
                 return Ok(());
             }
         }
-        Err(format!("nobody listens: ss {words}"))
+        Err(format!("no socket: ss {words}"))
     }
 
     /// Starts a background server and waits until it has this socket.
-    pub(crate) fn begin_beside(
+    pub(crate) fn begin_background(
         &mut self,
         text: &str,
         place: ExampleHost,
@@ -215,13 +220,13 @@ impl ExampleTestbed {
     }
 
     pub(crate) fn run_or_fail(&self, text: &str, place: ExampleHost) -> Result<(), String> {
-        let ran = self.finish(self.shell(text, place, false), false, None)?;
-        if ran.status.success() { Ok(()) } else { Err(format!("{text}: {}", ran.stderr.trim())) }
+        let result = self.finish(self.shell(text, place, false), false, None)?;
+        if result.status.success() { Ok(()) } else { Err(format!("{text}: {}", result.stderr.trim())) }
     }
 
     /// A command that runs the program in its arguments with the private directories, in the
     /// working directory of the examples.
-    pub(crate) fn inside(&self) -> Command {
+    pub(crate) fn command_inside(&self) -> Command {
         let mut command = Command::new("nsenter");
         command.arg(format!("--mount=/proc/{}/ns/mnt", self.holder.id()));
         command.arg(format!("--wdns={}", self.path("work").display()));
@@ -232,13 +237,13 @@ impl ExampleTestbed {
     }
 
     /// Runs a command to its end.
-    pub(crate) fn finished(&self, command: Command) -> Result<CommandResult, String> {
+    pub(crate) fn run_to_end(&self, command: Command) -> Result<CommandResult, String> {
         self.finish(command, false, None)
     }
 
     /// A shell that runs a line on this host, in the working directory of the examples.
     fn shell(&self, text: &str, place: ExampleHost, terminal: bool) -> Command {
-        let mut command = self.inside();
+        let mut command = self.command_inside();
         let host = match place {
             ExampleHost::Here => None,
             ExampleHost::Server => Some("receiver"),
@@ -268,7 +273,7 @@ impl ExampleTestbed {
 
     fn begin(&mut self, mut command: Command) -> Result<(), String> {
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-        self.beside.push(BackgroundProgram { child: child.map_err(|e| e.to_string())?, serves: false });
+        self.background.push(BackgroundProgram { child: child.map_err(|e| e.to_string())?, serves: false });
         Ok(())
     }
 
@@ -278,15 +283,15 @@ impl ExampleTestbed {
         command.stdin(Stdio::null()).stdout(writer.try_clone().map_err(|e| e.to_string())?).stderr(writer);
         let child = command.spawn();
         drop(command);
-        self.beside.push(BackgroundProgram { child: child.map_err(|e| e.to_string())?, serves: true });
-        let (said, heard) = channel();
+        self.background.push(BackgroundProgram { child: child.map_err(|e| e.to_string())?, serves: true });
+        let (sender, receiver) = channel();
         std::thread::spawn(move || {
             let mut part = [0; 4096];
             while let Ok(1..) = reader.read(&mut part) {
-                let _ = said.send(());
+                let _ = sender.send(());
             }
         });
-        heard.recv_timeout(PATIENCE).map_err(|_| "the server says nothing".to_owned())
+        receiver.recv_timeout(PATIENCE).map_err(|_| "the server prints nothing".to_owned())
     }
 
     /// Runs a command to its end, and interrupts it if `interrupt` says so.
@@ -300,18 +305,18 @@ impl ExampleTestbed {
         let (stdout, stderr) = (self.path("stdout"), self.path("stderr"));
         let create = |path: &Path| File::create(path).map_err(|e| e.to_string());
         command.stderr(create(&stderr)?);
-        let printed = match terminal {
+        let process = match terminal {
             true => command.stdin(Stdio::piped()).stdout(Stdio::piped()),
             false => command.stdin(Stdio::null()).stdout(create(&stdout)?),
         };
-        let mut child = printed.spawn().map_err(|e| e.to_string())?;
+        let mut child = process.spawn().map_err(|e| e.to_string())?;
         let person = child
             .stdin
             .take()
             .zip(child.stdout.take())
             .map(|(keyboard, screen)| TerminalUser::start(keyboard, screen, interrupt));
         let group = Pid::from_child(&child);
-        let (ended, status) = wait_beside(child);
+        let (ended, status) = wait_in_thread(child);
         let (time, is_time) = match interrupt {
             None => (PATIENCE, false),
             Some(InterruptTrigger::After(time)) => (*time, true),
@@ -329,16 +334,19 @@ impl ExampleTestbed {
         if outcome.is_err() {
             let _ = kill_process_group(group, Signal::KILL);
         }
-        let status = status.join().map_err(|_| "nobody waited".to_owned())?.map_err(|e| e.to_string())?;
+        let status = status
+            .join()
+            .map_err(|_| "the waiting thread panicked".to_owned())?
+            .map_err(|e| e.to_string())?;
         let text = |path: &Path| fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
         let stdout = match person {
             Some(person) => person.screen_text(),
             None => text(&stdout).map_err(|e| e.to_string())?,
         };
-        let ran = CommandResult { status, stdout, stderr: text(&stderr).map_err(|e| e.to_string())? };
+        let result = CommandResult { status, stdout, stderr: text(&stderr).map_err(|e| e.to_string())? };
         match outcome {
-            Ok(()) => Ok(ran),
-            Err(_) => Err(format!("it does not end\n{}{}", ran.stdout, ran.stderr)),
+            Ok(()) => Ok(result),
+            Err(_) => Err(format!("the command does not end\n{}{}", result.stdout, result.stderr)),
         }
     }
 
@@ -362,8 +370,8 @@ impl CommandResult {
 
 impl Drop for ExampleTestbed {
     fn drop(&mut self) {
-        for beside in self.beside.iter_mut().rev() {
-            end(&mut beside.child);
+        for program in self.background.iter_mut().rev() {
+            end(&mut program.child);
         }
         // Also removes labs that failed examples left. Labs of other tests are not in this /run.
         let _ = self.run_or_fail("linerate lab clean --all", ExampleHost::Here);
@@ -379,12 +387,12 @@ fn end(child: &mut Child) {
 }
 
 /// Waits for a program on a separate thread. The channel reports its end.
-fn wait_beside(mut child: Child) -> (Receiver<()>, std::thread::JoinHandle<io::Result<ExitStatus>>) {
-    let (over, ended) = channel();
-    let waiting = std::thread::spawn(move || {
+fn wait_in_thread(mut child: Child) -> (Receiver<()>, std::thread::JoinHandle<io::Result<ExitStatus>>) {
+    let (sender, receiver) = channel();
+    let waiter = std::thread::spawn(move || {
         let status = child.wait();
-        let _ = over.send(());
+        let _ = sender.send(());
         status
     });
-    (ended, waiting)
+    (receiver, waiter)
 }

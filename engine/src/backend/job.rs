@@ -164,9 +164,9 @@ pub(super) fn decide<S: Service>(
     if truncated && !counters.count_truncated(deliver_truncated) {
         return OutgoingMessage::Nothing;
     }
-    let space = reply.len();
+    let reply_space = reply.len();
     let action = service.answer(&Request::new(payload, name, control, truncated, path), reply);
-    counters.record_action(action, space)
+    counters.record_action(action, reply_space)
 }
 
 impl Drop for LocalCounters<'_> {

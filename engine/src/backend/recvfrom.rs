@@ -52,7 +52,7 @@ fn run_with<S: Service, P: AdmissionPolicy>(mut policy: P, mut job: WorkerJob<'_
         match received {
             Ok(ReceivedDatagram { named: false, .. }) => job.shutdown.on_wake(),
             Ok(received) => {
-                policy.received(job.socket, 1, true);
+                policy.record_received(job.socket, 1, true);
                 answer(&mut buffers, &received, &mut policy, &mut job, &mut counters);
                 counters.publish();
             }
@@ -74,22 +74,23 @@ fn answer<S: Service, P: AdmissionPolicy>(
     counters: &mut LocalCounters<'_>,
 ) {
     let TransactionBuffers { request, reply, name, control } = buffers;
-    let (asked, family) = (job.shape.asked, job.shape.family);
-    let came = (!asked.is_nothing()).then_some(ReceivedControl { control, length: received.control });
+    let (control_request, family) = (job.shape.asked, job.shape.family);
+    let received_control =
+        (!control_request.is_nothing()).then_some(ReceivedControl { control, length: received.control });
     counters.counts.batches += 1;
     counters.counts.received += 1;
-    policy.arrived(|| came.as_ref().and_then(ReceivedControl::received_ns));
+    policy.record_arrival(|| received_control.as_ref().and_then(ReceivedControl::received_ns));
     if !policy.admits(name) {
         counters.count_shed();
         return;
     }
-    let segment = came.as_ref().and_then(ReceivedControl::segment);
+    let segment = received_control.as_ref().and_then(ReceivedControl::segment);
     let (payload, truncated) = match request.get(..received.length) {
         Some(payload) => (payload, false),
         None => (&request[..], true),
     };
-    let incoming = IncomingMessage { payload, name, control: came, truncated, reply };
-    let (mut filled, mut extras) = (received.control, SendExtras::NONE);
+    let incoming = IncomingMessage { payload, name, control: received_control, truncated, reply };
+    let (mut control_length, mut extras) = (received.control, SendExtras::NONE);
     let outgoing = match decide(job.service, &job.path, job.deliver_truncated, counters, incoming) {
         OutgoingMessage::Nothing => return,
         OutgoingMessage::Same => {
@@ -99,16 +100,16 @@ fn answer<S: Service, P: AdmissionPolicy>(
         OutgoingMessage::Reply(length) => &reply[..length],
         OutgoingMessage::With(length, options) => {
             extras = options.extras();
-            if let Some(to) = options.to {
-                if to.is_ipv4() != name.is_ipv4() {
-                    filled = 0;
+            if let Some(reply_address) = options.to {
+                if reply_address.is_ipv4() != name.is_ipv4() {
+                    control_length = 0;
                 }
-                *name = SocketName::encode(to, family).unwrap_or(SocketName::ZERO);
+                *name = SocketName::encode(reply_address, family).unwrap_or(SocketName::ZERO);
             }
             &reply[..length]
         }
     };
-    let length = control.make_reply(asked, filled);
+    let length = control.make_reply(control_request, control_length);
     let length = if extras.is_none() { length } else { control.append(length, name.is_ipv4(), extras) };
     counters.send_single(|| match length {
         0 => send_to(job.socket, outgoing, name, family),

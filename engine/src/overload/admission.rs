@@ -10,17 +10,18 @@ use crate::sys::stamp;
 
 // Hooks of a loop. A type, so that a server without a policy has no cost.
 pub(crate) trait AdmissionPolicy {
-    // Whether the next receive should not wait, because the last one may have left requests. Its result is reported by
-    // [`received`](Self::received) or [`on_idle`](Self::on_idle). If false, the worker is about to wait.
+    // Whether the next receive should not wait, because the last one may have left requests. Its
+    // result is reported by [`record_received`](Self::record_received) or
+    // [`on_idle`](Self::on_idle). If false, the worker is about to wait.
     fn should_poll(&mut self) -> bool;
     /// `count` requests were taken; `filled`: the batch had room for no more.
-    fn received(&mut self, socket: &socket2::Socket, count: usize, filled: bool);
+    fn record_received(&mut self, socket: &socket2::Socket, count: usize, filled: bool);
     /// No request waits.
     fn on_idle(&mut self);
     // The receive time of the next request, if the server uses receive times, in nanoseconds of the real-time clock. The
     // socket then has no time of the last packet.
     #[inline(always)]
-    fn arrived(&mut self, _when: impl FnOnce() -> Option<i64>) {}
+    fn record_arrival(&mut self, _receive_time: impl FnOnce() -> Option<i64>) {}
     /// Whether the service gets the next request, sent by `source`.
     fn admits(&mut self, source: &SocketName) -> bool;
     /// Like `admits`, for a frame: its arrival time is unknown, and its name must be created.
@@ -36,7 +37,7 @@ impl AdmissionPolicy for Unlimited {
         false
     }
     #[inline(always)]
-    fn received(&mut self, _socket: &socket2::Socket, _count: usize, _filled: bool) {}
+    fn record_received(&mut self, _socket: &socket2::Socket, _count: usize, _filled: bool) {}
     #[inline(always)]
     fn on_idle(&mut self) {}
     #[inline(always)]
@@ -73,13 +74,14 @@ struct AgeLimit {
 impl AdmissionControl {
     // `None` if `overload` requires nothing of a worker.
     pub(crate) fn new(overload: &OverloadPolicy, credit: Option<WorkerCredit>) -> Option<Self> {
-        let oldest = (overload.shed == ShedPolicy::Oldest).then(|| AgeLimit::new(overload.shed_after));
+        let age_limit = (overload.shed == ShedPolicy::Oldest).then(|| AgeLimit::new(overload.shed_after));
         // A guard limits sources itself.
-        let fair = overload.fairness.filter(|_| credit.is_none());
-        let fair = fair.map(|fairness| (fairness, Box::new(SourceShares::new(random_seed()))));
-        (oldest.is_some() || fair.is_some() || credit.is_some()).then_some(Self {
-            oldest,
-            fair,
+        let fair_sources = overload.fairness.filter(|_| credit.is_none());
+        let fair_sources =
+            fair_sources.map(|fairness| (fairness, Box::new(SourceShares::new(random_seed()))));
+        (age_limit.is_some() || fair_sources.is_some() || credit.is_some()).then_some(Self {
+            oldest: age_limit,
+            fair: fair_sources,
             credit,
             filled: false,
         })
@@ -105,10 +107,10 @@ impl AgeLimit {
     }
 
     fn is_too_old(&self) -> bool {
-        let Some(youngest) = self.youngest_ns else { return false };
+        let Some(youngest_ns) = self.youngest_ns else { return false };
         // Read per request. The coarse clock is behind, so it never sheds a fresh request.
         let now = if self.limit_ns >= COARSE_NS { stamp::coarse_now_ns() } else { stamp::now_ns() };
-        now.saturating_sub(youngest) > self.limit_ns
+        now.saturating_sub(youngest_ns) > self.limit_ns
     }
 }
 
@@ -123,13 +125,13 @@ impl AdmissionPolicy for AdmissionControl {
         self.filled
     }
 
-    fn received(&mut self, socket: &socket2::Socket, count: usize, filled: bool) {
+    fn record_received(&mut self, socket: &socket2::Socket, count: usize, filled: bool) {
         self.filled = filled;
         if let Some(credit) = &mut self.credit {
             credit.record_taken(count, !filled);
         }
-        if let Some(oldest) = &mut self.oldest {
-            oldest.youngest_ns = stamp::last_arrival_ns(socket).ok();
+        if let Some(age_limit) = &mut self.oldest {
+            age_limit.youngest_ns = stamp::last_arrival_ns(socket).ok();
         }
         if let Some((_, shares)) = &mut self.fair {
             shares.advance_window(stamp::monotonic_ns(), filled);
@@ -146,11 +148,11 @@ impl AdmissionPolicy for AdmissionControl {
         }
     }
 
-    fn arrived(&mut self, when: impl FnOnce() -> Option<i64>) {
-        if let Some(oldest) = &mut self.oldest
-            && let Some(when) = when()
+    fn record_arrival(&mut self, receive_time: impl FnOnce() -> Option<i64>) {
+        if let Some(age_limit) = &mut self.oldest
+            && let Some(receive_time) = receive_time()
         {
-            oldest.youngest_ns = Some(when);
+            age_limit.youngest_ns = Some(receive_time);
         }
     }
 
@@ -178,28 +180,29 @@ mod tests {
     }
 
     #[test]
-    fn frames_are_not_judged_by_how_old_the_sockets_last_datagram_is()
+    fn frames_are_admitted_even_if_the_last_socket_datagram_is_too_old()
     -> Result<(), Box<dyn std::error::Error>> {
         let (mut gate, name) = (gate(None)?, name()?);
-        assert!(gate.admits(&name), "nothing is known of it");
-        gate.arrived(|| Some(stamp::now_ns() - 1_000_000_000));
-        assert!(!gate.admits(&name), "the socket's waited longer than 250 ms");
+        assert!(gate.admits(&name), "no arrival time is known");
+        gate.record_arrival(|| Some(stamp::now_ns() - 1_000_000_000));
+        assert!(!gate.admits(&name), "the last datagram of the socket waited longer than 250 ms");
         assert!(gate.admits_from(|| name), "a frame");
-        gate.arrived(|| None);
-        assert!(!gate.admits(&name), "what is not known changes nothing");
+        gate.record_arrival(|| None);
+        assert!(!gate.admits(&name), "an unknown arrival time changes nothing");
         Ok(())
     }
 
     #[test]
-    fn frames_count_for_their_sources_share() -> Result<(), Box<dyn std::error::Error>> {
+    fn frames_and_datagrams_count_toward_the_share_of_their_source() -> Result<(), Box<dyn std::error::Error>>
+    {
         let (mut gate, name) = (gate(Some(SourceGrouping::default()))?, name()?);
         let other = SocketName::encode("203.0.113.1:5353".parse()?, AddressFamily::V4).ok_or("no name")?;
         let Some((_, shares)) = &mut gate.fair else { return Err("no shares".into()) };
-        // More wait than were taken.
+        // More requests wait than the worker takes.
         shares.advance_window(stamp::monotonic_ns(), true);
         assert!(gate.admits_from(|| other));
-        let admitted = (0..1000).filter(|_| gate.admits_from(|| name)).count();
-        assert!(admitted < 1000, "one of two sources has all it asks for");
+        let count = (0..1000).filter(|_| gate.admits_from(|| name)).count();
+        assert!(count < 1000, "one of two sources gets all its requests admitted");
         assert!(!gate.admits(&name), "frames and datagrams of a source count together");
         Ok(())
     }

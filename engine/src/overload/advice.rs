@@ -40,13 +40,15 @@ pub(crate) fn find_advice(serving: &ServingThreads<'_>) -> Vec<HostAdvice> {
     if *serving.overload == OverloadPolicy::default() {
         return Vec::new();
     }
-    let wanted = serving.overload.guard.as_ref().map_or(&[][..], |guard| &guard.interfaces);
+    let guard_interfaces = serving.overload.guard.as_ref().map_or(&[][..], |guard| &guard.interfaces);
     let devices = interface::interfaces().unwrap_or_default();
     // Packets of other hosts cannot harm a server whose clients are on the loopback interface only.
-    let Ok(place) = interfaces::find(&devices, serving.address, wanted) else { return Vec::new() };
+    let Ok(guarded) = interfaces::find(&devices, serving.address, guard_interfaces) else {
+        return Vec::new();
+    };
     let host = KernelSettings { sys: "/sys".into(), proc: "/proc".into() };
-    let here = |name: &&String| host.is_in_namespace(&devices, name);
-    place.interfaces.iter().filter(here).filter_map(|name| host.advice(name, serving)).collect()
+    let is_local = |name: &&String| host.is_in_namespace(&devices, name);
+    guarded.interfaces.iter().filter(is_local).filter_map(|name| host.advice(name, serving)).collect()
 }
 
 // The folders in which the kernel shows its settings.
@@ -68,41 +70,43 @@ impl KernelSettings {
         let mac = mac.map(|byte| format!("{byte:02x}")).join(":");
         let folder = self.interface_dir(name);
         read_number(&folder.join("ifindex")) == Some(device.index.into())
-            && read_text(&folder.join("address")).is_some_and(|shown| shown == mac)
+            && read_text(&folder.join("address")).is_some_and(|address| address == mac)
     }
 
     fn advice(&self, name: &str, serving: &ServingThreads<'_>) -> Option<HostAdvice> {
         let folder = self.interface_dir(name);
-        let file = |file: &str| read_number(&folder.join(file)).unwrap_or(0);
+        let setting = |file: &str| read_number(&folder.join(file)).unwrap_or(0);
         // 1: by threads; 2, Linux 6.18: by threads that poll.
-        if file("threaded") > 0 {
+        if setting("threaded") > 0 {
             return self.waiting_threads(name, serving);
         }
-        let deferred = file("napi_defer_hard_irqs") > 0 && file("gro_flush_timeout") > 0;
-        if deferred && serving.polls {
+        let defers_interrupts = setting("napi_defer_hard_irqs") > 0 && setting("gro_flush_timeout") > 0;
+        if defers_interrupts && serving.polls {
             return None;
         }
-        let softirqs = self.softirq_cpus(&folder)?;
-        let starved: Vec<usize> = serving
+        let softirq_cpus = self.softirq_cpus(&folder)?;
+        let starved_workers: Vec<usize> = serving
             .workers
             .iter()
             .enumerate()
-            .filter(|(_, cpus)| !cpus.is_empty() && cpus.iter().all(|cpu| softirqs.contains(cpu)))
+            .filter(|(_, cpus)| !cpus.is_empty() && cpus.iter().all(|cpu| softirq_cpus.contains(cpu)))
             .map(|(worker, _)| worker)
             .collect();
-        let who = match (starved.as_slice(), serving.workers.len()) {
+        let workers_text = match (starved_workers.as_slice(), serving.workers.len()) {
             ([], _) => return None,
             ([_], 1) => "the worker".to_owned(),
-            (starved, all) if starved.len() == all => format!("all {all} workers"),
-            (starved, all) => format!("{} of {all} workers", starved.len()),
+            (starved_workers, worker_count) if starved_workers.len() == worker_count => {
+                format!("all {worker_count} workers")
+            }
+            (starved_workers, worker_count) => format!("{} of {worker_count} workers", starved_workers.len()),
         };
-        let at = folder.display();
+        let path = folder.display();
         Some(HostAdvice {
             what: format!(
-                "softirqs of {name} run on the CPUs of {who}, and go first: above capacity no time is left to answer"
+                "softirqs of {name} run on the CPUs of {workers_text}, and go first: above capacity no time is left to answer"
             ),
             remedy: format!(
-                "with threaded NAPI the scheduler divides the CPU (echo 1 >{at}/threaded, Linux 5.12); see \
+                "with threaded NAPI the scheduler divides the CPU (echo 1 >{path}/threaded, Linux 5.12); see \
                  linerate doctor --explain softirq.livelock-risk, docs/overload.md"
             ),
         })
@@ -118,29 +122,33 @@ impl KernelSettings {
         if threads.len() > fs::read_dir(self.interface_dir(name).join("queues")).ok()?.count() {
             return None;
         }
-        let taken: BTreeSet<u32> = serving.workers.iter().flatten().copied().collect();
+        let worker_cpus: BTreeSet<u32> = serving.workers.iter().flatten().copied().collect();
         // Fewer workers, not pinned to one CPU each, leave some of these CPUs free.
-        if serving.workers.len() < taken.len() {
+        if serving.workers.len() < worker_cpus.len() {
             return None;
         }
-        let waits = |thread: &&napi::NapiThread| !thread.real_time && thread.cpus.is_subset(&taken);
-        let waiting: Vec<&napi::NapiThread> = threads.iter().filter(waits).collect();
-        let first = waiting.first()?;
-        let who = match waiting.len() {
-            1 => format!("{} (process {}), an ordinary thread that has", first.name, first.pid),
-            several => {
-                format!("{several} ordinary threads such as {} (process {}) that have", first.name, first.pid)
+        let is_waiting =
+            |thread: &&napi::NapiThread| !thread.real_time && thread.cpus.is_subset(&worker_cpus);
+        let waiting_threads: Vec<&napi::NapiThread> = threads.iter().filter(is_waiting).collect();
+        let first_thread = waiting_threads.first()?;
+        let threads_text = match waiting_threads.len() {
+            1 => format!("{} (process {}), an ordinary thread that has", first_thread.name, first_thread.pid),
+            thread_count => {
+                format!(
+                    "{thread_count} ordinary threads such as {} (process {}) that have",
+                    first_thread.name, first_thread.pid
+                )
             }
         };
         Some(HostAdvice {
             what: format!(
-                "packets of {name} are taken from its queues by {who} no CPU without a worker: above capacity the queues overflow \
+                "packets of {name} are taken from its queues by {threads_text} no CPU without a worker: above capacity the queues overflow \
                  before the guard"
             ),
             remedy: format!(
                 "give each a CPU of its own (taskset --cpu-list --pid CPU {pid}) or a real-time priority above the workers' \
                  (chrt --fifo --pid 11 {pid}); docs/overload.md",
-                pid = first.pid
+                pid = first_thread.pid
             ),
         })
     }
@@ -149,16 +157,16 @@ impl KernelSettings {
     // device without interrupts.
     fn softirq_cpus(&self, folder: &Path) -> Option<BTreeSet<u32>> {
         let mut cpus = BTreeSet::new();
-        let mut steered = true;
+        let mut has_rps = true;
         for queue in fs::read_dir(folder.join("queues")).ok()?.flatten() {
             if !queue.file_name().to_string_lossy().starts_with("rx-") {
                 continue;
             }
-            let of_queue = parse_cpu_mask(&read_text(&queue.path().join("rps_cpus"))?)?;
-            steered &= !of_queue.is_empty();
-            cpus.extend(of_queue);
+            let rps_cpus = parse_cpu_mask(&read_text(&queue.path().join("rps_cpus"))?)?;
+            has_rps &= !rps_cpus.is_empty();
+            cpus.extend(rps_cpus);
         }
-        if !steered {
+        if !has_rps {
             cpus.extend(self.interrupted_cpus(folder)?);
         }
         Some(cpus).filter(|cpus| !cpus.is_empty())
@@ -167,7 +175,7 @@ impl KernelSettings {
     fn interrupted_cpus(&self, folder: &Path) -> Option<BTreeSet<u32>> {
         // The interrupts of a virtio device belong to the device of its bus.
         let entries = ["device/msi_irqs", "device/../msi_irqs"].into_iter();
-        let entries = entries.filter_map(|at| fs::read_dir(folder.join(at)).ok()).next()?;
+        let entries = entries.filter_map(|name| fs::read_dir(folder.join(name)).ok()).next()?;
         let mut cpus = BTreeSet::new();
         for vector in entries.flatten() {
             let folder = self.proc.join("irq").join(vector.file_name());
@@ -230,7 +238,7 @@ mod tests {
         Ok((root, host))
     }
 
-    fn told(
+    fn advice_text(
         files: &[(&str, &str)],
         workers: &[&[u32]],
         polls: bool,
@@ -244,51 +252,51 @@ mod tests {
     }
 
     #[test]
-    fn workers_on_the_cpus_of_softirqs_are_told_of() -> AdviceTestResult {
-        for (workers, who) in [
+    fn workers_sharing_cpus_with_softirqs_get_advice() -> AdviceTestResult {
+        for (workers, subject) in [
             (&[&[0][..]][..], "the worker,"),
             (&[&[0], &[1]], "all 2 workers,"),
             (&[&[0, 1]], "the worker,"),
             (&[&[1], &[2], &[0, 2]], "1 of 3 workers,"),
         ] {
-            let what = told(&[], workers, false)?.ok_or("nothing is told")?;
-            assert!(what.contains(who) && what.contains("of eth0"), "{what}");
+            let text = advice_text(&[], workers, false)?.ok_or("no advice")?;
+            assert!(text.contains(subject) && text.contains("of eth0"), "{text}");
         }
         Ok(())
     }
 
     #[test]
-    fn where_packets_are_steered_to_other_cpus_is_known() -> AdviceTestResult {
+    fn rps_cpus_replace_interrupt_cpus_only_if_all_queues_use_rps() -> AdviceTestResult {
         let rps = |mask| {
             [
                 ("sys/class/net/eth0/queues/rx-0/rps_cpus", mask),
                 ("sys/class/net/eth0/queues/rx-1/rps_cpus", mask),
             ]
         };
-        assert!(told(&rps("00000001,00000000"), &[&[0]], false)?.is_none());
-        assert!(told(&rps("00000001,00000000"), &[&[32]], false)?.is_some());
+        assert!(advice_text(&rps("00000001,00000000"), &[&[0]], false)?.is_none());
+        assert!(advice_text(&rps("00000001,00000000"), &[&[32]], false)?.is_some());
         // One queue is steered, the other's interrupt is as before.
-        assert!(told(&rps("4")[..1], &[&[1]], false)?.is_some());
+        assert!(advice_text(&rps("4")[..1], &[&[1]], false)?.is_some());
         Ok(())
     }
 
     #[test]
-    fn nothing_is_said_where_nothing_starves() -> AdviceTestResult {
+    fn free_cpus_threaded_napi_and_busy_polling_need_no_advice() -> AdviceTestResult {
         let threaded = [("sys/class/net/eth0/threaded", "1")];
         let deferred = [
             ("sys/class/net/eth0/napi_defer_hard_irqs", "2"),
             ("sys/class/net/eth0/gro_flush_timeout", "200000"),
         ];
-        assert!(told(&[], &[&[2], &[3]], false)?.is_none());
-        assert!(told(&threaded, &[&[0]], false)?.is_none());
-        assert!(told(&deferred, &[&[0]], true)?.is_none());
-        // Who does not poll has the timer's softirqs instead.
-        assert!(told(&deferred, &[&[0]], false)?.is_some());
+        assert!(advice_text(&[], &[&[2], &[3]], false)?.is_none());
+        assert!(advice_text(&threaded, &[&[0]], false)?.is_none());
+        assert!(advice_text(&deferred, &[&[0]], true)?.is_none());
+        // Without polling, the softirqs of the timer remain.
+        assert!(advice_text(&deferred, &[&[0]], false)?.is_some());
         Ok(())
     }
 
     #[test]
-    fn threads_that_wait_for_workers_are_told_of_where_there_is_a_guard() -> AdviceTestResult {
+    fn advice_names_ordinary_napi_threads_without_a_cpu_of_their_own() -> AdviceTestResult {
         let thread = |policy: u32| {
             format!("812 (napi/eth0-266) S 2 {}17 1 {policy} {policy} 0 0 0 0 0 0 0 0 0 0 0", "0 ".repeat(33))
         };
@@ -302,14 +310,17 @@ mod tests {
             ]
         };
         let anywhere = host_with(ordinary.as_str(), "Cpus_allowed_list:\t0-1");
-        let what = told(&anywhere, &[&[0], &[1]], false)?.ok_or("nothing is told")?;
-        assert!(what.contains("by napi/eth0-266 (process 812), an ordinary thread"), "{what}");
-        assert!(told(&anywhere, &[&[0]], false)?.is_none(), "CPU 1 is its own");
-        assert!(told(&anywhere, &[&[0, 1]], false)?.is_none(), "one of both is left");
-        assert!(told(&anywhere, &[&[0, 1], &[0, 1]], false)?.is_some());
+        let text = advice_text(&anywhere, &[&[0], &[1]], false)?.ok_or("no advice")?;
+        assert!(text.contains("by napi/eth0-266 (process 812), an ordinary thread"), "{text}");
+        assert!(advice_text(&anywhere, &[&[0]], false)?.is_none(), "CPU 1 has no worker");
+        assert!(advice_text(&anywhere, &[&[0, 1]], false)?.is_none(), "one of both CPUs stays free");
+        assert!(advice_text(&anywhere, &[&[0, 1], &[0, 1]], false)?.is_some());
         let first = host_with(real_time.as_str(), "Cpus_allowed_list:\t0-1");
-        assert!(told(&first, &[&[0], &[1]], false)?.is_none(), "it goes before the workers");
-        // Of which of several interfaces they are is not known.
+        assert!(
+            advice_text(&first, &[&[0], &[1]], false)?.is_none(),
+            "a real-time thread runs before the workers"
+        );
+        // The interface of these threads is ambiguous.
         let crowd: Vec<(String, &str)> = (812..816)
             .flat_map(|pid| {
                 [("comm", "napi/eth0-266"), ("stat", &ordinary), ("status", "Cpus_allowed_list:\t0")]
@@ -318,13 +329,13 @@ mod tests {
             .collect();
         let mut files = vec![("sys/class/net/eth0/threaded", "1")];
         files.extend(crowd.iter().map(|(file, value)| (file.as_str(), *value)));
-        assert!(told(&files, &[&[0]], false)?.is_none());
-        assert!(told(&files[..4], &[&[0]], false)?.is_some());
+        assert!(advice_text(&files, &[&[0]], false)?.is_none());
+        assert!(advice_text(&files[..4], &[&[0]], false)?.is_some());
         Ok(())
     }
 
     #[test]
-    fn a_device_without_interrupts_is_not_judged() -> AdviceTestResult {
+    fn softirq_cpus_are_unknown_without_device_interrupts() -> AdviceTestResult {
         let (root, host) = host(&[])?;
         fs::remove_dir_all(root.path().join("sys/class/net/eth0/device"))?;
         assert_eq!(host.softirq_cpus(&host.interface_dir("eth0")), None);
@@ -332,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_said_without_a_policy_or_on_loopback() -> AdviceTestResult {
+    fn no_advice_without_an_overload_policy_or_on_loopback() -> AdviceTestResult {
         let workers = [vec![0]];
         for (overload, address) in
             [(OverloadPolicy::default(), "0.0.0.0:53"), (OverloadPolicy::protect(), "127.0.0.1:53")]

@@ -55,7 +55,7 @@ struct WorkerState {
 impl AdmissionCredit {
     pub(super) fn new(state: MappedGuardState, wait: Duration, rooms: &[u64], workers: usize) -> Self {
         let room = rooms.iter().copied().min().unwrap_or(1);
-        let worker = || WorkerState {
+        let new_worker = || WorkerState {
             took_ns: AtomicU64::new(WAITING),
             allowance: AtomicU64::new(FIRST_REQUESTS.min(room)),
         };
@@ -64,7 +64,7 @@ impl AdmissionCredit {
             wait_ns: u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX).max(1),
             room,
             room_of_all: rooms.iter().sum(),
-            workers: (0..workers).map(|_| worker()).collect(),
+            workers: (0..workers).map(|_| new_worker()).collect(),
         };
         // Not 0, from which the program starts, so that it counts from its first refusal.
         credit.state.taken.store(1, Relaxed);
@@ -127,9 +127,9 @@ impl ServiceRate {
         self.busy_ns += now_ns.saturating_sub(since_ns).max(1) as f64;
         if self.busy_ns > 2.0 * RATE_WINDOW_NS {
             // One long batch has the same weight as several short ones of the same time.
-            let kept = RATE_WINDOW_NS / self.busy_ns;
-            self.requests *= kept;
-            self.busy_ns *= kept;
+            let kept_share = RATE_WINDOW_NS / self.busy_ns;
+            self.requests *= kept_share;
+            self.busy_ns *= kept_share;
         }
     }
 
@@ -152,28 +152,29 @@ impl WorkerCredit {
         Self { credit, worker, rate }
     }
 
-    /// The worker took `count` requests; `all`: none are left in its socket.
-    pub(super) fn record_taken(&mut self, count: usize, all: bool) {
+    /// The worker took `count` requests; `took_all`: none are left in its socket.
+    pub(super) fn record_taken(&mut self, count: usize, took_all: bool) {
         let now_ns = stamp::precise_ns().max(1);
         self.rate.end_batch(now_ns);
         if count > 0 {
             self.rate.batch = Some((now_ns, count));
         }
         let Self { credit, worker, rate } = self;
-        let Some(own) = credit.workers.get(*worker) else { return };
-        own.took_ns.store(now_ns, Relaxed);
+        let Some(own_state) = credit.workers.get(*worker) else { return };
+        own_state.took_ns.store(now_ns, Relaxed);
         // The replies of a batch leave together, so the batch at hand counts, too.
-        let in_time = rate.requests_in(credit.wait_ns);
-        let allowance = in_time.saturating_sub(count as u64).max(in_time / 2).clamp(1, credit.room);
-        own.allowance.store(allowance, Relaxed);
+        let requests_in_wait = rate.requests_in(credit.wait_ns);
+        let allowance =
+            requests_in_wait.saturating_sub(count as u64).max(requests_in_wait / 2).clamp(1, credit.room);
+        own_state.allowance.store(allowance, Relaxed);
         credit.state.taken.fetch_add(count as u64, Relaxed);
         // Otherwise requests may wait for another worker, which must not be forgotten.
-        if all && !self.other_workers(now_ns).any(|(takes, _)| takes) {
+        if took_all && !self.other_workers(now_ns).any(|(is_taking, _)| is_taking) {
             self.credit.reset();
             return;
         }
         // More requests wait for this worker: it must not use up the allowance of idle workers.
-        let others = self.other_workers(now_ns).map(|(takes, allowance)| match takes || all {
+        let others = self.other_workers(now_ns).map(|(is_taking, allowance)| match is_taking || took_all {
             true => allowance,
             false => allowance.div_ceil(IDLE_PART),
         });
@@ -186,8 +187,8 @@ impl WorkerCredit {
         if self.rate.batch.is_some() {
             self.rate.end_batch(stamp::precise_ns());
         }
-        if let Some(own) = self.credit.workers.get(self.worker) {
-            own.took_ns.store(WAITING, Relaxed);
+        if let Some(own_state) = self.credit.workers.get(self.worker) {
+            own_state.took_ns.store(WAITING, Relaxed);
         }
     }
 
@@ -195,11 +196,11 @@ impl WorkerCredit {
     fn other_workers(&self, now_ns: u64) -> impl Iterator<Item = (bool, u64)> {
         let others = self.credit.workers.iter().enumerate().filter(|(worker, _)| *worker != self.worker);
         others.map(move |(_, worker)| {
-            let takes = match worker.took_ns.load(Relaxed) {
+            let is_taking = match worker.took_ns.load(Relaxed) {
                 WAITING => false,
-                last => now_ns.saturating_sub(last) < STUCK_NS,
+                last_ns => now_ns.saturating_sub(last_ns) < STUCK_NS,
             };
-            (takes, worker.allowance.load(Relaxed))
+            (is_taking, worker.allowance.load(Relaxed))
         })
     }
 }
@@ -227,22 +228,22 @@ mod tests {
     }
 
     #[test]
-    fn as_many_may_wait_as_are_taken_in_the_time() {
+    fn allowance_equals_requests_served_within_the_wait() {
         // A request in 2, 25 and 1000 us, however long the worker slept in between.
         for (cost_ns, expected) in [(2_000, 2500), (25_000, 200), (1_000_000, 5)] {
             let mut rate = ServiceRate::new(WAIT_NS);
-            let found = requests(&mut rate, 64_000_000 / (cost_ns * 64) + 1, 64, cost_ns * 64);
-            assert!(found.abs_diff(expected) <= 1 + expected / 5, "{cost_ns} ns: {found}");
+            let allowance = requests(&mut rate, 64_000_000 / (cost_ns * 64) + 1, 64, cost_ns * 64);
+            assert!(allowance.abs_diff(expected) <= 1 + expected / 5, "{cost_ns} ns: {allowance}");
         }
     }
 
     #[test]
-    fn a_worker_that_has_not_served_has_room_for_a_batch() {
+    fn new_workers_get_the_initial_allowance() {
         assert_eq!(ServiceRate::new(WAIT_NS).requests_in(WAIT_NS), FIRST_REQUESTS);
     }
 
     #[test]
-    fn a_rate_that_changes_is_known_after_some_batches() {
+    fn allowance_drops_within_4_batches_and_recovers_within_400() {
         let mut rate = ServiceRate::new(WAIT_NS);
         requests(&mut rate, 1000, 64, 128_000);
         let slow = requests(&mut rate, 4, 64, 64_000_000);

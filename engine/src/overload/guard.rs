@@ -101,9 +101,9 @@ impl AttachedGuard {
     ) -> Result<Self, String> {
         let devices =
             interface::interfaces().map_err(|error| format!("cannot list the interfaces: {error}"))?;
-        let place = interfaces::find_all(&devices, addresses, &guard.interfaces)?;
+        let guarded = interfaces::find_all(&devices, addresses, &guard.interfaces)?;
         let mut object = load(guard, fairness, addresses)?;
-        fill_addresses(&mut object, &place)?;
+        fill_addresses(&mut object, &guarded)?;
         let credit =
             AdmissionCredit::new(map_state(&object)?, guard.wait, &buffer_capacities(buffers_bytes), workers);
         let program: &mut Xdp = object
@@ -114,7 +114,7 @@ impl AttachedGuard {
         program.load().map_err(|error| bpf::load_error(&error))?;
         let program = program.fd().map_err(|error| bpf::load_error(&error))?.as_fd();
         let (mut links, mut interfaces) = (Vec::new(), Vec::new());
-        for name in place.interfaces {
+        for name in guarded.interfaces {
             let index = interface::index(&name).map_err(|error| format!("no interface {name}: {error}"))?;
             let (link, mode) = match bpf::attach_xdp(program, index, XdpMode::Driver) {
                 // A driver without native XDP: the generic mode costs a socket buffer per packet,
@@ -185,11 +185,11 @@ fn load(
         .map_err(|error| bpf::load_error(&error))
 }
 
-fn fill_addresses(object: &mut Ebpf, place: &GuardedInterfaces) -> Result<(), String> {
+fn fill_addresses(object: &mut Ebpf, guarded: &GuardedInterfaces) -> Result<(), String> {
     let map = object.map_mut("guard_addresses").ok_or_else(|| missing_map_message("guard_addresses"))?;
     let mut table: aya::maps::HashMap<&mut MapData, [u32; 5], u8> =
         map.try_into().map_err(|error| bpf::load_error(&error))?;
-    for address in &place.addresses {
+    for address in &guarded.addresses {
         // Packets to addresses that have no room in the table pass the guard.
         let _ = table.insert(interfaces::address_key(*address), 1, 0);
     }

@@ -13,28 +13,29 @@ pub(super) struct GuardedInterfaces {
     pub(super) addresses: Vec<SocketAddr>,
 }
 
-/// The interfaces for a server on `addresses`, or the interfaces `wanted`. Addresses that no
-/// interface has are left out; it is an error if none is left.
+/// The interfaces for a server on `addresses`, or the interfaces `requested_names`. Addresses that
+/// no interface has are left out; it is an error if none is left.
 pub(super) fn find_all(
     devices: &[NetDevice],
     addresses: &[SocketAddr],
-    wanted: &[String],
+    requested_names: &[String],
 ) -> Result<GuardedInterfaces, String> {
-    let (places, why): (Vec<_>, Vec<_>) =
-        addresses.iter().map(|address| find(devices, *address, wanted)).partition(Result::is_ok);
-    let mut places: Vec<GuardedInterfaces> = places.into_iter().flatten().collect();
-    match (places.len(), addresses) {
-        (0, _) => Err(why.into_iter().find_map(Result::err).unwrap_or_default()),
-        (1, [_]) => Ok(places.remove(0)),
+    let (guarded_parts, errors): (Vec<_>, Vec<_>) =
+        addresses.iter().map(|address| find(devices, *address, requested_names)).partition(Result::is_ok);
+    let mut guarded_parts: Vec<GuardedInterfaces> = guarded_parts.into_iter().flatten().collect();
+    match (guarded_parts.len(), addresses) {
+        (0, _) => Err(errors.into_iter().find_map(Result::err).unwrap_or_default()),
+        (1, [_]) => Ok(guarded_parts.remove(0)),
         _ => {
             let interfaces: BTreeSet<String> =
-                places.iter_mut().flat_map(|place| place.interfaces.drain(..)).collect();
-            let single = addresses.iter().filter(|address| !address.ip().to_canonical().is_unspecified());
-            let mut all: BTreeSet<SocketAddr> = single.copied().collect();
-            all.extend(places.into_iter().flat_map(|place| place.addresses));
+                guarded_parts.iter_mut().flat_map(|part| part.interfaces.drain(..)).collect();
+            let specific_addresses =
+                addresses.iter().filter(|address| !address.ip().to_canonical().is_unspecified());
+            let mut all_addresses: BTreeSet<SocketAddr> = specific_addresses.copied().collect();
+            all_addresses.extend(guarded_parts.into_iter().flat_map(|part| part.addresses));
             Ok(GuardedInterfaces {
                 interfaces: interfaces.into_iter().collect(),
-                addresses: all.into_iter().collect(),
+                addresses: all_addresses.into_iter().collect(),
             })
         }
     }
@@ -43,22 +44,23 @@ pub(super) fn find_all(
 pub(super) fn find(
     devices: &[NetDevice],
     address: SocketAddr,
-    wanted: &[String],
+    requested_names: &[String],
 ) -> Result<GuardedInterfaces, String> {
-    let served = address.ip().to_canonical();
-    let has = |device: &&NetDevice| {
-        let own = || device.addresses.iter().any(|own| own.to_canonical() == served);
-        device.up && !device.loopback && (served.is_unspecified() || own())
+    let served_ip = address.ip().to_canonical();
+    let is_candidate = |device: &&NetDevice| {
+        let has_address = || device.addresses.iter().any(|address| address.to_canonical() == served_ip);
+        device.up && !device.loopback && (served_ip.is_unspecified() || has_address())
     };
-    let mut interfaces: BTreeSet<String> = wanted.iter().cloned().collect();
+    let mut interfaces: BTreeSet<String> = requested_names.iter().cloned().collect();
     if interfaces.is_empty() {
-        interfaces = devices.iter().filter(has).map(|device| device.name.clone()).collect();
+        interfaces = devices.iter().filter(is_candidate).map(|device| device.name.clone()).collect();
     }
     if interfaces.is_empty() {
-        let which = if served.is_unspecified() { "an address".to_owned() } else { served.to_string() };
-        return Err(format!("no interface but the loopback one is up and has {which}: name one"));
+        let address_text =
+            if served_ip.is_unspecified() { "an address".to_owned() } else { served_ip.to_string() };
+        return Err(format!("no interface but the loopback one is up and has {address_text}: name one"));
     }
-    let addresses: BTreeSet<IpAddr> = match served.is_unspecified() {
+    let addresses: BTreeSet<IpAddr> = match served_ip.is_unspecified() {
         true => devices.iter().flat_map(|device| device.addresses.iter().copied()).collect(),
         false => BTreeSet::new(),
     };
@@ -104,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guard_goes_where_the_address_is() -> Result<(), Box<dyn std::error::Error>> {
+    fn guard_attaches_to_up_interfaces_with_the_bound_address() -> Result<(), Box<dyn std::error::Error>> {
         for (address, interfaces, addresses) in [
             ("192.0.2.1:53", &["eth0"][..], 0),
             ("[2001:db8::1]:53", &["eth0"], 0),
@@ -125,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guard_of_several_addresses_goes_where_any_of_them_is() -> Result<(), Box<dyn std::error::Error>> {
+    fn guard_attaches_to_the_interfaces_of_all_bound_addresses() -> Result<(), Box<dyn std::error::Error>> {
         let (first, second): (SocketAddr, SocketAddr) =
             ("192.0.2.1:53".parse()?, "198.51.100.1:5353".parse()?);
         let place = find_all(&devices(), &[first, second], &[])?;
@@ -137,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_compared_as_on_the_wire() -> Result<(), std::net::AddrParseError> {
+    fn address_words_are_in_network_byte_order() -> Result<(), std::net::AddrParseError> {
         assert_eq!(address_words("192.0.2.1".parse()?)[3].to_ne_bytes(), [192, 0, 2, 1]);
         assert_eq!(address_words("192.0.2.1".parse()?)[2].to_ne_bytes(), [0, 0, 0xff, 0xff]);
         assert_eq!(address_words("2001:db8::1".parse()?)[0].to_ne_bytes(), [0x20, 1, 0xd, 0xb8]);

@@ -29,9 +29,9 @@ pub(super) fn list_threads(proc: &Path, interface: &str) -> Vec<NapiThread> {
 fn read_thread(folder: &Path, interface: &str) -> Option<NapiThread> {
     let pid = folder.file_name()?.to_str()?.parse().ok()?;
     let name = fs::read_to_string(folder.join("comm")).ok()?.trim_end().to_owned();
-    let wanted = format!("napi/{interface}-");
-    let is_cut = name.len() == SHORT && wanted.starts_with(&name);
-    if !is_cut && !name.starts_with(&wanted) {
+    let name_prefix = format!("napi/{interface}-");
+    let is_cut = name.len() == SHORT && name_prefix.starts_with(&name);
+    if !is_cut && !name.starts_with(&name_prefix) {
         return None;
     }
     let stat = fs::read_to_string(folder.join("stat")).ok()?;
@@ -62,14 +62,14 @@ pub(super) fn parse_cpu_list(text: &str) -> Option<BTreeSet<u32>> {
 mod tests {
     use super::*;
 
-    /// Of threads of Linux 6.18, one as it was made and one after `chrt --fifo --pid 11`.
+    /// NAPI threads of Linux 6.18: with the default policy, and after `chrt --fifo --pid 11`.
     const ORDINARY: &str = "21428 (napi/eth0-266) S 2 0 0 0 -1 2129984 0 0 0 0 0 0 0 0 20 0 1 0 440297 0 0 \
         18446744073709551615 0 0 0 0 0 0 0 2147483647 0 1 0 0 17 1 0 0 0 0 0 0 0 0 0 0 0 0 0\n";
     const REAL_TIME: &str = "21428 (napi/eth0-266) S 2 0 0 0 -1 2129984 0 0 0 0 0 0 0 0 -12 0 1 0 440297 0 0 \
         18446744073709551615 0 0 0 0 0 0 0 2147483647 0 1 0 0 17 1 11 1 0 0 0 0 0 0 0 0 0 0 0\n";
 
     #[test]
-    fn who_goes_first_is_known() {
+    fn real_time_policy_is_read_from_proc_stat() {
         assert_eq!(is_real_time(ORDINARY), Some(false));
         assert_eq!(is_real_time(REAL_TIME), Some(true));
         assert_eq!(is_real_time(&ORDINARY.replace("napi/eth0", "a) 1 (b")), Some(false));
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_are_found_by_the_interface() -> std::io::Result<()> {
+    fn napi_threads_are_matched_by_interface_name() -> std::io::Result<()> {
         let root = tempfile::tempdir()?;
         let names = [
             "napi/eth0-8193",
@@ -94,16 +94,16 @@ mod tests {
             fs::write(folder.join("stat"), ORDINARY)?;
             fs::write(folder.join("status"), "Name:\tnapi\nCpus_allowed:\tf\nCpus_allowed_list:\t0-3\n")?;
         }
-        let found = |interface| {
+        let pids_of = |interface| {
             let mut pids: Vec<u32> =
                 list_threads(root.path(), interface).iter().map(|thread| thread.pid).collect();
             pids.sort_unstable();
             pids
         };
-        assert_eq!(found("eth0"), [0]);
-        assert_eq!(found("enp1s0f0np0"), [4, 5]);
+        assert_eq!(pids_of("eth0"), [0]);
+        assert_eq!(pids_of("enp1s0f0np0"), [4, 5]);
         assert_eq!(list_threads(root.path(), "eth0")[0].cpus, BTreeSet::from([0, 1, 2, 3]));
-        assert!(found("wlan0").is_empty() && list_threads(&root.path().join("none"), "eth0").is_empty());
+        assert!(pids_of("wlan0").is_empty() && list_threads(&root.path().join("none"), "eth0").is_empty());
         Ok(())
     }
 }

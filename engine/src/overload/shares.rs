@@ -64,11 +64,11 @@ impl SourceShares {
         }
     }
 
-    // `pressed`: requests wait.
-    pub(super) fn advance_window(&mut self, now_ns: u64, pressed: bool) {
-        self.pressed = pressed;
-        let passed = now_ns.wrapping_sub(self.began_ns);
-        if passed < WINDOW_NS || (self.packets < ENOUGH && passed < LONGEST_WINDOW_NS) {
+    // `has_waiting`: requests wait.
+    pub(super) fn advance_window(&mut self, now_ns: u64, has_waiting: bool) {
+        self.pressed = has_waiting;
+        let elapsed_ns = now_ns.wrapping_sub(self.began_ns);
+        if elapsed_ns < WINDOW_NS || (self.packets < ENOUGH && elapsed_ns < LONGEST_WINDOW_NS) {
             return;
         }
         self.began_ns = now_ns;
@@ -89,9 +89,9 @@ impl SourceShares {
         let second = &mut second[(hash >> (64 - 2 * ROW_BITS)) as usize % ROW];
         if self.pressed {
             let count = u64::from(first.count_at(self.window).min(second.count_at(self.window)));
-            let all = self.last_packets / 2 + self.packets;
-            let mean = all / self.last_sources.max(self.sources).max(1);
-            if count > mean + mean / 4 && count > all / 32 {
+            let recent_packets = self.last_packets / 2 + self.packets;
+            let mean = recent_packets / self.last_sources.max(self.sources).max(1);
+            if count > mean + mean / 4 && count > recent_packets / 32 {
                 return false;
             }
         }
@@ -109,9 +109,9 @@ mod tests {
     use proptest::prelude::*;
 
     /// Admitted requests per source, if these numbers arrive evenly mixed in each window.
-    fn admitted(rates: &[u32], windows: u64) -> Vec<u64> {
+    fn admissions(rates: &[u32], windows: u64) -> Vec<u64> {
         let mut shares = SourceShares::new(0x9e37_79b9_7f4a_7c15);
-        let mut admitted = vec![0; rates.len()];
+        let mut counts = vec![0; rates.len()];
         let most = rates.iter().copied().max().unwrap_or(0);
         for window in 1..=windows {
             shares.advance_window(window * WINDOW_NS, true);
@@ -119,25 +119,25 @@ mod tests {
                 for (source, rate) in rates.iter().enumerate() {
                     let due = |turn: u32| u64::from(turn) * u64::from(*rate) / u64::from(most);
                     if due(turn + 1) > due(turn) && shares.admits(source as u64 * 77) {
-                        admitted[source] += 1;
+                        counts[source] += 1;
                     }
                 }
             }
         }
-        admitted
+        counts
     }
 
     #[test]
-    fn a_heavy_source_is_cut_and_polite_ones_are_not() {
+    fn heavy_source_is_limited_and_polite_sources_are_not() {
         let mut rates = [100; 11];
         rates[0] = 10_000;
-        let admitted = admitted(&rates, 40);
-        assert!(admitted[0] < 40 * 10_000 / 4, "{admitted:?}");
-        assert!(admitted[1..].iter().all(|polite| *polite >= 40 * 95), "{admitted:?}");
+        let counts = admissions(&rates, 40);
+        assert!(counts[0] < 40 * 10_000 / 4, "{counts:?}");
+        assert!(counts[1..].iter().all(|polite| *polite >= 40 * 95), "{counts:?}");
     }
 
     #[test]
-    fn who_is_heavy_is_known_while_the_worker_does_not_run() {
+    fn heavy_source_stays_limited_while_polite_sources_are_idle() {
         let mut shares = SourceShares::new(0x9e37_79b9_7f4a_7c15);
         for window in 1..40 {
             shares.advance_window(window * WINDOW_NS, true);
@@ -148,23 +148,23 @@ mod tests {
                 (2..6).for_each(|polite| assert!(shares.admits(polite)));
             }
         }
-        // Nobody but the heavy one asks for half a second.
-        let admitted: usize = (40..90)
+        // For half a second, only the heavy source sends requests.
+        let count: usize = (40..90)
             .map(|window| {
                 shares.advance_window(window * WINDOW_NS, true);
                 (0..20).filter(|_| shares.admits(1)).count()
             })
             .sum();
-        assert!(admitted < 200, "{admitted} of 1000");
+        assert!(count < 200, "{count} of 1000");
     }
 
     #[test]
-    fn one_source_alone_has_all() {
-        assert_eq!(admitted(&[500], 20), [20 * 500]);
+    fn single_source_is_never_limited() {
+        assert_eq!(admissions(&[500], 20), [20 * 500]);
     }
 
     #[test]
-    fn without_pressure_all_are_admitted() {
+    fn all_sources_are_admitted_without_pressure() {
         let mut shares = SourceShares::new(3);
         for window in 0..20u64 {
             shares.advance_window(window * WINDOW_NS, false);
@@ -176,14 +176,16 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 16, ..ProptestConfig::default() })]
 
         #[test]
-        fn who_has_less_than_the_mean_has_all(rates in prop::collection::vec(1..300u32, 2..8), heavy in 3_000..9_000u32) {
+        fn sources_below_the_mean_are_never_limited(rates in prop::collection::vec(1..300u32, 2..8), heavy in 3_000..9_000u32) {
             let mut all = rates.clone();
             all.push(heavy);
-            let admitted = admitted(&all, 20);
+            let counts = admissions(&all, 20);
+            // The mean of the sources that are not heavy.
             let least = rates.iter().min().copied().unwrap_or(0);
-            let polite = rates.iter().position(|rate| *rate == least).unwrap_or(0);
-            // In the first window nothing is known yet, and everybody has all.
-            prop_assert_eq!(admitted[polite], 20 * u64::from(least));
+            let mean = least + least / 4;
+            for (source, rate) in rates.iter().enumerate().filter(|(_, rate)| **rate <= mean) {
+                prop_assert_eq!(counts[source], 20 * u64::from(*rate), "source {} of {:?}", source, all);
+            }
         }
     }
 }

@@ -25,17 +25,17 @@ pub(super) struct MulticastGroup {
 }
 
 impl BoundSockets {
-    // `shared`: the number of sockets that share the port, or `None` for one that does not.
+    // `socket_count`: the number of sockets that share the port, or `None` for one that does not.
     pub(super) fn bind(
-        asked: SocketAddr,
-        shared: Option<usize>,
+        requested_address: SocketAddr,
+        socket_count: Option<usize>,
         options: &SocketSetup,
         fallbacks: &mut Vec<Fallback>,
     ) -> Result<Self, ServerError> {
-        let first = options.open(asked, shared.is_some(), fallbacks)?;
-        let address = socket::local_address(&first, asked)?;
+        let first = options.open(requested_address, socket_count.is_some(), fallbacks)?;
+        let address = socket::local_address(&first, requested_address)?;
         let mut sockets = vec![first];
-        while sockets.len() < shared.unwrap_or(1) {
+        while sockets.len() < socket_count.unwrap_or(1) {
             sockets.push(options.open(address, true, fallbacks)?);
         }
         Ok(Self { address, sockets })
@@ -47,30 +47,38 @@ impl BoundSockets {
         options: &SocketSetup,
         fallbacks: &mut Vec<Fallback>,
     ) -> Result<Self, ServerError> {
-        let refused = |why| ServerError::Adopted { why };
-        let socket = socket.try_clone().map_err(|_| refused("no file descriptor is left to duplicate it"))?;
+        let adopt_error = |why| ServerError::Adopted { why };
+        let socket =
+            socket.try_clone().map_err(|_| adopt_error("no file descriptor is left to duplicate it"))?;
         let socket = Socket::from(socket);
         let address = socket.local_addr().ok().and_then(|address| address.as_socket());
-        let address = address.ok_or_else(|| refused("it is not an IP socket"))?;
-        let udp = socket.r#type().is_ok_and(|found| found == Type::DGRAM)
-            && socket.protocol().is_ok_and(|found| found == Some(Protocol::UDP));
-        if !udp {
-            return Err(refused("it is not a UDP socket"));
+        let address = address.ok_or_else(|| adopt_error("it is not an IP socket"))?;
+        let is_udp = socket.r#type().is_ok_and(|value| value == Type::DGRAM)
+            && socket.protocol().is_ok_and(|value| value == Some(Protocol::UDP));
+        if !is_udp {
+            return Err(adopt_error("it is not a UDP socket"));
         }
         if address.port() == 0 {
-            return Err(refused("it is not bound: bind it first"));
+            return Err(adopt_error("it is not bound: bind it first"));
         }
         options.adopt(&socket, address, fallbacks)?;
         Ok(Self { address, sockets: vec![socket] })
     }
 
-    // The options that the kernel granted; `before` workers serve other addresses.
-    pub(super) fn reports(&self, before: usize, plan: &ServerPlan) -> Result<Vec<SocketReport>, ServerError> {
-        let several = self.sockets.len() > 1;
+    // The options that the kernel granted; the workers before `first_worker` serve other addresses.
+    pub(super) fn reports(
+        &self,
+        first_worker: usize,
+        plan: &ServerPlan,
+    ) -> Result<Vec<SocketReport>, ServerError> {
+        let has_several = self.sockets.len() > 1;
         let report = |(index, socket)| {
             let (receive_buffer_bytes, send_buffer_bytes) = socket::buffers(socket, self.address)?;
-            let workers =
-                if several { vec![before + index] } else { (before..before + plan.workers).collect() };
+            let workers = if has_several {
+                vec![first_worker + index]
+            } else {
+                (first_worker..first_worker + plan.workers).collect()
+            };
             let cpus = plan.table.as_ref().map(|table| table.cpus_of(index)).unwrap_or_default();
             let address = self.address;
             Ok(SocketReport { address, workers, cpus, receive_buffer_bytes, send_buffer_bytes })
@@ -80,8 +88,8 @@ impl BoundSockets {
 
     /// Whether datagrams to the group come to its sockets.
     fn receives_group(&self, group: IpAddr) -> bool {
-        let own = self.address.ip();
-        own == group || (own.is_unspecified() && own.is_ipv4() == group.is_ipv4())
+        let own_ip = self.address.ip();
+        own_ip == group || (own_ip.is_unspecified() && own_ip.is_ipv4() == group.is_ipv4())
     }
 }
 
@@ -89,43 +97,43 @@ impl BoundSockets {
 const IPV6_MULTICAST_ALL: i32 = 29;
 
 /// Joins each group by one socket of each listener whose address receives it.
-pub(super) fn join(groups: &[MulticastGroup], listeners: &[BoundSockets]) -> Result<(), ServerError> {
+pub(super) fn join_groups(groups: &[MulticastGroup], listeners: &[BoundSockets]) -> Result<(), ServerError> {
     if groups.is_empty() {
         return Ok(());
     }
     for socket in listeners.iter().flat_map(|listener| &listener.sockets) {
         // The second call fails on IPv4 sockets, which do not need it.
-        let done = option::set(socket, libc::IPPROTO_IP, libc::IP_MULTICAST_ALL, 0);
+        let set_result = option::set(socket, libc::IPPROTO_IP, libc::IP_MULTICAST_ALL, 0);
         let _ = option::set(socket, libc::IPPROTO_IPV6, IPV6_MULTICAST_ALL, 0);
-        done.map_err(|source| ServerError::Group {
+        set_result.map_err(|source| ServerError::Group {
             group: groups[0].group,
             why: format!("setting IP_MULTICAST_ALL: {source}"),
         })?;
     }
     for (number, MulticastGroup { group, interface }) in groups.iter().enumerate() {
-        let failed = |why: String| ServerError::Group { group: *group, why };
+        let group_error = |why: String| ServerError::Group { group: *group, why };
         if !group.is_multicast() {
-            return Err(failed("it is no multicast address".to_owned()));
+            return Err(group_error("it is no multicast address".to_owned()));
         }
         let index = interface::index(interface)
-            .map_err(|error| failed(format!("there is no interface {interface}: {error}")))?;
-        let hearing: Vec<&BoundSockets> =
+            .map_err(|error| group_error(format!("there is no interface {interface}: {error}")))?;
+        let receiving_listeners: Vec<&BoundSockets> =
             listeners.iter().filter(|listener| listener.receives_group(*group)).collect();
-        if hearing.is_empty() {
+        if receiving_listeners.is_empty() {
             let family = if group.is_ipv4() { "0.0.0.0" } else { "[::]" };
-            return Err(failed(format!(
+            return Err(group_error(format!(
                 "datagrams to it come to no address served: bind {family} or the group itself"
             )));
         }
-        for listener in hearing {
+        for listener in receiving_listeners {
             let socket = &listener.sockets[number % listener.sockets.len()];
-            let joined = match group {
+            let join_result = match group {
                 IpAddr::V4(v4) => {
                     socket.join_multicast_v4_n(v4, &socket2::InterfaceIndexOrAddress::Index(index))
                 }
                 IpAddr::V6(v6) => socket.join_multicast_v6(v6, index),
             };
-            joined.map_err(|source| failed(format!("joining it on {interface}: {source}")))?;
+            join_result.map_err(|source| group_error(format!("joining it on {interface}: {source}")))?;
         }
     }
     Ok(())

@@ -29,12 +29,18 @@ impl Builder {
             let limit = "1 to 1024 requests are answered at once";
             check_size("an AF_XDP batch", usize::from(batch), 1..=1024, limit)?;
         }
-        let datagram = "a UDP datagram has at most 65,535 bytes, and 0 would hold nothing";
-        check_size("a max_request", self.request_bytes(), 1..=65_535, datagram)?;
-        check_size("a max_reply", self.max_reply, 1..=65_535, datagram)?;
-        let int = "the kernel accepts at most 1,073,741,823 bytes, because it doubles them into an int";
-        check_size("a receive buffer", self.options.receive_buffer.unwrap_or(0), 0..=(1 << 30) - 1, int)?;
-        check_size("a send buffer", self.options.send_buffer.unwrap_or(0), 0..=(1 << 30) - 1, int)?;
+        let datagram_limit = "a UDP datagram has at most 65,535 bytes, and 0 would hold nothing";
+        check_size("a max_request", self.request_bytes(), 1..=65_535, datagram_limit)?;
+        check_size("a max_reply", self.max_reply, 1..=65_535, datagram_limit)?;
+        let buffer_limit =
+            "the kernel accepts at most 1,073,741,823 bytes, because it doubles them into an int";
+        check_size(
+            "a receive buffer",
+            self.options.receive_buffer.unwrap_or(0),
+            0..=(1 << 30) - 1,
+            buffer_limit,
+        )?;
+        check_size("a send buffer", self.options.send_buffer.unwrap_or(0), 0..=(1 << 30) - 1, buffer_limit)?;
 
         let cpus = match &self.cpus {
             Some(cpus) => cpus.clone(),
@@ -47,30 +53,30 @@ impl Builder {
         if workers == 0 {
             return Err(ServerError::NoWorkers);
         }
-        let pinned = match &self.pinning {
+        let pinned_cpus = match &self.pinning {
             WorkerPinning::None => None,
             WorkerPinning::Own => Some(&cpus),
             WorkerPinning::Cpus(list) => Some(list),
         };
-        let steered = matches!(self.sockets, SocketMode::SteeredByCpu(_));
-        if steered && !self.adopted.is_empty() {
+        let is_steered = matches!(self.sockets, SocketMode::SteeredByCpu(_));
+        if is_steered && !self.adopted.is_empty() {
             return Err(ServerError::Adopted {
                 why: "the server does not steer them: call steer::attach, and choose other Sockets",
             });
         }
-        let placement = match pinned {
+        let placement = match pinned_cpus {
             None => vec![None; workers * listeners],
             Some(list) if list.is_empty() => return Err(ServerError::NoCpu { purpose: "pinning" }),
             Some(list) => {
-                cpus::check(list)?;
+                cpus::check_pinnable(list)?;
                 // Steering gives the CPUs to the workers of each address in the same way. Without
                 // steering the next address continues with the CPUs that are left.
-                let place = |worker: usize| if steered { worker % workers } else { worker };
-                (0..workers * listeners).map(|worker| Some(list[place(worker) % list.len()])).collect()
+                let cpu_index = |worker: usize| if is_steered { worker % workers } else { worker };
+                (0..workers * listeners).map(|worker| Some(list[cpu_index(worker) % list.len()])).collect()
             }
         };
         let table = match self.sockets {
-            SocketMode::SteeredByCpu(_) => Some(self.table(&cpus, workers)?),
+            SocketMode::SteeredByCpu(_) => Some(self.cpu_table(&cpus, workers)?),
             SocketMode::Shared | SocketMode::Reuseport if self.stray != StrayRequests::Hash => {
                 return Err(ServerError::StrayUnsteered);
             }
@@ -79,27 +85,27 @@ impl Builder {
         Ok(ServerPlan { workers, placement, table })
     }
 
-    fn table(&self, cpus: &[u32], workers: usize) -> Result<CpuTable, ServerError> {
-        let mut different = cpus.to_vec();
-        different.sort_unstable();
-        different.dedup();
-        if workers > different.len() {
-            return Err(ServerError::MoreWorkersThanCpus { workers, cpus: different.len() });
+    fn cpu_table(&self, cpus: &[u32], workers: usize) -> Result<CpuTable, ServerError> {
+        let mut distinct_cpus = cpus.to_vec();
+        distinct_cpus.sort_unstable();
+        distinct_cpus.dedup();
+        if workers > distinct_cpus.len() {
+            return Err(ServerError::MoreWorkersThanCpus { workers, cpus: distinct_cpus.len() });
         }
         let mut table =
             CpuTable::from_pairs(cpus.iter().enumerate().map(|(index, cpu)| (*cpu, index % workers)))?;
-        let check = |worker: usize| {
+        let check_worker = |worker: usize| {
             if worker < workers { Ok(worker) } else { Err(ServerError::StrayWorker { worker, workers }) }
         };
         match &self.stray {
             StrayRequests::Hash => {}
-            StrayRequests::Worker(worker) => table.set_default(check(*worker)?)?,
+            StrayRequests::Worker(worker) => table.set_default(check_worker(*worker)?)?,
             StrayRequests::Map(pairs) => {
                 for (cpu, worker) in pairs {
-                    if different.contains(cpu) {
+                    if distinct_cpus.contains(cpu) {
                         return Err(ServerError::NotStray { cpu: *cpu });
                     }
-                    table.insert(*cpu, check(*worker)?)?;
+                    table.insert(*cpu, check_worker(*worker)?)?;
                 }
             }
         }
@@ -110,8 +116,8 @@ impl Builder {
 fn check_size(
     what: &'static str,
     value: usize,
-    possible: std::ops::RangeInclusive<usize>,
+    range: std::ops::RangeInclusive<usize>,
     limit: &'static str,
 ) -> Result<(), ServerError> {
-    if possible.contains(&value) { Ok(()) } else { Err(ServerError::Size { what, value, limit }) }
+    if range.contains(&value) { Ok(()) } else { Err(ServerError::Size { what, value, limit }) }
 }

@@ -69,13 +69,13 @@ fn statement(code: u16, operand: u32) -> CbpfInstruction {
     CbpfInstruction { code, jump_true: 0, jump_false: 0, operand }
 }
 
-fn emit(pairs: &[(u32, u32)], otherwise: u32, program: &mut Vec<CbpfInstruction>) {
+fn emit(pairs: &[(u32, u32)], default_slot: u32, program: &mut Vec<CbpfInstruction>) {
     match pairs {
-        [] => program.push(statement(RETURN, otherwise)),
+        [] => program.push(statement(RETURN, default_slot)),
         [(cpu, slot)] => {
             program.push(CbpfInstruction { code: IF_EQUAL, jump_true: 0, jump_false: 1, operand: *cpu });
             program.push(statement(RETURN, *slot));
-            program.push(statement(RETURN, otherwise));
+            program.push(statement(RETURN, default_slot));
         }
         _ => {
             let (low, high) = pairs.split_at(pairs.len() / 2);
@@ -88,9 +88,9 @@ fn emit(pairs: &[(u32, u32)], otherwise: u32, program: &mut Vec<CbpfInstruction>
             });
             let jump = program.len();
             program.push(statement(JUMP, 0));
-            emit(low, otherwise, program);
+            emit(low, default_slot, program);
             program[jump].operand = u32::try_from(program.len() - jump - 1).unwrap_or(u32::MAX);
-            emit(high, otherwise, program);
+            emit(high, default_slot, program);
         }
     }
 }
@@ -124,10 +124,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_cpu_finds_its_slot(
+        fn program_selects_the_slot_of_each_cpu_in_logarithmic_steps(
             slots in prop::collection::btree_map(0u32..2000, 0usize..600, 1..700),
             default in prop::option::of(0usize..600),
-            strangers in prop::collection::vec(any::<u32>(), 20),
+            other_cpus in prop::collection::vec(any::<u32>(), 20),
         ) {
             let mut table = CpuTable::from_pairs(slots.clone())?;
             if let Some(slot) = default {
@@ -135,7 +135,7 @@ mod tests {
             }
             let program = program(&table)?;
             let neighbours = slots.keys().flat_map(|cpu| [cpu.wrapping_sub(1), *cpu, cpu + 1]);
-            for cpu in neighbours.chain(strangers) {
+            for cpu in neighbours.chain(other_cpus) {
                 let (result, steps) = interpret(&program, cpu);
                 let expected = slots.get(&cpu).copied().or(default).map_or(BY_HASH, |slot| slot as u32);
                 prop_assert_eq!(result, expected, "on CPU {}", cpu);
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_that_does_not_fit_is_an_error() -> Result<(), SteeringError> {
+    fn tables_of_more_than_819_cpus_are_refused() -> Result<(), SteeringError> {
         let sized = |cpus: u32| CpuTable::from_pairs((0..cpus).map(|cpu| (cpu, 0)));
         assert!(program(&sized(819)?).is_ok());
         let error = program(&sized(820)?).map_err(|error| error.to_string());
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn the_smallest_program() -> Result<(), SteeringError> {
+    fn one_cpu_table_compiles_to_four_instructions() -> Result<(), SteeringError> {
         let program = program(&CpuTable::from_pairs(BTreeMap::from([(5, 0)]))?)?;
         assert_eq!(program.len(), 4);
         assert_eq!(interpret(&program, 5).0, 0);

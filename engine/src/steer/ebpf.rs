@@ -15,20 +15,20 @@ const ENOTSUPP: i32 = 524;
 
 pub(super) fn attach<S: AsFd>(sockets: &[S], table: &CpuTable) -> Result<(), SteeringError> {
     let cpus = slots_by_cpu(table);
-    let refused = |what| {
+    let kernel_error = |what| {
         move |source: std::io::Error| match source.raw_os_error() {
             Some(libc::EPERM) => SteeringError::NotPermitted,
             _ => SteeringError::Kernel { what, source },
         }
     };
-    let length = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-    let slots = bpf::create_map(bpf::MAP_ARRAY, size_of::<u32>(), length(cpus.len()))
-        .map_err(refused("making the map of CPUs"))?;
-    let members = bpf::create_map(bpf::MAP_REUSEPORT_SOCKARRAY, size_of::<u64>(), length(sockets.len()))
-        .map_err(refused("making the map of sockets (Linux 4.19)"))?;
+    let to_u32 = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
+    let slots = bpf::create_map(bpf::MAP_ARRAY, size_of::<u32>(), to_u32(cpus.len()))
+        .map_err(kernel_error("making the map of CPUs"))?;
+    let members = bpf::create_map(bpf::MAP_REUSEPORT_SOCKARRAY, size_of::<u64>(), to_u32(sockets.len()))
+        .map_err(kernel_error("making the map of sockets (Linux 4.19)"))?;
     for (cpu, slot) in cpus.iter().enumerate() {
-        bpf::update_map(&slots, length(cpu), &slot.to_ne_bytes())
-            .map_err(refused("filling the map of CPUs"))?;
+        bpf::update_map(&slots, to_u32(cpu), &slot.to_ne_bytes())
+            .map_err(kernel_error("filling the map of CPUs"))?;
     }
     for (slot, socket) in sockets.iter().enumerate() {
         add_member(&members, slot, socket)?;
@@ -40,16 +40,21 @@ pub(super) fn attach<S: AsFd>(sockets: &[S], table: &CpuTable) -> Result<(), Ste
         }
         BpfLoadError { source, log } => SteeringError::Refused { source, log },
     })?;
-    let first = sockets.first().ok_or(SteeringError::Empty)?;
+    let first_socket = sockets.first().ok_or(SteeringError::Empty)?;
     // The group holds the program, and the program its maps: nothing needs to be kept here.
-    crate::sys::option::set(first, libc::SOL_SOCKET, libc::SO_ATTACH_REUSEPORT_EBPF, program.as_raw_fd())
-        .map_err(|source| match source.raw_os_error() {
-            Some(libc::EINVAL) => SteeringError::NotReuseport,
-            _ => SteeringError::Kernel {
-                what: "SO_ATTACH_REUSEPORT_EBPF (Linux 4.5; this kind of program 4.19)",
-                source,
-            },
-        })
+    crate::sys::option::set(
+        first_socket,
+        libc::SOL_SOCKET,
+        libc::SO_ATTACH_REUSEPORT_EBPF,
+        program.as_raw_fd(),
+    )
+    .map_err(|source| match source.raw_os_error() {
+        Some(libc::EINVAL) => SteeringError::NotReuseport,
+        _ => SteeringError::Kernel {
+            what: "SO_ATTACH_REUSEPORT_EBPF (Linux 4.5; this kind of program 4.19)",
+            source,
+        },
+    })
 }
 
 // Longest time that a socket stays in the map of a detached program: the kernel frees both in the
@@ -59,13 +64,13 @@ const RELEASE: Duration = Duration::from_secs(2);
 fn add_member(members: &OwnedFd, slot: usize, socket: &impl AsFd) -> Result<(), SteeringError> {
     let key = u32::try_from(slot).unwrap_or(u32::MAX);
     let value = u64::try_from(socket.as_fd().as_raw_fd()).unwrap_or(u64::MAX).to_ne_bytes();
-    let begun = Instant::now();
+    let start = Instant::now();
     loop {
         let Err(source) = bpf::update_map(members, key, &value) else {
             return Ok(());
         };
         let why = match source.raw_os_error() {
-            Some(libc::EBUSY) if begun.elapsed() < RELEASE => {
+            Some(libc::EBUSY) if start.elapsed() < RELEASE => {
                 thread::sleep(Duration::from_millis(2));
                 continue;
             }
@@ -83,8 +88,9 @@ fn add_member(members: &OwnedFd, slot: usize, socket: &impl AsFd) -> Result<(), 
 fn slots_by_cpu(table: &CpuTable) -> Vec<u32> {
     const LARGEST: u32 = 8192;
     let pairs = table.pairs();
-    let listed = pairs.iter().map(|(cpu, _)| cpu + 1).filter(|length| *length <= LARGEST).max().unwrap_or(1);
-    let length = if table.default_slot().is_some() { LARGEST } else { listed };
+    let listed_length =
+        pairs.iter().map(|(cpu, _)| cpu + 1).filter(|length| *length <= LARGEST).max().unwrap_or(1);
+    let length = if table.default_slot().is_some() { LARGEST } else { listed_length };
     let mut slots = vec![table.default_slot().unwrap_or(NONE); length as usize];
     for (cpu, slot) in pairs {
         if let Some(entry) = slots.get_mut(cpu as usize) {
@@ -141,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_map_of_cpus_follows_the_table() -> Result<(), SteeringError> {
+    fn slots_by_cpu_contains_table_slots_and_the_default() -> Result<(), SteeringError> {
         let mut table = CpuTable::from_pairs([(3, 1), (1, 0), (4_000_000_000, 2)])?;
         assert_eq!(slots_by_cpu(&table), [NONE, 0, NONE, 1]);
         table.set_default(2)?;

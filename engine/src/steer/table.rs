@@ -40,8 +40,8 @@ impl CpuTable {
     /// # Errors
     /// [`SteeringError::Twice`] if another slot has the CPU.
     pub fn insert(&mut self, cpu: u32, slot: usize) -> Result<(), SteeringError> {
-        let known = self.slots.insert(cpu, slot_number(slot)?);
-        match known.map(|first| first as usize).filter(|first| *first != slot) {
+        let previous = self.slots.insert(cpu, slot_number(slot)?);
+        match previous.map(|first| first as usize).filter(|first| *first != slot) {
             Some(first) => Err(SteeringError::Twice { cpu, first, second: slot }),
             None => Ok(()),
         }
@@ -66,7 +66,7 @@ impl CpuTable {
     /// The CPUs listed for a slot, ascending.
     #[must_use]
     pub fn cpus_of(&self, slot: usize) -> Vec<u32> {
-        self.slots.iter().filter(|(_, own)| **own as usize == slot).map(|(cpu, _)| *cpu).collect()
+        self.slots.iter().filter(|(_, cpu_slot)| **cpu_slot as usize == slot).map(|(cpu, _)| *cpu).collect()
     }
 
     pub(super) fn highest_slot(&self) -> Option<usize> {
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cpu_given_twice_is_an_error() {
+    fn cpu_assigned_to_two_sockets_is_an_error() {
         let error = CpuTable::new(&[vec![0, 1], vec![1]]).map_err(|error| error.to_string());
         assert!(error.is_err_and(|text| text.contains("CPU 1") && text.contains("socket 0 and socket 1")));
         assert!(CpuTable::new(&[[4], [4]]).is_err());
@@ -104,12 +104,12 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_table_is_an_error() {
+    fn table_without_cpus_is_an_error() {
         assert!(matches!(CpuTable::new(&[[0u32; 0]; 2]), Err(SteeringError::Empty)));
     }
 
     #[test]
-    fn cpus_not_listed_have_the_default_or_none() -> Result<(), SteeringError> {
+    fn unlisted_cpus_get_the_default_slot_or_none() -> Result<(), SteeringError> {
         let mut table = CpuTable::new(&[[7], [3]])?;
         assert_eq!((table.slot_of(7), table.slot_of(3), table.slot_of(0)), (Some(0), Some(1), None));
         table.set_default(1)?;

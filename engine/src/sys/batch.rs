@@ -87,7 +87,7 @@ pub(crate) struct MessageBatch<K> {
 /// The control data of a batch as a type, so that no message needs a check of its kind.
 pub(crate) trait ControlKind {
     // The socket's request; must agree with `shape`.
-    fn asked(shape: &BatchShape) -> ControlRequest;
+    fn control_request(shape: &BatchShape) -> ControlRequest;
 }
 
 /// [`PktinfoMode::Off`].
@@ -101,25 +101,25 @@ pub(crate) struct DynamicControl;
 
 impl ControlKind for NoControl {
     #[inline(always)]
-    fn asked(_: &BatchShape) -> ControlRequest {
+    fn control_request(_: &BatchShape) -> ControlRequest {
         ControlRequest::NOTHING
     }
 }
 impl ControlKind for PktinfoV4 {
     #[inline(always)]
-    fn asked(_: &BatchShape) -> ControlRequest {
-        ControlRequest::only(PktinfoMode::V4)
+    fn control_request(_: &BatchShape) -> ControlRequest {
+        ControlRequest::only_pktinfo(PktinfoMode::V4)
     }
 }
 impl ControlKind for PktinfoV6 {
     #[inline(always)]
-    fn asked(_: &BatchShape) -> ControlRequest {
-        ControlRequest::only(PktinfoMode::V6)
+    fn control_request(_: &BatchShape) -> ControlRequest {
+        ControlRequest::only_pktinfo(PktinfoMode::V6)
     }
 }
 impl ControlKind for DynamicControl {
     #[inline(always)]
-    fn asked(shape: &BatchShape) -> ControlRequest {
+    fn control_request(shape: &BatchShape) -> ControlRequest {
         shape.asked
     }
 }
@@ -139,15 +139,15 @@ pub(super) fn stride(length: usize) -> usize {
 
 impl<K: ControlKind> MessageBatch<K> {
     pub(crate) fn new(shape: BatchShape) -> Self {
-        let asked = K::asked(&shape);
+        let control_request = K::control_request(&shape);
         let reply_offset = stride(shape.request);
         // Two odd numbers of lines make an even one: one line more.
-        let pair = reply_offset + stride(shape.reply) + 64;
-        let buffers = Box::into_raw(vec![0u8; pair * shape.messages].into_boxed_slice());
+        let pair_bytes = reply_offset + stride(shape.reply) + 64;
+        let buffers = Box::into_raw(vec![0u8; pair_bytes * shape.messages].into_boxed_slice());
         let base: *mut u8 = buffers.cast();
         let slots: Vec<HeaderSlot> = (0..shape.messages)
             .map(|index| {
-                let request = base.wrapping_add(pair * index);
+                let request = base.wrapping_add(pair_bytes * index);
                 HeaderSlot {
                     iov: libc::iovec { iov_base: request.cast(), iov_len: shape.request },
                     request,
@@ -157,21 +157,21 @@ impl<K: ControlKind> MessageBatch<K> {
             })
             .collect();
         let slots = Box::into_raw(slots.into_boxed_slice());
-        let first: *mut HeaderSlot = slots.cast();
+        let first_slot: *mut HeaderSlot = slots.cast();
         let headers: Vec<libc::mmsghdr> = (0..shape.messages)
             .map(|index| {
-                let slot = first.wrapping_add(index);
+                let slot = first_slot.wrapping_add(index);
                 // SAFETY: all-zero bytes are a valid mmsghdr; it has private padding on some targets, hence zeroed.
                 let mut header: libc::mmsghdr = unsafe { std::mem::zeroed() };
                 // SAFETY: `slot` is inside the allocation made above, and nothing else refers to it now.
                 let slot = unsafe { &mut *slot };
                 header.msg_hdr.msg_name = slot.name.as_mut_ptr().cast();
                 header.msg_hdr.msg_namelen = shape.family.name_length();
-                header.msg_hdr.msg_iov = first.wrapping_add(index).cast();
+                header.msg_hdr.msg_iov = first_slot.wrapping_add(index).cast();
                 header.msg_hdr.msg_iovlen = 1;
-                if !asked.is_nothing() {
+                if !control_request.is_nothing() {
                     header.msg_hdr.msg_control = slot.control.as_mut_ptr();
-                    header.msg_hdr.msg_controllen = asked.capacity() as _;
+                    header.msg_hdr.msg_controllen = control_request.capacity() as _;
                 }
                 header
             })
@@ -211,11 +211,11 @@ impl<K: ControlKind> MessageBatch<K> {
         }
         self.received = 0..count as usize;
         // SAFETY: a batch has at least one message.
-        let first = unsafe { &mut *self.headers };
-        if first.msg_hdr.msg_namelen == 0 {
+        let first_header = unsafe { &mut *self.headers };
+        if first_header.msg_hdr.msg_namelen == 0 {
             // A datagram has a sender, even one without bytes. The blocking first receive came back from shutdown.
-            first.msg_hdr.msg_namelen = self.shape.family.name_length();
-            first.msg_hdr.msg_controllen = K::asked(&self.shape).capacity() as _;
+            first_header.msg_hdr.msg_namelen = self.shape.family.name_length();
+            first_header.msg_hdr.msg_controllen = K::control_request(&self.shape).capacity() as _;
             self.received.start = 1;
         }
         Ok(self.received.len())
@@ -227,17 +227,17 @@ impl<K: ControlKind> MessageBatch<K> {
     #[inline(always)]
     pub(crate) fn process(&mut self, mut decide: impl FnMut(IncomingMessage<'_>) -> OutgoingMessage) {
         let (reply_offset, reply_length) = (self.reply_offset, self.shape.reply);
-        let asked = K::asked(&self.shape);
+        let control_request = K::control_request(&self.shape);
         // SAFETY: the kernel fills no more headers than there are, so both are within them or one past them.
-        let (mut at, end) =
+        let (mut cursor, end) =
             unsafe { (self.headers.add(self.received.start), self.headers.add(self.received.end)) };
-        let mut skipped = 0;
-        while at != end {
-            let here = at;
+        let mut skipped_count = 0;
+        while cursor != end {
+            let header_pointer = cursor;
             // SAFETY: before `end`, and so at most `end` after it.
-            at = unsafe { at.add(1) };
+            cursor = unsafe { cursor.add(1) };
             // SAFETY: a header of ours, and nothing else refers to it: `self` is borrowed mutably.
-            let header = unsafe { &mut *here };
+            let header = unsafe { &mut *header_pointer };
             // SAFETY: a header's `msg_iov` points to its slot (`iov` is its first field, the struct is repr(C)) and
             // keeps the slots' provenance. Each slot has one header, so this is the only reference.
             let slot = unsafe { &mut *header.msg_hdr.msg_iov.cast::<HeaderSlot>() };
@@ -249,24 +249,25 @@ impl<K: ControlKind> MessageBatch<K> {
                     slice::from_raw_parts_mut(slot.request.add(reply_offset), reply_length),
                 )
             };
-            let came = control_length(header);
-            let (mut filled, mut extras) = (came, SendExtras::NONE);
+            let received_length = control_length(header);
+            let (mut filled_length, mut extras) = (received_length, SendExtras::NONE);
             let outgoing = decide(IncomingMessage {
                 payload,
                 name: &slot.name,
-                control: (!asked.is_nothing())
-                    .then_some(ReceivedControl { control: &slot.control, length: filled }),
+                control: (!control_request.is_nothing())
+                    .then_some(ReceivedControl { control: &slot.control, length: filled_length }),
                 truncated: header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0,
                 reply,
             });
             let length = match outgoing {
                 OutgoingMessage::Nothing => {
-                    skipped += 1;
+                    skipped_count += 1;
                     continue;
                 }
                 OutgoingMessage::Same => {
-                    if asked.gro {
-                        extras.segment = ReceivedControl { control: &slot.control, length: filled }.segment();
+                    if control_request.gro {
+                        extras.segment =
+                            ReceivedControl { control: &slot.control, length: filled_length }.segment();
                     }
                     header.msg_len as usize
                 }
@@ -278,37 +279,38 @@ impl<K: ControlKind> MessageBatch<K> {
                 OutgoingMessage::With(length, options) => {
                     slot.iov.iov_base = slot.request.wrapping_add(reply_offset).cast();
                     self.moved = true;
-                    if let Some(to) = options.to {
-                        if to.is_ipv4() != slot.name.is_ipv4() {
-                            filled = 0;
+                    if let Some(reply_address) = options.to {
+                        if reply_address.is_ipv4() != slot.name.is_ipv4() {
+                            filled_length = 0;
                         }
-                        slot.name = SocketName::encode(to, self.shape.family).unwrap_or(SocketName::ZERO);
+                        slot.name =
+                            SocketName::encode(reply_address, self.shape.family).unwrap_or(SocketName::ZERO);
                     }
                     extras = options.extras();
                     length.min(reply_length)
                 }
             };
             slot.iov.iov_len = length;
-            if !asked.is_nothing() {
-                let length = slot.control.make_reply(asked, filled);
-                if length != came {
+            if !control_request.is_nothing() {
+                let length = slot.control.make_reply(control_request, filled_length);
+                if length != received_length {
                     header.msg_hdr.msg_controllen = length as _;
                 }
             }
             if !extras.is_none() {
-                let end = if asked.is_nothing() { 0 } else { control_length(header) };
+                let end = if control_request.is_nothing() { 0 } else { control_length(header) };
                 let end = slot.control.append(end, slot.name.is_ipv4(), extras);
                 header.msg_hdr.msg_control = slot.control.as_mut_ptr();
                 header.msg_hdr.msg_controllen = end as _;
                 self.extended = true;
             }
-            if skipped > 0 {
+            if skipped_count > 0 {
                 // SAFETY: both are headers of ours, since that many passed since the first received, and `header` is
                 // used no more.
-                unsafe { ptr::swap(here.sub(skipped), here) };
+                unsafe { ptr::swap(header_pointer.sub(skipped_count), header_pointer) };
             }
         }
-        self.replies = self.received.start..self.received.end - skipped;
+        self.replies = self.received.start..self.received.end - skipped_count;
     }
 
     /// Number of replies that are not yet sent.
@@ -323,7 +325,7 @@ impl<K: ControlKind> MessageBatch<K> {
     pub(crate) fn send(&mut self, socket: &impl AsFd) -> io::Result<usize> {
         // SAFETY: the replies are among the headers; their pointers lead to memory that `self` owns, as long as they
         // say.
-        let sent = unsafe {
+        let result = unsafe {
             libc::syscall(
                 libc::SYS_sendmmsg,
                 socket.as_fd().as_raw_fd(),
@@ -332,11 +334,11 @@ impl<K: ControlKind> MessageBatch<K> {
                 0,
             )
         };
-        if sent < 0 {
+        if result < 0 {
             return Err(io::Error::last_os_error());
         }
-        self.replies.start += sent as usize;
-        Ok(sent as usize)
+        self.replies.start += result as usize;
+        Ok(result as usize)
     }
 
     /// Gives up on the first reply.
@@ -348,33 +350,33 @@ impl<K: ControlKind> MessageBatch<K> {
     #[inline]
     pub(crate) fn rearm(&mut self) {
         if std::mem::take(&mut self.moved) {
-            self.each(|_, slot| slot.iov.iov_base = slot.request.cast());
+            self.for_each_slot(|_, slot| slot.iov.iov_base = slot.request.cast());
         }
         if std::mem::take(&mut self.extended) {
-            self.each(|header, _| header.msg_hdr.msg_controllen = 0);
+            self.for_each_slot(|header, _| header.msg_hdr.msg_controllen = 0);
         }
-        let (request, asked) = (self.shape.request, K::asked(&self.shape));
-        self.each(|header, slot| {
+        let (request, control_request) = (self.shape.request, K::control_request(&self.shape));
+        self.for_each_slot(|header, slot| {
             slot.iov.iov_len = request;
-            if !asked.is_nothing() {
-                header.msg_hdr.msg_controllen = asked.capacity() as _;
+            if !control_request.is_nothing() {
+                header.msg_hdr.msg_controllen = control_request.capacity() as _;
             }
         });
     }
 
     #[inline(always)]
-    fn each(&mut self, mut action: impl FnMut(&mut libc::mmsghdr, &mut HeaderSlot)) {
+    fn for_each_slot(&mut self, mut action: impl FnMut(&mut libc::mmsghdr, &mut HeaderSlot)) {
         // SAFETY: as in `process`.
-        let (mut at, end) =
+        let (mut cursor, end) =
             unsafe { (self.headers.add(self.received.start), self.headers.add(self.received.end)) };
-        while at != end {
+        while cursor != end {
             // SAFETY: as in `process`.
-            let header = unsafe { &mut *at };
+            let header = unsafe { &mut *cursor };
             // SAFETY: as in `process`.
             let slot = unsafe { &mut *header.msg_hdr.msg_iov.cast::<HeaderSlot>() };
             action(header, slot);
             // SAFETY: before `end`, and so at most `end` after it.
-            at = unsafe { at.add(1) };
+            cursor = unsafe { cursor.add(1) };
         }
     }
 }
@@ -414,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn slots_survive_any_order_of_drops() -> io::Result<()> {
+    fn batches_with_drops_send_the_remaining_replies_in_order() -> io::Result<()> {
         let server = UdpSocket::bind("127.0.0.1:0")?;
         let client = UdpSocket::bind("127.0.0.1:0")?;
         client.connect(server.local_addr()?)?;
@@ -457,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn shutdown_wakes_and_is_told_from_an_empty_datagram() -> io::Result<()> {
+    fn receive_returns_zero_after_shutdown_and_one_for_an_empty_datagram() -> io::Result<()> {
         let server = UdpSocket::bind("127.0.0.1:0")?;
         let client = UdpSocket::bind("127.0.0.1:0")?;
         client.send_to(b"", server.local_addr()?)?;
@@ -470,8 +472,8 @@ mod tests {
         client.send_to(b"x", server.local_addr()?)?;
         assert_eq!(batch.receive(&server, libc::MSG_DONTWAIT)?, 1);
         batch.rearm();
-        let nothing = batch.receive(&server, libc::MSG_DONTWAIT).map_err(|error| error.kind());
-        assert_eq!(nothing, Err(io::ErrorKind::WouldBlock));
+        let result = batch.receive(&server, libc::MSG_DONTWAIT).map_err(|error| error.kind());
+        assert_eq!(result, Err(io::ErrorKind::WouldBlock));
         Ok(())
     }
 }

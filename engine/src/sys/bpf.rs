@@ -197,14 +197,14 @@ pub(crate) fn attach_xdp(program: BorrowedFd<'_>, interface: u32, mode: XdpMode)
 // The errors of the kernel and the loader on one line, without the verifier's log.
 pub(crate) fn load_error(error: &dyn Error) -> String {
     let mut text = error.to_string();
-    let mut inner = error.source();
-    while let Some(error) = inner {
+    let mut cause = error.source();
+    while let Some(error) = cause {
         if error.downcast_ref::<io::Error>().is_some_and(|error| error.raw_os_error() == Some(libc::EPERM)) {
             return "loading a BPF program requires CAP_BPF and CAP_NET_ADMIN in the initial user namespace"
                 .to_owned();
         }
         text = format!("{text}: {error}");
-        inner = error.source();
+        cause = error.source();
     }
     text.lines().next().unwrap_or_default().to_owned()
 }

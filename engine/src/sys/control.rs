@@ -19,9 +19,9 @@ pub(crate) struct ControlRequest {
 }
 
 impl ControlRequest {
-    pub(crate) const NOTHING: Self = Self::only(PktinfoMode::Off);
+    pub(crate) const NOTHING: Self = Self::only_pktinfo(PktinfoMode::Off);
 
-    pub(crate) const fn only(pktinfo: PktinfoMode) -> Self {
+    pub(crate) const fn only_pktinfo(pktinfo: PktinfoMode) -> Self {
         Self { pktinfo, times: false, traffic_class: false, gro: false }
     }
 
@@ -112,11 +112,11 @@ impl ReceivedControl<'_> {
     /// The destination address of the request, from its IP header.
     pub(crate) fn destination(&self) -> Option<IpAddr> {
         let Self { control, length } = *self;
-        if let Some(at) = control.find(length, IPV4) {
-            return Some(Ipv4Addr::from(control.take::<4>(at + 8)).into());
+        if let Some(offset) = control.find(length, IPV4) {
+            return Some(Ipv4Addr::from(control.take::<4>(offset + 8)).into());
         }
-        let at = control.find(length, IPV6)?;
-        Some(Ipv6Addr::from(control.take::<16>(at)).to_canonical())
+        let offset = control.find(length, IPV6)?;
+        Some(Ipv6Addr::from(control.take::<16>(offset)).to_canonical())
     }
 
     // When the kernel received it, in nanoseconds of the real-time clock. `None` if the socket does
@@ -124,17 +124,17 @@ impl ReceivedControl<'_> {
     #[inline]
     pub(crate) fn received_ns(&self) -> Option<i64> {
         let Self { control, length } = *self;
-        let at = control.find(length, TIME)?;
-        let seconds = i64::from_ne_bytes(control.take(at));
-        let nanoseconds = i64::from_ne_bytes(control.take(at + 8));
+        let offset = control.find(length, TIME)?;
+        let seconds = i64::from_ne_bytes(control.take(offset));
+        let nanoseconds = i64::from_ne_bytes(control.take(offset + 8));
         Some(seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds))
     }
 
     // TOS of IPv4, or traffic class of IPv6. `None` if the socket does not ask for it.
     pub(crate) fn traffic_class(&self) -> Option<u8> {
         let Self { control, length } = *self;
-        if let Some(at) = control.find(length, TOS) {
-            return Some(u8::from_ne_bytes(control.take(at)));
+        if let Some(offset) = control.find(length, TOS) {
+            return Some(u8::from_ne_bytes(control.take(offset)));
         }
         let class = i32::from_ne_bytes(control.take(control.find(length, TRAFFIC_CLASS)?));
         u8::try_from(class).ok()
@@ -193,43 +193,43 @@ impl ControlBuffer {
         self.bytes.as_mut_ptr().cast()
     }
 
-    // Appends `extras` at offset `at`; returns the new length.
-    pub(crate) fn append(&mut self, mut at: usize, ipv4: bool, extras: SendExtras) -> usize {
-        let mut begin = |control: &mut Self, kind: ControlField| {
-            control.put(at, (HEADER + kind.data).to_ne_bytes());
-            control.put(at + WORD, kind.level_and_type().to_ne_bytes());
-            let data = at + HEADER;
-            at += space(kind.data);
+    // Appends `extras` at `offset`; returns the new length.
+    pub(crate) fn append(&mut self, mut offset: usize, ipv4: bool, extras: SendExtras) -> usize {
+        let mut append_header = |control: &mut Self, kind: ControlField| {
+            control.put(offset, (HEADER + kind.data).to_ne_bytes());
+            control.put(offset + WORD, kind.level_and_type().to_ne_bytes());
+            let data = offset + HEADER;
+            offset += space(kind.data);
             data
         };
         if let Some(class) = extras.traffic_class {
             let kind = if ipv4 { ControlField { data: 4, ..TOS } } else { TRAFFIC_CLASS };
-            let data = begin(self, kind);
+            let data = append_header(self, kind);
             self.put(data, i32::from(class).to_ne_bytes());
         }
         if let Some(bytes) = extras.segment {
-            let data = begin(self, SEGMENT);
+            let data = append_header(self, SEGMENT);
             self.put(data, bytes.to_ne_bytes());
         }
-        at
+        offset
     }
 
     // Control data to send from `source`, an address of this host, and its length in bytes. An
     // interface is named for a link-local address only.
     pub(crate) fn from_source(pktinfo: PktinfoMode, source: IpAddr, interface: u32) -> (Self, usize) {
         let mut control = Self::EMPTY;
-        let mut begin = |kind: ControlField| {
+        let mut write_header = |kind: ControlField| {
             control.put(0, (HEADER + kind.data).to_ne_bytes());
             control.put(WORD, kind.level_and_type().to_ne_bytes());
         };
         match (pktinfo, source) {
             (PktinfoMode::V4, IpAddr::V4(v4)) => {
-                begin(IPV4);
+                write_header(IPV4);
                 control.put(HEADER + 4, v4.octets());
                 (control, V4_SPACE)
             }
             (PktinfoMode::V6, source) => {
-                begin(IPV6);
+                write_header(IPV6);
                 let v6 = match source {
                     IpAddr::V4(v4) => v4.to_ipv6_mapped(),
                     IpAddr::V6(v6) => v6,
@@ -253,9 +253,13 @@ impl ControlBuffer {
     // contains the correct source, which the kernel determined (net/ipv4/ip_sockglue.c,
     // ipv4_pktinfo_prepare); for IPv6, routing selects the source.
     #[inline]
-    pub(crate) fn make_reply(&mut self, asked: ControlRequest, filled: usize) -> usize {
-        let filled = if asked.has_extra_fields() { self.keep_addresses(asked, filled) } else { filled };
-        match asked.pktinfo {
+    pub(crate) fn make_reply(&mut self, control_request: ControlRequest, filled: usize) -> usize {
+        let filled = if control_request.has_extra_fields() {
+            self.keep_addresses(control_request, filled)
+        } else {
+            filled
+        };
+        match control_request.pktinfo {
             PktinfoMode::Off => 0,
             PktinfoMode::V4 => {
                 if !self.holds(0, filled, IPV4) {
@@ -271,18 +275,18 @@ impl ControlBuffer {
     // Moves the addresses to the front and drops the rest, because the kernel refuses to send some
     // received types, for example a receive time (net/core/sock.c, `__sock_cmsg_send`). Returns the
     // length in bytes.
-    fn keep_addresses(&mut self, asked: ControlRequest, filled: usize) -> usize {
-        let received = *self;
+    fn keep_addresses(&mut self, control_request: ControlRequest, filled: usize) -> usize {
+        let received_buffer = *self;
         let mut end = 0;
-        let kept = match asked.pktinfo {
+        let kept_fields = match control_request.pktinfo {
             PktinfoMode::Off => &[][..],
             PktinfoMode::V4 => &[IPV4],
             PktinfoMode::V6 => &[IPV6, IPV4],
         };
-        for kind in kept {
-            let Some(data) = received.find(filled, *kind) else { continue };
-            let (from, bytes) = (data - HEADER, HEADER + kind.data);
-            self.bytes[end..end + bytes].copy_from_slice(&received.bytes[from..from + bytes]);
+        for kind in kept_fields {
+            let Some(data) = received_buffer.find(filled, *kind) else { continue };
+            let (start, bytes) = (data - HEADER, HEADER + kind.data);
+            self.bytes[end..end + bytes].copy_from_slice(&received_buffer.bytes[start..start + bytes]);
             end += space(kind.data);
         }
         end
@@ -318,19 +322,19 @@ impl ControlBuffer {
     // present, and their order.
     #[inline]
     fn find(&self, filled: usize, kind: ControlField) -> Option<usize> {
-        let (mut at, end) = (0usize, filled.min(CAPACITY));
+        let (mut offset, end) = (0usize, filled.min(CAPACITY));
         loop {
-            if self.holds(at, end, kind) {
-                return Some(at + HEADER);
+            if self.holds(offset, end, kind) {
+                return Some(offset + HEADER);
             }
-            if at + HEADER > end {
+            if offset + HEADER > end {
                 return None;
             }
-            let length = usize::from_ne_bytes(self.take(at));
+            let length = usize::from_ne_bytes(self.take(offset));
             if !(HEADER..=CAPACITY).contains(&length) {
                 return None;
             }
-            at += length.next_multiple_of(WORD);
+            offset += length.next_multiple_of(WORD);
         }
     }
 
@@ -347,16 +351,16 @@ impl ControlBuffer {
     // programs built without optimisation across crates.
     #[inline]
     fn take<const N: usize>(&self, offset: usize) -> [u8; N] {
-        self.bytes.get(offset..).and_then(|rest| rest.first_chunk()).copied().unwrap_or([0; N])
+        self.bytes.get(offset..).and_then(|tail| tail.first_chunk()).copied().unwrap_or([0; N])
     }
 
     // Writes the bytes that fit.
     #[inline]
     fn put<const N: usize>(&mut self, offset: usize, bytes: [u8; N]) {
-        let place = self.bytes[offset..].first_chunk_mut();
-        debug_assert!(place.is_some(), "{N} bytes at {offset}");
-        if let Some(place) = place {
-            *place = bytes;
+        let target = self.bytes[offset..].first_chunk_mut();
+        debug_assert!(target.is_some(), "{N} bytes at {offset}");
+        if let Some(target) = target {
+            *target = bytes;
         }
     }
 }
@@ -378,13 +382,13 @@ mod tests {
 
     fn reply_v6(address: &str) -> Result<(Ipv6Addr, u32), std::net::AddrParseError> {
         let mut control = v6(address.parse::<Ipv6Addr>()?.octets(), 7);
-        let asked = ControlRequest::only(PktinfoMode::V6);
-        assert_eq!(control.make_reply(asked, V6_SPACE), V6_SPACE);
+        let request = ControlRequest::only_pktinfo(PktinfoMode::V6);
+        assert_eq!(control.make_reply(request, V6_SPACE), V6_SPACE);
         Ok((control.take::<16>(HEADER).into(), u32::from_ne_bytes(control.take(HEADER + 16))))
     }
 
     #[test]
-    fn only_link_local_and_multicast_keep_the_interface() -> Result<(), std::net::AddrParseError> {
+    fn only_link_local_and_multicast_replies_keep_the_interface() -> Result<(), std::net::AddrParseError> {
         assert_eq!(reply_v6("2001:db8::1")?, ("2001:db8::1".parse()?, 0));
         assert_eq!(reply_v6("fe80::1")?, ("fe80::1".parse()?, 7));
         assert_eq!(reply_v6("ff02::1")?, ("::".parse()?, 7));
@@ -392,13 +396,14 @@ mod tests {
     }
 
     fn all_kinds() -> impl Iterator<Item = ControlRequest> {
-        let kinds =
-            [PktinfoMode::Off, PktinfoMode::V4, PktinfoMode::V6].into_iter().map(ControlRequest::only);
+        let kinds = [PktinfoMode::Off, PktinfoMode::V4, PktinfoMode::V6]
+            .into_iter()
+            .map(ControlRequest::only_pktinfo);
         kinds.flat_map(|kind| [kind, ControlRequest { times: true, traffic_class: true, gro: true, ..kind }])
     }
 
     #[test]
-    fn a_receive_time_is_told_and_not_sent_back() {
+    fn receive_time_is_parsed_and_omitted_from_the_reply() {
         let mut control = ControlBuffer::EMPTY;
         control.put(0, TIME_SPACE.to_ne_bytes());
         control.put(WORD, TIME.level_and_type().to_ne_bytes());
@@ -408,14 +413,16 @@ mod tests {
         control.put(TIME_SPACE + WORD, IPV4.level_and_type().to_ne_bytes());
         control.put(TIME_SPACE + HEADER + 4, [192, 0, 2, 1, 192, 0, 2, 2]);
         let length = TIME_SPACE + V4_SPACE;
-        let seen = ReceivedControl { control: &control, length };
-        assert_eq!(seen.received_ns(), Some(7_000_000_009));
-        assert_eq!(seen.destination(), Some(Ipv4Addr::new(192, 0, 2, 2).into()));
-        let seen = ReceivedControl { control: &control, length: TIME_SPACE - 1 };
-        assert_eq!((seen.received_ns(), seen.destination()), (None, None));
+        let received = ReceivedControl { control: &control, length };
+        assert_eq!(received.received_ns(), Some(7_000_000_009));
+        assert_eq!(received.destination(), Some(Ipv4Addr::new(192, 0, 2, 2).into()));
+        let received = ReceivedControl { control: &control, length: TIME_SPACE - 1 };
+        assert_eq!((received.received_ns(), received.destination()), (None, None));
         assert_eq!(
-            control
-                .make_reply(ControlRequest { times: true, ..ControlRequest::only(PktinfoMode::V4) }, length),
+            control.make_reply(
+                ControlRequest { times: true, ..ControlRequest::only_pktinfo(PktinfoMode::V4) },
+                length
+            ),
             V4_SPACE
         );
         assert!(control.holds(0, V4_SPACE, IPV4));
@@ -423,14 +430,14 @@ mod tests {
     }
 
     #[test]
-    fn what_a_reply_is_sent_with_follows_the_address() {
+    fn traffic_class_and_segment_size_follow_the_source_address() {
         let extras = SendExtras { traffic_class: Some(3), segment: Some(1200) };
         let (mut control, length) =
             ControlBuffer::from_source(PktinfoMode::V4, Ipv4Addr::LOCALHOST.into(), 0);
         let length = control.append(length, true, extras);
         assert_eq!(length, V4_SPACE + 2 * INT_SPACE);
-        let seen = ReceivedControl { control: &control, length };
-        assert_eq!(seen.traffic_class(), Some(3));
+        let received = ReceivedControl { control: &control, length };
+        assert_eq!(received.traffic_class(), Some(3));
         assert_eq!(control.find(length, SEGMENT).map(|at| control.take(at)), Some(1200u16.to_ne_bytes()));
         let (mut control, length) =
             ControlBuffer::from_source(PktinfoMode::V6, Ipv6Addr::LOCALHOST.into(), 0);
@@ -440,14 +447,15 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_survived(bytes: [u8; CAPACITY], filled in 0..=CAPACITY) {
-            for asked in all_kinds() {
-                let filled = filled.min(asked.capacity());
+        fn arbitrary_control_bytes_never_panic_or_exceed_the_capacity(bytes: [u8; CAPACITY], filled in 0..=CAPACITY) {
+            for request in all_kinds() {
+                let filled = filled.min(request.capacity());
                 let mut control = ControlBuffer { bytes };
-                let seen = ReceivedControl { control: &control, length: filled };
-                let _ = (seen.destination(), seen.received_ns(), seen.traffic_class(), seen.segment());
-                let length = control.make_reply(asked, filled);
-                prop_assert!(length <= asked.capacity());
+                let received = ReceivedControl { control: &control, length: filled };
+                let _ = (received.destination(), received.received_ns());
+                let _ = (received.traffic_class(), received.segment());
+                let length = control.make_reply(request, filled);
+                prop_assert!(length <= request.capacity());
                 let extras = SendExtras { traffic_class: Some(1), segment: Some(1200) };
                 prop_assert!(control.append(length, true, extras) <= CAPACITY);
             }

@@ -36,7 +36,7 @@ impl MappedGuardState {
     /// Maps `map`, which is an array of one state.
     pub(crate) fn new(map: BorrowedFd<'_>) -> io::Result<Self> {
         // SAFETY: a new mapping at a place of the kernel's choice; it fails if the map is shorter.
-        let place = unsafe {
+        let mapping = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
                 size_of::<GuardState>(),
@@ -46,8 +46,8 @@ impl MappedGuardState {
                 0,
             )
         };
-        match NonNull::new(place.cast::<GuardState>()) {
-            Some(state) if place != libc::MAP_FAILED => Ok(Self { place: state }),
+        match NonNull::new(mapping.cast::<GuardState>()) {
+            Some(state) if mapping != libc::MAP_FAILED => Ok(Self { place: state }),
             _ => Err(io::Error::last_os_error()),
         }
     }

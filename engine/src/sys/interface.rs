@@ -27,16 +27,16 @@ pub(crate) fn interfaces() -> io::Result<Vec<NetDevice>> {
         return Err(io::Error::last_os_error());
     }
     let mut devices: Vec<NetDevice> = Vec::new();
-    let mut at = first;
-    while !at.is_null() {
+    let mut entry_pointer = first;
+    while !entry_pointer.is_null() {
         // SAFETY: an entry of the list, which lives until it is freed; the name is a C string of it.
-        let (entry, name) = unsafe { (&*at, CStr::from_ptr((*at).ifa_name)) };
-        at = entry.ifa_next;
+        let (entry, name) = unsafe { (&*entry_pointer, CStr::from_ptr((*entry_pointer).ifa_name)) };
+        entry_pointer = entry.ifa_next;
         // Fails if the interface was removed in the meantime.
         let Ok(index) = index_of(name) else { continue };
         let flags = entry.ifa_flags.cast_signed();
-        let place = match devices.iter().position(|device| device.index == index) {
-            Some(place) => place,
+        let device_index = match devices.iter().position(|device| device.index == index) {
+            Some(device_index) => device_index,
             None => {
                 devices.push(NetDevice {
                     name: name.to_string_lossy().into_owned(),
@@ -50,7 +50,7 @@ pub(crate) fn interfaces() -> io::Result<Vec<NetDevice>> {
         };
         // SAFETY: null, or an address of the length of its family.
         if let Some(address) = unsafe { address(entry.ifa_addr) } {
-            devices[place].addresses.push(address);
+            devices[device_index].addresses.push(address);
         }
     }
     // SAFETY: the list that getifaddrs made, freed once; nothing refers to it now.
@@ -75,19 +75,19 @@ fn index_of(name: &CStr) -> io::Result<u32> {
 /// # Safety
 ///
 /// Null, or a socket address of the length of its family.
-unsafe fn address(at: *const libc::sockaddr) -> Option<IpAddr> {
-    if at.is_null() {
+unsafe fn address(pointer: *const libc::sockaddr) -> Option<IpAddr> {
+    if pointer.is_null() {
         return None;
     }
     // SAFETY: the caller's promise.
     unsafe {
-        match i32::from((*at).sa_family) {
+        match i32::from((*pointer).sa_family) {
             libc::AF_INET => {
-                let v4 = at.cast::<libc::sockaddr_in>().read_unaligned();
+                let v4 = pointer.cast::<libc::sockaddr_in>().read_unaligned();
                 Some(Ipv4Addr::from(u32::from_be(v4.sin_addr.s_addr)).into())
             }
             libc::AF_INET6 => {
-                let v6 = at.cast::<libc::sockaddr_in6>().read_unaligned();
+                let v6 = pointer.cast::<libc::sockaddr_in6>().read_unaligned();
                 Some(Ipv6Addr::from(v6.sin6_addr.s6_addr).into())
             }
             _ => None,
@@ -152,8 +152,8 @@ impl NetDevice {
             return Err(io::Error::from_raw_os_error(libc::EAFNOSUPPORT));
         }
         let mut mac = [0; 6];
-        for (to, from) in mac.iter_mut().zip(address.sa_data) {
-            *to = from as u8;
+        for (target, byte) in mac.iter_mut().zip(address.sa_data) {
+            *target = byte as u8;
         }
         Ok(mac)
     }
@@ -175,8 +175,8 @@ impl NetDevice {
         if name.len() >= request.ifr_name.len() {
             return Err(io::Error::from_raw_os_error(libc::ENAMETOOLONG));
         }
-        for (to, from) in request.ifr_name.iter_mut().zip(name) {
-            *to = *from as libc::c_char;
+        for (target, byte) in request.ifr_name.iter_mut().zip(name) {
+            *target = *byte as libc::c_char;
         }
         Ok(request)
     }
@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn interfaces_have_names_and_numbers() -> io::Result<()> {
+    fn interface_names_resolve_to_their_index() -> io::Result<()> {
         for device in interfaces()? {
             assert_eq!(index(&device.name)?, device.index, "{device:?}");
         }

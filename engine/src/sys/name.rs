@@ -72,18 +72,18 @@ impl SocketName {
     // The name for `address` on a socket of `family`. `None` if that socket cannot send there.
     pub(crate) fn encode(address: SocketAddr, family: AddressFamily) -> Option<Self> {
         let mut name = Self::ZERO;
-        let known_family = |af: i32| u16::try_from(af).unwrap_or(0).to_ne_bytes();
+        let family_bytes = |af: i32| u16::try_from(af).unwrap_or(0).to_ne_bytes();
         match (address, family) {
             (SocketAddr::V4(v4), AddressFamily::V4) => {
-                name.put(0, known_family(libc::AF_INET));
+                name.put(0, family_bytes(libc::AF_INET));
                 name.put(4, v4.ip().octets());
             }
             (SocketAddr::V4(v4), AddressFamily::V6) => {
-                name.put(0, known_family(libc::AF_INET6));
+                name.put(0, family_bytes(libc::AF_INET6));
                 name.put(8, v4.ip().to_ipv6_mapped().octets());
             }
             (SocketAddr::V6(v6), AddressFamily::V6) => {
-                name.put(0, known_family(libc::AF_INET6));
+                name.put(0, family_bytes(libc::AF_INET6));
                 name.put(4, v6.flowinfo().to_be_bytes());
                 name.put(8, v6.ip().octets());
                 name.put(24, v6.scope_id().to_ne_bytes());
@@ -121,7 +121,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn v4_survives(ip: [u8; 4], port: u16) {
+        fn ipv4_addresses_round_trip_in_both_families(ip: [u8; 4], port: u16) {
             let address = SocketAddr::from((ip, port));
             for family in [AddressFamily::V4, AddressFamily::V6] {
                 prop_assert_eq!(SocketName::encode(address, family).map(|name| name.decode()), Some(address));
@@ -129,7 +129,7 @@ mod tests {
         }
 
         #[test]
-        fn v6_survives(ip: [u8; 16], port: u16, flow: u32, scope: u32) {
+        fn ipv6_addresses_round_trip_and_do_not_fit_ipv4_names(ip: [u8; 16], port: u16, flow: u32, scope: u32) {
             let v6 = SocketAddrV6::new(ip.into(), port, flow, scope);
             prop_assume!(v6.ip().to_ipv4_mapped().is_none());
             let address = SocketAddr::from(v6);
@@ -138,7 +138,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_decode_to_something(bytes: [u8; 28]) {
+        fn decoding_arbitrary_bytes_never_panics(bytes: [u8; 28]) {
             let _ = SocketName { bytes }.decode();
         }
     }

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd};
 /// Sets an option that is an `int`.
 pub(crate) fn set(socket: &impl AsFd, level: i32, name: i32, value: i32) -> io::Result<()> {
     // SAFETY: the pointer and length describe `value`, which outlives the call.
-    let done = unsafe {
+    let result = unsafe {
         libc::setsockopt(
             socket.as_fd().as_raw_fd(),
             level,
@@ -15,7 +15,7 @@ pub(crate) fn set(socket: &impl AsFd, level: i32, name: i32, value: i32) -> io::
             size_of::<i32>() as libc::socklen_t,
         )
     };
-    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Reads an option that is an `int`.
@@ -23,10 +23,10 @@ pub(crate) fn get(socket: &impl AsFd, level: i32, name: i32) -> io::Result<i32> 
     let mut value = 0i32;
     let mut length = size_of::<i32>() as libc::socklen_t;
     // SAFETY: the pointers describe `value` and its size, which outlive the call; the kernel writes no more than that.
-    let done = unsafe {
+    let result = unsafe {
         libc::getsockopt(socket.as_fd().as_raw_fd(), level, name, (&raw mut value).cast(), &raw mut length)
     };
-    if done == 0 { Ok(value) } else { Err(io::Error::last_os_error()) }
+    if result == 0 { Ok(value) } else { Err(io::Error::last_os_error()) }
 }
 
 // Attaches a classic BPF program that chooses the socket of a reuseport group (`SO_ATTACH_REUSEPORT_CBPF`).
@@ -35,7 +35,7 @@ pub(crate) fn attach_reuseport_cbpf(socket: &impl AsFd, program: &[libc::sock_fi
     // The kernel only reads the program; the field is a mutable pointer for C's sake.
     let header = libc::sock_fprog { len: length, filter: program.as_ptr().cast_mut() };
     // SAFETY: `header` points to `length` instructions that live until the call returns; the kernel copies them.
-    let done = unsafe {
+    let result = unsafe {
         libc::setsockopt(
             socket.as_fd().as_raw_fd(),
             libc::SOL_SOCKET,
@@ -44,7 +44,7 @@ pub(crate) fn attach_reuseport_cbpf(socket: &impl AsFd, program: &[libc::sock_fi
             size_of::<libc::sock_fprog>() as libc::socklen_t,
         )
     };
-    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 // Stops the receiving half. A blocked receiver of an unconnected socket wakes up although the call

@@ -52,7 +52,7 @@ pub(crate) fn send_to(
     family: AddressFamily,
 ) -> io::Result<()> {
     // SAFETY: pointers and lengths describe `payload` and `name`, which the kernel only reads.
-    let sent = unsafe {
+    let result = unsafe {
         libc::sendto(
             socket.as_fd().as_raw_fd(),
             payload.as_ptr().cast(),
@@ -62,7 +62,7 @@ pub(crate) fn send_to(
             family.name_length(),
         )
     };
-    if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 // `recvmsg(2)`, for the control data.
@@ -72,7 +72,7 @@ pub(crate) fn receive_message(
     buffer: &mut [u8],
     name: &mut SocketName,
     control: &mut ControlBuffer,
-    asked: ControlRequest,
+    control_request: ControlRequest,
     flags: i32,
 ) -> io::Result<ReceivedDatagram> {
     let mut iov = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
@@ -83,7 +83,7 @@ pub(crate) fn receive_message(
     header.msg_iov = &raw mut iov;
     header.msg_iovlen = 1;
     header.msg_control = control.as_mut_ptr();
-    header.msg_controllen = asked.capacity() as _;
+    header.msg_controllen = control_request.capacity() as _;
     // SAFETY: the header's pointers and lengths describe `buffer`, `name` and `control`, borrowed
     // mutably for the call; `capacity` is at most the capacity of a Control.
     let length =
@@ -116,6 +116,6 @@ pub(crate) fn send_message(
         header.msg_controllen = control_length.min(size_of::<ControlBuffer>()) as _;
     }
     // SAFETY: the header's pointers and lengths describe `payload`, `name` and `control`; the kernel only reads them.
-    let sent = unsafe { libc::sendmsg(socket.as_fd().as_raw_fd(), &raw const header, 0) };
-    if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    let result = unsafe { libc::sendmsg(socket.as_fd().as_raw_fd(), &raw const header, 0) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

@@ -14,8 +14,8 @@ const SIOCGSTAMPNS: libc::Ioctl = libc::_IOR::<[i64; 2]>(0x89, 0x07);
 pub(crate) fn last_arrival_ns(socket: &impl AsFd) -> io::Result<i64> {
     let mut time = [0i64; 2];
     // SAFETY: the request writes two 64-bit numbers, the layout of `time`.
-    let done = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), SIOCGSTAMPNS, time.as_mut_ptr()) };
-    if done != 0 {
+    let result = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), SIOCGSTAMPNS, time.as_mut_ptr()) };
+    if result != 0 {
         return Err(io::Error::last_os_error());
     }
     Ok(time[0].saturating_mul(1_000_000_000).saturating_add(time[1]))

@@ -12,12 +12,12 @@ pub(crate) fn allowed_cpus() -> io::Result<Vec<u32>> {
     loop {
         let mut mask = vec![0usize; words];
         // SAFETY: pointer and length in bytes describe `mask`; the calling thread is pid 0.
-        let done =
+        let result =
             unsafe { libc::sched_getaffinity(0, words * size_of::<usize>(), mask.as_mut_ptr().cast()) };
-        if done == 0 {
-            let set = |cpu: usize| mask[cpu / BITS] >> (cpu % BITS) & 1 == 1;
+        if result == 0 {
+            let is_set = |cpu: usize| mask[cpu / BITS] >> (cpu % BITS) & 1 == 1;
             return Ok((0..words * BITS)
-                .filter(|cpu| set(*cpu))
+                .filter(|cpu| is_set(*cpu))
                 .filter_map(|cpu| u32::try_from(cpu).ok())
                 .collect());
         }
@@ -39,14 +39,14 @@ pub(crate) fn pin(cpu: u32) -> io::Result<()> {
     let mut mask = vec![0usize; cpu / BITS + 1];
     mask[cpu / BITS] = 1 << (cpu % BITS);
     // SAFETY: pointer and length in bytes describe `mask`; the calling thread is pid 0.
-    let done = unsafe { libc::sched_setaffinity(0, mask.len() * size_of::<usize>(), mask.as_ptr().cast()) };
-    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    let result = unsafe { libc::sched_setaffinity(0, mask.len() * size_of::<usize>(), mask.as_ptr().cast()) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 // Sets the calling thread's nice value. On Linux it is a property of the thread (setpriority(2), "C
 // library/kernel differences").
 pub(crate) fn set_nice(nice: i32) -> io::Result<()> {
     // SAFETY: takes no pointers.
-    let done = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) };
-    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    let result = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

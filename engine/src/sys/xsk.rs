@@ -130,11 +130,11 @@ impl XskSocket {
         option::set(&self.descriptor, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, bytes)
     }
 
-    /// Binds the socket to a queue. With `sharing`, it uses the memory of that socket.
-    pub(crate) fn bind(&self, to: XskBind, sharing: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    /// Binds the socket to a queue. With `memory_owner`, it uses the memory of that socket.
+    pub(crate) fn bind(&self, options: XskBind, memory_owner: Option<BorrowedFd<'_>>) -> io::Result<()> {
         let mut flags = 0;
         let mut owner = 0;
-        match sharing {
+        match memory_owner {
             // Accepts no other flag: wake-ups and copying are as for the socket that owns the
             // memory, zero-copy if the driver supports it (net/xdp/xsk.c, xsk_bind;
             // net/xdp/xsk_buff_pool.c, xp_assign_dev_shared).
@@ -144,26 +144,26 @@ impl XskSocket {
             }
             None => {
                 // Without either flag the kernel tries zero-copy and falls back by itself (xp_assign_dev).
-                flags |= if to.zero_copy { 0 } else { libc::XDP_COPY };
-                flags |= if to.need_wakeup { libc::XDP_USE_NEED_WAKEUP } else { 0 };
+                flags |= if options.zero_copy { 0 } else { libc::XDP_COPY };
+                flags |= if options.need_wakeup { libc::XDP_USE_NEED_WAKEUP } else { 0 };
             }
         }
         let address = libc::sockaddr_xdp {
             sxdp_family: libc::AF_XDP as u16,
             sxdp_flags: flags,
-            sxdp_ifindex: to.interface,
-            sxdp_queue_id: to.queue,
+            sxdp_ifindex: options.interface,
+            sxdp_queue_id: options.queue,
             sxdp_shared_umem_fd: owner,
         };
         // SAFETY: the address is complete, and its length is given.
-        let bound = unsafe {
+        let result = unsafe {
             libc::bind(
                 self.descriptor.as_raw_fd(),
                 (&raw const address).cast(),
                 size_of::<libc::sockaddr_xdp>() as libc::socklen_t,
             )
         };
-        if bound == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
     /// Whether frames are not copied.

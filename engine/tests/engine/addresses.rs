@@ -9,7 +9,7 @@ use linerate_engine::{Echo, Server};
 
 /// A broadcast address cannot be the source of a reply.
 #[test]
-fn a_broadcast_is_answered_from_a_proper_address() -> EngineTestResult {
+fn broadcast_request_is_answered_from_a_unicast_address() -> EngineTestResult {
     for backend in BACKENDS {
         for bind in ["0.0.0.0:0", "[::]:0"] {
             let running =
@@ -29,13 +29,12 @@ fn a_broadcast_is_answered_from_a_proper_address() -> EngineTestResult {
 /// Requests from another host to several addresses of one interface, including broadcast,
 /// link-local and multicast addresses. The hosts are two network namespaces with a veth pair.
 #[test]
-fn every_address_of_an_interface_answers_for_itself() -> EngineTestResult {
-    let test = "every_address_of_an_interface_answers_for_itself";
+fn each_interface_address_is_the_source_of_its_replies() -> EngineTestResult {
+    let test = "each_interface_address_is_the_source_of_its_replies";
     // Each host is a thread of its own, so its namespace is removed when the thread ends.
     std::thread::scope(|scope| {
-        let (here, there) = (mpsc::channel(), mpsc::channel());
-        let (to_client, from_server) = here;
-        let (to_server, from_client) = there;
+        let (to_client, from_server) = mpsc::channel();
+        let (to_server, from_client) = mpsc::channel();
         let client = scope.spawn(move || client_host(&from_server, &to_server));
         let server = scope.spawn(move || match server_host(&from_client, &to_client) {
             Err(AddressTestFailure::Unavailable(why)) => {
@@ -98,10 +97,10 @@ fn server_host(
             to_client.send((bind, running.local_addr().port()))?;
             // The client has finished the order. If the channel is closed, the client failed and
             // reports its error itself.
-            let Ok(done) = from_client.recv() else {
+            let Ok(result) = from_client.recv() else {
                 return Ok(());
             };
-            done.map_err(AddressTestFailure::Wrong)?;
+            result.map_err(AddressTestFailure::Wrong)?;
             let total = running.stop()?.total();
             assert_eq!(total.received, total.answered, "{backend:?} {bind}: {total:?}");
         }
@@ -123,7 +122,7 @@ fn client_host(orders: &Receiver<ClientOrder>, to_server: &Sender<ClientNamespac
     // The channel closes when the server's thread ends.
     while let Ok((bind, port)) = orders.recv() {
         if !ready {
-            let done = ip(&[
+            let result = ip(&[
                 "link set lan1 addrgenmode none",
                 "link set lan1 up",
                 "address add 10.1.0.99/24 brd + dev lan1",
@@ -131,7 +130,7 @@ fn client_host(orders: &Receiver<ClientOrder>, to_server: &Sender<ClientNamespac
                 "address add fd00::99/64 dev lan1 nodad",
                 "address add fe80::99/64 dev lan1 nodad",
             ]);
-            if let Err(AddressTestFailure::Unavailable(why) | AddressTestFailure::Wrong(why)) = done {
+            if let Err(AddressTestFailure::Unavailable(why) | AddressTestFailure::Wrong(why)) = result {
                 return Err(why);
             }
             ready = true;
@@ -149,10 +148,10 @@ fn ask_every_address(bind: &str, port: u16) -> EngineTestResult {
         assert_eq!(from, to, "{bind}");
     }
     for to in ["10.1.0.255", "255.255.255.255"] {
-        let shouter = client("10.1.0.99:0")?;
-        shouter.set_broadcast(true)?;
-        let (_, from) = ask(&shouter, SocketAddr::new(to.parse()?, port), b"x")?;
-        assert_eq!(from.ip(), "10.1.0.1".parse::<IpAddr>()?, "{bind} asked at {to}");
+        let broadcaster = client("10.1.0.99:0")?;
+        broadcaster.set_broadcast(true)?;
+        let (_, from) = ask(&broadcaster, SocketAddr::new(to.parse()?, port), b"x")?;
+        assert_eq!(from.ip(), "10.1.0.1".parse::<IpAddr>()?, "{bind} at {to}");
     }
     if bind == "0.0.0.0:0" {
         return Ok(());
@@ -174,11 +173,11 @@ fn ask_every_address(bind: &str, port: u16) -> EngineTestResult {
 
 fn ip(commands: &[&str]) -> Result<(), AddressTestFailure> {
     for command in commands {
-        let done = Command::new("ip").args(command.split(' ')).output();
-        let done =
-            done.map_err(|error| AddressTestFailure::Unavailable(format!("no ip command: {error}")))?;
-        if !done.status.success() {
-            let why = String::from_utf8_lossy(&done.stderr).trim().to_owned();
+        let output = Command::new("ip").args(command.split(' ')).output();
+        let output =
+            output.map_err(|error| AddressTestFailure::Unavailable(format!("no ip command: {error}")))?;
+        if !output.status.success() {
+            let why = String::from_utf8_lossy(&output.stderr).trim().to_owned();
             return Err(AddressTestFailure::Unavailable(format!("ip {command}: {why}")));
         }
     }

@@ -29,27 +29,27 @@ impl Service for ForwardingService {
     }
 }
 
-fn hand_over(builder: Builder) -> Result<(RunningServer, Receiver<QueuedRequest>), ServerError> {
+fn start_forwarding(builder: Builder) -> Result<(RunningServer, Receiver<QueuedRequest>), ServerError> {
     let (sender, receiver) = channel();
     Ok((builder.start(move |_| ForwardingService(sender.clone()))?, receiver))
 }
 
 #[test]
-fn a_reply_may_come_later_and_from_another_thread() -> EngineTestResult {
+fn deferred_replies_from_another_thread_reach_the_client() -> EngineTestResult {
     for backend in BACKENDS {
         for (bind, at) in [(ANY, "127.0.0.1"), ("0.0.0.0:0", "127.0.0.3"), ("[::]:0", "127.0.0.3")] {
             let builder = Server::builder().bind(bind.parse()?).workers(2).backend(backend);
-            let (running, requests) = hand_over(builder)?;
+            let (running, requests) = start_forwarding(builder)?;
             let server = SocketAddr::new(at.parse()?, running.local_addr().port());
             let client = client(ANY)?;
             client.send_to(b"first", server)?;
             client.send_to(b"second", server)?;
             // The replies leave in the reverse order of the requests.
             let two = [requests.recv_timeout(PATIENCE)?, requests.recv_timeout(PATIENCE)?];
-            let sent = thread::spawn(move || {
+            let replier = thread::spawn(move || {
                 two.iter().rev().try_for_each(|(request, reply)| reply.send(&request.repeat(2)))
             });
-            sent.join().map_err(|_| "a panic")??;
+            replier.join().map_err(|_| "a panic")??;
             for expected in [b"secondsecond".as_slice(), b"firstfirst"] {
                 let mut answer = [0; 32];
                 let (length, from) = client.recv_from(&mut answer)?;
@@ -64,8 +64,8 @@ fn a_reply_may_come_later_and_from_another_thread() -> EngineTestResult {
 }
 
 #[test]
-fn a_reply_that_comes_after_the_end_is_an_error_and_keeps_no_port() -> EngineTestResult {
-    let (running, requests) = hand_over(Server::builder().bind(ANY.parse()?).workers(1))?;
+fn deferred_reply_after_stop_fails_and_does_not_keep_the_port() -> EngineTestResult {
+    let (running, requests) = start_forwarding(Server::builder().bind(ANY.parse()?).workers(1))?;
     let address = running.local_addr();
     client(ANY)?.send_to(b"late", address)?;
     let (_, reply) = requests.recv_timeout(PATIENCE)?;
@@ -76,7 +76,7 @@ fn a_reply_that_comes_after_the_end_is_an_error_and_keeps_no_port() -> EngineTes
 }
 
 #[test]
-fn a_datagram_to_a_group_comes_to_one_worker() -> EngineTestResult {
+fn multicast_datagrams_reach_one_worker_and_wrong_groups_are_refused() -> EngineTestResult {
     let group = Ipv4Addr::new(239, 7, 0, 1);
     let workers = 3;
     let builder = Server::builder().bind("0.0.0.0:0".parse()?).workers(workers);
@@ -90,55 +90,55 @@ fn a_datagram_to_a_group_comes_to_one_worker() -> EngineTestResult {
         assert_eq!((answer, from.ip()), (vec![turn], Ipv4Addr::LOCALHOST.into()));
     }
     // The server would receive any further copies of the group datagrams before this request.
-    let own = (Ipv4Addr::LOCALHOST, to.port()).into();
-    assert_eq!(ask(&client, own, b"own")?.0, b"own");
+    let address = (Ipv4Addr::LOCALHOST, to.port()).into();
+    assert_eq!(ask(&client, address, b"own")?.0, b"own");
     assert_eq!(running.stop()?.total().received, 21);
     for (bind, wrong) in [(ANY, group.into()), ("0.0.0.0:0", "ff02::7".parse()?), (ANY, "127.0.0.1".parse()?)]
     {
-        let refused = Server::builder().bind(bind.parse()?).join_group(wrong, "lo").prepare();
-        assert!(matches!(refused, Err(ServerError::Group { .. })), "{bind} {wrong}");
+        let result = Server::builder().bind(bind.parse()?).join_group(wrong, "lo").prepare();
+        assert!(matches!(result, Err(ServerError::Group { .. })), "{bind} {wrong}");
     }
     Ok(())
 }
 
 #[test]
-fn sockets_that_exist_are_served_and_outlive_the_server() -> EngineTestResult {
+fn adopted_sockets_are_served_and_outlive_the_server() -> EngineTestResult {
     for backend in BACKENDS {
-        let (own, client) = (UdpSocket::bind(ANY)?, client(ANY)?);
-        own.set_nonblocking(true)?;
-        let stranger = crate::support::client(ANY)?;
+        let (adopted, client) = (UdpSocket::bind(ANY)?, client(ANY)?);
+        adopted.set_nonblocking(true)?;
+        let other_client = crate::support::client(ANY)?;
         for connected in [false, true] {
             if connected {
-                own.connect(client.local_addr()?)?;
+                adopted.connect(client.local_addr()?)?;
             }
-            let builder = Server::builder().adopt(own.try_clone()?).workers(2).backend(backend);
+            let builder = Server::builder().adopt(adopted.try_clone()?).workers(2).backend(backend);
             let running = builder.start(|_| Echo)?;
-            let to = own.local_addr()?;
+            let to = adopted.local_addr()?;
             assert_eq!(running.local_addr(), to);
-            stranger.send_to(b"anybody", to)?;
+            other_client.send_to(b"anybody", to)?;
             assert_eq!(ask(&client, to, b"mine")?.0, b"mine", "{backend:?} {connected}");
             let total = running.stop()?.total();
             assert_eq!(total.received, if connected { 1 } else { 2 }, "{total:?}");
         }
         // After the server has stopped, the socket still receives, and its read timeout works.
-        client.send_to(b"after", own.local_addr()?)?;
-        assert_eq!(own.recv(&mut [0; 16])?, 5);
-        own.set_read_timeout(Some(Duration::from_millis(1)))?;
-        assert!(own.recv(&mut [0; 16]).is_err());
+        client.send_to(b"after", adopted.local_addr()?)?;
+        assert_eq!(adopted.recv(&mut [0; 16])?, 5);
+        adopted.set_read_timeout(Some(Duration::from_millis(1)))?;
+        assert!(adopted.recv(&mut [0; 16]).is_err());
     }
     let stream = Socket::new(Domain::IPV4, Type::STREAM, None)?;
     let unbound = Socket::new(Domain::IPV4, Type::DGRAM, None)?;
     for unfit in [stream, unbound] {
-        let refused = Server::builder().adopt(unfit).prepare();
-        assert!(matches!(refused, Err(ServerError::Adopted { .. })), "{refused:?}");
+        let result = Server::builder().adopt(unfit).prepare();
+        assert!(matches!(result, Err(ServerError::Adopted { .. })), "{result:?}");
     }
     Ok(())
 }
 
 #[test]
-fn several_addresses_have_workers_each() -> EngineTestResult {
+fn each_bound_address_has_its_own_workers() -> EngineTestResult {
     for backend in BACKENDS {
-        for sockets in crate::support::LAYOUTS {
+        for sockets in crate::LAYOUTS {
             let running = Server::builder()
                 .bind(ANY.parse()?)
                 .also_bind("127.0.0.2:0".parse()?)
@@ -158,9 +158,9 @@ fn several_addresses_have_workers_each() -> EngineTestResult {
                 );
             }
             let report = running.stop()?;
-            let served: Vec<usize> =
+            let workers: Vec<usize> =
                 report.sockets.iter().flat_map(|socket| socket.workers.clone()).collect();
-            assert_eq!(served, (0..report.workers.len()).collect::<Vec<_>>());
+            assert_eq!(workers, (0..report.workers.len()).collect::<Vec<_>>());
             assert_eq!(report.total().answered, 3);
         }
     }
@@ -168,10 +168,10 @@ fn several_addresses_have_workers_each() -> EngineTestResult {
 }
 
 /// Traffic class, segment size in bytes, and lengths of the datagrams of a request.
-type ReceiveTimes = (Option<u8>, Option<u16>, Vec<usize>);
+type ObservedRequest = (Option<u8>, Option<u16>, Vec<usize>);
 
-/// A server that reports the [`ReceiveTimes`] of each request and echoes the request.
-fn observed(builder: Builder) -> Result<(RunningServer, Receiver<ReceiveTimes>), ServerError> {
+/// A server that reports the [`ObservedRequest`] of each request and echoes the request.
+fn start_observer(builder: Builder) -> Result<(RunningServer, Receiver<ObservedRequest>), ServerError> {
     let (sender, receiver) = channel();
     let start = move |_| {
         let sender = sender.clone();
@@ -185,7 +185,11 @@ fn observed(builder: Builder) -> Result<(RunningServer, Receiver<ReceiveTimes>),
 }
 
 /// A server that replies to `go` with `length` bytes and these options, and drops other requests.
-fn replying(builder: Builder, length: usize, options: ReplyOptions) -> Result<RunningServer, ServerError> {
+fn start_replier(
+    builder: Builder,
+    length: usize,
+    options: ReplyOptions,
+) -> Result<RunningServer, ServerError> {
     builder.start(move |_| {
         move |request: &Request<'_>, reply: &mut [u8]| {
             reply[..length].fill(7);
@@ -195,34 +199,43 @@ fn replying(builder: Builder, length: usize, options: ReplyOptions) -> Result<Ru
 }
 
 #[test]
-fn a_traffic_class_is_received_and_sent() -> EngineTestResult {
+fn traffic_class_is_received_and_set_on_replies() -> EngineTestResult {
     // DSCP Expedited Forwarding (46) and ECN Congestion Experienced.
     let class = 0xbb;
     for backend in BACKENDS {
         for bind in [ANY, "0.0.0.0:0", "[::1]:0", "[::]:0"] {
             let at = if bind.starts_with('[') { "[::1]:0" } else { ANY };
             let server = Server::builder().bind(bind.parse()?).workers(1);
-            let (observer, seen) = observed(server.clone().backend(backend).receive_traffic_class(true))?;
+            let (observer, observations) =
+                start_observer(server.clone().backend(backend).receive_traffic_class(true))?;
             let to = SocketAddr::new(at.parse::<SocketAddr>()?.ip(), observer.local_addr().port());
             assert_eq!(ask(&client(at)?, to, b"plain")?.0, b"plain", "{backend:?} {bind}");
-            assert_eq!(seen.recv_timeout(PATIENCE)?, (Some(0), None, vec![5]), "{backend:?} {bind}");
+            assert_eq!(observations.recv_timeout(PATIENCE)?, (Some(0), None, vec![5]), "{backend:?} {bind}");
             let options = ReplyOptions { to: Some(to), traffic_class: Some(class), ..Default::default() };
             // The class is set on an immediate reply and on a deferred reply.
-            let sender = replying(server.clone().backend(backend), 9, options)?;
+            let sender = start_replier(server.clone().backend(backend), 9, options)?;
             let through = SocketAddr::new(to.ip(), sender.local_addr().port());
             client(at)?.send_to(b"go", through)?;
-            assert_eq!(seen.recv_timeout(PATIENCE)?, (Some(class), None, vec![9]), "{backend:?} {bind}");
-            let (deferring, requests) = hand_over(server.backend(backend))?;
+            assert_eq!(
+                observations.recv_timeout(PATIENCE)?,
+                (Some(class), None, vec![9]),
+                "{backend:?} {bind}"
+            );
+            let (deferring, requests) = start_forwarding(server.backend(backend))?;
             client(at)?.send_to(b"go", SocketAddr::new(to.ip(), deferring.local_addr().port()))?;
             requests.recv_timeout(PATIENCE)?.1.send_with(b"later", options)?;
-            assert_eq!(seen.recv_timeout(PATIENCE)?, (Some(class), None, vec![5]), "{backend:?} {bind}");
+            assert_eq!(
+                observations.recv_timeout(PATIENCE)?,
+                (Some(class), None, vec![5]),
+                "{backend:?} {bind}"
+            );
             // An IPv4 destination on a dual-stack socket.
             if bind == "[::]:0" {
                 let v4 = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), to.port());
                 let options = ReplyOptions { to: Some(v4), ..options };
                 client(ANY)?.send_to(b"go", (Ipv4Addr::LOCALHOST, deferring.local_addr().port()))?;
                 requests.recv_timeout(PATIENCE)?.1.send_with(b"mapped", options)?;
-                assert_eq!(seen.recv_timeout(PATIENCE)?, (Some(class), None, vec![6]), "{backend:?}");
+                assert_eq!(observations.recv_timeout(PATIENCE)?, (Some(class), None, vec![6]), "{backend:?}");
             }
         }
     }
@@ -230,28 +243,28 @@ fn a_traffic_class_is_received_and_sent() -> EngineTestResult {
 }
 
 #[test]
-fn segments_are_received_at_once_and_sent_as_datagrams() -> EngineTestResult {
-    let test = "segments_are_received_at_once_and_sent_as_datagrams";
+fn gro_delivers_segments_as_one_request_and_gso_splits_replies() -> EngineTestResult {
+    let test = "gro_delivers_segments_as_one_request_and_gso_splits_replies";
     for backend in BACKENDS {
         for bind in [ANY, "0.0.0.0:0", "[::1]:0"] {
             let at = if bind.starts_with('[') { "[::1]:0" } else { ANY };
             let server = Server::builder().bind(bind.parse()?).workers(1).backend(backend);
-            let prepared = server.clone().gro(true).prepare()?;
-            if let Some(fallback) = prepared.fallbacks().first() {
+            let prepared_server = server.clone().gro(true).prepare()?;
+            if let Some(fallback) = prepared_server.fallbacks().first() {
                 skip(test, fallback);
                 return Ok(());
             }
-            drop(prepared);
-            let (observer, seen) = observed(server.clone().gro(true))?;
+            drop(prepared_server);
+            let (observer, observations) = start_observer(server.clone().gro(true))?;
             let to = SocketAddr::new(at.parse::<SocketAddr>()?.ip(), observer.local_addr().port());
             assert_eq!(ask(&client(at)?, to, b"one")?.0, b"one");
-            assert_eq!(seen.recv_timeout(PATIENCE)?, (None, None, vec![3]), "{backend:?} {bind}");
+            assert_eq!(observations.recv_timeout(PATIENCE)?, (None, None, vec![3]), "{backend:?} {bind}");
             assert_eq!(ask(&client(at)?, to, b"")?.0, b"");
-            assert_eq!(seen.recv_timeout(PATIENCE)?, (None, None, vec![0]), "{backend:?} {bind}");
+            assert_eq!(observations.recv_timeout(PATIENCE)?, (None, None, vec![0]), "{backend:?} {bind}");
             // A client receives the datagrams of a segmented reply one by one. A server with GRO
             // receives them as one request.
             let options = ReplyOptions { segment_bytes: Some(100), ..Default::default() };
-            let sender = replying(server.clone(), 250, options)?;
+            let sender = start_replier(server.clone(), 250, options)?;
             let through = SocketAddr::new(to.ip(), sender.local_addr().port());
             let client = client(at)?;
             let mut answer = [0; 500];
@@ -260,10 +273,10 @@ fn segments_are_received_at_once_and_sent_as_datagrams() -> EngineTestResult {
                 assert_eq!(client.recv(&mut answer)?, expected, "{backend:?} {bind}");
             }
             let options = ReplyOptions { to: Some(to), ..options };
-            let sender = replying(server.clone(), 250, options)?;
+            let sender = start_replier(server.clone(), 250, options)?;
             client.send_to(b"go", SocketAddr::new(to.ip(), sender.local_addr().port()))?;
             let coalesced = (None, Some(100), vec![100, 100, 50]);
-            assert_eq!(seen.recv_timeout(PATIENCE)?, coalesced, "{backend:?} {bind}");
+            assert_eq!(observations.recv_timeout(PATIENCE)?, coalesced, "{backend:?} {bind}");
             // The observer's echo is segmented like the request, so `sender` receives three more
             // requests.
             let begun = std::time::Instant::now();
@@ -279,15 +292,15 @@ fn segments_are_received_at_once_and_sent_as_datagrams() -> EngineTestResult {
 }
 
 #[test]
-fn adopted_sockets_are_not_steered() -> EngineTestResult {
+fn steering_adopted_sockets_is_refused() -> EngineTestResult {
     let steered = SocketMode::SteeredByCpu(linerate_engine::SteeringProgram::Cbpf);
-    let refused = Server::builder().adopt(UdpSocket::bind(ANY)?).sockets(steered).prepare();
-    assert!(matches!(refused, Err(ServerError::Adopted { .. })), "{refused:?}");
+    let result = Server::builder().adopt(UdpSocket::bind(ANY)?).sockets(steered).prepare();
+    assert!(matches!(result, Err(ServerError::Adopted { .. })), "{result:?}");
     Ok(())
 }
 
 #[test]
-fn fallbacks_can_be_printed() {
+fn fallbacks_are_printed_with_the_reason() {
     let fallback = Fallback { what: "all of it; half is used".to_owned(), why: "no right".to_owned() };
     assert_eq!(fallback.to_string(), "all of it; half is used: no right");
 }

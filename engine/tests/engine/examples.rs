@@ -16,17 +16,32 @@ mod own_event_loop;
 #[allow(dead_code, unreachable_pub)]
 mod tokio_steer;
 
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use crate::support::{EngineTestResult, ask, client};
+use crate::support::{EngineTestResult, ask, client, cpus, on_cpu};
 
 const ANY_PORT: &str = "127.0.0.1:0";
-/// Number of clients, each with its own port, so that requests reach several sockets on a machine
-/// with several CPUs.
+/// Number of clients, each with its own port. Without steering, their requests reach several sockets.
 const CLIENTS: u64 = 16;
 
+/// Sends a request per client from the last CPU. Returns the replies expected from each thread of a
+/// server that is steered by CPU.
+fn ask_on_last_cpu(address: SocketAddr) -> Result<Vec<u64>, Box<dyn std::error::Error>> {
+    let cpus = cpus()?;
+    on_cpu(cpus[cpus.len() - 1], || -> std::io::Result<()> {
+        for _ in 0..CLIENTS {
+            assert_eq!(ask(&client(ANY_PORT)?, address, b"hello")?.0, b"hello");
+        }
+        Ok(())
+    })??;
+    let mut expected = vec![0; cpus.len() - 1];
+    expected.push(CLIENTS);
+    Ok(expected)
+}
+
 #[test]
-fn echo_echoes() -> EngineTestResult {
+fn echo_example_echoes() -> EngineTestResult {
     let running = echo::start(ANY_PORT.parse()?)?;
     assert_eq!(ask(&client(ANY_PORT)?, running.local_addr(), b"hello")?.0, b"hello");
     assert_eq!(running.stop()?.total().answered, 1);
@@ -35,7 +50,7 @@ fn echo_echoes() -> EngineTestResult {
 
 /// The programs in docs/embedding.md are the examples, so they are built and tested here.
 #[test]
-fn the_programs_in_the_manual_are_the_examples() {
+fn embedding_manual_contains_the_example_programs() {
     let manual = include_str!("../../../docs/embedding.md");
     let programs: Vec<&str> =
         manual.split("```rust\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
@@ -51,23 +66,23 @@ fn the_programs_in_the_manual_are_the_examples() {
 }
 
 #[test]
-fn deferred_replies_come() -> EngineTestResult {
-    let served = deferred::start(ANY_PORT.parse()?)?;
+fn deferred_example_sends_deferred_replies() -> EngineTestResult {
+    let example = deferred::start(ANY_PORT.parse()?)?;
     let client = client(ANY_PORT)?;
-    assert_eq!(ask(&client, served.running.local_addr(), b"hello")?.0, b"HELLO");
+    assert_eq!(ask(&client, example.running.local_addr(), b"hello")?.0, b"HELLO");
     // The replying thread counts a reply after sending it, so the client may be first.
     let deadline = Instant::now() + Duration::from_secs(10);
-    while served.running.total().deferred_sent == 0 && Instant::now() < deadline {
+    while example.running.total().deferred_sent == 0 && Instant::now() < deadline {
         std::thread::yield_now();
     }
-    let total = served.running.stop()?.total();
+    let total = example.running.stop()?.total();
     assert_eq!((total.deferred, total.deferred_sent), (1, 1));
-    served.threads.into_iter().try_for_each(std::thread::JoinHandle::join).map_err(|_| "a panic")?;
+    example.threads.into_iter().try_for_each(std::thread::JoinHandle::join).map_err(|_| "a panic")?;
     Ok(())
 }
 
 #[test]
-fn dns_stub_knows_one_address() -> EngineTestResult {
+fn dns_stub_example_answers_queries_and_drops_responses() -> EngineTestResult {
     let running = dns_stub::start(ANY_PORT.parse()?)?;
     let (client, name) = (client(ANY_PORT)?, b"\x03any\x04name\x00");
     let query = |kind: u8, flags: u8| {
@@ -86,22 +101,17 @@ fn dns_stub_knows_one_address() -> EngineTestResult {
 }
 
 #[test]
-fn an_own_event_loop_is_steered() -> EngineTestResult {
-    let served = own_event_loop::start(ANY_PORT.parse()?)?;
-    for _ in 0..CLIENTS {
-        assert_eq!(ask(&client(ANY_PORT)?, served.address, b"hello")?.0, b"hello");
-    }
-    assert_eq!(served.stop()?.iter().sum::<u64>(), CLIENTS);
+fn own_event_loop_example_answers_every_client() -> EngineTestResult {
+    let example = own_event_loop::start(ANY_PORT.parse()?)?;
+    let expected = ask_on_last_cpu(example.address)?;
+    assert_eq!(example.stop()?, expected);
     Ok(())
 }
 
 #[test]
-fn tokio_is_steered() -> EngineTestResult {
-    let served = tokio_steer::start(ANY_PORT.parse()?).map_err(|error| error.to_string())?;
-    for _ in 0..CLIENTS {
-        assert_eq!(ask(&client(ANY_PORT)?, served.address, b"hello")?.0, b"hello");
-    }
-    let answered = served.stop().map_err(|error| error.to_string())?;
-    assert_eq!(answered.iter().sum::<u64>(), CLIENTS);
+fn tokio_example_answers_every_client() -> EngineTestResult {
+    let example = tokio_steer::start(ANY_PORT.parse()?).map_err(|error| error.to_string())?;
+    let expected = ask_on_last_cpu(example.address)?;
+    assert_eq!(example.stop().map_err(|error| error.to_string())?, expected);
     Ok(())
 }

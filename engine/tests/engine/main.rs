@@ -13,3 +13,8 @@ mod robust;
 mod serve;
 mod steering;
 mod stop;
+
+use linerate_engine::{SocketMode, SteeringProgram};
+
+const LAYOUTS: [SocketMode; 3] =
+    [SocketMode::Shared, SocketMode::Reuseport, SocketMode::SteeredByCpu(SteeringProgram::Cbpf)];

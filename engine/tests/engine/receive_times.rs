@@ -13,25 +13,25 @@ type ReceiveTimes = (Option<SystemTime>, SystemTime);
 /// A server whose worker waits for a message on `go_on` before each reply.
 struct PausedServer {
     running: linerate_engine::RunningServer,
-    seen: Receiver<ReceiveTimes>,
+    times: Receiver<ReceiveTimes>,
     go_on: Sender<()>,
 }
 
-fn held(bind: SocketAddr, backend: Backend) -> Result<PausedServer, Box<dyn std::error::Error>> {
-    let (told, seen) = channel();
-    let (go_on, word) = channel();
+fn start_paused(bind: SocketAddr, backend: Backend) -> Result<PausedServer, Box<dyn std::error::Error>> {
+    let (sender, times) = channel();
+    let (go_on, go_ahead) = channel();
     // The only worker takes the receiver.
-    let mut word = Some(word);
+    let mut go_ahead = Some(go_ahead);
     let running =
         Server::builder().bind(bind).workers(1).backend(backend).receive_times(true).start(move |_| {
-            let (told, word) = (told.clone(), word.take());
+            let (sender, go_ahead) = (sender.clone(), go_ahead.take());
             move |request: &Request<'_>, _: &mut [u8]| {
-                let _ = told.send((request.receive_time(), SystemTime::now()));
-                let _ = word.as_ref().map(|word| word.recv());
+                let _ = sender.send((request.receive_time(), SystemTime::now()));
+                let _ = go_ahead.as_ref().map(|go_ahead| go_ahead.recv());
                 Action::Echo
             }
         })?;
-    Ok(PausedServer { running, seen, go_on })
+    Ok(PausedServer { running, times, go_on })
 }
 
 /// Whether a datagram waits in the socket of `port`, from /proc/net/udp and /proc/net/udp6.
@@ -50,7 +50,7 @@ fn await_waiting(port: u16) -> EngineTestResult {
     let started = Instant::now();
     while !waits(port)? {
         if started.elapsed() > PATIENCE {
-            return Err("the second request never came to the socket".into());
+            return Err("the second request did not reach the socket".into());
         }
         std::thread::yield_now();
     }
@@ -60,28 +60,28 @@ fn await_waiting(port: u16) -> EngineTestResult {
 /// Sends a second request while the worker processes the first. Returns the receive time, a time
 /// after the arrival, and the time at which the worker processed it.
 fn second(
-    held: &PausedServer,
+    server: &PausedServer,
     client: &UdpSocket,
     to: SocketAddr,
 ) -> Result<[SystemTime; 3], Box<dyn std::error::Error>> {
     client.send_to(b"first", to)?;
-    held.seen.recv_timeout(PATIENCE)?;
+    server.times.recv_timeout(PATIENCE)?;
     client.send_to(b"second", to)?;
     await_waiting(to.port())?;
-    let came = SystemTime::now();
-    held.go_on.send(())?;
-    let (received, in_hand) = held.seen.recv_timeout(PATIENCE)?;
-    held.go_on.send(())?;
+    let after_arrival = SystemTime::now();
+    server.go_on.send(())?;
+    let (receive_time, processed_at) = server.times.recv_timeout(PATIENCE)?;
+    server.go_on.send(())?;
     for expected in [&b"first"[..], b"second"] {
         let mut answer = [0; 16];
         let (length, from) = client.recv_from(&mut answer)?;
         assert_eq!((&answer[..length], from), (expected, to));
     }
-    Ok([received.ok_or("no receive time")?, came, in_hand])
+    Ok([receive_time.ok_or("no receive time")?, after_arrival, processed_at])
 }
 
 #[test]
-fn a_wait_in_the_queue_is_after_the_receive_time() -> EngineTestResult {
+fn receive_time_excludes_the_wait_in_the_socket_queue() -> EngineTestResult {
     for backend in BACKENDS {
         for (bind, local, to) in [
             ("127.0.0.1:0", "127.0.0.1:0", "127.0.0.1"),
@@ -89,33 +89,36 @@ fn a_wait_in_the_queue_is_after_the_receive_time() -> EngineTestResult {
             ("[::]:0", "127.0.0.1:0", "127.0.0.7"),
             ("[::]:0", "[::1]:0", "::1"),
         ] {
-            let held = held(bind.parse()?, backend)?;
-            let to = SocketAddr::new(to.parse()?, held.running.local_addr().port());
+            let server = start_paused(bind.parse()?, backend)?;
+            let to = SocketAddr::new(to.parse()?, server.running.local_addr().port());
             let client = client(local)?;
             let begun = SystemTime::now();
             // The kernel enables receive timestamps from a work queue after the first socket
             // requests them. Until then, it reports the time of the receive call. On a busy machine
             // this takes longer.
             let patience = Instant::now() + Duration::from_secs(20);
-            let [received, came, in_hand] = loop {
-                let times = second(&held, &client, to)?;
+            let [receive_time, after_arrival, processed_at] = loop {
+                let times = second(&server, &client, to)?;
                 if times[0] <= times[1] {
                     break times;
                 }
                 if Instant::now() > patience {
-                    return Err("always the time of the receive".into());
+                    return Err("the receive time is always the time of the receive call".into());
                 }
             };
-            assert!(begun <= received && received <= came && came <= in_hand, "{backend:?} {bind}");
-            drop(held.go_on);
-            held.running.stop()?;
+            assert!(
+                begun <= receive_time && receive_time <= after_arrival && after_arrival <= processed_at,
+                "{backend:?} {bind}"
+            );
+            drop(server.go_on);
+            server.running.stop()?;
         }
     }
     Ok(())
 }
 
 #[test]
-fn who_does_not_ask_is_told_none() -> EngineTestResult {
+fn receive_time_is_none_unless_requested() -> EngineTestResult {
     for backend in BACKENDS {
         for bind in ["127.0.0.1:0", "0.0.0.0:0"] {
             let running = Server::builder().bind(bind.parse()?).workers(1).backend(backend).start(|_| {
@@ -139,9 +142,9 @@ fn old_requests_are_shed_by_their_receive_times() -> EngineTestResult {
     let shed_after = Duration::from_millis(20);
     let overload = OverloadPolicy { shed: ShedPolicy::Oldest, shed_after, ..OverloadPolicy::default() };
     for backend in BACKENDS {
-        let (told, in_hand) = channel();
-        let (go_on, word) = channel::<()>();
-        let mut word = Some(word);
+        let (entered, entries) = channel();
+        let (go_on, go_ahead) = channel::<()>();
+        let mut go_ahead = Some(go_ahead);
         let running = Server::builder()
             .bind("127.0.0.1:0".parse()?)
             .workers(1)
@@ -149,10 +152,10 @@ fn old_requests_are_shed_by_their_receive_times() -> EngineTestResult {
             .overload(overload.clone())
             .receive_times(true)
             .start(move |_| {
-                let (told, word) = (told.clone(), word.take());
+                let (entered, go_ahead) = (entered.clone(), go_ahead.take());
                 move |_: &Request<'_>, _: &mut [u8]| {
-                    let _ = told.send(());
-                    let _ = word.as_ref().map(|word| word.recv());
+                    let _ = entered.send(());
+                    let _ = go_ahead.as_ref().map(|go_ahead| go_ahead.recv());
                     Action::Echo
                 }
             })?;
@@ -163,7 +166,7 @@ fn old_requests_are_shed_by_their_receive_times() -> EngineTestResult {
         while running.total().shed == 0 || running.total().answered == 0 {
             assert!(started.elapsed() < 2 * PATIENCE, "{backend:?}: {:?}", running.total());
             client.send_to(b"first", to)?;
-            if in_hand.recv_timeout(Duration::from_millis(200)).is_err() {
+            if entries.recv_timeout(Duration::from_millis(200)).is_err() {
                 continue;
             }
             client.send_to(b"second", to)?;
@@ -174,7 +177,7 @@ fn old_requests_are_shed_by_their_receive_times() -> EngineTestResult {
             }
             go_on.send(())?;
             // The worker reports the second request only if it is not shed; then let it continue.
-            if in_hand.recv_timeout(Duration::from_millis(50)).is_ok() {
+            if entries.recv_timeout(Duration::from_millis(50)).is_ok() {
                 go_on.send(())?;
             }
         }

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 /// The longest datagram that UDP over IPv4 carries.
 const LONGEST: usize = 65_507;
 
-fn only_good_ones(request: &Request<'_>, reply: &mut [u8]) -> Action {
+fn answer_good_requests(request: &Request<'_>, reply: &mut [u8]) -> Action {
     match request.payload().strip_prefix(b"good") {
         Some(rest) if rest.len() == 4 => {
             reply[..4].copy_from_slice(rest);
@@ -41,12 +41,12 @@ proptest! {
             .workers(1)
             .max_request(max_request)
             .backend(backend)
-            .start(|_| only_good_ones)?;
+            .start(|_| answer_good_requests)?;
         let mut to = running.local_addr();
         to.set_ip("127.0.0.1".parse()?);
-        let (stranger, good) = (client("127.0.0.1:0")?, client("127.0.0.1:0")?);
+        let (other_client, good) = (client("127.0.0.1:0")?, client("127.0.0.1:0")?);
         for (index, datagram) in junk.iter().enumerate() {
-            stranger.send_to(datagram, to)?;
+            other_client.send_to(datagram, to)?;
             let id = u32::try_from(index)?.to_be_bytes();
             good.send_to(&[b"good".as_slice(), &id].concat(), to)?;
             let mut answer = [0; 8];

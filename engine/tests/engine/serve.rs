@@ -3,13 +3,14 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::mpsc;
 
-use crate::support::{BACKENDS, EngineTestResult, LAYOUTS, PATIENCE, ask, client, cpus, skip};
+use crate::LAYOUTS;
+use crate::support::{BACKENDS, EngineTestResult, PATIENCE, ask, client, cpus, skip};
 use linerate_engine::{
     Action, Backend, Echo, PathMtuDiscovery, Request, Server, SocketMode, StrayRequests, WorkerPinning,
 };
 
 #[test]
-fn every_backend_and_layout_echoes() -> EngineTestResult {
+fn every_backend_and_socket_mode_echoes() -> EngineTestResult {
     for backend in BACKENDS {
         for sockets in LAYOUTS {
             let running = Server::builder()
@@ -33,7 +34,7 @@ fn every_backend_and_layout_echoes() -> EngineTestResult {
 }
 
 #[test]
-fn replies_leave_from_the_address_the_request_came_to() -> EngineTestResult {
+fn replies_come_from_the_requested_local_address() -> EngineTestResult {
     for backend in BACKENDS {
         let running =
             Server::builder().bind("0.0.0.0:0".parse()?).workers(2).backend(backend).start(|_| Echo)?;
@@ -48,14 +49,14 @@ fn replies_leave_from_the_address_the_request_came_to() -> EngineTestResult {
 }
 
 #[test]
-fn one_dual_stack_server_serves_both_families() -> EngineTestResult {
+fn dual_stack_server_answers_ipv4_and_ipv6() -> EngineTestResult {
     for backend in BACKENDS {
-        let (told, tell) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         let running =
             Server::builder().bind("[::]:0".parse()?).workers(1).backend(backend).start(move |_| {
-                let told = told.clone();
+                let sender = sender.clone();
                 move |request: &Request<'_>, _: &mut [u8]| {
-                    let _ = told.send((request.source(), request.destination()));
+                    let _ = sender.send((request.source(), request.destination()));
                     Action::Echo
                 }
             })?;
@@ -65,7 +66,7 @@ fn one_dual_stack_server_serves_both_families() -> EngineTestResult {
             let client = client(local)?;
             let (answer, from) = ask(&client, SocketAddr::new(to, port), b"both")?;
             assert_eq!((answer.as_slice(), from.ip()), (b"both".as_slice(), to), "{backend:?}");
-            let (source, destination) = tell.recv()?;
+            let (source, destination) = receiver.recv()?;
             assert_eq!((source, destination), (client.local_addr()?, Some(to)), "{backend:?}");
         }
     }
@@ -73,7 +74,7 @@ fn one_dual_stack_server_serves_both_families() -> EngineTestResult {
 }
 
 #[test]
-fn ipv6_alone_leaves_ipv4_alone() -> EngineTestResult {
+fn ipv6_only_server_leaves_the_ipv4_port_free() -> EngineTestResult {
     let running = Server::builder().bind("[::]:0".parse()?).only_v6(true).start(|_| Echo)?;
     let port = running.local_addr().port();
     let (answer, _) = ask(&client("[::1]:0")?, SocketAddr::new("::1".parse()?, port), b"six")?;
@@ -85,7 +86,7 @@ fn ipv6_alone_leaves_ipv4_alone() -> EngineTestResult {
 }
 
 #[test]
-fn a_reply_may_go_elsewhere() -> EngineTestResult {
+fn replies_can_go_to_a_third_address() -> EngineTestResult {
     for backend in BACKENDS {
         for (bind, at) in [("127.0.0.1:0", "127.0.0.1"), ("0.0.0.0:0", "127.0.0.3"), ("[::]:0", "127.0.0.3")]
         {
@@ -110,7 +111,7 @@ fn a_reply_may_go_elsewhere() -> EngineTestResult {
 }
 
 #[test]
-fn replies_that_cannot_be_sent_are_counted_and_the_others_go() -> EngineTestResult {
+fn unsendable_replies_are_counted_and_other_replies_are_sent() -> EngineTestResult {
     for backend in BACKENDS {
         let six: SocketAddr = "[::1]:9".parse()?;
         let server = Server::builder()
@@ -147,7 +148,7 @@ fn replies_that_cannot_be_sent_are_counted_and_the_others_go() -> EngineTestResu
 }
 
 #[test]
-fn oversized_requests_are_counted_or_delivered() -> EngineTestResult {
+fn oversized_requests_are_counted_and_optionally_delivered_truncated() -> EngineTestResult {
     for backend in BACKENDS {
         for deliver in [false, true] {
             let running = Server::builder()
@@ -179,7 +180,7 @@ fn oversized_requests_are_counted_or_delivered() -> EngineTestResult {
 }
 
 #[test]
-fn batches_cost_fewer_calls_than_single_transactions() -> EngineTestResult {
+fn batches_need_fewer_system_calls_than_single_messages() -> EngineTestResult {
     let calls = |backend| -> Result<u64, Box<dyn std::error::Error>> {
         let server = Server::builder()
             .bind("127.0.0.1:0".parse()?)
@@ -202,7 +203,7 @@ fn batches_cost_fewer_calls_than_single_transactions() -> EngineTestResult {
 }
 
 #[test]
-fn what_was_granted_is_reported() -> EngineTestResult {
+fn granted_buffer_sizes_and_fallbacks_are_reported() -> EngineTestResult {
     let server = Server::builder()
         .bind("127.0.0.1:0".parse()?)
         .workers(2)
@@ -216,14 +217,14 @@ fn what_was_granted_is_reported() -> EngineTestResult {
         assert_eq!(socket.workers, [index]);
         assert_eq!(socket.receive_buffer_bytes, 128 * 1024);
     }
-    let whole = server.sockets().iter().all(|socket| socket.send_buffer_bytes >= 1 << 30);
-    let noted = server.fallbacks().iter().filter(|fallback| fallback.what.contains("send buffer"));
-    assert_eq!(noted.count(), usize::from(!whole), "{:?}", server.fallbacks());
+    let granted = server.sockets().iter().all(|socket| socket.send_buffer_bytes >= 1 << 30);
+    let notes = server.fallbacks().iter().filter(|fallback| fallback.what.contains("send buffer"));
+    assert_eq!(notes.count(), usize::from(!granted), "{:?}", server.fallbacks());
     Ok(())
 }
 
 #[test]
-fn workers_run_where_they_are_pinned() -> EngineTestResult {
+fn workers_are_pinned_to_the_listed_cpus() -> EngineTestResult {
     let cpus = cpus()?;
     let running = Server::builder()
         .bind("127.0.0.1:0".parse()?)
@@ -240,10 +241,10 @@ fn workers_run_where_they_are_pinned() -> EngineTestResult {
 }
 
 #[test]
-fn every_cpu_that_is_listed_has_a_worker() -> EngineTestResult {
+fn one_steered_worker_gets_all_listed_cpus() -> EngineTestResult {
     let cpus = cpus()?;
     if cpus.len() < 2 {
-        skip("every_cpu_that_is_listed_has_a_worker", "one CPU");
+        skip("one_steered_worker_gets_all_listed_cpus", "one CPU");
         return Ok(());
     }
     let server = Server::builder()

@@ -35,7 +35,7 @@ fn attach<S: std::os::fd::AsFd>(
             skip(test, error);
             Ok(false)
         }
-        done => done.map(|()| true),
+        result => result.map(|()| true),
     }
 }
 
@@ -78,8 +78,8 @@ fn spread(cpu: u32, sockets: &[UdpSocket], to: SocketAddr) -> std::io::Result<Ve
 }
 
 #[test]
-fn udp_follows_the_cpu_in_any_order() -> EngineTestResult {
-    let test = "udp_follows_the_cpu_in_any_order";
+fn datagrams_reach_the_socket_of_their_cpu_in_any_table_order() -> EngineTestResult {
+    let test = "datagrams_reach_the_socket_of_their_cpu_in_any_table_order";
     let Some([a, b]) = two_cpus(test)? else {
         return Ok(());
     };
@@ -107,8 +107,8 @@ fn udp_follows_the_cpu_in_any_order() -> EngineTestResult {
 }
 
 #[test]
-fn an_extended_program_does_not_care_in_which_order_sockets_were_bound() -> EngineTestResult {
-    let test = "an_extended_program_does_not_care_in_which_order_sockets_were_bound";
+fn ebpf_slots_are_independent_of_bind_order_and_closed_sockets() -> EngineTestResult {
+    let test = "ebpf_slots_are_independent_of_bind_order_and_closed_sockets";
     let Some([a, b]) = two_cpus(test)? else {
         return Ok(());
     };
@@ -129,8 +129,8 @@ fn an_extended_program_does_not_care_in_which_order_sockets_were_bound() -> Engi
 }
 
 #[test]
-fn a_cpu_without_a_socket_is_left_to_the_hash() -> EngineTestResult {
-    let test = "a_cpu_without_a_socket_is_left_to_the_hash";
+fn cpus_without_a_socket_use_the_hash_or_the_default() -> EngineTestResult {
+    let test = "cpus_without_a_socket_use_the_hash_or_the_default";
     let Some([a, b]) = two_cpus(test)? else {
         return Ok(());
     };
@@ -141,12 +141,12 @@ fn a_cpu_without_a_socket_is_left_to_the_hash() -> EngineTestResult {
             continue;
         }
         assert_eq!(spread(a, &sockets, to)?, [0, FLOWS], "{program:?}");
-        let hashed = spread(b, &sockets, to)?;
-        assert!(hashed.iter().all(|count| *count > 0), "{program:?}: {hashed:?}");
+        let counts = spread(b, &sockets, to)?;
+        assert!(counts.iter().all(|count| *count > 0), "{program:?}: {counts:?}");
 
         steer::detach(&sockets[1])?;
-        let hashed = spread(a, &sockets, to)?;
-        assert!(hashed.iter().all(|count| *count > 0), "{program:?} detached: {hashed:?}");
+        let counts = spread(a, &sockets, to)?;
+        assert!(counts.iter().all(|count| *count > 0), "{program:?} detached: {counts:?}");
 
         table.set_default(0)?;
         steer::detach(&sockets[1])?;
@@ -158,25 +158,25 @@ fn a_cpu_without_a_socket_is_left_to_the_hash() -> EngineTestResult {
 }
 
 #[test]
-fn tcp_listeners_are_steered_in_the_order_in_which_they_listen() -> EngineTestResult {
-    let test = "tcp_listeners_are_steered_in_the_order_in_which_they_listen";
+fn tcp_listener_slots_follow_the_listen_order() -> EngineTestResult {
+    let test = "tcp_listener_slots_follow_the_listen_order";
     let Some([a, b]) = two_cpus(test)? else {
         return Ok(());
     };
     for program in [SteeringProgram::Cbpf, SteeringProgram::Ebpf] {
         let mut address: SocketAddr = "127.0.0.1:0".parse()?;
-        let mut bound = Vec::new();
+        let mut sockets = Vec::new();
         for _ in 0..2 {
             let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
             socket.set_reuse_port(true)?;
             socket.bind(&address.into())?;
             address = socket.local_addr()?.as_socket().ok_or("no address")?;
-            bound.push(socket);
+            sockets.push(socket);
         }
         // The sockets listen in the reverse order of their binds.
-        bound.reverse();
+        sockets.reverse();
         let mut listeners = Vec::new();
-        for socket in bound {
+        for socket in sockets {
             socket.listen(128)?;
             socket.set_nonblocking(true)?;
             listeners.push(TcpListener::from(socket));
@@ -201,26 +201,26 @@ fn tcp_listeners_are_steered_in_the_order_in_which_they_listen() -> EngineTestRe
 }
 
 #[test]
-fn a_server_is_steered_with_its_cpus_in_any_order() -> EngineTestResult {
-    let test = "a_server_is_steered_with_its_cpus_in_any_order";
+fn steered_workers_answer_requests_of_their_cpu_in_any_order() -> EngineTestResult {
+    let test = "steered_workers_answer_requests_of_their_cpu_in_any_order";
     let Some([a, b]) = two_cpus(test)? else {
         return Ok(());
     };
     for program in [SteeringProgram::Cbpf, SteeringProgram::Ebpf] {
         for order in [[a, b], [b, a]] {
-            let started = Server::builder()
+            let result = Server::builder()
                 .bind("127.0.0.1:0".parse()?)
                 .cpus(order)
                 .sockets(SocketMode::SteeredByCpu(program))
                 .pinning(linerate_engine::WorkerPinning::Own)
                 .stray(StrayRequests::Worker(0))
                 .start(|_| Echo);
-            let running = match started {
+            let running = match result {
                 Err(linerate_engine::ServerError::Steer(error @ steer::SteeringError::NotPermitted)) => {
                     skip(test, error);
                     continue;
                 }
-                started => started?,
+                result => result?,
             };
             for (worker, cpu) in order.into_iter().enumerate() {
                 let before = running.counters()[worker].answered;
@@ -264,7 +264,7 @@ fn the_kernel_prefers_the_socket_of_the_incoming_cpu() -> EngineTestResult {
 }
 
 #[test]
-fn the_longest_classic_program_is_taken_or_told_to_be_too_long() -> EngineTestResult {
+fn longest_cbpf_program_attaches_or_the_error_names_optmem_max() -> EngineTestResult {
     let (sockets, to) = udp_group("127.0.0.1:0", 2)?;
     let cpu = cpus()?[0];
     let table = CpuTable::from_pairs((0..819).map(|other| (other, usize::from(other == cpu))))?;
@@ -279,8 +279,8 @@ fn the_longest_classic_program_is_taken_or_told_to_be_too_long() -> EngineTestRe
 }
 
 #[test]
-fn the_cpu_of_the_last_packet_is_told() -> EngineTestResult {
-    let Some([_, b]) = two_cpus("the_cpu_of_the_last_packet_is_told")? else {
+fn incoming_cpu_returns_the_cpu_of_the_last_packet() -> EngineTestResult {
+    let Some([_, b]) = two_cpus("incoming_cpu_returns_the_cpu_of_the_last_packet")? else {
         return Ok(());
     };
     let (receiver, sender) = (client("127.0.0.1:0")?, client("127.0.0.1:0")?);
@@ -293,7 +293,7 @@ fn the_cpu_of_the_last_packet_is_told() -> EngineTestResult {
 }
 
 #[test]
-fn mistakes_are_told() -> EngineTestResult {
+fn attach_and_detach_refuse_invalid_sockets_and_slots() -> EngineTestResult {
     let lone = UdpSocket::bind("127.0.0.1:0")?;
     let table = CpuTable::from_pairs([(0, 0)])?;
     for program in [SteeringProgram::Cbpf, SteeringProgram::Ebpf] {
@@ -307,14 +307,14 @@ fn mistakes_are_told() -> EngineTestResult {
             ),
             "{error:?}"
         );
-        let far = CpuTable::from_pairs([(0, 1)])?;
-        let error = steer::attach(&[&lone], &far, program);
+        let out_of_range = CpuTable::from_pairs([(0, 1)])?;
+        let error = steer::attach(&[&lone], &out_of_range, program);
         assert!(
             matches!(error, Err(steer::SteeringError::NoSuchSocket { slot: 1, sockets: 1 })),
             "{error:?}"
         );
-        let nobody: [UdpSocket; 0] = [];
-        assert!(matches!(steer::attach(&nobody, &table, program), Err(steer::SteeringError::Empty)));
+        let no_sockets: [UdpSocket; 0] = [];
+        assert!(matches!(steer::attach(&no_sockets, &table, program), Err(steer::SteeringError::Empty)));
     }
     assert!(matches!(steer::detach(&lone), Err(steer::SteeringError::NotReuseport)));
     Ok(())

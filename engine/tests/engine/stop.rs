@@ -8,11 +8,12 @@ use std::sync::atomic::{
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
-use crate::support::{BACKENDS, EngineTestResult, LAYOUTS, PATIENCE, ask, client};
+use crate::LAYOUTS;
+use crate::support::{BACKENDS, EngineTestResult, PATIENCE, ask, client};
 use linerate_engine::{Action, Echo, Request, Server, ServerError};
 
 #[test]
-fn idle_workers_end_at_once() -> EngineTestResult {
+fn idle_workers_stop_without_waiting_for_the_drain_limit() -> EngineTestResult {
     for backend in BACKENDS {
         for sockets in LAYOUTS {
             let running = Server::builder()
@@ -28,7 +29,7 @@ fn idle_workers_end_at_once() -> EngineTestResult {
 }
 
 #[test]
-fn what_is_queued_is_answered_and_an_empty_datagram_is_no_stop() -> EngineTestResult {
+fn queued_requests_are_answered_on_stop_including_empty_datagrams() -> EngineTestResult {
     for backend in BACKENDS {
         for bind in ["127.0.0.1:0", "0.0.0.0:0", "[::1]:0", "[::]:0"] {
             let server = Server::builder()
@@ -57,7 +58,7 @@ fn what_is_queued_is_answered_and_an_empty_datagram_is_no_stop() -> EngineTestRe
 
 /// Clients send while the server stops. Each reply that the server counts arrives.
 #[test]
-fn a_stop_under_load_loses_nothing_it_took() -> EngineTestResult {
+fn stop_under_load_sends_every_counted_reply() -> EngineTestResult {
     for backend in BACKENDS {
         for sockets in LAYOUTS {
             let running =
@@ -72,20 +73,20 @@ fn a_stop_under_load_loses_nothing_it_took() -> EngineTestResult {
                 )?;
             let to = running.local_addr();
             let ended = AtomicBool::new(false);
-            // `answered`: replies that the server counted, set after its end. `seen`: replies that
-            // the clients received.
-            let (answered, seen) = (AtomicU64::new(0), AtomicU64::new(0));
+            // `counted_replies`: replies that the server counted, set after its end.
+            // `arrived_replies`: replies that the clients received.
+            let (counted_replies, arrived_replies) = (AtomicU64::new(0), AtomicU64::new(0));
             let under_way = Barrier::new(3);
             let (total, floods) = std::thread::scope(|scope| {
                 let flood = || -> std::io::Result<()> {
                     let client = client("127.0.0.1:0")?;
                     client.set_nonblocking(true)?;
-                    let mut mine = HashSet::new();
-                    let mut take = || {
+                    let mut replies = HashSet::new();
+                    let mut receive = || {
                         let mut answer = [0; 8];
                         if client.recv(&mut answer).is_ok() {
-                            assert!(mine.insert(answer), "answered twice: {answer:?}");
-                            seen.fetch_add(1, Relaxed);
+                            assert!(replies.insert(answer), "answered twice: {answer:?}");
+                            arrived_replies.fetch_add(1, Relaxed);
                             return 1;
                         }
                         0
@@ -104,12 +105,13 @@ fn a_stop_under_load_loses_nothing_it_took() -> EngineTestResult {
                                 under_way.wait();
                             }
                         }
-                        outstanding -= take();
+                        outstanding -= receive();
                     }
                     // The replies are in the socket at once, unless ksoftirqd processes them.
                     let begun = Instant::now();
-                    while take() == 1
-                        || seen.load(Relaxed) < answered.load(Relaxed) && begun.elapsed() < PATIENCE
+                    while receive() == 1
+                        || arrived_replies.load(Relaxed) < counted_replies.load(Relaxed)
+                            && begun.elapsed() < PATIENCE
                     {
                         std::thread::yield_now();
                     }
@@ -118,7 +120,7 @@ fn a_stop_under_load_loses_nothing_it_took() -> EngineTestResult {
                 let floods = [scope.spawn(flood), scope.spawn(flood)];
                 under_way.wait();
                 let total = running.stop().map(|report| report.total());
-                answered.store(total.as_ref().map_or(0, |total| total.answered), Relaxed);
+                counted_replies.store(total.as_ref().map_or(0, |total| total.answered), Relaxed);
                 ended.store(true, Release);
                 (total, floods.map(|flood| flood.join().map_err(|_| "a flood panicked")))
             });
@@ -127,7 +129,7 @@ fn a_stop_under_load_loses_nothing_it_took() -> EngineTestResult {
                 flood??;
             }
             assert_eq!(total.received, total.answered + total.dropped, "{backend:?} {sockets:?}: {total:?}");
-            assert_eq!(total.answered, seen.into_inner(), "{backend:?} {sockets:?}: {total:?}");
+            assert_eq!(total.answered, arrived_replies.into_inner(), "{backend:?} {sockets:?}: {total:?}");
             assert!(total.dropped > 0);
         }
     }
@@ -136,7 +138,7 @@ fn a_stop_under_load_loses_nothing_it_took() -> EngineTestResult {
 
 /// A flood that never lets the queue become empty does not prevent the stop.
 #[test]
-fn draining_has_an_end() -> EngineTestResult {
+fn draining_ends_under_a_continuous_flood() -> EngineTestResult {
     let running = Server::builder()
         .bind("127.0.0.1:0".parse()?)
         .workers(1)
@@ -162,16 +164,16 @@ fn draining_has_an_end() -> EngineTestResult {
             std::thread::yield_now();
         }
         let begun = Instant::now();
-        let stopped = running.stop();
+        let result = running.stop();
         ended.store(true, Relaxed);
         assert!(begun.elapsed() < PATIENCE);
-        stopped.map(drop)
+        result.map(drop)
     })?;
     Ok(())
 }
 
 #[test]
-fn a_panic_names_its_worker_and_spares_the_others() -> EngineTestResult {
+fn panic_is_reported_with_its_worker_and_others_continue() -> EngineTestResult {
     for backend in BACKENDS {
         for sockets in LAYOUTS {
             let running = Server::builder()
@@ -203,7 +205,7 @@ fn a_panic_names_its_worker_and_spares_the_others() -> EngineTestResult {
                     assert_eq!(worker, dead);
                     assert!(message.contains("cannot swallow this"), "{message}");
                 }
-                other => panic!("expected a panic to be told, got {other:?}"),
+                other => panic!("expected the error of a panic, got {other:?}"),
             }
         }
     }
@@ -212,13 +214,13 @@ fn a_panic_names_its_worker_and_spares_the_others() -> EngineTestResult {
 
 /// The worker restarts with a new service. Its socket and the requests in the socket remain.
 #[test]
-fn a_worker_that_panics_is_started_anew() -> EngineTestResult {
+fn panicked_worker_restarts_with_a_new_service_on_the_same_socket() -> EngineTestResult {
     for backend in BACKENDS {
-        let made = Arc::new(AtomicU64::new(0));
-        let counting = Arc::clone(&made);
+        let services = Arc::new(AtomicU64::new(0));
+        let counter = Arc::clone(&services);
         let running =
             Server::builder().bind("127.0.0.1:0".parse()?).workers(1).backend(backend).start(move |_| {
-                let number = counting.fetch_add(1, Relaxed) as u8;
+                let number = counter.fetch_add(1, Relaxed) as u8;
                 move |request: &Request<'_>, reply: &mut [u8]| {
                     assert_ne!(request.payload(), b"poison", "cannot swallow this");
                     reply[0] = number;
@@ -237,14 +239,14 @@ fn a_worker_that_panics_is_started_anew() -> EngineTestResult {
         assert!(running.ended_workers().is_empty());
         let total = running.stop()?.total();
         assert_eq!((total.received, total.answered, total.panicked, total.restarts), (6, 3, 3, 3));
-        assert_eq!(made.load(Relaxed), 4);
+        assert_eq!(services.load(Relaxed), 4);
     }
     Ok(())
 }
 
 /// A worker that pauses before its restart ends at once when the server stops.
 #[test]
-fn a_stop_does_not_wait_for_a_restart() -> EngineTestResult {
+fn stop_does_not_wait_for_a_worker_restart() -> EngineTestResult {
     let running = Server::builder()
         .bind("127.0.0.1:0".parse()?)
         .workers(1)
@@ -259,12 +261,12 @@ fn a_stop_does_not_wait_for_a_restart() -> EngineTestResult {
     }
     let total = running.stop()?.total();
     assert_eq!((total.received, total.panicked), (8, 8));
-    assert!(total.restarts < 8, "the last restart was not waited for");
+    assert!(total.restarts < 8, "the stop waited for the last restart");
     Ok(())
 }
 
 #[test]
-fn dropping_stops() -> EngineTestResult {
+fn dropping_a_running_server_frees_its_port() -> EngineTestResult {
     let running = Server::builder().bind("127.0.0.1:0".parse()?).start(|_| Echo)?;
     let address = running.local_addr();
     drop(running);

@@ -63,9 +63,9 @@ impl Service for CostlyService {
         let Some(sent) = request.payload().first_chunk().map(|bytes| u64::from_ne_bytes(*bytes)) else {
             return Action::Drop;
         };
-        let waited = self.began.elapsed().saturating_sub(Duration::from_nanos(sent));
-        if waited <= DEADLINE { &self.in_time } else { &self.late }.fetch_add(1, Relaxed);
-        self.waits.lock().unwrap_or_else(PoisonError::into_inner).push(waited);
+        let wait = self.began.elapsed().saturating_sub(Duration::from_nanos(sent));
+        if wait <= DEADLINE { &self.in_time } else { &self.late }.fetch_add(1, Relaxed);
+        self.waits.lock().unwrap_or_else(PoisonError::into_inner).push(wait);
         Action::Echo
     }
 }
@@ -102,7 +102,7 @@ struct GoodputSample {
     /// Answered in time at a closed loop: each reply triggers the next request.
     capacity: f64,
     /// Sent in a flood, which does not wait for replies.
-    asked: f64,
+    offered_load: f64,
     /// Answered in time during the flood.
     goodput: f64,
     /// The median wait of a processed request during the flood.
@@ -153,7 +153,7 @@ impl GoodputTestbed<'_> {
         prefer(running.thread_ids()[0])?;
         let client = client_at(self.lab, 0)?;
         client.connect(running.local_addr())?;
-        let capacity = self.beside(
+        let capacity = self.measure_during(
             |over| ask_in_turn(&client, &service, over),
             || {
                 service.rate(Duration::from_millis(50));
@@ -161,7 +161,7 @@ impl GoodputTestbed<'_> {
             },
         )?;
         let sent = AtomicU64::new(0);
-        let (asked, goodput, wait) = self.beside(
+        let (offered_load, goodput, wait) = self.measure_during(
             |over| flood(&client, &service, &sent, over),
             || {
                 // Wait until the receive buffer is full and its oldest request is late.
@@ -169,36 +169,36 @@ impl GoodputTestbed<'_> {
                 service.median_wait();
                 let (begun, before) = (Instant::now(), sent.load(Relaxed));
                 let goodput = service.rate(Duration::from_millis(400));
-                let asked = (sent.load(Relaxed) - before) as f64 / begun.elapsed().as_secs_f64();
-                (asked, goodput, service.median_wait())
+                let offered_load = (sent.load(Relaxed) - before) as f64 / begun.elapsed().as_secs_f64();
+                (offered_load, goodput, service.median_wait())
             },
         )?;
         running.stop()?;
-        Ok(GoodputSample { capacity, asked, goodput, wait })
+        Ok(GoodputSample { capacity, offered_load, goodput, wait })
     }
 
-    /// Runs `ask` on the client's CPU while `look` measures. Then sets the flag `over`, which ends
-    /// `ask`.
-    fn beside<T>(
+    /// Runs `load` on the client's CPU while `measure` runs. Then sets the flag `over`, which ends
+    /// `load`.
+    fn measure_during<T>(
         &self,
-        ask: impl FnOnce(&AtomicBool) + Send,
-        look: impl FnOnce() -> T,
+        load: impl FnOnce(&AtomicBool) + Send,
+        measure: impl FnOnce() -> T,
     ) -> std::io::Result<T> {
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            let asking = scope.spawn(|| on_cpu(self.cpus[0], || ask(&over)));
-            let seen = look();
+            let sender = scope.spawn(|| on_cpu(self.cpus[0], || load(&over)));
+            let result = measure();
             over.store(true, Relaxed);
-            asking.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-            Ok(seen)
+            sender.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            Ok(result)
         })
     }
 }
 
 /// Gives a thread real-time priority, so that other threads on its CPU do not affect the goodput.
 fn prefer(thread: i32) -> EngineTestResult {
-    let done = Command::new("chrt").args(["--fifo", "--pid", "1", &thread.to_string()]).output()?;
-    if done.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&done.stderr).into()) }
+    let output = Command::new("chrt").args(["--fifo", "--pid", "1", &thread.to_string()]).output()?;
+    if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into()) }
 }
 
 /// Keeps [`WINDOW`] requests outstanding.
@@ -224,21 +224,21 @@ fn flood(client: &UdpSocket, service: &CostlyService, sent: &AtomicU64, over: &A
 
 /// The sum of `of` over all rounds, divided by the sum of their capacities.
 fn by_capacity(all: &[GoodputSample], of: fn(&GoodputSample) -> f64) -> f64 {
-    all.iter().map(of).sum::<f64>() / all.iter().map(|seen| seen.capacity).sum::<f64>()
+    all.iter().map(of).sum::<f64>() / all.iter().map(|sample| sample.capacity).sum::<f64>()
 }
 
 #[test]
-fn far_above_its_capacity_a_server_goes_on_answering() -> EngineTestResult {
-    let test = "far_above_its_capacity_a_server_goes_on_answering";
+fn overload_policy_preserves_goodput_at_twice_the_capacity() -> EngineTestResult {
+    let test = "overload_policy_preserves_goodput_at_twice_the_capacity";
     let Some(lab) = lab(test, 1) else { return Ok(()) };
     // An RPS mask has 32 CPUs per word; this test writes one word.
     let cpus: Vec<u32> = cpus()?.into_iter().filter(|cpu| *cpu < 32).collect();
     let &[first, second, ..] = cpus.as_slice() else {
-        skip(test, "takes two CPUs");
+        skip(test, "requires two CPUs");
         return Ok(());
     };
-    let place = GoodputTestbed { lab: &lab, cpus: [first, second] };
-    if let Err(error) = place.steer() {
+    let testbed = GoodputTestbed { lab: &lab, cpus: [first, second] };
+    if let Err(error) = testbed.steer() {
         skip(test, format!("RPS: {error}"));
         return Ok(());
     }
@@ -252,25 +252,25 @@ fn far_above_its_capacity_a_server_goes_on_answering() -> EngineTestResult {
     let policy = OverloadPolicy { shed_after: DEADLINE, guard: Some(guard), ..OverloadPolicy::protect() };
     let (mut without, mut with) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
-        without.push(place.measure(OverloadPolicy::default())?);
-        with.push(place.measure(policy.clone())?);
+        without.push(testbed.measure(OverloadPolicy::default())?);
+        with.push(testbed.measure(policy.clone())?);
     }
-    let asked = [&with, &without].map(|all| by_capacity(all, |seen| seen.asked));
-    let [protected, unprotected] = [&with, &without].map(|all| by_capacity(all, |seen| seen.goodput));
-    let seen = format!(
+    let load = [&with, &without].map(|all| by_capacity(all, |sample| sample.offered_load));
+    let [protected, unprotected] = [&with, &without].map(|all| by_capacity(all, |sample| sample.goodput));
+    let summary = format!(
         "{protected:.2} of capacity at {:.1} times that {with:.0?}, without a policy {unprotected:.2} at {:.1} times {without:.0?}",
-        asked[0], asked[1]
+        load[0], load[1]
     );
-    println!("{seen}");
-    assert!(asked.iter().all(|times| *times >= 2.0), "that is hardly above capacity: {seen}");
+    println!("{summary}");
+    assert!(load.iter().all(|times| *times >= 2.0), "the offered load is hardly above capacity: {summary}");
     // On an idle machine, the server answers its full capacity in time.
-    assert!(protected >= 0.7, "the policy does not keep it answering: {seen}");
-    assert!(protected >= 2.0 * unprotected, "the policy gains nothing: {seen}");
+    assert!(protected >= 0.7, "goodput with the policy is too low: {summary}");
+    assert!(protected >= 2.0 * unprotected, "the policy gains too little: {summary}");
     // The guard limits the wait, whatever a request costs. A fixed limit of 1024 requests would be
     // a wait of 51 ms here.
-    let mut waits: Vec<Duration> = with.iter().map(|seen| seen.wait).collect();
+    let mut waits: Vec<Duration> = with.iter().map(|sample| sample.wait).collect();
     waits.sort_unstable();
     let wait = waits[waits.len() / 2];
-    assert!(wait <= 2 * WAIT, "requests wait longer than they may: {wait:?} of {seen}");
+    assert!(wait <= 2 * WAIT, "requests wait too long: {wait:?} of {summary}");
     Ok(())
 }

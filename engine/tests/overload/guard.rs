@@ -22,8 +22,8 @@ pub(crate) const FOREVER: Duration = Duration::from_secs(3600);
 /// A lab in which the guard works, with one queue. `None`, after a SKIP message, if the lab or the
 /// guard cannot start.
 pub(crate) fn lab(test: &str, sender_addresses: usize) -> Option<Lab> {
-    let built = Lab::builder().queues(1).sender_addresses(sender_addresses).start();
-    let lab = built.map_err(|error| skip(test, error)).ok()?;
+    let result = Lab::builder().queues(1).sender_addresses(sender_addresses).start();
+    let lab = result.map_err(|error| skip(test, error)).ok()?;
     match serve(&lab, &guarded(FOREVER), Echo) {
         Ok(running) if running.guard().is_some() => Some(lab),
         Ok(running) => {
@@ -78,10 +78,12 @@ pub(crate) fn counts(running: &RunningServer) -> GuardCounts {
 }
 
 #[test]
-fn more_than_may_wait_is_refused_and_the_next_is_answered() -> EngineTestResult {
-    let Some(lab) = lab("more_than_may_wait_is_refused_and_the_next_is_answered", 1) else { return Ok(()) };
-    let (hold, held) = PausedServer::new();
-    let running = serve(&lab, &guarded(FOREVER), held)?;
+fn guard_refuses_excess_requests_and_admits_again_after_replies() -> EngineTestResult {
+    let Some(lab) = lab("guard_refuses_excess_requests_and_admits_again_after_replies", 1) else {
+        return Ok(());
+    };
+    let (hold, service) = PausedServer::new();
+    let running = serve(&lab, &guarded(FOREVER), service)?;
     let report = running.guard().ok_or("no guard")?;
     assert_eq!((report.outstanding, report.interfaces[0].mode), (FIRST, XdpMode::Driver));
     let client = client_at(&lab, 0)?;
@@ -90,11 +92,11 @@ fn more_than_may_wait_is_refused_and_the_next_is_answered() -> EngineTestResult 
     for _ in 0..100 {
         client.send_to(b"more", running.local_addr())?;
     }
-    until("all have come", || counts(&running).admitted + counts(&running).refused == 101)?;
-    let seen = counts(&running);
+    until("all requests are counted", || counts(&running).admitted + counts(&running).refused == 101)?;
+    let guard_counts = counts(&running);
     // The first request counts among the admitted requests, although the worker has taken it.
-    assert_eq!(seen.admitted, u64::from(FIRST), "{seen:?}");
-    assert_eq!((seen.opened, seen.over_share), (0, 0), "{seen:?}");
+    assert_eq!(guard_counts.admitted, u64::from(FIRST), "{guard_counts:?}");
+    assert_eq!((guard_counts.opened, guard_counts.over_share), (0, 0), "{guard_counts:?}");
 
     // The guard does not count packets to other ports.
     let other = lab.receiver().run(|| client_on(&lab))??;
@@ -111,7 +113,7 @@ fn more_than_may_wait_is_refused_and_the_next_is_answered() -> EngineTestResult 
     let report = running.stop()?;
     assert_eq!(report.total().received, u64::from(FIRST) + 50);
     assert_eq!(fates(&report.total()), report.total().received);
-    assert_eq!(report.guard.map(|guard| guard.counts.refused), Some(seen.refused));
+    assert_eq!(report.guard.map(|guard| guard.counts.refused), Some(guard_counts.refused));
     Ok(())
 }
 
@@ -121,57 +123,57 @@ fn client_on(lab: &Lab) -> std::io::Result<UdpSocket> {
 }
 
 #[test]
-fn it_opens_when_no_worker_takes_anything() -> EngineTestResult {
-    let Some(lab) = lab("it_opens_when_no_worker_takes_anything", 1) else { return Ok(()) };
-    let (hold, held) = PausedServer::new();
-    let running = serve(&lab, &guarded(Duration::from_millis(50)), held)?;
+fn guard_opens_while_workers_are_blocked_and_limits_again() -> EngineTestResult {
+    let Some(lab) = lab("guard_opens_while_workers_are_blocked_and_limits_again", 1) else { return Ok(()) };
+    let (hold, service) = PausedServer::new();
+    let running = serve(&lab, &guarded(Duration::from_millis(50)), service)?;
     let client = client_at(&lab, 0)?;
     client.send_to(b"first", running.local_addr())?;
     hold.until_held()?;
-    until("it refuses", || {
+    until("the guard refuses requests", || {
         client.send_to(b"more", running.local_addr()).is_ok() && counts(&running).refused > 0
     })?;
-    until("it opens", || {
+    until("the guard opens", || {
         client.send_to(b"more", running.local_addr()).is_ok() && counts(&running).opened > 0
     })?;
     // An open guard refuses no request.
-    let refused = counts(&running).refused;
+    let refused_count = counts(&running).refused;
     for _ in 0..20 {
         client.send_to(b"more", running.local_addr())?;
     }
-    assert_eq!(counts(&running).refused, refused);
+    assert_eq!(counts(&running).refused, refused_count);
     // The guard limits again when the worker continues: the worker takes the waiting requests, and
     // the next request is counted as admitted, not as passed uncounted.
     drop(hold.release);
     client.set_read_timeout(Some(Duration::from_millis(100)))?;
     while client.recv(&mut [0; 16]).is_ok() {}
     client.set_read_timeout(Some(PATIENCE))?;
-    let admitted = counts(&running).admitted;
+    let admitted_count = counts(&running).admitted;
     assert_eq!(ask(&client, running.local_addr(), b"fresh")?.0, b"fresh");
-    assert_eq!(counts(&running).admitted, admitted + 1);
+    assert_eq!(counts(&running).admitted, admitted_count + 1);
     Ok(())
 }
 
 #[test]
-fn it_displaces_nobody_and_says_so() -> EngineTestResult {
-    let Some(lab) = lab("it_displaces_nobody_and_says_so", 1) else { return Ok(()) };
+fn guard_keeps_another_xdp_program_and_reports_a_fallback() -> EngineTestResult {
+    let Some(lab) = lab("guard_keeps_another_xdp_program_and_reports_a_fallback", 1) else { return Ok(()) };
     let first = serve(&lab, &guarded(FOREVER), Echo)?;
     let second = serve(&lab, &guarded(FOREVER), Echo)?;
     assert!(first.guard().is_some() && second.guard().is_none());
-    let said = &second.fallbacks()[0];
-    assert!(said.why.starts_with("eth0 runs another XDP program"), "{said:?}");
+    let fallback = &second.fallbacks()[0];
+    assert!(fallback.why.starts_with("eth0 runs another XDP program"), "{fallback:?}");
     let client = client_at(&lab, 0)?;
     assert_eq!(ask(&client, second.local_addr(), b"abc")?.0, b"abc");
     assert_eq!(counts(&first), GuardCounts::default());
     assert_eq!(ask(&client, first.local_addr(), b"abc")?.0, b"abc");
     assert_eq!(counts(&first).admitted, 1);
     drop(first);
-    until("it is gone with its server", || {
+    until("the guard is detached", || {
         serve(&lab, &guarded(FOREVER), Echo).is_ok_and(|third| third.guard().is_some())
     })
 }
 
-/// Not a test: the process that `it_goes_with_a_killed_process` starts and kills.
+/// Not a test: the process that `guard_is_detached_when_its_process_is_killed` starts and kills.
 #[test]
 #[ignore = "serves until it is killed"]
 fn serve_until_killed() -> EngineTestResult {
@@ -184,8 +186,8 @@ fn serve_until_killed() -> EngineTestResult {
 }
 
 #[test]
-fn it_goes_with_a_killed_process() -> EngineTestResult {
-    let Some(lab) = lab("it_goes_with_a_killed_process", 1) else { return Ok(()) };
+fn guard_is_detached_when_its_process_is_killed() -> EngineTestResult {
+    let Some(lab) = lab("guard_is_detached_when_its_process_is_killed", 1) else { return Ok(()) };
     let address = SocketAddr::from((lab.links()[0].receiver.ipv4[0], 4000));
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["--exact", "guard::serve_until_killed", "--ignored", "--nocapture"]);
@@ -193,10 +195,10 @@ fn it_goes_with_a_killed_process() -> EngineTestResult {
     let mut child = lab.receiver().spawn(command)?;
     let client = client_at(&lab, 0)?;
     client.set_read_timeout(Some(Duration::from_millis(50)))?;
-    until("it serves", || ask(&client, address, b"abc").is_ok())?;
+    until("the process answers", || ask(&client, address, b"abc").is_ok())?;
     assert!(serve(&lab, &guarded(FOREVER), Echo)?.guard().is_none());
     child.kill()?;
-    until("its guard is gone", || {
+    until("the guard is detached", || {
         serve(&lab, &guarded(FOREVER), Echo).is_ok_and(|running| running.guard().is_some())
     })
 }
@@ -221,7 +223,7 @@ fn polite_share(
     lab: &Lab,
     overload: &OverloadPolicy,
 ) -> Result<(f64, GuardCounts), Box<dyn std::error::Error>> {
-    const ASKED: usize = 25;
+    const REQUESTS: usize = 25;
     let running = serve(lab, overload, SlowService(Duration::from_micros(100)))?;
     let to = running.local_addr();
     let clients = (0..=POLITE).map(|at| client_at(lab, at)).collect::<Result<Vec<_>, _>>()?;
@@ -236,7 +238,7 @@ fn polite_share(
                 std::thread::sleep(Duration::from_millis(1));
             }
         });
-        let flooded = until("it is overloaded", || counts(&running).refused > 1000);
+        let flooded = until("the server is overloaded", || counts(&running).refused > 1000);
         let polite: Vec<_> = polite
             .iter()
             .map(|client| {
@@ -245,7 +247,7 @@ fn polite_share(
                     let begun = Instant::now();
                     let answered =
                         |_: &usize| begun.elapsed() < PATIENCE * 2 && ask(client, to, b"polite").is_ok();
-                    (0..ASKED).filter(answered).count()
+                    (0..REQUESTS).filter(answered).count()
                 })
             })
             .collect();
@@ -253,25 +255,25 @@ fn polite_share(
         over.store(true, Relaxed);
         flooded.map(|()| answered)
     })?;
-    Ok((answered as f64 / (POLITE * ASKED) as f64, counts(&running)))
+    Ok((answered as f64 / (POLITE * REQUESTS) as f64, counts(&running)))
 }
 
 #[test]
-fn polite_sources_keep_their_answers_beside_a_greedy_one() -> EngineTestResult {
-    let test = "polite_sources_keep_their_answers_beside_a_greedy_one";
+fn polite_sources_get_replies_despite_a_greedy_source() -> EngineTestResult {
+    let test = "polite_sources_get_replies_despite_a_greedy_source";
     let Some(lab) = lab(test, POLITE + 1) else { return Ok(()) };
     let guard = XdpGuard { wait: Duration::from_millis(10), open_after: FOREVER, ..XdpGuard::default() };
     // All sources of the lab are in one /24, so the shares must be per address.
     let fairness = SourceGrouping { v4_prefix: 32, v6_prefix: 64 };
     let overload =
         OverloadPolicy { guard: Some(guard), fairness: Some(fairness), ..OverloadPolicy::default() };
-    let (fair, seen) = polite_share(&lab, &overload)?;
-    println!("polite sources had {:.1} % of their answers: {seen:?}", fair * 100.0);
+    let (fair, guard_counts) = polite_share(&lab, &overload)?;
+    println!("polite sources got {:.1} % of their replies: {guard_counts:?}", fair * 100.0);
     if std::env::var_os("LINERATE_TEST_LONG").is_some() {
-        let (unfair, seen) = polite_share(&lab, &OverloadPolicy { fairness: None, ..overload })?;
-        println!("without shares {:.1} %: {seen:?}", unfair * 100.0);
+        let (unfair, guard_counts) = polite_share(&lab, &OverloadPolicy { fairness: None, ..overload })?;
+        println!("without shares {:.1} %: {guard_counts:?}", unfair * 100.0);
     }
-    assert!(fair >= 0.8, "polite sources had {fair} of their answers: {seen:?}");
-    assert!(seen.over_share > 0, "{seen:?}");
+    assert!(fair >= 0.8, "polite sources got {fair} of their replies: {guard_counts:?}");
+    assert!(guard_counts.over_share > 0, "{guard_counts:?}");
     Ok(())
 }

@@ -18,7 +18,7 @@ use support::{BACKENDS, EngineTestResult, PATIENCE, ask, client};
 #[derive(Clone)]
 pub(crate) struct PausedServer {
     entered: Sender<()>,
-    held: Arc<Mutex<Receiver<()>>>,
+    gate: Arc<Mutex<Receiver<()>>>,
 }
 
 /// Controls a [`PausedServer`].
@@ -30,9 +30,9 @@ pub(crate) struct ServiceHold {
 
 impl PausedServer {
     pub(crate) fn new() -> (ServiceHold, Self) {
-        let (release, held) = channel();
-        let (entered, enters) = channel();
-        (ServiceHold { entered: enters, release }, Self { entered, held: Arc::new(Mutex::new(held)) })
+        let (release, gate) = channel();
+        let (entered, entries) = channel();
+        (ServiceHold { entered: entries, release }, Self { entered, gate: Arc::new(Mutex::new(gate)) })
     }
 }
 
@@ -46,19 +46,19 @@ impl ServiceHold {
 impl Service for PausedServer {
     fn answer(&mut self, _: &Request<'_>, _: &mut [u8]) -> Action {
         let _ = self.entered.send(());
-        if let Ok(held) = self.held.lock() {
-            let _ = held.recv();
+        if let Ok(gate) = self.gate.lock() {
+            let _ = gate.recv();
         }
         Action::Echo
     }
 }
 
-/// Waits until `true_of` returns true.
-pub(crate) fn until(what: &str, mut true_of: impl FnMut() -> bool) -> EngineTestResult {
+/// Waits until `condition` returns true.
+pub(crate) fn until(description: &str, mut condition: impl FnMut() -> bool) -> EngineTestResult {
     let begun = Instant::now();
-    while !true_of() {
+    while !condition() {
         if begun.elapsed() > PATIENCE {
-            return Err(format!("waited in vain: {what}").into());
+            return Err(format!("timed out: {description}").into());
         }
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -81,14 +81,14 @@ fn shedding(after: Duration) -> OverloadPolicy {
 /// The age at which a request is shed: longer than a fresh request waits on a busy machine.
 const AFTER: Duration = Duration::from_secs(1);
 
-fn sheds(backend: Backend) -> EngineTestResult {
-    let (hold, held) = PausedServer::new();
+fn check_shedding(backend: Backend) -> EngineTestResult {
+    let (hold, service) = PausedServer::new();
     let running = Server::builder()
         .bind("127.0.0.1:0".parse()?)
         .workers(1)
         .backend(backend)
         .overload(shedding(AFTER))
-        .start(move |_| held.clone())?;
+        .start(move |_| service.clone())?;
     let client = client("127.0.0.1:0")?;
     client.send_to(b"first", running.local_addr())?;
     // The service blocks on this request, so later requests wait in the socket.
@@ -103,7 +103,7 @@ fn sheds(backend: Backend) -> EngineTestResult {
     std::thread::sleep(AFTER * 5 / 4);
     drop(hold.release);
     assert_eq!(client.recv(&mut [0; 16])?, 5, "{backend:?}");
-    until("all that waited are shed", || running.total().shed == 20)?;
+    until("all old requests are shed", || running.total().shed == 20)?;
     assert_eq!(ask(&client, running.local_addr(), b"fresh")?.0, b"fresh", "{backend:?}");
     let total = running.stop()?.total();
     assert_eq!((total.received, total.answered, total.shed), (22, 2, 20), "{backend:?} {total:?}");
@@ -112,12 +112,13 @@ fn sheds(backend: Backend) -> EngineTestResult {
 }
 
 #[test]
-fn what_waited_too_long_is_shed_and_what_is_fresh_is_answered() -> EngineTestResult {
-    let told = |backend| sheds(backend).map_err(|error| format!("{backend:?}: {error}"));
+fn old_requests_are_shed_and_fresh_requests_are_answered() -> EngineTestResult {
+    let check = |backend| check_shedding(backend).map_err(|error| format!("{backend:?}: {error}"));
     std::thread::scope(|scope| {
-        let all: Vec<_> = BACKENDS.into_iter().map(|backend| scope.spawn(move || told(backend))).collect();
-        for one in all {
-            one.join().map_err(|_| "a backend's server does not shed")??;
+        let threads: Vec<_> =
+            BACKENDS.into_iter().map(|backend| scope.spawn(move || check(backend))).collect();
+        for thread in threads {
+            thread.join().map_err(|_| "a backend's server does not shed")??;
         }
         Ok(())
     })

@@ -13,7 +13,7 @@ use crate::{PausedServer, ServiceHold, until};
 
 /// Blocks the worker with one request, then sends more requests than the guard admits. The guard
 /// must refuse the rest.
-fn refuses_what_is_too_much(
+fn check_excess_is_refused(
     running: &RunningServer,
     hold: &ServiceHold,
     client: &UdpSocket,
@@ -24,13 +24,13 @@ fn refuses_what_is_too_much(
     for _ in 0..100 {
         client.send_to(b"more", to)?;
     }
-    until("all have come", || counts(running).admitted + counts(running).refused == 101)?;
+    until("all requests are counted", || counts(running).admitted + counts(running).refused == 101)?;
     assert_eq!(counts(running).admitted, u64::from(FIRST), "{:?}", counts(running));
     Ok(())
 }
 
 /// After the worker is released, all admitted requests and a new request are answered.
-fn all_are_answered(client: &UdpSocket, to: SocketAddr) -> EngineTestResult {
+fn check_admitted_requests_are_answered(client: &UdpSocket, to: SocketAddr) -> EngineTestResult {
     for _ in 0..FIRST {
         client.recv(&mut [0; 16])?;
     }
@@ -39,78 +39,81 @@ fn all_are_answered(client: &UdpSocket, to: SocketAddr) -> EngineTestResult {
 }
 
 /// Runs both checks against a server that is bound to `bind`, with requests to `to`.
-fn is_guarded(lab: &Lab, bind: SocketAddr, to: SocketAddr) -> EngineTestResult {
-    let (hold, held) = PausedServer::new();
-    let running = serve_at(lab, bind, 1, &guarded(FOREVER), held)?;
+fn check_guard(lab: &Lab, bind: SocketAddr, to: SocketAddr) -> EngineTestResult {
+    let (hold, service) = PausedServer::new();
+    let running = serve_at(lab, bind, 1, &guarded(FOREVER), service)?;
     let to = SocketAddr::new(to.ip(), running.local_addr().port());
     let any = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
     let client = lab.senders()[0].run(|| client(any))??;
-    refuses_what_is_too_much(&running, &hold, &client, to)?;
+    check_excess_is_refused(&running, &hold, &client, to)?;
     drop(hold.release);
-    all_are_answered(&client, to)
+    check_admitted_requests_are_answered(&client, to)
 }
 
 #[test]
-fn requests_by_ipv6_are_guarded() -> EngineTestResult {
-    let test = "requests_by_ipv6_are_guarded";
+fn guard_limits_ipv6_requests() -> EngineTestResult {
+    let test = "guard_limits_ipv6_requests";
     let Some(lab) = lab(test, 1) else { return Ok(()) };
     if let Some(why) = lab.no_ipv6() {
         skip(test, why);
         return Ok(());
     }
     let address = SocketAddr::from((lab.links()[0].receiver.ipv6[0], 0));
-    is_guarded(&lab, address, address)
+    check_guard(&lab, address, address)
 }
 
 #[test]
-fn all_addresses_of_a_wildcard_are_guarded() -> EngineTestResult {
-    let test = "all_addresses_of_a_wildcard_are_guarded";
+fn guard_limits_all_addresses_of_a_wildcard_bind() -> EngineTestResult {
+    let test = "guard_limits_all_addresses_of_a_wildcard_bind";
     let Some(lab) = lab(test, 1) else { return Ok(()) };
     let end = &lab.links()[0].receiver;
     let v4 = SocketAddr::from((end.ipv4[0], 0));
-    is_guarded(&lab, (Ipv4Addr::UNSPECIFIED, 0).into(), v4)?;
+    check_guard(&lab, (Ipv4Addr::UNSPECIFIED, 0).into(), v4)?;
     if let Some(v6) = end.ipv6.first() {
         let any = SocketAddr::from((std::net::Ipv6Addr::UNSPECIFIED, 0));
         // IPv4 requests to a dual-stack socket.
-        is_guarded(&lab, any, v4)?;
-        is_guarded(&lab, any, (*v6, 0).into())?;
+        check_guard(&lab, any, v4)?;
+        check_guard(&lab, any, (*v6, 0).into())?;
     }
     Ok(())
 }
 
 #[test]
-fn a_device_without_xdp_is_guarded_in_the_stack() -> EngineTestResult {
-    let test = "a_device_without_xdp_is_guarded_in_the_stack";
+fn guard_uses_generic_xdp_on_a_device_without_native_xdp() -> EngineTestResult {
+    let test = "guard_uses_generic_xdp_on_a_device_without_native_xdp";
     let Some(lab) = lab(test, 1) else { return Ok(()) };
     let mut overload = guarded(FOREVER);
     overload.guard.iter_mut().for_each(|guard| guard.interfaces = vec!["lo".to_owned()]);
-    let (hold, held) = PausedServer::new();
-    let running = serve_at(&lab, "127.0.0.1:0".parse()?, 1, &overload, held)?;
+    let (hold, service) = PausedServer::new();
+    let running = serve_at(&lab, "127.0.0.1:0".parse()?, 1, &overload, service)?;
     let report = running.guard().ok_or("no guard")?;
     assert_eq!((report.interfaces.len(), report.interfaces[0].mode), (1, XdpMode::Generic), "{report:?}");
     let client = lab.receiver().run(|| client("127.0.0.1:0"))??;
-    let answered = refuses_what_is_too_much(&running, &hold, &client, running.local_addr());
+    let result = check_excess_is_refused(&running, &hold, &client, running.local_addr());
     drop(hold.release);
-    answered?;
-    all_are_answered(&client, running.local_addr())
+    result?;
+    check_admitted_requests_are_answered(&client, running.local_addr())
 }
 
 /// Returns a client whose requests reach worker 0 and a client whose requests reach worker 1.
 /// Neither worker may be blocked.
-fn one_of_each(lab: &Lab, running: &RunningServer) -> Result<[UdpSocket; 2], Box<dyn std::error::Error>> {
-    let mut of = [None, None];
+fn client_per_worker(
+    lab: &Lab,
+    running: &RunningServer,
+) -> Result<[UdpSocket; 2], Box<dyn std::error::Error>> {
+    let mut clients = [None, None];
     for _ in 0..100 {
         let client = lab.senders()[0].run(|| client("0.0.0.0:0"))??;
-        let (before, all) = (running.counters()[0].received, running.total().received);
+        let (before, total) = (running.counters()[0].received, running.total().received);
         ask(&client, running.local_addr(), b"whose")?;
-        until("it is counted", || running.total().received > all)?;
+        until("the request is counted", || running.total().received > total)?;
         let worker = usize::from(running.counters()[0].received == before);
-        of[worker].get_or_insert(client);
-        if let [Some(_), Some(_)] = &of {
+        clients[worker].get_or_insert(client);
+        if let [Some(_), Some(_)] = &clients {
             break;
         }
     }
-    let [Some(first), Some(second)] = of else { return Err("all clients came to one worker".into()) };
+    let [Some(first), Some(second)] = clients else { return Err("all clients reached one worker".into()) };
     Ok([first, second])
 }
 
@@ -125,21 +128,21 @@ impl Service for PartlyHeldService {
 }
 
 #[test]
-fn a_worker_that_is_stuck_does_not_keep_others_from_answering() -> EngineTestResult {
-    let test = "a_worker_that_is_stuck_does_not_keep_others_from_answering";
+fn stuck_worker_does_not_block_requests_of_other_workers() -> EngineTestResult {
+    let test = "stuck_worker_does_not_block_requests_of_other_workers";
     let Some(lab) = lab(test, 1) else { return Ok(()) };
-    let (hold, held) = PausedServer::new();
+    let (hold, service) = PausedServer::new();
     let bind = (lab.links()[0].receiver.ipv4[0], 0).into();
     let overload = guarded(Duration::from_millis(50));
-    let running = serve_at(&lab, bind, 2, &overload, PartlyHeldService(held))?;
+    let running = serve_at(&lab, bind, 2, &overload, PartlyHeldService(service))?;
     let to = running.local_addr();
     assert_eq!(running.guard().ok_or("no guard")?.outstanding, 2 * FIRST);
-    let [stuck, free] = one_of_each(&lab, &running)?;
+    let [stuck, free] = client_per_worker(&lab, &running)?;
     stuck.send_to(b"hold", to)?;
     hold.until_held()?;
     // 4 requests, a small part of the 128 that may wait.
     let flood = || (0..4).all(|_| stuck.send_to(b"more", to).is_ok());
-    until("its requests fill what may wait", || flood() && counts(&running).refused > 0)?;
+    until("waiting requests reach the limit", || flood() && counts(&running).refused > 0)?;
     // The guard opens after 50 ms in which no worker took a request, and passes requests of the
     // other client. By then the first worker counts as stuck (20 ms), so its waiting requests no
     // longer limit the other worker.

@@ -1,11 +1,10 @@
 //! Backends, clients and CPU binding for the tests.
-#![allow(dead_code, reason = "each test binary uses the part it needs")]
 
 use std::io::Write as _;
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
-use linerate_engine::{Backend, Server, SocketMode, SteeringProgram};
+use linerate_engine::Backend;
 
 pub(crate) type EngineTestResult = Result<(), Box<dyn std::error::Error>>;
 
@@ -15,17 +14,6 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 /// The backends that run on every kernel.
 pub(crate) const BACKENDS: [Backend; 3] =
     [Backend::Recvfrom, Backend::Mmsg { batch: 1 }, Backend::Mmsg { batch: 64 }];
-
-/// The reason why a server cannot use `backend` on this machine; `None` if it can.
-pub(crate) fn lacking(backend: Backend) -> Option<String> {
-    match Server::builder().bind(([0, 0, 0, 0], 0).into()).backend(backend).prepare() {
-        Ok(server) => server.fallbacks().first().map(|fallback| fallback.why.clone()),
-        Err(error) => Some(error.to_string()),
-    }
-}
-
-pub(crate) const LAYOUTS: [SocketMode; 3] =
-    [SocketMode::Shared, SocketMode::Reuseport, SocketMode::SteeredByCpu(SteeringProgram::Cbpf)];
 
 /// A UDP client with the read timeout [`PATIENCE`].
 pub(crate) fn client(local: &str) -> std::io::Result<UdpSocket> {
@@ -59,13 +47,13 @@ pub(crate) fn cpus() -> std::io::Result<Vec<u32>> {
 /// Runs `action` on a thread bound to `cpu`.
 pub(crate) fn on_cpu<T: Send>(cpu: u32, action: impl FnOnce() -> T + Send) -> std::io::Result<T> {
     std::thread::scope(|scope| {
-        let bound = scope.spawn(move || {
+        let thread = scope.spawn(move || {
             let mut set = rustix::thread::CpuSet::new();
             set.set(cpu as usize);
             rustix::thread::sched_setaffinity(None, &set)?;
             Ok(action())
         });
-        bound.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
 }
 

@@ -16,26 +16,74 @@ use libtest_mimic::{Arguments, Completion, Trial};
 type XdpTestFn = fn() -> scene::XdpTestResult;
 
 const TESTS: &[(&str, XdpTestFn)] = &[
-    ("serve::every_length_both_families_and_kinds_of_address", serve::every_length),
-    ("serve::a_service_is_told_who_asks", serve::a_service_is_told_who_asks),
-    ("serve::a_frame_comes_with_the_time_it_was_taken", serve::a_frame_comes_with_the_time_it_was_taken),
-    ("serve::what_no_frame_carries_leaves_by_the_socket", serve::long_and_elsewhere),
-    ("serve::each_fate_is_counted", serve::each_fate_is_counted),
-    ("serve::a_panic_costs_its_batch_alone", serve::a_panic_costs_its_batch_alone),
-    ("serve::workers_serve_their_queues", serve::workers_serve_their_queues),
-    ("serve::tags_are_kept", serve::tags_are_kept),
-    ("serve::damage_is_counted", serve::damage_is_counted),
-    ("serve::other_settings_serve_too", serve::other_settings_serve_too),
-    ("pass::others_pass", pass::others_pass),
-    ("pass::fragments_come_by_the_socket", pass::fragments_come_by_the_socket),
-    ("surroundings::nothing_is_left_after_a_stop", surroundings::nothing_is_left_after_a_stop),
-    ("surroundings::nothing_is_left_after_a_kill", surroundings::nothing_is_left_after_a_kill),
-    ("surroundings::an_interface_may_go_down", surroundings::an_interface_may_go_down),
-    ("surroundings::an_interface_may_vanish", surroundings::an_interface_may_vanish),
-    ("surroundings::the_mtu_may_change", surroundings::the_mtu_may_change),
-    ("surroundings::a_strange_program_is_left_alone", surroundings::a_strange_program_is_left_alone),
-    ("surroundings::without_privilege_mmsg_serves", surroundings::without_privilege_mmsg_serves),
-    ("surroundings::what_is_not_there_is_told", surroundings::what_is_not_there_is_told),
+    (
+        "serve::requests_of_every_length_are_answered_over_ipv4_and_ipv6",
+        serve::requests_of_every_length_are_answered_over_ipv4_and_ipv6,
+    ),
+    (
+        "serve::service_gets_source_and_destination_addresses",
+        serve::service_gets_source_and_destination_addresses,
+    ),
+    (
+        "serve::receive_time_of_a_frame_is_set_if_requested",
+        serve::receive_time_of_a_frame_is_set_if_requested,
+    ),
+    (
+        "serve::long_deferred_and_redirected_replies_leave_through_the_socket",
+        serve::long_deferred_and_redirected_replies_leave_through_the_socket,
+    ),
+    (
+        "serve::dropped_truncated_and_unsent_requests_are_counted",
+        serve::dropped_truncated_and_unsent_requests_are_counted,
+    ),
+    ("serve::panic_loses_its_request_only", serve::panic_loses_its_request_only),
+    (
+        "serve::two_workers_or_one_worker_serve_both_queues",
+        serve::two_workers_or_one_worker_serve_both_queues,
+    ),
+    ("serve::vlan_tagged_requests_are_answered", serve::vlan_tagged_requests_are_answered),
+    (
+        "serve::requests_with_wrong_checksums_are_counted_and_not_answered",
+        serve::requests_with_wrong_checksums_are_counted_and_not_answered,
+    ),
+    (
+        "serve::servers_with_non_default_settings_answer_requests",
+        serve::servers_with_non_default_settings_answer_requests,
+    ),
+    ("pass::other_ports_tcp_and_arp_pass_to_the_stack", pass::other_ports_tcp_and_arp_pass_to_the_stack),
+    (
+        "pass::fragmented_requests_arrive_through_the_socket",
+        pass::fragmented_requests_arrive_through_the_socket,
+    ),
+    (
+        "surroundings::stop_and_drop_detach_the_xdp_program",
+        surroundings::stop_and_drop_detach_the_xdp_program,
+    ),
+    (
+        "surroundings::killed_server_leaves_no_xdp_program_attached",
+        surroundings::killed_server_leaves_no_xdp_program_attached,
+    ),
+    (
+        "surroundings::server_continues_after_the_interface_goes_down_and_up",
+        surroundings::server_continues_after_the_interface_goes_down_and_up,
+    ),
+    (
+        "surroundings::server_continues_on_the_socket_after_the_interface_is_deleted",
+        surroundings::server_continues_on_the_socket_after_the_interface_is_deleted,
+    ),
+    ("surroundings::server_continues_after_mtu_changes", surroundings::server_continues_after_mtu_changes),
+    (
+        "surroundings::other_xdp_program_stays_attached_and_mmsg_serves",
+        surroundings::other_xdp_program_stays_attached_and_mmsg_serves,
+    ),
+    (
+        "surroundings::unprivileged_server_falls_back_to_mmsg",
+        surroundings::unprivileged_server_falls_back_to_mmsg,
+    ),
+    (
+        "surroundings::unusable_interfaces_are_reported_as_fallbacks",
+        surroundings::unusable_interfaces_are_reported_as_fallbacks,
+    ),
 ];
 
 fn main() -> ExitCode {

@@ -7,7 +7,7 @@ use linerate_engine::{AfXdpSettings, Echo};
 
 use crate::scene::{PATIENCE, PORT, XdpTestLab, XdpTestResult, ask, run};
 
-pub(crate) fn others_pass() -> XdpTestResult {
+pub(crate) fn other_ports_tcp_and_arp_pass_to_the_stack() -> XdpTestResult {
     let scene = XdpTestLab::new()?;
     let address = SocketAddr::new(scene.ipv4(), PORT);
     let running = scene.serve(address, AfXdpSettings::default(), |_| Echo)?;
@@ -22,10 +22,10 @@ pub(crate) fn others_pass() -> XdpTestResult {
     assert_eq!(socket.recv(&mut buffer)?, 5);
 
     // A closed UDP port: the stack replies with ICMP port unreachable.
-    let nobody = scene.client(scene.ipv4())?;
-    nobody.connect(SocketAddr::new(scene.ipv4(), PORT + 2))?;
-    nobody.send(b"anybody?")?;
-    let error = nobody.recv(&mut buffer).map_err(|error| error.kind());
+    let unserved_client = scene.client(scene.ipv4())?;
+    unserved_client.connect(SocketAddr::new(scene.ipv4(), PORT + 2))?;
+    unserved_client.send(b"anybody?")?;
+    let error = unserved_client.recv(&mut buffer).map_err(|error| error.kind());
     assert_eq!(error, Err(ErrorKind::ConnectionRefused));
 
     // TCP on the same port number.
@@ -50,7 +50,7 @@ pub(crate) fn others_pass() -> XdpTestResult {
     Ok(())
 }
 
-pub(crate) fn fragments_come_by_the_socket() -> XdpTestResult {
+pub(crate) fn fragmented_requests_arrive_through_the_socket() -> XdpTestResult {
     let scene = XdpTestLab::new()?;
     for address in scene.addresses() {
         let address = SocketAddr::new(address, PORT);

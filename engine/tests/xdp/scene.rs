@@ -39,7 +39,7 @@ pub(crate) const PORT: u16 = 5300;
 impl XdpTestLab {
     pub(crate) fn new() -> Result<Self, Box<dyn Error>> {
         if !rustix::process::geteuid().is_root() {
-            return Err(XdpTestSkip("AF_XDP and a lab take root".to_owned()).into());
+            return Err(XdpTestSkip("AF_XDP and a lab require root".to_owned()).into());
         }
         let directory = tempfile::tempdir()?;
         let registry = LabRegistry::at(directory.path().join("labs"))?;

@@ -7,12 +7,17 @@ use std::time::SystemTime;
 use etherparse::{PacketBuilder, VlanId};
 use linerate_engine::{Action, AfXdpSettings, Backend, Echo, ReplyOptions, Request, Server, XdpMode};
 
+use socket2::SockFilter;
+
 use crate::scene::{PATIENCE, PORT, XdpTestLab, XdpTestResult, ask};
 use crate::sys;
 
+/// Offset of the VLAN tag for a socket filter (`SKF_AD_OFF + SKF_AD_VLAN_TAG`).
+const VLAN_TAG: u32 = (-0x1000_i32 + 44).cast_unsigned();
+
 const LENGTHS: [usize; 8] = [0, 1, 2, 3, 64, 777, 1399, 1400];
 
-pub(crate) fn every_length() -> XdpTestResult {
+pub(crate) fn requests_of_every_length_are_answered_over_ipv4_and_ipv6() -> XdpTestResult {
     let scene = XdpTestLab::new()?;
     for address in scene.addresses() {
         let any: IpAddr = match address {
@@ -51,21 +56,21 @@ pub(crate) fn every_length() -> XdpTestResult {
     Ok(())
 }
 
-pub(crate) fn a_frame_comes_with_the_time_it_was_taken() -> XdpTestResult {
+pub(crate) fn receive_time_of_a_frame_is_set_if_requested() -> XdpTestResult {
     let scene = XdpTestLab::new()?;
-    for times in [true, false] {
-        let (told, seen) = channel();
+    for requested in [true, false] {
+        let (sender, times) = channel();
         let at = SocketAddr::new(scene.ipv4(), PORT);
         let builder = Server::builder()
             .bind(at)
             .workers(2)
             .backend(Backend::Xdp(AfXdpSettings::default()))
             .max_request(8192)
-            .receive_times(times);
+            .receive_times(requested);
         let service = move |_| {
-            let told = told.clone();
+            let sender = sender.clone();
             move |request: &Request<'_>, _: &mut [u8]| {
-                let _ = told.send((request.receive_time(), SystemTime::now()));
+                let _ = sender.send((request.receive_time(), SystemTime::now()));
                 Action::Echo
             }
         };
@@ -73,18 +78,18 @@ pub(crate) fn a_frame_comes_with_the_time_it_was_taken() -> XdpTestResult {
         let client = scene.client(scene.ipv4())?;
         let begun = SystemTime::now();
         ask(&client, at, b"when?")?;
-        let (taken, in_hand) = seen.recv_timeout(PATIENCE)?;
-        assert_eq!(taken.is_some(), times);
+        let (receive_time, processed_at) = times.recv_timeout(PATIENCE)?;
+        assert_eq!(receive_time.is_some(), requested);
         assert!(
-            taken.is_none_or(|taken| begun <= taken && taken <= in_hand),
-            "{begun:?} {taken:?} {in_hand:?}"
+            receive_time.is_none_or(|time| begun <= time && time <= processed_at),
+            "{begun:?} {receive_time:?} {processed_at:?}"
         );
         // A request that arrives through the socket has the kernel's receive time, which is earlier
         // than the time in the worker.
         ask(&client, at, &[7; 4000])?;
-        let (received, in_hand) = seen.recv_timeout(PATIENCE)?;
-        assert_eq!(received.is_some(), times);
-        assert!(received.is_none_or(|received| begun <= received && received <= in_hand));
+        let (receive_time, processed_at) = times.recv_timeout(PATIENCE)?;
+        assert_eq!(receive_time.is_some(), requested);
+        assert!(receive_time.is_none_or(|time| begun <= time && time <= processed_at));
         let total = running.stop()?.total();
         assert_eq!((total.answered, total.frames), (2, 1), "{total:?}");
     }
@@ -92,18 +97,19 @@ pub(crate) fn a_frame_comes_with_the_time_it_was_taken() -> XdpTestResult {
 }
 
 /// Replies with the source and destination addresses of the request.
-fn tell(request: &Request<'_>, reply: &mut [u8]) -> Action {
+fn reply_with_addresses(request: &Request<'_>, reply: &mut [u8]) -> Action {
     let text = format!("{} {:?}", request.source(), request.destination());
     reply[..text.len()].copy_from_slice(text.as_bytes());
     Action::Reply(text.len())
 }
 
-pub(crate) fn a_service_is_told_who_asks() -> XdpTestResult {
+pub(crate) fn service_gets_source_and_destination_addresses() -> XdpTestResult {
     let scene = XdpTestLab::new()?;
     for wildcard in [false, true] {
         for address in scene.addresses() {
             let bind = if wildcard { IpAddr::V6(Ipv6Addr::UNSPECIFIED) } else { address };
-            let running = scene.serve(SocketAddr::new(bind, PORT), AfXdpSettings::default(), |_| tell)?;
+            let running = scene
+                .serve(SocketAddr::new(bind, PORT), AfXdpSettings::default(), |_| reply_with_addresses)?;
             let client = scene.client(address)?;
             client.connect((address, PORT))?;
             let (answer, _) = {
@@ -120,7 +126,7 @@ pub(crate) fn a_service_is_told_who_asks() -> XdpTestResult {
     Ok(())
 }
 
-pub(crate) fn long_and_elsewhere() -> XdpTestResult {
+pub(crate) fn long_deferred_and_redirected_replies_leave_through_the_socket() -> XdpTestResult {
     let scene = XdpTestLab::new()?;
     for wildcard in [false, true] {
         for address in scene.addresses() {
@@ -144,8 +150,8 @@ pub(crate) fn long_and_elsewhere() -> XdpTestResult {
                                 Action::Reply(3001)
                             }
                             b"later" => {
-                                let later = request.defer();
-                                std::thread::spawn(move || later.send(b"now"));
+                                let reply = request.defer();
+                                std::thread::spawn(move || reply.send(b"now"));
                                 Action::Defer
                             }
                             b"class" => {
@@ -180,7 +186,7 @@ pub(crate) fn long_and_elsewhere() -> XdpTestResult {
     Ok(())
 }
 
-pub(crate) fn each_fate_is_counted() -> XdpTestResult {
+pub(crate) fn dropped_truncated_and_unsent_requests_are_counted() -> XdpTestResult {
     let scene = XdpTestLab::new()?;
     let service = |_| {
         |request: &Request<'_>, reply: &mut [u8]| match request.payload() {
@@ -208,14 +214,12 @@ pub(crate) fn each_fate_is_counted() -> XdpTestResult {
     Ok(())
 }
 
-pub(crate) fn a_panic_costs_its_batch_alone() -> XdpTestResult {
+pub(crate) fn panic_loses_its_request_only() -> XdpTestResult {
     let scene = XdpTestLab::new()?;
     let address = SocketAddr::new(scene.ipv4(), PORT);
-    // Few frames, so that the server soon runs out of frames if panics leak them.
-    let settings = AfXdpSettings { frames: 128, ..AfXdpSettings::default() };
-    let running = scene.serve(address, settings, |_| {
+    let running = scene.serve(address, AfXdpSettings::default(), |_| {
         |request: &Request<'_>, _: &mut [u8]| {
-            assert!(request.payload() != b"panic", "as the test asks for");
+            assert!(request.payload() != b"panic", "the test requests a panic");
             Action::Echo
         }
     })?;
@@ -231,7 +235,7 @@ pub(crate) fn a_panic_costs_its_batch_alone() -> XdpTestResult {
     Ok(())
 }
 
-pub(crate) fn workers_serve_their_queues() -> XdpTestResult {
+pub(crate) fn two_workers_or_one_worker_serve_both_queues() -> XdpTestResult {
     let scene = XdpTestLab::new()?;
     let address = SocketAddr::new(scene.ipv4(), PORT);
     let running = scene.serve(address, AfXdpSettings::default(), |_| Echo)?;
@@ -281,27 +285,33 @@ fn frame(scene: &XdpTestLab, tagged: bool, payload: &[u8]) -> Result<Vec<u8>, Bo
     Ok(frame)
 }
 
-pub(crate) fn tags_are_kept() -> XdpTestResult {
+pub(crate) fn vlan_tagged_requests_are_answered() -> XdpTestResult {
     let scene = XdpTestLab::new()?;
     let address = SocketAddr::new(scene.ipv4(), PORT);
     let running = scene.serve(address, AfXdpSettings::default(), |_| Echo)?;
     let (sender, receiver) = (&scene.lab.links()[0].sender, &scene.lab.links()[0].receiver);
     let wire = scene.sender().run(|| sys::packet_socket(sender.index, PATIENCE))??;
+    // The kernel removes the outer VLAN tag before a packet socket receives the frame. The filter
+    // passes frames that had VLAN tag 42.
+    wire.attach_filter(&[
+        SockFilter::new((libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16, 0, 0, VLAN_TAG),
+        SockFilter::new((libc::BPF_JMP | libc::BPF_JEQ) as u16, 0, 1, 42),
+        SockFilter::new(libc::BPF_RET as u16, 0, 0, u32::MAX),
+        SockFilter::new(libc::BPF_RET as u16, 0, 0, 0),
+    ])?;
     wire.send(&frame(&scene, true, b"tagged")?)?;
-    // The kernel removes the outer VLAN tag before a packet socket receives the frame.
-    let mut back = Vec::new();
+    let mut expected = Vec::new();
     let (from, to) = (receiver.ipv4[0].octets(), sender.ipv4[0].octets());
     PacketBuilder::ethernet2(receiver.mac, sender.mac)
         .ipv4(from, to, 64)
         .udp(PORT, 4321)
-        .write(&mut back, b"tagged")?;
+        .write(&mut expected, b"tagged")?;
     loop {
-        let seen = sys::receive(&wire)?;
-        if seen.len() >= 12 && seen[..6] == sender.mac && seen.ends_with(b"tagged") {
+        let reply = sys::receive(&wire)?;
+        if reply.len() >= 12 && reply[..6] == sender.mac && reply.ends_with(b"tagged") {
             // Like the frame that etherparse builds, the reply has Don't Fragment set and
             // identification 0.
-            let untagged = [&seen[..12], &seen[seen.len() - (back.len() - 12)..]].concat();
-            assert_eq!(untagged, back);
+            assert_eq!(reply, expected);
             break;
         }
     }
@@ -310,17 +320,17 @@ pub(crate) fn tags_are_kept() -> XdpTestResult {
     Ok(())
 }
 
-pub(crate) fn damage_is_counted() -> XdpTestResult {
+pub(crate) fn requests_with_wrong_checksums_are_counted_and_not_answered() -> XdpTestResult {
     let scene = XdpTestLab::new()?;
     let address = SocketAddr::new(scene.ipv4(), PORT);
     let settings = AfXdpSettings { verify_checksums: true, ..AfXdpSettings::default() };
     let running = scene.serve(address, settings, |_| Echo)?;
     let wire = scene.sender().run(|| sys::packet_socket(scene.lab.links()[0].sender.index, PATIENCE))??;
-    let mut damaged = frame(&scene, false, b"damaged")?;
-    if let Some(last) = damaged.last_mut() {
+    let mut damaged_frame = frame(&scene, false, b"damaged")?;
+    if let Some(last) = damaged_frame.last_mut() {
         *last ^= 1;
     }
-    wire.send(&damaged)?;
+    wire.send(&damaged_frame)?;
     // Intact requests, enough for both queues. The sender is on the same machine, so their
     // checksums are incomplete (checksum offload).
     for number in 0..32u8 {
@@ -331,7 +341,7 @@ pub(crate) fn damage_is_counted() -> XdpTestResult {
     Ok(())
 }
 
-pub(crate) fn other_settings_serve_too() -> XdpTestResult {
+pub(crate) fn servers_with_non_default_settings_answer_requests() -> XdpTestResult {
     let scene = XdpTestLab::new()?;
     let address = SocketAddr::new(scene.ipv4(), PORT);
     let plain = AfXdpSettings::default();

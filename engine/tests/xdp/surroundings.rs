@@ -9,7 +9,7 @@ use linerate_engine::{AfXdpSettings, Backend, Echo, Server};
 
 use crate::scene::{PORT, XdpTestLab, XdpTestResult, ask, ask_until_answered, run};
 
-pub(crate) fn nothing_is_left_after_a_stop() -> XdpTestResult {
+pub(crate) fn stop_and_drop_detach_the_xdp_program() -> XdpTestResult {
     let scene = XdpTestLab::new()?;
     let address = SocketAddr::new(scene.ipv4(), PORT);
     let running = scene.serve(address, AfXdpSettings::default(), |_| Echo)?;
@@ -18,9 +18,9 @@ pub(crate) fn nothing_is_left_after_a_stop() -> XdpTestResult {
     assert!(!scene.link()?.contains("xdp"));
     // A prepared server that is dropped before its start also detaches its XDP program.
     let builder = Server::builder().bind(address).workers(2).backend(Backend::Xdp(AfXdpSettings::default()));
-    let prepared = scene.lab.receiver().run(|| builder.prepare())??;
-    assert!(prepared.xdp().is_some() && scene.link()?.contains("xdp"));
-    drop(prepared);
+    let server = scene.lab.receiver().run(|| builder.prepare())??;
+    assert!(server.xdp().is_some() && scene.link()?.contains("xdp"));
+    drop(server);
     assert!(!scene.link()?.contains("xdp"));
     Ok(())
 }
@@ -48,7 +48,7 @@ pub(crate) fn victim(address: &str) -> ExitCode {
     }
 }
 
-pub(crate) fn nothing_is_left_after_a_kill() -> XdpTestResult {
+pub(crate) fn killed_server_leaves_no_xdp_program_attached() -> XdpTestResult {
     let scene = XdpTestLab::new()?;
     let address = SocketAddr::new(scene.ipv4(), PORT);
     let mut command = Command::new(std::env::current_exe()?);
@@ -72,7 +72,7 @@ pub(crate) fn nothing_is_left_after_a_kill() -> XdpTestResult {
     Ok(())
 }
 
-pub(crate) fn an_interface_may_go_down() -> XdpTestResult {
+pub(crate) fn server_continues_after_the_interface_goes_down_and_up() -> XdpTestResult {
     let scene = XdpTestLab::new()?;
     let address = SocketAddr::new(scene.ipv4(), PORT);
     let running = scene.serve(address, AfXdpSettings::default(), |_| Echo)?;
@@ -96,7 +96,7 @@ pub(crate) fn an_interface_may_go_down() -> XdpTestResult {
     Ok(())
 }
 
-pub(crate) fn an_interface_may_vanish() -> XdpTestResult {
+pub(crate) fn server_continues_on_the_socket_after_the_interface_is_deleted() -> XdpTestResult {
     let scene = XdpTestLab::new()?;
     let any = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), PORT);
     let running = scene.serve(any, AfXdpSettings::default(), |_| Echo)?;
@@ -111,7 +111,7 @@ pub(crate) fn an_interface_may_vanish() -> XdpTestResult {
     Ok(())
 }
 
-pub(crate) fn the_mtu_may_change() -> XdpTestResult {
+pub(crate) fn server_continues_after_mtu_changes() -> XdpTestResult {
     let scene = XdpTestLab::new()?;
     let address = SocketAddr::new(scene.ipv4(), PORT);
     let running = scene.serve(address, AfXdpSettings::default(), |_| Echo)?;
@@ -128,7 +128,7 @@ pub(crate) fn the_mtu_may_change() -> XdpTestResult {
     Ok(())
 }
 
-pub(crate) fn a_strange_program_is_left_alone() -> XdpTestResult {
+pub(crate) fn other_xdp_program_stays_attached_and_mmsg_serves() -> XdpTestResult {
     let scene = XdpTestLab::new()?;
     let (first, second) = (SocketAddr::new(scene.ipv4(), PORT), SocketAddr::new(scene.ipv4(), PORT + 1));
     let running = scene.serve(first, AfXdpSettings::default(), |_| Echo)?;
@@ -136,8 +136,8 @@ pub(crate) fn a_strange_program_is_left_alone() -> XdpTestResult {
     let builder = Server::builder().bind(second).workers(2).backend(Backend::Xdp(AfXdpSettings::default()));
     let other = scene.lab.receiver().run(|| builder.start(|_| Echo))??;
     assert!(other.xdp().is_none());
-    let told = format!("{:?}", other.fallbacks());
-    assert!(told.contains("runs another XDP program") && told.contains("mmsg"), "{told}");
+    let fallbacks = format!("{:?}", other.fallbacks());
+    assert!(fallbacks.contains("runs another XDP program") && fallbacks.contains("mmsg"), "{fallbacks}");
     assert_eq!(scene.link()?, before);
     let client = scene.client(scene.ipv4())?;
     for address in [first, second] {
@@ -161,9 +161,11 @@ pub(crate) fn without_privilege() -> ExitCode {
         )?;
         let builder = Server::builder().bind("127.0.0.1:0".parse()?).workers(1);
         let running = builder.backend(Backend::Xdp(AfXdpSettings::default())).start(|_| Echo)?;
-        let told = format!("{:?}", running.fallbacks());
-        if running.xdp().is_some() || !told.contains("CAP_NET_RAW") && !told.contains("CONFIG_XDP_SOCKETS") {
-            return Err(told.into());
+        let fallbacks = format!("{:?}", running.fallbacks());
+        if running.xdp().is_some()
+            || !fallbacks.contains("CAP_NET_RAW") && !fallbacks.contains("CONFIG_XDP_SOCKETS")
+        {
+            return Err(fallbacks.into());
         }
         let client = std::net::UdpSocket::bind("127.0.0.1:0")?;
         client.set_read_timeout(Some(crate::scene::PATIENCE))?;
@@ -179,13 +181,13 @@ pub(crate) fn without_privilege() -> ExitCode {
     }
 }
 
-pub(crate) fn without_privilege_mmsg_serves() -> XdpTestResult {
+pub(crate) fn unprivileged_server_falls_back_to_mmsg() -> XdpTestResult {
     let output = Command::new(std::env::current_exe()?).args(["role", "without-privilege"]).output()?;
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     Ok(())
 }
 
-pub(crate) fn what_is_not_there_is_told() -> XdpTestResult {
+pub(crate) fn unusable_interfaces_are_reported_as_fallbacks() -> XdpTestResult {
     let scene = XdpTestLab::new()?;
     let start = |bind: SocketAddr, interfaces: &[&str]| {
         let builder = Server::builder()
@@ -196,14 +198,14 @@ pub(crate) fn what_is_not_there_is_told() -> XdpTestResult {
         scene.lab.receiver().run(|| builder.start(|_| Echo))
     };
     let address = SocketAddr::new(scene.ipv4(), PORT);
-    for (bind, interfaces, told) in [
+    for (bind, interfaces, reason) in [
         (address, ["nosuch0"].as_slice(), "no such interface"),
         (address, &["lo"], "loopback"),
         ("127.0.0.1:5300".parse()?, &[], "not loopback"),
     ] {
         let running = start(bind, interfaces)??;
         assert!(running.xdp().is_none());
-        assert!(format!("{:?}", running.fallbacks()).contains(told), "{:?}", running.fallbacks());
+        assert!(format!("{:?}", running.fallbacks()).contains(reason), "{:?}", running.fallbacks());
     }
     let running = start(address, &["nosuch0", "eth0"])??;
     assert_eq!((running.xdp().map(|xdp| xdp.interfaces.len()), running.fallbacks().len()), (Some(1), 1));

@@ -39,21 +39,21 @@ pub fn anonymise(readings: &mut [HostRecording], host_name: Option<&str>) {
     let mut names = ProcessAliases::default();
     let mut addresses = AddressAliases::default();
     for reading in readings {
-        for (path, kept) in &mut reading.files {
-            let RecordedResult::Read(content) = kept else { continue };
+        for (path, result) in &mut reading.files {
+            let RecordedResult::Read(content) = result else { continue };
             // Files that are not text contain nothing that is replaced here.
             let Ok(text) = std::str::from_utf8(content) else { continue };
-            let mut text = names.replaced(path, text);
+            let mut text = names.replace_names(path, text);
             text = match path.as_str() {
                 "/proc/net/udp" | "/proc/net/udp6" | "/proc/net/tcp" | "/proc/net/tcp6" => {
-                    addresses.in_hexadecimal(&text)
+                    addresses.replace_in_hexadecimal(&text)
                 }
                 // Driver versions look like addresses.
                 _ if path.ends_with("/driver.json") => text,
-                _ => addresses.in_text(&text),
+                _ => addresses.replace_in_text(&text),
             };
             if let Some(host) = host_name.filter(|name| name.len() > 1)
-                && (WRITTEN_BY_PEOPLE.iter().any(|place| path.starts_with(place))
+                && (WRITTEN_BY_PEOPLE.iter().any(|prefix| path.starts_with(prefix))
                     || path.ends_with("/cmdline"))
             {
                 text = text.replace(host, "host");
@@ -69,24 +69,24 @@ struct ProcessAliases {
 }
 
 impl ProcessAliases {
-    fn replaced(&mut self, path: &str, text: &str) -> String {
+    fn replace_names(&mut self, path: &str, text: &str) -> String {
         let is_of_process = path.starts_with("/proc/");
         match path.rsplit('/').next() {
             Some("comm") if is_of_process => {
                 let name = text.trim_end_matches('\n');
-                format!("{}{}", self.stand_in(name), text.get(name.len()..).unwrap_or(""))
+                format!("{}{}", self.alias_for(name), text.get(name.len()..).unwrap_or(""))
             }
             // The name is in parentheses, and may contain parentheses itself (proc_pid_stat(5)).
             Some("stat") if is_of_process => match (text.find('('), text.rfind(')')) {
                 (Some(open), Some(close)) if open < close => {
-                    let name = self.stand_in(&text[open + 1..close]);
+                    let name = self.alias_for(&text[open + 1..close]);
                     format!("{}{name}{}", &text[..=open], &text[close..])
                 }
                 _ => text.to_owned(),
             },
             Some("status") if is_of_process => {
                 match text.strip_prefix("Name:\t").and_then(|rest| rest.split_once('\n')) {
-                    Some((name, rest)) => format!("Name:\t{}\n{rest}", self.stand_in(name)),
+                    Some((name, rest)) => format!("Name:\t{}\n{rest}", self.alias_for(name)),
                     None => text.to_owned(),
                 }
             }
@@ -94,7 +94,7 @@ impl ProcessAliases {
         }
     }
 
-    fn stand_in(&mut self, name: &str) -> String {
+    fn alias_for(&mut self, name: &str) -> String {
         if KNOWN.iter().any(|known| name.starts_with(known)) {
             return name.to_owned();
         }
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
     use crate::Host;
 
-    fn anonymous(files: &[(&str, &str)]) -> Host {
+    fn anonymised_host(files: &[(&str, &str)]) -> Host {
         let mut recording = HostRecording::new();
         for (path, content) in files {
             recording.insert_file(*path, *content);
@@ -120,8 +120,8 @@ mod tests {
     }
 
     #[test]
-    fn the_same_name_gets_the_same_stand_in_everywhere() {
-        let host = anonymous(&[
+    fn process_names_get_the_same_alias_in_every_file() {
+        let host = anonymised_host(&[
             ("/proc/12/comm", "secret-dns\n"),
             ("/proc/12/task/13/stat", "13 (secret-dns) S 1 2 3\n"),
             ("/proc/12/task/13/status", "Name:\tsecret-dns\nCpus_allowed_list:\t0-3\n"),
@@ -139,8 +139,8 @@ mod tests {
     }
 
     #[test]
-    fn the_host_is_not_named_and_versions_stay() {
-        let host = anonymous(&[
+    fn host_name_and_mac_are_replaced_but_driver_versions_stay() {
+        let host = anonymised_host(&[
             ("/etc/systemd/network/10-x.link", "[Match]\nMACAddress=52:54:00:12:34:56\n# of db-7.example\n"),
             ("/calls/ethtool/eth0/driver.json", r#"{"name": "x", "version": "5.1.0.13"}"#),
         ]);

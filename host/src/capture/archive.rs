@@ -8,7 +8,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use tar::{Archive, Builder, Entry, EntryType, Header};
 
-use super::info::{ABOUT, CaptureFault, CaptureInfo, LATER, about};
+use super::info::{ABOUT, CaptureFault, CaptureInfo, LATER, parse_info};
 use crate::HostRecording;
 use crate::recording::{CaptureExtras, RecordedResult};
 
@@ -18,16 +18,16 @@ const MOST_BYTES: u64 = 512 << 20;
 const MOST_ENTRIES: usize = 1_000_000;
 const LARGEST_FILE: u64 = 16 << 20;
 
-pub fn write(to: impl Write, about: &CaptureInfo, readings: &[HostRecording]) -> io::Result<()> {
-    let mut builder = Builder::new(GzEncoder::new(to, Compression::default()));
+pub fn write(output: impl Write, about: &CaptureInfo, readings: &[HostRecording]) -> io::Result<()> {
+    let mut builder = Builder::new(GzEncoder::new(output, Compression::default()));
     let extras = readings.iter().map(CaptureExtras::of).collect();
     let about = CaptureInfo { readings: extras, ..about.clone() };
     append(&mut builder, ABOUT, &serde_json::to_vec_pretty(&about)?, about.unix_seconds)?;
     for (index, reading) in readings.iter().enumerate() {
-        let below = if index == 0 { String::new() } else { format!("{LATER}/") };
-        for (path, kept) in &reading.files {
-            if let RecordedResult::Read(content) = kept {
-                let path = format!("{below}{}", path.trim_start_matches('/'));
+        let prefix = if index == 0 { String::new() } else { format!("{LATER}/") };
+        for (path, result) in &reading.files {
+            if let RecordedResult::Read(content) = result {
+                let path = format!("{prefix}{}", path.trim_start_matches('/'));
                 append(&mut builder, &path, content, about.unix_seconds)?;
             }
         }
@@ -45,20 +45,20 @@ fn append(builder: &mut Builder<impl Write>, path: &str, content: &[u8], time: u
 
 /// Reads a decompressed archive. Rejects archives larger than any capture, and paths that lead out
 /// of the archive.
-pub fn read_tar(from: impl Read) -> Result<(Option<CaptureInfo>, Vec<HostRecording>), CaptureFault> {
+pub fn read_tar(input: impl Read) -> Result<(Option<CaptureInfo>, Vec<HostRecording>), CaptureFault> {
     // One byte above the limit, so that a larger archive can be detected.
-    let mut archive = Archive::new(from.take(MOST_BYTES + 1));
+    let mut archive = Archive::new(input.take(MOST_BYTES + 1));
     let mut reader = ArchiveReader::default();
     for (index, entry) in archive.entries()?.enumerate() {
         if index >= MOST_ENTRIES {
             return Err(CaptureFault::Garbled(format!("more than {MOST_ENTRIES} entries")));
         }
-        reader.entry(&mut entry.map_err(|error| no_archive(&error))?)?;
+        reader.read_entry(&mut entry.map_err(|error| archive_error(&error))?)?;
     }
     reader.finish()
 }
 
-fn no_archive(error: &io::Error) -> CaptureFault {
+fn archive_error(error: &io::Error) -> CaptureFault {
     CaptureFault::Garbled(format!("no whole archive of a capture: {error}"))
 }
 
@@ -73,24 +73,24 @@ struct ArchiveReader {
 }
 
 impl ArchiveReader {
-    fn entry(&mut self, entry: &mut Entry<'_, impl Read>) -> Result<(), CaptureFault> {
+    fn read_entry(&mut self, entry: &mut Entry<'_, impl Read>) -> Result<(), CaptureFault> {
         let name = entry.path()?.into_owned();
-        let (later, path) = inside(&name)?;
+        let (is_later, path) = host_path(&name)?;
         match entry.header().entry_type() {
             EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => {
-                let content = self.content(entry, &name)?;
-                if !later && path == format!("/{ABOUT}") {
-                    self.about = Some(about(&content)?);
+                let content = self.read_content(entry, &name)?;
+                if !is_later && path == format!("/{ABOUT}") {
+                    self.about = Some(parse_info(&content)?);
                 } else {
-                    self.recording(later).insert_file(path, content);
+                    self.recording(is_later).insert_file(path, content);
                 }
             }
             EntryType::Symlink => {
                 let target = entry.link_name()?.unwrap_or_default().to_string_lossy().into_owned();
-                self.recording(later).links.insert(path, RecordedResult::Read(target));
+                self.recording(is_later).links.insert(path, RecordedResult::Read(target));
             }
             EntryType::Directory => {
-                if let Some(directories) = self.directories.get_mut(usize::from(later)) {
+                if let Some(directories) = self.directories.get_mut(usize::from(is_later)) {
                     directories.insert(path);
                 }
             }
@@ -105,9 +105,9 @@ impl ArchiveReader {
         Ok(())
     }
 
-    fn content(&mut self, entry: &mut impl Read, name: &Path) -> Result<Vec<u8>, CaptureFault> {
+    fn read_content(&mut self, entry: &mut impl Read, name: &Path) -> Result<Vec<u8>, CaptureFault> {
         let mut content = Vec::new();
-        entry.take(LARGEST_FILE + 1).read_to_end(&mut content).map_err(|error| no_archive(&error))?;
+        entry.take(LARGEST_FILE + 1).read_to_end(&mut content).map_err(|error| archive_error(&error))?;
         let length = content.len() as u64;
         self.bytes += length;
         if length > LARGEST_FILE || self.bytes > MOST_BYTES {
@@ -116,8 +116,8 @@ impl ArchiveReader {
         Ok(content)
     }
 
-    fn recording(&mut self, later: bool) -> &mut HostRecording {
-        if later { self.later.get_or_insert_default() } else { &mut self.first }
+    fn recording(&mut self, is_later: bool) -> &mut HostRecording {
+        if is_later { self.later.get_or_insert_default() } else { &mut self.first }
     }
 
     fn finish(mut self) -> Result<(Option<CaptureInfo>, Vec<HostRecording>), CaptureFault> {
@@ -144,7 +144,7 @@ impl ArchiveReader {
 }
 
 /// The host path of an entry, and whether it belongs to the later reading.
-fn inside(name: &Path) -> Result<(bool, String), CaptureFault> {
+fn host_path(name: &Path) -> Result<(bool, String), CaptureFault> {
     let mut names = Vec::new();
     for component in name.components() {
         match component {
@@ -156,7 +156,7 @@ fn inside(name: &Path) -> Result<(bool, String), CaptureFault> {
             _ => return Err(CaptureFault::Garbled(format!("{}: leads out of the archive", name.display()))),
         }
     }
-    let later = names.first() == Some(&LATER);
-    let path: String = names.iter().skip(usize::from(later)).flat_map(|name| ["/", name]).collect();
-    Ok((later, path))
+    let is_later = names.first() == Some(&LATER);
+    let path: String = names.iter().skip(usize::from(is_later)).flat_map(|name| ["/", name]).collect();
+    Ok((is_later, path))
 }

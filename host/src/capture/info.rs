@@ -50,7 +50,7 @@ impl From<io::Error> for CaptureFault {
 
 // Reads `capture.json`. Checks the schema first, because the other fields of a later schema are
 // unknown.
-pub(super) fn about(text: &[u8]) -> Result<CaptureInfo, CaptureFault> {
+pub(super) fn parse_info(text: &[u8]) -> Result<CaptureInfo, CaptureFault> {
     #[derive(Deserialize)]
     struct CaptureSchema {
         schema: String,
@@ -59,7 +59,7 @@ pub(super) fn about(text: &[u8]) -> Result<CaptureInfo, CaptureFault> {
     let CaptureSchema { schema } = serde_json::from_slice(text).map_err(garbled)?;
     match schema.strip_prefix(SCHEMA_NAME).and_then(|number| number.parse::<u32>().ok()) {
         Some(SCHEMA_NUMBER) => serde_json::from_slice(text).map_err(garbled),
-        Some(later) if later > SCHEMA_NUMBER => Err(CaptureFault::Newer(schema)),
+        Some(newer) if newer > SCHEMA_NUMBER => Err(CaptureFault::Newer(schema)),
         _ => Err(CaptureFault::Garbled(format!("{ABOUT}: its schema is '{schema}', not {SCHEMA}"))),
     }
 }

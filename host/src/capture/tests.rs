@@ -37,7 +37,7 @@ fn recording() -> HostRecording {
     recording
 }
 
-fn about_now() -> CaptureInfo {
+fn capture_info() -> CaptureInfo {
     CaptureInfo {
         schema: SCHEMA.to_owned(),
         version: "0.1.0".to_owned(),
@@ -49,14 +49,14 @@ fn about_now() -> CaptureInfo {
     }
 }
 
-fn archived(readings: &[HostRecording]) -> Vec<u8> {
+fn archive_bytes(readings: &[HostRecording]) -> Vec<u8> {
     let mut bytes = Vec::new();
-    write(&mut bytes, &about_now(), readings).expect("written");
+    write(&mut bytes, &capture_info(), readings).expect("written");
     bytes
 }
 
-fn told(host: &Host) -> Vec<String> {
-    let mut answers = Vec::new();
+fn read_results(host: &Host) -> Vec<String> {
+    let mut results = Vec::new();
     for path in [
         "/proc/uptime",
         "/proc/no-such-file",
@@ -65,44 +65,47 @@ fn told(host: &Host) -> Vec<String> {
         "/sys/class/net/eth0/device/numa_node",
         "/calls/ethtool/eth0/rings.json",
     ] {
-        answers.push(format!("{:?}", host.read(path).map_err(|error| error.to_string())));
+        results.push(format!("{:?}", host.read(path).map_err(|error| error.to_string())));
     }
     for path in ["/proc", "/proc/irq", "/sys/class/net", "/sys/no-such-directory", "/sys/class/net/eth0"] {
-        answers.push(format!("{:?}", host.list(path).map_err(|error| error.to_string())));
+        results.push(format!("{:?}", host.list(path).map_err(|error| error.to_string())));
     }
     for path in ["/sys/class/net/eth0/device", "/proc/1/exe", "/proc/2/exe"] {
-        answers.push(format!("{:?}", host.read_link(path).map_err(|error| error.to_string())));
+        results.push(format!("{:?}", host.read_link(path).map_err(|error| error.to_string())));
     }
-    answers
+    results
 }
 
 #[test]
-fn an_archive_answers_as_what_was_recorded() {
+fn opened_archive_reads_the_same_as_its_recordings() {
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("x.tar.gz");
     let mut later = recording();
     later.insert_file("/proc/uptime", "13.5 3.0\n");
-    std::fs::write(&file, archived(&[recording(), later.clone()])).expect("written");
+    std::fs::write(&file, archive_bytes(&[recording(), later.clone()])).expect("written");
     let capture = OpenedCapture::open(&file).expect("opened");
-    assert_eq!(told(&capture.first), told(&Host::recorded(recording())));
-    assert_eq!(told(&capture.later.expect("two readings")), told(&Host::recorded(later)));
-    let about = capture.about.expect("it says what it is");
+    assert_eq!(read_results(&capture.first), read_results(&Host::recorded(recording())));
+    assert_eq!(read_results(&capture.later.expect("two readings")), read_results(&Host::recorded(later)));
+    let about = capture.about.expect("capture info");
     assert_eq!((about.scope.port, about.readings.len()), (Some(53), 2));
 }
 
 #[test]
-fn an_archive_unpacked_answers_the_same() {
+fn unpacked_archive_reads_the_same_as_its_recordings() {
     let directory = tempfile::tempdir().expect("a directory");
-    let bytes = archived(&[recording(), recording()]);
+    let bytes = archive_bytes(&[recording(), recording()]);
     let decoder = flate2::read::GzDecoder::new(&bytes[..]);
     tar::Archive::new(decoder).unpack(directory.path()).expect("unpacked");
     let capture = OpenedCapture::open(directory.path()).expect("opened");
-    assert_eq!(told(&capture.first), told(&Host::recorded(recording())));
-    assert_eq!(told(&capture.later.expect("two readings")), told(&Host::recorded(recording())));
+    assert_eq!(read_results(&capture.first), read_results(&Host::recorded(recording())));
+    assert_eq!(
+        read_results(&capture.later.expect("two readings")),
+        read_results(&Host::recorded(recording()))
+    );
 }
 
 #[test]
-fn a_tree_that_somebody_packed_is_read_too() {
+fn tar_without_capture_info_is_read_as_one_reading() {
     let mut builder = tar::Builder::new(Vec::new());
     let mut add = |path: &str, kind: tar::EntryType, content: &[u8]| {
         let mut header = tar::Header::new_gnu();
@@ -139,7 +142,7 @@ fn gzip() -> GzEncoder<Vec<u8>> {
     GzEncoder::new(Vec::new(), flate2::Compression::fast())
 }
 
-fn packed(path: &str, content: &[u8]) -> Vec<u8> {
+fn tar_gz_with_file(path: &str, content: &[u8]) -> Vec<u8> {
     let mut builder = tar::Builder::new(gzip());
     let mut header = tar::Header::new_gnu();
     // Written by hand, because the builder refuses such paths.
@@ -152,32 +155,32 @@ fn packed(path: &str, content: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_no_capture_is_refused_in_one_line() {
+fn invalid_archives_are_refused_with_the_reason() {
     assert!(refusal(b"something else").starts_with("no whole archive of a capture: "));
     assert!(refusal(b"").starts_with("no whole archive of a capture: "));
-    let mut nothing = gzip();
-    nothing.write_all(&[0; 1024]).expect("written");
-    let nothing = nothing.finish().expect("finished");
-    assert_eq!(refusal(&nothing), "nothing is in it");
+    let mut empty = gzip();
+    empty.write_all(&[0; 1024]).expect("written");
+    let empty = empty.finish().expect("finished");
+    assert_eq!(refusal(&empty), "nothing is in it");
     assert!(refusal(&[0x28, 0xb5, 0x2f, 0xfd, 0]).starts_with("a capture of linerate 0.1 under zstd: "));
-    let whole = archived(&[recording()]);
+    let whole = archive_bytes(&[recording()]);
     assert!(refusal(&whole[..whole.len() / 2]).starts_with("no whole archive of a capture: "));
     assert_eq!(
-        refusal(&packed("proc/../../etc/passwd", b"x")),
+        refusal(&tar_gz_with_file("proc/../../etc/passwd", b"x")),
         "proc/../../etc/passwd: leads out of the archive"
     );
     let newer = br#"{"schema": "linerate.capture/2", "what": {"nobody": "knows"}}"#;
     assert_eq!(
-        refusal(&packed("capture.json", newer)),
+        refusal(&tar_gz_with_file("capture.json", newer)),
         "its schema is linerate.capture/2, and this program reads linerate.capture/1: a newer linerate can read it"
     );
-    let other = refusal(&packed("capture.json", br#"{"schema": "linerate.load/1"}"#));
+    let other = refusal(&tar_gz_with_file("capture.json", br#"{"schema": "linerate.load/1"}"#));
     assert_eq!(other, "capture.json: its schema is 'linerate.load/1', not linerate.capture/1");
-    assert!(refusal(&packed("capture.json", b"{")).starts_with("capture.json: EOF while parsing"));
+    assert!(refusal(&tar_gz_with_file("capture.json", b"{")).starts_with("capture.json: EOF while parsing"));
 }
 
 #[test]
-fn a_directory_that_is_no_tree_says_so() {
+fn empty_or_missing_directory_is_refused() {
     let directory = tempfile::tempdir().expect("a directory");
     let error = OpenedCapture::open(directory.path()).expect_err("refused").to_string();
     assert!(error.ends_with(": neither proc nor sys nor capture.json is in it"), "{error}");
@@ -187,8 +190,8 @@ fn a_directory_that_is_no_tree_says_so() {
 
 proptest! {
     #[test]
-    fn any_bytes_are_a_capture_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..2000)) {
+    fn parsing_arbitrary_bytes_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..2000)) {
         let _ = read_tar(&bytes[..]);
-        let _ = about(&bytes);
+        let _ = parse_info(&bytes);
     }
 }

@@ -87,7 +87,7 @@ impl FlowWatch {
         let times = u8::from(times);
         let start = || {
             let (network, ports) = (bpf::network_namespace()?, bpf::port_set(ports));
-            bpf::attached(
+            bpf::load_and_attach(
                 OBJECT,
                 |loader| {
                     loader.override_global("network", &network, true);
@@ -98,23 +98,23 @@ impl FlowWatch {
                 &PROGRAMS,
             )
         };
-        start().map(|object| Self { object }).map_err(call)
+        start().map(|object| Self { object }).map_err(call_error)
     }
 
     /// Times of replies since the start: from a client's oldest request without a reply to the next reply to that
     /// client's port, both at the network interface.
     pub fn reply_times(&self) -> Result<WaitCounts, HostError> {
-        WaitCounts::read(&self.object, "reply_times").map_err(call)
+        WaitCounts::read(&self.object, "reply_times").map_err(call_error)
     }
 
     /// Counts packets from now on as packets after the change.
-    pub fn changed(&mut self) -> Result<(), HostError> {
-        let mut set = || {
+    pub fn mark_change(&mut self) -> Result<(), HostError> {
+        let mut set_phase = || {
             let map = self.object.map_mut("phase").ok_or_else(|| bpf::missing("phase"))?;
             let mut phase: Array<_, u32> = map.try_into().map_err(bpf::error)?;
             phase.set(0, 1, 0).map_err(bpf::error)
         };
-        set().map_err(call)
+        set_phase().map_err(call_error)
     }
 
     pub fn read(&self) -> Result<FlowCounts, HostError> {
@@ -129,12 +129,12 @@ impl FlowWatch {
             let [requests, later_requests, replies, later_replies, _, _, timed, slow] = flow.map(u64::from);
             let bytes: Vec<u8> = [a, b, c, d].into_iter().flat_map(u32::to_ne_bytes).collect();
             let address = <[u8; 16]>::try_from(bytes).map(Ipv6Addr::from).unwrap_or(Ipv6Addr::UNSPECIFIED);
-            let own = counts.entry(address.to_canonical()).or_default();
-            own.ports += 1;
-            own.requests += requests + later_requests;
-            own.replies += replies + later_replies;
-            own.timed += timed;
-            own.slow += slow;
+            let address_counts = counts.entry(address.to_canonical()).or_default();
+            address_counts.ports += 1;
+            address_counts.requests += requests + later_requests;
+            address_counts.replies += replies + later_replies;
+            address_counts.timed += timed;
+            address_counts.slow += slow;
         }
         Ok(counts)
     }
@@ -144,7 +144,7 @@ impl FlowWatch {
     pub const MOST_CLIENTS: usize = 16_384;
 
     fn flows(&self) -> Result<BTreeMap<[u32; 5], [u32; 8]>, HostError> {
-        bpf::entries(&self.object, "flows").map_err(call)
+        bpf::entries(&self.object, "flows").map_err(call_error)
     }
 }
 
@@ -153,23 +153,24 @@ impl FlowCounts {
     fn of(flows: impl IntoIterator<Item = [u32; 8]>) -> Self {
         let mut counts = Self::default();
         for [requests_before, requests_after, replies_before, replies_after, waiting, ..] in flows {
-            let known =
+            let was_answered =
                 replies_before >= KNOWN && u64::from(replies_before) * 10 >= u64::from(requests_before) * 9;
-            let (served, waits) = (replies_after > 0, replies_after == 0 && waiting > 0);
+            let (is_served, is_waiting) = (replies_after > 0, replies_after == 0 && waiting > 0);
             // Requests still waiting may yet be answered.
-            let due = requests_after.saturating_sub(waiting);
-            let few = due >= MANY && u64::from(replies_after) * 10 < u64::from(due) * 7;
-            counts.served += u64::from(served);
-            counts.waiting += u64::from(waits);
-            counts.answered += u64::from(served && known && !few);
-            counts.silenced += u64::from(waits && known);
-            counts.curtailed += u64::from(few && known && !waits);
+            let expected_replies = requests_after.saturating_sub(waiting);
+            let is_curtailed =
+                expected_replies >= MANY && u64::from(replies_after) * 10 < u64::from(expected_replies) * 7;
+            counts.served += u64::from(is_served);
+            counts.waiting += u64::from(is_waiting);
+            counts.answered += u64::from(is_served && was_answered && !is_curtailed);
+            counts.silenced += u64::from(is_waiting && was_answered);
+            counts.curtailed += u64::from(is_curtailed && was_answered && !is_waiting);
         }
         counts
     }
 }
 
-fn call(source: io::Error) -> HostError {
+fn call_error(source: io::Error) -> HostError {
     HostError::Call { what: WHAT.to_owned(), source }
 }
 
@@ -178,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_client_is_silenced_when_it_waits_and_was_answered_before() {
+    fn flows_are_counted_as_silenced_curtailed_answered_or_waiting() {
         let flows = [
             // Answered before and after; answered before only.
             [90, 50, 90, 49, 1, 0, 0, 0],

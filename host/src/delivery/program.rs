@@ -61,8 +61,8 @@ impl DeliveryProgram {
         let waits = u8::from(waits);
         let programs = if softirqs { &PROGRAMS[..] } else { &PROGRAMS[..OF_DATAGRAMS] };
         let (network, ports) = (bpf::network_namespace()?, bpf::port_set(ports));
-        let (device, inode) = processes()?;
-        let object = bpf::loaded(
+        let (device, inode) = pid_namespace()?;
+        let object = bpf::load_object(
             OBJECT,
             |loader| {
                 loader
@@ -99,7 +99,7 @@ impl DeliveryProgram {
     /// Detaches reads before arrivals, so that each read datagram is also an arrival. The programs
     /// stay loaded.
     pub(super) fn detach(&mut self) -> io::Result<()> {
-        self.earlier = self.attached();
+        self.earlier = self.attached_time();
         for (name, _) in self.programs[OF_LOSSES..].iter().rev() {
             let Some(link) = self.links.pop() else { break };
             bpf::program(&mut self.object, name)?.detach(link).map_err(bpf::error)?;
@@ -108,23 +108,23 @@ impl DeliveryProgram {
     }
 
     /// Time attached so far.
-    fn attached(&self) -> Duration {
+    fn attached_time(&self) -> Duration {
         let is_attached = self.links.len() > OF_LOSSES;
-        let now = if is_attached { self.attached_at.elapsed() } else { Duration::ZERO };
-        self.earlier + now
+        let current = if is_attached { self.attached_at.elapsed() } else { Duration::ZERO };
+        self.earlier + current
     }
 
     // Reads are collected before arrivals, so that each read datagram is also an arrival.
     pub(super) fn read(&self) -> io::Result<DeliveryReport> {
-        let seconds = self.attached().as_secs_f64();
+        let seconds = self.attached_time().as_secs_f64();
         let read: BTreeMap<_, _> = bpf::entries(&self.object, "readings")?;
         let arrived: BTreeMap<_, _> = bpf::entries(&self.object, "arrivals")?;
         Ok(DeliveryReport {
             seconds,
             read: read.into_iter().map(|(key, packets)| delivery_count(key, packets)).collect(),
-            arrived: arrived.into_iter().map(|(key, counts)| arrival(key, counts)).collect(),
-            sent: sendings(&bpf::entries(&self.object, "sendings")?),
-            missed: self.missed()?,
+            arrived: arrived.into_iter().map(|(key, counts)| arrival_count(key, counts)).collect(),
+            sent: send_counts(&bpf::entries(&self.object, "sendings")?),
+            missed: self.missed_count()?,
         })
     }
 
@@ -141,7 +141,7 @@ impl DeliveryProgram {
     }
 
     // Program runs that the kernel skipped, and losses because a table was full.
-    fn missed(&self) -> io::Result<u64> {
+    fn missed_count(&self) -> io::Result<u64> {
         let Some(map) = self.object.map("missed") else { return Err(bpf::missing("missed")) };
         let table: Array<_, u64> = map.try_into().map_err(bpf::error)?;
         Ok(table.get(&0, 0).map_err(bpf::error)? + bpf::skipped_runs(&self.object)?)
@@ -150,7 +150,7 @@ impl DeliveryProgram {
 
 // Device as the kernel numbers it, and inode of this process's PID namespace; zeros for the
 // initial namespace.
-fn processes() -> io::Result<(u64, u64)> {
+fn pid_namespace() -> io::Result<(u64, u64)> {
     let namespace = fs::metadata("/proc/self/ns/pid")?;
     if namespace.ino() == FIRST_PROCESSES {
         return Ok((0, 0));
@@ -169,12 +169,12 @@ fn delivery_count([cookie, cpus, thread]: [u64; 3], packets: u64) -> DeliveryCou
 }
 
 /// From `struct place` and `struct arrival`.
-fn arrival([cookie, cpu]: [u64; 2], [packets, refused]: [u64; 2]) -> ArrivalCount {
+fn arrival_count([cookie, cpu]: [u64; 2], [packets, refused]: [u64; 2]) -> ArrivalCount {
     ArrivalCount { cookie, cpu: u32::try_from(cpu).unwrap_or(u32::MAX), packets, refused }
 }
 
 /// From `struct place` and `struct sending`: one item per socket.
-fn sendings(counts: &BTreeMap<[u64; 2], [u64; 2]>) -> Vec<SendCount> {
+fn send_counts(counts: &BTreeMap<[u64; 2], [u64; 2]>) -> Vec<SendCount> {
     let mut sockets: BTreeMap<u64, SendCount> = BTreeMap::new();
     for ([cookie, _], [packets, largest]) in counts {
         let largest_bytes = u32::try_from(*largest).unwrap_or(u32::MAX);

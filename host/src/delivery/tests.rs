@@ -15,16 +15,16 @@ use super::*;
 const DEADLINE: Duration = Duration::from_secs(20);
 
 /// Observes `traffic`; prints the reason and returns `None` if the machine does not allow it.
-fn seen(test: &str, ports: &[u16], traffic: impl FnOnce() + Send) -> Option<DeliveryReport> {
+fn observe_traffic(test: &str, ports: &[u16], traffic: impl FnOnce() + Send) -> Option<DeliveryReport> {
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     if cpus < 2 {
-        skip(test, "it takes two CPUs");
+        skip(test, "requires two CPUs");
         return None;
     }
     match DeliveryWatch::start(&Host::live(), ports) {
-        Ok(look) => {
+        Ok(watch) => {
             std::thread::scope(|scope| scope.spawn(traffic).join()).expect("the traffic");
-            Some(look.read().expect("read"))
+            Some(watch.read().expect("read"))
         }
         Err(error) if error.is_denied() || error.is_unsupported() => {
             skip(test, error);
@@ -40,7 +40,7 @@ fn pin(cpu: usize) {
     sched_setaffinity(None, &set).expect("pinned");
 }
 
-fn bound(address: &str) -> (UdpSocket, u16, u64) {
+fn bind_socket(address: &str) -> (UdpSocket, u16, u64) {
     let socket = UdpSocket::bind(address).expect("bound");
     socket.set_read_timeout(Some(DEADLINE)).expect("a timeout");
     let port = socket.local_addr().expect("an address").port();
@@ -49,15 +49,15 @@ fn bound(address: &str) -> (UdpSocket, u16, u64) {
 }
 
 #[test]
-fn a_datagram_is_told_with_the_cpus_it_arrives_and_is_read_on() {
-    let (socket, port, cookie) = bound("127.0.0.1:0");
+fn delivery_reports_the_arrival_and_reading_cpu_of_datagrams() {
+    let (socket, port, cookie) = bind_socket("127.0.0.1:0");
     let mut tid = 0;
     let traffic = || {
         let (ready, go) = mpsc::channel();
         std::thread::scope(|scope| {
             let reader = scope.spawn(|| {
                 pin(1);
-                ready.send(()).expect("told");
+                ready.send(()).expect("sent");
                 for _ in 0..100 {
                     socket.recv(&mut [0; 64]).expect("a datagram");
                 }
@@ -72,37 +72,38 @@ fn a_datagram_is_told_with_the_cpus_it_arrives_and_is_read_on() {
             tid = reader.join().expect("read");
         });
     };
-    let test = "a_datagram_is_told_with_the_cpus_it_arrives_and_is_read_on";
-    let Some(delivery) = seen(test, &[port], traffic) else { return };
+    let test = "delivery_reports_the_arrival_and_reading_cpu_of_datagrams";
+    let Some(delivery) = observe_traffic(test, &[port], traffic) else { return };
     let read =
         DeliveryCount { cookie, arrived_on: Some(0), read_on: 1, pid: std::process::id(), tid, packets: 100 };
     // If another datagram arrives while the first is read, the first may count as one from before.
-    let (known, before): (Vec<_>, Vec<_>) =
+    let (with_arrival, before): (Vec<_>, Vec<_>) =
         delivery.read.into_iter().partition(|item| item.arrived_on.is_some());
     let before: u64 = before.iter().map(|item| item.packets).sum();
     assert!(before <= 1, "{before}");
-    assert_eq!(known, [DeliveryCount { packets: 100 - before, ..read }]);
+    assert_eq!(with_arrival, [DeliveryCount { packets: 100 - before, ..read }]);
     assert_eq!(delivery.arrived, [ArrivalCount { cookie, cpu: 0, packets: 100, refused: 0 }]);
     assert_eq!((delivery.sent, delivery.missed), (vec![], 0));
 }
 
 #[test]
-fn a_look_ends_when_it_is_told_and_captures_answer() {
-    let (_socket, port, _) = bound("127.0.0.1:0");
-    let test = "a_look_ends_when_it_is_told_and_captures_answer";
+fn delivery_observation_stops_on_request_and_is_recorded() {
+    let (_socket, port, _) = bind_socket("127.0.0.1:0");
+    let test = "delivery_observation_stops_on_request_and_is_recorded";
     let stop = AtomicBool::new(true);
     let host = Host::live().recording();
-    match DeliveryReport::look(&host, &[port, 9], DEADLINE, &|| stop.load(Ordering::Relaxed)) {
+    match DeliveryReport::observe(&host, &[port, 9], DEADLINE, &|| stop.load(Ordering::Relaxed)) {
         Ok(delivery) => assert!(delivery.seconds < DEADLINE.as_secs_f64(), "{delivery:?}"),
-        Err(error) => skip(test, error),
+        Err(error) if error.is_denied() || error.is_unsupported() => skip(test, error),
+        Err(error) => panic!("{error}"),
     }
     let again = Host::recorded(host.into_recording());
     assert!(!matches!(
-        DeliveryReport::look(&again, &[port, 9], DEADLINE, &|| true),
+        DeliveryReport::observe(&again, &[port, 9], DEADLINE, &|| true),
         Err(HostError::NotLive { .. })
     ));
     let none =
-        DeliveryReport::look(&again, &[1], DEADLINE, &|| true).expect_err("nothing was recorded of it");
+        DeliveryReport::observe(&again, &[1], DEADLINE, &|| true).expect_err("port 1 was not recorded");
     assert_eq!(
         none.to_string(),
         "observing where datagrams are delivered (BPF; requires CAP_BPF and CAP_PERFMON): not available from a capture"
@@ -110,8 +111,8 @@ fn a_look_ends_when_it_is_told_and_captures_answer() {
 }
 
 #[test]
-fn what_a_full_buffer_refuses_is_told_apart() {
-    let (socket, port, cookie) = bound("127.0.0.1:0");
+fn datagrams_refused_by_a_full_buffer_are_counted() {
+    let (socket, port, cookie) = bind_socket("127.0.0.1:0");
     let traffic = || {
         pin(0);
         let sender = UdpSocket::bind("127.0.0.1:0").expect("bound");
@@ -121,28 +122,28 @@ fn what_a_full_buffer_refuses_is_told_apart() {
             sender.send_to(&[0; 1000], ("127.0.0.1", port)).expect("sent");
         }
     };
-    let test = "what_a_full_buffer_refuses_is_told_apart";
-    let Some(delivery) = seen(test, &[port], traffic) else { return };
+    let test = "datagrams_refused_by_a_full_buffer_are_counted";
+    let Some(delivery) = observe_traffic(test, &[port], traffic) else { return };
     socket.set_nonblocking(true).expect("set");
-    let kept = (0..50).take_while(|_| socket.recv(&mut [0; 1000]).is_ok()).count() as u64;
-    assert!(kept > 0 && kept < 50, "{kept}");
-    assert_eq!(delivery.arrived, [ArrivalCount { cookie, cpu: 0, packets: kept, refused: 50 - kept }]);
+    let received_count = (0..50).take_while(|_| socket.recv(&mut [0; 1000]).is_ok()).count() as u64;
+    assert!(received_count > 0 && received_count < 50, "{received_count}");
+    assert_eq!(
+        delivery.arrived,
+        [ArrivalCount { cookie, cpu: 0, packets: received_count, refused: 50 - received_count }]
+    );
     assert_eq!(delivery.read, []);
 }
 
 #[test]
-fn sockets_of_a_group_and_of_ipv6_are_told_apart_and_others_not_at_all() {
-    let (four, port, _) = bound("127.0.0.1:0");
+fn ipv4_and_ipv6_sockets_are_counted_and_unwatched_ports_are_not() {
+    let (four, port, _) = bind_socket("127.0.0.1:0");
     let (six, six_port, six_cookie) = match UdpSocket::bind("[::1]:0") {
-        Ok(_) => bound("[::1]:0"),
+        Ok(_) => bind_socket("[::1]:0"),
         Err(error) => {
-            return skip(
-                "sockets_of_a_group_and_of_ipv6_are_told_apart_and_others_not_at_all",
-                error.to_string(),
-            );
+            return skip("ipv4_and_ipv6_sockets_are_counted_and_unwatched_ports_are_not", error.to_string());
         }
     };
-    let (other, other_port, _) = bound("127.0.0.1:0");
+    let (other, other_port, _) = bind_socket("127.0.0.1:0");
     let four_cookie = socket_cookie(four.as_fd()).expect("a cookie");
     let traffic = || {
         pin(1);
@@ -154,18 +155,19 @@ fn sockets_of_a_group_and_of_ipv6_are_told_apart_and_others_not_at_all() {
             sender6.send_to(&vec![0; bytes], ("::1", six_port)).expect("sent");
             let mut buffer = [0; 1000];
             // A peeked datagram has not been read.
-            four.peek_from(&mut buffer).expect("there");
+            four.peek_from(&mut buffer).expect("a datagram");
             for socket in [&four, &six, &other] {
                 let (length, from) = socket.recv_from(&mut buffer).expect("a datagram");
                 socket.send_to(&buffer[..length], from).expect("answered");
             }
         }
     };
-    let test = "sockets_of_a_group_and_of_ipv6_are_told_apart_and_others_not_at_all";
-    let Some(delivery) = seen(test, &[port, six_port], traffic) else { return };
+    let test = "ipv4_and_ipv6_sockets_are_counted_and_unwatched_ports_are_not";
+    let Some(delivery) = observe_traffic(test, &[port, six_port], traffic) else { return };
     let mut cookies = [four_cookie, six_cookie];
     cookies.sort_unstable();
-    let arrived: Vec<_> = delivery.arrived.iter().map(|seen| (seen.cookie, seen.cpu, seen.packets)).collect();
+    let arrived: Vec<_> =
+        delivery.arrived.iter().map(|count| (count.cookie, count.cpu, count.packets)).collect();
     assert_eq!(arrived, cookies.map(|cookie| (cookie, 1, 3)));
     let read: Vec<_> = delivery.read.iter().map(|l| (l.cookie, l.arrived_on, l.read_on, l.packets)).collect();
     assert_eq!(read, cookies.map(|cookie| (cookie, Some(1), 1, 3)));
@@ -173,8 +175,8 @@ fn sockets_of_a_group_and_of_ipv6_are_told_apart_and_others_not_at_all() {
 }
 
 #[test]
-fn what_waited_before_the_look_began_came_before() {
-    let (socket, port, cookie) = bound("127.0.0.1:0");
+fn datagrams_queued_before_the_observation_have_no_arrival_cpu() {
+    let (socket, port, cookie) = bind_socket("127.0.0.1:0");
     let sender = UdpSocket::bind("127.0.0.1:0").expect("bound");
     let send = || sender.send_to(&[0; 8], ("127.0.0.1", port)).expect("sent");
     for _ in 0..5 {
@@ -189,20 +191,20 @@ fn what_waited_before_the_look_began_came_before() {
             socket.recv(&mut [0; 8]).expect("a datagram");
         }
     };
-    let test = "what_waited_before_the_look_began_came_before";
-    let Some(delivery) = seen(test, &[port], traffic) else { return };
+    let test = "datagrams_queued_before_the_observation_have_no_arrival_cpu";
+    let Some(delivery) = observe_traffic(test, &[port], traffic) else { return };
     let mut read: Vec<_> = delivery.read.iter().map(|l| (l.cookie, l.arrived_on, l.packets)).collect();
     read.sort_unstable();
     assert_eq!(read, [(cookie, None, 5), (cookie, Some(1), 3)]);
 }
 
 #[test]
-fn a_datagram_that_arrives_between_windows_has_no_cpu_of_arrival() {
-    let (socket, port, cookie) = bound("127.0.0.1:0");
+fn datagrams_between_observation_windows_have_no_arrival_cpu() {
+    let (socket, port, cookie) = bind_socket("127.0.0.1:0");
     let mut program = match DeliveryProgram::start(&[port], false, false) {
         Ok(program) => program,
         Err(error) => {
-            return skip("a_datagram_that_arrives_between_windows_has_no_cpu_of_arrival", error);
+            return skip("datagrams_between_observation_windows_have_no_arrival_cpu", error);
         }
     };
     let sender = UdpSocket::bind("127.0.0.1:0").expect("bound");
@@ -229,31 +231,31 @@ fn a_datagram_that_arrives_between_windows_has_no_cpu_of_arrival() {
     exchange(50, 0);
     let [arrived] = &program.read().expect("read").arrived[..] else { panic!("one socket, one CPU") };
     assert_eq!(arrived.packets, 10, "{arrived:?}");
-    assert!(arrived.refused > 0, "losses count between windows, too");
+    assert!(arrived.refused > 0, "losses between windows are counted");
 }
 
 #[test]
-fn the_busier_the_shorter_the_windows() {
-    let seen = |packets, seconds| DeliveryReport {
+fn observed_share_of_time_falls_with_the_packet_rate() {
+    let report = |packets, seconds| DeliveryReport {
         seconds,
         arrived: vec![ArrivalCount { cookie: 1, cpu: 3, packets, refused: 0 }],
         ..DeliveryReport::default()
     };
     let two = Duration::from_secs(2);
-    assert_eq!(part(&seen(0, 0.01), two), 1.0);
-    assert_eq!(part(&seen(100, 0.1), two), 1.0);
-    let busy = part(&seen(100_000, 1.0), two);
+    assert_eq!(window_share(&report(0, 0.01), two), 1.0);
+    assert_eq!(window_share(&report(100, 0.1), two), 1.0);
+    let busy = window_share(&report(100_000, 1.0), two);
     assert!((0.02..0.03).contains(&busy), "{busy}");
-    assert!(part(&seen(10_000_000, 1.0), two) < 0.001);
+    assert!(window_share(&report(10_000_000, 1.0), two) < 0.001);
     // A short observation sees a larger share of the time, to have enough datagrams.
-    let short = part(&seen(20_000, 1.0), Duration::from_millis(300));
+    let short = window_share(&report(20_000, 1.0), Duration::from_millis(300));
     assert!(short > 0.8, "{short}");
 }
 
 #[test]
-fn clients_are_told_apart_by_whether_they_are_answered_after_a_change() {
-    let test = "clients_are_told_apart_by_whether_they_are_answered_after_a_change";
-    let (server, port, _) = bound("127.0.0.1:0");
+fn flow_watch_counts_clients_answered_and_silenced_by_a_change() {
+    let test = "flow_watch_counts_clients_answered_and_silenced_by_a_change";
+    let (server, port, _) = bind_socket("127.0.0.1:0");
     let begin = std::time::Instant::now();
     let mut watch = match FlowWatch::start_with_times(&Host::live(), &[port]) {
         Ok(watch) => watch,
@@ -262,12 +264,12 @@ fn clients_are_told_apart_by_whether_they_are_answered_after_a_change() {
     };
     let clients: Vec<UdpSocket> = (0..3)
         .map(|_| {
-            let client = bound("127.0.0.1:0").0;
+            let client = bind_socket("127.0.0.1:0").0;
             client.connect(("127.0.0.1", port)).expect("connected");
             client
         })
         .collect();
-    let ask = |client: &UdpSocket, answer: bool| {
+    let exchange = |client: &UdpSocket, answer: bool| {
         let mut request = [0; 8];
         client.send(b"request").expect("sent");
         let (length, from) = server.recv_from(&mut request).expect("received");
@@ -277,11 +279,11 @@ fn clients_are_told_apart_by_whether_they_are_answered_after_a_change() {
         }
     };
     for _ in 0..3 {
-        clients.iter().for_each(|client| ask(client, true));
+        clients.iter().for_each(|client| exchange(client, true));
     }
-    watch.changed().expect("noted");
-    ask(&clients[0], true);
-    ask(&clients[1], false);
+    watch.mark_change().expect("noted");
+    exchange(&clients[0], true);
+    exchange(&clients[1], false);
     let counts = watch.read().expect("read");
     // The third client sends nothing more.
     assert_eq!(counts, FlowCounts { silenced: 1, curtailed: 0, answered: 1, waiting: 1, served: 1 });

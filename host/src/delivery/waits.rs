@@ -49,15 +49,15 @@ impl WaitCounts {
     /// The wait in ns that this share of the datagrams did not exceed; `None` without datagrams.
     #[must_use]
     pub fn quantile_ns(&self, share: f64) -> Option<f64> {
-        let wanted = (self.count() as f64 * share).max(f64::MIN_POSITIVE);
+        let target_count = (self.count() as f64 * share).max(f64::MIN_POSITIVE);
         let mut below = 0.0;
         for (class, count) in self.classes.iter().enumerate().filter(|(_, count)| **count > 0) {
             let count = *count as f64;
-            if below + count >= wanted {
+            if below + count >= target_count {
                 let Range { start, end } = units(class);
                 // Waits are spread evenly within a class.
-                let inside = (wanted - below) / count;
-                return Some((start as f64 + inside * (end - start) as f64) * UNIT_NS as f64);
+                let fraction = (target_count - below) / count;
+                return Some((start as f64 + fraction * (end - start) as f64) * UNIT_NS as f64);
             }
             below += count;
         }
@@ -68,8 +68,8 @@ impl WaitCounts {
 /// The waits of a class, in units. The first two octaves have one unit per class.
 fn units(class: usize) -> Range<u64> {
     let octave = (class / PARTS).saturating_sub(1);
-    let rest = (class - octave * PARTS) as u64;
-    rest << octave..(rest + 1) << octave
+    let offset = (class - octave * PARTS) as u64;
+    offset << octave..(offset + 1) << octave
 }
 
 #[cfg(test)]
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn classes_follow_each_other() {
+    fn histogram_classes_are_contiguous() {
         for class in 0..CLASSES - 32 {
             assert_eq!(units(class).end, units(class + 1).start, "class {class}");
         }
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_are_within_their_class() {
+    fn wait_quantiles_are_within_their_histogram_class() {
         let mut classes = vec![0; CLASSES];
         (classes[2], classes[40]) = (98, 2);
         let waits = WaitCounts { classes: classes.clone() };

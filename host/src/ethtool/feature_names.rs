@@ -20,26 +20,26 @@ const NAMES: [(&str, &str); 12] = [
 ];
 
 /// Adds the ethtool names. They replace the kernel's names that stand for one feature.
-pub(crate) fn shown(features: BTreeMap<String, bool>) -> BTreeMap<String, bool> {
-    let mut shown = BTreeMap::new();
+pub(crate) fn with_ethtool_names(features: BTreeMap<String, bool>) -> BTreeMap<String, bool> {
+    let mut named_features = BTreeMap::new();
     for (name, on) in features {
         let group = NAMES.iter().find(|(_, pattern)| matches(pattern, &name));
         if let Some((alias, pattern)) = group {
-            *shown.entry((*alias).to_owned()).or_insert(false) |= on;
+            *named_features.entry((*alias).to_owned()).or_insert(false) |= on;
             if !pattern.contains('*') {
                 continue;
             }
         }
-        shown.insert(name, on);
+        named_features.insert(name, on);
     }
-    shown
+    named_features
 }
 
 /// Whether the kernel's feature name belongs to this ethtool name.
-pub(crate) fn is_of(shown: &str, kernel: &str) -> bool {
-    match NAMES.iter().find(|(alias, _)| *alias == shown) {
-        Some((_, pattern)) => matches(pattern, kernel),
-        None => shown == kernel,
+pub(crate) fn covers_kernel_name(ethtool_name: &str, kernel_name: &str) -> bool {
+    match NAMES.iter().find(|(alias, _)| *alias == ethtool_name) {
+        Some((_, pattern)) => matches(pattern, kernel_name),
+        None => ethtool_name == kernel_name,
     }
 }
 
@@ -55,13 +55,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_that_is_typed_finds_the_kernels() {
-        assert!(is_of("generic-receive-offload", "rx-gro") && !is_of("generic-receive-offload", "rx-gro-hw"));
-        assert!(is_of("tcp-segmentation-offload", "tx-tcp6-segmentation") && is_of("rx-gro-hw", "rx-gro-hw"));
+    fn ethtool_feature_names_match_their_kernel_names() {
+        assert!(
+            covers_kernel_name("generic-receive-offload", "rx-gro")
+                && !covers_kernel_name("generic-receive-offload", "rx-gro-hw")
+        );
+        assert!(
+            covers_kernel_name("tcp-segmentation-offload", "tx-tcp6-segmentation")
+                && covers_kernel_name("rx-gro-hw", "rx-gro-hw")
+        );
     }
 
     #[test]
-    fn features_have_the_names_that_are_typed() {
+    fn kernel_features_are_shown_under_ethtool_names() {
         let kernel = [
             ("rx-gro", true),
             ("rx-gro-hw", false),
@@ -70,10 +76,11 @@ mod tests {
             ("tx-checksum-ipv4", false),
             ("rx-udp-gro-forwarding", false),
         ];
-        let shown = shown(kernel.into_iter().map(|(name, on)| (name.to_owned(), on)).collect());
-        let shown: Vec<(&str, bool)> = shown.iter().map(|(name, on)| (name.as_str(), *on)).collect();
+        let features =
+            with_ethtool_names(kernel.into_iter().map(|(name, on)| (name.to_owned(), on)).collect());
+        let features: Vec<(&str, bool)> = features.iter().map(|(name, on)| (name.as_str(), *on)).collect();
         assert_eq!(
-            shown,
+            features,
             [
                 ("generic-receive-offload", true),
                 ("rx-gro-hw", false),

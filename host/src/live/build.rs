@@ -27,18 +27,18 @@ impl SnapshotInput<'_> {
         let services = services::all(self);
         let threads = threads::all(self, &cpus);
         let mut unknown = Vec::new();
-        let mut note = |what: &str, why: Option<&str>| {
+        let mut add_unknown = |subject: &str, why: Option<&str>| {
             if let Some(why) = why {
-                unknown.push(UnknownItem { what: what.to_owned(), why: why.to_owned() });
+                unknown.push(UnknownItem { what: subject.to_owned(), why: why.to_owned() });
             }
         };
-        note("interrupts", self.now.interrupts.why());
-        note("NET_RX softirqs", self.now.net_rx.why());
-        note("packets of each CPU", self.now.softnet.why());
-        note("sockets", self.now.sockets.why());
+        add_unknown("interrupts", self.now.interrupts.why());
+        add_unknown("NET_RX softirqs", self.now.net_rx.why());
+        add_unknown("packets of each CPU", self.now.softnet.why());
+        add_unknown("sockets", self.now.sockets.why());
         for interface in &interfaces {
-            note(&format!("receive queues of {}", interface.interface), interface.receive.why());
-            note(&format!("transmit queues of {}", interface.interface), interface.transmit.why());
+            add_unknown(&format!("receive queues of {}", interface.interface), interface.receive.why());
+            add_unknown(&format!("transmit queues of {}", interface.interface), interface.transmit.why());
         }
         let mut snapshot = Snapshot {
             unix_seconds: None,
@@ -64,28 +64,29 @@ pub(crate) fn host_line(path: &PacketPath, name: Known<String>) -> HostLine {
     HostLine { name, kernel: path.machine.kernel.clone(), nodes }
 }
 
-pub(crate) fn found(path: &PacketPath, findings: &[Finding]) -> Vec<LiveFinding> {
-    findings.iter().map(|finding| places::found(path, finding)).collect()
+pub(crate) fn live_findings(path: &PacketPath, findings: &[Finding]) -> Vec<LiveFinding> {
+    findings.iter().map(|finding| places::live_finding(path, finding)).collect()
 }
 
 fn totals(snapshot: &Snapshot) -> PathTotals {
-    let there = || snapshot.interfaces.iter().filter(|interface| interface.gone_seconds.is_none());
-    let of = |figure: fn(&InterfaceSnapshot) -> Option<f64>| sum(there().map(figure));
+    let present_interfaces =
+        || snapshot.interfaces.iter().filter(|interface| interface.gone_seconds.is_none());
+    let sum_of = |figure: fn(&InterfaceSnapshot) -> Option<f64>| sum(present_interfaces().map(figure));
     let cpus = || snapshot.cpus.value().into_iter().flatten();
     let sockets = || {
         let services = snapshot.services.value().into_iter().flatten();
         services.flat_map(|service: &ServiceSnapshot| &service.sockets)
     };
     PathTotals {
-        rx_packets_per_second: of(|interface| interface.rx_packets_per_second),
-        rx_drops_per_second: of(|interface| interface.rx_drops_per_second),
+        rx_packets_per_second: sum_of(|interface| interface.rx_packets_per_second),
+        rx_drops_per_second: sum_of(|interface| interface.rx_drops_per_second),
         interrupts_per_second: sum(cpus().map(|cpu| cpu.interrupts_per_second)),
         softirq_cpus: sum(cpus().map(|cpu| cpu.softirq_share)),
         backlog_drops_per_second: sum(cpus().map(|cpu| cpu.drops_per_second)),
         queued_bytes: sockets().filter_map(|socket| socket.queued_bytes).reduce(u64::saturating_add),
         socket_drops_per_second: sum(sockets().map(|socket| socket.drops_per_second)),
         thread_cpus: sum(snapshot.threads.value().into_iter().flatten().map(|thread| thread.cpu_share)),
-        tx_packets_per_second: of(|interface| interface.tx_packets_per_second),
-        tx_drops_per_second: of(|interface| interface.tx_drops_per_second),
+        tx_packets_per_second: sum_of(|interface| interface.tx_packets_per_second),
+        tx_drops_per_second: sum_of(|interface| interface.tx_drops_per_second),
     }
 }

@@ -61,7 +61,7 @@ struct ItemCurves {
 
 impl SnapshotHistory {
     /// Adds the values of a snapshot, and removes items that were in none of the recent snapshots.
-    pub fn take(&mut self, snapshot: &Snapshot) {
+    pub fn add(&mut self, snapshot: &Snapshot) {
         self.taken += 1;
         for (item, figures) in figures(snapshot) {
             let ItemCurves { rings, seen } = self.curves.entry(item).or_default();
@@ -85,7 +85,7 @@ impl SnapshotHistory {
     }
 
     /// Recent values, latest last; empty if there are none.
-    pub fn of(
+    pub fn values(
         &self,
         item: &HistoryItem,
         metric: HistoryMetric,
@@ -101,8 +101,9 @@ type Figures = Vec<(HistoryMetric, Option<f64>)>;
 fn figures(snapshot: &Snapshot) -> Vec<(HistoryItem, Figures)> {
     use HistoryMetric::{Drops, Interrupts, Packets, Queued, Sent, Softirq, Squeezes, Time};
     let totals = &snapshot.totals;
-    let lost = [totals.rx_drops_per_second, totals.backlog_drops_per_second, totals.socket_drops_per_second];
-    let mut found: Vec<(HistoryItem, Figures)> = vec![(
+    let drop_rates =
+        [totals.rx_drops_per_second, totals.backlog_drops_per_second, totals.socket_drops_per_second];
+    let mut items: Vec<(HistoryItem, Figures)> = vec![(
         HistoryItem::Path,
         vec![
             (Packets, totals.rx_packets_per_second),
@@ -111,12 +112,12 @@ fn figures(snapshot: &Snapshot) -> Vec<(HistoryItem, Figures)> {
             (Queued, totals.queued_bytes.map(|bytes| bytes as f64)),
             (Time, totals.thread_cpus),
             (Interrupts, totals.interrupts_per_second),
-            (Drops, crate::live::growth::sum(lost)),
+            (Drops, crate::live::growth::sum(drop_rates)),
         ],
     )];
     for interface in &snapshot.interfaces {
         let name = &interface.interface;
-        found.push((
+        items.push((
             HistoryItem::Interface(name.clone()),
             vec![
                 (Packets, interface.rx_packets_per_second),
@@ -125,7 +126,7 @@ fn figures(snapshot: &Snapshot) -> Vec<(HistoryItem, Figures)> {
             ],
         ));
         for queue in interface.receive.value().into_iter().flatten() {
-            found.push((
+            items.push((
                 HistoryItem::Receive(name.clone(), queue.queue),
                 vec![
                     (Packets, queue.packets_per_second),
@@ -135,14 +136,14 @@ fn figures(snapshot: &Snapshot) -> Vec<(HistoryItem, Figures)> {
             ));
         }
         for queue in interface.transmit.value().into_iter().flatten() {
-            found.push((
+            items.push((
                 HistoryItem::Transmit(name.clone(), queue.queue),
                 vec![(Packets, queue.packets_per_second), (Drops, queue.drops_per_second)],
             ));
         }
     }
     for cpu in snapshot.cpus.value().into_iter().flatten() {
-        found.push((
+        items.push((
             HistoryItem::Cpu(cpu.cpu),
             vec![
                 (Softirq, cpu.softirq_share),
@@ -155,18 +156,20 @@ fn figures(snapshot: &Snapshot) -> Vec<(HistoryItem, Figures)> {
     }
     for service in snapshot.services.value().into_iter().flatten() {
         let sockets = || service.sockets.iter();
-        let queued =
-            sockets().filter_map(|socket| socket.queued_bytes).reduce(u64::saturating_add).map(|b| b as f64);
+        let queued = sockets()
+            .filter_map(|socket| socket.queued_bytes)
+            .reduce(u64::saturating_add)
+            .map(|bytes| bytes as f64);
         let drops = crate::live::growth::sum(sockets().map(|socket| socket.drops_per_second));
-        found.push((HistoryItem::Service(service.name.clone()), vec![(Queued, queued), (Drops, drops)]));
-        found.extend(sockets().map(|socket| {
+        items.push((HistoryItem::Service(service.name.clone()), vec![(Queued, queued), (Drops, drops)]));
+        items.extend(sockets().map(|socket| {
             let queued = socket.queued_bytes.map(|bytes| bytes as f64);
             (HistoryItem::Socket(socket.inode), vec![(Queued, queued), (Drops, socket.drops_per_second)])
         }));
     }
     let threads = snapshot.threads.value().into_iter().flatten();
-    found.extend(threads.map(|thread| (HistoryItem::Thread(thread.tid), vec![(Time, thread.cpu_share)])));
-    found
+    items.extend(threads.map(|thread| (HistoryItem::Thread(thread.tid), vec![(Time, thread.cpu_share)])));
+    items
 }
 
 #[cfg(test)]
@@ -176,7 +179,7 @@ mod tests {
     use crate::{Host, Known, Scope};
 
     #[test]
-    fn the_last_figures_are_kept_and_what_was_in_none_of_the_last_pictures_is_forgotten() {
+    fn history_keeps_the_last_120_samples_and_drops_absent_items() {
         let host = Host::scripted([("/proc/stat", "cpu0 1 0 1 1 0 0 1 0\n")]);
         let mut snapshot = LiveHost::open(SnapshotSource::Live(host), Scope::default()).refresh();
         let mut history = SnapshotHistory::default();
@@ -184,15 +187,15 @@ mod tests {
             if let Known::Value(cpus) = &mut snapshot.cpus {
                 cpus[0].softirq_share = (number != 149).then(|| f64::from(number));
             }
-            history.take(&snapshot);
+            history.add(&snapshot);
         }
-        let shares: Vec<_> = history.of(&HistoryItem::Cpu(0), HistoryMetric::Softirq).collect();
+        let shares: Vec<_> = history.values(&HistoryItem::Cpu(0), HistoryMetric::Softirq).collect();
         assert_eq!((shares.len(), shares[0], shares[118], shares[119]), (120, Some(30.0), Some(148.0), None));
         snapshot.cpus = Known::unknown("gone");
         for _ in 0..LENGTH {
-            history.take(&snapshot);
+            history.add(&snapshot);
         }
-        assert_eq!(history.of(&HistoryItem::Cpu(0), HistoryMetric::Softirq).count(), 0);
-        assert_eq!(history.of(&HistoryItem::Path, HistoryMetric::Packets).count(), LENGTH);
+        assert_eq!(history.values(&HistoryItem::Cpu(0), HistoryMetric::Softirq).count(), 0);
+        assert_eq!(history.values(&HistoryItem::Path, HistoryMetric::Packets).count(), LENGTH);
     }
 }

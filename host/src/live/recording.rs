@@ -38,22 +38,22 @@ impl SnapshotRecording {
     }
 
     /// Reads from any reader; `path` is for errors.
-    pub fn read(mut from: impl BufRead, path: &Path) -> Result<Self, TapeError> {
+    pub fn read(mut reader: impl BufRead, path: &Path) -> Result<Self, TapeError> {
         let path = || path.to_owned();
         let mut snapshots = Vec::new();
         let mut is_cut = false;
         for line in 1.. {
-            let wrong = |reason: String| TapeError::Line { path: path(), line, reason };
+            let line_error = |reason: String| TapeError::Line { path: path(), line, reason };
             let mut bytes = Vec::new();
-            let taken = io::Read::take(&mut from, LONGEST_LINE).read_until(b'\n', &mut bytes);
-            if taken.map_err(|source| TapeError::Io { path: path(), source })? == 0 {
+            let read_result = io::Read::take(&mut reader, LONGEST_LINE).read_until(b'\n', &mut bytes);
+            if read_result.map_err(|source| TapeError::Io { path: path(), source })? == 0 {
                 break;
             }
-            let ended = bytes.last() == Some(&b'\n');
+            let is_complete = bytes.last() == Some(&b'\n');
             match snapshot(&bytes) {
                 Ok(snapshot) => snapshots.push(snapshot),
-                Err(_) if !ended && !snapshots.is_empty() => is_cut = true,
-                Err(reason) => return Err(wrong(reason)),
+                Err(_) if !is_complete && !snapshots.is_empty() => is_cut = true,
+                Err(reason) => return Err(line_error(reason)),
             }
         }
         if snapshots.is_empty() {
@@ -82,10 +82,10 @@ fn snapshot(line: &[u8]) -> Result<Snapshot, String> {
     struct SnapshotDocument {
         result: Snapshot,
     }
-    let named: NamedDocument = serde_json::from_slice(line)
+    let header: NamedDocument = serde_json::from_slice(line)
         .map_err(|_| "no snapshot: only files of 'linerate top --record' can be read".to_owned())?;
-    if named.schema != SCHEMA {
-        return Err(format!("its schema is {}, and this program reads {SCHEMA}", named.schema));
+    if header.schema != SCHEMA {
+        return Err(format!("its schema is {}, and this program reads {SCHEMA}", header.schema));
     }
     let document = serde_json::from_slice::<SnapshotDocument>(line);
     document.map(|document| document.result).map_err(|error| format!("incomplete snapshot: {error}"))
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_last_line_that_is_cut_short_is_left_out_and_one_before_it_is_an_error() {
+    fn truncated_last_line_is_ignored_and_earlier_garbage_is_an_error() {
         let line = line();
         let recording = read(&format!("{line}{line}{}", &line[..line.len() / 2])).expect("read");
         assert_eq!((recording.snapshots().len(), recording.is_cut()), (2, true));
@@ -122,7 +122,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_a_tape_or_an_error(text in "(\\{\"schema\":\"linerate.top/2\"[ -~]{0,40}\n?){0,3}|[ -~\n]{0,80}") {
+        fn reading_arbitrary_text_never_panics(text in "(\\{\"schema\":\"linerate.top/2\"[ -~]{0,40}\n?){0,3}|[ -~\n]{0,80}") {
             let _ = read(&text);
         }
     }

@@ -260,14 +260,14 @@ impl HostLine {
     }
 
     pub fn cpus_of(&self, node: u32) -> Option<CpuSet> {
-        let found = self.nodes.iter().find(|item| item.node == node)?;
-        CpuSet::from_list(&found.cpus).ok()
+        let entry = self.nodes.iter().find(|item| item.node == node)?;
+        CpuSet::from_list(&entry.cpus).ok()
     }
 }
 
 impl Snapshot {
     pub fn findings_at<'a>(&'a self, place: &'a FindingSite) -> impl Iterator<Item = &'a LiveFinding> {
-        self.findings.iter().filter(move |found| found.places.contains(place))
+        self.findings.iter().filter(move |finding| finding.places.contains(place))
     }
 
     pub fn findings_at_stage<'a>(
@@ -275,7 +275,10 @@ impl Snapshot {
         service: &'a str,
         stage: StageName,
     ) -> impl Iterator<Item = &'a LiveFinding> {
-        let here = move |place: &FindingSite| matches!(place, FindingSite::Service(name) if name == service);
-        self.findings.iter().filter(move |found| found.stage == stage && found.places.iter().any(here))
+        let is_at_service =
+            move |place: &FindingSite| matches!(place, FindingSite::Service(name) if name == service);
+        self.findings
+            .iter()
+            .filter(move |finding| finding.stage == stage && finding.places.iter().any(is_at_service))
     }
 }

@@ -37,7 +37,7 @@ pub struct LiveHost {
 }
 
 impl SnapshotSource {
-    pub fn here() -> Self {
+    pub fn live() -> Self {
         Self::Live(Host::live())
     }
 
@@ -66,15 +66,15 @@ impl From<OpenedCapture> for SnapshotSource {
 impl LiveHost {
     /// Reads the whole host once.
     pub fn open(source: SnapshotSource, scope: Scope) -> Self {
-        let begun = FullReading::now();
+        let full_reading = FullReading::now();
         let path = PacketPath::observe(source.now(), &scope);
         let before = source.first_of_two().map(|first| PacketPath::observe(first, &scope));
         let view = HostView { now: &path, before: before.as_ref() };
-        let findings = build::found(&path, &findings(&view));
-        let host = build::host_line(&path, name(source.now()));
+        let findings = build::live_findings(&path, &findings(&view));
+        let host = build::host_line(&path, host_name(source.now()));
         let mut reader = SampleReader::new(&path);
-        let before = source.first_of_two().map(|first| (begun.at, reader.read(first)));
-        let plan = ReadingPlan::new(&path, &begun);
+        let before = source.first_of_two().map(|first| (full_reading.at, reader.read(first)));
+        let plan = ReadingPlan::new(&path, &full_reading);
         Self {
             source,
             scope,
@@ -99,9 +99,9 @@ impl LiveHost {
 
     /// Reads the counters, and builds a snapshot from them and the previous reading.
     pub fn refresh(&mut self) -> Snapshot {
-        let at = Instant::now();
+        let start = Instant::now();
         let mut sample = self.reader.read(self.source.now());
-        let read = at.elapsed();
+        let read_time = start.elapsed();
         if matches!(self.source, SnapshotSource::Live(_))
             && self.plan.is_due(self.source.now(), &self.scope, &sample)
         {
@@ -120,28 +120,28 @@ impl LiveHost {
         let mut snapshot = readings.snapshot(self.host.clone());
         snapshot.unix_seconds = self.unix_seconds();
         snapshot.cost = SnapshotCost {
-            read_seconds: read.as_secs_f64(),
-            whole_reading_seconds: self.plan.took().as_secs_f64(),
+            read_seconds: read_time.as_secs_f64(),
+            whole_reading_seconds: self.plan.duration().as_secs_f64(),
             whole_reading_age_seconds: self.plan.age().as_secs_f64(),
         };
         if let SnapshotSource::Live(_) = self.source {
-            self.removed.keep(&mut snapshot, at, &self.scope);
+            self.removed.add_to(&mut snapshot, at, &self.scope);
             self.before = Some((at, sample));
         }
         snapshot
     }
 
     fn read_whole(&mut self) {
-        let begun = FullReading::now();
+        let full_reading = FullReading::now();
         let path = PacketPath::observe(self.source.now(), &self.scope);
         let view = HostView::twice(&self.path, &path);
         // A full reading shortly after another would contain almost no traffic.
         let view =
             if view.seconds().is_some_and(|seconds| seconds >= 1.0) { view } else { HostView::once(&path) };
-        self.findings = build::found(&path, &findings(&view));
+        self.findings = build::live_findings(&path, &findings(&view));
         self.host = build::host_line(&path, self.host.name.clone());
         self.reader = SampleReader::new(&path);
-        self.plan = ReadingPlan::new(&path, &begun);
+        self.plan = ReadingPlan::new(&path, &full_reading);
         self.path = path;
     }
 
@@ -158,7 +158,7 @@ impl LiveHost {
     fn unix_seconds(&self) -> Option<f64> {
         match &self.source {
             SnapshotSource::Live(_) => {
-                SystemTime::now().duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs_f64())
+                SystemTime::now().duration_since(UNIX_EPOCH).ok().map(|elapsed| elapsed.as_secs_f64())
             }
             SnapshotSource::Captured(capture) => {
                 capture.about.as_ref().map(|about| about.unix_seconds as f64)
@@ -176,7 +176,7 @@ fn findings(view: &HostView<'_>) -> Vec<Finding> {
     findings
 }
 
-fn name(host: &Host) -> Known<String> {
+fn host_name(host: &Host) -> Known<String> {
     Known::from(host.read("/proc/sys/kernel/hostname")).map(|name| name.trim().to_owned())
 }
 

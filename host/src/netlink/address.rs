@@ -33,34 +33,35 @@ pub fn addresses(host: &Host, interface: &str) -> Result<Vec<IpAddr>, HostError>
         .trim()
         .parse()
         .map_err(|_| HostError::Garbled { path, reason: format!("'{}' is no number", index.trim()) })?;
-    let what = format!("reading the addresses of {interface}");
-    host.call(&format!("addresses/{interface}"), &what, || ask(index))
+    let operation = format!("reading the addresses of {interface}");
+    host.call(&format!("addresses/{interface}"), &operation, || request_addresses(index))
 }
 
-fn ask(interface: u32) -> io::Result<Vec<IpAddr>> {
+fn request_addresses(interface: u32) -> io::Result<Vec<IpAddr>> {
     let answers = NetlinkConnection::open(NETLINK_ROUTE)?.request(GET, NLM_F_DUMP, &[0; MESSAGE_BYTES])?;
     let messages = answers.iter().filter(|answer| answer.kind == NEW);
-    let mut addresses: Vec<IpAddr> = messages.filter_map(|answer| read(&answer.body, interface)).collect();
+    let mut addresses: Vec<IpAddr> =
+        messages.filter_map(|answer| parse_address(&answer.body, interface)).collect();
     // IPv4 first, then in the kernel's order, because the sort is stable.
     addresses.sort_by_key(IpAddr::is_ipv6);
     Ok(addresses)
 }
 
 // `None` for another interface, or a link-local address.
-fn read(body: &[u8], interface: u32) -> Option<IpAddr> {
+fn parse_address(body: &[u8], interface: u32) -> Option<IpAddr> {
     let index = body.get(INDEX..).and_then(<[u8]>::first_chunk).copied().map(u32::from_ne_bytes);
     if index != Some(interface) || body.get(SCOPE) == Some(&SCOPE_LINK) {
         return None;
     }
     let attributes = body.get(MESSAGE_BYTES..)?;
     let bytes = attribute(attributes, LOCAL).or_else(|| attribute(attributes, ADDRESS))?;
-    let four = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
-    four.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from)).ok()
+    let ipv4 = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
+    ipv4.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from)).ok()
 }
 
 /// Fuzzer entry.
 pub(crate) fn any_answer(bytes: &[u8]) {
-    let _ = read(bytes, 1);
+    let _ = parse_address(bytes, 1);
 }
 
 #[cfg(test)]
@@ -72,18 +73,18 @@ mod tests {
         [2, 24, 0x80, 0, 2, 0, 0, 0, 8, 0, 1, 0, 192, 168, 0, 10, 8, 0, 2, 0, 192, 168, 0, 10];
 
     #[test]
-    fn an_address_belongs_to_its_interface() {
-        assert_eq!(read(&MESSAGE, 2), Some(IpAddr::from([192, 168, 0, 10])));
-        assert_eq!(read(&MESSAGE, 3), None);
-        assert_eq!(read(&MESSAGE[..10], 2), None);
+    fn addresses_of_other_interfaces_or_link_scope_are_ignored() {
+        assert_eq!(parse_address(&MESSAGE, 2), Some(IpAddr::from([192, 168, 0, 10])));
+        assert_eq!(parse_address(&MESSAGE, 3), None);
+        assert_eq!(parse_address(&MESSAGE[..10], 2), None);
         let mut on_link = MESSAGE;
         on_link[SCOPE] = SCOPE_LINK;
-        assert_eq!(read(&on_link, 2), None);
+        assert_eq!(parse_address(&on_link, 2), None);
     }
 
     #[test]
-    fn the_loopback_has_its_address() {
-        let found = addresses(&Host::live(), "lo").expect("the kernel tells");
+    fn loopback_has_127_0_0_1() {
+        let found = addresses(&Host::live(), "lo").expect("addresses of lo");
         assert!(found.contains(&IpAddr::from([127, 0, 0, 1])), "{found:?}");
     }
 }

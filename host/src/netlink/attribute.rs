@@ -53,7 +53,7 @@ pub(crate) fn attributes(mut rest: &[u8]) -> impl Iterator<Item = (u16, &[u8])> 
 }
 
 pub(crate) fn attribute(body: &[u8], kind: u16) -> Option<&[u8]> {
-    attributes(body).find(|(found, _)| *found == kind).map(|(_, value)| value)
+    attributes(body).find(|(attribute_kind, _)| *attribute_kind == kind).map(|(_, value)| value)
 }
 
 /// A number of 1, 2, 4 or 8 bytes.
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn attributes_are_found_and_truncated_ones_are_not() {
+    fn attributes_are_found_unless_truncated() {
         let body = RequestAttributes::default().text(2, "netdev").bytes(3, &7_u64.to_ne_bytes()).0;
         assert_eq!(attribute(&body, 2), Some(&b"netdev\0"[..]));
         assert_eq!(attribute(&body, 3).and_then(number), Some(7));
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_nested_is_read_again() {
+    fn nested_attributes_are_read_back() {
         let inner = RequestAttributes::default().text(2, "eth0").u32(3, 1);
         let outer = RequestAttributes::default().nested(1, &inner).u32(9, 5).0;
         let header = attribute(&outer, 1).expect("the nest");
@@ -119,7 +119,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_end(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn iterating_over_arbitrary_bytes_terminates(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             for (_, value) in attributes(&bytes) {
                 let _ = (number(value), text(value), attributes(value).count());
             }

@@ -52,7 +52,7 @@ impl NetlinkConnection {
 
     // Requests error messages as text (`NETLINK_EXT_ACK`, Linux 4.12) without a copy of the
     // request. Older kernels return only the error number.
-    pub(crate) fn explain(&mut self) {
+    pub(crate) fn request_error_texts(&mut self) {
         let _ = self.socket.set_cap_ack(true).and_then(|()| self.socket.set_ext_ack(true));
     }
 
@@ -66,7 +66,7 @@ impl NetlinkConnection {
         loop {
             self.wait(deadline)?;
             let (datagram, _) = self.socket.recv_from_full()?;
-            if self.take(&datagram, &mut answers)? {
+            if self.read_datagram(&datagram, &mut answers)? {
                 return if answers.interrupted {
                     Err(io::ErrorKind::Interrupted.into())
                 } else {
@@ -77,15 +77,17 @@ impl NetlinkConnection {
     }
 
     /// Reads the answers in a datagram. Returns whether the end was among them.
-    fn take(&self, mut datagram: &[u8], answers: &mut NetlinkAnswers) -> io::Result<bool> {
-        while let Ok(part) = NetlinkBuffer::new_checked(datagram) {
-            let length = part.length() as usize;
+    fn read_datagram(&self, mut datagram: &[u8], answers: &mut NetlinkAnswers) -> io::Result<bool> {
+        while let Ok(packet) = NetlinkBuffer::new_checked(datagram) {
+            let length = packet.length() as usize;
             let body = datagram.get(HEADER_BYTES..length).unwrap_or_default();
-            if part.sequence_number() == self.sequence {
-                answers.interrupted |= part.flags() & INTERRUPTED != 0;
-                match part.message_type() {
+            if packet.sequence_number() == self.sequence {
+                answers.interrupted |= packet.flags() & INTERRUPTED != 0;
+                match packet.message_type() {
                     // The end of a dump contains an error like an acknowledgement.
-                    NLMSG_ERROR | NLMSG_DONE => return acknowledgement(body, part.flags()).map(|()| true),
+                    NLMSG_ERROR | NLMSG_DONE => {
+                        return check_acknowledgement(body, packet.flags()).map(|()| true);
+                    }
                     kind => answers.received.push(NetlinkAnswer { kind, body: body.to_vec() }),
                 }
             }
@@ -96,8 +98,9 @@ impl NetlinkConnection {
 
     fn wait(&self, deadline: Instant) -> io::Result<()> {
         loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            let timeout = Timespec { tv_sec: left.as_secs() as _, tv_nsec: left.subsec_nanos() as _ };
+            let remaining = deadline.saturating_duration_since(Instant::now());
+            let timeout =
+                Timespec { tv_sec: remaining.as_secs() as _, tv_nsec: remaining.subsec_nanos() as _ };
             let fd = self.socket.as_fd();
             match poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&timeout)) {
                 Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
@@ -123,20 +126,20 @@ fn message(kind: u16, flags: u16, sequence: u32, body: &[u8]) -> Vec<u8> {
 
 // Reads an `NLMSG_ERROR`: struct nlmsgerr, whose error is 0 for success. Depending on the flags,
 // the request or only its header follows, then attributes.
-fn acknowledgement(body: &[u8], flags: u16) -> io::Result<()> {
+fn check_acknowledgement(body: &[u8], flags: u16) -> io::Result<()> {
     let code = body.first_chunk::<4>().ok_or(io::ErrorKind::UnexpectedEof)?;
     let errno = match i32::from_ne_bytes(*code) {
         0 => return Ok(()),
         code => code.saturating_neg(),
     };
-    Err(match words(body, flags) {
-        Some(words) => ExplainedErrno { errno, words }.into(),
+    Err(match error_text(body, flags) {
+        Some(text) => ExplainedErrno { errno, words: text }.into(),
         None => io::Error::from_raw_os_error(errno),
     })
 }
 
 // The message text (`NLMSGERR_ATTR_MSG`).
-fn words(body: &[u8], flags: u16) -> Option<String> {
+fn error_text(body: &[u8], flags: u16) -> Option<String> {
     const CODE_BYTES: usize = 4;
     let request = body.get(CODE_BYTES..)?;
     if flags & HAS_ATTRIBUTES == 0 {
@@ -148,14 +151,14 @@ fn words(body: &[u8], flags: u16) -> Option<String> {
     } else {
         HEADER_BYTES
     };
-    let words = attribute(request.get(length..)?, MESSAGE).map(text)?;
-    (!words.is_empty()).then_some(words)
+    let message = attribute(request.get(length..)?, MESSAGE).map(text)?;
+    (!message.is_empty()).then_some(message)
 }
 
 /// Fuzzer entry.
 pub(crate) fn any_acknowledgement(bytes: &[u8]) {
     let flags = bytes.first_chunk().copied().map_or(0, u16::from_ne_bytes);
-    let _ = acknowledgement(bytes.get(2..).unwrap_or_default(), flags);
+    let _ = check_acknowledgement(bytes.get(2..).unwrap_or_default(), flags);
 }
 
 #[cfg(test)]
@@ -176,20 +179,20 @@ mod tests {
     }
 
     #[test]
-    fn the_kernels_words_are_told_with_its_number() {
+    fn extended_ack_errors_have_errno_and_kernel_message() {
         for (capped, flags) in [(true, CAPPED | HAS_ATTRIBUTES), (false, HAS_ATTRIBUTES)] {
-            let error = acknowledgement(&refusal(capped), flags).expect_err("refused");
-            let explained = ExplainedErrno::of(&error).expect("words");
+            let error = check_acknowledgement(&refusal(capped), flags).expect_err("refused");
+            let explained = ExplainedErrno::of(&error).expect("an extended ack");
             assert_eq!(explained.errno, libc::EINVAL);
             assert!(error.to_string().ends_with(": requested channel count exceeds maximum"), "{error}");
         }
     }
 
     #[test]
-    fn without_words_there_is_the_number() {
-        let error = acknowledgement(&refusal(true), CAPPED).expect_err("refused");
+    fn ack_without_message_has_errno_and_truncated_ack_never_panics() {
+        let error = check_acknowledgement(&refusal(true), CAPPED).expect_err("refused");
         assert_eq!(error.raw_os_error(), Some(libc::EINVAL));
-        assert!(acknowledgement(&[0; 20], HAS_ATTRIBUTES).is_ok());
+        assert!(check_acknowledgement(&[0; 20], HAS_ATTRIBUTES).is_ok());
         for length in 0..refusal(true).len() {
             any_acknowledgement(&[&[0, 3], &refusal(true)[..length]].concat());
         }

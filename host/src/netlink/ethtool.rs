@@ -18,7 +18,7 @@ const GET_FEATURES: u8 = 11;
 // `EOPNOTSUPP` if the driver or the kernel does not have the command, `ENOENT` if the kernel does
 // not have the family.
 pub(crate) fn read(structure: &WordStructure, interface: &str) -> io::Result<EthtoolWords> {
-    get(structure.netlink_get, interface).map(|answer| words_of(structure, &answer))
+    get(structure.netlink_get, interface).map(|answer| parse_words(structure, &answer))
 }
 
 // `None` leaves a word unchanged. The error contains the kernel's text if the kernel sends one.
@@ -27,17 +27,17 @@ pub(crate) fn change(
     interface: &str,
     changes: &[(usize, Option<u32>)],
 ) -> io::Result<()> {
-    let mut attributes = about(interface);
-    for (place, value) in changes {
-        attributes = match (u16::try_from(place + 1), *value) {
-            (Ok(kind), Some(value)) if structure.flags.contains(place) => {
+    let mut attributes = device_request(interface);
+    for (index, value) in changes {
+        attributes = match (u16::try_from(index + 1), *value) {
+            (Ok(kind), Some(value)) if structure.flags.contains(index) => {
                 attributes.bytes(kind, &[u8::from(value != 0)])
             }
             (Ok(kind), Some(value)) => attributes.u32(kind, value),
             _ => attributes,
         };
     }
-    GenericFamily::open("ethtool")?.act(structure.netlink_set, &attributes)
+    GenericFamily::open("ethtool")?.send(structure.netlink_set, &attributes)
 }
 
 // Keyed by the kernel's names.
@@ -46,31 +46,31 @@ pub(crate) fn features(interface: &str) -> io::Result<BTreeMap<String, bool>> {
 }
 
 fn get(command: u8, interface: &str) -> io::Result<Vec<u8>> {
-    GenericFamily::open("ethtool")?.ask(command, &about(interface))
+    GenericFamily::open("ethtool")?.request(command, &device_request(interface))
 }
 
-fn about(interface: &str) -> RequestAttributes {
+fn device_request(interface: &str) -> RequestAttributes {
     let header = RequestAttributes::default().text(HEADER_DEVICE_NAME, interface);
     RequestAttributes::default().nested(HEADER, &header)
 }
 
 // Words that the device does not have are absent (net/ethtool/channels.c, rings.c, coalesce.c).
-fn words_of(structure: &WordStructure, answer: &[u8]) -> EthtoolWords {
-    (0..structure.length).map(|place| u32_of(answer, u16::try_from(place + 1).ok()?)).collect()
+fn parse_words(structure: &WordStructure, answer: &[u8]) -> EthtoolWords {
+    (0..structure.length).map(|index| u32_of(answer, u16::try_from(index + 1).ok()?)).collect()
 }
 
 // `ETHTOOL_A_FEATURES_HW` lists every feature, `_ACTIVE` the enabled ones
 // (net/ethtool/features.c).
 fn read_features(answer: &[u8]) -> BTreeMap<String, bool> {
     let mut features: BTreeMap<String, bool> =
-        names(attribute(answer, 2).unwrap_or_default()).map(|name| (name, false)).collect();
-    features.extend(names(attribute(answer, 4).unwrap_or_default()).map(|name| (name, true)));
+        bit_names(attribute(answer, 2).unwrap_or_default()).map(|name| (name, false)).collect();
+    features.extend(bit_names(attribute(answer, 4).unwrap_or_default()).map(|name| (name, true)));
     features
 }
 
 // The names in a bit set: `ETHTOOL_A_BITSET_BITS` has a nested attribute per bit, with
 // `ETHTOOL_A_BITSET_BIT_NAME` in it.
-fn names(bitset: &[u8]) -> impl Iterator<Item = String> {
+fn bit_names(bitset: &[u8]) -> impl Iterator<Item = String> {
     attributes(attribute(bitset, 3).unwrap_or_default())
         .filter_map(|(_, bit)| attribute(bit, 2).map(text))
         .filter(|name| !name.is_empty())
@@ -78,34 +78,46 @@ fn names(bitset: &[u8]) -> impl Iterator<Item = String> {
 
 /// Fuzzer entry.
 pub(crate) fn any_answer(bytes: &[u8]) {
-    let _ = (words_of(&CHANNELS, bytes), words_of(&COALESCE, bytes), read_features(bytes));
+    let _ = (parse_words(&CHANNELS, bytes), parse_words(&COALESCE, bytes), read_features(bytes));
 }
 
 #[cfg(test)]
 mod tests {
+    use linerate_testkit::skip;
+
     use super::*;
     use crate::ethtool::{ChannelCounts, CoalesceSettings, RingLengths};
     use crate::netlink::attribute::words;
     use crate::sys::ethtool::RINGS;
 
     #[test]
-    fn what_a_device_has_not_is_zero_or_none() {
-        let channels = ChannelCounts::from(words_of(&CHANNELS, &words(&[(5, 4), (9, 1)])));
+    fn missing_ethtool_attributes_are_zero_or_none() {
+        let channels = ChannelCounts::from(parse_words(&CHANNELS, &words(&[(5, 4), (9, 1)])));
         assert_eq!(channels, ChannelCounts { combined_max: 4, combined: 1, ..ChannelCounts::default() });
-        let rings = words_of(&RINGS, &words(&[(2, 4096), (5, 4096), (6, 512), (9, 256)]));
+        let rings = parse_words(&RINGS, &words(&[(2, 4096), (5, 4096), (6, 512), (9, 256)]));
         let rings = RingLengths::from(rings);
         assert_eq!(rings, RingLengths { rx: 512, tx: 256, rx_max: 4096, tx_max: 4096 });
-        let coalesce = CoalesceSettings::from(words_of(&COALESCE, &words(&[(2, 50), (11, 1)])));
+        let coalesce = CoalesceSettings::from(parse_words(&COALESCE, &words(&[(2, 50), (11, 1)])));
         assert_eq!(
             coalesce,
             CoalesceSettings { rx_usecs: Some(50), adaptive_rx: Some(true), ..CoalesceSettings::default() }
         );
-        let none = CoalesceSettings::from(words_of(&COALESCE, &[]));
+        let none = CoalesceSettings::from(parse_words(&COALESCE, &[]));
         assert_eq!(none, CoalesceSettings::default());
     }
 
     #[test]
-    fn netlink_and_the_ioctl_tell_the_same_of_every_interface() {
+    fn netlink_and_ioctl_return_equal_values_for_every_interface() {
+        match features("lo") {
+            Ok(of_loopback) => {
+                assert_eq!(of_loopback, crate::sys::ethtool::features("lo").expect("features"));
+            }
+            // Before Linux 5.6, or without CONFIG_ETHTOOL_NETLINK.
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {
+                return skip("netlink_and_ioctl_return_equal_values_for_every_interface", error);
+            }
+            Err(error) => panic!("{error}"),
+        }
         let interfaces = std::fs::read_dir("/sys/class/net").expect("the interfaces");
         for interface in interfaces.filter_map(Result::ok) {
             let interface = interface.file_name().to_string_lossy().into_owned();

@@ -36,15 +36,15 @@ impl GenericFamily {
     }
 
     /// Sends a command with one answer, and returns the attributes of the answer.
-    pub(crate) fn ask(&mut self, id: u8, attributes: &RequestAttributes) -> io::Result<Vec<u8>> {
+    pub(crate) fn request(&mut self, id: u8, attributes: &RequestAttributes) -> io::Result<Vec<u8>> {
         let answers = self.connection.request(self.id, 0, &command(id, attributes))?;
         let answer = answers.into_iter().next().ok_or(io::ErrorKind::UnexpectedEof)?;
         Ok(after_header(&answer.body).to_vec())
     }
 
     /// Sends a command without an answer, and requests error texts.
-    pub(crate) fn act(&mut self, id: u8, attributes: &RequestAttributes) -> io::Result<()> {
-        self.connection.explain();
+    pub(crate) fn send(&mut self, id: u8, attributes: &RequestAttributes) -> io::Result<()> {
+        self.connection.request_error_texts();
         self.connection.request(self.id, 0, &command(id, attributes)).map(|_| ())
     }
 
@@ -82,7 +82,7 @@ mod tests {
     use crate::netlink::attribute::text;
 
     #[test]
-    fn the_kernel_tells_of_its_families() {
+    fn nlctrl_lists_families_and_a_missing_family_is_enoent() {
         let control = GenericFamily::open("nlctrl").expect("every kernel has it");
         assert_eq!(control.id, CONTROL);
         let mut control = control;

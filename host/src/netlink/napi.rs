@@ -55,34 +55,34 @@ pub(crate) fn set_polling(id: u32, polling: &NapiPolling) -> io::Result<()> {
     {
         request = value.map_or(request.clone(), |value| request.bytes(kind, &value.to_ne_bytes()));
     }
-    GenericFamily::open("netdev")?.act(SET_NAPI, &request)
+    GenericFamily::open("netdev")?.send(SET_NAPI, &request)
 }
 
 /// In the order of interfaces and ids. Items without an id are left out.
 pub(crate) fn decode(napi: &[Vec<u8>], queues: &[Vec<u8>]) -> Vec<NapiInstance> {
-    let mut found: BTreeMap<(u32, u32), NapiInstance> = BTreeMap::new();
+    let mut instances: BTreeMap<(u32, u32), NapiInstance> = BTreeMap::new();
     for item in napi {
         let (Some(interface_index), Some(id)) = (u32_of(item, NAPI_INTERFACE), u32_of(item, NAPI_ID)) else {
             continue;
         };
         let (irq, pid) = (u32_of(item, NAPI_IRQ), u32_of(item, NAPI_PID));
         let (receive_queues, transmit_queues) = (Vec::new(), Vec::new());
-        let long = |kind| attribute(item, kind).and_then(number);
+        let long_value = |kind| attribute(item, kind).and_then(number);
         let polling = NapiPolling {
             defer_hard_irqs: u32_of(item, NAPI_DEFER),
-            gro_flush_timeout_ns: long(NAPI_GRO_FLUSH),
-            irq_suspend_timeout_ns: long(NAPI_SUSPEND),
+            gro_flush_timeout_ns: long_value(NAPI_GRO_FLUSH),
+            irq_suspend_timeout_ns: long_value(NAPI_SUSPEND),
             threaded: u32_of(item, NAPI_THREADED),
         };
         let instance =
             NapiInstance { interface_index, id, irq, pid, receive_queues, transmit_queues, polling };
-        found.insert((interface_index, id), instance);
+        instances.insert((interface_index, id), instance);
     }
     for item in queues {
         let (Some(interface), Some(napi)) = (u32_of(item, QUEUE_INTERFACE), u32_of(item, QUEUE_NAPI)) else {
             continue;
         };
-        let (Some(queue), Some(instance)) = (u32_of(item, QUEUE_ID), found.get_mut(&(interface, napi)))
+        let (Some(queue), Some(instance)) = (u32_of(item, QUEUE_ID), instances.get_mut(&(interface, napi)))
         else {
             continue;
         };
@@ -92,7 +92,7 @@ pub(crate) fn decode(napi: &[Vec<u8>], queues: &[Vec<u8>]) -> Vec<NapiInstance> 
             None => {}
         }
     }
-    found.into_values().collect()
+    instances.into_values().collect()
 }
 
 #[cfg(test)]
@@ -101,7 +101,7 @@ mod tests {
     use crate::netlink::attribute::words;
 
     #[test]
-    fn queues_are_found_with_the_instance_that_polls_them() {
+    fn queues_are_assigned_to_their_napi_instance() {
         let napi = [
             words(&[
                 (NAPI_INTERFACE, 2),
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_lists_them_or_says_that_it_does_not() {
+    fn napi_instances_of_the_live_host_are_listed_or_unsupported() {
         match instances() {
             Ok(found) => assert!(found.iter().all(|napi| napi.interface_index > 0)),
             Err(error) => assert_eq!(error.raw_os_error(), Some(libc::EOPNOTSUPP), "{error}"),

@@ -23,8 +23,8 @@ const FAMILIES: [(u8, &str); 6] =
 
 /// The name that `nft` uses.
 fn family_name(family: u8) -> String {
-    let found = FAMILIES.iter().find(|(number, _)| *number == family);
-    found.map_or_else(|| format!("family {family}"), |(_, name)| (*name).to_owned())
+    let entry = FAMILIES.iter().find(|(number, _)| *number == family);
+    entry.map_or_else(|| format!("family {family}"), |(_, name)| (*name).to_owned())
 }
 
 /// Lists the objects of a family; 0 means all families, if the subsystem supports that.
@@ -43,18 +43,18 @@ fn list(subsystem: u8, message: u8, family: u8, attributes: &RequestAttributes) 
     }
 }
 
-fn parts(body: &[u8]) -> io::Result<(u8, &[u8])> {
+fn split_message(body: &[u8]) -> io::Result<(u8, &[u8])> {
     match (body.first(), body.get(HEADER_BYTES..)) {
         (Some(family), Some(attributes)) => Ok((*family, attributes)),
-        _ => Err(cut_short()),
+        _ => Err(truncated_error()),
     }
 }
 
 /// In network byte order.
-fn number(attributes: &[u8], kind: u16) -> Option<u32> {
+fn attribute_number(attributes: &[u8], kind: u16) -> Option<u32> {
     attribute(attributes, kind)?.first_chunk().copied().map(u32::from_be_bytes)
 }
 
-fn cut_short() -> io::Error {
+fn truncated_error() -> io::Error {
     io::Error::new(io::ErrorKind::UnexpectedEof, "netfilter's answer is cut short")
 }

@@ -83,8 +83,8 @@ pub fn path_to(host: &Host, destination: IpAddr, source: Option<IpAddr>) -> Resu
     let next_hop_mac = netlink.neighbour(route.interface, &upper.name, route.next_hop)?;
     let (lower, vlan) = match upper.vlan {
         None => (upper, None),
-        Some((below, tag)) => {
-            let lower = netlink.link(below)?;
+        Some((lower_index, tag)) => {
+            let lower = netlink.link(lower_index)?;
             // A VLAN has its own hardware address and MTU.
             (LinkEntry { mac: upper.mac, mtu: upper.mtu, ..lower }, Some(tag))
         }
@@ -132,7 +132,11 @@ impl RouteNetlink {
             .map_err(|source| PathError::Ask { what: "routes", source })
     }
 
-    fn ask(&mut self, message: &RouteNetlinkMessage, flags: u16) -> io::Result<Option<RouteNetlinkMessage>> {
+    fn request(
+        &mut self,
+        message: &RouteNetlinkMessage,
+        flags: u16,
+    ) -> io::Result<Option<RouteNetlinkMessage>> {
         let mut body = vec![0; message.buffer_len()];
         message.serialize(&mut body);
         let answers = self.0.request(message.message_type(), flags, &body)?;
@@ -142,13 +146,13 @@ impl RouteNetlink {
     fn route(&mut self, destination: IpAddr, source: Option<IpAddr>) -> Result<RouteEntry, PathError> {
         let mut message = RouteMessage::default();
         message.header.address_family = family(destination);
-        message.header.destination_prefix_length = bits(destination);
+        message.header.destination_prefix_length = address_bits(destination);
         message.attributes.push(RouteAttribute::Destination(destination.into()));
         if let Some(source) = source {
-            message.header.source_prefix_length = bits(source);
+            message.header.source_prefix_length = address_bits(source);
             message.attributes.push(RouteAttribute::Source(source.into()));
         }
-        match self.ask(&RouteNetlinkMessage::GetRoute(message), 0) {
+        match self.request(&RouteNetlinkMessage::GetRoute(message), 0) {
             Ok(Some(RouteNetlinkMessage::NewRoute(route))) => read_route(&route, destination, source),
             Ok(_) => Err(PathError::Ask { what: "a route", source: io::ErrorKind::UnexpectedEof.into() }),
             Err(source) => Err(PathError::NoRoute { destination, source }),
@@ -158,23 +162,23 @@ impl RouteNetlink {
     fn link(&mut self, index: u32) -> Result<LinkEntry, PathError> {
         let mut message = LinkMessage::default();
         message.header.index = index;
-        let what = "an interface";
-        match self.ask(&RouteNetlinkMessage::GetLink(message), 0) {
+        let subject = "an interface";
+        match self.request(&RouteNetlinkMessage::GetLink(message), 0) {
             Ok(Some(RouteNetlinkMessage::NewLink(link))) => Ok(read_link(&link)),
-            Ok(_) => Err(PathError::Ask { what, source: io::ErrorKind::UnexpectedEof.into() }),
-            Err(source) => Err(PathError::Ask { what, source }),
+            Ok(_) => Err(PathError::Ask { what: subject, source: io::ErrorKind::UnexpectedEof.into() }),
+            Err(source) => Err(PathError::Ask { what: subject, source }),
         }
     }
 
     /// Returns the hardware address, and resolves it if necessary.
     fn neighbour(&mut self, index: u32, interface: &str, address: IpAddr) -> Result<Mac, PathError> {
         let deadline = Instant::now() + RESOLUTION;
-        let mut asked_for = false;
+        let mut is_requested = false;
         loop {
-            match self.ask(&RouteNetlinkMessage::GetNeighbour(of_neighbour(index, address)), 0) {
+            match self.request(&RouteNetlinkMessage::GetNeighbour(neighbour_message(index, address)), 0) {
                 Ok(Some(RouteNetlinkMessage::NewNeighbour(neighbour))) => match read_neighbour(&neighbour) {
                     NeighborResolution::Known(mac) => return Ok(mac),
-                    NeighborResolution::Failed if asked_for => break,
+                    NeighborResolution::Failed if is_requested => break,
                     NeighborResolution::Failed | NeighborResolution::UnderWay => {}
                 },
                 Ok(_) => {}
@@ -182,9 +186,9 @@ impl RouteNetlink {
                 Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {}
                 Err(source) => return Err(PathError::Ask { what: "a neighbour", source }),
             }
-            if !asked_for {
+            if !is_requested {
                 self.resolve(index, address)?;
-                asked_for = true;
+                is_requested = true;
             }
             if Instant::now() >= deadline {
                 break;
@@ -196,9 +200,9 @@ impl RouteNetlink {
 
     /// Triggers a resolution without sending a packet.
     fn resolve(&mut self, index: u32, address: IpAddr) -> Result<(), PathError> {
-        let mut message = of_neighbour(index, address);
+        let mut message = neighbour_message(index, address);
         message.header.flags = NeighbourFlags::Use;
-        self.ask(&RouteNetlinkMessage::NewNeighbour(message), NLM_F_CREATE | NLM_F_REPLACE)
+        self.request(&RouteNetlinkMessage::NewNeighbour(message), NLM_F_CREATE | NLM_F_REPLACE)
             .map(drop)
             .map_err(|source| PathError::Ask { what: "an address resolution", source })
     }
@@ -210,7 +214,7 @@ fn decode(answer: &NetlinkAnswer) -> io::Result<RouteNetlinkMessage> {
     RouteNetlinkMessage::deserialize(&header, &answer.body).map_err(io::Error::other)
 }
 
-fn of_neighbour(index: u32, address: IpAddr) -> NeighbourMessage {
+fn neighbour_message(index: u32, address: IpAddr) -> NeighbourMessage {
     let mut message = NeighbourMessage::default();
     message.header.family = family(address);
     message.header.ifindex = index;
@@ -225,25 +229,25 @@ fn of_neighbour(index: u32, address: IpAddr) -> NeighbourMessage {
 fn read_route(
     route: &RouteMessage,
     destination: IpAddr,
-    asked: Option<IpAddr>,
+    requested_source: Option<IpAddr>,
 ) -> Result<RouteEntry, PathError> {
     match route.header.kind {
         RouteType::Unicast => {}
         RouteType::Local => return Err(PathError::Local(destination)),
         kind => return Err(PathError::Route { destination, what: format!("{kind:?}").to_lowercase() }),
     }
-    let (mut interface, mut next_hop, mut source, mut mtu) = (None, destination, asked, None);
+    let (mut interface, mut next_hop, mut source, mut mtu) = (None, destination, requested_source, None);
     for attribute in &route.attributes {
         match attribute {
             RouteAttribute::Oif(index) => interface = Some(*index),
-            RouteAttribute::Gateway(gateway) => next_hop = address(gateway).unwrap_or(next_hop),
+            RouteAttribute::Gateway(gateway) => next_hop = ip_address(gateway).unwrap_or(next_hop),
             RouteAttribute::Via(_) => {
                 return Err(PathError::Route {
                     destination,
                     what: "by a gateway of another family".to_owned(),
                 });
             }
-            RouteAttribute::PrefSource(preferred) => source = source.or(address(preferred)),
+            RouteAttribute::PrefSource(preferred) => source = source.or(ip_address(preferred)),
             RouteAttribute::Metrics(metrics) => {
                 mtu = metrics.iter().find_map(|metric| match metric {
                     RouteMetric::Mtu(mtu) => Some(*mtu),
@@ -266,20 +270,21 @@ fn read_route(
 }
 
 fn read_link(link: &LinkMessage) -> LinkEntry {
-    let mut read = LinkEntry { name: String::new(), index: link.header.index, mac: None, mtu: 0, vlan: None };
-    let (mut below, mut tag) = (None, None);
+    let mut entry =
+        LinkEntry { name: String::new(), index: link.header.index, mac: None, mtu: 0, vlan: None };
+    let (mut lower_index, mut tag) = (None, None);
     for attribute in &link.attributes {
         match attribute {
-            LinkAttribute::IfName(name) => read.name.clone_from(name),
-            LinkAttribute::Mtu(mtu) => read.mtu = *mtu,
-            LinkAttribute::Address(mac) => read.mac = mac.as_slice().try_into().ok(),
-            LinkAttribute::Link(index) => below = Some(*index),
+            LinkAttribute::IfName(name) => entry.name.clone_from(name),
+            LinkAttribute::Mtu(mtu) => entry.mtu = *mtu,
+            LinkAttribute::Address(mac) => entry.mac = mac.as_slice().try_into().ok(),
+            LinkAttribute::Link(index) => lower_index = Some(*index),
             LinkAttribute::LinkInfo(infos) => tag = vlan_tag(infos),
             _ => {}
         }
     }
-    read.vlan = below.zip(tag);
-    read
+    entry.vlan = lower_index.zip(tag);
+    entry
 }
 
 fn vlan_tag(infos: &[LinkInfo]) -> Option<u16> {
@@ -312,20 +317,20 @@ fn read_neighbour(neighbour: &NeighbourMessage) -> NeighborResolution {
     }
 }
 
-fn address(of: &RouteAddress) -> Option<IpAddr> {
-    match of {
+fn ip_address(route_address: &RouteAddress) -> Option<IpAddr> {
+    match route_address {
         RouteAddress::Inet(address) => Some((*address).into()),
         RouteAddress::Inet6(address) => Some((*address).into()),
         _ => None,
     }
 }
 
-fn family(of: IpAddr) -> AddressFamily {
-    if of.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 }
+fn family(address: IpAddr) -> AddressFamily {
+    if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 }
 }
 
-fn bits(of: IpAddr) -> u8 {
-    if of.is_ipv4() { 32 } else { 128 }
+fn address_bits(address: IpAddr) -> u8 {
+    if address.is_ipv4() { 32 } else { 128 }
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ fn ip(text: &str) -> IpAddr {
 }
 
 #[test]
-fn a_route_by_a_gateway_goes_there() {
+fn route_via_a_gateway_has_next_hop_source_and_mtu() {
     let message = route(
         RouteType::Unicast,
         vec![
@@ -23,27 +23,29 @@ fn a_route_by_a_gateway_goes_there() {
             RouteAttribute::Metrics(vec![RouteMetric::Mtu(1400)]),
         ],
     );
-    let read = read_route(&message, ip("192.0.2.9"), None).expect("a plain route");
+    let entry = read_route(&message, ip("192.0.2.9"), None).expect("a plain route");
     assert_eq!(
-        read,
+        entry,
         RouteEntry { interface: 3, next_hop: ip("10.0.0.1"), source: ip("10.0.0.2"), mtu: Some(1400) }
     );
-    let read = read_route(&message, ip("192.0.2.9"), Some(ip("10.0.0.7"))).expect("a plain route");
-    assert_eq!(read.source, ip("10.0.0.7"));
+    let entry = read_route(&message, ip("192.0.2.9"), Some(ip("10.0.0.7"))).expect("a plain route");
+    assert_eq!(entry.source, ip("10.0.0.7"));
 }
 
 #[test]
-fn other_routes_say_what_they_are() {
-    let of = |kind, attributes| {
+fn local_multicast_and_incomplete_routes_are_errors() {
+    let error_of = |kind, attributes| {
         read_route(&route(kind, attributes), ip("192.0.2.9"), None).expect_err("no plain route").to_string()
     };
-    assert!(of(RouteType::Local, vec![]).contains("address of this host"));
-    assert!(of(RouteType::Multicast, vec![]).contains("is multicast"));
-    assert!(of(RouteType::Unicast, vec![RouteAttribute::Oif(3)]).contains("without an interface or source"));
+    assert!(error_of(RouteType::Local, vec![]).contains("address of this host"));
+    assert!(error_of(RouteType::Multicast, vec![]).contains("is multicast"));
+    assert!(
+        error_of(RouteType::Unicast, vec![RouteAttribute::Oif(3)]).contains("without an interface or source")
+    );
 }
 
 #[test]
-fn a_vlan_names_the_interface_below() {
+fn vlan_link_has_its_parent_index_and_id() {
     let mut message = LinkMessage::default();
     message.header.index = 7;
     message.attributes = vec![
@@ -67,7 +69,7 @@ fn a_vlan_names_the_interface_below() {
 }
 
 #[test]
-fn a_neighbour_is_known_once_it_has_an_address() {
+fn neighbour_is_under_way_failed_or_known_with_its_mac() {
     let mut message = NeighbourMessage::default();
     message.header.state = NeighbourState::Incomplete;
     assert_eq!(read_neighbour(&message), NeighborResolution::UnderWay);
@@ -79,7 +81,7 @@ fn a_neighbour_is_known_once_it_has_an_address() {
 }
 
 #[test]
-fn this_host_is_no_way_out() {
+fn path_to_a_local_address_or_from_a_capture_is_an_error() {
     assert!(matches!(path_to(&Host::live(), ip("127.0.0.1"), None), Err(PathError::Local(_))));
     assert!(matches!(
         path_to(&Host::captured("/nowhere"), ip("127.0.0.1"), None),

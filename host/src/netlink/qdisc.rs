@@ -53,9 +53,9 @@ pub struct QdiscState {
 }
 
 pub(crate) fn disciplines(host: &Host, interface: &str, index: &Known<u32>) -> Known<Vec<QdiscState>> {
-    let what = format!("reading the queueing disciplines of {interface}");
+    let operation = format!("reading the queueing disciplines of {interface}");
     let index = index.clone();
-    let answer = host.call(&format!("qdisc/{interface}"), &what, || match index {
+    let answer = host.call(&format!("qdisc/{interface}"), &operation, || match index {
         Known::Value(index) => list(index),
         Known::Unknown { why } => Err(io::Error::other(why)),
     });
@@ -63,28 +63,32 @@ pub(crate) fn disciplines(host: &Host, interface: &str, index: &Known<u32>) -> K
 }
 
 // The qdiscs of each interface. One request suffices, because the kernel always lists all.
-pub(crate) fn of_each(host: &Host, links: &[(&str, &Known<u32>)]) -> Vec<Known<Vec<QdiscState>>> {
+pub(crate) fn disciplines_of_links(
+    host: &Host,
+    links: &[(&str, &Known<u32>)],
+) -> Vec<Known<Vec<QdiscState>>> {
     if !host.is_live() || links.len() < 2 {
         return links.iter().map(|(interface, index)| disciplines(host, interface, index)).collect();
     }
-    let all = match all() {
-        Ok(all) => all,
+    let qdiscs = match list_all() {
+        Ok(qdiscs) => qdiscs,
         // Each interface reports its own reason.
         Err(_) => {
             return links.iter().map(|(interface, index)| disciplines(host, interface, index)).collect();
         }
     };
-    let of_link = |(_, index): &(&str, &Known<u32>)| {
-        let own =
-            |index: u32| all.iter().filter(|(of, _)| *of == index).map(|(_, item)| item.clone()).collect();
-        Known::clone(index).map(own)
+    let disciplines_of_link = |(_, index): &(&str, &Known<u32>)| {
+        let with_index = |index: u32| {
+            qdiscs.iter().filter(|(owner, _)| *owner == index).map(|(_, item)| item.clone()).collect()
+        };
+        Known::clone(index).map(with_index)
     };
-    links.iter().map(of_link).collect()
+    links.iter().map(disciplines_of_link).collect()
 }
 
 pub(crate) fn of_interface(host: &Host, interface: &str) -> Result<Vec<QdiscState>, HostError> {
-    let what = format!("reading the queueing disciplines of {interface}");
-    host.call(&format!("qdisc/{interface}"), &what, || list(index_of(interface)?))
+    let operation = format!("reading the queueing disciplines of {interface}");
+    host.call(&format!("qdisc/{interface}"), &operation, || list(index_of(interface)?))
 }
 
 /// In the calling thread's network namespace.
@@ -115,61 +119,65 @@ impl QdiscPosition {
 //
 // An existing qdisc of the same kind would be changed instead (`tc_modify_qdisc` of
 // net/sched/sch_api.c), which not every kind supports for all parameters.
-pub(crate) fn put(index: u32, place: QdiscPosition, kind: &str, options: &[u8]) -> io::Result<()> {
+pub(crate) fn create(index: u32, position: QdiscPosition, kind: &str, options: &[u8]) -> io::Result<()> {
     let mut attributes = RequestAttributes::default().text(KIND, kind);
     if !options.is_empty() {
         attributes = attributes.bytes(OPTIONS, options);
     }
-    act(NEW, NLM_F_CREATE | NLM_F_REPLACE, index, place, &attributes)
+    send_request(NEW, NLM_F_CREATE | NLM_F_REPLACE, index, position, &attributes)
 }
 
 // Removes the root qdisc; the kernel then creates the default one.
 pub(crate) fn remove_root(index: u32) -> io::Result<()> {
-    let is_default = |found: &QdiscState| found.parent == "root" && found.handle == "0:";
+    let is_default = |qdisc: &QdiscState| qdisc.parent == "root" && qdisc.handle == "0:";
     if list(index)?.iter().any(is_default) {
         return Ok(());
     }
-    act(DELETE, 0, index, QdiscPosition::Root, &RequestAttributes::default())
+    send_request(DELETE, 0, index, QdiscPosition::Root, &RequestAttributes::default())
 }
 
-fn act(
+fn send_request(
     kind: u16,
     flags: u16,
     index: u32,
-    place: QdiscPosition,
+    position: QdiscPosition,
     attributes: &RequestAttributes,
 ) -> io::Result<()> {
     let mut request = vec![0; MESSAGE_BYTES];
     request[INDEX..INDEX + 4].copy_from_slice(&index.to_ne_bytes());
-    request[PARENT..PARENT + 4].copy_from_slice(&place.parent().to_ne_bytes());
+    request[PARENT..PARENT + 4].copy_from_slice(&position.parent().to_ne_bytes());
     request.extend(attributes.as_bytes());
     let mut connection = NetlinkConnection::open(NETLINK_ROUTE)?;
-    connection.explain();
+    connection.request_error_texts();
     connection.request(kind, flags, &request).map(|_| ())
 }
 
 // The kernel always lists the qdiscs of all interfaces (`tc_dump_qdisc`, net/sched/sch_api.c, Linux
 // 6.18).
 pub(crate) fn list(interface: u32) -> io::Result<Vec<QdiscState>> {
-    Ok(listed(|index| index == interface)?.into_iter().map(|(_, discipline)| discipline).collect())
+    Ok(list_matching(|index| index == interface)?.into_iter().map(|(_, discipline)| discipline).collect())
 }
 
 /// With the index of the interface.
-fn all() -> io::Result<Vec<(u32, QdiscState)>> {
-    listed(|_| true)
+fn list_all() -> io::Result<Vec<(u32, QdiscState)>> {
+    list_matching(|_| true)
 }
 
-fn listed(wanted: impl Fn(u32) -> bool) -> io::Result<Vec<(u32, QdiscState)>> {
+fn list_matching(is_wanted: impl Fn(u32) -> bool) -> io::Result<Vec<(u32, QdiscState)>> {
     let answers = NetlinkConnection::open(NETLINK_ROUTE)?.request(GET, NLM_F_DUMP, &[0; MESSAGE_BYTES])?;
-    let of_interface = answers.iter().filter(|answer| answer.kind == NEW).filter_map(|answer| {
-        let index = word(&answer.body, INDEX).filter(|index| wanted(*index))?;
-        Some(read(&answer.body).map(|item| (index, item)).ok_or_else(|| io::ErrorKind::InvalidData.into()))
+    let matching_qdiscs = answers.iter().filter(|answer| answer.kind == NEW).filter_map(|answer| {
+        let index = word(&answer.body, INDEX).filter(|index| is_wanted(*index))?;
+        Some(
+            parse_qdisc(&answer.body)
+                .map(|item| (index, item))
+                .ok_or_else(|| io::ErrorKind::InvalidData.into()),
+        )
     });
-    of_interface.collect()
+    matching_qdiscs.collect()
 }
 
 // `None` if it is incomplete or has no statistics.
-fn read(body: &[u8]) -> Option<QdiscState> {
+fn parse_qdisc(body: &[u8]) -> Option<QdiscState> {
     let attributes = body.get(MESSAGE_BYTES..)?;
     let statistics = attribute(attributes, STATISTICS)?;
     // struct gnet_stats_basic: 64 bits of bytes, 32 bits of packets; since Linux 5.5 also 64 bits
@@ -178,10 +186,10 @@ fn read(body: &[u8]) -> Option<QdiscState> {
     let packets = attribute(statistics, PACKETS_64).and_then(number).or(word(basic, 8).map(u64::from))?;
     // struct gnet_stats_queue: packets and bytes waiting, drops, requeues, overlimits.
     let queue = attribute(statistics, QUEUE)?;
-    let count = |at| word(queue, at).map(u64::from);
+    let count = |offset| word(queue, offset).map(u64::from);
     let kind = attribute(attributes, KIND).map(text)?;
     Some(QdiscState {
-        parameters: parameters::of_answer(&kind, attributes),
+        parameters: parameters::from_answer(&kind, attributes),
         kind,
         handle: format!("{:x}:", word(body, HANDLE)? >> 16),
         parent: parent(word(body, PARENT)?),
@@ -202,13 +210,13 @@ fn parent(handle: u32) -> String {
     }
 }
 
-fn word(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
+fn word(bytes: &[u8], offset: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(*bytes.get(offset..)?.first_chunk()?))
 }
 
 /// Fuzzer entry.
 pub(crate) fn any_answer(bytes: &[u8]) {
-    let _ = read(bytes);
+    let _ = parse_qdisc(bytes);
 }
 
 #[cfg(test)]
@@ -232,39 +240,39 @@ mod tests {
     }
 
     #[test]
-    fn disciplines_are_read_as_the_kernel_says_them() {
-        let root = read(&bytes(MQ)).expect("a discipline");
+    fn qdisc_messages_are_parsed_with_handles_and_counters() {
+        let root = parse_qdisc(&bytes(MQ)).expect("a discipline");
         assert_eq!((root.kind.as_str(), root.handle.as_str(), root.parent.as_str()), ("mq", "8001:", "root"));
         assert_eq!((root.packets, root.drops, root.requeues, root.backlog), (5, 0, 0, 0));
-        let child = read(&bytes(PFIFO_FAST)).expect("a discipline");
+        let child = parse_qdisc(&bytes(PFIFO_FAST)).expect("a discipline");
         assert_eq!((child.kind.as_str(), child.handle.as_str()), ("pfifo_fast", "0:"));
         assert_eq!((child.parent.as_str(), child.packets), ("8001:2", 3));
     }
 
     #[test]
-    fn what_was_lost_queued_again_and_waits_is_told_apart() {
+    fn backlog_drops_and_requeues_are_read_separately() {
         let mut message = bytes(PFIFO_FAST);
         let queue =
             message.windows(4).position(|window| window == [0x18, 0, 3, 0]).expect("its statistics") + 4;
         for (at, value) in [(0, 7_u8), (8, 21), (12, 35)] {
             message[queue + at] = value;
         }
-        let read = read(&message).expect("a discipline");
-        assert_eq!((read.backlog, read.drops, read.requeues), (7, 21, 35));
+        let qdisc = parse_qdisc(&message).expect("a discipline");
+        assert_eq!((qdisc.backlog, qdisc.drops, qdisc.requeues), (7, 21, 35));
     }
 
     #[test]
-    fn a_message_without_all_its_figures_is_none() {
+    fn truncated_qdisc_messages_are_none() {
         let whole = bytes(MQ);
         // The statistics after the queue's are repeated without the hardware's share.
         let needed = whole.len() - 44;
         for length in 0..needed {
-            assert_eq!(read(&whole[..length]), None, "{length}");
+            assert_eq!(parse_qdisc(&whole[..length]), None, "{length}");
         }
     }
 
     #[test]
-    fn parents_are_printed_as_tc_does() {
+    fn qdisc_parents_are_printed_as_in_tc() {
         assert_eq!(parent(0x8001_000a), "8001:a");
         assert_eq!(parent(3), ":3");
         assert_eq!(parent(0xffff_fff1), "ingress");

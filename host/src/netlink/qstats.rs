@@ -46,32 +46,32 @@ pub(crate) struct QueueStatistic {
 impl QueueStatistics {
     // `None` if the kernel or the driver does not report queue statistics.
     pub(crate) fn observe(host: &Host, interface: &str, index: &Known<u32>) -> Known<Option<Self>> {
-        let what = format!("reading the queue statistics of {interface}");
+        let operation = format!("reading the queue statistics of {interface}");
         let index = index.clone();
-        let answer = host.call(&format!("netdev/{interface}/qstats"), &what, || match index {
-            Known::Value(index) => ask(index),
+        let answer = host.call(&format!("netdev/{interface}/qstats"), &operation, || match index {
+            Known::Value(index) => request_statistics(index),
             Known::Unknown { why } => Err(io::Error::other(why)),
         });
         match answer {
-            Err(error) if is_untold(&error) => Known::Value(None),
-            answer => Known::offered(answer),
+            Err(error) if is_missing_family(&error) => Known::Value(None),
+            answer => Known::if_supported(answer),
         }
     }
 }
 
 // Kernels before Linux 6.3 have no netdev family.
-fn is_untold(error: &HostError) -> bool {
+fn is_missing_family(error: &HostError) -> bool {
     matches!(error, HostError::Call { source, .. } if source.raw_os_error() == Some(libc::ENOENT))
 }
 
-fn ask(interface: u32) -> io::Result<QueueStatistics> {
+fn request_statistics(interface: u32) -> io::Result<QueueStatistics> {
     let request = RequestAttributes::default().u32(INTERFACE, interface).u32(SCOPE, SCOPE_QUEUE);
     let answers = GenericFamily::open("netdev")?.dump(GET, &request)?;
-    Ok(read(interface, answers.iter().map(Vec::as_slice)))
+    Ok(parse_answers(interface, answers.iter().map(Vec::as_slice)))
 }
 
 /// One item per queue.
-fn read<'a>(interface: u32, answers: impl Iterator<Item = &'a [u8]>) -> QueueStatistics {
+fn parse_answers<'a>(interface: u32, answers: impl Iterator<Item = &'a [u8]>) -> QueueStatistics {
     let mut statistics = QueueStatistics::default();
     for answer in answers.filter(|answer| u32_of(answer, INTERFACE) == Some(interface)) {
         let Some(queue) = u32_of(answer, QUEUE) else { continue };
@@ -99,7 +99,7 @@ fn read<'a>(interface: u32, answers: impl Iterator<Item = &'a [u8]>) -> QueueSta
 
 /// Fuzzer entry.
 pub(crate) fn any_answer(bytes: &[u8]) {
-    let _ = read(u32_of(bytes, INTERFACE).unwrap_or(0), std::iter::once(bytes));
+    let _ = parse_answers(u32_of(bytes, INTERFACE).unwrap_or(0), std::iter::once(bytes));
 }
 
 #[cfg(test)]
@@ -118,18 +118,18 @@ mod tests {
     ];
 
     #[test]
-    fn queues_are_read_as_the_kernel_says_them() {
-        let statistics = read(4, [&SEND[..], &RECEIVE[..]].into_iter());
+    fn queue_statistics_of_the_interface_are_parsed() {
+        let statistics = parse_answers(4, [&SEND[..], &RECEIVE[..]].into_iter());
         let item =
             QueueStatistic { queue: 0, packets: Some(33656), bytes: Some(0x302b_ef96), drops: Some(5) };
         assert_eq!(statistics.rx, [item]);
         assert_eq!((statistics.tx[0].packets, statistics.tx[0].drops), (Some(21670), None));
-        assert_eq!(read(5, [&SEND[..], &RECEIVE[..]].into_iter()), QueueStatistics::default());
+        assert_eq!(parse_answers(5, [&SEND[..], &RECEIVE[..]].into_iter()), QueueStatistics::default());
     }
 
     #[test]
-    fn what_a_driver_does_not_count_is_none() {
-        let statistics = read(4, std::iter::once(&RECEIVE[..24]));
+    fn queue_counters_missing_from_the_message_are_none() {
+        let statistics = parse_answers(4, std::iter::once(&RECEIVE[..24]));
         assert_eq!(statistics.rx, [QueueStatistic { queue: 0, ..QueueStatistic::default() }]);
     }
 }

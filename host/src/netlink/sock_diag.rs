@@ -137,15 +137,16 @@ mod tests {
             Ok(sockets) => Some(sockets),
             Err(error) => {
                 use std::io::Write as _;
-                let _ = io::stderr()
-                    .write_all(format!("\nSKIP a_socket_of_this_process_is_listed: {error}\n").as_bytes());
+                let _ = io::stderr().write_all(
+                    format!("\nSKIP sock_diag_lists_unconnected_sockets_only: {error}\n").as_bytes(),
+                );
                 None
             }
         }
     }
 
     #[test]
-    fn a_socket_of_this_process_is_listed() {
+    fn sock_diag_lists_unconnected_sockets_only() {
         for (family, address) in [(libc::AF_INET, "127.0.0.1:0"), (libc::AF_INET6, "[::1]:0")] {
             let Ok(socket) = UdpSocket::bind(address) else { continue };
             let local = socket.local_addr().expect("bound");
@@ -159,13 +160,13 @@ mod tests {
                 peer.connect(local).expect("connected");
                 let peer = peer.local_addr().expect("bound");
                 let Some(sockets) = live(family) else { return };
-                assert!(sockets.iter().all(|found| found.local != peer), "a connected socket is no service");
+                assert!(sockets.iter().all(|found| found.local != peer), "connected sockets are not listed");
             }
         }
     }
 
     #[test]
-    fn a_message_that_is_cut_short_is_none() {
+    fn truncated_or_non_inet_socket_messages_are_none() {
         let mut message = vec![2_u8, 7, 0, 0, 0, 53, 0, 0, 127, 0, 0, 1];
         message.resize(MESSAGE_BYTES, 0);
         message[68] = 9;
@@ -179,7 +180,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_a_socket_or_none(mut bytes in proptest::collection::vec(any::<u8>(), 0..160), v6: bool) {
+        fn parsing_arbitrary_bytes_never_panics(mut bytes in proptest::collection::vec(any::<u8>(), 0..160), v6: bool) {
             if let Some(family) = bytes.first_mut() {
                 *family = if v6 { 10 } else { 2 };
             }

@@ -80,15 +80,15 @@ pub fn xdp_state(host: &Host, interface: &str, index: u32) -> Result<XdpState, H
 
 /// `None` without a program.
 pub fn xdp_attached(host: &Host, interface: &str, index: u32) -> Result<Option<AttachedXdp>, HostError> {
-    let what = format!("reading the XDP program of {interface}");
-    host.call(&format!("xdp/{interface}/attached"), &what, || {
+    let operation = format!("reading the XDP program of {interface}");
+    host.call(&format!("xdp/{interface}/attached"), &operation, || {
         link_message(index, Vec::new()).map(|link| read_attached(&link))
     })
 }
 
 pub fn xdp_features(host: &Host, interface: &str, index: u32) -> Known<XdpFeatures> {
-    let what = format!("reading the XDP features of {interface} (Linux 6.3)");
-    host.call(&format!("xdp/{interface}/features"), &what, || features(index)).into()
+    let operation = format!("reading the XDP features of {interface} (Linux 6.3)");
+    host.call(&format!("xdp/{interface}/features"), &operation, || features(index)).into()
 }
 
 fn read_attached(link: &LinkMessage) -> Option<AttachedXdp> {
@@ -112,7 +112,7 @@ fn read_attached(link: &LinkMessage) -> Option<AttachedXdp> {
 
 fn features(index: u32) -> io::Result<XdpFeatures> {
     let device = RequestAttributes::default().u32(DEVICE_INDEX, index);
-    let body = GenericFamily::open("netdev")?.ask(GET_DEVICE, &device)?;
+    let body = GenericFamily::open("netdev")?.request(GET_DEVICE, &device)?;
     let value = attribute(&body, DEVICE_FEATURES).and_then(|value| value.first_chunk().copied());
     value
         .map(|bytes| XdpFeatures::of(u64::from_ne_bytes(bytes)))
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_attached_program_is_read() {
+    fn attached_xdp_program_is_read_with_id_and_mode() {
         let mut link = LinkMessage::default();
         assert_eq!(read_attached(&link), None);
         link.attributes = vec![LinkAttribute::Xdp(vec![LinkXdp::Attached(XdpAttached::None)])];
@@ -135,22 +135,25 @@ mod tests {
     }
 
     #[test]
-    fn a_capture_tells_of_programs_too() {
+    fn xdp_programs_and_features_are_read_from_a_capture() {
         let host = Host::scripted([
             ("/calls/xdp/eth0/attached.json", r#"{"id": 17, "mode": "generic"}"#),
             ("/calls/xdp/eth1/attached.json", "null"),
             ("/calls/xdp/eth0/features.json", r#"{"basic": true}"#),
             ("/calls/xdp/eth1/features.json", r#"{"errno": 2}"#),
         ]);
-        let attached = |name| xdp_attached(&host, name, 1).expect("captured");
-        assert_eq!(attached("eth0"), Some(AttachedXdp { id: Some(17), mode: XdpAttachKind::Generic }));
-        assert_eq!(attached("eth1"), None);
+        let attached_program = |name| xdp_attached(&host, name, 1).expect("captured");
+        assert_eq!(
+            attached_program("eth0"),
+            Some(AttachedXdp { id: Some(17), mode: XdpAttachKind::Generic })
+        );
+        assert_eq!(attached_program("eth1"), None);
         assert!(xdp_features(&host, "eth0", 1).value().is_some_and(|features| features.basic));
         assert!(xdp_features(&host, "eth1", 1).why().is_some_and(|why| why.contains("eth1")));
     }
 
     #[test]
-    fn the_loopback_has_no_driver_side() {
+    fn loopback_has_no_native_xdp_and_missing_interfaces_are_errors() {
         let state = xdp_state(&Host::live(), "lo", 1).expect("every host has a loopback");
         if let Known::Value(features) = state.features {
             assert!(!features.transmit && !features.basic);

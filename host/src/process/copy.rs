@@ -25,16 +25,16 @@ use crate::root::ExplainedErrno;
 /// capability.
 pub(crate) fn copy(inode: u64, (pid, descriptor): (u32, u32)) -> io::Result<OwnedFd> {
     let number = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidInput)?;
-    let its = i32::try_from(descriptor).map_err(|_| io::ErrorKind::InvalidInput)?;
-    let taken = pidfd_open(number, PidfdFlags::empty())
-        .and_then(|process| pidfd_getfd(&process, its, PidfdGetfdFlags::empty()))
-        .map_err(|error| explained(error.into(), pid, descriptor))?;
+    let target_descriptor = i32::try_from(descriptor).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let copied = pidfd_open(number, PidfdFlags::empty())
+        .and_then(|process| pidfd_getfd(&process, target_descriptor, PidfdGetfdFlags::empty()))
+        .map_err(|error| explain_error(error.into(), pid, descriptor))?;
     // The descriptor may have been closed and reused since it was listed.
-    let found = rustix::fs::fstat(&taken)?;
-    if found.st_ino == inode && FileType::from_raw_mode(found.st_mode) == FileType::Socket {
-        Ok(taken)
+    let stat = rustix::fs::fstat(&copied)?;
+    if stat.st_ino == inode && FileType::from_raw_mode(stat.st_mode) == FileType::Socket {
+        Ok(copied)
     } else {
-        Err(gone(format!("descriptor {descriptor} of process {pid} is another thing now")))
+        Err(gone_error(format!("descriptor {descriptor} of process {pid} is another thing now")))
     }
 }
 
@@ -47,16 +47,16 @@ pub(crate) fn copy(inode: u64, (pid, descriptor): (u32, u32)) -> io::Result<Owne
 pub(crate) fn copy_of_any(host: &Host, inode: u64, first: (u32, u32)) -> io::Result<OwnedFd> {
     match copy(inode, first) {
         Err(error) if is_gone(&error) => {}
-        outcome => return outcome,
+        result => return result,
     }
-    let mut refused = None;
+    let mut unreadable_pid = None;
     for pid in
         host.list("/proc").map_err(io::Error::other)?.iter().filter_map(|name| name.parse::<u32>().ok())
     {
         let descriptors = match host.list(&format!("/proc/{pid}/fd")) {
             Ok(descriptors) => descriptors,
             Err(error) => {
-                refused = refused.or(error.is_denied().then_some(pid));
+                unreadable_pid = unreadable_pid.or(error.is_denied().then_some(pid));
                 continue;
             }
         };
@@ -66,16 +66,16 @@ pub(crate) fn copy_of_any(host: &Host, inode: u64, first: (u32, u32)) -> io::Res
                 match copy(inode, (pid, descriptor)) {
                     // The descriptor was closed in the meantime.
                     Err(error) if is_gone(&error) => {}
-                    outcome => return outcome,
+                    result => return result,
                 }
             }
         }
     }
-    let words =
+    let message =
         |pid| format!("/proc/{pid}/fd may not be read: this requires CAP_SYS_PTRACE, so run it as root");
-    Err(refused.map_or_else(
-        || gone("no process has that socket any more".to_owned()),
-        |pid| ExplainedErrno { errno: libc::EACCES, words: words(pid) }.into(),
+    Err(unreadable_pid.map_or_else(
+        || gone_error("no process has that socket any more".to_owned()),
+        |pid| ExplainedErrno { errno: libc::EACCES, words: message(pid) }.into(),
     ))
 }
 
@@ -83,15 +83,15 @@ fn is_gone(error: &io::Error) -> bool {
     ExplainedErrno::of(error).is_some_and(|explained| explained.errno == libc::ENOENT)
 }
 
-fn gone(words: String) -> io::Error {
+fn gone_error(words: String) -> io::Error {
     ExplainedErrno { errno: libc::ENOENT, words }.into()
 }
 
 /// Maps an ended process or closed descriptor to `ENOENT`, and names the required privilege.
-fn explained(error: io::Error, pid: u32, descriptor: u32) -> io::Error {
+fn explain_error(error: io::Error, pid: u32, descriptor: u32) -> io::Error {
     match error.raw_os_error() {
-        Some(libc::ESRCH) => gone(format!("process {pid} has ended")),
-        Some(libc::EBADF) => gone(format!("process {pid} has no descriptor {descriptor}")),
+        Some(libc::ESRCH) => gone_error(format!("process {pid} has ended")),
+        Some(libc::EBADF) => gone_error(format!("process {pid} has no descriptor {descriptor}")),
         Some(errno @ (libc::EPERM | libc::EACCES)) => {
             let words =
                 format!("copying a descriptor of process {pid} requires CAP_SYS_PTRACE: run it as root");
@@ -114,26 +114,26 @@ mod tests {
 
     use super::*;
 
-    fn inode(of: &impl AsFd) -> u64 {
-        rustix::fs::fstat(of).expect("an inode").st_ino
+    fn inode(file: &impl AsFd) -> u64 {
+        rustix::fs::fstat(file).expect("an inode").st_ino
     }
 
-    fn place(of: &impl AsRawFd) -> (u32, u32) {
-        (std::process::id(), u32::try_from(of.as_raw_fd()).expect("a descriptor"))
+    fn descriptor(file: &impl AsRawFd) -> (u32, u32) {
+        (std::process::id(), u32::try_from(file.as_raw_fd()).expect("a descriptor"))
     }
 
     #[test]
-    fn a_copy_is_the_same_socket_and_nothing_else() {
+    fn copied_descriptor_is_the_same_socket_and_others_are_refused() {
         let socket = UdpSocket::bind("127.0.0.1:0").expect("bound");
         let file = std::fs::File::open("/proc/self/stat").expect("open");
-        let copied = match copy(inode(&socket), place(&socket)) {
+        let copied_socket = match copy(inode(&socket), descriptor(&socket)) {
             Ok(copied) => UdpSocket::from(copied),
-            Err(error) => return skip("a_copy_is_the_same_socket_and_nothing_else", error),
+            Err(error) => return skip("copied_descriptor_is_the_same_socket_and_others_are_refused", error),
         };
-        assert_eq!(copied.local_addr().expect("bound"), socket.local_addr().expect("bound"));
+        assert_eq!(copied_socket.local_addr().expect("bound"), socket.local_addr().expect("bound"));
         for (inode, at) in [
-            (inode(&socket) + 1, place(&socket)),
-            (inode(&file), place(&file)),
+            (inode(&socket) + 1, descriptor(&socket)),
+            (inode(&file), descriptor(&file)),
             (inode(&socket), (std::process::id(), 1 << 20)),
             (inode(&socket), (i32::MAX.unsigned_abs(), 3)),
         ] {
@@ -143,14 +143,14 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_is_found_where_else_it_is_held() {
+    fn a_socket_is_copied_from_another_open_descriptor() {
         let socket = UdpSocket::bind("127.0.0.1:0").expect("bound");
         let other = socket.try_clone().expect("another descriptor");
-        let (inode, at) = (inode(&socket), place(&socket));
+        let (inode, at) = (inode(&socket), descriptor(&socket));
         drop(socket);
         match copy_of_any(&Host::live(), inode, at) {
             Ok(copied) => assert_eq!(rustix::fs::fstat(&copied).expect("an inode").st_ino, inode),
-            Err(error) => return skip("a_socket_is_found_where_else_it_is_held", error),
+            Err(error) => return skip("a_socket_is_copied_from_another_open_descriptor", error),
         }
         drop(other);
         // Children of concurrent tests hold it between fork and exec.

@@ -43,13 +43,13 @@ impl DescriptorOwners {
             Ok(names) => names
                 .iter()
                 .filter_map(|name| name.parse().ok())
-                .for_each(|pid| owners.take_process(host, pid)),
+                .for_each(|pid| owners.add_process(host, pid)),
             Err(error) => owners.whole_failure = Some(error.to_string()),
         }
         owners
     }
 
-    fn take_process(&mut self, host: &Host, pid: u32) {
+    fn add_process(&mut self, host: &Host, pid: u32) {
         let directory = format!("/proc/{pid}/fd");
         let descriptors = match host.list(&directory) {
             Ok(descriptors) => descriptors,
@@ -73,9 +73,9 @@ impl DescriptorOwners {
     }
 
     /// The descriptors of a socket. An empty result requires that all processes could be read.
-    pub(crate) fn of(&self, inode: u64) -> Known<Vec<(u32, u32)>> {
+    pub(crate) fn descriptors_of(&self, inode: u64) -> Known<Vec<(u32, u32)>> {
         match (self.sockets.get(&inode), &self.whole_failure, self.refused.as_slice()) {
-            (Some(found), ..) => Known::Value(found.clone()),
+            (Some(descriptors), ..) => Known::Value(descriptors.clone()),
             (None, Some(why), _) => Known::unknown(why.clone()),
             (None, None, [first, rest @ ..]) => {
                 let others =
@@ -117,15 +117,15 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_has_the_descriptors_of_all_its_processes() {
+    fn socket_owners_include_the_descriptors_of_all_processes() {
         let owners = DescriptorOwners::observe(&Host::recorded(recording()));
-        assert_eq!(owners.of(700), Known::Value(vec![(12, 3), (30, 9)]));
-        assert_eq!(owners.of(701), Known::Value(vec![]));
+        assert_eq!(owners.descriptors_of(700), Known::Value(vec![(12, 3), (30, 9)]));
+        assert_eq!(owners.descriptors_of(701), Known::Value(vec![]));
         assert_eq!((owners.programs_of(12), owners.programs_of(30)), (&[4][..], &[][..]));
     }
 
     #[test]
-    fn nobody_is_not_said_where_somebody_may_not_be_looked_at() {
+    fn missing_owner_is_unknown_if_some_process_is_unreadable() {
         let mut recording = recording();
         recording
             .insert("/proc", RecordedEntry::Directory(["12", "30", "40", "41"].map(str::to_owned).to_vec()));
@@ -134,15 +134,15 @@ mod tests {
         recording
             .insert("/proc/41/fd", RecordedEntry::Failed(RecordedFailure::Errno { errno: libc::ENOENT }));
         let owners = DescriptorOwners::observe(&Host::recorded(recording));
-        assert!(owners.of(700).value().is_some());
+        assert!(owners.descriptors_of(700).value().is_some());
         let why = "/proc/40/fd may not be read: this requires CAP_SYS_PTRACE, so run it as root";
-        assert_eq!(owners.of(701).why(), Some(why));
+        assert_eq!(owners.descriptors_of(701).why(), Some(why));
         let owners = DescriptorOwners::observe(&Host::scripted::<String, String>([]));
-        assert!(owners.of(700).why().is_some_and(|why| why.contains("/proc")));
+        assert!(owners.descriptors_of(700).why().is_some_and(|why| why.contains("/proc")));
     }
 
     #[test]
-    fn a_link_says_what_a_descriptor_is() {
+    fn descriptor_kind_is_parsed_from_the_fd_link() {
         assert_eq!(DescriptorKind::of("socket:[812]"), DescriptorKind::Socket(812));
         assert_eq!(DescriptorKind::of("anon_inode:[eventpoll]"), DescriptorKind::Epoll);
         for other in ["socket:[", "socket:[x]", "socket:812", "pipe:[1]", ""] {

@@ -83,21 +83,21 @@ impl TaskStat {
     }
 
     /// Whether the kernel counted CPU time for it, in ticks of its clock.
-    pub fn ran(&self) -> bool {
+    pub fn has_run(&self) -> bool {
         self.user_ticks.unwrap_or(0) > 0 || self.system_ticks.unwrap_or(0) > 0
     }
 }
 
 /// The affinity of the main thread of a process.
 pub fn allowed_cpus(host: &Host, pid: u32) -> Known<CpuSet> {
-    allowed(host, &format!("/proc/{pid}"))
+    read_allowed_cpus(host, &format!("/proc/{pid}"))
 }
 
 /// `Cpus_allowed_list`.
-pub(crate) fn allowed(host: &Host, directory: &str) -> Known<CpuSet> {
+pub(crate) fn read_allowed_cpus(host: &Host, directory: &str) -> Known<CpuSet> {
     let path = format!("{directory}/status");
     match host.read(&path) {
-        Ok(text) => match allowed_in(&text) {
+        Ok(text) => match parse_allowed_cpus(&text) {
             Some(Ok(cpus)) => Known::Value(cpus),
             Some(Err(why)) => Known::unknown(format!("{path}: Cpus_allowed_list: {why}")),
             None => Known::unknown(format!("{path}: no Cpus_allowed_list")),
@@ -107,7 +107,7 @@ pub(crate) fn allowed(host: &Host, directory: &str) -> Known<CpuSet> {
 }
 
 /// `Cpus_allowed_list` of a `status`; `None` without the line.
-pub(crate) fn allowed_in(text: &str) -> Option<Result<CpuSet, String>> {
+pub(crate) fn parse_allowed_cpus(text: &str) -> Option<Result<CpuSet, String>> {
     let list = text.split_inclusive('\n').find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
     if !list.ends_with('\n') {
         // `0-1` may be the beginning of `0-19`.
@@ -126,13 +126,13 @@ pub(crate) struct EpollTarget {
 
 /// The targets of an epoll instance from its fdinfo: `tfd: 5 events: 19 data: 5  pos:0 ino:3b81
 /// sdev:8` (ep_show_fdinfo in fs/eventpoll.c).
-pub(crate) fn watched(fdinfo: &str) -> Vec<EpollTarget> {
-    let line = |line: &str| {
+pub(crate) fn parse_epoll_targets(fdinfo: &str) -> Vec<EpollTarget> {
+    let target = |line: &str| {
         let descriptor = line.strip_prefix("tfd:")?.split_whitespace().next()?.parse().ok()?;
         let inode = line.split_whitespace().find_map(|word| word.strip_prefix("ino:"));
         Some(EpollTarget { descriptor, inode: inode.and_then(|inode| u64::from_str_radix(inode, 16).ok()) })
     };
-    fdinfo.lines().filter_map(line).collect()
+    fdinfo.lines().filter_map(target).collect()
 }
 
 #[cfg(test)]
@@ -144,57 +144,61 @@ mod tests {
         235159552 1180 18446744073709551615 1 1 0 0 0 0 0 16781312 17642 0 0 0 -1 7 0 0 0 0 0 0 0 0 0 0 0 0 0\n";
 
     #[test]
-    fn a_line_is_read_whatever_the_name() {
+    fn task_stat_is_parsed_with_parentheses_in_the_name() {
         let task = TaskStat::parse(STAT).expect("a thread");
         assert_eq!((task.name.as_str(), task.runs), ("tokio (rt) 1", true));
         assert_eq!((task.user_ticks, task.system_ticks, task.last_cpu), (Some(1712), Some(3304), Some(7)));
         assert_eq!((task.parent, task.threads, task.started), (Some(5240), Some(9), Some(8123)));
         assert_eq!(task.session, Some(900));
         assert!(!task.stopped && !task.scheduled_idle);
-        let held = STAT.replace(") R ", ") T ").replace(" -1 7 0 0 ", " -1 7 0 5 ");
-        let held = TaskStat::parse(&held).expect("a thread");
-        assert!(held.stopped && held.scheduled_idle);
-        let cut = TaskStat::parse(&STAT[..60]).expect("a thread");
-        assert_eq!((cut.user_ticks, cut.last_cpu), (None, None));
+        let stopped_stat = STAT.replace(") R ", ") T ").replace(" -1 7 0 0 ", " -1 7 0 5 ");
+        let stopped_task = TaskStat::parse(&stopped_stat).expect("a thread");
+        assert!(stopped_task.stopped && stopped_task.scheduled_idle);
+        let truncated_task = TaskStat::parse(&STAT[..60]).expect("a thread");
+        assert_eq!((truncated_task.user_ticks, truncated_task.last_cpu), (None, None));
         assert_eq!(TaskStat::parse("5243 (tokio"), None);
     }
 
     #[test]
-    fn this_thread_is_read() {
+    fn stat_and_allowed_cpus_of_this_thread_are_read() {
         let host = Host::live();
         let directory = format!("/proc/self/task/{}", rustix::thread::gettid().as_raw_nonzero());
         let task =
             TaskStat::parse(&host.read(&format!("{directory}/stat")).expect("read")).expect("a thread");
         assert!(task.runs && task.last_cpu.is_some() && task.user_ticks.is_some());
-        assert!(allowed(&host, &directory).value().is_some_and(|cpus| !cpus.is_empty()));
-        assert!(allowed(&host, "/proc/self/task/0").why().is_some_and(|why| why.contains("/task/0/status")));
+        assert!(read_allowed_cpus(&host, &directory).value().is_some_and(|cpus| !cpus.is_empty()));
+        assert!(
+            read_allowed_cpus(&host, "/proc/self/task/0")
+                .why()
+                .is_some_and(|why| why.contains("/task/0/status"))
+        );
     }
 
     #[test]
-    fn an_epoll_instance_tells_what_it_waits_for() {
+    fn epoll_targets_are_parsed_from_fdinfo() {
         let fdinfo = "pos:\t0\nflags:\t02\nmnt_id:\t16\nino:\t1057\n\
             tfd:        5 events:       19 data:                5  pos:0 ino:3b81 sdev:8\n\
             tfd:        7 events: 80000019 data:                7\n";
         let expected =
             [EpollTarget { descriptor: 5, inode: Some(0x3b81) }, EpollTarget { descriptor: 7, inode: None }];
-        assert_eq!(watched(fdinfo), expected);
+        assert_eq!(parse_epoll_targets(fdinfo), expected);
     }
 
     #[test]
-    fn a_list_of_cpus_without_its_end_is_none() {
+    fn truncated_cpus_allowed_list_is_an_error() {
         let whole = "Name:\tnamed\nCpus_allowed_list:\t0-19\n";
-        assert_eq!(allowed_in(whole), Some(Ok((0..20).collect())));
-        assert_eq!(allowed_in(&whole[..whole.len() - 2]), Some(Err("cut short".to_owned())));
-        assert_eq!(allowed_in("Name:\tnamed\n"), None);
+        assert_eq!(parse_allowed_cpus(whole), Some(Ok((0..20).collect())));
+        assert_eq!(parse_allowed_cpus(&whole[..whole.len() - 2]), Some(Err("cut short".to_owned())));
+        assert_eq!(parse_allowed_cpus("Name:\tnamed\n"), None);
     }
 
     proptest! {
         #[test]
-        fn any_text_is_an_answer(text in "\\PC*", line in "(tfd:|Cpus_allowed_list:|1 \\(a\\) )[ 0-9a-f,:ino-]{0,40}") {
+        fn parsing_arbitrary_text_never_panics(text in "\\PC*", line in "(tfd:|Cpus_allowed_list:|1 \\(a\\) )[ 0-9a-f,:ino-]{0,40}") {
             for text in [&text, &line] {
                 let _ = TaskStat::parse(text);
-                let _ = watched(text);
-                let _ = allowed_in(text);
+                let _ = parse_epoll_targets(text);
+                let _ = parse_allowed_cpus(text);
             }
         }
     }

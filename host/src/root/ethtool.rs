@@ -15,25 +15,25 @@ use crate::sys::ethtool::{self as ioctl, CHANNELS, COALESCE, EthtoolWords, RINGS
 impl Host {
     /// The values of `ethtool -l`.
     pub fn channels(&self, interface: &str) -> Result<ChannelCounts, HostError> {
-        self.words(interface, "channels", &CHANNELS)
+        self.read_words(interface, "channels", &CHANNELS)
     }
 
     /// The values of `ethtool -g`.
     pub fn rings(&self, interface: &str) -> Result<RingLengths, HostError> {
-        self.words(interface, "rings", &RINGS)
+        self.read_words(interface, "rings", &RINGS)
     }
 
     /// The values of `ethtool -c`.
     pub fn coalesce(&self, interface: &str) -> Result<CoalesceSettings, HostError> {
-        self.words(interface, "coalesce", &COALESCE)
+        self.read_words(interface, "coalesce", &COALESCE)
     }
 
     /// Keyed by the names of `ethtool -k`.
     pub fn features(&self, interface: &str) -> Result<BTreeMap<String, bool>, HostError> {
-        let shown = |features: fn(&str) -> io::Result<BTreeMap<String, bool>>| {
-            move |interface: &str| features(interface).map(feature_names::shown)
+        let with_names = |features: fn(&str) -> io::Result<BTreeMap<String, bool>>| {
+            move |interface: &str| features(interface).map(feature_names::with_ethtool_names)
         };
-        self.ethtool(interface, "features", shown(netlink::features), shown(ioctl::features))
+        self.read_ethtool(interface, "features", with_names(netlink::features), with_names(ioctl::features))
     }
 
     /// `EOPNOTSUPP` if the kernel has no such offload.
@@ -45,27 +45,32 @@ impl Host {
     /// Whether the device supports changing an offload: not `[fixed]` in `ethtool -k`
     /// (`ETHTOOL_GFEATURES`, Linux 2.6.39).
     pub fn is_offload_changeable(&self, interface: &str, offload: Offload) -> Result<bool, HostError> {
-        let what = format!("reading whether {offload} of {interface} can be changed");
-        let ask =
-            || ioctl::is_feature_changeable(interface, |name| feature_names::is_of(offload.name(), name));
-        self.call(&format!("ethtool/{interface}/changeable/{}", offload.name()), &what, ask)
+        let operation = format!("reading whether {offload} of {interface} can be changed");
+        let read = || {
+            ioctl::is_feature_changeable(interface, |name| {
+                feature_names::covers_kernel_name(offload.name(), name)
+            })
+        };
+        self.call(&format!("ethtool/{interface}/changeable/{}", offload.name()), &operation, read)
     }
 
     /// Sets an offload (`ETHTOOL_SFEATURES`, Linux 2.6.39). `EOPNOTSUPP` if the kernel has no such
     /// offload or the device has it fixed. Requires `CAP_NET_ADMIN` in the network namespace.
     pub fn set_offload(&self, interface: &str, offload: Offload, on: bool) -> Result<(), HostError> {
-        let what = format!("switching {offload} of {interface} {}", if on { "on" } else { "off" });
+        let operation = format!("switching {offload} of {interface} {}", if on { "on" } else { "off" });
         self.offload(interface, offload)?;
-        let act = || ioctl::set_feature(interface, |name| feature_names::is_of(offload.name(), name), on);
+        let change = || {
+            ioctl::set_feature(interface, |name| feature_names::covers_kernel_name(offload.name(), name), on)
+        };
         let rehearse = |answer: &mut BTreeMap<String, bool>| {
             answer.insert(offload.name().to_owned(), on);
         };
-        self.act(&format!("ethtool/{interface}/features"), &what, act, rehearse)
+        self.apply_change(&format!("ethtool/{interface}/features"), &operation, change, rehearse)
     }
 
     /// The values of `ethtool -S`; netlink has no command for them.
     pub fn statistics(&self, interface: &str) -> Result<BTreeMap<String, u64>, HostError> {
-        self.ethtool(interface, "statistics", ioctl::statistics, ioctl::statistics)
+        self.read_ethtool(interface, "statistics", ioctl::statistics, ioctl::statistics)
     }
 
     /// `None` leaves a length unchanged. Requires `CAP_NET_ADMIN` in the network namespace.
@@ -94,34 +99,34 @@ impl Host {
     }
 
     /// `EOPNOTSUPP` if the driver does not have one of the parameters.
-    pub fn set_coalesce(&self, interface: &str, wanted: &CoalesceSettings) -> Result<(), HostError> {
+    pub fn set_coalesce(&self, interface: &str, settings: &CoalesceSettings) -> Result<(), HostError> {
         let changes = [
-            (1, wanted.rx_usecs),
-            (2, wanted.rx_frames),
-            (5, wanted.tx_usecs),
-            (6, wanted.tx_frames),
-            (10, wanted.adaptive_rx.map(u32::from)),
-            (11, wanted.adaptive_tx.map(u32::from)),
+            (1, settings.rx_usecs),
+            (2, settings.rx_frames),
+            (5, settings.tx_usecs),
+            (6, settings.tx_frames),
+            (10, settings.adaptive_rx.map(u32::from)),
+            (11, settings.adaptive_tx.map(u32::from)),
         ];
         let names = ("coalesce", "interrupt moderation");
         self.set_words(interface, names, &COALESCE, &changes, |answer: &mut CoalesceSettings| {
-            answer.rx_usecs = wanted.rx_usecs.or(answer.rx_usecs);
-            answer.rx_frames = wanted.rx_frames.or(answer.rx_frames);
-            answer.tx_usecs = wanted.tx_usecs.or(answer.tx_usecs);
-            answer.tx_frames = wanted.tx_frames.or(answer.tx_frames);
-            answer.adaptive_rx = wanted.adaptive_rx.or(answer.adaptive_rx);
-            answer.adaptive_tx = wanted.adaptive_tx.or(answer.adaptive_tx);
+            answer.rx_usecs = settings.rx_usecs.or(answer.rx_usecs);
+            answer.rx_frames = settings.rx_frames.or(answer.rx_frames);
+            answer.tx_usecs = settings.tx_usecs.or(answer.tx_usecs);
+            answer.tx_frames = settings.tx_frames.or(answer.tx_frames);
+            answer.adaptive_rx = settings.adaptive_rx.or(answer.adaptive_rx);
+            answer.adaptive_tx = settings.adaptive_tx.or(answer.adaptive_tx);
         })
     }
 
-    fn words<T: From<EthtoolWords> + Serialize + DeserializeOwned>(
+    fn read_words<T: From<EthtoolWords> + Serialize + DeserializeOwned>(
         &self,
         interface: &str,
         item: &str,
         structure: &WordStructure,
     ) -> Result<T, HostError> {
         let netlink = |interface: &str| netlink::read(structure, interface).map(T::from);
-        self.ethtool(interface, item, netlink, |interface| structure.read(interface).map(T::from))
+        self.read_ethtool(interface, item, netlink, |interface| structure.read(interface).map(T::from))
     }
 
     // Changes words through netlink, which returns error texts, or by ioctl if the kernel is too
@@ -134,48 +139,48 @@ impl Host {
         changes: &[(usize, Option<u32>)],
         rehearse: impl FnOnce(&mut T),
     ) -> Result<(), HostError> {
-        let act = || match netlink::change(structure, interface, changes) {
+        let change = || match netlink::change(structure, interface, changes) {
             // The family or its command does not exist; a driver without the setting returns a
             // text, or fails twice.
             Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EOPNOTSUPP)) => {
                 structure.change(interface, changes)
             }
-            outcome => outcome,
+            result => result,
         };
-        let what = format!("setting the {name} of {interface}");
-        self.act(&format!("ethtool/{interface}/{item}"), &what, act, rehearse)
+        let operation = format!("setting the {name} of {interface}");
+        self.apply_change(&format!("ethtool/{interface}/{item}"), &operation, change, rehearse)
     }
 
     // Calls `first`, and if it fails for any reason, returns the result of `second`, whose error
     // is the driver's, not that of a kernel without the netlink family or command.
-    fn ethtool<T: Serialize + DeserializeOwned>(
+    fn read_ethtool<T: Serialize + DeserializeOwned>(
         &self,
         interface: &str,
         item: &str,
         first: impl FnOnce(&str) -> io::Result<T>,
         second: impl FnOnce(&str) -> io::Result<T>,
     ) -> Result<T, HostError> {
-        let what = format!("reading the {item} of {interface}");
-        self.call(&format!("ethtool/{interface}/{item}"), &what, || {
+        let operation = format!("reading the {item} of {interface}");
+        self.call(&format!("ethtool/{interface}/{item}"), &operation, || {
             first(interface).or_else(|_| second(interface))
         })
     }
 }
 
-fn word(words: &EthtoolWords, place: usize) -> Option<u32> {
-    words.get(place).copied().flatten()
+fn word(words: &EthtoolWords, index: usize) -> Option<u32> {
+    words.get(index).copied().flatten()
 }
 
 impl From<EthtoolWords> for RingLengths {
     fn from(words: EthtoolWords) -> Self {
-        let length = |place| word(&words, place).unwrap_or(0);
+        let length = |index| word(&words, index).unwrap_or(0);
         RingLengths { rx_max: length(1), tx_max: length(4), rx: length(5), tx: length(8) }
     }
 }
 
 impl From<EthtoolWords> for ChannelCounts {
     fn from(words: EthtoolWords) -> Self {
-        let count = |place| word(&words, place).unwrap_or(0);
+        let count = |index| word(&words, index).unwrap_or(0);
         ChannelCounts {
             rx_max: count(1),
             tx_max: count(2),
@@ -189,7 +194,7 @@ impl From<EthtoolWords> for ChannelCounts {
 
 impl From<EthtoolWords> for CoalesceSettings {
     fn from(words: EthtoolWords) -> Self {
-        let flag = |place| word(&words, place).map(|flag| flag != 0);
+        let flag = |index| word(&words, index).map(|flag| flag != 0);
         CoalesceSettings {
             rx_usecs: word(&words, 1),
             rx_frames: word(&words, 2),
@@ -202,7 +207,7 @@ impl From<EthtoolWords> for CoalesceSettings {
 }
 
 fn unknown_offload(interface: &str, offload: Offload) -> HostError {
-    let what = format!("reading {offload} of {interface}");
+    let operation = format!("reading {offload} of {interface}");
     let words = "this kernel has no such offload".to_owned();
-    HostError::Call { what, source: ExplainedErrno { errno: libc::EOPNOTSUPP, words }.into() }
+    HostError::Call { what: operation, source: ExplainedErrno { errno: libc::EOPNOTSUPP, words }.into() }
 }

@@ -52,8 +52,8 @@ impl Host {
     /// this user.
     pub fn irqbalance_setup(&self, pid: u32) -> Result<IrqbalanceSetup, HostError> {
         self.call(&setup_key(pid), &format!("asking irqbalance ({pid}) for its setup"), || {
-            let answer = tell(pid, "setup", self.patience(pid))?;
-            setup(&answer).map_err(|reason| io::Error::new(io::ErrorKind::InvalidData, reason))
+            let answer = send_message(pid, "setup", self.answer_timeout(pid))?;
+            parse_setup(&answer).map_err(|reason| io::Error::new(io::ErrorKind::InvalidData, reason))
         })
     }
 
@@ -62,16 +62,22 @@ impl Host {
     /// # Errors
     /// [`HostError::Call`] as for [`Host::irqbalance_setup`], and if the list exceeds a message.
     pub(crate) fn ban_from_irqbalance(&self, pid: u32, irqs: &BTreeSet<u32>) -> Result<(), HostError> {
-        let what = format!("telling irqbalance ({pid}) what to leave alone");
-        let done = || message(irqs).and_then(|message| tell(pid, &message, self.patience(pid))).map(drop);
-        self.act(&setup_key(pid), &what, done, |setup: &mut IrqbalanceSetup| setup.banned.clone_from(irqs))
+        let operation = format!("telling irqbalance ({pid}) what to leave alone");
+        let send_ban = || {
+            ban_message(irqs)
+                .and_then(|message| send_message(pid, &message, self.answer_timeout(pid)))
+                .map(drop)
+        };
+        self.apply_change(&setup_key(pid), &operation, send_ban, |setup: &mut IrqbalanceSetup| {
+            setup.banned.clone_from(irqs);
+        })
     }
 
     // The longest wait for an answer.
-    fn patience(&self, pid: u32) -> Duration {
+    fn answer_timeout(&self, pid: u32) -> Duration {
         let arguments = self.read(&format!("/proc/{pid}/cmdline")).unwrap_or_default();
         let arguments: Vec<&str> = arguments.split('\0').collect();
-        let interval = interval(&arguments).map_or(INTERVAL, Duration::from_secs);
+        let interval = parse_interval(&arguments).map_or(INTERVAL, Duration::from_secs);
         interval.saturating_add(GRACE).min(LONGEST_PATIENCE)
     }
 }
@@ -81,7 +87,7 @@ fn setup_key(pid: u32) -> String {
 }
 
 /// The message that bans these interrupts.
-pub(crate) fn message(irqs: &BTreeSet<u32>) -> io::Result<String> {
+pub(crate) fn ban_message(irqs: &BTreeSet<u32>) -> io::Result<String> {
     // irqbalance reads numbers until one is 0.
     if irqs.contains(&0) {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "it cannot ban interrupt 0"));
@@ -101,59 +107,59 @@ pub(crate) fn message(irqs: &BTreeSet<u32>) -> io::Result<String> {
 }
 
 /// The seconds of `--interval=60`, `--interval 60`, `-t 60` and `-t60`.
-fn interval(arguments: &[&str]) -> Option<u64> {
-    let mut rest = arguments.iter();
-    let mut found = None;
-    while let Some(word) = rest.next() {
+fn parse_interval(arguments: &[&str]) -> Option<u64> {
+    let mut words = arguments.iter();
+    let mut seconds = None;
+    while let Some(word) = words.next() {
         let value = match *word {
-            "-t" | "--interval" => rest.next().copied(),
+            "-t" | "--interval" => words.next().copied(),
             word => word.strip_prefix("--interval=").or_else(|| word.strip_prefix("-t")),
         };
-        found = value.and_then(|value| value.parse().ok()).or(found);
+        seconds = value.and_then(|value| value.parse().ok()).or(seconds);
     }
-    found
+    seconds
 }
 
 /// Sends a message, and reads until irqbalance closes the connection after it has acted.
-fn tell(pid: u32, message: &str, patience: Duration) -> io::Result<String> {
-    let socket = connected(pid, patience)?;
-    let mine = UCred { pid: getpid(), uid: getuid(), gid: getgid() };
+fn send_message(pid: u32, message: &str, timeout: Duration) -> io::Result<String> {
+    let socket = open_connection(pid, timeout)?;
+    let sender = UCred { pid: getpid(), uid: getuid(), gid: getgid() };
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmCredentials(1))];
     let mut credentials = SendAncillaryBuffer::new(&mut space);
-    credentials.push(SendAncillaryMessage::ScmCredentials(mine));
+    credentials.push(SendAncillaryMessage::ScmCredentials(sender));
     sendmsg(&socket, &[IoSlice::new(message.as_bytes())], &mut credentials, SendFlags::NOSIGNAL)?;
     let mut answer = Vec::new();
     match UnixStream::from(socket).take(LONGEST_ANSWER).read_to_end(&mut answer) {
         Ok(_) => Ok(String::from_utf8_lossy(&answer).into_owned()),
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-            let reason = format!("it has not answered for {} s", patience.as_secs());
+            let reason = format!("it has not answered for {} s", timeout.as_secs());
             Err(io::Error::new(io::ErrorKind::TimedOut, reason))
         }
         Err(error) => Err(error),
     }
 }
 
-fn connected(pid: u32, patience: Duration) -> io::Result<rustix::fd::OwnedFd> {
-    let mut last = io::Error::from(io::ErrorKind::NotFound);
-    for address in addresses(pid)? {
+fn open_connection(pid: u32, timeout: Duration) -> io::Result<rustix::fd::OwnedFd> {
+    let mut last_error = io::Error::from(io::ErrorKind::NotFound);
+    for address in socket_addresses(pid)? {
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-        set_socket_timeout(&socket, Timeout::Send, Some(patience))?;
-        set_socket_timeout(&socket, Timeout::Recv, Some(patience))?;
+        set_socket_timeout(&socket, Timeout::Send, Some(timeout))?;
+        set_socket_timeout(&socket, Timeout::Recv, Some(timeout))?;
         match connect(&socket, &address) {
             // Another process may have this socket name by now.
             Ok(()) => match u32::try_from(socket_peercred(&socket)?.pid.as_raw_nonzero().get()) {
                 Ok(peer) if peer == pid => return Ok(socket),
-                _ => last = io::Error::other("its socket is that of another process"),
+                _ => last_error = io::Error::other("its socket is that of another process"),
             },
-            Err(error) => last = error.into(),
+            Err(error) => last_error = error.into(),
         }
     }
-    Err(last)
+    Err(last_error)
 }
 
 // The possible addresses of irqbalance's socket: in its runtime directory; an abstract name up to
 // 1.4; otherwise a name of zeros.
-fn addresses(pid: u32) -> io::Result<[SocketAddrUnix; 3]> {
+fn socket_addresses(pid: u32) -> io::Result<[SocketAddrUnix; 3]> {
     Ok([
         SocketAddrUnix::new_abstract_name(&[0; 107])?,
         SocketAddrUnix::new_abstract_name(format!("irqbalance{pid}.sock").as_bytes())?,
@@ -162,7 +168,7 @@ fn addresses(pid: u32) -> io::Result<[SocketAddrUnix; 3]> {
 }
 
 /// Reads `SLEEP 10 IRQ 38 LOAD 0 DIFF 0 CLASS 0 BANNED 00000000`.
-pub(crate) fn setup(answer: &str) -> Result<IrqbalanceSetup, String> {
+pub(crate) fn parse_setup(answer: &str) -> Result<IrqbalanceSetup, String> {
     let mut words = answer.split([' ', '\n', '\0']).filter(|word| !word.is_empty());
     let mut interval = None;
     let mut banned = BTreeSet::new();
@@ -192,53 +198,53 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_answer_of_1_9_2_is_read() {
+    fn setup_reply_of_irqbalance_1_9_2_is_parsed() {
         let answer = "SLEEP 10 IRQ 40 LOAD 0 DIFF 0 CLASS 0 IRQ 38 LOAD 0 DIFF 0 CLASS 0 BANNED 00000000";
         let expected = IrqbalanceSetup { interval_seconds: 10, banned: [38, 40].into() };
-        assert_eq!(setup(answer), Ok(expected));
+        assert_eq!(parse_setup(answer), Ok(expected));
         let none = IrqbalanceSetup { interval_seconds: 3, banned: BTreeSet::new() };
-        assert_eq!(setup("SLEEP 3 BANNED 00000000,00000fff"), Ok(none));
+        assert_eq!(parse_setup("SLEEP 3 BANNED 00000000,00000fff"), Ok(none));
     }
 
     #[test]
-    fn an_answer_that_is_not_whole_is_none() {
-        assert_eq!(setup(""), Err("its answer has no BANNED".into()));
-        assert_eq!(setup("SLEEP 10 IRQ 38 LOAD 0 DIFF"), Err("its answer has no BANNED".into()));
-        assert_eq!(setup("IRQ 38 BANNED 0"), Err("its answer has no SLEEP".into()));
-        assert_eq!(setup("SLEEP 10 IRQ x BANNED 0"), Err("'x' after IRQ is no number".into()));
+    fn incomplete_setup_replies_are_errors() {
+        assert_eq!(parse_setup(""), Err("its answer has no BANNED".into()));
+        assert_eq!(parse_setup("SLEEP 10 IRQ 38 LOAD 0 DIFF"), Err("its answer has no BANNED".into()));
+        assert_eq!(parse_setup("IRQ 38 BANNED 0"), Err("its answer has no SLEEP".into()));
+        assert_eq!(parse_setup("SLEEP 10 IRQ x BANNED 0"), Err("'x' after IRQ is no number".into()));
     }
 
     #[test]
-    fn its_interval_is_read_in_every_form() {
-        assert_eq!(interval(&["irqbalance", "--foreground"]), None);
+    fn interval_argument_is_read_in_every_form() {
+        assert_eq!(parse_interval(&["irqbalance", "--foreground"]), None);
         for arguments in [&["x", "--interval=60"][..], &["x", "--interval", "60"], &["-t5", "-t", "60", "-f"]]
         {
-            assert_eq!(interval(arguments), Some(60), "{arguments:?}");
+            assert_eq!(parse_interval(arguments), Some(60), "{arguments:?}");
         }
     }
 
     #[test]
-    fn a_message_that_would_be_cut_is_not_sent() {
-        assert_eq!(message(&[].into()).expect("fits"), "settings ban irqs NONE");
-        assert_eq!(message(&[25, 24].into()).expect("fits"), "settings ban irqs 24 25");
-        assert!(message(&(100..220).collect()).is_ok());
-        let error = message(&(100..221).collect()).expect_err("too long");
+    fn ban_messages_over_499_bytes_or_with_irq_0_are_refused() {
+        assert_eq!(ban_message(&[].into()).expect("fits"), "settings ban irqs NONE");
+        assert_eq!(ban_message(&[25, 24].into()).expect("fits"), "settings ban irqs 24 25");
+        assert!(ban_message(&(100..220).collect()).is_ok());
+        let error = ban_message(&(100..221).collect()).expect_err("too long");
         assert_eq!(error.to_string(), "121 interrupts need 501 bytes, and a message has at most 499");
-        assert!(message(&[0, 5].into()).is_err());
+        assert!(ban_message(&[0, 5].into()).is_err());
     }
 
     proptest! {
         #[test]
-        fn any_answer_is_read_or_refused(answer in "(SLEEP |IRQ |BANNED |LOAD |[0-9]{1,12} |[ -~]{0,5}){0,12}") {
-            let _ = setup(&answer);
+        fn parsing_arbitrary_setup_replies_never_panics(answer in "(SLEEP |IRQ |BANNED |LOAD |[0-9]{1,12} |[ -~]{0,5}){0,12}") {
+            let _ = parse_setup(&answer);
         }
 
         #[test]
-        fn what_is_told_is_what_was_meant(irqs in proptest::collection::btree_set(1..5000u32, 0..80)) {
-            let told = message(&irqs).expect("fits");
-            let list = told.strip_prefix("settings ban irqs ").expect("a ban");
-            let heard: BTreeSet<u32> = list.split(' ').filter_map(|number| number.parse().ok()).collect();
-            prop_assert_eq!(heard, irqs);
+        fn ban_message_lists_the_given_interrupts(irqs in proptest::collection::btree_set(1..5000u32, 0..80)) {
+            let text = ban_message(&irqs).expect("fits");
+            let list = text.strip_prefix("settings ban irqs ").expect("a ban");
+            let parsed_irqs: BTreeSet<u32> = list.split(' ').filter_map(|number| number.parse().ok()).collect();
+            prop_assert_eq!(parsed_irqs, irqs);
         }
     }
 }

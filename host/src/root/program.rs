@@ -14,8 +14,8 @@ impl Host {
     /// [`HostError::Program`] with the program's last message.
     pub fn program(&self, program: &str, arguments: &[&str], input: &str) -> Result<String, HostError> {
         self.must_be_live(program)?;
-        run(program, arguments, input).map_err(|words| {
-            let reason = words.strip_prefix(&format!("{program}: ")).unwrap_or(&words).to_owned();
+        run(program, arguments, input).map_err(|message| {
+            let reason = message.strip_prefix(&format!("{program}: ")).unwrap_or(&message).to_owned();
             HostError::Program { program: program.to_owned(), reason }
         })
     }
@@ -38,9 +38,9 @@ pub(crate) fn run(program: &str, arguments: &[&str], input: &str) -> Result<Stri
     if output.status.success() {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     } else {
-        let words = String::from_utf8_lossy(&output.stderr);
-        let first = words.lines().find(|line| !line.trim().is_empty()).unwrap_or("no reason given");
-        Err(error(&format!("{first} ({})", output.status)))
+        let message = String::from_utf8_lossy(&output.stderr);
+        let first_line = message.lines().find(|line| !line.trim().is_empty()).unwrap_or("no reason given");
+        Err(error(&format!("{first_line} ({})", output.status)))
     }
 }
 
@@ -48,9 +48,9 @@ pub(crate) fn run(program: &str, arguments: &[&str], input: &str) -> Result<Stri
 /// `PATH` of other users.
 fn locate_program(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let administrators = ["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from);
+    let sbin_directories = ["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from);
     std::env::split_paths(&path)
-        .chain(administrators)
+        .chain(sbin_directories)
         .map(|directory| directory.join(program))
         .find(|file| rustix::fs::access(file, rustix::fs::Access::EXEC_OK).is_ok() && file.is_file())
 }
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_missing_program_says_so() {
+    fn missing_and_failing_programs_are_errors() {
         let error = Host::live().program("linerate-no-such-program", &[], "").expect_err("not there");
         assert_eq!(error.to_string(), "linerate-no-such-program: not installed");
         let error = Host::live().program("false", &[], "").expect_err("fails");

@@ -28,7 +28,7 @@ impl HostScript {
         Self { recording: Mutex::new(recording), ..Self::default() }
     }
 
-    pub(super) fn answering(&mut self, path: impl Into<String>, answer: ScriptedAnswer) {
+    pub(super) fn set_response(&mut self, path: impl Into<String>, answer: ScriptedAnswer) {
         self.answers.insert(path.into(), answer);
     }
 
@@ -37,14 +37,14 @@ impl HostScript {
     }
 
     pub(super) fn read(&self, path: &str) -> io::Result<Vec<u8>> {
-        if let Some(ScriptedAnswer::Delay(_, late)) = self.answers.get(path) {
-            let mut late = late.lock().unwrap_or_else(PoisonError::into_inner);
-            *late = match late.take() {
+        if let Some(ScriptedAnswer::Delay(_, delayed_write)) = self.answers.get(path) {
+            let mut delayed_write = delayed_write.lock().unwrap_or_else(PoisonError::into_inner);
+            *delayed_write = match delayed_write.take() {
                 Some((0, content)) => {
                     self.recording().insert_file(path, content);
                     None
                 }
-                other => other.map(|(reads, content)| (reads - 1, content)),
+                pending => pending.map(|(reads, content)| (reads - 1, content)),
             };
         }
         self.recording().read(path)
@@ -53,17 +53,17 @@ impl HostScript {
     /// Writes an existing file.
     pub(super) fn write(&self, path: &str, content: &str) -> io::Result<()> {
         self.recording().read(path)?;
-        self.answer(path, content)
+        self.store(path, content)
     }
 
     /// Writes a file, existing or not.
-    pub(super) fn answer(&self, path: &str, content: &str) -> io::Result<()> {
+    pub(super) fn store(&self, path: &str, content: &str) -> io::Result<()> {
         match self.answers.get(path) {
             Some(ScriptedAnswer::Refuse(errno)) => return Err(io::Error::from_raw_os_error(*errno)),
             Some(ScriptedAnswer::Ignore) => return Ok(()),
-            Some(ScriptedAnswer::Delay(reads, late)) => {
-                let mut late = late.lock().unwrap_or_else(PoisonError::into_inner);
-                *late = Some((*reads, content.to_owned()));
+            Some(ScriptedAnswer::Delay(reads, delayed_write)) => {
+                let mut delayed_write = delayed_write.lock().unwrap_or_else(PoisonError::into_inner);
+                *delayed_write = Some((*reads, content.to_owned()));
                 return Ok(());
             }
             None => {}

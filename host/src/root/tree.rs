@@ -49,8 +49,8 @@ impl CapturedTree {
     }
 
     pub(super) fn list(&self, path: &str) -> io::Result<Vec<String>> {
-        if let Some(kept) = self.extras.directories.get(path.trim_end_matches('/')) {
-            return kept.again();
+        if let Some(result) = self.extras.directories.get(path.trim_end_matches('/')) {
+            return result.to_result();
         }
         let directory = self.open(path, OFlags::RDONLY | OFlags::DIRECTORY)?;
         let mut names = Vec::new();
@@ -65,8 +65,8 @@ impl CapturedTree {
     }
 
     pub(super) fn read_link(&self, path: &str) -> io::Result<String> {
-        if let Some(kept) = self.extras.links.get(path) {
-            return RecordedResult::again(kept);
+        if let Some(result) = self.extras.links.get(path) {
+            return RecordedResult::to_result(result);
         }
         let link = self.open(path, OFlags::PATH | OFlags::NOFOLLOW)?;
         // An empty path means the open link itself (Linux 2.6.39, readlinkat(2)).
@@ -80,15 +80,15 @@ impl CapturedTree {
             rustix::fs::open(&self.path, flags, Mode::empty())
         });
         let root = root.as_ref().map_err(|errno| io::Error::from(*errno))?;
-        let inside = path.trim_start_matches('/');
-        let inside = if inside.is_empty() { "." } else { inside };
+        let relative_path = path.trim_start_matches('/');
+        let relative_path = if relative_path.is_empty() { "." } else { relative_path };
         let flags = flags | OFlags::CLOEXEC;
         // Links are relative to the tree's root, and none leads out (Linux 5.6, openat2(2)).
-        match rustix::fs::openat2(root, inside, flags, Mode::empty(), ResolveFlags::IN_ROOT) {
+        match rustix::fs::openat2(root, relative_path, flags, Mode::empty(), ResolveFlags::IN_ROOT) {
             Err(rustix::io::Errno::NOSYS | rustix::io::Errno::PERM) => {
-                open_without_links(root, inside, flags)
+                open_without_links(root, relative_path, flags)
             }
-            opened => Ok(opened?),
+            result => Ok(result?),
         }
     }
 }
@@ -96,18 +96,18 @@ impl CapturedTree {
 /// For kernels without openat2: component by component, without links.
 fn open_without_links(root: &OwnedFd, path: &str, flags: OFlags) -> io::Result<OwnedFd> {
     let path = Path::new(path);
-    let mut at = root.try_clone()?;
+    let mut directory = root.try_clone()?;
     let names: Vec<_> = path.components().collect();
     if names.iter().any(|name| matches!(name, std::path::Component::ParentDir)) {
         // The error of openat2 with RESOLVE_BENEATH.
         return Err(io::Error::from_raw_os_error(libc::EXDEV));
     }
     for (index, name) in names.iter().enumerate() {
-        let last = index + 1 == names.len();
-        let flags = if last { flags } else { OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC };
-        at = rustix::fs::openat(&at, Path::new(name), flags | OFlags::NOFOLLOW, Mode::empty())?;
+        let is_last = index + 1 == names.len();
+        let flags = if is_last { flags } else { OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC };
+        directory = rustix::fs::openat(&directory, Path::new(name), flags | OFlags::NOFOLLOW, Mode::empty())?;
     }
-    Ok(at)
+    Ok(directory)
 }
 
 #[cfg(test)]
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn no_link_leads_out_of_a_tree() {
+    fn links_out_of_a_captured_tree_are_not_followed() {
         let (_directory, tree) = tree();
         for path in
             ["/sys/absolute", "/sys/climbing", "/../../../../../proc/version", "/sys/../../proc/version"]
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn links_inside_a_tree_are_followed() {
+    fn links_inside_a_captured_tree_are_followed() {
         let (_directory, tree) = tree();
         assert_eq!(tree.read("/sys/inside/mtu").expect("read"), b"1500\n");
         assert_eq!(tree.list("/sys/inside").expect("listed"), ["mtu"]);
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn without_openat2_no_link_is_followed_at_all() {
+    fn without_openat2_no_link_is_followed() {
         let (directory, _) = tree();
         let root = std::fs::File::open(directory.path()).expect("opened").into();
         let open = |path| open_without_links(&root, path, OFlags::RDONLY | OFlags::CLOEXEC);
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_aside_goes_before_the_files() {
+    fn capture_extras_override_files() {
         let (directory, _) = tree();
         let failure = serde_json::from_str(r#"{"errno": 13}"#).expect("a failure");
         let mut extras = CaptureExtras::default();

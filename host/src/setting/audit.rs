@@ -50,7 +50,7 @@ mod tests {
     use crate::{Host, Setting, SettingValue};
 
     #[test]
-    fn auditing_is_switched_and_never_locked() {
+    fn auditing_can_be_disabled_but_not_locked() {
         let host = Host::scripted([("/calls/audit/enabled.json", "1")]);
         Setting::Audit.write(&host, &SettingValue::new("0")).expect("written");
         assert_eq!(Setting::Audit.read(&host).expect("read").as_str(), "0");

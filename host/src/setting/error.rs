@@ -4,7 +4,7 @@ use crate::HostError;
 
 #[derive(Debug, thiserror::Error)]
 pub enum SettingError {
-    #[error("{setting}: {}", without(setting, source))]
+    #[error("{setting}: {}", host_reason(setting, source))]
     Host { setting: String, source: HostError },
     #[error("{setting}: '{value}' is not {expected}")]
     BadValue { setting: String, value: String, expected: &'static str },
@@ -41,15 +41,15 @@ impl SettingError {
 
     /// The message without the name of the setting.
     pub fn reason(&self) -> String {
-        let whole = self.to_string();
+        let message = self.to_string();
         let (SettingError::Host { setting, .. }
         | SettingError::BadValue { setting, .. }
         | SettingError::BadName { setting, .. }
         | SettingError::Refused { setting, .. }
         | SettingError::Ignored { setting, .. }
         | SettingError::Partly { setting, .. }) = self;
-        let reason = whole.strip_prefix(setting.as_str()).and_then(|rest| rest.strip_prefix(": "));
-        reason.map_or_else(|| whole.clone(), str::to_owned)
+        let reason = message.strip_prefix(setting.as_str()).and_then(|rest| rest.strip_prefix(": "));
+        reason.map_or_else(|| message.clone(), str::to_owned)
     }
 
     /// The value after the failed write, if known.
@@ -63,14 +63,14 @@ impl SettingError {
 
 /// The host's error without the name of the setting, which precedes it: not "steering of udp
 /// 0.0.0.0:53: steering udp 0.0.0.0:53".
-fn without(setting: &str, source: &HostError) -> String {
+fn host_reason(setting: &str, source: &HostError) -> String {
     match source {
         HostError::Call { what, source }
             if setting.split(' ').all(|word| word == "of" || what.contains(word)) =>
         {
             source.to_string()
         }
-        other => other.to_string(),
+        error => error.to_string(),
     }
 }
 
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_knob_is_named_once() {
+    fn error_messages_name_the_setting_once() {
         let error = |setting: &str, what: &str| SettingError::Host {
             setting: setting.to_owned(),
             source: HostError::Call { what: what.to_owned(), source: std::io::Error::other("no") },

@@ -30,7 +30,7 @@ const TX_MODERATION: [&str; 2] = ["tx-usecs", "tx-frames"];
 
 impl PairsKind {
     /// Name, option of ethtool, parameters, and an example for errors.
-    fn words(self) -> (&'static str, char, &'static [&'static str], &'static str) {
+    fn properties(self) -> (&'static str, char, &'static [&'static str], &'static str) {
         match self {
             PairsKind::Rings => ("rings", 'G', &["rx", "tx"], "lengths such as rx 4096 tx 512"),
             PairsKind::Channels => ("channels", 'L', &["rx", "tx", "combined"], "numbers such as combined 8"),
@@ -45,7 +45,7 @@ impl PairsKind {
 
     // `None` for an unknown or repeated name, and for any other text.
     fn parse(self, value: &SettingValue) -> Option<Pairs<'_>> {
-        let (_, _, names, _) = self.words();
+        let (_, _, names, _) = self.properties();
         let mut pairs = BTreeMap::new();
         let mut words = value.as_str().split_whitespace();
         while let Some(name) = words.next() {
@@ -65,7 +65,7 @@ impl PairsKind {
 
 impl Knob for PairsKnob<'_> {
     fn name(&self) -> String {
-        format!("{} of {}", self.kind.words().0, self.interface)
+        format!("{} of {}", self.kind.properties().0, self.interface)
     }
 
     fn read(&self, host: &Host) -> Result<SettingValue, HostError> {
@@ -77,11 +77,11 @@ impl Knob for PairsKnob<'_> {
     }
 
     fn check(&self, value: &SettingValue) -> Result<(), &'static str> {
-        self.kind.parse(value).map(drop).ok_or(self.kind.words().3)
+        self.kind.parse(value).map(drop).ok_or(self.kind.properties().3)
     }
 
     fn write(&self, host: &Host, value: &SettingValue) -> Result<(), WriteRefusal> {
-        let pairs = self.kind.parse(value).ok_or(WriteRefusal::BadValue(self.kind.words().3))?;
+        let pairs = self.kind.parse(value).ok_or(WriteRefusal::BadValue(self.kind.properties().3))?;
         let count = |name: &str| pairs.get(name).copied();
         Ok(match self.kind {
             PairsKind::Rings => host.set_rings(self.interface, count("rx"), count("tx")),
@@ -93,22 +93,22 @@ impl Knob for PairsKnob<'_> {
     }
 
     // Compares the common parameters; one value must have all parameters of the other.
-    fn same(&self, one: &SettingValue, other: &SettingValue) -> bool {
-        let (Some(one), Some(other)) = (self.kind.parse(one), self.kind.parse(other)) else { return false };
-        let (one, other) = (settled(one), settled(other));
-        let (fewer, more) = if one.len() <= other.len() { (one, other) } else { (other, one) };
+    fn same(&self, left: &SettingValue, right: &SettingValue) -> bool {
+        let (Some(left), Some(right)) = (self.kind.parse(left), self.kind.parse(right)) else { return false };
+        let (left, right) = (without_adapted_values(left), without_adapted_values(right));
+        let (fewer, more) = if left.len() <= right.len() { (left, right) } else { (right, left) };
         fewer.iter().all(|(name, count)| more.get(name) == Some(count))
     }
 
     fn command(&self, value: &SettingValue) -> Option<String> {
-        Some(format!("ethtool -{} {} {value}", self.kind.words().1, self.interface))
+        Some(format!("ethtool -{} {} {value}", self.kind.properties().1, self.interface))
     }
 }
 
 /// While the driver adapts a side to load, the current values of that side do not count.
-fn settled(mut pairs: Pairs<'_>) -> Pairs<'_> {
-    for (adapts, names) in [("adaptive-rx", RX_MODERATION), ("adaptive-tx", TX_MODERATION)] {
-        if pairs.get(adapts) == Some(&1) {
+fn without_adapted_values(mut pairs: Pairs<'_>) -> Pairs<'_> {
+    for (flag, names) in [("adaptive-rx", RX_MODERATION), ("adaptive-tx", TX_MODERATION)] {
+        if pairs.get(flag) == Some(&1) {
             pairs.retain(|name, _| !names.contains(name));
         }
     }
@@ -142,8 +142,8 @@ impl From<ChannelCounts> for SettingValue {
             ("tx", channels.tx, channels.tx_max),
             ("combined", channels.combined, channels.combined_max),
         ];
-        let named = kinds.iter().filter(|(_, _, max)| *max > 0);
-        let pairs: Vec<String> = named.map(|(name, count, _)| format!("{name} {count}")).collect();
+        let supported_kinds = kinds.iter().filter(|(_, _, max)| *max > 0);
+        let pairs: Vec<String> = supported_kinds.map(|(name, count, _)| format!("{name} {count}")).collect();
         SettingValue::new(pairs.join(" "))
     }
 }
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn channels_are_read_typed_and_written() {
+    fn channels_are_read_and_written_and_have_an_ethtool_command() {
         let path = "/calls/ethtool/eth0/channels.json";
         let host = Host::scripted([(path, r#"{ "combined": 1, "combined_max": 8 }"#)]);
         let channels = Setting::Channels { interface: "eth0".into() };
@@ -196,12 +196,12 @@ mod tests {
         assert_eq!(channels.read(&busy).expect("read").as_str(), "combined 8");
         let idle = busy.ignoring(path);
         let error = channels.write(&idle, &SettingValue::new("combined 4")).expect_err("ignored");
-        let words = "channels of eth0: wrote 'combined 4', it still reads 'combined 8'";
-        assert_eq!((error.to_string().as_str(), error.found()), (words, Some("combined 8")));
+        let expected = "channels of eth0: wrote 'combined 4', it still reads 'combined 8'";
+        assert_eq!((error.to_string().as_str(), error.found()), (expected, Some("combined 8")));
     }
 
     #[test]
-    fn rings_are_read_typed_and_written() {
+    fn rings_are_read_and_written_and_have_an_ethtool_command() {
         let path = "/calls/ethtool/eth0/rings.json";
         let host = Host::scripted([(path, r#"{ "rx": 512, "tx": 256, "rx_max": 4096, "tx_max": 4096 }"#)]);
         let rings = Setting::Rings { interface: "eth0".into() };
@@ -213,12 +213,12 @@ mod tests {
         assert_eq!(host.rings("eth0").expect("rings").rx_max, 4096);
         let error = rings.write(&host, &SettingValue::new("long")).expect_err("no lengths");
         assert_eq!(error.to_string(), "rings of eth0: 'long' is not lengths such as rx 4096 tx 512");
-        let captured = Host::recorded(crate::HostRecording::new());
-        assert!(rings.write(&captured, &value).is_err(), "a capture takes no write");
+        let capture = Host::recorded(crate::HostRecording::new());
+        assert!(rings.write(&capture, &value).is_err(), "a capture refuses writes");
     }
 
     #[test]
-    fn only_what_the_driver_has_is_named() {
+    fn coalesce_value_lists_only_parameters_of_the_driver() {
         let host = Host::scripted([(
             "/calls/ethtool/eth0/coalesce.json",
             r#"{"rx_usecs": 3, "tx_usecs": 0, "adaptive_rx": true}"#,
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_of_a_side_that_adapts_count_for_nothing() {
+    fn coalesce_values_of_an_adaptive_direction_are_not_compared() {
         let same = |one, other| same(PairsKind::Coalesce, one, other);
         assert!(same("adaptive-rx on rx-usecs 8 tx-usecs 1", "adaptive-rx on rx-usecs 120 tx-usecs 1"));
         assert!(!same("adaptive-rx on rx-usecs 8 tx-usecs 1", "adaptive-rx on rx-usecs 8 tx-usecs 2"));
@@ -241,14 +241,14 @@ mod tests {
     }
 
     #[test]
-    fn values_that_name_fewer_may_mean_the_same() {
+    fn values_with_fewer_parameters_compare_the_common_parameters() {
         let same = |one, other| same(PairsKind::Channels, one, other);
         assert!(same("combined 4", "rx 0 tx 0 combined 4") && same("rx 1 tx 2", "tx 2 rx 1"));
         assert!(!same("combined 4", "combined 8") && !same("combined 4", "rx 4") && !same("", ""));
     }
 
     #[test]
-    fn pairs_are_read_and_nothing_else() {
+    fn ring_and_coalesce_pairs_are_parsed_and_other_text_is_rejected() {
         let value = SettingValue::new("rx 4096 tx 512");
         assert_eq!(PairsKind::Rings.parse(&value), Some(BTreeMap::from([("rx", 4096), ("tx", 512)])));
         for bad in ["", "rx", "rx many", "rx 1 rx 2", "combined 4", "rx -1", "4096"] {
@@ -276,18 +276,18 @@ mod tests {
 
     proptest! {
         #[test]
-        fn moderation_comes_back_from_its_value(coalesce in settings()) {
+        fn coalesce_settings_round_trip_through_their_value(coalesce in settings()) {
             let value = SettingValue::from(coalesce);
             let parsed = PairsKind::Coalesce.parse(&value).map(|pairs| moderation(&pairs));
             prop_assert_eq!(parsed, (coalesce != CoalesceSettings::default()).then_some(coalesce));
         }
 
         #[test]
-        fn any_text_is_pairs_or_none(text in "([a-z-]{0,12} ?[a-z0-9]{0,12} ?){0,4}") {
+        fn arbitrary_text_parses_to_known_pairs_or_none(text in "([a-z-]{0,12} ?[a-z0-9]{0,12} ?){0,4}") {
             let value = SettingValue::new(&text);
             for kind in [PairsKind::Rings, PairsKind::Channels, PairsKind::Coalesce] {
                 if let Some(pairs) = kind.parse(&value) {
-                    prop_assert!(pairs.keys().all(|name| kind.words().2.contains(name)));
+                    prop_assert!(pairs.keys().all(|name| kind.properties().2.contains(name)));
                     prop_assert!(same(kind, value.as_str(), value.as_str()));
                 }
             }

@@ -11,8 +11,8 @@ const EXPECTED: &str = "letters of ethtool's rx-flow-hash such as sdfn";
 
 /// By the flow type's name in ethtool(8).
 pub(crate) fn flow_hash(host: &Host, interface: &str, flow: &str) -> Result<HashFields, HostError> {
-    let what = format!("reading the hash fields of {interface} for {flow}");
-    host.call(&format!("ethtool/{interface}/flow-hash/{flow}"), &what, || {
+    let operation = format!("reading the hash fields of {interface} for {flow}");
+    host.call(&format!("ethtool/{interface}/flow-hash/{flow}"), &operation, || {
         receive::hash_fields(interface, flow)
     })
 }
@@ -27,7 +27,7 @@ impl Knob for FlowHash<'_> {
         format!("{} hash fields of {}", self.interface, self.flow)
     }
 
-    fn wrong_name(&self) -> Option<String> {
+    fn name_error(&self) -> Option<String> {
         (!receive::is_flow(self.flow)).then(|| format!("'{}' is no kind of flow such as udp4", self.flow))
     }
 
@@ -42,16 +42,21 @@ impl Knob for FlowHash<'_> {
     fn write(&self, host: &Host, value: &SettingValue) -> Result<(), WriteRefusal> {
         let fields = HashFields::from_letters(value.as_str()).ok_or(WriteRefusal::BadValue(EXPECTED))?;
         let Self { interface, flow } = self;
-        let what = format!("choosing the hash fields of {interface} for {flow}");
-        let act = || receive::set_hash_fields(interface, flow, fields);
+        let operation = format!("choosing the hash fields of {interface} for {flow}");
+        let change = || receive::set_hash_fields(interface, flow, fields);
         let rehearse = |answer: &mut HashFields| *answer = fields;
-        Ok(host.act(&format!("ethtool/{interface}/flow-hash/{flow}"), &what, act, rehearse)?)
+        Ok(host.apply_change(
+            &format!("ethtool/{interface}/flow-hash/{flow}"),
+            &operation,
+            change,
+            rehearse,
+        )?)
     }
 
     /// The order of the letters does not matter.
-    fn same(&self, one: &SettingValue, other: &SettingValue) -> bool {
-        let fields = HashFields::from_letters(one.as_str());
-        fields.is_some() && fields == HashFields::from_letters(other.as_str())
+    fn same(&self, left: &SettingValue, right: &SettingValue) -> bool {
+        let fields = HashFields::from_letters(left.as_str());
+        fields.is_some() && fields == HashFields::from_letters(right.as_str())
     }
 
     fn command(&self, value: &SettingValue) -> Option<String> {
@@ -75,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_read_and_typed_in_ethtools_letters() {
+    fn flow_hash_fields_are_read_and_written_as_ethtool_letters() {
         let answer = r#"{"source_address": true, "destination_address": true}"#;
         let host = Host::scripted([("/calls/ethtool/eth0/flow-hash/udp4.json", answer)]);
         assert_eq!(setting().read(&host).expect("read").as_str(), "sd");
@@ -89,11 +94,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_letter_is_refused_before_anything_is_asked() {
+    fn unknown_letters_and_flows_are_refused() {
         let error = setting().write(&Host::live(), &SettingValue::new("sdx")).expect_err("no letter");
         assert!(matches!(error, SettingError::BadValue { .. }), "{error}");
-        let of_nothing = Setting::FlowHash { interface: "eth0".into(), flow: "udp5".into() };
-        let error = of_nothing.read(&Host::live()).expect_err("no flow");
+        let unknown_flow = Setting::FlowHash { interface: "eth0".into(), flow: "udp5".into() };
+        let error = unknown_flow.read(&Host::live()).expect_err("no flow");
         assert!(matches!(error, SettingError::BadName { .. }), "{error}");
     }
 }

@@ -23,13 +23,13 @@ fn program(family: IpFamily) -> &'static str {
 }
 
 /// Whether the table exists, or listing does not create it.
-fn may_ask(host: &Host, family: IpFamily, table: &str) -> Result<bool, HostError> {
+fn can_list(host: &Host, family: IpFamily, table: &str) -> Result<bool, HostError> {
     let program = program(family);
     let version = host.call(&format!("{program}/version"), &format!("asking {program} for its kind"), || {
         run(program, &["--version"], "").map_err(io::Error::other)
     });
     match version {
-        Ok(words) if words.contains("nf_tables") && host.is_live() => {
+        Ok(text) if text.contains("nf_tables") && host.is_live() => {
             return Ok(is_nftable(family, table).unwrap_or(true));
         }
         Ok(_) | Err(HostError::NotLive { .. }) => {}
@@ -53,9 +53,10 @@ fn names_path(family: IpFamily) -> String {
 }
 
 // The reason why `word` cannot be the name of a table or chain.
-fn wrong_word(word: &str, what: &str) -> Option<String> {
+fn word_error(word: &str, kind: &str) -> Option<String> {
     const LONGEST: usize = 29;
-    let plain = word.chars().all(|letter| letter.is_ascii_alphanumeric() || "_-.".contains(letter));
-    let good = plain && !word.is_empty() && word.len() <= LONGEST && !word.starts_with('-');
-    (!good).then(|| format!("'{word}' is no name of a {what}"))
+    let has_valid_letters =
+        word.chars().all(|letter| letter.is_ascii_alphanumeric() || "_-.".contains(letter));
+    let is_valid = has_valid_letters && !word.is_empty() && word.len() <= LONGEST && !word.starts_with('-');
+    (!is_valid).then(|| format!("'{word}' is no name of a {kind}"))
 }

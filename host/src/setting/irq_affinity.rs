@@ -63,22 +63,22 @@ impl IrqAffinity<'_> {
         if host.list(&format!("/proc/irq/{}", self.irq)).is_ok_and(is_directory) {
             return Ok(self.irq);
         }
-        let gone = |source| HostError::Read { path: format!("/proc/irq/*/{}", self.action), source };
+        let read_error = |source| HostError::Read { path: format!("/proc/irq/*/{}", self.action), source };
         if self.action.is_empty() {
             return Ok(self.irq);
         }
         const TABLE: &str = "/proc/interrupts";
         let lines = interrupts::parse(&host.read(TABLE)?)
             .map_err(|reason| HostError::Garbled { path: TABLE.to_owned(), reason })?;
-        let names = |name: &str| name == self.action || name.split(", ").any(|name| name == self.action);
-        let mut numbers = lines.iter().filter(|(_, line)| names(&line.name)).map(|(irq, _)| *irq);
-        if lines.get(&self.irq).is_some_and(|line| names(&line.name)) {
+        let has_name = |name: &str| name == self.action || name.split(", ").any(|name| name == self.action);
+        let mut numbers = lines.iter().filter(|(_, line)| has_name(&line.name)).map(|(irq, _)| *irq);
+        if lines.get(&self.irq).is_some_and(|line| has_name(&line.name)) {
             return Ok(self.irq);
         }
         match (numbers.next(), numbers.next()) {
             (Some(irq), None) => Ok(irq),
             // Ambiguous.
-            _ => Err(gone(std::io::Error::from_raw_os_error(libc::ENOENT))),
+            _ => Err(read_error(std::io::Error::from_raw_os_error(libc::ENOENT))),
         }
     }
 
@@ -106,9 +106,9 @@ impl IrqAffinity<'_> {
     /// Waits until the mask reads as written. The caller checks the result.
     fn wait_for_mask(host: &Host, irq: u32, cpus: &CpuSet) {
         let deadline = Instant::now() + TAKE_OVER;
-        let reads = || host.read(&path(irq)).ok().and_then(|text| CpuSet::from_mask(&text).ok());
+        let current_mask = || host.read(&path(irq)).ok().and_then(|text| CpuSet::from_mask(&text).ok());
         // The kernel sends no event for this.
-        while reads().is_some_and(|now| now != *cpus) && Instant::now() < deadline {
+        while current_mask().is_some_and(|mask| mask != *cpus) && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
@@ -116,7 +116,7 @@ impl IrqAffinity<'_> {
     fn wait_for_move(host: &Host, irq: u32, cpu: u32) {
         let deadline = Instant::now() + NEXT_INTERRUPT;
         // The kernel sends no event for this.
-        while Self::effective(host, irq).is_some_and(|now| now != cpu) && Instant::now() < deadline {
+        while Self::effective(host, irq).is_some_and(|current| current != cpu) && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
@@ -134,11 +134,11 @@ impl Knob for IrqAffinity<'_> {
     fn read(&self, host: &Host) -> Result<SettingValue, HostError> {
         let irq = self.number(host)?;
         let mask = SettingValue::new(host.read(&path(irq))?);
-        let chosen = AffinityValue::parse(&mask).filter(|affinity| affinity.cpus.len() > 1);
-        let at = chosen.and_then(|affinity| {
+        let shared_affinity = AffinityValue::parse(&mask).filter(|affinity| affinity.cpus.len() > 1);
+        let effective_cpu = shared_affinity.and_then(|affinity| {
             Self::effective(host, irq).filter(|effective| affinity.cpus.contains(*effective))
         });
-        Ok(at.map_or(mask.clone(), |cpu| SettingValue::new(format!("{mask} at {cpu}"))))
+        Ok(effective_cpu.map_or(mask.clone(), |cpu| SettingValue::new(format!("{mask} at {cpu}"))))
     }
 
     fn check(&self, value: &SettingValue) -> Result<(), &'static str> {
@@ -158,15 +158,15 @@ impl Knob for IrqAffinity<'_> {
     }
 
     // The CPU within the mask does not count, because the kernel chooses it.
-    fn same(&self, one: &SettingValue, other: &SettingValue) -> bool {
+    fn same(&self, left: &SettingValue, right: &SettingValue) -> bool {
         let cpus = |value| AffinityValue::parse(value).map(|affinity| affinity.cpus);
-        cpus(one).is_some() && cpus(one) == cpus(other)
+        cpus(left).is_some() && cpus(left) == cpus(right)
     }
 
     /// An interrupted write of `MASK at CPU` may leave the single CPU.
-    fn passes(&self, to: &SettingValue, found: &SettingValue) -> bool {
-        let at = AffinityValue::parse(to).and_then(|to| to.at);
-        at.is_some_and(|cpu| mask(found) == Ok(CpuSet::from_iter([cpu])))
+    fn can_leave(&self, requested: &SettingValue, actual: &SettingValue) -> bool {
+        let at = AffinityValue::parse(requested).and_then(|affinity| affinity.at);
+        at.is_some_and(|cpu| mask(actual) == Ok(CpuSet::from_iter([cpu])))
     }
 
     fn command(&self, value: &SettingValue) -> Option<String> {
@@ -210,22 +210,22 @@ mod tests {
     }
 
     #[test]
-    fn the_name_decides_and_the_number_where_there_is_none() {
+    fn interrupt_is_found_by_action_name_or_by_number_without_name() {
         let read = |irq, action: &str| setting(irq, action).read(&host()).map(|value| value.to_string());
         assert_eq!(read(31, "eth0-TxRx-1").expect("by its directory"), "2");
         assert_eq!(read(99, "eth0-TxRx-1").expect("by the table"), "2");
         assert_eq!(read(31, "eth0-TxRx-0").expect("moved"), "3 at 1");
         assert_eq!(read(31, "").expect("by number"), "2");
-        assert_eq!(read(41, "eth1").expect("one of that name"), "3");
-        assert!(read(42, "eth1").is_err(), "two have that name");
-        let error = setting(31, "eth0-TxRx-9").read(&host()).expect_err("nobody has it");
+        assert_eq!(read(41, "eth1").expect("interrupt 41 has this name"), "3");
+        assert!(read(42, "eth1").is_err(), "two interrupts have this name");
+        let error = setting(31, "eth0-TxRx-9").read(&host()).expect_err("no interrupt has this name");
         assert!(error.is_gone(), "{error}");
         assert_eq!(error.to_string().split(": ").next(), Some("affinity of IRQ 31 (eth0-TxRx-9)"));
         assert!(setting(99, "").read(&host()).expect_err("no such number").is_gone());
     }
 
     #[test]
-    fn where_it_was_among_several_cpus_comes_back() {
+    fn restored_affinity_includes_the_effective_cpu() {
         let (host, setting) = (host(), setting(30, "eth0-TxRx-0"));
         let before = setting.read(&host).expect("read");
         setting.write(&host, &SettingValue::new("1")).expect("written");
@@ -236,22 +236,22 @@ mod tests {
     }
 
     #[test]
-    fn a_mask_that_takes_effect_with_the_next_interrupt_is_waited_for() {
+    fn write_waits_until_the_affinity_mask_takes_effect() {
         let path = "/proc/irq/31/smp_affinity";
-        let late = host().delaying(path, 3);
-        setting(31, "eth0-TxRx-1").write(&late, &SettingValue::new("1")).expect("in the end");
-        assert_eq!(late.read(path).expect("read"), "00000001");
+        let delaying_host = host().delaying(path, 3);
+        setting(31, "eth0-TxRx-1").write(&delaying_host, &SettingValue::new("1")).expect("in the end");
+        assert_eq!(delaying_host.read(path).expect("read"), "00000001");
         let error = setting(31, "eth0-TxRx-1").write(&host().ignoring(path), &SettingValue::new("1"));
         assert!(error.expect_err("never").to_string().contains("it still reads '2'"));
     }
 
     #[test]
-    fn masks_are_compared_and_typed() {
+    fn affinity_values_are_compared_checked_and_have_a_command() {
         let setting = setting(30, "eth0-TxRx-0");
         assert!(setting.same(&SettingValue::new("3 at 1"), &SettingValue::new("00000003")));
         assert!(!setting.same(&SettingValue::new("3 at 1"), &SettingValue::new("1")));
-        assert!(setting.passes(&SettingValue::new("3 at 1"), &SettingValue::new("2")));
-        assert!(!setting.passes(&SettingValue::new("3"), &SettingValue::new("2")));
+        assert!(setting.can_leave(&SettingValue::new("3 at 1"), &SettingValue::new("2")));
+        assert!(!setting.can_leave(&SettingValue::new("3"), &SettingValue::new("2")));
         let command = setting.command(&SettingValue::new("3 at 1"));
         assert_eq!(command.as_deref(), Some("echo 00000003 > /proc/irq/30/smp_affinity"));
         for bad in ["", "x", "3 at", "3 at 2", "3 on 1", "3 at 1 2", "at 1"] {
@@ -260,14 +260,14 @@ mod tests {
     }
 
     #[test]
-    fn one_without_a_name_is_read_from_a_journal() {
+    fn affinity_without_action_is_read_from_json() {
         let old: Setting = serde_json::from_str(r#"{"irq_affinity": {"irq": 30}}"#).expect("read");
         assert_eq!(old, setting(30, ""));
     }
 
     proptest! {
         #[test]
-        fn any_text_is_an_affinity_or_none(text in "([0-9a-f,]{0,9} ?(at)? ?[0-9]{0,12} ?){0,2}") {
+        fn parsing_arbitrary_affinity_values_never_panics(text in "([0-9a-f,]{0,9} ?(at)? ?[0-9]{0,12} ?){0,2}") {
             let _ = AffinityValue::parse(&SettingValue::new(text));
         }
     }

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use super::knob::{Knob, WriteRefusal};
 use super::value::SettingValue;
 use crate::root::ExplainedErrno;
-use crate::root::irqbalance::message;
+use crate::root::irqbalance::ban_message;
 use crate::{Host, HostError, process};
 
 const EXPECTED: &str = "a list of interrupts such as 24-31,40 that fits one message to irqbalance";
@@ -24,8 +24,8 @@ pub(super) struct IrqbalanceBans {
 }
 
 impl IrqbalanceBans {
-    fn must_be_there(&self, host: &Host) -> Result<(), HostError> {
-        match started(host, self.pid) {
+    fn check_running(&self, host: &Host) -> Result<(), HostError> {
+        match start_time(host, self.pid) {
             Ok(started) if started == self.started => Ok(()),
             Err(error) if !error.is_missing() => Err(error),
             _ => {
@@ -43,24 +43,24 @@ impl Knob for IrqbalanceBans {
     }
 
     fn read(&self, host: &Host) -> Result<SettingValue, HostError> {
-        self.must_be_there(host)?;
+        self.check_running(host)?;
         host.irqbalance_setup(self.pid).map(|setup| list(&setup.banned))
     }
 
     fn check(&self, value: &SettingValue) -> Result<(), &'static str> {
         let irqs = parse(value.as_str()).ok_or(EXPECTED)?;
-        message(&irqs).map(drop).map_err(|_| EXPECTED)
+        ban_message(&irqs).map(drop).map_err(|_| EXPECTED)
     }
 
     fn write(&self, host: &Host, value: &SettingValue) -> Result<(), WriteRefusal> {
         let irqs = parse(value.as_str()).ok_or(WriteRefusal::BadValue(EXPECTED))?;
-        self.must_be_there(host)?;
+        self.check_running(host)?;
         Ok(host.ban_from_irqbalance(self.pid, &irqs)?)
     }
 
-    fn same(&self, one: &SettingValue, other: &SettingValue) -> bool {
-        let one = parse(one.as_str());
-        one.is_some() && one == parse(other.as_str())
+    fn same(&self, left: &SettingValue, right: &SettingValue) -> bool {
+        let left = parse(left.as_str());
+        left.is_some() && left == parse(right.as_str())
     }
 
     fn command(&self, _value: &SettingValue) -> Option<String> {
@@ -68,17 +68,17 @@ impl Knob for IrqbalanceBans {
     }
 }
 
-pub(super) fn started(host: &Host, pid: u32) -> Result<u64, HostError> {
-    process::started(host, &format!("/proc/{pid}"))
+pub(super) fn start_time(host: &Host, pid: u32) -> Result<u64, HostError> {
+    process::start_time(host, &format!("/proc/{pid}"))
 }
 
 /// Interrupts as a list with ranges.
 pub fn list(irqs: &BTreeSet<u32>) -> SettingValue {
     let mut text = String::new();
-    let mut rest = irqs.iter().copied().peekable();
-    while let Some(first) = rest.next() {
+    let mut numbers = irqs.iter().copied().peekable();
+    while let Some(first) = numbers.next() {
         let mut last = first;
-        while let Some(next) = rest.next_if(|next| *next == last + 1) {
+        while let Some(next) = numbers.next_if(|next| *next == last + 1) {
             last = next;
         }
         let comma = if text.is_empty() { "" } else { "," };
@@ -124,7 +124,7 @@ mod tests {
     #[test]
     fn bans_are_read_and_written() {
         let host = host(STAT);
-        let setting = Setting::irqbalance_bans(&host, 612).expect("it runs");
+        let setting = Setting::irqbalance_bans(&host, 612).expect("a running irqbalance");
         assert_eq!(setting, Setting::IrqbalanceBans { pid: 612, started: 1234 });
         assert_eq!(setting.read(&host).expect("read").as_str(), "24");
         setting.write(&host, &SettingValue::new("24-26,40")).expect("written");
@@ -134,21 +134,21 @@ mod tests {
     }
 
     #[test]
-    fn one_that_was_started_anew_is_another() {
-        let setting = Setting::irqbalance_bans(&host(STAT), 612).expect("it runs");
+    fn bans_of_a_restarted_irqbalance_are_gone() {
+        let setting = Setting::irqbalance_bans(&host(STAT), 612).expect("a running irqbalance");
         for stat in [STAT.replace(" 1234 ", " 1235 "), String::new()] {
             assert!(setting.read(&host(&stat)).is_err());
         }
         let error = setting
             .write(&host(&STAT.replace("1234", "1235")), &SettingValue::new("24"))
-            .expect_err("another");
+            .expect_err("another process");
         assert!(error.is_gone(), "{error}");
-        let ended = Host::scripted([("/proc/1/stat", "")]);
-        assert!(setting.read(&ended).expect_err("ended").is_gone());
+        let host_without_process = Host::scripted([("/proc/1/stat", "")]);
+        assert!(setting.read(&host_without_process).expect_err("ended").is_gone());
     }
 
     #[test]
-    fn what_it_would_misread_is_no_value() {
+    fn invalid_and_too_long_ban_lists_are_refused() {
         let setting = Setting::IrqbalanceBans { pid: 612, started: 1234 };
         assert!(setting.check(&SettingValue::new("100-219")).is_ok());
         for text in ["0", "5-3", "x", "1,,2", "1-4000000000", "100-220", "-"] {
@@ -158,12 +158,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_list_means_what_it_was_made_of(irqs in proptest::collection::btree_set(1..HIGHEST, 0..40)) {
+        fn ban_lists_parse_to_the_same_interrupts(irqs in proptest::collection::btree_set(1..HIGHEST, 0..40)) {
             prop_assert_eq!(parse(list(&irqs).as_str()), Some(irqs));
         }
 
         #[test]
-        fn any_text_is_a_list_or_none(text in "[0-9,x-]{0,20}") {
+        fn parsing_arbitrary_ban_lists_never_panics(text in "[0-9,x-]{0,20}") {
             let _ = parse(&text);
         }
     }

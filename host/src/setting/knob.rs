@@ -8,7 +8,7 @@ pub(super) trait Knob {
     fn name(&self) -> String;
 
     /// The reason why the name is invalid.
-    fn wrong_name(&self) -> Option<String> {
+    fn name_error(&self) -> Option<String> {
         None
     }
 
@@ -20,22 +20,22 @@ pub(super) trait Knob {
     /// Writes a value that [`Knob::check`] accepts.
     fn write(&self, host: &Host, value: &SettingValue) -> Result<(), WriteRefusal>;
 
-    fn same(&self, one: &SettingValue, other: &SettingValue) -> bool {
-        one == other
+    fn same(&self, left: &SettingValue, right: &SettingValue) -> bool {
+        left == right
     }
 
-    /// Whether a write of `wanted` succeeded if `found` is read after it.
-    fn took(&self, wanted: &SettingValue, found: &SettingValue) -> bool {
-        self.same(wanted, found)
+    /// Whether a write of `requested` succeeded if `actual` is read after it.
+    fn is_applied(&self, requested: &SettingValue, actual: &SettingValue) -> bool {
+        self.same(requested, actual)
     }
 
     /// Whether an interrupted write of the first value may leave the second one.
-    fn passes(&self, _to: &SettingValue, _found: &SettingValue) -> bool {
+    fn can_leave(&self, _requested: &SettingValue, _actual: &SettingValue) -> bool {
         false
     }
 
     // The reason why it cannot be changed on this host; `None` if it can be changed, or if unknown.
-    fn is_fixed(&self, _host: &Host) -> Option<&'static str> {
+    fn fixed_reason(&self, _host: &Host) -> Option<&'static str> {
         None
     }
 
@@ -59,9 +59,9 @@ impl From<HostError> for WriteRefusal {
 }
 
 /// Quoted for a shell if necessary.
-pub(super) fn quoted(word: &str) -> String {
-    let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./:,=+@%".contains(letter);
-    if !word.is_empty() && word.chars().all(plain) {
+pub(super) fn quote(word: &str) -> String {
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./:,=+@%".contains(letter);
+    if !word.is_empty() && word.chars().all(is_plain) {
         word.to_owned()
     } else {
         format!("'{}'", word.replace('\'', r"'\''"))
@@ -69,5 +69,5 @@ pub(super) fn quoted(word: &str) -> String {
 }
 
 pub(super) fn echo(value: &SettingValue, path: &str) -> String {
-    format!("echo {} > {path}", quoted(value.as_str()))
+    format!("echo {} > {path}", quote(value.as_str()))
 }

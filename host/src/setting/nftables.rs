@@ -28,14 +28,14 @@ impl NftTableDump<'_> {
     }
 
     fn is_listed(&self, tables: &[NftTable]) -> bool {
-        tables.iter().any(|seen| seen.family == self.family.name() && seen.name == self.table)
+        tables.iter().any(|listed| listed.family == self.family.name() && listed.name == self.table)
     }
 
     fn list(&self) -> io::Result<String> {
         let family = self.family.name();
         let line = format!("table {family} {}", self.table);
         let tables = run("nft", &["list", "tables", family], "").map_err(io::Error::other)?;
-        if tables.lines().any(|printed| printed.trim() == line) {
+        if tables.lines().any(|output_line| output_line.trim() == line) {
             run("nft", &["list", "table", family, self.table], "").map_err(io::Error::other)
         } else {
             Ok(String::new())
@@ -50,7 +50,7 @@ impl NftTableDump<'_> {
     }
 
     /// The table as doctor reads it on a fake host.
-    fn seen(&self, text: &str) -> NftTable {
+    fn table_summary(&self, text: &str) -> NftTable {
         let count = |word: &str| u32::try_from(text.matches(word).count()).unwrap_or(u32::MAX);
         let statements =
             text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.ends_with(['{', '}', ';']));
@@ -72,24 +72,26 @@ impl Knob for NftTableDump<'_> {
         format!("nftables table {} {}", self.family, self.table)
     }
 
-    fn wrong_name(&self) -> Option<String> {
+    fn name_error(&self) -> Option<String> {
         let mut letters = self.table.chars();
-        let first = letters.next().is_some_and(|letter| letter.is_ascii_alphabetic() || letter == '_');
-        let rest = letters.all(|letter| letter.is_ascii_alphanumeric() || "_-./".contains(letter));
-        (!first || !rest).then(|| format!("'{}' is no name of a table", self.table))
+        let is_first_valid =
+            letters.next().is_some_and(|letter| letter.is_ascii_alphabetic() || letter == '_');
+        let are_others_valid =
+            letters.all(|letter| letter.is_ascii_alphanumeric() || "_-./".contains(letter));
+        (!is_first_valid || !are_others_valid).then(|| format!("'{}' is no name of a table", self.table))
     }
 
     /// The table as `nft` prints it; empty if there is no such table.
     fn read(&self, host: &Host) -> Result<SettingValue, HostError> {
-        let what = format!("listing the nftables table {} {}", self.family, self.table);
-        match host.call::<String>(&self.key(), &what, || self.list()) {
+        let operation = format!("listing the nftables table {} {}", self.family, self.table);
+        match host.call::<String>(&self.key(), &operation, || self.list()) {
             Ok(text) => Ok(SettingValue::new(text)),
             // A recording of doctor has the tables without their content.
-            Err(HostError::NotLive { what }) => {
-                let none = || Err(io::ErrorKind::Unsupported.into());
-                match host.call::<Vec<NftTable>>("nfnetlink/tables", &what, none) {
+            Err(HostError::NotLive { what: operation }) => {
+                let unsupported = || Err(io::ErrorKind::Unsupported.into());
+                match host.call::<Vec<NftTable>>("nfnetlink/tables", &operation, unsupported) {
                     Ok(tables) if !self.is_listed(&tables) => Ok(SettingValue::new("")),
-                    _ => Err(HostError::NotLive { what }),
+                    _ => Err(HostError::NotLive { what: operation }),
                 }
             }
             Err(error) => Err(error),
@@ -98,7 +100,7 @@ impl Knob for NftTableDump<'_> {
 
     fn check(&self, value: &SettingValue) -> Result<(), &'static str> {
         let text = value.as_str();
-        if text.is_empty() || ruleset::is_only(text, self.family, self.table) {
+        if text.is_empty() || ruleset::is_single_table(text, self.family, self.table) {
             Ok(())
         } else {
             Err(EXPECTED)
@@ -108,28 +110,28 @@ impl Knob for NftTableDump<'_> {
     fn write(&self, host: &Host, value: &SettingValue) -> Result<(), WriteRefusal> {
         let before = self.read(host)?;
         if host.is_live() && !before.as_str().is_empty() {
-            restorable(&self.name(), &self.script(before.as_str()))?;
+            check_restorable(&self.name(), &self.script(before.as_str()))?;
         }
-        let what = format!("replacing the nftables table {} {}", self.family, self.table);
-        let act =
+        let operation = format!("replacing the nftables table {} {}", self.family, self.table);
+        let change =
             || run("nft", &["-f", "-"], &self.script(value.as_str())).map(|_| ()).map_err(io::Error::other);
-        host.act_to(&self.key(), &what, act, &value.to_string())?;
+        host.apply_change_to(&self.key(), &operation, change, &value.to_string())?;
         host.rehearse_call("nfnetlink/tables", |tables: &mut Vec<NftTable>| {
-            tables.retain(|seen| !self.is_listed(std::slice::from_ref(seen)));
+            tables.retain(|listed| !self.is_listed(std::slice::from_ref(listed)));
             if !value.as_str().is_empty() {
-                tables.push(self.seen(value.as_str()));
+                tables.push(self.table_summary(value.as_str()));
             }
         });
         Ok(())
     }
 
-    fn same(&self, one: &SettingValue, other: &SettingValue) -> bool {
-        ruleset::same(one.as_str(), other.as_str())
+    fn same(&self, left: &SettingValue, right: &SettingValue) -> bool {
+        ruleset::is_equivalent(left.as_str(), right.as_str())
     }
 
     /// A transaction omits nothing, and nft prints the text in its own form.
-    fn took(&self, wanted: &SettingValue, found: &SettingValue) -> bool {
-        wanted.as_str().is_empty() == found.as_str().is_empty()
+    fn is_applied(&self, requested: &SettingValue, actual: &SettingValue) -> bool {
+        requested.as_str().is_empty() == actual.as_str().is_empty()
     }
 
     fn command(&self, value: &SettingValue) -> Option<String> {
@@ -169,19 +171,19 @@ impl Knob for NftRuleset {
     fn write(&self, host: &Host, value: &SettingValue) -> Result<(), WriteRefusal> {
         let before = self.read(host)?;
         if host.is_live() {
-            restorable(&self.name(), &Self::script(before.as_str()))?;
+            check_restorable(&self.name(), &Self::script(before.as_str()))?;
         }
-        let act =
+        let change =
             || run("nft", &["-f", "-"], &Self::script(value.as_str())).map(|_| ()).map_err(io::Error::other);
-        Ok(host.act_to(Self::KEY, "replacing the nftables ruleset", act, &value.to_string())?)
+        Ok(host.apply_change_to(Self::KEY, "replacing the nftables ruleset", change, &value.to_string())?)
     }
 
-    fn same(&self, one: &SettingValue, other: &SettingValue) -> bool {
-        ruleset::same(one.as_str(), other.as_str())
+    fn same(&self, left: &SettingValue, right: &SettingValue) -> bool {
+        ruleset::is_equivalent(left.as_str(), right.as_str())
     }
 
-    fn took(&self, wanted: &SettingValue, found: &SettingValue) -> bool {
-        wanted.as_str().is_empty() == found.as_str().is_empty()
+    fn is_applied(&self, requested: &SettingValue, actual: &SettingValue) -> bool {
+        requested.as_str().is_empty() == actual.as_str().is_empty()
     }
 
     fn command(&self, value: &SettingValue) -> Option<String> {
@@ -190,13 +192,13 @@ impl Knob for NftRuleset {
 }
 
 // Whether nft accepts its own output: it prints some rules of iptables-nft as comments.
-fn restorable(name: &str, script: &str) -> Result<(), WriteRefusal> {
-    let comment =
+fn check_restorable(name: &str, script: &str) -> Result<(), WriteRefusal> {
+    let has_comments =
         script.contains("# Warning:") || script.contains("xt match") || script.contains("xt target");
     let why = match run("nft", &["-c", "-f", "-"], script) {
-        Ok(_) if !comment => return Ok(()),
+        Ok(_) if !has_comments => return Ok(()),
         Ok(_) => "iptables has rules in it".to_owned(),
-        Err(words) => words,
+        Err(message) => message,
     };
     Err(WriteRefusal::Reason(format!("{name} could not be restored as it is: {why}")))
 }
@@ -214,21 +216,22 @@ mod tests {
     }
 
     #[test]
-    fn a_table_is_rehearsed_where_doctor_sees_it() {
+    fn nft_table_on_a_scripted_host_updates_the_table_list() {
         let host =
             Host::scripted([("/calls/nfnetlink/tables.json", r#"[{"family": "ip", "name": "ours"}]"#)]);
         assert_eq!(setting("ours").read(&host).expect("read").as_str(), "");
         setting("ours").write(&host, &SettingValue::new(OURS)).expect("written");
         assert_eq!(setting("ours").read(&host).expect("read").as_str(), OURS);
-        let seen = || host.call::<Vec<NftTable>>("nfnetlink/tables", "", || unreachable!()).expect("tables");
-        let table = &seen()[1];
+        let tables =
+            || host.call::<Vec<NftTable>>("nfnetlink/tables", "", || unreachable!()).expect("tables");
+        let table = &tables()[1];
         assert_eq!((table.rules, table.hooks, table.before_tracking, table.drops), (1, 1, true, false));
         setting("ours").write(&host, &SettingValue::new("")).expect("removed");
-        assert_eq!((seen().len(), setting("ours").read(&host).expect("read").as_str()), (1, ""));
+        assert_eq!((tables().len(), setting("ours").read(&host).expect("read").as_str()), (1, ""));
     }
 
     #[test]
-    fn what_is_in_a_table_that_was_only_listed_is_not_known() {
+    fn nft_table_with_unknown_content_is_an_error() {
         let host =
             Host::scripted([("/calls/nfnetlink/tables.json", r#"[{"family": "inet", "name": "fw"}]"#)]);
         assert!(
@@ -237,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn no_value_reaches_beyond_its_table() {
+    fn nft_values_beyond_their_table_and_bad_names_are_refused() {
         for bad in [
             "flush ruleset",
             "table inet other { }",
@@ -259,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn the_family_is_inet_where_none_is_named() {
+    fn nft_family_defaults_to_inet() {
         let read: Setting = serde_json::from_str(r#"{"nft_table": {"table": "ours"}}"#).expect("read");
         assert_eq!(read, setting("ours"));
         assert_eq!(serde_json::to_string(&read).expect("written"), r#"{"nft_table":{"table":"ours"}}"#);
@@ -269,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ruleset_is_rehearsed() {
+    fn nft_ruleset_on_a_scripted_host_is_flushed_and_restored() {
         let host = Host::scripted([("/calls/nft/ruleset.json", serde_json::to_string(OURS).expect("json"))]);
         let before = Setting::NftRuleset.read(&host).expect("read");
         Setting::NftRuleset.write(&host, &SettingValue::new("")).expect("flushed");

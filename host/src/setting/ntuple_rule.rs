@@ -5,7 +5,7 @@ use std::io;
 use super::knob::{Knob, WriteRefusal};
 use super::value::SettingValue;
 use crate::ethtool::NtupleRule;
-use crate::sys::ethtool::{RuleSpec, receive, seen_rule};
+use crate::sys::ethtool::{RuleSpec, parse_rule, receive};
 use crate::{Host, HostError};
 
 const EXPECTED: &str = "a rule such as flow-type udp4 dst-port 53 action 3, or nothing";
@@ -34,24 +34,24 @@ impl Knob for NtupleKnob<'_> {
         format!("rule {} for flows of {}", self.location, self.interface)
     }
 
-    fn wrong_name(&self) -> Option<String> {
+    fn name_error(&self) -> Option<String> {
         (self.location >= CHOSEN_BY_DRIVER).then(|| format!("{} is no place in a table", self.location))
     }
 
     fn read(&self, host: &Host) -> Result<SettingValue, HostError> {
-        let what = format!("reading the {}", self.name());
-        let ask = || {
+        let operation = format!("reading the {}", self.name());
+        let read_rule = || {
             let rule = receive::rule_spec(self.interface, self.location)?;
             Ok(rule.map(|rule| rule.text()).unwrap_or_default())
         };
-        match host.call::<String>(&self.key(), &what, ask) {
+        match host.call::<String>(&self.key(), &operation, read_rule) {
             Ok(text) => Ok(SettingValue::new(text)),
             // A recording of doctor has the list of rules.
-            Err(HostError::NotLive { what }) => {
-                let never = || Err(io::ErrorKind::Unsupported.into());
-                let rules: Vec<NtupleRule> = host.call(&self.list_key(), &what, never)?;
+            Err(HostError::NotLive { what: operation }) => {
+                let unsupported = || Err(io::ErrorKind::Unsupported.into());
+                let rules: Vec<NtupleRule> = host.call(&self.list_key(), &operation, unsupported)?;
                 match rules.iter().any(|rule| rule.location == self.location) {
-                    true => Err(HostError::NotLive { what }),
+                    true => Err(HostError::NotLive { what: operation }),
                     false => Ok(SettingValue::new("")),
                 }
             }
@@ -60,8 +60,8 @@ impl Knob for NtupleKnob<'_> {
     }
 
     fn check(&self, value: &SettingValue) -> Result<(), &'static str> {
-        let good = value.as_str().is_empty() || RuleSpec::parse(value.as_str()).is_some();
-        if good { Ok(()) } else { Err(EXPECTED) }
+        let is_valid = value.as_str().is_empty() || RuleSpec::parse(value.as_str()).is_some();
+        if is_valid { Ok(()) } else { Err(EXPECTED) }
     }
 
     fn write(&self, host: &Host, value: &SettingValue) -> Result<(), WriteRefusal> {
@@ -72,23 +72,23 @@ impl Knob for NtupleKnob<'_> {
         if rule.is_none() && !value.as_str().is_empty() {
             return Err(WriteRefusal::BadValue(EXPECTED));
         }
-        let act = || match &rule {
+        let change = || match &rule {
             Some(rule) => receive::insert_rule(self.interface, self.location, rule),
             None => receive::delete_rule(self.interface, self.location),
         };
         let text = rule.as_ref().map(RuleSpec::text).unwrap_or_default();
-        host.act_to(&self.key(), &format!("setting the {}", self.name()), act, &text)?;
+        host.apply_change_to(&self.key(), &format!("setting the {}", self.name()), change, &text)?;
         host.rehearse_call(&self.list_key(), |rules: &mut Vec<NtupleRule>| {
-            rules.retain(|seen| seen.location != self.location);
-            rules.extend(rule.as_ref().and_then(|rule| seen_rule(&rule.at(self.location))));
+            rules.retain(|listed| listed.location != self.location);
+            rules.extend(rule.as_ref().and_then(|rule| parse_rule(&rule.with_location(self.location))));
         });
         Ok(())
     }
 
-    fn same(&self, one: &SettingValue, other: &SettingValue) -> bool {
-        one == other || {
-            let one = RuleSpec::parse(one.as_str());
-            one.is_some() && one == RuleSpec::parse(other.as_str())
+    fn same(&self, left: &SettingValue, right: &SettingValue) -> bool {
+        left == right || {
+            let left = RuleSpec::parse(left.as_str());
+            left.is_some() && left == RuleSpec::parse(right.as_str())
         }
     }
 
@@ -115,7 +115,7 @@ mod tests {
     const RULE: &str = "flow-type udp4 dst-port 53 action 3";
 
     #[test]
-    fn a_rule_is_rehearsed_where_doctor_sees_it() {
+    fn ntuple_rule_on_a_scripted_host_updates_the_rule_list() {
         let host = Host::scripted([(LIST, r#"[{"location": 9, "flow": "udp4"}]"#)]);
         assert_eq!(setting(4).read(&host).expect("read").as_str(), "");
         setting(4).write(&host, &SettingValue::new(RULE)).expect("written");
@@ -125,14 +125,17 @@ mod tests {
         assert_eq!((rules().len(), rules()[1].queue, rules()[1].destination_port), (2, Some(3), Some(53)));
         setting(4).write(&host, &SettingValue::new("")).expect("removed");
         assert_eq!(rules().len(), 1);
-        assert!(setting(9).read(&host).is_err(), "what a rule says that was only listed is not known");
+        assert!(setting(9).read(&host).is_err(), "the text of a rule that was only listed is unknown");
     }
 
     #[test]
-    fn a_rule_is_typed_as_ethtool_takes_it() {
-        let typed = |value| setting(4).command(&SettingValue::new(value));
-        assert_eq!(typed(RULE).as_deref(), Some("ethtool -N eth0 flow-type udp4 dst-port 53 action 3 loc 4"));
-        assert_eq!(typed("").as_deref(), Some("ethtool -N eth0 delete 4"));
+    fn ntuple_rules_have_ethtool_commands_and_are_validated() {
+        let command = |value| setting(4).command(&SettingValue::new(value));
+        assert_eq!(
+            command(RULE).as_deref(),
+            Some("ethtool -N eth0 flow-type udp4 dst-port 53 action 3 loc 4")
+        );
+        assert_eq!(command("").as_deref(), Some("ethtool -N eth0 delete 4"));
         assert!(setting(4).check(&SettingValue::new("flow-type udp4 action 3")).is_err());
         let error = setting(u32::MAX).read(&Host::live()).expect_err("no place");
         assert!(matches!(error, SettingError::BadName { .. }), "{error}");

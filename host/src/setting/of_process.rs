@@ -9,7 +9,7 @@ impl Setting {
     /// # Errors
     /// [`HostError`] without such a process, or if its start time is unknown.
     pub fn irqbalance_bans(host: &Host, pid: u32) -> Result<Self, HostError> {
-        Ok(Setting::IrqbalanceBans { pid, started: irqbalance_bans::started(host, pid)? })
+        Ok(Setting::IrqbalanceBans { pid, started: irqbalance_bans::start_time(host, pid)? })
     }
 
     /// The affinity of the running thread with these ids.
@@ -17,6 +17,6 @@ impl Setting {
     /// # Errors
     /// [`HostError`] without such a thread, or if its start time is unknown.
     pub fn thread_cpus(host: &Host, pid: u32, tid: u32) -> Result<Self, HostError> {
-        Ok(Setting::ThreadCpus { pid, tid, started: thread_cpus::started(host, pid, tid)? })
+        Ok(Setting::ThreadCpus { pid, tid, started: thread_cpus::start_time(host, pid, tid)? })
     }
 }

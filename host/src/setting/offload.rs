@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn an_offload_is_switched_where_the_stages_see_it() {
+    fn switched_offload_is_visible_in_the_features() {
         let host = Host::scripted([(PATH, r#"{"generic-receive-offload": true, "rx-gro-list": false}"#)]);
         let gro = setting(Offload::GenericReceive);
         gro.write(&host, &SettingValue::new("off")).expect("written");
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_the_kernel_does_not_know_is_unsupported() {
+    fn offload_missing_in_the_kernel_is_unsupported() {
         let host = Host::scripted([(PATH, r#"{"generic-receive-offload": true}"#)]);
         let setting = setting(Offload::ReceiveList);
         assert!(setting.read(&host).expect_err("not there").is_unsupported());
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn every_offload_has_a_name_of_its_own() {
+    fn offload_names_are_unique_and_round_trip_through_json() {
         let names: std::collections::BTreeSet<&str> = Offload::ALL.into_iter().map(Offload::name).collect();
         assert_eq!(names.len(), Offload::ALL.len());
         for offload in Offload::ALL {

@@ -71,14 +71,14 @@ impl LeafQdisc {
                 })
                 .collect()
         };
-        let mine = pairs(&self.parameters);
+        let own_values = pairs(&self.parameters);
         self.kind == other.kind
-            && pairs(&other.parameters).iter().all(|(name, value)| mine.get(name) == Some(value))
+            && pairs(&other.parameters).iter().all(|(name, value)| own_values.get(name) == Some(value))
     }
 
-    fn put(&self, index: u32, place: QdiscPosition) -> io::Result<()> {
+    fn create(&self, index: u32, position: QdiscPosition) -> io::Result<()> {
         let options = parameters::options(&self.kind, &self.parameters).ok_or(io::ErrorKind::InvalidInput)?;
-        qdisc::put(index, place, &self.kind, &options)
+        qdisc::create(index, position, &self.kind, &options)
     }
 }
 
@@ -98,8 +98,10 @@ impl QdiscTree {
         let shape = match text.strip_prefix("mq of ") {
             None if text == "mq" => QdiscShape::Multiple(BTreeMap::new()),
             None => QdiscShape::Single(LeafQdisc::parse(text)?),
-            Some(below) if !below.contains(" at ") => QdiscShape::Uniform(LeafQdisc::parse(below)?),
-            Some(below) => QdiscShape::Multiple(queues(below)?),
+            Some(queues_text) if !queues_text.contains(" at ") => {
+                QdiscShape::Uniform(LeafQdisc::parse(queues_text)?)
+            }
+            Some(queues_text) => QdiscShape::Multiple(queues(queues_text)?),
         };
         Some(Self { shape, by_default })
     }
@@ -130,56 +132,56 @@ impl QdiscTree {
     /// Whether this tree satisfies the other.
     fn covers(&self, other: &Self) -> bool {
         match (&self.shape, &other.shape) {
-            (QdiscShape::Single(one), QdiscShape::Single(other))
-            | (QdiscShape::Uniform(one), QdiscShape::Uniform(other)) => one.covers(other),
+            (QdiscShape::Single(own), QdiscShape::Single(other))
+            | (QdiscShape::Uniform(own), QdiscShape::Uniform(other)) => own.covers(other),
             (QdiscShape::Multiple(_) | QdiscShape::Uniform(_), QdiscShape::Multiple(other))
                 if other.is_empty() =>
             {
                 true
             }
-            (QdiscShape::Multiple(one), QdiscShape::Multiple(other)) => {
-                other.iter().all(|(queue, other)| one.get(queue).is_some_and(|one| one.covers(other)))
+            (QdiscShape::Multiple(own), QdiscShape::Multiple(other)) => {
+                other.iter().all(|(queue, other)| own.get(queue).is_some_and(|own| own.covers(other)))
             }
-            (QdiscShape::Multiple(one), QdiscShape::Uniform(other)) => {
-                !one.is_empty() && one.values().all(|one| one.covers(other))
+            (QdiscShape::Multiple(own), QdiscShape::Uniform(other)) => {
+                !own.is_empty() && own.values().all(|own| own.covers(other))
             }
-            (QdiscShape::Uniform(one), QdiscShape::Multiple(other)) => {
-                other.values().all(|other| one.covers(other))
+            (QdiscShape::Uniform(own), QdiscShape::Multiple(other)) => {
+                other.values().all(|other| own.covers(other))
             }
             (QdiscShape::Single(_), _) | (_, QdiscShape::Single(_)) => false,
         }
     }
 
-    fn put(&self, interface: &str) -> io::Result<()> {
+    fn create(&self, interface: &str) -> io::Result<()> {
         let index = qdisc::index_of(interface)?;
         qdisc::remove_root(index)?;
-        if self.by_default && Self::of(&qdisc::list(index)?).is_some_and(|now| now.covers(self)) {
+        if self.by_default && Self::of(&qdisc::list(index)?).is_some_and(|current| current.covers(self)) {
             return Ok(());
         }
         match &self.shape {
-            QdiscShape::Single(single) => single.put(index, QdiscPosition::Root),
-            QdiscShape::Multiple(queues) => put_queues(index, |queue| queues.get(&queue)),
-            QdiscShape::Uniform(single) => put_queues(index, |_| Some(single)),
+            QdiscShape::Single(single) => single.create(index, QdiscPosition::Root),
+            QdiscShape::Multiple(queues) => create_queues(index, |queue| queues.get(&queue)),
+            QdiscShape::Uniform(single) => create_queues(index, |_| Some(single)),
         }
     }
 }
 
-fn put_queues<'a>(index: u32, queue_has: impl Fn(u32) -> Option<&'a LeafQdisc>) -> io::Result<()> {
-    qdisc::put(index, QdiscPosition::Root, "mq", &[])?;
-    let now = qdisc::list(index)?;
+fn create_queues<'a>(index: u32, leaf_of_queue: impl Fn(u32) -> Option<&'a LeafQdisc>) -> io::Result<()> {
+    qdisc::create(index, QdiscPosition::Root, "mq", &[])?;
+    let current = qdisc::list(index)?;
     let handle =
-        now.iter().find(|found| found.parent == "root").map(|root| root.handle.trim_end_matches(':'));
+        current.iter().find(|state| state.parent == "root").map(|root| root.handle.trim_end_matches(':'));
     let handle = handle.ok_or(io::ErrorKind::NotFound)?;
     let root = u16::from_str_radix(handle, 16).map_err(io::Error::other)?;
-    for discipline in &now {
-        let below = discipline.parent.strip_prefix(handle).and_then(|rest| rest.strip_prefix(':'));
-        let Some(minor) = below.and_then(|minor| u16::from_str_radix(minor, 16).ok()) else { continue };
+    for discipline in &current {
+        let minor_text = discipline.parent.strip_prefix(handle).and_then(|rest| rest.strip_prefix(':'));
+        let Some(minor) = minor_text.and_then(|minor| u16::from_str_radix(minor, 16).ok()) else { continue };
         let Some(queue) = minor.checked_sub(1) else { continue };
-        let wanted = queue_has(u32::from(queue));
-        if let Some(wanted) =
-            wanted.filter(|wanted| !LeafQdisc::of(discipline).is_some_and(|is| is.covers(wanted)))
+        let leaf = leaf_of_queue(u32::from(queue));
+        if let Some(leaf) =
+            leaf.filter(|leaf| !LeafQdisc::of(discipline).is_some_and(|actual| actual.covers(leaf)))
         {
-            wanted.put(index, QdiscPosition::Queue { root, queue })?;
+            leaf.create(index, QdiscPosition::Queue { root, queue })?;
         }
     }
     Ok(())
@@ -224,29 +226,34 @@ impl fmt::Display for QdiscTree {
 }
 
 impl RootQdisc<'_> {
-    fn unrestorable(&self, disciplines: &[QdiscState]) -> HostError {
-        let held = disciplines
+    fn unrestorable_error(&self, disciplines: &[QdiscState]) -> HostError {
+        let unrestorable = disciplines
             .iter()
             .find(|discipline| discipline.parameters.is_none() && discipline.parent != "ingress");
-        let words = held.map_or_else(
+        let message = unrestorable.map_or_else(
             || "it has none".to_owned(),
-            |held| format!("{}, whose parameters could not be restored, is left alone", held.kind),
+            |unrestorable| {
+                format!("{}, whose parameters could not be restored, is left alone", unrestorable.kind)
+            },
         );
-        let what = format!("reading the queueing disciplines of {}", self.interface);
-        HostError::Call { what, source: ExplainedErrno { errno: libc::EOPNOTSUPP, words }.into() }
+        let operation = format!("reading the queueing disciplines of {}", self.interface);
+        HostError::Call {
+            what: operation,
+            source: ExplainedErrno { errno: libc::EOPNOTSUPP, words: message }.into(),
+        }
     }
 
     // Whether linerate can read the new state and so compare it: a newer kernel may have more
     // parameters.
-    fn readable(&self) -> io::Result<()> {
-        let now = qdisc::list(qdisc::index_of(self.interface)?)?;
-        let words = "it became one with a parameter that is not known here; what was there is back";
-        QdiscTree::of(&now).map(|_| ()).ok_or_else(|| io::Error::other(words))
+    fn check_readable(&self) -> io::Result<()> {
+        let current = qdisc::list(qdisc::index_of(self.interface)?)?;
+        let message = "it became one with a parameter that is not known here; what was there is back";
+        QdiscTree::of(&current).map(|_| ()).ok_or_else(|| io::Error::other(message))
     }
 
-    fn tree(&self, host: &Host) -> Result<QdiscTree, HostError> {
+    fn read_tree(&self, host: &Host) -> Result<QdiscTree, HostError> {
         let disciplines = qdisc::of_interface(host, self.interface)?;
-        QdiscTree::of(&disciplines).ok_or_else(|| self.unrestorable(&disciplines))
+        QdiscTree::of(&disciplines).ok_or_else(|| self.unrestorable_error(&disciplines))
     }
 }
 
@@ -256,7 +263,7 @@ impl Knob for RootQdisc<'_> {
     }
 
     fn read(&self, host: &Host) -> Result<SettingValue, HostError> {
-        self.tree(host).map(|tree| SettingValue::new(tree.to_string()))
+        self.read_tree(host).map(|tree| SettingValue::new(tree.to_string()))
     }
 
     fn check(&self, value: &SettingValue) -> Result<(), &'static str> {
@@ -264,35 +271,41 @@ impl Knob for RootQdisc<'_> {
     }
 
     fn write(&self, host: &Host, value: &SettingValue) -> Result<(), WriteRefusal> {
-        let wanted = QdiscTree::parse(value.as_str()).ok_or(WriteRefusal::BadValue(EXPECTED))?;
-        let before = self.tree(host)?;
-        let act = || {
-            wanted.put(self.interface).and_then(|()| self.readable()).inspect_err(|_| {
+        let requested = QdiscTree::parse(value.as_str()).ok_or(WriteRefusal::BadValue(EXPECTED))?;
+        let before = self.read_tree(host)?;
+        let change = || {
+            requested.create(self.interface).and_then(|()| self.check_readable()).inspect_err(|_| {
                 // Restores as much as possible; the error is reported in any case.
-                let _ = before.put(self.interface);
+                let _ = before.create(self.interface);
             })
         };
-        let what = format!("replacing the queueing discipline of {}", self.interface);
-        Ok(host.act(&format!("qdisc/{}", self.interface), &what, act, |answer: &mut Vec<QdiscState>| {
-            *answer = rehearsed(&wanted, answer);
-        })?)
+        let operation = format!("replacing the queueing discipline of {}", self.interface);
+        Ok(host.apply_change(
+            &format!("qdisc/{}", self.interface),
+            &operation,
+            change,
+            |answer: &mut Vec<QdiscState>| {
+                *answer = rehearsed_state(&requested, answer);
+            },
+        )?)
     }
 
     /// Ignores who created the qdisc, and parameters that only one value has.
-    fn same(&self, one: &SettingValue, other: &SettingValue) -> bool {
-        let (Some(one), Some(other)) = (QdiscTree::parse(one.as_str()), QdiscTree::parse(other.as_str()))
+    fn same(&self, left: &SettingValue, right: &SettingValue) -> bool {
+        let (Some(left), Some(right)) = (QdiscTree::parse(left.as_str()), QdiscTree::parse(right.as_str()))
         else {
             return false;
         };
-        one.covers(&other) || other.covers(&one)
+        left.covers(&right) || right.covers(&left)
     }
 
     // An interrupted write may leave the kernel's default, or `mq` with only some queues set.
-    fn passes(&self, to: &SettingValue, found: &SettingValue) -> bool {
-        let (to, found) = (QdiscTree::parse(to.as_str()), QdiscTree::parse(found.as_str()));
-        let (Some(to), Some(found)) = (to, found) else { return false };
-        found.by_default
-            || !matches!(to.shape, QdiscShape::Single(_)) && !matches!(found.shape, QdiscShape::Single(_))
+    fn can_leave(&self, requested: &SettingValue, actual: &SettingValue) -> bool {
+        let (requested, actual) = (QdiscTree::parse(requested.as_str()), QdiscTree::parse(actual.as_str()));
+        let (Some(requested), Some(actual)) = (requested, actual) else { return false };
+        actual.by_default
+            || !matches!(requested.shape, QdiscShape::Single(_))
+                && !matches!(actual.shape, QdiscShape::Single(_))
     }
 
     fn command(&self, value: &SettingValue) -> Option<String> {
@@ -312,7 +325,7 @@ impl Knob for RootQdisc<'_> {
 }
 
 /// The state of a fake host after the change.
-fn rehearsed(wanted: &QdiscTree, before: &[QdiscState]) -> Vec<QdiscState> {
+fn rehearsed_state(requested: &QdiscTree, before: &[QdiscState]) -> Vec<QdiscState> {
     let discipline = |single: &LeafQdisc, handle: &str, parent: String| QdiscState {
         kind: single.kind.clone(),
         parameters: Some(single.parameters.clone()),
@@ -323,26 +336,27 @@ fn rehearsed(wanted: &QdiscTree, before: &[QdiscState]) -> Vec<QdiscState> {
         requeues: 0,
         backlog: 0,
     };
-    let handle = if wanted.by_default { "0:" } else { "8001:" };
+    let handle = if requested.by_default { "0:" } else { "8001:" };
     let (mq, default) = (
         LeafQdisc { kind: "mq".into(), parameters: String::new() },
         LeafQdisc { kind: "pfifo_fast".into(), parameters: String::new() },
     );
     let count = before.iter().filter(|discipline| discipline.parent.contains(':')).count().max(1);
-    let queue = |queue: u32| match &wanted.shape {
+    let queue = |queue: u32| match &requested.shape {
         QdiscShape::Single(_) => None,
         QdiscShape::Uniform(single) => Some(single),
         QdiscShape::Multiple(queues) => Some(queues.get(&queue).unwrap_or(&default)),
     };
-    let mut now = vec![match &wanted.shape {
+    let mut current = vec![match &requested.shape {
         QdiscShape::Single(single) => discipline(single, handle, "root".to_owned()),
         QdiscShape::Uniform(_) | QdiscShape::Multiple(_) => discipline(&mq, handle, "root".to_owned()),
     }];
-    let major = if wanted.by_default { "" } else { "8001" };
-    let below =
+    let major = if requested.by_default { "" } else { "8001" };
+    let leaves =
         (0..u32::try_from(count).unwrap_or(u32::MAX)).filter_map(|number| Some((number, queue(number)?)));
-    now.extend(below.map(|(number, single)| discipline(single, "0:", format!("{major}:{:x}", number + 1))));
-    now
+    current
+        .extend(leaves.map(|(number, single)| discipline(single, "0:", format!("{major}:{:x}", number + 1))));
+    current
 }
 
 #[cfg(test)]
@@ -365,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_is_read_written_and_put_back() {
+    fn qdisc_tree_is_read_written_and_restored() {
         let host = host(&[
             ("mq", "0:", "root", Some("")),
             ("fq_codel", "0:", ":1", Some("limit 10240 flows 1024")),
@@ -387,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_put_back_is_left_alone() {
+    fn unrestorable_qdiscs_and_invalid_values_are_refused() {
         for disciplines in [
             &[("htb", "1:", "root", None)][..],
             &[("mq", "1:", "root", Some("")), ("cake", "0:", "1:1", None)][..],
@@ -412,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_both_name_is_compared() {
+    fn qdisc_values_compare_only_common_parameters() {
         let same = |one, other| setting().same(&SettingValue::new(one), &SettingValue::new(other));
         assert!(
             same("fq limit 5", "fq limit 5 flow_limit 100 by default")
@@ -424,7 +438,7 @@ mod tests {
                 && !same("fq limit 5", "fq limit 6")
                 && !same("mq", "fq")
         );
-        let passes = |to, found| setting().passes(&SettingValue::new(to), &SettingValue::new(found));
+        let passes = |to, found| setting().can_leave(&SettingValue::new(to), &SettingValue::new(found));
         assert!(
             passes("fq", "pfifo_fast by default")
                 && passes("mq of fq", "mq of pfifo_fast")
@@ -433,17 +447,17 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_is_typed_where_one_command_does() {
-        let typed = |value| setting().command(&SettingValue::new(value));
-        assert_eq!(typed("fq").as_deref(), Some("tc qdisc replace dev eth0 root fq"));
-        assert_eq!(typed("mq").as_deref(), Some("tc qdisc replace dev eth0 root mq"));
-        assert_eq!(typed("fq_codel limit 5 by default").as_deref(), Some("tc qdisc del dev eth0 root"));
-        assert_eq!(typed("mq of fq"), None);
+    fn qdisc_tree_has_a_command_if_one_tc_command_suffices() {
+        let command = |value| setting().command(&SettingValue::new(value));
+        assert_eq!(command("fq").as_deref(), Some("tc qdisc replace dev eth0 root fq"));
+        assert_eq!(command("mq").as_deref(), Some("tc qdisc replace dev eth0 root mq"));
+        assert_eq!(command("fq_codel limit 5 by default").as_deref(), Some("tc qdisc del dev eth0 root"));
+        assert_eq!(command("mq of fq"), None);
     }
 
     proptest! {
         #[test]
-        fn any_text_is_a_tree_that_comes_back_or_none(text in "(mq of |mq|)(fq|pfifo|noqueue|x)?( limit [0-9]{1,4})?( at [0-9]-[0-9])?(; fq at 9)?( by default)?") {
+        fn parsed_qdisc_trees_round_trip_through_text(text in "(mq of |mq|)(fq|pfifo|noqueue|x)?( limit [0-9]{1,4})?( at [0-9]-[0-9])?(; fq at 9)?( by default)?") {
             if let Some(tree) = QdiscTree::parse(&text) {
                 prop_assert!(QdiscTree::parse(&tree.to_string()).is_some_and(|again| again.covers(&tree) && tree.covers(&again)));
             }

@@ -18,7 +18,7 @@ pub(super) struct QueuePolling<'a> {
 }
 
 impl QueuePolling<'_> {
-    fn instance(&self, host: &Host) -> Result<NapiInstance, HostError> {
+    fn find_instance(&self, host: &Host) -> Result<NapiInstance, HostError> {
         let path = format!("/sys/class/net/{}/ifindex", self.interface);
         let text = host.read(&path)?;
         let index = text.trim().parse::<u32>().map_err(|error| HostError::Garbled {
@@ -26,24 +26,28 @@ impl QueuePolling<'_> {
             reason: format!("'{}': {error}", text.trim()),
         })?;
         let mut instances: Vec<NapiInstance> =
-            host.call("netdev/napi", &self.what("reading"), napi::instances)?;
+            host.call("netdev/napi", &self.operation("reading"), napi::instances)?;
         instances.retain(|napi| napi.interface_index == index);
         // veth and other drivers do not report which queue an instance polls, but create instances
         // in the order of the queues.
-        let place = if instances.iter().all(|napi| napi.receive_queues.is_empty()) {
-            usize::try_from(self.queue).ok().filter(|place| *place < instances.len())
+        let position = if instances.iter().all(|napi| napi.receive_queues.is_empty()) {
+            usize::try_from(self.queue).ok().filter(|position| *position < instances.len())
         } else {
             instances.iter().position(|napi| napi.receive_queues.contains(&self.queue))
         };
-        let refused = |errno| HostError::Call {
-            what: self.what("reading"),
+        let call_error = |errno| HostError::Call {
+            what: self.operation("reading"),
             source: std::io::Error::from_raw_os_error(errno),
         };
-        let found = instances.swap_remove(place.ok_or_else(|| refused(libc::ENOENT))?);
-        if found.polling == NapiPolling::default() { Err(refused(libc::EOPNOTSUPP)) } else { Ok(found) }
+        let instance = instances.swap_remove(position.ok_or_else(|| call_error(libc::ENOENT))?);
+        if instance.polling == NapiPolling::default() {
+            Err(call_error(libc::EOPNOTSUPP))
+        } else {
+            Ok(instance)
+        }
     }
 
-    fn what(&self, verb: &str) -> String {
+    fn operation(&self, verb: &str) -> String {
         format!("{verb} the {}", self.name())
     }
 }
@@ -54,7 +58,7 @@ impl Knob for QueuePolling<'_> {
     }
 
     fn read(&self, host: &Host) -> Result<SettingValue, HostError> {
-        self.instance(host).map(|found| SettingValue::from(found.polling))
+        self.find_instance(host).map(|instance| SettingValue::from(instance.polling))
     }
 
     fn check(&self, value: &SettingValue) -> Result<(), &'static str> {
@@ -63,20 +67,25 @@ impl Knob for QueuePolling<'_> {
 
     fn write(&self, host: &Host, value: &SettingValue) -> Result<(), WriteRefusal> {
         let polling = parse(value).ok_or(WriteRefusal::BadValue(EXPECTED))?;
-        let id = self.instance(host)?.id;
+        let id = self.find_instance(host)?.id;
         let rehearse = |instances: &mut Vec<NapiInstance>| {
             instances.iter_mut().filter(|napi| napi.id == id).for_each(|napi| napi.polling = polling);
         };
-        Ok(host.act("netdev/napi", &self.what("setting"), || napi::set_polling(id, &polling), rehearse)?)
+        Ok(host.apply_change(
+            "netdev/napi",
+            &self.operation("setting"),
+            || napi::set_polling(id, &polling),
+            rehearse,
+        )?)
     }
 
     // Compares the parameters that both values have.
-    fn same(&self, one: &SettingValue, other: &SettingValue) -> bool {
-        let (Some(one), Some(other)) = (parse(one), parse(other)) else { return false };
-        pairs(one)
+    fn same(&self, left: &SettingValue, right: &SettingValue) -> bool {
+        let (Some(left), Some(right)) = (parse(left), parse(right)) else { return false };
+        pairs(left)
             .iter()
-            .zip(pairs(other))
-            .all(|((_, one), (_, other))| one.is_none() || other.is_none() || *one == other)
+            .zip(pairs(right))
+            .all(|((_, left), (_, right))| left.is_none() || right.is_none() || *left == right)
     }
 
     // The number of an instance is known only while it exists.
@@ -96,8 +105,9 @@ fn pairs(polling: NapiPolling) -> [(&'static str, Option<u64>); 4] {
 
 impl From<NapiPolling> for SettingValue {
     fn from(polling: NapiPolling) -> Self {
-        let named = pairs(polling).into_iter().filter_map(|(name, value)| Some(format!("{name} {}", value?)));
-        SettingValue::new(named.collect::<Vec<_>>().join(" "))
+        let named_values =
+            pairs(polling).into_iter().filter_map(|(name, value)| Some(format!("{name} {}", value?)));
+        SettingValue::new(named_values.collect::<Vec<_>>().join(" "))
     }
 }
 
@@ -123,7 +133,7 @@ mod tests {
     use crate::Setting;
 
     #[test]
-    fn the_instance_of_a_queue_is_found_and_set() {
+    fn polling_of_a_queue_is_set_on_its_napi_instance() {
         let napi = |id, queue, more: &str| {
             format!(r#"{{"interface_index": 4, "id": {id}, "receive_queues": [{queue}]{more}}}"#)
         };
@@ -133,15 +143,15 @@ mod tests {
             ("/sys/class/net/eth0/ifindex", "4\n".to_owned()),
             ("/calls/netdev/napi.json", list),
         ]);
-        let of = |queue| Setting::QueuePolling { interface: "eth0".into(), queue };
+        let setting = |queue| Setting::QueuePolling { interface: "eth0".into(), queue };
         let value = SettingValue::new("defer-hard-irqs 2 gro-flush-timeout 20000");
-        assert_eq!(of(0).read(&host).expect("read").as_str(), "defer-hard-irqs 0 gro-flush-timeout 0");
-        of(0).write(&host, &value).expect("written");
-        assert_eq!(of(0).read(&host).expect("read"), value);
-        assert!(of(1).read(&host).expect_err("an old kernel").is_unsupported());
-        assert!(of(7).read(&host).is_err());
+        assert_eq!(setting(0).read(&host).expect("read").as_str(), "defer-hard-irqs 0 gro-flush-timeout 0");
+        setting(0).write(&host, &value).expect("written");
+        assert_eq!(setting(0).read(&host).expect("read"), value);
+        assert!(setting(1).read(&host).expect_err("an old kernel").is_unsupported());
+        assert!(setting(7).read(&host).is_err());
         for bad in ["", "defer-hard-irqs", "defer-hard-irqs many", "weight 64", "threaded -1"] {
-            assert!(of(0).check(&SettingValue::new(bad)).is_err(), "{bad}");
+            assert!(setting(0).check(&SettingValue::new(bad)).is_err(), "{bad}");
         }
     }
 }

@@ -11,8 +11,8 @@ use crate::sys::ethtool::receive;
 use crate::{Host, HostError};
 
 pub(crate) fn indirection(host: &Host, interface: &str) -> Result<IndirectionInfo, HostError> {
-    let what = format!("reading the indirection table of {interface}");
-    host.call(&format!("ethtool/{interface}/rss"), &what, || receive::indirection(interface))
+    let operation = format!("reading the indirection table of {interface}");
+    host.call(&format!("ethtool/{interface}/rss"), &operation, || receive::indirection(interface))
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -102,10 +102,10 @@ impl RssTable<'_> {
     fn entries(&self, host: &Host) -> Result<Vec<u32>, HostError> {
         let table = indirection(host, self.interface)?.table;
         if table.is_empty() {
-            let what = format!("reading the indirection table of {}", self.interface);
+            let operation = format!("reading the indirection table of {}", self.interface);
             let words = "the device has none".to_owned();
             return Err(HostError::Call {
-                what,
+                what: operation,
                 source: ExplainedErrno { errno: libc::EOPNOTSUPP, words }.into(),
             });
         }
@@ -133,20 +133,20 @@ impl Knob for RssTable<'_> {
         if let RssTableValue::Entries(entries) = &table
             && entries.len() != size
         {
-            let has = format!("the table has {size} entries, and the value {}", entries.len());
-            return Err(WriteRefusal::Reason(has));
+            let reason = format!("the table has {size} entries, and the value {}", entries.len());
+            return Err(WriteRefusal::Reason(reason));
         }
         let entries = table.entries(size);
-        let what = format!("writing the indirection table of {interface}");
+        let operation = format!("writing the indirection table of {interface}");
         let rehearse = |answer: &mut IndirectionInfo| answer.table.clone_from(&entries);
-        let act = || receive::set_table(interface, &entries);
-        Ok(host.act(&format!("ethtool/{interface}/rss"), &what, act, rehearse)?)
+        let change = || receive::set_table(interface, &entries);
+        Ok(host.apply_change(&format!("ethtool/{interface}/rss"), &operation, change, rehearse)?)
     }
 
     /// Two short forms can be equal in a table of any size.
-    fn same(&self, one: &SettingValue, other: &SettingValue) -> bool {
-        let (Some(one), Some(other)) =
-            (RssTableValue::parse(one.as_str()), RssTableValue::parse(other.as_str()))
+    fn same(&self, left: &SettingValue, right: &SettingValue) -> bool {
+        let (Some(left), Some(right)) =
+            (RssTableValue::parse(left.as_str()), RssTableValue::parse(right.as_str()))
         else {
             return false;
         };
@@ -154,9 +154,9 @@ impl Knob for RssTable<'_> {
             RssTableValue::Entries(entries) => Some(entries.len()),
             RssTableValue::Equal { .. } => None,
         };
-        match size(&one).or(size(&other)) {
-            Some(size) => one.entries(size) == other.entries(size),
-            None => one == other,
+        match size(&left).or(size(&right)) {
+            Some(size) => left.entries(size) == right.entries(size),
+            None => left == right,
         }
     }
 
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_is_read_in_ethtools_words() {
+    fn rss_table_is_read_in_ethtool_syntax() {
         let read = |table| setting().read(&host(table)).expect("read").to_string();
         assert_eq!(read("[0,1,2,0,1,2,0,1]"), "equal 3");
         assert_eq!(read("[4,5,4,5]"), "start 4 equal 2");
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_is_typed_in_ethtools_words() {
+    fn only_equal_rss_tables_have_an_ethtool_command() {
         assert_eq!(
             setting().command(&SettingValue::new("equal 20")).as_deref(),
             Some("ethtool -X eth0 equal 20")
@@ -203,18 +203,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_table_is_refused_before_anything_is_asked() {
+    fn invalid_rss_tables_are_refused() {
         for value in ["", "equal", "equal 0", "equal -1", "start 4294967295 equal 2", "0,x", "equal 4 5"] {
             let error = setting().write(&Host::live(), &SettingValue::new(value)).expect_err("no table");
             assert!(matches!(error, SettingError::BadValue { .. }), "{value}: {error}");
         }
         let error = setting().write(&host("[0,0]"), &SettingValue::new("0,1,0")).expect_err("too long");
-        let words = "eth0 indirection table: the table has 2 entries, and the value 3";
-        assert_eq!(error.to_string(), words);
+        let expected = "eth0 indirection table: the table has 2 entries, and the value 3";
+        assert_eq!(error.to_string(), expected);
     }
 
     #[test]
-    fn a_table_without_entries_is_none() {
+    fn empty_rss_table_is_unsupported() {
         assert!(setting().read(&host("[]")).expect_err("none").is_unsupported());
         assert!(
             setting().write(&host("[]"), &SettingValue::new("equal 2")).expect_err("none").is_unsupported()
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn the_long_form_is_the_same_as_the_short() {
+    fn long_and_short_rss_tables_compare_equal() {
         let same = |one, other| setting().same(&SettingValue::new(one), &SettingValue::new(other));
         assert!(same("equal 2", "0,1,0,1") && same("0,1,0,1", "equal 2") && same("equal 4", "equal  4"));
         assert!(!same("equal 2", "0,1,1,0") && !same("equal 2", "equal 3") && !same("x", "x"));
@@ -241,14 +241,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_table_comes_back_from_its_value(entries in proptest::collection::vec(0_u32..70, 1..140)) {
+        fn rss_tables_round_trip_through_their_value(entries in proptest::collection::vec(0_u32..70, 1..140)) {
             let value = RssTableValue::of(&entries).value();
             let table = RssTableValue::parse(value.as_str()).expect("own value");
             prop_assert_eq!(table.entries(entries.len()), entries);
         }
 
         #[test]
-        fn any_text_is_a_table_or_none(text in ".{0,40}") {
+        fn parsing_arbitrary_rss_tables_never_panics(text in ".{0,40}") {
             any_table(&text);
         }
     }

@@ -29,7 +29,7 @@ impl Knob for SmtKnob {
 
     fn write(&self, host: &Host, value: &SettingValue) -> Result<(), WriteRefusal> {
         if value.as_str() == "off"
-            && let Some(thread) = bound_to_siblings(host)
+            && let Some(thread) = thread_bound_to_siblings(host)
         {
             return Err(WriteRefusal::Reason(format!(
                 "{thread} may only run on CPUs that would go offline, and the kernel would forget that"
@@ -58,7 +58,7 @@ fn siblings(host: &Host) -> CpuSet {
 /// A thread of a program that may run on these CPUs only. The kernel gives such a thread all CPUs
 /// when its CPUs go offline (select_fallback_rq, kernel/sched/core.c, Linux 6.18), and the thread
 /// keeps them.
-fn bound_to_siblings(host: &Host) -> Option<String> {
+fn thread_bound_to_siblings(host: &Host) -> Option<String> {
     let siblings = siblings(host);
     let pids = host.list("/proc").unwrap_or_default();
     let pids = pids.into_iter().filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()));
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn siblings_go_offline_and_come_back() {
+    fn smt_is_switched_off_and_on() {
         let host = host("on\n", "0-3");
         for value in ["off", "on"] {
             Setting::SmtControl.write(&host, &SettingValue::new(value)).expect("written");
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_on_siblings_alone_keeps_them_online() {
+    fn smt_off_is_refused_if_a_thread_may_run_only_on_siblings() {
         let host = host("on\n", "2-3");
         let error = Setting::SmtControl.write(&host, &SettingValue::new("off")).expect_err("refused");
         assert!(error.to_string().contains("thread 813 of nsd (812)"), "{error}");

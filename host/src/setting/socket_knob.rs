@@ -36,7 +36,7 @@ pub struct SocketAt {
 }
 
 /// The value of a socket's option as text.
-pub(crate) fn words(knob: SocketKnob, socket: &impl AsFd) -> io::Result<String> {
+pub(crate) fn option_text(knob: SocketKnob, socket: &impl AsFd) -> io::Result<String> {
     Ok(OptionValue::read(knob, socket)?.to_string())
 }
 
@@ -61,10 +61,10 @@ impl OnSocket<'_> {
         Err(ExplainedErrno { errno: libc::ENOENT, words }.into())
     }
 
-    fn two(&self, one: &SettingValue, other: &SettingValue) -> Option<(OptionValue, OptionValue)> {
+    fn parse_both(&self, left: &SettingValue, right: &SettingValue) -> Option<(OptionValue, OptionValue)> {
         Some((
-            OptionValue::parse(self.knob, one.as_str()).ok()?,
-            OptionValue::parse(self.knob, other.as_str()).ok()?,
+            OptionValue::parse(self.knob, left.as_str()).ok()?,
+            OptionValue::parse(self.knob, right.as_str()).ok()?,
         ))
     }
 }
@@ -76,8 +76,8 @@ impl Knob for OnSocket<'_> {
     }
 
     fn read(&self, host: &Host) -> Result<SettingValue, HostError> {
-        let ask = || Ok(OptionValue::read(self.knob, &self.copy(host)?)?.to_string());
-        host.call::<String>(&self.key(), "reading it", ask).map(SettingValue::new)
+        let read = || Ok(OptionValue::read(self.knob, &self.copy(host)?)?.to_string());
+        host.call::<String>(&self.key(), "reading it", read).map(SettingValue::new)
     }
 
     fn check(&self, value: &SettingValue) -> Result<(), &'static str> {
@@ -85,26 +85,26 @@ impl Knob for OnSocket<'_> {
     }
 
     fn write(&self, host: &Host, value: &SettingValue) -> Result<(), WriteRefusal> {
-        let wanted = OptionValue::parse(self.knob, value.as_str()).map_err(WriteRefusal::BadValue)?;
-        let largest = || host.read("/proc/sys/net/core/rmem_max").ok()?.trim().parse().ok();
-        let act = || {
+        let requested = OptionValue::parse(self.knob, value.as_str()).map_err(WriteRefusal::BadValue)?;
+        let max_buffer = || host.read("/proc/sys/net/core/rmem_max").ok()?.trim().parse().ok();
+        let change = || {
             let copy = self.copy(host)?;
-            wanted.write(&copy, largest()).map_err(explained)
+            requested.write(&copy, max_buffer()).map_err(explain_error)
         };
-        let rehearse = |answer: &mut String| *answer = wanted.rounded().to_string();
-        Ok(host.act(&self.key(), "setting it", act, rehearse)?)
+        let rehearse = |answer: &mut String| *answer = requested.rounded().to_string();
+        Ok(host.apply_change(&self.key(), "setting it", change, rehearse)?)
     }
 
-    fn same(&self, one: &SettingValue, other: &SettingValue) -> bool {
-        self.two(one, other).is_some_and(|(one, other)| one == other)
+    fn same(&self, left: &SettingValue, right: &SettingValue) -> bool {
+        self.parse_both(left, right).is_some_and(|(left, right)| left == right)
     }
 
-    fn took(&self, wanted: &SettingValue, found: &SettingValue) -> bool {
-        self.two(wanted, found).is_some_and(|(wanted, found)| wanted.took(found))
+    fn is_applied(&self, requested: &SettingValue, actual: &SettingValue) -> bool {
+        self.parse_both(requested, actual).is_some_and(|(requested, actual)| requested.is_applied(actual))
     }
 
-    fn passes(&self, to: &SettingValue, found: &SettingValue) -> bool {
-        self.two(to, found).is_some_and(|(to, found)| to.passes(found))
+    fn can_leave(&self, requested: &SettingValue, actual: &SettingValue) -> bool {
+        self.parse_both(requested, actual).is_some_and(|(requested, actual)| requested.can_leave(actual))
     }
 
     fn command(&self, _value: &SettingValue) -> Option<String> {
@@ -113,7 +113,7 @@ impl Knob for OnSocket<'_> {
 }
 
 /// Adds the required privilege to an error.
-fn explained(error: io::Error) -> io::Error {
+fn explain_error(error: io::Error) -> io::Error {
     match error.raw_os_error() {
         Some(errno @ libc::EPERM) => {
             let words =

@@ -25,15 +25,15 @@ pub use table::SteeringTable;
 /// # Errors
 /// As for reading [`crate::Setting::Steering`]: [`HostError::is_gone`] if no socket is bound to the
 /// address, and another error if the calling thread is in another network namespace.
-pub fn steered(
+pub fn steering_counts(
     host: &Host,
     namespace: u64,
     protocol: SocketProtocol,
     local: SocketAddr,
 ) -> Result<Option<SteeredSockets>, HostError> {
     let group = ReuseportGroup { namespace, protocol, local };
-    let what = format!("reading what the steering program of {} did", group.address());
-    host.call(&format!("steered/{}/{local}", protocol.name()), &what, || live::steered(&group))
+    let operation = format!("reading what the steering program of {} did", group.address());
+    host.call(&format!("steered/{}/{local}", protocol.name()), &operation, || live::steering_counts(&group))
 }
 
 impl Knob for ReuseportGroup {
@@ -42,8 +42,9 @@ impl Knob for ReuseportGroup {
     }
 
     fn read(&self, host: &Host) -> Result<SettingValue, HostError> {
-        let what = format!("reading what steers {}", self.address());
-        host.call(&self.call(), &what, || live::read(self)).map(|text: String| SettingValue::new(text))
+        let operation = format!("reading what steers {}", self.address());
+        host.call(&self.call_key(), &operation, || live::read(self))
+            .map(|text: String| SettingValue::new(text))
     }
 
     fn check(&self, value: &SettingValue) -> Result<(), &'static str> {
@@ -52,19 +53,19 @@ impl Knob for ReuseportGroup {
 
     fn write(&self, host: &Host, value: &SettingValue) -> Result<(), WriteRefusal> {
         if !host.is_live() {
-            let now = self.read(host)?;
-            if now.as_str() != "none" && now.as_str().parse::<SteeringTable>().is_err() {
-                return Err(WriteRefusal::Reason(live::foreign(now.as_str())));
+            let current = self.read(host)?;
+            if current.as_str() != "none" && current.as_str().parse::<SteeringTable>().is_err() {
+                return Err(WriteRefusal::Reason(live::foreign_program_reason(current.as_str())));
             }
         }
-        let what = format!("steering {}", self.address());
+        let operation = format!("steering {}", self.address());
         let mut reason = None;
-        let act = || {
-            let done = match value.as_str().parse::<SteeringTable>() {
+        let change = || {
+            let result = match value.as_str().parse::<SteeringTable>() {
                 Ok(table) => live::steer(self, &table),
                 Err(_) => live::release(self),
             };
-            done.map_err(|failure| match failure {
+            result.map_err(|failure| match failure {
                 live::SteeringFailure::Io(error) => error,
                 live::SteeringFailure::Reason(why) => {
                     reason = Some(why);
@@ -72,16 +73,16 @@ impl Knob for ReuseportGroup {
                 }
             })
         };
-        let written = host.act_to(&self.call(), &what, act, &value.as_str());
+        let result = host.apply_change_to(&self.call_key(), &operation, change, &value.as_str());
         match reason {
             Some(why) => Err(WriteRefusal::Reason(why)),
-            None => Ok(written?),
+            None => Ok(result?),
         }
     }
 
-    fn same(&self, one: &SettingValue, other: &SettingValue) -> bool {
+    fn same(&self, left: &SettingValue, right: &SettingValue) -> bool {
         let table = |value: &SettingValue| value.as_str().parse().map(SteeringTable::sorted).ok();
-        one == other || table(one).is_some_and(|table_of_one| Some(table_of_one) == table(other))
+        left == right || table(left).is_some_and(|left_table| Some(left_table) == table(right))
     }
 
     fn command(&self, _value: &SettingValue) -> Option<String> {
@@ -101,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_is_set_and_taken_away_on_a_fake_host() {
+    fn steering_table_is_set_and_removed_on_a_scripted_host() {
         let host = Host::scripted([("/calls/steering/udp/127.0.0.1:53.json", "\"none\"")]);
         let table = SettingValue::new("by-cpu 0:41 1:42+43");
         setting().write(&host, &table).expect("written");
@@ -113,19 +114,20 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_ours_is_not_replaced() {
-        for there in ["classic", "classic-by-cpu", "program choose (id 9)"] {
-            let host = Host::scripted([("/calls/steering/udp/127.0.0.1:53.json", format!("{there:?}"))]);
+    fn steering_of_other_programs_is_not_replaced() {
+        for current_value in ["classic", "classic-by-cpu", "program choose (id 9)"] {
+            let host =
+                Host::scripted([("/calls/steering/udp/127.0.0.1:53.json", format!("{current_value:?}"))]);
             for value in ["none", "by-cpu 0:41"] {
-                let error = setting().write(&host, &SettingValue::new(value)).expect_err(there);
+                let error = setting().write(&host, &SettingValue::new(value)).expect_err(current_value);
                 assert!(matches!(error, SettingError::Refused { .. }), "{error}");
             }
-            assert_eq!(setting().read(&host).expect("read").as_str(), there);
+            assert_eq!(setting().read(&host).expect("read").as_str(), current_value);
         }
     }
 
     #[test]
-    fn a_value_of_unknown_words_is_none() {
+    fn invalid_steering_values_are_refused() {
         let bad = [
             "",
             "classic",
@@ -145,7 +147,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_table_survives_its_text(
+        fn steering_tables_round_trip_through_text(
             by_cpu in proptest::collection::btree_map(
                 any::<u32>(), proptest::collection::vec(any::<u64>(), 1..4), 1..6),
             follows_quic_ids in any::<bool>(),
@@ -155,7 +157,7 @@ mod tests {
         }
 
         #[test]
-        fn any_text_is_a_table_or_none(text in "(by-(cpu|quic-id) )?[0-9:+ x-]{0,30}") {
+        fn steering_tables_from_arbitrary_text_round_trip(text in "(by-(cpu|quic-id) )?[0-9:+ x-]{0,30}") {
             if let Ok(table) = text.parse::<SteeringTable>() {
                 prop_assert_eq!(table.to_string().parse::<SteeringTable>(), Ok(table));
             }

@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 
-use super::knob::{Knob, WriteRefusal, quoted};
+use super::knob::{Knob, WriteRefusal, quote};
 use super::value::SettingValue;
 use crate::{Host, HostError};
 
@@ -20,26 +20,26 @@ pub(super) struct SysctlKnob<'a>(pub(super) &'a str);
 
 impl SysctlKnob<'_> {
     pub(super) fn interface(&self) -> Option<Cow<'static, str>> {
-        self.parts().map(|(_, interface, _)| Cow::Owned(interface))
+        self.split_interface().map(|(_, interface, _)| Cow::Owned(interface))
     }
 
-    pub(super) fn on_interface(&self, new: &str) -> Option<String> {
-        let (before, _, after) = self.parts()?;
-        Some(dotted(&format!("{before}/{new}/{after}")))
+    pub(super) fn on_interface(&self, new_interface: &str) -> Option<String> {
+        let (before, _, after) = self.split_interface()?;
+        Some(dotted_name(&format!("{before}/{new_interface}/{after}")))
     }
 
     /// The path before the interface, the interface, and the path after it.
-    fn parts(&self) -> Option<(&'static str, String, String)> {
-        let path = relative(self.0);
+    fn split_interface(&self) -> Option<(&'static str, String, String)> {
+        let path = relative_path(self.0);
         OF_INTERFACES.iter().find_map(|before| {
             let (interface, after) = path.strip_prefix(before)?.strip_prefix('/')?.split_once('/')?;
-            let named = !interface.is_empty() && !NO_INTERFACES.contains(&interface);
-            named.then(|| (*before, interface.to_owned(), after.to_owned()))
+            let is_interface = !interface.is_empty() && !NO_INTERFACES.contains(&interface);
+            is_interface.then(|| (*before, interface.to_owned(), after.to_owned()))
         })
     }
 
     fn path(&self) -> String {
-        format!("/proc/sys/{}", relative(self.0))
+        format!("/proc/sys/{}", relative_path(self.0))
     }
 }
 
@@ -48,9 +48,9 @@ impl Knob for SysctlKnob<'_> {
         self.0.to_owned()
     }
 
-    fn wrong_name(&self) -> Option<String> {
-        let plain = relative(self.0).split('/').all(|part| !matches!(part, "" | "." | ".."));
-        (!plain).then(|| "it is no name of a sysctl such as net.core.rmem_max".to_owned())
+    fn name_error(&self) -> Option<String> {
+        let is_valid = relative_path(self.0).split('/').all(|part| !matches!(part, "" | "." | ".."));
+        (!is_valid).then(|| "it is no name of a sysctl such as net.core.rmem_max".to_owned())
     }
 
     fn read(&self, host: &Host) -> Result<SettingValue, HostError> {
@@ -65,16 +65,16 @@ impl Knob for SysctlKnob<'_> {
         Ok(host.write(&self.path(), value.as_str())?)
     }
 
-    fn same(&self, one: &SettingValue, other: &SettingValue) -> bool {
-        one.as_str().split_whitespace().eq(other.as_str().split_whitespace())
+    fn same(&self, left: &SettingValue, right: &SettingValue) -> bool {
+        left.as_str().split_whitespace().eq(right.as_str().split_whitespace())
     }
 
     // A network namespace shows some sysctls of the whole machine read-only
     // (`sysctl_core_net_init` in net/core/sysctl_net_core.c, `nf_conntrack_standalone_init_sysctl`
     // in net/netfilter/nf_conntrack_standalone.c, as of Linux 6.18).
-    fn is_fixed(&self, host: &Host) -> Option<&'static str> {
-        host.is_read_only(&self.path()).is_ok_and(|fixed| fixed).then(|| {
-            if relative(self.0).starts_with("net/") {
+    fn fixed_reason(&self, host: &Host) -> Option<&'static str> {
+        host.is_read_only(&self.path()).is_ok_and(|is_fixed| is_fixed).then(|| {
+            if relative_path(self.0).starts_with("net/") {
                 "it belongs to the whole machine, and cannot be set from a network namespace"
             } else {
                 "the kernel does not allow changing it"
@@ -83,30 +83,30 @@ impl Knob for SysctlKnob<'_> {
     }
 
     fn command(&self, value: &SettingValue) -> Option<String> {
-        Some(format!("sysctl -w {}={}", self.0, quoted(value.as_str())))
+        Some(format!("sysctl -w {}={}", self.0, quote(value.as_str())))
     }
 }
 
 /// The path below `/proc/sys`.
-fn relative(name: &str) -> String {
+fn relative_path(name: &str) -> String {
     match name.find(['.', '/']) {
         Some(first) if name.as_bytes().get(first) == Some(&b'/') => name.to_owned(),
-        _ => swapped(name),
+        _ => swap_separators(name),
     }
 }
 
 /// The dotted name of a path.
-fn dotted(path: &str) -> String {
-    swapped(path)
+fn dotted_name(path: &str) -> String {
+    swap_separators(path)
 }
 
-fn swapped(name: &str) -> String {
-    let other = |letter| match letter {
+fn swap_separators(name: &str) -> String {
+    let swap = |letter| match letter {
         '.' => '/',
         '/' => '.',
         letter => letter,
     };
-    name.chars().map(other).collect()
+    name.chars().map(swap).collect()
 }
 
 #[cfg(test)]
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_sysctl_names_itself_and_is_gone() {
+    fn missing_sysctl_is_gone_and_named_in_the_error() {
         let host = Host::scripted([("/proc/sys/net/core/rmem_max", "1\n")]);
         let error = Setting::sysctl("net.nothing").read(&host).expect_err("not there");
         assert!(error.to_string().starts_with("net.nothing: cannot read /proc/sys/net/nothing: "), "{error}");
@@ -138,43 +138,43 @@ mod tests {
     }
 
     #[test]
-    fn one_that_a_network_namespace_only_shows_is_fixed() {
+    fn read_only_sysctl_of_a_network_namespace_is_fixed() {
         let setting = Setting::sysctl("net.core.rmem_max");
         let value = ("/proc/sys/net/core/rmem_max", "212992\n");
         let answer = |json| [value, ("/calls/read_only/proc/sys/net/core/rmem_max.json", json)];
-        let why = setting.fixed(&Host::scripted(answer("true"))).expect("fixed");
+        let why = setting.fixed_reason(&Host::scripted(answer("true"))).expect("fixed");
         assert!(why.contains("cannot be set from a network namespace"), "{why}");
-        assert_eq!(setting.fixed(&Host::scripted(answer("false"))), None);
-        assert_eq!(setting.fixed(&Host::scripted([value])), None, "a capture that does not tell");
-        assert_eq!(Setting::sysctl("net.nothing").fixed(&Host::live()), None);
+        assert_eq!(setting.fixed_reason(&Host::scripted(answer("false"))), None);
+        assert_eq!(setting.fixed_reason(&Host::scripted([value])), None, "a capture without this call");
+        assert_eq!(Setting::sysctl("net.nothing").fixed_reason(&Host::live()), None);
     }
 
     #[test]
-    fn what_is_recorded_tells_of_each_sysctl_whether_it_is_fixed() {
-        let [shown, set] = ["/proc/sys/kernel/osrelease", "/proc/sys/kernel/printk_ratelimit"];
+    fn recordings_include_whether_a_sysctl_is_fixed() {
+        let [read_only, writable] = ["/proc/sys/kernel/osrelease", "/proc/sys/kernel/printk_ratelimit"];
         let host = Host::live().recording();
-        host.read(shown).expect("read");
-        let fixed = host.read(set).is_ok();
+        host.read(read_only).expect("read");
+        let is_readable = host.read(writable).is_ok();
         let recorded = Host::recorded(host.into_recording());
-        assert!(Setting::sysctl("kernel.osrelease").fixed(&recorded).is_some());
-        if fixed {
-            assert_eq!(recorded.is_read_only(set).ok(), Host::live().is_read_only(set).ok());
+        assert!(Setting::sysctl("kernel.osrelease").fixed_reason(&recorded).is_some());
+        if is_readable {
+            assert_eq!(recorded.is_read_only(writable).ok(), Host::live().is_read_only(writable).ok());
         }
         // Once more from the recording.
         let again = recorded.recording();
-        again.read(shown).expect("read");
+        again.read(read_only).expect("read");
         let again = Host::recorded(again.into_recording());
-        assert!(Setting::sysctl("kernel.osrelease").fixed(&again).is_some());
+        assert!(Setting::sysctl("kernel.osrelease").fixed_reason(&again).is_some());
         // Captures of earlier versions do not record it.
-        let old = Host::scripted([(shown, "6.18.0\n")]).recording();
-        old.read(shown).expect("read");
+        let old = Host::scripted([(read_only, "6.18.0\n")]).recording();
+        old.read(read_only).expect("read");
         let old = Host::recorded(old.into_recording());
-        assert_eq!(old.read(shown).expect("still there"), "6.18.0\n");
-        assert_eq!(Setting::sysctl("kernel.osrelease").fixed(&old), None);
+        assert_eq!(old.read(read_only).expect("recorded"), "6.18.0\n");
+        assert_eq!(Setting::sysctl("kernel.osrelease").fixed_reason(&old), None);
     }
 
     #[test]
-    fn no_name_leads_out_of_proc_sys() {
+    fn sysctl_names_outside_proc_sys_are_refused() {
         for name in ["", "net..x", "//.//.etc.passwd", "net/../../etc/passwd", "net.ipv4.", "/etc/passwd"] {
             let error = Setting::sysctl(name).read(&Host::live()).expect_err(name);
             assert!(matches!(error, SettingError::BadName { .. }), "{name}: {error}");
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_compared_and_one_value_is_one_line() {
+    fn sysctl_values_ignore_whitespace_and_refuse_line_breaks() {
         let setting = Setting::sysctl("net.ipv4.udp_mem");
         assert!(setting.same(&SettingValue::new("1 2 3"), &SettingValue::new("1\t2\t3")));
         assert_eq!(
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn the_interface_in_a_name_is_found_and_changed() {
+    fn interface_in_a_sysctl_name_is_found_and_replaced() {
         let setting = Setting::sysctl("net.ipv4.conf.eth0/5.rp_filter");
         assert_eq!(setting.interface().as_deref(), Some("eth0.5"));
         assert_eq!(setting.on_interface("lan0"), Setting::sysctl("net.ipv4.conf.lan0.rp_filter"));
@@ -208,13 +208,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_name_of_an_interface_comes_back(interface in "[a-z0-9][a-z0-9.@-]{0,12}", other in "[a-z0-9.]{1,12}") {
+        fn interface_names_round_trip_through_sysctl_names(interface in "[a-z0-9][a-z0-9.@-]{0,12}", other in "[a-z0-9.]{1,12}") {
             prop_assume!(interface != "all" && interface != "default" && other != "all" && other != "default");
             let setting = Setting::sysctl("net.ipv4.conf.x.rp_filter").on_interface(&interface);
             prop_assert_eq!(setting.interface(), Some(interface.as_str().into()));
-            let there = setting.on_interface(&other);
-            prop_assert_eq!(there.interface(), Some(other.as_str().into()));
-            prop_assert_eq!(there.on_interface(&interface), setting);
+            let moved_setting = setting.on_interface(&other);
+            prop_assert_eq!(moved_setting.interface(), Some(other.as_str().into()));
+            prop_assert_eq!(moved_setting.on_interface(&interface), setting);
         }
     }
 }

@@ -120,8 +120,8 @@ impl Knob for SysfsFile {
         Ok(host.write(&self.path, &text)?)
     }
 
-    fn same(&self, one: &SettingValue, other: &SettingValue) -> bool {
-        self.form.text(one).is_ok_and(|one| self.form.text(other) == Ok(one))
+    fn same(&self, left: &SettingValue, right: &SettingValue) -> bool {
+        self.form.text(left).is_ok_and(|left| self.form.text(right) == Ok(left))
     }
 
     fn command(&self, value: &SettingValue) -> Option<String> {
@@ -140,7 +140,7 @@ mod tests {
     use crate::Setting;
 
     #[test]
-    fn masks_compare_by_meaning() {
+    fn cpu_masks_compare_by_value() {
         let setting =
             Setting::QueueCpus { interface: "eth0".into(), direction: QueueDirection::Receive, queue: 0 };
         let host = Host::scripted([("/sys/class/net/eth0/queues/rx-0/rps_cpus", "00000000,00000001\n")]);
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn the_receive_queues_of_a_transmit_queue_are_a_mask_too() {
+    fn xps_rxqs_of_a_transmit_queue_is_a_mask() {
         let setting = Setting::QueueReceivers { interface: "eth0".into(), queue: 2 };
         let host = Host::scripted([("/sys/class/net/eth0/queues/tx-2/xps_rxqs", "00\n")]);
         setting.write(&host, &SettingValue::new("4")).expect("written");
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn cpus_above_64_are_written_in_words() {
+    fn cpu_masks_above_64_cpus_are_written_in_32_bit_words() {
         let setting =
             Setting::QueueCpus { interface: "eth0".into(), direction: QueueDirection::Transmit, queue: 7 };
         let path = "/sys/class/net/eth0/queues/tx-7/xps_cpus";
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn flows_and_napi_are_files_of_an_interface() {
+    fn rps_flow_count_and_napi_settings_are_files_of_the_interface() {
         let flows = Setting::QueueFlows { interface: "eth0".into(), queue: 3 };
         let timeout = Setting::Napi { interface: "eth0".into(), knob: NapiKnob::GroFlushTimeout };
         let threaded = Setting::Napi { interface: "eth0".into(), knob: NapiKnob::Threaded };
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_governor_is_one_word() {
+    fn governor_is_read_and_written_as_one_word() {
         let setting = Setting::Governor { cpu: 2 };
         let path = "/sys/devices/system/cpu/cpu2/cpufreq/scaling_governor";
         let host = Host::scripted([(path, "powersave\n")]);

@@ -8,7 +8,7 @@
 
 use super::knob::{Knob, WriteRefusal};
 use super::value::SettingValue;
-use crate::process::task::allowed_in;
+use crate::process::task::parse_allowed_cpus;
 use crate::root::ExplainedErrno;
 use crate::{CpuSet, Host, HostError, process, sys};
 
@@ -21,25 +21,25 @@ pub(super) struct ThreadKnob {
 }
 
 impl ThreadKnob {
-    fn status(&self) -> String {
+    fn status_path(&self) -> String {
         format!("/proc/{}/task/{}/status", self.pid, self.tid)
     }
 
-    fn must_be_there(&self, host: &Host) -> Result<(), HostError> {
-        match started(host, self.pid, self.tid) {
+    fn check_running(&self, host: &Host) -> Result<(), HostError> {
+        match start_time(host, self.pid, self.tid) {
             Ok(started) if started == self.started => Ok(()),
             Err(error) if !is_ended(&error) => Err(error),
-            _ => Err(ended(self.tid)),
+            _ => Err(ended_error(self.tid)),
         }
     }
 
     /// Checks the start time afterwards, because another thread may get the id between the two
     /// reads.
-    fn text(&self, host: &Host) -> Result<String, HostError> {
+    fn read_status(&self, host: &Host) -> Result<String, HostError> {
         let text = host
-            .read(&self.status())
-            .map_err(|error| if is_ended(&error) { ended(self.tid) } else { error })?;
-        self.must_be_there(host)?;
+            .read(&self.status_path())
+            .map_err(|error| if is_ended(&error) { ended_error(self.tid) } else { error })?;
+        self.check_running(host)?;
         Ok(text)
     }
 }
@@ -53,8 +53,8 @@ impl Knob for ThreadKnob {
     }
 
     fn read(&self, host: &Host) -> Result<SettingValue, HostError> {
-        let garbled = |reason: String| HostError::Garbled { path: self.status(), reason };
-        match allowed_in(&self.text(host)?) {
+        let garbled = |reason: String| HostError::Garbled { path: self.status_path(), reason };
+        match parse_allowed_cpus(&self.read_status(host)?) {
             Some(Ok(cpus)) => Ok(SettingValue::new(cpus.to_string())),
             Some(Err(why)) => Err(garbled(format!("Cpus_allowed_list: {why}"))),
             None => Err(garbled("no Cpus_allowed_list".to_owned())),
@@ -67,20 +67,23 @@ impl Knob for ThreadKnob {
 
     fn write(&self, host: &Host, value: &SettingValue) -> Result<(), WriteRefusal> {
         let cpus = parse(value).map_err(WriteRefusal::BadValue)?;
-        self.must_be_there(host)?;
-        let asked_for = widened(host, &cpus);
-        let act = || sys::affinity::set(self.tid, asked_for.iter()).map_err(|error| explained(&error, &cpus));
+        self.check_running(host)?;
+        let requested_cpus = widen(host, &cpus);
+        let change = || {
+            sys::affinity::set(self.tid, requested_cpus.iter()).map_err(|error| explain_error(&error, &cpus))
+        };
         let key = format!("thread/{}/{}/cpus", self.pid, self.tid);
-        host.act_to(&key, "setting them", act, &cpus.to_string())?;
-        if let Some(rehearsed) = host.read(&self.status()).ok().and_then(|text| with_list(&text, &cpus)) {
-            host.rehearse(&self.status(), &rehearsed);
+        host.apply_change_to(&key, "setting them", change, &cpus.to_string())?;
+        if let Some(new_status) = host.read(&self.status_path()).ok().and_then(|text| with_list(&text, &cpus))
+        {
+            host.rehearse(&self.status_path(), &new_status);
         }
         Ok(())
     }
 
-    fn same(&self, one: &SettingValue, other: &SettingValue) -> bool {
-        let one = parse(one);
-        one.is_ok() && one == parse(other)
+    fn same(&self, left: &SettingValue, right: &SettingValue) -> bool {
+        let left = parse(left);
+        left.is_ok() && left == parse(right)
     }
 
     fn command(&self, value: &SettingValue) -> Option<String> {
@@ -93,7 +96,7 @@ fn parse(value: &SettingValue) -> Result<CpuSet, &'static str> {
 }
 
 /// All possible CPUs if the list has all online CPUs: a thread without affinity stays without one.
-fn widened(host: &Host, cpus: &CpuSet) -> CpuSet {
+fn widen(host: &Host, cpus: &CpuSet) -> CpuSet {
     let list = |name: &str| {
         let text = host.read(&format!("/sys/devices/system/cpu/{name}")).ok()?;
         CpuSet::from_list(&text).ok()
@@ -106,8 +109,8 @@ fn widened(host: &Host, cpus: &CpuSet) -> CpuSet {
     }
 }
 
-pub(super) fn started(host: &Host, pid: u32, tid: u32) -> Result<u64, HostError> {
-    process::started(host, &format!("/proc/{pid}/task/{tid}"))
+pub(super) fn start_time(host: &Host, pid: u32, tid: u32) -> Result<u64, HostError> {
+    process::start_time(host, &format!("/proc/{pid}/task/{tid}"))
 }
 
 /// A thread that ends while its file is open reads as `ESRCH`.
@@ -115,13 +118,13 @@ fn is_ended(error: &HostError) -> bool {
     error.is_missing() || error.errno() == Some(libc::ESRCH)
 }
 
-fn ended(tid: u32) -> HostError {
+fn ended_error(tid: u32) -> HostError {
     let words = "it has ended".to_owned();
     let source = ExplainedErrno { errno: libc::ENOENT, words }.into();
     HostError::Call { what: format!("thread {tid}"), source }
 }
 
-fn explained(error: &std::io::Error, cpus: &CpuSet) -> std::io::Error {
+fn explain_error(error: &std::io::Error, cpus: &CpuSet) -> std::io::Error {
     let errno = error.raw_os_error().unwrap_or(libc::EIO);
     let words = match errno {
         libc::ESRCH => {

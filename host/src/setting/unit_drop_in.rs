@@ -35,7 +35,7 @@ impl UnitDropIn<'_> {
     fn list(&self) -> io::Result<String> {
         match fs::read_to_string(self.path()) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
-            read => read,
+            result => result,
         }
     }
 
@@ -47,9 +47,9 @@ impl UnitDropIn<'_> {
             let _ = fs::remove_dir(&directory);
         } else {
             fs::create_dir_all(&directory)?;
-            let unfinished = format!("{path}.new");
-            fs::write(&unfinished, text)?;
-            fs::rename(&unfinished, &path)?;
+            let temporary_path = format!("{path}.new");
+            fs::write(&temporary_path, text)?;
+            fs::rename(&temporary_path, &path)?;
         }
         if Path::new("/run/systemd/system").exists() {
             run("systemctl", &["daemon-reload"], "").map_err(io::Error::other)?;
@@ -63,7 +63,7 @@ impl Knob for UnitDropIn<'_> {
         format!("drop-in of {}", self.unit)
     }
 
-    fn wrong_name(&self) -> Option<String> {
+    fn name_error(&self) -> Option<String> {
         let is_plain = |letter: char| letter.is_ascii_alphanumeric() || ":-_.\\@".contains(letter);
         let name = self.unit.strip_suffix(".service").filter(|name| !name.is_empty());
         let is_name = name.is_some_and(|name| name.chars().all(is_plain) && !name.starts_with('.'));
@@ -75,22 +75,27 @@ impl Knob for UnitDropIn<'_> {
     }
 
     fn check(&self, value: &SettingValue) -> Result<(), &'static str> {
-        let is_ours = value.as_str().is_empty() || value.as_str().starts_with(MARK);
-        if is_ours { Ok(()) } else { Err("a drop-in that linerate wrote, or nothing") }
+        let is_own_text = value.as_str().is_empty() || value.as_str().starts_with(MARK);
+        if is_own_text { Ok(()) } else { Err("a drop-in that linerate wrote, or nothing") }
     }
 
     fn write(&self, host: &Host, value: &SettingValue) -> Result<(), WriteRefusal> {
-        let now = self.read(host)?;
-        if self.check(&now).is_err() {
+        let current = self.read(host)?;
+        if self.check(&current).is_err() {
             return Err(WriteRefusal::Reason(format!(
                 "{} was not written by linerate: move it away",
                 self.path()
             )));
         }
-        if now == *value {
+        if current == *value {
             return Ok(());
         }
-        Ok(host.act_to(&self.key(), "writing it", || self.replace(value.as_str()), &value.as_str())?)
+        Ok(host.apply_change_to(
+            &self.key(),
+            "writing it",
+            || self.replace(value.as_str()),
+            &value.as_str(),
+        )?)
     }
 
     fn command(&self, _value: &SettingValue) -> Option<String> {
@@ -104,12 +109,12 @@ mod tests {
     use crate::Setting;
 
     #[test]
-    fn only_a_drop_in_of_linerate_is_replaced() {
+    fn only_drop_ins_of_linerate_are_replaced() {
         let setting = |unit: &str| Setting::UnitDropIn { unit: unit.to_owned() };
         let ours = SettingValue::new("# Written by linerate boost unit\n[Service]\n");
-        for (there, is_ours) in [("", true), (ours.as_str(), true), ("[Service]\nUser=x\n", false)] {
-            let host = Host::scripted([("/calls/unit-drop-in/ntp.service.json", format!("{there:?}"))]);
-            assert_eq!(setting("ntp.service").write(&host, &ours).is_ok(), is_ours, "{there:?}");
+        for (content, is_ours) in [("", true), (ours.as_str(), true), ("[Service]\nUser=x\n", false)] {
+            let host = Host::scripted([("/calls/unit-drop-in/ntp.service.json", format!("{content:?}"))]);
+            assert_eq!(setting("ntp.service").write(&host, &ours).is_ok(), is_ours, "{content:?}");
             assert_eq!(setting("ntp.service").write(&host, &SettingValue::new("")).is_ok(), is_ours);
         }
         for unit in ["ntp", ".service", "../ntp.service", "a/b.service", "ntp.socket"] {

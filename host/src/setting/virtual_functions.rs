@@ -24,7 +24,7 @@ impl VirtualFunctions<'_> {
 
     /// The user of a virtual function: a program with VFIO, such as a virtual machine, or an
     /// interface that is up.
-    fn user(&self, host: &Host) -> Option<String> {
+    fn find_user(&self, host: &Host) -> Option<String> {
         let device = self.device();
         let names = host.list(&device).unwrap_or_default();
         names.iter().filter(|name| name.starts_with("virtfn")).find_map(|function| {
@@ -39,12 +39,12 @@ impl VirtualFunctions<'_> {
                 return Some(format!("{function} belongs to {driver}, as those of virtual machines do"));
             }
             let interfaces = host.list(&format!("{base}/net")).unwrap_or_default();
-            let up = interfaces.into_iter().find(|interface| {
+            let active_interface = interfaces.into_iter().find(|interface| {
                 let flags = host.read(&format!("{base}/net/{interface}/flags")).unwrap_or_default();
                 let flags = u32::from_str_radix(flags.trim().trim_start_matches("0x"), 16);
                 flags.is_ok_and(|flags| flags & libc::IFF_UP.cast_unsigned() != 0)
             });
-            up.map(|interface| format!("{function} is {interface}, which is up"))
+            active_interface.map(|interface| format!("{function} is {interface}, which is up"))
         })
     }
 }
@@ -68,12 +68,12 @@ impl Knob for VirtualFunctions<'_> {
             return Ok(());
         }
         if before.as_str() != "0" {
-            if let Some(user) = self.user(host) {
+            if let Some(user) = self.find_user(host) {
                 return Err(WriteRefusal::Reason(format!(
                     "{user}: changing their number removes all of them"
                 )));
             }
-            host.write(&self.path(), "0").map_err(in_use)?;
+            host.write(&self.path(), "0").map_err(in_use_refusal)?;
         }
         if value.as_str() == "0" {
             return Ok(());
@@ -82,13 +82,15 @@ impl Knob for VirtualFunctions<'_> {
             // The previous number is better than none.
             match host.write(&self.path(), before.as_str()) {
                 Ok(()) => WriteRefusal::Host(error),
-                Err(second) => WriteRefusal::Reason(format!("{error}; and none are left: {second}")),
+                Err(restore_error) => {
+                    WriteRefusal::Reason(format!("{error}; and none are left: {restore_error}"))
+                }
             }
         })
     }
 
-    fn passes(&self, _: &SettingValue, found: &SettingValue) -> bool {
-        found.as_str() == "0"
+    fn can_leave(&self, _: &SettingValue, actual: &SettingValue) -> bool {
+        actual.as_str() == "0"
     }
 
     fn command(&self, value: &SettingValue) -> Option<String> {
@@ -101,7 +103,7 @@ impl Knob for VirtualFunctions<'_> {
 
 /// While a virtual machine has a function, drivers refuse with EPERM, EBUSY or EINVAL, and log the
 /// reason.
-fn in_use(error: HostError) -> WriteRefusal {
+fn in_use_refusal(error: HostError) -> WriteRefusal {
     match error.errno() {
         Some(libc::EPERM | libc::EBUSY) => {
             WriteRefusal::Reason(format!("{error}: the driver keeps them while a virtual machine has one"))
@@ -132,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn their_number_is_set_by_way_of_none() {
+    fn virtual_function_count_is_set_to_zero_first() {
         let host = host("2\n", &[]);
         setting().write(&host, &SettingValue::new("4")).expect("written");
         assert_eq!(setting().read(&host).expect("read").as_str(), "4");
@@ -145,12 +147,12 @@ mod tests {
     }
 
     #[test]
-    fn those_that_somebody_uses_are_left() {
+    fn virtual_functions_in_use_are_not_removed() {
         let vfio = [("virtfn0/driver", RecordedEntry::Link("../../../bus/pci/drivers/vfio-pci".into()))];
         let error = setting().write(&host("1\n", &vfio), &SettingValue::new("4")).expect_err("in use");
-        let words = "virtual functions of eth0: virtfn0 belongs to vfio-pci, as those of virtual machines do: changing their \
+        let expected = "virtual functions of eth0: virtfn0 belongs to vfio-pci, as those of virtual machines do: changing their \
                      number removes all of them";
-        assert_eq!(error.to_string(), words);
+        assert_eq!(error.to_string(), expected);
         let up = [("virtfn0/net/eth0v0/flags", RecordedEntry::File(b"0x1003\n".to_vec()))];
         let error = setting().write(&host("1\n", &up), &SettingValue::new("0")).expect_err("in use");
         assert!(error.to_string().contains("virtfn0 is eth0v0, which is up"), "{error}");
@@ -159,9 +161,9 @@ mod tests {
     }
 
     #[test]
-    fn a_driver_that_keeps_them_is_understood() {
+    fn eperm_of_the_driver_means_functions_are_in_use() {
         let host = host("1\n", &[]).refusing(PATH, libc::EPERM);
-        let error = setting().write(&host, &SettingValue::new("0")).expect_err("kept");
+        let error = setting().write(&host, &SettingValue::new("0")).expect_err("refused");
         assert!(matches!(error, SettingError::Refused { .. }), "{error}");
         assert!(
             error.to_string().ends_with("the driver keeps them while a virtual machine has one"),

@@ -24,7 +24,7 @@ pub use crate::netlink::nfnetlink::table::{BaseChain, NftTable};
 pub use crate::netlink::tc::ProgramCounts;
 pub use crate::sys::iptables::{IpFamily, IptablesTable};
 pub(crate) use conntrack::statistics;
-pub(crate) use modules::{builtin, loaded};
+pub(crate) use modules::{parse_builtin_modules, parse_loaded_modules};
 
 #[derive(Debug, Clone, Serialize)]
 pub struct FilterState {

@@ -8,7 +8,7 @@ pub(super) mod rules;
 pub(in crate::stage) mod sample;
 pub(crate) mod served;
 
-pub use observe::names;
+pub use observe::handler_names;
 use serde::Serialize;
 pub(crate) use served::contains_word;
 
@@ -88,23 +88,23 @@ impl IrqVector {
     /// outside of it (kernel/irq/proc.c, `show_irq_affinity`, and kernel/irq/migration.c, Linux
     /// 6.12). Without this check, idle queues of a virtual machine would seem to share CPUs.
     pub fn cpus(&self) -> Option<&CpuSet> {
-        let to_come = |effective: &CpuSet| {
+        let is_pending = |effective: &CpuSet| {
             self.affinity.value().is_some_and(|allowed| effective.iter().any(|cpu| !allowed.contains(cpu)))
         };
         match &self.effective {
-            Known::Value(Some(cpus)) if !cpus.is_empty() && !to_come(cpus) => Some(cpus),
+            Known::Value(Some(cpus)) if !cpus.is_empty() && !is_pending(cpus) => Some(cpus),
             _ => self.affinity.value(),
         }
     }
 
     /// `None` if there are several CPUs, or if they are unknown.
     pub fn cpu(&self) -> Option<u32> {
-        only(self.cpus()?)
+        single_cpu(self.cpus()?)
     }
 
     /// `None` if the driver suggests several CPUs, or none.
     pub fn hinted_cpu(&self) -> Option<u32> {
-        only(self.hint.value()?.as_ref()?)
+        single_cpu(self.hint.value()?.as_ref()?)
     }
 
     /// Whether it is known that the kernel manages the affinity, so that it cannot be changed.
@@ -120,6 +120,6 @@ impl IrqVector {
     }
 }
 
-fn only(cpus: &CpuSet) -> Option<u32> {
+fn single_cpu(cpus: &CpuSet) -> Option<u32> {
     cpus.iter().next().filter(|_| cpus.len() == 1)
 }

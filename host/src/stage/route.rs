@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::{Host, Known};
 
-pub(crate) use snmp::{pairs_of_lines, words};
+pub(crate) use snmp::{parse_snmp, parse_snmp6};
 
 #[derive(Debug, Clone, Serialize)]
 pub struct RouteState {
@@ -49,7 +49,7 @@ impl RouteState {
     }
 }
 
-fn conf(interface: &str, setting: &str) -> String {
+fn conf_path(interface: &str, setting: &str) -> String {
     format!("/proc/sys/net/ipv4/conf/{interface}/{setting}")
 }
 
@@ -58,7 +58,7 @@ fn conf_name(interface: &str, setting: &str) -> String {
     format!("net.ipv4.conf.{}.{setting}", interface.replace('.', "/"))
 }
 
-fn number(host: &Host, path: &str) -> Known<u32> {
+fn read_number(host: &Host, path: &str) -> Known<u32> {
     match host.read(path) {
         Ok(text) => text
             .trim()

@@ -143,13 +143,13 @@ impl ServiceSockets {
 }
 
 impl SocketState {
-    pub fn set(&self) -> Option<&SocketOptions> {
+    pub fn known_options(&self) -> Option<&SocketOptions> {
         self.options.value()?.as_ref()
     }
 
     /// SO_INCOMING_CPU.
     pub fn incoming_cpu(&self) -> Option<u32> {
-        self.set()?.incoming_cpu
+        self.known_options()?.incoming_cpu
     }
 }
 

@@ -19,44 +19,45 @@ use crate::CpuSet;
 use crate::stage::PacketPath;
 use crate::stage::link::{DeviceKind, LinkState};
 
-pub(in crate::stage) use interrupts::{plan, receive_vectors, settled};
-use order::near;
+pub(in crate::stage) use interrupts::{plan, receive_vectors, settled_cpus};
+use order::node_of_link;
 pub use order::{PacketSpread, RpsTarget, SecondThreads, SpreadPolicy, order, usable_cpus};
-pub(in crate::stage) use receive::{handed_on, reached, with_own};
-pub(in crate::stage) use transmit::{heeds_xps, queue_of_each_cpu};
+pub(in crate::stage) use receive::{add_own_cpu, reached_queues, rps_targets};
+pub(in crate::stage) use transmit::{cpus_by_transmit_queue, effective_xps};
 
 impl PacketSpread {
     /// The best spread of the packets of all interfaces with a device. A current placement that is
     /// as good stays unchanged. `None` if the CPUs are unknown, or no CPU may process packets.
     pub fn of(path: &PacketPath, policy: &SpreadPolicy) -> Option<Vec<Self>> {
         let cpus = policy.cpus(path).filter(|cpus| !cpus.is_empty())?;
-        let mut queues_of: BTreeMap<u32, usize> = BTreeMap::new();
-        let mut all: Vec<Self> = Vec::new();
-        for link in path.link.iter().filter(|link| has_queues_of_its_own(path, link)) {
-            let order = order(&path.machine, &cpus, near(link), &queues_of);
+        let mut queue_counts: BTreeMap<u32, usize> = BTreeMap::new();
+        let mut spreads: Vec<Self> = Vec::new();
+        for link in path.link.iter().filter(|link| has_own_queues(path, link)) {
+            let order = order(&path.machine, &cpus, node_of_link(link), &queue_counts);
             let spread = Self::with_interrupts(path, link, &order, policy);
             for cpu in spread.receive_interrupts.values() {
-                *queues_of.entry(*cpu).or_default() += 1;
+                *queue_counts.entry(*cpu).or_default() += 1;
             }
-            all.push(spread);
+            spreads.push(spread);
         }
-        let without: CpuSet = cpus.iter().filter(|cpu| !takes_packets(path, &all, *cpu)).collect();
-        for spread in &mut all {
-            spread.receive = receive::receive(path, spread, &cpus, &without, policy.handing);
+        let queueless_cpus: CpuSet =
+            cpus.iter().filter(|cpu| !receives_packets(path, &spreads, *cpu)).collect();
+        for spread in &mut spreads {
+            spread.receive = receive::receive(path, spread, &cpus, &queueless_cpus, policy.handing);
             spread.transmit = transmit::transmit(path, &spread.interface, &spread.transmit_interrupts);
         }
-        Some(all)
+        Some(spreads)
     }
 
     fn with_interrupts(path: &PacketPath, link: &LinkState, order: &[u32], policy: &SpreadPolicy) -> Self {
         let interface = link.interface.clone();
-        let stay = policy.interrupts_stay || policy.stays.contains(&interface);
-        let placed = interrupts::placed(path, &interface, order, stay);
+        let keeps_interrupts = policy.interrupts_stay || policy.stays.contains(&interface);
+        let placement = interrupts::place_vectors(path, &interface, order, keeps_interrupts);
         Self {
             interface,
-            receive_interrupts: placed.receive,
-            transmit_interrupts: placed.transmit,
-            managed: placed.managed,
+            receive_interrupts: placement.receive,
+            transmit_interrupts: placement.transmit,
+            managed: placement.managed,
             receive: BTreeMap::new(),
             transmit: BTreeMap::new(),
         }
@@ -65,25 +66,26 @@ impl PacketSpread {
 
 impl PacketSpread {
     /// Whether the spread uses more CPUs for packets than now, or the current number is unknown.
-    pub fn takes_more_cpus(&self, path: &PacketPath) -> bool {
-        let now = || {
-            let queues = receive::reached(path, &self.interface)?;
-            let all = queues.iter().map(|queue| path.stack_cpus(&self.interface, *queue));
-            all.collect::<Option<Vec<CpuSet>>>()
+    pub fn uses_more_cpus(&self, path: &PacketPath) -> bool {
+        let current_sets = || {
+            let queues = receive::reached_queues(path, &self.interface)?;
+            let sets = queues.iter().map(|queue| path.stack_cpus(&self.interface, *queue));
+            sets.collect::<Option<Vec<CpuSet>>>()
         };
-        let handed = |queue: u32, own: u32| match self.receive.get(&queue) {
+        let target_cpus = |queue: u32, own_cpu: u32| match self.receive.get(&queue) {
             Some(cpus) if !cpus.is_empty() => cpus.clone(),
-            _ => CpuSet::from_iter([own]),
+            _ => CpuSet::from_iter([own_cpu]),
         };
-        let then = receive::sources(path, self).into_iter().map(|(queue, own)| handed(queue, own));
-        let then: CpuSet = then.flatten().collect();
-        let now: Option<CpuSet> = now().map(|cpus| cpus.into_iter().flatten().collect());
-        now.is_none_or(|now| then.len() > now.len())
+        let planned_sets =
+            receive::sources(path, self).into_iter().map(|(queue, own_cpu)| target_cpus(queue, own_cpu));
+        let planned_cpus: CpuSet = planned_sets.flatten().collect();
+        let current_cpus: Option<CpuSet> = current_sets().map(|sets| sets.into_iter().flatten().collect());
+        current_cpus.is_none_or(|current_cpus| planned_cpus.len() > current_cpus.len())
     }
 }
 
 /// Packets of veth, tun and similar interfaces are processed on the sender's CPU.
-fn has_queues_of_its_own(path: &PacketPath, link: &LinkState) -> bool {
+fn has_own_queues(path: &PacketPath, link: &LinkState) -> bool {
     match link.device.value() {
         Some(device) => *device != DeviceKind::Software,
         None => !path.irq.vectors(&link.interface).is_empty(),
@@ -91,6 +93,6 @@ fn has_queues_of_its_own(path: &PacketPath, link: &LinkState) -> bool {
 }
 
 /// Whether a queue with packets interrupts this CPU.
-fn takes_packets(path: &PacketPath, spreads: &[PacketSpread], cpu: u32) -> bool {
-    spreads.iter().any(|spread| receive::sources(path, spread).values().any(|own| *own == cpu))
+fn receives_packets(path: &PacketPath, spreads: &[PacketSpread], cpu: u32) -> bool {
+    spreads.iter().any(|spread| receive::sources(path, spread).values().any(|own_cpu| *own_cpu == cpu))
 }

@@ -18,7 +18,9 @@ pub use crate::sys::audit::AuditRules;
 pub use cpu_quota::CpuQuota;
 pub use sampling::{ThreadSampling, ThreadSightings};
 pub(crate) use serving::TICKS_PER_SECOND;
-pub(crate) use {crate::process::task::watched, sampling::registered, syscall::ThreadActivity};
+pub(crate) use {
+    crate::process::task::parse_epoll_targets, sampling::registered_sockets, syscall::ThreadActivity,
+};
 
 #[derive(Debug, Clone, Serialize)]
 pub struct ThreadState {
@@ -84,7 +86,7 @@ pub struct AuditState {
 }
 
 impl ThreadState {
-    pub fn of_socket(&self, inode: u64) -> impl Iterator<Item = &ServingThread> {
+    pub fn threads_of_socket(&self, inode: u64) -> impl Iterator<Item = &ServingThread> {
         let serving = self.serving.value().map_or(&[][..], Vec::as_slice);
         serving.iter().filter(move |thread| thread.sockets.contains(&inode))
     }

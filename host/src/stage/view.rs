@@ -31,8 +31,8 @@ impl<'a> HostView<'a> {
     /// Growth of a counter per second. `None` without two readings, or if it shrank because its
     /// source was recreated.
     pub fn rate(&self, counter: impl Fn(&PacketPath) -> Option<u64>) -> Option<f64> {
-        let grown = counter(self.now)?.checked_sub(counter(self.before?)?)?;
-        self.seconds().map(|seconds| grown as f64 / seconds)
+        let growth = counter(self.now)?.checked_sub(counter(self.before?)?)?;
+        self.seconds().map(|seconds| growth as f64 / seconds)
     }
 }
 

@@ -57,27 +57,27 @@ pub(super) fn bounds_by(values: &[f64], rounds: usize) -> Option<(f64, f64)> {
                 *value = sorted[random.usize(..n)] + noise * normal(&mut random);
             }
             resample.sort_by(f64::total_cmp);
-            let (its_centre, its_error) = centre_and_error(&resample);
-            ((its_centre - centre) / its_error).abs()
+            let (resample_centre, resample_error) = centre_and_error(&resample);
+            ((resample_centre - centre) / resample_error).abs()
         })
         .collect();
     errors.sort_by(f64::total_cmp);
     let rank = ((rounds + 1) as f64 * CONFIDENCE).ceil() as usize;
-    let reach = errors.get(rank.min(rounds) - 1).copied().unwrap_or(f64::INFINITY) * error;
-    Some((centre - reach, centre + reach))
+    let margin = errors.get(rank.min(rounds) - 1).copied().unwrap_or(f64::INFINITY) * error;
+    Some((centre - margin, centre + margin))
 }
 
 // The trimmed mean of sorted values, and its standard error (Tukey and McLaughlin, 1963).
 fn centre_and_error(sorted: &[f64]) -> (f64, f64) {
     let n = sorted.len();
     let trimmed = (n as f64 * TRIMMED) as usize;
-    let kept = &sorted[trimmed..n - trimmed];
-    let centre = kept.iter().sum::<f64>() / kept.len() as f64;
-    let ends = [kept[0], kept[kept.len() - 1]];
-    let winsorised_mean = (kept.iter().sum::<f64>() + trimmed as f64 * (ends[0] + ends[1])) / n as f64;
+    let inner = &sorted[trimmed..n - trimmed];
+    let centre = inner.iter().sum::<f64>() / inner.len() as f64;
+    let ends = [inner[0], inner[inner.len() - 1]];
+    let winsorised_mean = (inner.iter().sum::<f64>() + trimmed as f64 * (ends[0] + ends[1])) / n as f64;
     let square = |value: &f64| (value - winsorised_mean).powi(2);
     let squares =
-        kept.iter().map(square).sum::<f64>() + trimmed as f64 * ends.iter().map(square).sum::<f64>();
+        inner.iter().map(square).sum::<f64>() + trimmed as f64 * ends.iter().map(square).sum::<f64>();
     let deviation = (squares / (n - 1) as f64).sqrt();
     (centre, deviation / ((1.0 - 2.0 * trimmed as f64 / n as f64) * (n as f64).sqrt()))
 }

@@ -53,17 +53,18 @@ impl RunFigure {
         tolerance_ratio: f64,
     ) -> Result<Self, StatsError> {
         let [old, new] = values;
-        let ends = |value: ConfidenceInterval| {
+        let log_bounds = |value: ConfidenceInterval| {
             let (Some(low), Some(high)) = (value.low, value.high) else {
                 return Err(StatsError::TooFew { samples: value.samples });
             };
-            let wrong = [low, value.median, high].into_iter().find(|end| !(*end > 0.0 && end.is_finite()));
-            match wrong {
+            let invalid = [low, value.median, high].into_iter().find(|end| !(*end > 0.0 && end.is_finite()));
+            match invalid {
                 Some(value) => Err(StatsError::NotPositive { value }),
                 None => Ok([low.ln(), value.median.ln(), high.ln()]),
             }
         };
-        let ([old_low, old_middle, old_high], [new_low, new_middle, new_high]) = (ends(old)?, ends(new)?);
+        let ([old_low, old_middle, old_high], [new_low, new_middle, new_high]) =
+            (log_bounds(old)?, log_bounds(new)?);
         let middle = new_middle - old_middle;
         let low = middle - (new_middle - new_low).hypot(old_high - old_middle);
         let high = middle + (new_high - new_middle).hypot(old_middle - old_low);
@@ -99,16 +100,16 @@ mod tests {
     use super::*;
     use crate::stats::interval;
 
-    fn around(middle: f64) -> ConfidenceInterval {
-        interval(&[0.99, 1.01, 1.0, 0.995, 1.005].map(|noise| noise * middle)).expect("an interval")
+    fn interval_around(center: f64) -> ConfidenceInterval {
+        interval(&[0.99, 1.01, 1.0, 0.995, 1.005].map(|noise| noise * center)).expect("an interval")
     }
 
     fn verdict(less_is_better: bool, values: [f64; 2]) -> ComparisonVerdict {
-        RunFigure::new("x", less_is_better, values.map(around), 0.05).expect("a figure").verdict
+        RunFigure::new("x", less_is_better, values.map(interval_around), 0.05).expect("a figure").verdict
     }
 
     #[test]
-    fn a_difference_counts_if_its_interval_is_beyond_the_tolerance() {
+    fn verdict_requires_an_interval_beyond_the_tolerance() {
         assert_eq!(verdict(false, [100.0, 85.0]), ComparisonVerdict::Worse);
         assert_eq!(verdict(false, [100.0, 115.0]), ComparisonVerdict::Better);
         assert_eq!(verdict(true, [100.0, 115.0]), ComparisonVerdict::Worse);
@@ -119,8 +120,9 @@ mod tests {
     }
 
     #[test]
-    fn the_interval_of_a_ratio_is_wider_than_each() {
-        let figure = RunFigure::new("x", false, [around(100.0), around(200.0)], 0.05).expect("a figure");
+    fn ratio_interval_is_wider_than_the_interval_of_each_value() {
+        let figure = RunFigure::new("x", false, [interval_around(100.0), interval_around(200.0)], 0.05)
+            .expect("a figure");
         let width = |value: &ConfidenceInterval| value.high.expect("a high") / value.low.expect("a low");
         assert!((figure.ratio.median - 2.0).abs() < 1e-9, "{figure:?}");
         assert!(width(&figure.ratio) > width(&figure.values[0]), "{figure:?}");
@@ -128,17 +130,18 @@ mod tests {
     }
 
     #[test]
-    fn figures_without_interval_or_ratio_are_refused() {
+    fn figures_without_interval_or_with_zero_are_refused() {
         let few = interval(&[1.0, 2.0]).expect("a median");
         let new = |values| RunFigure::new("x", false, values, 0.05);
-        assert_eq!(new([few, around(1.0)]), Err(StatsError::TooFew { samples: 2 }));
+        assert_eq!(new([few, interval_around(1.0)]), Err(StatsError::TooFew { samples: 2 }));
         let zero = interval(&[0.0; 4]).expect("an interval");
-        assert_eq!(new([around(1.0), zero]), Err(StatsError::NotPositive { value: 0.0 }));
+        assert_eq!(new([interval_around(1.0), zero]), Err(StatsError::NotPositive { value: 0.0 }));
     }
 
     #[test]
-    fn one_figure_that_is_worse_decides() {
-        let figure = |new: f64| RunFigure::new("x", false, [100.0, new].map(around), 0.05).expect("a figure");
+    fn one_worse_figure_makes_the_verdict_worse() {
+        let figure =
+            |new: f64| RunFigure::new("x", false, [100.0, new].map(interval_around), 0.05).expect("a figure");
         let of = |all: &[f64]| RunFigure::verdict_of(&all.iter().map(|new| figure(*new)).collect::<Vec<_>>());
         assert_eq!(of(&[120.0, 80.0]), ComparisonVerdict::Worse);
         assert_eq!(of(&[120.0, 100.0]), ComparisonVerdict::Better);

@@ -24,20 +24,20 @@ fn heavy(random: &mut fastrand::Rng) -> f64 {
     normal(random) / (squares / 3.0).sqrt()
 }
 
-/// Share of intervals that hold the true centre, which is 0.
+/// Share of intervals that contain the true centre, which is 0.
 fn coverage(noise: fn(&mut fastrand::Rng) -> f64, n: usize) -> f64 {
     let mut random = fastrand::Rng::with_seed(n as u64);
-    let mut held = 0;
+    let mut hits = 0;
     for _ in 0..EXPERIMENTS {
         let samples: Vec<f64> = (0..n).map(|_| 0.05 * noise(&mut random)).collect();
         let (low, high) = bootstrap::bounds_by(&samples, ROUNDS).unwrap();
-        held += usize::from(low <= 0.0 && 0.0 <= high);
+        hits += usize::from(low <= 0.0 && 0.0 <= high);
     }
-    held as f64 / EXPERIMENTS as f64
+    hits as f64 / EXPERIMENTS as f64
 }
 
 #[test]
-fn intervals_hold_the_truth_as_often_as_they_claim() {
+fn confidence_intervals_cover_the_true_value_at_least_92_percent() {
     type Noise = fn(&mut fastrand::Rng) -> f64;
     let noises: [(&str, Noise); 3] = [("normal", normal), ("hiccups", hiccups), ("heavy", heavy)];
     for (name, noise) in noises {
@@ -45,15 +45,18 @@ fn intervals_hold_the_truth_as_often_as_they_claim() {
             // Of equal configurations, `1 - coverage` are called better or worse: at most 7 %, plus
             // the uncertainty of 500 experiments (two standard errors are 2 %).
             let share = coverage(noise, n);
-            assert!(share >= 0.92, "{name} noise, {n} samples: {share:.3} of the intervals hold the truth");
+            assert!(
+                share >= 0.92,
+                "{name} noise, {n} samples: {share:.3} of the intervals contain the true value"
+            );
         }
     }
 }
 
 #[test]
-fn equal_configurations_are_seldom_told_apart_under_drift() {
+fn equal_configurations_rarely_differ_under_drift() {
     let mut random = fastrand::Rng::with_seed(7);
-    let mut told_apart = 0;
+    let mut differences = 0;
     for _ in 0..200 {
         let (mut a, mut b) = (Vec::new(), Vec::new());
         // A B B A: the machine slows by 2 % each run, and runs scatter by 1 %.
@@ -61,9 +64,9 @@ fn equal_configurations_are_seldom_told_apart_under_drift() {
             let rate = 1e5 * 0.98f64.powi(run as i32) * (0.01 * normal(&mut random)).exp();
             if is_b { b.push(rate) } else { a.push(rate) }
         }
-        told_apart += usize::from(compare(&a, &b).unwrap().verdict != ComparisonVerdict::NoDifferenceShown);
+        differences += usize::from(compare(&a, &b).unwrap().verdict != ComparisonVerdict::NoDifferenceShown);
     }
-    assert!(told_apart <= 14, "{told_apart} of 200");
+    assert!(differences <= 14, "{differences} of 200");
 }
 
 #[test]
@@ -79,7 +82,7 @@ fn a_clear_difference_is_shown_from_four_pairs() {
 }
 
 #[test]
-fn one_spoilt_run_in_eight_does_not_hide_a_difference() {
+fn one_outlier_in_eight_runs_does_not_hide_a_difference() {
     let a = [100.0, 101.0, 99.0, 100.0, 100.5, 99.5, 101.0, 100.0];
     let mut b = [121.0, 120.0, 119.5, 120.5, 120.0, 121.0, 120.5, 119.0];
     b[3] = 20.0;
@@ -87,7 +90,7 @@ fn one_spoilt_run_in_eight_does_not_hide_a_difference() {
 }
 
 #[test]
-fn equal_samples_have_an_interval_of_no_width() {
+fn interval_of_equal_samples_has_zero_width() {
     let same = interval(&[5.0; 4]).unwrap();
     assert!((same.low.unwrap() - 5.0).abs() < 1e-9 && (same.high.unwrap() - 5.0).abs() < 1e-9);
     let but_one = interval(&[5.0, 5.0, 5.0, 5.0, 5.0, 5.0, 5.0, 9.0]).unwrap();
@@ -105,7 +108,7 @@ fn too_few_samples_have_no_bounds_and_no_verdict() {
 }
 
 #[test]
-fn samples_without_a_ratio_are_refused() {
+fn empty_unpaired_and_non_positive_samples_are_refused() {
     assert_eq!(compare(&[], &[]), Err(StatsError::Empty));
     assert_eq!(compare(&[1.0], &[1.0, 2.0]), Err(StatsError::Unpaired { a: 1, b: 2 }));
     assert_eq!(compare(&[1.0, 0.0], &[1.0, 2.0]), Err(StatsError::NotPositive { value: 0.0 }));
@@ -118,7 +121,7 @@ fn samples_without_a_ratio_are_refused() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
     #[test]
-    fn bounds_enclose_the_estimate(samples in prop::collection::vec(-1e3..1e6f64, 1..10)) {
+    fn interval_bounds_enclose_the_median(samples in prop::collection::vec(-1e3..1e6f64, 1..10)) {
         let found = interval(&samples).unwrap();
         prop_assert_eq!(found.low.is_some(), samples.len() >= 3);
         if let (Some(low), Some(high)) = (found.low, found.high) {

@@ -24,6 +24,7 @@ pub(crate) fn set(tid: u32, cpus: impl IntoIterator<Item = u32>) -> io::Result<(
         mask[word] |= 1 << (cpu % BITS);
     }
     // SAFETY: pointer and length in bytes describe `mask`, which the call only reads.
-    let done = unsafe { libc::sched_setaffinity(tid, mask.len() * size_of::<usize>(), mask.as_ptr().cast()) };
-    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    let result =
+        unsafe { libc::sched_setaffinity(tid, mask.len() * size_of::<usize>(), mask.as_ptr().cast()) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

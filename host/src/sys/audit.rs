@@ -50,9 +50,9 @@ pub(crate) fn enabled() -> io::Result<u32> {
     let answer = receive(&socket, Instant::now() + ANSWER_DEADLINE)?;
     let (kind, body) = parse(&answer)?;
     match kind {
-        AUDIT_GET => word(body, 4).ok_or_else(short),
+        AUDIT_GET => word(body, 4).ok_or_else(truncated_error),
         NLMSG_ERROR => Err(error_of(body)),
-        other => Err(io::Error::other(format!("unexpected audit message {other}"))),
+        message_kind => Err(io::Error::other(format!("unexpected audit message {message_kind}"))),
     }
 }
 
@@ -67,7 +67,7 @@ pub(crate) fn set_enabled(enabled: u32) -> io::Result<()> {
     match parse(&answer)? {
         (NLMSG_ERROR, body) if word(body, 0) == Some(0) => Ok(()),
         (NLMSG_ERROR, body) => Err(error_of(body)),
-        (other, _) => Err(io::Error::other(format!("unexpected audit message {other}"))),
+        (message_kind, _) => Err(io::Error::other(format!("unexpected audit message {message_kind}"))),
     }
 }
 
@@ -78,23 +78,23 @@ pub(crate) fn rules() -> io::Result<AuditRules> {
     request(&socket, AUDIT_LIST_RULES, NLM_F_REQUEST, &[])?;
     let deadline = Instant::now() + ANSWER_DEADLINE;
     let mut rules = AuditRules::default();
-    while !take_rule(&receive(&socket, deadline)?, &mut rules)? {}
+    while !count_rule(&receive(&socket, deadline)?, &mut rules)? {}
     Ok(rules)
 }
 
 /// Counts a rule; returns whether it was the last answer.
-pub(crate) fn take_rule(answer: &[u8], rules: &mut AuditRules) -> io::Result<bool> {
+pub(crate) fn count_rule(answer: &[u8], rules: &mut AuditRules) -> io::Result<bool> {
     match parse(answer)? {
         (NLMSG_DONE, _) => Ok(true),
         (NLMSG_ERROR, body) => Err(error_of(body)),
         (AUDIT_LIST_RULES, body) => {
-            let field = |index: usize| word(body, index * 4).ok_or_else(short);
+            let field = |index: usize| word(body, index * 4).ok_or_else(truncated_error);
             let (list, action, fields) = (field(0)? & FILTER_LIST_MASK, field(1)?, field(2)?);
             rules.count = rules.count.saturating_add(1);
             rules.never_task |= list == FILTER_TASK && action == ACTION_NEVER && fields == 0;
             Ok(false)
         }
-        (other, _) => Err(io::Error::other(format!("unexpected audit message {other}"))),
+        (message_kind, _) => Err(io::Error::other(format!("unexpected audit message {message_kind}"))),
     }
 }
 
@@ -125,8 +125,8 @@ fn receive(socket: &OwnedFd, deadline: Instant) -> io::Result<Vec<u8>> {
 
 fn wait(socket: &OwnedFd, deadline: Instant) -> io::Result<()> {
     loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let timeout = Timespec { tv_sec: left.as_secs() as _, tv_nsec: left.subsec_nanos() as _ };
+        let remaining = deadline.saturating_duration_since(Instant::now());
+        let timeout = Timespec { tv_sec: remaining.as_secs() as _, tv_nsec: remaining.subsec_nanos() as _ };
         match poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&timeout)) {
             Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
             Ok(_) => return Ok(()),
@@ -141,7 +141,7 @@ fn parse(bytes: &[u8]) -> io::Result<(u16, &[u8])> {
     let kind = bytes.get(4..6).and_then(|kind| kind.try_into().ok()).map(u16::from_ne_bytes);
     match (kind, bytes.get(HEADER_BYTES..)) {
         (Some(kind), Some(body)) => Ok((kind, body)),
-        _ => Err(short()),
+        _ => Err(truncated_error()),
     }
 }
 
@@ -150,10 +150,12 @@ fn word(body: &[u8], offset: usize) -> Option<u32> {
 }
 
 fn error_of(body: &[u8]) -> io::Error {
-    word(body, 0).map_or_else(short, |code| io::Error::from_raw_os_error(code.cast_signed().saturating_neg()))
+    word(body, 0).map_or_else(truncated_error, |code| {
+        io::Error::from_raw_os_error(code.cast_signed().saturating_neg())
+    })
 }
 
-fn short() -> io::Error {
+fn truncated_error() -> io::Error {
     io::Error::new(io::ErrorKind::UnexpectedEof, "the kernel's audit answer is too short")
 }
 
@@ -162,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_answer_carries_the_kernels_reason() {
+    fn audit_error_message_is_parsed_to_its_errno() {
         let mut message = vec![0_u8; HEADER_BYTES];
         message[4..6].copy_from_slice(&NLMSG_ERROR.to_ne_bytes());
         message.extend((-1_i32).to_ne_bytes());
@@ -180,19 +182,19 @@ mod tests {
     }
 
     #[test]
-    fn rules_are_counted_and_the_one_that_spares_new_tasks_is_known() {
+    fn audit_rules_are_counted_and_task_never_is_detected() {
         let mut rules = AuditRules::default();
         // `-a always,exit -F arch=b64 -S execve`: list 4, action 2.
-        assert!(!take_rule(&rule(4, 2, 1), &mut rules).expect("a rule"));
+        assert!(!count_rule(&rule(4, 2, 1), &mut rules).expect("a rule"));
         // A rule for tasks of one user does not exempt others.
-        assert!(!take_rule(&rule(1, 0, 1), &mut rules).expect("a rule"));
+        assert!(!count_rule(&rule(1, 0, 1), &mut rules).expect("a rule"));
         assert_eq!(rules, AuditRules { count: 2, never_task: false });
         // `-A task,never`, as some distributions ship it; 0x10 means that it was inserted first.
-        assert!(!take_rule(&rule(0x11, 0, 0), &mut rules).expect("a rule"));
+        assert!(!count_rule(&rule(0x11, 0, 0), &mut rules).expect("a rule"));
         assert_eq!(rules, AuditRules { count: 3, never_task: true });
         let mut done = vec![0_u8; HEADER_BYTES];
         done[4..6].copy_from_slice(&NLMSG_DONE.to_ne_bytes());
-        assert!(take_rule(&done, &mut rules).expect("the end"));
-        assert!(take_rule(&rule(4, 2, 1)[..HEADER_BYTES + 6], &mut rules).is_err());
+        assert!(count_rule(&done, &mut rules).expect("the end"));
+        assert!(count_rule(&rule(4, 2, 1)[..HEADER_BYTES + 6], &mut rules).is_err());
     }
 }

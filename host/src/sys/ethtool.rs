@@ -13,7 +13,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use crate::ethtool::LinkDriver;
 
-pub(crate) use flow_spec::{any_rule, read_rule as seen_rule};
+pub(crate) use flow_spec::{any_rule, read_rule as parse_rule};
 pub(crate) use rule_text::{RuleSpec, any_rule_text};
 pub(crate) use strings::{features, is_feature_changeable, set_feature, statistics};
 pub(crate) use words::{CHANNELS, COALESCE, EthtoolWords, RINGS, WordStructure};
@@ -60,8 +60,8 @@ unsafe fn ioctl(interface: &str, structure: *mut libc::c_char) -> io::Result<()>
             format!("'{interface}' is no interface name"),
         ));
     }
-    for (to, from) in request.ifr_name.iter_mut().zip(name) {
-        *to = libc::c_char::from_ne_bytes([*from]);
+    for (target, byte) in request.ifr_name.iter_mut().zip(name) {
+        *target = libc::c_char::from_ne_bytes([*byte]);
     }
     request.ifr_ifru.ifru_data = structure;
     let socket =

@@ -57,9 +57,9 @@ pub(crate) fn table(family: IpFamily, name: &str) -> io::Result<IptablesTable> {
         entries: 0,
         size: 0,
     };
-    let (place, bytes) = (info.name.get_mut(..name.len()), name.as_bytes());
-    match place {
-        Some(place) if name.len() < NAME_BYTES => place.copy_from_slice(bytes),
+    let (name_bytes, bytes) = (info.name.get_mut(..name.len()), name.as_bytes());
+    match name_bytes {
+        Some(name_bytes) if name.len() < NAME_BYTES => name_bytes.copy_from_slice(bytes),
         _ => return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("'{name}' is no table"))),
     }
     let (domain, level) = match family {
@@ -72,12 +72,16 @@ pub(crate) fn table(family: IpFamily, name: &str) -> io::Result<IptablesTable> {
     let result = unsafe {
         libc::getsockopt(socket.as_raw_fd(), level, GET_INFO, (&raw mut info).cast(), &raw mut length)
     };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(counted(info.valid_hooks, info.entries)) }
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(table_counts(info.valid_hooks, info.entries))
+    }
 }
 
 /// Each hook has an entry for its policy, and the table has an entry at its end (xt_repldata.h).
 /// All other entries are rules and ends of chains.
-fn counted(valid_hooks: u32, entries: u32) -> IptablesTable {
+fn table_counts(valid_hooks: u32, entries: u32) -> IptablesTable {
     let hooks = valid_hooks.count_ones();
     IptablesTable { hooks, rules: entries.saturating_sub(hooks.saturating_add(1)) }
 }
@@ -87,15 +91,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn policies_are_no_rules() {
+    fn chain_policies_are_not_counted_as_rules() {
         // An empty filter table: input, forward, output.
-        assert_eq!(counted(0b01110, 4), IptablesTable { hooks: 3, rules: 0 });
-        assert_eq!(counted(0b11111, 9), IptablesTable { hooks: 5, rules: 3 });
-        assert_eq!(counted(0, 0), IptablesTable { hooks: 0, rules: 0 });
+        assert_eq!(table_counts(0b01110, 4), IptablesTable { hooks: 3, rules: 0 });
+        assert_eq!(table_counts(0b11111, 9), IptablesTable { hooks: 5, rules: 3 });
+        assert_eq!(table_counts(0, 0), IptablesTable { hooks: 0, rules: 0 });
     }
 
     #[test]
-    fn a_name_too_long_is_no_table() {
+    fn too_long_table_names_are_errors() {
         assert!(table(IpFamily::Ip, &"x".repeat(NAME_BYTES)).is_err());
     }
 }

@@ -22,7 +22,7 @@ struct MapElement {
 // `None` if the place is empty.
 pub(crate) fn cookie(map: BorrowedFd<'_>, place: u32) -> io::Result<Option<u64>> {
     let mut cookie = 0;
-    match element(LOOK_UP, map, place, &mut cookie) {
+    match call_bpf(LOOK_UP, map, place, &mut cookie) {
         Ok(()) => Ok(Some(cookie)),
         Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
         Err(error) => Err(error),
@@ -32,18 +32,18 @@ pub(crate) fn cookie(map: BorrowedFd<'_>, place: u32) -> io::Result<Option<u64>>
 /// `EBUSY` if the socket is already in this map or another map of this kind.
 pub(crate) fn put(map: BorrowedFd<'_>, place: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
     let mut descriptor = u64::from(socket.as_raw_fd().unsigned_abs());
-    element(UPDATE, map, place, &mut descriptor)
+    call_bpf(UPDATE, map, place, &mut descriptor)
 }
 
 /// Empties a place.
-pub(crate) fn take_out(map: BorrowedFd<'_>, place: u32) -> io::Result<()> {
-    match element(DELETE, map, place, &mut 0) {
+pub(crate) fn remove(map: BorrowedFd<'_>, place: u32) -> io::Result<()> {
+    match call_bpf(DELETE, map, place, &mut 0) {
         Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(()),
-        other => other,
+        result => result,
     }
 }
 
-fn element(command: libc::c_long, map: BorrowedFd<'_>, place: u32, value: &mut u64) -> io::Result<()> {
+fn call_bpf(command: libc::c_long, map: BorrowedFd<'_>, place: u32, value: &mut u64) -> io::Result<()> {
     let mut attribute = MapElement {
         map: map.as_raw_fd().unsigned_abs(),
         padding: 0,

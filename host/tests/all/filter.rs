@@ -24,14 +24,14 @@ fn empty_tables(path: &PacketPath) -> Option<Finding> {
 }
 
 #[test]
-fn an_empty_table_is_found_until_it_holds_a_rule() {
-    let test = "an_empty_table_is_found_until_it_holds_a_rule";
+fn empty_nftables_table_is_a_finding_until_a_rule_is_added() {
+    let test = "empty_nftables_table_is_a_finding_until_a_rule_is_added";
     let Some(lab) = lab(test) else { return };
     assert!(empty_tables(&observe(&lab)).is_none());
-    let made = on_receiver(&lab, "nft", "add table inet fw").and_then(|_| {
+    let result = on_receiver(&lab, "nft", "add table inet fw").and_then(|_| {
         on_receiver(&lab, "nft", "add chain inet fw input { type filter hook input priority 0; }")
     });
-    if let Err(error) = made {
+    if let Err(error) = result {
         return skip(test, error);
     }
     let path = observe(&lab);
@@ -48,14 +48,14 @@ fn an_empty_table_is_found_until_it_holds_a_rule() {
 }
 
 #[test]
-fn filters_of_an_interface_are_counted_by_direction() {
-    let test = "filters_of_an_interface_are_counted_by_direction";
+fn tc_filters_are_counted_per_direction() {
+    let test = "tc_filters_are_counted_per_direction";
     let Some(lab) = lab(test) else { return };
-    let counted = |lab: &Lab| {
+    let filter_counts = |lab: &Lab| {
         let path = observe(lab);
         path.filter.interfaces[0].tc.value().map(|tc| (tc.ingress, tc.egress))
     };
-    let Some(none) = counted(&lab) else {
+    let Some(none) = filter_counts(&lab) else {
         return skip(test, "tc filters may not be counted here");
     };
     assert_eq!(none, (0, 0));
@@ -65,12 +65,12 @@ fn filters_of_an_interface_are_counted_by_direction() {
         );
         on_receiver(&lab, "tc", &line)
     };
-    let made = on_receiver(&lab, "tc", "qdisc add dev eth0 clsact")
+    let result = on_receiver(&lab, "tc", "qdisc add dev eth0 clsact")
         .and_then(|_| filter("ingress", 1))
         .and_then(|_| filter("ingress", 2))
         .and_then(|_| filter("egress", 1));
-    match made {
-        Ok(_) => assert_eq!(counted(&lab), Some((2, 1))),
+    match result {
+        Ok(_) => assert_eq!(filter_counts(&lab), Some((2, 1))),
         Err(error) => skip(test, error),
     }
 }

@@ -10,17 +10,17 @@ use linerate_testkit::skip;
 use super::lab;
 
 /// The interfaces that a host of the lab sees.
-fn observed(host: &LabHost, scope: &Scope) -> Vec<LinkState> {
+fn observe_links(host: &LabHost, scope: &Scope) -> Vec<LinkState> {
     let sys = host.sys_path().expect("its sysfs").to_owned();
-    host.run(|| link::observe(&Host::live_with_sys(sys), scope)).expect("it runs")
+    host.run(|| link::observe(&Host::live_with_sys(sys), scope)).expect("run on the host")
 }
 
 #[test]
-fn an_interface_of_a_lab_is_software_with_features_and_statistics() {
-    let Some(lab) = lab("an_interface_of_a_lab_is_software_with_features_and_statistics") else { return };
+fn veth_is_a_software_device_with_features_and_statistics() {
+    let Some(lab) = lab("veth_is_a_software_device_with_features_and_statistics") else { return };
     let interface = &lab.links()[0].receiver.interface;
-    let links = observed(lab.receiver(), &Scope::default());
-    let link = links.iter().find(|link| link.interface == *interface).expect("it is there and up");
+    let links = observe_links(lab.receiver(), &Scope::default());
+    let link = links.iter().find(|link| link.interface == *interface).expect("an interface that is up");
     assert_eq!(link.device, Known::Value(DeviceKind::Software));
     assert_eq!(link.driver.value().and_then(|driver| Some(driver.as_ref()?.name.as_str())), Some("veth"));
     assert_eq!(link.index, Known::Value(lab.links()[0].receiver.index));
@@ -36,18 +36,18 @@ fn an_interface_of_a_lab_is_software_with_features_and_statistics() {
 }
 
 #[test]
-fn an_interface_that_is_not_there_is_unknown_throughout() {
-    let Some(lab) = lab("an_interface_that_is_not_there_is_unknown_throughout") else { return };
+fn missing_interface_has_only_unknown_values() {
+    let Some(lab) = lab("missing_interface_has_only_unknown_values") else { return };
     let scope = Scope { interfaces: vec!["gone0".into()], ..Scope::default() };
-    let links = observed(lab.receiver(), &scope);
+    let links = observe_links(lab.receiver(), &scope);
     assert_eq!(links.len(), 1);
     assert!(links[0].features.why().is_some_and(|why| why.contains("gone0")), "{links:?}");
     assert!(links[0].totals.why().is_some() && links[0].rings.why().is_some(), "{links:?}");
 }
 
 #[test]
-fn channels_are_set_and_read_back() {
-    let test = "channels_are_set_and_read_back";
+fn channels_are_set_and_restored() {
+    let test = "channels_are_set_and_restored";
     let Ok(lab) = Lab::builder().queues(2).start().map_err(|error| skip(test, error)) else { return };
     let setting = Setting::Channels { interface: lab.links()[0].receiver.interface.clone() };
     let outcome = lab.receiver().run(|| {
@@ -58,7 +58,7 @@ fn channels_are_set_and_read_back() {
         setting.write(&host, &before)?;
         Ok::<_, linerate_host::SettingError>((before, changed, setting.read(&host)?))
     });
-    match outcome.expect("it runs") {
+    match outcome.expect("run on the host") {
         Ok((before, changed, after)) => {
             assert_eq!(before.as_str(), "rx 2 tx 2");
             assert_eq!(changed.as_str(), "rx 1 tx 1");
@@ -69,9 +69,10 @@ fn channels_are_set_and_read_back() {
 }
 
 #[test]
-fn a_knob_that_a_driver_has_not_says_so() {
-    let Some(lab) = lab("a_knob_that_a_driver_has_not_says_so") else { return };
+fn rings_of_a_veth_are_not_supported() {
+    let Some(lab) = lab("rings_of_a_veth_are_not_supported") else { return };
     let setting = Setting::Rings { interface: lab.links()[0].receiver.interface.clone() };
-    let error = lab.receiver().run(|| setting.read(&Host::live())).expect("it runs").expect_err("no rings");
+    let error =
+        lab.receiver().run(|| setting.read(&Host::live())).expect("run on the host").expect_err("no rings");
     assert!(error.to_string().starts_with(&format!("{setting}: Operation not supported")), "{error}");
 }

@@ -9,8 +9,8 @@ use linerate_testkit::skip;
 use super::lab;
 
 #[test]
-fn the_way_to_the_receiver_is_its_link() {
-    let Some(lab) = lab("the_way_to_the_receiver_is_its_link") else { return };
+fn path_to_the_receiver_uses_its_link() {
+    let Some(lab) = lab("path_to_the_receiver_uses_its_link") else { return };
     let link = &lab.links()[0];
     let to = |address: IpAddr| lab.senders()[0].run(|| path_to(&Host::live(), address, None)).unwrap();
     let mut addresses: Vec<(IpAddr, IpAddr)> =
@@ -30,8 +30,8 @@ fn the_way_to_the_receiver_is_its_link() {
 }
 
 #[test]
-fn a_veth_takes_frames_while_its_peer_has_napi() {
-    let test = "a_veth_takes_frames_while_its_peer_has_napi";
+fn veth_supports_xdp_transmit_only_with_gro_on_its_peer() {
+    let test = "veth_supports_xdp_transmit_only_with_gro_on_its_peer";
     let Some(lab) = lab(test) else { return };
     let link = &lab.links()[0];
     let gro = |on: &str| {

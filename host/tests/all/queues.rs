@@ -6,8 +6,8 @@ use linerate_lab::Lab;
 use linerate_testkit::skip;
 
 #[test]
-fn a_veth_tells_of_its_queues_and_disciplines() {
-    let test = "a_veth_tells_of_its_queues_and_disciplines";
+fn veth_queues_and_qdisc_are_read_and_recorded() {
+    let test = "veth_queues_and_qdisc_are_read_and_recorded";
     let lab = match Lab::builder().start() {
         Ok(lab) => lab,
         Err(error) => return skip(test, error),
@@ -19,7 +19,7 @@ fn a_veth_tells_of_its_queues_and_disciplines() {
     };
     let scope = Scope { interfaces: vec![link.receiver.interface.clone()], ..Scope::default() };
     let host = Host::live_with_sys(sys).recording();
-    let path = lab.receiver().run(|| PacketPath::observe(&host, &scope)).expect("run there");
+    let path = lab.receiver().run(|| PacketPath::observe(&host, &scope)).expect("run on the receiver");
 
     let rss = &path.rss[0];
     // A veth has no NIC's indirection table, hash or rules, and reports that.
@@ -35,6 +35,6 @@ fn a_veth_tells_of_its_queues_and_disciplines() {
 
     // The recording gives the same values again.
     let again = PacketPath::observe(&Host::recorded(host.into_recording()), &scope);
-    let written = |path: &PacketPath| serde_json::to_value((&path.rss, &path.transmit)).expect("written");
-    assert_eq!(written(&again), written(&path));
+    let json = |path: &PacketPath| serde_json::to_value((&path.rss, &path.transmit)).expect("written");
+    assert_eq!(json(&again), json(&path));
 }

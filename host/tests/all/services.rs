@@ -24,12 +24,12 @@ const DEADLINE: Duration = Duration::from_secs(20);
 /// Not a test: the server of the other tests. It ends with its standard input.
 #[test]
 fn server_of_the_other_tests() {
-    let Ok(wanted) = std::env::var(SERVER) else { return };
-    let (kind, address) = wanted.split_once(' ').expect("a kind and an address");
+    let Ok(argument) = std::env::var(SERVER) else { return };
+    let (kind, address) = argument.split_once(' ').expect("a kind and an address");
     let address: SocketAddr = address.parse().expect("an address");
     if kind == "deaf" {
         let _socket = UdpSocket::bind(address).expect("bound");
-        return serve_until_told();
+        return serve_until_end_of_input();
     }
     let (sockets, pinning) = match kind {
         "shared" => (SocketMode::Shared, WorkerPinning::None),
@@ -40,10 +40,10 @@ fn server_of_the_other_tests() {
     let server =
         Server::builder().bind(address).workers(2).sockets(sockets).pinning(pinning).cpus(vec![0, 1]);
     let _running = server.start(|_| Echo).expect("started");
-    serve_until_told();
+    serve_until_end_of_input();
 }
 
-fn serve_until_told() {
+fn serve_until_end_of_input() {
     println!("\nready");
     let _ = std::io::stdin().read(&mut [0]);
 }
@@ -69,17 +69,17 @@ fn read(lab: &Lab, port: u16, threads: usize) -> PacketPath {
     let deadline = Instant::now() + DEADLINE;
     loop {
         let path = lab.receiver().run(|| PacketPath::observe(&host, &scope)).expect("read");
-        let seen = path
+        let active_threads = path
             .thread
             .serving
             .value()
             .map_or(0, |serving| serving.iter().filter(|thread| thread.was_seen()).count());
-        if seen >= threads {
+        if active_threads >= threads {
             return path;
         }
         assert!(
             Instant::now() < deadline,
-            "{seen} of {threads} threads: {:?} {:?}",
+            "{active_threads} of {threads} threads: {:?} {:?}",
             path.socket,
             path.thread
         );
@@ -99,8 +99,8 @@ fn findings(view: &HostView<'_>) -> Vec<(&'static str, Severity)> {
 }
 
 #[test]
-fn servers_are_told_apart_by_their_port() {
-    let test = "servers_are_told_apart_by_their_port";
+fn findings_are_limited_to_the_server_of_the_port() {
+    let test = "findings_are_limited_to_the_server_of_the_port";
     let Some(lab) = lab(test) else { return };
     if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
         return skip(test, "one CPU");
@@ -111,7 +111,7 @@ fn servers_are_told_apart_by_their_port() {
         kinds.iter().map(|(kind, port)| start(&lab, kind, address(*port))).collect();
 
     let shared = read(&lab, 4001, 2);
-    if shared.socket.services()[0].sockets[0].set().is_none() {
+    if shared.socket.services()[0].sockets[0].known_options().is_none() {
         return skip(test, "the options of another process's socket may not be read");
     }
     let expected = [("socket.shared-by-threads", Severity::High), ("thread.unpinned", Severity::Low)];
@@ -120,26 +120,26 @@ fn servers_are_told_apart_by_their_port() {
     let reuseport = read(&lab, 4002, 2);
     let service = &reuseport.socket.services()[0];
     assert_eq!(service.sockets.len(), 2);
-    let told = service.steering.value().copied().flatten();
+    let reuseport_steering = service.steering.value().copied().flatten();
     let mut expected = vec![("thread.unpinned", Severity::Medium)];
     match service.steering.why() {
         Some(why) => skip(test, why),
         None => expected.insert(0, ("socket.not-steered", Severity::Medium)),
     }
     assert_eq!(
-        (told, findings(&HostView::once(&reuseport))),
-        (told.and(Some(SteeringState::Hash)), expected)
+        (reuseport_steering, findings(&HostView::once(&reuseport))),
+        (reuseport_steering.and(Some(SteeringState::Hash)), expected)
     );
-    assert!(service.sockets.iter().all(|socket| socket.set().is_some_and(|set| set.reuseport)));
+    assert!(service.sockets.iter().all(|socket| socket.known_options().is_some_and(|set| set.reuseport)));
 
     let steered = read(&lab, 4003, 2);
     assert_eq!(findings(&HostView::once(&steered)), []);
     assert_eq!(
         steered.socket.services()[0].steering.value().copied().flatten(),
-        told.and(Some(SteeringState::Cpu))
+        reuseport_steering.and(Some(SteeringState::Cpu))
     );
 
-    if told.is_some() {
+    if reuseport_steering.is_some() {
         let _server = start(&lab, "program", address(4005));
         let program = read(&lab, 4005, 2);
         assert_eq!(findings(&HostView::once(&program)), []);
@@ -149,8 +149,8 @@ fn servers_are_told_apart_by_their_port() {
 }
 
 #[test]
-fn what_a_socket_loses_between_two_readings_is_told() {
-    let test = "what_a_socket_loses_between_two_readings_is_told";
+fn socket_drops_between_two_readings_are_findings() {
+    let test = "socket_drops_between_two_readings_are_findings";
     let Some(lab) = lab(test) else { return };
     let address = SocketAddr::from((lab.links()[0].receiver.ipv4[0], 4004));
     let _server = start(&lab, "deaf", address);
@@ -173,10 +173,10 @@ fn what_a_socket_loses_between_two_readings_is_told() {
 }
 
 #[test]
-fn a_port_on_which_nobody_listens_is_an_error() {
-    let Some(lab) = lab("a_port_on_which_nobody_listens_is_an_error") else { return };
+fn a_port_without_listener_is_an_error() {
+    let Some(lab) = lab("a_port_without_listener_is_an_error") else { return };
     let scope = Scope { port: Some(4999), ..Scope::default() };
     let path = lab.receiver().run(|| PacketPath::observe(&Host::live(), &scope)).expect("read");
-    let error = scope.check_sockets(&path.socket).expect_err("nobody");
+    let error = scope.check_sockets(&path.socket).expect_err("no listener");
     assert!(error.to_string().starts_with("nobody listens on port 4999: "), "{error}");
 }

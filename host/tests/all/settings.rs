@@ -14,11 +14,11 @@ fn lab(test: &str) -> Option<Lab> {
 fn on_receiver<T: Send>(lab: &Lab, work: impl FnOnce(&Host, &str) -> T + Send) -> T {
     let sys = lab.receiver().sys_path().expect("its sysfs").to_owned();
     let interface = lab.links()[0].receiver.interface.clone();
-    lab.receiver().run(move || work(&Host::live_with_sys(sys), &interface)).expect("it runs")
+    lab.receiver().run(move || work(&Host::live_with_sys(sys), &interface)).expect("run on the receiver")
 }
 
 /// Writes each value, reads it back, and restores the original value.
-fn there_and_back(host: &Host, setting: &Setting, values: &[&str]) -> Result<(), SettingError> {
+fn write_and_restore(host: &Host, setting: &Setting, values: &[&str]) -> Result<(), SettingError> {
     let before = setting.read(host)?;
     for value in values {
         setting.write(host, &SettingValue::new(value))?;
@@ -31,10 +31,10 @@ fn there_and_back(host: &Host, setting: &Setting, values: &[&str]) -> Result<(),
 }
 
 #[test]
-fn every_knob_of_a_veth_goes_there_and_back() {
-    let test = "every_knob_of_a_veth_goes_there_and_back";
+fn veth_settings_are_written_and_restored() {
+    let test = "veth_settings_are_written_and_restored";
     let Some(lab) = lab(test) else { return };
-    let refused: Vec<String> = on_receiver(&lab, |host, interface| {
+    let refusals: Vec<String> = on_receiver(&lab, |host, interface| {
         let name = || interface.to_owned();
         let offload = |offload| (Setting::Offload { interface: name(), offload }, ["off", "on"]);
         let napi = |knob, values| (Setting::Napi { interface: name(), knob }, values);
@@ -55,19 +55,19 @@ fn every_knob_of_a_veth_goes_there_and_back() {
             napi(NapiKnob::Threaded, ["1", "0"]),
             (Setting::sysctl(format!("net.ipv4.conf.{interface}.rp_filter")), ["2", "1"]),
         ];
-        let outcomes = knobs.iter().map(|(setting, values)| there_and_back(host, setting, values));
+        let outcomes = knobs.iter().map(|(setting, values)| write_and_restore(host, setting, values));
         outcomes.filter_map(Result::err).map(|error| error.to_string()).collect()
     });
     // For an ordinary user, sysfs belongs to another user namespace.
-    if refused.iter().any(|why| why.contains("Permission denied") || why.contains("not permitted")) {
-        return skip(test, refused.join("; "));
+    if refusals.iter().any(|why| why.contains("Permission denied") || why.contains("not permitted")) {
+        return skip(test, refusals.join("; "));
     }
-    assert!(refused.is_empty(), "{refused:?}");
+    assert!(refusals.is_empty(), "{refusals:?}");
 }
 
 #[test]
-fn the_kernels_words_say_why_a_setting_is_refused() {
-    let test = "the_kernels_words_say_why_a_setting_is_refused";
+fn refused_veth_settings_report_the_kernel_message() {
+    let test = "refused_veth_settings_report_the_kernel_message";
     let Some(lab) = lab(test) else { return };
     let (channels, rings, fixed, gone, changeable) = on_receiver(&lab, |host, interface| {
         let name = || interface.to_owned();
@@ -79,11 +79,11 @@ fn the_kernels_words_say_why_a_setting_is_refused() {
             refusal(Setting::Offload { interface: name(), offload: Offload::LargeReceive }, "on"),
             refusal(Setting::Channels { interface: "gone0".into() }, "rx 1"),
             [Offload::LargeReceive, Offload::GenericReceive]
-                .map(|offload| host.is_offload_changeable(interface, offload).expect("told")),
+                .map(|offload| host.is_offload_changeable(interface, offload).expect("features")),
         )
     });
-    let words = "requested channel count exceeds maximum";
-    assert!(channels.to_string().ends_with(words), "{channels}");
+    let kernel_message = "requested channel count exceeds maximum";
+    assert!(channels.to_string().ends_with(kernel_message), "{channels}");
     assert!(!channels.is_gone() && !channels.is_unsupported() && !channels.is_denied());
     assert!(rings.is_unsupported(), "{rings}");
     assert!(fixed.is_unsupported() && fixed.to_string().ends_with("the device has it fixed"), "{fixed}");
@@ -92,8 +92,8 @@ fn the_kernels_words_say_why_a_setting_is_refused() {
 }
 
 #[test]
-fn a_discipline_goes_there_and_back() {
-    let test = "a_discipline_goes_there_and_back";
+fn qdiscs_are_written_and_restored() {
+    let test = "qdiscs_are_written_and_restored";
     let Some(lab) = lab(test) else { return };
     let outcome = on_receiver(&lab, |host, interface| {
         let qdisc = Setting::Qdisc { interface: interface.to_owned() };
@@ -104,11 +104,12 @@ fn a_discipline_goes_there_and_back() {
             "mq of pfifo limit 7 at 1; pfifo_fast at 0",
             "pfifo_fast",
         ];
-        there_and_back(host, &qdisc, &values).expect("there and back");
-        // Also with each of these as the original value.
-        for there in &values {
-            qdisc.write(host, &SettingValue::new(there)).expect("written");
-            there_and_back(host, &qdisc, &["bfifo limit 70000", "mq of pfifo_fast"]).expect("there and back");
+        write_and_restore(host, &qdisc, &values).expect("written and restored");
+        // Also with each value as the original.
+        for original in &values {
+            qdisc.write(host, &SettingValue::new(original)).expect("written");
+            write_and_restore(host, &qdisc, &["bfifo limit 70000", "mq of pfifo_fast"])
+                .expect("written and restored");
         }
         let error = qdisc.write(host, &SettingValue::new("fq nonsense 1")).expect_err("no such parameter");
         assert!(matches!(error, SettingError::BadValue { .. }), "{error}");
@@ -127,25 +128,25 @@ fn a_discipline_goes_there_and_back() {
 }
 
 #[test]
-fn a_table_of_nftables_goes_there_and_back() {
-    let test = "a_table_of_nftables_goes_there_and_back";
+fn nft_tables_are_written_and_restored() {
+    let test = "nft_tables_are_written_and_restored";
     let Some(lab) = lab(test) else { return };
     let first = "table inet ours {\n chain c { type filter hook input priority 0; policy drop; udp dport { 53 } accept; }\n}";
     let second = "table inet ours {\n chain c {\n type filter hook prerouting priority raw;\n udp dport { 123, 53 } counter \
                   notrack\n }\n}";
     let outcome = on_receiver(&lab, |host, _| {
         let ours = Setting::NftTable { family: NftFamily::Inet, table: "ours".into() };
-        there_and_back(host, &ours, &[first, second])?;
+        write_and_restore(host, &ours, &[first, second])?;
         ours.write(host, &SettingValue::new(first))?;
         let printed = ours.read(host)?;
-        there_and_back(host, &ours, &[second, ""])?;
+        write_and_restore(host, &ours, &[second, ""])?;
         // Another program adds a rule.
         host.program("nft", &["add", "rule", "inet", "ours", "c", "udp", "dport", "54", "accept"], "")
             .expect("added");
         assert!(!ours.same(&printed, &ours.read(host)?));
-        there_and_back(host, &Setting::NftRuleset, &["", first])?;
-        let refused = ours.write(host, &SettingValue::new("table inet ours { chain c { nonsense } }"));
-        assert!(refused.expect_err("no rule").to_string().contains("nft: "));
+        write_and_restore(host, &Setting::NftRuleset, &["", first])?;
+        let refusal = ours.write(host, &SettingValue::new("table inet ours { chain c { nonsense } }"));
+        assert!(refusal.expect_err("no rule").to_string().contains("nft: "));
         Ok::<_, SettingError>(())
     });
     if let Err(error) = outcome {
@@ -154,8 +155,8 @@ fn a_table_of_nftables_goes_there_and_back() {
 }
 
 #[test]
-fn a_rule_of_iptables_goes_there_and_back() {
-    let test = "a_rule_of_iptables_goes_there_and_back";
+fn iptables_rules_are_written_and_restored() {
+    let test = "iptables_rules_are_written_and_restored";
     let Some(lab) = lab(test) else { return };
     let outcome = on_receiver(&lab, |host, _| {
         let list = |table: &str| host.program("iptables-save", &["-t", table], "");
@@ -176,11 +177,11 @@ fn a_rule_of_iptables_goes_there_and_back() {
             setting("OUTPUT", "-p udp --sport 53 -j NOTRACK"),
         ] {
             assert_eq!(rule.read(host).expect("read").as_str(), "absent");
-            there_and_back(host, &rule, &["present"]).expect("there and back");
+            write_and_restore(host, &rule, &["present"]).expect("written and restored");
         }
         assert_eq!(rules(&list("raw")?), before);
         let table = Setting::IptablesTable { family: IpFamily::Ip, table: "raw".into() };
-        there_and_back(host, &table, &[""]).expect("there and back");
+        write_and_restore(host, &table, &[""]).expect("written and restored");
         assert_eq!(rules(&list("raw")?), before);
         host.program("iptables", &["-t", "mangle", "-S"], "")?;
         let tables = || host.program("nft", &["list", "tables"], "");
@@ -191,10 +192,10 @@ fn a_rule_of_iptables_goes_there_and_back() {
             chain: "OUTPUT".into(),
             rule: "-p udp -j ACCEPT".into(),
         };
-        there_and_back(host, &mangle, &["present"]).expect("there and back");
+        write_and_restore(host, &mangle, &["present"]).expect("written and restored");
         assert_eq!(tables()?, before);
-        let refused = setting("PREROUTING", "-p udp --nonsense 1").read(host);
-        assert!(refused.expect_err("no rule").to_string().contains("iptables: "));
+        let refusal = setting("PREROUTING", "-p udp --nonsense 1").read(host);
+        assert!(refusal.expect_err("no rule").to_string().contains("iptables: "));
         Ok::<_, HostError>(())
     });
     if let Err(error) = outcome {

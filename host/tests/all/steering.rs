@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use linerate_engine::steer::{self, CpuTable, SteeringProgram};
-use linerate_host::setting::{SteeringTable, steered};
+use linerate_host::setting::{SteeringTable, steering_counts};
 use linerate_host::stage::socket::SocketProtocol;
 use linerate_host::{Host, Setting, SettingError, SettingValue};
 use linerate_lab::Lab;
@@ -25,7 +25,7 @@ const DEADLINE: Duration = Duration::from_secs(20);
 
 /// Runs a test on a host of a lab, with the CPUs that it may use. Prints SKIP with fewer than two
 /// CPUs, or if the kernel does not permit steering.
-fn on_a_host(test: &str, work: impl FnOnce(&[u32]) + Send) {
+fn run_on_lab_host(test: &str, work: impl FnOnce(&[u32]) + Send) {
     let lab = match Lab::builder().start() {
         Ok(lab) => lab,
         Err(error) => return skip(test, error),
@@ -34,7 +34,7 @@ fn on_a_host(test: &str, work: impl FnOnce(&[u32]) + Send) {
     let cpus: Vec<u32> =
         (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).map(|cpu| cpu as u32).collect();
     if cpus.len() < 2 {
-        return skip(test, "it takes two CPUs");
+        return skip(test, "requires two CPUs");
     }
     lab.receiver()
         .run(|| {
@@ -69,13 +69,13 @@ impl Group {
         self.setting.write(&Host::live(), &SettingValue::new("none")).expect("released");
     }
 
-    fn reads(&self) -> String {
+    fn value(&self) -> String {
         self.setting.read(&Host::live()).expect("read").to_string()
     }
 
-    fn did(&self) -> linerate_host::setting::SteeredSockets {
+    fn steered_sockets(&self) -> linerate_host::setting::SteeredSockets {
         let Setting::Steering { namespace, .. } = &self.setting else { unreachable!() };
-        steered(&Host::live(), *namespace, self.protocol, self.local).expect("asked").expect("steered")
+        steering_counts(&Host::live(), *namespace, self.protocol, self.local).expect("read").expect("steered")
     }
 }
 
@@ -119,19 +119,19 @@ impl Udp {
         counts
     }
 
-    /// Adds waiting datagrams to the counts until there are `wanted`. Loopback delivers before
+    /// Adds waiting datagrams to the counts until there are `expected`. Loopback delivers before
     /// `send` returns, unless ksoftirqd runs the softirq later.
-    fn drain(&self, counts: &mut [usize], wanted: usize) {
-        let begun = Instant::now();
+    fn drain(&self, counts: &mut [usize], expected: usize) {
+        let start = Instant::now();
         loop {
             for (socket, count) in self.sockets.iter().zip(counts.iter_mut()) {
                 *count += std::iter::from_fn(|| socket.recv(&mut [0; 8]).ok()).count();
             }
-            let missing = wanted.saturating_sub(counts.iter().sum());
+            let missing = expected.saturating_sub(counts.iter().sum());
             if missing == 0 {
                 return;
             }
-            assert!(begun.elapsed() < DEADLINE, "{missing} of {wanted} datagrams are lost: {counts:?}");
+            assert!(start.elapsed() < DEADLINE, "{missing} of {expected} datagrams are lost: {counts:?}");
             std::thread::yield_now();
         }
     }
@@ -152,13 +152,13 @@ fn cookie(socket: &impl AsFd) -> u64 {
 
 fn on_cpu<T: Send>(cpu: u32, work: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| {
-        let bound = scope.spawn(|| {
+        let thread = scope.spawn(|| {
             let mut only = CpuSet::new();
             only.set(cpu as usize);
             sched_setaffinity(None, &only).expect("bound");
             work()
         });
-        bound.join().expect("done")
+        thread.join().expect("done")
     })
 }
 
@@ -172,75 +172,91 @@ fn send_on(cpu: u32, to: SocketAddr, number: usize) {
     });
 }
 
-fn only(index: usize, of: usize, number: usize) -> Vec<usize> {
+fn single_socket_counts(index: usize, of: usize, number: usize) -> Vec<usize> {
     (0..of).map(|at| if at == index { number } else { 0 }).collect()
 }
 
-fn follows_the_cpu(ip: &str, cpus: &[u32]) {
+fn check_steering_by_cpu(ip: &str, cpus: &[u32]) {
     let udp = Udp::new(ip, 2);
-    assert_eq!(udp.group.reads(), "none");
+    assert_eq!(udp.group.value(), "none");
     let [first, second, ..] = cpus else { unreachable!() };
     let table = udp.table(&[*first, *second]);
     udp.group.steer(&table).expect("steered");
-    assert_eq!(udp.group.reads(), table.to_string());
-    assert_eq!(udp.spread(*first), only(0, 2, FLOWS));
-    assert_eq!(udp.spread(*second), only(1, 2, FLOWS));
-    let did = udp.group.did();
+    assert_eq!(udp.group.value(), table.to_string());
+    assert_eq!(udp.spread(*first), single_socket_counts(0, 2, FLOWS));
+    assert_eq!(udp.spread(*second), single_socket_counts(1, 2, FLOWS));
+    let steered_sockets = udp.group.steered_sockets();
     let expected = [(*first, udp.cookies()[0]), (*second, udp.cookies()[1])];
-    let told: BTreeSet<(u32, u64, u64)> = did
+    let packets: BTreeSet<(u32, u64, u64)> = steered_sockets
         .sockets
         .iter()
         .flat_map(|socket| socket.packets_by_cpu.iter().map(|(cpu, packets)| (*cpu, socket.cookie, *packets)))
         .collect();
-    assert_eq!(told, expected.map(|(cpu, cookie)| (cpu, cookie, FLOWS as u64)).into());
-    assert!(did.hashed_by_cpu.is_empty() && did.sockets.iter().all(|socket| socket.present));
+    assert_eq!(packets, expected.map(|(cpu, cookie)| (cpu, cookie, FLOWS as u64)).into());
+    assert!(
+        steered_sockets.hashed_by_cpu.is_empty()
+            && steered_sockets.sockets.iter().all(|socket| socket.present)
+    );
     udp.group.release();
-    assert_eq!(udp.group.reads(), "none");
-    let hashed = udp.spread(*first);
-    assert!(hashed.iter().all(|count| *count > 0) && hashed.iter().sum::<usize>() == FLOWS, "{hashed:?}");
+    assert_eq!(udp.group.value(), "none");
+    let hash_counts = udp.spread(*first);
+    assert!(
+        hash_counts.iter().all(|count| *count > 0) && hash_counts.iter().sum::<usize>() == FLOWS,
+        "{hash_counts:?}"
+    );
 }
 
 #[test]
-fn datagrams_follow_the_cpu_until_released() {
-    on_a_host("datagrams_follow_the_cpu_until_released", |cpus| {
-        follows_the_cpu("127.0.0.1", cpus);
+fn datagrams_are_steered_by_cpu_until_released() {
+    run_on_lab_host("datagrams_are_steered_by_cpu_until_released", |cpus| {
+        check_steering_by_cpu("127.0.0.1", cpus);
         if UdpSocket::bind("[::1]:0").is_ok() {
-            follows_the_cpu("::1", cpus);
+            check_steering_by_cpu("::1", cpus);
         } else {
-            skip("datagrams_follow_the_cpu_until_released", "no IPv6 here");
+            skip("datagrams_are_steered_by_cpu_until_released", "no IPv6 here");
         }
     });
 }
 
 #[test]
-fn datagrams_of_a_socket_that_was_closed_go_to_others() {
-    on_a_host("datagrams_of_a_socket_that_was_closed_go_to_others", |cpus| {
+fn datagrams_of_a_closed_socket_go_to_other_sockets() {
+    run_on_lab_host("datagrams_of_a_closed_socket_go_to_other_sockets", |cpus| {
         let mut udp = Udp::new("127.0.0.1", 4);
         let cookies = udp.cookies();
         let by_cpu = BTreeMap::from([(cpus[0], cookies[..3].to_vec()), (cpus[1], cookies[3..].to_vec())]);
         let table = SteeringTable { by_cpu, ..SteeringTable::default() };
         udp.group.steer(&table).expect("steered");
-        let shared = udp.spread(cpus[0]);
-        assert!(shared[..3].iter().all(|count| *count > 0) && shared[3] == 0, "by the hash: {shared:?}");
+        let counts_by_hash = udp.spread(cpus[0]);
+        assert!(
+            counts_by_hash[..3].iter().all(|count| *count > 0) && counts_by_hash[3] == 0,
+            "by the hash: {counts_by_hash:?}"
+        );
 
         drop(udp.sockets.remove(0));
-        let left = udp.spread(cpus[0]);
-        assert!(left[..2].iter().sum::<usize>() == FLOWS && left[2] == 0, "{left:?}");
-        assert_eq!(udp.group.reads(), table.to_string(), "what was set is told of those that have gone too");
-        let did = udp.group.did();
-        let gone: Vec<u64> =
-            did.sockets.iter().filter(|socket| !socket.present).map(|socket| socket.cookie).collect();
-        assert_eq!((gone, did.hashed_by_cpu), (vec![cookies[0]], BTreeMap::new()));
+        let remaining_counts = udp.spread(cpus[0]);
+        assert!(
+            remaining_counts[..2].iter().sum::<usize>() == FLOWS && remaining_counts[2] == 0,
+            "{remaining_counts:?}"
+        );
+        assert_eq!(udp.group.value(), table.to_string(), "the value includes closed sockets");
+        let steered_sockets = udp.group.steered_sockets();
+        let closed_cookies: Vec<u64> = steered_sockets
+            .sockets
+            .iter()
+            .filter(|socket| !socket.present)
+            .map(|socket| socket.cookie)
+            .collect();
+        assert_eq!((closed_cookies, steered_sockets.hashed_by_cpu), (vec![cookies[0]], BTreeMap::new()));
 
         udp.sockets.drain(..2);
         assert_eq!(udp.spread(cpus[0]), [FLOWS], "to a socket of another CPU");
-        assert_eq!(udp.group.did().hashed_by_cpu, BTreeMap::from([(cpus[0], FLOWS as u64)]));
+        assert_eq!(udp.group.steered_sockets().hashed_by_cpu, BTreeMap::from([(cpus[0], FLOWS as u64)]));
     });
 }
 
 #[test]
-fn nothing_is_lost_while_tables_change() {
-    on_a_host("nothing_is_lost_while_tables_change", |cpus| {
+fn no_datagram_is_lost_while_steering_tables_change() {
+    run_on_lab_host("no_datagram_is_lost_while_steering_tables_change", |cpus| {
         const CHANGES: usize = 40;
         const IN_FLIGHT: usize = 100;
         let udp = Udp::new("127.0.0.1", 4);
@@ -289,8 +305,8 @@ fn nothing_is_lost_while_tables_change() {
 }
 
 #[test]
-fn listeners_are_steered_too() {
-    on_a_host("listeners_are_steered_too", |cpus| {
+fn tcp_listeners_are_steered_by_cpu() {
+    run_on_lab_host("tcp_listeners_are_steered_by_cpu", |cpus| {
         let mut local: SocketAddr = "127.0.0.1:0".parse().expect("an address");
         let listeners: Vec<TcpListener> = (0..2)
             .map(|_| {
@@ -305,74 +321,75 @@ fn listeners_are_steered_too() {
         let by_cpu =
             cpus.iter().zip(&listeners).map(|(cpu, listener)| (*cpu, vec![cookie(listener)])).collect();
         let table = SteeringTable { by_cpu, ..SteeringTable::default() };
-        assert_eq!(group.reads(), "none");
+        assert_eq!(group.value(), "none");
         group.steer(&table).expect("steered");
-        assert_eq!(group.reads(), table.to_string());
+        assert_eq!(group.value(), table.to_string());
         for (index, cpu) in cpus[..2].iter().enumerate() {
             let streams: Vec<TcpStream> =
                 on_cpu(*cpu, || (0..16).map(|_| TcpStream::connect(local).expect("connected")).collect());
             let accepted = |listener: &TcpListener| std::iter::from_fn(|| listener.accept().ok()).count();
             let counts: Vec<usize> = listeners.iter().map(accepted).collect();
-            assert_eq!(counts, only(index, 2, streams.len()));
+            assert_eq!(counts, single_socket_counts(index, 2, streams.len()));
         }
         group.release();
-        assert_eq!(group.reads(), "none");
+        assert_eq!(group.value(), "none");
     });
 }
 
 #[test]
-fn a_program_of_others_is_named_and_left() {
-    on_a_host("a_program_of_others_is_named_and_left", |cpus| {
+fn steering_program_of_another_application_is_not_replaced() {
+    run_on_lab_host("steering_program_of_another_application_is_not_replaced", |cpus| {
         for (program, name) in
             [(SteeringProgram::Cbpf, "classic-by-cpu"), (SteeringProgram::Ebpf, "program ")]
         {
             let udp = Udp::new("127.0.0.1", 2);
             let table = CpuTable::new(&[[cpus[0]], [cpus[1]]]).expect("a table");
             steer::attach(&udp.sockets, &table, program).expect("attached");
-            let reads = udp.group.reads();
-            assert!(reads.starts_with(name), "{reads}");
-            let error = udp.group.steer(&udp.table(&cpus[..2])).expect_err("another's").to_string();
+            let value = udp.group.value();
+            assert!(value.starts_with(name), "{value}");
+            let error = udp.group.steer(&udp.table(&cpus[..2])).expect_err("another program").to_string();
             assert!(error.contains("is there already (") && error.contains("is not replaced"), "{error}");
             let none = udp.group.setting.write(&Host::live(), &SettingValue::new("none"));
-            assert!(none.expect_err("another's").to_string().contains("is not replaced"));
-            assert_eq!((udp.group.reads(), udp.spread(cpus[1])), (reads, only(1, 2, FLOWS)));
+            assert!(none.expect_err("another program").to_string().contains("is not replaced"));
+            assert_eq!((udp.group.value(), udp.spread(cpus[1])), (value, single_socket_counts(1, 2, FLOWS)));
 
             // Sockets leave the other program's map some time after it was detached.
             steer::detach(&udp.sockets[0]).expect("detached");
             udp.group.steer(&udp.table(&cpus[..2])).expect("steered");
-            assert_eq!(udp.spread(cpus[1]), only(1, 2, FLOWS));
+            assert_eq!(udp.spread(cpus[1]), single_socket_counts(1, 2, FLOWS));
         }
     });
 }
 
 #[test]
-fn what_cannot_be_steered_is_told_in_a_line() {
-    on_a_host("what_cannot_be_steered_is_told_in_a_line", |cpus| {
+fn unsteerable_sockets_and_cpus_are_refused_with_the_reason() {
+    run_on_lab_host("unsteerable_sockets_and_cpus_are_refused_with_the_reason", |cpus| {
         let mut udp = Udp::new("127.0.0.1", 2);
-        let refused = |table: &SteeringTable| udp.group.steer(table).expect_err("refused").to_string();
-        let stranger =
+        let refusal = |table: &SteeringTable| udp.group.steer(table).expect_err("refused").to_string();
+        let table_of_unknown_socket =
             SteeringTable { by_cpu: BTreeMap::from([(cpus[0], vec![u64::MAX])]), ..SteeringTable::default() };
-        let error = refused(&stranger);
+        let error = refusal(&table_of_unknown_socket);
         assert!(error.contains(&format!("socket {} is none of the group", u64::MAX)), "{error}");
-        let error = refused(&udp.table(&[99_999]));
+        let error = refusal(&udp.table(&[99_999]));
         assert!(error.contains("there is no CPU 99999"), "{error}");
 
-        let alone = UdpSocket::bind("127.0.0.1:0").expect("bound");
-        let group = Group::new(SocketProtocol::Udp, alone.local_addr().expect("bound"));
-        assert_eq!(group.reads(), "none");
+        let single_socket = UdpSocket::bind("127.0.0.1:0").expect("bound");
+        let group = Group::new(SocketProtocol::Udp, single_socket.local_addr().expect("bound"));
+        assert_eq!(group.value(), "none");
         let table = SteeringTable {
-            by_cpu: BTreeMap::from([(cpus[0], vec![cookie(&alone)])]),
+            by_cpu: BTreeMap::from([(cpus[0], vec![cookie(&single_socket)])]),
             ..SteeringTable::default()
         };
         let error = group.steer(&table).expect_err("refused").to_string();
         assert!(error.contains("in no reuseport group"), "{error}");
-        assert_eq!((udp.group.reads(), group.reads()), ("none".into(), "none".into()));
+        assert_eq!((udp.group.value(), group.value()), ("none".into(), "none".into()));
 
         let Setting::Steering { namespace, protocol, local } = udp.group.setting.clone() else {
             unreachable!()
         };
-        let elsewhere = Setting::Steering { namespace: namespace + 1, protocol, local };
-        let error = elsewhere.write(&Host::live(), &SettingValue::new("none")).expect_err("elsewhere");
+        let other_namespace = Setting::Steering { namespace: namespace + 1, protocol, local };
+        let error =
+            other_namespace.write(&Host::live(), &SettingValue::new("none")).expect_err("another namespace");
         assert!(!error.is_gone() && error.to_string().contains("--netns PID"), "{error}");
         udp.sockets.clear();
         assert!(udp.group.setting.read(&Host::live()).expect_err("closed").is_gone());

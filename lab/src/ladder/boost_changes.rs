@@ -31,23 +31,23 @@ pub(crate) struct BoostChanges {
 }
 
 impl BoostChanges {
-    /// Observes the server while the generator sends at most `most_per_second` requests, and plans all changes.
+    /// Observes the server while the generator sends at most `max_per_second` requests, and plans all changes.
     pub(crate) fn plan(
         generator: &mut dyn Generator,
-        most_per_second: Option<f64>,
+        max_per_second: Option<f64>,
         observe: impl FnOnce(ObservationOptions) -> Result<(ObservedServer, PacketPath), TestbedError> + Send,
     ) -> Result<Self, TestbedError> {
         let options = ObservationOptions { duration: OBSERVATION, datagrams: true };
-        let rate = most_per_second.map_or(OBSERVATION_RATE, |most| most.min(OBSERVATION_RATE));
+        let rate = max_per_second.map_or(OBSERVATION_RATE, |limit| limit.min(OBSERVATION_RATE));
         let slot = LoadSlot::rate(rate, OBSERVATION + Duration::from_millis(500));
-        let observed = std::thread::scope(|scope| {
-            let observing = scope.spawn(move || observe(options));
+        let observation = std::thread::scope(|scope| {
+            let observer = scope.spawn(move || observe(options));
             // Unanswered requests do not matter here.
             let _ = generator.run(&slot);
-            observing.join()
+            observer.join()
         });
-        let (server, path) =
-            observed.map_err(|_| not_observed("the observation of the server panicked".to_owned()))??;
+        let (server, path) = observation
+            .map_err(|_| observation_error("the observation of the server panicked".to_owned()))??;
         let by_part = PARTS.iter().map(|part| part.plan(&server, &path)).collect();
         Ok(Self { by_part, made: Vec::new() })
     }
@@ -56,19 +56,22 @@ impl BoostChanges {
     ///
     /// # Errors
     /// Names a part that is not possible for this server.
-    pub(crate) fn of(&self, configuration: &ServerConfiguration) -> Result<Vec<PlannedChange>, TestbedError> {
-        let mut wanted: Vec<PlannedChange> = Vec::new();
+    pub(crate) fn changes_for(
+        &self,
+        configuration: &ServerConfiguration,
+    ) -> Result<Vec<PlannedChange>, TestbedError> {
+        let mut changes: Vec<PlannedChange> = Vec::new();
         for (part, plan) in PARTS.iter().zip(&self.by_part).filter(|(part, _)| (part.wanted)(configuration)) {
-            let changes = plan.plan.changes.iter().filter(|change| (part.has)(&change.setting));
-            let count = wanted.len();
-            wanted.extend(changes.cloned());
-            if wanted.len() == count {
+            let part_changes = plan.plan.changes.iter().filter(|change| (part.has)(&change.setting));
+            let count = changes.len();
+            changes.extend(part_changes.cloned());
+            if changes.len() == count {
                 let why: Vec<&str> = plan.refusals.iter().map(|refusal| refusal.why.as_str()).collect();
                 let why = if why.is_empty() { "it is so already".to_owned() } else { why.join("; ") };
                 return Err(TestbedError::Refused { setting: format!("boost, {}", part.name), why });
             }
         }
-        Ok(wanted)
+        Ok(changes)
     }
 
     /// Undoes the changes that this configuration does not have, last change first. Then makes the
@@ -78,20 +81,20 @@ impl BoostChanges {
         configuration: &ServerConfiguration,
         write: &mut dyn FnMut(&PlannedChange, &SettingValue) -> Result<(), TestbedError>,
     ) -> Result<(), TestbedError> {
-        let wanted = self.of(configuration)?;
-        let has = |changes: &[PlannedChange], change: &PlannedChange| {
+        let planned = self.changes_for(configuration)?;
+        let contains = |changes: &[PlannedChange], change: &PlannedChange| {
             changes.iter().any(|other| other.setting == change.setting)
         };
         // Changes that both configurations have stay, so that a running server notices as little as
         // possible.
         for index in (0..self.made.len()).rev() {
-            if !has(&wanted, &self.made[index]) {
+            if !contains(&planned, &self.made[index]) {
                 let change = self.made.remove(index);
                 write(&change, &change.from)?;
             }
         }
-        for change in wanted {
-            if !has(&self.made, &change) {
+        for change in planned {
+            if !contains(&self.made, &change) {
                 write(&change, &change.to)?;
                 self.made.push(change);
             }
@@ -100,13 +103,13 @@ impl BoostChanges {
     }
 }
 
-fn not_observed(why: String) -> TestbedError {
+fn observation_error(why: String) -> TestbedError {
     TestbedError::Refused { setting: "boost".to_owned(), why }
 }
 
 impl From<DiscoveryError> for TestbedError {
     fn from(error: DiscoveryError) -> Self {
-        not_observed(error.to_string())
+        observation_error(error.to_string())
     }
 }
 
@@ -169,13 +172,13 @@ impl BoostPart {
     /// The plan for this part alone. A part that neither pins nor steers keeps only its own
     /// refusals, because sockets that cannot be steered can still get socket options.
     fn plan(&self, server: &ObservedServer, path: &PacketPath) -> BoostPlan {
-        let nothing = BoostChoice { no_pin: true, no_steer: true, ..BoostChoice::default() };
-        let mut choice = nothing.clone();
+        let no_choice = BoostChoice { no_pin: true, no_steer: true, ..BoostChoice::default() };
+        let mut choice = no_choice.clone();
         (self.choose)(&mut choice);
         let mut plan = plan::make(server, path, &choice);
         if choice.no_pin && choice.no_steer {
-            let others = plan::make(server, path, &nothing).refusals;
-            plan.refusals.retain(|refusal| !others.contains(refusal));
+            let base_refusals = plan::make(server, path, &no_choice).refusals;
+            plan.refusals.retain(|refusal| !base_refusals.contains(refusal));
         }
         plan
     }
@@ -188,8 +191,8 @@ pub(crate) fn is_boosted(configuration: &ServerConfiguration) -> bool {
 /// Name and value of each option that boost may change.
 pub(crate) fn describe(configuration: &ServerConfiguration) -> impl Iterator<Item = (String, String)> {
     PARTS.iter().map(|part| {
-        let (name, boosted) = part.shown;
-        let value = if (part.wanted)(configuration) { boosted } else { "as started" };
+        let (name, boosted_value) = part.shown;
+        let value = if (part.wanted)(configuration) { boosted_value } else { "as started" };
         (format!("server {name}"), value.to_owned())
     })
 }

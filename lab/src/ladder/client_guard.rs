@@ -34,7 +34,7 @@ pub(crate) struct ClientLimits {
 }
 
 impl ClientLimits {
-    pub(crate) fn of(config: &LadderConfig) -> Option<Self> {
+    pub(crate) fn from_config(config: &LadderConfig) -> Option<Self> {
         let limits =
             Self { loss_ratio: config.guard_loss_ratio, p99: config.guard_p99_ns.map(Duration::from_nanos) };
         (limits.loss_ratio.is_some() || limits.p99.is_some()).then_some(limits)
@@ -60,21 +60,22 @@ impl ClientGuard {
     ) -> Result<Self, HostError> {
         // Started in this thread, because its network namespace is the server's.
         let mut flows = FlowWatch::start(host, &[port], limits.p99)?;
-        let (end, ended) = mpsc::channel();
+        let (end_sender, end_receiver) = mpsc::channel();
         let verdict = Arc::new(Mutex::new(None));
-        let shared = Arc::clone(&verdict);
+        let shared_verdict = Arc::clone(&verdict);
         let thread = std::thread::spawn(move || {
             let mut window = GuardWindow::new(generators, limits);
-            while ended.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Timeout) {
-                let why = window.look(&mut flows, port).unwrap_or_else(|error| Some(error.to_string()));
-                if why.is_some() {
-                    *shared.lock().unwrap_or_else(PoisonError::into_inner) = why;
+            while end_receiver.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Timeout) {
+                let violation =
+                    window.check_window(&mut flows, port).unwrap_or_else(|error| Some(error.to_string()));
+                if violation.is_some() {
+                    *shared_verdict.lock().unwrap_or_else(PoisonError::into_inner) = violation;
                     cancel.store(true, Ordering::Relaxed);
                     return;
                 }
             }
         });
-        Ok(Self { end: Some(end), thread: Some(thread), verdict })
+        Ok(Self { end: Some(end_sender), thread: Some(thread), verdict })
     }
 
     /// Why the guard ended the run; `None` if it did not.
@@ -106,7 +107,7 @@ impl GuardWindow {
         Self { generators, limits, before: BTreeMap::new(), began: Instant::now() }
     }
 
-    fn look(&mut self, flows: &mut FlowWatch, port: u16) -> Result<Option<String>, HostError> {
+    fn check_window(&mut self, flows: &mut FlowWatch, port: u16) -> Result<Option<String>, HostError> {
         let counts = flows.by_address()?;
         let why = self.judge(&counts, Instant::now());
         let ports: usize = counts.values().map(|counts| counts.ports).sum();
@@ -121,35 +122,40 @@ impl GuardWindow {
     /// Judges the window up to `now` if it has enough requests, and begins the next one.
     fn judge(&mut self, counts: &BTreeMap<IpAddr, AddressCounts>, now: Instant) -> Option<String> {
         let clients = || counts.iter().filter(|(address, _)| !self.generators.contains(address));
-        let since = |of: fn(&AddressCounts) -> u64| -> u64 {
-            let before = |address: &IpAddr| self.before.get(address).map_or(0, of);
-            clients().map(|(address, counts)| of(counts).saturating_sub(before(address))).sum()
+        let growth = |count: fn(&AddressCounts) -> u64| -> u64 {
+            let previous_count = |address: &IpAddr| self.before.get(address).map_or(0, count);
+            clients().map(|(address, counts)| count(counts).saturating_sub(previous_count(address))).sum()
         };
-        let (requests, replies) = (since(|counts| counts.requests), since(|counts| counts.replies));
-        let (timed, slow) = (since(|counts| counts.timed), since(|counts| counts.slow));
+        let (requests, replies) = (growth(|counts| counts.requests), growth(|counts| counts.replies));
+        let (timed_replies, slow_replies) = (growth(|counts| counts.timed), growth(|counts| counts.slow));
         let seconds = now.saturating_duration_since(self.began);
         if requests < ENOUGH_REQUESTS && seconds < ENOUGH_TIME {
             return None;
         }
         self.before.clone_from(counts);
         self.began = now;
-        let share = |part: u64, whole: u64| part as f64 / whole.max(1) as f64;
-        let missing = requests.saturating_sub(replies);
-        let lost = share(missing, requests);
-        let within = format!("within {:.1} s", seconds.as_secs_f64());
-        if let Some(most) = self.limits.loss_ratio.filter(|most| missing >= MISSING && lost > *most) {
+        let ratio = |part: u64, whole: u64| part as f64 / whole.max(1) as f64;
+        let missing_replies = requests.saturating_sub(replies);
+        let loss_ratio = ratio(missing_replies, requests);
+        let interval_text = format!("within {:.1} s", seconds.as_secs_f64());
+        if let Some(limit) =
+            self.limits.loss_ratio.filter(|limit| missing_replies >= MISSING && loss_ratio > *limit)
+        {
             return Some(format!(
-                "real clients lost {missing} of {requests} requests ({:.1} %) {within}, and --guard-loss allows {:.1} %",
-                lost * 100.0,
-                most * 100.0
+                "real clients lost {missing_replies} of {requests} requests ({:.1} %) {interval_text}, and --guard-loss allows {:.1} %",
+                loss_ratio * 100.0,
+                limit * 100.0
             ));
         }
-        let most = self.limits.p99.filter(|_| slow >= MISSING && share(slow, timed) > SLOW_RATIO)?;
+        let limit = self
+            .limits
+            .p99
+            .filter(|_| slow_replies >= MISSING && ratio(slow_replies, timed_replies) > SLOW_RATIO)?;
         Some(format!(
-            "{slow} of {timed} replies to real clients ({:.1} %) took longer than {:.3} ms {within}, and --guard-p99 \
+            "{slow_replies} of {timed_replies} replies to real clients ({:.1} %) took longer than {:.3} ms {interval_text}, and --guard-p99 \
              allows 1 %",
-            share(slow, timed) * 100.0,
-            most.as_secs_f64() * 1e3
+            ratio(slow_replies, timed_replies) * 100.0,
+            limit.as_secs_f64() * 1e3
         ))
     }
 }
@@ -180,7 +186,7 @@ mod tests {
         assert_eq!(window.judge(&counts, window.began), None);
         let client = |slow| AddressCounts { ports: 1, requests: 700, replies: 700, timed: 400, slow };
         counts.insert(CLIENT, client(4));
-        assert_eq!(window.judge(&counts, window.began), None, "one in a hundred");
+        assert_eq!(window.judge(&counts, window.began), None, "1 % is within the limit");
         counts.insert(CLIENT, AddressCounts { requests: 1_100, replies: 1_100, timed: 800, ..client(9) });
         let why = window.judge(&counts, window.began).expect("slow replies");
         assert!(
@@ -193,18 +199,22 @@ mod tests {
     fn only_the_losses_of_real_clients_end_a_run() {
         let mut window = window();
         let now = window.began;
-        assert_eq!(window.judge(&counts((60, 59), (9_000, 100)), now), None, "one reply is under way");
-        assert_eq!(window.judge(&counts((100, 60), (9_000, 100)), now), None, "too few since then");
+        assert_eq!(window.judge(&counts((60, 59), (9_000, 100)), now), None, "one reply is missing");
+        assert_eq!(window.judge(&counts((100, 60), (9_000, 100)), now), None, "too few new requests");
         let why = window.judge(&counts((160, 150), (9_000, 100)), now).expect("a loss");
         assert!(why.starts_with("real clients lost 9 of 100 requests (9.0 %)"), "{why}");
     }
 
     #[test]
-    fn a_client_that_asks_seldom_is_judged_after_some_time() {
+    fn clients_with_few_requests_are_judged_after_enough_time() {
         let mut window = window();
         let late = window.began + ENOUGH_TIME;
         assert_eq!(window.judge(&counts((4, 1), (0, 0)), window.began), None);
         assert!(window.judge(&counts((4, 1), (0, 0)), late).is_some());
-        assert_eq!(window.judge(&counts((8, 6), (0, 0)), late + ENOUGH_TIME), None, "fewer than three");
+        assert_eq!(
+            window.judge(&counts((8, 6), (0, 0)), late + ENOUGH_TIME),
+            None,
+            "fewer than three lost requests"
+        );
     }
 }

@@ -174,17 +174,17 @@ impl LadderConfig {
 
     /// Sets the CPUs to those that the process may use, or checks the configured CPUs.
     pub(crate) fn resolve_cpus(&mut self) -> Result<(), LadderCpusError> {
-        let allowed = rustix::thread::sched_getaffinity(None)
+        let allowed_cpus = rustix::thread::sched_getaffinity(None)
             .map_err(|error| LadderCpusError::NoCpu(error.to_string()))?;
-        let allowed: CpuSet = (0..rustix::thread::CpuSet::MAX_CPU)
-            .filter(|cpu| allowed.is_set(*cpu))
+        let allowed_cpus: CpuSet = (0..rustix::thread::CpuSet::MAX_CPU)
+            .filter(|cpu| allowed_cpus.is_set(*cpu))
             .filter_map(|cpu| u32::try_from(cpu).ok())
             .collect();
-        if let Some(wanted) = self.cpus.iter().copied().find(|cpu| !allowed.contains(*cpu)) {
-            return Err(LadderCpusError::NoSuchCpu { wanted, allowed });
+        if let Some(missing_cpu) = self.cpus.iter().copied().find(|cpu| !allowed_cpus.contains(*cpu)) {
+            return Err(LadderCpusError::NoSuchCpu { wanted: missing_cpu, allowed: allowed_cpus });
         }
         if self.cpus.is_empty() {
-            self.cpus = allowed.iter().collect();
+            self.cpus = allowed_cpus.iter().collect();
         }
         Ok(())
     }

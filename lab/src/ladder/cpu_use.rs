@@ -67,12 +67,12 @@ pub(crate) enum SampleOwner {
     Other,
 }
 
-/// The owner of a thread of this process: the server for its worker threads, `others` for all other
-/// threads.
-pub(crate) fn own_thread(stack: &SampledStack, others: SampleOwner) -> SampleOwner {
-    let number = stack.comm.strip_prefix(WORKER_THREAD).unwrap_or_default();
-    let is_worker = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
-    if is_worker { SampleOwner::Server } else { others }
+/// The owner of a thread of this process: the server for its worker threads, `other_owner` for all
+/// other threads.
+pub(crate) fn thread_owner(stack: &SampledStack, other_owner: SampleOwner) -> SampleOwner {
+    let suffix = stack.comm.strip_prefix(WORKER_THREAD).unwrap_or_default();
+    let is_worker = !suffix.is_empty() && suffix.bytes().all(|byte| byte.is_ascii_digit());
+    if is_worker { SampleOwner::Server } else { other_owner }
 }
 
 /// Samples the CPUs while the generator offers the rate. Unknown if sampling is not possible.
@@ -83,17 +83,18 @@ pub(crate) fn sample(
     is_remote: bool,
     owner: &dyn Fn(&SampledStack) -> SampleOwner,
 ) -> Result<Known<CpuUse>, TestbedError> {
-    let sampled = std::thread::scope(|scope| {
-        let sampling = scope.spawn(move || {
+    let sampling_result = std::thread::scope(|scope| {
+        let sampler = scope.spawn(move || {
             if is_remote {
                 std::thread::sleep(REMOTE_LEAD);
             }
             StackProfile::observe(host, &ProfileOptions::all(SAMPLED), &|| false)
         });
-        let offered = generator.run(&LoadSlot::rate(per_second, SLOT));
-        sampling.join().map(|profile| offered.map(|_| profile))
+        let load_result = generator.run(&LoadSlot::rate(per_second, SLOT));
+        sampler.join().map(|profile| load_result.map(|_| profile))
     });
-    let profile = sampled.map_err(|_| TestbedError::Lab("sampling the CPUs panicked".to_owned()))??;
+    let profile =
+        sampling_result.map_err(|_| TestbedError::Lab("sampling the CPUs panicked".to_owned()))??;
     Ok(match profile {
         Ok(profile) => Known::Value(CpuUse {
             step: String::new(),
@@ -117,20 +118,22 @@ fn shares(profile: &StackProfile, owner: &dyn Fn(&SampledStack) -> SampleOwner) 
         .map(|cpu| (cpu.cpu, CpuShares { cpu: cpu.cpu, ..CpuShares::default() }))
         .collect();
     for stack in &profile.stacks {
-        let Some(own) = shares.get_mut(&stack.cpu) else { continue };
+        let Some(cpu_shares) = shares.get_mut(&stack.cpu) else { continue };
         let samples = profile.cpus.iter().find(|cpu| cpu.cpu == stack.cpu).map_or(0, |cpu| cpu.samples);
-        let part = match stack.context {
-            CpuContext::Irq => &mut own.interrupt_ratio,
-            CpuContext::Softirq | CpuContext::SoftirqOwn | CpuContext::Ksoftirqd => &mut own.softirq_ratio,
-            CpuContext::Idle => &mut own.idle_ratio,
+        let ratio = match stack.context {
+            CpuContext::Irq => &mut cpu_shares.interrupt_ratio,
+            CpuContext::Softirq | CpuContext::SoftirqOwn | CpuContext::Ksoftirqd => {
+                &mut cpu_shares.softirq_ratio
+            }
+            CpuContext::Idle => &mut cpu_shares.idle_ratio,
             CpuContext::Task => match (owner(stack), innermost(profile, stack)) {
-                (SampleOwner::Server, Some(FrameKind::Kernel)) => &mut own.server_kernel_ratio,
-                (SampleOwner::Server, _) => &mut own.server_user_ratio,
-                (SampleOwner::Generator, _) => &mut own.generator_ratio,
-                (SampleOwner::Other, _) => &mut own.other_ratio,
+                (SampleOwner::Server, Some(FrameKind::Kernel)) => &mut cpu_shares.server_kernel_ratio,
+                (SampleOwner::Server, _) => &mut cpu_shares.server_user_ratio,
+                (SampleOwner::Generator, _) => &mut cpu_shares.generator_ratio,
+                (SampleOwner::Other, _) => &mut cpu_shares.other_ratio,
             },
         };
-        *part += stack.samples as f64 / samples.max(1) as f64;
+        *ratio += stack.samples as f64 / samples.max(1) as f64;
     }
     shares.into_values().collect()
 }
@@ -177,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn every_sample_has_one_owner() {
+    fn cpu_shares_attribute_each_sample_to_one_owner() {
         let profile = StackProfile {
             seconds: 1.0,
             event: SampleEvent::CpuCycles,
@@ -201,7 +204,7 @@ mod tests {
         };
         let owner = |stack: &SampledStack| match stack.pid {
             7 => SampleOwner::Server,
-            9 => own_thread(stack, SampleOwner::Generator),
+            9 => thread_owner(stack, SampleOwner::Generator),
             _ => SampleOwner::Other,
         };
         let shares = shares(&profile, &owner)[0];
@@ -220,7 +223,7 @@ mod tests {
         let names: Vec<&str> = functions.iter().map(|function| function.name.as_str()).collect();
         assert_eq!(names, ["net_rx_action", "udp_sendmsg", "answer"]);
         assert_eq!(
-            own_thread(&stack(CpuContext::Task, 1, "linerate-3", &[], 1), SampleOwner::Other),
+            thread_owner(&stack(CpuContext::Task, 1, "linerate-3", &[], 1), SampleOwner::Other),
             SampleOwner::Server
         );
     }

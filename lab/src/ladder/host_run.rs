@@ -88,30 +88,31 @@ pub struct HostRunResult {
 /// If interface, address, port, server or CPUs cannot be used.
 pub fn prepare(mut config: HostRunConfig) -> Result<PreparedRun, HostRunError> {
     let host = Host::live();
-    let has = interface_addresses(&host, &config.interface)?;
+    let addresses = interface_addresses(&host, &config.interface)?;
     config.run.resolve_cpus()?;
-    let usable = &config.run.cpus;
+    let usable_cpus = &config.run.cpus;
     let interface = config.interface.clone();
-    let found = config.running.as_ref().map(|running| RunningProgram::find(&host, running, &interface, &has));
-    let found = found.transpose()?;
-    let address = match &found {
+    let running_server =
+        config.running.as_ref().map(|running| RunningProgram::find(&host, running, &interface, &addresses));
+    let running_server = running_server.transpose()?;
+    let address = match &running_server {
         Some((_, address, _)) => *address,
-        None => address(&has, &config)?,
+        None => address(&addresses, &config)?,
     };
     let mut service = MeasuredServer {
         interface: interface.clone(),
         address,
-        cpus: usable.clone(),
+        cpus: usable_cpus.clone(),
         payload_bytes: config.run.payload_bytes,
         allowed: config.allowed.clone(),
     };
-    let (program, path) = match found {
+    let (program, path) = match running_server {
         Some((program, _, path)) => (Some(program), path),
         None => {
-            let mut serving = Some(service.start(&ServerConfiguration::baseline())?);
+            let mut baseline_server = Some(service.start(&ServerConfiguration::baseline())?);
             let scope = Scope { interfaces: vec![interface.clone()], port: Some(address.port()), pid: None };
             let path = PacketPath::observe(&host, &scope);
-            server::stop(&mut serving)?;
+            server::stop(&mut baseline_server)?;
             (None, path)
         }
     };
@@ -122,10 +123,10 @@ pub fn prepare(mut config: HostRunConfig) -> Result<PreparedRun, HostRunError> {
     // spreading on it.
     let profile = TuneProfile { anyway: true, ..config.profile.clone() };
     let mut plan = plan::make(&host, &view, &Diagnosis::of(&view), &profile);
-    service.cpus = plan.cpus.iter().copied().filter(|cpu| usable.contains(cpu)).collect();
+    service.cpus = plan.cpus.iter().copied().filter(|cpu| usable_cpus.contains(cpu)).collect();
     if service.cpus.is_empty() {
-        let planned = plan.cpus.iter().copied().collect();
-        return Err(HostRunError::NoCpu { interface, planned });
+        let planned_cpus = plan.cpus.iter().copied().collect();
+        return Err(HostRunError::NoCpu { interface, planned: planned_cpus });
     }
     let link = path.link_of(&interface);
     if config.profile.cpus.xps {
@@ -157,26 +158,26 @@ fn interface_addresses(host: &Host, interface: &str) -> Result<Vec<IpAddr>, Host
     if !names.iter().any(|name| name == interface) {
         return Err(HostRunError::NoInterface { interface: interface.to_owned(), known: names.join(", ") });
     }
-    let has = addresses(host, interface)?;
-    if has.is_empty() {
+    let ip_addresses = addresses(host, interface)?;
+    if ip_addresses.is_empty() {
         return Err(HostRunError::NoAddress { interface: interface.to_owned() });
     }
-    Ok(has)
+    Ok(ip_addresses)
 }
 
 /// The address of linerate's own server.
-fn address(has: &[IpAddr], config: &HostRunConfig) -> Result<SocketAddr, HostRunError> {
+fn address(addresses: &[IpAddr], config: &HostRunConfig) -> Result<SocketAddr, HostRunError> {
     let interface = || config.interface.clone();
-    let Some(first) = has.first() else {
+    let Some(first_address) = addresses.first() else {
         return Err(HostRunError::NoAddress { interface: interface() });
     };
     match config.listen {
-        None => Ok(SocketAddr::new(*first, DEFAULT_PORT)),
-        Some(listen) if has.contains(&listen.ip()) => Ok(listen),
+        None => Ok(SocketAddr::new(*first_address, DEFAULT_PORT)),
+        Some(listen) if addresses.contains(&listen.ip()) => Ok(listen),
         Some(listen) => Err(HostRunError::NotItsAddress {
             address: listen.ip(),
             interface: interface(),
-            known: has.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+            known: addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
         }),
     }
 }
@@ -204,9 +205,9 @@ impl PreparedRun {
     #[must_use]
     pub fn boosted_steps(&self) -> Vec<&'static str> {
         let is_boosted = |step: &&&LadderStep| {
-            let mut with = ServerConfiguration::baseline();
-            (step.change)(&mut with);
-            boost_changes::is_boosted(&with)
+            let mut configuration = ServerConfiguration::baseline();
+            (step.change)(&mut configuration);
+            boost_changes::is_boosted(&configuration)
         };
         let steps = self.config.run.steps.iter().filter(is_boosted).map(|step| step.id);
         if self.setup.program.is_some() { steps.collect() } else { Vec::new() }
@@ -252,7 +253,7 @@ pub fn run(
     observer: &mut dyn FnMut(&LadderEvent<'_>),
 ) -> Result<HostRunResult, HostRunError> {
     let mut writer = records.store.lock()?;
-    let begin = TuneStart {
+    let tune_start = TuneStart {
         goal: "ladder".to_owned(),
         argv: records.argv.to_vec(),
         devices: prepared.plan.devices.clone(),
@@ -260,33 +261,34 @@ pub fn run(
         plan: None,
     };
     let host = &prepared.setup.host;
-    let transaction = TuneTransaction::begin(&mut writer, host, begin)?;
+    let transaction = TuneTransaction::begin(&mut writer, host, tune_start)?;
     let tune = transaction.id();
     // Lives until all settings are restored. It waits for the lock, which becomes free when this
     // process ends.
     let guard = guard::start((records.guard)(tune));
-    let measured = match &guard {
+    let measurement = match &guard {
         Ok(_) => measure(prepared, transaction, senders, cancel, observer),
         Err(error) => transaction.end(Some(error.to_string())).map_err(HostRunError::from).and_then(|()| {
             Err(HostRunError::Testbed(TestbedError::Server(format!("nothing was changed: {error}"))))
         }),
     };
-    let undone = undo(&mut writer, host, Some(tune), UndoReason::Finished);
-    let undone = undone.map_err(|error| HostRunError::NotUndone {
-        run: measured.as_ref().map_or_else(ToString::to_string, |_| "the run is complete".to_owned()),
+    let undo_report = undo(&mut writer, host, Some(tune), UndoReason::Finished);
+    let undo_report = undo_report.map_err(|error| HostRunError::NotUndone {
+        run: measurement.as_ref().map_or_else(ToString::to_string, |_| "the run is complete".to_owned()),
         undo: error,
         tune,
     })?;
-    let (LadderOutcome { mut report, mut warnings, kept }, boosted) = measured?;
-    warnings.extend(not_restored(&undone));
-    let restored = !undone.has_failures() && !undone.has_skipped();
-    let mut settings = SettingsFacts { tune, restored, kept_tune: None };
-    let complete = warnings.iter().all(|warning| warning.kind != WarningKind::Interrupted);
-    if prepared.config.keep_better && restored && complete {
-        settings.kept_tune = keep(prepared, (&kept, boosted), &mut writer, &records, &mut warnings)?;
+    let (LadderOutcome { mut report, mut warnings, kept: kept_configuration }, kept_changes) = measurement?;
+    warnings.extend(restore_warnings(&undo_report));
+    let is_restored = !undo_report.has_failures() && !undo_report.has_skipped();
+    let mut settings = SettingsFacts { tune, restored: is_restored, kept_tune: None };
+    let is_complete = warnings.iter().all(|warning| warning.kind != WarningKind::Interrupted);
+    if prepared.config.keep_better && is_restored && is_complete {
+        settings.kept_tune =
+            apply_kept(prepared, (&kept_configuration, kept_changes), &mut writer, &records, &mut warnings)?;
     }
     report.settings = Some(settings);
-    Ok(HostRunResult { report, warnings, undone })
+    Ok(HostRunResult { report, warnings, undone: undo_report })
 }
 
 /// Ends the tune. Returns the outcome and the changes of boost to keep, or an error.
@@ -300,19 +302,20 @@ fn measure(
     let config = &prepared.config.run;
     let mut testbed = HostTestbed::new(&prepared.setup, Sampler { config, cancel }, transaction, senders);
     let started = Instant::now();
-    let measured = testbed
+    let measurement = testbed
         .exclude_others(prepared.exclusions())
         .and_then(|()| testbed.begin())
         .and_then(|()| run::run(&mut testbed, config, started, observer));
-    let boosted = measured.as_ref().map_or_else(|_| Vec::new(), |outcome| testbed.boosted(&outcome.kept));
-    let ended = testbed.end(measured.as_ref().err().map(ToString::to_string));
-    let measured = measured?;
-    ended?;
-    Ok((measured, boosted))
+    let kept_changes =
+        measurement.as_ref().map_or_else(|_| Vec::new(), |outcome| testbed.boost_changes(&outcome.kept));
+    let end_result = testbed.end(measurement.as_ref().err().map(ToString::to_string));
+    let measurement = measurement?;
+    end_result?;
+    Ok((measurement, kept_changes))
 }
 
-fn not_restored(undone: &UndoReport) -> impl Iterator<Item = LadderWarning> {
-    undone.settings.iter().filter_map(|item| {
+fn restore_warnings(undo_report: &UndoReport) -> impl Iterator<Item = LadderWarning> {
+    undo_report.settings.iter().filter_map(|item| {
         let why = match &item.outcome {
             UndoOutcome::Restored | UndoOutcome::Already => return None,
             UndoOutcome::Drift { found } => format!("another program changed it to '{found}'"),
@@ -328,38 +331,38 @@ fn not_restored(undone: &UndoReport) -> impl Iterator<Item = LadderWarning> {
 }
 
 /// Applies the better settings again as a new tune.
-fn keep(
+fn apply_kept(
     prepared: &PreparedRun,
-    (kept, boosted): (&ServerConfiguration, Vec<PlannedChange>),
+    (configuration, kept_changes): (&ServerConfiguration, Vec<PlannedChange>),
     writer: &mut JournalWriter,
     records: &ChangeRecords<'_>,
     warnings: &mut Vec<LadderWarning>,
 ) -> Result<Option<u64>, HostRunError> {
-    let mut plan = prepared.setup.changes.kept_plan(&prepared.plan, kept);
-    plan.changes.extend(boosted);
+    let mut plan = prepared.setup.changes.kept_plan(&prepared.plan, configuration);
+    plan.changes.extend(kept_changes);
     if plan.changes.is_empty() {
         return Ok(None);
     }
-    let begin = TuneStart {
+    let tune_start = TuneStart {
         goal: format!("{}: what a ladder showed to be better", plan.goal),
         argv: records.argv.to_vec(),
         devices: plan.devices.clone(),
         until: None,
         plan: Some(&plan),
     };
-    let mut transaction = TuneTransaction::begin(writer, &prepared.setup.host, begin)?;
+    let mut transaction = TuneTransaction::begin(writer, &prepared.setup.host, tune_start)?;
     let tune = transaction.id();
-    let mut broke_off = None;
+    let mut abort_reason = None;
     for change in plan.exclusions.iter().chain(&plan.changes) {
-        let changed =
+        let change_result =
             transaction.change_from(&prepared.setup.host, &change.setting, &change.from, &change.to)?;
-        if let ChangeResult::Refused { why } = changed {
+        if let ChangeResult::Refused { why } = change_result {
             let detail = format!("{} was not kept: {why}", change.setting);
             warnings.push(LadderWarning::new(WarningKind::Unknown, detail));
-            broke_off = Some(why);
+            abort_reason = Some(why);
             break;
         }
     }
-    transaction.end(broke_off)?;
+    transaction.end(abort_reason)?;
     Ok(Some(tune))
 }

@@ -127,7 +127,8 @@ impl<'a> HostTestbed<'a> {
     /// Starts the baseline server unless a server already runs, and adds generators until the
     /// server is the limit.
     pub(crate) fn begin(&mut self) -> Result<(), TestbedError> {
-        if let (Some(_), Some(limits)) = (&self.setup.program, ClientLimits::of(self.sampler.config)) {
+        if let (Some(_), Some(limits)) = (&self.setup.program, ClientLimits::from_config(self.sampler.config))
+        {
             let (host, port) = (&self.setup.host, self.setup.service.address.port());
             let (sources, cancel) = (self.senders.sources().to_vec(), Arc::clone(&self.sampler.cancel));
             let guard = ClientGuard::start(host, port, sources, limits, cancel);
@@ -135,8 +136,8 @@ impl<'a> HostTestbed<'a> {
                 .map_err(|error| TestbedError::Server(format!("real clients cannot be observed: {error}")))?;
             self.clients = Some(guard);
         }
-        let begun = self.begin_load();
-        begun.map_err(|error| self.cause(error))
+        let load_result = self.begin_load();
+        load_result.map_err(|error| self.cause(error))
     }
 
     fn begin_load(&mut self) -> Result<(), TestbedError> {
@@ -144,9 +145,9 @@ impl<'a> HostTestbed<'a> {
         if let Some(program) = &self.setup.program {
             // A few requests first, because a wrong workload should not become a flood.
             let mut probe = AnswerProbe::default();
-            if !probe.is_answered(self.senders.started()?).map_err(Self::lost)? {
+            if !probe.is_answered(self.senders.ensure_started()?).map_err(Self::generator_lost)? {
                 program.check(&self.setup.host)?;
-                return Err(TestbedError::Unanswered(probe.why(&program.recipe)));
+                return Err(TestbedError::Unanswered(probe.describe_silence(&program.recipe)));
             }
         }
         self.senders.saturate()?;
@@ -169,10 +170,10 @@ impl<'a> HostTestbed<'a> {
     }
 
     /// Stops server and generators. Changed settings stay in effect; the journal can undo them.
-    pub(crate) fn end(mut self, broke_off: Option<String>) -> Result<(), TestbedError> {
-        let stopped = server::stop(&mut self.server);
-        self.transaction.end(broke_off)?;
-        stopped
+    pub(crate) fn end(mut self, abort_reason: Option<String>) -> Result<(), TestbedError> {
+        let stop_result = server::stop(&mut self.server);
+        self.transaction.end(abort_reason)?;
+        stop_result
     }
 
     /// Makes the changes that keep other programs from changing the same settings.
@@ -191,11 +192,11 @@ impl<'a> HostTestbed<'a> {
             .map(|((setting, to), (_, original))| PendingChange { setting, original, to })
             .filter(|pending| self.written.get(pending.setting).unwrap_or(pending.original) != pending.to)
             .collect();
-        let restored = pending.iter().filter(|pending| pending.to == pending.original).rev();
-        let changed = pending.iter().filter(|pending| pending.to != pending.original);
-        for PendingChange { setting, original, to } in restored.chain(changed) {
+        let restorations = pending.iter().filter(|pending| pending.to == pending.original).rev();
+        let new_changes = pending.iter().filter(|pending| pending.to != pending.original);
+        for PendingChange { setting, original, to } in restorations.chain(new_changes) {
             if matches!(setting, Setting::SmtControl) && self.interrupts.is_empty() {
-                self.interrupts = interrupts(&self.setup.host, setting);
+                self.interrupts = dependent_interrupts(&self.setup.host, setting);
             }
             self.change(setting, original, to)?;
             self.written.insert((*setting).clone(), (*to).clone());
@@ -232,10 +233,10 @@ impl<'a> HostTestbed<'a> {
     fn await_link(&self) -> Result<(), TestbedError> {
         let interface = &self.setup.service.interface;
         let carrier = format!("/sys/class/net/{interface}/carrier");
-        let begun = Instant::now();
+        let begin = Instant::now();
         while self.setup.host.read(&carrier).is_ok_and(|carrier| carrier.trim() == "0") {
             self.sampler.check_cancelled()?;
-            if begun.elapsed() > LINK_TIME {
+            if begin.elapsed() > LINK_TIME {
                 let seconds = LINK_TIME.as_secs();
                 return Err(TestbedError::NoLink(format!(
                     "{interface} has no link {seconds} s after a change"
@@ -259,20 +260,20 @@ impl<'a> HostTestbed<'a> {
             None => {
                 let observe =
                     |options| Ok(ObservedServer::observe(host, &program.query, options, &|| false)?);
-                let most = self.sampler.config.max_rate_per_second;
-                BoostChanges::plan(self.senders.generator()?, most, observe)?
+                let max_rate = self.sampler.config.max_rate_per_second;
+                BoostChanges::plan(self.senders.generator()?, max_rate, observe)?
             }
         };
         let mut write =
             |change: &PlannedChange, value: &SettingValue| self.change(&change.setting, &change.from, value);
-        let switched = boost.switch(configuration, &mut write);
+        let switch_result = boost.switch(configuration, &mut write);
         self.boost = Some(boost);
-        switched
+        switch_result
     }
 
     /// The changes of boost that a configuration has.
-    pub(crate) fn boosted(&self, configuration: &ServerConfiguration) -> Vec<PlannedChange> {
-        self.boost.as_ref().and_then(|boost| boost.of(configuration).ok()).unwrap_or_default()
+    pub(crate) fn boost_changes(&self, configuration: &ServerConfiguration) -> Vec<PlannedChange> {
+        self.boost.as_ref().and_then(|boost| boost.changes_for(configuration).ok()).unwrap_or_default()
     }
 
     /// The reason behind an error: the server may have ended, or its clients may have ended the run.
@@ -285,7 +286,7 @@ impl<'a> HostTestbed<'a> {
     }
 
     /// A remote generator that fails once fails for all steps.
-    fn lost(error: TestbedError) -> TestbedError {
+    fn generator_lost(error: TestbedError) -> TestbedError {
         match error {
             TestbedError::Generator(why) => TestbedError::GeneratorLost(why),
             other => other,
@@ -293,9 +294,9 @@ impl<'a> HostTestbed<'a> {
     }
 }
 
-fn interrupts(host: &Host, setting: &Setting) -> Vec<(Setting, SettingValue)> {
-    let all = host.dependents(setting);
-    all.into_iter().filter_map(|irq| irq.read(host).ok().map(|value| (irq, value))).collect()
+fn dependent_interrupts(host: &Host, setting: &Setting) -> Vec<(Setting, SettingValue)> {
+    let dependents = host.dependents(setting);
+    dependents.into_iter().filter_map(|irq| irq.read(host).ok().map(|value| (irq, value))).collect()
 }
 
 impl HostTestbed<'_> {
@@ -315,7 +316,8 @@ impl HostTestbed<'_> {
     fn measure(&mut self, request: &mut SampleRequest<'_>) -> Result<StepSample, TestbedError> {
         let fallbacks = server::fallbacks(self.server.as_ref());
         let generator = self.senders.generator()?;
-        let sample = self.sampler.sample(generator, request, fallbacks.clone()).map_err(Self::lost)?;
+        let sample =
+            self.sampler.sample(generator, request, fallbacks.clone()).map_err(Self::generator_lost)?;
         if let Some(program) = &self.setup.program {
             // A server that has ended explains a sample without answers.
             program.check(&self.setup.host)?;
@@ -327,7 +329,7 @@ impl HostTestbed<'_> {
         // A faster server needs more senders.
         self.senders.saturate()?;
         let generator = self.senders.generator()?;
-        self.sampler.sample(generator, request, fallbacks).map_err(Self::lost)
+        self.sampler.sample(generator, request, fallbacks).map_err(Self::generator_lost)
     }
 }
 
@@ -345,20 +347,20 @@ impl Testbed for HostTestbed<'_> {
 
     fn describe(&self, configuration: &ServerConfiguration) -> Vec<(String, String)> {
         let settings = self.setup.changes.settings(configuration);
-        let of_host = settings.map(|(setting, value)| {
+        let host_settings = settings.map(|(setting, value)| {
             let value = if value.as_str().is_empty() { "absent" } else { value.as_str() };
             (setting.to_string(), value.to_owned())
         });
-        let of_server = match &self.setup.program {
+        let server_options = match &self.setup.program {
             Some(_) => boost_changes::describe(configuration).collect(),
             None => configuration.server_options(),
         };
-        of_server.into_iter().chain(of_host).collect()
+        server_options.into_iter().chain(host_settings).collect()
     }
 
     fn switch(&mut self, configuration: &ServerConfiguration) -> Result<(), TestbedError> {
-        let set = self.set(configuration);
-        set.map_err(|error| self.cause(error))
+        let set_result = self.set(configuration);
+        set_result.map_err(|error| self.cause(error))
     }
 
     fn sample(&mut self, request: &mut SampleRequest<'_>) -> Result<StepSample, TestbedError> {
@@ -368,7 +370,7 @@ impl Testbed for HostTestbed<'_> {
 
     fn overload(&mut self, capacity: f64, factors: &[f64]) -> Result<Vec<OverloadGoodput>, TestbedError> {
         let generator = self.senders.generator()?;
-        let measured = self.sampler.overload(generator, capacity, factors).map_err(Self::lost);
+        let measured = self.sampler.overload(generator, capacity, factors).map_err(Self::generator_lost);
         measured.map_err(|error| self.cause(error))
     }
 
@@ -377,11 +379,11 @@ impl Testbed for HostTestbed<'_> {
     }
 
     fn cpu_use(&mut self, per_second: f64) -> Result<Known<CpuUse>, TestbedError> {
-        let ours = std::process::id();
+        let own_pid = std::process::id();
         let program = self.setup.program.as_ref();
         let owner = |stack: &SampledStack| match program {
             Some(program) if program.processes.contains(&stack.pid) => SampleOwner::Server,
-            None if stack.pid == ours => cpu_use::own_thread(stack, SampleOwner::Other),
+            None if stack.pid == own_pid => cpu_use::thread_owner(stack, SampleOwner::Other),
             _ => SampleOwner::Other,
         };
         let generator = self.senders.generator()?;

@@ -29,7 +29,7 @@ use crate::ladder::testbed::{OverloadGoodput, SampleRequest, StepSample, Testbed
 use crate::process;
 use stock::{ReceiverInterface, SettableParts};
 
-pub(crate) use placement::{CpuPlacement, senders};
+pub(crate) use placement::{CpuPlacement, queue_cpus};
 
 /// A lab with a generator. The server starts with the first [`Testbed::switch`].
 pub(crate) struct LabTestbed<'a> {
@@ -53,25 +53,27 @@ pub(crate) struct LabTestbed<'a> {
 impl LabTestbed<'_> {
     /// Writes the settings that differ from the values written last.
     fn apply(&mut self, configuration: &ServerConfiguration) -> Result<(), TestbedError> {
-        let wanted = stock::settings(&self.receiver, &self.placement, &self.settable, configuration);
-        let changed: Vec<(Setting, SettingValue)> =
-            wanted.into_iter().filter(|(setting, value)| self.applied.get(setting) != Some(value)).collect();
-        if changed.is_empty() {
+        let target_settings = stock::settings(&self.receiver, &self.placement, &self.settable, configuration);
+        let changed_settings: Vec<(Setting, SettingValue)> = target_settings
+            .into_iter()
+            .filter(|(setting, value)| self.applied.get(setting) != Some(value))
+            .collect();
+        if changed_settings.is_empty() {
             return Ok(());
         }
         let host = &self.host;
-        let written = self.lab.receiver().run(|| -> Result<(), SettingError> {
-            changed.iter().try_for_each(|(setting, value)| setting.write(host, value))
+        let write_result = self.lab.receiver().run(|| -> Result<(), SettingError> {
+            changed_settings.iter().try_for_each(|(setting, value)| setting.write(host, value))
         })?;
         // After an error it is unknown which settings were written, so the next switch writes all
         // of them.
-        for (setting, value) in changed {
-            match written {
+        for (setting, value) in changed_settings {
+            match write_result {
                 Ok(()) => self.applied.insert(setting, value),
                 Err(_) => self.applied.remove(&setting),
             };
         }
-        Ok(written?)
+        Ok(write_result?)
     }
 
     fn serve(&mut self, configuration: &ServerConfiguration) -> Result<(), TestbedError> {
@@ -133,7 +135,7 @@ impl Testbed for LabTestbed<'_> {
 
     fn describe(&self, configuration: &ServerConfiguration) -> Vec<(String, String)> {
         let settings = stock::settings(&self.receiver, &self.placement, &self.settable, configuration);
-        let on_receiver = settings.into_iter().map(|(setting, value)| {
+        let receiver_settings = settings.into_iter().map(|(setting, value)| {
             let value = match (&setting, value.as_str()) {
                 (Setting::NftTable { .. }, "") => "absent".to_owned(),
                 (Setting::NftTable { .. }, _) => "input chain with connection tracking".to_owned(),
@@ -145,7 +147,7 @@ impl Testbed for LabTestbed<'_> {
             Some(program) => program.describe(configuration, self.placement.server.len()),
             None => configuration.server_options(),
         };
-        server.into_iter().chain(on_receiver).collect()
+        server.into_iter().chain(receiver_settings).collect()
     }
 
     fn switch(&mut self, configuration: &ServerConfiguration) -> Result<(), TestbedError> {
@@ -176,11 +178,11 @@ impl Testbed for LabTestbed<'_> {
     }
 
     fn cpu_use(&mut self, per_second: f64) -> Result<Known<CpuUse>, TestbedError> {
-        let (ours, receiver) = (std::process::id(), [self.lab.receiver().namespace_id()]);
+        let (own_pid, receiver) = (std::process::id(), [self.lab.receiver().namespace_id()]);
         let has_program = self.program.is_some();
         let owner = |stack: &SampledStack| match i32::try_from(stack.pid) {
-            _ if stack.pid == ours && has_program => SampleOwner::Generator,
-            _ if stack.pid == ours => cpu_use::own_thread(stack, SampleOwner::Generator),
+            _ if stack.pid == own_pid && has_program => SampleOwner::Generator,
+            _ if stack.pid == own_pid => cpu_use::thread_owner(stack, SampleOwner::Generator),
             Ok(pid) if has_program && process::is_inside(pid, &receiver) == Some(true) => SampleOwner::Server,
             _ => SampleOwner::Other,
         };
@@ -196,12 +198,13 @@ impl Testbed for LabTestbed<'_> {
     fn run_warnings(&self) -> Vec<LadderWarning> {
         let detail = "generator and server ran on the same CPUs: the rates are of the machine running both, \
                       and the server alone could reach more";
-        let shared = self.placement.shared.then(|| LadderWarning::new(WarningKind::SharedCpus, detail));
+        let shared_warning =
+            self.placement.shared.then(|| LadderWarning::new(WarningKind::SharedCpus, detail));
         let fallbacks = self.generator.describe().fallbacks;
         let fallbacks = fallbacks
             .iter()
             .map(|fallback| LadderWarning::new(WarningKind::Fallback, format!("generator: {fallback}")));
-        shared.into_iter().chain(fallbacks).collect()
+        shared_warning.into_iter().chain(fallbacks).collect()
     }
 
     fn facts(&self) -> TestbedFacts {

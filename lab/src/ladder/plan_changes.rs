@@ -9,7 +9,7 @@ use linerate_tune::profile::FindingPolicy;
 use linerate_tune::{TunePlan, TuneProfile};
 
 use crate::ladder::configuration::ServerConfiguration;
-use crate::ladder::lab_testbed::senders;
+use crate::ladder::lab_testbed::queue_cpus;
 use crate::ladder::step::{LadderStep, STEPS};
 
 /// A part of a configuration that consists of settings of the host.
@@ -44,7 +44,7 @@ impl ConfigurationPart {
     ];
 
     /// `None` if no step alternates this setting.
-    fn of(change: &PlannedChange) -> Option<Self> {
+    fn from_change(change: &PlannedChange) -> Option<Self> {
         match &change.setting {
             Setting::QueueCpus { direction: QueueDirection::Receive, .. }
             | Setting::IrqAffinity { .. }
@@ -83,7 +83,7 @@ impl ConfigurationPart {
     }
 
     /// Whether a finding or value of the profile that the plan skips concerns this part.
-    fn concerns(self, left: &SkippedFinding) -> bool {
+    fn concerns(self, skipped_finding: &SkippedFinding) -> bool {
         let stems: &[&str] = match self {
             ConfigurationPart::Receive => {
                 &["irq.", "rss.", "softirq.rps-", "link.queues-below-cpus", "link.single-queue"]
@@ -97,15 +97,16 @@ impl ConfigurationPart {
             // No finding switches hardware threads.
             ConfigurationPart::Smt => &[],
         };
-        stems.iter().any(|stem| left.finding.starts_with(stem))
-            || self == ConfigurationPart::Offload && left.title.contains(Offload::GenericReceive.name())
+        stems.iter().any(|stem| skipped_finding.finding.starts_with(stem))
+            || self == ConfigurationPart::Offload
+                && skipped_finding.title.contains(Offload::GenericReceive.name())
     }
 
     /// The parts that a step changes; empty for server options.
     fn of_step(step: &LadderStep) -> impl Iterator<Item = Self> + use<> {
-        let mut with = ServerConfiguration::baseline();
-        (step.change)(&mut with);
-        Self::ALL.into_iter().filter(move |part| part.is_planned(&with))
+        let mut configuration = ServerConfiguration::baseline();
+        (step.change)(&mut configuration);
+        Self::ALL.into_iter().filter(move |part| part.is_planned(&configuration))
     }
 }
 
@@ -122,12 +123,12 @@ pub(crate) struct StepChanges {
 impl StepChanges {
     /// `host_wide` allows changes of the whole machine.
     pub(crate) fn from_plan(plan: &TunePlan, host_wide: bool) -> Self {
-        let mut alternated = Self { changes: Vec::new(), reasons: BTreeMap::new(), skipped: Vec::new() };
+        let mut step_changes = Self { changes: Vec::new(), reasons: BTreeMap::new(), skipped: Vec::new() };
         for change in &plan.changes {
-            match ConfigurationPart::of(change) {
+            match ConfigurationPart::from_change(change) {
                 Some(ConfigurationPart::Audit) if !host_wide => {
                     let why = "auditing is a setting of the whole machine; --host-wide allows to change it";
-                    alternated.reasons.insert(ConfigurationPart::Audit, why.to_owned());
+                    step_changes.reasons.insert(ConfigurationPart::Audit, why.to_owned());
                 }
                 Some(part) if change.interrupts == ChangeImpact::Link => {
                     let why = format!(
@@ -135,23 +136,23 @@ impl StepChanges {
                          before the run",
                         change.setting, change.from
                     );
-                    alternated.reasons.insert(part, why.clone());
-                    alternated.skipped.push(why);
+                    step_changes.reasons.insert(part, why.clone());
+                    step_changes.skipped.push(why);
                 }
-                Some(part) => alternated.changes.push((part, change.clone())),
-                None => alternated.skipped.push(format!(
+                Some(part) => step_changes.changes.push((part, change.clone())),
+                None => step_changes.skipped.push(format!(
                     "{} is left '{}' instead of '{}': it belongs to no step",
                     change.setting, change.from, change.to
                 )),
             }
         }
-        for left in &plan.skipped {
-            for part in ConfigurationPart::ALL.into_iter().filter(|part| part.concerns(left)) {
-                let why = format!("the plan skips it: {}: {}", left.title, left.why);
-                alternated.reasons.entry(part).or_insert(why);
+        for skipped_finding in &plan.skipped {
+            for part in ConfigurationPart::ALL.into_iter().filter(|part| part.concerns(skipped_finding)) {
+                let why = format!("the plan skips it: {}: {}", skipped_finding.title, skipped_finding.why);
+                step_changes.reasons.entry(part).or_insert(why);
             }
         }
-        alternated
+        step_changes
     }
 
     /// Adds the switch of the hardware threads, which no plan has.
@@ -180,11 +181,11 @@ impl StepChanges {
     }
 
     /// The part of a plan that a configuration applies.
-    pub(crate) fn kept_plan(&self, plan: &TunePlan, kept: &ServerConfiguration) -> TunePlan {
-        let planned = self.changes.iter().filter(|(part, _)| part.is_planned(kept));
-        let planned: Vec<&Setting> = planned.map(|(_, change)| &change.setting).collect();
+    pub(crate) fn kept_plan(&self, plan: &TunePlan, configuration: &ServerConfiguration) -> TunePlan {
+        let planned_settings = self.changes.iter().filter(|(part, _)| part.is_planned(configuration));
+        let planned_settings: Vec<&Setting> = planned_settings.map(|(_, change)| &change.setting).collect();
         let mut plan = plan.clone();
-        plan.changes.retain(|change| planned.contains(&&change.setting));
+        plan.changes.retain(|change| planned_settings.contains(&&change.setting));
         if plan.changes.is_empty() {
             plan.exclusions.clear();
         }
@@ -195,7 +196,7 @@ impl StepChanges {
     pub(crate) fn refusal(&self, step: &LadderStep) -> Option<String> {
         let mut parts = ConfigurationPart::of_step(step).peekable();
         let part = *parts.peek()?;
-        if parts.any(|part| self.changes.iter().any(|(of, _)| *of == part)) {
+        if parts.any(|part| self.changes.iter().any(|(changed_part, _)| *changed_part == part)) {
             return None;
         }
         let reason = self.reasons.get(&part).cloned();
@@ -206,12 +207,12 @@ impl StepChanges {
 
     /// The steps that change settings, with their changes.
     pub(crate) fn by_step(&self) -> Vec<(&'static LadderStep, Vec<&PlannedChange>)> {
-        let of_step = |step: &'static LadderStep| {
+        let changes_of = |step: &'static LadderStep| {
             let parts: Vec<ConfigurationPart> = ConfigurationPart::of_step(step).collect();
-            let of = self.changes.iter().filter(|(part, _)| parts.contains(part));
-            (step, of.map(|(_, change)| change).collect::<Vec<_>>())
+            let step_changes = self.changes.iter().filter(|(part, _)| parts.contains(part));
+            (step, step_changes.map(|(_, change)| change).collect::<Vec<_>>())
         };
-        STEPS.iter().map(of_step).filter(|(_, changes)| !changes.is_empty()).collect()
+        STEPS.iter().map(changes_of).filter(|(_, changes)| !changes.is_empty()).collect()
     }
 
     /// Changes of the plan that the run does not make, one line each.
@@ -221,8 +222,8 @@ impl StepChanges {
 }
 
 fn smt_change(host: &Host) -> Result<PlannedChange, String> {
-    let found = Setting::SmtControl.read(host).map_err(|error| error.to_string())?;
-    let to = match found.as_str() {
+    let current = Setting::SmtControl.read(host).map_err(|error| error.to_string())?;
+    let to = match current.as_str() {
         "on" => "off",
         "off" => "on",
         other => {
@@ -232,13 +233,13 @@ fn smt_change(host: &Host) -> Result<PlannedChange, String> {
         }
     };
     let processes = linerate_host::process::processes(host);
-    if processes.value().is_some_and(|all| all.iter().any(|process| process.comm == "irqbalance")) {
+    if processes.value().is_some_and(|list| list.iter().any(|process| process.comm == "irqbalance")) {
         let why = "irqbalance moves interrupts when CPUs come and go: stop it for the run";
         return Err(why.to_owned());
     }
     Ok(added_change(
         Setting::SmtControl,
-        found,
+        current,
         SettingValue::new(to),
         "Two hardware threads of a core share its execution units and its first caches.",
         "T. Makita, Boost UDP Transaction Performance, LinuxCon Japan 2016",
@@ -256,12 +257,13 @@ pub(crate) fn add_transmit_queues(
 ) {
     let is_transmit =
         |setting: &Setting| matches!(setting, Setting::QueueCpus { direction: QueueDirection::Transmit, .. });
-    let is_left = plan.skipped.iter().any(|left| left.finding.starts_with("transmit.xps-"));
-    if queues < 2 || is_left || plan.changes.iter().any(|change| is_transmit(&change.setting)) {
+    let is_skipped =
+        plan.skipped.iter().any(|skipped_finding| skipped_finding.finding.starts_with("transmit.xps-"));
+    if queues < 2 || is_skipped || plan.changes.iter().any(|change| is_transmit(&change.setting)) {
         return;
     }
     let changes: Option<Vec<PlannedChange>> = (0..queues)
-        .map(|queue| transmit_queue(host, interface, queue, &senders(cpus, queue, queues)))
+        .map(|queue| transmit_queue(host, interface, queue, &queue_cpus(cpus, queue, queues)))
         .collect();
     // With fewer CPUs than queues, some queues have no CPU, before and after.
     let differs = |change: &PlannedChange| !change.setting.same(&change.from, &change.to);
@@ -274,7 +276,7 @@ pub(crate) fn add_offload(plan: &mut TunePlan, host: &Host, interface: &str, pro
     let setting = Setting::Offload { interface: interface.to_owned(), offload: Offload::GenericReceive };
     let name = setting.to_string();
     let is_mentioned = plan.changes.iter().any(|change| change.setting == setting)
-        || plan.skipped.iter().any(|left| left.title.starts_with(&name));
+        || plan.skipped.iter().any(|skipped_finding| skipped_finding.title.starts_with(&name));
     let is_wanted = matches!(profile.verdict("link.gro-for-udp"), FindingPolicy::Fix(_));
     match setting.read(host) {
         Ok(from) if from.as_str() == "on" && is_wanted && !is_mentioned => plan.changes.push(added_change(
@@ -375,32 +377,32 @@ mod tests {
         change(setting, "on", "off", ChangeImpact::Nothing)
     }
 
-    fn refusal(alternated: &StepChanges, id: &str) -> Option<String> {
+    fn refusal(step_changes: &StepChanges, id: &str) -> Option<String> {
         let steps = step::select([id]).expect("a step");
-        alternated.refusal(steps.last().expect("a step"))
+        step_changes.refusal(steps.last().expect("a step"))
     }
 
     #[test]
-    fn a_step_has_its_changes_and_no_others() {
+    fn each_step_applies_only_its_own_changes() {
         let early = change(Setting::sysctl("net.ipv4.udp_early_demux"), "1", "0", ChangeImpact::Nothing);
-        let alternated = StepChanges::from_plan(&plan(vec![gro(), early]), false);
+        let step_changes = StepChanges::from_plan(&plan(vec![gro(), early]), false);
         let mut without_gro = ServerConfiguration::baseline();
         without_gro.gro = false;
         let values = |configuration: &ServerConfiguration| {
-            alternated.settings(configuration).map(|(_, value)| value.to_string()).collect::<Vec<_>>()
+            step_changes.settings(configuration).map(|(_, value)| value.to_string()).collect::<Vec<_>>()
         };
         assert_eq!(values(&ServerConfiguration::baseline()), ["on", "1"]);
         assert_eq!(values(&without_gro), ["off", "1"]);
-        let steps: Vec<&str> = alternated.by_step().iter().map(|(step, _)| step.id).collect();
+        let steps: Vec<&str> = step_changes.by_step().iter().map(|(step, _)| step.id).collect();
         assert_eq!(steps, ["gro-off", "early-demux-off"]);
-        assert_eq!(refusal(&alternated, "gro-off"), None);
-        assert_eq!(refusal(&alternated, "pin-threads"), None);
+        assert_eq!(refusal(&step_changes, "gro-off"), None);
+        assert_eq!(refusal(&step_changes, "pin-threads"), None);
     }
 
     #[test]
-    fn a_step_without_a_change_says_why() {
+    fn steps_without_changes_have_a_refusal_reason() {
         let interface = || "eth0".to_owned();
-        let alternated = StepChanges::from_plan(
+        let step_changes = StepChanges::from_plan(
             &plan(vec![
                 change(
                     Setting::Channels { interface: interface() },
@@ -413,37 +415,37 @@ mod tests {
             ]),
             false,
         );
-        let starts = |id: &str, words: &str| {
-            let why = refusal(&alternated, id).expect("refused");
+        let assert_refusal = |id: &str, words: &str| {
+            let why = refusal(&step_changes, id).expect("refused");
             assert!(why.starts_with(words), "{why}");
         };
-        starts("irq-affinity-rps", "channels of eth0 is left 'combined 1': a change resets the link");
-        starts("gro-off", "already set on this host");
-        starts("audit-off", "auditing is a setting of the whole machine");
-        starts("source-validation-off", "the plan skips it: rp_filter=1: The host routes.");
-        assert_eq!(alternated.skipped().len(), 2);
-        assert!(alternated.by_step().is_empty());
+        assert_refusal("irq-affinity-rps", "channels of eth0 is left 'combined 1': a change resets the link");
+        assert_refusal("gro-off", "already set on this host");
+        assert_refusal("audit-off", "auditing is a setting of the whole machine");
+        assert_refusal("source-validation-off", "the plan skips it: rp_filter=1: The host routes.");
+        assert_eq!(step_changes.skipped().len(), 2);
+        assert!(step_changes.by_step().is_empty());
     }
 
     #[test]
-    fn hardware_threads_are_switched_where_the_kernel_can() {
+    fn the_smt_step_toggles_smt_or_reports_the_reason() {
         let control = "/sys/devices/system/cpu/smt/control";
-        let switched = |found: &str, host_wide: bool, comm: &str| {
-            let host = Host::scripted([(control, found), ("/proc/9/comm", comm)]);
-            let mut alternated = StepChanges::from_plan(&plan(Vec::new()), host_wide);
-            alternated.add_smt(&host, host_wide);
+        let smt_change = |control_state: &str, host_wide: bool, comm: &str| {
+            let host = Host::scripted([(control, control_state), ("/proc/9/comm", comm)]);
+            let mut step_changes = StepChanges::from_plan(&plan(Vec::new()), host_wide);
+            step_changes.add_smt(&host, host_wide);
             let change =
-                alternated.changes.first().map(|(_, change)| format!("{} to {}", change.from, change.to));
-            change.unwrap_or_else(|| refusal(&alternated, "smt").expect("refused"))
+                step_changes.changes.first().map(|(_, change)| format!("{} to {}", change.from, change.to));
+            change.unwrap_or_else(|| refusal(&step_changes, "smt").expect("refused"))
         };
-        assert_eq!(switched("on\n", true, "nsd\n"), "on to off");
-        assert_eq!(switched("off\n", true, "nsd\n"), "off to on");
-        assert!(switched("on\n", false, "nsd\n").contains("--host-wide"));
-        assert!(switched("notsupported\n", true, "nsd\n").contains("smt/control is 'notsupported'"));
-        assert!(switched("on\n", true, "irqbalance\n").contains("stop it for the run"));
+        assert_eq!(smt_change("on\n", true, "nsd\n"), "on to off");
+        assert_eq!(smt_change("off\n", true, "nsd\n"), "off to on");
+        assert!(smt_change("on\n", false, "nsd\n").contains("--host-wide"));
+        assert!(smt_change("notsupported\n", true, "nsd\n").contains("smt/control is 'notsupported'"));
+        assert!(smt_change("on\n", true, "irqbalance\n").contains("stop it for the run"));
     }
 
-    fn added(masks: [&str; 2], cpus: &[u32]) -> Vec<String> {
+    fn planned_xps_masks(masks: [&str; 2], cpus: &[u32]) -> Vec<String> {
         let file = |queue: usize| format!("/sys/class/net/eth0/queues/tx-{queue}/xps_cpus");
         let host = Host::scripted((0..2).map(|queue| (file(queue), masks[queue].to_owned())));
         let mut plan = plan(Vec::new());
@@ -452,17 +454,17 @@ mod tests {
     }
 
     #[test]
-    fn every_cpu_gets_a_queue_where_none_has_any() {
-        assert_eq!(added(["0\n", "00\n"], &[0, 1, 2]), ["00000005", "00000002"]);
+    fn every_cpu_gets_a_transmit_queue_if_xps_is_unset() {
+        assert_eq!(planned_xps_masks(["0\n", "00\n"], &[0, 1, 2]), ["00000005", "00000002"]);
     }
 
     #[test]
-    fn a_queue_without_a_cpu_is_no_change() {
-        assert_eq!(added(["0\n", "0\n"], &[3]), ["00000008"]);
+    fn transmit_queues_without_a_cpu_are_not_changed() {
+        assert_eq!(planned_xps_masks(["0\n", "0\n"], &[3]), ["00000008"]);
     }
 
     #[test]
-    fn masks_with_cpus_are_left() {
-        assert!(added(["0\n", "2\n"], &[0, 1]).is_empty());
+    fn existing_xps_masks_are_kept() {
+        assert!(planned_xps_masks(["0\n", "2\n"], &[0, 1]).is_empty());
     }
 }

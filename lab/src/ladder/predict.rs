@@ -99,25 +99,26 @@ impl TransactionCost {
     /// # Errors
     /// [`PredictError`] if the run has no such samples.
     pub fn from_report(report: &LadderReport) -> Result<Self, PredictError> {
-        let baseline = report.cpu_use.iter().find(|sampled| sampled.step == BASELINE);
-        let sampled = baseline.ok_or(PredictError::NoProfile)?;
-        if !PACKET_SPOTS.iter().any(|spot| sampled.spot_ratios.contains_key(*spot)) {
+        let baseline = report.cpu_use.iter().find(|cpu_use| cpu_use.step == BASELINE);
+        let cpu_use = baseline.ok_or(PredictError::NoProfile)?;
+        if !PACKET_SPOTS.iter().any(|spot| cpu_use.spot_ratios.contains_key(*spot)) {
             return Err(PredictError::NoSpots);
         }
-        Ok(Self::from_samples(sampled))
+        Ok(Self::from_samples(cpu_use))
     }
 
-    fn from_samples(sampled: &CpuUse) -> Self {
-        let rate = sampled.offered_per_second;
-        let sum = |of: &dyn Fn(&CpuShares) -> f64| sampled.cpus.iter().map(of).sum::<f64>() * 1e9 / rate;
+    fn from_samples(cpu_use: &CpuUse) -> Self {
+        let rate = cpu_use.offered_per_second;
+        let sum =
+            |figure: &dyn Fn(&CpuShares) -> f64| cpu_use.cpus.iter().map(figure).sum::<f64>() * 1e9 / rate;
         let busy_ns = sum(&|cpu| 1.0 - cpu.idle_ratio);
         Self {
-            cpus: u32::try_from(sampled.cpus.len()).unwrap_or(u32::MAX),
+            cpus: u32::try_from(cpu_use.cpus.len()).unwrap_or(u32::MAX),
             per_second: rate,
             softirq_ns: sum(&|cpu| cpu.softirq_ratio + cpu.interrupt_ratio),
             server_ns: sum(&|cpu| cpu.server_user_ratio + cpu.server_kernel_ratio),
             generator_ns: sum(&|cpu| cpu.generator_ratio),
-            spots_ns: sampled.spot_ratios.iter().map(|(id, share)| (id.clone(), share * busy_ns)).collect(),
+            spots_ns: cpu_use.spot_ratios.iter().map(|(id, share)| (id.clone(), share * busy_ns)).collect(),
         }
     }
 
@@ -128,37 +129,38 @@ impl TransactionCost {
         // The flow hash does not depend on the CPU.
         let remote_share =
             if configuration.sharing == PortSharing::Reuseport { 1.0 - 1.0 / cpus } else { 0.0 };
-        let remote = machine.remote_ns * remote_share;
-        let all = softirq + self.server_with(configuration) + remote + generator;
+        let remote_ns = machine.remote_ns * remote_share;
+        let total_ns = softirq + self.server_with(configuration) + remote_ns + generator;
         // Half of the CPUs, as with all interrupts on one node.
-        let receiving = if configuration.receive_spread { cpus } else { (cpus / 2.0).max(1.0).min(queues) };
+        let receiving_cpus =
+            if configuration.receive_spread { cpus } else { (cpus / 2.0).max(1.0).min(queues) };
         let is_local = configuration.sharing == PortSharing::SteeredByCpu && configuration.pinned;
-        let serving = if is_local { receiving } else { cpus };
+        let serving_cpus = if is_local { receiving_cpus } else { cpus };
         // Number of socket locks, and of CPUs that take each lock: the receiving CPUs and the
         // reader's CPU.
         let (sockets, takers) = match configuration.sharing {
             PortSharing::OneSocket => (1.0, cpus),
-            PortSharing::Reuseport => (cpus, receiving.min(cpus - 1.0) + 1.0),
-            PortSharing::SteeredByCpu => (receiving, if is_local { 1.0 } else { 2.0 }),
+            PortSharing::Reuseport => (cpus, receiving_cpus.min(cpus - 1.0) + 1.0),
+            PortSharing::SteeredByCpu => (receiving_cpus, if is_local { 1.0 } else { 2.0 }),
         };
         let senders = if configuration.transmit_by_cpu { (cpus / queues).max(1.0) } else { cpus };
         let lock = |locks: f64, takers: f64| {
             locks * 1e9 / (machine.lock_ns + machine.contention_ns * (takers - 1.0))
         };
         let limits = [
-            (serving * 1e9 / all, PredictedLimit::AllCpus),
-            (receiving * 1e9 / softirq, PredictedLimit::ReceivingCpus),
+            (serving_cpus * 1e9 / total_ns, PredictedLimit::AllCpus),
+            (receiving_cpus * 1e9 / softirq, PredictedLimit::ReceivingCpus),
             (lock(sockets, takers), PredictedLimit::SocketLock),
             (lock(queues, senders), PredictedLimit::TransmitLock),
         ];
-        limits.into_iter().min_by(|one, other| one.0.total_cmp(&other.0)).unwrap_or(limits[0])
+        limits.into_iter().min_by(|left, right| left.0.total_cmp(&right.0)).unwrap_or(limits[0])
     }
 
     fn softirq_with(&self, machine: &PredictedMachine, configuration: &ServerConfiguration) -> f64 {
         // If the generator uses the same CPUs, a lab spreads packets without RPS: they stay on the
         // CPU that sent them.
         let has_rps = !(machine.has_generator && configuration.receive_spread);
-        self.without(
+        self.without_spots(
             self.softirq_ns,
             &[
                 (has_rps, &["rps"]),
@@ -172,7 +174,7 @@ impl TransactionCost {
 
     fn server_with(&self, configuration: &ServerConfiguration) -> f64 {
         let is_local = configuration.pinned && configuration.sharing == PortSharing::SteeredByCpu;
-        self.without(
+        self.without_spots(
             self.server_ns,
             &[
                 (configuration.audit, &["audit"]),
@@ -187,9 +189,9 @@ impl TransactionCost {
     }
 
     /// A cost without the hot spots that are absent in a configuration.
-    fn without(&self, ns: f64, spots: &[(bool, &[&str])]) -> f64 {
-        let absent = spots.iter().filter(|(is_present, _)| !is_present).flat_map(|(_, ids)| ids.iter());
-        (ns - absent.filter_map(|id| self.spots_ns.get(*id)).fold(0.0, |sum, ns| sum + ns)).max(1.0)
+    fn without_spots(&self, ns: f64, spots: &[(bool, &[&str])]) -> f64 {
+        let absent_spots = spots.iter().filter(|(is_present, _)| !is_present).flat_map(|(_, ids)| ids.iter());
+        (ns - absent_spots.filter_map(|id| self.spots_ns.get(*id)).fold(0.0, |sum, ns| sum + ns)).max(1.0)
     }
 }
 
@@ -203,7 +205,7 @@ impl LadderPrediction {
     /// [`PredictError`] if the run lacks the required samples.
     pub fn new(report: &LadderReport, machine: PredictedMachine) -> Result<Self, PredictError> {
         let cost = TransactionCost::from_report(report)?;
-        let here = PredictedMachine {
+        let local_machine = PredictedMachine {
             cpus: cost.cpus,
             queues: report.testbed.queues,
             has_generator: report.testbed.shares_cpus,
@@ -211,24 +213,24 @@ impl LadderPrediction {
         };
         let mut configuration = ServerConfiguration::baseline();
         let mut steps: Vec<PredictedStep> = Vec::new();
-        let mut here_before = None;
+        let mut previous_local_rate = None;
         for step in STEPS.iter().filter(|step| !NOT_PREDICTED.contains(&step.id)) {
             (step.change)(&mut configuration);
             let (per_second, limit) = cost.rate(&machine, &configuration);
-            let (here_now, _) = cost.rate(&here, &configuration);
+            let (local_rate, _) = cost.rate(&local_machine, &configuration);
             let measured = report.steps.iter().find(|measured| measured.id == step.id);
             steps.push(PredictedStep {
                 id: step.id.to_owned(),
                 per_second,
                 limit,
-                gain_ratio: steps.last().map(|before| per_second / before.per_second),
-                local_ratio: here_before.map(|before| here_now / before),
+                gain_ratio: steps.last().map(|previous| per_second / previous.per_second),
+                local_ratio: previous_local_rate.map(|previous| local_rate / previous),
                 measured_ratio: measured
                     .and_then(|step| step.versus_previous.as_ref())
-                    .map(|versus| versus.ratio.median),
+                    .map(|comparison| comparison.ratio.median),
                 published_per_second: published(report, step.id),
             });
-            here_before = Some(here_now);
+            previous_local_rate = Some(local_rate);
         }
         let pairs: Vec<(f64, f64)> =
             steps.iter().filter_map(|step| Some((step.local_ratio?, step.measured_ratio?))).collect();
@@ -247,19 +249,19 @@ fn rank_correlation(pairs: &[(f64, f64)]) -> Option<f64> {
     if pairs.len() < LEAST {
         return None;
     }
-    let ranks = |of: &dyn Fn(&(f64, f64)) -> f64| -> Vec<f64> {
-        let values: Vec<f64> = pairs.iter().map(of).collect();
-        let below = |value: f64| values.iter().filter(|other| **other < value).count() as f64;
-        let equal = |value: f64| values.iter().filter(|other| **other == value).count() as f64;
-        values.iter().map(|&value| below(value) + (equal(value) - 1.0) / 2.0).collect()
+    let ranks = |key: &dyn Fn(&(f64, f64)) -> f64| -> Vec<f64> {
+        let values: Vec<f64> = pairs.iter().map(key).collect();
+        let count_below = |value: f64| values.iter().filter(|other| **other < value).count() as f64;
+        let count_equal = |value: f64| values.iter().filter(|other| **other == value).count() as f64;
+        values.iter().map(|&value| count_below(value) + (count_equal(value) - 1.0) / 2.0).collect()
     };
-    let (one, other) = (ranks(&|pair| pair.0), ranks(&|pair| pair.1));
+    let (left, right) = (ranks(&|pair| pair.0), ranks(&|pair| pair.1));
     let mean = (pairs.len() - 1) as f64 / 2.0;
-    let product = |one: &[f64], other: &[f64]| -> f64 {
-        one.iter().zip(other).map(|(one, other)| (one - mean) * (other - mean)).sum()
+    let product = |left: &[f64], right: &[f64]| -> f64 {
+        left.iter().zip(right).map(|(left, right)| (left - mean) * (right - mean)).sum()
     };
-    let scale = (product(&one, &one) * product(&other, &other)).sqrt();
-    (scale > 0.0).then(|| product(&one, &other) / scale)
+    let scale = (product(&left, &left) * product(&right, &right)).sqrt();
+    (scale > 0.0).then(|| product(&left, &right) / scale)
 }
 
 #[cfg(test)]
@@ -289,8 +291,8 @@ mod tests {
         }
     }
 
-    /// Rates up to a step, with what limits them.
-    fn at(machine: &PredictedMachine, last: &str) -> (f64, PredictedLimit) {
+    /// The rate with all steps up to `last`, and its limit.
+    fn rate_up_to(machine: &PredictedMachine, last: &str) -> (f64, PredictedLimit) {
         let mut configuration = ServerConfiguration::baseline();
         for step in STEPS {
             (step.change)(&mut configuration);
@@ -303,37 +305,37 @@ mod tests {
     }
 
     #[test]
-    fn the_lock_of_one_socket_ends_many_cpus_and_not_two() {
-        assert_eq!(at(&machine(2, 2), "baseline"), (400_000.0, PredictedLimit::AllCpus));
+    fn a_shared_socket_lock_limits_20_cpus_but_not_2() {
+        assert_eq!(rate_up_to(&machine(2, 2), "baseline"), (400_000.0, PredictedLimit::AllCpus));
         let shared = (1e9_f64 / (150.0 + 180.0 * 19.0)).round();
-        assert_eq!(at(&machine(20, 20), "irq-affinity-rps"), (shared, PredictedLimit::SocketLock));
-        assert_eq!(at(&machine(20, 20), "reuseport"), (4e6, PredictedLimit::AllCpus));
-        assert_eq!(at(&machine(20, 1), "reuseport").1, PredictedLimit::TransmitLock);
+        assert_eq!(rate_up_to(&machine(20, 20), "irq-affinity-rps"), (shared, PredictedLimit::SocketLock));
+        assert_eq!(rate_up_to(&machine(20, 20), "reuseport"), (4e6, PredictedLimit::AllCpus));
+        assert_eq!(rate_up_to(&machine(20, 1), "reuseport").1, PredictedLimit::TransmitLock);
         let far = PredictedMachine { remote_ns: 2_000.0, ..machine(20, 20) };
-        assert_eq!(at(&far, "reuseport").0.round(), (20e9_f64 / (5_000.0 + 0.95 * 2_000.0)).round());
-        assert_eq!(at(&far, "steer-by-cpu").0, 4e6);
+        assert_eq!(rate_up_to(&far, "reuseport").0.round(), (20e9_f64 / (5_000.0 + 0.95 * 2_000.0)).round());
+        assert_eq!(rate_up_to(&far, "steer-by-cpu").0, 4e6);
     }
 
     #[test]
-    fn costs_end_with_what_causes_them() {
-        let rate = |step| at(&machine(2, 2), step).0;
+    fn each_step_removes_its_measured_cost() {
+        let rate = |step| rate_up_to(&machine(2, 2), step).0;
         assert_eq!(rate("gro-off"), rate("pin-threads"), "the profile had no time in GRO");
         assert_eq!(rate("netfilter-off").round(), (2e9_f64 / 4_700.0).round());
         assert_eq!(rate("ip-id-skip").round(), (2e9_f64 / 4_600.0).round());
         assert_eq!(rate("batch-syscalls").round(), (2e9_f64 / 4_200.0).round());
         let shared = PredictedMachine { has_generator: true, ..machine(2, 2) };
-        assert_eq!(at(&shared, "baseline").0, 200_000.0);
+        assert_eq!(rate_up_to(&shared, "baseline").0, 200_000.0);
     }
 
     #[test]
-    fn a_rank_correlation_has_mean_ranks_for_ties() {
+    fn rank_correlation_uses_mean_ranks_for_ties() {
         let up = [(1.0, 10.0), (2.0, 20.0), (3.0, 30.0), (4.0, 35.0)];
         assert_eq!(rank_correlation(&up), Some(1.0));
-        let down = up.map(|(one, other)| (one, -other));
+        let down = up.map(|(x, y)| (x, -y));
         assert_eq!(rank_correlation(&down), Some(-1.0));
         let ties = [(1.0, 1.0), (1.0, 2.0), (2.0, 3.0), (3.0, 4.0)];
         assert!((rank_correlation(&ties).expect("four") - 0.948_683).abs() < 1e-6);
         assert_eq!(rank_correlation(&up[..3]), None);
-        assert_eq!(rank_correlation(&[(1.0, 1.0); 5]), None, "no order");
+        assert_eq!(rank_correlation(&[(1.0, 1.0); 5]), None, "all values are equal");
     }
 }

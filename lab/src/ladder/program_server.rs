@@ -70,8 +70,8 @@ impl ProgramServer {
         if let Some(why) = refusal_of_source(step) {
             return Some(why);
         }
-        let changed = configuration_with(step);
-        let needs_workers = changed.sharing == PortSharing::Reuseport && !self.recipe.has_workers();
+        let configuration = configuration_with(step);
+        let needs_workers = configuration.sharing == PortSharing::Reuseport && !self.recipe.has_workers();
         needs_workers.then(|| {
             "the command has no {workers}: name the server's option for the number of workers or sockets"
                 .to_owned()
@@ -87,8 +87,8 @@ impl ProgramServer {
     }
 
     fn workers(&self, configuration: &ServerConfiguration, cpus: usize) -> usize {
-        let many = configuration.sharing != PortSharing::OneSocket && self.recipe.has_workers();
-        if many { cpus } else { 1 }
+        let has_many = configuration.sharing != PortSharing::OneSocket && self.recipe.has_workers();
+        if has_many { cpus } else { 1 }
     }
 
     /// Starts or restarts the server if its workers differ, and makes the changes of the configuration.
@@ -105,8 +105,8 @@ impl ProgramServer {
         self.check()?;
         if self.running.is_none() {
             let values = RecipeValues { address: place.address, workers, directory: self.directory.path() };
-            let started = ServerProgram::start(place.receiver, &self.recipe, &values, place.nice);
-            self.running = Some(started.inspect_err(|_| ServerProgram::end_all(place.receiver))?);
+            let start_result = ServerProgram::start(place.receiver, &self.recipe, &values, place.nice);
+            self.running = Some(start_result.inspect_err(|_| ServerProgram::end_all(place.receiver))?);
             self.await_answers(generator)?;
         }
         if self.boost.is_none() && boost_changes::is_boosted(configuration) {
@@ -126,11 +126,11 @@ impl ProgramServer {
     /// Fails if the program has ended; the next switch starts it again.
     pub(crate) fn check(&mut self) -> Result<(), TestbedError> {
         let Some(running) = &mut self.running else { return Ok(()) };
-        let checked = running.check();
-        if checked.is_err() {
+        let check_result = running.check();
+        if check_result.is_err() {
             (self.running, self.boost) = (None, None);
         }
-        Ok(checked?)
+        Ok(check_result?)
     }
 
     fn stop(&mut self, receiver: &LabHost) {
@@ -142,15 +142,15 @@ impl ProgramServer {
     }
 
     fn await_answers(&mut self, generator: &mut dyn Generator) -> Result<(), TestbedError> {
-        let mut silence = AnswerProbe::default();
+        let mut probe = AnswerProbe::default();
         for _ in 0..ANSWER_TRIES {
-            if silence.is_answered(generator)? {
+            if probe.is_answered(generator)? {
                 return Ok(());
             }
             self.check()?;
         }
         let output = self.running.as_ref().map_or_else(String::new, ServerProgram::last_output);
-        let why = silence.why(&self.recipe);
+        let why = probe.describe_silence(&self.recipe);
         Err(TestbedError::Server(format!("{why}{output}")))
     }
 }
@@ -175,7 +175,7 @@ impl AnswerProbe {
     }
 
     /// One line about a server that did not answer.
-    pub(crate) fn why(&self, recipe: &ServerRecipe) -> String {
+    pub(crate) fn describe_silence(&self, recipe: &ServerRecipe) -> String {
         let Self { sent, corrupt } = self;
         let ServerRecipe { name, workload, .. } = recipe;
         if recipe.no_reply {
@@ -194,9 +194,9 @@ pub(crate) fn refusal_of_source(step: &LadderStep) -> Option<String> {
 }
 
 fn configuration_with(step: &LadderStep) -> ServerConfiguration {
-    let mut changed = ServerConfiguration::baseline();
-    (step.change)(&mut changed);
-    changed
+    let mut configuration = ServerConfiguration::baseline();
+    (step.change)(&mut configuration);
+    configuration
 }
 
 impl From<ProgramError> for TestbedError {

@@ -54,16 +54,17 @@ impl Generator for ReadCountGenerator {
     ) -> Result<SlotOutcome, GeneratorError> {
         let before = self.datagrams_read()?;
         let mut outcome = self.inner.watch(&LoadSlot { drain: Duration::ZERO, ..*slot }, observer)?;
-        let ended = Instant::now();
-        let in_time = self.datagrams_read()?.saturating_sub(before).min(outcome.sent);
-        let mut read = in_time;
-        while read < outcome.sent && ended.elapsed() < slot.drain {
+        let load_end = Instant::now();
+        let read_in_slot = self.datagrams_read()?.saturating_sub(before).min(outcome.sent);
+        let mut read_count = read_in_slot;
+        while read_count < outcome.sent && load_end.elapsed() < slot.drain {
             std::thread::sleep(POLL);
-            read = self.datagrams_read()?.saturating_sub(before).min(outcome.sent);
+            read_count = self.datagrams_read()?.saturating_sub(before).min(outcome.sent);
         }
-        outcome.answered = read;
-        outcome.lost = outcome.sent - read;
-        outcome.answered_per_second = in_time as f64 / outcome.duration.as_secs_f64().max(f64::MIN_POSITIVE);
+        outcome.answered = read_count;
+        outcome.lost = outcome.sent - read_count;
+        outcome.answered_per_second =
+            read_in_slot as f64 / outcome.duration.as_secs_f64().max(f64::MIN_POSITIVE);
         Ok(outcome)
     }
 }

@@ -97,12 +97,12 @@ impl RemoteGenerators {
         if options.hosts.is_empty() {
             return Err(RemoteError::NoHosts);
         }
-        for (place, host) in options.hosts.iter().enumerate() {
-            if options.hosts[..place].contains(host) {
+        for (host_index, host) in options.hosts.iter().enumerate() {
+            if options.hosts[..host_index].contains(host) {
                 return Err(RemoteError::Twice(host.clone()));
             }
         }
-        let (news, events) = mpsc::channel();
+        let (event_sender, events) = mpsc::channel();
         let mut generators = RemoteGenerators {
             options,
             links: Vec::new(),
@@ -113,10 +113,10 @@ impl RemoteGenerators {
             slots: 0,
         };
         let RemoteOptions { hosts, ssh, program, load, .. } = &generators.options;
-        for (place, host) in hosts.iter().enumerate() {
-            generators.links.push(HostLink::start(ssh, host, program, load, place, &news)?);
+        for (host_index, host) in hosts.iter().enumerate() {
+            generators.links.push(HostLink::start(ssh, host, program, load, host_index, &event_sender)?);
         }
-        generators.get_ready()?;
+        generators.await_ready()?;
         Ok(generators)
     }
 
@@ -158,32 +158,36 @@ impl RemoteGenerators {
     }
 
     /// Waits until generators are ready and clocks compared.
-    fn get_ready(&mut self) -> Result<(), RemoteError> {
+    fn await_ready(&mut self) -> Result<(), RemoteError> {
         let mut waiting: BTreeSet<usize> = (0..self.links.len()).collect();
         let deadline = Instant::now() + READY_TIMEOUT;
         let mut errors = BTreeMap::new();
         while !waiting.is_empty() {
-            let Some((place, news)) = self.next_event(deadline) else {
-                let silent =
-                    waiting.iter().filter_map(|place| Some((*place, silent(self.links.get(*place)?))));
-                errors.extend(silent);
+            let Some((host_index, news)) = self.next_event(deadline) else {
+                let silent_errors = waiting.iter().filter_map(|host_index| {
+                    Some((*host_index, no_answer_error(self.links.get(*host_index)?)))
+                });
+                errors.extend(silent_errors);
                 break;
             };
-            if !waiting.contains(&place) {
+            if !waiting.contains(&host_index) {
                 continue;
             }
             match news {
                 LinkNews::Answer(RemoteAnswer::Ready { schema, version, generator, cpus }) => {
-                    waiting.remove(&place);
+                    waiting.remove(&host_index);
                     let ready = ReadyGenerator { version, generator: *generator, cpus };
-                    errors.extend(self.is_ready(place, &schema, ready).map(|error| (place, error)));
+                    errors.extend(
+                        self.record_ready(host_index, &schema, ready).map(|error| (host_index, error)),
+                    );
                 }
                 LinkNews::Answer(_) | LinkNews::Odd(_) => {}
                 LinkNews::Gone => {
-                    waiting.remove(&place);
+                    waiting.remove(&host_index);
                     let (ssh, program) = (&self.options.ssh, &self.options.program);
-                    let why = self.links.get_mut(place).map(|link| link.why_not_ready(ssh, program));
-                    errors.extend(why.map(|error| (place, error)));
+                    let link_error =
+                        self.links.get_mut(host_index).map(|link| link.ready_error(ssh, program));
+                    errors.extend(link_error.map(|error| (host_index, error)));
                 }
             }
         }
@@ -198,16 +202,24 @@ impl RemoteGenerators {
         Ok(())
     }
 
-    fn is_ready(&mut self, place: usize, schema: &str, ready: ReadyGenerator) -> Option<RemoteError> {
-        let link = self.links.get_mut(place)?;
-        let (host, ours) = (link.host.clone(), env!("CARGO_PKG_VERSION"));
+    fn record_ready(
+        &mut self,
+        host_index: usize,
+        schema: &str,
+        ready: ReadyGenerator,
+    ) -> Option<RemoteError> {
+        let link = self.links.get_mut(host_index)?;
+        let (host, own_version) = (link.host.clone(), env!("CARGO_PKG_VERSION"));
         if schema != SCHEMA {
-            let (program, its) =
+            let (program, remote_version) =
                 (self.options.program.clone(), format!("linerate {} ({schema})", ready.version));
-            return Some(RemoteError::Version { host, program, its });
+            return Some(RemoteError::Version { host, program, its: remote_version });
         }
-        let warning = (ready.version != ours).then(|| {
-            format!("{host} runs linerate {}, this is {ours}: they may measure differently", ready.version)
+        let warning = (ready.version != own_version).then(|| {
+            format!(
+                "{host} runs linerate {}, this is {own_version}: they may measure differently",
+                ready.version
+            )
         });
         let fallbacks: Vec<String> =
             ready.generator.fallbacks.iter().map(|fallback| format!("{host}: {fallback}")).collect();
@@ -221,34 +233,34 @@ impl RemoteGenerators {
     /// A host that does not answer fails at its first slot.
     fn compare_clocks(&mut self) {
         let deadline = Instant::now() + CLOCK_TIMEOUT;
-        let ask = |link: &HostLink, number: usize| {
+        let ping = |link: &HostLink, number: usize| {
             // The end of the answers reports a broken connection.
             let _ = link.line().ping(u64::MAX - number as u64);
         };
-        self.links.iter().for_each(|link| ask(link, 0));
+        self.links.iter().for_each(|link| ping(link, 0));
         while !self.links.iter().all(|link| link.clock_readings() >= READINGS) {
-            let Some((place, news)) = self.next_event(deadline) else { break };
+            let Some((host_index, news)) = self.next_event(deadline) else { break };
             match news {
                 LinkNews::Answer(RemoteAnswer::Pong { .. }) => {
-                    self.links.get(place).inspect(|link| ask(link, link.clock_readings()));
+                    self.links.get(host_index).inspect(|link| ping(link, link.clock_readings()));
                 }
                 LinkNews::Gone => {
-                    self.lose(place, None);
+                    self.record_loss(host_index, None);
                     break;
                 }
                 LinkNews::Answer(_) | LinkNews::Odd(_) => {}
             }
         }
-        let doubts: Vec<String> =
+        let warnings: Vec<String> =
             self.clocks().filter_map(|(host, clock)| clock_warning(host, clock)).collect();
-        doubts.into_iter().for_each(|doubt| self.warn(doubt));
+        warnings.into_iter().for_each(|warning| self.warn(warning));
     }
 
     /// Records the end of a host's connection, and returns the reason.
-    fn lose(&mut self, place: usize, into_slot: Option<Duration>) -> String {
-        let Some(link) = self.links.get_mut(place) else { return String::new() };
-        let (host, why) = (link.host.clone(), link.why_ended());
-        if !self.lost.iter().any(|loss| loss.host == host) {
+    fn record_loss(&mut self, host_index: usize, into_slot: Option<Duration>) -> String {
+        let Some(link) = self.links.get_mut(host_index) else { return String::new() };
+        let (host, why) = (link.host.clone(), link.end_reason());
+        if !self.lost.iter().any(|lost_host| lost_host.host == host) {
             self.lost.push(LostHost { host, into_slot, why: why.clone() });
         }
         why
@@ -256,13 +268,13 @@ impl RemoteGenerators {
 
     /// The next news of a link; `None` after `deadline`.
     fn next_event(&mut self, deadline: Instant) -> Option<(usize, LinkNews)> {
-        let left = deadline.saturating_duration_since(Instant::now());
-        match self.events.recv_timeout(left) {
+        let timeout = deadline.saturating_duration_since(Instant::now());
+        match self.events.recv_timeout(timeout) {
             Ok(HostEvent { place, news }) => Some((place, news)),
             Err(RecvTimeoutError::Timeout) => None,
             Err(RecvTimeoutError::Disconnected) => {
                 // All links are gone; no more news can come.
-                std::thread::sleep(left);
+                std::thread::sleep(timeout);
                 None
             }
         }
@@ -276,9 +288,9 @@ fn clock_warning(host: &SshHost, clock: Option<ClockOffset>) -> Option<String> {
             "{host}: the offset of its clock is unknown, so its part of a slot may begin at another time"
         ));
     };
-    let uncertain = Duration::from_nanos(clock.uncertain_ns);
-    (uncertain > CLOCK_ERROR_LIMIT).then(|| {
-        let milliseconds = uncertain.as_millis();
+    let uncertainty = Duration::from_nanos(clock.uncertain_ns);
+    (uncertainty > CLOCK_ERROR_LIMIT).then(|| {
+        let milliseconds = uncertainty.as_millis();
         format!(
             "{host}: the offset of its clock is known to {milliseconds} ms only, so its part of a slot may begin earlier or later by that"
         )
@@ -292,7 +304,7 @@ impl Drop for RemoteGenerators {
     }
 }
 
-fn silent(link: &HostLink) -> RemoteError {
+fn no_answer_error(link: &HostLink) -> RemoteError {
     RemoteError::Silent { host: link.host.clone(), seconds: READY_TIMEOUT.as_secs() }
 }
 
@@ -300,7 +312,7 @@ impl Generator for RemoteGenerators {
     /// The sum of all hosts; see [`RemoteGenerators::each`].
     fn describe(&self) -> GeneratorDescription {
         let each: Vec<&GeneratorDescription> = self.each().map(|(_, description)| description).collect();
-        GeneratorDescription::of_all(&each).unwrap_or_else(|| GeneratorDescription {
+        GeneratorDescription::merge_all(&each).unwrap_or_else(|| GeneratorDescription {
             backend: "none".to_owned(),
             workload: "none".to_owned(),
             threads: 0,

@@ -292,12 +292,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_published_ladder_has_its_ratios() {
+    fn published_ratios_compare_with_the_previous_step() {
         let ladders = published_ladders();
         assert_eq!(ladders[0].steps.len(), 11);
         let ratio = |id| published_ratio(&ladders, id);
         assert_eq!((ratio("baseline"), ratio("batch-syscalls")), (None, None));
         assert!((ratio("steer-by-cpu").expect("a step") - 4_250_000.0 / 2_540_000.0).abs() < 1e-9);
-        assert!((ratio("xps").expect("an comparison") - 5_050_000.0 / 1_086_000.0).abs() < 1e-9);
+        assert!((ratio("xps").expect("a comparison") - 5_050_000.0 / 1_086_000.0).abs() < 1e-9);
     }
 }

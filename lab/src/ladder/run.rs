@@ -86,7 +86,7 @@ pub(crate) fn run(
     };
     let (mut steps, mut warnings) = runner.run_steps()?;
     let cpu_use = std::mem::take(&mut runner.cpu_use);
-    let kept = runner.kept;
+    let kept_configuration = runner.kept;
     let published = report::published_ladders();
     for step in &mut steps {
         step.published_ratio = report::published_ratio(&published, &step.id);
@@ -101,7 +101,7 @@ pub(crate) fn run(
         cpu_use,
         published,
     };
-    Ok(LadderOutcome { report, warnings, kept })
+    Ok(LadderOutcome { report, warnings, kept: kept_configuration })
 }
 
 /// The report of a step, and the error that ended the run in this step, if any.
@@ -144,8 +144,8 @@ impl LadderRunner<'_> {
         let steps = &self.config.steps;
         for (index, step) in steps.iter().enumerate() {
             (self.observer)(&LadderEvent::Step { index, of: steps.len(), step });
-            let StepProgress { report, ended } = self.step(step, steps.len() - index);
-            if let Some(error) = ended {
+            let StepProgress { report, ended: end_error } = self.step(step, steps.len() - index);
+            if let Some(error) = end_error {
                 // Report what was measured by then.
                 if reports.is_empty() && !report.applied {
                     return Err(error);
@@ -173,9 +173,9 @@ impl LadderRunner<'_> {
     /// Samples the CPUs in the current configuration at its median rate.
     fn sample_cpus(&mut self) -> Option<LadderWarning> {
         let rate = self.kept_rate?;
-        let kept = self.kept.clone();
-        let sampled = self.testbed.switch(&kept).and_then(|()| self.testbed.cpu_use(rate));
-        let (kind, why) = match sampled {
+        let configuration = self.kept.clone();
+        let result = self.testbed.switch(&configuration).and_then(|()| self.testbed.cpu_use(rate));
+        let (kind, why) = match result {
             Ok(Known::Value(cpu_use)) => {
                 self.cpu_use.push(CpuUse { step: self.kept_id.to_owned(), ..cpu_use });
                 return None;
@@ -189,20 +189,23 @@ impl LadderRunner<'_> {
 
     fn step(&mut self, step: &'static LadderStep, steps_left: usize) -> StepProgress {
         if let Some(why) = self.testbed.refusal(step) {
-            return StepProgress { report: skipped(step, why), ended: None };
+            return StepProgress { report: skipped_report(step, why), ended: None };
         }
         let mut candidate = self.kept.clone();
         (step.change)(&mut candidate);
         let time_before = self.testbed.cpu_time();
         // The next step's share of the time left.
-        let share = self.time_left() / u32::try_from(steps_left).unwrap_or(u32::MAX).max(1);
+        let time_share = self.time_left() / u32::try_from(steps_left).unwrap_or(u32::MAX).max(1);
         let is_baseline = step.id == BASELINE;
-        let samples =
-            if is_baseline { self.baseline(&candidate, share) } else { self.alternate(&candidate, share) };
-        if let Some(failed) = samples.failed {
-            return self.interrupted(step, &candidate, &samples.candidate, failed);
+        let samples = if is_baseline {
+            self.baseline(&candidate, time_share)
+        } else {
+            self.alternate(&candidate, time_share)
+        };
+        if let Some(failed_side) = samples.failed {
+            return self.interrupted_step(step, &candidate, &samples.candidate, failed_side);
         }
-        let (mut report, ended) = self.report(step, &candidate, &samples.candidate, time_before);
+        let (mut report, end_error) = self.report(step, &candidate, &samples.candidate, time_before);
         report.kept = is_baseline || self.compare(&mut report, &samples);
         if report.kept {
             self.kept = candidate;
@@ -211,7 +214,7 @@ impl LadderRunner<'_> {
         } else {
             self.kept_rate = samples.previous.median();
         }
-        StepProgress { report, ended }
+        StepProgress { report, ended: end_error }
     }
 
     /// Writes the comparison into the report. Returns whether the step stays.
@@ -233,7 +236,7 @@ impl LadderRunner<'_> {
     }
 
     /// A step that could not be measured to its end.
-    fn interrupted(
+    fn interrupted_step(
         &self,
         step: &LadderStep,
         candidate: &ServerConfiguration,
@@ -242,7 +245,7 @@ impl LadderRunner<'_> {
     ) -> StepProgress {
         let error = match failed {
             FailedSide::Candidate(error) if step.id != BASELINE && !error.ends_run() => {
-                return StepProgress { report: skipped(step, error.to_string()), ended: None };
+                return StepProgress { report: skipped_report(step, error.to_string()), ended: None };
             }
             FailedSide::Candidate(error) | FailedSide::Previous(error) => error,
         };
@@ -252,52 +255,53 @@ impl LadderRunner<'_> {
         };
         let count = samples.0.len();
         let mut report = if count == 0 {
-            skipped(step, format!("the run ended before it was measured: {error}"))
+            skipped_report(step, format!("the run ended before it was measured: {error}"))
         } else {
             self.measured(step, candidate, samples)
         };
-        let detail = format!("ended after {count} of {} samples: {error}", self.samples_wanted());
+        let detail = format!("ended after {count} of {} samples: {error}", self.required_samples());
         report.warnings.push(LadderWarning::new(kind, detail));
         StepProgress { report, ended: Some(error) }
     }
 
     /// The baseline has no configuration before it to alternate with.
-    fn baseline(&mut self, configuration: &ServerConfiguration, share: Duration) -> AlternatedSamples {
+    fn baseline(&mut self, configuration: &ServerConfiguration, time_share: Duration) -> AlternatedSamples {
         let mut samples = AlternatedSamples::default();
-        let wanted = self.samples_wanted();
-        let budget = (share / wanted).max(self.config.least_sample());
-        let own = &mut samples.candidate;
-        let sampled = self.testbed.switch(configuration).and_then(|()| {
-            own.0.push(self.sample(None, FIRST_SEARCH)?);
-            while own.0.len() < wanted as usize {
-                let hint = own.median().map(|rate| bracket(rate, OWN_BRACKET, self.sample_count));
-                own.0.push(self.sample(hint, budget)?);
+        let required_samples = self.required_samples();
+        let budget = (time_share / required_samples).max(self.config.least_sample());
+        let candidate_samples = &mut samples.candidate;
+        let result = self.testbed.switch(configuration).and_then(|()| {
+            candidate_samples.0.push(self.sample(None, FIRST_SEARCH)?);
+            while candidate_samples.0.len() < required_samples as usize {
+                let hint =
+                    candidate_samples.median().map(|rate| bracket(rate, OWN_BRACKET, self.sample_count));
+                candidate_samples.0.push(self.sample(hint, budget)?);
             }
             Ok(())
         });
-        samples.failed = sampled.err().map(FailedSide::Candidate);
+        samples.failed = result.err().map(FailedSide::Candidate);
         samples
     }
 
     /// Samples in the order A B B A, where A is the configuration before the step.
-    fn alternate(&mut self, candidate: &ServerConfiguration, share: Duration) -> AlternatedSamples {
+    fn alternate(&mut self, candidate: &ServerConfiguration, time_share: Duration) -> AlternatedSamples {
         let previous = self.kept.clone();
         let mut samples = AlternatedSamples::default();
-        let blocks = self.samples_wanted().div_ceil(2);
+        let blocks = self.required_samples().div_ceil(2);
         // One tenth is for switching and for the overload that follows.
-        let budget = (share * 9 / 10 / (blocks * 4 + 1)).max(self.config.least_sample());
+        let budget = (time_share * 9 / 10 / (blocks * 4 + 1)).max(self.config.least_sample());
         for _ in 0..blocks {
             for is_candidate in [false, true, true, false] {
-                let own = if is_candidate { &samples.candidate } else { &samples.previous };
+                let side_samples = if is_candidate { &samples.candidate } else { &samples.previous };
                 // The previous configuration has samples from its own step.
-                let known = own.median().or(self.kept_rate.filter(|_| !is_candidate));
-                let (hint, time) = match (known, self.kept_rate) {
+                let known_rate = side_samples.median().or(self.kept_rate.filter(|_| !is_candidate));
+                let (hint, time) = match (known_rate, self.kept_rate) {
                     (Some(rate), _) => (Some(bracket(rate, OWN_BRACKET, self.sample_count)), budget),
                     (None, Some(rate)) => (Some(bracket(rate, STEP_BRACKET, self.sample_count)), budget * 2),
                     (None, None) => (None, budget * 2),
                 };
-                let switched = self.testbed.switch(if is_candidate { candidate } else { &previous });
-                match switched.and_then(|()| self.sample(hint, time)) {
+                let switch_result = self.testbed.switch(if is_candidate { candidate } else { &previous });
+                match switch_result.and_then(|()| self.sample(hint, time)) {
                     Ok(sample) if is_candidate => samples.candidate.0.push(sample),
                     Ok(sample) => samples.previous.0.push(sample),
                     Err(error) => {
@@ -313,12 +317,13 @@ impl LadderRunner<'_> {
 
     fn sample(&mut self, hint: Option<(f64, f64)>, budget: Duration) -> Result<StepSample, TestbedError> {
         self.sample_count += 1;
-        let left = self.time_left();
+        let time_left = self.time_left();
         let observer = &mut *self.observer;
-        let mut on_probe = |per_second| observer(&LadderEvent::Probe { per_second, left });
-        let first = self.testbed.sample(&mut SampleRequest { hint, budget, on_probe: &mut on_probe })?;
-        if first.transactions_per_second > 0.0 {
-            return Ok(first);
+        let mut on_probe = |per_second| observer(&LadderEvent::Probe { per_second, left: time_left });
+        let first_sample =
+            self.testbed.sample(&mut SampleRequest { hint, budget, on_probe: &mut on_probe })?;
+        if first_sample.transactions_per_second > 0.0 {
+            return Ok(first_sample);
         }
         // No rate held. The machine may have been busy; a search without a hint starts at a low rate.
         self.testbed.sample(&mut SampleRequest { hint: None, budget: FIRST_SEARCH, on_probe: &mut on_probe })
@@ -330,9 +335,10 @@ impl LadderRunner<'_> {
         candidate: &ServerConfiguration,
         samples: &ConfigurationSamples,
     ) -> StepReport {
-        let mut report = empty(step);
+        let mut report = empty_report(step);
         report.applied = true;
-        report.changes = changes(&self.testbed.describe(&self.kept), &self.testbed.describe(candidate));
+        report.changes =
+            setting_differences(&self.testbed.describe(&self.kept), &self.testbed.describe(candidate));
         summary::fill(&mut report, &samples.0, &self.facts);
         report.warnings.extend(self.testbed.step_warnings(step, candidate));
         report
@@ -347,23 +353,23 @@ impl LadderRunner<'_> {
         time_before: Known<CpuTime>,
     ) -> (StepReport, Option<TestbedError>) {
         let mut report = self.measured(step, candidate, samples);
-        let mut ended = None;
+        let mut end_error = None;
         if let Some(capacity) = samples.median() {
-            let switched = self.testbed.switch(candidate);
-            match switched.and_then(|()| self.testbed.overload(capacity, &OVERLOAD)) {
+            let switch_result = self.testbed.switch(candidate);
+            match switch_result.and_then(|()| self.testbed.overload(capacity, &OVERLOAD)) {
                 Ok(goodput) => report.goodput_at_overload = overload(&goodput, &mut report.warnings),
                 Err(error) => {
                     let detail = format!("goodput above the capacity: {error}");
                     report.warnings.push(LadderWarning::new(WarningKind::Unknown, detail));
-                    ended = Some(error);
+                    end_error = Some(error);
                 }
             }
         }
         report.warnings.extend(summary::steal(time_before, self.testbed.cpu_time()));
-        (report, ended)
+        (report, end_error)
     }
 
-    fn samples_wanted(&self) -> u32 {
+    fn required_samples(&self) -> u32 {
         self.config.timing.samples.max(4).next_multiple_of(2)
     }
 
@@ -391,12 +397,12 @@ enum FailedSide {
 /// so that samples do not fall on the same grid and seem more alike than they are.
 pub(crate) fn bracket(rate: f64, (low, high): (f64, f64), number: u32) -> (f64, f64) {
     // The fractional parts of multiples of the golden ratio are spread evenly, whatever their number.
-    let place = (f64::from(number) * 0.618_033_988_749_895).fract() - 0.5;
-    let shift = GRID.powf(place);
+    let offset = (f64::from(number) * 0.618_033_988_749_895).fract() - 0.5;
+    let shift = GRID.powf(offset);
     (rate * low * shift, rate * high * shift)
 }
 
-fn empty(step: &LadderStep) -> StepReport {
+fn empty_report(step: &LadderStep) -> StepReport {
     StepReport {
         id: step.id.to_owned(),
         title: step.title.to_owned(),
@@ -419,11 +425,11 @@ fn empty(step: &LadderStep) -> StepReport {
     }
 }
 
-fn skipped(step: &LadderStep, why: String) -> StepReport {
-    StepReport { skipped_because: Some(why), ..empty(step) }
+fn skipped_report(step: &LadderStep, why: String) -> StepReport {
+    StepReport { skipped_because: Some(why), ..empty_report(step) }
 }
 
-fn changes(before: &[(String, String)], after: &[(String, String)]) -> Vec<SettingDifference> {
+fn setting_differences(before: &[(String, String)], after: &[(String, String)]) -> Vec<SettingDifference> {
     let before: BTreeMap<&str, &str> =
         before.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
     after

@@ -57,20 +57,21 @@ impl RunningProgram {
         let options = ObservationOptions { duration: OBSERVATION, datagrams: false };
         let (server, path) = ObservedServer::observe(host, &query, options, &|| false)?;
         let groups = server.groups.iter().filter(|group| group.protocol == SocketProtocol::Udp);
-        let bound: Vec<IpAddr> = groups.map(|group| group.local.ip()).collect();
+        let bound_addresses: Vec<IpAddr> = groups.map(|group| group.local.ip()).collect();
         let is_served = |address: &&IpAddr| {
-            bound
+            bound_addresses
                 .iter()
                 .any(|ip| ip == *address || ip.is_unspecified() && (ip.is_ipv6() || address.is_ipv4()))
         };
         let Some(address) = addresses.iter().find(is_served) else {
-            let listed = |ips: &[IpAddr]| ips.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+            let join_addresses =
+                |ips: &[IpAddr]| ips.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
             return Err(HostRunError::ListensElsewhere {
                 server: server.name,
                 port,
-                bound: listed(&bound),
+                bound: join_addresses(&bound_addresses),
                 interface: interface.to_owned(),
-                known: listed(addresses),
+                known: join_addresses(addresses),
             });
         };
         let (pid, started) =
@@ -80,8 +81,8 @@ impl RunningProgram {
         let recipe =
             ServerRecipe::of_running(&server.name, command, port, &config.workload.source.to_string());
         let processes = server.processes.iter().map(|process| process.pid).collect();
-        let found = Self { name: server.name, pid, started, processes, query, recipe };
-        Ok((found, SocketAddr::new(*address, port), path))
+        let program = Self { name: server.name, pid, started, processes, query, recipe };
+        Ok((program, SocketAddr::new(*address, port), path))
     }
 
     /// # Errors
@@ -96,9 +97,9 @@ impl RunningProgram {
 
     /// Why a step is not possible from outside.
     pub(crate) fn refusal(&self, step: &LadderStep) -> Option<String> {
-        let mut changed = ServerConfiguration::baseline();
-        (step.change)(&mut changed);
-        if changed.sharing == PortSharing::Reuseport {
+        let mut configuration = ServerConfiguration::baseline();
+        (step.change)(&mut configuration);
+        if configuration.sharing == PortSharing::Reuseport {
             let name = &self.name;
             return Some(format!(
                 "{name} runs and is not restarted: its configuration has the number of sockets"

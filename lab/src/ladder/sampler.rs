@@ -44,13 +44,13 @@ impl Sampler<'_> {
             }
         };
         let timing = &self.config.timing;
-        let most = self.config.max_rate_per_second;
+        let max_rate = self.config.max_rate_per_second;
         let options = SearchOptions {
             max_loss: self.config.max_loss_ratio,
             slot: timing.slot,
             drain: timing.drain,
             start_per_second: timing.start_per_second,
-            most_per_second: most.unwrap_or(MAX_RATE),
+            most_per_second: max_rate.unwrap_or(MAX_RATE),
             bracket: request.hint,
             resolution: timing.resolution_ratio,
             confirm: 1,
@@ -59,26 +59,28 @@ impl Sampler<'_> {
             observer: Some(&observer),
             ..SearchOptions::default()
         };
-        let mut counted = CountedGenerator::new(generator);
-        let found = capacity::search(&mut counted, &options).map_err(|error| self.failure(error))?;
-        if found.ended == SearchEnd::Cancelled {
+        let mut counted_generator = CountedGenerator::new(generator);
+        let result =
+            capacity::search(&mut counted_generator, &options).map_err(|error| self.failure(error))?;
+        if result.ended == SearchEnd::Cancelled {
             return Err(TestbedError::Cancelled);
         }
-        let (cycles_per_transaction, instructions_per_transaction) = counted.at(found.offered_per_second);
-        let generator_bound = found.generator_bound.then(|| {
-            let reason = found.bound_because.last();
+        let (cycles_per_transaction, instructions_per_transaction) =
+            counted_generator.mean_costs(result.offered_per_second);
+        let generator_bound = result.generator_bound.then(|| {
+            let reason = result.bound_because.last();
             reason.map_or_else(|| "it could not offer more".to_owned(), ToString::to_string)
         });
-        let at_most = most.filter(|most| found.offered_per_second >= *most);
-        let at_most = at_most.map(|most| format!("--max-rate allows {most:.0} requests per second"));
+        let rate_limit = max_rate.filter(|limit| result.offered_per_second >= *limit);
+        let rate_limit = rate_limit.map(|limit| format!("--max-rate allows {limit:.0} requests per second"));
         Ok(StepSample {
-            transactions_per_second: found.transactions_per_second,
-            loss_ratio: found.loss_ratio,
-            latency: found.latency_ns,
+            transactions_per_second: result.transactions_per_second,
+            loss_ratio: result.loss_ratio,
+            latency: result.latency_ns,
             cycles_per_transaction,
             instructions_per_transaction,
-            generator_bound: at_most.or(generator_bound),
-            unconfirmed: found.ended == SearchEnd::OutOfTime,
+            generator_bound: rate_limit.or(generator_bound),
+            unconfirmed: result.ended == SearchEnd::OutOfTime,
             fallbacks,
         })
     }
@@ -90,11 +92,12 @@ impl Sampler<'_> {
         factors: &[f64],
     ) -> Result<Vec<OverloadGoodput>, TestbedError> {
         self.check_cancelled()?;
-        let most = self.config.max_rate_per_second.unwrap_or(MAX_RATE);
-        let factors: Vec<f64> = factors.iter().copied().filter(|factor| capacity * factor <= most).collect();
-        let measured = capacity::overload(generator, capacity, &factors, self.config.timing.slot)
+        let max_rate = self.config.max_rate_per_second.unwrap_or(MAX_RATE);
+        let factors: Vec<f64> =
+            factors.iter().copied().filter(|factor| capacity * factor <= max_rate).collect();
+        let overloads = capacity::overload(generator, capacity, &factors, self.config.timing.slot)
             .map_err(|error| self.failure(error))?;
-        Ok(measured
+        Ok(overloads
             .into_iter()
             .map(|overload| OverloadGoodput { factor: overload.factor, ratio: overload.goodput_ratio })
             .collect())
@@ -125,7 +128,7 @@ impl<'a> CountedGenerator<'a> {
     }
 
     /// Mean cycles and instructions per transaction of the slots at this rate.
-    fn at(&self, requested_per_second: f64) -> (Known<f64>, Known<f64>) {
+    fn mean_costs(&self, requested_per_second: f64) -> (Known<f64>, Known<f64>) {
         if let Err(why) = &self.counters {
             return (Known::unknown(why.clone()), Known::unknown(why.clone()));
         }
@@ -156,14 +159,14 @@ impl Generator for CountedGenerator<'_> {
             (counting, &mut self.counters, slot.mode)
         {
             let counts = counters.stop();
-            let each = |count: Known<u64>| match count {
+            let per_transaction = |count: Known<u64>| match count {
                 Known::Value(_) if outcome.answered == 0 => Known::unknown("nothing was answered"),
-                known => known.map(|count| count as f64 / outcome.answered as f64),
+                measured_count => measured_count.map(|count| count as f64 / outcome.answered as f64),
             };
             self.costs.push(SlotCost {
                 requested_per_second: per_second,
-                cycles_per_transaction: each(counts.cycles),
-                instructions_per_transaction: each(counts.instructions),
+                cycles_per_transaction: per_transaction(counts.cycles),
+                instructions_per_transaction: per_transaction(counts.instructions),
             });
         }
         Ok(outcome)

@@ -101,11 +101,11 @@ impl<G: Generator> RemoteSenders<G> {
     }
 
     /// Starts the current number of senders if none run.
-    pub(crate) fn started(&mut self) -> Result<&mut G, TestbedError> {
+    pub(crate) fn ensure_started(&mut self) -> Result<&mut G, TestbedError> {
         if self.generator.is_none() {
             let senders = self.counts.get(self.current).copied();
-            let senders = senders.ok_or_else(|| lost("no senders to try".to_owned()))?;
-            self.generator = Some((self.start)(senders).map_err(|error| lost(error.to_string()))?);
+            let senders = senders.ok_or_else(|| generator_lost("no senders to try".to_owned()))?;
+            self.generator = Some((self.start)(senders).map_err(|error| generator_lost(error.to_string()))?);
         }
         self.generator()
     }
@@ -155,11 +155,11 @@ impl<G: Generator> RemoteSenders<G> {
         let mut before: Option<SenderStep> = None;
         loop {
             let Some(senders) = self.counts.get(self.current).copied() else {
-                return Err(lost("no senders to try".to_owned()));
+                return Err(generator_lost("no senders to try".to_owned()));
             };
             // The next senders use the same ports and interfaces.
             self.generator = None;
-            let mut generator = (self.start)(senders).map_err(|error| lost(error.to_string()))?;
+            let mut generator = (self.start)(senders).map_err(|error| generator_lost(error.to_string()))?;
             let step = self.measure(&mut generator)?;
             self.generator_bound = before.is_none_or(|before| rises(&before, &step));
             self.answered_per_second = step.answered_per_second;
@@ -180,12 +180,12 @@ impl<G: Generator> RemoteSenders<G> {
                 return Err(TestbedError::Cancelled);
             }
             let slot = match self.max_rate_per_second {
-                Some(most) => LoadSlot::rate(most, SLOT),
+                Some(max_rate) => LoadSlot::rate(max_rate, SLOT),
                 None => LoadSlot::window(WINDOW, SLOT),
             };
             let outcome = generator.run(&slot).map_err(|error| match error {
                 GeneratorError::Cancelled => TestbedError::Cancelled,
-                error => lost(error.to_string()),
+                error => generator_lost(error.to_string()),
             })?;
             rates.push(outcome.answered_per_second);
         }
@@ -197,7 +197,7 @@ impl<G: Generator> RemoteSenders<G> {
     }
 }
 
-fn lost(why: String) -> TestbedError {
+fn generator_lost(why: String) -> TestbedError {
     TestbedError::GeneratorLost(why)
 }
 
@@ -210,17 +210,17 @@ fn rises(before: &SenderStep, now: &SenderStep) -> bool {
 /// `cpus`, the CPUs of the smallest host.
 #[must_use]
 pub fn sender_counts(hosts: usize, cpus: usize) -> Vec<SenderCounts> {
-    let mut all = vec![SenderCounts { hosts: 1, threads: 1 }];
+    let mut counts = vec![SenderCounts { hosts: 1, threads: 1 }];
     let hosts = hosts.max(1);
     if hosts > 1 {
-        all.push(SenderCounts { hosts, threads: 1 });
+        counts.push(SenderCounts { hosts, threads: 1 });
     }
     let mut threads = 1;
     while threads < cpus {
         threads = (threads * 2).min(cpus);
-        all.push(SenderCounts { hosts, threads });
+        counts.push(SenderCounts { hosts, threads });
     }
-    all
+    counts
 }
 
 #[cfg(test)]
@@ -228,10 +228,10 @@ mod tests {
     use super::*;
     use crate::ladder::remote::tests::FakeGenerator;
 
-    fn saturated(limit: f64, per_thread: f64, noise: f64) -> RemoteSenders<FakeGenerator> {
+    fn saturated_senders(limit: f64, per_thread: f64, noise: f64) -> RemoteSenders<FakeGenerator> {
         let start = move |senders: SenderCounts| {
-            let able = (senders.hosts * senders.threads) as f64 * per_thread;
-            Ok(FakeGenerator::answering(able.min(limit), noise))
+            let capacity = (senders.hosts * senders.threads) as f64 * per_thread;
+            Ok(FakeGenerator::answering(capacity.min(limit), noise))
         };
         let hosts = vec!["a".to_owned(), "b".to_owned()];
         let mut senders = RemoteSenders::new(Box::new(start), hosts, sender_counts(2, 6), Arc::default());
@@ -241,31 +241,31 @@ mod tests {
 
     #[test]
     fn senders_are_added_until_the_receiver_is_the_limit() {
-        let senders = saturated(350_000.0, 100_000.0, 0.005);
-        // 100, 200 and 350 thousand, and as many again.
+        let senders = saturated_senders(350_000.0, 100_000.0, 0.005);
+        // The rates are 100, 200 and 350 thousand, then 350 thousand again.
         assert_eq!(senders.counts[senders.current], SenderCounts { hosts: 2, threads: 4 });
         assert!(senders.warning().is_none() && senders.can_add());
     }
 
     #[test]
-    fn a_warning_reports_senders_that_never_suffice() {
-        let senders = saturated(1e9, 100_000.0, 0.005);
+    fn a_warning_reports_too_few_senders() {
+        let senders = saturated_senders(1e9, 100_000.0, 0.005);
         assert_eq!(senders.counts[senders.current], SenderCounts { hosts: 2, threads: 6 });
         assert_eq!(senders.warning().map(|warning| warning.kind), Some(WarningKind::GeneratorBound));
     }
 
     #[test]
-    fn a_rise_within_the_noise_is_none() {
-        let senders = saturated(110_000.0, 100_000.0, 0.2);
+    fn saturation_ends_when_the_rate_rises_only_within_noise() {
+        let senders = saturated_senders(110_000.0, 100_000.0, 0.2);
         assert_eq!((senders.current, senders.generator_bound), (1, false));
     }
 
     #[test]
-    fn every_host_sends_before_any_sends_more() {
-        let shown =
+    fn sender_counts_add_hosts_before_threads() {
+        let counts =
             |hosts, cpus| sender_counts(hosts, cpus).iter().map(|s| (s.hosts, s.threads)).collect::<Vec<_>>();
-        assert_eq!(shown(1, 1), [(1, 1)]);
-        assert_eq!(shown(3, 5), [(1, 1), (3, 1), (3, 2), (3, 4), (3, 5)]);
-        assert_eq!(shown(0, 0), [(1, 1)]);
+        assert_eq!(counts(1, 1), [(1, 1)]);
+        assert_eq!(counts(3, 5), [(1, 1), (3, 1), (3, 2), (3, 4), (3, 5)]);
+        assert_eq!(counts(0, 0), [(1, 1)]);
     }
 }

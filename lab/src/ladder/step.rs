@@ -165,12 +165,12 @@ pub const STEPS: &[LadderStep] = &[
 
 /// A step that is not one of [`STEPS`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unknown step '{name}'; the steps are {}", known())]
+#[error("unknown step '{name}'; the steps are {}", step_names())]
 pub struct UnknownStep {
     pub name: String,
 }
 
-fn known() -> String {
+fn step_names() -> String {
     STEPS.iter().map(|step| step.id).collect::<Vec<_>>().join(", ")
 }
 
@@ -179,13 +179,13 @@ fn known() -> String {
 /// # Errors
 /// Names the first unknown step.
 pub fn select<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Vec<&'static LadderStep>, UnknownStep> {
-    let mut wanted = vec![BASELINE];
+    let mut step_ids = vec![BASELINE];
     for name in names {
         let step =
             STEPS.iter().find(|step| step.id == name).ok_or_else(|| UnknownStep { name: name.to_owned() })?;
-        wanted.push(step.id);
+        step_ids.push(step.id);
     }
-    Ok(STEPS.iter().filter(|step| wanted.contains(&step.id)).collect())
+    Ok(STEPS.iter().filter(|step| step_ids.contains(&step.id)).collect())
 }
 
 #[cfg(test)]
@@ -194,7 +194,7 @@ mod tests {
     use crate::ladder::report;
 
     #[test]
-    fn every_step_but_the_first_changes_something() {
+    fn every_step_after_baseline_changes_the_configuration() {
         let mut before = ServerConfiguration::baseline();
         for step in &STEPS[1..] {
             let mut after = before.clone();
@@ -205,23 +205,24 @@ mod tests {
     }
 
     #[test]
-    fn published_steps_keep_their_order_here() {
+    fn published_steps_have_the_same_order_in_this_ladder() {
         let ladders = report::published_ladders();
-        let here: Vec<&str> = STEPS.iter().map(|step| step.id).collect();
+        let step_ids: Vec<&str> = STEPS.iter().map(|step| step.id).collect();
         let mut last = 0;
         for step in &ladders[0].steps {
-            // It was switched on there. The step smt switches it to the other state, which may be off.
+            // SMT was switched on in the published ladder. The step smt toggles SMT, which may switch it off.
             if step.id == "hyper-threading" {
                 continue;
             }
-            let position = here.iter().position(|id| *id == step.id).expect("a step for each published one");
+            let position =
+                step_ids.iter().position(|id| *id == step.id).expect("a step for each published step");
             assert!(position >= last, "{}", step.id);
             last = position;
         }
     }
 
     #[test]
-    fn a_selection_starts_at_the_baseline_and_is_in_order() {
+    fn selected_steps_start_at_baseline_in_ladder_order() {
         let ids = |names: &[&str]| {
             select(names.iter().copied()).map(|steps| steps.iter().map(|step| step.id).collect::<Vec<_>>())
         };

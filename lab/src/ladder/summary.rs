@@ -39,20 +39,22 @@ pub(crate) fn fill(report: &mut StepReport, samples: &[StepSample], testbed: &Te
         samples.iter().map(|sample| &sample.instructions_per_transaction),
         report,
     );
-    let wire = estimate.median * testbed.wire_bits_per_transaction as f64;
-    report.wire_bits_per_second = Some(wire);
-    report.line_rate_ratio = Some(wire / testbed.link_bits_per_second as f64);
-    let bound: Vec<&str> = samples.iter().filter_map(|sample| sample.generator_bound.as_deref()).collect();
-    if let Some(why) = bound.first() {
-        let (count, all) = (bound.len(), samples.len());
-        let detail = format!("in {count} of {all} samples the generator was the limit: {why}");
+    let wire_rate = estimate.median * testbed.wire_bits_per_transaction as f64;
+    report.wire_bits_per_second = Some(wire_rate);
+    report.line_rate_ratio = Some(wire_rate / testbed.link_bits_per_second as f64);
+    let bound_reasons: Vec<&str> =
+        samples.iter().filter_map(|sample| sample.generator_bound.as_deref()).collect();
+    if let Some(why) = bound_reasons.first() {
+        let (count, total) = (bound_reasons.len(), samples.len());
+        let detail = format!("in {count} of {total} samples the generator was the limit: {why}");
         report.warnings.push(LadderWarning::new(WarningKind::GeneratorBound, detail));
     }
-    let unconfirmed = samples.iter().filter(|sample| sample.unconfirmed).count();
-    if unconfirmed > 0 {
-        let all = samples.len();
-        let detail =
-            format!("in {unconfirmed} of {all} samples the time was over before a rate was confirmed");
+    let unconfirmed_count = samples.iter().filter(|sample| sample.unconfirmed).count();
+    if unconfirmed_count > 0 {
+        let total = samples.len();
+        let detail = format!(
+            "in {unconfirmed_count} of {total} samples the time was over before a rate was confirmed"
+        );
         report.warnings.push(LadderWarning::new(WarningKind::Unconfirmed, detail));
     }
     let mut fallbacks: Vec<&String> = samples.iter().flat_map(|sample| &sample.fallbacks).collect();
@@ -99,30 +101,30 @@ pub(crate) fn steal(before: Known<CpuTime>, after: Known<CpuTime>) -> Option<Lad
 }
 
 fn latency(samples: &[StepSample]) -> Option<LatencyNs> {
-    let mut all = Latency::new();
+    let mut merged = Latency::new();
     for sample in samples {
-        all.merge(&sample.latency);
+        merged.merge(&sample.latency);
     }
-    Some(LatencyNs { p50: all.quantile(0.5)?, p99: all.quantile(0.99)?, p999: all.quantile(0.999)? })
+    Some(LatencyNs { p50: merged.quantile(0.5)?, p99: merged.quantile(0.99)?, p999: merged.quantile(0.999)? })
 }
 
 fn median_known<'a>(
-    what: &str,
+    figure: &str,
     values: impl Iterator<Item = &'a Known<f64>>,
     report: &mut StepReport,
 ) -> Option<f64> {
-    let mut known = Vec::new();
-    let mut unknown = None;
+    let mut known_values = Vec::new();
+    let mut reason = None;
     for value in values {
         match value {
-            Known::Value(value) => known.push(*value),
-            Known::Unknown { why } => unknown = Some(why),
+            Known::Value(value) => known_values.push(*value),
+            Known::Unknown { why } => reason = Some(why),
         }
     }
-    if let (Some(why), true) = (unknown, known.is_empty()) {
-        report.warnings.push(LadderWarning::new(WarningKind::Unknown, format!("{what}: {why}")));
+    if let (Some(why), true) = (reason, known_values.is_empty()) {
+        report.warnings.push(LadderWarning::new(WarningKind::Unknown, format!("{figure}: {why}")));
     }
-    stats::median(&known)
+    stats::median(&known_values)
 }
 
 #[cfg(test)]
@@ -130,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_warning_names_notable_steal_only() {
+    fn only_notable_steal_time_causes_a_warning() {
         let time = |total, steal| Known::Value(CpuTime { total, steal });
         assert_eq!(steal(time(0, 0), time(1000, 5)), None);
         let warning = steal(time(0, 0), time(1000, 50)).expect("a warning");

@@ -60,9 +60,9 @@ impl PathCost {
     ) -> Result<Known<Self>, TestbedError> {
         let host = Host::live();
         let slot = LoadSlot::rate(per_second, TRACED_LOAD);
-        let (outcome, traced) = under_load(&mut *lab.generator, &slot, || trace(&host))?;
-        let (traced, proc_stat) = match traced {
-            Ok(traced) => traced,
+        let (outcome, trace_report) = under_load(&mut *lab.generator, &slot, || trace(&host))?;
+        let (trace_report, proc_stat) = match trace_report {
+            Ok(trace_report) => trace_report,
             Err(error) => return Ok(Known::unknown(error.to_string())),
         };
         let answered_per_second = outcome.answered as f64 / outcome.duration.as_secs_f64();
@@ -71,7 +71,7 @@ impl PathCost {
             false => owner(victim),
         };
         let host_of = |namespace| lab.host_of(namespace);
-        let mut cost = Self::from_trace(&traced, answered_per_second, &owner, &host_of);
+        let mut cost = Self::from_trace(&trace_report, answered_per_second, &owner, &host_of);
         cost.offered_per_second = per_second;
         cost.answered_ratio = outcome.answered as f64 / outcome.sent.max(1) as f64;
         let quantile = |share| outcome.latency_ns.quantile(share);
@@ -81,47 +81,51 @@ impl PathCost {
         };
         cost.proc_stat_ns_per_transaction = proc_stat.map(|ns| ns / answered_per_second);
         let slot = LoadSlot::rate(per_second, LOOPED_LOAD);
-        let (_, looped) = under_load(&mut *lab.generator, &slot, || {
+        let (_, loop_result) = under_load(&mut *lab.generator, &slot, || {
             std::thread::sleep(LEAD);
             calibrate(&host, cpus, LOOPED, &|| false)
         })?;
-        cost.loops = looped.map(|(_, loops)| loops.iter().map(LoopLoss::from).collect()).into();
+        cost.loops = loop_result.map(|(_, loops)| loops.iter().map(LoopLoss::from).collect()).into();
         Ok(Known::Value(cost))
     }
 
     /// Divides traced CPU time. `parts` is sorted by context, then by time, largest first.
     pub(crate) fn from_trace(
-        traced: &CostReport,
+        report: &CostReport,
         per_second: f64,
         owner: &dyn Fn(&CostVictim) -> ThreadOwner,
         host_of: &dyn Fn(u32) -> Option<String>,
     ) -> Self {
-        let transactions = traced.seconds * per_second;
+        let transactions = report.seconds * per_second;
         let mut parts: BTreeMap<(CostContext, String), f64> = BTreeMap::new();
         let mut add = |context, name: &str, ns: u64| {
             *parts.entry((context, name.to_owned())).or_default() += ns as f64 / transactions;
         };
-        let (mut client, mut polled) = (0, 0);
-        for device in &traced.devices {
-            polled += device.taken_ns;
+        let (mut client_ns, mut polled_ns) = (0, 0);
+        for device in &report.devices {
+            polled_ns += device.taken_ns;
             match host_of(device.network_namespace) {
-                Some(host) if host == CLIENT => client += device.taken_ns,
+                Some(host) if host == CLIENT => client_ns += device.taken_ns,
                 Some(host) => add(CostContext::Softirq, &format!("{host} {}", device.name), device.taken_ns),
                 None => add(CostContext::Softirq, &device.name, device.taken_ns),
             }
         }
-        let sum = |of: fn(&linerate_trace::cost::CpuCost) -> u64| traced.cpus.iter().map(of).sum::<u64>();
-        add(CostContext::Softirq, "NET_RX outside of polls", sum(|cpu| cpu.net_rx_ns).saturating_sub(polled));
+        let sum = |time: fn(&linerate_trace::cost::CpuCost) -> u64| report.cpus.iter().map(time).sum::<u64>();
+        add(
+            CostContext::Softirq,
+            "NET_RX outside of polls",
+            sum(|cpu| cpu.net_rx_ns).saturating_sub(polled_ns),
+        );
         add(CostContext::Softirq, "NET_TX", sum(|cpu| cpu.net_tx_ns));
         add(CostContext::Softirq, "other softirqs", sum(|cpu| cpu.other_softirq_ns));
         add(CostContext::HardIrq, "interrupts", sum(|cpu| cpu.nic_irq_ns + cpu.other_irq_ns));
-        for victim in &traced.victims {
+        for victim in &report.victims {
             match owner(victim) {
                 ThreadOwner::Host(CostContext::KernelThread) => {
                     add(CostContext::KernelThread, "kernel threads", victim.had_ns());
                 }
                 ThreadOwner::Host(context) => add(context, &victim.comm, victim.had_ns()),
-                ThreadOwner::Client => client += victim.had_ns(),
+                ThreadOwner::Client => client_ns += victim.had_ns(),
                 ThreadOwner::Other => {}
             }
         }
@@ -135,15 +139,15 @@ impl PathCost {
                 .partial_cmp(&(b.context, a.ns_per_transaction))
                 .unwrap_or(std::cmp::Ordering::Equal)
         });
-        let busy = sum(|cpu| cpu.elapsed_ns.saturating_sub(cpu.idle_ns));
+        let busy_ns = sum(|cpu| cpu.elapsed_ns.saturating_sub(cpu.idle_ns));
         Self {
             offered_per_second: per_second,
             answered_ratio: 1.0,
             latency_ns: None,
             host_ns_per_transaction: parts.iter().map(|part| part.ns_per_transaction).sum(),
             parts,
-            client_ns_per_transaction: client as f64 / transactions,
-            machine_ns_per_transaction: busy as f64 / transactions,
+            client_ns_per_transaction: client_ns as f64 / transactions,
+            machine_ns_per_transaction: busy_ns as f64 / transactions,
             proc_stat_ns_per_transaction: Known::unknown("not read"),
             loops: Known::unknown("no loop ran"),
         }
@@ -172,15 +176,15 @@ impl PathOverload {
             Err(error) => return Ok(Known::unknown(error.to_string())),
         };
         let mut places: BTreeMap<(String, String), u64> = BTreeMap::new();
-        for lost in &counts.lost {
+        for lost_count in &counts.lost {
             // The client's program drops each reply that it has matched.
-            let Some(host) = lab.host_of(lost.network).filter(|host| host != CLIENT) else { continue };
-            let function = lost.function.as_ref().unwrap_or(&lost.location);
-            let place = match &lost.reason {
+            let Some(host) = lab.host_of(lost_count.network).filter(|host| host != CLIENT) else { continue };
+            let function = lost_count.function.as_ref().unwrap_or(&lost_count.location);
+            let place = match &lost_count.reason {
                 Some(reason) => format!("{function} ({reason})"),
                 None => function.clone(),
             };
-            *places.entry((host, place)).or_default() += lost.packets;
+            *places.entry((host, place)).or_default() += lost_count.packets;
         }
         let mut losses: Vec<PathLoss> =
             places.into_iter().map(|((host, place), packets)| PathLoss { host, place, packets }).collect();
@@ -195,12 +199,12 @@ impl PathOverload {
 }
 
 impl From<&CostCalibration> for LoopLoss {
-    fn from(found: &CostCalibration) -> Self {
-        let share = |ns: u64| ns as f64 / found.elapsed_ns.max(1) as f64;
+    fn from(calibration: &CostCalibration) -> Self {
+        let share = |ns: u64| ns as f64 / calibration.elapsed_ns.max(1) as f64;
         Self {
-            cpu: found.cpu,
-            lost_ratio: share(found.lost_by_inference_ns),
-            packets_ratio: share(found.taken_ns),
+            cpu: calibration.cpu,
+            lost_ratio: share(calibration.lost_by_inference_ns),
+            packets_ratio: share(calibration.taken_ns),
         }
     }
 }
@@ -211,13 +215,13 @@ pub(crate) fn under_load<T>(
     slot: &LoadSlot,
     observe: impl FnOnce() -> T,
 ) -> Result<(SlotOutcome, T), TestbedError> {
-    let (outcome, observed) = std::thread::scope(|scope| {
-        let load = scope.spawn(|| generator.run(slot));
-        let observed = observe();
-        (load.join(), observed)
+    let (outcome, observation) = std::thread::scope(|scope| {
+        let load_thread = scope.spawn(|| generator.run(slot));
+        let observation = observe();
+        (load_thread.join(), observation)
     });
     let outcome = outcome.map_err(|_| TestbedError::GeneratorLost("its thread panicked".to_owned()))?;
-    Ok((outcome?, observed))
+    Ok((outcome?, observation))
 }
 
 /// Traces the CPUs for a time, and reads their busy time from `/proc/stat`, ns per second.
@@ -249,8 +253,8 @@ fn idle_ns(host: &Host) -> Known<(u64, usize)> {
 /// The owner of a thread. This process runs both the service and the client.
 pub(crate) fn owner(victim: &CostVictim) -> ThreadOwner {
     if victim.pid == std::process::id() {
-        let number = victim.comm.strip_prefix(WORKER_THREAD).unwrap_or_default();
-        let is_worker = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+        let suffix = victim.comm.strip_prefix(WORKER_THREAD).unwrap_or_default();
+        let is_worker = !suffix.is_empty() && suffix.bytes().all(|byte| byte.is_ascii_digit());
         return match is_worker {
             true => ThreadOwner::Host(CostContext::Service),
             false if victim.tid == rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned() => {
@@ -261,9 +265,9 @@ pub(crate) fn owner(victim: &CostVictim) -> ThreadOwner {
     }
     // A kernel thread has no executable, and neither has a process that has ended since.
     let process = format!("/proc/{}", victim.pid);
-    let has_none = fs::read_link(format!("{process}/exe"))
+    let has_no_executable = fs::read_link(format!("{process}/exe"))
         .is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound);
-    if has_none && fs::exists(process).unwrap_or(false) {
+    if has_no_executable && fs::exists(process).unwrap_or(false) {
         ThreadOwner::Host(CostContext::KernelThread)
     } else {
         ThreadOwner::Other

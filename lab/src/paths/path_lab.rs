@@ -73,7 +73,7 @@ impl PathLab {
             let host = lab.host(command.host).ok_or_else(|| command.failed("the lab has no such host"))?;
             relays.extend(carry_out(host, &command)?);
         }
-        let placement = CpuPlacement::on(&config.cpus, true);
+        let placement = CpuPlacement::from_cpus(&config.cpus, true);
         setup::set_sender(&lab, &lab.links()[0], &placement, true, true)?;
         let sampler = Sampler { config, cancel: Arc::clone(cancel) };
         let workload = LoadWorkload::Echo { payload_bytes: config.payload_bytes as usize };
@@ -103,15 +103,15 @@ impl PathLab {
     /// The lab's host with this network namespace.
     pub(super) fn host_of(&self, namespace: u32) -> Option<String> {
         let hosts = [self.lab.receiver()].into_iter().chain(self.lab.senders());
-        let is_it = |host: &&LabHost| host.namespace_id().inode == u64::from(namespace);
-        hosts.into_iter().find(is_it).map(|host| host.name().to_owned())
+        let has_namespace = |host: &&LabHost| host.namespace_id().inode == u64::from(namespace);
+        hosts.into_iter().find(has_namespace).map(|host| host.name().to_owned())
     }
 
     /// Whether bridged packets pass netfilter's IPv4 hooks, too.
     pub(super) fn bridge_netfilter(&self) -> Known<bool> {
         const FILE: &str = "/proc/sys/net/bridge/bridge-nf-call-iptables";
-        let read = self.lab.receiver().run(|| Host::live().read(FILE));
-        match read {
+        let read_result = self.lab.receiver().run(|| Host::live().read(FILE));
+        match read_result {
             Ok(Ok(text)) => Known::Value(text.trim() == "1"),
             Ok(Err(error)) => Known::unknown(error.to_string()),
             Err(error) => Known::unknown(error.to_string()),
@@ -132,36 +132,38 @@ fn object_file() -> io::Result<NamedTempFile> {
 }
 
 /// Runs a command to its end, or until it prints that it is ready.
-fn carry_out(host: &LabHost, planned: &PathCommand) -> Result<Option<LabChild>, PathError> {
-    let words = shlex::split(&planned.line).unwrap_or_default();
-    let (program, arguments) = words.split_first().ok_or_else(|| planned.failed("it is empty"))?;
+fn carry_out(host: &LabHost, path_command: &PathCommand) -> Result<Option<LabChild>, PathError> {
+    let words = shlex::split(&path_command.line).unwrap_or_default();
+    let (program, arguments) = words.split_first().ok_or_else(|| path_command.failed("it is empty"))?;
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null()).stderr(Stdio::piped());
-    command.stdout(if planned.stays { Stdio::piped() } else { Stdio::null() });
+    command.stdout(if path_command.stays { Stdio::piped() } else { Stdio::null() });
     let mut child = host.spawn(command).map_err(|error| match error {
         LabError::System { source, .. } if source.kind() == io::ErrorKind::NotFound => {
-            planned.failed(format!("there is no program {program}"))
+            path_command.failed(format!("there is no program {program}"))
         }
         other => other.into(),
     })?;
-    if planned.stays {
-        let mut ready = String::new();
+    if path_command.stays {
+        let mut ready_line = String::new();
         let output = child.stdout.take();
-        let read = output.map_or(Ok(0), |output| BufReader::new(output).read_line(&mut ready));
-        if read.is_ok_and(|bytes| bytes > 0) {
+        let read_result = output.map_or(Ok(0), |output| BufReader::new(output).read_line(&mut ready_line));
+        if read_result.is_ok_and(|bytes| bytes > 0) {
             return Ok(Some(child));
         }
     }
-    let mut said = String::new();
+    let mut error_text = String::new();
     if let Some(mut errors) = child.stderr.take() {
         // The output is used only to report the reason.
-        let _ = errors.read_to_string(&mut said);
+        let _ = errors.read_to_string(&mut error_text);
     }
-    let status = child.wait().map_err(|error| planned.failed(error.to_string()))?;
-    if status.success() && !planned.stays {
+    let status = child.wait().map_err(|error| path_command.failed(error.to_string()))?;
+    if status.success() && !path_command.stays {
         return Ok(None);
     }
-    let why =
-        said.lines().find(|line| !line.trim().is_empty()).map_or_else(|| status.to_string(), str::to_owned);
-    Err(planned.failed(why))
+    let why = error_text
+        .lines()
+        .find(|line| !line.trim().is_empty())
+        .map_or_else(|| status.to_string(), str::to_owned);
+    Err(path_command.failed(why))
 }

@@ -301,9 +301,14 @@ impl NetworkPath {
         if commands.iter().any(|command| command.line.contains("$SENDER1")) {
             lines.push("linerate lab exec sender1 -- sleep 3600 & SENDER1=$!".to_owned());
         }
-        let stays = |stays| if stays { " &" } else { "" };
+        let background_suffix = |stays| if stays { " &" } else { "" };
         lines.extend(commands.iter().map(|command| {
-            format!("linerate lab exec {} -- {}{}", command.host, command.line, stays(command.stays))
+            format!(
+                "linerate lab exec {} -- {}{}",
+                command.host,
+                command.line,
+                background_suffix(command.stays)
+            )
         }));
         lines.push(format!(
             "linerate lab exec {} -- linerate serve echo --bind {} &",

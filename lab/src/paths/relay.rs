@@ -21,46 +21,46 @@ const MOST_CLIENTS: usize = 1024;
 /// # Errors
 /// If the address cannot be bound, or the socket fails.
 pub fn proxy(listen: SocketAddr, to: SocketAddr, ready: impl FnOnce()) -> io::Result<()> {
-    let front = Arc::new(UdpSocket::bind(listen)?);
+    let listener = Arc::new(UdpSocket::bind(listen)?);
     ready();
     let mut clients: HashMap<SocketAddr, Arc<UdpSocket>> = HashMap::new();
     let mut datagram = vec![0; LARGEST];
     loop {
-        let (length, client) = match front.recv_from(&mut datagram) {
-            Err(error) if is_passing(&error) => continue,
-            received => received?,
+        let (length, client) = match listener.recv_from(&mut datagram) {
+            Err(error) if is_transient(&error) => continue,
+            result => result?,
         };
-        let back = match clients.get(&client) {
-            Some(back) => back,
+        let upstream = match clients.get(&client) {
+            Some(upstream) => upstream,
             None if clients.len() >= MOST_CLIENTS => continue,
             None => {
-                let back = Arc::new(UdpSocket::bind(if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" })?);
-                back.connect(to)?;
-                let (replies, front) = (Arc::clone(&back), Arc::clone(&front));
+                let upstream = Arc::new(UdpSocket::bind(if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" })?);
+                upstream.connect(to)?;
+                let (reply_socket, listener) = (Arc::clone(&upstream), Arc::clone(&listener));
                 thread::Builder::new()
                     .name("relay".to_owned())
-                    .spawn(move || reply(&replies, &front, client))?;
-                clients.entry(client).or_insert(back)
+                    .spawn(move || copy_replies(&reply_socket, &listener, client))?;
+                clients.entry(client).or_insert(upstream)
             }
         };
         // A datagram that cannot be sent is lost, as on any path.
-        let _ = back.send(&datagram[..length]);
+        let _ = upstream.send(&datagram[..length]);
     }
 }
 
-fn reply(back: &UdpSocket, front: &UdpSocket, client: SocketAddr) {
+fn copy_replies(upstream: &UdpSocket, listener: &UdpSocket, client: SocketAddr) {
     let mut datagram = vec![0; LARGEST];
     loop {
-        match back.recv(&mut datagram) {
-            Ok(length) => drop(front.send_to(&datagram[..length], client)),
-            Err(error) if is_passing(&error) => {}
+        match upstream.recv(&mut datagram) {
+            Ok(length) => drop(listener.send_to(&datagram[..length], client)),
+            Err(error) if is_transient(&error) => {}
             Err(_) => return,
         }
     }
 }
 
 /// Whether the error belongs to a datagram sent before, or to a signal.
-fn is_passing(error: &io::Error) -> bool {
+fn is_transient(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::Interrupted)
 }
 
@@ -69,13 +69,14 @@ fn is_passing(error: &io::Error) -> bool {
 ///
 /// # Errors
 /// If a device cannot be opened or read.
-pub fn switch(one: &str, other: &str, ready: impl FnOnce()) -> io::Result<()> {
-    let (one, other) = (tap::open(one)?, tap::open(other)?);
-    let (one_again, other_again) = (one.try_clone()?, other.try_clone()?);
+pub fn switch(first: &str, second: &str, ready: impl FnOnce()) -> io::Result<()> {
+    let (first, second) = (tap::open(first)?, tap::open(second)?);
+    let (first_clone, second_clone) = (first.try_clone()?, second.try_clone()?);
     ready();
-    let back = thread::Builder::new().name("relay".to_owned()).spawn(move || copy(other_again, one_again))?;
-    copy(one, other)?;
-    back.join().map_err(|_| io::Error::other("a thread of the switch panicked"))?
+    let back_thread =
+        thread::Builder::new().name("relay".to_owned()).spawn(move || copy(second_clone, first_clone))?;
+    copy(first, second)?;
+    back_thread.join().map_err(|_| io::Error::other("a thread of the switch panicked"))?
 }
 
 fn copy(mut from: File, mut to: File) -> io::Result<()> {

@@ -78,13 +78,13 @@ pub fn run(
         let mut host = runner.start(NetworkPath::HOST)?;
         generator = host.generator.describe();
         paths.push(runner.host(&mut host, config.samples)?);
-        let wanted = |path: &&NetworkPath| config.paths.iter().any(|name| name == path.name);
-        for path in PATHS[1..].iter().filter(wanted) {
+        let is_selected = |path: &&NetworkPath| config.paths.iter().any(|name| name == path.name);
+        for path in PATHS[1..].iter().filter(is_selected) {
             paths.push(runner.compare(path, &mut host, config.samples)?);
         }
     }
-    let lowest = paths.iter().filter_map(|path| path.transactions_per_second.map(|rate| rate.median));
-    let common_rate = lowest.min_by(f64::total_cmp).map(|rate| rate * COMMON_SHARE);
+    let rates = paths.iter().filter_map(|path| path.transactions_per_second.map(|rate| rate.median));
+    let common_rate = rates.min_by(f64::total_cmp).map(|rate| rate * COMMON_SHARE);
     if let Some(rate) = common_rate {
         for report in paths.iter_mut().filter(|path| path.transactions_per_second.is_some()) {
             runner.measure_cost(report, rate)?;
@@ -93,7 +93,7 @@ pub fn run(
     Ok(PathsReport {
         elapsed_seconds: started.elapsed().as_secs_f64(),
         config: config.clone(),
-        shares_cpus: CpuPlacement::on(&ladder.cpus, true).shared,
+        shares_cpus: CpuPlacement::from_cpus(&ladder.cpus, true).shared,
         cpus: ladder.cpus.clone(),
         generator: Some(generator),
         common_rate_per_second: common_rate,
@@ -113,12 +113,12 @@ impl PathsRunner<'_> {
     }
 
     /// Measures `host` alone, so that the other paths have a rate to start from.
-    fn host(&mut self, lab: &mut PathLab, wanted: u32) -> Result<PathReport, PathError> {
+    fn host(&mut self, lab: &mut PathLab, sample_count: u32) -> Result<PathReport, PathError> {
         let mut samples = Vec::new();
-        for _ in 0..wanted {
+        for _ in 0..sample_count {
             samples.push(self.sample(lab, median(&samples).map(|rate| (rate, OWN_BRACKET)))?);
         }
-        let mut report = empty(lab.path);
+        let mut report = empty_report(lab.path);
         report.bridge_netfilter = lab.bridge_netfilter();
         fill(&mut report, &samples);
         (self.observer)(&PathsEvent::Done(&report));
@@ -129,12 +129,12 @@ impl PathsRunner<'_> {
         &mut self,
         path: &'static NetworkPath,
         host: &mut PathLab,
-        wanted: u32,
+        sample_count: u32,
     ) -> Result<PathReport, PathError> {
-        let mut report = empty(path);
+        let mut report = empty_report(path);
         let samples = self.start(path).and_then(|mut lab| {
             report.bridge_netfilter = lab.bridge_netfilter();
-            self.alternate(&mut lab, host, wanted)
+            self.alternate(&mut lab, host, sample_count)
         });
         match samples {
             Ok(samples) => {
@@ -142,9 +142,9 @@ impl PathsRunner<'_> {
                     samples.iter().map(|sample| sample.transactions_per_second).collect::<Vec<_>>()
                 };
                 fill(&mut report, &samples.path);
-                let compared = stats::compare(&rates(&samples.host), &rates(&samples.path));
+                let comparison = stats::compare(&rates(&samples.host), &rates(&samples.path));
                 report.versus_host =
-                    compared.ok().map(|ratio| summary::versus(NetworkPath::HOST.name, &ratio));
+                    comparison.ok().map(|ratio| summary::versus(NetworkPath::HOST.name, &ratio));
             }
             Err(error) if error.is_cancelled() => return Err(error),
             Err(error) => report.skipped_because = Some(error.to_string()),
@@ -158,19 +158,19 @@ impl PathsRunner<'_> {
         &mut self,
         lab: &mut PathLab,
         host: &mut PathLab,
-        wanted: u32,
+        sample_count: u32,
     ) -> Result<PathSamples, PathError> {
         let mut samples = PathSamples::default();
-        for _ in 0..wanted.div_ceil(2) {
+        for _ in 0..sample_count.div_ceil(2) {
             for is_path in [false, true, true, false] {
-                let of_host = median(&samples.host)
+                let host_hint = median(&samples.host)
                     .map(|rate| (rate, if is_path { PATH_BRACKET } else { OWN_BRACKET }));
-                let own = median(&samples.path).filter(|_| is_path).map(|rate| (rate, OWN_BRACKET));
-                let near = own.or(of_host);
+                let path_hint = median(&samples.path).filter(|_| is_path).map(|rate| (rate, OWN_BRACKET));
+                let hint = path_hint.or(host_hint);
                 if is_path {
-                    samples.path.push(self.sample(lab, near)?);
+                    samples.path.push(self.sample(lab, hint)?);
                 } else {
-                    samples.host.push(self.sample(host, near)?);
+                    samples.host.push(self.sample(host, hint)?);
                 }
             }
         }
@@ -181,21 +181,25 @@ impl PathsRunner<'_> {
     fn sample(
         &mut self,
         lab: &mut PathLab,
-        near: Option<(f64, (f64, f64))>,
+        expected_rate: Option<(f64, (f64, f64))>,
     ) -> Result<StepSample, TestbedError> {
         self.sampler.check_cancelled()?;
         self.sample_count += 1;
-        let hint = near.map(|(rate, multiples)| bracket(rate, multiples, self.sample_count));
+        let hint = expected_rate.map(|(rate, multiples)| bracket(rate, multiples, self.sample_count));
         let observer = &mut *self.observer;
         let mut on_probe = |per_second| observer(&PathsEvent::Probe { per_second });
         let mut search = |hint, budget| {
             let mut request = SampleRequest { hint, budget, on_probe: &mut on_probe };
             self.sampler.sample(&mut *lab.generator, &mut request, Vec::new())
         };
-        let first = search(hint, if hint.is_some() { SEARCH } else { FIRST_SEARCH })?;
-        let found = if first.transactions_per_second > 0.0 { first } else { search(None, FIRST_SEARCH)? };
-        if found.transactions_per_second > 0.0 {
-            return Ok(found);
+        let first_sample = search(hint, if hint.is_some() { SEARCH } else { FIRST_SEARCH })?;
+        let sample = if first_sample.transactions_per_second > 0.0 {
+            first_sample
+        } else {
+            search(None, FIRST_SEARCH)?
+        };
+        if sample.transactions_per_second > 0.0 {
+            return Ok(sample);
         }
         Err(TestbedError::Unanswered("no request was answered".to_owned()))
     }
@@ -224,7 +228,7 @@ fn median(samples: &[StepSample]) -> Option<f64> {
     stats::median(&samples.iter().map(|sample| sample.transactions_per_second).collect::<Vec<_>>())
 }
 
-fn empty(path: &NetworkPath) -> PathReport {
+fn empty_report(path: &NetworkPath) -> PathReport {
     PathReport {
         name: path.name.to_owned(),
         about: path.about.to_owned(),

@@ -26,7 +26,7 @@ fn skip(test: &str, why: &str) {
 }
 
 #[test]
-fn every_line_of_a_recipe_is_a_command_of_a_host_of_the_lab() {
+fn recipe_commands_use_lab_hosts_and_known_programs() {
     let values = RecipeValues { sender1: "1".into(), object: "/o".into(), linerate: "/bin/l".into() };
     for path in &PATHS {
         for command in path.commands(&values) {
@@ -69,7 +69,7 @@ fn each_path_carries_requests_and_replies() {
 }
 
 #[test]
-fn cpu_time_is_divided_by_context_without_the_client() {
+fn path_cost_splits_cpu_time_by_context_without_the_client() {
     let cpu = json!({"cpu": 0, "elapsed_ns": 1_000_000, "idle_ns": 100_000, "tasks_ns": 500_000,
         "net_rx_ns": 320_000, "net_tx_ns": 10_000, "other_softirq_ns": 20_000, "nic_irq_ns": 30_000,
         "other_irq_ns": 20_000, "in_ksoftirqd_ns": 0, "in_threads_ns": 0, "from_idle_ns": 0, "rx_runs": 1,
@@ -123,8 +123,8 @@ fn a_proxy_copies_each_clients_datagrams_and_replies() {
     let server = UdpSocket::bind("127.0.0.1:0").expect("a socket");
     let front = UdpSocket::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port");
     let to = server.local_addr().expect("an address");
-    let (told, is_ready) = std::sync::mpsc::channel();
-    std::thread::spawn(move || relay::proxy(front, to, || told.send(()).expect("a listener")));
+    let (ready, is_ready) = std::sync::mpsc::channel();
+    std::thread::spawn(move || relay::proxy(front, to, || ready.send(()).expect("a listener")));
     is_ready.recv().expect("it listens");
     let clients = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").expect("a socket"));
     for socket in clients.iter().chain([&server]) {
@@ -166,7 +166,7 @@ fn cpu_time_per_packet_agrees_with_proc_stat_and_nftables() {
         let status = lab.lab.receiver().spawn(command).expect("nft").wait().expect("its status");
         assert!(status.success(), "{line}");
     }
-    let (mut ratios, mut counted_before) = (Vec::new(), 0);
+    let (mut ratios, mut packets_before) = (Vec::new(), 0);
     for _ in 0..3 {
         let cost = match PathCost::measure(&mut lab, 20_000.0, &config.cpus).expect("load") {
             Known::Value(cost) => cost,
@@ -177,16 +177,16 @@ fn cpu_time_per_packet_agrees_with_proc_stat_and_nftables() {
             .lab
             .receiver()
             .run(|| std::process::Command::new("nft").args(["-j", "list", "ruleset"]).output().expect("nft"));
-        let listed: serde_json::Value =
+        let ruleset: serde_json::Value =
             serde_json::from_slice(&output.expect("the host").stdout).expect("JSON");
-        let rules = listed["nftables"].as_array().expect("objects");
+        let rules = ruleset["nftables"].as_array().expect("objects");
         let counter = |object: &serde_json::Value| object["rule"]["expr"][1]["counter"]["packets"].as_u64();
-        let counted = rules.iter().find_map(counter).expect("a counter");
+        let packets = rules.iter().find_map(counter).expect("a counter");
         let load = (TRACED_LOAD + LOOPED_LOAD).as_secs_f64();
-        let counted_per_second = (counted - counted_before) as f64 / load;
-        counted_before = counted;
+        let packets_per_second = (packets - packets_before) as f64 / load;
+        packets_before = packets;
         let answered_per_second = cost.offered_per_second * cost.answered_ratio;
-        let independent = by_proc_stat * answered_per_second / counted_per_second;
+        let independent = by_proc_stat * answered_per_second / packets_per_second;
         ratios.push(cost.machine_ns_per_transaction / independent);
     }
     ratios.sort_by(f64::total_cmp);

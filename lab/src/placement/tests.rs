@@ -15,25 +15,25 @@ fn machine(online: &str, cores: &[&str], nodes: &[&str]) -> MachineState {
     MachineState::observe(&Host::scripted(files.iter().map(|(path, text)| (path.as_str(), text.as_str()))))
 }
 
-fn chosen(machine: &MachineState, cpus: &[u32]) -> (u32, u32, [Option<u32>; 4]) {
+fn placement_cpus(machine: &MachineState, cpus: &[u32]) -> (u32, u32, [Option<u32>; 4]) {
     let cpus = PlacementCpus::choose(machine, cpus).expect("a CPU");
     (cpus.packets, cpus.sender, cpus.receivers.map(|(_, cpu)| cpu.ok()))
 }
 
 #[test]
-fn every_placement_of_two_nodes_with_hardware_threads() {
+fn two_numa_nodes_with_smt_allow_every_placement() {
     let machine = machine("0-7", &["0,4", "1,5", "2,6", "3,7"], &["0-1,4-5", "2-3,6-7"]);
     let all: Vec<u32> = (0..8).collect();
     // The sender gets CPU 3 on node 1, because node 0 has no free core.
-    assert_eq!(chosen(&machine, &all), (0, 3, [Some(0), Some(4), Some(1), Some(2)]));
-    assert_eq!(chosen(&machine, &[2, 6]), (2, 2, [Some(2), Some(6), None, None]));
+    assert_eq!(placement_cpus(&machine, &all), (0, 3, [Some(0), Some(4), Some(1), Some(2)]));
+    assert_eq!(placement_cpus(&machine, &[2, 6]), (2, 2, [Some(2), Some(6), None, None]));
 }
 
 #[test]
-fn a_placement_that_the_machine_lacks_has_a_reason() {
+fn unavailable_placements_have_a_reason() {
     let two = machine("0-1", &["0", "1"], &["0-1"]);
-    assert_eq!(chosen(&two, &[0, 1]), (0, 0, [Some(0), None, Some(1), None]));
-    assert_eq!(chosen(&two, &[1]), (1, 1, [Some(1), None, None, None]));
+    assert_eq!(placement_cpus(&two, &[0, 1]), (0, 0, [Some(0), None, Some(1), None]));
+    assert_eq!(placement_cpus(&two, &[1]), (1, 1, [Some(1), None, None, None]));
     let unknown = machine("0-1", &[], &["0-1"]);
     let cpus = PlacementCpus::choose(&unknown, &[0, 1]).expect("a CPU");
     let why = cpus.receivers[2].1.clone().expect_err("unknown");

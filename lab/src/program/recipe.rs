@@ -194,10 +194,10 @@ impl ServerRecipe {
     /// # Errors
     /// [`RecipeError::Workload`] with the file and line of a mistake.
     pub fn requests(&self, directory: &Path) -> Result<LoadWorkload, RecipeError> {
-        let wrong = |why: String| RecipeError::Workload { workload: self.workload.clone(), why };
+        let workload_error = |why: String| RecipeError::Workload { workload: self.workload.clone(), why };
         let text = self.workload.replace("{directory}", &directory.to_string_lossy());
-        let source: WorkloadSource = text.parse().map_err(wrong)?;
-        source.read(&WorkloadOptions::default()).map_err(|error| wrong(error.to_string()))
+        let source: WorkloadSource = text.parse().map_err(workload_error)?;
+        source.read(&WorkloadOptions::default()).map_err(|error| workload_error(error.to_string()))
     }
 
     /// An error at the start, with the package that contains the program.
@@ -213,14 +213,14 @@ impl RecipeValues<'_> {
     /// The text with all placeholders replaced.
     #[must_use]
     pub fn fill(&self, text: &str) -> String {
-        let each = |line: fn(u32) -> String| (0..ZONE_NAMES).map(line).collect::<String>();
-        let replaced = text
+        let zone_lines = |line: fn(u32) -> String| (0..ZONE_NAMES).map(line).collect::<String>();
+        let filled = text
             .replace("{address}", &self.address.ip().to_string())
             .replace("{port}", &self.address.port().to_string())
             .replace("{workers}", &self.workers.to_string())
             .replace("{directory}", &self.directory.to_string_lossy());
-        if !replaced.contains('{') {
-            return replaced;
+        if !filled.contains('{') {
+            return filled;
         }
         let mut zone = String::from(
             "$ORIGIN example.\n$TTL 300\n@ IN SOA ns hostmaster 1 3600 600 86400 300\n@ IN NS ns\nns IN A 192.0.2.1\n",
@@ -228,13 +228,13 @@ impl RecipeValues<'_> {
         for name in 0..ZONE_NAMES {
             let _ = writeln!(zone, "host{name} IN A {}", host_address(name));
         }
-        replaced
+        filled
             .replace("{zone}", &zone)
-            .replace("{queries}", &each(|name| format!("host{name}.example A\n")))
-            .replace("{hosts}", &each(|name| format!("{} host{name}.example\n", host_address(name))))
+            .replace("{queries}", &zone_lines(|name| format!("host{name}.example A\n")))
+            .replace("{hosts}", &zone_lines(|name| format!("{} host{name}.example\n", host_address(name))))
             .replace(
                 "{local-data}",
-                &each(|name| {
+                &zone_lines(|name| {
                     format!("local-data: \"host{name}.example. 300 IN A {}\"\n", host_address(name))
                 }),
             )
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn every_recipe_is_complete_and_leaves_no_placeholder() {
+    fn built_in_recipes_replace_every_placeholder() {
         for (name, _) in BUILT_IN {
             let recipe = ServerRecipe::find(name, None, None).expect(name);
             let directory = tempfile::tempdir().expect("a directory");
@@ -272,10 +272,17 @@ mod tests {
     }
 
     #[test]
-    fn a_server_is_a_name_a_file_or_a_command() {
+    fn find_accepts_names_files_and_commands_and_reports_unknown_ones() {
         let find = |server, workload| ServerRecipe::find(server, workload, None);
         let command = find("/opt/x/server --listen {address}:{port}", Some("echo")).expect("a command");
         assert_eq!((command.name.as_str(), command.port), ("server", 5300));
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join("mine.toml");
+        fs::write(&file, "command = [\"x\", \"{port}\"]\nworkload = \"ntp\"\nport = 123\n").expect("written");
+        let recipe = find(file.to_str().expect("a name"), None).expect("a recipe");
+        assert_eq!((recipe.name.as_str(), recipe.workload.as_str(), recipe.port), ("mine", "ntp", 123));
+        let recipe = ServerRecipe::find("nsd", Some("echo"), Some(7)).expect("a recipe");
+        assert_eq!((recipe.name.as_str(), recipe.workload.as_str(), recipe.port), ("nsd", "echo", 7));
         assert_eq!(find("server {port}", None), Err(RecipeError::NoWorkload));
         let unknown = find("nds", Some("echo")).expect_err("no such recipe").to_string();
         assert!(unknown.starts_with("unknown server 'nds'") && unknown.contains("nsd"), "{unknown}");
@@ -284,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_in_a_recipe_names_the_file_and_the_key() {
+    fn recipe_errors_report_the_file_and_the_key() {
         let error = ServerRecipe::parse("x", "command = [\"x\"]\nworkload = \"echo\"\nprot = 5\n", "x.toml");
         let text = error.expect_err("a mistake").to_string();
         assert!(text.starts_with("x.toml: ") && text.contains("prot"), "{text}");

@@ -86,12 +86,12 @@ impl LabRegistry {
         restore: &mut dyn FnMut(&str, &Value) -> Result<(), String>,
     ) -> Result<CleanReport> {
         let mut report = CleanReport::default();
-        let found = self.labs()?;
+        let registered = self.labs()?;
         // Before the lock, because a lab that ends may need the lock.
-        let ended: Vec<String> = found
+        let ended_ids: Vec<String> = registered
             .labs
             .iter()
-            .filter(|lab| lab.is_alive() && scope.ends(lab))
+            .filter(|lab| lab.is_alive() && scope.includes(lab))
             .map(|lab| {
                 end(lab);
                 lab.id.clone()
@@ -99,65 +99,67 @@ impl LabRegistry {
             .collect();
 
         let _lock = self.lock()?;
-        let now = self.labs()?;
-        report.unreadable = now.unreadable.iter().map(ToString::to_string).collect();
+        let remaining = self.labs()?;
+        report.unreadable = remaining.unreadable.iter().map(ToString::to_string).collect();
         // Labs that ended removed their own files.
-        let gone = |lab: &LabState| now.labs.iter().all(|there| there.id != lab.id);
-        for mut lab in found.labs {
-            if ended.contains(&lab.id) && gone(&lab) {
+        let is_gone = |lab: &LabState| remaining.labs.iter().all(|other| other.id != lab.id);
+        for mut lab in registered.labs {
+            if ended_ids.contains(&lab.id) && is_gone(&lab) {
                 // Labs remove their files only if nothing is left to restore.
                 lab.host_wide.clear();
-                report.labs.push(self.clear(lab, true, restore)?);
+                report.labs.push(self.clean_lab(lab, true, restore)?);
             }
         }
-        for lab in now.labs {
+        for lab in remaining.labs {
             if lab.is_alive() {
                 report.alive.push(lab.name);
             } else {
-                let was_alive = ended.contains(&lab.id);
-                report.labs.push(self.clear(lab, was_alive, restore)?);
+                let was_alive = ended_ids.contains(&lab.id);
+                report.labs.push(self.clean_lab(lab, was_alive, restore)?);
             }
         }
         self.remove_temporaries()?;
         Ok(report)
     }
 
-    fn clear(
+    fn clean_lab(
         &self,
         mut lab: LabState,
         was_alive: bool,
         restore: &mut dyn FnMut(&str, &Value) -> Result<(), String>,
     ) -> Result<CleanedLab> {
-        let same_boot = lab.is_of_this_boot();
-        let (killed, not_killed) = if same_boot {
+        let is_same_boot = lab.is_of_this_boot();
+        let (killed, not_killed) = if is_same_boot {
             let namespaces: Vec<NamespaceId> = lab.hosts.iter().map(|host| host.namespace).collect();
             let marks = lab.marks();
             process::end_all(|pid| {
                 // The namespace of a process in another user namespace is hidden, but the same user
                 // may kill the process.
-                let perhaps = process::is_inside(pid, &namespaces).unwrap_or_else(|| process::is_own(pid));
-                perhaps && process::has_addresses(pid, &marks)
+                let may_belong = process::is_inside(pid, &namespaces).unwrap_or_else(|| process::is_own(pid));
+                may_belong && process::has_addresses(pid, &marks)
             })
         } else {
             (Vec::new(), Vec::new())
         };
         let mut restored = Vec::new();
         let mut not_restored = Vec::new();
-        while same_boot && let Some(noted) = lab.host_wide.pop() {
-            match restore(&noted.key, &noted.original) {
-                Ok(()) => restored.push(noted.key),
-                Err(why) => not_restored.push(NotRestored { key: noted.key, original: noted.original, why }),
+        while is_same_boot && let Some(record) = lab.host_wide.pop() {
+            match restore(&record.key, &record.original) {
+                Ok(()) => restored.push(record.key),
+                Err(why) => {
+                    not_restored.push(NotRestored { key: record.key, original: record.original, why });
+                }
             }
         }
-        let gone = not_killed.is_empty() && not_restored.is_empty();
-        if gone {
+        let is_gone = not_killed.is_empty() && not_restored.is_empty();
+        if is_gone {
             self.remove(&lab.id)?;
         } else {
-            let left = not_restored
-                .iter()
-                .rev()
-                .map(|left| super::HostWide { key: left.key.clone(), original: left.original.clone() });
-            lab.host_wide = left.collect();
+            let unrestored = not_restored.iter().rev().map(|unrestored| super::HostWide {
+                key: unrestored.key.clone(),
+                original: unrestored.original.clone(),
+            });
+            lab.host_wide = unrestored.collect();
             lab.ended = true;
             self.write(&lab)?;
         }
@@ -170,7 +172,7 @@ impl LabRegistry {
             not_killed,
             restored,
             not_restored,
-            gone,
+            gone: is_gone,
         })
     }
 
@@ -186,9 +188,9 @@ impl LabRegistry {
 }
 
 impl CleanScope<'_> {
-    fn ends(self, lab: &LabState) -> bool {
-        let foreign = lab.process.pid != rustix::process::getpid().as_raw_nonzero().get();
-        foreign
+    fn includes(self, lab: &LabState) -> bool {
+        let is_other_process = lab.process.pid != rustix::process::getpid().as_raw_nonzero().get();
+        is_other_process
             && match self {
                 Self::Dead => false,
                 Self::Named(name) => lab.name == name,
@@ -199,8 +201,8 @@ impl CleanScope<'_> {
 
 /// Sends SIGTERM to a lab's process, and SIGKILL if it does not end.
 fn end(lab: &LabState) {
-    let ended = lab.process.end(Signal::TERM, END_DEADLINE).unwrap_or(false);
-    if !ended {
+    let has_ended = lab.process.end(Signal::TERM, END_DEADLINE).unwrap_or(false);
+    if !has_ended {
         // The report shows a process that still runs.
         let _ = lab.process.end(Signal::KILL, END_DEADLINE);
     }

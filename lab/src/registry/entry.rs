@@ -21,9 +21,12 @@ impl RegistryEntry {
         let state = LabState::new(name, kind)?;
         let lock = registry.lock()?;
         let labs = registry.labs()?.labs;
-        let same = |lab: &&LabState| lab.name == state.name && lab.is_alive();
-        if let Some(taken) = labs.iter().find(same) {
-            return Err(LabError::NameTaken { name: taken.name.clone(), pid: taken.process.pid });
+        let has_same_name = |lab: &&LabState| lab.name == state.name && lab.is_alive();
+        if let Some(existing_lab) = labs.iter().find(has_same_name) {
+            return Err(LabError::NameTaken {
+                name: existing_lab.name.clone(),
+                pid: existing_lab.process.pid,
+            });
         }
         registry.write(&state)?;
         drop(lock);
@@ -35,7 +38,7 @@ impl RegistryEntry {
     }
 
     /// Records hosts and links.
-    pub(crate) fn settle(&self, hosts: Vec<HostState>, links: Vec<LabLink>) -> Result<()> {
+    pub(crate) fn record_topology(&self, hosts: Vec<HostState>, links: Vec<LabLink>) -> Result<()> {
         self.change(|state| {
             state.hosts = hosts;
             state.links = links;
@@ -45,9 +48,9 @@ impl RegistryEntry {
     /// Records the original value of a setting. An existing record stays.
     pub(crate) fn record(&self, key: &str, original: Value) -> Result<()> {
         let _lock = self.registry.lock()?;
-        let own = self.state().id.clone();
+        let own_id = self.state().id.clone();
         for lab in self.registry.labs()?.labs {
-            if lab.id != own && lab.host_wide.iter().any(|noted| noted.key == key) {
+            if lab.id != own_id && lab.host_wide.iter().any(|entry| entry.key == key) {
                 return Err(LabError::HostWideTaken {
                     key: key.to_owned(),
                     alive: lab.is_alive(),
@@ -57,7 +60,7 @@ impl RegistryEntry {
             }
         }
         self.change(|state| {
-            if state.host_wide.iter().all(|noted| noted.key != key) {
+            if state.host_wide.iter().all(|entry| entry.key != key) {
                 state.host_wide.push(HostWide { key: key.to_owned(), original });
             }
         })
@@ -65,15 +68,15 @@ impl RegistryEntry {
 
     /// Removes the record of a restored setting.
     pub(crate) fn forget(&self, key: &str) -> Result<()> {
-        self.change(|state| state.host_wide.retain(|noted| noted.key != key))
+        self.change(|state| state.host_wide.retain(|entry| entry.key != key))
     }
 
     fn change(&self, change: impl FnOnce(&mut LabState)) -> Result<()> {
         let mut state = self.state();
-        let mut changed = state.clone();
-        change(&mut changed);
-        self.registry.write(&changed)?;
-        *state = changed;
+        let mut new_state = state.clone();
+        change(&mut new_state);
+        self.registry.write(&new_state)?;
+        *state = new_state;
         Ok(())
     }
 }
@@ -81,13 +84,13 @@ impl RegistryEntry {
 impl Drop for RegistryEntry {
     fn drop(&mut self) {
         let id = self.state().id.clone();
-        let done = if self.state().host_wide.is_empty() {
+        let result = if self.state().host_wide.is_empty() {
             self.registry.remove(&id)
         } else {
             // The recorded settings must still be restored.
             self.change(|state| state.ended = true)
         };
-        if let Err(error) = done {
+        if let Err(error) = result {
             warn(&format!(
                 "the file of a lab that has ended is left behind: {error}; try `linerate lab clean`"
             ));

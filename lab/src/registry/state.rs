@@ -93,14 +93,17 @@ impl LabState {
     }
 
     pub(crate) fn read(path: &Path) -> Result<Self> {
-        let bad = |why: String| LabError::BadState { path: path.to_owned(), why };
+        let bad_state = |why: String| LabError::BadState { path: path.to_owned(), why };
         let text = fs::read(path).map_err(|e| LabError::file("read", path, e))?;
-        let state: Self = serde_json::from_slice(&text).map_err(|e| bad(e.to_string()))?;
+        let state: Self = serde_json::from_slice(&text).map_err(|e| bad_state(e.to_string()))?;
         if state.version > VERSION {
-            return Err(bad(format!("its version is {}, this program knows up to {VERSION}", state.version)));
+            return Err(bad_state(format!(
+                "its version is {}, this program knows up to {VERSION}",
+                state.version
+            )));
         }
         if path.file_stem().is_none_or(|stem| stem != state.id.as_str()) {
-            return Err(bad(format!("it describes the lab {}", state.id)));
+            return Err(bad_state(format!("it describes the lab {}", state.id)));
         }
         Ok(state)
     }
@@ -149,10 +152,10 @@ fn this_boot() -> String {
 }
 
 fn is_name(name: &str) -> bool {
-    let good = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let is_alphanumeric = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit();
     (1..=32).contains(&name.len())
-        && name.bytes().all(|c| good(c) || c == b'-')
-        && name.bytes().next().is_some_and(good)
+        && name.bytes().all(|c| is_alphanumeric(c) || c == b'-')
+        && name.bytes().next().is_some_and(is_alphanumeric)
 }
 
 #[cfg(test)]
@@ -160,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_plain() {
+    fn lab_names_have_lowercase_letters_digits_and_hyphens() {
         for good in ["a", "7", "dns-test", "x".repeat(32).as_str()] {
             assert!(is_name(good), "{good}");
         }
@@ -170,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_are_loopback_addresses_apart_from_the_usual_ones() {
+    fn marks_are_loopback_addresses_from_127_128_0_0() {
         for id in ["0000000000000000", "ffffffffffffffff", "123456789abcdef0", "no id"] {
             for mark in marks(id) {
                 assert!(mark.is_loopback() && mark.octets()[1] >= 128, "{mark}");
@@ -182,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_reads_back_and_unknown_keys_are_accepted() {
+    fn lab_states_parse_with_unknown_and_missing_keys() {
         let state = LabState::new(Some("x"), HolderKind::Held).unwrap();
         assert!(state.is_alive());
         let mut json = serde_json::to_value(&state).unwrap();
@@ -195,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_later_version_is_refused_in_words() {
+    fn a_state_of_a_later_version_is_refused() {
         let mut state = LabState::new(None, HolderKind::Running).unwrap();
         state.version = VERSION + 1;
         let directory = tempfile::tempdir().unwrap();

@@ -8,7 +8,7 @@ fn registry() -> (tempfile::TempDir, LabRegistry) {
 }
 
 /// Registers a lab whose process has ended.
-fn dead(registry: &LabRegistry, name: &str, host_wide: &[(&str, i32)]) -> LabState {
+fn register_dead_lab(registry: &LabRegistry, name: &str, host_wide: &[(&str, i32)]) -> LabState {
     let mut state = LabState::new(Some(name), HolderKind::Running).unwrap();
     state.process.start_ticks += 1;
     state.host_wide = host_wide
@@ -20,11 +20,11 @@ fn dead(registry: &LabRegistry, name: &str, host_wide: &[(&str, i32)]) -> LabSta
 }
 
 fn nothing_to_restore(key: &str, _: &serde_json::Value) -> Result<(), String> {
-    panic!("asked to restore {key}")
+    panic!("unexpected request to restore {key}")
 }
 
 #[test]
-fn an_entry_comes_and_goes() {
+fn a_registry_entry_exists_until_drop() {
     let (_directory, registry) = registry();
     let entry = RegistryEntry::new(registry.clone(), Some("one"), HolderKind::Running).unwrap();
     let labs = registry.labs().unwrap();
@@ -36,7 +36,7 @@ fn an_entry_comes_and_goes() {
 }
 
 #[test]
-fn a_name_is_given_once() {
+fn duplicate_and_invalid_lab_names_are_refused() {
     let (_directory, registry) = registry();
     let _first = RegistryEntry::new(registry.clone(), Some("one"), HolderKind::Running).unwrap();
     let error = RegistryEntry::new(registry.clone(), Some("one"), HolderKind::Held).unwrap_err();
@@ -46,14 +46,14 @@ fn a_name_is_given_once() {
 }
 
 #[test]
-fn the_name_of_a_dead_lab_is_free() {
+fn the_name_of_a_dead_lab_can_be_used_again() {
     let (_directory, registry) = registry();
-    dead(&registry, "one", &[]);
+    register_dead_lab(&registry, "one", &[]);
     RegistryEntry::new(registry, Some("one"), HolderKind::Running).unwrap();
 }
 
 #[test]
-fn finding_none_names_those_there_are() {
+fn lookup_errors_list_the_labs_that_are_up() {
     let (_directory, registry) = registry();
     let error = registry.find("x").unwrap_err().to_string();
     assert_eq!(error, "no lab named x is up; none is");
@@ -64,9 +64,9 @@ fn finding_none_names_those_there_are() {
 }
 
 #[test]
-fn what_the_dead_changed_is_restored_last_first() {
+fn clean_restores_settings_of_dead_labs_in_reverse_order() {
     let (_directory, registry) = registry();
-    dead(&registry, "one", &[("a", 1), ("b", 2)]);
+    register_dead_lab(&registry, "one", &[("a", 1), ("b", 2)]);
     let living = RegistryEntry::new(registry.clone(), Some("two"), HolderKind::Running).unwrap();
     let mut restored = Vec::new();
     let report = registry
@@ -84,9 +84,9 @@ fn what_the_dead_changed_is_restored_last_first() {
 }
 
 #[test]
-fn what_cannot_be_restored_is_tried_again() {
+fn clean_retries_settings_that_failed_to_restore() {
     let (_directory, registry) = registry();
-    dead(&registry, "one", &[("a", 1), ("b", 2), ("c", 3)]);
+    register_dead_lab(&registry, "one", &[("a", 1), ("b", 2), ("c", 3)]);
     let report = registry
         .clean(CleanScope::Dead, &mut |key, _| match key {
             "b" => Ok(()),
@@ -94,22 +94,22 @@ fn what_cannot_be_restored_is_tried_again() {
         })
         .unwrap();
     assert!(!report.is_complete());
-    let mut asked = Vec::new();
+    let mut requests = Vec::new();
     let report = registry
         .clean(CleanScope::Dead, &mut |key, original| {
-            asked.push((key.to_owned(), original.clone()));
+            requests.push((key.to_owned(), original.clone()));
             Ok(())
         })
         .unwrap();
     assert!(report.is_complete());
-    assert_eq!(asked, [("c".to_owned(), json!(3)), ("a".to_owned(), json!(1))]);
+    assert_eq!(requests, [("c".to_owned(), json!(3)), ("a".to_owned(), json!(1))]);
     assert!(registry.labs().unwrap().labs.is_empty());
 }
 
 #[test]
-fn a_reboot_restores_by_itself() {
+fn labs_of_an_earlier_boot_have_nothing_to_restore() {
     let (_directory, registry) = registry();
-    let mut state = dead(&registry, "one", &[("a", 1)]);
+    let mut state = register_dead_lab(&registry, "one", &[("a", 1)]);
     state.boot = "another".to_owned();
     registry.write(&state).unwrap();
     let report = registry.clean(CleanScope::Dead, &mut nothing_to_restore).unwrap();
@@ -118,7 +118,7 @@ fn a_reboot_restores_by_itself() {
 }
 
 #[test]
-fn a_lab_dropped_with_settings_changed_leaves_a_note() {
+fn dropped_labs_leave_changed_settings_for_clean() {
     let (_directory, registry) = registry();
     let entry = RegistryEntry::new(registry.clone(), None, HolderKind::Running).unwrap();
     entry.record("a", json!(1)).unwrap();
@@ -126,19 +126,19 @@ fn a_lab_dropped_with_settings_changed_leaves_a_note() {
     entry.record("b", json!(2)).unwrap();
     entry.forget("b").unwrap();
     drop(entry);
-    let mut asked = Vec::new();
+    let mut requests = Vec::new();
     registry
         .clean(CleanScope::Dead, &mut |key, original| {
-            asked.push((key.to_owned(), original.clone()));
+            requests.push((key.to_owned(), original.clone()));
             Ok(())
         })
         .unwrap();
-    assert_eq!(asked, [("a".to_owned(), json!(1))]);
+    assert_eq!(requests, [("a".to_owned(), json!(1))]);
     assert!(registry.labs().unwrap().labs.is_empty());
 }
 
 #[test]
-fn one_setting_is_changed_for_one_lab_at_a_time() {
+fn a_setting_can_be_recorded_by_one_lab_at_a_time() {
     let (_directory, registry) = registry();
     let one = RegistryEntry::new(registry.clone(), Some("one"), HolderKind::Running).unwrap();
     let two = RegistryEntry::new(registry, Some("two"), HolderKind::Running).unwrap();
@@ -151,7 +151,7 @@ fn one_setting_is_changed_for_one_lab_at_a_time() {
 }
 
 #[test]
-fn a_file_that_makes_no_sense_is_reported_and_left() {
+fn clean_reports_and_keeps_unreadable_files() {
     let (_directory, registry) = registry();
     let path = registry.path().join("0123456789abcdef.json");
     fs::write(&path, "{\"version\":1,").unwrap();
@@ -162,21 +162,21 @@ fn a_file_that_makes_no_sense_is_reported_and_left() {
 }
 
 #[test]
-fn only_what_dead_writers_left_unfinished_is_removed() {
+fn clean_removes_temporary_files_of_dead_processes_only() {
     let (_directory, registry) = registry();
     let own = ProcessId::own().unwrap();
-    let gone = ProcessId { start_ticks: own.start_ticks + 1, ..own };
-    let (mine, theirs) = (TemporaryFile::name(own), TemporaryFile::name(gone));
-    for name in [&mine, &theirs] {
+    let dead_process = ProcessId { start_ticks: own.start_ticks + 1, ..own };
+    let (own_file, dead_file) = (TemporaryFile::name(own), TemporaryFile::name(dead_process));
+    for name in [&own_file, &dead_file] {
         fs::write(registry.path().join(name), "").unwrap();
     }
     registry.clean(CleanScope::Dead, &mut nothing_to_restore).unwrap();
-    assert!(registry.path().join(mine).exists());
-    assert!(!registry.path().join(theirs).exists());
+    assert!(registry.path().join(own_file).exists());
+    assert!(!registry.path().join(dead_file).exists());
 }
 
 #[test]
-fn a_directory_others_can_write_to_is_refused() {
+fn world_writable_and_symlinked_registries_are_refused() {
     use std::os::unix::fs::PermissionsExt;
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("labs");
@@ -189,7 +189,7 @@ fn a_directory_others_can_write_to_is_refused() {
 }
 
 #[test]
-fn the_user_outside_is_found_in_the_map() {
+fn mapped_user_returns_the_outside_uid_from_uid_map() {
     assert_eq!(mapped_user("         0       1000          1\n", 0), 1000);
     assert_eq!(mapped_user("         0          0 4294967295\n", 0), 0);
     assert_eq!(mapped_user("         0          0 4294967295\n", 1000), 1000);

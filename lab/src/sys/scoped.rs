@@ -35,7 +35,7 @@ impl<T, F: FnOnce() -> T> ScopedTask<T, F> {
 
 /// Puts `work` into the queue of a thread and waits for its result.
 pub(crate) fn run_on<T: Send, F: FnOnce() -> T + Send>(queue: &Sender<Job>, work: F) -> Result<T, NotRun> {
-    let (done, finished) = sync_channel(1);
+    let (done, result_receiver) = sync_channel(1);
     let task = ScopedTask { work, done };
     let job: Box<dyn FnOnce() + Send + '_> = Box::new(move || task.run());
     // SAFETY: only the lifetime is changed. The job borrows from this frame and its callers at
@@ -47,7 +47,7 @@ pub(crate) fn run_on<T: Send, F: FnOnce() -> T + Send>(queue: &Sender<Job>, work
     if queue.send(job).is_err() {
         return Err(NotRun::Ended);
     }
-    match finished.recv() {
+    match result_receiver.recv() {
         Ok(Ok(value)) => Ok(value),
         Ok(Err(panic)) => Err(NotRun::Panicked(panic)),
         Err(_) => Err(NotRun::Ended),
@@ -60,25 +60,25 @@ mod tests {
     use std::sync::mpsc::channel;
 
     #[test]
-    fn borrowed_data_is_seen_and_changed() {
+    fn jobs_read_and_change_borrowed_data() {
         let (queue, jobs) = channel::<Job>();
         let worker = std::thread::spawn(move || jobs.into_iter().for_each(|job| job()));
-        let mut seen = Vec::new();
+        let mut rounds = Vec::new();
         let word = String::from("here");
         for round in 0..100 {
-            let got = run_on(&queue, || {
-                seen.push(round);
+            let result = run_on(&queue, || {
+                rounds.push(round);
                 word.as_str()
             });
-            assert!(matches!(got, Ok("here")));
+            assert!(matches!(result, Ok("here")));
         }
-        assert_eq!(seen.len(), 100);
+        assert_eq!(rounds.len(), 100);
         drop(queue);
         worker.join().unwrap();
     }
 
     #[test]
-    fn a_thread_that_is_gone_is_an_error() {
+    fn running_on_an_ended_thread_is_an_error() {
         let (queue, jobs) = channel::<Job>();
         drop(jobs);
         assert!(matches!(run_on(&queue, || ()), Err(NotRun::Ended)));

@@ -37,36 +37,36 @@ fn up(scene: &Scene, name: &str) -> linerate_lab::Result<linerate_lab::LabState>
 /// The output of a shell script in a lab host, and whether the script succeeded.
 fn output(scene: &Scene, lab: &str, host: &str, script: &str) -> (String, bool) {
     let registry = scene.registry.path().to_str().unwrap();
-    let done =
+    let result =
         role(&["exec", registry, lab, host, "/bin/sh", "-c", script]).stdin(Stdio::null()).output().unwrap();
-    let text = String::from_utf8(done.stdout).unwrap();
-    (text.trim().to_owned(), done.status.success())
+    let text = String::from_utf8(result.stdout).unwrap();
+    (text.trim().to_owned(), result.status.success())
 }
 
-pub(crate) fn up_list_exec_down() -> Skipped {
+pub(crate) fn a_held_lab_supports_list_exec_and_down() -> Skipped {
     let scene = Scene::new();
     let lab = up(&scene, "test").unwrap();
     assert_eq!((lab.name.as_str(), lab.kind), ("test", HolderKind::Held));
-    let listed = hold::list(&scene.registry).unwrap();
-    assert_eq!(listed, std::slice::from_ref(&lab));
+    let labs = hold::list(&scene.registry).unwrap();
+    assert_eq!(labs, std::slice::from_ref(&lab));
     let hosts: Vec<&str> = lab.hosts.iter().map(|host| host.name.as_str()).collect();
     assert_eq!(hosts, ["receiver", "sender0", "sender1"]);
     assert_eq!(lab.links.len(), 2);
 
-    let (text, good) = output(&scene, "test", "sender1", "echo $LINERATE_LAB $LINERATE_HOST");
-    assert_eq!((text.as_str(), good), ("test sender1", true));
+    let (text, succeeded) = output(&scene, "test", "sender1", "echo $LINERATE_LAB $LINERATE_HOST");
+    assert_eq!((text.as_str(), succeeded), ("test sender1", true));
     // The script runs in the network namespace of the host.
     let (text, _) = output(&scene, "test", "sender1", "readlink /proc/self/ns/net");
     let NamespaceId { inode, .. } = lab.hosts[2].namespace;
     assert_eq!(text, format!("net:[{inode}]"));
     let (text, _) = output(&scene, "test", "receiver", "echo /sys/class/net/eth*");
     assert_eq!(text, "/sys/class/net/eth0 /sys/class/net/eth1");
-    let (_, good) = output(&scene, "test", "receiver", "exit 5");
-    assert!(!good);
+    let (_, succeeded) = output(&scene, "test", "receiver", "exit 5");
+    assert!(!succeeded);
 
-    let (text, good) = output(&scene, "test", "nobody", "true");
+    let (text, succeeded) = output(&scene, "test", "nobody", "true");
     assert_eq!(
-        (text.as_str(), good),
+        (text.as_str(), succeeded),
         ("lab test has no host nobody; its hosts are receiver, sender0, sender1", false)
     );
 
@@ -85,7 +85,7 @@ pub(crate) fn up_list_exec_down() -> Skipped {
     Ok(())
 }
 
-pub(crate) fn a_name_is_up_once() -> Skipped {
+pub(crate) fn a_lab_name_can_be_up_only_once() -> Skipped {
     let scene = Scene::new();
     let lab = up(&scene, "same").unwrap();
     let error = up(&scene, "same").unwrap_err();
@@ -94,16 +94,16 @@ pub(crate) fn a_name_is_up_once() -> Skipped {
     up(&scene, "other").unwrap();
     assert_eq!(hold::list(&scene.registry).unwrap().len(), 2);
     hold::down(&scene.registry, "same", &mut nothing_to_restore).unwrap();
-    let left = hold::list(&scene.registry).unwrap();
-    assert_eq!(left.len(), 1);
-    assert_ne!(left[0].id, lab.id);
+    let remaining = hold::list(&scene.registry).unwrap();
+    assert_eq!(remaining.len(), 1);
+    assert_ne!(remaining[0].id, lab.id);
     hold::down(&scene.registry, "other", &mut nothing_to_restore).unwrap();
     let error = hold::down(&scene.registry, "other", &mut nothing_to_restore).unwrap_err();
     assert_eq!(error.to_string(), "no lab named other is up; none is");
     Ok(())
 }
 
-pub(crate) fn what_fails_is_told() -> Skipped {
+pub(crate) fn up_and_down_report_errors() -> Skipped {
     let scene = Scene::new();
     let error = up(&scene, "Not A Name").unwrap_err();
     assert!(error.to_string().contains("is not usable"), "{error}");

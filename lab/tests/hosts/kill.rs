@@ -22,7 +22,7 @@ enum Life {
 /// The process to be killed. It starts a lab with child processes and prints its progress.
 pub(crate) fn victim(registry: &str, name: &str, life: &str) -> ExitCode {
     enter_if_needed();
-    say("begin");
+    print_progress("begin");
     let registry = LabRegistry::at(registry).unwrap();
     let builder = Lab::builder().registry(&registry).name(name).senders(2);
     let lab = builder.start().unwrap();
@@ -36,7 +36,7 @@ pub(crate) fn victim(registry: &str, name: &str, life: &str) -> ExitCode {
     let mut line = String::new();
     let mut output = BufReader::new(child.stdout.take().unwrap());
     output.read_line(&mut line).unwrap();
-    say("ready");
+    print_progress("ready");
     if life == Life::Stays.word() {
         child.wait().unwrap();
         return ExitCode::SUCCESS;
@@ -45,7 +45,7 @@ pub(crate) fn victim(registry: &str, name: &str, life: &str) -> ExitCode {
         lab.forget_host_wide(key).unwrap();
     }
     drop(lab);
-    say("end");
+    print_progress("end");
     // Waits until it is killed.
     let _ = std::io::stdin().read_line(&mut line);
     ExitCode::SUCCESS
@@ -65,17 +65,17 @@ pub(crate) fn hindered(registry: &str) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-pub(crate) fn what_a_lab_leaves_is_told() -> Skipped {
+pub(crate) fn drop_reports_files_that_cannot_be_removed() -> Skipped {
     let directory = tempfile::tempdir().unwrap();
     let registry = directory.path().join("labs");
     let output = role(&["hindered", registry.to_str().unwrap()]).output().unwrap();
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{told}");
-    assert!(told.starts_with("linerate: ") && told.contains("left behind"), "{told}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
+    assert!(stderr.starts_with("linerate: ") && stderr.contains("left behind"), "{stderr}");
     Ok(())
 }
 
-fn say(word: &str) {
+fn print_progress(word: &str) {
     let mut output = std::io::stdout().lock();
     writeln!(output, "{word}").unwrap();
     output.flush().unwrap();
@@ -106,7 +106,7 @@ fn await_word(output: &mut BufReader<ChildStdout>, word: &str) {
     while line.trim() != word {
         line.clear();
         let length = output.read_line(&mut line).unwrap();
-        assert_ne!(length, 0, "it ended before it said {word}");
+        assert_ne!(length, 0, "the process ended before it printed {word}");
     }
 }
 
@@ -123,7 +123,7 @@ fn restore_any(_: &str, _: &serde_json::Value) -> Result<(), String> {
     Ok(())
 }
 
-pub(crate) fn nothing_is_left() -> Skipped {
+pub(crate) fn clean_after_a_kill_leaves_no_processes_or_files() -> Skipped {
     let scene = Scene::new();
     let (victim, mut output) = start(&scene, "victim", Life::Stays);
     await_word(&mut output, "ready");
@@ -136,23 +136,23 @@ pub(crate) fn nothing_is_left() -> Skipped {
     eventually("the child is gone with its parent", || processes_in(&namespaces).len() <= 1);
     let report = scene.registry.clean(CleanScope::Dead, &mut restore_any).unwrap();
     assert!(report.is_complete(), "{report:?}");
-    let [cleaned] = &report.labs[..] else { panic!("{report:?}") };
-    assert_eq!((cleaned.name.as_str(), cleaned.was_alive), ("victim", false));
+    let [cleaned_lab] = &report.labs[..] else { panic!("{report:?}") };
+    assert_eq!((cleaned_lab.name.as_str(), cleaned_lab.was_alive), ("victim", false));
     // The grandchild's parent has ended. `clean` finds the grandchild by its network namespace.
-    assert_eq!(cleaned.killed.len(), 1, "{cleaned:?}");
-    assert_eq!(cleaned.killed[0].command, "sleep");
+    assert_eq!(cleaned_lab.killed.len(), 1, "{cleaned_lab:?}");
+    assert_eq!(cleaned_lab.killed[0].command, "sleep");
     assert_eq!(processes_in(&namespaces), [0; 0]);
     assert_eq!(scene.files(), [""; 0]);
     Ok(())
 }
 
-pub(crate) fn at_any_moment() -> Skipped {
+pub(crate) fn clean_succeeds_after_a_kill_at_any_moment() -> Skipped {
     let scene = Scene::new();
     let (victim, mut output) = start(&scene, "measured", Life::Passes);
     await_word(&mut output, "begin");
-    let begun = Instant::now();
+    let begin = Instant::now();
     await_word(&mut output, "end");
-    let whole = begun.elapsed();
+    let lifetime = begin.elapsed();
     kill(victim);
 
     // Kills the process at 24 moments, from before the first step of the lab until after the last.
@@ -160,7 +160,7 @@ pub(crate) fn at_any_moment() -> Skipped {
         let name = format!("round-{round}");
         let (victim, mut output) = start(&scene, &name, Life::Passes);
         await_word(&mut output, "begin");
-        std::thread::sleep(whole * round / 20);
+        std::thread::sleep(lifetime * round / 20);
         // Afterwards, only the namespaces that the registry lists now can be checked.
         let namespaces = scene.registry.find(&name).map(|lab| namespaces(&lab)).unwrap_or_default();
         kill(victim);
@@ -172,7 +172,7 @@ pub(crate) fn at_any_moment() -> Skipped {
     Ok(())
 }
 
-pub(crate) fn settings_are_restored() -> Skipped {
+pub(crate) fn clean_restores_the_settings_of_a_killed_lab() -> Skipped {
     let scene = Scene::new();
     let (victim, mut output) = start(&scene, "victim", Life::Stays);
     await_word(&mut output, "ready");
@@ -181,8 +181,8 @@ pub(crate) fn settings_are_restored() -> Skipped {
     // The start of a lab removes all of a dead lab except its changed settings, which it cannot
     // restore.
     let lab = scene.builder().start().unwrap();
-    let refused = lab.record_host_wide("audit", json!(0)).unwrap_err();
-    assert!(refused.to_string().ends_with("run `linerate lab clean` first"), "{refused}");
+    let error = lab.record_host_wide("audit", json!(0)).unwrap_err();
+    assert!(error.to_string().ends_with("run `linerate lab clean` first"), "{error}");
     drop(lab);
     let mut restored = Vec::new();
     let report = scene
@@ -198,7 +198,7 @@ pub(crate) fn settings_are_restored() -> Skipped {
     Ok(())
 }
 
-pub(crate) fn a_living_lab_is_left_alone() -> Skipped {
+pub(crate) fn clean_ends_living_labs_only_with_scope_all() -> Skipped {
     let scene = Scene::new();
     let (mut victim, mut output) = start(&scene, "living", Life::Stays);
     await_word(&mut output, "ready");
@@ -212,16 +212,16 @@ pub(crate) fn a_living_lab_is_left_alone() -> Skipped {
     // `CleanScope::All` ends the other lab, but not the lab of the calling process.
     let report = scene.registry.clean(CleanScope::All, &mut restore_any).unwrap();
     assert_eq!(report.alive, ["own"], "{report:?}");
-    let [cleaned] = &report.labs[..] else { panic!("{report:?}") };
-    assert!(cleaned.was_alive && cleaned.gone, "{cleaned:?}");
+    let [cleaned_lab] = &report.labs[..] else { panic!("{report:?}") };
+    assert!(cleaned_lab.was_alive && cleaned_lab.gone, "{cleaned_lab:?}");
     assert_eq!(own.receiver().run(|| 1).unwrap(), 1);
     eventually("no process in the namespaces", || processes_in(&namespaces).is_empty());
-    let ended = victim.wait().unwrap();
-    assert!(!ended.success(), "{ended}");
+    let status = victim.wait().unwrap();
+    assert!(!status.success(), "{status}");
     Ok(())
 }
 
-pub(crate) fn a_namespace_of_the_same_number_is_spared() -> Skipped {
+pub(crate) fn clean_spares_a_namespace_that_reuses_an_inode_number() -> Skipped {
     let scene = Scene::new();
     let lab = scene.builder().start().unwrap();
     let mut command = Command::new("/bin/sleep");

@@ -51,7 +51,7 @@ pub(crate) fn packets_pass_both_ways() -> Skipped {
     Ok(())
 }
 
-pub(crate) fn extra_addresses_answer() -> Skipped {
+pub(crate) fn extra_addresses_exchange_packets() -> Skipped {
     let scene = Scene::new();
     let lab = scene.builder().addresses(5).sender_addresses(2).start().unwrap();
     let link = &lab.links()[0];
@@ -68,7 +68,7 @@ pub(crate) fn extra_addresses_answer() -> Skipped {
     Ok(())
 }
 
-pub(crate) fn sysfs_shows_the_hosts_own() -> Skipped {
+pub(crate) fn sysfs_lists_only_the_interfaces_of_the_host() -> Skipped {
     let scene = Scene::new();
     let lab = scene.builder().senders(2).queues(5).mtu(9000).start().unwrap();
     let receiver = lab.receiver().sys_path().map_err(|e| e.to_string())?;
@@ -110,7 +110,7 @@ pub(crate) fn sysfs_shows_the_hosts_own() -> Skipped {
     Ok(())
 }
 
-pub(crate) fn labs_side_by_side() -> Skipped {
+pub(crate) fn labs_with_equal_addresses_run_side_by_side() -> Skipped {
     let scene = Scene::new();
     let first = scene.builder().name("first").start().unwrap();
     let second = scene.builder().name("second").start().unwrap();
@@ -120,14 +120,14 @@ pub(crate) fn labs_side_by_side() -> Skipped {
     for lab in [&first, &second, &first] {
         round_trip(lab, 0, link.sender.ipv4[0].into(), link.receiver.ipv4[0].into());
     }
-    let taken = scene.builder().name("first").start().unwrap_err();
-    assert!(matches!(taken, LabError::NameTaken { .. }), "{taken}");
+    let error = scene.builder().name("first").start().unwrap_err();
+    assert!(matches!(error, LabError::NameTaken { .. }), "{error}");
     drop(first);
     round_trip(&second, 0, link.sender.ipv4[0].into(), link.receiver.ipv4[0].into());
     Ok(())
 }
 
-pub(crate) fn threads_stay_in_their_host() -> Skipped {
+pub(crate) fn threads_spawned_in_a_host_stay_in_its_namespace() -> Skipped {
     let scene = Scene::new();
     let lab = scene.builder().start().unwrap();
     let address = IpAddr::from(lab.links()[0].receiver.ipv4[0]);
@@ -147,7 +147,7 @@ pub(crate) fn threads_stay_in_their_host() -> Skipped {
     Ok(())
 }
 
-pub(crate) fn a_panic_is_an_error() -> Skipped {
+pub(crate) fn a_panic_in_a_host_is_an_error() -> Skipped {
     let scene = Scene::new();
     let lab = scene.builder().start().unwrap();
     let error =
@@ -157,7 +157,7 @@ pub(crate) fn a_panic_is_an_error() -> Skipped {
     Ok(())
 }
 
-pub(crate) fn bad_shapes_leave_nothing() -> Skipped {
+pub(crate) fn invalid_shapes_are_refused_and_leave_no_files() -> Skipped {
     let scene = Scene::new();
     for (builder, message) in [
         (scene.builder().senders(0), "senders 0 is out of range: 1 to 64"),
@@ -184,30 +184,30 @@ fn shell(script: &str) -> Command {
     command
 }
 
-pub(crate) fn children_live_in_the_host() -> Skipped {
+pub(crate) fn child_processes_run_in_the_namespace_of_the_host() -> Skipped {
     let scene = Scene::new();
     let lab = scene.builder().senders(2).start().unwrap();
     let mut command = shell("ls /sys/class/net; exit 3");
     command.stdout(Stdio::piped());
     let mut child = lab.receiver().spawn(command).unwrap();
-    let mut seen = String::new();
-    child.stdout.take().unwrap().read_to_string(&mut seen).unwrap();
+    let mut listing = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut listing).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(3));
     if let Err(error) = lab.receiver().sys_path() {
         return Err(error.to_string());
     }
-    let seen: Vec<&str> = seen.lines().filter(|l| *l != "bonding_masters").collect();
-    assert_eq!(seen, ["eth0", "eth1", "lo"]);
+    let listing: Vec<&str> = listing.lines().filter(|l| *l != "bonding_masters").collect();
+    assert_eq!(listing, ["eth0", "eth1", "lo"]);
     // The sysfs that a child mounts is not visible to this process.
     assert_ne!(interfaces("/sys".as_ref()), interfaces(lab.receiver().sys_path().unwrap()));
     let mut child = lab.receiver().spawn(shell("sleep 600")).unwrap();
-    let waited = child.wait_at_most(Duration::from_millis(1)).unwrap();
-    assert_eq!(waited, None);
+    let status = child.wait_at_most(Duration::from_millis(1)).unwrap();
+    assert_eq!(status, None);
     assert!(!child.kill().unwrap().success());
     Ok(())
 }
 
-pub(crate) fn a_missing_program_is_an_error() -> Skipped {
+pub(crate) fn spawning_a_missing_program_is_an_error() -> Skipped {
     let scene = Scene::new();
     let lab = scene.builder().start().unwrap();
     let error = lab.receiver().spawn(Command::new("/nowhere/to/be/found")).unwrap_err().to_string();
@@ -218,7 +218,7 @@ pub(crate) fn a_missing_program_is_an_error() -> Skipped {
     Ok(())
 }
 
-pub(crate) fn drop_removes_everything() -> Skipped {
+pub(crate) fn drop_removes_processes_files_and_interfaces() -> Skipped {
     let scene = Scene::new();
     let lab = scene.builder().senders(2).start().unwrap();
     let namespaces =
@@ -239,12 +239,12 @@ pub(crate) fn drop_removes_everything() -> Skipped {
 
     // This descriptor keeps the namespace, so that its interfaces can be listed after the lab is
     // dropped.
-    let kept: OwnedFd = lab.receiver().namespace().try_clone_to_owned().unwrap();
+    let receiver_namespace: OwnedFd = lab.receiver().namespace().try_clone_to_owned().unwrap();
     drop(lab);
 
     assert!(!waiter.join().unwrap().unwrap().success());
     assert_eq!(scene.files(), [""; 0]);
-    assert_eq!(interfaces_of(kept), ["lo"]);
+    assert_eq!(interfaces_of(receiver_namespace), ["lo"]);
     eventually("no process or thread in the namespaces", || processes_in(&namespaces).is_empty());
     Ok(())
 }
@@ -262,7 +262,7 @@ fn interfaces_of(namespace: OwnedFd) -> Vec<String> {
     std::thread::spawn(look).join().unwrap()
 }
 
-pub(crate) fn a_limit_is_named_and_leaves_nothing() -> Skipped {
+pub(crate) fn the_namespace_limit_is_reported_and_leaves_no_files() -> Skipped {
     let scene = Scene::new();
     let limit = std::path::Path::new("/proc/sys/user/max_net_namespaces");
     // The test changes the limit only in a user namespace of its own, never for the whole machine.

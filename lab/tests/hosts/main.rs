@@ -24,42 +24,69 @@ type Test = (&'static str, fn() -> Skipped);
 
 const TESTS: &[Test] = &[
     ("lab::packets_pass_both_ways", lab::packets_pass_both_ways),
-    ("lab::extra_addresses_answer", lab::extra_addresses_answer),
-    ("lab::sysfs_shows_the_hosts_own", lab::sysfs_shows_the_hosts_own),
-    ("lab::labs_side_by_side", lab::labs_side_by_side),
-    ("lab::threads_stay_in_their_host", lab::threads_stay_in_their_host),
-    ("lab::a_panic_is_an_error", lab::a_panic_is_an_error),
-    ("lab::bad_shapes_leave_nothing", lab::bad_shapes_leave_nothing),
-    ("lab::children_live_in_the_host", lab::children_live_in_the_host),
-    ("lab::a_missing_program_is_an_error", lab::a_missing_program_is_an_error),
-    ("lab::drop_removes_everything", lab::drop_removes_everything),
-    ("lab::a_limit_is_named_and_leaves_nothing", lab::a_limit_is_named_and_leaves_nothing),
-    ("kill::nothing_is_left", kill::nothing_is_left),
-    ("kill::at_any_moment", kill::at_any_moment),
-    ("kill::settings_are_restored", kill::settings_are_restored),
-    ("kill::what_a_lab_leaves_is_told", kill::what_a_lab_leaves_is_told),
-    ("kill::a_living_lab_is_left_alone", kill::a_living_lab_is_left_alone),
-    ("kill::a_namespace_of_the_same_number_is_spared", kill::a_namespace_of_the_same_number_is_spared),
-    ("hold::up_list_exec_down", hold::up_list_exec_down),
-    ("hold::a_name_is_up_once", hold::a_name_is_up_once),
-    ("hold::what_fails_is_told", hold::what_fails_is_told),
+    ("lab::extra_addresses_exchange_packets", lab::extra_addresses_exchange_packets),
+    ("lab::sysfs_lists_only_the_interfaces_of_the_host", lab::sysfs_lists_only_the_interfaces_of_the_host),
+    ("lab::labs_with_equal_addresses_run_side_by_side", lab::labs_with_equal_addresses_run_side_by_side),
+    (
+        "lab::threads_spawned_in_a_host_stay_in_its_namespace",
+        lab::threads_spawned_in_a_host_stay_in_its_namespace,
+    ),
+    ("lab::a_panic_in_a_host_is_an_error", lab::a_panic_in_a_host_is_an_error),
+    (
+        "lab::invalid_shapes_are_refused_and_leave_no_files",
+        lab::invalid_shapes_are_refused_and_leave_no_files,
+    ),
+    (
+        "lab::child_processes_run_in_the_namespace_of_the_host",
+        lab::child_processes_run_in_the_namespace_of_the_host,
+    ),
+    ("lab::spawning_a_missing_program_is_an_error", lab::spawning_a_missing_program_is_an_error),
+    ("lab::drop_removes_processes_files_and_interfaces", lab::drop_removes_processes_files_and_interfaces),
+    (
+        "lab::the_namespace_limit_is_reported_and_leaves_no_files",
+        lab::the_namespace_limit_is_reported_and_leaves_no_files,
+    ),
+    (
+        "kill::clean_after_a_kill_leaves_no_processes_or_files",
+        kill::clean_after_a_kill_leaves_no_processes_or_files,
+    ),
+    ("kill::clean_succeeds_after_a_kill_at_any_moment", kill::clean_succeeds_after_a_kill_at_any_moment),
+    ("kill::clean_restores_the_settings_of_a_killed_lab", kill::clean_restores_the_settings_of_a_killed_lab),
+    ("kill::drop_reports_files_that_cannot_be_removed", kill::drop_reports_files_that_cannot_be_removed),
+    ("kill::clean_ends_living_labs_only_with_scope_all", kill::clean_ends_living_labs_only_with_scope_all),
+    (
+        "kill::clean_spares_a_namespace_that_reuses_an_inode_number",
+        kill::clean_spares_a_namespace_that_reuses_an_inode_number,
+    ),
+    ("hold::a_held_lab_supports_list_exec_and_down", hold::a_held_lab_supports_list_exec_and_down),
+    ("hold::a_lab_name_can_be_up_only_once", hold::a_lab_name_can_be_up_only_once),
+    ("hold::up_and_down_report_errors", hold::up_and_down_report_errors),
     ("hold::a_killed_holder_is_cleaned_up", hold::a_killed_holder_is_cleaned_up),
 ];
 
 /// The tests that also work from outside the user namespace of the lab.
 const FROM_OUTSIDE: &[&str] = &[
-    "kill::nothing_is_left",
-    "kill::at_any_moment",
-    "hold::up_list_exec_down",
-    "hold::a_name_is_up_once",
+    "kill::clean_after_a_kill_leaves_no_processes_or_files",
+    "kill::clean_succeeds_after_a_kill_at_any_moment",
+    "hold::a_held_lab_supports_list_exec_and_down",
+    "hold::a_lab_name_can_be_up_only_once",
     "hold::a_killed_holder_is_cleaned_up",
 ];
 
 const AS_ORDINARY_USER: &[Test] = &[
-    ("ordinary::inside_a_user_namespace", ordinary::inside_a_user_namespace),
-    ("ordinary::outside_of_it", ordinary::outside_of_it),
-    ("ordinary::what_forbids_it_is_named", ordinary::what_forbids_it_is_named),
-    ("ordinary::one_registry_inside_and_outside", ordinary::one_registry_inside_and_outside),
+    ("ordinary::lab_tests_pass_inside_a_user_namespace", ordinary::lab_tests_pass_inside_a_user_namespace),
+    (
+        "ordinary::lab_tests_pass_from_outside_a_user_namespace",
+        ordinary::lab_tests_pass_from_outside_a_user_namespace,
+    ),
+    (
+        "ordinary::forbidden_user_namespaces_report_the_cause_and_the_fix",
+        ordinary::forbidden_user_namespaces_report_the_cause_and_the_fix,
+    ),
+    (
+        "ordinary::the_registry_is_the_same_inside_and_outside_a_user_namespace",
+        ordinary::the_registry_is_the_same_inside_and_outside_a_user_namespace,
+    ),
 ];
 
 fn main() -> ExitCode {
@@ -72,7 +99,7 @@ fn main() -> ExitCode {
         }
         ["role", "hindered", registry] => return kill::hindered(registry),
         ["role", "forbidden"] => return ordinary::forbidden(),
-        ["role", "where"] => return ordinary::where_it_is(),
+        ["role", "where"] => return ordinary::print_registry_paths(),
         // The harness must not parse the arguments of a role.
         ["role", "inside"] => {
             return run(

@@ -16,25 +16,25 @@ use crate::Skipped;
 const NOBODY: u32 = 65534;
 
 /// Runs the other tests again as an ordinary user who first enters a user namespace.
-pub(crate) fn inside_a_user_namespace() -> Skipped {
-    let place = Place::new()?;
-    place.run(&["role", "inside"])
+pub(crate) fn lab_tests_pass_inside_a_user_namespace() -> Skipped {
+    let program_copy = ProgramCopy::new()?;
+    program_copy.run(&["role", "inside"])
 }
 
 /// Runs the tests that do not enter a user namespace themselves, because the processes that they
 /// start do.
-pub(crate) fn outside_of_it() -> Skipped {
-    let place = Place::new()?;
-    place.run(&["role", "outside"])
+pub(crate) fn lab_tests_pass_from_outside_a_user_namespace() -> Skipped {
+    let program_copy = ProgramCopy::new()?;
+    program_copy.run(&["role", "outside"])
 }
 
 /// The registry of a user is the same before and after entering a user namespace.
-pub(crate) fn one_registry_inside_and_outside() -> Skipped {
-    let place = Place::new()?;
-    let runtime = place.directory.path().join("runtime");
+pub(crate) fn the_registry_is_the_same_inside_and_outside_a_user_namespace() -> Skipped {
+    let program_copy = ProgramCopy::new()?;
+    let runtime = program_copy.directory.path().join("runtime");
     fs::create_dir(&runtime).unwrap();
     chown(&runtime, Some(NOBODY), Some(NOBODY)).unwrap();
-    let output = place.command(&["role", "where"]).env("XDG_RUNTIME_DIR", &runtime).output().unwrap();
+    let output = program_copy.command(&["role", "where"]).env("XDG_RUNTIME_DIR", &runtime).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{text}");
     let path = runtime.join("linerate/labs");
@@ -44,7 +44,7 @@ pub(crate) fn one_registry_inside_and_outside() -> Skipped {
 }
 
 /// Prints the registry before and after entering a user namespace.
-pub(crate) fn where_it_is() -> ExitCode {
+pub(crate) fn print_registry_paths() -> ExitCode {
     println!("{}", LabRegistry::open().unwrap().path().display());
     match enter_if_needed() {
         LabPrivilege::UserNamespace { .. } => {
@@ -59,9 +59,9 @@ pub(crate) fn where_it_is() -> ExitCode {
 }
 
 /// If the machine forbids user namespaces, the error names the rule and how to change it.
-pub(crate) fn what_forbids_it_is_named() -> Skipped {
-    let place = Place::new()?;
-    let output = place.command(&["role", "forbidden"]).output().unwrap();
+pub(crate) fn forbidden_user_namespaces_report_the_cause_and_the_fix() -> Skipped {
+    let program_copy = ProgramCopy::new()?;
+    let output = program_copy.command(&["role", "forbidden"]).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(
         text,
@@ -90,11 +90,11 @@ pub(crate) fn forbidden() -> ExitCode {
 }
 
 /// A directory with a copy of this program that the ordinary user can execute.
-struct Place {
+struct ProgramCopy {
     directory: TempDir,
 }
 
-impl Place {
+impl ProgramCopy {
     fn new() -> Result<Self, String> {
         let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
         if map.split_ascii_whitespace().nth(2) == Some("1") {
@@ -106,9 +106,12 @@ impl Place {
         let program = directory.path().join("hosts");
         fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
         fs::set_permissions(&program, open()).unwrap();
-        let place = Self { directory };
-        place.command(&["--list"]).output().map_err(|e| format!("cannot become user {NOBODY}: {e}"))?;
-        Ok(place)
+        let program_copy = Self { directory };
+        program_copy
+            .command(&["--list"])
+            .output()
+            .map_err(|e| format!("cannot become user {NOBODY}: {e}"))?;
+        Ok(program_copy)
     }
 
     fn command(&self, arguments: &[&str]) -> Command {

@@ -82,15 +82,15 @@ pub(crate) fn processes_in(namespaces: &[NamespaceId]) -> Vec<i32> {
 }
 
 /// Waits up to 20 s for a change that the kernel makes asynchronously.
-pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+pub(crate) fn eventually(condition: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(20);
-    while !is_so() {
-        assert!(Instant::now() < deadline, "not within 20 s: {what}");
+    while !holds() {
+        assert!(Instant::now() < deadline, "not within 20 s: {condition}");
         std::thread::sleep(Duration::from_millis(2));
     }
 }
 
 /// Panics. For a `clean` that must have nothing to restore.
 pub(crate) fn nothing_to_restore(key: &str, _: &serde_json::Value) -> Result<(), String> {
-    panic!("asked to restore {key}")
+    panic!("unexpected request to restore {key}")
 }

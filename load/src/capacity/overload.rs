@@ -49,18 +49,18 @@ fn overload_by(
     slot: Duration,
 ) -> Result<OverloadResult, GeneratorError> {
     let per_second = capacity * factor;
-    let unknown = |offered_per_second, send_method, why: String| OverloadResult {
+    let unknown_result = |offered_per_second, send_method, why: String| OverloadResult {
         factor,
         offered_per_second,
         send_method,
         goodput_ratio: Known::Unknown { why },
     };
-    let nothing = |why| Ok(unknown(0.0, SendMethod::default(), why));
+    let not_offered = |why| Ok(unknown_result(0.0, SendMethod::default(), why));
     if !(capacity > 0.0 && capacity.is_finite()) {
-        return nothing("capacity is not known, so there is nothing to exceed".to_owned());
+        return not_offered("capacity is not known, so there is nothing to exceed".to_owned());
     }
     if !(per_second > 0.0 && per_second <= MAX_RATE) {
-        return nothing(format!("{factor} x capacity is beyond any generator"));
+        return not_offered(format!("{factor} x capacity is beyond any generator"));
     }
     let slot = LoadSlot::rate(per_second, slot);
     let falls_short = |outcome: &SlotOutcome| outcome.offered_per_second < per_second * LEAST_OFFERED;
@@ -68,18 +68,20 @@ fn overload_by(
     if falls_short(&outcome) && outcome.self_watch.send_method == SendMethod::Clones {
         outcome = generator.run(&LoadSlot { live_frames: true, ..slot })?;
     }
-    let (offered, send_method) = (outcome.offered_per_second, outcome.self_watch.send_method);
+    let (offered_per_second, send_method) = (outcome.offered_per_second, outcome.self_watch.send_method);
     if falls_short(&outcome) {
-        let share = offered / per_second * 100.0;
-        return Ok(unknown(
-            offered,
+        let offered_percent = offered_per_second / per_second * 100.0;
+        return Ok(unknown_result(
+            offered_per_second,
             send_method,
-            format!("the generator offered {offered:.0} requests/s, {share:.0} % of {factor} x capacity"),
+            format!(
+                "the generator offered {offered_per_second:.0} requests/s, {offered_percent:.0} % of {factor} x capacity"
+            ),
         ));
     }
     Ok(OverloadResult {
         factor,
-        offered_per_second: offered,
+        offered_per_second,
         send_method,
         goodput_ratio: Known::Value(outcome.answered_per_second / capacity),
     })

@@ -61,17 +61,17 @@ impl ProbeResult {
         lead_in: Duration,
         options: &SearchOptions<'_>,
     ) -> Self {
-        let judged = JudgedPart::new(&outcome, lead_in);
+        let judged_part = JudgedPart::new(&outcome, lead_in);
         ProbeResult {
             requested_per_second,
             offered_per_second: outcome.offered_per_second,
-            answered_per_second: judged.answered_per_second,
-            sent: judged.sent,
-            answered: judged.sent - judged.lost,
-            loss_ratio: judged.loss_ratio(),
-            steady_loss_ratio: judged.steady_loss_ratio,
+            answered_per_second: judged_part.answered_per_second,
+            sent: judged_part.sent,
+            answered: judged_part.sent - judged_part.lost,
+            loss_ratio: judged_part.loss_ratio(),
+            steady_loss_ratio: judged_part.steady_loss_ratio,
             late_ratio: outcome.self_watch.late_sends as f64 / outcome.sent.max(1) as f64,
-            verdict: judge(&outcome, &judged, options),
+            verdict: judge(&outcome, &judged_part, options),
             latency_ns: outcome.latency_ns,
             send_method: outcome.self_watch.send_method,
             bound_because: outcome.self_watch.bound_because,
@@ -79,15 +79,15 @@ impl ProbeResult {
     }
 
     /// Whether the generator sent nearly everything in time.
-    pub(super) fn punctual(&self) -> bool {
+    pub(super) fn is_punctual(&self) -> bool {
         !is_late(&self.bound_because)
     }
 
     // Whether the machine, and not the rate, may be the reason for the failure.
-    pub(super) fn excusable(&self, max_loss: f64) -> bool {
+    pub(super) fn is_excusable(&self, max_loss: f64) -> bool {
         match self.verdict {
             ProbeVerdict::Loss => {
-                !self.punctual() || self.steady_loss_ratio.is_some_and(|loss| loss <= max_loss)
+                !self.is_punctual() || self.steady_loss_ratio.is_some_and(|loss| loss <= max_loss)
             }
             // At its limit the generator is late and short, too, but then in every attempt.
             ProbeVerdict::GeneratorBound => !self.bound_because.is_empty(),
@@ -121,15 +121,16 @@ impl JudgedPart {
     // The part after the lead-in. The whole slot if there is no lead-in, or the generator reports
     // no intervals.
     fn new(outcome: &SlotOutcome, lead_in: Duration) -> Self {
-        let all = JudgedPart {
+        let whole_slot = JudgedPart {
             sent: outcome.sent,
             lost: outcome.lost,
             answered_per_second: outcome.answered_per_second,
             steady_loss_ratio: None,
         };
         // 0.5 % of tolerance for the arithmetic of seconds.
-        let after = lead_in.as_secs_f64() * 0.995;
-        let intervals = || outcome.intervals.iter().filter(|interval| interval.begins_seconds >= after);
+        let lead_in_seconds = lead_in.as_secs_f64() * 0.995;
+        let intervals =
+            || outcome.intervals.iter().filter(|interval| interval.begins_seconds >= lead_in_seconds);
         let seconds: f64 = intervals().map(|interval| interval.seconds).sum();
         let sent: u64 = intervals().map(|interval| interval.sent).sum();
         match intervals().map(|interval| interval.answered).sum::<Option<u64>>() {
@@ -138,9 +139,9 @@ impl JudgedPart {
                 lost: sent.saturating_sub(answered),
                 answered_per_second: intervals().map(|interval| interval.received).sum::<u64>() as f64
                     / seconds,
-                steady_loss_ratio: stats::median(&intervals().filter_map(loss_of).collect::<Vec<_>>()),
+                steady_loss_ratio: stats::median(&intervals().filter_map(interval_loss).collect::<Vec<_>>()),
             },
-            _ => all,
+            _ => whole_slot,
         }
     }
 
@@ -150,16 +151,16 @@ impl JudgedPart {
 }
 
 // The share of an interval's own requests that was lost.
-fn loss_of(interval: &SlotInterval) -> Option<f64> {
+fn interval_loss(interval: &SlotInterval) -> Option<f64> {
     let answered = interval.answered.filter(|_| interval.sent > 0)?;
     Some(interval.sent.saturating_sub(answered) as f64 / interval.sent as f64)
 }
 
-fn judge(outcome: &SlotOutcome, judged: &JudgedPart, options: &SearchOptions<'_>) -> ProbeVerdict {
+fn judge(outcome: &SlotOutcome, judged_part: &JudgedPart, options: &SearchOptions<'_>) -> ProbeVerdict {
     // The service answered the requests whose replies the generator's own sockets dropped.
     let drops = outcome.self_watch.receive_drops;
-    let lost_by_service = judged.lost.saturating_sub(drops) as f64 / judged.sent.max(1) as f64;
-    if judged.sent > 0 && lost_by_service > options.max_loss {
+    let lost_by_service = judged_part.lost.saturating_sub(drops) as f64 / judged_part.sent.max(1) as f64;
+    if judged_part.sent > 0 && lost_by_service > options.max_loss {
         // Too much even for the offered rate, so it does not matter whether all of the rate was
         // offered.
         return if outcome.answered == 0 { ProbeVerdict::NothingAnswered } else { ProbeVerdict::Loss };
@@ -167,21 +168,21 @@ fn judge(outcome: &SlotOutcome, judged: &JudgedPart, options: &SearchOptions<'_>
     // Late requests at the requested average rate are a harder load, not a lighter one: a service
     // that answers them holds. On a busy machine they occur at any rate.
     let reasons = &outcome.self_watch.bound_because;
-    let short = falls_short(reasons);
-    let slow = options.max_p99.is_some_and(|most| {
-        outcome.latency_ns.quantile(0.99).is_some_and(|p99| u128::from(p99) > most.as_nanos())
+    let is_short = falls_short(reasons);
+    let is_slow = options.max_p99.is_some_and(|limit| {
+        outcome.latency_ns.quantile(0.99).is_some_and(|p99| u128::from(p99) > limit.as_nanos())
     });
-    let grows = outcome.queue_grows_by(options.growth);
+    let queue_grows = outcome.queue_grows_by(options.growth);
     match () {
-        () if short || judged.sent == 0 || judged.loss_ratio() > options.max_loss => {
+        () if is_short || judged_part.sent == 0 || judged_part.loss_ratio() > options.max_loss => {
             ProbeVerdict::GeneratorBound
         }
         // Latency runs from the intended time, so a generator that lags more and more makes it grow by itself.
-        () if grows && is_late(reasons) => ProbeVerdict::GeneratorBound,
+        () if queue_grows && is_late(reasons) => ProbeVerdict::GeneratorBound,
         // One request in a hundred late is enough to change a 99th percentile.
-        () if slow && !reasons.is_empty() => ProbeVerdict::GeneratorBound,
-        () if grows => ProbeVerdict::QueueGrows,
-        () if slow => ProbeVerdict::TooSlow,
+        () if is_slow && !reasons.is_empty() => ProbeVerdict::GeneratorBound,
+        () if queue_grows => ProbeVerdict::QueueGrows,
+        () if is_slow => ProbeVerdict::TooSlow,
         () => ProbeVerdict::Holds,
     }
 }

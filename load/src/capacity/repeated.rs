@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use super::search::search_in_one_way;
+use super::search::search_with_method;
 use super::{CapacitySample, SearchEnd, SearchOptions, search};
 use crate::error::GeneratorError;
 use crate::generator::Generator;
@@ -58,34 +58,34 @@ pub fn search_repeatedly(
     times: u32,
 ) -> Result<RepeatedCapacity, GeneratorError> {
     let began = Instant::now();
-    let neighbourhood = search(generator, &coarse(options))?;
-    let middle = neighbourhood.transactions_per_second;
+    let neighbourhood = search(generator, &coarse_options(options))?;
+    let coarse_rate = neighbourhood.transactions_per_second;
     let live_frames = neighbourhood.send_method == SendMethod::LiveFrames;
     let mut searches = Vec::new();
-    for done in 0..times {
-        let left = options.budget.saturating_sub(began.elapsed());
-        let stops = options.cancelled() || neighbourhood.ended == SearchEnd::Cancelled;
-        if middle <= 0.0 || stops || (done > 0 && left.is_zero()) {
+    for index in 0..times {
+        let remaining_budget = options.budget.saturating_sub(began.elapsed());
+        let is_cancelled = options.is_cancelled() || neighbourhood.ended == SearchEnd::Cancelled;
+        if coarse_rate <= 0.0 || is_cancelled || (index > 0 && remaining_budget.is_zero()) {
             break;
         }
-        let fine = SearchOptions {
-            bracket: Some((middle / NEIGHBOURHOOD, middle * NEIGHBOURHOOD)),
-            budget: left / (times - done),
+        let fine_options = SearchOptions {
+            bracket: Some((coarse_rate / NEIGHBOURHOOD, coarse_rate * NEIGHBOURHOOD)),
+            budget: remaining_budget / (times - index),
             ..*options
         };
-        let found = search_in_one_way(generator, &fine, live_frames, 1)?;
+        let sample = search_with_method(generator, &fine_options, live_frames, 1)?;
         // A search that ran out of time without a result proves nothing; the neighbourhood is
         // known.
-        let cut_short = matches!(found.ended, SearchEnd::Cancelled | SearchEnd::OutOfTime);
-        if !cut_short || found.transactions_per_second > 0.0 {
-            searches.push(found);
+        let is_cut_short = matches!(sample.ended, SearchEnd::Cancelled | SearchEnd::OutOfTime);
+        if !is_cut_short || sample.transactions_per_second > 0.0 {
+            searches.push(sample);
         }
     }
-    Ok(summed_up(neighbourhood, searches))
+    Ok(summarize(neighbourhood, searches))
 }
 
 // Options that find the neighbourhood quickly: short slots, wide steps.
-fn coarse<'a>(options: &SearchOptions<'a>) -> SearchOptions<'a> {
+fn coarse_options<'a>(options: &SearchOptions<'a>) -> SearchOptions<'a> {
     SearchOptions {
         slot: (options.slot / 4).max(Duration::from_millis(100).min(options.slot)),
         lead_in: options.lead_in / 4,
@@ -97,34 +97,34 @@ fn coarse<'a>(options: &SearchOptions<'a>) -> SearchOptions<'a> {
     }
 }
 
-fn summed_up(neighbourhood: CapacitySample, searches: Vec<CapacitySample>) -> RepeatedCapacity {
+fn summarize(neighbourhood: CapacitySample, searches: Vec<CapacitySample>) -> RepeatedCapacity {
     // Searches that were cut short count only without other results, and the coarse search only
     // without any.
-    let confirmed = || searches.iter().filter(|found| found.ended == SearchEnd::Confirmed);
-    let counting: Vec<&CapacitySample> = match confirmed().next() {
-        Some(_) => confirmed().collect(),
+    let confirmed_searches = || searches.iter().filter(|sample| sample.ended == SearchEnd::Confirmed);
+    let counted_searches: Vec<&CapacitySample> = match confirmed_searches().next() {
+        Some(_) => confirmed_searches().collect(),
         None if searches.is_empty() => vec![&neighbourhood],
         None => searches.iter().collect(),
     };
-    let rates: Vec<f64> = counting.iter().map(|found| found.transactions_per_second).collect();
-    let losses: Vec<f64> = counting.iter().map(|found| found.loss_ratio).collect();
+    let rates: Vec<f64> = counted_searches.iter().map(|sample| sample.transactions_per_second).collect();
+    let losses: Vec<f64> = counted_searches.iter().map(|sample| sample.loss_ratio).collect();
     let median = stats::median(&rates).unwrap_or(0.0);
     let highest = rates.iter().copied().fold(0.0, f64::max);
     let lowest = rates.iter().copied().fold(f64::INFINITY, f64::min);
-    let bound = counting.iter().find(|found| found.generator_bound);
+    let bound_search = counted_searches.iter().find(|sample| sample.generator_bound);
     let mut latency_ns = Latency::new();
-    counting.iter().for_each(|found| latency_ns.merge(&found.latency_ns));
-    let alone = ConfidenceInterval { median, low: None, high: None, samples: rates.len() };
+    counted_searches.iter().for_each(|sample| latency_ns.merge(&sample.latency_ns));
+    let median_only = ConfidenceInterval { median, low: None, high: None, samples: rates.len() };
     RepeatedCapacity {
         // The rates are finite and at least one exists, so there is no error to report.
-        transactions_per_second: stats::interval(&rates).unwrap_or(alone),
+        transactions_per_second: stats::interval(&rates).unwrap_or(median_only),
         spread_ratio: if median > 0.0 { (highest - lowest) / median } else { 0.0 },
         loss_ratio: stats::median(&losses).unwrap_or(1.0),
         latency_ns,
         send_method: neighbourhood.send_method,
-        generator_bound: bound.is_some(),
-        bound_because: bound.map_or_else(Vec::new, |found| found.bound_because.clone()),
-        confirmed: confirmed().count(),
+        generator_bound: bound_search.is_some(),
+        bound_because: bound_search.map_or_else(Vec::new, |sample| sample.bound_because.clone()),
+        confirmed: confirmed_searches().count(),
         neighbourhood,
         searches,
     }

@@ -67,19 +67,26 @@ pub fn search(
     options: &SearchOptions<'_>,
 ) -> Result<CapacitySample, GeneratorError> {
     let began = Instant::now();
-    let found = search_in_one_way(generator, options, false, PATIENCE)?;
+    let first_result = search_with_method(generator, options, false, PATIENCE)?;
     // Late requests come at any rate on a busy machine.
-    let unsent = |reason: &BoundReason| matches!(reason, BoundReason::OfferedTooLittle { .. });
-    let by_clones = found.slots.last().is_some_and(|probe| probe.send_method == SendMethod::Clones);
-    if !by_clones || !found.bound_because.iter().any(unsent) || !sends_live_frames(generator)? {
-        return Ok(found);
+    let offered_too_little = |reason: &BoundReason| matches!(reason, BoundReason::OfferedTooLittle { .. });
+    let uses_clones = first_result.slots.last().is_some_and(|probe| probe.send_method == SendMethod::Clones);
+    if !uses_clones
+        || !first_result.bound_because.iter().any(offered_too_little)
+        || !sends_live_frames(generator)?
+    {
+        return Ok(first_result);
     }
-    let low = found.offered_per_second;
+    let low = first_result.offered_per_second;
     let bracket = (low > 0.0).then_some((low, low * STRIDE));
     let budget = options.budget.saturating_sub(began.elapsed());
     let options = SearchOptions { bracket: bracket.or(options.bracket), budget, ..*options };
-    let by_frames = search_in_one_way(generator, &options, true, 1)?;
-    if by_frames.transactions_per_second > found.transactions_per_second { Ok(by_frames) } else { Ok(found) }
+    let frame_result = search_with_method(generator, &options, true, 1)?;
+    if frame_result.transactions_per_second > first_result.transactions_per_second {
+        Ok(frame_result)
+    } else {
+        Ok(first_result)
+    }
 }
 
 // Whether paced requests leave as live frames if requested. Only a short slot shows it.
@@ -97,7 +104,7 @@ fn sends_live_frames(generator: &mut dyn Generator) -> Result<bool, GeneratorErr
 }
 
 /// Searches with a given send method. While no rate has held, it goes on for `patience` budgets.
-pub(super) fn search_in_one_way(
+pub(super) fn search_with_method(
     generator: &mut dyn Generator,
     options: &SearchOptions<'_>,
     live_frames: bool,
@@ -120,7 +127,7 @@ pub(super) fn search_in_one_way(
         confirming: false,
     };
     let lowest = FEWEST_REQUESTS / options.slot.as_secs_f64();
-    let ended = match search.narrow(lowest)? {
+    let ended = match search.narrow_bracket(lowest)? {
         Some(ended) => ended,
         None => search.confirm(lowest)?,
     };
@@ -171,9 +178,9 @@ enum RateAttempt {
 
 impl CapacitySearch<'_, '_> {
     /// Narrows the gap between a holding and a failing rate. Returns early if the search ends.
-    fn narrow(&mut self, lowest: f64) -> Result<Option<SearchEnd>, GeneratorError> {
+    fn narrow_bracket(&mut self, lowest: f64) -> Result<Option<SearchEnd>, GeneratorError> {
         while let Some(rate) = self.next_rate(lowest) {
-            match self.attempt(rate)? {
+            match self.attempt_rate(rate)? {
                 RateAttempt::Ended(ended) => return Ok(Some(ended)),
                 RateAttempt::Held(slot) => {
                     self.holds = Some((rate, vec![slot]));
@@ -194,26 +201,26 @@ impl CapacitySearch<'_, '_> {
 
     /// The next rate to try; `None` if the search is complete.
     fn next_rate(&mut self, lowest: f64) -> Option<f64> {
-        let (resolution, most) = (self.options.resolution, self.options.most_per_second);
-        let holds = self.holds.as_ref().map(|(rate, _)| *rate);
-        if let Some(rate) = self.hinted_by_goodput(holds, lowest) {
+        let (resolution, max_rate) = (self.options.resolution, self.options.most_per_second);
+        let holding_rate = self.holds.as_ref().map(|(rate, _)| *rate);
+        if let Some(rate) = self.rate_by_goodput(holding_rate, lowest) {
             return Some(rate);
         }
-        let fails = self.fails.as_ref().map(|fails| (fails.rate, fails.verdict));
-        match (holds, fails, self.options.bracket) {
+        let failure = self.fails.as_ref().map(|failure| (failure.rate, failure.verdict));
+        match (holding_rate, failure, self.options.bracket) {
             (Some(low), Some((high, _)), _) if high / low > resolution => Some((low * high).sqrt()),
             (Some(_), Some((high, _)), _) => (self.holds_in_a_row >= HOLDS_IN_DOUBT).then_some(high),
-            (None, None, None) => Some(self.options.start_per_second.max(lowest).min(most)),
-            (None, None, Some((low, high))) => Some((low * high).sqrt().max(lowest).min(most)),
-            (Some(low), None, _) if low >= most => None,
+            (None, None, None) => Some(self.options.start_per_second.max(lowest).min(max_rate)),
+            (None, None, Some((low, high))) => Some((low * high).sqrt().max(lowest).min(max_rate)),
+            (Some(low), None, _) if low >= max_rate => None,
             (Some(low), None, Some((_, high))) if low < high => {
-                Some(if high / low > resolution { (low * high).sqrt() } else { high }.min(most))
+                Some(if high / low > resolution { (low * high).sqrt() } else { high }.min(max_rate))
             }
             // Above the bracket, or above a rate that failed by mistake.
             (Some(low), None, bracket) if bracket.is_some() || self.doubted => {
-                Some((low * self.widen()).min(most))
+                Some((low * self.widen()).min(max_rate))
             }
-            (Some(low), None, _) => Some((low * STRIDE).min(most)),
+            (Some(low), None, _) => Some((low * STRIDE).min(max_rate)),
             (None, Some((high, _)), _) if high <= lowest => None,
             (None, Some((high, ProbeVerdict::NothingAnswered)), _) => {
                 Some((high / SILENT_STRIDE).max(lowest))
@@ -228,7 +235,7 @@ impl CapacitySearch<'_, '_> {
 
     // The rate that the goodput above capacity suggests, if it lies between the highest rate that
     // holds and the lowest that does not.
-    fn hinted_by_goodput(&mut self, holds: Option<f64>, lowest: f64) -> Option<f64> {
+    fn rate_by_goodput(&mut self, holds: Option<f64>, lowest: f64) -> Option<f64> {
         let high = self.fails.as_ref()?.rate;
         // Once only: a service that overload hurts suggests too low a rate, and is then searched by
         // halves.
@@ -248,15 +255,15 @@ impl CapacitySearch<'_, '_> {
     /// Repeats the highest holding rate to confirm it, and steps down while it fails.
     fn confirm(&mut self, lowest: f64) -> Result<SearchEnd, GeneratorError> {
         while let Some((rate, mut slots)) = self.holds.take() {
-            let mut failed = None;
+            let mut confirm_failure = None;
             for _ in 0..self.options.confirm {
                 self.confirming = true;
-                let attempt = self.attempt(rate);
+                let attempt = self.attempt_rate(rate);
                 self.confirming = false;
                 match attempt? {
                     RateAttempt::Held(slot) => slots.push(slot),
                     RateAttempt::Failed(failure) => {
-                        failed = Some(failure);
+                        confirm_failure = Some(failure);
                         break;
                     }
                     RateAttempt::Ended(ended) => {
@@ -265,73 +272,73 @@ impl CapacitySearch<'_, '_> {
                     }
                 }
             }
-            let Some(failure) = failed else {
+            let Some(failure) = confirm_failure else {
                 self.holds = Some((rate, slots));
                 return Ok(SearchEnd::Confirmed);
             };
             self.fails = Some(failure);
-            let mut lower = rate / self.options.resolution;
-            while lower >= lowest && self.holds.is_none() {
-                match self.attempt(lower)? {
-                    RateAttempt::Held(slot) => self.holds = Some((lower, vec![slot])),
+            let mut lower_rate = rate / self.options.resolution;
+            while lower_rate >= lowest && self.holds.is_none() {
+                match self.attempt_rate(lower_rate)? {
+                    RateAttempt::Held(slot) => self.holds = Some((lower_rate, vec![slot])),
                     RateAttempt::Failed(failure) => self.fails = Some(failure),
                     RateAttempt::Ended(ended) => {
-                        self.holds = self.best_below(lower);
+                        self.holds = self.best_below(lower_rate);
                         return Ok(ended);
                     }
                 }
-                lower /= self.options.resolution;
+                lower_rate /= self.options.resolution;
             }
         }
         Ok(SearchEnd::NothingHolds)
     }
 
     /// Offers a rate, and repeats it if it did not hold.
-    fn attempt(&mut self, rate: f64) -> Result<RateAttempt, GeneratorError> {
-        let (mut failures, mut punctual_failures, mut excused) = (0, 0, 0);
+    fn attempt_rate(&mut self, rate: f64) -> Result<RateAttempt, GeneratorError> {
+        let (mut failures, mut punctual_failures, mut excused_count) = (0, 0, 0);
         let mut on_schedule = false;
         loop {
-            if let Some(ended) = self.stop() {
+            if let Some(ended) = self.search_end() {
                 return Ok(RateAttempt::Ended(ended));
             }
-            let Some(verdict) = self.offer(rate)? else {
+            let Some(verdict) = self.offer_rate(rate)? else {
                 return Ok(RateAttempt::Ended(SearchEnd::Cancelled));
             };
             if verdict == ProbeVerdict::Holds {
                 return Ok(RateAttempt::Held(self.slots.len() - 1));
             }
-            let Some(last) = self.slots.last() else { continue };
-            if excused < self.options.excused && last.excusable(self.options.max_loss) {
-                excused += 1;
+            let Some(last_probe) = self.slots.last() else { continue };
+            if excused_count < self.options.excused && last_probe.is_excusable(self.options.max_loss) {
+                excused_count += 1;
                 continue;
             }
             failures += 1;
-            punctual_failures += u32::from(last.punctual());
-            on_schedule |= last.bound_because.is_empty() && verdict != ProbeVerdict::GeneratorBound;
+            punctual_failures += u32::from(last_probe.is_punctual());
+            on_schedule |= last_probe.bound_because.is_empty() && verdict != ProbeVerdict::GeneratorBound;
             if failures >= FAILURES_WHEN_LATE || punctual_failures >= FAILURES {
-                let bound_because = if on_schedule { Vec::new() } else { last.bound_because.clone() };
+                let bound_because = if on_schedule { Vec::new() } else { last_probe.bound_because.clone() };
                 return Ok(RateAttempt::Failed(RateFailure {
                     rate,
                     verdict,
                     on_schedule,
                     bound_because,
-                    send_method: last.send_method,
+                    send_method: last_probe.send_method,
                 }));
             }
         }
     }
 
     // Offers a rate for a slot; `None` for a slot that was cut short, because it proves nothing.
-    fn offer(&mut self, per_second: f64) -> Result<Option<ProbeVerdict>, GeneratorError> {
+    fn offer_rate(&mut self, per_second: f64) -> Result<Option<ProbeVerdict>, GeneratorError> {
         let options = self.options;
         let stretch = if self.confirming { options.confirm_stretch } else { 1 };
-        let (lead_in, judged) = (options.lead_in * stretch, options.slot * stretch);
-        options.tell(SearchEvent::Offering { per_second, slot: lead_in + judged });
+        let (lead_in, judged_duration) = (options.lead_in * stretch, options.slot * stretch);
+        options.notify_observer(SearchEvent::Offering { per_second, slot: lead_in + judged_duration });
         let slot = LoadSlot {
             drain: options.drain,
             live_frames: self.live_frames,
             interval: (!lead_in.is_zero()).then(|| (lead_in / INTERVALS_A_LEAD_IN).max(LEAST_INTERVAL)),
-            ..LoadSlot::rate(per_second, lead_in + judged)
+            ..LoadSlot::rate(per_second, lead_in + judged_duration)
         };
         let outcome = match self.generator.run(&slot) {
             Ok(outcome) if outcome.duration < slot.duration => return Ok(None),
@@ -340,7 +347,7 @@ impl CapacitySearch<'_, '_> {
             Err(error) => return Err(error),
         };
         let probe = ProbeResult::new(per_second, outcome, lead_in, options);
-        options.tell(SearchEvent::Offered(&probe));
+        options.notify_observer(SearchEvent::Offered(&probe));
         let verdict = probe.verdict;
         self.slots.push(probe);
         Ok(Some(verdict))
@@ -348,20 +355,22 @@ impl CapacitySearch<'_, '_> {
 
     /// The best goodput of the slots in which `rate` was offered.
     fn best_goodput(&self, rate: f64) -> f64 {
-        let offered = self.slots.iter().filter(|probe| probe.requested_per_second == rate);
-        offered.map(|probe| probe.answered_per_second).fold(0.0, f64::max)
+        let probes_at_rate = self.slots.iter().filter(|probe| probe.requested_per_second == rate);
+        probes_at_rate.map(|probe| probe.answered_per_second).fold(0.0, f64::max)
     }
 
     /// The highest rate below `rate` that held in some slot.
     fn best_below(&self, rate: f64) -> Option<(f64, Vec<usize>)> {
-        let held = self.slots.iter().enumerate().filter(|(_, probe)| probe.verdict == ProbeVerdict::Holds);
-        let below = held.filter(|(_, probe)| probe.requested_per_second < rate);
-        let best = below.max_by(|(_, a), (_, b)| a.requested_per_second.total_cmp(&b.requested_per_second));
+        let holding_probes =
+            self.slots.iter().enumerate().filter(|(_, probe)| probe.verdict == ProbeVerdict::Holds);
+        let lower_probes = holding_probes.filter(|(_, probe)| probe.requested_per_second < rate);
+        let best =
+            lower_probes.max_by(|(_, a), (_, b)| a.requested_per_second.total_cmp(&b.requested_per_second));
         best.map(|(index, probe)| (probe.requested_per_second, vec![index]))
     }
 
-    fn stop(&self) -> Option<SearchEnd> {
-        if self.options.cancelled() {
+    fn search_end(&self) -> Option<SearchEnd> {
+        if self.options.is_cancelled() {
             Some(SearchEnd::Cancelled)
         } else {
             // Without any result it is worth waiting a little longer for one.
@@ -372,44 +381,48 @@ impl CapacitySearch<'_, '_> {
     }
 
     fn result(self, ended: SearchEnd) -> CapacitySample {
-        let (offered, held) = self.holds.unwrap_or_default();
-        let held: Vec<&ProbeResult> = held.iter().filter_map(|index| self.slots.get(*index)).collect();
+        let (offered_rate, holding_slots) = self.holds.unwrap_or_default();
+        let holding_probes: Vec<&ProbeResult> =
+            holding_slots.iter().filter_map(|index| self.slots.get(*index)).collect();
         // A failure caused by the generator, or with another send method, is no upper bound.
         let (mut generator_bound, mut bound_because) = (false, Vec::new());
         if let Some(failed) = self.fails {
             generator_bound = !failed.on_schedule;
             bound_because = failed.bound_because;
-            let another = held.iter().find(|probe| probe.send_method != failed.send_method);
-            if let Some(probe) = another {
+            let other_method_probe =
+                holding_probes.iter().find(|probe| probe.send_method != failed.send_method);
+            if let Some(probe) = other_method_probe {
                 generator_bound = true;
                 let (sustained, failed) = (probe.send_method, failed.send_method);
                 bound_because.push(BoundReason::SentAnotherWay { sustained, failed });
             }
-        } else if offered > 0.0 {
+        } else if offered_rate > 0.0 {
             // A rate above may have failed, but the search ended before it was tried often enough.
             generator_bound = true;
-            let above = self.slots.iter().rev().find(|probe| probe.requested_per_second > offered);
-            bound_because = above.map_or_else(Vec::new, |probe| probe.bound_because.clone());
+            let higher_probe =
+                self.slots.iter().rev().find(|probe| probe.requested_per_second > offered_rate);
+            bound_because = higher_probe.map_or_else(Vec::new, |probe| probe.bound_because.clone());
             if bound_because.is_empty() {
                 bound_because.push(BoundReason::NothingHigher);
             }
         }
         // The slot that found a rate was chosen because it held; the slots that confirmed it were
         // not.
-        let held = if held.len() > 1 { &held[1..] } else { &held[..] };
+        let holding_probes =
+            if holding_probes.len() > 1 { &holding_probes[1..] } else { &holding_probes[..] };
         let mut latency_ns = Latency::new();
         let (mut sent, mut answered, mut late) = (0, 0, 0.0);
-        for probe in held {
+        for probe in holding_probes {
             latency_ns.merge(&probe.latency_ns);
             sent += probe.sent;
             answered += probe.answered;
             late += probe.late_ratio * probe.sent as f64;
         }
         let rates: Vec<f64> =
-            held.iter().map(|probe| probe.offered_per_second * (1.0 - probe.loss_ratio)).collect();
+            holding_probes.iter().map(|probe| probe.offered_per_second * (1.0 - probe.loss_ratio)).collect();
         CapacitySample {
             transactions_per_second: stats::median(&rates).unwrap_or(0.0),
-            offered_per_second: offered,
+            offered_per_second: offered_rate,
             loss_ratio: if sent == 0 { 1.0 } else { (sent - answered) as f64 / sent as f64 },
             latency_ns,
             late_ratio: late / sent.max(1) as f64,

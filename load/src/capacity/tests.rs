@@ -12,7 +12,7 @@ fn options() -> SearchOptions<'static> {
     SearchOptions { slot: SLOT, ..SearchOptions::default() }
 }
 
-fn found(simulation: &mut SimulatedService, options: &SearchOptions<'_>) -> CapacitySample {
+fn capacity_sample(simulation: &mut SimulatedService, options: &SearchOptions<'_>) -> CapacitySample {
     search(simulation, options).unwrap()
 }
 
@@ -31,7 +31,7 @@ fn assert_near(sample: &CapacitySample, capacity: f64, resolution: f64) {
 fn capacity_is_found_within_the_resolution() {
     for capacity in [130.0, 1_500.0, 23_456.0, 270_000.0, 7_010_000.0] {
         let mut simulation = SimulatedService { buffer: 0.0, ..SimulatedService::of(capacity) };
-        let sample = found(&mut simulation, &options());
+        let sample = capacity_sample(&mut simulation, &options());
         assert_near(&sample, capacity, 1.04);
         assert_eq!(sample.ended, SearchEnd::Confirmed);
         assert!(!sample.generator_bound && sample.loss_ratio <= 0.001);
@@ -42,7 +42,7 @@ fn capacity_is_found_within_the_resolution() {
 fn a_deep_buffer_does_not_hide_overload() {
     // The buffer holds all requests above the capacity, so no request is lost.
     let mut simulation = SimulatedService { buffer: 1e9, ..SimulatedService::of(50_000.0) };
-    let sample = found(&mut simulation, &options());
+    let sample = capacity_sample(&mut simulation, &options());
     // Growth is detected from 2 % of a slot, that is, at a rate about 3 % above the capacity.
     assert!(sample.offered_per_second < 50_000.0 * 1.04, "{}", sample.offered_per_second);
     assert!(sample.transactions_per_second > 50_000.0 / 1.04);
@@ -50,13 +50,14 @@ fn a_deep_buffer_does_not_hide_overload() {
 }
 
 #[test]
-fn a_bracket_saves_slots_and_may_be_wrong() {
+fn a_correct_bracket_saves_slots_and_a_wrong_bracket_stays_accurate() {
     let capacity = 81_000.0;
-    let plain = found(&mut SimulatedService { buffer: 0.0, ..SimulatedService::of(capacity) }, &options());
+    let plain =
+        capacity_sample(&mut SimulatedService { buffer: 0.0, ..SimulatedService::of(capacity) }, &options());
     for bracket in [(70_000.0, 90_000.0), (10_000.0, 20_000.0), (300_000.0, 900_000.0), (81_500.0, 82_000.0)]
     {
         let mut simulation = SimulatedService { buffer: 0.0, ..SimulatedService::of(capacity) };
-        let sample = found(&mut simulation, &SearchOptions { bracket: Some(bracket), ..options() });
+        let sample = capacity_sample(&mut simulation, &SearchOptions { bracket: Some(bracket), ..options() });
         assert_near(&sample, capacity, 1.04);
         if bracket == (70_000.0, 90_000.0) {
             assert!(sample.slots.len() < plain.slots.len());
@@ -65,7 +66,7 @@ fn a_bracket_saves_slots_and_may_be_wrong() {
 }
 
 #[test]
-fn hiccups_do_not_lower_the_result() {
+fn disturbed_slots_rarely_lower_the_capacity() {
     let mut low = 0;
     for seed in 0..20 {
         let mut simulation = SimulatedService {
@@ -74,7 +75,7 @@ fn hiccups_do_not_lower_the_result() {
             random: fastrand::Rng::with_seed(seed),
             ..SimulatedService::of(100_000.0)
         };
-        let sample = found(&mut simulation, &options());
+        let sample = capacity_sample(&mut simulation, &options());
         assert!(sample.transactions_per_second > 0.0);
         low += usize::from(sample.transactions_per_second < 100_000.0 / 1.09);
     }
@@ -82,52 +83,54 @@ fn hiccups_do_not_lower_the_result() {
 }
 
 #[test]
-fn a_rate_that_failed_by_mistake_is_tried_anew() {
+fn a_rate_that_failed_in_disturbed_slots_is_tried_again() {
     // Without a bracket, the 6th and the 7th slot offer 32,000 per second for the first and the
     // second time.
     for bracket in [None, Some((20_000.0, 40_000.0))] {
         let spoilt = if bracket.is_none() { 5..7 } else { 0..2 };
         let mut simulation = SimulatedService { buffer: 0.0, spoilt, ..SimulatedService::of(100_000.0) };
-        let sample = found(&mut simulation, &SearchOptions { bracket, ..options() });
+        let sample = capacity_sample(&mut simulation, &SearchOptions { bracket, ..options() });
         assert_near(&sample, 100_000.0, 1.04);
     }
 }
 
 #[test]
-fn requests_that_leave_late_do_not_fail_a_rate_but_are_told() {
+fn late_requests_set_generator_bound_but_do_not_fail_the_rate() {
     let mut simulation = SimulatedService { buffer: 0.0, late: 0.2, ..SimulatedService::of(100_000.0) };
-    let sample = found(&mut simulation, &options());
+    let sample = capacity_sample(&mut simulation, &options());
     assert_near(&sample, 100_000.0, 1.04);
     assert!(sample.generator_bound);
     assert!((sample.late_ratio - 0.2).abs() < 0.001, "{}", sample.late_ratio);
 }
 
 #[test]
-fn a_larger_capacity_gives_a_larger_result() {
+fn a_larger_service_capacity_gives_a_larger_result() {
     let mut last = 0.0;
     for step in 0..12 {
         let capacity = 20_000.0 * 1.1f64.powi(step);
-        let sample =
-            found(&mut SimulatedService { buffer: 0.0, ..SimulatedService::of(capacity) }, &options());
+        let sample = capacity_sample(
+            &mut SimulatedService { buffer: 0.0, ..SimulatedService::of(capacity) },
+            &options(),
+        );
         assert!(sample.transactions_per_second > last);
         last = sample.transactions_per_second;
     }
 }
 
 #[test]
-fn a_generator_that_reaches_its_limit_first_says_so() {
+fn search_ends_generator_bound_at_the_generators_limit() {
     let mut simulation = SimulatedService { reach: 60_000.0, ..SimulatedService::of(1e6) };
-    let sample = found(&mut simulation, &options());
+    let sample = capacity_sample(&mut simulation, &options());
     assert!(sample.generator_bound);
     assert_near(&sample, 60_000.0 / 0.99, 1.05);
 }
 
 #[test]
-fn a_search_that_ends_where_the_sender_changes_its_way_is_a_lower_bound() {
+fn capacity_is_a_lower_bound_if_the_send_method_changes() {
     // The service sustains 472,000 requests per second. From 250,000 per second on, the send method
     // doubles the cost per request, so the service loses requests.
     let mut simulation = SimulatedService { buffer: 0.0, switches_at: 250e3, ..SimulatedService::of(472e3) };
-    let sample = found(&mut simulation, &options());
+    let sample = capacity_sample(&mut simulation, &options());
     assert!(sample.transactions_per_second < 250e3 && sample.generator_bound, "{sample:?}");
     let reason =
         BoundReason::SentAnotherWay { sustained: SendMethod::Clones, failed: SendMethod::LiveFrames };
@@ -135,12 +138,12 @@ fn a_search_that_ends_where_the_sender_changes_its_way_is_a_lower_bound() {
     let repeated = search_repeatedly(&mut simulation, &fine(), 2).unwrap();
     assert!(repeated.generator_bound && repeated.bound_because == [reason]);
     let mut one_way = SimulatedService { buffer: 0.0, switches_at: 0.0, ..SimulatedService::of(472e3) };
-    let sample = found(&mut one_way, &options());
+    let sample = capacity_sample(&mut one_way, &options());
     assert!(!sample.generator_bound && sample.bound_because.is_empty(), "{sample:?}");
 }
 
 #[test]
-fn a_service_faster_than_clones_is_searched_in_another_way_as_a_whole() {
+fn search_uses_live_frames_for_all_slots_if_clones_are_too_slow() {
     for (frames_reach, expected, send_method) in [
         (Some(2e6), 900e3, SendMethod::LiveFrames),
         (Some(700e3), 700e3, SendMethod::LiveFrames),
@@ -148,33 +151,34 @@ fn a_service_faster_than_clones_is_searched_in_another_way_as_a_whole() {
     ] {
         let mut simulation =
             SimulatedService { buffer: 0.0, reach: 500e3, frames_reach, ..SimulatedService::of(900e3) };
-        let sample = found(&mut simulation, &options());
+        let sample = capacity_sample(&mut simulation, &options());
         assert_near(&sample, expected * 1.01, 1.05);
         assert_eq!((sample.send_method, sample.generator_bound), (send_method, expected < 900e3));
         assert!(sample.slots.iter().all(|slot| slot.send_method == send_method), "{sample:?}");
         let repeated = search_repeatedly(&mut simulation, &fine(), 2).unwrap();
         let all = repeated.searches.iter().flat_map(|search| &search.slots);
-        assert!(all.map(|slot| slot.send_method).all(|one| one == send_method));
+        assert!(all.map(|slot| slot.send_method).all(|method| method == send_method));
     }
 }
 
 #[test]
-fn a_rate_that_failed_only_off_schedule_is_no_upper_bound() {
+fn a_rate_that_failed_only_with_late_requests_is_no_upper_bound() {
     for (late_from, bound) in [(0.0, true), (101e3, true), (200e3, false)] {
         let mut simulation =
             SimulatedService { buffer: 0.0, late: 0.05, late_from, ..SimulatedService::of(100e3) };
-        let sample = found(&mut simulation, &SearchOptions { start_per_second: 99e3, ..options() });
+        let sample = capacity_sample(&mut simulation, &SearchOptions { start_per_second: 99e3, ..options() });
         assert_near(&sample, 100e3, 1.04);
         assert_eq!(sample.generator_bound, bound, "late from {late_from}: {sample:?}");
-        let why = sample.bound_because.iter().any(|reason| matches!(reason, BoundReason::SentLate { .. }));
-        assert_eq!(why, bound);
+        let sent_late =
+            sample.bound_because.iter().any(|reason| matches!(reason, BoundReason::SentLate { .. }));
+        assert_eq!(sent_late, bound);
     }
 }
 
 #[test]
-fn a_livelock_is_searched_below_and_shown_above() {
+fn capacity_is_found_below_a_livelock_and_goodput_falls_above() {
     let mut simulation = SimulatedService { buffer: 0.0, collapse: 3.0, ..SimulatedService::of(270_000.0) };
-    let sample = found(&mut simulation, &options());
+    let sample = capacity_sample(&mut simulation, &options());
     assert_near(&sample, 270_000.0, 1.04);
     let over = overload(&mut simulation, sample.transactions_per_second, &[2.0, 5.0], SLOT).unwrap();
     let ratio = |at: usize| *over[at].goodput_ratio.value().unwrap();
@@ -182,7 +186,7 @@ fn a_livelock_is_searched_below_and_shown_above() {
 }
 
 #[test]
-fn overload_that_cannot_be_offered_is_unknown() {
+fn goodput_is_unknown_for_overload_that_cannot_be_offered() {
     let mut simulation = SimulatedService { reach: 150_000.0, ..SimulatedService::of(100_000.0) };
     let over = overload(&mut simulation, 100_000.0, &[1.2, 2.0], SLOT).unwrap();
     assert!(over[0].goodput_ratio.value().is_some());
@@ -195,7 +199,7 @@ fn overload_that_cannot_be_offered_is_unknown() {
 fn a_service_that_never_answers_has_no_capacity() {
     for bracket in [None, Some((10_000.0, 20_000.0))] {
         let mut simulation = SimulatedService { buffer: 0.0, ..SimulatedService::of(0.0) };
-        let sample = found(&mut simulation, &SearchOptions { bracket, ..options() });
+        let sample = capacity_sample(&mut simulation, &SearchOptions { bracket, ..options() });
         assert_eq!(sample.ended, SearchEnd::NothingHolds);
         assert_eq!((sample.transactions_per_second, sample.loss_ratio), (0.0, 1.0));
         assert!(simulation.slots.len() < 20);
@@ -203,7 +207,7 @@ fn a_service_that_never_answers_has_no_capacity() {
 }
 
 #[test]
-fn a_cancelled_search_keeps_what_it_knows() {
+fn a_cancelled_search_returns_its_result_so_far() {
     let cancel = AtomicBool::new(false);
     let offered = RefCell::new(Vec::new());
     let observer = |event: SearchEvent<'_>| match event {
@@ -211,30 +215,32 @@ fn a_cancelled_search_keeps_what_it_knows() {
         SearchEvent::Offered(probe) => cancel.store(probe.requested_per_second >= 8_000.0, Ordering::Relaxed),
     };
     let options = SearchOptions { cancel: Some(&cancel), observer: Some(&observer), ..options() };
-    let sample = found(&mut SimulatedService::of(1e6), &options);
+    let sample = capacity_sample(&mut SimulatedService::of(1e6), &options);
     assert_eq!(sample.ended, SearchEnd::Cancelled);
     assert_eq!(sample.offered_per_second, 8_000.0);
     assert_eq!(*offered.borrow(), [1_000.0, 2_000.0, 4_000.0, 8_000.0]);
 }
 
 #[test]
-fn a_search_without_time_ends_with_nothing() {
-    let sample =
-        found(&mut SimulatedService::of(1e6), &SearchOptions { budget: Duration::ZERO, ..options() });
+fn a_search_with_zero_budget_runs_no_slot() {
+    let sample = capacity_sample(
+        &mut SimulatedService::of(1e6),
+        &SearchOptions { budget: Duration::ZERO, ..options() },
+    );
     assert_eq!((sample.ended, sample.slots.len()), (SearchEnd::OutOfTime, 0));
 }
 
 #[test]
-fn a_rate_that_cannot_be_confirmed_takes_no_more_than_the_time() {
+fn confirming_a_rate_stays_within_the_search_budget() {
     let (budget, takes) = (Duration::from_millis(30), Duration::from_millis(1));
     let mut service = SimulatedService { spoilt: 12..1_000_000, takes, ..SimulatedService::of(100_000.0) };
-    let sample = found(&mut service, &SearchOptions { budget, ..options() });
+    let sample = capacity_sample(&mut service, &SearchOptions { budget, ..options() });
     assert_eq!(sample.ended, SearchEnd::OutOfTime);
     assert!(sample.transactions_per_second > 0.0 && service.slots.len() <= 31, "{}", service.slots.len());
 }
 
 #[test]
-fn repeated_searches_share_the_time() {
+fn repeated_searches_share_one_budget() {
     let (budget, takes) = (Duration::from_millis(40), Duration::from_millis(1));
     let mut service = SimulatedService { spoilt: 14..1_000_000, takes, ..SimulatedService::of(100_000.0) };
     let sample =
@@ -244,17 +250,17 @@ fn repeated_searches_share_the_time() {
 }
 
 #[test]
-fn a_search_that_ends_before_a_higher_rate_failed_is_a_lower_bound() {
+fn capacity_is_a_lower_bound_if_no_higher_rate_failed() {
     let (budget, takes) = (Duration::from_millis(6), Duration::from_millis(1));
     let mut service = SimulatedService { takes, ..SimulatedService::of(1e7) };
-    let sample = found(&mut service, &SearchOptions { budget, ..options() });
+    let sample = capacity_sample(&mut service, &SearchOptions { budget, ..options() });
     assert_eq!(sample.ended, SearchEnd::OutOfTime);
     assert_eq!(sample.bound_because, [BoundReason::NothingHigher]);
     assert!(sample.generator_bound);
     // The generator reaches its limit, and the time ends while such slots are still excused.
     let budget = Duration::from_millis(30);
     let mut service = SimulatedService { takes, reach: 50_000.0, ..SimulatedService::of(1e7) };
-    let sample = found(&mut service, &SearchOptions { budget, excused: 1_000, ..options() });
+    let sample = capacity_sample(&mut service, &SearchOptions { budget, excused: 1_000, ..options() });
     assert!(sample.generator_bound && sample.transactions_per_second > 0.0);
     assert!(matches!(sample.bound_because[..], [BoundReason::OfferedTooLittle { .. }]), "{sample:?}");
 }
@@ -294,28 +300,28 @@ fn fine() -> SearchOptions<'static> {
 fn a_burst_allowance_does_not_hide_overload() {
     for allowance in [50.0, 500.0, 2_500.0] {
         let mut simulation = SimulatedService { buffer: 0.0, allowance, ..SimulatedService::of(50_000.0) };
-        let found = search_repeatedly(&mut simulation, &fine(), 3).unwrap();
-        let rate = found.transactions_per_second;
+        let repeated = search_repeatedly(&mut simulation, &fine(), 3).unwrap();
+        let rate = repeated.transactions_per_second;
         assert!((rate.median / 50_000.0 - 1.0).abs() < 0.02, "{rate:?} with {allowance}");
-        assert!(found.spread_ratio < 0.03 && found.confirmed == 3, "{found:?}");
+        assert!(repeated.spread_ratio < 0.03 && repeated.confirmed == 3, "{repeated:?}");
         assert!((rate.low.unwrap()..=rate.high.unwrap()).contains(&rate.median));
     }
     // In a short slot without lead-in, a burst allowance does hide overload.
     let mut simulation =
         SimulatedService { buffer: 0.0, allowance: 2_500.0, ..SimulatedService::of(50_000.0) };
-    assert!(found(&mut simulation, &options()).transactions_per_second > 55_000.0);
+    assert!(capacity_sample(&mut simulation, &options()).transactions_per_second > 55_000.0);
 }
 
 #[test]
-fn a_fine_search_sees_a_queue_grow_slowly() {
+fn a_fine_search_detects_a_slowly_growing_queue() {
     let mut simulation = SimulatedService { buffer: 1e9, ..SimulatedService::of(50_000.0) };
-    let found = search_repeatedly(&mut simulation, &fine(), 1).unwrap();
-    let rate = found.transactions_per_second.median;
+    let repeated = search_repeatedly(&mut simulation, &fine(), 1).unwrap();
+    let rate = repeated.transactions_per_second.median;
     assert!((rate / 50_000.0 - 1.0).abs() < 0.02, "{rate}");
 }
 
 #[test]
-fn hiccups_do_not_spread_repeated_searches() {
+fn disturbed_slots_do_not_shift_the_median_of_repeated_searches() {
     for seed in 0..10 {
         let mut simulation = SimulatedService {
             buffer: 0.0,
@@ -324,29 +330,30 @@ fn hiccups_do_not_spread_repeated_searches() {
             random: fastrand::Rng::with_seed(seed),
             ..SimulatedService::of(50_000.0)
         };
-        let found = search_repeatedly(&mut simulation, &fine(), 3).unwrap();
-        let rate = found.transactions_per_second.median;
+        let repeated = search_repeatedly(&mut simulation, &fine(), 3).unwrap();
+        let rate = repeated.transactions_per_second.median;
         assert!((rate / 50_000.0 - 1.0).abs() < 0.02, "{rate} with seed {seed}");
+        assert!(repeated.spread_ratio < 0.03 && repeated.confirmed == 3, "{repeated:?}");
     }
 }
 
 #[test]
-fn a_bound_on_latency_is_kept() {
+fn search_keeps_p99_latency_within_max_p99() {
     // Each request takes 20 us of service. With the wait, the latency reaches the bound of 60 us at
     // 40,000 requests per second, 80 % of the capacity.
     let mut simulation = SimulatedService::of(50_000.0);
     let options = SearchOptions { max_p99: Some(Duration::from_micros(60)), ..fine() };
-    let sample = found(&mut simulation, &options);
+    let sample = capacity_sample(&mut simulation, &options);
     assert!(sample.latency_ns.quantile(0.99).unwrap() <= 60_000, "{sample:?}");
     assert!(sample.transactions_per_second < 45_000.0 && sample.transactions_per_second > 30_000.0);
     assert!(sample.slots.iter().any(|slot| slot.verdict == ProbeVerdict::TooSlow));
 }
 
 #[test]
-fn repeated_searches_do_not_guess() {
+fn repeated_searches_report_a_bound_silence_and_cancellation() {
     let mut bound = SimulatedService { reach: 60_000.0, ..SimulatedService::of(1e6) };
-    let found = search_repeatedly(&mut bound, &fine(), 2).unwrap();
-    assert!(found.generator_bound && found.transactions_per_second.median > 59_000.0);
+    let repeated = search_repeatedly(&mut bound, &fine(), 2).unwrap();
+    assert!(repeated.generator_bound && repeated.transactions_per_second.median > 59_000.0);
     let silent = search_repeatedly(&mut SimulatedService::of(0.0), &fine(), 3).unwrap();
     assert_eq!((silent.transactions_per_second.median, silent.loss_ratio), (0.0, 1.0));
     assert!(silent.searches.is_empty() && silent.neighbourhood.ended == SearchEnd::NothingHolds);

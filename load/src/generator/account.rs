@@ -39,10 +39,11 @@ impl SlotRates {
         let mut reasons = Vec::new();
         let share = |count: u64| count as f64 / sent.max(1) as f64;
         match self.requested_per_second {
-            Some(asked) => {
+            Some(requested_rate) => {
                 // Requests that the kernel refused do not show a lack of speed. ECONNREFUSED is about an earlier request.
-                let given_up = errors.total() - errors.refused;
-                let ratio = self.offered_per_second / asked * (sent + given_up) as f64 / sent.max(1) as f64;
+                let unsent_count = errors.total() - errors.refused;
+                let ratio = self.offered_per_second / requested_rate * (sent + unsent_count) as f64
+                    / sent.max(1) as f64;
                 if ratio < 0.99 && !self.cancelled {
                     reasons.push(BoundReason::OfferedTooLittle { ratio });
                 }

@@ -149,8 +149,8 @@ impl GeneratorBuilder {
 
     /// The requests that leave as live frames; requests of floods by default.
     #[must_use]
-    pub fn live_frames(mut self, which: LiveFrames) -> Self {
-        self.live_frames = which;
+    pub fn live_frames(mut self, choice: LiveFrames) -> Self {
+        self.live_frames = choice;
         self
     }
 
@@ -217,7 +217,7 @@ impl GeneratorBuilder {
                 return Err(GeneratorError::PortZero(*target));
             }
             let address = target.ip();
-            if !linerate_networks::near(address) && !self.allowed.iter().any(|net| net.contains(address)) {
+            if !linerate_networks::is_near(address) && !self.allowed.iter().any(|net| net.contains(address)) {
                 return Err(GeneratorError::DestinationRefused(address));
             }
             if !self.sources.is_empty() && !self.sources.iter().any(|ip| ip.is_ipv4() == address.is_ipv4()) {
@@ -250,9 +250,11 @@ impl GeneratorBuilder {
     /// Whether this process may open one socket per flow.
     pub(super) fn check_files(&self) -> Result<(), GeneratorError> {
         let flows = self.flows;
-        let wanted = flows as u64 + self.threads as u64 + OTHER_FILES;
+        let needed_files = flows as u64 + self.threads as u64 + OTHER_FILES;
         match getrlimit(Resource::Nofile).current {
-            Some(limit) if wanted > limit => Err(GeneratorError::TooManyFlows { flows, wanted, limit }),
+            Some(limit) if needed_files > limit => {
+                Err(GeneratorError::TooManyFlows { flows, wanted: needed_files, limit })
+            }
             _ => Ok(()),
         }
     }

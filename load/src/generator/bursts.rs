@@ -24,10 +24,10 @@ impl BurstLengths {
     /// Median and maximum; 0 without bursts.
     pub(super) fn summary(&self) -> SendBursts {
         let total: u64 = self.0.values().sum();
-        let mut passed = 0;
+        let mut cumulative_count = 0;
         let median = self.0.iter().find(|(_, count)| {
-            passed += **count;
-            passed * 2 >= total
+            cumulative_count += **count;
+            cumulative_count * 2 >= total
         });
         SendBursts {
             median_requests: median.map_or(0, |(length, _)| *length),
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_median_burst_is_in_the_middle() {
+    fn summary_has_median_and_maximum_of_all_bursts() {
         let mut bursts = BurstLengths::default();
         assert_eq!(bursts.summary(), SendBursts::default());
         for length in [1, 1, 100, 4, 4, 4] {

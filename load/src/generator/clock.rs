@@ -25,35 +25,35 @@ pub(super) fn thread_cpu_ns() -> u64 {
 pub(super) fn realtime_offset_ns() -> i64 {
     let mut tries = 0;
     loop {
-        let before = now_ns();
-        let real = nanoseconds(clock_gettime(ClockId::Realtime));
-        let spent = now_ns().saturating_sub(before);
+        let start_ns = now_ns();
+        let realtime_ns = nanoseconds(clock_gettime(ClockId::Realtime));
+        let elapsed_ns = now_ns().saturating_sub(start_ns);
         tries += 1;
-        if spent < CALM_NS || tries == 4 {
-            return real - (before + spent / 2).cast_signed();
+        if elapsed_ns < CALM_NS || tries == 4 {
+            return realtime_ns - (start_ns + elapsed_ns / 2).cast_signed();
         }
     }
 }
 
 // Sleeps until CLOCK_MONOTONIC reads `at_ns`; a signal may end the sleep early.
 pub(super) fn sleep_until(at_ns: u64) {
-    let second = 1_000_000_000;
-    let at = Timespec { tv_sec: (at_ns / second) as _, tv_nsec: (at_ns % second) as _ };
+    let second_ns = 1_000_000_000;
+    let wake_time = Timespec { tv_sec: (at_ns / second_ns) as _, tv_nsec: (at_ns % second_ns) as _ };
     // The only error an absolute sleep on this clock can meet is a signal: callers loop on the clock.
-    let _ = clock_nanosleep_absolute(ClockId::Monotonic, &at);
+    let _ = clock_nanosleep_absolute(ClockId::Monotonic, &wake_time);
 }
 
 // Start of a slot, ns of CLOCK_MONOTONIC and of CLOCK_REALTIME: the requested time, or as soon as
 // `lead_ns` allows.
 pub(super) fn slot_start(at_realtime_ns: Option<u64>, lead_ns: u64) -> Result<(u64, u64), GeneratorError> {
     let offset_ns = realtime_offset_ns();
-    let soonest_ns = now_ns() + lead_ns;
+    let earliest_ns = now_ns() + lead_ns;
     let Some(at_realtime_ns) = at_realtime_ns else {
-        return Ok((soonest_ns, soonest_ns.saturating_add_signed(offset_ns)));
+        return Ok((earliest_ns, earliest_ns.saturating_add_signed(offset_ns)));
     };
     let at_ns = at_realtime_ns.saturating_add_signed(offset_ns.saturating_neg());
-    if at_ns < soonest_ns {
-        let ago_ns = (soonest_ns - lead_ns).saturating_sub(at_ns);
+    if at_ns < earliest_ns {
+        let ago_ns = (earliest_ns - lead_ns).saturating_sub(at_ns);
         return Err(GeneratorError::StartIsOver {
             lead: Duration::from_nanos(lead_ns),
             ago: Duration::from_nanos(ago_ns),

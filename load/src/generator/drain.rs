@@ -24,7 +24,7 @@ impl DrainWait {
     }
 
     /// Records an arrival; returns whether the time is over.
-    pub(super) fn arrived(&mut self) -> bool {
+    pub(super) fn note_arrival(&mut self) -> bool {
         self.active_ns = clock::now_ns();
         self.active_ns > self.deadline_ns
     }

@@ -122,11 +122,11 @@ impl LoadSlot {
         LoadSlot::new(PacingMode::Window { outstanding }, duration)
     }
 
-    /// Permits live frames if clones are too slow for `highest`: the highest rate, in requests per second
-    /// from all threads, of this slot and all slots that are compared with it.
+    /// Permits live frames if clones are too slow for `highest_rate`: the highest rate, in requests
+    /// per second from all threads, of this slot and all slots that are compared with it.
     #[must_use]
-    pub fn fast_enough(self, highest: f64, threads: usize) -> Self {
-        LoadSlot { live_frames: highest > CLONES_PER_SECOND * threads as f64, ..self }
+    pub fn permit_live_frames(self, highest_rate: f64, threads: usize) -> Self {
+        LoadSlot { live_frames: highest_rate > CLONES_PER_SECOND * threads as f64, ..self }
     }
 
     /// `mode` for `duration`, at once, with a drain of 1 s and without intervals.
@@ -142,7 +142,7 @@ impl LoadSlot {
     }
 
     // Fails unless a generator with `threads` living threads can run the slot now.
-    fn must_be_runnable(&self, threads: usize, cancel: &AtomicBool) -> Result<(), GeneratorError> {
+    fn check_runnable(&self, threads: usize, cancel: &AtomicBool) -> Result<(), GeneratorError> {
         self.check()?;
         match (threads, cancel.load(Ordering::Relaxed)) {
             (0, _) => Err(GeneratorError::Worker),
@@ -205,34 +205,34 @@ pub struct GeneratorDescription {
 
 impl GeneratorDescription {
     /// Describes several generators on different hosts as one: sums threads and flows, and omits CPUs.
-    /// `None` if `each` is empty.
-    pub fn of_all(each: &[&GeneratorDescription]) -> Option<GeneratorDescription> {
-        let (first, rest) = each.split_first()?;
-        let mut all = (*first).clone();
-        if !rest.is_empty() {
-            all.cpus.clear();
+    /// `None` if `descriptions` is empty.
+    pub fn merge_all(descriptions: &[&GeneratorDescription]) -> Option<GeneratorDescription> {
+        let (first, others) = descriptions.split_first()?;
+        let mut merged = (*first).clone();
+        if !others.is_empty() {
+            merged.cpus.clear();
         }
-        for one in rest {
-            if !all.backend.split('+').any(|backend| backend == one.backend) {
-                all.backend = format!("{}+{}", all.backend, one.backend);
+        for other in others {
+            if !merged.backend.split('+').any(|backend| backend == other.backend) {
+                merged.backend = format!("{}+{}", merged.backend, other.backend);
             }
-            all.threads = all.threads.saturating_add(one.threads);
-            all.flows = all.flows.saturating_add(one.flows);
-            add_new(&mut all.targets, &one.targets);
-            add_new(&mut all.sources, &one.sources);
-            add_new(&mut all.fallbacks, &one.fallbacks);
-            all.no_fragment &= one.no_fragment;
-            all.nice = all.nice.filter(|nice| one.nice == Some(*nice));
-            all.receive_buffer_bytes = all.receive_buffer_bytes.min(one.receive_buffer_bytes);
+            merged.threads = merged.threads.saturating_add(other.threads);
+            merged.flows = merged.flows.saturating_add(other.flows);
+            add_missing(&mut merged.targets, &other.targets);
+            add_missing(&mut merged.sources, &other.sources);
+            add_missing(&mut merged.fallbacks, &other.fallbacks);
+            merged.no_fragment &= other.no_fragment;
+            merged.nice = merged.nice.filter(|nice| other.nice == Some(*nice));
+            merged.receive_buffer_bytes = merged.receive_buffer_bytes.min(other.receive_buffer_bytes);
         }
-        Some(all)
+        Some(merged)
     }
 }
 
-fn add_new<T: PartialEq + Clone>(all: &mut Vec<T>, more: &[T]) {
-    for one in more {
-        if !all.contains(one) {
-            all.push(one.clone());
+fn add_missing<T: PartialEq + Clone>(items: &mut Vec<T>, candidates: &[T]) {
+    for item in candidates {
+        if !items.contains(item) {
+            items.push(item.clone());
         }
     }
 }

@@ -25,7 +25,7 @@ pub(super) struct SendSchedule {
 impl SendSchedule {
     /// The share of thread `thread` of `threads` in `duration_ns` at `per_second` in total. Requests that fall within a tick
     /// leave together.
-    pub(super) fn of_rate(
+    pub(super) fn from_rate(
         (start_ns, duration_ns): (u64, u64),
         per_second: f64,
         (thread, threads): (u64, u64),
@@ -64,7 +64,7 @@ impl SendSchedule {
     }
 
     /// The number of requests that should leave before `at_ns`.
-    pub(super) fn before(&self, at_ns: u64) -> u64 {
+    pub(super) fn due_before(&self, at_ns: u64) -> u64 {
         if at_ns <= self.start_ns { 0 } else { self.due(at_ns - 1) }
     }
 
@@ -74,17 +74,17 @@ impl SendSchedule {
     }
 
     /// The time of the first request, in the same form.
-    pub(super) fn first(&self) -> (u64, u64) {
+    pub(super) fn first_send(&self) -> (u64, u64) {
         let (whole, fraction) = split(self.offset_ns);
         (self.start_ns + whole, fraction)
     }
 
     // The number of requests that may have left by now: the requests that are due, but fewer after
-    // a delay. `done` have left, and the previous tick began at `last_tick_ns`.
-    pub(super) fn allowed(&self, done: u64, now_ns: u64, last_tick_ns: u64) -> u64 {
-        let passed_ns = now_ns.saturating_sub(last_tick_ns).clamp(self.tick_ns, USUAL_DELAY_NS);
-        let most = (CATCH_UP * passed_ns as f64 / self.step_ns).ceil() as u64;
-        self.due(now_ns).min(done + most)
+    // a delay. `sent_count` have left, and the previous tick began at `last_tick_ns`.
+    pub(super) fn allowed(&self, sent_count: u64, now_ns: u64, last_tick_ns: u64) -> u64 {
+        let elapsed_ns = now_ns.saturating_sub(last_tick_ns).clamp(self.tick_ns, USUAL_DELAY_NS);
+        let catch_up_count = (CATCH_UP * elapsed_ns as f64 / self.step_ns).ceil() as u64;
+        self.due(now_ns).min(sent_count + catch_up_count)
     }
 
     /// The latest time at which requests of a slot of this duration are sent.
@@ -93,7 +93,7 @@ impl SendSchedule {
     }
 
     // The longest delay of a request by design, ns: 0 if a tick holds less than one request.
-    pub(super) fn delay_ns(&self) -> u64 {
+    pub(super) fn max_delay_ns(&self) -> u64 {
         if self.step_ns >= self.tick_ns as f64 { 0 } else { self.tick_ns }
     }
 }
@@ -110,21 +110,25 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_request_is_due_early(rate in 1e-3..1e7f64, index in 0..1_000_000u64, threads in 1..9u64) {
+        fn requests_are_due_at_their_intended_time(
+            rate in 1e-3..1e7f64, index in 0..1_000_000u64, threads in 1..9u64,
+        ) {
             let schedule = SendSchedule::new(1 << 50, 1e9 / rate, u64::MAX / 2, threads - 1, threads);
             let at = schedule.intended(index);
-            prop_assert!(schedule.due(at + 2) > index);
-            prop_assert!(schedule.due(at.saturating_sub(schedule.step_ns as u64 + 2)) <= index + 1);
+            // Times are rounded to ns, and to the precision of f64.
+            let rounding = 2 + ((at - (1 << 50)) >> 50);
+            prop_assert!(schedule.due(at + rounding) > index);
+            prop_assert!(schedule.due(at - rounding) <= index);
         }
 
         #[test]
-        fn shares_make_up_the_whole(total in 0..100_000u64, threads in 1..17u64) {
+        fn thread_shares_add_up_to_all_requests(total in 0..100_000u64, threads in 1..17u64) {
             let share = |thread| SendSchedule::new(0, 1.0, total, thread, threads).share;
             prop_assert_eq!((0..threads).map(share).sum::<u64>(), total);
         }
 
         #[test]
-        fn added_up_steps_do_not_drift(rate in 1e3..1e7f64) {
+        fn steps_added_for_ten_minutes_drift_by_less_than_10_ns(rate in 1e3..1e7f64) {
             let schedule = SendSchedule::new(0, 1e9 / rate, u64::MAX / 2, 0, 1);
             let (whole, fraction) = schedule.step();
             // Ten minutes.

@@ -22,9 +22,9 @@ impl GeneratorBuilder {
                 self.check()?;
                 match XdpGenerator::start(&self) {
                     Ok(generator) => Ok(Box::new(generator)),
-                    Err(why @ GeneratorError::Xdp { .. }) => {
+                    Err(reason @ GeneratorError::Xdp { .. }) => {
                         let mut generator = SocketGenerator::start(&self)?;
-                        generator.fell_back(why.to_string());
+                        generator.add_fallback(reason.to_string());
                         Ok(Box::new(generator))
                     }
                     Err(error) => Err(error),

@@ -27,58 +27,60 @@ impl<P> Drop for GeneratorThread<P> {
 }
 
 impl<P: Send + 'static> GeneratorThread<P> {
-    /// Starts a thread in the caller's network namespace, and waits until it is pinned and `make` has run in it. The worker
-    /// that `make` returns carries out a plan. The thread ends when a worker returns false.
+    /// Starts a thread in the caller's network namespace, and waits until it is pinned and
+    /// `make_worker` has run in it. The worker that `make_worker` returns carries out a plan. The
+    /// thread ends when a worker returns false.
     pub(super) fn start<W: FnMut(P) -> bool>(
         index: usize,
         cpu: Option<u32>,
         nice: Option<i32>,
-        make: impl FnOnce() -> Result<W, GeneratorError> + Send + 'static,
+        make_worker: impl FnOnce() -> Result<W, GeneratorError> + Send + 'static,
     ) -> Result<Self, GeneratorError> {
-        let (plans, orders) = sync_channel::<P>(1);
-        let (ready, is_ready) = sync_channel::<Result<(), GeneratorError>>(1);
+        let (plan_sender, plan_receiver) = sync_channel::<P>(1);
+        let (ready_sender, ready_receiver) = sync_channel::<Result<(), GeneratorError>>(1);
         let handle = thread::Builder::new()
             .name(format!("load-{index}"))
             .spawn(move || {
-                let mut worker = match prepare(cpu, nice).and_then(|()| make()) {
+                let mut worker = match configure_thread(cpu, nice).and_then(|()| make_worker()) {
                     Ok(worker) => worker,
                     Err(error) => {
                         // Fails only if the starting thread no longer waits.
-                        let _ = ready.send(Err(error));
+                        let _ = ready_sender.send(Err(error));
                         return;
                     }
                 };
-                if ready.send(Ok(())).is_err() {
+                if ready_sender.send(Ok(())).is_err() {
                     return;
                 }
-                while let Ok(plan) = orders.recv() {
+                while let Ok(plan) = plan_receiver.recv() {
                     if !worker(plan) {
                         return;
                     }
                 }
             })
             .map_err(|source| GeneratorError::system("cannot start a generator thread", source))?;
-        is_ready.recv().map_err(|_| GeneratorError::Worker)??;
-        Ok(GeneratorThread { plans: Some(plans), handle: Some(handle) })
+        ready_receiver.recv().map_err(|_| GeneratorError::Worker)??;
+        Ok(GeneratorThread { plans: Some(plan_sender), handle: Some(handle) })
     }
 
     // Passes a plan to the thread; `None` if the thread is gone.
-    pub(super) fn order(&self, plan: P) -> Option<()> {
+    pub(super) fn send_plan(&self, plan: P) -> Option<()> {
         self.plans.as_ref()?.send(plan).ok()
     }
 }
 
 /// Pins the calling thread, and sets its niceness and timer slack.
-fn prepare(cpu: Option<u32>, nice: Option<i32>) -> Result<(), GeneratorError> {
+fn configure_thread(cpu: Option<u32>, nice: Option<i32>) -> Result<(), GeneratorError> {
     if let Some(cpu) = cpu {
-        let mut set = CpuSet::new();
-        let known = (cpu as usize) < CpuSet::MAX_CPU;
-        if known {
+        let mut cpu_set = CpuSet::new();
+        let is_valid = (cpu as usize) < CpuSet::MAX_CPU;
+        if is_valid {
             // `set` panics on a CPU beyond its size.
-            set.set(cpu as usize);
+            cpu_set.set(cpu as usize);
         }
-        let pinned = if known { sched_setaffinity(None, &set) } else { Err(rustix::io::Errno::INVAL) };
-        pinned.map_err(|source| GeneratorError::Cpu { cpu, source: source.into() })?;
+        let pin_result =
+            if is_valid { sched_setaffinity(None, &cpu_set) } else { Err(rustix::io::Errno::INVAL) };
+        pin_result.map_err(|source| GeneratorError::Cpu { cpu, source: source.into() })?;
     }
     if let Some(nice) = nice {
         // On Linux the niceness of "the calling process" is that of the calling thread (setpriority(2)).

@@ -54,8 +54,8 @@ pub struct LoadPart {
 pub fn merge(parts: &[LoadPart]) -> Result<(LoadReport, Vec<String>), MergeError> {
     check(parts)?;
     let merged = parts.iter().flat_map(LoadPart::runs).collect();
-    let doubt = ClockDoubt::of(parts);
-    let parts: &[LoadPart] = &parts.iter().map(LoadPart::by_right_clock).collect::<Vec<_>>();
+    let clock_doubt = ClockDoubt::from_parts(parts);
+    let parts: &[LoadPart] = &parts.iter().map(LoadPart::with_corrected_clock).collect::<Vec<_>>();
     let overlap = overlap_ratio(parts);
     let mut warnings: Vec<String> = Vec::new();
     let concurrent = overlap >= LEAST_OVERLAP;
@@ -65,16 +65,16 @@ pub fn merge(parts: &[LoadPart]) -> Result<(LoadReport, Vec<String>), MergeError
             overlap * 100.0
         ));
     }
-    if concurrent && overlap - doubt.seconds / shortest_ns(parts) as f64 * 1e9 < LEAST_OVERLAP {
+    if concurrent && overlap - clock_doubt.seconds / shortest_ns(parts) as f64 * 1e9 < LEAST_OVERLAP {
         warnings.push(format!(
             "the clocks of {} may differ by {:.3} s, so that the runs may overlap by less than the result says",
-            doubt.names.join(" and "),
-            doubt.seconds
+            clock_doubt.names.join(" and "),
+            clock_doubt.seconds
         ));
     }
     let outcome = merged_outcome(parts, concurrent, &mut warnings);
     let generators: Vec<&GeneratorDescription> = parts.iter().map(|part| &part.report.generator).collect();
-    let generator = GeneratorDescription::of_all(&generators);
+    let generator = GeneratorDescription::merge_all(&generators);
     let merged = LoadReport {
         generator: generator.unwrap_or_else(|| parts[0].report.generator.clone()),
         outcome,
@@ -88,8 +88,8 @@ pub fn merge(parts: &[LoadPart]) -> Result<(LoadReport, Vec<String>), MergeError
 }
 
 fn check(parts: &[LoadPart]) -> Result<(), MergeError> {
-    let [first, rest @ ..] = parts else { return Err(MergeError::TooFew) };
-    if rest.is_empty() {
+    let [first, other_parts @ ..] = parts else { return Err(MergeError::TooFew) };
+    if other_parts.is_empty() {
         return Err(MergeError::TooFew);
     }
     for (index, part) in parts.iter().enumerate() {
@@ -103,11 +103,13 @@ fn check(parts: &[LoadPart]) -> Result<(), MergeError> {
         }
         let runs = part.runs();
         for other in &parts[..index] {
-            let others = other.runs();
-            let is_known = |run: &MergedRun| {
-                others.iter().any(|its| MergedRun { name: run.name.clone(), ..its.clone() } == *run)
+            let other_runs = other.runs();
+            let is_in_other = |run: &MergedRun| {
+                other_runs
+                    .iter()
+                    .any(|other_run| MergedRun { name: run.name.clone(), ..other_run.clone() } == *run)
             };
-            if runs.iter().any(is_known) {
+            if runs.iter().any(is_in_other) {
                 return Err(MergeError::Twice { name: part.name.clone(), other: other.name.clone() });
             }
         }
@@ -140,11 +142,11 @@ impl LoadPart {
         }]
     }
 
-    fn by_right_clock(&self) -> Self {
+    fn with_corrected_clock(&self) -> Self {
         let mut part = self.clone();
         let correction_ns = part.report.clock.map_or(0, ClockOffset::correction_ns);
-        let started = &mut part.report.outcome.started_realtime_ns;
-        *started = started.saturating_add_signed(correction_ns.saturating_neg());
+        let start_ns = &mut part.report.outcome.started_realtime_ns;
+        *start_ns = start_ns.saturating_add_signed(correction_ns.saturating_neg());
         part
     }
 }
@@ -156,15 +158,15 @@ struct ClockDoubt<'p> {
 }
 
 impl<'p> ClockDoubt<'p> {
-    fn of(parts: &'p [LoadPart]) -> Self {
-        let known = parts.iter().filter_map(|part| Some((part.name.as_str(), part.report.clock?)));
-        let mut errors: Vec<(&str, f64)> = known
+    fn from_parts(parts: &'p [LoadPart]) -> Self {
+        let clocks = parts.iter().filter_map(|part| Some((part.name.as_str(), part.report.clock?)));
+        let mut errors: Vec<(&str, f64)> = clocks
             .map(|(name, clock)| {
-                let corrected = clock.correction_ns() != 0;
-                (name, if corrected { clock.uncertain_seconds } else { clock.max_error_seconds() })
+                let is_corrected = clock.correction_ns() != 0;
+                (name, if is_corrected { clock.uncertain_seconds } else { clock.max_error_seconds() })
             })
             .collect();
-        errors.sort_by(|one, other| other.1.total_cmp(&one.1));
+        errors.sort_by(|left, right| right.1.total_cmp(&left.1));
         errors.truncate(2);
         Self {
             names: errors.iter().map(|(name, _)| *name).collect(),
@@ -173,144 +175,161 @@ impl<'p> ClockDoubt<'p> {
     }
 }
 
-fn stretches(parts: &[LoadPart]) -> impl Iterator<Item = (u128, u128)> {
+fn run_spans(parts: &[LoadPart]) -> impl Iterator<Item = (u128, u128)> {
     parts.iter().map(|part| {
-        let began = u128::from(part.report.outcome.started_realtime_ns);
-        (began, began + part.report.outcome.duration.as_nanos())
+        let start_ns = u128::from(part.report.outcome.started_realtime_ns);
+        (start_ns, start_ns + part.report.outcome.duration.as_nanos())
     })
 }
 
 // Share of the shortest run's time in which all runs sent.
 fn overlap_ratio(parts: &[LoadPart]) -> f64 {
-    let last_start = stretches(parts).map(|(began, _)| began).max().unwrap_or(0);
-    let first_end = stretches(parts).map(|(_, ended)| ended).min().unwrap_or(0);
+    let last_start = run_spans(parts).map(|(start, _)| start).max().unwrap_or(0);
+    let first_end = run_spans(parts).map(|(_, end)| end).min().unwrap_or(0);
     first_end.saturating_sub(last_start) as f64 / shortest_ns(parts) as f64
 }
 
 fn shortest_ns(parts: &[LoadPart]) -> u128 {
-    stretches(parts).map(|(began, ended)| ended - began).min().unwrap_or(1).max(1)
+    run_spans(parts).map(|(start, end)| end - start).min().unwrap_or(1).max(1)
 }
 
 fn merged_outcome(parts: &[LoadPart], concurrent: bool, warnings: &mut Vec<String>) -> SlotOutcome {
     let outcomes: Vec<&SlotOutcome> = parts.iter().map(|part| &part.report.outcome).collect();
-    let mut all = outcomes[0].clone();
-    all.self_watch = SelfWatch::default();
+    let mut merged = outcomes[0].clone();
+    merged.self_watch = SelfWatch::default();
     for outcome in &outcomes[1..] {
-        add_counts(&mut all, outcome);
+        add_counts(&mut merged, outcome);
     }
-    all.self_watch.send_method = outcomes[0].self_watch.send_method;
+    merged.self_watch.send_method = outcomes[0].self_watch.send_method;
     for outcome in &outcomes {
-        add_watch(&mut all.self_watch, &outcome.self_watch);
+        add_watch(&mut merged.self_watch, &outcome.self_watch);
     }
-    let began = stretches(parts).map(|(began, _)| began).min().unwrap_or(0);
-    let ended = stretches(parts).map(|(_, ended)| ended).max().unwrap_or(0);
-    all.started_realtime_ns = u64::try_from(began).unwrap_or(u64::MAX);
-    all.duration = Duration::from_nanos(u64::try_from(ended - began).unwrap_or(u64::MAX));
-    let whole_seconds = all.duration.as_secs_f64();
-    let rate = |pick: fn(&SlotOutcome) -> f64| -> f64 {
-        let of = |outcome: &&SlotOutcome| {
+    let start_ns = run_spans(parts).map(|(start_ns, _)| start_ns).min().unwrap_or(0);
+    let end_ns = run_spans(parts).map(|(_, end_ns)| end_ns).max().unwrap_or(0);
+    merged.started_realtime_ns = u64::try_from(start_ns).unwrap_or(u64::MAX);
+    merged.duration = Duration::from_nanos(u64::try_from(end_ns - start_ns).unwrap_or(u64::MAX));
+    let whole_seconds = merged.duration.as_secs_f64();
+    let rate = |value_of: fn(&SlotOutcome) -> f64| -> f64 {
+        let weighted_rate = |outcome: &&SlotOutcome| {
             let share = if concurrent { 1.0 } else { outcome.duration.as_secs_f64() / whole_seconds };
-            pick(outcome) * share
+            value_of(outcome) * share
         };
-        outcomes.iter().map(of).sum()
+        outcomes.iter().map(weighted_rate).sum()
     };
-    all.offered_per_second = rate(|outcome| outcome.offered_per_second);
-    all.answered_per_second = rate(|outcome| outcome.answered_per_second);
-    all.requested_per_second = outcomes
+    merged.offered_per_second = rate(|outcome| outcome.offered_per_second);
+    merged.answered_per_second = rate(|outcome| outcome.answered_per_second);
+    merged.requested_per_second = outcomes
         .iter()
         .map(|outcome| outcome.requested_per_second)
         .sum::<Option<f64>>()
         .filter(|_| concurrent);
     // Whether a queue grew shows in each run by itself; medians of several do not add up.
-    all.queue = QueueMedians::default();
+    merged.queue = QueueMedians::default();
     // The largest of the medians, too: it is the median of a run, unlike a value below all medians.
-    let largest = |pick: fn(&SendBursts) -> u64| outcomes.iter().map(|outcome| pick(&outcome.bursts)).max();
-    all.bursts = SendBursts {
+    let largest =
+        |value_of: fn(&SendBursts) -> u64| outcomes.iter().map(|outcome| value_of(&outcome.bursts)).max();
+    merged.bursts = SendBursts {
         median_requests: largest(|bursts| bursts.median_requests).unwrap_or(0),
         max_requests: largest(|bursts| bursts.max_requests).unwrap_or(0),
     };
-    all.generator_bound = outcomes.iter().any(|outcome| outcome.generator_bound);
-    all.intervals = merged_intervals(&outcomes, began, warnings);
-    all
+    merged.generator_bound = outcomes.iter().any(|outcome| outcome.generator_bound);
+    merged.intervals = merged_intervals(&outcomes, start_ns, warnings);
+    merged
 }
 
-fn add_counts(all: &mut SlotOutcome, one: &SlotOutcome) {
-    all.sent += one.sent;
-    all.answered += one.answered;
-    all.lost += one.lost;
-    all.duplicate += one.duplicate;
-    all.reordered += one.reordered;
-    all.corrupt += one.corrupt;
-    all.unsolicited += one.unsolicited;
-    all.late += one.late;
-    all.unverified += one.unverified;
-    all.send_errors.add(&one.send_errors);
-    all.latency_ns.merge(&one.latency_ns);
-    add_codes(&mut all.codes, &one.codes);
+fn add_counts(merged: &mut SlotOutcome, outcome: &SlotOutcome) {
+    merged.sent += outcome.sent;
+    merged.answered += outcome.answered;
+    merged.lost += outcome.lost;
+    merged.duplicate += outcome.duplicate;
+    merged.reordered += outcome.reordered;
+    merged.corrupt += outcome.corrupt;
+    merged.unsolicited += outcome.unsolicited;
+    merged.late += outcome.late;
+    merged.unverified += outcome.unverified;
+    merged.send_errors.add(&outcome.send_errors);
+    merged.latency_ns.merge(&outcome.latency_ns);
+    add_codes(&mut merged.codes, &outcome.codes);
 }
 
-fn add_codes(all: &mut Vec<CodeCount>, more: &[CodeCount]) {
-    for code in more {
-        match all.iter_mut().find(|known| known.code == code.code) {
-            Some(known) => {
-                known.count += code.count;
-                known.truncated += code.truncated;
+fn add_codes(merged: &mut Vec<CodeCount>, codes: &[CodeCount]) {
+    for code in codes {
+        match merged.iter_mut().find(|entry| entry.code == code.code) {
+            Some(entry) => {
+                entry.count += code.count;
+                entry.truncated += code.truncated;
             }
-            None => all.push(code.clone()),
+            None => merged.push(code.clone()),
         }
     }
-    all.sort_by_key(|code| code.code);
+    merged.sort_by_key(|code| code.code);
 }
 
-fn add_watch(all: &mut SelfWatch, one: &SelfWatch) {
-    all.late_sends += one.late_sends;
-    all.worst_lag_ns = all.worst_lag_ns.max(one.worst_lag_ns);
-    all.tick_ns = all.tick_ns.max(one.tick_ns);
-    if all.send_method != one.send_method {
-        all.send_method = SendMethod::Mixed;
+fn add_watch(merged: &mut SelfWatch, watch: &SelfWatch) {
+    merged.late_sends += watch.late_sends;
+    merged.worst_lag_ns = merged.worst_lag_ns.max(watch.worst_lag_ns);
+    merged.tick_ns = merged.tick_ns.max(watch.tick_ns);
+    if merged.send_method != watch.send_method {
+        merged.send_method = SendMethod::Mixed;
     }
-    all.thread_cpu_ratio.extend_from_slice(&one.thread_cpu_ratio);
-    all.receive_drops += one.receive_drops;
-    all.refused_by_link += one.refused_by_link;
-    all.timed_out += one.timed_out;
-    all.bound_because.extend_from_slice(&one.bound_because);
+    merged.thread_cpu_ratio.extend_from_slice(&watch.thread_cpu_ratio);
+    merged.receive_drops += watch.receive_drops;
+    merged.refused_by_link += watch.refused_by_link;
+    merged.timed_out += watch.timed_out;
+    merged.bound_because.extend_from_slice(&watch.bound_because);
 }
 
-// Intervals joined with the intervals nearest in time; `began` is the first run's start, ns.
-fn merged_intervals(outcomes: &[&SlotOutcome], began: u128, warnings: &mut Vec<String>) -> Vec<SlotInterval> {
+// Intervals joined with the intervals nearest in time; `start_ns` is the first run's start, ns.
+fn merged_intervals(
+    outcomes: &[&SlotOutcome],
+    start_ns: u128,
+    warnings: &mut Vec<String>,
+) -> Vec<SlotInterval> {
     let Some(length) =
         outcomes.iter().find_map(|outcome| outcome.intervals.first()).map(|first| first.seconds)
     else {
         return Vec::new();
     };
-    let mut joined: BTreeMap<u64, SlotInterval> = BTreeMap::new();
+    let mut joined_intervals: BTreeMap<u64, SlotInterval> = BTreeMap::new();
     let mut most_shift = 0.0_f64;
     for outcome in outcomes {
         // The first interval is complete unless it is the only interval.
-        let its = outcome.intervals.first().map_or(length, |first| first.seconds);
-        if outcome.intervals.len() > 1 && (its - length).abs() > length * 1e-6 {
-            warnings.push(format!("intervals of {length} s and {its} s cannot be joined, and are left out"));
+        let outcome_length = outcome.intervals.first().map_or(length, |first| first.seconds);
+        if outcome.intervals.len() > 1 && (outcome_length - length).abs() > length * 1e-6 {
+            warnings.push(format!(
+                "intervals of {length} s and {outcome_length} s cannot be joined, and are left out"
+            ));
             return Vec::new();
         }
-        let offset = (u128::from(outcome.started_realtime_ns) - began) as f64 / 1e9;
+        let offset = (u128::from(outcome.started_realtime_ns) - start_ns) as f64 / 1e9;
         for interval in &outcome.intervals {
-            let place = (offset + interval.begins_seconds) / length;
-            most_shift = most_shift.max((place - place.round()).abs());
-            add_interval(&mut joined, place.round() as u64, length, interval);
+            let position = (offset + interval.begins_seconds) / length;
+            most_shift = most_shift.max((position - position.round()).abs());
+            add_interval(&mut joined_intervals, position.round() as u64, length, interval);
         }
     }
     if most_shift > MOST_SHIFT {
         let shift_ms = most_shift * length * 1e3;
         warnings.push(format!("intervals were joined with the nearest, up to {shift_ms:.0} ms apart"));
     }
-    joined.into_values().zip(0..).map(|(interval, number)| SlotInterval { number, ..interval }).collect()
+    joined_intervals
+        .into_values()
+        .zip(0..)
+        .map(|(interval, number)| SlotInterval { number, ..interval })
+        .collect()
 }
 
-fn add_interval(joined: &mut BTreeMap<u64, SlotInterval>, place: u64, length: f64, one: &SlotInterval) {
-    match joined.get_mut(&place) {
+fn add_interval(
+    joined_intervals: &mut BTreeMap<u64, SlotInterval>,
+    number: u64,
+    length: f64,
+    interval: &SlotInterval,
+) {
+    match joined_intervals.get_mut(&number) {
         None => {
-            joined.insert(place, SlotInterval { begins_seconds: place as f64 * length, ..one.clone() });
+            joined_intervals
+                .insert(number, SlotInterval { begins_seconds: number as f64 * length, ..interval.clone() });
         }
-        Some(all) => all.join(one),
+        Some(joined_interval) => joined_interval.join(interval),
     }
 }

@@ -80,7 +80,7 @@ fn part(name: &str, report: LoadReport) -> LoadPart {
     LoadPart { name: name.to_owned(), argv, report }
 }
 
-fn merged(reports: &[LoadReport]) -> (LoadReport, Vec<String>) {
+fn merge_result(reports: &[LoadReport]) -> (LoadReport, Vec<String>) {
     let parts: Vec<_> =
         ('a'..).zip(reports).map(|(name, run)| part(&name.to_string(), run.clone())).collect();
     merge(&parts).unwrap()
@@ -97,56 +97,57 @@ fn read(text: &str) -> Result<LoadReport, String> {
 }
 
 #[test]
-fn a_report_is_read_as_it_was_written() {
-    let written = run(0.0, &[10_000, 20_000, 70_000], 2);
-    assert_eq!(json(&read(&json(&written).to_string()).unwrap()), json(&written));
-    let (both, _) = merged(&[written, run(0.01, &[5_000], 0)]);
-    assert_eq!(json(&read(&json(&both).to_string()).unwrap()), json(&both));
+fn single_and_merged_reports_round_trip_through_json() {
+    let single = run(0.0, &[10_000, 20_000, 70_000], 2);
+    assert_eq!(json(&read(&json(&single).to_string()).unwrap()), json(&single));
+    let (total, _) = merge_result(&[single, run(0.01, &[5_000], 0)]);
+    assert_eq!(json(&read(&json(&total).to_string()).unwrap()), json(&total));
 }
 
 #[test]
 fn damaged_reports_are_refused() {
     let sound = json(&run(0.0, &[10_000], 2));
-    let refused = |change: &dyn Fn(&mut serde_json::Value)| {
+    let error_after = |change: &dyn Fn(&mut serde_json::Value)| {
         let mut value = sound.clone();
         change(&mut value);
         read(&value.to_string()).unwrap_err()
     };
-    assert!(refused(&|v| v["sent"] = 9.into()).contains("1 answered and 2 lost are not the 9 sent"));
-    assert!(refused(&|v| v["late"] = u64::MAX.into()).contains("beyond any run"));
-    assert!(refused(&|v| v["late"] = (-1).into()).contains("invalid value"));
-    assert!(refused(&|v| v["offered_per_second"] = (-1.0).into()).contains("neither a rate nor a time"));
-    assert!(refused(&|v| v["duration_seconds"] = (-1.0).into()).contains("no duration"));
-    assert!(refused(&|v| v["duration_seconds"] = 0.into()).contains("a duration of 0ns"));
-    assert!(refused(&|v| v["intervals"][0]["seconds"] = 0.into()).contains("no length"));
-    assert!(refused(&|v| v["latency_ns"]["histogram"] = "x".into()).contains("histogram cannot be read"));
-    assert!(refused(&|v| v["generator"] = serde_json::Value::Null).contains("invalid type"));
+    assert!(error_after(&|v| v["sent"] = 9.into()).contains("1 answered and 2 lost are not the 9 sent"));
+    assert!(error_after(&|v| v["late"] = u64::MAX.into()).contains("beyond any run"));
+    assert!(error_after(&|v| v["late"] = (-1).into()).contains("invalid value"));
+    assert!(error_after(&|v| v["offered_per_second"] = (-1.0).into()).contains("neither a rate nor a time"));
+    assert!(error_after(&|v| v["duration_seconds"] = (-1.0).into()).contains("no duration"));
+    assert!(error_after(&|v| v["duration_seconds"] = 0.into()).contains("a duration of 0ns"));
+    assert!(error_after(&|v| v["intervals"][0]["seconds"] = 0.into()).contains("no length"));
+    assert!(error_after(&|v| v["latency_ns"]["histogram"] = "x".into()).contains("histogram cannot be read"));
+    assert!(error_after(&|v| v["generator"] = serde_json::Value::Null).contains("invalid type"));
 }
 
 #[test]
-fn how_requests_left_is_told_of_merged_runs() {
-    let of = |began, send_method| {
-        let mut one = run(began, &[10_000], 0);
-        one.outcome.self_watch.send_method = send_method;
-        one
+fn merged_send_method_is_mixed_if_the_runs_differ() {
+    let run_with = |began, send_method| {
+        let mut report = run(began, &[10_000], 0);
+        report.outcome.self_watch.send_method = send_method;
+        report
     };
-    let both = |a, b| merged(&[of(0.0, a), of(0.05, b)]).0.outcome.self_watch.send_method;
-    assert_eq!(both(SendMethod::Clones, SendMethod::Clones), SendMethod::Clones);
-    assert_eq!(both(SendMethod::Clones, SendMethod::LiveFrames), SendMethod::Mixed);
+    let merged_method =
+        |a, b| merge_result(&[run_with(0.0, a), run_with(0.05, b)]).0.outcome.self_watch.send_method;
+    assert_eq!(merged_method(SendMethod::Clones, SendMethod::Clones), SendMethod::Clones);
+    assert_eq!(merged_method(SendMethod::Clones, SendMethod::LiveFrames), SendMethod::Mixed);
 }
 
 #[test]
-fn runs_at_the_same_time_add_up() {
-    let (both, warnings) = merged(&[run(0.0, &[10_000, 20_000], 1), run(0.05, &[30_000], 0)]);
-    let outcome = &both.outcome;
+fn simultaneous_runs_add_up_counts_rates_and_intervals() {
+    let (total, warnings) = merge_result(&[run(0.0, &[10_000, 20_000], 1), run(0.05, &[30_000], 0)]);
+    let outcome = &total.outcome;
     assert_eq!((outcome.sent, outcome.answered, outcome.lost), (4, 3, 1));
     assert_eq!((outcome.offered_per_second, outcome.requested_per_second), (20.0, Some(20.0)));
     assert_eq!((outcome.duplicate, outcome.late, outcome.send_errors.refused), (2, 10, 2));
     assert_eq!(outcome.self_watch.send_method, SendMethod::Datagrams);
     assert_eq!(outcome.codes, [CodeCount { code: 2, name: Some("two".to_owned()), count: 3, truncated: 2 }]);
     assert_eq!(outcome.duration, Duration::from_millis(2_050));
-    assert_eq!((both.generator.threads, both.generator.flows), (2, 8));
-    assert_eq!(both.overlap_ratio, Some(0.975));
+    assert_eq!((total.generator.threads, total.generator.flows), (2, 8));
+    assert_eq!(total.overlap_ratio, Some(0.975));
     assert!(warnings.is_empty(), "{warnings:?}");
     let intervals = &outcome.intervals;
     assert_eq!(intervals.len(), 2);
@@ -155,66 +156,67 @@ fn runs_at_the_same_time_add_up() {
 }
 
 #[test]
-fn runs_one_after_the_other_do_not_add_up_to_a_rate() {
-    let (both, warnings) = merged(&[run(0.0, &[10_000], 0), run(6.0, &[10_000], 0)]);
-    assert_eq!(both.overlap_ratio, Some(0.0));
+fn rates_of_consecutive_runs_are_averaged_with_a_warning() {
+    let (total, warnings) = merge_result(&[run(0.0, &[10_000], 0), run(6.0, &[10_000], 0)]);
+    assert_eq!(total.overlap_ratio, Some(0.0));
     // Two runs of 2 s at 10 requests per second, within 8 s.
-    assert_eq!((both.outcome.offered_per_second, both.outcome.requested_per_second), (5.0, None));
+    assert_eq!((total.outcome.offered_per_second, total.outcome.requested_per_second), (5.0, None));
     assert!(warnings[0].contains("overlap by 0 %"), "{warnings:?}");
-    let begins: Vec<f64> = both.outcome.intervals.iter().map(|interval| interval.begins_seconds).collect();
+    let begins: Vec<f64> = total.outcome.intervals.iter().map(|interval| interval.begins_seconds).collect();
     assert_eq!(begins, [0.0, 1.0, 6.0, 7.0]);
 }
 
 #[test]
-fn clocks_that_are_off_are_corrected_and_uncertain_ones_are_told() {
-    let of = |began: f64, ahead_seconds: f64, uncertain_seconds: f64| {
-        let mut one = run(began, &[10_000], 0);
-        one.clock = Some(ClockOffset { ahead_seconds, uncertain_seconds });
-        one
+fn clock_offsets_are_corrected_and_uncertain_offsets_warn() {
+    let run_with = |began: f64, ahead_seconds: f64, uncertain_seconds: f64| {
+        let mut report = run(began, &[10_000], 0);
+        report.clock = Some(ClockOffset { ahead_seconds, uncertain_seconds });
+        report
     };
     // The second clock is a minute ahead; both runs began at the same time.
-    let (both, warnings) = merged(&[of(0.0, 0.001, 0.002), of(60.0, 60.0, 0.002)]);
-    assert_eq!(both.overlap_ratio, Some(1.0));
+    let (total, warnings) = merge_result(&[run_with(0.0, 0.001, 0.002), run_with(60.0, 60.0, 0.002)]);
+    assert_eq!(total.overlap_ratio, Some(1.0));
     assert!(warnings.is_empty(), "{warnings:?}");
     assert_eq!(
-        (both.merged[1].started_realtime_ns, both.merged[1].clock.map(|clock| clock.ahead_seconds)),
+        (total.merged[1].started_realtime_ns, total.merged[1].clock.map(|clock| clock.ahead_seconds)),
         (1_060 * SECOND, Some(60.0))
     );
     // The clocks may differ by more than a tenth of the runs' duration of 2 s.
-    let (both, warnings) = merged(&[of(0.0, 0.0, 0.16), of(0.0, 0.05, 0.1), of(0.0, 0.0, 0.01)]);
-    assert_eq!(both.overlap_ratio, Some(1.0));
+    let (total, warnings) =
+        merge_result(&[run_with(0.0, 0.0, 0.16), run_with(0.0, 0.05, 0.1), run_with(0.0, 0.0, 0.01)]);
+    assert_eq!(total.overlap_ratio, Some(1.0));
     assert!(warnings[0].starts_with("the clocks of a and b may differ by 0.310 s"), "{warnings:?}");
 }
 
 #[test]
-fn intervals_that_do_not_fit_are_told() {
-    let (_, warnings) = merged(&[run(0.0, &[1], 0), run(0.4, &[1], 0)]);
+fn merging_warns_about_misaligned_or_unequal_intervals() {
+    let (_, warnings) = merge_result(&[run(0.0, &[1], 0), run(0.4, &[1], 0)]);
     assert!(warnings.iter().any(|warning| warning.contains("up to 400 ms apart")), "{warnings:?}");
     let mut other = run(0.0, &[1, 2], 0);
     other.outcome.intervals.iter_mut().for_each(|interval| interval.seconds = 0.5);
-    let (left_out, warnings) = merged(&[run(0.0, &[1], 0), other]);
-    assert!(left_out.outcome.intervals.is_empty());
+    let (total, warnings) = merge_result(&[run(0.0, &[1], 0), other]);
+    assert!(total.outcome.intervals.is_empty());
     assert!(warnings[0].contains("cannot be joined"), "{warnings:?}");
 }
 
 #[test]
-fn what_does_not_belong_together_is_refused() {
-    let one = || part("one", run(0.0, &[1], 0));
-    let refused = |parts: Vec<LoadPart>| merge(&parts).unwrap_err();
-    assert_eq!(refused(vec![]), MergeError::TooFew);
-    assert_eq!(refused(vec![one()]), MergeError::TooFew);
+fn merging_refuses_too_few_different_or_repeated_reports() {
+    let first = || part("one", run(0.0, &[1], 0));
+    let merge_error = |parts: Vec<LoadPart>| merge(&parts).unwrap_err();
+    assert_eq!(merge_error(vec![]), MergeError::TooFew);
+    assert_eq!(merge_error(vec![first()]), MergeError::TooFew);
     let mut dns = run(0.0, &[1, 2], 0);
     dns.generator.workload = "dns".to_owned();
-    let error = refused(vec![one(), part("two", dns)]);
+    let error = merge_error(vec![first(), part("two", dns)]);
     assert!(error.to_string().starts_with("two is of dns with 100 bytes, one of echo with 100 bytes"));
-    assert!(matches!(refused(vec![one(), part("copy", run(0.0, &[1], 0))]), MergeError::Twice { .. }));
-    let (merged, _) = merged(&[run(0.0, &[1], 0), run(0.0, &[1, 2], 0)]);
-    assert!(matches!(refused(vec![part("both", merged), one()]), MergeError::Twice { .. }));
+    assert!(matches!(merge_error(vec![first(), part("copy", run(0.0, &[1], 0))]), MergeError::Twice { .. }));
+    let (total, _) = merge_result(&[run(0.0, &[1], 0), run(0.0, &[1, 2], 0)]);
+    assert!(matches!(merge_error(vec![part("both", total), first()]), MergeError::Twice { .. }));
 }
 
 proptest! {
     #[test]
-    fn merged_is_as_if_recorded_together(
+    fn merging_runs_equals_recording_one_run(
         runs in prop::collection::vec((prop::collection::vec(0_u64..100_000_000_000, 0..50), 0_u64..1_000), 2..5),
     ) {
         let reports: Vec<LoadReport> = runs
@@ -226,18 +228,18 @@ proptest! {
             })
             .collect();
         let all: Vec<u64> = runs.iter().flat_map(|(latencies, _)| latencies.clone()).collect();
-        let together = run(0.0, &all, runs.iter().map(|(_, lost)| lost).sum());
-        let (merged, _) = merged(&reports);
-        prop_assert_eq!(&merged.outcome.latency_ns, &together.outcome.latency_ns);
-        prop_assert_eq!(merged.outcome.sent, together.outcome.sent);
-        prop_assert_eq!(merged.outcome.answered, together.outcome.answered);
-        prop_assert_eq!(merged.outcome.lost, together.outcome.lost);
-        prop_assert_eq!(merged.outcome.sent, merged.outcome.answered + merged.outcome.lost);
-        for (interval, expected) in merged.outcome.intervals.iter().zip(&together.outcome.intervals) {
+        let reference = run(0.0, &all, runs.iter().map(|(_, lost)| lost).sum());
+        let (total, _) = merge_result(&reports);
+        prop_assert_eq!(&total.outcome.latency_ns, &reference.outcome.latency_ns);
+        prop_assert_eq!(total.outcome.sent, reference.outcome.sent);
+        prop_assert_eq!(total.outcome.answered, reference.outcome.answered);
+        prop_assert_eq!(total.outcome.lost, reference.outcome.lost);
+        prop_assert_eq!(total.outcome.sent, total.outcome.answered + total.outcome.lost);
+        for (interval, expected) in total.outcome.intervals.iter().zip(&reference.outcome.intervals) {
             prop_assert_eq!((interval.sent, interval.answered), (expected.sent, expected.answered));
         }
         // The order of the reports does not matter.
         let reversed: Vec<LoadReport> = reports.iter().rev().cloned().collect();
-        prop_assert_eq!(&super::tests::merged(&reversed).0.outcome.latency_ns, &merged.outcome.latency_ns);
+        prop_assert_eq!(&merge_result(&reversed).0.outcome.latency_ns, &total.outcome.latency_ns);
     }
 }

@@ -28,7 +28,7 @@ impl SendBatch {
     }
 
     /// The buffer of each datagram in turn, and the length of its sent part.
-    pub(crate) fn places(&mut self) -> impl Iterator<Item = (&mut [u8], &mut usize)> {
+    pub(crate) fn payload_slots(&mut self) -> impl Iterator<Item = (&mut [u8], &mut usize)> {
         self.payloads.chunks_exact_mut(self.payload_bytes).zip(&mut self.lengths)
     }
 
@@ -46,7 +46,7 @@ impl SendBatch {
         }
         // SAFETY: the first `count` headers each point to one vector, and that to one payload; all are owned by
         // `self`, borrowed mutably for the call, and the kernel keeps no pointer after it.
-        let sent = unsafe {
+        let result = unsafe {
             libc::sendmmsg(
                 socket.as_raw_fd(),
                 self.messages.as_mut_ptr(),
@@ -54,7 +54,7 @@ impl SendBatch {
                 libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL,
             )
         };
-        usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+        usize::try_from(result).map_err(|_| io::Error::last_os_error())
     }
 }
 
@@ -150,10 +150,10 @@ fn receive_stamp(header: &libc::msghdr) -> Option<i64> {
     unsafe {
         let mut control = libc::CMSG_FIRSTHDR(header);
         while !control.is_null() {
-            let wanted = libc::CMSG_LEN(size_of::<libc::timespec>() as libc::c_uint) as usize;
+            let required_length = libc::CMSG_LEN(size_of::<libc::timespec>() as libc::c_uint) as usize;
             if (*control).cmsg_level == libc::SOL_SOCKET
                 && (*control).cmsg_type == libc::SCM_TIMESTAMPNS
-                && (*control).cmsg_len as usize >= wanted
+                && (*control).cmsg_len as usize >= required_length
             {
                 let time = libc::CMSG_DATA(control).cast::<libc::timespec>().read_unaligned();
                 return (time.tv_sec as i64).checked_mul(1_000_000_000)?.checked_add(time.tv_nsec as i64);
@@ -181,7 +181,7 @@ mod tests {
     use std::os::fd::AsFd;
 
     #[test]
-    fn datagrams_arrive_with_a_stamp_and_their_length() {
+    fn received_datagrams_have_timestamp_bytes_and_truncation_flag() {
         let server = UdpSocket::bind("127.0.0.1:0").unwrap();
         let client = UdpSocket::bind("127.0.0.1:0").unwrap();
         client.connect(server.local_addr().unwrap()).unwrap();
@@ -194,10 +194,10 @@ mod tests {
 
         let mut receive = ReceiveBatch::new(8, 100);
         assert_eq!(receive.receive(client.as_fd()).unwrap(), 4);
-        let got: Vec<_> = receive.iter().collect();
-        assert!(got[..3].iter().all(|one| one.bytes == [7; 50] && !one.truncated));
-        assert!(got[3].truncated && got[3].bytes == [8; 100]);
-        assert!(got.iter().all(|one| one.realtime_ns.is_some_and(|ns| ns > 0)));
+        let datagrams: Vec<_> = receive.iter().collect();
+        assert!(datagrams[..3].iter().all(|datagram| datagram.bytes == [7; 50] && !datagram.truncated));
+        assert!(datagrams[3].truncated && datagrams[3].bytes == [8; 100]);
+        assert!(datagrams.iter().all(|datagram| datagram.realtime_ns.is_some_and(|ns| ns > 0)));
         let empty = receive.receive(client.as_fd()).unwrap_err();
         assert_eq!(empty.kind(), io::ErrorKind::WouldBlock);
         assert_eq!(receive.iter().count(), 0);

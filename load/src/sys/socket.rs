@@ -30,7 +30,7 @@ pub(crate) fn path_mtu(socket: BorrowedFd<'_>, v4: bool) -> io::Result<usize> {
     let (level, name) =
         if v4 { (libc::IPPROTO_IP, libc::IP_MTU) } else { (libc::IPPROTO_IPV6, libc::IPV6_MTU) };
     let mut value = [0i32; 1];
-    get(socket, level, name, &mut value)?;
+    get_ints(socket, level, name, &mut value)?;
     Ok(usize::try_from(value[0]).unwrap_or(0))
 }
 
@@ -39,7 +39,7 @@ pub(crate) fn path_mtu(socket: BorrowedFd<'_>, v4: bool) -> io::Result<usize> {
 pub(crate) fn receive_drops(socket: BorrowedFd<'_>) -> io::Result<u32> {
     const SK_MEMINFO_DROPS: usize = 8;
     let mut values = [0i32; SK_MEMINFO_DROPS + 1];
-    get(socket, libc::SOL_SOCKET, libc::SO_MEMINFO, &mut values)?;
+    get_ints(socket, libc::SOL_SOCKET, libc::SO_MEMINFO, &mut values)?;
     Ok(values[SK_MEMINFO_DROPS].cast_unsigned())
 }
 
@@ -59,10 +59,10 @@ fn set_int(socket: BorrowedFd<'_>, level: i32, name: i32, value: i32) -> io::Res
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-fn get(socket: BorrowedFd<'_>, level: i32, name: i32, values: &mut [i32]) -> io::Result<()> {
+fn get_ints(socket: BorrowedFd<'_>, level: i32, name: i32, values: &mut [i32]) -> io::Result<()> {
     let mut length = size_of_val(values) as libc::socklen_t;
-    let place = values.as_mut_ptr().cast::<c_void>();
-    // SAFETY: the place is writable for `length` bytes, and any bytes make an i32.
-    let result = unsafe { libc::getsockopt(socket.as_raw_fd(), level, name, place, &raw mut length) };
+    let pointer = values.as_mut_ptr().cast::<c_void>();
+    // SAFETY: the memory is writable for `length` bytes, and any bytes make an i32.
+    let result = unsafe { libc::getsockopt(socket.as_raw_fd(), level, name, pointer, &raw mut length) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

@@ -49,24 +49,24 @@ impl FromStr for LinkSpeed {
 
     fn from_str(text: &str) -> Result<Self, SpeedError> {
         let trimmed = text.trim();
-        let end = trimmed.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(trimmed.len());
-        let (number, unit) = trimmed.split_at(end);
+        let number_end = trimmed.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(trimmed.len());
+        let (number, unit) = trimmed.split_at(number_end);
         let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
         if whole.is_empty() || fraction.contains('.') || (number.contains('.') && fraction.is_empty()) {
             return Err(SpeedError::NoNumber(text.to_owned()));
         }
         let power = power_of_ten(unit.trim())
             .ok_or_else(|| SpeedError::UnknownUnit { text: text.to_owned(), unit: unit.trim().to_owned() })?;
-        let range = || SpeedError::OutOfRange(text.to_owned());
+        let range_error = || SpeedError::OutOfRange(text.to_owned());
         // In whole numbers: 2.5G is exactly 2,500,000,000.
         let fraction = fraction.trim_end_matches('0');
-        let zeroes = (power as usize).checked_sub(fraction.len()).ok_or_else(range)?;
+        let zeroes = (power as usize).checked_sub(fraction.len()).ok_or_else(range_error)?;
         let digits = format!("{whole}{fraction}{}", "0".repeat(zeroes));
-        let bits: u64 = digits.parse().map_err(|_| range())?;
+        let bits: u64 = digits.parse().map_err(|_| range_error())?;
         if bits > FASTEST {
-            return Err(range());
+            return Err(range_error());
         }
-        LinkSpeed::from_bits_per_second(bits).ok_or_else(range)
+        LinkSpeed::from_bits_per_second(bits).ok_or_else(range_error)
     }
 }
 
@@ -91,8 +91,8 @@ impl fmt::Display for LinkSpeed {
         let bits = self.bits_per_second();
         for (unit, size) in [("T", 1_000_000_000_000), ("G", 1_000_000_000), ("M", 1_000_000), ("k", 1_000)] {
             if bits >= size {
-                let (whole, rest) = (bits / size, bits % size);
-                let digits = format!("{rest:0width$}", width = size.ilog10() as usize);
+                let (whole, remainder) = (bits / size, bits % size);
+                let digits = format!("{remainder:0width$}", width = size.ilog10() as usize);
                 let fraction = digits.trim_end_matches('0');
                 return match fraction {
                     "" => write!(f, "{whole}{unit}"),

@@ -11,11 +11,11 @@ fn v4(payload: u32) -> WireFormat {
 }
 
 #[test]
-fn shortest_frames() {
+fn short_frames_are_padded_to_64_bytes() {
     assert_eq!(frames_per_second(64, link("10G")), 14_880_952);
     assert_eq!(frames_per_second(64, link("1G")), 1_488_095);
     assert_eq!(frames_per_second(64, link("100M")), 148_809);
-    assert_eq!(frames_per_second(1, link("10G")), 14_880_952, "shorter ones are padded");
+    assert_eq!(frames_per_second(1, link("10G")), 14_880_952, "shorter frames are padded");
     // A payload of 18 bytes over IPv4 fills the shortest frame exactly.
     for payload in 0..=18 {
         assert_eq!((v4(payload).frame_bytes(), v4(payload).wire_bits()), (vec![64], 672));
@@ -28,7 +28,7 @@ fn shortest_frames() {
 }
 
 #[test]
-fn a_hundred_bytes_at_ten_gigabit() {
+fn wire_figures_are_correct_for_100_bytes_at_10_gbit() {
     let figures = v4(100).figures();
     assert_eq!((figures.wire_bytes, figures.wire_bits), (166, 1_328));
     assert_eq!((figures.datagrams_per_second, figures.frames_per_second), (7_530_120, 7_530_120));
@@ -38,13 +38,13 @@ fn a_hundred_bytes_at_ten_gigabit() {
 }
 
 #[test]
-fn ipv6_and_tags_add_their_bytes() {
+fn ipv6_and_vlan_tags_add_their_header_bytes() {
     let wire = WireFormat::new(100, IpVersion::V6, 2, link("10G")).unwrap();
     assert_eq!(wire.frame_bytes(), [100 + 8 + 40 + 14 + 8 + 4]);
 }
 
 #[test]
-fn fragments_carry_multiples_of_eight_and_all_of_it() {
+fn fragments_carry_multiples_of_eight_bytes() {
     assert_eq!(v4(1_472).frame_bytes(), [1_518]);
     // 1481 bytes with the UDP header: 1480 in the first fragment, and one in the last, which is
     // padded to the shortest frame.
@@ -60,7 +60,7 @@ fn fragments_carry_multiples_of_eight_and_all_of_it() {
 }
 
 #[test]
-fn delays_add_up() {
+fn total_delay_is_the_sum_of_its_components() {
     let path =
         DelayPath { distance_metres: 100_000.0, processing_ns: 1_000.0, queued: 10, ..DelayPath::default() };
     let delays = v4(100).delays(&path);
@@ -71,7 +71,7 @@ fn delays_add_up() {
 }
 
 #[test]
-fn out_of_range_is_refused() {
+fn payload_vlan_tags_and_mtu_out_of_range_are_refused() {
     assert!(WireFormat::new(65_508, IpVersion::V4, 0, link("1G")).is_err());
     assert!(WireFormat::new(65_527, IpVersion::V6, 0, link("1G")).is_ok());
     assert!(WireFormat::new(1, IpVersion::V4, 9, link("1G")).is_err());
@@ -80,7 +80,7 @@ fn out_of_range_is_refused() {
 }
 
 #[test]
-fn speeds_are_read_as_people_write_them() {
+fn link_speeds_parse_with_common_units() {
     for (text, bits) in [
         ("10G", 10_000_000_000),
         ("2.5G", 2_500_000_000),
@@ -105,25 +105,29 @@ fn speeds_are_read_as_people_write_them() {
 
 proptest! {
     #[test]
-    fn speeds_round_trip(bits in 1..=1_000_000_000_000_000u64) {
+    fn link_speeds_round_trip_through_text(bits in 1..=1_000_000_000_000_000u64) {
         let speed = LinkSpeed::from_bits_per_second(bits).unwrap();
         prop_assert_eq!(speed.to_string().parse::<LinkSpeed>(), Ok(speed));
     }
 
     #[test]
-    fn any_text_is_read_or_refused(text in "\\PC{0,24}") {
+    fn parsing_arbitrary_text_never_panics(text in "\\PC{0,24}") {
         let _ = text.parse::<LinkSpeed>();
     }
 
     #[test]
-    fn fragments_carry_all_the_payload(payload in 0..=65_507u32, mtu in 1_280..=9_000u32, v6 in any::<bool>()) {
-        let (family, header) = if v6 { (IpVersion::V6, 48) } else { (IpVersion::V4, 20) };
+    fn fragments_carry_the_whole_payload(
+        payload in 0..=65_507u32, mtu in 1_280..=9_000u32, v6 in any::<bool>(),
+    ) {
+        let family = if v6 { IpVersion::V6 } else { IpVersion::V4 };
         let wire = WireFormat::new(payload, family, 0, link("10G")).unwrap().with_mtu(mtu).unwrap();
         let frames = wire.frame_bytes();
         prop_assert!(frames.iter().all(|frame| *frame <= u64::from(mtu) + 18));
-        if frames.len() > 1 && frames.iter().all(|frame| *frame > 64) {
-            let carried: u64 = frames.iter().map(|frame| frame - 18 - header).sum();
-            prop_assert_eq!(carried, u64::from(payload) + 8);
-        }
+        let (last, full) = frames.split_last().unwrap();
+        let header = 18 + if !v6 { 20 } else if full.is_empty() { 40 } else { 48 };
+        prop_assert!(full.iter().all(|frame| (frame - header) % 8 == 0));
+        let left = u64::from(payload) + 8 - full.iter().map(|frame| frame - header).sum::<u64>();
+        prop_assert!(left > 0);
+        prop_assert_eq!(*last, (header + left).max(64));
     }
 }

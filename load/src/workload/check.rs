@@ -49,8 +49,8 @@ impl PreparedExchange {
         if !matches!(tag.bytes, 1 | 2 | 4 | 8) {
             return Some(format!("a tag of {} bytes: it has 1, 2, 4 or 8", tag.bytes));
         }
-        let least = tag.request_offset + tag.bytes;
-        if let Some(number) = self.requests.iter().position(|request| request.len() < least) {
+        let min_length = tag.request_offset + tag.bytes;
+        if let Some(number) = self.requests.iter().position(|request| request.len() < min_length) {
             let length = self.requests[number].len();
             return Some(format!("request {number} has {length} bytes, too few for a tag of {tag}"));
         }
@@ -64,10 +64,11 @@ impl PreparedExchange {
                 "{count} requests in the order of their tag: the number must be a power of two over {mask}"
             ));
         }
-        let sent = EchoedTag { reply_offset: tag.request_offset, ..tag };
-        let wrong =
-            (0..count).zip(&self.requests).find(|(number, bytes)| sent.read(bytes) != Some(number & mask));
-        wrong.map(|(number, _)| format!("request {number} does not have its number as its tag"))
+        let request_tag = EchoedTag { reply_offset: tag.request_offset, ..tag };
+        let mismatch = (0..count)
+            .zip(&self.requests)
+            .find(|(number, bytes)| request_tag.read(bytes) != Some(number & mask));
+        mismatch.map(|(number, _)| format!("request {number} does not have its number as its tag"))
     }
 }
 
@@ -93,31 +94,37 @@ mod tests {
     const TAG: EchoedTag = EchoedTag { bytes: 1, request_offset: 0, reply_offset: 0 };
 
     #[test]
-    fn parts_that_do_not_fit_are_named() {
+    fn problem_names_the_invalid_part_of_an_exchange() {
         assert_eq!(exchange(vec![vec![1]], None).problem(), None);
         assert_eq!(exchange(vec![vec![1]], Some(TAG)).problem(), None);
-        let wrong = |exchange: PreparedExchange, what: &str| {
-            let problem = exchange.problem().expect(what);
-            assert!(problem.contains(what), "{problem}");
+        let assert_problem = |exchange: PreparedExchange, text: &str| {
+            let problem = exchange.problem().expect(text);
+            assert!(problem.contains(text), "{problem}");
         };
-        wrong(exchange(vec![], None), "no request");
-        wrong(exchange(vec![vec![1], vec![]], None), "request 1 is empty");
-        wrong(exchange(vec![vec![1]], Some(EchoedTag { bytes: 2, ..TAG })), "request 0 has 1 bytes");
-        wrong(
+        assert_problem(exchange(vec![], None), "no request");
+        assert_problem(exchange(vec![vec![1], vec![]], None), "request 1 is empty");
+        assert_problem(exchange(vec![vec![1]], Some(EchoedTag { bytes: 2, ..TAG })), "request 0 has 1 bytes");
+        assert_problem(
             exchange(vec![vec![1; 9]], Some(EchoedTag { bytes: 3, reply_offset: 0, ..TAG })),
             "replies of 2 bytes",
         );
         let mark = ReplyMark { offset: 2, mask: 1, value: 1 };
-        wrong(PreparedExchange { marks: vec![mark], ..exchange(vec![vec![1]], None) }, "3 have to be read");
-        wrong(PreparedExchange { order: RequestOrder::ByTag, ..exchange(vec![vec![1]], None) }, "need a tag");
-        wrong(
+        assert_problem(
+            PreparedExchange { marks: vec![mark], ..exchange(vec![vec![1]], None) },
+            "3 have to be read",
+        );
+        assert_problem(
+            PreparedExchange { order: RequestOrder::ByTag, ..exchange(vec![vec![1]], None) },
+            "need a tag",
+        );
+        assert_problem(
             PreparedExchange { order: RequestOrder::ByTag, ..exchange(vec![vec![0]], Some(TAG)) },
             "power of two over 255",
         );
     }
 
     #[test]
-    fn requests_in_the_order_of_their_tag_are_numbered() {
+    fn requests_ordered_by_tag_require_consecutive_tags() {
         let mut requests: Vec<Vec<u8>> = (0..512u32).map(|number| vec![number as u8]).collect();
         let by_tag =
             |requests| PreparedExchange { order: RequestOrder::ByTag, ..exchange(requests, Some(TAG)) };

@@ -25,7 +25,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::error::GeneratorError;
-use crate::header::{HEADER_BYTES, MAX_PAYLOAD_BYTES, fill};
+use crate::header::{HEADER_BYTES, MAX_PAYLOAD_BYTES, fill_byte};
 use crate::outcome::CodeCount;
 
 pub use error::SourceError;
@@ -122,14 +122,14 @@ pub struct ReplyCode {
 pub(crate) const TRUNCATED: u8 = 0x80;
 
 impl ReplyCode {
-    /// Replies by code; `of` returns the count of a value.
-    pub(crate) fn counts(&self, of: impl Fn(u8) -> u64) -> Vec<CodeCount> {
-        let counted = (0..=self.mask).map(|code| {
-            let truncated = if self.truncated.is_some() { of(code | TRUNCATED) } else { 0 };
+    /// Replies by code; `count_of` returns the count of a value.
+    pub(crate) fn counts(&self, count_of: impl Fn(u8) -> u64) -> Vec<CodeCount> {
+        let code_counts = (0..=self.mask).map(|code| {
+            let truncated = if self.truncated.is_some() { count_of(code | TRUNCATED) } else { 0 };
             let name = (self.name)(code).map(str::to_owned);
-            CodeCount { code, name, count: of(code) + truncated, truncated }
+            CodeCount { code, name, count: count_of(code) + truncated, truncated }
         });
-        counted.filter(|counted| counted.count > 0).collect()
+        code_counts.filter(|code_count| code_count.count > 0).collect()
     }
 }
 
@@ -142,10 +142,10 @@ pub trait ReplyVerifier: fmt::Debug + Send + Sync {
 impl PreparedExchange {
     /// Whether a reply has the required length and marks.
     #[inline]
-    pub(crate) fn looks_right(&self, reply: &[u8]) -> bool {
-        let has =
+    pub(crate) fn is_well_formed(&self, reply: &[u8]) -> bool {
+        let has_mark =
             |mark: &ReplyMark| reply.get(mark.offset).is_some_and(|byte| byte & mark.mask == mark.value);
-        reply.len() >= self.shortest_reply_bytes && self.marks.iter().all(has)
+        reply.len() >= self.shortest_reply_bytes && self.marks.iter().all(has_mark)
     }
 
     /// The code of a reply, if the exchange has codes.
@@ -212,9 +212,9 @@ impl LoadWorkload {
 // bytes.
 fn short_echo(payload_bytes: usize) -> PreparedExchange {
     let tag_bytes = [8, 4, 2, 1].into_iter().find(|bytes| *bytes <= payload_bytes);
-    let request: Vec<u8> = (0..payload_bytes).map(fill).collect();
+    let request: Vec<u8> = (0..payload_bytes).map(fill_byte).collect();
     let marks = (0..).zip(&request).skip(tag_bytes.unwrap_or(0));
-    let untold = "requests without a byte: replies are taken in the order of the requests, by sockets";
+    let order_note = "requests without a byte: replies are taken in the order of the requests, by sockets";
     PreparedExchange {
         protocol: "echo",
         marks: marks.map(|(offset, value)| ReplyMark { offset, mask: 0xff, value: *value }).collect(),
@@ -224,7 +224,7 @@ fn short_echo(payload_bytes: usize) -> PreparedExchange {
         shortest_reply_bytes: payload_bytes,
         code: None,
         verify: None,
-        notes: if tag_bytes.is_none() { vec![untold.to_owned()] } else { Vec::new() },
+        notes: if tag_bytes.is_none() { vec![order_note.to_owned()] } else { Vec::new() },
     }
 }
 

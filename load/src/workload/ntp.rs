@@ -52,7 +52,7 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn a_request_is_a_clients() {
+    fn requests_are_48_byte_client_packets() {
         let exchange = client(4).unwrap();
         assert_eq!((exchange.requests[0].len(), exchange.requests[0][0]), (48, 0x23));
         assert_eq!(client(3).unwrap().requests[0][0], 0x1b);
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn other_versions_are_refused() {
+    fn ntp_versions_other_than_3_and_4_are_refused() {
         assert_eq!(client(5).unwrap_err().to_string(), "NTP version: 5 is neither 3 nor 4");
     }
 }

@@ -86,8 +86,8 @@ impl WorkloadContents {
     pub fn requests(&self, options: &WorkloadOptions) -> Result<LoadWorkload, SourceError> {
         const ECHO_PAYLOAD: usize = 100;
         let text = |file: &str, problem: &str| {
-            let wrong = || SourceError::File { file: file.to_owned(), problem: problem.to_owned() };
-            std::str::from_utf8(&self.bytes).map_err(|_| wrong())
+            let file_error = || SourceError::File { file: file.to_owned(), problem: problem.to_owned() };
+            std::str::from_utf8(&self.bytes).map_err(|_| file_error())
         };
         let exchange = match &self.source {
             WorkloadSource::Echo => {
@@ -117,11 +117,11 @@ impl WorkloadContents {
 }
 
 fn read_bytes(file: &str) -> Result<Vec<u8>, SourceError> {
-    let unread = |error: std::io::Error| SourceError::File {
+    let read_error = |error: std::io::Error| SourceError::File {
         file: file.to_owned(),
         problem: format!("cannot be read: {error}"),
     };
-    fs::read(file).map_err(unread)
+    fs::read(file).map_err(read_error)
 }
 
 impl FromStr for WorkloadSource {
@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_workload_is_printed_as_it_is_written() {
+    fn workload_sources_round_trip_and_other_text_is_refused() {
         for text in ["echo", "ntp", "dns:queries.txt", "radius:a:b", "raw:/tmp/x.pcap"] {
             assert_eq!(text.parse::<WorkloadSource>().expect(text).to_string(), text);
         }
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_used_is_named() {
+    fn errors_name_unusable_files_and_crlf_lines_are_accepted() {
         let directory = tempfile::tempdir().expect("a directory");
         let file = |name: &str, bytes: &[u8]| {
             let path = directory.path().join(name);

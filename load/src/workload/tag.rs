@@ -32,11 +32,12 @@ impl EchoedTag {
     /// Writes the low bytes of `value` into a request; a request that is too short stays unchanged.
     #[inline]
     pub fn write(&self, value: u64, request: &mut [u8]) {
-        let Some(place) = request.get_mut(self.request_offset..).and_then(|rest| rest.get_mut(..self.bytes))
+        let Some(tag_bytes) =
+            request.get_mut(self.request_offset..).and_then(|tail| tail.get_mut(..self.bytes))
         else {
             return;
         };
-        place.copy_from_slice(&value.to_be_bytes()[8 - self.bytes.min(8)..]);
+        tag_bytes.copy_from_slice(&value.to_be_bytes()[8 - self.bytes.min(8)..]);
     }
 }
 
@@ -56,23 +57,27 @@ impl FromStr for EchoedTag {
     type Err = TagError;
 
     fn from_str(text: &str) -> Result<Self, TagError> {
-        let wrong = |problem| TagError { text: text.to_owned(), problem };
+        let tag_error = |problem| TagError { text: text.to_owned(), problem };
         let number = |part: &str| {
-            let number = part.trim().parse().map_err(|_| wrong("a part is no number"))?;
-            if number > MAX_PAYLOAD_BYTES { Err(wrong("no UDP datagram is that long")) } else { Ok(number) }
+            let number = part.trim().parse().map_err(|_| tag_error("a part is no number"))?;
+            if number > MAX_PAYLOAD_BYTES {
+                Err(tag_error("no UDP datagram is that long"))
+            } else {
+                Ok(number)
+            }
         };
         let parts: Vec<&str> = text.split(':').collect();
         let (request, reply, bytes) = match parts[..] {
             [request, bytes] => (request, request, bytes),
             [request, reply, bytes] => (request, reply, bytes),
-            _ => return Err(wrong("it has two or three numbers")),
+            _ => return Err(tag_error("it has two or three numbers")),
         };
         let tag = EchoedTag {
             bytes: number(bytes)?,
             request_offset: number(request)?,
             reply_offset: number(reply)?,
         };
-        if matches!(tag.bytes, 1 | 2 | 4 | 8) { Ok(tag) } else { Err(wrong("it has 1, 2, 4 or 8 bytes")) }
+        if matches!(tag.bytes, 1 | 2 | 4 | 8) { Ok(tag) } else { Err(tag_error("it has 1, 2, 4 or 8 bytes")) }
     }
 }
 
@@ -82,7 +87,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn tags_are_read_as_written() {
+    fn tags_parse_from_offsets_and_length() {
         let tag = |bytes, request_offset, reply_offset| Ok(EchoedTag { bytes, request_offset, reply_offset });
         assert_eq!("0:2".parse::<EchoedTag>(), tag(2, 0, 0));
         assert_eq!("40:24:8".parse::<EchoedTag>(), tag(8, 40, 24));
@@ -101,7 +106,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_comes_back(value: u64, bytes in prop::sample::select(vec![1usize, 2, 4, 8]), at in 0..20usize) {
+        fn written_tags_read_back_and_leave_other_bytes_unchanged(
+            value: u64, bytes in prop::sample::select(vec![1usize, 2, 4, 8]), at in 0..20usize,
+        ) {
             let tag = EchoedTag { bytes, request_offset: at, reply_offset: at };
             let mut request = [0xa5; 32];
             tag.write(value, &mut request);

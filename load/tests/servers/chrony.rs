@@ -29,8 +29,8 @@ fn counters(scene: &Scene) -> Option<(u64, u64)> {
 }
 
 #[test]
-fn chrony_counts_the_same() {
-    let Some(mut scene) = Scene::set("chrony_counts_the_same", "chronyd") else { return };
+fn chronyd_and_generator_counts_agree() {
+    let Some(mut scene) = Scene::set("chronyd_and_generator_counts_agree", "chronyd") else { return };
     let config = installed::chrony(scene.directory.path(), None, PORT).unwrap();
     let address = SocketAddr::new(scene.address(), PORT);
     let request = ntp::client(4).unwrap().requests.remove(0);

@@ -82,8 +82,11 @@ fn requests(secret: &[u8], password: &[u8], options: &radius::RadiusOptions) -> 
 }
 
 #[test]
-fn freeradius_accepts_and_rejects() {
-    let Some(mut scene) = Scene::set("freeradius_accepts_and_rejects", "freeradius") else { return };
+fn freeradius_accepts_right_and_rejects_wrong_passwords() {
+    let Some(mut scene) = Scene::set("freeradius_accepts_right_and_rejects_wrong_passwords", "freeradius")
+    else {
+        return;
+    };
     scene.write("radiusd.conf", &configuration(&scene));
     let directory = scene.directory.path().display().to_string();
     let address = SocketAddr::new(scene.address(), PORT);
@@ -110,8 +113,10 @@ fn freeradius_accepts_and_rejects() {
 }
 
 #[test]
-fn freeradius_ignores_another_secret() {
-    let Some(mut scene) = Scene::set("freeradius_ignores_another_secret", "freeradius") else { return };
+fn freeradius_drops_requests_with_another_secret() {
+    let Some(mut scene) = Scene::set("freeradius_drops_requests_with_another_secret", "freeradius") else {
+        return;
+    };
     scene.write("radiusd.conf", &configuration(&scene));
     let directory = scene.directory.path().display().to_string();
     let address = SocketAddr::new(scene.address(), PORT);

@@ -35,8 +35,8 @@ fn counters(scene: &Scene) -> HashMap<String, u64> {
 }
 
 #[test]
-fn nsd_counts_the_same() {
-    let Some(mut scene) = Scene::set("nsd_counts_the_same", "nsd") else { return };
+fn nsd_and_generator_counts_agree() {
+    let Some(mut scene) = Scene::set("nsd_and_generator_counts_agree", "nsd") else { return };
     let address = SocketAddr::new(scene.address(), PORT);
     let nsd = InstalledNsd {
         directory: scene.directory.path(),
@@ -68,7 +68,7 @@ fn nsd_counts_the_same() {
 
 /// Compares an outcome with the increase of NSD's counters.
 fn assert_same(outcome: &SlotOutcome, rise: impl Fn(&str) -> u64, mode: PacingMode) {
-    let told = ["NOERROR", "NXDOMAIN", "REFUSED"].map(|name| code(outcome, name));
+    let reply_counts = ["NOERROR", "NXDOMAIN", "REFUSED"].map(|name| code(outcome, name));
     let answers = rise("num.rcode.NOERROR") + rise("num.rcode.NXDOMAIN") + rise("num.rcode.REFUSED");
     if mode == PacingMode::Flood {
         // A flood loses requests before NSD and replies after NSD.
@@ -78,14 +78,17 @@ fn assert_same(outcome: &SlotOutcome, rise: impl Fn(&str) -> u64, mode: PacingMo
     // On a busy machine, NSD's socket may drop requests. NSD answers every request that it
     // receives, and the generator receives every reply.
     assert_eq!(rise("num.queries"), outcome.sent - outcome.lost, "{outcome:?}");
-    assert_eq!(told, [rise("num.rcode.NOERROR"), rise("num.rcode.NXDOMAIN"), rise("num.rcode.REFUSED")]);
+    assert_eq!(
+        reply_counts,
+        [rise("num.rcode.NOERROR"), rise("num.rcode.NXDOMAIN"), rise("num.rcode.REFUSED")]
+    );
     assert_eq!(answers, outcome.answered);
     assert!(outcome.lost < outcome.sent / 10, "{outcome:?}");
     // The queries are sent in turn: of every four, two are answered, one name does not exist, and
     // one is refused. A slot continues at the query after the last one of the previous slot.
     let quarter = outcome.sent / 4;
-    for (count, quarters) in told.iter().zip([2, 1, 1]) {
-        let apart = count.abs_diff(quarter * quarters);
-        assert!(apart <= quarters + outcome.lost, "{told:?} of {}", outcome.sent);
+    for (count, quarters) in reply_counts.iter().zip([2, 1, 1]) {
+        let difference = count.abs_diff(quarter * quarters);
+        assert!(difference <= quarters + outcome.lost, "{reply_counts:?} of {}", outcome.sent);
     }
 }

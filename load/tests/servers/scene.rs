@@ -71,9 +71,13 @@ impl Scene {
         };
         let began = Instant::now();
         while !self.lab.senders()[0].run(answers).unwrap() {
-            let ended = server.wait_at_most(Duration::from_millis(20)).unwrap();
+            let exit_status = server.wait_at_most(Duration::from_millis(20)).unwrap();
             let log = || std::fs::read_to_string(self.path("log")).unwrap_or_default();
-            assert!(ended.is_none() && began.elapsed() < PATIENCE, "{program} does not answer: {}", log());
+            assert!(
+                exit_status.is_none() && began.elapsed() < PATIENCE,
+                "{program} does not answer: {}",
+                log()
+            );
         }
         self.server = Some(server);
     }

@@ -85,7 +85,12 @@ pub(crate) fn echo(socket: &UdpSocket, request: &mut [u8], source: SocketAddr, a
 }
 
 /// Drops every 10th request, answers every 100th twice and every 1000th with a changed byte.
-pub(crate) fn faulty(socket: &UdpSocket, request: &mut [u8], source: SocketAddr, account: &mut Account) {
+pub(crate) fn echo_with_faults(
+    socket: &UdpSocket,
+    request: &mut [u8],
+    source: SocketAddr,
+    account: &mut Account,
+) {
     let number = account.received;
     if number % 1_000 == 1 {
         account.corrupted += 1;
@@ -105,7 +110,12 @@ pub(crate) fn faulty(socket: &UdpSocket, request: &mut [u8], source: SocketAddr,
 
 /// Echoes each request. After each of the first eight requests, also sends a forged reply: four
 /// unsolicited, one late, and three corrupt replies.
-pub(crate) fn forging(socket: &UdpSocket, request: &mut [u8], source: SocketAddr, account: &mut Account) {
+pub(crate) fn echo_with_forged_replies(
+    socket: &UdpSocket,
+    request: &mut [u8],
+    source: SocketAddr,
+    account: &mut Account,
+) {
     let codec = RequestCodec::new(PAYLOAD).unwrap();
     let longer = RequestCodec::new(PAYLOAD + 300).unwrap();
     let header = codec.read(request).unwrap();
@@ -148,8 +158,8 @@ pub(crate) fn assert_nobody_listens(outcome: &SlotOutcome) {
     assert_eq!(outcome.send_errors.total(), outcome.send_errors.refused);
 }
 
-/// Checks that the account of [`faulty`] and the generator's outcome agree. `refused`: requests
-/// that the link did not accept.
+/// Checks that the account of [`echo_with_faults`] and the generator's outcome agree. `refused`:
+/// requests that the link did not accept.
 pub(crate) fn assert_faults_agree(outcome: &SlotOutcome, account: Account, refused: u64) {
     assert_balanced(outcome);
     assert_eq!(outcome.sent, account.received + refused);

@@ -49,8 +49,8 @@ fn answer(tag: EchoedTag, request: &[u8], number: u64) -> Vec<u8> {
 }
 
 #[test]
-fn an_echo_in_the_shortest_frames_is_matched() {
-    let Some(scene) = Scene::new("an_echo_in_the_shortest_frames_is_matched") else { return };
+fn echo_payloads_in_shortest_frames_are_matched() {
+    let Some(scene) = Scene::new("echo_payloads_in_shortest_frames_are_matched") else { return };
     for (v4, payload_bytes) in [(true, 18), (false, 18), (true, 39), (false, 8), (true, 1)] {
         // The service drops one of 10 requests. It damages the last byte of another one of 10,
         // unless that byte belongs to the tag.
@@ -85,8 +85,8 @@ fn an_echo_in_the_shortest_frames_is_matched() {
 }
 
 #[test]
-fn tags_of_every_size_are_matched() {
-    let Some(scene) = Scene::new("tags_of_every_size_are_matched") else { return };
+fn replies_with_tags_of_every_size_are_matched() {
+    let Some(scene) = Scene::new("replies_with_tags_of_every_size_are_matched") else { return };
     // Tags at even and odd offsets, in requests of several lengths, over IPv4 and IPv6.
     for (v4, bytes, request_offset) in
         [(true, 2, 0), (false, 2, 1), (true, 4, 3), (false, 8, 4), (true, 1, 1), (true, 8, 7), (false, 1, 0)]
@@ -109,11 +109,15 @@ fn tags_of_every_size_are_matched() {
         for _ in 0..2 {
             let outcome = generator.run(&slot(rate(2_000.0), 250)).unwrap();
             assert_balanced(&outcome);
-            let refused = outcome.self_watch.refused_by_link;
+            let refused_count = outcome.self_watch.refused_by_link;
             let before = served;
-            served += outcome.sent - refused;
+            served += outcome.sent - refused_count;
             let spoilt = served / 50 - before / 50;
-            assert_eq!((outcome.lost, outcome.corrupt), (spoilt + refused, spoilt), "{tag} {outcome:?}");
+            assert_eq!(
+                (outcome.lost, outcome.corrupt),
+                (spoilt + refused_count, spoilt),
+                "{tag} {outcome:?}"
+            );
             assert_eq!(
                 (outcome.late, outcome.unsolicited, outcome.duplicate),
                 (0, 0, 0),
@@ -163,11 +167,11 @@ fn replies_are_verified_against_their_requests() {
     for _ in 0..2 {
         let outcome = generator.run(&slot(rate(3_000.0), 200)).unwrap();
         assert_balanced(&outcome);
-        let refused = outcome.self_watch.refused_by_link;
+        let refused_count = outcome.self_watch.refused_by_link;
         let before = served;
-        served += outcome.sent - refused;
+        served += outcome.sent - refused_count;
         let spoilt = served / 10 - before / 10;
-        assert_eq!((outcome.lost, outcome.corrupt), (spoilt + refused, spoilt), "{outcome:?}");
+        assert_eq!((outcome.lost, outcome.corrupt), (spoilt + refused_count, spoilt), "{outcome:?}");
         assert_eq!((outcome.unverified, outcome.late, outcome.unsolicited), (0, 0, 0), "{outcome:?}");
         assert_eq!(outcome.codes[0].count, outcome.answered);
     }

@@ -14,11 +14,13 @@ use std::time::{Duration, Instant};
 
 use linerate_load::{Generator as _, LoadSlot, PacingMode};
 use scene::Scene;
-use service::{assert_balanced, assert_faults_agree, faulty, forging, rate, skip, slot};
+use service::{
+    assert_balanced, assert_faults_agree, echo, echo_with_faults, echo_with_forged_replies, rate, skip, slot,
+};
 
 #[test]
-fn an_echo_is_fully_answered() {
-    let Some(scene) = Scene::new("an_echo_is_fully_answered") else { return };
+fn all_echo_requests_on_the_link_are_answered() {
+    let Some(scene) = Scene::new("all_echo_requests_on_the_link_are_answered") else { return };
     for v4 in [true, false] {
         let service = scene.echo(v4);
         let Some(mut generator) = scene.generator(&service, 5) else { return };
@@ -31,8 +33,8 @@ fn an_echo_is_fully_answered() {
             assert_eq!(outcome.lost, outcome.self_watch.refused_by_link, "{outcome:?}");
             assert_eq!((outcome.corrupt, outcome.unsolicited, outcome.late), (0, 0, 0), "{outcome:?}");
             assert!(outcome.answered > 0 && outcome.send_errors.total() == 0, "{outcome:?}");
-            if let (Some(asked), false) = (outcome.requested_per_second, outcome.generator_bound) {
-                assert_eq!(outcome.sent, (asked * 0.3).round() as u64, "the whole schedule is sent");
+            if let (Some(per_second), false) = (outcome.requested_per_second, outcome.generator_bound) {
+                assert_eq!(outcome.sent, (per_second * 0.3).round() as u64, "the whole schedule is sent");
             }
             sent += outcome.answered;
         }
@@ -44,12 +46,17 @@ fn an_echo_is_fully_answered() {
 }
 
 #[test]
-fn two_threads_share_the_flows() {
-    let Some(scene) = Scene::new("two_threads_share_the_flows") else { return };
+fn two_generator_threads_lose_no_replies() {
+    let Some(scene) = Scene::new("two_generator_threads_lose_no_replies") else { return };
     if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
-        return skip("two_threads_share_the_flows", "one CPU");
+        return skip("two_generator_threads_lose_no_replies", "one CPU");
     }
-    let service = scene.echo(true);
+    let sources = Arc::new(std::sync::Mutex::new(std::collections::BTreeSet::new()));
+    let service_sources = Arc::clone(&sources);
+    let service = scene.serve(true, move |socket, request, source, account| {
+        service_sources.lock().unwrap().insert(source);
+        echo(socket, request, source, account);
+    });
     let Some(mut generator) = scene.generator_of(scene.builder(service.address, 7).threads(2)) else {
         return;
     };
@@ -58,15 +65,18 @@ fn two_threads_share_the_flows() {
         assert_balanced(&outcome);
         assert_eq!(outcome.lost, outcome.self_watch.refused_by_link, "{outcome:?}");
         assert_eq!((outcome.corrupt, outcome.unsolicited, outcome.late), (0, 0, 0), "{outcome:?}");
-        assert_eq!(outcome.self_watch.thread_cpu_ratio.len(), 2);
+        let cpu_ratios = &outcome.self_watch.thread_cpu_ratio;
+        assert!(cpu_ratios.len() == 2 && cpu_ratios.iter().all(|ratio| *ratio > 0.0), "{outcome:?}");
+        let ports = std::mem::take(&mut *sources.lock().unwrap());
+        assert_eq!(ports.len(), 7, "the flows of both threads send");
     }
 }
 
 #[test]
-fn faults_are_reported_exactly() {
-    let Some(scene) = Scene::new("faults_are_reported_exactly") else { return };
+fn outcome_counts_service_faults_exactly() {
+    let Some(scene) = Scene::new("outcome_counts_service_faults_exactly") else { return };
     for mode in [rate(8_000.0), PacingMode::Window { outstanding: 4 }] {
-        let service = scene.serve(true, faulty);
+        let service = scene.serve(true, echo_with_faults);
         let Some(mut generator) = scene.generator(&service, 7) else { return };
         let outcome = generator.run(&slot(mode, 800)).unwrap();
         drop(generator);
@@ -75,9 +85,9 @@ fn faults_are_reported_exactly() {
 }
 
 #[test]
-fn strangers_and_stragglers_are_told_apart() {
-    let Some(scene) = Scene::new("strangers_and_stragglers_are_told_apart") else { return };
-    let service = scene.serve(true, forging);
+fn unsolicited_late_and_corrupt_replies_are_distinguished() {
+    let Some(scene) = Scene::new("unsolicited_late_and_corrupt_replies_are_distinguished") else { return };
+    let service = scene.serve(true, echo_with_forged_replies);
     let Some(mut generator) = scene.generator(&service, 1) else { return };
     let outcome = generator.run(&slot(rate(1_000.0), 100)).unwrap();
     assert_balanced(&outcome);
@@ -86,8 +96,8 @@ fn strangers_and_stragglers_are_told_apart() {
 }
 
 #[test]
-fn a_flood_is_accounted_for() {
-    let Some(scene) = Scene::new("a_flood_is_accounted_for") else { return };
+fn flood_counts_are_consistent_with_the_service() {
+    let Some(scene) = Scene::new("flood_counts_are_consistent_with_the_service") else { return };
     let service = scene.echo(true);
     let Some(mut generator) = scene.generator(&service, 16) else { return };
     let outcome = generator.run(&slot(PacingMode::Flood, 300)).unwrap();
@@ -125,8 +135,8 @@ fn a_window_does_not_stall_on_loss() {
 }
 
 #[test]
-fn a_frozen_service_shows_in_every_latency_it_caused() {
-    let Some(scene) = Scene::new("a_frozen_service_shows_in_every_latency_it_caused") else { return };
+fn latency_includes_the_wait_during_a_service_freeze() {
+    let Some(scene) = Scene::new("latency_includes_the_wait_during_a_service_freeze") else { return };
     let mut frozen = false;
     let service = scene.serve(true, move |socket, request, source, account| {
         if account.received == 300 && !frozen {
@@ -145,16 +155,16 @@ fn a_frozen_service_shows_in_every_latency_it_caused() {
 }
 
 #[test]
-fn intervals_add_up() {
-    let Some(scene) = Scene::new("intervals_add_up") else { return };
+fn intervals_add_up_to_the_slot() {
+    let Some(scene) = Scene::new("intervals_add_up_to_the_slot") else { return };
     let service = scene.echo(true);
     let Some(mut generator) = scene.generator(&service, 4) else { return };
     for mode in [rate(5_000.0), PacingMode::Window { outstanding: 2 }] {
         let slot = LoadSlot { interval: Some(Duration::from_millis(100)), ..slot(mode, 450) };
-        let mut seen = Vec::new();
-        let outcome = generator.watch(&slot, &mut |interval| seen.push(interval.number)).unwrap();
+        let mut interval_numbers = Vec::new();
+        let outcome = generator.watch(&slot, &mut |interval| interval_numbers.push(interval.number)).unwrap();
         assert_balanced(&outcome);
-        assert_eq!(seen, [0, 1, 2, 3, 4]);
+        assert_eq!(interval_numbers, [0, 1, 2, 3, 4]);
         assert_eq!(outcome.intervals.len(), 5);
         let answered: u64 = outcome.intervals.iter().filter_map(|interval| interval.answered).sum();
         assert_eq!(answered, outcome.answered, "{outcome:?}");
@@ -169,22 +179,22 @@ fn intervals_add_up() {
 }
 
 #[test]
-fn a_cancelled_slot_ends_soon_with_a_whole_account() {
-    let Some(scene) = Scene::new("a_cancelled_slot_ends_soon_with_a_whole_account") else { return };
+fn a_cancelled_slot_ends_early_with_balanced_counts() {
+    let Some(scene) = Scene::new("a_cancelled_slot_ends_early_with_balanced_counts") else { return };
     let service = scene.echo(true);
     for mode in [rate(1_000.0), rate(1.0), PacingMode::Window { outstanding: 1 }, PacingMode::Flood] {
         let cancel = Arc::new(AtomicBool::new(false));
         let builder = scene.builder(service.address, 4).cancel(Arc::clone(&cancel));
         let Some(mut generator) = scene.generator_of(builder) else { return };
-        let begun = Instant::now();
+        let start = Instant::now();
         let outcome = std::thread::scope(|scope| {
-            let running = scope.spawn(move || generator.run(&slot(mode, 60_000)).unwrap());
+            let slot_thread = scope.spawn(move || generator.run(&slot(mode, 60_000)).unwrap());
             std::thread::sleep(Duration::from_millis(100));
             cancel.store(true, Ordering::Relaxed);
-            running.join().unwrap()
+            slot_thread.join().unwrap()
         });
         assert_balanced(&outcome);
-        assert!(begun.elapsed() < Duration::from_secs(20), "a minute was asked for");
+        assert!(start.elapsed() < Duration::from_secs(20), "the slot was not cancelled");
         assert!(outcome.duration < Duration::from_secs(20));
     }
 }

@@ -16,24 +16,24 @@ use crate::service::{assert_balanced, assert_nobody_listens, rate, skip, slot};
 
 impl Scene {
     /// The id of the XDP program on the sender's interface.
-    fn attached(&self) -> Option<u32> {
+    fn xdp_program_id(&self) -> Option<u32> {
         let end = self.link().sender.clone();
-        let look = move || xdp_state(&Host::live(), &end.interface, end.index).unwrap().attached;
-        self.lab.senders()[0].run(look).unwrap().map(|attached| attached.id.unwrap_or(0))
+        let read_state = move || xdp_state(&Host::live(), &end.interface, end.index).unwrap().attached;
+        self.lab.senders()[0].run(read_state).unwrap().map(|attached| attached.id.unwrap_or(0))
     }
 
-    fn why_not(&self, builder: GeneratorBuilder) -> String {
+    fn start_error(&self, builder: GeneratorBuilder) -> String {
         match self.start(builder) {
             Err(GeneratorError::Xdp { why }) => why,
             Err(error) => panic!("another error: {error}"),
-            Ok(_) => panic!("it works"),
+            Ok(_) => panic!("the generator started"),
         }
     }
 }
 
 #[test]
-fn other_traffic_passes() {
-    let Some(scene) = Scene::new("other_traffic_passes") else { return };
+fn tcp_and_other_udp_traffic_pass_during_a_slot() {
+    let Some(scene) = Scene::new("tcp_and_other_udp_traffic_pass_during_a_slot") else { return };
     let service = scene.echo(true);
     let Some(mut generator) = scene.generator(&service, 4) else { return };
     let at = scene.receiver(true);
@@ -41,7 +41,7 @@ fn other_traffic_passes() {
         scene.lab.receiver().run(|| (TcpListener::bind(at).unwrap(), UdpSocket::bind(at).unwrap())).unwrap();
     let (to_listener, to_other) = (listener.local_addr().unwrap(), other.local_addr().unwrap());
     std::thread::scope(|scope| {
-        let running = scope.spawn(|| generator.run(&slot(rate(5_000.0), 600)).unwrap());
+        let slot_thread = scope.spawn(|| generator.run(&slot(rate(5_000.0), 600)).unwrap());
         scope.spawn(move || std::io::copy(&mut &listener.accept().unwrap().0, &mut std::io::sink()));
         let (mut stream, socket) = scene.lab.senders()[0]
             .run(|| (TcpStream::connect(to_listener).unwrap(), UdpSocket::bind("0.0.0.0:0").unwrap()))
@@ -56,15 +56,15 @@ fn other_traffic_passes() {
             other.send_to(&buffer[..length], from).unwrap();
             assert_eq!(socket.recv(&mut buffer).unwrap(), 5);
         }
-        let outcome = running.join().unwrap();
+        let outcome = slot_thread.join().unwrap();
         assert_balanced(&outcome);
         assert_eq!((outcome.unsolicited, outcome.corrupt, outcome.late), (0, 0, 0), "{outcome:?}");
     });
 }
 
 #[test]
-fn nobody_listening_is_told() {
-    let Some(scene) = Scene::new("nobody_listening_is_told") else { return };
+fn a_closed_port_is_reported_as_refused() {
+    let Some(scene) = Scene::new("a_closed_port_is_reported_as_refused") else { return };
     for v4 in [true, false] {
         let mut target = scene.receiver(v4);
         target.set_port(9);
@@ -75,54 +75,56 @@ fn nobody_listening_is_told() {
 }
 
 #[test]
-fn one_after_the_other_and_nothing_is_left() {
-    let Some(scene) = Scene::new("one_after_the_other_and_nothing_is_left") else { return };
+fn consecutive_generators_detach_their_xdp_program() {
+    let Some(scene) = Scene::new("consecutive_generators_detach_their_xdp_program") else { return };
     let service = scene.echo(true);
     for _ in 0..2 {
         let Some(mut generator) = scene.generator(&service, 4) else { return };
-        assert!(scene.attached().is_some());
+        assert!(scene.xdp_program_id().is_some());
         let outcome = generator.run(&slot(rate(1_000.0), 100)).unwrap();
         assert_eq!((outcome.lost, outcome.late), (0, 0), "{outcome:?}");
         drop(generator);
-        assert_eq!(scene.attached(), None);
+        assert_eq!(scene.xdp_program_id(), None);
     }
 }
 
 #[test]
-fn a_program_that_is_there_is_left_alone() {
-    let Some(scene) = Scene::new("a_program_that_is_there_is_left_alone") else { return };
+fn an_attached_xdp_program_is_not_replaced() {
+    let Some(scene) = Scene::new("an_attached_xdp_program_is_not_replaced") else { return };
     let service = scene.echo(true);
     let Some(first) = scene.generator(&service, 4) else { return };
-    let id = scene.attached().unwrap();
-    let why = scene.why_not(scene.builder(service.address, 4));
+    let id = scene.xdp_program_id().unwrap();
+    let why = scene.start_error(scene.builder(service.address, 4));
     assert!(why.contains(&format!("(id {id})")) && why.contains("left alone"), "{why}");
-    assert_eq!(scene.attached(), Some(id));
+    assert_eq!(scene.xdp_program_id(), Some(id));
     drop(first);
     assert!(scene.generator(&service, 4).is_some());
 }
 
 #[test]
-fn what_does_not_work_says_why() {
-    let Some(scene) = Scene::new("what_does_not_work_says_why") else { return };
+fn failed_xdp_start_names_the_reason_or_falls_back_to_sockets() {
+    let Some(scene) = Scene::new("failed_xdp_start_names_the_reason_or_falls_back_to_sockets") else {
+        return;
+    };
     let service = scene.echo(true);
     if scene.generator(&service, 4).is_none() {
         return;
     }
-    let here = scene.link().sender.ipv4[0];
-    let why = scene.why_not(scene.builder((here, 7).into(), 4));
+    let sender_address = scene.link().sender.ipv4[0];
+    let why = scene.start_error(scene.builder((sender_address, 7).into(), 4));
     assert!(why.contains("an address of this host"), "{why}");
-    let why = scene.why_not(scene.builder("10.9.8.7:7".parse().unwrap(), 4));
+    let why = scene.start_error(scene.builder("10.9.8.7:7".parse().unwrap(), 4));
     assert!(why.contains("no route to 10.9.8.7"), "{why}");
-    let both = vec![service.address, scene.receiver(false)].into_iter().map(|mut target| {
+    let mixed_targets = vec![service.address, scene.receiver(false)].into_iter().map(|mut target| {
         target.set_port(7);
         target
     });
-    let why = scene.why_not(scene.builder(service.address, 4).targets(both.collect()));
+    let why = scene.start_error(scene.builder(service.address, 4).targets(mixed_targets.collect()));
     assert!(why.contains("both IPv4 and IPv6"), "{why}");
-    let why = scene.why_not(scene.builder(service.address, 4_000).threads(1_000));
+    let why = scene.start_error(scene.builder(service.address, 4_000).threads(1_000));
     assert!(why.contains("each needs one of its own"), "{why}");
     // If no backend is required, the generator falls back to sockets.
-    let target = (here, service.address.port()).into();
+    let target = (sender_address, service.address.port()).into();
     let builder = scene.builder(target, 4);
     let description = scene.lab.senders()[0].run(move || builder.start().unwrap().describe()).unwrap();
     assert_eq!(description.backend, "socket");
@@ -131,11 +133,9 @@ fn what_does_not_work_says_why() {
 
 /// Not a test: the process that the test below kills.
 #[test]
-fn held_until_killed() {
-    if std::env::var_os("LINERATE_TEST_HOLD").is_none() {
-        return;
-    }
-    let Some(scene) = Scene::new("held_until_killed") else { return };
+#[ignore = "runs until it is killed"]
+fn child_process_keeps_a_generator_until_killed() {
+    let Some(scene) = Scene::new("child_process_keeps_a_generator_until_killed") else { return };
     let service = scene.echo(true);
     let Some(mut generator) = scene.generator(&service, 4) else { return };
     generator.run(&slot(rate(1_000.0), 50)).unwrap();
@@ -144,26 +144,26 @@ fn held_until_killed() {
 }
 
 #[test]
-fn nothing_outlives_a_process_that_is_killed() {
-    let test = "nothing_outlives_a_process_that_is_killed";
+fn xdp_programs_are_unloaded_after_the_process_is_killed() {
+    let test = "xdp_programs_are_unloaded_after_the_process_is_killed";
     let Some(scene) = Scene::new(test) else { return };
     let service = scene.echo(true);
     if scene.generator(&service, 4).is_none() {
         return;
     }
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "manners::held_until_killed", "--nocapture"])
-        .env("LINERATE_TEST_HOLD", "1")
+        .args(["--exact", "manners::child_process_keeps_a_generator_until_killed"])
+        .args(["--ignored", "--nocapture"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
-    let held = lines.any(|line| line.starts_with("holding"));
-    let during = ids();
+    let generator_started = lines.any(|line| line.starts_with("holding"));
+    let ids_before_kill = generator_program_ids();
     child.kill().unwrap();
     child.wait().unwrap();
-    if !held {
+    if !generator_started {
         let mut why = String::new();
         child.stderr.take().unwrap().read_to_string(&mut why).unwrap();
         return skip(test, why);
@@ -171,8 +171,10 @@ fn nothing_outlives_a_process_that_is_killed() {
     // The kernel detaches a program when its link's descriptor closes, and frees it after a grace
     // period. Other tests may have loaded such programs meanwhile.
     let deadline = std::time::Instant::now() + Duration::from_secs(20);
-    while !ids().is_disjoint(&during.difference(&own()).copied().collect()) {
-        assert!(std::time::Instant::now() < deadline, "programs are left");
+    while !generator_program_ids()
+        .is_disjoint(&ids_before_kill.difference(&own_program_ids()).copied().collect())
+    {
+        assert!(std::time::Instant::now() < deadline, "some programs are still loaded");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -180,14 +182,14 @@ fn nothing_outlives_a_process_that_is_killed() {
 type Ids = std::collections::BTreeSet<u32>;
 
 /// The ids of all loaded programs that have the names of the generator's programs.
-fn ids() -> Ids {
+fn generator_program_ids() -> Ids {
     let ours = |name: Option<&str>| matches!(name, Some("send" | "receive" | "sent" | "not_redirected"));
     let programs = aya::programs::loaded_programs().filter_map(Result::ok);
     programs.filter(|program| ours(program.name_as_str())).map(|program| program.id()).collect()
 }
 
 /// The ids of the programs that this process holds.
-fn own() -> Ids {
+fn own_program_ids() -> Ids {
     let mut ids = Ids::new();
     for entry in std::fs::read_dir("/proc/self/fdinfo").unwrap().filter_map(Result::ok) {
         let text = std::fs::read_to_string(entry.path()).unwrap_or_default();

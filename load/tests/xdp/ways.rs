@@ -20,46 +20,47 @@ fn assert_accounted(outcome: &SlotOutcome) {
     assert_balanced(outcome);
     assert_eq!(outcome.lost, outcome.self_watch.refused_by_link, "{outcome:?}");
     assert_eq!((outcome.corrupt, outcome.unsolicited, outcome.late, outcome.duplicate), (0, 0, 0, 0));
-    if let (Some(asked), false) = (outcome.requested_per_second, outcome.generator_bound) {
-        assert_eq!(outcome.sent, (asked * outcome.duration.as_secs_f64()).round() as u64);
+    if let (Some(per_second), false) = (outcome.requested_per_second, outcome.generator_bound) {
+        assert_eq!(outcome.sent, (per_second * outcome.duration.as_secs_f64()).round() as u64);
     }
     assert!(outcome.bursts.median_requests > 0 && outcome.bursts.max_requests > 0, "{outcome:?}");
 }
 
 #[test]
-fn a_rate_never_decides_how_requests_leave() {
-    let Some(scene) = Scene::new("a_rate_never_decides_how_requests_leave") else { return };
+fn send_method_depends_on_live_frames_and_mode_not_on_rate() {
+    let Some(scene) = Scene::new("send_method_depends_on_live_frames_and_mode_not_on_rate") else { return };
     let interface = scene.link().receiver.interface.clone();
     let mut target = scene.receiver(true);
     target.set_port(PORT);
     let reflector =
         scene.lab.receiver().run(|| XdpService::reflector().port(PORT).attach(&interface)).unwrap();
-    let mut seen = 0;
-    for which in [LiveFrames::Always, LiveFrames::Floods, LiveFrames::Never] {
-        let Some(mut generator) = scene.generator_of(scene.builder(target, 8).live_frames(which)) else {
+    let mut answered_total = 0;
+    for live_frames in [LiveFrames::Always, LiveFrames::Floods, LiveFrames::Never] {
+        let Some(mut generator) = scene.generator_of(scene.builder(target, 8).live_frames(live_frames))
+        else {
             return;
         };
-        let by = |frames| if frames { SendMethod::LiveFrames } else { SendMethod::Clones };
-        let paced = by(which == LiveFrames::Always);
+        let method_for = |frames| if frames { SendMethod::LiveFrames } else { SendMethod::Clones };
+        let paced = method_for(live_frames == LiveFrames::Always);
         let modes = [
             (rate(HIGH), paced),
             (rate(5_000.0), paced),
             (PacingMode::Window { outstanding: 4 }, SendMethod::Clones),
-            (PacingMode::Flood, by(which != LiveFrames::Never)),
+            (PacingMode::Flood, method_for(live_frames != LiveFrames::Never)),
         ];
         for (mode, send_method) in modes {
             let outcome = generator.run(&slot(mode, 200)).unwrap();
             assert_accounted(&outcome);
             assert_eq!(outcome.self_watch.send_method, send_method, "{mode:?}");
-            seen += outcome.answered;
+            answered_total += outcome.answered;
         }
     }
-    assert_eq!(reflector.unwrap().account().unwrap().answered, seen);
+    assert_eq!(reflector.unwrap().account().unwrap().answered, answered_total);
 }
 
 #[test]
-fn what_takes_no_frames_is_loaded_with_clones() {
-    let test = "what_takes_no_frames_is_loaded_with_clones";
+fn clones_are_used_if_the_receiver_accepts_no_live_frames() {
+    let test = "clones_are_used_if_the_receiver_accepts_no_live_frames";
     let Some(scene) = Scene::new(test) else { return };
     let interface = scene.link().receiver.interface.clone();
     let gro = Setting::Offload { interface, offload: Offload::GenericReceive };

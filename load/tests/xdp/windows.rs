@@ -11,32 +11,34 @@ use crate::service::{Service, assert_balanced, echo, skip, slot};
 /// Regression test: only replies that arrived on the sending CPU made room in the window. The
 /// service runs on another CPU, where the replies arrive, so each window stalled until the timeout.
 #[test]
-fn places_come_back_on_whichever_cpu_the_answers_arrive() {
-    let test = "places_come_back_on_whichever_cpu_the_answers_arrive";
+fn replies_on_another_cpu_make_room_in_the_window() {
+    let test = "replies_on_another_cpu_make_room_in_the_window";
     let Some(scene) = Scene::new(test) else { return };
-    let allowed = sched_getaffinity(None).unwrap();
-    let mut cpus = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu));
-    let (Some(sends), Some(serves)) = (cpus.next(), cpus.next()) else { return skip(test, "one CPU") };
+    let allowed_cpus = sched_getaffinity(None).unwrap();
+    let mut cpus = (0..CpuSet::MAX_CPU).filter(|cpu| allowed_cpus.is_set(*cpu));
+    let (Some(sender_cpu), Some(server_cpu)) = (cpus.next(), cpus.next()) else {
+        return skip(test, "one CPU");
+    };
     let at = scene.receiver(true);
     let service = scene.lab.receiver().run(move || {
         // The service's thread inherits the CPU affinity of the thread that starts it.
-        let mut there = CpuSet::new();
-        there.set(serves);
-        sched_setaffinity(None, &there).unwrap();
+        let mut server_cpus = CpuSet::new();
+        server_cpus.set(server_cpu);
+        sched_setaffinity(None, &server_cpus).unwrap();
         let service = Service::start_at(at, echo);
-        sched_setaffinity(None, &allowed).unwrap();
+        sched_setaffinity(None, &allowed_cpus).unwrap();
         service
     });
     let service = service.unwrap();
     // The timeout is longer than the slot, so only replies make room.
     let builder = scene.builder(service.address, 64).timeout(Duration::from_secs(10));
-    let Some(mut generator) = scene.generator_of(builder.cpus(Some(vec![sends as u32]))) else { return };
-    let mut answered = |outstanding| {
+    let Some(mut generator) = scene.generator_of(builder.cpus(Some(vec![sender_cpu as u32]))) else { return };
+    let mut answer_count = |outstanding| {
         let outcome = generator.run(&slot(PacingMode::Window { outstanding }, 400)).unwrap();
         assert_balanced(&outcome);
         assert!(outcome.answered > 2 * 64 * u64::from(outstanding), "{outcome:?}");
         outcome.answered
     };
-    let (few, many) = (answered(1), answered(8));
+    let (few, many) = (answer_count(1), answer_count(8));
     assert!(many * 4 > few, "{few} answers with 64 requests under way, {many} with 512");
 }

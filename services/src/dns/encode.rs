@@ -44,23 +44,23 @@ impl NameOffsets {
 
     /// The slots to search for a hash.
     fn probe(hash: u32) -> impl Iterator<Item = usize> + use<> {
-        let first = hash.wrapping_mul(0x9e37_79b9) as usize >> 20 & (SLOTS - 1);
-        (0..SLOTS).map(move |step| (first + step) & (SLOTS - 1))
+        let start = hash.wrapping_mul(0x9e37_79b9) as usize >> 20 & (SLOTS - 1);
+        (0..SLOTS).map(move |step| (start + step) & (SLOTS - 1))
     }
 
-    fn put(&mut self, hash: u32, place: usize) {
-        if place <= FARTHEST && self.used.len() < SLOTS / 2 {
-            let free = Self::probe(hash).find(|slot| self.slots[*slot].0 != self.message);
-            if let Some(slot) = free {
-                self.slots[slot] = (self.message, hash, place as u16);
+    fn add_suffix(&mut self, hash: u32, offset: usize) {
+        if offset <= FARTHEST && self.used.len() < SLOTS / 2 {
+            let free_slot = Self::probe(hash).find(|slot| self.slots[*slot].0 != self.message);
+            if let Some(slot) = free_slot {
+                self.slots[slot] = (self.message, hash, offset as u16);
                 self.used.push(slot);
             }
         }
     }
 
-    /// Forgets suffixes from offset `place` on.
-    fn cut(&mut self, place: usize) {
-        while let Some(slot) = self.used.pop_if(|slot| usize::from(self.slots[*slot].2) >= place) {
+    /// Forgets suffixes from `offset` on.
+    fn truncate(&mut self, offset: usize) {
+        while let Some(slot) = self.used.pop_if(|slot| usize::from(self.slots[*slot].2) >= offset) {
             // The slot stays in use, so that the search still finds later ones.
             self.slots[slot].2 = 0;
         }
@@ -82,18 +82,18 @@ impl<'a> MessageEncoder<'a> {
     // Starts after the question with the name `question`; writes up to `limit`.
     pub(crate) fn new(
         zones: &'a Zones,
-        places: &'a mut NameOffsets,
+        offsets: &'a mut NameOffsets,
         message: &'a mut [u8],
-        at: usize,
+        position: usize,
         limit: usize,
         question: &WireName,
     ) -> Self {
-        places.clear();
+        offsets.clear();
         for labels in 1..=question.labels {
-            places.put(question.hash(labels), HEADER + question.start(labels));
+            offsets.add_suffix(question.hash(labels), HEADER + question.start(labels));
         }
         let limit = limit.min(message.len());
-        Self { zones, places, message, at, limit, over: false }
+        Self { zones, places: offsets, message, at: position, limit, over: false }
     }
 
     pub(crate) fn position(&self) -> usize {
@@ -101,10 +101,10 @@ impl<'a> MessageEncoder<'a> {
     }
 
     /// Removes everything after `position`.
-    pub(crate) fn cut(&mut self, position: usize) {
+    pub(crate) fn truncate(&mut self, position: usize) {
         self.at = position;
         self.over = false;
-        self.places.cut(position);
+        self.places.truncate(position);
     }
 
     /// Writes the records of a set; returns their number, and whether all fit.
@@ -112,10 +112,10 @@ impl<'a> MessageEncoder<'a> {
         let (zones, mut added) = (self.zones, 0);
         let set = zones.set(set);
         for (_, data) in set.records() {
-            let mark = self.at;
+            let start = self.at;
             self.record(owner, set.rtype, ttl.unwrap_or(set.ttl), data);
             if self.over {
-                self.cut(mark);
+                self.truncate(start);
                 return (added, false);
             }
             added += 1;
@@ -155,11 +155,11 @@ impl<'a> MessageEncoder<'a> {
             if self.over {
                 return;
             }
-            if let Some(place) = self.find(labels) {
-                return self.write(&(0xc000 | place).to_be_bytes());
+            if let Some(offset) = self.find(labels) {
+                return self.write(&(0xc000 | offset).to_be_bytes());
             }
             let (start, end) = (self.places.name.start(labels), self.places.name.start(labels - 1));
-            self.places.put(self.places.name.hash(labels), self.at);
+            self.places.add_suffix(self.places.name.hash(labels), self.at);
             self.write(&name[start..end]);
         }
         self.write(&[0]);
@@ -168,30 +168,31 @@ impl<'a> MessageEncoder<'a> {
     /// The offset in the message of the suffix with this many labels of the current name.
     fn find(&self, labels: usize) -> Option<u16> {
         let (hash, end) = (self.places.name.hash(labels), self.places.name.end(labels));
-        let of_message = NameOffsets::probe(hash).map(|slot| self.places.slots[slot]);
-        let mut of_message = of_message.take_while(|(message, ..)| *message == self.places.message);
-        let same =
-            |(_, other, place): &(u32, u32, u16)| *other == hash && *place != 0 && self.is_at(*place, end);
-        of_message.find(same).map(|(_, _, place)| place)
+        let entries = NameOffsets::probe(hash).map(|slot| self.places.slots[slot]);
+        let mut entries = entries.take_while(|(message, ..)| *message == self.places.message);
+        let is_match = |(_, entry_hash, offset): &(u32, u32, u16)| {
+            *entry_hash == hash && *offset != 0 && self.has_name_at(*offset, end)
+        };
+        entries.find(is_match).map(|(_, _, offset)| offset)
     }
 
-    /// Whether the message has `name` at offset `place`, ignoring case.
-    fn is_at(&self, place: u16, mut name: &[u8]) -> bool {
-        let mut at = usize::from(place);
+    /// Whether the message has `name` at `offset`, ignoring case.
+    fn has_name_at(&self, offset: u16, mut name: &[u8]) -> bool {
+        let mut position = usize::from(offset);
         loop {
-            let length = self.message[at];
+            let length = self.message[position];
             if length & 0xc0 == 0xc0 {
-                at = usize::from(u16::from_be_bytes([length & 0x3f, self.message[at + 1]]));
+                position = usize::from(u16::from_be_bytes([length & 0x3f, self.message[position + 1]]));
                 continue;
             }
             let label = usize::from(length) + 1;
-            let same = name
-                .get(..label)
-                .is_some_and(|of_name| of_name.eq_ignore_ascii_case(&self.message[at..at + label]));
-            if !same || length == 0 {
-                return same;
+            let is_equal = name.get(..label).is_some_and(|name_label| {
+                name_label.eq_ignore_ascii_case(&self.message[position..position + label])
+            });
+            if !is_equal || length == 0 {
+                return is_equal;
             }
-            (at, name) = (at + label, &name[label..]);
+            (position, name) = (position + label, &name[label..]);
         }
     }
 

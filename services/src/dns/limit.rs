@@ -92,11 +92,11 @@ impl DnsLimiter {
     pub(crate) fn new(limit: DnsRateLimit) -> Self {
         use std::hash::{BuildHasher as _, RandomState};
         let secret = RandomState::new().hash_one(0);
-        let full = TokenBucket { bytes: limit.surplus_bytes, filled_ms: 0 };
+        let full_bucket = TokenBucket { bytes: limit.surplus_bytes, filled_ms: 0 };
         Self {
             limit,
             buckets: vec![LimitBucket::default(); BUCKETS].into(),
-            surplus: vec![full; TOKEN_BUCKETS].into(),
+            surplus: vec![full_bucket; TOKEN_BUCKETS].into(),
             began: Instant::now(),
             secret,
         }
@@ -128,21 +128,21 @@ impl DnsLimiter {
 
     /// Takes `surplus` bytes from the bucket of a network; false if it has less.
     fn spend_surplus(&mut self, source: IpAddr, surplus: usize, since_began: Duration) -> bool {
-        let most = self.limit.surplus_bytes;
-        if most == 0 {
+        let max_bytes = self.limit.surplus_bytes;
+        if max_bytes == 0 {
             return true;
         }
         let now_ms = since_began.as_millis() as u64;
         let hash = self.hash(source, &[]);
         let bucket = &mut self.surplus[hash as usize & (TOKEN_BUCKETS - 1)];
-        let earned = u64::from(most).saturating_mul(now_ms.saturating_sub(bucket.filled_ms)) / 1000;
+        let earned = u64::from(max_bytes).saturating_mul(now_ms.saturating_sub(bucket.filled_ms)) / 1000;
         if earned > 0 {
-            bucket.bytes = u64::from(bucket.bytes).saturating_add(earned).min(most.into()) as u32;
+            bucket.bytes = u64::from(bucket.bytes).saturating_add(earned).min(max_bytes.into()) as u32;
             bucket.filled_ms = now_ms;
         }
         match bucket.bytes.checked_sub(u32::try_from(surplus).unwrap_or(u32::MAX)) {
-            Some(left) => {
-                bucket.bytes = left;
+            Some(remaining) => {
+                bucket.bytes = remaining;
                 true
             }
             None => false,
@@ -163,33 +163,33 @@ impl DnsLimiter {
             *bucket = LimitBucket { mark, second, count: 0, before: 0 };
         }
         if bucket.second != second {
-            let before = if second.wrapping_sub(bucket.second) == 1 { bucket.count } else { 0 };
-            *bucket = LimitBucket { mark, second, count: 0, before };
+            let previous_count = if second.wrapping_sub(bucket.second) == 1 { bucket.count } else { 0 };
+            *bucket = LimitBucket { mark, second, count: 0, before: previous_count };
         }
         bucket.count = bucket.count.saturating_add(1);
         // A network far above the limit in the last second begins this one above it.
-        let over = bucket.count.max(bucket.before / 2);
-        match (over > self.limit.per_second, self.limit.slip) {
+        let effective_count = bucket.count.max(bucket.before / 2);
+        match (effective_count > self.limit.per_second, self.limit.slip) {
             (false, _) => LimitVerdict::Send,
             (true, slip) if slip != 0 && bucket.count.is_multiple_of(slip) => LimitVerdict::Slip,
             (true, _) => LimitVerdict::Drop,
         }
     }
 
-    fn hash(&self, source: IpAddr, more: &[u64]) -> u64 {
+    fn hash(&self, source: IpAddr, extra_words: &[u64]) -> u64 {
         let network = match source.to_canonical() {
             IpAddr::V4(address) => {
-                let kept = u32::MAX.checked_shl(32 - u32::from(self.limit.prefix_v4.min(32))).unwrap_or(0);
-                u64::from(address.to_bits() & kept)
+                let mask = u32::MAX.checked_shl(32 - u32::from(self.limit.prefix_v4.min(32))).unwrap_or(0);
+                u64::from(address.to_bits() & mask)
             }
             IpAddr::V6(address) => {
-                let kept = u128::MAX.checked_shl(128 - u32::from(self.limit.prefix_v6.min(128))).unwrap_or(0);
-                let bits = address.to_bits() & kept;
+                let mask = u128::MAX.checked_shl(128 - u32::from(self.limit.prefix_v6.min(128))).unwrap_or(0);
+                let bits = address.to_bits() & mask;
                 ((bits >> 64) as u64).rotate_left(7) ^ bits as u64 ^ 1 << 63
             }
         };
         let mut hash = self.secret;
-        for word in [network].iter().chain(more) {
+        for word in [network].iter().chain(extra_words) {
             hash = (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
             hash ^= hash >> 29;
         }
@@ -213,16 +213,16 @@ mod tests {
     }
 
     #[test]
-    fn above_the_limit_half_are_truncated_and_half_dropped() {
+    fn answers_above_the_limit_are_half_truncated_and_half_dropped() {
         let mut limiter = limiter(10, 2);
         let all = verdicts(&mut limiter, "192.0.2.1", 30, Duration::ZERO);
         assert!(all[..10].iter().all(|verdict| *verdict == LimitVerdict::Send));
-        let count = |wanted| all[10..].iter().filter(|verdict| **verdict == wanted).count();
+        let count = |expected| all[10..].iter().filter(|verdict| **verdict == expected).count();
         assert_eq!((count(LimitVerdict::Slip), count(LimitVerdict::Drop)), (10, 10));
     }
 
     #[test]
-    fn a_network_shares_a_limit_and_others_have_their_own() {
+    fn each_network_has_its_own_rate_limit() {
         let mut limiter = limiter(10, 0);
         verdicts(&mut limiter, "192.0.2.1", 10, Duration::ZERO);
         assert_eq!(verdicts(&mut limiter, "192.0.2.200", 1, Duration::ZERO), [LimitVerdict::Drop]);
@@ -233,30 +233,38 @@ mod tests {
     }
 
     #[test]
-    fn the_surplus_of_a_network_is_limited() {
+    fn surplus_bytes_are_limited_per_network() {
         let mut limiter =
             DnsLimiter::new(DnsRateLimit { per_second: 0, surplus_bytes: 1000, ..DnsRateLimit::default() });
-        let mut sent = |source: &str, at: Duration| {
+        let mut sent_count = |source: &str, at: Duration| {
             let source = source.parse().expect("an address");
             (0..100).filter(|_| limiter.spend_surplus(source, 90, at)).count()
         };
-        assert_eq!(sent("192.0.2.1", Duration::ZERO), 11);
-        assert_eq!(sent("192.0.2.200", Duration::ZERO), 0, "the same network");
-        assert_eq!(sent("192.0.2.200", SECOND / 2), 5, "half of it, and what was left");
-        assert_eq!(sent("192.0.2.200", 100 * SECOND), 11, "no more than a second's worth is saved up");
-        let written =
+        assert_eq!(sent_count("192.0.2.1", Duration::ZERO), 11);
+        assert_eq!(sent_count("192.0.2.200", Duration::ZERO), 0, "the same network");
+        assert_eq!(
+            sent_count("192.0.2.200", SECOND / 2),
+            5,
+            "half a second's surplus, and the rest of the first"
+        );
+        assert_eq!(
+            sent_count("192.0.2.200", 100 * SECOND),
+            11,
+            "at most the surplus of one second accumulates"
+        );
+        let answer_of =
             |length| WrittenAnswer { length, kind: AnswerKind::Positive, subject: 7, truncated: false };
         let verdict = |limiter: &mut DnsLimiter, source: &str, length| {
-            limiter.verdict(source.parse().expect("an address"), 40, &written(length))
+            limiter.verdict(source.parse().expect("an address"), 40, &answer_of(length))
         };
         assert_eq!(verdict(&mut limiter, "198.51.100.1", 2000), LimitVerdict::Cut);
-        assert_eq!(verdict(&mut limiter, "198.51.100.1", 40), LimitVerdict::Send, "no more than was asked");
+        assert_eq!(verdict(&mut limiter, "198.51.100.1", 40), LimitVerdict::Send, "no longer than the query");
         assert_eq!(verdict(&mut limiter, "127.0.0.1", 2000), LimitVerdict::Send);
         assert_eq!(verdict(&mut limiter, "::ffff:127.0.0.1", 2000), LimitVerdict::Send);
     }
 
     #[test]
-    fn kinds_and_names_are_counted_apart() {
+    fn answer_kinds_and_names_are_limited_separately() {
         let mut limiter = limiter(1, 0);
         let source = "192.0.2.1".parse().expect("an address");
         for (kind, subject) in [(AnswerKind::Positive, 1), (AnswerKind::NoName, 1), (AnswerKind::Positive, 2)]
@@ -267,10 +275,14 @@ mod tests {
     }
 
     #[test]
-    fn a_network_that_stops_is_answered_again() {
+    fn a_network_is_answered_again_after_a_pause() {
         let mut limiter = limiter(10, 0);
         verdicts(&mut limiter, "192.0.2.1", 1000, Duration::ZERO);
-        assert_eq!(verdicts(&mut limiter, "192.0.2.1", 1, SECOND), [LimitVerdict::Drop], "still far above");
+        assert_eq!(
+            verdicts(&mut limiter, "192.0.2.1", 1, SECOND),
+            [LimitVerdict::Drop],
+            "still far above the limit"
+        );
         assert_eq!(verdicts(&mut limiter, "192.0.2.1", 1, 2 * SECOND), [LimitVerdict::Send]);
     }
 }

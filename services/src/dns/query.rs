@@ -64,8 +64,8 @@ pub(crate) enum ParsedQuery {
     Ask(DnsQuestion),
 }
 
-fn u16_at(message: &[u8], at: usize) -> Option<u16> {
-    Some(u16::from_be_bytes(message.get(at..at + 2)?.try_into().ok()?))
+fn u16_at(message: &[u8], offset: usize) -> Option<u16> {
+    Some(u16::from_be_bytes(message.get(offset..offset + 2)?.try_into().ok()?))
 }
 
 /// Replies to malformed messages are those of NSD: with the flags of the query for an unknown opcode, with RD only for an
@@ -74,7 +74,7 @@ pub(crate) fn parse(message: &[u8]) -> ParsedQuery {
     if message.len() < HEADER {
         return ParsedQuery::Silence;
     }
-    let word = |at| u16_at(message, at).unwrap_or_default();
+    let word = |offset| u16_at(message, offset).unwrap_or_default();
     let flags = word(2);
     let counts = [4, 6, 8, 10].map(word);
     if flags & flag::QR != 0 {
@@ -103,7 +103,9 @@ pub(crate) fn parse(message: &[u8]) -> ParsedQuery {
         return malformed;
     }
     // An IXFR query contains the client's SOA.
-    let Some(end) = (0..counts[2]).try_fold(end, |at, _| skip_record(message, at)) else { return malformed };
+    let Some(end) = (0..counts[2]).try_fold(end, |offset, _| skip_record(message, offset)) else {
+        return malformed;
+    };
     // Bytes after the last record are ignored.
     match (counts[3], options(message, end)) {
         (0, _) => ParsedQuery::Ask(DnsQuestion { name_length, qtype, qclass, edns: None }),
@@ -117,18 +119,18 @@ pub(crate) fn parse(message: &[u8]) -> ParsedQuery {
 
 /// Length of the name, type and class; the name without pointers.
 fn question(message: &[u8]) -> Option<(usize, u16, u16)> {
-    let mut at = HEADER;
+    let mut offset = HEADER;
     loop {
-        let length = usize::from(*message.get(at)?);
-        at += 1 + length;
-        if length > 63 || at - HEADER > rtype::LONGEST_NAME {
+        let length = usize::from(*message.get(offset)?);
+        offset += 1 + length;
+        if length > 63 || offset - HEADER > rtype::LONGEST_NAME {
             return None;
         }
         if length == 0 {
             break;
         }
     }
-    Some((at - HEADER, u16_at(message, at)?, u16_at(message, at + 2)?))
+    Some((offset - HEADER, u16_at(message, offset)?, u16_at(message, offset + 2)?))
 }
 
 enum OptRecord {
@@ -136,35 +138,35 @@ enum OptRecord {
     OtherVersion,
 }
 
-/// The OPT record at `at`, if it is readable.
-fn options(message: &[u8], at: usize) -> Option<OptRecord> {
-    let fixed: &[u8; 11] = message.get(at..at + 11)?.try_into().ok()?;
-    if fixed[..3] != [0, 0, rtype::OPT as u8] {
+/// The OPT record at `offset`, if it is readable.
+fn options(message: &[u8], offset: usize) -> Option<OptRecord> {
+    let opt_header: &[u8; 11] = message.get(offset..offset + 11)?.try_into().ok()?;
+    if opt_header[..3] != [0, 0, rtype::OPT as u8] {
         return None;
     }
-    if fixed[6] != 0 {
+    if opt_header[6] != 0 {
         return Some(OptRecord::OtherVersion);
     }
-    let length = usize::from(u16::from_be_bytes([fixed[9], fixed[10]]));
-    let mut rest = message.get(at + 11..at + 11 + length)?;
-    while !rest.is_empty() {
-        let option = usize::from(u16_at(rest, 2)?);
-        rest = rest.get(4 + option..)?;
+    let length = usize::from(u16::from_be_bytes([opt_header[9], opt_header[10]]));
+    let mut option_bytes = message.get(offset + 11..offset + 11 + length)?;
+    while !option_bytes.is_empty() {
+        let option_length = usize::from(u16_at(option_bytes, 2)?);
+        option_bytes = option_bytes.get(4 + option_length..)?;
     }
-    let size = u16::from_be_bytes([fixed[3], fixed[4]]);
-    Some(OptRecord::Known(EdnsInfo { size, dnssec_ok: fixed[7] & 0x80 != 0 }))
+    let size = u16::from_be_bytes([opt_header[3], opt_header[4]]);
+    Some(OptRecord::Known(EdnsInfo { size, dnssec_ok: opt_header[7] & 0x80 != 0 }))
 }
 
-/// The end of the record at `at`.
-fn skip_record(message: &[u8], mut at: usize) -> Option<usize> {
+/// The end of the record at `offset`.
+fn skip_record(message: &[u8], mut offset: usize) -> Option<usize> {
     loop {
-        match *message.get(at)? {
-            0 => break at += 1,
-            length if length & 0xc0 != 0 => break at += 2,
-            length => at += 1 + usize::from(length),
+        match *message.get(offset)? {
+            0 => break offset += 1,
+            length if length & 0xc0 != 0 => break offset += 2,
+            length => offset += 1 + usize::from(length),
         }
     }
-    let end = at + 10 + usize::from(u16_at(message, at + 8)?);
+    let end = offset + 10 + usize::from(u16_at(message, offset + 8)?);
     (end <= message.len()).then_some(end)
 }
 
@@ -176,44 +178,52 @@ mod tests {
 
     const PLAIN: &[u8] = b"\x12\x34\x01\0\0\x01\0\0\0\0\0\0\x01a\0\0\x01\0\x01";
 
-    fn changed(at: usize, byte: u8) -> Vec<u8> {
+    fn query_with_byte(at: usize, byte: u8) -> Vec<u8> {
         let mut message = PLAIN.to_vec();
         message[at] = byte;
         message
     }
 
     #[test]
-    fn a_question_is_read() {
+    fn questions_and_edns_options_parse() {
         let question = DnsQuestion { name_length: 3, qtype: rtype::A, qclass: CLASS_IN, edns: None };
         assert_eq!(parse(PLAIN), ParsedQuery::Ask(question));
-        let mut with = changed(11, 1);
-        with.extend_from_slice(&[0, 0, 41, 0x10, 0, 0, 0, 0x80, 0, 0, 0]);
+        let mut edns_query = query_with_byte(11, 1);
+        edns_query.extend_from_slice(&[0, 0, 41, 0x10, 0, 0, 0, 0x80, 0, 0, 0]);
         let edns = Some(EdnsInfo { size: 4096, dnssec_ok: true });
-        assert_eq!(parse(&with), ParsedQuery::Ask(DnsQuestion { edns, ..question }));
-        with[PLAIN.len() + 6] = 1;
-        assert_eq!(parse(&with), ParsedQuery::BadVersion(3));
+        assert_eq!(parse(&edns_query), ParsedQuery::Ask(DnsQuestion { edns, ..question }));
+        edns_query[PLAIN.len() + 6] = 1;
+        assert_eq!(parse(&edns_query), ParsedQuery::BadVersion(3));
     }
 
     #[test]
     fn replies_and_short_messages_get_no_reply() {
-        assert_eq!(parse(&changed(2, 0x81)), ParsedQuery::Silence);
+        assert_eq!(parse(&query_with_byte(2, 0x81)), ParsedQuery::Silence);
         assert_eq!(parse(&PLAIN[..11]), ParsedQuery::Silence);
     }
 
     #[test]
     fn malformed_queries_get_a_header_with_an_error() {
         let malformed = ParsedQuery::Header(flag::QR | flag::RD | rcode::FORMERR);
-        for message in [changed(12, 0xc0), changed(12, 60), changed(7, 1), changed(9, 1), changed(11, 1)] {
+        for message in [
+            query_with_byte(12, 0xc0),
+            query_with_byte(12, 60),
+            query_with_byte(7, 1),
+            query_with_byte(9, 1),
+            query_with_byte(11, 1),
+        ] {
             assert_eq!(parse(&message), malformed, "{message:?}");
         }
         assert_eq!(parse(&PLAIN[..PLAIN.len() - 1]), malformed);
-        assert_eq!(parse(&changed(5, 2)), ParsedQuery::Header(flag::QR | rcode::FORMERR));
-        assert_eq!(parse(&changed(2, 0x11)), ParsedQuery::Header(flag::QR | 0x1100 | rcode::NOTIMP));
+        assert_eq!(parse(&query_with_byte(5, 2)), ParsedQuery::Header(flag::QR | rcode::FORMERR));
+        assert_eq!(parse(&query_with_byte(2, 0x11)), ParsedQuery::Header(flag::QR | 0x1100 | rcode::NOTIMP));
     }
 
     proptest! {
         #[test]
-        fn any_bytes_are_read(message in proptest::collection::vec(any::<u8>(), 0..100)) {
+        fn questions_of_arbitrary_bytes_lie_within_the_message(
+            message in proptest::collection::vec(any::<u8>(), 0..100),
+        ) {
             if let ParsedQuery::Ask(question) = parse(&message) {
                 prop_assert!(HEADER + question.name_length + 4 <= message.len());
             }

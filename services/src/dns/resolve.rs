@@ -107,60 +107,66 @@ impl<'a> ZoneResolver<'a> {
     pub(crate) fn resolve(&mut self) {
         self.answer.clear();
         let question = self.question;
-        let mut next = self.step(RecordOwner::Question, question, false);
-        while let Some(target) = next {
+        let mut next_target = self.resolve_step(RecordOwner::Question, question, false);
+        while let Some(target) = next_target {
             let mut name = self.alias.take().unwrap_or_default();
             name.set(self.zones.name(target));
-            next = self.step(RecordOwner::Name(target), &name, true);
+            next_target = self.resolve_step(RecordOwner::Name(target), &name, true);
             *self.alias = Some(name);
         }
     }
 
     /// Answers for one name; returns the target of an alias.
-    fn step(&mut self, owner: RecordOwner, name: &WireName, followed: bool) -> Option<BucketIndex> {
+    fn resolve_step(&mut self, owner: RecordOwner, name: &WireName, is_alias: bool) -> Option<BucketIndex> {
         // DS at a cut is the parent's (RFC 4035, section 3.1.4.1).
         let is_apex = self.qtype == rtype::DS && self.zones.is_apex(name);
-        let above = if is_apex { self.zones.zone_of(name, true) } else { None };
-        let Some(zone) = above.or_else(|| self.zones.zone_of(name, false)) else {
-            if !followed {
+        let parent_zone = if is_apex { self.zones.zone_of(name, true) } else { None };
+        let Some(zone) = parent_zone.or_else(|| self.zones.zone_of(name, false)) else {
+            if !is_alias {
                 self.answer.rcode = rcode::REFUSED;
                 self.answer.extended = Some(extended::NOT_AUTHORITATIVE);
             }
             return None;
         };
-        let found = self.zones.find(name, zone);
-        if !followed {
-            self.answer.subject = found.subject;
+        let closest = self.zones.find(name, zone);
+        if !is_alias {
+            self.answer.subject = closest.subject;
         }
         let authoritative = self.qclass != query::CLASS_ANY;
-        if is_apex && above.is_none() {
+        if is_apex && parent_zone.is_none() {
             self.answer.authoritative = authoritative;
-            self.negative(zone);
+            self.add_negative(zone);
             return None;
         }
-        match self.cut_above(name, &found) {
-            Some((cut, set)) if !(found.exact && self.qtype == rtype::DS && cut == found.node) => {
-                self.answer.authoritative = followed;
+        match self.find_delegation(name, &closest) {
+            Some((delegation, set))
+                if !(closest.exact && self.qtype == rtype::DS && delegation == closest.node) =>
+            {
+                self.answer.authoritative = is_alias;
                 self.answer.referral = true;
-                let cut = self.zones.node_name(cut);
-                self.add(DnsSection::Authority, RecordOwner::Name(cut), set, zone);
+                let delegation = self.zones.node_name(delegation);
+                self.add_set(DnsSection::Authority, RecordOwner::Name(delegation), set, zone);
                 None
             }
             _ => {
                 self.answer.authoritative = authoritative;
-                self.answer_from_zone(owner, name, &found)
+                self.answer_from_zone(owner, name, &closest)
             }
         }
     }
 
     /// The highest zone cut at or above the closest name, and its name servers.
-    fn cut_above(&self, name: &WireName, found: &ClosestName) -> Option<(BucketIndex, RecordSet<'a>)> {
-        let apex = super::store::label_count(&self.zones.zones[usize::from(found.zone)].apex);
-        (apex + 1..=found.labels).find_map(|labels| {
-            let node = if labels == found.labels {
-                found.node
+    fn find_delegation(
+        &self,
+        name: &WireName,
+        closest: &ClosestName,
+    ) -> Option<(BucketIndex, RecordSet<'a>)> {
+        let apex_labels = super::store::label_count(&self.zones.zones[usize::from(closest.zone)].apex);
+        (apex_labels + 1..=closest.labels).find_map(|labels| {
+            let node = if labels == closest.labels {
+                closest.node
             } else {
-                self.zones.node(found.zone, name, labels)?
+                self.zones.node(closest.zone, name, labels)?
             };
             Some((node, self.zones.find_set(node, rtype::NS)?))
         })
@@ -171,141 +177,164 @@ impl<'a> ZoneResolver<'a> {
         &mut self,
         owner: RecordOwner,
         name: &WireName,
-        found: &ClosestName,
+        closest: &ClosestName,
     ) -> Option<BucketIndex> {
-        let zone = found.zone;
-        let node = if found.exact {
-            found.node
-        } else if let Some(wildcard) = self.zones.wildcard(zone, name, found.labels, found.node) {
+        let zone = closest.zone;
+        let node = if closest.exact {
+            closest.node
+        } else if let Some(wildcard) = self.zones.wildcard(zone, name, closest.labels, closest.node) {
             self.answer.wildcard = true;
             wildcard
         } else {
             self.answer.rcode = rcode::NXDOMAIN;
-            self.negative(zone);
+            self.add_negative(zone);
             return None;
         };
         if self.qtype == rtype::NSEC3 {
             // Names of NSEC3 records are hashes, which exist for proofs only.
-            self.negative(zone);
+            self.add_negative(zone);
             return None;
         }
-        let of_type =
-            if self.qtype == rtype::ANY { self.any(node) } else { self.zones.find_set(node, self.qtype) };
-        if let Some(set) = of_type {
-            self.add(DnsSection::Answer, owner, set, zone);
-            let large = matches!(self.qtype, rtype::DNSKEY | rtype::DS | rtype::ANY);
+        let matching_set = if self.qtype == rtype::ANY {
+            self.select_any_set(node)
+        } else {
+            self.zones.find_set(node, self.qtype)
+        };
+        if let Some(set) = matching_set {
+            self.add_set(DnsSection::Answer, owner, set, zone);
+            let is_large = matches!(self.qtype, rtype::DNSKEY | rtype::DS | rtype::ANY);
             let apex = self.zones.zones[usize::from(zone)].node;
             let servers = self.zones.find_set(apex, rtype::NS);
-            if let Some(servers) = servers.filter(|_| self.qclass != query::CLASS_ANY && !large) {
-                self.add(DnsSection::Servers, RecordOwner::Name(self.zones.node_name(apex)), servers, zone);
+            if let Some(servers) = servers.filter(|_| self.qclass != query::CLASS_ANY && !is_large) {
+                self.add_set(
+                    DnsSection::Servers,
+                    RecordOwner::Name(self.zones.node_name(apex)),
+                    servers,
+                    zone,
+                );
             }
             return None;
         }
         if let Some(set) = self.zones.find_set(node, rtype::CNAME) {
             // A set that is already there closes a loop of aliases.
-            let new = self.add(DnsSection::Answer, owner, set, zone);
-            let (place, data) = set.records().next()?;
-            return name_places(rtype::CNAME, place, data)[0].filter(|_| new);
+            let is_new = self.add_set(DnsSection::Answer, owner, set, zone);
+            let (index, data) = set.records().next()?;
+            return name_places(rtype::CNAME, index, data)[0].filter(|_| is_new);
         }
-        self.negative(zone);
+        self.add_negative(zone);
         None
     }
 
     // One set stands for all (RFC 8482, section 4.1): a small and common one if there is any.
-    fn any(&self, node: BucketIndex) -> Option<RecordSet<'a>> {
-        let (mut usual, mut large) = (None, None);
+    fn select_any_set(&self, node: BucketIndex) -> Option<RecordSet<'a>> {
+        let (mut common_set, mut large_set) = (None, None);
         for set in self.zones.sets_of(node) {
             match set.rtype {
                 rtype::A | rtype::AAAA | rtype::SOA | rtype::MX | rtype::PTR => return Some(set),
                 rtype::NSEC3 => {}
-                rtype::DNSKEY | rtype::RRSIG | rtype::NSEC => large = Some(set),
-                _ => usual = Some(set),
+                rtype::DNSKEY | rtype::RRSIG | rtype::NSEC => large_set = Some(set),
+                _ => common_set = Some(set),
             }
         }
-        usual.or(large)
+        common_set.or(large_set)
     }
 
-    fn negative(&mut self, zone: u16) {
+    fn add_negative(&mut self, zone: u16) {
         if self.qclass != query::CLASS_ANY {
             let (set, ttl) = self.zones.negative(zone);
             let owner = RecordOwner::Name(self.zones.node_name(self.zones.zones[usize::from(zone)].node));
-            self.part(AnswerSet { section: DnsSection::Authority, owner, set, ttl: Some(ttl) });
+            self.add_part(AnswerSet { section: DnsSection::Authority, owner, set, ttl: Some(ttl) });
         }
     }
 
     /// Adds a part; false if it is already there. It then keeps the earlier of both sections.
-    fn part(&mut self, new: AnswerSet) -> bool {
+    fn add_part(&mut self, new_part: AnswerSet) -> bool {
         let (zones, question) = (self.zones, self.question);
         let name = |owner: RecordOwner| match owner {
             RecordOwner::Question => question.end(question.labels),
-            RecordOwner::Name(place) => zones.name(place),
+            RecordOwner::Name(index) => zones.name(index),
         };
-        let same = |part: &&mut AnswerSet| {
-            part.set == new.set
-                && (part.owner == new.owner || name(part.owner).eq_ignore_ascii_case(name(new.owner)))
+        let is_same = |part: &&mut AnswerSet| {
+            part.set == new_part.set
+                && (part.owner == new_part.owner
+                    || name(part.owner).eq_ignore_ascii_case(name(new_part.owner)))
         };
-        if let Some(part) = self.answer.parts.iter_mut().find(same) {
-            let earlier = new.section < part.section;
-            part.section = part.section.min(new.section);
-            return earlier;
+        if let Some(part) = self.answer.parts.iter_mut().find(is_same) {
+            let is_earlier = new_part.section < part.section;
+            part.section = part.section.min(new_part.section);
+            return is_earlier;
         }
         if self.answer.parts.len() == MOST_PARTS {
             return false;
         }
-        self.answer.parts.push(new);
+        self.answer.parts.push(new_part);
         true
     }
 
     /// Adds a set, and addresses of the hosts it names.
-    fn add(&mut self, section: DnsSection, owner: RecordOwner, set: RecordSet<'a>, zone: u16) -> bool {
-        let new = self.part(AnswerSet { section, owner, set: set.place, ttl: None });
+    fn add_set(&mut self, section: DnsSection, owner: RecordOwner, set: RecordSet<'a>, zone: u16) -> bool {
+        let is_new = self.add_part(AnswerSet { section, owner, set: set.place, ttl: None });
         if !rtype::names_host(set.rtype) {
-            return new;
+            return is_new;
         }
         let mut host = self.host.take().unwrap_or_default();
-        for (place, data) in set.records() {
-            let Some(at) = name_places(set.rtype, place, data)[0] else { continue };
-            let bytes = self.zones.name(at);
-            if self.zones.is_in(zone, bytes) {
+        for (index, data) in set.records() {
+            let Some(target) = name_places(set.rtype, index, data)[0] else { continue };
+            let bytes = self.zones.name(target);
+            if self.zones.contains_name(zone, bytes) {
                 host.set(bytes);
-                let cut = match owner {
-                    RecordOwner::Name(cut) if self.answer.referral && section == DnsSection::Authority => {
-                        Some(self.zones.name(cut))
+                let delegation = match owner {
+                    RecordOwner::Name(delegation)
+                        if self.answer.referral && section == DnsSection::Authority =>
+                    {
+                        Some(self.zones.name(delegation))
                     }
                     _ => None,
                 };
-                self.addresses(
+                self.add_addresses(
                     &host,
-                    at,
+                    target,
                     zone,
                     set.rtype == rtype::NS,
-                    cut.is_some_and(|cut| is_below(bytes, cut)),
+                    delegation.is_some_and(|delegation| is_below(bytes, delegation)),
                 );
             }
         }
         *self.host = Some(host);
-        new
+        is_new
     }
 
     /// Adds the addresses of a host. `below_cuts`: also if they are glue, for referrals. `required`: the answer is useless
     /// without them.
-    fn addresses(&mut self, host: &WireName, at: BucketIndex, zone: u16, below_cuts: bool, required: bool) {
-        let found = self.zones.find(host, zone);
-        if !below_cuts && self.cut_above(host, &found).is_some() {
+    fn add_addresses(
+        &mut self,
+        host: &WireName,
+        target: BucketIndex,
+        zone: u16,
+        below_cuts: bool,
+        required: bool,
+    ) {
+        let closest = self.zones.find(host, zone);
+        if !below_cuts && self.find_delegation(host, &closest).is_some() {
             return;
         }
-        let source = if found.exact {
-            found.node
-        } else if let Some(wildcard) = self.zones.wildcard(zone, host, found.labels, found.node) {
+        let node = if closest.exact {
+            closest.node
+        } else if let Some(wildcard) = self.zones.wildcard(zone, host, closest.labels, closest.node) {
             wildcard
         } else {
             return;
         };
         for (section, rtype) in [(DnsSection::AddressesV4, rtype::A), (DnsSection::AddressesV6, rtype::AAAA)]
         {
-            if let Some(set) = self.zones.find_set(source, rtype) {
+            if let Some(set) = self.zones.find_set(node, rtype) {
                 let section = if required { DnsSection::Glue } else { section };
-                self.part(AnswerSet { section, owner: RecordOwner::Name(at), set: set.place, ttl: None });
+                self.add_part(AnswerSet {
+                    section,
+                    owner: RecordOwner::Name(target),
+                    set: set.place,
+                    ttl: None,
+                });
             }
         }
     }

@@ -85,12 +85,12 @@ impl DnsResponder {
     ) -> Option<WrittenAnswer> {
         let header = |flags, edns: Option<EdnsInfo>, reply: &mut [u8]| {
             let length = HEADER + options_length(edns, None);
-            let to = reply.get_mut(..length)?;
-            to[..HEADER].fill(0);
-            to[..2].copy_from_slice(&query[..2]);
-            put(to, 2, flags);
-            put(to, 10, u16::from(edns.is_some()));
-            put_options(to, HEADER, transport, edns, None, None);
+            let message = reply.get_mut(..length)?;
+            message[..HEADER].fill(0);
+            message[..2].copy_from_slice(&query[..2]);
+            put_u16(message, 2, flags);
+            put_u16(message, 10, u16::from(edns.is_some()));
+            put_options(message, HEADER, transport, edns, None, None);
             Some(WrittenAnswer::error(length))
         };
         match query::parse(query) {
@@ -100,22 +100,25 @@ impl DnsResponder {
             ParsedQuery::Notify(name_length) => {
                 self.name.set(&query[HEADER..HEADER + name_length]);
                 let code = if zones.is_apex(&self.name) { rcode::REFUSED } else { rcode::NXDOMAIN };
-                header(with_code(word(query, 2), code), None, reply)
+                header(flags_with_code(read_u16(query, 2), code), None, reply)
             }
             ParsedQuery::BadVersion(name_length) => {
                 let end = HEADER + name_length + 4;
-                let to = reply.get_mut(..end + OPT_LENGTH)?;
-                to[..end].copy_from_slice(&query[..end]);
-                put(to, 2, with_code(word(query, 2), 0));
-                [1, 0, 0, 1].into_iter().zip([4, 6, 8, 10]).for_each(|(count, at)| put(to, at, count));
-                put_options(to, end, transport, Some(EdnsInfo::default()), Some(1), None);
+                let message = reply.get_mut(..end + OPT_LENGTH)?;
+                message[..end].copy_from_slice(&query[..end]);
+                put_u16(message, 2, flags_with_code(read_u16(query, 2), 0));
+                [1, 0, 0, 1]
+                    .into_iter()
+                    .zip([4, 6, 8, 10])
+                    .for_each(|(count, offset)| put_u16(message, offset, count));
+                put_options(message, end, transport, Some(EdnsInfo::default()), Some(1), None);
                 Some(WrittenAnswer::error(end + OPT_LENGTH))
             }
-            ParsedQuery::Ask(question) => self.ask(zones, query, &question, reply, transport),
+            ParsedQuery::Ask(question) => self.answer_question(zones, query, &question, reply, transport),
         }
     }
 
-    fn ask(
+    fn answer_question(
         &mut self,
         zones: &Zones,
         query: &[u8],
@@ -123,16 +126,16 @@ impl DnsResponder {
         reply: &mut [u8],
         transport: QueryTransport,
     ) -> Option<WrittenAnswer> {
-        let rd = word(query, 2) & flag::RD | flag::QR;
-        let mut refuse = |code, why: Option<u16>, keep_question| {
+        let reply_flags = read_u16(query, 2) & flag::RD | flag::QR;
+        let mut write_refusal = |code, extended_code: Option<u16>, keep_question| {
             let end = if keep_question { HEADER + question.name_length + 4 } else { HEADER };
-            let length = end + options_length(question.edns, why);
-            let to = reply.get_mut(..length)?;
-            to[..end].copy_from_slice(&query[..end]);
-            put(to, 2, rd | code);
+            let length = end + options_length(question.edns, extended_code);
+            let message = reply.get_mut(..length)?;
+            message[..end].copy_from_slice(&query[..end]);
+            put_u16(message, 2, reply_flags | code);
             let counts = [u16::from(keep_question), 0, 0, u16::from(question.edns.is_some())];
-            counts.into_iter().zip([4, 6, 8, 10]).for_each(|(count, at)| put(to, at, count));
-            put_options(to, end, transport, question.edns, None, why);
+            counts.into_iter().zip([4, 6, 8, 10]).for_each(|(count, offset)| put_u16(message, offset, count));
+            put_options(message, end, transport, question.edns, None, extended_code);
             Some(WrittenAnswer::error(length))
         };
         self.name.set(&query[HEADER..HEADER + question.name_length]);
@@ -141,24 +144,25 @@ impl DnsResponder {
             // The identity of the server is not disclosed.
             query::CLASS_CH => {
                 let name = self.name.end(self.name.labels);
-                let identity = matches!(question.qtype, rtype::TXT | rtype::ANY)
+                let asks_identity = matches!(question.qtype, rtype::TXT | rtype::ANY)
                     && IDENTITY_NAMES.iter().any(|identity| **identity == *name);
-                let why = if identity { extended::PROHIBITED } else { extended::NOT_SUPPORTED };
-                return refuse(rcode::REFUSED, Some(why), true);
+                let extended_code =
+                    if asks_identity { extended::PROHIBITED } else { extended::NOT_SUPPORTED };
+                return write_refusal(rcode::REFUSED, Some(extended_code), true);
             }
-            _ => return refuse(rcode::REFUSED, Some(extended::NOT_SUPPORTED), false),
+            _ => return write_refusal(rcode::REFUSED, Some(extended::NOT_SUPPORTED), false),
         }
-        let transfer = matches!(question.qtype, rtype::AXFR | rtype::IXFR);
+        let is_transfer = matches!(question.qtype, rtype::AXFR | rtype::IXFR);
         if question.qtype == rtype::AXFR && transport != QueryTransport::Tcp {
-            return refuse(rcode::NOTIMP, None, true);
+            return write_refusal(rcode::NOTIMP, None, true);
         }
-        if transfer {
-            let (code, why) = if zones.is_apex(&self.name) {
+        if is_transfer {
+            let (code, extended_code) = if zones.is_apex(&self.name) {
                 (rcode::REFUSED, Some(extended::PROHIBITED))
             } else {
                 (rcode::NOTAUTH, None)
             };
-            return refuse(code, why, true);
+            return write_refusal(code, extended_code, true);
         }
         let mut resolver = ZoneResolver {
             zones,
@@ -183,28 +187,28 @@ impl DnsResponder {
         transport: QueryTransport,
     ) -> Option<WrittenAnswer> {
         let end = HEADER + question.name_length + 4;
-        let tail = options_length(question.edns, self.answer.extended);
-        let most = max_answer_length(transport, question.edns).min(reply.len());
-        reply.get_mut(..end + tail)?;
+        let options_bytes = options_length(question.edns, self.answer.extended);
+        let max_length = max_answer_length(transport, question.edns).min(reply.len());
+        reply.get_mut(..end + options_bytes)?;
         let rcode = self.answer.rcode;
-        let mut flags = word(query, 2) & flag::RD | flag::QR | rcode;
+        let mut flags = read_u16(query, 2) & flag::RD | flag::QR | rcode;
         if self.answer.authoritative {
             flags |= flag::AA;
         }
         reply[..end].copy_from_slice(&query[..end]);
-        let limit = most.saturating_sub(tail);
+        let limit = max_length.saturating_sub(options_bytes);
         let mut encoder = MessageEncoder::new(zones, &mut self.places, reply, end, limit, &self.name);
-        let (counts, truncated) = sections(&mut encoder, &self.answer, transport);
+        let (counts, truncated) = write_sections(&mut encoder, &self.answer, transport);
         if truncated {
             flags |= flag::TC;
         }
         let end = encoder.position();
-        put(reply, 2, flags);
+        put_u16(reply, 2, flags);
         let counts = [1, counts[0], counts[1], counts[2] + u16::from(question.edns.is_some())];
-        counts.into_iter().zip([4, 6, 8, 10]).for_each(|(count, at)| put(reply, at, count));
+        counts.into_iter().zip([4, 6, 8, 10]).for_each(|(count, offset)| put_u16(reply, offset, count));
         put_options(reply, end, transport, question.edns, None, self.answer.extended);
         let (kind, subject) = (self.kind(question), self.answer.subject);
-        Some(WrittenAnswer { length: end + tail, kind, subject, truncated })
+        Some(WrittenAnswer { length: end + options_bytes, kind, subject, truncated })
     }
 
     fn kind(&self, question: &DnsQuestion) -> AnswerKind {
@@ -222,16 +226,16 @@ impl DnsResponder {
 
 // Truncates a reply to its header and question with TC, so that the client retries over TCP. Returns its length.
 pub(crate) fn truncate_reply(reply: &mut [u8], length: usize) -> usize {
-    put(reply, 2, word(reply, 2) | flag::TC);
-    [6, 8, 10].into_iter().for_each(|at| put(reply, at, 0));
-    if word(reply, 4) == 0 {
+    put_u16(reply, 2, read_u16(reply, 2) | flag::TC);
+    [6, 8, 10].into_iter().for_each(|offset| put_u16(reply, offset, 0));
+    if read_u16(reply, 4) == 0 {
         return HEADER;
     }
-    let mut at = HEADER;
-    while at < length && reply[at] != 0 {
-        at += usize::from(reply[at]) + 1;
+    let mut offset = HEADER;
+    while offset < length && reply[offset] != 0 {
+        offset += usize::from(reply[offset]) + 1;
     }
-    length.min(at + 5)
+    length.min(offset + 5)
 }
 
 /// Names of class CH for the identity of a server.
@@ -239,34 +243,34 @@ const IDENTITY_NAMES: [&[u8]; 4] =
     [b"\x02id\x06server\0", b"\x08hostname\x04bind\0", b"\x07version\x06server\0", b"\x07version\x04bind\0"];
 
 /// Writes all sections; returns the counts of the header, and whether the reply is truncated.
-fn sections(
+fn write_sections(
     encoder: &mut MessageEncoder<'_>,
     answer: &DnsAnswer,
     transport: QueryTransport,
 ) -> ([u16; 3], bool) {
     let mut counts = [0; 3];
     for section in DnsSection::ALL {
-        let mut left_out = false;
+        let mut has_omitted = false;
         for part in answer.parts.iter().filter(|part| part.section == section) {
-            let mark = encoder.position();
-            let (added, all) = encoder.set(part.owner, part.set, part.ttl);
-            if all {
+            let start = encoder.position();
+            let (added, is_complete) = encoder.set(part.owner, part.set, part.ttl);
+            if is_complete {
                 counts[section.count()] += added;
                 continue;
             }
             // A set is written as a whole. Without a required set, the client retries over TCP.
             if section.is_required() {
-                encoder.cut(mark);
+                encoder.truncate(start);
                 return (counts, true);
             }
             if transport == QueryTransport::Tcp {
                 counts[section.count()] += added;
             } else {
-                encoder.cut(mark);
+                encoder.truncate(start);
             }
-            left_out = true;
+            has_omitted = true;
         }
-        if left_out {
+        if has_omitted {
             break;
         }
     }
@@ -292,7 +296,7 @@ fn options_length(edns: Option<EdnsInfo>, extended: Option<u16>) -> usize {
 /// Writes the OPT record if the query had one. `upper_code` has the upper bits of the response code, for BADVERS.
 fn put_options(
     message: &mut [u8],
-    at: usize,
+    offset: usize,
     transport: QueryTransport,
     edns: Option<EdnsInfo>,
     upper_code: Option<u8>,
@@ -303,28 +307,28 @@ fn put_options(
         QueryTransport::Udp { most } => most,
         QueryTransport::Tcp => super::UDP_SIZE,
     };
-    message[at..at + 3].copy_from_slice(&[0, 0, rtype::OPT as u8]);
-    put(message, at + 3, size);
-    message[at + 5..at + 11].copy_from_slice(&[upper_code.unwrap_or(0), 0, 0, 0, 0, 0]);
+    message[offset..offset + 3].copy_from_slice(&[0, 0, rtype::OPT as u8]);
+    put_u16(message, offset + 3, size);
+    message[offset + 5..offset + 11].copy_from_slice(&[upper_code.unwrap_or(0), 0, 0, 0, 0, 0]);
     if edns.dnssec_ok {
-        message[at + 7] = 0x80;
+        message[offset + 7] = 0x80;
     }
     if let Some(code) = extended {
-        put(message, at + 9, 6);
-        message[at + 11..at + 15].copy_from_slice(&[0, 15, 0, 2]);
-        put(message, at + 15, code);
+        put_u16(message, offset + 9, 6);
+        message[offset + 11..offset + 15].copy_from_slice(&[0, 15, 0, 2]);
+        put_u16(message, offset + 15, code);
     }
 }
 
 /// The flags of the query, as a reply with this code.
-fn with_code(flags: u16, code: u16) -> u16 {
+fn flags_with_code(flags: u16, code: u16) -> u16 {
     flag::QR | flags & !(flag::AD | flag::RCODE) | code
 }
 
-fn word(message: &[u8], at: usize) -> u16 {
-    u16::from_be_bytes([message[at], message[at + 1]])
+fn read_u16(message: &[u8], offset: usize) -> u16 {
+    u16::from_be_bytes([message[offset], message[offset + 1]])
 }
 
-fn put(message: &mut [u8], at: usize, value: u16) {
-    message[at..at + 2].copy_from_slice(&value.to_be_bytes());
+fn put_u16(message: &mut [u8], offset: usize, value: u16) {
+    message[offset..offset + 2].copy_from_slice(&value.to_be_bytes());
 }

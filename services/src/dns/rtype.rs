@@ -57,25 +57,25 @@ pub(crate) fn names(rtype: u16, data: &[u8]) -> [Option<Range<usize>>; 2] {
 }
 
 /// Whether the data has all names of its type.
-pub(crate) fn has_its_names(rtype: u16, data: &[u8]) -> bool {
-    let wanted = match rtype {
+pub(crate) fn has_required_names(rtype: u16, data: &[u8]) -> bool {
+    let required_count = match rtype {
         SOA | 14 => 2,
         2..=9 | PTR | MX | KX | SRV => 1,
         _ => 0,
     };
-    names(rtype, data).iter().flatten().count() == wanted
+    names(rtype, data).iter().flatten().count() == required_count
 }
 
 fn name_at(data: &[u8], start: usize) -> Option<Range<usize>> {
-    let mut at = start;
+    let mut position = start;
     loop {
-        let length = usize::from(*data.get(at)?);
-        at += length + 1;
-        if length > LONGEST_LABEL || at - start > LONGEST_NAME {
+        let length = usize::from(*data.get(position)?);
+        position += length + 1;
+        if length > LONGEST_LABEL || position - start > LONGEST_NAME {
             return None;
         }
         if length == 0 {
-            return Some(start..at);
+            return Some(start..position);
         }
     }
 }

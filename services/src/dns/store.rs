@@ -38,13 +38,13 @@ pub(crate) struct RecordSet<'a> {
 impl<'a> RecordSet<'a> {
     /// The data of each record, and its position.
     pub(crate) fn records(&self) -> impl Iterator<Item = (BucketIndex, &'a [u8])> + use<'a> {
-        let (start, all) = (self.place.offset_by(SET_HEADER), self.bytes);
-        let mut at = 0;
+        let (start, set_bytes) = (self.place.offset_by(SET_HEADER), self.bytes);
+        let mut offset = 0;
         std::iter::from_fn(move || {
-            let length = usize::from(u16_at(all, at)?);
-            let data = at + 2;
-            at = data + length;
-            Some((start.offset_by(data), all.get(data..at)?))
+            let length = usize::from(u16_at(set_bytes, offset)?);
+            let data = offset + 2;
+            offset = data + length;
+            Some((start.offset_by(data), set_bytes.get(data..offset)?))
         })
     }
 }
@@ -122,15 +122,15 @@ impl WireName {
         // Lengths of labels are below the codes of letters.
         bytes.make_ascii_lowercase();
         let mut starts = [0u8; LABELS];
-        let (mut labels, mut at) = (0, 0);
-        while bytes[at] != 0 {
-            starts[labels] = at as u8;
+        let (mut labels, mut offset) = (0, 0);
+        while bytes[offset] != 0 {
+            starts[labels] = offset as u8;
             labels += 1;
-            at += usize::from(bytes[at]) + 1;
+            offset += usize::from(bytes[offset]) + 1;
         }
-        (self.length, self.labels) = (at + 1, labels);
-        self.starts[0] = at as u8;
-        let (mut hash, mut end) = (HASH_START, at);
+        (self.length, self.labels) = (offset + 1, labels);
+        self.starts[0] = offset as u8;
+        let (mut hash, mut end) = (HASH_START, offset);
         self.hashes[0] = hash;
         for depth in 1..=labels {
             let start = usize::from(starts[labels - depth]);
@@ -180,13 +180,13 @@ impl Zones {
         self.records
     }
 
-    fn bytes(&self, place: BucketIndex) -> &[u8] {
-        &self.buckets[place.bucket as usize].bytes[place.at as usize..]
+    fn bytes(&self, index: BucketIndex) -> &[u8] {
+        &self.buckets[index.bucket as usize].bytes[index.at as usize..]
     }
 
     /// A name in wire form.
-    pub(crate) fn name(&self, place: BucketIndex) -> &[u8] {
-        let bytes = self.bytes(place);
+    pub(crate) fn name(&self, index: BucketIndex) -> &[u8] {
+        let bytes = self.bytes(index);
         &bytes[..name_length(bytes)]
     }
 
@@ -194,18 +194,18 @@ impl Zones {
         node.offset_by(NODE_HEADER)
     }
 
-    pub(crate) fn set(&self, place: BucketIndex) -> RecordSet<'_> {
-        set_at(self.bytes(place), place)
+    pub(crate) fn set(&self, index: BucketIndex) -> RecordSet<'_> {
+        set_at(self.bytes(index), index)
     }
 
     pub(crate) fn sets_of(&self, node: BucketIndex) -> impl Iterator<Item = RecordSet<'_>> {
-        let all = self.bytes(node);
-        let mut at = NODE_HEADER + name_length(&all[NODE_HEADER..]);
-        let count = u16_at(all, at).unwrap_or(0);
-        at += 2;
+        let node_bytes = self.bytes(node);
+        let mut offset = NODE_HEADER + name_length(&node_bytes[NODE_HEADER..]);
+        let count = u16_at(node_bytes, offset).unwrap_or(0);
+        offset += 2;
         (0..count).map(move |_| {
-            let set = set_at(&all[at..], node.offset_by(at));
-            at += SET_HEADER + set.bytes.len();
+            let set = set_at(&node_bytes[offset..], node.offset_by(offset));
+            offset += SET_HEADER + set.bytes.len();
             set
         })
     }
@@ -220,24 +220,25 @@ impl Zones {
         (zone.soa, zone.negative_ttl)
     }
 
-    // The zone with the longest suffix of `name`; `below`: except a zone with this name.
-    pub(crate) fn zone_of(&self, name: &WireName, below: bool) -> Option<u16> {
-        let most = name.labels.checked_sub(usize::from(below))?.min(usize::from(self.apex_labels));
-        (0..=most).rev().find_map(|labels| self.zone_named(name.end(labels), name.hash(labels)))
+    // The zone with the longest suffix of `name`; `excludes_own`: except a zone with this name.
+    pub(crate) fn zone_of(&self, name: &WireName, excludes_own: bool) -> Option<u16> {
+        let max_labels =
+            name.labels.checked_sub(usize::from(excludes_own))?.min(usize::from(self.apex_labels));
+        (0..=max_labels).rev().find_map(|labels| self.zone_named(name.end(labels), name.hash(labels)))
     }
 
     fn zone_named(&self, name: &[u8], hash: u32) -> Option<u16> {
         let mask = self.table.len() - 1;
-        let mut at = mixed(hash, 0) as usize & mask;
+        let mut slot = mix_hash(hash, 0) as usize & mask;
         loop {
-            let (other, zone) = self.table[at];
+            let (slot_hash, zone) = self.table[slot];
             if zone == NO_ZONE {
                 return None;
             }
-            if other == hash && *self.zones[usize::from(zone)].apex == *name {
+            if slot_hash == hash && *self.zones[usize::from(zone)].apex == *name {
                 return Some(zone);
             }
-            at = (at + 1) & mask;
+            slot = (slot + 1) & mask;
         }
     }
 
@@ -247,17 +248,23 @@ impl Zones {
 
     // The longest suffix of `name` that exists in a zone of which it is a subdomain.
     pub(crate) fn find(&self, name: &WireName, zone: u16) -> ClosestName {
-        let of = &self.zones[usize::from(zone)];
-        let deepest = name.labels.min(usize::from(self.most_labels));
-        let apex = label_count(&of.apex);
-        for labels in (apex + 1..=deepest).rev() {
+        let stored_zone = &self.zones[usize::from(zone)];
+        let max_labels = name.labels.min(usize::from(self.most_labels));
+        let apex_labels = label_count(&stored_zone.apex);
+        for labels in (apex_labels + 1..=max_labels).rev() {
             if let Some(node) = self.node(zone, name, labels) {
-                let subject = mixed(name.hash(labels), zone);
+                let subject = mix_hash(name.hash(labels), zone);
                 return ClosestName { zone, node, labels, exact: labels == name.labels, subject };
             }
         }
-        let subject = mixed(name.hash(apex), zone);
-        ClosestName { zone, node: of.node, labels: apex, exact: apex == name.labels, subject }
+        let subject = mix_hash(name.hash(apex_labels), zone);
+        ClosestName {
+            zone,
+            node: stored_zone.node,
+            labels: apex_labels,
+            exact: apex_labels == name.labels,
+            subject,
+        }
     }
 
     /// The node of the suffix with this many labels.
@@ -279,64 +286,64 @@ impl Zones {
         let end = name.end(labels);
         let hash = hash_back(name.hash(labels), b"\x01*");
         self.lookup(zone, hash, |bytes| {
-            bytes.strip_prefix(b"\x01*").is_some_and(|rest| rest.starts_with(end))
+            bytes.strip_prefix(b"\x01*").is_some_and(|suffix| suffix.starts_with(end))
         })
     }
 
-    /// A node by its hash; `is` receives bytes that begin with its name.
+    /// A node by its hash; `is_match` receives bytes that begin with its name.
     #[inline]
-    fn lookup(&self, zone: u16, hash: u32, is: impl Fn(&[u8]) -> bool) -> Option<BucketIndex> {
-        let hash = mixed(hash, zone);
+    fn lookup(&self, zone: u16, hash: u32, is_match: impl Fn(&[u8]) -> bool) -> Option<BucketIndex> {
+        let hash = mix_hash(hash, zone);
         let bucket = bucket_of(hash, self.shift);
         let bytes = &*self.buckets[bucket as usize].bytes;
         let count = u32_at(bytes, 0) as usize;
         let slots = bytes[COUNT..COUNT + count * SLOT].as_chunks::<SLOT>().0;
         slots.iter().find_map(|slot| {
-            let at = u32::from_ne_bytes([slot[4], slot[5], slot[6], slot[7]]);
-            let node = &bytes[at as usize..];
-            let same = u32::from_ne_bytes([slot[0], slot[1], slot[2], slot[3]]) == hash
+            let offset = u32::from_ne_bytes([slot[4], slot[5], slot[6], slot[7]]);
+            let node = &bytes[offset as usize..];
+            let is_same = u32::from_ne_bytes([slot[0], slot[1], slot[2], slot[3]]) == hash
                 && u16_at(node, 0) == Some(zone)
-                && is(&node[NODE_HEADER..]);
-            same.then_some(BucketIndex { bucket, at })
+                && is_match(&node[NODE_HEADER..]);
+            is_same.then_some(BucketIndex { bucket, at: offset })
         })
     }
 
-    pub(crate) fn is_in(&self, zone: u16, name: &[u8]) -> bool {
+    pub(crate) fn contains_name(&self, zone: u16, name: &[u8]) -> bool {
         is_below(name, &self.zones[usize::from(zone)].apex)
     }
 }
 
-fn set_at(bytes: &[u8], place: BucketIndex) -> RecordSet<'_> {
+fn set_at(bytes: &[u8], index: BucketIndex) -> RecordSet<'_> {
     let length = u32_at(bytes, 6) as usize;
     RecordSet {
-        place,
+        place: index,
         rtype: u16_at(bytes, 0).unwrap_or(0),
         ttl: u32_at(bytes, 2),
         bytes: &bytes[SET_HEADER..SET_HEADER + length],
     }
 }
 
-fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
-    Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
+fn u16_at(bytes: &[u8], offset: usize) -> Option<u16> {
+    Some(u16::from_ne_bytes(bytes.get(offset..offset + 2)?.try_into().ok()?))
 }
 
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    bytes.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_ne_bytes)
+fn u32_at(bytes: &[u8], offset: usize) -> u32 {
+    bytes.get(offset..offset + 4).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_ne_bytes)
 }
 
 /// Length of the name at the start of `bytes`.
 fn name_length(bytes: &[u8]) -> usize {
-    let mut at = 0;
-    while bytes[at] != 0 {
-        at += usize::from(bytes[at]) + 1;
+    let mut offset = 0;
+    while bytes[offset] != 0 {
+        offset += usize::from(bytes[offset]) + 1;
     }
-    at + 1
+    offset + 1
 }
 
 pub(crate) fn label_count(name: &[u8]) -> usize {
-    let (mut labels, mut at) = (0, 0);
-    while name[at] != 0 {
-        (labels, at) = (labels + 1, at + usize::from(name[at]) + 1);
+    let (mut labels, mut offset) = (0, 0);
+    while name[offset] != 0 {
+        (labels, offset) = (labels + 1, offset + usize::from(name[offset]) + 1);
     }
     labels
 }
@@ -355,7 +362,7 @@ const HASH_START: u32 = 0x811c_9dc5;
 
 /// The hash of a name in a zone. The low bits of the name's own hash depend on its first letters only.
 #[inline]
-fn mixed(hash: u32, zone: u16) -> u32 {
+fn mix_hash(hash: u32, zone: u16) -> u32 {
     let hash = (hash ^ (hash >> 15) ^ u32::from(zone).wrapping_mul(0x85eb_ca6b)).wrapping_mul(0x9e37_79b1);
     hash ^ hash >> 16
 }
@@ -365,7 +372,8 @@ fn bucket_of(hash: u32, shift: u32) -> u32 {
     hash.checked_shr(shift).unwrap_or(0)
 }
 
-/// Positions of the names in the data at `place`.
-pub(crate) fn name_places(rtype: u16, place: BucketIndex, data: &[u8]) -> [Option<BucketIndex>; 2] {
-    rtype::names(rtype, data).map(|at: Option<Range<usize>>| at.map(|at| place.offset_by(at.start)))
+/// Positions of the names in the data at `index`.
+pub(crate) fn name_places(rtype: u16, index: BucketIndex, data: &[u8]) -> [Option<BucketIndex>; 2] {
+    rtype::names(rtype, data)
+        .map(|range: Option<Range<usize>>| range.map(|range| index.offset_by(range.start)))
 }

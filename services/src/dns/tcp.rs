@@ -93,7 +93,7 @@ impl TcpServer {
     /// The port cannot be bound, or a thread cannot be started.
     pub fn start(
         settings: &TcpSettings,
-        served: &Arc<ServedZones>,
+        served_zones: &Arc<ServedZones>,
         admits: &ConnectionFilter,
     ) -> Result<Self, TcpError> {
         let threads = settings.threads.max(1);
@@ -106,37 +106,42 @@ impl TcpServer {
                 }
                 _ => TcpError::Listen { address, what, source },
             })?;
-            let bound = listener.local_addr().map(|bound| bound.as_socket());
-            address = bound.ok().flatten().unwrap_or(address);
+            let bound_address = listener.local_addr().map(|bound_address| bound_address.as_socket());
+            address = bound_address.ok().flatten().unwrap_or(address);
             listeners.push(listener);
         }
-        let steered = steer_by_cpu(&listeners).err();
-        let mut server =
-            Self { address, threads: Vec::new(), wakers: Vec::new(), shared: Arc::default(), steered };
+        let steering_error = steer_by_cpu(&listeners).err();
+        let mut server = Self {
+            address,
+            threads: Vec::new(),
+            wakers: Vec::new(),
+            shared: Arc::default(),
+            steered: steering_error,
+        };
         for (number, listener) in listeners.into_iter().enumerate() {
-            let failed = |what| move |source| TcpError::Listen { address, what, source };
+            let listen_error = |what| move |source| TcpError::Listen { address, what, source };
             let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-                .map_err(|error| failed("eventfd")(error.into()))?;
+                .map_err(|error| listen_error("eventfd")(error.into()))?;
             let wake = Arc::new(wake);
             let mut thread = TcpThread {
                 epoll: epoll::create(epoll::CreateFlags::CLOEXEC)
-                    .map_err(|error| failed("epoll_create1")(error.into()))?,
+                    .map_err(|error| listen_error("epoll_create1")(error.into()))?,
                 listener,
                 wake: Arc::clone(&wake),
                 connections: Vec::new(),
                 free: Vec::new(),
-                answerer: DnsAnswerer::new(Arc::clone(served)),
+                answerer: DnsAnswerer::new(Arc::clone(served_zones)),
                 reply: vec![0; usize::from(u16::MAX)],
                 admits: Arc::clone(admits),
                 shared: Arc::clone(&server.shared),
                 most: settings.connections as u64,
                 idle: settings.idle,
             };
-            thread.watch(thread.listener.as_fd(), LISTENER).map_err(failed("epoll_ctl"))?;
-            thread.watch(thread.wake.as_fd(), WAKE).map_err(failed("epoll_ctl"))?;
-            let spawned =
+            thread.watch(thread.listener.as_fd(), LISTENER).map_err(listen_error("epoll_ctl"))?;
+            thread.watch(thread.wake.as_fd(), WAKE).map_err(listen_error("epoll_ctl"))?;
+            let spawn_result =
                 std::thread::Builder::new().name(format!("dns-tcp-{number}")).spawn(move || thread.run());
-            server.threads.push(spawned.map_err(failed("starting a thread"))?);
+            server.threads.push(spawn_result.map_err(listen_error("starting a thread"))?);
             server.wakers.push(wake);
         }
         Ok(server)
@@ -156,11 +161,11 @@ impl TcpServer {
 
     #[must_use]
     pub fn counts(&self) -> TcpCounts {
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         TcpCounts {
-            accepted: read(&self.shared.accepted),
-            refused: read(&self.shared.refused),
-            answered: read(&self.shared.answered),
+            accepted: load(&self.shared.accepted),
+            refused: load(&self.shared.refused),
+            answered: load(&self.shared.answered),
         }
     }
 }
@@ -180,17 +185,17 @@ impl Drop for TcpServer {
 }
 
 fn listen(address: SocketAddr, only_v6: bool) -> Result<Socket, (&'static str, io::Error)> {
-    let name = |what| move |source| (what, source);
+    let step_error = |what| move |source| (what, source);
     let socket = Socket::new(Domain::for_address(address), Type::STREAM.nonblocking(), Some(Protocol::TCP))
-        .map_err(name("socket"))?;
+        .map_err(step_error("socket"))?;
     if address.is_ipv6() {
-        socket.set_only_v6(only_v6).map_err(name("IPV6_V6ONLY"))?;
+        socket.set_only_v6(only_v6).map_err(step_error("IPV6_V6ONLY"))?;
     }
     // Connections of an earlier server may still be closing.
-    socket.set_reuse_address(true).map_err(name("SO_REUSEADDR"))?;
-    socket.set_reuse_port(true).map_err(name("SO_REUSEPORT"))?;
-    socket.bind(&address.into()).map_err(name("bind"))?;
-    socket.listen(1024).map_err(name("listen"))?;
+    socket.set_reuse_address(true).map_err(step_error("SO_REUSEADDR"))?;
+    socket.set_reuse_port(true).map_err(step_error("SO_REUSEPORT"))?;
+    socket.bind(&address.into()).map_err(step_error("bind"))?;
+    socket.listen(1024).map_err(step_error("listen"))?;
     Ok(socket)
 }
 
@@ -223,7 +228,7 @@ impl TcpThread {
 
     fn run(&mut self) {
         let tick = Timespec::try_from(TICK).ok();
-        let mut swept = Instant::now();
+        let mut last_sweep = Instant::now();
         let mut events = Vec::with_capacity(64);
         while !self.shared.stop.load(Ordering::Acquire) {
             events.clear();
@@ -236,9 +241,9 @@ impl TcpThread {
                     number => self.serve(number as usize),
                 }
             }
-            if swept.elapsed() >= TICK {
-                swept = Instant::now();
-                self.sweep(swept);
+            if last_sweep.elapsed() >= TICK {
+                last_sweep = Instant::now();
+                self.sweep(last_sweep);
             }
         }
         let open = self.connections.iter().flatten().count() as u64;
@@ -248,7 +253,7 @@ impl TcpThread {
     fn accept(&mut self) {
         loop {
             let (socket, address) = match self.listener.accept() {
-                Ok(accepted) => accepted,
+                Ok(connection) => connection,
                 Err(error) => {
                     // Without descriptors or memory the connection stays queued, and epoll reports it again at once.
                     if !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::ConnectionAborted) {
@@ -257,9 +262,10 @@ impl TcpThread {
                     return;
                 }
             };
-            let known = address.as_socket().is_some_and(|from| (self.admits)(from.ip().to_canonical()));
-            let room = self.shared.open.load(Ordering::Relaxed) < self.most;
-            if !known || !room || socket.set_nonblocking(true).is_err() {
+            let is_admitted =
+                address.as_socket().is_some_and(|client| (self.admits)(client.ip().to_canonical()));
+            let has_room = self.shared.open.load(Ordering::Relaxed) < self.most;
+            if !is_admitted || !has_room || socket.set_nonblocking(true).is_err() {
                 self.shared.refused.fetch_add(1, Ordering::Relaxed);
                 continue;
             }
@@ -282,13 +288,13 @@ impl TcpThread {
 
     fn serve(&mut self, number: usize) {
         let Some(Some(connection)) = self.connections.get_mut(number) else { return };
-        let mut with = TcpAnswering {
+        let mut answering = TcpAnswering {
             answerer: &mut self.answerer,
             reply: &mut self.reply,
             answered: &self.shared.answered,
         };
-        let turn = connection.process(&mut with, Instant::now());
-        let events = match turn {
+        let wait = connection.process(&mut answering, Instant::now());
+        let events = match wait {
             ConnectionWait::Read => epoll::EventFlags::IN,
             ConnectionWait::Write => epoll::EventFlags::OUT,
             ConnectionWait::End => return self.close(number),
@@ -312,8 +318,8 @@ impl TcpThread {
 
     fn sweep(&mut self, now: Instant) {
         for number in 0..self.connections.len() {
-            let idle = |connection: &TcpConnection| now.duration_since(connection.last) > self.idle;
-            if self.connections[number].as_ref().is_some_and(idle) {
+            let is_idle = |connection: &TcpConnection| now.duration_since(connection.last) > self.idle;
+            if self.connections[number].as_ref().is_some_and(is_idle) {
                 self.close(number);
             }
         }

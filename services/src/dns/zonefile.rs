@@ -78,17 +78,17 @@ pub(crate) struct ZoneFiles {
 
 impl ZoneFiles {
     /// An error about a record.
-    pub(crate) fn complaint(&self, record: &ZoneRecord<'_>, why: &str) -> ZoneError {
+    pub(crate) fn record_error(&self, record: &ZoneRecord<'_>, why: &str) -> ZoneError {
         ZoneError::Record {
             file: self.files[usize::from(record.file)].clone(),
             line: record.line as usize,
-            item: item(record.owner, record.rtype),
+            item: record_label(record.owner, record.rtype),
             why: why.to_owned(),
         }
     }
 }
 
-fn item(owner: &[u8], rtype: u16) -> String {
+fn record_label(owner: &[u8], rtype: u16) -> String {
     format!("{} {}", display_name(owner), rdata::type_name(rtype))
 }
 
@@ -101,25 +101,32 @@ pub(crate) fn apex(name: &str) -> Result<Vec<u8>, ZoneError> {
     Ok(apex)
 }
 
-/// Reads a zone and passes each record to `take`.
+/// Reads a zone and passes each record to `take_record`.
 pub(crate) fn read(
     name: &str,
     text: ZoneText<'_>,
-    take: &mut dyn FnMut(&ZoneRecord<'_>),
+    take_record: &mut dyn FnMut(&ZoneRecord<'_>),
 ) -> Result<ZoneFiles, ZoneError> {
     let apex = apex(name)?;
-    let mut reading =
-        ZoneReader { apex: &apex, files: Vec::new(), depth: 0, ttl: None, last_ttl: None, soa: false, take };
+    let mut reader = ZoneReader {
+        apex: &apex,
+        files: Vec::new(),
+        depth: 0,
+        ttl: None,
+        last_ttl: None,
+        soa: false,
+        take: take_record,
+    };
     match text {
-        ZoneText::File(file) => reading.file(file, &apex)?,
-        ZoneText::Here(text) => reading.text(text.as_bytes(), Path::new("text"), &apex)?,
+        ZoneText::File(file) => reader.file(file, &apex)?,
+        ZoneText::Here(text) => reader.text(text.as_bytes(), Path::new("text"), &apex)?,
     }
-    if !reading.soa {
+    if !reader.soa {
         let why = "it has no SOA record at its name; add one like \
                    \"@ 3600 IN SOA ns1.example.com. hostmaster.example.com. 1 2h 30m 2w 5m\"";
-        return Err(ZoneError::Zone { file: reading.files[0].clone(), zone: display_name(&apex), why });
+        return Err(ZoneError::Zone { file: reader.files[0].clone(), zone: display_name(&apex), why });
     }
-    let files = reading.files;
+    let files = reader.files;
     Ok(ZoneFiles { apex, files })
 }
 
@@ -151,22 +158,22 @@ struct EntryError {
     why: String,
 }
 
-fn wrong(why: impl Into<String>) -> EntryError {
+fn entry_error(why: impl Into<String>) -> EntryError {
     EntryError { item: None, why: why.into() }
 }
 
 impl ZoneReader<'_> {
     fn file(&mut self, file: &Path, origin: &[u8]) -> Result<(), ZoneError> {
         let fail = |source| ZoneError::Read { file: file.to_owned(), source };
-        let opened = File::open(file).map_err(fail)?;
-        self.text(BufReader::with_capacity(BUFFER, opened), file, origin)
+        let zone_file = File::open(file).map_err(fail)?;
+        self.text(BufReader::with_capacity(BUFFER, zone_file), file, origin)
     }
 
     fn text(&mut self, text: impl BufRead, file: &Path, origin: &[u8]) -> Result<(), ZoneError> {
         let number = self.files.len() as u16;
         self.files.push(file.to_owned());
         self.depth += 1;
-        let mut place =
+        let mut position =
             ZonePosition { file: number, origin: origin.to_vec(), owner: Vec::new(), data: Vec::new() };
         let mut lexer = ZoneLexer::new(text);
         let mut entry = ZoneEntry::default();
@@ -176,27 +183,28 @@ impl ZoneReader<'_> {
                 Ok(false) => break,
                 Err(LexError::Read(source)) => return Err(ZoneError::Read { file: file.to_owned(), source }),
                 Err(LexError::Syntax { line, text, why }) => {
-                    return Err(complaint(file, line, &text, why.to_owned()));
+                    return Err(position_error(file, line, &text, why.to_owned()));
                 }
             }
-            let told = |wrong: EntryError, entry: &ZoneEntry| {
-                let item = wrong.item.unwrap_or_else(|| entry.display_text());
-                complaint(file, entry.line(), &item, wrong.why)
+            let located_error = |error: EntryError, entry: &ZoneEntry| {
+                let item = error.item.unwrap_or_else(|| entry.display_text());
+                position_error(file, entry.line(), &item, error.why)
             };
-            let first = entry.words().next().filter(|word| !entry.blank && !word.quoted).map(|word| word.raw);
-            match first {
+            let directive =
+                entry.words().next().filter(|word| !entry.blank && !word.quoted).map(|word| word.raw);
+            match directive {
                 Some(raw) if raw.eq_ignore_ascii_case(b"$INCLUDE") => {
                     let (included, origin) =
-                        self.include(&entry, &place, file).map_err(|why| told(why, &entry))?;
+                        self.include(&entry, &position, file).map_err(|why| located_error(why, &entry))?;
                     self.file(&included, &origin)?;
                 }
                 Some(raw) if raw.eq_ignore_ascii_case(b"$GENERATE") => {
-                    self.generate(&entry, &mut place).map_err(|why| told(why, &entry))?;
+                    self.generate(&entry, &mut position).map_err(|why| located_error(why, &entry))?;
                 }
                 Some(raw) if raw.starts_with(b"$") => {
-                    self.directive(&entry, &mut place).map_err(|why| told(why, &entry))?;
+                    self.directive(&entry, &mut position).map_err(|why| located_error(why, &entry))?;
                 }
-                _ => self.record(&entry, &mut place).map_err(|why| told(why, &entry))?,
+                _ => self.record(&entry, &mut position).map_err(|why| located_error(why, &entry))?,
             }
         }
         self.depth -= 1;
@@ -206,53 +214,57 @@ impl ZoneReader<'_> {
     fn include(
         &self,
         entry: &ZoneEntry,
-        place: &ZonePosition,
+        position: &ZonePosition,
         file: &Path,
     ) -> Result<(PathBuf, Vec<u8>), EntryError> {
         let mut words = entry.words().skip(1);
-        let like = "it should look like \"$INCLUDE file\" or \"$INCLUDE file origin.example.com.\"";
-        let path = words.next().ok_or_else(|| wrong(format!("the file's name is missing; {like}")))?;
+        let syntax_hint = "it should look like \"$INCLUDE file\" or \"$INCLUDE file origin.example.com.\"";
+        let path =
+            words.next().ok_or_else(|| entry_error(format!("the file's name is missing; {syntax_hint}")))?;
         let mut origin = Vec::new();
         match words.next() {
-            Some(word) => value::name(word.raw, word.quoted, &place.origin, &mut origin)
-                .map_err(|why| wrong(format!("{why}; {like}")))?,
-            None => origin.extend_from_slice(&place.origin),
+            Some(word) => value::name(word.raw, word.quoted, &position.origin, &mut origin)
+                .map_err(|why| entry_error(format!("{why}; {syntax_hint}")))?,
+            None => origin.extend_from_slice(&position.origin),
         }
         if words.next().is_some() {
-            return Err(wrong(format!("there are too many words; {like}")));
+            return Err(entry_error(format!("there are too many words; {syntax_hint}")));
         }
         if self.depth >= DEEPEST_INCLUDE {
-            return Err(wrong(
+            return Err(entry_error(
                 "files include one another more than 16 deep; write the records into fewer files",
             ));
         }
         if self.files.len() > usize::from(u16::MAX - 1) {
-            return Err(wrong("too many files are included: at most 65,534"));
+            return Err(entry_error("too many files are included: at most 65,534"));
         }
         let mut name = Vec::new();
-        value::bytes(path.raw, &mut name).map_err(|why| wrong(format!("{why}; {like}")))?;
-        let name = String::from_utf8(name).map_err(|_| wrong("the file's name is not UTF-8"))?;
+        value::bytes(path.raw, &mut name).map_err(|why| entry_error(format!("{why}; {syntax_hint}")))?;
+        let name = String::from_utf8(name).map_err(|_| entry_error("the file's name is not UTF-8"))?;
         Ok((file.parent().unwrap_or(Path::new("")).join(name), origin))
     }
 
-    fn directive(&mut self, entry: &ZoneEntry, place: &mut ZonePosition) -> Result<(), EntryError> {
+    fn directive(&mut self, entry: &ZoneEntry, position: &mut ZonePosition) -> Result<(), EntryError> {
         let words: Vec<ZoneWord<'_>> = entry.words().collect();
-        let is = |name: &[u8]| words[0].raw.eq_ignore_ascii_case(name);
+        let is_directive = |name: &[u8]| words[0].raw.eq_ignore_ascii_case(name);
         match &words[1..] {
-            [word] if is(b"$ORIGIN") => {
+            [word] if is_directive(b"$ORIGIN") => {
                 let mut origin = Vec::new();
-                value::name(word.raw, word.quoted, &place.origin, &mut origin)
-                    .map_err(|why| wrong(format!("{why}; it should look like \"$ORIGIN example.com.\"")))?;
-                place.origin = origin;
+                value::name(word.raw, word.quoted, &position.origin, &mut origin).map_err(|why| {
+                    entry_error(format!("{why}; it should look like \"$ORIGIN example.com.\""))
+                })?;
+                position.origin = origin;
                 Ok(())
             }
-            [word] if is(b"$TTL") => {
-                self.ttl = Some(ttl(word.raw).ok_or_else(|| {
-                    wrong("it should look like \"$TTL 3600\" or \"$TTL 1h\", up to 2147483647 s (RFC 2181)")
+            [word] if is_directive(b"$TTL") => {
+                self.ttl = Some(parse_ttl(word.raw).ok_or_else(|| {
+                    entry_error(
+                        "it should look like \"$TTL 3600\" or \"$TTL 1h\", up to 2147483647 s (RFC 2181)",
+                    )
                 })?);
                 Ok(())
             }
-            _ => Err(wrong(
+            _ => Err(entry_error(
                 "no directive that is known; there are \"$ORIGIN example.com.\", \"$TTL 1h\", \
                  \"$INCLUDE file [origin]\" and \"$GENERATE 1-254 host-$ A 192.0.2.$\"",
             )),
@@ -260,58 +272,60 @@ impl ZoneReader<'_> {
     }
 
     /// Makes records from a pattern, as in BIND.
-    fn generate(&mut self, entry: &ZoneEntry, place: &mut ZonePosition) -> Result<(), EntryError> {
-        let like = "it should look like \"$GENERATE 1-254 host-$ A 192.0.2.$\" or \"$GENERATE 0-255/2 $ PTR h${0,3,d}\"";
+    fn generate(&mut self, entry: &ZoneEntry, position: &mut ZonePosition) -> Result<(), EntryError> {
+        let syntax_hint = "it should look like \"$GENERATE 1-254 host-$ A 192.0.2.$\" or \"$GENERATE 0-255/2 $ PTR h${0,3,d}\"";
         let words: Vec<ZoneWord<'_>> = entry.words().collect();
-        let range = words.get(1).and_then(|word| range(word.raw)).filter(|_| words.len() >= 5);
+        let range = words.get(1).and_then(|word| parse_range(word.raw)).filter(|_| words.len() >= 5);
         let (first, last, step) =
-            range.ok_or_else(|| wrong(format!("the range is missing or wrong; {like}")))?;
+            range.ok_or_else(|| entry_error(format!("the range is missing or wrong; {syntax_hint}")))?;
         if (last - first) / step >= MOST_GENERATED {
-            return Err(wrong("it makes more than 16,777,216 records; write several of fewer"));
+            return Err(entry_error("it makes more than 16,777,216 records; write several of fewer"));
         }
-        let mut made = ZoneEntry::default();
+        let mut generated = ZoneEntry::default();
         let mut text = Vec::new();
         for number in (first..=last).step_by(step as usize) {
-            made.clear();
+            generated.clear();
             for word in &words[2..] {
                 text.clear();
                 substitute(word.raw, number, &mut text).ok_or_else(|| {
                     let word = String::from_utf8_lossy(word.raw);
-                    wrong(format!("\"{word}\" has a wrong ${{offset,width,base}}; {like}"))
+                    entry_error(format!("\"{word}\" has a wrong ${{offset,width,base}}; {syntax_hint}"))
                 })?;
-                made.push(&text, word.quoted, word.line);
+                generated.push(&text, word.quoted, word.line);
             }
-            self.record(&made, place)?;
+            self.record(&generated, position)?;
         }
         Ok(())
     }
 
-    fn record(&mut self, entry: &ZoneEntry, place: &mut ZonePosition) -> Result<(), EntryError> {
+    fn record(&mut self, entry: &ZoneEntry, position: &mut ZonePosition) -> Result<(), EntryError> {
         let mut words = entry.words();
         if !entry.blank {
-            let word = words.next().ok_or_else(|| wrong("nothing"))?;
-            place.owner.clear();
-            let made = value::name(word.raw, word.quoted, &place.origin, &mut place.owner);
-            made.map_err(|why| {
-                wrong(format!("{why}; a record should look like \"www 3600 IN A 192.0.2.1\""))
+            let word = words.next().ok_or_else(|| entry_error("nothing"))?;
+            position.owner.clear();
+            let parse_result = value::name(word.raw, word.quoted, &position.origin, &mut position.owner);
+            parse_result.map_err(|why| {
+                entry_error(format!("{why}; a record should look like \"www 3600 IN A 192.0.2.1\""))
             })?;
-            place.owner.make_ascii_lowercase();
-        } else if place.owner.is_empty() {
-            return Err(wrong(
+            position.owner.make_ascii_lowercase();
+        } else if position.owner.is_empty() {
+            return Err(entry_error(
                 "it has no owner, since no record is before it; it should look like \"www 3600 IN A 192.0.2.1\"",
             ));
         }
-        let (given, rtype) = self.head(&mut words)?;
-        let owner = &place.owner;
-        let named = |why: String| EntryError { item: Some(item(owner, rtype)), why };
-        let ttl = given.or(self.ttl).or(self.last_ttl).ok_or_else(|| {
-            wrong("it has no TTL; give it one, as in \"www 3600 IN A 192.0.2.1\", or write \"$TTL 1h\" above")
+        let (given_ttl, rtype) = self.parse_head(&mut words)?;
+        let owner = &position.owner;
+        let named_error = |why: String| EntryError { item: Some(record_label(owner, rtype)), why };
+        let ttl = given_ttl.or(self.ttl).or(self.last_ttl).ok_or_else(|| {
+            entry_error(
+                "it has no TTL; give it one, as in \"www 3600 IN A 192.0.2.1\", or write \"$TTL 1h\" above",
+            )
         })?;
-        self.last_ttl = given.or(self.last_ttl);
+        self.last_ttl = given_ttl.or(self.last_ttl);
         let why = if !is_below(owner, self.apex) {
             Some(format!(
                 "it is not in the zone; a name that does not end with a dot is below {}",
-                display_name(&place.origin)
+                display_name(&position.origin)
             ))
         } else if rtype == rtype::SOA && owner != self.apex {
             Some("a SOA belongs at the zone's own name; serve this zone with a file of its own".into())
@@ -323,96 +337,100 @@ impl ZoneReader<'_> {
             None
         };
         if let Some(why) = why {
-            return Err(named(why));
+            return Err(named_error(why));
         }
-        place.data.clear();
-        let known = rdata::by_number(rtype);
-        let bytes = words.clone().next().is_some_and(|word| word.raw == b"\\#" && !word.quoted);
-        let mut data = RdataWords { words, origin: &place.origin, out: &mut place.data };
-        let made = if bytes {
+        position.data.clear();
+        let record_type = rdata::by_number(rtype);
+        let is_generic = words.clone().next().is_some_and(|word| word.raw == b"\\#" && !word.quoted);
+        let mut data = RdataWords { words, origin: &position.origin, out: &mut position.data };
+        let parse_result = if is_generic {
             data.words.next();
             data.unknown()
-        } else if let Some(kind) = known {
+        } else if let Some(kind) = record_type {
             data.data(kind)
         } else {
             Err(format!("{} has no words here", rdata::type_name(rtype)))
         };
         let name = rdata::type_name(rtype);
-        let like = || match known {
+        let syntax_hint = || match record_type {
             Some(kind) => format!("it should look like \"{name} {}\"", kind.example),
             None => format!("it should look like \"{name} \\# 4 01020304\" (RFC 3597)"),
         };
-        made.map_err(|why| wrong(format!("{why}; {}", like())))?;
-        if place.data.len() > usize::from(u16::MAX) {
-            return Err(named("its data is longer than 65,535 bytes; split it over several records".into()));
+        parse_result.map_err(|why| entry_error(format!("{why}; {}", syntax_hint())))?;
+        if position.data.len() > usize::from(u16::MAX) {
+            return Err(named_error(
+                "its data is longer than 65,535 bytes; split it over several records".into(),
+            ));
         }
-        if bytes && !(rdata::is_of_type(rtype, &place.data) && rtype::has_its_names(rtype, &place.data)) {
-            return Err(named(format!(
+        if is_generic
+            && !(rdata::is_of_type(rtype, &position.data) && rtype::has_required_names(rtype, &position.data))
+        {
+            return Err(named_error(format!(
                 "its data cannot be that of the type: it is too short, too long, or has no name where one belongs; {}",
-                like()
+                syntax_hint()
             )));
         }
-        for at in rtype::names(rtype, &place.data).into_iter().flatten() {
-            place.data[at].make_ascii_lowercase();
+        for range in rtype::names(rtype, &position.data).into_iter().flatten() {
+            position.data[range].make_ascii_lowercase();
         }
         self.soa |= rtype == rtype::SOA;
         let line = entry.line();
-        (self.take)(&ZoneRecord { owner, rtype, ttl, data: &place.data, file: place.file, line });
+        (self.take)(&ZoneRecord { owner, rtype, ttl, data: &position.data, file: position.file, line });
         Ok(())
     }
 
     /// TTL, class and type, the first two in any order.
-    fn head<'a>(
+    fn parse_head<'a>(
         &self,
         words: &mut impl Iterator<Item = ZoneWord<'a>>,
     ) -> Result<(Option<u32>, u16), EntryError> {
-        let (mut given, mut class) = (None, false);
+        let (mut given_ttl, mut class) = (None, false);
         loop {
             let word = words.next().ok_or_else(|| {
-                wrong("its type is missing; it should look like \"www 3600 IN A 192.0.2.1\"")
+                entry_error("its type is missing; it should look like \"www 3600 IN A 192.0.2.1\"")
             })?;
             let raw = word.raw;
-            if given.is_none() && raw.first().is_some_and(u8::is_ascii_digit) {
-                let seconds = ttl(raw).ok_or_else(|| {
+            if given_ttl.is_none() && raw.first().is_some_and(u8::is_ascii_digit) {
+                let seconds = parse_ttl(raw).ok_or_else(|| {
                     let word = String::from_utf8_lossy(raw);
-                    wrong(format!(
+                    entry_error(format!(
                         "\"{word}\" is no TTL; it should be 3600 or 1h, up to 2147483647 s (RFC 2181)"
                     ))
                 })?;
-                given = Some(seconds);
+                given_ttl = Some(seconds);
             } else if !class && (raw.eq_ignore_ascii_case(b"IN") || raw.eq_ignore_ascii_case(b"CLASS1")) {
                 class = true;
             } else if [&b"CH"[..], b"HS", b"CS", b"NONE"].iter().any(|class| raw.eq_ignore_ascii_case(class))
                 || raw.len() > 5 && raw[..5].eq_ignore_ascii_case(b"CLASS")
             {
-                return Err(wrong(
+                return Err(entry_error(
                     "only class IN is served; it should look like \"www 3600 IN A 192.0.2.1\"",
                 ));
             } else {
                 let rtype = rdata::number(raw).ok_or_else(|| {
-                    wrong(format!(
+                    entry_error(format!(
                         "\"{}\" is no type that is known here; of another type it should look like \
                          \"www 3600 IN TYPE4711 \\# 4 01020304\" (RFC 3597)",
                         String::from_utf8_lossy(raw)
                     ))
                 })?;
-                return Ok((given, rtype));
+                return Ok((given_ttl, rtype));
             }
         }
     }
 }
 
-fn complaint(file: &Path, line: u32, item: &str, why: String) -> ZoneError {
+fn position_error(file: &Path, line: u32, item: &str, why: String) -> ZoneError {
     let item = item.chars().take(LONGEST_ITEM).collect();
     ZoneError::Record { file: file.to_owned(), line: line as usize, item, why }
 }
 
-fn ttl(raw: &[u8]) -> Option<u32> {
+fn parse_ttl(raw: &[u8]) -> Option<u32> {
     value::period(raw).filter(|seconds| *seconds <= LONGEST_TTL)
 }
 
 /// First, last and step of `1-254` or `0-255/2`.
-fn range(raw: &[u8]) -> Option<(u64, u64, u64)> {
+fn parse_range(raw: &[u8]) -> Option<(u64, u64, u64)> {
     let text = std::str::from_utf8(raw).ok()?;
     let (ends, step) = text.split_once('/').unwrap_or((text, "1"));
     let (first, last) = ends.split_once('-')?;
@@ -423,25 +441,25 @@ fn range(raw: &[u8]) -> Option<(u64, u64, u64)> {
 
 /// Replaces `$` and `${offset,width,base}` by the number; `\$` and `$$` stay a dollar sign.
 fn substitute(raw: &[u8], number: u64, out: &mut Vec<u8>) -> Option<()> {
-    let mut at = 0;
-    while let Some(byte) = raw.get(at) {
-        match (byte, raw.get(at + 1)) {
+    let mut position = 0;
+    while let Some(byte) = raw.get(position) {
+        match (byte, raw.get(position + 1)) {
             (b'\\', Some(next)) => {
-                out.extend_from_slice(if *next == b'$' { b"$" } else { &raw[at..at + 2] });
-                at += 2;
+                out.extend_from_slice(if *next == b'$' { b"$" } else { &raw[position..position + 2] });
+                position += 2;
             }
             (b'$', Some(b'$')) => {
                 out.push(b'$');
-                at += 2;
+                position += 2;
             }
             (b'$', Some(b'{')) => {
-                let end = at + raw[at..].iter().position(|byte| *byte == b'}')?;
-                let mut parts = std::str::from_utf8(&raw[at + 2..end]).ok()?.split(',');
+                let end = position + raw[position..].iter().position(|byte| *byte == b'}')?;
+                let mut parts = std::str::from_utf8(&raw[position + 2..end]).ok()?.split(',');
                 let offset: i64 = parts.next()?.parse().ok()?;
                 let width: usize =
                     parts.next().map_or(Some(0), |text| text.parse().ok()).filter(|width| *width < 256)?;
                 let value = u64::try_from(i64::try_from(number).ok()?.checked_add(offset)?).ok()?;
-                let made = match parts.next().unwrap_or("d") {
+                let formatted = match parts.next().unwrap_or("d") {
                     "d" => format!("{value:0width$}"),
                     "o" => format!("{value:0width$o}"),
                     "x" => format!("{value:0width$x}"),
@@ -449,16 +467,16 @@ fn substitute(raw: &[u8], number: u64, out: &mut Vec<u8>) -> Option<()> {
                     base @ ("n" | "N") => nibbles(value, width, base == "N"),
                     _ => return None,
                 };
-                parts.next().is_none().then(|| out.extend_from_slice(made.as_bytes()))?;
-                at = end + 1;
+                parts.next().is_none().then(|| out.extend_from_slice(formatted.as_bytes()))?;
+                position = end + 1;
             }
             (b'$', _) => {
                 out.extend_from_slice(number.to_string().as_bytes());
-                at += 1;
+                position += 1;
             }
             (byte, _) => {
                 out.push(*byte);
-                at += 1;
+                position += 1;
             }
         }
     }
@@ -485,12 +503,12 @@ fn nibbles(mut value: u64, width: usize, upper: bool) -> String {
 
 /// Whether a name in wire form is `apex` or below it.
 pub(crate) fn is_below(name: &[u8], apex: &[u8]) -> bool {
-    let mut rest = name;
-    while rest.len() > apex.len() {
-        let length = usize::from(rest[0]) + 1;
-        rest = rest.get(length..).unwrap_or_default();
+    let mut suffix = name;
+    while suffix.len() > apex.len() {
+        let length = usize::from(suffix[0]) + 1;
+        suffix = suffix.get(length..).unwrap_or_default();
     }
-    rest == apex
+    suffix == apex
 }
 
 #[cfg(test)]

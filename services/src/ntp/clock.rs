@@ -48,7 +48,7 @@ impl ServedClock for SystemClock {
     fn status(&mut self) -> ClockStatus {
         let now = Instant::now();
         match self.read {
-            Some((at, status)) if now.duration_since(at) < FRESH => status,
+            Some((read_at, status)) if now.duration_since(read_at) < FRESH => status,
             _ => {
                 let status = kernel_status();
                 self.read = Some((now, status));
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_leap_indicator_follows_the_kernel() {
+    fn leap_indicator_follows_the_kernel_clock_state() {
         assert_eq!(leap(libc::TIME_OK, 0), LeapIndicator::None);
         assert_eq!(leap(libc::TIME_INS, libc::STA_INS), LeapIndicator::Insert);
         assert_eq!(leap(libc::TIME_DEL, libc::STA_DEL), LeapIndicator::Delete);
@@ -107,7 +107,7 @@ mod tests {
         assert_eq!(leap(libc::TIME_OK, libc::STA_UNSYNC), LeapIndicator::Unsynchronised);
     }
 
-    /// Its time, and the units of 2^-32 s by which each reading advances it.
+    /// The current time, and the units of 2^-32 s by which each reading advances the time.
     struct TickingClock(u64, u64);
 
     impl ServedClock for TickingClock {
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn precision_is_the_time_of_a_reading() {
+    fn precision_is_the_duration_of_a_clock_reading() {
         assert_eq!(measure_precision(&mut TickingClock(1 << 60, 1 << 12)), -20);
         assert_eq!(measure_precision(&mut TickingClock(1 << 60, (1 << 12) - 1)), -20);
         assert_eq!(measure_precision(&mut TickingClock(1 << 60, (1 << 12) + 1)), -19);

@@ -50,9 +50,9 @@ impl NtpTimestamp {
 impl From<SystemTime> for NtpTimestamp {
     /// Times before 1970 become 1970.
     fn from(time: SystemTime) -> Self {
-        let since = time.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
-        let seconds = since.as_secs().wrapping_add(UNIX_EPOCH_SECONDS);
-        let fraction = (u64::from(since.subsec_nanos()) << 32) / 1_000_000_000;
+        let since_epoch = time.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+        let seconds = since_epoch.as_secs().wrapping_add(UNIX_EPOCH_SECONDS);
+        let fraction = (u64::from(since_epoch.subsec_nanos()) << 32) / 1_000_000_000;
         Self(seconds << 32 | fraction)
     }
 }
@@ -96,14 +96,14 @@ impl NtpQuery {
     /// # Errors
     /// The reason why the datagram gets no reply.
     pub fn parse(datagram: &[u8]) -> Result<Self, IgnoreReason> {
-        let (header, rest) = datagram.split_first_chunk::<HEADER_BYTES>().ok_or(IgnoreReason::Short)?;
+        let (header, extensions) = datagram.split_first_chunk::<HEADER_BYTES>().ok_or(IgnoreReason::Short)?;
         let (version, mode) = (header[0] >> 3 & 0b111, header[0] & 0b111);
         match (version, mode) {
             (1..=4, CLIENT) => {}
             (1..=4, _) => return Err(IgnoreReason::Mode(mode)),
             _ => return Err(IgnoreReason::Version(version)),
         }
-        check_rest(version, rest)?;
+        check_extensions(version, extensions)?;
         let mut transmit = [0; 8];
         transmit.copy_from_slice(&header[40..48]);
         Ok(Self { version, poll: header[2], transmit: NtpTimestamp::from_bytes(transmit) })
@@ -113,22 +113,23 @@ impl NtpQuery {
 // Checks the bytes after the header. Version 4 allows extension fields, which are ignored, since the server knows none (RFC
 // 7822). Older versions have a MAC or nothing. In version 4 the length shows a MAC: the last field without a MAC behind it
 // has 28 bytes or more.
-fn check_rest(version: u8, mut rest: &[u8]) -> Result<(), IgnoreReason> {
-    if rest.is_empty() {
+fn check_extensions(version: u8, mut remaining: &[u8]) -> Result<(), IgnoreReason> {
+    if remaining.is_empty() {
         return Ok(());
     }
     if version < 4 {
         return Err(IgnoreReason::Authenticated);
     }
-    while !rest.is_empty() {
-        if MACS.contains(&rest.len()) {
+    while !remaining.is_empty() {
+        if MACS.contains(&remaining.len()) {
             return Err(IgnoreReason::Authenticated);
         }
-        let length = rest.get(2..4).map_or(0, |bytes| usize::from(u16::from_be_bytes([bytes[0], bytes[1]])));
+        let length =
+            remaining.get(2..4).map_or(0, |bytes| usize::from(u16::from_be_bytes([bytes[0], bytes[1]])));
         if length < EXTENSION_BYTES || length % 4 != 0 {
             return Err(IgnoreReason::Garbled);
         }
-        rest = rest.get(length..).ok_or(IgnoreReason::Garbled)?;
+        remaining = remaining.get(length..).ok_or(IgnoreReason::Garbled)?;
     }
     Ok(())
 }
@@ -166,7 +167,7 @@ pub struct ServerStanding {
 
 /// The reply to `query` without its transmit timestamp; [`set_transmit_time`] writes it last.
 #[must_use]
-pub fn answer(query: NtpQuery, standing: &ServerStanding, received: NtpTimestamp) -> [u8; HEADER_BYTES] {
+pub fn answer(query: NtpQuery, standing: &ServerStanding, receive_time: NtpTimestamp) -> [u8; HEADER_BYTES] {
     let mut packet = [0; HEADER_BYTES];
     packet[0] = (standing.leap as u8) << 6 | query.version << 3 | SERVER;
     packet[1] = standing.stratum;
@@ -177,7 +178,7 @@ pub fn answer(query: NtpQuery, standing: &ServerStanding, received: NtpTimestamp
     packet[12..16].copy_from_slice(&standing.reference_id);
     packet[16..24].copy_from_slice(&standing.reference.to_bytes());
     packet[24..32].copy_from_slice(&query.transmit.to_bytes());
-    packet[32..40].copy_from_slice(&received.to_bytes());
+    packet[32..40].copy_from_slice(&receive_time.to_bytes());
     packet
 }
 
@@ -203,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_of_all_versions_are_answered() {
+    fn client_packets_of_versions_1_to_4_parse() {
         for version in 1..=4 {
             let query = NtpQuery::parse(&request(first(version, CLIENT))).unwrap();
             assert_eq!((query.version, query.poll), (version, 6));
@@ -212,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn other_modes_and_versions_are_ignored() {
+    fn other_modes_versions_and_short_packets_are_ignored() {
         for version in 1..=4 {
             for mode in (0..8).filter(|mode| *mode != CLIENT) {
                 assert_eq!(NtpQuery::parse(&request(first(version, mode))), Err(IgnoreReason::Mode(mode)));
@@ -237,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn extension_fields_are_accepted_and_macs_are_not() {
+    fn packets_with_a_mac_are_refused_and_extension_fields_accepted() {
         let with = |version: u8, rest: &[u8]| NtpQuery::parse(&[&request(first(version, 3)), rest].concat());
         let mut field = vec![0xf3, 0x23, 0, 28];
         field.resize(28, 0);
@@ -267,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_those_of_the_rfc() {
+    fn timestamps_match_rfc_5905_in_eras_0_and_1() {
         // RFC 5905, figure 4: 1 January 1970 is 2,208,988,800 in era 0; era 1 begins on 8 February 2036 at 06:28:16.
         assert_eq!(NtpTimestamp::from(UNIX_EPOCH).0 >> 32, 2_208_988_800);
         let era_1 = UNIX_EPOCH + Duration::from_secs(2_085_978_496);
@@ -279,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_span_is_rounded_up_and_cut() {
+    fn short_format_rounds_up_and_saturates() {
         assert_eq!(to_short_format(Duration::from_secs(1)), [0, 1, 0, 0]);
         assert_eq!(to_short_format(Duration::from_nanos(1)), [0, 0, 0, 1]);
         assert_eq!(to_short_format(Duration::from_secs(1 << 20)), [0xff; 4]);
@@ -288,7 +289,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_ignored_or_answered(mut datagram in proptest::collection::vec(any::<u8>(), 0..200), client: bool) {
+        fn replies_to_arbitrary_bytes_are_valid_and_not_longer(
+            mut datagram in proptest::collection::vec(any::<u8>(), 0..200), client: bool,
+        ) {
             if client && !datagram.is_empty() {
                 datagram[0] = 0x23;
             }
@@ -304,12 +307,14 @@ mod tests {
         }
 
         #[test]
-        fn timestamps_round_trip(bytes: [u8; 8]) {
+        fn timestamps_round_trip_through_bytes(bytes: [u8; 8]) {
             prop_assert_eq!(NtpTimestamp::from_bytes(bytes).to_bytes(), bytes);
         }
 
         #[test]
-        fn differences_of_timestamps_are_those_of_the_times(at in 0_u64..4_000_000_000, by in 0_u64..1_000_000_000_000) {
+        fn timestamp_differences_equal_the_elapsed_time(
+            at in 0_u64..4_000_000_000, by in 0_u64..1_000_000_000_000,
+        ) {
             let start = UNIX_EPOCH + Duration::from_secs(at);
             let end = start + Duration::from_nanos(by);
             let seconds = NtpTimestamp::from(end).seconds_since(NtpTimestamp::from(start));

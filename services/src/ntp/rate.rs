@@ -41,20 +41,20 @@ impl NtpLimiter {
     // Counts a request; false if it is above the limit.
     pub(crate) fn admit(&mut self, source: IpAddr, now: Instant) -> bool {
         let key = key(source);
-        let place = &mut self.places[self.hash.hash_one(key) as usize % PLACES];
+        let slot = &mut self.places[self.hash.hash_one(key) as usize % PLACES];
         let burst = self.limit.burst.max(1.0);
-        let client = match place {
+        let client = match slot {
             Some(client) if client.key == key => client,
-            _ => place.insert(NtpClient { key, credit: burst, at: now }),
+            _ => slot.insert(NtpClient { key, credit: burst, at: now }),
         };
-        let passed = now.saturating_duration_since(client.at);
+        let elapsed = now.saturating_duration_since(client.at);
         client.at = now;
-        client.credit = (client.credit + passed.as_secs_f64() * self.limit.per_second).min(burst);
-        let admitted = client.credit >= 1.0;
-        if admitted {
+        client.credit = (client.credit + elapsed.as_secs_f64() * self.limit.per_second).min(burst);
+        let is_admitted = client.credit >= 1.0;
+        if is_admitted {
             client.credit -= 1.0;
         }
-        admitted
+        is_admitted
     }
 }
 
@@ -72,20 +72,21 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn a_client_above_its_rate_is_refused_and_others_are_not() {
+    fn only_clients_above_their_rate_are_refused() {
         let mut limiter = NtpLimiter::new(NtpRateLimit { per_second: 2.0, burst: 8.0 });
         let start = Instant::now();
         let [busy, calm] = ["192.0.2.1", "192.0.2.2"].map(|ip| ip.parse::<IpAddr>().unwrap());
-        let mut admitted = |source, at, requests| (0..requests).filter(|_| limiter.admit(source, at)).count();
-        assert_eq!(admitted(busy, start, 16), 8);
-        assert_eq!(admitted(calm, start, 1), 1);
-        let later = admitted(busy, start + Duration::from_secs(1), 8);
+        let mut admit_count =
+            |source, at, requests| (0..requests).filter(|_| limiter.admit(source, at)).count();
+        assert_eq!(admit_count(busy, start, 16), 8);
+        assert_eq!(admit_count(calm, start, 1), 1);
+        let later = admit_count(busy, start + Duration::from_secs(1), 8);
         // 8 if both have the same place, because the calm client replaced the busy one.
         assert!(later == 2 || later == 8, "{later}");
     }
 
     #[test]
-    fn hosts_of_an_ipv6_network_share_a_rate() {
+    fn hosts_of_an_ipv6_64_share_a_rate() {
         let [a, b, c] = ["2001:db8::1", "2001:db8::2", "2001:db8:0:1::1"].map(|ip| key(ip.parse().unwrap()));
         assert!(a == b && a != c);
         assert_eq!(key("::ffff:192.0.2.1".parse().unwrap()), key("192.0.2.1".parse().unwrap()));

@@ -64,20 +64,23 @@ use AttributeValue as Value;
 /// The number and the bytes of an attribute of a reply, or an error message. `Attr-N` with number N has any bytes, as
 /// hexadecimal digits after `0x`.
 pub(crate) fn encode(name: &str, value: &AttributeValue) -> Result<(u8, Vec<u8>), String> {
-    let found = REPLY.iter().find(|(known, ..)| known.eq_ignore_ascii_case(name));
-    let (number, bytes) = match (found, name.get(..5).filter(|start| start.eq_ignore_ascii_case("attr-"))) {
+    let known_attribute = REPLY.iter().find(|(known_name, ..)| known_name.eq_ignore_ascii_case(name));
+    let (number, bytes) = match (
+        known_attribute,
+        name.get(..5).filter(|prefix| prefix.eq_ignore_ascii_case("attr-")),
+    ) {
         (Some((_, number, form)), _) => (*number, encode_form(*form, value)?),
         (None, Some(_)) => {
             let number =
                 name[5..].parse::<u8>().ok().filter(|number| *number > 0 && !RESERVED.contains(number));
-            let wrong =
+            let number_error =
                 "Attr-N requires an N of 1 to 255 that is not the server's own (2, 3, 24, 33, 60, 79, 80)";
             let digits = match value {
                 Value::Text(text) => text.strip_prefix("0x"),
                 Value::Integer(_) => None,
             };
             let digits = digits.ok_or("Attr-N requires hexadecimal digits after 0x, in quotes")?;
-            (number.ok_or(wrong)?, hex_bytes(digits)?)
+            (number.ok_or(number_error)?, hex_bytes(digits)?)
         }
         (None, None) => {
             let names: Vec<&str> = REPLY.iter().map(|(name, ..)| *name).collect();
@@ -102,13 +105,14 @@ fn encode_form(form: ValueForm, value: &AttributeValue) -> Result<Vec<u8>, Strin
             Err(_) => Err(format!("{number} is not within 0 to 4294967295")),
         },
         (Named(names), Value::Text(text)) => {
-            let mut known = (0_u32..).zip(names.split(' ')).filter(|(_, name)| *name != "-");
-            match known.clone().find(|(_, name)| name.eq_ignore_ascii_case(text)) {
+            let mut known_names = (0_u32..).zip(names.split(' ')).filter(|(_, name)| *name != "-");
+            match known_names.clone().find(|(_, name)| name.eq_ignore_ascii_case(text)) {
                 Some((number, _)) => Ok(number.to_be_bytes().to_vec()),
                 None => {
-                    let first = known.next().map_or("", |(_, name)| name);
-                    let all = known.fold(first.to_owned(), |all, (_, name)| format!("{all}, {name}"));
-                    Err(format!("\"{text}\" is none of {all}"))
+                    let first = known_names.next().map_or("", |(_, name)| name);
+                    let name_list = known_names
+                        .fold(first.to_owned(), |name_list, (_, name)| format!("{name_list}, {name}"));
+                    Err(format!("\"{text}\" is none of {name_list}"))
                 }
             }
         }
@@ -130,7 +134,7 @@ fn hex_bytes(digits: &str) -> Result<Vec<u8>, String> {
         return Err("0x is followed by pairs of hexadecimal digits".to_owned());
     }
     let pairs = (0..digits.len()).step_by(2);
-    Ok(pairs.filter_map(|at| u8::from_str_radix(&digits[at..at + 2], 16).ok()).collect())
+    Ok(pairs.filter_map(|index| u8::from_str_radix(&digits[index..index + 2], 16).ok()).collect())
 }
 
 #[cfg(test)]
@@ -146,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_as_on_the_wire() {
+    fn attribute_values_encode_to_their_wire_format() {
         assert_eq!(text("reply-message", "hello"), Ok((18, b"hello".to_vec())));
         assert_eq!(text("Framed-IP-Address", "192.0.2.7"), Ok((8, vec![192, 0, 2, 7])));
         assert_eq!(integer("Session-Timeout", 3600), Ok((27, vec![0, 0, 14, 16])));
@@ -158,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_say_what_is_wrong() {
+    fn errors_name_the_invalid_attribute_or_value() {
         for (result, part) in [
             (integer("Framed-IP-Adress", 1), "known are Service-Type, "),
             (text("Framed-IP-Address", "x"), "not an IPv4 address"),

@@ -50,9 +50,9 @@ impl<'a> RadiusPacket<'a> {
             return Err(PacketError);
         }
         let bytes = datagram.get(..length).ok_or(PacketError)?;
-        let mut rest = &bytes[HEADER_BYTES..];
-        while let Some((_, after)) = first_attribute(rest)? {
-            rest = after;
+        let mut remaining = &bytes[HEADER_BYTES..];
+        while let Some((_, after)) = first_attribute(remaining)? {
+            remaining = after;
         }
         Ok(Self { bytes })
     }
@@ -84,12 +84,12 @@ impl<'a> RadiusPacket<'a> {
 
     pub fn attributes(&self) -> impl Iterator<Item = RadiusAttribute<'a>> + use<'a> {
         let bytes = self.bytes;
-        let mut at = HEADER_BYTES;
+        let mut offset = HEADER_BYTES;
         std::iter::from_fn(move || {
             // Checked by `parse`.
-            let (mut attribute, after) = first_attribute(&bytes[at..]).ok()??;
-            attribute.offset = at + 2;
-            at = bytes.len() - after.len();
+            let (mut attribute, after) = first_attribute(&bytes[offset..]).ok()??;
+            attribute.offset = offset + 2;
+            offset = bytes.len() - after.len();
             Some(attribute)
         })
     }
@@ -157,17 +157,17 @@ impl<'a> PacketWriter<'a> {
     /// # Errors
     /// More than 253 bytes, or beyond the buffer or the longest packet.
     pub fn attribute(&mut self, kind: u8, value: &[u8]) -> Result<usize, PacketFull> {
-        let at = self.length;
-        let end = at + 2 + value.len();
+        let start = self.length;
+        let end = start + 2 + value.len();
         if value.len() > VALUE_BYTES || end > MOST_BYTES {
             return Err(PacketFull);
         }
-        let space = self.buffer.get_mut(at..end).ok_or(PacketFull)?;
+        let space = self.buffer.get_mut(start..end).ok_or(PacketFull)?;
         space[0] = kind;
         space[1] = (value.len() + 2) as u8;
         space[2..].copy_from_slice(value);
         self.length = end;
-        Ok(at + 2)
+        Ok(start + 2)
     }
 
     /// Writes the length, and returns the packet.
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_lengths_are_malformed() {
+    fn wrong_packet_and_attribute_lengths_are_refused() {
         for attributes in [&[1][..], &[1, 0], &[1, 1], &[1, 4, 0], &[1, 3, 0, 2]] {
             assert_eq!(RadiusPacket::parse(&packet(attributes)), Err(PacketError), "{attributes:?}");
         }
@@ -231,7 +231,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn parsed_attributes_make_up_the_packet(mut bytes in proptest::collection::vec(any::<u8>(), 0..300), fit: bool) {
+        fn parsed_attributes_fill_the_whole_packet(
+            mut bytes in proptest::collection::vec(any::<u8>(), 0..300), fit: bool,
+        ) {
             let length = (bytes.len() as u16).to_be_bytes();
             if let Some(field) = bytes.get_mut(2..4).filter(|_| fit) {
                 field.copy_from_slice(&length);
@@ -243,7 +245,7 @@ mod tests {
         }
 
         #[test]
-        fn written_packets_are_read(
+        fn written_packets_parse_to_the_same_attributes(
             code: u8,
             identifier: u8,
             authenticator: [u8; 16],
@@ -254,12 +256,13 @@ mod tests {
             for (kind, value) in &attributes {
                 writer.attribute(*kind, value).unwrap();
             }
-            let written = writer.finish().to_vec();
-            let packet = RadiusPacket::parse(&written).unwrap();
+            let bytes = writer.finish().to_vec();
+            let packet = RadiusPacket::parse(&bytes).unwrap();
             prop_assert_eq!((packet.code(), packet.identifier()), (code, identifier));
             prop_assert_eq!(packet.authenticator(), authenticator);
-            let read: Vec<_> = packet.attributes().map(|found| (found.kind, found.value.to_vec())).collect();
-            prop_assert_eq!(read, attributes);
+            let parsed_attributes: Vec<_> =
+                packet.attributes().map(|attribute| (attribute.kind, attribute.value.to_vec())).collect();
+            prop_assert_eq!(parsed_attributes, attributes);
         }
     }
 }

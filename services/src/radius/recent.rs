@@ -97,27 +97,32 @@ mod tests {
         (SocketAddr::from(([192, 0, 2, 1], port)), 7)
     }
 
-    fn found(recent: &RecentAnswers, key: RequestKey, authenticator: u8, now: Instant) -> Option<Vec<u8>> {
+    fn recent_answer(
+        recent: &RecentAnswers,
+        key: RequestKey,
+        authenticator: u8,
+        now: Instant,
+    ) -> Option<Vec<u8>> {
         let mut reply = [0; 8];
         let length = recent.find(key, &[authenticator; 16], now, &mut reply)?;
         Some(reply[..length].to_vec())
     }
 
     #[test]
-    fn the_same_request_finds_its_answer_for_five_seconds() {
+    fn a_repeated_request_finds_its_answer_for_five_seconds() {
         let (recent, start) = (RecentAnswers::new(), Instant::now());
         recent.keep(key(1), [1; 16], start, b"one");
-        assert_eq!(found(&recent, key(1), 1, start + KEPT), Some(b"one".to_vec()));
-        assert_eq!(found(&recent, key(1), 2, start), None, "another request with this identifier");
-        assert_eq!(found(&recent, key(2), 1, start), None, "another port");
-        assert_eq!(found(&recent, key(1), 1, start + KEPT + Duration::from_millis(1)), None);
+        assert_eq!(recent_answer(&recent, key(1), 1, start + KEPT), Some(b"one".to_vec()));
+        assert_eq!(recent_answer(&recent, key(1), 2, start), None, "another request with this identifier");
+        assert_eq!(recent_answer(&recent, key(2), 1, start), None, "another port");
+        assert_eq!(recent_answer(&recent, key(1), 1, start + KEPT + Duration::from_millis(1)), None);
         recent.keep(key(1), [2; 16], start, b"two");
-        assert_eq!(found(&recent, key(1), 1, start), None);
-        assert_eq!(found(&recent, key(1), 2, start), Some(b"two".to_vec()));
+        assert_eq!(recent_answer(&recent, key(1), 1, start), None);
+        assert_eq!(recent_answer(&recent, key(1), 2, start), Some(b"two".to_vec()));
     }
 
     #[test]
-    fn memory_is_bounded_and_freed() {
+    fn kept_answers_are_bounded_and_expire() {
         let (recent, start) = (RecentAnswers::new(), Instant::now());
         for number in 0..4 * SHARDS * GENERATION {
             let key = (SocketAddr::from(([10, 0, (number >> 16) as u8, 1], number as u16)), 0);

@@ -20,13 +20,13 @@ pub fn reveal_password(hidden: &[u8], secret: &[u8], authenticator: Authenticato
         return None;
     }
     let mut password = Vec::with_capacity(hidden.len());
-    let mut before: &[u8] = &authenticator;
+    let mut previous_block: &[u8] = &authenticator;
     for block in hidden.chunks(AUTHENTICATOR_BYTES) {
-        let mask = Md5::new().chain_update(secret).chain_update(before).finalize();
+        let mask = Md5::new().chain_update(secret).chain_update(previous_block).finalize();
         password.extend(block.iter().zip(mask).map(|(byte, mask)| byte ^ mask));
-        before = block;
+        previous_block = block;
     }
-    let end = password.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+    let end = password.iter().rposition(|byte| *byte != 0).map_or(0, |index| index + 1);
     password.truncate(end);
     Some(password)
 }
@@ -44,8 +44,8 @@ pub fn verify_chap(value: &[u8], password: &[u8], challenge: &[u8]) -> bool {
 
 /// Compares in a time that does not depend on the content.
 #[must_use]
-pub fn constant_time_eq(one: &[u8], other: &[u8]) -> bool {
-    one.ct_eq(other).into()
+pub fn constant_time_eq(left: &[u8], right: &[u8]) -> bool {
+    left.ct_eq(right).into()
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,15 +60,16 @@ pub enum SignatureCheck {
 /// the request, or zeros in packets whose authenticator is a digest.
 #[must_use]
 pub fn signature(packet: RadiusPacket<'_>, secret: &[u8], authenticator: Authenticator) -> SignatureCheck {
-    let mut found = packet.attributes().filter(|found| found.kind == attribute::MESSAGE_AUTHENTICATOR);
-    let Some(first) = found.next() else {
+    let mut signatures =
+        packet.attributes().filter(|attribute| attribute.kind == attribute::MESSAGE_AUTHENTICATOR);
+    let Some(first) = signatures.next() else {
         return SignatureCheck::Missing;
     };
-    if found.next().is_some() || first.value.len() != AUTHENTICATOR_BYTES {
+    if signatures.next().is_some() || first.value.len() != AUTHENTICATOR_BYTES {
         return SignatureCheck::Wrong;
     }
     let bytes = packet.bytes();
-    let mac = keyed(secret)
+    let mac = keyed_hmac(secret)
         .chain_update(&bytes[..4])
         .chain_update(authenticator)
         .chain_update(&bytes[HEADER_BYTES..first.offset])
@@ -81,7 +82,7 @@ pub fn signature(packet: RadiusPacket<'_>, secret: &[u8], authenticator: Authent
 /// `signature`, where the reply has zeros, and then the Response Authenticator (RFC 2865, section 3).
 pub fn sign(reply: &mut [u8], signature: Option<usize>, secret: &[u8], request: Authenticator) {
     if let Some(offset) = signature {
-        let mac = keyed(secret).chain_update(&*reply).finalize().into_bytes();
+        let mac = keyed_hmac(secret).chain_update(&*reply).finalize().into_bytes();
         reply[offset..offset + AUTHENTICATOR_BYTES].copy_from_slice(&mac);
     }
     let response = digest(reply, request, secret);
@@ -97,7 +98,7 @@ fn digest(packet: &[u8], authenticator: Authenticator, secret: &[u8]) -> Authent
     digest.finalize().into()
 }
 
-fn keyed(secret: &[u8]) -> Hmac<Md5> {
+fn keyed_hmac(secret: &[u8]) -> Hmac<Md5> {
     Hmac::new_from_slice(secret).expect("an HMAC takes a key of any length")
 }
 
@@ -122,16 +123,16 @@ mod tests {
         0e 06 c0 a8 01 03";
 
     #[test]
-    fn the_password_of_rfc_2865_is_revealed() {
+    fn the_rfc_2865_password_is_revealed() {
         let request = bytes::<56>(REQUEST);
         let packet = RadiusPacket::parse(&request).unwrap();
-        let hidden = packet.find(attribute::USER_PASSWORD).unwrap();
-        let revealed = reveal_password(hidden, b"xyzzy5461", packet.authenticator()).unwrap();
-        assert_eq!(revealed, b"arctangent");
+        let hidden_password = packet.find(attribute::USER_PASSWORD).unwrap();
+        let password = reveal_password(hidden_password, b"xyzzy5461", packet.authenticator()).unwrap();
+        assert_eq!(password, b"arctangent");
     }
 
     #[test]
-    fn the_reply_of_rfc_2865_is_signed_as_there() {
+    fn signing_the_rfc_2865_reply_gives_its_authenticator() {
         let (request, accept) = (bytes::<56>(REQUEST), bytes::<38>(ACCEPT));
         let mut reply = accept;
         reply[4..20].fill(0);
@@ -140,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn the_chap_response_of_rfc_2865_is_right() {
+    fn the_rfc_2865_chap_response_verifies() {
         // RFC 2865, section 7.2: the same user with CHAP; its challenge is the authenticator.
         let challenge = bytes::<16>("2a ee 86 f0 8d 0d 55 96 9c a5 97 8e 0d 33 67 a2");
         let value = bytes::<17>("16 e9 75 57 c3 16 18 58 95 f2 93 ff 63 44 07 72 75");
@@ -150,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hidden_password_has_whole_blocks() {
+    fn hidden_passwords_of_invalid_length_are_refused() {
         for length in [0, 1, 15, 17, 144] {
             assert_eq!(reveal_password(&vec![0; length], b"s", [0; 16]), None, "{length}");
         }
@@ -158,24 +159,26 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_or_second_signature_is_wrong() {
+    fn a_changed_packet_or_second_signature_fails_verification() {
         let mut buffer = [0; 100];
         let mut writer = PacketWriter::new(&mut buffer, 1, 5, [3; 16]).unwrap();
         writer.attribute(attribute::USER_NAME, b"nemo").unwrap();
         let at = writer.attribute(attribute::MESSAGE_AUTHENTICATOR, &[0; 16]).unwrap();
         writer.attribute(attribute::PROXY_STATE, b"x").unwrap();
         let mut bytes = writer.finish().to_vec();
-        let mac = keyed(b"secret").chain_update(&bytes).finalize().into_bytes();
+        let mac = keyed_hmac(b"secret").chain_update(&bytes).finalize().into_bytes();
         bytes[at..at + 16].copy_from_slice(&mac);
-        let judged =
+        let verdict =
             |bytes: &[u8], secret: &[u8]| signature(RadiusPacket::parse(bytes).unwrap(), secret, [3; 16]);
-        assert_eq!(judged(&bytes, b"secret"), SignatureCheck::Right);
-        assert_eq!(judged(&bytes, b"secrets"), SignatureCheck::Wrong);
+        assert_eq!(verdict(&bytes, b"secret"), SignatureCheck::Right);
+        assert_eq!(verdict(&bytes, b"secrets"), SignatureCheck::Wrong);
         for byte in 0..bytes.len() {
-            let mut changed = bytes.clone();
-            changed[byte] ^= 1;
+            let mut changed_packet = bytes.clone();
+            changed_packet[byte] ^= 1;
             // The authenticator is an argument here, and a changed length is malformed.
-            if let Some(packet) = RadiusPacket::parse(&changed).ok().filter(|_| !(4..20).contains(&byte)) {
+            if let Some(packet) =
+                RadiusPacket::parse(&changed_packet).ok().filter(|_| !(4..20).contains(&byte))
+            {
                 assert_ne!(signature(packet, b"secret", [3; 16]), SignatureCheck::Right, "byte {byte}");
             }
         }
@@ -183,6 +186,6 @@ mod tests {
         let mut twice = twice;
         let length = (twice.len() as u16).to_be_bytes();
         twice[2..4].copy_from_slice(&length);
-        assert_eq!(judged(&twice, b"secret"), SignatureCheck::Wrong);
+        assert_eq!(verdict(&twice, b"secret"), SignatureCheck::Wrong);
     }
 }

@@ -33,17 +33,20 @@ fn server() -> (RadiusServer, RadiusService) {
 }
 
 /// Hides a password as a NAS does (RFC 2865, section 5.2).
-fn hidden(password: &[u8], secret: &[u8], authenticator: [u8; 16]) -> Vec<u8> {
+fn hidden_password(password: &[u8], secret: &[u8], authenticator: [u8; 16]) -> Vec<u8> {
     let mut padded = password.to_vec();
     padded.resize(password.len().max(1).next_multiple_of(16), 0);
-    let mut hidden: Vec<u8> = Vec::new();
+    let mut password_value: Vec<u8> = Vec::new();
     for block in padded.chunks(16) {
-        let before =
-            if hidden.is_empty() { authenticator.to_vec() } else { hidden[hidden.len() - 16..].to_vec() };
+        let before = if password_value.is_empty() {
+            authenticator.to_vec()
+        } else {
+            password_value[password_value.len() - 16..].to_vec()
+        };
         let mask = Md5::new().chain_update(secret).chain_update(before).finalize();
-        hidden.extend(block.iter().zip(mask).map(|(byte, mask)| byte ^ mask));
+        password_value.extend(block.iter().zip(mask).map(|(byte, mask)| byte ^ mask));
     }
-    hidden
+    password_value
 }
 
 /// A request with the authenticator `[id; 16]`, signed if there is a secret.
@@ -63,18 +66,22 @@ fn request(code: u8, id: u8, attributes: &[(u8, Vec<u8>)], secret: Option<&[u8]>
 }
 
 fn pap(id: u8, password: &str) -> Vec<(u8, Vec<u8>)> {
-    let hidden = hidden(password.as_bytes(), b"s3cret", [id; 16]);
-    vec![(attribute::USER_NAME, b"alice".to_vec()), (attribute::USER_PASSWORD, hidden)]
+    let password_value = hidden_password(password.as_bytes(), b"s3cret", [id; 16]);
+    vec![(attribute::USER_NAME, b"alice".to_vec()), (attribute::USER_PASSWORD, password_value)]
 }
 
-fn ask(worker: &mut RadiusService, datagram: &[u8], source: &str) -> (RequestOutcome, Option<Vec<u8>>) {
+fn outcome_and_reply(
+    worker: &mut RadiusService,
+    datagram: &[u8],
+    source: &str,
+) -> (RequestOutcome, Option<Vec<u8>>) {
     let mut reply = [0xee; MOST_BYTES];
     let (outcome, length) = worker.answer_at(datagram, source.parse().unwrap(), Instant::now(), &mut reply);
     (outcome, length.map(|length| reply[..length].to_vec()))
 }
 
 /// Checks a reply as a NAS does, and returns its code and attributes.
-fn verified(reply: &[u8], request: &[u8]) -> (u8, Vec<(u8, Vec<u8>)>) {
+fn code_and_attributes(reply: &[u8], request: &[u8]) -> (u8, Vec<(u8, Vec<u8>)>) {
     let (packet, request) = (RadiusPacket::parse(reply).unwrap(), RadiusPacket::parse(request).unwrap());
     assert_eq!(packet.identifier(), request.identifier());
     let digest = Md5::new()
@@ -84,9 +91,9 @@ fn verified(reply: &[u8], request: &[u8]) -> (u8, Vec<(u8, Vec<u8>)>) {
         .chain_update(b"s3cret")
         .finalize();
     assert_eq!(packet.authenticator(), *digest);
-    assert_eq!(reply[20], attribute::MESSAGE_AUTHENTICATOR, "the first");
+    assert_eq!(reply[20], attribute::MESSAGE_AUTHENTICATOR, "the first attribute");
     assert_eq!(signature(packet, b"s3cret", request.authenticator()), SignatureCheck::Right);
-    let attributes = packet.attributes().map(|found| (found.kind, found.value.to_vec()));
+    let attributes = packet.attributes().map(|attribute| (attribute.kind, attribute.value.to_vec()));
     (packet.code(), attributes.skip(1).collect())
 }
 
@@ -97,9 +104,9 @@ fn the_right_password_is_accepted() {
     attributes.push((attribute::PROXY_STATE, b"p1".to_vec()));
     attributes.push((attribute::PROXY_STATE, b"p2".to_vec()));
     let request = request(code::ACCESS_REQUEST, 1, &attributes, Some(b"s3cret"));
-    let (outcome, reply) = ask(&mut worker, &request, NAS);
+    let (outcome, reply) = outcome_and_reply(&mut worker, &request, NAS);
     assert_eq!(outcome, RequestOutcome::Accepted);
-    let (code, attributes) = verified(&reply.unwrap(), &request);
+    let (code, attributes) = code_and_attributes(&reply.unwrap(), &request);
     let expected = [(27, vec![0, 0, 0, 60]), (33, b"p1".to_vec()), (33, b"p2".to_vec())];
     assert_eq!((code, attributes), (code::ACCESS_ACCEPT, expected.to_vec()));
     assert_eq!(radius.counts().to_string(), "1 accepted");
@@ -117,24 +124,27 @@ fn chap_is_accepted_with_both_kinds_of_challenge() {
         request(code::ACCESS_REQUEST, id, &attributes, Some(b"s3cret"))
     };
     let right = "correct horse battery staple";
-    assert_eq!(ask(&mut worker, &chap(2, right, &[2; 16]), NAS).0, RequestOutcome::Accepted);
-    assert_eq!(ask(&mut worker, &chap(3, right, b"any length will do"), NAS).0, RequestOutcome::Accepted);
-    assert_eq!(ask(&mut worker, &chap(4, "wrong", &[4; 16]), NAS).0, RequestOutcome::Rejected);
+    assert_eq!(outcome_and_reply(&mut worker, &chap(2, right, &[2; 16]), NAS).0, RequestOutcome::Accepted);
+    assert_eq!(
+        outcome_and_reply(&mut worker, &chap(3, right, b"any length will do"), NAS).0,
+        RequestOutcome::Accepted
+    );
+    assert_eq!(outcome_and_reply(&mut worker, &chap(4, "wrong", &[4; 16]), NAS).0, RequestOutcome::Rejected);
 }
 
 #[test]
-fn other_credentials_are_rejected() {
+fn wrong_or_incomplete_credentials_are_rejected() {
     let (_, mut worker) = server();
-    let both = [pap(6, "correct horse battery staple"), vec![(3, vec![0; 17])]].concat();
+    let pap_and_chap = [pap(6, "correct horse battery staple"), vec![(3, vec![0; 17])]].concat();
     let unknown = vec![(1, b"mallory".to_vec()), (2, vec![0; 16])];
     let eap = vec![(1, b"alice".to_vec()), (attribute::EAP_MESSAGE, vec![2, 0, 0, 4])];
     let odd = vec![(1, b"alice".to_vec()), (2, vec![0; 17])];
-    let cases = [pap(5, "wrong"), both, unknown, eap, odd, vec![(1, b"alice".to_vec())], Vec::new()];
+    let cases = [pap(5, "wrong"), pap_and_chap, unknown, eap, odd, vec![(1, b"alice".to_vec())], Vec::new()];
     for (id, attributes) in (5..).zip(cases) {
         let request = request(code::ACCESS_REQUEST, id, &attributes, Some(b"s3cret"));
-        let (outcome, reply) = ask(&mut worker, &request, NAS);
+        let (outcome, reply) = outcome_and_reply(&mut worker, &request, NAS);
         assert_eq!(outcome, RequestOutcome::Rejected, "{id}");
-        assert_eq!(verified(&reply.unwrap(), &request), (code::ACCESS_REJECT, Vec::new()), "{id}");
+        assert_eq!(code_and_attributes(&reply.unwrap(), &request), (code::ACCESS_REJECT, Vec::new()), "{id}");
     }
 }
 
@@ -142,61 +152,68 @@ fn other_credentials_are_rejected() {
 fn requests_without_the_secret_get_no_reply() {
     let (radius, mut worker) = server();
     let right = pap(1, "correct horse battery staple");
-    let signed = |secret: &'static [u8]| request(code::ACCESS_REQUEST, 1, &right, Some(secret));
-    let unsigned = request(code::ACCESS_REQUEST, 1, &right, None);
+    let signed_request = |secret: &'static [u8]| request(code::ACCESS_REQUEST, 1, &right, Some(secret));
+    let unsigned_request = request(code::ACCESS_REQUEST, 1, &right, None);
     assert_eq!(
-        ask(&mut worker, &signed(b"s3cret"), "203.0.113.1:4000"),
+        outcome_and_reply(&mut worker, &signed_request(b"s3cret"), "203.0.113.1:4000"),
         (RequestOutcome::UnknownClient, None)
     );
-    assert_eq!(ask(&mut worker, &signed(b"another"), NAS), (RequestOutcome::WrongSecret, None));
-    assert_eq!(ask(&mut worker, &unsigned, NAS), (RequestOutcome::Unsigned, None));
+    assert_eq!(
+        outcome_and_reply(&mut worker, &signed_request(b"another"), NAS),
+        (RequestOutcome::WrongSecret, None)
+    );
+    assert_eq!(outcome_and_reply(&mut worker, &unsigned_request, NAS), (RequestOutcome::Unsigned, None));
     // This client need not sign its requests, except EAP requests.
-    assert_eq!(ask(&mut worker, &unsigned, OLD_NAS).0, RequestOutcome::Accepted);
+    assert_eq!(outcome_and_reply(&mut worker, &unsigned_request, OLD_NAS).0, RequestOutcome::Accepted);
     let eap = request(code::ACCESS_REQUEST, 2, &[(attribute::EAP_MESSAGE, vec![1])], None);
-    assert_eq!(ask(&mut worker, &eap, OLD_NAS), (RequestOutcome::Unsigned, None));
+    assert_eq!(outcome_and_reply(&mut worker, &eap, OLD_NAS), (RequestOutcome::Unsigned, None));
     let expected = "1 accepted, 1 unanswered: from no client of the file, 2 unanswered: without Message-Authenticator, \
                     1 unanswered: wrong signature, usually another secret";
     assert_eq!(radius.counts().to_string(), expected);
 }
 
 #[test]
-fn a_repeated_request_gets_the_same_answer_for_five_seconds() {
+fn a_repeated_request_is_recognized_for_five_seconds() {
     let (_, mut worker) = server();
     let request = request(code::ACCESS_REQUEST, 1, &pap(1, "wrong"), Some(b"s3cret"));
     let (now, mut reply) = (Instant::now(), [0; MOST_BYTES]);
-    let mut outcome = |port: u16, after: Duration| {
-        worker.answer_at(&request, SocketAddr::from(([192, 0, 2, 1], port)), now + after, &mut reply).0
+    let mut answer = |port: u16, after: Duration| {
+        reply.fill(0);
+        let source = SocketAddr::from(([192, 0, 2, 1], port));
+        let (outcome, length) = worker.answer_at(&request, source, now + after, &mut reply);
+        (outcome, reply[..length.unwrap()].to_vec())
     };
-    assert_eq!(outcome(1, Duration::ZERO), RequestOutcome::Rejected);
-    assert_eq!(outcome(1, KEPT), RequestOutcome::Repeated);
-    assert_eq!(outcome(2, KEPT), RequestOutcome::Rejected);
-    assert_eq!(outcome(1, KEPT * 2), RequestOutcome::Rejected);
+    let (outcome, first_reply) = answer(1, Duration::ZERO);
+    assert_eq!(outcome, RequestOutcome::Rejected);
+    assert_eq!(answer(1, KEPT), (RequestOutcome::Repeated, first_reply));
+    assert_eq!(answer(2, KEPT).0, RequestOutcome::Rejected);
+    assert_eq!(answer(1, KEPT * 2).0, RequestOutcome::Rejected);
 }
 
 #[test]
 fn status_server_is_answered() {
     let (_, mut worker) = server();
-    let signed = request(code::STATUS_SERVER, 1, &[], Some(b"s3cret"));
+    let signed_request = request(code::STATUS_SERVER, 1, &[], Some(b"s3cret"));
     for _ in 0..2 {
-        let (outcome, reply) = ask(&mut worker, &signed, NAS);
+        let (outcome, reply) = outcome_and_reply(&mut worker, &signed_request, NAS);
         assert_eq!(outcome, RequestOutcome::Status);
-        assert_eq!(verified(&reply.unwrap(), &signed), (code::ACCESS_ACCEPT, Vec::new()));
+        assert_eq!(code_and_attributes(&reply.unwrap(), &signed_request), (code::ACCESS_ACCEPT, Vec::new()));
     }
-    let unsigned = request(code::STATUS_SERVER, 2, &[], None);
-    assert_eq!(ask(&mut worker, &unsigned, OLD_NAS), (RequestOutcome::Unsigned, None));
+    let unsigned_request = request(code::STATUS_SERVER, 2, &[], None);
+    assert_eq!(outcome_and_reply(&mut worker, &unsigned_request, OLD_NAS), (RequestOutcome::Unsigned, None));
 }
 
 #[test]
-fn a_reply_is_never_answered() {
+fn replies_and_other_packet_types_get_no_reply() {
     let (_, mut worker) = server();
     for code in [0, code::ACCESS_ACCEPT, code::ACCESS_REJECT, 4, 5, 11, 255] {
         let answer = request(code, 1, &[], Some(b"s3cret"));
-        assert_eq!(ask(&mut worker, &answer, NAS), (RequestOutcome::WrongType, None), "{code}");
+        assert_eq!(outcome_and_reply(&mut worker, &answer, NAS), (RequestOutcome::WrongType, None), "{code}");
     }
 }
 
 #[test]
-fn a_reply_that_does_not_fit_is_not_sent() {
+fn a_reply_larger_than_the_buffer_is_not_sent() {
     let (_, mut worker) = server();
     let request = request(code::ACCESS_REQUEST, 1, &pap(1, "wrong"), Some(b"s3cret"));
     for space in 0..38 {
@@ -208,13 +225,16 @@ fn a_reply_that_does_not_fit_is_not_sent() {
 
 proptest! {
     #[test]
-    fn passwords_survive_hiding(password in "[a-zA-Z0-9 ]{1,128}", secret: Vec<u8>, authenticator: [u8; 16]) {
-        let hidden = hidden(password.as_bytes(), &secret, authenticator);
-        prop_assert_eq!(reveal_password(&hidden, &secret, authenticator), Some(password.into_bytes()));
+    fn hidden_passwords_are_revealed_unchanged(
+        password in "[a-zA-Z0-9 ]{1,128}", secret: Vec<u8>, authenticator: [u8; 16],
+    ) {
+        let password_value = hidden_password(password.as_bytes(), &secret, authenticator);
+        let revealed_password = reveal_password(&password_value, &secret, authenticator);
+        prop_assert_eq!(revealed_password, Some(password.into_bytes()));
     }
 
     #[test]
-    fn forged_requests_are_not_answered(
+    fn arbitrary_requests_without_the_secret_get_no_reply(
         mut datagram in proptest::collection::vec(any::<u8>(), 20..200),
         code in prop_oneof![Just(1_u8), Just(12), any::<u8>()],
     ) {
@@ -222,6 +242,6 @@ proptest! {
         let length = (datagram.len() as u16).to_be_bytes();
         datagram[0] = code;
         datagram[2..4].copy_from_slice(&length);
-        prop_assert_eq!(ask(&mut worker, &datagram, NAS).1, None);
+        prop_assert_eq!(outcome_and_reply(&mut worker, &datagram, NAS).1, None);
     }
 }

@@ -138,27 +138,27 @@ impl UserDatabase {
             line: line_of(text, error.span().map_or(0, |span| span.start)),
             message: error.message().replace('\n', " "),
         })?;
-        let item = |item: String, why: String| UsersError::Item { path: path.to_owned(), item, why };
+        let item_error = |item: String, why: String| UsersError::Item { path: path.to_owned(), item, why };
         let mut users = Self { clients: Vec::new(), users: HashMap::new() };
         if file.client.is_empty() {
             let why = "there is none, so nobody could ask: name at least one network and its secret";
-            return Err(item("client".to_owned(), why.to_owned()));
+            return Err(item_error("client".to_owned(), why.to_owned()));
         }
-        for found in file.client {
-            let name = format!("client \"{}\"", found.network);
-            let client = client(&found).map_err(|why| item(name.clone(), why))?;
+        for entry in file.client {
+            let name = format!("client \"{}\"", entry.network);
+            let client = client(&entry).map_err(|why| item_error(name.clone(), why))?;
             if users.clients.iter().any(|other| other.network == client.network) {
-                return Err(item(name, "given twice".to_owned()));
+                return Err(item_error(name, "given twice".to_owned()));
             }
             users.clients.push(client);
         }
         // Therefore the first network that contains an address is the smallest.
         users.clients.sort_by_key(|client| std::cmp::Reverse(client.network.prefix()));
-        for found in file.user {
-            let name = format!("user \"{}\"", found.name);
-            let user = user(&found).map_err(|why| item(name.clone(), why))?;
-            if users.users.insert(found.name.into_bytes(), user).is_some() {
-                return Err(item(name, "given twice".to_owned()));
+        for entry in file.user {
+            let name = format!("user \"{}\"", entry.name);
+            let user = user(&entry).map_err(|why| item_error(name.clone(), why))?;
+            if users.users.insert(entry.name.into_bytes(), user).is_some() {
+                return Err(item_error(name, "given twice".to_owned()));
             }
         }
         Ok(users)
@@ -192,27 +192,27 @@ fn line_of(text: &str, offset: usize) -> usize {
     text.bytes().take(offset).filter(|byte| *byte == b'\n').count() + 1
 }
 
-fn client(found: &ClientItem) -> Result<RadiusClient, String> {
-    if found.secret.is_empty() {
+fn client(entry: &ClientItem) -> Result<RadiusClient, String> {
+    if entry.secret.is_empty() {
         return Err("secret: empty, which protects nothing".to_owned());
     }
     Ok(RadiusClient {
-        network: found.network.parse().map_err(|why: NetError| format!("network: {why}"))?,
-        secret: found.secret.clone().into_bytes(),
-        signature_required: found.message_authenticator == AccessCheck::Required,
+        network: entry.network.parse().map_err(|why: NetError| format!("network: {why}"))?,
+        secret: entry.secret.clone().into_bytes(),
+        signature_required: entry.message_authenticator == AccessCheck::Required,
     })
 }
 
-fn user(found: &UserItem) -> Result<RadiusUser, String> {
-    let within = |item: &str, text: &str, least: usize, most: usize| match text.len() {
-        length if length < least => Err(format!("{item}: empty")),
-        length if length > most => Err(format!("{item}: {length} bytes, it has at most {most}")),
+fn user(entry: &UserItem) -> Result<RadiusUser, String> {
+    let check_length = |item: &str, text: &str, min: usize, max: usize| match text.len() {
+        length if length < min => Err(format!("{item}: empty")),
+        length if length > max => Err(format!("{item}: {length} bytes, it has at most {max}")),
         _ => Ok(()),
     };
-    within("name", &found.name, 1, VALUE_BYTES)?;
-    within("password", &found.password, 1, PASSWORD_BYTES)?;
+    check_length("name", &entry.name, 1, VALUE_BYTES)?;
+    check_length("password", &entry.password, 1, PASSWORD_BYTES)?;
     let mut reply = Vec::new();
-    for (name, value) in &found.reply {
+    for (name, value) in &entry.reply {
         let mut add = |value: &toml::Value| -> Result<(), String> {
             let value = match value {
                 toml::Value::String(text) => AttributeValue::Text(text.clone()),
@@ -224,7 +224,7 @@ fn user(found: &UserItem) -> Result<RadiusUser, String> {
         };
         match value {
             toml::Value::Array(values) => values.iter().try_for_each(add)?,
-            one => add(one)?,
+            single => add(single)?,
         }
     }
     let bytes: usize = reply.iter().map(|(_, value)| value.len() + 2).sum();
@@ -234,7 +234,7 @@ fn user(found: &UserItem) -> Result<RadiusUser, String> {
             MOST_BYTES - RESERVED_BYTES
         ));
     }
-    Ok(RadiusUser { password: found.password.clone().into_bytes(), reply })
+    Ok(RadiusUser { password: entry.password.clone().into_bytes(), reply })
 }
 
 #[cfg(test)]
@@ -270,7 +270,7 @@ password = "b"
     }
 
     #[test]
-    fn clients_and_users_are_read() {
+    fn clients_and_users_parse_from_the_file() {
         let users = parse(GOOD).unwrap();
         let secret = |ip: &str| users.client(ip.parse().unwrap()).map(|client| client.secret.as_slice());
         assert_eq!(secret("192.0.2.9"), Some(&b"narrow"[..]));
@@ -313,7 +313,7 @@ password = "b"
 
     proptest! {
         #[test]
-        fn any_text_is_read_or_refused(text in "\\PC{0,200}") {
+        fn parsing_arbitrary_text_never_panics(text in "\\PC{0,200}") {
             let _ = parse(&text);
         }
     }

@@ -38,7 +38,7 @@ fn query(name: &str, qtype: u8) -> Vec<u8> {
 }
 
 #[test]
-fn ten_times_the_answers_allocate_no_more() {
+fn allocations_do_not_grow_with_the_number_of_answers() {
     let _alone = COUNTING.lock();
     let mut answerer =
         DnsAnswerer::new(ServedZones::new(Zones::parse("example.test", ZONE).expect("a zone")));
@@ -70,11 +70,11 @@ fn ten_times_the_answers_allocate_no_more() {
 }
 
 /// A zone like those of hosting providers: `records` records, an A and an AAAA record per name. The
-/// first `changed` names have other addresses.
-fn hosts(records: usize, changed: usize) -> String {
+/// first `changed_names` names have other addresses.
+fn hosts(records: usize, changed_names: usize) -> String {
     let mut text = ZONE.to_owned();
     for number in 0..records / 2 {
-        let byte = if number < changed { 9 } else { number % 8 };
+        let byte = if number < changed_names { 9 } else { number % 8 };
         let _ =
             writeln!(text, "host-{number} 1h IN A 192.0.2.{byte}\nhost-{number} IN AAAA 2001:db8::{byte}");
     }
@@ -82,45 +82,48 @@ fn hosts(records: usize, changed: usize) -> String {
 }
 
 #[test]
-fn zones_are_small_also_while_they_are_read_again() {
+fn zone_memory_is_bounded_during_load_and_reload() {
     const RECORDS: usize = 60_000;
     let _alone = COUNTING.lock();
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("zone");
     std::fs::write(&file, hosts(RECORDS, 0)).expect("written");
     let files = [("example.test", &file)];
-    let (before, read) = (LIVE.load(Relaxed), || PEAK.load(Relaxed));
+    let (before, peak_bytes) = (LIVE.load(Relaxed), || PEAK.load(Relaxed));
     PEAK.store(before, Relaxed);
     let zones = Zones::load(&files).expect("zones");
-    let (takes, peak) = (LIVE.load(Relaxed) - before, read() - before);
+    let (zone_bytes, peak) = (LIVE.load(Relaxed) - before, peak_bytes() - before);
     let per_record = |bytes: u64| bytes as f64 / RECORDS as f64;
-    println!("a record takes {:.0} bytes, {:.0} while it is read", per_record(takes), per_record(peak));
-    assert!(per_record(takes) < 100.0 && per_record(peak) < 250.0, "{takes} {peak}");
+    println!("{:.0} bytes per record, at most {:.0} while loading", per_record(zone_bytes), per_record(peak));
+    assert!(per_record(zone_bytes) < 100.0 && per_record(peak) < 250.0, "{zone_bytes} {peak}");
     // Reloads without a change, with 10 changed names, and with 100 more records.
-    for (records, changed) in [(RECORDS, 0), (RECORDS, 10), (RECORDS + 100, 0)] {
-        std::fs::write(&file, hosts(records, changed)).expect("written");
+    for (records, changed_names) in [(RECORDS, 0), (RECORDS, 10), (RECORDS + 100, 0)] {
+        std::fs::write(&file, hosts(records, changed_names)).expect("written");
         PEAK.store(LIVE.load(Relaxed), Relaxed);
-        let again = zones.reload(&files).expect("zones");
-        let both = read() - before;
-        println!("both take {:.2} times as much", both as f64 / takes as f64);
-        assert!(again.record_count() >= zones.record_count());
-        assert!(both as f64 <= takes as f64 * 1.3, "{both} of {takes}");
+        let reloaded_zones = zones.reload(&files).expect("zones");
+        let peak_of_both = peak_bytes() - before;
+        println!(
+            "old and new zones take {:.2} times the memory of the old",
+            peak_of_both as f64 / zone_bytes as f64
+        );
+        assert!(reloaded_zones.record_count() >= zones.record_count());
+        assert!(peak_of_both as f64 <= zone_bytes as f64 * 1.3, "{peak_of_both} of {zone_bytes}");
     }
 }
 
 #[test]
-fn an_exchange_frees_the_old_zones_even_if_an_answerer_is_idle() {
+fn exchanging_zones_frees_the_old_zones_despite_idle_answerers() {
     const RECORDS: usize = 20_000;
     let _alone = COUNTING.lock();
     let zones = || Zones::parse("example.test", &hosts(RECORDS, 0)).expect("zones");
     let before = LIVE.load(Relaxed);
     let served = ServedZones::new(zones());
-    let takes = LIVE.load(Relaxed) - before;
+    let zone_bytes = LIVE.load(Relaxed) - before;
     let idle = DnsAnswerer::new(std::sync::Arc::clone(&served));
     for _ in 0..3 {
         served.exchange(zones());
     }
-    let now = LIVE.load(Relaxed) - before;
-    assert!(now < takes + takes / 10, "{now} of {takes}");
+    let live_bytes = LIVE.load(Relaxed) - before;
+    assert!(live_bytes < zone_bytes + zone_bytes / 10, "{live_bytes} of {zone_bytes}");
     drop(idle);
 }

@@ -9,7 +9,7 @@ pub(crate) static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 pub(crate) static LIVE: AtomicU64 = AtomicU64::new(0);
 pub(crate) static PEAK: AtomicU64 = AtomicU64::new(0);
 
-fn taken(bytes: usize) {
+fn count_allocation(bytes: usize) {
     let live = LIVE.fetch_add(bytes as u64, Relaxed) + bytes as u64;
     PEAK.fetch_max(live, Relaxed);
 }
@@ -23,7 +23,7 @@ static ALLOCATOR: DnsAllocCounter = DnsAllocCounter;
 unsafe impl GlobalAlloc for DnsAllocCounter {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Relaxed);
-        taken(layout.size());
+        count_allocation(layout.size());
         // SAFETY: the caller's promise.
         unsafe { System.alloc(layout) }
     }
@@ -37,7 +37,7 @@ unsafe impl GlobalAlloc for DnsAllocCounter {
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Relaxed);
         LIVE.fetch_sub(layout.size() as u64, Relaxed);
-        taken(size);
+        count_allocation(size);
         // SAFETY: the caller's promise.
         unsafe { System.realloc(pointer, layout, size) }
     }

@@ -97,8 +97,9 @@ pub(crate) fn difference(
 /// outside the alias's parent domain.
 fn leaves_zone(our: &[String], their: &[String]) -> bool {
     let [alias] = their else { return false };
-    let (owner, beside) = (owner(alias), owner(alias).split_once('.').map_or("", |(_, parent)| parent));
-    let elsewhere = |record: &&String| !self::owner(record).ends_with(&format!(".{beside}"));
+    let (owner, parent_domain) =
+        (owner(alias), owner(alias).split_once('.').map_or("", |(_, parent)| parent));
+    let elsewhere = |record: &&String| !self::owner(record).ends_with(&format!(".{parent_domain}"));
     let more: Vec<&String> = our.iter().filter(|record| self::owner(record) != owner).collect();
     our.contains(alias) && more.len() + 1 == our.len() && more.iter().all(elsewhere)
 }

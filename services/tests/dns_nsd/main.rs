@@ -23,9 +23,10 @@ fn environment(name: &str) -> Option<u64> {
 }
 
 #[test]
-fn answers_mean_what_nsds_mean() {
+fn answers_agree_with_nsd_up_to_rfc_differences() {
     let Some(program) = find("nsd") else {
-        let _ = std::io::stderr().write_all(b"\nSKIP answers_mean_what_nsds_mean: nsd is not installed\n");
+        let _ = std::io::stderr()
+            .write_all(b"\nSKIP answers_agree_with_nsd_up_to_rfc_differences: nsd is not installed\n");
         return;
     };
     let directory = tempfile::tempdir().expect("a directory");
@@ -35,9 +36,9 @@ fn answers_mean_what_nsds_mean() {
     let nsd = rival::ReferenceServer::nsd(&program, directory.path(), &files);
 
     let count = if environment("LINERATE_TEST_LONG") == Some(1) { 100_000 } else { 20_000 };
-    let mut made =
+    let mut generator =
         queries::QueryGenerator::new(environment("LINERATE_TEST_SEED").unwrap_or(1), zones::names());
-    let queries: Vec<Vec<u8>> = (0..count).map(|_| made.next()).collect();
+    let queries: Vec<Vec<u8>> = (0..count).map(|_| generator.next()).collect();
     let mut reply = vec![0; 65_535];
     let our_answers: Vec<Option<Vec<u8>>> = queries
         .iter()
@@ -87,14 +88,14 @@ fn full(ours: &mut DnsAnswerer, query: &[u8]) -> MessageContent {
 /// Compares the answers to 5,000 queries with NSD and with Knot DNS, for zones with `@`, time
 /// units, delegations, deep glue and wildcards.
 #[test]
-fn differences_to_nsd_and_knot_are_those_of_rfcs() {
+fn differences_from_nsd_and_knot_are_allowed_by_rfcs() {
     const COUNT: usize = 5_000;
     let directory = tempfile::tempdir().expect("a directory");
     let files = zones::write(directory.path());
     let mut ours = DnsAnswerer::new(ServedZones::new(Zones::load(&files).expect("zones")));
     let seed = environment("LINERATE_TEST_SEED").unwrap_or(9471);
-    let mut made = queries::QueryGenerator::new(seed, zones::deep_names());
-    let queries: Vec<Vec<u8>> = (0..COUNT).map(|_| made.plain()).collect();
+    let mut generator = queries::QueryGenerator::new(seed, zones::deep_names());
+    let queries: Vec<Vec<u8>> = (0..COUNT).map(|_| generator.plain()).collect();
     type NameServerStarter = fn(
         &std::path::Path,
         &std::path::Path,
@@ -104,7 +105,7 @@ fn differences_to_nsd_and_knot_are_those_of_rfcs() {
         [("nsd", rival::ReferenceServer::nsd), ("knotd", rival::ReferenceServer::knot)];
     for (name, start) in rivals {
         let Some(program) = find(name) else {
-            let test = "differences_to_nsd_and_knot_are_those_of_rfcs";
+            let test = "differences_from_nsd_and_knot_are_allowed_by_rfcs";
             let _ =
                 std::io::stderr().write_all(format!("\nSKIP {test}: {name} is not installed\n").as_bytes());
             continue;
@@ -129,8 +130,8 @@ fn differences_to_nsd_and_knot_are_those_of_rfcs() {
             }
         }
         let _ = writeln!(std::io::stderr(), "{name}: {COUNT} queries: {reasons:#?}");
-        let shown = different[..different.len().min(12)].join("\n");
-        assert!(different.is_empty(), "{} of {COUNT} differ from {name}:\n{shown}", different.len());
+        let examples = different[..different.len().min(12)].join("\n");
+        assert!(different.is_empty(), "{} of {COUNT} differ from {name}:\n{examples}", different.len());
         assert!(reasons.get(explained::SAME).is_some_and(|count| *count > COUNT / 4), "{reasons:?}");
     }
 }
@@ -139,22 +140,28 @@ fn differences_to_nsd_and_knot_are_those_of_rfcs() {
 /// with an unknown opcode) for which NSD limits the rate of responses.
 fn assert_same_over_tcp(nsd: &rival::ReferenceServer, ours: &mut DnsAnswerer, queries: &[Vec<u8>]) {
     let mut reply = vec![0; 65_535];
-    let mut asked = Vec::new();
+    let mut answered_queries = Vec::new();
     for query in queries {
         let Some(length) = ours.answer(query, &mut reply, QueryTransport::Tcp) else { continue };
         let answer = meaning::read(&reply[..length]).expect("an answer that can be read");
         if !matches!(answer.header[3] & 15, 1 | 4) {
-            asked.push((query.as_slice(), answer));
+            answered_queries.push((query.as_slice(), answer));
         }
     }
-    let theirs = nsd.stream_answers(asked.iter().map(|(query, _)| *query)).expect("answers over TCP");
-    for ((query, our), their) in asked.iter().zip(&theirs) {
+    let theirs =
+        nsd.stream_answers(answered_queries.iter().map(|(query, _)| *query)).expect("answers over TCP");
+    for ((query, our), their) in answered_queries.iter().zip(&theirs) {
         let their = meaning::read(their).expect("an answer that can be read");
         if let Err(why) = explained::difference(query, our, &their, || full(ours, query)) {
             panic!("over TCP, {why}: {query:02x?}\n ours   {our:?}\n theirs {their:?}");
         }
     }
-    assert!(asked.len() > queries.len() / 2, "{} of {} queries", asked.len(), queries.len());
+    assert!(
+        answered_queries.len() > queries.len() / 2,
+        "{} of {} queries",
+        answered_queries.len(),
+        queries.len()
+    );
 }
 
 /// The kind of an answer: its response code, `truncated`, or `silence`.

@@ -27,7 +27,7 @@ impl QueryGenerator {
         self.random.u32(0..100) < share
     }
 
-    fn of<T: Copy>(&mut self, all: &[T]) -> T {
+    fn choose<T: Copy>(&mut self, all: &[T]) -> T {
         all[self.random.usize(0..all.len())]
     }
 
@@ -40,7 +40,7 @@ impl QueryGenerator {
         match self.random.u32(0..10) {
             0 | 1 => {
                 for _ in 0..self.random.usize(1..4) {
-                    let label = self.of(LABELS).as_bytes().to_vec();
+                    let label = self.choose(LABELS).as_bytes().to_vec();
                     labels.insert(0, label);
                 }
             }
@@ -53,7 +53,7 @@ impl QueryGenerator {
             }
             4 if !labels.is_empty() => {
                 let at = self.random.usize(0..labels.len());
-                labels[at] = self.of(LABELS).as_bytes().to_vec();
+                labels[at] = self.choose(LABELS).as_bytes().to_vec();
             }
             _ => {}
         }
@@ -80,7 +80,7 @@ impl QueryGenerator {
     }
 
     fn options(&mut self) -> Vec<u8> {
-        let size = if self.percent(80) { self.of(SIZES) } else { self.random.u16(..) };
+        let size = if self.percent(80) { self.choose(SIZES) } else { self.random.u16(..) };
         let version = if self.percent(4) { self.random.u8(1..) } else { 0 };
         let mut flags = if self.percent(30) { 0x8000u16 } else { 0 };
         if self.percent(3) {
@@ -90,7 +90,7 @@ impl QueryGenerator {
         while self.percent(25) {
             // No DNS cookies (option 10), because NSD answers them with its own secret if it is
             // configured to.
-            let code = self.of(&[3u16, 8, 11, 12, 15, 65001]);
+            let code = self.choose(&[3u16, 8, 11, 12, 15, 65001]);
             let length = self.random.u16(0..40);
             data.extend_from_slice(&code.to_be_bytes());
             data.extend_from_slice(&length.to_be_bytes());
@@ -133,7 +133,7 @@ impl QueryGenerator {
             4 => self.random.u16(..),
             _ => 1,
         };
-        let qtype = if self.percent(97) { self.of(TYPES) } else { self.random.u16(..) };
+        let qtype = if self.percent(97) { self.choose(TYPES) } else { self.random.u16(..) };
         let mut question = if class == 3 && self.percent(60) { self.identity() } else { self.name() };
         question.extend_from_slice(&qtype.to_be_bytes());
         question.extend_from_slice(&class.to_be_bytes());
@@ -146,7 +146,7 @@ impl QueryGenerator {
             let options = self.options();
             message.extend_from_slice(&options);
         }
-        if self.percent(8) { self.spoilt(message, &question) } else { message }
+        if self.percent(8) { self.damaged_message(message, &question) } else { message }
     }
 
     /// A well-formed query, like those of resolvers: class IN, with or without EDNS.
@@ -154,12 +154,12 @@ impl QueryGenerator {
         let mut message = self.random.u16(..).to_be_bytes().to_vec();
         message.extend_from_slice(&[self.random.u8(..2), 0, 0, 1, 0, 0, 0, 0, 0, 0]);
         message.extend_from_slice(&self.name());
-        message.extend_from_slice(&self.of(PLAIN_TYPES).to_be_bytes());
+        message.extend_from_slice(&self.choose(PLAIN_TYPES).to_be_bytes());
         message.extend_from_slice(&[0, 1]);
         if self.percent(70) {
             message[11] = 1;
             message.extend_from_slice(&[0, 0, 41]);
-            message.extend_from_slice(&self.of(SIZES).to_be_bytes());
+            message.extend_from_slice(&self.choose(SIZES).to_be_bytes());
             message.extend_from_slice(&[0; 6]);
         }
         message
@@ -172,10 +172,10 @@ impl QueryGenerator {
             b"\x07version\x06server\0",
             b"\x07version\x04bind\0",
         ];
-        self.of(names).to_vec()
+        self.choose(names).to_vec()
     }
 
-    fn spoilt(&mut self, mut message: Vec<u8>, question: &[u8]) -> Vec<u8> {
+    fn damaged_message(&mut self, mut message: Vec<u8>, question: &[u8]) -> Vec<u8> {
         match self.random.u32(0..14) {
             0 => message.truncate(self.random.usize(0..message.len())),
             1 => message.truncate(self.random.usize(12..message.len())),
@@ -184,17 +184,17 @@ impl QueryGenerator {
                 message.extend((0..more).map(|_| self.random.u8(..)));
             }
             // Length bytes that are no label length: reserved types and compression pointers.
-            3 => message[12] = self.of(&[0x40, 0x80, 0xbf, 0xc0, 0xff]),
+            3 => message[12] = self.choose(&[0x40, 0x80, 0xbf, 0xc0, 0xff]),
             // Compression pointers to themselves, to each other, forward, and to the header.
             4 => {
-                let pointer: [u8; 2] = self.of(&[[0xc0, 12], [0xc0, 14], [0xc0, 0], [0xff, 0xff]]);
+                let pointer: [u8; 2] = self.choose(&[[0xc0, 12], [0xc0, 14], [0xc0, 0], [0xff, 0xff]]);
                 message.splice(12..12, [pointer, [0xc0, 12]].concat());
             }
             5 => {
                 message[5] = 2;
                 message.splice(12..12, question.iter().copied());
             }
-            6 => message[5] = self.of(&[0, 2, 3]),
+            6 => message[5] = self.choose(&[0, 2, 3]),
             // Only an OPT record, without a question.
             7 => {
                 message[5] = 0;
@@ -204,13 +204,13 @@ impl QueryGenerator {
                 message.extend_from_slice(&options);
             }
             8 => {
-                let at = self.of(&[7usize, 9]);
+                let at = self.choose(&[7usize, 9]);
                 message[at] = self.random.u8(1..3);
             }
             9 => message[11] = self.random.u8(..),
             // An A record in a section after the question.
             10 => {
-                let at = self.of(&[7usize, 9, 11]);
+                let at = self.choose(&[7usize, 9, 11]);
                 message[at] += 1;
                 message.extend_from_slice(b"\xc0\x0c\0\x01\0\x01\0\0\0\x01\0\x04\x01\x02\x03\x04");
             }

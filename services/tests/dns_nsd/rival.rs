@@ -32,7 +32,7 @@ pub(crate) struct ReferenceServer {
 impl ReferenceServer {
     /// Starts NSD with these zones, and waits until it answers for each of them.
     pub(crate) fn nsd(program: &Path, directory: &Path, zones: &[(&'static str, PathBuf)]) -> Self {
-        let free = free();
+        let free = free_address();
         let edns = format!("ipv4-edns-size: {}", linerate_services::dns::UDP_SIZE);
         let options = ["hide-version: yes", "hide-identity: yes", "minimal-responses: no", &edns];
         let config = InstalledNsd {
@@ -50,7 +50,7 @@ impl ReferenceServer {
 
     /// Like [`Self::nsd`], with Knot DNS.
     pub(crate) fn knot(program: &Path, directory: &Path, zones: &[(&'static str, PathBuf)]) -> Self {
-        let (free, dir) = (free(), directory.display());
+        let (free, dir) = (free_address(), directory.display());
         let mut text = format!(
             "server:
   listen: {}@{}
@@ -93,7 +93,7 @@ zone:
             .stderr(output)
             .spawn()
             .expect("it starts");
-        let sockets = (0..SOCKETS).map(|_| connected(at)).collect();
+        let sockets = (0..SOCKETS).map(|_| connected_socket(at)).collect();
         let mut rival = Self { process, sockets };
         let began = Instant::now();
         // A zone is loaded when the server answers for it with the AA flag.
@@ -104,12 +104,14 @@ zone:
                 question.extend_from_slice(label.as_bytes());
             }
             question.extend_from_slice(b"\0\0\x06\0\x01");
-            let there = |answer: &Option<Vec<u8>>| answer.as_ref().is_some_and(|answer| answer[2] & 4 != 0);
-            while !rival.ask(std::slice::from_ref(&question), LAST).iter().any(there) {
-                let told = || std::fs::read_to_string(&log).unwrap_or_default();
-                let ended = rival.process.try_wait().expect("its state");
-                let patient = began.elapsed() < Duration::from_secs(20);
-                assert!(ended.is_none() && patient, "no answer for {zone}: {}", told());
+            let is_authoritative =
+                |answer: &Option<Vec<u8>>| answer.as_ref().is_some_and(|answer| answer[2] & 4 != 0);
+            while !rival.send_and_receive(std::slice::from_ref(&question), LAST).iter().any(is_authoritative)
+            {
+                let log_text = || std::fs::read_to_string(&log).unwrap_or_default();
+                let exit_status = rival.process.try_wait().expect("its state");
+                let in_time = began.elapsed() < Duration::from_secs(20);
+                assert!(exit_status.is_none() && in_time, "no answer for {zone}: {}", log_text());
             }
         }
         rival
@@ -117,7 +119,7 @@ zone:
 
     /// Sends all queries at once, one per socket. Returns the answers that arrive within
     /// `patience`.
-    fn ask(&self, queries: &[Vec<u8>], patience: Duration) -> Vec<Option<Vec<u8>>> {
+    fn send_and_receive(&self, queries: &[Vec<u8>], patience: Duration) -> Vec<Option<Vec<u8>>> {
         for (query, socket) in queries.iter().zip(&self.sockets) {
             // Fails with ECONNREFUSED until the server listens.
             let _ = socket.send(query);
@@ -137,9 +139,9 @@ zone:
                 // NSD's count of error responses restarts every second.
                 std::thread::sleep(Duration::from_millis(1_050));
             }
-            for some in open.chunks(SOCKETS) {
-                let asked: Vec<Vec<u8>> = some.iter().map(|&at| queries[at].clone()).collect();
-                for (&at, answer) in some.iter().zip(self.ask(&asked, patience)) {
+            for chunk in open.chunks(SOCKETS) {
+                let batch: Vec<Vec<u8>> = chunk.iter().map(|&at| queries[at].clone()).collect();
+                for (&at, answer) in chunk.iter().zip(self.send_and_receive(&batch, patience)) {
                     answers[at] = answer;
                 }
             }
@@ -147,9 +149,9 @@ zone:
         // The server must not answer the queries that linerate drops. Waits as long as for the
         // slowest answers.
         let silent: Vec<usize> = (0..queries.len()).filter(|&at| !answered[at]).collect();
-        for some in silent.chunks(SOCKETS) {
-            let asked: Vec<Vec<u8>> = some.iter().map(|&at| queries[at].clone()).collect();
-            for (&at, answer) in some.iter().zip(self.ask(&asked, LAST)) {
+        for chunk in silent.chunks(SOCKETS) {
+            let batch: Vec<Vec<u8>> = chunk.iter().map(|&at| queries[at].clone()).collect();
+            for (&at, answer) in chunk.iter().zip(self.send_and_receive(&batch, LAST)) {
                 answers[at] = answer;
             }
         }
@@ -189,11 +191,11 @@ impl Drop for ReferenceServer {
 
 /// A free port at an address that the clients do not use. Otherwise, a client socket might take the
 /// port before the server does.
-fn free() -> SocketAddr {
+fn free_address() -> SocketAddr {
     UdpSocket::bind("127.53.0.1:0").and_then(|socket| socket.local_addr()).expect("a free port")
 }
 
-fn connected(to: SocketAddr) -> UdpSocket {
+fn connected_socket(to: SocketAddr) -> UdpSocket {
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
     socket.connect(to).expect("a connected socket");
     socket
@@ -203,8 +205,8 @@ fn connected(to: SocketAddr) -> UdpSocket {
 fn receive(socket: &UdpSocket, query: &[u8], end: Instant) -> Option<Vec<u8>> {
     let mut buffer = [0; 65_535];
     loop {
-        let left = end.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-        socket.set_read_timeout(Some(left)).expect("a timeout");
+        let remaining = end.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+        socket.set_read_timeout(Some(remaining)).expect("a timeout");
         match socket.recv(&mut buffer) {
             Ok(length) if buffer[..length].get(..2) == query.get(..2) => {
                 return Some(buffer[..length].to_vec());

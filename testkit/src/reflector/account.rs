@@ -62,13 +62,13 @@ impl ReflectorAccount {
         }
     }
 
-    pub(crate) fn hold(&mut self, ns: u64) {
+    pub(crate) fn record_delay(&mut self, ns: u64) {
         self.held.saturating_record(ns);
     }
 
     /// Quantile (0 to 1) of the time, in ns, from the arrival of an answered request in the kernel
     /// to the call that sent the reply. None without answered requests.
-    pub fn held_ns(&self, quantile: f64) -> Option<u64> {
+    pub fn reply_delay_ns(&self, quantile: f64) -> Option<u64> {
         (!self.held.is_empty()).then(|| self.held.value_at_quantile(quantile).min(self.held.max()))
     }
 }

@@ -18,9 +18,9 @@ impl ReflectorBucket {
     // capacity stays the same while the service is delayed.
     pub(crate) fn take(&mut self, at_ns: u64) -> bool {
         let last_ns = self.last_ns.unwrap_or(at_ns);
-        let passed = at_ns.saturating_sub(last_ns) as f64;
+        let elapsed_ns = at_ns.saturating_sub(last_ns) as f64;
         self.last_ns = Some(last_ns.max(at_ns));
-        self.tokens = (self.tokens + passed * self.per_ns).min(self.depth);
+        self.tokens = (self.tokens + elapsed_ns * self.per_ns).min(self.depth);
         if self.tokens < 1.0 {
             return false;
         }
@@ -36,28 +36,28 @@ mod tests {
 
     proptest! {
         #[test]
-        fn never_more_than_depth_and_rate(
+        fn token_bucket_never_exceeds_depth_plus_rate(
             gaps in prop::collection::vec(0..50_000u64, 1..2_000), depth in 1..200u32,
         ) {
             let (rate, depth) = (50_000.0, f64::from(depth));
             let mut bucket = ReflectorBucket::new(rate, depth);
-            let (mut at, mut taken) = (0, 0);
+            let (mut at, mut tokens) = (0, 0);
             for gap in &gaps {
                 at += gap;
-                taken += u32::from(bucket.take(1_000_000_000 + at));
+                tokens += u32::from(bucket.take(1_000_000_000 + at));
             }
-            let passed = (at - gaps[0]) as f64 / 1e9;
-            prop_assert!(f64::from(taken) <= depth + rate * passed + 1e-6);
+            let elapsed = (at - gaps[0]) as f64 / 1e9;
+            prop_assert!(f64::from(tokens) <= depth + rate * elapsed + 1e-6);
         }
     }
 
     #[test]
-    fn a_paced_load_gets_the_rate() {
+    fn a_paced_load_gets_tokens_at_the_rate_plus_the_depth() {
         let mut bucket = ReflectorBucket::new(50_000.0, 100.0);
-        let taken = (0..100_000u64).filter(|n| bucket.take(n * 10_000)).count();
+        let tokens = (0..100_000u64).filter(|n| bucket.take(n * 10_000)).count();
         // 100,000 requests in one second: 50,000 get a token at the rate, and 100 more because of
         // the depth.
-        assert!((50_099..=50_101).contains(&taken), "{taken}");
-        assert!(!bucket.take(0), "a stamp from the past earns nothing");
+        assert!((50_099..=50_101).contains(&tokens), "{tokens}");
+        assert!(!bucket.take(0), "a timestamp in the past adds no token");
     }
 }

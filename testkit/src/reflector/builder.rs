@@ -90,8 +90,8 @@ impl ReflectorBuilder {
 
     /// Delays each answer until this time after the request arrived in the kernel, with a busy wait
     /// near the end. The default is no delay.
-    /// [`Account::held_ns`](crate::reflector::ReflectorAccount::held_ns) returns the measured
-    /// times.
+    /// [`Account::reply_delay_ns`](crate::reflector::ReflectorAccount::reply_delay_ns) returns the
+    /// measured times.
     #[must_use]
     pub fn delay(mut self, delay: Duration) -> Self {
         self.delay = delay;
@@ -135,13 +135,13 @@ impl ReflectorBuilder {
     }
 
     pub(crate) fn check(&self) -> Result<(), ReflectorError> {
-        let everys = [
+        let intervals = [
             ("drop_every", &self.faults.drop),
             ("corrupt_every", &self.faults.corrupt),
             ("duplicate_every", &self.faults.duplicate),
             ("swap_every", &self.swap),
         ];
-        if let Some((setting, _)) = everys.into_iter().find(|(_, every)| every.out_of_range()) {
+        if let Some((setting, _)) = intervals.into_iter().find(|(_, every)| every.is_out_of_range()) {
             return Err(out_of_range(setting, &0, "1 or more"));
         }
         if let Some((per_second, depth)) = self.bucket {

@@ -31,11 +31,11 @@ pub enum ReflectorError {
 }
 
 impl ReflectorError {
-    pub(crate) fn system(what: &'static str, source: impl Into<io::Error>) -> Self {
-        ReflectorError::System { what, source: source.into() }
+    pub(crate) fn system(operation: &'static str, source: impl Into<io::Error>) -> Self {
+        ReflectorError::System { what: operation, source: source.into() }
     }
 
-    pub(crate) fn xdp(what: &str, why: impl Into<Box<dyn std::error::Error>>) -> Self {
+    pub(crate) fn xdp(operation: &str, why: impl Into<Box<dyn std::error::Error>>) -> Self {
         let why = why.into();
         let mut line = why.to_string();
         let mut cause = why.source();
@@ -44,6 +44,6 @@ impl ReflectorError {
             cause = error.source();
         }
         // The verifier's log has many lines, but an error has one.
-        ReflectorError::Xdp { what: what.to_owned(), why: line.trim_end().replace('\n', "; ") }
+        ReflectorError::Xdp { what: operation.to_owned(), why: line.trim_end().replace('\n', "; ") }
     }
 }

@@ -45,7 +45,7 @@ impl FaultCounter {
     }
 
     /// Whether the interval is 0, which is not allowed.
-    pub(crate) fn out_of_range(&self) -> bool {
+    pub(crate) fn is_out_of_range(&self) -> bool {
         self.nth == Some(0)
     }
 
@@ -65,8 +65,8 @@ pub(crate) fn damage(bytes: &mut Vec<u8>, number: u64) {
     if bytes.is_empty() {
         bytes.push(0);
     } else {
-        let at = (number % bytes.len() as u64) as usize;
-        bytes[at] ^= 0x20;
+        let index = (number % bytes.len() as u64) as usize;
+        bytes[index] ^= 0x20;
     }
 }
 
@@ -75,14 +75,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_fault_counts_what_is_left() {
+    fn each_fault_counts_requests_left_by_earlier_faults() {
         let mut faults = FaultRates {
             drop: FaultCounter::nth(10),
             corrupt: FaultCounter::nth(9),
             duplicate: FaultCounter::nth(4),
         };
         let fates: Vec<RequestFate> = (0..1_000).map(|_| faults.next()).collect();
-        let count = |wanted| fates.iter().filter(|fate| **fate == wanted).count();
+        let count = |expected| fates.iter().filter(|fate| **fate == expected).count();
         assert_eq!(count(RequestFate::Drop), 100);
         assert_eq!(count(RequestFate::Corrupt), 100);
         assert_eq!(count(RequestFate::Answer { twice: true }), 200);
@@ -91,12 +91,12 @@ mod tests {
     }
 
     #[test]
-    fn damage_changes_one_byte_or_the_length() {
-        for length in 0..5 {
-            let before = vec![7; length];
-            let mut after = before.clone();
-            damage(&mut after, 12);
-            assert_ne!(before, after);
+    fn damage_always_changes_the_payload() {
+        for (length, number) in (0..5).flat_map(|length| (0..12).map(move |number| (length, number))) {
+            let mut after = vec![7; length];
+            damage(&mut after, number);
+            assert_eq!(after.len(), length.max(1));
+            assert_eq!(after.iter().filter(|byte| **byte != 7).count(), 1, "{length} {number}");
         }
     }
 }

@@ -10,15 +10,15 @@ pub(crate) struct FreezeSchedule {
 impl FreezeSchedule {
     /// The end of the freeze that contains `now_ns`. The first period began at `epoch_ns`.
     pub(crate) fn thaw_ns(&self, epoch_ns: u64, now_ns: u64) -> Option<u64> {
-        let into = now_ns.checked_sub(epoch_ns)? % self.every_ns;
-        (into >= self.every_ns - self.lasting_ns).then(|| now_ns + self.every_ns - into)
+        let offset_ns = now_ns.checked_sub(epoch_ns)? % self.every_ns;
+        (offset_ns >= self.every_ns - self.lasting_ns).then(|| now_ns + self.every_ns - offset_ns)
     }
 
     /// Start of the next freeze that does not contain `now_ns`.
     pub(crate) fn next_ns(&self, epoch_ns: u64, now_ns: u64) -> u64 {
         let period = now_ns.saturating_sub(epoch_ns) / self.every_ns;
-        let begins = |period| epoch_ns + (period + 1) * self.every_ns - self.lasting_ns;
-        if begins(period) > now_ns { begins(period) } else { begins(period + 1) }
+        let start_ns = |period| epoch_ns + (period + 1) * self.every_ns - self.lasting_ns;
+        if start_ns(period) > now_ns { start_ns(period) } else { start_ns(period + 1) }
     }
 }
 
@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_end_of_each_period_is_frozen() {
+    fn freeze_covers_the_end_of_each_period() {
         let freeze = FreezeSchedule { every_ns: 1_000, lasting_ns: 100 };
         assert_eq!(freeze.thaw_ns(50, 949), None);
         assert_eq!(freeze.thaw_ns(50, 950), Some(1_050));

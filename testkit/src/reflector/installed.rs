@@ -21,9 +21,9 @@ www IN AAAA 2001:db8::1
 #[must_use]
 pub fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let usual = ["/usr/sbin", "/usr/bin"].map(PathBuf::from);
+    let server_directories = ["/usr/sbin", "/usr/bin"].map(PathBuf::from);
     std::env::split_paths(&path)
-        .chain(usual)
+        .chain(server_directories)
         .map(|directory| directory.join(program))
         .find(|file| file.is_file())
 }
@@ -92,7 +92,7 @@ remote-control:
   control-interface: \"{directory}/control\"
 {zones}"
         );
-        written(self.directory, "nsd.conf", &text)
+        write_file(self.directory, "nsd.conf", &text)
     }
 }
 
@@ -112,10 +112,10 @@ pub fn chrony(directory: &Path, address: Option<IpAddr>, port: u16) -> io::Resul
         "local stratum 5\nallow all\nport {port}\n{bind}cmdport 0\nbindcmdaddress {0}/control\npidfile {0}/chronyd.pid\n",
         directory.display()
     );
-    written(directory, "chrony.conf", &text)
+    write_file(directory, "chrony.conf", &text)
 }
 
-fn written(directory: &Path, name: &str, text: &str) -> io::Result<PathBuf> {
+fn write_file(directory: &Path, name: &str, text: &str) -> io::Result<PathBuf> {
     let file = directory.join(name);
     std::fs::write(&file, text)?;
     Ok(file)

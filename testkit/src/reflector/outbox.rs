@@ -65,12 +65,12 @@ impl ReplyQueue {
     pub(crate) fn flush(&mut self, socket: BorrowedFd<'_>, account: &mut ReflectorAccount) {
         loop {
             let now_ns = clock::now_ns();
-            let due = self.replies.iter().take_while(|reply| reply.due_ns <= now_ns);
-            let mut due = due.map(|reply| (reply.bytes.as_slice(), &reply.to)).peekable();
-            if due.peek().is_none() {
+            let due_replies = self.replies.iter().take_while(|reply| reply.due_ns <= now_ns);
+            let mut due_replies = due_replies.map(|reply| (reply.bytes.as_slice(), &reply.to)).peekable();
+            if due_replies.peek().is_none() {
                 return;
             }
-            let sent = self.batch.send(socket, due);
+            let sent = self.batch.send(socket, due_replies);
             for _ in 0..*sent.as_ref().unwrap_or(&1) {
                 let Some(mut reply) = self.replies.pop_front() else { return };
                 account.count(&reply, sent.is_ok(), now_ns);
@@ -91,7 +91,7 @@ impl ReflectorAccount {
             PendingKind::Corrupt => self.corrupted += 1,
             PendingKind::Intact => {
                 self.answered += 1;
-                self.hold(now_ns.saturating_sub(reply.arrived_ns));
+                self.record_delay(now_ns.saturating_sub(reply.arrived_ns));
             }
         }
     }

@@ -31,9 +31,9 @@ impl PairSwapper {
         PairSwapper { every, sources: HashMap::new() }
     }
 
-    /// Accepts a reply, and passes the replies that can be sent now to `leave`, in order. Returns
+    /// Accepts a reply, and passes the replies that can be sent now to `send`, in order. Returns
     /// whether a pair was swapped.
-    pub(crate) fn pass(&mut self, mut reply: PendingReply, mut leave: impl FnMut(PendingReply)) -> bool {
+    pub(crate) fn push(&mut self, mut reply: PendingReply, mut send: impl FnMut(PendingReply)) -> bool {
         let source = self.sources.entry(reply.to.clone()).or_insert_with(|| SwapSource {
             every: self.every.clone(),
             second: false,
@@ -47,10 +47,10 @@ impl PairSwapper {
             return false;
         }
         let due_ns = reply.due_ns;
-        leave(reply);
-        let Some(mut held) = source.held.take() else { return false };
-        held.due_ns = due_ns;
-        leave(held);
+        send(reply);
+        let Some(mut first_reply) = source.held.take() else { return false };
+        first_reply.due_ns = due_ns;
+        send(first_reply);
         true
     }
 
@@ -60,12 +60,12 @@ impl PairSwapper {
     }
 
     // Releases the replies that have waited too long for a partner at `now_ns`.
-    pub(crate) fn release(&mut self, now_ns: u64, mut leave: impl FnMut(PendingReply)) {
+    pub(crate) fn release(&mut self, now_ns: u64, mut send: impl FnMut(PendingReply)) {
         for source in self.sources.values_mut() {
-            if source.held.as_ref().is_some_and(|held| held.due_ns <= now_ns) {
+            if source.held.as_ref().is_some_and(|reply| reply.due_ns <= now_ns) {
                 // The pair is over: the next reply is the first of a pair again.
                 source.second = false;
-                source.held.take().into_iter().for_each(&mut leave);
+                source.held.take().into_iter().for_each(&mut send);
             }
         }
     }

@@ -28,20 +28,20 @@ pub struct PreforkServer {
 }
 
 impl PreforkServer {
-    /// Serves until it is killed; its workers die with it. Each line written to `tell` is about a
+    /// Serves until it is killed; its workers die with it. Each line written to `output` is about a
     /// worker: `worker NUMBER PID` when it has its socket, `gone NUMBER PID` when it has died.
     ///
     /// # Errors
     ///
     /// If a system call fails, or the process has more than one thread, because a fork copies only
     /// the calling thread.
-    pub fn run(&self, tell: &mut dyn Write) -> io::Result<()> {
+    pub fn run(&self, output: &mut dyn Write) -> io::Result<()> {
         let sockets: Vec<Option<UdpSocket>> = (0..self.workers)
             .map(|_| (!self.own_sockets).then(|| self.bind()).transpose())
             .collect::<Result<_, _>>()?;
         let mut pids = Vec::new();
         for (number, socket) in sockets.iter().enumerate() {
-            pids.push(self.fork(number, socket.as_ref(), tell)?);
+            pids.push(self.fork(number, socket.as_ref(), output)?);
         }
         loop {
             let Some((pid, status)) = wait(WaitOptions::empty())? else { continue };
@@ -49,43 +49,48 @@ impl PreforkServer {
             if !(status.exited() || status.signaled()) {
                 continue;
             }
-            writeln!(tell, "gone {number} {}", pid.as_raw_nonzero())?;
-            tell.flush()?;
-            if let Some(after) = self.refork {
-                std::thread::sleep(after);
-                pids[number] = self.fork(number, sockets[number].as_ref(), tell)?;
+            writeln!(output, "gone {number} {}", pid.as_raw_nonzero())?;
+            output.flush()?;
+            if let Some(delay) = self.refork {
+                std::thread::sleep(delay);
+                pids[number] = self.fork(number, sockets[number].as_ref(), output)?;
             }
         }
     }
 
     /// Forks a worker and waits until it has its socket.
-    fn fork(&self, number: usize, socket: Option<&UdpSocket>, tell: &mut dyn Write) -> io::Result<Pid> {
-        let (ready, readies) = io::pipe()?;
+    fn fork(&self, number: usize, socket: Option<&UdpSocket>, output: &mut dyn Write) -> io::Result<Pid> {
+        let (ready_reader, ready_writer) = io::pipe()?;
         let master = getpid();
         let Some(pid) = sys::fork()? else {
-            drop(ready);
+            drop(ready_reader);
             // Only a running master reads the reason.
-            let _ = self.work(master, socket, readies);
+            let _ = self.serve_requests(master, socket, ready_writer);
             std::process::exit(1);
         };
-        drop(readies);
+        drop(ready_writer);
         let mut word = [0; 1];
-        if io::Read::read(&mut &ready, &mut word)? == 0 {
+        if io::Read::read(&mut &ready_reader, &mut word)? == 0 {
             return Err(io::Error::other(format!("worker {number} has no socket")));
         }
-        writeln!(tell, "worker {number} {}", pid.as_raw_nonzero())?;
-        tell.flush()?;
+        writeln!(output, "worker {number} {}", pid.as_raw_nonzero())?;
+        output.flush()?;
         Ok(pid)
     }
 
-    fn work(&self, master: Pid, socket: Option<&UdpSocket>, mut ready: io::PipeWriter) -> io::Result<()> {
+    fn serve_requests(
+        &self,
+        master: Pid,
+        socket: Option<&UdpSocket>,
+        mut ready: io::PipeWriter,
+    ) -> io::Result<()> {
         set_parent_process_death_signal(Some(Signal::KILL))?;
         // The master may have died before this process requested the signal.
         if getppid() != Some(master) {
             return Ok(());
         }
-        let own = if socket.is_none() { Some(self.bind()?) } else { None };
-        let Some(socket) = socket.or(own.as_ref()) else { return Ok(()) };
+        let own_socket = if socket.is_none() { Some(self.bind()?) } else { None };
+        let Some(socket) = socket.or(own_socket.as_ref()) else { return Ok(()) };
         ready.write_all(b"1")?;
         drop(ready);
         let mut bytes = [0; 2048];

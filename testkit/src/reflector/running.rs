@@ -59,11 +59,11 @@ impl RunningReflector {
 
     /// Answers the requests that were sent until now, stops, and returns the counters.
     pub fn stop(mut self) -> ReflectorAccount {
-        self.end();
+        self.stop_thread();
         service::lock(&self.account).clone()
     }
 
-    fn end(&mut self) {
+    fn stop_thread(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(handle) = self.handle.take() {
             // The runtime has printed the thread's panic, and the account shows the missing
@@ -75,7 +75,7 @@ impl RunningReflector {
 
 impl Drop for RunningReflector {
     fn drop(&mut self) {
-        self.end();
+        self.stop_thread();
     }
 }
 
@@ -85,24 +85,24 @@ fn start(builder: &ReflectorBuilder) -> Result<RunningReflector, ReflectorError>
         socket.local_addr().map_err(|e| ReflectorError::system("cannot read the reflector's address", e))?;
     let account = Arc::new(Mutex::new(ReflectorAccount::new()));
     let stop = Arc::new(AtomicBool::new(false));
-    let (ready, is_ready) = sync_channel(1);
-    let parts = (builder.clone(), Arc::clone(&account), Arc::clone(&stop));
+    let (ready_sender, ready_receiver) = sync_channel(1);
+    let shared = (builder.clone(), Arc::clone(&account), Arc::clone(&stop));
     let handle = thread::Builder::new()
         .name("reflector".to_owned())
         .spawn(move || {
-            let (builder, account, stop) = parts;
+            let (builder, account, stop) = shared;
             let prepared = prepare(builder.cpu);
-            let goes_on = prepared.is_ok();
+            let is_prepared = prepared.is_ok();
             // The caller may have stopped waiting.
-            let _ = ready.send(prepared);
-            if goes_on {
+            let _ = ready_sender.send(prepared);
+            if is_prepared {
                 ReflectorService::new(&builder, socket, account, stop).run();
             }
         })
         .map_err(|e| ReflectorError::system("cannot start the reflector's thread", e))?;
     let running = RunningReflector { address, account, stop, handle: Some(handle) };
     // The thread closes its end only after it has sent its result.
-    is_ready.recv().unwrap_or(Ok(()))?;
+    ready_receiver.recv().unwrap_or(Ok(()))?;
     Ok(running)
 }
 

@@ -78,17 +78,17 @@ impl ReflectorService {
         loop {
             let stopping = self.stop.load(Ordering::Relaxed);
             if !stopping {
-                self.be_frozen();
+                self.sleep_while_frozen();
             }
             self.release(stopping);
             self.outbox.flush(self.socket.as_fd(), &mut lock(&self.account));
-            if self.next_is_near() {
+            if self.is_reply_near() {
                 // A reply is due so soon that receiving requests could delay it.
                 std::hint::spin_loop();
                 continue;
             }
             match self.batch.receive(self.socket.as_fd()) {
-                Ok(_) => self.judge(),
+                Ok(_) => self.answer_requests(),
                 // The socket is empty. (Other errors are ICMP messages, which do not matter to a
                 // reflector.)
                 Err(_) if stopping && self.is_idle() => return self.count_overflow(),
@@ -97,7 +97,7 @@ impl ReflectorService {
         }
     }
 
-    fn judge(&mut self) {
+    fn answer_requests(&mut self) {
         let now_ns = clock::now_ns();
         let mut account = lock(&self.account);
         for request in self.batch.iter() {
@@ -135,7 +135,7 @@ impl ReflectorService {
             });
             match &mut self.pairs {
                 Some(pairs) => {
-                    account.swapped += u64::from(pairs.pass(reply, |reply| self.outbox.push(reply)));
+                    account.swapped += u64::from(pairs.push(reply, |reply| self.outbox.push(reply)));
                 }
                 None => self.outbox.push(reply),
             }
@@ -152,7 +152,7 @@ impl ReflectorService {
     }
 
     /// Sleeps until the end of the current freeze, if there is one.
-    fn be_frozen(&mut self) {
+    fn sleep_while_frozen(&mut self) {
         let (Some(freeze), Some(first_ns)) = (self.freeze, self.first_ns) else { return };
         let began_realtime_ns = clock::now_ns();
         let Some(thaw_ns) = freeze.thaw_ns(first_ns, began_realtime_ns) else { return };
@@ -166,11 +166,11 @@ impl ReflectorService {
     }
 
     fn next_ns(&self) -> Option<u64> {
-        let held = self.pairs.as_ref().and_then(PairSwapper::next_ns);
-        self.outbox.next_ns().into_iter().chain(held).min()
+        let pair_ns = self.pairs.as_ref().and_then(PairSwapper::next_ns);
+        self.outbox.next_ns().into_iter().chain(pair_ns).min()
     }
 
-    fn next_is_near(&self) -> bool {
+    fn is_reply_near(&self) -> bool {
         self.delay_ns > 0
             && self.outbox.next_ns().is_some_and(|due_ns| due_ns < clock::now_ns().saturating_add(BUSY_NS))
     }

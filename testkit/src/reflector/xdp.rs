@@ -62,11 +62,12 @@ impl XdpService {
     /// # Errors
     /// The counters cannot be read.
     pub fn account(&self) -> Result<XdpAccount, ReflectorError> {
-        let what = "cannot read the account of an XDP service";
+        let operation = "cannot read the account of an XDP service";
         let map =
-            self.ebpf.map("accounts").ok_or_else(|| ReflectorError::xdp(what, "its object has none"))?;
-        let accounts = PerCpuArray::<_, [u64; 4]>::try_from(map).map_err(|e| ReflectorError::xdp(what, e))?;
-        let each_cpu = accounts.get(&0, 0).map_err(|e| ReflectorError::xdp(what, e))?;
+            self.ebpf.map("accounts").ok_or_else(|| ReflectorError::xdp(operation, "its object has none"))?;
+        let accounts =
+            PerCpuArray::<_, [u64; 4]>::try_from(map).map_err(|e| ReflectorError::xdp(operation, e))?;
+        let each_cpu = accounts.get(&0, 0).map_err(|e| ReflectorError::xdp(operation, e))?;
         let mut total = XdpAccount::default();
         for [received, answered, dropped, corrupted] in each_cpu.iter().copied() {
             total.received += received;
@@ -118,23 +119,25 @@ impl XdpBuilder {
     /// The interface does not exist, has no native XDP, or already has a program (which stays), or
     /// the process has no privilege (CAP_BPF and CAP_NET_ADMIN).
     pub fn attach(self, interface: &str) -> Result<XdpService, ReflectorError> {
-        let what = "cannot load an XDP service";
+        let operation = "cannot load an XDP service";
         let mut ebpf = EbpfLoader::new()
             .override_global("served_port", &self.port, true)
             .override_global("shortest_payload", &self.shortest_payload, true)
             .override_global("drop_every", &self.drop_every, true)
             .override_global("corrupt_every", &self.corrupt_every, true)
             .load(OBJECT)
-            .map_err(|e| ReflectorError::xdp(what, e))?;
+            .map_err(|e| ReflectorError::xdp(operation, e))?;
         let program = ebpf.program_mut(self.program);
-        let program = program.ok_or_else(|| ReflectorError::xdp(what, "its object has no such program"))?;
-        let program: &mut Xdp = program.try_into().map_err(|e| ReflectorError::xdp(what, e))?;
-        program.load().map_err(|e| ReflectorError::xdp(what, e))?;
-        let what = format!("cannot attach an XDP service to {interface}");
-        let id = program.attach(interface, XdpMode::Driver).map_err(|e| ReflectorError::xdp(&what, e))?;
-        let link = program.take_link(id).map_err(|e| ReflectorError::xdp(&what, e))?;
+        let program =
+            program.ok_or_else(|| ReflectorError::xdp(operation, "its object has no such program"))?;
+        let program: &mut Xdp = program.try_into().map_err(|e| ReflectorError::xdp(operation, e))?;
+        program.load().map_err(|e| ReflectorError::xdp(operation, e))?;
+        let operation = format!("cannot attach an XDP service to {interface}");
+        let id =
+            program.attach(interface, XdpMode::Driver).map_err(|e| ReflectorError::xdp(&operation, e))?;
+        let link = program.take_link(id).map_err(|e| ReflectorError::xdp(&operation, e))?;
         // A link without a file descriptor would outlive the process.
-        let link = FdLink::try_from(link).map_err(|e| ReflectorError::xdp(&what, e))?;
+        let link = FdLink::try_from(link).map_err(|e| ReflectorError::xdp(&operation, e))?;
         Ok(XdpService { ebpf, _link: link })
     }
 }

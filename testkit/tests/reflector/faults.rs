@@ -14,7 +14,7 @@ fn client(service: &RunningReflector) -> UdpSocket {
     client
 }
 
-fn take(client: &UdpSocket) -> Vec<u8> {
+fn receive(client: &UdpSocket) -> Vec<u8> {
     let mut bytes = vec![0; 65_536];
     let length = client.recv(&mut bytes).unwrap();
     bytes.truncate(length);
@@ -32,9 +32,9 @@ fn exchange(builder: ReflectorBuilder, requests: u32) -> (ReflectorAccount, Vec<
     }
     let account = service.stop();
     assert_eq!((account.received, account.overflowed, account.unsent), (u64::from(requests), 0, 0));
-    let all = account.answered + account.corrupted + account.dropped + account.over_capacity;
-    assert_eq!(account.received, all, "{account:?}");
-    // On loopback a datagram sent is one received, so all are here.
+    let sum = account.answered + account.corrupted + account.dropped + account.over_capacity;
+    assert_eq!(account.received, sum, "{account:?}");
+    // Loopback delivers datagrams at once, so all replies have arrived.
     client.set_nonblocking(true).unwrap();
     let mut replies = Vec::new();
     let mut bytes = [0; 200];
@@ -49,23 +49,23 @@ fn number(reply: &[u8]) -> u32 {
 }
 
 #[test]
-fn an_echo_returns_everything() {
+fn echo_returns_payloads_of_all_sizes_unchanged() {
     let service = Reflector::builder().start().unwrap();
     let client = client(&service);
     for length in [0, 1, 100, 1_472, 9_000, 65_507] {
         let request = vec![7; length];
         client.send(&request).unwrap();
-        assert_eq!(take(&client), request);
+        assert_eq!(receive(&client), request);
     }
     let account = service.stop();
     assert_eq!((account.received, account.answered), (6, 6));
-    assert!(account.held_ns(0.5).unwrap() > 0);
+    assert!(account.reply_delay_ns(0.5).unwrap() > 0);
 }
 
 #[test]
-fn it_serves_ipv6() {
+fn reflector_answers_over_ipv6() {
     let Ok(service) = Reflector::builder().address(([0, 0, 0, 0, 0, 0, 0, 1], 0)).start() else {
-        linerate_testkit::skip("it_serves_ipv6", "no IPv6 here");
+        linerate_testkit::skip("reflector_answers_over_ipv6", "no IPv6 here");
         return;
     };
     let client = UdpSocket::bind("[::1]:0").unwrap();
@@ -75,20 +75,20 @@ fn it_serves_ipv6() {
 }
 
 #[test]
-fn faults_are_as_many_as_asked() {
+fn fault_counts_match_the_configuration() {
     let builder = Reflector::builder().drop_every(10).corrupt_every(9).duplicate_every(4);
     let (account, replies) = exchange(builder, 200);
     assert_eq!((account.dropped, account.corrupted, account.answered, account.duplicated), (20, 20, 160, 40));
     assert_eq!(replies.len(), 160 + 40 + 20);
     let intact = |reply: &&Vec<u8>| reply[4..].iter().all(|byte| *byte == 1) && number(reply) < 200;
-    // 20 changed bytes at different places: all but those that happened to change one number into another show.
+    // 20 changed bytes at different places. A change from one valid number to another is not visible.
     let damaged = replies.len() - replies.iter().filter(intact).count();
     assert!((16..=20).contains(&damaged), "{damaged} replies are damaged");
     assert!(replies.iter().all(|reply| reply.len() == 100));
 }
 
 #[test]
-fn pairs_change_places() {
+fn every_third_pair_of_replies_is_swapped() {
     let (account, replies) = exchange(Reflector::builder().swap_every(3), 12);
     let numbers: Vec<u32> = replies.iter().map(|reply| number(reply)).collect();
     assert_eq!(numbers, [0, 1, 2, 3, 5, 4, 6, 7, 8, 9, 11, 10]);
@@ -96,33 +96,33 @@ fn pairs_change_places() {
 }
 
 #[test]
-fn a_first_without_a_second_is_answered_alone() {
+fn an_unpaired_request_is_answered_after_a_timeout() {
     let service = Reflector::builder().swap_every(1).start().unwrap();
     let client = client(&service);
     client.send(b"alone").unwrap();
-    assert_eq!(take(&client), b"alone");
+    assert_eq!(receive(&client), b"alone");
     let account = service.stop();
     assert_eq!((account.answered, account.swapped), (1, 0));
-    assert!(account.held_ns(0.5).unwrap() >= 99_000_000);
+    assert!(account.reply_delay_ns(0.5).unwrap() >= 99_000_000);
 }
 
 #[test]
-fn a_delay_is_kept() {
+fn replies_leave_no_earlier_than_the_delay() {
     for delay in [Duration::from_micros(100), Duration::from_millis(1), Duration::from_millis(30)] {
         let service = Reflector::builder().delay(delay).busy().start().unwrap();
         let client = client(&service);
         for _ in 0..50 {
             client.send(b"request").unwrap();
-            take(&client);
+            receive(&client);
         }
-        let held = service.stop().held_ns(0.0).unwrap();
-        // No reply leaves before its time; how much later is for the account to say. (The histogram rounds.)
-        assert!(held as f64 >= delay.as_nanos() as f64 * 0.999, "{delay:?}: {held} ns");
+        let held_ns = service.stop().reply_delay_ns(0.0).unwrap();
+        // No reply leaves before its time. The tolerance covers the rounding of the histogram.
+        assert!(held_ns as f64 >= delay.as_nanos() as f64 * 0.999, "{delay:?}: {held_ns} ns");
     }
 }
 
 #[test]
-fn a_bucket_answers_its_depth_at_once() {
+fn token_bucket_answers_its_depth_and_drops_the_rest() {
     // So slow that no token comes back within the test.
     let (account, replies) = exchange(Reflector::builder().token_bucket(0.001, 30), 100);
     assert_eq!((account.answered, account.over_capacity), (30, 70));
@@ -130,40 +130,43 @@ fn a_bucket_answers_its_depth_at_once() {
 }
 
 #[test]
-fn a_freeze_delays_what_comes_meanwhile() {
+fn requests_during_a_freeze_wait_until_its_end() {
     let (every, lasting) = (Duration::from_millis(200), Duration::from_millis(100));
     let service = Reflector::builder().freeze(every, lasting).start().unwrap();
     let client = client(&service);
-    // One after the other until past a freeze: the one that meets it is held.
+    // Sends one request after the other until a freeze has ended. One of the requests waits for the
+    // end of the freeze.
     while service.account().frozen.is_empty() {
         client.send(b"request").unwrap();
-        take(&client);
+        receive(&client);
     }
     let account = service.stop();
     let frozen = account.frozen[0];
     let frozen_ns = frozen.ended_realtime_ns - frozen.began_realtime_ns;
     assert_eq!(account.received, account.answered);
-    assert!(account.held_ns(1.0).unwrap() as f64 >= frozen_ns as f64 * 0.9, "{account:?}");
+    assert!(account.reply_delay_ns(1.0).unwrap() as f64 >= frozen_ns as f64 * 0.9, "{account:?}");
 }
 
 #[test]
-fn accounts_can_be_taken_piece_by_piece() {
+fn take_account_returns_counts_since_the_last_call() {
     let service = Reflector::builder().start().unwrap();
     let client = client(&service);
     for _ in 0..3 {
         client.send(b"request").unwrap();
-        take(&client);
-        assert_eq!(service.take_account().answered, 1, "a reply that is here is in the account");
+        receive(&client);
+        assert_eq!(service.take_account().answered, 1, "the account contains every received reply");
     }
     assert_eq!(service.stop().received, 0);
 }
 
 #[test]
-fn nonsense_is_refused() {
-    let says = |builder: ReflectorBuilder| builder.start().unwrap_err().to_string();
-    assert_eq!(says(Reflector::builder().drop_every(0)), "drop_every is 0: give 1 or more");
-    assert!(says(Reflector::builder().token_bucket(0.0, 1)).contains("rate is 0"));
-    assert!(says(Reflector::builder().freeze(PATIENCE, PATIENCE)).contains("less than its period"));
-    assert!(says(Reflector::builder().cpu(1 << 20)).contains("CPU"));
-    assert!(says(Reflector::builder().address(([192, 0, 2, 1], 9))).contains("cannot serve 192.0.2.1:9"));
+fn invalid_reflector_options_are_refused() {
+    let error_text = |builder: ReflectorBuilder| builder.start().unwrap_err().to_string();
+    assert_eq!(error_text(Reflector::builder().drop_every(0)), "drop_every is 0: give 1 or more");
+    assert!(error_text(Reflector::builder().token_bucket(0.0, 1)).contains("rate is 0"));
+    assert!(error_text(Reflector::builder().freeze(PATIENCE, PATIENCE)).contains("less than its period"));
+    assert!(error_text(Reflector::builder().cpu(1 << 20)).contains("CPU"));
+    assert!(
+        error_text(Reflector::builder().address(([192, 0, 2, 1], 9))).contains("cannot serve 192.0.2.1:9")
+    );
 }

@@ -10,7 +10,7 @@ use linerate_testkit::skip;
 
 use crate::PATIENCE;
 
-/// A lab whose receiver has `service`, and whose sender finishes its checksums and takes XDP frames.
+/// A lab with `service` on the receiver. The sender completes checksums and accepts XDP frames.
 struct Scene {
     lab: Lab,
     service: XdpService,
@@ -64,11 +64,11 @@ fn addresses(lab: &Lab, port: u16) -> Vec<SocketAddr> {
 }
 
 #[test]
-fn requests_come_back_with_right_checksums() {
-    let test = "requests_come_back_with_right_checksums";
+fn xdp_reflector_replies_have_valid_checksums() {
+    let test = "xdp_reflector_replies_have_valid_checksums";
     let Some(scene) = scene(test, XdpService::reflector().port(7_000)) else { return };
     let Scene { lab, service, .. } = scene;
-    let mut asked = 0;
+    let mut request_count = 0;
     for address in addresses(&lab, 7_000) {
         let client = client(&lab, address);
         for length in [0, 1, 2, 100, 1_400] {
@@ -76,18 +76,20 @@ fn requests_come_back_with_right_checksums() {
             client.send(&request).unwrap();
             // The kernel would not deliver a reply with a wrong checksum.
             let mut reply = [0; 2_000];
-            let got = client.recv(&mut reply).unwrap();
-            assert_eq!(reply[..got], request[..], "{address}");
-            asked += 1;
+            let reply_length = client.recv(&mut reply).unwrap();
+            assert_eq!(reply[..reply_length], request[..], "{address}");
+            request_count += 1;
         }
     }
-    let wanted = XdpAccount { received: asked, answered: asked, ..XdpAccount::default() };
-    assert_eq!(service.account().unwrap(), wanted);
+    let expected = XdpAccount { received: request_count, answered: request_count, ..XdpAccount::default() };
+    assert_eq!(service.account().unwrap(), expected);
 }
 
 #[test]
-fn damage_arrives() {
-    let Some(scene) = scene("damage_arrives", XdpService::reflector().corrupt_every(1)) else {
+fn corrupted_xdp_replies_arrive_with_one_changed_byte() {
+    let Some(scene) =
+        scene("corrupted_xdp_replies_arrive_with_one_changed_byte", XdpService::reflector().corrupt_every(1))
+    else {
         return;
     };
     let Scene { lab, service, .. } = scene;
@@ -98,9 +100,10 @@ fn damage_arrives() {
                 let request = vec![fill; length];
                 client.send(&request).unwrap();
                 let mut reply = [0; 2_000];
-                let got = client.recv(&mut reply).unwrap();
-                let changed = reply[..got].iter().zip(&request).filter(|(a, b)| a != b).count();
-                assert_eq!((got, changed), (length, 1), "{address}");
+                let reply_length = client.recv(&mut reply).unwrap();
+                let changed_bytes =
+                    reply[..reply_length].iter().zip(&request).filter(|(a, b)| a != b).count();
+                assert_eq!((reply_length, changed_bytes), (length, 1), "{address}");
             }
         }
     }
@@ -109,9 +112,9 @@ fn damage_arrives() {
 }
 
 #[test]
-fn each_fault_counts_what_is_left() {
+fn each_fault_counts_requests_left_by_earlier_faults() {
     let service = XdpService::reflector().drop_every(10).corrupt_every(9);
-    let Some(scene) = scene("each_fault_counts_what_is_left", service) else { return };
+    let Some(scene) = scene("each_fault_counts_requests_left_by_earlier_faults", service) else { return };
     let Scene { lab, service, .. } = scene;
     let client = client(&lab, addresses(&lab, 7_000)[0]);
     on_one_cpu(|| {
@@ -125,8 +128,8 @@ fn each_fault_counts_what_is_left() {
         reply[..length] == [1; 100]
     });
     assert_eq!(replies.filter(|intact| *intact).count(), 160);
-    let wanted = XdpAccount { received: 200, answered: 160, dropped: 20, corrupted: 20 };
-    assert_eq!(service.account().unwrap(), wanted);
+    let expected = XdpAccount { received: 200, answered: 160, dropped: 20, corrupted: 20 };
+    assert_eq!(service.account().unwrap(), expected);
 }
 
 /// Frames over a veth pair are handled on the CPU that sends them.
@@ -142,9 +145,9 @@ fn on_one_cpu(work: impl FnOnce() + Send) {
 }
 
 #[test]
-fn other_traffic_passes() {
+fn xdp_sink_passes_shorter_payloads_to_sockets() {
     let service = XdpService::sink().port(7_000).shortest_payload(5);
-    let Some(scene) = scene("other_traffic_passes", service) else { return };
+    let Some(scene) = scene("xdp_sink_passes_shorter_payloads_to_sockets", service) else { return };
     let Scene { lab, service, .. } = scene;
     for address in addresses(&lab, 7_000) {
         let server = lab.receiver().run(|| UdpSocket::bind(address)).unwrap().unwrap();
@@ -154,22 +157,29 @@ fn other_traffic_passes() {
         client.send(b"this").unwrap();
         assert_eq!(server.recv(&mut [0; 100]).unwrap(), 4, "{address}");
     }
-    let sunk = addresses(&lab, 7_000).len() as u64;
+    let sink_count = addresses(&lab, 7_000).len() as u64;
     assert_eq!(
         service.account().unwrap(),
-        XdpAccount { received: sunk, dropped: sunk, ..XdpAccount::default() }
+        XdpAccount { received: sink_count, dropped: sink_count, ..XdpAccount::default() }
     );
 }
 
 #[test]
-fn one_that_is_there_stays() {
-    let Some(scene) = scene("one_that_is_there_stays", XdpService::reflector()) else { return };
+fn a_second_xdp_service_on_an_interface_is_refused() {
+    let Some(scene) = scene("a_second_xdp_service_on_an_interface_is_refused", XdpService::reflector())
+    else {
+        return;
+    };
     let Scene { lab, service, .. } = scene;
     let interface = lab.links()[0].receiver.interface.clone();
     let second = lab.receiver().run(|| XdpService::sink().attach(&interface)).unwrap();
     let why = second.unwrap_err().to_string();
     assert!(why.starts_with(&format!("cannot attach an XDP service to {interface}: ")), "{why}");
     assert!(!why.contains('\n'));
+    let client = client(&lab, addresses(&lab, 7_000)[0]);
+    client.send(b"still served").unwrap();
+    assert_eq!(client.recv(&mut [0; 100]).unwrap(), 12);
+    assert_eq!(service.account().unwrap().answered, 1);
     drop(service);
     lab.receiver().run(|| XdpService::sink().attach(&interface)).unwrap().unwrap();
 }

@@ -19,6 +19,6 @@ const BEGINNINGS: &str = "handle_softirqs __do_softirq do_softirq do_syscall_64 
 /// The callers of a lock, innermost first: the stack without the lock's own functions, up to the
 /// interrupt or system call.
 pub(super) fn callers(functions: &[String]) -> Vec<String> {
-    let wanted = functions.iter().skip_while(|name| begins_with_any(name, OF_LOCKS));
-    wanted.take_while(|name| !begins_with_any(name, BEGINNINGS)).cloned().collect()
+    let outer_functions = functions.iter().skip_while(|name| begins_with_any(name, OF_LOCKS));
+    outer_functions.take_while(|name| !begins_with_any(name, BEGINNINGS)).cloned().collect()
 }

@@ -6,7 +6,7 @@ use aya::maps::StackTraceMap;
 
 use super::WHAT;
 use crate::TraceError;
-use crate::programs::{ProgramAttachment, TracePrograms, absent, failed};
+use crate::programs::{ProgramAttachment, TracePrograms, kernel_error, missing_in_object};
 
 static OBJECT: &[u8] =
     aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/contention.bpf.o"));
@@ -51,7 +51,7 @@ impl ContentionProgram {
 
     pub(super) fn read(&self) -> Result<ContentionCounts, TraceError> {
         let places = self.programs.entries::<[u32; 4], [u64; 3]>(WHAT, "places")?;
-        let places: Vec<WaitPlace> = places.into_iter().map(WaitPlace::of).collect();
+        let places: Vec<WaitPlace> = places.into_iter().map(WaitPlace::from_entry).collect();
         let mut stacks = BTreeMap::new();
         for stack in places.iter().filter_map(|place| place.stack) {
             if let std::collections::btree_map::Entry::Vacant(entry) = stacks.entry(stack) {
@@ -62,21 +62,21 @@ impl ContentionProgram {
     }
 
     fn stack(&self, id: u32) -> Result<Vec<u64>, TraceError> {
-        let map = self.programs.object.map("stacks").ok_or_else(|| absent(WHAT, "stacks"))?;
-        let map = StackTraceMap::try_from(map).map_err(|error| failed(WHAT, error))?;
-        let trace = map.get(&id, 0).map_err(|error| failed(WHAT, error))?;
+        let map = self.programs.object.map("stacks").ok_or_else(|| missing_in_object(WHAT, "stacks"))?;
+        let map = StackTraceMap::try_from(map).map_err(|error| kernel_error(WHAT, error))?;
+        let trace = map.get(&id, 0).map_err(|error| kernel_error(WHAT, error))?;
         Ok(trace.frames().iter().map(|frame| frame.ip).collect())
     }
 
     // Losses of full tables, and runs that the kernel skipped.
     fn missed(&self) -> Result<u64, TraceError> {
-        let counts: Vec<u64> = self.programs.of_each_cpu(WHAT, "missed")?;
+        let counts: Vec<u64> = self.programs.per_cpu_values(WHAT, "missed")?;
         Ok(counts.iter().sum::<u64>() + self.programs.skipped_runs(WHAT)?)
     }
 }
 
 impl WaitPlace {
-    fn of(([stack, flags, cpu, _], [waits, waited_ns, longest_ns]): ([u32; 4], [u64; 3])) -> Self {
+    fn from_entry(([stack, flags, cpu, _], [waits, waited_ns, longest_ns]): ([u32; 4], [u64; 3])) -> Self {
         // Negative without a stack.
         let stack = Some(stack).filter(|stack| !stack.cast_signed().is_negative());
         Self { stack, flags, cpu, waits, waited_ns, longest_ns }

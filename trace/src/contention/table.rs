@@ -14,30 +14,30 @@ use crate::symbols::{KernelSymbols, source_name};
 const PARAVIRTUAL: &str = "__pv_queued_spin_lock_slowpath";
 
 /// Adds up the counters of all CPUs.
-pub(super) fn made(
-    counted: &ContentionCounts,
+pub(super) fn lock_report(
+    counts: &ContentionCounts,
     symbols: &KernelSymbols,
     cpus: Vec<u32>,
     seconds: f64,
 ) -> LockContention {
     let stacks: BTreeMap<u32, Vec<String>> =
-        counted.stacks.iter().map(|(id, addresses)| (*id, names(addresses, symbols))).collect();
+        counts.stacks.iter().map(|(id, addresses)| (*id, names(addresses, symbols))).collect();
     let mut locks: BTreeMap<(LockKind, Vec<String>), WaitSite> = BTreeMap::new();
-    for place in counted.places.iter().filter(|place| cpus.contains(&place.cpu)) {
+    for place in counts.places.iter().filter(|place| cpus.contains(&place.cpu)) {
         let stack = place.stack.and_then(|id| stacks.get(&id)).map_or(&[][..], Vec::as_slice);
         let key = (kind(place.flags, stack), callers(stack));
-        locks.entry(key).or_insert_with_key(|(lock, callers)| none(*lock, callers)).add(place);
+        locks.entry(key).or_insert_with_key(|(lock, callers)| empty_site(*lock, callers)).add(place);
     }
     let mut locks: Vec<WaitSite> = locks.into_values().collect();
     locks.sort_by_key(|lock| std::cmp::Reverse(lock.waited_ns));
-    let sum = |of: &dyn Fn(&WaitSite) -> u64| locks.iter().map(of).sum();
+    let sum = |figure: &dyn Fn(&WaitSite) -> u64| locks.iter().map(figure).sum();
     LockContention {
         seconds,
         total_ns: sum(&|lock| lock.waited_ns),
         spinning_ns: sum(&|lock| if lock.lock.spins() { lock.waited_ns } else { 0 }),
         waits: sum(&|lock| lock.waits),
-        missed: counted.missed,
-        notes: notes(counted, symbols, &stacks, &locks),
+        missed: counts.missed,
+        notes: notes(counts, symbols, &stacks, &locks),
         cpus,
         locks,
     }
@@ -46,8 +46,8 @@ pub(super) fn made(
 fn names(addresses: &[u64], symbols: &KernelSymbols) -> Vec<String> {
     let name = |(depth, address): (usize, &u64)| {
         // Return addresses may be past the function's end, except the innermost address.
-        let at = if depth == 0 { *address } else { address.saturating_sub(1) };
-        match symbols.name(at) {
+        let code_address = if depth == 0 { *address } else { address.saturating_sub(1) };
+        match symbols.name(code_address) {
             Known::Value(symbol) => source_name(&symbol.name).to_owned(),
             Known::Unknown { .. } => format!("{address:#x}"),
         }
@@ -57,15 +57,15 @@ fn names(addresses: &[u64], symbols: &KernelSymbols) -> Vec<String> {
 
 /// The spinlock within an rwlock counts as the rwlock.
 fn kind(flags: u32, stack: &[String]) -> LockKind {
-    let within = |name: &str| stack.iter().any(|function| function == name);
-    match LockKind::of(flags) {
-        LockKind::Spinlock if within("queued_read_lock_slowpath") => LockKind::RwlockRead,
-        LockKind::Spinlock if within("queued_write_lock_slowpath") => LockKind::RwlockWrite,
+    let has_function = |name: &str| stack.iter().any(|function| function == name);
+    match LockKind::from_flags(flags) {
+        LockKind::Spinlock if has_function("queued_read_lock_slowpath") => LockKind::RwlockRead,
+        LockKind::Spinlock if has_function("queued_write_lock_slowpath") => LockKind::RwlockWrite,
         lock => lock,
     }
 }
 
-fn none(lock: LockKind, callers: &[String]) -> WaitSite {
+fn empty_site(lock: LockKind, callers: &[String]) -> WaitSite {
     let spot = lock.spins().then(|| TABLE.of_lock(callers)).flatten().map(str::to_owned);
     let callers = callers.to_vec();
     WaitSite { callers, lock, waits: 0, waited_ns: 0, longest_ns: 0, by_cpu_ns: BTreeMap::new(), spot }
@@ -81,7 +81,7 @@ impl WaitSite {
 }
 
 fn notes(
-    counted: &ContentionCounts,
+    counts: &ContentionCounts,
     symbols: &KernelSymbols,
     stacks: &BTreeMap<u32, Vec<String>>,
     locks: &[WaitSite],
@@ -91,16 +91,16 @@ fn notes(
     if let Some(why) = symbols.why_unknown() {
         note(format!("callers are addresses: {why}"));
     }
-    let without: u64 = counted.places.iter().filter(|p| p.stack.is_none()).map(|p| p.waits).sum();
-    if without > 0 {
+    let without_stack: u64 = counts.places.iter().filter(|p| p.stack.is_none()).map(|p| p.waits).sum();
+    if without_stack > 0 {
         note(format!(
-            "of {without} waits the callers are not known: the kernel had no room for their stacks"
+            "of {without_stack} waits the callers are not known: the kernel had no room for their stacks"
         ));
     }
-    if counted.missed > 0 {
+    if counts.missed > 0 {
         note(format!(
             "{} beginnings or ends of waits were missed, which are not in the times",
-            counted.missed
+            counts.missed
         ));
     }
     let paravirtual = stacks.values().flatten().any(|function| function == PARAVIRTUAL);

@@ -15,17 +15,17 @@ use linerate_testkit::skip;
 
 /// The waits while each of two CPUs repeats its `work`, and the number of repetitions. Prints the
 /// reason and returns `None` if that is not possible here.
-fn seen(test: &str, work: &[&(dyn Fn() + Sync); 2]) -> Option<(LockContention, u64)> {
-    seen_on(test, None, work)
+fn observe(test: &str, work: &[&(dyn Fn() + Sync); 2]) -> Option<(LockContention, u64)> {
+    observe_on(test, None, work)
 }
 
-fn seen_on(
+fn observe_on(
     test: &str,
     cpus: Option<Vec<u32>>,
     work: &[&(dyn Fn() + Sync); 2],
 ) -> Option<(LockContention, u64)> {
     if thread::available_parallelism().map_or(1, std::num::NonZero::get) < 2 {
-        skip(test, "it takes two CPUs");
+        skip(test, "requires two CPUs");
         return None;
     }
     let (over, done) = (AtomicBool::new(false), AtomicU64::new(0));
@@ -38,17 +38,17 @@ fn seen_on(
             done.fetch_add(1, Ordering::Relaxed);
         }
     };
-    let asked = ContentionOptions { duration: Duration::from_millis(700), cpus };
-    let seen = thread::scope(|scope| {
+    let options = ContentionOptions { duration: Duration::from_millis(700), cpus };
+    let result = thread::scope(|scope| {
         for (cpu, work) in work.iter().enumerate() {
             scope.spawn(move || repeat(cpu, *work));
         }
-        let seen = LockContention::observe(&Host::live(), &asked, &|| false);
+        let result = LockContention::observe(&Host::live(), &options, &|| false);
         over.store(true, Ordering::Relaxed);
-        seen
+        result
     });
-    match seen {
-        Ok(seen) => Some((seen, done.into_inner())),
+    match result {
+        Ok(contention) => Some((contention, done.into_inner())),
         Err(error @ (TraceError::NotPermitted { .. } | TraceError::NotHere { .. })) => {
             skip(test, error.to_string());
             None
@@ -73,32 +73,32 @@ fn read(socket: &UdpSocket) {
 
 /// Waits of socket readers for the lock of the socket's queue. Other programs and concurrent tests
 /// may wait longer for other locks.
-fn of_readers(seen: &LockContention) -> Option<&WaitSite> {
+fn of_readers(contention: &LockContention) -> Option<&WaitSite> {
     let of_readers = |lock: &&WaitSite| {
         lock.callers.first().is_some_and(|name| name == "__skb_recv_udp") && lock.lock == LockKind::Spinlock
     };
-    seen.locks.iter().find(of_readers)
+    contention.locks.iter().find(of_readers)
 }
 
 /// Time of these waits per million reads, ns.
-fn waited((seen, done): &(LockContention, u64)) -> u64 {
-    of_readers(seen).map_or(0, |lock| lock.waited_ns) * 1_000_000 / done.max(&1)
+fn wait_ns((contention, done): &(LockContention, u64)) -> u64 {
+    of_readers(contention).map_or(0, |lock| lock.waited_ns) * 1_000_000 / done.max(&1)
 }
 
 #[test]
-fn threads_that_share_a_socket_wait_for_it_and_others_do_not() {
-    let test = "threads_that_share_a_socket_wait_for_it_and_others_do_not";
+fn threads_sharing_a_socket_wait_for_its_lock_and_others_do_not() {
+    let test = "threads_sharing_a_socket_wait_for_its_lock_and_others_do_not";
     let _machine = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
-    let (one, other) = (socket(), socket());
+    let (first, second) = (socket(), socket());
     let mut tries = Vec::new();
     // Two threads contend only while both run, which other work on two CPUs may prevent.
     for _ in 0..5 {
-        let Some(shared) = seen(test, &[&|| read(&one), &|| read(&one)]) else { return };
+        let Some(shared) = observe(test, &[&|| read(&first), &|| read(&first)]) else { return };
         if !shared.0.locks.iter().any(|lock| lock.lock.spins()) {
             return skip(test, shared.0.notes.join("; "));
         }
-        let Some(apart) = seen(test, &[&|| read(&one), &|| read(&other)]) else { return };
-        let differ = waited(&shared) > 10 * waited(&apart);
+        let Some(apart) = observe(test, &[&|| read(&first), &|| read(&second)]) else { return };
+        let differ = wait_ns(&shared) > 10 * wait_ns(&apart);
         if let Some(lock) = of_readers(&shared.0).filter(|_| differ) {
             assert_eq!(lock.spot.as_deref(), Some("socket-lock"), "{lock:?}");
             assert_eq!(lock.by_cpu_ns.values().sum::<u64>(), lock.waited_ns);
@@ -107,21 +107,21 @@ fn threads_that_share_a_socket_wait_for_it_and_others_do_not() {
         }
         tries.push((shared, apart));
     }
-    panic!("never 10 times as much: {tries:#?}");
+    panic!("the shared socket never waits 10 times as long: {tries:#?}");
 }
 
 #[test]
-fn a_mutex_is_seen_on_the_cpus_asked_for() {
-    let test = "a_mutex_is_seen_on_the_cpus_asked_for";
+fn mutex_waits_are_observed_only_on_the_requested_cpus() {
+    let test = "mutex_waits_are_observed_only_on_the_requested_cpus";
     let _machine = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
     let (_out, into) = std::io::pipe().expect("a pipe");
     rustix::io::ioctl_fionbio(&into, true).expect("set");
     // A full pipe only takes and releases its mutex.
     let write = || drop((&into).write(&[0; 4096]));
-    let Some((seen, _)) = seen_on(test, Some(vec![1]), &[&write, &write]) else { return };
-    assert_eq!(seen.cpus, [1]);
+    let Some((contention, _)) = observe_on(test, Some(vec![1]), &[&write, &write]) else { return };
+    assert_eq!(contention.cpus, [1]);
     let at_pipe = |lock: &&WaitSite| lock.callers.first().is_some_and(|name| name.ends_with("pipe_write"));
-    let pipe = seen.locks.iter().find(at_pipe).expect("the pipe was waited for");
+    let pipe = contention.locks.iter().find(at_pipe).expect("a wait for the pipe");
     assert!(matches!(pipe.lock, LockKind::Mutex | LockKind::MutexSpin), "{pipe:?}");
     assert_eq!(pipe.by_cpu_ns.keys().collect::<Vec<_>>(), [&1], "{pipe:?}");
     assert_eq!(pipe.spot, None);
@@ -132,7 +132,7 @@ fn words(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn callers_are_without_the_locks_functions_and_end_where_the_work_began() {
+fn callers_omit_lock_functions_and_end_at_the_entry_point() {
     let stack = "bpf_prog_6deef7357e7b4530_begins bpf_trace_run2 __traceiter_contention_begin \
                  __pv_queued_spin_lock_slowpath _raw_spin_lock_bh __skb_recv_udp udp_recvmsg __sys_recvfrom do_syscall_64 \
                  entry_SYSCALL_64_after_hwframe";
@@ -143,7 +143,7 @@ fn callers_are_without_the_locks_functions_and_end_where_the_work_began() {
 }
 
 #[test]
-fn parts_of_cpus_are_one_wait_and_kinds_are_told_apart() {
+fn wait_sites_merge_cpus_and_separate_lock_kinds() {
     let place = |stack, flags, cpu, waits, waited_ns, longest_ns| WaitPlace {
         stack,
         flags,
@@ -164,7 +164,8 @@ fn parts_of_cpus_are_one_wait_and_kinds_are_told_apart() {
                     ffffffff81000100 T other\n";
     let host = Host::scripted([("/proc/kallsyms", kallsyms)]);
     let symbols = KernelSymbols::kernel(&host).expect("symbols");
-    let made = table::made(&ContentionCounts { places, stacks, missed: 3 }, &symbols, vec![0, 1], 2.0);
+    let contention =
+        table::lock_report(&ContentionCounts { places, stacks, missed: 3 }, &symbols, vec![0, 1], 2.0);
     let first = WaitSite {
         callers: words("__udp_enqueue_schedule_skb"),
         lock: LockKind::Spinlock,
@@ -174,17 +175,20 @@ fn parts_of_cpus_are_one_wait_and_kinds_are_told_apart() {
         by_cpu_ns: [(0, 200), (1, 50)].into(),
         spot: Some("socket-lock".into()),
     };
-    assert_eq!(made.locks[0], first);
-    assert_eq!((made.locks[1].lock, made.locks[1].callers.len()), (LockKind::Mutex, 0));
-    assert_eq!((made.total_ns, made.spinning_ns, made.waits, made.missed), (320, 250, 4, 3));
-    assert_eq!(made.notes.len(), 3, "{:?}", made.notes);
-    let again: LockContention =
-        serde_json::from_str(&serde_json::to_string(&made).expect("JSON")).expect("the same");
-    assert_eq!(again, made);
+    assert_eq!(contention.locks[0], first);
+    assert_eq!((contention.locks[1].lock, contention.locks[1].callers.len()), (LockKind::Mutex, 0));
+    assert_eq!(
+        (contention.total_ns, contention.spinning_ns, contention.waits, contention.missed),
+        (320, 250, 4, 3)
+    );
+    assert_eq!(contention.notes.len(), 3, "{:?}", contention.notes);
+    let parsed: LockContention =
+        serde_json::from_str(&serde_json::to_string(&contention).expect("JSON")).expect("the same");
+    assert_eq!(parsed, contention);
 }
 
 #[test]
-fn kinds_are_known_by_their_flags() {
+fn lock_kind_is_derived_from_the_tracepoint_flags() {
     let kinds = [
         (1, LockKind::Spinlock),
         (3, LockKind::RwlockRead),
@@ -199,6 +203,6 @@ fn kinds_are_known_by_their_flags() {
         (0, LockKind::Other),
     ];
     for (flags, lock) in kinds {
-        assert_eq!(LockKind::of(flags), lock, "{flags}");
+        assert_eq!(LockKind::from_flags(flags), lock, "{flags}");
     }
 }

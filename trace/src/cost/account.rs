@@ -43,15 +43,15 @@ enum ThreadRole {
 }
 
 impl AccountInput<'_> {
-    pub(super) fn cost(&self, counted: &CountedCost) -> CostReport {
+    pub(super) fn cost(&self, counts: &CountedCost) -> CostReport {
         let cpus: Vec<CpuCost> =
-            counted.cpus.iter().map(|(cpu, span)| self.cpu(*cpu, span, &counted.tables.threads)).collect();
+            counts.cpus.iter().map(|(cpu, span)| self.cpu(*cpu, span, &counts.tables.threads)).collect();
         let seconds = cpus.iter().map(|cpu| cpu.elapsed_ns).max().unwrap_or(0) as f64 / 1e9;
         let mut notes = Vec::new();
-        let missed: i64 = counted.cpus.values().map(|span| span.reading.missed).sum();
-        if missed > 0 {
+        let missed_turns: i64 = counts.cpus.values().map(|span| span.reading.missed).sum();
+        if missed_turns > 0 {
             notes.push(format!(
-                "{missed} turns of threads are in no victim's account: there were more threads than the table holds"
+                "{missed_turns} turns of threads are in no victim's account: there were more threads than the table holds"
             ));
         }
         CostReport {
@@ -59,8 +59,8 @@ impl AccountInput<'_> {
             counting_point: Known::Value(COUNTING_POINT.to_owned()),
             untraced_irq: self.untraced.clone(),
             own: self.own(&cpus),
-            victims: self.victims(&counted.tables.threads),
-            devices: devices(&counted.tables.devices),
+            victims: self.victims(&counts.tables.threads),
+            devices: devices(&counts.tables.devices),
             paths: None,
             cpus,
             packets_ns_a_packet_samples: Vec::new(),
@@ -71,14 +71,16 @@ impl AccountInput<'_> {
     fn cpu(&self, cpu: u32, span: &CountedSpan, threads: &BTreeMap<ThreadOn, ThreadTurns>) -> CpuCost {
         let reading = &span.reading;
         let (mut in_ksoftirqd, mut in_threads) = (0, 0);
-        let (mut for_packets, mut for_others) = (InterruptCounts::default(), InterruptCounts::default());
+        let (mut task_packet_irqs, mut task_other_irqs) =
+            (InterruptCounts::default(), InterruptCounts::default());
         // Interrupts that came in no thread's time.
-        let mut idle = [reading.totals.packet_irqs, reading.totals.other_irqs];
+        let mut idle_irqs = [reading.totals.packet_irqs, reading.totals.other_irqs];
         for (_, turns) in threads.iter().filter(|(key, _)| key.cpu == cpu) {
-            idle = [idle[0].minus(&turns.taken.packet_irqs), idle[1].minus(&turns.taken.other_irqs)];
+            idle_irqs =
+                [idle_irqs[0].minus(&turns.taken.packet_irqs), idle_irqs[1].minus(&turns.taken.other_irqs)];
             if turns.role() != ThreadRole::Packets {
-                for_packets.add(&turns.taken.packet_irqs);
-                for_others.add(&turns.taken.other_irqs);
+                task_packet_irqs.add(&turns.taken.packet_irqs);
+                task_other_irqs.add(&turns.taken.other_irqs);
             }
             match turns.role() {
                 ThreadRole::Ksoftirqd => in_ksoftirqd += turns.taken.net_rx + turns.taken.net_tx,
@@ -86,7 +88,8 @@ impl AccountInput<'_> {
                 ThreadRole::Other => {}
             }
         }
-        let untraced = [&for_packets, &for_others, &idle[0], &idle[1]].map(|irqs| self.untraced(irqs));
+        let untraced = [&task_packet_irqs, &task_other_irqs, &idle_irqs[0], &idle_irqs[1]]
+            .map(|irqs| self.untraced(irqs));
         let [packets_ns, others_ns, idle_packets_ns, idle_others_ns] =
             untraced.map(|untraced| untraced.ns as i64);
         CpuCost {
@@ -118,37 +121,39 @@ impl AccountInput<'_> {
     }
 
     fn untraced(&self, interrupts: &InterruptCounts) -> UntracedTime {
-        self.untraced.value().map_or_else(UntracedTime::default, |each| each.of(interrupts))
+        self.untraced.value().map_or_else(UntracedTime::default, |estimate| estimate.time_of(interrupts))
     }
 
     fn time_squeezes(&self, cpu: u32) -> Known<u64> {
-        let of = |kernel: &KernelCpuTimes| {
-            of_cpu(&kernel.softnet, |line| line.cpu == cpu, |line| line.time_squeeze)
+        let squeezes = |kernel: &KernelCpuTimes| {
+            value_of_cpu(&kernel.softnet, |line| line.cpu == cpu, |line| line.time_squeeze)
         };
         // The kernel's counter is 32 bits wide.
-        since(of(self.kernel_begin), of(self.kernel_end))
+        known_difference(squeezes(self.kernel_begin), squeezes(self.kernel_end))
             .map(|difference| u64::from(u32::try_from(difference & 0xffff_ffff).unwrap_or(0)))
     }
 
     fn steal(&self, cpu: u32) -> Known<u64> {
-        let of =
-            |kernel: &KernelCpuTimes| of_cpu(&kernel.times, |times| times.cpu == cpu, |times| times.steal);
+        let steal_ticks = |kernel: &KernelCpuTimes| {
+            value_of_cpu(&kernel.times, |times| times.cpu == cpu, |times| times.steal)
+        };
         let tick_ns = 1_000_000_000 / rustix::param::clock_ticks_per_second();
-        since(of(self.kernel_begin), of(self.kernel_end)).map(|ticks| ticks.saturating_mul(tick_ns))
+        known_difference(steal_ticks(self.kernel_begin), steal_ticks(self.kernel_end))
+            .map(|ticks| ticks.saturating_mul(tick_ns))
     }
 
     fn victims(&self, threads: &BTreeMap<ThreadOn, ThreadTurns>) -> Vec<CostVictim> {
         let mut merged: BTreeMap<u32, ThreadTurns> = BTreeMap::new();
         for (key, turns) in threads.iter().filter(|(_, turns)| turns.role() == ThreadRole::Other) {
-            let all = merged.entry(key.tid).or_insert_with(|| ThreadTurns {
+            let total = merged.entry(key.tid).or_insert_with(|| ThreadTurns {
                 on_cpu: 0,
                 taken: Default::default(),
                 displaced: 0,
                 ..turns.clone()
             });
-            all.on_cpu += turns.on_cpu;
-            all.taken.add(&turns.taken);
-            all.displaced += turns.displaced;
+            total.on_cpu += turns.on_cpu;
+            total.taken.add(&turns.taken);
+            total.displaced += turns.displaced;
         }
         let mut victims: Vec<CostVictim> =
             merged.into_iter().map(|(tid, turns)| self.victim(tid, turns)).collect();
@@ -180,9 +185,9 @@ impl AccountInput<'_> {
     }
 
     fn own(&self, cpus: &[CpuCost]) -> OwnTime {
-        let share = |runs: u64, elapsed_ns: u64, more_ns: u64| {
+        let share = |runs: u64, elapsed_ns: u64, extra_ns: u64| {
             let elapsed_ns = elapsed_ns.max(1) as f64;
-            self.ns_a_run.clone().map(|ns| (runs as f64 * ns + more_ns as f64) / elapsed_ns)
+            self.ns_a_run.clone().map(|ns| (runs as f64 * ns + extra_ns as f64) / elapsed_ns)
         };
         let runs = cpus.iter().map(|cpu| cpu.own_runs).sum();
         let busiest = cpus.iter().max_by_key(|cpu| cpu.own_runs);
@@ -215,10 +220,10 @@ impl ThreadTurns {
     }
 }
 
-fn devices(polled: &BTreeMap<PolledOn, DevicePolls>) -> Vec<DeviceCost> {
+fn devices(device_polls: &BTreeMap<PolledOn, DevicePolls>) -> Vec<DeviceCost> {
     let mut merged: BTreeMap<(String, u32, u32), DeviceCost> = BTreeMap::new();
-    for (key, polled) in polled {
-        let name = if key.is_device { polled.name.clone() } else { "backlog".to_owned() };
+    for (key, counts) in device_polls {
+        let name = if key.is_device { counts.name.clone() } else { "backlog".to_owned() };
         let device = merged.entry((name.clone(), key.ifindex, key.network)).or_insert_with(|| DeviceCost {
             name,
             ifindex: key.ifindex,
@@ -230,12 +235,12 @@ fn devices(polled: &BTreeMap<PolledOn, DevicePolls>) -> Vec<DeviceCost> {
             budget_exhausted: 0,
             taken_ns: 0,
         });
-        device.polls += count(polled.polls);
-        device.threaded_polls += count(polled.threaded);
-        device.busy_polls += count(polled.busy);
-        device.packets += count(polled.packets);
-        device.budget_exhausted += count(polled.exhausted);
-        device.taken_ns += count(polled.ns);
+        device.polls += count(counts.polls);
+        device.threaded_polls += count(counts.threaded);
+        device.busy_polls += count(counts.busy);
+        device.packets += count(counts.packets);
+        device.budget_exhausted += count(counts.exhausted);
+        device.taken_ns += count(counts.ns);
     }
     let mut devices: Vec<DeviceCost> = merged.into_values().collect();
     devices.sort_by_key(|device| Reverse(device.taken_ns));
@@ -255,9 +260,13 @@ fn count(sum: i64) -> u64 {
     u64::try_from(sum).unwrap_or(0)
 }
 
-fn of_cpu<T>(items: &Known<Vec<T>>, is_it: impl Fn(&T) -> bool, value: impl Fn(&T) -> u64) -> Known<u64> {
+fn value_of_cpu<T>(
+    items: &Known<Vec<T>>,
+    is_match: impl Fn(&T) -> bool,
+    value: impl Fn(&T) -> u64,
+) -> Known<u64> {
     match items {
-        Known::Value(items) => match items.iter().find(|item| is_it(item)) {
+        Known::Value(items) => match items.iter().find(|item| is_match(item)) {
             Some(item) => Known::Value(value(item)),
             None => Known::unknown("the kernel has no line of this CPU"),
         },
@@ -265,7 +274,7 @@ fn of_cpu<T>(items: &Known<Vec<T>>, is_it: impl Fn(&T) -> bool, value: impl Fn(&
     }
 }
 
-fn since(before: Known<u64>, after: Known<u64>) -> Known<u64> {
+fn known_difference(before: Known<u64>, after: Known<u64>) -> Known<u64> {
     match before {
         Known::Value(before) => after.map(|after| after.wrapping_sub(before)),
         unknown @ Known::Unknown { .. } => unknown,
@@ -279,7 +288,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_untraced_part_of_an_interrupt_is_taken_from_the_thread_or_from_idle_time() {
+    fn untraced_interrupt_time_is_subtracted_from_threads_and_idle_time() {
         let by_timer = |count| CpuTotals {
             other_irqs: InterruptCounts { by_timer: count, ..Default::default() },
             ..Default::default()
@@ -287,9 +296,9 @@ mod tests {
         let reading =
             CpuReading { totals: by_timer(10), idle: 500_000, tasks: 300_000, ..Default::default() };
         let turns = ThreadTurns { taken: by_timer(4), pid: 7, ..Default::default() };
-        let mut counted = CountedCost::default();
-        counted.cpus.insert(0, CountedSpan { elapsed_ns: 800_000, reading, ..Default::default() });
-        counted.tables.threads.insert(ThreadOn { tid: 7, cpu: 0 }, turns);
+        let mut counted_cost = CountedCost::default();
+        counted_cost.cpus.insert(0, CountedSpan { elapsed_ns: 800_000, reading, ..Default::default() });
+        counted_cost.tables.threads.insert(ThreadOn { tid: 7, cpu: 0 }, turns);
         let estimate = UntracedEstimate { ns: 1_000.0, low_ns: 900.0, high_ns: 1_100.0, interrupts: 100 };
         let cost = AccountInput {
             runs: &BTreeMap::new(),
@@ -304,7 +313,7 @@ mod tests {
                 by_cpu: Known::default(),
             }),
         }
-        .cost(&counted);
+        .cost(&counted_cost);
         let cpu = &cost.cpus[0];
         assert_eq!((cpu.idle_ns, cpu.tasks_ns, cpu.other_irq_ns), (494_000, 296_000, 10_000));
         assert_eq!((cpu.untraced_irq_ns, cpu.untraced_irq_doubt_ns), (10_000, 1_000));

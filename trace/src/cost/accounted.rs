@@ -34,7 +34,7 @@ struct TimesReading {
 impl AccountedTimes {
     /// Reads all threads just before a window begins.
     pub(super) fn begin(host: &Host) -> Self {
-        let mut accounted = Self {
+        let mut times = Self {
             before: BTreeMap::new(),
             windows: 0,
             begin: Instant::now(),
@@ -43,22 +43,22 @@ impl AccountedTimes {
         };
         let namespace = host.read_link("/proc/self/ns/pid");
         if namespace.as_deref().ok() != Some(FIRST_PROCESSES) {
-            accounted.why = Some("this is a process namespace of its own, with other ids".to_owned());
-            return accounted;
+            times.why = Some("this is a process namespace of its own, with other ids".to_owned());
+            return times;
         }
         for process in process::processes(host).into_value().unwrap_or_default() {
             for name in host.list(&format!("/proc/{}/task", process.pid)).unwrap_or_default() {
                 let Ok(tid) = name.parse() else { continue };
                 if let Ok(reading) = read(host, process.pid, tid, 0) {
-                    accounted.before.insert(tid, reading);
+                    times.before.insert(tid, reading);
                 }
             }
         }
-        accounted
+        times
     }
 
     /// The reason why no thread is known, if so.
-    pub(super) fn why(&self) -> Option<&str> {
+    pub(super) fn unknown_reason(&self) -> Option<&str> {
         self.why.as_deref()
     }
 
@@ -71,7 +71,7 @@ impl AccountedTimes {
 
     // The time of a thread in the window that ends now. Its readings come before and after the
     // window, so the difference is scaled to it.
-    pub(super) fn of(&mut self, host: &Host, pid: u32, tid: u32) -> Known<u64> {
+    pub(super) fn time_of(&mut self, host: &Host, pid: u32, tid: u32) -> Known<u64> {
         if let Some(why) = &self.why {
             return Known::unknown(why.clone());
         }
@@ -83,9 +83,9 @@ impl AccountedTimes {
         let ticks = now.ticks.saturating_sub(before.map_or(0, |before| before.ticks));
         // A thread that did not run in the previous window was not read at its end, and has not
         // changed since.
-        let from =
+        let window_begin =
             before.filter(|before| before.window + 1 == self.windows).map_or(self.begin, |before| before.at);
-        let span = now.at.saturating_duration_since(from).max(self.length);
+        let span = now.at.saturating_duration_since(window_begin).max(self.length);
         let share = if span.is_zero() { 1.0 } else { self.length.as_secs_f64() / span.as_secs_f64() };
         let seconds = ticks as f64 / rustix::param::clock_ticks_per_second() as f64 * share;
         Known::Value((seconds * 1e9) as u64)

@@ -46,22 +46,22 @@ impl CostCalibration {
 
     /// The thread started a little later and ended a little earlier than the trace, and did the
     /// same work in between. Therefore shares of time are compared, not times.
-    fn of(cpu: u32, spun: &SpinResult, cost: &CostReport) -> Option<Self> {
-        let of_cpu = cost.cpus.iter().find(|cost| cost.cpu == cpu)?;
-        let thread = cost.victims.iter().find(|victim| victim.tid == spun.tid)?;
-        let elapsed_ns = nanoseconds(spun.elapsed);
-        let scale = spun.elapsed.as_secs_f64() * 1e9 / of_cpu.elapsed_ns.max(1) as f64;
+    fn from_spin(cpu: u32, spin: &SpinResult, cost: &CostReport) -> Option<Self> {
+        let cpu_cost = cost.cpus.iter().find(|cost| cost.cpu == cpu)?;
+        let thread = cost.victims.iter().find(|victim| victim.tid == spin.tid)?;
+        let elapsed_ns = nanoseconds(spin.elapsed);
+        let scale = spin.elapsed.as_secs_f64() * 1e9 / cpu_cost.elapsed_ns.max(1) as f64;
         let scaled = |ns: u64| (ns as f64 * scale) as u64;
         Some(Self {
             cpu,
-            tid: spun.tid,
+            tid: spin.tid,
             elapsed_ns,
-            lost_by_inference_ns: elapsed_ns.saturating_sub(nanoseconds(spun.undisturbed)),
+            lost_by_inference_ns: elapsed_ns.saturating_sub(nanoseconds(spin.undisturbed)),
             lost_by_tracing_ns: elapsed_ns.saturating_sub(scaled(thread.had_ns())),
             taken_ns: scaled(thread.taken_ns),
-            rounds_per_second: spun.rounds_per_second,
-            interrupts: scaled(of_cpu.interrupts),
-            steal_ns: of_cpu.steal_ns.clone(),
+            rounds_per_second: spin.rounds_per_second,
+            interrupts: scaled(cpu_cost.interrupts),
+            steal_ns: cpu_cost.steal_ns.clone(),
         })
     }
 }
@@ -81,16 +81,16 @@ pub fn calibrate(
         .map(|cpu| SpinThread::start(*cpu).map_err(|source| TraceError::Kernel { what: WHAT, source }))
         .collect::<Result<Vec<_>, _>>()?;
     // The comparison is about tracing itself, not about extrapolation.
-    let mut look = CostSession::start(host, None)?.exact();
+    let mut session = CostSession::start(host, None)?.exact();
     spins.iter().for_each(SpinThread::begin);
-    look.wait(duration, stop)?;
+    session.wait(duration, stop)?;
     spins.iter().for_each(SpinThread::end);
     // Threads go on meanwhile, so that the trace ends with the same activity.
-    let mut cost = look.finish(host)?;
-    let spun: Vec<Option<SpinResult>> = spins.into_iter().map(SpinThread::join).collect();
+    let mut cost = session.finish(host)?;
+    let spin_results: Vec<Option<SpinResult>> = spins.into_iter().map(SpinThread::join).collect();
     let mut calibrations = Vec::new();
-    for (cpu, spun) in cpus.iter().zip(spun) {
-        match spun.and_then(|spun| CostCalibration::of(*cpu, &spun, &cost)) {
+    for (cpu, spin_result) in cpus.iter().zip(spin_results) {
+        match spin_result.and_then(|spin_result| CostCalibration::from_spin(*cpu, &spin_result, &cost)) {
             Some(calibration) => calibrations.push(calibration),
             None => cost.notes.push(format!("CPU {cpu} was not calibrated: the thread hardly ran there")),
         }

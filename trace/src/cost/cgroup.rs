@@ -7,7 +7,7 @@ pub(super) fn path(host: &Host, pid: u32) -> Known<String> {
     let file = format!("/proc/{pid}/cgroup");
     match host.read(&file) {
         Ok(text) => {
-            of(&text).map_or_else(|| Known::unknown(format!("{file}: no cgroup in it")), Known::Value)
+            parse(&text).map_or_else(|| Known::unknown(format!("{file}: no cgroup in it")), Known::Value)
         }
         Err(error) => Known::unknown(error.to_string()),
     }
@@ -15,11 +15,11 @@ pub(super) fn path(host: &Host, pid: u32) -> Known<String> {
 
 // One line per hierarchy: number, controllers and path separated by colons; number 0 is the unified
 // hierarchy (cgroups(7)). If it is unused, containers use version 1, with the longest path.
-pub(super) fn of(text: &str) -> Option<String> {
+pub(super) fn parse(text: &str) -> Option<String> {
     let lines = text.lines().filter_map(|line| {
-        let (number, rest) = line.split_once(':')?;
-        let (_, path) = rest.split_once(':')?;
-        path.starts_with('/').then_some((number == "0", path))
+        let (hierarchy, controllers_and_path) = line.split_once(':')?;
+        let (_, path) = controllers_and_path.split_once(':')?;
+        path.starts_with('/').then_some((hierarchy == "0", path))
     });
     let best = lines.max_by_key(|(is_unified, path)| (*is_unified && *path != "/", path.len()));
     best.map(|(_, path)| path.to_owned())
@@ -31,7 +31,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_unified_hierarchy_counts_unless_all_are_in_its_root() {
+    fn unified_cgroup_path_is_preferred_unless_it_is_the_root() {
         for (text, expected) in [
             ("0::/system.slice/nsd.service\n", Some("/system.slice/nsd.service")),
             ("4:memory:/a/very/long/path/of/version/1\n0::/user.slice\n", Some("/user.slice")),
@@ -41,14 +41,14 @@ mod tests {
             ("", None),
             ("0::\n", None),
         ] {
-            assert_eq!(of(text).as_deref(), expected, "{text}");
+            assert_eq!(parse(text).as_deref(), expected, "{text}");
         }
     }
 
     proptest! {
         #[test]
-        fn any_text_has_an_answer(text in "([0-9]{0,2}:?[a-z,=]{0,8}:?/?[ -~]{0,12}\n){0,4}") {
-            let found = of(&text);
+        fn cgroup_of_arbitrary_text_is_none_or_part_of_the_text(text in "([0-9]{0,2}:?[a-z,=]{0,8}:?/?[ -~]{0,12}\n){0,4}") {
+            let found = parse(&text);
             prop_assert!(found.is_none_or(|path| text.contains(&path)));
         }
     }

@@ -38,11 +38,11 @@ impl CostComparison {
         names: [String; 2],
         kernels: [Option<String>; 2],
         costs: [&CostReport; 2],
-        judged: Known<RunComparison>,
+        comparison: Known<RunComparison>,
     ) -> Self {
         let figures = FIGURES.iter().map(|(key, figure)| ComparedFigure::new(key, costs.map(figure)));
         let counting_point = costs[0].counting_point.clone();
-        Self { names, kernels, counting_point, figures: figures.collect(), judged }
+        Self { names, kernels, counting_point, figures: figures.collect(), judged: comparison }
     }
 
     /// The figure with this key.
@@ -55,7 +55,7 @@ impl CostComparison {
 impl ComparedFigure {
     fn new(key: &str, values: [Option<f64>; 2]) -> Self {
         let ratio = match values {
-            [Some(one), Some(other)] if one > 0.0 => Some(other / one),
+            [Some(first), Some(second)] if first > 0.0 => Some(second / first),
             _ => None,
         };
         Self { key: key.to_owned(), values, ratio }
@@ -69,15 +69,15 @@ const FIGURES: [(&str, FigureReader); 18] = [
     ("seconds", |cost| Some(cost.seconds)),
     ("cpus", |cost| Some(cost.cpus.len() as f64)),
     ("packets_per_second", |cost| per_second(cost, cost.all_cpus().entered_packets)),
-    ("packets_cpu_ratio", |cost| of_all(cost, CpuCost::packets_ns)),
+    ("packets_cpu_ratio", |cost| elapsed_share(cost, CpuCost::packets_ns)),
     ("highest_cpu_packets_ratio", |cost| {
         let shares = cost.cpus.iter().filter_map(|cpu| quotient(cpu.packets_ns(), cpu.elapsed_ns));
         shares.max_by(f64::total_cmp)
     }),
     ("packets_ns_a_packet", |cost| cost.all_cpus().ns_a_packet()),
-    ("net_rx_ns_a_packet", |cost| a_packet(cost, |all| all.net_rx_ns)),
-    ("net_tx_ns_a_packet", |cost| a_packet(cost, |all| all.net_tx_ns)),
-    ("nic_irq_ns_a_packet", |cost| a_packet(cost, |all| all.nic_irq_ns)),
+    ("net_rx_ns_a_packet", |cost| per_packet(cost, |all| all.net_rx_ns)),
+    ("net_tx_ns_a_packet", |cost| per_packet(cost, |all| all.net_tx_ns)),
+    ("nic_irq_ns_a_packet", |cost| per_packet(cost, |all| all.nic_irq_ns)),
     ("packets_a_poll", |cost| quotient(cost.all_cpus().packets, cost.all_cpus().polls)),
     ("polls_a_run", |cost| cost.all_cpus().polls_a_run()),
     ("budget_exhausted_ratio", |cost| {
@@ -90,8 +90,8 @@ const FIGURES: [(&str, FigureReader); 18] = [
         let taken: u64 = cost.victims.iter().map(|victim| victim.taken_ns).sum();
         quotient(taken, cost.all_cpus().elapsed_ns)
     }),
-    ("tasks_cpu_ratio", |cost| of_all(cost, |cpu| cpu.tasks_ns)),
-    ("idle_cpu_ratio", |cost| of_all(cost, |cpu| cpu.idle_ns)),
+    ("tasks_cpu_ratio", |cost| elapsed_share(cost, |cpu| cpu.tasks_ns)),
+    ("idle_cpu_ratio", |cost| elapsed_share(cost, |cpu| cpu.idle_ns)),
     ("own_cpu_ratio", |cost| cost.own.share.value().copied()),
 ];
 
@@ -103,14 +103,14 @@ fn per_second(cost: &CostReport, count: u64) -> Option<f64> {
     (cost.seconds > 0.0).then(|| count as f64 / cost.seconds)
 }
 
-fn of_all(cost: &CostReport, part: fn(&CpuCost) -> u64) -> Option<f64> {
-    let all = cost.all_cpus();
-    quotient(part(&all), all.elapsed_ns)
+fn elapsed_share(cost: &CostReport, part: fn(&CpuCost) -> u64) -> Option<f64> {
+    let total = cost.all_cpus();
+    quotient(part(&total), total.elapsed_ns)
 }
 
-fn a_packet(cost: &CostReport, part: fn(&CpuCost) -> u64) -> Option<f64> {
-    let all = cost.all_cpus();
-    quotient(part(&all), all.entered_packets)
+fn per_packet(cost: &CostReport, part: fn(&CpuCost) -> u64) -> Option<f64> {
+    let total = cost.all_cpus();
+    quotient(part(&total), total.entered_packets)
 }
 
 #[cfg(test)]
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_ratio_requires_two_values_and_no_zero() {
+    fn ratio_requires_two_values_and_a_nonzero_divisor() {
         assert_eq!(ComparedFigure::new("x", [Some(2.0), Some(3.0)]).ratio, Some(1.5));
         assert_eq!(ComparedFigure::new("x", [Some(0.0), Some(3.0)]).ratio, None);
         assert_eq!(ComparedFigure::new("x", [None, Some(3.0)]).ratio, None);

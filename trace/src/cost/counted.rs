@@ -146,19 +146,19 @@ pub(super) struct CountedSpan {
 
 /// Arithmetic on the numbers of a structure. Names, ids and times are those of `self`.
 pub(super) trait Counters: Sized {
-    fn with(&self, other: &Self, of: &dyn Fn(i64, i64) -> i64) -> Self;
+    fn combine_counters(&self, other: &Self, combine: &dyn Fn(i64, i64) -> i64) -> Self;
 
-    fn scaled(&self, by: f64) -> Self {
-        self.with(self, &|sum, _| scaled(sum, by))
+    fn scaled(&self, factor: f64) -> Self {
+        self.combine_counters(self, &|sum, _| scaled(sum, factor))
     }
 
     fn minus(&self, before: &Self) -> Self {
-        self.with(before, &|now, before| now - before)
+        self.combine_counters(before, &|now, before| now - before)
     }
 
-    /// Names, ids and times become those of `more`, which is later.
-    fn add(&mut self, more: &Self) {
-        *self = more.with(self, &|more, sum| sum + more);
+    /// Names, ids and times become those of `later`.
+    fn add(&mut self, later: &Self) {
+        *self = later.combine_counters(self, &|later, sum| sum + later);
     }
 }
 
@@ -167,10 +167,10 @@ macro_rules! counters {
     ($type:ident { $($plain:ident),* } { $($nested:ident),* }) => {
         impl Counters for $type {
             #[allow(clippy::clone_on_copy, reason = "some of them are Copy")]
-            fn with(&self, other: &Self, of: &dyn Fn(i64, i64) -> i64) -> Self {
+            fn combine_counters(&self, other: &Self, combine: &dyn Fn(i64, i64) -> i64) -> Self {
                 let mut result = self.clone();
-                $(result.$plain = of(self.$plain, other.$plain);)*
-                $(result.$nested = self.$nested.with(&other.$nested, of);)*
+                $(result.$plain = combine(self.$plain, other.$plain);)*
+                $(result.$nested = self.$nested.combine_counters(&other.$nested, combine);)*
                 result
             }
         }
@@ -187,7 +187,7 @@ counters!(PathTime { ns, packets, events } {});
 counters!(DevicePolls { ns, polls, threaded, busy, packets, exhausted } {});
 
 impl CpuTotals {
-    fn of(words: [u64; TOTALS_WORDS]) -> Self {
+    fn from_words(words: [u64; TOTALS_WORDS]) -> Self {
         let [net_rx, net_tx, other_softirq, packet_irq, other_irq, own_call, a, b, c, d, e, f] =
             words.map(u64::cast_signed);
         let packet_irqs = InterruptCounts { by_timer: a, by_cpu: b, by_device: c };
@@ -211,9 +211,9 @@ impl InterruptCounts {
 }
 
 impl CpuReading {
-    pub(super) fn of(words: [u64; READING_WORDS]) -> Self {
+    pub(super) fn from_words(words: [u64; READING_WORDS]) -> Self {
         let [at, words @ ..] = words;
-        let (totals, rest) = split(&words);
+        let (totals, counters) = split(&words);
         let [
             idle,
             from_idle,
@@ -226,7 +226,7 @@ impl CpuReading {
             missed,
             irq_events,
             entered,
-        ] = rest.map(u64::cast_signed);
+        ] = counters.map(u64::cast_signed);
         let at = at.cast_signed();
         Self {
             at,
@@ -251,14 +251,14 @@ impl CpuReading {
 }
 
 impl ThreadOn {
-    pub(super) fn of(word: u64) -> Self {
+    pub(super) fn from_word(word: u64) -> Self {
         let (tid, cpu) = halves(word);
         Self { tid, cpu }
     }
 }
 
 impl ThreadTurns {
-    pub(super) fn of(words: [u64; TURNS_WORDS]) -> Self {
+    pub(super) fn from_words(words: [u64; TURNS_WORDS]) -> Self {
         let [on_cpu, words @ ..] = words;
         let (taken, [displaced, cgroup, first, second, process]) = split(&words);
         let (pid, flags) = halves(process);
@@ -275,7 +275,7 @@ impl ThreadTurns {
 }
 
 impl PolledOn {
-    pub(super) fn of([device, place]: [u64; 2]) -> Self {
+    pub(super) fn from_words([device, place]: [u64; 2]) -> Self {
         let (ifindex, network) = halves(device);
         let (cpu, is_device) = halves(place);
         Self { ifindex, network, cpu, is_device: is_device != 0 }
@@ -283,21 +283,21 @@ impl PolledOn {
 }
 
 impl PathOn {
-    pub(super) fn of([devices, place, entry]: [u64; 3]) -> Self {
+    pub(super) fn from_words([devices, place, entry]: [u64; 3]) -> Self {
         let ((ingress, egress), (network, cpu)) = (halves(devices), halves(place));
         Self { ingress, egress, network, cpu, is_entry: halves(entry).0 != 0 }
     }
 }
 
 impl PathTime {
-    pub(super) fn of(words: [u64; PATH_WORDS]) -> Self {
+    pub(super) fn from_words(words: [u64; PATH_WORDS]) -> Self {
         let [ns, packets, events] = words.map(u64::cast_signed);
         Self { ns, packets, events }
     }
 }
 
 impl DevicePolls {
-    pub(super) fn of(words: [u64; POLLED_WORDS]) -> Self {
+    pub(super) fn from_words(words: [u64; POLLED_WORDS]) -> Self {
         let [counts @ .., first, second] = words;
         let [ns, polls, threaded, busy, packets, exhausted] = counts.map(u64::cast_signed);
         Self { ns, polls, threaded, busy, packets, exhausted, name: text([first, second]) }
@@ -305,50 +305,53 @@ impl DevicePolls {
 }
 
 /// Extrapolates a sum.
-fn scaled(sum: i64, by: f64) -> i64 {
+fn scaled(sum: i64, factor: f64) -> i64 {
     // If everything was counted, sums beyond the mantissa stay exact.
-    if by == 1.0 { sum } else { (sum as f64 * by).round() as i64 }
+    if factor == 1.0 { sum } else { (sum as f64 * factor).round() as i64 }
 }
 
 impl ThreadTables {
     /// The difference to an earlier reading.
     pub(super) fn since(&self, before: &Self) -> Self {
         Self {
-            threads: grown(&self.threads, &before.threads, |turns| turns.on_cpu),
-            devices: grown(&self.devices, &before.devices, |polled| polled.polls),
-            paths: grown(&self.paths, &before.paths, |path| path.ns),
+            threads: growth(&self.threads, &before.threads, |turns| turns.on_cpu),
+            devices: growth(&self.devices, &before.devices, |polled| polled.polls),
+            paths: growth(&self.paths, &before.paths, |path| path.ns),
         }
     }
 
     /// Adds counters of a part of the time, multiplied by `scale` of the CPU.
-    pub(super) fn add(&mut self, more: &Self, scale: impl Fn(u32) -> f64) {
-        for (key, turns) in &more.threads {
+    pub(super) fn add(&mut self, counters: &Self, scale: impl Fn(u32) -> f64) {
+        for (key, turns) in &counters.threads {
             self.threads.entry(*key).or_default().add(&turns.scaled(scale(key.cpu)));
         }
-        for (key, polled) in &more.devices {
+        for (key, polled) in &counters.devices {
             self.devices.entry(*key).or_default().add(&polled.scaled(scale(key.cpu)));
         }
-        for (key, path) in &more.paths {
+        for (key, path) in &counters.paths {
             self.paths.entry(*key).or_default().add(&path.scaled(scale(key.cpu)));
         }
     }
 }
 
 /// The counters that grew.
-fn grown<K: Copy + Ord, V: Clone + Counters>(
+fn growth<K: Copy + Ord, V: Clone + Counters>(
     now: &BTreeMap<K, V>,
     before: &BTreeMap<K, V>,
     count: impl Fn(&V) -> i64,
 ) -> BTreeMap<K, V> {
-    let since = |key, now: &V| before.get(key).map_or_else(|| now.clone(), |before| now.minus(before));
-    let grown = now.iter().map(|(key, now)| (*key, since(key, now)));
-    grown.filter(|(_, grown)| count(grown) > 0).collect()
+    let change_of = |key, now: &V| before.get(key).map_or_else(|| now.clone(), |before| now.minus(before));
+    let changes = now.iter().map(|(key, now)| (*key, change_of(key, now)));
+    changes.filter(|(_, change)| count(change) > 0).collect()
 }
 
 /// `struct totals`, which comes first, and the words after it.
 fn split<const REST: usize>(words: &[u64]) -> (CpuTotals, [u64; REST]) {
-    let (totals, rest) = words.split_at(TOTALS_WORDS);
-    (CpuTotals::of(std::array::from_fn(|at| totals[at])), std::array::from_fn(|at| rest[at]))
+    let (totals, remainder) = words.split_at(TOTALS_WORDS);
+    (
+        CpuTotals::from_words(std::array::from_fn(|index| totals[index])),
+        std::array::from_fn(|index| remainder[index]),
+    )
 }
 
 // At most 16 bytes.
@@ -371,14 +374,14 @@ mod tests {
     }
 
     #[test]
-    fn names_end_at_their_zero() {
+    fn thread_names_end_at_the_first_nul_byte() {
         assert_eq!(text(words("openssl")), "openssl");
         assert_eq!(text(words("")), "");
         assert_eq!(text([u64::from_ne_bytes(*b"abcdefgh"); 2]), "abcdefghabcdefgh");
     }
 
     #[test]
-    fn a_thread_of_the_kernel_is_told_by_its_flags() {
+    fn thread_turns_are_decoded_from_words_with_the_kernel_thread_flag() {
         let half = |pid: u32, flags: u32| {
             let mut bytes = [0; 8];
             bytes[..4].copy_from_slice(&pid.to_ne_bytes());
@@ -392,7 +395,7 @@ mod tests {
             words[..7].copy_from_slice(&[9, 1, 2, 3, 4, 5, 6]);
             words[1 + TOTALS_WORDS..TURNS_WORDS - 1].copy_from_slice(&rest);
             words[TURNS_WORDS - 1] = last;
-            ThreadTurns::of(words)
+            ThreadTurns::from_words(words)
         };
         assert!(turns(0x0420_8040).is_kernel_thread);
         let process = turns(0x0040_0040);
@@ -405,8 +408,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_words_are_read_and_what_came_since_the_same_is_nothing(words: [u64; READING_WORDS]) {
-            let reading = CpuReading::of(words.map(|word| word >> 1));
+        fn arbitrary_words_parse_and_equal_readings_differ_by_zero(words: [u64; READING_WORDS]) {
+            let reading = CpuReading::from_words(words.map(|word| word >> 1));
             prop_assert_eq!(reading.since(&reading), CpuReading::default());
             let all = CpuTotals { net_rx: reading.totals.net_rx, ..CpuTotals::default() };
             prop_assert_eq!(all.net_rx.cast_unsigned(), words[1] >> 1);

@@ -89,10 +89,10 @@ impl CostReport {
     /// [`TraceError::NotPermitted`] without the right to load BPF programs, [`TraceError::NotHere`]
     /// without one of the tracepoints, [`TraceError::Kernel`] if softirqs run in preemptible
     /// threads (`PREEMPT_RT`).
-    pub fn observe(host: &Host, asked: &CostOptions, stop: &dyn Fn() -> bool) -> Result<Self, TraceError> {
-        let mut look = CostSession::start(host, asked.cpus.as_ref())?;
-        look.wait(asked.duration, stop)?;
-        look.finish(host)
+    pub fn observe(host: &Host, options: &CostOptions, stop: &dyn Fn() -> bool) -> Result<Self, TraceError> {
+        let mut session = CostSession::start(host, options.cpus.as_ref())?;
+        session.wait(options.duration, stop)?;
+        session.finish(host)
     }
 }
 
@@ -119,15 +119,15 @@ impl CostSession {
             return Err(TraceError::Kernel { what: WHAT, source: std::io::Error::other(why) });
         }
         let online = online(host)?;
-        let watched: Vec<u32> =
-            online.iter().filter(|cpu| cpus.is_none_or(|asked| asked.contains(*cpu))).collect();
-        if watched.is_empty() {
+        let traced_cpus: Vec<u32> =
+            online.iter().filter(|cpu| cpus.is_none_or(|selection| selection.contains(*cpu))).collect();
+        if traced_cpus.is_empty() {
             let why = format!("none of the CPUs asked for is online: these are {online}");
             return Err(TraceError::Kernel { what: WHAT, source: std::io::Error::other(why) });
         }
         let mut notes = Vec::new();
         let nic_irqs = nic_irqs(host);
-        let mut tracer = CostTracer::load(&watched, &nic_irqs, by_path)?;
+        let mut tracer = CostTracer::load(&traced_cpus, &nic_irqs, by_path)?;
         let way_ns = tracer.way_ns()?;
         let (timed, call) = match RunCounting::start(WHAT) {
             Ok(counting) => {
@@ -139,7 +139,7 @@ impl CostSession {
         tracer.attach()?;
         // During this work the softirqs end that were running when the programs were attached.
         let accounted = AccountedTimes::begin(host);
-        notes.extend(accounted.why().map(|why| format!("what top shows is unknown: {why}")));
+        notes.extend(accounted.unknown_reason().map(|why| format!("what top shows is unknown: {why}")));
         let kernel = KernelCpuTimes::observe(host);
         std::thread::sleep(LEAD_IN);
         let point = tracer.begin()?;
@@ -186,46 +186,46 @@ impl CostSession {
     /// [`TraceError::Kernel`] if they cannot be attached again.
     pub fn wait(&mut self, duration: Duration, stop: &dyn Fn() -> bool) -> Result<(), TraceError> {
         let begin = Instant::now();
-        let left = || duration.saturating_sub(begin.elapsed());
+        let remaining = || duration.saturating_sub(begin.elapsed());
         if self.timed.is_some() {
             window::wait((duration / TIMED_PART).min(TIMED_AT_MOST), stop);
             self.end_timing();
             self.adapt()?;
         }
-        while !left().is_zero() && !stop() {
+        while !remaining().is_zero() && !stop() {
             match self.pace {
-                TracePace::Always if self.is_exact => drop(window::wait(left(), stop)),
+                TracePace::Always if self.is_exact => drop(window::wait(remaining(), stop)),
                 TracePace::Always => {
-                    if window::wait(left().min(PATIENCE), stop) >= PATIENCE {
+                    if window::wait(remaining().min(PATIENCE), stop) >= PATIENCE {
                         self.adapt()?;
                     }
                 }
-                TracePace::Windows { .. } => self.period(left(), stop)?,
+                TracePace::Windows { .. } => self.period(remaining(), stop)?,
             }
         }
         Ok(())
     }
 
     // A window and the pauses around it. If too little time is left for a window, waits only.
-    fn period(&mut self, left: Duration, stop: &dyn Fn() -> bool) -> Result<(), TraceError> {
-        let takes = self.pace.window() + LEAD_IN;
-        let Some(around) = PERIOD.min(left).checked_sub(takes) else {
-            window::wait(left, stop);
+    fn period(&mut self, remaining: Duration, stop: &dyn Fn() -> bool) -> Result<(), TraceError> {
+        let window_time = self.pace.window() + LEAD_IN;
+        let Some(pause_time) = PERIOD.min(remaining).checked_sub(window_time) else {
+            window::wait(remaining, stop);
             return Ok(());
         };
         self.place = (self.place + NEXT_PLACE).fract();
         let begin = Instant::now();
-        window::wait(around.mul_f64(self.place), stop);
+        window::wait(pause_time.mul_f64(self.place), stop);
         if stop() {
             return Ok(());
         }
-        self.look_once()?;
-        window::wait(PERIOD.min(left).saturating_sub(begin.elapsed()), stop);
+        self.trace_window()?;
+        window::wait(PERIOD.min(remaining).saturating_sub(begin.elapsed()), stop);
         Ok(())
     }
 
     /// One window, which can change the pace.
-    fn look_once(&mut self) -> Result<(), TraceError> {
+    fn trace_window(&mut self) -> Result<(), TraceError> {
         self.tracer.attach()?;
         std::thread::sleep(LEAD_IN);
         self.window = Some(self.tracer.begin()?);
@@ -239,13 +239,13 @@ impl CostSession {
         if self.is_exact {
             return Ok(());
         }
-        let point = self.tracer.tell()?;
+        let point = self.tracer.read_point()?;
         let ns_a_run = self.ns_a_run.value().copied();
         // While programs are always attached, a window continues from reading to reading, and only
         // its last part counts.
-        let from = if self.pace == TracePace::Always { &self.last } else { begin };
-        let mut pace = self.pace.for_rates(&windows::rates(from, &point, ns_a_run));
-        self.samples.extend(windows::ns_a_packet(from, &point));
+        let window_begin = if self.pace == TracePace::Always { &self.last } else { begin };
+        let mut pace = self.pace.for_rates(&windows::rates(window_begin, &point, ns_a_run));
+        self.samples.extend(windows::ns_a_packet(window_begin, &point));
         self.last = point;
         self.calm = if pace.part() > self.pace.part() { self.calm + 1 } else { 0 };
         if (1..CALM).contains(&self.calm) {
@@ -281,8 +281,8 @@ impl CostSession {
     fn end_stretch(&mut self) -> Result<(), TraceError> {
         let tables = self.tracer.tables()?;
         let next = TraceWindow::begin(ThreadTables::default());
-        let ended = std::mem::replace(&mut self.stretch, next);
-        self.stretch = ended.end(tables, self.pace == TracePace::Always, &mut self.counted);
+        let finished = std::mem::replace(&mut self.stretch, next);
+        self.stretch = finished.end(tables, self.pace == TracePace::Always, &mut self.counted);
         Ok(())
     }
 
@@ -291,7 +291,7 @@ impl CostSession {
     /// # Errors
     /// As [`CostReport::observe`].
     pub fn read(&mut self, host: &Host) -> Result<CostReport, TraceError> {
-        self.read_on(host, false)
+        self.read_report(host, false)
     }
 
     /// The last reading.
@@ -299,15 +299,15 @@ impl CostSession {
     /// # Errors
     /// As [`CostReport::observe`].
     pub fn finish(mut self, host: &Host) -> Result<CostReport, TraceError> {
-        self.read_on(host, true)
+        self.read_report(host, true)
     }
 
-    fn read_on(&mut self, host: &Host, is_last: bool) -> Result<CostReport, TraceError> {
+    fn read_report(&mut self, host: &Host, is_last: bool) -> Result<CostReport, TraceError> {
         if self.pace != TracePace::Always && self.stretch.is_empty() {
-            self.look_once()?;
+            self.trace_window()?;
         }
         if let Some(begin) = self.window.take() {
-            self.last = if is_last { self.tracer.end()? } else { self.tracer.tell()? };
+            self.last = if is_last { self.tracer.end()? } else { self.tracer.read_point()? };
             self.stretch.add(&begin, &self.last);
             self.window = Some(self.last.clone());
         }
@@ -328,18 +328,18 @@ impl CostSession {
             sees_calls_between_cpus: self.tracer.sees_calls_between_cpus(),
             untraced: &self.untraced,
         };
-        let counted = std::mem::take(&mut self.counted);
-        let mut cost = account.cost(&counted);
+        let counts = std::mem::take(&mut self.counted);
+        let mut cost = account.cost(&counts);
         if self.by_path {
             let names = PathNames::observe(host);
-            cost.paths = Some(path::paths(&names, &counted.tables.paths, &cost));
+            cost.paths = Some(path::paths(&names, &counts.tables.paths, &cost));
         }
         cost.packets_ns_a_packet_samples = std::mem::take(&mut self.samples);
         self.accounted.next(self.begin, end);
         for victim in &mut cost.victims {
             let cgroup = self.cgroups.entry((victim.pid, victim.cgroup_id));
             victim.cgroup = cgroup.or_insert_with(|| cgroup::path(host, victim.pid)).clone();
-            victim.accounted_ns = self.accounted.of(host, victim.pid, victim.tid);
+            victim.accounted_ns = self.accounted.time_of(host, victim.pid, victim.tid);
         }
         cost.notes.extend(windows::note(&cost));
         cost.notes.extend(untraced);
@@ -351,9 +351,9 @@ impl CostSession {
     /// Measures interrupt time outside the tracepoints once, if there were enough interrupts to
     /// matter. Returns a note for the reader.
     fn measure_untraced(&mut self, is_last: bool) -> Result<Option<String>, TraceError> {
-        let of_cpu =
+        let interrupts_of =
             |span: &CountedSpan| span.reading.totals.packet_irqs.sum() + span.reading.totals.other_irqs.sum();
-        let counts = self.counted.cpus.iter().map(|(cpu, span)| (cpu, of_cpu(span)));
+        let counts = self.counted.cpus.iter().map(|(cpu, span)| (cpu, interrupts_of(span)));
         let Some((&cpu, count)) = counts.max_by_key(|(_, count)| *count) else { return Ok(None) };
         let elapsed = self.counted.cpus.get(&cpu).map_or(1, |span| span.elapsed_ns.max(1));
         if (count as f64 * DEAR_INTERRUPT_NS) / elapsed as f64 <= WORTH_MEASURING {
@@ -374,7 +374,7 @@ impl CostSession {
             // The effects of the measurement are not counted.
             if !is_last {
                 if let Some(window) = &mut self.window {
-                    self.last = self.tracer.tell()?;
+                    self.last = self.tracer.read_point()?;
                     *window = self.last.clone();
                 }
                 self.stretch = TraceWindow::begin(self.tracer.tables()?);
@@ -396,7 +396,7 @@ impl CostSession {
             return;
         }
         self.ns_a_run = match (self.tracer.runs(), &self.call) {
-            (Ok(ran), Ok(call)) if ran.runs > 0 => Known::Value(call.run_ns(ran)),
+            (Ok(program_runs), Ok(call)) if program_runs.runs > 0 => Known::Value(call.run_ns(program_runs)),
             (Ok(_), Ok(_)) => Known::unknown("no program ran while they were timed"),
             (Ok(_), Err(why)) => Known::unknown(why.clone()),
             (Err(error), _) => Known::unknown(error.to_string()),
@@ -411,8 +411,8 @@ fn events(point: &TracePoint) -> BTreeMap<u32, i64> {
 fn online(host: &Host) -> Result<CpuSet, TraceError> {
     const PATH: &str = "/sys/devices/system/cpu/online";
     let text = host.read(PATH)?;
-    let garbled = |reason: String| HostError::Garbled { path: PATH.to_owned(), reason };
-    Ok(CpuSet::from_list(&text).map_err(|error| garbled(error.to_string()))?)
+    let garbled_error = |reason: String| HostError::Garbled { path: PATH.to_owned(), reason };
+    Ok(CpuSet::from_list(&text).map_err(|error| garbled_error(error.to_string()))?)
 }
 
 /// Interrupts of all visible network devices. Interrupts of other devices, for example in other

@@ -53,21 +53,22 @@ impl TracePace {
     pub(super) fn for_rates(self, rates: &ProgramRates) -> Self {
         let share = |runs: f64| runs * rates.ns_a_run.unwrap_or(USUAL_NS) / 1e9;
         let (often, irqs) = (share(rates.often), share(rates.irqs));
-        let wanted = Self::for_shares(often, irqs, 1.0);
+        let pace = Self::for_shares(often, irqs, 1.0);
         // A slower pace at once; a faster one only with budget to spare.
-        if wanted.part() > self.part() { Self::for_shares(often, irqs, SURE).at_least(self) } else { wanted }
+        if pace.part() > self.part() { Self::for_shares(often, irqs, SURE).at_least(self) } else { pace }
     }
 
-    fn for_shares(often: f64, irqs: f64, room: f64) -> Self {
-        let budget = BUDGET * room;
+    fn for_shares(often: f64, irqs: f64, budget_part: f64) -> Self {
+        let budget = BUDGET * budget_part;
         if often + irqs <= budget {
             return Self::Always;
         }
         let with_irqs = irqs > budget / 4.0;
-        let (switched, stays) = if with_irqs { (often + irqs, 0.0) } else { (often, irqs) };
+        let (switched_share, constant_share) = if with_irqs { (often + irqs, 0.0) } else { (often, irqs) };
         let lead_in = LEAD_IN.as_secs_f64() / PERIOD.as_secs_f64();
-        let keeps = |one_in: &&u32| switched * (1.0 / f64::from(**one_in) + lead_in) + stays <= budget;
-        let one_in = PARTS.iter().find(keeps).copied().unwrap_or(PARTS[PARTS.len() - 1]);
+        let fits_budget =
+            |one_in: &&u32| switched_share * (1.0 / f64::from(**one_in) + lead_in) + constant_share <= budget;
+        let one_in = PARTS.iter().find(fits_budget).copied().unwrap_or(PARTS[PARTS.len() - 1]);
         Self::Windows { one_in, with_irqs }
     }
 
@@ -99,12 +100,12 @@ mod tests {
     }
 
     #[test]
-    fn few_runs_are_all_counted() {
+    fn few_program_runs_are_always_traced() {
         assert_eq!(TracePace::Always.for_rates(&rates(50e3, 40e3)), TracePace::Always);
     }
 
     #[test]
-    fn the_more_runs_the_shorter_the_windows() {
+    fn trace_windows_shrink_with_the_run_rate() {
         let pace = |often| TracePace::Always.for_rates(&rates(often, 1e3));
         assert_eq!(pace(150e3), TracePace::Windows { one_in: 2, with_irqs: false });
         assert_eq!(pace(800e3), TracePace::Windows { one_in: 16, with_irqs: false });
@@ -112,13 +113,13 @@ mod tests {
     }
 
     #[test]
-    fn programs_of_interrupts_stay_where_they_run_seldom() {
+    fn frequent_interrupts_are_traced_in_windows_too() {
         let pace = TracePace::Always.for_rates(&rates(1e3, 300e3));
         assert!(matches!(pace, TracePace::Windows { with_irqs: true, .. }), "{pace:?}");
     }
 
     #[test]
-    fn a_rate_at_the_limit_does_not_switch_back_and_forth() {
+    fn pace_changes_with_hysteresis_at_the_rate_limit() {
         let below = rates(90e3, 0.0);
         let windows = TracePace::Windows { one_in: 2, with_irqs: false };
         assert_eq!(TracePace::Always.for_rates(&below), TracePace::Always);
@@ -128,7 +129,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_budget_is_kept_while_windows_are_not_at_their_shortest(
+        fn pace_keeps_the_budget_unless_windows_are_shortest(
             often in 0.0..5e6_f64,
             irqs in 0.0..1e6_f64,
             before in 0..6_usize,
@@ -142,9 +143,9 @@ mod tests {
                 _ => (often + irqs, 0.0),
             };
             let lead_in = if pace == TracePace::Always { 0.0 } else { lead_in };
-            let taken = (switched * (pace.part() + lead_in) + stays) * 100.0 / 1e9;
+            let share = (switched * (pace.part() + lead_in) + stays) * 100.0 / 1e9;
             let shortest = TracePace::Windows { one_in: 32, with_irqs: true }.part();
-            prop_assert!(taken <= BUDGET * 1.0001 || pace.part() <= shortest, "{:?} {}", pace, taken);
+            prop_assert!(share <= BUDGET * 1.0001 || pace.part() <= shortest, "{:?} {}", pace, share);
         }
     }
 }

@@ -43,11 +43,11 @@ impl PathNames {
     }
 
     fn name(&self, network: u32, index: u32, devices: &[DeviceCost]) -> String {
-        let here = self.interfaces.get(&index).filter(|_| self.own == Some(network));
-        let polled =
+        let own_name = self.interfaces.get(&index).filter(|_| self.own == Some(network));
+        let polled_device =
             devices.iter().find(|device| (device.network_namespace, device.ifindex) == (network, index));
-        let known = here.or(polled.map(|device| &device.name));
-        known.cloned().unwrap_or_else(|| format!("device {index}"))
+        let known_name = own_name.or(polled_device.map(|device| &device.name));
+        known_name.cloned().unwrap_or_else(|| format!("device {index}"))
     }
 
     fn port(&self, network: u32, index: u32) -> Option<&VirtualPort> {
@@ -71,11 +71,11 @@ fn inode(link: &str) -> Option<u32> {
 
 pub(super) fn paths(
     names: &PathNames,
-    counted: &BTreeMap<PathOn, PathTime>,
+    times: &BTreeMap<PathOn, PathTime>,
     cost: &CostReport,
 ) -> Vec<PathCost> {
     let mut sums: BTreeMap<DevicePair, PathTime> = BTreeMap::new();
-    for (key, time) in counted {
+    for (key, time) in times {
         let PathOn { network, ingress, egress, is_entry, .. } = *key;
         sums.entry(DevicePair { network, ingress, egress, is_entry }).or_default().add(time);
     }
@@ -86,16 +86,16 @@ pub(super) fn paths(
         .filter_map(|pair| Some((*pair, names.port_of_peer(pair.network, pair.ingress)?.index?)))
         .collect();
     for (end, egress) in ends {
-        let into: Vec<DevicePair> = sums
+        let entries: Vec<DevicePair> = sums
             .keys()
             .filter(|pair| pair.is_entry && pair.egress == egress && names.own == Some(pair.network))
             .copied()
             .collect();
-        let total: i64 = into.iter().filter_map(|pair| Some(sums.get(pair)?.packets)).sum();
+        let total: i64 = entries.iter().filter_map(|pair| Some(sums.get(pair)?.packets)).sum();
         if total > 0
             && let Some(time) = sums.remove(&end)
         {
-            for pair in into {
+            for pair in entries {
                 let sum = sums.entry(pair).or_default();
                 let share = sum.packets as f64 / total as f64;
                 sum.add(&time.scaled(share));
@@ -103,7 +103,7 @@ pub(super) fn paths(
         }
     }
     let run_ns = cost.own.ns_a_run.value().copied().unwrap_or(0.0);
-    let positive = |sum: i64| u64::try_from(sum).unwrap_or(0);
+    let non_negative = |sum: i64| u64::try_from(sum).unwrap_or(0);
     let mut paths: Vec<PathCost> = Vec::new();
     let mut machines: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
     for (pair, time) in sums {
@@ -118,14 +118,14 @@ pub(super) fn paths(
             egress: (pair.egress != 0).then(|| names.name(pair.network, pair.egress, &cost.devices)),
             network_namespace: pair.network,
             owner: owner.map(|owner| owner.name.clone()),
-            packets: positive(time.packets),
-            taken_ns: positive(time.ns - own_ns),
-            own_ns: positive(own_ns.min(time.ns)),
+            packets: non_negative(time.packets),
+            taken_ns: non_negative(time.ns - own_ns),
+            own_ns: non_negative(own_ns.min(time.ns)),
             vhost_ns: 0,
         });
     }
-    for (pid, of_machine) in machines {
-        share_vhost(&mut paths, &of_machine, vhost_ns(&cost.victims, pid));
+    for (pid, path_indexes) in machines {
+        share_vhost(&mut paths, &path_indexes, vhost_ns(&cost.victims, pid));
     }
     paths.sort_by_key(|path| Reverse(path.taken_ns + path.vhost_ns));
     paths
@@ -138,11 +138,11 @@ fn vhost_ns(victims: &[CostVictim], pid: u32) -> u64 {
     threads.map(|victim| victim.on_cpu_ns.saturating_sub(victim.taken_ns + victim.taken_other_ns)).sum()
 }
 
-fn share_vhost(paths: &mut [PathCost], of_machine: &[usize], ns: u64) {
-    let total: u64 = of_machine.iter().map(|at| paths[*at].packets).sum();
-    for at in of_machine {
-        let packets = paths[*at].packets;
-        paths[*at].vhost_ns = (ns as f64 * packets as f64 / total.max(1) as f64) as u64;
+fn share_vhost(paths: &mut [PathCost], path_indexes: &[usize], ns: u64) {
+    let total: u64 = path_indexes.iter().map(|index| paths[*index].packets).sum();
+    for index in path_indexes {
+        let packets = paths[*index].packets;
+        paths[*index].vhost_ns = (ns as f64 * packets as f64 / total.max(1) as f64) as u64;
     }
 }
 
@@ -184,7 +184,7 @@ mod tests {
 
     /// eth0 (2) is bridged to a container by veth1 (8), whose other end is 7 in namespace 900, and to a machine by tap0 (5).
     #[test]
-    fn work_behind_a_veth_and_of_vhost_is_charged_to_the_path_to_it() {
+    fn veth_peer_and_vhost_time_is_charged_to_the_forwarding_path() {
         let names = PathNames {
             own: Some(100),
             interfaces: [(2, "eth0"), (5, "tap0"), (8, "veth1")]
@@ -206,7 +206,7 @@ mod tests {
             is_entry: network == 100,
         };
         let time = |ns, packets| PathTime { ns, packets, events: 0 };
-        let counted = BTreeMap::from([
+        let path_times = BTreeMap::from([
             (on(100, 2, 8, 0), time(3_000, 10)),
             (on(100, 2, 8, 1), time(3_000, 10)),
             (on(900, 7, 0, 1), time(4_000, 0)),
@@ -239,8 +239,8 @@ mod tests {
         }
         .cost(&CountedCost::default());
         cost.victims.push(vhost);
-        let paths = paths(&names, &counted, &cost);
-        let shown: Vec<_> = paths
+        let paths = paths(&names, &path_times, &cost);
+        let rows: Vec<_> = paths
             .iter()
             .map(|path| {
                 let ends = (path.ingress.as_str(), path.egress.as_deref().unwrap_or("-"));
@@ -248,7 +248,7 @@ mod tests {
             })
             .collect();
         assert_eq!(
-            shown,
+            rows,
             [
                 (("eth0", "veth1"), Some("named"), 20, 10_000, 0),
                 (("tap0", "eth0"), Some("web1"), 15, 1_500, 6_000),

@@ -39,8 +39,8 @@ pub struct TopVictim {
 impl CostReport {
     /// Groups of threads: those that lost most first, then those that ran most.
     #[must_use]
-    pub fn top_victims(&self, by: VictimGrouping) -> Vec<TopVictim> {
-        let mut victims: Vec<TopVictim> = match by {
+    pub fn top_victims(&self, grouping: VictimGrouping) -> Vec<TopVictim> {
+        let mut victims: Vec<TopVictim> = match grouping {
             VictimGrouping::Process => self
                 .by_process()
                 .into_iter()

@@ -15,10 +15,10 @@ impl CostReport {
                 *leader = victim;
             }
         }
-        let mut found: Vec<_> =
+        let mut sorted: Vec<_> =
             processes.into_iter().map(|(pid, (leader, group))| (pid, leader.comm.clone(), group)).collect();
-        found.sort_by_key(|(_, _, group)| std::cmp::Reverse(group.lost_ns()));
-        found
+        sorted.sort_by_key(|(_, _, group)| std::cmp::Reverse(group.lost_ns()));
+        sorted
     }
 
     /// By cgroup, for example of a container: its path, or its number if unknown; largest loss
@@ -30,22 +30,23 @@ impl CostReport {
             let name = name.unwrap_or_else(|| format!("cgroup {}", victim.cgroup_id));
             cgroups.entry(name).or_default().add(victim);
         }
-        let mut found: Vec<_> = cgroups.into_iter().collect();
-        found.sort_by_key(|(_, group)| std::cmp::Reverse(group.lost_ns()));
-        found
+        let mut sorted: Vec<_> = cgroups.into_iter().collect();
+        sorted.sort_by_key(|(_, group)| std::cmp::Reverse(group.lost_ns()));
+        sorted
     }
 
     /// All CPUs together; the number has no meaning.
     pub fn all_cpus(&self) -> CpuCost {
-        let mut all = CpuCost { time_squeezes: known(0), steal_ns: known(0), ..CpuCost::default() };
+        let mut total =
+            CpuCost { time_squeezes: known_value(0), steal_ns: known_value(0), ..CpuCost::default() };
         for cpu in &self.cpus {
-            all.add(cpu);
+            total.add(cpu);
         }
-        all
+        total
     }
 }
 
-fn known(value: u64) -> linerate_host::Known<u64> {
+fn known_value(value: u64) -> linerate_host::Known<u64> {
     linerate_host::Known::Value(value)
 }
 
@@ -106,7 +107,7 @@ impl CpuCost {
             [(&mut self.time_squeezes, &other.time_squeezes), (&mut self.steal_ns, &other.steal_ns)]
         {
             match (sum.value(), part.value()) {
-                (Some(known), Some(more)) => *sum = linerate_host::Known::Value(known + more),
+                (Some(sum_value), Some(added)) => *sum = linerate_host::Known::Value(sum_value + added),
                 (Some(_), None) => *sum = part.clone(),
                 (None, _) => {}
             }

@@ -21,41 +21,43 @@ const IRQS: usize = 8192;
 
 // Ends before begins, so that no begin is seen without its end.
 const OF_IRQS: [ProgramAttachment; 12] = [
-    always("device_irq_ends", "irq_handler_exit"),
-    where_there_is("local_timer_ends", "local_timer_exit"),
-    where_there_is("call_function_single_ends", "call_function_single_exit"),
-    where_there_is("call_function_ends", "call_function_exit"),
-    where_there_is("reschedule_ends", "reschedule_exit"),
-    where_there_is("ipi_ends", "ipi_exit"),
-    always("device_irq_begins", "irq_handler_entry"),
-    where_there_is("local_timer_begins", "local_timer_entry"),
-    where_there_is("call_function_single_begins", "call_function_single_entry"),
-    where_there_is("call_function_begins", "call_function_entry"),
-    where_there_is("reschedule_begins", "reschedule_entry"),
-    where_there_is("ipi_begins", "ipi_entry"),
+    required_program("device_irq_ends", "irq_handler_exit"),
+    optional_program("local_timer_ends", "local_timer_exit"),
+    optional_program("call_function_single_ends", "call_function_single_exit"),
+    optional_program("call_function_ends", "call_function_exit"),
+    optional_program("reschedule_ends", "reschedule_exit"),
+    optional_program("ipi_ends", "ipi_exit"),
+    required_program("device_irq_begins", "irq_handler_entry"),
+    optional_program("local_timer_begins", "local_timer_entry"),
+    optional_program("call_function_single_begins", "call_function_single_entry"),
+    optional_program("call_function_begins", "call_function_entry"),
+    optional_program("reschedule_begins", "reschedule_entry"),
+    optional_program("ipi_begins", "ipi_entry"),
 ];
 
 // In the same order. These may run for every packet.
 const OFTEN: [ProgramAttachment; 10] = [
-    always("softirq_ends", "softirq_exit"),
-    always("softirq_begins", "softirq_entry"),
-    always("poll_ends", "napi_poll"),
-    always("enters_by_netif_rx", "netif_rx"),
-    always("enters_by_napi_gro_receive_entry", "napi_gro_receive_entry"),
-    always("enters_by_napi_gro_frags_entry", "napi_gro_frags_entry"),
-    always("enters_by_netif_receive_skb_entry", "netif_receive_skb_entry"),
-    always("enters_by_netif_receive_skb_list_entry", "netif_receive_skb_list_entry"),
-    where_there_is("redirected", "xdp_devmap_xmit"),
-    always("turn_changes", "sched_switch"),
+    required_program("softirq_ends", "softirq_exit"),
+    required_program("softirq_begins", "softirq_entry"),
+    required_program("poll_ends", "napi_poll"),
+    required_program("enters_by_netif_rx", "netif_rx"),
+    required_program("enters_by_napi_gro_receive_entry", "napi_gro_receive_entry"),
+    required_program("enters_by_napi_gro_frags_entry", "napi_gro_frags_entry"),
+    required_program("enters_by_netif_receive_skb_entry", "netif_receive_skb_entry"),
+    required_program("enters_by_netif_receive_skb_list_entry", "netif_receive_skb_list_entry"),
+    optional_program("redirected", "xdp_devmap_xmit"),
+    required_program("turn_changes", "sched_switch"),
 ];
 
 /// Attached only if time is charged to paths.
-const OF_PATHS: [ProgramAttachment; 2] =
-    [always("path_begins", "netif_receive_skb"), always("path_leaves", "net_dev_start_xmit")];
+const OF_PATHS: [ProgramAttachment; 2] = [
+    required_program("path_begins", "netif_receive_skb"),
+    required_program("path_leaves", "net_dev_start_xmit"),
+];
 
-const NOTHING: [ProgramAttachment; 1] = [always("nothing", "task_rename")];
+const NOTHING: [ProgramAttachment; 1] = [required_program("nothing", "task_rename")];
 
-const fn always(program: &'static str, tracepoint: &'static str) -> ProgramAttachment {
+const fn required_program(program: &'static str, tracepoint: &'static str) -> ProgramAttachment {
     ProgramAttachment {
         program,
         tracepoint,
@@ -65,8 +67,8 @@ const fn always(program: &'static str, tracepoint: &'static str) -> ProgramAttac
 }
 
 /// A tracepoint of some architectures only.
-const fn where_there_is(program: &'static str, tracepoint: &'static str) -> ProgramAttachment {
-    ProgramAttachment { optional: true, ..always(program, tracepoint) }
+const fn optional_program(program: &'static str, tracepoint: &'static str) -> ProgramAttachment {
+    ProgramAttachment { optional: true, ..required_program(program, tracepoint) }
 }
 
 /// The argument of the program `look`.
@@ -87,13 +89,13 @@ pub(super) struct AskedAt {
 }
 
 impl AskedAt {
-    // Time until a later reading by the kernel's clock (`told_ns`), limited by this process's
+    // Time until a later reading by the kernel's clock (`kernel_ns`), limited by this process's
     // clock, because this process may have waited for its own CPU around a reading.
-    pub(super) fn until(&self, later: &Self, told_ns: u64) -> u64 {
+    pub(super) fn until(&self, later: &Self, kernel_ns: u64) -> u64 {
         let between = |from: Instant, to: Instant| {
             u64::try_from(to.saturating_duration_since(from).as_nanos()).unwrap_or(u64::MAX)
         };
-        told_ns.clamp(between(self.after, later.before), between(self.before, later.after))
+        kernel_ns.clamp(between(self.after, later.before), between(self.before, later.after))
     }
 }
 
@@ -117,8 +119,8 @@ pub(super) struct CostTracer {
 impl CostTracer {
     /// Loads the programs for these CPUs, without those that are offline.
     pub(super) fn load(cpus: &[u32], nic_irqs: &[u32], by_path: bool) -> Result<Self, TraceError> {
-        let of_paths: &[ProgramAttachment] = if by_path { &OF_PATHS } else { &[] };
-        let often = [&OFTEN[..], of_paths].concat();
+        let path_programs: &[ProgramAttachment] = if by_path { &OF_PATHS } else { &[] };
+        let frequent_programs = [&OFTEN[..], path_programs].concat();
         let by_path = u8::from(by_path);
         let bits = linerate_host::bpf::bit_set(nic_irqs.iter().copied(), IRQS);
         let mut programs = TracePrograms::load(
@@ -128,19 +130,19 @@ impl CostTracer {
                 loader.override_global("nic_irqs", bits.as_slice(), true);
                 loader.override_global("by_path", &by_path, true);
             },
-            &[&NOTHING[..], &OF_IRQS, &often].concat(),
+            &[&NOTHING[..], &OF_IRQS, &frequent_programs].concat(),
         )?;
         programs.load_to_run(WHAT, LOOK)?;
-        let mut tracer = Self { programs, cpus: cpus.to_vec(), often };
-        let watched = tracer.ask_all(TracerOptions::Watch)?;
-        tracer.cpus.retain(|cpu| watched.contains_key(cpu));
+        let mut tracer = Self { programs, cpus: cpus.to_vec(), often: frequent_programs };
+        let traced_cpus = tracer.run_on_all(TracerOptions::Watch)?;
+        tracer.cpus.retain(|cpu| traced_cpus.contains_key(cpu));
         Ok(tracer)
     }
 
     /// Attaches the programs. Counting can start some time later, when interrupts and softirqs that
     /// were running have ended.
     pub(super) fn attach(&mut self) -> Result<(), TraceError> {
-        self.ask_all(TracerOptions::Watch)?;
+        self.run_on_all(TracerOptions::Watch)?;
         self.programs.attach(WHAT, &OF_IRQS)?;
         self.programs.attach(WHAT, &self.often)
     }
@@ -152,30 +154,30 @@ impl CostTracer {
     }
 
     pub(super) fn begin(&self) -> Result<TracePoint, TraceError> {
-        self.asked(TracerOptions::Begin)
+        self.take_point(TracerOptions::Begin)
     }
 
-    pub(super) fn tell(&self) -> Result<TracePoint, TraceError> {
-        self.asked(TracerOptions::Read)
+    pub(super) fn read_point(&self) -> Result<TracePoint, TraceError> {
+        self.take_point(TracerOptions::Read)
     }
 
     /// Reads the counters, and stops counting.
     pub(super) fn end(&self) -> Result<TracePoint, TraceError> {
-        self.asked(TracerOptions::End)
+        self.take_point(TracerOptions::End)
     }
 
-    fn asked(&self, wanted: TracerOptions) -> Result<TracePoint, TraceError> {
-        let times = self.ask_all(wanted)?;
-        let readings = self.programs.of_each_cpu::<[u64; READING_WORDS]>(WHAT, "cpu_readings")?;
-        let numbered = (0..).zip(readings).filter(|(cpu, _)| times.contains_key(cpu));
+    fn take_point(&self, option: TracerOptions) -> Result<TracePoint, TraceError> {
+        let times = self.run_on_all(option)?;
+        let readings = self.programs.per_cpu_values::<[u64; READING_WORDS]>(WHAT, "cpu_readings")?;
+        let cpu_readings = (0..).zip(readings).filter(|(cpu, _)| times.contains_key(cpu));
         Ok(TracePoint {
-            readings: numbered.map(|(cpu, words)| (cpu, CpuReading::of(words))).collect(),
+            readings: cpu_readings.map(|(cpu, words)| (cpu, CpuReading::from_words(words))).collect(),
             times,
         })
     }
 
     pub(super) fn interrupt(&self, cpu: u32) -> Result<(), TraceError> {
-        self.ask(cpu, TracerOptions::Interrupt).map(drop)
+        self.run_on_cpu(cpu, TracerOptions::Interrupt).map(drop)
     }
 
     /// Counters of threads, devices and paths at the last reading.
@@ -184,22 +186,25 @@ impl CostTracer {
         let devices = self.programs.entries::<[u64; 2], [u64; POLLED_WORDS]>(WHAT, "devices")?;
         let paths = self.programs.entries::<[u64; 3], [u64; PATH_WORDS]>(WHAT, "paths")?;
         Ok(ThreadTables {
-            paths: paths.into_iter().map(|(key, time)| (PathOn::of(key), PathTime::of(time))).collect(),
+            paths: paths
+                .into_iter()
+                .map(|(key, time)| (PathOn::from_words(key), PathTime::from_words(time)))
+                .collect(),
             threads: threads
                 .into_iter()
-                .map(|(key, turns)| (ThreadOn::of(key), ThreadTurns::of(turns)))
+                .map(|(key, turns)| (ThreadOn::from_word(key), ThreadTurns::from_words(turns)))
                 .collect(),
             devices: devices
                 .into_iter()
-                .map(|(key, polled)| (PolledOn::of(key), DevicePolls::of(polled)))
+                .map(|(key, polls)| (PolledOn::from_words(key), DevicePolls::from_words(polls)))
                 .collect(),
         })
     }
 
     /// Whether interrupts between CPUs are visible here.
     pub(super) fn sees_calls_between_cpus(&self) -> bool {
-        let lacks = |name| self.programs.lacking.iter().any(|at| at.program == name);
-        !lacks("call_function_single_begins") || !lacks("ipi_begins")
+        let is_lacking = |name| self.programs.lacking.iter().any(|attachment| attachment.program == name);
+        !is_lacking("call_function_single_begins") || !is_lacking("ipi_begins")
     }
 
     // Runs and time of programs while the kernel measured them.
@@ -218,10 +223,10 @@ impl CostTracer {
     }
 
     /// Runs the program `look` on all observed CPUs that are online.
-    fn ask_all(&self, wanted: TracerOptions) -> Result<Times, TraceError> {
+    fn run_on_all(&self, option: TracerOptions) -> Result<Times, TraceError> {
         let mut times = Times::new();
         for cpu in &self.cpus {
-            if let Some(time) = self.ask(*cpu, wanted)? {
+            if let Some(time) = self.run_on_cpu(*cpu, option)? {
                 times.insert(*cpu, time);
             }
         }
@@ -229,9 +234,9 @@ impl CostTracer {
     }
 
     // Runs the program on a CPU; `None` if it is offline.
-    fn ask(&self, cpu: u32, wanted: TracerOptions) -> Result<Option<AskedAt>, TraceError> {
+    fn run_on_cpu(&self, cpu: u32, option: TracerOptions) -> Result<Option<AskedAt>, TraceError> {
         let before = Instant::now();
-        let ran = self.programs.run(WHAT, LOOK, cpu, wanted as u64)?;
-        Ok(ran.filter(|answer| *answer != 0).map(|_| AskedAt { before, after: Instant::now() }))
+        let result = self.programs.run(WHAT, LOOK, cpu, option as u64)?;
+        Ok(result.filter(|answer| *answer != 0).map(|_| AskedAt { before, after: Instant::now() }))
     }
 }

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use super::calibrate::spin::pin;
 use super::counted::{CpuTotals, InterruptCounts, ThreadOn};
 use super::tracer::CostTracer;
-use super::windows::student;
+use super::windows::student_quantile;
 use crate::gaps::ClockGaps;
 use crate::{TraceError, sys};
 
@@ -71,27 +71,27 @@ pub(super) struct UntracedTime {
 
 impl UntracedIrq {
     /// Untraced time of these interrupts. Kinds with unknown time are left out.
-    pub(super) fn of(&self, interrupts: &InterruptCounts) -> UntracedTime {
+    pub(super) fn time_of(&self, interrupts: &InterruptCounts) -> UntracedTime {
         let mut sum = UntracedTime::default();
-        let external = interrupts.by_cpu + interrupts.by_device;
-        for (count, each) in [(interrupts.by_timer, &self.by_timer), (external, &self.by_cpu)] {
-            let Some(each) = each.value() else { continue };
+        let external_count = interrupts.by_cpu + interrupts.by_device;
+        for (count, estimate) in [(interrupts.by_timer, &self.by_timer), (external_count, &self.by_cpu)] {
+            let Some(estimate) = estimate.value() else { continue };
             let count = count.max(0) as f64;
-            sum.ns += count * each.ns;
-            sum.doubt_ns += count * (each.high_ns - each.low_ns) / 2.0;
+            sum.ns += count * estimate.ns;
+            sum.doubt_ns += count * (estimate.high_ns - estimate.low_ns) / 2.0;
         }
         sum
     }
 
     /// Measures on a CPU that is being traced.
     pub(super) fn measure(tracer: &CostTracer, cpu: u32) -> Result<Self, TraceError> {
-        let by_timer = of_timer(cpu);
-        let by_cpu = of_cpu(tracer, cpu)?;
-        tracer.tell()?;
+        let by_timer = timer_bursts(cpu);
+        let by_cpu = interrupt_bursts(tracer, cpu)?;
+        tracer.read_point()?;
         let threads = tracer.tables()?.threads;
-        let traced = |tid: u32| threads.get(&ThreadOn { tid, cpu }).map(|turns| turns.taken);
+        let traced_totals = |tid: u32| threads.get(&ThreadOn { tid, cpu }).map(|turns| turns.taken);
         let estimate = |bursts: io::Result<(u32, Vec<ClockGaps>)>| match bursts {
-            Ok((tid, bursts)) => UntracedEstimate::of(&bursts, traced(tid)),
+            Ok((tid, bursts)) => UntracedEstimate::from_bursts(&bursts, traced_totals(tid)),
             Err(error) => Known::unknown(error.to_string()),
         };
         Ok(Self { cpu, by_timer: estimate(by_timer), by_cpu: estimate(by_cpu) })
@@ -99,7 +99,7 @@ impl UntracedIrq {
 }
 
 impl UntracedEstimate {
-    fn of(bursts: &[ClockGaps], traced: Option<CpuTotals>) -> Known<Self> {
+    fn from_bursts(bursts: &[ClockGaps], traced: Option<CpuTotals>) -> Known<Self> {
         let Some(traced) = traced else { return Known::unknown("no interrupt was traced meanwhile") };
         let count = traced.packet_irqs.sum() + traced.other_irqs.sum();
         let means: Vec<f64> = bursts.iter().filter_map(ClockGaps::mean_ns).collect();
@@ -112,8 +112,8 @@ impl UntracedEstimate {
         let traced_ns = (traced.packets() + traced.others()).max(0) as f64 / count as f64;
         let bursts_count = means.len() as f64;
         let mean = means.iter().sum::<f64>() / bursts_count;
-        let variance = means.iter().map(|each| (each - mean).powi(2)).sum::<f64>() / (bursts_count - 1.0);
-        let doubt = student(means.len()) * (variance / bursts_count).sqrt();
+        let variance = means.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (bursts_count - 1.0);
+        let doubt = student_quantile(means.len()) * (variance / bursts_count).sqrt();
         let ns = (mean - traced_ns).max(0.0);
         if doubt > LITTLE_DOUBT_NS.max(ns * MOST_DOUBT) {
             return Known::unknown(format!(
@@ -138,19 +138,19 @@ const SPINS: u8 = 2;
 const END: u8 = 3;
 
 /// Bursts with the CPU's own timer.
-fn of_timer(cpu: u32) -> io::Result<(u32, Vec<ClockGaps>)> {
-    on(cpu, move || {
+fn timer_bursts(cpu: u32) -> io::Result<(u32, Vec<ClockGaps>)> {
+    spawn_on_cpu(cpu, move || {
         let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC)?;
-        let nothing = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let soon = Timespec { tv_sec: 0, tv_nsec: SPACING.as_nanos() as i64 / 2 };
-        let once = Itimerspec { it_interval: nothing, it_value: soon };
+        let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let delay = Timespec { tv_sec: 0, tv_nsec: SPACING.as_nanos() as i64 / 2 };
+        let timer_spec = Itimerspec { it_interval: zero, it_value: delay };
         let mut bursts = Vec::new();
         for _ in 0..BURSTS {
             let mut burst = ClockGaps::default();
             let begin = Instant::now();
             while begin.elapsed() < BURST {
-                timerfd_settime(&timer, TimerfdTimerFlags::empty(), &once)?;
-                burst.watch(|passed| passed < SPACING);
+                timerfd_settime(&timer, TimerfdTimerFlags::empty(), &timer_spec)?;
+                burst.watch(|elapsed| elapsed < SPACING);
             }
             bursts.push(burst);
             thread::sleep(PAUSE);
@@ -162,18 +162,19 @@ fn of_timer(cpu: u32) -> io::Result<(u32, Vec<ClockGaps>)> {
 }
 
 /// Bursts with interrupts from another CPU.
-fn of_cpu(tracer: &CostTracer, cpu: u32) -> Result<io::Result<(u32, Vec<ClockGaps>)>, TraceError> {
+fn interrupt_bursts(tracer: &CostTracer, cpu: u32) -> Result<io::Result<(u32, Vec<ClockGaps>)>, TraceError> {
     let stage = Arc::new(AtomicU8::new(WAIT));
-    let its = Arc::clone(&stage);
-    let thread = on(cpu, move || {
+    let thread_stage = Arc::clone(&stage);
+    let thread = spawn_on_cpu(cpu, move || {
         let mut bursts = Vec::new();
         loop {
-            match its.load(Ordering::Relaxed) {
+            match thread_stage.load(Ordering::Relaxed) {
                 END => return Ok(bursts),
                 SPIN => {
                     let mut burst = ClockGaps::default();
-                    its.store(SPINS, Ordering::Relaxed);
-                    burst.watch(|passed| passed < PATIENCE && its.load(Ordering::Relaxed) == SPINS);
+                    thread_stage.store(SPINS, Ordering::Relaxed);
+                    burst
+                        .watch(|elapsed| elapsed < PATIENCE && thread_stage.load(Ordering::Relaxed) == SPINS);
                     bursts.push(burst);
                 }
                 _ => thread::sleep(PAUSE / 10),
@@ -182,32 +183,32 @@ fn of_cpu(tracer: &CostTracer, cpu: u32) -> Result<io::Result<(u32, Vec<ClockGap
     });
     // Without real-time priority the measurement is less reliable.
     let is_real_time = sys::set_real_time(true).is_ok();
-    let sent = send(tracer, cpu, &stage);
+    let send_result = send(tracer, cpu, &stage);
     stage.store(END, Ordering::Relaxed);
     if is_real_time {
         // The kernel allowed the change of priority just before.
         let _ = sys::set_real_time(false);
     }
-    let ended = thread.join();
-    sent?;
-    Ok(ended.unwrap_or_else(|_| Err(io::Error::other("the thread that looks at the clock ended"))))
+    let join_result = thread.join();
+    send_result?;
+    Ok(join_result.unwrap_or_else(|_| Err(io::Error::other("the thread that looks at the clock ended"))))
 }
 
 fn send(tracer: &CostTracer, cpu: u32, stage: &AtomicU8) -> Result<(), TraceError> {
     for _ in 0..BURSTS {
         stage.store(SPIN, Ordering::Relaxed);
-        let asked = Instant::now();
+        let wait_begin = Instant::now();
         while stage.load(Ordering::Relaxed) != SPINS {
-            if asked.elapsed() > PATIENCE {
+            if wait_begin.elapsed() > PATIENCE {
                 return Ok(());
             }
             thread::yield_now();
         }
         let begin = Instant::now();
         while begin.elapsed() < BURST {
-            let sent = Instant::now();
+            let send_time = Instant::now();
             tracer.interrupt(cpu)?;
-            while sent.elapsed() < SPACING {
+            while send_time.elapsed() < SPACING {
                 std::hint::spin_loop();
             }
         }
@@ -219,7 +220,7 @@ fn send(tracer: &CostTracer, cpu: u32, stage: &AtomicU8) -> Result<(), TraceErro
 
 /// Runs a closure in a thread on a CPU, with real-time priority if allowed; also returns the
 /// thread's id.
-fn on<T: Send + 'static>(
+fn spawn_on_cpu<T: Send + 'static>(
     cpu: u32,
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> thread::JoinHandle<io::Result<(u32, T)>> {
@@ -236,19 +237,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bursts_that_differ_much_are_no_estimate() {
+    fn estimate_is_unknown_if_bursts_vary_too_much() {
         let traced = |count| CpuTotals {
             other_irq: count * 1_000,
             other_irqs: InterruptCounts { by_timer: count, ..Default::default() },
             ..Default::default()
         };
         let bursts = |means: [u64; 4]| means.map(|mean| ClockGaps { count: 20, ns: 20 * mean });
-        let of = |means| UntracedEstimate::of(&bursts(means), Some(traced(80)));
-        let Known::Value(steady) = of([7_000, 7_400, 7_200, 6_800]) else { panic!("it is known") };
+        let of = |means| UntracedEstimate::from_bursts(&bursts(means), Some(traced(80)));
+        let Known::Value(steady) = of([7_000, 7_400, 7_200, 6_800]) else { panic!("no estimate") };
         assert!((steady.ns - 6_100.0).abs() < 1.0 && steady.low_ns > 5_000.0, "{steady:?}");
-        let Known::Unknown { why } = of([7_000, 60_000, 7_200, 30_000]) else { panic!("it varies") };
+        let Known::Unknown { why } = of([7_000, 60_000, 7_200, 30_000]) else {
+            panic!("an estimate of varying bursts")
+        };
         assert!(why.contains("varied too much"), "{why}");
-        // Without a hypervisor it is a fraction of a microsecond.
+        // Without a hypervisor the untraced time is a fraction of a microsecond.
         assert!(of([1_050, 1_900, 1_100, 1_200]).value().is_some());
     }
 }

@@ -18,7 +18,7 @@ const FEWEST: usize = 4;
 // samples.
 const STUDENT: [f64; 8] = [3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.2];
 
-pub(super) fn student(samples: usize) -> f64 {
+pub(super) fn student_quantile(samples: usize) -> f64 {
     STUDENT[samples.saturating_sub(FEWEST).min(STUDENT.len() - 1)]
 }
 
@@ -64,8 +64,8 @@ impl TraceWindow {
             let span = self.spans.get(&cpu).filter(|span| span.traced_ns > 0);
             span.map_or(1.0, |span| elapsed_of(span) as f64 / span.traced_ns as f64)
         };
-        let more = tables.since(&self.before);
-        counted.tables.add(&more, scale);
+        let growth = tables.since(&self.before);
+        counted.tables.add(&growth, scale);
         for (cpu, span) in &self.spans {
             let sum = counted.cpus.entry(*cpu).or_default();
             sum.elapsed_ns += elapsed_of(span);
@@ -86,43 +86,44 @@ fn window(begin: &TracePoint, end: &TracePoint) -> impl Iterator<Item = (u32, Cp
 
 // Program runs on the CPU where they took most time.
 pub(super) fn rates(begin: &TracePoint, end: &TracePoint, ns_a_run: Option<f64>) -> ProgramRates {
-    let of = |reading: CpuReading| {
+    let program_rates = |reading: CpuReading| {
         let seconds = reading.at.max(1) as f64 / 1e9;
         let irqs = reading.irq_events as f64 / seconds;
         ProgramRates { often: reading.events as f64 / seconds - irqs, irqs, ns_a_run }
     };
-    let all = window(begin, end).map(|(_, reading)| of(reading));
-    let most = all.max_by(|one, other| (one.often + one.irqs).total_cmp(&(other.often + other.irqs)));
-    most.unwrap_or(ProgramRates { often: 0.0, irqs: 0.0, ns_a_run })
+    let cpu_rates = window(begin, end).map(|(_, reading)| program_rates(reading));
+    let highest =
+        cpu_rates.max_by(|left, right| (left.often + left.irqs).total_cmp(&(right.often + right.irqs)));
+    highest.unwrap_or(ProgramRates { often: 0.0, irqs: 0.0, ns_a_run })
 }
 
 // Time of packet processing per packet that entered the host; `None` without packets.
 pub(super) fn ns_a_packet(begin: &TracePoint, end: &TracePoint) -> Option<f64> {
     let sums = window(begin, end).map(|(_, reading)| (reading.totals.packets(), reading.entered));
-    let (ns, packets) = sums.fold((0, 0), |sum, more| (sum.0 + more.0, sum.1 + more.1));
+    let (ns, packets) = sums.fold((0, 0), |sum, added| (sum.0 + added.0, sum.1 + added.1));
     (ns > 0 && packets > 0).then(|| ns as f64 / packets as f64)
 }
 
 /// A note for the reader if not all of the time was counted.
 pub(super) fn note(cost: &CostReport) -> Option<String> {
-    let all = cost.all_cpus();
-    if all.traced_ns >= all.elapsed_ns {
+    let total = cost.all_cpus();
+    if total.traced_ns >= total.elapsed_ns {
         return None;
     }
-    let part = all.traced_ns as f64 / all.elapsed_ns as f64 * 100.0;
-    let most = cost.cpus.iter().max_by_key(|cpu| cpu.packets_ns())?;
-    let doubt = match &most.packets_share_doubt {
+    let part = total.traced_ns as f64 / total.elapsed_ns as f64 * 100.0;
+    let busiest = cost.cpus.iter().max_by_key(|cpu| cpu.packets_ns())?;
+    let doubt_text = match &busiest.packets_share_doubt {
         Known::Value(doubt) => {
             format!(
                 "the share of packets on CPU {} is right within {:.1} points, 19 times out of 20",
-                most.cpu,
+                busiest.cpu,
                 doubt * 100.0
             )
         }
         Known::Unknown { why } => format!("how far shares may be off is not known: {why}"),
     };
     Some(format!(
-        "to use less CPU time, {part:.1} % of the time was observed, in windows, and represents the rest: {doubt}"
+        "to use less CPU time, {part:.1} % of the time was observed, in windows, and represents the rest: {doubt_text}"
     ))
 }
 
@@ -140,10 +141,10 @@ impl CountedSpan {
         let mean = self.shares.iter().sum::<f64>() / count as f64;
         let variance =
             self.shares.iter().map(|share| (share - mean).powi(2)).sum::<f64>() / (count - 1) as f64;
-        let errors = student(count);
+        let quantile = student_quantile(count);
         // Only the uncounted time is uncertain.
-        let unseen = 1.0 - self.traced_ns as f64 / self.elapsed_ns as f64;
-        Some(errors * (variance / count as f64 * unseen).sqrt())
+        let untraced_part = 1.0 - self.traced_ns as f64 / self.elapsed_ns as f64;
+        Some(quantile * (variance / count as f64 * untraced_part).sqrt())
     }
 }
 
@@ -165,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_that_agree_leave_no_doubt_and_few_tell_nothing() {
+    fn doubt_is_zero_for_equal_windows_and_none_for_few() {
         assert_eq!(span(&[0.5; 9]).doubt(), Some(0.0));
         assert_eq!(span(&[0.5; 3]).doubt(), None);
         let whole = CountedSpan { traced_ns: 1_000_000, ..span(&[]) };
@@ -173,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn the_doubt_is_that_of_the_mean() {
+    fn doubt_is_the_confidence_interval_of_the_mean() {
         let shares: Vec<f64> = (0..100).map(|at| if at % 2 == 0 { 0.4 } else { 0.6 }).collect();
         let doubt = span(&shares).doubt().expect("a doubt");
         assert!((doubt - 2.2 * 0.1005 / 10.0 * 0.99_f64.sqrt()).abs() < 1e-4, "{doubt}");

@@ -69,13 +69,13 @@ impl CauseFinder<'_> {
             DelayStage::WakeUp | DelayStage::Read => self.add_thread(&mut sums, record.reader, from, to),
             DelayStage::Server => self.add_thread(&mut sums, record.replier, from, to),
             DelayStage::Transmit => {
-                let unknown = || format!("interface {}", record.device);
-                let interface = self.interfaces.get(&record.device).cloned().unwrap_or_else(unknown);
+                let fallback_name = || format!("interface {}", record.device);
+                let interface = self.interfaces.get(&record.device).cloned().unwrap_or_else(fallback_name);
                 return DelayCause::Qdisc { interface };
             }
         }
-        let most = sums.into_iter().max_by_key(|(_, ns)| *ns);
-        most.map_or(DelayCause::NotSeen, |(cause, _)| cause)
+        let longest = sums.into_iter().max_by_key(|(_, ns)| *ns);
+        longest.map_or(DelayCause::NotSeen, |(cause, _)| cause)
     }
 
     fn add_thread(&self, sums: &mut BTreeMap<DelayCause, u64>, thread: u32, from: u64, to: u64) {

@@ -51,24 +51,25 @@ impl DelayTrace {
             tracer.attach()?;
             tracer.record(PROBE)?
         };
-        let part = duration.as_secs_f64() / PROBE.as_secs_f64();
-        let events_per_cpu = probe.most_on_a_cpu as f64 * BURST * part + FEWEST_EVENTS;
-        let all = (probe.events.len() as f64 + probe.lost as f64) * BURST * part;
-        let needed = events_per_cpu * EVENT_BYTES as f64 * possible_cpus()? as f64 + all * DECODED_BYTES;
-        let room = available_bytes(host)? * MEMORY_PART;
-        if needed > room {
-            let longest = duration.mul_f64(room / needed);
-            return Err(TraceError::TooLarge { what: WHAT, asked: duration, needed, longest });
+        let length_ratio = duration.as_secs_f64() / PROBE.as_secs_f64();
+        let events_per_cpu = probe.most_on_a_cpu as f64 * BURST * length_ratio + FEWEST_EVENTS;
+        let total_events = (probe.events.len() as f64 + probe.lost as f64) * BURST * length_ratio;
+        let needed_bytes =
+            events_per_cpu * EVENT_BYTES as f64 * possible_cpus()? as f64 + total_events * DECODED_BYTES;
+        let available = available_bytes(host)? * MEMORY_PART;
+        if needed_bytes > available {
+            let longest = duration.mul_f64(available / needed_bytes);
+            return Err(TraceError::TooLarge { what: WHAT, asked: duration, needed: needed_bytes, longest });
         }
         let mut tracer = DelayTracer::load(port, events_per_cpu as u64)?;
         tracer.attach()?;
         let window = tracer.record(duration)?;
         drop(tracer);
-        Ok(Self::of(port, window))
+        Ok(Self::from_window(port, window))
     }
 
-    pub(super) fn of(port: u16, window: RecordedWindow) -> Self {
-        let records = requests::matched(&window).records;
+    pub(super) fn from_window(port: u16, window: RecordedWindow) -> Self {
+        let records = requests::match_requests(&window).records;
         Self { port, window, records }
     }
 
@@ -89,17 +90,17 @@ impl DelayTrace {
     ///
     /// # Errors
     /// Errors of the writer.
-    pub fn write(&self, to: &mut dyn Write) -> io::Result<()> {
-        let mut writer = ChromeWriter { to, begin: self.window.begin, written: 0 };
+    pub fn write(&self, output: &mut dyn Write) -> io::Result<()> {
+        let mut writer = ChromeWriter { to: output, begin: self.window.begin, written: 0 };
         writer.to.write_all(b"{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n")?;
-        let names = self.tracks(&mut writer)?;
-        self.work(&mut writer, &names)?;
-        self.requests_to(&mut writer)?;
+        let names = self.name_tracks(&mut writer)?;
+        self.write_slices(&mut writer, &names)?;
+        self.write_requests(&mut writer)?;
         writer.to.write_all(b"\n]}\n")
     }
 
     /// Names the tracks; returns names of threads.
-    fn tracks(&self, writer: &mut ChromeWriter<'_>) -> io::Result<BTreeMap<u32, String>> {
+    fn name_tracks(&self, writer: &mut ChromeWriter<'_>) -> io::Result<BTreeMap<u32, String>> {
         let mut names = BTreeMap::new();
         let mut cpus = BTreeMap::new();
         for event in &self.window.events {
@@ -130,10 +131,10 @@ impl DelayTrace {
     }
 
     /// The slices of interrupts, softirqs and threads.
-    fn work(&self, writer: &mut ChromeWriter<'_>, names: &BTreeMap<u32, String>) -> io::Result<()> {
-        let mut open: BTreeMap<u32, (u64, Cow<'_, str>)> = BTreeMap::new();
+    fn write_slices(&self, writer: &mut ChromeWriter<'_>, names: &BTreeMap<u32, String>) -> io::Result<()> {
+        let mut open_slices: BTreeMap<u32, (u64, Cow<'_, str>)> = BTreeMap::new();
         for event in &self.window.events {
-            let (layer, begins) = match event.kind {
+            let (layer, begin_name) = match event.kind {
                 EventKind::IrqBegin => (CpuLayer::Irq, Some(Cow::Borrowed("interrupt"))),
                 EventKind::IrqEnd => (CpuLayer::Irq, None),
                 EventKind::SoftirqBegin { vector } => {
@@ -148,21 +149,21 @@ impl DelayTrace {
                 _ => continue,
             };
             let track = layer.track(event.cpu);
-            if let Some((at, name)) = open.remove(&track) {
+            if let Some((at, name)) = open_slices.remove(&track) {
                 writer.slice(CPUS, track, &name, at, event.at)?;
             }
-            if let Some(name) = begins {
-                open.insert(track, (event.at, name));
+            if let Some(name) = begin_name {
+                open_slices.insert(track, (event.at, name));
             }
         }
-        for (track, (at, name)) in open {
+        for (track, (at, name)) in open_slices {
             writer.slice(CPUS, track, &name, at, self.window.end)?;
         }
         Ok(())
     }
 
     /// Datagrams that wait in sockets, and the arrows.
-    fn requests_to(&self, writer: &mut ChromeWriter<'_>) -> io::Result<()> {
+    fn write_requests(&self, writer: &mut ChromeWriter<'_>) -> io::Result<()> {
         let numbers: BTreeMap<u64, u32> =
             self.sockets().into_iter().map(|(number, socket)| (socket, number)).collect();
         for (id, record) in (1_u64..).zip(&self.records) {
@@ -177,12 +178,12 @@ impl DelayTrace {
                 writer.write(&ChromeEvent { name: &name, cat: "socket", ..event })?;
             }
             // An arrow binds to the slice that encloses it on its track.
-            let ways = [
+            let arrows = [
                 ("s", CpuLayer::Softirq.track(record.receive_cpu), record.points[2], None),
                 ("t", CpuLayer::Task.track(record.read_cpu), record.points[5], None),
                 ("f", CpuLayer::Task.track(record.transmit_cpu), record.points[6], Some("e")),
             ];
-            for (phase, track, at, bp) in ways {
+            for (phase, track, at, bp) in arrows {
                 let event = ChromeEvent { id: Some(id), bp, ..writer.event(phase, CPUS, track, at) };
                 writer.write(&ChromeEvent { name: "request", cat: "request", ..event })?;
             }
@@ -244,9 +245,9 @@ impl ChromeWriter<'_> {
         self.write(&ChromeEvent { name, ..event })
     }
 
-    fn name(&mut self, what: &str, pid: u32, tid: u32, name: &str) -> io::Result<()> {
+    fn name(&mut self, kind: &str, pid: u32, tid: u32, name: &str) -> io::Result<()> {
         let event = self.event("M", pid, tid, self.begin);
-        self.write(&ChromeEvent { name: what, args: Some(json!({ "name": name })), ..event })
+        self.write(&ChromeEvent { name: kind, args: Some(json!({ "name": name })), ..event })
     }
 
     fn write(&mut self, event: &ChromeEvent<'_>) -> io::Result<()> {
@@ -266,8 +267,8 @@ fn available_bytes(host: &Host) -> Result<f64, TraceError> {
     let text = host.read("/proc/meminfo")?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
     let kilobytes = line.and_then(|line| line.split_whitespace().next()?.parse::<f64>().ok());
-    let absent = || io::Error::other("/proc/meminfo: it has no MemAvailable");
+    let missing_error = || io::Error::other("/proc/meminfo: it has no MemAvailable");
     kilobytes
         .map(|kilobytes| kilobytes * 1024.0)
-        .ok_or_else(|| TraceError::Kernel { what: WHAT, source: absent() })
+        .ok_or_else(|| TraceError::Kernel { what: WHAT, source: missing_error() })
 }

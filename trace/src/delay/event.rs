@@ -85,25 +85,27 @@ pub(super) struct TraceEvent {
 impl TraceEvent {
     /// `None` for a slot without an event.
     pub(super) fn decode(cpu: u32, words: [u64; EVENT_WORDS]) -> Option<Self> {
-        let [at, head, one, other] = words;
+        let [at, head, first_word, second_word] = words;
         let (low, number) = halves(head);
-        let small = u16::try_from(low >> 8 & 0xffff).unwrap_or(0);
-        let client = ClientTag(other);
+        let short_value = u16::try_from(low >> 8 & 0xffff).unwrap_or(0);
+        let client = ClientTag(second_word);
         let kind = match low & 0xff {
             1 => EventKind::IrqBegin,
             2 => EventKind::IrqEnd,
             3 => EventKind::SoftirqRaised,
-            4 => EventKind::SoftirqBegin { vector: small },
-            5 => EventKind::SoftirqEnd { vector: small },
-            6 => EventKind::PollEnd { packets: small },
-            7 => EventKind::Switch { sleeps: small != 0, next: number, name: [one, other] },
+            4 => EventKind::SoftirqBegin { vector: short_value },
+            5 => EventKind::SoftirqEnd { vector: short_value },
+            6 => EventKind::PollEnd { packets: short_value },
+            7 => {
+                EventKind::Switch { sleeps: short_value != 0, next: number, name: [first_word, second_word] }
+            }
             8 => EventKind::Waking { thread: number },
-            9 => EventKind::RequestSent { buffer: one },
-            10 => EventKind::Received { buffer: one, client, packets: small },
-            11 => EventKind::Queued { socket: one, last: other },
-            12 => EventKind::Read { socket: one, thread: number, waiting: other },
-            13 => EventKind::ReplyQueued { buffer: one, client, device: number },
-            14 => EventKind::ReplySent { buffer: one, device: number },
+            9 => EventKind::RequestSent { buffer: first_word },
+            10 => EventKind::Received { buffer: first_word, client, packets: short_value },
+            11 => EventKind::Queued { socket: first_word, last: second_word },
+            12 => EventKind::Read { socket: first_word, thread: number, waiting: second_word },
+            13 => EventKind::ReplyQueued { buffer: first_word, client, device: number },
+            14 => EventKind::ReplySent { buffer: first_word, device: number },
             _ => return None,
         };
         Some(Self { at, cpu, kind })

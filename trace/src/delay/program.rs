@@ -10,7 +10,9 @@ use super::WHAT;
 use super::event::{EVENT_WORDS, RecordedWindow, TraceEvent};
 use crate::TraceError;
 use crate::call::CallOverhead;
-use crate::programs::{ProgramAttachment, ProgramRuns, RunCounting, TracePrograms, absent, failed};
+use crate::programs::{
+    ProgramAttachment, ProgramRuns, RunCounting, TracePrograms, kernel_error, missing_in_object,
+};
 
 static OBJECT: &[u8] =
     aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/delay.bpf.o"));
@@ -23,7 +25,7 @@ const PATIENCE: Duration = Duration::from_millis(10);
 /// Size of an event in the kernel.
 pub(super) const EVENT_BYTES: u64 = 32;
 
-const fn at(program: &'static str, tracepoint: &'static str) -> ProgramAttachment {
+const fn attachment(program: &'static str, tracepoint: &'static str) -> ProgramAttachment {
     ProgramAttachment {
         program,
         tracepoint,
@@ -33,26 +35,26 @@ const fn at(program: &'static str, tracepoint: &'static str) -> ProgramAttachmen
 }
 
 const fn since_6_3(program: &'static str, tracepoint: &'static str) -> ProgramAttachment {
-    ProgramAttachment { since: "came with Linux 6.3", ..at(program, tracepoint) }
+    ProgramAttachment { since: "came with Linux 6.3", ..attachment(program, tracepoint) }
 }
 
 const PROGRAMS: [ProgramAttachment; 13] = [
     since_6_3("queued", "sk_data_ready"),
     since_6_3("reads", "sock_recv_length"),
-    at("received", "netif_receive_skb"),
-    at("reply_queued", "net_dev_queue"),
-    at("starts_transmit", "net_dev_start_xmit"),
-    at("irq_begins", "irq_handler_entry"),
-    at("irq_ends", "irq_handler_exit"),
-    at("softirq_raised", "softirq_raise"),
-    at("softirq_begins", "softirq_entry"),
-    at("softirq_ends", "softirq_exit"),
-    at("poll_ends", "napi_poll"),
-    at("switches", "sched_switch"),
-    at("wakes", "sched_waking"),
+    attachment("received", "netif_receive_skb"),
+    attachment("reply_queued", "net_dev_queue"),
+    attachment("starts_transmit", "net_dev_start_xmit"),
+    attachment("irq_begins", "irq_handler_entry"),
+    attachment("irq_ends", "irq_handler_exit"),
+    attachment("softirq_raised", "softirq_raise"),
+    attachment("softirq_begins", "softirq_entry"),
+    attachment("softirq_ends", "softirq_exit"),
+    attachment("poll_ends", "napi_poll"),
+    attachment("switches", "sched_switch"),
+    attachment("wakes", "sched_waking"),
 ];
 
-const NOTHING: [ProgramAttachment; 1] = [at("nothing", "task_rename")];
+const NOTHING: [ProgramAttachment; 1] = [attachment("nothing", "task_rename")];
 
 /// Loaded programs, attached while windows are open.
 #[derive(Debug)]
@@ -106,26 +108,27 @@ impl DelayTracer {
     pub(super) fn record(&mut self, duration: Duration) -> Result<RecordedWindow, TraceError> {
         self.empty()?;
         let begin = monotonic_ns();
-        let due = begin + u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX / 2);
-        self.set_recording(due)?;
-        let full = self.events_per_cpu / 10 * 9;
-        let begun = Instant::now();
-        while begun.elapsed() < duration {
-            std::thread::sleep(duration.saturating_sub(begun.elapsed()).min(PATIENCE));
-            if self.programs.of_each_cpu::<u64>(WHAT, "positions")?.iter().any(|written| *written > full) {
+        let deadline = begin + u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX / 2);
+        self.set_recording(deadline)?;
+        let limit = self.events_per_cpu / 10 * 9;
+        let start = Instant::now();
+        while start.elapsed() < duration {
+            std::thread::sleep(duration.saturating_sub(start.elapsed()).min(PATIENCE));
+            if self.programs.per_cpu_values::<u64>(WHAT, "positions")?.iter().any(|written| *written > limit)
+            {
                 break;
             }
         }
         self.set_recording(0)?;
-        let end = monotonic_ns().min(due);
+        let end = monotonic_ns().min(deadline);
         // Until programs that saw an open window have written their event.
         std::thread::sleep(Duration::from_micros(200));
         self.read(begin, end)
     }
 
     /// The time per run with its call, ns: from the runs while the kernel timed them.
-    pub(super) fn run_ns(&self, ran: ProgramRuns) -> f64 {
-        self.overhead.run_ns(ran)
+    pub(super) fn run_ns(&self, program_runs: ProgramRuns) -> f64 {
+        self.overhead.run_ns(program_runs)
     }
 
     // Runs and time while the kernel timed them.
@@ -134,43 +137,47 @@ impl DelayTracer {
     }
 
     fn empty(&mut self) -> Result<(), TraceError> {
-        let map = self.programs.object.map_mut("positions").ok_or_else(|| absent(WHAT, "positions"))?;
-        let mut table: PerCpuArray<_, u64> = map.try_into().map_err(|error| failed(WHAT, error))?;
+        let map =
+            self.programs.object.map_mut("positions").ok_or_else(|| missing_in_object(WHAT, "positions"))?;
+        let mut table: PerCpuArray<_, u64> = map.try_into().map_err(|error| kernel_error(WHAT, error))?;
         let zeros = vec![0_u64; usize::try_from(possible_cpus()?).unwrap_or(1)];
-        let zeros = PerCpuValues::try_from(zeros).map_err(|error| failed(WHAT, error))?;
-        table.set(0, zeros, 0).map_err(|error| failed(WHAT, error))
+        let zeros = PerCpuValues::try_from(zeros).map_err(|error| kernel_error(WHAT, error))?;
+        table.set(0, zeros, 0).map_err(|error| kernel_error(WHAT, error))
     }
 
     /// Opens a window until this time (CLOCK_MONOTONIC, ns), or closes it with 0.
     fn set_recording(&mut self, end: u64) -> Result<(), TraceError> {
-        let map = self.programs.object.map_mut("recording").ok_or_else(|| absent(WHAT, "recording"))?;
-        let mut table: Array<_, u64> = map.try_into().map_err(|error| failed(WHAT, error))?;
-        table.set(0, end, 0).map_err(|error| failed(WHAT, error))
+        let map =
+            self.programs.object.map_mut("recording").ok_or_else(|| missing_in_object(WHAT, "recording"))?;
+        let mut table: Array<_, u64> = map.try_into().map_err(|error| kernel_error(WHAT, error))?;
+        table.set(0, end, 0).map_err(|error| kernel_error(WHAT, error))
     }
 
     fn read(&self, begin: u64, end: u64) -> Result<RecordedWindow, TraceError> {
-        let map = self.programs.object.map("chunks").ok_or_else(|| absent(WHAT, "chunks"))?;
+        let map = self.programs.object.map("chunks").ok_or_else(|| missing_in_object(WHAT, "chunks"))?;
         let chunks: Array<&MapData, [u64; CHUNK_WORDS]> =
-            map.try_into().map_err(|error| failed(WHAT, error))?;
-        let written = self.programs.of_each_cpu::<u64>(WHAT, "positions")?;
+            map.try_into().map_err(|error| kernel_error(WHAT, error))?;
+        let written = self.programs.per_cpu_values::<u64>(WHAT, "positions")?;
         let mut window = RecordedWindow { begin, end, ..RecordedWindow::default() };
         for (cpu, written) in (0_u32..).zip(written) {
-            let kept = written.min(self.events_per_cpu);
-            window.lost += written - kept;
+            let kept_events = written.min(self.events_per_cpu);
+            window.lost += written - kept_events;
             window.most_on_a_cpu = window.most_on_a_cpu.max(written);
             let first = u64::from(cpu) * (self.events_per_cpu / CHUNK_EVENTS);
-            for chunk in 0..kept.div_ceil(CHUNK_EVENTS) {
+            for chunk in 0..kept_events.div_ceil(CHUNK_EVENTS) {
                 let key = u32::try_from(first + chunk).unwrap_or(u32::MAX);
-                let words = chunks.get(&key, 0).map_err(|error| failed(WHAT, error))?;
-                let here = usize::try_from((kept - chunk * CHUNK_EVENTS).min(CHUNK_EVENTS)).unwrap_or(0);
+                let words = chunks.get(&key, 0).map_err(|error| kernel_error(WHAT, error))?;
+                let chunk_events =
+                    usize::try_from((kept_events - chunk * CHUNK_EVENTS).min(CHUNK_EVENTS)).unwrap_or(0);
                 let (events, _) = words.as_chunks::<EVENT_WORDS>();
-                let events = events.iter().take(here).filter_map(|words| TraceEvent::decode(cpu, *words));
+                let events =
+                    events.iter().take(chunk_events).filter_map(|words| TraceEvent::decode(cpu, *words));
                 // A slot that was reserved but not written yet contains an event of an earlier
                 // window.
                 window.events.extend(events.filter(|event| event.at >= begin));
             }
             // Later events of other CPUs cannot be understood without the events of this CPU.
-            if let (true, Some(last)) = (written > kept, window.events.last()) {
+            if let (true, Some(last)) = (written > kept_events, window.events.last()) {
                 window.end = window.end.min(last.at);
             }
         }

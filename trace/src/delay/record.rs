@@ -51,8 +51,8 @@ pub struct DelayRecord {
 
 impl DelayRecord {
     pub fn stage_ns(&self, stage: DelayStage) -> u64 {
-        let at = stage as usize;
-        self.points[at + 1].saturating_sub(self.points[at])
+        let index = stage as usize;
+        self.points[index + 1].saturating_sub(self.points[index])
     }
 
     pub fn end_to_end_ns(&self) -> u64 {

@@ -56,14 +56,14 @@ struct SocketQueue {
 impl SocketQueue {
     /// Removes and returns the datagram that was read while `waiting` datagrams were behind it.
     fn read(&mut self, waiting: u64) -> Option<OpenRequest> {
-        let known = |queue: &Self| u64::try_from(queue.known.len()).unwrap_or(u64::MAX);
+        let known_count = |queue: &Self| u64::try_from(queue.known.len()).unwrap_or(u64::MAX);
         if !self.was_read {
-            self.unknown = (waiting + 1).saturating_sub(known(self));
+            self.unknown = (waiting + 1).saturating_sub(known_count(self));
             self.was_read = true;
         }
         // More datagrams than the socket can have: some left otherwise, or another thread read
         // them.
-        while self.unknown + known(self) > waiting + 1 {
+        while self.unknown + known_count(self) > waiting + 1 {
             if self.unknown > 0 {
                 self.unknown -= 1;
             } else {
@@ -90,11 +90,11 @@ pub(super) struct MatchedRequests {
     pub(super) replies: u64,
 }
 
-pub(super) fn matched(window: &RecordedWindow) -> MatchedRequests {
-    let mut found = MatchedRequests::default();
+pub(super) fn match_requests(window: &RecordedWindow) -> MatchedRequests {
+    let mut result = MatchedRequests::default();
     let mut cpus: HashMap<u32, ReceiveState> = HashMap::new();
-    let mut woken: HashMap<u32, u64> = HashMap::new();
-    let mut sent: HashMap<u64, u64> = HashMap::new();
+    let mut wake_times: HashMap<u32, u64> = HashMap::new();
+    let mut send_times: HashMap<u64, u64> = HashMap::new();
     let mut arriving: HashMap<u64, OpenRequest> = HashMap::new();
     let mut sockets: HashMap<u64, SocketQueue> = HashMap::new();
     let mut unanswered: HashMap<u64, VecDeque<OpenRequest>> = HashMap::new();
@@ -124,21 +124,21 @@ pub(super) fn matched(window: &RecordedWindow) -> MatchedRequests {
                 state.turn = at;
                 state.polled = None;
             }
-            EventKind::Waking { thread } => _ = woken.insert(thread, at),
-            EventKind::RequestSent { buffer } => _ = sent.insert(buffer, at),
+            EventKind::Waking { thread } => _ = wake_times.insert(thread, at),
+            EventKind::RequestSent { buffer } => _ = send_times.insert(buffer, at),
             EventKind::Received { buffer, client, packets } => {
-                found.received += u64::from(packets.max(1));
-                let (wanted, runs) = match (state.polled, state.run) {
+                result.received += u64::from(packets.max(1));
+                let (raised_at, run_at) = match (state.polled, state.run) {
                     (Some(polled), _) => (polled, polled),
                     (None, Some(run)) => run,
                     // A thread of NAPI.
                     (None, None) => {
                         let turn = if state.turn > 0 { state.turn } else { at };
-                        let since = woken.get(&state.thread).filter(|woken| **woken < turn);
-                        (since.copied().unwrap_or(turn), turn)
+                        let wake_time = wake_times.get(&state.thread).filter(|woken_at| **woken_at < turn);
+                        (wake_time.copied().unwrap_or(turn), turn)
                     }
                 };
-                let arrived = sent.remove(&buffer).unwrap_or(wanted);
+                let arrival = send_times.remove(&buffer).unwrap_or(raised_at);
                 let mut request = OpenRequest {
                     receive_cpu: cpu,
                     client: client.client(),
@@ -146,7 +146,7 @@ pub(super) fn matched(window: &RecordedWindow) -> MatchedRequests {
                     merged: packets.saturating_sub(1),
                     ..OpenRequest::default()
                 };
-                request.points[..3].copy_from_slice(&[arrived, runs.max(arrived), at]);
+                request.points[..3].copy_from_slice(&[arrival, run_at.max(arrival), at]);
                 arriving.insert(buffer, request);
                 state.order.push_back(buffer);
             }
@@ -155,11 +155,11 @@ pub(super) fn matched(window: &RecordedWindow) -> MatchedRequests {
                 while request.is_none() {
                     let Some(buffer) = state.order.front() else { break };
                     match arriving.get_mut(buffer) {
-                        Some(first) if first.merged > 0 => {
-                            request = Some(*first);
+                        Some(merged_request) if merged_request.merged > 0 => {
+                            request = Some(*merged_request);
                             // Only the bytes of the first packet were seen.
-                            first.tag = u64::MAX;
-                            first.merged -= 1;
+                            merged_request.tag = u64::MAX;
+                            merged_request.merged -= 1;
                         }
                         _ => request = state.order.pop_front().and_then(|buffer| arriving.remove(&buffer)),
                     }
@@ -171,9 +171,9 @@ pub(super) fn matched(window: &RecordedWindow) -> MatchedRequests {
                 sockets.entry(socket).or_default().known.push_back(request);
             }
             EventKind::Read { socket, thread, waiting } => {
-                found.reads += 1;
+                result.reads += 1;
                 let Some(mut request) = sockets.entry(socket).or_default().read(waiting) else { continue };
-                found.known_reads += 1;
+                result.known_reads += 1;
                 // The thread's turn began before the window if no switch was seen.
                 let turn = if state.thread == thread { state.turn } else { 0 };
                 request.points[4] = turn.clamp(request.points[3], at);
@@ -183,8 +183,8 @@ pub(super) fn matched(window: &RecordedWindow) -> MatchedRequests {
                 unanswered.entry(request.client).or_default().push_back(request);
             }
             EventKind::ReplyQueued { buffer, client, device } => {
-                found.replies += 1;
-                let Some(mut request) = answered(&mut unanswered, client) else { continue };
+                result.replies += 1;
+                let Some(mut request) = take_answered(&mut unanswered, client) else { continue };
                 request.points[6] = at;
                 request.replier = if state.turn > 0 { state.thread } else { request.reader };
                 request.device = device;
@@ -194,19 +194,22 @@ pub(super) fn matched(window: &RecordedWindow) -> MatchedRequests {
                 let Some(mut request) = leaving.remove(&buffer) else { continue };
                 request.points[7] = at;
                 if request.device == device {
-                    found.records.push(request.complete(cpu));
+                    result.records.push(request.into_record(cpu));
                 }
             }
         }
     }
-    found
+    result
 }
 
 /// The request that a reply to this client answers.
-fn answered(unanswered: &mut HashMap<u64, VecDeque<OpenRequest>>, client: ClientTag) -> Option<OpenRequest> {
+fn take_answered(
+    unanswered: &mut HashMap<u64, VecDeque<OpenRequest>>,
+    client: ClientTag,
+) -> Option<OpenRequest> {
     let requests = unanswered.get_mut(&client.client())?;
-    let at = requests.iter().position(|request| request.tag == client.tag()).unwrap_or(0);
-    let request = requests.remove(at);
+    let index = requests.iter().position(|request| request.tag == client.tag()).unwrap_or(0);
+    let request = requests.remove(index);
     if requests.is_empty() {
         unanswered.remove(&client.client());
     }
@@ -214,7 +217,7 @@ fn answered(unanswered: &mut HashMap<u64, VecDeque<OpenRequest>>, client: Client
 }
 
 impl OpenRequest {
-    fn complete(self, transmit_cpu: u32) -> DelayRecord {
+    fn into_record(self, transmit_cpu: u32) -> DelayRecord {
         DelayRecord {
             points: self.points,
             receive_cpu: self.receive_cpu,

@@ -96,25 +96,26 @@ impl DelaySession {
     /// # Errors
     /// [`TraceError`] from the kernel.
     pub fn turn(&mut self, host: &Host) -> Result<(Vec<DelayRecord>, Duration), TraceError> {
-        let begun = window::thread_ns();
+        let begin_ns = window::thread_ns();
         let window = self.record(self.window)?;
         let records = self.summary.add(&window, &interfaces(host), |thread| comm(host, thread));
         let events = u64::try_from(window.events.len()).unwrap_or(0);
         let sample_ns = self.sampler.value().map_or(0.0, |sampler| sampler.sample_ns);
-        let programs = (events + window.lost) as f64 * self.run_ns.value().copied().unwrap_or(0.0) / 1e9
+        let program_seconds = (events + window.lost) as f64 * self.run_ns.value().copied().unwrap_or(0.0)
+            / 1e9
             + window.stacks.len() as f64 * sample_ns / 1e9;
-        let process = window::thread_ns().saturating_sub(begun) as f64 / 1e9;
-        self.program_seconds += programs;
-        self.process_seconds += process;
+        let process_seconds = window::thread_ns().saturating_sub(begin_ns) as f64 / 1e9;
+        self.program_seconds += program_seconds;
+        self.process_seconds += process_seconds;
         let elapsed = window.seconds();
         // No pause follows the last window, so the other pauses are longer.
-        let pause = ((programs + process) / (self.budget * 0.7) - elapsed).max(0.0);
+        let pause = ((program_seconds + process_seconds) / (self.budget * 0.7) - elapsed).max(0.0);
         let pause = Duration::from_secs_f64(pause.min(LONGEST_PAUSE.as_secs_f64()));
         // The next window is as long as the room permits, or half as long if the pause would be
         // long.
-        let room = self.tracer.events_per_cpu() as f64 * 0.7 / window.most_on_a_cpu.max(1) as f64;
+        let room_factor = self.tracer.events_per_cpu() as f64 * 0.7 / window.most_on_a_cpu.max(1) as f64;
         let longest = if pause > LONGEST * 2 { self.window / 2 } else { self.window * 2 };
-        self.window = self.window.mul_f64(room.min(64.0)).min(longest).clamp(SHORTEST, LONGEST);
+        self.window = self.window.mul_f64(room_factor.min(64.0)).min(longest).clamp(SHORTEST, LONGEST);
         if pause > SHORT_PAUSE {
             self.detach()?;
         }
@@ -126,10 +127,10 @@ impl DelaySession {
     /// # Errors
     /// As [`DelaySession::turn`].
     pub fn wait(&mut self, host: &Host, time: Duration, stop: &dyn Fn() -> bool) -> Result<(), TraceError> {
-        let begun = Instant::now();
-        while begun.elapsed() < time && !stop() {
+        let begin = Instant::now();
+        while begin.elapsed() < time && !stop() {
             let (_, pause) = self.turn(host)?;
-            window::wait(pause.min(time.saturating_sub(begun.elapsed())), stop);
+            window::wait(pause.min(time.saturating_sub(begin.elapsed())), stop);
         }
         Ok(())
     }
@@ -138,7 +139,7 @@ impl DelaySession {
     pub fn report(&self, host: &Host) -> DelayReport {
         let summary = &self.summary;
         let seconds = self.begun.elapsed().as_secs_f64();
-        let sums = summary.summed(&grown(&self.squeezes, &squeezes(host)));
+        let sums = summary.sum_up(&squeeze_growth(&self.squeezes, &squeezes(host)));
         DelayReport {
             port: self.port,
             seconds,
@@ -189,8 +190,8 @@ impl DelaySession {
             self.is_attached = true;
         }
         // The kernel times programs in the first windows only, because that makes them slower.
-        let timing = self.timed_runs < 10_000 && self.timed < Duration::from_secs(2);
-        if !timing {
+        let is_timed = self.timed_runs < 10_000 && self.timed < Duration::from_secs(2);
+        if !is_timed {
             return self.record_with_stacks(duration);
         }
         let counting = RunCounting::start(WHAT);
@@ -203,29 +204,29 @@ impl DelaySession {
                 return Ok(window);
             }
         }
-        let ran = self.tracer.runs()?;
-        self.timed_runs = ran.runs;
-        if ran.runs > 0 {
+        let program_runs = self.tracer.runs()?;
+        self.timed_runs = program_runs.runs;
+        if program_runs.runs > 0 {
             // Per event, including the runs that found nothing to record.
             let events = (self.summary.events + u64::try_from(window.events.len()).unwrap_or(0)).max(1);
-            let runs = ran.runs as f64 / events as f64;
-            self.run_ns = Known::Value(self.tracer.run_ns(ran) * runs.max(1.0));
+            let runs = program_runs.runs as f64 / events as f64;
+            self.run_ns = Known::Value(self.tracer.run_ns(program_runs) * runs.max(1.0));
         }
         Ok(window)
     }
 
     // After a failure of the sampler, windows have no stacks.
     fn record_with_stacks(&mut self, duration: Duration) -> Result<RecordedWindow, TraceError> {
-        let begun = match &mut self.sampler {
+        let enable_result = match &mut self.sampler {
             Known::Value(sampler) => sampler.enable(),
             Known::Unknown { .. } => Ok(()),
         };
         let mut window = self.tracer.record(duration)?;
-        let taken = match &mut self.sampler {
+        let stacks_result = match &mut self.sampler {
             Known::Value(sampler) => sampler.take(),
             Known::Unknown { .. } => Ok(Vec::new()),
         };
-        match begun.and(taken) {
+        match enable_result.and(stacks_result) {
             Ok(stacks) => window.stacks = stacks,
             Err(error) => self.sampler = Known::unknown(format!("perf events: {error}")),
         }
@@ -233,11 +234,11 @@ impl DelaySession {
     }
 
     fn function(&self, host: &Host, address: u64) -> Known<String> {
-        let read = || match KernelSymbols::kernel(host) {
+        let read_symbols = || match KernelSymbols::kernel(host) {
             Ok(symbols) => Known::Value(symbols),
             Err(error) => Known::unknown(error.to_string()),
         };
-        match self.symbols.get_or_init(read) {
+        match self.symbols.get_or_init(read_symbols) {
             Known::Value(symbols) => symbols.name(address).map(|symbol| symbol.name),
             Known::Unknown { why } => Known::unknown(why.clone()),
         }
@@ -270,7 +271,10 @@ fn squeezes(host: &Host) -> Known<BTreeMap<u32, u64>> {
     }
 }
 
-fn grown(before: &Known<BTreeMap<u32, u64>>, after: &Known<BTreeMap<u32, u64>>) -> Known<BTreeMap<u32, u64>> {
+fn squeeze_growth(
+    before: &Known<BTreeMap<u32, u64>>,
+    after: &Known<BTreeMap<u32, u64>>,
+) -> Known<BTreeMap<u32, u64>> {
     match (before, after) {
         (Known::Value(before), Known::Value(after)) => {
             let difference = |(cpu, count): (&u32, &u64)| {

@@ -39,13 +39,13 @@ impl std::fmt::Debug for StackSampler {
 impl StackSampler {
     /// Unknown if perf events are not permitted.
     pub(super) fn open(host: &Host) -> Known<Self> {
-        let opened = || -> std::io::Result<Self> {
+        let open_all = || -> std::io::Result<Self> {
             let online = host.read("/sys/devices/system/cpu/online").map_err(std::io::Error::other)?;
             let cpus = CpuSet::from_list(online.trim()).map_err(std::io::Error::other)?;
             let samplers = cpus.iter().map(|cpu| Ok((cpu, open_on(cpu)?))).collect::<std::io::Result<_>>()?;
             Ok(Self { samplers, sample_ns: time_a_clock_sample()?.unwrap_or(0.0) })
         };
-        opened().map_or_else(|error| Known::unknown(format!("perf events: {error}")), Known::Value)
+        open_all().map_or_else(|error| Known::unknown(format!("perf events: {error}")), Known::Value)
     }
 
     pub(super) fn enable(&mut self) -> std::io::Result<()> {

@@ -63,13 +63,13 @@ impl Distribution {
 
     pub(super) fn quantiles(&self) -> DelayQuantiles {
         let count = self.values.len();
-        let at = |share| (count > 0).then(|| self.values.value_at_quantile(share).min(self.largest));
+        let quantile = |share| (count > 0).then(|| self.values.value_at_quantile(share).min(self.largest));
         DelayQuantiles {
             count,
-            p50: at(0.5),
-            p90: at(0.9),
-            p99: at(0.99),
-            p999: at(0.999),
+            p50: quantile(0.5),
+            p90: quantile(0.9),
+            p99: quantile(0.99),
+            p999: quantile(0.999),
             max: (count > 0).then_some(self.largest),
         }
     }
@@ -220,7 +220,8 @@ impl DelaySummary {
         interfaces: &BTreeMap<u32, String>,
         name: impl Fn(u32) -> Option<String>,
     ) -> Vec<DelayRecord> {
-        let MatchedRequests { records, received, known_reads, reads, replies } = requests::matched(window);
+        let MatchedRequests { records, received, known_reads, reads, replies } =
+            requests::match_requests(window);
         self.received += received;
         self.known_reads += known_reads;
         self.reads += reads;
@@ -232,25 +233,28 @@ impl DelaySummary {
         self.add_softirqs(window);
         for record in &records {
             self.end_to_end.record(record.end_to_end_ns());
-            for (stage, (all, cpus)) in DelayStage::ALL.iter().zip(&mut self.stages) {
+            for (stage, (distribution, cpus)) in DelayStage::ALL.iter().zip(&mut self.stages) {
                 let ns = record.stage_ns(*stage);
-                all.record(ns);
+                distribution.record(ns);
                 cpus.entry(record.cpu(*stage)).or_insert_with(Distribution::new).record(ns);
             }
         }
-        let mut order: Vec<&DelayRecord> = records.iter().collect();
-        order.sort_by_key(|record| std::cmp::Reverse(record.end_to_end_ns()));
-        order.truncate((records.len() / CANDIDATES).max(FEWEST_CANDIDATES));
-        let watched: BTreeSet<u32> = order.iter().flat_map(|it| [it.reader, it.replier]).collect();
-        let mut timeline = WindowTimeline::new(window, &watched);
-        for thread in watched {
+        let mut slowest_records: Vec<&DelayRecord> = records.iter().collect();
+        slowest_records.sort_by_key(|record| std::cmp::Reverse(record.end_to_end_ns()));
+        slowest_records.truncate((records.len() / CANDIDATES).max(FEWEST_CANDIDATES));
+        let watched_threads: BTreeSet<u32> = slowest_records
+            .iter()
+            .flat_map(|slow_record| [slow_record.reader, slow_record.replier])
+            .collect();
+        let mut timeline = WindowTimeline::new(window, &watched_threads);
+        for thread in watched_threads {
             if let (false, Some(name)) = (timeline.names.contains_key(&thread), name(thread)) {
                 timeline.names.insert(thread, name);
             }
         }
         let finder = CauseFinder { timeline: &timeline, interfaces };
-        let medians: Vec<u64> = self.stages.iter().map(|(all, _)| all.median()).collect();
-        let candidates = order.into_iter().map(|record| {
+        let medians: Vec<u64> = self.stages.iter().map(|(distribution, _)| distribution.median()).collect();
+        let candidates = slowest_records.into_iter().map(|record| {
             let stages = DelayStage::ALL.map(|stage| record.stage_ns(stage));
             let excess =
                 |stage: &DelayStage| stages[*stage as usize].saturating_sub(medians[*stage as usize]);
@@ -281,9 +285,9 @@ impl DelaySummary {
                 EventKind::IrqBegin => counts.interrupts += 1,
                 EventKind::SoftirqBegin { vector } => counts.begin = Some((vector, event.at)),
                 EventKind::SoftirqEnd { vector } => {
-                    let Some((begun, begin)) = counts.begin.take() else { continue };
+                    let Some((begin_vector, begin)) = counts.begin.take() else { continue };
                     // The events between may be missing, because there was no room.
-                    if begun != vector {
+                    if begin_vector != vector {
                         continue;
                     }
                     let ns = event.at.saturating_sub(begin);
@@ -309,14 +313,14 @@ impl DelaySummary {
         function: impl Fn(u64) -> Known<String>,
         unsampled: &str,
     ) -> Vec<LongSoftirq> {
-        let named = |run: &LongRun| {
+        let to_softirq = |run: &LongRun| {
             let functions = match &run.stack {
                 Some(stack) => functions(stack, &function),
                 None => Known::unknown(unsampled),
             };
             LongSoftirq { cpu: run.cpu, name: softirq_name(run.vector).to_owned(), ns: run.ns, functions }
         };
-        self.longest.iter().map(named).collect()
+        self.longest.iter().map(to_softirq).collect()
     }
 
     pub(super) fn requests(&self) -> u64 {
@@ -324,15 +328,17 @@ impl DelaySummary {
     }
 
     /// `squeezes`: by CPU.
-    pub(super) fn summed(&self, squeezes: &Known<BTreeMap<u32, u64>>) -> SummedDelays {
+    pub(super) fn sum_up(&self, squeezes: &Known<BTreeMap<u32, u64>>) -> SummedDelays {
         let mut slow: Vec<&SlowCandidate> = self.candidates.iter().collect();
         slow.sort_by_key(|slow| std::cmp::Reverse(slow.end_to_end_ns));
         slow.truncate(usize::try_from(self.requests().div_ceil(SLOW_PART)).unwrap_or(usize::MAX));
-        let stages = DelayStage::ALL.into_iter().zip(&self.stages).map(|(stage, (all, cpus))| {
+        let stages = DelayStage::ALL.into_iter().zip(&self.stages).map(|(stage, (stage_total, cpus))| {
             let slowest: Distribution = slow.iter().map(|slow| slow.stages[stage as usize]).collect();
-            let cpus = cpus.iter().map(|(cpu, it)| CpuStageDelay { cpu: *cpu, ns: it.quantiles() });
+            let cpus = cpus
+                .iter()
+                .map(|(cpu, distribution)| CpuStageDelay { cpu: *cpu, ns: distribution.quantiles() });
             let slowest_ns = slowest.quantiles();
-            StageDelay { stage, ns: all.quantiles(), slowest_ns, cpus: cpus.collect() }
+            StageDelay { stage, ns: stage_total.quantiles(), slowest_ns, cpus: cpus.collect() }
         });
         let softirqs = self.softirqs.iter().map(|(cpu, counts)| SoftirqDelay {
             cpu: *cpu,
@@ -358,9 +364,10 @@ impl DelaySummary {
 }
 
 fn middle_stack(window: &RecordedWindow, cpu: u32, begin: u64, end: u64) -> Option<Vec<u64>> {
-    let inside = window.stacks.iter().filter(|it| it.cpu == cpu && (begin..end).contains(&it.at));
+    let samples =
+        window.stacks.iter().filter(|sample| sample.cpu == cpu && (begin..end).contains(&sample.at));
     let middle = begin.midpoint(end);
-    inside.min_by_key(|it| it.at.abs_diff(middle)).map(|it| it.addresses.clone())
+    samples.min_by_key(|sample| sample.at.abs_diff(middle)).map(|sample| sample.addresses.clone())
 }
 
 /// Names up to the function that runs softirqs: functions further out were interrupted.
@@ -378,10 +385,13 @@ fn functions(stack: &[u64], function: &impl Fn(u64) -> Known<String>) -> Known<V
 }
 
 /// The most frequent reason first.
-fn reasons(slow: &[&SlowCandidate]) -> Vec<SlowReason> {
+fn reasons(candidates: &[&SlowCandidate]) -> Vec<SlowReason> {
     let mut groups: BTreeMap<(DelayStage, &DelayCause), Vec<u64>> = BTreeMap::new();
-    for slow in slow {
-        groups.entry((slow.stage, &slow.cause)).or_default().push(slow.stages[slow.stage as usize]);
+    for candidate in candidates {
+        groups
+            .entry((candidate.stage, &candidate.cause))
+            .or_default()
+            .push(candidate.stages[candidate.stage as usize]);
     }
     let mut reasons: Vec<SlowReason> = groups
         .into_iter()
@@ -391,7 +401,7 @@ fn reasons(slow: &[&SlowCandidate]) -> Vec<SlowReason> {
                 stage,
                 cause: cause.clone(),
                 requests: u64::try_from(times.len()).unwrap_or(0),
-                share: times.len() as f64 / slow.len() as f64,
+                share: times.len() as f64 / candidates.len() as f64,
                 stage_ns: times[times.len() / 2],
             }
         })

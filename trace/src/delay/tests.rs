@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::cause::CauseFinder;
 use super::chrome::DelayTrace;
 use super::event::{ClientTag, EventKind, RecordedWindow, TraceEvent};
-use super::requests::matched;
+use super::requests::match_requests;
 use super::stacks::StackSample;
 use super::summary::DelaySummary;
 use super::timeline::WindowTimeline;
@@ -75,9 +75,9 @@ const ONE: RequestTimes =
     RequestTimes { buffer: 100, client: 9 << 16, waiting: 0, at: [10, 20, 30, 40, 50, 60, 70, 80] };
 
 #[test]
-fn a_request_has_the_times_of_its_events() {
-    let found = matched(&window(&ONE.events()));
-    let [record] = &found.records[..] else { panic!("{found:?}") };
+fn matched_request_has_the_times_of_its_events() {
+    let matches = match_requests(&window(&ONE.events()));
+    let [record] = &matches.records[..] else { panic!("{matches:?}") };
     assert_eq!(record.points, ONE.at);
     let stages: u64 = DelayStage::ALL.iter().map(|stage| record.stage_ns(*stage)).sum();
     assert_eq!((stages, record.end_to_end_ns()), (70, 70));
@@ -85,30 +85,30 @@ fn a_request_has_the_times_of_its_events() {
 }
 
 #[test]
-fn a_datagram_from_before_the_window_is_nobodys_request() {
+fn datagram_queued_before_the_window_matches_no_request() {
     let mut events = ONE.events();
     // A datagram from before the window is read first.
     events.push((45, 1, EventKind::Read { socket: 5, thread: SERVER, waiting: 1 }));
-    let found = matched(&window(&events));
-    assert_eq!((found.reads, found.known_reads), (2, 1));
-    assert_eq!(found.records[0].points[5], 60);
+    let matches = match_requests(&window(&events));
+    assert_eq!((matches.reads, matches.known_reads), (2, 1));
+    assert_eq!(matches.records[0].points[5], 60);
 }
 
 #[test]
-fn a_datagram_that_was_never_read_does_not_shift_those_behind_it() {
+fn unread_datagram_does_not_shift_later_matches() {
     let lost = RequestTimes { buffer: 300, client: 7 << 16, at: [1, 2, 3, 4, 5, 6, 7, 8], waiting: 0 };
     let queued = lost.events().into_iter().take(6);
     let events: Vec<_> = queued.chain(ONE.events()).collect();
     // When `ONE` was read, no other datagram waited in the socket.
     let first =
         RequestTimes { buffer: 500, client: 8 << 16, at: [91, 92, 93, 94, 95, 96, 97, 98], waiting: 0 };
-    let found = matched(&window(&[events, first.events()].concat()));
-    let points: Vec<_> = found.records.iter().map(|record| record.points).collect();
+    let matches = match_requests(&window(&[events, first.events()].concat()));
+    let points: Vec<_> = matches.records.iter().map(|record| record.points).collect();
     assert!(points.contains(&first.at), "{points:?}");
 }
 
 #[test]
-fn packets_that_gro_merged_arrived_together() {
+fn gro_merged_packets_share_one_arrival_time() {
     let mut events = ONE.events();
     let client = ClientTag(9 << 16 | 1);
     events[2].2 = EventKind::Received { buffer: 100, client, packets: 3 };
@@ -122,15 +122,16 @@ fn packets_that_gro_merged_arrived_together() {
         events.push((75 + number, 1, EventKind::ReplySent { buffer: 500 + number, device: 2 }));
     }
     events.retain(|(at, _, _)| !(58..64).contains(at) && *at < 79);
-    let found = matched(&window(&events));
-    let times: Vec<_> = found.records.iter().map(|it| (it.points[2], it.points[3], it.points[5])).collect();
-    assert_eq!(times, [(30, 38, 52), (30, 39, 53), (30, 40, 54)], "{found:?}");
+    let matches = match_requests(&window(&events));
+    let times: Vec<_> =
+        matches.records.iter().map(|record| (record.points[2], record.points[3], record.points[5])).collect();
+    assert_eq!(times, [(30, 38, 52), (30, 39, 53), (30, 40, 54)], "{matches:?}");
 }
 
 #[test]
-fn each_kind_of_wait_has_its_cause() {
-    let record = matched(&window(&ONE.events())).records[0];
-    // A thread that keeps NET_RX from running, and the same one on the server's CPU.
+fn each_delay_stage_has_its_cause() {
+    let record = match_requests(&window(&ONE.events())).records[0];
+    // A thread that keeps NET_RX from running, and the same thread on the server's CPU.
     let busy = |cpu, at| (at, cpu, switch(BURNER, "burner", false));
     let burner = DelayCause::OtherThread { thread: "burner".to_owned() };
     let server = "server".to_owned();
@@ -157,34 +158,38 @@ fn each_kind_of_wait_has_its_cause() {
 }
 
 #[test]
-fn the_most_frequent_reason_comes_first() {
-    let requests = (0..200_u64).flat_map(|number| {
+fn summary_reports_the_reasons_of_the_slowest_requests_most_frequent_first() {
+    let requests = (0..400_u64).flat_map(|number| {
         let at = number * 1000;
         let mut times = ONE.at.map(|point| at + point);
-        if number.is_multiple_of(50) {
-            (times[6], times[7]) = (at + 500, at + 510);
+        // Four slow requests, three of them in the server. Four others are less slow.
+        match number {
+            0 => (4..8).for_each(|point| times[point] += 420),
+            50 | 100 | 150 => (times[6], times[7]) = (at + 500, at + 510),
+            200 | 250 | 300 | 350 => times[7] += 100,
+            _ => {}
         }
         RequestTimes { buffer: 100 + number * 10, client: number << 16, at: times, ..ONE }.events()
     });
     let mut summary = DelaySummary::new();
     summary.add(&window(&requests.collect::<Vec<_>>()), &BTreeMap::new(), |_| None);
-    let sums = summary.summed(&linerate_host::Known::unknown("none"));
-    assert_eq!((sums.end_to_end.count, sums.slowest.count), (200, 2));
-    let [reason] = &sums.reasons[..] else { panic!("{:?}", sums.reasons) };
-    assert_eq!((reason.stage, reason.stage_ns, reason.requests), (DelayStage::Server, 440, 2));
+    let sums = summary.sum_up(&linerate_host::Known::unknown("none"));
+    assert_eq!((sums.end_to_end.count, sums.slowest.count), (400, 4));
+    let reasons: Vec<_> = sums.reasons.iter().map(|reason| (reason.stage, reason.stage_ns, reason.requests)).collect();
+    assert_eq!(reasons, [(DelayStage::Server, 440, 3), (DelayStage::WakeUp, 430, 1)]);
 }
 
 #[test]
-fn a_timeline_is_in_the_trace_event_format() {
+fn delay_trace_is_written_in_the_trace_event_format() {
     let events: Vec<_> = (0..20_u64)
         .flat_map(|number| {
             let at = ONE.at.map(|point| number * 100 + point);
             RequestTimes { buffer: 100 + number * 10, client: number << 16, at, ..ONE }.events()
         })
         .collect();
-    let mut written = Vec::new();
-    DelayTrace::of(53, window(&events)).write(&mut written).expect("written");
-    let document: Value = serde_json::from_slice(&written).expect("JSON");
+    let mut output = Vec::new();
+    DelayTrace::from_window(53, window(&events)).write(&mut output).expect("written");
+    let document: Value = serde_json::from_slice(&output).expect("JSON");
     let events = document["traceEvents"].as_array().expect("an array");
     let mut slices: BTreeMap<u64, Vec<(f64, f64)>> = BTreeMap::new();
     let mut phases: BTreeMap<(&str, u64), Vec<&str>> = BTreeMap::new();
@@ -213,7 +218,7 @@ fn a_timeline_is_in_the_trace_event_format() {
 
 proptest! {
     #[test]
-    fn no_events_make_stages_that_do_not_add_up(
+    fn stages_add_up_for_arbitrary_events(
         events in proptest::collection::vec((1..400_u64, 0..3_u32, 0..14_u8, 0..6_u64), 0..300)
     ) {
         let kind = |kind: u8, number: u64| {
@@ -239,7 +244,7 @@ proptest! {
         let events: Vec<_> =
             events.into_iter().map(|(at, cpu, number, argument)| (at, cpu, kind(number, argument))).collect();
         let window = window(&events);
-        for record in matched(&window).records {
+        for record in match_requests(&window).records {
             prop_assert!(record.points.is_sorted(), "{record:?}");
             let sum: u64 = DelayStage::ALL.iter().map(|stage| record.stage_ns(*stage)).sum();
             prop_assert_eq!(sum, record.end_to_end_ns());
@@ -249,9 +254,9 @@ proptest! {
 }
 
 #[test]
-fn the_longest_softirqs_have_the_stack_of_their_middle() {
+fn longest_softirqs_have_the_stack_sampled_nearest_their_middle() {
     const TIMER: u16 = 1;
-    let mut recorded = window(&[
+    let mut recording = window(&[
         (10, 0, EventKind::SoftirqBegin { vector: NET_RX }),
         (30, 0, EventKind::SoftirqEnd { vector: NET_RX }),
         (100, 1, EventKind::SoftirqBegin { vector: TIMER }),
@@ -260,9 +265,9 @@ fn the_longest_softirqs_have_the_stack_of_their_middle() {
         (5_000, 1, EventKind::SoftirqEnd { vector: NET_RX }),
     ]);
     let stack = |at, cpu, address| StackSample { at, cpu, addresses: vec![address, 1, 99] };
-    recorded.stacks = vec![stack(110, 1, 2), stack(480, 1, 3), stack(490, 0, 4), stack(890, 1, 2)];
+    recording.stacks = vec![stack(110, 1, 2), stack(480, 1, 3), stack(490, 0, 4), stack(890, 1, 2)];
     let mut summary = DelaySummary::new();
-    summary.add(&recorded, &BTreeMap::new(), |_| None);
+    summary.add(&recording, &BTreeMap::new(), |_| None);
     let function = |address| {
         Known::Value(match address {
             1 => "handle_softirqs.isra.0".to_owned(),
@@ -272,6 +277,10 @@ fn the_longest_softirqs_have_the_stack_of_their_middle() {
     let longest = summary.longest_softirqs(function, "unsampled");
     let of = |at: usize| (longest[at].cpu, longest[at].name.as_str(), longest[at].ns);
     assert_eq!((of(0), of(1), longest.len()), ((1, "TIMER", 800), (0, "NET_RX", 20), 2));
-    assert_eq!(longest[0].functions, Known::Value(vec!["f3".to_owned()]), "without what was interrupted");
+    assert_eq!(
+        longest[0].functions,
+        Known::Value(vec!["f3".to_owned()]),
+        "without the interrupted functions"
+    );
     assert_eq!(longest[1].functions.why(), Some("unsampled"));
 }

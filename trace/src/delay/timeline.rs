@@ -112,11 +112,11 @@ impl WindowTimeline {
     pub(super) fn work(&self, cpu: u32, from: u64, to: u64) -> BTreeMap<CpuWork, u64> {
         let mut sums = BTreeMap::new();
         let spans = self.cpus.get(&cpu).map_or(&[][..], Vec::as_slice);
-        let first = spans.partition_point(|span| span.at <= from);
-        let before = first.checked_sub(1).map_or(CpuWork::Unknown, |at| spans[at].work);
-        let mut current = CpuSpan { at: from, work: before };
+        let first_index = spans.partition_point(|span| span.at <= from);
+        let previous_work = first_index.checked_sub(1).map_or(CpuWork::Unknown, |index| spans[index].work);
+        let mut current = CpuSpan { at: from, work: previous_work };
         let end = CpuSpan { at: to, work: CpuWork::Unknown };
-        for next in spans[first..].iter().take_while(|span| span.at < to).chain([&end]) {
+        for next in spans[first_index..].iter().take_while(|span| span.at < to).chain([&end]) {
             *sums.entry(current.work).or_default() += next.at.saturating_sub(current.at);
             current = *next;
         }
@@ -126,9 +126,10 @@ impl WindowTimeline {
     /// States of a watched thread between two moments with their begins and ends; a gap is unknown.
     pub(super) fn states(&self, thread: u32, from: u64, to: u64) -> Vec<(u64, u64, ThreadState)> {
         let states = self.threads.get(&thread).map_or(&[][..], Vec::as_slice);
-        let first = states.partition_point(|(at, _)| *at <= from).saturating_sub(1);
-        let ends = states[first.min(states.len())..].iter().skip(1).map(|(at, _)| *at).chain([self.end]);
-        states[first.min(states.len())..]
+        let first_index = states.partition_point(|(at, _)| *at <= from).saturating_sub(1);
+        let ends =
+            states[first_index.min(states.len())..].iter().skip(1).map(|(at, _)| *at).chain([self.end]);
+        states[first_index.min(states.len())..]
             .iter()
             .zip(ends)
             .take_while(|((at, _), _)| *at < to)
@@ -140,8 +141,8 @@ impl WindowTimeline {
     /// The CPU on which a thread that waits at this moment runs next.
     pub(super) fn next_cpu(&self, thread: u32, from: u64) -> Option<u32> {
         let states = self.threads.get(&thread)?;
-        let first = states.partition_point(|(at, _)| *at < from);
-        states[first..].iter().find_map(|(_, state)| match state {
+        let first_index = states.partition_point(|(at, _)| *at < from);
+        states[first_index..].iter().find_map(|(_, state)| match state {
             ThreadState::Running { cpu } => Some(*cpu),
             _ => None,
         })

@@ -38,22 +38,23 @@ pub(super) const NO_REASON: &str = "NOT_SPECIFIED";
 // packet's route, of either sign.
 pub(super) fn of_skb(reason: Option<&str>, function: Option<&str>, route_error: i32) -> Option<StagedCause> {
     let function = function.map(crate::symbols::source_name);
-    if let Some(met) = tables::by_function(reason, function, route_error) {
-        return Some(met);
+    if let Some(staged_cause) = tables::by_function(reason, function, route_error) {
+        return Some(staged_cause);
     }
     let by_reason = reason.and_then(|reason| tables::by_name(tables::REASONS, reason));
     let by_function = function.and_then(|function| tables::by_name(tables::FUNCTIONS, function));
     match by_reason {
         // The function decides about the stage of a reason that several stages use.
-        Some(met) => {
-            let moved = function.and_then(|function| tables::moved(met.cause.name, function));
-            Some(moved.unwrap_or(met))
+        Some(staged_cause) => {
+            let moved_cause =
+                function.and_then(|function| tables::moved_cause(staged_cause.cause.name, function));
+            Some(moved_cause.unwrap_or(staged_cause))
         }
         None => by_function,
     }
 }
 
-pub(super) fn named(name: &str) -> Option<&'static LossCause> {
+pub(super) fn find_cause(name: &str) -> Option<&'static LossCause> {
     CAUSES.iter().find(|cause| cause.name == name)
 }
 

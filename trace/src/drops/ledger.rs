@@ -82,8 +82,8 @@ impl AccountingPath {
 
     /// The sum over stages of the absolute unaccounted packets, where known.
     pub fn unaccounted(&self) -> u64 {
-        let known = self.stages.iter().filter_map(|entry| entry.unaccounted.value());
-        known.map(|packets| packets.unsigned_abs()).fold(0, u64::saturating_add)
+        let known_packets = self.stages.iter().filter_map(|entry| entry.unaccounted.value());
+        known_packets.map(|packets| packets.unsigned_abs()).fold(0, u64::saturating_add)
     }
 
     /// Whether nothing is unaccounted for, where known.
@@ -93,9 +93,10 @@ impl AccountingPath {
 
     /// Packets into the first stage with a known number, plus certain losses in earlier stages.
     pub fn packets_in(&self) -> Option<u64> {
-        let known = self.stages.iter().position(|entry| entry.packets_in.value().is_some())?;
-        let lost = self.stages[..known].iter().map(StageEntry::lost).fold(0, u64::saturating_add);
-        self.stages[known].packets_in.value().map(|packets| packets.saturating_add(lost))
+        let first_known = self.stages.iter().position(|entry| entry.packets_in.value().is_some())?;
+        let lost_packets =
+            self.stages[..first_known].iter().map(StageEntry::lost).fold(0, u64::saturating_add);
+        self.stages[first_known].packets_in.value().map(|packets| packets.saturating_add(lost_packets))
     }
 
     /// Packets that left by another device.

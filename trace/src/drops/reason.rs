@@ -33,12 +33,12 @@ pub fn names(btf: &[u8]) -> Option<BTreeMap<u32, String>> {
     while types.len() >= TYPE {
         let kind = u32_at(types, 4)?;
         let members = usize::try_from(kind & 0xffff).ok()?;
-        let (kind, rest) = (kind >> 24 & 0x1f, &types[TYPE..]);
+        let (kind, body) = (kind >> 24 & 0x1f, &types[TYPE..]);
         let length = members_length(kind, members)?;
         if kind == KIND_ENUM && string(strings, u32_at(types, 0)?) == Some(ENUM) {
-            return Some(reasons(rest.get(..length)?, strings));
+            return Some(reasons(body.get(..length)?, strings));
         }
-        types = rest.get(length..)?;
+        types = body.get(length..)?;
     }
     None
 }
@@ -77,8 +77,8 @@ fn string(strings: &[u8], offset: u32) -> Option<&[u8]> {
     strings.get(usize::try_from(offset).ok()?..)?.split(|byte| *byte == 0).next()
 }
 
-fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    bytes.get(at..)?.first_chunk().map(|word| u32::from_ne_bytes(*word))
+fn u32_at(bytes: &[u8], offset: usize) -> Option<u32> {
+    bytes.get(offset..)?.first_chunk().map(|word| u32::from_ne_bytes(*word))
 }
 
 #[cfg(test)]

@@ -48,11 +48,11 @@ impl PacketAccounting {
     /// Whether no packet was lost or is unaccounted for.
     #[must_use]
     pub fn is_clean(&self) -> bool {
-        let lost = |way: &AccountingPath| way.losses().any(|(_, loss)| loss.packets > 0);
-        let unseen = self.sampled.is_some_and(|sampled| sampled.socket_drops_packets > 0);
-        !unseen
+        let has_losses = |path: &AccountingPath| path.losses().any(|(_, loss)| loss.packets > 0);
+        let has_unseen_drops = self.sampled.is_some_and(|sampled| sampled.socket_drops_packets > 0);
+        !has_unseen_drops
             && self.is_balanced()
-            && !self.ways().any(lost)
+            && !self.ways().any(has_losses)
             && self.elsewhere.iter().all(|loss| loss.packets == 0)
     }
 }

@@ -129,12 +129,12 @@ pub struct EdgeCounts {
 }
 
 impl EdgeCounts {
-    fn joined(one: Option<&Self>, other: Option<&Self>) -> Self {
-        let (one, other) = (one.cloned().unwrap_or_default(), other.cloned().unwrap_or_default());
+    fn joined(earlier: Option<&Self>, later: Option<&Self>) -> Self {
+        let (earlier, later) = (earlier.cloned().unwrap_or_default(), later.cloned().unwrap_or_default());
         Self {
-            meanwhile: count::passed_joined(&one.meanwhile, &other.meanwhile),
-            after: count::passed_joined(&one.after, &other.after),
-            at_work_packets: one.at_work_packets.saturating_add(other.at_work_packets),
+            meanwhile: count::passed_joined(&earlier.meanwhile, &later.meanwhile),
+            after: count::passed_joined(&earlier.after, &later.after),
+            at_work_packets: earlier.at_work_packets.saturating_add(later.at_work_packets),
         }
     }
 
@@ -142,8 +142,8 @@ impl EdgeCounts {
     /// between which packets never wait.
     pub fn between(&self, points: &[PathPoint], is_handled: bool) -> u64 {
         let sum = |passed: &[PassedCount]| {
-            let these = passed.iter().filter(|row| points.contains(&row.point));
-            these.map(|row| row.packets).fold(0, u64::saturating_add)
+            let matching = passed.iter().filter(|row| points.contains(&row.point));
+            matching.map(|row| row.packets).fold(0, u64::saturating_add)
         };
         let after = sum(&self.after);
         sum(&self.meanwhile).saturating_add(if is_handled { after.min(self.at_work_packets) } else { after })
@@ -196,17 +196,17 @@ impl PacketCounts {
 
     /// Packets in a direction on all devices.
     pub fn packets(&self, point: PathPoint, direction: PacketDirection) -> u64 {
-        let here = self.passed.iter().filter(|passed| passed.point == point && passed.direction == direction);
-        here.map(|passed| passed.packets).sum()
+        let rows = self.passed.iter().filter(|passed| passed.point == point && passed.direction == direction);
+        rows.map(|passed| passed.packets).sum()
     }
 
     /// Losses in a direction for this reason.
     pub fn lost_for(&self, reason: &str, direction: PacketDirection) -> u64 {
-        let these = self
+        let losses = self
             .lost
             .iter()
             .filter(|lost| lost.direction == direction && lost.reason.as_deref() == Some(reason));
-        these.map(|lost| lost.packets).sum()
+        losses.map(|lost| lost.packets).sum()
     }
 }
 
@@ -230,7 +230,7 @@ impl DropsTracer {
         let timing = ProgramTiming::start(&mut attached)?;
         attached.attach()?;
         let mut unseen: Vec<PathPoint> =
-            attached.lacking().iter().flat_map(|at| points(at.program)).copied().collect();
+            attached.lacking().iter().flat_map(|attachment| points(attachment.program)).copied().collect();
         if subject.peer.is_some() {
             unseen.extend(AT_SOCKETS);
         }
@@ -242,23 +242,24 @@ impl DropsTracer {
     /// Counts since the start; `host` provides the names of devices. Differences:
     /// [`PacketCounts::since`].
     pub fn read(&self, host: &Host) -> Result<PacketCounts, TraceError> {
-        let first = self.attached.counters()?;
+        let first_counters = self.attached.counters()?;
         let seconds = self.begin.elapsed().as_secs_f64();
-        let lost = self.attached.lost()?;
+        let lost_counts = self.attached.lost()?;
         let counters = self.attached.counters()?;
         let notes = counters.notes();
-        let lacking = self
-            .attached
-            .lacking()
-            .iter()
-            .map(|at| format!("tracepoint {}, which {}", at.tracepoint, at.since));
+        let lacking =
+            self.attached.lacking().iter().map(|attachment| {
+                format!("tracepoint {}, which {}", attachment.tracepoint, attachment.since)
+            });
         let passed = counters.passed();
-        let edge =
-            EdgeCounts { meanwhile: count::passed_since(&passed, &first.passed()), ..EdgeCounts::default() };
+        let edge = EdgeCounts {
+            meanwhile: count::passed_since(&passed, &first_counters.passed()),
+            ..EdgeCounts::default()
+        };
         Ok(PacketCounts {
             seconds,
             passed,
-            lost: count::lost(&lost, self.reasons.as_ref(), &self.symbols),
+            lost: count::lost(&lost_counts, self.reasons.as_ref(), &self.symbols),
             edges: vec![edge],
             copies_packets: notes.copies,
             unseen: self.unseen.clone(),
@@ -275,20 +276,20 @@ impl DropsTracer {
 
     /// Waits until packets in flight at a reading have arrived, and adds them to the reading. Waits
     /// longer while a program answers `unanswered` requests.
-    pub(super) fn settle(&self, seen: &mut PacketCounts, unanswered: u64) -> Result<(), TraceError> {
+    pub(super) fn settle(&self, counts: &mut PacketCounts, unanswered: u64) -> Result<(), TraceError> {
         let begin = Instant::now();
         let mut answered = 0;
         loop {
             std::thread::sleep(SETTLED);
-            let after = count::passed_since(&self.attached.counters()?.passed(), &seen.passed);
+            let after = count::passed_since(&self.attached.counters()?.passed(), &counts.passed);
             let sent = after.iter().filter(|row| row.point == PathPoint::Sent).map(|row| row.packets).sum();
-            let goes_on = sent > answered && sent < unanswered && begin.elapsed() < ANSWERED;
+            let is_answering = sent > answered && sent < unanswered && begin.elapsed() < ANSWERED;
             answered = sent;
-            if goes_on {
+            if is_answering {
                 continue;
             }
             let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-            for edge in &mut seen.edges {
+            for edge in &mut counts.edges {
                 edge.after = after.clone();
                 edge.at_work_packets = TOGETHER.saturating_mul(u64::try_from(cpus).unwrap_or(1));
             }
@@ -343,10 +344,11 @@ fn points(program: &str) -> &'static [PathPoint] {
 // All addresses of the host's network namespace; empty if one cannot be read.
 fn own_addresses(host: &Host) -> Vec<IpAddr> {
     let names = host.list(DEVICES).unwrap_or_default();
-    let all: Result<Vec<Vec<IpAddr>>, _> = names.iter().map(|name| addresses(host, name)).collect();
-    let all = all.unwrap_or_default().concat();
+    let known_addresses: Result<Vec<Vec<IpAddr>>, _> =
+        names.iter().map(|name| addresses(host, name)).collect();
+    let known_addresses = known_addresses.unwrap_or_default().concat();
     // A namespace whose loopback is down is not known completely.
-    if all.iter().any(IpAddr::is_loopback) { all } else { Vec::new() }
+    if known_addresses.iter().any(IpAddr::is_loopback) { known_addresses } else { Vec::new() }
 }
 
 /// Names of the readable devices of the host's network namespace.

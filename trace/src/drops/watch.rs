@@ -29,15 +29,15 @@ impl DropsMoment {
     /// The start of counting; `reading` was read before.
     fn first(
         host: &Host,
-        look: &DropsTracer,
+        tracer: &DropsTracer,
         reading: DropsReading,
         subject: &PortSubject,
         interfaces: &[String],
     ) -> Result<Self, TraceError> {
-        let mut seen = look.read(host)?;
-        let after = SocketDrops::of(host, subject, interfaces);
-        look.settle(&mut seen, 0)?;
-        Ok(Self { before: reading.drops(), reading, seen, after })
+        let mut counts = tracer.read(host)?;
+        let after = SocketDrops::observe(host, subject, interfaces);
+        tracer.settle(&mut counts, 0)?;
+        Ok(Self { before: reading.drops(), reading, seen: counts, after })
     }
 }
 
@@ -60,11 +60,11 @@ impl DropsWatch {
     /// evidence.
     pub fn start(host: &Host, subject: &PortSubject, interfaces: &[String]) -> Result<Self, TraceError> {
         // Before the tracepoints, so that counters include all packets that the tracepoints see.
-        let reading = DropsReading::of(host, subject, interfaces);
-        let look = DropsTracer::start(host, subject)?;
-        let first = DropsMoment::first(host, &look, reading, subject, interfaces)?;
+        let reading = DropsReading::observe(host, subject, interfaces);
+        let tracer = DropsTracer::start(host, subject)?;
+        let first = DropsMoment::first(host, &tracer, reading, subject, interfaces)?;
         let last = first.clone();
-        Ok(Self { look, subject: subject.clone(), interfaces: interfaces.to_vec(), first, last })
+        Ok(Self { look: tracer, subject: subject.clone(), interfaces: interfaces.to_vec(), first, last })
     }
 
     fn pause(&mut self) -> Result<(), TraceError> {
@@ -73,7 +73,7 @@ impl DropsWatch {
 
     /// Restarts the counting with the loaded programs.
     fn resume(&mut self, host: &Host) -> Result<(), TraceError> {
-        let reading = DropsReading::of(host, &self.subject, &self.interfaces);
+        let reading = DropsReading::observe(host, &self.subject, &self.interfaces);
         self.look.resume()?;
         self.first = DropsMoment::first(host, &self.look, reading, &self.subject, &self.interfaces)?;
         self.last = self.first.clone();
@@ -81,47 +81,47 @@ impl DropsWatch {
     }
 
     fn socket_drops(&self, host: &Host) -> SocketDrops {
-        SocketDrops::of(host, &self.subject, &self.interfaces)
+        SocketDrops::observe(host, &self.subject, &self.interfaces)
     }
 
     // Everything since the start, and since the last lap.
     fn total_and_lap(&mut self, host: &Host) -> Result<(PacketEvidence, PacketEvidence), TraceError> {
-        let now = self.now(host, &self.last.seen)?;
+        let now = self.read_moment(host, &self.last.seen)?;
         let earlier = std::mem::replace(&mut self.last, now);
         Ok((self.evidence(&self.first.clone()), self.evidence(&earlier)))
     }
 
     pub fn total(&mut self, host: &Host) -> Result<PacketEvidence, TraceError> {
-        self.last = self.now(host, &self.first.seen)?;
+        self.last = self.read_moment(host, &self.first.seen)?;
         Ok(self.evidence(&self.first.clone()))
     }
 
     /// Everything since the last lap, or the start.
     pub fn lap(&mut self, host: &Host) -> Result<PacketEvidence, TraceError> {
-        let now = self.now(host, &self.last.seen)?;
+        let now = self.read_moment(host, &self.last.seen)?;
         let earlier = std::mem::replace(&mut self.last, now);
         Ok(self.evidence(&earlier))
     }
 
-    fn now(&self, host: &Host, earlier: &PacketCounts) -> Result<DropsMoment, TraceError> {
-        let before = SocketDrops::of(host, &self.subject, &self.interfaces);
-        let mut seen = self.look.read(host)?;
-        let waiting = SocketDrops::of(host, &self.subject, &self.interfaces).waiting();
-        let now = seen.since(earlier);
-        let unanswered = now.packets(PathPoint::Read, PacketDirection::Request);
+    fn read_moment(&self, host: &Host, earlier: &PacketCounts) -> Result<DropsMoment, TraceError> {
+        let before = SocketDrops::observe(host, &self.subject, &self.interfaces);
+        let mut counts = self.look.read(host)?;
+        let waiting = SocketDrops::observe(host, &self.subject, &self.interfaces).waiting();
+        let growth = counts.since(earlier);
+        let unanswered = growth.packets(PathPoint::Read, PacketDirection::Request);
         self.look.settle(
-            &mut seen,
-            unanswered.saturating_sub(now.packets(PathPoint::Sent, PacketDirection::Reply)),
+            &mut counts,
+            unanswered.saturating_sub(growth.packets(PathPoint::Sent, PacketDirection::Reply)),
         )?;
-        let mut reading = DropsReading::of(host, &self.subject, &self.interfaces);
+        let mut reading = DropsReading::observe(host, &self.subject, &self.interfaces);
         reading.waits_at_least(waiting);
-        Ok(DropsMoment { before, seen, after: reading.drops(), reading })
+        Ok(DropsMoment { before, seen: counts, after: reading.drops(), reading })
     }
 
     fn evidence(&mut self, earlier: &DropsMoment) -> PacketEvidence {
         let now = &self.last;
-        let seen = now.seen.since(&earlier.seen);
-        let mut evidence = now.reading.since(&earlier.reading, self.subject.clone(), seen);
+        let counts = now.seen.since(&earlier.seen);
+        let mut evidence = now.reading.since(&earlier.reading, self.subject.clone(), counts);
         evidence.within = now.before.since(&earlier.after);
         evidence.overhead = self.look.overhead();
         evidence

@@ -76,7 +76,7 @@ impl FlameComparison {
         before: (ComparedProfile, FlameResult),
         after: (ComparedProfile, FlameResult),
     ) -> Result<Self, String> {
-        let open = |(mut side, result): (ComparedProfile, FlameResult)| {
+        let split_profile = |(mut side, result): (ComparedProfile, FlameResult)| {
             let mut result = result.select(shown);
             let Some(profile) = result.profile.take() else {
                 return Err(format!(
@@ -87,11 +87,13 @@ impl FlameComparison {
             side.seconds = profile.seconds;
             Ok((side, result, profile))
         };
-        let ((mut before, old_result, old), (mut after, new_result, new)) = (open(before)?, open(after)?);
-        let difference = ProfileDifference::between(&old, &new, shown.view());
-        let spots = spots([(old_result.spots.as_slice(), &old), (new_result.spots.as_slice(), &new)]);
+        let ((mut before, old_result, old_profile), (mut after, new_result, new_profile)) =
+            (split_profile(before)?, split_profile(after)?);
+        let difference = ProfileDifference::between(&old_profile, &new_profile, shown.view());
+        let spots =
+            spots([(old_result.spots.as_slice(), &old_profile), (new_result.spots.as_slice(), &new_profile)]);
         let locks = locks([old_result.contention.as_ref(), new_result.contention.as_ref()]);
-        (before.profile, after.profile) = (Some(old), Some(new));
+        (before.profile, after.profile) = (Some(old_profile), Some(new_profile));
         Ok(Self { shown, before, after, difference, spots, locks })
     }
 
@@ -104,8 +106,8 @@ impl FlameComparison {
 
 /// CPUs' worth of time of a number of samples.
 fn cpus(samples: u64, profile: &StackProfile) -> f64 {
-    let each = f64::from(profile.frequency_hz) * profile.seconds;
-    if each > 0.0 { samples as f64 / each } else { 0.0 }
+    let samples_per_cpu = f64::from(profile.frequency_hz) * profile.seconds;
+    if samples_per_cpu > 0.0 { samples as f64 / samples_per_cpu } else { 0.0 }
 }
 
 fn spots(sides: [(&[HotSpot], &StackProfile); 2]) -> Vec<SpotChange> {
@@ -130,17 +132,16 @@ fn locks(sides: [Option<&LockContention>; 2]) -> Vec<LockChange> {
     let [Some(before), Some(after)] = sides else { return Vec::new() };
     let mut changes: BTreeMap<(LockKind, &[String]), LockChange> = BTreeMap::new();
     for (side, contention) in [before, after].into_iter().enumerate() {
-        for waited in &contention.locks {
-            let change =
-                changes.entry((waited.lock, waited.callers.as_slice())).or_insert_with(|| LockChange {
-                    lock: waited.lock,
-                    callers: waited.callers.clone(),
-                    before_ns_per_second: 0.0,
-                    after_ns_per_second: 0.0,
-                });
+        for site in &contention.locks {
+            let change = changes.entry((site.lock, site.callers.as_slice())).or_insert_with(|| LockChange {
+                lock: site.lock,
+                callers: site.callers.clone(),
+                before_ns_per_second: 0.0,
+                after_ns_per_second: 0.0,
+            });
             let value =
                 if side == 0 { &mut change.before_ns_per_second } else { &mut change.after_ns_per_second };
-            *value += waited.waited_ns as f64 / contention.seconds.max(f64::MIN_POSITIVE);
+            *value += site.waited_ns as f64 / contention.seconds.max(f64::MIN_POSITIVE);
         }
     }
     let mut changes: Vec<LockChange> = changes.into_values().collect();

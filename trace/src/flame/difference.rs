@@ -43,10 +43,10 @@ impl FunctionChange {
 
 impl ProfileDifference {
     pub fn between(before: &StackProfile, after: &StackProfile, view: ProfileView) -> Self {
-        let (earlier, later) = (own(before, view), own(after, view));
+        let (earlier, later) = (own_times(before, view), own_times(after, view));
         let names: BTreeMap<&StackFrame, ()> =
             earlier.keys().chain(later.keys()).map(|frame| (*frame, ())).collect();
-        let time = |of: &BTreeMap<&StackFrame, f64>, frame| of.get(frame).copied().unwrap_or(0.0);
+        let time = |times: &BTreeMap<&StackFrame, f64>, frame| times.get(frame).copied().unwrap_or(0.0);
         let mut functions: Vec<FunctionChange> = names
             .into_keys()
             .map(|frame| FunctionChange {
@@ -72,14 +72,14 @@ fn cpus(profile: &StackProfile, samples: u64) -> f64 {
 }
 
 /// Time in each function without its callees.
-fn own(profile: &StackProfile, view: ProfileView) -> BTreeMap<&StackFrame, f64> {
-    let mut own = BTreeMap::new();
+fn own_times(profile: &StackProfile, view: ProfileView) -> BTreeMap<&StackFrame, f64> {
+    let mut times = BTreeMap::new();
     for stack in view.stacks(profile) {
         if let Some(frame) = profile.frames_of(stack).next_back() {
-            *own.entry(frame).or_default() += cpus(profile, stack.samples);
+            *times.entry(frame).or_default() += cpus(profile, stack.samples);
         }
     }
-    own
+    times
 }
 
 fn notes(before: &StackProfile, after: &StackProfile) -> Vec<String> {
@@ -98,9 +98,9 @@ fn notes(before: &StackProfile, after: &StackProfile) -> Vec<String> {
     if before.cpus.len() != after.cpus.len() {
         notes.push(format!("{} CPUs were sampled before, {} after", before.cpus.len(), after.cpus.len()));
     }
-    for (profile, which) in [(before, "before"), (after, "after")] {
+    for (profile, label) in [(before, "before"), (after, "after")] {
         if profile.lost() > 0 {
-            notes.push(format!("{} samples were lost {which}", profile.lost()));
+            notes.push(format!("{} samples were lost {label}", profile.lost()));
         }
     }
     notes
@@ -131,13 +131,13 @@ pub fn svg(
     options.count_name = "millionths of a CPU".to_owned();
     // Otherwise unchanged functions would look like the background.
     options.bgcolors = Some(BackgroundColor::Flat(Color { r: 226, g: 226, b: 226 }));
-    let drawn = draw::draw(&mut options, &lines)?;
-    let meaning = [
+    let graph = draw::draw(&mut options, &lines)?;
+    let legend = [
         ("more time in the function itself than before", (255, 90, 90)),
         ("as before", (250, 250, 250)),
         ("less", (90, 90, 255)),
     ];
-    Ok(Some(draw::finish(&drawn, drawing, meaning.into_iter())))
+    Ok(Some(draw::finish(&graph, drawing, legend.into_iter())))
 }
 
 #[cfg(test)]
@@ -149,21 +149,24 @@ mod tests {
 
     #[test]
     fn equal_profiles_do_not_differ() {
-        let one = profile(BEFORE);
+        let base = profile(BEFORE);
         // Twice the time with twice the samples is the same.
         let mut long = profile(&BEFORE.replace("40 ", "80 ").replace("20 ", "40 "));
         long.seconds *= 2.0;
-        for other in [&one, &long] {
-            let difference = ProfileDifference::between(&one, other, ProfileView::default());
+        for other in [&base, &long] {
+            let difference = ProfileDifference::between(&base, other, ProfileView::default());
             assert!(difference.functions.iter().all(|change| change.cpus() == 0.0), "{difference:?}");
             assert!((difference.before_cpus - 0.6).abs() < 1e-9 && difference.notes.is_empty());
-            let drawn = svg(&one, other, &DrawOptions::default()).unwrap().unwrap();
-            assert!(drawn.contains("0.00%)") && !drawn.contains("; +") && !drawn.contains("; -"), "{drawn}");
+            let picture = svg(&base, other, &DrawOptions::default()).unwrap().unwrap();
+            assert!(
+                picture.contains("0.00%)") && !picture.contains("; +") && !picture.contains("; -"),
+                "{picture}"
+            );
         }
     }
 
     #[test]
-    fn what_changed_most_comes_first() {
+    fn functions_are_sorted_by_change() {
         let after = profile("38 x task main;aes\n50 x softirq main;handle_softirqs;nf_hook_slow\n");
         let difference = ProfileDifference::between(&profile(BEFORE), &after, ProfileView::default());
         let names: Vec<(&str, i64)> = difference
@@ -174,12 +177,12 @@ mod tests {
         assert_eq!(names, [("nf_hook_slow", 50), ("net_rx_action", -20), ("aes", -2)]);
         let irq = ProfileView { irq_only: true, ..ProfileView::default() };
         assert!((ProfileDifference::between(&profile(BEFORE), &after, irq).after_cpus - 0.5).abs() < 1e-9);
-        let drawn = svg(&profile(BEFORE), &after, &DrawOptions::default()).unwrap().unwrap();
-        crate::flame::draw::tests::well_formed(&drawn).unwrap();
+        let picture = svg(&profile(BEFORE), &after, &DrawOptions::default()).unwrap().unwrap();
+        crate::flame::draw::tests::well_formed(&picture).unwrap();
     }
 
     #[test]
-    fn what_is_not_comparable_is_told() {
+    fn differences_of_event_and_lost_samples_are_noted() {
         let mut clock = profile(BEFORE);
         clock.event = SampleEvent::CpuClock { why: "no PMU".to_owned() };
         clock.cpus[0].lost = 3;

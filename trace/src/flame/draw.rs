@@ -47,8 +47,8 @@ pub fn svg(profile: &StackProfile, drawing: &DrawOptions) -> Result<Option<Strin
     let mut colours = colours(profile, drawing.view);
     let mut options = options(drawing);
     options.palette_map = Some(&mut colours);
-    let drawn = draw(&mut options, &lines)?;
-    Ok(Some(finish(&drawn, drawing, legend().map(|part| (part.name, part.colour)))))
+    let graph = draw(&mut options, &lines)?;
+    Ok(Some(finish(&graph, drawing, legend().map(|part| (part.name, part.colour)))))
 }
 
 pub(super) fn options(drawing: &DrawOptions) -> Options<'static> {
@@ -100,15 +100,15 @@ pub(super) fn finish<'n>(
         return svg;
     }
     let svg = svg.find("<svg").map_or(svg.as_str(), |begin| &svg[begin..]);
-    let svg = without(svg, "<script", "</script>");
-    let svg = without(&svg, "<text id=\"search\"", "</text>");
+    let svg = remove_part(svg, "<script", "</script>");
+    let svg = remove_part(&svg, "<text id=\"search\"", "</text>");
     svg.replacen(" onload=\"init(evt)\"", "", 1)
 }
 
 /// Removes the first part between these texts.
-fn without(text: &str, begin: &str, end: &str) -> String {
-    let cut = text.find(begin).and_then(|from| Some((from, from + text[from..].find(end)? + end.len())));
-    cut.map_or_else(|| text.to_owned(), |(from, to)| format!("{}{}", &text[..from], &text[to..]))
+fn remove_part(text: &str, begin: &str, end: &str) -> String {
+    let range = text.find(begin).and_then(|from| Some((from, from + text[from..].find(end)? + end.len())));
+    range.map_or_else(|| text.to_owned(), |(from, to)| format!("{}{}", &text[..from], &text[to..]))
 }
 
 /// Adds the legend at the bottom.
@@ -117,12 +117,10 @@ fn with_legend<'n>(svg: &str, entries: impl Iterator<Item = (&'n str, (u8, u8, u
         Some((head, body.trim_end().strip_suffix("</svg>")?, attribute(head, "height")?))
     });
     let Some((head, body, height)) = parts else { return svg.to_owned() };
-    let higher = height + LEGEND;
-    let head = head.replacen(&format!("height=\"{height}\""), &format!("height=\"{higher}\""), 1).replacen(
-        &format!(" {height}\""),
-        &format!(" {higher}\""),
-        1,
-    );
+    let total_height = height + LEGEND;
+    let head = head
+        .replacen(&format!("height=\"{height}\""), &format!("height=\"{total_height}\""), 1)
+        .replacen(&format!(" {height}\""), &format!(" {total_height}\""), 1);
     let mut text = format!(
         "{head}xmlns={body}<g id=\"legend\">\
          <rect x=\"0\" y=\"{height}\" width=\"100%\" height=\"{LEGEND}\" fill=\"rgb(255,255,255)\"/>"

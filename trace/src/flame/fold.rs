@@ -20,7 +20,7 @@ pub struct ProfileView {
 
 impl ProfileView {
     pub fn has(&self, context: CpuContext, cpu: u32) -> bool {
-        self.cpu.is_none_or(|only| only == cpu)
+        self.cpu.is_none_or(|selected_cpu| selected_cpu == cpu)
             && (self.idle || context != CpuContext::Idle)
             && (!self.irq_only || context.is_interrupt())
     }
@@ -71,16 +71,16 @@ pub(super) fn lines(profile: &StackProfile, view: ProfileView, user: usize) -> B
             0
         };
         let frames = &stack.frames[begin..];
-        let in_user = frames
+        let user_count = frames
             .iter()
             .take_while(|index| profile.frames[**index as usize].kind == FrameKind::User)
             .count();
-        let left_out = if in_user > user { user / 2..in_user - user / 2 } else { 0..0 };
-        for (place, index) in frames.iter().enumerate() {
-            if place == left_out.start && !left_out.is_empty() {
+        let omitted = if user_count > user { user / 2..user_count - user / 2 } else { 0..0 };
+        for (position, index) in frames.iter().enumerate() {
+            if position == omitted.start && !omitted.is_empty() {
                 parts.push(LEFT_OUT.to_owned());
             }
-            if !left_out.contains(&place) {
+            if !omitted.contains(&position) {
                 parts.push(labels[*index as usize].clone());
             }
         }
@@ -107,8 +107,8 @@ pub type Line = (Vec<String>, u64);
 /// number of samples.
 pub fn parse(text: &str) -> Result<Vec<Line>, String> {
     let lines = text.lines().enumerate();
-    let telling = lines.filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#'));
-    telling
+    let data_lines = lines.filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#'));
+    data_lines
         .map(|(index, line)| {
             let split = line.trim_end().rsplit_once(' ');
             let parsed = split.and_then(|(stack, samples)| Some((stack, samples.parse().ok()?)));
@@ -128,7 +128,7 @@ mod tests {
     use crate::flame::fixture::profile;
 
     #[test]
-    fn a_view_cuts_what_ran_in_interrupt_context() {
+    fn profile_views_select_interrupts_idle_and_cpus() {
         let profile = profile(
             "2 openssl task main;aes\n\
              3 openssl softirq main;asm_common_interrupt;handle_softirqs;net_rx_action\n\
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn deep_stacks_are_drawn_with_their_ends() {
+    fn deep_user_stacks_are_shortened_in_the_middle() {
         let mut profile = profile("1 x task a;b;c;d;e;f;k\n");
         for frame in &mut profile.frames[..6] {
             frame.kind = FrameKind::User;
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_lines_are_named() {
+    fn parse_reports_the_number_of_a_bad_line() {
         assert_eq!(parse("# nothing\n\na;b 3\n").unwrap(), [(vec!["a".to_owned(), "b".to_owned()], 3)]);
         assert_eq!(parse("a 1\na;b\n").unwrap_err(), "line 2 does not end in a number of samples: a;b");
         assert!(parse("a -1").is_err());
@@ -165,7 +165,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_folded_reads_the_same(comm in "\\PC{0,16}", names in prop::collection::vec("\\PC{1,12}", 1..6), samples in 1u64..1000) {
+        fn folded_stacks_parse_to_the_same_value(comm in "\\PC{0,16}", names in prop::collection::vec("\\PC{1,12}", 1..6), samples in 1u64..1000) {
             let mut profile = profile("1 x task y\n");
             profile.frames = names
                 .iter()
@@ -177,12 +177,12 @@ mod tests {
                 samples,
                 ..profile.stacks[0].clone()
             };
-            let read = parse(&format!("# a remark\n{}", folded(&profile, ProfileView::default()))).unwrap();
+            let stacks = parse(&format!("# a remark\n{}", folded(&profile, ProfileView::default()))).unwrap();
             let mut expected = vec![clean(&comm)];
             expected.extend(profile.frames.iter().map(label));
             // A line that begins with # is a comment.
             if !comm.starts_with('#') {
-                prop_assert_eq!(read, vec![(expected, samples)]);
+                prop_assert_eq!(stacks, vec![(expected, samples)]);
             }
         }
     }

@@ -91,11 +91,11 @@ impl FlameResult {
     /// # Errors
     /// Names the function that has none.
     pub fn check(&self) -> Result<(), String> {
-        let strange = self.profile.iter().find_map(|profile| {
+        let nameless = self.profile.iter().find_map(|profile| {
             let frames = profile.stacks.iter().flat_map(|stack| &stack.frames);
             frames.copied().find(|index| profile.frames.get(*index as usize).is_none())
         });
-        strange.map_or(Ok(()), |strange| Err(format!("a stack has function {strange}, which has no name")))
+        nameless.map_or(Ok(()), |nameless| Err(format!("a stack has function {nameless}, which has no name")))
     }
 
     /// Selected samples that are not idle.
@@ -123,8 +123,8 @@ fn selected(profile: &StackProfile, view: ProfileView) -> impl Iterator<Item = &
 fn self_samples(profile: &StackProfile, view: ProfileView) -> Vec<SelfSamples> {
     let mut samples: BTreeMap<u32, u64> = BTreeMap::new();
     for stack in selected(profile, view) {
-        if let Some(leaf) = stack.frames.last() {
-            *samples.entry(*leaf).or_default() += stack.samples;
+        if let Some(innermost) = stack.frames.last() {
+            *samples.entry(*innermost).or_default() += stack.samples;
         }
     }
     let total: u64 = samples.values().sum();

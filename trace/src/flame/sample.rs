@@ -50,22 +50,31 @@ impl StackProfile {
     /// # Errors
     /// If perf events are not permitted (CAP_PERFMON, or `kernel.perf_event_paranoid` of 0 or less)
     /// or not in this kernel, or none of the requested CPUs is online.
-    pub fn observe(host: &Host, asked: &ProfileOptions, stop: &dyn Fn() -> bool) -> Result<Self, TraceError> {
-        observe(host, asked, stop)
+    pub fn observe(
+        host: &Host,
+        options: &ProfileOptions,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<Self, TraceError> {
+        observe(host, options, stop)
     }
 }
 
-fn observe(host: &Host, asked: &ProfileOptions, stop: &dyn Fn() -> bool) -> Result<StackProfile, TraceError> {
-    observe_with(host, asked, stop, &event::RINGS)
+fn observe(
+    host: &Host,
+    options: &ProfileOptions,
+    stop: &dyn Fn() -> bool,
+) -> Result<StackProfile, TraceError> {
+    observe_with(host, options, stop, &event::RINGS)
 }
 
 fn observe_with(
     host: &Host,
-    asked: &ProfileOptions,
+    options: &ProfileOptions,
     stop: &dyn Fn() -> bool,
     rings: &[usize],
 ) -> Result<StackProfile, TraceError> {
-    let OpenedSamplers { event, mut samplers } = event::open(&cpus(host, asked)?, asked.frequency_hz, rings)?;
+    let OpenedSamplers { event, mut samplers } =
+        event::open(&cpus(host, options)?, options.frequency_hz, rings)?;
     let ns_a_sample = match event::time_a_sample(&event) {
         Ok(Some(ns)) => Known::Value(ns),
         Ok(None) => Known::unknown("the kernel made no samples of the thread that was to time them"),
@@ -79,22 +88,23 @@ fn observe_with(
     }
     let process_before = window::thread_ns();
     let begin = Instant::now();
-    run.look(host, &mut samplers, asked.duration, stop);
+    run.collect_samples(host, &mut samplers, options.duration, stop);
     for (_, sampler) in &mut samplers {
         sampler.disable().map_err(|error| kernel_failed(&error))?;
     }
     let seconds = begin.elapsed().as_secs_f64();
     let process_ns = window::thread_ns().saturating_sub(process_before);
     run.drain(&mut samplers);
-    run.tally.name(host, &mut run.names);
-    let mut profile = run.into_profile(seconds, event, asked.frequency_hz, &mut samplers);
+    run.tally.look_up_symbols(host, &mut run.names);
+    let mut profile = run.into_profile(seconds, event, options.frequency_hz, &mut samplers);
     // Without the samples that were added for halted CPUs, which have no frames.
-    let made: u64 = profile.stacks.iter().filter(|it| !it.frames.is_empty()).map(|it| it.samples).sum();
+    let sample_count: u64 =
+        profile.stacks.iter().filter(|stack| !stack.frames.is_empty()).map(|stack| stack.samples).sum();
     let cpu_ns = seconds * 1e9 * profile.cpus.len().max(1) as f64;
     profile.own = ns_a_sample.map(|ns_a_sample| SamplingCost {
         ns_a_sample,
         process_ns,
-        share: (made as f64 * ns_a_sample + process_ns as f64) / cpu_ns,
+        share: (sample_count as f64 * ns_a_sample + process_ns as f64) / cpu_ns,
     });
     Ok(profile)
 }
@@ -111,20 +121,20 @@ pub(crate) fn kernel_addresses(chain: &[u64]) -> Vec<u64> {
 }
 
 /// The requested CPUs that are online.
-fn cpus(host: &Host, asked: &ProfileOptions) -> Result<Vec<u32>, TraceError> {
+fn cpus(host: &Host, options: &ProfileOptions) -> Result<Vec<u32>, TraceError> {
     let text = host.read(ONLINE)?;
-    let online = CpuSet::from_list(text.trim()).map_err(|error| refused(format!("{ONLINE}: {error}")))?;
-    let Some(wanted) = &asked.cpus else { return Ok(online.iter().collect()) };
-    if let Some(offline) = wanted.iter().find(|cpu| !online.contains(**cpu)) {
-        return Err(refused(format!("CPU {offline} is not online ({ONLINE}: {})", text.trim())));
+    let online = CpuSet::from_list(text.trim()).map_err(|error| refusal(format!("{ONLINE}: {error}")))?;
+    let Some(selected) = &options.cpus else { return Ok(online.iter().collect()) };
+    if let Some(offline) = selected.iter().find(|cpu| !online.contains(**cpu)) {
+        return Err(refusal(format!("CPU {offline} is not online ({ONLINE}: {})", text.trim())));
     }
-    let mut wanted = wanted.clone();
-    wanted.sort_unstable();
-    wanted.dedup();
-    Ok(wanted)
+    let mut selected = selected.clone();
+    selected.sort_unstable();
+    selected.dedup();
+    Ok(selected)
 }
 
-fn refused(why: String) -> TraceError {
+fn refusal(why: String) -> TraceError {
     TraceError::Kernel { what: WHAT, source: std::io::Error::other(why) }
 }
 
@@ -139,7 +149,7 @@ struct SampleRun {
 
 impl SampleRun {
     /// Drains rings and looks up symbols until the time is over.
-    fn look(
+    fn collect_samples(
         &mut self,
         host: &Host,
         samplers: &mut [(u32, Sampler)],
@@ -147,14 +157,14 @@ impl SampleRun {
         stop: &dyn Fn() -> bool,
     ) {
         let begin = Instant::now();
-        let mut named = begin;
+        let mut last_lookup = begin;
         while !stop() && begin.elapsed() < duration {
             window::wait(DRAIN.min(duration.saturating_sub(begin.elapsed())), stop);
             self.drain(samplers);
             // Not at the end, which it would delay: the rest is looked up after sampling.
-            if named.elapsed() >= NAME && begin.elapsed() + NAME < duration {
-                self.tally.name(host, &mut self.names);
-                named = Instant::now();
+            if last_lookup.elapsed() >= NAME && begin.elapsed() + NAME < duration {
+                self.tally.look_up_symbols(host, &mut self.names);
+                last_lookup = Instant::now();
             }
         }
     }
@@ -189,7 +199,7 @@ impl SampleRun {
         let cpus: Vec<CpuProfile> = samplers
             .iter_mut()
             .zip(&self.lost)
-            .map(|((cpu, sampler), told)| {
+            .map(|((cpu, sampler), lost_records)| {
                 let (mut samples, mut idle) = (0, 0);
                 for stack in stacks.iter().filter(|stack| stack.cpu == *cpu) {
                     samples += stack.samples;
@@ -197,12 +207,14 @@ impl SampleRun {
                 }
                 // Loss records come with the next sample that has room; the counter includes the
                 // last ones.
-                let counted = sampler.read_full().ok().and_then(|count| count.lost());
-                CpuProfile { cpu: *cpu, samples, idle, lost: counted.unwrap_or(0).max(*told) }
+                let lost_counter = sampler.read_full().ok().and_then(|count| count.lost());
+                CpuProfile { cpu: *cpu, samples, idle, lost: lost_counter.unwrap_or(0).max(*lost_records) }
             })
             .collect();
         let cpus = match event {
-            SampleEvent::CpuCycles => halted(cpus, &mut stacks, seconds * f64::from(frequency_hz)),
+            SampleEvent::CpuCycles => {
+                add_halted_samples(cpus, &mut stacks, seconds * f64::from(frequency_hz))
+            }
             SampleEvent::CpuClock { .. } => cpus,
         };
         let mut notes = limits(&event);
@@ -238,9 +250,13 @@ fn limits(event: &SampleEvent) -> Vec<String> {
 }
 
 // Adds missing samples as idle ones, because a halted CPU has no cycles.
-fn halted(mut cpus: Vec<CpuProfile>, stacks: &mut Vec<SampledStack>, asked: f64) -> Vec<CpuProfile> {
+fn add_halted_samples(
+    mut cpus: Vec<CpuProfile>,
+    stacks: &mut Vec<SampledStack>,
+    expected: f64,
+) -> Vec<CpuProfile> {
     for cpu in &mut cpus {
-        let missing = (asked.round() as u64).saturating_sub(cpu.samples + cpu.lost);
+        let missing = (expected.round() as u64).saturating_sub(cpu.samples + cpu.lost);
         if missing > 0 {
             cpu.samples += missing;
             cpu.idle += missing;
@@ -261,9 +277,9 @@ fn halted(mut cpus: Vec<CpuProfile>, stacks: &mut Vec<SampledStack>, asked: f64)
 
 /// linerate's own samples: draining rings and symbol lookup.
 fn own_cost(stacks: &[SampledStack]) -> Option<String> {
-    let samples = |own: bool| -> u64 {
+    let samples = |is_own: bool| -> u64 {
         let busy = stacks.iter().filter(|stack| stack.context != CpuContext::Idle);
-        busy.filter(|stack| !own || stack.pid == std::process::id()).map(|stack| stack.samples).sum()
+        busy.filter(|stack| !is_own || stack.pid == std::process::id()).map(|stack| stack.samples).sum()
     };
     let share = samples(true) as f64 / samples(false) as f64;
     (share >= NOTABLE).then(|| format!("{:.1} % of the samples are linerate's own process", share * 100.0))
@@ -271,13 +287,13 @@ fn own_cost(stacks: &[SampledStack]) -> Option<String> {
 
 // Whether samples are missing without being counted as lost.
 fn shortfall(cpus: &[CpuProfile], seconds: f64, frequency_hz: u32) -> Option<String> {
-    let asked = seconds * f64::from(frequency_hz);
-    let short = |cpu: &&CpuProfile| ((cpu.samples + cpu.lost) as f64) < asked * ENOUGH;
+    let expected = seconds * f64::from(frequency_hz);
+    let is_short = |cpu: &&CpuProfile| ((cpu.samples + cpu.lost) as f64) < expected * ENOUGH;
     let (count, worst) = (
-        cpus.iter().filter(short).count(),
-        cpus.iter().filter(short).min_by_key(|cpu| cpu.samples + cpu.lost)?,
+        cpus.iter().filter(is_short).count(),
+        cpus.iter().filter(is_short).min_by_key(|cpu| cpu.samples + cpu.lost)?,
     );
-    let ratio = (worst.samples + worst.lost) as f64 / asked;
+    let ratio = (worst.samples + worst.lost) as f64 / expected;
     Some(format!(
         "{count} of {} CPUs gave fewer samples than asked for, CPU {} {:.0} %: it stood still (hypervisor, deep sleep), or had \
          interrupts off for long",

@@ -66,28 +66,30 @@ pub fn known(id: &str) -> Option<HotSpot> {
 
 /// Samples in the packet path: stacks in which a packet is received, sent or waited for.
 pub fn samples_in_path(profile: &StackProfile) -> u64 {
-    let judged = judged(&TABLE, profile);
-    let in_path = |stack: &&SampledStack| table::is_packet_path(&innermost_first(&judged, stack));
+    let functions = judge_functions(&TABLE, profile);
+    let in_path = |stack: &&SampledStack| table::is_packet_path(&innermost_first(&functions, stack));
     busy(profile).filter(in_path).map(|stack| stack.samples).sum()
 }
 
 fn find_in(table: &SpotTable, profile: &StackProfile) -> Vec<HotSpot> {
-    let judged = judged(table, profile);
-    let mut found: BTreeMap<usize, FoundSpot<'_>> = BTreeMap::new();
-    let (mut all, mut path) = (0, 0);
+    let functions = judge_functions(table, profile);
+    let mut found_spots: BTreeMap<usize, FoundSpot<'_>> = BTreeMap::new();
+    let (mut busy_samples, mut path_samples) = (0, 0);
     for stack in busy(profile) {
-        let frames = innermost_first(&judged, stack);
+        let frames = innermost_first(&functions, stack);
         let in_path = table::is_packet_path(&frames);
-        all += stack.samples;
-        path += if in_path { stack.samples } else { 0 };
-        let Some((spot, at)) = table.spot_of(&frames, in_path) else { continue };
-        let found = found.entry(spot).or_default();
+        busy_samples += stack.samples;
+        path_samples += if in_path { stack.samples } else { 0 };
+        let Some((spot, depth)) = table.spot_of(&frames, in_path) else { continue };
+        let found = found_spots.entry(spot).or_default();
         found.samples += stack.samples;
         found.in_path += if in_path { stack.samples } else { 0 };
-        *found.functions.entry(frames[at].name).or_default() += stack.samples;
+        *found.functions.entry(frames[depth].name).or_default() += stack.samples;
     }
-    let mut spots: Vec<HotSpot> =
-        found.into_iter().map(|(spot, found)| table.spot(spot, &found, all, path)).collect();
+    let mut spots: Vec<HotSpot> = found_spots
+        .into_iter()
+        .map(|(spot, found)| table.spot(spot, &found, busy_samples, path_samples))
+        .collect();
     spots.sort_by_key(|spot| std::cmp::Reverse(spot.samples));
     spots
 }
@@ -97,17 +99,17 @@ fn busy(profile: &StackProfile) -> impl Iterator<Item = &SampledStack> {
 }
 
 // Judges each function once, because many stacks share functions.
-fn judged<'p>(table: &SpotTable, profile: &'p StackProfile) -> Vec<JudgedFunction<'p>> {
+fn judge_functions<'p>(table: &SpotTable, profile: &'p StackProfile) -> Vec<JudgedFunction<'p>> {
     profile.frames.iter().map(|frame| table.judge(&frame.name, frame.kind)).collect()
 }
 
 /// A stack from the begin of its context: the interrupted work is unrelated.
 fn innermost_first<'j, 'p>(
-    judged: &'j [JudgedFunction<'p>],
+    functions: &'j [JudgedFunction<'p>],
     stack: &SampledStack,
 ) -> Vec<&'j JudgedFunction<'p>> {
-    let own = stack.frames.get(stack.entry as usize..).unwrap_or(&stack.frames);
-    own.iter().rev().filter_map(|index| judged.get(*index as usize)).collect()
+    let context_frames = stack.frames.get(stack.entry as usize..).unwrap_or(&stack.frames);
+    context_frames.iter().rev().filter_map(|index| functions.get(*index as usize)).collect()
 }
 
 /// 0 of an empty whole.

@@ -71,29 +71,32 @@ impl BatchCost {
     /// If all batches have the same size, the two parts cannot be distinguished. Then the part per
     /// batch is assumed to be half of the present time per datagram, plus or minus the same amount.
     pub(super) fn fit(classes: &[BatchClass], run_ns: f64) -> Option<Self> {
-        let used: Vec<&BatchClass> = classes.iter().filter(|class| class.packets > 0).collect();
-        let sum = |of: &dyn Fn(&BatchClass) -> f64| used.iter().map(|class| of(class)).sum::<f64>();
+        let used_classes: Vec<&BatchClass> = classes.iter().filter(|class| class.packets > 0).collect();
+        let sum =
+            |figure: &dyn Fn(&BatchClass) -> f64| used_classes.iter().map(|class| figure(class)).sum::<f64>();
         let (packets, batches) = (sum(&|class| class.packets as f64), sum(&|class| class.batches as f64));
         if packets == 0.0 {
             return None;
         }
         let now_ns = sum(&|class| class.own_ns(run_ns)) / packets;
-        let points: Vec<ClassPoint> = used.iter().map(|class| ClassPoint::of(class, run_ns)).collect();
-        let middle = median_ns(&used, run_ns);
+        let points: Vec<ClassPoint> =
+            used_classes.iter().map(|class| ClassPoint::from_class(class, run_ns)).collect();
+        let median = median_ns(&used_classes, run_ns);
         // Many interrupted classes can draw the line away from most datagrams. A second line starts
         // at the median.
-        let lines = [None, Some((0.0, middle))].map(|start| settled_line(&points, middle, start));
-        let near = |line: &(f64, f64, f64)| {
-            points.iter().filter(|point| point.is_near(line)).map(|it| it.all).sum::<f64>()
+        let lines = [None, Some((0.0, median))].map(|start| settled_line(&points, median, start));
+        let near_datagrams = |line: &(f64, f64, f64)| {
+            points.iter().filter(|point| point.is_near(line)).map(|near_point| near_point.all).sum::<f64>()
         };
-        let [line, other] = lines;
-        let (batch_ns, packet_ns, error_ns) = if near(&other) > near(&line) { other } else { line };
+        let [line, median_line] = lines;
+        let (batch_ns, packet_ns, error_ns) =
+            if near_datagrams(&median_line) > near_datagrams(&line) { median_line } else { line };
         Some(Self { now_ns, batch_ns, packet_ns, error_ns, packets_per_batch: packets / batches })
     }
 }
 
 impl ClassPoint {
-    fn of(class: &BatchClass, run_ns: f64) -> Self {
+    fn from_class(class: &BatchClass, run_ns: f64) -> Self {
         let batches = class.batches as f64;
         let variance = BATCH_DEVIATION.powi(2) / batches + CLASS_DEVIATION.powi(2);
         Self {
@@ -106,8 +109,8 @@ impl ClassPoint {
 
     // Relative distance from the line, from -1 to 1. A point at -1 or 1 does not count.
     fn distance(&self, expected: f64) -> f64 {
-        let off = (self.ns - expected) / expected;
-        (off / if off > 0.0 { ABOVE } else { BELOW }).clamp(-1.0, 1.0)
+        let deviation = (self.ns - expected) / expected;
+        (deviation / if deviation > 0.0 { ABOVE } else { BELOW }).clamp(-1.0, 1.0)
     }
 
     fn is_near(&self, (batch_ns, packet_ns, _): &(f64, f64, f64)) -> bool {
@@ -115,10 +118,10 @@ impl ClassPoint {
     }
 }
 
-fn settled_line(points: &[ClassPoint], middle: f64, start: Option<(f64, f64)>) -> (f64, f64, f64) {
-    let mut line = least_squares(points, middle, start);
+fn settled_line(points: &[ClassPoint], median: f64, start: Option<(f64, f64)>) -> (f64, f64, f64) {
+    let mut line = least_squares(points, median, start);
     for _ in 1..ROUNDS {
-        line = least_squares(points, middle, Some((line.0, line.1)));
+        line = least_squares(points, median, Some((line.0, line.1)));
     }
     line
 }
@@ -126,29 +129,30 @@ fn settled_line(points: &[ClassPoint], middle: f64, start: Option<(f64, f64)>) -
 // Time per datagram of the class that contains the middle datagram. An interrupted class does not
 // change it.
 fn median_ns(classes: &[&BatchClass], run_ns: f64) -> f64 {
-    let mut each: Vec<(f64, u64)> =
+    let mut class_times: Vec<(f64, u64)> =
         classes.iter().map(|class| (class.own_ns(run_ns) / class.packets as f64, class.packets)).collect();
-    each.sort_by(|one, other| one.0.total_cmp(&other.0));
-    let half = each.iter().map(|(_, packets)| packets).sum::<u64>() / 2;
-    let mut below = 0;
-    let middle = each.iter().find(|(_, packets)| {
-        below += packets;
-        below > half
+    class_times.sort_by(|left, right| left.0.total_cmp(&right.0));
+    let half = class_times.iter().map(|(_, packets)| packets).sum::<u64>() / 2;
+    let mut datagrams = 0;
+    let median_class = class_times.iter().find(|(_, packets)| {
+        datagrams += packets;
+        datagrams > half
     });
-    middle.or(each.last()).map_or(0.0, |(ns, _)| *ns)
+    median_class.or(class_times.last()).map_or(0.0, |(ns, _)| *ns)
 }
 
 // Weighted least squares of relative deviations: the part per batch, the part per datagram, and the
 // error of the latter. Points far from the previous line do not count (Tukey's biweight).
-fn least_squares(points: &[ClassPoint], middle: f64, before: Option<(f64, f64)>) -> (f64, f64, f64) {
+fn least_squares(points: &[ClassPoint], median: f64, previous_line: Option<(f64, f64)>) -> (f64, f64, f64) {
     // The assumption about the part per batch if sizes do not vary.
-    let half = (middle / 2.0).max(1.0);
+    let half = (median / 2.0).max(1.0);
     let (mut ones, mut cross, mut squares) = (half.powi(-2), 0.0, 0.0);
     let (mut times, mut products) = (half * ones, 0.0);
     for point in points.iter().filter(|point| point.ns > 0.0) {
-        let expected = before.map_or(point.ns, |(batch, packet)| (batch + packet * point.packets).max(1.0));
-        let off = point.distance(expected);
-        let weight = point.weight * (1.0 - off * off).powi(2) / expected.powi(2);
+        let expected =
+            previous_line.map_or(point.ns, |(batch, packet)| (batch + packet * point.packets).max(1.0));
+        let deviation = point.distance(expected);
+        let weight = point.weight * (1.0 - deviation * deviation).powi(2) / expected.powi(2);
         ones += weight;
         cross += weight * point.packets;
         squares += weight * point.packets * point.packets;
@@ -157,7 +161,7 @@ fn least_squares(points: &[ClassPoint], middle: f64, before: Option<(f64, f64)>)
     }
     let determinant = ones * squares - cross * cross;
     if squares == 0.0 || determinant <= 0.0 {
-        return (0.0, middle, middle);
+        return (0.0, median, median);
     }
     let batch = (squares * times - cross * products) / determinant;
     // The time of a batch cannot be negative.
@@ -179,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn the_parts_are_found_through_a_batch_that_the_hypervisor_interrupted() {
+    fn fit_ignores_a_batch_interrupted_by_the_hypervisor() {
         let line = |size: u64| 7_000.0 + 3_250.0 * size as f64;
         let sizes = [(19_000, 3), (4_400, 4), (50, 7), (7, 30), (8, 43)];
         let mut classes: Vec<BatchClass> =
@@ -194,9 +198,9 @@ mod tests {
     }
 
     #[test]
-    fn a_few_classes_far_below_do_not_draw_the_line_away_from_all_others() {
+    fn fit_ignores_a_few_classes_far_below_the_line() {
         // Softirqs of an echo server at 140,000 per second: batches of 64, the budget of a poll, are too cheap.
-        let seen = [
+        let measurements = [
             (22_456, 17.4, 1424.0),
             (94, 20.6, 1391.0),
             (45, 35.0, 1725.0),
@@ -206,7 +210,7 @@ mod tests {
             (5, 285.6, 1612.0),
             (2, 716.0, 1761.0),
         ];
-        let classes = seen.map(|(batches, size, ns): (u64, f64, f64)| {
+        let classes = measurements.map(|(batches, size, ns): (u64, f64, f64)| {
             let packets = batches as f64 * size;
             BatchClass { batches, packets: packets as u64, ns: (packets * ns) as u64, runs: 0 }
         });
@@ -215,16 +219,19 @@ mod tests {
     }
 
     #[test]
-    fn equal_batches_leave_the_parts_uncertain() {
+    fn equal_batch_sizes_leave_a_large_fit_error() {
         let cost = BatchCost::fit(&[class(10_000, 1, 8_050.0)], 50.0).expect("a fit");
         assert_eq!(cost.now_ns, 8_000.0);
         assert!(cost.packet_ns + cost.batch_ns - 8_000.0 < 1.0 && cost.error_ns > 3_900.0, "{cost:?}");
         let larger = BatchCost::fit(&[class(10_000, 10, 80_500.0)], 50.0).expect("a fit");
-        assert!(larger.error_ns < cost.error_ns / 4.0, "a batch of ten has little of its own: {larger:?}");
+        assert!(
+            larger.error_ns < cost.error_ns / 4.0,
+            "a batch of ten has little cost per batch: {larger:?}"
+        );
     }
 
     #[test]
-    fn nothing_read_is_no_cost() {
+    fn fit_without_packets_is_none() {
         assert_eq!(BatchCost::fit(&[class(10, 0, 500.0)], 50.0), None);
     }
 }

@@ -19,31 +19,33 @@ impl LinkCounters {
         let read = |name: &str, file: &str| -> Option<u64> {
             host.read(&format!("/sys/class/net/{name}/{file}")).ok()?.trim().parse().ok()
         };
-        let of = |name: &String| {
+        let link_counters = |name: &String| {
             // The speed of a virtual interface limits nothing.
             host.list(&format!("/sys/class/net/{name}/device")).ok()?;
             let speed = read(name, "speed").filter(|speed| *speed > 0)?;
-            let count = |what: &str| read(name, &format!("statistics/{what}"));
+            let count = |counter: &str| read(name, &format!("statistics/{counter}"));
             let rx = [count("rx_bytes")?, count("rx_packets")?];
             Some((name.clone(), (speed, [rx, [count("tx_bytes")?, count("tx_packets")?]])))
         };
-        Self(names.iter().filter_map(of).collect())
+        Self(names.iter().filter_map(link_counters).collect())
     }
 
     /// Interfaces with at least `datagrams` packets since `before`.
     pub(super) fn since(&self, before: &Self, seconds: f64, datagrams: u64) -> Vec<LinkDemand> {
-        let of = |(name, (speed, now)): (&String, &(u64, [[u64; 2]; 2]))| {
+        let link_demand = |(name, (speed, now)): (&String, &(u64, [[u64; 2]; 2]))| {
             let (_, before) = before.0.get(name)?;
-            let grown = [0, 1]
-                .map(|way: usize| [0, 1].map(|what: usize| now[way][what].saturating_sub(before[way][what])));
+            let growth = [0, 1].map(|direction: usize| {
+                [0, 1]
+                    .map(|counter: usize| now[direction][counter].saturating_sub(before[direction][counter]))
+            });
             let bits =
-                grown.map(|[bytes, packets]| (bytes + packets * FRAME_OVERHEAD) as f64 * 8.0 / seconds);
-            (grown[0][1] >= datagrams.max(1)).then(|| LinkDemand {
+                growth.map(|[bytes, packets]| (bytes + packets * FRAME_OVERHEAD) as f64 * 8.0 / seconds);
+            (growth[0][1] >= datagrams.max(1)).then(|| LinkDemand {
                 interface: name.clone(),
                 bits_per_second: *speed as f64 * 1e6,
                 used_bits_per_second: bits[0].max(bits[1]),
             })
         };
-        self.0.iter().filter_map(of).collect()
+        self.0.iter().filter_map(link_demand).collect()
     }
 }

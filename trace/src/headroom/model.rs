@@ -190,25 +190,25 @@ struct Demand {
 }
 
 impl Demand {
-    fn of(cost: Option<&BatchCost>, share: f64) -> Self {
+    fn from_cost(cost: Option<&BatchCost>, share: f64) -> Self {
         cost.map_or_else(Self::default, |cost| Self {
             ns: cost.packet_ns * share,
             variance: (cost.error_ns * share).powi(2),
         })
     }
 
-    fn with(self, other: Self) -> Self {
+    fn plus(self, other: Self) -> Self {
         Self { ns: self.ns + other.ns, variance: self.variance + other.variance }
     }
 
     // `cpus`: the number of available CPUs, and the number that is surely available.
     fn rate(self, resource: LimitingResource, cpus: [f64; 2], parts: String) -> Option<ResourceRate> {
         let error = (self.variance / self.ns.powi(2) + MODEL_ERROR.powi(2)).sqrt();
-        let [cpus, sure] = cpus;
+        let [cpus, sure_cpus] = cpus;
         (self.ns > 0.0).then(|| ResourceRate {
             resource,
             per_second: cpus * 1e9 / self.ns * FULL_LOAD_GAIN,
-            sure_part: if cpus > 0.0 { sure / cpus } else { 1.0 },
+            sure_part: if cpus > 0.0 { sure_cpus / cpus } else { 1.0 },
             error,
             parts,
         })
@@ -227,11 +227,11 @@ impl CpuDemand {
     }
 
     fn softirq_demand(&self) -> Demand {
-        Demand::of(self.softirq.as_ref(), self.arrival_share)
+        Demand::from_cost(self.softirq.as_ref(), self.arrival_share)
     }
 
     fn service_demand(&self) -> Demand {
-        Demand::of(self.service.as_ref(), self.read_share)
+        Demand::from_cost(self.service.as_ref(), self.read_share)
     }
 }
 
@@ -261,7 +261,7 @@ impl ServiceDemand {
                 parts: String::new(),
             })
         }));
-        limits.sort_by(|one, other| one.per_second.total_cmp(&other.per_second));
+        limits.sort_by(|left, right| left.per_second.total_cmp(&right.per_second));
         limits
     }
 
@@ -279,13 +279,13 @@ impl ServiceDemand {
     }
 
     fn cpu_rates(&self) -> Vec<ResourceRate> {
-        let of = |cpu: &CpuDemand| {
+        let cpu_rate = |cpu: &CpuDemand| {
             let pinned: Vec<&ThreadDemand> =
                 self.threads.iter().filter(|thread| thread.only_cpu() == Some(cpu.cpu)).collect();
             let softirq = cpu.softirq_demand();
             let service = if pinned.is_empty() { Demand::default() } else { cpu.service_demand() };
-            let all = softirq.with(service);
-            let softirq_share = softirq.ns / all.ns;
+            let total = softirq.plus(service);
+            let softirq_share = softirq.ns / total.ns;
             let threads = match pinned.as_slice() {
                 [thread] => format!("thread {}", thread.comm),
                 threads => format!("{} threads", threads.len()),
@@ -302,37 +302,43 @@ impl ServiceDemand {
                 [thread] if softirq_share < 1.0 - NEARLY_ALL => (thread.resource(), String::new()),
                 _ => (LimitingResource::Cpu { cpu: cpu.cpu }, parts),
             };
-            all.rate(resource, [cpu.available(), cpu.surely_available()], parts)
+            total.rate(resource, [cpu.available(), cpu.surely_available()], parts)
         };
-        self.cpus.iter().filter_map(of).collect()
+        self.cpus.iter().filter_map(cpu_rate).collect()
     }
 
     // Threads that may run on several CPUs: each can use one CPU at most.
     fn thread_rates(&self) -> impl Iterator<Item = ResourceRate> {
         let floating = self.threads.iter().filter(|thread| thread.only_cpu().is_none());
         floating.filter_map(|thread| {
-            Demand::of(Some(&thread.cost), thread.read_share).rate(thread.resource(), [1.0; 2], String::new())
+            Demand::from_cost(Some(&thread.cost), thread.read_share).rate(
+                thread.resource(),
+                [1.0; 2],
+                String::new(),
+            )
         })
     }
 
     // All CPUs together, if a thread may run on several CPUs.
     fn pool_rate(&self) -> Option<ResourceRate> {
-        let floats = self.threads.iter().any(|thread| thread.only_cpu().is_none());
+        let has_floating = self.threads.iter().any(|thread| thread.only_cpu().is_none());
         let may_run = |cpu: &&CpuDemand| {
             let allows = |thread: &ThreadDemand| {
                 thread.allowed_cpus.value().is_none_or(|allowed| allowed.contains(cpu.cpu))
             };
             cpu.arrival_share > 0.0 || self.threads.iter().any(allows)
         };
-        let sum = |of: fn(&CpuDemand) -> f64| self.cpus.iter().filter(may_run).map(of).sum();
+        let sum = |figure: fn(&CpuDemand) -> f64| self.cpus.iter().filter(may_run).map(figure).sum();
         let available = [sum(CpuDemand::available), sum(CpuDemand::surely_available)];
-        floats.then(|| self.whole().rate(LimitingResource::AllCpus, available, String::new())).flatten()
+        has_floating
+            .then(|| self.total_demand().rate(LimitingResource::AllCpus, available, String::new()))
+            .flatten()
     }
 
     /// Softirqs and threads of all CPUs.
-    fn whole(&self) -> Demand {
-        let each = self.cpus.iter().map(|cpu| cpu.softirq_demand().with(cpu.service_demand()));
-        each.fold(Demand::default(), Demand::with)
+    fn total_demand(&self) -> Demand {
+        let demands = self.cpus.iter().map(|cpu| cpu.softirq_demand().plus(cpu.service_demand()));
+        demands.fold(Demand::default(), Demand::plus)
     }
 
     // If more datagrams arrive in a pause of the reader than the buffer holds, the buffer
@@ -361,19 +367,21 @@ impl ServiceDemand {
     /// Gains of possible changes, the largest first; without gains below 5 %.
     #[must_use]
     pub fn remedies(&self) -> Vec<RemedyGain> {
-        let Some(now) = self.limits().first().map(|limit| limit.per_second) else { return Vec::new() };
+        let Some(current_rate) = self.limits().first().map(|limit| limit.per_second) else {
+            return Vec::new();
+        };
         let gains = Remedy::ALL.into_iter().filter_map(|remedy| {
-            let first = self.with_remedy(remedy)?.limits().into_iter().next()?;
-            let gain_ratio = first.per_second / now;
+            let lowest = self.with_remedy(remedy)?.limits().into_iter().next()?;
+            let gain_ratio = lowest.per_second / current_rate;
             (gain_ratio > 1.05).then_some(RemedyGain {
                 remedy,
-                per_second: first.per_second,
+                per_second: lowest.per_second,
                 gain_ratio,
-                next_limit: first.resource,
+                next_limit: lowest.resource,
             })
         });
         let mut gains: Vec<RemedyGain> = gains.collect();
-        gains.sort_by(|one, other| other.gain_ratio.total_cmp(&one.gain_ratio));
+        gains.sort_by(|left, right| right.gain_ratio.total_cmp(&left.gain_ratio));
         gains
     }
 
@@ -390,12 +398,12 @@ impl ServiceDemand {
     /// The limits after each of these changes alone.
     #[must_use]
     pub fn what_if(&self, remedies: &[Remedy]) -> Vec<ChangedLimits> {
-        let each = remedies.iter().map(|&remedy| {
+        let changes = remedies.iter().map(|&remedy| {
             let limits = self.with_remedy(remedy).map(|changed| changed.limits());
             let limits = limits.map_or_else(|| Known::unknown(remedy.obstacle()), Known::Value);
             ChangedLimits { remedy, limits }
         });
-        each.collect()
+        changes.collect()
     }
 
     // Average cost of the CPUs that have this cost.
@@ -408,11 +416,11 @@ impl ServiceDemand {
                 Some((cost?, share))
             })
             .collect();
-        let whole: f64 = costs.iter().map(|(_, share)| share).sum();
-        let mean = |of: fn(&BatchCost) -> f64| {
-            costs.iter().map(|(cost, share)| of(cost) * share).sum::<f64>() / whole
+        let total_share: f64 = costs.iter().map(|(_, share)| share).sum();
+        let mean = |figure: fn(&BatchCost) -> f64| {
+            costs.iter().map(|(cost, share)| figure(cost) * share).sum::<f64>() / total_share
         };
-        (whole > 0.0).then(|| BatchCost {
+        (total_share > 0.0).then(|| BatchCost {
             packet_ns: mean(|cost| cost.packet_ns),
             error_ns: mean(|cost| cost.error_ns),
             ..BatchCost::default()
@@ -424,7 +432,7 @@ impl ServiceDemand {
         let softirq = self.average(|cpu| (cpu.softirq, cpu.arrival_share))?;
         let service = self.average(|cpu| (cpu.service, cpu.read_share))?;
         let thread = self.threads.first()?;
-        let on_each = |cpu: &CpuDemand| {
+        let boosted_cpu = |cpu: &CpuDemand| {
             let cpu = CpuDemand {
                 arrival_share: share,
                 read_share: share,
@@ -436,7 +444,7 @@ impl ServiceDemand {
             let thread = ThreadDemand { allowed_cpus, read_share: share, ..thread.clone() };
             (cpu, thread)
         };
-        let (cpus, threads) = self.cpus.iter().map(on_each).unzip();
+        let (cpus, threads) = self.cpus.iter().map(boosted_cpu).unzip();
         let buffer =
             self.buffer.clone().map(|buffer| BufferDemand { share: share.min(buffer.share), ..buffer });
         Some(Self { cpus, threads, buffer, ..self.clone() })
@@ -455,19 +463,23 @@ impl ServiceDemand {
     fn with_threads_apart(&self) -> Option<Self> {
         let service = self.average(|cpu| (cpu.service, cpu.read_share))?;
         let is_free = |cpu: &CpuDemand| cpu.arrival_share == 0.0;
-        let free: Vec<u32> = self.cpus.iter().filter(|cpu| is_free(cpu)).map(|cpu| cpu.cpu).collect();
+        let free_cpus: Vec<u32> = self.cpus.iter().filter(|cpu| is_free(cpu)).map(|cpu| cpu.cpu).collect();
         // One thread cannot be divided.
-        let used = &free[..free.len().min(self.threads.len())];
-        let share = 1.0 / used.len().max(1) as f64;
+        let used_cpus = &free_cpus[..free_cpus.len().min(self.threads.len())];
+        let share = 1.0 / used_cpus.len().max(1) as f64;
         let cpus = self.cpus.iter().map(|cpu| {
-            let read_share = if used.contains(&cpu.cpu) { share } else { 0.0 };
+            let read_share = if used_cpus.contains(&cpu.cpu) { share } else { 0.0 };
             CpuDemand { read_share, service: Some(service), ..cpu.clone() }
         });
-        let threads = self.threads.iter().zip(used.iter().cycle()).map(|(thread, cpu)| {
+        let threads = self.threads.iter().zip(used_cpus.iter().cycle()).map(|(thread, cpu)| {
             let allowed_cpus = Known::Value(std::iter::once(*cpu).collect());
             ThreadDemand { allowed_cpus, ..thread.clone() }
         });
-        (!used.is_empty()).then(|| Self { cpus: cpus.collect(), threads: threads.collect(), ..self.clone() })
+        (!used_cpus.is_empty()).then(|| Self {
+            cpus: cpus.collect(),
+            threads: threads.collect(),
+            ..self.clone()
+        })
     }
 }
 

@@ -22,15 +22,15 @@ const THREAD_WORDS: usize = THREAD_HEAD + CLASSES * CLASS_WORDS;
 const CLASS_WORDS: usize = 4;
 
 const PROGRAMS: [ProgramAttachment; 5] = [
-    at("reads", "sock_recv_length"),
-    at("arrives", "sk_data_ready"),
-    at("softirq_ends", "softirq_exit"),
-    at("softirq_begins", "softirq_entry"),
-    at("turn_changes", "sched_switch"),
+    attachment("reads", "sock_recv_length"),
+    attachment("arrives", "sk_data_ready"),
+    attachment("softirq_ends", "softirq_exit"),
+    attachment("softirq_begins", "softirq_entry"),
+    attachment("turn_changes", "sched_switch"),
 ];
-const NOTHING: [ProgramAttachment; 1] = [at("nothing", "task_rename")];
+const NOTHING: [ProgramAttachment; 1] = [attachment("nothing", "task_rename")];
 
-const fn at(program: &'static str, tracepoint: &'static str) -> ProgramAttachment {
+const fn attachment(program: &'static str, tracepoint: &'static str) -> ProgramAttachment {
     ProgramAttachment { program, tracepoint, since: "came with Linux 6.3", optional: false }
 }
 
@@ -96,12 +96,12 @@ impl HeadroomProgram {
     }
 
     pub(super) fn read(&self) -> Result<HeadroomCounters, TraceError> {
-        let cpus = self.programs.of_each_cpu::<[u64; CPU_WORDS]>(WHAT, "cpus")?;
+        let cpus = self.programs.per_cpu_values::<[u64; CPU_WORDS]>(WHAT, "cpus")?;
         let threads = self.programs.entries::<u32, [u64; THREAD_WORDS]>(WHAT, "threads")?;
         Ok(HeadroomCounters {
             at: Instant::now(),
-            cpus: cpus.iter().map(CpuCounters::of).collect(),
-            threads: threads.iter().map(|(tid, words)| (*tid, ThreadCounters::of(words))).collect(),
+            cpus: cpus.iter().map(CpuCounters::from_words).collect(),
+            threads: threads.iter().map(|(tid, words)| (*tid, ThreadCounters::from_words(words))).collect(),
         })
     }
 
@@ -113,17 +113,17 @@ impl HeadroomProgram {
         let after = self.programs.runs(WHAT, &PROGRAMS)?;
         let clock_ns = self.programs.clock_ns(WHAT, &NOTHING)?.unwrap_or(0.0);
         drop(counting);
-        let ran =
+        let program_runs =
             ProgramRuns { runs: after.runs - before.runs, time: after.time.saturating_sub(before.time) };
-        Ok(CallOverhead { way_ns: self.way_ns, clock_ns }.run_ns(ran))
+        Ok(CallOverhead { way_ns: self.way_ns, clock_ns }.run_ns(program_runs))
     }
 }
 
 impl CpuCounters {
-    fn of(words: &[u64; CPU_WORDS]) -> Self {
+    fn from_words(words: &[u64; CPU_WORDS]) -> Self {
         let [softirq_ns, service_ns, other_ns, yielding_ns, arrivals, reads, sized, truesize, buffer] =
             *words.first_chunk().unwrap_or(&[0; CPU_HEAD]);
-        let classes = |at: usize| classes(&words[CPU_HEAD + at * CLASSES * CLASS_WORDS..]);
+        let classes = |index: usize| classes(&words[CPU_HEAD + index * CLASSES * CLASS_WORDS..]);
         let (softirq, service) = (classes(0), classes(1));
         Self {
             softirq_ns,
@@ -142,7 +142,7 @@ impl CpuCounters {
 }
 
 impl ThreadCounters {
-    fn of(words: &[u64; THREAD_WORDS]) -> Self {
+    fn from_words(words: &[u64; THREAD_WORDS]) -> Self {
         let (pid, _) = bpf::halves(words[0]);
         let name: Vec<u8> = words[1..3].iter().flat_map(|word| word.to_ne_bytes()).collect();
         let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
@@ -157,7 +157,8 @@ impl ThreadCounters {
 }
 
 fn classes(words: &[u64]) -> Vec<BatchClass> {
-    let each = words.chunks_exact(CLASS_WORDS).take(CLASSES);
-    each.map(|words| BatchClass { batches: words[0], packets: words[1], ns: words[2], runs: words[3] })
+    let chunks = words.chunks_exact(CLASS_WORDS).take(CLASSES);
+    chunks
+        .map(|words| BatchClass { batches: words[0], packets: words[1], ns: words[2], runs: words[3] })
         .collect()
 }

@@ -75,8 +75,8 @@ impl<'h> HeadroomSession<'h> {
         duration: Duration,
         wait: &dyn Fn(Duration),
     ) -> Result<HeadroomReport, TraceError> {
-        let drops = || udp_socket_drops(self.host, self.port);
-        let before = drops();
+        let read_drops = || udp_socket_drops(self.host, self.port);
+        let before = read_drops();
         self.last = HostCounters::read(self.host, &self.program)?;
         wait(duration.mul_f64(1.0 - WAITS_PART).saturating_sub(TIMED));
         let counters = HostCounters::read(self.host, &self.program)?;
@@ -88,7 +88,7 @@ impl<'h> HeadroomSession<'h> {
         let (seconds, mut demand) = self.demand(&counters, run_ns);
         let sizes = buffers(&self.last.counted, &counters.counted);
         demand.buffer = self.buffer(sizes, duration.mul_f64(WAITS_PART), wait);
-        let dropped = match before.and_then(|before| Ok(drops()?.saturating_sub(before))) {
+        let dropped = match before.and_then(|before| Ok(read_drops()?.saturating_sub(before))) {
             Ok(dropped) => Known::Value(dropped),
             Err(why) => Known::unknown(why),
         };
@@ -112,45 +112,45 @@ impl<'h> HeadroomSession<'h> {
         let seconds = after.at.duration_since(before.at).as_secs_f64();
         let cpus: Vec<CpuCounters> =
             after.cpus.iter().zip(&before.cpus).map(|(now, before)| now.since(before)).collect();
-        let total = |of: fn(&CpuCounters) -> u64| cpus.iter().map(of).sum::<u64>();
+        let total = |figure: fn(&CpuCounters) -> u64| cpus.iter().map(figure).sum::<u64>();
         let (arrivals, reads) = (total(|cpu| cpu.arrivals), total(|cpu| cpu.reads));
         let share = |part: u64, whole: u64| part as f64 / whole.max(1) as f64;
         let online = self.host.read("/sys/devices/system/cpu/online").ok();
         let online = online.and_then(|list| CpuSet::from_list(&list).ok());
-        let numbered =
+        let online_cpus =
             (0..).zip(&cpus).filter(|(cpu, _)| online.as_ref().is_none_or(|set| set.contains(*cpu)));
-        let cpus = numbered.map(|(cpu, counted)| {
-            let of_time = |ns: u64| ns as f64 / 1e9 / seconds;
-            let arrival_share = share(counted.arrivals, arrivals);
+        let cpus = online_cpus.map(|(cpu, counters)| {
+            let cpu_use = |ns: u64| ns as f64 / 1e9 / seconds;
+            let arrival_share = share(counters.arrivals, arrivals);
             // The softirqs of other traffic are not the service's.
-            let foreign = if counted.arrivals == 0 { counted.softirq_ns } else { 0 };
+            let other_softirq_ns = if counters.arrivals == 0 { counters.softirq_ns } else { 0 };
             CpuDemand {
                 cpu,
                 arrival_share,
-                read_share: share(counted.reads, reads),
-                softirq: BatchCost::fit(&counted.softirq, run_ns),
-                service: BatchCost::fit(&counted.service, run_ns),
-                softirq_use: of_time(counted.softirq_ns - foreign),
-                service_use: of_time(counted.service_ns),
-                other_use: of_time(counted.other_ns + foreign),
-                yielding_use: of_time(counted.yielding_ns),
+                read_share: share(counters.reads, reads),
+                softirq: BatchCost::fit(&counters.softirq, run_ns),
+                service: BatchCost::fit(&counters.service, run_ns),
+                softirq_use: cpu_use(counters.softirq_ns - other_softirq_ns),
+                service_use: cpu_use(counters.service_ns),
+                other_use: cpu_use(counters.other_ns + other_softirq_ns),
+                yielding_use: cpu_use(counters.yielding_ns),
                 steal: steal(&self.last.times, &now.times, cpu),
             }
         });
         let cpus = cpus.collect();
         let threads = after.threads.iter().map(|(tid, now)| (*tid, now.since(before.threads.get(tid))));
         let mut threads: Vec<ThreadDemand> =
-            threads.filter_map(|(tid, counted)| self.thread(tid, &counted, reads, run_ns)).collect();
-        threads.sort_by(|one, other| other.read_share.total_cmp(&one.read_share));
+            threads.filter_map(|(tid, counters)| self.thread(tid, &counters, reads, run_ns)).collect();
+        threads.sort_by(|left, right| right.read_share.total_cmp(&left.read_share));
         let links = now.links.since(&self.last.links, seconds, reads);
         let read_per_second = reads as f64 / seconds;
         (seconds, ServiceDemand { read_per_second, cpus, threads, buffer: Known::default(), links })
     }
 
     // `None` for threads that read no datagram.
-    fn thread(&self, tid: u32, counted: &ThreadCounters, reads: u64, run_ns: f64) -> Option<ThreadDemand> {
-        let cost = BatchCost::fit(&counted.batches, run_ns)?;
-        let path = format!("/proc/{}/task/{tid}/status", counted.pid);
+    fn thread(&self, tid: u32, counters: &ThreadCounters, reads: u64, run_ns: f64) -> Option<ThreadDemand> {
+        let cost = BatchCost::fit(&counters.batches, run_ns)?;
+        let path = format!("/proc/{}/task/{tid}/status", counters.pid);
         let allowed_cpus = match self.host.read(&path) {
             Ok(text) => {
                 let list = text.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
@@ -160,11 +160,11 @@ impl<'h> HeadroomSession<'h> {
             Err(error) => Known::unknown(error.to_string()),
         };
         Some(ThreadDemand {
-            pid: counted.pid,
+            pid: counters.pid,
             tid,
-            comm: counted.comm.clone(),
+            comm: counters.comm.clone(),
             allowed_cpus,
-            read_share: counted.reads as f64 / reads.max(1) as f64,
+            read_share: counters.reads as f64 / reads.max(1) as f64,
             cost,
         })
     }
@@ -176,14 +176,14 @@ impl<'h> HeadroomSession<'h> {
         wait: &dyn Fn(Duration),
     ) -> Known<BufferDemand> {
         let Some((bytes, packets)) = sizes else { return Known::unknown("no datagram's memory was seen") };
-        let measured = DeliveryWatch::start_with_waits(self.host, &[self.port]).and_then(|watch| {
+        let measurement = DeliveryWatch::start_with_waits(self.host, &[self.port]).and_then(|watch| {
             wait(SETTLE);
             let before = watch.waits()?;
             wait(duration.saturating_sub(SETTLE));
             Ok((watch.waits()?.since(&before), watch.read()?))
         });
-        let (waits, delivered) = match measured {
-            Ok(measured) => measured,
+        let (waits, delivered) = match measurement {
+            Ok(measurement) => measurement,
             Err(error) => return Known::unknown(error.to_string()),
         };
         if waits.count() < LEAST_WAITS {
@@ -192,9 +192,10 @@ impl<'h> HeadroomSession<'h> {
         }
         let mut by_socket = BTreeMap::<u64, u64>::new();
         delivered.read.iter().for_each(|item| *by_socket.entry(item.cookie).or_default() += item.packets);
-        let (most, all) = (by_socket.values().max().copied().unwrap_or(0), by_socket.values().sum::<u64>());
+        let (largest, total) =
+            (by_socket.values().max().copied().unwrap_or(0), by_socket.values().sum::<u64>());
         Known::Value(BufferDemand {
-            share: most as f64 / all.max(1) as f64,
+            share: largest as f64 / total.max(1) as f64,
             bytes,
             packets,
             wait_ns: QUANTILES.map(|share| waits.quantile_ns(share).unwrap_or(0.0)),
@@ -245,7 +246,7 @@ fn buffers(before: &HeadroomCounters, after: &HeadroomCounters) -> Option<(u64, 
     let cpus: Vec<CpuCounters> =
         after.cpus.iter().zip(&before.cpus).map(|(now, before)| now.since(before)).collect();
     let bytes = cpus.iter().map(|cpu| cpu.buffer).filter(|bytes| *bytes > 0).min()?;
-    let sum = |of: fn(&CpuCounters) -> u64| cpus.iter().map(of).sum::<u64>() as f64;
+    let sum = |figure: fn(&CpuCounters) -> u64| cpus.iter().map(figure).sum::<u64>() as f64;
     let (sized, truesize) = (sum(|cpu| cpu.sized), sum(|cpu| cpu.truesize));
     (sized > 0.0).then(|| (bytes, bytes as f64 / (truesize / sized)))
 }
@@ -258,10 +259,14 @@ fn own_share(before: &HeadroomCounters, after: &HeadroomCounters, run_ns: f64) -
 
 /// The hypervisor's share of a CPU; zero if it is unknown, as on hardware.
 fn steal(before: &Known<Vec<CpuTimes>>, after: &Known<Vec<CpuTimes>>, cpu: u32) -> f64 {
-    let of = |times: &Known<Vec<CpuTimes>>| {
+    let steal_and_total = |times: &Known<Vec<CpuTimes>>| {
         let times = times.value()?.iter().find(|times| times.cpu == cpu)?;
         Some((times.steal, times.total()))
     };
-    let (Some((before, all_before)), Some((after, all))) = (of(before), of(after)) else { return 0.0 };
-    after.saturating_sub(before) as f64 / all.saturating_sub(all_before).max(1) as f64
+    let (Some((before, total_before)), Some((after, total_after))) =
+        (steal_and_total(before), steal_and_total(after))
+    else {
+        return 0.0;
+    };
+    after.saturating_sub(before) as f64 / total_after.saturating_sub(total_before).max(1) as f64
 }

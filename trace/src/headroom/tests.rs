@@ -45,7 +45,7 @@ fn first(demand: &ServiceDemand) -> (f64, LimitingResource) {
 }
 
 #[test]
-fn softirqs_and_a_pinned_thread_share_their_cpu() {
+fn pinned_thread_and_softirqs_share_the_cpu_limit() {
     let limits = demand().limits();
     assert_eq!(first(&demand()), (200_000.0, LimitingResource::Cpu { cpu: 1 }));
     assert_eq!(limits.len(), 1);
@@ -55,12 +55,15 @@ fn softirqs_and_a_pinned_thread_share_their_cpu() {
     assert_eq!(first(&with_others).0, 150_000.0);
     with_others.cpus[1].yielding_use = 0.2;
     let limit = &with_others.limits()[0];
-    assert_eq!(limit.per_second.round(), 190_000.0, "a nice program gives way");
-    assert!(limit.low_per_second < 150_000.0 * 0.9, "or not: {limit:?}");
+    assert_eq!(limit.per_second.round(), 190_000.0, "a nice program yields the CPU");
+    assert!(
+        limit.low_per_second < 150_000.0 * 0.9,
+        "the lower bound assumes that the nice program does not yield: {limit:?}"
+    );
 }
 
 #[test]
-fn a_thread_that_may_move_is_limited_by_itself_or_by_all_cpus() {
+fn unpinned_thread_is_limited_by_itself_or_by_all_cpus() {
     let floating = ServiceDemand { threads: vec![thread("0-1")], ..demand() };
     let thread = LimitingResource::Thread { tid: 0, comm: "worker".to_owned() };
     assert_eq!(first(&floating), (333_333.0, thread));
@@ -70,7 +73,7 @@ fn a_thread_that_may_move_is_limited_by_itself_or_by_all_cpus() {
 }
 
 #[test]
-fn softirqs_of_one_cpu_end_many_threads() {
+fn softirqs_of_one_cpu_limit_many_threads() {
     let threads = vec![thread("1"), thread("2"), thread("3")];
     let cpus = vec![cpu(0, 1.0, 0.0), cpu(1, 0.0, 0.34), cpu(2, 0.0, 0.33), cpu(3, 0.0, 0.33)];
     let demand = ServiceDemand { cpus, threads, ..demand() };
@@ -81,7 +84,7 @@ fn softirqs_of_one_cpu_end_many_threads() {
 }
 
 #[test]
-fn a_buffer_is_full_when_a_pause_brings_more_than_it_holds() {
+fn receive_buffer_limits_the_rate_during_long_pauses() {
     let buffer = BufferDemand { share: 0.5, bytes: 212_992, packets: 166.0, wait_ns: [4e6, 2e6, 8e6] };
     let small = ServiceDemand { buffer: Known::Value(buffer), ..demand() };
     assert_eq!(first(&small), (83_000.0, LimitingResource::ReceiveBuffer { bytes: 212_992 }));
@@ -95,14 +98,14 @@ fn a_buffer_is_full_when_a_pause_brings_more_than_it_holds() {
 }
 
 #[test]
-fn a_link_is_used_up_by_bits() {
+fn link_capacity_limits_the_bit_rate() {
     let link = LinkDemand { interface: "eth0".to_owned(), bits_per_second: 1e9, used_bits_per_second: 5e8 };
     let linked = ServiceDemand { links: vec![link], ..demand() };
     assert_eq!(first(&linked), (100_000.0, LimitingResource::Link { interface: "eth0".to_owned() }));
 }
 
 #[test]
-fn no_estimate_from_little_traffic_or_of_a_crowded_host() {
+fn capacity_is_unknown_with_little_traffic_or_on_a_busy_host() {
     let why = |demand: ServiceDemand, seconds: f64| {
         let report = HeadroomReport::new(53, seconds, demand);
         assert!(report.remedies.is_empty());

@@ -52,14 +52,14 @@ impl AnswerCounts {
     pub fn of(server: &ObservedServer) -> Option<Self> {
         let delivery = server.delivery.value()?;
         let groups = server.groups.iter().filter(|group| group.protocol == SocketProtocol::Udp);
-        let own: BTreeSet<u64> =
+        let own_cookies: BTreeSet<u64> =
             groups.flat_map(|group| &group.members).map(|member| member.socket.cookie).collect();
-        let read = delivery.read.iter().filter(|item| own.contains(&item.cookie));
-        let sent = delivery.sent.iter().filter(|item| own.contains(&item.cookie));
+        let read_counts = delivery.read.iter().filter(|item| own_cookies.contains(&item.cookie));
+        let send_counts = delivery.sent.iter().filter(|item| own_cookies.contains(&item.cookie));
         Some(Self {
             seconds: delivery.seconds,
-            requests: read.map(|item| item.packets).sum(),
-            replies: sent.map(|item| item.packets).sum(),
+            requests: read_counts.map(|item| item.packets).sum(),
+            replies: send_counts.map(|item| item.packets).sum(),
         })
     }
 
@@ -73,7 +73,7 @@ impl AnswerCounts {
     }
 
     /// Whether the replies are enough to judge the server.
-    fn tells(&self) -> bool {
+    fn has_enough_replies(&self) -> bool {
         self.requests >= ENOUGH_REQUESTS && self.per_request().is_some_and(|share| share >= REPLIES)
     }
 }
@@ -88,22 +88,23 @@ pub fn too_few_to_judge(server: &ObservedServer, plan: &TunePlan) -> Option<Stri
         Setting::Socket { knob, .. } => *knob == SocketKnob::IncomingCpu,
         _ => false,
     };
-    let seen = AnswerCounts::of(server)?;
-    if seen.requests >= ENOUGH_REQUESTS || is_stateless(server) || !plan.changes.iter().any(starts_steering) {
+    let counts = AnswerCounts::of(server)?;
+    if counts.requests >= ENOUGH_REQUESTS || is_stateless(server) || !plan.changes.iter().any(starts_steering)
+    {
         return None;
     }
     Some(format!(
         "it got {} datagrams in {:.1} s, too few to see afterwards whether its clients still get replies, and it \
          is not known as a server whose threads can answer every client. Put it under load and apply again \
          (--look SECONDS observes for longer); --anyway steers it now",
-        seen.requests, seen.seconds
+        counts.requests, counts.seconds
     ))
 }
 
 /// Whether it is known that every thread can answer every client.
 fn is_stateless(server: &ObservedServer) -> bool {
-    let known = server.product.as_deref().and_then(catalog::product);
-    known.is_some_and(|product| product.client_state.is_none())
+    let product = server.product.as_deref().and_then(catalog::product);
+    product.is_some_and(|product| product.client_state.is_none())
 }
 
 /// Why a boost has to be undone: the server answers less than before, or fewer datagrams are read on
@@ -126,30 +127,33 @@ pub fn harm(
     };
     let answers = |server| AnswerCounts::of(server).unwrap_or_default();
     let agreement = |server: &ObservedServer| {
-        let seen = DeliveryAgreement::of(server, server.delivery.value()?);
-        (seen.packets >= ENOUGH).then(|| seen.share()).flatten()
+        let delivered = DeliveryAgreement::of(server, server.delivery.value()?);
+        (delivered.packets >= ENOUGH).then(|| delivered.share()).flatten()
     };
-    let unanswered = || unanswered(&answers(before), &answers(after), flows, cause);
-    flows.and_then(|flows| silenced(flows, &answers(before), cause)).or_else(unanswered).or_else(|| {
-        let (then, now) = (agreement(before)?, agreement(after)?);
-        (!places.is_empty() && now < then - LARGEST_DECREASE).then(|| {
+    let missing_replies = || report_missing_replies(&answers(before), &answers(after), flows, cause);
+    flows
+        .and_then(|flows| report_silenced_clients(flows, &answers(before), cause))
+        .or_else(missing_replies)
+        .or_else(|| {
+            let (share_before, share_now) = (agreement(before)?, agreement(after)?);
+            (!places.is_empty() && share_now < share_before - LARGEST_DECREASE).then(|| {
             format!(
                 "{:.0} % of its datagrams were read on the CPU they arrived on before, and {:.0} % are now",
-                then * 100.0,
-                now * 100.0
+                share_before * 100.0,
+                share_now * 100.0
             )
         })
-    })
+        })
 }
 
 /// Reports clients that get no reply any more, or fewer replies than before.
-fn silenced(flows: &FlowCounts, before: &AnswerCounts, cause: &str) -> Option<String> {
-    let known = flows.silenced + flows.curtailed + flows.answered;
+fn report_silenced_clients(flows: &FlowCounts, before: &AnswerCounts, cause: &str) -> Option<String> {
+    let known_clients = flows.silenced + flows.curtailed + flows.answered;
     let answered_all = before.per_request().is_some_and(|share| share >= ANSWERS_ALL);
-    let harmed = flows.silenced + if answered_all { flows.curtailed } else { 0 };
-    (harmed > 0 && harmed as f64 >= known as f64 * SILENCED).then(|| {
+    let harmed_clients = flows.silenced + if answered_all { flows.curtailed } else { 0 };
+    (harmed_clients > 0 && harmed_clients as f64 >= known_clients as f64 * SILENCED).then(|| {
         format!(
-            "{harmed} of {known} clients (address and port) that got replies before wait for one now: {cause}"
+            "{harmed_clients} of {known_clients} clients (address and port) that got replies before wait for one now: {cause}"
         )
     })
 }
@@ -158,27 +162,32 @@ fn silenced(flows: &FlowCounts, before: &AnswerCounts, cause: &str) -> Option<St
 ///
 /// A busy server is traced in short windows. A batch that is read and not answered at the end of a
 /// window looks like missing replies. All packets of clients are counted, without windows.
-fn are_answered(flows: &FlowCounts) -> bool {
-    let harmed = flows.silenced + flows.curtailed;
-    let known = harmed + flows.answered;
-    known > 0 && 2 * known >= flows.waiting + flows.served && (harmed as f64) < known as f64 * SILENCED
+fn are_clients_answered(flows: &FlowCounts) -> bool {
+    let harmed_clients = flows.silenced + flows.curtailed;
+    let known_clients = harmed_clients + flows.answered;
+    known_clients > 0
+        && 2 * known_clients >= flows.waiting + flows.served
+        && (harmed_clients as f64) < known_clients as f64 * SILENCED
 }
 
-fn unanswered(
+fn report_missing_replies(
     before: &AnswerCounts,
     after: &AnswerCounts,
     flows: Option<&FlowCounts>,
     cause: &str,
 ) -> Option<String> {
-    if !before.tells() {
+    if !before.has_enough_replies() {
         return None;
     }
-    let (then, now) = (before.per_request()?, after.per_request());
-    let missing = |now: f64| (then - now) * after.requests as f64;
-    let fewer = now.filter(|now| *now < then * KEPT && missing(*now) >= MISSING);
-    if let Some(now) = fewer.filter(|_| after.seconds >= SHORT || !flows.is_some_and(are_answered)) {
+    let (ratio_before, ratio_now) = (before.per_request()?, after.per_request());
+    let missing_replies = |ratio_now: f64| (ratio_before - ratio_now) * after.requests as f64;
+    let reduced_ratio = ratio_now
+        .filter(|ratio_now| *ratio_now < ratio_before * KEPT && missing_replies(*ratio_now) >= MISSING);
+    if let Some(ratio_now) =
+        reduced_ratio.filter(|_| after.seconds >= SHORT || !flows.is_some_and(are_clients_answered))
+    {
         return Some(format!(
-            "it sent {then:.2} replies per request of its clients before, and {now:.2} now: {cause}"
+            "it sent {ratio_before:.2} replies per request of its clients before, and {ratio_now:.2} now: {cause}"
         ));
     }
     if flows.is_some_and(|flows| flows.waiting <= flows.served) {
@@ -205,44 +214,47 @@ mod tests {
     }
 
     #[test]
-    fn replies_that_stop_are_harm() {
-        let why = |before, after| unanswered(&before, &after, None, "");
+    fn lost_replies_or_stalled_requests_are_harm() {
+        let why = |before, after| report_missing_replies(&before, &after, None, "");
         assert_eq!(why(answers(2_000, 2_000), answers(3_000, 2_950)), None);
         // coturn: a third of the packets came to the thread that did not know their client.
-        let fewer = why(answers(2_000, 2_000), answers(2_700, 1_760)).expect("harm");
-        assert!(fewer.contains("1.00 replies per request of its clients before, and 0.65 now"), "{fewer}");
+        let ratio_reason = why(answers(2_000, 2_000), answers(2_700, 1_760)).expect("harm");
+        assert!(
+            ratio_reason.contains("1.00 replies per request of its clients before, and 0.65 now"),
+            "{ratio_reason}"
+        );
         assert!(why(answers(390, 390), answers(1_600, 800)).is_some(), "the load had just begun");
-        assert_eq!(why(answers(390, 390), answers(300, 260)), None, "some are answered later");
-        let stalled = why(answers(2_000, 2_000), answers(20, 20)).expect("harm");
-        assert!(stalled.contains("fell from 1000 to 10 per second"), "{stalled}");
+        assert_eq!(why(answers(390, 390), answers(300, 260)), None, "some replies come later");
+        let rate_reason = why(answers(2_000, 2_000), answers(20, 20)).expect("harm");
+        assert!(rate_reason.contains("fell from 1000 to 10 per second"), "{rate_reason}");
         assert!(why(answers(2_000, 2_000), answers(0, 0)).is_some());
-        let soon = AnswerCounts { seconds: 0.2, ..answers(0, 0) };
-        assert_eq!(why(answers(2_000, 2_000), soon), None, "too soon to tell");
+        let short_sample = AnswerCounts { seconds: 0.2, ..answers(0, 0) };
+        assert_eq!(why(answers(2_000, 2_000), short_sample), None, "the sample is too short");
     }
 
     #[test]
-    fn replies_missing_in_windows_are_no_harm_if_all_clients_are_answered() {
+    fn missing_replies_in_traced_windows_are_no_harm_if_clients_are_answered() {
         let before = answers(5_400, 5_300);
         let after = AnswerCounts { seconds: 0.05, ..answers(6_000, 4_980) };
         let flows = FlowCounts { answered: 64, served: 64, ..FlowCounts::default() };
-        let why = |flows: FlowCounts| unanswered(&before, &after, Some(&flows), "");
+        let why = |flows: FlowCounts| report_missing_replies(&before, &after, Some(&flows), "");
         assert_eq!(why(flows), None);
         assert!(why(FlowCounts { curtailed: 4, answered: 60, ..flows }).is_some());
         assert!(why(FlowCounts { answered: 20, ..flows }).is_some(), "most clients are new");
-        assert!(unanswered(&before, &after, None, "").is_some());
-        let long = AnswerCounts { seconds: 2.0, ..after };
-        assert!(unanswered(&before, &long, Some(&flows), "").is_some());
+        assert!(report_missing_replies(&before, &after, None, "").is_some());
+        let long_sample = AnswerCounts { seconds: 2.0, ..after };
+        assert!(report_missing_replies(&before, &long_sample, Some(&flows), "").is_some());
     }
 
     #[test]
-    fn a_server_that_is_idle_or_never_replies_is_not_judged() {
-        for before in [answers(0, 0), answers(99, 99), answers(100_000, 9_000)] {
-            assert_eq!(unanswered(&before, &answers(50_000, 0), None, ""), None, "{before:?}");
+    fn servers_idle_or_rarely_replying_before_boost_are_not_judged() {
+        for before in [answers(0, 0), answers(99, 99), answers(100_000, 0), answers(100_000, 9_000)] {
+            assert_eq!(report_missing_replies(&before, &answers(50_000, 0), None, ""), None, "{before:?}");
         }
     }
 
     #[test]
-    fn a_load_that_ends_is_no_harm_and_a_client_without_replies_is() {
+    fn ended_load_is_no_harm_and_silenced_clients_are() {
         let counts = |silenced, answered, waiting, served| FlowCounts {
             silenced,
             answered,
@@ -250,18 +262,18 @@ mod tests {
             served,
             ..FlowCounts::default()
         };
-        let why = |flows| unanswered(&answers(2_000, 2_000), &answers(20, 20), Some(&flows), "");
-        assert_eq!(why(counts(0, 0, 0, 0)), None, "nobody asks any more");
-        assert_eq!(why(counts(0, 4, 1, 9)), None, "fewer ask");
+        let why = |flows| report_missing_replies(&answers(2_000, 2_000), &answers(20, 20), Some(&flows), "");
+        assert_eq!(why(counts(0, 0, 0, 0)), None, "no client sends requests any more");
+        assert_eq!(why(counts(0, 4, 1, 9)), None, "fewer clients send requests");
         assert!(why(counts(0, 0, 8, 1)).is_some(), "clients with a port for each request wait");
-        let all = answers(2_000, 2_000);
-        let silenced = |flows: &FlowCounts, before: &AnswerCounts| silenced(flows, before, "");
-        assert_eq!(silenced(&counts(0, 100, 40, 100), &all), None);
-        assert_eq!(silenced(&counts(1, 60, 1, 60), &all), None, "a request was lost");
-        let why = silenced(&counts(2, 2, 2, 2), &all).expect("harm");
+        let all_answered = answers(2_000, 2_000);
+        let silenced = |flows: &FlowCounts, before: &AnswerCounts| report_silenced_clients(flows, before, "");
+        assert_eq!(silenced(&counts(0, 100, 40, 100), &all_answered), None);
+        assert_eq!(silenced(&counts(1, 60, 1, 60), &all_answered), None, "a request was lost");
+        let why = silenced(&counts(2, 2, 2, 2), &all_answered).expect("harm");
         assert!(why.starts_with("2 of 4 clients"), "{why}");
         let curtailed = FlowCounts { curtailed: 2, ..counts(0, 2, 0, 4) };
-        assert!(silenced(&curtailed, &all).is_some());
+        assert!(silenced(&curtailed, &all_answered).is_some());
         assert_eq!(silenced(&curtailed, &answers(2_000, 1_200)), None, "a rate limit");
     }
 }

@@ -111,19 +111,19 @@ impl ProductOption {
     /// The setting with this number of CPUs in the place of each word `N`.
     #[must_use]
     pub fn with_cpus(&self, cpus: usize) -> String {
-        let is_word = |text: &str, at: usize| {
-            let beside = |letter: Option<char>| letter.is_none_or(|letter| !letter.is_alphanumeric());
-            beside(text[..at].chars().next_back()) && beside(text[at + 1..].chars().next())
+        let is_word = |text: &str, index: usize| {
+            let is_boundary = |letter: Option<char>| letter.is_none_or(|letter| !letter.is_alphanumeric());
+            is_boundary(text[..index].chars().next_back()) && is_boundary(text[index + 1..].chars().next())
         };
-        let mut written = String::new();
-        for (at, letter) in self.setting.char_indices() {
-            if letter == 'N' && is_word(&self.setting, at) {
-                written.push_str(&cpus.to_string());
+        let mut result = String::new();
+        for (index, letter) in self.setting.char_indices() {
+            if letter == 'N' && is_word(&self.setting, index) {
+                result.push_str(&cpus.to_string());
             } else {
-                written.push(letter);
+                result.push(letter);
             }
         }
-        written
+        result
     }
 }
 
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_file_is_a_server_with_sources() {
+    fn catalog_files_parse_and_cite_sources() {
         let mut ids = BTreeSet::new();
         let mut names = BTreeSet::new();
         for (id, text) in FILES {
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_is_found_by_process_and_id() {
+    fn products_are_found_by_process_name_catalog_id_and_port() {
         assert_eq!(of_process("nsd").map(|product| product.id.as_str()), Some("nsd"));
         assert_eq!(product("nsd").map(|product| product.name.as_str()), Some("NSD"));
         assert_eq!(of_process("pdns_recursor").map(|product| product.id.as_str()), Some("pdns-recursor"));
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn the_number_of_cpus_is_written_for_a_word_of_its_own() {
+    fn with_cpus_replaces_n_only_as_a_whole_word() {
         let option = |setting: &str| ProductOption {
             gives: OptionEffect::Workers,
             setting: setting.to_owned(),

@@ -50,29 +50,31 @@ impl DeliveryAgreement {
     }
 
     fn of_sockets(cookies: &[u64], delivery: &DeliveryReport) -> Self {
-        let asked: BTreeSet<u64> = cookies.iter().copied().collect();
+        let cookie_set: BTreeSet<u64> = cookies.iter().copied().collect();
         let mut sockets: BTreeMap<u64, SocketDelivery> = BTreeMap::new();
-        let mut seen = Self::default();
-        for item in delivery.read.iter().filter(|item| asked.contains(&item.cookie)) {
+        let mut agreement = Self::default();
+        for item in delivery.read.iter().filter(|item| cookie_set.contains(&item.cookie)) {
             let socket = sockets.entry(item.cookie).or_default();
             *socket.read.entry(item.read_on).or_default() += item.packets;
             socket.threads.insert(item.tid);
             if let Some(arrived_on) = item.arrived_on {
-                seen.packets += item.packets;
-                seen.on_arrival_cpu += if arrived_on == item.read_on { item.packets } else { 0 };
+                agreement.packets += item.packets;
+                agreement.on_arrival_cpu += if arrived_on == item.read_on { item.packets } else { 0 };
             }
         }
-        for arrival in delivery.arrived.iter().filter(|arrival| asked.contains(&arrival.cookie)) {
-            seen.refused += arrival.refused;
+        for arrival in delivery.arrived.iter().filter(|arrival| cookie_set.contains(&arrival.cookie)) {
+            agreement.refused += arrival.refused;
             if arrival.packets > 0 {
                 let socket = sockets.entry(arrival.cookie).or_default();
                 *socket.arrived.entry(arrival.cpu).or_default() += arrival.packets;
             }
         }
-        let mut told = BTreeSet::new();
-        let each = cookies.iter().filter(|cookie| told.insert(**cookie));
-        seen.sockets = each.map(|cookie| sockets.remove(cookie).unwrap_or_default().told(*cookie)).collect();
-        seen
+        let mut reported_cookies = BTreeSet::new();
+        let unique_cookies = cookies.iter().filter(|cookie| reported_cookies.insert(**cookie));
+        agreement.sockets = unique_cookies
+            .map(|cookie| sockets.remove(cookie).unwrap_or_default().into_agreement(*cookie))
+            .collect();
+        agreement
     }
 }
 
@@ -84,7 +86,7 @@ struct SocketDelivery {
 }
 
 impl SocketDelivery {
-    fn told(self, cookie: u64) -> SocketAgreement {
+    fn into_agreement(self, cookie: u64) -> SocketAgreement {
         SocketAgreement {
             cookie,
             arrived: self.arrived.into_iter().collect(),
@@ -113,22 +115,23 @@ impl PlanConformity {
     #[must_use]
     pub fn of(places: &[CpuAssignment], delivery: &DeliveryReport) -> Self {
         let by_cpu: BTreeMap<u32, &CpuAssignment> = places.iter().map(|place| (place.cpu, place)).collect();
-        let homes: BTreeMap<u32, u32> =
+        let cpu_by_thread: BTreeMap<u32, u32> =
             places.iter().flat_map(|place| place.threads.iter().map(|tid| (*tid, place.cpu))).collect();
-        let planned = |cookie: u64| places.iter().any(|place| place.sockets.contains(&cookie));
-        let mut seen = Self::default();
-        for item in delivery.read.iter().filter(|item| planned(item.cookie)) {
+        let is_planned = |cookie: u64| places.iter().any(|place| place.sockets.contains(&cookie));
+        let mut conformity = Self::default();
+        for item in delivery.read.iter().filter(|item| is_planned(item.cookie)) {
             let Some(arrived_on) = item.arrived_on else { continue };
-            seen.packets += item.packets;
-            let is_there = by_cpu.get(&arrived_on).is_some_and(|place| place.sockets.contains(&item.cookie));
-            let at_home = homes.get(&item.tid).is_none_or(|cpu| *cpu == item.read_on);
-            match (is_there, at_home) {
-                (false, _) => seen.in_other_socket += item.packets,
-                (true, false) => seen.on_other_cpu += item.packets,
-                (true, true) => seen.as_planned += item.packets,
+            conformity.packets += item.packets;
+            let in_own_socket =
+                by_cpu.get(&arrived_on).is_some_and(|place| place.sockets.contains(&item.cookie));
+            let on_own_cpu = cpu_by_thread.get(&item.tid).is_none_or(|cpu| *cpu == item.read_on);
+            match (in_own_socket, on_own_cpu) {
+                (false, _) => conformity.in_other_socket += item.packets,
+                (true, false) => conformity.on_other_cpu += item.packets,
+                (true, true) => conformity.as_planned += item.packets,
             }
         }
-        seen
+        conformity
     }
 
     /// The ratio of datagrams that were delivered as planned.
@@ -146,11 +149,11 @@ mod tests {
     use super::*;
 
     fn delivery_count(cookie: u64, arrived_on: Option<u32>, read_on: u32, packets: u64) -> DeliveryCount {
-        read_by(cookie, arrived_on, read_on, 700 + read_on, packets)
+        delivery_to_thread(cookie, arrived_on, read_on, 700 + read_on, packets)
     }
 
     #[test]
-    fn only_datagrams_with_a_known_arrival_are_compared() {
+    fn agreement_counts_only_datagrams_with_a_known_arrival_cpu() {
         let read = vec![
             delivery_count(5, Some(0), 0, 30),
             delivery_count(5, Some(1), 0, 10),
@@ -162,22 +165,25 @@ mod tests {
             ArrivalCount { cookie: 9, cpu: 0, packets: 1000, refused: 50 },
         ];
         let delivery = DeliveryReport { read, arrived, ..DeliveryReport::default() };
-        let seen = DeliveryAgreement::of_sockets(&[5, 6], &delivery);
-        assert_eq!((seen.packets, seen.on_arrival_cpu, seen.refused), (40, 30, 2));
-        assert_eq!(seen.share(), Some(0.75));
-        let busy = SocketAgreement {
+        let agreement = DeliveryAgreement::of_sockets(&[5, 6], &delivery);
+        assert_eq!((agreement.packets, agreement.on_arrival_cpu, agreement.refused), (40, 30, 2));
+        assert_eq!(agreement.share(), Some(0.75));
+        let busy_socket = SocketAgreement {
             cookie: 5,
             arrived: vec![(0, 31)],
             read: vec![(0, 40), (1, 7)],
             threads: vec![700, 701],
         };
-        assert_eq!(seen.sockets, [busy, SocketAgreement { cookie: 6, ..SocketAgreement::default() }]);
+        assert_eq!(
+            agreement.sockets,
+            [busy_socket, SocketAgreement { cookie: 6, ..SocketAgreement::default() }]
+        );
         assert_eq!(DeliveryAgreement::of_sockets(&[6], &delivery).share(), None);
     }
 
     proptest! {
         #[test]
-        fn totals_add_up(
+        fn agreement_totals_match_the_delivery_report(
             read in proptest::collection::vec((0..6u64, proptest::option::of(0..4u32), 0..4u32, 0..1000u64), 0..40),
             arrived in proptest::collection::vec((0..6u64, 0..4u32, 0..1000u64, 0..50u64), 0..40),
             cookies in proptest::collection::vec(0..6u64, 0..8),
@@ -188,28 +194,34 @@ mod tests {
                 .map(|(cookie, cpu, packets, refused)| ArrivalCount { cookie, cpu, packets, refused })
                 .collect();
             let delivery = DeliveryReport { read, arrived, ..DeliveryReport::default() };
-            let seen = DeliveryAgreement::of_sockets(&cookies, &delivery);
-            let ours = |cookie: u64| cookies.contains(&cookie);
+            let agreement = DeliveryAgreement::of_sockets(&cookies, &delivery);
+            let is_selected = |cookie: u64| cookies.contains(&cookie);
             let total = |of: fn(&SocketAgreement) -> &Vec<(u32, u64)>| -> u64 {
-                seen.sockets.iter().flat_map(of).map(|(_, packets)| packets).sum()
+                agreement.sockets.iter().flat_map(of).map(|(_, packets)| packets).sum()
             };
-            let read = || delivery.read.iter().filter(|item| ours(item.cookie));
-            let arrived = || delivery.arrived.iter().filter(|arrival| ours(arrival.cookie));
+            let read = || delivery.read.iter().filter(|item| is_selected(item.cookie));
+            let arrived = || delivery.arrived.iter().filter(|arrival| is_selected(arrival.cookie));
             prop_assert_eq!(total(|socket| &socket.read), read().map(|item| item.packets).sum::<u64>());
             prop_assert_eq!(total(|socket| &socket.arrived), arrived().map(|arrival| arrival.packets).sum::<u64>());
-            prop_assert_eq!(seen.refused, arrived().map(|arrival| arrival.refused).sum::<u64>());
-            let before: u64 = read().filter(|l| l.arrived_on.is_none()).map(|l| l.packets).sum();
-            prop_assert_eq!(seen.packets + before, total(|socket| &socket.read));
-            prop_assert!(seen.on_arrival_cpu <= seen.packets);
-            prop_assert!(seen.share().is_none_or(|share| (0.0..=1.0).contains(&share)));
+            prop_assert_eq!(agreement.refused, arrived().map(|arrival| arrival.refused).sum::<u64>());
+            let unknown_arrivals: u64 = read().filter(|l| l.arrived_on.is_none()).map(|l| l.packets).sum();
+            prop_assert_eq!(agreement.packets + unknown_arrivals, total(|socket| &socket.read));
+            prop_assert!(agreement.on_arrival_cpu <= agreement.packets);
+            prop_assert!(agreement.share().is_none_or(|share| (0.0..=1.0).contains(&share)));
         }
     }
 
-    fn place(cpu: u32, sockets: &[u64], threads: &[u32]) -> CpuAssignment {
+    fn assignment(cpu: u32, sockets: &[u64], threads: &[u32]) -> CpuAssignment {
         CpuAssignment { cpu, receives: true, sockets: sockets.to_vec(), threads: threads.to_vec() }
     }
 
-    fn read_by(cookie: u64, arrived_on: Option<u32>, read_on: u32, tid: u32, packets: u64) -> DeliveryCount {
+    fn delivery_to_thread(
+        cookie: u64,
+        arrived_on: Option<u32>,
+        read_on: u32,
+        tid: u32,
+        packets: u64,
+    ) -> DeliveryCount {
         DeliveryCount { cookie, arrived_on, read_on, pid: 1, tid, packets }
     }
 
@@ -218,23 +230,26 @@ mod tests {
     }
 
     #[test]
-    fn packets_of_a_cpu_without_a_thread_go_where_the_plan_has_them() {
+    fn packets_of_a_cpu_without_a_thread_conform_to_the_plan() {
         // CPU 1 has no thread of its own: its packets go to the socket that is read on CPU 0.
-        let places = [place(0, &[41], &[7]), place(1, &[41], &[])];
-        let seen = conformity(&places, vec![read_by(41, Some(0), 0, 7, 10), read_by(41, Some(1), 0, 7, 5)]);
-        assert_eq!(seen, PlanConformity { packets: 15, as_planned: 15, ..PlanConformity::default() });
-        assert_eq!(seen.share(), Some(1.0));
+        let places = [assignment(0, &[41], &[7]), assignment(1, &[41], &[])];
+        let result = conformity(
+            &places,
+            vec![delivery_to_thread(41, Some(0), 0, 7, 10), delivery_to_thread(41, Some(1), 0, 7, 5)],
+        );
+        assert_eq!(result, PlanConformity { packets: 15, as_planned: 15, ..PlanConformity::default() });
+        assert_eq!(result.share(), Some(1.0));
     }
 
     #[test]
-    fn what_lands_elsewhere_is_told_apart() {
-        let places = [place(0, &[41], &[7]), place(1, &[42], &[8])];
+    fn conformity_separates_wrong_sockets_from_wrong_cpus() {
+        let places = [assignment(0, &[41], &[7]), assignment(1, &[42], &[8])];
         let read = vec![
-            read_by(41, Some(0), 0, 7, 1),
-            read_by(42, Some(0), 1, 8, 2),
-            read_by(42, Some(1), 0, 8, 4),
-            read_by(41, None, 0, 7, 8),
-            read_by(99, Some(0), 1, 9, 16),
+            delivery_to_thread(41, Some(0), 0, 7, 1),
+            delivery_to_thread(42, Some(0), 1, 8, 2),
+            delivery_to_thread(42, Some(1), 0, 8, 4),
+            delivery_to_thread(41, None, 0, 7, 8),
+            delivery_to_thread(99, Some(0), 1, 9, 16),
         ];
         let expected = PlanConformity { packets: 7, as_planned: 1, in_other_socket: 2, on_other_cpu: 4 };
         assert_eq!(conformity(&places, read), expected);
@@ -243,13 +258,16 @@ mod tests {
 
     proptest! {
         #[test]
-        fn all_that_is_counted_is_sorted_once(
+        fn conformity_counts_every_packet_in_one_category(
             read in proptest::collection::vec((40..44_u64, proptest::option::of(0..3_u32), 0..3_u32, 6..9_u32, 0..1000_u64), 0..20)
         ) {
-            let places = [place(0, &[41], &[7]), place(1, &[42, 43], &[8]), place(2, &[41], &[])];
-            let read = read.into_iter().map(|(cookie, from, on, tid, some)| read_by(cookie, from, on, tid, some));
-            let seen = conformity(&places, read.collect());
-            prop_assert_eq!(seen.packets, seen.as_planned + seen.in_other_socket + seen.on_other_cpu);
+            let places =
+                [assignment(0, &[41], &[7]), assignment(1, &[42, 43], &[8]), assignment(2, &[41], &[])];
+            let read = read
+                .into_iter()
+                .map(|(cookie, from, on, tid, packets)| delivery_to_thread(cookie, from, on, tid, packets));
+            let result = conformity(&places, read.collect());
+            prop_assert_eq!(result.packets, result.as_planned + result.in_other_socket + result.on_other_cpu);
         }
     }
 }

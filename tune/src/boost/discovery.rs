@@ -160,44 +160,46 @@ impl ObservedServer {
     /// [`DiscoveryError`].
     pub fn observe(
         host: &Host,
-        wanted: &ServerQuery,
-        look: ObservationOptions,
+        query: &ServerQuery,
+        options: ObservationOptions,
         stop: &dyn Fn() -> bool,
     ) -> Result<(Self, PacketPath), DiscoveryError> {
         let _background = BackgroundThread::enter();
         // Loaded once for all programs of this observation. If that fails, each program reports the
         // reason.
-        let _kernel_types = look.datagrams.then(linerate_host::bpf::kernel_btf);
+        let _kernel_types = options.datagrams.then(linerate_host::bpf::kernel_btf);
         let processes = ProcessTable::observe(host);
-        let FoundServer { processes: pids, services, path, others } = find(host, wanted, &processes)?;
+        let FoundServer { processes: pids, services, path, others } = find(host, query, &processes)?;
         let namespace = limits::namespace(host, "thread-self").unwrap_or_default();
         let groups = services
             .iter()
             .map(|service| ServerGroup::of(host, namespace, service, &pids))
             .collect::<Result<Vec<_>, _>>()?;
-        let seen = activity::look(host, &services, &udp_ports(&groups), look, stop);
-        let claims = readers::readers(&groups, &seen.threads, seen.delivery.value());
-        let mut notes = notes(host, &pids, &seen, &claims);
+        let activity = activity::observe(host, &services, &udp_ports(&groups), options, stop);
+        let claims = readers::find_claims(&groups, &activity.threads, activity.delivery.value());
+        let mut notes = notes(host, &pids, &activity, &claims);
         notes.extend(others.iter().map(|other| format!("{other} is on the same port, and left alone")));
         let online = path.machine.online.value();
         let reader = |sighting: &ThreadSightings| {
             let sockets = claims.get(&(sighting.pid, sighting.tid))?;
             Some(ReaderThread::of(host, sighting, sockets, online))
         };
-        let readers: Vec<ReaderThread> = seen.threads.iter().filter_map(reader).collect();
-        let reading: BTreeSet<u32> = readers.iter().map(|reader| reader.pid).collect();
+        let readers: Vec<ReaderThread> = activity.threads.iter().filter_map(reader).collect();
+        let reading_pids: BTreeSet<u32> = readers.iter().map(|reader| reader.pid).collect();
         // The name of a reader, because the parent that opens the sockets may be another program.
-        let main =
-            pids.iter().find(|pid| reading.contains(pid)).or(pids.first()).copied().unwrap_or_default();
-        let name = title(&processes.name(main)).to_owned();
+        let main_pid =
+            pids.iter().find(|pid| reading_pids.contains(pid)).or(pids.first()).copied().unwrap_or_default();
+        let name = title(&processes.name(main_pid)).to_owned();
         let product = catalog::of_process(&name).or_else(|| catalog::of_ports(&udp_ports(&groups)));
         let product = product.map(|product| product.id.clone());
         // Threads may have started since the beginning, so the sampled threads count.
-        let sampled = |pid: u32| seen.threads.iter().filter(|thread| thread.pid == pid).count();
-        let process = |pid: &u32| ServerProcess::of(&processes, *pid, reading.contains(pid), sampled(*pid));
+        let sampled_threads = |pid: u32| activity.threads.iter().filter(|thread| thread.pid == pid).count();
+        let process = |pid: &u32| {
+            ServerProcess::of(&processes, *pid, reading_pids.contains(pid), sampled_threads(*pid))
+        };
         let processes = pids.iter().map(process).collect();
         let server =
-            Self { name, product, processes, namespace, groups, readers, delivery: seen.delivery, notes };
+            Self { name, product, processes, namespace, groups, readers, delivery: activity.delivery, notes };
         Ok((server, path))
     }
 
@@ -225,16 +227,16 @@ fn udp_ports(groups: &[ServerGroup]) -> Vec<u16> {
 }
 
 impl ServerProcess {
-    /// `sampled`: its number of threads in the last sample; 0 if it holds no socket or has ended.
-    fn of(processes: &ProcessTable<'_>, pid: u32, reads: bool, sampled: usize) -> Self {
+    /// `sampled_threads`: number of threads in the last sample; 0 if it holds no socket or has ended.
+    fn of(processes: &ProcessTable<'_>, pid: u32, reads: bool, sampled_threads: usize) -> Self {
         let task = processes.task(pid);
-        let sampled = u32::try_from(sampled).ok().filter(|threads| *threads > 0);
+        let sampled_threads = u32::try_from(sampled_threads).ok().filter(|threads| *threads > 0);
         Self {
             pid,
             parent: processes.parent(pid),
             name: processes.name(pid),
             started: task.and_then(|task| task.started).unwrap_or_default(),
-            threads: sampled.or(task.and_then(|task| task.threads)).unwrap_or_default(),
+            threads: sampled_threads.or(task.and_then(|task| task.threads)).unwrap_or_default(),
             reads,
         }
     }
@@ -248,7 +250,8 @@ impl ServerGroup {
         pids: &[u32],
     ) -> Result<Self, DiscoveryError> {
         let (protocol, local) = (service.protocol, service.local);
-        let reuseport = service.sockets.iter().any(|socket| socket.set().is_some_and(|set| set.reuseport));
+        let reuseport =
+            service.sockets.iter().any(|socket| socket.known_options().is_some_and(|set| set.reuseport));
         let steering = if reuseport {
             Setting::Steering { namespace, protocol, local }.read(host).map(|value| value.to_string()).into()
         } else {
@@ -268,9 +271,9 @@ impl GroupSocket {
             ))
         })?;
         // The parent outlives its workers.
-        let place = |pid: u32| pids.iter().position(|own| *own == pid).unwrap_or(usize::MAX);
+        let position = |pid: u32| pids.iter().position(|server_pid| *server_pid == pid).unwrap_or(usize::MAX);
         let (pid, descriptor) =
-            socket.descriptors.iter().copied().min_by_key(|(pid, _)| place(*pid)).unwrap_or_default();
+            socket.descriptors.iter().copied().min_by_key(|(pid, _)| position(*pid)).unwrap_or_default();
         Ok(Self {
             socket: SocketAt { cookie, inode: socket.inode, pid, descriptor },
             holders: socket.descriptors.clone(),
@@ -289,7 +292,7 @@ impl ReaderThread {
         online: Option<&CpuSet>,
     ) -> Self {
         let task = sighting.task.value();
-        let guessed = sockets.iter().filter(|(_, seen)| **seen >= ReaderEvidence::Ring);
+        let guessed = sockets.iter().filter(|(_, evidence)| **evidence >= ReaderEvidence::Ring);
         Self {
             pid: sighting.pid,
             tid: sighting.tid,
@@ -307,26 +310,26 @@ impl ReaderThread {
 fn notes(
     host: &Host,
     pids: &[u32],
-    seen: &activity::ObservedActivity,
+    activity: &activity::ObservedActivity,
     claims: &readers::Claims,
 ) -> Vec<String> {
     let mut notes = Vec::new();
-    let times = if seen.samples == 1 { "once".to_owned() } else { format!("{} times", seen.samples) };
+    let times = if activity.samples == 1 { "once".to_owned() } else { format!("{} times", activity.samples) };
     notes.push(format!(
         "the system calls of {} were sampled {times} in {:.1} s",
-        if seen.threads.len() == 1 {
+        if activity.threads.len() == 1 {
             "1 thread".to_owned()
         } else {
-            format!("{} threads", seen.threads.len())
+            format!("{} threads", activity.threads.len())
         },
-        seen.lasted.as_secs_f64()
+        activity.lasted.as_secs_f64()
     ));
-    match &seen.delivery {
+    match &activity.delivery {
         Known::Value(delivery) if delivery.read.is_empty() && delivery.arrived.is_empty() => {
             notes.push("it was idle meanwhile: no datagram was seen".to_owned());
         }
-        Known::Value(delivery) if delivery.seconds < seen.lasted.as_secs_f64() / 2.0 => {
-            let share = delivery.seconds / seen.lasted.as_secs_f64() * 100.0;
+        Known::Value(delivery) if delivery.seconds < activity.lasted.as_secs_f64() / 2.0 => {
+            let share = delivery.seconds / activity.lasted.as_secs_f64() * 100.0;
             notes.push(format!(
                 "to spare the server's CPU, datagrams were traced for {share:.0} % of that time"
             ));
@@ -334,22 +337,22 @@ fn notes(
         Known::Value(_) => {}
         Known::Unknown { why } => notes.push(format!("where datagrams are read is unknown: {why}")),
     }
-    if let Some(why) = seen.threads.iter().find_map(|thread| thread.untold.as_ref()) {
+    if let Some(why) = activity.threads.iter().find_map(|thread| thread.untold.as_ref()) {
         notes.push(format!("what its threads do is unknown: {why}"));
     }
-    let guessed = |sockets: &&BTreeMap<u64, ReaderEvidence>| {
-        sockets.values().any(|seen| *seen == ReaderEvidence::Assumed)
+    let is_assumed = |sockets: &&BTreeMap<u64, ReaderEvidence>| {
+        sockets.values().any(|evidence| *evidence == ReaderEvidence::Assumed)
     };
-    let guessed = claims.values().filter(guessed).count();
-    if guessed > 0 {
+    let assumed_threads = claims.values().filter(is_assumed).count();
+    if assumed_threads > 0 {
         notes.push(format!(
-            "of {guessed} threads it is only assumed which socket they read: run boost again under load"
+            "of {assumed_threads} threads it is only assumed which socket they read: run boost again under load"
         ));
     }
-    let inner = pids.iter().find_map(|pid| Some((pid, limits::inner_pid(host, *pid)?)));
-    if let Some((pid, inner)) = inner {
+    let inner_pid = pids.iter().find_map(|pid| Some((pid, limits::inner_pid(host, *pid)?)));
+    if let Some((pid, inner_pid)) = inner_pid {
         notes.push(format!(
-            "it is in a PID namespace of its own, as a container's: process {pid} is {inner} there"
+            "it is in a PID namespace of its own, as a container's: process {pid} is {inner_pid} there"
         ));
     }
     notes

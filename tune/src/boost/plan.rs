@@ -114,8 +114,8 @@ pub fn make(server: &ObservedServer, path: &PacketPath, choice: &BoostChoice) ->
             order.into_iter().filter(|cpu| receiving.receives(*cpu)).collect()
         }
         None => {
-            let why = path.machine.online.why().unwrap_or_default();
-            draft.refuse("the server", &format!("it is not known which CPUs are online ({why})"));
+            let reason = path.machine.online.why().unwrap_or_default();
+            draft.refuse("the server", &format!("it is not known which CPUs are online ({reason})"));
             Vec::new()
         }
     };
@@ -143,30 +143,31 @@ impl BoostDraft {
         choice: &BoostChoice,
     ) {
         let groups = self.groups(server, machine, receiving, choice);
-        let (units, without) = unit::place(server, &groups, receiving);
-        for (reader, why) in without {
-            self.refuse(&format!("thread {} ({})", reader.tid, reader.name), &why);
+        let (units, unplaced_readers) = unit::place(server, &groups, receiving);
+        for (reader, reason) in unplaced_readers {
+            self.refuse(&format!("thread {} ({})", reader.tid, reader.name), &reason);
         }
         let hosts = CpuHosts::of(machine, receiving, &units);
         let tables: Vec<(&OwnedGroup<'_>, SteeringTable)> =
             groups.iter().map(|owned| (owned, hosts.table(machine, receiving, owned, &units))).collect();
         self.advice.extend(advice::units(server, receiving, &units));
         if !choice.no_steer
-            && let Some(why) = benefit::why_not(server, &tables, &units)
+            && let Some(reason) = benefit::skip_reason(server, &tables, &units)
         {
-            groups.iter().for_each(|owned| self.refuse(&group::name(owned.group), &why));
+            groups.iter().for_each(|owned| self.refuse(&group::name(owned.group), &reason));
             return;
         }
         if !choice.no_pin {
             let is_fed = |unit: &ThreadPlacement<'_>| {
-                let reads =
-                    |owned: &OwnedGroup<'_>| owned.sockets.iter().any(|(_, own)| own.tid == unit.reader.tid);
+                let reads = |owned: &OwnedGroup<'_>| {
+                    owned.sockets.iter().any(|(_, reader)| reader.tid == unit.reader.tid)
+                };
                 choice.no_steer
                     || unit.chosen == CpuChooser::OnlyOne
                     || tables.iter().any(|(owned, table)| reads(owned) && benefit::is_by_cpu(owned, table))
             };
-            let fed: Vec<ThreadPlacement<'_>> = units.iter().copied().filter(is_fed).collect();
-            self.pin(&fed);
+            let fed_units: Vec<ThreadPlacement<'_>> = units.iter().copied().filter(is_fed).collect();
+            self.pin(&fed_units);
         }
         if !choice.no_steer {
             for (owned, table) in &tables {
@@ -175,7 +176,7 @@ impl BoostDraft {
         }
         self.places = places(receiving, &tables, &units, choice);
         if !self.steering.is_empty() {
-            self.advice.extend(advice::lasting(server, OptionEffect::Steering));
+            self.advice.extend(advice::lasting_option(server, OptionEffect::Steering));
         }
     }
 
@@ -195,15 +196,15 @@ impl BoostDraft {
                 Err(SkipReason::SingleListener) => {}
                 Err(SkipReason::Single(readers)) => {
                     most_readers = most_readers.max(Some(readers));
-                    self.refuse(&group::name(group), &single(readers));
+                    self.refuse(&group::name(group), &single_socket_reason(readers));
                 }
-                Err(SkipReason::Because(why)) => self.refuse(&group::name(group), &why),
+                Err(SkipReason::Because(reason)) => self.refuse(&group::name(group), &reason),
             }
         }
         for owned in &groups {
             for member in &owned.unread {
-                let what = format!("socket {} of {}", member.socket.cookie, group::name(owned.group));
-                self.refuse(&what, "no thread was seen to read it: it is given no packets");
+                let socket_name = format!("socket {} of {}", member.socket.cookie, group::name(owned.group));
+                self.refuse(&socket_name, "no thread was seen to read it: it is given no packets");
             }
         }
         // TCP listeners only follow the threads that read datagrams.
@@ -211,7 +212,7 @@ impl BoostDraft {
             groups.clear();
         }
         if let Some(readers) = most_readers {
-            self.advice.extend(advice::single(server, readers, receiving.online.len()));
+            self.advice.extend(advice::single_socket(server, readers, receiving.online.len()));
         }
         groups
     }
@@ -219,12 +220,17 @@ impl BoostDraft {
     fn pin(&mut self, units: &[ThreadPlacement<'_>]) {
         for unit in units {
             if unit.chosen == CpuChooser::OnlyOne {
-                let what = format!("thread {} ({})", unit.reader.tid, unit.reader.name);
-                self.refuse(&what, &format!("its control group lets it run on CPU {} alone", unit.cpu));
+                let thread_name = format!("thread {} ({})", unit.reader.tid, unit.reader.name);
+                self.refuse(
+                    &thread_name,
+                    &format!("its control group lets it run on CPU {} alone", unit.cpu),
+                );
             }
             match changes::pin(unit) {
                 Ok(change) => self.pins.extend(change),
-                Err(why) => self.refuse(&format!("thread {} ({})", unit.reader.tid, unit.reader.name), &why),
+                Err(reason) => {
+                    self.refuse(&format!("thread {} ({})", unit.reader.tid, unit.reader.name), &reason);
+                }
             }
         }
     }
@@ -236,23 +242,25 @@ impl BoostDraft {
         table: &SteeringTable,
         units: &[ThreadPlacement<'_>],
     ) {
-        let what = group::name(owned.group);
+        let group_name = group::name(owned.group);
         match &owned.way {
             SteeringMethod::Already => {
-                self.refuse(&what, "is steered already, by SO_INCOMING_CPU of each socket");
+                self.refuse(&group_name, "is steered already, by SO_INCOMING_CPU of each socket");
             }
-            SteeringMethod::OwnByCpu => self.refuse(&what, group::BY_CPU),
-            _ if table.by_cpu.is_empty() => self.refuse(&what, "none of its threads can be given a CPU"),
+            SteeringMethod::OwnByCpu => self.refuse(&group_name, group::BY_CPU),
+            _ if table.by_cpu.is_empty() => {
+                self.refuse(&group_name, "none of its threads can be given a CPU");
+            }
             _ if changes::is_like_hash(owned, table) => {
-                let why = "one thread or one CPU has all its sockets: steering would change nothing";
-                self.refuse(&what, why);
+                let reason = "one thread or one CPU has all its sockets: steering would change nothing";
+                self.refuse(&group_name, reason);
             }
-            SteeringMethod::Program(now) => {
-                self.steering.extend(changes::steer(server, owned, now.as_ref(), table));
+            SteeringMethod::Program(current_table) => {
+                self.steering.extend(changes::steer(server, owned, current_table.as_ref(), table));
             }
-            SteeringMethod::IncomingCpu(because) => match changes::ask(owned, units, because) {
+            SteeringMethod::IncomingCpu(cause) => match changes::set_incoming_cpus(owned, units, cause) {
                 Ok(changes) => self.steering.extend(changes),
-                Err(why) => self.refuse(&what, &why),
+                Err(reason) => self.refuse(&group_name, &reason),
             },
         }
     }
@@ -260,28 +268,28 @@ impl BoostDraft {
     /// Options of sockets, including those in no group.
     fn set_options(&mut self, server: &ObservedServer, path: &PacketPath, choice: &BoostChoice) {
         for group in server.groups.iter().filter(|group| group.protocol == SocketProtocol::Udp) {
-            let what = group::name(group);
+            let group_name = group::name(group);
             match options::receive_buffers(server, group, choice) {
                 Ok(changes) => self.buffers.extend(changes),
-                Err(why) => self.refuse(&what, &why),
+                Err(reason) => self.refuse(&group_name, &reason),
             }
             for changes in [options::path_mtu(server, group, path, choice), options::busy_poll(group, choice)]
             {
                 match changes {
                     Ok(changes) => self.options.extend(changes),
-                    Err(why) => self.refuse(&what, &why),
+                    Err(reason) => self.refuse(&group_name, &reason),
                 }
             }
         }
         if !self.buffers.is_empty() {
-            self.advice.extend(advice::lasting(server, OptionEffect::Buffers));
+            self.advice.extend(advice::lasting_option(server, OptionEffect::Buffers));
         }
     }
 
-    fn refuse(&mut self, what: &str, why: &str) {
-        match self.refusals.iter_mut().find(|(known, _)| known == why) {
-            Some((_, things)) => things.push(what.to_owned()),
-            None => self.refusals.push((why.to_owned(), vec![what.to_owned()])),
+    fn refuse(&mut self, subject: &str, reason: &str) {
+        match self.refusals.iter_mut().find(|(known_reason, _)| known_reason == reason) {
+            Some((_, subjects)) => subjects.push(subject.to_owned()),
+            None => self.refusals.push((reason.to_owned(), vec![subject.to_owned()])),
         }
     }
 
@@ -289,9 +297,9 @@ impl BoostDraft {
         let refusals: Vec<BoostRefusal> = self
             .refusals
             .into_iter()
-            .map(|(why, things)| BoostRefusal { what: several(&things), why })
+            .map(|(why, subjects)| BoostRefusal { what: list_first(&subjects), why })
             .collect();
-        let left = |refusal: &BoostRefusal| SkippedFinding {
+        let skipped_finding = |refusal: &BoostRefusal| SkippedFinding {
             finding: "boost".to_owned(),
             severity: "note".to_owned(),
             title: refusal.what.clone(),
@@ -302,7 +310,7 @@ impl BoostDraft {
             plan: TunePlan {
                 cpus,
                 changes: [self.buffers, self.pins, self.steering, self.options].concat(),
-                skipped: refusals.iter().map(left).collect(),
+                skipped: refusals.iter().map(skipped_finding).collect(),
                 ..TunePlan::new(goal)
             },
             places: self.places,
@@ -313,7 +321,7 @@ impl BoostDraft {
 }
 
 /// Why a single socket cannot be steered.
-fn single(readers: usize) -> String {
+fn single_socket_reason(readers: usize) -> String {
     match readers {
         0 => "one socket, and no thread was seen to read it: nothing can be steered".to_owned(),
         1 => "one socket, 1 thread: nothing can be steered".to_owned(),
@@ -335,12 +343,12 @@ fn places(
     }
     let place = |cpu: u32| {
         let rows = tables.iter().filter_map(|(_, table)| table.by_cpu.get(&cpu));
-        let here = units.iter().filter(|unit| unit.cpu == cpu && (!choice.no_pin || unit.is_there()));
+        let local_units = units.iter().filter(|unit| unit.cpu == cpu && (!choice.no_pin || unit.is_bound()));
         CpuAssignment {
             cpu,
             receives: receiving.receives(cpu),
             sockets: rows.flatten().copied().collect(),
-            threads: here.map(|unit| unit.reader.tid).collect(),
+            threads: local_units.map(|unit| unit.reader.tid).collect(),
         }
     };
     receiving.online.iter().map(place).collect()
@@ -358,11 +366,11 @@ fn goal(server: &ObservedServer) -> String {
     format!("boost {} on {word} {}", server.name, ports.join(", "))
 }
 
-fn several(things: &[String]) -> String {
+fn list_first(names: &[String]) -> String {
     const SHOWN: usize = 4;
-    let first = things.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>().join(", ");
-    match things.len().checked_sub(SHOWN).filter(|more| *more > 0) {
-        Some(more) => format!("{first} and {more} more"),
-        None => first,
+    let text = names.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>().join(", ");
+    match names.len().checked_sub(SHOWN).filter(|more| *more > 0) {
+        Some(more) => format!("{text} and {more} more"),
+        None => text,
     }
 }

@@ -185,8 +185,8 @@ pub enum ReplicaError {
 }
 
 impl ReplicaError {
-    fn io(what: &'static str) -> impl Fn(io::Error) -> Self {
-        move |source| Self::Io { what, source }
+    fn io(action: &'static str) -> impl Fn(io::Error) -> Self {
+        move |source| Self::Io { what: action, source }
     }
 }
 

@@ -141,7 +141,10 @@ pub enum BoostVerification {
 impl DeliveryCounts {
     #[must_use]
     pub fn of(server: &ObservedServer) -> Self {
-        Self { seconds: server.delivery.value().map(|seen| seen.seconds), agreement: agreement(server) }
+        Self {
+            seconds: server.delivery.value().map(|delivery| delivery.seconds),
+            agreement: agreement(server),
+        }
     }
 }
 
@@ -156,8 +159,8 @@ pub fn agreement(server: &ObservedServer) -> Known<DeliveryAgreement> {
 
 impl BoostVerification {
     #[must_use]
-    pub fn not_judged(why: &str) -> Self {
-        BoostVerification::NotJudged { why: why.to_owned() }
+    pub fn not_judged(reason: &str) -> Self {
+        BoostVerification::NotJudged { why: reason.to_owned() }
     }
 
     /// Compares the observations before and after the changes.
@@ -168,12 +171,12 @@ impl BoostVerification {
         flows: Option<&FlowCounts>,
         choice: &BoostChoice,
     ) -> Self {
-        if let Some(why) = after.value().and_then(|now| answers::harm(places, before, now, flows)) {
+        if let Some(why) = after.value().and_then(|server| answers::harm(places, before, server, flows)) {
             return BoostVerification::Harmful { why };
         }
         if choice.no_steer || choice.no_pin {
-            let left = if choice.no_steer { "sockets" } else { "threads" };
-            return Self::not_judged(&format!("{left} were to be left as they are"));
+            let unchanged = if choice.no_steer { "sockets" } else { "threads" };
+            return Self::not_judged(&format!("{unchanged} were to be left as they are"));
         }
         let server = match after {
             Known::Value(server) => server,
@@ -201,10 +204,10 @@ impl BoostVerification {
     }
 }
 
-fn replies_per_request(before: &ObservedServer, now: &ObservedServer) -> Option<[f64; 2]> {
+fn replies_per_request(before: &ObservedServer, after: &ObservedServer) -> Option<[f64; 2]> {
     let ratio =
-        |server| AnswerCounts::of(server).filter(|seen| seen.requests >= ENOUGH_DATAGRAMS)?.per_request();
-    Some([ratio(before)?, ratio(now)?])
+        |server| AnswerCounts::of(server).filter(|counts| counts.requests >= ENOUGH_DATAGRAMS)?.per_request();
+    Some([ratio(before)?, ratio(after)?])
 }
 
 impl BoostedServerState {

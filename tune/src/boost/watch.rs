@@ -77,23 +77,27 @@ pub fn watch(
     host: &Host,
     store: &StateStore,
     tune: u64,
-    (wanted, choice): (&ServerQuery, &BoostChoice),
+    (query, choice): (&ServerQuery, &BoostChoice),
     stop: &dyn Fn() -> bool,
-    tell: &mut dyn FnMut(WatchEvent),
+    report: &mut dyn FnMut(WatchEvent),
 ) -> Result<(), TuneError> {
-    let mut force = JournaledTune::of(store, tune);
+    let mut journaled_tune = JournaledTune::of(store, tune);
     let tunes = store.read()?.tunes();
-    let pins = tunes.iter().find(|found| found.begun.tune == tune).map(pins::pins).unwrap_or_default();
-    let mut wake = ProcessWaiter::default();
+    let pins = tunes
+        .iter()
+        .find(|recorded| recorded.begun.tune == tune)
+        .map(pins::pinned_threads)
+        .unwrap_or_default();
+    let mut waiter = ProcessWaiter::default();
     let mut watch = BoostWatch {
         host,
         store,
         tune,
-        wanted,
+        wanted: query,
         choice,
         pins: &pins,
         stop,
-        tell,
+        tell: report,
         known: None,
         sample: ServerSample::default(),
         dead: Vec::new(),
@@ -103,13 +107,14 @@ pub fn watch(
         last_warning: None,
     };
     while !stop() {
-        let goes_on = if force.lasts()? { watch.turn()? } else { WatchTurn::Over(WatchEvent::Undone) };
-        if let WatchTurn::Over(event) = goes_on {
+        let turn =
+            if journaled_tune.is_in_effect()? { watch.turn()? } else { WatchTurn::Over(WatchEvent::Undone) };
+        if let WatchTurn::Over(event) = turn {
             (watch.tell)(event);
             return Ok(());
         }
-        wake.attend(watch.sample.processes.keys());
-        wake.sleep(PERIOD);
+        waiter.watch_processes(watch.sample.processes.keys());
+        waiter.sleep(PERIOD);
     }
     Ok(())
 }
@@ -119,7 +124,7 @@ enum WatchTurn {
     Over(WatchEvent),
 }
 
-fn lost(reader: &ReaderThread) -> WatchEvent {
+fn lost_event(reader: &ReaderThread) -> WatchEvent {
     WatchEvent::Lost { pid: reader.pid, tid: reader.tid, done: Vec::new() }
 }
 
@@ -159,14 +164,14 @@ impl BoostWatch<'_> {
                 self.sample = sample;
             }
             self.remove_dead();
-            if let Some(over) = self.fix()? {
-                return Ok(WatchTurn::Over(over));
+            if let Some(end_event) = self.fix()? {
+                return Ok(WatchTurn::Over(end_event));
             }
         }
         if self.looks.take(Instant::now()) {
-            self.look();
-            if let Some(over) = self.fix()? {
-                return Ok(WatchTurn::Over(over));
+            self.observe();
+            if let Some(end_event) = self.fix()? {
+                return Ok(WatchTurn::Over(end_event));
             }
         }
         Ok(WatchTurn::On)
@@ -174,11 +179,12 @@ impl BoostWatch<'_> {
 
     fn take_sample(&self) -> ServerSample {
         let server = self.known.as_ref().map(|(server, _)| server);
-        let listed = server.into_iter().flat_map(|server| &server.processes);
-        let mut known: BTreeMap<u32, u64> = listed.map(|process| (process.pid, process.started)).collect();
-        known.extend(&self.sample.processes);
+        let processes = server.into_iter().flat_map(|server| &server.processes);
+        let mut start_times: BTreeMap<u32, u64> =
+            processes.map(|process| (process.pid, process.started)).collect();
+        start_times.extend(&self.sample.processes);
         let ports = server.map(ObservedServer::udp_ports).unwrap_or_default();
-        ServerSample::of(self.host, &known, &ports)
+        ServerSample::of(self.host, &start_times, &ports)
     }
 
     /// Removes readers that died since the last sample.
@@ -188,87 +194,91 @@ impl BoostWatch<'_> {
         if dead.is_empty() {
             return;
         }
-        fix::refresh(self.host, server);
-        self.waiting.extend(dead.iter().map(lost));
+        fix::refresh_steering(self.host, server);
+        self.waiting.extend(dead.iter().map(lost_event));
         self.dead.extend(dead);
         self.needs_fix = true;
     }
 
     /// Observes the server again.
-    fn look(&mut self) {
+    fn observe(&mut self) {
         // For the first observation the pins of the boost are known, so that a short look is enough.
-        let ambiguous = self.known.as_ref().is_some_and(|(server, _)| snapshot::is_unclear(server));
-        let look = if ambiguous && !self.looks.is_first() {
+        let is_ambiguous = self.known.as_ref().is_some_and(|(server, _)| snapshot::is_unclear(server));
+        let options = if is_ambiguous && !self.looks.is_first() {
             ObservationOptions { duration: LONG_LOOK, datagrams: true }
         } else {
             ObservationOptions { duration: SHORT_LOOK, datagrams: false }
         };
-        let (seen, path) = match ObservedServer::observe(self.host, &self.who(), look, self.stop) {
-            Ok(seen) => seen,
-            Err(error) => {
-                // Workers that start or end may cause this for a moment.
-                if self.looks.is_last() {
-                    self.warn(error.to_string());
+        let (server, path) =
+            match ObservedServer::observe(self.host, &self.current_query(), options, self.stop) {
+                Ok(server) => server,
+                Err(error) => {
+                    // Workers that start or end may cause this for a moment.
+                    if self.looks.is_last() {
+                        self.warn(error.to_string());
+                    }
+                    return;
                 }
-                return;
-            }
-        };
-        let Some((known, _)) = &self.known else {
-            return self.begin(seen, path);
-        };
-        let mut now = snapshot::merge(known, seen, &self.dead);
-        let moved = snapshot::moved(known, &now);
-        let changed = !moved.is_empty() || snapshot::members(known) != snapshot::members(&now);
-        // The next turn finds readers that died during the observation.
-        for (pid, tid) in moved.found {
-            let new = now.readers.iter().find(|reader| (reader.pid, reader.tid) == (pid, tid));
-            let taken = |reader: &ReaderThread| {
-                new.is_some_and(|new| reader.sockets.iter().any(|cookie| new.sockets.contains(cookie)))
             };
-            self.dead.retain(|reader| !taken(reader));
+        let Some((known, _)) = &self.known else {
+            return self.begin(server, path);
+        };
+        let mut merged = snapshot::merge(known, server, &self.dead);
+        let reader_changes = snapshot::reader_changes(known, &merged);
+        let has_changed =
+            !reader_changes.is_empty() || snapshot::members(known) != snapshot::members(&merged);
+        // The next turn finds readers that died during the observation.
+        for (pid, tid) in reader_changes.found {
+            let new_reader = merged.readers.iter().find(|reader| (reader.pid, reader.tid) == (pid, tid));
+            let is_replaced = |reader: &ReaderThread| {
+                new_reader.is_some_and(|new_reader| {
+                    reader.sockets.iter().any(|cookie| new_reader.sockets.contains(cookie))
+                })
+            };
+            self.dead.retain(|reader| !is_replaced(reader));
             self.waiting.push(WatchEvent::Found { pid, tid, done: Vec::new() });
         }
-        for (pid, tid) in moved.lost {
+        for (pid, tid) in reader_changes.lost {
             self.waiting.push(WatchEvent::Lost { pid, tid, done: Vec::new() });
         }
-        fix::refresh(self.host, &mut now);
-        self.known = Some((now, path));
-        self.needs_fix |= changed;
+        fix::refresh_steering(self.host, &mut merged);
+        self.known = Some((merged, path));
+        self.needs_fix |= has_changed;
     }
 
     /// Compares the first observation with the pins of the boost: workers may have changed since.
-    fn begin(&mut self, mut seen: ObservedServer, path: PacketPath) {
+    fn begin(&mut self, mut server: ObservedServer, path: PacketPath) {
         let pins = self.pins;
-        let processes = seen.processes.iter().map(|process| (process.pid, process.started)).collect();
-        self.sample = ServerSample::of(self.host, &processes, &seen.udp_ports());
-        self.dead = pins::adopt(&mut seen, pins, &self.sample);
-        self.waiting.extend(self.dead.iter().map(lost));
-        let planned = plan::make(&seen, &path, self.choice).plan;
+        let processes = server.processes.iter().map(|process| (process.pid, process.started)).collect();
+        self.sample = ServerSample::of(self.host, &processes, &server.udp_ports());
+        self.dead = pins::adopt(&mut server, pins, &self.sample);
+        self.waiting.extend(self.dead.iter().map(lost_event));
+        let plan = plan::make(&server, &path, self.choice).plan;
         let to_pin = |reader: &&ReaderThread| {
-            let is_it =
+            let is_its_pin =
                 |setting: &Setting| matches!(setting, Setting::ThreadCpus { tid, .. } if *tid == reader.tid);
-            let planned = planned.changes.iter().any(|change| is_it(&change.setting));
-            !pins.is_empty() && planned && !pins::is_pinned(reader, pins)
+            let is_planned = plan.changes.iter().any(|change| is_its_pin(&change.setting));
+            !pins.is_empty() && is_planned && !pins::is_pinned(reader, pins)
         };
-        let new = seen.readers.iter().filter(to_pin);
-        self.waiting.extend(new.map(|reader| WatchEvent::Found {
+        let new_readers = server.readers.iter().filter(to_pin);
+        self.waiting.extend(new_readers.map(|reader| WatchEvent::Found {
             pid: reader.pid,
             tid: reader.tid,
             done: Vec::new(),
         }));
-        self.needs_fix = !self.waiting.is_empty() || snapshot::feeds_unread_sockets(&seen);
+        self.needs_fix = !self.waiting.is_empty() || snapshot::feeds_unread_sockets(&server);
         if self.needs_fix {
             self.looks.begin(Instant::now());
         }
-        self.known = Some((seen, path));
+        self.known = Some((server, path));
     }
 
     /// A query that names a living process of the server.
-    fn who(&self) -> ServerQuery {
+    fn current_query(&self) -> ServerQuery {
         let pid = self.wanted.pid.map(|pid| {
-            let alive = self.sample.processes.is_empty() || self.sample.processes.contains_key(&pid);
-            let other = self.sample.processes.keys().next().copied();
-            if alive { pid } else { other.unwrap_or(pid) }
+            let is_alive = self.sample.processes.is_empty() || self.sample.processes.contains_key(&pid);
+            let other_pid = self.sample.processes.keys().next().copied();
+            if is_alive { pid } else { other_pid.unwrap_or(pid) }
         });
         ServerQuery { pid, ..self.wanted.clone() }
     }
@@ -281,37 +291,37 @@ impl BoostWatch<'_> {
         let Some((server, path)) = &mut self.known else { return Ok(None) };
         if server.readers.is_empty() {
             self.needs_fix = false;
-            self.say(Vec::new());
+            self.report_events(Vec::new());
             self.warn("no thread reads its sockets any more: all is left as it is".into());
             return Ok(None);
         }
         let plan = fix::without_effective_changes(plan::make(server, path, self.choice).plan);
-        let fixed = if plan.changes.is_empty() {
+        let outcome = if plan.changes.is_empty() {
             FixOutcome::Done { done: Vec::new(), refused: Vec::new() }
         } else {
             fix::fix(self.host, self.store, self.tune, &plan)?
         };
-        match fixed {
+        match outcome {
             FixOutcome::Busy => self.warn("another process holds the journal: waiting for it".into()),
             FixOutcome::Undone => return Ok(Some(WatchEvent::Undone)),
             FixOutcome::Done { done, refused } => {
                 self.needs_fix = false;
                 if refused.is_empty() {
-                    fix::note(server, &plan);
+                    fix::update_server(server, &plan);
                 }
                 self.last_warning = None;
-                self.say(done);
-                refused.into_iter().for_each(|why| self.warn(why));
+                self.report_events(done);
+                refused.into_iter().for_each(|warning| self.warn(warning));
             }
         }
         Ok(None)
     }
 
     /// Reports the waiting events; the last one has the changes.
-    fn say(&mut self, what: Vec<String>) {
+    fn report_events(&mut self, changes: Vec<String>) {
         let mut waiting = std::mem::take(&mut self.waiting);
         if let Some(WatchEvent::Lost { done, .. } | WatchEvent::Found { done, .. }) = waiting.last_mut() {
-            *done = what;
+            *done = changes;
         }
         waiting.into_iter().for_each(&mut *self.tell);
     }

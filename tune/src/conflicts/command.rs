@@ -15,21 +15,21 @@ const FILES: [&str; 8] = [
     "threaded",
 ];
 
-pub(super) fn sets(line: &str) -> Vec<OwnedSetting> {
+pub(super) fn settings(line: &str) -> Vec<OwnedSetting> {
     let words: Vec<&str> = line
         .split(|letter: char| letter.is_whitespace() || "\"';|&()".contains(letter))
         .filter(|word| !word.is_empty())
         .collect();
-    let mut found = Vec::new();
-    for (at, word) in words.iter().enumerate() {
-        let rest = words.get(at + 1..).unwrap_or_default();
+    let mut settings = Vec::new();
+    for (index, word) in words.iter().enumerate() {
+        let arguments = words.get(index + 1..).unwrap_or_default();
         match word.rsplit('/').next() {
-            Some("ethtool") => found.extend(ethtool(rest)),
-            Some("sysctl") => found.extend(rest.iter().filter_map(|word| sysctl(word))),
-            _ => found.extend(file(word, words.get(..at).unwrap_or_default())),
+            Some("ethtool") => settings.extend(ethtool(arguments)),
+            Some("sysctl") => settings.extend(arguments.iter().filter_map(|word| sysctl(word))),
+            _ => settings.extend(file(word, words.get(..index).unwrap_or_default())),
         }
     }
-    found
+    settings
 }
 
 /// `-G eth0 rx 4096 tx 512`
@@ -47,16 +47,16 @@ fn ethtool(words: &[&str]) -> Vec<OwnedSetting> {
     };
     // A variable may stand for any interface.
     let interface = (!interface.contains(['$', '%'])).then(|| (*interface).to_owned());
-    let set = |name: &str, to: Option<&str>| OwnedSetting {
+    let setting = |name: &str, to: Option<&str>| OwnedSetting {
         knob: kind.knob(name),
         interface: interface.clone(),
         to: to.filter(|to| !to.contains('$')).map(str::to_owned),
     };
     let values = words.get(2..).unwrap_or_default();
     if kind == EthtoolKind::Flow {
-        return vec![set("", Some(&values.join(" ")))];
+        return vec![setting("", Some(&values.join(" ")))];
     }
-    values.chunks_exact(2).map(|pair| set(pair.first().unwrap_or(&""), pair.get(1).copied())).collect()
+    values.chunks_exact(2).map(|pair| setting(pair.first().unwrap_or(&""), pair.get(1).copied())).collect()
 }
 
 fn sysctl(word: &str) -> Option<OwnedSetting> {
@@ -77,11 +77,11 @@ fn file(path: &str, before: &[&str]) -> Option<OwnedSetting> {
         name if FILES.contains(&name) => OwnedKnob::File(name.to_owned()),
         _ => return None,
     };
-    let interface = path.split_once("/sys/class/net/").and_then(|(_, rest)| rest.split('/').next());
+    let interface = path.split_once("/sys/class/net/").and_then(|(_, below)| below.split('/').next());
     let interface = interface.filter(|name| !name.contains(['$', '%'])).map(str::to_owned);
     let echo = before.iter().rposition(|word| *word == "echo");
-    let echoed = echo.and_then(|at| before.get(at + 1..)).unwrap_or_default();
-    let to = match echoed {
+    let echo_arguments = echo.and_then(|at| before.get(at + 1..)).unwrap_or_default();
+    let to = match echo_arguments {
         [to, ">"] if !to.contains('$') => Some((*to).to_owned()),
         _ => None,
     };
@@ -93,46 +93,54 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn shown(line: &str) -> Vec<String> {
-        let one = |set: OwnedSetting| {
+    fn settings_of(line: &str) -> Vec<String> {
+        let format_setting = |set: OwnedSetting| {
             let (interface, to) = (set.interface.unwrap_or_default(), set.to.unwrap_or_default());
             format!("{:?} {interface} {to}", set.knob)
         };
-        sets(line).into_iter().map(one).collect()
+        settings(line).into_iter().map(format_setting).collect()
     }
 
     #[test]
-    fn ethtool_options_are_read() {
+    fn ethtool_commands_parse_to_settings() {
         assert_eq!(
-            shown("/sbin/ethtool -G eth0 rx 4096 tx 512"),
+            settings_of("/sbin/ethtool -G eth0 rx 4096 tx 512"),
             ["Link(Ring, \"rx\") eth0 4096", "Link(Ring, \"tx\") eth0 512"]
         );
         assert_eq!(
-            shown("ACTION==\"add\", RUN+=\"/usr/sbin/ethtool -K $name generic-receive-offload off\""),
+            settings_of("ACTION==\"add\", RUN+=\"/usr/sbin/ethtool -K $name generic-receive-offload off\""),
             ["Link(Feature, \"gro\")  off"]
         );
-        assert_eq!(shown("ethtool -k eth0; ethtool eth0"), [""; 0]);
-        assert_eq!(shown("ethtool -X eth0 equal 4"), ["Link(Flow, \"\") eth0 equal 4"]);
-        assert_eq!(shown("ethtool --set-ring $IFACE rx $N"), ["Link(Ring, \"rx\")  "]);
+        assert_eq!(settings_of("ethtool -k eth0; ethtool eth0"), [""; 0]);
+        assert_eq!(settings_of("ethtool -X eth0 equal 4"), ["Link(Flow, \"\") eth0 equal 4"]);
+        assert_eq!(settings_of("ethtool --set-ring $IFACE rx $N"), ["Link(Ring, \"rx\")  "]);
     }
 
     #[test]
-    fn written_files_are_found() {
-        assert_eq!(shown("echo f > /sys/class/net/eth0/queues/rx-0/rps_cpus"), ["File(\"rps_cpus\") eth0 f"]);
-        assert_eq!(shown("SUBSYSTEM==\"net\", ATTR{queues/rx-0/rps_cpus}=\"ff\""), ["File(\"rps_cpus\")  "]);
-        assert_eq!(shown("for i in /proc/irq/*/smp_affinity; do echo 1 >$i; done"), ["Interrupt  "]);
+    fn writes_to_sysctls_and_sysfs_files_parse_to_settings() {
         assert_eq!(
-            shown("echo performance > /sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+            settings_of("echo f > /sys/class/net/eth0/queues/rx-0/rps_cpus"),
+            ["File(\"rps_cpus\") eth0 f"]
+        );
+        assert_eq!(
+            settings_of("SUBSYSTEM==\"net\", ATTR{queues/rx-0/rps_cpus}=\"ff\""),
+            ["File(\"rps_cpus\")  "]
+        );
+        assert_eq!(settings_of("for i in /proc/irq/*/smp_affinity; do echo 1 >$i; done"), ["Interrupt  "]);
+        assert_eq!(
+            settings_of("echo performance > /sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
             ["Governor  performance"]
         );
-        assert_eq!(shown("sysctl -qw net.core.rmem_max=1 x"), ["Sysctl(\"net/core/rmem_max\")  1"]);
-        assert_eq!(shown("# multithreaded rps_cpus"), [""; 0]);
+        assert_eq!(settings_of("sysctl -qw net.core.rmem_max=1 x"), ["Sysctl(\"net/core/rmem_max\")  1"]);
+        assert_eq!(settings_of("# multithreaded rps_cpus"), [""; 0]);
     }
 
     proptest! {
         #[test]
-        fn any_line_is_answered(line in "(ethtool |-G |/sys/class/net/|rps_cpus|[>{}\"$= a-z0-9/]{0,6}){0,10}") {
-            let _ = sets(&line);
+        fn parsing_arbitrary_lines_never_panics(
+            line in "(ethtool |-G |/sys/class/net/|rps_cpus|[>{}\"$= a-z0-9/]{0,6}){0,10}",
+        ) {
+            let _ = settings(&line);
         }
     }
 }

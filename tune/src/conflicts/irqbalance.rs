@@ -32,26 +32,26 @@ pub(super) fn observe(reader: &ConfigurationReader<'_>) -> FoundOwners {
         // The reader reports that no process could be read.
         Known::Unknown { .. } => return Vec::new(),
     };
-    let running = owners.into_iter().filter(|owner| owner.name == NAME);
-    running
-        .filter_map(|setter| {
-            Some(Box::new(IrqbalanceOwner::ask(reader.host, setter)?) as Box<dyn SettingOwner>)
+    let irqbalance_owners = owners.into_iter().filter(|owner| owner.name == NAME);
+    irqbalance_owners
+        .filter_map(|owner| {
+            Some(Box::new(IrqbalanceOwner::query(reader.host, owner)?) as Box<dyn SettingOwner>)
         })
         .collect()
 }
 
 impl IrqbalanceOwner {
-    fn ask(host: &Host, setter: IrqOwner) -> Option<Self> {
-        let pid = setter.pid?;
+    fn query(host: &Host, owner: IrqOwner) -> Option<Self> {
+        let pid = owner.pid?;
         let knob = Setting::irqbalance_bans(host, pid);
         let answer = knob.and_then(|knob| Ok((knob, host.irqbalance_setup(pid)?)));
-        let names = irq::names(host).into_value().unwrap_or_default();
-        Some(Self { pid, setter, answer: answer.map_err(|error| error.to_string()), names })
+        let names = irq::handler_names(host).into_value().unwrap_or_default();
+        Some(Self { pid, setter: owner, answer: answer.map_err(|error| error.to_string()), names })
     }
 
-    fn banned(&self) -> BTreeSet<u32> {
-        let banned = self.answer.as_ref().map(|(_, setup)| setup.banned.clone()).unwrap_or_default();
-        self.setter.leaves_alone.iter().copied().chain(banned).collect()
+    fn banned_irqs(&self) -> BTreeSet<u32> {
+        let socket_bans = self.answer.as_ref().map(|(_, setup)| setup.banned.clone()).unwrap_or_default();
+        self.setter.leaves_alone.iter().copied().chain(socket_bans).collect()
     }
 
     /// The current number of an interrupt, by its name: numbers change with boots and with
@@ -62,18 +62,18 @@ impl IrqbalanceOwner {
         if action.is_empty() || self.names.get(irq).is_some_and(has_name) {
             return Some(*irq);
         }
-        let mut named = self.names.iter().filter(|(_, name)| has_name(name)).map(|(irq, _)| *irq);
-        Some(named.next().unwrap_or(*irq))
+        let mut matching_irqs = self.names.iter().filter(|(_, name)| has_name(name)).map(|(irq, _)| *irq);
+        Some(matching_irqs.next().unwrap_or(*irq))
     }
 
     /// The interrupts that the plan places, and those of its target that are in place already.
-    fn placed(&self, plan: &TunePlan) -> BTreeSet<u32> {
-        let changed = plan.changes.iter().map(|change| &change.setting);
-        let all = changed.chain(plan.target.iter().map(|target| &target.setting));
-        all.filter_map(|setting| self.number(setting)).collect()
+    fn placed_irqs(&self, plan: &TunePlan) -> BTreeSet<u32> {
+        let changed_settings = plan.changes.iter().map(|change| &change.setting);
+        let settings = changed_settings.chain(plan.target.iter().map(|target| &target.setting));
+        settings.filter_map(|setting| self.number(setting)).collect()
     }
 
-    fn by_hand(&self, irqs: &BTreeSet<u32>) -> Vec<String> {
+    fn ban_commands(&self, irqs: &BTreeSet<u32>) -> Vec<String> {
         let irqs: Vec<u32> = irqs.iter().copied().collect();
         self.setter.ban_command(&irqs).into_iter().collect()
     }
@@ -81,13 +81,13 @@ impl IrqbalanceOwner {
     /// The change that bans these interrupts in addition to those banned now.
     fn change(&self, irqs: &BTreeSet<u32>) -> Result<Option<PlannedChange>, String> {
         let (knob, setup) = self.answer.as_ref().map_err(Clone::clone)?;
-        let all = setup.banned.union(irqs).copied().collect();
-        if all == setup.banned {
+        let all_bans = setup.banned.union(irqs).copied().collect();
+        if all_bans == setup.banned {
             return Ok(None);
         }
-        let (from, to) = (setting::interrupts(&setup.banned), setting::interrupts(&all));
+        let (from, to) = (setting::interrupts(&setup.banned), setting::interrupts(&all_bans));
         knob.check(&to).map_err(|error| error.to_string())?;
-        let why = format!(
+        let reason = format!(
             "irqbalance looks every {} s whether to move interrupts, and would revert this placement.",
             setup.interval_seconds
         );
@@ -98,30 +98,30 @@ impl IrqbalanceOwner {
                  forgets when it is restarted."
                     .to_owned(),
             ),
-            ..PlannedChange::new(knob.clone(), from, to, why)
+            ..PlannedChange::new(knob.clone(), from, to, reason)
         }))
     }
 }
 
 impl SettingOwner for IrqbalanceOwner {
-    fn claim(&self, wanted: &WantedKnob<'_>) -> Option<SettingClaim> {
-        let irq = self.number(wanted.setting)?;
-        if self.banned().contains(&irq) {
+    fn claim(&self, knob: &WantedKnob<'_>) -> Option<SettingClaim> {
+        let irq = self.number(knob.setting)?;
+        if self.banned_irqs().contains(&irq) {
             return None;
         }
-        let (what, exclusion) = match &self.answer {
+        let (action, exclusion) = match &self.answer {
             Ok((_, setup)) => (
                 format!("looks every {} s whether to move interrupts", setup.interval_seconds),
                 ClaimExclusion::InPlan,
             ),
-            Err(why) => (
-                format!("moves interrupts by load, and cannot exclude this one while it runs: {why}"),
-                ClaimExclusion::ByHand { commands: self.by_hand(&[irq].into()) },
+            Err(reason) => (
+                format!("moves interrupts by load, and cannot exclude this one while it runs: {reason}"),
+                ClaimExclusion::ByHand { commands: self.ban_commands(&[irq].into()) },
             ),
         };
         Some(SettingClaim {
             owner: NAME.to_owned(),
-            what: format!("{what} (process {}: {})", self.pid, self.setter.how),
+            what: format!("{action} (process {}: {})", self.pid, self.setter.how),
             read_from: self.setter.read_from.clone(),
             enforcement: EnforcementMode::Always,
             exclusion,
@@ -129,14 +129,14 @@ impl SettingOwner for IrqbalanceOwner {
     }
 
     fn terms(&self, plan: &TunePlan) -> Option<OwnerTerms> {
-        let irqs = self.placed(plan);
-        let new: BTreeSet<u32> = irqs.difference(&self.banned()).copied().collect();
-        if new.is_empty() {
+        let irqs = self.placed_irqs(plan);
+        let new_irqs: BTreeSet<u32> = irqs.difference(&self.banned_irqs()).copied().collect();
+        if new_irqs.is_empty() {
             return None;
         }
-        match self.change(&new) {
+        match self.change(&new_irqs) {
             Ok(change) => change.map(|change| OwnerTerms::Change(Box::new(change))),
-            Err(why) => Some(OwnerTerms::ByHand { owner: NAME, why, commands: self.by_hand(&new) }),
+            Err(why) => Some(OwnerTerms::ByHand { owner: NAME, why, commands: self.ban_commands(&new_irqs) }),
         }
     }
 }

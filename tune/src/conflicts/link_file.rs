@@ -62,18 +62,18 @@ pub(super) fn observe(reader: &ConfigurationReader<'_>) -> FoundOwners {
         .into_iter()
         .filter_map(|path| LinkFile::read(reader, path))
         .collect();
-    let mut found = FoundOwners::new();
+    let mut owners = FoundOwners::new();
     if files.iter().all(|file| file.lines.is_empty()) {
-        return found;
+        return owners;
     }
     for interface in reader.interfaces() {
         // Only the first file that matches counts.
         let Some(file) = files.iter().find(|file| file.is_for(interface)) else { continue };
         for line in &file.lines {
-            found.push(Box::new(owner(line.clone(), &interface.name)));
+            owners.push(Box::new(owner(line.clone(), &interface.name)));
         }
     }
-    found
+    owners
 }
 
 fn owner(line: ConfigurationLine, interface: &str) -> ConfiguredSetting {
@@ -83,7 +83,9 @@ fn owner(line: ConfigurationLine, interface: &str) -> ConfiguredSetting {
         read_from: line.at.clone(),
         enforcement: EnforcementMode::OnLink,
         sets: vec![OwnedSetting { interface: Some(interface.to_owned()), ..line.set.clone() }],
-        exclusion: Box::new(move |_, set| ClaimExclusion::ByHand { commands: vec![drop_in(&line, set)] }),
+        exclusion: Box::new(move |_, set| ClaimExclusion::ByHand {
+            commands: vec![drop_in_command(&line, set)],
+        }),
     }
 }
 
@@ -109,7 +111,7 @@ impl LinkFile {
             }
         }
         for line in lines(text, path) {
-            self.lines.retain(|before| before.set.knob != line.set.knob);
+            self.lines.retain(|earlier| earlier.set.knob != line.set.knob);
             self.lines.push(line);
         }
     }
@@ -120,22 +122,22 @@ impl LinkFile {
             return applied.trim_start_matches("/usr") == self.path.trim_start_matches("/usr");
         }
         self.conditions.iter().all(|(key, patterns)| {
-            let fits = |value: &str| {
+            let is_match = |value: &str| {
                 let (inverted, patterns) = match patterns.strip_prefix('!') {
-                    Some(rest) => (true, rest),
+                    Some(negated) => (true, negated),
                     None => (false, patterns.as_str()),
                 };
                 patterns.split_whitespace().any(|pattern| matches(pattern, value)) != inverted
             };
             match key.as_str() {
                 "MACAddress" | "PermanentMACAddress" => {
-                    let wanted = patterns.to_ascii_lowercase().replace('-', ":");
-                    wanted.split_whitespace().any(|address| address == interface.address)
+                    let addresses = patterns.to_ascii_lowercase().replace('-', ":");
+                    addresses.split_whitespace().any(|address| address == interface.address)
                 }
                 // The name that the driver gave is unknown.
-                "OriginalName" => fits(&interface.name),
-                "Driver" => fits(interface.driver.as_deref().unwrap_or_default()),
-                "Path" => fits(interface.path.as_deref().unwrap_or_default()),
+                "OriginalName" => is_match(&interface.name),
+                "Driver" => is_match(interface.driver.as_deref().unwrap_or_default()),
+                "Path" => is_match(interface.path.as_deref().unwrap_or_default()),
                 // A condition on the host: a claim too many is better than one too few.
                 _ => true,
             }
@@ -192,7 +194,7 @@ fn microseconds(span: &str) -> Option<u64> {
 
 // The command that adds a drop-in to the effective file. A new .link file would replace that whole
 // file.
-fn drop_in(line: &ConfigurationLine, set: &OwnedSetting) -> String {
+fn drop_in_command(line: &ConfigurationLine, set: &OwnedSetting) -> String {
     let file = line.at.rsplit_once(':').map_or(line.at.as_str(), |(file, _)| file);
     let key = line.text.split('=').next().unwrap_or_default();
     let Some(to) = &set.to else { return format!("# {}: remove '{}'", line.at, line.text) };
@@ -227,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_first_matching_file_counts() {
+    fn only_the_first_matching_link_file_applies() {
         let first = (
             "/etc/systemd/network/10-nic.link",
             "[Match]\nMACAddress=02-00-00-00-00-01\n[Link]\nRxBufferSize=1024\n",
@@ -247,31 +249,31 @@ mod tests {
                 ]
             }
         );
-        let other =
+        let other_driver =
             ("/etc/systemd/network/10-nic.link", "[Match]\nDriver=ice i40e\n[Link]\nRxBufferSize=1024\n");
-        assert_eq!(claims(&[other], &rings(), "rx 4096"), []);
+        assert_eq!(claims(&[other_driver], &rings(), "rx 4096"), []);
     }
 
     #[test]
-    fn the_file_that_udev_applied_and_its_drop_ins_count() {
+    fn link_file_recorded_by_udev_and_its_drop_ins_apply() {
         let udev = (
             "/run/udev/data/n2",
             "E:ID_PATH=pci-0000:01:00.0\nE:ID_NET_LINK_FILE=/usr/lib/systemd/network/99-default.link\n",
         );
         let first =
             ("/etc/systemd/network/10-nic.link", "[Match]\nOriginalName=*\n[Link]\nRxBufferSize=1024\n");
-        let part = (
+        let drop_in = (
             "/etc/systemd/network/99-default.link.d/a.conf",
             "[Link]\nGenericReceiveOffload=yes\nRxCoalesceSec=50us\n",
         );
         let gro = Setting::Offload { interface: "eth0".into(), offload: Offload::GenericReceive };
-        assert_eq!(claims(&[udev, first, part], &rings(), "rx 4096"), []);
-        assert_eq!(claims(&[udev, first, part], &gro, "off")[0].enforcement, EnforcementMode::OnLink);
-        assert_eq!(claims(&[udev, first, part], &gro, "on"), []);
+        assert_eq!(claims(&[udev, first, drop_in], &rings(), "rx 4096"), []);
+        assert_eq!(claims(&[udev, first, drop_in], &gro, "off")[0].enforcement, EnforcementMode::OnLink);
+        assert_eq!(claims(&[udev, first, drop_in], &gro, "on"), []);
     }
 
     #[test]
-    fn spans_are_microseconds() {
+    fn time_spans_parse_to_microseconds() {
         assert_eq!(microseconds("50us"), Some(50));
         assert_eq!(microseconds("2 ms"), Some(2000));
         assert_eq!(microseconds("1"), Some(1_000_000));

@@ -30,26 +30,26 @@ pub(super) struct ConnectionProfile {
 }
 
 pub(super) fn observe(reader: &ConfigurationReader<'_>) -> FoundOwners {
-    let mut found = FoundOwners::new();
+    let mut owners = FoundOwners::new();
     if reader.process("NetworkManager").is_none() {
-        return found;
+        return owners;
     }
     let paths = reader.layered(&DIRECTORIES, ".nmconnection");
-    let read = |path: String| reader.read(&path).map(|text| profile(&text, &path));
-    let profiles: Vec<ConnectionProfile> = paths.into_iter().filter_map(read).collect();
+    let read_profile = |path: String| reader.read(&path).map(|text| profile(&text, &path));
+    let profiles: Vec<ConnectionProfile> = paths.into_iter().filter_map(read_profile).collect();
     if profiles.iter().all(|profile| profile.lines.is_empty()) {
-        return found;
+        return owners;
     }
     for interface in reader.interfaces() {
         let state = format!("/run/NetworkManager/devices/{}", interface.index);
         let state = reader.host.read(&state).unwrap_or_default();
-        for profile in profiles.iter().filter(|profile| profile.is_for(interface, active(&state))) {
+        for profile in profiles.iter().filter(|profile| profile.is_for(interface, active_uuid(&state))) {
             for line in &profile.lines {
-                found.push(Box::new(owner(line, &profile.uuid, &interface.name)));
+                owners.push(Box::new(owner(line, &profile.uuid, &interface.name)));
             }
         }
     }
-    found
+    owners
 }
 
 fn owner(line: &ConfigurationLine, uuid: &str, interface: &str) -> ConfiguredSetting {
@@ -77,7 +77,7 @@ fn owner(line: &ConfigurationLine, uuid: &str, interface: &str) -> ConfiguredSet
 }
 
 /// The active profile in NetworkManager's state file of a device.
-pub(super) fn active(state: &str) -> Option<&str> {
+pub(super) fn active_uuid(state: &str) -> Option<&str> {
     ini::entries(state)
         .find(|entry| (entry.section, entry.key) == ("device", "connection-uuid"))
         .map(|entry| entry.value)
@@ -112,17 +112,17 @@ fn line(key: &str, entry: &ini::IniEntry<'_>, path: &str) -> Option<Configuratio
 
 impl ConnectionProfile {
     // Whether the profile applies to an interface: by the active profile if that is known, else by its conditions.
-    fn is_for(&self, interface: &ConfiguredInterface, active: Option<&str>) -> bool {
-        if let Some(active) = active {
-            return self.uuid == active;
+    fn is_for(&self, interface: &ConfiguredInterface, active_uuid: Option<&str>) -> bool {
+        if let Some(active_uuid) = active_uuid {
+            return self.uuid == active_uuid;
         }
         self.conditions.iter().all(|(key, value)| {
-            let any = |text: &str| value.split([';', ',', ' ']).any(|pattern| matches(pattern, text));
+            let matches_any = |text: &str| value.split([';', ',', ' ']).any(|pattern| matches(pattern, text));
             match key.as_str() {
-                "interface-name" => any(&interface.name),
+                "interface-name" => matches_any(&interface.name),
                 "mac-address" => value.to_ascii_lowercase() == interface.address,
-                "driver" => any(interface.driver.as_deref().unwrap_or_default()),
-                "path" => any(interface.path.as_deref().unwrap_or_default()),
+                "driver" => matches_any(interface.driver.as_deref().unwrap_or_default()),
+                "path" => matches_any(interface.path.as_deref().unwrap_or_default()),
                 _ => true,
             }
         })
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_sets_its_interface() {
+    fn connection_profile_claims_settings_of_its_interface() {
         let found = claims(&[], "eth0");
         assert_eq!(found.len(), 1);
         assert_eq!(
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_active_profile_counts() {
+    fn only_the_active_connection_profile_claims_settings() {
         let state = ("/run/NetworkManager/devices/2", "[device]\nmanaged=1\nconnection-uuid=other\n");
         assert_eq!(claims(&[state], "eth0"), []);
         let state = ("/run/NetworkManager/devices/3", "[device]\nconnection-uuid=0f6d-1\n");

@@ -12,7 +12,7 @@ pub(super) type FoundOwners = Vec<Box<dyn SettingOwner>>;
 
 pub(super) trait SettingOwner {
     /// The owner's effect on this setting, if it contradicts the planned value.
-    fn claim(&self, wanted: &WantedKnob<'_>) -> Option<SettingClaim>;
+    fn claim(&self, knob: &WantedKnob<'_>) -> Option<SettingClaim>;
 
     // How the owner can be made to leave the settings of a whole plan alone. `None` if one exclusion per claim is enough.
     fn terms(&self, _plan: &TunePlan) -> Option<OwnerTerms> {
@@ -48,14 +48,14 @@ pub(super) struct ConfiguredSetting {
 }
 
 impl SettingOwner for ConfiguredSetting {
-    fn claim(&self, wanted: &WantedKnob<'_>) -> Option<SettingClaim> {
-        let set = self.sets.iter().find_map(|own| wanted.contradicted_by(own))?;
+    fn claim(&self, knob: &WantedKnob<'_>) -> Option<SettingClaim> {
+        let set = self.sets.iter().find_map(|owned_setting| knob.contradicted_by(owned_setting))?;
         Some(SettingClaim {
             owner: self.owner.to_owned(),
             what: self.what.clone(),
             read_from: self.read_from.clone(),
             enforcement: self.enforcement,
-            exclusion: (self.exclusion)(wanted, set),
+            exclusion: (self.exclusion)(knob, set),
         })
     }
 }
@@ -88,7 +88,7 @@ impl<'a> WantedKnob<'a> {
             // No configuration file describes a running process.
             Setting::Steering { .. } | Setting::Socket { .. } | Setting::ThreadCpus { .. } => Vec::new(),
             // The command that a person would type uses the same words as scripts.
-            other => other.command(to).map(|typed| command::sets(&typed)).unwrap_or_default(),
+            other => other.command(to).map(|line| command::settings(&line)).unwrap_or_default(),
         };
         Self { setting, to, sets }
     }
@@ -96,11 +96,11 @@ impl<'a> WantedKnob<'a> {
     /// The part of this change to which `other` gives another value.
     pub(super) fn contradicted_by(&self, other: &OwnedSetting) -> Option<&OwnedSetting> {
         self.sets.iter().find(|set| {
-            let same_place = match (&other.interface, &set.interface) {
+            let is_same_interface = match (&other.interface, &set.interface) {
                 (Some(pattern), Some(interface)) => matches(pattern, interface),
                 _ => true,
             };
-            same_place
+            is_same_interface
                 && set.knob.is_covered_by(&other.knob)
                 && contradicts(set.to.as_deref(), other.to.as_deref())
         })
@@ -108,17 +108,17 @@ impl<'a> WantedKnob<'a> {
 }
 
 /// An unknown value may be another one.
-fn contradicts(wanted: Option<&str>, other: Option<&str>) -> bool {
-    let (Some(wanted), Some(other)) = (wanted, other) else { return true };
+fn contradicts(value: Option<&str>, other_value: Option<&str>) -> bool {
+    let (Some(value), Some(other_value)) = (value, other_value) else { return true };
     let number = |text: &str| text.trim().parse::<i64>().ok();
     // TuneD: at least, and at most.
-    if let Some(least) = other.strip_prefix('>') {
-        return !matches!((number(wanted), number(least)), (Some(wanted), Some(least)) if wanted >= least);
+    if let Some(least) = other_value.strip_prefix('>') {
+        return !matches!((number(value), number(least)), (Some(value), Some(least)) if value >= least);
     }
-    if let Some(most) = other.strip_prefix('<') {
-        return !matches!((number(wanted), number(most)), (Some(wanted), Some(most)) if wanted <= most);
+    if let Some(most) = other_value.strip_prefix('<') {
+        return !matches!((number(value), number(most)), (Some(value), Some(most)) if value <= most);
     }
-    !wanted.split_whitespace().eq(other.split_whitespace())
+    !value.split_whitespace().eq(other_value.split_whitespace())
 }
 
 #[cfg(test)]
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn features_are_known_by_all_their_names() {
+    fn offload_features_match_under_all_their_names() {
         let setting = Setting::Offload { interface: "eth0".into(), offload: Offload::GenericReceive };
         let to = SettingValue::new("off");
         let wanted = WantedKnob::new(&setting, &to);

@@ -62,9 +62,9 @@ impl<'a> ConfigurationReader<'a> {
         self.note_errors(self.host.list(path)).unwrap_or_default()
     }
 
-    fn note_errors<T>(&self, read: Result<T, HostError>) -> Option<T> {
-        match read {
-            Ok(read) => Some(read),
+    fn note_errors<T>(&self, result: Result<T, HostError>) -> Option<T> {
+        match result {
+            Ok(result) => Some(result),
             Err(error) if error.is_missing() => None,
             Err(error) => {
                 self.unknown.borrow_mut().insert(error.to_string());
@@ -75,17 +75,17 @@ impl<'a> ConfigurationReader<'a> {
 
     /// Files with this suffix, sorted by name. A file hides those with its name in later directories.
     pub(super) fn layered(&self, directories: &[&str], suffix: &str) -> Vec<String> {
-        let mut found: Vec<(String, String)> = Vec::new();
+        let mut files: Vec<(String, String)> = Vec::new();
         for directory in directories {
             for name in self.list(directory).into_iter().filter(|name| name.ends_with(suffix)) {
-                if !found.iter().any(|(known, _)| *known == name) {
+                if !files.iter().any(|(known_name, _)| *known_name == name) {
                     let path = format!("{directory}/{name}");
-                    found.push((name, path));
+                    files.push((name, path));
                 }
             }
         }
-        found.sort();
-        found.into_iter().map(|(_, path)| path).collect()
+        files.sort();
+        files.into_iter().map(|(_, path)| path).collect()
     }
 
     pub(super) fn interfaces(&self) -> &[ConfiguredInterface] {
@@ -116,29 +116,29 @@ pub(super) fn property<'a>(text: &'a str, name: &str) -> Option<&'a str> {
 // Matches a pattern with `*` and `?` as glob(7) does, but without its brackets.
 pub(super) fn matches(pattern: &str, name: &str) -> bool {
     let (pattern, name): (Vec<char>, Vec<char>) = (pattern.chars().collect(), name.chars().collect());
-    let (mut at, mut seen) = (0, 0);
+    let (mut pattern_index, mut name_index) = (0, 0);
     // Where to resume if the last star has to match one more letter.
     let mut star: Option<(usize, usize)> = None;
-    while let Some(letter) = name.get(seen) {
-        match pattern.get(at) {
+    while let Some(letter) = name.get(name_index) {
+        match pattern.get(pattern_index) {
             Some('*') => {
-                star = Some((at, seen));
-                at += 1;
+                star = Some((pattern_index, name_index));
+                pattern_index += 1;
                 continue;
             }
-            Some(wanted) if *wanted == '?' || wanted == letter => {
-                at += 1;
-                seen += 1;
+            Some(expected) if *expected == '?' || expected == letter => {
+                pattern_index += 1;
+                name_index += 1;
                 continue;
             }
             _ => {}
         }
-        let Some((from, taken)) = star else { return false };
-        star = Some((from, taken + 1));
-        at = from + 1;
-        seen = taken + 1;
+        let Some((star_index, resume_index)) = star else { return false };
+        star = Some((star_index, resume_index + 1));
+        pattern_index = star_index + 1;
+        name_index = resume_index + 1;
     }
-    pattern.iter().skip(at).all(|letter| *letter == '*')
+    pattern.iter().skip(pattern_index).all(|letter| *letter == '*')
 }
 
 #[cfg(test)]
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_capture_lacks_is_unknown() {
+    fn captures_without_processes_or_etc_report_unknown_owners() {
         let unknown = ConfigurationReader::new(&Host::scripted::<String, String>([])).unknown();
         assert_eq!(unknown.len(), 2, "{unknown:?}");
         let whole = Host::scripted([("/proc/1/comm", "init\n"), ("/etc/hostname", "a\n")]);
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_match_as_of_glob() {
+    fn patterns_match_like_glob() {
         for (pattern, name, expected) in [
             ("eth*", "eth0", true),
             ("*", "", true),
@@ -184,7 +184,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_name_with_letters_starred_out_matches(name in "[a-z0-9]{1,12}", cut in 0..12usize, rest in 0..12usize) {
+        fn names_match_patterns_with_a_star_for_any_part(
+            name in "[a-z0-9]{1,12}",
+            cut in 0..12usize,
+            rest in 0..12usize,
+        ) {
             let cut = cut.min(name.len());
             let end = (cut + rest).min(name.len());
             let pattern = format!("{}*{}", &name[..cut], &name[end..]);

@@ -36,20 +36,20 @@ const OPTIONS: [(&str, EthtoolKind); 3] = [
 const LINK_UP: (EnforcementMode, &str) = (EnforcementMode::OnLink, "when the interface is taken up");
 
 pub(super) fn observe(reader: &ConfigurationReader<'_>) -> FoundOwners {
-    let mut found = FoundOwners::new();
+    let mut owners = FoundOwners::new();
     let mut add =
         |owner: &'static str, (enforcement, when): (EnforcementMode, &str), lines: Vec<ScriptLine>| {
             for line in lines {
-                found.push(Box::new(configured(owner, enforcement, when, line)));
+                owners.push(Box::new(configured_setting(owner, enforcement, when, line)));
             }
         };
-    let of = |path: &String| reader.read(path).map(|text| script(&text, path)).unwrap_or_default();
-    let rules = reader.layered(&RULES, ".rules").iter().flat_map(of).collect();
+    let lines_of = |path: &String| reader.read(path).map(|text| script(&text, path)).unwrap_or_default();
+    let rules = reader.layered(&RULES, ".rules").iter().flat_map(lines_of).collect();
     add("udev rule", (EnforcementMode::OnLink, "when the device appears"), rules);
     for (owner, directories) in SCRIPTS {
         let paths = directories.iter().flat_map(|directory| reader.layered(&[*directory], ""));
         let paths = paths.filter(|path| path.rsplit('/').next() != Some(ETHTOOL_SCRIPT));
-        add(owner, LINK_UP, paths.collect::<Vec<_>>().iter().flat_map(of).collect());
+        add(owner, LINK_UP, paths.collect::<Vec<_>>().iter().flat_map(lines_of).collect());
     }
     let mut paths = vec!["/etc/network/interfaces".to_owned()];
     paths.extend(reader.layered(&["/etc/network/interfaces.d"], ""));
@@ -57,18 +57,18 @@ pub(super) fn observe(reader: &ConfigurationReader<'_>) -> FoundOwners {
         |path: &String| reader.read(path).map(|text| interfaces(&text, path)).unwrap_or_default();
     add("ifupdown", LINK_UP, paths.iter().flat_map(of_interfaces).collect());
     for path in ["/etc/rc.local", "/etc/rc.d/rc.local"] {
-        add("rc.local", (EnforcementMode::AtBoot, "at boot"), of(&path.to_owned()));
+        add("rc.local", (EnforcementMode::AtBoot, "at boot"), lines_of(&path.to_owned()));
     }
-    found
+    owners
 }
 
-fn configured(
+fn configured_setting(
     owner: &'static str,
     enforcement: EnforcementMode,
     when: &str,
     line: ScriptLine,
 ) -> ConfiguredSetting {
-    let at = line.at.clone();
+    let location = line.at.clone();
     ConfiguredSetting {
         owner,
         what: format!("runs '{}' {when}", line.text),
@@ -77,10 +77,10 @@ fn configured(
         sets: line.sets,
         exclusion: match enforcement {
             EnforcementMode::AtBoot => Box::new(|_, _| ClaimExclusion::NotNeeded),
-            _ => Box::new(move |wanted, _| ClaimExclusion::ByHand {
+            _ => Box::new(move |knob, _| ClaimExclusion::ByHand {
                 commands: vec![format!(
-                    "# {at}: remove the line, or have it set '{}' to '{}'",
-                    wanted.setting, wanted.to
+                    "# {location}: remove the line, or have it set '{}' to '{}'",
+                    knob.setting, knob.to
                 )],
             }),
         },
@@ -96,29 +96,29 @@ pub(super) struct ScriptLine {
 
 /// Lines, each joined with its continuation lines (after a backslash), and the number of the first
 /// of them.
-fn joined(text: &str) -> Vec<(usize, String)> {
-    let mut found: Vec<(usize, String)> = Vec::new();
-    let mut goes_on = false;
+fn join_lines(text: &str) -> Vec<(usize, String)> {
+    let mut lines: Vec<(usize, String)> = Vec::new();
+    let mut continues = false;
     for (number, line) in (1..).zip(text.lines()) {
-        let (part, more) = line.strip_suffix('\\').map_or((line, false), |part| (part, true));
-        match found.last_mut() {
-            Some((_, begun)) if goes_on => {
-                begun.push(' ');
-                begun.push_str(part.trim());
+        let (part, has_more) = line.strip_suffix('\\').map_or((line, false), |part| (part, true));
+        match lines.last_mut() {
+            Some((_, last_line)) if continues => {
+                last_line.push(' ');
+                last_line.push_str(part.trim());
             }
-            _ => found.push((number, part.trim().to_owned())),
+            _ => lines.push((number, part.trim().to_owned())),
         }
-        goes_on = more;
+        continues = has_more;
     }
-    found.retain(|(_, line)| !line.starts_with('#') && !line.is_empty());
-    found
+    lines.retain(|(_, line)| !line.starts_with('#') && !line.is_empty());
+    lines
 }
 
 /// The lines of a script, or of a file of udev's rules, that set a knob.
 pub(super) fn script(text: &str, path: &str) -> Vec<ScriptLine> {
-    let lines = joined(text).into_iter().map(|(number, text)| {
+    let lines = join_lines(text).into_iter().map(|(number, text)| {
         let interface = rule_interface(&text).map(str::to_owned);
-        (number, command::sets(&text), interface, text)
+        (number, command::settings(&text), interface, text)
     });
     lines
         .filter_map(|(number, sets, interface, text)| {
@@ -143,9 +143,9 @@ fn script_line(
 // The interface that a udev rule matches: `KERNEL=="eth*"`, `NAME=="eth0"`, `ENV{INTERFACE}=="eth0"`.
 fn rule_interface(line: &str) -> Option<&str> {
     ["KERNEL==\"", "NAME==\"", "ENV{INTERFACE}==\""].iter().find_map(|key| {
-        let (_, rest) = line.split_once(key)?;
+        let (_, value) = line.split_once(key)?;
         // Alternatives, and the kernel names of queues, are not supported.
-        let (pattern, _) = rest.split_once('"')?;
+        let (pattern, _) = value.split_once('"')?;
         (!pattern.contains('|') && !pattern.starts_with("rx-") && !pattern.starts_with("tx-"))
             .then_some(pattern)
     })
@@ -154,8 +154,8 @@ fn rule_interface(line: &str) -> Option<&str> {
 /// The lines of `/etc/network/interfaces` that set a knob: options of ethtool's script, and commands.
 pub(super) fn interfaces(text: &str, path: &str) -> Vec<ScriptLine> {
     let mut interface: Option<String> = None;
-    let mut found = Vec::new();
-    for (number, line) in joined(text) {
+    let mut lines = Vec::new();
+    for (number, line) in join_lines(text) {
         let (key, value) = line.split_once(char::is_whitespace).unwrap_or((&line, ""));
         let sets = match key {
             "iface" | "auto" | "allow-hotplug" | "mapping" | "source" => {
@@ -164,7 +164,7 @@ pub(super) fn interfaces(text: &str, path: &str) -> Vec<ScriptLine> {
                 }
                 Vec::new()
             }
-            "up" | "pre-up" | "post-up" => command::sets(value),
+            "up" | "pre-up" | "post-up" => command::settings(value),
             key => OPTIONS
                 .iter()
                 .filter_map(|(start, kind)| {
@@ -173,9 +173,9 @@ pub(super) fn interfaces(text: &str, path: &str) -> Vec<ScriptLine> {
                 })
                 .collect(),
         };
-        found.extend(script_line(path, number, line, sets, interface.as_deref()));
+        lines.extend(script_line(path, number, line, sets, interface.as_deref()));
     }
-    found
+    lines
 }
 
 #[cfg(test)]
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_is_found_with_its_line() {
+    fn udev_rules_are_reported_with_file_and_line() {
         let rps = |interface: &str| Setting::QueueCpus {
             interface: interface.into(),
             direction: QueueDirection::Receive,
@@ -223,18 +223,18 @@ mod tests {
     }
 
     #[test]
-    fn ifupdown_sets_by_options_and_commands() {
+    fn ifupdown_options_and_commands_claim_settings() {
         let found = claims(&gro("eth0"), "off");
         assert_eq!((found.len(), found[0].read_from.as_str()), (1, "/etc/network/interfaces:4"));
         assert_eq!(claims(&gro("eth1"), "off"), []);
         let channels = Setting::Channels { interface: "eth0".into() };
         assert_eq!(claims(&channels, "combined 8")[0].read_from, "/etc/network/interfaces:6");
         let rings = Setting::Rings { interface: "eth0".into() };
-        assert_eq!(claims(&rings, "rx 4096").len(), 1, "not that of ethtool's own script");
+        assert_eq!(claims(&rings, "rx 4096").len(), 1, "ethtool's own if-up script claims nothing");
     }
 
     #[test]
-    fn what_runs_at_boot_needs_no_agreement() {
+    fn boot_scripts_need_no_exclusion() {
         let found = claims(&gro("eth2"), "off");
         assert_eq!((found.len(), &found[0].exclusion), (1, &ClaimExclusion::NotNeeded));
     }

@@ -76,11 +76,11 @@ pub(super) fn observe(reader: &ConfigurationReader<'_>) -> FoundOwners {
         .chain(governors)
         .chain(filters.into_iter().flatten())
         .chain(auditing.into_iter().flatten())
-        .map(|found| Box::new(found) as Box<dyn SettingOwner>)
+        .map(|setting| Box::new(setting) as Box<dyn SettingOwner>)
         .collect()
 }
 
-fn sets(knob: OwnedKnob, to: Option<String>) -> Vec<OwnedSetting> {
+fn owned_settings(knob: OwnedKnob, to: Option<String>) -> Vec<OwnedSetting> {
     vec![OwnedSetting { knob, interface: None, to }]
 }
 
@@ -89,13 +89,13 @@ fn not_needed() -> ExclusionFor {
 }
 
 fn governor_daemons(reader: &ConfigurationReader<'_>) -> impl Iterator<Item = ConfiguredSetting> {
-    GOVERNOR_DAEMONS.into_iter().filter_map(|(comm, owner, what, enforcement, command)| {
+    GOVERNOR_DAEMONS.into_iter().filter_map(|(comm, owner, action, enforcement, command)| {
         Some(ConfiguredSetting {
             owner,
-            what: what.to_owned(),
+            what: action.to_owned(),
             read_from: format!("/proc/{}/comm", reader.process(comm)?.pid),
             enforcement,
-            sets: sets(OwnedKnob::Governor, None),
+            sets: owned_settings(OwnedKnob::Governor, None),
             exclusion: by_hand(command),
         })
     })
@@ -109,7 +109,7 @@ fn governor_services(reader: &ConfigurationReader<'_>) -> impl Iterator<Item = C
             what: format!("sets the governor to {to} when its service starts"),
             read_from: format!("{path}:{line}"),
             enforcement: EnforcementMode::AtBoot,
-            sets: sets(OwnedKnob::Governor, Some(to)),
+            sets: owned_settings(OwnedKnob::Governor, Some(to)),
             exclusion: not_needed(),
         })
     })
@@ -119,7 +119,7 @@ fn governor_services(reader: &ConfigurationReader<'_>) -> impl Iterator<Item = C
 pub(super) fn governor(text: &str, key: &str) -> Option<(usize, String)> {
     let entry = ini::entries(text).filter(|entry| entry.key == key).last()?;
     let value = entry.value.trim_matches(['"', '\'']);
-    let word = value.split_once("-g ").map_or(value, |(_, rest)| rest).split_whitespace().next()?;
+    let word = value.split_once("-g ").map_or(value, |(_, options)| options).split_whitespace().next()?;
     Some((entry.line, word.to_owned()))
 }
 
@@ -135,7 +135,7 @@ fn google_agent(reader: &ConfigurationReader<'_>) -> Option<ConfiguredSetting> {
         what: "sets the affinity of interrupts, and XPS, of virtual NICs when it starts".to_owned(),
         read_from: format!("/proc/{}/comm", process.pid),
         enforcement: EnforcementMode::OnRestart,
-        sets: knobs.into_iter().flat_map(|knob| sets(knob, None)).collect(),
+        sets: knobs.into_iter().flat_map(|knob| owned_settings(knob, None)).collect(),
         exclusion: by_hand(format!(
             "printf '[InstanceSetup]\\nset_multiqueue = false\\n' >> {}  # it leaves queues alone from its next start on",
             GOOGLE_FILES[0]
@@ -145,10 +145,10 @@ fn google_agent(reader: &ConfigurationReader<'_>) -> Option<ConfiguredSetting> {
 
 /// Whether a file of Google's guest agent makes the agent spread queues.
 pub(super) fn spreads_queues(text: &str) -> Option<bool> {
-    let set = ini::entries(text)
+    let entry = ini::entries(text)
         .filter(|entry| (entry.section, entry.key) == ("InstanceSetup", "set_multiqueue"))
         .last()?;
-    Some(ini::switch(set.value)? == "on")
+    Some(ini::switch(entry.value)? == "on")
 }
 
 fn nftables(reader: &ConfigurationReader<'_>) -> Option<ConfiguredSetting> {
@@ -159,7 +159,7 @@ fn nftables(reader: &ConfigurationReader<'_>) -> Option<ConfiguredSetting> {
         what: "flushes the whole ruleset when it is started or reloaded, tables of others with it".to_owned(),
         read_from: format!("{path}:{line}"),
         enforcement: EnforcementMode::OnRestart,
-        sets: sets(OwnedKnob::Filter, None),
+        sets: owned_settings(OwnedKnob::Filter, None),
         exclusion: by_hand(format!("# {path}: add the table to it, so that it is loaded with the others")),
     })
 }
@@ -179,7 +179,7 @@ fn firewalld(reader: &ConfigurationReader<'_>) -> Option<ConfiguredSetting> {
         what: "flushes the tables of iptables when it is started or reloaded".to_owned(),
         read_from: format!("{FIREWALLD} (process {})", process.pid),
         enforcement: EnforcementMode::OnRestart,
-        sets: sets(OwnedKnob::Filter, None),
+        sets: owned_settings(OwnedKnob::Filter, None),
         exclusion: by_hand(
             "firewall-cmd --permanent --direct --add-rule ...  # the rule in its own configuration",
         ),
@@ -199,7 +199,7 @@ fn kube_proxy(reader: &ConfigurationReader<'_>) -> Option<ConfiguredSetting> {
             .to_owned(),
         read_from: format!("/proc/{}/comm", process.pid),
         enforcement: EnforcementMode::Always,
-        sets: sets(OwnedKnob::Filter, None),
+        sets: owned_settings(OwnedKnob::Filter, None),
         exclusion: not_needed(),
     })
 }
@@ -208,7 +208,7 @@ fn kube_proxy(reader: &ConfigurationReader<'_>) -> Option<ConfiguredSetting> {
 fn audit_rules(reader: &ConfigurationReader<'_>) -> Option<ConfiguredSetting> {
     let mut paths = reader.layered(&AUDIT_RULES, ".rules");
     paths.push("/etc/audit/audit.rules".to_owned());
-    let (at, to) = paths.iter().rev().find_map(|path| {
+    let (location, to) = paths.iter().rev().find_map(|path| {
         let (line, to) = audit_enabled(&reader.read(path)?)?;
         Some((format!("{path}:{line}"), to))
     })?;
@@ -216,18 +216,18 @@ fn audit_rules(reader: &ConfigurationReader<'_>) -> Option<ConfiguredSetting> {
     Some(ConfiguredSetting {
         owner: "audit rules",
         what: format!("set auditing to {to} when they are loaded{lock}"),
-        exclusion: by_hand(format!("# {at}: make it '-e 0'")),
-        read_from: at,
+        exclusion: by_hand(format!("# {location}: make it '-e 0'")),
+        read_from: location,
         enforcement: EnforcementMode::OnRestart,
-        sets: sets(OwnedKnob::Audit, Some(to.to_string())),
+        sets: owned_settings(OwnedKnob::Audit, Some(to.to_string())),
     })
 }
 
 /// The last `-e N` of a rules file, and its line.
 pub(super) fn audit_enabled(text: &str) -> Option<(usize, u32)> {
     let value = |line: &str| {
-        let rest = line.trim().strip_prefix("-e")?;
-        rest.trim().parse::<u32>().ok().filter(|enabled| *enabled <= 2)
+        let argument = line.trim().strip_prefix("-e")?;
+        argument.trim().parse::<u32>().ok().filter(|enabled| *enabled <= 2)
     };
     (1..).zip(text.lines()).filter_map(|(number, line)| Some((number, value(line)?))).last()
 }
@@ -250,13 +250,13 @@ fn journald(reader: &ConfigurationReader<'_>) -> Option<ConfiguredSetting> {
     let mut paths = vec!["/etc/systemd/journald.conf".to_owned()];
     paths.extend(reader.layered(&JOURNALD, ".conf"));
     // Drop-ins are read after the main file, and the last value wins.
-    let (at, on) = paths.iter().rev().find_map(|path| {
-        let (line, on) = journal_audits(&reader.read(path)?)?;
-        Some((format!("{path}:{line}"), on))
+    let (location, is_on) = paths.iter().rev().find_map(|path| {
+        let (line, is_on) = journal_audits(&reader.read(path)?)?;
+        Some((format!("{path}:{line}"), is_on))
     })?;
     let command = "mkdir -p /etc/systemd/journald.conf.d && printf '[Journal]\\nAudit=keep\\n' > \
                    /etc/systemd/journald.conf.d/90-linerate.conf  # an older systemd knows 'no' only";
-    on.then(|| audit_service("systemd-journald", at, command))
+    is_on.then(|| audit_service("systemd-journald", location, command))
 }
 
 fn audit_service(owner: &'static str, read_from: String, command: &str) -> ConfiguredSetting {
@@ -265,7 +265,7 @@ fn audit_service(owner: &'static str, read_from: String, command: &str) -> Confi
         what: "switches auditing on when it starts".to_owned(),
         read_from,
         enforcement: EnforcementMode::OnRestart,
-        sets: sets(OwnedKnob::Audit, Some("1".to_owned())),
+        sets: owned_settings(OwnedKnob::Audit, Some("1".to_owned())),
         exclusion: by_hand(command),
     }
 }
@@ -285,7 +285,7 @@ mod tests {
     use linerate_host::{Host, HostRecording, Setting, SettingValue};
 
     #[test]
-    fn governor_daemons_and_services_are_found() {
+    fn governor_services_are_reported_as_owners() {
         let host = Host::scripted([
             ("/proc/9/comm", "power-profiles-\n"),
             (
@@ -294,17 +294,18 @@ mod tests {
             ),
             ("/etc/default/cpufrequtils", "ENABLE=\"true\"\nGOVERNOR=\"performance\"\n"),
         ]);
-        let found = SettingOwners::observe(&host)
+        let claims = SettingOwners::observe(&host)
             .claims(&Setting::Governor { cpu: 0 }, &SettingValue::new("performance"));
-        let shown: Vec<_> = found.iter().map(|claim| (claim.owner.as_str(), claim.enforcement)).collect();
+        let claim_fields: Vec<_> =
+            claims.iter().map(|claim| (claim.owner.as_str(), claim.enforcement)).collect();
         assert_eq!(
-            shown,
+            claim_fields,
             [("power-profiles-daemon", EnforcementMode::OnRestart), ("cpupower", EnforcementMode::AtBoot)]
         );
     }
 
     #[test]
-    fn rulesets_and_backends_are_read() {
+    fn nft_flush_lines_and_firewalld_backends_parse() {
         // Debian 12 ships this file.
         let debian = "#!/usr/sbin/nft -f\n\nflush ruleset\n\ntable inet filter {\n}\n";
         assert_eq!(flush_line(debian), Some(3));
@@ -314,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_that_flushes_claims_every_rule() {
+    fn nftables_service_that_flushes_the_ruleset_claims_nft_tables() {
         let mut recording = HostRecording::new();
         recording.insert("/etc/nftables.conf", RecordedEntry::File("flush ruleset\n".into()));
         let unit = "/lib/systemd/system/nftables.service";
@@ -322,13 +323,14 @@ mod tests {
         let owners = SettingOwners::observe(&Host::rehearsal(recording));
         let table: Setting =
             serde_json::from_str(r#"{"nft_table": {"table": "linerate"}}"#).expect("a setting");
-        let found = owners.claims(&table, &SettingValue::new("table inet linerate {}"));
-        let shown: Vec<_> = found.iter().map(|claim| (claim.owner.as_str(), claim.enforcement)).collect();
-        assert_eq!(shown, [("nftables.service", EnforcementMode::OnRestart)]);
+        let claims = owners.claims(&table, &SettingValue::new("table inet linerate {}"));
+        let claim_fields: Vec<_> =
+            claims.iter().map(|claim| (claim.owner.as_str(), claim.enforcement)).collect();
+        assert_eq!(claim_fields, [("nftables.service", EnforcementMode::OnRestart)]);
     }
 
     #[test]
-    fn services_that_switch_auditing_on_are_found() {
+    fn services_that_enable_auditing_are_reported_as_owners() {
         let host = Host::scripted([
             ("/proc/9/comm", "auditd\n"),
             ("/proc/9/cmdline", "/sbin/auditd\0"),
@@ -337,11 +339,11 @@ mod tests {
             ("/etc/systemd/journald.conf", "[Journal]\n#Storage=auto\nAudit=yes\n"),
         ]);
         let owners = SettingOwners::observe(&host);
-        let found = owners.claims(&Setting::Audit, &SettingValue::new("0"));
-        let shown: Vec<_> =
-            found.iter().map(|claim| (claim.owner.as_str(), claim.read_from.as_str())).collect();
+        let claims = owners.claims(&Setting::Audit, &SettingValue::new("0"));
+        let claim_fields: Vec<_> =
+            claims.iter().map(|claim| (claim.owner.as_str(), claim.read_from.as_str())).collect();
         assert_eq!(
-            shown,
+            claim_fields,
             [
                 ("audit rules", "/etc/audit/rules.d/99-finalize.rules:2"),
                 ("auditd", "/proc/9/cmdline"),

@@ -28,8 +28,9 @@ pub(super) struct SysctlLine {
 pub(super) fn observe(reader: &ConfigurationReader<'_>) -> FoundOwners {
     let mut paths = reader.layered(&DIRECTORIES, ".conf");
     paths.push(LAST.to_owned());
-    let of = |path: String| reader.read(&path).map(|text| assignments(&text, &path)).unwrap_or_default();
-    let lines: Vec<_> = paths.into_iter().filter(|path| path != OURS).flat_map(of).collect();
+    let lines_of =
+        |path: String| reader.read(&path).map(|text| assignments(&text, &path)).unwrap_or_default();
+    let lines: Vec<_> = paths.into_iter().filter(|path| path != OURS).flat_map(lines_of).collect();
     if lines.is_empty() { Vec::new() } else { vec![Box::new(SysctlFiles { lines })] }
 }
 
@@ -55,8 +56,8 @@ pub(super) fn assignments(text: &str, path: &str) -> Vec<SysctlLine> {
 
 impl SysctlFiles {
     // The effective line: the last with the exact name, else the last pattern that matches.
-    fn deciding(&self, path: &str) -> Option<&ConfigurationLine> {
-        let named = |line: &&SysctlLine| match &line.line.set.knob {
+    fn effective_line(&self, path: &str) -> Option<&ConfigurationLine> {
+        let is_match = |line: &&SysctlLine| match &line.line.set.knob {
             OwnedKnob::Sysctl(name) => {
                 if line.is_pattern {
                     matches(name, path)
@@ -66,30 +67,33 @@ impl SysctlFiles {
             }
             _ => false,
         };
-        let found =
-            |pattern: bool| self.lines.iter().rev().find(|line| line.is_pattern == pattern && named(line));
-        found(false).or_else(|| found(true)).map(|line| &line.line).filter(|line| line.set.to.is_some())
+        let last_match =
+            |pattern: bool| self.lines.iter().rev().find(|line| line.is_pattern == pattern && is_match(line));
+        last_match(false)
+            .or_else(|| last_match(true))
+            .map(|line| &line.line)
+            .filter(|line| line.set.to.is_some())
     }
 }
 
 impl SettingOwner for SysctlFiles {
-    fn claim(&self, wanted: &WantedKnob<'_>) -> Option<SettingClaim> {
-        let path = wanted.sets.iter().find_map(|set| match &set.knob {
+    fn claim(&self, knob: &WantedKnob<'_>) -> Option<SettingClaim> {
+        let path = knob.sets.iter().find_map(|set| match &set.knob {
             OwnedKnob::Sysctl(path) => Some(path),
             _ => None,
         })?;
-        let line = self.deciding(path)?;
-        wanted.contradicted_by(&line.set)?;
-        let (enforcement, when) = if of_interface(path) {
+        let line = self.effective_line(path)?;
+        knob.contradicted_by(&line.set)?;
+        let (enforcement, when) = if is_of_interface(path) {
             (EnforcementMode::OnLink, "at boot and when the interface appears")
         } else {
             (EnforcementMode::AtBoot, "at boot")
         };
         let file = line.at.rsplit_once(':').map_or(line.at.as_str(), |(file, _)| file);
-        let later = name_of(file) > name_of(OURS);
-        let exclusion = match (later, enforcement) {
+        let is_later = name_of(file) > name_of(OURS);
+        let exclusion = match (is_later, enforcement) {
             (true, _) => ClaimExclusion::ByHand {
-                commands: vec![format!("# {}: make it '{} = {}'", line.at, wanted.setting, wanted.to)],
+                commands: vec![format!("# {}: make it '{} = {}'", line.at, knob.setting, knob.to)],
             },
             (false, EnforcementMode::OnLink) => ClaimExclusion::ByHand {
                 commands: vec![
@@ -98,10 +102,11 @@ impl SettingOwner for SysctlFiles {
             },
             (false, _) => ClaimExclusion::NotNeeded,
         };
-        let wins = if later { ", also over a tune that persists, since its name is later" } else { "" };
+        let precedence =
+            if is_later { ", also over a tune that persists, since its name is later" } else { "" };
         Some(SettingClaim {
             owner: "sysctl.d".to_owned(),
-            what: format!("sets '{}' {when}{wins}", line.text),
+            what: format!("sets '{}' {when}{precedence}", line.text),
             read_from: line.at.clone(),
             enforcement,
             exclusion,
@@ -114,7 +119,7 @@ fn name_of(path: &str) -> &str {
 }
 
 // Whether systemd's 99-systemd.rules applies a sysctl again for each interface that appears.
-fn of_interface(path: &str) -> bool {
+fn is_of_interface(path: &str) -> bool {
     let mut parts = path.split('/');
     let names = (parts.next(), parts.next(), parts.next(), parts.next());
     matches!(names, (Some("net"), Some("ipv4" | "ipv6"), Some("conf" | "neigh"), Some(name))
@@ -137,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_sets_every_interface_as_it_appears() {
+    fn sysctl_patterns_claim_every_interface_when_it_appears() {
         let found =
             claims(&[("/usr/lib/sysctl.d/50-default.conf", DEFAULTS)], "net.ipv4.conf.eth0.rp_filter", "0");
         assert_eq!(found.len(), 1);
@@ -150,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_excluded_is_not_set() {
+    fn excluded_sysctl_names_are_not_claimed() {
         let files = [("/usr/lib/sysctl.d/50-default.conf", DEFAULTS)];
         assert_eq!(claims(&files, "net.ipv4.conf.all.rp_filter", "0"), []);
         assert_eq!(claims(&files, "net.core.default_qdisc", "fq_codel"), []);
@@ -158,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn the_latest_file_decides_and_a_hidden_one_does_not_count() {
+    fn last_sysctl_file_decides_and_hidden_files_are_ignored() {
         let files = [
             ("/etc/sysctl.d/10-a.conf", "net.core.rmem_max = 1\n"),
             ("/etc/sysctl.d/20-b.conf", "net.core.rmem_max=2\n"),

@@ -43,15 +43,15 @@ fn plan(changes: Vec<PlannedChange>) -> TunePlan {
     TunePlan { cpus: vec![0, 1], changes, ..TunePlan::new("udp-server") }
 }
 
-fn resolved(host: &Host, mut plan: TunePlan) -> TunePlan {
+fn resolve_plan(host: &Host, mut plan: TunePlan) -> TunePlan {
     resolve(&mut plan, &SettingOwners::observe(host));
     plan
 }
 
 #[test]
-fn irqbalance_is_agreed_with_in_the_plan() {
+fn irqbalance_bans_are_added_to_the_plan() {
     let host = host(Some(SETUP));
-    let plan = resolved(&host, plan(vec![affinity(30), affinity(8)]));
+    let plan = resolve_plan(&host, plan(vec![affinity(30), affinity(8)]));
     assert_eq!((plan.changes.len(), plan.skipped.len()), (2, 0));
     let claim = &plan.changes[0].claims[0];
     assert_eq!(
@@ -64,16 +64,20 @@ fn irqbalance_is_agreed_with_in_the_plan() {
     let exclusion = &plan.exclusions[0];
     assert_eq!(exclusion.setting, Setting::IrqbalanceBans { pid: 612, started: 1234 });
     assert_eq!((exclusion.from.as_str(), exclusion.to.as_str()), ("9", "9,30"));
-    exclusion.setting.write(&host, &exclusion.to).expect("carried out");
-    assert_eq!(resolved(&host, plan.clone()).changes[0].claims, [], "it leaves them alone now");
+    exclusion.setting.write(&host, &exclusion.to).expect("written");
+    assert_eq!(
+        resolve_plan(&host, plan.clone()).changes[0].claims,
+        [],
+        "irqbalance leaves the interrupts alone now"
+    );
 }
 
 #[test]
 fn interrupts_that_irqbalance_moves_before_the_ban_keep_the_plan_valid() {
     let host = host(Some(SETUP));
-    let plan = resolved(&host, plan(vec![affinity(30), affinity(8)]));
+    let plan = resolve_plan(&host, plan(vec![affinity(30), affinity(8)]));
     host.write("/proc/irq/30/smp_affinity", "2\n").expect("moved by irqbalance");
-    plan.check(&host).expect("still one for this host");
+    plan.check(&host).expect("still valid for this host");
     host.write("/proc/irq/8/smp_affinity", "2\n").expect("moved by a person");
     let error = plan.check(&host).expect_err("irqbalance leaves 8 alone").to_string();
     assert!(error.starts_with("affinity of IRQ 8 is '2' now, and was '3'"), "{error}");
@@ -82,59 +86,59 @@ fn interrupts_that_irqbalance_moves_before_the_ban_keep_the_plan_valid() {
 #[test]
 fn an_interrupt_is_found_by_its_name_if_its_number_changed() {
     let old = Setting::IrqAffinity { irq: 77, action: "eth0-TxRx-1".into() };
-    let plan = resolved(&host(Some(SETUP)), plan(vec![change(old, "3", "1")]));
+    let plan = resolve_plan(&host(Some(SETUP)), plan(vec![change(old, "3", "1")]));
     assert_eq!(plan.exclusions[0].to.as_str(), "9,31");
 }
 
 #[test]
-fn interrupts_that_are_in_place_are_banned_too() {
-    let mut wanted = plan(vec![affinity(30)]);
-    let there = Setting::IrqAffinity { irq: 31, action: "eth0-TxRx-1".into() };
-    wanted.target.push(TargetSetting { setting: there, value: SettingValue::new("2") });
-    assert_eq!(resolved(&host(Some(SETUP)), wanted).exclusions[0].to.as_str(), "9,30-31");
+fn interrupts_already_on_their_target_cpu_are_banned_too() {
+    let mut unresolved = plan(vec![affinity(30)]);
+    let placed_interrupt = Setting::IrqAffinity { irq: 31, action: "eth0-TxRx-1".into() };
+    unresolved.target.push(TargetSetting { setting: placed_interrupt, value: SettingValue::new("2") });
+    assert_eq!(resolve_plan(&host(Some(SETUP)), unresolved).exclusions[0].to.as_str(), "9,30-31");
     // A plan that places no interrupt needs no ban.
-    let mut shown = plan(Vec::new());
+    let mut layout_plan = plan(Vec::new());
     let (receive, transmit) = (String::new(), String::new());
     let queues = vec![QueueLayout { queue: 0, interrupt: Some(0), receive, transmit }];
-    shown.layouts.push(InterfaceLayout { interface: "eth0".into(), queues });
-    assert_eq!(resolved(&host(Some(SETUP)), shown).exclusions, []);
+    layout_plan.layouts.push(InterfaceLayout { interface: "eth0".into(), queues });
+    assert_eq!(resolve_plan(&host(Some(SETUP)), layout_plan).exclusions, []);
 }
 
 #[test]
-fn a_change_that_would_be_reverted_is_skipped() {
-    let plan = resolved(&host(None), plan(vec![affinity(30), affinity(31), affinity(8)]));
+fn changes_that_irqbalance_would_revert_are_skipped() {
+    let plan = resolve_plan(&host(None), plan(vec![affinity(30), affinity(31), affinity(8)]));
     assert_eq!(
         (plan.changes.len(), plan.exclusions.len()),
         (1, 0),
-        "only the one that it leaves alone stays"
+        "only the interrupt that irqbalance leaves alone stays"
     );
-    assert_eq!(plan.skipped.len(), 1, "one finding is told once");
-    let left = &plan.skipped[0];
-    assert_eq!(left.finding, "irq.one-node");
-    assert!(left.why.starts_with("irqbalance would take it back"), "{}", left.why);
+    assert_eq!(plan.skipped.len(), 1, "one finding is skipped once");
+    let skipped = &plan.skipped[0];
+    assert_eq!(skipped.finding, "irq.one-node");
+    assert!(skipped.why.starts_with("irqbalance would take it back"), "{}", skipped.why);
     assert_eq!(
-        left.commands,
+        skipped.commands,
         ["echo 'IRQBALANCE_ARGS=\"--banirq=8 --banirq=30 --banirq=31\"' >> /etc/default/irqbalance && \
              systemctl restart irqbalance"]
     );
 }
 
 #[test]
-fn more_bans_than_fit_into_a_message_are_left_to_a_person() {
-    let many: Vec<_> = (1000..1200).map(affinity).collect();
-    let plan = resolved(&host(Some(SETUP)), plan(many));
+fn bans_that_exceed_a_message_are_skipped_with_a_command() {
+    let changes: Vec<_> = (1000..1200).map(affinity).collect();
+    let plan = resolve_plan(&host(Some(SETUP)), plan(changes));
     assert_eq!((plan.changes.len(), plan.exclusions.len(), plan.skipped.len()), (0, 0, 1));
     assert!(plan.skipped[0].commands[0].contains("--banirq=1199"), "{:?}", plan.skipped[0].commands);
 }
 
 #[test]
-fn owners_that_act_later_remove_no_change() {
+fn owners_that_act_at_restart_or_boot_remove_no_change() {
     let host = Host::scripted([
         ("/proc/7/comm", "google_guest_ag\n"),
         ("/etc/sysctl.d/10-a.conf", "net.core.rmem_max=1\n"),
     ]);
     let sysctl = change(Setting::sysctl("net.core.rmem_max"), "1", "2");
-    let plan = resolved(&host, plan(vec![affinity(30), sysctl]));
+    let plan = resolve_plan(&host, plan(vec![affinity(30), sysctl]));
     let owners: Vec<_> =
         plan.changes.iter().flat_map(|change| &change.claims).map(|claim| claim.enforcement).collect();
     assert_eq!(owners, [EnforcementMode::OnRestart, EnforcementMode::AtBoot]);
@@ -142,35 +146,35 @@ fn owners_that_act_later_remove_no_change() {
 }
 
 #[test]
-fn an_agent_whose_configuration_excludes_queues_claims_nothing() {
+fn google_agent_with_multiqueue_disabled_claims_nothing() {
     let agent = ("/proc/7/comm", "google_guest_ag\n");
-    let told = ("/etc/default/instance_configs.cfg", "[InstanceSetup]\nset_multiqueue = false\n");
+    let config = ("/etc/default/instance_configs.cfg", "[InstanceSetup]\nset_multiqueue = false\n");
     let claims = |files: &[(&str, &str)]| {
         let host = Host::scripted(files.iter().copied());
         SettingOwners::observe(&host).claims(&affinity(30).setting, &SettingValue::new("1")).len()
     };
-    assert_eq!((claims(&[agent]), claims(&[agent, told])), (1, 0));
+    assert_eq!((claims(&[agent]), claims(&[agent, config])), (1, 0));
 }
 
 proptest! {
     #[test]
     fn a_resolved_plan_has_no_lasting_claim_and_loses_no_finding(
-        irqs in proptest::collection::btree_set(1..300u32, 0..150), answers in any::<bool>(),
+        irqs in proptest::collection::btree_set(1..300u32, 0..150), has_socket in any::<bool>(),
     ) {
-        let host = host(answers.then_some(SETUP));
-        let wanted = plan(irqs.iter().copied().map(affinity).collect());
-        let plan = resolved(&host, wanted);
+        let host = host(has_socket.then_some(SETUP));
+        let unresolved = plan(irqs.iter().copied().map(affinity).collect());
+        let plan = resolve_plan(&host, unresolved);
         prop_assert!(plan.changes.iter().all(|change| lasting_claim(change).is_none()));
-        let told = plan.changes.len() == irqs.len() || !plan.skipped.is_empty();
-        prop_assert!(told, "{} of {} changes, and nothing left", plan.changes.len(), irqs.len());
+        let is_complete = plan.changes.len() == irqs.len() || !plan.skipped.is_empty();
+        prop_assert!(is_complete, "{} of {} changes, and nothing skipped", plan.changes.len(), irqs.len());
         for exclusion in &plan.exclusions {
             prop_assert!(exclusion.setting.check(&exclusion.to).is_ok());
         }
-        prop_assert_eq!(resolved(&host, plan.clone()), plan, "resolving twice is resolving once");
+        prop_assert_eq!(resolve_plan(&host, plan.clone()), plan, "a second resolve changes nothing");
     }
 
     #[test]
-    fn any_text_is_parsed_without_panic(
+    fn parsing_arbitrary_text_never_panics(
         text in "(\\[?(Link|Match|main|net|sysctl|ethtool|Journal)\\]?|KERNEL==\"|iface |offload-|ethtool |-G |-e|flush |\
                   ruleset|(GOVERNOR|Audit|FirewallBackend|RxBufferSize|RxCoalesceSec|feature-gro|include)=|\
                   /sys/class/net/|rps_cpus|-?[a-z.*/]{0,12} ?=|[A-Za-z0-9#;:, \"'\\\\]{0,8}|\n){0,20}",

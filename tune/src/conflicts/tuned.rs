@@ -58,22 +58,22 @@ pub(super) fn observe(reader: &ConfigurationReader<'_>) -> FoundOwners {
         cpus: choice.value.clone(),
         at: choice.at.clone(),
     });
-    let mut found: FoundOwners = Vec::new();
+    let mut owners: FoundOwners = Vec::new();
     for line in lines(&choices) {
         let profiles = active.clone();
-        found.push(Box::new(ConfiguredSetting {
+        owners.push(Box::new(ConfiguredSetting {
             owner: "tuned",
             what: effect(&line.text, &active),
             read_from: line.at,
             enforcement: EnforcementMode::OnRestart,
             sets: vec![line.set],
-            exclusion: Box::new(move |wanted, set| ClaimExclusion::ByHand {
-                commands: commands(&profiles, set, wanted),
+            exclusion: Box::new(move |knob, set| ClaimExclusion::ByHand {
+                commands: commands(&profiles, set, knob),
             }),
         }));
     }
-    found.extend(isolated.map(|isolated| Box::new(isolated) as Box<dyn SettingOwner>));
-    found
+    owners.extend(isolated.map(|isolated| Box::new(isolated) as Box<dyn SettingOwner>));
+    owners
 }
 
 fn effect(option: &str, active: &[String]) -> String {
@@ -83,35 +83,37 @@ fn effect(option: &str, active: &[String]) -> String {
 fn load(
     reader: &ConfigurationReader<'_>,
     names: &[String],
-    done: &mut BTreeSet<String>,
+    loaded_paths: &mut BTreeSet<String>,
     choices: &mut Vec<TunedOption>,
 ) {
     for name in names {
         // A name must not lead out of the directories.
         let name = name.trim_start_matches('-');
-        if name.contains('/') || name.starts_with('.') || done.len() >= MOST_PROFILES {
+        if name.contains('/') || name.starts_with('.') || loaded_paths.len() >= MOST_PROFILES {
             continue;
         }
         let paths = DIRECTORIES.iter().map(|directory| format!("{directory}/{name}/tuned.conf"));
-        let read = |path: String| reader.read(&path).map(|text| (path, text));
-        let Some((path, text)) = paths.filter(|path| !done.contains(path)).find_map(read) else { continue };
-        done.insert(path.clone());
-        let (included, own) = profile(&text, &path);
-        load(reader, &included, done, choices);
-        merge(choices, own);
+        let read_file = |path: String| reader.read(&path).map(|text| (path, text));
+        let Some((path, text)) = paths.filter(|path| !loaded_paths.contains(path)).find_map(read_file) else {
+            continue;
+        };
+        loaded_paths.insert(path.clone());
+        let (included, own_options) = profile(&text, &path);
+        load(reader, &included, loaded_paths, choices);
+        merge(choices, own_options);
     }
 }
 
 /// The profiles that a profile includes, and its options.
 pub(super) fn profile(text: &str, path: &str) -> (Vec<String>, Vec<TunedOption>) {
-    let (mut included, mut own) = (Vec::new(), Vec::new());
+    let (mut included, mut options) = (Vec::new(), Vec::new());
     for entry in ini::entries(text) {
         // A comment may follow a value after white space.
         let value = entry.value.split_once(" #").map_or(entry.value, |(value, _)| value).trim();
         if (entry.section, entry.key) == ("main", "include") {
             included = value.split([',', ';']).map(|name| name.trim().to_owned()).collect();
         } else {
-            own.push(TunedOption {
+            options.push(TunedOption {
                 unit: entry.section.to_owned(),
                 key: entry.key.to_owned(),
                 value: value.trim_matches('"').to_owned(),
@@ -119,92 +121,94 @@ pub(super) fn profile(text: &str, path: &str) -> (Vec<String>, Vec<TunedOption>)
             });
         }
     }
-    (included, own)
+    (included, options)
 }
 
-fn merge(choices: &mut Vec<TunedOption>, own: Vec<TunedOption>) {
-    let replaces =
+fn merge(choices: &mut Vec<TunedOption>, new_options: Vec<TunedOption>) {
+    let is_replacing =
         |choice: &&TunedOption| choice.key == "replace" && ini::switch(&choice.value) == Some("on");
-    let replaced: BTreeSet<&str> = own.iter().filter(replaces).map(|choice| choice.unit.as_str()).collect();
-    choices.retain(|choice| !replaced.contains(choice.unit.as_str()));
-    for choice in own {
-        choices.retain(|before| (&before.unit, &before.key) != (&choice.unit, &choice.key));
+    let replaced_units: BTreeSet<&str> =
+        new_options.iter().filter(is_replacing).map(|choice| choice.unit.as_str()).collect();
+    choices.retain(|choice| !replaced_units.contains(choice.unit.as_str()));
+    for choice in new_options {
+        choices.retain(|earlier| (&earlier.unit, &earlier.key) != (&choice.unit, &choice.key));
         choices.push(choice);
     }
 }
 
 /// The options that set a known knob.
 pub(super) fn lines(choices: &[TunedOption]) -> Vec<ConfigurationLine> {
-    let of_unit = |unit: &str, key: &str| {
+    let unit_value = |unit: &str, key: &str| {
         choices
             .iter()
             .find(|choice| choice.unit == unit && choice.key == key)
             .map(|choice| choice.value.as_str())
     };
-    let mut found = Vec::new();
+    let mut lines = Vec::new();
     for choice in choices {
         let unit = choice.unit.as_str();
-        if of_unit(unit, "enabled").and_then(ini::switch) == Some("off") {
+        if unit_value(unit, "enabled").and_then(ini::switch) == Some("off") {
             continue;
         }
-        let devices = of_unit(unit, "devices").unwrap_or("*");
-        let sets = sets(of_unit(unit, "type").unwrap_or(unit), devices, choice);
-        found.extend(sets.into_iter().map(|set| ConfigurationLine {
+        let devices = unit_value(unit, "devices").unwrap_or("*");
+        let sets = owned_settings(unit_value(unit, "type").unwrap_or(unit), devices, choice);
+        lines.extend(sets.into_iter().map(|set| ConfigurationLine {
             at: choice.at.clone(),
             text: format!("{}={}", choice.key, choice.value),
             set,
         }));
     }
-    found
+    lines
 }
 
-fn sets(kind: &str, devices: &str, choice: &TunedOption) -> Vec<OwnedSetting> {
+fn owned_settings(kind: &str, devices: &str, choice: &TunedOption) -> Vec<OwnedSetting> {
     // A variable or a function may have any value.
-    let known = |value: &str| (!value.contains("${")).then(|| value.to_owned());
-    let one = |knob: OwnedKnob, to: Option<String>| vec![OwnedSetting { knob, interface: None, to }];
+    let literal = |value: &str| (!value.contains("${")).then(|| value.to_owned());
+    let single_setting =
+        |knob: OwnedKnob, to: Option<String>| vec![OwnedSetting { knob, interface: None, to }];
     match (kind, choice.key.as_str()) {
         (_, "type" | "enabled" | "replace" | "devices" | "priority") => Vec::new(),
-        ("sysctl", name) => one(OwnedKnob::Sysctl(sysctl_path(name)), known(&choice.value)),
+        ("sysctl", name) => single_setting(OwnedKnob::Sysctl(sysctl_path(name)), literal(&choice.value)),
         // Of several governors TuneD sets the first that the driver has.
         ("cpu", "governor") => {
-            one(OwnedKnob::Governor, known(&choice.value).filter(|value| !value.contains('|')))
+            single_setting(OwnedKnob::Governor, literal(&choice.value).filter(|value| !value.contains('|')))
         }
-        ("sysfs", path) => command::sets(&format!("echo {} > {path}", choice.value)),
-        ("net", "ring") => of_devices(EthtoolKind::Ring, devices, &choice.value),
-        ("net", "channels") => of_devices(EthtoolKind::Channel, devices, &choice.value),
-        ("net", "coalesce") => of_devices(EthtoolKind::Coalesce, devices, &choice.value),
-        ("net", "features") => of_devices(EthtoolKind::Feature, devices, &choice.value),
+        ("sysfs", path) => command::settings(&format!("echo {} > {path}", choice.value)),
+        ("net", "ring") => device_settings(EthtoolKind::Ring, devices, &choice.value),
+        ("net", "channels") => device_settings(EthtoolKind::Channel, devices, &choice.value),
+        ("net", "coalesce") => device_settings(EthtoolKind::Coalesce, devices, &choice.value),
+        ("net", "features") => device_settings(EthtoolKind::Feature, devices, &choice.value),
         _ => Vec::new(),
     }
 }
 
 // `rx 4096 tx 512`, in which colons, commas and semicolons may separate, too.
-fn of_devices(kind: EthtoolKind, devices: &str, value: &str) -> Vec<OwnedSetting> {
+fn device_settings(kind: EthtoolKind, devices: &str, value: &str) -> Vec<OwnedSetting> {
     let words: Vec<&str> = value.split([' ', '\t', ':', ',', ';']).filter(|word| !word.is_empty()).collect();
     // Exclusions (`!eth0`) are ignored: a claim too many is better than one too few.
     let devices: Vec<&str> =
         devices.split([',', ' ']).filter(|name| !name.is_empty() && !name.starts_with('!')).collect();
     let devices = if devices.is_empty() { vec!["*"] } else { devices };
-    let mut found = Vec::new();
+    let mut settings = Vec::new();
     for device in devices {
         for pair in words.chunks_exact(2) {
             let (name, to) = (pair.first().unwrap_or(&""), pair.get(1).unwrap_or(&""));
-            found.push(OwnedSetting {
+            settings.push(OwnedSetting {
                 knob: kind.knob(name),
                 interface: Some(device.to_owned()),
                 to: (!to.contains("${")).then(|| (*to).to_owned()),
             });
         }
     }
-    found
+    settings
 }
 
 impl SettingOwner for IsolatedCpus {
-    fn claim(&self, wanted: &WantedKnob<'_>) -> Option<SettingClaim> {
-        if !matches!(wanted.setting, Setting::IrqAffinity { .. }) {
+    fn claim(&self, knob: &WantedKnob<'_>) -> Option<SettingClaim> {
+        if !matches!(knob.setting, Setting::IrqAffinity { .. }) {
             return None;
         }
-        let mask = wanted.to.as_str().split_whitespace().next().unwrap_or_default();
+        let mask = knob.to.as_str().split_whitespace().next().unwrap_or_default();
         let is_apart = match (CpuSet::from_mask(mask), CpuSet::from_list(&self.cpus)) {
             (Ok(to), Ok(isolated)) => !to.iter().any(|cpu| isolated.contains(cpu)),
             // A variable.
@@ -222,11 +226,11 @@ impl SettingOwner for IsolatedCpus {
 }
 
 /// The commands that create a profile that includes the active profile and then sets the option.
-fn commands(active: &[String], set: &OwnedSetting, wanted: &WantedKnob<'_>) -> Vec<String> {
-    let to = set.to.as_deref().unwrap_or(wanted.to.as_str());
+fn commands(active: &[String], set: &OwnedSetting, knob: &WantedKnob<'_>) -> Vec<String> {
+    let to = set.to.as_deref().unwrap_or(knob.to.as_str());
     let device = set.interface.as_deref().unwrap_or("*");
     let lines = match &set.knob {
-        OwnedKnob::Sysctl(_) => format!("[sysctl]\\n{}={to}", wanted.setting),
+        OwnedKnob::Sysctl(_) => format!("[sysctl]\\n{}={to}", knob.setting),
         OwnedKnob::Governor => format!("[cpu]\\ngovernor={to}"),
         OwnedKnob::Link(kind, name) => {
             let option = match kind {
@@ -283,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn the_including_profile_counts() {
+    fn including_tuned_profile_overrides_included_profiles() {
         let busy = Setting::sysctl("net.core.busy_read");
         assert_eq!(sources(&busy, "0"), ["/usr/lib/tuned/network-latency/tuned.conf:13"]);
         assert_eq!(sources(&busy, "50"), [""; 0]);
@@ -293,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn interfaces_governor_and_isolated_cpus_are_claimed() {
+    fn tuned_claims_interface_governor_and_isolated_cpu_settings() {
         let gro = |name: &str| Setting::Offload { interface: name.into(), offload: Offload::GenericReceive };
         assert_eq!(sources(&gro("eth0"), "off"), ["/etc/tuned/edge/tuned.conf:5"]);
         assert_eq!(sources(&gro("eth2"), "off"), [""; 0]);
@@ -307,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn the_commands_create_a_profile_that_includes_the_active_one() {
+    fn exclusion_commands_create_a_profile_that_includes_the_active_profile() {
         let claims = owners().claims(&Setting::sysctl("net.core.busy_read"), &SettingValue::new("0"));
         assert_eq!(
             claims[0].exclusion,
@@ -324,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn profiles_that_include_each_other_end() {
+    fn reading_profiles_that_include_each_other_terminates() {
         let host = Host::scripted([
             ("/proc/9/comm", "tuned\n"),
             ("/etc/tuned/active_profile", "a ../../x\n"),

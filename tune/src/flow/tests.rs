@@ -5,7 +5,7 @@ use linerate_host::setting::table_entries;
 use super::*;
 use crate::journal::StateStore;
 use crate::journal::record::UndoReason;
-use crate::plan::tests::{recordings, shown};
+use crate::plan::tests::{change_lines, recordings};
 use crate::transaction::{ChangeResult, TuneStart, TuneTransaction, undo};
 
 fn host(fixture: &str) -> Host {
@@ -21,34 +21,40 @@ fn host_with(fixture: &str, answers: &[(&str, &str)]) -> Host {
     Host::rehearsal(recording)
 }
 
-fn planned(host: &Host, interface: &str, packets: &str, cpu: u32, rps: bool) -> Result<TunePlan, FlowError> {
+fn flow_plan(
+    host: &Host,
+    interface: &str,
+    packets: &str,
+    cpu: u32,
+    rps: bool,
+) -> Result<TunePlan, FlowError> {
     let request = FlowRequest { interface: interface.into(), cpu, packets: packets.parse()?, rps };
     let scope = Scope { interfaces: vec![interface.to_owned()], ..Scope::default() };
     plan(host, &PacketPath::observe(host, &scope), &request)
 }
 
-/// Makes the changes, then undoes all. Returns the refusals, and the values before the undo.
-fn made_and_undone(host: &Host, plan: &TunePlan) -> (Vec<String>, Vec<String>) {
+/// Applies all changes, then undoes them. Returns the refusals, and the values before the undo.
+fn apply_and_undo(host: &Host, plan: &TunePlan) -> (Vec<String>, Vec<String>) {
     let directory = tempfile::tempdir().expect("a directory");
     let mut writer = StateStore::at(directory.path().join("state")).lock().expect("locked");
     let start = TuneStart { plan: Some(plan), ..TuneStart::new("flow", Vec::new()) };
     let mut transaction = TuneTransaction::begin(&mut writer, host, start).expect("begun");
-    let mut refused = Vec::new();
+    let mut refusals = Vec::new();
     for change in &plan.changes {
         let result = transaction.change_from(host, &change.setting, &change.from, &change.to);
         if let ChangeResult::Refused { why } = result.expect("journalled") {
-            refused.push(why);
+            refusals.push(why);
         }
     }
     transaction.end(None).expect("ended");
-    let now = values(host, plan);
-    let undone = undo(&mut writer, host, None, UndoReason::Asked).expect("undone");
-    assert!(!undone.has_failures() && !undone.has_skipped(), "{undone:#?}");
+    let applied_values = values(host, plan);
+    let report = undo(&mut writer, host, None, UndoReason::Asked).expect("undone");
+    assert!(!report.has_failures() && !report.has_skipped(), "{report:#?}");
     for change in &plan.changes {
         let now = change.setting.read(host).expect("read");
         assert!(change.setting.same(&now, &change.from), "{}: {now}", change.setting);
     }
-    (refused, now)
+    (refusals, applied_values)
 }
 
 fn values(host: &Host, plan: &TunePlan) -> Vec<String> {
@@ -56,37 +62,37 @@ fn values(host: &Host, plan: &TunePlan) -> Vec<String> {
 }
 
 #[test]
-fn a_flow_gets_a_queue_that_the_table_leaves_out_and_undo_restores_all() {
+fn flow_plan_reserves_a_queue_and_undo_restores_every_setting() {
     let host = host("million-packets");
-    let plan = planned(&host, "eth2", "dst 192.0.2.5 udp port 4321", 3, false).expect("planned");
+    let plan = flow_plan(&host, "eth2", "dst 192.0.2.5 udp port 4321", 3, false).expect("planned");
     let table = plan.changes.last().expect("the table");
     let entries = table_entries(&table.to, 128).expect("a table");
     let count = |queue| entries.iter().filter(|entry| **entry == queue).count();
     assert_eq!((count(3), (0..11).map(count).sum::<usize>()), (0, 128));
     assert_eq!(
-        shown(&plan)[..2],
+        change_lines(&plan)[..2],
         [
             "eth2 ntuple-filters: off -> on",
             "rule 0 for flows of eth2:  -> flow-type udp4 dst-ip 192.0.2.5 dst-port 4321 action 3",
         ]
     );
-    assert_eq!(plan.changes.len(), 3, "{:#?}", shown(&plan));
+    assert_eq!(plan.changes.len(), 3, "{:#?}", change_lines(&plan));
     let interrupt = |target: &TargetSetting| matches!(target.setting, Setting::IrqAffinity { irq: 93, .. });
-    assert!(plan.target.iter().any(interrupt), "irqbalance has to leave it alone");
-    let (refused, now) = made_and_undone(&host, &plan);
-    assert_eq!(refused, [""; 0]);
-    assert_eq!(now[1], "flow-type udp4 dst-ip 192.0.2.5 dst-port 4321 action 3");
+    assert!(plan.target.iter().any(interrupt), "irqbalance has to leave the interrupt alone");
+    let (refusals, values) = apply_and_undo(&host, &plan);
+    assert_eq!(refusals, [""; 0]);
+    assert_eq!(values[1], "flow-type udp4 dst-ip 192.0.2.5 dst-port 4321 action 3");
     // The same for a virtual machine, on a CPU without a queue: the last queue's interrupt moves
     // there.
-    let plan = planned(&host, "eth2", "ether dst 52:54:00:AA:bb:01", 20, false).expect("planned");
-    let shown = shown(&plan);
-    assert!(shown[1].ends_with("flow-type ether dst 52:54:00:aa:bb:01 action 10"), "{shown:?}");
-    assert!(shown[2].ends_with("000400 -> 00100000"), "{shown:?}");
-    assert_eq!(made_and_undone(&host, &plan).0, [""; 0]);
+    let plan = flow_plan(&host, "eth2", "ether dst 52:54:00:AA:bb:01", 20, false).expect("planned");
+    let lines = change_lines(&plan);
+    assert!(lines[1].ends_with("flow-type ether dst 52:54:00:aa:bb:01 action 10"), "{lines:?}");
+    assert!(lines[2].ends_with("000400 -> 00100000"), "{lines:?}");
+    assert_eq!(apply_and_undo(&host, &plan).0, [""; 0]);
 }
 
 #[test]
-fn a_nic_that_accepts_a_rule_and_ignores_it_is_found() {
+fn ntuple_rules_that_the_nic_ignores_or_refuses_are_reported() {
     for answer in ["ignored", "refused"] {
         let rule = "/calls/ethtool/eth2/ntuple/0.json";
         let host = host("million-packets");
@@ -94,35 +100,36 @@ fn a_nic_that_accepts_a_rule_and_ignores_it_is_found() {
             "ignored" => host.ignoring(rule).ignoring("/calls/ethtool/eth2/ntuple.json"),
             _ => host.refusing(rule, libc::EINVAL),
         };
-        let plan = planned(&host, "eth2", "dst 192.0.2.5 udp port 53", 3, false).expect("planned");
-        let (refused, _) = made_and_undone(&host, &plan);
-        assert!(refused.len() == 1 && refused[0].starts_with("rule 0 for flows of eth2"), "{refused:?}");
+        let plan = flow_plan(&host, "eth2", "dst 192.0.2.5 udp port 53", 3, false).expect("planned");
+        let (refusals, _) = apply_and_undo(&host, &plan);
+        assert!(refusals.len() == 1 && refusals[0].starts_with("rule 0 for flows of eth2"), "{refusals:?}");
     }
 }
 
 #[test]
-fn a_nic_whose_driver_has_rules_switched_off_is_told_before_any_change() {
+fn planning_fails_if_ntuple_filters_are_fixed_off() {
     let changeable = |answer| [("/calls/ethtool/eth2/changeable/ntuple-filters.json", answer)];
-    let planned =
-        |answer| planned(&host_with("million-packets", &changeable(answer)), "eth2", "udp port 53", 3, false);
-    assert!(planned("true").is_ok());
-    let error = planned("false").expect_err("fixed").to_string();
+    let plan_with = |answer| {
+        flow_plan(&host_with("million-packets", &changeable(answer)), "eth2", "udp port 53", 3, false)
+    };
+    assert!(plan_with("true").is_ok());
+    let error = plan_with("false").expect_err("fixed").to_string();
     let words = "eth2 cannot direct flows to queues: its driver has ntuple-filters switched off (ethtool -k: [fixed]): \
                  --rps moves all packets of eth2 to CPU 3 instead";
     assert_eq!(error, words);
 }
 
 #[test]
-fn rules_of_others_keep_their_places_and_their_queues() {
+fn existing_ntuple_rules_keep_their_locations_and_queues() {
     let host = host("million-packets");
-    let other = Setting::NtupleRule { interface: "eth2".into(), location: 0 };
-    other.write(&host, &SettingValue::new("flow-type udp4 dst-port 53 action 3")).expect("written");
-    let error = planned(&host, "eth2", "udp port 53", 4, false).expect_err("there is one");
+    let existing = Setting::NtupleRule { interface: "eth2".into(), location: 0 };
+    existing.write(&host, &SettingValue::new("flow-type udp4 dst-port 53 action 3")).expect("written");
+    let error = flow_plan(&host, "eth2", "udp port 53", 4, false).expect_err("a rule exists");
     assert_eq!(error.to_string(), "eth2 has a rule for these packets: rule 0 sends them to queue 3");
-    let plan = planned(&host, "eth2", "udp port 123", 3, false).expect("planned");
-    let shown = shown(&plan).join("\n");
-    assert!(shown.contains("rule 1 for flows of eth2:  -> flow-type udp4 dst-port 123 action 10"), "{shown}");
-    assert!(shown.contains("rule 2 for flows of eth2:  -> flow-type udp6 dst-port 123 action 10"), "{shown}");
+    let plan = flow_plan(&host, "eth2", "udp port 123", 3, false).expect("planned");
+    let lines = change_lines(&plan).join("\n");
+    assert!(lines.contains("rule 1 for flows of eth2:  -> flow-type udp4 dst-port 123 action 10"), "{lines}");
+    assert!(lines.contains("rule 2 for flows of eth2:  -> flow-type udp6 dst-port 123 action 10"), "{lines}");
     assert!(
         plan.skipped[0].title.contains("CPU 3 also has the packets of queues 3 of eth2"),
         "{:?}",
@@ -131,23 +138,23 @@ fn rules_of_others_keep_their_places_and_their_queues() {
 }
 
 #[test]
-fn a_nic_without_rules_moves_all_its_packets_and_only_if_asked() {
+fn without_ntuple_rules_a_flow_plan_requires_rps() {
     let host = host("small-vm");
-    let error = planned(&host, "ens3", "udp port 53", 1, false).expect_err("no rules").to_string();
+    let error = flow_plan(&host, "ens3", "udp port 53", 1, false).expect_err("no rules").to_string();
     let words = "ens3 cannot direct flows to queues: its driver has no rules for flows (ethtool -n): --rps moves all \
                  packets of ens3 to CPU 1 instead";
     assert_eq!(error, words);
-    let plan = planned(&host, "ens3", "udp port 53", 1, true).expect("planned");
+    let plan = flow_plan(&host, "ens3", "udp port 53", 1, true).expect("planned");
     assert!(plan.skipped[0].title.contains("Other packets of ens3"), "{:?}", plan.skipped);
     assert!(!plan.changes.is_empty());
-    assert_eq!(made_and_undone(&host, &plan).0, [""; 0]);
-    let error = planned(&host, "ens3", "udp port 53", 64, false).expect_err("no CPU").to_string();
+    assert_eq!(apply_and_undo(&host, &plan).0, [""; 0]);
+    let error = flow_plan(&host, "ens3", "udp port 53", 64, false).expect_err("no CPU").to_string();
     assert!(error.starts_with("CPU 64 is not online: online are 0"), "{error}");
-    assert!(matches!(planned(&host, "ens9", "udp port 53", 1, true), Err(FlowError::Host(_))));
+    assert!(matches!(flow_plan(&host, "ens9", "udp port 53", 1, true), Err(FlowError::Host(_))));
 }
 
 #[test]
-fn a_match_is_read_or_refused() {
+fn valid_flow_matches_round_trip_and_invalid_ones_are_rejected() {
     for text in [
         "dst 192.0.2.5 udp port 53",
         "dst 2001:db8::1 tcp port 53",

@@ -40,13 +40,13 @@ impl JournalLine {
 
     /// Reads a line, without its newline.
     pub(super) fn parse(line: &[u8]) -> Result<Self, BadLine> {
-        let damaged = |why: &str| BadLine::Damaged(why.to_owned());
+        let damaged = |reason: &str| BadLine::Damaged(reason.to_owned());
         let text = std::str::from_utf8(line).map_err(|_| damaged("no text"))?;
-        let at = text.len().checked_sub(SUFFIX).ok_or_else(|| damaged("too short"))?;
-        let (body, suffix) = text.split_at_checked(at).ok_or_else(|| damaged("no checksum"))?;
+        let body_length = text.len().checked_sub(SUFFIX).ok_or_else(|| damaged("too short"))?;
+        let (body, suffix) = text.split_at_checked(body_length).ok_or_else(|| damaged("no checksum"))?;
         let sum = suffix
             .strip_prefix(MEMBER)
-            .and_then(|rest| rest.strip_suffix("\"}"))
+            .and_then(|member| member.strip_suffix("\"}"))
             .and_then(|digits| u32::from_str_radix(digits, 16).ok())
             .ok_or_else(|| damaged("no checksum"))?;
         if sum != checksum(body) {
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_an_object_with_its_checksum_last() {
+    fn written_lines_end_with_a_checksum_and_parse_to_the_same_record() {
         let line = entry().to_line().expect("written");
         assert_eq!(
             line,
@@ -81,13 +81,13 @@ mod tests {
     }
 
     #[test]
-    fn any_changed_byte_is_seen() {
+    fn changed_or_truncated_lines_are_damaged() {
         let line = entry().to_line().expect("written");
         let line = line.trim_end().as_bytes();
         for at in 0..line.len() {
-            let mut other = line.to_vec();
-            other[at] ^= 0x01;
-            let result = JournalLine::parse(&other);
+            let mut changed_line = line.to_vec();
+            changed_line[at] ^= 0x01;
+            let result = JournalLine::parse(&changed_line);
             assert!(matches!(result, Err(BadLine::Damaged(_))), "byte {at}: {result:?}");
         }
         for end in 0..line.len() {
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_of_a_later_version_is_not_damage() {
+    fn unknown_record_with_valid_checksum_is_newer_not_damaged() {
         let body = "{\"sequence\":1,\"unix_seconds\":2,\"record\":{\"teleported\":{\"tune\":3}}";
         let line = format!("{body},\"crc32\":\"{:08x}\"}}", checksum(body));
         let Err(BadLine::Newer(why)) = JournalLine::parse(line.as_bytes()) else { panic!("known") };

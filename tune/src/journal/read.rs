@@ -60,30 +60,30 @@ pub(super) struct ParsedJournal {
 // not understand.
 pub(super) fn parse(text: &[u8]) -> ParsedJournal {
     let mut parsed = ParsedJournal::default();
-    let mut rest = text;
+    let mut remaining = text;
     for number in 1.. {
-        if rest.is_empty() {
+        if remaining.is_empty() {
             break;
         }
         // Each line is written with its newline, and synced before the next: only the last can be
         // torn.
-        let Some(end) = rest.iter().position(|byte| *byte == b'\n') else {
+        let Some(end) = remaining.iter().position(|byte| *byte == b'\n') else {
             parsed.torn = Some(number);
             break;
         };
-        match JournalLine::parse(&rest[..end]) {
-            Ok(entry) if entry.sequence > parsed.last_sequence() => parsed.take(number, entry),
+        match JournalLine::parse(&remaining[..end]) {
+            Ok(entry) if entry.sequence > parsed.last_sequence() => parsed.add_entry(number, entry),
             Ok(entry) => {
-                parsed.damaged(number, format!("record {} where a later one belongs", entry.sequence));
+                parsed.add_damage(number, format!("record {} where a later one belongs", entry.sequence));
             }
-            Err(BadLine::Damaged(why)) => parsed.damaged(number, why),
-            Err(BadLine::Newer(why)) => {
-                parsed.newer = Some((number, why));
+            Err(BadLine::Damaged(reason)) => parsed.add_damage(number, reason),
+            Err(BadLine::Newer(reason)) => {
+                parsed.newer = Some((number, reason));
                 break;
             }
         }
         parsed.length += end as u64 + 1;
-        rest = &rest[end + 1..];
+        remaining = &remaining[end + 1..];
     }
     parsed
 }
@@ -96,20 +96,20 @@ impl ParsedJournal {
 
     /// Number for the next entry: after the numbers of damaged lines.
     pub(super) fn next_sequence(&self) -> u64 {
-        let lost = self.damage.iter().filter(|line| line.after == self.entries.len()).count();
-        self.last_sequence().saturating_add(lost as u64).saturating_add(1)
+        let lost_lines = self.damage.iter().filter(|line| line.after == self.entries.len()).count();
+        self.last_sequence().saturating_add(lost_lines as u64).saturating_add(1)
     }
 
-    fn take(&mut self, line: u64, entry: JournalLine) {
+    fn add_entry(&mut self, line: u64, entry: JournalLine) {
         let expected = self.next_sequence();
         let is_explained = self.damage.iter().any(|line| line.after == self.entries.len());
         if entry.sequence > expected && !is_explained {
-            self.damaged(line, format!("record {expected} is missing before it"));
+            self.add_damage(line, format!("record {expected} is missing before it"));
         }
         self.entries.push(entry);
     }
 
-    fn damaged(&mut self, line: u64, why: String) {
+    fn add_damage(&mut self, line: u64, why: String) {
         self.damage.push(DamagedLine { line, why, after: self.entries.len() });
     }
 

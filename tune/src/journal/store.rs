@@ -76,16 +76,16 @@ impl StateStore {
     /// error: all other lines are read, and the damaged lines are listed.
     pub fn read(&self) -> Result<Journal, JournalError> {
         let path = self.journal_path();
-        let before = self.holder()?;
+        let holder_before = self.holder()?;
         let parsed = match open_to_read(&path)? {
             Some(file) => parse(&read_all(&file, &path)?),
             None => parse(b""),
         };
         let holder = self.holder()?;
         // A line that is being written is not torn.
-        let written_now = before.is_some() || holder.is_some();
-        let torn = |trouble: &JournalCorruption| matches!(trouble, JournalCorruption::Torn { .. });
-        let trouble = parsed.trouble().filter(|trouble| !(written_now && torn(trouble)));
+        let is_being_written = holder_before.is_some() || holder.is_some();
+        let is_torn = |trouble: &JournalCorruption| matches!(trouble, JournalCorruption::Torn { .. });
+        let trouble = parsed.trouble().filter(|trouble| !(is_being_written && is_torn(trouble)));
         Ok(Journal { path, entries: parsed.entries, trouble, damage: parsed.damage, holder })
     }
 
@@ -128,8 +128,9 @@ impl StateStore {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(file_error(&path, "open", error)),
         };
-        let held = lock::is_held(&file).map_err(|error| file_error(&path, "ask who locked it", error))?;
-        Ok(held.then(|| LockHolder { pid: holder_pid(&file) }))
+        let is_locked =
+            lock::is_held(&file).map_err(|error| file_error(&path, "ask who locked it", error))?;
+        Ok(is_locked.then(|| LockHolder { pid: holder_pid(&file) }))
     }
 }
 
@@ -150,9 +151,9 @@ pub(super) fn holder_pid(file: &File) -> Option<u32> {
 
 // Opens a file for reading if it exists. Only its owner may have been able to write it.
 fn open_to_read(path: &Path) -> Result<Option<File>, JournalError> {
-    let opened = File::options().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path);
-    match opened {
-        Ok(file) => must_be_ours(&file, path).map(|()| Some(file)),
+    let result = File::options().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path);
+    match result {
+        Ok(file) => check_owner(&file, path).map(|()| Some(file)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(file_error(path, "open", error)),
     }
@@ -166,7 +167,7 @@ pub(super) fn read_all(mut file: &File, path: &Path) -> Result<Vec<u8>, JournalE
 
 // An undo writes the journal's values to the host as root, so only root and this user may have
 // written it.
-pub(super) fn must_be_ours(file: &File, path: &Path) -> Result<(), JournalError> {
+pub(super) fn check_owner(file: &File, path: &Path) -> Result<(), JournalError> {
     let metadata = file.metadata().map_err(|error| file_error(path, "look at", error))?;
     let not_ours = |why: String| Err(JournalError::NotOurs { path: path.display().to_string(), why });
     if metadata.uid() != 0 && metadata.uid() != rustix::process::geteuid().as_raw() {
@@ -178,6 +179,6 @@ pub(super) fn must_be_ours(file: &File, path: &Path) -> Result<(), JournalError>
     Ok(())
 }
 
-pub(super) fn file_error(path: &Path, what: &'static str, source: io::Error) -> JournalError {
-    JournalError::File { path: path.display().to_string(), what, source }
+pub(super) fn file_error(path: &Path, operation: &'static str, source: io::Error) -> JournalError {
+    JournalError::File { path: path.display().to_string(), what: operation, source }
 }

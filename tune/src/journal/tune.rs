@@ -76,10 +76,10 @@ impl RecordedTune {
     #[must_use]
     pub fn is_undone(&self) -> bool {
         // A setting that was only reset and came back by itself has no record.
-        let back = |tracked: &TrackedSetting| {
+        let is_back = |tracked: &TrackedSetting| {
             tracked.is_settled() || (tracked.wanted.is_none() && tracked.outcome.is_none())
         };
-        self.undo.is_some_and(|undo| undo.ended) && self.tracked.iter().all(back)
+        self.undo.is_some_and(|undo| undo.ended) && self.tracked.iter().all(is_back)
     }
 
     /// Whether undo has something to do.
@@ -109,34 +109,34 @@ impl RecordedTune {
         self.tracked.iter_mut().find(|tracked| tracked.setting == *setting)
     }
 
-    fn hold(&mut self, setting: &Setting, original: &SettingValue) -> &mut TrackedSetting {
-        let at = match self.tracked.iter().position(|tracked| tracked.setting == *setting) {
-            Some(at) => at,
+    fn track(&mut self, setting: &Setting, original: &SettingValue) -> &mut TrackedSetting {
+        let index = match self.tracked.iter().position(|tracked| tracked.setting == *setting) {
+            Some(index) => index,
             None => {
                 self.tracked.push(TrackedSetting::new(setting, original));
                 self.tracked.len() - 1
             }
         };
-        &mut self.tracked[at]
+        &mut self.tracked[index]
     }
 
     /// After the intent of a change, the settings that it resets may have any value, even settings
     /// that were restored before.
-    fn loosen(&mut self, with: &Setting) {
+    fn expect_anything(&mut self, with: &Setting) {
         for tracked in self.tracked.iter_mut().filter(|tracked| tracked.depends_on.contains(with)) {
             tracked.expected = ExpectedValue::Anything;
             tracked.outcome = tracked.outcome.take().filter(|outcome| !outcome.is_back());
         }
     }
 
-    fn take(&mut self, record: &JournalRecord) {
+    fn apply(&mut self, record: &JournalRecord) {
         match record {
             JournalRecord::Begun(_) => {}
             JournalRecord::Resumed { .. } => self.ended = None,
             JournalRecord::Device { device, .. } => self.begun.devices.push(device.clone()),
             JournalRecord::Noted { with, values, .. } => {
                 for (setting, value) in values {
-                    let tracked = self.hold(setting, value);
+                    let tracked = self.track(setting, value);
                     tracked.expected = ExpectedValue::just(value);
                     if !tracked.depends_on.contains(with) {
                         tracked.depends_on.push(with.clone());
@@ -144,8 +144,8 @@ impl RecordedTune {
                 }
             }
             JournalRecord::Intent { step, setting, from, to, .. } => {
-                self.loosen(setting);
-                let tracked = self.hold(setting, from);
+                self.expect_anything(setting);
+                let tracked = self.track(setting, from);
                 tracked.wanted = Some(to.clone());
                 tracked.expected = ExpectedValue::OneOf(vec![from.clone(), to.clone()]);
                 tracked.open_step = Some(*step);
@@ -157,7 +157,7 @@ impl RecordedTune {
                 let is_announced = self.tracked.iter().any(|tracked| tracked.open_step == Some(*step));
                 if let (false, Some((setting, from))) = (is_announced, change) {
                     let (setting, from, to) = (setting.clone(), from.clone(), found.clone());
-                    self.take(&JournalRecord::Intent { tune: *tune, step: *step, setting, from, to });
+                    self.apply(&JournalRecord::Intent { tune: *tune, step: *step, setting, from, to });
                 }
                 if let Some(tracked) =
                     self.tracked.iter_mut().find(|tracked| tracked.open_step == Some(*step))
@@ -168,7 +168,7 @@ impl RecordedTune {
                 }
             }
             JournalRecord::Refused { step, setting, why, found, .. } => {
-                self.refuse(*step, setting, why, found.as_ref());
+                self.record_refusal(*step, setting, why, found.as_ref());
             }
             JournalRecord::Ended { broke_off, .. } => {
                 self.ended = Some(TuneEnd { broke_off: broke_off.clone() });
@@ -181,7 +181,7 @@ impl RecordedTune {
                 self.undo = Some(RecordedUndo { why: *why, ended: false });
             }
             JournalRecord::UndoIntent { setting, from, to, .. } => {
-                self.loosen(setting);
+                self.expect_anything(setting);
                 if let Some(tracked) = self.tracked_mut(setting) {
                     tracked.expected = ExpectedValue::OneOf(vec![from.clone(), to.clone()]);
                     tracked.outcome = None;
@@ -189,7 +189,7 @@ impl RecordedTune {
             }
             JournalRecord::UndoDone { setting, outcome, .. } => {
                 if let Some(tracked) = self.tracked_mut(setting) {
-                    tracked.undone(outcome);
+                    tracked.set_outcome(outcome);
                 }
             }
             JournalRecord::UndoEnded { .. } => {
@@ -206,14 +206,14 @@ impl RecordedTune {
         }
     }
 
-    fn refuse(&mut self, step: u32, setting: &Setting, why: &str, found: Option<&SettingValue>) {
+    fn record_refusal(&mut self, step: u32, setting: &Setting, reason: &str, found: Option<&SettingValue>) {
         self.next_step = step.saturating_add(1);
         self.refused.retain(|(refused, _)| refused != setting);
         let Some(tracked) = self.tracked_mut(setting) else {
-            self.refused.push((setting.clone(), why.to_owned()));
+            self.refused.push((setting.clone(), reason.to_owned()));
             return;
         };
-        tracked.refused = Some(why.to_owned());
+        tracked.refused = Some(reason.to_owned());
         if tracked.open_step == Some(step)
             && let Some(found) = found
         {
@@ -255,8 +255,11 @@ impl TrackedSetting {
             ExpectedValue::Anything => true,
             ExpectedValue::OneOf(values) => {
                 // A write with an unknown outcome may have been killed at an intermediate value.
-                let on_the_way = |one| values.len() > 1 && self.setting.passes(one, value);
-                values.iter().any(|one| self.setting.same(one, value) || on_the_way(one))
+                let is_intermediate =
+                    |candidate| values.len() > 1 && self.setting.can_leave(candidate, value);
+                values
+                    .iter()
+                    .any(|candidate| self.setting.same(candidate, value) || is_intermediate(candidate))
             }
         }
     }
@@ -280,7 +283,7 @@ impl TrackedSetting {
         self.wanted.is_some() || !self.depends_on.is_empty()
     }
 
-    fn undone(&mut self, outcome: &UndoOutcome) {
+    fn set_outcome(&mut self, outcome: &UndoOutcome) {
         match outcome {
             UndoOutcome::Restored | UndoOutcome::Already => {
                 self.expected = ExpectedValue::just(&self.original);
@@ -305,12 +308,12 @@ impl ExpectedValue {
 pub(super) fn tunes(entries: &[JournalLine], damage: &[DamagedLine]) -> Vec<RecordedTune> {
     let mut tunes = Vec::new();
     for (number, entry) in entries.iter().enumerate() {
-        take(&mut tunes, entry);
+        apply_entry(&mut tunes, entry);
         let is_of = |line: &&DamagedLine| {
-            let before = line.after == number && !matches!(entry.record, JournalRecord::Begun(_));
-            before || line.after == number + 1
+            let is_before = line.after == number && !matches!(entry.record, JournalRecord::Begun(_));
+            is_before || line.after == number + 1
         };
-        if let Some(tune) = find(&mut tunes, entry.record.tune()) {
+        if let Some(tune) = find_tune(&mut tunes, entry.record.tune()) {
             tune.damaged_lines.extend(damage.iter().filter(is_of).map(|line| line.line));
             tune.damaged_lines.dedup();
         }
@@ -318,11 +321,11 @@ pub(super) fn tunes(entries: &[JournalLine], damage: &[DamagedLine]) -> Vec<Reco
     tunes
 }
 
-fn find(tunes: &mut [RecordedTune], number: u64) -> Option<&mut RecordedTune> {
+fn find_tune(tunes: &mut [RecordedTune], number: u64) -> Option<&mut RecordedTune> {
     tunes.iter_mut().rev().find(|tune| tune.begun.tune == number)
 }
 
-pub(super) fn take(tunes: &mut Vec<RecordedTune>, entry: &JournalLine) {
+pub(super) fn apply_entry(tunes: &mut Vec<RecordedTune>, entry: &JournalLine) {
     let record = &entry.record;
     if let JournalRecord::Begun(begun) = record {
         tunes.push(RecordedTune::new(begun));
@@ -332,28 +335,28 @@ pub(super) fn take(tunes: &mut Vec<RecordedTune>, entry: &JournalLine) {
         hand_over(tunes, *tune, *by, setting);
     }
     let number = record.tune();
-    if find(tunes, number).is_none() {
+    if find_tune(tunes, number).is_none() {
         // The record of its start is damaged.
-        let place = tunes.partition_point(|tune| tune.begun.tune < number);
-        tunes.insert(place, RecordedTune::new(&BeginRecord::lost(number, entry.unix_seconds)));
+        let position = tunes.partition_point(|tune| tune.begun.tune < number);
+        tunes.insert(position, RecordedTune::new(&BeginRecord::lost(number, entry.unix_seconds)));
     }
-    if let Some(tune) = find(tunes, number) {
-        tune.take(record);
+    if let Some(tune) = find_tune(tunes, number) {
+        tune.apply(record);
     }
 }
 
 /// A tune was undone although a later tune has the setting: the later tune now restores the
 /// original value of the earlier tune.
 fn hand_over(tunes: &mut [RecordedTune], from: u64, to: u64, setting: &Setting) {
-    let find = |number: u64| tunes.iter().position(|tune| tune.begun.tune == number);
-    let (Some(from), Some(to)) = (find(from), find(to)) else { return };
-    let Some((original, ours)) =
+    let position = |number: u64| tunes.iter().position(|tune| tune.begun.tune == number);
+    let (Some(from), Some(to)) = (position(from), position(to)) else { return };
+    let Some((original, earlier)) =
         tunes[from].tracked(setting).map(|tracked| (tracked.original.clone(), tracked.clone()))
     else {
         return;
     };
     if let Some(tracked) = tunes[to].tracked_mut(setting)
-        && ours.expects(&tracked.original)
+        && earlier.expects(&tracked.original)
     {
         tracked.original = original;
     }

@@ -10,8 +10,8 @@ use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
 
 use super::read::{JournalCorruption, parse};
-use super::store::{file_error, holder_pid, must_be_ours, read_all};
-use super::tune::{RecordedTune, take};
+use super::store::{check_owner, file_error, holder_pid, read_all};
+use super::tune::{RecordedTune, apply_entry};
 use super::{JournalError, JournalLine, JournalRecord, StateStore};
 use crate::TunePlan;
 use crate::sys::lock;
@@ -43,8 +43,8 @@ impl JournalWriter {
         }
         if parsed.length < text.len() as u64 {
             // Synced before the next record is appended; otherwise a crash could leave both.
-            let cut = file.set_len(parsed.length).and_then(|()| file.sync_all());
-            cut.map_err(|error| file_error(&path, "cut off its torn last line", error))?;
+            let result = file.set_len(parsed.length).and_then(|()| file.sync_all());
+            result.map_err(|error| file_error(&path, "cut off its torn last line", error))?;
         }
         if parsed.entries.is_empty() {
             // A new file may be lost with the power until its directory is synced.
@@ -106,9 +106,9 @@ impl JournalWriter {
         let entry =
             JournalLine { sequence: self.sequence + 1, unix_seconds: unix_seconds().unwrap_or(0), record };
         let line = to_line(&entry, &self.store.journal_path())?;
-        let written =
+        let result =
             self.file.write_all_at(line.as_bytes(), self.length).and_then(|()| self.file.sync_data());
-        if let Err(error) = written {
+        if let Err(error) = result {
             // After a failed fsync the kernel may mark pages as clean that are not on disk
             // (fsync(2)), so a later fsync proves nothing: write no more.
             self.broken = true;
@@ -117,7 +117,7 @@ impl JournalWriter {
         }
         self.length += line.len() as u64;
         self.sequence += 1;
-        take(&mut self.tunes, &entry);
+        apply_entry(&mut self.tunes, &entry);
         Ok(())
     }
 
@@ -149,7 +149,7 @@ impl JournalWriter {
     ///
     /// # Errors
     /// [`JournalError::NoSpace`], [`JournalError::File`].
-    pub fn keep_plan(&self, tune: u64, plan: &TunePlan) -> Result<(), JournalError> {
+    pub fn save_plan(&self, tune: u64, plan: &TunePlan) -> Result<(), JournalError> {
         make_directory(&self.store.plans_path())?;
         let path = self.store.plan_path(tune);
         let temporary = path.with_extension("new");
@@ -203,8 +203,8 @@ fn no_space(error: io::Error) -> Result<io::Error, io::Error> {
 }
 
 fn take_lock(path: &Path, wait: lock::LockWait) -> Result<lock::FileLock, JournalError> {
-    let taken = lock::FileLock::take(open_private(path)?, wait);
-    let lock = match taken.map_err(|error| file_error(path, "lock", error))? {
+    let result = lock::FileLock::take(open_private(path)?, wait);
+    let lock = match result.map_err(|error| file_error(path, "lock", error))? {
         Ok(lock) => lock,
         Err(file) => return Err(JournalError::Busy { pid: holder_pid(&file) }),
     };
@@ -225,7 +225,7 @@ fn open_private(path: &Path) -> Result<File, JournalError> {
         .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
         .open(path)
         .map_err(|error| file_error(path, "open", error))?;
-    must_be_ours(&file, path)?;
+    check_owner(&file, path)?;
     Ok(file)
 }
 
@@ -237,13 +237,13 @@ fn make_directory(path: &Path) -> Result<(), JournalError> {
             std::fs::create_dir_all(parent).map_err(error)?;
         }
         match DirBuilder::new().mode(0o700).create(path) {
-            Err(made_since) if made_since.kind() == io::ErrorKind::AlreadyExists => {}
-            made => made.map_err(error)?,
+            Err(io_error) if io_error.kind() == io::ErrorKind::AlreadyExists => {}
+            result => result.map_err(error)?,
         }
         let parent: PathBuf = path.join("..");
         sync_directory(&parent)?;
     }
-    must_be_ours(&File::open(path).map_err(error)?, path)
+    check_owner(&File::open(path).map_err(error)?, path)
 }
 
 // fsync of a file does not make its directory entry durable (fsync(2)).

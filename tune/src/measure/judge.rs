@@ -133,8 +133,8 @@ impl ChangeMeasurement {
         windows: Vec<ServiceWindow>,
     ) -> Self {
         let samples = [false, true].map(|changed| {
-            let same = windows.iter().filter(|window| window.changed == changed);
-            same.flat_map(|window| &window.samples).collect::<Vec<_>>()
+            let matching = windows.iter().filter(|window| window.changed == changed);
+            matching.flat_map(|window| &window.samples).collect::<Vec<_>>()
         });
         let sum = |figure: fn(&ServiceSample) -> u64| -> u64 {
             windows.iter().flat_map(|window| &window.samples).map(figure).sum()
@@ -148,17 +148,17 @@ impl ChangeMeasurement {
         };
         let offered_per_second = rate(&ServiceSample::offered);
         let [before, after] = offered_per_second;
-        let change = after / before.max(f64::MIN_POSITIVE) - 1.0;
+        let load_change = after / before.max(f64::MIN_POSITIVE) - 1.0;
         let mut caveats = Vec::new();
         // Alternated windows share slow changes between both configurations, and generated load does not
         // change, so a change of the load is an effect.
         let load_is_known = order == WindowOrder::Alternate || generated_per_second.is_some();
-        let is_steady = load_is_known || change.abs() <= STEADY;
+        let is_steady = load_is_known || load_change.abs() <= STEADY;
         if !is_steady {
             caveats.push(format!(
                 "The offered load changed by {:+.0} %, so only the answered share is judged. Clients that wait for \
                  replies send less to a slower service; --measure=alternate separates that from other changes.",
-                change * 100.0
+                load_change * 100.0
             ));
         }
         let mut figures = Vec::new();
@@ -174,7 +174,7 @@ impl ChangeMeasurement {
                     }
                     figures.push(figure);
                 }
-                Err(why) => caveats.push(format!("{} could not be compared: {why}", rule.key)),
+                Err(error) => caveats.push(format!("{} could not be compared: {error}", rule.key)),
             }
         }
         caveats.extend(without_gains_of_losses(&mut figures));
@@ -268,18 +268,19 @@ mod tests {
 
     fn verdict(before: ServiceWindow, after: ServiceWindow) -> (ComparisonVerdict, Vec<String>) {
         let windows = vec![before, after];
-        let measured = ChangeMeasurement::new(MeasuredService::default(), WindowOrder::Once, None, windows);
-        (measured.verdict, measured.caveats)
+        let measurement =
+            ChangeMeasurement::new(MeasuredService::default(), WindowOrder::Once, None, windows);
+        (measurement.verdict, measurement.caveats)
     }
 
     #[test]
-    fn the_same_windows_show_no_difference() {
+    fn equal_windows_show_no_difference() {
         let (verdict, caveats) = verdict(window(false, 10_000, 5_000), window(true, 10_000, 5_000));
         assert_eq!((verdict, caveats), (ComparisonVerdict::NoDifferenceShown, Vec::new()));
     }
 
     #[test]
-    fn losses_and_cpu_time_are_worse_and_less_cpu_time_is_better() {
+    fn losses_and_more_cpu_time_are_worse_and_less_cpu_time_is_better() {
         let before = || window(false, 10_000, 5_000);
         assert_eq!(verdict(before(), window(true, 9_800, 5_000)).0, ComparisonVerdict::Worse);
         assert_eq!(verdict(before(), window(true, 10_000, 7_000)).0, ComparisonVerdict::Worse);
@@ -287,36 +288,36 @@ mod tests {
     }
 
     #[test]
-    fn times_are_not_better_because_what_would_have_waited_is_lost() {
+    fn shorter_waits_are_not_better_if_datagrams_are_lost() {
         let mut after = window(true, 10_000, 5_000);
         for (place, sample) in after.samples.iter_mut().enumerate() {
             sample.wait_p99_ns = Some(10e3 + place as f64);
             // Half of the samples lose a tenth, so that no loss is shown.
-            let lost = if place % 2 == 0 { 1_000 } else { 0 };
-            (sample.sent, sample.buffer_drops) = (sample.sent - lost, lost);
+            let losses = if place % 2 == 0 { 1_000 } else { 0 };
+            (sample.sent, sample.buffer_drops) = (sample.sent - losses, losses);
         }
         let mut before = window(false, 10_000, 5_000);
         before.samples.iter_mut().for_each(|sample| sample.wait_p99_ns = Some(5e6));
-        let (judged, caveats) = verdict(before.clone(), after.clone());
-        assert_eq!(judged, ComparisonVerdict::NoDifferenceShown);
+        let (result, caveats) = verdict(before.clone(), after.clone());
+        assert_eq!(result, ComparisonVerdict::NoDifferenceShown);
         assert!(caveats[0].contains("wait_p99_ns: shorter, but"), "{caveats:?}");
         after.samples.iter_mut().for_each(|sample| (sample.sent, sample.buffer_drops) = (10_000, 0));
         assert_eq!(verdict(before, after).0, ComparisonVerdict::Better);
     }
 
     #[test]
-    fn with_another_load_only_the_answered_share_is_judged() {
-        let mut halved = window(true, 10_000, 9_000);
-        for sample in &mut halved.samples {
+    fn changed_load_limits_the_verdict_to_the_answered_share() {
+        let mut half_load = window(true, 10_000, 9_000);
+        for sample in &mut half_load.samples {
             (sample.arrived, sample.read, sample.sent) = (5_000, 5_000, 5_000);
         }
-        let (verdict, caveats) = verdict(window(false, 10_000, 5_000), halved);
+        let (verdict, caveats) = verdict(window(false, 10_000, 5_000), half_load);
         assert_eq!(verdict, ComparisonVerdict::NoDifferenceShown);
         assert!(caveats[0].contains("changed by -50 %"), "{caveats:?}");
     }
 
     #[test]
-    fn a_service_without_replies_is_judged_by_what_it_reads() {
+    fn services_without_replies_are_judged_by_datagrams_read() {
         let silent = |changed, answered| {
             let mut window = window(changed, answered, 5_000);
             window.samples.iter_mut().for_each(|sample| sample.sent = 0);

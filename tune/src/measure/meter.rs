@@ -177,8 +177,8 @@ impl ServiceCounters {
         if self.threads.is_empty() || before.threads.keys().any(|thread| !self.threads.contains_key(thread)) {
             return None;
         }
-        let grown = |(thread, now): (&(u32, u32), &u64)| now - before.threads.get(thread).unwrap_or(&0);
-        Some(self.threads.iter().map(grown).sum())
+        let run_time = |(thread, now): (&(u32, u32), &u64)| now - before.threads.get(thread).unwrap_or(&0);
+        Some(self.threads.iter().map(run_time).sum())
     }
 }
 

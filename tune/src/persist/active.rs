@@ -28,49 +28,49 @@ impl ActiveSettings {
     /// # Errors
     /// [`JournalError`] if a plan cannot be read.
     pub fn of(status: &JournalStatus, host: &Host, store: &StateStore) -> Result<Self, JournalError> {
-        let mut found = Self::default();
+        let mut active = Self::default();
         for tune in &status.tunes {
-            found.take(tune, host);
+            active.add_tune(tune, host);
         }
         for tune in &status.tunes {
             if let Some(plan) = store.plan(tune.tune)? {
-                found.take_target(tune, &plan, host);
+                active.add_targets(tune, &plan, host);
             }
         }
-        Ok(found)
+        Ok(active)
     }
 
-    fn take_target(&mut self, tune: &TuneStatus, plan: &TunePlan, host: &Host) {
+    fn add_targets(&mut self, tune: &TuneStatus, plan: &TunePlan, host: &Host) {
         for target in &plan.target {
-            let setting = named_now(&target.setting, tune, host);
+            let setting = with_current_name(&target.setting, tune, host);
             let is_known = self.settings.iter().any(|(known, _)| *known == setting);
             // A value that another program changed since does not persist.
-            if !is_known && setting.read(host).is_ok_and(|now| setting.same(&now, &target.value)) {
+            if !is_known && setting.read(host).is_ok_and(|current| setting.same(&current, &target.value)) {
                 self.settings.push((setting, target.value.clone()));
             }
         }
     }
 
-    fn take(&mut self, tune: &TuneStatus, host: &Host) {
+    fn add_tune(&mut self, tune: &TuneStatus, host: &Host) {
         self.tune = Some(tune.tune);
         self.pending = self.pending.or(tune.until.map(|_| tune.tune));
         if !self.goals.contains(&tune.goal) {
             self.goals.push(tune.goal.clone());
         }
-        for one in &tune.settings {
-            match (&one.state, &one.to) {
+        for item in &tune.settings {
+            match (&item.state, &item.to) {
                 (SettingState::InEffect, Some(to)) => {
-                    let setting = named_now(&one.setting, tune, host);
+                    let setting = with_current_name(&item.setting, tune, host);
                     // If two tunes set the same value, the first one counts.
                     if self.settings.iter().all(|(known, _)| *known != setting) {
                         self.settings.push((setting, to.clone()));
                     }
                 }
                 (SettingState::Drifted, Some(to)) => {
-                    self.others.push(format!("{}: set to {to}, and somebody changed it since", one.name));
+                    self.others.push(format!("{}: set to {to}, and somebody changed it since", item.name));
                 }
                 (SettingState::Gone { why } | SettingState::Unknown { why }, Some(to)) => {
-                    self.others.push(format!("{}: set to {to}, and now {why}", one.name));
+                    self.others.push(format!("{}: set to {to}, and now {why}", item.name));
                 }
                 _ => {}
             }
@@ -79,11 +79,11 @@ impl ActiveSettings {
 }
 
 /// The setting under the current name of its interface. After another boot indexes have no meaning.
-fn named_now(setting: &Setting, tune: &TuneStatus, host: &Host) -> Setting {
+fn with_current_name(setting: &Setting, tune: &TuneStatus, host: &Host) -> Setting {
     let interface = setting.interface().filter(|_| tune.earlier_boot == Some(false));
     let device = interface.and_then(|name| tune.devices.iter().find(|device| device.interface == name));
-    match device.map(|device| device.whereabouts(host)) {
-        Some(Ok(DeviceStatus::Renamed(now))) => setting.on_interface(&now),
+    match device.map(|device| device.status(host)) {
+        Some(Ok(DeviceStatus::Renamed(current_name))) => setting.on_interface(&current_name),
         _ => setting.clone(),
     }
 }

@@ -44,14 +44,14 @@ impl SettingContext {
         let irqs: Vec<_> = settings
             .iter()
             .map(|(setting, _)| setting)
-            .filter(|one| matches!(one, Setting::IrqAffinity { .. }))
+            .filter(|setting| matches!(setting, Setting::IrqAffinity { .. }))
             .collect();
         let names = if irqs.is_empty() { Vec::new() } else { host.list("/sys/class/net")? };
         let names: Vec<_> = names.iter().map(String::as_str).collect();
-        let seen = IrqState::observe(host, &names);
+        let irq_state = IrqState::observe(host, &names);
         let vectors: Vec<_> = irqs
             .into_iter()
-            .filter_map(|setting| Some((setting.clone(), queue_vector(&seen, &names, setting)?)))
+            .filter_map(|setting| Some((setting.clone(), queue_vector(&irq_state, &names, setting)?)))
             .collect();
         let mut interfaces: BTreeSet<_> =
             settings.iter().filter_map(|(setting, _)| Some(setting.interface()?.into_owned())).collect();
@@ -67,12 +67,12 @@ impl SettingContext {
     }
 }
 
-fn queue_vector(seen: &IrqState, interfaces: &[&str], setting: &Setting) -> Option<QueueVector> {
+fn queue_vector(irq_state: &IrqState, interfaces: &[&str], setting: &Setting) -> Option<QueueVector> {
     let Setting::IrqAffinity { irq, action } = setting else { return None };
-    let is_it =
+    let is_same =
         |vector: &&IrqVector| if action.is_empty() { vector.irq == *irq } else { vector.name == *action };
     interfaces.iter().find_map(|interface| {
-        let vector = seen.vectors(interface).iter().find(is_it)?;
+        let vector = irq_state.vectors(interface).iter().find(is_same)?;
         let (receive_queue, transmit_queue) = (vector.receive_queue, vector.transmit_queue);
         let serves = receive_queue.is_some() || transmit_queue.is_some();
         serves.then(|| QueueVector { interface: (*interface).to_owned(), receive_queue, transmit_queue })
@@ -91,13 +91,13 @@ impl<'a> BootHost<'a> {
         self.host
     }
 
-    pub(super) fn place(&self, device: &DeviceIdentity) -> DevicePosition {
+    pub(super) fn position(&self, device: &DeviceIdentity) -> DevicePosition {
         device.find(&self.present)
     }
 
     /// The current name of a device.
     pub(super) fn name(&self, device: &DeviceIdentity) -> Option<String> {
-        match self.place(device) {
+        match self.position(device) {
             DevicePosition::There(name) => Some(name),
             DevicePosition::Absent(_) => None,
         }
@@ -109,32 +109,34 @@ impl<'a> BootHost<'a> {
     /// Why its device or interrupt was not found.
     pub(super) fn setting(
         &self,
-        lasting: &PersistedSetting,
+        persisted: &PersistedSetting,
         device: Option<&DeviceIdentity>,
     ) -> Result<Setting, String> {
-        let Some(device) = device else { return Ok(lasting.setting.clone()) };
-        let now = match self.place(device) {
-            DevicePosition::There(now) => now,
-            DevicePosition::Absent(why) => return Err(why),
+        let Some(device) = device else { return Ok(persisted.setting.clone()) };
+        let current_name = match self.position(device) {
+            DevicePosition::There(current_name) => current_name,
+            DevicePosition::Absent(reason) => return Err(reason),
         };
-        match (&lasting.vector, &lasting.setting) {
-            (Some(vector), Setting::IrqAffinity { action, .. }) => self.interrupt(&now, vector, action),
-            (_, setting) => Ok(setting.on_interface(&now)),
+        match (&persisted.vector, &persisted.setting) {
+            (Some(vector), Setting::IrqAffinity { action, .. }) => {
+                self.interrupt(&current_name, vector, action)
+            }
+            (_, setting) => Ok(setting.on_interface(&current_name)),
         }
     }
 
-    fn interrupt(&self, interface: &str, wanted: &QueueVector, action: &str) -> Result<Setting, String> {
+    fn interrupt(&self, interface: &str, identity: &QueueVector, action: &str) -> Result<Setting, String> {
         let serves = |vector: &&IrqVector| {
-            (vector.receive_queue, vector.transmit_queue) == (wanted.receive_queue, wanted.transmit_queue)
+            (vector.receive_queue, vector.transmit_queue) == (identity.receive_queue, identity.transmit_queue)
         };
-        let those: Vec<_> = self.vectors.vectors(interface).iter().filter(serves).collect();
-        let found = match those.as_slice() {
+        let candidates: Vec<_> = self.vectors.vectors(interface).iter().filter(serves).collect();
+        let matching = match candidates.as_slice() {
             [only] => Some(*only),
             several => several.iter().copied().find(|vector| vector.name == action),
         };
-        found
+        matching
             .map(|vector| Setting::IrqAffinity { irq: vector.irq, action: vector.name.clone() })
-            .ok_or_else(|| format!("no one interrupt of {interface} is known to serve {}", wanted.queues()))
+            .ok_or_else(|| format!("no one interrupt of {interface} is known to serve {}", identity.queues()))
     }
 }
 

@@ -90,13 +90,13 @@ impl PersistedSettings {
             return Err(PersistFileError::Schema { file: file.to_owned(), found: head.schema });
         }
         let document: Self = serde_json::from_str(text).map_err(garbled)?;
-        for (index, lasting) in document.settings.iter().enumerate() {
-            let Some(interface) = lasting.interface() else { continue };
+        for (index, persisted) in document.settings.iter().enumerate() {
+            let Some(interface) = persisted.interface() else { continue };
             if document.device(&interface).is_none() {
                 return Err(PersistFileError::UnknownDevice {
                     file: file.to_owned(),
                     number: index + 1,
-                    setting: lasting.setting.to_string(),
+                    setting: persisted.setting.to_string(),
                     interface: interface.into_owned(),
                 });
             }

@@ -92,23 +92,25 @@ pub(super) fn missing_directories(path: &Path) -> Result<Vec<PathBuf>, PlaceErro
 
 // Creates a directory unless it exists. Its parent has to exist.
 pub(super) fn make_directory(path: &Path) -> Result<(), PlaceError> {
-    let spot = OpenedDirectory::of(path)?;
-    match rustix::fs::mkdirat(&spot.directory, &spot.name, DIRECTORY_MODE) {
+    let location = OpenedDirectory::of(path)?;
+    match rustix::fs::mkdirat(&location.directory, &location.name, DIRECTORY_MODE) {
         Ok(()) => {}
         Err(Errno::EXIST) => return Ok(()),
         Err(errno) => return Err(refused("make", path, errno)),
     }
     // The umask reduces the mode given to mkdir.
-    let made = open_directory(&spot.directory, &spot.name).map_err(|errno| refused("open", path, errno))?;
-    rustix::fs::fchmod(&made, DIRECTORY_MODE).map_err(|errno| refused("set the mode of", path, errno))?;
-    spot.sync()
+    let directory =
+        open_directory(&location.directory, &location.name).map_err(|errno| refused("open", path, errno))?;
+    rustix::fs::fchmod(&directory, DIRECTORY_MODE)
+        .map_err(|errno| refused("set the mode of", path, errno))?;
+    location.sync()
 }
 
 /// Removes a directory if it is empty. Returns whether it did.
 pub(super) fn remove_empty_directory(path: &Path) -> Result<bool, PlaceError> {
-    let Some(spot) = OpenedDirectory::find(path)? else { return Ok(false) };
-    match rustix::fs::unlinkat(&spot.directory, &spot.name, AtFlags::REMOVEDIR) {
-        Ok(()) => spot.sync().map(|()| true),
+    let Some(location) = OpenedDirectory::find(path)? else { return Ok(false) };
+    match rustix::fs::unlinkat(&location.directory, &location.name, AtFlags::REMOVEDIR) {
+        Ok(()) => location.sync().map(|()| true),
         Err(Errno::NOENT | Errno::NOTEMPTY | Errno::EXIST | Errno::NOTDIR) => Ok(false),
         Err(errno) => Err(refused("remove", path, errno)),
     }
@@ -127,7 +129,7 @@ impl OpenedDirectory {
     pub(super) fn find(path: &Path) -> Result<Option<Self>, PlaceError> {
         match Self::of(path) {
             Err(PlaceError::System { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(None),
-            spot => spot.map(Some),
+            location => location.map(Some),
         }
     }
 
@@ -154,8 +156,8 @@ impl OpenedDirectory {
         let file = rustix::fs::openat(&self.directory, &self.name, flags, Mode::empty());
         let file = file.map_err(|errno| self.refused("open", errno))?;
         let mut content = Vec::new();
-        let read = File::from(file).take(LARGEST_FILE + 1).read_to_end(&mut content);
-        read.map_err(|source| self.failed("read", source))?;
+        let result = File::from(file).take(LARGEST_FILE + 1).read_to_end(&mut content);
+        result.map_err(|source| self.failed("read", source))?;
         if content.len() as u64 > LARGEST_FILE {
             return Ok(PathOccupant::Other);
         }
@@ -164,28 +166,28 @@ impl OpenedDirectory {
 
     /// Writes a new file, or replaces a file of linerate (`replace`).
     pub(super) fn write(&self, content: &FileContent, replace: bool) -> Result<(), PlaceError> {
-        let new =
+        let temporary =
             Self { directory: self.directory()?, name: temporary_name(&self.name), path: self.path.clone() };
-        new.remove()?;
+        temporary.remove()?;
         match content {
-            FileContent::Text(text) => new.write_new(text)?,
-            FileContent::Link(target) => rustix::fs::symlinkat(target, &self.directory, &new.name)
+            FileContent::Text(text) => temporary.write_new(text)?,
+            FileContent::Link(target) => rustix::fs::symlinkat(target, &self.directory, &temporary.name)
                 .map_err(|errno| self.refused("write", errno))?,
         }
-        let renamed = if replace {
-            rustix::fs::renameat(&self.directory, &new.name, &self.directory, &self.name)
+        let result = if replace {
+            rustix::fs::renameat(&self.directory, &temporary.name, &self.directory, &self.name)
         } else {
-            self.rename_to_nothing(&new.name)
+            self.rename_without_replacing(&temporary.name)
         };
-        if let Err(errno) = renamed {
+        if let Err(errno) = result {
             // The first error counts. A leftover has a fixed name, which the next write removes.
-            let _ = new.remove();
+            let _ = temporary.remove();
             return Err(self.refused("write", errno));
         }
         self.sync()
     }
 
-    fn rename_to_nothing(&self, from: &str) -> Result<(), Errno> {
+    fn rename_without_replacing(&self, from: &str) -> Result<(), Errno> {
         let directory = &self.directory;
         match rustix::fs::renameat_with(directory, from, directory, &self.name, RenameFlags::NOREPLACE) {
             // Not every file system supports it (renameat2(2)). A hard link fails if the name exists, too.
@@ -193,7 +195,7 @@ impl OpenedDirectory {
                 rustix::fs::linkat(directory, from, directory, &self.name, AtFlags::empty())?;
                 rustix::fs::unlinkat(directory, from, AtFlags::empty())
             }
-            renamed => renamed,
+            result => result,
         }
     }
 
@@ -238,12 +240,12 @@ impl OpenedDirectory {
         }
     }
 
-    fn refused(&self, what: &'static str, errno: Errno) -> PlaceError {
-        self.failed(what, errno.into())
+    fn refused(&self, operation: &'static str, errno: Errno) -> PlaceError {
+        self.failed(operation, errno.into())
     }
 
-    fn failed(&self, what: &'static str, source: io::Error) -> PlaceError {
-        PlaceError::System { what, path: self.path.display().to_string(), source }
+    fn failed(&self, operation: &'static str, source: io::Error) -> PlaceError {
+        PlaceError::System { what: operation, path: self.path.display().to_string(), source }
     }
 }
 
@@ -262,18 +264,18 @@ fn walk(
     directory: &Path,
     at_each: &mut dyn FnMut(&OwnedFd, &str, &Path) -> Result<PathComponent, PlaceError>,
 ) -> Result<OwnedFd, PlaceError> {
-    let below = directory.strip_prefix("/").map_err(|_| not_a_path(directory))?;
+    let relative = directory.strip_prefix("/").map_err(|_| not_a_path(directory))?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let mut path = PathBuf::from("/");
-    let mut at =
+    let mut parent =
         rustix::fs::open("/", flags, Mode::empty()).map_err(|errno| refused("open", &path, errno))?;
-    for component in below.components() {
+    for component in relative.components() {
         let std::path::Component::Normal(name) = component else { return Err(not_a_path(directory)) };
         let name = name.to_str().ok_or_else(|| not_a_path(directory))?;
         path.push(name);
-        if let PathComponent::Enter = at_each(&at, name, &path)? {
-            at = open_directory(&at, name).map_err(|errno| {
-                let stat = rustix::fs::statat(&at, name, AtFlags::SYMLINK_NOFOLLOW);
+        if let PathComponent::Enter = at_each(&parent, name, &path)? {
+            parent = open_directory(&parent, name).map_err(|errno| {
+                let stat = rustix::fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW);
                 let is_link =
                     stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Symlink);
                 if is_link {
@@ -284,7 +286,7 @@ fn walk(
             })?;
         }
     }
-    Ok(at)
+    Ok(parent)
 }
 
 fn open_directory(at: &OwnedFd, name: &str) -> Result<OwnedFd, Errno> {
@@ -292,8 +294,8 @@ fn open_directory(at: &OwnedFd, name: &str) -> Result<OwnedFd, Errno> {
     rustix::fs::openat(at, name, flags, Mode::empty())
 }
 
-fn refused(what: &'static str, path: &Path, errno: Errno) -> PlaceError {
-    PlaceError::System { what, path: path.display().to_string(), source: errno.into() }
+fn refused(operation: &'static str, path: &Path, errno: Errno) -> PlaceError {
+    PlaceError::System { what: operation, path: path.display().to_string(), source: errno.into() }
 }
 
 fn not_a_path(path: &Path) -> PlaceError {
@@ -326,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_written_where_nothing_is_and_replaced_only_when_asked() {
+    fn write_replaces_an_existing_file_only_on_request() {
         let (_directory, root) = root();
         let path = root.join("a.conf");
         let spot = OpenedDirectory::of(&path).expect("there");
@@ -341,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_written_through_a_link() {
+    fn symbolic_links_are_never_written_through() {
         let (_directory, root) = root();
         std::fs::create_dir(root.join("real")).expect("made");
         std::fs::write(root.join("real/file"), "theirs").expect("written");
@@ -365,32 +367,32 @@ mod tests {
     }
 
     #[test]
-    fn directories_that_are_not_there_are_named_made_and_removed_when_empty() {
+    fn missing_directories_are_listed_created_and_removed_if_empty() {
         let (_directory, root) = root();
-        let missing = missing_directories(&root.join("etc/linerate/tune.json")).expect("looked");
+        let missing = missing_directories(&root.join("etc/linerate/tune.json")).expect("listed");
         assert_eq!(missing, [root.join("etc"), root.join("etc/linerate")]);
         for directory in &missing {
             make_directory(directory).expect("made");
             make_directory(directory).expect("there");
         }
-        assert!(missing_directories(&root.join("etc/linerate/tune.json")).expect("looked").is_empty());
+        assert!(missing_directories(&root.join("etc/linerate/tune.json")).expect("listed").is_empty());
         assert!(!remove_empty_directory(&root.join("etc")).expect("kept"));
         assert!(remove_empty_directory(&root.join("etc/linerate")).expect("removed"));
         assert!(!remove_empty_directory(&root.join("etc/linerate")).expect("not there"));
     }
 
     #[test]
-    fn a_temporary_file_of_a_killed_write_does_not_matter() {
+    fn leftover_temporary_file_does_not_block_a_write() {
         let (_directory, root) = root();
         let spot = OpenedDirectory::of(&root.join("a.conf")).expect("there");
         std::fs::write(root.join(".a.conf.linerate-new"), "torn").expect("written");
         spot.write(&text("whole"), false).expect("written");
-        assert!(!spot.remove_unfinished().expect("looked"));
+        assert!(!spot.remove_unfinished().expect("checked"));
         assert!(spot.remove().expect("removed") && !spot.remove().expect("not there"));
     }
 
     #[test]
-    fn a_path_out_of_it_is_refused() {
+    fn relative_paths_dot_dot_and_root_are_rejected() {
         for path in ["etc/x", "/etc/../x/y", "/"] {
             assert!(
                 matches!(OpenedDirectory::of(Path::new(path)).map(drop), Err(PlaceError::Path { .. })),

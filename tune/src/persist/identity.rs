@@ -43,9 +43,9 @@ impl DeviceIdentity {
     // address. A software interface is found by its name.
     #[must_use]
     pub(super) fn find(&self, present: &[DeviceIdentity]) -> DevicePosition {
-        let Some(place) = &self.attached_at else {
-            let same = present.iter().find(|other| other.interface == self.interface);
-            return match same {
+        let Some(attachment) = &self.attached_at else {
+            let namesake = present.iter().find(|other| other.interface == self.interface);
+            return match namesake {
                 Some(other) if other.attached_at.is_none() => DevicePosition::There(self.interface.clone()),
                 Some(_) => DevicePosition::Absent(format!("{} is another device now", self.interface)),
                 None => DevicePosition::Absent(format!("there is no interface {}", self.interface)),
@@ -53,25 +53,25 @@ impl DeviceIdentity {
         };
         let attached: Vec<_> = present
             .iter()
-            .filter(|other| other.attached_at.as_ref() == Some(place) && other.port == self.port)
+            .filter(|other| other.attached_at.as_ref() == Some(attachment) && other.port == self.port)
             .collect();
         if attached.is_empty() {
-            return self.moved(present, place);
+            return self.find_by_address(present, attachment);
         }
         // Several interfaces of one port are representors of an embedded switch, or functions below the PCI function.
-        let told_apart = |same: &dyn Fn(&DeviceIdentity) -> bool| match attached.as_slice() {
+        let only_match = |is_same: &dyn Fn(&DeviceIdentity) -> bool| match attached.as_slice() {
             [only] => Some(only.interface.clone()),
             several => {
-                let mut those = several.iter().filter(|other| same(other));
-                those.next().filter(|_| those.next().is_none()).map(|other| other.interface.clone())
+                let mut matching = several.iter().filter(|other| is_same(other));
+                matching.next().filter(|_| matching.next().is_none()).map(|other| other.interface.clone())
             }
         };
-        told_apart(&|other| other.address == self.address)
-            .or_else(|| told_apart(&|other| other.interface == self.interface))
+        only_match(&|other| other.address == self.address)
+            .or_else(|| only_match(&|other| other.interface == self.interface))
             .map_or_else(
                 || {
                     DevicePosition::Absent(format!(
-                        "several interfaces are attached at {place}, and none is {}",
+                        "several interfaces are attached at {attachment}, and none is {}",
                         self.interface
                     ))
                 },
@@ -79,14 +79,14 @@ impl DeviceIdentity {
             )
     }
 
-    fn moved(&self, present: &[DeviceIdentity], place: &str) -> DevicePosition {
-        let same = |other: &&DeviceIdentity| other.attached_at.is_some() && other.address == self.address;
-        let those: Vec<_> = present.iter().filter(same).collect();
-        match those.as_slice() {
+    fn find_by_address(&self, present: &[DeviceIdentity], attachment: &str) -> DevicePosition {
+        let is_same = |other: &&DeviceIdentity| other.attached_at.is_some() && other.address == self.address;
+        let candidates: Vec<_> = present.iter().filter(is_same).collect();
+        match candidates.as_slice() {
             [only] => DevicePosition::There(only.interface.clone()),
             _ => DevicePosition::Absent(format!(
-                "no interface is attached at {place}, and {} has the address {}",
-                if those.is_empty() { "none" } else { "more than one" },
+                "no interface is attached at {attachment}, and {} has the address {}",
+                if candidates.is_empty() { "none" } else { "more than one" },
                 self.address
             )),
         }
@@ -106,14 +106,14 @@ pub(super) fn present(host: &Host) -> Result<Vec<DeviceIdentity>, HostError> {
 // its end is removed, because devices are numbered in the order of discovery (Linux 6.18
 // drivers/virtio/virtio.c, `register_virtio_device`), so that another disk changes the number.
 fn attachment(link: &str) -> Option<&str> {
-    let (_, below) = link.split_once("devices/")?;
-    let (place, _) = below.rsplit_once("/net/")?;
-    if place.starts_with("virtual/") || place == "virtual" {
+    let (_, relative) = link.split_once("devices/")?;
+    let (path, _) = relative.rsplit_once("/net/")?;
+    if path.starts_with("virtual/") || path == "virtual" {
         return None;
     }
-    match place.rsplit_once('/') {
+    match path.rsplit_once('/') {
         Some((parent, last)) if last.strip_prefix("virtio").is_some_and(is_number) => Some(parent),
-        _ => Some(place),
+        _ => Some(path),
     }
 }
 
@@ -143,72 +143,76 @@ mod tests {
         }
     }
 
-    fn there(name: &str) -> DevicePosition {
+    fn position(name: &str) -> DevicePosition {
         DevicePosition::There(name.into())
     }
 
     #[test]
-    fn where_a_device_is_attached_is_read_from_its_link() {
-        let of = |link| attachment(link);
+    fn attachment_is_parsed_from_the_sysfs_device_link() {
+        let parse = |link| attachment(link);
         assert_eq!(
-            of("../../devices/pci0000:00/0000:00:1c.0/0000:03:00.1/net/ens3f1"),
+            parse("../../devices/pci0000:00/0000:00:1c.0/0000:03:00.1/net/ens3f1"),
             Some("pci0000:00/0000:00:1c.0/0000:03:00.1")
         );
         assert_eq!(
-            of("../../devices/pci0000:00/0000:00:03.0/virtio1/net/eth0"),
+            parse("../../devices/pci0000:00/0000:00:03.0/virtio1/net/eth0"),
             Some("pci0000:00/0000:00:03.0")
         );
         assert_eq!(
-            of("../../devices/LNXSYSTM:00/LNXSYBUS:00/ACPI0004:00/VMBUS:00/000d3a/net/eth0"),
+            parse("../../devices/LNXSYSTM:00/LNXSYBUS:00/ACPI0004:00/VMBUS:00/000d3a/net/eth0"),
             Some("LNXSYSTM:00/LNXSYBUS:00/ACPI0004:00/VMBUS:00/000d3a")
         );
-        assert_eq!(of("../../devices/virtual/net/lo"), None);
-        assert_eq!(of("nonsense"), None);
+        assert_eq!(parse("../../devices/virtual/net/lo"), None);
+        assert_eq!(parse("nonsense"), None);
     }
 
     #[test]
-    fn hardware_is_found_where_it_is_attached_whatever_its_name_and_address() {
+    fn hardware_is_found_by_attachment_despite_new_name_and_address() {
         let slave = hardware("eth1", "pci0000:00/0000:00:03.0", 0, "aa");
         // As recorded within a bond, whose address both had; at boot each has its own, and another name.
-        let now = [
+        let devices = [
             hardware("lan0", "pci0000:00/0000:00:02.0", 0, "aa"),
             hardware("lan1", "pci0000:00/0000:00:03.0", 0, "bb"),
         ];
-        assert_eq!(slave.find(&now), there("lan1"));
+        assert_eq!(slave.find(&devices), position("lan1"));
     }
 
     #[test]
-    fn a_moved_card_is_found_by_its_address_and_only_if_one_has_it() {
+    fn moved_card_is_found_by_its_mac_address_only_if_unique() {
         let card = hardware("eth0", "pci0000:00/0000:00:02.0", 0, "aa");
-        let moved = hardware("eth0", "pci0000:00/0000:00:05.0", 0, "aa");
+        let card_in_new_slot = hardware("eth0", "pci0000:00/0000:00:05.0", 0, "aa");
         assert_eq!(
-            card.find(&[moved.clone(), DeviceIdentity { address: "aa".into(), ..software("bond0") }]),
-            there("eth0")
+            card.find(&[
+                card_in_new_slot.clone(),
+                DeviceIdentity { address: "aa".into(), ..software("bond0") }
+            ]),
+            position("eth0")
         );
-        let twice = [moved.clone(), DeviceIdentity { interface: "eth1".into(), ..moved }];
-        let DevicePosition::Absent(why) = card.find(&twice) else { panic!("found") };
+        let duplicates =
+            [card_in_new_slot.clone(), DeviceIdentity { interface: "eth1".into(), ..card_in_new_slot }];
+        let DevicePosition::Absent(why) = card.find(&duplicates) else { panic!("found") };
         assert!(why.ends_with("more than one has the address aa"), "{why}");
         let DevicePosition::Absent(why) = card.find(&[]) else { panic!("found") };
         assert_eq!(why, "no interface is attached at pci0000:00/0000:00:02.0, and none has the address aa");
     }
 
     #[test]
-    fn ports_and_representors_of_one_device_are_told_apart() {
+    fn ports_and_representors_of_one_device_are_distinguished() {
         let place = "pci0000:00/0000:00:02.0";
-        let now = [
+        let devices = [
             hardware("p0", place, 0, "aa"),
             hardware("p1", place, 1, "bb"),
             hardware("p1rep", place, 1, "cc"),
         ];
-        assert_eq!(hardware("eth0", place, 0, "aa").find(&now), there("p0"));
-        assert_eq!(hardware("eth1", place, 1, "cc").find(&now), there("p1rep"));
-        assert_eq!(hardware("p1", place, 1, "dd").find(&now), there("p1"));
-        assert!(matches!(hardware("x", place, 1, "dd").find(&now), DevicePosition::Absent(_)));
+        assert_eq!(hardware("eth0", place, 0, "aa").find(&devices), position("p0"));
+        assert_eq!(hardware("eth1", place, 1, "cc").find(&devices), position("p1rep"));
+        assert_eq!(hardware("p1", place, 1, "dd").find(&devices), position("p1"));
+        assert!(matches!(hardware("x", place, 1, "dd").find(&devices), DevicePosition::Absent(_)));
     }
 
     #[test]
-    fn a_software_interface_is_its_name() {
-        assert_eq!(software("bond0").find(&[software("bond0")]), there("bond0"));
+    fn software_interfaces_are_identified_by_name() {
+        assert_eq!(software("bond0").find(&[software("bond0")]), position("bond0"));
         assert!(matches!(software("bond0").find(&[software("bond1")]), DevicePosition::Absent(_)));
         let card = hardware("bond0", "pci", 0, "02::");
         let DevicePosition::Absent(why) = software("bond0").find(&[card]) else { panic!("found") };

@@ -59,9 +59,9 @@ impl ReapplyResult {
     /// Whether a setting of a present device is not in effect.
     #[must_use]
     pub fn has_failures(&self) -> bool {
-        self.settings
-            .iter()
-            .any(|one| matches!(one.outcome, ReapplyOutcome::Left { .. } | ReapplyOutcome::Refused { .. }))
+        self.settings.iter().any(|setting| {
+            matches!(setting.outcome, ReapplyOutcome::Left { .. } | ReapplyOutcome::Refused { .. })
+        })
     }
 }
 
@@ -100,36 +100,36 @@ pub fn reapply(
     only: Option<&str>,
     argv: Vec<String>,
 ) -> Result<ReapplyResult, TuneError> {
-    let wanted = ReapplyOptions { document, only };
-    let mut idle = ReapplyResult::default();
+    let options = ReapplyOptions { document, only };
+    let mut idle_result = ReapplyResult::default();
     let mut is_idle = true;
-    for part in wanted.parts() {
-        let work = wanted.work(&BootHost::observe(host)?, part);
-        is_idle &= work.plan.changes.is_empty() && work.plan.exclusions.is_empty();
-        idle.settings.extend(work.settled);
+    for part in options.parts() {
+        let planned_part = options.plan_part(&BootHost::observe(host)?, part);
+        is_idle &= planned_part.plan.changes.is_empty() && planned_part.plan.exclusions.is_empty();
+        idle_result.settings.extend(planned_part.settled);
     }
     if is_idle {
-        return Ok(idle);
+        return Ok(idle_result);
     }
     let mut writer = store.lock_waiting()?;
     undo_overdue(&mut writer, host)?;
-    let begin = TuneStart { devices: wanted.devices(host)?, ..TuneStart::new(GOAL, argv) };
+    let begin = TuneStart { devices: options.devices(host)?, ..TuneStart::new(GOAL, argv) };
     let mut transaction = TuneTransaction::begin(&mut writer, host, begin)?;
-    let mut done = ReapplyResult { tune: Some(transaction.id()), settings: Vec::new() };
-    for part in wanted.parts() {
+    let mut result = ReapplyResult { tune: Some(transaction.id()), settings: Vec::new() };
+    for part in options.parts() {
         // A link reset changes queues and vectors, so each part is resolved after the previous
         // part.
-        let work = wanted.work(&BootHost::observe(host)?, part);
-        done.settings.extend(work.settled);
-        for change in work.plan.exclusions.iter().chain(&work.plan.changes) {
-            done.settings.push(make(&mut transaction, host, change)?);
+        let planned_part = options.plan_part(&BootHost::observe(host)?, part);
+        result.settings.extend(planned_part.settled);
+        for change in planned_part.plan.exclusions.iter().chain(&planned_part.plan.changes) {
+            result.settings.push(apply_change(&mut transaction, host, change)?);
         }
     }
     transaction.end(None)?;
-    Ok(done)
+    Ok(result)
 }
 
-fn make(
+fn apply_change(
     transaction: &mut TuneTransaction<'_>,
     host: &Host,
     change: &PlannedChange,
@@ -141,10 +141,10 @@ fn make(
         Err(error @ TuneError::ChangedSince { .. }) => ReapplyOutcome::Refused { why: error.to_string() },
         Err(error) => return Err(error),
     };
-    Ok(told(&change.setting, &change.to, outcome))
+    Ok(reapplied_setting(&change.setting, &change.to, outcome))
 }
 
-fn told(setting: &Setting, value: &SettingValue, outcome: ReapplyOutcome) -> ReappliedSetting {
+fn reapplied_setting(setting: &Setting, value: &SettingValue, outcome: ReapplyOutcome) -> ReappliedSetting {
     ReappliedSetting { name: setting.to_string(), value: value.clone(), outcome }
 }
 
@@ -156,44 +156,48 @@ struct ReapplyOptions<'a> {
 impl<'a> ReapplyOptions<'a> {
     /// The settings, split after each link reset.
     fn parts(&self) -> impl Iterator<Item = &'a [PersistedSetting]> {
-        self.document.settings.split_inclusive(|lasting| resets_link(&lasting.setting))
+        self.document.settings.split_inclusive(|persisted| resets_link(&persisted.setting))
     }
 
     /// The present devices.
     fn devices(&self, host: &Host) -> Result<Vec<NamedDevice>, HostError> {
-        let arrival = BootHost::observe(host)?;
-        let there = self.document.devices.iter().filter_map(|device| arrival.name(device));
-        let there = there.filter(|name| self.only.is_none_or(|only| only == *name));
-        Ok(there.filter_map(|name| NamedDevice::observe(host, &name).ok()).collect())
+        let boot_host = BootHost::observe(host)?;
+        let names = self.document.devices.iter().filter_map(|device| boot_host.name(device));
+        let names = names.filter(|name| self.only.is_none_or(|only| only == *name));
+        Ok(names.filter_map(|name| NamedDevice::observe(host, &name).ok()).collect())
     }
 
     /// The changes that a part requires.
-    fn work(&self, arrival: &BootHost<'_>, part: &[PersistedSetting]) -> ReapplyPart {
+    fn plan_part(&self, boot_host: &BootHost<'_>, part: &[PersistedSetting]) -> ReapplyPart {
         let mut plan = TunePlan::new(GOAL);
         let mut settled = Vec::new();
-        for lasting in part {
-            let interface = lasting.interface();
+        for persisted in part {
+            let interface = persisted.interface();
             let device = interface.as_deref().and_then(|name| self.document.device(name));
-            let now = device.and_then(|device| arrival.name(device));
-            if self.only.is_some() && now.as_deref() != self.only {
+            let current_name = device.and_then(|device| boot_host.name(device));
+            if self.only.is_some() && current_name.as_deref() != self.only {
                 continue;
             }
-            let setting = match arrival.setting(lasting, device) {
+            let setting = match boot_host.setting(persisted, device) {
                 Ok(setting) => setting,
                 Err(why) => {
-                    settled.push(told(&lasting.setting, &lasting.value, ReapplyOutcome::Absent { why }));
+                    settled.push(reapplied_setting(
+                        &persisted.setting,
+                        &persisted.value,
+                        ReapplyOutcome::Absent { why },
+                    ));
                     continue;
                 }
             };
-            match setting.read(arrival.host()) {
-                Ok(from) => plan.changes.push(change(setting, from, lasting.value.clone())),
+            match setting.read(boot_host.host()) {
+                Ok(from) => plan.changes.push(change(setting, from, persisted.value.clone())),
                 Err(error) => {
                     let outcome = ReapplyOutcome::Refused { why: error.to_string() };
-                    settled.push(told(&setting, &lasting.value, outcome));
+                    settled.push(reapplied_setting(&setting, &persisted.value, outcome));
                 }
             }
         }
-        agree(&mut plan, &mut settled, arrival.host());
+        resolve_conflicts(&mut plan, &mut settled, boot_host.host());
         ReapplyPart { plan, settled }
     }
 }
@@ -206,33 +210,33 @@ fn change(setting: Setting, from: SettingValue, to: SettingValue) -> PlannedChan
 
 // Resolves conflicts with other owners, and skips changes that they would revert. Settings in effect
 // count, too: a restarted irqbalance has no ban for interrupts that are in place.
-fn agree(plan: &mut TunePlan, settled: &mut Vec<ReappliedSetting>, host: &Host) {
-    let is_so = |change: &PlannedChange| change.setting.same(&change.from, &change.to);
-    let of_others = |change: &PlannedChange| matches!(change.setting, Setting::IrqAffinity { .. });
-    let wanted = plan.changes.clone();
-    if wanted.iter().any(|change| !is_so(change) || of_others(change)) {
+fn resolve_conflicts(plan: &mut TunePlan, settled: &mut Vec<ReappliedSetting>, host: &Host) {
+    let is_in_effect = |change: &PlannedChange| change.setting.same(&change.from, &change.to);
+    let is_moved_by_others = |change: &PlannedChange| matches!(change.setting, Setting::IrqAffinity { .. });
+    let planned_changes = plan.changes.clone();
+    if planned_changes.iter().any(|change| !is_in_effect(change) || is_moved_by_others(change)) {
         conflicts::resolve(plan, &SettingOwners::observe(host));
     }
-    plan.changes.retain(|change| !is_so(change));
-    for change in wanted {
-        if is_so(&change) {
-            settled.push(told(&change.setting, &change.to, ReapplyOutcome::Already));
+    plan.changes.retain(|change| !is_in_effect(change));
+    for change in planned_changes {
+        if is_in_effect(&change) {
+            settled.push(reapplied_setting(&change.setting, &change.to, ReapplyOutcome::Already));
         } else if plan.changes.iter().all(|kept| kept.setting != change.setting) {
-            let why = why_left(plan, &change);
-            settled.push(told(&change.setting, &change.to, ReapplyOutcome::Left { why }));
+            let why = skip_reason(plan, &change);
+            settled.push(reapplied_setting(&change.setting, &change.to, ReapplyOutcome::Left { why }));
         }
     }
 }
 
-fn why_left(plan: &TunePlan, change: &PlannedChange) -> String {
-    let left = plan.skipped.iter().find(|left| change.findings.contains(&left.finding));
-    left.map_or_else(
+fn skip_reason(plan: &TunePlan, change: &PlannedChange) -> String {
+    let skipped = plan.skipped.iter().find(|skipped| change.findings.contains(&skipped.finding));
+    skipped.map_or_else(
         || "another program sets it".to_owned(),
-        |left| {
-            if left.commands.is_empty() {
-                left.why.clone()
+        |skipped| {
+            if skipped.commands.is_empty() {
+                skipped.why.clone()
             } else {
-                format!("{}; {}", left.why, left.commands.join("; "))
+                format!("{}; {}", skipped.why, skipped.commands.join("; "))
             }
         },
     )

@@ -38,14 +38,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_with_a_dot_in_it_is_written_as_a_path() {
-        let (one, two) = (SettingValue::new("0"), SettingValue::new("4096\t87380\t6291456"));
-        let text = lines(&[("net.ipv4.conf.eth0/5.rp_filter", &one), ("net.ipv4.udp_mem", &two)]);
+    fn names_with_a_dot_in_a_component_are_written_as_paths() {
+        let (rp_filter, udp_mem) = (SettingValue::new("0"), SettingValue::new("4096\t87380\t6291456"));
+        let text = lines(&[("net.ipv4.conf.eth0/5.rp_filter", &rp_filter), ("net.ipv4.udp_mem", &udp_mem)]);
         assert_eq!(text, "net/ipv4/conf/eth0.5/rp_filter = 0\nnet.ipv4.udp_mem = 4096\t87380\t6291456\n");
     }
 
     #[test]
-    fn a_pattern_or_an_assignment_is_no_name() {
+    fn patterns_assignments_and_line_breaks_are_not_expressible() {
         let value = SettingValue::new("1");
         for name in ["net.ipv4.conf.a*.rp_filter", "net.ipv4.conf.a=b.x", "-net.x", "net..x", "", "net.a b"] {
             assert!(!is_expressible(name, &value), "{name}");
@@ -57,23 +57,23 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_can_be_said_is_read_as_it_was_meant(
+        fn expressible_settings_parse_to_the_same_name_and_value(
             settings in prop::collection::vec(("[!-~]{1,12}([./][!-~]{1,8}){0,4}", "[ -~\t\n]{0,20}"), 0..6)
         ) {
             let settings: Vec<_> = settings.into_iter().map(|(name, value)| (name, SettingValue::new(value))).collect();
-            let said: Vec<_> = settings
+            let expressible: Vec<_> = settings
                 .iter()
                 .filter(|(name, value)| is_expressible(name, value))
                 .map(|(name, value)| (name.as_str(), value))
                 .collect();
-            let text = lines(&said);
-            prop_assert_eq!(text.lines().count(), said.len());
-            for (line, (name, value)) in text.lines().zip(&said) {
+            let text = lines(&expressible);
+            prop_assert_eq!(text.lines().count(), expressible.len());
+            for (line, (name, value)) in text.lines().zip(&expressible) {
                 // As systemd 257 src/sysctl/sysctl.c (`parse_line`) and sysctl(8) of procps read it.
-                let (written, rest) = line.split_once('=').expect("an assignment");
+                let (line_name, line_value) = line.split_once('=').expect("an assignment");
                 prop_assert!(!line.starts_with(['#', ';', '-', ' ', '\t']));
-                prop_assert_eq!(sysctl_path(written.trim()), sysctl_path(name));
-                prop_assert_eq!(rest.trim(), value.as_str());
+                prop_assert_eq!(sysctl_path(line_name.trim()), sysctl_path(name));
+                prop_assert_eq!(line_value.trim(), value.as_str());
             }
         }
     }

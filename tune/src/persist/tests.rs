@@ -27,7 +27,10 @@ fn surroundings(interfaces: &[&str]) -> SettingContext {
     SettingContext { devices, ..SettingContext::default() }
 }
 
-fn lasts<'a>(settings: &'a [(Setting, SettingValue)], surroundings: &'a SettingContext) -> PersistTarget<'a> {
+fn target<'a>(
+    settings: &'a [(Setting, SettingValue)],
+    surroundings: &'a SettingContext,
+) -> PersistTarget<'a> {
     PersistTarget {
         settings,
         surroundings,
@@ -56,25 +59,25 @@ fn example() -> Vec<(Setting, SettingValue)> {
 }
 
 #[test]
-fn what_ends_with_a_process_is_refused_in_a_sentence() {
+fn settings_of_running_processes_are_not_persisted() {
     let surroundings = surroundings(&["eth0"]);
-    let bound = (Setting::ThreadCpus { pid: 812, tid: 813, started: 9 }, SettingValue::new("2"));
-    let (alone, mut mixed) = (vec![bound.clone(), bound.clone()], example());
-    let error = PersistFiles::of(&lasts(&alone, &surroundings)).expect_err("nothing lasts");
+    let pin = (Setting::ThreadCpus { pid: 812, tid: 813, started: 9 }, SettingValue::new("2"));
+    let (only_pins, mut mixed) = (vec![pin.clone(), pin.clone()], example());
+    let error = PersistFiles::of(&target(&only_pins, &surroundings)).expect_err("nothing lasts");
     assert_eq!(
         error.to_string(),
         "CPUs of thread 813 of process 812 and 1 more: what is set of a running process ends with it and cannot last; \
          boost the server again when it has started"
     );
-    let without = PersistFiles::of(&lasts(&mixed, &surroundings)).expect("files");
-    mixed.push(bound);
-    let with = PersistFiles::of(&lasts(&mixed, &surroundings)).expect("files");
-    assert_eq!(with.files, without.files);
-    let note = with.notes.last().expect("a note");
+    let files = PersistFiles::of(&target(&mixed, &surroundings)).expect("files");
+    mixed.push(pin);
+    let files_with_pin = PersistFiles::of(&target(&mixed, &surroundings)).expect("files");
+    assert_eq!(files_with_pin.files, files.files);
+    let note = files_with_pin.notes.last().expect("a note");
     assert!(note.starts_with("Not written: CPUs of thread 813 of process 812: what is set"), "{note}");
 }
 
-fn shown(files: &PersistFiles) -> String {
+fn file_listing(files: &PersistFiles) -> String {
     files.files.iter().fold(String::new(), |text, file| match &file.content {
         FileContent::Text(content) => format!("{text}--- {}\n{content}", file.path),
         FileContent::Link(target) => format!("{text}--- {} -> {target}\n", file.path),
@@ -176,52 +179,53 @@ WantedBy=sys-subsystem-net-devices-%i.device
 "#;
 
 #[test]
-fn the_files_are_these() {
+fn persisted_files_have_the_expected_paths_and_content() {
     let (settings, surroundings) = (example(), surroundings(&["eth0", "eth0.5"]));
-    let files = PersistFiles::of(&lasts(&settings, &surroundings)).expect("files");
+    let files = PersistFiles::of(&target(&settings, &surroundings)).expect("files");
     assert_eq!(
-        shown(&files),
+        file_listing(&files),
         EXPECTED.replace("VERSION", env!("CARGO_PKG_VERSION")).replace("SANDBOX\n", unit::SANDBOX)
     );
     assert_eq!(files.notes, ["At boot /usr/local/bin/linerate is run: it has to stay there."]);
 }
 
 #[test]
-fn without_systemd_a_person_is_told_what_to_call() {
+fn without_systemd_a_note_names_the_reapply_command() {
     let (settings, surroundings) = (example(), surroundings(&["eth0", "eth0.5"]));
     let files =
-        PersistFiles::of(&PersistTarget { init: InitSystem::Other, ..lasts(&settings, &surroundings) })
+        PersistFiles::of(&PersistTarget { init: InitSystem::Other, ..target(&settings, &surroundings) })
             .expect("files");
     let paths: Vec<_> = files.files.iter().map(|file| file.path.as_str()).collect();
     assert_eq!(paths, [SYSCTL_FILE, DOCUMENT_FILE]);
     // No udev rule sets this sysctl when the interface appears, so it is in the document.
-    assert!(!shown(&files).contains("net/ipv4/conf/eth0.5"), "{}", shown(&files));
-    assert!(shown(&files).contains("net.ipv4.conf.eth0/5.rp_filter"), "{}", shown(&files));
+    assert!(!file_listing(&files).contains("net/ipv4/conf/eth0.5"), "{}", file_listing(&files));
+    assert!(file_listing(&files).contains("net.ipv4.conf.eth0/5.rp_filter"), "{}", file_listing(&files));
     assert!(files.notes[0].contains("`/usr/local/bin/linerate tune reapply --file /etc/linerate/tune.json"));
 }
 
 #[test]
-fn what_could_not_be_carried_out_at_boot_is_refused() {
+fn persist_refuses_unknown_devices_relative_paths_and_empty_tunes() {
     let settings = [(rps("eth0", 0), SettingValue::new("3"))];
-    let none = surroundings(&[]);
-    let error = PersistFiles::of(&lasts(&settings, &none)).expect_err("refused");
+    let no_devices = surroundings(&[]);
+    let error = PersistFiles::of(&target(&settings, &no_devices)).expect_err("refused");
     assert_eq!(
         error.to_string(),
         "eth0 rx-0/rps_cpus: the device of eth0 is not known, so that it would not be found again"
     );
-    let there = surroundings(&["eth0"]);
-    let error = PersistFiles::of(&PersistTarget { program: "linerate", ..lasts(&settings, &there) })
+    let eth0_device = surroundings(&["eth0"]);
+    let error = PersistFiles::of(&PersistTarget { program: "linerate", ..target(&settings, &eth0_device) })
         .expect_err("refused");
     assert!(error.to_string().starts_with("linerate: not an absolute path"), "{error}");
-    let error = PersistFiles::of(&lasts(&[], &there)).expect_err("refused");
+    let error = PersistFiles::of(&target(&[], &eth0_device)).expect_err("refused");
     assert_eq!(error.to_string(), "no tune is in effect, so that there is nothing to persist");
-    let files = PersistFiles::of(&PersistTarget { program: "/root/linerate", ..lasts(&settings, &there) })
-        .expect("files");
+    let files =
+        PersistFiles::of(&PersistTarget { program: "/root/linerate", ..target(&settings, &eth0_device) })
+            .expect("files");
     assert!(files.notes[1].contains("SELinux"), "{:?}", files.notes);
 }
 
 #[test]
-fn a_file_with_the_last_word_is_told() {
+fn later_sysctl_files_with_other_values_are_reported() {
     let host = Host::scripted([
         ("/etc/sysctl.d/10-early.conf", "net.core.rmem_max = 1\n"),
         ("/etc/sysctl.d/99-late.conf", "\nnet.core.rmem_max = 3\nnet.core.wmem_max = 9\n"),
@@ -237,7 +241,7 @@ fn a_file_with_the_last_word_is_told() {
 }
 
 #[test]
-fn a_document_that_is_none_says_where() {
+fn document_parse_errors_name_the_file_and_the_problem() {
     let error = |text: &str| PersistedSettings::parse(text, "tune.json").expect_err("refused").to_string();
     assert!(
         error("{").starts_with("tune.json: EOF while parsing an object at line 1 column 1"),
@@ -258,12 +262,12 @@ fn a_document_that_is_none_says_where() {
 
 proptest! {
     #[test]
-    fn any_text_is_a_document_or_an_error(text in "\\PC{0,200}") {
+    fn parsing_arbitrary_text_never_panics(text in "\\PC{0,200}") {
         let _ = PersistedSettings::parse(&text, "tune.json");
     }
 
     #[test]
-    fn each_setting_is_in_one_file_and_comes_back_as_it_was(
+    fn every_setting_is_in_one_file_and_parses_to_the_same_value(
         picks in prop::collection::vec((0u8..6, "[a-z0-9.@*=-]{1,8}", 0u32..200, "[0-9a-f ,]{1,12}"), 1..12)
     ) {
         let settings: Vec<_> = picks.into_iter().map(|(kind, word, number, value)| {
@@ -284,26 +288,28 @@ proptest! {
         interfaces.dedup();
         let names: Vec<_> = interfaces.iter().map(String::as_str).collect();
         let surroundings = surroundings(&names);
-        let files = PersistFiles::of(&lasts(&settings, &surroundings)).expect("files");
-        let (mut sysctls, mut others) = (Vec::new(), Vec::new());
+        let files = PersistFiles::of(&target(&settings, &surroundings)).expect("files");
+        let (mut sysctls, mut document_settings) = (Vec::new(), Vec::new());
         for file in &files.files {
             match &file.content {
                 FileContent::Text(text) if file.path == SYSCTL_FILE => sysctls = assignments(text),
                 FileContent::Text(text) if file.path == DOCUMENT_FILE => {
                     let document = PersistedSettings::parse(text, DOCUMENT_FILE).expect("a document");
                     prop_assert_eq!(&document.to_text().expect("text"), text);
-                    others = document.settings.into_iter().map(|one| (one.setting, one.value)).collect();
+                    let entries = document.settings.into_iter();
+                    document_settings = entries.map(|entry| (entry.setting, entry.value)).collect();
                 }
                 _ => {}
             }
         }
         // Each file keeps the order, and no setting is lost.
         for (setting, value) in &settings {
-            let list = if others.first() == Some(&(setting.clone(), value.clone())) { &mut others } else { &mut sysctls };
+            let is_in_document = document_settings.first() == Some(&(setting.clone(), value.clone()));
+            let list = if is_in_document { &mut document_settings } else { &mut sysctls };
             prop_assert_eq!(list.first(), Some(&(setting.clone(), value.clone())));
             list.remove(0);
         }
-        prop_assert!(sysctls.is_empty() && others.is_empty());
+        prop_assert!(sysctls.is_empty() && document_settings.is_empty());
     }
 }
 
@@ -318,7 +324,7 @@ fn assignments(text: &str) -> Vec<(Setting, SettingValue)> {
             let swap = |letter| match letter {
                 '.' => '/',
                 '/' => '.',
-                other => other,
+                letter => letter,
             };
             let name = if is_path { name.chars().map(swap).collect() } else { name.to_owned() };
             (Setting::sysctl(name), SettingValue::new(value))
@@ -357,7 +363,7 @@ impl Root {
         unpersist(&mut self.writer())
     }
 
-    fn standing(&self) -> StandingFiles {
+    fn standing_files(&self) -> StandingFiles {
         StandingFiles::of(self.store.read().expect("a journal").entries.iter().map(|entry| &entry.record))
     }
 
@@ -390,7 +396,7 @@ fn walk(directory: &Path, tree: &mut BTreeMap<PathBuf, String>) {
 
 fn first() -> PersistFiles {
     let (settings, surroundings) = (example(), surroundings(&["eth0", "eth0.5"]));
-    PersistFiles::of(&lasts(&settings, &surroundings)).expect("files")
+    PersistFiles::of(&target(&settings, &surroundings)).expect("files")
 }
 
 /// The files of a later tune, of another interface and without interrupts.
@@ -399,7 +405,7 @@ fn second() -> PersistFiles {
         [sysctl("net.core.rmem_max", "1"), (rps("eth1", 0), SettingValue::new("3"))],
         surroundings(&["eth1"]),
     );
-    PersistFiles::of(&PersistTarget { tune: 4, ..lasts(&settings, &surroundings) }).expect("files")
+    PersistFiles::of(&PersistTarget { tune: 4, ..target(&settings, &surroundings) }).expect("files")
 }
 
 fn assert_written(root: &Root, files: &PersistFiles) {
@@ -411,56 +417,62 @@ fn assert_written(root: &Root, files: &PersistFiles) {
         };
         assert_eq!(tree.get(&root.path(&file.path)), Some(&expected), "{}", file.path);
     }
-    let ours =
+    let written_files =
         tree.iter().filter(|(path, content)| *content != "directory" && !path.ends_with("99-theirs.conf"));
-    assert_eq!(ours.count(), files.files.len(), "{tree:#?}");
+    assert_eq!(written_files.count(), files.files.len(), "{tree:#?}");
 }
 
 #[test]
-fn what_was_written_is_replaced_by_a_later_tune_and_removed_to_the_last_directory() {
+fn later_tunes_replace_persisted_files_and_unpersist_removes_all() {
     let root = Root::new();
     let before = root.tree();
-    let wrote = root.write(&first()).expect("written");
-    assert_eq!(wrote.written.len(), first().files.len());
+    let report = root.write(&first()).expect("written");
+    assert_eq!(report.written.len(), first().files.len());
     assert_written(&root, &first());
-    assert!(root.standing().whole);
-    let again = root.write(&first()).expect("written");
-    assert_eq!((again.written.len(), again.already.len()), (0, first().files.len()));
-    let replaced = root.write(&second()).expect("written");
-    assert!(replaced.removed.iter().any(|path| path.contains("irqbalance.service.wants")), "{replaced:?}");
-    assert_eq!(replaced.kept, Vec::<String>::new());
+    assert!(root.standing_files().whole);
+    let second_report = root.write(&first()).expect("written");
+    assert_eq!((second_report.written.len(), second_report.already.len()), (0, first().files.len()));
+    let replacement = root.write(&second()).expect("written");
+    assert!(
+        replacement.removed.iter().any(|path| path.contains("irqbalance.service.wants")),
+        "{replacement:?}"
+    );
+    assert_eq!(replacement.kept, Vec::<String>::new());
     assert_written(&root, &second());
-    assert_eq!(root.standing().tune, Some(4));
-    let removed = root.unpersist().expect("removed").expect("some");
-    assert_eq!(removed.kept, Vec::<String>::new());
+    assert_eq!(root.standing_files().tune, Some(4));
+    let removal = root.unpersist().expect("removed").expect("some");
+    assert_eq!(removal.kept, Vec::<String>::new());
     assert_eq!(root.tree(), before);
-    assert_eq!(root.unpersist().expect("asked"), None);
+    assert_eq!(root.unpersist().expect("removed"), None);
 }
 
 #[test]
-fn what_somebody_else_wrote_is_neither_replaced_nor_removed() {
+fn files_of_other_programs_are_neither_replaced_nor_removed() {
     let root = Root::new();
-    let theirs = root.path(SYSCTL_FILE);
-    std::fs::write(&theirs, "net.core.rmem_max = 9\n").expect("written");
+    let foreign_file = root.path(SYSCTL_FILE);
+    std::fs::write(&foreign_file, "net.core.rmem_max = 9\n").expect("written");
     let before = root.tree();
     let error = root.write(&first()).expect_err("refused");
     assert_eq!(
         error.to_string(),
-        format!("{}: not written by linerate as it is, and so not replaced; move it away", theirs.display())
+        format!(
+            "{}: not written by linerate as it is, and so not replaced; move it away",
+            foreign_file.display()
+        )
     );
     assert_eq!(root.tree(), before);
-    assert_eq!(root.standing(), StandingFiles::default());
-    std::fs::remove_file(&theirs).expect("removed");
+    assert_eq!(root.standing_files(), StandingFiles::default());
+    std::fs::remove_file(&foreign_file).expect("removed");
     root.write(&first()).expect("written");
-    std::fs::write(&theirs, "net.core.rmem_max = 9\n").expect("written");
+    std::fs::write(&foreign_file, "net.core.rmem_max = 9\n").expect("written");
     assert!(matches!(root.write(&second()), Err(PersistError::Foreign { .. })));
-    let removed = root.unpersist().expect("removed").expect("some");
-    assert_eq!(removed.kept, [theirs.display().to_string()]);
+    let removal = root.unpersist().expect("removed").expect("some");
+    assert_eq!(removal.kept, [foreign_file.display().to_string()]);
     assert_eq!(root.tree(), before);
 }
 
 #[test]
-fn a_directory_that_is_a_link_is_refused_before_anything_is_written() {
+fn symlinked_directories_are_refused_before_any_file_is_written() {
     let root = Root::new();
     std::fs::create_dir(root.path("elsewhere")).expect("made");
     std::os::unix::fs::symlink("../elsewhere", root.path("etc/systemd")).expect("linked");

@@ -33,13 +33,13 @@ pub(super) struct UnitCommands<'a> {
 
 /// Path and content of the units.
 pub(super) fn units(
-    runs: UnitCommands<'_>,
+    commands: UnitCommands<'_>,
     settings: &[&Setting],
     interfaces: &[&str],
 ) -> Vec<(String, String)> {
-    let mut units = vec![(path(SERVICE), service(runs, settings))];
+    let mut units = vec![(path(SERVICE), service(commands, settings))];
     if !interfaces.is_empty() {
-        units.push((path(TEMPLATE), template(runs)));
+        units.push((path(TEMPLATE), template(commands)));
     }
     units
 }
@@ -47,9 +47,8 @@ pub(super) fn units(
 // Path and target of the links that `systemctl enable` would make.
 pub(super) fn links(settings: &[&Setting], interfaces: &[&str]) -> Vec<(String, String)> {
     let target = |unit: &str| format!("../{unit}");
-    let mut links: Vec<_> = wanted_by(settings)
-        .map(|wanting| (path(&format!("{wanting}.wants/{SERVICE}")), target(SERVICE)))
-        .collect();
+    let mut links: Vec<_> =
+        wanted_by(settings).map(|unit| (path(&format!("{unit}.wants/{SERVICE}")), target(SERVICE))).collect();
     links.extend(interfaces.iter().map(|interface| {
         let instance = TEMPLATE.replace('@', &format!("@{}", escape(interface)));
         (path(&format!("{}.wants/{instance}", device_unit(interface))), target(TEMPLATE))
@@ -57,62 +56,62 @@ pub(super) fn links(settings: &[&Setting], interfaces: &[&str]) -> Vec<(String, 
     links
 }
 
-fn path(below: &str) -> String {
-    format!("{DIRECTORY}/{below}")
+fn path(name: &str) -> String {
+    format!("{DIRECTORY}/{name}")
 }
 
 fn wanted_by(settings: &[&Setting]) -> impl Iterator<Item = &'static str> {
-    ["multi-user.target"].into_iter().chain(others(settings))
+    ["multi-user.target"].into_iter().chain(related_units(settings))
 }
 
 /// Units of programs that manage the same settings, or that forget exclusions when they are restarted.
-fn others(settings: &[&Setting]) -> Vec<&'static str> {
-    let any = |of: fn(&Setting) -> bool| settings.iter().any(|setting| of(setting));
+fn related_units(settings: &[&Setting]) -> Vec<&'static str> {
+    let has = |is_match: fn(&Setting) -> bool| settings.iter().any(|setting| is_match(setting));
     let mut units = vec!["tuned.service"];
-    if any(|setting| matches!(setting, Setting::IrqAffinity { .. })) {
+    if has(|setting| matches!(setting, Setting::IrqAffinity { .. })) {
         units.push("irqbalance.service");
     }
     // Both start with an empty ruleset.
-    if any(|setting| matches!(setting, Setting::NftTable { .. })) {
+    if has(|setting| matches!(setting, Setting::NftTable { .. })) {
         units.extend(["nftables.service", "firewalld.service"]);
     }
-    if any(|setting| matches!(setting, Setting::Audit)) {
+    if has(|setting| matches!(setting, Setting::Audit)) {
         units.push("auditd.service");
     }
     units.sort_unstable();
     units
 }
 
-fn service(runs: UnitCommands<'_>, settings: &[&Setting]) -> String {
-    let others = others(settings).join(" ");
-    let wanted: Vec<_> = wanted_by(settings).collect();
-    let mut text = head("Apply the tuned packet path again", runs);
+fn service(commands: UnitCommands<'_>, settings: &[&Setting]) -> String {
+    let related_units = related_units(settings).join(" ");
+    let wanting_units: Vec<_> = wanted_by(settings).collect();
+    let mut text = head("Apply the tuned packet path again", commands);
     // The restart of such a program starts this unit after it.
-    let _ = writeln!(text, "After={} {others}", NETWORK.join(" "));
+    let _ = writeln!(text, "After={} {related_units}", NETWORK.join(" "));
     // Most drivers allocate interrupts when the interface comes up.
     if settings.iter().any(|setting| matches!(setting, Setting::IrqAffinity { .. })) {
         text.push_str("Wants=network-online.target\n");
     }
-    text.push_str(&body(runs, ""));
-    let _ = writeln!(text, "\n[Install]\nWantedBy={}", wanted.join(" "));
+    text.push_str(&body(commands, ""));
+    let _ = writeln!(text, "\n[Install]\nWantedBy={}", wanting_units.join(" "));
     text
 }
 
-fn template(runs: UnitCommands<'_>) -> String {
-    let mut text = head("Apply the tuned packet path of %I again", runs);
-    text.push_str(&body(runs, " --interface %I"));
+fn template(commands: UnitCommands<'_>) -> String {
+    let mut text = head("Apply the tuned packet path of %I again", commands);
+    text.push_str(&body(commands, " --interface %I"));
     text.push_str("\n[Install]\nWantedBy=sys-subsystem-net-devices-%i.device\n");
     text
 }
 
-fn head(description: &str, runs: UnitCommands<'_>) -> String {
+fn head(description: &str, commands: UnitCommands<'_>) -> String {
     // No start limit, because a run without changes does no harm.
     format!(
         "# Written by `linerate tune persist`; `linerate tune unpersist` removes it.\n[Unit]\n\
          Description={description}\nDocumentation=man:linerate-tune-persist(1)\nConditionPathExists={file}\n\
          ConditionFileIsExecutable={program}\nStartLimitIntervalSec=0\n",
-        file = specifiers(runs.file),
-        program = specifiers(runs.program),
+        file = specifiers(commands.file),
+        program = specifiers(commands.program),
     )
 }
 
@@ -139,14 +138,14 @@ SystemCallErrorNumber=EPERM
 SystemCallFilter=@system-service bpf pidfd_getfd
 ";
 
-fn body(runs: UnitCommands<'_>, more: &str) -> String {
+fn body(commands: UnitCommands<'_>, options: &str) -> String {
     format!(
-        "\n[Service]\nType=oneshot\nExecStart={program} tune reapply --file {file} --state-dir {state}{more}\n\
+        "\n[Service]\nType=oneshot\nExecStart={program} tune reapply --file {file} --state-dir {state}{options}\n\
          TimeoutStartSec=2min\nProtectHome=read-only\nProtectSystem=full\nReadWritePaths={writable}\n{SANDBOX}",
-        program = argument(runs.program),
-        file = argument(runs.file),
-        state = argument(runs.state_dir),
-        writable = word(&format!("-{}", runs.state_dir)),
+        program = argument(commands.program),
+        file = argument(commands.file),
+        state = argument(commands.state_dir),
+        writable = word(&format!("-{}", commands.state_dir)),
     )
 }
 
@@ -163,8 +162,8 @@ pub(crate) fn argument(text: &str) -> String {
 // A literal word of a list (systemd.syntax(7)).
 fn word(text: &str) -> String {
     let text = specifiers(text).replace('\\', "\\\\").replace('"', "\\\"");
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-+=:@%,$".contains(&byte);
-    if text.bytes().all(plain) { text } else { format!("\"{text}\"") }
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-+=:@%,$".contains(&byte);
+    if text.bytes().all(is_plain) { text } else { format!("\"{text}\"") }
 }
 
 fn specifiers(word: &str) -> String {
@@ -216,43 +215,43 @@ mod tests {
     }
 
     /// The output of a program; `None` if it is not installed.
-    fn printed(program: &str, arguments: &[&str]) -> Option<String> {
+    fn stdout_of(program: &str, arguments: &[&str]) -> Option<String> {
         let output = Command::new(program).args(arguments).output().ok()?;
         Some(String::from_utf8(output.stdout).expect("text").trim_end().to_owned())
     }
 
     #[test]
-    fn names_are_escaped_as_systemd_does() {
+    fn unit_names_are_escaped_like_systemd_escape() {
         for interface in ["eth0", "eth0.5", "br-lan", "a-b@c:d%e", ".hidden", "wlan_0", "ü", "x=y"] {
             let path = format!("/sys/subsystem/net/devices/{interface}");
-            let Some(device) = printed("systemd-escape", &["--path", "--suffix=device", &path]) else {
-                skip("names_are_escaped_as_systemd_does", "systemd-escape is not installed");
+            let Some(device) = stdout_of("systemd-escape", &["--path", "--suffix=device", &path]) else {
+                skip("unit_names_are_escaped_like_systemd_escape", "systemd-escape is not installed");
                 return;
             };
             assert_eq!(device_unit(interface), device);
             assert_eq!(
                 escape(interface),
-                printed("systemd-escape", &["--", interface]).expect("runs"),
+                stdout_of("systemd-escape", &["--", interface]).expect("runs"),
                 "{interface}"
             );
         }
     }
 
     #[test]
-    fn paths_are_quoted() {
+    fn program_paths_are_quoted_or_rejected() {
         assert_eq!(argument("/usr/bin/linerate"), "/usr/bin/linerate");
         assert_eq!(argument("/opt/line rate/100%/$x"), "\"/opt/line rate/100%%/$$x\"");
         assert!(!is_expressible("bin/linerate") && !is_expressible("/a\nb"));
     }
 
     #[test]
-    fn units_of_other_owners_start_it_again() {
+    fn units_that_manage_the_same_settings_are_listed() {
         let irq = Setting::IrqAffinity { irq: 3, action: "eth0-TxRx-0".into() };
         let table =
             Setting::NftTable { family: linerate_host::setting::NftFamily::Inet, table: "linerate".into() };
-        assert_eq!(others(&[&rps()]), ["tuned.service"]);
+        assert_eq!(related_units(&[&rps()]), ["tuned.service"]);
         assert_eq!(
-            others(&[&irq, &table, &Setting::Audit]),
+            related_units(&[&irq, &table, &Setting::Audit]),
             [
                 "auditd.service",
                 "firewalld.service",
@@ -264,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn the_links_are_those_that_enabling_makes() {
+    fn links_match_systemctl_enable() {
         let directory = tempfile::tempdir().expect("a directory");
         let (rps, irq) = (rps(), Setting::IrqAffinity { irq: 3, action: String::new() });
         let (settings, interfaces) = ([&rps, &irq], ["eth0", "br-lan"]);
@@ -279,16 +278,16 @@ mod tests {
             ["linerate-tune.service", "linerate-tune@eth0.service", "linerate-tune@br\\x2dlan.service"];
         let enable = [&[root_argument.as_str(), "enable"], instances.as_slice()].concat();
         let Ok(output) = Command::new("systemctl").args(&enable).output() else {
-            skip("the_links_are_those_that_enabling_makes", "systemctl is not installed");
+            skip("links_match_systemctl_enable", "systemctl is not installed");
             return;
         };
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let system = root.join("etc/systemd/system");
-        let mut made = Vec::new();
+        let mut enabled_links = Vec::new();
         for entry in std::fs::read_dir(&system).expect("listed").map(|entry| entry.expect("an entry").path())
         {
             if entry.is_dir() {
-                made.extend(std::fs::read_dir(entry).expect("listed").map(|link| {
+                enabled_links.extend(std::fs::read_dir(entry).expect("listed").map(|link| {
                     let path = link.expect("a link").path();
                     let target = std::fs::read_link(&path).expect("a link");
                     let name = target.file_name().expect("a name").to_string_lossy().into_owned();
@@ -296,15 +295,15 @@ mod tests {
                 }));
             }
         }
-        made.sort();
-        let mut ours: Vec<_> = links(&settings, &interfaces)
+        enabled_links.sort();
+        let mut our_links: Vec<_> = links(&settings, &interfaces)
             .into_iter()
             .map(|(path, target)| {
                 (path.trim_start_matches('/').to_owned(), target.trim_start_matches("../").to_owned())
             })
             .collect();
-        ours.sort();
-        assert_eq!(ours, made);
+        our_links.sort();
+        assert_eq!(our_links, enabled_links);
     }
 
     #[test]
@@ -326,8 +325,8 @@ mod tests {
             skip("systemd_accepts_the_units", "systemd-analyze is not installed");
             return;
         };
-        let said = String::from_utf8_lossy(&output.stderr);
-        let about_us: Vec<_> = said.lines().filter(|line| line.contains("linerate")).collect();
-        assert!(output.status.success() && about_us.is_empty(), "{said}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        let our_lines: Vec<_> = stderr.lines().filter(|line| line.contains("linerate")).collect();
+        assert!(output.status.success() && our_lines.is_empty(), "{stderr}");
     }
 }

@@ -45,11 +45,11 @@ pub struct RemovedFiles {
 
 impl StandingFiles {
     pub fn of<'a>(records: impl IntoIterator<Item = &'a JournalRecord>) -> Self {
-        let mut standing = Self::default();
+        let mut standing_files = Self::default();
         for record in records {
-            standing.take(record);
+            standing_files.apply_record(record);
         }
-        standing
+        standing_files
     }
 
     /// Sorted paths.
@@ -57,7 +57,7 @@ impl StandingFiles {
         self.files.keys().map(String::as_str)
     }
 
-    fn take(&mut self, record: &JournalRecord) {
+    fn apply_record(&mut self, record: &JournalRecord) {
         match record {
             JournalRecord::Persisting { tune, files, directories } => {
                 self.tune = Some(*tune);
@@ -77,7 +77,7 @@ impl StandingFiles {
         }
     }
 
-    fn wrote(&self, path: &str, occupant: &PathOccupant) -> bool {
+    fn has_written(&self, path: &str, occupant: &PathOccupant) -> bool {
         self.files.get(path).is_some_and(|versions| versions.iter().any(|version| occupant.is(version)))
     }
 }
@@ -104,39 +104,44 @@ impl PersistFiles {
             path: root.display().to_string(),
             source,
         })?;
-        let standing = standing(writer)?;
-        let pending = self.files.iter().map(|file| pending(file, &root)).collect::<Result<Vec<_>, _>>()?;
-        let is_foreign = |one: &&PendingFile<'_>| {
-            one.occupant != PathOccupant::Nothing && !standing.wrote(&one.recorded.path, &one.occupant)
+        let standing_files = read_standing_files(writer)?;
+        let pending_files =
+            self.files.iter().map(|file| pending_file(file, &root)).collect::<Result<Vec<_>, _>>()?;
+        let is_foreign = |pending_file: &&PendingFile<'_>| {
+            pending_file.occupant != PathOccupant::Nothing
+                && !standing_files.has_written(&pending_file.recorded.path, &pending_file.occupant)
         };
-        let foreign: Vec<_> =
-            pending.iter().filter(is_foreign).map(|one| one.recorded.path.clone()).collect();
+        let foreign: Vec<_> = pending_files
+            .iter()
+            .filter(is_foreign)
+            .map(|pending_file| pending_file.recorded.path.clone())
+            .collect();
         if !foreign.is_empty() {
             return Err(PersistError::Foreign { paths: foreign });
         }
-        let directories = missing_directories(&pending)?;
-        let files: Vec<_> = pending.iter().map(|one| one.recorded.clone()).collect();
-        let announced = directories.iter().map(|path| path.display().to_string()).collect();
+        let directories = missing_directories(&pending_files)?;
+        let files: Vec<_> = pending_files.iter().map(|pending_file| pending_file.recorded.clone()).collect();
+        let directory_names = directories.iter().map(|path| path.display().to_string()).collect();
         writer.append(JournalRecord::Persisting {
             tune: self.tune,
             files: files.clone(),
-            directories: announced,
+            directories: directory_names,
         })?;
         for directory in &directories {
             file::make_directory(directory)?;
         }
-        let mut wrote = WrittenFiles::default();
-        for one in &pending {
-            let list = if one.write()? { &mut wrote.written } else { &mut wrote.already };
-            list.push(one.recorded.path.clone());
+        let mut result = WrittenFiles::default();
+        for pending_file in &pending_files {
+            let list = if pending_file.write()? { &mut result.written } else { &mut result.already };
+            list.push(pending_file.recorded.path.clone());
         }
         let needed: BTreeSet<_> = files.iter().map(|file| file.path.as_str()).collect();
-        for path in standing.paths().filter(|path| !needed.contains(path)) {
-            standing.remove(path, &mut wrote.removed, &mut wrote.kept)?;
+        for path in standing_files.paths().filter(|path| !needed.contains(path)) {
+            standing_files.remove(path, &mut result.removed, &mut result.kept)?;
         }
-        remove_directories(&standing, &mut wrote.removed)?;
+        remove_directories(&standing_files, &mut result.removed)?;
         writer.append(JournalRecord::Persisted { tune: self.tune, files })?;
-        Ok(wrote)
+        Ok(result)
     }
 }
 
@@ -157,18 +162,18 @@ impl PendingFile<'_> {
 /// [`PersistError::Place`] if a file could not be removed. A repeated call continues with the other
 /// files.
 pub fn unpersist(writer: &mut JournalWriter) -> Result<Option<RemovedFiles>, PersistError> {
-    let standing = standing(writer)?;
-    let Some(tune) = standing.tune else { return Ok(None) };
+    let standing_files = read_standing_files(writer)?;
+    let Some(tune) = standing_files.tune else { return Ok(None) };
     let mut result = RemovedFiles::default();
     // The links that enable units go first.
-    for path in standing
+    for path in standing_files
         .paths()
         .filter(|path| path.contains(".wants/"))
-        .chain(standing.paths().filter(|path| !path.contains(".wants/")))
+        .chain(standing_files.paths().filter(|path| !path.contains(".wants/")))
     {
-        standing.remove(path, &mut result.removed, &mut result.kept)?;
+        standing_files.remove(path, &mut result.removed, &mut result.kept)?;
     }
-    remove_directories(&standing, &mut result.removed)?;
+    remove_directories(&standing_files, &mut result.removed)?;
     let (removed, left) = (result.removed.clone(), result.kept.clone());
     writer.append(JournalRecord::Unpersisted { tune, removed, left })?;
     Ok(Some(result))
@@ -179,25 +184,25 @@ impl StandingFiles {
         &self,
         path: &str,
         removed: &mut Vec<String>,
-        left: &mut Vec<String>,
+        kept: &mut Vec<String>,
     ) -> Result<(), PlaceError> {
-        let Some(spot) = OpenedDirectory::find(Path::new(path))? else { return Ok(()) };
-        spot.remove_unfinished()?;
-        match spot.occupant()? {
+        let Some(location) = OpenedDirectory::find(Path::new(path))? else { return Ok(()) };
+        location.remove_unfinished()?;
+        match location.occupant()? {
             PathOccupant::Nothing => {}
-            occupant if self.wrote(path, &occupant) => {
-                spot.remove()?;
+            occupant if self.has_written(path, &occupant) => {
+                location.remove()?;
                 removed.push(path.to_owned());
             }
-            _ => left.push(path.to_owned()),
+            _ => kept.push(path.to_owned()),
         }
         Ok(())
     }
 }
 
 /// Removes the directories that are empty, inner directories first.
-fn remove_directories(standing: &StandingFiles, removed: &mut Vec<String>) -> Result<(), PlaceError> {
-    for directory in standing.directories.iter().rev() {
+fn remove_directories(standing_files: &StandingFiles, removed: &mut Vec<String>) -> Result<(), PlaceError> {
+    for directory in standing_files.directories.iter().rev() {
         if file::remove_empty_directory(Path::new(directory))? {
             removed.push(directory.clone());
         }
@@ -205,26 +210,26 @@ fn remove_directories(standing: &StandingFiles, removed: &mut Vec<String>) -> Re
     Ok(())
 }
 
-fn standing(writer: &JournalWriter) -> Result<StandingFiles, JournalError> {
+fn read_standing_files(writer: &JournalWriter) -> Result<StandingFiles, JournalError> {
     Ok(StandingFiles::of(writer.store().read()?.entries.iter().map(|entry| &entry.record)))
 }
 
-fn pending<'a>(file: &'a PersistFile, root: &Path) -> Result<PendingFile<'a>, PersistError> {
+fn pending_file<'a>(file: &'a PersistFile, root: &Path) -> Result<PendingFile<'a>, PersistError> {
     let path = root.join(file.path.trim_start_matches('/'));
     let recorded = file.content.recorded(path.display().to_string());
     // A parent directory may be a link even if the directory is missing.
     file::missing_directories(&path)?;
     let occupant = match OpenedDirectory::find(&path)? {
-        Some(spot) => spot.occupant()?,
+        Some(location) => location.occupant()?,
         None => PathOccupant::Nothing,
     };
     Ok(PendingFile { file, path, recorded, occupant })
 }
 
-fn missing_directories(pending: &[PendingFile<'_>]) -> Result<Vec<PathBuf>, PlaceError> {
+fn missing_directories(pending_files: &[PendingFile<'_>]) -> Result<Vec<PathBuf>, PlaceError> {
     let mut missing = Vec::new();
-    for one in pending {
-        for directory in file::missing_directories(&one.path)? {
+    for pending_file in pending_files {
+        for directory in file::missing_directories(&pending_file.path)? {
             if !missing.contains(&directory) {
                 missing.push(directory);
             }

@@ -39,17 +39,17 @@ impl ChangeBenefit {
         tunes: &[RecordedTune],
     ) -> Self {
         let changes: Vec<_> = changes.into_iter().collect();
-        let made_one = |tune: &&RecordedTune| {
-            let made = |(setting, to): &(&Setting, &SettingValue)| {
-                tune.tracked(setting).is_some_and(|held| held.applied.as_ref() == Some(to))
+        let has_made_any = |tune: &&RecordedTune| {
+            let is_applied = |(setting, to): &(&Setting, &SettingValue)| {
+                tune.tracked(setting).is_some_and(|tracked| tracked.applied.as_ref() == Some(to))
             };
-            changes.iter().any(made)
+            changes.iter().any(is_applied)
         };
-        let latest = tunes.iter().rev().filter(|tune| tune.measured.is_some()).find(made_one);
+        let latest = tunes.iter().rev().filter(|tune| tune.measured.is_some()).find(has_made_any);
         if let Some((tune, (verdict, summary))) =
             latest.and_then(|tune| Some((tune, tune.measured.as_ref()?)))
         {
-            let changed = tune.tracked.iter().filter(|held| held.wanted.is_some()).count();
+            let changed = tune.tracked.iter().filter(|tracked| tracked.wanted.is_some()).count();
             let (verdict, summary) = (*verdict, summary.clone());
             return Self::Here { tune: tune.begun.tune, verdict, summary, others: changed.saturating_sub(1) };
         }
@@ -77,8 +77,8 @@ impl TunePlan {
     /// reset a link stay before all others, and changes of a server's sockets and threads after
     /// them.
     pub fn order_by_benefit(&mut self, tunes: &[RecordedTune]) {
-        let held = self.held_back.iter_mut().flat_map(|held| &mut held.changes);
-        for change in self.changes.iter_mut().chain(held) {
+        let held_back = self.held_back.iter_mut().flat_map(|held_back| &mut held_back.changes);
+        for change in self.changes.iter_mut().chain(held_back) {
             let findings = change.findings.iter().map(String::as_str);
             change.benefit = ChangeBenefit::of([(&change.setting, &change.to)], findings, tunes);
         }
@@ -112,12 +112,12 @@ mod tests {
     }
 
     #[test]
-    fn published_cases_come_before_unmeasured_changes_and_the_greatest_first() {
-        let mut published: Vec<_> =
-            diagnosis::rules().filter(|rule| rule.published_ratio.is_some()).collect();
-        published
-            .sort_by(|one, other| one.published_ratio.partial_cmp(&other.published_ratio).expect("numbers"));
-        let (least, most) = (published[0], published[published.len() - 1]);
+    fn published_benefits_sort_by_size_before_unmeasured_changes() {
+        let mut rules: Vec<_> = diagnosis::rules().filter(|rule| rule.published_ratio.is_some()).collect();
+        rules.sort_by(|left, right| {
+            left.published_ratio.partial_cmp(&right.published_ratio).expect("numbers")
+        });
+        let (least, most) = (rules[0], rules[rules.len() - 1]);
         let mut plan = TunePlan::new("a test");
         plan.changes = vec![
             sysctl("net.core.netdev_budget", "a.finding"),
@@ -133,18 +133,19 @@ mod tests {
     }
 
     #[test]
-    fn what_was_worse_here_comes_last() {
-        let here = |verdict| ChangeBenefit::Here { tune: 1, verdict, summary: String::new(), others: 0 };
+    fn changes_measured_better_sort_first_and_worse_sort_last() {
+        let measured_here =
+            |verdict| ChangeBenefit::Here { tune: 1, verdict, summary: String::new(), others: 0 };
         let mut order = [
-            here(ComparisonVerdict::Worse),
+            measured_here(ComparisonVerdict::Worse),
             ChangeBenefit::Published { percent: 120 },
-            here(ComparisonVerdict::NoDifferenceShown),
+            measured_here(ComparisonVerdict::NoDifferenceShown),
             ChangeBenefit::Unmeasured,
-            here(ComparisonVerdict::Better),
+            measured_here(ComparisonVerdict::Better),
             ChangeBenefit::Published { percent: 300 },
         ];
         order.sort_by_key(|benefit| Reverse(benefit.order()));
-        assert_eq!(order[0], here(ComparisonVerdict::Better));
+        assert_eq!(order[0], measured_here(ComparisonVerdict::Better));
         assert_eq!(
             order[1..4],
             [
@@ -153,6 +154,6 @@ mod tests {
                 ChangeBenefit::Unmeasured,
             ]
         );
-        assert_eq!(order[5], here(ComparisonVerdict::Worse));
+        assert_eq!(order[5], measured_here(ComparisonVerdict::Worse));
     }
 }

@@ -67,12 +67,12 @@ impl TunePlan {
         self.check_devices(host)?;
         let online = online(host)?;
         for change in self.exclusions.iter().chain(&self.changes) {
-            self.names_its_device(&change.setting)?;
-            let bad = |error: linerate_host::SettingError| PlanError::Value {
+            self.check_device_of(&change.setting)?;
+            let value_error = |error: linerate_host::SettingError| PlanError::Value {
                 origin: "the plan".to_owned(),
                 what: error.to_string(),
             };
-            change.setting.check(&change.to).map_err(bad)?;
+            change.setting.check(&change.to).map_err(value_error)?;
             check_cpus(&change.setting, &change.to, &online)?;
             check_from(change, host)?;
         }
@@ -83,7 +83,7 @@ impl TunePlan {
         for device in &self.devices {
             let interface = device.interface.clone();
             let unread = |error: linerate_host::HostError| PlanError::Host { what: error.to_string() };
-            let what = match device.whereabouts(host).map_err(unread)? {
+            let what = match device.status(host).map_err(unread)? {
                 DeviceStatus::Same => continue,
                 DeviceStatus::Renamed(name) => format!("is called {name} now"),
                 DeviceStatus::Gone => "is gone".to_owned(),
@@ -95,11 +95,11 @@ impl TunePlan {
     }
 
     /// A plan from a capture may name interfaces without their devices.
-    fn names_its_device(&self, setting: &Setting) -> Result<(), PlanError> {
+    fn check_device_of(&self, setting: &Setting) -> Result<(), PlanError> {
         let Some(interface) = setting.interface().map(std::borrow::Cow::into_owned) else { return Ok(()) };
         // In sysctls, these stand for all interfaces and for future interfaces.
-        let is_none = matches!(interface.as_str(), "all" | "default");
-        if is_none || self.devices.iter().any(|device| device.interface == interface) {
+        let is_generic = matches!(interface.as_str(), "all" | "default");
+        if is_generic || self.devices.iter().any(|device| device.interface == interface) {
             return Ok(());
         }
         let what = format!("is in the change of {setting}, and not among the plan's devices");
@@ -128,23 +128,24 @@ fn check_cpus(setting: &Setting, to: &SettingValue, online: &CpuSet) -> Result<(
         }
         _ => return Ok(()),
     };
-    let off: CpuSet = cpus.iter().filter(|cpu| !online.contains(*cpu)).collect();
-    if off.is_empty() {
+    let offline: CpuSet = cpus.iter().filter(|cpu| !online.contains(*cpu)).collect();
+    if offline.is_empty() {
         return Ok(());
     }
-    let cpus = if off.len() == 1 { format!("CPU {off} is") } else { format!("CPUs {off} are") };
+    let cpus = if offline.len() == 1 { format!("CPU {offline} is") } else { format!("CPUs {offline} are") };
     Err(PlanError::Cpus { setting: setting.to_string(), to: to.to_string(), cpus })
 }
 
 fn check_from(change: &PlannedChange, host: &Host) -> Result<(), PlanError> {
-    let found = change.setting.read(host).map_err(|error| PlanError::Unread { what: error.to_string() })?;
-    let as_planned = change.setting.same(&found, &change.from) || change.setting.same(&found, &change.to);
-    if as_planned || change.is_moved_by_others() {
+    let current = change.setting.read(host).map_err(|error| PlanError::Unread { what: error.to_string() })?;
+    let is_as_planned =
+        change.setting.same(&current, &change.from) || change.setting.same(&current, &change.to);
+    if is_as_planned || change.is_moved_by_others() {
         return Ok(());
     }
     Err(PlanError::Changed {
         setting: change.setting.to_string(),
         from: change.from.to_string(),
-        found: found.to_string(),
+        found: current.to_string(),
     })
 }

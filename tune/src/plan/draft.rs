@@ -59,11 +59,11 @@ impl DraftReason {
     }
 
     /// Adds a sentence to the reason.
-    pub(super) fn and(mut self, more: &str) -> Self {
+    pub(super) fn with_sentence(mut self, sentence: &str) -> Self {
         if !self.why.is_empty() {
             self.why.push(' ');
         }
-        self.why.push_str(more);
+        self.why.push_str(sentence);
         self
     }
 }
@@ -75,8 +75,8 @@ impl<'a> PlanDraft<'a> {
     }
 
     /// Records that a setting has the wanted value.
-    pub(super) fn keep(&mut self, setting: &Setting, value: SettingValue) {
-        if !self.target.iter().any(|kept| kept.setting == *setting) {
+    pub(super) fn add_target(&mut self, setting: &Setting, value: SettingValue) {
+        if !self.target.iter().any(|known| known.setting == *setting) {
             self.target.push(TargetSetting { setting: setting.clone(), value });
         }
     }
@@ -91,48 +91,51 @@ impl<'a> PlanDraft<'a> {
 
     /// Adds a change. If a change of the setting is planned already, only adds the findings that it
     /// also fixes. The current value comes from the host. If the host is a capture without the
-    /// value, `seen` is used, the value from the finding.
+    /// value, `known_value` is used, the value from the finding.
     pub(super) fn add(
         &mut self,
         setting: &Setting,
-        seen: Option<&SettingValue>,
+        known_value: Option<&SettingValue>,
         to: &SettingValue,
         reason: &DraftReason,
     ) -> AddedChange {
-        let hold = self.precondition.is_some() && precondition::spreads(setting);
-        self.add_to(hold, setting, seen, to, reason)
+        let is_held_back = self.precondition.is_some() && precondition::spreads_packets(setting);
+        self.add_to(is_held_back, setting, known_value, to, reason)
     }
 
-    /// The same, but `hold` decides whether the change is held back.
+    /// The same, but `is_held_back` decides whether the change is held back.
     pub(super) fn add_to(
         &mut self,
-        hold: bool,
+        is_held_back: bool,
         setting: &Setting,
-        seen: Option<&SettingValue>,
+        known_value: Option<&SettingValue>,
         to: &SettingValue,
         reason: &DraftReason,
     ) -> AddedChange {
-        if let Some(planned) = self.list(hold).iter_mut().find(|planned| planned.setting == *setting) {
+        if let Some(planned) = self.list(is_held_back).iter_mut().find(|planned| planned.setting == *setting)
+        {
             let new = reason.findings.iter().filter(|id| !planned.findings.contains(id));
             let new: Vec<String> = new.cloned().collect();
             planned.findings.extend(new);
             return AddedChange::Planned;
         }
-        let from = match (setting.read(self.host), seen) {
+        let from = match (setting.read(self.host), known_value) {
             (Ok(from), _) => from,
-            (Err(error), Some(seen)) if !error.is_unsupported() && !error.is_denied() => seen.clone(),
+            (Err(error), Some(known_value)) if !error.is_unsupported() && !error.is_denied() => {
+                known_value.clone()
+            }
             (Err(error), _) => return AddedChange::Unread(error.to_string()),
         };
         if setting.same(&from, to) {
-            if !hold {
-                self.keep(setting, from);
+            if !is_held_back {
+                self.add_target(setting, from);
             }
             return AddedChange::Already;
         }
-        if let Some(why) = setting.fixed(self.host) {
+        if let Some(why) = setting.fixed_reason(self.host) {
             return AddedChange::Fixed(why);
         }
-        self.list(hold).push(PlannedChange {
+        self.list(is_held_back).push(PlannedChange {
             findings: reason.findings.clone(),
             effect: reason.effect.clone(),
             source: reason.source.clone(),
@@ -143,21 +146,26 @@ impl<'a> PlanDraft<'a> {
         AddedChange::Planned
     }
 
-    /// The planned changes, or with `hold` the changes that are held back.
-    fn list(&mut self, hold: bool) -> &mut Vec<PlannedChange> {
-        if hold { &mut self.held } else { &mut self.changes }
+    /// The planned changes, or with `is_held_back` the changes that are held back.
+    fn list(&mut self, is_held_back: bool) -> &mut Vec<PlannedChange> {
+        if is_held_back { &mut self.held } else { &mut self.changes }
     }
 
     /// Records that a finding is not fixed. Omits findings that are only notes.
-    pub(super) fn leave(&mut self, finding: &Finding, why: impl Into<String>, commands: Vec<String>) {
-        let known =
+    pub(super) fn skip_finding(
+        &mut self,
+        finding: &Finding,
+        reason: impl Into<String>,
+        commands: Vec<String>,
+    ) {
+        let is_known =
             |skipped: &SkippedFinding| skipped.finding == finding.id && skipped.title == finding.title;
-        if finding.severity_under_load > Severity::Note && !self.skipped.iter().any(known) {
+        if finding.severity_under_load > Severity::Note && !self.skipped.iter().any(is_known) {
             self.skipped.push(SkippedFinding {
                 finding: finding.id.to_owned(),
                 severity: finding.severity_under_load.name().to_owned(),
                 title: finding.title.clone(),
-                why: why.into(),
+                why: reason.into(),
                 commands,
             });
         }

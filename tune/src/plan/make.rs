@@ -25,38 +25,38 @@ pub fn make(host: &Host, view: &HostView<'_>, diagnosis: &Diagnosis, profile: &T
     let path = view.now;
     let mut draft =
         PlanDraft::new(host, precondition::unmet(view, diagnosis, profile), view.has_busy_udp_service());
-    let mut placed = Vec::new();
+    let mut placement_findings = Vec::new();
     let findings = diagnosis.findings_under_load(view);
     for finding in findings.iter().copied() {
-        take_up(&mut draft, &mut placed, finding, profile);
+        add_finding(&mut draft, &mut placement_findings, finding, profile);
     }
     values::add(&mut draft, path, profile);
-    let expected = with_consequences(&mut draft, &mut placed, view, diagnosis, profile);
-    let spreads = place(&mut draft, &mut placed, view, &expected, profile);
-    let cpus = layout::cpus(&expected, &spreads, &profile.cpus);
-    leave_what_remains(&mut draft, view, &spreads, &placed, profile);
-    let asked = |finding: &&Finding| matches!(profile.verdict(finding.id), FindingPolicy::Ask(_));
-    let about_threads =
+    let expected_path = add_consequences(&mut draft, &mut placement_findings, view, diagnosis, profile);
+    let spreads = place_packets(&mut draft, &mut placement_findings, view, &expected_path, profile);
+    let cpus = layout::cpus(&expected_path, &spreads, &profile.cpus);
+    skip_remaining(&mut draft, view, &spreads, &placement_findings, profile);
+    let is_for_person = |finding: &&Finding| matches!(profile.verdict(finding.id), FindingPolicy::Ask(_));
+    let is_about_threads =
         |finding: &&Finding| finding.id.starts_with("thread.") && draft.precondition.is_none();
-    for finding in findings.iter().copied().filter(asked).filter(about_threads) {
-        threads::tell(&mut draft.skipped, view, finding, &cpus);
+    for finding in findings.iter().copied().filter(is_for_person).filter(is_about_threads) {
+        threads::set_commands(&mut draft.skipped, view, finding, &cpus);
     }
     for changes in [&mut draft.changes, &mut draft.held] {
         changes.sort_by_key(|change| rank(&change.setting));
     }
     let severity = |name: &str| Severity::ALL.iter().position(|severity| severity.name() == name);
-    draft.skipped.sort_by_key(|left| severity(&left.severity));
+    draft.skipped.sort_by_key(|skipped| severity(&skipped.severity));
     let devices = devices(host, path, &draft);
-    draft.target.retain(|kept| draft.changes.iter().all(|change| change.setting != kept.setting));
-    let held = std::mem::take(&mut draft.held);
-    let held = draft.precondition.map(|finding| precondition::held_back(finding, held));
+    draft.target.retain(|target| draft.changes.iter().all(|change| change.setting != target.setting));
+    let held_changes = std::mem::take(&mut draft.held);
+    let held_back = draft.precondition.map(|finding| precondition::held_back(finding, held_changes));
     TunePlan {
         devices,
         cpus,
-        layouts: spreads.iter().map(|spread| layout::shown(spread, &profile.cpus)).collect(),
+        layouts: spreads.iter().map(|spread| layout::interface_layout(spread, &profile.cpus)).collect(),
         changes: draft.changes,
         target: draft.target,
-        held_back: held.into_iter().filter(|held| !held.changes.is_empty()).collect(),
+        held_back: held_back.into_iter().filter(|held_back| !held_back.changes.is_empty()).collect(),
         skipped: draft.skipped,
         ..TunePlan::new(&profile.name)
     }
@@ -65,64 +65,74 @@ pub fn make(host: &Host, view: &HostView<'_>, diagnosis: &Diagnosis, profile: &T
 /// Adds the changes of a finding that the profile fixes, and leaves other findings. Changes that
 /// place packets on CPUs are left to the layout, and so are findings that a good layout fixes
 /// although they name no change.
-fn take_up(draft: &mut PlanDraft<'_>, placed: &mut Vec<Finding>, finding: &Finding, profile: &TuneProfile) {
+fn add_finding(
+    draft: &mut PlanDraft<'_>,
+    placement_findings: &mut Vec<Finding>,
+    finding: &Finding,
+    profile: &TuneProfile,
+) {
     // Findings that are only notes are left if there is no UDP service that a fix could help.
-    let least = match profile.needs_udp_service && !draft.has_service {
+    let least_severity = match profile.needs_udp_service && !draft.has_service {
         true => Severity::Low,
         false => Severity::Note,
     };
     match profile.verdict(finding.id) {
-        FindingPolicy::Fix(from) if finding.severity_under_load >= from.max(least) => {}
+        FindingPolicy::Fix(from) if finding.severity_under_load >= from.max(least_severity) => {}
         FindingPolicy::Fix(from) => {
-            let why = format!("{} fixes it from the severity {from} on.", profile.name);
-            return draft.leave(finding, why, finding.commands.clone());
+            let skip_reason = format!("{} fixes it from the severity {from} on.", profile.name);
+            return draft.skip_finding(finding, skip_reason, finding.commands.clone());
         }
         FindingPolicy::Ask(_) if draft.precondition.is_some() && finding.id.starts_with("thread.") => {
-            let why = "A CPU per thread helps where each thread has a socket of its own: that comes first.";
-            return draft.leave(finding, why, Vec::new());
+            let skip_reason =
+                "A CPU per thread helps where each thread has a socket of its own: that comes first.";
+            return draft.skip_finding(finding, skip_reason, Vec::new());
         }
-        FindingPolicy::Ask(why) => return draft.leave(finding, why, finding.commands.clone()),
-        FindingPolicy::Leave(why) => return draft.leave(finding, why, Vec::new()),
+        FindingPolicy::Ask(skip_reason) => {
+            return draft.skip_finding(finding, skip_reason, finding.commands.clone());
+        }
+        FindingPolicy::Leave(skip_reason) => return draft.skip_finding(finding, skip_reason, Vec::new()),
         FindingPolicy::Unnamed => {
-            let why = format!("{} does not mention it.", profile.name);
-            return draft.leave(finding, why, finding.commands.clone());
+            let skip_reason = format!("{} does not mention it.", profile.name);
+            return draft.skip_finding(finding, skip_reason, finding.commands.clone());
         }
     }
-    if places(finding) || finding.changes.is_empty() && is_fixed_by_layout(finding.id) {
-        placed.push(finding.clone());
+    if places_packets(finding) || finding.changes.is_empty() && is_fixed_by_layout(finding.id) {
+        placement_findings.push(finding.clone());
     } else if finding.changes.is_empty() {
-        let why = match finding.commands.is_empty() {
+        let skip_reason = match finding.commands.is_empty() {
             true => format!("No setting fixes it. {}", finding.remedy),
             false => "No setting that linerate can restore fixes it; these commands do.".to_owned(),
         };
-        return draft.leave(finding, why, finding.commands.clone());
+        return draft.skip_finding(finding, skip_reason, finding.commands.clone());
     }
     let reason = DraftReason::of(&[finding]);
-    let mut fixed = None;
+    let mut fixed_reason = None;
     let mut commands = Vec::new();
     // A layout covers only queues with interrupts, but RPS of other queues can send all packets to
     // one CPU, too.
-    let itself = |setting: &Setting| PlacementOwner::of(setting).is_none() || finding.id == "softirq.skew";
-    for change in finding.changes.iter().filter(|change| itself(&change.setting)) {
-        let hold = draft.precondition.is_some()
+    let is_added_here =
+        |setting: &Setting| PlacementOwner::of(setting).is_none() || finding.id == "softirq.skew";
+    for change in finding.changes.iter().filter(|change| is_added_here(&change.setting)) {
+        let is_held_back = draft.precondition.is_some()
             && (change.setting.spreads_packets() || PlacementOwner::of(&change.setting).is_some());
-        match draft.add_to(hold, &change.setting, change.from.as_ref(), &change.to, &reason) {
+        match draft.add_to(is_held_back, &change.setting, change.from.as_ref(), &change.to, &reason) {
             AddedChange::Unread(error) => {
-                let why = format!("Its present value cannot be read, so undo could not restore it: {error}.");
-                draft.leave(finding, why, finding.commands.clone());
+                let skip_reason =
+                    format!("Its present value cannot be read, so undo could not restore it: {error}.");
+                draft.skip_finding(finding, skip_reason, finding.commands.clone());
             }
-            AddedChange::Fixed(why) => {
-                fixed = Some(format!("{}: {why}.", change.setting));
+            AddedChange::Fixed(skip_reason) => {
+                fixed_reason = Some(format!("{}: {skip_reason}.", change.setting));
                 commands.extend(change.setting.command(&change.to));
             }
             AddedChange::Planned | AddedChange::Already => {}
         }
     }
-    if let Some(why) = fixed {
-        draft.leave(finding, why, commands);
+    if let Some(skip_reason) = fixed_reason {
+        draft.skip_finding(finding, skip_reason, commands);
     }
     if FOR_NEW_SOCKETS.contains(&finding.id) {
-        draft.leave(
+        draft.skip_finding(
             finding,
             "The new value applies to sockets that are opened afterwards: restart the server.",
             Vec::new(),
@@ -131,53 +141,55 @@ fn take_up(draft: &mut PlanDraft<'_>, placed: &mut Vec<Finding>, finding: &Findi
 }
 
 /// Whether a finding names changes that place packets on CPUs.
-fn places(finding: &Finding) -> bool {
+fn places_packets(finding: &Finding) -> bool {
     finding.changes.iter().any(|change| PlacementOwner::of(&change.setting).is_some())
 }
 
 /// The expected host after all changes except those that place packets. Findings that these changes
 /// reveal are taken up, too: a table that names one queue hides that the hash lacks ports.
-fn with_consequences(
+fn add_consequences(
     draft: &mut PlanDraft<'_>,
-    placed: &mut Vec<Finding>,
+    placement_findings: &mut Vec<Finding>,
     view: &HostView<'_>,
     diagnosis: &Diagnosis,
     profile: &TuneProfile,
 ) -> PacketPath {
     loop {
         let count = draft.changes.len();
-        let expected =
+        let expected_path =
             predict::after(view.now, draft.changes.iter().map(|change| (&change.setting, &change.to)));
-        let then = Diagnosis::of(&HostView { now: &expected, before: view.before });
-        let known = |id: &str| diagnosis.findings.iter().any(|finding| finding.id == id);
+        let expected_diagnosis = Diagnosis::of(&HostView { now: &expected_path, before: view.before });
+        let is_known = |id: &str| diagnosis.findings.iter().any(|finding| finding.id == id);
         let planned: Vec<Setting> =
             draft.changes.iter().chain(&draft.held).map(|change| change.setting.clone()).collect();
-        let more =
+        let has_new_changes =
             |finding: &Finding| finding.changes.iter().any(|change| !planned.contains(&change.setting));
-        let new = |finding: &&Finding| !places(finding) && (!known(finding.id) || more(finding));
-        for finding in then.findings.iter().filter(new) {
-            take_up(draft, &mut Vec::new(), finding, profile);
+        let is_revealed = |finding: &&Finding| {
+            !places_packets(finding) && (!is_known(finding.id) || has_new_changes(finding))
+        };
+        for finding in expected_diagnosis.findings.iter().filter(is_revealed) {
+            add_finding(draft, &mut Vec::new(), finding, profile);
         }
         // Every round except the last adds a change, and the number of changes is limited.
         if draft.changes.len() == count {
-            take_up_places(draft, placed, &then, profile);
-            return expected;
+            add_placement_findings(draft, placement_findings, &expected_diagnosis, profile);
+            return expected_path;
         }
     }
 }
 
 /// Takes up the findings about placement that changes reveal: if interrupts go to other CPUs, XPS
 /// has to follow.
-fn take_up_places(
+fn add_placement_findings(
     draft: &mut PlanDraft<'_>,
-    placed: &mut Vec<Finding>,
-    then: &Diagnosis,
+    placement_findings: &mut Vec<Finding>,
+    expected_diagnosis: &Diagnosis,
     profile: &TuneProfile,
 ) {
-    for finding in then.findings.iter().filter(|finding| places(finding)) {
-        let is_known = |one: &Finding| one.id == finding.id && one.title == finding.title;
-        if !placed.iter().any(is_known) {
-            take_up(draft, placed, finding, profile);
+    for finding in expected_diagnosis.findings.iter().filter(|finding| places_packets(finding)) {
+        let is_known = |known: &Finding| known.id == finding.id && known.title == finding.title;
+        if !placement_findings.iter().any(is_known) {
+            add_finding(draft, placement_findings, finding, profile);
         }
     }
 }
@@ -198,56 +210,97 @@ fn is_fixed_by_layout(id: &str) -> bool {
 /// Adds the changes that place packets on CPUs, if a finding requires them, and returns the
 /// resulting placement. Changes for queues that will be replaced wait for the next plan, but the
 /// placement of these queues is returned already.
-fn place(
+fn place_packets(
     draft: &mut PlanDraft<'_>,
-    placed: &mut Vec<Finding>,
+    placement_findings: &mut Vec<Finding>,
     view: &HostView<'_>,
-    expected: &PacketPath,
+    expected_path: &PacketPath,
     profile: &TuneProfile,
 ) -> Vec<PacketSpread> {
     let settings: Vec<_> = draft.changes.iter().map(|change| change.setting.clone()).collect();
     let reshaped = predict::reshaped(settings.iter());
-    let is_here = |spread: &&PacketSpread| !reshaped.contains(spread.interface.as_str());
+    let keeps_queues = |spread: &&PacketSpread| !reshaped.contains(spread.interface.as_str());
     let mut policy = profile.cpus.policy.clone();
-    let best = PacketSpread::of(expected, &policy).unwrap_or_default();
-    let mut waiting = BTreeSet::new();
-    for spread in best.iter().filter(is_here) {
-        let hold = draft.precondition.is_some() && spread.takes_more_cpus(expected);
-        for placing in [PlacementOwner::Interrupts, PlacementOwner::Receive].into_iter().filter(|_| hold) {
-            add_placements(draft, expected, spread, placing, placed, (profile, hold));
+    let best_spreads = PacketSpread::of(expected_path, &policy).unwrap_or_default();
+    let mut waiting_interfaces = BTreeSet::new();
+    for spread in best_spreads.iter().filter(keeps_queues) {
+        let is_held_back = draft.precondition.is_some() && spread.uses_more_cpus(expected_path);
+        for owner in
+            [PlacementOwner::Interrupts, PlacementOwner::Receive].into_iter().filter(|_| is_held_back)
+        {
+            add_placements(draft, expected_path, spread, owner, placement_findings, (profile, is_held_back));
         }
-        if hold {
-            waiting.insert(spread.interface.clone());
+        if is_held_back {
+            waiting_interfaces.insert(spread.interface.clone());
         }
         // Correct interrupts stay, and RPS and XPS are made to fit them.
-        if hold || asks(&fixed(expected, spread, PlacementOwner::Interrupts, placed)).is_none() {
+        if is_held_back
+            || requiring_finding(&fixed_findings(
+                expected_path,
+                spread,
+                PlacementOwner::Interrupts,
+                placement_findings,
+            ))
+            .is_none()
+        {
             policy.stays.insert(spread.interface.clone());
         }
     }
-    let mut spreads = PacketSpread::of(expected, &policy).unwrap_or_default();
-    let moves = |spread: &&PacketSpread| is_here(spread) && !policy.stays.contains(&spread.interface);
-    for spread in spreads.iter().filter(moves) {
-        let hold = draft.precondition.is_some() && spread.takes_more_cpus(expected);
-        add_placements(draft, expected, spread, PlacementOwner::Interrupts, placed, (profile, hold));
+    let mut spreads = PacketSpread::of(expected_path, &policy).unwrap_or_default();
+    let is_moved = |spread: &&PacketSpread| keeps_queues(spread) && !policy.stays.contains(&spread.interface);
+    for spread in spreads.iter().filter(is_moved) {
+        let is_held_back = draft.precondition.is_some() && spread.uses_more_cpus(expected_path);
+        add_placements(
+            draft,
+            expected_path,
+            spread,
+            PlacementOwner::Interrupts,
+            placement_findings,
+            (profile, is_held_back),
+        );
     }
     let after = predict::after(view.now, draft.changes.iter().map(|change| (&change.setting, &change.to)));
-    take_up_places(draft, placed, &Diagnosis::of(&HostView { now: &after, before: view.before }), profile);
-    for spread in spreads.iter_mut().filter(|spread| is_here(&&**spread)) {
-        let hold = draft.precondition.is_some() && spread.takes_more_cpus(expected);
+    add_placement_findings(
+        draft,
+        placement_findings,
+        &Diagnosis::of(&HostView { now: &after, before: view.before }),
+        profile,
+    );
+    for spread in spreads.iter_mut().filter(|spread| keeps_queues(&&**spread)) {
+        let is_held_back = draft.precondition.is_some() && spread.uses_more_cpus(expected_path);
         // A placement that waits is reported once, in its final form.
-        let receives = !waiting.contains(&spread.interface)
-            && add_placements(draft, expected, spread, PlacementOwner::Receive, placed, (profile, hold));
-        if hold || !receives {
-            layout::keep_receive(expected, spread);
+        let sets_rps = !waiting_interfaces.contains(&spread.interface)
+            && add_placements(
+                draft,
+                expected_path,
+                spread,
+                PlacementOwner::Receive,
+                placement_findings,
+                (profile, is_held_back),
+            );
+        if is_held_back || !sets_rps {
+            layout::keep_receive(expected_path, spread);
         }
-        let sends =
-            add_placements(draft, expected, spread, PlacementOwner::Transmit, placed, (profile, false));
-        if !sends {
-            layout::keep_transmit(expected, spread);
+        let sets_xps = add_placements(
+            draft,
+            expected_path,
+            spread,
+            PlacementOwner::Transmit,
+            placement_findings,
+            (profile, false),
+        );
+        if !sets_xps {
+            layout::keep_transmit(expected_path, spread);
         }
-        let moved = !policy.stays.contains(&spread.interface);
-        if moved || sends || receives && !hold {
-            keep_others(draft, expected, spread, [moved, receives && !hold, sends], profile);
+        let moves_interrupts = !policy.stays.contains(&spread.interface);
+        if moves_interrupts || sets_xps || sets_rps && !is_held_back {
+            keep_other_settings(
+                draft,
+                expected_path,
+                spread,
+                [moves_interrupts, sets_rps && !is_held_back, sets_xps],
+                profile,
+            );
         }
     }
     spreads
@@ -255,43 +308,44 @@ fn place(
 
 /// If a part of an interface's layout changes, the other parts belong to the target, too, because
 /// interrupts, RPS and XPS fit each other.
-fn keep_others(
+fn keep_other_settings(
     draft: &mut PlanDraft<'_>,
     path: &PacketPath,
     spread: &PacketSpread,
     changed: [bool; 3],
     profile: &TuneProfile,
 ) {
-    let all = [PlacementOwner::Interrupts, PlacementOwner::Receive, PlacementOwner::Transmit];
-    for (placing, _) in all.into_iter().zip(changed).filter(|(_, changed)| !changed) {
-        let now = match placing {
-            PlacementOwner::Interrupts => layout::interrupts_now(path, spread),
-            _ => layout::placements(path, spread, placing, &profile.cpus),
+    let owners = [PlacementOwner::Interrupts, PlacementOwner::Receive, PlacementOwner::Transmit];
+    for (owner, _) in owners.into_iter().zip(changed).filter(|(_, changed)| !changed) {
+        let placements = match owner {
+            PlacementOwner::Interrupts => layout::current_interrupts(path, spread),
+            _ => layout::placements(path, spread, owner, &profile.cpus),
         };
-        for placement in now {
-            draft.keep(&placement.setting, placement.to);
+        for placement in placements {
+            draft.add_target(&placement.setting, placement.to);
         }
     }
 }
 
 /// Adds the changes of one kind that place an interface's packets, if a finding requires them.
-/// Returns whether a finding does. With `hold` the changes are held back.
+/// Returns whether a finding does. With `is_held_back` the changes are held back.
 fn add_placements(
     draft: &mut PlanDraft<'_>,
     path: &PacketPath,
     spread: &PacketSpread,
-    placing: PlacementOwner,
-    placed: &[Finding],
-    (profile, hold): (&TuneProfile, bool),
+    owner: PlacementOwner,
+    placement_findings: &[Finding],
+    (profile, is_held_back): (&TuneProfile, bool),
 ) -> bool {
-    let fixed = fixed(path, spread, placing, placed);
-    let Some(first) = asks(&fixed) else { return false };
-    let placements = layout::placements(path, spread, placing, &profile.cpus);
-    let reason = reason(spread, placing, &fixed);
+    let findings = fixed_findings(path, spread, owner, placement_findings);
+    let Some(first_finding) = requiring_finding(&findings) else { return false };
+    let placements = layout::placements(path, spread, owner, &profile.cpus);
+    let reason = placement_reason(spread, owner, &findings);
     for placement in placements {
-        let added = draft.add_to(hold, &placement.setting, placement.from.as_ref(), &placement.to, &reason);
-        if let AddedChange::Unread(error) = added {
-            draft.leave(first, format!("What is set cannot be read: {error}."), Vec::new());
+        let result =
+            draft.add_to(is_held_back, &placement.setting, placement.from.as_ref(), &placement.to, &reason);
+        if let AddedChange::Unread(error) = result {
+            draft.skip_finding(first_finding, format!("What is set cannot be read: {error}."), Vec::new());
         }
     }
     true
@@ -299,37 +353,37 @@ fn add_placements(
 
 /// The first finding that requires a layout. Few queues alone are no reason for RPS: the rules of
 /// RPS decide where it helps.
-fn asks<'d>(fixed: &[&'d Finding]) -> Option<&'d Finding> {
-    fixed.iter().copied().find(|finding| !FEW_QUEUES.contains(&finding.id))
+fn requiring_finding<'d>(findings: &[&'d Finding]) -> Option<&'d Finding> {
+    findings.iter().copied().find(|finding| !FEW_QUEUES.contains(&finding.id))
 }
 
 /// The findings that placing an interface's packets fixes.
-fn fixed<'d>(
+fn fixed_findings<'d>(
     path: &PacketPath,
     spread: &PacketSpread,
-    placing: PlacementOwner,
-    placed: &'d [Finding],
+    owner: PlacementOwner,
+    placement_findings: &'d [Finding],
 ) -> Vec<&'d Finding> {
     let interface = spread.interface.as_str();
     let irqs: Vec<u32> = path.irq.vectors(interface).iter().map(|vector| vector.irq).collect();
-    let concerns = |finding: &&Finding| {
-        let names_it = finding.changes.iter().any(|change| {
-            let of_interface = match &change.setting {
+    let is_fixed = |finding: &&Finding| {
+        let is_named = finding.changes.iter().any(|change| {
+            let is_of_interface = match &change.setting {
                 Setting::IrqAffinity { irq, .. } => irqs.contains(irq),
                 setting => setting.interface().as_deref() == Some(interface),
             };
-            of_interface && PlacementOwner::of(&change.setting) == Some(placing)
+            is_of_interface && PlacementOwner::of(&change.setting) == Some(owner)
         });
-        names_it
+        is_named
             || finding.changes.is_empty()
-                && names(&finding.title, interface)
-                && placing_of(finding.id) == placing
+                && names_interface(&finding.title, interface)
+                && placement_owner(finding.id) == owner
     };
-    placed.iter().filter(concerns).collect()
+    placement_findings.iter().filter(is_fixed).collect()
 }
 
 /// The placement that fixes a finding that names no change.
-fn placing_of(id: &str) -> PlacementOwner {
+fn placement_owner(id: &str) -> PlacementOwner {
     match id.split_once('.') {
         Some(("irq", _)) => PlacementOwner::Interrupts,
         Some(("transmit", _)) => PlacementOwner::Transmit,
@@ -339,15 +393,15 @@ fn placing_of(id: &str) -> PlacementOwner {
 }
 
 /// Whether a title names an interface.
-fn names(title: &str, interface: &str) -> bool {
+fn names_interface(title: &str, interface: &str) -> bool {
     title
         .split(|letter: char| letter.is_whitespace() || matches!(letter, ',' | ':'))
         .any(|word| word == interface)
 }
 
-fn reason(spread: &PacketSpread, placing: PlacementOwner, fixed: &[&Finding]) -> DraftReason {
+fn placement_reason(spread: &PacketSpread, owner: PlacementOwner, findings: &[&Finding]) -> DraftReason {
     let interface = &spread.interface;
-    let more = match placing {
+    let sentence = match owner {
         PlacementOwner::Interrupts => {
             let cpus: BTreeSet<&u32> = spread.receive_interrupts.values().collect();
             let queues = spread.receive_interrupts.len();
@@ -369,7 +423,7 @@ fn reason(spread: &PacketSpread, placing: PlacementOwner, fixed: &[&Finding]) ->
             )
         }
     };
-    let mut reason = DraftReason::of(fixed).and(&more);
+    let mut reason = DraftReason::of(findings).with_sentence(&sentence);
     let usual = || Some("Documentation/networking/scaling.rst".to_owned());
     reason.source = reason.source.or_else(usual);
     reason
@@ -377,24 +431,29 @@ fn reason(spread: &PacketSpread, placing: PlacementOwner, fixed: &[&Finding]) ->
 
 /// Leaves the findings about placement that remain after all changes, because the kernel manages
 /// interrupts or the profile keeps packets from CPUs.
-fn leave_what_remains(
+fn skip_remaining(
     draft: &mut PlanDraft<'_>,
     view: &HostView<'_>,
     spreads: &[PacketSpread],
-    placed: &[Finding],
+    placement_findings: &[Finding],
     profile: &TuneProfile,
 ) {
     let is_held = |id: &str| draft.held.iter().flat_map(|change| &change.findings).any(|held| held == id);
-    let placed: Vec<&Finding> = placed.iter().filter(|finding| !is_held(finding.id)).collect();
+    let placement_findings: Vec<&Finding> =
+        placement_findings.iter().filter(|finding| !is_held(finding.id)).collect();
     let after = predict::after(view.now, draft.changes.iter().map(|change| (&change.setting, &change.to)));
-    let then = Diagnosis::of(&HostView { now: &after, before: view.before });
-    let remains = |finding: &&Finding| {
-        then.findings.iter().any(|still| still.id == finding.id && still.severity_under_load > Severity::Note)
+    let diagnosis_after = Diagnosis::of(&HostView { now: &after, before: view.before });
+    let is_remaining = |finding: &&Finding| {
+        diagnosis_after
+            .findings
+            .iter()
+            .any(|other| other.id == finding.id && other.severity_under_load > Severity::Note)
     };
-    for finding in placed.into_iter().filter(remains) {
-        let managed =
-            spreads.iter().find(|spread| spread.managed && names(&finding.title, &spread.interface));
-        let why = match managed {
+    for finding in placement_findings.into_iter().filter(is_remaining) {
+        let managed_spread = spreads
+            .iter()
+            .find(|spread| spread.managed && names_interface(&finding.title, &spread.interface));
+        let skip_reason = match managed_spread {
             Some(spread) => format!(
                 "The kernel manages where {}'s interrupts go, and allows no change.",
                 spread.interface
@@ -404,7 +463,7 @@ fn leave_what_remains(
             }
             None => format!("It remains with the CPUs that {} gives packets.", profile.name),
         };
-        draft.leave(finding, why, Vec::new());
+        draft.skip_finding(finding, skip_reason, Vec::new());
     }
 }
 
@@ -414,7 +473,7 @@ fn devices(host: &Host, path: &PacketPath, draft: &PlanDraft<'_>) -> Vec<NamedDe
     for change in draft.changes.iter().chain(&draft.held) {
         names.extend(change.setting.interface().map(Cow::into_owned));
     }
-    let mut seen = BTreeSet::new();
-    names.retain(|name| seen.insert(name.clone()));
+    let mut unique_names = BTreeSet::new();
+    names.retain(|name| unique_names.insert(name.clone()));
     names.iter().filter_map(|name| NamedDevice::observe(host, name).ok()).collect()
 }

@@ -17,17 +17,17 @@ use crate::TuneProfile;
 /// 6.18).
 pub(super) fn unmet<'d>(
     view: &HostView<'_>,
-    found: &'d Diagnosis,
+    diagnosis: &'d Diagnosis,
     profile: &TuneProfile,
 ) -> Option<&'d Finding> {
-    let shared = |finding: &&Finding| finding.id == "socket.shared-by-threads";
-    let holds = !profile.anyway && view.busy_services_share_a_socket();
-    found.findings.iter().find(shared).filter(|_| holds)
+    let is_shared_socket = |finding: &&Finding| finding.id == "socket.shared-by-threads";
+    let is_unmet = !profile.anyway && view.busy_services_share_a_socket();
+    diagnosis.findings.iter().find(is_shared_socket).filter(|_| is_unmet)
 }
 
 /// Whether a setting spreads packets over more queues, and so over more CPUs. Interrupts and RPS
 /// are excluded: the layout decides about their CPUs.
-pub(super) fn spreads(setting: &Setting) -> bool {
+pub(super) fn spreads_packets(setting: &Setting) -> bool {
     setting.spreads_packets()
 }
 

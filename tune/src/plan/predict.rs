@@ -18,11 +18,11 @@ pub(super) fn after<'a>(
     let mut path = path.clone();
     for (setting, to) in changes {
         match setting {
-            Setting::Channels { interface } => channels(&mut path, interface, to),
-            Setting::RssTable { interface } => table(&mut path, interface, to),
-            Setting::IrqAffinity { irq, .. } => affinity(&mut path, *irq, to),
+            Setting::Channels { interface } => set_channels(&mut path, interface, to),
+            Setting::RssTable { interface } => set_table(&mut path, interface, to),
+            Setting::IrqAffinity { irq, .. } => set_affinity(&mut path, *irq, to),
             Setting::QueueCpus { interface, direction, queue } => {
-                queue_cpus(&mut path, interface, *direction, *queue, to);
+                set_queue_cpus(&mut path, interface, *direction, *queue, to);
             }
             _ => {}
         }
@@ -31,7 +31,7 @@ pub(super) fn after<'a>(
 }
 
 /// Numbers of receive and transmit queues after the change.
-fn counts(path: &PacketPath, interface: &str, to: &SettingValue) -> Option<(u32, u32)> {
+fn queue_counts(path: &PacketPath, interface: &str, to: &SettingValue) -> Option<(u32, u32)> {
     let mut channels = path.link_of(interface)?.channels.value().copied()??;
     let mut words = to.as_str().split_whitespace();
     while let (Some(name), Some(count)) = (words.next(), words.next()) {
@@ -48,8 +48,8 @@ fn counts(path: &PacketPath, interface: &str, to: &SettingValue) -> Option<(u32,
 
 /// New queues have vectors of unknown state, and no other settings. The table is then the default
 /// of drivers, which names all queues.
-fn channels(path: &mut PacketPath, interface: &str, to: &SettingValue) {
-    let Some((receive, transmit)) = counts(path, interface, to) else { return };
+fn set_channels(path: &mut PacketPath, interface: &str, to: &SettingValue) {
+    let Some((receive, transmit)) = queue_counts(path, interface, to) else { return };
     if let Some(link) = path.link.iter_mut().find(|link| link.interface == interface) {
         link.receive_queues = Known::Value(receive);
         link.transmit_queues = Known::Value(transmit);
@@ -93,16 +93,16 @@ fn channels(path: &mut PacketPath, interface: &str, to: &SettingValue) {
     }
 }
 
-fn table(path: &mut PacketPath, interface: &str, to: &SettingValue) {
+fn set_table(path: &mut PacketPath, interface: &str, to: &SettingValue) {
     let Some(rss) = path.rss.iter_mut().find(|rss| rss.interface == interface) else { return };
-    if let Known::Value(Some(now)) = &rss.table
-        && let Some(entries) = table_entries(to, now.len())
+    if let Known::Value(Some(current)) = &rss.table
+        && let Some(entries) = table_entries(to, current.len())
     {
         rss.table = Known::Value(Some(entries));
     }
 }
 
-fn affinity(path: &mut PacketPath, irq: u32, to: &SettingValue) {
+fn set_affinity(path: &mut PacketPath, irq: u32, to: &SettingValue) {
     let Some(cpus) = mask(to) else { return };
     for item in &mut path.irq.interfaces {
         let Known::Value(vectors) = &mut item.vectors else { continue };
@@ -115,7 +115,7 @@ fn affinity(path: &mut PacketPath, irq: u32, to: &SettingValue) {
     }
 }
 
-fn queue_cpus(
+fn set_queue_cpus(
     path: &mut PacketPath,
     interface: &str,
     direction: QueueDirection,

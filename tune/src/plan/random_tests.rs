@@ -5,7 +5,7 @@ use linerate_testkit::fixture::{Cpu, QueueVector, Thread, Tree, fixture};
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::tests::{named, of_states, plan, recording, shown};
+use super::tests::{builtin_profile, change_lines, of_states, plan, recording};
 use super::*;
 use crate::TuneProfile;
 
@@ -18,7 +18,7 @@ struct Shape {
     /// The CPU of each queue's interrupt, to be taken modulo the number of CPUs.
     interrupts: Vec<u32>,
     /// Number of queues that the indirection table names.
-    reached: usize,
+    table_queues: usize,
     /// CPUs of RPS and XPS, for the first queues.
     rps: Vec<u32>,
     xps: Vec<u32>,
@@ -29,21 +29,23 @@ struct Shape {
 }
 
 fn shape() -> impl Strategy<Value = Shape> {
-    let placed = (1..3_u32, 1..9_u32, 1..3_u32, proptest::collection::vec(0..999_u32, 1..40), 1..40_usize);
-    let some = || proptest::collection::vec(0..999_u32, 0..5);
-    (placed, some(), some(), 1..40_usize, any::<bool>(), any::<bool>(), 0..2_u32).prop_map(
-        |((nodes, cores, threads, interrupts, reached), rps, xps, transmit, hash, rp_filter, audit)| Shape {
-            nodes,
-            cores,
-            threads,
-            reached: reached.min(interrupts.len()),
-            interrupts,
-            rps,
-            xps,
-            transmit,
-            hash,
-            rp_filter,
-            audit,
+    let layout = (1..3_u32, 1..9_u32, 1..3_u32, proptest::collection::vec(0..999_u32, 1..40), 1..40_usize);
+    let cpu_list = || proptest::collection::vec(0..999_u32, 0..5);
+    (layout, cpu_list(), cpu_list(), 1..40_usize, any::<bool>(), any::<bool>(), 0..2_u32).prop_map(
+        |((nodes, cores, threads, interrupts, table_queues), rps, xps, transmit, hash, rp_filter, audit)| {
+            Shape {
+                nodes,
+                cores,
+                threads,
+                table_queues: table_queues.min(interrupts.len()),
+                interrupts,
+                rps,
+                xps,
+                transmit,
+                hash,
+                rp_filter,
+                audit,
+            }
         },
     )
 }
@@ -77,15 +79,18 @@ impl Shape {
             let cpu = |queue: usize| cpus.get(queue).map(|cpu| cpu % all).into_iter().collect();
             (0..count).map(cpu).collect()
         };
-        let offered = self.interrupts.len();
-        tree.set_queues("ens1f0", &queues(offered, &self.rps), &queues(self.transmit, &self.xps));
+        let queue_count = self.interrupts.len();
+        tree.set_queues("ens1f0", &queues(queue_count, &self.rps), &queues(self.transmit, &self.xps));
         let ethtool = |item: &str| format!("ethtool/ens1f0/{item}");
         let driver = json!({ "name": "igb", "version": "4.2.1-k", "firmware": "", "bus": "0000:04:00.0" });
         tree.call(&ethtool("driver"), &driver);
-        let channels = json!({ "rx": 0, "tx": 0, "combined": offered, "rx_max": 0, "tx_max": 0, "combined_max": offered });
+        let channels = json!({
+            "rx": 0, "tx": 0, "combined": queue_count,
+            "rx_max": 0, "tx_max": 0, "combined_max": queue_count,
+        });
         tree.call(&ethtool("channels"), &channels);
-        tree.call(&ethtool("table-queues"), &json!(offered));
-        let table: Vec<usize> = (0..128).map(|entry| entry % self.reached).collect();
+        tree.call(&ethtool("table-queues"), &json!(queue_count));
+        let table: Vec<usize> = (0..128).map(|entry| entry % self.table_queues).collect();
         let hash = json!({ "function": "toeplitz", "key": "6d5a56da255b0ec24167253d43a38fb0" });
         tree.call(&ethtool("rss"), &json!({ "table": table, "hash": hash }));
         let fields = json!({
@@ -115,10 +120,10 @@ impl Shape {
         });
         later.edit("/proc/net/snmp", |text| {
             // The fixture has received as many IP packets as UDP datagrams, so both counters grow.
-            let received = text.split_whitespace().filter_map(|word| word.parse::<u64>().ok()).max();
-            let received = received.expect("numbers");
-            let more = received + packets_per_second;
-            text.replace(&received.to_string(), &more.to_string())
+            let counter = text.split_whitespace().filter_map(|word| word.parse::<u64>().ok()).max();
+            let counter = counter.expect("numbers");
+            let later_counter = counter + packets_per_second;
+            text.replace(&counter.to_string(), &later_counter.to_string())
         });
         vec![recording(&first), recording(&later)]
     }
@@ -133,13 +138,13 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 6, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_plan_and_the_one_after_it_are_the_same_at_every_load(
+    fn plans_are_independent_of_packet_rate_and_need_no_second_run(
         shape in shape(),
         first in rate(),
         second in rate(),
         anyway in any::<bool>(),
     ) {
-        let profile = TuneProfile { anyway, ..named("udp-server") };
+        let profile = TuneProfile { anyway, ..builtin_profile("udp-server") };
         let scope = Scope { port: Some(10_000), ..Scope::default() };
         let plan_at = |rate| {
             let readings = shape.readings_at(rate);
@@ -149,12 +154,12 @@ proptest! {
             let states: Vec<PacketPath> = readings.iter().map(observe).collect();
             of_states(&Host::recorded(readings[1].clone()), &states, &profile)
         };
-        let (planned, other) = (plan_at(first), plan_at(second));
-        prop_assert_eq!(shown(&planned), shown(&other));
-        prop_assert_eq!(&planned.skipped, &other.skipped);
-        let rehearsal = rehearse(shape.readings_at(second), &scope, &planned);
-        let again = of_states(&rehearsal.host, &rehearsal.readings, &profile);
-        prop_assert_eq!(shown(&again), Vec::<String>::new());
+        let (first_plan, second_plan) = (plan_at(first), plan_at(second));
+        prop_assert_eq!(change_lines(&first_plan), change_lines(&second_plan));
+        prop_assert_eq!(&first_plan.skipped, &second_plan.skipped);
+        let rehearsal = rehearse(shape.readings_at(second), &scope, &first_plan);
+        let next_plan = of_states(&rehearsal.host, &rehearsal.readings, &profile);
+        prop_assert_eq!(change_lines(&next_plan), Vec::<String>::new());
     }
 }
 
@@ -162,23 +167,23 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
     #[test]
-    fn on_any_machine_a_plan_leaves_nothing_but_what_it_says_and_nothing_for_a_second_one(
+    fn plans_for_random_machines_fix_or_explain_findings_in_one_run(
         shape in shape(),
         anyway in any::<bool>(),
     ) {
         let readings = shape.readings();
-        let profile = TuneProfile { anyway, ..named("udp-server") };
+        let profile = TuneProfile { anyway, ..builtin_profile("udp-server") };
         let plan = plan(&readings, &profile);
         prop_assert_eq!(&TunePlan::parse(&plan.to_json(), "x").expect("its own text"), &plan);
         let rehearsal = rehearse(readings, &Scope::default(), &plan);
         prop_assert!(rehearsal.unrehearsed.is_empty(), "{:?}", rehearsal.unrehearsed);
         for finding in rehearsal.diagnosis.findings.iter().filter(|finding| finding.severity > Severity::Note) {
-            let left = plan.skipped.iter().any(|left| left.finding == finding.id)
-                || plan.held_back.iter().any(|held| held.fixes(finding.id));
-            prop_assert!(left, "{}: {}\n{:#?}", finding.id, finding.title, shown(&plan));
+            let is_explained = plan.skipped.iter().any(|skipped| skipped.finding == finding.id)
+                || plan.held_back.iter().any(|group| group.fixes(finding.id));
+            prop_assert!(is_explained, "{}: {}\n{:#?}", finding.id, finding.title, change_lines(&plan));
         }
-        let again = of_states(&rehearsal.host, &rehearsal.readings, &profile);
-        prop_assert_eq!(shown(&again), Vec::<String>::new());
+        let next_plan = of_states(&rehearsal.host, &rehearsal.readings, &profile);
+        prop_assert_eq!(change_lines(&next_plan), Vec::<String>::new());
         prop_assert!(plan.check(&rehearsal.host).is_ok(), "{:?}", plan.check(&rehearsal.host));
     }
 }

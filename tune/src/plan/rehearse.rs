@@ -27,15 +27,15 @@ pub fn rehearse(readings: Vec<HostRecording>, scope: &Scope, plan: &TunePlan) ->
     // Agreements are with programs, which a fake host does not have and doctor does not see.
     for change in &plan.changes {
         if matches!(change.setting, Setting::Channels { .. } | Setting::VirtualFunctions { .. }) {
-            let why = "the interface creates its queues again, which only the driver can do";
-            unrehearsed.push((change.setting.clone(), why.to_owned()));
+            let reason = "the interface creates its queues again, which only the driver can do";
+            unrehearsed.push((change.setting.clone(), reason.to_owned()));
             continue;
         }
         let failures = hosts.iter().filter_map(|host| change.setting.write(host, &change.to).err());
         if let Some(error) = failures.last() {
-            let why = error.to_string();
-            let why = why.strip_prefix(&format!("{}: ", change.setting)).unwrap_or(&why);
-            unrehearsed.push((change.setting.clone(), why.to_owned()));
+            let reason = error.to_string();
+            let reason = reason.strip_prefix(&format!("{}: ", change.setting)).unwrap_or(&reason);
+            unrehearsed.push((change.setting.clone(), reason.to_owned()));
         }
     }
     let states: Vec<PacketPath> = hosts.iter().map(|host| PacketPath::observe(host, scope)).collect();

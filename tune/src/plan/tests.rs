@@ -40,16 +40,16 @@ pub(super) fn of_states(host: &Host, states: &[PacketPath], profile: &TuneProfil
     make(host, &view, &Diagnosis::of(&view), profile)
 }
 
-pub(super) fn named(name: &str) -> TuneProfile {
+pub(super) fn builtin_profile(name: &str) -> TuneProfile {
     TuneProfile::named(name).expect("a profile")
 }
 
 /// The profile with `--anyway`: changes are planned although another fix should come first.
 pub(super) fn anyway(name: &str) -> TuneProfile {
-    TuneProfile { anyway: true, ..named(name) }
+    TuneProfile { anyway: true, ..builtin_profile(name) }
 }
 
-pub(crate) fn shown(plan: &TunePlan) -> Vec<String> {
+pub(crate) fn change_lines(plan: &TunePlan) -> Vec<String> {
     plan.changes
         .iter()
         .map(|change| format!("{}: {} -> {}", change.setting, change.from, change.to))
@@ -60,34 +60,39 @@ const PROFILES: [&str; 4] = ["udp-server", "udp-server-with-tcp", "hypervisor", 
 const FIXTURES: [&str; 5] = ["makita-2016", "makita-2016-fixed", "million-packets", "many", "small-vm"];
 
 #[test]
-fn nothing_above_a_note_remains_but_what_is_left_with_a_reason() {
+fn rehearsed_plan_leaves_only_notes_and_explained_findings() {
     for (name, profile) in FIXTURES.iter().flat_map(|name| PROFILES.map(|profile| (*name, profile))) {
         let readings = recordings(name);
-        let plan = plan(&readings, &named(profile));
+        let plan = plan(&readings, &builtin_profile(profile));
         let rehearsal = rehearse(readings, &Scope::default(), &plan);
         assert!(rehearsal.unrehearsed.is_empty(), "{name}: {:?}", rehearsal.unrehearsed);
         for finding in &rehearsal.diagnosis.findings {
-            let left = plan.skipped.iter().any(|left| left.finding == finding.id && !left.why.is_empty());
-            let waits = plan.held_back.iter().any(|held| held.fixes(finding.id));
+            let is_skipped =
+                plan.skipped.iter().any(|skipped| skipped.finding == finding.id && !skipped.why.is_empty());
+            let is_held_back = plan.held_back.iter().any(|group| group.fixes(finding.id));
             // The recording keeps the distribution of packets, whatever the plan changes.
-            let recorded = finding.id == "rss.single-flow";
+            let is_recorded = finding.id == "rss.single-flow";
             // The profile enables merging, and this host had it switched off.
-            let wanted =
+            let is_profile_value =
                 (name, profile, finding.id) == ("makita-2016-fixed", "hypervisor", "link.gro-for-udp");
-            let expected = finding.severity == Severity::Note || left || waits || recorded || wanted;
-            assert!(expected, "{name}, {profile}: {} {}", finding.id, finding.title);
+            let is_explained = finding.severity == Severity::Note
+                || is_skipped
+                || is_held_back
+                || is_recorded
+                || is_profile_value;
+            assert!(is_explained, "{name}, {profile}: {} {}", finding.id, finding.title);
         }
     }
 }
 
 #[test]
-fn a_plan_that_was_carried_out_leaves_nothing_to_change() {
+fn planning_again_after_a_rehearsal_plans_no_changes() {
     for (name, profile) in FIXTURES.iter().flat_map(|name| PROFILES.map(|profile| (*name, profile))) {
         let readings = recordings(name);
-        let profile = named(profile);
+        let profile = builtin_profile(profile);
         let rehearsal = rehearse(readings.clone(), &Scope::default(), &plan(&readings, &profile));
-        let again = of_states(&rehearsal.host, &rehearsal.readings, &profile);
-        assert_eq!(shown(&again), [""; 0], "{name}, {}", profile.name);
+        let next_plan = of_states(&rehearsal.host, &rehearsal.readings, &profile);
+        assert_eq!(change_lines(&next_plan), [""; 0], "{name}, {}", profile.name);
     }
 }
 
@@ -106,35 +111,36 @@ fn spreads(change: &PlannedChange) -> bool {
 /// When packets were spread over all CPUs while 20 threads shared one socket, that machine fell
 /// from 270,000 to 17,000 transactions per second.
 #[test]
-fn packets_are_not_spread_over_more_cpus_while_one_socket_is_shared() {
+fn packet_spreading_is_held_back_while_threads_share_one_socket() {
     for profile in PROFILES {
         let readings = recordings("makita-2016");
-        let plan = plan(&readings, &named(profile));
+        let plan = plan(&readings, &builtin_profile(profile));
         assert_eq!(plan.changes.iter().filter(|change| spreads(change)).count(), 0, "{profile}: {plan:#?}");
-        let [held] = plan.held_back.as_slice() else { panic!("{profile}: {:?}", plan.held_back) };
-        assert_eq!(held.until_fixed, "socket.shared-by-threads");
-        assert!(held.changes.iter().all(spreads), "{profile}: {:?}", held.changes);
-        let interrupts = held.changes.iter().filter(|change| change.setting.to_string().contains("IRQ"));
-        assert_eq!(interrupts.count(), 20, "{profile}");
+        let [group] = plan.held_back.as_slice() else { panic!("{profile}: {:?}", plan.held_back) };
+        assert_eq!(group.until_fixed, "socket.shared-by-threads");
+        assert!(group.changes.iter().all(spreads), "{profile}: {:?}", group.changes);
+        let affinities = group.changes.iter().filter(|change| change.setting.to_string().contains("IRQ"));
+        assert_eq!(affinities.count(), 20, "{profile}");
         // As with `--anyway`: one layout, not parts of two.
-        let mut at_once = shown(&self::plan(&readings, &anyway(profile)));
+        let mut at_once = change_lines(&self::plan(&readings, &anyway(profile)));
         at_once.retain(|change| change.contains("IRQ") || change.contains("rps_cpus"));
-        let waiting = held.changes.iter();
-        let waiting: Vec<String> =
-            waiting.map(|change| format!("{}: {} -> {}", change.setting, change.from, change.to)).collect();
-        assert_eq!(waiting, at_once, "{profile}");
+        let held_changes = group.changes.iter();
+        let held_lines: Vec<String> = held_changes
+            .map(|change| format!("{}: {} -> {}", change.setting, change.from, change.to))
+            .collect();
+        assert_eq!(held_lines, at_once, "{profile}");
         assert!(
-            held.effect.contains("270,000 to 17,000") && held.fix_first.contains("SO_REUSEPORT"),
-            "{held:?}"
+            group.effect.contains("270,000 to 17,000") && group.fix_first.contains("SO_REUSEPORT"),
+            "{group:?}"
         );
-        assert!(held.why.contains("20 threads serve one socket"), "{held:?}");
+        assert!(group.why.contains("20 threads serve one socket"), "{group:?}");
         // Pinned threads do not help before each has its own socket.
-        let pinned =
+        let has_taskset =
             |skipped: &&SkippedFinding| skipped.commands.iter().any(|command| command.starts_with("taskset"));
-        assert!(!plan.skipped.iter().any(|left| pinned(&left)), "{:?}", plan.skipped);
+        assert!(!plan.skipped.iter().any(|skipped| has_taskset(&skipped)), "{:?}", plan.skipped);
         // The layout shows where packets go now.
-        let now: Vec<_> = plan.layouts[0].queues.iter().map(|queue| queue.interrupt).collect();
-        assert_eq!(now[..4], [Some(12), Some(11), Some(10), Some(10)]);
+        let interrupts: Vec<_> = plan.layouts[0].queues.iter().map(|queue| queue.interrupt).collect();
+        assert_eq!(interrupts[..4], [Some(12), Some(11), Some(10), Some(10)]);
     }
 }
 
@@ -146,16 +152,16 @@ fn packets_are_spread_once_each_thread_has_its_own_socket() {
     let of_sockets = ["/proc/net/udp", "/calls/sock_diag/", "/calls/reuseport/", "/calls/socket/"];
     let of_processes = ["/proc/4711/", "/proc/811/", "/calls/irqbalance/"];
     tree.copy_below(&[&of_sockets[..], &of_processes].concat(), &fixed);
-    let plan = plan(&[recording(&tree)], &named("udp-server"));
+    let plan = plan(&[recording(&tree)], &builtin_profile("udp-server"));
     assert_eq!((plan.changes.iter().filter(|change| spreads(change)).count(), plan.held_back.len()), (24, 0));
 }
 
 /// The changes to the host on the slides of 2016. Threads and sockets belong to the server.
 #[test]
-fn the_machine_of_2016_is_tuned_as_the_slides_did_when_told_to_do_so_anyway() {
+fn anyway_plan_for_the_machine_of_2016_matches_the_slides() {
     let plan = plan(&recordings("makita-2016"), &anyway("udp-server"));
     assert_eq!(plan.held_back, []);
-    let shown = shown(&plan);
+    let lines = change_lines(&plan);
     let irqs = (0..20)
         .map(|queue| (105 + queue, queue))
         .map(|(irq, cpu): (u32, u32)| format!("affinity of IRQ {irq} (ens1f0-TxRx-{cpu}): "));
@@ -164,7 +170,7 @@ fn the_machine_of_2016_is_tuned_as_the_slides_did_when_told_to_do_so_anyway() {
         assert_eq!(change.findings, ["irq.one-node", "irq.stacked", "irq.not-hint"]);
     }
     assert_eq!(
-        shown[20..],
+        lines[20..],
         [
             // The table reaches 16 of 20 queues. The CPUs of the others, 16 to 19, are on node 1,
             // like 5 to 9 and 15.
@@ -186,19 +192,19 @@ fn the_machine_of_2016_is_tuned_as_the_slides_did_when_told_to_do_so_anyway() {
         (plan.devices[0].interface.as_str(), plan.devices[0].device.as_deref()),
         ("ens1f0", Some("0000:04:00.0"))
     );
-    let threads = plan.skipped.iter().find(|left| left.finding == "thread.unpinned").expect("left");
+    let threads = plan.skipped.iter().find(|skipped| skipped.finding == "thread.unpinned").expect("skipped");
     assert_eq!((threads.commands.len(), threads.commands[19].as_str()), (20, "taskset -pc 19 4730"));
     assert!(
-        plan.skipped.iter().any(|left| left.finding == "filter.hooks-without-rules"),
+        plan.skipped.iter().any(|skipped| skipped.finding == "filter.hooks-without-rules"),
         "{:?}",
         plan.skipped
     );
 }
 
 #[test]
-fn every_change_says_why_and_where_that_is_from() {
+fn every_change_has_a_reason_a_source_and_a_valid_value() {
     for (name, profile) in FIXTURES.iter().flat_map(|name| PROFILES.map(|profile| (*name, profile))) {
-        for change in plan(&recordings(name), &named(profile)).changes {
+        for change in plan(&recordings(name), &builtin_profile(profile)).changes {
             assert!(change.why.ends_with('.') && change.source.is_some(), "{name}, {profile}: {change:?}");
             assert!(change.setting.check(&change.to).is_ok(), "{}", change.setting);
         }
@@ -208,19 +214,22 @@ fn every_change_says_why_and_where_that_is_from() {
 /// A sysctl that is read-only in a network namespace is left to you, with the command to run
 /// outside. All other changes stay in the plan.
 #[test]
-fn what_nobody_can_set_here_is_left_to_a_person() {
+fn read_only_sysctls_are_skipped_with_the_command_to_set_them() {
     let mut readings = recordings("makita-2016");
-    let all = plan(&readings, &named("udp-server"));
+    let writable_plan = plan(&readings, &builtin_profile("udp-server"));
     let path = "/calls/read_only/proc/sys/net/core/rmem_max.json";
     readings.last_mut().expect("a reading").insert(path, RecordedEntry::File(b"true".to_vec()));
-    let plan = plan(&readings, &named("udp-server"));
-    let mut expected = shown(&all);
+    let plan = plan(&readings, &builtin_profile("udp-server"));
+    let mut expected = change_lines(&writable_plan);
     expected.retain(|change| !change.starts_with("net.core.rmem_max"));
-    assert_eq!(expected.len() + 1, all.changes.len());
-    assert_eq!(shown(&plan), expected);
-    let left: Vec<&SkippedFinding> =
-        plan.skipped.iter().filter(|left| left.why.contains("network namespace")).collect();
-    assert!(left.iter().any(|left| left.commands == ["sysctl -w net.core.rmem_max=4194304"]), "{left:#?}");
+    assert_eq!(expected.len() + 1, writable_plan.changes.len());
+    assert_eq!(change_lines(&plan), expected);
+    let skipped: Vec<&SkippedFinding> =
+        plan.skipped.iter().filter(|skipped| skipped.why.contains("network namespace")).collect();
+    assert!(
+        skipped.iter().any(|skipped| skipped.commands == ["sysctl -w net.core.rmem_max=4194304"]),
+        "{skipped:#?}"
+    );
 }
 
 /// The machine of 2016 with eight channels of the 63 that its NIC offers.
@@ -247,57 +256,64 @@ fn with_eight_channels() -> HostRecording {
 }
 
 #[test]
-fn what_resets_an_interface_comes_first_and_its_queues_are_planned_after_it() {
+fn channel_changes_come_first_and_postpone_queue_and_irq_changes() {
     let readings = [with_eight_channels()];
     let plan = plan(&readings, &anyway("udp-server"));
-    let shown = shown(&plan);
-    assert_eq!(shown[0], "channels of ens1f0: combined 8 -> combined 20");
+    let lines = change_lines(&plan);
+    assert_eq!(lines[0], "channels of ens1f0: combined 8 -> combined 20");
     assert_eq!(plan.changes[0].interrupts, ChangeImpact::Link);
-    assert!(shown.iter().all(|change| !change.contains("cpus") && !change.contains("IRQ")), "{shown:?}");
+    assert!(lines.iter().all(|change| !change.contains("cpus") && !change.contains("IRQ")), "{lines:?}");
     // The later layout is shown already.
     let interrupts: Vec<_> = plan.layouts[0].queues.iter().filter_map(|queue| queue.interrupt).collect();
     assert_eq!(interrupts, plan.cpus);
     assert_eq!((interrupts.len(), plan.layouts[0].queues[19].transmit.as_str()), (20, "19"));
-    let first = plan.until_link_reset().expect("a reset");
-    assert_eq!((first.changes.len(), first.layouts), (1, plan.layouts.clone()));
+    let first_part = plan.until_link_reset().expect("a reset");
+    assert_eq!((first_part.changes.len(), first_part.layouts), (1, plan.layouts.clone()));
     let rehearsal = rehearse(readings.to_vec(), &Scope::default(), &plan);
     assert_eq!(rehearsal.unrehearsed.len(), 1);
-    let mut without = plan;
-    without.leave_out(|change| {
+    let mut plan_without_reset = plan;
+    plan_without_reset.leave_out(|change| {
         (change.interrupts == ChangeImpact::Link).then(|| "the interface must not pause".to_owned())
     });
-    assert_eq!(without.until_link_reset(), None);
-    let left =
-        without.skipped.iter().find(|left| left.title.starts_with("channels of ens1f0")).expect("left");
-    assert_eq!(left.commands, ["ethtool -L ens1f0 combined 20"]);
+    assert_eq!(plan_without_reset.until_link_reset(), None);
+    let skipped = plan_without_reset
+        .skipped
+        .iter()
+        .find(|skipped| skipped.title.starts_with("channels of ens1f0"))
+        .expect("skipped");
+    assert_eq!(skipped.commands, ["ethtool -L ens1f0 combined 20"]);
 }
 
 #[test]
-fn interrupts_that_the_kernel_manages_are_left_with_that_reason() {
+fn kernel_managed_interrupts_are_skipped_with_a_reason() {
     let host = Host::recorded(recordings("makita-2016").remove(0));
     let mut path = PacketPath::observe(&host, &Scope::default());
     let linerate_host::Known::Value(vectors) = &mut path.irq.interfaces[0].vectors else { panic!("vectors") };
     vectors.iter_mut().for_each(|vector| vector.managed = linerate_host::Known::Value(Some(true)));
     let plan = of_states(&host, &[path], &anyway("udp-server"));
     assert!(plan.changes.iter().all(|change| !change.setting.to_string().contains("IRQ")));
-    let left = plan.skipped.iter().find(|left| left.finding == "irq.stacked").expect("left");
-    assert_eq!(left.why, "The kernel manages where ens1f0's interrupts go, and allows no change.");
+    let skipped = plan.skipped.iter().find(|skipped| skipped.finding == "irq.stacked").expect("skipped");
+    assert_eq!(skipped.why, "The kernel manages where ens1f0's interrupts go, and allows no change.");
 }
 
 #[test]
-fn a_profile_of_ones_own_decides_which_cpus_take_packets_and_which_are_merged() {
-    let text = named("udp-server").text.replace("free = \"\"", "free = \"0,10\"");
-    let [gro, forwarded] = ["generic-receive-offload", "rx-udp-gro-forwarding"]
+fn custom_profile_controls_free_cpus_and_gro_forwarding() {
+    let text = builtin_profile("udp-server").text.replace("free = \"\"", "free = \"0,10\"");
+    let [gro, forwarding] = ["generic-receive-offload", "rx-udp-gro-forwarding"]
         .map(|knob| format!("interface = \"{knob}\"\nto = \"o"));
-    let text = text.replace(&format!("{gro}ff"), &format!("{forwarded}n"));
+    let text = text.replace(&format!("{gro}ff"), &format!("{forwarding}n"));
     let profile = TuneProfile { anyway: true, ..TuneProfile::parse(&text, "mine.toml").expect("a profile") };
     let mut tree = fixture("makita-2016").expect("a fixture").first;
     tree.edit("/calls/ethtool/ens1f0/features.json", |text| {
         text.replacen('{', r#"{ "rx-udp-gro-forwarding": false,"#, 1)
     });
     let plan = plan(&[recording(&tree)], &profile);
-    let merged = "ens1f0 rx-udp-gro-forwarding: off -> on";
-    assert!(shown(&plan).iter().any(|change| change == merged), "{:?}", shown(&plan));
+    let forwarding_change = "ens1f0 rx-udp-gro-forwarding: off -> on";
+    assert!(
+        change_lines(&plan).iter().any(|change| change == forwarding_change),
+        "{:?}",
+        change_lines(&plan)
+    );
     assert_eq!(plan.cpus, [1, 2, 3, 4, 11, 12, 13, 14, 5, 6, 7, 8, 9, 15, 16, 17, 18, 19]);
     for queue in &plan.layouts[0].queues {
         assert!(queue.interrupt.is_some_and(|cpu| cpu != 0 && cpu != 10), "{queue:?}");
@@ -305,8 +321,8 @@ fn a_profile_of_ones_own_decides_which_cpus_take_packets_and_which_are_merged() 
 }
 
 /// Whether a change fixes a finding or is a value of the profile.
-fn is_asked_for(change: &PlannedChange, profile: &TuneProfile) -> bool {
-    let named = |wanted: &crate::profile::ProfileValue| match &wanted.knob {
+fn has_finding_or_profile_value(change: &PlannedChange, profile: &TuneProfile) -> bool {
+    let is_set_by = |value: &crate::profile::ProfileValue| match &value.knob {
         crate::profile::ProfileKnob::Sysctl(name) => change.setting == Setting::sysctl(name.clone()),
         crate::profile::ProfileKnob::Interface(_) => {
             matches!(
@@ -316,38 +332,46 @@ fn is_asked_for(change: &PlannedChange, profile: &TuneProfile) -> bool {
         }
         crate::profile::ProfileKnob::Governor => matches!(change.setting, Setting::Governor { .. }),
     };
-    !change.findings.is_empty() || profile.values.iter().any(named)
+    !change.findings.is_empty() || profile.values.iter().any(is_set_by)
 }
 
 /// Drivers place their queues well on machines of any shape, so no plan changes that.
 #[test]
-fn healthy_guests_are_left_as_they_are() {
+fn plans_for_healthy_guests_place_no_queue_or_interrupt() {
     for fixture in healthy_guests() {
         let readings: Vec<HostRecording> = fixture.trees().iter().map(recording).collect();
         for name in ["udp-server", "udp-server-with-tcp"] {
             // The only change is a value of the profile, which a later service may request.
-            let plan = plan(&readings, &named(name));
+            let plan = plan(&readings, &builtin_profile(name));
             let changes = ["net.core.rmem_max: 212992 -> 4194304"];
-            assert_eq!(shown(&plan), changes, "{}, {name}", fixture.name);
+            assert_eq!(change_lines(&plan), changes, "{}, {name}", fixture.name);
             assert_eq!((plan.exclusions.len(), plan.held_back.len()), (0, 0));
         }
         for name in PROFILES {
-            let profile = named(name);
+            let profile = builtin_profile(name);
             for change in plan(&readings, &profile).changes {
-                assert!(is_asked_for(&change, &profile), "{}, {name}: {change:?}", fixture.name);
-                let places = crate::layout::PlacementOwner::of(&change.setting).is_some();
-                assert!(!places, "{}, {name}: {} {}", fixture.name, change.setting, change.to);
+                assert!(
+                    has_finding_or_profile_value(&change, &profile),
+                    "{}, {name}: {change:?}",
+                    fixture.name
+                );
+                let is_placement = crate::layout::PlacementOwner::of(&change.setting).is_some();
+                assert!(!is_placement, "{}, {name}: {} {}", fixture.name, change.setting, change.to);
             }
         }
     }
 }
 
 #[test]
-fn each_change_fixes_a_finding_or_is_asked_for_by_the_profile() {
+fn every_change_fixes_a_finding_or_sets_a_profile_value() {
     for (name, profile) in FIXTURES.iter().flat_map(|name| PROFILES.map(|profile| (*name, profile))) {
-        for profile in [named(profile), anyway(profile)] {
+        for profile in [builtin_profile(profile), anyway(profile)] {
             for change in plan(&recordings(name), &profile).changes {
-                assert!(is_asked_for(&change, &profile), "{name}, {}: {change:?}", profile.name);
+                assert!(
+                    has_finding_or_profile_value(&change, &profile),
+                    "{name}, {}: {change:?}",
+                    profile.name
+                );
             }
         }
     }
@@ -355,7 +379,7 @@ fn each_change_fixes_a_finding_or_is_asked_for_by_the_profile() {
 
 /// A profile that fixes only the findings of one stage changes nothing else.
 #[test]
-fn of_one_stage_only_its_findings_are_fixed() {
+fn profile_limited_to_one_stage_fixes_only_findings_of_that_stage() {
     for stage in ["link", "irq", "route"] {
         let mut profile = anyway("udp-server");
         profile.values.clear();
@@ -367,8 +391,8 @@ fn of_one_stage_only_its_findings_are_fixed() {
         for name in FIXTURES {
             for change in plan(&recordings(name), &profile).changes {
                 assert!(change.findings.iter().all(|id| of_stage(id)), "{name}, {stage}: {change:?}");
-                let places = crate::layout::PlacementOwner::of(&change.setting).is_some();
-                assert!(!places || stage == "irq", "{name}, {stage}: {} {}", change.setting, change.to);
+                let is_placement = crate::layout::PlacementOwner::of(&change.setting).is_some();
+                assert!(!is_placement || stage == "irq", "{name}, {stage}: {} {}", change.setting, change.to);
             }
         }
     }
@@ -376,24 +400,26 @@ fn of_one_stage_only_its_findings_are_fixed() {
 
 /// The target includes settings that are right already, because the next boot may reset them.
 #[test]
-fn the_target_has_what_is_right_already_too() {
+fn target_includes_settings_that_already_have_the_planned_value() {
     let mut tree = fixture("makita-2016").expect("a fixture").first;
     // The interrupt of queue 3 is already on the planned CPU.
     tree.line("/proc/irq/108/smp_affinity", "00008");
     tree.line("/proc/irq/108/smp_affinity_list", 3);
     tree.line("/proc/sys/net/core/rmem_max", 4_194_304);
     let plan = plan(&[recording(&tree)], &anyway("udp-server"));
-    let moved = plan.changes.iter().filter(|change| change.setting.to_string().contains("IRQ")).count();
-    let kept: Vec<String> = plan.target.iter().map(|kept| kept.setting.to_string()).collect();
-    assert_eq!(moved, 19);
-    for wanted in [
+    let affinity_changes =
+        plan.changes.iter().filter(|change| change.setting.to_string().contains("IRQ")).count();
+    let names: Vec<String> = plan.target.iter().map(|target| target.setting.to_string()).collect();
+    assert_eq!(affinity_changes, 19);
+    for expected in [
         "affinity of IRQ 108 (ens1f0-TxRx-3)",
         "net.core.rmem_max",
         "ens1f0 rx-0/rps_cpus",
         "ens1f0 tx-19/xps_cpus",
     ] {
-        assert!(kept.iter().any(|kept| kept == wanted), "{wanted}: {kept:?}");
+        assert!(names.iter().any(|name| name == expected), "{expected}: {names:?}");
     }
-    let twice = |kept: &TargetSetting| plan.changes.iter().any(|change| change.setting == kept.setting);
-    assert!(!plan.target.iter().any(twice));
+    let is_changed =
+        |target: &TargetSetting| plan.changes.iter().any(|change| change.setting == target.setting);
+    assert!(!plan.target.iter().any(is_changed));
 }

@@ -30,8 +30,8 @@ impl TunePlan {
                 })?;
             }
         }
-        if let Some(twice) = plan.named_twice() {
-            let what = format!("{twice} is there twice");
+        if let Some(duplicate) = plan.duplicate_setting() {
+            let what = format!("{duplicate} is there twice");
             return Err(PlanError::Value { origin: origin.to_owned(), what });
         }
         Ok(plan)
@@ -47,9 +47,12 @@ impl TunePlan {
     }
 
     /// A setting that two changes name.
-    fn named_twice(&self) -> Option<String> {
-        let mut seen = std::collections::BTreeSet::new();
-        let all = self.exclusions.iter().chain(&self.changes);
-        all.map(|change| &change.setting).find(|setting| !seen.insert(*setting)).map(ToString::to_string)
+    fn duplicate_setting(&self) -> Option<String> {
+        let mut unique_settings = std::collections::BTreeSet::new();
+        let changes = self.exclusions.iter().chain(&self.changes);
+        changes
+            .map(|change| &change.setting)
+            .find(|setting| !unique_settings.insert(*setting))
+            .map(ToString::to_string)
     }
 }

@@ -4,50 +4,53 @@ use proptest::prelude::*;
 use super::tests::{anyway, plan, recordings};
 use super::*;
 
-fn made() -> (HostRecording, TunePlan) {
+fn recorded_plan() -> (HostRecording, TunePlan) {
     let readings = recordings("makita-2016");
     let plan = plan(&readings, &anyway("udp-server"));
     (readings.into_iter().last().expect("a reading"), plan)
 }
 
 /// The error for a plan in which `from` was replaced by `to`.
-fn edited(from: &str, to: &str) -> String {
-    let text = made().1.to_json();
+fn error_after_edit(from: &str, to: &str) -> String {
+    let text = recorded_plan().1.to_json();
     assert!(text.contains(from), "{from}");
     TunePlan::parse(&text.replacen(from, to, 1), "mine.json").expect_err("wrong").to_string()
 }
 
 #[test]
-fn a_saved_plan_is_the_plan() {
-    let (_, plan) = made();
+fn written_plans_parse_to_the_same_value() {
+    let (_, plan) = recorded_plan();
     let text = plan.to_json();
     assert_eq!(TunePlan::parse(&text, "mine.json").expect("a plan"), plan);
     assert!(text.starts_with("{\n  \"schema\": \"linerate.plan/2\",\n") && text.ends_with("}\n"));
 }
 
 #[test]
-fn a_plan_of_version_0_1_is_read() {
-    let (_, plan) = made();
+fn plans_of_version_0_1_parse() {
+    let (_, plan) = recorded_plan();
     let mut json: serde_json::Value = serde_json::from_str(&plan.to_json()).expect("JSON");
     let root = json.as_object_mut().expect("an object");
     // Later versions added these keys.
     root.retain(|key, _| !["target", "held_back"].contains(&key.as_str()));
     root.insert("schema".to_owned(), "linerate.plan/1".into());
     let mut text = json.to_string();
-    for (now, then) in [
+    for (new_key, old_key) in [
         ("exclusions", "agreements"),
         ("skipped", "left"),
         ("enforcement", "acts"),
         ("exclusion", "agreement"),
     ] {
-        text = text.replace(&format!("\"{now}\":"), &format!("\"{then}\":"));
+        text = text.replace(&format!("\"{new_key}\":"), &format!("\"{old_key}\":"));
     }
-    let read = TunePlan::parse(&text, "mine.json").expect("a plan");
-    assert_eq!((read.changes, read.exclusions, read.skipped), (plan.changes, plan.exclusions, plan.skipped));
+    let parsed_plan = TunePlan::parse(&text, "mine.json").expect("a plan");
+    assert_eq!(
+        (parsed_plan.changes, parsed_plan.exclusions, parsed_plan.skipped),
+        (plan.changes, plan.exclusions, plan.skipped)
+    );
 }
 
 #[test]
-fn nonsense_is_named_by_file_and_place_in_one_line() {
+fn parse_errors_name_the_file_and_the_problem_in_one_line() {
     for (from, to, expected) in [
         (
             "\"schema\": \"linerate.plan/2\"",
@@ -79,7 +82,7 @@ fn nonsense_is_named_by_file_and_place_in_one_line() {
         ),
         ("}", "", "mine.json is no plan: "),
     ] {
-        let error = edited(from, to);
+        let error = error_after_edit(from, to);
         assert!(error.starts_with(expected) && !error.contains('\n'), "{expected}\n{error}");
     }
     let empty = TunePlan::parse("", "mine.json").expect_err("wrong").to_string();
@@ -87,8 +90,8 @@ fn nonsense_is_named_by_file_and_place_in_one_line() {
 }
 
 #[test]
-fn a_plan_is_checked_against_the_host_as_it_is() {
-    let (recording, plan) = made();
+fn check_rejects_plans_that_no_longer_match_the_host() {
+    let (recording, plan) = recorded_plan();
     let host = |changes: &[(&str, &str)]| {
         let host = Host::rehearsal(recording.clone());
         for (path, content) in changes {
@@ -96,14 +99,14 @@ fn a_plan_is_checked_against_the_host_as_it_is() {
         }
         host
     };
-    let said = |plan: &TunePlan, changes: &[(&str, &str)]| {
+    let check_result = |plan: &TunePlan, changes: &[(&str, &str)]| {
         plan.check(&host(changes)).map_err(|error| error.to_string())
     };
-    assert_eq!(said(&plan, &[]), Ok(()));
+    assert_eq!(check_result(&plan, &[]), Ok(()));
     // A setting that already has its planned value requires no new plan.
-    assert_eq!(said(&plan, &[("/proc/sys/net/ipv4/conf/all/rp_filter", "0\n")]), Ok(()));
+    assert_eq!(check_result(&plan, &[("/proc/sys/net/ipv4/conf/all/rp_filter", "0\n")]), Ok(()));
     // A driver that was loaded again has the same device with another index.
-    assert_eq!(said(&plan, &[("/sys/class/net/ens1f0/ifindex", "7\n")]), Ok(()));
+    assert_eq!(check_result(&plan, &[("/sys/class/net/ens1f0/ifindex", "7\n")]), Ok(()));
     for (path, content, expected) in [
         (
             "/proc/sys/net/ipv4/conf/all/rp_filter",
@@ -121,23 +124,23 @@ fn a_plan_is_checked_against_the_host_as_it_is() {
             "affinity of IRQ 123 (ens1f0-TxRx-18) is to be '00040000', and CPU 18 is not online: make a new plan",
         ),
     ] {
-        assert_eq!(said(&plan, &[(path, content)]), Err(expected.to_owned()));
+        assert_eq!(check_result(&plan, &[(path, content)]), Err(expected.to_owned()));
     }
-    let mut foreign = plan.clone();
-    foreign.devices.clear();
-    let error = said(&foreign, &[]).expect_err("no devices");
+    let mut plan_without_devices = plan.clone();
+    plan_without_devices.devices.clear();
+    let error = check_result(&plan_without_devices, &[]).expect_err("no devices");
     assert_eq!(
         error,
         "ens1f0 is in the change of ens1f0 rx-5/rps_cpus, and not among the plan's devices: make a new plan"
     );
-    let gone = plan
+    let result = plan
         .check(&Host::scripted([("/sys/class/net/lo/ifindex", "1\n"), ("/sys/class/net/lo/address", "0\n")]));
-    assert_eq!(gone.expect_err("gone").to_string(), "ens1f0 is gone: make a new plan");
+    assert_eq!(result.expect_err("gone").to_string(), "ens1f0 is gone: make a new plan");
 }
 
 proptest! {
     #[test]
-    fn any_text_is_a_plan_or_an_error_of_one_line(text in "\\PC{0,200}") {
+    fn arbitrary_text_parses_or_gives_a_one_line_error(text in "\\PC{0,200}") {
         if let Err(error) = TunePlan::parse(&text, "any") {
             prop_assert!(!error.to_string().contains('\n'), "{}", error);
         }
@@ -145,17 +148,17 @@ proptest! {
 }
 
 #[test]
-fn a_plan_with_any_line_lost_or_cut_is_a_plan_or_an_error_of_one_line() {
-    let text = made().1.to_json();
+fn plans_with_missing_lines_parse_or_give_a_one_line_error() {
+    let text = recorded_plan().1.to_json();
     let lines: Vec<&str> = text.lines().collect();
-    let judge = |text: String| {
+    let check = |text: String| {
         if let Err(error) = TunePlan::parse(&text, "any") {
             assert!(!error.to_string().contains('\n'), "{error}");
         }
     };
-    for lost in (0..lines.len()).step_by(7) {
-        let rest = lines.iter().enumerate().filter(|(number, _)| *number != lost);
-        judge(rest.map(|(_, line)| format!("{line}\n")).collect());
-        judge(lines[..lost].join("\n"));
+    for missing in (0..lines.len()).step_by(7) {
+        let rest = lines.iter().enumerate().filter(|(number, _)| *number != missing);
+        check(rest.map(|(_, line)| format!("{line}\n")).collect());
+        check(lines[..missing].join("\n"));
     }
 }

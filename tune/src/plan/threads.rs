@@ -11,17 +11,23 @@ use super::SkippedFinding;
 
 /// Sets the commands of a skipped finding about threads: they place the threads on the CPUs of the
 /// plan.
-pub(super) fn tell(left: &mut [SkippedFinding], view: &HostView<'_>, finding: &Finding, cpus: &[u32]) {
+pub(super) fn set_commands(
+    skipped: &mut [SkippedFinding],
+    view: &HostView<'_>,
+    finding: &Finding,
+    cpus: &[u32],
+) {
     if finding.severity_under_load == Severity::Note || finding.id == "thread.audit" || cpus.is_empty() {
         return;
     }
-    let Some(entry) = left.iter_mut().find(|left| left.finding == finding.id && left.title == finding.title)
+    let Some(entry) =
+        skipped.iter_mut().find(|skipped| skipped.finding == finding.id && skipped.title == finding.title)
     else {
         return;
     };
     let services =
         view.now.socket.services().iter().filter(|service| finding.title.contains(&service.name()));
-    let commands: Vec<String> = services.flat_map(|service| of_service(view, service, cpus)).collect();
+    let commands: Vec<String> = services.flat_map(|service| pin_commands(view, service, cpus)).collect();
     if !commands.is_empty() {
         entry.commands = commands;
     }
@@ -30,23 +36,23 @@ pub(super) fn tell(left: &mut [SkippedFinding], view: &HostView<'_>, finding: &F
 /// A CPU for each thread: the SO_INCOMING_CPU of its socket, or else the next CPU in the order of
 /// thread IDs, because servers with one thread per CPU create the threads in the order of CPUs.
 /// With more CPUs than threads, the first CPUs of `cpus` are used.
-fn of_service(view: &HostView<'_>, service: &ServiceSockets, cpus: &[u32]) -> Vec<String> {
+fn pin_commands(view: &HostView<'_>, service: &ServiceSockets, cpus: &[u32]) -> Vec<String> {
     let mut threads: Vec<&ServingThread> = view.serving();
     threads.retain(|thread| service.sockets.iter().any(|socket| thread.sockets.contains(&socket.inode)));
     threads.sort_by_key(|thread| (thread.pid, thread.tid));
-    let mut first: Vec<u32> = cpus.iter().copied().take(threads.len()).collect();
-    first.sort_unstable();
-    let asked = |thread: &ServingThread| {
-        let own = service.sockets.iter().find(|socket| thread.sockets == [socket.inode])?;
-        own.incoming_cpu().filter(|cpu| cpus.contains(cpu))
+    let mut sorted_cpus: Vec<u32> = cpus.iter().copied().take(threads.len()).collect();
+    sorted_cpus.sort_unstable();
+    let incoming_cpu = |thread: &ServingThread| {
+        let socket = service.sockets.iter().find(|socket| thread.sockets == [socket.inode])?;
+        socket.incoming_cpu().filter(|cpu| cpus.contains(cpu))
     };
-    let pairs = threads.iter().zip(first.iter().copied().cycle());
-    let placed = pairs.map(|(thread, cpu)| (thread, asked(thread).unwrap_or(cpu)));
-    let there = |thread: &ServingThread, cpu: u32| {
+    let pairs = threads.iter().zip(sorted_cpus.iter().copied().cycle());
+    let placements = pairs.map(|(thread, cpu)| (thread, incoming_cpu(thread).unwrap_or(cpu)));
+    let is_pinned = |thread: &ServingThread, cpu: u32| {
         thread.allowed.value().is_some_and(|allowed| allowed.len() == 1 && allowed.contains(cpu))
     };
-    placed
-        .filter(|(thread, cpu)| !there(thread, *cpu))
+    placements
+        .filter(|(thread, cpu)| !is_pinned(thread, *cpu))
         .map(|(thread, cpu)| format!("taskset -pc {cpu} {}", thread.tid))
         .collect()
 }

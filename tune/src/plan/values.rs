@@ -11,50 +11,50 @@ use crate::profile::{InterfaceKnob, ProfileKnob, ProfileValue, SkipCondition, Tu
 
 /// Adds all values of the profile, except values that a condition keeps unchanged.
 pub(super) fn add(draft: &mut PlanDraft<'_>, path: &PacketPath, profile: &TuneProfile) {
-    for wanted in &profile.values {
-        for (setting, link) in settings(path, &wanted.knob) {
-            let held = wanted.unless.iter().find_map(|condition| match condition {
+    for value in &profile.values {
+        for (setting, link) in settings(path, &value.knob) {
+            let skip_reason = value.unless.iter().find_map(|condition| match condition {
                 SkipCondition::NoUdpService => no_service(draft),
-                condition => holds(path, link, *condition),
+                condition => unchanged_reason(path, link, *condition),
             });
-            match held {
-                Some(why) => leave(draft, &setting, why),
-                None => add_one(draft, &setting, wanted),
+            match skip_reason {
+                Some(reason) => skip_setting(draft, &setting, reason),
+                None => add_value(draft, &setting, value),
             }
         }
     }
 }
 
-fn add_one(draft: &mut PlanDraft<'_>, setting: &Setting, wanted: &ProfileValue) {
+fn add_value(draft: &mut PlanDraft<'_>, setting: &Setting, value: &ProfileValue) {
     let reason = DraftReason {
-        why: wanted.why.clone(),
+        why: value.why.clone(),
         findings: Vec::new(),
         effect: None,
-        source: wanted.source.clone(),
-        risk: wanted.risk.clone(),
+        source: value.source.clone(),
+        risk: value.risk.clone(),
     };
-    let to = match draft.bounded(setting, &wanted.to) {
+    let to = match draft.bounded(setting, &value.to) {
         Ok(Some(to)) => to,
         Ok(None) => {
-            if let Ok(now) = draft.read(setting) {
-                draft.keep(setting, now);
+            if let Ok(current) = draft.read(setting) {
+                draft.add_target(setting, current);
             }
             return;
         }
-        Err(why) => return leave(draft, setting, why),
+        Err(skip_reason) => return skip_setting(draft, setting, skip_reason),
     };
     if let Err(error) = setting.check(&to) {
-        return leave(draft, setting, error.reason());
+        return skip_setting(draft, setting, error.reason());
     }
     match draft.add(setting, None, &to, &reason) {
         AddedChange::Unread(error) => {
             let error = error.strip_prefix(&format!("{setting}: ")).unwrap_or(&error);
-            leave(draft, setting, format!("what it is now cannot be read: {error}"));
+            skip_setting(draft, setting, format!("what it is now cannot be read: {error}"));
         }
-        AddedChange::Fixed(why) => {
-            leave(draft, setting, why.to_owned());
-            if let Some(left) = draft.skipped.last_mut() {
-                left.commands.extend(setting.command(&to));
+        AddedChange::Fixed(skip_reason) => {
+            skip_setting(draft, setting, skip_reason.to_owned());
+            if let Some(skipped) = draft.skipped.last_mut() {
+                skipped.commands.extend(setting.command(&to));
             }
         }
         AddedChange::Planned | AddedChange::Already => {}
@@ -68,7 +68,7 @@ fn settings<'p>(path: &'p PacketPath, knob: &ProfileKnob) -> Vec<(Setting, Optio
         ProfileKnob::Sysctl(name) => vec![(Setting::sysctl(name.clone()), None)],
         ProfileKnob::Interface(knob) => {
             let links = path.link.iter().filter(|link| link.device.value() != Some(&DeviceKind::Software));
-            links.map(|link| (of_interface(*knob, &link.interface), Some(link))).collect()
+            links.map(|link| (interface_setting(*knob, &link.interface), Some(link))).collect()
         }
         ProfileKnob::Governor => {
             let governed = path.machine.governors.value().and_then(Option::as_ref);
@@ -77,7 +77,7 @@ fn settings<'p>(path: &'p PacketPath, knob: &ProfileKnob) -> Vec<(Setting, Optio
     }
 }
 
-fn of_interface(knob: InterfaceKnob, interface: &str) -> Setting {
+fn interface_setting(knob: InterfaceKnob, interface: &str) -> Setting {
     let interface = interface.to_owned();
     match knob {
         InterfaceKnob::GenericReceiveOffload => {
@@ -94,7 +94,7 @@ fn of_interface(knob: InterfaceKnob, interface: &str) -> Setting {
 }
 
 /// Why a value stays unchanged, if the condition holds or may hold.
-fn holds(path: &PacketPath, link: Option<&LinkState>, condition: SkipCondition) -> Option<String> {
+fn unchanged_reason(path: &PacketPath, link: Option<&LinkState>, condition: SkipCondition) -> Option<String> {
     match condition {
         SkipCondition::MergedDatagrams => merged_datagrams(path),
         SkipCondition::Forwards => {
@@ -116,8 +116,8 @@ fn holds(path: &PacketPath, link: Option<&LinkState>, condition: SkipCondition) 
 }
 
 fn no_service(draft: &PlanDraft<'_>) -> Option<String> {
-    let why = "no UDP service here is busy; where one is to come, name it with --port or --pid";
-    (!draft.has_service).then(|| why.to_owned())
+    let reason = "no UDP service here is busy; where one is to come, name it with --port or --pid";
+    (!draft.has_service).then(|| reason.to_owned())
 }
 
 /// Sockets can ask for merged datagrams since Linux 5.0.
@@ -128,7 +128,7 @@ fn merged_datagrams(path: &PacketPath) -> Option<String> {
     let services = path.socket.services().iter().filter(|service| service.protocol == SocketProtocol::Udp);
     for service in services {
         for socket in &service.sockets {
-            match socket.set() {
+            match socket.known_options() {
                 Some(options) if options.gro => {
                     return Some(format!("{} accepts merged datagrams", service.name()));
                 }
@@ -142,7 +142,7 @@ fn merged_datagrams(path: &PacketPath) -> Option<String> {
     None
 }
 
-fn leave(draft: &mut PlanDraft<'_>, setting: &Setting, why: String) {
+fn skip_setting(draft: &mut PlanDraft<'_>, setting: &Setting, why: String) {
     draft.skipped.push(SkippedFinding {
         finding: "profile".to_owned(),
         severity: "note".to_owned(),
@@ -153,15 +153,15 @@ fn leave(draft: &mut PlanDraft<'_>, setting: &Setting, why: String) {
 }
 
 /// The pairs that the driver supports.
-fn offered(now: &SettingValue, wanted: &SettingValue) -> Result<SettingValue, String> {
-    let has: Vec<&str> = now.as_str().split_whitespace().step_by(2).collect();
-    let words: Vec<&str> = wanted.as_str().split_whitespace().collect();
-    let of_driver = |pair: &&[&str]| pair.first().is_some_and(|name| has.contains(name));
-    let kept: Vec<String> = words.chunks(2).filter(of_driver).map(|pair| pair.join(" ")).collect();
-    if kept.is_empty() {
+fn supported_pairs(current: &SettingValue, requested: &SettingValue) -> Result<SettingValue, String> {
+    let supported: Vec<&str> = current.as_str().split_whitespace().step_by(2).collect();
+    let words: Vec<&str> = requested.as_str().split_whitespace().collect();
+    let is_supported = |pair: &&[&str]| pair.first().is_some_and(|name| supported.contains(name));
+    let pairs: Vec<String> = words.chunks(2).filter(is_supported).map(|pair| pair.join(" ")).collect();
+    if pairs.is_empty() {
         Err("its driver has nothing of it".to_owned())
     } else {
-        Ok(SettingValue::new(kept.join(" ")))
+        Ok(SettingValue::new(pairs.join(" ")))
     }
 }
 
@@ -175,16 +175,16 @@ impl PlanDraft<'_> {
             ValueBound::Exactly(value) => {
                 let value = SettingValue::new(value);
                 return match setting {
-                    Setting::Coalesce { .. } => offered(&self.read(setting)?, &value).map(Some),
+                    Setting::Coalesce { .. } => supported_pairs(&self.read(setting)?, &value).map(Some),
                     _ => Ok(Some(value)),
                 };
             }
-            ValueBound::AtLeast(bound) => (*bound, |now, bound| now >= bound),
-            ValueBound::AtMost(bound) => (*bound, |now, bound| now <= bound),
+            ValueBound::AtLeast(bound) => (*bound, |current, bound| current >= bound),
+            ValueBound::AtMost(bound) => (*bound, |current, bound| current <= bound),
         };
-        let now = self.read(setting)?;
+        let current = self.read(setting)?;
         let number: u64 =
-            now.as_str().parse().map_err(|_| format!("it reads '{now}', which is no number"))?;
+            current.as_str().parse().map_err(|_| format!("it reads '{current}', which is no number"))?;
         Ok((!is_within(number, bound)).then(|| SettingValue::new(bound.to_string())))
     }
 }

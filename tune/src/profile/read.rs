@@ -101,10 +101,10 @@ struct ProfileText<'a> {
 }
 
 impl ProfileText<'_> {
-    fn wrong(&self, span: Option<Range<usize>>, what: impl Into<String>) -> ProfileError {
-        let at = span.map_or(0, |span| span.start);
-        let line = self.text.bytes().take(at).filter(|byte| *byte == b'\n').count() + 1;
-        ProfileError::Wrong { origin: self.origin.to_owned(), line, what: what.into() }
+    fn wrong(&self, span: Option<Range<usize>>, message: impl Into<String>) -> ProfileError {
+        let offset = span.map_or(0, |span| span.start);
+        let line = self.text.bytes().take(offset).filter(|byte| *byte == b'\n').count() + 1;
+        ProfileError::Wrong { origin: self.origin.to_owned(), line, what: message.into() }
     }
 }
 
@@ -117,10 +117,10 @@ pub(super) fn profile(text: &str, origin: &str) -> Result<TuneProfile, ProfileEr
     let name = file.name.get_ref();
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || letter == '-' || letter == '_';
     if name.is_empty() || !name.chars().all(is_plain) {
-        let what = format!("'{name}' is no name: letters, digits, - and _ make one");
-        return Err(source.wrong(Some(file.name.span()), what));
+        let message = format!("'{name}' is no name: letters, digits, - and _ make one");
+        return Err(source.wrong(Some(file.name.span()), message));
     }
-    once(&source, &file)?;
+    check_unique(&source, &file)?;
     let ask = reasons(&source, &file.ask)?;
     let leave = reasons(&source, &file.leave)?;
     let fix = fix(&source, &file)?;
@@ -134,7 +134,7 @@ pub(super) fn profile(text: &str, origin: &str) -> Result<TuneProfile, ProfileEr
         fix,
         ask,
         leave,
-        values: file.set.into_iter().map(|item| wanted(&source, item)).collect::<Result<_, _>>()?,
+        values: file.set.into_iter().map(|item| profile_value(&source, item)).collect::<Result<_, _>>()?,
         text: text.to_owned(),
         anyway: false,
     })
@@ -162,10 +162,10 @@ fn id(source: &ProfileText<'_>, id: &Spanned<String>) -> Result<String, ProfileE
     let name = id.get_ref();
     let stage = name.strip_suffix(".*").and_then(StageName::from_name);
     if stage.is_none() && rule(name).is_none() {
-        let what = format!(
+        let message = format!(
             "'{name}' is no finding: ids are those that `linerate doctor` shows, or a stage's all, such as \"irq.*\""
         );
-        return Err(source.wrong(Some(id.span()), what));
+        return Err(source.wrong(Some(id.span()), message));
     }
     Ok(name.clone())
 }
@@ -175,38 +175,38 @@ fn fix(source: &ProfileText<'_>, file: &ProfileFile) -> Result<BTreeMap<String, 
 }
 
 fn reasons(source: &ProfileText<'_>, reasons: &Reasons) -> Result<BTreeMap<String, String>, ProfileError> {
-    let of = |(key, why): (&Spanned<String>, &Spanned<String>)| {
+    let id_and_reason = |(key, reason): (&Spanned<String>, &Spanned<String>)| {
         let name = id(source, key)?;
-        if why.get_ref().trim().is_empty() {
+        if reason.get_ref().trim().is_empty() {
             return Err(
-                source.wrong(Some(why.span()), format!("why is '{name}' left? A sentence is expected"))
+                source.wrong(Some(reason.span()), format!("why is '{name}' left? A sentence is expected"))
             );
         }
-        Ok((name, why.get_ref().clone()))
+        Ok((name, reason.get_ref().clone()))
     };
-    reasons.iter().map(of).collect()
+    reasons.iter().map(id_and_reason).collect()
 }
 
 /// Checks that no finding is in two tables.
-fn once(source: &ProfileText<'_>, file: &ProfileFile) -> Result<(), ProfileError> {
-    let all = [
+fn check_unique(source: &ProfileText<'_>, file: &ProfileFile) -> Result<(), ProfileError> {
+    let tables = [
         ("[fix]", file.fix.keys().collect::<Vec<_>>()),
         ("[ask]", file.ask.keys().collect()),
         ("[leave]", file.leave.keys().collect()),
     ];
-    let mut seen: BTreeMap<&str, &str> = BTreeMap::new();
-    for (table, key) in all.iter().flat_map(|(table, keys)| keys.iter().map(move |key| (*table, *key))) {
-        if let Some(other) = seen.insert(key.get_ref(), table) {
-            let what = format!("'{}' is in {other} and in {table}", key.get_ref());
-            return Err(source.wrong(Some(key.span()), what));
+    let mut table_by_key: BTreeMap<&str, &str> = BTreeMap::new();
+    for (table, key) in tables.iter().flat_map(|(table, keys)| keys.iter().map(move |key| (*table, *key))) {
+        if let Some(other) = table_by_key.insert(key.get_ref(), table) {
+            let message = format!("'{}' is in {other} and in {table}", key.get_ref());
+            return Err(source.wrong(Some(key.span()), message));
         }
     }
     Ok(())
 }
 
-fn wanted(source: &ProfileText<'_>, item: Spanned<FileWanted>) -> Result<ProfileValue, ProfileError> {
+fn profile_value(source: &ProfileText<'_>, item: Spanned<FileWanted>) -> Result<ProfileValue, ProfileError> {
     let span = item.span();
-    let wrong = |what: &str| Err(source.wrong(Some(span.clone()), what));
+    let wrong = |message: &str| Err(source.wrong(Some(span.clone()), message));
     let item = item.into_inner();
     let knob = match (item.sysctl, item.interface, item.machine) {
         (Some(name), None, None) if name.contains('.') => ProfileKnob::Sysctl(name),

@@ -7,15 +7,15 @@ fn error(text: &str) -> String {
     TuneProfile::parse(text, "mine.toml").expect_err("wrong").to_string()
 }
 
-/// The text of the profile `udp-server`, with one replacement.
-fn edited(from: &str, to: &str) -> String {
+/// The text of the profile `udp-server` with one replacement.
+fn profile_text_with(from: &str, to: &str) -> String {
     let text = BUILTIN[0].1;
     assert!(text.contains(from), "{from}");
     text.replacen(from, to, 1)
 }
 
 #[test]
-fn each_that_comes_with_the_program_can_be_read_and_says_something_of_every_finding() {
+fn builtin_profiles_parse_and_name_every_finding() {
     for (name, text) in TuneProfile::builtin() {
         let profile = TuneProfile::named(name).unwrap_or_else(|error| panic!("{error}"));
         assert_eq!((profile.name.as_str(), profile.text.as_str()), (name, text));
@@ -29,8 +29,8 @@ fn each_that_comes_with_the_program_can_be_read_and_says_something_of_every_find
 }
 
 #[test]
-fn an_id_goes_before_its_stage() {
-    let text = edited("\"thread.*\" =", "\"thread.*\" = \"all\"\n\"thread.unpinned\" =");
+fn finding_id_overrides_its_stage_wildcard() {
+    let text = profile_text_with("\"thread.*\" =", "\"thread.*\" = \"all\"\n\"thread.unpinned\" =");
     let profile = TuneProfile::parse(&text, "mine.toml").expect("a profile");
     assert_eq!(profile.verdict("thread.far-node"), FindingPolicy::Ask("all"));
     assert!(matches!(profile.verdict("thread.unpinned"), FindingPolicy::Ask(why) if why != "all"));
@@ -39,7 +39,7 @@ fn an_id_goes_before_its_stage() {
 }
 
 #[test]
-fn no_such_profile_names_those_there_are() {
+fn unknown_profile_error_lists_the_builtin_profiles() {
     assert_eq!(
         TuneProfile::named("web").expect_err("none").to_string(),
         "no profile 'web': there are udp-server, udp-server-with-tcp, hypervisor, low-latency; a file of your own is named \
@@ -48,7 +48,7 @@ fn no_such_profile_names_those_there_are() {
 }
 
 #[test]
-fn what_is_wrong_is_named_by_its_line_in_one_line() {
+fn parse_errors_name_the_line_and_fit_in_one_line() {
     let line = |from: &str| 1 + BUILTIN[0].1.split(from).next().map_or(0, |text| text.matches('\n').count());
     for (from, to, expected) in [
         ("name = \"udp-server\"", "name = \"a b\"", "'a b' is no name"),
@@ -75,23 +75,27 @@ fn what_is_wrong_is_named_by_its_line_in_one_line() {
         ),
         ("unless = [\"merged-datagrams\"", "unless = [\"monday\"", "unknown variant `monday`"),
     ] {
-        let error = error(&edited(from, to));
+        let error = error(&profile_text_with(from, to));
         let begin = format!("mine.toml:{}: {expected}", line(from));
         assert!(error.starts_with(&begin) && !error.contains('\n'), "{begin}\n{error}");
     }
     assert_eq!(error(""), "mine.toml:1: missing field `name`");
-    let twice = edited("\"irq.stacked\" = \"note\"", "\"machine.smt\" = \"note\"");
-    assert!(error(&twice).ends_with(": 'machine.smt' is in [fix] and in [leave]"), "{}", error(&twice));
+    let duplicate = profile_text_with("\"irq.stacked\" = \"note\"", "\"machine.smt\" = \"note\"");
+    assert!(
+        error(&duplicate).ends_with(": 'machine.smt' is in [fix] and in [leave]"),
+        "{}",
+        error(&duplicate)
+    );
 }
 
 proptest! {
     #[test]
-    fn any_text_is_a_profile_or_an_error(text in "\\PC{0,200}") {
+    fn parsing_arbitrary_text_never_panics(text in "\\PC{0,200}") {
         let _ = TuneProfile::parse(&text, "any");
     }
 
     #[test]
-    fn a_profile_with_lines_lost_is_a_profile_or_an_error_of_one_line(
+    fn profiles_with_missing_lines_parse_or_give_a_one_line_error(
         keep in proptest::collection::vec(proptest::bool::weighted(0.95), 200),
     ) {
         let lines = BUILTIN[0].1.lines().zip(keep.into_iter().chain(std::iter::repeat(true)));

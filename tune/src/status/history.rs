@@ -58,12 +58,12 @@ impl TuneHistory {
             journal: journal.path.display().to_string(),
             trouble: journal.trouble.clone(),
             holder: journal.holder,
-            tunes: journal.tunes().iter().map(|tune| past(tune, &journal.entries)).collect(),
+            tunes: journal.tunes().iter().map(|tune| past_tune(tune, &journal.entries)).collect(),
         }
     }
 }
 
-fn past(tune: &RecordedTune, entries: &[JournalLine]) -> PastTune {
+fn past_tune(tune: &RecordedTune, entries: &[JournalLine]) -> PastTune {
     let refused =
         tune.tracked.iter().filter(|tracked| tracked.refused.is_some()).count() + tune.refused.len();
     PastTune {
@@ -84,13 +84,13 @@ fn past(tune: &RecordedTune, entries: &[JournalLine]) -> PastTune {
 
 fn past_undo(tune: &RecordedTune, entries: &[JournalLine]) -> Option<PastUndo> {
     let undo = tune.undo?;
-    let began = |entry: &&JournalLine| matches!(entry.record, JournalRecord::UndoBegun { tune: of, .. } if of == tune.begun.tune);
+    let is_begin = |entry: &&JournalLine| matches!(entry.record, JournalRecord::UndoBegun { tune: number, .. } if number == tune.begun.tune);
     let outcomes = || tune.tracked.iter().filter_map(|tracked| tracked.outcome.as_ref());
     let is_skipped =
         |outcome: &&UndoOutcome| matches!(outcome, UndoOutcome::Drift { .. } | UndoOutcome::Gone { .. });
     Some(PastUndo {
         why: undo.why,
-        unix_seconds: entries.iter().rev().find(began).map_or(0, |entry| entry.unix_seconds),
+        unix_seconds: entries.iter().rev().find(is_begin).map_or(0, |entry| entry.unix_seconds),
         complete: undo.ended,
         skipped: outcomes().filter(is_skipped).count(),
         refused: outcomes().filter(|outcome| !outcome.is_final()).count(),

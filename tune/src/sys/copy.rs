@@ -13,10 +13,11 @@ pub(crate) fn place(command: &mut Command, cgroup_procs: File, cpu: u32) {
     let mut mask = vec![0_usize; word + 1];
     mask[word] = 1 << (cpu % usize::BITS);
     let in_child = move || {
-        let itself = b"0";
+        let own_pid = b"0";
         // SAFETY: write(2) is async-signal-safe, reads one byte of a live array, and the file is open.
-        let written = unsafe { libc::write(cgroup_procs.as_raw_fd(), itself.as_ptr().cast(), itself.len()) };
-        if written == -1 {
+        let bytes_written =
+            unsafe { libc::write(cgroup_procs.as_raw_fd(), own_pid.as_ptr().cast(), own_pid.len()) };
+        if bytes_written == -1 {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: a plain system call; pointer and length in bytes describe `mask`, which it only reads.

@@ -58,9 +58,9 @@ fn take(file: &File, wait: LockWait) -> io::Result<bool> {
 
 // Whether another open file holds the lock.
 pub(crate) fn is_held(file: &File) -> io::Result<bool> {
-    let mut asked = whole_file(libc::F_WRLCK);
-    call(file, libc::F_OFD_GETLK, &mut asked)?;
-    Ok(i32::from(asked.l_type) != libc::F_UNLCK)
+    let mut lock = whole_file(libc::F_WRLCK);
+    call(file, libc::F_OFD_GETLK, &mut lock)?;
+    Ok(i32::from(lock.l_type) != libc::F_UNLCK)
 }
 
 fn whole_file(kind: libc::c_int) -> libc::flock {
@@ -86,17 +86,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lock_is_held_once_and_ends_where_its_file_was_duplicated() {
+    fn lock_is_exclusive_and_released_despite_a_duplicate_descriptor() {
         let path = tempfile::NamedTempFile::new().expect("a file");
         let open = || File::options().read(true).write(true).open(path.path()).expect("opened");
-        let (one, other) = (open(), open());
+        let (first, second) = (open(), open());
         // A forked child has the file open like this until its exec.
-        let _duplicate = one.try_clone().expect("duplicated");
-        assert!(!is_held(&other).expect("told"));
-        let lock = FileLock::take(one, LockWait::No).expect("asked").expect("free");
-        assert!(is_held(&other).expect("told") && !is_held(lock.file()).expect("told"));
-        let other = FileLock::take(other, LockWait::No).expect("asked").expect_err("held");
+        let _duplicate = first.try_clone().expect("duplicated");
+        assert!(!is_held(&second).expect("queried"));
+        let lock = FileLock::take(first, LockWait::No).expect("tried").expect("free");
+        assert!(is_held(&second).expect("queried") && !is_held(lock.file()).expect("queried"));
+        let second = FileLock::take(second, LockWait::No).expect("tried").expect_err("held");
         drop(lock);
-        assert!(FileLock::take(other, LockWait::No).expect("asked").is_ok());
+        assert!(FileLock::take(second, LockWait::No).expect("tried").is_ok());
     }
 }

@@ -22,13 +22,13 @@ pub(super) fn dependents(host: &Host, setting: &Setting) -> Vec<Setting> {
         Setting::SmtControl => return interrupts(host, &host.list("/proc/irq").unwrap_or_default()),
         _ => return Vec::new(),
     };
-    let mut hanging = vec![Setting::RssTable { interface: interface.clone() }];
-    hanging
+    let mut settings = vec![Setting::RssTable { interface: interface.clone() }];
+    settings
         .extend(FLOWS.map(|flow| Setting::FlowHash { interface: interface.clone(), flow: flow.to_owned() }));
-    hanging.extend(queues(host, interface));
-    hanging.extend(polling(host, interface));
-    hanging.extend(vectors(host, interface));
-    hanging
+    settings.extend(queues(host, interface));
+    settings.extend(polling(host, interface));
+    settings.extend(vectors(host, interface));
+    settings
 }
 
 fn queues(host: &Host, interface: &str) -> Vec<Setting> {
@@ -58,8 +58,9 @@ fn polling(host: &Host, interface: &str) -> Vec<Setting> {
 
 fn vectors(host: &Host, interface: &str) -> Vec<Setting> {
     // The vectors of a virtio device belong to its parent PCI device.
-    let places = ["device", "device/.."].map(|place| format!("/sys/class/net/{interface}/{place}/msi_irqs"));
-    let numbers = places.iter().find_map(|place| host.list(place).ok()).unwrap_or_default();
+    let directories =
+        ["device", "device/.."].map(|directory| format!("/sys/class/net/{interface}/{directory}/msi_irqs"));
+    let numbers = directories.iter().find_map(|directory| host.list(directory).ok()).unwrap_or_default();
     interrupts(host, &numbers)
 }
 

@@ -29,8 +29,8 @@ pub fn due(tune: &RecordedTune, boot: &str, boot_seconds: u64, maker_runs: bool)
     if tune.begun.boot != boot || until.boot_seconds().is_some_and(|deadline| deadline <= boot_seconds) {
         return Some(expired);
     }
-    let unfinished = tune.ended.is_none() || until == UndoDeadline::Maker {};
-    (unfinished && !maker_runs).then_some(UndoReason::Died)
+    let is_unfinished = tune.ended.is_none() || until == UndoDeadline::Maker {};
+    (is_unfinished && !maker_runs).then_some(UndoReason::Died)
 }
 
 /// Undoes all tunes that are overdue because their guards were killed, the latest first. Tunes of
@@ -49,13 +49,13 @@ pub fn undo_overdue<T: ChangeTarget>(
         .iter()
         .rev()
         .filter(|tune| {
-            let place = TuneNamespace::of(target.host(), &tune.begun);
-            place.must_not_be_elsewhere(tune.begun.tune).is_ok()
+            let namespace = TuneNamespace::of(target.host(), &tune.begun);
+            namespace.check_here(tune.begun.tune).is_ok()
         })
         // This process holds the lock, and makes no tune yet.
-        .filter_map(|tune| due(tune, &boot, now, false).map(|why| (tune.begun.tune, why)))
+        .filter_map(|tune| due(tune, &boot, now, false).map(|reason| (tune.begun.tune, reason)))
         .collect();
-    overdue.into_iter().map(|(tune, why)| undo(writer, target, Some(tune), why)).collect()
+    overdue.into_iter().map(|(tune, reason)| undo(writer, target, Some(tune), reason)).collect()
 }
 
 /// Confirms a tune, so that it stays: tune `id`, or the tune that waits for a confirmation. Returns
@@ -68,12 +68,12 @@ pub fn confirm<T: ChangeTarget>(
     target: &T,
     id: Option<u64>,
 ) -> Result<u64, TuneError> {
-    let waits = |tune: &&RecordedTune| {
+    let is_waiting = |tune: &&RecordedTune| {
         id.is_none_or(|id| tune.begun.tune == id)
             && is_pending(tune)
             && tune.begun.until.is_some_and(UndoDeadline::takes_confirmation)
     };
-    let tune = writer.tunes().iter().rev().find(waits).ok_or(TuneError::NothingToConfirm)?;
+    let tune = writer.tunes().iter().rev().find(is_waiting).ok_or(TuneError::NothingToConfirm)?;
     let id = tune.begun.tune;
     if due(tune, &target.boot()?, boot_seconds(), false).is_some() {
         return Err(TuneError::TooLate { tune: id });

@@ -15,37 +15,39 @@ const TICKS_PER_SECOND: u64 = 100;
 /// it gave a thread; each with the original CPUs of that thread.
 pub(super) fn inherited(host: &Host, tune: &RecordedTune) -> Vec<(Setting, SettingValue)> {
     // Process, CPUs set by the tune, original CPUs.
-    let mut given: Vec<(u32, &SettingValue, &SettingValue)> = Vec::new();
+    let mut pinned: Vec<(u32, &SettingValue, &SettingValue)> = Vec::new();
     for tracked in &tune.tracked {
-        if let (Setting::ThreadCpus { pid, .. }, Some(wanted)) = (&tracked.setting, &tracked.wanted) {
-            given.push((*pid, wanted, &tracked.original));
+        if let (Setting::ThreadCpus { pid, .. }, Some(pinned_cpus)) = (&tracked.setting, &tracked.wanted) {
+            pinned.push((*pid, pinned_cpus, &tracked.original));
         }
     }
-    let Some(began) = (!given.is_empty()).then(|| ticks_at(host, tune.begun.unix_seconds)).flatten() else {
+    let Some(start) = (!pinned.is_empty()).then(|| ticks_at(host, tune.begun.unix_seconds)).flatten() else {
         return Vec::new();
     };
-    let roots: BTreeSet<u32> = given.iter().map(|(pid, ..)| *pid).collect();
-    let mut found = Vec::new();
-    for (pid, root) in below(host, &roots) {
+    let roots: BTreeSet<u32> = pinned.iter().map(|(pid, ..)| *pid).collect();
+    let mut inherited = Vec::new();
+    for (pid, root) in descendants(host, &roots) {
         let names = host.list(&format!("/proc/{pid}/task")).unwrap_or_default();
         for tid in names.iter().filter_map(|name| name.parse().ok()) {
             let Ok(setting) = Setting::thread_cpus(host, pid, tid) else { continue };
             let Setting::ThreadCpus { started, .. } = setting else { continue };
-            if started < began || tune.tracked(&setting).is_some() {
+            if started < start || tune.tracked(&setting).is_some() {
                 continue;
             }
-            let Ok(now) = setting.read(host) else { continue };
-            let mut own = given.iter().filter(|(of, ..)| *of == root);
-            if let Some((_, _, original)) = own.find(|(_, wanted, _)| setting.same(wanted, &now)) {
-                found.push((setting, (*original).clone()));
+            let Ok(current) = setting.read(host) else { continue };
+            let mut own_pins = pinned.iter().filter(|(owner, ..)| *owner == root);
+            if let Some((_, _, original)) =
+                own_pins.find(|(_, pinned_cpus, _)| setting.same(pinned_cpus, &current))
+            {
+                inherited.push((setting, (*original).clone()));
             }
         }
     }
-    found
+    inherited
 }
 
 /// `roots` and their descendants, each with its root.
-fn below(host: &Host, roots: &BTreeSet<u32>) -> BTreeMap<u32, u32> {
+fn descendants(host: &Host, roots: &BTreeSet<u32>) -> BTreeMap<u32, u32> {
     let names = host.list("/proc").unwrap_or_default();
     let parents: BTreeMap<u32, u32> = names
         .iter()
@@ -53,13 +55,13 @@ fn below(host: &Host, roots: &BTreeSet<u32>) -> BTreeMap<u32, u32> {
         .filter_map(|pid: u32| Some((pid, parent(host, pid)?)))
         .collect();
     let root = |pid: u32| {
-        let mut at = pid;
+        let mut ancestor = pid;
         // Reused process ids could form a cycle: a chain has at most as many links as processes exist.
         for _ in 0..=parents.len() {
-            if roots.contains(&at) {
-                return Some((pid, at));
+            if roots.contains(&ancestor) {
+                return Some((pid, ancestor));
             }
-            at = *parents.get(&at)?;
+            ancestor = *parents.get(&ancestor)?;
         }
         None
     };

@@ -26,11 +26,10 @@ enum SettingLocation {
 impl<'h> SettingLocations<'h> {
     pub(crate) fn observe(host: &'h Host, tune: &RecordedTune, boot: Option<&str>) -> Self {
         let same_boot = boot == Some(tune.begun.boot.as_str());
-        let place = |device: &crate::NamedDevice| {
+        let locate = |device: &crate::NamedDevice| {
             let name = device.interface.clone();
-            let whereabouts =
-                if same_boot { device.whereabouts(host) } else { device.whereabouts_in_a_later_boot(host) };
-            let place = match whereabouts {
+            let status = if same_boot { device.status(host) } else { device.status_in_later_boot(host) };
+            let location = match status {
                 // If interfaces cannot be listed, reading the setting reports the reason.
                 Ok(DeviceStatus::Same) | Err(_) => return None,
                 Ok(DeviceStatus::Renamed(now)) => SettingLocation::Renamed(now),
@@ -39,12 +38,12 @@ impl<'h> SettingLocations<'h> {
                 }
                 Ok(DeviceStatus::Replaced) => SettingLocation::Gone(format!("{name} is another device now")),
             };
-            Some((name, place))
+            Some((name, location))
         };
         let namespace = TuneNamespace::of(host, &tune.begun);
         let is_elsewhere = matches!(namespace, TuneNamespace::Elsewhere { .. });
-        let moved = tune.begun.devices.iter().filter_map(place).collect();
-        Self { host, moved, unreachable: namespace.why_not(), is_elsewhere }
+        let moved = tune.begun.devices.iter().filter_map(locate).collect();
+        Self { host, moved, unreachable: namespace.unreachable_reason(), is_elsewhere }
     }
 
     /// The setting under the current name of its interface.
@@ -52,55 +51,55 @@ impl<'h> SettingLocations<'h> {
     /// # Errors
     /// Why it is gone, in words.
     pub(crate) fn find(&self, setting: &Setting) -> Result<Setting, String> {
-        if let Some(why) = self.unreachable.as_ref().filter(|_| namespace::is_of_namespace(setting)) {
-            return Err(why.clone());
+        if let Some(reason) = self.unreachable.as_ref().filter(|_| namespace::is_of_namespace(setting)) {
+            return Err(reason.clone());
         }
         if let Setting::IrqAffinity { irq, action } = setting {
             return self.find_interrupt(*irq, action);
         }
         let interface = setting.interface();
-        let place = self.moved.iter().find(|(name, _)| Some(name.as_str()) == interface.as_deref());
-        match place.map(|(_, place)| place) {
+        let location = self.moved.iter().find(|(name, _)| Some(name.as_str()) == interface.as_deref());
+        match location.map(|(_, location)| location) {
             None => Ok(setting.clone()),
-            Some(SettingLocation::Renamed(now)) => Ok(setting.on_interface(now)),
-            Some(SettingLocation::Gone(why)) => Err(why.clone()),
+            Some(SettingLocation::Renamed(new_name)) => Ok(setting.on_interface(new_name)),
+            Some(SettingLocation::Gone(reason)) => Err(reason.clone()),
         }
     }
 
     /// The former name of a setting's interface, if it was renamed or removed.
-    pub(crate) fn name_before(&self, setting: &Setting) -> Option<String> {
-        let concerns = |name: &str| match setting {
+    pub(crate) fn former_name(&self, setting: &Setting) -> Option<String> {
+        let is_concerned = |name: &str| match setting {
             Setting::IrqAffinity { action, .. } => names(action, name).is_some(),
             setting => setting.interface().as_deref() == Some(name),
         };
-        self.moved.iter().map(|(name, _)| name).find(|name| concerns(name)).cloned()
+        self.moved.iter().map(|(name, _)| name).find(|name| is_concerned(name)).cloned()
     }
 
     // Finds an interrupt whose name contains that of its interface. Drivers name interrupts when an
     // interface comes up, so that after a renaming the old name stays until the interface was down.
     fn find_interrupt(&self, irq: u32, action: &str) -> Result<Setting, String> {
-        let named = |action: String| Setting::IrqAffinity { irq, action };
-        let concerned =
-            self.moved.iter().filter_map(|(name, place)| Some((names(action, name)?, name, place)));
+        let interrupt = |action: String| Setting::IrqAffinity { irq, action };
+        let candidates =
+            self.moved.iter().filter_map(|(name, location)| Some((names(action, name)?, name, location)));
         // Of `br` and `br-lan` the longer name counts.
-        let Some((at, name, place)) = concerned.max_by_key(|(_, name, _)| name.len()) else {
-            return Ok(named(action.to_owned()));
+        let Some((offset, name, location)) = candidates.max_by_key(|(_, name, _)| name.len()) else {
+            return Ok(interrupt(action.to_owned()));
         };
-        let now = match place {
-            SettingLocation::Renamed(now) => now,
-            SettingLocation::Gone(why) => return Err(why.clone()),
+        let new_name = match location {
+            SettingLocation::Renamed(new_name) => new_name,
+            SettingLocation::Gone(reason) => return Err(reason.clone()),
         };
-        let renamed = format!("{}{now}{}", &action[..at], &action[at + name.len()..]);
-        let has = |action: &str| {
+        let renamed = format!("{}{new_name}{}", &action[..offset], &action[offset + name.len()..]);
+        let has_action = |action: &str| {
             self.host
                 .list(&format!("/proc/irq/{irq}"))
                 .is_ok_and(|names| names.iter().any(|name| name == action))
         };
         let is_of_device = ["device", "device/.."].iter().any(|device| {
-            let vectors = self.host.list(&format!("/sys/class/net/{now}/{device}/msi_irqs"));
+            let vectors = self.host.list(&format!("/sys/class/net/{new_name}/{device}/msi_irqs"));
             vectors.is_ok_and(|numbers| numbers.contains(&irq.to_string()))
         });
-        Ok(named(if has(action) && is_of_device { action.to_owned() } else { renamed }))
+        Ok(interrupt(if has_action(action) && is_of_device { action.to_owned() } else { renamed }))
     }
 }
 
@@ -120,7 +119,7 @@ mod tests {
     use super::names;
 
     #[test]
-    fn an_interrupt_names_its_interface_as_a_word() {
+    fn interrupt_actions_match_interfaces_as_whole_words() {
         assert_eq!(names("eth0-TxRx-3", "eth0"), Some(0));
         assert_eq!(names("i40e-eth0-TxRx-3", "eth0"), Some(5));
         assert_eq!(names("eth0", "eth0"), Some(0));

@@ -24,19 +24,19 @@ impl TuneNamespace {
     #[must_use]
     pub fn of(host: &Host, begun: &BeginRecord) -> Self {
         let boot = host.read("/proc/sys/kernel/random/boot_id");
-        let (Some(inode), Some(own), Ok(boot)) = (begun.namespace, own(host), boot) else {
+        let (Some(inode), Some(own_inode), Ok(boot)) = (begun.namespace, own_inode(host), boot) else {
             return Self::Here;
         };
-        if inode == own || begun.is_of_earlier_boot(boot.trim()) == Some(true) {
+        if inode == own_inode || begun.is_of_earlier_boot(boot.trim()) == Some(true) {
             return Self::Here;
         }
         let path = of_process(host, inode, "task", "/ns/net")
-            .or_else(|| mounted(host, inode))
+            .or_else(|| mount_point(host, inode))
             .or_else(|| of_process(host, inode, "fd", ""));
         path.map_or(Self::Gone { inode }, |path| Self::Elsewhere { path })
     }
 
-    pub(super) fn must_not_be_elsewhere(self, tune: u64) -> Result<(), TuneError> {
+    pub(super) fn check_here(self, tune: u64) -> Result<(), TuneError> {
         match self {
             Self::Elsewhere { path } => Err(TuneError::OtherNamespace { tune, path }),
             Self::Here | Self::Gone { .. } => Ok(()),
@@ -44,7 +44,7 @@ impl TuneNamespace {
     }
 
     // Why its settings cannot be read from here; `None` if they can.
-    pub(super) fn why_not(self) -> Option<String> {
+    pub(super) fn unreachable_reason(self) -> Option<String> {
         match self {
             Self::Here => None,
             Self::Elsewhere { path } => Some(format!("it is in another network namespace (--netns {path})")),
@@ -55,7 +55,7 @@ impl TuneNamespace {
 
 /// Whether the setting belongs to a network namespace, and not to the machine.
 pub(super) fn is_of_namespace(setting: &Setting) -> bool {
-    let of_machine = matches!(
+    let is_of_machine = matches!(
         setting,
         Setting::ThreadCpus { .. }
             | Setting::IrqAffinity { .. }
@@ -64,11 +64,11 @@ pub(super) fn is_of_namespace(setting: &Setting) -> bool {
             | Setting::SmtControl
             | Setting::UnitDropIn { .. }
     );
-    !of_machine
+    !is_of_machine
 }
 
 /// Inode of the network namespace of the calling thread.
-pub(super) fn own(host: &Host) -> Option<u64> {
+pub(super) fn own_inode(host: &Host) -> Option<u64> {
     inode(&host.read_link("/proc/thread-self/ns/net").ok()?)
 }
 
@@ -78,7 +78,7 @@ fn inode(link: &str) -> Option<u64> {
 }
 
 /// A file below `/proc/PID/{directory}` that refers to the namespace.
-fn of_process(host: &Host, wanted: u64, directory: &str, file: &str) -> Option<String> {
+fn of_process(host: &Host, target_inode: u64, directory: &str, file: &str) -> Option<String> {
     let numbers = |path: &str| {
         let names = host.list(path).unwrap_or_default();
         names.into_iter().filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()))
@@ -87,17 +87,17 @@ fn of_process(host: &Host, wanted: u64, directory: &str, file: &str) -> Option<S
         let path = format!("/proc/{pid}/{directory}");
         numbers(&path).map(|number| format!("{path}/{number}{file}")).collect::<Vec<_>>()
     });
-    files.find(|file| host.read_link(file).is_ok_and(|link| inode(&link) == Some(wanted)))
+    files.find(|file| host.read_link(file).is_ok_and(|link| inode(&link) == Some(target_inode)))
 }
 
 /// A mount point of the namespace, as made by `ip netns add`.
-fn mounted(host: &Host, wanted: u64) -> Option<String> {
+fn mount_point(host: &Host, target_inode: u64) -> Option<String> {
     let table = host.read("/proc/thread-self/mountinfo").ok()?;
     let mut mounts = table.lines().filter_map(|line| {
         let mut words = line.split(' ').skip(3);
         Some((words.next()?, words.next()?))
     });
-    mounts.find(|(root, _)| inode(root) == Some(wanted)).map(|(_, point)| point.to_owned())
+    mounts.find(|(root, _)| inode(root) == Some(target_inode)).map(|(_, mount_point)| mount_point.to_owned())
 }
 
 #[cfg(test)]
@@ -115,17 +115,17 @@ mod tests {
         file("/proc/sys/kernel/random/boot_id", "now\n");
         let mount = "40 30 0:4 net:[3] /run/netns/blue rw shared:1 - nsfs nsfs rw\n";
         file("/proc/thread-self/mountinfo", mount);
-        for (path, own) in
+        for (path, namespace_inode) in
             [("/proc/thread-self/ns/net", 1), ("/proc/50/task/51/ns/net", 2), ("/proc/52/fd/6", 5)]
         {
-            recording.insert(path, RecordedEntry::Link(format!("net:[{own}]")));
+            recording.insert(path, RecordedEntry::Link(format!("net:[{namespace_inode}]")));
         }
         let begun = BeginRecord { boot: boot.to_owned(), namespace: Some(inode), ..BeginRecord::lost(1, 0) };
         TuneNamespace::of(&Host::recorded(recording), &begun)
     }
 
     #[test]
-    fn a_namespace_is_found_by_its_threads_and_mounts() {
+    fn namespaces_are_found_by_thread_mount_or_descriptor() {
         let elsewhere = |path: &str| TuneNamespace::Elsewhere { path: path.to_owned() };
         assert_eq!(place(1, "now"), TuneNamespace::Here);
         assert_eq!(place(2, "now"), elsewhere("/proc/50/task/51/ns/net"));

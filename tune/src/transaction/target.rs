@@ -45,9 +45,9 @@ pub trait ChangeTarget {
     /// Fails with the reason if a device does not have its name any more.
     fn must_be_in_place(&self, device: &NamedDevice) -> Result<(), String> {
         let name = &device.interface;
-        match device.whereabouts(self.host()) {
+        match device.status(self.host()) {
             Ok(DeviceStatus::Same) => Ok(()),
-            Ok(DeviceStatus::Renamed(now)) => Err(format!("{name} was renamed to {now}")),
+            Ok(DeviceStatus::Renamed(new_name)) => Err(format!("{name} was renamed to {new_name}")),
             Ok(DeviceStatus::Gone) => Err(format!("{name} is gone")),
             Ok(DeviceStatus::Replaced) => Err(format!("{name} is another device now")),
             Err(error) => Err(error.to_string()),

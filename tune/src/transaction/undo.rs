@@ -46,12 +46,12 @@ impl UndoReport {
     /// ended do not count: they ended with it.
     #[must_use]
     pub fn has_skipped(&self) -> bool {
-        let left = |setting: &UndoneSetting| match setting.outcome {
+        let is_skipped = |setting: &UndoneSetting| match setting.outcome {
             UndoOutcome::Drift { .. } => true,
             UndoOutcome::Gone { .. } => !setting.setting.is_of_process(),
             _ => false,
         };
-        !self.damaged_lines.is_empty() || self.settings.iter().any(left)
+        !self.damaged_lines.is_empty() || self.settings.iter().any(is_skipped)
     }
 }
 
@@ -69,56 +69,55 @@ pub fn undo<T: ChangeTarget>(
 ) -> Result<UndoReport, TuneError> {
     let tune = choose(writer, id)?;
     let boot = target.boot().ok();
-    TuneNamespace::of(target.host(), &tune.begun).must_not_be_elsewhere(tune.begun.tune)?;
+    TuneNamespace::of(target.host(), &tune.begun).check_here(tune.begun.tune)?;
     let records: Vec<JournalRecord> = tune
         .tracked
         .iter()
         .flat_map(|tracked| undo_room(tune.begun.tune, &tracked.setting, &tracked.original))
         .collect();
     writer.reserve(&records)?;
-    let mut undoing = UndoRun {
+    let mut run = UndoRun {
         id: tune.begun.tune,
         places: SettingLocations::observe(target.host(), &tune, boot.as_deref()),
-        order: in_order(&tune),
+        order: restore_order(&tune),
         kept: Vec::new(),
         settings: Vec::new(),
         writer,
         target,
     };
-    undoing.writer.append(JournalRecord::UndoBegun { tune: undoing.id, why })?;
-    undoing.keep_what_others_set()?;
-    for setting in undoing.order.clone() {
-        undoing.make_fit(&setting)?;
-        undoing.put_back(&setting)?;
+    run.writer.append(JournalRecord::UndoBegun { tune: run.id, why })?;
+    run.record_foreign_values()?;
+    for setting in run.order.clone() {
+        run.fit_table(&setting)?;
+        run.restore_setting(&setting)?;
     }
-    undoing.restore_inherited(&tune);
-    undoing.look_again()?;
-    undoing.tell_what_was_left_before();
-    undoing.writer.append(JournalRecord::UndoEnded { tune: undoing.id })?;
+    run.restore_inherited(&tune);
+    run.restore_reset_settings()?;
+    run.report_earlier_skips();
+    run.writer.append(JournalRecord::UndoEnded { tune: run.id })?;
     let earlier_boot = boot.and_then(|boot| tune.begun.is_of_earlier_boot(&boot)) == Some(true);
-    let (settings, damaged_lines) = (undoing.settings, tune.damaged_lines);
-    Ok(UndoReport { tune: undoing.id, why, earlier_boot, settings, damaged_lines })
+    let (settings, damaged_lines) = (run.settings, tune.damaged_lines);
+    Ok(UndoReport { tune: run.id, why, earlier_boot, settings, damaged_lines })
 }
 
 fn choose(writer: &JournalWriter, id: Option<u64>) -> Result<RecordedTune, TuneError> {
     let Some(id) = id else {
-        let open = writer.tunes().iter().rev().find(|tune| tune.is_open());
-        return open.cloned().ok_or(TuneError::NothingToUndo);
+        let latest = writer.tunes().iter().rev().find(|tune| tune.is_open());
+        return latest.cloned().ok_or(TuneError::NothingToUndo);
     };
     let tune = writer.tune(id).ok_or(TuneError::NoSuchTune { tune: id })?;
     if tune.is_undone() { Err(TuneError::UndoneAlready { tune: id }) } else { Ok(tune.clone()) }
 }
 
 /// The settings to restore, in reverse order of their first changes.
-fn in_order(tune: &RecordedTune) -> Vec<Setting> {
+fn restore_order(tune: &RecordedTune) -> Vec<Setting> {
     let position = |setting: &Setting| tune.tracked.iter().position(|tracked| tracked.setting == *setting);
-    let to_do = |(at, tracked): &(usize, &TrackedSetting)| {
+    let is_to_restore = |(at, tracked): &(usize, &TrackedSetting)| {
         // A setting that a change created disappears with it.
-        let came_with_it =
-            tracked.depends_on.iter().any(|with| position(with).is_some_and(|with| with < *at));
-        tracked.is_to_undo(tune) && (tracked.wanted.is_some() || !came_with_it)
+        let was_created = tracked.depends_on.iter().any(|with| position(with).is_some_and(|with| with < *at));
+        tracked.is_to_undo(tune) && (tracked.wanted.is_some() || !was_created)
     };
-    let mut order: Vec<_> = tune.tracked.iter().enumerate().filter(to_do).collect();
+    let mut order: Vec<_> = tune.tracked.iter().enumerate().filter(is_to_restore).collect();
     order.reverse();
     order.into_iter().map(|(_, tracked)| tracked.setting.clone()).collect()
 }
@@ -136,7 +135,7 @@ struct UndoRun<'a, T> {
 
 impl<T: ChangeTarget> UndoRun<'_, T> {
     /// Records the values that other programs set, before undoing a change of channels resets them.
-    fn keep_what_others_set(&mut self) -> Result<(), JournalError> {
+    fn record_foreign_values(&mut self) -> Result<(), JournalError> {
         for setting in self.order.clone() {
             let Some(tracked) =
                 self.tracked(&setting).filter(|tracked| !tracked.depends_on.is_empty()).cloned()
@@ -158,28 +157,32 @@ impl<T: ChangeTarget> UndoRun<'_, T> {
     // The kernel refuses fewer channels while the indirection table names queues that would go
     // (`ethtool_check_max_channel`, net/ethtool/common.c, Linux 6.18). Therefore the table is restored
     // first if it fits both counts, and again after the channels, because drivers reset it.
-    fn make_fit(&mut self, setting: &Setting) -> Result<(), JournalError> {
+    fn fit_table(&mut self, setting: &Setting) -> Result<(), JournalError> {
         let Setting::Channels { interface } = setting else { return Ok(()) };
         let table = Setting::RssTable { interface: interface.clone() };
         let original = self.tracked(setting).map(|tracked| tracked.original.clone());
-        let now = self.places.find(setting).ok().and_then(|here| self.target.read(&here).ok());
+        let now = self
+            .places
+            .find(setting)
+            .ok()
+            .and_then(|current_setting| self.target.read(&current_setting).ok());
         let shrinks = receive_channels(original.as_ref()) < receive_channels(now.as_ref());
         let is_kept = self.kept.iter().any(|(kept, _)| *kept == table);
         if shrinks && !is_kept && self.tracked(&table).is_some() {
-            self.put_back(&table)?;
+            self.restore_setting(&table)?;
         }
         Ok(())
     }
 
     /// Reports the settings that an earlier, killed undo skipped.
-    fn tell_what_was_left_before(&mut self) {
+    fn report_earlier_skips(&mut self) {
         let Some(tune) = self.writer.tune(self.id).cloned() else { return };
         for tracked in &tune.tracked {
-            let is_told = self.settings.iter().any(|told| told.setting == tracked.setting);
+            let is_reported = self.settings.iter().any(|reported| reported.setting == tracked.setting);
             if let (Some(outcome @ (UndoOutcome::Drift { .. } | UndoOutcome::Gone { .. })), false) =
-                (&tracked.outcome, is_told)
+                (&tracked.outcome, is_reported)
             {
-                self.tell(tracked, outcome.clone());
+                self.report_setting(tracked, outcome.clone());
             }
         }
     }
@@ -190,7 +193,7 @@ impl<T: ChangeTarget> UndoRun<'_, T> {
         for (setting, original) in super::inherited::inherited(self.target.host(), tune) {
             let outcome = match self.target.write(&setting, &original) {
                 Ok(()) => UndoOutcome::Restored,
-                Err(error) => failure(&error, None),
+                Err(error) => failed_outcome(&error, None),
             };
             let name = setting.to_string();
             self.settings.push(UndoneSetting { setting, name, renamed_from: None, original, outcome });
@@ -199,7 +202,7 @@ impl<T: ChangeTarget> UndoRun<'_, T> {
 
     /// Restores settings again that a later restoration reset. A tune that is not fully restored
     /// stays open.
-    fn look_again(&mut self) -> Result<(), JournalError> {
+    fn restore_reset_settings(&mut self) -> Result<(), JournalError> {
         for setting in self.order.clone() {
             let Some(tracked) =
                 self.tracked(&setting).filter(|tracked| !tracked.depends_on.is_empty()).cloned()
@@ -210,30 +213,30 @@ impl<T: ChangeTarget> UndoRun<'_, T> {
             if is_kept || !tracked.outcome.as_ref().is_none_or(UndoOutcome::is_back) {
                 continue;
             }
-            let Ok(here) = self.places.find(&setting) else { continue };
-            if let Ok(now) = self.target.read(&here)
+            let Ok(current_setting) = self.places.find(&setting) else { continue };
+            if let Ok(now) = self.target.read(&current_setting)
                 && !setting.same(&tracked.original, &now)
             {
-                self.restore(&tracked, &here, now)?;
+                self.restore(&tracked, &current_setting, now)?;
             }
         }
         Ok(())
     }
 
-    fn put_back(&mut self, setting: &Setting) -> Result<(), JournalError> {
+    fn restore_setting(&mut self, setting: &Setting) -> Result<(), JournalError> {
         if let Some((_, value)) = self.kept.iter().find(|(kept, _)| kept == setting) {
-            return self.put_others_back(setting, value);
+            return self.restore_foreign_value(setting, value);
         }
         let Some(tracked) = self.tracked(setting).cloned() else { return Ok(()) };
-        let here = match self.places.find(setting) {
-            Ok(here) => here,
+        let current_setting = match self.places.find(setting) {
+            Ok(current_setting) => current_setting,
             Err(why) => return self.finish(&tracked, UndoOutcome::Gone { why }),
         };
-        let now = match self.target.read(&here) {
+        let now = match self.target.read(&current_setting) {
             Ok(now) => now,
-            Err(error) => return self.finish(&tracked, failure(&error, None)),
+            Err(error) => return self.finish(&tracked, failed_outcome(&error, None)),
         };
-        if let Some(by) = self.covered(&tracked, &now) {
+        if let Some(by) = self.covering_tune(&tracked, &now) {
             return self.finish(&tracked, UndoOutcome::Covered { by });
         }
         if now == tracked.original {
@@ -245,13 +248,13 @@ impl<T: ChangeTarget> UndoRun<'_, T> {
         if !tracked.expects(&now) {
             return self.finish(&tracked, UndoOutcome::Already);
         }
-        self.restore(&tracked, &here, now)
+        self.restore(&tracked, &current_setting, now)
     }
 
     fn restore(
         &mut self,
         tracked: &TrackedSetting,
-        here: &Setting,
+        current_setting: &Setting,
         now: SettingValue,
     ) -> Result<(), JournalError> {
         self.writer.append(JournalRecord::UndoIntent {
@@ -260,20 +263,20 @@ impl<T: ChangeTarget> UndoRun<'_, T> {
             from: now,
             to: tracked.original.clone(),
         })?;
-        let outcome = match self.target.write(here, &tracked.original) {
+        let outcome = match self.target.write(current_setting, &tracked.original) {
             Ok(()) => UndoOutcome::Restored,
-            Err(error) => failure(&error, self.target.read(here).ok()),
+            Err(error) => failed_outcome(&error, self.target.read(current_setting).ok()),
         };
         self.finish(tracked, outcome)
     }
 
     /// Writes a value of another program again after the undo of a change reset it.
-    fn put_others_back(&self, setting: &Setting, value: &SettingValue) -> Result<(), JournalError> {
-        if let Ok(here) = self.places.find(setting)
-            && self.target.read(&here).is_ok_and(|now| now != *value)
+    fn restore_foreign_value(&self, setting: &Setting, value: &SettingValue) -> Result<(), JournalError> {
+        if let Ok(current_setting) = self.places.find(setting)
+            && self.target.read(&current_setting).is_ok_and(|now| now != *value)
         {
             // The report has it as drift. If it cannot be set any more, its queue or device is gone.
-            let _ = self.target.write(&here, value);
+            let _ = self.target.write(&current_setting, value);
         }
         Ok(())
     }
@@ -282,16 +285,17 @@ impl<T: ChangeTarget> UndoRun<'_, T> {
     fn is_drift(&self, tracked: &TrackedSetting, now: &SettingValue) -> bool {
         !tracked.expects(now)
             && !tracked.setting.same(&tracked.original, now)
-            && self.covered(tracked, now).is_none()
+            && self.covering_tune(tracked, now).is_none()
     }
 
     /// The first later tune that changed the setting, if a later tune set the current value.
-    fn covered(&self, tracked: &TrackedSetting, now: &SettingValue) -> Option<u64> {
+    fn covering_tune(&self, tracked: &TrackedSetting, now: &SettingValue) -> Option<u64> {
         let tunes = self.writer.tunes();
         later_holder(tunes, self.id, &tracked.setting, now)?;
-        let changed =
-            |later: &&RecordedTune| later.begun.tune > self.id && holds(later, &tracked.setting).is_some();
-        tunes.iter().find(changed).map(|later| later.begun.tune)
+        let has_changed = |later: &&RecordedTune| {
+            later.begun.tune > self.id && held_setting(later, &tracked.setting).is_some()
+        };
+        tunes.iter().find(has_changed).map(|later| later.begun.tune)
     }
 
     fn tracked(&self, setting: &Setting) -> Option<&TrackedSetting> {
@@ -303,7 +307,7 @@ impl<T: ChangeTarget> UndoRun<'_, T> {
         if tracked.wanted.is_none() && outcome == UndoOutcome::Already {
             return Ok(());
         }
-        self.tell(tracked, outcome.clone());
+        self.report_setting(tracked, outcome.clone());
         self.writer.append(JournalRecord::UndoDone {
             tune: self.id,
             setting: tracked.setting.clone(),
@@ -311,14 +315,14 @@ impl<T: ChangeTarget> UndoRun<'_, T> {
         })
     }
 
-    fn tell(&mut self, tracked: &TrackedSetting, outcome: UndoOutcome) {
-        let here = self.places.find(&tracked.setting).unwrap_or_else(|_| tracked.setting.clone());
-        let renamed = here != tracked.setting;
-        self.settings.retain(|told| told.setting != tracked.setting);
+    fn report_setting(&mut self, tracked: &TrackedSetting, outcome: UndoOutcome) {
+        let current_setting = self.places.find(&tracked.setting).unwrap_or_else(|_| tracked.setting.clone());
+        let is_renamed = current_setting != tracked.setting;
+        self.settings.retain(|reported| reported.setting != tracked.setting);
         self.settings.push(UndoneSetting {
             setting: tracked.setting.clone(),
-            name: here.to_string(),
-            renamed_from: renamed.then(|| self.places.name_before(&tracked.setting)).flatten(),
+            name: current_setting.to_string(),
+            renamed_from: is_renamed.then(|| self.places.former_name(&tracked.setting)).flatten(),
             original: tracked.original.clone(),
             outcome,
         });
@@ -339,17 +343,23 @@ pub(crate) fn later_holder(
     setting: &Setting,
     now: &SettingValue,
 ) -> Option<u64> {
-    let as_left = |later: &&RecordedTune| holds(later, setting).is_some_and(|tracked| tracked.expects(now));
-    tunes.iter().rev().take_while(|later| later.begun.tune > tune).find(as_left).map(|later| later.begun.tune)
+    let has_left_value =
+        |later: &&RecordedTune| held_setting(later, setting).is_some_and(|tracked| tracked.expects(now));
+    tunes
+        .iter()
+        .rev()
+        .take_while(|later| later.begun.tune > tune)
+        .find(has_left_value)
+        .map(|later| later.begun.tune)
 }
 
 /// The setting, if a tune in effect changed it.
-fn holds<'a>(tune: &'a RecordedTune, setting: &Setting) -> Option<&'a TrackedSetting> {
+fn held_setting<'a>(tune: &'a RecordedTune, setting: &Setting) -> Option<&'a TrackedSetting> {
     let tracked = tune.tracked(setting).filter(|_| tune.is_open())?;
     (tracked.wanted.is_some() && tracked.is_in_effect()).then_some(tracked)
 }
 
-fn failure(error: &SettingError, found: Option<SettingValue>) -> UndoOutcome {
+fn failed_outcome(error: &SettingError, found: Option<SettingValue>) -> UndoOutcome {
     let why = error.reason();
     if error.is_gone() { UndoOutcome::Gone { why } } else { UndoOutcome::Failed { why, found } }
 }

@@ -56,10 +56,13 @@ impl Scene {
         command.args(arguments).stdin(Stdio::null()).stdout(log.try_clone().expect("a log")).stderr(log);
         let mut server = self.lab.receiver().spawn(command).expect("started");
         let began = Instant::now();
-        while !self.lab.senders()[0].run(|| answers(address, request)).expect("asked") {
-            let ended = server.wait_at_most(Duration::from_millis(20)).expect("waited");
+        while !self.lab.senders()[0].run(|| is_answered(address, request)).expect("ran") {
+            let exit_status = server.wait_at_most(Duration::from_millis(20)).expect("waited");
             let log = std::fs::read_to_string(self.path("log")).unwrap_or_default();
-            assert!(ended.is_none() && began.elapsed() < PATIENCE, "{program:?} does not answer: {log}");
+            assert!(
+                exit_status.is_none() && began.elapsed() < PATIENCE,
+                "{program:?} does not answer: {log}"
+            );
         }
         let id = server.id();
         self.server = Some(server);
@@ -69,42 +72,42 @@ impl Scene {
     /// Observes the server in its network namespace.
     pub(crate) fn observe(
         &self,
-        wanted: &ServerQuery,
-        look: ObservationOptions,
+        query: &ServerQuery,
+        options: ObservationOptions,
     ) -> Result<ObservedServer, DiscoveryError> {
         let sys = self.lab.receiver().sys_path().expect("a sysfs").to_owned();
         let host = Host::live_with_sys(sys);
-        let observed = self.lab.receiver().run(|| ObservedServer::observe(&host, wanted, look, &|| false));
-        observed.expect("looked").map(|(server, _)| server)
+        let result = self.lab.receiver().run(|| ObservedServer::observe(&host, query, options, &|| false));
+        result.expect("ran").map(|(server, _)| server)
     }
 
     /// Observes the server while the sender sends requests, each from another port.
-    pub(crate) fn observe_asked(
+    pub(crate) fn observe_under_load(
         &self,
-        wanted: &ServerQuery,
-        look: ObservationOptions,
+        query: &ServerQuery,
+        options: ObservationOptions,
         address: SocketAddr,
         request: &[u8],
     ) -> ObservedServer {
-        let done = AtomicBool::new(false);
+        let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            let ask = || {
-                while !done.load(Ordering::Relaxed) {
-                    let _ = self.lab.senders()[0].run(|| answers(address, request));
+            let send_requests = || {
+                while !stop.load(Ordering::Relaxed) {
+                    let _ = self.lab.senders()[0].run(|| is_answered(address, request));
                 }
             };
-            let asking = scope.spawn(ask);
-            let server = self.observe(wanted, look);
-            done.store(true, Ordering::Relaxed);
-            asking.join().expect("asked");
+            let sender = scope.spawn(send_requests);
+            let server = self.observe(query, options);
+            stop.store(true, Ordering::Relaxed);
+            sender.join().expect("ended");
             server.expect("a server")
         })
     }
 }
 
-fn answers(address: SocketAddr, request: &[u8]) -> bool {
-    let any = if address.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
-    let socket = UdpSocket::bind(any).expect("bound");
+fn is_answered(address: SocketAddr, request: &[u8]) -> bool {
+    let any_address = if address.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+    let socket = UdpSocket::bind(any_address).expect("bound");
     socket.connect(address).expect("connected");
     socket.set_read_timeout(Some(Duration::from_millis(100))).expect("set");
     // Refused until the server listens.
@@ -119,7 +122,7 @@ impl Drop for Scene {
     }
 }
 
-pub(crate) fn look(milliseconds: u64, datagrams: bool) -> ObservationOptions {
+pub(crate) fn observation_options(milliseconds: u64, datagrams: bool) -> ObservationOptions {
     ObservationOptions { duration: Duration::from_millis(milliseconds), datagrams }
 }
 

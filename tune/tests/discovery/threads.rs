@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use linerate_tune::boost::discovery::{DiscoveryError, ReaderEvidence, ServerQuery};
 use rustix::net::{AddressFamily, RecvFlags, SocketType, bind, recv, socket, sockopt};
 
-use crate::scene::{Scene, look, on_port};
+use crate::scene::{Scene, observation_options, on_port};
 
 /// Sockets of one reuseport group.
 fn group(scene: &Scene, port: u16, count: usize) -> Vec<OwnedFd> {
@@ -27,14 +27,14 @@ fn serve(socket: &OwnedFd) {
 }
 
 #[test]
-fn each_thread_is_seen_at_its_socket() {
-    let Some(scene) = Scene::set("each_thread_is_seen_at_its_socket") else { return };
+fn each_thread_is_observed_as_the_reader_of_its_socket() {
+    let Some(scene) = Scene::set("each_thread_is_observed_as_the_reader_of_its_socket") else { return };
     let sockets = group(&scene, 4000, 3);
     let server = std::thread::scope(|scope| {
         for socket in &sockets {
             scope.spawn(|| serve(socket));
         }
-        let server = scene.observe(&on_port(4000), look(200, false));
+        let server = scene.observe(&on_port(4000), observation_options(200, false));
         for socket in &sockets {
             // Ends each thread through its own socket: a datagram would go to the socket that the
             // hash chooses.
@@ -57,23 +57,23 @@ fn each_thread_is_seen_at_its_socket() {
 }
 
 #[test]
-fn a_process_of_another_network_namespace_is_told_how_to_get_there() {
-    let Some(scene) = Scene::set("a_process_of_another_network_namespace_is_told_how_to_get_there") else {
+fn process_in_another_network_namespace_is_refused_with_a_netns_hint() {
+    let Some(scene) = Scene::set("process_in_another_network_namespace_is_refused_with_a_netns_hint") else {
         return;
     };
     let pid = std::process::id();
     let refusal = scene
-        .observe(&ServerQuery { pid: Some(pid), ..ServerQuery::default() }, look(0, false))
+        .observe(&ServerQuery { pid: Some(pid), ..ServerQuery::default() }, observation_options(0, false))
         .expect_err("elsewhere");
     assert!(matches!(refusal, DiscoveryError::Elsewhere(_)));
     assert!(refusal.to_string().contains(&format!("--netns {pid} ")), "{refusal}");
 }
 
 #[test]
-fn one_socket_outside_any_group_is_seen() {
-    let Some(scene) = Scene::set("one_socket_outside_any_group_is_seen") else { return };
+fn socket_outside_any_reuseport_group_is_observed() {
+    let Some(scene) = Scene::set("socket_outside_any_reuseport_group_is_observed") else { return };
     let address = (scene.address(), 4001);
     let _socket = scene.lab.receiver().run(|| UdpSocket::bind(address)).expect("ran").expect("bound");
-    let server = scene.observe(&on_port(4001), look(0, false)).expect("a server");
+    let server = scene.observe(&on_port(4001), observation_options(0, false)).expect("a server");
     assert!(server.groups.len() == 1 && !server.groups[0].reuseport, "{server:#?}");
 }

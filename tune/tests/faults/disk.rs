@@ -43,19 +43,19 @@ fn in_file_system(mount: &str, words: &[&str]) -> Skipped {
         .arg(path)
         .output()
         .map_err(|error| format!("unshare: {error}"))?;
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    if said.contains("unshare failed") || said.starts_with("mount:") {
-        return Err(said);
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    if stderr.contains("unshare failed") || stderr.starts_with("mount:") {
+        return Err(stderr);
     }
-    assert!(output.status.success(), "{said}");
+    assert!(output.status.success(), "{stderr}");
     Ok(())
 }
 
-pub(crate) fn a_full_disk_refuses_at_the_start() -> Skipped {
+pub(crate) fn tune_is_refused_at_the_start_if_the_disk_is_full() -> Skipped {
     in_file_system("-t tmpfs -o size=300k,mode=700 tmpfs", &["start"])
 }
 
-pub(crate) fn a_disk_that_fills_up_midway_loses_nothing() -> Skipped {
+pub(crate) fn disk_that_fills_up_midway_loses_no_journal_record() -> Skipped {
     // ramfs has no fallocate, so no space can be reserved.
     in_file_system("-t ramfs -o mode=700 ramfs", &["midway"])
 }
@@ -96,8 +96,8 @@ fn start(store: &StateStore) {
         transaction.change_from(&host, &change.setting, &change.from, &change.to).expect("journalled");
     }
     transaction.end(None).expect("ended");
-    let undone = undo(&mut writer, &host, None, Asked).expect("undone");
-    assert_eq!(undone.settings.len(), plan.changes.len());
+    let report = undo(&mut writer, &host, None, Asked).expect("undone");
+    assert_eq!(report.settings.len(), plan.changes.len());
     assert!(
         plan.changes.iter().all(|change| change.setting.read(&host).ok() == Some(SettingValue::new("0")))
     );
@@ -109,13 +109,13 @@ fn midway(store: &StateStore) {
     setrlimit(Resource::Fsize, Rlimit { current: Some(8000), maximum: before.maximum }).expect("limited");
     let mut writer = store.lock().expect("locked");
     let mut transaction = TuneTransaction::begin(&mut writer, &host, begin(None)).expect("begun");
-    let refused = (0..SETTINGS).find_map(|number| {
+    let refusal = (0..SETTINGS).find_map(|number| {
         transaction
             .change(&host, &setting(number), &SettingValue::new("7"))
             .err()
             .map(|error| (number, error))
     });
-    let (number, error) = refused.expect("the limit is met");
+    let (number, error) = refusal.expect("the limit is met");
     assert!(
         number > 2 && matches!(error, TuneError::Journal(JournalError::NoSpace { .. })),
         "{number}: {error}"
@@ -126,15 +126,18 @@ fn midway(store: &StateStore) {
     ));
     drop(writer);
     // Every changed setting is in the journal.
-    let changed = |number: &usize| setting(*number).read(&host).is_ok_and(|value| value.as_str() == "7");
-    let changed: Vec<_> = (0..SETTINGS).filter(changed).collect();
+    let is_changed = |number: &usize| setting(*number).read(&host).is_ok_and(|value| value.as_str() == "7");
+    let changed_numbers: Vec<_> = (0..SETTINGS).filter(is_changed).collect();
     let journal = store.read().expect("read");
     let tunes = journal.tunes();
     assert!(journal.trouble.is_none(), "{:?}", journal.trouble);
-    assert!(changed.iter().all(|number| tunes[0].tracked(&setting(*number)).is_some()), "{changed:?}");
+    assert!(
+        changed_numbers.iter().all(|number| tunes[0].tracked(&setting(*number)).is_some()),
+        "{changed_numbers:?}"
+    );
 
     setrlimit(Resource::Fsize, before).expect("lifted");
-    let undone = undo(&mut store.lock().expect("locked"), &host, None, Asked).expect("undone");
-    assert!(!undone.has_failures() && !undone.has_skipped(), "{undone:?}");
+    let report = undo(&mut store.lock().expect("locked"), &host, None, Asked).expect("undone");
+    assert!(!report.has_failures() && !report.has_skipped(), "{report:?}");
     assert!((0..SETTINGS).all(|number| setting(number).read(&host).ok() == Some(SettingValue::new("0"))));
 }

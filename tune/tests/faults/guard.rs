@@ -16,14 +16,14 @@ use crate::Skipped;
 use crate::scene::Scene;
 
 /// A process that makes a tune, and its guard.
-struct Made {
+struct GuardedTune {
     maker: LabChild,
     lines: Lines<BufReader<ChildStdout>>,
     guard: OwnedFd,
     pid: u32,
 }
 
-impl Made {
+impl GuardedTune {
     /// Starts a maker and reads the process id of its guard.
     fn start(scene: &Scene, pace: &str, until: &str) -> Self {
         let mut maker = scene.start(&[], &["guarded", &scene.directory(), pace, until]);
@@ -31,11 +31,11 @@ impl Made {
         let line = lines.next().expect("a line").expect("read");
         let pid: u32 = line.strip_prefix("guard ").expect("a guard").parse().expect("a number");
         let raw = Pid::from_raw(pid.cast_signed()).expect("a process");
-        let guard = pidfd_open(raw, PidfdFlags::empty()).expect("it runs");
+        let guard = pidfd_open(raw, PidfdFlags::empty()).expect("running");
         Self { maker, lines, guard, pid }
     }
 
-    fn until_ended(&mut self) {
+    fn wait_until_ended(&mut self) {
         let line = self.lines.next().expect("a line").expect("read");
         assert_eq!(line, "ended");
     }
@@ -43,7 +43,7 @@ impl Made {
     fn steps(&mut self, steps: usize) {
         for _ in 0..steps {
             assert_eq!(self.lines.next().expect("a line").expect("read"), "step");
-            self.maker.stdin.as_mut().expect("piped").write_all(b"\n").expect("told");
+            self.maker.stdin.as_mut().expect("piped").write_all(b"\n").expect("written");
         }
     }
 
@@ -53,79 +53,79 @@ impl Made {
     }
 }
 
-fn undone_because(scene: &Scene) -> Option<UndoReason> {
+fn undo_reason(scene: &Scene) -> Option<UndoReason> {
     TuneHistory::of(&scene.store().read().expect("read")).tunes[0].undo.map(|undo| undo.why)
 }
 
 const LONG: Duration = Duration::from_secs(30);
 
-pub(crate) fn unconfirmed_is_undone() -> Skipped {
+pub(crate) fn unconfirmed_tune_is_undone_after_its_deadline() -> Skipped {
     let scene = Scene::new()?;
     let before = scene.values();
     let started = Instant::now();
-    let mut made = Made::start(&scene, "fast", "4");
-    made.until_ended();
+    let mut tune = GuardedTune::start(&scene, "fast", "4");
+    tune.wait_until_ended();
     assert_ne!(scene.values(), before);
     assert!(scene.status().tunes[0].seconds_left.is_some_and(|left| left <= 4));
     // The tune has ended, so the death of its maker does not trigger the undo.
-    made.maker.kill().expect("killed");
-    assert!(made.guard_ends_within(LONG));
+    tune.maker.kill().expect("killed");
+    assert!(tune.guard_ends_within(LONG));
     assert!(started.elapsed() >= Duration::from_secs(3), "{:?}", started.elapsed());
     assert_eq!(scene.values(), before);
-    assert_eq!(undone_because(&scene), Some(UndoReason::Unconfirmed));
+    assert_eq!(undo_reason(&scene), Some(UndoReason::Unconfirmed));
     Ok(())
 }
 
-pub(crate) fn confirmed_stays() -> Skipped {
+pub(crate) fn confirmed_tune_stays_in_effect() -> Skipped {
     let scene = Scene::new()?;
     let before = scene.values();
-    let mut made = Made::start(&scene, "fast", "1000");
-    made.until_ended();
+    let mut tune = GuardedTune::start(&scene, "fast", "1000");
+    tune.wait_until_ended();
     let tuned = scene.values();
     scene.inside(|| confirm(&mut scene.lock(), &scene.host, None).expect("in time"));
     // The guard reads the confirmation in the journal.
-    assert!(made.guard_ends_within(LONG));
+    assert!(tune.guard_ends_within(LONG));
     assert_eq!(scene.values(), tuned);
     scene.undo();
     assert_eq!(scene.values(), before);
     Ok(())
 }
 
-pub(crate) fn a_killed_maker_is_undone_at_once() -> Skipped {
+pub(crate) fn tune_of_a_killed_maker_is_undone_immediately() -> Skipped {
     for until in ["1000", "maker"] {
         let scene = Scene::new()?;
         let before = scene.values();
-        let mut made = Made::start(&scene, "stepping", until);
-        made.steps(12);
+        let mut tune = GuardedTune::start(&scene, "stepping", until);
+        tune.steps(12);
         assert_ne!(scene.values(), before);
-        made.maker.kill().expect("killed");
-        assert!(made.guard_ends_within(LONG));
+        tune.maker.kill().expect("killed");
+        assert!(tune.guard_ends_within(LONG));
         assert_eq!(scene.values(), before);
-        assert_eq!(undone_because(&scene), Some(UndoReason::Died));
+        assert_eq!(undo_reason(&scene), Some(UndoReason::Died));
     }
     // With the deadline `maker`, a tune ends with its maker, even if all changes were made.
     let scene = Scene::new()?;
     let before = scene.values();
-    let mut made = Made::start(&scene, "fast", "maker");
-    made.until_ended();
-    made.maker.kill().expect("killed");
-    assert!(made.guard_ends_within(LONG));
+    let mut tune = GuardedTune::start(&scene, "fast", "maker");
+    tune.wait_until_ended();
+    tune.maker.kill().expect("killed");
+    assert!(tune.guard_ends_within(LONG));
     assert_eq!(scene.values(), before);
     Ok(())
 }
 
-pub(crate) fn keeps_nothing_of_its_maker() -> Skipped {
+pub(crate) fn guard_inherits_no_descriptor_session_or_directory() -> Skipped {
     let scene = Scene::new()?;
     // A descriptor that the maker inherits, like one that a shell redirects.
     let inherited = rustix::fs::open("/dev/null", rustix::fs::OFlags::RDONLY, rustix::fs::Mode::empty());
     let inherited = inherited.expect("opened");
-    let mut made = Made::start(&scene, "fast", "1000");
-    made.until_ended();
-    let proc = |file: &str| format!("/proc/{}/{file}", made.pid);
-    let number = inherited.as_raw_fd();
-    let there = format!("/proc/{}/fd/{number}", made.maker.id());
-    assert_eq!(std::fs::read_link(there).expect("inherited").to_str(), Some("/dev/null"));
-    let open = || -> Vec<String> {
+    let mut tune = GuardedTune::start(&scene, "fast", "1000");
+    tune.wait_until_ended();
+    let proc = |file: &str| format!("/proc/{}/{file}", tune.pid);
+    let descriptor = inherited.as_raw_fd();
+    let descriptor_path = format!("/proc/{}/fd/{descriptor}", tune.maker.id());
+    assert_eq!(std::fs::read_link(descriptor_path).expect("inherited").to_str(), Some("/dev/null"));
+    let open_paths = || -> Vec<String> {
         std::fs::read_dir(proc("fd"))
             .expect("listed")
             .filter_map(|entry| std::fs::read_link(entry.expect("an entry").path()).ok())
@@ -134,31 +134,31 @@ pub(crate) fn keeps_nothing_of_its_maker() -> Skipped {
             .collect()
     };
     // After each change, the guard opens the journal for a moment.
-    let begun = Instant::now();
-    while open() != ["/dev/null"] {
-        assert!(begun.elapsed() < LONG, "more than its standard error: {:?}", open());
+    let start = Instant::now();
+    while open_paths() != ["/dev/null"] {
+        assert!(start.elapsed() < LONG, "more than its standard error: {:?}", open_paths());
         std::thread::yield_now();
     }
     let status = std::fs::read_to_string(proc("stat")).expect("read");
     let session = status.rsplit(") ").next().and_then(|rest| rest.split(' ').nth(3)).map(str::to_owned);
-    assert_eq!(session, Some(made.pid.to_string()));
+    assert_eq!(session, Some(tune.pid.to_string()));
     assert_eq!(std::fs::read_link(proc("cwd")).expect("read").to_str(), Some("/"));
     drop(inherited);
     scene.undo();
-    assert!(made.guard_ends_within(LONG), "it has nothing to do any more");
+    assert!(tune.guard_ends_within(LONG), "the guard has nothing to do any more");
     Ok(())
 }
 
 pub(crate) fn a_killed_guard_leaves_an_overdue_tune() -> Skipped {
     let scene = Scene::new()?;
     let before = scene.values();
-    let mut made = Made::start(&scene, "stepping", "1000");
-    made.steps(12);
-    pidfd_send_signal(&made.guard, Signal::KILL).expect("killed");
-    made.maker.kill().expect("killed");
+    let mut tune = GuardedTune::start(&scene, "stepping", "1000");
+    tune.steps(12);
+    pidfd_send_signal(&tune.guard, Signal::KILL).expect("killed");
+    tune.maker.kill().expect("killed");
     assert_eq!(scene.status().tunes[0].overdue, Some(UndoReason::Died));
-    let undone = scene.inside(|| undo_overdue(&mut scene.lock(), &scene.host).expect("undone"));
-    assert_eq!(undone.len(), 1);
+    let reports = scene.inside(|| undo_overdue(&mut scene.lock(), &scene.host).expect("undone"));
+    assert_eq!(reports.len(), 1);
     assert_eq!(scene.values(), before);
     Ok(())
 }

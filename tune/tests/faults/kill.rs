@@ -19,51 +19,54 @@ pub(crate) fn kill_at(child: &mut LabChild, steps: usize) -> bool {
     let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
     for _ in 0..steps {
         match lines.next() {
-            Some(Ok(line)) if line == "step" => input.write_all(b"\n").expect("told"),
+            Some(Ok(line)) if line == "step" => input.write_all(b"\n").expect("written"),
             Some(Ok(line)) if line.starts_with("guard") => {}
             _ => return false,
         }
     }
-    let waits = lines.next().is_some_and(|line| line.is_ok_and(|line| line == "step"));
+    let is_waiting = lines.next().is_some_and(|line| line.is_ok_and(|line| line == "step"));
     child.kill().expect("killed");
-    waits
+    is_waiting
 }
 
 /// Asserts that status lists every changed setting, and that undo restores all of them.
-fn all_comes_back(scene: &Scene, before: &std::collections::BTreeMap<String, String>, at: &str) {
+fn assert_undo_restores_all(scene: &Scene, before: &std::collections::BTreeMap<String, String>, at: &str) {
     let (status, now) = (scene.status(), scene.values());
-    let told: Vec<_> = status.tunes.iter().flat_map(|tune| &tune.settings).collect();
+    let settings: Vec<_> = status.tunes.iter().flat_map(|tune| &tune.settings).collect();
     for (name, value) in &now {
-        let named = told.iter().any(|told| told.name == *name);
+        let is_listed = settings.iter().any(|setting| setting.name == *name);
         assert!(
-            named || before.get(name) == Some(value),
-            "{at}: {name} reads {value}, and status does not tell"
+            is_listed || before.get(name) == Some(value),
+            "{at}: {name} reads {value}, and status does not list it"
         );
     }
-    for setting in &told {
-        let read = setting.now.as_ref().map(SettingValue::as_str);
-        assert!(read.is_none() || read == now.get(&setting.name).map(String::as_str), "{at}: {setting:?}");
+    for setting in &settings {
+        let current = setting.now.as_ref().map(SettingValue::as_str);
+        assert!(
+            current.is_none() || current == now.get(&setting.name).map(String::as_str),
+            "{at}: {setting:?}"
+        );
         assert_ne!(setting.state, SettingState::Drifted, "{at}: {setting:?}");
     }
     if status.tunes.iter().any(|tune| tune.settings.iter().any(|setting| setting.from != setting.now)) {
-        let undone = scene.undo();
-        assert!(!undone.has_failures() && !undone.has_skipped(), "{at}: {undone:?}");
+        let report = scene.undo();
+        assert!(!report.has_failures() && !report.has_skipped(), "{at}: {report:?}");
     }
     assert_eq!(scene.values(), *before, "{at}");
 }
 
-pub(crate) fn at_every_step_of_a_tune() -> Skipped {
+pub(crate) fn undo_restores_settings_after_a_kill_at_any_step_of_a_tune() -> Skipped {
     let scene = Scene::new()?;
     let before = scene.values();
     for step in 0.. {
-        scene.forget();
+        scene.delete_journal();
         let mut child = scene.start(&[], &["tune", &scene.directory(), "stepping"]);
-        let killed = kill_at(&mut child, step);
-        if killed {
+        let is_killed = kill_at(&mut child, step);
+        if is_killed {
             assert!(scene.status().tunes.iter().all(|tune| tune.state == TuneState::Died), "step {step}");
         }
-        all_comes_back(&scene, &before, &format!("step {step}"));
-        if !killed {
+        assert_undo_restores_all(&scene, &before, &format!("step {step}"));
+        if !is_killed {
             assert!(step > changes().len() * 4, "only {step} steps");
             println!("killed at {step} steps of a tune");
             return Ok(());
@@ -72,19 +75,19 @@ pub(crate) fn at_every_step_of_a_tune() -> Skipped {
     Ok(())
 }
 
-pub(crate) fn at_every_step_of_an_undo() -> Skipped {
+pub(crate) fn undo_restores_settings_after_a_kill_at_any_step_of_an_undo() -> Skipped {
     let scene = Scene::new()?;
     let before = scene.values();
     for step in 0.. {
-        scene.forget();
+        scene.delete_journal();
         kill_at(&mut scene.start(&[], &["tune", &scene.directory(), "stepping"]), 10_000);
         assert_ne!(scene.values(), before);
-        let killed = kill_at(&mut scene.start(&[], &["undo", &scene.directory(), "stepping"]), step);
-        if killed {
+        let is_killed = kill_at(&mut scene.start(&[], &["undo", &scene.directory(), "stepping"]), step);
+        if is_killed {
             assert!(scene.status().tunes.iter().all(|tune| tune.state == TuneState::UndoDied), "step {step}");
         }
-        all_comes_back(&scene, &before, &format!("step {step} of the undo"));
-        if !killed {
+        assert_undo_restores_all(&scene, &before, &format!("step {step} of the undo"));
+        if !is_killed {
             assert!(step > changes().len() * 2, "only {step} steps");
             println!("killed at {step} steps of an undo");
             return Ok(());
@@ -93,7 +96,7 @@ pub(crate) fn at_every_step_of_an_undo() -> Skipped {
     Ok(())
 }
 
-pub(crate) fn at_every_system_call_of_the_journal() -> Skipped {
+pub(crate) fn undo_restores_settings_after_a_kill_at_any_journal_system_call() -> Skipped {
     if !Command::new("strace").arg("-V").output().is_ok_and(|output| output.status.success()) {
         return Err("strace is not installed".to_owned());
     }
@@ -102,13 +105,13 @@ pub(crate) fn at_every_system_call_of_the_journal() -> Skipped {
     let mut kills = 0;
     for call in ["openat", "pwrite64", "fdatasync", "fallocate", "fcntl", "fsync"] {
         for count in 1.. {
-            scene.forget();
+            scene.delete_journal();
             let inject = format!("inject={call}:signal=KILL:when={count}");
             let wrapper = ["strace", "-qq", "-o", "/dev/null", "-e", &format!("trace={call}"), "-e", &inject];
             let mut child = scene.start(&wrapper, &["tune", &scene.directory(), "fast"]);
             drop(child.stdin.take());
-            let status = child.wait_at_most(Duration::from_secs(60)).expect("waited").expect("it ends");
-            all_comes_back(&scene, &before, &format!("{call} {count}"));
+            let status = child.wait_at_most(Duration::from_secs(60)).expect("waited").expect("ended");
+            assert_undo_restores_all(&scene, &before, &format!("{call} {count}"));
             if status.success() {
                 break;
             }
@@ -120,24 +123,25 @@ pub(crate) fn at_every_system_call_of_the_journal() -> Skipped {
     Ok(())
 }
 
-pub(crate) fn drift_survives() -> Skipped {
+pub(crate) fn undo_keeps_values_that_others_set() -> Skipped {
     let scene = Scene::new()?;
     let mut before = scene.values();
     kill_at(&mut scene.start(&[], &["tune", &scene.directory(), "stepping"]), 10_000);
-    let drifted = Setting::sysctl("net.ipv4.udp_early_demux");
+    let early_demux = Setting::sysctl("net.ipv4.udp_early_demux");
     scene.set(&Setting::sysctl("net.ipv4.conf.eth0.rp_filter"), "0")?;
-    scene.set(&drifted, "1")?;
+    scene.set(&early_demux, "1")?;
     // A mask that undoing the change of channels may reset.
     let direction = linerate_host::setting::QueueDirection::Receive;
-    let steered = Setting::QueueCpus { interface: "eth0".to_owned(), direction, queue: 0 };
-    scene.set(&steered, "2")?;
-    before.insert(steered.to_string(), scene.inside(|| steered.read(&scene.host)).expect("read").to_string());
-    let undone = scene.undo();
-    let outcome =
-        |name: &str| undone.settings.iter().find(|setting| setting.name == name).map(|told| &told.outcome);
+    let rps = Setting::QueueCpus { interface: "eth0".to_owned(), direction, queue: 0 };
+    scene.set(&rps, "2")?;
+    before.insert(rps.to_string(), scene.inside(|| rps.read(&scene.host)).expect("read").to_string());
+    let report = scene.undo();
+    let outcome = |name: &str| {
+        report.settings.iter().find(|setting| setting.name == name).map(|setting| &setting.outcome)
+    };
     assert_eq!(outcome("net.ipv4.udp_early_demux"), Some(&UndoOutcome::Already));
-    let was = before.insert("net.ipv4.conf.eth0.rp_filter".to_owned(), "0".to_owned());
-    let expected = if was.as_deref() == Some("0") {
+    let original = before.insert("net.ipv4.conf.eth0.rp_filter".to_owned(), "0".to_owned());
+    let expected = if original.as_deref() == Some("0") {
         UndoOutcome::Already
     } else {
         UndoOutcome::Drift { found: SettingValue::new("0") }
@@ -147,7 +151,7 @@ pub(crate) fn drift_survives() -> Skipped {
     Ok(())
 }
 
-pub(crate) fn an_interface_that_was_removed_is_gone() -> Skipped {
+pub(crate) fn settings_of_a_removed_interface_are_gone() -> Skipped {
     let scene = Scene::new()?;
     let ip = |words: &[&str]| {
         scene.inside(|| Command::new("ip").args(words).output().is_ok_and(|output| output.status.success()))
@@ -160,14 +164,14 @@ pub(crate) fn an_interface_that_was_removed_is_gone() -> Skipped {
     let demux = Setting::sysctl("net.ipv4.udp_early_demux");
     assert!(ip(&["link", "delete", "eth0"]));
     let status = scene.status();
-    let gone = status.tunes[0]
+    let gone_count = status.tunes[0]
         .settings
         .iter()
-        .filter(|told| matches!(told.state, SettingState::Gone { .. }))
+        .filter(|setting| matches!(setting.state, SettingState::Gone { .. }))
         .count();
-    assert!(gone >= 2, "{status:?}");
-    let undone = scene.undo();
-    assert!(!undone.has_failures() && undone.has_skipped(), "{undone:?}");
+    assert!(gone_count >= 2, "{status:?}");
+    let report = scene.undo();
+    assert!(!report.has_failures() && report.has_skipped(), "{report:?}");
     assert!(scene.status().tunes.is_empty());
     assert_eq!(scene.inside(|| demux.read(&scene.host)).expect("read"), SettingValue::new("1"));
     Ok(())

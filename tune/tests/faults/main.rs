@@ -20,18 +20,42 @@ type Skipped = Result<(), String>;
 type Test = (&'static str, fn() -> Skipped);
 
 const TESTS: &[Test] = &[
-    ("kill::at_every_step_of_a_tune", kill::at_every_step_of_a_tune),
-    ("kill::at_every_step_of_an_undo", kill::at_every_step_of_an_undo),
-    ("kill::at_every_system_call_of_the_journal", kill::at_every_system_call_of_the_journal),
-    ("kill::drift_survives", kill::drift_survives),
-    ("kill::an_interface_that_was_removed_is_gone", kill::an_interface_that_was_removed_is_gone),
-    ("guard::unconfirmed_is_undone", guard::unconfirmed_is_undone),
-    ("guard::confirmed_stays", guard::confirmed_stays),
-    ("guard::a_killed_maker_is_undone_at_once", guard::a_killed_maker_is_undone_at_once),
-    ("guard::keeps_nothing_of_its_maker", guard::keeps_nothing_of_its_maker),
+    (
+        "kill::undo_restores_settings_after_a_kill_at_any_step_of_a_tune",
+        kill::undo_restores_settings_after_a_kill_at_any_step_of_a_tune,
+    ),
+    (
+        "kill::undo_restores_settings_after_a_kill_at_any_step_of_an_undo",
+        kill::undo_restores_settings_after_a_kill_at_any_step_of_an_undo,
+    ),
+    (
+        "kill::undo_restores_settings_after_a_kill_at_any_journal_system_call",
+        kill::undo_restores_settings_after_a_kill_at_any_journal_system_call,
+    ),
+    ("kill::undo_keeps_values_that_others_set", kill::undo_keeps_values_that_others_set),
+    ("kill::settings_of_a_removed_interface_are_gone", kill::settings_of_a_removed_interface_are_gone),
+    (
+        "guard::unconfirmed_tune_is_undone_after_its_deadline",
+        guard::unconfirmed_tune_is_undone_after_its_deadline,
+    ),
+    ("guard::confirmed_tune_stays_in_effect", guard::confirmed_tune_stays_in_effect),
+    (
+        "guard::tune_of_a_killed_maker_is_undone_immediately",
+        guard::tune_of_a_killed_maker_is_undone_immediately,
+    ),
+    (
+        "guard::guard_inherits_no_descriptor_session_or_directory",
+        guard::guard_inherits_no_descriptor_session_or_directory,
+    ),
     ("guard::a_killed_guard_leaves_an_overdue_tune", guard::a_killed_guard_leaves_an_overdue_tune),
-    ("disk::a_full_disk_refuses_at_the_start", disk::a_full_disk_refuses_at_the_start),
-    ("disk::a_disk_that_fills_up_midway_loses_nothing", disk::a_disk_that_fills_up_midway_loses_nothing),
+    (
+        "disk::tune_is_refused_at_the_start_if_the_disk_is_full",
+        disk::tune_is_refused_at_the_start_if_the_disk_is_full,
+    ),
+    (
+        "disk::disk_that_fills_up_midway_loses_no_journal_record",
+        disk::disk_that_fills_up_midway_loses_no_journal_record,
+    ),
 ];
 
 fn main() -> ExitCode {
@@ -58,5 +82,5 @@ fn trial(name: &'static str, test: fn() -> Skipped) -> Trial {
 }
 
 fn as_root() -> Skipped {
-    if rustix::process::geteuid().is_root() { Ok(()) } else { Err("takes root".to_owned()) }
+    if rustix::process::geteuid().is_root() { Ok(()) } else { Err("requires root".to_owned()) }
 }

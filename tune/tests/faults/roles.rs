@@ -32,8 +32,8 @@ pub(crate) fn play(role: &str, words: &[&str]) -> ExitCode {
         }
         ("guard", [directory, tune]) => {
             let tune = tune.parse().expect("a number");
-            let undone = guard::run(&StateStore::at(*directory), tune, &Host::live());
-            return if undone.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+            let result = guard::run(&StateStore::at(*directory), tune, &Host::live());
+            return if result.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
         }
         ("disk", words) => crate::disk::play(words),
         _ => return ExitCode::FAILURE,
@@ -54,8 +54,8 @@ fn tune(directory: &str, target: &Paced, until: Option<UndoDeadline>) {
         guard
     });
     for (setting, value) in changes() {
-        let changed = transaction.change(target, &setting, &value).expect("journalled");
-        assert!(matches!(changed, ChangeResult::Made { .. }), "{setting}: {changed:?}");
+        let result = transaction.change(target, &setting, &value).expect("journalled");
+        assert!(matches!(result, ChangeResult::Made { .. }), "{setting}: {result:?}");
     }
     transaction.end(None).expect("ended");
     drop(writer);
@@ -80,7 +80,7 @@ impl Paced {
     fn step(&self) {
         if self.waits {
             let mut output = std::io::stdout().lock();
-            output.write_all(b"step\n").and_then(|()| output.flush()).expect("said");
+            output.write_all(b"step\n").and_then(|()| output.flush()).expect("written");
             let _ = std::io::stdin().lock().read_line(&mut String::new());
         }
     }

@@ -54,7 +54,7 @@ pub(crate) fn changes() -> Vec<(Setting, SettingValue)> {
 }
 
 /// All compared settings: those that are changed, and the CPU masks of all queues.
-fn watched() -> Vec<Setting> {
+fn compared_settings() -> Vec<Setting> {
     let queues = [QueueDirection::Receive, QueueDirection::Transmit].into_iter().flat_map(|direction| {
         (0..2).map(move |queue| Setting::QueueCpus { interface: INTERFACE.to_owned(), direction, queue })
     });
@@ -94,7 +94,7 @@ impl Scene {
     }
 
     /// Deletes the journal.
-    pub(crate) fn forget(&self) {
+    pub(crate) fn delete_journal(&self) {
         match std::fs::remove_dir_all(self.store().directory()) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => panic!("{error}"),
             _ => {}
@@ -120,14 +120,14 @@ impl Scene {
                 setting.read(&self.host).map_or_else(|error| error.to_string(), |value| value.to_string());
             (setting.to_string(), value)
         };
-        self.inside(|| watched().into_iter().map(read).collect())
+        self.inside(|| compared_settings().into_iter().map(read).collect())
     }
 
     /// Starts this program in a role on the receiver.
     pub(crate) fn start(&self, wrapper: &[&str], role: &[&str]) -> LabChild {
         let program = std::env::current_exe().expect("a program");
         let mut words = wrapper.iter().map(std::ffi::OsStr::new).chain([program.as_os_str()]);
-        let mut command = Command::new(words.next().expect("one"));
+        let mut command = Command::new(words.next().expect("a program"));
         command.args(words).arg("role").args(role);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         self.lab.receiver().spawn(command).expect("started")

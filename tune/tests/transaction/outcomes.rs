@@ -30,7 +30,7 @@ fn tune(scratch: &Scratch, target: &impl ChangeTarget, start: TuneStart<'_>, set
 }
 
 #[test]
-fn a_refused_write_is_told_in_the_hosts_words_and_leaves_what_was() {
+fn refused_write_reports_the_host_error_and_keeps_the_old_value() {
     for (manner, words) in [
         (Manner::Refuses(libc::EPERM), "Operation not permitted"),
         (Manner::Refuses(libc::EBUSY), "Device or resource busy"),
@@ -43,8 +43,8 @@ fn a_refused_write_is_told_in_the_hosts_words_and_leaves_what_was() {
         let mut writer = scratch.lock();
         let mut transaction = TuneTransaction::begin(&mut writer, &fake, begin()).expect("begun");
         transaction.change(&fake, &setting(0), &value("5")).expect("made");
-        let changed = transaction.change(&fake, &setting(1), &value("5")).expect("journalled");
-        let ChangeResult::Refused { why } = changed else { panic!("{changed:?}") };
+        let result = transaction.change(&fake, &setting(1), &value("5")).expect("journalled");
+        let ChangeResult::Refused { why } = result else { panic!("{result:?}") };
         assert!(why.contains(words), "{why}");
         assert_eq!(fake.now(&setting(1)), "0");
         transaction.end(Some(why.clone())).expect("ended");
@@ -53,36 +53,36 @@ fn a_refused_write_is_told_in_the_hosts_words_and_leaves_what_was() {
         assert_eq!(status.tunes[0].state, TuneState::BrokeOff { why: why.clone() });
         assert_eq!(status.tunes[0].settings[0].state, SettingState::InEffect);
         assert_eq!(status.tunes[0].settings[1].state, SettingState::NotMade { why: Some(why) });
-        let undone = undo(&mut scratch.lock(), &fake, None, Asked).expect("undone");
-        assert!(!undone.has_failures() && !undone.has_skipped());
+        let report = undo(&mut scratch.lock(), &fake, None, Asked).expect("undone");
+        assert!(!report.has_failures() && !report.has_skipped());
         assert_eq!(fake.now(&setting(0)), "0");
     }
 }
 
 #[test]
-fn what_cannot_be_put_back_stays_open_until_it_can() {
+fn tune_stays_open_until_undo_can_restore_its_settings() {
     let (fake, scratch) = (Fake::new(1), Scratch::new());
     fake.behave(&setting(0), Manner::ObeysOnce);
     tune(&scratch, &fake, begin(), &setting(0), "5");
-    let undone = undo(&mut scratch.lock(), &fake, None, Asked).expect("journalled");
-    assert!(undone.has_failures());
+    let report = undo(&mut scratch.lock(), &fake, None, Asked).expect("journalled");
+    assert!(report.has_failures());
     assert_eq!(status(&scratch, &fake).tunes[0].state, TuneState::UndoRefused);
     fake.behave(&setting(0), Manner::Obeys);
-    let undone = undo(&mut scratch.lock(), &fake, None, Asked).expect("undone");
-    assert_eq!(undone.settings[0].outcome, UndoOutcome::Restored);
+    let report = undo(&mut scratch.lock(), &fake, None, Asked).expect("undone");
+    assert_eq!(report.settings[0].outcome, UndoOutcome::Restored);
     assert!(status(&scratch, &fake).tunes.is_empty());
-    let again = undo(&mut scratch.lock(), &fake, Some(1), Asked).expect_err("it is");
-    assert!(matches!(again, TuneError::UndoneAlready { tune: 1 }));
+    let error = undo(&mut scratch.lock(), &fake, Some(1), Asked).expect_err("undone already");
+    assert!(matches!(error, TuneError::UndoneAlready { tune: 1 }));
 }
 
 #[test]
-fn a_value_that_is_not_as_planned_is_not_written_over() {
+fn values_that_differ_from_the_plan_are_not_overwritten() {
     let (fake, scratch) = (Fake::new(1), Scratch::new());
     let mut writer = scratch.lock();
     let mut transaction = TuneTransaction::begin(&mut writer, &fake, begin()).expect("begun");
     fake.set(&setting(0), "9");
     let error =
-        transaction.change_from(&fake, &setting(0), &value("0"), &value("5")).expect_err("it changed");
+        transaction.change_from(&fake, &setting(0), &value("0"), &value("5")).expect_err("the value changed");
     let line = "net.fake.n0: it was '0' and is '9' now: somebody changed it since, make a new plan";
     assert_eq!(error.to_string(), line);
     assert_eq!(
@@ -93,13 +93,13 @@ fn a_value_that_is_not_as_planned_is_not_written_over() {
     fake.set(&setting(0), "6");
     assert!(transaction.change(&fake, &setting(0), &value("7")).is_err());
     transaction.end(Some(error.to_string())).expect("ended");
-    let undone = undo(&mut writer, &fake, None, Asked).expect("undone");
-    assert_eq!(undone.settings[0].outcome, UndoOutcome::Drift { found: value("6") });
+    let report = undo(&mut writer, &fake, None, Asked).expect("undone");
+    assert_eq!(report.settings[0].outcome, UndoOutcome::Drift { found: value("6") });
     assert_eq!(fake.now(&setting(0)), "6");
 }
 
 #[test]
-fn drift_is_told_by_status_and_survives_undo() {
+fn drift_is_reported_by_status_and_kept_by_undo() {
     let (fake, scratch) = (Fake::new(2), Scratch::new());
     let mut writer = scratch.lock();
     let mut transaction = TuneTransaction::begin(&mut writer, &fake, begin()).expect("begun");
@@ -114,8 +114,8 @@ fn drift_is_told_by_status_and_survives_undo() {
     assert!(status.needs_attention());
     assert_eq!(status.tunes[0].settings[1].state, SettingState::Drifted);
     assert_eq!(status.tunes[0].settings[1].now, Some(value("8")));
-    let undone = undo(&mut scratch.lock(), &fake, None, Asked).expect("undone");
-    assert!(undone.has_skipped());
+    let report = undo(&mut scratch.lock(), &fake, None, Asked).expect("undone");
+    assert!(report.has_skipped());
     assert_eq!((fake.now(&setting(0)), fake.now(&setting(1))), ("0".to_owned(), "8".to_owned()));
     let history = TuneHistory::of(&scratch.store().read().expect("read"));
     let undo = history.tunes[0].undo.expect("undone");
@@ -123,21 +123,21 @@ fn drift_is_told_by_status_and_survives_undo() {
 }
 
 #[test]
-fn a_tune_under_another_hands_over_what_it_found() {
+fn undoing_an_older_tune_passes_its_original_values_to_the_newer_tune() {
     let (fake, scratch) = (Fake::new(1), Scratch::new());
     for to in ["5", "6"] {
         tune(&scratch, &fake, begin(), &setting(0), to);
     }
     assert_eq!(status(&scratch, &fake).tunes[0].settings[0].state, SettingState::ChangedBy { tune: 2 });
-    let undone = undo(&mut scratch.lock(), &fake, Some(1), Asked).expect("undone");
-    assert_eq!(undone.settings[0].outcome, UndoOutcome::Covered { by: 2 });
+    let report = undo(&mut scratch.lock(), &fake, Some(1), Asked).expect("undone");
+    assert_eq!(report.settings[0].outcome, UndoOutcome::Covered { by: 2 });
     assert_eq!(fake.now(&setting(0)), "6");
     undo(&mut scratch.lock(), &fake, None, Asked).expect("undone");
     assert_eq!(fake.now(&setting(0)), "0");
 }
 
 #[test]
-fn a_boot_ends_a_tune_and_undo_says_so() {
+fn reboot_ends_a_tune_and_undo_reports_the_earlier_boot() {
     let (fake, scratch) = (Fake::new(1), Scratch::new());
     tune(&scratch, &fake, begin(), &setting(0), "5");
     fake.reboot();
@@ -145,20 +145,20 @@ fn a_boot_ends_a_tune_and_undo_says_so() {
     let status = status(&scratch, &fake);
     assert_eq!(status.tunes[0].earlier_boot, Some(true));
     assert_eq!(status.tunes[0].settings[0].state, SettingState::EndedByBoot);
-    let undone = undo(&mut scratch.lock(), &fake, None, Asked).expect("undone");
-    assert!(undone.earlier_boot && undone.settings[0].outcome == UndoOutcome::Already);
+    let report = undo(&mut scratch.lock(), &fake, None, Asked).expect("undone");
+    assert!(report.earlier_boot && report.settings[0].outcome == UndoOutcome::Already);
 }
 
 #[test]
-fn a_tune_waits_for_its_confirmation_and_no_other_is_made_meanwhile() {
+fn unconfirmed_tune_blocks_other_tunes_and_is_undone_after_its_deadline() {
     let (fake, scratch) = (Fake::new(1), Scratch::new());
     let tune_until = |boot_seconds| {
         let until = Some(UndoDeadline::Confirmed { boot_seconds });
         tune(&scratch, &fake, TuneStart { until, ..begin() }, &setting(0), "5");
     };
     tune_until(boot_seconds() + 1000);
-    assert!(undo_overdue(&mut scratch.lock(), &fake).expect("looked").is_empty());
-    let error = TuneTransaction::begin(&mut scratch.lock(), &fake, begin()).expect_err("one waits");
+    assert!(undo_overdue(&mut scratch.lock(), &fake).expect("checked").is_empty());
+    let error = TuneTransaction::begin(&mut scratch.lock(), &fake, begin()).expect_err("a tune waits");
     assert!(matches!(error, TuneError::Pending { tune: 1 }));
     assert_eq!(confirm(&mut scratch.lock(), &fake, None).expect("in time"), 1);
     assert!(matches!(confirm(&mut scratch.lock(), &fake, None), Err(TuneError::NothingToConfirm)));
@@ -168,8 +168,8 @@ fn a_tune_waits_for_its_confirmation_and_no_other_is_made_meanwhile() {
     assert!(status(&scratch, &fake).tunes[0].overdue.is_some());
     let error = confirm(&mut scratch.lock(), &fake, None).expect_err("too late");
     assert!(matches!(error, TuneError::TooLate { tune: 2 }), "{error}");
-    let undone = undo_overdue(&mut scratch.lock(), &fake).expect("undone");
-    assert_eq!((undone.len(), fake.now(&setting(0)).as_str()), (1, "0"));
+    let reports = undo_overdue(&mut scratch.lock(), &fake).expect("undone");
+    assert_eq!((reports.len(), fake.now(&setting(0)).as_str()), (1, "0"));
 }
 
 /// A host of one interface with a queue.
@@ -194,41 +194,41 @@ fn tune_rps(scratch: &Scratch) {
 }
 
 #[test]
-fn a_renamed_interface_is_followed() {
+fn status_and_undo_follow_a_renamed_interface() {
     let scratch = Scratch::new();
     tune_rps(&scratch);
     let host = with_interface("lan0", 4, "3");
     assert_eq!(status(&scratch, &host).tunes[0].settings[0].state, SettingState::InEffect);
-    let undone = undo(&mut scratch.lock(), &host, None, Asked).expect("undone");
-    assert_eq!(undone.settings[0].outcome, UndoOutcome::Restored);
-    assert_eq!(undone.settings[0].renamed_from.as_deref(), Some("eth0"));
+    let report = undo(&mut scratch.lock(), &host, None, Asked).expect("undone");
+    assert_eq!(report.settings[0].outcome, UndoOutcome::Restored);
+    assert_eq!(report.settings[0].renamed_from.as_deref(), Some("eth0"));
     assert_eq!(rps("lan0").read(&host).expect("read"), value("00000000"));
 }
 
 #[test]
-fn another_interface_of_the_name_is_left_alone() {
+fn undo_skips_interfaces_that_were_replaced() {
     for host in [with_interface("eth0", 5, "3"), with_interface("eth1", 5, "3")] {
         let scratch = Scratch::new();
         tune_rps(&scratch);
         assert!(matches!(status(&scratch, &host).tunes[0].settings[0].state, SettingState::Gone { .. }));
-        let undone = undo(&mut scratch.lock(), &host, None, Asked).expect("undone");
-        assert!(matches!(undone.settings[0].outcome, UndoOutcome::Gone { .. }));
-        let there = if host.read("/sys/class/net/eth0/ifindex").is_ok() { "eth0" } else { "eth1" };
-        assert_eq!(rps(there).read(&host).expect("read"), value("3"));
+        let report = undo(&mut scratch.lock(), &host, None, Asked).expect("undone");
+        assert!(matches!(report.settings[0].outcome, UndoOutcome::Gone { .. }));
+        let interface = if host.read("/sys/class/net/eth0/ifindex").is_ok() { "eth0" } else { "eth1" };
+        assert_eq!(rps(interface).read(&host).expect("read"), value("3"));
     }
 }
 
 #[test]
-fn an_interface_that_goes_midway_refuses() {
+fn change_is_refused_if_the_interface_was_replaced_midway() {
     let scratch = Scratch::new();
     let host = with_interface("eth0", 4, "00000000");
     let devices = vec![NamedDevice::observe(&host, "eth0").expect("there")];
     let mut writer = scratch.lock();
     let mut transaction =
         TuneTransaction::begin(&mut writer, &host, TuneStart { devices, ..begin() }).expect("begun");
-    let other = with_interface("eth0", 5, "0");
-    let changed = transaction.change(&other, &rps("eth0"), &value("3")).expect("journalled");
-    assert_eq!(changed, ChangeResult::Refused { why: "eth0 is another device now".to_owned() });
+    let replaced_host = with_interface("eth0", 5, "0");
+    let result = transaction.change(&replaced_host, &rps("eth0"), &value("3")).expect("journalled");
+    assert_eq!(result, ChangeResult::Refused { why: "eth0 is another device now".to_owned() });
 }
 
 fn plan(settings: usize) -> TunePlan {
@@ -236,7 +236,7 @@ fn plan(settings: usize) -> TunePlan {
     TunePlan { changes: (0..settings).map(change).collect(), ..TunePlan::new("test") }
 }
 
-fn carry_out(transaction: &mut TuneTransaction<'_>, fake: &Fake, plan: &TunePlan) -> Vec<ChangeResult> {
+fn apply(transaction: &mut TuneTransaction<'_>, fake: &Fake, plan: &TunePlan) -> Vec<ChangeResult> {
     let change = |change: &PlannedChange| {
         transaction.change_from(fake, &change.setting, &change.from, &change.to).expect("journalled")
     };
@@ -248,51 +248,53 @@ fn a_killed_tune_is_resumed_from_its_plan() {
     // Each change has four events: a read, the start and the end of a write, and a read.
     for kill in 0..12 {
         let (fake, scratch) = (Fake::new(3), Scratch::new());
-        let planned = plan(3);
-        let killed = fake.killed_at(Some(kill), || {
+        let original_plan = plan(3);
+        let completed = fake.killed_at(Some(kill), || {
             let mut writer = scratch.lock();
-            let begin = TuneStart { plan: Some(&planned), ..begin() };
+            let begin = TuneStart { plan: Some(&original_plan), ..begin() };
             let mut transaction = TuneTransaction::begin(&mut writer, &fake, begin).expect("begun");
-            carry_out(&mut transaction, &fake, &planned);
+            apply(&mut transaction, &fake, &original_plan);
         });
-        assert!(killed.is_none());
+        assert!(completed.is_none());
         assert_eq!(status(&scratch, &fake).tunes[0].state, TuneState::Died);
         let mut writer = scratch.lock();
-        let (mut transaction, kept) = TuneTransaction::resume(&mut writer, &fake, None).expect("resumed");
-        assert_eq!((transaction.id(), &kept), (1, &planned));
-        let changed = carry_out(&mut transaction, &fake, &kept);
-        let already = changed.iter().filter(|changed| **changed == ChangeResult::Already).count();
-        assert!(already >= kill as usize / 4, "{kill}: {changed:?}");
+        let (mut transaction, saved_plan) =
+            TuneTransaction::resume(&mut writer, &fake, None).expect("resumed");
+        assert_eq!((transaction.id(), &saved_plan), (1, &original_plan));
+        let results = apply(&mut transaction, &fake, &saved_plan);
+        let already_count = results.iter().filter(|result| **result == ChangeResult::Already).count();
+        assert!(already_count >= kill as usize / 4, "{kill}: {results:?}");
         transaction.end(None).expect("ended");
-        let error = TuneTransaction::resume(&mut writer, &fake, None).expect_err("it is done");
+        let error = TuneTransaction::resume(&mut writer, &fake, None).expect_err("the tune is complete");
         assert!(matches!(error, TuneError::NothingToResume));
         drop(writer);
         let status = status(&scratch, &fake);
         assert!(!status.needs_attention(), "{status:?}");
         assert_eq!(status.tunes[0].settings.len(), 3);
-        let undone = undo(&mut scratch.lock(), &fake, None, Asked).expect("undone");
-        assert!(undone.settings.iter().all(|setting| setting.outcome == UndoOutcome::Restored));
+        let report = undo(&mut scratch.lock(), &fake, None, Asked).expect("undone");
+        assert!(report.settings.iter().all(|setting| setting.outcome == UndoOutcome::Restored));
     }
 }
 
 #[test]
-fn a_reopened_tune_is_undone_to_what_it_first_was() {
+fn undo_of_a_reopened_tune_restores_the_first_original_values() {
     let (fake, scratch) = (Fake::new(2), Scratch::new());
     tune(&scratch, &fake, begin(), &setting(0), "5");
     let mut writer = scratch.lock();
     let mut transaction = TuneTransaction::reopen(&mut writer, &fake, 1, &plan(2)).expect("reopened");
     for (number, to) in [(0, "6"), (1, "7")] {
-        let made = transaction.change(&fake, &setting(number), &value(to)).expect("made");
-        assert!(matches!(made, ChangeResult::Made { .. }), "{made:?}");
+        let result = transaction.change(&fake, &setting(number), &value(to)).expect("made");
+        assert!(matches!(result, ChangeResult::Made { .. }), "{result:?}");
     }
     transaction.end(None).expect("ended");
     drop(writer);
     let status = status(&scratch, &fake);
     assert!(!status.needs_attention() && status.tunes.len() == 1, "{status:?}");
-    let undone = undo(&mut scratch.lock(), &fake, None, Asked).expect("undone");
-    assert!(!undone.has_skipped() && !undone.has_failures());
+    let report = undo(&mut scratch.lock(), &fake, None, Asked).expect("undone");
+    assert!(!report.has_skipped() && !report.has_failures());
     assert_eq!((fake.now(&setting(0)), fake.now(&setting(1))), ("0".to_owned(), "0".to_owned()));
-    let error = TuneTransaction::reopen(&mut scratch.lock(), &fake, 1, &plan(2)).expect_err("it is undone");
+    let error =
+        TuneTransaction::reopen(&mut scratch.lock(), &fake, 1, &plan(2)).expect_err("the tune is undone");
     assert!(matches!(error, TuneError::UndoneAlready { tune: 1 }));
 }
 
@@ -303,18 +305,20 @@ fn a_reopened_tune_that_is_killed_is_resumed() {
     for kill in 0..5 {
         let (fake, scratch) = (Fake::new(2), Scratch::new());
         tune(&scratch, &fake, begin(), &setting(0), "5");
-        let again = plan(2);
-        let killed = fake.killed_at(Some(kill), || {
+        let new_plan = plan(2);
+        let completed = fake.killed_at(Some(kill), || {
             let mut writer = scratch.lock();
-            let mut transaction = TuneTransaction::reopen(&mut writer, &fake, 1, &again).expect("reopened");
-            carry_out(&mut transaction, &fake, &again);
+            let mut transaction =
+                TuneTransaction::reopen(&mut writer, &fake, 1, &new_plan).expect("reopened");
+            apply(&mut transaction, &fake, &new_plan);
         });
-        assert!(killed.is_none(), "{kill}");
+        assert!(completed.is_none(), "{kill}");
         assert_eq!(status(&scratch, &fake).tunes[0].state, TuneState::Died);
         let mut writer = scratch.lock();
-        let (mut transaction, kept) = TuneTransaction::resume(&mut writer, &fake, None).expect("resumed");
-        assert_eq!(kept, again);
-        carry_out(&mut transaction, &fake, &kept);
+        let (mut transaction, saved_plan) =
+            TuneTransaction::resume(&mut writer, &fake, None).expect("resumed");
+        assert_eq!(saved_plan, new_plan);
+        apply(&mut transaction, &fake, &saved_plan);
         transaction.end(None).expect("ended");
         drop(writer);
         undo(&mut scratch.lock(), &fake, None, Asked).expect("undone");
@@ -334,9 +338,9 @@ fn a_tune_of_an_earlier_boot_is_not_reopened() {
 }
 
 /// A host on which a write of the number of virtual functions is killed after it wrote 0.
-struct EndedOnTheWay(Host);
+struct KilledDuringWrite(Host);
 
-impl ChangeTarget for EndedOnTheWay {
+impl ChangeTarget for KilledDuringWrite {
     fn host(&self) -> &Host {
         &self.0
     }
@@ -348,7 +352,7 @@ impl ChangeTarget for EndedOnTheWay {
 }
 
 #[test]
-fn what_a_write_was_on_its_way_through_is_put_back() {
+fn undo_restores_a_setting_after_a_write_that_was_killed_midway() {
     let files = [
         ("/sys/class/net/eth0/ifindex", "4\n"),
         ("/sys/class/net/eth0/address", "02:00:00:00:00:01\n"),
@@ -356,17 +360,17 @@ fn what_a_write_was_on_its_way_through_is_put_back() {
         ("/proc/sys/kernel/random/boot_id", "boot-1\n"),
     ];
     let scratch = Scratch::new();
-    let host = EndedOnTheWay(Host::scripted(files));
+    let host = KilledDuringWrite(Host::scripted(files));
     let setting = Setting::VirtualFunctions { interface: "eth0".to_owned() };
-    let killed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         let mut writer = scratch.lock();
         let mut transaction = TuneTransaction::begin(&mut writer, &host, begin()).expect("begun");
         let _ = transaction.change(&host, &setting, &value("8"));
     }));
-    assert!(killed.is_err());
+    assert!(result.is_err());
     assert_eq!(setting.read(&host.0).expect("read"), value("0"));
-    let undone = undo(&mut scratch.lock(), &host.0, None, Asked).expect("undone");
-    assert_eq!(undone.settings[0].outcome, UndoOutcome::Restored);
+    let report = undo(&mut scratch.lock(), &host.0, None, Asked).expect("undone");
+    assert_eq!(report.settings[0].outcome, UndoOutcome::Restored);
     assert_eq!(setting.read(&host.0).expect("read"), value("4"));
 }
 
@@ -385,7 +389,7 @@ fn with_interrupt(name: &str, action: &str, mask: &str) -> Host {
 }
 
 #[test]
-fn the_interrupts_of_a_renamed_interface_are_followed() {
+fn status_and_undo_follow_interrupts_of_a_renamed_interface() {
     // Renamed while it was up, then while it was down.
     for action in ["eth0-TxRx-0", "lan0-TxRx-0"] {
         let scratch = Scratch::new();
@@ -393,25 +397,29 @@ fn the_interrupts_of_a_renamed_interface_are_followed() {
         let setting = |action: &str| Setting::IrqAffinity { irq: 30, action: action.to_owned() };
         let devices = vec![NamedDevice::observe(&host, "eth0").expect("there")];
         tune(&scratch, &host, TuneStart { devices, ..begin() }, &setting("eth0-TxRx-0"), "2");
-        let renamed = with_interrupt("lan0", action, "00000002");
-        assert_eq!(status(&scratch, &renamed).tunes[0].settings[0].state, SettingState::InEffect, "{action}");
-        let undone = undo(&mut scratch.lock(), &renamed, None, Asked).expect("undone");
-        assert_eq!(undone.settings[0].outcome, UndoOutcome::Restored, "{action}");
-        assert_eq!(setting(action).read(&renamed).expect("read"), value("00000001"));
+        let renamed_host = with_interrupt("lan0", action, "00000002");
+        assert_eq!(
+            status(&scratch, &renamed_host).tunes[0].settings[0].state,
+            SettingState::InEffect,
+            "{action}"
+        );
+        let report = undo(&mut scratch.lock(), &renamed_host, None, Asked).expect("undone");
+        assert_eq!(report.settings[0].outcome, UndoOutcome::Restored, "{action}");
+        assert_eq!(setting(action).read(&renamed_host).expect("read"), value("00000001"));
     }
 }
 
 /// Another device that has the same name keeps its affinities.
 #[test]
-fn the_interrupts_of_another_device_of_the_name_are_left_alone() {
+fn undo_skips_interrupts_of_another_device_with_the_same_name() {
     let scratch = Scratch::new();
     let host = with_interrupt("eth0", "eth0-TxRx-0", "00000001");
     let setting = Setting::IrqAffinity { irq: 30, action: "eth0-TxRx-0".to_owned() };
     let devices = vec![NamedDevice::observe(&host, "eth0").expect("there")];
     tune(&scratch, &host, TuneStart { devices, ..begin() }, &setting, "2");
-    let other = with_interrupt("eth0", "eth0-TxRx-0", "00000002");
-    other.write("/sys/class/net/eth0/ifindex", "9\n").expect("another device");
-    let undone = undo(&mut scratch.lock(), &other, None, Asked).expect("undone");
-    assert!(matches!(undone.settings[0].outcome, UndoOutcome::Gone { .. }), "{undone:?}");
-    assert_eq!(setting.read(&other).expect("read"), value("00000002"));
+    let other_device = with_interrupt("eth0", "eth0-TxRx-0", "00000002");
+    other_device.write("/sys/class/net/eth0/ifindex", "9\n").expect("another device");
+    let report = undo(&mut scratch.lock(), &other_device, None, Asked).expect("undone");
+    assert!(matches!(report.settings[0].outcome, UndoOutcome::Gone { .. }), "{report:?}");
+    assert_eq!(setting.read(&other_device).expect("read"), value("00000002"));
 }

@@ -10,16 +10,16 @@ use linerate_tune::transaction::{TuneTransaction, undo};
 use crate::fake::{Scratch, begin};
 
 #[test]
-fn polling_of_single_queues_comes_back_with_that_of_their_interface() {
-    let test = "polling_of_single_queues_comes_back_with_that_of_their_interface";
+fn undo_of_interface_polling_restores_polling_of_single_queues() {
+    let test = "undo_of_interface_polling_restores_polling_of_single_queues";
     let lab = match Lab::builder().queues(2).start() {
         Ok(lab) => lab,
         Err(error) => return skip(test, error),
     };
     let sys = lab.receiver().sys_path().expect("its sysfs").to_owned();
     let interface = lab.links()[0].receiver.interface.clone();
-    let skipped = lab.receiver().run(move || on_receiver(&Host::live_with_sys(sys), &interface));
-    if let Some(why) = skipped.expect("it runs") {
+    let skip_reason = lab.receiver().run(move || on_receiver(&Host::live_with_sys(sys), &interface));
+    if let Some(why) = skip_reason.expect("running") {
         skip(test, why);
     }
 }
@@ -39,14 +39,14 @@ fn on_receiver(host: &Host, interface: &str) -> Option<String> {
         Err(error) if error.is_unsupported() => return Some(error.to_string()),
         read => drop(read.expect("the instance of queue 1")),
     }
-    let own = value("defer-hard-irqs 7 gro-flush-timeout 30000 irq-suspend-timeout 9000");
-    match polling(1).write(host, &own) {
+    let queue_value = value("defer-hard-irqs 7 gro-flush-timeout 30000 irq-suspend-timeout 9000");
+    match polling(1).write(host, &queue_value) {
         // This requires CAP_NET_ADMIN in the initial user namespace.
         Err(error) if error.is_denied() => return Some(error.to_string()),
         written => written.expect("set"),
     }
-    let now = || [0, 1].map(|queue| polling(queue).read(host).expect("read").to_string());
-    let before = now();
+    let values = || [0, 1].map(|queue| polling(queue).read(host).expect("read").to_string());
+    let before = values();
     assert!(
         before[1].starts_with("defer-hard-irqs 7 gro-flush-timeout 30000 irq-suspend-timeout 9000"),
         "{before:?}"
@@ -60,12 +60,12 @@ fn on_receiver(host: &Host, interface: &str) -> Option<String> {
     }
     transaction.end(None).expect("ended");
     assert!(
-        now().iter().all(|polling| polling.starts_with("defer-hard-irqs 2 gro-flush-timeout 20000")),
+        values().iter().all(|polling| polling.starts_with("defer-hard-irqs 2 gro-flush-timeout 20000")),
         "{:?}",
-        now()
+        values()
     );
-    let undone = undo(&mut writer, host, None, Asked).expect("undone");
-    assert!(!undone.has_failures() && !undone.has_skipped(), "{undone:#?}");
-    assert_eq!(now(), before);
+    let report = undo(&mut writer, host, None, Asked).expect("undone");
+    assert!(!report.has_failures() && !report.has_skipped(), "{report:#?}");
+    assert_eq!(values(), before);
     None
 }

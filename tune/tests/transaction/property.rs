@@ -48,18 +48,18 @@ fn tune(fake: &Fake, scratch: &Scratch, changes: &Changes) -> Result<(), TuneErr
 
 /// Undoes until one undo finishes; the undos before it are killed at these events. Returns all
 /// reports.
-fn undo_at_last(fake: &Fake, scratch: &Scratch, id: Option<u64>, kills: &[u32]) -> Vec<UndoReport> {
-    let mut told = Vec::new();
+fn undo_until_finished(fake: &Fake, scratch: &Scratch, id: Option<u64>, kills: &[u32]) -> Vec<UndoReport> {
+    let mut reports = Vec::new();
     for kill in kills.iter().copied().map(Some).chain([None]) {
-        let undone = fake.killed_at(kill, || undo(&mut scratch.lock(), fake, id, Asked));
-        match undone {
-            Some(Ok(undone)) => told.push(undone),
+        let report = fake.killed_at(kill, || undo(&mut scratch.lock(), fake, id, Asked));
+        match report {
+            Some(Ok(report)) => reports.push(report),
             Some(Err(TuneError::NothingToUndo | TuneError::UndoneAlready { .. })) => break,
             Some(Err(error)) => panic!("{error}"),
             None => {}
         }
     }
-    told
+    reports
 }
 
 fn state(fake: &Fake) -> BTreeMap<Setting, String> {
@@ -69,20 +69,24 @@ fn state(fake: &Fake) -> BTreeMap<Setting, String> {
 /// Asserts that every state that status reports is true.
 fn status_is_true(fake: &Fake, scratch: &Scratch, foreign: &BTreeMap<Setting, String>) {
     let status = JournalStatus::of(&scratch.store().read().expect("read"), fake.host());
-    for told in status.tunes.iter().flat_map(|tune| &tune.settings) {
-        let now = fake.now(&told.setting);
-        assert_eq!(told.now.as_ref().map(SettingValue::as_str), Some(now.as_str()));
-        match &told.state {
-            SettingState::InEffect => assert_eq!(told.to, told.now),
-            SettingState::NotMade { .. } => assert!(told.from.is_none() || told.from == told.now),
-            SettingState::Drifted => assert!(foreign.contains_key(&told.setting), "{told:?}"),
+    for entry in status.tunes.iter().flat_map(|tune| &tune.settings) {
+        let now = fake.now(&entry.setting);
+        assert_eq!(entry.now.as_ref().map(SettingValue::as_str), Some(now.as_str()));
+        match &entry.state {
+            SettingState::InEffect => assert_eq!(entry.to, entry.now),
+            SettingState::NotMade { .. } => assert!(entry.from.is_none() || entry.from == entry.now),
+            SettingState::Drifted => assert!(foreign.contains_key(&entry.setting), "{entry:?}"),
             other => panic!("{other:?}"),
         }
     }
     // A value that is not the original one is reported, or set by others.
     for (setting, now) in state(fake) {
-        let told = status.tunes.iter().flat_map(|tune| &tune.settings).any(|told| told.setting == setting);
-        assert!(now == "0" || told || foreign.contains_key(&setting), "{setting} reads {now}: not told");
+        let is_listed =
+            status.tunes.iter().flat_map(|tune| &tune.settings).any(|entry| entry.setting == setting);
+        assert!(
+            now == "0" || is_listed || foreign.contains_key(&setting),
+            "{setting} reads {now}: not listed"
+        );
     }
 }
 
@@ -103,7 +107,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
     #[test]
-    fn undo_brings_back_what_was_but_what_others_set(
+    fn undo_restores_all_original_values_except_foreign_ones(
         changes in changes(),
         manners in prop::collection::vec(manner(), SETTINGS),
         kill in prop::option::of(0..60_u32),
@@ -115,9 +119,9 @@ proptest! {
         for (number, manner) in manners.iter().enumerate() {
             fake.behave(&setting(number), *manner);
         }
-        let made = fake.killed_at(kill, || tune(&fake, &scratch, &changes));
-        if let Some(result) = made { result.expect("the journal takes it") }
-        // The half-written value of a killed program may be anybody's, so undo leaves it.
+        let result = fake.killed_at(kill, || tune(&fake, &scratch, &changes));
+        if let Some(result) = result { result.expect("journalled") }
+        // The half-written value of a killed program may be a value that others set, so undo keeps it.
         let half: BTreeMap<_, _> = state(&fake).into_iter().filter(|(_, now)| now.starts_with("half-")).collect();
         prop_assert!(half.len() <= 1);
         status_is_true(&fake, &scratch, &half);
@@ -135,21 +139,22 @@ proptest! {
         for number in 0..SETTINGS {
             fake.behave(&setting(number), Manner::Obeys);
         }
-        let told = undo_at_last(&fake, &scratch, None, &undo_kills);
+        let reports = undo_until_finished(&fake, &scratch, None, &undo_kills);
         prop_assert_eq!(state(&fake), expected.clone());
-        for undone in told.iter().flat_map(|undone| &undone.settings) {
-            if let UndoOutcome::Drift { found } = &undone.outcome {
-                prop_assert_eq!(found.as_str(), expected[&undone.setting].as_str());
+        for undo in reports.iter().flat_map(|report| &report.settings) {
+            if let UndoOutcome::Drift { found } = &undo.outcome {
+                prop_assert_eq!(found.as_str(), expected[&undo.setting].as_str());
                 prop_assert_ne!(found.as_str(), "0");
             }
         }
         let status = JournalStatus::of(&scratch.store().read().expect("read"), fake.host());
-        let in_effect = status.tunes.iter().flat_map(|tune| &tune.settings).any(|told| told.state == SettingState::InEffect);
+        let mut settings = status.tunes.iter().flat_map(|tune| &tune.settings);
+        let in_effect = settings.any(|entry| entry.state == SettingState::InEffect);
         prop_assert!(!in_effect, "{:?}", status);
     }
 
     #[test]
-    fn tunes_on_top_of_each_other_can_be_undone_in_any_order(
+    fn stacked_tunes_can_be_undone_in_any_order(
         first in changes(),
         second in changes(),
         third in changes(),
@@ -162,28 +167,31 @@ proptest! {
             tune(&fake, &scratch, &changes).expect("made");
         }
         for id in order {
-            undo_at_last(&fake, &scratch, Some(id), &undo_kills);
+            undo_until_finished(&fake, &scratch, Some(id), &undo_kills);
         }
         prop_assert!(state(&fake).values().all(|value| value == "0"), "{:?}", state(&fake));
     }
 
     #[test]
-    fn a_tune_is_finished_from_where_it_was_killed(changes in changes(), kill in 0..60_u32) {
+    fn tune_made_again_after_a_kill_sets_all_values_and_can_be_undone(
+        changes in changes(),
+        kill in 0..60_u32,
+    ) {
         quiet();
         let (fake, scratch) = (Fake::new(SETTINGS), Scratch::new());
         // A plan sets each setting once.
-        let wanted: BTreeMap<usize, u8> = changes.into_iter().collect();
-        let once: Changes = wanted.into_iter().collect();
-        let killed = fake.killed_at(Some(kill), || tune(&fake, &scratch, &once)).is_none();
-        if killed && !scratch.lock().tunes().is_empty() {
+        let values: BTreeMap<usize, u8> = changes.into_iter().collect();
+        let changes_once: Changes = values.into_iter().collect();
+        let is_killed = fake.killed_at(Some(kill), || tune(&fake, &scratch, &changes_once)).is_none();
+        if is_killed && !scratch.lock().tunes().is_empty() {
             let mut writer = scratch.lock();
-            let error = TuneTransaction::resume(&mut writer, &fake, None).expect_err("it has no plan");
+            let error = TuneTransaction::resume(&mut writer, &fake, None).expect_err("the tune has no plan");
             assert!(matches!(error, TuneError::NoPlan { tune: 1 }), "{error}");
         }
-        if killed {
-            tune(&fake, &scratch, &once).expect("made");
+        if is_killed {
+            tune(&fake, &scratch, &changes_once).expect("made");
         }
-        for (number, value) in &once {
+        for (number, value) in &changes_once {
             prop_assert_eq!(fake.now(&setting(*number)), value.to_string());
         }
         while undo(&mut scratch.lock(), &fake, None, Asked).is_ok() {}

@@ -7,7 +7,7 @@ use std::path::Path;
 use linerate_host::SettingValue;
 use linerate_tune::journal::record::UndoReason::Asked;
 use linerate_tune::journal::{JournalCorruption, JournalError};
-use linerate_tune::transaction::{TuneTransaction, undo};
+use linerate_tune::transaction::{TuneError, TuneTransaction, undo};
 use proptest::prelude::*;
 
 use crate::fake::{Fake, Scratch, begin, setting};
@@ -29,45 +29,49 @@ fn ends_of_lines(text: &[u8]) -> Vec<usize> {
 }
 
 #[test]
-fn a_journal_cut_anywhere_is_read_up_to_its_last_whole_line_and_written_on() {
+fn truncated_journal_is_read_and_trimmed_to_its_last_whole_line() {
     let (fake, scratch) = (Fake::new(3), Scratch::new());
     let text = journal(&fake, &scratch);
     let ends = ends_of_lines(&text);
     let path = scratch.store().journal_path();
     for cut in 0..=text.len() {
         fs::write(&path, &text[..cut]).expect("written");
-        let whole = ends.iter().filter(|end| **end <= cut).count();
-        let torn = cut != 0 && !ends.contains(&cut);
+        let line_count = ends.iter().filter(|end| **end <= cut).count();
+        let is_torn = cut != 0 && !ends.contains(&cut);
         let journal = scratch.store().read().expect("read");
-        assert_eq!(journal.entries.len(), whole, "cut at {cut}");
+        assert_eq!(journal.entries.len(), line_count, "cut at {cut}");
         assert_eq!(
             journal.trouble,
-            torn.then_some(JournalCorruption::Torn { line: whole as u64 + 1 }),
+            is_torn.then_some(JournalCorruption::Torn { line: line_count as u64 + 1 }),
             "cut at {cut}"
         );
         drop(scratch.lock());
-        let kept = if whole == 0 { 0 } else { ends[whole - 1] };
-        assert_eq!(fs::read(&path).expect("read"), &text[..kept], "cut at {cut}");
+        let length = if line_count == 0 { 0 } else { ends[line_count - 1] };
+        assert_eq!(fs::read(&path).expect("read"), &text[..length], "cut at {cut}");
     }
 }
 
 #[test]
-fn undo_finishes_from_a_journal_cut_anywhere() {
+fn undo_restores_all_values_from_a_journal_truncated_at_any_line() {
     let (fake, scratch) = (Fake::new(3), Scratch::new());
     let text = journal(&fake, &scratch);
     let path = scratch.store().journal_path();
-    for end in ends_of_lines(&text) {
+    // Also within the next line.
+    for cut in ends_of_lines(&text).into_iter().flat_map(|end| [end, text.len().min(end + 40)]) {
         // The host is in the state that the remaining records describe; the next change was not
         // made.
         let fake = Fake::new(3);
-        fs::write(&path, &text[..end]).expect("written");
-        for held in scratch.store().read().expect("read").tunes().iter().flat_map(|tune| &tune.tracked) {
-            let done = held.open_step.is_none() && held.outcome.is_none();
-            fake.set(&held.setting, if done { "7" } else { "0" });
+        fs::write(&path, &text[..cut]).expect("written");
+        for tracked in scratch.store().read().expect("read").tunes().iter().flat_map(|tune| &tune.tracked) {
+            let is_made = tracked.open_step.is_none() && tracked.outcome.is_none();
+            fake.set(&tracked.setting, if is_made { "7" } else { "0" });
         }
-        let _ = undo(&mut scratch.lock(), &fake, None, Asked);
+        match undo(&mut scratch.lock(), &fake, None, Asked) {
+            Ok(report) => assert!(!report.has_failures() && !report.has_skipped(), "{report:#?}"),
+            Err(error) => assert!(matches!(error, TuneError::NothingToUndo), "cut at {cut}: {error}"),
+        }
         for number in 0..3 {
-            assert_eq!(fake.now(&setting(number)), "0", "cut at {end}");
+            assert_eq!(fake.now(&setting(number)), "0", "cut at {cut}");
         }
     }
 }
@@ -75,59 +79,62 @@ fn undo_finishes_from_a_journal_cut_anywhere() {
 /// A flipped byte in any line costs no other record, and undo restores all values, unless both
 /// records of a change are lost.
 #[test]
-fn a_byte_flipped_in_any_line_costs_no_other_record_and_undo_puts_all_back() {
-    let tuned = Fake::new(3);
+fn flipped_byte_damages_only_its_lines_and_undo_restores_known_changes() {
+    let tuned_host = Fake::new(3);
     let scratch = Scratch::new();
     let mut writer = scratch.lock();
-    let mut transaction = TuneTransaction::begin(&mut writer, &tuned, begin()).expect("begun");
+    let mut transaction = TuneTransaction::begin(&mut writer, &tuned_host, begin()).expect("begun");
     for number in 0..3 {
-        transaction.change(&tuned, &setting(number), &SettingValue::new("7")).expect("made");
+        transaction.change(&tuned_host, &setting(number), &SettingValue::new("7")).expect("made");
     }
     transaction.end(None).expect("ended");
     drop(writer);
     let text = fs::read(scratch.store().journal_path()).expect("read");
     let ends = ends_of_lines(&text);
-    assert_eq!(ends.len(), 8, "begun, three intents and what became of them, ended");
+    assert_eq!(ends.len(), 8, "begun, three intents with their results, ended");
     let starts: Vec<usize> = std::iter::once(0).chain(ends.iter().copied()).collect();
     for line in 0..ends.len() {
         // In the record, in its checksum, and in the newline, which joins two lines.
-        for (at, lost) in [(starts[line] + 30, 1), (ends[line] - 4, 1), (ends[line] - 1, 2)] {
-            if lost == 2 && line + 1 == ends.len() {
+        for (at, lost_lines) in [(starts[line] + 30, 1), (ends[line] - 4, 1), (ends[line] - 1, 2)] {
+            if lost_lines == 2 && line + 1 == ends.len() {
                 continue;
             }
-            let (fake, mut damaged) = (Fake::new(3), text.clone());
-            damaged[at] ^= 1;
-            fs::write(scratch.store().journal_path(), &damaged).expect("written");
+            let (fake, mut damaged_text) = (Fake::new(3), text.clone());
+            damaged_text[at] ^= 1;
+            fs::write(scratch.store().journal_path(), &damaged_text).expect("written");
             (0..3).for_each(|number| fake.set(&setting(number), "7"));
             let journal = scratch.store().read().expect("read");
-            assert_eq!(journal.entries.len(), ends.len() - lost, "{line}: {:?}", journal.trouble);
-            let Some(JournalCorruption::Damaged { line: named, .. }) = journal.trouble else {
+            assert_eq!(journal.entries.len(), ends.len() - lost_lines, "{line}: {:?}", journal.trouble);
+            let Some(JournalCorruption::Damaged { line: reported_line, .. }) = journal.trouble else {
                 panic!("{line}")
             };
-            assert_eq!(named, line as u64 + 1);
-            let undone = undo(&mut scratch.lock(), &fake, Some(1), Asked).expect("undone");
-            assert_eq!(undone.damaged_lines, [line as u64 + 1], "{line}");
-            assert!(undone.has_skipped() && !undone.has_failures(), "a person should look: {undone:?}");
+            assert_eq!(reported_line, line as u64 + 1);
+            let report = undo(&mut scratch.lock(), &fake, Some(1), Asked).expect("undone");
+            assert_eq!(report.damaged_lines, [line as u64 + 1], "{line}");
+            assert!(report.has_skipped() && !report.has_failures(), "the damage needs attention: {report:?}");
             // If both records of a change are lost, the change is unknown. The damage is reported.
-            let all_known = lost == 1 || line % 2 == 0;
-            let left = (0..3).filter(|number| fake.now(&setting(*number)) != "0").count();
-            assert_eq!(left, usize::from(!all_known), "line {line}, {lost} lost");
-            let now = fs::read(scratch.store().journal_path()).expect("read");
-            assert!(now.starts_with(&damaged) && now.len() > damaged.len(), "nothing was cut off");
-            let again = scratch.store().read().expect("read");
-            assert_eq!(again.tunes().len(), 1, "{line}");
-            assert!(!again.tunes()[0].is_open(), "{line}");
+            let all_known = lost_lines == 1 || line % 2 == 0;
+            let unrestored = (0..3).filter(|number| fake.now(&setting(*number)) != "0").count();
+            assert_eq!(unrestored, usize::from(!all_known), "line {line}, {lost_lines} lost");
+            let text_after_undo = fs::read(scratch.store().journal_path()).expect("read");
+            assert!(
+                text_after_undo.starts_with(&damaged_text) && text_after_undo.len() > damaged_text.len(),
+                "nothing was cut off"
+            );
+            let journal_after_undo = scratch.store().read().expect("read");
+            assert_eq!(journal_after_undo.tunes().len(), 1, "{line}");
+            assert!(!journal_after_undo.tunes()[0].is_open(), "{line}");
         }
     }
 }
 
 #[test]
-fn a_line_that_is_missing_is_damage() {
+fn missing_line_is_reported_as_damage() {
     let (fake, scratch) = (Fake::new(3), Scratch::new());
     let text = journal(&fake, &scratch);
     let ends = ends_of_lines(&text);
-    let without = [&text[..ends[1]], &text[ends[2]..]].concat();
-    fs::write(scratch.store().journal_path(), without).expect("written");
+    let text_without_line = [&text[..ends[1]], &text[ends[2]..]].concat();
+    fs::write(scratch.store().journal_path(), text_without_line).expect("written");
     let journal = scratch.store().read().expect("read");
     let Some(JournalCorruption::Damaged { line: 3, why, .. }) = journal.trouble else {
         panic!("{:?}", journal.trouble)
@@ -138,7 +145,7 @@ fn a_line_that_is_missing_is_damage() {
 
 /// A program does not append to a journal that it does not understand.
 #[test]
-fn a_line_of_a_later_version_is_not_written_after() {
+fn journal_of_a_newer_version_is_not_written() {
     let (fake, scratch) = (Fake::new(3), Scratch::new());
     let mut text = journal(&fake, &scratch);
     let body = "{\"sequence\":99,\"unix_seconds\":2,\"record\":{\"teleported\":{\"tune\":3}}";
@@ -160,7 +167,7 @@ fn zeros_at_the_end_are_a_torn_line() {
 }
 
 #[test]
-fn what_others_could_have_written_is_not_used() {
+fn journal_writable_by_others_is_refused() {
     let (fake, scratch) = (Fake::new(3), Scratch::new());
     journal(&fake, &scratch);
     let mode = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("set");
@@ -176,16 +183,16 @@ fn what_others_could_have_written_is_not_used() {
 }
 
 #[test]
-fn files_are_private_and_a_lock_is_one_line() {
+fn journal_files_are_private_and_the_lock_error_names_its_holder() {
     let (fake, scratch) = (Fake::new(3), Scratch::new());
     assert!(scratch.store().read().expect("no journal yet").entries.is_empty());
     journal(&fake, &scratch);
     let mode = |path: &Path| fs::metadata(path).expect("there").permissions().mode() & 0o7777;
     assert_eq!(mode(&scratch.store().journal_path()), 0o600);
     assert_eq!(mode(scratch.store().directory()), 0o700);
-    let held = scratch.lock();
+    let lock = scratch.lock();
     assert_eq!(
-        scratch.store().read().expect("read").holder.and_then(|held| held.pid),
+        scratch.store().read().expect("read").holder.and_then(|holder| holder.pid),
         Some(std::process::id())
     );
     let error = scratch.store().lock().expect_err("held");
@@ -194,20 +201,26 @@ fn files_are_private_and_a_lock_is_one_line() {
         std::process::id()
     );
     assert_eq!(error.to_string(), line);
-    drop(held);
+    drop(lock);
     assert_eq!(scratch.store().read().expect("read").holder, None);
 }
 
 proptest! {
     #[test]
-    fn any_text_is_read_or_refused(text in prop::collection::vec(any::<u8>(), 0..400), line in any::<prop::sample::Index>()) {
+    fn arbitrary_text_after_valid_lines_keeps_the_earlier_records(
+        text in prop::collection::vec(any::<u8>(), 0..400),
+        line in any::<prop::sample::Index>(),
+    ) {
         let (fake, scratch) = (Fake::new(3), Scratch::new());
         let whole = journal(&fake, &scratch);
+        let entries = scratch.store().read().expect("read").entries;
         let ends = ends_of_lines(&whole);
-        let at = ends[line.index(ends.len())];
-        fs::write(scratch.store().journal_path(), [&whole[..at], &text].concat()).expect("written");
+        let last = line.index(ends.len());
+        fs::write(scratch.store().journal_path(), [&whole[..ends[last]], &text].concat()).expect("written");
         let journal = scratch.store().read().expect("read");
-        prop_assert!(journal.entries.len() > line.index(ends.len()));
+        prop_assert_eq!(&journal.entries[..], &entries[..=last]);
+        prop_assert_eq!(journal.trouble.is_some(), !text.is_empty());
         let _ = journal.tunes();
+        prop_assert!(scratch.store().lock().is_ok());
     }
 }

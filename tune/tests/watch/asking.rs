@@ -32,8 +32,9 @@ impl Client {
     pub(crate) fn start(host: &LabHost, cpu: usize, server: SocketAddr) -> Self {
         let requests = Arc::new(Mutex::new(Vec::new()));
         let stop = Arc::new(AtomicBool::new(false));
-        let (noted, until) = (Arc::clone(&requests), Arc::clone(&stop));
-        let thread = host.run(move || std::thread::spawn(move || ask(cpu, server, &noted, &until))).unwrap();
+        let (log, until) = (Arc::clone(&requests), Arc::clone(&stop));
+        let thread =
+            host.run(move || std::thread::spawn(move || send_requests(cpu, server, &log, &until))).unwrap();
         Self { requests, stop, thread: Some(thread) }
     }
 
@@ -66,7 +67,7 @@ pub(crate) fn workers(requests: &[Request]) -> Vec<u32> {
     workers
 }
 
-fn ask(cpu: usize, server: SocketAddr, requests: &Mutex<Vec<Request>>, stop: &AtomicBool) {
+fn send_requests(cpu: usize, server: SocketAddr, requests: &Mutex<Vec<Request>>, stop: &AtomicBool) {
     let mut only = CpuSet::new();
     only.set(cpu);
     sched_setaffinity(None, &only).unwrap();
@@ -86,12 +87,12 @@ fn ask(cpu: usize, server: SocketAddr, requests: &Mutex<Vec<Request>>, stop: &At
         let _ = sockets[number as usize % sockets.len()].send(&number.to_be_bytes());
         while sent.elapsed() < PACE {
             std::thread::sleep(PACE / 8);
-            sockets.iter().for_each(|socket| take(socket, requests));
+            sockets.iter().for_each(|socket| receive_answers(socket, requests));
         }
     }
 }
 
-fn take(socket: &UdpSocket, requests: &Mutex<Vec<Request>>) {
+fn receive_answers(socket: &UdpSocket, requests: &Mutex<Vec<Request>>) {
     let mut bytes = [0; 64];
     while let Ok(length) = socket.recv(&mut bytes) {
         let [a, b, c, d, e, f, g, h] = bytes[..length] else { panic!("{length} bytes") };

@@ -18,12 +18,18 @@ type Skipped = Result<(), String>;
 type Test = (&'static str, fn() -> Skipped);
 
 const TESTS: &[Test] = &[
-    ("others_answer_for_a_worker_that_died", kept::others_answer_for_a_worker_that_died),
-    ("a_worker_that_died_before_the_watch_is_missed", kept::a_worker_that_died_before_the_watch_is_missed),
-    ("a_worker_forked_anew_gets_its_cpu_back", kept::a_worker_forked_anew_gets_its_cpu_back),
+    ("other_workers_answer_for_a_dead_worker", kept::other_workers_answer_for_a_dead_worker),
+    ("worker_that_died_before_the_watch_is_reported", kept::worker_that_died_before_the_watch_is_reported),
+    (
+        "replacement_worker_gets_the_cpu_of_the_dead_worker",
+        kept::replacement_worker_gets_the_cpu_of_the_dead_worker,
+    ),
     ("a_watch_ends_with_its_server", kept::a_watch_ends_with_its_server),
-    ("a_watch_ends_with_its_boost", kept::a_watch_ends_with_its_boost),
-    ("nothing_is_dropped_for_a_socket_that_closed", kept::nothing_is_dropped_for_a_socket_that_closed),
+    ("watch_ends_when_its_boost_is_undone", kept::watch_ends_when_its_boost_is_undone),
+    (
+        "no_request_is_lost_after_a_worker_socket_closes",
+        kept::no_request_is_lost_after_a_worker_socket_closes,
+    ),
 ];
 
 fn main() -> ExitCode {

@@ -40,7 +40,7 @@ pub(crate) fn serve(server: &str) -> ExitCode {
         refork: refork.parse().ok().map(Duration::from_millis),
         own_sockets: sockets == "own",
     };
-    let error = prefork.run(&mut std::io::stdout()).expect_err("it serves until it is killed");
+    let error = prefork.run(&mut std::io::stdout()).expect_err("the server runs until it is killed");
     eprintln!("{error}");
     ExitCode::FAILURE
 }
@@ -61,10 +61,10 @@ impl Scene {
     pub(crate) fn set(refork: &str, sockets: &str) -> Result<Self, String> {
         let cpus = sched_getaffinity(None).unwrap();
         if !(cpus.is_set(0) && cpus.is_set(1)) {
-            return Err("it takes CPUs 0 and 1".to_owned());
+            return Err("requires CPUs 0 and 1".to_owned());
         }
         if !rustix::process::geteuid().is_root() {
-            return Err("it takes root to steer and pin another process".to_owned());
+            return Err("requires root to steer and pin another process".to_owned());
         }
         let lab = Lab::builder().start().map_err(|error| error.to_string())?;
         let directory = tempfile::tempdir().unwrap();
@@ -113,8 +113,9 @@ impl Scene {
             let begin = TuneStart { plan: Some(&plan), ..TuneStart::new(&plan.goal, Vec::new()) };
             let mut transaction = TuneTransaction::begin(&mut writer, host, begin).unwrap();
             for change in &plan.changes {
-                let made = transaction.change_from(host, &change.setting, &change.from, &change.to).unwrap();
-                if let ChangeResult::Refused { why } = made {
+                let result =
+                    transaction.change_from(host, &change.setting, &change.from, &change.to).unwrap();
+                if let ChangeResult::Refused { why } = result {
                     assert!(why.contains("CAP_"), "{why}");
                     return Err(why);
                 }
@@ -131,7 +132,7 @@ impl Scene {
     pub(crate) fn look(&self) -> (ObservedServer, BoostPlan) {
         self.inside(|host| {
             let look = ObservationOptions { duration: Duration::from_millis(500), datagrams: true };
-            let (server, path) = ObservedServer::observe(host, &wanted(), look, &|| false).unwrap();
+            let (server, path) = ObservedServer::observe(host, &query(), look, &|| false).unwrap();
             let plan = plan::make(&server, &path, &BoostChoice::default());
             (server, plan)
         })
@@ -159,24 +160,24 @@ impl Scene {
 
     /// Watches the server that tune 1 boosted. Returns when the watch has a pidfd of each process.
     pub(crate) fn watch(&self) -> Watching {
-        let (events, told) = channel();
+        let (sender, events) = channel();
         let stop = Arc::new(AtomicBool::new(false));
         let (host, store, stopped) = (self.host(), self.store(), Arc::clone(&stop));
         let work = move || {
-            let tell = &mut |event| drop(events.send(event));
-            let ended = watch(
+            let on_event = &mut |event| drop(sender.send(event));
+            let result = watch(
                 &host,
                 &store,
                 1,
-                (&wanted(), &BoostChoice::default()),
+                (&query(), &BoostChoice::default()),
                 &|| stopped.load(Ordering::Relaxed),
-                tell,
+                on_event,
             );
-            ended.unwrap();
+            result.unwrap();
         };
         let thread = self.lab.receiver().run(move || std::thread::spawn(work)).unwrap();
         eventually("the watch waits for the processes", || self.living.iter().all(|pid| is_waited_for(*pid)));
-        Watching { told, stop, thread: Some(thread) }
+        Watching { events, stop, thread: Some(thread) }
     }
 
     pub(crate) fn undo(&self) -> UndoReport {
@@ -199,24 +200,24 @@ impl Scene {
 
 /// A running watch, which is stopped when this is dropped.
 pub(crate) struct Watching {
-    told: Receiver<WatchEvent>,
+    events: Receiver<WatchEvent>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Watching {
     pub(crate) fn event(&self) -> WatchEvent {
-        let event = self.told.recv_timeout(PATIENCE).expect("an event");
+        let event = self.events.recv_timeout(PATIENCE).expect("an event");
         eprintln!("{event:?}");
         event
     }
 
     /// Waits until the watch ends without being stopped.
-    pub(crate) fn ended(mut self) {
+    pub(crate) fn wait_until_ended(mut self) {
         let thread = self.thread.take().unwrap();
         eventually("the watch ends", || thread.is_finished());
         thread.join().unwrap();
-        assert_eq!(self.told.try_recv().ok(), None);
+        assert_eq!(self.events.try_recv().ok(), None);
     }
 }
 
@@ -227,7 +228,7 @@ impl Drop for Watching {
     }
 }
 
-fn wanted() -> ServerQuery {
+fn query() -> ServerQuery {
     ServerQuery { port: Some(PORT), ..ServerQuery::default() }
 }
 
@@ -245,10 +246,10 @@ pub(crate) fn cpus(pid: u32) -> [bool; 2] {
 }
 
 /// Waits until a condition is true that depends on other processes.
-pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+pub(crate) fn eventually(condition: &str, mut is_true: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
-    while !is_so() {
-        assert!(Instant::now() < deadline, "not within {PATIENCE:?}: {what}");
+    while !is_true() {
+        assert!(Instant::now() < deadline, "not within {PATIENCE:?}: {condition}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

@@ -67,12 +67,12 @@ impl CostBench {
             "--pairs {}: give an even number",
             self.pairs
         );
-        if let Some(skipped) = machine::skip_unless_root("bench cost") {
-            return Ok(skipped);
+        if let Some(exit_code) = machine::skip_unless_root("bench cost") {
+            return Ok(exit_code);
         }
         let linerate = programs::build(BuildProfile::Release, "linerate")?;
-        let kept = [self.echo(&linerate).context("echo")?, self.sink(&linerate).context("sink")?];
-        Ok(machine::exit_code(kept.into_iter().all(|kept| kept)))
+        let is_within_limits = [self.echo(&linerate).context("echo")?, self.sink(&linerate).context("sink")?];
+        Ok(machine::exit_code(is_within_limits.into_iter().all(|is_within_limit| is_within_limit)))
     }
 
     /// Measures transactions with a server that reads sockets.
@@ -110,40 +110,41 @@ impl CostBench {
     /// Measures in turns, with and without the command, and judges.
     fn alternate(
         &self,
-        what: &str,
+        label: &str,
         linerate: &Path,
         rate: &mut dyn FnMut(Duration) -> anyhow::Result<f64>,
     ) -> anyhow::Result<bool> {
-        let counted = Duration::from_secs_f64(self.seconds);
-        rate(counted).context("the run-up")?;
-        let (mut alone, mut looked) = (Vec::new(), Vec::new());
+        let window = Duration::from_secs_f64(self.seconds);
+        rate(window).context("the run-up")?;
+        let (mut alone_rates, mut watched_rates) = (Vec::new(), Vec::new());
         for pair in 0..self.pairs {
-            for looking in [pair % 2 == 1, pair % 2 == 0] {
-                let look = if looking { Some(RunningCost::start(linerate)?) } else { None };
+            for is_watched in [pair % 2 == 1, pair % 2 == 0] {
+                let watcher = if is_watched { Some(RunningCost::start(linerate)?) } else { None };
                 // Also without the command, so that both are measured at the same time after the
                 // load began.
                 rate(SETTLED)?;
-                let rate = rate(counted)?;
-                drop(look);
-                eprintln!("  {what}: {rate:.0}/s {}", if looking { "looked at" } else { "alone" });
-                if looking { looked.push(rate) } else { alone.push(rate) }
+                let rate = rate(window)?;
+                drop(watcher);
+                eprintln!("  {label}: {rate:.0}/s {}", if is_watched { "looked at" } else { "alone" });
+                if is_watched { watched_rates.push(rate) } else { alone_rates.push(rate) }
             }
         }
-        let ratio = stats::compare(&alone, &looked)?.ratio;
-        let kept = ratio.median >= 1.0 - ALLOWED;
-        let end = |end: Option<f64>| end.map_or_else(|| "?".to_owned(), |end| format!("{end:.4}"));
+        let ratio = stats::compare(&alone_rates, &watched_rates)?.ratio;
+        let is_allowed = ratio.median >= 1.0 - ALLOWED;
+        let bound_text =
+            |bound: Option<f64>| bound.map_or_else(|| "?".to_owned(), |value| format!("{value:.4}"));
         println!(
-            "{}: {what}: {:.0}/s alone, {:.0}/s looked at: {:.4} ({} to {}), {} pairs; allowed {:.2}",
-            if kept { "ok" } else { "FAILED" },
-            stats::median(&alone).unwrap_or(0.0),
-            stats::median(&looked).unwrap_or(0.0),
+            "{}: {label}: {:.0}/s alone, {:.0}/s looked at: {:.4} ({} to {}), {} pairs; allowed {:.2}",
+            if is_allowed { "ok" } else { "FAILED" },
+            stats::median(&alone_rates).unwrap_or(0.0),
+            stats::median(&watched_rates).unwrap_or(0.0),
             ratio.median,
-            end(ratio.low),
-            end(ratio.high),
+            bound_text(ratio.low),
+            bound_text(ratio.high),
             self.pairs,
             1.0 - ALLOWED,
         );
-        Ok(kept)
+        Ok(is_allowed)
     }
 }
 
@@ -158,13 +159,13 @@ impl RunningCost {
     fn start(linerate: &Path) -> anyhow::Result<Self> {
         let mut command = Command::new(linerate);
         command.args(["cost", "--duration", "3600"]).stdout(Stdio::null()).stderr(Stdio::piped());
-        let mut looking = Self(command.spawn().context("starting linerate cost")?);
-        let errors = looking.0.stderr.take().context("no pipe")?;
+        let mut watcher = Self(command.spawn().context("starting linerate cost")?);
+        let errors = watcher.0.stderr.take().context("no pipe")?;
         let mut line = String::new();
         BufReader::new(errors).read_line(&mut line)?;
         ensure!(line.starts_with("looking at "), "linerate cost: {}", line.trim());
         std::thread::sleep(TIMED);
-        Ok(looking)
+        Ok(watcher)
     }
 }
 

@@ -28,29 +28,29 @@ impl DoctorBench {
         }
         let program = programs::build(BuildProfile::Release, "linerate")?;
         let directory = tempfile::tempdir().context("a directory for the tree")?;
-        let many = linerate_testkit::fixture::fixture("many").context("the fixture of many queues")?;
-        many.first.write(directory.path()).context("writing the tree")?;
-        let mut kept = true;
+        let fixture = linerate_testkit::fixture::fixture("many").context("the fixture of many queues")?;
+        fixture.first.write(directory.path()).context("writing the tree")?;
+        let mut is_within_limits = true;
         for (name, options) in [("text", &[][..]), ("JSON", &["--json", "-"][..])] {
             let (time, bytes) = self.measure(&program, directory.path(), options)?;
-            let fine = time <= MOST_TIME && bytes <= MOST_BYTES;
-            kept &= fine;
+            let is_within_limit = time <= MOST_TIME && bytes <= MOST_BYTES;
+            is_within_limits &= is_within_limit;
             println!(
                 "doctor, 128 CPUs, 4 NICs of 64 queues, {name}: {:.0} ms (at most {} ms), {:.1} MiB (at most {} MiB): {}",
                 time.as_secs_f64() * 1e3,
                 MOST_TIME.as_millis(),
                 bytes as f64 / f64::from(1 << 20),
                 MOST_BYTES >> 20,
-                if fine { "kept" } else { "MISSED" }
+                if is_within_limit { "kept" } else { "MISSED" }
             );
         }
-        Ok(machine::exit_code(kept))
+        Ok(machine::exit_code(is_within_limits))
     }
 
     // The median time, and the greatest memory.
     fn measure(&self, program: &Path, tree: &Path, options: &[&str]) -> anyhow::Result<(Duration, u64)> {
         let mut times = Vec::new();
-        let mut most = 0;
+        let mut peak_bytes = 0;
         for _ in 0..self.repeats {
             let begin = Instant::now();
             let child = Command::new(program)
@@ -63,10 +63,10 @@ impl DoctorBench {
             let usage = usage::wait(child).context("waiting for doctor")?;
             times.push(begin.elapsed());
             ensure!(matches!(usage.code, Some(0 | 1)), "doctor ended with {:?}", usage.code);
-            most = most.max(usage.peak_bytes);
+            peak_bytes = peak_bytes.max(usage.peak_bytes);
         }
         times.sort();
-        let middle = times.get(times.len() / 2).copied().unwrap_or_default();
-        Ok((middle, most))
+        let median_time = times.get(times.len() / 2).copied().unwrap_or_default();
+        Ok((median_time, peak_bytes))
     }
 }

@@ -48,10 +48,10 @@ impl EngineBench {
         if cfg!(debug_assertions) {
             return super::run_optimized();
         }
-        let meter = match self.choose() {
+        let meter = match self.choose_meter() {
             Ok(meter) => meter,
-            Err(why) => {
-                println!("SKIP bench engine: {why}");
+            Err(reason) => {
+                println!("SKIP bench engine: {reason}");
                 return Ok(if self.require { ExitCode::FAILURE } else { ExitCode::SUCCESS });
             }
         };
@@ -61,22 +61,22 @@ impl EngineBench {
             meter.name(),
             self.repeats
         );
-        let mut kept = true;
+        let mut is_cheaper = true;
         for batch in &self.batch {
             for wildcard in [false, true] {
-                let ours = self.measure(meter, SubjectSide::Engine, *batch, wildcard)?;
-                let theirs = self.measure(meter, SubjectSide::C, *batch, wildcard)?;
-                let ratio = ours.median / theirs.median;
+                let engine_figure = self.measure(meter, SubjectSide::Engine, *batch, wildcard)?;
+                let c_figure = self.measure(meter, SubjectSide::C, *batch, wildcard)?;
+                let ratio = engine_figure.median / c_figure.median;
                 println!(
                     "  batch {batch:2}, {:16}  engine {}  C {}  ratio {ratio:.3}",
                     bound(wildcard),
-                    ours.show(),
-                    theirs.show()
+                    engine_figure.text(),
+                    c_figure.text()
                 );
-                kept &= ours.median <= theirs.median;
+                is_cheaper &= engine_figure.median <= c_figure.median;
             }
         }
-        if kept {
+        if is_cheaper {
             println!("ok: the engine costs no more than C");
             Ok(ExitCode::SUCCESS)
         } else {
@@ -85,15 +85,15 @@ impl EngineBench {
         }
     }
 
-    fn choose(&self) -> Result<InstructionMeter, String> {
-        let wanted = self
+    fn choose_meter(&self) -> Result<InstructionMeter, String> {
+        let meters = self
             .meter
             .map_or_else(|| vec![InstructionMeter::Perf, InstructionMeter::Step], |meter| vec![meter]);
         let mut reasons = Vec::new();
-        for meter in wanted {
+        for meter in meters {
             match meter.probe() {
                 None => return Ok(meter),
-                Some(why) => reasons.push(why),
+                Some(reason) => reasons.push(reason),
             }
         }
         Err(reasons.join("; "))
@@ -107,17 +107,20 @@ impl EngineBench {
         wildcard: bool,
     ) -> anyhow::Result<InstructionFigure> {
         // Both queues are whole batches. The long queue fits the receive buffer of any user.
-        let short = u64::from(batch);
-        let long = short * (256 / short).max(2);
+        let short_queue = u64::from(batch);
+        let long_queue = short_queue * (256 / short_queue).max(2);
         let mut slopes = Vec::new();
         for _ in 0..self.repeats {
             let count = |requests| {
                 let payload = usize::from(self.payload);
                 meter.count(&BenchSubject { side, requests, batch, payload, wildcard })
             };
-            let (fewer, more) = (count(short)?, count(long)?);
-            ensure!(more > fewer, "{long} requests took no more instructions than {short}");
-            slopes.push((more - fewer) as f64 / (long - short) as f64);
+            let (short_count, long_count) = (count(short_queue)?, count(long_queue)?);
+            ensure!(
+                long_count > short_count,
+                "{long_queue} requests took no more instructions than {short_queue}"
+            );
+            slopes.push((long_count - short_count) as f64 / (long_queue - short_queue) as f64);
         }
         slopes.sort_by(f64::total_cmp);
         Ok(InstructionFigure {
@@ -129,7 +132,7 @@ impl EngineBench {
 }
 
 impl InstructionFigure {
-    fn show(&self) -> String {
+    fn text(&self) -> String {
         format!("{:7.2} ({:.2} to {:.2})", self.median, self.low, self.high)
     }
 }

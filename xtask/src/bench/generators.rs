@@ -83,7 +83,7 @@ impl GeneratorsBench {
         } else {
             print!("{report}");
         }
-        Ok(machine::exit_code(report.kept()))
+        Ok(machine::exit_code(report.passes()))
     }
 
     /// Compares generators that only send, into a sink.
@@ -99,8 +99,9 @@ impl GeneratorsBench {
         ];
         let thresholds =
             [(programs::IPERF, 10.0), (programs::TRAFGEN, 4.0), (programs::KXDPGUN, 4.0), (bare::NAME, 0.9)];
-        let lines =
-            self.measure(contenders, &testbed, report, &|contender| self.count_anew(contender, &testbed))?;
+        let lines = self.measure(contenders, &testbed, report, &|contender| {
+            self.count_with_retries(contender, &testbed)
+        })?;
         report.add("only sending", lines, &thresholds)
     }
 
@@ -108,7 +109,7 @@ impl GeneratorsBench {
     fn matching(&self, report: &mut GeneratorsReport) -> anyhow::Result<()> {
         let testbed = GeneratorTestbed::reflector(self.cpu)?;
         let contenders: Vec<Box<dyn GeneratorContender>> =
-            vec![Box::new(OwnMatching::new(self.flows)), Box::new(BareLoop::taking_replies())];
+            vec![Box::new(OwnMatching::new(self.flows)), Box::new(BareLoop::with_reply_sink())];
         let time = Duration::from_secs_f64(self.seconds);
         let lines =
             self.measure(contenders, &testbed, report, &|contender| contender.replies(&testbed, time))?;
@@ -121,49 +122,52 @@ impl GeneratorsBench {
         contenders: Vec<Box<dyn GeneratorContender>>,
         testbed: &GeneratorTestbed,
         report: &mut GeneratorsReport,
-        rate_of: &dyn Fn(&mut dyn GeneratorContender) -> anyhow::Result<f64>,
+        measure_rate: &dyn Fn(&mut dyn GeneratorContender) -> anyhow::Result<f64>,
     ) -> anyhow::Result<Vec<GeneratorLine>> {
-        let mut entered = self.enter(contenders, testbed, report)?;
+        let mut generators = self.prepare_contenders(contenders, testbed, report)?;
         for round in 0..2 * self.rounds {
-            for index in super::alternated(entered.len(), round) {
-                let MeasuredGenerator { contender, samples } = &mut entered[index];
+            for index in super::alternated(generators.len(), round) {
+                let MeasuredGenerator { contender, samples } = &mut generators[index];
                 let name = contender.name();
-                let rate = rate_of(contender.as_mut()).with_context(|| name.to_owned())?;
+                let rate = measure_rate(contender.as_mut()).with_context(|| name.to_owned())?;
                 eprintln!("{name}: {rate:.0}/s");
                 samples.push(rate);
             }
         }
-        entered.into_iter().map(|one| GeneratorLine::new(one.contender.as_ref(), &one.samples)).collect()
+        generators
+            .into_iter()
+            .map(|generator| GeneratorLine::new(generator.contender.as_ref(), &generator.samples))
+            .collect()
     }
 
     /// Leaves out contenders that are not requested or not installed.
-    fn enter(
+    fn prepare_contenders(
         &self,
         contenders: Vec<Box<dyn GeneratorContender>>,
         testbed: &GeneratorTestbed,
         report: &mut GeneratorsReport,
     ) -> anyhow::Result<Vec<MeasuredGenerator>> {
-        let mut entered = Vec::new();
+        let mut generators = Vec::new();
         for mut contender in contenders {
             if !self.only.is_empty() && !self.only.iter().any(|name| name == contender.name()) {
                 continue;
             }
             match contender.prepare(testbed) {
-                Ok(()) => entered.push(MeasuredGenerator { contender, samples: Vec::new() }),
-                Err(why) => {
-                    let line = format!("SKIP {}: {why:#}", contender.name());
+                Ok(()) => generators.push(MeasuredGenerator { contender, samples: Vec::new() }),
+                Err(reason) => {
+                    let line = format!("SKIP {}: {reason:#}", contender.name());
                     eprintln!("{line}");
                     report.skip(line);
                 }
             }
         }
-        ensure!(!entered.is_empty(), "nothing to measure");
-        Ok(entered)
+        ensure!(!generators.is_empty(), "nothing to measure");
+        Ok(generators)
     }
 
     // Packets per second at the receiver. Repeats the count if a program gave up: trafgen does if
     // its ring is full too often.
-    fn count_anew(
+    fn count_with_retries(
         &self,
         contender: &mut dyn GeneratorContender,
         testbed: &GeneratorTestbed,
@@ -184,24 +188,24 @@ impl GeneratorsBench {
         testbed: &GeneratorTestbed,
     ) -> anyhow::Result<f64> {
         let before = testbed.received()?;
-        let started = Instant::now();
-        let mut sending = contender.start(testbed)?;
+        let start_time = Instant::now();
+        let mut contender_run = contender.start(testbed)?;
         while testbed.received()? == before {
-            if let Some(why) = sending.over()? {
-                bail!("it ended before it sent anything: {why}");
+            if let Some(reason) = contender_run.exit_reason()? {
+                bail!("it ended before it sent anything: {reason}");
             }
-            ensure!(started.elapsed() < PATIENCE, "it sent nothing within {PATIENCE:?}");
+            ensure!(start_time.elapsed() < PATIENCE, "it sent nothing within {PATIENCE:?}");
             std::thread::sleep(Duration::from_millis(5));
         }
         std::thread::sleep(RUN_UP);
-        let (first, begun) = (testbed.received()?, Instant::now());
+        let (first_count, begin) = (testbed.received()?, Instant::now());
         std::thread::sleep(Duration::from_secs_f64(self.seconds));
-        let (last, seconds) = (testbed.received()?, begun.elapsed().as_secs_f64());
-        if let Some(why) = sending.over()? {
-            bail!("it ended while it was counted: {why}");
+        let (last_count, seconds) = (testbed.received()?, begin.elapsed().as_secs_f64());
+        if let Some(reason) = contender_run.exit_reason()? {
+            bail!("it ended while it was counted: {reason}");
         }
-        sending.stop()?;
+        contender_run.stop()?;
         contender.clear(testbed)?;
-        Ok((last - first) as f64 / seconds)
+        Ok((last_count - first_count) as f64 / seconds)
     }
 }

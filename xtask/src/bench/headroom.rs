@@ -97,8 +97,8 @@ fn pin_servers() -> anyhow::Result<()> {
 
 impl HeadroomBench {
     pub(crate) fn run(&self) -> anyhow::Result<ExitCode> {
-        if let Some(skipped) = machine::skip_unless_root("bench headroom") {
-            return Ok(skipped);
+        if let Some(exit_code) = machine::skip_unless_root("bench headroom") {
+            return Ok(exit_code);
         }
         let program = match &self.program {
             Some(program) => program.canonicalize()?,
@@ -108,22 +108,22 @@ impl HeadroomBench {
         let _backlog = LongBacklog::set()?;
         let lab = Lab::builder().queues(1).start()?;
         steer_by_rps(lab.receiver(), &lab.links()[0].receiver.interface, 1, &[SERVER_CPU])?;
-        let mut checked = Vec::new();
+        let mut all_estimates = Vec::new();
         println!("{}", machine::kernel_and_cpu());
         println!(
             "| server | load | datagrams/s | estimate | 90 % interval | search | error | holds | limit |"
         );
         println!("|---|---|---|---|---|---|---|---|---|");
         for (name, workers) in SERVERS {
-            if !self.only.is_empty() && !self.only.iter().any(|only| only == name) {
+            if !self.only.is_empty() && !self.only.iter().any(|name_filter| name_filter == name) {
                 continue;
             }
             match self.server(&lab, name, workers, &program) {
-                Ok(estimates) => checked.extend(estimates),
-                Err(why) => eprintln!("{name}: not here: {why:#}"),
+                Ok(estimates) => all_estimates.extend(estimates),
+                Err(reason) => eprintln!("{name}: not here: {reason:#}"),
             }
         }
-        Ok(machine::exit_code(judge(&checked)))
+        Ok(machine::exit_code(print_verdict(&all_estimates)))
     }
 
     fn server(
@@ -170,22 +170,22 @@ impl HeadroomBench {
             budget: Duration::from_secs_f64(self.search_seconds),
             ..SearchOptions::default()
         };
-        let found = capacity::search_repeatedly(generator, &options, 3)?;
-        let capacity = found.transactions_per_second;
+        let search_result = capacity::search_repeatedly(generator, &options, 3)?;
+        let capacity = search_result.transactions_per_second;
         ensure!(capacity.median > 0.0, "no rate held");
         let check = |share: f64| {
             let report = self.estimate(receiver, generator, capacity.median * share)?;
-            let checked = CheckedEstimate {
+            let checked_estimate = CheckedEstimate {
                 server,
                 offered: report.demand.read_per_second,
                 next: report.limits.into_iter().nth(1),
                 why: report.capacity.why().unwrap_or_default().to_owned(),
                 estimate: report.capacity.into_value(),
                 capacity,
-                bound: found.generator_bound,
+                bound: search_result.generator_bound,
             };
-            println!("{}", checked.row());
-            Ok(checked)
+            println!("{}", checked_estimate.row());
+            Ok(checked_estimate)
         };
         SHARES.into_iter().map(check).collect()
     }
@@ -199,12 +199,12 @@ impl HeadroomBench {
         let duration = Duration::from_secs_f64(self.seconds);
         let load = LoadSlot::rate(per_second, duration + 3 * LEAD_IN);
         std::thread::scope(|scope| {
-            let loading = scope.spawn(|| generator.run(&load));
+            let generator_run = scope.spawn(|| generator.run(&load));
             let host = Host::live();
             std::thread::sleep(LEAD_IN);
             let report = receiver
                 .run(|| HeadroomSession::start(&host, PORT)?.measure(duration, &std::thread::sleep))??;
-            loading.join().ok().context("the generator panicked")??;
+            generator_run.join().ok().context("the generator panicked")??;
             Ok(report)
         })
     }
@@ -213,63 +213,70 @@ impl HeadroomBench {
 fn recipe(name: &str, program: &Path, directory: &Path) -> anyhow::Result<ServerRecipe> {
     let command = match name {
         "go" => {
-            let (source, built) = (directory.join("echo.go"), directory.join("echo"));
+            let (source, program_file) = (directory.join("echo.go"), directory.join("echo"));
             std::fs::write(&source, include_str!("headroom.go"))?;
             let go = ["go", "/usr/local/go/bin/go"].into_iter().find_map(|go| {
-                Command::new(go).arg("build").arg("-o").arg(&built).arg(&source).status().ok()
+                Command::new(go).arg("build").arg("-o").arg(&program_file).arg(&source).status().ok()
             });
             ensure!(go.context("there is no Go compiler")?.success(), "the Go server does not build");
-            format!("{} {{address}}:{{port}}", built.display())
+            format!("{} {{address}}:{{port}}", program_file.display())
         }
         name if name.starts_with("echo") => format!(
             "{} serve echo --bind {{address}}:{{port}} --workers {{workers}} --no-pin --sockets reuseport \
              --receive-buffer 4194304",
             program.display()
         ),
-        built_in => return Ok(ServerRecipe::find(built_in, None, Some(PORT))?),
+        server_name => return Ok(ServerRecipe::find(server_name, None, Some(PORT))?),
     };
     Ok(ServerRecipe::find(&command, Some("echo"), Some(PORT))?)
 }
 
 impl CheckedEstimate {
-    fn error(&self) -> Option<f64> {
+    fn relative_error(&self) -> Option<f64> {
         self.estimate.as_ref().map(|estimate| estimate.per_second / self.capacity.median - 1.0)
     }
 
-    fn holds(&self) -> bool {
+    fn contains_capacity(&self) -> bool {
         let capacity = self.capacity.median;
-        let within = |estimate: &CapacityLimit| {
+        let is_within = |estimate: &CapacityLimit| {
             (estimate.low_per_second..=estimate.high_per_second).contains(&capacity)
         };
-        self.estimate.as_ref().is_some_and(within)
+        self.estimate.as_ref().is_some_and(is_within)
     }
 
     /// Whether the limit is the server's CPU, which also processes the packets. If the next limit
     /// may come first as well, either limit may be the CPU.
     fn has_right_limit(&self) -> bool {
         let is_cpu = |limit: &&CapacityLimit| limit.resource == LimitingResource::Cpu { cpu: SERVER_CPU };
-        self.estimate.as_ref().is_some_and(|first| {
-            let near = self.next.as_ref().filter(|next| next.low_per_second < first.high_per_second);
-            [Some(first), near].into_iter().flatten().any(|limit| is_cpu(&limit))
+        self.estimate.as_ref().is_some_and(|first_limit| {
+            let close_limit = self
+                .next
+                .as_ref()
+                .filter(|next_limit| next_limit.low_per_second < first_limit.high_per_second);
+            [Some(first_limit), close_limit].into_iter().flatten().any(|limit| is_cpu(&limit))
         })
     }
 
     fn row(&self) -> String {
-        let k = |per_second: f64| format!("{:.1}k", per_second / 1e3);
+        let thousands = |per_second: f64| format!("{:.1}k", per_second / 1e3);
         let load = self.offered / self.capacity.median * 100.0;
-        let bound = if self.bound { ">= " } else { "" };
-        let head = format!("| {} | {load:.0} % | {} |", self.server, k(self.offered));
-        let (Some(estimate), Some(error)) = (&self.estimate, self.error()) else {
-            return format!("{head} {} | | {bound}{} | | | |", self.why, k(self.capacity.median));
+        let bound_sign = if self.bound { ">= " } else { "" };
+        let first_cells = format!("| {} | {load:.0} % | {} |", self.server, thousands(self.offered));
+        let (Some(estimate), Some(error)) = (&self.estimate, self.relative_error()) else {
+            return format!(
+                "{first_cells} {} | | {bound_sign}{} | | | |",
+                self.why,
+                thousands(self.capacity.median)
+            );
         };
         format!(
-            "{head} {} | {} to {} | {bound}{} | {:+.1} % | {} | {} |",
-            k(estimate.per_second),
-            k(estimate.low_per_second),
-            k(estimate.high_per_second),
-            k(self.capacity.median),
+            "{first_cells} {} | {} to {} | {bound_sign}{} | {:+.1} % | {} | {} |",
+            thousands(estimate.per_second),
+            thousands(estimate.low_per_second),
+            thousands(estimate.high_per_second),
+            thousands(self.capacity.median),
             error * 100.0,
-            if self.holds() { "yes" } else { "no" },
+            if self.contains_capacity() { "yes" } else { "no" },
             limit(estimate)
         )
     }
@@ -280,23 +287,27 @@ fn limit(estimate: &CapacityLimit) -> String {
         LimitingResource::Thread { comm, .. } => format!("thread {comm}"),
         LimitingResource::Cpu { cpu } => format!("CPU {cpu}"),
         LimitingResource::Softirq { cpu } => format!("softirqs of CPU {cpu}"),
-        other => format!("{other:?}"),
+        resource => format!("{resource:?}"),
     };
     if estimate.parts.is_empty() { name } else { format!("{name}: {}", estimate.parts) }
 }
 
-fn judge(checked: &[CheckedEstimate]) -> bool {
-    let errors: Vec<f64> = checked.iter().filter_map(CheckedEstimate::error).map(f64::abs).collect();
+fn print_verdict(estimates: &[CheckedEstimate]) -> bool {
+    let errors: Vec<f64> =
+        estimates.iter().filter_map(CheckedEstimate::relative_error).map(f64::abs).collect();
     let median = stats::median(&errors).unwrap_or(f64::INFINITY);
-    let held = checked.iter().filter(|one| one.holds()).count();
-    let right = checked.iter().filter(|one| one.has_right_limit()).count();
-    let all = checked.len();
-    let passed = median <= ALLOWED_ERROR && held as f64 >= LEAST_HELD * all as f64 && right == all && all > 0;
+    let held_count = estimates.iter().filter(|estimate| estimate.contains_capacity()).count();
+    let right_count = estimates.iter().filter(|estimate| estimate.has_right_limit()).count();
+    let total = estimates.len();
+    let is_passed = median <= ALLOWED_ERROR
+        && held_count as f64 >= LEAST_HELD * total as f64
+        && right_count == total
+        && total > 0;
     println!(
-        "{}: median error {:.1} % (allowed {:.0} %), {held} of {all} intervals hold, {right} of {all} limits are right",
-        if passed { "ok" } else { "FAILED" },
+        "{}: median error {:.1} % (allowed {:.0} %), {held_count} of {total} intervals hold, {right_count} of {total} limits are right",
+        if is_passed { "ok" } else { "FAILED" },
         median * 100.0,
         ALLOWED_ERROR * 100.0
     );
-    passed
+    is_passed
 }

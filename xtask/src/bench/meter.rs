@@ -36,14 +36,14 @@ impl InstructionMeter {
                 format!("no instruction counter ({error}): a virtual machine without a PMU, or perf_event_paranoid")
             }),
             Self::Step => {
-                let trial = BenchSubject {
+                let test_subject = BenchSubject {
                     side: super::subject::SubjectSide::C,
                     requests: 1,
                     batch: 1,
                     payload: 1,
                     wildcard: false,
                 };
-                self.count(&trial).err().map(|error| format!("ptrace does not work here: {error:#}"))
+                self.count(&test_subject).err().map(|error| format!("ptrace does not work here: {error:#}"))
             }
         }
     }
@@ -90,7 +90,7 @@ impl MeteredRun {
             (_, event) => bail!("the subject did not start: {event:?}"),
         }
         trace::follow_threads(self.main)?;
-        trace::go_on(self.main, 0)?;
+        trace::continue_thread(self.main, 0)?;
         loop {
             let (thread, event) = trace::wait()?;
             match event {
@@ -98,42 +98,42 @@ impl MeteredRun {
                 TraceEvent::Exited(_) | TraceEvent::Killed(_) if thread == self.main => {
                     bail!("the subject failed: {event:?}")
                 }
-                TraceEvent::Exited(_) | TraceEvent::Killed(_) => self.ended(thread)?,
-                TraceEvent::Stopped(signal) => self.stopped(thread, signal)?,
+                TraceEvent::Exited(_) | TraceEvent::Killed(_) => self.handle_end(thread)?,
+                TraceEvent::Stopped(signal) => self.handle_stop(thread, signal)?,
             }
         }
         let worker = self.worker.as_ref().context("the subject started no thread")?;
         worker.result.context("the subject ended before its thread")
     }
 
-    fn stopped(&mut self, thread: i32, signal: i32) -> anyhow::Result<()> {
+    fn handle_stop(&mut self, thread: i32, signal: i32) -> anyhow::Result<()> {
         if thread == self.main {
-            let pass_on = if signal == libc::SIGTRAP { 0 } else { signal };
-            return Ok(trace::go_on(thread, pass_on)?);
+            let signal_to_pass = if signal == libc::SIGTRAP { 0 } else { signal };
+            return Ok(trace::continue_thread(thread, signal_to_pass)?);
         }
         let meter = self.meter;
         let worker = match &mut self.worker {
-            None => self.worker.insert(MeteredWorker::born(thread, meter)?),
+            None => self.worker.insert(MeteredWorker::from_thread(thread, meter)?),
             Some(worker) if worker.thread == thread => worker,
             Some(_) => bail!("the subject started a second thread"),
         };
         // The stop at birth, and every stop that is a step, must not be passed on to the thread as
         // signals.
-        let pass_on = match signal {
+        let signal_to_pass = match signal {
             libc::SIGTRAP | libc::SIGSTOP => 0,
-            other => other,
+            other_signal => other_signal,
         };
         match meter {
-            InstructionMeter::Perf => trace::go_on(thread, pass_on)?,
+            InstructionMeter::Perf => trace::continue_thread(thread, signal_to_pass)?,
             InstructionMeter::Step => {
                 worker.steps += u64::from(signal == libc::SIGTRAP);
-                trace::step(thread, pass_on)?;
+                trace::step(thread, signal_to_pass)?;
             }
         }
         Ok(())
     }
 
-    fn ended(&mut self, thread: i32) -> anyhow::Result<()> {
+    fn handle_end(&mut self, thread: i32) -> anyhow::Result<()> {
         if let Some(worker) = self.worker.as_mut().filter(|worker| worker.thread == thread) {
             worker.result = Some(match &mut worker.counter {
                 Some(counter) => counter.read().context("reading the counter")?,
@@ -145,7 +145,7 @@ impl MeteredRun {
 }
 
 impl MeteredWorker {
-    fn born(thread: i32, meter: InstructionMeter) -> anyhow::Result<Self> {
+    fn from_thread(thread: i32, meter: InstructionMeter) -> anyhow::Result<Self> {
         let counter = match meter {
             InstructionMeter::Perf => {
                 let mut counter = counter(thread).context("opening the counter")?;

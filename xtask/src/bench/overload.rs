@@ -132,36 +132,40 @@ impl OverloadBench {
         let address = SocketAddr::from((lab.links()[0].receiver.ipv4[0], PORT));
         let builder = super::echo_load(address, self.cpu, FLOWS, PAYLOAD).live_frames(LiveFrames::Never);
         let mut generator = lab.senders()[0].run(|| builder.start())??;
-        let (mut without, mut with): (Vec<OverloadTurn>, Vec<OverloadTurn>) = (Vec::new(), Vec::new());
+        let (mut unprotected_turns, mut protected_turns): (Vec<OverloadTurn>, Vec<OverloadTurn>) =
+            (Vec::new(), Vec::new());
         for _ in 0..self.rounds {
-            for protect in [false, true, true, false] {
-                let running = self.serve(&lab, address, placement, protect)?;
+            for is_protected in [false, true, true, false] {
+                let server = self.serve(&lab, address, placement, is_protected)?;
                 placement.set_for_server(&lab, self.server_cpu)?;
-                let known = if protect { &with } else { &without }.last().map(|turn| turn.capacity);
-                let capacity = self.capacity(&mut *generator, known)?;
-                let reference = without.first().map_or(capacity, |turn| turn.capacity);
+                let known_capacity = if is_protected { &protected_turns } else { &unprotected_turns }
+                    .last()
+                    .map(|turn| turn.capacity);
+                let capacity = self.capacity(&mut *generator, known_capacity)?;
+                let reference = unprotected_turns.first().map_or(capacity, |turn| turn.capacity);
                 let points = self.points(&mut *generator, reference)?;
-                let all = running.stop()?;
+                let server_report = server.stop()?;
                 eprintln!(
                     "{placement}, {}: {capacity:.0}/s{}",
-                    if protect { "protect" } else { "none" },
-                    all.guard.map(|guard| format!(", {guard:?}")).unwrap_or_default()
+                    if is_protected { "protect" } else { "none" },
+                    server_report.guard.map(|guard| format!(", {guard:?}")).unwrap_or_default()
                 );
-                if protect { &mut with } else { &mut without }.push(OverloadTurn { capacity, points });
+                if is_protected { &mut protected_turns } else { &mut unprotected_turns }
+                    .push(OverloadTurn { capacity, points });
             }
         }
-        rows(placement, "none", &without);
-        rows(placement, "protect", &with);
+        rows(placement, "none", &unprotected_turns);
+        rows(placement, "protect", &protected_turns);
         let capacity = |turns: &[OverloadTurn]| {
-            let all: Vec<f64> = turns.iter().map(|turn| turn.capacity).collect();
-            stats::median(&all).unwrap_or(0.0)
+            let capacities: Vec<f64> = turns.iter().map(|turn| turn.capacity).collect();
+            stats::median(&capacities).unwrap_or(0.0)
         };
-        let (without, with) = (capacity(&without), capacity(&with));
+        let (unprotected_turns, protected_turns) = (capacity(&unprotected_turns), capacity(&protected_turns));
         println!(
             "| {placement} | | capacity {:.0}k/s without, {:.0}k/s with: {:.2} | | | |",
-            without / 1e3,
-            with / 1e3,
-            with / without
+            unprotected_turns / 1e3,
+            protected_turns / 1e3,
+            protected_turns / unprotected_turns
         );
         Ok(())
     }
@@ -171,9 +175,9 @@ impl OverloadBench {
         lab: &Lab,
         address: SocketAddr,
         placement: SoftirqPlacement,
-        protect: bool,
+        is_protected: bool,
     ) -> anyhow::Result<RunningServer> {
-        let mut policy = if protect { self.part.policy() } else { Policy::default() };
+        let mut policy = if is_protected { self.part.policy() } else { Policy::default() };
         if let (Some(guard), Some(milliseconds)) = (&mut policy.guard, self.guard_wait) {
             guard.wait = Duration::from_secs_f64(milliseconds / 1e3);
         }
@@ -189,47 +193,47 @@ impl OverloadBench {
         if placement.polls() {
             builder = builder.busy_poll(Some(Duration::from_micros(50)));
         }
-        if !protect {
+        if !is_protected {
             builder = builder.receive_buffer(BUFFER);
         }
         let work = Duration::from_micros(self.work_us.into());
-        let running = lab.receiver().run(move || builder.start(move |_| WorkingEcho(work)))??;
-        for fallback in running.fallbacks() {
+        let server = lab.receiver().run(move || builder.start(move |_| WorkingEcho(work)))??;
+        for fallback in server.fallbacks() {
             eprintln!("{fallback}");
         }
-        Ok(running)
+        Ok(server)
     }
 
-    fn capacity(&self, generator: &mut dyn Generator, known: Option<f64>) -> anyhow::Result<f64> {
-        let found = capacity::search(
+    fn capacity(&self, generator: &mut dyn Generator, known_capacity: Option<f64>) -> anyhow::Result<f64> {
+        let search_result = capacity::search(
             generator,
             &SearchOptions {
                 max_loss: LOSS,
                 slot: Duration::from_secs_f64((self.seconds / 20.0).clamp(0.05, 0.25)),
                 drain: Duration::from_millis(60),
                 start_per_second: 10e3,
-                bracket: known.map(|rate| (rate / 1.2, rate * 1.2)),
+                bracket: known_capacity.map(|rate| (rate / 1.2, rate * 1.2)),
                 confirm: 1,
                 excused: 1,
                 budget: Duration::from_secs_f64(self.seconds),
                 ..SearchOptions::default()
             },
         )?;
-        ensure!(found.transactions_per_second > 0.0, "no rate held");
-        if let Some(why) = found.bound_because.last() {
-            eprintln!("the capacity is a lower bound: {why}");
+        ensure!(search_result.transactions_per_second > 0.0, "no rate held");
+        if let Some(reason) = search_result.bound_because.last() {
+            eprintln!("the capacity is a lower bound: {reason}");
         }
-        Ok(found.transactions_per_second)
+        Ok(search_result.transactions_per_second)
     }
 
     fn points(&self, generator: &mut dyn Generator, capacity: f64) -> anyhow::Result<Vec<OverloadPoint>> {
         let duration = Duration::from_secs_f64(self.seconds / 4.0);
-        let highest = FACTORS.iter().copied().fold(0.0, f64::max) * capacity;
+        let max_rate = FACTORS.iter().copied().fold(0.0, f64::max) * capacity;
         FACTORS
             .iter()
             .map(|factor| {
                 let mode = PacingMode::Rate { per_second: capacity * factor };
-                let slot = LoadSlot::new(mode, duration).fast_enough(highest, 1);
+                let slot = LoadSlot::new(mode, duration).permit_live_frames(max_rate, 1);
                 // The first part is not judged, because the server still answers from full buffers
                 // for a while.
                 generator.run(&LoadSlot {
@@ -238,11 +242,13 @@ impl OverloadBench {
                     ..slot
                 })?;
                 let slot = LoadSlot { drain: Duration::from_millis(300), ..slot };
-                let seen = generator.run(&slot)?;
-                let quantile = |of: f64| seen.latency_ns.quantile(of).unwrap_or(0) as f64 / 1e6;
+                let outcome = generator.run(&slot)?;
+                let quantile = |quantile_share: f64| {
+                    outcome.latency_ns.quantile(quantile_share).unwrap_or(0) as f64 / 1e6
+                };
                 Ok(OverloadPoint {
-                    factor: seen.offered_per_second / capacity,
-                    goodput: seen.answered_per_second / capacity,
+                    factor: outcome.offered_per_second / capacity,
+                    goodput: outcome.answered_per_second / capacity,
                     median_ms: quantile(0.5),
                     p99_ms: quantile(0.99),
                 })
@@ -256,8 +262,8 @@ struct WorkingEcho(Duration);
 
 impl Service for WorkingEcho {
     fn answer(&mut self, request: &Request<'_>, reply: &mut [u8]) -> Action {
-        let begun = Instant::now();
-        while begun.elapsed() < self.0 {
+        let begin = Instant::now();
+        while begin.elapsed() < self.0 {
             std::hint::spin_loop();
         }
         Echo.answer(request, reply)
@@ -265,21 +271,22 @@ impl Service for WorkingEcho {
 }
 
 // Median and range of a figure over all turns.
-fn spread(turns: &[OverloadTurn], at: usize, of: fn(&OverloadPoint) -> f64) -> (f64, f64, f64) {
-    let all: Vec<f64> = turns.iter().filter_map(|turn| turn.points.get(at)).map(of).collect();
-    let ends = (all.iter().copied().fold(f64::INFINITY, f64::min), all.iter().copied().fold(0.0, f64::max));
-    (stats::median(&all).unwrap_or(0.0), ends.0, ends.1)
+fn spread(turns: &[OverloadTurn], index: usize, value_of: fn(&OverloadPoint) -> f64) -> (f64, f64, f64) {
+    let values: Vec<f64> = turns.iter().filter_map(|turn| turn.points.get(index)).map(value_of).collect();
+    let extremes =
+        (values.iter().copied().fold(f64::INFINITY, f64::min), values.iter().copied().fold(0.0, f64::max));
+    (stats::median(&values).unwrap_or(0.0), extremes.0, extremes.1)
 }
 
 fn rows(placement: SoftirqPlacement, policy: &str, turns: &[OverloadTurn]) {
-    for at in 0..FACTORS.len() {
-        let (factor, ..) = spread(turns, at, |point| point.factor);
-        let (goodput, least, most) = spread(turns, at, |point| point.goodput * 100.0);
-        let (median, shortest, longest) = spread(turns, at, |point| point.median_ms);
-        let (p99, ..) = spread(turns, at, |point| point.p99_ms);
+    for index in 0..FACTORS.len() {
+        let (factor, ..) = spread(turns, index, |point| point.factor);
+        let (goodput, min_goodput, max_goodput) = spread(turns, index, |point| point.goodput * 100.0);
+        let (median, min_median, max_median) = spread(turns, index, |point| point.median_ms);
+        let (p99, ..) = spread(turns, index, |point| point.p99_ms);
         println!(
-            "| {placement} | {policy} | {factor:.1} | {goodput:.0} % ({least:.0} to {most:.0}) \
-             | {median:.2} ({shortest:.2} to {longest:.2}) | {p99:.1} |"
+            "| {placement} | {policy} | {factor:.1} | {goodput:.0} % ({min_goodput:.0} to {max_goodput:.0}) \
+             | {median:.2} ({min_median:.2} to {max_median:.2}) | {p99:.1} |"
         );
     }
 }

@@ -42,8 +42,8 @@ impl LongBacklog {
 
 impl Drop for LongBacklog {
     fn drop(&mut self) {
-        if let Err(why) = write(Path::new(BACKLOG), &self.original) {
-            eprintln!("{why:#}: restore it by hand");
+        if let Err(reason) = write(Path::new(BACKLOG), &self.original) {
+            eprintln!("{reason:#}: restore it by hand");
         }
     }
 }

@@ -80,8 +80,8 @@ impl ServersBench {
         if let Some(skipped) = machine::skip_unless_root("bench servers") {
             return Ok(skipped);
         }
-        self.enter()?;
-        placement::stay_on(self.generator_cpu, &self.server_cpus)?;
+        self.select_candidates()?;
+        placement::pin_to(self.generator_cpu, &self.server_cpus)?;
         let mut report = ServersReport::new(self);
         for placement in &self.placement {
             report.add(self.part(*placement)?);
@@ -92,49 +92,49 @@ impl ServersBench {
             let text = serde_json::to_string_pretty(&report.document())?;
             std::fs::write(file, text + "\n").with_context(|| format!("writing {}", file.display()))?;
         }
-        Ok(machine::exit_code(report.kept()))
+        Ok(machine::exit_code(report.passes()))
     }
 
     /// Measures all turns of all servers with one placement.
     fn part(&self, placement: ReceivePlacement) -> anyhow::Result<PlacementReport> {
-        let mut entered = self.enter()?;
+        let mut measured_servers = self.select_candidates()?;
         let mut testbed = ServersTestbed::new(self, placement)?;
-        let measuring = TurnMethod::new(self.seconds);
+        let method = TurnMethod::new(self.seconds);
         for round in 0..self.rounds {
-            for index in super::alternated(entered.len(), round) {
-                let one = &mut entered[index];
-                if one.out.is_some() {
+            for index in super::alternated(measured_servers.len(), round) {
+                let server_run = &mut measured_servers[index];
+                if server_run.out.is_some() {
                     continue;
                 }
-                let hint = one.samples.last().map(|sample| sample.capacity);
-                match measuring.sample(&mut testbed, &one.candidate, hint) {
+                let hint = server_run.samples.last().map(|sample| sample.capacity);
+                match method.sample(&mut testbed, &server_run.candidate, hint) {
                     Ok(sample) => {
-                        eprintln!("{}: {sample}", one.candidate.name);
-                        one.samples.push(sample);
+                        eprintln!("{}: {sample}", server_run.candidate.name);
+                        server_run.samples.push(sample);
                     }
-                    Err(why) => {
-                        eprintln!("{}: not here: {why:#}", one.candidate.name);
-                        one.out = Some(format!("{why:#}"));
+                    Err(reason) => {
+                        eprintln!("{}: not here: {reason:#}", server_run.candidate.name);
+                        server_run.out = Some(format!("{reason:#}"));
                     }
                 }
             }
         }
-        Ok(PlacementReport::new(placement, entered, !self.no_verdict))
+        Ok(PlacementReport::new(placement, measured_servers, !self.no_verdict))
     }
 
-    fn enter(&self) -> anyhow::Result<Vec<MeasuredServerRun>> {
-        let all = candidate::all();
+    fn select_candidates(&self) -> anyhow::Result<Vec<MeasuredServerRun>> {
+        let candidates = candidate::all();
         for name in &self.only {
-            let names: Vec<&str> = all.iter().map(|candidate| candidate.name).collect();
+            let names: Vec<&str> = candidates.iter().map(|candidate| candidate.name).collect();
             ensure!(names.contains(&name.as_str()), "--only {name}: there are {}", names.join(", "));
         }
-        let wanted = |candidate: &ServerCandidate| {
+        let is_selected = |candidate: &ServerCandidate| {
             (self.only.is_empty() || self.only.iter().any(|name| name == candidate.name))
                 && (candidate.name != candidate::XDP_SET || self.xdp_settings.is_some())
         };
-        Ok(all
+        Ok(candidates
             .into_iter()
-            .filter(wanted)
+            .filter(is_selected)
             .map(|candidate| MeasuredServerRun { candidate, samples: Vec::new(), out: None })
             .collect())
     }

@@ -51,8 +51,8 @@ fn prepare(address: SocketAddr, backend: Backend) -> anyhow::Result<Server> {
     }
 }
 
-fn be_traced() -> anyhow::Result<()> {
-    trace::be_traced().context("tracing is not possible")
+fn start_tracing() -> anyhow::Result<()> {
+    trace::trace_me().context("tracing is not possible")
 }
 
 impl BenchSubject {
@@ -89,42 +89,42 @@ impl BenchSubject {
     /// Tracing starts after the server is prepared.
     fn engine(&self, backend: Backend) -> anyhow::Result<()> {
         let server = prepare(self.address(), backend)?;
-        be_traced()?;
-        let _client = self.fill(server.local_addr().port())?;
-        let running = server.start(|_| Echo)?;
-        self.wait(|| running.total().answered)?;
-        running.stop()?;
+        start_tracing()?;
+        let _client = self.queue_requests(server.local_addr().port())?;
+        let running_server = server.start(|_| Echo)?;
+        self.wait(|| running_server.total().answered)?;
+        running_server.stop()?;
         Ok(())
     }
 
     fn c(&self) -> anyhow::Result<()> {
-        be_traced()?;
+        start_tracing()?;
         let socket = Socket::new(Domain::IPV4, Type::DGRAM, None)?;
         socket.bind(&self.address().into())?;
         if self.wildcard {
-            echo::ask_for_pktinfo(&socket)?;
+            echo::enable_pktinfo(&socket)?;
         }
         let port = socket.local_addr()?.as_socket().context("not an IP socket")?.port();
-        let _client = self.fill(port)?;
+        let _client = self.queue_requests(port)?;
         let counters = Arc::new(echo::EchoCounters::default());
         let stop = Arc::new(AtomicI32::new(0));
         thread::scope(|scope| {
             let server =
                 scope.spawn(|| echo::serve(&socket, self.batch, REQUEST, self.wildcard, &stop, &counters));
-            let waited = self.wait(|| counters.answered());
+            let wait_result = self.wait(|| counters.answered());
             stop.store(1, Ordering::Release);
             // Fails with ENOTCONN, but wakes the server.
             let _ = socket.shutdown(std::net::Shutdown::Read);
-            waited?;
+            wait_result?;
             match server.join() {
-                Ok(served) => Ok(served?),
+                Ok(serve_result) => Ok(serve_result?),
                 Err(_) => bail!("the C server's thread panicked"),
             }
         })
     }
 
     /// Puts the requests into the queue of the server on `port`.
-    fn fill(&self, port: u16) -> anyhow::Result<UdpSocket> {
+    fn queue_requests(&self, port: u16) -> anyhow::Result<UdpSocket> {
         let client = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
         client.connect((Ipv4Addr::LOCALHOST, port))?;
         for _ in 0..self.requests {
@@ -133,13 +133,13 @@ impl BenchSubject {
         Ok(client)
     }
 
-    fn wait(&self, answered: impl Fn() -> u64) -> anyhow::Result<()> {
-        let begun = Instant::now();
-        while answered() < self.requests {
+    fn wait(&self, reply_count: impl Fn() -> u64) -> anyhow::Result<()> {
+        let begin = Instant::now();
+        while reply_count() < self.requests {
             ensure!(
-                begun.elapsed() < Duration::from_secs(60),
+                begin.elapsed() < Duration::from_secs(60),
                 "{} of {} requests were answered within a minute: the receive buffer does not hold them all",
-                answered(),
+                reply_count(),
                 self.requests
             );
             thread::sleep(Duration::from_millis(1));

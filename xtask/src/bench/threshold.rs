@@ -26,28 +26,28 @@ pub(super) struct JudgedThreshold {
 }
 
 /// Whether no threshold is missed.
-pub(super) fn all_kept<'a>(thresholds: impl IntoIterator<Item = &'a JudgedThreshold>) -> bool {
+pub(super) fn none_missed<'a>(thresholds: impl IntoIterator<Item = &'a JudgedThreshold>) -> bool {
     thresholds.into_iter().all(|threshold| threshold.verdict != ThresholdVerdict::Miss)
 }
 
 impl fmt::Display for JudgedThreshold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let word = match self.verdict {
+        let verdict_text = match self.verdict {
             ThresholdVerdict::Pass => "PASS",
             ThresholdVerdict::Miss => "MISS",
             ThresholdVerdict::NotHere => "NOT HERE",
             ThresholdVerdict::Told => "told",
         };
-        write!(f, "{word:8} {}", self.what)?;
+        write!(f, "{verdict_text:8} {}", self.what)?;
         if let Some(ratio) = &self.ratio {
-            write!(f, ": {}", shown(ratio, 1.0, 2))?;
+            write!(f, ": {}", interval_text(ratio, 1.0, 2))?;
         }
         self.remarks.iter().try_for_each(|remark| write!(f, "; {remark}"))
     }
 }
 
 /// A scaled median with its interval.
-pub(super) fn shown(interval: &ConfidenceInterval, scale: f64, decimals: usize) -> String {
+pub(super) fn interval_text(interval: &ConfidenceInterval, scale: f64, decimals: usize) -> String {
     let median = interval.median * scale;
     match interval.low.zip(interval.high) {
         Some((low, high)) => {

@@ -29,27 +29,27 @@ impl InstallPage {
 
     fn parse(text: &str) -> Result<Self> {
         let blocks: Vec<&str> = text.split(MARK).skip(1).filter_map(block).collect();
-        let [package, elsewhere] = blocks.as_slice() else {
+        let [package_block, other_block] = blocks.as_slice() else {
             bail!("there are {}: one is to be for the package, one for elsewhere", blocks.len());
         };
         // The first block builds the package, which is already built.
-        let (build, install) = package.split_once('\n').context("the first has one line")?;
+        let (build, install) = package_block.split_once('\n').context("the first has one line")?;
         ensure!(build == "cargo xtask deb", "the first begins with '{build}'");
-        let (cargo, rest) = elsewhere.split_once('\n').context("the second has one line")?;
+        let (cargo, usage_lines) = other_block.split_once('\n').context("the second has one line")?;
         ensure!(cargo.starts_with("cargo install "), "the second begins with '{cargo}'");
         let without_sudo = install.lines().map(|line| line.strip_prefix("sudo ").unwrap_or(line));
         Ok(Self {
             package: without_sudo.collect::<Vec<_>>().join("\n"),
             cargo: cargo.to_owned(),
-            rest: rest.to_owned(),
+            rest: usage_lines.to_owned(),
         })
     }
 }
 
 /// The lines of the next code block.
 fn block(text: &str) -> Option<&str> {
-    let (_, begun) = text.trim_start().strip_prefix("```")?.split_once('\n')?;
-    begun.split_once("\n```").map(|(inside, _)| inside)
+    let (_, block_text) = text.trim_start().strip_prefix("```")?.split_once('\n')?;
+    block_text.split_once("\n```").map(|(content, _)| content)
 }
 
 #[cfg(test)]
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_page_has_both_ways() {
+    fn install_page_names_the_current_package_version() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let InstallPage { package, rest, .. } = InstallPage::read(&root).expect("the page");
         let version = super::super::package_version().expect("a version");
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_says_something_else_is_told() {
+    fn unexpected_commands_in_the_install_page_are_an_error() {
         let page =
             |first: &str, second: &str| format!("{MARK}\n```sh\n{first}\n```\n{MARK}\n```\n{second}\n```\n");
         let (first, second) = ("cargo xtask deb\nsudo apt install ./a.deb", "cargo install --path cli\nls");

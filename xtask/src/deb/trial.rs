@@ -32,26 +32,26 @@ const KNOWN: &str = "bogus-mail-host,bogus-mail-host-in-debian-changelog";
 
 /// Checks a package with lintian. Its errors are errors of this chore.
 pub(super) fn lintian(package: &Path) -> Result<()> {
-    let judge = ["--fail-on", "error", "--allow-root", "--suppress-tags", KNOWN];
-    run(Command::new("lintian").args(judge).arg(package))
+    let options = ["--fail-on", "error", "--allow-root", "--suppress-tags", KNOWN];
+    run(Command::new("lintian").args(options).arg(package))
         .context("lintian (package lintian) has something against it")
 }
 
 /// Installs, uses and removes a package.
-pub(super) fn installed(
+pub(super) fn try_installation(
     package: &Path,
     version: &str,
-    places: &PackagePaths,
+    paths: &PackagePaths,
     page: &InstallPage,
 ) -> Result<()> {
-    let target = places.target.as_path();
+    let target = paths.target.as_path();
     let debian = debian(target)?;
     let root = tempfile::tempdir_in(target)?;
     let trial = tempfile::tempdir_in(target)?;
     fs::write(trial.path().join("in_root.sh"), STEPS)?;
     fs::copy(package, trial.path().join("linerate.deb")).context("copy the package")?;
-    as_the_page_has_it(package, places, page, trial.path())?;
-    later(package, version, trial.path()).context("make a later version of the package")?;
+    prepare_page_steps(package, paths, page, trial.path())?;
+    build_later_version(package, version, trial.path()).context("make a later version of the package")?;
     let mut unshare = Command::new("unshare");
     unshare.args(["--mount", "--net", "--pid", "--fork", "--kill-child", "sh", "-c", AROUND, "sh"]);
     run(unshare.args([root.path(), &debian, trial.path()]).arg(version)).context("the trial")
@@ -59,14 +59,14 @@ pub(super) fn installed(
 
 // Prepares the files that the commands of docs/install.md expect: the package below the same path
 // as here, and the program that `cargo install` makes.
-fn as_the_page_has_it(package: &Path, places: &PackagePaths, page: &InstallPage, trial: &Path) -> Result<()> {
+fn prepare_page_steps(package: &Path, paths: &PackagePaths, page: &InstallPage, trial: &Path) -> Result<()> {
     let debian = trial.join("target/debian");
     fs::create_dir_all(&debian)?;
     fs::copy(package, debian.join(package.file_name().context("a package without a name")?))?;
     // On this machine, because it has a toolchain.
     let mut install = Command::new("sh");
-    install.args(["-c", &page.cargo]).current_dir(&places.root);
-    install.env("CARGO_TARGET_DIR", &places.target).env("CARGO_INSTALL_ROOT", trial.join("cargo"));
+    install.args(["-c", &page.cargo]).current_dir(&paths.root);
+    install.env("CARGO_TARGET_DIR", &paths.target).env("CARGO_INSTALL_ROOT", trial.join("cargo"));
     run(&mut install).context("docs/install.md")?;
     fs::write(trial.join("elsewhere.sh"), &page.rest)?;
     fs::write(trial.join("package.sh"), &page.package)?;
@@ -83,25 +83,25 @@ fn debian(target: &Path) -> Result<PathBuf> {
     let archive = target.join(format!("deb-root-{suite}.tar"));
     if !archive.exists() {
         // With another name until the archive is complete.
-        let part = target.join(format!("deb-root-{suite}.part.tar"));
-        run(Command::new("mmdebstrap").args(["--quiet", "--variant=minbase", suite]).arg(&part))
+        let partial_archive = target.join(format!("deb-root-{suite}.part.tar"));
+        run(Command::new("mmdebstrap").args(["--quiet", "--variant=minbase", suite]).arg(&partial_archive))
             .context("mmdebstrap (package mmdebstrap) cannot make a Debian")?;
-        fs::rename(&part, &archive)?;
+        fs::rename(&partial_archive, &archive)?;
     }
     Ok(archive)
 }
 
 /// The same package with a later version, to test an upgrade.
-fn later(package: &Path, version: &str, trial: &Path) -> Result<()> {
+fn build_later_version(package: &Path, version: &str, trial: &Path) -> Result<()> {
     let scratch = tempfile::tempdir()?;
     let unpacked = scratch.path().join("package");
     let deb = |arguments: [&OsStr; 3]| run(Command::new("dpkg-deb").args(arguments));
     deb(["-R".as_ref(), package.as_os_str(), unpacked.as_os_str()])?;
     let control = unpacked.join("DEBIAN/control");
     let text = fs::read_to_string(&control)?;
-    let later = text.replace(&format!("Version: {version}\n"), &format!("Version: {version}+later\n"));
-    ensure!(later != text, "{} has no version {version}", control.display());
-    fs::write(&control, later)?;
+    let later_text = text.replace(&format!("Version: {version}\n"), &format!("Version: {version}+later\n"));
+    ensure!(later_text != text, "{} has no version {version}", control.display());
+    fs::write(&control, later_text)?;
     read(Command::new("dpkg-deb").args(["--build", "-Znone"]).arg(&unpacked).arg(trial.join("later.deb")))?;
     Ok(())
 }

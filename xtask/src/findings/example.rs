@@ -16,7 +16,7 @@ pub(super) struct RuleExample {
 }
 
 /// The worst finding of each rule on the first host that has one, by the id of the rule.
-pub(super) fn of_all_rules() -> Result<BTreeMap<&'static str, RuleExample>> {
+pub(super) fn examples_by_rule() -> Result<BTreeMap<&'static str, RuleExample>> {
     let mut examples = BTreeMap::new();
     // The host of 128 CPUs is large and has no findings of its own.
     for fixture in names().filter(|name| *name != "many").filter_map(fixture) {

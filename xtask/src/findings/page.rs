@@ -27,36 +27,36 @@ passes them.
 ";
 
 /// The page: a section per stage with a list of its findings, and a section per finding.
-pub(super) fn of_all_rules(examples: &BTreeMap<&str, RuleExample>, profiles: &[TuneProfile]) -> String {
+pub(super) fn render(examples: &BTreeMap<&str, RuleExample>, profiles: &[TuneProfile]) -> String {
     let mut page = HEAD.to_owned();
     for stage in &STAGES {
-        let of_stage = || rules().filter(|rule| rule.stage() == Some(stage.name));
-        let _ = writeln!(page, "\n## {}\n{}\n", stage.name, plain(stage.explain));
+        let stage_rules = || rules().filter(|rule| rule.stage() == Some(stage.name));
+        let _ = writeln!(page, "\n## {}\n{}\n", stage.name, escape_markdown(stage.explain));
         let _ = writeln!(page, "| finding | meaning |\n|---|---|");
-        for rule in of_stage() {
+        for rule in stage_rules() {
             let anchor = rule.id.replace('.', "");
-            let _ = writeln!(page, "| [{}](#{anchor}) | {} |", rule.id, plain(rule.title));
+            let _ = writeln!(page, "| [{}](#{anchor}) | {} |", rule.id, escape_markdown(rule.title));
         }
-        let see: Vec<String> =
+        let links: Vec<String> =
             related(stage.name).iter().map(|name| format!("[{name}]({name}.md)")).collect();
-        let _ = writeln!(page, "\nSee also: {}.", see.join(", "));
-        for rule in of_stage() {
+        let _ = writeln!(page, "\nSee also: {}.", links.join(", "));
+        for rule in stage_rules() {
             add_rule(&mut page, rule, examples.get(rule.id), profiles);
         }
     }
-    wrapped(&page)
+    wrap_lines(&page)
 }
 
 // The page with paragraphs broken into lines of at most 100 columns. Tables, headings and code stay
 // as they are.
-fn wrapped(page: &str) -> String {
-    let (mut text, mut in_code) = (String::new(), false);
+fn wrap_lines(page: &str) -> String {
+    let (mut text, mut is_in_code) = (String::new(), false);
     for line in page.lines() {
-        in_code ^= line.starts_with("```");
+        is_in_code ^= line.starts_with("```");
         let mut column = 0;
         for (index, word) in line.split(' ').enumerate() {
-            let breakable = !in_code && !line.starts_with(['|', '#', '<', '`']);
-            if index > 0 && breakable && column + 1 + word.chars().count() > 100 {
+            let is_breakable = !is_in_code && !line.starts_with(['|', '#', '<', '`']);
+            if index > 0 && is_breakable && column + 1 + word.chars().count() > 100 {
                 text.push('\n');
                 column = 0;
             } else if index > 0 {
@@ -72,22 +72,23 @@ fn wrapped(page: &str) -> String {
 }
 
 fn add_rule(page: &mut String, rule: &Rule, example: Option<&RuleExample>, profiles: &[TuneProfile]) {
-    let (title, why, kernels) = (plain(rule.title), plain(rule.why), plain(rule.kernels));
-    let _ = writeln!(page, "\n### {}\n**{title}.** {why} (Kernels: {kernels}.)\n", rule.id);
-    let _ = write!(page, "**Effect.** {}", plain(rule.effect));
+    let (title, reason, kernels) =
+        (escape_markdown(rule.title), escape_markdown(rule.why), escape_markdown(rule.kernels));
+    let _ = writeln!(page, "\n### {}\n**{title}.** {reason} (Kernels: {kernels}.)\n", rule.id);
+    let _ = write!(page, "**Effect.** {}", escape_markdown(rule.effect));
     if let Some(ratio) = rule.published_ratio {
         let _ = write!(page, " Published: {ratio:.2} times the throughput.");
     }
-    let _ = writeln!(page, " Source: {}.\n", plain(rule.source.trim_end_matches('.')));
+    let _ = writeln!(page, " Source: {}.\n", escape_markdown(rule.source.trim_end_matches('.')));
     if let Some(example) = example {
         add_evidence(page, example);
     }
-    let _ = writeln!(page, "**Fix.** {}\n", plain(rule.remedy));
+    let _ = writeln!(page, "**Fix.** {}\n", escape_markdown(rule.remedy));
     if let Some(example) = example {
         add_commands(page, rule.id, example);
     }
     let _ = writeln!(page, "[`linerate tune`](tune.md): {}.\n", policies(rule.id, profiles));
-    let _ = writeln!(page, "**Leave it if:** {}", plain(rule.caveats));
+    let _ = writeln!(page, "**Leave it if:** {}", escape_markdown(rule.caveats));
 }
 
 /// The finding on a fixture host.
@@ -97,8 +98,8 @@ fn add_evidence(page: &mut String, example: &RuleExample) {
         page,
         "**Example** with severity {} on the fixture host `{host}` ({}): {}.\n",
         finding.severity,
-        plain(about),
-        plain(&finding.title)
+        escape_markdown(about),
+        escape_markdown(&finding.title)
     );
     if finding.evidence.is_empty() {
         return;
@@ -106,7 +107,7 @@ fn add_evidence(page: &mut String, example: &RuleExample) {
     let _ = writeln!(page, "| value | reads | read from |\n|---|---|---|");
     for Evidence { what, value, read_from } in finding.evidence.iter().take(SHOWN) {
         let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        let _ = writeln!(page, "| {} | {} | {} |", plain(what), code(&value), code(read_from));
+        let _ = writeln!(page, "| {} | {} | {} |", escape_markdown(what), code(&value), code(read_from));
     }
     add_omitted(page, finding.evidence.len(), "values");
     page.push('\n');
@@ -133,14 +134,16 @@ fn policies(id: &str, profiles: &[TuneProfile]) -> String {
     for profile in profiles {
         let policy = match profile.verdict(id) {
             FindingPolicy::Fix(severity) => format!("fixed from severity {severity} on"),
-            FindingPolicy::Ask(why) => {
-                format!("left to you, with the commands ({})", plain(why).trim_end_matches('.'))
+            FindingPolicy::Ask(reason) => {
+                format!("left to you, with the commands ({})", escape_markdown(reason).trim_end_matches('.'))
             }
-            FindingPolicy::Leave(why) => format!("left ({})", plain(why).trim_end_matches('.')),
+            FindingPolicy::Leave(reason) => {
+                format!("left ({})", escape_markdown(reason).trim_end_matches('.'))
+            }
             FindingPolicy::Unnamed => "left".to_owned(),
         };
         let name = format!("`{}`", profile.name);
-        match policies.iter_mut().find(|(known, _)| *known == policy) {
+        match policies.iter_mut().find(|(listed_policy, _)| *listed_policy == policy) {
             Some((_, names)) => names.push(name),
             None => policies.push((policy, vec![name])),
         }
@@ -154,9 +157,9 @@ fn policies(id: &str, profiles: &[TuneProfile]) -> String {
     }
 }
 
-fn add_omitted(page: &mut String, all: usize, what: &str) {
-    if let Some(omitted) = all.checked_sub(SHOWN).filter(|omitted| *omitted > 0) {
-        let _ = writeln!(page, "\nand {omitted} more {what}.");
+fn add_omitted(page: &mut String, total: usize, noun: &str) {
+    if let Some(omitted) = total.checked_sub(SHOWN).filter(|omitted| *omitted > 0) {
+        let _ = writeln!(page, "\nand {omitted} more {noun}.");
     }
 }
 
@@ -174,15 +177,15 @@ fn related(stage: StageName) -> &'static [&'static str] {
 }
 
 // Escapes all markup but backquotes, because rules use those for code.
-fn plain(text: &str) -> String {
+fn escape_markdown(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
-    let mut in_code = false;
-    for letter in text.chars() {
-        in_code ^= letter == '`';
-        if letter == '|' || !in_code && matches!(letter, '*' | '<' | '[' | ']' | '\\') {
+    let mut is_in_code = false;
+    for character in text.chars() {
+        is_in_code ^= character == '`';
+        if character == '|' || !is_in_code && matches!(character, '*' | '<' | '[' | ']' | '\\') {
             escaped.push('\\');
         }
-        escaped.push(letter);
+        escaped.push(character);
     }
     escaped
 }
@@ -207,21 +210,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_is_no_markup_unless_it_says_so() {
-        assert_eq!(plain("/proc/irq/*/a_b <n> `x*|` [1]"), "/proc/irq/\\*/a_b \\<n> `x*\\|` \\[1\\]");
+    fn markdown_is_escaped_outside_code_spans() {
+        assert_eq!(
+            escape_markdown("/proc/irq/*/a_b <n> `x*|` [1]"),
+            "/proc/irq/\\*/a_b \\<n> `x*\\|` \\[1\\]"
+        );
     }
 
     #[test]
     fn only_paragraphs_are_wrapped() {
         let long = "word ".repeat(30).trim_end().to_owned();
         let page = format!("{long}\n| {long} |\n```sh\n{long}\n```\n");
-        let text = wrapped(&page);
+        let text = wrap_lines(&page);
         assert!(text.lines().take(2).all(|line| line.chars().count() <= 100), "{text}");
         assert_eq!(text.lines().count(), page.lines().count() + 1);
     }
 
     #[test]
-    fn long_values_are_cut_between_letters() {
+    fn long_values_are_cut_at_character_boundaries() {
         assert_eq!(code("a|b"), "`` a\\|b ``");
         assert_eq!(code(""), "nothing");
         let long = "ä".repeat(WIDEST + 1);

@@ -43,48 +43,53 @@ done
 
 /// Runs the checks, prints their results, and returns failures.
 pub(super) fn run(guest: &mut GuestSession) -> anyhow::Result<Vec<String>> {
-    let mut failed = Vec::new();
+    let mut failures = Vec::new();
     guest.serve("198.18.82.2")?;
-    guest.succeed(&START.replace("INTERVAL", &INTERVAL.to_string()))?;
+    guest.run_successfully(&START.replace("INTERVAL", &INTERVAL.to_string()))?;
 
-    guest.succeed(ALL_ON_ONE)?;
-    let moved = watch(guest, UNTOLD)?;
-    println!("  irqbalance without bans moves {moved} interrupts within {UNTOLD} s");
-    if moved == 0 {
-        failed.push("irqbalance moves nothing, so that nothing is shown by what stays".to_owned());
+    guest.run_successfully(ALL_ON_ONE)?;
+    let moved_count = count_moved_interrupts(guest, UNTOLD)?;
+    println!("  irqbalance without bans moves {moved_count} interrupts within {UNTOLD} s");
+    if moved_count == 0 {
+        failures.push("irqbalance moves nothing, so that nothing is shown by what stays".to_owned());
     }
 
-    let plan = guest.ask("linerate tune plan --for udp-server --json -")?;
+    let plan = guest.run_script("linerate tune plan --for udp-server --json -")?;
     if !plan.output.contains("irqbalance") {
-        failed.push(format!("tune plan does not name irqbalance: {}", plan.summary()));
+        failures.push(format!("tune plan does not name irqbalance: {}", plan.summary()));
     }
     // 1: doctor still reports findings, which are not about interrupts here.
-    failed.extend(guest.failure_of("linerate tune apply --for udp-server --yes", 1)?);
-    let moved = watch(guest, AGREED)?;
-    println!("  agreed with, it moves {moved} within {AGREED} s");
-    if moved > 0 {
-        failed.push(format!("irqbalance moved {moved} interrupts that were banned"));
+    failures.extend(guest.failure_of("linerate tune apply --for udp-server --yes", 1)?);
+    let moved_count = count_moved_interrupts(guest, AGREED)?;
+    println!("  agreed with, it moves {moved_count} within {AGREED} s");
+    if moved_count > 0 {
+        failures.push(format!("irqbalance moved {moved_count} interrupts that were banned"));
     }
 
-    failed.extend(guest.failure_of("linerate tune undo", 0)?);
-    guest.succeed(STOP)?;
-    Ok(failed)
+    failures.extend(guest.failure_of("linerate tune undo", 0)?);
+    guest.run_successfully(STOP)?;
+    Ok(failures)
 }
 
 /// The number of interrupts that move during traffic, with a rescan in the middle.
-fn watch(guest: &mut GuestSession, seconds: u32) -> anyhow::Result<usize> {
-    let before = places(guest)?;
+fn count_moved_interrupts(guest: &mut GuestSession, seconds: u32) -> anyhow::Result<usize> {
+    let before = interrupt_cpus(guest)?;
     let traffic = GuestTraffic::start(guest, &TO_VIRTIO, FlowCount::Many, FEW)?;
     let half = seconds / 2;
-    guest.succeed(&format!("sleep {half}; kill -HUP $(cat /run/irqbalance.pid); sleep {half}"))?;
+    guest.run_successfully(&format!("sleep {half}; kill -HUP $(cat /run/irqbalance.pid); sleep {half}"))?;
     traffic.stop()?;
-    let after = places(guest)?;
+    let after = interrupt_cpus(guest)?;
     ensure!(!before.is_empty(), "the guest has no interrupts of queues");
     Ok(before.iter().filter(|(irq, place)| after.get(*irq) != Some(place)).count())
 }
 
-fn places(guest: &mut GuestSession) -> anyhow::Result<BTreeMap<String, String>> {
-    let said = guest.ask(PLACES)?;
-    let place = |line: &str| line.split_once(' ').map(|(irq, place)| (irq.to_owned(), place.to_owned()));
-    said.output.lines().map(|line| place(line).with_context(|| format!("'{line}' is no place"))).collect()
+fn interrupt_cpus(guest: &mut GuestSession) -> anyhow::Result<BTreeMap<String, String>> {
+    let reply = guest.run_script(PLACES)?;
+    let parse_place =
+        |line: &str| line.split_once(' ').map(|(irq, parse_place)| (irq.to_owned(), parse_place.to_owned()));
+    reply
+        .output
+        .lines()
+        .map(|line| parse_place(line).with_context(|| format!("'{line}' is no place")))
+        .collect()
 }

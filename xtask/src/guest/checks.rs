@@ -25,56 +25,58 @@ echo "driver of vnet0: $(ethtool -i vnet0 | sed -n 's/^driver: //p')"
 
 /// Runs all checks, prints the findings, and returns failures.
 pub(super) fn run(guest: &mut GuestSession, variant: GuestVariant) -> anyhow::Result<Vec<String>> {
-    let mut failed = describe(guest, variant)?;
-    for step in steps::of(variant) {
-        failed.extend(take(guest, step).with_context(|| step.what)?);
+    let mut failures = describe(guest, variant)?;
+    for step in steps::for_variant(variant) {
+        failures.extend(run_step(guest, step).with_context(|| step.what)?);
     }
-    Ok(failed)
+    Ok(failures)
 }
 
 fn describe(guest: &mut GuestSession, variant: GuestVariant) -> anyhow::Result<Vec<String>> {
-    let said = guest.succeed(&DESCRIBE.replace("NIC", variant.nic().interface))?;
-    ensure!(said.errors.is_empty(), "describing the guest: {}", said.errors);
-    let found: BTreeMap<&str, &str> = said.output.lines().filter_map(|line| line.split_once(": ")).collect();
-    let mut failed = Vec::new();
-    for (what, expected) in facts(variant) {
-        let value =
-            found.get(what.as_str()).with_context(|| format!("the guest does not report its {what}"))?;
+    let reply = guest.run_successfully(&DESCRIBE.replace("NIC", variant.nic().interface))?;
+    ensure!(reply.errors.is_empty(), "describing the guest: {}", reply.errors);
+    let reported_facts: BTreeMap<&str, &str> =
+        reply.output.lines().filter_map(|line| line.split_once(": ")).collect();
+    let mut failures = Vec::new();
+    for (fact_name, expected) in facts(variant) {
+        let value = reported_facts
+            .get(fact_name.as_str())
+            .with_context(|| format!("the guest does not report its {fact_name}"))?;
         if *value != expected {
-            failed.push(format!("{what}: {value}, not {expected}"));
+            failures.push(format!("{fact_name}: {value}, not {expected}"));
         }
     }
-    Ok(failed)
+    Ok(failures)
 }
 
 fn facts(variant: GuestVariant) -> Vec<(String, String)> {
     let (nodes, threads, nic) = (variant.nodes(), variant.threads(), variant.nic());
     // nproc does not count isolated CPUs.
-    let scheduled = if variant == GuestVariant::IsolatedCpus { CPUS / 2 } else { CPUS };
-    let own = |what: &str| format!("{what} of {}", nic.interface);
+    let usable_cpus = if variant == GuestVariant::IsolatedCpus { CPUS / 2 } else { CPUS };
+    let nic_fact = |fact_name: &str| format!("{fact_name} of {}", nic.interface);
     vec![
-        ("CPUs".into(), scheduled.to_string()),
+        ("CPUs".into(), usable_cpus.to_string()),
         ("nodes".into(), nodes.to_string()),
         ("threads a core".into(), threads.to_string()),
         ("CPUs of node 0".into(), format!("0-{}", CPUS / nodes - 1)),
-        (own("queues"), nic.queues.to_string()),
+        (nic_fact("queues"), nic.queues.to_string()),
         ("queues of vnet0".into(), variant.virtio_queues().to_string()),
-        (own("node"), (nodes - 1).to_string()),
-        (own("driver"), nic.driver.into()),
+        (nic_fact("node"), (nodes - 1).to_string()),
+        (nic_fact("driver"), nic.driver.into()),
         ("driver of vnet0".into(), "virtio_net".into()),
     ]
 }
 
 /// Makes the change of a step and runs doctor.
-fn take(guest: &mut GuestSession, step: &ManualStep) -> anyhow::Result<Vec<String>> {
-    guest.succeed(step.change)?;
-    let (document, seen) = match step.traffic {
-        Some(flows) => under_traffic(guest, step, flows)?,
+fn run_step(guest: &mut GuestSession, step: &ManualStep) -> anyhow::Result<Vec<String>> {
+    guest.run_successfully(step.change)?;
+    let (document, traffic_text) = match step.traffic {
+        Some(flows) => doctor_under_traffic(guest, step, flows)?,
         None => (doctor(guest, step)?, String::new()),
     };
-    let found = ids(&document)?;
-    println!("  {}{seen}: {}", step.what, found.iter().cloned().collect::<Vec<_>>().join(" "));
-    Ok(judge(step, &found))
+    let finding_ids = ids(&document)?;
+    println!("  {}{traffic_text}: {}", step.what, finding_ids.iter().cloned().collect::<Vec<_>>().join(" "));
+    Ok(judge(step, &finding_ids))
 }
 
 fn doctor(guest: &mut GuestSession, step: &ManualStep) -> anyhow::Result<Value> {
@@ -85,7 +87,7 @@ fn doctor(guest: &mut GuestSession, step: &ManualStep) -> anyhow::Result<Value> 
 //
 // Once in 16 boots the emulated virtio-net received nothing from its start. Doctor has nothing to
 // judge then, so the interface is restarted.
-fn under_traffic(
+fn doctor_under_traffic(
     guest: &mut GuestSession,
     step: &ManualStep,
     flows: FlowCount,
@@ -93,16 +95,19 @@ fn under_traffic(
     const TRIES: usize = 3;
     for _ in 0..TRIES {
         let traffic = GuestTraffic::start(guest, &TO_VIRTIO, flows, traffic::FEW)?;
-        let before = arrived(guest)?;
+        let before = arrived_packets(guest)?;
         let document = doctor(guest, step)?;
-        let after = arrived(guest)?;
-        let sent = traffic.stop()?;
+        let after = arrived_packets(guest)?;
+        let sent_count = traffic.stop()?;
         let received = after.packets - before.packets;
         if received as f64 / (after.seconds - before.seconds) >= f64::from(traffic::FEW) / 2.0 {
-            return Ok((document, format!(", {sent} packets sent, {received} received")));
+            return Ok((document, format!(", {sent_count} packets sent, {received} received")));
         }
-        println!("  {}: vnet0 received {received} of {sent} packets, AGAIN after its restart", step.what);
-        guest.succeed("ip link set vnet0 down && ip link set vnet0 up && sleep 1")?;
+        println!(
+            "  {}: vnet0 received {received} of {sent_count} packets, AGAIN after its restart",
+            step.what
+        );
+        guest.run_successfully("ip link set vnet0 down && ip link set vnet0 up && sleep 1")?;
     }
     bail!("vnet0 did not receive half of {} packets per second in {TRIES} tries", traffic::FEW)
 }
@@ -112,10 +117,10 @@ struct ArrivedPackets {
     packets: u64,
 }
 
-fn arrived(guest: &mut GuestSession) -> anyhow::Result<ArrivedPackets> {
-    let said = guest.succeed("cat /proc/uptime /sys/class/net/vnet0/statistics/rx_packets")?;
-    let words: Vec<&str> = said.output.split_whitespace().collect();
-    let [seconds, _, packets] = words[..] else { bail!("unexpected counters: {}", said.output) };
+fn arrived_packets(guest: &mut GuestSession) -> anyhow::Result<ArrivedPackets> {
+    let reply = guest.run_successfully("cat /proc/uptime /sys/class/net/vnet0/statistics/rx_packets")?;
+    let values: Vec<&str> = reply.output.split_whitespace().collect();
+    let [seconds, _, packets] = values[..] else { bail!("unexpected counters: {}", reply.output) };
     Ok(ArrivedPackets { seconds: seconds.parse()?, packets: packets.parse()? })
 }
 
@@ -127,11 +132,12 @@ fn ids(document: &Value) -> anyhow::Result<BTreeSet<String>> {
         .collect()
 }
 
-fn judge(step: &ManualStep, found: &BTreeSet<String>) -> Vec<String> {
-    let missing =
-        step.present.iter().filter(|id| !found.contains(**id)).map(|id| format!("{id} is not found"));
-    let there = step.absent.iter().filter(|id| found.contains(**id)).map(|id| format!("{id} is found"));
-    missing.chain(there).map(|failure| format!("{}: {failure}", step.what)).collect()
+fn judge(step: &ManualStep, finding_ids: &BTreeSet<String>) -> Vec<String> {
+    let missing_findings =
+        step.present.iter().filter(|id| !finding_ids.contains(**id)).map(|id| format!("{id} is not found"));
+    let unexpected_findings =
+        step.absent.iter().filter(|id| finding_ids.contains(**id)).map(|id| format!("{id} is found"));
+    missing_findings.chain(unexpected_findings).map(|failure| format!("{}: {failure}", step.what)).collect()
 }
 
 #[cfg(test)]
@@ -141,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_finding_too_many_and_one_too_few_are_told() {
+    fn missing_and_unexpected_findings_are_reported() {
         let document =
             json!({ "result": { "findings": [{ "id": "a.b" }, { "id": "a.b" }, { "id": "c.d" }] } });
         let found = ids(&document).expect("a document");

@@ -10,7 +10,7 @@ use anyhow::{Context as _, bail, ensure};
 use tempfile::TempDir;
 
 use super::GuestUnavailable;
-use super::kernel::{UnpackedKernel, said};
+use super::kernel::{UnpackedKernel, command_output};
 
 // Modules that can be loaded in the guest; their dependencies are added.
 const MODULES: [&str; 20] = [
@@ -61,7 +61,7 @@ pub(super) fn pack(kernel: &UnpackedKernel, command: &Path) -> anyhow::Result<fs
     image.copy(&init, "init")?;
     image.busybox()?;
     let mut libraries = libraries(command)?;
-    image.add(COMMAND, 0o755, &stripped(command)?)?;
+    image.add(COMMAND, 0o755, &strip_program(command)?)?;
     for (name, known_as, package) in PROGRAMS {
         let program = find(name)
             .ok_or_else(|| GuestUnavailable(format!("{name} is not installed: apt install {package}")))?;
@@ -105,10 +105,10 @@ impl GuestImage {
         Ok(file)
     }
 
-    fn copy(&self, from: &Path, name: &str) -> anyhow::Result<()> {
-        let failed = || format!("read {}", from.display());
-        let content = fs::read(from).with_context(failed)?;
-        let rights = fs::metadata(from).with_context(failed)?.permissions().mode() & 0o777;
+    fn copy(&self, source: &Path, name: &str) -> anyhow::Result<()> {
+        let read_error = || format!("read {}", source.display());
+        let content = fs::read(source).with_context(read_error)?;
+        let rights = fs::metadata(source).with_context(read_error)?.permissions().mode() & 0o777;
         self.add(name, rights, &content)
     }
 
@@ -124,25 +124,25 @@ impl GuestImage {
     }
 
     fn modules(&self, kernel: &UnpackedKernel) -> anyhow::Result<()> {
-        let picked = kernel.pick(&MODULES)?;
+        let picked_modules = kernel.pick_modules(&MODULES)?;
         let folder = format!("lib/modules/{}", kernel.release);
-        for file in &picked.files {
+        for file in &picked_modules.files {
             let path = kernel.modules.join(file);
             match file.strip_suffix(".xz") {
                 // Unpacked on the host, because the guest is slow.
-                Some(plain) => {
+                Some(unpacked_name) => {
                     let output = Command::new("xz").arg("-dc").arg(&path).output().context("run xz")?;
                     if !output.status.success() {
                         bail!("xz cannot unpack {}", path.display());
                     }
-                    self.add(&format!("{folder}/{plain}"), 0o644, &output.stdout)?;
+                    self.add(&format!("{folder}/{unpacked_name}"), 0o644, &output.stdout)?;
                 }
                 None => self.copy(&path, &format!("{folder}/{file}"))?,
             }
         }
         self.copy(&kernel.built_in(), &format!("{folder}/modules.builtin"))?;
-        self.add(&format!("{folder}/modules.dep"), 0o644, picked.dependencies.as_bytes())?;
-        self.add(&format!("{folder}/modules.alias"), 0o644, picked.aliases.as_bytes())
+        self.add(&format!("{folder}/modules.dep"), 0o644, picked_modules.dependencies.as_bytes())?;
+        self.add(&format!("{folder}/modules.alias"), 0o644, picked_modules.aliases.as_bytes())
     }
 }
 
@@ -166,13 +166,13 @@ fn libraries(program: &Path) -> anyhow::Result<BTreeSet<PathBuf>> {
         }
         bail!("ldd cannot read {}: {}", program.display(), error.trim());
     }
-    resolved(&String::from_utf8_lossy(&output.stdout))
+    parse_libraries(&String::from_utf8_lossy(&output.stdout))
         .with_context(|| format!("find the libraries of {}", program.display()))
 }
 
-fn resolved(said: &str) -> anyhow::Result<BTreeSet<PathBuf>> {
+fn parse_libraries(ldd_output: &str) -> anyhow::Result<BTreeSet<PathBuf>> {
     let mut files = BTreeSet::new();
-    for line in said.lines().map(str::trim) {
+    for line in ldd_output.lines().map(str::trim) {
         let file = line.split_once(" => ").map_or(line, |(_, file)| file);
         if file.starts_with("not found") {
             bail!("{line}");
@@ -187,11 +187,11 @@ fn resolved(said: &str) -> anyhow::Result<BTreeSet<PathBuf>> {
 }
 
 // A program without debug information, because the memory of the guest is small.
-fn stripped(program: &Path) -> anyhow::Result<Vec<u8>> {
-    let to = tempfile::NamedTempFile::new().context("make a file")?;
-    said(Command::new("strip").arg("-o").args([to.path(), program]))
+fn strip_program(program: &Path) -> anyhow::Result<Vec<u8>> {
+    let stripped_file = tempfile::NamedTempFile::new().context("make a file")?;
+    command_output(Command::new("strip").arg("-o").args([stripped_file.path(), program]))
         .context("strip the command (package binutils)")?;
-    fs::read(to.path()).with_context(|| format!("read {}", to.path().display()))
+    fs::read(stripped_file.path()).with_context(|| format!("read {}", stripped_file.path().display()))
 }
 
 #[cfg(test)]
@@ -199,12 +199,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn libraries_are_found_in_what_ldd_says() {
-        let said = "\tlinux-vdso.so.1 (0x00007fff1d9f2000)\n\
+    fn libraries_are_parsed_from_ldd_output() {
+        let output = "\tlinux-vdso.so.1 (0x00007fff1d9f2000)\n\
                     \tlibmnl.so.0 => /lib/x86_64-linux-gnu/libmnl.so.0 (0x00007f5c3b6c9000)\n\
                     \tlibc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007f5c3b4e8000)\n\
                     \t/lib64/ld-linux-x86-64.so.2 (0x00007f5c3b779000)\n";
-        let files = resolved(said).expect("all are found");
+        let files = parse_libraries(output).expect("all libraries");
         let names: Vec<_> = files.iter().map(|file| file.to_string_lossy()).collect();
         let libraries = "/lib/x86_64-linux-gnu";
         assert_eq!(
@@ -215,8 +215,8 @@ mod tests {
                 "/lib64/ld-linux-x86-64.so.2".into()
             ]
         );
-        assert!(resolved("\tstatically linked\n").expect("nothing to find").is_empty());
-        let error = resolved("\tlibgone.so => not found\n").expect_err("it is not there");
+        assert!(parse_libraries("\tstatically linked\n").expect("no libraries").is_empty());
+        let error = parse_libraries("\tlibgone.so => not found\n").expect_err("a missing library");
         assert_eq!(error.to_string(), "libgone.so => not found");
     }
 }

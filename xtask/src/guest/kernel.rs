@@ -25,8 +25,8 @@ pub(super) struct UnpackedKernel {
 
 impl UnpackedKernel {
     // Downloads and unpacks the newest kernel or that of `package`, unless it is cached.
-    pub(super) fn provide(cache: &Path, package: Option<&str>) -> anyhow::Result<Self> {
-        let why = match fetch(cache, package) {
+    pub(super) fn fetch_or_reuse(cache: &Path, package: Option<&str>) -> anyhow::Result<Self> {
+        let fetch_error = match fetch(cache, package) {
             Ok(kernel) => return Ok(kernel),
             Err(error) => error,
         };
@@ -34,10 +34,10 @@ impl UnpackedKernel {
         if package.is_none()
             && let Some(kernel) = newest(cache)
         {
-            eprintln!("guest: {} from an earlier run, since {why:#}", kernel.release);
+            eprintln!("guest: {} from an earlier run, since {fetch_error:#}", kernel.release);
             return Ok(kernel);
         }
-        Err(GuestUnavailable(format!("no kernel package: {why:#}")).into())
+        Err(GuestUnavailable(format!("no kernel package: {fetch_error:#}")).into())
     }
 
     fn open(folder: &Path) -> anyhow::Result<Self> {
@@ -52,12 +52,12 @@ impl UnpackedKernel {
 
     // The files of the named modules and their dependencies, relative to
     // [`modules`](Self::modules), and their lines of `modules.alias`.
-    pub(super) fn pick(&self, wanted: &[&str]) -> anyhow::Result<PickedModules> {
-        let read = |name: &str| {
+    pub(super) fn pick_modules(&self, module_names: &[&str]) -> anyhow::Result<PickedModules> {
+        let read_file = |name: &str| {
             let path = self.modules.join(name);
             fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))
         };
-        pick(&read("modules.dep")?, &read("modules.alias")?, wanted)
+        pick_modules(&read_file("modules.dep")?, &read_file("modules.alias")?, module_names)
     }
 
     /// Features that other kernels have as modules, one path per line.
@@ -79,8 +79,8 @@ pub(super) struct PickedModules {
 
 fn fetch(cache: &Path, package: Option<&str>) -> anyhow::Result<UnpackedKernel> {
     let (package, version) = match package {
-        Some(package) => candidate(package)?,
-        None => candidate(LATEST[0]).or_else(|_| candidate(LATEST[1]))?,
+        Some(package) => resolve_package(package)?,
+        None => resolve_package(LATEST[0]).or_else(|_| resolve_package(LATEST[1]))?,
     };
     let folder = cache.join(format!("{package}_{version}"));
     if !folder.is_dir() {
@@ -100,11 +100,13 @@ fn fetch(cache: &Path, package: Option<&str>) -> anyhow::Result<UnpackedKernel> 
 }
 
 // The name and version of the kernel package: `package` itself or a dependency.
-fn candidate(package: &str) -> anyhow::Result<(String, String)> {
-    let shown = said(Command::new("apt-cache").args(["show", "--no-all-versions", package]))?;
-    let target = depends_on_kernel(&shown).unwrap_or(package);
-    let shown = said(Command::new("apt-cache").args(["show", "--no-all-versions", target]))?;
-    let version = shown
+fn resolve_package(package: &str) -> anyhow::Result<(String, String)> {
+    let package_record =
+        command_output(Command::new("apt-cache").args(["show", "--no-all-versions", package]))?;
+    let target = depends_on_kernel(&package_record).unwrap_or(package);
+    let package_record =
+        command_output(Command::new("apt-cache").args(["show", "--no-all-versions", target]))?;
+    let version = package_record
         .lines()
         .find_map(|line| line.strip_prefix("Version: "))
         .with_context(|| format!("apt knows no version of {target}"))?;
@@ -112,16 +114,16 @@ fn candidate(package: &str) -> anyhow::Result<(String, String)> {
 }
 
 // The name of the kernel package, from the `apt-cache show` output of a metapackage.
-fn depends_on_kernel(shown: &str) -> Option<&str> {
-    let depends = shown.lines().find_map(|line| line.strip_prefix("Depends: "))?;
-    depends
+fn depends_on_kernel(package_record: &str) -> Option<&str> {
+    let dependency_list = package_record.lines().find_map(|line| line.strip_prefix("Depends: "))?;
+    dependency_list
         .split(", ")
         .filter_map(|dependency| dependency.split_whitespace().next())
         .find(|name| name.starts_with("linux-image-"))
 }
 
 fn unpack(package: &str, version: &str, scratch: &Path) -> anyhow::Result<()> {
-    said(
+    command_output(
         Command::new("apt-get")
             // The sandbox user of apt may not write to this directory.
             .args(["-q", "-o", "APT::Sandbox::User=root", "download"])
@@ -130,10 +132,10 @@ fn unpack(package: &str, version: &str, scratch: &Path) -> anyhow::Result<()> {
     )?;
     let archive = scratch.join(only_entry(scratch)?);
     let folder = scratch.join("kernel");
-    said(Command::new("dpkg-deb").arg("-x").args([&archive, &folder]))?;
+    command_output(Command::new("dpkg-deb").arg("-x").args([&archive, &folder]))?;
     // Debian lists the modules when the package is installed.
     let release = only_entry(&folder.join("lib/modules"))?;
-    said(Command::new("depmod").arg("-b").arg(&folder).arg(release))?;
+    command_output(Command::new("depmod").arg("-b").arg(&folder).arg(release))?;
     Ok(())
 }
 
@@ -143,29 +145,31 @@ fn newest(cache: &Path) -> Option<UnpackedKernel> {
         let kernel = UnpackedKernel::open(&entry.path()).ok()?;
         Some((entry.metadata().ok()?.modified().ok()?, kernel))
     });
-    unpacked.max_by_key(|(when, _)| *when).map(|(_, kernel)| kernel)
+    unpacked.max_by_key(|(modified, _)| *modified).map(|(_, kernel)| kernel)
 }
 
-fn pick(dependencies: &str, aliases: &str, wanted: &[&str]) -> anyhow::Result<PickedModules> {
-    let known: BTreeMap<String, (&str, &str)> = dependencies
+fn pick_modules(dependencies: &str, aliases: &str, module_names: &[&str]) -> anyhow::Result<PickedModules> {
+    let modules_by_name: BTreeMap<String, (&str, &str)> = dependencies
         .lines()
         .filter_map(|line| line.split_once(':'))
-        .map(|(file, needs)| (module_name(file), (file, needs)))
+        .map(|(file, dependency_names)| (module_name(file), (file, dependency_names)))
         .collect();
     let mut files = BTreeSet::new();
     let mut lines = BTreeSet::new();
-    for name in wanted {
-        let (file, needs) = known.get(*name).with_context(|| format!("this kernel has no module {name}"))?;
-        for file in std::iter::once(*file).chain(needs.split_whitespace()) {
+    for name in module_names {
+        let (file, dependency_names) =
+            modules_by_name.get(*name).with_context(|| format!("this kernel has no module {name}"))?;
+        for file in std::iter::once(*file).chain(dependency_names.split_whitespace()) {
             files.insert(file.to_owned());
-            if let Some((_, needs)) = known.get(&module_name(file)) {
-                lines.insert(format!("{file}:{needs}\n").replace(".ko.xz", ".ko"));
+            if let Some((_, further_dependencies)) = modules_by_name.get(&module_name(file)) {
+                lines.insert(format!("{file}:{further_dependencies}\n").replace(".ko.xz", ".ko"));
             }
         }
     }
     let names: BTreeSet<String> = files.iter().map(|file| module_name(file)).collect();
-    let leads_there = |line: &&str| line.split_whitespace().last().is_some_and(|name| names.contains(name));
-    let aliases = aliases.lines().filter(leads_there).flat_map(|line| [line, "\n"]).collect();
+    let is_alias_of_picked =
+        |line: &&str| line.split_whitespace().last().is_some_and(|name| names.contains(name));
+    let aliases = aliases.lines().filter(is_alias_of_picked).flat_map(|line| [line, "\n"]).collect();
     Ok(PickedModules { dependencies: lines.into_iter().collect(), aliases, files })
 }
 
@@ -186,7 +190,7 @@ fn only_entry(folder: &Path) -> anyhow::Result<String> {
     }
 }
 
-pub(super) fn said(command: &mut Command) -> anyhow::Result<String> {
+pub(super) fn command_output(command: &mut Command) -> anyhow::Result<String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command.env("LC_ALL", "C").output().with_context(|| format!("run {name}"))?;
     if !output.status.success() {
@@ -200,29 +204,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_kernel_is_what_a_package_depends_on() {
-        let shown = "Package: linux-image-6.12-amd64\nSource: linux-6.12\nVersion: 6.12.117-1~deb12u1\n\
+    fn kernel_package_is_read_from_depends() {
+        let output = "Package: linux-image-6.12-amd64\nSource: linux-6.12\nVersion: 6.12.117-1~deb12u1\n\
                      Depends: linux-image-6.12.117+deb12-amd64 (= 6.12.117-1~deb12u1)\n";
-        assert_eq!(depends_on_kernel(shown), Some("linux-image-6.12.117+deb12-amd64"));
+        assert_eq!(depends_on_kernel(output), Some("linux-image-6.12.117+deb12-amd64"));
         assert_eq!(depends_on_kernel("Depends: kmod, linux-base (>= 4.3~)\n"), None);
     }
 
     #[test]
-    fn modules_come_with_all_they_need() {
+    fn picked_modules_include_their_dependencies() {
         let dependencies = "kernel/i2c/i2c-algo-bit.ko.xz:\n\
                             kernel/dca/dca.ko.xz:\n\
                             kernel/igb/igb.ko.xz: kernel/i2c/i2c-algo-bit.ko.xz kernel/dca/dca.ko.xz\n\
                             kernel/other.ko:\n";
         let aliases = "# comment\nalias pci:v00008086d000010C9sv*sd*bc*sc*i* igb\nalias pci:v1 other\n";
-        let picked = pick(dependencies, aliases, &["igb"]).expect("igb is known");
-        assert_eq!(picked.files.len(), 3);
+        let modules = pick_modules(dependencies, aliases, &["igb"]).expect("igb is known");
+        assert_eq!(modules.files.len(), 3);
         assert_eq!(
-            picked.dependencies,
+            modules.dependencies,
             "kernel/dca/dca.ko:\nkernel/i2c/i2c-algo-bit.ko:\n\
              kernel/igb/igb.ko: kernel/i2c/i2c-algo-bit.ko kernel/dca/dca.ko\n"
         );
-        assert_eq!(picked.aliases, "alias pci:v00008086d000010C9sv*sd*bc*sc*i* igb\n");
-        let error = pick(dependencies, aliases, &["ice"]).expect_err("ice is not known");
+        assert_eq!(modules.aliases, "alias pci:v00008086d000010C9sv*sd*bc*sc*i* igb\n");
+        let error = pick_modules(dependencies, aliases, &["ice"]).expect_err("ice is not known");
         assert_eq!(error.to_string(), "this kernel has no module ice");
     }
 }

@@ -148,8 +148,10 @@ impl GuestVariant {
                 format!("pxb-pcie,id=root{node},bus=pcie.0,bus_nr={},numa_node={node}", 32 * (node + 1)),
             );
         }
-        for (one, other) in (0..nodes).flat_map(|one| (one + 1..nodes).map(move |other| (one, other))) {
-            option("-numa", format!("dist,src={one},dst={other},val=21"));
+        for (node, other_node) in
+            (0..nodes).flat_map(|node| (node + 1..nodes).map(move |other_node| (node, other_node)))
+        {
+            option("-numa", format!("dist,src={node},dst={other_node},val=21"));
         }
         self.interfaces(&mut option);
         arguments
@@ -157,9 +159,9 @@ impl GuestVariant {
 
     fn interfaces(self, option: &mut impl FnMut(&str, String)) {
         let [nic, virtio] = TAPS;
-        let far = self.nodes() - 1;
+        let last_node = self.nodes() - 1;
         option("-netdev", format!("tap,id=net0,ifname={},script=no,downscript=no,vhost=off", nic.name));
-        option("-device", format!("pcie-root-port,id=port0,bus=root{far},chassis=1,slot=1"));
+        option("-device", format!("pcie-root-port,id=port0,bus=root{last_node},chassis=1,slot=1"));
         let driver = self.nic().driver;
         option("-device", format!("{driver},netdev=net0,bus=port0,mac=52:54:00:00:00:81"));
         let queues = self.virtio_queues();
@@ -168,8 +170,8 @@ impl GuestVariant {
         option("-device", "pcie-root-port,id=port1,bus=root0,chassis=2,slot=2".into());
         let device = "virtio-net-pci,netdev=net1,bus=port1,mac=52:54:00:00:00:82";
         // One interrupt per pair of queues, and the two for settings and control.
-        let many = format!("{device},mq=on,vectors={}", 2 * queues + 2);
-        option("-device", if queues == 1 { device.to_owned() } else { many });
+        let multi_queue_device = format!("{device},mq=on,vectors={}", 2 * queues + 2);
+        option("-device", if queues == 1 { device.to_owned() } else { multi_queue_device });
     }
 }
 
@@ -181,7 +183,7 @@ mod tests {
     fn every_variant_has_all_cpus() {
         for variant in GuestVariant::value_variants() {
             let arguments = variant.arguments();
-            let smp = arguments.iter().position(|word| word == "-smp").expect("CPUs are said");
+            let smp = arguments.iter().position(|word| word == "-smp").expect("an -smp argument");
             let numbers: Vec<u32> = arguments[smp + 1]
                 .split(',')
                 .map(|part| part.rsplit('=').next().unwrap_or(part).parse().expect("a number"))
@@ -192,8 +194,8 @@ mod tests {
     }
 
     #[test]
-    fn a_single_queue_is_not_said_to_be_many() {
-        let told = GuestVariant::OneQueue.arguments().join(" ");
-        assert!(!told.contains("mq=on") && !told.contains("queues="), "{told}");
+    fn one_queue_variant_has_no_multiqueue_arguments() {
+        let arguments = GuestVariant::OneQueue.arguments().join(" ");
+        assert!(!arguments.contains("mq=on") && !arguments.contains("queues="), "{arguments}");
     }
 }

@@ -21,57 +21,58 @@ until [ \"$(cat /sys/class/net/igb0/operstate)\" = up ]; do sleep 0.1; done
 /// Runs the checks, prints the planned changes, and returns failures.
 pub(super) fn run(guest: &mut GuestSession, variant: GuestVariant) -> anyhow::Result<Vec<String>> {
     if variant == GuestVariant::VirtualFunctions {
-        guest.succeed(VIRTUAL_FUNCTIONS)?;
+        guest.run_successfully(VIRTUAL_FUNCTIONS)?;
     }
-    let mut failed = Vec::new();
+    let mut failures = Vec::new();
     let wires = [(variant.nic().interface, &TO_NIC), ("vnet0", &TO_VIRTIO)];
     for (interface, _) in wires {
         let (changes, findings) = plan(guest, interface, "")?;
         println!("  {interface} without a server: {} changes, doctor finds {findings}", changes.len());
         // Without a UDP service, interrupts must not move and TCP must not become slower.
-        let costly =
+        let is_costly =
             |change: &&GuestChange| ["irq", "offload"].iter().any(|kind| change.setting.contains(kind));
-        let costly = changes.iter().filter(costly);
-        failed.extend(costly.map(|change| format!("{interface}: without a UDP service: {change}")));
-        failed.extend(unexplained(interface, &changes));
+        let costly_changes = changes.iter().filter(is_costly);
+        failures.extend(costly_changes.map(|change| format!("{interface}: without a UDP service: {change}")));
+        failures.extend(changes_without_reason(interface, &changes));
     }
     guest.serve("0.0.0.0")?;
     for (interface, wire) in wires {
         let traffic = GuestTraffic::start(guest, wire, FlowCount::Many, FEW)?;
-        failed.extend(tuned(guest, interface)?);
+        failures.extend(check_tuning(guest, interface)?);
         traffic.stop()?;
     }
-    Ok(failed)
+    Ok(failures)
 }
 
 /// Plans, applies, plans again and undoes.
-fn tuned(guest: &mut GuestSession, interface: &str) -> anyhow::Result<Vec<String>> {
-    let mut failed = Vec::new();
-    let before = GuestState::of(guest, interface)?;
+fn check_tuning(guest: &mut GuestSession, interface: &str) -> anyhow::Result<Vec<String>> {
+    let mut failures = Vec::new();
+    let before = GuestState::read(guest, interface)?;
     let (changes, findings) = plan(guest, interface, "--port 4000 --interval 3")?;
     println!("  {interface} under load: {} changes, doctor finds {findings}", changes.len());
     for change in &changes {
         println!("    {change}");
     }
-    failed.extend(unexplained(interface, &changes));
+    failures.extend(changes_without_reason(interface, &changes));
     let apply = format!("linerate tune apply --interface {interface} --port 4000 --interval 3 --yes");
-    failed.extend(guest.failure_of(&apply, 1)?);
-    let (again, _) = plan(guest, interface, "--port 4000 --interval 3")?;
-    if !again.is_empty() {
-        failed.push(format!("{interface}: planned again after apply: {}", shown(&again)));
+    failures.extend(guest.failure_of(&apply, 1)?);
+    let (new_changes, _) = plan(guest, interface, "--port 4000 --interval 3")?;
+    if !new_changes.is_empty() {
+        failures.push(format!("{interface}: planned again after apply: {}", changes_text(&new_changes)));
     }
     if !changes.is_empty() {
-        failed.extend(
+        failures.extend(
             guest.failure_of("linerate tune undo", 0)?.map(|failure| format!("{interface}: {failure}")),
         );
         // An affinity takes effect with the next interrupt.
-        guest.ask("sleep 3")?;
+        guest.run_script("sleep 3")?;
     }
-    let after = GuestState::of(guest, interface)?;
-    let different = before.differences(&after);
-    println!("  {interface} after undo: {} values compared, {} differ", before.len(), different.len());
-    failed.extend(different.into_iter().map(|difference| format!("{interface} after undo: {difference}")));
-    Ok(failed)
+    let after = GuestState::read(guest, interface)?;
+    let differences = before.differences(&after);
+    println!("  {interface} after undo: {} values compared, {} differ", before.len(), differences.len());
+    failures
+        .extend(differences.into_iter().map(|difference| format!("{interface} after undo: {difference}")));
+    Ok(failures)
 }
 
 struct GuestChange {
@@ -89,7 +90,7 @@ impl std::fmt::Display for GuestChange {
     }
 }
 
-fn unexplained(interface: &str, changes: &[GuestChange]) -> Vec<String> {
+fn changes_without_reason(interface: &str, changes: &[GuestChange]) -> Vec<String> {
     let without_reason = changes.iter().filter(|change| change.reasons.is_empty());
     without_reason.map(|change| format!("{interface}: no reason for {change}")).collect()
 }
@@ -102,30 +103,33 @@ fn plan(
 ) -> anyhow::Result<(Vec<GuestChange>, String)> {
     let plan = guest.json(&format!("linerate tune plan --interface {interface} {options} --json -"))?;
     let list = |key: &str| plan[key].as_array().cloned().unwrap_or_default();
-    let held = list("held_back");
+    let held_back = list("held_back");
     let profile = TuneProfile::named(plan["goal"].as_str().unwrap_or_default())?;
-    let read = |change| GuestChange::read(change, &profile);
-    let changes = list("exclusions").iter().chain(&list("changes")).map(read).collect();
-    let named = |value: &Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
-    let left: Vec<String> = list("skipped").iter().map(|left| named(left, "finding")).collect();
-    let held: Vec<String> =
-        held.iter().map(|held| format!("(held back until {})", named(held, "until_fixed"))).collect();
-    Ok((changes, [left, held].concat().join(" ")))
+    let read_change = |change| GuestChange::read(change, &profile);
+    let changes = list("exclusions").iter().chain(&list("changes")).map(read_change).collect();
+    let text_of = |value: &Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
+    let skipped_ids: Vec<String> =
+        list("skipped").iter().map(|skipped| text_of(skipped, "finding")).collect();
+    let held_texts: Vec<String> = held_back
+        .iter()
+        .map(|group| format!("(held back until {})", text_of(group, "until_fixed")))
+        .collect();
+    Ok((changes, [skipped_ids, held_texts].concat().join(" ")))
 }
 
 impl GuestChange {
     fn read(change: &Value, profile: &TuneProfile) -> Self {
         let findings = change["findings"].as_array().cloned().unwrap_or_default();
         let mut reasons: Vec<String> = findings.iter().filter_map(Value::as_str).map(str::to_owned).collect();
-        let is_asked_for = |wanted: &ProfileValue| change["why"] == wanted.why.as_str();
-        if profile.values.iter().any(is_asked_for) {
+        let is_reason = |profile_value: &ProfileValue| change["why"] == profile_value.why.as_str();
+        if profile.values.iter().any(is_reason) {
             reasons.push(format!("profile {}", profile.name));
         }
-        let text = |key: &str| change[key].as_str().map_or_else(|| change[key].to_string(), str::to_owned);
-        Self { setting: change["setting"].to_string(), from: text("from"), to: text("to"), reasons }
+        let text_of = |key: &str| change[key].as_str().map_or_else(|| change[key].to_string(), str::to_owned);
+        Self { setting: change["setting"].to_string(), from: text_of("from"), to: text_of("to"), reasons }
     }
 }
 
-fn shown(changes: &[GuestChange]) -> String {
+fn changes_text(changes: &[GuestChange]) -> String {
     changes.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }

@@ -17,7 +17,7 @@ use rustix::io::{FdFlags, fcntl_setfd};
 use serde_json::Value;
 
 use super::image::find;
-use super::kernel::said;
+use super::kernel::command_output;
 use crate::sys::tsc;
 
 use super::machine::{GuestVariant, TAPS};
@@ -74,7 +74,7 @@ struct DeadlinePassed;
 struct QemuEnded;
 
 /// Whether an error means that the guest stopped answering.
-pub(super) fn is_no_answer(error: &anyhow::Error) -> bool {
+pub(super) fn is_unresponsive(error: &anyhow::Error) -> bool {
     error.is::<DeadlinePassed>() || error.is::<QemuEnded>()
 }
 
@@ -101,34 +101,34 @@ impl CommandOutput {
 impl GuestSession {
     /// Boots a guest and waits until it accepts commands.
     pub(super) fn boot(
-        prepared: &PreparedGuest,
+        prepared_guest: &PreparedGuest,
         variant: GuestVariant,
         deadline: Duration,
     ) -> anyhow::Result<Self> {
         let host = make_host(variant)?;
         let console = tempfile::tempfile().context("make a file")?;
         let complaints = tempfile::tempfile().context("make a file")?;
-        let mut command = qemu(prepared, variant, "")?;
-        command.args(["-display", "none", "-serial"]).arg(format!("file:{}", inherited(&console)?));
+        let mut command = qemu(prepared_guest, variant, "")?;
+        command.args(["-display", "none", "-serial"]).arg(format!("file:{}", inheritable_path(&console)?));
         command.args(["-device", "virtio-serial-pci,bus=pcie.0"]);
         // QEMU's ends of the channels. They close with QEMU, so that its end is noticed for any
         // cause.
-        let mut theirs = Vec::new();
-        let mut port = |name| channel(&mut command, name, &mut theirs);
+        let mut qemu_ends = Vec::new();
+        let mut port = |name| channel(&mut command, name, &mut qemu_ends);
         let (commands, output, errors) = (port("commands")?, port("output")?, port("errors")?);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(complaints.try_clone()?);
         let qemu = host.receiver().spawn(command)?;
-        drop(theirs);
+        drop(qemu_ends);
         let mut guest = Self { commands, output, errors, console, complaints, _qemu: qemu, host };
-        let mut nowhere = OutputSinks { output: &mut io::sink(), errors: &mut io::sink() };
-        let ready = guest.answer(Instant::now() + deadline, &mut nowhere);
-        let ready = ready.and_then(|line| match line.as_str() {
+        let mut discard = OutputSinks { output: &mut io::sink(), errors: &mut io::sink() };
+        let boot_result = guest.await_reply(Instant::now() + deadline, &mut discard);
+        let boot_result = boot_result.and_then(|line| match line.as_str() {
             "ready" => Ok(()),
-            other => bail!("it said '{other}'"),
+            line => bail!("it said '{line}'"),
         });
-        match ready {
+        match boot_result {
             Ok(()) => Ok(guest),
-            Err(error) => Err(guest.explained(error, "does not boot")),
+            Err(error) => Err(guest.with_console(error, "does not boot")),
         }
     }
 
@@ -141,92 +141,96 @@ impl GuestSession {
     ) -> anyhow::Result<u8> {
         let line = format!("{}\n", STANDARD.encode(script));
         self.commands.send(line.as_bytes())?;
-        let answer = self
-            .answer(Instant::now() + deadline, sinks)
-            .map_err(|error| self.explained(error, &format!("does not finish '{}'", first_line(script))))?;
+        let answer = self.await_reply(Instant::now() + deadline, sinks).map_err(|error| {
+            self.with_console(error, &format!("does not finish '{}'", first_line(script)))
+        })?;
         let status = answer.strip_prefix("exit ").and_then(|status| status.parse().ok());
         status.with_context(|| format!("the guest said '{answer}' of '{}'", first_line(script)))
     }
 
     /// Runs a shell script and returns its output.
-    pub(super) fn ask(&mut self, script: &str) -> anyhow::Result<CommandOutput> {
-        self.ask_within(script, PATIENCE)
+    pub(super) fn run_script(&mut self, script: &str) -> anyhow::Result<CommandOutput> {
+        self.run_script_within(script, PATIENCE)
     }
 
     /// Runs a shell script that has to succeed.
-    pub(super) fn succeed(&mut self, script: &str) -> anyhow::Result<CommandOutput> {
-        let said = self.ask(script)?;
-        let status = said.status;
-        ensure!(status == 0, "'{}' ended with {status}: {}", first_line(script), said.summary());
-        Ok(said)
+    pub(super) fn run_successfully(&mut self, script: &str) -> anyhow::Result<CommandOutput> {
+        let reply = self.run_script(script)?;
+        let status = reply.status;
+        ensure!(status == 0, "'{}' ended with {status}: {}", first_line(script), reply.summary());
+        Ok(reply)
     }
 
-    // Runs a linerate command, and returns a failure if its exit status is above `most`.
-    pub(super) fn failure_of(&mut self, command: &str, most: u8) -> anyhow::Result<Option<String>> {
-        let said = self.ask(command)?;
-        let failed = format!("{command} ended with {}: {}", said.status, said.summary());
-        Ok((said.status > most).then_some(failed))
+    // Runs a linerate command, and returns a failure if its exit status is above `max_status`.
+    pub(super) fn failure_of(&mut self, command: &str, max_status: u8) -> anyhow::Result<Option<String>> {
+        let reply = self.run_script(command)?;
+        let failure = format!("{command} ended with {}: {}", reply.status, reply.summary());
+        Ok((reply.status > max_status).then_some(failure))
     }
 
     /// Runs a linerate command that prints JSON. Exit status 1 reports findings.
     pub(super) fn json(&mut self, command: &str) -> anyhow::Result<Value> {
-        let said = self.ask(command)?;
-        ensure!(said.status < 2, "{command} ended with {}: {}", said.status, said.summary());
-        serde_json::from_str(&said.output).with_context(|| format!("{command} printed no JSON"))
+        let reply = self.run_script(command)?;
+        ensure!(reply.status < 2, "{command} ended with {}: {}", reply.status, reply.summary());
+        serde_json::from_str(&reply.output).with_context(|| format!("{command} printed no JSON"))
     }
 
     // Starts an echo server on port 4000 and waits until it listens; before that, ICMP errors
     // answer the datagrams.
     pub(super) fn serve(&mut self, address: &str) -> anyhow::Result<()> {
-        let server = format!("linerate serve echo --bind {address}:4000 >/run/server 2>&1 &");
-        let listens = "until ss -Huln 'sport = :4000' | grep -q .; do sleep 0.1; done";
-        self.succeed(&format!("{server}\n{listens}")).map(drop)
+        let start_server = format!("linerate serve echo --bind {address}:4000 >/run/server 2>&1 &");
+        let wait_for_listener = "until ss -Huln 'sport = :4000' | grep -q .; do sleep 0.1; done";
+        self.run_successfully(&format!("{start_server}\n{wait_for_listener}")).map(drop)
     }
 
-    pub(super) fn ask_within(&mut self, script: &str, deadline: Duration) -> anyhow::Result<CommandOutput> {
+    pub(super) fn run_script_within(
+        &mut self,
+        script: &str,
+        deadline: Duration,
+    ) -> anyhow::Result<CommandOutput> {
         let (mut output, mut errors) = (Vec::new(), Vec::new());
         let status =
             self.run(script, deadline, &mut OutputSinks { output: &mut output, errors: &mut errors })?;
-        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-        Ok(CommandOutput { status, output: text(output), errors: text(errors) })
+        let to_text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        Ok(CommandOutput { status, output: to_text(output), errors: to_text(errors) })
     }
 
     /// A socket on the host's side of the wires.
-    pub(super) fn socket_outside(&self) -> anyhow::Result<UdpSocket> {
-        let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
-        Ok(self.host.receiver().run(|| UdpSocket::bind(any))??)
+    pub(super) fn host_socket(&self) -> anyhow::Result<UdpSocket> {
+        let any_address = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+        Ok(self.host.receiver().run(|| UdpSocket::bind(any_address))??)
     }
 
     // Waits for a line on the command port, and passes on the output of the other ports.
-    fn answer(&mut self, deadline: Instant, sinks: &mut OutputSinks<'_>) -> anyhow::Result<String> {
+    fn await_reply(&mut self, deadline: Instant, sinks: &mut OutputSinks<'_>) -> anyhow::Result<String> {
         loop {
             if let Some(line) = self.commands.line() {
                 // Earlier output has arrived already.
-                self.output.pass_on(sinks.output)?;
-                self.errors.pass_on(sinks.errors)?;
+                self.output.forward(sinks.output)?;
+                self.errors.forward(sinks.errors)?;
                 return Ok(line);
             }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            let remaining = deadline.saturating_duration_since(Instant::now());
+            if remaining.is_zero() {
                 return Err(DeadlinePassed.into());
             }
-            let mut waiting = [&self.commands, &self.output, &self.errors]
+            let mut poll_fds = [&self.commands, &self.output, &self.errors]
                 .map(|channel| PollFd::new(&channel.stream, PollFlags::IN));
-            match poll(&mut waiting, Timespec::try_from(left).ok().as_ref()) {
+            match poll(&mut poll_fds, Timespec::try_from(remaining).ok().as_ref()) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error).context("wait for the guest"),
             }
-            self.output.pass_on(sinks.output)?;
-            self.errors.pass_on(sinks.errors)?;
+            self.output.forward(sinks.output)?;
+            self.errors.forward(sinks.errors)?;
             self.commands.receive()?;
         }
     }
 
     // Adds QEMU's messages and the end of the console to an error.
-    fn explained(&self, error: anyhow::Error, what: &str) -> anyhow::Error {
+    fn with_console(&self, error: anyhow::Error, problem: &str) -> anyhow::Error {
         let qemu = last_lines(&self.complaints);
         let console = last_lines(&self.console);
-        error.context(format!("{qemu}the last lines of its console:\n{console}the guest {what}"))
+        error.context(format!("{qemu}the last lines of its console:\n{console}the guest {problem}"))
     }
 }
 
@@ -246,18 +250,18 @@ impl GuestChannel {
 
     fn receive(&mut self) -> anyhow::Result<()> {
         let mut bytes = std::mem::take(&mut self.begun);
-        let passed = self.pass_on(&mut bytes);
+        let result = self.forward(&mut bytes);
         self.begun = bytes;
-        passed
+        result
     }
 
-    fn pass_on(&self, sink: &mut dyn Write) -> anyhow::Result<()> {
-        let mut room = [0; 16 * 1024];
+    fn forward(&self, sink: &mut dyn Write) -> anyhow::Result<()> {
+        let mut buffer = [0; 16 * 1024];
         loop {
-            match (&self.stream).read(&mut room) {
+            match (&self.stream).read(&mut buffer) {
                 Ok(0) => return Err(QemuEnded.into()),
                 Ok(length) => {
-                    sink.write_all(&room[..length]).context("pass on what the guest printed")?;
+                    sink.write_all(&buffer[..length]).context("pass on what the guest printed")?;
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(sink.flush()?),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -268,14 +272,14 @@ impl GuestChannel {
 }
 
 /// A port of the guest, and our end of the port.
-fn channel(command: &mut Command, name: &str, theirs: &mut Vec<OwnedFd>) -> anyhow::Result<GuestChannel> {
-    let (stream, other) = UnixStream::pair().context("make a pair of sockets")?;
+fn channel(command: &mut Command, name: &str, qemu_ends: &mut Vec<OwnedFd>) -> anyhow::Result<GuestChannel> {
+    let (stream, qemu_end) = UnixStream::pair().context("make a pair of sockets")?;
     stream.set_nonblocking(true)?;
     // QEMU inherits this descriptor.
-    fcntl_setfd(&other, FdFlags::empty()).context("hand a socket to QEMU")?;
-    command.arg("-chardev").arg(format!("socket,id={name},fd={}", other.as_raw_fd()));
+    fcntl_setfd(&qemu_end, FdFlags::empty()).context("hand a socket to QEMU")?;
+    command.arg("-chardev").arg(format!("socket,id={name},fd={}", qemu_end.as_raw_fd()));
     command.arg("-device").arg(format!("virtserialport,chardev={name},name={name}"));
-    theirs.push(other.into());
+    qemu_ends.push(qemu_end.into());
     Ok(GuestChannel { stream, begun: Vec::new() })
 }
 
@@ -285,17 +289,17 @@ pub(super) fn make_host(variant: GuestVariant) -> anyhow::Result<Lab> {
     // The link of the lab is not used.
     let host = Lab::builder().queues(1).start()?;
     for tap in &TAPS {
-        let [a, b, c, d] = tap.address;
+        let [first, second, third, fourth] = tap.address;
         let multi_queue = if tap.queues(variant) > 1 { " multi_queue" } else { "" };
         for arguments in [
             format!("tuntap add dev {} mode tap{multi_queue}", tap.name),
-            format!("addr add {a}.{b}.{c}.{d}/24 dev {}", tap.name),
+            format!("addr add {first}.{second}.{third}.{fourth}/24 dev {}", tap.name),
             format!("link set {} up", tap.name),
         ] {
             let mut ip = Command::new(find("ip").context("ip is not installed: apt install iproute2")?);
             ip.args(arguments.split(' '));
             // Runs in the thread of the host, so that the program is in its namespace.
-            host.receiver().run(|| said(&mut ip))?.with_context(|| format!("ip {arguments}"))?;
+            host.receiver().run(|| command_output(&mut ip))?.with_context(|| format!("ip {arguments}"))?;
         }
     }
     Ok(host)
@@ -303,13 +307,17 @@ pub(super) fn make_host(variant: GuestVariant) -> anyhow::Result<Lab> {
 
 /// QEMU without its console options.
 pub(super) fn qemu(
-    prepared: &PreparedGuest,
+    prepared_guest: &PreparedGuest,
     variant: GuestVariant,
     kernel_argument: &str,
 ) -> anyhow::Result<Command> {
     let mut command = Command::new(QEMU);
     command.args(["-nodefaults", "-no-user-config", "-no-reboot"]).args(variant.arguments());
-    command.arg("-kernel").arg(&prepared.kernel.image).arg("-initrd").arg(inherited(&prepared.image)?);
+    command
+        .arg("-kernel")
+        .arg(&prepared_guest.kernel.image)
+        .arg("-initrd")
+        .arg(inheritable_path(&prepared_guest.image)?);
     let mut arguments = format!("{KERNEL_ARGUMENTS} {} {kernel_argument}", variant.kernel_arguments());
     // The guest's TSC is the host's. If the guest measured it with emulated timers on a busy host,
     // it might seem many times slower, and the guest's time would run too fast.
@@ -323,11 +331,11 @@ pub(super) fn qemu(
 
 // Fails if QEMU is missing or has no igb.
 pub(super) fn check_qemu() -> anyhow::Result<()> {
-    let known = Command::new(QEMU).args(["-device", "igb,help"]).output();
-    match known {
+    let help_output = Command::new(QEMU).args(["-device", "igb,help"]).output();
+    match help_output {
         Err(error) => {
-            let how = "apt install -t bookworm-backports qemu-system-x86";
-            Err(GuestUnavailable(format!("{QEMU} cannot be run ({error}): {how}")).into())
+            let install_command = "apt install -t bookworm-backports qemu-system-x86";
+            Err(GuestUnavailable(format!("{QEMU} cannot be run ({error}): {install_command}")).into())
         }
         Ok(output) if !output.status.success() => {
             Err(GuestUnavailable(format!("this {QEMU} has no igb, which requires version 8 or later")).into())
@@ -343,8 +351,8 @@ fn first_line(script: &str) -> &str {
 /// The last lines of a file, each with its end of line.
 fn last_lines(file: &File) -> String {
     let mut bytes = Vec::new();
-    let read = (&*file).rewind().and_then(|()| (&*file).read_to_end(&mut bytes));
-    match read {
+    let read_result = (&*file).rewind().and_then(|()| (&*file).read_to_end(&mut bytes));
+    match read_result {
         Ok(_) => {
             let text = String::from_utf8_lossy(&bytes);
             let lines: Vec<&str> = text.lines().collect();
@@ -355,7 +363,7 @@ fn last_lines(file: &File) -> String {
 }
 
 /// The path by which a started program finds a file of this process.
-fn inherited(file: &File) -> anyhow::Result<String> {
+fn inheritable_path(file: &File) -> anyhow::Result<String> {
     fcntl_setfd(file, FdFlags::empty()).context("hand a file to QEMU")?;
     Ok(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }

@@ -23,7 +23,7 @@ pub(super) const UNCHANGED: ManualStep =
     ManualStep { what: "", change: "", traffic: None, doctor: "", present: &[], absent: &[] };
 
 /// The steps of a variant.
-pub(super) fn of(variant: GuestVariant) -> &'static [ManualStep] {
+pub(super) fn for_variant(variant: GuestVariant) -> &'static [ManualStep] {
     match variant {
         GuestVariant::TwoNodes => &TWO_NODES,
         GuestVariant::OneNode => &ONE_NODE,

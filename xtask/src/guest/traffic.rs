@@ -42,30 +42,30 @@ pub(super) struct GuestTraffic {
 impl GuestTraffic {
     pub(super) fn start(
         guest: &GuestSession,
-        to: &TapWire,
+        wire: &TapWire,
         flows: FlowCount,
         per_second: u32,
     ) -> anyhow::Result<Self> {
-        let target = SocketAddr::from((to.guest, PORT));
+        let target = SocketAddr::from((wire.guest, PORT));
         let count = match flows {
             FlowCount::One => 1,
             FlowCount::Many => MANY,
         };
-        let sockets = (0..count).map(|_| guest.socket_outside()).collect::<anyhow::Result<Vec<_>>>()?;
-        let over = Arc::new(AtomicBool::new(false));
-        let told = Arc::clone(&over);
+        let sockets = (0..count).map(|_| guest.host_socket()).collect::<anyhow::Result<Vec<_>>>()?;
+        let stop_flag = Arc::new(AtomicBool::new(false));
+        let sender_flag = Arc::clone(&stop_flag);
         let sender = std::thread::Builder::new()
             .name("traffic".into())
-            .spawn(move || send(&sockets, target, per_second, &told))
+            .spawn(move || send(&sockets, target, per_second, &sender_flag))
             .context("start a thread")?;
-        Ok(Self { over, sender })
+        Ok(Self { over: stop_flag, sender })
     }
 
     /// Stops the traffic and returns the number of datagrams.
     pub(super) fn stop(self) -> anyhow::Result<u64> {
         self.over.store(true, Ordering::Relaxed);
-        let sent = self.sender.join().map_err(|_| anyhow!("the sender has panicked"))?;
-        sent.context("send to the guest")
+        let send_result = self.sender.join().map_err(|_| anyhow!("the sender has panicked"))?;
+        send_result.context("send to the guest")
     }
 }
 
@@ -74,18 +74,18 @@ fn send(
     sockets: &[UdpSocket],
     target: SocketAddr,
     per_second: u32,
-    over: &AtomicBool,
+    stop_flag: &AtomicBool,
 ) -> std::io::Result<u64> {
     let interval = Duration::from_secs(1) / per_second;
     let begin = Instant::now();
-    let mut sent = 0;
+    let mut sent_count = 0;
     for (number, socket) in (0..).zip(sockets.iter().cycle()) {
-        if over.load(Ordering::Relaxed) {
+        if stop_flag.load(Ordering::Relaxed) {
             break;
         }
         std::thread::sleep((begin + interval * number).saturating_duration_since(Instant::now()));
         socket.send_to(&[0; 100], target)?;
-        sent += 1;
+        sent_count += 1;
     }
-    Ok(sent)
+    Ok(sent_count)
 }

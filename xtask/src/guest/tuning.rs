@@ -91,36 +91,37 @@ const SLOW: [&str; 2] = ["softirq.squeezed", "transmit.qdisc-drops"];
 
 /// Runs the checks, prints their findings, and returns failures.
 pub(super) fn run(guest: &mut GuestSession) -> anyhow::Result<Vec<String>> {
-    let mut failed = Vec::new();
-    guest.succeed(DISORDER)?;
+    let mut failures = Vec::new();
+    guest.run_successfully(DISORDER)?;
     guest.serve("198.18.81.2")?;
-    let found = findings(guest, ENOUGH)?;
-    println!("  igb in disorder: {}", shown(&found));
-    if found.get("high").is_none_or(|high| high.len() < 3) {
-        failed.push("tune: doctor finds less than three things of severity high to begin with".to_owned());
+    let initial_findings = findings(guest, ENOUGH)?;
+    println!("  igb in disorder: {}", findings_text(&initial_findings));
+    if initial_findings.get("high").is_none_or(|high_ids| high_ids.len() < 3) {
+        failures.push("tune: doctor finds less than three things of severity high to begin with".to_owned());
     }
-    let before = GuestState::of(guest, "igb0")?;
+    let before = GuestState::read(guest, "igb0")?;
     let command = "linerate tune apply --for udp-server --interface igb0 --interval 5 --yes";
     // The same load as before: a service that uses little CPU time is not tuned.
     // 1: doctor still reports findings, which are judged below.
-    failed.extend(traffic(guest, ENOUGH, |guest| guest.failure_of(command, 1))?);
+    failures.extend(traffic(guest, ENOUGH, |guest| guest.failure_of(command, 1))?);
     // Conntrack entries outlive the rule that prevents new ones.
-    let empty = "until [ $(cat /proc/sys/net/netfilter/nf_conntrack_count) -lt 9 ]; do sleep 0.2; done";
-    guest.ask(empty)?;
+    let wait_until_empty =
+        "until [ $(cat /proc/sys/net/netfilter/nf_conntrack_count) -lt 9 ]; do sleep 0.2; done";
+    guest.run_script(wait_until_empty)?;
     // Fewer packets: the slow guest is judged by its settings, not by its lack of CPU time.
-    let found = findings(guest, FEW)?;
-    println!("  after tune apply: {}", shown(&found));
-    let above = found.iter().filter(|(severity, _)| *severity != "note");
-    failed.extend(above.map(|(severity, ids)| format!("tune: still {severity}: {ids:?}")));
-    failed.extend(guest.failure_of("linerate tune status", 0)?);
-    failed.extend(guest.failure_of("linerate tune undo", 0)?);
+    let remaining_findings = findings(guest, FEW)?;
+    println!("  after tune apply: {}", findings_text(&remaining_findings));
+    let unresolved = remaining_findings.iter().filter(|(severity, _)| *severity != "note");
+    failures.extend(unresolved.map(|(severity, ids)| format!("tune: still {severity}: {ids:?}")));
+    failures.extend(guest.failure_of("linerate tune status", 0)?);
+    failures.extend(guest.failure_of("linerate tune undo", 0)?);
     // An affinity takes effect with the next interrupt.
-    traffic(guest, FEW, |guest| guest.ask("sleep 5"))?;
-    let after = GuestState::of(guest, "igb0")?;
-    let different = before.differences(&after);
-    println!("  after tune undo: {} values compared, {} differ", before.len(), different.len());
-    failed.extend(different.into_iter().map(|difference| format!("after tune undo: {difference}")));
-    Ok(failed)
+    traffic(guest, FEW, |guest| guest.run_script("sleep 5"))?;
+    let after = GuestState::read(guest, "igb0")?;
+    let differences = before.differences(&after);
+    println!("  after tune undo: {} values compared, {} differ", before.len(), differences.len());
+    failures.extend(differences.into_iter().map(|difference| format!("after tune undo: {difference}")));
+    Ok(failures)
 }
 
 pub(super) struct GuestState {
@@ -129,14 +130,14 @@ pub(super) struct GuestState {
 }
 
 impl GuestState {
-    pub(super) fn of(guest: &mut GuestSession, interface: &str) -> anyhow::Result<Self> {
-        let said = guest.succeed(&SNAPSHOT.replace("NIC", interface))?;
+    pub(super) fn read(guest: &mut GuestSession, interface: &str) -> anyhow::Result<Self> {
+        let reply = guest.run_successfully(&SNAPSHOT.replace("NIC", interface))?;
         let script = format!(
             "linerate doctor capture /run/host --interface {interface} >&2 && base64 /run/host && rm /run/host"
         );
-        let archive: String = guest.succeed(&script)?.output.split_whitespace().collect();
+        let archive: String = guest.run_successfully(&script)?.output.split_whitespace().collect();
         let archive = STANDARD.decode(archive).context("what the guest printed is no base64")?;
-        Ok(Self { snapshot: said.output, capture: unpacked(&archive)? })
+        Ok(Self { snapshot: reply.output, capture: unpack_capture(&archive)? })
     }
 
     pub(super) fn len(&self) -> usize {
@@ -145,20 +146,20 @@ impl GuestState {
 
     pub(super) fn differences(&self, other: &Self) -> Vec<String> {
         let lines = |state: &Self| state.snapshot.lines().map(str::to_owned).collect::<BTreeSet<_>>();
-        let (one, two) = (lines(self), lines(other));
-        let gone = one.difference(&two).map(|line| format!("no longer '{line}'"));
-        let new = two.difference(&one).map(|line| format!("now '{line}'"));
+        let (own_lines, other_lines) = (lines(self), lines(other));
+        let removed = own_lines.difference(&other_lines).map(|line| format!("no longer '{line}'"));
+        let added = other_lines.difference(&own_lines).map(|line| format!("now '{line}'"));
         let names: BTreeSet<&String> = self.capture.keys().chain(other.capture.keys()).collect();
         let files = names
             .into_iter()
             .filter(|name| self.capture.get(*name) != other.capture.get(*name))
             .map(|name| format!("{name} of the capture is another"));
-        gone.chain(new).chain(files).collect()
+        removed.chain(added).chain(files).collect()
     }
 }
 
 /// The files of a capture without counters.
-fn unpacked(archive: &[u8]) -> anyhow::Result<BTreeMap<String, Vec<u8>>> {
+fn unpack_capture(archive: &[u8]) -> anyhow::Result<BTreeMap<String, Vec<u8>>> {
     let mut files = BTreeMap::new();
     let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(archive));
     for entry in archive.entries()? {
@@ -169,7 +170,8 @@ fn unpacked(archive: &[u8]) -> anyhow::Result<BTreeMap<String, Vec<u8>>> {
             None => name.starts_with(counter),
         });
         // Processes come and go.
-        let is_process = name.strip_prefix("proc/").is_some_and(|rest| rest.starts_with(char::is_numeric));
+        let is_process =
+            name.strip_prefix("proc/").is_some_and(|suffix| suffix.starts_with(char::is_numeric));
         let mut content = Vec::new();
         entry.read_to_end(&mut content)?;
         if !is_counter && !is_process {
@@ -183,13 +185,13 @@ fn unpacked(archive: &[u8]) -> anyhow::Result<BTreeMap<String, Vec<u8>>> {
 fn traffic<T>(
     guest: &mut GuestSession,
     per_second: u32,
-    during: impl FnOnce(&mut GuestSession) -> anyhow::Result<T>,
+    action: impl FnOnce(&mut GuestSession) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
     let traffic = GuestTraffic::start(guest, &TO_NIC, FlowCount::Many, per_second)?;
-    guest.succeed(ARRIVED).context("nothing arrives at igb0")?;
-    let done = during(guest);
+    guest.run_successfully(ARRIVED).context("nothing arrives at igb0")?;
+    let result = action(guest);
     traffic.stop()?;
-    done
+    result
 }
 
 /// Findings of doctor for `igb0` under load: ids by severity.
@@ -197,20 +199,20 @@ fn findings(guest: &mut GuestSession, per_second: u32) -> anyhow::Result<BTreeMa
     let command = "linerate doctor --interface igb0 --interval 5 --json -";
     let document = traffic(guest, per_second, |guest| guest.json(command))?;
     let findings = document["result"]["findings"].as_array().context("doctor's document has no findings")?;
-    let mut found = BTreeMap::<String, Vec<String>>::new();
+    let mut ids_by_severity = BTreeMap::<String, Vec<String>>::new();
     for finding in findings {
-        let text = |key: &str| finding[key].as_str().unwrap_or_default().to_owned();
+        let text_of = |key: &str| finding[key].as_str().unwrap_or_default().to_owned();
         // Findings about sockets and threads concern the server, which is not tuned here.
-        let is_servers = ["socket", "thread"].contains(&text("stage").as_str());
-        if is_servers || SLOW.contains(&text("id").as_str()) {
+        let is_servers = ["socket", "thread"].contains(&text_of("stage").as_str());
+        if is_servers || SLOW.contains(&text_of("id").as_str()) {
             continue;
         }
-        found.entry(text("severity")).or_default().push(text("id"));
+        ids_by_severity.entry(text_of("severity")).or_default().push(text_of("id"));
     }
-    Ok(found)
+    Ok(ids_by_severity)
 }
 
-fn shown(found: &BTreeMap<String, Vec<String>>) -> String {
-    let one = |(severity, ids): (&String, &Vec<String>)| format!("{severity}: {}", ids.join(" "));
-    found.iter().map(one).collect::<Vec<_>>().join("; ")
+fn findings_text(ids_by_severity: &BTreeMap<String, Vec<String>>) -> String {
+    let severity_text = |(severity, ids): (&String, &Vec<String>)| format!("{severity}: {}", ids.join(" "));
+    ids_by_severity.iter().map(severity_text).collect::<Vec<_>>().join("; ")
 }

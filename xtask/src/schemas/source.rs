@@ -38,20 +38,24 @@ impl SourceTypes {
 
     /// The type of this name. If there are several, the type of the crate `krate`.
     pub(super) fn find(&self, name: &str, krate: &str) -> Result<(&'static str, &Item)> {
-        let found = self.types.get(name).map_or(&[][..], Vec::as_slice);
-        let mut chosen: Vec<_> = found.iter().filter(|declared| declared.krate == krate).collect();
-        if chosen.is_empty() {
+        let candidates = self.types.get(name).map_or(&[][..], Vec::as_slice);
+        let mut matching: Vec<_> = candidates.iter().filter(|declared| declared.krate == krate).collect();
+        if matching.is_empty() {
             // Aliases of other crates are only for the files of those crates.
-            chosen = found.iter().filter(|declared| !matches!(declared.item, Item::Type(_))).collect();
+            matching = candidates.iter().filter(|declared| !matches!(declared.item, Item::Type(_))).collect();
         }
-        ensure!(chosen.len() == 1, "{} serialized types are called {name}; one is required", chosen.len());
-        Ok((chosen[0].krate, &chosen[0].item))
+        ensure!(
+            matching.len() == 1,
+            "{} serialized types are called {name}; one is required",
+            matching.len()
+        );
+        Ok((matching[0].krate, &matching[0].item))
     }
 
     fn read_directory(&mut self, krate: &'static str, directory: &Path) -> Result<()> {
-        let shown = || directory.display().to_string();
-        for entry in fs::read_dir(directory).with_context(shown)? {
-            let path = entry.with_context(shown)?.path();
+        let directory_text = || directory.display().to_string();
+        for entry in fs::read_dir(directory).with_context(directory_text)? {
+            let path = entry.with_context(directory_text)?.path();
             if path.is_dir() {
                 self.read_directory(krate, &path)?;
             } else if path.extension().is_some_and(|extension| extension == "rs") {
@@ -95,7 +99,7 @@ fn command_result(item: &ItemImpl) -> Option<(String, String)> {
     if path.segments.last()?.ident != "CommandResult" {
         return None;
     }
-    let Type::Path(of) = &*item.self_ty else { return None };
+    let Type::Path(self_type) = &*item.self_ty else { return None };
     let schema = item.items.iter().find_map(|item| match item {
         ImplItem::Const(constant) if constant.ident == "SCHEMA" => match &constant.expr {
             Expr::Lit(literal) => match &literal.lit {
@@ -106,5 +110,5 @@ fn command_result(item: &ItemImpl) -> Option<(String, String)> {
         },
         _ => None,
     })?;
-    Some((schema, of.path.segments.last()?.ident.to_string()))
+    Some((schema, self_type.path.segments.last()?.ident.to_string()))
 }

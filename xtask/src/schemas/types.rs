@@ -39,7 +39,7 @@ impl<'a> SchemaDefinitions<'a> {
 
     /// A reference to the definition of a type.
     pub(super) fn reference(&mut self, name: &str) -> Result<Value> {
-        self.named("cli", name, &TypeArguments::new())
+        self.named_type("cli", name, &TypeArguments::new())
     }
 
     /// The schema of a type itself. Its parameters may be anything.
@@ -49,7 +49,7 @@ impl<'a> SchemaDefinitions<'a> {
         self.item(krate, item, &arguments)
     }
 
-    fn named(&mut self, krate: &'static str, name: &str, arguments: &TypeArguments) -> Result<Value> {
+    fn named_type(&mut self, krate: &'static str, name: &str, arguments: &TypeArguments) -> Result<Value> {
         if let Some(schema) = serialized_by_hand(name, arguments) {
             return Ok(schema);
         }
@@ -68,15 +68,15 @@ impl<'a> SchemaDefinitions<'a> {
     fn item(&mut self, krate: &'static str, item: &Item, arguments: &TypeArguments) -> Result<Value> {
         let scope = NameScope { krate, arguments };
         match item {
-            Item::Type(item) => self.of_type(&item.ty, scope),
+            Item::Type(item) => self.type_schema(&item.ty, scope),
             Item::Struct(item) => {
                 let serde = SerdeAttributes::read(&item.attrs)?;
                 let schema = self.fields(&item.fields, &serde, scope)?;
-                Ok(described(schema, &item.attrs))
+                Ok(with_description(schema, &item.attrs))
             }
             Item::Enum(item) => {
                 let schema = self.variants(item, scope)?;
-                Ok(described(schema, &item.attrs))
+                Ok(with_description(schema, &item.attrs))
             }
             _ => bail!("neither a struct nor an enum"),
         }
@@ -86,24 +86,24 @@ impl<'a> SchemaDefinitions<'a> {
         match fields {
             Fields::Unit => Ok(json!({"type": "null"})),
             Fields::Unnamed(fields) if fields.unnamed.len() == 1 => {
-                self.of_type(&fields.unnamed[0].ty, scope)
+                self.type_schema(&fields.unnamed[0].ty, scope)
             }
             Fields::Unnamed(fields) => {
                 let items: Vec<Value> = fields
                     .unnamed
                     .iter()
-                    .map(|field| self.of_type(&field.ty, scope))
+                    .map(|field| self.type_schema(&field.ty, scope))
                     .collect::<Result<_>>()?;
                 Ok(tuple(&items))
             }
-            Fields::Named(fields) if serde.has("transparent") => self.of_type(&fields.named[0].ty, scope),
+            Fields::Named(fields) if serde.has("transparent") => self.type_schema(&fields.named[0].ty, scope),
             Fields::Named(fields) => {
-                let (mut properties, mut required) = (Map::new(), Vec::new());
+                let (mut properties, mut required_names) = (Map::new(), Vec::new());
                 for field in &fields.named {
-                    self.field(field, serde, scope, &mut properties, &mut required)
+                    self.field(field, serde, scope, &mut properties, &mut required_names)
                         .with_context(|| format!("field {}", name_of(field)))?;
                 }
-                Ok(json!({"type": "object", "properties": properties, "required": required}))
+                Ok(json!({"type": "object", "properties": properties, "required": required_names}))
             }
         }
     }
@@ -114,7 +114,7 @@ impl<'a> SchemaDefinitions<'a> {
         container: &SerdeAttributes,
         scope: NameScope<'_>,
         properties: &mut Map<String, Value>,
-        required: &mut Vec<Value>,
+        required_names: &mut Vec<Value>,
     ) -> Result<()> {
         let serde = SerdeAttributes::read(&field.attrs)?;
         if serde.has("skip") || serde.has("skip_serializing") {
@@ -124,54 +124,56 @@ impl<'a> SchemaDefinitions<'a> {
             let Type::Path(path) = &field.ty else { bail!("a flattened field has a named type") };
             let name = path.path.segments.last().map(|segment| segment.ident.to_string()).unwrap_or_default();
             let (krate, item) = self.sources.find(&name, scope.krate)?;
-            let inner = self.item(krate, item, &TypeArguments::new())?;
+            let flattened = self.item(krate, item, &TypeArguments::new())?;
             // Of a flattened enum, each key exists in only one of its variants.
-            let variants = inner["anyOf"].as_array().cloned().unwrap_or_default();
-            for part in variants.iter().chain([&inner]) {
-                properties.extend(part["properties"].as_object().cloned().unwrap_or_default());
+            let variants = flattened["anyOf"].as_array().cloned().unwrap_or_default();
+            for source in variants.iter().chain([&flattened]) {
+                properties.extend(source["properties"].as_object().cloned().unwrap_or_default());
             }
-            required.extend(inner["required"].as_array().cloned().unwrap_or_default());
+            required_names.extend(flattened["required"].as_array().cloned().unwrap_or_default());
             return Ok(());
         }
-        let own = name_of(field);
-        let name = serde.value("rename").unwrap_or_else(|| container.renamed_field(&own));
+        let own_name = name_of(field);
+        let name = serde.value("rename").unwrap_or_else(|| container.renamed_field(&own_name));
         let schema =
             if serde.value("with").or(serde.value("serialize_with")).is_some_and(|with| with == "seconds") {
                 json!({"type": "number"})
             } else {
                 ensure!(serde.value("with").is_none(), "'with' functions other than seconds are not known");
-                self.of_type(&field.ty, scope)?
+                self.type_schema(&field.ty, scope)?
             };
-        properties.insert(name.clone(), described(schema, &field.attrs));
+        properties.insert(name.clone(), with_description(schema, &field.attrs));
         if !serde.has("skip_serializing_if") {
-            required.push(name.into());
+            required_names.push(name.into());
         }
         Ok(())
     }
 
     fn variants(&mut self, item: &ItemEnum, scope: NameScope<'_>) -> Result<Value> {
         let serde = SerdeAttributes::read(&item.attrs)?;
-        let (mut words, mut meanings, mut others) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut unit_names, mut descriptions, mut schemas) = (Vec::new(), Vec::new(), Vec::new());
         for variant in &item.variants {
-            let own = SerdeAttributes::read(&variant.attrs)?;
-            if own.has("skip") || own.has("skip_serializing") {
+            let variant_serde = SerdeAttributes::read(&variant.attrs)?;
+            if variant_serde.has("skip") || variant_serde.has("skip_serializing") {
                 continue;
             }
-            let name =
-                own.value("rename").unwrap_or_else(|| serde.renamed_variant(&variant.ident.to_string()));
+            let name = variant_serde
+                .value("rename")
+                .unwrap_or_else(|| serde.renamed_variant(&variant.ident.to_string()));
             let is_unit = matches!(variant.fields, Fields::Unit);
             let tag = serde.value("tag");
             if is_unit && tag.is_none() && !serde.has("untagged") {
-                let meaning = described(json!({}), &variant.attrs);
-                meanings.extend(meaning["description"].as_str().map(|text| format!("`{name}`: {text}")));
-                words.push(name);
+                let description = with_description(json!({}), &variant.attrs);
+                descriptions
+                    .extend(description["description"].as_str().map(|text| format!("`{name}`: {text}")));
+                unit_names.push(name);
                 continue;
             }
             // Fields of variants are not renamed by `rename_all` of the enum.
             let mut schema = if is_unit {
                 json!({"type": "object", "properties": {}, "required": []})
             } else {
-                self.fields(&variant.fields, &own, scope)
+                self.fields(&variant.fields, &variant_serde, scope)
                     .with_context(|| format!("variant {}", variant.ident))?
             };
             if let Some(tag) = tag {
@@ -187,55 +189,58 @@ impl<'a> SchemaDefinitions<'a> {
             } else if !serde.has("untagged") {
                 schema = json!({"type": "object", "properties": {&name: schema}, "required": [name]});
             }
-            others.push(described(schema, &variant.attrs));
+            schemas.push(with_description(schema, &variant.attrs));
         }
-        if !words.is_empty() {
-            let mut words = json!({"enum": words});
-            if !meanings.is_empty() {
-                words["description"] = meanings.join(" ").into();
+        if !unit_names.is_empty() {
+            let mut unit_schema = json!({"enum": unit_names});
+            if !descriptions.is_empty() {
+                unit_schema["description"] = descriptions.join(" ").into();
             }
-            if others.is_empty() {
-                return Ok(words);
+            if schemas.is_empty() {
+                return Ok(unit_schema);
             }
-            others.insert(0, words);
+            schemas.insert(0, unit_schema);
         }
-        Ok(json!({"anyOf": others}))
+        Ok(json!({"anyOf": schemas}))
     }
 
-    fn of_type(&mut self, of: &Type, scope: NameScope<'_>) -> Result<Value> {
-        match of {
-            Type::Reference(reference) => self.of_type(&reference.elem, scope),
-            Type::Paren(inner) => self.of_type(&inner.elem, scope),
-            Type::Slice(slice) => Ok(array(&self.of_type(&slice.elem, scope)?)),
-            Type::Array(items) => Ok(array(&self.of_type(&items.elem, scope)?)),
+    fn type_schema(&mut self, rust_type: &Type, scope: NameScope<'_>) -> Result<Value> {
+        match rust_type {
+            Type::Reference(reference) => self.type_schema(&reference.elem, scope),
+            Type::Paren(inner) => self.type_schema(&inner.elem, scope),
+            Type::Slice(slice) => Ok(array(&self.type_schema(&slice.elem, scope)?)),
+            Type::Array(items) => Ok(array(&self.type_schema(&items.elem, scope)?)),
             Type::Tuple(items) => {
-                let items =
-                    items.elems.iter().map(|item| self.of_type(item, scope)).collect::<Result<Vec<_>>>()?;
+                let items = items
+                    .elems
+                    .iter()
+                    .map(|item| self.type_schema(item, scope))
+                    .collect::<Result<Vec<_>>>()?;
                 Ok(tuple(&items))
             }
             Type::Path(path) => {
                 let segment = path.path.segments.last().context("a type has a name")?;
-                let mut inner = Vec::new();
-                if let PathArguments::AngleBracketed(given) = &segment.arguments {
-                    for argument in &given.args {
-                        if let GenericArgument::Type(of) = argument {
-                            inner.push(self.of_type(of, scope)?);
+                let mut type_arguments = Vec::new();
+                if let PathArguments::AngleBracketed(generics) = &segment.arguments {
+                    for argument in &generics.args {
+                        if let GenericArgument::Type(argument_type) = argument {
+                            type_arguments.push(self.type_schema(argument_type, scope)?);
                         }
                     }
                 }
                 let name = segment.ident.to_string();
                 match scope.arguments.get(&name) {
                     Some(argument) => Ok(argument.clone()),
-                    None => self.path(&name, inner, scope),
+                    None => self.path(&name, type_arguments, scope),
                 }
             }
             _ => bail!("no JSON is known of this type"),
         }
     }
 
-    fn path(&mut self, name: &str, mut inner: Vec<Value>, scope: NameScope<'_>) -> Result<Value> {
-        let last = inner.pop();
-        Ok(match (name, last) {
+    fn path(&mut self, name: &str, mut arguments: Vec<Value>, scope: NameScope<'_>) -> Result<Value> {
+        let last_argument = arguments.pop();
+        Ok(match (name, last_argument) {
             ("bool", _) => json!({"type": "boolean"}),
             ("u8" | "u16" | "u32" | "u64" | "u128" | "usize", _) => json!({"type": "integer", "minimum": 0}),
             ("i8" | "i16" | "i32" | "i64" | "i128" | "isize", _) => json!({"type": "integer"}),
@@ -246,23 +251,27 @@ impl<'a> SchemaDefinitions<'a> {
                 _,
             ) => json!({"type": "string"}),
             ("Value", _) => json!(true),
-            ("Box" | "Arc" | "Rc" | "Cow", Some(of)) => of,
-            ("Option", Some(of)) => optional(of),
-            ("Vec" | "BTreeSet" | "HashSet" | "VecDeque", Some(of)) => array(&of),
-            ("BTreeMap" | "HashMap", Some(of)) => json!({"type": "object", "additionalProperties": of}),
-            (_, last) => {
+            ("Box" | "Arc" | "Rc" | "Cow", Some(content)) => content,
+            ("Option", Some(content)) => optional(content),
+            ("Vec" | "BTreeSet" | "HashSet" | "VecDeque", Some(content)) => array(&content),
+            ("BTreeMap" | "HashMap", Some(content)) => {
+                json!({"type": "object", "additionalProperties": content})
+            }
+            (_, last_argument) => {
                 let (_, item) = match serialized_by_hand(name, &TypeArguments::new()) {
                     Some(schema) => return Ok(schema),
                     None if name == "Known" => {
-                        let arguments =
-                            TypeArguments::from([("T".to_owned(), last.context("Known of a type")?)]);
-                        return serialized_by_hand(name, &arguments).context("Known");
+                        let type_parameters = TypeArguments::from([(
+                            "T".to_owned(),
+                            last_argument.context("Known of a type")?,
+                        )]);
+                        return serialized_by_hand(name, &type_parameters).context("Known");
                     }
                     None => self.sources.find(name, scope.krate)?,
                 };
-                inner.extend(last);
-                let arguments = parameters(item).into_iter().zip(inner).collect();
-                self.named(scope.krate, name, &arguments)?
+                arguments.extend(last_argument);
+                let type_parameters = parameters(item).into_iter().zip(arguments).collect();
+                self.named_type(scope.krate, name, &type_parameters)?
             }
         })
     }
@@ -273,11 +282,11 @@ fn serialized_by_hand(name: &str, arguments: &TypeArguments) -> Option<Value> {
     let count = json!({"type": "integer", "minimum": 0});
     Some(match name {
         "Known" => {
-            let unknown = json!({
+            let unknown_schema = json!({
                 "type": "object", "properties": {"unknown": {"type": "string", "description": "Why it is unknown."}},
                 "required": ["unknown"],
             });
-            json!({"anyOf": [arguments.get("T")?, unknown]})
+            json!({"anyOf": [arguments.get("T")?, unknown_schema]})
         }
         "CpuSet" => json!({"type": "string", "description": "A list such as `0-3,8`."}),
         "LinkSpeed" => json!({"type": "integer", "minimum": 0, "description": "Bits per second."}),
@@ -298,13 +307,13 @@ fn serialized_by_hand(name: &str, arguments: &TypeArguments) -> Option<Value> {
     })
 }
 
-fn optional(mut of: Value) -> Value {
-    match of.get("type") {
+fn optional(mut schema: Value) -> Value {
+    match schema.get("type") {
         Some(Value::String(kind)) if kind != "object" => {
-            of["type"] = json!([kind, "null"]);
-            of
+            schema["type"] = json!([kind, "null"]);
+            schema
         }
-        _ => json!({"anyOf": [of, {"type": "null"}]}),
+        _ => json!({"anyOf": [schema, {"type": "null"}]}),
     }
 }
 
@@ -336,7 +345,7 @@ fn parameters(item: &Item) -> Vec<String> {
 }
 
 /// Adds the doc comment as the description.
-fn described(schema: Value, attributes: &[Attribute]) -> Value {
+fn with_description(schema: Value, attributes: &[Attribute]) -> Value {
     let lines =
         attributes.iter().filter(|attribute| attribute.path().is_ident("doc")).filter_map(|attribute| {
             match &attribute.meta {
@@ -358,8 +367,11 @@ fn described(schema: Value, attributes: &[Attribute]) -> Value {
     if !text.is_empty()
         && let Some(object) = schema.as_object_mut()
     {
-        let inner = object.get("description").and_then(Value::as_str).filter(|inner| inner.starts_with('`'));
-        let text = inner.map_or_else(|| text.clone(), |words| format!("{text} {words}"));
+        let value_list = object
+            .get("description")
+            .and_then(Value::as_str)
+            .filter(|description| description.starts_with('`'));
+        let text = value_list.map_or_else(|| text.clone(), |listed_values| format!("{text} {listed_values}"));
         object.insert("description".into(), text.into());
     }
     schema
@@ -381,7 +393,7 @@ struct SerdeAttributes(Vec<(String, Option<String>)>);
 
 impl SerdeAttributes {
     fn read(attributes: &[Attribute]) -> Result<Self> {
-        let mut read = Self::default();
+        let mut serde_attributes = Self::default();
         for attribute in attributes.iter().filter(|attribute| attribute.path().is_ident("serde")) {
             for meta in attribute.parse_args_with(Punctuated::<Meta, Token![,]>::parse_terminated)? {
                 let name = meta.path().get_ident().map(ToString::to_string).unwrap_or_default();
@@ -389,18 +401,18 @@ impl SerdeAttributes {
                     Meta::NameValue(pair) => text_of(&pair.value),
                     _ => None,
                 };
-                read.0.push((name, value));
+                serde_attributes.0.push((name, value));
             }
         }
-        Ok(read)
+        Ok(serde_attributes)
     }
 
     fn has(&self, name: &str) -> bool {
-        self.0.iter().any(|(known, _)| known == name)
+        self.0.iter().any(|(attribute_name, _)| attribute_name == name)
     }
 
     fn value(&self, name: &str) -> Option<String> {
-        self.0.iter().find(|(known, _)| known == name).and_then(|(_, value)| value.clone())
+        self.0.iter().find(|(attribute_name, _)| attribute_name == name).and_then(|(_, value)| value.clone())
     }
 
     fn renamed_field(&self, name: &str) -> String {
@@ -418,11 +430,11 @@ impl SerdeAttributes {
             _ => return name.to_owned(),
         };
         let mut renamed = String::new();
-        for (index, letter) in name.char_indices() {
-            if letter.is_uppercase() && index > 0 {
+        for (index, character) in name.char_indices() {
+            if character.is_uppercase() && index > 0 {
                 renamed.push_str(separator);
             }
-            renamed.extend(letter.to_lowercase());
+            renamed.extend(character.to_lowercase());
         }
         renamed
     }

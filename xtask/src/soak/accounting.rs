@@ -25,7 +25,7 @@ pub(super) struct RoundLoad {
 
 impl RoundLoad {
     /// The counts of a slot, including late answers to the slot before.
-    pub(super) fn of(outcome: &SlotOutcome) -> Self {
+    pub(super) fn from_outcome(outcome: &SlotOutcome) -> Self {
         Self {
             sent: outcome.sent,
             answered: outcome.answered + outcome.late,
@@ -134,93 +134,105 @@ impl SoakAccounting {
         &mut self,
         event: SoakEvent,
         load: RoundLoad,
-        besides: ExtraRequests,
+        extra_requests: ExtraRequests,
         before: &PathCounters,
         after: &PathCounters,
     ) {
-        let went_down = event == SoakEvent::Flap;
-        let fates = RequestFates::of(load, besides, before, after);
-        let workers = if went_down { self.workers } else { 0 };
-        if !fates.balance(went_down, workers) {
-            self.wrong.push(format!("{event}: {fates}"));
+        let is_link_down = event == SoakEvent::Flap;
+        let request_fates = RequestFates::from_counters(load, extra_requests, before, after);
+        let workers = if is_link_down { self.workers } else { 0 };
+        if !request_fates.is_within_gaps(is_link_down, workers) {
+            self.wrong.push(format!("{event}: {request_fates}"));
         }
-        let sum = if went_down { &mut self.down } else { &mut self.up };
-        sum.add(&fates);
+        let total = if is_link_down { &mut self.down } else { &mut self.up };
+        total.add(&request_fates);
     }
 
     /// The fates of requests, in the form of the document.
     pub(super) fn requests(&self) -> Vec<RoundRequests> {
-        let part = |link, fates: &RequestFates| RoundRequests {
+        let round_requests = |link, fates: &RequestFates| RoundRequests {
             link,
             sent: fates.sent,
             answered: fates.answered,
-            losses: fates.counted(),
-            uncounted: fates.uncounted(),
+            losses: fates.counted_losses(),
+            uncounted: fates.uncounted_losses(),
         };
-        vec![part("up", &self.up), part("down", &self.down)]
+        vec![round_requests("up", &self.up), round_requests("down", &self.down)]
     }
 
     /// Rounds that did not balance, as messages.
-    pub(super) fn wrong(&self) -> &[String] {
+    pub(super) fn unbalanced_rounds(&self) -> &[String] {
         &self.wrong
     }
 
     /// Whether every request of every round has a fate.
-    pub(super) fn balanced(&self) -> bool {
+    pub(super) fn is_balanced(&self) -> bool {
         self.up.sent + self.down.sent > 0 && self.wrong.is_empty()
     }
 }
 
 impl RequestFates {
-    fn of(load: RoundLoad, besides: ExtraRequests, before: &PathCounters, after: &PathCounters) -> Self {
-        let grown = |figure: fn(&PathCounters) -> u64| figure(after).saturating_sub(figure(before));
-        let received = grown(|counted| counted.server.received);
-        let frames = grown(|counted| counted.server.frames);
-        let replied = grown(|counted| counted.server.answered);
-        let unsent = grown(|counted| counted.server.send_failed.total());
-        let all_panicked = grown(|counted| counted.server.panicked);
-        let stack = grown(|counted| counted.stack_received);
+    fn from_counters(
+        load: RoundLoad,
+        extra_requests: ExtraRequests,
+        before: &PathCounters,
+        after: &PathCounters,
+    ) -> Self {
+        let increase = |figure: fn(&PathCounters) -> u64| figure(after).saturating_sub(figure(before));
+        let received = increase(|counters| counters.server.received);
+        let frames = increase(|counters| counters.server.frames);
+        let replied = increase(|counters| counters.server.answered);
+        let unsent = increase(|counters| counters.server.send_failed.total());
+        let all_panicked = increase(|counters| counters.server.panicked);
+        let stack = increase(|counters| counters.stack_received);
         let refused = load.refused;
-        let device = grown(|counted| counted.device_lost);
-        let ip = grown(|counted| counted.ip_lost);
-        let no_port = grown(|counted| counted.no_port);
-        let full = grown(|counted| counted.buffer_full);
-        let udp = grown(|counted| counted.udp_errors);
+        let device = increase(|counters| counters.device_lost);
+        let ip = increase(|counters| counters.ip_lost);
+        let no_port = increase(|counters| counters.no_port);
+        let buffer_full = increase(|counters| counters.buffer_full);
+        let udp = increase(|counters| counters.udp_errors);
         // The server counts replies that the stack refused to send.
-        let discarded = grown(|counted| counted.replies_discarded).saturating_sub(unsent);
-        let unresolved = grown(|counted| counted.unresolved);
-        let wire = grown(|counted| counted.wire_full);
+        let discarded = increase(|counters| counters.replies_discarded).saturating_sub(unsent);
+        let unresolved = increase(|counters| counters.unresolved);
+        let wire = increase(|counters| counters.wire_full);
         // Extra requests without an answer made a worker panic.
-        let panicked = all_panicked.saturating_sub(besides.received - besides.answered);
-        let named = [refused, device, ip, no_port, full, udp, panicked, unsent, discarded, unresolved, wire];
+        let panicked = all_panicked.saturating_sub(extra_requests.received - extra_requests.answered);
+        let counted_losses =
+            [refused, device, ip, no_port, buffer_full, udp, panicked, unsent, discarded, unresolved, wire];
         let gaps = [
-            difference(load.sent + besides.received, refused + device + frames + stack),
-            difference(stack, ip + no_port + full + udp + received.saturating_sub(frames)),
+            difference(load.sent + extra_requests.received, refused + device + frames + stack),
+            difference(stack, ip + no_port + buffer_full + udp + received.saturating_sub(frames)),
             difference(received, replied + all_panicked + unsent),
-            difference(replied, discarded + unresolved + wire + besides.answered + load.answered),
+            difference(replied, discarded + unresolved + wire + extra_requests.answered + load.answered),
         ];
-        Self { sent: load.sent, answered: load.answered, named, gaps }
+        Self { sent: load.sent, answered: load.answered, named: counted_losses, gaps }
     }
 
     /// Whether all losses are allowed. `retrying` workers sent while the link went down.
-    fn balance(&self, went_down: bool, retrying: u32) -> bool {
-        GAPS.iter().zip(self.gaps).all(|(gap, found)| {
-            let most = if went_down { gap.when_down } else { 0 };
-            let least = if gap.retried { -i64::from(retrying) } else { 0 };
-            (least..=most).contains(&found)
+    fn is_within_gaps(&self, is_link_down: bool, retrying: u32) -> bool {
+        GAPS.iter().zip(self.gaps).all(|(gap, value)| {
+            let max_gap = if is_link_down { gap.when_down } else { 0 };
+            let min_gap = if gap.retried { -i64::from(retrying) } else { 0 };
+            (min_gap..=max_gap).contains(&value)
         })
     }
 
     /// Losses with a counter.
-    fn counted(&self) -> Vec<RoundLoss> {
-        let all = NAMED.into_iter().zip(self.named).filter(|(_, count)| *count > 0);
-        all.map(|((name, what), count)| RoundLoss { name, what, requests: count.cast_signed() }).collect()
+    fn counted_losses(&self) -> Vec<RoundLoss> {
+        let losses = NAMED.into_iter().zip(self.named).filter(|(_, count)| *count > 0);
+        losses
+            .map(|((name, description), count)| RoundLoss {
+                name,
+                what: description,
+                requests: count.cast_signed(),
+            })
+            .collect()
     }
 
     /// Differences that no counter explains.
-    fn uncounted(&self) -> Vec<RoundLoss> {
-        let all = GAPS.iter().zip(self.gaps).filter(|(_, count)| *count != 0);
-        all.map(|(gap, requests)| RoundLoss { name: gap.name, what: gap.what, requests }).collect()
+    fn uncounted_losses(&self) -> Vec<RoundLoss> {
+        let unexplained = GAPS.iter().zip(self.gaps).filter(|(_, count)| *count != 0);
+        unexplained.map(|(gap, requests)| RoundLoss { name: gap.name, what: gap.what, requests }).collect()
     }
 
     fn add(&mut self, other: &Self) {
@@ -231,22 +243,22 @@ impl RequestFates {
     }
 }
 
-fn difference(had: u64, accounted: u64) -> i64 {
-    had.cast_signed() - accounted.cast_signed()
+fn difference(expected: u64, accounted: u64) -> i64 {
+    expected.cast_signed() - accounted.cast_signed()
 }
 
 impl fmt::Display for SoakAccounting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "with the link up: {}", self.up)?;
         writeln!(f, "when it went down and up: {}", self.down)?;
-        self.wrong.iter().try_for_each(|wrong| writeln!(f, "does not balance: {wrong}"))
+        self.wrong.iter().try_for_each(|message| writeln!(f, "does not balance: {message}"))
     }
 }
 
 impl fmt::Display for RequestFates {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} sent, {} answered", self.sent, self.answered)?;
-        for loss in self.counted().into_iter().chain(self.uncounted()) {
+        for loss in self.counted_losses().into_iter().chain(self.uncounted_losses()) {
             write!(f, ", {} {}", loss.requests, loss.what)?;
         }
         Ok(())
@@ -275,7 +287,7 @@ mod tests {
         let mut accounting = SoakAccounting::new(2);
         let load = RoundLoad { sent, answered, refused: 0 };
         accounting.add(event, load, extra, &PathCounters::default(), after);
-        (accounting.balanced(), accounting.to_string())
+        (accounting.is_balanced(), accounting.to_string())
     }
 
     fn balances(event: SoakEvent, load: [u64; 2], after: &PathCounters) -> bool {
@@ -283,15 +295,15 @@ mod tests {
     }
 
     #[test]
-    fn every_request_is_answered_once_or_lost_at_a_counter() {
+    fn round_balances_only_if_every_request_is_answered_once() {
         use SoakEvent::{Flap, Nothing};
         assert!(balances(Nothing, [100, 100], &counters(100, 100, 100)));
         assert!(!balances(Nothing, [0, 0], &counters(0, 0, 0)));
         for after in
             [counters(99, 99, 99), counters(100, 99, 99), counters(100, 100, 99), counters(100, 100, 100)]
         {
-            let (balanced, shown) = judge(Nothing, [100, 99], NONE, &after);
-            assert!(!balanced && shown.contains("does not balance"), "{shown}");
+            let (balanced, text) = judge(Nothing, [100, 99], NONE, &after);
+            assert!(!balanced && text.contains("does not balance"), "{text}");
         }
         assert!(!balances(Nothing, [100, 101], &counters(100, 100, 100)));
         assert!(!balances(Flap, [100, 103], &counters(100, 100, 100)));
@@ -300,42 +312,46 @@ mod tests {
     #[test]
     fn losses_with_a_counter_are_named() {
         let full = PathCounters { buffer_full: 3, ..counters(100, 97, 97) };
-        let (balanced, shown) = judge(SoakEvent::Nothing, [100, 97], NONE, &full);
-        assert!(balanced && shown.contains("3 receive buffer full"), "{shown}");
+        let (balanced, text) = judge(SoakEvent::Nothing, [100, 97], NONE, &full);
+        assert!(balanced && text.contains("3 receive buffer full"), "{text}");
         let unresolved = PathCounters { unresolved: 40, ..counters(100, 100, 100) };
-        let (balanced, shown) = judge(SoakEvent::Flap, [100, 60], NONE, &unresolved);
-        assert!(balanced && shown.contains("40 reply without a link address"), "{shown}");
+        let (balanced, text) = judge(SoakEvent::Flap, [100, 60], NONE, &unresolved);
+        assert!(balanced && text.contains("40 reply without a link address"), "{text}");
     }
 
     #[test]
-    fn each_worker_may_try_a_reply_twice_when_the_link_goes_down() {
-        let tried = |event: SoakEvent, replies: u64| {
+    fn link_flap_allows_one_extra_discarded_reply_per_worker() {
+        let balances_with_discarded = |event: SoakEvent, replies: u64| {
             let mut after = counters(100, 100, 60);
             after.server.send_failed.unreachable = 40;
             after.replies_discarded = replies;
             balances(event, [100, 60], &after)
         };
-        assert!(tried(SoakEvent::Flap, 42) && !tried(SoakEvent::Flap, 43) && !tried(SoakEvent::Nothing, 42));
+        assert!(
+            balances_with_discarded(SoakEvent::Flap, 42)
+                && !balances_with_discarded(SoakEvent::Flap, 43)
+                && !balances_with_discarded(SoakEvent::Nothing, 42)
+        );
     }
 
     #[test]
-    fn a_device_that_goes_down_frees_its_queue_and_no_more() {
-        let freed = |count: u64| {
+    fn link_flap_may_lose_at_most_the_device_queue() {
+        let balances_with_lost = |count: u64| {
             let rest = 1_000 - count;
             balances(SoakEvent::Flap, [1_000, rest], &counters(rest, rest, rest))
         };
-        assert!(freed(320) && !freed(321));
+        assert!(balances_with_lost(320) && !balances_with_lost(321));
         // Between the stack and the server nothing may be lost.
         assert!(!balances(SoakEvent::Flap, [1_000, 999], &counters(1_000, 999, 999)));
     }
 
     #[test]
-    fn requests_of_events_are_not_part_of_the_load() {
+    fn event_requests_are_not_counted_as_load() {
         let mut poisoned = counters(101, 101, 90);
         poisoned.server.panicked = 11;
         let poison = ExtraRequests { received: 1, answered: 0 };
-        let (balanced, shown) = judge(SoakEvent::Panic, [100, 90], poison, &poisoned);
-        assert!(balanced && shown.contains("10 with a worker's panic"), "{shown}");
+        let (balanced, text) = judge(SoakEvent::Panic, [100, 90], poison, &poisoned);
+        assert!(balanced && text.contains("10 with a worker's panic"), "{text}");
         let other_port = ExtraRequests { received: 1, answered: 1 };
         assert!(judge(SoakEvent::Port, [100, 100], other_port, &counters(101, 101, 101)).0);
     }

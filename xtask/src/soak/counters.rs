@@ -53,21 +53,21 @@ pub(super) struct PathCounters {
 
 impl PathCounters {
     // The counters when they are stable, even if other programs delay the server.
-    pub(super) fn settled(lab: &Lab, server: &mut SoakServer) -> anyhow::Result<Self> {
-        let begun = Instant::now();
+    pub(super) fn read_settled(lab: &Lab, server: &mut SoakServer) -> anyhow::Result<Self> {
+        let begin = Instant::now();
         let mut last = Self::read(lab, server)?;
         loop {
             std::thread::sleep(QUIET);
-            let now = Self::read(lab, server)?;
-            if now.moved() == last.moved() || begun.elapsed() > PATIENCE {
-                return Ok(now);
+            let current = Self::read(lab, server)?;
+            if current.progress_counts() == last.progress_counts() || begin.elapsed() > PATIENCE {
+                return Ok(current);
             }
-            last = now;
+            last = current;
         }
     }
 
     /// Counts of requests and replies at all points.
-    fn moved(&self) -> [u64; 5] {
+    fn progress_counts(&self) -> [u64; 5] {
         let server = &self.server;
         [self.stack_received, server.frames, server.received, server.answered, server.send_failed.total()]
     }
@@ -124,8 +124,8 @@ impl VethCounters {
         // our programs drops requests, so every `rx_queue_3_drops` is a loss.
         let is_loss = |name: &str| {
             name.strip_prefix("rx_queue_")
-                .and_then(|rest| rest.split_once('_'))
-                .is_some_and(|(_, what)| what == "drops")
+                .and_then(|suffix| suffix.split_once('_'))
+                .is_some_and(|(_, counter)| counter == "drops")
         };
         Ok(Self {
             lost: statistics.iter().filter(|(name, _)| is_loss(name)).map(|(_, count)| *count).sum(),
@@ -138,13 +138,13 @@ impl VethCounters {
 /// counts of a CPU.
 fn unresolved(text: &str) -> anyhow::Result<u64> {
     let mut lines = text.lines().map(str::split_whitespace);
-    let place = lines.next().and_then(|mut names| names.position(|name| name == "unresolved_discards"));
-    let place = place.with_context(|| format!("{ARP}: no unresolved_discards"))?;
-    let of_cpu = |mut counts: std::str::SplitWhitespace<'_>| {
-        let count = counts.nth(place).and_then(|count| u64::from_str_radix(count, 16).ok());
+    let column = lines.next().and_then(|mut names| names.position(|name| name == "unresolved_discards"));
+    let column = column.with_context(|| format!("{ARP}: no unresolved_discards"))?;
+    let cpu_count = |mut counts: std::str::SplitWhitespace<'_>| {
+        let count = counts.nth(column).and_then(|count| u64::from_str_radix(count, 16).ok());
         count.with_context(|| format!("{ARP}: a line without unresolved_discards"))
     };
-    lines.map(of_cpu).sum()
+    lines.map(cpu_count).sum()
 }
 
 // A figure from the line pairs of /proc/net/snmp or netstat that begin with `group`: the first line
@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn replies_without_an_address_to_go_to_are_summed_over_cpus() {
+    fn unresolved_discards_are_summed_over_cpus() {
         let text = "entries  allocs   unresolved_discards table_fulls\n00000002 00000134 00000010            00000000\n\
                     00000002 00000209 00023a22            00000000\n";
         assert_eq!(unresolved(text).unwrap(), 16 + 145_954);
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_found_by_name() {
+    fn snmp_counters_are_found_by_name() {
         let text = "Ip: Forwarding InReceives\nIp: 2 17\nUdp: InDatagrams NoPorts\nUdp: 5 6\nUdpLite: NoPorts\nUdpLite: 9\n";
         assert_eq!(figure(text, "Ip", "InReceives").unwrap(), 17);
         assert_eq!(figure(text, "Udp", "NoPorts").unwrap(), 6);

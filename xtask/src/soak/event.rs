@@ -47,7 +47,7 @@ impl SoakEvent {
     }
 
     /// Causes the event and returns the requests that the server received in addition to the load.
-    pub(super) fn happen(
+    pub(super) fn cause(
         self,
         lab: &Lab,
         address: SocketAddr,
@@ -68,10 +68,10 @@ impl SoakEvent {
             }
             Self::Panic => panic(lab, address, server).map(|()| ExtraRequests { received: 1, answered: 0 }),
             Self::Port => {
-                let other = SocketAddr::new(address.ip(), address.port() + 1);
-                server.open(other)?;
-                ask(lab, other)?;
-                server.close(other)?;
+                let second_address = SocketAddr::new(address.ip(), address.port() + 1);
+                server.open(second_address)?;
+                check_echo(lab, second_address)?;
+                server.close(second_address)?;
                 Ok(ExtraRequests { received: 1, answered: 1 })
             }
         }
@@ -81,16 +81,16 @@ impl SoakEvent {
 fn panic(lab: &Lab, address: SocketAddr, server: &mut SoakServer) -> anyhow::Result<()> {
     let before = server.counts()?.restarts;
     lab.senders()[0].run(|| UdpSocket::bind("0.0.0.0:0")?.send_to(POISON, address))??;
-    let begun = Instant::now();
+    let begin = Instant::now();
     while server.counts()?.restarts == before {
-        ensure!(begun.elapsed() < PATIENCE, "no worker was restarted within {PATIENCE:?}");
+        ensure!(begin.elapsed() < PATIENCE, "no worker was restarted within {PATIENCE:?}");
         std::thread::sleep(Duration::from_millis(2));
     }
     Ok(())
 }
 
 // One request that must be answered.
-fn ask(lab: &Lab, address: SocketAddr) -> anyhow::Result<()> {
+fn check_echo(lab: &Lab, address: SocketAddr) -> anyhow::Result<()> {
     let answer = lab.senders()[0].run(|| -> std::io::Result<Vec<u8>> {
         let client = UdpSocket::bind("0.0.0.0:0")?;
         client.set_read_timeout(Some(PATIENCE))?;
@@ -105,11 +105,11 @@ fn ask(lab: &Lab, address: SocketAddr) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn link(lab: &Lab, what: &[&str]) -> anyhow::Result<()> {
+fn link(lab: &Lab, arguments: &[&str]) -> anyhow::Result<()> {
     let mut command = Command::new("ip");
-    command.args(["link", "set", "dev", &lab.links()[0].receiver.interface]).args(what);
+    command.args(["link", "set", "dev", &lab.links()[0].receiver.interface]).args(arguments);
     let status = lab.receiver().spawn(command)?.wait()?;
-    ensure!(status.success(), "ip link set {} ended with {status}", what.join(" "));
+    ensure!(status.success(), "ip link set {} ended with {status}", arguments.join(" "));
     Ok(())
 }
 

@@ -70,40 +70,40 @@ struct MemoryReport {
 }
 
 impl SoakReport {
-    pub(super) fn new(settings: &SoakCommand, seen: &SoakObservation) -> anyhow::Result<Self> {
-        let total = &seen.total;
+    pub(super) fn new(settings: &SoakCommand, observation: &SoakObservation) -> anyhow::Result<Self> {
+        let total = &observation.total;
         let panics = PanicReport {
-            asked: seen.poison,
+            asked: observation.poison,
             restarts: total.restarts,
             requests_lost: total.panicked,
-            kept: total.restarts == seen.poison && total.panicked >= seen.poison,
+            kept: total.restarts == observation.poison && total.panicked >= observation.poison,
         };
-        let memory = MemoryReport::of(&seen.memory);
-        let happened = |(event, times): (SoakEvent, u32)| EventReport {
+        let memory = MemoryReport::from_samples(&observation.memory);
+        let event_report = |(event, times): (SoakEvent, u32)| EventReport {
             event: event.name(),
             what: event.to_string(),
             times,
         };
         Ok(Self {
-            elapsed_seconds: seen.elapsed.as_secs_f64(),
-            load_average: seen.load_average,
+            elapsed_seconds: observation.elapsed.as_secs_f64(),
+            load_average: observation.load_average,
             backend: settings.backend.name(),
-            fallbacks: seen.fallbacks.clone(),
+            fallbacks: observation.fallbacks.clone(),
             workers: settings.workers,
             server_cpu: settings.server_cpu,
             generator_cpu: settings.cpu,
             flows: FLOWS,
             payload_bytes: PAYLOAD,
             period_seconds: settings.period,
-            capacity_per_second: seen.capacity,
-            offered_per_second: seen.capacity * LOAD,
-            events: SoakEvent::ALL.into_iter().zip(seen.events).map(happened).collect(),
-            requests: seen.accounting.requests(),
-            unbalanced: seen.accounting.wrong().to_vec(),
-            kept: panics.kept && seen.accounting.balanced() && memory.kept,
+            capacity_per_second: observation.capacity,
+            offered_per_second: observation.capacity * LOAD,
+            events: SoakEvent::ALL.into_iter().zip(observation.events).map(event_report).collect(),
+            requests: observation.accounting.requests(),
+            unbalanced: observation.accounting.unbalanced_rounds().to_vec(),
+            kept: panics.kept && observation.accounting.is_balanced() && memory.kept,
             panics,
             memory,
-            accounting: seen.accounting.to_string(),
+            accounting: observation.accounting.to_string(),
         })
     }
 
@@ -111,17 +111,19 @@ impl SoakReport {
         machine::document("linerate.soak/2", started_unix_seconds, self)
     }
 
-    pub(super) fn kept(&self) -> bool {
+    pub(super) fn passes(&self) -> bool {
         self.kept
     }
 }
 
 impl MemoryReport {
-    fn of(resident: &[f64]) -> Self {
-        let settled = resident.get(SoakEvent::ALL.len()..).unwrap_or_default();
-        let quarter = (settled.len() / 4).max(1).min(settled.len());
-        let (first, last) =
-            (stats::median(&settled[..quarter]), stats::median(&settled[settled.len() - quarter..]));
+    fn from_samples(resident: &[f64]) -> Self {
+        let settled_bytes = resident.get(SoakEvent::ALL.len()..).unwrap_or_default();
+        let quarter_length = (settled_bytes.len() / 4).max(1).min(settled_bytes.len());
+        let (first, last) = (
+            stats::median(&settled_bytes[..quarter_length]),
+            stats::median(&settled_bytes[settled_bytes.len() - quarter_length..]),
+        );
         Self {
             resident_bytes: resident.to_vec(),
             first_quarter_bytes: first,
@@ -143,11 +145,15 @@ impl fmt::Display for SoakReport {
         writeln!(
             f,
             "{}: {asked} panics, {restarts} restarts, {requests_lost} requests lost with them",
-            word(*kept)
+            verdict_word(*kept)
         )?;
-        let sent = self.requests.iter().any(|requests| requests.sent > 0);
-        writeln!(f, "{}: every request has a fate", word(sent && self.unbalanced.is_empty()))?;
-        writeln!(f, "{}: resident memory {}", word(self.memory.kept), self.memory)?;
+        let has_requests = self.requests.iter().any(|requests| requests.sent > 0);
+        writeln!(
+            f,
+            "{}: every request has a fate",
+            verdict_word(has_requests && self.unbalanced.is_empty())
+        )?;
+        writeln!(f, "{}: resident memory {}", verdict_word(self.memory.kept), self.memory)?;
         writeln!(f, "ok: all flows were answered after each event")
     }
 }
@@ -167,8 +173,8 @@ impl fmt::Display for MemoryReport {
     }
 }
 
-fn word(kept: bool) -> &'static str {
-    if kept { "ok" } else { "FAILED" }
+fn verdict_word(is_kept: bool) -> &'static str {
+    if is_kept { "ok" } else { "FAILED" }
 }
 
 #[cfg(test)]
@@ -183,11 +189,11 @@ mod tests {
     use crate::schema::conforms;
 
     #[test]
-    fn the_document_is_as_docs_schema_says() {
+    fn soak_document_conforms_to_its_schema() {
         let matches = SoakCommand::augment_args(clap::Command::new("soak")).get_matches_from(["soak"]);
         let mut total = Counts::default();
         (total.restarts, total.panicked) = (1, 3);
-        let seen = SoakObservation {
+        let observation = SoakObservation {
             load_average: Some(0.5),
             fallbacks: Vec::new(),
             capacity: 100e3,
@@ -199,21 +205,21 @@ mod tests {
             elapsed: Duration::from_secs(12),
         };
         let settings = SoakCommand::from_arg_matches(&matches).expect("settings");
-        let report = SoakReport::new(&settings, &seen).expect("a report");
+        let report = SoakReport::new(&settings, &observation).expect("a report");
         assert!(report.panics.kept && report.memory.kept);
-        assert!(!report.kept(), "nothing was sent");
+        assert!(!report.passes(), "nothing was sent");
         assert!(report.to_string().contains("FAILED: every request has a fate"), "{report}");
         conforms(&report.document(Some(1_700_000_000)), "linerate.soak/2");
     }
 
     #[test]
-    fn memory_that_grows_and_memory_that_nobody_could_see_are_not_flat() {
+    fn growing_memory_and_short_runs_fail_the_memory_check() {
         let rounds =
             |growth: f64| -> Vec<f64> { (0..45).map(|round| 9e6 + f64::from(round) * growth).collect() };
-        assert!(MemoryReport::of(&rounds(0.0)).kept);
-        assert!(MemoryReport::of(&rounds(1e3)).kept);
-        assert!(!MemoryReport::of(&rounds(50e3)).kept);
-        let short = MemoryReport::of(&rounds(0.0)[..5]);
+        assert!(MemoryReport::from_samples(&rounds(0.0)).kept);
+        assert!(MemoryReport::from_samples(&rounds(1e3)).kept);
+        assert!(!MemoryReport::from_samples(&rounds(50e3)).kept);
+        let short = MemoryReport::from_samples(&rounds(0.0)[..5]);
         assert!(!short.kept && short.first_quarter_bytes.is_none());
         assert!(short.to_string().contains("too short a time"), "{short}");
     }

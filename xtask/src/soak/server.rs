@@ -64,16 +64,16 @@ impl SoakServer {
 
     /// Opens another port and returns the server's fallbacks.
     pub(super) fn open(&mut self, address: SocketAddr) -> anyhow::Result<Vec<String>> {
-        Ok(serde_json::from_str(&self.ask(&format!("open {address}"))?)?)
+        Ok(serde_json::from_str(&self.request(&format!("open {address}"))?)?)
     }
 
     pub(super) fn close(&mut self, address: SocketAddr) -> anyhow::Result<()> {
-        self.ask(&format!("close {address}")).map(drop)
+        self.request(&format!("close {address}")).map(drop)
     }
 
     /// Counts of all workers, on all ports so far.
     pub(super) fn counts(&mut self) -> anyhow::Result<Counts> {
-        Ok(serde_json::from_str(&self.ask("counts")?)?)
+        Ok(serde_json::from_str(&self.request("counts")?)?)
     }
 
     /// Resident memory of the server.
@@ -84,13 +84,13 @@ impl SoakServer {
         Ok(pages.with_context(|| file)? * rustix::param::page_size() as f64)
     }
 
-    fn ask(&mut self, line: &str) -> anyhow::Result<String> {
+    fn request(&mut self, line: &str) -> anyhow::Result<String> {
         writeln!(self.input, "{line}").context("telling the server")?;
         let mut answer = String::new();
         self.output.read_line(&mut answer)?;
         ensure!(!answer.is_empty(), "the server ended");
         match answer.trim().strip_prefix("failed: ") {
-            Some(why) => bail!("{line}: {why}"),
+            Some(reason) => bail!("{line}: {reason}"),
             None => Ok(answer),
         }
     }
@@ -102,15 +102,15 @@ pub(super) fn serve(calls: SoakBackend, workers: u32, cpu: u32) -> anyhow::Resul
     // Panics are part of the plan.
     std::panic::set_hook(Box::new(|_| ()));
     let mut ports = BTreeMap::new();
-    let mut closed = Counts::default();
+    let mut closed_counts = Counts::default();
     for line in std::io::stdin().lock().lines() {
         let line = line?;
-        let done = match line.split_once(' ') {
+        let reply = match line.split_once(' ') {
             Some(("open", address)) => open(calls, workers, cpu, address, &mut ports),
-            Some(("close", address)) => close(address, &mut ports, &mut closed),
-            _ => counts(&ports, closed),
+            Some(("close", address)) => close(address, &mut ports, &mut closed_counts),
+            _ => counts(&ports, closed_counts),
         };
-        println!("{}", done.unwrap_or_else(|why| format!("failed: {why:#}")));
+        println!("{}", reply.unwrap_or_else(|reason| format!("failed: {reason:#}")));
     }
     Ok(())
 }
@@ -123,7 +123,7 @@ fn open(
     ports: &mut BTreeMap<SocketAddr, RunningServer>,
 ) -> anyhow::Result<String> {
     let address = address.parse()?;
-    let running = Server::builder()
+    let server = Server::builder()
         .bind(address)
         .workers(workers as usize)
         .pinning(WorkerPinning::Cpus(vec![cpu]))
@@ -135,25 +135,25 @@ fn open(
                 Action::Echo
             }
         })?;
-    let fallbacks: Vec<String> = running.fallbacks().iter().map(ToString::to_string).collect();
-    ports.insert(address, running);
+    let fallbacks: Vec<String> = server.fallbacks().iter().map(ToString::to_string).collect();
+    ports.insert(address, server);
     Ok(serde_json::to_string(&fallbacks)?)
 }
 
 fn close(
     address: &str,
     ports: &mut BTreeMap<SocketAddr, RunningServer>,
-    closed: &mut Counts,
+    closed_counts: &mut Counts,
 ) -> anyhow::Result<String> {
-    let running = ports.remove(&address.parse()?).context("no such port")?;
-    *closed += running.stop()?.total();
+    let server = ports.remove(&address.parse()?).context("no such port")?;
+    *closed_counts += server.stop()?.total();
     Ok("{}".to_owned())
 }
 
-fn counts(ports: &BTreeMap<SocketAddr, RunningServer>, closed: Counts) -> anyhow::Result<String> {
-    let mut total = closed;
-    for running in ports.values() {
-        total += running.total();
+fn counts(ports: &BTreeMap<SocketAddr, RunningServer>, closed_counts: Counts) -> anyhow::Result<String> {
+    let mut total = closed_counts;
+    for server in ports.values() {
+        total += server.total();
     }
     Ok(serde_json::to_string(&total)?)
 }

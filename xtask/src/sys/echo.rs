@@ -50,10 +50,10 @@ pub(crate) fn serve(
 }
 
 /// Asks for the destination address of each request (`IP_PKTINFO`).
-pub(crate) fn ask_for_pktinfo(socket: &impl AsFd) -> io::Result<()> {
+pub(crate) fn enable_pktinfo(socket: &impl AsFd) -> io::Result<()> {
     let on: libc::c_int = 1;
     // SAFETY: the pointer and length describe `on`, which outlives the call.
-    let done = unsafe {
+    let result = unsafe {
         libc::setsockopt(
             socket.as_fd().as_raw_fd(),
             libc::IPPROTO_IP,
@@ -62,5 +62,5 @@ pub(crate) fn ask_for_pktinfo(socket: &impl AsFd) -> io::Result<()> {
             size_of::<libc::c_int>() as libc::socklen_t,
         )
     };
-    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

@@ -18,14 +18,14 @@ pub(crate) enum TraceEvent {
 fn ptrace(request: libc::c_uint, thread: i32, data: usize) -> io::Result<()> {
     // SAFETY: none of the requests made here takes an address of ours: `addr` is null, `data` a
     // number.
-    let done = unsafe {
+    let result = unsafe {
         libc::ptrace(request as _, thread, ptr::null_mut::<libc::c_void>(), data as *mut libc::c_void)
     };
-    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 /// Makes the parent process trace this one, and waits until the parent is ready.
-pub(crate) fn be_traced() -> io::Result<()> {
+pub(crate) fn trace_me() -> io::Result<()> {
     ptrace(libc::PTRACE_TRACEME, 0, 0)?;
     // SAFETY: takes no pointers.
     if unsafe { libc::raise(libc::SIGSTOP) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
@@ -38,7 +38,7 @@ pub(crate) fn follow_threads(process: i32) -> io::Result<()> {
 }
 
 /// Continues a stopped thread, with a signal to handle or 0.
-pub(crate) fn go_on(thread: i32, signal: i32) -> io::Result<()> {
+pub(crate) fn continue_thread(thread: i32, signal: i32) -> io::Result<()> {
     ptrace(libc::PTRACE_CONT, thread, signal as usize)
 }
 

@@ -25,8 +25,8 @@ fn reading() -> Option<(Instant, u64)> {
             let now = Instant::now();
             Some((ticks()?.checked_sub(before)?, now, before))
         })
-        .min_by_key(|(took, _, _)| *took)
-        .map(|(took, now, before)| (now, before + took / 2))
+        .min_by_key(|(elapsed_ticks, _, _)| *elapsed_ticks)
+        .map(|(elapsed_ticks, now, before)| (now, before + elapsed_ticks / 2))
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -45,8 +45,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_measurements_agree() {
-        let (one, other) = (kilohertz().expect("x86-64 has it"), kilohertz().expect("x86-64 has it"));
-        assert!(one.abs_diff(other) < one / 100, "{one} kHz and {other} kHz");
+    fn two_tsc_frequency_measurements_agree() {
+        let (first, second) =
+            (kilohertz().expect("x86-64 has a TSC"), kilohertz().expect("x86-64 has a TSC"));
+        assert!(first.abs_diff(second) < first / 100, "{first} kHz and {second} kHz");
     }
 }

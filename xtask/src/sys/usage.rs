@@ -22,8 +22,8 @@ pub(crate) fn wait(child: Child) -> io::Result<ChildUsage> {
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: both pointers are to live memory of their types; the child is ours and was not waited
     // for yet, since it is taken by value and never polled.
-    let waited = unsafe { libc::wait4(pid, &mut status, 0, usage.as_mut_ptr()) };
-    if waited != pid {
+    let waited_pid = unsafe { libc::wait4(pid, &mut status, 0, usage.as_mut_ptr()) };
+    if waited_pid != pid {
         return Err(io::Error::last_os_error());
     }
     // SAFETY: `rusage` was zeroed, which is a valid value, and then filled by the call.

@@ -19,8 +19,8 @@ use super::boosts;
 use super::restart::KnownServer;
 use super::sighting::{self, DiscoveredServer};
 use super::watching::{self, WatchOutcome};
-use crate::command::tune::apply::must_be_free;
-use crate::command::tune::apply::runner::{TuneRun, tell};
+use crate::command::tune::apply::check_unfinished_tunes;
+use crate::command::tune::apply::runner::{TuneRun, print_status};
 use crate::command::tune::confirm::{self, ConfirmationAnswer};
 use crate::command::tune::generated_load::GeneratedLoad;
 use crate::command::tune::measuring::StartedMeasurement;
@@ -57,28 +57,28 @@ struct BoostResult<'a> {
     flows: Option<FlowWatch>,
 }
 
-pub(super) fn run(target: BoostTargetArgs, making: BoostApplyArgs) -> Result<ExitCode> {
-    target.wanted()?;
+pub(super) fn run(target: BoostTargetArgs, apply_args: BoostApplyArgs) -> Result<ExitCode> {
+    target.server_query()?;
     must_be_root("apply")?;
-    making.consent.check()?;
-    making.measuring.check()?;
+    apply_args.consent.check()?;
+    apply_args.measuring.check()?;
     let json = OutputTarget::from_option(target.json.as_deref())?;
     let host = Host::live().gently();
-    let applying = BoostRun {
-        choice: target.choice(),
+    let boost_run = BoostRun {
+        choice: target.boost_choice(),
         target,
-        making,
+        making: apply_args,
         host,
         interrupt: InterruptFlag::install_ignoring_hangup()?,
         json,
     };
-    applying.run()
+    boost_run.run()
 }
 
-pub(super) fn must_be_root(verb: &str) -> Result<()> {
+pub(super) fn must_be_root(subcommand: &str) -> Result<()> {
     ensure!(
         rustix::process::geteuid().is_root(),
-        "boost {verb} acts on another process's sockets and threads, which requires root (CAP_SYS_PTRACE to copy sockets, \
+        "boost {subcommand} acts on another process's sockets and threads, which requires root (CAP_SYS_PTRACE to copy sockets, \
          CAP_BPF and CAP_NET_ADMIN to steer, CAP_SYS_NICE to pin): run it with sudo"
     );
     Ok(())
@@ -87,102 +87,102 @@ pub(super) fn must_be_root(verb: &str) -> Result<()> {
 impl BoostRun {
     fn run(mut self) -> Result<ExitCode> {
         let store = self.target.state_dir.store();
-        must_be_free(&store, &self.host, &self.target.state_dir, false)?;
+        check_unfinished_tunes(&store, &self.host, &self.target.state_dir, false)?;
         // The load starts first, because the server is observed under load.
         let load = self.making.measuring.generate(&self.interrupt)?;
-        let sighted = sighting::look(&self.host, &self.target, &self.interrupt)?;
-        if sighted.report.boost.plan.changes.is_empty() {
-            return self.nothing_to_do(&sighted);
+        let discovered = sighting::discover(&self.host, &self.target, &self.interrupt)?;
+        if discovered.report.boost.plan.changes.is_empty() {
+            return self.report_nothing_to_change(&discovered);
         }
-        let BoostPlanReport { server, boost, .. } = &sighted.report;
+        let BoostPlanReport { server, boost, .. } = &discovered.report;
         if !self.choice.anyway
-            && let Some(why) = answers::too_few_to_judge(server, &boost.plan)
+            && let Some(reason) = answers::too_few_to_judge(server, &boost.plan)
         {
-            return self.refuse(&sighted, &why);
+            return self.refuse(&discovered, &reason);
         }
-        self.show(&sighted)?;
-        let question = format!("{}?", view::boost::change_summary(&sighted.report.boost));
-        if self.interrupt.is_raised() || !self.making.consent.given(&question, &self.interrupt)? {
-            tell("nothing was changed\n");
+        self.print_plan(&discovered)?;
+        let question = format!("{}?", view::boost::change_summary(&discovered.report.boost));
+        if self.interrupt.is_raised() || !self.making.consent.confirm(&question, &self.interrupt)? {
+            print_status("nothing was changed\n");
             return Ok(ExitCode::from(1));
         }
-        let measuring = self.begin_measurement(&sighted.report.server, load.as_ref())?;
-        let mut made = self.make(&sighted)?;
-        let (status, stays) = self.report(&sighted, &mut made, measuring)?;
+        let measurement = self.begin_measurement(&discovered.report.server, load.as_ref())?;
+        let mut boost_result = self.apply_changes(&discovered)?;
+        let (status, is_kept) = self.report(&discovered, &mut boost_result, measurement)?;
         drop(load);
-        if !stays || made.broke_off.is_some() {
+        if !is_kept || boost_result.broke_off.is_some() {
             return Ok(status);
         }
-        match made.carrying.until {
+        match boost_result.carrying.until {
             _ if self.making.watch => {
-                let tune = made.tune;
-                drop(made);
-                self.watch(tune, &sighted.report.server).map(|()| status)
+                let tune = boost_result.tune;
+                drop(boost_result);
+                self.watch(tune, &discovered.report.server).map(|()| status)
             }
             Some(UndoDeadline::Confirmed { boot_seconds }) => {
-                Ok(self.await_answer(made.tune, boot_seconds)?.unwrap_or(status))
+                Ok(self.await_confirmation(boost_result.tune, boot_seconds)?.unwrap_or(status))
             }
             _ => Ok(status),
         }
     }
 
-    fn show(&self, sighted: &DiscoveredServer) -> Result<()> {
-        let document = view::boost::plan(&self.envelope(sighted), self.target.full);
+    fn print_plan(&self, discovered: &DiscoveredServer) -> Result<()> {
+        let document = view::boost::plan(&self.envelope(discovered), self.target.full);
         let text = |style| text::text(&document, style);
         if self.json == Some(OutputTarget::Stdout) {
-            tell(&text(TextStyle { colour: false, ..TextStyle::stdout() }));
+            print_status(&text(TextStyle { colour: false, ..TextStyle::stdout() }));
             return Ok(());
         }
         output::print_if_read(&text(TextStyle::stdout()))
     }
 
-    fn envelope(&self, sighted: &DiscoveredServer) -> Envelope<BoostPlanReport> {
-        sighted.envelope(HostSummary::observe(&self.host))
+    fn envelope(&self, discovered: &DiscoveredServer) -> Envelope<BoostPlanReport> {
+        discovered.envelope(HostSummary::observe(&self.host))
     }
 
-    fn write_unchanged(&self, sighted: &DiscoveredServer, why: Option<&str>) -> Result<()> {
+    fn write_unchanged(&self, discovered: &DiscoveredServer, reason: Option<&str>) -> Result<()> {
         let Some(target) = &self.json else { return Ok(()) };
         let verification = BoostVerification::not_judged("nothing was changed");
         let report = BoostApplyReport {
-            broke_off: why.map(str::to_owned),
-            ..self.report_of(sighted, None, None, verification)
+            broke_off: reason.map(str::to_owned),
+            ..self.build_report(discovered, None, None, verification)
         };
-        target.write_json(&self.applied(sighted, report))
+        target.write_json(&self.apply_envelope(discovered, report))
     }
 
-    fn refuse(&self, sighted: &DiscoveredServer, why: &str) -> Result<ExitCode> {
-        self.write_unchanged(sighted, Some(why))?;
-        eprintln!("linerate: {}: {why}", view::boost::server_title(&sighted.report.server));
+    fn refuse(&self, discovered: &DiscoveredServer, reason: &str) -> Result<ExitCode> {
+        self.write_unchanged(discovered, Some(reason))?;
+        eprintln!("linerate: {}: {reason}", view::boost::server_title(&discovered.report.server));
         Ok(ExitCode::from(1))
     }
 
     /// The changes are in effect already, or nothing can be done.
-    fn nothing_to_do(&mut self, sighted: &DiscoveredServer) -> Result<ExitCode> {
-        if let Some(why) = view::boost::refusal_summary(&sighted.report.boost) {
-            return self.refuse(sighted, &format!("nothing can be done from outside: {why}"));
+    fn report_nothing_to_change(&mut self, discovered: &DiscoveredServer) -> Result<ExitCode> {
+        if let Some(reason) = view::boost::refusal_summary(&discovered.report.boost) {
+            return self.refuse(discovered, &format!("nothing can be done from outside: {reason}"));
         }
-        self.write_unchanged(sighted, None)?;
+        self.write_unchanged(discovered, None)?;
         if self.json != Some(OutputTarget::Stdout) {
-            let document = view::boost::plan(&self.envelope(sighted), false);
+            let document = view::boost::plan(&self.envelope(discovered), false);
             let verdict = Document { verdict: document.verdict, ..Document::default() };
             output::print_if_read(&text::text(&verdict, TextStyle::stdout()))?;
         }
         match boosts::latest(&self.target.state_dir.store().read()?, &self.target) {
-            Some(tune) if self.making.watch => self.watch(tune, &sighted.report.server)?,
+            Some(tune) if self.making.watch => self.watch(tune, &discovered.report.server)?,
             None if self.making.watch => bail!("there is no boost in effect to watch"),
             _ => {}
         }
         Ok(ExitCode::SUCCESS)
     }
 
-    fn make(&self, sighted: &DiscoveredServer) -> Result<BoostResult<'_>> {
-        let plan = &sighted.report.boost.plan;
-        let until = self.making.lasting.until();
-        let mut flows = self.watch_flows(&sighted.report.server)?;
+    fn apply_changes(&self, discovered: &DiscoveredServer) -> Result<BoostResult<'_>> {
+        let plan = &discovered.report.boost.plan;
+        let until = self.making.lasting.deadline();
+        let mut flows = self.watch_flows(&discovered.report.server)?;
         let store = self.target.state_dir.store();
         let mut writer = store.lock()?;
-        boosts::close_ended(&mut writer, &self.host, &sighted.report.server)?;
-        let begin = TuneStart {
+        boosts::close_ended(&mut writer, &self.host, &discovered.report.server)?;
+        let tune_start = TuneStart {
             goal: plan.goal.clone(),
             argv: output::argv(),
             devices: plan.devices.clone(),
@@ -190,12 +190,13 @@ impl BoostRun {
             plan: Some(plan),
         };
         // Changes for new workers join the server's boost that is in effect.
-        let mut transaction = match boosts::of_server(&writer, &self.host, &sighted.report.server, plan)
-            .filter(|_| until.is_none())
-        {
-            Some(tune) => TuneTransaction::reopen(&mut writer, &self.host, tune, plan)?,
-            None => TuneTransaction::begin(&mut writer, &self.host, begin)?,
-        };
+        let mut transaction =
+            match boosts::find_by_server(&writer, &self.host, &discovered.report.server, plan)
+                .filter(|_| until.is_none())
+            {
+                Some(tune) => TuneTransaction::reopen(&mut writer, &self.host, tune, plan)?,
+                None => TuneTransaction::begin(&mut writer, &self.host, tune_start)?,
+            };
         let tune = transaction.id();
         // The guard runs before the first change, so that no unconfirmed change can stay.
         let guard = match until.map(|_| confirm::start_guard(&self.target.state_dir, tune)).transpose() {
@@ -205,25 +206,25 @@ impl BoostRun {
                 return Err(error);
             }
         };
-        let mut carrying = TuneRun::new(&self.host, &self.interrupt, self.making.keep_going, until);
-        let ended = carrying.make_plan(&mut transaction, plan).and_then(|stopped| {
-            let refused = || match carrying.refused() {
+        let mut tune_run = TuneRun::new(&self.host, &self.interrupt, self.making.keep_going, until);
+        let run_result = tune_run.apply_plan(&mut transaction, plan).and_then(|stop_reason| {
+            let refusal_summary = || match tune_run.refused_count() {
                 0 => None,
-                some => Some(format!("{} refused", count_with_noun(some, "change"))),
+                refusal_count => Some(format!("{} refused", count_with_noun(refusal_count, "change"))),
             };
-            let broke_off = stopped.or_else(refused);
+            let broke_off = stop_reason.or_else(refusal_summary);
             transaction.end(broke_off.clone())?;
             Ok(broke_off)
         });
         drop(writer);
         drop(guard);
         // Counts are useless if before and after cannot be separated.
-        flows = flows.and_then(|mut flows| flows.changed().ok().map(|()| flows));
-        let broke_off = ended.map_err(|error| {
+        flows = flows.and_then(|mut flows| flows.mark_change().ok().map(|()| flows));
+        let broke_off = run_result.map_err(|error| {
             let state_dir = &self.target.state_dir;
-            anyhow::anyhow!("tune {tune} stopped: {error}: {}", state_dir.after_a_stop(tune))
+            anyhow::anyhow!("tune {tune} stopped: {error}: {}", state_dir.recovery_hint(tune))
         })?;
-        Ok(BoostResult { tune, carrying, broke_off, flows })
+        Ok(BoostResult { tune, carrying: tune_run, broke_off, flows })
     }
 
     /// Measures the window before the changes.
@@ -232,8 +233,8 @@ impl BoostRun {
         server: &ObservedServer,
         load: Option<&'a GeneratedLoad>,
     ) -> Result<Result<StartedMeasurement<'a>, String>> {
-        if !self.target.look().datagrams {
-            return self.making.measuring.without("--no-datagrams");
+        if !self.target.observation_options().datagrams {
+            return self.making.measuring.without_measurement("--no-datagrams");
         }
         let scope = Scope { interfaces: self.target.interfaces().to_vec(), ..Scope::default() };
         let pids = server.processes.iter().map(|process| process.pid).collect();
@@ -245,163 +246,172 @@ impl BoostRun {
     /// Measures a boost that did no harm. In alternation, undoes the boost and makes it again.
     fn measure<'a>(
         &'a self,
-        measuring: Result<StartedMeasurement<'_>, String>,
-        sighted: &DiscoveredServer,
-        made: &mut BoostResult<'a>,
+        started_measurement: Result<StartedMeasurement<'_>, String>,
+        discovered: &DiscoveredServer,
+        boost_result: &mut BoostResult<'a>,
     ) -> Result<Known<ChangeMeasurement>> {
-        let mut measuring = match measuring {
-            Ok(measuring) if made.broke_off.is_none() => measuring,
+        let mut started_measurement = match started_measurement {
+            Ok(started_measurement) if boost_result.broke_off.is_none() => started_measurement,
             Ok(_) => return Ok(Known::unknown("not all changes were made")),
-            Err(why) => return Ok(Known::unknown(why)),
+            Err(reason) => return Ok(Known::unknown(reason)),
         };
-        if let Err(why) = measuring.measure(true) {
-            return Ok(Known::unknown(why));
+        if let Err(reason) = started_measurement.measure(true) {
+            return Ok(Known::unknown(reason));
         }
         if self.making.measuring.alternates() {
-            self.undo(made.tune, UndoReason::Measured)?;
-            if let Err(why) = measuring.measure(false) {
-                tell(&format!("tune {} is undone\n", made.tune));
-                return Ok(Known::unknown(why));
+            self.undo(boost_result.tune, UndoReason::Measured)?;
+            if let Err(reason) = started_measurement.measure(false) {
+                print_status(&format!("tune {} is undone\n", boost_result.tune));
+                return Ok(Known::unknown(reason));
             }
-            *made = self.make(sighted)?;
-            if made.broke_off.is_some() {
+            *boost_result = self.apply_changes(discovered)?;
+            if boost_result.broke_off.is_some() {
                 return Ok(Known::unknown("the changes could not be made again"));
             }
         }
-        Ok(Known::Value(measuring.finish(&self.target.state_dir.store(), made.tune)?))
+        Ok(Known::Value(started_measurement.finish(&self.target.state_dir.store(), boost_result.tune)?))
     }
 
     /// Observes again, undoes a harmful boost, measures a harmless one, and prints the outcome.
     /// Returns the status and whether the boost stays.
     fn report<'a>(
         &'a self,
-        sighted: &DiscoveredServer,
-        made: &mut BoostResult<'a>,
-        measuring: Result<StartedMeasurement<'_>, String>,
+        discovered: &DiscoveredServer,
+        boost_result: &mut BoostResult<'a>,
+        started_measurement: Result<StartedMeasurement<'_>, String>,
     ) -> Result<(ExitCode, bool)> {
-        let clients = || made.flows.as_ref()?.read().ok();
+        let client_flows = || boost_result.flows.as_ref()?.read().ok();
         // A short observation first: clients lack replies until harm is detected.
-        let mut again = self.look_again(SOON.min(self.target.look().duration));
-        let mut flows = clients();
-        let BoostPlanReport { server, boost, .. } = &sighted.report;
-        let is_harm =
-            |now: &ObservedServer| answers::harm(&boost.places, server, now, flows.as_ref()).is_some();
-        if !again.value().is_some_and(is_harm) {
-            again = self.look_again(self.target.look().duration);
-            flows = clients();
+        let mut observed_again = self.observe_again(SOON.min(self.target.observation_options().duration));
+        let mut flows = client_flows();
+        let BoostPlanReport { server, boost, .. } = &discovered.report;
+        let is_harm = |current: &ObservedServer| {
+            answers::harm(&boost.places, server, current, flows.as_ref()).is_some()
+        };
+        if !observed_again.value().is_some_and(is_harm) {
+            observed_again = self.observe_again(self.target.observation_options().duration);
+            flows = client_flows();
         }
-        let both = (server, &again);
-        let verification = BoostVerification::of(&boost.places, both, flows.as_ref(), &self.choice);
+        let observations = (server, &observed_again);
+        let verification = BoostVerification::of(&boost.places, observations, flows.as_ref(), &self.choice);
         let (measurement, is_worse) = match &verification {
             BoostVerification::Harmful { .. } => (Known::unknown("the boost did harm"), true),
             _ => {
-                let measurement = self.measure(measuring, sighted, made)?;
+                let measurement = self.measure(started_measurement, discovered, boost_result)?;
                 let options = &self.making.measuring;
-                let measured = measurement.value();
-                let is_worse = measured
-                    .map(|measured| options.is_to_be_undone(measured, self.making.consent, &self.interrupt))
+                let change_measurement = measurement.value();
+                let is_worse = change_measurement
+                    .map(|change_measurement| {
+                        options.should_undo(change_measurement, self.making.consent, &self.interrupt)
+                    })
                     .transpose()?;
                 (measurement, is_worse == Some(true))
             }
         };
-        let undone = is_worse.then(|| self.undo(made.tune, UndoReason::Harmful)).transpose()?;
-        let failed = verification.is_failure() || self.making.measuring.fails(&measurement);
+        let undo_report = is_worse.then(|| self.undo(boost_result.tune, UndoReason::Harmful)).transpose()?;
+        let has_failed = verification.is_failure() || self.making.measuring.shows_harm(&measurement);
         let report = BoostApplyReport {
             measurement,
-            undone: undone.is_some(),
-            ..self.report_of(sighted, Some(made), again.value(), verification)
+            undone: undo_report.is_some(),
+            ..self.build_report(discovered, Some(boost_result), observed_again.value(), verification)
         };
-        let envelope = self.applied(sighted, report);
+        let envelope = self.apply_envelope(discovered, report);
         if let Some(target) = &self.json {
             target.write_json(&envelope)?;
         }
         if self.json != Some(OutputTarget::Stdout) {
-            let document = view::boost::apply(&envelope, &|verb| self.target.state_dir.command(verb));
+            let document =
+                view::boost::apply(&envelope, &|subcommand| self.target.state_dir.command(subcommand));
             let mut printed = text::text(&document, TextStyle::stdout());
-            if let Some(undone) = &undone {
-                let envelope = Envelope::new(envelope.host, None, undone.clone());
+            if let Some(undo_report) = &undo_report {
+                let envelope = Envelope::new(envelope.host, None, undo_report.clone());
                 let document = view::tune::undo(&envelope, self.target.full);
                 printed.push_str(&text::text(&document, TextStyle::stdout()));
             }
             output::print_if_read(&printed)?;
         }
-        let is_left = |undone: &UndoReport| undone.has_failures() || undone.has_skipped();
-        let stays = undone.is_none();
-        let status = match (&made.broke_off, failed) {
+        let is_incomplete =
+            |undo_report: &UndoReport| undo_report.has_failures() || undo_report.has_skipped();
+        let is_kept = undo_report.is_none();
+        let status = match (&boost_result.broke_off, has_failed) {
             (Some(_), _) => ExitCode::from(2),
-            _ if undone.is_some_and(|undone| is_left(&undone)) => ExitCode::from(2),
-            (None, failed) => ExitCode::from(u8::from(failed)),
+            _ if undo_report.is_some_and(|undo_report| is_incomplete(&undo_report)) => ExitCode::from(2),
+            (None, has_failed) => ExitCode::from(u8::from(has_failed)),
         };
-        Ok((status, stays))
+        Ok((status, is_kept))
     }
 
     /// Observes for a moment which clients get replies before the changes.
     fn watch_flows(&self, server: &ObservedServer) -> Result<Option<FlowWatch>> {
-        let look = self.target.look();
+        let options = self.target.observation_options();
         let flows =
-            look.datagrams.then(|| FlowWatch::start(&self.host, &server.udp_ports(), None).ok()).flatten();
+            options.datagrams.then(|| FlowWatch::start(&self.host, &server.udp_ports(), None).ok()).flatten();
         if flows.is_some() {
-            self.interrupt.wait(Some(SOON.min(look.duration)))?;
+            self.interrupt.wait(Some(SOON.min(options.duration)))?;
         }
         Ok(flows)
     }
 
-    fn undo(&self, tune: u64, why: UndoReason) -> Result<UndoReport> {
+    fn undo(&self, tune: u64, reason: UndoReason) -> Result<UndoReport> {
         let mut writer = self.target.state_dir.store().lock()?;
-        Ok(transaction::undo(&mut writer, &self.host, Some(tune), why)?)
+        Ok(transaction::undo(&mut writer, &self.host, Some(tune), reason)?)
     }
 
-    fn look_again(&self, duration: Duration) -> Known<ObservedServer> {
-        let look = ObservationOptions { duration, ..self.target.look() };
+    fn observe_again(&self, duration: Duration) -> Known<ObservedServer> {
+        let options = ObservationOptions { duration, ..self.target.observation_options() };
         let stop = || self.interrupt.is_raised();
-        let seen = self
+        let observation = self
             .target
-            .wanted()
-            .and_then(|wanted| Ok(ObservedServer::observe(&self.host, &wanted, look, &stop)?));
-        match seen {
+            .server_query()
+            .and_then(|query| Ok(ObservedServer::observe(&self.host, &query, options, &stop)?));
+        match observation {
             Ok((server, _)) => Known::Value(server),
             Err(error) => Known::unknown(output::one_line(&error)),
         }
     }
 
-    fn report_of(
+    fn build_report(
         &self,
-        sighted: &DiscoveredServer,
-        made: Option<&BoostResult<'_>>,
-        again: Option<&ObservedServer>,
+        discovered: &DiscoveredServer,
+        boost_result: Option<&BoostResult<'_>>,
+        observed_again: Option<&ObservedServer>,
         verification: BoostVerification,
     ) -> BoostApplyReport {
-        let boost = &sighted.report.boost;
+        let boost = &discovered.report.boost;
         BoostApplyReport {
-            tune: made.map(|made| made.tune),
+            tune: boost_result.map(|boost_result| boost_result.tune),
             goal: boost.plan.goal.clone(),
-            until: made.and_then(|made| made.carrying.until),
-            changes: made.map(|made| made.carrying.steps.clone()).unwrap_or_default(),
-            broke_off: made.and_then(|made| made.broke_off.clone()),
+            until: boost_result.and_then(|boost_result| boost_result.carrying.until),
+            changes: boost_result.map(|boost_result| boost_result.carrying.steps.clone()).unwrap_or_default(),
+            broke_off: boost_result.and_then(|boost_result| boost_result.broke_off.clone()),
             places: boost.places.clone(),
             refusals: boost.refusals.clone(),
             advice: boost.advice.clone(),
-            before: DeliveryCounts::of(&sighted.report.server),
-            now: again.map(DeliveryCounts::of),
+            before: DeliveryCounts::of(&discovered.report.server),
+            now: observed_again.map(DeliveryCounts::of),
             verification,
             measurement: Known::default(),
             undone: false,
         }
     }
 
-    fn applied(&self, sighted: &DiscoveredServer, report: BoostApplyReport) -> Envelope<BoostApplyReport> {
-        Envelope::new(HostSummary::observe(&self.host), sighted.started_unix_seconds, report)
+    fn apply_envelope(
+        &self,
+        discovered: &DiscoveredServer,
+        report: BoostApplyReport,
+    ) -> Envelope<BoostApplyReport> {
+        Envelope::new(HostSummary::observe(&self.host), discovered.started_unix_seconds, report)
     }
 
     /// Waits for confirmation. Returns a status if the boost was undone meanwhile.
-    fn await_answer(&self, tune: u64, deadline: u64) -> Result<Option<ExitCode>> {
+    fn await_confirmation(&self, tune: u64, deadline: u64) -> Result<Option<ExitCode>> {
         let store = self.target.state_dir.store();
         match confirm::wait(&store, &self.host, tune, deadline, &self.interrupt)? {
-            ConfirmationAnswer::Confirmed => tell(&format!("Tune {tune} is confirmed and stays.\n")),
+            ConfirmationAnswer::Confirmed => print_status(&format!("Tune {tune} is confirmed and stays.\n")),
             ConfirmationAnswer::Open => {}
             ConfirmationAnswer::Undone => {
                 let history = self.target.state_dir.command("history");
-                tell(&format!("Tune {tune} is undone: {history} has the reason.\n"));
+                print_status(&format!("Tune {tune} is undone: {history} has the reason.\n"));
                 return Ok(Some(ExitCode::from(1)));
             }
         }
@@ -410,43 +420,45 @@ impl BoostRun {
 
     /// Watches, and boosts the server again after a restart.
     fn watch(&mut self, mut tune: u64, server: &ObservedServer) -> Result<()> {
-        let server = KnownServer::of(&self.host, server);
+        let server = KnownServer::from_observed(&self.host, server);
         while watching::watch(&self.host, &self.target, tune, &self.choice, &self.interrupt)?
             == WatchOutcome::Ended
         {
-            self.target.look_for(server.port());
-            tell(&format!(
+            self.target.set_port(server.port());
+            print_status(&format!(
                 "The server has ended; waiting for it to start again on port {} (Ctrl-C ends that).\n",
                 server.port()
             ));
-            let Some(sighted) = self.await_restart(&server)? else { return Ok(()) };
-            let mut made = self.make(&sighted)?;
-            let unmeasured = Err("the server was started again".to_owned());
-            let (_, stays) = self.report(&sighted, &mut made, unmeasured)?;
-            if !stays || made.broke_off.is_some() {
+            let Some(discovered) = self.await_restart(&server)? else { return Ok(()) };
+            let mut boost_result = self.apply_changes(&discovered)?;
+            let no_measurement = Err("the server was started again".to_owned());
+            let (_, is_kept) = self.report(&discovered, &mut boost_result, no_measurement)?;
+            if !is_kept || boost_result.broke_off.is_some() {
                 return Ok(());
             }
-            tune = made.tune;
+            tune = boost_result.tune;
         }
         Ok(())
     }
 
     /// Waits until the server runs again and needs changes; `None` after a signal.
     fn await_restart(&self, server: &KnownServer) -> Result<Option<DiscoveredServer>> {
-        let mut told = None;
+        let mut printed_reason = None;
         while !self.interrupt.is_raised() {
-            if server.is_there(&self.host, &self.target) {
-                let sighted = sighting::look(&self.host, &self.target, &self.interrupt);
-                match sighted {
-                    Ok(sighted) if !sighted.report.boost.plan.changes.is_empty() => return Ok(Some(sighted)),
-                    Ok(sighted) => {
-                        let why = view::boost::refusal_summary(&sighted.report.boost);
-                        if why != told {
-                            tell(&format!(
+            if server.is_running(&self.host, &self.target) {
+                let discovered = sighting::discover(&self.host, &self.target, &self.interrupt);
+                match discovered {
+                    Ok(discovered) if !discovered.report.boost.plan.changes.is_empty() => {
+                        return Ok(Some(discovered));
+                    }
+                    Ok(discovered) => {
+                        let refusal = view::boost::refusal_summary(&discovered.report.boost);
+                        if refusal != printed_reason {
+                            print_status(&format!(
                                 "It runs again and is not boosted yet: {}\n",
-                                why.as_deref().unwrap_or("nothing is to be changed")
+                                refusal.as_deref().unwrap_or("nothing is to be changed")
                             ));
-                            told = why;
+                            printed_reason = refusal;
                         }
                     }
                     // The server ended again.

@@ -92,7 +92,7 @@ impl BoostTargetArgs {
     ///
     /// # Errors
     /// If neither --port nor --pid is given.
-    pub(super) fn wanted(&self) -> Result<ServerQuery> {
+    pub(super) fn server_query(&self) -> Result<ServerQuery> {
         ensure!(
             self.port.is_some() || self.pid.is_some(),
             "which server? Name it with --port N or --pid P (linerate doctor lists the servers)"
@@ -102,7 +102,7 @@ impl BoostTargetArgs {
 
     /// Looks for the server by its port from now on, because a restarted server has other
     /// processes.
-    pub(super) fn look_for(&mut self, port: u16) {
+    pub(super) fn set_port(&mut self, port: u16) {
         (self.port, self.pid) = (Some(port), None);
     }
 
@@ -112,21 +112,21 @@ impl BoostTargetArgs {
     }
 
     /// The options of the observation.
-    pub(super) fn look(&self) -> ObservationOptions {
+    pub(super) fn observation_options(&self) -> ObservationOptions {
         ObservationOptions { duration: self.look, datagrams: !self.no_datagrams }
     }
 
     /// The requested changes.
-    pub(super) fn choice(&self) -> BoostChoice {
-        let wishes = &self.wishes;
+    pub(super) fn boost_choice(&self) -> BoostChoice {
+        let change_options = &self.wishes;
         BoostChoice {
-            busy_poll_us: wishes.busy_poll,
-            receive_buffer_bytes: wishes.receive_buffer,
-            skip_ip_id: wishes.skip_ip_id,
-            no_pin: wishes.no_pin,
-            no_steer: wishes.no_steer,
-            by_incoming_cpu: wishes.by_incoming_cpu,
-            anyway: wishes.anyway,
+            busy_poll_us: change_options.busy_poll,
+            receive_buffer_bytes: change_options.receive_buffer,
+            skip_ip_id: change_options.skip_ip_id,
+            no_pin: change_options.no_pin,
+            no_steer: change_options.no_steer,
+            by_incoming_cpu: change_options.by_incoming_cpu,
+            anyway: change_options.anyway,
         }
     }
 }
@@ -136,15 +136,17 @@ impl BoostApplyArgs {
     ///
     /// # Errors
     /// If one is given.
-    pub(super) fn must_be_unused(&self, verb: &str) -> Result<()> {
-        let asked = [
+    pub(super) fn check_no_apply_options(&self, subcommand: &str) -> Result<()> {
+        let options = [
             ("--watch", self.watch),
             ("--keep-going", self.keep_going),
             ("--measure, --keep-if-better and --from", self.measuring.is_given()),
-            ("--for-duration and --until-confirmed", self.lasting.until().is_some()),
+            ("--for-duration and --until-confirmed", self.lasting.deadline().is_some()),
         ];
-        match asked.iter().find(|(_, asked)| *asked) {
-            Some((option, _)) => anyhow::bail!("boost {verb} has no {option}: it goes with boost apply"),
+        match options.iter().find(|(_, is_given)| *is_given) {
+            Some((option, _)) => {
+                anyhow::bail!("boost {subcommand} has no {option}: it goes with boost apply")
+            }
             None => Ok(()),
         }
     }

@@ -10,7 +10,7 @@ use clap::Args;
 use linerate_host::bind_hooks::BindHooks;
 
 use super::apply::must_be_root;
-use crate::command::tune::apply::runner::tell;
+use crate::command::tune::apply::runner::print_status;
 use crate::interrupt::InterruptFlag;
 
 #[derive(Debug, Args)]
@@ -36,7 +36,7 @@ impl BoostAttachArgs {
         let hooks = BindHooks::attach(directory.as_fd(), self.port)
             .with_context(|| format!("cannot attach BPF programs to {path}"))?;
         let ports = self.port.map_or_else(|| "their ports".to_owned(), |port| format!("port {port}"));
-        tell(&format!("Processes of {path} that start now share {ports}. Ctrl-C detaches.\n"));
+        print_status(&format!("Processes of {path} that start now share {ports}. Ctrl-C detaches.\n"));
         while !interrupt.is_raised() {
             interrupt.wait(None)?;
         }

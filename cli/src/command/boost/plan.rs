@@ -23,8 +23,8 @@ pub(super) fn run(target: &BoostTargetArgs) -> Result<ExitCode> {
     // time.
     std::mem::forget(BackgroundThread::enter());
     let host = Host::live().gently();
-    let sighted = sighting::look(&host, target, &InterruptFlag::install()?)?;
-    let envelope = sighted.envelope(HostSummary::observe(&host));
+    let discovered = sighting::discover(&host, target, &InterruptFlag::install()?)?;
+    let envelope = discovered.envelope(HostSummary::observe(&host));
     if let Some(target) = &json {
         target.write_json(&envelope)?;
     }
@@ -32,9 +32,9 @@ pub(super) fn run(target: &BoostTargetArgs) -> Result<ExitCode> {
         let mut document = view::boost::plan(&envelope, target.full);
         let BoostPlanReport { server, boost, .. } = &envelope.result;
         if !boost.plan.changes.is_empty() {
-            let refused = answers::too_few_to_judge(server, &boost.plan);
-            let text = match refused.filter(|_| !target.choice().anyway) {
-                Some(why) => format!("Nothing was changed, and apply refuses for now: {why}."),
+            let refusal = answers::too_few_to_judge(server, &boost.plan);
+            let text = match refusal.filter(|_| !target.boost_choice().anyway) {
+                Some(reason) => format!("Nothing was changed, and apply refuses for now: {reason}."),
                 None => "Nothing was changed. To make these changes: the same command with apply.".to_owned(),
             };
             document.sections.push(Section::default().with(text));

@@ -15,7 +15,7 @@ pub(super) struct KnownServer {
 }
 
 impl KnownServer {
-    pub(super) fn of(host: &Host, server: &ObservedServer) -> Self {
+    pub(super) fn from_observed(host: &Host, server: &ObservedServer) -> Self {
         let pid = server.processes.first().map(|process| process.pid).unwrap_or_default();
         Self {
             port: server.udp_ports().first().copied().unwrap_or_default(),
@@ -29,16 +29,18 @@ impl KnownServer {
     }
 
     /// Whether a server of the same unit or program is on its port.
-    pub(super) fn is_there(&self, host: &Host, target: &BoostTargetArgs) -> bool {
-        let glance = ObservationOptions { duration: Duration::ZERO, datagrams: false };
-        let found = target
-            .wanted()
+    pub(super) fn is_running(&self, host: &Host, target: &BoostTargetArgs) -> bool {
+        let options = ObservationOptions { duration: Duration::ZERO, datagrams: false };
+        let observation = target
+            .server_query()
             .ok()
-            .and_then(|wanted| ObservedServer::observe(host, &wanted, glance, &|| false).ok());
-        found.is_some_and(|(server, _)| {
-            let now = Self::of(host, &server);
-            let same = |before: &Option<String>, now: &Option<String>| before.is_some() && before == now;
-            same(&self.unit, &now.unit) || same(&self.program, &now.program)
+            .and_then(|query| ObservedServer::observe(host, &query, options, &|| false).ok());
+        observation.is_some_and(|(server, _)| {
+            let current = Self::from_observed(host, &server);
+            let is_same = |known_name: &Option<String>, current_name: &Option<String>| {
+                known_name.is_some() && known_name == current_name
+            };
+            is_same(&self.unit, &current.unit) || is_same(&self.program, &current.program)
         })
     }
 }

@@ -20,7 +20,7 @@ use linerate_tune::boost::replicas::{ReplicaConfig, ReplicaProbe, ReplicaSet, Re
 use rustix::process::Signal;
 
 use super::apply::must_be_root;
-use crate::command::tune::apply::runner::tell;
+use crate::command::tune::apply::runner::print_status;
 use crate::quantity;
 use crate::view;
 
@@ -115,7 +115,7 @@ impl BoostReplaceArgs {
 
 fn probe(source: &WorkloadSource) -> Result<ReplicaProbe> {
     let workload = source.read(&WorkloadOptions::default())?;
-    let ask = move |target: SocketAddr, port: u16| {
+    let run_probe = move |target: SocketAddr, port: u16| {
         let generator = GeneratorBuilder::default().targets(vec![target]).workload(workload.clone()).flows(1);
         // Only datagrams from this address and port reach the copy.
         let generator = generator.sources(vec![target.ip()]).source_ports(port..=port);
@@ -123,7 +123,7 @@ fn probe(source: &WorkloadSource) -> Result<ReplicaProbe> {
         let slot = LoadSlot { drain: PROBE_DURATION * 4, ..LoadSlot::rate(PROBE_RATE, PROBE_DURATION) };
         generator.run(&slot)
     };
-    let probe = move |target: SocketAddr, port: u16| match ask(target, port) {
+    let probe = move |target: SocketAddr, port: u16| match run_probe(target, port) {
         Ok(outcome) if outcome.answered > 0 => Ok(()),
         Ok(outcome) => Err(format!("no valid reply to {} requests", outcome.sent)),
         Err(error) => Err(error.to_string()),
@@ -134,10 +134,10 @@ fn probe(source: &WorkloadSource) -> Result<ReplicaProbe> {
 fn run(config: ReplicaConfig) -> Result<ExitCode> {
     // Before the copies start, so that no signal is lost.
     let signals = PassedSignals::install()?;
-    let mut set = ReplicaSet::start(config)?;
-    let ended = supervise(&mut set, &signals);
-    print_events(&mut set);
-    ended?;
+    let mut replicas = ReplicaSet::start(config)?;
+    let supervision = supervise(&mut replicas, &signals);
+    print_events(&mut replicas);
+    supervision?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -166,8 +166,8 @@ fn supervise(set: &mut ReplicaSet, signals: &PassedSignals) -> Result<()> {
     while !set.has_ended() {
         print_events(set);
         set.wait(signals.wake.as_fd())?;
-        for (signal, ends) in signals.take() {
-            if ends { set.end(signal)? } else { set.signal(signal) }
+        for (signal, ends_set) in signals.take_raised() {
+            if ends_set { set.end(signal)? } else { set.signal(signal) }
         }
     }
     Ok(set.finish()?)
@@ -175,7 +175,7 @@ fn supervise(set: &mut ReplicaSet, signals: &PassedSignals) -> Result<()> {
 
 fn print_events(set: &mut ReplicaSet) {
     for event in set.take_events() {
-        tell(&view::boost::replicas::event(&event));
+        print_status(&view::boost::replicas::event(&event));
     }
 }
 
@@ -192,7 +192,7 @@ impl PassedSignals {
         let (wake, waker) = UnixStream::pair().context("cannot make a socket pair")?;
         wake.set_nonblocking(true).context("cannot set up a socket")?;
         let mut flags = Vec::new();
-        for (signal, ends) in [
+        for (signal, ends_set) in [
             (Signal::INT, true),
             (Signal::TERM, true),
             (Signal::QUIT, true),
@@ -200,21 +200,21 @@ impl PassedSignals {
             (Signal::USR1, false),
             (Signal::USR2, false),
         ] {
-            let came = Arc::new(AtomicBool::new(false));
+            let raised_flag = Arc::new(AtomicBool::new(false));
             let waker = waker.try_clone().context("cannot copy a socket")?;
-            signal_hook::flag::register(signal.as_raw(), Arc::clone(&came))
+            signal_hook::flag::register(signal.as_raw(), Arc::clone(&raised_flag))
                 .and_then(|_| signal_hook::low_level::pipe::register(signal.as_raw(), waker))
                 .context("cannot take over signals")?;
-            flags.push((signal, ends, came));
+            flags.push((signal, ends_set, raised_flag));
         }
         Ok(Self { flags, wake })
     }
 
-    fn take(&self) -> Vec<(Signal, bool)> {
+    fn take_raised(&self) -> Vec<(Signal, bool)> {
         // One more byte only means one more look at the flags.
         let _ = (&self.wake).read(&mut [0; 64]);
-        let came = self.flags.iter().filter(|(_, _, came)| came.swap(false, Ordering::Relaxed));
-        came.map(|(signal, ends, _)| (*signal, *ends)).collect()
+        let raised = self.flags.iter().filter(|(_, _, raised)| raised.swap(false, Ordering::Relaxed));
+        raised.map(|(signal, ends_set, _)| (*signal, *ends_set)).collect()
     }
 }
 

@@ -27,17 +27,18 @@ impl DiscoveredServer {
 }
 
 /// Observes the server and plans. Changes nothing.
-pub(super) fn look(
+pub(super) fn discover(
     host: &Host,
     target: &BoostTargetArgs,
     interrupt: &InterruptFlag,
 ) -> Result<DiscoveredServer> {
-    let (wanted, choice) = (target.wanted()?, target.choice());
-    let line = WaitingLine::show(&wanted, target.look());
+    let (query, boost_choice) = (target.server_query()?, target.boost_choice());
+    let waiting_line = WaitingLine::show(&query, target.observation_options());
     let started_unix_seconds = origin::unix_seconds();
-    let (server, path) = ObservedServer::observe(host, &wanted, target.look(), &|| interrupt.is_raised())?;
-    drop(line);
-    let mut boost = plan::make(&server, &path, &choice);
+    let (server, path) =
+        ObservedServer::observe(host, &query, target.observation_options(), &|| interrupt.is_raised())?;
+    drop(waiting_line);
+    let mut boost = plan::make(&server, &path, &boost_choice);
     boost.plan.read_unix_seconds = started_unix_seconds;
     let agreement = report::agreement(&server);
     Ok(DiscoveredServer { report: BoostPlanReport { server, agreement, boost }, started_unix_seconds })
@@ -47,18 +48,18 @@ pub(super) fn look(
 struct WaitingLine;
 
 impl WaitingLine {
-    fn show(wanted: &ServerQuery, look: ObservationOptions) -> Option<Self> {
+    fn show(query: &ServerQuery, options: ObservationOptions) -> Option<Self> {
         if !std::io::stderr().is_terminal() {
             return None;
         }
-        let what = match (wanted.port, wanted.pid) {
+        let server_text = match (query.port, query.pid) {
             (Some(port), _) => format!("the server on port {port}"),
             (None, Some(pid)) => format!("the server of process {pid}"),
             (None, None) => "the server".to_owned(),
         };
         eprint!(
-            "\r\u{1b}[Kobserving {what} for {} s (Ctrl-C: use what was seen)",
-            look.duration.as_secs_f64()
+            "\r\u{1b}[Kobserving {server_text} for {} s (Ctrl-C: use what was seen)",
+            options.duration.as_secs_f64()
         );
         Some(Self)
     }

@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use linerate_host::setting::steered;
+use linerate_host::setting::steering_counts;
 use linerate_host::{Host, Known, Setting};
 use linerate_tune::boost::discovery::{ObservedServer, ServerQuery};
 use linerate_tune::boost::plan;
@@ -26,28 +26,30 @@ use crate::view;
 pub(super) fn run(target: &BoostTargetArgs) -> Result<ExitCode> {
     let json = OutputTarget::from_option(target.json.as_deref())?;
     let (host, interrupt) = (Host::live().gently(), InterruptFlag::install()?);
-    let journal = target.state_dir.existing()?.read()?;
-    let JournalStatus { journal: file, trouble, holder, tunes, .. } = JournalStatus::of(&journal, &host);
-    let meant = |status: &TuneStatus| is_meant(&journal, status.tune, target);
-    let looking = BoostStatusReader { host: &host, journal: &journal, target, interrupt: &interrupt };
-    let boosts = tunes.into_iter().filter(meant).map(|tune| looking.boost(tune)).collect();
+    let journal = target.state_dir.existing_store()?.read()?;
+    let JournalStatus { journal: file, trouble: corruption, holder, tunes, .. } =
+        JournalStatus::of(&journal, &host);
+    let matches_target = |status: &TuneStatus| is_requested_boost(&journal, status.tune, target);
+    let status_reader = BoostStatusReader { host: &host, journal: &journal, target, interrupt: &interrupt };
+    let boosts = tunes.into_iter().filter(matches_target).map(|tune| status_reader.boost(tune)).collect();
     let replicas = ReplicaSetState::observe_all(&host, target.port).into();
-    let report = BoostStatusReport { journal: file, trouble, holder, boosts, replicas };
-    let attention = report.needs_attention();
+    let report = BoostStatusReport { journal: file, trouble: corruption, holder, boosts, replicas };
+    let needs_attention = report.needs_attention();
     let envelope = Envelope::new(HostSummary::observe(&host), origin::unix_seconds(), report);
     if let Some(target) = &json {
         target.write_json(&envelope)?;
     }
     if json != Some(OutputTarget::Stdout) {
-        let document = view::boost::status(&envelope, &|verb| target.state_dir.command(verb), target.full);
+        let document =
+            view::boost::status(&envelope, &|subcommand| target.state_dir.command(subcommand), target.full);
         output::print(&text::text(&document, TextStyle::stdout()))?;
     }
-    Ok(ExitCode::from(u8::from(attention)))
+    Ok(ExitCode::from(u8::from(needs_attention)))
 }
 
-fn is_meant(journal: &Journal, number: u64, target: &BoostTargetArgs) -> bool {
+fn is_requested_boost(journal: &Journal, number: u64, target: &BoostTargetArgs) -> bool {
     let tunes = journal.tunes();
-    tunes.iter().any(|tune| tune.begun.tune == number && boosts::is_meant(tune, target))
+    tunes.iter().any(|tune| tune.begun.tune == number && boosts::matches_target(tune, target))
 }
 
 struct BoostStatusReader<'a> {
@@ -60,37 +62,39 @@ struct BoostStatusReader<'a> {
 impl BoostStatusReader<'_> {
     fn boost(&self, tune: TuneStatus) -> ActiveBoost {
         let groups = tune.settings.iter().filter_map(|setting| self.group(&setting.setting)).collect();
-        let now = self.now(&tune);
+        let now = self.observe_again(&tune);
         ActiveBoost { tune, groups, now }
     }
 
     fn group(&self, setting: &Setting) -> Option<SteeredGroup> {
         let Setting::Steering { namespace, protocol, local } = setting else { return None };
-        let steered = match steered(self.host, *namespace, *protocol, *local) {
+        let group_state = match steering_counts(self.host, *namespace, *protocol, *local) {
             Ok(steered) => Known::Value(steered),
             Err(error) => Known::unknown(error.to_string()),
         };
-        Some(SteeredGroup { protocol: *protocol, local: *local, steered })
+        Some(SteeredGroup { protocol: *protocol, local: *local, steered: group_state })
     }
 
     /// Observes the server again.
-    fn now(&self, tune: &TuneStatus) -> Known<BoostedServerState> {
+    fn observe_again(&self, tune: &TuneStatus) -> Known<BoostedServerState> {
         let tunes = self.journal.tunes();
-        let begun = tunes.iter().find(|known| known.begun.tune == tune.tune);
+        let recorded_tune = tunes.iter().find(|recorded| recorded.begun.tune == tune.tune);
         let target = self.target;
-        let wanted = if target.port.is_some() || target.pid.is_some() {
+        let query = if target.port.is_some() || target.pid.is_some() {
             ServerQuery { port: target.port, pid: target.pid, interfaces: target.interfaces().to_vec() }
         } else {
-            let Some(port) = begun.and_then(boosts::port) else {
+            let Some(port) = recorded_tune.and_then(boosts::port) else {
                 return Known::unknown(
                     "the journal does not contain the server's port: give --port or --pid",
                 );
             };
             ServerQuery { port: Some(port), pid: None, interfaces: target.interfaces().to_vec() }
         };
-        match ObservedServer::observe(self.host, &wanted, target.look(), &|| self.interrupt.is_raised()) {
+        match ObservedServer::observe(self.host, &query, target.observation_options(), &|| {
+            self.interrupt.is_raised()
+        }) {
             Ok((server, path)) => {
-                let boost = plan::make(&server, &path, &target.choice());
+                let boost = plan::make(&server, &path, &target.boost_choice());
                 Known::Value(BoostedServerState::of(&server, &boost))
             }
             Err(error) => Known::unknown(error.to_string()),

@@ -18,7 +18,7 @@ pub(super) fn run(target: &BoostTargetArgs) -> Result<ExitCode> {
     if target.pid.is_none() && end_leftovers(target.port)? {
         return Ok(ExitCode::SUCCESS);
     }
-    let journal = target.state_dir.existing()?.read()?;
+    let journal = target.state_dir.existing_store()?.read()?;
     let number = boosts::latest(&journal, target).with_context(|| match (target.port, target.pid) {
         (None, None) => "no boost is in effect: there is nothing to undo".to_owned(),
         (Some(port), _) => {
@@ -40,7 +40,7 @@ fn end_leftovers(port: Option<u16>) -> Result<bool> {
         removed => removed?,
     };
     for leftover in &removed {
-        output::print(&view::boost::replicas::removed(leftover))?;
+        output::print(&view::boost::replicas::removed_text(leftover))?;
     }
     if let (Some(port), true) = (port, removed.is_empty())
         && let Some(group) = replicas::groups(&host, Some(port))?.first()

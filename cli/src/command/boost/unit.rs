@@ -11,7 +11,7 @@ use linerate_tune::transaction::{ChangeResult, TuneStart, TuneTransaction};
 
 use super::apply::must_be_root;
 use super::run::copies;
-use crate::command::tune::apply::runner::tell;
+use crate::command::tune::apply::runner::print_status;
 use crate::command::tune::{ConsentMode, StateDirArgs};
 use crate::interrupt::InterruptFlag;
 use crate::output;
@@ -45,36 +45,38 @@ impl BoostUnitArgs {
         self.consent.check()?;
         let (host, interrupt) = (Host::live(), InterruptFlag::install()?);
         let program = std::env::current_exe().context("cannot find the path of this program")?;
-        let parts = (&*program.to_string_lossy(), &*self.options(), &*self.command);
-        let made = ReplicaUnit::of(&host, &self.unit, parts)?;
-        let (setting, to) =
-            (Setting::UnitDropIn { unit: made.unit.clone() }, SettingValue::new(made.drop_in.clone()));
-        let from = setting.read(&host)?;
-        if from == to {
-            tell("nothing to change: the drop-in is as it should be\n");
+        let command_parts = (&*program.to_string_lossy(), &*self.options(), &*self.command);
+        let replica_unit = ReplicaUnit::of(&host, &self.unit, command_parts)?;
+        let (setting, new_value) = (
+            Setting::UnitDropIn { unit: replica_unit.unit.clone() },
+            SettingValue::new(replica_unit.drop_in.clone()),
+        );
+        let current_value = setting.read(&host)?;
+        if current_value == new_value {
+            print_status("nothing to change: the drop-in is as it should be\n");
             return Ok(ExitCode::SUCCESS);
         }
-        let notes: String = made.notes.iter().map(|note| format!("{note}\n")).collect();
-        output::print_if_read(&format!("{setting}:\n\n{}\n{notes}", made.drop_in))?;
-        if interrupt.is_raised() || !self.consent.given("write this drop-in?", &interrupt)? {
-            tell("nothing was changed\n");
+        let notes: String = replica_unit.notes.iter().map(|note| format!("{note}\n")).collect();
+        output::print_if_read(&format!("{setting}:\n\n{}\n{notes}", replica_unit.drop_in))?;
+        if interrupt.is_raised() || !self.consent.confirm("write this drop-in?", &interrupt)? {
+            print_status("nothing was changed\n");
             return Ok(ExitCode::from(1));
         }
-        let mut writer = self.state_dir.begun()?.lock()?;
-        let begin = TuneStart::new(format!("boost unit {}", made.unit), output::argv());
-        let mut transaction = TuneTransaction::begin(&mut writer, &host, begin)?;
+        let mut writer = self.state_dir.writable_store()?.lock()?;
+        let tune_start = TuneStart::new(format!("boost unit {}", replica_unit.unit), output::argv());
+        let mut transaction = TuneTransaction::begin(&mut writer, &host, tune_start)?;
         let tune = transaction.id();
-        let outcome = transaction.change_from(&host, &setting, &from, &to)?;
-        let refused = match outcome {
+        let outcome = transaction.change_from(&host, &setting, &current_value, &new_value)?;
+        let refusal = match outcome {
             ChangeResult::Refused { why } => Some(why),
             ChangeResult::Made { .. } | ChangeResult::Already => None,
         };
-        transaction.end(refused.clone())?;
-        ensure!(refused.is_none(), "{}", refused.unwrap_or_default());
+        transaction.end(refusal.clone())?;
+        ensure!(refusal.is_none(), "{}", refusal.unwrap_or_default());
         let undo = self.state_dir.command(&format!("undo {tune}"));
-        tell(&format!(
+        print_status(&format!(
             "Tune {tune} is made. Start the copies: systemctl restart {}. To undo it: {undo}\n",
-            made.unit
+            replica_unit.unit
         ));
         Ok(ExitCode::SUCCESS)
     }

@@ -6,7 +6,7 @@ use linerate_tune::boost::plan::BoostChoice;
 use linerate_tune::boost::watch::{self, WatchEvent};
 
 use super::arguments::BoostTargetArgs;
-use crate::command::tune::apply::runner::tell;
+use crate::command::tune::apply::runner::print_status;
 use crate::interrupt::InterruptFlag;
 use crate::view;
 
@@ -24,20 +24,22 @@ pub(super) fn watch(
     host: &Host,
     target: &BoostTargetArgs,
     tune: u64,
-    choice: &BoostChoice,
+    boost_choice: &BoostChoice,
     interrupt: &InterruptFlag,
 ) -> Result<WatchOutcome> {
-    let (store, wanted) = (target.state_dir.store(), target.wanted()?);
+    let (store, query) = (target.state_dir.store(), target.server_query()?);
     let undo = target.state_dir.command(&format!("undo {tune}"));
-    tell(&format!("Tune {tune} is watched; Ctrl-C ends that and leaves it in effect ({undo} undoes it).\n"));
-    let mut ended = None;
+    print_status(&format!(
+        "Tune {tune} is watched; Ctrl-C ends that and leaves it in effect ({undo} undoes it).\n"
+    ));
+    let mut end_event = None;
     let stop = || interrupt.is_raised();
-    watch::watch(host, &store, tune, (&wanted, choice), &stop, &mut |event| {
-        tell(&view::boost::event(&event));
-        ended = matches!(event, WatchEvent::Ended | WatchEvent::Undone).then_some(event);
+    watch::watch(host, &store, tune, (&query, boost_choice), &stop, &mut |event| {
+        print_status(&view::boost::event(&event));
+        end_event = matches!(event, WatchEvent::Ended | WatchEvent::Undone).then_some(event);
     })?;
-    if ended.is_none() {
-        tell(&format!("Tune {tune} stays in effect and is no longer watched.\n"));
+    if end_event.is_none() {
+        print_status(&format!("Tune {tune} stays in effect and is no longer watched.\n"));
     }
-    Ok(if ended == Some(WatchEvent::Ended) { WatchOutcome::Ended } else { WatchOutcome::Over })
+    Ok(if end_event == Some(WatchEvent::Ended) { WatchOutcome::Ended } else { WatchOutcome::Over })
 }

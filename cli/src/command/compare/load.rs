@@ -32,68 +32,69 @@ struct SchemaLine {
 }
 
 pub(super) fn read(path: &Path) -> Result<LoadFigures> {
-    let shown = || path.display().to_string();
-    let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", shown()))?;
-    parse(&text).with_context(shown)
+    let path_text = || path.display().to_string();
+    let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path_text()))?;
+    parse(&text).with_context(path_text)
 }
 
 fn parse(text: &str) -> Result<LoadFigures> {
     let line: SchemaLine = serde_json::from_str(text).context("it is no result of linerate load --json")?;
     let (run, ramp, search) = (LoadReport::SCHEMA, RampReport::SCHEMA, SearchReport::SCHEMA);
     match line.schema.as_str() {
-        schema if schema == run => Ok(of_run(Envelope::parse(text)?)),
-        schema if schema == ramp => Ok(of_ramp(Envelope::parse(text)?)),
-        schema if schema == search => Ok(of_search(Envelope::parse(text)?)),
-        other => {
+        schema if schema == run => Ok(run_figures(Envelope::parse(text)?)),
+        schema if schema == ramp => Ok(ramp_figures(Envelope::parse(text)?)),
+        schema if schema == search => Ok(search_figures(Envelope::parse(text)?)),
+        schema => {
             bail!(
-                "its schema is {other}; only a run ({run}), a ramp ({ramp}) or a search ({search}) can be compared"
+                "its schema is {schema}; only a run ({run}), a ramp ({ramp}) or a search ({search}) can be compared"
             )
         }
     }
 }
 
-fn of_run(envelope: Envelope<LoadReport>) -> LoadFigures {
+fn run_figures(envelope: Envelope<LoadReport>) -> LoadFigures {
     let report = &envelope.result;
     let outcome = &report.outcome;
     // Without rate the load is a window or a flood.
     let method = method("run", &envelope.host, &report.generator)
-        .with("the requested rate", outcome.requested_per_second)
-        .with("the number of merged runs", report.merged.len());
-    LoadFigures { host: envelope.host, method, figures: figures_of(outcome, "") }
+        .with_fact("the requested rate", outcome.requested_per_second)
+        .with_fact("the number of merged runs", report.merged.len());
+    LoadFigures { host: envelope.host, method, figures: slot_figures(outcome, "") }
 }
 
 /// The figures of all steps. Their keys contain the rate, so that steps of equal rates are
 /// compared.
-fn of_ramp(envelope: Envelope<RampReport>) -> LoadFigures {
+fn ramp_figures(envelope: Envelope<RampReport>) -> LoadFigures {
     let ramp = &envelope.result;
-    let of_step = |step: &SlotOutcome| {
-        figures_of(step, &format!("at {}/s: ", step.requested_per_second.unwrap_or_default()))
+    let step_figures = |step: &SlotOutcome| {
+        slot_figures(step, &format!("at {}/s: ", step.requested_per_second.unwrap_or_default()))
     };
-    let figures = ramp.steps.iter().flat_map(of_step).collect();
+    let figures = ramp.steps.iter().flat_map(step_figures).collect();
     LoadFigures { method: method("ramp", &envelope.host, &ramp.generator), host: envelope.host, figures }
 }
 
 /// The figures of a slot by its intervals, with keys that begin with `prefix`.
-fn figures_of(outcome: &SlotOutcome, prefix: &str) -> Vec<LoadFigure> {
-    let whole = whole_intervals(outcome);
-    let mut answered: Vec<f64> =
-        whole.iter().map(|interval| interval.received as f64 / interval.seconds).collect();
+fn slot_figures(outcome: &SlotOutcome, prefix: &str) -> Vec<LoadFigure> {
+    let full_intervals = whole_intervals(outcome);
+    let mut reply_rates: Vec<f64> =
+        full_intervals.iter().map(|interval| interval.received as f64 / interval.seconds).collect();
     let figure = |key: &str, less_is_better: bool, samples: &[f64]| LoadFigure {
         key: format!("{prefix}{key}"),
         less_is_better,
-        value: of_samples(samples),
+        value: confidence_interval(samples),
     };
-    let mut figures = vec![figure("answered_per_second", false, &answered)];
+    let mut figures = vec![figure("answered_per_second", false, &reply_rates)];
     if outcome.requested_per_second.is_none() {
         // Other programs on the machine only slow a server down, so the fastest intervals scatter least.
-        answered.sort_by(|one, other| other.total_cmp(one));
-        let fastest = &answered[..answered.len() / 4];
+        reply_rates.sort_by(|left, right| right.total_cmp(left));
+        let fastest = &reply_rates[..reply_rates.len() / 4];
         let key = "fastest_quarter_answered_per_second";
         figures.extend((fastest.len() > 2).then(|| figure(key, false, fastest)));
     } else {
         // Without a requested rate latency adds nothing: in a closed loop it follows from the rate,
         // and in a flood from the depth of the buffers.
-        let medians = whole.iter().filter_map(|interval| interval.latency_ns.p50).map(|ns| ns as f64);
+        let medians =
+            full_intervals.iter().filter_map(|interval| interval.latency_ns.p50).map(|ns| ns as f64);
         figures.push(figure("latency_p50_ns", true, &medians.collect::<Vec<_>>()));
     }
     figures
@@ -105,12 +106,12 @@ fn whole_intervals(outcome: &SlotOutcome) -> Vec<&SlotInterval> {
     outcome.intervals.iter().filter(|interval| interval.seconds > 0.9 * longest).collect()
 }
 
-fn of_search(envelope: Envelope<SearchReport>) -> LoadFigures {
+fn search_figures(envelope: Envelope<SearchReport>) -> LoadFigures {
     let search = &envelope.result;
     let method = method("search", &envelope.host, &search.generator)
-        .with("the loss limit", search.method.max_loss_ratio)
-        .with("the p99 limit in ns", search.method.max_p99_ns)
-        .with("the way in which requests left", search.capacity.send_method);
+        .with_fact("the loss limit", search.method.max_loss_ratio)
+        .with_fact("the p99 limit in ns", search.method.max_p99_ns)
+        .with_fact("the way in which requests left", search.capacity.send_method);
     let figure = LoadFigure {
         key: "transactions_per_second".to_owned(),
         less_is_better: false,
@@ -121,22 +122,22 @@ fn of_search(envelope: Envelope<SearchReport>) -> LoadFigures {
 
 fn method(kind: &str, host: &HostSummary, generator: &GeneratorDescription) -> MethodFacts {
     MethodFacts::default()
-        .with("the kind of result", kind)
+        .with_fact("the kind of result", kind)
         .with_host(host)
-        .with("the workload", &generator.workload)
-        .with("the payload in bytes", generator.payload_bytes)
-        .with("the backend", &generator.backend)
-        .with("the number of threads", generator.threads)
-        .with("the number of flows", generator.flows)
-        .with("the list of the generator's CPUs", &generator.cpus)
-        .with("the number of destinations", generator.targets.len())
+        .with_fact("the workload", &generator.workload)
+        .with_fact("the payload in bytes", generator.payload_bytes)
+        .with_fact("the backend", &generator.backend)
+        .with_fact("the number of threads", generator.threads)
+        .with_fact("the number of flows", generator.flows)
+        .with_fact("the list of the generator's CPUs", &generator.cpus)
+        .with_fact("the number of destinations", generator.targets.len())
 }
 
 // The interval of samples; one without bounds if there are too few.
-pub(super) fn of_samples(samples: &[f64]) -> ConfidenceInterval {
+pub(super) fn confidence_interval(samples: &[f64]) -> ConfidenceInterval {
     // An interval without replies has no logarithm.
-    let least = samples.iter().sum::<f64>() / samples.len().max(1) as f64 / 1e3;
-    let samples: Vec<f64> = samples.iter().map(|sample| sample.max(least)).collect();
-    let none = ConfidenceInterval { median: 0.0, low: None, high: None, samples: samples.len() };
-    stats::interval(&samples).unwrap_or(none)
+    let floor = samples.iter().sum::<f64>() / samples.len().max(1) as f64 / 1e3;
+    let samples: Vec<f64> = samples.iter().map(|sample| sample.max(floor)).collect();
+    let no_replies = ConfidenceInterval { median: 0.0, low: None, high: None, samples: samples.len() };
+    stats::interval(&samples).unwrap_or(no_replies)
 }

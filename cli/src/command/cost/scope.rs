@@ -9,17 +9,17 @@ pub(super) fn online(host: &Host) -> Result<CpuSet> {
 }
 
 /// The CPUs of a list. All of them must be online.
-pub(super) fn listed(list: &str, online: &CpuSet) -> Result<CpuSet> {
+pub(super) fn parse_online_cpus(list: &str, online: &CpuSet) -> Result<CpuSet> {
     let cpus = CpuSet::from_list(list).context("--cpus")?;
     ensure!(!cpus.is_empty(), "--cpus: no CPU in '{list}'; give a list such as 0-3,8");
     for cpu in cpus.iter() {
-        known(cpu, online).context("--cpus")?;
+        check_online(cpu, online).context("--cpus")?;
     }
     Ok(cpus)
 }
 
 /// Checks that a CPU is online.
-pub(super) fn known(cpu: u32, online: &CpuSet) -> Result<u32> {
+pub(super) fn check_online(cpu: u32, online: &CpuSet) -> Result<u32> {
     ensure!(online.contains(cpu), "no CPU {cpu} is online; CPUs {online} are");
     Ok(cpu)
 }
@@ -27,44 +27,44 @@ pub(super) fn known(cpu: u32, online: &CpuSet) -> Result<u32> {
 /// The CPUs that process packets of an interface's queues: by interrupt, or because RPS steers
 /// packets to them. All CPUs if neither is known, for example for a veth, whose packets are
 /// processed on the sending CPU.
-pub(super) fn of_interface(host: &Host, name: &str, online: &CpuSet) -> Result<(CpuSet, Option<String>)> {
-    let there = host.list("/sys/class/net")?;
-    if !there.iter().any(|interface| interface == name) {
-        bail!("no interface {name} here; there are {}", there.join(", "));
+pub(super) fn interface_cpus(host: &Host, name: &str, online: &CpuSet) -> Result<(CpuSet, Option<String>)> {
+    let interfaces = host.list("/sys/class/net")?;
+    if !interfaces.iter().any(|interface| interface == name) {
+        bail!("no interface {name} here; there are {}", interfaces.join(", "));
     }
     let path = PacketPath::observe(host, &Scope { interfaces: vec![name.to_owned()], ..Scope::default() });
-    let cpus = taking(&path, name, online);
+    let cpus = packet_cpus(&path, name, online);
     if cpus.is_empty() {
-        let why = format!(
+        let note = format!(
             "{name} has neither queue interrupts nor RPS, as is usual for virtual interfaces: all CPUs are observed"
         );
-        return Ok((online.clone(), Some(why)));
+        return Ok((online.clone(), Some(note)));
     }
     Ok((cpus, None))
 }
 
-fn taking(path: &PacketPath, name: &str, online: &CpuSet) -> CpuSet {
-    let vectors = path.irq.vectors(name).iter().filter_map(linerate_host::stage::irq::IrqVector::cpus);
-    let handed = path.softirq.rps_queues(name).iter().filter_map(|queue| queue.cpus.value());
-    vectors.chain(handed).flat_map(CpuSet::iter).filter(|cpu| online.contains(*cpu)).collect()
+fn packet_cpus(path: &PacketPath, name: &str, online: &CpuSet) -> CpuSet {
+    let vector_cpus = path.irq.vectors(name).iter().filter_map(linerate_host::stage::irq::IrqVector::cpus);
+    let rps_cpus = path.softirq.rps_queues(name).iter().filter_map(|queue| queue.cpus.value());
+    vector_cpus.chain(rps_cpus).flat_map(CpuSet::iter).filter(|cpu| online.contains(*cpu)).collect()
 }
 
 /// The CPU with most runs of NET_RX between two readings of `/proc/softirqs`.
-pub(super) fn busiest(before: &str, after: &str, among: &CpuSet) -> Option<u32> {
+pub(super) fn busiest(before: &str, after: &str, candidates: &CpuSet) -> Option<u32> {
     let (before, after) = (net_rx(before), net_rx(after));
-    let grown = |cpu: &u32| {
-        let at =
+    let new_runs = |cpu: &u32| {
+        let count_on =
             |counts: &[(u32, u64)]| counts.iter().find(|(number, _)| number == cpu).map(|(_, count)| *count);
-        at(&after).unwrap_or(0).saturating_sub(at(&before).unwrap_or(0))
+        count_on(&after).unwrap_or(0).saturating_sub(count_on(&before).unwrap_or(0))
     };
     // `max_by_key` returns the last of equal CPUs, not CPU 0, which has most other work.
-    among.iter().max_by_key(grown)
+    candidates.iter().max_by_key(new_runs)
 }
 
 /// Runs of NET_RX per CPU from `/proc/softirqs`: a line with the CPUs, then one line per softirq.
 fn net_rx(text: &str) -> Vec<(u32, u64)> {
     let cpus = text.lines().next().unwrap_or_default().split_whitespace();
-    let cpus = cpus.map(|head| head.strip_prefix("CPU").and_then(|number| number.parse().ok()));
+    let cpus = cpus.map(|column| column.strip_prefix("CPU").and_then(|number| number.parse().ok()));
     let counts = text.lines().find_map(|line| line.trim_start().strip_prefix("NET_RX:")).unwrap_or_default();
     let counts = counts.split_whitespace().map(|count| count.parse().ok());
     cpus.zip(counts).filter_map(|(cpu, count)| Some((cpu?, count?))).collect()
@@ -78,20 +78,23 @@ mod tests {
     const AFTER: &str = "                    CPU0       CPU2       \n          HI:          0          1\n      NET_RX:        110        500\n";
 
     #[test]
-    fn the_busiest_is_where_runs_grew_most() {
+    fn the_busiest_cpu_has_the_most_net_rx_runs_between_readings() {
         let online = CpuSet::from_list("0,2").expect("a list");
         assert_eq!(busiest(BEFORE, AFTER, &online), Some(2));
-        assert_eq!(busiest(AFTER, AFTER, &online), Some(2), "none of equals that has other work too");
+        assert_eq!(busiest(AFTER, AFTER, &online), Some(2), "of equal CPUs not CPU 0, which has other work");
         assert_eq!(busiest(BEFORE, AFTER, &CpuSet::from_list("0").expect("a list")), Some(0));
         assert_eq!(busiest("", "nonsense", &CpuSet::new()), None);
     }
 
     #[test]
-    fn only_cpus_that_are_online_are_taken() {
+    fn cpu_lists_accept_only_online_cpus() {
         let online = CpuSet::from_list("0-3").expect("a list");
-        assert_eq!(listed("1,3", &online).map(|cpus| cpus.to_string()).ok(), Some("1,3".to_owned()));
+        assert_eq!(
+            parse_online_cpus("1,3", &online).map(|cpus| cpus.to_string()).ok(),
+            Some("1,3".to_owned())
+        );
         for (list, words) in [("7", "no CPU 7 is online"), ("", "no CPU in ''"), ("x", "not a CPU number")] {
-            let error = listed(list, &online).expect_err(list);
+            let error = parse_online_cpus(list, &online).expect_err(list);
             assert!(format!("{error:#}").contains(words), "{error:#}");
         }
     }

@@ -32,11 +32,11 @@ impl CaptureArgs {
             "a capture is binary: write it to a file or a pipe"
         );
         let interrupt = InterruptFlag::install()?;
-        let subject = ObservedHost::open(&self.input, true)?;
-        let scope = subject.scope.clone();
-        let readings = subject.read(&interrupt)?;
+        let observed_host = ObservedHost::open(&self.input, true)?;
+        let scope = observed_host.scope.clone();
+        let readings = observed_host.read(&interrupt)?;
         let kernel = readings.view().now.machine.kernel.value().cloned();
-        let about = CaptureInfo {
+        let capture_info = CaptureInfo {
             schema: capture::SCHEMA.to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             unix_seconds: readings.unix_seconds.unwrap_or(0),
@@ -53,11 +53,15 @@ impl CaptureArgs {
             capture::anonymise(&mut recordings, name.as_deref());
         }
         let mut bytes = Vec::new();
-        capture::write(&mut bytes, &about, &recordings).context("the capture cannot be packed")?;
+        capture::write(&mut bytes, &capture_info, &recordings).context("the capture cannot be packed")?;
         target.write_private(&bytes)?;
         let files: usize = recordings.iter().map(linerate_host::HostRecording::files).sum();
-        let times = if recordings.len() == 1 { "one reading" } else { "two readings" };
-        eprintln!("{}: {times}, {files} files and answers, {} KiB", self.file, bytes.len().div_ceil(1024));
+        let reading_count = if recordings.len() == 1 { "one reading" } else { "two readings" };
+        eprintln!(
+            "{}: {reading_count}, {files} files and answers, {} KiB",
+            self.file,
+            bytes.len().div_ceil(1024)
+        );
         Ok(ExitCode::SUCCESS)
     }
 }

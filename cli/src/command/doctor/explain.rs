@@ -12,8 +12,8 @@ use crate::render::style::TextStyle;
 use crate::render::text;
 
 /// Prints everything about a rule, a stage, or all stages.
-pub(crate) fn explain(wanted: &str) -> Result<()> {
-    let document = if wanted == "all" {
+pub(crate) fn explain(name: &str) -> Result<()> {
+    let document = if name == "all" {
         Document {
             sections: STAGES
                 .iter()
@@ -21,9 +21,9 @@ pub(crate) fn explain(wanted: &str) -> Result<()> {
                 .collect(),
             ..Document::default()
         }
-    } else if let Some(rule) = rule(wanted) {
+    } else if let Some(rule) = rule(name) {
         rule_document(rule)
-    } else if let Some(stage) = stage(wanted) {
+    } else if let Some(stage) = stage(name) {
         Document {
             verdict: stage.name.name().to_owned(),
             sections: vec![
@@ -34,11 +34,11 @@ pub(crate) fn explain(wanted: &str) -> Result<()> {
         }
     } else {
         let names = rules().map(|rule| rule.id).chain(STAGES.iter().map(|stage| stage.name.name()));
-        match nearest(wanted, names) {
-            Some(near) => bail!(
-                "no finding and no stage is called '{wanted}'; the nearest is {near} (--explain all lists them)"
+        match nearest(name, names) {
+            Some(suggestion) => bail!(
+                "no finding and no stage is called '{name}'; the nearest is {suggestion} (--explain all lists them)"
             ),
-            None => bail!("no finding and no stage is called '{wanted}' (--explain all lists them)"),
+            None => bail!("no finding and no stage is called '{name}' (--explain all lists them)"),
         }
     };
     output::print(&text::text(&document, TextStyle::stdout()))
@@ -83,19 +83,19 @@ fn nearest<'a>(typed: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a 
 }
 
 /// Levenshtein distance.
-fn distance(one: &str, other: &str) -> usize {
-    let other: Vec<char> = other.chars().collect();
-    let mut row: Vec<usize> = (0..=other.len()).collect();
-    for (index, letter) in one.chars().enumerate() {
+fn distance(source: &str, target: &str) -> usize {
+    let target: Vec<char> = target.chars().collect();
+    let mut row: Vec<usize> = (0..=target.len()).collect();
+    for (index, source_letter) in source.chars().enumerate() {
         let mut diagonal = index;
         let mut left = index + 1;
-        if let Some(first) = row.first_mut() {
-            *first = left;
+        if let Some(first_cell) = row.first_mut() {
+            *first_cell = left;
         }
-        for (cell, other) in row.iter_mut().skip(1).zip(&other) {
-            let changed = diagonal + usize::from(letter != *other);
+        for (cell, target_letter) in row.iter_mut().skip(1).zip(&target) {
+            let substituted = diagonal + usize::from(source_letter != *target_letter);
             diagonal = *cell;
-            left = changed.min(diagonal + 1).min(left + 1);
+            left = substituted.min(diagonal + 1).min(left + 1);
             *cell = left;
         }
     }
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_nearest_name_is_a_slip_away() {
+    fn nearest_finds_names_with_a_typo() {
         let names = || ["rss.table-uneven", "rss.single-flow", "link", "irq"].into_iter();
         assert_eq!(nearest("rss.table-unevn", names()), Some("rss.table-uneven"));
         assert_eq!(nearest("lnik", names()), Some("link"));
@@ -115,10 +115,10 @@ mod tests {
     }
 
     #[test]
-    fn distances_are_counted_in_letters() {
-        for (one, other, expected) in [("", "", 0), ("abc", "", 3), ("", "abc", 3), ("kitten", "sitting", 3)]
+    fn distance_counts_edited_letters() {
+        for (left, right, expected) in [("", "", 0), ("abc", "", 3), ("", "abc", 3), ("kitten", "sitting", 3)]
         {
-            assert_eq!(distance(one, other), expected, "{one} {other}");
+            assert_eq!(distance(left, right), expected, "{left} {right}");
         }
     }
 }

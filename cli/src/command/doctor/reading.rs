@@ -38,43 +38,43 @@ pub(crate) struct HostReadings {
 }
 
 impl ObservedHost {
-    /// Opens the host, and checks that the named interfaces and process exist. With `keep`, all reads are recorded.
-    pub(crate) fn open(input: &HostScopeArgs, keep: bool) -> Result<Self> {
-        let (first, later, about) = match &input.root {
+    /// Opens the host, and checks that the named interfaces and process exist. With `is_recording`, all reads are recorded.
+    pub(crate) fn open(input: &HostScopeArgs, is_recording: bool) -> Result<Self> {
+        let (first, later, capture_info) = match &input.root {
             Some(root) => {
-                let OpenedCapture { first, later, about } = OpenedCapture::open(root)?;
+                let OpenedCapture { first, later, about: capture_info } = OpenedCapture::open(root)?;
                 ensure!(
                     input.scope_args.interval.is_none() || later.is_some(),
                     "--interval needs two readings: {} holds one reading (doctor capture --interval makes two)",
                     root.display()
                 );
-                (first, later, about)
+                (first, later, capture_info)
             }
             None => (Host::live(), None, None),
         };
-        let kept = |host: Host| if keep { host.recording() } else { host };
-        let captured = about.as_ref().map(|about| about.scope.clone());
-        let subject = Self {
-            first: kept(first),
-            later: later.map(kept),
-            keep,
-            scope: input.scope_args.scope().or(captured).unwrap_or_default(),
+        let with_recording = |host: Host| if is_recording { host.recording() } else { host };
+        let captured_scope = capture_info.as_ref().map(|capture_info| capture_info.scope.clone());
+        let observed_host = Self {
+            first: with_recording(first),
+            later: later.map(with_recording),
+            keep: is_recording,
+            scope: input.scope_args.scope().or(captured_scope).unwrap_or_default(),
             interval: input.scope_args.interval,
             live: input.root.is_none(),
-            unix_seconds: about.map(|about| about.unix_seconds),
+            unix_seconds: capture_info.map(|capture_info| capture_info.unix_seconds),
         };
-        subject.check_names()?;
-        Ok(subject)
+        observed_host.check_names()?;
+        Ok(observed_host)
     }
 
     fn check_names(&self) -> Result<()> {
         if let Ok(names) = self.first.list("/sys/class/net")
-            && let Some(strange) = self.scope.interfaces.iter().find(|name| !names.contains(name))
+            && let Some(unknown_name) = self.scope.interfaces.iter().find(|name| !names.contains(name))
         {
-            bail!("no interface '{strange}': there are {}", names.join(", "));
+            bail!("no interface '{unknown_name}': there are {}", names.join(", "));
         }
         if let Some(pid) = self.scope.pid
-            && !is_there(&self.first, pid)
+            && !process_exists(&self.first, pid)
         {
             bail!("no process {pid}");
         }
@@ -106,14 +106,14 @@ impl ObservedHost {
         self.check_services(&first)?;
         let Self { first: host, later, keep, scope, interval, live, .. } = self;
         let mut hosts = vec![host];
-        let again = match (interval, live) {
+        let second_host = match (interval, live) {
             (Some(time), true) if wait(time, interrupt)? => {
                 Some(if keep { Host::live().recording() } else { Host::live() })
             }
             (_, true) => None,
             (_, false) => later,
         };
-        let Some(again) = again else {
+        let Some(second_host) = second_host else {
             let process_is_gone = false;
             return Ok(HostReadings {
                 before: None,
@@ -129,10 +129,10 @@ impl ObservedHost {
             unix_seconds = origin::unix_seconds();
         }
         // So that the capture contains the list of interfaces.
-        let _ = again.list("/sys/class/net");
-        let process_is_gone = scope.pid.is_some_and(|pid| !is_there(&again, pid));
-        let now = PacketPath::observe(&again, &scope);
-        hosts.push(again);
+        let _ = second_host.list("/sys/class/net");
+        let process_is_gone = scope.pid.is_some_and(|pid| !process_exists(&second_host, pid));
+        let now = PacketPath::observe(&second_host, &scope);
+        hosts.push(second_host);
         Ok(HostReadings { before: Some(first), now, unix_seconds, live, hosts, scope, process_is_gone })
     }
 }
@@ -148,17 +148,17 @@ impl HostReadings {
     }
 
     /// Interfaces and processes of the first reading that are missing in the second.
-    pub(crate) fn vanished(&self) -> Vec<UnknownItem> {
+    pub(crate) fn vanished_items(&self) -> Vec<UnknownItem> {
         const WHY: &str = "it was there at the first reading, and gone at the second";
         let before = self.before.iter().flat_map(|before| &before.link);
-        let gone = before.filter(|link| self.now.link_of(&link.interface).is_none());
-        let interfaces = gone.map(|link| format!("link[{}]", link.interface));
+        let vanished_links = before.filter(|link| self.now.link_of(&link.interface).is_none());
+        let interfaces = vanished_links.map(|link| format!("link[{}]", link.interface));
         let process = self.scope.pid.filter(|_| self.process_is_gone).map(|pid| format!("process {pid}"));
-        interfaces.chain(process).map(|what| UnknownItem { what, why: WHY.to_owned() }).collect()
+        interfaces.chain(process).map(|item| UnknownItem { what: item, why: WHY.to_owned() }).collect()
     }
 }
 
 /// Whether the process exists, even if it cannot be read.
-fn is_there(host: &Host, pid: u32) -> bool {
+fn process_exists(host: &Host, pid: u32) -> bool {
     !host.read(&format!("/proc/{pid}/stat")).is_err_and(|error| error.is_missing())
 }

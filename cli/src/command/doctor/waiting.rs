@@ -12,15 +12,15 @@ const TICK: Duration = Duration::from_millis(500);
 
 /// Waits with a countdown on standard error. Returns whether the whole time passed.
 pub(crate) fn wait(time: Duration, interrupt: &InterruptFlag) -> Result<bool> {
-    let line = DoctorProgressLine::new();
+    let progress_line = DoctorProgressLine::new();
     let begin = Instant::now();
     while !interrupt.is_raised() {
-        let left = time.saturating_sub(begin.elapsed());
-        if left.is_zero() {
+        let remaining = time.saturating_sub(begin.elapsed());
+        if remaining.is_zero() {
             return Ok(true);
         }
-        line.show(left);
-        interrupt.wait(Some(left.min(TICK)))?;
+        progress_line.show(remaining);
+        interrupt.wait(Some(remaining.min(TICK)))?;
     }
     Ok(false)
 }
@@ -34,9 +34,12 @@ impl DoctorProgressLine {
         Self { terminal: std::io::stderr().is_terminal() }
     }
 
-    fn show(&self, left: Duration) {
+    fn show(&self, remaining: Duration) {
         if self.terminal {
-            eprint!("\r\u{1b}[Ksecond reading in {:.0} s (Ctrl-C: use the first)", left.as_secs_f64().ceil());
+            eprint!(
+                "\r\u{1b}[Ksecond reading in {:.0} s (Ctrl-C: use the first)",
+                remaining.as_secs_f64().ceil()
+            );
         }
     }
 }

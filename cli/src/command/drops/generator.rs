@@ -37,17 +37,18 @@ impl LoadFile {
     /// Reads the counts after the load has ended.
     pub(super) fn read(&self) -> Result<GeneratorSaid> {
         let name = &self.name;
-        let unread = || format!("cannot read --load {name}: the load has to end before counting does");
-        let written = fs::metadata(name).and_then(|metadata| metadata.modified()).with_context(unread)?;
+        let read_error = || format!("cannot read --load {name}: the load has to end before counting does");
+        let modified =
+            fs::metadata(name).and_then(|metadata| metadata.modified()).with_context(read_error)?;
         ensure!(
-            self.before != Some(written),
+            self.before != Some(modified),
             "--load {name} is older than this run: have linerate load write it meanwhile"
         );
         let envelope = Envelope::<LoadReport>::read(Path::new(name)).context("--load")?;
         let outcome = &envelope.result.outcome;
-        let begun = self.begun.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let counting_start = self.begun.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         ensure!(
-            u128::from(outcome.started_realtime_ns) >= begun.as_nanos(),
+            u128::from(outcome.started_realtime_ns) >= counting_start.as_nanos(),
             "--load {name}: that load began before packets were counted, so that the two cannot agree"
         );
         Ok(GeneratorSaid {

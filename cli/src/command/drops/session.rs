@@ -77,12 +77,12 @@ impl DropsSession {
             let index = format!("/sys/class/net/{interface}/ifindex");
             host.read(&index).with_context(|| format!("there is no interface {interface} here"))?;
         }
-        let subject =
+        let port_subject =
             PortSubject { network: NamespaceScope::Here, ports: args.ports.clone(), peer: args.peer };
         let counting = if args.counts_all() {
-            CountingMode::All(Box::new(DropsWatch::start(&host, &subject, &args.interfaces)?))
+            CountingMode::All(Box::new(DropsWatch::start(&host, &port_subject, &args.interfaces)?))
         } else {
-            CountingMode::Sampled(Box::new(SampledWatch::start(&host, &subject, &args.interfaces)?))
+            CountingMode::Sampled(Box::new(SampledWatch::start(&host, &port_subject, &args.interfaces)?))
         };
         Ok(Self { host, counting })
     }
@@ -96,16 +96,16 @@ impl DropsSession {
         }
     }
 
-    /// Ends the counting, then reads the generator's counts with `said`.
+    /// Ends the counting, then reads the generator's counts with `read_generator`.
     pub(super) fn end(
         self,
-        said: impl FnOnce() -> Result<Option<GeneratorSaid>>,
+        read_generator: impl FnOnce() -> Result<Option<GeneratorSaid>>,
     ) -> Result<PacketAccounting> {
         let mut evidence = match self.counting {
             CountingMode::All(mut watch) => watch.total(&self.host)?,
             CountingMode::Sampled(watch) => watch.total(&self.host)?,
         };
-        evidence.generator = said()?;
+        evidence.generator = read_generator()?;
         Ok(PacketAccounting::make(&evidence))
     }
 

@@ -47,30 +47,31 @@ impl ConcurrentWorkload {
         // Standard output is for the result.
         let output = rustix::io::dup(rustix::stdio::stderr()).map_err(io::Error::from);
         command.args(arguments).stdout(output.context("cannot copy standard error")?);
-        let text = |argument: &OsString| argument.to_string_lossy().into_owned();
-        let argv: Vec<String> = args.command.iter().map(text).collect();
+        let to_text = |argument: &OsString| argument.to_string_lossy().into_owned();
+        let argv: Vec<String> = args.command.iter().map(to_text).collect();
         let child = command.spawn().with_context(|| format!("cannot run {}", command_line(&argv)))?;
         Ok(Self::Command(RefCell::new(RunningCommand { argv, child })))
     }
 
-    /// Waits for the end of the workload, a signal, or `at_most`. Returns the command if it ended.
+    /// Waits for the end of the workload, a signal, or `limit`. Returns the command if it ended.
     pub(super) fn wait(
         &self,
         interrupt: &InterruptFlag,
-        at_most: Option<Duration>,
+        limit: Option<Duration>,
     ) -> Result<Option<EndedCommand>> {
         match self {
-            Self::Command(running) => running.borrow_mut().wait(interrupt, at_most),
+            Self::Command(command) => command.borrow_mut().wait(interrupt, limit),
             Self::Time { begun, time } => {
-                let until = at_most.map(|at_most| Instant::now() + at_most);
+                let limit_end = limit.map(|limit| Instant::now() + limit);
                 let end = time.and_then(|time| begun.checked_add(time));
-                let until = [until, end].into_iter().flatten().min();
+                let deadline = [limit_end, end].into_iter().flatten().min();
                 while !interrupt.is_raised() {
-                    let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-                    if left.is_some_and(|left| left.is_zero()) {
+                    let remaining =
+                        deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+                    if remaining.is_some_and(|remaining| remaining.is_zero()) {
                         break;
                     }
-                    interrupt.wait(left)?;
+                    interrupt.wait(remaining)?;
                 }
                 Ok(None)
             }
@@ -87,17 +88,17 @@ impl ConcurrentWorkload {
 }
 
 impl RunningCommand {
-    fn wait(&mut self, interrupt: &InterruptFlag, at_most: Option<Duration>) -> Result<Option<EndedCommand>> {
+    fn wait(&mut self, interrupt: &InterruptFlag, limit: Option<Duration>) -> Result<Option<EndedCommand>> {
         let pid = Pid::from_child(&self.child);
-        let handle = pidfd_open(pid, PidfdFlags::empty()).context("cannot wait for the command")?;
-        let until = at_most.map(|at_most| Instant::now() + at_most);
+        let pidfd = pidfd_open(pid, PidfdFlags::empty()).context("cannot wait for the command")?;
+        let deadline = limit.map(|limit| Instant::now() + limit);
         while !interrupt.is_raised() {
-            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-            if interrupt.wait_for(&handle, left)? {
+            let remaining = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            if interrupt.wait_for(&pidfd, remaining)? {
                 let status = self.child.wait().context("cannot wait for the command")?;
-                return Ok(Some(self.ended(status, false)));
+                return Ok(Some(self.ended_command(status, false)));
             }
-            if left.is_some_and(|left| left.is_zero()) {
+            if remaining.is_some_and(|remaining| remaining.is_zero()) {
                 return Ok(None);
             }
         }
@@ -111,7 +112,7 @@ impl RunningCommand {
         let deadline = Instant::now() + GRACE;
         loop {
             if let Some(status) = self.child.try_wait().context("cannot wait for the command")? {
-                return Ok(self.ended(status, true));
+                return Ok(self.ended_command(status, true));
             }
             if Instant::now() >= deadline {
                 self.child.kill().context("cannot end the command")?;
@@ -120,7 +121,7 @@ impl RunningCommand {
         }
     }
 
-    fn ended(&self, status: ExitStatus, interrupted: bool) -> EndedCommand {
+    fn ended_command(&self, status: ExitStatus, interrupted: bool) -> EndedCommand {
         let command = CountedCommand { argv: self.argv.clone(), status: status.code(), interrupted };
         EndedCommand { command, ending: status.to_string() }
     }
@@ -138,7 +139,7 @@ impl Drop for RunningCommand {
 
 impl EndedCommand {
     /// An error if the command failed by itself.
-    pub(super) fn must_have_succeeded(&self) -> Result<()> {
+    pub(super) fn check_success(&self) -> Result<()> {
         if self.command.interrupted || self.command.status == Some(0) {
             return Ok(());
         }

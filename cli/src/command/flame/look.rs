@@ -28,13 +28,13 @@ pub(super) fn measure(
     locks: bool,
     interrupt: &InterruptFlag,
 ) -> Result<FlameMeasurement> {
-    announce(options);
+    print_start(options);
     if !stacks {
         let stop = || interrupt.is_raised();
-        let contention = LockContention::observe(host, &of_locks(options), &stop)?;
+        let contention = LockContention::observe(host, &contention_options(options), &stop)?;
         return Ok(FlameMeasurement { profile: None, contention: Some(contention), warnings: Vec::new() });
     }
-    let (profile, contention) = both(host, options, locks, interrupt);
+    let (profile, contention) = observe_stacks_and_locks(host, options, locks, interrupt);
     let (contention, warnings) = match contention {
         Some(Ok(contention)) => (Some(contention), Vec::new()),
         Some(Err(error)) => (None, vec![format!("No lock contention: {error}.")]),
@@ -44,19 +44,20 @@ pub(super) fn measure(
 }
 
 // If sampling fails, tracing of locks ends, too.
-fn both(
+fn observe_stacks_and_locks(
     host: &Host,
     options: &ProfileOptions,
     locks: bool,
     interrupt: &InterruptFlag,
 ) -> (Result<StackProfile, TraceError>, Option<Result<LockContention, TraceError>>) {
-    let (flag, failed) = (interrupt.flag(), AtomicBool::new(false));
-    let stop = || flag.load(Ordering::Relaxed) || failed.load(Ordering::Relaxed);
+    let (flag, has_failed) = (interrupt.flag(), AtomicBool::new(false));
+    let stop = || flag.load(Ordering::Relaxed) || has_failed.load(Ordering::Relaxed);
     thread::scope(|scope| {
-        let contention =
-            locks.then(|| scope.spawn(|| LockContention::observe(&Host::live(), &of_locks(options), &stop)));
+        let contention = locks.then(|| {
+            scope.spawn(|| LockContention::observe(&Host::live(), &contention_options(options), &stop))
+        });
         let profile = StackProfile::observe(host, options, &stop);
-        failed.store(profile.is_err(), Ordering::Relaxed);
+        has_failed.store(profile.is_err(), Ordering::Relaxed);
         let contention = contention.map(|thread| match thread.join() {
             Ok(contention) => contention,
             Err(panic) => std::panic::resume_unwind(panic),
@@ -65,11 +66,11 @@ fn both(
     })
 }
 
-fn of_locks(options: &ProfileOptions) -> contention::ContentionOptions {
+fn contention_options(options: &ProfileOptions) -> contention::ContentionOptions {
     contention::ContentionOptions { duration: options.duration, cpus: options.cpus.clone() }
 }
 
-fn announce(options: &ProfileOptions) {
+fn print_start(options: &ProfileOptions) {
     if std::io::stderr().is_terminal() {
         let cpus = options
             .cpus

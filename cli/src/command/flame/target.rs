@@ -33,7 +33,7 @@ pub(super) struct FlameTargetArgs {
 impl FlameTargetArgs {
     pub(super) fn options(&self, host: &Host) -> Result<ProfileOptions> {
         let cpus = match (&self.cpus, &self.interface) {
-            (Some(list), _) => Some(online(host, &CpuSet::from_list(list).context("--cpus")?)?),
+            (Some(list), _) => Some(parse_online_cpus(host, &CpuSet::from_list(list).context("--cpus")?)?),
             (None, Some(interface)) => Some(of_interface(host, interface)?),
             (None, None) => None,
         };
@@ -41,14 +41,14 @@ impl FlameTargetArgs {
     }
 }
 
-fn online(host: &Host, asked: &CpuSet) -> Result<Vec<u32>> {
-    ensure!(!asked.is_empty(), "--cpus names no CPU");
+fn parse_online_cpus(host: &Host, requested: &CpuSet) -> Result<Vec<u32>> {
+    ensure!(!requested.is_empty(), "--cpus names no CPU");
     if let Some(online) = MachineState::observe(host).online.value()
-        && let Some(strange) = asked.iter().find(|cpu| !online.contains(*cpu))
+        && let Some(offline_cpu) = requested.iter().find(|cpu| !online.contains(*cpu))
     {
-        bail!("--cpus: CPU {strange} is not online: there are {online}");
+        bail!("--cpus: CPU {offline_cpu} is not online: there are {online}");
     }
-    Ok(asked.iter().collect())
+    Ok(requested.iter().collect())
 }
 
 fn of_interface(host: &Host, interface: &str) -> Result<Vec<u32>> {
@@ -70,18 +70,20 @@ fn of_interface(host: &Host, interface: &str) -> Result<Vec<u32>> {
 /// CPUs of the interrupts of an interface's queues, and CPUs that RPS steers their packets to.
 fn packet_cpus(path: &PacketPath, interface: &str) -> Vec<u32> {
     let vectors = path.irq.vectors(interface);
-    let of_queues = |vector: &&linerate_host::stage::irq::IrqVector| {
+    let serves_queue = |vector: &&linerate_host::stage::irq::IrqVector| {
         vector.receive_queue.is_some() || vector.transmit_queue.is_some()
     };
     // If no vector names its queue, any of them may belong to a queue.
-    let any = vectors.iter().any(|vector| of_queues(&vector));
-    let of_vectors =
-        vectors.iter().filter(|vector| !any || of_queues(vector)).filter_map(|vector| vector.cpus());
+    let has_queue_vectors = vectors.iter().any(|vector| serves_queue(&vector));
+    let vector_cpus = vectors
+        .iter()
+        .filter(|vector| !has_queue_vectors || serves_queue(vector))
+        .filter_map(|vector| vector.cpus());
     let rps = path.softirq.rps.iter().filter(|rps| rps.interface == interface);
     let queues = rps.filter_map(|rps| rps.queues.value()).flatten();
-    let of_rps = queues.filter_map(|queue| queue.cpus.value());
+    let rps_cpus = queues.filter_map(|queue| queue.cpus.value());
     let online = path.machine.online.value();
-    let cpus: std::collections::BTreeSet<u32> = of_vectors.chain(of_rps).flat_map(CpuSet::iter).collect();
+    let cpus: std::collections::BTreeSet<u32> = vector_cpus.chain(rps_cpus).flat_map(CpuSet::iter).collect();
     cpus.into_iter().filter(|cpu| online.is_none_or(|online| online.contains(*cpu))).collect()
 }
 

@@ -96,23 +96,23 @@ impl LabUpArgs {
         let json = OutputTarget::from_option(self.json.as_deref())?;
         let registry = LabRegistry::open()?;
         clean(&registry, CleanScope::Dead)?;
-        let default = LabShape::default();
+        let default_shape = LabShape::default();
         let options = hold::HoldOptions {
             name: self.name,
             shape: LabShape {
                 senders: self.senders,
-                queues: self.queues.unwrap_or(default.queues),
+                queues: self.queues.unwrap_or(default_shape.queues),
                 addresses: self.addresses,
                 mtu: self.mtu,
-                ..default
+                ..default_shape
             },
         };
         let program = std::env::current_exe().context("cannot find the path of this program")?;
-        let mut holder = Command::new(program);
-        holder.args(["lab", "hold", "--"]);
-        let state = hold::up(&registry, &options, holder)?;
+        let mut holder_command = Command::new(program);
+        holder_command.args(["lab", "hold", "--"]);
+        let state = hold::up(&registry, &options, holder_command)?;
         eprintln!("run a command there with: linerate lab exec --lab {} receiver -- COMMAND", state.name);
-        show(vec![state], json.as_ref())?;
+        print_labs(vec![state], json.as_ref())?;
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -133,7 +133,7 @@ impl LabListArgs {
             eprintln!("no lab is up");
             return Ok(ExitCode::SUCCESS);
         }
-        show(labs, json.as_ref())?;
+        print_labs(labs, json.as_ref())?;
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -168,7 +168,7 @@ impl LabHoldArgs {
     }
 }
 
-fn show(labs: Vec<LabState>, json: Option<&OutputTarget>) -> Result<()> {
+fn print_labs(labs: Vec<LabState>, json: Option<&OutputTarget>) -> Result<()> {
     match json {
         Some(target) => target.write_json(&Envelope::of_now("linerate.labs/2", LabList { labs })),
         None => output::print(&labs.iter().map(lab_text).collect::<Vec<_>>().join("\n")),
@@ -198,7 +198,7 @@ fn clean(registry: &LabRegistry, scope: CleanScope<'_>) -> Result<CleanReport> {
 }
 
 fn finish(report: &CleanReport, json: Option<&OutputTarget>) -> Result<ExitCode> {
-    let complete = report.is_complete();
+    let is_complete = report.is_complete();
     for file in &report.unreadable {
         eprintln!("linerate: left alone: {file}");
     }
@@ -210,7 +210,7 @@ fn finish(report: &CleanReport, json: Option<&OutputTarget>) -> Result<ExitCode>
         Some(target) => target.write_json(&Envelope::of_now("linerate.clean/2", report))?,
         None => output::print(&format!("{}\n", lines.join("\n")))?,
     }
-    Ok(if complete { ExitCode::SUCCESS } else { ExitCode::from(1) })
+    Ok(if is_complete { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
 fn cleaned_lines(lab: &CleanedLab) -> Vec<String> {
@@ -227,8 +227,8 @@ fn cleaned_lines(lab: &CleanedLab) -> Vec<String> {
         }),
     );
     lines.extend(lab.restored.iter().map(|setting| format!("lab {name}: restored {setting}")));
-    lines.extend(lab.not_restored.iter().map(|left| {
-        format!("lab {name}: could not restore {} to {}: {}", left.key, left.original, left.why)
+    lines.extend(lab.not_restored.iter().map(|tracked| {
+        format!("lab {name}: could not restore {} to {}: {}", tracked.key, tracked.original, tracked.why)
     }));
     if lab.gone {
         lines.push(format!(
@@ -256,9 +256,9 @@ fn lab_text(lab: &LabState) -> String {
             format!(" --user={namespaces}/user --preserve-credentials")
         };
         text.push_str(&format!("  {:<10} nsenter{user} --net={namespaces}/net\n", host.name));
-        for end in lab.links.iter().flat_map(|link| [&link.receiver, &link.sender]) {
-            if end.host == host.name {
-                text.push_str(&format!("    {:<8} {}\n", end.interface, addresses(end)));
+        for link_end in lab.links.iter().flat_map(|link| [&link.receiver, &link.sender]) {
+            if link_end.host == host.name {
+                text.push_str(&format!("    {:<8} {}\n", link_end.interface, addresses(link_end)));
             }
         }
     }

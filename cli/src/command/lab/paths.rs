@@ -57,7 +57,7 @@ impl LabPathsArgs {
     pub(super) fn run(self) -> Result<ExitCode> {
         let targets = self.results.targets()?;
         ensure!(self.samples.is_multiple_of(2), "--samples {}: an even number is required", self.samples);
-        let paths = self.selected()?;
+        let paths = self.selected_paths()?;
         if self.show_commands {
             let text = paths
                 .iter()
@@ -81,7 +81,7 @@ impl LabPathsArgs {
         let started = origin::unix_seconds();
         let mut observer = |event: &PathsEvent<'_>| {
             if !self.quiet {
-                show(event);
+                print_event(event);
             }
         };
         let report = paths::run(&config, &program, &interrupt.flag(), &mut observer)?;
@@ -91,15 +91,15 @@ impl LabPathsArgs {
 
     /// The first path `host`, then the requested paths in the order of the list; without any, all
     /// paths.
-    fn selected(&self) -> Result<Vec<&'static NetworkPath>> {
-        if let Some(unknown) = self.paths.iter().find(|name| NetworkPath::find(name).is_none()) {
+    fn selected_paths(&self) -> Result<Vec<&'static NetworkPath>> {
+        if let Some(unknown_name) = self.paths.iter().find(|name| NetworkPath::find(name).is_none()) {
             let names: Vec<&str> = PATHS.iter().map(|path| path.name).collect();
-            bail!("there is no path {unknown}; the paths are {}", names.join(", "));
+            bail!("there is no path {unknown_name}; the paths are {}", names.join(", "));
         }
-        let is_wanted = |(index, path): &(usize, &'static NetworkPath)| {
+        let is_selected = |(index, path): &(usize, &'static NetworkPath)| {
             *index == 0 || self.paths.is_empty() || self.paths.iter().any(|name| name == path.name)
         };
-        Ok(PATHS.iter().enumerate().filter(is_wanted).map(|(_, path)| path).collect())
+        Ok(PATHS.iter().enumerate().filter(is_selected).map(|(_, path)| path).collect())
     }
 }
 
@@ -120,19 +120,19 @@ impl LabRelayArgs {
     }
 }
 
-fn show(event: &PathsEvent<'_>) {
+fn print_event(event: &PathsEvent<'_>) {
     match event {
         PathsEvent::Path { name, at_rate: Some(rate) } => {
             eprintln!("{name:<15} CPU time at {}/s", format::rate(*rate));
         }
         PathsEvent::Done(path) => match (&path.skipped_because, &path.transactions_per_second) {
-            (Some(why), _) => eprintln!("{:<15} skipped: {why}", path.name),
+            (Some(reason), _) => eprintln!("{:<15} skipped: {reason}", path.name),
             (None, Some(rate)) => {
-                let versus = path.versus_host.as_ref();
-                let versus = versus.map_or_else(String::new, |versus| {
-                    format!("  {} of host", format::ratio(versus.ratio.median))
+                let host_ratio = path.versus_host.as_ref();
+                let ratio_text = host_ratio.map_or_else(String::new, |comparison| {
+                    format!("  {} of host", format::ratio(comparison.ratio.median))
                 });
-                eprintln!("{:<15} {:>8}/s{versus}", path.name, format::rate(rate.median));
+                eprintln!("{:<15} {:>8}/s{ratio_text}", path.name, format::rate(rate.median));
             }
             (None, None) => {}
         },

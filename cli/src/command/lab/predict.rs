@@ -42,7 +42,7 @@ pub(super) struct LabPredictArgs {
 impl LabPredictArgs {
     pub(super) fn run(self) -> Result<ExitCode> {
         let targets = self.results.targets()?;
-        let measured = Envelope::<LadderReport>::read(&self.file)?;
+        let ladder = Envelope::<LadderReport>::read(&self.file)?;
         let machine = PredictedMachine {
             cpus: self.cpus,
             queues: self.queues.unwrap_or(self.cpus),
@@ -51,9 +51,9 @@ impl LabPredictArgs {
             remote_ns: f64::from(self.remote_ns),
             has_generator: false,
         };
-        let prediction = LadderPrediction::new(&measured.result, machine)
+        let prediction = LadderPrediction::new(&ladder.result, machine)
             .with_context(|| format!("cannot predict from {}", self.file.display()))?;
-        targets.write(&Envelope::new(measured.host, origin::unix_seconds(), prediction))?;
+        targets.write(&Envelope::new(ladder.host, origin::unix_seconds(), prediction))?;
         Ok(ExitCode::SUCCESS)
     }
 }

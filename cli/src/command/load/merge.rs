@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 use linerate_load::report::{self, LoadPart, LoadReport};
 
-use super::run::exit;
+use super::run::exit_code;
 use crate::command::results::ResultArgs;
 use crate::envelope::Envelope;
 use crate::origin::{HostSummary, Warning};
@@ -33,8 +33,9 @@ impl MergeArgs {
         let mut warnings = Vec::new();
         let mut hosts: Vec<String> = Vec::new();
         for name in &self.files {
-            let Envelope { argv, host, warnings: its, result, .. } = Envelope::read(Path::new(name))?;
-            warnings.extend(its.into_iter().map(|warning: Warning| Warning {
+            let Envelope { argv, host, warnings: part_warnings, result, .. } =
+                Envelope::read(Path::new(name))?;
+            warnings.extend(part_warnings.into_iter().map(|warning: Warning| Warning {
                 detail: format!("{name}: {}", warning.detail),
                 ..warning
             }));
@@ -44,28 +45,29 @@ impl MergeArgs {
         if hosts.len() < 2 {
             // All generators ran on one host and share its clock.
             parts.iter_mut().for_each(|part| part.report.clock = None);
-        } else if let Some(most) = self.max_clock_offset {
-            parts.iter().try_for_each(|part| check_clock(part, most))?;
+        } else if let Some(max_offset) = self.max_clock_offset {
+            parts.iter().try_for_each(|part| check_clock(part, max_offset))?;
         }
-        let (merged, more) = report::merge(&parts)?;
+        let (merged, merge_warnings) = report::merge(&parts)?;
         let host = HostSummary { name: (!hosts.is_empty()).then(|| hosts.join(", ")), ..Default::default() };
-        warnings.extend(more.into_iter().map(Warning::remark));
-        let started = Some(merged.outcome.started_unix_seconds());
-        let envelope = Envelope::<LoadReport>::new(host, started, merged).with_warnings(warnings);
+        warnings.extend(merge_warnings.into_iter().map(Warning::remark));
+        let started_unix_seconds = Some(merged.outcome.started_unix_seconds());
+        let envelope =
+            Envelope::<LoadReport>::new(host, started_unix_seconds, merged).with_warnings(warnings);
         targets.write(&envelope)?;
-        Ok(exit(envelope.result.outcome.answered > 0))
+        Ok(exit_code(envelope.result.outcome.answered > 0))
     }
 }
 
-fn check_clock(part: &LoadPart, most: Duration) -> Result<()> {
+fn check_clock(part: &LoadPart, max_offset: Duration) -> Result<()> {
     let LoadPart { name, report, .. } = part;
     let clock = report.clock.with_context(|| {
         format!("{name}: the error of its clock is unknown; run linerate load with --start-at")
     })?;
-    let (error, most) = (clock.max_error_seconds(), most.as_secs_f64());
+    let (error, max_offset) = (clock.max_error_seconds(), max_offset.as_secs_f64());
     ensure!(
-        error <= most,
-        "{name}: its clock may be off by {error:.3} s, over --max-clock-offset {most} s: synchronize it by NTP"
+        error <= max_offset,
+        "{name}: its clock may be off by {error:.3} s, over --max-clock-offset {max_offset} s: synchronize it by NTP"
     );
     Ok(())
 }

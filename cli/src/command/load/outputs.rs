@@ -60,12 +60,12 @@ impl LoadOutputs {
             results.text = false;
         }
         let stream = output.json_stream.as_deref().map(EventStream::open).transpose()?;
-        let live = !output.quiet && (output.live || io::stderr().is_terminal());
-        Ok(Self { live: LiveIntervals::new(live), stream, results })
+        let is_live = !output.quiet && (output.live || io::stderr().is_terminal());
+        Ok(Self { live: LiveIntervals::new(is_live), stream, results })
     }
 
     /// Reports that the generator is ready.
-    pub(crate) fn started(&mut self, generator: &GeneratorDescription) -> Result<()> {
+    pub(crate) fn write_start(&mut self, generator: &GeneratorDescription) -> Result<()> {
         let version = env!("CARGO_PKG_VERSION");
         self.event(
             "start",
@@ -91,12 +91,12 @@ impl LoadOutputs {
     }
 
     /// The live lines, for text that belongs to no interval.
-    pub(crate) fn live(&mut self) -> &mut LiveIntervals {
+    pub(crate) fn live_intervals(&mut self) -> &mut LiveIntervals {
         &mut self.live
     }
 
     /// Writes the result.
-    pub(crate) fn finished<T: CommandResult>(&mut self, envelope: &Envelope<T>) -> Result<()> {
+    pub(crate) fn write_result<T: CommandResult>(&mut self, envelope: &Envelope<T>) -> Result<()> {
         self.event("end", envelope);
         self.results.write(envelope)?;
         match self.stream.as_mut().and_then(|stream| stream.failed.take()) {
@@ -127,11 +127,11 @@ impl EventStream {
         if self.failed.is_some() {
             return;
         }
-        let written = serde_json::to_vec(line).map_err(io::Error::from).and_then(|mut text| {
+        let write_result = serde_json::to_vec(line).map_err(io::Error::from).and_then(|mut text| {
             text.push(b'\n');
             self.file.write_all(&text).and_then(|()| self.file.flush())
         });
-        self.failed = written
+        self.failed = write_result
             .err()
             .map(|error| anyhow::Error::new(error).context(format!("cannot write {}", self.name)));
     }

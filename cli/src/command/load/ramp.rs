@@ -6,8 +6,8 @@ use anyhow::{Result, bail};
 use linerate_load::report::RampReport;
 use linerate_load::{PacingMode, SlotOutcome};
 
-use super::run::{LoadRun, exit};
-use super::slot::{nothing_sent, warnings};
+use super::run::{LoadRun, exit_code};
+use super::slot::{no_requests_reason, warnings};
 use crate::render::format;
 use crate::view::load::live::{RAMP_HEADER, ramp_step};
 
@@ -17,33 +17,33 @@ impl LoadRun {
         for rate in rates {
             self.times.step(PacingMode::Rate { per_second: *rate }, true).check()?;
         }
-        self.outputs.started(&self.generator.describe())?;
-        self.outputs.live().note(RAMP_HEADER);
+        self.outputs.write_start(&self.generator.describe())?;
+        self.outputs.live_intervals().note(RAMP_HEADER);
         let mut report = RampReport { generator: self.generator.describe(), steps: Vec::new() };
         let mut notes = Vec::new();
         // All steps send in the same way, so that they differ only in their rate.
-        let (highest, threads) = (rates.iter().copied().fold(0.0, f64::max), report.generator.threads);
+        let (max_rate, threads) = (rates.iter().copied().fold(0.0, f64::max), report.generator.threads);
         for (index, rate) in rates.iter().enumerate() {
             let mode = PacingMode::Rate { per_second: *rate };
-            let slot = self.times.step(mode, index == 0).fast_enough(highest, threads);
+            let slot = self.times.step(mode, index == 0).permit_live_frames(max_rate, threads);
             let outcome = self.generator.run(&slot)?;
             if outcome.duration < slot.duration || self.interrupt.is_raised() {
-                let done = report.steps.len();
-                notes.push(format!("interrupted after {done} of {} steps", rates.len()));
+                let completed = report.steps.len();
+                notes.push(format!("interrupted after {completed} of {} steps", rates.len()));
                 break;
             }
             if outcome.sent == 0 {
-                bail!(nothing_sent(&outcome, &self.targets()));
+                bail!(no_requests_reason(&outcome, &self.targets()));
             }
-            let at = format::rate(*rate);
-            notes.extend(warnings(&outcome).iter().map(|warning| format!("at {at}/s: {warning}")));
-            self.outputs.live().note(&ramp_step(&outcome));
+            let rate_text = format::rate(*rate);
+            notes.extend(warnings(&outcome).iter().map(|warning| format!("at {rate_text}/s: {warning}")));
+            self.outputs.live_intervals().note(&ramp_step(&outcome));
             self.outputs.event("step", &outcome);
             report.steps.push(outcome);
         }
-        let answered = report.steps.iter().any(|step| step.answered > 0);
-        let started = report.steps.first().map(SlotOutcome::started_unix_seconds);
-        self.finish(started, report, notes)?;
-        Ok(exit(answered))
+        let has_replies = report.steps.iter().any(|step| step.answered > 0);
+        let started_unix_seconds = report.steps.first().map(SlotOutcome::started_unix_seconds);
+        self.finish(started_unix_seconds, report, notes)?;
+        Ok(exit_code(has_replies))
     }
 }

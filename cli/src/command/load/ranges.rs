@@ -32,36 +32,36 @@ impl FromStr for RateRamp {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || {
+        let syntax_error = || {
             format!(
                 "'{text}' is no ramp such as 10k-100k, 10k-100k:5k (steps of 5k) or 10k-100k/4 (four steps)"
             )
         };
-        let (range, by_step) = match text.split_once(':') {
-            Some((range, step)) => (range, Some(quantity::parse_rate(step).map_err(|_| wrong())?)),
+        let (range, step_size) = match text.split_once(':') {
+            Some((range, step)) => (range, Some(quantity::parse_rate(step).map_err(|_| syntax_error())?)),
             None => (text, None),
         };
         let (range, count) = match range.split_once('/') {
-            Some(_) if by_step.is_some() => return Err(wrong()),
-            Some((range, count)) => (range, count.parse::<u32>().map_err(|_| wrong())?),
+            Some(_) if step_size.is_some() => return Err(syntax_error()),
+            Some((range, count)) => (range, count.parse::<u32>().map_err(|_| syntax_error())?),
             None => (range, DEFAULT_STEPS),
         };
-        let (low, high) = range.split_once('-').ok_or_else(wrong)?;
+        let (low, high) = range.split_once('-').ok_or_else(syntax_error)?;
         let (low, high) = (
-            quantity::parse_rate(low).map_err(|_| wrong())?,
-            quantity::parse_rate(high).map_err(|_| wrong())?,
+            quantity::parse_rate(low).map_err(|_| syntax_error())?,
+            quantity::parse_rate(high).map_err(|_| syntax_error())?,
         );
         if low >= high {
-            return Err(wrong());
+            return Err(syntax_error());
         }
-        match by_step {
-            Some(step) => by(low, high, step),
-            None => evenly(low, high, count),
+        match step_size {
+            Some(step) => ramp_by_step(low, high, step),
+            None => ramp_by_count(low, high, count),
         }
     }
 }
 
-fn by(low: f64, high: f64, step: f64) -> Result<RateRamp, String> {
+fn ramp_by_step(low: f64, high: f64, step: f64) -> Result<RateRamp, String> {
     // Slightly more, so that rounding does not lose the last step.
     let steps = ((high - low) / step + 1e-9).floor() + 1.0;
     if steps > f64::from(MOST_STEPS) {
@@ -70,7 +70,7 @@ fn by(low: f64, high: f64, step: f64) -> Result<RateRamp, String> {
     Ok(RateRamp((0..steps as u32).map(|index| low + step * f64::from(index)).collect()))
 }
 
-fn evenly(low: f64, high: f64, count: u32) -> Result<RateRamp, String> {
+fn ramp_by_count(low: f64, high: f64, count: u32) -> Result<RateRamp, String> {
     if !(2..=MOST_STEPS).contains(&count) {
         return Err(format!("a ramp of {count} steps: 2 to {MOST_STEPS}"));
     }
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ports_are_one_or_a_range() {
+    fn source_ports_parse_as_one_port_or_a_range() {
         assert_eq!("20000-29999".parse(), Ok(SourcePortRange(20_000..=29_999)));
         assert_eq!("53".parse(), Ok(SourcePortRange(53..=53)));
         for wrong in ["", "0-9", "9-8", "a-b", "1-65536", "-", "1-2-3"] {
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_are_by_size_by_count_or_ten() {
+    fn rate_ramps_parse_by_step_size_or_count_and_default_to_ten() {
         let steps = |text: &str| text.parse::<RateRamp>().map(|ramp| ramp.0);
         assert_eq!(steps("10k-40k:10k"), Ok(vec![10e3, 20e3, 30e3, 40e3]));
         assert_eq!(steps("10k-40k:25k"), Ok(vec![10e3, 35e3]));
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn invalid_rate_ramps_are_refused() {
         for wrong in ["", "-", "10k", "9-8", "5-5", "1-2:0", "1-2/1", "1-2/x", "1-9/2:3", "1-1M:1", "a-b"] {
             assert!(wrong.parse::<RateRamp>().is_err(), "{wrong}");
         }

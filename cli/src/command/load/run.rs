@@ -104,13 +104,13 @@ impl LoadTiming {
     }
 
     /// One step of several; the first one begins at the requested time.
-    pub(crate) fn step(&self, mode: PacingMode, first: bool) -> LoadSlot {
+    pub(crate) fn step(&self, mode: PacingMode, is_first: bool) -> LoadSlot {
         let duration = self.duration.unwrap_or(DEFAULT_STEP);
         LoadSlot {
             drain: self.drain,
             // Comparisons require some intervals per step.
             interval: Some(self.interval.min((duration / STEP_INTERVALS).max(LEAST_INTERVAL))),
-            start_at_realtime_ns: self.start_at_realtime_ns.filter(|_| first),
+            start_at_realtime_ns: self.start_at_realtime_ns.filter(|_| is_first),
             ..LoadSlot::new(mode, duration)
         }
     }
@@ -126,10 +126,10 @@ impl LoadRun {
     ) -> Result<()> {
         let warnings = self.notes.iter().cloned().chain(warnings).map(Warning::remark);
         let host = HostSummary::observe(&Host::live());
-        self.outputs.finished(&Envelope::new(host, started_unix_seconds, report).with_warnings(warnings))
+        self.outputs.write_result(&Envelope::new(host, started_unix_seconds, report).with_warnings(warnings))
     }
 
-    pub(crate) fn carry_out(&mut self, plan: &LoadPlan) -> Result<ExitCode> {
+    pub(crate) fn execute_plan(&mut self, plan: &LoadPlan) -> Result<ExitCode> {
         match plan {
             LoadPlan::Slot(mode) => self.slot(*mode),
             LoadPlan::Ramp(rates) => self.ramp(rates),
@@ -140,8 +140,8 @@ impl LoadRun {
 }
 
 /// The exit status: success if all thresholds hold.
-pub(crate) fn exit(fine: bool) -> ExitCode {
-    if fine { ExitCode::SUCCESS } else { ExitCode::from(1) }
+pub(crate) fn exit_code(is_success: bool) -> ExitCode {
+    if is_success { ExitCode::SUCCESS } else { ExitCode::from(1) }
 }
 
 /// The duration that an option gives in seconds.

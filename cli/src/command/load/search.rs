@@ -11,7 +11,7 @@ use linerate_load::report::{SearchMethod, SearchReport};
 use linerate_load::{BoundReason, GeneratorDescription, GeneratorError, SendMethod, stats};
 
 use super::arguments::LimitArgs;
-use super::run::{LoadRun, exit, seconds};
+use super::run::{LoadRun, exit_code, seconds};
 use crate::origin;
 use crate::render::format;
 use crate::view::load::live::{PROBE_HEADER, probe};
@@ -30,14 +30,14 @@ impl LoadRun {
         let slot = seconds("slot", bounds.slot)?;
         let max_loss = bounds.max_loss.unwrap_or(DEFAULT_MAX_LOSS);
         let cancel = self.interrupt.flag();
-        self.outputs.started(&self.generator.describe())?;
-        self.outputs.live().note(PROBE_HEADER);
+        self.outputs.write_start(&self.generator.describe())?;
+        self.outputs.live_intervals().note(PROBE_HEADER);
         let outputs = RefCell::new(&mut self.outputs);
         let observer = |event: SearchEvent<'_>| {
-            if let SearchEvent::Offered(offered) = event {
+            if let SearchEvent::Offered(offered_probe) = event {
                 let mut outputs = outputs.borrow_mut();
-                outputs.live().note(&probe(offered));
-                outputs.event("probe", offered);
+                outputs.live_intervals().note(&probe(offered_probe));
+                outputs.event("probe", offered_probe);
             }
         };
         let options = SearchOptions {
@@ -55,19 +55,19 @@ impl LoadRun {
             observer: Some(&observer),
             ..SearchOptions::default()
         };
-        let started = origin::unix_seconds();
+        let started_unix_seconds = origin::unix_seconds();
         let mut capacity = capacity::search_repeatedly(&mut *self.generator, &options, bounds.searches)?;
-        if capacity.send_method == SendMethod::Datagrams && leaves_by_veth(&self.generator.describe()) {
+        if capacity.send_method == SendMethod::Datagrams && sends_over_veth(&self.generator.describe()) {
             capacity.generator_bound = true;
             capacity.bound_because.push(BoundReason::ServerDeliversReplies);
         }
         let method = method(&options, bounds.searches);
-        self.report(started, capacity, method)
+        self.report(started_unix_seconds, capacity, method)
     }
 
     fn report(
         &mut self,
-        started: Option<u64>,
+        started_unix_seconds: Option<u64>,
         capacity: RepeatedCapacity,
         method: SearchMethod,
     ) -> Result<ExitCode> {
@@ -83,31 +83,35 @@ impl LoadRun {
             overload => overload?,
         };
         let warnings = warnings(&capacity, &method);
-        let missed = self.bounds.missed_by_search(&capacity);
-        let fine = capacity.transactions_per_second.median > 0.0 && missed.is_empty();
+        let missed = self.bounds.thresholds_missed_by_search(&capacity);
+        let is_success = capacity.transactions_per_second.median > 0.0 && missed.is_empty();
         let generator = self.generator.describe();
-        self.finish(started, SearchReport { generator, method, capacity, overload, missed }, warnings)?;
-        Ok(exit(fine))
+        self.finish(
+            started_unix_seconds,
+            SearchReport { generator, method, capacity, overload, missed },
+            warnings,
+        )?;
+        Ok(exit_code(is_success))
     }
 }
 
 /// Whether the first target is reached through a veth pair. Unknown counts as no.
-fn leaves_by_veth(generator: &GeneratorDescription) -> bool {
+fn sends_over_veth(generator: &GeneratorDescription) -> bool {
     let (host, source) = (Host::live(), generator.sources.first().copied());
-    let path = generator.targets.first().and_then(|to| netlink::path_to(&host, to.ip(), source).ok());
+    let path = generator.targets.first().and_then(|target| netlink::path_to(&host, target.ip(), source).ok());
     let state = path.and_then(|path| netlink::xdp_state(&host, &path.interface, path.index).ok());
     state.is_some_and(|state| state.driver.value().is_some_and(|driver| driver == "veth"))
 }
 
 fn method(options: &SearchOptions<'_>, searches: u32) -> SearchMethod {
-    let whole = (options.slot + options.lead_in) * options.confirm_stretch;
+    let confirm_slot = (options.slot + options.lead_in) * options.confirm_stretch;
     SearchMethod {
         max_loss_ratio: options.max_loss,
         max_p99_ns: options.max_p99.map(nanoseconds),
         resolution_ratio: options.resolution - 1.0,
         slot_seconds: options.slot.as_secs_f64(),
         lead_in_seconds: options.lead_in.as_secs_f64(),
-        confirm_slot_seconds: whole.as_secs_f64(),
+        confirm_slot_seconds: confirm_slot.as_secs_f64(),
         searches_wanted: searches,
     }
 }
@@ -118,14 +122,18 @@ fn nanoseconds(time: Duration) -> u64 {
 
 impl LimitArgs {
     /// The thresholds that the search missed or could not reach.
-    fn missed_by_search(&self, capacity: &RepeatedCapacity) -> Vec<String> {
-        let found = capacity.transactions_per_second.median;
-        let Some(least) = self.min_rate.filter(|least| found < *least) else { return Vec::new() };
-        let (found, least) = (format::rate(found), format::rate(least));
+    fn thresholds_missed_by_search(&self, capacity: &RepeatedCapacity) -> Vec<String> {
+        let capacity_rate = capacity.transactions_per_second.median;
+        let Some(min_rate) = self.min_rate.filter(|min_rate| capacity_rate < *min_rate) else {
+            return Vec::new();
+        };
+        let (capacity_text, min_text) = (format::rate(capacity_rate), format::rate(min_rate));
         vec![if capacity.generator_bound {
-            format!("at least {found}/s hold, and --min-rate {least}/s was not shown (see the warning)")
+            format!(
+                "at least {capacity_text}/s hold, and --min-rate {min_text}/s was not shown (see the warning)"
+            )
         } else {
-            format!("{found}/s hold, under --min-rate {least}/s")
+            format!("{capacity_text}/s hold, under --min-rate {min_text}/s")
         }]
     }
 }
@@ -133,37 +141,39 @@ impl LimitArgs {
 fn warnings(capacity: &RepeatedCapacity, method: &SearchMethod) -> Vec<String> {
     let mut warnings = Vec::new();
     if capacity.generator_bound {
-        let why = capacity.bound_because.last();
-        warnings.push(match why {
-            Some(why @ (BoundReason::NothingHigher | BoundReason::ServerDeliversReplies)) => {
-                format!("capacity is a lower bound: {why}")
+        let bound_reason = capacity.bound_because.last();
+        warnings.push(match bound_reason {
+            Some(bound_reason @ (BoundReason::NothingHigher | BoundReason::ServerDeliversReplies)) => {
+                format!("capacity is a lower bound: {bound_reason}")
             }
-            why => {
-                let why = why.map_or_else(String::new, |why| format!(": {why}"));
-                format!("the generator was the limit, capacity is a lower bound{why}")
+            bound_reason => {
+                let reason_text = bound_reason.map_or_else(String::new, |reason| format!(": {reason}"));
+                format!("the generator was the limit, capacity is a lower bound{reason_text}")
             }
         });
     }
-    if let Some(late) = late_where_it_failed(capacity).filter(|late| *late > LATE_MATTERS) {
-        let late = format::percent(late);
+    if let Some(late_ratio) =
+        late_ratio_of_failed_probes(capacity).filter(|late_ratio| *late_ratio > LATE_MATTERS)
+    {
+        let late_text = format::percent(late_ratio);
         warnings.push(format!(
-            "the machine was busy: {late} of the requests left late where rates did not hold, so capacity may be higher"
+            "the machine was busy: {late_text} of the requests left late where rates did not hold, so capacity may be higher"
         ));
     }
-    let (done, wanted) = (capacity.searches.len(), method.searches_wanted);
-    let all = || capacity.searches.iter().chain([&capacity.neighbourhood]);
-    let ended = |how: SearchEnd| all().any(|search| search.ended == how);
-    if ended(SearchEnd::Cancelled) {
-        warnings.push(format!("interrupted after {done} of {wanted} searches"));
-    } else if capacity.transactions_per_second.median > 0.0 && capacity.confirmed < wanted as usize {
+    let (completed, requested) = (capacity.searches.len(), method.searches_wanted);
+    let searches = || capacity.searches.iter().chain([&capacity.neighbourhood]);
+    let has_ended = |end_reason: SearchEnd| searches().any(|search| search.ended == end_reason);
+    if has_ended(SearchEnd::Cancelled) {
+        warnings.push(format!("interrupted after {completed} of {requested} searches"));
+    } else if capacity.transactions_per_second.median > 0.0 && capacity.confirmed < requested as usize {
         let confirmed = capacity.confirmed;
-        warnings.push(format!("{confirmed} of {wanted} searches were confirmed: set a longer --time"));
+        warnings.push(format!("{confirmed} of {requested} searches were confirmed: set a longer --time"));
     }
-    if capacity.transactions_per_second.median == 0.0 && !ended(SearchEnd::Cancelled) {
-        let last = capacity.neighbourhood.slots.last();
-        let answered = last.is_some_and(|probe| probe.answered > 0);
-        let why = if answered { "even the lowest rate does not hold" } else { "nothing was answered" };
-        warnings.push(format!("no rate holds: {why}"));
+    if capacity.transactions_per_second.median == 0.0 && !has_ended(SearchEnd::Cancelled) {
+        let last_slot = capacity.neighbourhood.slots.last();
+        let has_replies = last_slot.is_some_and(|probe| probe.answered > 0);
+        let cause = if has_replies { "even the lowest rate does not hold" } else { "nothing was answered" };
+        warnings.push(format!("no rate holds: {cause}"));
     }
     warnings
 }
@@ -172,8 +182,8 @@ fn warnings(capacity: &RepeatedCapacity, method: &SearchMethod) -> Vec<String> {
 const LATE_MATTERS: f64 = 0.1;
 
 /// The median share of late requests over all rates that did not hold, without the coarse search.
-fn late_where_it_failed(capacity: &RepeatedCapacity) -> Option<f64> {
+fn late_ratio_of_failed_probes(capacity: &RepeatedCapacity) -> Option<f64> {
     let probes = capacity.searches.iter().flat_map(|search| &search.slots);
-    let failed = probes.filter(|probe| probe.verdict != ProbeVerdict::Holds);
-    stats::median(&failed.map(|probe| probe.late_ratio).collect::<Vec<_>>())
+    let failed_probes = probes.filter(|probe| probe.verdict != ProbeVerdict::Holds);
+    stats::median(&failed_probes.map(|probe| probe.late_ratio).collect::<Vec<_>>())
 }

@@ -27,18 +27,18 @@ impl FromStr for StartAt {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || {
+        let syntax_error = || {
             format!(
                 "'{text}' is no time such as +5s, 14:30:00, 2026-03-01T14:30:00Z or unix seconds like 1772375400"
             )
         };
-        if let Some(after) = text.strip_prefix('+') {
-            return quantity::parse_duration(after).map(StartAt::In).map_err(|_| wrong());
+        if let Some(delay) = text.strip_prefix('+') {
+            return quantity::parse_duration(delay).map(StartAt::In).map_err(|_| syntax_error());
         }
         if let Ok(seconds) = text.parse::<f64>() {
             let nanoseconds = (seconds * 1e9).round();
-            let timestamp = Timestamp::from_nanosecond(nanoseconds as i128).map_err(|_| wrong())?;
-            return if nanoseconds.is_finite() { Ok(StartAt::At(timestamp)) } else { Err(wrong()) };
+            let timestamp = Timestamp::from_nanosecond(nanoseconds as i128).map_err(|_| syntax_error())?;
+            return if nanoseconds.is_finite() { Ok(StartAt::At(timestamp)) } else { Err(syntax_error()) };
         }
         if let Ok(timestamp) = text.parse::<Timestamp>() {
             return Ok(StartAt::At(timestamp));
@@ -46,17 +46,17 @@ impl FromStr for StartAt {
         Time::strptime("%H:%M:%S", text)
             .or_else(|_| Time::strptime("%H:%M", text))
             .map(StartAt::Today)
-            .map_err(|_| wrong())
+            .map_err(|_| syntax_error())
     }
 }
 
 impl StartAt {
     // The start, ns of `CLOCK_REALTIME`; an error if it is past or more than a day ahead.
     pub(crate) fn realtime_ns(self) -> Result<u64, String> {
-        self.after(&Zoned::now())
+        self.realtime_ns_after(&Zoned::now())
     }
 
-    fn after(self, now: &Zoned) -> Result<u64, String> {
+    fn realtime_ns_after(self, now: &Zoned) -> Result<u64, String> {
         let moment = match self {
             StartAt::In(span) => SystemTime::from(now.timestamp())
                 .checked_add(span)
@@ -70,12 +70,14 @@ impl StartAt {
                 .timestamp(),
             StartAt::At(moment) => moment,
         };
-        let shown = moment.to_zoned(TimeZone::UTC).strftime("%Y-%m-%d %H:%M:%S UTC");
+        let moment_text = moment.to_zoned(TimeZone::UTC).strftime("%Y-%m-%d %H:%M:%S UTC");
         match Duration::try_from(moment.duration_since(now.timestamp())) {
-            Err(_) => Err(format!("--start-at: {shown} is past; name a time to come, or +5s")),
-            Ok(ahead) if ahead > FURTHEST => Err(format!("--start-at: {shown} is more than a day ahead")),
+            Err(_) => Err(format!("--start-at: {moment_text} is past; name a time to come, or +5s")),
+            Ok(delay) if delay > FURTHEST => {
+                Err(format!("--start-at: {moment_text} is more than a day ahead"))
+            }
             Ok(_) => u64::try_from(moment.as_nanosecond())
-                .map_err(|_| format!("--start-at: {shown} is beyond this clock")),
+                .map_err(|_| format!("--start-at: {moment_text} is beyond this clock")),
         }
     }
 }
@@ -89,11 +91,11 @@ mod tests {
     }
 
     fn seconds(text: &str) -> Result<u64, String> {
-        text.parse::<StartAt>()?.after(&now()).map(|ns| ns / 1_000_000_000)
+        text.parse::<StartAt>()?.realtime_ns_after(&now()).map(|ns| ns / 1_000_000_000)
     }
 
     #[test]
-    fn all_forms_name_the_same_moment() {
+    fn all_start_time_formats_parse_to_the_same_moment() {
         let moment = now().timestamp().as_second() as u64 + 90;
         for text in
             ["+90s", "14:01:30", "2026-03-01T13:01:30Z", "2026-03-01T14:01:30+01:00", &moment.to_string()]
@@ -103,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn the_past_and_the_far_future_are_refused() {
+    fn past_and_far_future_start_times_are_refused() {
         for text in ["13:59:59", "2026-03-01T13:00:00+01:00", "1", "0", "-5"] {
             assert!(seconds(text).expect_err(text).contains("is past"), "{text}");
         }
@@ -113,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time_is_refused() {
+    fn invalid_start_times_are_refused() {
         for text in ["", "soon", "+", "+5", "25:00:00", "14:60", "NaN", "inf", "1e300"] {
             assert!(text.parse::<StartAt>().is_err(), "{text}");
         }

@@ -80,7 +80,7 @@ impl WorkloadArguments {
 
     /// Fails if an option belongs to another protocol than the chosen one.
     fn check_protocol(&self) -> Result<()> {
-        let given = [
+        let protocol_options = [
             ("payload", "echo", self.payload.is_some()),
             ("edns", "dns", self.edns.is_some()),
             ("dnssec", "dns", self.dnssec),
@@ -88,11 +88,11 @@ impl WorkloadArguments {
             ("chap", "radius", self.chap),
             ("tag", "raw", self.tag.is_some()),
         ];
-        let chosen = self.workload.protocol();
-        for (option, protocol, given) in given {
+        let selected = self.workload.protocol();
+        for (option, protocol, is_given) in protocol_options {
             ensure!(
-                !given || protocol == chosen,
-                "--{option} belongs to --workload {protocol}, not {chosen}"
+                !is_given || protocol == selected,
+                "--{option} belongs to --workload {protocol}, not {selected}"
             );
         }
         Ok(())

@@ -86,12 +86,12 @@ pub(crate) fn read(directory: &Path) -> Result<FleetReport> {
 }
 
 fn entries(directory: &Path) -> Result<Vec<PathBuf>> {
-    let unread = || format!("cannot read {}", directory.display());
-    let entries = fs::read_dir(directory).with_context(unread)?;
+    let read_error = || format!("cannot read {}", directory.display());
+    let entries = fs::read_dir(directory).with_context(read_error)?;
     let mut paths: Vec<PathBuf> = entries
         .map(|entry| entry.map(|entry| entry.path()))
         .collect::<Result<_, _>>()
-        .with_context(unread)?;
+        .with_context(read_error)?;
     paths.sort();
     Ok(paths)
 }
@@ -112,8 +112,8 @@ impl FleetReader {
         if !file.ends_with(".json") && file != ERROR_FILE {
             return;
         }
-        let read = fs::read_to_string(path).map_err(anyhow::Error::from);
-        let outcome = match (read, name) {
+        let content = fs::read_to_string(path).map_err(anyhow::Error::from);
+        let outcome = match (content, name) {
             (Ok(text), Some(name)) if file == ERROR_FILE => {
                 self.host(name).problems.push(text.trim().to_owned());
                 return;
@@ -143,18 +143,19 @@ impl FleetReader {
                 }
                 row.findings = Some(findings);
                 row.unknown = result.unknown.len();
-                let lost = result.counters.iter().filter(|counter| counter.counts == LOST);
+                let loss_counters = result.counters.iter().filter(|counter| counter.counts == LOST);
                 // `None` with one reading.
                 row.figures.lost_packets_per_second =
-                    lost.filter_map(|counter| counter.per_second).reduce(|sum, one| sum + one);
+                    loss_counters.filter_map(|counter| counter.per_second).reduce(|sum, rate| sum + rate);
                 row.describe(version, host);
             }
             SearchReport::SCHEMA => self.figure::<SearchReport>(text, name, |figures, report| {
                 figures.transactions_per_second = Some(report.capacity.transactions_per_second.median);
             })?,
             LadderReport::SCHEMA => self.figure::<LadderReport>(text, name, |figures, report| {
-                let kept = report.steps.iter().filter(|step| step.kept || step.versus_previous.is_none());
-                let mut rates = kept.filter_map(|step| Some(step.transactions_per_second?.median));
+                let kept_steps =
+                    report.steps.iter().filter(|step| step.kept || step.versus_previous.is_none());
+                let mut rates = kept_steps.filter_map(|step| Some(step.transactions_per_second?.median));
                 figures.first_step_per_second = rates.next();
                 figures.last_step_per_second = rates.next_back().or(figures.first_step_per_second);
             })?,
@@ -168,7 +169,7 @@ impl FleetReader {
             reading::OWN_SCHEMA | FleetReport::SCHEMA => {}
             // Other results are about one host only.
             _ if reading::is_known(&origin) => {}
-            _ => anyhow::bail!(reading::unknown(&origin)),
+            _ => anyhow::bail!(reading::unsupported_reason(&origin)),
         }
         Ok(())
     }
@@ -178,12 +179,12 @@ impl FleetReader {
         &mut self,
         text: &str,
         name: Option<&str>,
-        take: impl Fn(&mut FleetFigures, &T),
+        set_figure: impl Fn(&mut FleetFigures, &T),
     ) -> Result<()> {
         let HostDocument { version, host, result } = parse::<T>(text)?;
         let name = name.or(host.name.as_deref()).unwrap_or("unnamed").to_owned();
         let row = self.host(&name);
-        take(&mut row.figures, &result);
+        set_figure(&mut row.figures, &result);
         row.describe(version, host);
         Ok(())
     }
@@ -200,13 +201,13 @@ impl FleetReader {
         for host in self.hosts.values_mut() {
             host.outliers = counts.get(&host.name).copied().unwrap_or(0);
             for (id, severity) in host.findings.iter().flatten() {
-                let known = findings.entry(id.clone()).or_insert_with(|| FleetFinding {
+                let fleet_finding = findings.entry(id.clone()).or_insert_with(|| FleetFinding {
                     id: id.clone(),
                     severity: *severity,
                     hosts: Vec::new(),
                 });
-                known.severity = known.severity.max(*severity);
-                known.hosts.push(host.name.clone());
+                fleet_finding.severity = fleet_finding.severity.max(*severity);
+                fleet_finding.hosts.push(host.name.clone());
             }
         }
         let mut findings: Vec<FleetFinding> = findings.into_values().collect();
@@ -235,14 +236,15 @@ impl FleetHost {
 
     /// Number of findings per severity, the highest first.
     pub(crate) fn severities(&self) -> [usize; 4] {
-        let of = |level| self.findings.iter().flatten().filter(|(_, severity)| **severity == level).count();
-        Severity::ALL.map(of)
+        let count_of =
+            |level| self.findings.iter().flatten().filter(|(_, severity)| **severity == level).count();
+        Severity::ALL.map(count_of)
     }
 }
 
 impl FleetFigures {
     /// The figures by name.
-    pub(crate) fn named(&self) -> [(&'static str, Option<f64>); 6] {
+    pub(crate) fn named_figures(&self) -> [(&'static str, Option<f64>); 6] {
         [
             ("lost packets per second", self.lost_packets_per_second),
             ("counted losses per second", self.counted_losses_per_second),

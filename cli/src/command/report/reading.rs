@@ -62,17 +62,17 @@ pub(crate) struct ResultFiles {
 ///
 /// A named file or directory that cannot be read.
 pub(crate) fn read(paths: &[PathBuf]) -> Result<ResultFiles> {
-    let mut read = ResultFiles::default();
+    let mut files_read = ResultFiles::default();
     for path in paths {
         let is_directory =
             fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?.is_dir();
-        let files = if is_directory { listed(path)? } else { vec![path.clone()] };
+        let files = if is_directory { json_files(path)? } else { vec![path.clone()] };
         for file in files {
             let name = file.display().to_string();
             let text = match fs::read_to_string(&file) {
                 Ok(text) => text,
                 Err(error) if is_directory => {
-                    read.unread.push(UnreadFile {
+                    files_read.unread.push(UnreadFile {
                         file: name,
                         schema: None,
                         why: format!("cannot be read: {error}"),
@@ -83,22 +83,26 @@ pub(crate) fn read(paths: &[PathBuf]) -> Result<ResultFiles> {
             };
             match parse(&text) {
                 Ok(None) => {}
-                Ok(Some(document)) => read.sources.push(ResultFile { file: name, document }),
-                Err(refused) => {
-                    read.unread.push(UnreadFile { file: name, schema: refused.schema, why: refused.why });
+                Ok(Some(document)) => files_read.sources.push(ResultFile { file: name, document }),
+                Err(unusable) => {
+                    files_read.unread.push(UnreadFile {
+                        file: name,
+                        schema: unusable.schema,
+                        why: unusable.why,
+                    });
                 }
             }
         }
     }
-    Ok(read)
+    Ok(files_read)
 }
 
 /// The files of a directory that may be results, by name.
-fn listed(directory: &Path) -> Result<Vec<PathBuf>> {
-    let unread = || format!("cannot read {}", directory.display());
+fn json_files(directory: &Path) -> Result<Vec<PathBuf>> {
+    let read_error = || format!("cannot read {}", directory.display());
     let mut files = Vec::new();
-    for entry in fs::read_dir(directory).with_context(unread)? {
-        let path = entry.with_context(unread)?.path();
+    for entry in fs::read_dir(directory).with_context(read_error)? {
+        let path = entry.with_context(read_error)?.path();
         if path.extension().is_some_and(|extension| extension == "json") && path.is_file() {
             files.push(path);
         }
@@ -165,21 +169,21 @@ fn enveloped<T: CommandResult>(text: &str) -> Result<Document> {
 // The result in a text. `None` for a result of this command itself, so that a report never contains
 // a report.
 fn parse(text: &str) -> Result<Option<Document>, UnusableDocument> {
-    let anonymous = |why: String| UnusableDocument { schema: None, why };
+    let without_schema = |why: String| UnusableDocument { schema: None, why };
     let value: Value =
-        serde_json::from_str(text).map_err(|error| anonymous(format!("no JSON document: {error}")))?;
+        serde_json::from_str(text).map_err(|error| without_schema(format!("no JSON document: {error}")))?;
     let origin = DocumentOrigin::deserialize(&value)
-        .map_err(|_| anonymous("no result of linerate: it does not name its schema".to_owned()))?;
+        .map_err(|_| without_schema("no result of linerate: it does not name its schema".to_owned()))?;
     drop(value);
     if origin.schema == OWN_SCHEMA {
         return Ok(None);
     }
-    let refused = |why: String| UnusableDocument { schema: Some(origin.schema.clone()), why };
+    let unusable = |why: String| UnusableDocument { schema: Some(origin.schema.clone()), why };
     match READERS.iter().find(|(schema, _)| *schema == origin.schema) {
         Some((_, read)) => read(text).map(Some).map_err(|error| {
-            refused(format!("not a whole {} document: {}", origin.schema, crate::output::one_line(&error)))
+            unusable(format!("not a whole {} document: {}", origin.schema, crate::output::one_line(&error)))
         }),
-        None => Err(refused(unknown(&origin))),
+        None => Err(unusable(unsupported_reason(&origin))),
     }
 }
 
@@ -189,20 +193,22 @@ pub(super) fn is_known(origin: &DocumentOrigin) -> bool {
 }
 
 /// Reason why a schema is not supported.
-pub(super) fn unknown(origin: &DocumentOrigin) -> String {
+pub(super) fn unsupported_reason(origin: &DocumentOrigin) -> String {
     let DocumentOrigin { schema, version } = origin;
-    let by = version.as_ref().map(|version| format!(" of version {version}")).unwrap_or_default();
+    let version_text = version.as_ref().map(|version| format!(" of version {version}")).unwrap_or_default();
     let (name, _) = schema.rsplit_once('/').unwrap_or((schema, ""));
-    let known = READERS
-        .iter()
-        .map(|(known, _)| *known)
-        .find(|known| known.rsplit_once('/').is_some_and(|(known, _)| known == name));
-    match known {
-        Some(known) => {
-            format!("{schema}, from a linerate{by}; this one, {}, reads {known}", env!("CARGO_PKG_VERSION"))
+    let supported = READERS.iter().map(|(candidate, _)| *candidate).find(|candidate| {
+        candidate.rsplit_once('/').is_some_and(|(candidate_name, _)| candidate_name == name)
+    });
+    match supported {
+        Some(supported) => {
+            format!(
+                "{schema}, from a linerate{version_text}; this one, {}, reads {supported}",
+                env!("CARGO_PKG_VERSION")
+            )
         }
         None if schema.starts_with("linerate.") => {
-            format!("{schema}{by} has no page in this linerate, {}", env!("CARGO_PKG_VERSION"))
+            format!("{schema}{version_text} has no page in this linerate, {}", env!("CARGO_PKG_VERSION"))
         }
         None => format!("{schema} is no schema of linerate"),
     }

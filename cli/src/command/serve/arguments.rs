@@ -191,33 +191,36 @@ impl ServerArguments {
         let interrupt =
             if self.reloads { InterruptFlag::install_ignoring_hangup()? } else { InterruptFlag::install()? };
         let (started, started_unix_seconds) = (std::time::Instant::now(), origin::unix_seconds());
-        let running = self.start(admission, service)?;
-        let warnings: Vec<String> = warnings(&running).collect();
+        let server = self.start(admission, service)?;
+        let warnings: Vec<String> = warnings(&server).collect();
         for warning in &warnings {
             eprintln!("linerate: {warning}");
         }
-        if let Some(guard) = running.guard() {
-            eprintln!("linerate: {}", guarded(&guard));
+        if let Some(guard) = server.guard() {
+            eprintln!("linerate: {}", guard_line(&guard));
         }
-        if let Some(report) = running.xdp() {
-            eprint!("{}", xdp::announce(report));
+        if let Some(report) = server.xdp() {
+            eprint!("{}", xdp::describe_queues(report));
         }
-        let workers = running.counters().len();
-        let s = if workers == 1 { "" } else { "s" };
-        eprintln!("serving {protocol} on {} with {workers} worker{s}; end with Ctrl-C", running.local_addr());
-        let mut told = RefusalCounts::default();
+        let workers = server.counters().len();
+        let plural = if workers == 1 { "" } else { "s" };
+        eprintln!(
+            "serving {protocol} on {} with {workers} worker{plural}; end with Ctrl-C",
+            server.local_addr()
+        );
+        let mut reported_counts = RefusalCounts::default();
         while !interrupt.is_raised() && end.is_none_or(|end| started.elapsed() < end) {
-            let left = end.map_or(EVERY, |end| end.saturating_sub(started.elapsed()));
-            interrupt.wait(Some(left.min(EVERY)))?;
-            let now = admission.refusals.counts();
-            if let Some(line) = refused(&now.since(&told)) {
+            let remaining = end.map_or(EVERY, |end| end.saturating_sub(started.elapsed()));
+            interrupt.wait(Some(remaining.min(EVERY)))?;
+            let current_counts = admission.refusals.counts();
+            if let Some(line) = refusal_line(&current_counts.since(&reported_counts)) {
                 eprintln!("linerate: {line}");
             }
-            told = now;
-            observe(&running)?;
+            reported_counts = current_counts;
+            observe(&server)?;
         }
-        let address = running.local_addr();
-        let report = running.stop()?;
+        let address = server.local_addr();
+        let report = server.stop()?;
         let summary = ServeSummary {
             address,
             elapsed_seconds: started.elapsed().as_secs_f64(),
@@ -230,10 +233,10 @@ impl ServerArguments {
         match &json {
             Some(target) => {
                 let host = HostSummary::observe(&Host::live());
-                let envelope = Envelope::of("linerate.serve/2", host, started_unix_seconds, summary);
+                let envelope = Envelope::with_schema("linerate.serve/2", host, started_unix_seconds, summary);
                 target.write_json(&envelope.with_warnings(warnings.into_iter().map(Warning::remark)))?;
             }
-            None => output::print(&text(&summary, admission.silent))?,
+            None => output::print(&summary_text(&summary, admission.silent))?,
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -304,36 +307,37 @@ impl ServerArguments {
             builder = builder.path_mtu_discovery(linerate_engine::PathMtuDiscovery::Do);
         }
         let own_port = Arc::new(AtomicU16::new(self.bind.port()));
-        let allowed = if self.allow.is_empty() { &admission.allowed } else { &self.allow }.clone();
+        let allowed_networks = if self.allow.is_empty() { &admission.allowed } else { &self.allow }.clone();
         let (servers, port) = (admission.servers, Arc::clone(&own_port));
         let refusals = Arc::clone(&admission.refusals);
-        let running = builder.start(move |worker| {
-            let guarded = GuardedService::new(service(worker), allowed.clone(), Arc::clone(&port))
-                .with_refusals(Arc::clone(&refusals));
-            if servers { guarded.with_servers() } else { guarded }
+        let server = builder.start(move |worker| {
+            let guarded_service =
+                GuardedService::new(service(worker), allowed_networks.clone(), Arc::clone(&port))
+                    .with_refusals(Arc::clone(&refusals));
+            if servers { guarded_service.with_servers() } else { guarded_service }
         })?;
-        own_port.store(running.local_addr().port(), Ordering::Relaxed);
-        Ok(running)
+        own_port.store(server.local_addr().port(), Ordering::Relaxed);
+        Ok(server)
     }
 }
 
 // The server's fallbacks, and properties of the host that would starve the server above its
 // capacity.
-fn warnings(running: &RunningServer) -> impl Iterator<Item = String> {
-    let fallbacks = running.fallbacks().iter().map(ToString::to_string);
-    fallbacks.chain(running.advice().iter().map(ToString::to_string))
+fn warnings(server: &RunningServer) -> impl Iterator<Item = String> {
+    let fallbacks = server.fallbacks().iter().map(ToString::to_string);
+    fallbacks.chain(server.advice().iter().map(ToString::to_string))
 }
 
 // The refusals of the last second in one line; `None` without refusals.
-fn refused(counts: &RefusalCounts) -> Option<String> {
+fn refusal_line(counts: &RefusalCounts) -> Option<String> {
     let parts: Vec<String> =
         counts.iter().map(|(refusal, count)| format!("{count} {}", refusal.text())).collect();
     (!parts.is_empty()).then(|| format!("in the last second: {}", parts.join("; ")))
 }
 
 /// A guard in one line.
-fn guarded(guard: &GuardReport) -> String {
-    let on: Vec<String> = guard
+fn guard_line(guard: &GuardReport) -> String {
+    let interfaces: Vec<String> = guard
         .interfaces
         .iter()
         .map(|interface| match interface.mode {
@@ -344,31 +348,33 @@ fn guarded(guard: &GuardReport) -> String {
     format!(
         "an XDP guard on {} refuses requests that would wait longer than {} ms; no setting of the device is changed, \
          see docs/overload.md",
-        on.join(", "),
+        interfaces.join(", "),
         guard.wait_seconds * 1e3
     )
 }
 
-fn text(summary: &ServeSummary, silent: bool) -> String {
+fn summary_text(summary: &ServeSummary, silent: bool) -> String {
     let total = &summary.total;
-    let counted = if silent { total.received } else { total.answered };
-    let rate = format::rate(counted as f64 / summary.elapsed_seconds.max(f64::MIN_POSITIVE));
+    let request_count = if silent { total.received } else { total.answered };
+    let rate = format::rate(request_count as f64 / summary.elapsed_seconds.max(f64::MIN_POSITIVE));
     let seconds = summary.elapsed_seconds;
     let mut text = if silent {
-        format!("received {counted} datagrams in {seconds:.1} s ({rate}/s)\n")
+        format!("received {request_count} datagrams in {seconds:.1} s ({rate}/s)\n")
     } else {
-        format!("answered {counted} of {} requests in {seconds:.1} s ({rate}/s)\n", total.received)
+        format!("answered {request_count} of {} requests in {seconds:.1} s ({rate}/s)\n", total.received)
     };
     if total.restarts > 0 {
-        let (restarts, lost) = (total.restarts, total.panicked);
-        text.push_str(&format!("{restarts} restarts of workers after a panic, {lost} requests lost by it\n"));
+        let (restarts, lost_requests) = (total.restarts, total.panicked);
+        text.push_str(&format!(
+            "{restarts} restarts of workers after a panic, {lost_requests} requests lost by it\n"
+        ));
     }
     for (refusal, count) in summary.refusals.iter() {
         text.push_str(&format!("  {count} {}\n", refusal.text()));
     }
     for (worker, counts) in summary.workers.iter().enumerate() {
-        let answered = if silent { String::new() } else { format!(", {} answered", counts.answered) };
-        text.push_str(&format!("  worker {worker}: {} received{answered}\n", counts.received));
+        let answered_text = if silent { String::new() } else { format!(", {} answered", counts.answered) };
+        text.push_str(&format!("  worker {worker}: {} received{answered_text}\n", counts.received));
     }
     if total.shed > 0 {
         text.push_str(&format!(

@@ -76,10 +76,10 @@ impl FromStr for ZoneFile {
 
 impl DnsServeArgs {
     pub(crate) fn run(mut self) -> Result<ExitCode> {
-        let served = ServedZones::new(load(&self.zone, None)?);
-        reload_on_signal(self.zone.clone(), Arc::clone(&served))?;
+        let served_zones = ServedZones::new(load(&self.zone, None)?);
+        reload_on_signal(self.zone.clone(), Arc::clone(&served_zones))?;
         self.server.reloads = true;
-        let tcp = if self.no_tcp { None } else { Some(self.tcp(&served)?) };
+        let tcp = if self.no_tcp { None } else { Some(self.tcp(&served_zones)?) };
         if let Some(tcp) = &tcp {
             // UDP uses the port of TCP, also if the kernel chose it.
             self.server.bind.set_port(tcp.local_addr().port());
@@ -95,7 +95,7 @@ impl DnsServeArgs {
         let admission = AdmissionArgs::default();
         let refusals = Arc::clone(&admission.refusals);
         let service = move |_| {
-            let service = DnsService::new(Arc::clone(&served)).refusals(Arc::clone(&refusals));
+            let service = DnsService::new(Arc::clone(&served_zones)).refusals(Arc::clone(&refusals));
             service.udp_size(udp_size).rate_limit(limit)
         };
         if let Some(limit) = limit {
@@ -116,7 +116,7 @@ impl DnsServeArgs {
         Ok(code)
     }
 
-    fn tcp(&self, served: &Arc<ServedZones>) -> Result<TcpServer> {
+    fn tcp(&self, served_zones: &Arc<ServedZones>) -> Result<TcpServer> {
         let settings = TcpSettings {
             threads: usize::from(self.tcp_threads),
             connections: self.tcp_connections,
@@ -124,14 +124,14 @@ impl DnsServeArgs {
             only_v6: self.server.only_v6,
             ..TcpSettings::new(self.server.bind)
         };
-        let allowed = self.server.allow.clone();
-        let admits: ConnectionFilter = Arc::new(move |source| match &allowed[..] {
-            [] => linerate_networks::near(source),
+        let allowed_networks = self.server.allow.clone();
+        let filter: ConnectionFilter = Arc::new(move |source| match &allowed_networks[..] {
+            [] => linerate_networks::is_near(source),
             nets => nets.iter().any(|net| net.contains(source)),
         });
-        let tcp = TcpServer::start(&settings, served, &admits)?;
-        if let Some(why) = tcp.steering_error() {
-            eprintln!("linerate: TCP connections go to threads by hash, not by CPU: {why}");
+        let tcp = TcpServer::start(&settings, served_zones, &filter)?;
+        if let Some(reason) = tcp.steering_error() {
+            eprintln!("linerate: TCP connections go to threads by hash, not by CPU: {reason}");
         }
         eprintln!("serving dns over TCP on {}", tcp.local_addr());
         Ok(tcp)
@@ -139,14 +139,14 @@ impl DnsServeArgs {
 }
 
 // Reads the zone files again after each SIGHUP, until the process ends.
-fn reload_on_signal(files: Vec<ZoneFile>, served: Arc<ServedZones>) -> Result<()> {
+fn reload_on_signal(files: Vec<ZoneFile>, served_zones: Arc<ServedZones>) -> Result<()> {
     let mut signals = Signals::new([SIGHUP]).context("cannot take over SIGHUP")?;
     let reload = move || {
         for _ in signals.forever() {
-            match load(&files, Some(&served.current())) {
+            match load(&files, Some(&served_zones.current())) {
                 Ok(zones) => {
                     let records = zones.record_count();
-                    served.exchange(zones);
+                    served_zones.exchange(zones);
                     eprintln!("zones read again: {records} records");
                 }
                 Err(error) => eprintln!("linerate: {error:#}; the server keeps the zones that it has"),

@@ -25,7 +25,7 @@ impl EchoServeArgs {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let admission =
             AdmissionArgs { reply_bytes: Some(self.server.max_request), ..AdmissionArgs::default() };
-        let (any, refusals) = (self.any, Arc::clone(&admission.refusals));
-        self.server.serve("echo", &admission, move |_| RequestEcho::new(any, Arc::clone(&refusals)))
+        let (allow_any, refusals) = (self.any, Arc::clone(&admission.refusals));
+        self.server.serve("echo", &admission, move |_| RequestEcho::new(allow_any, Arc::clone(&refusals)))
     }
 }

@@ -73,7 +73,7 @@ fn reference_id(text: &str) -> Result<[u8; 4], String> {
     if let Ok(address) = text.parse::<std::net::Ipv4Addr>() {
         return Ok(address.octets());
     }
-    if text.is_empty() || text.len() > 4 || !text.bytes().all(|letter| letter.is_ascii_graphic()) {
+    if text.is_empty() || text.len() > 4 || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err("neither an IPv4 address nor one to four ASCII letters".to_owned());
     }
     let mut id = [0; 4];
@@ -86,7 +86,7 @@ mod tests {
     use super::reference_id;
 
     #[test]
-    fn a_reference_is_letters_or_an_address() {
+    fn reference_ids_parse_as_letters_or_an_ipv4_address() {
         assert_eq!(reference_id("GPS"), Ok(*b"GPS\0"));
         assert_eq!(reference_id("192.0.2.1"), Ok([192, 0, 2, 1]));
         assert!(reference_id("").is_err() && reference_id("LOCAL").is_err() && reference_id("ü").is_err());

@@ -31,8 +31,8 @@ impl RadiusServeArgs {
         };
         let server = RadiusServer::new(users);
         let workers = server.clone();
-        let ended = self.server.serve("radius", &admission, move |_| workers.worker())?;
+        let exit_code = self.server.serve("radius", &admission, move |_| workers.worker())?;
         eprintln!("radius: {}", server.counts());
-        Ok(ended)
+        Ok(exit_code)
     }
 }

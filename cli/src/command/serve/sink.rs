@@ -75,10 +75,11 @@ struct SinkWorker {
 
 impl SinkServeArgs {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let anyone = [Net::new(Ipv4Addr::UNSPECIFIED.into(), 0), Net::new(Ipv6Addr::UNSPECIFIED.into(), 0)];
+        let all_networks =
+            [Net::new(Ipv4Addr::UNSPECIFIED.into(), 0), Net::new(Ipv6Addr::UNSPECIFIED.into(), 0)];
         // Nothing is sent, so every source is allowed.
         let admission = AdmissionArgs {
-            allowed: anyone.into_iter().flatten().collect(),
+            allowed: all_networks.into_iter().flatten().collect(),
             servers: true,
             silent: true,
             ..AdmissionArgs::default()
@@ -91,19 +92,19 @@ impl SinkServeArgs {
         }
         let prints_text = self.json_stream.as_deref() != Some("-") && !self.server.prints_json();
         let workers: Arc<Mutex<Vec<Arc<SinkBytes>>>> = Arc::default();
-        let counted = Arc::clone(&workers);
-        let (mut before, mut at) = (SinkCounts::default(), Instant::now());
-        let started = at;
-        let observe = move |running: &RunningServer| -> Result<()> {
-            let (counts, now) = (
-                SinkCounts::read(running, &counted.lock().unwrap_or_else(PoisonError::into_inner)),
+        let worker_bytes = Arc::clone(&workers);
+        let (mut last_counts, mut last_read) = (SinkCounts::default(), Instant::now());
+        let start_time = last_read;
+        let observe = move |server: &RunningServer| -> Result<()> {
+            let (counts, read_time) = (
+                SinkCounts::read(server, &worker_bytes.lock().unwrap_or_else(PoisonError::into_inner)),
                 Instant::now(),
             );
             let rates = SinkRates {
-                elapsed_seconds: (now - started).as_secs_f64(),
-                ..counts.rates_since(&before, (now - at).as_secs_f64(), running)
+                elapsed_seconds: (read_time - start_time).as_secs_f64(),
+                ..counts.rates_since(&last_counts, (read_time - last_read).as_secs_f64(), server)
             };
-            (before, at) = (counts, now);
+            (last_counts, last_read) = (counts, read_time);
             if let Some(stream) = &mut stream {
                 stream.event("second", &rates)?;
             }
@@ -118,18 +119,20 @@ impl SinkServeArgs {
 }
 
 impl SinkCounts {
-    fn read(running: &RunningServer, workers: &[Arc<SinkBytes>]) -> Self {
+    fn read(server: &RunningServer, workers: &[Arc<SinkBytes>]) -> Self {
         Self {
-            received: running.counters().iter().map(|counts| counts.received).collect(),
+            received: server.counters().iter().map(|counts| counts.received).collect(),
             payload_bytes: workers.iter().map(|bytes| bytes.payload()).sum(),
             wire_bytes: workers.iter().map(|bytes| bytes.wire()).sum(),
-            socket_drops: udp_socket_drops(&Host::live(), running.local_addr().port()).ok(),
+            socket_drops: udp_socket_drops(&Host::live(), server.local_addr().port()).ok(),
         }
     }
 
-    fn rates_since(&self, before: &Self, seconds: f64, running: &RunningServer) -> SinkRates {
-        let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 / seconds.max(f64::MIN_POSITIVE);
-        let workers: Vec<SinkWorker> = (self.received.iter().zip(running.thread_ids()).enumerate())
+    fn rates_since(&self, before: &Self, seconds: f64, server: &RunningServer) -> SinkRates {
+        let rate = |current: u64, previous: u64| {
+            current.saturating_sub(previous) as f64 / seconds.max(f64::MIN_POSITIVE)
+        };
+        let workers: Vec<SinkWorker> = (self.received.iter().zip(server.thread_ids()).enumerate())
             .map(|(worker, (&received, &thread))| SinkWorker {
                 cpus: allowed_cpus(thread).unwrap_or_else(|| format::UNKNOWN.to_owned()),
                 packets_per_second: rate(received, before.received.get(worker).copied().unwrap_or(0)),
@@ -148,12 +151,12 @@ impl SinkCounts {
 
 impl SinkRates {
     fn line(&self) -> String {
-        let lost = self.lost_per_second.map_or_else(|| format::UNKNOWN.to_owned(), format::rate);
+        let loss_text = self.lost_per_second.map_or_else(|| format::UNKNOWN.to_owned(), format::rate);
         let workers: Vec<String> = (self.workers.iter())
             .map(|worker| format!("CPU {} {}", worker.cpus, format::rate(worker.packets_per_second)))
             .collect();
         format!(
-            "{:>4.0} s  {:>8} packets/s  {:>6} Mbit/s payload  {:>6} Mbit/s on the wire  {lost} lost/s  {}\n",
+            "{:>4.0} s  {:>8} packets/s  {:>6} Mbit/s payload  {:>6} Mbit/s on the wire  {loss_text} lost/s  {}\n",
             self.elapsed_seconds,
             format::rate(self.packets_per_second),
             format::megabits(self.payload_bits_per_second),

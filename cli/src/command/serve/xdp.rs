@@ -44,7 +44,7 @@ impl XdpArguments {
 }
 
 /// The mode of each queue, one per line, with notes.
-pub(crate) fn announce(report: &XdpReport) -> String {
+pub(crate) fn describe_queues(report: &XdpReport) -> String {
     let mut text = String::new();
     for interface in &report.interfaces {
         let mode = match interface.mode {

@@ -22,19 +22,20 @@ impl HostWatcher {
         open: impl FnOnce() -> anyhow::Result<LiveHost> + Send + 'static,
         mut record: Option<RecordFile>,
         interval: Duration,
-        tell: Sender<SessionEvent>,
+        events: Sender<SessionEvent>,
     ) -> Self {
-        let (stop, stopped) = channel();
+        let (stop, stop_signal) = channel();
         thread::spawn(move || {
             // Reports a panic, because the receiver of snapshots would wait forever otherwise.
-            let ended = WatcherEnd(tell.clone());
-            let looked =
-                open().and_then(|mut live| look(&mut live, record.as_mut(), interval, &stopped, &tell));
-            if let Err(error) = looked {
+            let watcher_end = WatcherEnd(events.clone());
+            let watch_result = open().and_then(|mut live_host| {
+                send_snapshots(&mut live_host, record.as_mut(), interval, &stop_signal, &events)
+            });
+            if let Err(error) = watch_result {
                 // The session may have ended already.
-                let _ = tell.send(SessionEvent::Failed(error));
+                let _ = events.send(SessionEvent::Failed(error));
             }
-            drop(ended);
+            drop(watcher_end);
         });
         Self { stop: Some(stop) }
     }
@@ -58,26 +59,26 @@ impl Drop for WatcherEnd {
     }
 }
 
-fn look(
-    live: &mut LiveHost,
+fn send_snapshots(
+    live_host: &mut LiveHost,
     mut record: Option<&mut RecordFile>,
     interval: Duration,
-    stopped: &Receiver<()>,
-    tell: &Sender<SessionEvent>,
+    stop_signal: &Receiver<()>,
+    events: &Sender<SessionEvent>,
 ) -> anyhow::Result<()> {
     // The second snapshot is the first with rates, so it comes early.
-    let mut next = interval.min(Duration::from_millis(500));
+    let mut timeout = interval.min(Duration::from_millis(500));
     loop {
-        let begun = Instant::now();
-        let snapshot = live.refresh();
+        let begin = Instant::now();
+        let snapshot = live_host.refresh();
         if let Some(record) = &mut record {
             record.write(&snapshot)?;
         }
-        if tell.send(SessionEvent::Snapshot(Box::new(snapshot))).is_err() {
+        if events.send(SessionEvent::Snapshot(Box::new(snapshot))).is_err() {
             return Ok(());
         }
-        match stopped.recv_timeout(next.saturating_sub(begun.elapsed())) {
-            Err(RecvTimeoutError::Timeout) => next = interval,
+        match stop_signal.recv_timeout(timeout.saturating_sub(begin.elapsed())) {
+            Err(RecvTimeoutError::Timeout) => timeout = interval,
             _ => return Ok(()),
         }
     }
@@ -85,17 +86,17 @@ fn look(
 
 // Sends keys and size changes of the screen. The thread is never joined, because a read from a
 // terminal cannot be cancelled.
-pub(super) fn listen(tell: Sender<SessionEvent>) {
+pub(super) fn send_keys(events: Sender<SessionEvent>) {
     thread::spawn(move || {
         loop {
-            let heard = match event::read() {
+            let session_event = match event::read() {
                 Ok(Event::Key(key)) if key.kind != KeyEventKind::Release => SessionEvent::Key(key),
                 Ok(Event::Resize(..)) => SessionEvent::Resized,
                 Ok(_) => continue,
                 Err(error) => SessionEvent::Failed(Error::new(error).context("cannot read the terminal")),
             };
-            let is_end = matches!(heard, SessionEvent::Failed(_));
-            if tell.send(heard).is_err() || is_end {
+            let is_end = matches!(session_event, SessionEvent::Failed(_));
+            if events.send(session_event).is_err() || is_end {
                 return;
             }
         }
@@ -103,14 +104,14 @@ pub(super) fn listen(tell: Sender<SessionEvent>) {
 }
 
 /// Reports a signal to the session.
-pub(super) fn heed(interrupt: InterruptFlag, tell: Sender<SessionEvent>) {
+pub(super) fn send_stop_signal(interrupt: InterruptFlag, events: Sender<SessionEvent>) {
     thread::spawn(move || {
         while !interrupt.is_raised() {
             if let Err(error) = interrupt.wait(None) {
-                let _ = tell.send(SessionEvent::Failed(error));
+                let _ = events.send(SessionEvent::Failed(error));
                 return;
             }
         }
-        let _ = tell.send(SessionEvent::Stop);
+        let _ = events.send(SessionEvent::Stop);
     });
 }

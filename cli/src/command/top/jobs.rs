@@ -35,41 +35,44 @@ pub(super) struct JobRunner {
 }
 
 impl JobRunner {
-    pub(super) fn new(port: Option<u16>, interfaces: Vec<String>, tell: Sender<SessionEvent>) -> Self {
-        Self { port, interfaces, tell }
+    pub(super) fn new(port: Option<u16>, interfaces: Vec<String>, events: Sender<SessionEvent>) -> Self {
+        Self { port, interfaces, tell: events }
     }
 
     /// Starts a job; returns its name.
     pub(super) fn begin(&self, action: TopAction, state: &TopState) -> Option<&'static str> {
         let snapshot = state.snapshot.as_ref()?;
-        let tell = self.tell.clone();
+        let events = self.tell.clone();
         if action == TopAction::Flame {
-            spawn(tell, || flame_graph().map(JobResult::Flame));
+            spawn(events, || flame_graph().map(JobResult::Flame));
             return Some("sampling stacks");
         }
         let ports: Vec<u16> =
             self.port.or_else(|| port_in_view(snapshot, state.item())).into_iter().collect();
         if action == TopAction::Headroom {
             let port = ports.first().copied();
-            spawn(tell, move || headroom(port).map(|lines| JobResult::Text("headroom", lines)));
+            spawn(events, move || headroom(port).map(|lines| JobResult::Text("headroom", lines)));
             return Some("estimating headroom");
         }
         // The named interfaces that exist; empty if none is named on the command line.
-        let shown = snapshot.interfaces.iter().filter(|interface| interface.gone_seconds.is_none());
+        let present = snapshot.interfaces.iter().filter(|interface| interface.gone_seconds.is_none());
         let interfaces = match self.interfaces.as_slice() {
             [] => Vec::new(),
-            named => shown.map(|i| i.interface.clone()).filter(|name| named.contains(name)).collect(),
+            names => present
+                .map(|interface| interface.interface.clone())
+                .filter(|name| names.contains(name))
+                .collect(),
         };
-        spawn(tell, move || drops(ports, &interfaces).map(|lines| JobResult::Text("drops", lines)));
+        spawn(events, move || drops(ports, &interfaces).map(|lines| JobResult::Text("drops", lines)));
         Some("counting drops")
     }
 }
 
-fn spawn(tell: Sender<SessionEvent>, work: impl FnOnce() -> Result<JobResult> + Send + 'static) {
+fn spawn(events: Sender<SessionEvent>, job: impl FnOnce() -> Result<JobResult> + Send + 'static) {
     thread::spawn(move || {
-        let done = work().unwrap_or_else(|error| JobResult::Failed(crate::output::one_line(&error)));
+        let job_result = job().unwrap_or_else(|error| JobResult::Failed(crate::output::one_line(&error)));
         // The session may have ended in the meantime, so a closed channel is no error.
-        let _ = tell.send(SessionEvent::Done(done));
+        let _ = events.send(SessionEvent::Done(job_result));
     });
 }
 
@@ -77,35 +80,35 @@ fn spawn(tell: Sender<SessionEvent>, work: impl FnOnce() -> Result<JobResult> + 
 /// service.
 fn port_in_view(snapshot: &Snapshot, item: Option<&HistoryItem>) -> Option<u16> {
     let services = snapshot.services.value()?;
-    let of_thread = |tid: u32| {
+    let service_of_thread = |tid: u32| {
         let thread = snapshot.threads.value()?.iter().find(|thread| thread.tid == tid)?;
         thread.services.first().cloned()
     };
-    let chosen = match item {
+    let service_name = match item {
         Some(HistoryItem::Service(name)) => Some(name.clone()),
-        Some(HistoryItem::Thread(tid)) => of_thread(*tid),
+        Some(HistoryItem::Thread(tid)) => service_of_thread(*tid),
         Some(HistoryItem::Socket(inode)) => {
-            let has = |service: &&linerate_host::live::snapshot::ServiceSnapshot| {
+            let has_socket = |service: &&linerate_host::live::snapshot::ServiceSnapshot| {
                 service.sockets.iter().any(|socket| socket.inode == *inode)
             };
-            services.iter().find(has).map(|service| service.name.clone())
+            services.iter().find(has_socket).map(|service| service.name.clone())
         }
         _ => None,
     };
-    match (chosen, services.as_slice()) {
+    match (service_name, services.as_slice()) {
         (Some(name), _) => services.iter().find(|service| service.name == name).map(|service| service.port),
-        (None, [only]) => Some(only.port),
+        (None, [service]) => Some(service.port),
         (None, _) => None,
     }
 }
 
 fn drops(ports: Vec<u16>, interfaces: &[String]) -> Result<Vec<String>> {
     let host = Host::live();
-    let subject = PortSubject { network: NamespaceScope::Here, ports, peer: None };
-    let mut watch = DropsWatch::start(&host, &subject, interfaces).context("drops")?;
+    let port_subject = PortSubject { network: NamespaceScope::Here, ports, peer: None };
+    let mut watch = DropsWatch::start(&host, &port_subject, interfaces).context("drops")?;
     thread::sleep(TIME);
-    let ledger = PacketAccounting::make(&watch.total(&host).context("drops")?);
-    Ok(lines(DropsResult::new(ledger)))
+    let accounting = PacketAccounting::make(&watch.total(&host).context("drops")?);
+    Ok(lines(DropsResult::new(accounting)))
 }
 
 fn headroom(port: Option<u16>) -> Result<Vec<String>> {
@@ -125,17 +128,17 @@ fn flame_graph() -> Result<String> {
     let host = Host::live();
     let profile =
         StackProfile::observe(&host, &flame::ProfileOptions::all(TIME), &|| false).context("flame graph")?;
-    let snapshot = flame::DrawOptions {
+    let draw_options = flame::DrawOptions {
         title: format!("CPU time on {}", super::super::tune::host_name(&host)),
         subtitle: None,
         view: ProfileView::default(),
         interactive: true,
     };
-    let svg = draw::svg(&profile, &snapshot).context("flame graph")?;
+    let svg = draw::svg(&profile, &draw_options).context("flame graph")?;
     let svg = svg.context("flame graph: no sample was taken, since no CPU was busy")?;
     let now = unix_seconds().unwrap_or(0);
     let name = format!("linerate-flame-{now}.svg");
     OutputTarget::from(name.as_str()).write(&svg)?;
-    let whole = std::path::absolute(Path::new(&name)).unwrap_or_else(|_| name.clone().into());
-    Ok(whole.display().to_string())
+    let absolute_path = std::path::absolute(Path::new(&name)).unwrap_or_else(|_| name.clone().into());
+    Ok(absolute_path.display().to_string())
 }

@@ -18,7 +18,7 @@ pub(super) fn envelope(snapshot: &Snapshot) -> Envelope<&Snapshot> {
         kernel: snapshot.host.kernel.value().cloned(),
         ..HostSummary::default()
     };
-    Envelope::of(SCHEMA, host, snapshot.unix_seconds.map(|seconds| seconds as u64), snapshot)
+    Envelope::with_schema(SCHEMA, host, snapshot.unix_seconds.map(|seconds| seconds as u64), snapshot)
 }
 
 /// A file that is appended to.
@@ -30,16 +30,16 @@ pub(super) struct RecordFile {
 
 impl RecordFile {
     pub(super) fn open(path: &Path) -> Result<Self> {
-        let cannot = || format!("cannot record in {}", path.display());
+        let open_error = || format!("cannot record in {}", path.display());
         let mut options = OpenOptions::new();
-        let mut file = options.read(true).append(true).create(true).open(path).with_context(cannot)?;
-        let mut last = [b'\n'];
-        if file.metadata().with_context(cannot)?.is_file() && file.seek(SeekFrom::End(-1)).is_ok() {
-            file.read_exact(&mut last).with_context(cannot)?;
+        let mut file = options.read(true).append(true).create(true).open(path).with_context(open_error)?;
+        let mut last_byte = [b'\n'];
+        if file.metadata().with_context(open_error)?.is_file() && file.seek(SeekFrom::End(-1)).is_ok() {
+            file.read_exact(&mut last_byte).with_context(open_error)?;
         }
         // Appending after an incomplete line would make both lines unreadable.
         ensure!(
-            last == [b'\n'],
+            last_byte == [b'\n'],
             "{}: it ends in the middle of a line, as when its writer was killed: name another file",
             path.display()
         );

@@ -23,8 +23,8 @@ pub(super) struct ReplayPosition<'a> {
 }
 
 impl<'a> ReplayPosition<'a> {
-    pub(super) fn new(recording: &'a SnapshotRecording, usual: Duration) -> Self {
-        Self { recording, at: 0, speed: USUAL, usual }
+    pub(super) fn new(recording: &'a SnapshotRecording, default_interval: Duration) -> Self {
+        Self { recording, at: 0, speed: USUAL, usual: default_interval }
     }
 
     /// Shows the snapshot at the position.
@@ -33,7 +33,7 @@ impl<'a> ReplayPosition<'a> {
         state.history = SnapshotHistory::default();
         let first = self.at.saturating_sub(120);
         for snapshot in self.recording.snapshots().get(first..self.at).into_iter().flatten() {
-            state.history.take(snapshot);
+            state.history.add(snapshot);
         }
         if let Some(snapshot) = self.snapshot() {
             state.take(snapshot.clone());
@@ -49,9 +49,12 @@ impl<'a> ReplayPosition<'a> {
     /// The time until the next snapshot; `None` at the end.
     pub(super) fn next(&self) -> Option<Duration> {
         let snapshots = self.recording.snapshots();
-        let (now, next) = (snapshots.get(self.at)?, snapshots.get(self.at + 1)?);
-        let recorded = next.unix_seconds.zip(now.unix_seconds).map(|(next, now)| next - now);
-        let time = recorded
+        let (current, next) = (snapshots.get(self.at)?, snapshots.get(self.at + 1)?);
+        let recorded_interval = next
+            .unix_seconds
+            .zip(current.unix_seconds)
+            .map(|(next_seconds, current_seconds)| next_seconds - current_seconds);
+        let time = recorded_interval
             .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
             .filter(|time| !time.is_zero())
             .unwrap_or(self.usual);
@@ -59,10 +62,10 @@ impl<'a> ReplayPosition<'a> {
     }
 
     /// Changes the position or the speed.
-    pub(super) fn act(&mut self, action: TopAction) {
+    pub(super) fn apply_action(&mut self, action: TopAction) {
         let last = self.recording.snapshots().len() - 1;
         match action {
-            TopAction::Step(by) => self.at = self.at.saturating_add_signed(by).min(last),
+            TopAction::Step(offset) => self.at = self.at.saturating_add_signed(offset).min(last),
             TopAction::Faster => self.speed = (self.speed + 1).min(SPEEDS.len() - 1),
             TopAction::Slower => self.speed = self.speed.saturating_sub(1),
             TopAction::Quit | TopAction::Drops | TopAction::Flame | TopAction::Headroom => {}

@@ -12,7 +12,7 @@ use ratatui::backend::CrosstermBackend;
 
 use super::TopArgs;
 use super::event::{JobResult, SessionEvent};
-use super::feed::{HostWatcher, heed, listen};
+use super::feed::{HostWatcher, send_keys, send_stop_signal};
 use super::jobs::JobRunner;
 use super::record::RecordFile;
 use super::replay::ReplayPosition;
@@ -27,29 +27,33 @@ const ON: std::ops::ControlFlow<()> = std::ops::ControlFlow::Continue(());
 const END: std::ops::ControlFlow<()> = std::ops::ControlFlow::Break(());
 
 /// A session on a live host or a capture.
-pub(super) fn live(arguments: &TopArgs, record: Option<RecordFile>, interrupt: InterruptFlag) -> Result<()> {
-    let (tell, heard) = channel();
+pub(super) fn run_live(
+    arguments: &TopArgs,
+    record: Option<RecordFile>,
+    interrupt: InterruptFlag,
+) -> Result<()> {
+    let (sender, events) = channel();
     let source = match arguments.root {
         Some(_) => SnapshotFeed::Capture,
         None => SnapshotFeed::Live { seconds: arguments.interval.as_secs_f64() },
     };
     let mut state = TopState { source, ..TopState::default() };
-    let mut jobs = JobRunner::new(arguments.port, arguments.interfaces.clone(), tell.clone());
+    let mut jobs = JobRunner::new(arguments.port, arguments.interfaces.clone(), sender.clone());
     // Open everything before the screen is taken over, because its errors go to the terminal.
-    let live = if arguments.root.is_some() { Some(arguments.open()?) } else { None };
+    let live_host = if arguments.root.is_some() { Some(arguments.open()?) } else { None };
     let mut screen = TerminalScreen::take()?;
-    listen(tell.clone());
-    heed(interrupt, tell.clone());
-    let _looking = looking(arguments, live, record, tell);
+    send_keys(sender.clone());
+    send_stop_signal(interrupt, sender.clone());
+    let _watcher = start_watcher(arguments, live_host, record, sender);
     screen.draw(&state)?;
     loop {
-        let first = heard.recv()?;
-        if live_heard(&mut state, &mut jobs, first)?.is_break() {
+        let first_event = events.recv()?;
+        if handle_live_event(&mut state, &mut jobs, first_event)?.is_break() {
             return Ok(());
         }
         // Several waiting events, for example of a key that is held down, are drawn once.
-        while let Ok(more) = heard.try_recv() {
-            if live_heard(&mut state, &mut jobs, more)?.is_break() {
+        while let Ok(next_event) = events.try_recv() {
+            if handle_live_event(&mut state, &mut jobs, next_event)?.is_break() {
                 return Ok(());
             }
         }
@@ -57,11 +61,11 @@ pub(super) fn live(arguments: &TopArgs, record: Option<RecordFile>, interrupt: I
     }
 }
 
-fn looking(
+fn start_watcher(
     arguments: &TopArgs,
-    live: Option<linerate_host::live::LiveHost>,
+    live_host: Option<linerate_host::live::LiveHost>,
     record: Option<RecordFile>,
-    tell: Sender<SessionEvent>,
+    events: Sender<SessionEvent>,
 ) -> HostWatcher {
     let scope = linerate_host::Scope {
         interfaces: arguments.interfaces.clone(),
@@ -69,20 +73,20 @@ fn looking(
         pid: arguments.pid,
     };
     let open = move || {
-        Ok(live.unwrap_or_else(|| {
-            linerate_host::live::LiveHost::open(linerate_host::live::SnapshotSource::here(), scope)
+        Ok(live_host.unwrap_or_else(|| {
+            linerate_host::live::LiveHost::open(linerate_host::live::SnapshotSource::live(), scope)
         }))
     };
-    HostWatcher::start(open, record, arguments.interval, tell)
+    HostWatcher::start(open, record, arguments.interval, events)
 }
 
-fn live_heard(state: &mut TopState, jobs: &mut JobRunner, heard: SessionEvent) -> Next {
-    match heard {
+fn handle_live_event(state: &mut TopState, jobs: &mut JobRunner, session_event: SessionEvent) -> Next {
+    match session_event {
         SessionEvent::Snapshot(snapshot) => state.take(*snapshot),
         SessionEvent::Resized => {}
         SessionEvent::Stop => return Ok(END),
         SessionEvent::Failed(error) => return Err(error),
-        SessionEvent::Done(done) => told(state, done),
+        SessionEvent::Done(job_result) => show_job_result(state, job_result),
         SessionEvent::Key(key) => match state.press(key) {
             Some(TopAction::Quit) => return Ok(END),
             Some(action @ (TopAction::Drops | TopAction::Flame | TopAction::Headroom)) => {
@@ -94,51 +98,52 @@ fn live_heard(state: &mut TopState, jobs: &mut JobRunner, heard: SessionEvent) -
     Ok(ON)
 }
 
-fn told(state: &mut TopState, done: JobResult) {
+fn show_job_result(state: &mut TopState, job_result: JobResult) {
     state.busy = None;
-    match done {
+    match job_result {
         JobResult::Text(title, lines) => {
             state.scrolled = 0;
             state.over = Some(TopOverlay::Text(title, lines));
         }
         JobResult::Flame(file) => state.message = Some(format!("flame graph written to {file}")),
-        JobResult::Failed(what) => state.message = Some(what),
+        JobResult::Failed(error_text) => state.message = Some(error_text),
     }
 }
 
 /// A session on a recording.
-pub(super) fn replay(
+pub(super) fn run_replay(
     recording: &SnapshotRecording,
     file: &Path,
-    usual: Duration,
+    default_interval: Duration,
     interrupt: InterruptFlag,
 ) -> Result<()> {
-    let (tell, heard) = channel();
+    let (sender, events) = channel();
     let mut state = TopState::default();
-    let mut replay = ReplayPosition::new(recording, usual);
-    replay.show(&mut state, file);
+    let mut position = ReplayPosition::new(recording, default_interval);
+    position.show(&mut state, file);
     let mut screen = TerminalScreen::take()?;
-    listen(tell.clone());
-    heed(interrupt, tell);
-    let mut shown = Instant::now();
+    send_keys(sender.clone());
+    send_stop_signal(interrupt, sender);
+    let mut shown_at = Instant::now();
     loop {
         screen.draw(&state)?;
-        let next = replay.next().filter(|_| !state.paused).map(|time| time.saturating_sub(shown.elapsed()));
-        let Some(one) = receive(&heard, next)? else {
-            replay.act(TopAction::Step(1));
-            replay.show(&mut state, file);
-            shown = Instant::now();
+        let timeout =
+            position.next().filter(|_| !state.paused).map(|time| time.saturating_sub(shown_at.elapsed()));
+        let Some(session_event) = receive(&events, timeout)? else {
+            position.apply_action(TopAction::Step(1));
+            position.show(&mut state, file);
+            shown_at = Instant::now();
             continue;
         };
-        match one {
+        match session_event {
             SessionEvent::Key(key) => match state.press(key) {
                 Some(TopAction::Quit) => return Ok(()),
                 Some(action) => {
-                    replay.act(action);
-                    replay.show(&mut state, file);
+                    position.apply_action(action);
+                    position.show(&mut state, file);
                     if matches!(action, TopAction::Step(_)) {
                         state.paused = true;
-                        shown = Instant::now();
+                        shown_at = Instant::now();
                     }
                 }
                 None => {}
@@ -151,11 +156,11 @@ pub(super) fn replay(
 }
 
 // The next event; `None` when the time is over.
-fn receive(heard: &Receiver<SessionEvent>, at_most: Option<Duration>) -> Result<Option<SessionEvent>> {
-    match at_most {
-        None => Ok(Some(heard.recv()?)),
-        Some(time) => match heard.recv_timeout(time) {
-            Ok(heard) => Ok(Some(heard)),
+fn receive(events: &Receiver<SessionEvent>, timeout: Option<Duration>) -> Result<Option<SessionEvent>> {
+    match timeout {
+        None => Ok(Some(events.recv()?)),
+        Some(time) => match events.recv_timeout(time) {
+            Ok(event) => Ok(Some(event)),
             Err(RecvTimeoutError::Timeout) => Ok(None),
             Err(error) => Err(error.into()),
         },

@@ -32,7 +32,7 @@ use crate::render::format::count_with_noun;
 use crate::render::style::TextStyle;
 use crate::render::text;
 use crate::view::{self, tune_plan::PlanView};
-use runner::{TuneRun, tell};
+use runner::{TuneRun, print_status};
 
 /// Arguments of `tune apply`.
 #[derive(Debug, Args)]
@@ -101,22 +101,23 @@ impl TuneApplyArgs {
         let json = OutputTarget::from_option(self.json.as_deref())?;
         let interrupt = InterruptFlag::install_ignoring_hangup()?;
         let host = Host::live();
-        let store = if self.resume { self.state_dir.existing()? } else { self.state_dir.begun()? };
-        must_be_free(&store, &host, &self.state_dir, self.resume)?;
+        let store =
+            if self.resume { self.state_dir.existing_store()? } else { self.state_dir.writable_store()? };
+        check_unfinished_tunes(&store, &host, &self.state_dir, self.resume)?;
         if self.resume {
-            return self.go_on(&host, &store, json.as_ref(), &interrupt);
+            return self.resume_tune(&host, &store, json.as_ref(), &interrupt);
         }
         // The load starts first, because plans depend on it.
         let load = self.measuring.generate(&interrupt)?;
         let task = self.task(&host, &interrupt)?;
-        self.show(&task, json.as_ref())?;
+        self.print_plan(&task, json.as_ref())?;
         let count = task.plan.exclusions.len() + task.plan.changes.len();
         if count == 0 {
             return Ok(ExitCode::SUCCESS);
         }
         let changes = count_with_noun(count, "change");
-        if !self.consent.given(&format!("apply {changes} to {}?", task.host_name), &interrupt)? {
-            tell("nothing was changed\n");
+        if !self.consent.confirm(&format!("apply {changes} to {}?", task.host_name), &interrupt)? {
+            print_status("nothing was changed\n");
             return Ok(ExitCode::from(1));
         }
         ensure!(
@@ -125,20 +126,24 @@ impl TuneApplyArgs {
         );
         let path = PacketPath::observe(&host, &self.scope_args.scope().unwrap_or_default());
         let service = MeasuredService::of(&path);
-        let measuring = self.measuring.begin(&host, &path, service, load.as_ref(), &interrupt)?;
-        let mut applied = self.apply(&host, &store, &task, &interrupt)?;
-        if let (Some(_), Ok(Some(why))) = (&self.flow, &applied.ended) {
+        let started_measurement = self.measuring.begin(&host, &path, service, load.as_ref(), &interrupt)?;
+        let mut applied_tune = self.apply(&host, &store, &task, &interrupt)?;
+        if let (Some(_), Ok(Some(reason))) = (&self.flow, &applied_tune.ended) {
             // A part of these changes is useless, and may take a queue from other flows.
-            let undone = undo(&store, &host, applied.id, UndoReason::Finished)?;
-            ensure!(!undone.has_failures(), "{why}; tune {} could not be undone completely", applied.id);
-            bail!("{why}: all changes are undone");
+            let undo_report = undo(&store, &host, applied_tune.id, UndoReason::Finished)?;
+            ensure!(
+                !undo_report.has_failures(),
+                "{reason}; tune {} could not be undone completely",
+                applied_tune.id
+            );
+            bail!("{reason}: all changes are undone");
         }
-        let outcome = match measuring {
-            Ok(measuring) => self.measure(measuring, &mut applied, &task, &host, &interrupt)?,
-            Err(why) => MeasuredOutcome { measurement: Known::unknown(why), undone: None },
+        let outcome = match started_measurement {
+            Ok(measurement) => self.measure(measurement, &mut applied_tune, &task, &host, &interrupt)?,
+            Err(reason) => MeasuredOutcome { measurement: Known::unknown(reason), undone: None },
         };
         drop(load);
-        self.report(&task, applied, outcome, json.as_ref())
+        self.report(&task, applied_tune, outcome, json.as_ref())
     }
 
     /// Makes the changes of a plan as one tune.
@@ -149,16 +154,16 @@ impl TuneApplyArgs {
         task: &TuneTask,
         interrupt: &'a InterruptFlag,
     ) -> Result<AppliedTune<'a>> {
-        let until = self.lasting.until();
+        let until = self.lasting.deadline();
         let mut writer = store.lock()?;
-        let begin = TuneStart {
+        let tune_start = TuneStart {
             goal: task.plan.goal.clone(),
             argv: output::argv(),
             devices: task.plan.devices.clone(),
             until,
             plan: Some(&task.plan),
         };
-        let transaction = TuneTransaction::begin(&mut writer, host, begin)?;
+        let transaction = TuneTransaction::begin(&mut writer, host, tune_start)?;
         let id = transaction.id();
         // The guard runs before the first change, so that no unconfirmed change can stay.
         let guard = match until.map(|_| confirm::start_guard(&self.state_dir, id)).transpose() {
@@ -168,52 +173,54 @@ impl TuneApplyArgs {
                 return Err(error);
             }
         };
-        let mut carrying = TuneRun::new(host, interrupt, self.keep_going, until);
-        let ended = carry_out(transaction, &mut carrying, task);
+        let mut tune_run = TuneRun::new(host, interrupt, self.keep_going, until);
+        let run_result = execute_task(transaction, &mut tune_run, task);
         drop(writer);
         drop(guard);
-        Ok(AppliedTune { id, carrying, ended })
+        Ok(AppliedTune { id, carrying: tune_run, ended: run_result })
     }
 
     /// Measures the service with the changes, judges, and undoes the changes if the service is
     /// worse and the options or the user request it. In alternation the changes are undone and made
-    /// again, so that `applied` is another tune afterwards.
+    /// again, so that `applied_tune` is another tune afterwards.
     fn measure<'a>(
         &self,
-        mut measuring: StartedMeasurement<'_>,
-        applied: &mut AppliedTune<'a>,
+        mut started_measurement: StartedMeasurement<'_>,
+        applied_tune: &mut AppliedTune<'a>,
         task: &TuneTask,
         host: &'a Host,
         interrupt: &'a InterruptFlag,
     ) -> Result<MeasuredOutcome> {
         let store = self.state_dir.store();
-        let unmeasured = |why: String| Ok(MeasuredOutcome { measurement: Known::unknown(why), undone: None });
-        if !matches!(applied.ended, Ok(None)) {
-            return unmeasured("not all changes were made".to_owned());
+        let not_measured =
+            |reason: String| Ok(MeasuredOutcome { measurement: Known::unknown(reason), undone: None });
+        if !matches!(applied_tune.ended, Ok(None)) {
+            return not_measured("not all changes were made".to_owned());
         }
-        if let Err(why) = measuring.measure(true) {
-            return unmeasured(why);
+        if let Err(reason) = started_measurement.measure(true) {
+            return not_measured(reason);
         }
         if self.measuring.alternates() {
-            undo(&store, host, applied.id, UndoReason::Measured)?;
-            if let Err(why) = measuring.measure(false) {
-                tell(&format!("tune {} is undone\n", applied.id));
-                return unmeasured(why);
+            undo(&store, host, applied_tune.id, UndoReason::Measured)?;
+            if let Err(reason) = started_measurement.measure(false) {
+                print_status(&format!("tune {} is undone\n", applied_tune.id));
+                return not_measured(reason);
             }
-            *applied = self.apply(host, &store, task, interrupt)?;
-            if !matches!(applied.ended, Ok(None)) {
-                return unmeasured("the changes could not be made again".to_owned());
+            *applied_tune = self.apply(host, &store, task, interrupt)?;
+            if !matches!(applied_tune.ended, Ok(None)) {
+                return not_measured("the changes could not be made again".to_owned());
             }
         }
-        let measured = measuring.finish(&store, applied.id)?;
-        let undone = self.measuring.is_to_be_undone(&measured, self.consent, interrupt)?;
-        let undone = undone.then(|| undo(&store, host, applied.id, UndoReason::Harmful)).transpose()?;
-        Ok(MeasuredOutcome { measurement: Known::Value(measured), undone })
+        let measurement = started_measurement.finish(&store, applied_tune.id)?;
+        let is_to_be_undone = self.measuring.should_undo(&measurement, self.consent, interrupt)?;
+        let undo_report =
+            is_to_be_undone.then(|| undo(&store, host, applied_tune.id, UndoReason::Harmful)).transpose()?;
+        Ok(MeasuredOutcome { measurement: Known::Value(measurement), undone: undo_report })
     }
 
     fn task(&self, host: &Host, interrupt: &InterruptFlag) -> Result<TuneTask> {
         if let Some(file) = &self.plan {
-            let plan = plan::saved(file)?;
+            let plan = plan::read_saved_plan(file)?;
             plan.check(host)?;
             return Ok(TuneTask {
                 plan,
@@ -224,19 +231,19 @@ impl TuneApplyArgs {
             });
         }
         if let Some(flow) = &self.flow {
-            let (plan, unseen) = flow.plan(host, &self.scope_args)?;
+            let (plan, unread_owners) = flow.plan(host, &self.scope_args)?;
             let host_name = plan::host_name(host);
-            return Ok(TuneTask { plan, host_name, planner: None, rehearsal: None, unseen });
+            return Ok(TuneTask { plan, host_name, planner: None, rehearsal: None, unseen: unread_owners });
         }
         let input = HostScopeArgs { scope_args: self.scope_args.clone(), root: None };
         let planner = TunePlanner { input, profile: self.choice.profile()?, store: self.state_dir.store() };
-        let planned = planner.rehearsed_plan(interrupt)?;
+        let planning_result = planner.rehearsed_plan(interrupt)?;
         Ok(TuneTask {
-            plan: planned.plan,
-            host_name: planned.host,
+            plan: planning_result.plan,
+            host_name: planning_result.host,
             planner: Some(planner),
-            rehearsal: planned.rehearsal,
-            unseen: planned.unseen,
+            rehearsal: planning_result.rehearsal,
+            unseen: planning_result.unseen,
         })
     }
 }
@@ -264,49 +271,49 @@ impl From<TuneFlowArgs> for TuneApplyArgs {
 const MOST_RESETS: usize = 3;
 
 /// Makes the changes and ends the tune. Returns the reason if it stopped.
-fn carry_out(
+fn execute_task(
     mut transaction: TuneTransaction<'_>,
-    carrying: &mut TuneRun<'_>,
+    tune_run: &mut TuneRun<'_>,
     task: &TuneTask,
 ) -> Result<Option<String>, TuneError> {
-    let stopped = make_all(&mut transaction, carrying, task)?;
-    let refused = || match carrying.refused() {
+    let stop_reason = apply_all(&mut transaction, tune_run, task)?;
+    let refusal_summary = || match tune_run.refused_count() {
         0 => None,
-        some => Some(format!("{} refused", count_with_noun(some, "change"))),
+        refusal_count => Some(format!("{} refused", count_with_noun(refusal_count, "change"))),
     };
-    let broke_off = stopped.or_else(refused);
+    let broke_off = stop_reason.or_else(refusal_summary);
     transaction.end(broke_off.clone())?;
     Ok(broke_off)
 }
 
 /// Makes the changes. Plans again after each link reset, because queues and vectors differ then.
-fn make_all(
+fn apply_all(
     transaction: &mut TuneTransaction<'_>,
-    carrying: &mut TuneRun<'_>,
+    tune_run: &mut TuneRun<'_>,
     task: &TuneTask,
 ) -> Result<Option<String>, TuneError> {
     let mut plan = task.plan.clone();
     for _ in 0..MOST_RESETS {
-        let (Some(part), Some(planner)) = (plan.until_link_reset(), &task.planner) else {
-            return carrying.make_plan(transaction, &plan);
+        let (Some(plan_part), Some(planner)) = (plan.until_link_reset(), &task.planner) else {
+            return tune_run.apply_plan(transaction, &plan);
         };
-        if let Some(why) = carrying.make_plan(transaction, &part)? {
-            return Ok(Some(why));
+        if let Some(reason) = tune_run.apply_plan(transaction, &plan_part)? {
+            return Ok(Some(reason));
         }
-        plan = match planner.plan(carrying.interrupt) {
-            Ok(planned) => planned.plan,
+        plan = match planner.plan(tune_run.interrupt) {
+            Ok(planning_result) => planning_result.plan,
             Err(error) => {
                 return Ok(Some(format!("planning again after a link reset: {}", output::one_line(&error))));
             }
         };
-        tell(&format!("planned again: {}\n", view::tune_plan::summary(&plan, &task.host_name)));
+        print_status(&format!("planned again: {}\n", view::tune_plan::summary(&plan, &task.host_name)));
         transaction.replan(&plan)?;
     }
     Ok(Some(format!("the plan requires another link reset after {MOST_RESETS} resets")))
 }
 
 impl TuneApplyArgs {
-    fn show(&self, task: &TuneTask, json: Option<&OutputTarget>) -> Result<()> {
+    fn print_plan(&self, task: &TuneTask, json: Option<&OutputTarget>) -> Result<()> {
         let document = view::tune_plan::document(&PlanView {
             plan: &task.plan,
             host: &task.host_name,
@@ -316,14 +323,14 @@ impl TuneApplyArgs {
         });
         let text = |style| text::text(&document, style);
         if json == Some(&OutputTarget::Stdout) {
-            tell(&text(TextStyle { colour: false, ..TextStyle::stdout() }));
+            print_status(&text(TextStyle { colour: false, ..TextStyle::stdout() }));
             return Ok(());
         }
         output::print_if_read(&text(TextStyle::stdout()))
     }
 
     /// Finishes the tune of an earlier call, with its recorded plan.
-    fn go_on(
+    fn resume_tune(
         &self,
         host: &Host,
         store: &StateStore,
@@ -340,89 +347,93 @@ impl TuneApplyArgs {
             unseen: Vec::new(),
         };
         let id = transaction.id();
-        let mut carrying = TuneRun::new(host, interrupt, self.keep_going, None);
-        let ended = carry_out(transaction, &mut carrying, &task);
+        let mut tune_run = TuneRun::new(host, interrupt, self.keep_going, None);
+        let run_result = execute_task(transaction, &mut tune_run, &task);
         drop(writer);
         let outcome = MeasuredOutcome {
             measurement: Known::unknown("a tune that is resumed has no window before it"),
             undone: None,
         };
-        self.report(&task, AppliedTune { id, carrying, ended }, outcome, json)
+        self.report(&task, AppliedTune { id, carrying: tune_run, ended: run_result }, outcome, json)
     }
 
     fn report(
         &self,
         task: &TuneTask,
-        applied: AppliedTune<'_>,
+        applied_tune: AppliedTune<'_>,
         outcome: MeasuredOutcome,
         json: Option<&OutputTarget>,
     ) -> Result<ExitCode> {
-        let AppliedTune { id, carrying, ended } = applied;
-        let is_worse = self.measuring.fails(&outcome.measurement);
-        let undone = outcome.undone;
-        let broke_off = match ended {
+        let AppliedTune { id, carrying: tune_run, ended: run_result } = applied_tune;
+        let is_worse = self.measuring.shows_harm(&outcome.measurement);
+        let undo_report = outcome.undone;
+        let broke_off = match run_result {
             Ok(broke_off) => broke_off,
-            Err(error) => bail!("tune {id} stopped: {error}: {}", self.state_dir.after_a_stop(id)),
+            Err(error) => bail!("tune {id} stopped: {error}: {}", self.state_dir.recovery_hint(id)),
         };
-        let found = task.diagnose(carrying.interrupt);
+        let diagnosis = task.diagnose(tune_run.interrupt);
         let report = TuneApplyReport {
             tune: id,
             goal: task.plan.goal.clone(),
-            until: carrying.until,
-            changes: carrying.steps.clone(),
+            until: tune_run.until,
+            changes: tune_run.steps.clone(),
             broke_off: broke_off.clone(),
-            findings: found.as_ref().ok().map(RemainingFinding::all_of),
+            findings: diagnosis.as_ref().ok().map(RemainingFinding::all_of),
             measurement: outcome.measurement,
-            undone: undone.is_some(),
+            undone: undo_report.is_some(),
         };
-        let unread = found.as_ref().err().map(output::one_line);
-        let unread =
-            unread.map(|why| Warning::remark(format!("doctor could not read the host afterwards: {why}")));
+        let read_warning = diagnosis.as_ref().err().map(output::one_line);
+        let read_warning = read_warning
+            .map(|reason| Warning::remark(format!("doctor could not read the host afterwards: {reason}")));
         let envelope =
-            Envelope::new(HostSummary::observe(carrying.host), carrying.started_unix_seconds, report)
-                .with_warnings(unread);
+            Envelope::new(HostSummary::observe(tune_run.host), tune_run.started_unix_seconds, report)
+                .with_warnings(read_warning);
         if let Some(target) = json {
             target.write_json(&envelope)?;
         }
         if json != Some(&OutputTarget::Stdout) {
-            let document = view::tune::apply(&envelope, &|verb| self.state_dir.command(verb));
+            let document = view::tune::apply(&envelope, &|subcommand| self.state_dir.command(subcommand));
             output::print_if_read(&text::text(&document, TextStyle::stdout()))?;
         }
-        if let Some(undone) = undone {
-            return view_undone(carrying.host, undone);
+        if let Some(undo_report) = undo_report {
+            return print_undo(tune_run.host, undo_report);
         }
-        if let Some(UndoDeadline::Confirmed { boot_seconds }) = carrying.until {
+        if let Some(UndoDeadline::Confirmed { boot_seconds }) = tune_run.until {
             let store = self.state_dir.store();
-            match confirm::wait(&store, carrying.host, id, boot_seconds, carrying.interrupt)? {
-                ConfirmationAnswer::Confirmed => tell(&format!("Tune {id} is confirmed and stays.\n")),
+            match confirm::wait(&store, tune_run.host, id, boot_seconds, tune_run.interrupt)? {
+                ConfirmationAnswer::Confirmed => {
+                    print_status(&format!("Tune {id} is confirmed and stays.\n"));
+                }
                 ConfirmationAnswer::Open => {}
                 ConfirmationAnswer::Undone => {
                     let history = self.state_dir.command("history");
-                    tell(&format!("Tune {id} is undone: {history} has the reason.\n"));
+                    print_status(&format!("Tune {id} is undone: {history} has the reason.\n"));
                     return Ok(ExitCode::from(1));
                 }
             }
         }
         Ok(match broke_off {
             Some(_) => ExitCode::from(2),
-            None => ExitCode::from(u8::from(is_worse || found.is_ok_and(|found| task.has_unfixed(&found)))),
+            None => ExitCode::from(u8::from(
+                is_worse || diagnosis.is_ok_and(|diagnosis| task.has_unfixed(&diagnosis)),
+            )),
         })
     }
 }
 
 /// Undoes a tune of this call.
-fn undo(store: &StateStore, host: &Host, id: u64, why: UndoReason) -> Result<UndoReport> {
-    tell(&format!("undoing tune {id}\n"));
-    Ok(transaction::undo(&mut store.lock()?, host, Some(id), why)?)
+fn undo(store: &StateStore, host: &Host, id: u64, reason: UndoReason) -> Result<UndoReport> {
+    print_status(&format!("undoing tune {id}\n"));
+    Ok(transaction::undo(&mut store.lock()?, host, Some(id), reason)?)
 }
 
 /// Prints an undo that followed a measurement. The status is 2 if the undo is incomplete, else 1.
-pub(crate) fn view_undone(host: &Host, undone: UndoReport) -> Result<ExitCode> {
-    let is_left = undone.has_failures() || undone.has_skipped();
-    let envelope = Envelope::new(HostSummary::observe(host), None, undone);
+pub(crate) fn print_undo(host: &Host, undo_report: UndoReport) -> Result<ExitCode> {
+    let is_incomplete = undo_report.has_failures() || undo_report.has_skipped();
+    let envelope = Envelope::new(HostSummary::observe(host), None, undo_report);
     // Standard output may be in use for the document of the changes.
-    tell(&text::text(&view::tune::undo(&envelope, false), TextStyle::stderr()));
-    Ok(ExitCode::from(if is_left { 2 } else { 1 }))
+    print_status(&text::text(&view::tune::undo(&envelope, false), TextStyle::stderr()));
+    Ok(ExitCode::from(if is_incomplete { 2 } else { 1 }))
 }
 
 impl TuneTask {
@@ -439,28 +450,29 @@ impl TuneTask {
     }
 
     /// Whether a finding above note remains that the plan should have fixed.
-    fn has_unfixed(&self, found: &Diagnosis) -> bool {
-        let all = || self.plan.exclusions.iter().chain(&self.plan.changes);
-        let was_to_be = |id: &str| all().any(|change| change.findings.iter().any(|finding| finding == id));
-        found.findings.iter().any(|finding| finding.severity > Severity::Note && was_to_be(finding.id))
+    fn has_unfixed(&self, diagnosis: &Diagnosis) -> bool {
+        let changes = || self.plan.exclusions.iter().chain(&self.plan.changes);
+        let is_planned =
+            |id: &str| changes().any(|change| change.findings.iter().any(|finding| finding == id));
+        diagnosis.findings.iter().any(|finding| finding.severity > Severity::Note && is_planned(finding.id))
     }
 }
 
 /// Undoes overdue tunes. Fails if another tune is unfinished, unless it is resumed.
-pub(crate) fn must_be_free(
+pub(crate) fn check_unfinished_tunes(
     store: &StateStore,
     host: &Host,
     state_dir: &StateDirArgs,
     resume: bool,
 ) -> Result<()> {
     let mut writer = store.lock()?;
-    for undone in transaction::undo_overdue(&mut writer, host)? {
-        tell(&format!("overdue: {}\n", view::tune::undo_summary(&undone)));
+    for undo_report in transaction::undo_overdue(&mut writer, host)? {
+        print_status(&format!("overdue: {}\n", view::tune::undo_summary(&undo_report)));
     }
-    let Some(last) = writer.tunes().last() else { return Ok(()) };
-    let number = last.begun.tune;
+    let Some(last_tune) = writer.tunes().last() else { return Ok(()) };
+    let number = last_tune.begun.tune;
     ensure!(
-        resume || !(last.ended.is_none() && last.is_open()),
+        resume || !(last_tune.ended.is_none() && last_tune.is_open()),
         "tune {number} was not finished because its program died: {} finishes it, {} undoes it",
         state_dir.command("apply --resume"),
         state_dir.command(&format!("undo {number}"))

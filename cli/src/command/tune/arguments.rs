@@ -42,7 +42,7 @@ impl StateDirArgs {
     ///
     /// # Errors
     /// If the named directory is missing. An empty journal would mean that no tune is in effect.
-    pub(crate) fn existing(&self) -> Result<StateStore> {
+    pub(crate) fn existing_store(&self) -> Result<StateStore> {
         let directory = self.state_dir.display();
         ensure!(
             self.state_dir == Path::new(STATE_DIR) || self.state_dir.is_dir(),
@@ -56,26 +56,28 @@ impl StateDirArgs {
     ///
     /// # Errors
     /// If the parent of the named directory is missing.
-    pub(crate) fn begun(&self) -> Result<StateStore> {
-        let above = self.state_dir.parent().filter(|above| !above.as_os_str().is_empty());
-        if let Some(above) = above.filter(|above| self.state_dir != Path::new(STATE_DIR) && !above.is_dir()) {
+    pub(crate) fn writable_store(&self) -> Result<StateStore> {
+        let parent = self.state_dir.parent().filter(|parent| !parent.as_os_str().is_empty());
+        if let Some(parent) =
+            parent.filter(|parent| self.state_dir != Path::new(STATE_DIR) && !parent.is_dir())
+        {
             bail!(
                 "--state-dir {}: there is no directory {}: make it, or correct the path",
                 self.state_dir.display(),
-                above.display()
+                parent.display()
             );
         }
         Ok(self.store())
     }
 
     /// A command line that uses the same journal.
-    pub(crate) fn command(&self, verb: &str) -> String {
-        let mut words = vec!["linerate".to_owned(), "tune".to_owned()];
-        words.extend(verb.split_whitespace().map(str::to_owned));
+    pub(crate) fn command(&self, subcommand: &str) -> String {
+        let mut argv = vec!["linerate".to_owned(), "tune".to_owned()];
+        argv.extend(subcommand.split_whitespace().map(str::to_owned));
         if self.state_dir != Path::new(STATE_DIR) {
-            words.extend(["--state-dir".to_owned(), self.state_dir.to_string_lossy().into_owned()]);
+            argv.extend(["--state-dir".to_owned(), self.state_dir.to_string_lossy().into_owned()]);
         }
-        format::command_line(&words)
+        format::command_line(&argv)
     }
 }
 
@@ -83,12 +85,12 @@ impl StateDirArgs {
     /// Whether a tune changed anything that is not restored. True if the journal cannot be read.
     pub(crate) fn is_in_effect(&self, tune: u64) -> bool {
         self.store().read().map_or(true, |journal| {
-            journal.tunes().iter().any(|found| found.begun.tune == tune && found.is_open())
+            journal.tunes().iter().any(|recorded| recorded.begun.tune == tune && recorded.is_open())
         })
     }
 
     /// Instructions after the journal failed in the middle of a tune.
-    pub(crate) fn after_a_stop(&self, tune: u64) -> String {
+    pub(crate) fn recovery_hint(&self, tune: u64) -> String {
         if self.is_in_effect(tune) {
             let (status, undo) = (self.command("status"), self.command(&format!("undo {tune}")));
             format!("{status} shows what was changed, {undo} restores it")
@@ -100,20 +102,20 @@ impl StateDirArgs {
 
 impl AutoUndoArgs {
     /// The deadline, counted from now.
-    pub(crate) fn until(self) -> Option<UndoDeadline> {
-        let at = |time: Duration| boot_seconds().saturating_add(time.as_secs());
+    pub(crate) fn deadline(self) -> Option<UndoDeadline> {
+        let deadline_after = |time: Duration| boot_seconds().saturating_add(time.as_secs());
         match (self.for_duration, self.until_confirmed) {
-            (Some(time), _) => Some(UndoDeadline::Time { boot_seconds: at(time) }),
-            (None, Some(time)) => Some(UndoDeadline::Confirmed { boot_seconds: at(time) }),
+            (Some(time), _) => Some(UndoDeadline::Time { boot_seconds: deadline_after(time) }),
+            (None, Some(time)) => Some(UndoDeadline::Confirmed { boot_seconds: deadline_after(time) }),
             (None, None) => None,
         }
     }
 }
 
-pub(super) fn must_be_root(verb: &str) -> Result<()> {
+pub(super) fn must_be_root(subcommand: &str) -> Result<()> {
     ensure!(
         rustix::process::geteuid().is_root(),
-        "tune {verb} changes settings of the host, which requires root: run it with sudo (plan does not)"
+        "tune {subcommand} changes settings of the host, which requires root: run it with sudo (plan does not)"
     );
     Ok(())
 }
@@ -128,8 +130,8 @@ pub(crate) struct ConsentMode {
 impl ConsentMode {
     /// Fails before the work if there is no terminal to prompt on.
     pub(crate) fn check(self) -> Result<()> {
-        let somebody = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
-        ensure!(self.yes || somebody, "there is no terminal to prompt on: --yes answers the question");
+        let has_terminal = std::io::stdin().is_terminal() && std::io::stderr().is_terminal();
+        ensure!(self.yes || has_terminal, "there is no terminal to prompt on: --yes answers the question");
         Ok(())
     }
 
@@ -139,7 +141,7 @@ impl ConsentMode {
     }
 
     /// Prompts. Any answer but yes is no.
-    pub(crate) fn given(self, question: &str, interrupt: &InterruptFlag) -> Result<bool> {
+    pub(crate) fn confirm(self, question: &str, interrupt: &InterruptFlag) -> Result<bool> {
         if self.yes {
             return Ok(true);
         }
@@ -162,12 +164,12 @@ fn line(interrupt: &InterruptFlag) -> Result<Option<String>> {
         if !interrupt.wait_for(&stdin, None)? {
             continue;
         }
-        let mut some = [0; 256];
+        let mut buffer = [0; 256];
         // A terminal returns one line per read.
-        let read = rustix::io::read(&stdin, &mut some).context("cannot read the answer")?;
-        let Some(read) = some.get(..read).filter(|read| !read.is_empty()) else { return Ok(None) };
-        text.extend_from_slice(read);
-        if read.contains(&b'\n') {
+        let length = rustix::io::read(&stdin, &mut buffer).context("cannot read the answer")?;
+        let Some(bytes) = buffer.get(..length).filter(|bytes| !bytes.is_empty()) else { return Ok(None) };
+        text.extend_from_slice(bytes);
+        if bytes.contains(&b'\n') {
             return Ok(Some(String::from_utf8_lossy(&text).into_owned()));
         }
     }

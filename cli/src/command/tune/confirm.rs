@@ -12,7 +12,7 @@ use linerate_tune::guard::{self, TuneGuard};
 use linerate_tune::journal::StateStore;
 use linerate_tune::transaction::{self, TuneError, boot_seconds};
 
-use super::apply::runner::tell;
+use super::apply::runner::print_status;
 use super::arguments::{StateDirArgs, forget_typed_ahead, must_be_root};
 use crate::interrupt::InterruptFlag;
 use crate::output;
@@ -29,7 +29,7 @@ pub(super) struct TuneConfirmArgs {
 impl TuneConfirmArgs {
     pub(super) fn run(self) -> Result<ExitCode> {
         must_be_root("confirm")?;
-        let mut writer = self.state_dir.existing()?.lock()?;
+        let mut writer = self.state_dir.existing_store()?.lock()?;
         let id = transaction::confirm(&mut writer, &Host::live(), self.id)?;
         drop(writer);
         let undo = self.state_dir.command(&format!("undo {id}"));
@@ -59,8 +59,8 @@ pub(crate) fn start_guard(state_dir: &StateDirArgs, tune: u64) -> Result<TuneGua
     // The path must be absolute, because the guard changes its working directory.
     let directory =
         state_dir.store().directory().canonicalize().context("the journal's directory is gone")?;
-    let words = ["tune", "guard", &tune.to_string(), "--state-dir"].map(OsString::from);
-    Ok(guard::start(words.into_iter().chain([directory.into_os_string()]))?)
+    let arguments = ["tune", "guard", &tune.to_string(), "--state-dir"].map(OsString::from);
+    Ok(guard::start(arguments.into_iter().chain([directory.into_os_string()]))?)
 }
 
 const TICK: Duration = Duration::from_millis(500);
@@ -89,23 +89,25 @@ pub(crate) fn wait(
     let answer = loop {
         let journal = store.read()?;
         let tunes = journal.tunes();
-        let known =
-            tunes.iter().find(|known| known.begun.tune == tune).context("the journal lost the tune")?;
-        if known.confirmed {
+        let recorded_tune = tunes
+            .iter()
+            .find(|recorded_tune| recorded_tune.begun.tune == tune)
+            .context("the journal lost the tune")?;
+        if recorded_tune.confirmed {
             break ConfirmationAnswer::Confirmed;
         }
-        if known.undo.is_some_and(|undo| undo.ended) {
+        if recorded_tune.undo.is_some_and(|undo| undo.ended) {
             break ConfirmationAnswer::Undone;
         }
-        let left = deadline.saturating_sub(boot_seconds());
-        tell(&format!("\r\u{1b}[Kundone in {left} s; Enter keeps it (Ctrl-C: decide later) "));
-        let typed = interrupt.wait_for(&stdin, Some(TICK))?;
+        let remaining = deadline.saturating_sub(boot_seconds());
+        print_status(&format!("\r\u{1b}[Kundone in {remaining} s; Enter keeps it (Ctrl-C: decide later) "));
+        let has_input = interrupt.wait_for(&stdin, Some(TICK))?;
         if interrupt.is_raised() {
             break ConfirmationAnswer::Open;
         }
-        if typed && left > 0 {
-            let mut some = [0; 256];
-            match rustix::io::read(&stdin, &mut some) {
+        if has_input && remaining > 0 {
+            let mut buffer = [0; 256];
+            match rustix::io::read(&stdin, &mut buffer) {
                 // The terminal has disappeared.
                 Ok(0) | Err(_) => break ConfirmationAnswer::Open,
                 Ok(_) => match transaction::confirm(&mut store.lock_waiting()?, host, Some(tune)) {
@@ -116,6 +118,6 @@ pub(crate) fn wait(
             }
         }
     };
-    tell("\r\u{1b}[K");
+    print_status("\r\u{1b}[K");
     Ok(answer)
 }

@@ -67,8 +67,13 @@ impl FlowTarget {
         let mut plan = flow::plan(host, &path, &request)?;
         let owners = SettingOwners::observe(host);
         conflicts::resolve(&mut plan, &owners);
-        let unseen = owners.unknown().iter();
-        Ok((plan, unseen.map(|what| format!("Other tools may manage the same settings: {what}.")).collect()))
+        let unread_owners = owners.unknown().iter();
+        Ok((
+            plan,
+            unread_owners
+                .map(|owner| format!("Other tools may manage the same settings: {owner}."))
+                .collect(),
+        ))
     }
 }
 
@@ -81,8 +86,8 @@ fn only_interface(path: &PacketPath) -> Result<String> {
         .map(|link| link.interface.as_str())
         .collect();
     match names.as_slice() {
-        [only] => Ok((*only).to_owned()),
+        [name] => Ok((*name).to_owned()),
         [] => bail!("no interface with a device is up: name one with --interface"),
-        many => bail!("name the interface with --interface: {}", many.join(", ")),
+        names => bail!("name the interface with --interface: {}", names.join(", ")),
     }
 }

@@ -12,7 +12,7 @@ use linerate_lab::ladder::remote::{RemoteGenerators, RemoteLoad, SshHost};
 use linerate_load::workload::{WorkloadOptions, WorkloadSource};
 use linerate_load::{Generator, LatencyQuantiles, LoadSlot};
 
-use super::apply::runner::tell;
+use super::apply::runner::print_status;
 use crate::command::remote_args::RemoteArgs;
 use crate::interrupt::InterruptFlag;
 use crate::quantity;
@@ -75,32 +75,32 @@ impl GeneratedLoadArgs {
         options.cancel = Arc::clone(&cancel);
         let mut generators = RemoteGenerators::start(options).context("--from")?;
         for warning in generators.warnings() {
-            tell(&format!("{warning}\n"));
+            print_status(&format!("{warning}\n"));
         }
         let slot = LoadSlot { interval: Some(INTERVAL), ..LoadSlot::rate(per_second, SLOT) };
         slot.check()?;
         let report = Arc::<Mutex<LoadProgress>>::default();
-        let (shared, ended) = (Arc::clone(&report), Arc::clone(&cancel));
+        let (progress, is_cancelled) = (Arc::clone(&report), Arc::clone(&cancel));
         let thread = std::thread::spawn(move || {
             let mut run = || {
-                let shared = &shared;
-                generators.watch(&slot, &mut |interval| locked(shared).latest = Some(interval.latency_ns))
+                let progress = &progress;
+                generators.watch(&slot, &mut |interval| locked(progress).latest = Some(interval.latency_ns))
             };
-            while !ended.load(Ordering::Relaxed) {
+            while !is_cancelled.load(Ordering::Relaxed) {
                 if let Err(error) = run() {
-                    locked(&shared).failure = Some(error.to_string());
+                    locked(&progress).failure = Some(error.to_string());
                     return;
                 }
             }
         });
         let load = GeneratedLoad { per_second, cancel, report, thread: Some(thread) };
-        load.await_first(interrupt)?;
+        load.await_first_report(interrupt)?;
         Ok(Some(load))
     }
 }
 
 impl GeneratedLoad {
-    fn await_first(&self, interrupt: &InterruptFlag) -> Result<()> {
+    fn await_first_report(&self, interrupt: &InterruptFlag) -> Result<()> {
         let steps = PATIENCE.as_millis() / INTERVAL.as_millis();
         for _ in 0..steps {
             interrupt.wait(Some(INTERVAL))?;
@@ -110,7 +110,7 @@ impl GeneratedLoad {
             match self.latest() {
                 Ok(Some(_)) => return Ok(()),
                 Ok(None) => {}
-                Err(why) => bail!("--from: {why}; nothing was changed"),
+                Err(reason) => bail!("--from: {reason}; nothing was changed"),
             }
         }
         bail!("--from: no load came within {} s; nothing was changed", PATIENCE.as_secs())
@@ -120,7 +120,7 @@ impl GeneratedLoad {
     pub(crate) fn latest(&self) -> Result<Option<LatencyQuantiles>, String> {
         let report = locked(&self.report);
         match &report.failure {
-            Some(why) => Err(why.clone()),
+            Some(reason) => Err(reason.clone()),
             None => Ok(report.latest),
         }
     }

@@ -12,7 +12,7 @@ use linerate_tune::measure::{
     ChangeMeasurement, MeasuredService, ServiceMeter, ServiceSample, ServiceWindow, WindowOrder,
 };
 
-use super::apply::runner::tell;
+use super::apply::runner::print_status;
 use super::arguments::ConsentMode;
 use super::generated_load::{GeneratedLoad, GeneratedLoadArgs};
 use crate::interrupt::InterruptFlag;
@@ -82,12 +82,12 @@ impl MeasureArgs {
     ///
     /// # Errors
     /// If a measurement is required.
-    pub(crate) fn without<T>(&self, why: impl Into<String>) -> Result<Result<T, String>> {
-        let why = why.into();
+    pub(crate) fn without_measurement<T>(&self, reason: impl Into<String>) -> Result<Result<T, String>> {
+        let reason = reason.into();
         if self.is_required() {
-            bail!("nothing was changed: the service cannot be measured: {why}");
+            bail!("nothing was changed: the service cannot be measured: {reason}");
         }
-        Ok(Err(why))
+        Ok(Err(reason))
     }
 
     /// Fails if the options contradict each other.
@@ -126,82 +126,85 @@ impl MeasureArgs {
         let meter = ServiceMeter::start(host, path, service).map_err(|error| error.to_string());
         let order = if self.alternates() { WindowOrder::Alternate } else { WindowOrder::Once };
         let sample = if self.is_required() { SAMPLE } else { SHORT_SAMPLE };
-        let started = meter.and_then(|meter| {
-            StartedMeasurement { meter, order, sample, windows: Vec::new(), load, interrupt }.begun()
+        let first_window = meter.and_then(|meter| {
+            StartedMeasurement { meter, order, sample, windows: Vec::new(), load, interrupt }.measure_before()
         });
-        match started {
-            Ok(started) => Ok(Ok(started)),
-            Err(why) => self.without(why),
+        match first_window {
+            Ok(first_window) => Ok(Ok(first_window)),
+            Err(reason) => self.without_measurement(reason),
         }
     }
 
     /// Whether a requested measurement shows harm, which determines the exit status.
-    pub(crate) fn fails(&self, measurement: &Known<ChangeMeasurement>) -> bool {
+    pub(crate) fn shows_harm(&self, measurement: &Known<ChangeMeasurement>) -> bool {
         self.is_required() && measurement.value().is_some_and(ChangeMeasurement::is_worse)
     }
 
     /// Whether to undo a change that is worse: yes with `--keep-if-better`, otherwise prompts on a
     /// terminal.
-    pub(crate) fn is_to_be_undone(
+    pub(crate) fn should_undo(
         &self,
-        measured: &ChangeMeasurement,
+        measurement: &ChangeMeasurement,
         consent: ConsentMode,
         interrupt: &InterruptFlag,
     ) -> Result<bool> {
-        if measured.verdict != ComparisonVerdict::Worse || self.keep_if_better {
-            return Ok(measured.verdict == ComparisonVerdict::Worse);
+        if measurement.verdict != ComparisonVerdict::Worse || self.keep_if_better {
+            return Ok(measurement.verdict == ComparisonVerdict::Worse);
         }
         Ok(consent.prompts()
-            && consent.given("the service is worse than before: undo the changes?", interrupt)?)
+            && consent.confirm("the service is worse than before: undo the changes?", interrupt)?)
     }
 }
 
 impl StartedMeasurement<'_> {
     /// Measures the window before the changes. The first sample shows whether the service is idle.
-    fn begun(mut self) -> Result<Self, String> {
-        let first = self.take(false, 1)?;
-        let offered = first.samples.iter().map(ServiceSample::offered).sum::<u64>();
-        if offered < ENOUGH {
+    fn measure_before(mut self) -> Result<Self, String> {
+        let first = self.sample_window(false, 1)?;
+        let datagrams = first.samples.iter().map(ServiceSample::offered).sum::<u64>();
+        if datagrams < ENOUGH {
             let seconds = self.sample.as_secs_f64();
-            return Err(format!("{offered} datagrams came to it in {seconds} s, and {ENOUGH} are required"));
+            return Err(format!(
+                "{datagrams} datagrams came to it in {seconds} s, and {ENOUGH} are required"
+            ));
         }
         let ports = self.meter.service().ports.iter().map(u16::to_string).collect::<Vec<_>>().join(", ");
-        tell(&format!("measuring the service on UDP port {ports} before the changes\n"));
-        let rest = self.take(false, SAMPLES - 1)?;
-        let samples = [first.samples, rest.samples].concat();
+        print_status(&format!("measuring the service on UDP port {ports} before the changes\n"));
+        let remaining = self.sample_window(false, SAMPLES - 1)?;
+        let samples = [first.samples, remaining.samples].concat();
         self.windows.push(ServiceWindow { changed: false, samples });
         Ok(self)
     }
 
     /// Measures a window after a switch. In alternation the window with the changes has twice as
     /// many samples, because it is followed by a window without them.
-    pub(crate) fn measure(&mut self, changed: bool) -> Result<(), String> {
-        let what = if changed { "with the changes" } else { "without the changes" };
-        tell(&format!("measuring the service {what}\n"));
+    pub(crate) fn measure(&mut self, with_changes: bool) -> Result<(), String> {
+        let state_text = if with_changes { "with the changes" } else { "without the changes" };
+        print_status(&format!("measuring the service {state_text}\n"));
         let _ = self.interrupt.wait(Some(SETTLING));
-        let doubled = changed && self.order == WindowOrder::Alternate;
-        let window = self.take(changed, if doubled { 2 * SAMPLES } else { SAMPLES })?;
+        let is_doubled = with_changes && self.order == WindowOrder::Alternate;
+        let window = self.sample_window(with_changes, if is_doubled { 2 * SAMPLES } else { SAMPLES })?;
         self.windows.push(window);
         Ok(())
     }
 
-    fn take(&mut self, changed: bool, samples: usize) -> Result<ServiceWindow, String> {
+    fn sample_window(&mut self, with_changes: bool, samples: usize) -> Result<ServiceWindow, String> {
         let interrupt = self.interrupt;
         let wait = |time: Duration| interrupt.wait(Some(time)).is_ok() && !interrupt.is_raised();
-        let mut window = ServiceWindow { changed, samples: Vec::new() };
+        let mut window = ServiceWindow { changed: with_changes, samples: Vec::new() };
         for _ in 0..samples {
-            let part =
-                self.meter.window(changed, 1, self.sample, &wait).map_err(|error| error.to_string())?;
+            let sample_window =
+                self.meter.window(with_changes, 1, self.sample, &wait).map_err(|error| error.to_string())?;
             if interrupt.is_raised() {
                 return Err("the measurement was interrupted".to_owned());
             }
-            window.samples.extend(part.samples);
+            window.samples.extend(sample_window.samples);
             let Some(load) = self.load else { continue };
-            let clients = load.latest()?;
+            let client_latency = load.latest()?;
             // Quantiles of several hosts cannot be joined.
-            if let (Some((Some(p50), Some(p99))), Some(sample)) =
-                (clients.map(|clients| (clients.p50, clients.p99)), window.samples.last_mut())
-            {
+            if let (Some((Some(p50), Some(p99))), Some(sample)) = (
+                client_latency.map(|client_latency| (client_latency.p50, client_latency.p99)),
+                window.samples.last_mut(),
+            ) {
                 (sample.reply_p50_ns, sample.reply_p99_ns) = (Some(p50 as f64), Some(p99 as f64));
             }
         }
@@ -210,14 +213,14 @@ impl StartedMeasurement<'_> {
 
     /// Judges the windows, and adds the verdict to the journal, so that later plans refer to it.
     pub(crate) fn finish(self, store: &StateStore, tune: u64) -> Result<ChangeMeasurement> {
-        let generated = self.load.map(|load| load.per_second);
+        let load_per_second = self.load.map(|load| load.per_second);
         let service = self.meter.service().clone();
-        let measured = ChangeMeasurement::new(service, self.order, generated, self.windows);
+        let measurement = ChangeMeasurement::new(service, self.order, load_per_second, self.windows);
         store.lock()?.append(JournalRecord::Measured {
             tune,
-            verdict: measured.verdict,
-            summary: view::measurement::summary(&measured),
+            verdict: measurement.verdict,
+            summary: view::measurement::summary(&measurement),
         })?;
-        Ok(measured)
+        Ok(measurement)
     }
 }

@@ -53,7 +53,7 @@ impl TunePersistArgs {
         self.consent.check()?;
         let json = OutputTarget::from_option(self.json.as_deref())?;
         let interrupt = InterruptFlag::install()?;
-        let (host, store) = (Host::live(), self.state_dir.existing()?);
+        let (host, store) = (Host::live(), self.state_dir.existing_store()?);
         let in_effect = ActiveSettings::of(&JournalStatus::of(&store.read()?, &host), &host, &store)?;
         if let Some(tune) = in_effect.pending {
             bail!(
@@ -62,28 +62,28 @@ impl TunePersistArgs {
         }
         let mut files = self.files(&host, &in_effect)?;
         files.notes.extend(persist::overridden(&in_effect.settings, &SettingOwners::observe(&host)));
-        let shown = view::persist::preview(&files, &in_effect.others, TextStyle::stdout());
+        let preview = view::persist::preview(&files, &in_effect.others, TextStyle::stdout());
         if json == Some(OutputTarget::Stdout) {
-            eprint!("{shown}");
+            eprint!("{preview}");
         } else {
-            output::print_if_read(&shown)?;
+            output::print_if_read(&preview)?;
         }
         let question = format!("write these {}?", count_with_noun(files.files.len(), "file"));
-        if !self.consent.given(&question, &interrupt)? {
+        if !self.consent.confirm(&question, &interrupt)? {
             eprintln!("nothing was written");
             return Ok(ExitCode::from(1));
         }
-        let wrote = files.write(&mut store.lock()?, &self.root)?;
+        let write_result = files.write(&mut store.lock()?, &self.root)?;
         if self.root.as_os_str() == "/" {
             reload_systemd(&host);
         }
-        let left = !wrote.kept.is_empty();
-        let report = PersistReport { files, left_out: in_effect.others, wrote };
+        let has_kept_files = !write_result.kept.is_empty();
+        let report = PersistReport { files, left_out: in_effect.others, wrote: write_result };
         finish(json.as_ref(), &host, report, |document| {
             let command = self.state_dir.command("unpersist");
             document.sections.push(Section::default().with(format!("To remove them: {command}")));
         })?;
-        Ok(ExitCode::from(u8::from(left)))
+        Ok(ExitCode::from(u8::from(has_kept_files)))
     }
 
     fn files(&self, host: &Host, in_effect: &ActiveSettings) -> Result<PersistFiles> {
@@ -91,7 +91,7 @@ impl TunePersistArgs {
         let program = std::env::current_exe().context("cannot find the path of this program")?;
         let directory =
             self.state_dir.store().directory().canonicalize().context("the journal's directory")?;
-        let lasts = PersistTarget {
+        let target = PersistTarget {
             settings: &in_effect.settings,
             surroundings: &SettingContext::observe(host, &in_effect.settings)?,
             goal: &in_effect.goals.join(", "),
@@ -100,7 +100,7 @@ impl TunePersistArgs {
             state_dir: &directory.to_string_lossy(),
             init: InitSystem::of(host),
         };
-        Ok(PersistFiles::of(&lasts)?)
+        Ok(PersistFiles::of(&target)?)
     }
 }
 
@@ -109,14 +109,14 @@ impl TuneUnpersistArgs {
         must_be_root("unpersist")?;
         let json = OutputTarget::from_option(self.json.as_deref())?;
         let host = Host::live();
-        let removed = persist::unpersist(&mut self.state_dir.existing()?.lock()?)?;
+        let removed = persist::unpersist(&mut self.state_dir.existing_store()?.lock()?)?;
         if removed.is_some() {
             reload_systemd(&host);
         }
         let removed = removed.unwrap_or_default();
-        let left = !removed.kept.is_empty();
+        let has_kept_files = !removed.kept.is_empty();
         finish(json.as_ref(), &host, removed, |_| ())?;
-        Ok(ExitCode::from(u8::from(left)))
+        Ok(ExitCode::from(u8::from(has_kept_files)))
     }
 }
 
@@ -124,7 +124,7 @@ fn finish<T: CommandResult>(
     json: Option<&OutputTarget>,
     host: &Host,
     result: T,
-    extend: impl Fn(&mut Document),
+    add_sections: impl Fn(&mut Document),
 ) -> Result<()> {
     let envelope = Envelope::new(HostSummary::observe(host), origin::unix_seconds(), result);
     if let Some(target) = json {
@@ -134,7 +134,7 @@ fn finish<T: CommandResult>(
         return Ok(());
     }
     let mut document = envelope.document();
-    extend(&mut document);
+    add_sections(&mut document);
     output::print(&text::text(&document, TextStyle::stdout()))
 }
 
@@ -166,10 +166,12 @@ impl TuneReapplyArgs {
         let file = self.file.display().to_string();
         let text = std::fs::read_to_string(&self.file).with_context(|| format!("cannot read {file}"))?;
         let document = persist::PersistedSettings::parse(&text, &file)?;
-        let only = self.interface.as_deref();
-        let done = persist::reapply(&self.state_dir.store(), &Host::live(), &document, only, output::argv())?;
-        let lines: Vec<String> = done.settings.iter().map(|setting| format!("{setting}\n")).collect();
+        let interface = self.interface.as_deref();
+        let reapply_report =
+            persist::reapply(&self.state_dir.store(), &Host::live(), &document, interface, output::argv())?;
+        let lines: Vec<String> =
+            reapply_report.settings.iter().map(|setting| format!("{setting}\n")).collect();
         output::print(&lines.concat())?;
-        Ok(ExitCode::from(u8::from(done.has_failures())))
+        Ok(ExitCode::from(u8::from(reapply_report.has_failures())))
     }
 }

@@ -44,17 +44,17 @@ pub(super) struct TunePlanArgs {
 impl TunePlanArgs {
     pub(super) fn run(self) -> Result<ExitCode> {
         let json = OutputTarget::from_option(self.json.as_deref())?;
-        let planned = self.plan()?;
-        let plan = &planned.plan;
+        let planned_tune = self.plan()?;
+        let plan = &planned_tune.plan;
         if let Some(target) = &json {
             target.write(&plan.to_json())?;
         }
         if json != Some(OutputTarget::Stdout) {
             let mut document = view::tune_plan::document(&PlanView {
                 plan,
-                host: &planned.host,
-                rehearsal: planned.rehearsal.as_ref(),
-                unseen: &planned.unseen,
+                host: &planned_tune.host,
+                rehearsal: planned_tune.rehearsal.as_ref(),
+                unseen: &planned_tune.unseen,
                 full: self.full,
             });
             if self.input.root.is_none() && !(plan.changes.is_empty() && plan.exclusions.is_empty()) {
@@ -70,7 +70,7 @@ impl TunePlanArgs {
 
     fn plan(&self) -> Result<PlannedTune> {
         if let Some(file) = &self.plan {
-            let (plan, host) = (saved(file)?, host_name(&Host::live()));
+            let (plan, host) = (read_saved_plan(file)?, host_name(&Host::live()));
             return Ok(PlannedTune { plan, host, rehearsal: None, unseen: Vec::new() });
         }
         let planner = TunePlanner {
@@ -107,39 +107,42 @@ impl TunePlanner {
 
     /// Plans, and predicts the findings after the changes.
     pub(super) fn rehearsed_plan(&self, interrupt: &InterruptFlag) -> Result<PlannedTune> {
-        let (mut planned, readings) = self.read_and_plan(interrupt)?;
+        let (mut planned_tune, readings) = self.read_and_plan(interrupt)?;
         let scope = readings.scope.clone();
-        planned.rehearsal = Some(plan::rehearse(readings.into_recordings(), &scope, &planned.plan));
-        Ok(planned)
+        planned_tune.rehearsal = Some(plan::rehearse(readings.into_recordings(), &scope, &planned_tune.plan));
+        Ok(planned_tune)
     }
 
     fn read_and_plan(&self, interrupt: &InterruptFlag) -> Result<(PlannedTune, HostReadings)> {
         let readings = ObservedHost::open(&self.input, true)?.read(interrupt)?;
-        let mut found = Diagnosis::of(&readings.view());
-        found.unknown.extend(readings.vanished());
+        let mut diagnosis = Diagnosis::of(&readings.view());
+        diagnosis.unknown.extend(readings.vanished_items());
         let host = readings.hosts.last().context("the host was not read")?;
-        let mut plan = plan::make(host, &readings.view(), &found, &self.profile);
+        let mut plan = plan::make(host, &readings.view(), &diagnosis, &self.profile);
         plan.read_unix_seconds = readings.unix_seconds;
         let owners = SettingOwners::observe(host);
         conflicts::resolve(&mut plan, &owners);
         plan.order_by_benefit(&measured_tunes(&self.store, readings.live));
-        let unseen = unseen(&found, &owners);
-        complete(&mut plan.skipped, &found);
+        let unread_parts = list_unread_parts(&diagnosis, &owners);
+        complete_skipped(&mut plan.skipped, &diagnosis);
         let host = host_name(host);
-        Ok((PlannedTune { plan, host, rehearsal: None, unseen }, readings))
+        Ok((PlannedTune { plan, host, rehearsal: None, unseen: unread_parts }, readings))
     }
 }
 
 /// Adds severity and title to findings whose fix another tool prevents.
-fn complete(left: &mut [SkippedFinding], found: &Diagnosis) {
-    let known = |severity: &str| Severity::ALL.iter().position(|known| known.name() == severity);
-    for one in left.iter_mut().filter(|one| known(&one.severity).is_none()) {
-        if let Some(finding) = found.findings.iter().find(|finding| finding.id == one.finding) {
-            one.severity = finding.severity.name().to_owned();
-            one.title.clone_from(&finding.title);
+fn complete_skipped(skipped: &mut [SkippedFinding], diagnosis: &Diagnosis) {
+    let rank = |severity: &str| Severity::ALL.iter().position(|level| level.name() == severity);
+    for skipped_finding in
+        skipped.iter_mut().filter(|skipped_finding| rank(&skipped_finding.severity).is_none())
+    {
+        if let Some(finding) = diagnosis.findings.iter().find(|finding| finding.id == skipped_finding.finding)
+        {
+            skipped_finding.severity = finding.severity.name().to_owned();
+            skipped_finding.title.clone_from(&finding.title);
         }
     }
-    left.sort_by_key(|one| known(&one.severity).unwrap_or(usize::MAX));
+    skipped.sort_by_key(|skipped_finding| rank(&skipped_finding.severity).unwrap_or(usize::MAX));
 }
 
 /// The tunes in this host's journal; empty for a capture, or if the user may not read the journal.
@@ -148,18 +151,18 @@ pub(crate) fn measured_tunes(store: &StateStore, live: bool) -> Vec<RecordedTune
     journal.map(|journal| journal.tunes()).unwrap_or_default()
 }
 
-fn unseen(found: &Diagnosis, owners: &SettingOwners) -> Vec<String> {
-    let of_path = match found.unknown.len() {
+fn list_unread_parts(diagnosis: &Diagnosis, owners: &SettingOwners) -> Vec<String> {
+    let path_note = match diagnosis.unknown.len() {
         0 => None,
         1 => Some("One part of the packet path could not be read; doctor names it.".to_owned()),
-        many => Some(format!("{many} parts of the packet path could not be read; doctor names them.")),
+        count => Some(format!("{count} parts of the packet path could not be read; doctor names them.")),
     };
-    let of_owners =
-        owners.unknown().iter().map(|what| format!("Other tools may manage the same settings: {what}."));
-    of_path.into_iter().chain(of_owners).collect()
+    let owner_notes =
+        owners.unknown().iter().map(|owner| format!("Other tools may manage the same settings: {owner}."));
+    path_note.into_iter().chain(owner_notes).collect()
 }
 
-pub(super) fn saved(file: &Path) -> Result<TunePlan> {
+pub(super) fn read_saved_plan(file: &Path) -> Result<TunePlan> {
     let origin = file.display().to_string();
     let text = std::fs::read_to_string(file).with_context(|| format!("cannot read the plan {origin}"))?;
     Ok(TunePlan::parse(&text, &origin)?)

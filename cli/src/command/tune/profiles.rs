@@ -32,15 +32,15 @@ pub(super) struct ProfileArgs {
 impl ProfileArgs {
     /// The profile, restricted by --only and --except.
     pub(super) fn profile(&self) -> Result<TuneProfile> {
-        let mut profile = named(&self.goal)?;
+        let mut profile = load_profile(&self.goal)?;
         profile.anyway = self.anyway;
-        self.only.iter().chain(&self.except).try_for_each(|name| must_be_known(name))?;
+        self.only.iter().chain(&self.except).try_for_each(|name| check_known(name))?;
         for rule in rules() {
-            let named = |names: &[String]| names.iter().any(|name| covers(name, rule.id));
-            if named(&self.except) {
-                leave(&mut profile, rule.id, "--except names it.");
-            } else if !self.only.is_empty() && !named(&self.only) {
-                leave(&mut profile, rule.id, "--only does not name it.");
+            let is_covered = |names: &[String]| names.iter().any(|name| covers(name, rule.id));
+            if is_covered(&self.except) {
+                leave_finding(&mut profile, rule.id, "--except names it.");
+            } else if !self.only.is_empty() && !is_covered(&self.only) {
+                leave_finding(&mut profile, rule.id, "--only does not name it.");
             }
         }
         if !self.only.is_empty() {
@@ -51,8 +51,9 @@ impl ProfileArgs {
 }
 
 /// A built-in profile, or the profile in a file.
-pub(crate) fn named(goal: &str) -> Result<TuneProfile> {
-    let is_file = goal.contains('/') || Path::new(goal).extension().is_some_and(|end| end == "toml");
+pub(crate) fn load_profile(goal: &str) -> Result<TuneProfile> {
+    let is_file =
+        goal.contains('/') || Path::new(goal).extension().is_some_and(|extension| extension == "toml");
     if !is_file {
         return Ok(TuneProfile::named(goal)?);
     }
@@ -60,19 +61,19 @@ pub(crate) fn named(goal: &str) -> Result<TuneProfile> {
     Ok(TuneProfile::parse(&text, goal)?)
 }
 
-fn leave(profile: &mut TuneProfile, id: &str, why: &str) {
+fn leave_finding(profile: &mut TuneProfile, id: &str, reason: &str) {
     profile.fix.remove(id);
     profile.ask.remove(id);
-    profile.leave.insert(id.to_owned(), why.to_owned());
+    profile.leave.insert(id.to_owned(), reason.to_owned());
 }
 
 /// Whether `name` is the finding's id or stage.
 fn covers(name: &str, id: &str) -> bool {
     let stage = name.strip_suffix(".*").unwrap_or(name);
-    id == name || id.split_once('.').is_some_and(|(of, _)| of == stage)
+    id == name || id.split_once('.').is_some_and(|(stage_name, _)| stage_name == stage)
 }
 
-fn must_be_known(name: &str) -> Result<()> {
+fn check_known(name: &str) -> Result<()> {
     if rules().any(|rule| covers(name, rule.id)) {
         return Ok(());
     }
@@ -89,7 +90,7 @@ pub(super) struct TuneProfilesArgs {
 impl TuneProfilesArgs {
     pub(super) fn run(self) -> Result<ExitCode> {
         match &self.name {
-            Some(name) => output::print(&named(name)?.text)?,
+            Some(name) => output::print(&load_profile(name)?.text)?,
             None => output::print(&list(TextStyle::stdout())?)?,
         }
         Ok(ExitCode::SUCCESS)

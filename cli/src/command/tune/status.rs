@@ -45,12 +45,12 @@ impl TuneStatusArgs {
         let TuneStatusReader { json, state_dir } = &self.looking;
         let json = OutputTarget::from_option(json.as_deref())?;
         let host = Host::live();
-        let status = JournalStatus::of(&state_dir.existing()?.read()?, &host);
-        let attention = status.needs_attention();
+        let status = JournalStatus::of(&state_dir.existing_store()?.read()?, &host);
+        let needs_attention = status.needs_attention();
         print(json.as_ref(), &host, status, |envelope| {
-            view::tune::status(envelope, &|verb| state_dir.command(verb), self.full)
+            view::tune::status(envelope, &|subcommand| state_dir.command(subcommand), self.full)
         })?;
-        Ok(ExitCode::from(u8::from(attention)))
+        Ok(ExitCode::from(u8::from(needs_attention)))
     }
 }
 
@@ -58,7 +58,7 @@ impl TuneHistoryArgs {
     pub(super) fn run(self) -> Result<ExitCode> {
         let TuneStatusReader { json, state_dir } = &self.looking;
         let json = OutputTarget::from_option(json.as_deref())?;
-        let history = TuneHistory::of(&state_dir.existing()?.read()?);
+        let history = TuneHistory::of(&state_dir.existing_store()?.read()?);
         print(json.as_ref(), &Host::live(), history, Envelope::document)?;
         Ok(ExitCode::SUCCESS)
     }

@@ -8,7 +8,7 @@ use linerate_host::Host;
 use linerate_tune::journal::record::UndoReason;
 use linerate_tune::transaction::{self, UndoReport};
 
-use super::apply::runner::tell;
+use super::apply::runner::print_status;
 use super::arguments::{StateDirArgs, must_be_root};
 use crate::command::netns;
 use crate::envelope::Envelope;
@@ -49,19 +49,19 @@ pub(crate) fn undo_and_print(
     json: Option<&str>,
 ) -> Result<ExitCode> {
     let json = OutputTarget::from_option(json)?;
-    netns::enter_that_of(&state_dir.existing()?.read()?, id)?;
+    netns::enter_namespace_of_tune(&state_dir.existing_store()?.read()?, id)?;
     // A terminal that disappears during a link reset must not end the undo.
     let _interrupt = InterruptFlag::install_ignoring_hangup()?;
-    let mut writer = state_dir.existing()?.lock()?;
-    if let Some(trouble) = writer.trouble() {
+    let mut writer = state_dir.existing_store()?.lock()?;
+    if let Some(corruption) = writer.trouble() {
         let journal = writer.store().journal_path().display().to_string();
-        tell(&format!("linerate: {}\n", view::tune::journal_damage(trouble, &journal)));
+        print_status(&format!("linerate: {}\n", view::tune::journal_damage(corruption, &journal)));
     }
     let (host, started_unix_seconds) = (Host::live(), origin::unix_seconds());
-    let undone = transaction::undo(&mut writer, &host, id, UndoReason::Asked)?;
+    let undo_report = transaction::undo(&mut writer, &host, id, UndoReason::Asked)?;
     drop(writer);
-    let status = status(&undone);
-    let envelope = Envelope::new(HostSummary::observe(&host), started_unix_seconds, undone);
+    let status = status(&undo_report);
+    let envelope = Envelope::new(HostSummary::observe(&host), started_unix_seconds, undo_report);
     if let Some(target) = &json {
         target.write_json(&envelope)?;
     }
@@ -73,8 +73,8 @@ pub(crate) fn undo_and_print(
 }
 
 /// 0: all restored; 1: a setting was left as it is; 2: a setting was refused.
-fn status(undone: &UndoReport) -> ExitCode {
-    match (undone.has_failures(), undone.has_skipped()) {
+fn status(undo_report: &UndoReport) -> ExitCode {
+    match (undo_report.has_failures(), undo_report.has_skipped()) {
         (true, _) => ExitCode::from(2),
         (false, true) => ExitCode::from(1),
         (false, false) => ExitCode::SUCCESS,

@@ -19,7 +19,7 @@ use crate::metrics::families::{
 };
 use crate::metrics::family::MetricFamily;
 
-pub(super) fn machine(path: &PacketPath, all: &mut GatheredSamples) {
+pub(super) fn machine(path: &PacketPath, samples: &mut GatheredSamples) {
     for times in path.machine.cpu_times.value().into_iter().flatten() {
         let cpu = times.cpu.to_string();
         let modes = [
@@ -31,26 +31,26 @@ pub(super) fn machine(path: &PacketPath, all: &mut GatheredSamples) {
             ("steal", times.steal),
         ];
         for (mode, ticks) in modes {
-            all.add_source_counter(&CPU_SECONDS, &[&cpu, mode], (0, CounterReset::Never), ticks);
+            samples.add_source_counter(&CPU_SECONDS, &[&cpu, mode], (0, CounterReset::Never), ticks);
         }
     }
     if let Some(release) = path.machine.kernel.value() {
-        all.add_gauge(&KERNEL_INFO, &[release], 1.0);
+        samples.add_gauge(&KERNEL_INFO, &[release], 1.0);
     }
 }
 
-pub(super) fn softirq(path: &PacketPath, all: &mut GatheredSamples) {
-    path.softirq.softnet.value().into_iter().flatten().for_each(|line| softnet_counters(line, all));
+pub(super) fn softirq(path: &PacketPath, samples: &mut GatheredSamples) {
+    path.softirq.softnet.value().into_iter().flatten().for_each(|line| softnet_counters(line, samples));
     for (cpu, runs) in path.softirq.net_rx.value().into_iter().flatten() {
-        all.add_source_counter(&SOFTIRQ_RUNS, &[&cpu.to_string()], (0, CounterReset::At32Bits), *runs);
+        samples.add_source_counter(&SOFTIRQ_RUNS, &[&cpu.to_string()], (0, CounterReset::At32Bits), *runs);
     }
     if let Some(limit) = path.softirq.sysctls.get("netdev_max_backlog").and_then(|limit| limit.value()) {
-        all.add_integer_gauge(&SOFTIRQ_BACKLOG_LIMIT, &[], *limit);
+        samples.add_integer_gauge(&SOFTIRQ_BACKLOG_LIMIT, &[], *limit);
     }
     for item in &path.softirq.rps {
         for queue in item.queues.value().into_iter().flatten() {
             if let Some(cpus) = queue.cpus.value() {
-                all.add_integer_gauge(
+                samples.add_integer_gauge(
                     &SOFTIRQ_RPS_CPUS,
                     &[&item.interface, &queue.queue.to_string()],
                     cpus.len() as u64,
@@ -60,7 +60,7 @@ pub(super) fn softirq(path: &PacketPath, all: &mut GatheredSamples) {
     }
 }
 
-fn softnet_counters(line: &SoftnetCpu, all: &mut GatheredSamples) {
+fn softnet_counters(line: &SoftnetCpu, samples: &mut GatheredSamples) {
     let counts: [(&'static MetricFamily, Option<u64>); 5] = [
         (&SOFTIRQ_PROCESSED, Some(line.processed)),
         (&SOFTIRQ_DROPPED, Some(line.dropped)),
@@ -71,23 +71,23 @@ fn softnet_counters(line: &SoftnetCpu, all: &mut GatheredSamples) {
     let cpu = line.cpu.to_string();
     for (family, count) in counts {
         if let Some(count) = count {
-            all.add_source_counter(family, &[&cpu], (0, CounterReset::At32Bits), count);
+            samples.add_source_counter(family, &[&cpu], (0, CounterReset::At32Bits), count);
         }
     }
-    if let Some(waiting) = line.backlog {
-        all.add_integer_gauge(&SOFTIRQ_BACKLOG, &[&cpu], waiting);
+    if let Some(backlog) = line.backlog {
+        samples.add_integer_gauge(&SOFTIRQ_BACKLOG, &[&cpu], backlog);
     }
 }
 
-pub(super) fn filter(path: &PacketPath, all: &mut GatheredSamples) {
+pub(super) fn filter(path: &PacketPath, samples: &mut GatheredSamples) {
     for item in &path.filter.interfaces {
         let interface = item.interface.as_str();
         if let Some(xdp) = item.xdp.value() {
-            all.add_gauge(&FILTER_PROGRAMS, &[interface, "xdp"], f64::from(u8::from(xdp.is_some())));
+            samples.add_gauge(&FILTER_PROGRAMS, &[interface, "xdp"], f64::from(u8::from(xdp.is_some())));
         }
         if let Some(tc) = item.tc.value() {
-            all.add_gauge(&FILTER_PROGRAMS, &[interface, "tc_ingress"], f64::from(tc.ingress));
-            all.add_gauge(&FILTER_PROGRAMS, &[interface, "tc_egress"], f64::from(tc.egress));
+            samples.add_gauge(&FILTER_PROGRAMS, &[interface, "tc_ingress"], f64::from(tc.ingress));
+            samples.add_gauge(&FILTER_PROGRAMS, &[interface, "tc_egress"], f64::from(tc.egress));
         }
     }
     let mut hooks: BTreeMap<(&str, &str), u64> = BTreeMap::new();
@@ -95,29 +95,29 @@ pub(super) fn filter(path: &PacketPath, all: &mut GatheredSamples) {
         *hooks.entry((&hook.family, &hook.hook)).or_default() += 1;
     }
     for ((family, hook), functions) in hooks {
-        all.add_integer_gauge(&FILTER_HOOKS, &[family, hook], functions);
+        samples.add_integer_gauge(&FILTER_HOOKS, &[family, hook], functions);
     }
     if let Some(Some(conntrack)) = path.filter.conntrack.value() {
-        conntrack_counters(conntrack, all);
+        conntrack_counters(conntrack, samples);
     }
 }
 
-fn conntrack_counters(conntrack: &ConntrackState, all: &mut GatheredSamples) {
+fn conntrack_counters(conntrack: &ConntrackState, samples: &mut GatheredSamples) {
     if let Some(entries) = conntrack.count.value() {
-        all.add_integer_gauge(&CONNTRACK_ENTRIES, &[], *entries);
+        samples.add_integer_gauge(&CONNTRACK_ENTRIES, &[], *entries);
     }
     if let Some(limit) = conntrack.max.value() {
-        all.add_integer_gauge(&CONNTRACK_LIMIT, &[], *limit);
+        samples.add_integer_gauge(&CONNTRACK_LIMIT, &[], *limit);
     }
     let Some(statistics) = conntrack.statistics.value() else { return };
     for (name, reason) in [("drop", "conntrack_full"), ("insert_failed", "conntrack_insert_failed")] {
         if let Some(count) = statistics.get(name) {
-            all.add_counter(&LOST_PACKETS, &["filter", reason, "", ""], *count);
+            samples.add_counter(&LOST_PACKETS, &["filter", reason, "", ""], *count);
         }
     }
     for event in ["early_drop", "invalid"] {
         if let Some(count) = statistics.get(event) {
-            all.add_counter(&CONNTRACK_EVENTS, &[event], *count);
+            samples.add_counter(&CONNTRACK_EVENTS, &[event], *count);
         }
     }
 }
@@ -147,26 +147,26 @@ const ERRORS: [(&str, &str); 5] = [
 // losses themselves.
 const BY_NAME: [StageName; 2] = [StageName::Link, StageName::Route];
 
-pub(super) fn route(path: &PacketPath, all: &mut GatheredSamples) {
+pub(super) fn route(path: &PacketPath, samples: &mut GatheredSamples) {
     for (name, family, labels) in &COUNTED {
         if let Some(count) = path.route.snmp(name) {
-            all.add_counter(family, labels, count);
+            samples.add_counter(family, labels, count);
         }
     }
     for (name, reason) in ERRORS {
         for (prefix, family) in [("Udp.", "ipv4"), ("Udp6", "ipv6")] {
             if let Some(count) = path.route.snmp(&format!("{prefix}{name}")) {
-                all.add_counter(&UDP_ERRORS, &[family, reason], count);
+                samples.add_counter(&UDP_ERRORS, &[family, reason], count);
             }
         }
     }
     let stages = STAGES.iter().filter(|stage| BY_NAME.contains(&stage.name));
     for counter in stages.flat_map(|stage| (stage.counters)(path)) {
         if counter.counts == CountedUnit::PacketsLost {
-            let of_link = counter.stage == StageName::Link;
-            let interface = if of_link { counter.place.as_str() } else { "" };
+            let is_link = counter.stage == StageName::Link;
+            let interface = if is_link { counter.place.as_str() } else { "" };
             let labels = [counter.stage.name(), &counter.name, interface, ""];
-            all.add_source_counter(
+            samples.add_source_counter(
                 &LOST_PACKETS,
                 &labels,
                 interface_identity(path, interface),
@@ -177,6 +177,6 @@ pub(super) fn route(path: &PacketPath, all: &mut GatheredSamples) {
     for line in path.softirq.softnet.value().into_iter().flatten() {
         let labels = ["softirq", "backlog", "", ""];
         let source = (u64::from(line.cpu), CounterReset::At32Bits);
-        all.add_source_counter(&LOST_PACKETS, &labels, source, line.dropped);
+        samples.add_source_counter(&LOST_PACKETS, &labels, source, line.dropped);
     }
 }

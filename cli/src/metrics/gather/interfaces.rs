@@ -20,8 +20,8 @@ static TOTALS: [(&str, &MetricFamily); 4] = [
     ("tx_bytes", &LINK_TRANSMIT_BYTES),
 ];
 
-pub(super) fn link(path: &PacketPath, all: &mut GatheredSamples) {
-    path.link.iter().for_each(|link| link_counters(link, all));
+pub(super) fn link(path: &PacketPath, samples: &mut GatheredSamples) {
+    path.link.iter().for_each(|link| link_counters(link, samples));
 }
 
 // Distinguishes an interface from an earlier one of the same name.
@@ -30,10 +30,10 @@ pub(super) fn interface_identity(path: &PacketPath, interface: &str) -> (u64, Co
     (source_id(index), CounterReset::Restarted)
 }
 
-fn link_counters(link: &LinkState, all: &mut GatheredSamples) {
+fn link_counters(link: &LinkState, samples: &mut GatheredSamples) {
     let name = link.interface.as_str();
-    if let Some(up) = link.up.value() {
-        all.add_gauge(&LINK_UP, &[name], f64::from(u8::from(*up)));
+    if let Some(is_up) = link.up.value() {
+        samples.add_gauge(&LINK_UP, &[name], f64::from(u8::from(*is_up)));
     }
     let device = link.device.value().map(|device| match device {
         DeviceKind::Hardware => "hardware",
@@ -42,23 +42,23 @@ fn link_counters(link: &LinkState, all: &mut GatheredSamples) {
     });
     if let (Some(device), Some(driver)) = (device, link.driver.value()) {
         let driver = driver.as_ref().map_or("none", |driver| driver.name.as_str());
-        all.add_gauge(&LINK_INFO, &[name, driver, device], 1.0);
+        samples.add_gauge(&LINK_INFO, &[name, driver, device], 1.0);
     }
     if let Some(Some(speed)) = link.speed_bits_per_second.value() {
-        all.add_integer_gauge(&LINK_SPEED, &[name], *speed);
+        samples.add_integer_gauge(&LINK_SPEED, &[name], *speed);
     }
     for (direction, queues) in [("receive", &link.receive_queues), ("transmit", &link.transmit_queues)] {
         if let Some(queues) = queues.value() {
-            all.add_gauge(&LINK_QUEUES, &[name, direction], f64::from(*queues));
+            samples.add_gauge(&LINK_QUEUES, &[name, direction], f64::from(*queues));
         }
     }
     if let Some(Some(rings)) = link.rings.value() {
-        all.add_gauge(&LINK_RING, &[name, "receive"], f64::from(rings.rx));
-        all.add_gauge(&LINK_RING, &[name, "transmit"], f64::from(rings.tx));
+        samples.add_gauge(&LINK_RING, &[name, "receive"], f64::from(rings.rx));
+        samples.add_gauge(&LINK_RING, &[name, "transmit"], f64::from(rings.tx));
     }
     for (counter, family) in &TOTALS {
         if let Some(value) = link.totals.value().and_then(|totals| totals.get(*counter)) {
-            all.add_source_counter(
+            samples.add_source_counter(
                 family,
                 &[name],
                 (source_id(link.index.value()), CounterReset::Restarted),
@@ -68,61 +68,66 @@ fn link_counters(link: &LinkState, all: &mut GatheredSamples) {
     }
 }
 
-pub(super) fn rss(path: &PacketPath, all: &mut GatheredSamples) {
+pub(super) fn rss(path: &PacketPath, samples: &mut GatheredSamples) {
     for rss in &path.rss {
         let source = interface_identity(path, &rss.interface);
         for counts in rss.counts().unwrap_or_default() {
             let queue = counts.queue.to_string();
             let labels = [rss.interface.as_str(), &queue];
-            all.add_source_counter(&RSS_RECEIVE_PACKETS, &labels, source, counts.packets);
+            samples.add_source_counter(&RSS_RECEIVE_PACKETS, &labels, source, counts.packets);
             if let Some(bytes) = counts.bytes {
-                all.add_source_counter(&RSS_RECEIVE_BYTES, &labels, source, bytes);
+                samples.add_source_counter(&RSS_RECEIVE_BYTES, &labels, source, bytes);
             }
             if let Some(drops) = counts.drops {
-                all.add_source_counter(&RSS_DROPPED_PACKETS, &labels, source, drops);
+                samples.add_source_counter(&RSS_DROPPED_PACKETS, &labels, source, drops);
             }
         }
     }
 }
 
-pub(super) fn irq(path: &PacketPath, all: &mut GatheredSamples) {
+pub(super) fn irq(path: &PacketPath, samples: &mut GatheredSamples) {
     for item in &path.irq.interfaces {
         for vector in item.vectors.value().into_iter().flatten() {
             let queue = vector.receive_queue.or(vector.transmit_queue);
             let queue = queue.map_or_else(|| "none".to_owned(), |queue| queue.to_string());
             let labels = [item.interface.as_str(), &queue];
-            let handled = vector.handled.iter().map(|(_, count)| count).sum();
+            let interrupts = vector.handled.iter().map(|(_, count)| count).sum();
             // A queue's transmit side may have a vector of its own.
-            all.add_source_counter(
+            samples.add_source_counter(
                 &IRQ_HANDLED,
                 &labels,
                 (source_id(vector.irq), CounterReset::Restarted),
-                handled,
+                interrupts,
             );
             if let (Some(_), Some(cpu)) = (vector.receive_queue, vector.cpu()) {
-                all.add_gauge(&IRQ_CPU, &labels, f64::from(cpu));
+                samples.add_gauge(&IRQ_CPU, &labels, f64::from(cpu));
             }
         }
     }
 }
 
-pub(super) fn transmit(path: &PacketPath, all: &mut GatheredSamples) {
+pub(super) fn transmit(path: &PacketPath, samples: &mut GatheredSamples) {
     for transmit in &path.transmit {
         let interface = transmit.interface.as_str();
         let source = interface_identity(path, interface);
         if let Some(root) = transmit.root() {
-            all.add_source_counter(&QDISC_PACKETS, &[interface], source, root.packets);
-            all.add_source_counter(&QDISC_REQUEUES, &[interface], source, root.requeues);
-            all.add_integer_gauge(&QDISC_BACKLOG, &[interface], root.backlog);
-            all.add_source_counter(&LOST_PACKETS, &["transmit", "qdisc", interface, ""], source, root.drops);
+            samples.add_source_counter(&QDISC_PACKETS, &[interface], source, root.packets);
+            samples.add_source_counter(&QDISC_REQUEUES, &[interface], source, root.requeues);
+            samples.add_integer_gauge(&QDISC_BACKLOG, &[interface], root.backlog);
+            samples.add_source_counter(
+                &LOST_PACKETS,
+                &["transmit", "qdisc", interface, ""],
+                source,
+                root.drops,
+            );
         }
         for queue in transmit.queues() {
             let number = queue.queue.to_string();
             if let Some(Some(packets)) = queue.packets.value() {
-                all.add_source_counter(&TRANSMIT_PACKETS, &[interface, &number], source, *packets);
+                samples.add_source_counter(&TRANSMIT_PACKETS, &[interface, &number], source, *packets);
             }
             if let Some(timeouts) = queue.timeouts.value() {
-                all.add_source_counter(&TRANSMIT_TIMEOUTS, &[interface, &number], source, *timeouts);
+                samples.add_source_counter(&TRANSMIT_TIMEOUTS, &[interface, &number], source, *timeouts);
             }
         }
     }

@@ -18,52 +18,52 @@ const USUAL_LOCAL_PORTS: (u16, u16) = (32_768, 60_999);
 // One label for all ports that the kernel gave to clients, because their number has no limit.
 const EPHEMERAL: &str = "ephemeral";
 
-pub(super) fn services(path: &PacketPath, wanted: &MetricSelection, all: &mut GatheredSamples) {
-    for service in path.socket.services().iter().filter(|service| wanted.has(service)) {
-        service_sockets(service, &port_of(path, wanted, service), all);
+pub(super) fn services(path: &PacketPath, selection: &MetricSelection, samples: &mut GatheredSamples) {
+    for service in path.socket.services().iter().filter(|service| selection.selects(service)) {
+        service_sockets(service, &port_of(path, selection, service), samples);
     }
 }
 
 impl MetricSelection {
     /// Whether the service is selected.
-    fn has(&self, service: &ServiceSockets) -> bool {
+    fn selects(&self, service: &ServiceSockets) -> bool {
         self.ports.is_empty() || self.ports.contains(&service.local.port())
     }
 }
 
-fn port_of(path: &PacketPath, wanted: &MetricSelection, service: &ServiceSockets) -> String {
+fn port_of(path: &PacketPath, selection: &MetricSelection, service: &ServiceSockets) -> String {
     let port = service.local.port();
     let (first, last) = path.socket.local_ports.value().copied().unwrap_or(USUAL_LOCAL_PORTS);
-    let named = service.named || wanted.ports.contains(&port);
-    if !named && (first..=last).contains(&port) { EPHEMERAL.to_owned() } else { port.to_string() }
+    let is_named = service.named || selection.ports.contains(&port);
+    if !is_named && (first..=last).contains(&port) { EPHEMERAL.to_owned() } else { port.to_string() }
 }
 
-fn service_sockets(service: &ServiceSockets, port: &str, all: &mut GatheredSamples) {
+fn service_sockets(service: &ServiceSockets, port: &str, samples: &mut GatheredSamples) {
     let labels = [service.protocol.name(), port];
-    all.add_integer_gauge(&SOCKETS, &labels, service.sockets.len() as u64);
+    samples.add_integer_gauge(&SOCKETS, &labels, service.sockets.len() as u64);
     if let Some(Some(steering)) = service.steering.value() {
         let steering = match steering {
             SteeringState::Hash => "hash",
             SteeringState::Cpu => "cpu",
             SteeringState::Program => "program",
         };
-        all.add_gauge(&SOCKET_STEERING, &[labels[0], port, steering], 1.0);
+        samples.add_gauge(&SOCKET_STEERING, &[labels[0], port, steering], 1.0);
     }
     // The queue of a TCP listener holds connections, not packets.
     if service.protocol != SocketProtocol::Udp {
         return;
     }
     for socket in &service.sockets {
-        all.add_integer_gauge(&SOCKET_QUEUED, &labels, socket.queued_bytes);
+        samples.add_integer_gauge(&SOCKET_QUEUED, &labels, socket.queued_bytes);
         if let Some(limit) = socket.receive_buffer_bytes.filter(|limit| *limit > 0) {
-            all.add_integer_gauge(&SOCKET_BUFFER, &labels, limit);
+            samples.add_integer_gauge(&SOCKET_BUFFER, &labels, limit);
             #[expect(clippy::cast_precision_loss, reason = "a ratio is shown with two digits")]
-            all.add_gauge(&SOCKET_FILL, &labels, socket.queued_bytes as f64 / limit as f64);
+            samples.add_gauge(&SOCKET_FILL, &labels, socket.queued_bytes as f64 / limit as f64);
         }
         if let Some(drops) = socket.drops {
             let source = (source_id((socket.inode, socket.cookie)), CounterReset::At32Bits);
-            all.add_source_counter(&SOCKET_DROPPED, &labels, source, drops);
-            all.add_source_counter(&LOST_PACKETS, &["socket", "receive_buffer", "", port], source, drops);
+            samples.add_source_counter(&SOCKET_DROPPED, &labels, source, drops);
+            samples.add_source_counter(&LOST_PACKETS, &["socket", "receive_buffer", "", port], source, drops);
         }
     }
 }
@@ -71,32 +71,38 @@ fn service_sockets(service: &ServiceSockets, port: &str, all: &mut GatheredSampl
 /// The label of threads that serve several ports.
 const SEVERAL: &str = "several";
 
-pub(super) fn thread(path: &PacketPath, wanted: &MetricSelection, all: &mut GatheredSamples) {
+pub(super) fn thread(path: &PacketPath, selection: &MetricSelection, samples: &mut GatheredSamples) {
     let mut ports: BTreeMap<u64, String> = BTreeMap::new();
-    for service in path.socket.services().iter().filter(|service| wanted.has(service)) {
-        let port = port_of(path, wanted, service);
+    for service in path.socket.services().iter().filter(|service| selection.selects(service)) {
+        let port = port_of(path, selection, service);
         ports.extend(service.sockets.iter().map(|socket| (socket.inode, port.clone())));
     }
     for thread in path.thread.serving.value().into_iter().flatten() {
-        let served: BTreeSet<&String> = thread.sockets.iter().filter_map(|inode| ports.get(inode)).collect();
-        let port = match served.len() {
+        let served_ports: BTreeSet<&String> =
+            thread.sockets.iter().filter_map(|inode| ports.get(inode)).collect();
+        let port = match served_ports.len() {
             0 => continue,
-            1 => served.first().map_or(SEVERAL, |port| port.as_str()),
+            1 => served_ports.first().map_or(SEVERAL, |port| port.as_str()),
             _ => SEVERAL,
         };
-        thread_times(thread, port, wanted, all);
+        thread_times(thread, port, selection, samples);
     }
 }
 
-fn thread_times(thread: &ServingThread, port: &str, wanted: &MetricSelection, all: &mut GatheredSamples) {
-    all.add_gauge(&THREADS, &[port], 1.0);
+fn thread_times(
+    thread: &ServingThread,
+    port: &str,
+    selection: &MetricSelection,
+    samples: &mut GatheredSamples,
+) {
+    samples.add_gauge(&THREADS, &[port], 1.0);
     let source = (source_id((thread.pid, thread.tid)), CounterReset::Restarted);
     for (mode, ticks) in [("user", &thread.user_ticks), ("system", &thread.system_ticks)] {
         let Some(ticks) = ticks.value() else { continue };
-        all.add_source_counter(&THREAD_CPU_SECONDS, &[port, mode], source, *ticks);
-        if wanted.pids {
+        samples.add_source_counter(&THREAD_CPU_SECONDS, &[port, mode], source, *ticks);
+        if selection.pids {
             let labels = [&*thread.pid.to_string(), &*thread.tid.to_string(), port, mode];
-            all.add_source_counter(&THREAD_ID_SECONDS, &labels, source, *ticks);
+            samples.add_source_counter(&THREAD_ID_SECONDS, &labels, source, *ticks);
         }
     }
 }

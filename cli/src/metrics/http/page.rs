@@ -68,10 +68,10 @@ impl ExporterPages {
             Some(last) if last.at.elapsed() < FRESH => last,
             _ => {
                 let exposition = state.exporter.scrape();
-                let written = |format| text::write(&exposition, format).into();
+                let to_text = |format| text::write(&exposition, format).into();
                 ScrapeText {
-                    openmetrics: written(ExpositionFormat::OpenMetrics),
-                    prometheus: written(ExpositionFormat::Prometheus),
+                    openmetrics: to_text(ExpositionFormat::OpenMetrics),
+                    prometheus: to_text(ExpositionFormat::Prometheus),
                     at: Instant::now(),
                 }
             }

@@ -67,9 +67,9 @@ impl HttpRequest {
             return Err(RequestError::Garbled);
         };
         // The form of the target for proxies is accepted, too.
-        let path = target
-            .strip_prefix("http://")
-            .map_or(target, |rest| rest.find('/').map_or("/", |at| &rest[at..]));
+        let path = target.strip_prefix("http://").map_or(target, |authority| {
+            authority.find('/').map_or("/", |path_start| &authority[path_start..])
+        });
         if !version.starts_with("HTTP/1.") || !path.starts_with('/') {
             return Err(RequestError::Garbled);
         }
@@ -94,7 +94,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_request_of_prometheus_is_understood() {
+    fn a_prometheus_request_parses() {
         let text = b"GET /metrics?x=1 HTTP/1.1\r\nHost: a\r\nAccept: application/openmetrics-text;version=1.0.0,text/plain;q=0.5\r\nACCEPT:*/*\r\n\r\n";
         let request = HttpRequest::parse(complete(text).expect("complete")).expect("a request");
         assert_eq!((request.path.as_str(), request.head_only), ("/metrics", false));
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_request_for_a_page_is_refused() {
+    fn proxy_requests_parse_and_malformed_requests_are_refused() {
         let parse = |text: &str| HttpRequest::parse(text.as_bytes()).map(|request| request.path);
         assert_eq!(parse("GET http://proxy:1/metrics HTTP/1.0"), Ok("/metrics".to_owned()));
         assert_eq!(parse("HEAD http://proxy:1 HTTP/1.1"), Ok("/".to_owned()));
@@ -117,13 +117,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_a_request_or_none(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fn parsing_arbitrary_bytes_never_panics(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let _ = HttpRequest::parse(&bytes);
             let _ = complete(&bytes).map(HttpRequest::parse);
         }
 
         #[test]
-        fn any_words_are_a_request_or_none(text in "(GET|HEAD|PUT|) ?/?[a-z?#:/]{0,9} ?(HTTP/1.1)?(\r\n[aA]ccept:? ?[a-z]{0,3}){0,3}(\r\n\r\n)?") {
+        fn parsed_paths_start_with_a_slash_and_have_no_query(text in "(GET|HEAD|PUT|) ?/?[a-z?#:/]{0,9} ?(HTTP/1.1)?(\r\n[aA]ccept:? ?[a-z]{0,3}){0,3}(\r\n\r\n)?") {
             if let Ok(request) = HttpRequest::parse(text.as_bytes()) {
                 prop_assert!(request.path.starts_with('/') && !request.path.contains('?'));
             }

@@ -25,52 +25,58 @@ fn socket(all: &mut GatheredSamples, inode: u64, drops: u64) {
 }
 
 #[test]
-fn a_sum_does_not_shrink_when_one_of_its_sources_goes() {
+fn a_sum_does_not_shrink_when_a_source_disappears() {
     let mut tally = MetricTotals::new(10);
     let mut total = |sockets: &[(u64, u64)]| {
-        let (shown, _) = scrape(&mut tally, |all| {
+        let (exposition, _) = scrape(&mut tally, |all| {
             sockets.iter().for_each(|(inode, drops)| socket(all, *inode, *drops));
         });
-        rows(&shown, &SOCKET_DROPPED).first().map(|row| row.1)
+        rows(&exposition, &SOCKET_DROPPED).first().map(|row| row.1)
     };
     assert_eq!(total(&[(1, 100), (2, 50)]), Some(150.0));
     assert_eq!(total(&[(2, 60)]), Some(160.0));
-    assert_eq!(total(&[]), None, "nobody listens, so there is no series");
+    assert_eq!(total(&[]), None, "without sockets there is no series");
     assert_eq!(total(&[(3, 5)]), Some(165.0));
-    assert_eq!(total(&[(1, 101), (3, 5)]), Some(166.0), "one that could not be read for a moment");
+    assert_eq!(total(&[(1, 101), (3, 5)]), Some(166.0), "socket 1 was unreadable in three scrapes");
 }
 
 #[test]
-fn what_less_than_before_means_depends_on_the_counter() {
+fn decreasing_counters_restart_wrap_or_stay_by_their_reset_kind() {
     let mut tally = MetricTotals::new(10);
-    let mut counted = |restart, count| {
+    let mut series_value = |restart, count| {
         let labels = [match restart {
             CounterReset::Restarted => "0",
             CounterReset::At32Bits => "1",
             CounterReset::Never => "2",
         }];
-        let (shown, _) = scrape(&mut tally, |all| {
+        let (exposition, _) = scrape(&mut tally, |all| {
             all.add_source_counter(&SOFTIRQ_PROCESSED, &labels, (0, restart), count);
         });
-        rows(&shown, &SOFTIRQ_PROCESSED)[0].1
+        rows(&exposition, &SOFTIRQ_PROCESSED)[0].1
     };
-    assert_eq!((counted(CounterReset::Restarted, 100), counted(CounterReset::Restarted, 7)), (100.0, 107.0));
+    assert_eq!(
+        (series_value(CounterReset::Restarted, 100), series_value(CounterReset::Restarted, 7)),
+        (100.0, 107.0)
+    );
     let almost = (1 << 32) - 10;
-    assert_eq!(counted(CounterReset::At32Bits, almost) + 15.0, counted(CounterReset::At32Bits, 5));
-    assert_eq!((counted(CounterReset::Never, 100), counted(CounterReset::Never, 98)), (100.0, 100.0));
-    assert_eq!(counted(CounterReset::Never, 101), 101.0);
+    assert_eq!(series_value(CounterReset::At32Bits, almost) + 15.0, series_value(CounterReset::At32Bits, 5));
+    assert_eq!(
+        (series_value(CounterReset::Never, 100), series_value(CounterReset::Never, 98)),
+        (100.0, 100.0)
+    );
+    assert_eq!(series_value(CounterReset::Never, 101), 101.0);
 }
 
 #[test]
-fn series_beyond_the_limit_are_one_that_says_other() {
+fn series_beyond_the_limit_are_summed_as_other() {
     let mut tally = MetricTotals::new(2);
     let queues = |tally: &mut MetricTotals, counts: &[(&str, u64)]| {
-        let (shown, folded) = scrape(tally, |all| {
+        let (exposition, folded) = scrape(tally, |all| {
             for (queue, count) in counts {
                 all.add_counter(&RSS_RECEIVE_PACKETS, &["eth0", queue], *count);
             }
         });
-        (rows(&shown, &RSS_RECEIVE_PACKETS), folded)
+        (rows(&exposition, &RSS_RECEIVE_PACKETS), folded)
     };
     let row = |labels: &str, value| (labels.to_owned(), value);
     let (rows, folded) = queues(&mut tally, &[("0", 1), ("1", 2), ("2", 4), ("3", 8)]);
@@ -84,12 +90,12 @@ fn series_beyond_the_limit_are_one_that_says_other() {
 }
 
 #[test]
-fn a_place_that_is_free_for_long_goes_to_another_from_where_it_is() {
+fn a_freed_slot_counts_a_new_series_from_its_current_value() {
     let mut tally = MetricTotals::new(1);
     let mut queue = |queue: &str, count| {
-        let (shown, _) =
+        let (exposition, _) =
             scrape(&mut tally, |all| all.add_counter(&RSS_RECEIVE_PACKETS, &["eth0", queue], count));
-        rows(&shown, &RSS_RECEIVE_PACKETS)
+        rows(&exposition, &RSS_RECEIVE_PACKETS)
     };
     queue("0", 10);
     for _ in 0..REMEMBERED {
@@ -101,9 +107,9 @@ fn a_place_that_is_free_for_long_goes_to_another_from_where_it_is() {
 }
 
 #[test]
-fn gauges_are_joined_as_their_family_says() {
+fn gauges_merge_by_the_rule_of_their_family() {
     let mut tally = MetricTotals::new(1);
-    let (shown, _) = scrape(&mut tally, |all| {
+    let (exposition, _) = scrape(&mut tally, |all| {
         for port in ["53", "54", "55"] {
             all.add_gauge(&SOCKET_QUEUED, &["udp", port], 2.0);
             all.add_gauge(&SOCKET_FILL, &["udp", port], port.parse::<f64>().expect("a number") / 100.0);
@@ -112,27 +118,27 @@ fn gauges_are_joined_as_their_family_says() {
         all.add_gauge(&SOCKET_QUEUED, &["udp", "53"], 3.0);
     });
     let row = |labels: &str, value| (labels.to_owned(), value);
-    assert_eq!(rows(&shown, &SOCKET_QUEUED), [row("udp 53", 5.0), row("udp other", 4.0)]);
-    assert_eq!(rows(&shown, &SOCKET_FILL), [row("udp 53", 0.53), row("udp other", 0.55)]);
-    assert_eq!(rows(&shown, &IRQ_CPU), [row("eth0 53", 3.0)]);
+    assert_eq!(rows(&exposition, &SOCKET_QUEUED), [row("udp 53", 5.0), row("udp other", 4.0)]);
+    assert_eq!(rows(&exposition, &SOCKET_FILL), [row("udp 53", 0.53), row("udp other", 0.55)]);
+    assert_eq!(rows(&exposition, &IRQ_CPU), [row("eth0 53", 3.0)]);
 }
 
 #[test]
-fn groups_are_bounded_too() {
+fn the_number_of_label_groups_is_limited() {
     let mut tally = MetricTotals::new(1);
-    let (shown, folded) = scrape(&mut tally, |all| {
+    let (exposition, folded) = scrape(&mut tally, |all| {
         for interface in 0..1000 {
             all.add_counter(&RSS_RECEIVE_PACKETS, &[&format!("eth{interface}"), "0"], 1);
         }
     });
-    let rows = rows(&shown, &RSS_RECEIVE_PACKETS);
+    let rows = rows(&exposition, &RSS_RECEIVE_PACKETS);
     assert_eq!((rows.len(), folded[0].1), (1 + GROUPS + 1, 999));
     assert_eq!(rows.iter().map(|row| row.1).sum::<f64>(), 1000.0);
 }
 
 proptest! {
-    /// Whichever sources appear, disappear and restart: no series of a counter shrinks, and there
-    /// are never more series than allowed.
+    /// No series of a counter shrinks while sources appear, disappear and restart, and there are
+    /// never more series than allowed.
     #[test]
     fn counters_never_shrink(
         most in 1..4_usize,
@@ -142,12 +148,12 @@ proptest! {
         let mut last: BTreeMap<String, f64> = BTreeMap::new();
         for queues in scrapes {
             let queues: BTreeMap<u64, u64> = queues.into_iter().collect();
-            let (shown, _) = scrape(&mut tally, |all| {
+            let (exposition, _) = scrape(&mut tally, |all| {
                 for (queue, count) in &queues {
                     all.add_counter(&RSS_RECEIVE_PACKETS, &["eth0", &queue.to_string()], *count);
                 }
             });
-            for (labels, value) in rows(&shown, &RSS_RECEIVE_PACKETS) {
+            for (labels, value) in rows(&exposition, &RSS_RECEIVE_PACKETS) {
                 let before = last.insert(labels, value).unwrap_or(0.0);
                 prop_assert!(value >= before);
             }

@@ -8,7 +8,7 @@ use linerate_host::{Host, HostRecording};
 use linerate_testkit::fixture::{Fixture, Node, fixture, many};
 
 /// A fixture's exposition after this many scrapes.
-fn exported(fixture: &Fixture, options: &ExporterOptions, scrapes: usize) -> Exposition {
+fn fixture_exposition(fixture: &Fixture, options: &ExporterOptions, scrapes: usize) -> Exposition {
     let mut recording = HostRecording::new();
     for (path, node) in fixture.trees()[0].followed().entries() {
         let entry = match node {
@@ -28,11 +28,12 @@ fn value(exposition: &Exposition, series: &str, labels: &[&str]) -> Option<f64> 
 }
 
 #[test]
-fn every_series_is_of_the_table_and_there_once() {
-    let known = linerate_testkit::fixture::names().filter(|name| *name != "many").filter_map(fixture);
-    for host in known.chain([many(4, 2, 8)]) {
+fn every_series_is_unique_and_of_a_listed_family() {
+    let fixtures = linerate_testkit::fixture::names().filter(|name| *name != "many").filter_map(fixture);
+    for host in fixtures.chain([many(4, 2, 8)]) {
         let name = host.name;
-        let exposition = exported(&host, &ExporterOptions { pids: true, ..ExporterOptions::default() }, 2);
+        let exposition =
+            fixture_exposition(&host, &ExporterOptions { pids: true, ..ExporterOptions::default() }, 2);
         let order: Vec<usize> = exposition
             .families
             .iter()
@@ -60,10 +61,12 @@ fn every_series_is_of_the_table_and_there_once() {
 }
 
 #[test]
-fn the_same_reading_twice_adds_nothing() {
+fn scraping_the_same_reading_twice_adds_nothing() {
     let host = fixture("makita-2016").expect("a fixture");
-    let (once, twice) =
-        (exported(&host, &ExporterOptions::default(), 1), exported(&host, &ExporterOptions::default(), 2));
+    let (once, twice) = (
+        fixture_exposition(&host, &ExporterOptions::default(), 1),
+        fixture_exposition(&host, &ExporterOptions::default(), 2),
+    );
     for ((family, first), (_, second)) in once.families.iter().zip(&twice.families) {
         let of_host = !family.name.contains("exporter") && matches!(family.kind, MetricKind::Counter(_));
         assert!(!of_host || first == second, "{}", family.name);
@@ -71,9 +74,9 @@ fn the_same_reading_twice_adds_nothing() {
 }
 
 #[test]
-fn a_big_host_has_a_series_a_queue_and_no_more_than_it_may() {
+fn each_queue_has_a_series_up_to_the_series_limit() {
     let host = many(32, 4, 16);
-    let all = exported(&host, &ExporterOptions::default(), 1);
+    let all = fixture_exposition(&host, &ExporterOptions::default(), 1);
     assert_eq!(value(&all, "linerate_softirq_processed_packets_total", &["31"]), Some(4_000_000.0));
     assert_eq!(value(&all, "linerate_machine_cpu_seconds_total", &["31", "softirq"]), Some(6_400.0));
     let queues = |exposition: &Exposition| {
@@ -85,7 +88,8 @@ fn a_big_host_has_a_series_a_queue_and_no_more_than_it_may() {
         rows.len()
     };
     assert_eq!(queues(&all), 64);
-    let few = exported(&host, &ExporterOptions { most_series: 10, ..ExporterOptions::default() }, 1);
+    let few =
+        fixture_exposition(&host, &ExporterOptions { most_series: 10, ..ExporterOptions::default() }, 1);
     // Ten queues, and for each interface a series for its other queues.
     assert!((11..=14).contains(&queues(&few)), "{}", queues(&few));
     assert_eq!(value(&few, "linerate_folded_series", &["linerate_rss_receive_packets"]), Some(54.0));
@@ -101,7 +105,7 @@ fn a_big_host_has_a_series_a_queue_and_no_more_than_it_may() {
 }
 
 #[test]
-fn what_cannot_be_read_is_absent_and_said() {
+fn unreadable_values_are_absent_and_counted_as_unknown() {
     let exposition = {
         let mut exporter = Exporter::new(Host::scripted::<String, String>([]), &ExporterOptions::default());
         exporter.scrape()
@@ -112,11 +116,13 @@ fn what_cannot_be_read_is_absent_and_said() {
 }
 
 #[test]
-fn findings_are_told_by_id_and_severity() {
-    let exposition = exported(&fixture("makita-2016").expect("a fixture"), &ExporterOptions::default(), 1);
+fn findings_have_the_id_and_severity_of_their_rule() {
+    let exposition =
+        fixture_exposition(&fixture("makita-2016").expect("a fixture"), &ExporterOptions::default(), 1);
     let (_, rows) =
         exposition.families.iter().find(|(family, _)| family.name == "linerate_findings").expect("findings");
     let ids: BTreeSet<&str> = rows.iter().map(|row| row.labels[0].as_str()).collect();
-    assert!(ids.contains("rss.table-misses-queues"), "{ids:?}");
+    let labels = ["rss.table-misses-queues", "medium"];
+    assert_eq!(value(&exposition, "linerate_findings", &labels), Some(1.0), "{rows:?}");
     assert!(ids.iter().all(|id| linerate_host::diagnosis::rule(id).is_some()));
 }

@@ -9,12 +9,12 @@ use super::family;
 use super::rules;
 use serde_json::Value;
 
-fn shipped(name: &str) -> PathBuf {
+fn repository_path(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name)
 }
 
 fn text(name: &str) -> String {
-    std::fs::read_to_string(shipped(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+    std::fs::read_to_string(repository_path(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
 /// The queries of the dashboards, each after the title of its panel.
@@ -41,20 +41,20 @@ fn promtool(test: &str, arguments: &[&str], file: &Path) -> bool {
         );
         return false;
     };
-    let said = [output.stdout, output.stderr].concat();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&said));
+    let messages = [output.stdout, output.stderr].concat();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&messages));
     true
 }
 
 #[test]
-fn the_documentation_has_the_table() {
+fn export_docs_have_the_table_of_families() {
     let document = text("docs/export.md");
     let table = super::table();
     assert!(document.contains(&table), "docs/export.md: put this there\n{table}");
 }
 
 #[test]
-fn the_dashboard_asks_for_what_there_is_in_the_order_of_the_path() {
+fn dashboards_query_existing_families_in_path_order() {
     let queries = queries();
     assert!(queries.len() > 30, "{}", queries.len());
     for (title, query) in &queries {
@@ -73,7 +73,7 @@ fn the_dashboard_asks_for_what_there_is_in_the_order_of_the_path() {
 }
 
 #[test]
-fn prometheus_understands_the_dashboards_queries() {
+fn promtool_accepts_the_dashboard_queries() {
     // The queries as rules, which promtool checks, with values for Grafana's variables.
     let mut file = String::from("groups:\n- name: dashboard\n  rules:\n");
     for (number, (_, query)) in queries().iter().enumerate() {
@@ -83,33 +83,33 @@ fn prometheus_understands_the_dashboards_queries() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("dashboard.yml");
     std::fs::write(&path, file).expect("written");
-    promtool("prometheus_understands_the_dashboards_queries", &["check", "rules"], &path);
+    promtool("promtool_accepts_the_dashboard_queries", &["check", "rules"], &path);
 }
 
 #[test]
-fn the_rules_fire_when_they_should() {
-    let test = "the_rules_fire_when_they_should";
-    if promtool(test, &["check", "rules"], &shipped("share/prometheus/linerate.rules.yml")) {
-        promtool(test, &["test", "rules"], &shipped("share/prometheus/linerate.rules.test.yml"));
-        promtool(test, &["check", "config"], &shipped("share/prometheus/prometheus.yml"));
+fn alert_rules_pass_their_promtool_tests() {
+    let test = "alert_rules_pass_their_promtool_tests";
+    if promtool(test, &["check", "rules"], &repository_path("share/prometheus/linerate.rules.yml")) {
+        promtool(test, &["test", "rules"], &repository_path("share/prometheus/linerate.rules.test.yml"));
+        promtool(test, &["check", "config"], &repository_path("share/prometheus/prometheus.yml"));
     }
 }
 
 #[test]
-fn the_rules_name_families_and_findings_that_exist_and_each_alert_is_tested() {
+fn rules_refer_to_existing_families_and_every_alert_is_tested() {
     let file = text("share/prometheus/linerate.rules.yml");
     let tests = text("share/prometheus/linerate.rules.test.yml");
     let code = file.lines().filter(|line| !line.trim_start().starts_with('#'));
     let found: BTreeSet<&str> = code.clone().flat_map(rules::series).collect();
     assert!(found.len() > 10, "{found:?}");
     found.iter().for_each(|series| assert!(family(series).is_some(), "{series}"));
-    for recorded in words_after(&file, "record: ") {
-        assert!(recorded.starts_with("linerate:"), "{recorded}");
+    for record in words_after(&file, "record: ") {
+        assert!(record.starts_with("linerate:"), "{record}");
     }
     for alert in words_after(&file, "alert: ") {
         assert!(alert.starts_with("Linerate"), "{alert}");
         let fires = format!("alertname: {alert}\n        exp_alerts:\n          - exp_labels:");
-        assert!(tests.contains(&fires), "{alert} is never seen to fire in linerate.rules.test.yml");
+        assert!(tests.contains(&fires), "{alert} never fires in linerate.rules.test.yml");
     }
     for id in words_after(&file, "finding: ") {
         assert!(linerate_host::diagnosis::rule(id).is_some(), "no finding {id}");

@@ -18,7 +18,7 @@ fn exposition() -> Exposition {
 }
 
 #[test]
-fn openmetrics_has_units_and_an_end() {
+fn openmetrics_text_has_units_and_eof() {
     let text = write(&exposition(), ExpositionFormat::OpenMetrics);
     let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with("# HELP")).collect();
     assert_eq!(
@@ -41,14 +41,14 @@ fn openmetrics_has_units_and_an_end() {
 }
 
 #[test]
-fn the_older_format_names_counters_by_their_series() {
+fn prometheus_text_has_total_in_types_and_no_units() {
     let text = write(&exposition(), ExpositionFormat::Prometheus);
     assert!(text.contains("# TYPE linerate_machine_cpu_seconds_total counter\n"), "{text}");
     assert!(!text.contains("# UNIT") && !text.contains("# EOF"), "{text}");
 }
 
 #[test]
-fn the_format_is_the_one_that_is_preferred() {
+fn the_accept_header_selects_the_preferred_format() {
     let prometheus_2_42 = "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,\
                            text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
     for (accept, format) in [
@@ -66,7 +66,7 @@ fn the_format_is_the_one_that_is_preferred() {
 }
 
 #[test]
-fn numbers_are_written_without_noise() {
+fn numbers_are_written_without_rounding_noise() {
     for (value, text) in [
         (0.0, "0"),
         (0.1 + 0.2, "0.3"),
@@ -80,31 +80,31 @@ fn numbers_are_written_without_noise() {
 }
 
 /// The value of a label, as a reader of the formats unescapes it.
-fn unescaped(text: &str) -> String {
+fn unescape_label(text: &str) -> String {
     let mut letters = text.chars();
-    let mut read = String::new();
+    let mut value = String::new();
     while let Some(letter) = letters.next() {
-        read.push(match (letter, letter == '\\') {
+        value.push(match (letter, letter == '\\') {
             (_, true) => match letters.next() {
                 Some('n') => '\n',
-                other => other.expect("something that is escaped"),
+                other => other.expect("an escaped letter"),
             },
             (letter, false) => letter,
         });
     }
-    read
+    value
 }
 
 proptest! {
     #[test]
-    fn any_label_is_on_its_line_and_read_again(value in "\\PC*[\\\\\"\n]{0,3}\\PC*") {
+    fn arbitrary_labels_stay_on_one_line_and_unescape_unchanged(value in "\\PC*[\\\\\"\n]{0,3}\\PC*") {
         prop_assume!(!value.is_empty());
         let rows = vec![row(&[&value], MetricValue::Whole(7))];
         let text = write(&Exposition { families: vec![(&LINK_UP, rows)] }, ExpositionFormat::OpenMetrics);
         // Only a line feed ends a line in these formats.
         let lines: Vec<&str> = text.split('\n').filter(|line| line.starts_with("linerate_link_up{")).collect();
         prop_assert_eq!(lines.len(), 1);
-        let written = lines[0].strip_prefix("linerate_link_up{interface=\"").and_then(|rest| rest.strip_suffix("\"} 7"));
-        prop_assert_eq!(unescaped(written.expect("a series")), value);
+        let escape = lines[0].strip_prefix("linerate_link_up{interface=\"").and_then(|rest| rest.strip_suffix("\"} 7"));
+        prop_assert_eq!(unescape_label(escape.expect("a series")), value);
     }
 }

@@ -45,30 +45,30 @@ impl CostCollector {
     /// Starts the measurement.
     pub(crate) fn start() -> Result<Self, TraceError> {
         let (sums, stop) = (Arc::<Mutex<CostTotals>>::default(), Arc::<AtomicBool>::default());
-        let (told, started) = mpsc::channel();
-        let of_thread = (Arc::clone(&sums), Arc::clone(&stop));
+        let (start_sender, start_receiver) = mpsc::channel();
+        let thread_state = (Arc::clone(&sums), Arc::clone(&stop));
         let thread = std::thread::spawn(move || {
             let host = Host::live();
-            let (sums, stop) = of_thread;
-            let mut look = match CostSession::start(&host, None) {
-                Ok(look) => look,
+            let (sums, stop) = thread_state;
+            let mut session = match CostSession::start(&host, None) {
+                Ok(session) => session,
                 Err(error) => {
                     // If the receiver no longer waits, the error has no reader.
-                    let _ = told.send(Err(error));
+                    let _ = start_sender.send(Err(error));
                     return Ok(());
                 }
             };
-            let _ = told.send(Ok(()));
-            let stopped = || stop.load(Ordering::Relaxed);
-            while !stopped() {
-                look.wait(LAP, &stopped)?;
-                let cost = look.read(&host)?;
+            let _ = start_sender.send(Ok(()));
+            let is_stopped = || stop.load(Ordering::Relaxed);
+            while !is_stopped() {
+                session.wait(LAP, &is_stopped)?;
+                let cost = session.read(&host)?;
                 sums.lock().unwrap_or_else(PoisonError::into_inner).add(&cost);
             }
             Ok(())
         });
         // A thread that ends without a message has panicked.
-        match started.recv() {
+        match start_receiver.recv() {
             Ok(Ok(())) => Ok(Self { sums, stop, thread: Some(thread) }),
             Ok(Err(error)) => Err(error),
             Err(_) => Err(TraceError::Kernel {
@@ -79,7 +79,7 @@ impl CostCollector {
     }
 
     // Adds the totals since the start.
-    pub(crate) fn gather(&mut self, gathered: &mut GatheredSamples) -> Result<(), String> {
+    pub(crate) fn gather(&mut self, samples: &mut GatheredSamples) -> Result<(), String> {
         if let Some(thread) = self.thread.take_if(|thread| thread.is_finished()) {
             return Err(match thread.join() {
                 Ok(Err(error)) => error.to_string(),
@@ -87,17 +87,17 @@ impl CostCollector {
             });
         }
         let sums = self.sums.lock().unwrap_or_else(PoisonError::into_inner);
-        for (cpu, taken) in &sums.cpus {
+        for (cpu, totals) in &sums.cpus {
             let cpu = cpu.to_string();
             for (context, ns) in
-                [("net_rx", taken.net_rx), ("net_tx", taken.net_tx), ("nic_irq", taken.nic_irq)]
+                [("net_rx", totals.net_rx), ("net_tx", totals.net_tx), ("nic_irq", totals.nic_irq)]
             {
-                gathered.add_counter(&COST_SECONDS, &[&cpu, context], ns);
+                samples.add_counter(&COST_SECONDS, &[&cpu, context], ns);
             }
-            gathered.add_counter(&COST_STOLEN, &[&cpu], taken.stolen);
+            samples.add_counter(&COST_STOLEN, &[&cpu], totals.stolen);
         }
         if let Some(share) = sums.share {
-            gathered.add_gauge(&COST_LOOK, &[], share);
+            samples.add_gauge(&COST_LOOK, &[], share);
         }
         Ok(())
     }
@@ -129,8 +129,8 @@ impl CpuNanoseconds {
         self.nic_irq += cpu.nic_irq_ns;
         // Time taken from the idle task, and work of kernel threads that exist for packet
         // processing, was not taken from another task.
-        let nobody = cpu.from_idle_ns + cpu.in_ksoftirqd_ns + cpu.in_threads_ns;
-        self.stolen += (cpu.net_rx_ns + cpu.net_tx_ns + cpu.nic_irq_ns).saturating_sub(nobody);
+        let from_no_task = cpu.from_idle_ns + cpu.in_ksoftirqd_ns + cpu.in_threads_ns;
+        self.stolen += (cpu.net_rx_ns + cpu.net_tx_ns + cpu.nic_irq_ns).saturating_sub(from_no_task);
     }
 }
 
@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_threads_with_other_work_lost_is_stolen() {
+    fn stolen_time_excludes_idle_ksoftirqd_and_napi_thread_time() {
         let cpu = CpuCost {
             net_rx_ns: 50,
             net_tx_ns: 5,
@@ -149,9 +149,9 @@ mod tests {
             in_threads_ns: 5,
             ..CpuCost::default()
         };
-        let mut taken = CpuNanoseconds::default();
-        taken.add(&cpu);
-        taken.add(&cpu);
-        assert_eq!((taken.net_rx, taken.stolen), (100, 50));
+        let mut total = CpuNanoseconds::default();
+        total.add(&cpu);
+        total.add(&cpu);
+        assert_eq!((total.net_rx, total.stolen), (100, 50));
     }
 }

@@ -17,34 +17,35 @@ pub(crate) struct DropsCollector {
 impl DropsCollector {
     /// Starts to count the UDP packets of these ports in the calling thread's network namespace.
     pub(crate) fn start(host: &Host, ports: &[u16]) -> Result<Self, TraceError> {
-        let subject = PortSubject { network: NamespaceScope::Here, ports: ports.to_vec(), peer: None };
-        Ok(Self { look: DropsTracer::start(host, &subject)? })
+        let port_subject = PortSubject { network: NamespaceScope::Here, ports: ports.to_vec(), peer: None };
+        Ok(Self { look: DropsTracer::start(host, &port_subject)? })
     }
 
-    pub(crate) fn gather(&mut self, host: &Host, gathered: &mut GatheredSamples) -> Result<(), String> {
-        let seen = self.look.read(host).map_err(|error| error.to_string())?;
+    pub(crate) fn gather(&mut self, host: &Host, samples: &mut GatheredSamples) -> Result<(), String> {
+        let trace = self.look.read(host).map_err(|error| error.to_string())?;
         // The kernel uses one reason at many places, so their counts are added.
-        let mut lost: BTreeMap<(&str, String), u64> = BTreeMap::new();
-        for item in &seen.lost {
+        let mut lost_packets: BTreeMap<(&str, String), u64> = BTreeMap::new();
+        for item in &trace.lost {
             let reason = item.reason.as_deref().unwrap_or("unknown").to_ascii_lowercase();
-            *lost.entry((way(item.direction), reason)).or_default() += item.packets;
+            *lost_packets.entry((direction_name(item.direction), reason)).or_default() += item.packets;
         }
-        for ((direction, reason), packets) in lost {
-            gathered.add_counter(&DROPS_LOST, &[direction, &reason], packets);
+        for ((direction, reason), packets) in lost_packets {
+            samples.add_counter(&DROPS_LOST, &[direction, &reason], packets);
         }
-        let mut passed: BTreeMap<(&str, &str), u64> = BTreeMap::new();
-        for item in &seen.passed {
-            *passed.entry((point(item.point), way(item.direction))).or_default() += item.packets;
+        let mut passed_packets: BTreeMap<(&str, &str), u64> = BTreeMap::new();
+        for item in &trace.passed {
+            *passed_packets.entry((point(item.point), direction_name(item.direction))).or_default() +=
+                item.packets;
         }
-        for ((point, direction), packets) in passed {
-            gathered.add_counter(&DROPS_PASSED, &[point, direction], packets);
+        for ((point, direction), packets) in passed_packets {
+            samples.add_counter(&DROPS_PASSED, &[point, direction], packets);
         }
-        gathered.add_counter(&DROPS_MISSED, &[], seen.missed);
+        samples.add_counter(&DROPS_MISSED, &[], trace.missed);
         Ok(())
     }
 }
 
-fn way(direction: PacketDirection) -> &'static str {
+fn direction_name(direction: PacketDirection) -> &'static str {
     match direction {
         PacketDirection::Request => "request",
         PacketDirection::Reply => "reply",

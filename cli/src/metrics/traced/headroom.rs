@@ -33,20 +33,20 @@ pub(crate) struct HeadroomCollector {
 impl HeadroomCollector {
     /// Starts the estimates.
     pub(crate) fn start(ports: &[u16]) -> Result<Self, String> {
-        let Some(first) = ports.first() else { return Err("it requires --port".to_owned()) };
+        let Some(first_port) = ports.first() else { return Err("it requires --port".to_owned()) };
         // Reports a missing privilege or kernel feature at once.
-        HeadroomSession::start(&Host::live(), *first).map_err(|error| error.to_string())?;
+        HeadroomSession::start(&Host::live(), *first_port).map_err(|error| error.to_string())?;
         let (estimates, stop) = (Arc::<Mutex<Estimates>>::default(), Arc::<AtomicBool>::default());
-        let of_thread = (Arc::clone(&estimates), Arc::clone(&stop), ports.to_vec());
+        let thread_state = (Arc::clone(&estimates), Arc::clone(&stop), ports.to_vec());
         let thread = std::thread::spawn(move || {
-            let (estimates, stop, ports) = of_thread;
-            let stopped = || stop.load(Ordering::Relaxed);
+            let (estimates, stop, ports) = thread_state;
+            let is_stopped = || stop.load(Ordering::Relaxed);
             let host = Host::live();
-            while !stopped() {
-                let next = Instant::now() + EVERY;
+            while !is_stopped() {
+                let next_lap = Instant::now() + EVERY;
                 for port in &ports {
                     let wait = |time| {
-                        window::wait(time, &stopped);
+                        window::wait(time, &is_stopped);
                     };
                     let report = HeadroomSession::start(&host, *port)?.measure(LAP, &wait)?;
                     let mut estimates = estimates.lock().unwrap_or_else(PoisonError::into_inner);
@@ -55,14 +55,14 @@ impl HeadroomCollector {
                         None => estimates.remove(port),
                     };
                 }
-                window::wait(next.saturating_duration_since(Instant::now()), &stopped);
+                window::wait(next_lap.saturating_duration_since(Instant::now()), &is_stopped);
             }
             Ok(())
         });
         Ok(Self { estimates, stop, thread: Some(thread) })
     }
 
-    pub(crate) fn gather(&mut self, gathered: &mut GatheredSamples) -> Result<(), String> {
+    pub(crate) fn gather(&mut self, samples: &mut GatheredSamples) -> Result<(), String> {
         if let Some(thread) = self.thread.take_if(|thread| thread.is_finished()) {
             return Err(match thread.join() {
                 Ok(Err(error)) => error.to_string(),
@@ -71,16 +71,16 @@ impl HeadroomCollector {
         }
         for (port, (capacity, unused)) in &*self.estimates.lock().unwrap_or_else(PoisonError::into_inner) {
             let port = port.to_string();
-            gathered.add_gauge(&HEADROOM_CAPACITY, &[&port], *capacity);
-            gathered.add_gauge(&HEADROOM, &[&port], *unused);
+            samples.add_gauge(&HEADROOM_CAPACITY, &[&port], *capacity);
+            samples.add_gauge(&HEADROOM, &[&port], *unused);
         }
         Ok(())
     }
 }
 
 fn unused(report: &HeadroomReport) -> Option<(f64, f64)> {
-    let first = report.capacity.value()?;
-    Some((first.per_second, (1.0 - first.used_share).max(0.0)))
+    let estimate = report.capacity.value()?;
+    Some((estimate.per_second, (1.0 - estimate.used_share).max(0.0)))
 }
 
 impl Drop for HeadroomCollector {

@@ -6,17 +6,17 @@ use crate::render::page::ResultPosition;
 const NAMED: [&str; 7] = ["background", "title", "subtitle", "details", "unzoom", "matched", "frames"];
 
 // The graph with unique ids in the page, and with style rules that apply only to it.
-pub(super) fn placed(svg: &str, place: &ResultPosition) -> String {
-    let own = place.id("graph");
-    let mut placed = svg.replacen("<svg ", &format!("<svg id=\"{own}\" "), 1);
+pub(super) fn rename_ids(svg: &str, position: &ResultPosition) -> String {
+    let id_prefix = position.id("graph");
+    let mut renamed_svg = svg.replacen("<svg ", &format!("<svg id=\"{id_prefix}\" "), 1);
     for name in NAMED.into_iter().chain(["legend"]) {
-        placed = placed.replace(&format!(" id=\"{name}\""), &format!(" id=\"{own}-{name}\""));
+        renamed_svg = renamed_svg.replace(&format!(" id=\"{name}\""), &format!(" id=\"{id_prefix}-{name}\""));
     }
-    placed = placed.replace("\"url(#background)\"", &format!("\"url(#{own}-background)\""));
-    let Some((before, style, after)) = style_of(&placed) else { return placed };
-    let mut rules = style.replace("\ntext {", &format!("\n#{own} text {{"));
+    renamed_svg = renamed_svg.replace("\"url(#background)\"", &format!("\"url(#{id_prefix}-background)\""));
+    let Some((before, style, after)) = style_of(&renamed_svg) else { return renamed_svg };
+    let mut rules = style.replace("\ntext {", &format!("\n#{id_prefix} text {{"));
     for name in NAMED {
-        rules = rules.replace(&format!("#{name}"), &format!("#{own}-{name}"));
+        rules = rules.replace(&format!("#{name}"), &format!("#{id_prefix}-{name}"));
     }
     format!("{before}{rules}{after}")
 }
@@ -33,14 +33,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rules_and_ids_of_a_graph_are_its_own() {
+    fn graph_ids_and_css_rules_have_the_prefix_of_the_result() {
         let svg = "<svg width=\"9\"><style type=\"text/css\">\ntext { x }\n#title { y }</style>\
                    <rect fill=\"url(#background)\"/><text id=\"title\">#title of text</text></svg>";
         assert_eq!(
-            placed(svg, &ResultPosition::nested("r2")),
+            rename_ids(svg, &ResultPosition::nested("r2")),
             "<svg id=\"r2-graph\" width=\"9\"><style type=\"text/css\">\n#r2-graph text { x }\n#r2-graph-title { y }</style>\
              <rect fill=\"url(#r2-graph-background)\"/><text id=\"r2-graph-title\">#title of text</text></svg>"
         );
-        assert_eq!(placed("<g/>", &ResultPosition::standalone()), "<g/>");
+        assert_eq!(rename_ids("<g/>", &ResultPosition::standalone()), "<g/>");
     }
 }

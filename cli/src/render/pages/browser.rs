@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 // How long one answer may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A browser with one tab; it ends with this.
+/// A browser with one tab. The browser ends when this is dropped.
 pub(super) struct TestBrowser {
     child: Child,
     commands: ChildStdin,
@@ -19,18 +19,18 @@ pub(super) struct TestBrowser {
     events: VecDeque<Value>,
     session: Option<String>,
     last: u64,
-    /// Its profile, which goes with it.
+    /// The browser profile, which is removed at the end.
     _home: tempfile::TempDir,
 }
 
 impl TestBrowser {
-    /// Starts it, or returns the reason why there is no browser.
+    /// Starts the browser. The error is the reason why there is none.
     pub(super) fn start() -> Result<Self, String> {
-        let found = ["chromium", "chromium-browser", "google-chrome"].into_iter().find(|name| {
+        let browser_name = ["chromium", "chromium-browser", "google-chrome"].into_iter().find(|name| {
             let path = std::env::var_os("PATH").unwrap_or_default();
             std::env::split_paths(&path).any(|directory| directory.join(name).is_file())
         });
-        let program = found.ok_or("no chromium in PATH")?;
+        let program = browser_name.ok_or("no chromium in PATH")?;
         let home = tempfile::tempdir().map_err(|error| error.to_string())?;
         // The protocol's pipe is descriptors 3 and 4.
         let mut child = Command::new("sh")
@@ -74,16 +74,16 @@ impl TestBrowser {
         let (events, session) = (VecDeque::new(), None);
         let mut browser = Self { child, commands, answers, events, session, last: 0, _home: home };
         let target = browser.call("Target.createTarget", &json!({"url": "about:blank"}));
-        let attached =
+        let attachment =
             browser.call("Target.attachToTarget", &json!({"targetId": target["targetId"], "flatten": true}));
-        browser.session = attached["sessionId"].as_str().map(str::to_owned);
+        browser.session = attachment["sessionId"].as_str().map(str::to_owned);
         for domain in ["Page", "Runtime", "Log", "Network"] {
             browser.call(&format!("{domain}.enable"), &json!({}));
         }
         Ok(browser)
     }
 
-    /// Asks for something, and waits for the answer.
+    /// Sends a command, and waits for the answer.
     pub(super) fn call(&mut self, method: &str, parameters: &Value) -> Value {
         self.last += 1;
         let mut message = json!({"id": self.last, "method": method, "params": parameters});
@@ -92,7 +92,7 @@ impl TestBrowser {
         }
         let mut bytes = message.to_string().into_bytes();
         bytes.push(0);
-        self.commands.write_all(&bytes).expect("chromium listens");
+        self.commands.write_all(&bytes).expect("chromium reads");
         loop {
             let mut answer = self.next(method);
             if answer["id"] == json!(self.last) {
@@ -103,33 +103,34 @@ impl TestBrowser {
         }
     }
 
-    fn next(&self, waiting_for: &str) -> Value {
+    fn next(&self, method: &str) -> Value {
         self.answers
             .recv_timeout(PATIENCE)
-            .unwrap_or_else(|error| panic!("chromium does not answer, waited for {waiting_for}: {error}"))
+            .unwrap_or_else(|error| panic!("chromium does not answer, waited for {method}: {error}"))
     }
 
-    /// Loads a page; all that happened by then as (method, parameters).
+    /// Loads a page. Returns the events until then as (method, parameters).
     pub(super) fn load(&mut self, url: &str) -> Vec<(String, Value)> {
         self.events.clear();
         self.call("Page.navigate", &json!({"url": url}));
-        let begun = Instant::now();
+        let start = Instant::now();
         let is_loaded = |event: &Value| event["method"] == "Page.loadEventFired";
         while !self.events.iter().any(is_loaded) {
-            assert!(begun.elapsed() < PATIENCE, "{url} does not load");
+            assert!(start.elapsed() < PATIENCE, "{url} does not load");
             let event = self.next("Page.loadEventFired");
             self.events.push_back(event);
         }
-        self.happened()
+        self.take_events()
     }
 
     // Events since the last call.
-    pub(super) fn happened(&mut self) -> Vec<(String, Value)> {
-        let told = self.events.drain(..);
-        told.map(|mut event| {
-            (event["method"].as_str().unwrap_or_default().to_owned(), event["params"].take())
-        })
-        .collect()
+    pub(super) fn take_events(&mut self) -> Vec<(String, Value)> {
+        let events = self.events.drain(..);
+        events
+            .map(|mut event| {
+                (event["method"].as_str().unwrap_or_default().to_owned(), event["params"].take())
+            })
+            .collect()
     }
 
     /// A window of this width, as high as the page, in a scheme.
@@ -163,7 +164,7 @@ impl TestBrowser {
 
 impl Drop for TestBrowser {
     fn drop(&mut self) {
-        // It is gone already, or goes now; there is nothing else to be done about either.
+        // An error means that the browser has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

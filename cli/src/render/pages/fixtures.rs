@@ -19,12 +19,12 @@ use crate::render::{html, made_up, made_up_cost, made_up_load};
 use crate::view::drops::tests::accounting;
 use crate::view::{doctor, flame};
 
-/// All of them by name, at last those of several results, for which files are written to `directory`.
+/// All pages by name. Pages of several results come last; their files are written to `directory`.
 pub(super) fn pages(directory: &Path) -> Vec<(&'static str, String)> {
     let mut pages = vec![
         ("ladder", html::page(&made_up::ladder_run().document())),
         ("ladder-little", html::page(&made_up::little_known().document())),
-        ("ladder-stopped", html::page(&made_up::interrupted().document())),
+        ("ladder-stopped", html::page(&made_up::interrupted_run().document())),
         ("ladder-hostile", html::page(&made_up::hostile().document())),
         ("load", html::page(&made_up_load::envelope().document())),
         ("ramp", html::page(&ramp().document())),
@@ -36,7 +36,7 @@ pub(super) fn pages(directory: &Path) -> Vec<(&'static str, String)> {
         ("flame", html::page(&flame::fixture::envelope().document())),
     ];
     for (name, fixture) in [("doctor", "million-packets"), ("doctor-nodes", "makita-2016")] {
-        pages.push((name, html::page(&doctor::tests::diagnosed(fixture).document())));
+        pages.push((name, html::page(&doctor::tests::fixture_diagnosis(fixture).document())));
     }
     pages.push(("fleet", html::page(&fleet(directory).document())));
     pages.push(("report", Ok(report(directory, true))));
@@ -87,14 +87,14 @@ fn search() -> Envelope<SearchReport> {
         json!({"transactions_per_second": rate, "offered_per_second": rate, "loss_ratio": 0.0004, "latency_ns": latency(52_000),
                "late_ratio": 0.0, "send_method": "clones", "generator_bound": false, "bound_because": [], "ended": "confirmed", "slots": slots})
     };
-    let fine = |rate: f64| {
-        let far = [
+    let confirmed_search = |rate: f64| {
+        let offered_probes = [
             (0.96, 0.0001, "holds"),
             (1.02, 0.004, "loss"),
             (1.04, 0.02, "queue-grows"),
             (1.0, 0.0004, "holds"),
         ];
-        sample(rate, far.map(|(share, loss, verdict)| probe(rate * share, loss, verdict)).to_vec())
+        sample(rate, offered_probes.map(|(share, loss, verdict)| probe(rate * share, loss, verdict)).to_vec())
     };
     let report = json!({
         "generator": made_up_load::generator(),
@@ -104,7 +104,7 @@ fn search() -> Envelope<SearchReport> {
         "spread_ratio": 0.017, "loss_ratio": 0.0004, "latency_ns": latency(52_000), "send_method": "clones",
         "generator_bound": false, "bound_because": [], "confirmed": 3,
         "neighbourhood": sample(240_000.0, vec![probe(60_000.0, 0.0, "holds"), probe(480_000.0, 0.5, "loss"), probe(240_000.0, 0.02, "loss")]),
-        "searches": [fine(229_000.0), fine(231_000.0), fine(233_000.0)],
+        "searches": [confirmed_search(229_000.0), confirmed_search(231_000.0), confirmed_search(233_000.0)],
         "overload": [{"factor": 2.0, "offered_per_second": 462_000.0, "goodput_ratio": 0.91}],
         "missed": [],
     });
@@ -116,7 +116,7 @@ fn json_of(document: &impl serde::Serialize) -> Value {
     serde_json::to_value(document).expect("JSON")
 }
 
-/// What was lost; or all that was answered.
+/// Packet accounting with losses, or with a reply to every request.
 fn drops(lossy: bool) -> Envelope<DropsResult> {
     let mut ledger: PacketAccounting = accounting();
     if lossy {
@@ -149,27 +149,28 @@ fn fleet(directory: &Path) -> Envelope<FleetReport> {
         }
         let mut cost = json_of(&made_up_cost::envelope());
         cost["host"]["kernel"] = if number == 7 { "6.1.0-<b>odd</b>" } else { "6.12.0-1-amd64" }.into();
-        write("doctor.json", json_of(&doctor::tests::diagnosed("makita-2016")));
+        write("doctor.json", json_of(&doctor::tests::fixture_diagnosis("makita-2016")));
         write("search.json", json_of(&search()));
         write("ladder.json", json_of(&made_up::ladder_run()));
         write("drops.json", json_of(&drops(number == 7)));
         write("z-cost.json", cost);
     }
     let report = fleet::read(&directory).expect("read");
-    let all_known =
-        |host: &FleetHost| host.figures.named().iter().filter(|(_, figure)| figure.is_some()).count() >= 5;
-    assert!(report.hosts.iter().all(|host| all_known(host) || host.name == "host3"), "{report:?}");
-    let unlike: Vec<&str> = report
+    let has_most_figures = |host: &FleetHost| {
+        host.figures.named_figures().iter().filter(|(_, figure)| figure.is_some()).count() >= 5
+    };
+    assert!(report.hosts.iter().all(|host| has_most_figures(host) || host.name == "host3"), "{report:?}");
+    let outliers: Vec<&str> = report
         .outliers
         .iter()
         .filter(|outlier| outlier.host == "host7")
         .map(|outlier| outlier.what.as_str())
         .collect();
-    assert_eq!(unlike, ["counted losses per second", "kernel"], "{:?}", report.outliers);
+    assert_eq!(outliers, ["counted losses per second", "kernel"], "{:?}", report.outliers);
     Envelope::new(HostSummary::default(), Some(1_772_375_700), report)
 }
 
-/// Each kind of result in a file, and what there is no page for.
+/// Each kind of result in a file, and two documents without a page.
 fn report(directory: &Path, with_path: bool) -> String {
     let directory = directory.join(if with_path { "all" } else { "few" });
     fs::create_dir_all(&directory).expect("a directory");
@@ -182,7 +183,7 @@ fn report(directory: &Path, with_path: bool) -> String {
     write("foreign.json", json!({"<b>name</b>": "somebody else's"}));
     if with_path {
         for (name, fixture) in [("doctor-1.json", "million-packets"), ("doctor-2.json", "makita-2016")] {
-            write(name, json_of(&doctor::tests::diagnosed(fixture)));
+            write(name, json_of(&doctor::tests::fixture_diagnosis(fixture)));
         }
         write("search.json", json_of(&search()));
         write("load.json", json_of(&made_up_load::envelope()));
@@ -196,9 +197,9 @@ fn report(directory: &Path, with_path: bool) -> String {
             write(name, document);
         }
     }
-    let read = reading::read(&[directory]).expect("read");
-    assert_eq!(read.unread.len(), 2, "{:?}", read.unread);
-    let joined = OrderedResults::of(read).render_results().expect("joined");
-    assert_eq!(joined.members.len(), if with_path { 12 + sheets::all().len() } else { 2 });
-    page(&joined, &["linerate".to_owned(), "report".to_owned(), "runs".to_owned()]).expect("a page")
+    let results = reading::read(&[directory]).expect("read");
+    assert_eq!(results.unread.len(), 2, "{:?}", results.unread);
+    let report = OrderedResults::from_files(results).render_results().expect("joined");
+    assert_eq!(report.members.len(), if with_path { 12 + sheets::all().len() } else { 2 });
+    page(&report, &["linerate".to_owned(), "report".to_owned(), "runs".to_owned()]).expect("a page")
 }

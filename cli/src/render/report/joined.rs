@@ -90,7 +90,7 @@ impl JoinedResults {
     }
 
     pub(crate) fn index(&self) -> ReportIndex {
-        let told = |member: &JoinedResult| ReportEntry {
+        let report_entry = |member: &JoinedResult| ReportEntry {
             file: member.file.clone(),
             schema: member.head.schema.clone(),
             version: member.head.version.clone(),
@@ -100,15 +100,15 @@ impl JoinedResults {
             verdict: plain(&member.head.verdict),
             mark: member.head.mark.as_ref().map(|(_, words)| words.clone()),
         };
-        let not_shown = |unread: &UnreadFile| UnreadEntry {
-            file: unread.file.clone(),
-            schema: unread.schema.clone(),
-            why: unread.why.clone(),
+        let unread_entry = |file: &UnreadFile| UnreadEntry {
+            file: file.file.clone(),
+            schema: file.schema.clone(),
+            why: file.why.clone(),
         };
         ReportIndex {
             path_from: self.path_of.and_then(|index| Some(self.members.get(index)?.file.clone())),
-            results: self.members.iter().map(told).collect(),
-            unread: self.unread.iter().map(not_shown).collect(),
+            results: self.members.iter().map(report_entry).collect(),
+            unread: self.unread.iter().map(unread_entry).collect(),
         }
     }
 }

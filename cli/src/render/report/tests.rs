@@ -6,7 +6,7 @@ use crate::render::style::TextStyle;
 use crate::render::{made_up, made_up_cost};
 use crate::view::flame::fixture;
 
-fn joined() -> JoinedResults {
+fn join_fixtures() -> JoinedResults {
     let directory = tempfile::tempdir().expect("a directory");
     let write = |name: &str, text: String| fs::write(directory.path().join(name), text).expect("written");
     write("b.json", serde_json::to_string(&made_up_cost::envelope()).expect("JSON"));
@@ -14,29 +14,30 @@ fn joined() -> JoinedResults {
     write("c.json", serde_json::to_string(&made_up::ladder_run()).expect("JSON"));
     write("d.json", "{\"schema\": \"linerate.labs/1\"}".to_owned());
     write("e.txt", "no result".to_owned());
-    let mut joined = OrderedResults::of(reading::read(&[directory.path().to_owned()]).expect("read"))
-        .render_results()
-        .expect("joined");
+    let mut results =
+        OrderedResults::from_files(reading::read(&[directory.path().to_owned()]).expect("read"))
+            .render_results()
+            .expect("joined");
     let prefix = format!("{}/", directory.path().display());
-    for file in joined.members.iter_mut().map(|member| &mut member.file) {
+    for file in results.members.iter_mut().map(|member| &mut member.file) {
         *file = file.replace(&prefix, "");
     }
-    for file in joined.unread.iter_mut().map(|unread| &mut unread.file) {
+    for file in results.unread.iter_mut().map(|unread| &mut unread.file) {
         *file = file.replace(&prefix, "");
     }
-    joined
+    results
 }
 
 #[test]
-fn results_are_told_in_the_order_of_the_story() {
-    let joined = joined();
-    let files: Vec<&str> = joined.members.iter().map(|member| member.file.as_str()).collect();
+fn results_are_ordered_by_kind_instead_of_file_name() {
+    let results = join_fixtures();
+    let files: Vec<&str> = results.members.iter().map(|member| member.file.as_str()).collect();
     assert_eq!(files, ["c.json", "b.json", "a.json"]);
-    assert_eq!(joined.unread.len(), 1);
+    assert_eq!(results.unread.len(), 1);
 }
 
 #[test]
-fn what_was_changed_and_put_back_is_told_by_time() {
+fn tune_changes_and_undos_are_ordered_by_time() {
     let directory = tempfile::tempdir().expect("a directory");
     let write = |name: &str, schema: &str, time: Option<u64>, more: &str| {
         let time = time.map_or("null".to_owned(), |time| time.to_string());
@@ -52,24 +53,24 @@ fn what_was_changed_and_put_back_is_told_by_time() {
     write("b.json", "linerate.tune-undo/2", Some(1_700_000_020), undone);
     write("c.json", "linerate.tune-apply/2", Some(1_700_000_010), applied);
     write("d.json", "linerate.tune-undo/2", None, undone);
-    let joined = OrderedResults::of(reading::read(&[directory.path().to_owned()]).expect("read"))
+    let results = OrderedResults::from_files(reading::read(&[directory.path().to_owned()]).expect("read"))
         .render_results()
         .expect("joined");
-    let files: Vec<&str> = joined.members.iter().map(|member| short(&member.file)).collect();
+    let files: Vec<&str> = results.members.iter().map(|member| file_name(&member.file)).collect();
     assert_eq!(files, ["d.json", "c.json", "b.json", "a.json"]);
-    assert_eq!(joined.members[3].head.unix_seconds, Some(1_700_000_030));
-    assert_eq!(joined.members[3].head.time, crate::render::page::time(Some(1_700_000_030)));
+    assert_eq!(results.members[3].head.unix_seconds, Some(1_700_000_030));
+    assert_eq!(results.members[3].head.time, crate::render::page::time(Some(1_700_000_030)));
 }
 
 #[test]
-fn the_text_has_a_row_a_result_and_what_is_not_shown() {
-    let text = text(&joined(), TextStyle { width: 120, colour: false });
+fn text_has_a_row_per_result_and_the_unread_files() {
+    let text = text(&join_fixtures(), TextStyle { width: 120, colour: false });
     insta::assert_snapshot!(text.replace(env!("CARGO_PKG_VERSION"), "VERSION"));
 }
 
 #[test]
-fn the_document_names_every_file() {
-    let document = serde_json::to_value(joined().index()).expect("JSON");
+fn the_json_index_lists_results_and_unread_files() {
+    let document = serde_json::to_value(join_fixtures().index()).expect("JSON");
     assert_eq!(document["results"][0]["schema"], "linerate.ladder/2");
     assert_eq!(document["unread"][0]["file"], "d.json");
     assert!(document["path_from"].is_null());
@@ -77,8 +78,8 @@ fn the_document_names_every_file() {
 }
 
 #[test]
-fn a_page_without_a_picture_says_so() {
-    let page = page(&joined(), &["linerate".to_owned()]).expect("a page");
+fn a_page_without_a_path_drawing_has_a_note_and_all_anchors() {
+    let page = page(&join_fixtures(), &["linerate".to_owned()]).expect("a page");
     assert!(page.contains("No result here has a picture of it"));
     for id in ["path", "summary", "result-1", "result-2", "result-3", "unread"] {
         assert!(page.contains(&format!("href=\"#{id}\"")) && page.contains(&format!("id=\"{id}\"")), "{id}");

@@ -7,32 +7,32 @@ use crate::render::style::{TextStyle, TextTone};
 use crate::render::table::TextTable;
 
 // A row per result with its verdict below, then the results that cannot be shown.
-pub(crate) fn text(joined: &JoinedResults, style: TextStyle) -> String {
+pub(crate) fn text(report: &JoinedResults, style: TextStyle) -> String {
     let mut table = TextTable::new(&["file", "schema", "when", "host"]);
-    for member in &joined.members {
+    for member in &report.members {
         let head = &member.head;
         table.row(vec![member.file.clone(), head.schema.clone(), plain(&head.time), plain(&head.host)]);
     }
     let mut lines = Vec::new();
-    if !joined.members.is_empty() {
+    if !report.members.is_empty() {
         let mut rows = table.lines(0, usize::MAX, style).into_iter();
         lines.extend(rows.next());
-        for (row, member) in rows.zip(&joined.members) {
+        for (row, member) in rows.zip(&report.members) {
             lines.push(row);
             let mark = member.head.mark.as_ref();
-            let word = mark.map(|(_, words)| format!("{words}: ")).unwrap_or_default();
+            let mark_text = mark.map(|(_, words)| format!("{words}: ")).unwrap_or_default();
             lines.extend(wrapped(
                 tone(mark.map(|(class, _)| *class)),
-                &format!("{word}{}", plain(&member.head.verdict)),
+                &format!("{mark_text}{}", plain(&member.head.verdict)),
                 style,
             ));
         }
     }
-    if !joined.unread.is_empty() {
+    if !report.unread.is_empty() {
         lines.push(String::new());
         lines.push(style.paint(TextTone::Strong, "not shown"));
-        let told = joined.unread.iter().map(|unread| format!("{}: {}", unread.file, unread.why));
-        lines.extend(told.flat_map(|line| wrapped(TextTone::Plain, &line, style)));
+        let unread_lines = report.unread.iter().map(|file| format!("{}: {}", file.file, file.why));
+        lines.extend(unread_lines.flat_map(|line| wrapped(TextTone::Plain, &line, style)));
     }
     lines.push(String::new());
     lines.join("\n")

@@ -43,37 +43,41 @@ const LEGEND: &[&str] = &[
 ];
 
 pub(super) fn draw(frame: &mut Frame<'_>, state: &TopState, snapshot: &Snapshot, theme: ScreenTheme) {
-    let Some(over) = &state.over else { return };
+    let Some(overlay) = &state.over else { return };
     let screen = frame.area();
     let width = screen.width.saturating_sub(4).min(100);
-    let inside = usize::from(width.saturating_sub(4));
-    let (title, lines) = match over {
-        TopOverlay::Help => ("help".to_owned(), help(inside, theme)),
-        TopOverlay::Details(item) => (name(snapshot, item), details(state, snapshot, item, inside, theme)),
+    let text_width = usize::from(width.saturating_sub(4));
+    let (title, lines) = match overlay {
+        TopOverlay::Help => ("help".to_owned(), help(text_width, theme)),
+        TopOverlay::Details(item) => {
+            (name(snapshot, item), details(state, snapshot, item, text_width, theme))
+        }
         TopOverlay::Text(title, text) => {
-            let lines = text.iter().flat_map(|line| pieces(line, inside)).map(Line::raw);
+            let lines = text.iter().flat_map(|line| pieces(line, text_width)).map(Line::raw);
             ((*title).to_owned(), lines.collect())
         }
     };
-    let needed = u16::try_from(lines.len()).unwrap_or(u16::MAX).saturating_add(2);
-    let height = needed.min(screen.height.saturating_sub(2));
+    let needed_height = u16::try_from(lines.len()).unwrap_or(u16::MAX).saturating_add(2);
+    let height = needed_height.min(screen.height.saturating_sub(2));
     let area = Rect {
         x: screen.x + (screen.width - width) / 2,
         y: screen.y + (screen.height - height) / 2,
         width,
         height,
     };
-    let room = height.saturating_sub(2);
-    let most = needed.saturating_sub(2).saturating_sub(room);
-    let more = if most > state.scrolled { " ↓ more " } else { "" };
+    let visible_lines = height.saturating_sub(2);
+    let max_scroll = needed_height.saturating_sub(2).saturating_sub(visible_lines);
+    let scroll_hint = if max_scroll > state.scrolled { " ↓ more " } else { "" };
     let block = Block::bordered()
         .border_type(BorderType::Rounded)
         .border_style(theme.accent())
         .title(Span::styled(format!(" {title} "), theme.tone(TextTone::Strong)))
-        .title_bottom(Line::styled(format!("{more} Esc "), theme.tone(TextTone::Faint)).right_aligned())
+        .title_bottom(
+            Line::styled(format!("{scroll_hint} Esc "), theme.tone(TextTone::Faint)).right_aligned(),
+        )
         .padding(ratatui::widgets::Padding::horizontal(1));
     frame.render_widget(Clear, area);
-    frame.render_widget(Paragraph::new(lines).block(block).scroll((state.scrolled.min(most), 0)), area);
+    frame.render_widget(Paragraph::new(lines).block(block).scroll((state.scrolled.min(max_scroll), 0)), area);
 }
 
 // A line unchanged, or broken if it is too long.
@@ -83,8 +87,8 @@ fn pieces(line: &str, width: usize) -> Vec<String> {
 
 fn help(width: usize, theme: ScreenTheme) -> Vec<Line<'static>> {
     let mut lines: Vec<Line<'static>> = Vec::new();
-    for (key, what) in HELP {
-        for (number, text) in wrap(what, width.saturating_sub(16)).into_iter().enumerate() {
+    for (key, meaning) in HELP {
+        for (number, text) in wrap(meaning, width.saturating_sub(16)).into_iter().enumerate() {
             let key = if number == 0 { *key } else { "" };
             lines.push(Line::from(vec![Span::styled(format!("{key:<16}"), theme.accent()), Span::raw(text)]));
         }
@@ -108,13 +112,14 @@ fn name(snapshot: &Snapshot, item: &HistoryItem) -> String {
         HistoryItem::Service(name) => name.clone(),
         HistoryItem::Socket(inode) => {
             let mut services = snapshot.services.value().into_iter().flatten();
-            let of = services.find(|service| service.sockets.iter().any(|socket| socket.inode == *inode));
-            format!("socket {inode} of {}", of.map_or("a service that is gone", |service| &service.name))
+            let service =
+                services.find(|service| service.sockets.iter().any(|socket| socket.inode == *inode));
+            format!("socket {inode} of {}", service.map_or("a service that is gone", |service| &service.name))
         }
         HistoryItem::Thread(tid) => {
             let mut threads = snapshot.threads.value().into_iter().flatten();
-            let found = threads.find(|thread| thread.tid == *tid);
-            found.map_or_else(
+            let thread = threads.find(|thread| thread.tid == *tid);
+            thread.map_or_else(
                 || format!("thread {tid}, gone"),
                 |thread| format!("thread {} {tid} of process {}", thread.name, thread.pid),
             )
@@ -132,34 +137,37 @@ fn details(
 ) -> Vec<Line<'static>> {
     let mut lines = facts(snapshot, item, width, theme);
     for (metric, title) in metrics(item) {
-        let figures: Vec<Option<f64>> = state.history.of(item, *metric).collect();
-        let known = || figures.iter().flatten().copied();
-        let Some(now) = figures.last().copied().flatten().or_else(|| known().last()) else { continue };
-        let most = known().fold(0.0, f64::max);
+        let figures: Vec<Option<f64>> = state.history.values(item, *metric).collect();
+        let known_figures = || figures.iter().flatten().copied();
+        let Some(latest) = figures.last().copied().flatten().or_else(|| known_figures().last()) else {
+            continue;
+        };
+        let maximum = known_figures().fold(0.0, f64::max);
         lines.push(Line::raw(""));
         lines.push(Line::from(vec![
             Span::styled(format!("{title}  "), theme.tone(TextTone::Strong)),
-            Span::raw(figure(*metric, now)),
+            Span::raw(figure(*metric, latest)),
             Span::styled(
-                format!("  most {} in {} snapshots", figure(*metric, most), figures.len()),
+                format!("  most {} in {} snapshots", figure(*metric, maximum), figures.len()),
                 theme.tone(TextTone::Faint),
             ),
         ]));
         // A curve of zeros needs only one line.
-        let height = if most > 0.0 { 3 } else { 1 };
+        let height = if maximum > 0.0 { 3 } else { 1 };
         let curve = multi_line_spark(&figures, width.min(figures.len().max(1)), height);
         lines.extend(curve.into_iter().map(|line| Line::styled(line, theme.accent())));
     }
-    for found in findings_of(snapshot, item) {
-        let (mark, tone) = severity_sign(Some(found.severity));
+    for finding in findings_of(snapshot, item) {
+        let (mark, tone) = severity_sign(Some(finding.severity));
         lines.push(Line::raw(""));
-        for (number, text) in
-            wrap(&format!("{}: {}", found.id, found.title), width.saturating_sub(2)).into_iter().enumerate()
+        for (number, text) in wrap(&format!("{}: {}", finding.id, finding.title), width.saturating_sub(2))
+            .into_iter()
+            .enumerate()
         {
             let mark = if number == 0 { mark.clone() } else { " ".to_owned() };
             lines.push(Line::from(vec![Span::styled(mark, theme.tone(tone)), Span::raw(format!(" {text}"))]));
         }
-        let remedy = wrap(&found.remedy, width.saturating_sub(2)).into_iter();
+        let remedy = wrap(&finding.remedy, width.saturating_sub(2)).into_iter();
         lines.extend(remedy.map(|text| Line::styled(format!("  {text}"), theme.tone(TextTone::Faint))));
     }
     lines
@@ -167,9 +175,9 @@ fn details(
 
 /// The cells of the item's row with their heads.
 fn facts(snapshot: &Snapshot, item: &HistoryItem, width: usize, theme: ScreenTheme) -> Vec<Line<'static>> {
-    let all = crate::top::panel::RowSelection { unfolded: true, ..Default::default() };
+    let selection = crate::top::panel::RowSelection { unfolded: true, ..Default::default() };
     for stage in PanelStage::ALL {
-        let panel = rows::panel(snapshot, stage, &all);
+        let panel = rows::panel(snapshot, stage, &selection);
         for block in &panel.blocks {
             if block.item.as_ref() == Some(item) {
                 let words = wrap(&block.facts, width);
@@ -177,15 +185,18 @@ fn facts(snapshot: &Snapshot, item: &HistoryItem, width: usize, theme: ScreenThe
             }
             let Some(row) = block.rows.iter().find(|row| row.item == *item) else { continue };
             let mut spans = Vec::new();
-            for (head, cell) in panel.heads.iter().zip(&row.cells) {
-                if head.title.is_empty() || !cell.text.contains(|letter: char| letter.is_alphanumeric()) {
+            for (heading, cell) in panel.heads.iter().zip(&row.cells) {
+                if heading.title.is_empty()
+                    || !cell.text.contains(|character: char| character.is_alphanumeric())
+                {
                     continue;
                 }
-                spans.push(Span::styled(format!("{} ", head.title), theme.tone(TextTone::Faint)));
+                spans.push(Span::styled(format!("{} ", heading.title), theme.tone(TextTone::Faint)));
                 spans.push(Span::styled(format!("{}   ", cell.text.trim()), theme.tone(cell.tone)));
             }
-            let place = Line::styled(format!("{} {}", block.title, block.facts), theme.tone(TextTone::Faint));
-            return vec![place, Line::from(spans)];
+            let location_line =
+                Line::styled(format!("{} {}", block.title, block.facts), theme.tone(TextTone::Faint));
+            return vec![location_line, Line::from(spans)];
         }
     }
     vec![Line::styled("it is gone", theme.tone(TextTone::Faint))]

@@ -38,8 +38,8 @@ pub(super) fn draw(
     let width = area.width / 5;
     for (index, stage) in PanelStage::ALL.into_iter().enumerate() {
         let x = area.x + width * u16::try_from(index).unwrap_or(0);
-        let part = Rect { x, width: width.min(area.right().saturating_sub(x)), ..area };
-        frame.render_widget(Paragraph::new(lines(state, snapshot, stage, part, theme)), part);
+        let stage_area = Rect { x, width: width.min(area.right().saturating_sub(x)), ..area };
+        frame.render_widget(Paragraph::new(lines(state, snapshot, stage, stage_area, theme)), stage_area);
     }
 }
 
@@ -56,22 +56,22 @@ fn lines(
     } else {
         theme.tone(TextTone::Strong)
     };
-    let mark = worst(snapshot, stage);
+    let mark = worst_severity(snapshot, stage);
     let (mark, tone) = severity_sign(mark);
-    let used = stage.title().chars().count() + 4;
+    let title_width = stage.title().chars().count() + 4;
     let arrow = match stage {
         PanelStage::Out => String::new(),
-        _ => format!("{:>width$}", "→ ", width = usize::from(area.width).saturating_sub(used)),
+        _ => format!("{:>width$}", "→ ", width = usize::from(area.width).saturating_sub(title_width)),
     };
-    let head = Line::from(vec![
+    let heading_line = Line::from(vec![
         Span::raw(" "),
         Span::styled(format!(" {} ", stage.title()).trim_end().to_owned() + " ", title),
         Span::styled(mark, theme.tone(tone)),
         Span::styled(arrow, theme.tone(TextTone::Faint)),
     ]);
-    let (first, second) = figures(snapshot, stage);
-    let piece = |(text, tone): StyledSpan| Line::styled(format!("  {text}"), theme.tone(tone));
-    let mut lines = vec![head, piece(first), piece(second)];
+    let (first_figure, second_figure) = figures(snapshot, stage);
+    let figure_line = |(text, tone): StyledSpan| Line::styled(format!("  {text}"), theme.tone(tone));
+    let mut lines = vec![heading_line, figure_line(first_figure), figure_line(second_figure)];
     if area.height >= 4 {
         let metric = match stage {
             PanelStage::Queues => HistoryMetric::Packets,
@@ -80,7 +80,7 @@ fn lines(
             PanelStage::Threads => HistoryMetric::Time,
             PanelStage::Out => HistoryMetric::Sent,
         };
-        let figures: Vec<Option<f64>> = state.history.of(&HistoryItem::Path, metric).collect();
+        let figures: Vec<Option<f64>> = state.history.values(&HistoryItem::Path, metric).collect();
         let width = usize::from(area.width).saturating_sub(4).min(figures.len());
         let style = if theme.colour { theme.accent() } else { theme.tone(TextTone::Faint) };
         lines.push(Line::styled(format!("  {}", spark(&figures, width)), style));
@@ -92,35 +92,35 @@ fn lines(
 // The traffic and the losses of a stage.
 fn figures(snapshot: &Snapshot, stage: PanelStage) -> (StyledSpan, StyledSpan) {
     let totals = &snapshot.totals;
-    let plain = |text: String| (text, TextTone::Plain);
+    let plain_span = |text: String| (text, TextTone::Plain);
     match stage {
         PanelStage::Queues => {
-            (plain(rate(totals.rx_packets_per_second, "pps")), lost(totals.rx_drops_per_second))
+            (plain_span(rate(totals.rx_packets_per_second, "pps")), lost(totals.rx_drops_per_second))
         }
         PanelStage::Cpus => {
             let softirq = totals
                 .softirq_cpus
                 .map_or_else(|| "softirq –".to_owned(), |cpus| format!("softirq {cpus:.2}"));
-            (plain(softirq), lost(totals.backlog_drops_per_second))
+            (plain_span(softirq), lost(totals.backlog_drops_per_second))
         }
         PanelStage::Sockets => {
             #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
-            let queued = totals.queued_bytes.map_or_else(
+            let queued_text = totals.queued_bytes.map_or_else(
                 || "– queued".to_owned(),
                 |bytes| match bytes {
                     0 => "0 queued".to_owned(),
                     bytes => format!("{}B queued", format::rate(bytes as f64)),
                 },
             );
-            (plain(queued), lost(totals.socket_drops_per_second))
+            (plain_span(queued_text), lost(totals.socket_drops_per_second))
         }
         PanelStage::Threads => {
             let time =
                 totals.thread_cpus.map_or_else(|| "– CPUs".to_owned(), |cpus| format!("{cpus:.2} CPUs"));
-            (plain(time), seats(snapshot))
+            (plain_span(time), locality_span(snapshot))
         }
         PanelStage::Out => {
-            (plain(rate(totals.tx_packets_per_second, "pps")), lost(totals.tx_drops_per_second))
+            (plain_span(rate(totals.tx_packets_per_second, "pps")), lost(totals.tx_drops_per_second))
         }
     }
 }
@@ -135,20 +135,20 @@ fn lost(per_second: Option<f64>) -> StyledSpan {
 }
 
 /// Active threads that run on CPUs without packets, of all active threads.
-fn seats(snapshot: &Snapshot) -> StyledSpan {
+fn locality_span(snapshot: &Snapshot) -> StyledSpan {
     use linerate_host::live::snapshot::ThreadLocality;
-    let seats = || snapshot.threads.value().into_iter().flatten().filter_map(|thread| thread.seat);
-    let all = seats().count();
-    let off = seats().filter(|seat| *seat != ThreadLocality::WithPackets).count();
-    match (off, all) {
+    let localities = || snapshot.threads.value().into_iter().flatten().filter_map(|thread| thread.seat);
+    let thread_count = localities().count();
+    let off_queue = localities().filter(|seat| *seat != ThreadLocality::WithPackets).count();
+    match (off_queue, thread_count) {
         (_, 0) => ("– off queue".to_owned(), TextTone::Faint),
         (0, _) => ("0 off queue".to_owned(), TextTone::Faint),
-        (off, all) => (format!("{off}/{all} off queue"), TextTone::Warn),
+        (off_queue, thread_count) => (format!("{off_queue}/{thread_count} off queue"), TextTone::Warn),
     }
 }
 
-fn worst(snapshot: &Snapshot, stage: PanelStage) -> Option<Severity> {
-    let is_here = |name: StageName| match stage {
+fn worst_severity(snapshot: &Snapshot, stage: PanelStage) -> Option<Severity> {
+    let belongs_to_stage = |name: StageName| match stage {
         PanelStage::Queues => matches!(name, StageName::Link | StageName::Rss),
         PanelStage::Cpus => {
             matches!(name, StageName::Machine | StageName::Irq | StageName::Softirq | StageName::Filter)
@@ -157,5 +157,10 @@ fn worst(snapshot: &Snapshot, stage: PanelStage) -> Option<Severity> {
         PanelStage::Threads => name == StageName::Thread,
         PanelStage::Out => name == StageName::Transmit,
     };
-    snapshot.findings.iter().filter(|found| is_here(found.stage)).map(|found| found.severity).max()
+    snapshot
+        .findings
+        .iter()
+        .filter(|finding| belongs_to_stage(finding.stage))
+        .map(|finding| finding.severity)
+        .max()
 }

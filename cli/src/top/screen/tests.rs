@@ -22,7 +22,7 @@ fn screen(state: &TopState, size: (u16, u16)) -> String {
     (0..size.1).map(line).collect::<Vec<_>>().join("\n")
 }
 
-fn of(snapshot: Snapshot) -> TopState {
+fn state_of(snapshot: Snapshot) -> TopState {
     let mut state = TopState::default();
     for seconds in 0..30 {
         let mut earlier = snapshot.clone();
@@ -35,56 +35,56 @@ fn of(snapshot: Snapshot) -> TopState {
 }
 
 #[test]
-fn a_small_host_in_80_columns() {
-    insta::assert_snapshot!(screen(&of(sample::small()), (80, 24)));
+fn a_small_host_fits_80_columns() {
+    insta::assert_snapshot!(screen(&state_of(sample::small()), (80, 24)));
 }
 
 #[test]
-fn a_small_host_in_200_columns_with_an_item_chosen() {
-    let mut state = of(sample::small());
+fn the_selected_item_and_its_finding_are_shown_in_200_columns() {
+    let mut state = state_of(sample::small());
     state.focus = 1;
     state.chosen[1] = Some(HistoryItem::Cpu(0));
     insta::assert_snapshot!(screen(&state, (200, 60)));
 }
 
 #[test]
-fn the_other_end_of_the_path_in_80_columns() {
-    let mut state = of(sample::small());
+fn the_focused_last_panel_is_shown_in_80_columns() {
+    let mut state = state_of(sample::small());
     state.focus = 4;
     insta::assert_snapshot!(screen(&state, (80, 24)));
 }
 
 #[test]
 fn a_host_of_128_cpus_and_256_queues_is_folded() {
-    insta::assert_snapshot!(screen(&of(sample::big()), (200, 60)));
+    insta::assert_snapshot!(screen(&state_of(sample::big()), (200, 60)));
 }
 
 #[test]
-fn a_host_that_tells_nothing_says_why() {
-    insta::assert_snapshot!(screen(&of(sample::empty()), (80, 24)));
+fn a_host_without_values_shows_the_reasons() {
+    insta::assert_snapshot!(screen(&state_of(sample::empty()), (80, 24)));
 }
 
 #[test]
-fn an_item_closely() {
-    let mut state = of(sample::small());
+fn the_details_overlay_shows_the_history_of_a_cpu() {
+    let mut state = state_of(sample::small());
     state.over = Some(TopOverlay::Details(HistoryItem::Cpu(0)));
     insta::assert_snapshot!(screen(&state, (80, 24)));
 }
 
 #[test]
 fn help_fits_80_columns() {
-    let mut state = of(sample::small());
+    let mut state = state_of(sample::small());
     state.over = Some(TopOverlay::Help);
     insta::assert_snapshot!(screen(&state, (80, 24)));
 }
 
 #[test]
-fn without_colour_there_is_none_and_the_letters_are_the_same() {
-    let state = of(sample::small());
+fn disabling_colour_removes_colours_but_changes_no_text() {
+    let state = state_of(sample::small());
     let (plain, colour) = (buffer(&state, (120, 40), false), buffer(&state, (120, 40), true));
     assert!(plain.content().iter().all(|cell| cell.fg == Color::Reset && cell.bg == Color::Reset));
     assert!(colour.content().iter().any(|cell| cell.fg == Color::Cyan));
-    assert!(colour.content().iter().any(|cell| cell.fg == Color::Red), "what is lost is red");
+    assert!(colour.content().iter().any(|cell| cell.fg == Color::Red), "losses are red");
     let letters =
         |buffer: &Buffer| buffer.content().iter().map(|c| c.symbol().to_owned()).collect::<Vec<_>>();
     assert_eq!(letters(&plain), letters(&colour));
@@ -92,7 +92,7 @@ fn without_colour_there_is_none_and_the_letters_are_the_same() {
 
 #[test]
 fn a_terminal_without_unicode_gets_ascii() {
-    let mut state = of(sample::big());
+    let mut state = state_of(sample::big());
     for overlay in [None, Some(TopOverlay::Help), Some(TopOverlay::Details(HistoryItem::Cpu(0)))] {
         state.over = overlay;
         let mut terminal = Terminal::new(TestBackend::new(200, 60)).expect("a screen");
@@ -105,10 +105,10 @@ fn a_terminal_without_unicode_gets_ascii() {
 }
 
 #[test]
-fn any_size_is_drawn() {
+fn drawing_never_panics_at_any_size() {
     let overs = [None, Some(TopOverlay::Help), Some(TopOverlay::Text("drops", vec!["x".repeat(300); 40]))];
     for snapshot in [sample::small(), sample::empty()] {
-        let mut state = of(snapshot);
+        let mut state = state_of(snapshot);
         for over in &overs {
             state.over.clone_from(over);
             for (width, height) in

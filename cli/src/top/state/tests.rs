@@ -12,7 +12,7 @@ fn press(state: &mut TopState, code: KeyCode) -> Option<TopAction> {
 }
 
 #[test]
-fn arrows_go_from_stage_to_stage_and_from_item_to_item() {
+fn arrow_keys_move_between_stages_and_items() {
     let mut state = state();
     press(&mut state, KeyCode::Down);
     assert_eq!(state.item(), Some(&HistoryItem::Interface("eth0".into())));
@@ -25,7 +25,7 @@ fn arrows_go_from_stage_to_stage_and_from_item_to_item() {
     press(&mut state, KeyCode::Up);
     assert_eq!(state.item(), Some(&HistoryItem::Cpu(2)));
     press(&mut state, KeyCode::BackTab);
-    assert_eq!(state.item(), Some(&HistoryItem::Receive("eth0".into(), 0)), "each stage keeps its own");
+    assert_eq!(state.item(), Some(&HistoryItem::Receive("eth0".into(), 0)), "each stage keeps its selection");
     press(&mut state, KeyCode::Char('5'));
     assert_eq!(state.stage(), PanelStage::Out);
     press(&mut state, KeyCode::Tab);
@@ -33,7 +33,7 @@ fn arrows_go_from_stage_to_stage_and_from_item_to_item() {
 }
 
 #[test]
-fn what_is_typed_after_a_slash_filters_and_escape_shows_all_again() {
+fn slash_starts_a_filter_and_escape_clears_the_filter() {
     let mut state = state();
     press(&mut state, KeyCode::Char('/'));
     for letter in "Rx-1".chars() {
@@ -50,7 +50,7 @@ fn what_is_typed_after_a_slash_filters_and_escape_shows_all_again() {
 }
 
 #[test]
-fn q_closes_what_is_over_all_else_first() {
+fn q_closes_the_overlay_without_quitting() {
     let mut state = state();
     press(&mut state, KeyCode::Char('?'));
     assert_eq!(state.over, Some(TopOverlay::Help));
@@ -58,13 +58,14 @@ fn q_closes_what_is_over_all_else_first() {
     assert_eq!(state.scrolled, 1);
     assert_eq!(press(&mut state, KeyCode::Char('q')), None);
     assert_eq!((&state.over, state.scrolled), (&None, 0));
+    assert_eq!(press(&mut state, KeyCode::Char('q')), Some(TopAction::Quit));
     press(&mut state, KeyCode::Down);
     press(&mut state, KeyCode::Enter);
     assert_eq!(state.over, Some(TopOverlay::Details(HistoryItem::Interface("eth0".into()))));
 }
 
 #[test]
-fn a_pause_holds_the_picture_and_not_the_history() {
+fn pausing_freezes_the_screen_but_not_the_history() {
     let mut state = state();
     press(&mut state, KeyCode::Char('p'));
     let mut next = sample::small();
@@ -72,7 +73,7 @@ fn a_pause_holds_the_picture_and_not_the_history() {
     state.take(next);
     assert_ne!(state.snapshot.as_ref().and_then(|snapshot| snapshot.unix_seconds), Some(9.0));
     assert_eq!(
-        state.history.of(&HistoryItem::Cpu(0), linerate_host::live::HistoryMetric::Softirq).count(),
+        state.history.values(&HistoryItem::Cpu(0), linerate_host::live::HistoryMetric::Softirq).count(),
         2
     );
     press(&mut state, KeyCode::Char(' '));
@@ -81,7 +82,7 @@ fn a_pause_holds_the_picture_and_not_the_history() {
 }
 
 #[test]
-fn only_one_thing_is_done_in_the_background_and_only_on_a_running_host() {
+fn background_jobs_run_one_at_a_time_and_on_running_hosts_only() {
     let mut state = state();
     assert_eq!(press(&mut state, KeyCode::Char('d')), Some(TopAction::Drops));
     state.busy = Some("counting drops");
@@ -95,7 +96,7 @@ fn only_one_thing_is_done_in_the_background_and_only_on_a_running_host() {
 }
 
 #[test]
-fn any_key_at_any_time_is_taken() {
+fn random_keys_never_panic() {
     let mut state = TopState::default();
     let mut random = 1_u32;
     for number in 0..4000 {

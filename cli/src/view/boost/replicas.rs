@@ -18,8 +18,8 @@ pub(super) fn set_section(set: &ReplicaSetState) -> Section {
         [
             copy.copy.to_string(),
             if processes.is_empty() { "none".to_owned() } else { processes.join(", ") },
-            known(&copy.cpus, |cpus| format::cpu_list(&cpus.iter().collect::<Vec<_>>())),
-            known(&copy.restarts, u32::to_string),
+            known_text(&copy.cpus, |cpus| format::cpu_list(&cpus.iter().collect::<Vec<_>>())),
+            known_text(&copy.restarts, u32::to_string),
         ]
     };
     let table = Table::new(&[">copy", "processes", "CPUs", ">restarts"]);
@@ -39,13 +39,13 @@ pub(super) fn set_section(set: &ReplicaSetState) -> Section {
     section
 }
 
-fn known<T>(value: &Known<T>, show: impl Fn(&T) -> String) -> String {
-    value.value().map_or_else(|| "unknown".to_owned(), show)
+fn known_text<T>(value: &Known<T>, to_text: impl Fn(&T) -> String) -> String {
+    value.value().map_or_else(|| "unknown".to_owned(), to_text)
 }
 
 pub(crate) fn event(event: &ReplicaEvent) -> String {
     let line = match event {
-        ReplicaEvent::Removed(leftover) => return removed(leftover),
+        ReplicaEvent::Removed(leftover) => return removed_text(leftover),
         ReplicaEvent::Serving { local, cpus } => {
             let cpus: Vec<String> = cpus.iter().map(u32::to_string).collect();
             format!("{local}: {} on CPU {}.", count_with_noun(cpus.len(), "replica"), cpus.join(", "))
@@ -56,27 +56,29 @@ pub(crate) fn event(event: &ReplicaEvent) -> String {
         ReplicaEvent::BoundAgain { copy, local, sockets } => format!(
             "Copy {copy} has {sockets} sockets of udp {local}. Its datagrams are shared among them: check that it reads all."
         ),
-        ReplicaEvent::SlowStart { port, bound, after } => {
-            let wanted = match port {
+        ReplicaEvent::SlowStart { port, bound, after: waited } => {
+            let port_text = match port {
                 Some(port) => format!("port {port}"),
                 None => "a port that they share".to_owned(),
             };
-            let bound: Vec<String> = bound.iter().map(|local| format!("udp {local}")).collect();
-            let bound = match bound.is_empty() {
+            let bound_sockets: Vec<String> = bound.iter().map(|local| format!("udp {local}")).collect();
+            let bound_text = match bound_sockets.is_empty() {
                 true => "no UDP port".to_owned(),
-                false => bound.join(", "),
+                false => bound_sockets.join(", "),
             };
-            let seconds = after.as_secs();
-            format!("After {seconds} s not every copy has {wanted}. Bound so far: {bound}. Still waiting.")
+            let seconds = waited.as_secs();
+            format!(
+                "After {seconds} s not every copy has {port_text}. Bound so far: {bound_text}. Still waiting."
+            )
         }
-        ReplicaEvent::SlowHandover { after } => {
-            let seconds = after.as_secs();
+        ReplicaEvent::SlowHandover { after: waited } => {
+            let seconds = waited.as_secs();
             format!(
                 "After {seconds} s every copy has the port, but not every copy waits for datagrams on it (or answers the \
                  probe). The old server goes on. Still waiting; Ctrl-C ends the new copies."
             )
         }
-        ReplicaEvent::Replaced(handover) => replaced(handover),
+        ReplicaEvent::Replaced(handover) => replaced_text(handover),
         ReplicaEvent::HandedOver => {
             "Another linerate boost replace has taken the port over: copies that end are not started again."
                 .to_owned()
@@ -89,21 +91,21 @@ pub(crate) fn event(event: &ReplicaEvent) -> String {
             let seconds = again_in.as_secs_f64();
             format!("Copy {copy} ended ({status}) and is started again in {seconds:.1} s.")
         }
-        ReplicaEvent::Back { copy, after } => {
-            format!("Copy {copy} serves again after {:.2} s.", after.as_secs_f64())
+        ReplicaEvent::Back { copy, after: waited } => {
+            format!("Copy {copy} serves again after {:.2} s.", waited.as_secs_f64())
         }
     };
     line + "\n"
 }
 
-pub(crate) fn removed(leftover: &ReplicaLeftover) -> String {
+pub(crate) fn removed_text(leftover: &ReplicaLeftover) -> String {
     let ReplicaLeftover { supervisor, processes } = leftover;
     format!(
         "Ended the replicas of linerate process {supervisor}, which was killed ({processes} processes).\n"
     )
 }
 
-fn replaced(handover: &ServerHandover) -> String {
+fn replaced_text(handover: &ServerHandover) -> String {
     let list = |pids: &[u32]| pids.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
     let milliseconds = handover.drained_in.as_secs_f64() * 1e3;
     let mut line = format!("Port {} is taken over. The old server ", handover.port);
@@ -119,11 +121,11 @@ fn replaced(handover: &ServerHandover) -> String {
     }
     line += ".";
     let drops = [("old", handover.old_drops), ("new", handover.new_drops)];
-    for (which, dropped) in drops.into_iter().filter_map(|(which, drops)| Some((which, drops?))) {
-        if dropped > 0 {
+    for (side, drop_count) in drops.into_iter().filter_map(|(side, drops)| Some((side, drops?))) {
+        if drop_count > 0 {
             line += &format!(
-                " {} found a buffer of the {which} server full.",
-                count_with_noun(usize::try_from(dropped).unwrap_or(usize::MAX), "datagram")
+                " {} found a buffer of the {side} server full.",
+                count_with_noun(usize::try_from(drop_count).unwrap_or(usize::MAX), "datagram")
             );
         }
     }

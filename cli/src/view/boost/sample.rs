@@ -54,7 +54,7 @@ pub(crate) fn nsd() -> BoostPlanReport {
         held_back: Vec::new(),
         skipped: Vec::new(),
     };
-    let place = |cpu, receives, sockets: [u64; 2], threads: &[u32]| CpuAssignment {
+    let assignment = |cpu, receives, sockets: [u64; 2], threads: &[u32]| CpuAssignment {
         cpu,
         receives,
         sockets: sockets.to_vec(),
@@ -63,10 +63,10 @@ pub(crate) fn nsd() -> BoostPlanReport {
     let boost = BoostPlan {
         plan,
         places: vec![
-            place(0, true, [41, 45], &[813]),
-            place(1, true, [42, 46], &[814]),
-            place(2, false, [41, 45], &[]),
-            place(3, false, [42, 46], &[]),
+            assignment(0, true, [41, 45], &[813]),
+            assignment(1, true, [42, 46], &[814]),
+            assignment(2, false, [41, 45], &[]),
+            assignment(3, false, [42, 46], &[]),
         ],
         advice: vec![ServerAdvice {
             what: "Two workers take packets of four CPUs.".into(),
@@ -162,9 +162,9 @@ fn delivery() -> DeliveryReport {
 }
 
 fn agreement() -> DeliveryAgreement {
-    let socket = |cookie, arrived: [(u32, u64); 2], read, thread| SocketAgreement {
+    let socket = |cookie, arrivals: [(u32, u64); 2], read, thread| SocketAgreement {
         cookie,
-        arrived: arrived.to_vec(),
+        arrived: arrivals.to_vec(),
         read: vec![read],
         threads: vec![thread],
     };
@@ -188,12 +188,12 @@ fn steering() -> Setting {
     Setting::Steering { namespace: 4_026_531_840, protocol: SocketProtocol::Udp, local }
 }
 
-fn change(setting: Setting, from: &str, to: &str, why: &str) -> PlannedChange {
+fn change(setting: Setting, from: &str, to: &str, reason: &str) -> PlannedChange {
     PlannedChange {
         setting,
         from: SettingValue::new(from),
         to: SettingValue::new(to),
-        why: why.into(),
+        why: reason.into(),
         findings: Vec::new(),
         effect: None,
         source: None,

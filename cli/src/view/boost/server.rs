@@ -24,9 +24,9 @@ pub(crate) fn server_title(server: &ObservedServer) -> String {
         ports.sort_unstable();
         ports.dedup();
     }
-    let listed: Vec<String> = ports.iter().map(u16::to_string).collect();
+    let port_list: Vec<String> = ports.iter().map(u16::to_string).collect();
     let noun = if ports.len() == 1 { "port" } else { "ports" };
-    format!("{} on {noun} {}", server.name, listed.join(", "))
+    format!("{} on {noun} {}", server.name, port_list.join(", "))
 }
 
 pub(super) fn processes(server: &ObservedServer) -> Section {
@@ -44,33 +44,33 @@ fn role(server: &ObservedServer, process: &ServerProcess) -> String {
     let readers: Vec<&ReaderThread> =
         server.readers.iter().filter(|reader| reader.pid == process.pid).collect();
     if readers.is_empty() {
-        let does = if process.reads { "reads, by an unknown thread" } else { "only holds sockets" };
-        return format!("{does}; {}", count_with_noun(threads, "thread"));
+        let role_text = if process.reads { "reads, by an unknown thread" } else { "only holds sockets" };
+        return format!("{role_text}; {}", count_with_noun(threads, "thread"));
     }
-    let reading = match readers.len() {
+    let reading_text = match readers.len() {
         1 if threads == 1 => "reads, 1 thread".to_owned(),
-        some => format!("{some} of {} read", count_with_noun(threads, "thread")),
+        count => format!("{count} of {} read", count_with_noun(threads, "thread")),
     };
-    format!("{reading}, {}", allowed_cpus(&readers))
+    format!("{reading_text}, {}", allowed_cpus(&readers))
 }
 
 fn allowed_cpus(readers: &[&ReaderThread]) -> String {
     let is_pinned =
         |reader: &&&ReaderThread| reader.allowed.value().is_some_and(|cpus| cpus.iter().count() == 1);
-    let unknown = readers.iter().any(|reader| matches!(reader.allowed, Known::Unknown { .. }));
+    let has_unknown = readers.iter().any(|reader| matches!(reader.allowed, Known::Unknown { .. }));
     match readers.iter().filter(is_pinned).count() {
-        _ if unknown => "CPUs unknown".to_owned(),
+        _ if has_unknown => "CPUs unknown".to_owned(),
         0 => match readers.first().and_then(|reader| reader.allowed.value()) {
             Some(cpus) => format!("not pinned (CPUs {})", format::cpu_list(&cpus.iter().collect::<Vec<_>>())),
             None => "not pinned".to_owned(),
         },
-        all if all == readers.len() => {
+        count if count == readers.len() => {
             let cpus = readers.iter().filter_map(|reader| reader.allowed.value()?.iter().next());
             let mut cpus: Vec<u32> = cpus.collect();
             cpus.sort_unstable();
             format!("pinned (CPU {})", format::cpu_list(&cpus))
         }
-        some => format!("{some} pinned"),
+        count => format!("{count} pinned"),
     }
 }
 
@@ -112,24 +112,24 @@ fn selection_text(steering: &Known<String>) -> String {
 fn member_table(report: &BoostPlanReport, group: &ServerGroup, full: bool) -> Table {
     let agreement = report.agreement.value();
     let row = |(position, member): (usize, &GroupSocket)| {
-        let seen = agreement.and_then(|agreement| {
+        let socket_agreement = agreement.and_then(|agreement| {
             agreement.sockets.iter().find(|socket| socket.cookie == member.socket.cookie)
         });
         let position = if group.ordered { position.to_string() } else { "-".to_owned() };
         let readers: Vec<&ReaderThread> = report.server.readers_of(member.socket.cookie).collect();
-        let (datagrams, here) = match (group.protocol, seen) {
-            (SocketProtocol::Udp, Some(seen)) => delivery_cells(report, seen),
+        let (datagrams, same_cpu_share) = match (group.protocol, socket_agreement) {
+            (SocketProtocol::Udp, Some(matched)) => delivery_cells(report, matched),
             (SocketProtocol::Udp, None) if agreement.is_some() => ("0".to_owned(), "-".to_owned()),
             _ => ("-".to_owned(), "-".to_owned()),
         };
-        let unknown = || format::UNKNOWN.to_owned();
+        let unknown_text = || format::UNKNOWN.to_owned();
         [
             position,
             member.socket.cookie.to_string(),
-            member.receive_buffer_bytes.map_or_else(unknown, |bytes| (bytes / 1024).to_string()),
-            member.drops.map_or_else(unknown, format::grouped),
+            member.receive_buffer_bytes.map_or_else(unknown_text, |bytes| (bytes / 1024).to_string()),
+            member.drops.map_or_else(unknown_text, format::grouped),
             datagrams,
-            here,
+            same_cpu_share,
             readers_text(&readers, member, full),
         ]
     };
@@ -138,31 +138,38 @@ fn member_table(report: &BoostPlanReport, group: &ServerGroup, full: bool) -> Ta
 }
 
 /// Datagrams of a socket, and the share that was read on the CPU of their arrival.
-fn delivery_cells(report: &BoostPlanReport, seen: &SocketAgreement) -> (String, String) {
-    let arrived: u64 = seen.arrived.iter().map(|(_, packets)| packets).sum();
+fn delivery_cells(report: &BoostPlanReport, socket_agreement: &SocketAgreement) -> (String, String) {
+    let arrivals: u64 = socket_agreement.arrived.iter().map(|(_, packets)| packets).sum();
     let delivery = report.server.delivery.value();
-    let known = delivery.into_iter().flat_map(|delivery| &delivery.read).filter_map(|item| {
-        let arrived_on = item.arrived_on.filter(|_| item.cookie == seen.cookie)?;
+    let packet_counts = delivery.into_iter().flat_map(|delivery| &delivery.read).filter_map(|item| {
+        let arrived_on = item.arrived_on.filter(|_| item.cookie == socket_agreement.cookie)?;
         Some((item.packets, if arrived_on == item.read_on { item.packets } else { 0 }))
     });
-    let (read, here) = known.fold((0, 0), |(read, here), (more, there)| (read + more, here + there));
-    let share = if read == 0 { "-".to_owned() } else { format::percent(here as f64 / read as f64) };
-    (format::grouped(arrived), share)
+    let (read_packets, read_on_arrival_cpu) =
+        packet_counts.fold((0, 0), |(read_packets, read_on_arrival_cpu), (packets, on_arrival_cpu)| {
+            (read_packets + packets, read_on_arrival_cpu + on_arrival_cpu)
+        });
+    let share = if read_packets == 0 {
+        "-".to_owned()
+    } else {
+        format::percent(read_on_arrival_cpu as f64 / read_packets as f64)
+    };
+    (format::grouped(arrivals), share)
 }
 
 /// The threads that read a socket, and the evidence for each.
 fn readers_text(readers: &[&ReaderThread], member: &GroupSocket, full: bool) -> String {
     /// Threads in the short form.
     const NAMED: usize = 3;
-    let most = if full { usize::MAX } else { NAMED };
+    let max_named = if full { usize::MAX } else { NAMED };
     match readers {
         [] => match member.holders.first() {
             Some((pid, _)) => format!("no thread seen; process {pid} holds it"),
             None => "no thread seen".to_owned(),
         },
-        [one] => format!("{} {} ({})", one.tid, one.name, evidence_text(one, member)),
+        [reader] => format!("{} {} ({})", reader.tid, reader.name, evidence_text(reader, member)),
         [first, ..] => {
-            let threads = match readers.len() <= most {
+            let threads = match readers.len() <= max_named {
                 true => readers.iter().map(|reader| reader.tid.to_string()).collect::<Vec<_>>().join(", "),
                 false => format!("{} of", count_with_noun(readers.len(), "thread")),
             };
@@ -174,7 +181,9 @@ fn readers_text(readers: &[&ReaderThread], member: &GroupSocket, full: bool) -> 
 fn evidence_text(reader: &ReaderThread, member: &GroupSocket) -> &'static str {
     match reader.seen {
         // The thread was seen at another socket.
-        seen if seen < ReaderEvidence::Ring && reader.guessed.contains(&member.socket.cookie) => "assumed",
+        evidence if evidence < ReaderEvidence::Ring && reader.guessed.contains(&member.socket.cookie) => {
+            "assumed"
+        }
         ReaderEvidence::Reading => "seen to read",
         ReaderEvidence::InCall => "waits in a call on it",
         ReaderEvidence::Polling => "waits for it in epoll",
@@ -186,24 +195,30 @@ fn evidence_text(reader: &ReaderThread, member: &GroupSocket) -> &'static str {
 
 /// The CPUs with packets or threads; `full` adds the other CPUs.
 pub(super) fn assignments(report: &BoostPlanReport, full: bool) -> Option<Section> {
-    let places = &report.boost.places;
-    let arrived = arrivals_by_cpu(report);
-    let total: u64 = arrived.values().sum();
-    let (named, others): (Vec<&CpuAssignment>, Vec<&CpuAssignment>) =
-        places.iter().partition(|place| full || place.receives || !place.threads.is_empty());
-    let row = |place: &&CpuAssignment| {
-        let came = arrived.get(&place.cpu).copied().unwrap_or(0);
-        let came = match total {
-            0 if place.receives => "yes".to_owned(),
+    let assignments = &report.boost.places;
+    let arrivals = arrivals_by_cpu(report);
+    let total: u64 = arrivals.values().sum();
+    let (listed_places, other_places): (Vec<&CpuAssignment>, Vec<&CpuAssignment>) = assignments
+        .iter()
+        .partition(|assignment| full || assignment.receives || !assignment.threads.is_empty());
+    let row = |assignment: &&CpuAssignment| {
+        let packets = arrivals.get(&assignment.cpu).copied().unwrap_or(0);
+        let packets_text = match total {
+            0 if assignment.receives => "yes".to_owned(),
             0 => "-".to_owned(),
-            _ => format!("{} ({})", format::grouped(came), format::percent(came as f64 / total as f64)),
+            _ => format!("{} ({})", format::grouped(packets), format::percent(packets as f64 / total as f64)),
         };
-        [place.cpu.to_string(), came, threads_text(places, place), listed(&place.sockets)]
+        [
+            assignment.cpu.to_string(),
+            packets_text,
+            threads_text(assignments, assignment),
+            list_text(&assignment.sockets),
+        ]
     };
     let table = Table::new(&[">CPU", ">datagrams", "read by thread", "sockets"]);
-    let section =
-        Section::new("CPUs of packets and threads").with(limited(table.with_rows(named.iter().map(row))));
-    let section = match others.iter().map(|place| place.cpu).collect::<Vec<_>>().as_slice() {
+    let section = Section::new("CPUs of packets and threads")
+        .with(limited(table.with_rows(listed_places.iter().map(row))));
+    let section = match other_places.iter().map(|assignment| assignment.cpu).collect::<Vec<_>>().as_slice() {
         [] => section,
         [cpu] => {
             section.with(format!("Packets that come by CPU {cpu} are read by the thread nearest to it."))
@@ -213,32 +228,33 @@ pub(super) fn assignments(report: &BoostPlanReport, full: bool) -> Option<Sectio
             format::cpu_list(cpus)
         )),
     };
-    (!places.is_empty()).then_some(section)
+    (!assignments.is_empty()).then_some(section)
 }
 
 fn arrivals_by_cpu(report: &BoostPlanReport) -> BTreeMap<u32, u64> {
-    let mut arrived = BTreeMap::new();
+    let mut arrivals = BTreeMap::new();
     for socket in report.agreement.value().into_iter().flat_map(|agreement| &agreement.sockets) {
         for (cpu, packets) in &socket.arrived {
-            *arrived.entry(*cpu).or_default() += packets;
+            *arrivals.entry(*cpu).or_default() += packets;
         }
     }
-    arrived
+    arrivals
 }
 
 /// The threads that run on the CPU, or the CPUs of the threads that read its sockets.
-fn threads_text(places: &[CpuAssignment], place: &CpuAssignment) -> String {
-    if !place.threads.is_empty() {
-        return listed(&place.threads);
+fn threads_text(assignments: &[CpuAssignment], assignment: &CpuAssignment) -> String {
+    if !assignment.threads.is_empty() {
+        return list_text(&assignment.threads);
     }
-    let elsewhere = places.iter().filter(|other| {
-        !other.threads.is_empty() && other.sockets.iter().any(|socket| place.sockets.contains(socket))
+    let serving_places = assignments.iter().filter(|candidate| {
+        !candidate.threads.is_empty()
+            && candidate.sockets.iter().any(|socket| assignment.sockets.contains(socket))
     });
-    let cpus: Vec<u32> = elsewhere.map(|place| place.cpu).collect();
+    let cpus: Vec<u32> = serving_places.map(|assignment| assignment.cpu).collect();
     if cpus.is_empty() { "-".to_owned() } else { format!("on CPU {}", format::cpu_list(&cpus)) }
 }
 
-fn listed<T: ToString>(items: &[T]) -> String {
+fn list_text<T: ToString>(items: &[T]) -> String {
     let items: Vec<String> = items.iter().map(ToString::to_string).collect();
     if items.is_empty() { "-".to_owned() } else { items.join(" ") }
 }

@@ -13,12 +13,12 @@ use crate::render::text;
 
 const WIDE: TextStyle = TextStyle { width: 100, colour: false };
 
-fn printed(document: &Document) -> String {
+fn plain_text(document: &Document) -> String {
     text::text(document, WIDE)
 }
 
 fn plan_text(report: BoostPlanReport, full: bool) -> String {
-    printed(&plan(&Envelope::new(HostSummary::default(), None, report), full))
+    plain_text(&plan(&Envelope::new(HostSummary::default(), None, report), full))
 }
 
 #[test]
@@ -32,7 +32,7 @@ fn a_full_plan_has_every_cpu_and_reason() {
 }
 
 #[test]
-fn a_server_that_cannot_be_boosted_is_named_with_the_reason() {
+fn a_server_that_cannot_be_boosted_is_reported_with_the_reason() {
     let mut report = nsd();
     report.boost.plan.changes.clear();
     report.agreement = Known::unknown("no BTF");
@@ -70,11 +70,11 @@ fn apply_text(verification: BoostVerification, now: Option<DeliveryCounts>) -> S
         measurement: Known::unknown("too few datagrams came"),
         undone: false,
     };
-    printed(&apply(&Envelope::new(HostSummary::default(), None, report), &default_command))
+    plain_text(&apply(&Envelope::new(HostSummary::default(), None, report), &default_command))
 }
 
 #[test]
-fn delivery_before_and_now_is_side_by_side() {
+fn delivery_before_and_after_is_shown_side_by_side() {
     let conformity = PlanConformity { packets: 4_000, as_planned: 4_000, ..PlanConformity::default() };
     let verification = BoostVerification::AsPlanned { conformity, replies_per_request: Some([1.0, 0.99]) };
     insta::assert_snapshot!(apply_text(verification, Some(delivery(4_000, 4_000))));
@@ -84,7 +84,7 @@ fn delivery_before_and_now_is_side_by_side() {
 }
 
 #[test]
-fn delivery_elsewhere_and_harm_are_named() {
+fn wrong_delivery_and_harmful_boosts_are_reported() {
     let conformity =
         PlanConformity { packets: 1_000, as_planned: 700, in_other_socket: 200, on_other_cpu: 100 };
     let text = apply_text(BoostVerification::Elsewhere { conformity }, None).replace('\n', " ");
@@ -94,9 +94,24 @@ fn delivery_elsewhere_and_harm_are_named() {
 }
 
 #[test]
-fn events_have_a_line_each() {
-    let lost = WatchEvent::Lost { pid: 813, tid: 813, done: vec!["CPU 0's packets go to 814".into()] };
-    assert!(event(&lost).ends_with("  thread 813 of process 813 is gone: CPU 0's packets go to 814\n"));
+fn each_watch_event_is_reported_in_one_line() {
+    let done = vec!["CPU 0's packets go to 814".into(), "814 is pinned".into()];
+    for (watch_event, expected) in [
+        (
+            WatchEvent::Lost { pid: 813, tid: 813, done },
+            "thread 813 of process 813 is gone: CPU 0's packets go to 814; 814 is pinned",
+        ),
+        (
+            WatchEvent::Found { pid: 813, tid: 815, done: Vec::new() },
+            "thread 815 of process 813 is new: nothing was to be changed",
+        ),
+        (WatchEvent::NotDone { why: "pin 815: refused".into() }, "not done: pin 815: refused"),
+        (WatchEvent::Ended, "the server is gone, and the boost with it"),
+        (WatchEvent::Undone, "the boost was undone"),
+    ] {
+        let line = event(&watch_event);
+        assert!(line.ends_with(&format!("  {expected}\n")) && line.lines().count() == 1, "{line}");
+    }
 }
 
 /// Copies whose supervisor was killed; one copy has ended.
@@ -154,9 +169,9 @@ fn status_report() -> BoostStatusReport {
 }
 
 #[test]
-fn a_boost_in_effect_has_its_counters_and_what_is_wrong() {
+fn an_active_boost_shows_its_counters_and_problems() {
     let status_text = |report| {
-        printed(&status(&Envelope::new(HostSummary::default(), None, report), &default_command, false))
+        plain_text(&status(&Envelope::new(HostSummary::default(), None, report), &default_command, false))
     };
     insta::assert_snapshot!(status_text(status_report()));
     let none =

@@ -88,16 +88,17 @@ impl PathDrawing {
             lines: Vec::new(),
             labels: Vec::new(),
         };
-        let steers = paths.queues.iter().any(|queue| queue.rps.as_ref().is_some_and(|cpus| !cpus.is_empty()));
-        let napi = drawing.column(paths, INTERRUPT, "interrupt", |queue| queue.napi.as_ref());
-        let rps = steers.then(|| drawing.column(paths, STEERED, "RPS", |queue| queue.rps.as_ref()));
+        let has_rps =
+            paths.queues.iter().any(|queue| queue.rps.as_ref().is_some_and(|cpus| !cpus.is_empty()));
+        let napi = drawing.draw_column(paths, INTERRUPT, "interrupt", |queue| queue.napi.as_ref());
+        let rps = has_rps.then(|| drawing.draw_column(paths, STEERED, "RPS", |queue| queue.rps.as_ref()));
         let bottom = napi.bottom.max(rps.as_ref().map_or(0, |column| column.bottom));
-        let queues = drawing.queues(paths, &napi, rps.as_ref());
-        let middle = (TOP + bottom.max(queues)) / 2;
-        let last = rps.as_ref().unwrap_or(&napi);
-        let served = service.map(|service| drawing.service(paths, service, last, middle));
-        let sent = drawing.sent(paths, last, served.as_ref());
-        drawing.height = bottom.max(queues).max(sent).max(middle + 40) + GAP;
+        let queues_bottom = drawing.draw_receive_queues(paths, &napi, rps.as_ref());
+        let center_y = (TOP + bottom.max(queues_bottom)) / 2;
+        let last_column = rps.as_ref().unwrap_or(&napi);
+        let service_end = service.map(|service| drawing.draw_service(paths, service, last_column, center_y));
+        let sent_bottom = drawing.draw_transmit_queues(paths, last_column, service_end.as_ref());
+        drawing.height = bottom.max(queues_bottom).max(sent_bottom).max(center_y + 40) + GAP;
         drawing
     }
 
@@ -106,42 +107,42 @@ impl PathDrawing {
     }
 
     /// Draws the nodes with the CPUs that receive lines.
-    fn column<'a>(
+    fn draw_column<'a>(
         &mut self,
         paths: &'a InterfacePaths,
         x: u32,
         heading: &str,
-        pick: impl Fn(&'a QueueFlow) -> Option<&'a CpuSet>,
+        cpus_of: impl Fn(&'a QueueFlow) -> Option<&'a CpuSet>,
     ) -> PictureColumn {
         self.label(x + BLOCK / 2, 18, "middle", "head", heading);
-        let drawn: CpuSet = paths
+        let listed_cpus: CpuSet = paths
             .queues
             .iter()
-            .filter_map(pick)
+            .filter_map(cpus_of)
             .filter(|cpus| cpus.len() <= MOST_EACH)
             .flat_map(CpuSet::iter)
             .collect();
         let mut column = PictureColumn { x, cpus: BTreeMap::new(), nodes: Vec::new(), bottom: 0 };
         let mut y = TOP;
-        for (node, of_node) in &paths.nodes {
+        for (node, node_cpus) in &paths.nodes {
             let top = y;
             y += PITCH + 4;
             let name = node.map_or_else(|| "this host".to_owned(), |node| format!("node {node}"));
-            let home =
+            let home_text =
                 if node.is_some() && *node == paths.home && paths.nodes.len() > 1 { ", NIC" } else { "" };
-            self.label(x + 8, top + PITCH, "start", "node", format!("{name}{home}"));
-            let inside: Vec<u32> = of_node.iter().filter(|cpu| drawn.contains(*cpu)).collect();
-            if inside.len() <= MOST_ROWS {
-                for cpu in &inside {
+            self.label(x + 8, top + PITCH, "start", "node", format!("{name}{home_text}"));
+            let drawn_cpus: Vec<u32> = node_cpus.iter().filter(|cpu| listed_cpus.contains(*cpu)).collect();
+            if drawn_cpus.len() <= MOST_ROWS {
+                for cpu in &drawn_cpus {
                     y += PITCH;
                     column.cpus.insert(*cpu, y - 4);
                     self.label(x + BLOCK / 2, y, "middle", "cpu", format!("CPU {cpu}"));
                 }
             }
-            let others: CpuSet = of_node.iter().filter(|cpu| !column.cpus.contains_key(cpu)).collect();
+            let others: CpuSet = node_cpus.iter().filter(|cpu| !column.cpus.contains_key(cpu)).collect();
             if !others.is_empty() {
                 y += PITCH;
-                let text = if inside.is_empty() || others.len() > 3 {
+                let text = if drawn_cpus.is_empty() || others.len() > 3 {
                     format!("{} CPUs", others.len())
                 } else {
                     format!("CPU {others}")
@@ -150,7 +151,7 @@ impl PathDrawing {
                 self.label(x + BLOCK / 2, y, "middle", "idle", text);
             }
             y += 8;
-            column.nodes.push((of_node.clone(), (top + y) / 2));
+            column.nodes.push((node_cpus.clone(), (top + y) / 2));
             self.blocks.push(PictureBlock { x, y: top, width: BLOCK, height: y - top });
             y += GAP;
         }
@@ -159,9 +160,14 @@ impl PathDrawing {
     }
 
     /// Draws receive queues and their lines to CPUs; returns the lower end.
-    fn queues(&mut self, paths: &InterfacePaths, napi: &PictureColumn, rps: Option<&PictureColumn>) -> u32 {
+    fn draw_receive_queues(
+        &mut self,
+        paths: &InterfacePaths,
+        napi: &PictureColumn,
+        rps: Option<&PictureColumn>,
+    ) -> u32 {
         self.label(QUEUES - 8, 18, "end", "head", "receive queue");
-        let most = paths.queues.iter().filter_map(|queue| queue.rate).fold(0.0, f64::max);
+        let max_rate = paths.queues.iter().filter_map(|queue| queue.rate).fold(0.0, f64::max);
         let pitch = if paths.queues.len() > 32 { PITCH - 2 } else { PITCH };
         let mut y = TOP;
         for queue in &paths.queues {
@@ -171,37 +177,53 @@ impl PathDrawing {
             if let Some(rate) = queue.rate {
                 self.label(QUEUES - 46, y, "end", "idle", packets_per_second(rate));
             }
-            let from = (QUEUES, y - 4);
-            let thickness = thickness(queue.rate, most);
+            let queue_end = (QUEUES, y - 4);
+            let thickness = thickness(queue.rate, max_rate);
             let line = line_class(queue.rate, queue.hot);
-            let told = match &queue.napi {
+            let description = match &queue.napi {
                 Some(cpus) if cpus.is_empty() => {
                     format!("rx {}: no interrupt, on the sender's CPU", queue.queue)
                 }
-                cpus => format!("rx {}: interrupt on CPU {}", queue.queue, listed(cpus.as_ref())),
+                cpus => format!("rx {}: interrupt on CPU {}", queue.queue, cpus_text(cpus.as_ref())),
             };
-            let handled_on = napi.heights(queue.napi.as_ref());
-            for &to in &handled_on {
-                self.line(from, (napi.x, to), &thickness, line, &told);
+            let napi_heights = napi.heights(queue.napi.as_ref());
+            for &napi_height in &napi_heights {
+                self.line(queue_end, (napi.x, napi_height), &thickness, line, &description);
             }
             let Some(rps) = rps else { continue };
-            let told = format!("rx {}: RPS to CPU {}", queue.queue, listed(queue.rps.as_ref()));
-            let to = match &queue.rps {
+            let description = format!("rx {}: RPS to CPU {}", queue.queue, cpus_text(queue.rps.as_ref()));
+            let rps_heights = match &queue.rps {
                 Some(cpus) if cpus.is_empty() => rps.heights(queue.napi.as_ref()),
                 cpus => rps.heights(cpus.as_ref()),
             };
-            for from in handled_on {
-                for to in &to {
-                    self.line((napi.x + BLOCK, from), (rps.x, *to), &thickness, line, &told);
+            for napi_height in napi_heights {
+                for rps_height in &rps_heights {
+                    self.line(
+                        (napi.x + BLOCK, napi_height),
+                        (rps.x, *rps_height),
+                        &thickness,
+                        line,
+                        &description,
+                    );
                 }
             }
         }
         y + GAP
     }
 
-    fn line(&mut self, from: (u32, u32), to: (u32, u32), thickness: &str, class: &'static str, told: &str) {
-        let middle = u32::midpoint(from.0, to.0);
-        let path = format!("M{} {}C{middle} {} {middle} {} {} {}", from.0, from.1, from.1, to.1, to.0, to.1);
+    fn line(
+        &mut self,
+        start: (u32, u32),
+        end: (u32, u32),
+        thickness: &str,
+        class: &'static str,
+        description: &str,
+    ) {
+        let middle_x = u32::midpoint(start.0, end.0);
+        let path = format!(
+            "M{} {}C{middle_x} {} {middle_x} {} {} {}",
+            start.0, start.1, start.1, end.1, end.0, end.1
+        );
         // Equal lines are drawn once.
         if !self
             .lines
@@ -214,23 +236,23 @@ impl PathDrawing {
                 path,
                 thickness: thickness.to_owned(),
                 class,
-                told: told.to_owned(),
+                told: description.to_owned(),
             });
         }
     }
 
     /// Draws the service; returns its height and the CPUs of its threads.
-    fn service(
+    fn draw_service(
         &mut self,
         paths: &InterfacePaths,
         service: &PathService,
-        from: &PictureColumn,
-        middle: u32,
+        column: &PictureColumn,
+        center_y: u32,
     ) -> (u32, CpuSet) {
-        let all: Vec<usize> = (0..service.sockets.len()).collect();
-        let (threads, cpus) = service.threads(&all, &paths.online);
+        let all_sockets: Vec<usize> = (0..service.sockets.len()).collect();
+        let (threads, cpus) = service.threads(&all_sockets, &paths.online);
         self.label(SERVICE + 90, 18, "middle", "head", "socket and thread");
-        self.blocks.push(PictureBlock { x: SERVICE, y: middle - 34, width: 180, height: 68 });
+        self.blocks.push(PictureBlock { x: SERVICE, y: center_y - 34, width: 180, height: 68 });
         let sockets = match service.sockets.len() {
             1 => "one socket".to_owned(),
             _ => service.sockets_words(&paths.online),
@@ -244,88 +266,93 @@ impl PathDrawing {
         .into_iter()
         .enumerate()
         {
-            let y = middle - 18 + 15 * u32::try_from(line).unwrap_or(0);
+            let y = center_y - 18 + 15 * u32::try_from(line).unwrap_or(0);
             self.label(SERVICE + 90, y, "middle", class, shortened(&text));
         }
         let rates = stack_rates(paths);
-        let most = rates.values().copied().fold(0.0, f64::max);
+        let max_rate = rates.values().copied().fold(0.0, f64::max);
         for (cpu, rate) in &rates {
-            for height in from.heights(Some(&CpuSet::from_iter([*cpu]))) {
-                let told = format!("CPU {cpu}: {}", packets_per_second(*rate));
+            for height in column.heights(Some(&CpuSet::from_iter([*cpu]))) {
+                let description = format!("CPU {cpu}: {}", packets_per_second(*rate));
                 self.line(
-                    (from.x + BLOCK, height),
-                    (SERVICE, middle),
-                    &thickness(Some(*rate), most),
+                    (column.x + BLOCK, height),
+                    (SERVICE, center_y),
+                    &thickness(Some(*rate), max_rate),
                     "way",
-                    &told,
+                    &description,
                 );
             }
         }
-        let on_senders_cpu = senders_rate(paths);
+        let rate_on_senders_cpu = senders_rate(paths);
         if rates.is_empty() {
-            let (rate, told) = match on_senders_cpu {
+            let (rate, description) = match rate_on_senders_cpu {
                 Some(rate) => (Some(rate), format!("on the senders' CPUs: {}", packets_per_second(rate))),
                 None => (None, service.name.clone()),
             };
-            for height in from.stack_heights(paths) {
+            for height in column.stack_heights(paths) {
                 let thickness = thickness(rate, rate.unwrap_or(0.0));
                 self.line(
-                    (from.x + BLOCK, height),
-                    (SERVICE, middle),
+                    (column.x + BLOCK, height),
+                    (SERVICE, center_y),
                     &thickness,
                     line_class(rate, false),
-                    &told,
+                    &description,
                 );
             }
         }
-        (middle, cpus)
+        (center_y, cpus)
     }
 
     /// Draws transmit queues and the lines to them; returns the lower end.
-    fn sent(&mut self, paths: &InterfacePaths, from: &PictureColumn, served: Option<&(u32, CpuSet)>) -> u32 {
+    fn draw_transmit_queues(
+        &mut self,
+        paths: &InterfacePaths,
+        column: &PictureColumn,
+        service_end: Option<&(u32, CpuSet)>,
+    ) -> u32 {
         self.label(SENT + 8, 18, "start", "head", "transmit queue");
         let stack: CpuSet = paths.queues.iter().filter_map(QueueFlow::stack).flat_map(CpuSet::iter).collect();
-        let cpus = served.map_or(&stack, |(_, cpus)| cpus);
-        let plain = thickness(None, 0.0);
+        let cpus = service_end.map_or(&stack, |(_, cpus)| cpus);
+        let plain_thickness = thickness(None, 0.0);
         let words = paths.transmit.words(cpus);
         let by_cpu = match &paths.transmit {
             TransmitChoice::ByCpu(map) => {
                 let mut queues: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
-                for (cpu, of_cpu) in map.iter().filter(|(cpu, _)| cpus.contains(**cpu)) {
-                    of_cpu.iter().for_each(|queue| queues.entry(queue).or_default().push(*cpu));
+                for (cpu, cpu_queues) in map.iter().filter(|(cpu, _)| cpus.contains(**cpu)) {
+                    cpu_queues.iter().for_each(|queue| queues.entry(queue).or_default().push(*cpu));
                 }
                 queues
             }
             _ => BTreeMap::new(),
         };
-        let starts = |cpus: &CpuSet| match served {
-            Some((middle, _)) => vec![(SERVICE + 180, *middle)],
+        let line_starts = |cpus: &CpuSet| match service_end {
+            Some((center_y, _)) => vec![(SERVICE + 180, *center_y)],
             None if cpus.is_empty() => {
-                from.stack_heights(paths).into_iter().map(|height| (from.x + BLOCK, height)).collect()
+                column.stack_heights(paths).into_iter().map(|height| (column.x + BLOCK, height)).collect()
             }
-            None => from.each_height(cpus).into_iter().map(|height| (from.x + BLOCK, height)).collect(),
+            None => column.each_height(cpus).into_iter().map(|height| (column.x + BLOCK, height)).collect(),
         };
         let mut y = TOP;
         if by_cpu.is_empty() || by_cpu.len() > MOST_ROWS {
-            let y = u32::midpoint(TOP, from.bottom);
+            let y = u32::midpoint(TOP, column.bottom);
             self.label(SENT + 8, y + 4, "start", "cpu", shortened(&words));
-            for start in starts(cpus) {
-                self.line(start, (SENT, y), &plain, "way", &words);
+            for start in line_starts(cpus) {
+                self.line(start, (SENT, y), &plain_thickness, "way", &words);
             }
             return y + GAP;
         }
-        let most = paths.sent.values().copied().fold(0.0, f64::max);
+        let max_rate = paths.sent.values().copied().fold(0.0, f64::max);
         for (queue, cpus) in by_cpu {
             y += PITCH;
             self.label(SENT + 8, y, "start", "cpu", format!("tx {queue}"));
             let rate = paths.transmit_rate(queue);
-            let thickness = thickness(rate, most);
+            let thickness = thickness(rate, max_rate);
             let class = line_class(rate, false);
             let cpus: CpuSet = cpus.into_iter().collect();
             let rate = rate.map(|rate| format!(", {}", packets_per_second(rate))).unwrap_or_default();
-            let told = format!("CPU {cpus}: tx {queue} by XPS{rate}");
-            for start in starts(&cpus) {
-                self.line(start, (SENT, y - 4), &thickness, class, &told);
+            let description = format!("CPU {cpus}: tx {queue} by XPS{rate}");
+            for start in line_starts(&cpus) {
+                self.line(start, (SENT, y - 4), &thickness, class, &description);
             }
         }
         y + GAP
@@ -340,7 +367,7 @@ impl PictureColumn {
         if cpus.is_empty() {
             return self.nodes.iter().map(|(_, height)| *height).collect();
         }
-        if cpus.len() <= MOST_EACH { self.each_height(cpus) } else { self.of_nodes(cpus) }
+        if cpus.len() <= MOST_EACH { self.each_height(cpus) } else { self.node_heights(cpus) }
     }
 
     /// The beginnings of lines from the CPUs on which packets enter the stack.
@@ -355,13 +382,13 @@ impl PictureColumn {
     }
 
     fn each_height(&self, cpus: &CpuSet) -> Vec<u32> {
-        let each: Option<Vec<u32>> = cpus.iter().map(|cpu| self.cpus.get(&cpu).copied()).collect();
-        each.filter(|heights| heights.len() <= MOST_ROWS).unwrap_or_else(|| self.of_nodes(cpus))
+        let cpu_heights: Option<Vec<u32>> = cpus.iter().map(|cpu| self.cpus.get(&cpu).copied()).collect();
+        cpu_heights.filter(|heights| heights.len() <= MOST_ROWS).unwrap_or_else(|| self.node_heights(cpus))
     }
 
-    fn of_nodes(&self, cpus: &CpuSet) -> Vec<u32> {
-        let takes_part = |of_node: &CpuSet| cpus.iter().any(|cpu| of_node.contains(cpu));
-        self.nodes.iter().filter(|(of_node, _)| takes_part(of_node)).map(|(_, height)| *height).collect()
+    fn node_heights(&self, cpus: &CpuSet) -> Vec<u32> {
+        let has_cpu = |node_cpus: &CpuSet| cpus.iter().any(|cpu| node_cpus.contains(cpu));
+        self.nodes.iter().filter(|(node_cpus, _)| has_cpu(node_cpus)).map(|(_, height)| *height).collect()
     }
 }
 
@@ -390,8 +417,8 @@ fn senders_rate(paths: &InterfacePaths) -> Option<f64> {
     }
 }
 
-fn thickness(rate: Option<f64>, most: f64) -> String {
-    let share = rate.filter(|_| most > 0.0).map_or(0.06, |rate| rate / most);
+fn thickness(rate: Option<f64>, max_rate: f64) -> String {
+    let share = rate.filter(|_| max_rate > 0.0).map_or(0.06, |rate| rate / max_rate);
     format!("{:.1}", THINNEST + (THICKEST - THINNEST) * share)
 }
 
@@ -403,7 +430,7 @@ fn line_class(rate: Option<f64>, hot: bool) -> &'static str {
     }
 }
 
-fn listed(cpus: Option<&CpuSet>) -> String {
+fn cpus_text(cpus: Option<&CpuSet>) -> String {
     cpus.map_or_else(|| "?".to_owned(), ToString::to_string)
 }
 
@@ -413,6 +440,6 @@ fn shortened(text: &str) -> String {
     if text.chars().count() <= MOST {
         return text.to_owned();
     }
-    let kept: String = text.chars().take(MOST - 1).collect();
-    format!("{kept}…")
+    let prefix: String = text.chars().take(MOST - 1).collect();
+    format!("{prefix}…")
 }

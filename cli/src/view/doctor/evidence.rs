@@ -10,21 +10,23 @@ pub(crate) fn value(value: &Value) -> String {
         Value::Bool(true) => "yes".to_owned(),
         Value::Bool(false) => "no".to_owned(),
         Value::Number(number) => match number.as_f64() {
-            Some(whole) if number.is_f64() && whole.fract() == 0.0 => format!("{whole:.0}"),
+            Some(number_value) if number.is_f64() && number_value.fract() == 0.0 => {
+                format!("{number_value:.0}")
+            }
             _ => number.to_string(),
         },
-        Value::Array(items) => joined(items.iter().map(inner)),
+        Value::Array(items) => join_items(items.iter().map(nested_value)),
         Value::Object(map) => {
             let mut items: Vec<(&String, &Value)> = map.iter().collect();
             // CPUs and queues by number: 2 before 10.
             items.sort_by_key(|(key, _)| key.parse::<u64>().unwrap_or(u64::MAX));
-            joined(items.into_iter().map(|(key, item)| format!("{key}: {}", inner(item))))
+            join_items(items.into_iter().map(|(key, item)| format!("{key}: {}", nested_value(item))))
         }
     }
 }
 
 /// The content of a list or map. A list within a list keeps its brackets.
-fn inner(item: &Value) -> String {
+fn nested_value(item: &Value) -> String {
     match item {
         Value::Array(_) => format!("[{}]", value(item)),
         Value::Object(_) => format!("{{{}}}", value(item)),
@@ -32,7 +34,7 @@ fn inner(item: &Value) -> String {
     }
 }
 
-fn joined(items: impl Iterator<Item = String>) -> String {
+fn join_items(items: impl Iterator<Item = String>) -> String {
     let items: Vec<String> = items.collect();
     if items.is_empty() { "none".to_owned() } else { items.join(", ") }
 }
@@ -43,7 +45,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn values_have_no_marks_of_json() {
+    fn evidence_values_print_without_json_syntax() {
         for (from, expected) in [
             (json!("off"), "off"),
             (json!(12), "12"),

@@ -23,46 +23,49 @@ const MOST_LANES: usize = 12;
 impl InterfacePaths {
     /// The lanes, in the order of their first queues.
     pub(crate) fn lanes(&self) -> Vec<QueueLane> {
-        let fine = self.grouped(|one, other| {
-            (is_single(&one.napi) && is_single(&other.napi) || one.napi == other.napi)
-                && (one.rps == other.rps || is_small(&one.rps) && is_small(&other.rps))
+        let lanes = self.grouped(|left, right| {
+            (is_single(&left.napi) && is_single(&right.napi) || left.napi == right.napi)
+                && (left.rps == right.rps || is_small(&left.rps) && is_small(&right.rps))
         });
-        if fine.len() <= MOST_LANES {
-            return fine;
+        if lanes.len() <= MOST_LANES {
+            return lanes;
         }
-        let is_on = |queue: &QueueFlow| queue.rps.as_ref().map(CpuSet::is_empty);
-        self.grouped(|one, other| is_on(one) == is_on(other))
+        let has_rps = |queue: &QueueFlow| queue.rps.as_ref().map(CpuSet::is_empty);
+        self.grouped(|left, right| has_rps(left) == has_rps(right))
     }
 
-    fn grouped(&self, same: impl Fn(&QueueFlow, &QueueFlow) -> bool) -> Vec<QueueLane> {
+    fn grouped(&self, is_same_lane: impl Fn(&QueueFlow, &QueueFlow) -> bool) -> Vec<QueueLane> {
         let node = |queue: &QueueFlow| queue.napi.as_ref().and_then(|cpus| self.node_of(cpus));
         let mut groups: Vec<Vec<&QueueFlow>> = Vec::new();
         for queue in &self.queues {
-            let fits = |group: &&mut Vec<&QueueFlow>| {
+            let belongs_to = |group: &&mut Vec<&QueueFlow>| {
                 group.first().is_some_and(|first| {
-                    first.hot == queue.hot && node(first) == node(queue) && same(first, queue)
+                    first.hot == queue.hot && node(first) == node(queue) && is_same_lane(first, queue)
                 })
             };
-            match groups.iter_mut().find(fits) {
+            match groups.iter_mut().find(belongs_to) {
                 Some(group) => group.push(queue),
                 None => groups.push(vec![queue]),
             }
         }
-        groups.iter().map(|group| QueueLane::of(group, group.first().and_then(|first| node(first)))).collect()
+        groups
+            .iter()
+            .map(|group| QueueLane::from_queues(group, group.first().and_then(|first| node(first))))
+            .collect()
     }
 }
 
 impl QueueLane {
-    fn of(queues: &[&QueueFlow], node: Option<u32>) -> Self {
-        let union = |pick: fn(&QueueFlow) -> Option<&CpuSet>| -> Option<CpuSet> {
-            let sets: Option<Vec<&CpuSet>> = queues.iter().map(|queue| pick(queue)).collect();
+    fn from_queues(queues: &[&QueueFlow], node: Option<u32>) -> Self {
+        let union_of = |cpus_of: fn(&QueueFlow) -> Option<&CpuSet>| -> Option<CpuSet> {
+            let sets: Option<Vec<&CpuSet>> = queues.iter().map(|queue| cpus_of(queue)).collect();
             sets.map(|sets| sets.into_iter().flat_map(CpuSet::iter).collect())
         };
         let rates: Option<Vec<f64>> = queues.iter().map(|queue| queue.rate).collect();
         Self {
             queues: queues.iter().map(|queue| queue.queue).collect(),
-            napi: union(|queue| queue.napi.as_ref()),
-            rps: union(|queue| queue.rps.as_ref()),
+            napi: union_of(|queue| queue.napi.as_ref()),
+            rps: union_of(|queue| queue.rps.as_ref()),
             node,
             rate: rates.map(|rates| rates.iter().sum()),
             hot: queues.iter().any(|queue| queue.hot),

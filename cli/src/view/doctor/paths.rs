@@ -69,16 +69,17 @@ pub(crate) enum TransmitChoice {
 
 impl PacketPaths {
     pub(crate) fn from_view(view: &HostView<'_>) -> Self {
-        let (service, other_services) = service::choose(view.now);
+        let (service, other_services) = service::choose_service(view.now);
         let is_shown = |link: &&LinkState| link.up.value() != Some(&false);
-        let paths = view.now.link.iter().filter(is_shown).filter_map(|link| InterfacePaths::of(view, link));
+        let paths =
+            view.now.link.iter().filter(is_shown).filter_map(|link| InterfacePaths::from_view(view, link));
         Self { interfaces: paths.collect(), service, other_services }
     }
 }
 
 impl InterfacePaths {
     /// `None` if no CPU of a queue is known.
-    fn of(view: &HostView<'_>, link: &LinkState) -> Option<Self> {
+    fn from_view(view: &HostView<'_>, link: &LinkState) -> Option<Self> {
         let path = view.now;
         let count = *link.receive_queues.value()?;
         let name = link.interface.as_str();
@@ -95,41 +96,42 @@ impl InterfacePaths {
             facts: facts(link),
             home: link.node.value().copied().flatten(),
             rates: total("rx_packets").zip(total("tx_packets")),
-            queues: (0..count).map(|queue| QueueFlow::of(view, name, queue)).collect(),
-            transmit: TransmitChoice::of(view, name),
-            sent: sent(view, name),
+            queues: (0..count).map(|queue| QueueFlow::from_view(view, name, queue)).collect(),
+            transmit: TransmitChoice::from_view(view, name),
+            sent: transmit_rates(view, name),
             nodes,
             online,
         };
         paths.mark_hot();
-        let known = paths.queues.iter().any(|queue| queue.napi.is_some() || queue.rps.is_some());
-        known.then_some(paths)
+        let has_cpus = paths.queues.iter().any(|queue| queue.napi.is_some() || queue.rps.is_some());
+        has_cpus.then_some(paths)
     }
 
     fn mark_hot(&mut self) {
-        let all: f64 = self.queues.iter().filter_map(|queue| queue.rate).sum();
-        let several = self.queues.len() > 1;
+        let total_rate: f64 = self.queues.iter().filter_map(|queue| queue.rate).sum();
+        let has_several = self.queues.len() > 1;
         for queue in &mut self.queues {
-            queue.hot = several && queue.rate.is_some_and(|rate| rate >= HOT_PER_SECOND && rate > all / 2.0);
+            queue.hot = has_several
+                && queue.rate.is_some_and(|rate| rate >= HOT_PER_SECOND && rate > total_rate / 2.0);
         }
     }
 
     /// Packets per second of a transmit queue; `None` if unknown. Zero if the interface sends nothing.
     pub(crate) fn transmit_rate(&self, queue: u32) -> Option<f64> {
-        let none_leave = self.rates.filter(|(_, sent)| *sent <= 0.0).map(|_| 0.0);
-        self.sent.get(&queue).copied().or(none_leave)
+        let zero_rate = self.rates.filter(|(_, sent_rate)| *sent_rate <= 0.0).map(|_| 0.0);
+        self.sent.get(&queue).copied().or(zero_rate)
     }
 
     /// The node of the CPUs; `None` if they are on several.
     pub(crate) fn node_of(&self, cpus: &CpuSet) -> Option<u32> {
-        let first = cpus.iter().next()?;
-        let (node, of_node) = self.nodes.iter().find(|(_, of_node)| of_node.contains(first))?;
-        cpus.iter().all(|cpu| of_node.contains(cpu)).then_some(*node).flatten()
+        let first_cpu = cpus.iter().next()?;
+        let (node, node_cpus) = self.nodes.iter().find(|(_, node_cpus)| node_cpus.contains(first_cpu))?;
+        cpus.iter().all(|cpu| node_cpus.contains(cpu)).then_some(*node).flatten()
     }
 }
 
 /// Packets per second that each transmit queue sent between the readings.
-fn sent(view: &HostView<'_>, interface: &str) -> BTreeMap<u32, f64> {
+fn transmit_rates(view: &HostView<'_>, interface: &str) -> BTreeMap<u32, f64> {
     let queues = view.now.transmit_of(interface).and_then(|item| item.queues.value());
     let rate = |queue: u32| {
         view.rate(|path| {
@@ -144,17 +146,17 @@ fn sent(view: &HostView<'_>, interface: &str) -> BTreeMap<u32, f64> {
 const HOT_PER_SECOND: f64 = 1_000.0;
 
 impl QueueFlow {
-    fn of(view: &HostView<'_>, interface: &str, queue: u32) -> Self {
+    fn from_view(view: &HostView<'_>, interface: &str, queue: u32) -> Self {
         let path = view.now;
         let vectors = path.irq.interfaces.iter().find(|item| item.interface == interface);
-        let has_none = vectors.and_then(|item| item.vectors.value()).is_some_and(Vec::is_empty);
+        let has_no_vectors = vectors.and_then(|item| item.vectors.value()).is_some_and(Vec::is_empty);
         let rate = view.rate(|path| {
             let counts = path.rss_of(interface)?.queues.value()?.as_ref()?;
             counts.iter().find(|item| item.queue == queue).map(|item| item.packets)
         });
         Self {
             queue,
-            napi: if has_none { Some(CpuSet::new()) } else { path.napi_cpus(interface, queue) },
+            napi: if has_no_vectors { Some(CpuSet::new()) } else { path.napi_cpus(interface, queue) },
             rps: path.softirq.rps_cpus(interface, queue).cloned(),
             rate,
             hot: false,
@@ -168,22 +170,22 @@ impl QueueFlow {
 }
 
 impl TransmitChoice {
-    fn of(view: &HostView<'_>, interface: &str) -> Self {
+    fn from_view(view: &HostView<'_>, interface: &str) -> Self {
         let Some(queues) = view.now.transmit_of(interface).and_then(|item| item.queues.value()) else {
             return TransmitChoice::Unknown;
         };
         let count = u32::try_from(queues.len()).unwrap_or(u32::MAX);
         let mut by_cpu: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
-        let mut by_receive_queue = false;
+        let mut uses_receive_queues = false;
         for queue in queues {
             let Some(cpus) = queue.xps_cpus.value() else { return TransmitChoice::Unknown };
             for cpu in cpus.iter().flat_map(CpuSet::iter) {
                 by_cpu.entry(cpu).or_default().push(queue.queue);
             }
-            let by_queues = queue.xps_receive_queues.value().and_then(Option::as_ref);
-            by_receive_queue |= by_queues.is_some_and(|queues| !queues.is_empty());
+            let receive_queues = queue.xps_receive_queues.value().and_then(Option::as_ref);
+            uses_receive_queues |= receive_queues.is_some_and(|queues| !queues.is_empty());
         }
-        if by_receive_queue {
+        if uses_receive_queues {
             // The kernel tries the receive queue first (net/core/dev.c, __netdev_pick_tx, Linux
             // 4.18).
             return TransmitChoice::ByReceiveQueue(count);
@@ -198,12 +200,13 @@ impl TransmitChoice {
 
     /// The transmit queues of packets from these CPUs, in words.
     pub(crate) fn words(&self, cpus: &CpuSet) -> String {
-        let all = |count: u32| if count > 1 { format!("tx 0-{}", count - 1) } else { "tx 0".to_owned() };
+        let queue_range =
+            |count: u32| if count > 1 { format!("tx 0-{}", count - 1) } else { "tx 0".to_owned() };
         match self {
             TransmitChoice::Unknown => "tx ?".to_owned(),
-            TransmitChoice::Hash(count) if *count > 1 => format!("{} by flow hash", all(*count)),
-            TransmitChoice::Hash(count) => all(*count),
-            TransmitChoice::ByReceiveQueue(count) => format!("{} by receive queue", all(*count)),
+            TransmitChoice::Hash(count) if *count > 1 => format!("{} by flow hash", queue_range(*count)),
+            TransmitChoice::Hash(count) => queue_range(*count),
+            TransmitChoice::ByReceiveQueue(count) => format!("{} by receive queue", queue_range(*count)),
             TransmitChoice::ByCpu(map) => {
                 let queues: CpuSet =
                     cpus.iter().filter_map(|cpu| map.get(&cpu)).flat_map(CpuSet::iter).collect();
@@ -217,12 +220,12 @@ fn facts(link: &LinkState) -> Vec<String> {
     let driver = link.driver.value().and_then(Option::as_ref).map(|driver| driver.name.clone());
     let speed = link.speed_bits_per_second.value().copied().flatten().map(format::link);
     let node = link.node.value().copied().flatten().map(|node| format!("on node {node}"));
-    let count = |count: u32, kind: &str| match count {
+    let queue_count = |count: u32, kind: &str| match count {
         1 => format!("one {kind} queue"),
-        many => format!("{many} {kind} queues"),
+        count => format!("{count} {kind} queues"),
     };
-    let receive = link.receive_queues.value().map(|queues| count(*queues, "receive"));
-    let transmit = link.transmit_queues.value().map(|queues| count(*queues, "transmit"));
+    let receive = link.receive_queues.value().map(|queues| queue_count(*queues, "receive"));
+    let transmit = link.transmit_queues.value().map(|queues| queue_count(*queues, "transmit"));
     [driver, speed, node, receive, transmit].into_iter().flatten().collect()
 }
 

@@ -26,26 +26,27 @@ pub(crate) struct SocketReader {
 }
 
 /// The service to draw, and the other services.
-pub(super) fn choose(path: &PacketPath) -> (Option<PathService>, Vec<PathService>) {
+pub(super) fn choose_service(path: &PacketPath) -> (Option<PathService>, Vec<PathService>) {
     let services = path.socket.services();
     let is_udp = |service: &&ServiceSockets| service.protocol == SocketProtocol::Udp;
     // A service on a loopback address receives nothing from an interface with queues.
-    let reachable = || services.iter().filter(|service| !service.local.ip().is_loopback());
-    let named = reachable().filter(|service| service.named);
-    let chosen = named.clone().find(is_udp).or_else(|| named.clone().next()).or_else(|| {
-        let mut udp = reachable().filter(is_udp);
-        udp.next().filter(|_| udp.next().is_none())
-    });
-    let others =
-        services.iter().filter(|service| !chosen.is_some_and(|chosen| std::ptr::eq(chosen, *service)));
+    let reachable_services = || services.iter().filter(|service| !service.local.ip().is_loopback());
+    let named_services = reachable_services().filter(|service| service.named);
+    let drawn_service =
+        named_services.clone().find(is_udp).or_else(|| named_services.clone().next()).or_else(|| {
+            let mut udp_services = reachable_services().filter(is_udp);
+            udp_services.next().filter(|_| udp_services.next().is_none())
+        });
+    let other_services =
+        services.iter().filter(|service| !drawn_service.is_some_and(|drawn| std::ptr::eq(drawn, *service)));
     (
-        chosen.map(|service| PathService::of(path, service)),
-        others.map(|service| PathService::of(path, service)).collect(),
+        drawn_service.map(|service| PathService::from_service(path, service)),
+        other_services.map(|service| PathService::from_service(path, service)).collect(),
     )
 }
 
 impl PathService {
-    fn of(path: &PacketPath, service: &ServiceSockets) -> Self {
+    fn from_service(path: &PacketPath, service: &ServiceSockets) -> Self {
         let processes = match &service.processes {
             Known::Value(processes) => {
                 let names: Vec<String> =
@@ -58,7 +59,7 @@ impl PathService {
             Known::Unknown { .. } => String::new(),
         };
         let threads = |inode| {
-            let threads = path.thread.of_socket(inode);
+            let threads = path.thread.threads_of_socket(inode);
             threads.filter_map(|thread: &ServingThread| thread.allowed.value().cloned()).collect()
         };
         let protocol = match service.protocol {
@@ -82,29 +83,30 @@ impl PathService {
 
     /// Indices of the sockets that packets from these CPUs can reach.
     pub(crate) fn reachable_sockets(&self, stack: &CpuSet) -> Vec<usize> {
-        let of_cpu = |taker: &SocketReader| taker.incoming.is_some_and(|cpu| stack.contains(cpu));
-        let all = 0..self.sockets.len();
+        let is_on_stack = |socket: &SocketReader| socket.incoming.is_some_and(|cpu| stack.contains(cpu));
+        let indices = 0..self.sockets.len();
         // A BPF program that steers by CPU does not report which socket belongs to which CPU.
-        let told = !stack.is_empty() && self.sockets.iter().all(|taker| taker.incoming.is_some());
+        let has_incoming_cpus =
+            !stack.is_empty() && self.sockets.iter().all(|socket| socket.incoming.is_some());
         match self.steering {
-            Some(SteeringState::Cpu) if told => {
-                all.filter(|index| self.sockets.get(*index).is_some_and(of_cpu)).collect()
+            Some(SteeringState::Cpu) if has_incoming_cpus => {
+                indices.filter(|index| self.sockets.get(*index).is_some_and(is_on_stack)).collect()
             }
-            _ => all.collect(),
+            _ => indices.collect(),
         }
     }
 
     /// The reachable sockets in words.
     pub(crate) fn sockets_words(&self, stack: &CpuSet) -> String {
         let count = self.sockets.len();
-        let reached: CpuSet =
+        let reachable: CpuSet =
             self.reachable_sockets(stack).into_iter().filter_map(|index| u32::try_from(index).ok()).collect();
         match (count, self.steering) {
             (0, _) => "no socket".to_owned(),
             (1, _) => "the one socket".to_owned(),
-            (_, Some(SteeringState::Cpu)) if reached.len() == count => format!("{count} sockets by CPU"),
-            (_, Some(SteeringState::Cpu)) if reached.is_empty() => "no socket of these CPUs".to_owned(),
-            (_, Some(SteeringState::Cpu)) => format!("socket {reached} by CPU"),
+            (_, Some(SteeringState::Cpu)) if reachable.len() == count => format!("{count} sockets by CPU"),
+            (_, Some(SteeringState::Cpu)) if reachable.is_empty() => "no socket of these CPUs".to_owned(),
+            (_, Some(SteeringState::Cpu)) => format!("socket {reachable} by CPU"),
             (_, Some(SteeringState::Hash)) => format!("any of {count} sockets by hash"),
             (_, Some(SteeringState::Program)) => format!("{count} sockets by program"),
             (_, None) => format!("{count} sockets"),
@@ -113,28 +115,28 @@ impl PathService {
 
     /// The threads that serve these sockets in words, and the CPUs that they may run on.
     pub(crate) fn threads(&self, sockets: &[usize], online: &CpuSet) -> (String, CpuSet) {
-        let takers = sockets.iter().filter_map(|index| self.sockets.get(*index));
-        let threads: Vec<&CpuSet> = takers.flat_map(|taker| &taker.threads).collect();
+        let readers = sockets.iter().filter_map(|index| self.sockets.get(*index));
+        let threads: Vec<&CpuSet> = readers.flat_map(|reader| &reader.threads).collect();
         let cpus: CpuSet =
             threads.iter().flat_map(|cpus| cpus.iter()).filter(|cpu| online.contains(*cpu)).collect();
         let count = match threads.len() {
             0 => return ("thread ?".to_owned(), CpuSet::new()),
             1 => "one thread".to_owned(),
-            many => format!("{many} threads"),
+            count => format!("{count} threads"),
         };
-        let pinned = threads.iter().all(|cpus| cpus.len() == 1);
-        let place = match (pinned, cpus == *online) {
+        let is_pinned = threads.iter().all(|cpus| cpus.len() == 1);
+        let placement = match (is_pinned, cpus == *online) {
             (true, _) => format!("pinned to CPU {cpus}"),
             (false, true) => "on any CPU".to_owned(),
             (false, false) => format!("on CPU {cpus}"),
         };
-        (format!("{count} {place}"), cpus)
+        (format!("{count} {placement}"), cpus)
     }
 
     /// The whole service in a line.
     pub(crate) fn line(&self, online: &CpuSet) -> String {
-        let all: Vec<usize> = (0..self.sockets.len()).collect();
-        let by = match self.steering {
+        let indices: Vec<usize> = (0..self.sockets.len()).collect();
+        let steering_text = match self.steering {
             Some(SteeringState::Hash) => " by hash",
             Some(SteeringState::Cpu) => " by CPU",
             Some(SteeringState::Program) => " by program",
@@ -142,10 +144,10 @@ impl PathService {
         };
         let sockets = match self.sockets.len() {
             1 => "one socket".to_owned(),
-            many => format!("{many} sockets{by}"),
+            count => format!("{count} sockets{steering_text}"),
         };
         let processes = if self.processes.is_empty() { "process ?" } else { &self.processes };
-        format!("{}, {processes}, {sockets}, {}", self.name, self.threads(&all, online).0)
+        format!("{}, {processes}, {sockets}, {}", self.name, self.threads(&indices, online).0)
     }
 }
 
@@ -153,29 +155,30 @@ impl PathService {
 mod tests {
     use super::*;
 
-    fn served(incoming: [Option<u32>; 2]) -> PathService {
-        let taker = |incoming: Option<u32>| SocketReader { incoming, threads: Vec::new() };
+    fn path_service(incoming: [Option<u32>; 2]) -> PathService {
+        let socket_reader = |incoming: Option<u32>| SocketReader { incoming, threads: Vec::new() };
         PathService {
             name: "UDP 0.0.0.0:53".to_owned(),
             processes: String::new(),
-            sockets: incoming.map(taker).into(),
+            sockets: incoming.map(socket_reader).into(),
             steering: Some(SteeringState::Cpu),
         }
     }
 
     #[test]
-    fn sockets_that_ask_for_a_cpu_are_reached_from_it() {
-        let words = |incoming, cpus: &[u32]| served(incoming).sockets_words(&cpus.iter().copied().collect());
+    fn sockets_with_an_incoming_cpu_are_reached_from_that_cpu() {
+        let words =
+            |incoming, cpus: &[u32]| path_service(incoming).sockets_words(&cpus.iter().copied().collect());
         assert_eq!(words([Some(0), Some(1)], &[1]), "socket 1 by CPU");
         assert_eq!(words([Some(0), Some(1)], &[0, 1]), "2 sockets by CPU");
         assert_eq!(words([Some(0), Some(1)], &[7]), "no socket of these CPUs");
     }
 
     #[test]
-    fn where_it_is_not_told_which_socket_has_which_cpu_all_are_reached() {
+    fn all_sockets_are_reachable_if_cpus_are_unknown() {
         let none = CpuSet::new();
-        assert_eq!(served([Some(0), Some(1)]).sockets_words(&none), "2 sockets by CPU");
-        let program = served([None, None]);
+        assert_eq!(path_service([Some(0), Some(1)]).sockets_words(&none), "2 sockets by CPU");
+        let program = path_service([None, None]);
         assert_eq!(program.sockets_words(&[1].into_iter().collect()), "2 sockets by CPU");
         assert_eq!(program.reachable_sockets(&none), [0, 1]);
     }

@@ -24,7 +24,7 @@ pub(crate) fn readings(name: &str) -> (PacketPath, Option<PacketPath>) {
 }
 
 /// The result for a fixture host, with two unknown values added.
-pub(crate) fn diagnosed(name: &str) -> Envelope<DoctorResult> {
+pub(crate) fn fixture_diagnosis(name: &str) -> Envelope<DoctorResult> {
     let (first, later) = readings(name);
     let view = later.as_ref().map_or(HostView::once(&first), |later| HostView::twice(&first, later));
     let mut diagnosis = Diagnosis::of(&view);
@@ -38,19 +38,19 @@ fn no_privilege(what: &str) -> UnknownItem {
 }
 
 fn paths(name: &str) -> PacketPaths {
-    diagnosed(name).result.paths
+    fixture_diagnosis(name).result.paths
 }
 
 /// Only the drawing of the path.
-fn drawn(name: &str, width: usize) -> String {
-    let envelope = diagnosed(name);
+fn path_text(name: &str, width: usize) -> String {
+    let envelope = fixture_diagnosis(name);
     let document = Document { sections: path_sections(&envelope.result.paths, false), ..Document::default() };
     text::text(&document, TextStyle { width, colour: false })
 }
 
 #[test]
 fn twenty_queues_on_one_node_are_one_lane() {
-    let text = drawn("makita-2016", 120);
+    let text = path_text("makita-2016", 120);
     assert!(
         text.contains("├ node 1: CPU 5-9,15-19\n│ no interrupt of a receive queue arrives here"),
         "{text}"
@@ -60,14 +60,14 @@ fn twenty_queues_on_one_node_are_one_lane() {
 }
 
 #[test]
-fn the_queue_with_most_packets_is_a_lane_of_its_own() {
-    let text = drawn("million-packets", 120);
-    let row = text.lines().find(|line| line.contains("rx 4 ")).expect("a row for it");
+fn the_busiest_queue_has_its_own_lane() {
+    let text = path_text("million-packets", 120);
+    let row = text.lines().find(|line| line.contains("rx 4 ")).expect("a row for rx 4");
     assert!(row.contains("kpps") && row.contains("CPU 4 "), "{text}");
 }
 
 #[test]
-fn nothing_is_drawn_if_nothing_is_known() {
+fn path_sections_without_known_values_are_empty() {
     let path = PacketPath::observe(&Host::scripted([("/proc/uptime", "1 1")]), &Scope::default());
     let paths = PacketPaths::from_view(&HostView::once(&path));
     assert!(path_sections(&paths, false).iter().all(|section| {
@@ -76,10 +76,10 @@ fn nothing_is_drawn_if_nothing_is_known() {
 }
 
 #[test]
-fn every_host_fits_into_terminal_and_frame() {
+fn drawings_of_every_fixture_fit_the_terminal_and_the_frame() {
     for name in linerate_testkit::fixture::names() {
         for width in [80, 120] {
-            let text = drawn(name, width);
+            let text = path_text(name, width);
             let long = text.lines().find(|line| line.chars().count() > width);
             assert_eq!(long, None, "{name}, {width} columns");
             assert!(text.lines().count() <= 60, "{name}: {text}");
@@ -96,7 +96,7 @@ fn every_host_fits_into_terminal_and_frame() {
 }
 
 #[test]
-fn idle_transmit_queues_have_quiet_lines() {
+fn lines_of_idle_transmit_queues_have_the_class_quiet() {
     let classes = |name: &str| {
         let host = paths(name);
         let drawing = PathDrawing::new(&host.interfaces[0], host.service.as_ref());
@@ -116,15 +116,15 @@ fn queues_without_an_interrupt_have_lines_from_queue_to_transmit_queue() {
         (queue.napi, queue.rps) = (Some(CpuSet::new()), Some(CpuSet::new()));
     }
     let drawing = PathDrawing::new(paths, None);
-    let told: Vec<&str> = drawing.lines.iter().map(|line| line.told.as_str()).collect();
-    assert!(told.iter().any(|told| told.contains("on the sender's CPU")), "{told:?}");
-    assert!(told.iter().any(|told| told.starts_with("tx")), "{told:?}");
+    let labels: Vec<&str> = drawing.lines.iter().map(|line| line.told.as_str()).collect();
+    assert!(labels.iter().any(|label| label.contains("on the sender's CPU")), "{labels:?}");
+    assert!(labels.iter().any(|label| label.starts_with("tx")), "{labels:?}");
 }
 
 #[test]
-fn a_diagnosis_as_text() {
+fn diagnosis_text_is_short_unless_full_is_set() {
     let style = TextStyle { width: 100, colour: false };
-    let mut document = diagnosed("makita-2016").document();
+    let mut document = fixture_diagnosis("makita-2016").document();
     let short = text::text(&document, style);
     assert!(short.lines().all(|line| line.chars().count() <= 100), "{short}");
     assert!(short.contains("\nUnknown\n"), "{short}");
@@ -136,7 +136,7 @@ fn a_diagnosis_as_text() {
 }
 
 #[test]
-fn places_of_one_kind_are_one_line() {
+fn unknown_values_of_one_kind_share_a_line() {
     let mut eth1 = no_privilege("link[eth1].rings");
     eth1.why = "asking eth1: no privilege".to_owned();
     let unknown = [no_privilege("link[eth0].rings"), eth1];
@@ -148,16 +148,19 @@ fn places_of_one_kind_are_one_line() {
 }
 
 #[test]
-fn a_result_is_read_as_it_was_written() {
-    let envelope = diagnosed("million-packets");
-    let written = serde_json::to_string(&envelope).expect("JSON");
-    let read = Envelope::<DoctorResult>::parse(&written).expect("read");
-    let (read, written) = (read.document(), envelope.document());
-    assert_eq!((read.verdict, read.sections.len()), (written.verdict, written.sections.len()));
+fn written_results_parse_to_the_same_document() {
+    let envelope = fixture_diagnosis("million-packets");
+    let json = serde_json::to_string(&envelope).expect("JSON");
+    let copy = Envelope::<DoctorResult>::parse(&json).expect("read");
+    let (parsed_document, document) = (copy.document(), envelope.document());
+    assert_eq!(
+        (parsed_document.verdict, parsed_document.sections.len()),
+        (document.verdict, document.sections.len())
+    );
 }
 
 #[test]
-fn text_of_the_host_cannot_become_markup() {
+fn host_text_is_escaped_in_the_page() {
     let name = "<script>alert(1)</script>&\"";
     let host = Host::scripted([
         ("/proc/sys/kernel/osrelease".to_owned(), format!("4.6.3{name}\n")),

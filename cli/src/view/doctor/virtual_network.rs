@@ -22,11 +22,12 @@ pub(super) fn sections(stages: &Value) -> Vec<Section> {
         ("vhost threads", vhost(&network)),
         ("Virtual functions", functions(&network.functions)),
     ];
-    let shown = tables.into_iter().filter(|(_, table)| !table.rows.is_empty()).map(|(heading, table)| {
-        let table = table.with_text_limit(ROWS, "more; --json has all");
-        Section::new(heading).with_for(Audience::FullText, table.clone()).with_for(Audience::Page, table)
-    });
-    shown.collect()
+    let visible_sections =
+        tables.into_iter().filter(|(_, table)| !table.rows.is_empty()).map(|(heading, table)| {
+            let table = table.with_text_limit(ROWS, "more; --json has all");
+            Section::new(heading).with_for(Audience::FullText, table.clone()).with_for(Audience::Page, table)
+        });
+    visible_sections.collect()
 }
 
 fn ports(network: &VirtualNetwork) -> Table {
@@ -86,7 +87,7 @@ fn functions(functions: &[VirtualFunction]) -> Table {
     ];
     Table::new(&headings).with_rows(functions.iter().map(|function| {
         let text = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
-        let flag = |flag: Option<bool>| flag.map_or("?", |on| if on { "on" } else { "off" }).to_owned();
+        let flag = |flag: Option<bool>| flag.map_or("?", |is_on| if is_on { "on" } else { "off" }).to_owned();
         let limit = match (function.minimum_megabits_per_second, function.maximum_megabits_per_second) {
             (Some(0), Some(0)) => "none".to_owned(),
             (Some(minimum), Some(0)) => format!("at least {minimum}"),
@@ -116,11 +117,11 @@ mod tests {
     use crate::document::Document;
     use crate::render::style::TextStyle;
     use crate::render::text;
-    use crate::view::doctor::tests::diagnosed;
+    use crate::view::doctor::tests::fixture_diagnosis;
 
     #[test]
-    fn machines_are_listed_in_the_full_text() {
-        let stages = diagnosed("kvm-host").result.stages;
+    fn full_text_lists_virtual_machines_and_functions() {
+        let stages = fixture_diagnosis("kvm-host").result.stages;
         let document = Document { sections: sections(&stages), full: true, ..Document::default() };
         let text = text::text(&document, TextStyle { width: 120, colour: false });
         assert!(text.contains("tap0       tap     web1 (6001), machine-qemu-web1.scope"), "{text}");

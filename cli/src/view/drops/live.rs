@@ -25,29 +25,36 @@ pub(crate) struct PrintedDrops {
 
 impl PrintedDrops {
     /// The line of one second, with headings every 20 lines.
-    pub(crate) fn second(&mut self, now: &PacketAccounting, style: TextStyle) -> String {
-        let (requests_lost, replies_lost) = (lost(&now.requests), lost(&now.replies));
-        let unaccounted = now.ways().map(AccountingPath::unaccounted).fold(0, u64::saturating_add);
+    pub(crate) fn interval_line(&mut self, accounting: &PacketAccounting, style: TextStyle) -> String {
+        let (requests_lost, replies_lost) =
+            (lost_packets(&accounting.requests), lost_packets(&accounting.replies));
+        let unaccounted = accounting.ways().map(AccountingPath::unaccounted).fold(0, u64::saturating_add);
         self.requests_lost = self.requests_lost.saturating_add(requests_lost);
         self.replies_lost = self.replies_lost.saturating_add(replies_lost);
         self.unaccounted = self.unaccounted.saturating_add(unaccounted);
         let figures = [
-            count(now.requests.packets_in()),
+            count(accounting.requests.packets_in()),
             grouped(requests_lost),
             grouped(self.requests_lost),
-            count(now.replies.packets_out()),
+            count(accounting.replies.packets_out()),
             grouped(replies_lost),
             grouped(self.replies_lost),
             grouped(self.unaccounted),
         ];
         let time = jiff::Zoned::now().strftime("%H:%M:%S").to_string();
-        let line = format!("{}  {}", cells(&time, figures.each_ref().map(String::as_str)), named(now));
+        let line = format!(
+            "{}  {}",
+            cells(&time, figures.each_ref().map(String::as_str)),
+            largest_losses(accounting)
+        );
         let line = cut(line.trim_end(), style.width.max(LEAST_WIDTH));
         let tone = if requests_lost > 0 || replies_lost > 0 { Tone::Bad } else { Tone::Plain };
-        let head = cells("time", ["requests", "lost", "total", "replies", "lost", "total", "unaccounted"]);
-        let head = self.seconds.is_multiple_of(A_SCREEN).then(|| style.paint(Tone::Faint, &head));
+        let headings =
+            cells("time", ["requests", "lost", "total", "replies", "lost", "total", "unaccounted"]);
+        let heading_line = self.seconds.is_multiple_of(A_SCREEN).then(|| style.paint(Tone::Faint, &headings));
         self.seconds += 1;
-        let lines: Vec<String> = head.into_iter().chain([style.paint(tone, &line), String::new()]).collect();
+        let lines: Vec<String> =
+            heading_line.into_iter().chain([style.paint(tone, &line), String::new()]).collect();
         lines.join("\n")
     }
 }
@@ -64,18 +71,18 @@ fn count(packets: Option<u64>) -> String {
 }
 
 /// All lost packets, including those that a device counts.
-fn lost(way: &AccountingPath) -> u64 {
-    way.losses().map(|(_, loss)| loss.packets).fold(0, u64::saturating_add)
+fn lost_packets(path: &AccountingPath) -> u64 {
+    path.losses().map(|(_, loss)| loss.packets).fold(0, u64::saturating_add)
 }
 
 /// The largest losses of a second: `netfilter-rule 5,000`.
-fn named(ledger: &PacketAccounting) -> String {
+fn largest_losses(accounting: &PacketAccounting) -> String {
     let mut losses: Vec<&StageLoss> =
-        ledger.ways().flat_map(|way| way.losses().map(|(_, loss)| loss)).collect();
+        accounting.ways().flat_map(|path| path.losses().map(|(_, loss)| loss)).collect();
     losses.retain(|loss| loss.packets > 0);
     losses.sort_by_key(|loss| std::cmp::Reverse(loss.packets));
-    let named = losses.iter().take(MOST).map(|loss| format!("{} {}", loss.name, grouped(loss.packets)));
-    named.collect::<Vec<_>>().join(", ")
+    let loss_texts = losses.iter().take(MOST).map(|loss| format!("{} {}", loss.name, grouped(loss.packets)));
+    loss_texts.collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
@@ -84,15 +91,15 @@ mod tests {
     use crate::view::drops::tests::accounting;
 
     #[test]
-    fn a_line_a_second_adds_up() {
+    fn live_lines_have_losses_per_second_and_in_total() {
         let style = TextStyle { width: 120, colour: false };
-        let mut told = PrintedDrops::default();
-        let first = told.second(&accounting(), style);
-        let second = told.second(&accounting(), style);
+        let mut printer = PrintedDrops::default();
+        let first = printer.interval_line(&accounting(), style);
+        let second = printer.interval_line(&accounting(), style);
         assert!(first.starts_with("time ") && first.ends_with('\n') && first.lines().count() == 2, "{first}");
         let cells: Vec<&str> = second.split_whitespace().skip(1).collect();
         assert_eq!(cells, ["1,000", "100", "200", "900", "0", "0", "0", "netfilter-rule", "100"]);
-        let narrow = told.second(&accounting(), TextStyle { width: 20, colour: false });
+        let narrow = printer.interval_line(&accounting(), TextStyle { width: 20, colour: false });
         assert!(narrow.lines().all(|line| line.chars().count() <= LEAST_WIDTH), "{narrow}");
     }
 }

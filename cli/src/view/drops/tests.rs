@@ -68,12 +68,12 @@ fn envelope(accounting: PacketAccounting, full: bool) -> Envelope<DropsResult> {
     Envelope::new(HostSummary::default(), Some(0), result)
 }
 
-fn shown_as(accounting: &PacketAccounting, full: bool) -> String {
+fn drops_text(accounting: &PacketAccounting, full: bool) -> String {
     text::text(&envelope(accounting.clone(), full).document(), STYLE)
 }
 
 #[test]
-fn a_page_draws_losses_and_runs_nothing() {
+fn the_page_shows_losses_and_has_no_script() {
     let page = html::page(&envelope(accounting(), false).document()).expect("a page");
     assert!(page.contains("100 lost:") && page.contains("a rule of netfilter dropped it"), "{page}");
     assert!(!page.contains("<script"), "{page}");
@@ -81,7 +81,7 @@ fn a_page_draws_losses_and_runs_nothing() {
 
 #[test]
 fn the_verdict_is_first_and_stages_without_loss_are_folded() {
-    let text = shown_as(&accounting(), false);
+    let text = drops_text(&accounting(), false);
     let first = text.lines().next().expect("a line");
     assert_eq!(first, "Requests: 1,000 in, 100 lost: a rule of netfilter dropped it (nf_hook_slow).");
     assert!(
@@ -92,49 +92,49 @@ fn the_verdict_is_first_and_stages_without_loss_are_folded() {
     );
     assert!(text.contains("See the counters of the rules."));
     assert!(text.contains("(1 stage that lost nothing: --full)") && !text.contains("\n  link "), "{text}");
-    assert!(shown_as(&accounting(), true).contains("\n  link "));
+    assert!(drops_text(&accounting(), true).contains("\n  link "));
 }
 
 #[test]
-fn what_does_not_balance_is_told_with_where_it_may_be() {
+fn unaccounted_packets_are_reported_with_a_likely_place() {
     let mut ledger = accounting();
     ledger.requests.stages[1].unaccounted = Known::Value(7);
     ledger.requests.stages[1].likely = vec!["packets on their way when counting ended".into()];
-    let text = shown_as(&ledger, false);
+    let text = drops_text(&ledger, false);
     assert!(text.lines().next().is_some_and(|line| line.ends_with("7 unaccounted for.")), "{text}");
     assert!(text.contains("unaccounted: 7") && text.contains("perhaps: packets on their way"), "{text}");
 }
 
 #[test]
-fn all_is_well_only_where_it_is() {
+fn all_answered_is_reported_only_if_every_count_is_known() {
     let mut ledger = accounting();
-    for way in [&mut ledger.requests, &mut ledger.replies] {
-        way.stages.iter_mut().for_each(|stage| {
+    for path in [&mut ledger.requests, &mut ledger.replies] {
+        path.stages.iter_mut().for_each(|stage| {
             stage.losses.clear();
             (stage.packets_in, stage.packets_out) = (Known::Value(9), Known::Value(9));
         });
     }
-    let text = shown_as(&ledger, false);
+    let text = drops_text(&ledger, false);
     assert!(text.starts_with("All of 9 requests were answered; nothing is unaccounted for.\n"), "{text}");
     ledger.replies.stages[1].packets_out = Known::unknown("nobody says");
     assert!(
-        shown_as(&ledger, false).starts_with("Requests: 9 in, none lost.\n\nReplies: 9 in, none lost.\n")
+        drops_text(&ledger, false).starts_with("Requests: 9 in, none lost.\n\nReplies: 9 in, none lost.\n")
     );
     ledger.replies.stages[0].waiting = 2;
-    assert!(shown_as(&ledger, false).contains("none lost, 2 waiting at the end."));
+    assert!(drops_text(&ledger, false).contains("none lost, 2 waiting at the end."));
 }
 
 #[test]
-fn what_counting_took_is_told_with_what_was_lost() {
+fn the_counting_overhead_is_reported() {
     let mut ledger = accounting();
-    let text = shown_as(&ledger, false);
+    let text = drops_text(&ledger, false);
     assert!(text.contains("2.1 % of one CPU") && text.contains("61 ns"), "{text}");
     ledger.overhead = Known::unknown("it was not timed");
-    assert!(shown_as(&ledger, false).contains("is not known: it was not timed"));
+    assert!(drops_text(&ledger, false).contains("is not known: it was not timed"));
 }
 
 #[test]
-fn a_verdict_adds_up_and_counts_in_the_singular() {
+fn the_verdict_sums_minor_losses_and_uses_the_singular() {
     let mut ledger = accounting();
     ledger.requests.stages[2].losses[0].packets = 10;
     let loss = ledger.requests.stages[2].losses[0].clone();
@@ -142,19 +142,23 @@ fn a_verdict_adds_up_and_counts_in_the_singular() {
         ledger.requests.stages[2].losses.push(StageLoss { name: name.to_owned(), ..loss.clone() });
     }
     ledger.requests.stages[3].forwarded = 60;
-    let text = shown_as(&ledger, false);
-    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(words.contains("10 lost in 1 other way."), "{text}");
-    assert!(words.contains("60 forwarded"), "{text}");
-    assert!(text.contains("60 forwarded"), "{text}");
+    let words = |ledger: &PacketAccounting| {
+        drops_text(ledger, false).split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let text = words(&ledger);
+    assert!(text.starts_with("Requests: 1,000 in, 60 forwarded, 10 lost: "), "{text}");
+    assert!(text.contains("10 lost in 1 other way."), "{text}");
+    ledger.requests.stages[2].losses.push(StageLoss { name: "d".to_owned(), packets: 2, ..loss });
+    let text = words(&ledger);
+    assert!(text.contains("12 lost in 2 other ways."), "{text}");
 }
 
 #[test]
-fn nothing_seen_is_no_success() {
+fn an_accounting_without_packets_is_not_a_success() {
     let empty = PacketAccounting {
         requests: AccountingPath::default(),
         replies: AccountingPath::default(),
         ..accounting()
     };
-    assert!(shown_as(&empty, false).contains("No packets were seen"));
+    assert!(drops_text(&empty, false).contains("No packets were seen"));
 }

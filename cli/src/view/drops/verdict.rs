@@ -18,52 +18,55 @@ pub(crate) struct VerdictLine {
 }
 
 /// The line about requests comes first.
-pub(crate) fn lines(ledger: &PacketAccounting) -> Vec<VerdictLine> {
-    if let Some(answered) = all_answered(ledger) {
+pub(crate) fn lines(accounting: &PacketAccounting) -> Vec<VerdictLine> {
+    if let Some(reply_count) = answered_requests(accounting) {
         let text =
-            format!("All of {} requests were answered; nothing is unaccounted for.", grouped(answered));
+            format!("All of {} requests were answered; nothing is unaccounted for.", grouped(reply_count));
         return vec![VerdictLine { tone: Tone::Good, text }];
     }
-    if !is_anything(ledger) {
+    if !has_packets(accounting) {
         let text = "No packets were seen, and none were lost.".to_owned();
         return vec![VerdictLine { tone: Tone::Warn, text }];
     }
-    let elsewhere = (!ledger.elsewhere.is_empty()).then(|| {
-        let text = format!("Elsewhere: {}.", named(ledger.elsewhere.iter().map(|loss| (None, loss))));
+    let other_losses = (!accounting.elsewhere.is_empty()).then(|| {
+        let text =
+            format!("Elsewhere: {}.", losses_text(accounting.elsewhere.iter().map(|loss| (None, loss))));
         VerdictLine { tone: Tone::Warn, text }
     });
-    named_paths(ledger).map(|(name, way)| line(name, way)).chain(elsewhere).collect()
+    named_paths(accounting).map(|(name, path)| line(name, path)).chain(other_losses).collect()
 }
 
 /// The generator's count of replies, if every request was answered and nothing was lost.
-fn all_answered(ledger: &PacketAccounting) -> Option<u64> {
-    let generator = |way: &AccountingPath| way.entry(PathStep::Generator).cloned();
-    let sent = *generator(&ledger.requests)?.packets_in.value()?;
-    let answered = *generator(&ledger.replies)?.packets_out.value()?;
-    (sent == answered && sent > 0 && ledger.is_clean()).then_some(sent)
+fn answered_requests(accounting: &PacketAccounting) -> Option<u64> {
+    let generator = |path: &AccountingPath| path.entry(PathStep::Generator).cloned();
+    let requests = *generator(&accounting.requests)?.packets_in.value()?;
+    let replies = *generator(&accounting.replies)?.packets_out.value()?;
+    (requests == replies && requests > 0 && accounting.is_clean()).then_some(requests)
 }
 
-fn is_anything(ledger: &PacketAccounting) -> bool {
-    let counted =
-        ledger.ways().flat_map(|way| &way.stages).flat_map(|entry| [&entry.packets_in, &entry.packets_out]);
-    !ledger.is_clean() || counted.filter_map(|packets| packets.value()).any(|packets| *packets > 0)
+fn has_packets(accounting: &PacketAccounting) -> bool {
+    let packet_counts = accounting
+        .ways()
+        .flat_map(|path| &path.stages)
+        .flat_map(|entry| [&entry.packets_in, &entry.packets_out]);
+    !accounting.is_clean() || packet_counts.filter_map(|packets| packets.value()).any(|packets| *packets > 0)
 }
 
-fn line(name: &str, way: &AccountingPath) -> VerdictLine {
-    let with =
-        |packets: Option<u64>, word: &str| packets.map(|packets| format!("{} {word}", grouped(packets)));
-    let mut parts: Vec<String> = with(way.packets_in(), "in").into_iter().collect();
-    parts.extend(with(Some(way.forwarded()).filter(|packets| *packets > 0), "forwarded"));
-    let lost: Vec<(Option<PathStep>, &StageLoss)> =
-        way.losses().filter(|(_, loss)| loss.packets > 0).map(|(step, loss)| (Some(step), loss)).collect();
-    if lost.is_empty() {
+fn line(name: &str, path: &AccountingPath) -> VerdictLine {
+    let with_label =
+        |packets: Option<u64>, label: &str| packets.map(|packets| format!("{} {label}", grouped(packets)));
+    let mut parts: Vec<String> = with_label(path.packets_in(), "in").into_iter().collect();
+    parts.extend(with_label(Some(path.forwarded()).filter(|packets| *packets > 0), "forwarded"));
+    let losses: Vec<(Option<PathStep>, &StageLoss)> =
+        path.losses().filter(|(_, loss)| loss.packets > 0).map(|(step, loss)| (Some(step), loss)).collect();
+    if losses.is_empty() {
         parts.push("none lost".to_owned());
     } else {
-        parts.push(named(lost.iter().copied()));
+        parts.push(losses_text(losses.iter().copied()));
     }
-    parts.extend(unaccounted(way));
-    parts.extend(with(waiting(way), "waiting at the end"));
-    let tone = match (lost.is_empty(), way.is_balanced()) {
+    parts.extend(unaccounted(path));
+    parts.extend(with_label(waiting_packets(path), "waiting at the end"));
+    let tone = match (losses.is_empty(), path.is_balanced()) {
         (true, true) => Tone::Good,
         _ => Tone::Bad,
     };
@@ -71,27 +74,28 @@ fn line(name: &str, way: &AccountingPath) -> VerdictLine {
 }
 
 /// Losses by name, the largest first: `100 lost: a rule of netfilter dropped it (nf_hook_slow)`.
-fn named<'l>(losses: impl Iterator<Item = (Option<PathStep>, &'l StageLoss)>) -> String {
+fn losses_text<'l>(losses: impl Iterator<Item = (Option<PathStep>, &'l StageLoss)>) -> String {
     let mut losses: Vec<_> = losses.filter(|(_, loss)| loss.packets > 0).collect();
     losses.sort_by_key(|(_, loss)| std::cmp::Reverse(loss.packets));
-    let one = |(step, loss): &(Option<PathStep>, &StageLoss)| {
+    let loss_text = |(step, loss): &(Option<PathStep>, &StageLoss)| {
         // The place where packets leave this host for another host, a virtual machine or a
         // container.
-        let leaves = matches!(step, Some(PathStep::Link | PathStep::Transmit)) || loss.name == "tap-full";
-        let place = loss.place.as_ref().filter(|_| leaves);
-        let place = place.map(|place| format!(" at {place}")).unwrap_or_default();
+        let is_exit = matches!(step, Some(PathStep::Link | PathStep::Transmit)) || loss.name == "tap-full";
+        let exit_place = loss.place.as_ref().filter(|_| is_exit);
+        let place_text = exit_place.map(|place| format!(" at {place}")).unwrap_or_default();
         let symbol =
             loss.symbol.as_deref().map(|symbol| format!(" ({})", function(symbol))).unwrap_or_default();
         let device =
             if loss.exactness == LossExactness::OfDevice { ", of all that pass the device" } else { "" };
-        format!("{} lost{place}: {}{symbol}{device}", grouped(loss.packets), loss.what)
+        format!("{} lost{place_text}: {}{symbol}{device}", grouped(loss.packets), loss.what)
     };
-    let mut texts: Vec<String> = losses.iter().take(MOST).map(one).collect();
+    let mut texts: Vec<String> = losses.iter().take(MOST).map(loss_text).collect();
     if losses.len() > MOST {
-        let more = losses.iter().skip(MOST).map(|(_, loss)| loss.packets).fold(0, u64::saturating_add);
+        let further_packets =
+            losses.iter().skip(MOST).map(|(_, loss)| loss.packets).fold(0, u64::saturating_add);
         texts.push(format!(
             "{} lost in {}",
-            grouped(more),
+            grouped(further_packets),
             count_with_noun(losses.len() - MOST, "other way")
         ));
     }
@@ -103,12 +107,12 @@ fn function(symbol: &str) -> &str {
     symbol.split_once('+').map_or(symbol, |(function, _)| function)
 }
 
-fn unaccounted(way: &AccountingPath) -> Option<String> {
-    let packets = way.unaccounted();
+fn unaccounted(path: &AccountingPath) -> Option<String> {
+    let packets = path.unaccounted();
     (packets > 0).then(|| format!("{} unaccounted for", grouped(packets)))
 }
 
-fn waiting(way: &AccountingPath) -> Option<u64> {
-    let packets = way.stages.iter().map(|entry: &StageEntry| entry.waiting).fold(0, i64::saturating_add);
+fn waiting_packets(path: &AccountingPath) -> Option<u64> {
+    let packets = path.stages.iter().map(|entry: &StageEntry| entry.waiting).fold(0, i64::saturating_add);
     u64::try_from(packets).ok().filter(|packets| *packets > 0)
 }

@@ -29,7 +29,8 @@ impl CommandResult for FlameComparison {
             Tile::new(format!("{:.3}", comparison.difference.before_cpus), "", "CPUs busy before"),
             Tile::new(format!("{:.3}", comparison.difference.after_cpus), "", "CPUs busy after"),
         ];
-        let sides = vec![side("before", &comparison.before), side("after", &comparison.after)];
+        let sides =
+            vec![profile_fact("before", &comparison.before), profile_fact("after", &comparison.after)];
         let about = "Width is CPU time afterwards; red has grown, blue has shrunk.";
         let graph = graph_section("Change", about, difference_graph(comparison, false), &mut document.notes);
         document.sections.push(Section::new("Results").with(sides));
@@ -63,43 +64,49 @@ pub(crate) fn difference_graph(
 
 fn verdict(comparison: &FlameComparison) -> String {
     let (before, after) = (comparison.difference.before_cpus, comparison.difference.after_cpus);
-    let what = if comparison.shown.irq_only { "Interrupt context" } else { "All busy code" };
-    let most = comparison.spots.first().filter(|change| change.growth().abs() >= LEAST).map(|change| {
-        let direction = if change.growth() > 0.0 { "largest growth" } else { "largest reduction" };
-        format!(
-            "; {direction}: {} ({} to {})",
-            change.spot.id,
-            cpus(change.before_cpus),
-            cpus(change.after_cpus)
-        )
-    });
-    format!("{what} took {} before and {} after{}.", cpus(before), cpus(after), most.unwrap_or_default())
+    let scope_text = if comparison.shown.irq_only { "Interrupt context" } else { "All busy code" };
+    let change_text =
+        comparison.spots.first().filter(|change| change.growth().abs() >= LEAST).map(|change| {
+            let direction = if change.growth() > 0.0 { "largest growth" } else { "largest reduction" };
+            format!(
+                "; {direction}: {} ({} to {})",
+                change.spot.id,
+                cpus(change.before_cpus),
+                cpus(change.after_cpus)
+            )
+        });
+    format!(
+        "{scope_text} took {} before and {} after{}.",
+        cpus(before),
+        cpus(after),
+        change_text.unwrap_or_default()
+    )
 }
 
 /// CPU time in CPUs: 0.25 is a quarter of a CPU.
-fn cpus(worth: f64) -> String {
-    if worth.abs() < LEAST { "0 CPUs".to_owned() } else { format!("{worth:.3} CPUs") }
+fn cpus(cpu_time: f64) -> String {
+    if cpu_time.abs() < LEAST { "0 CPUs".to_owned() } else { format!("{cpu_time:.3} CPUs") }
 }
 
-fn bare(worth: f64) -> String {
-    format!("{worth:.3}")
+fn cpu_time_text(cpu_time: f64) -> String {
+    format!("{cpu_time:.3}")
 }
 
-fn signed(worth: f64) -> String {
-    if worth.abs() < LEAST { "0".to_owned() } else { format!("{worth:+.3}") }
+fn signed(cpu_time: f64) -> String {
+    if cpu_time.abs() < LEAST { "0".to_owned() } else { format!("{cpu_time:+.3}") }
 }
 
-fn side(name: &str, side: &ComparedProfile) -> Fact {
-    let host = side.host.as_deref().unwrap_or("unknown host");
-    let when = side.started_unix_seconds.map_or_else(|| "unknown time".to_owned(), format::utc);
-    Fact::new(name, format!("{}: {host}, {when}, {:.1} s", side.file, side.seconds))
+fn profile_fact(name: &str, profile: &ComparedProfile) -> Fact {
+    let host = profile.host.as_deref().unwrap_or("unknown host");
+    let time_text = profile.started_unix_seconds.map_or_else(|| "unknown time".to_owned(), format::utc);
+    Fact::new(name, format!("{}: {host}, {time_text}, {:.1} s", profile.file, profile.seconds))
 }
 
 fn spots(comparison: &FlameComparison) -> Table {
     let rows = comparison.spots.iter().take(MANY).map(|change| {
         [
-            bare(change.before_cpus),
-            bare(change.after_cpus),
+            cpu_time_text(change.before_cpus),
+            cpu_time_text(change.after_cpus),
             signed(change.growth()),
             change.spot.id.clone(),
             change.spot.what.clone(),
@@ -112,11 +119,11 @@ fn spots(comparison: &FlameComparison) -> Table {
 }
 
 fn functions(comparison: &FlameComparison) -> Table {
-    let changed = comparison.difference.functions.iter().filter(|change| change.cpus().abs() >= LEAST);
-    let rows = changed.take(MANY).map(|change| {
+    let changes = comparison.difference.functions.iter().filter(|change| change.cpus().abs() >= LEAST);
+    let rows = changes.take(MANY).map(|change| {
         [
-            bare(change.before_cpus),
-            bare(change.after_cpus),
+            cpu_time_text(change.before_cpus),
+            cpu_time_text(change.after_cpus),
             signed(change.cpus()),
             function_name(&change.function.name, change.function.module.as_ref()),
         ]

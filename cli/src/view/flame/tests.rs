@@ -13,17 +13,17 @@ fn flame(envelope: &Envelope<FlameResult>, full: bool, style: TextStyle) -> Stri
 const NARROW: TextStyle = TextStyle { width: 80, colour: false };
 
 #[test]
-fn a_run_in_a_hundred_columns() {
+fn a_run_prints_in_100_columns() {
     insta::assert_snapshot!(flame(&envelope(), false, WIDE));
 }
 
 #[test]
-fn a_run_in_full_and_narrow() {
+fn a_full_run_prints_in_80_columns() {
     insta::assert_snapshot!(flame(&envelope(), true, NARROW));
 }
 
 #[test]
-fn lines_end_in_time_and_colour_is_asked_for() {
+fn lines_fit_the_width_and_have_colour_only_if_enabled() {
     for style in [WIDE, NARROW] {
         for full in [false, true] {
             let text = flame(&envelope(), full, style);
@@ -35,7 +35,7 @@ fn lines_end_in_time_and_colour_is_asked_for() {
 }
 
 #[test]
-fn waits_are_the_verdict_where_no_sample_shows_them() {
+fn the_verdict_falls_back_from_hot_spots_to_lock_waits() {
     let mut document = envelope();
     let first =
         |document: &Envelope<FlameResult>| flame(document, false, WIDE).lines().next().map(str::to_owned);
@@ -58,13 +58,13 @@ fn waits_are_the_verdict_where_no_sample_shows_them() {
 }
 
 #[test]
-fn waits_come_first_where_they_take_much_time_and_not_where_they_take_little() {
+fn lock_waits_come_first_only_if_they_take_much_time() {
     let mut document = envelope();
     // Samples show the work of waking up. Other CPUs wait for its lock meanwhile.
     document.result.spots[0].id = "wake-ups".to_owned();
     let order = |document: &Envelope<FlameResult>| {
         let text = flame(document, false, WIDE);
-        let at = |what: &str| text.find(what).unwrap_or_else(|| panic!("no {what}: {text}"));
+        let at = |heading: &str| text.find(heading).unwrap_or_else(|| panic!("no {heading}: {text}"));
         (text.contains("busy time waiting for locks"), at("\nLock waits") < at("\nHot spots"))
     };
     assert_eq!(order(&document), (true, true));
@@ -77,7 +77,7 @@ fn waits_come_first_where_they_take_much_time_and_not_where_they_take_little() {
 }
 
 #[test]
-fn idle_cpus_are_told() {
+fn idle_cpus_and_missing_samples_are_reported() {
     let mut document = envelope();
     document.result.spots.clear();
     document.result.functions.clear();
@@ -92,7 +92,7 @@ fn idle_cpus_are_told() {
 }
 
 #[test]
-fn a_remedy_is_whole_in_the_short_form_too() {
+fn the_short_text_has_the_whole_remedy() {
     let mut document = envelope();
     document.result.spots[0].remedy =
         format!("{}and this is its end.", "Give each thread a socket of its own, ".repeat(12));
@@ -104,7 +104,7 @@ fn a_remedy_is_whole_in_the_short_form_too() {
 }
 
 #[test]
-fn a_page_has_the_spots_the_waits_and_the_cpus_and_no_markup_of_the_host() {
+fn the_page_has_spots_waits_and_cpus_and_escapes_host_text() {
     let mut document = envelope();
     let name = "<script>alert(1)</script>&\"";
     document.host.name = Some(name.to_owned());

@@ -35,25 +35,26 @@ impl FlameVerdict {
             return result
                 .contention
                 .as_ref()
-                .map_or_else(|| Self::plain("Nothing was measured."), Self::of_locks);
+                .map_or_else(|| Self::plain("Nothing was measured."), Self::from_contention);
         };
         if result.samples() == 0 {
             return Self::plain(nothing_shown(result, profile));
         }
         let spot = result.spots.first().filter(|spot| spot.share_of_path >= LEAST);
-        let spinning = result.contention.as_ref().and_then(|contention| spinning_share(contention, profile));
-        match (spot, spinning) {
-            (Some(spot), _) if same(spot, result.contention.as_ref()) => Self::of_spot(spot),
+        let lock_share =
+            result.contention.as_ref().and_then(|contention| spinning_share(contention, profile));
+        match (spot, lock_share) {
+            (Some(spot), _) if is_same_spot(spot, result.contention.as_ref()) => Self::from_spot(spot),
             (Some(spot), Some(share)) if share >= LEAST.min(spot.share_of_busy) => {
                 Self::spinning(share, result)
             }
             (None, Some(share)) if share >= LEAST => Self::spinning(share, result),
-            (Some(spot), _) => Self::of_spot(spot),
+            (Some(spot), _) => Self::from_spot(spot),
             (None, _) => Self::plain(nothing_hot(result)),
         }
     }
 
-    fn of_spot(spot: &HotSpot) -> Self {
+    fn from_spot(spot: &HotSpot) -> Self {
         Self {
             sentence: format!(
                 "{} of packet processing: {}{}.",
@@ -69,19 +70,22 @@ impl FlameVerdict {
 
     fn spinning(share: f64, result: &FlameResult) -> Self {
         let spot = result.contention.as_ref().and_then(most_spinning).and_then(spots::known);
-        let so = spot.as_ref().map_or_else(
+        let cause_text = spot.as_ref().map_or_else(
             || "the callers are below".to_owned(),
             |spot| format!("most of it because {}{}", spot.what, finding(spot)),
         );
         Self {
-            sentence: format!("CPUs spend {} of their busy time waiting for locks; {so}.", percent(share)),
+            sentence: format!(
+                "CPUs spend {} of their busy time waiting for locks; {cause_text}.",
+                percent(share)
+            ),
             advice: spot.map(|spot| spot.remedy).unwrap_or_default(),
             tone: Tone::Bad,
             of_locks: true,
         }
     }
 
-    fn of_locks(contention: &LockContention) -> Self {
+    fn from_contention(contention: &LockContention) -> Self {
         let cpus = contention.cpus.len().max(1) as f64;
         let share = contention.spinning_ns as f64 / 1e9 / (contention.seconds.max(f64::MIN_POSITIVE) * cpus);
         if contention.waits == 0 {
@@ -129,23 +133,23 @@ pub(super) fn spinning_share(contention: &LockContention, profile: &StackProfile
     let samples: u64 = profile.cpus.iter().map(|cpu| cpu.samples).sum();
     let cpus = profile.cpus.len() as f64;
     // Sleeping CPUs are not sampled, and idle samples are no busy time.
-    let asked = f64::from(profile.frequency_hz) * profile.seconds * cpus;
-    let busy = profile.busy() as f64 / asked.max(samples as f64).max(1.0);
-    let spinning = contention.spinning_ns as f64 / 1e9 / (contention.seconds * cpus);
-    (busy > 0.0 && spinning.is_finite()).then(|| (spinning / busy).min(1.0))
+    let requested_samples = f64::from(profile.frequency_hz) * profile.seconds * cpus;
+    let busy_share = profile.busy() as f64 / requested_samples.max(samples as f64).max(1.0);
+    let spinning_share = contention.spinning_ns as f64 / 1e9 / (contention.seconds * cpus);
+    (busy_share > 0.0 && spinning_share.is_finite()).then(|| (spinning_share / busy_share).min(1.0))
 }
 
 /// The hot spot with the most waiting time.
 fn most_spinning(contention: &LockContention) -> Option<&str> {
-    let mut by_spot: BTreeMap<&str, u64> = BTreeMap::new();
-    for waited in &contention.locks {
-        if let Some(id) = &waited.spot {
-            *by_spot.entry(id).or_default() += waited.waited_ns;
+    let mut waited_by_spot: BTreeMap<&str, u64> = BTreeMap::new();
+    for wait_site in &contention.locks {
+        if let Some(id) = &wait_site.spot {
+            *waited_by_spot.entry(id).or_default() += wait_site.waited_ns;
         }
     }
-    by_spot.into_iter().max_by_key(|(_, waited_ns)| *waited_ns).map(|(id, _)| id)
+    waited_by_spot.into_iter().max_by_key(|(_, waited_ns)| *waited_ns).map(|(id, _)| id)
 }
 
-fn same(spot: &HotSpot, contention: Option<&LockContention>) -> bool {
+fn is_same_spot(spot: &HotSpot, contention: Option<&LockContention>) -> bool {
     contention.and_then(most_spinning) == Some(spot.id.as_str())
 }

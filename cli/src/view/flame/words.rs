@@ -19,33 +19,33 @@ pub(super) fn share_uncertainty(samples: u64) -> String {
 }
 
 /// The cost of sampling, as a sentence without its end.
-pub(super) fn own(profile: &StackProfile, with_locks: bool) -> String {
+pub(super) fn overhead_text(profile: &StackProfile, with_locks: bool) -> String {
     let locks = if with_locks { "; the cost of tracing locks is not included" } else { "" };
     match &profile.own {
-        Known::Value(own) => format!(
+        Known::Value(overhead) => format!(
             "sampling took {} of these CPUs: {} per sample, and {} of this process{locks}",
-            percent(own.share),
-            time_span(own.ns_a_sample),
-            time_span(own.process_ns as f64),
+            percent(overhead.share),
+            time_span(overhead.ns_a_sample),
+            time_span(overhead.process_ns as f64),
         ),
         Known::Unknown { why } => format!("the cost of sampling is unknown: {why}"),
     }
 }
 
 /// The sampled CPUs, time and frequency: `CPUs 0-1 for 10.0 s at 999 Hz, by the CPU clock`.
-pub(super) fn sampled(profile: &StackProfile) -> String {
+pub(super) fn sampling_text(profile: &StackProfile) -> String {
     let cpus: Vec<u32> = profile.cpus.iter().map(|cpu| cpu.cpu).collect();
     let event = match &profile.event {
         SampleEvent::CpuCycles => "cycles",
         SampleEvent::CpuClock { .. } => "the CPU clock",
     };
-    let lost = match profile.lost() {
+    let lost_text = match profile.lost() {
         0 => String::new(),
         1 => "; 1 sample lost".to_owned(),
-        lost => format!("; {} samples lost", grouped(lost)),
+        count => format!("; {} samples lost", grouped(count)),
     };
     format!(
-        "CPUs {} for {:.1} s at {} Hz, by {event}{lost}",
+        "CPUs {} for {:.1} s at {} Hz, by {event}{lost_text}",
         cpu_list(&cpus),
         profile.seconds,
         profile.frequency_hz
@@ -60,15 +60,15 @@ pub(super) fn lock_total(contention: &LockContention) -> String {
     }
     let cpu_ns = seconds * 1e9 * contention.cpus.len().max(1) as f64;
     let spinning = contention.spinning_ns as f64;
-    let waits =
+    let waits_text =
         |count: u64| if count == 1 { "1 wait".to_owned() } else { format!("{} waits", grouped(count)) };
-    let missed = match contention.missed {
+    let missed_text = match contention.missed {
         0 => String::new(),
-        missed => format!("; {} more could not be counted", waits(missed)),
+        count => format!("; {} more could not be counted", waits_text(count)),
     };
     format!(
-        "{} within {seconds:.1} s took {}, of it {} spinning ({} of CPU time){missed}.",
-        waits(contention.waits),
+        "{} within {seconds:.1} s took {}, of it {} spinning ({} of CPU time){missed_text}.",
+        waits_text(contention.waits),
         time_span(contention.total_ns as f64),
         time_span(spinning),
         percent(spinning / cpu_ns)
@@ -76,8 +76,8 @@ pub(super) fn lock_total(contention: &LockContention) -> String {
 }
 
 /// Functions on the way to a lock, innermost first.
-pub(super) fn callers(waited: &WaitSite) -> String {
-    if waited.callers.is_empty() { "unknown".to_owned() } else { waited.callers.join(" < ") }
+pub(super) fn callers(wait_site: &WaitSite) -> String {
+    if wait_site.callers.is_empty() { "unknown".to_owned() } else { wait_site.callers.join(" < ") }
 }
 
 pub(super) fn lock_kind(lock: LockKind) -> &'static str {

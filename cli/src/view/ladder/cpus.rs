@@ -82,16 +82,16 @@ fn bars(step: &CpuUse, has_legend: bool) -> BarChart {
 }
 
 fn functions(steps: &[CpuUse]) -> Table {
-    let most = steps.iter().map(|step| step.functions.len()).max().unwrap_or(0);
+    let row_count = steps.iter().map(|step| step.functions.len()).max().unwrap_or(0);
     let cells = |row: usize| {
-        let of = |step: &CpuUse| {
+        let step_cells = |step: &CpuUse| {
             let function = step.functions.get(row);
-            let named = |name: &str| name.chars().take(34).collect::<String>();
+            let short_name = |name: &str| name.chars().take(34).collect::<String>();
             function.map_or([String::new(), String::new()], |function| {
-                [named(&function.name), percent(function.busy_ratio)]
+                [short_name(&function.name), percent(function.busy_ratio)]
             })
         };
-        steps.iter().flat_map(of).collect::<Vec<_>>()
+        steps.iter().flat_map(step_cells).collect::<Vec<_>>()
     };
     let names = steps.iter().map(|step| step.step.as_str()).collect::<Vec<_>>().join(", and of ");
     let headings: &[&str] = if steps.len() == 1 {
@@ -100,6 +100,6 @@ fn functions(steps: &[CpuUse]) -> Table {
         &["first step", ">busy", "last step", ">busy"]
     };
     Table::new(headings)
-        .with_rows((0..most).map(cells))
+        .with_rows((0..row_count).map(cells))
         .with_caption(format!("shares of the samples without idle time and other processes, of {names}"))
 }

@@ -8,7 +8,7 @@ use crate::document::{
 use crate::render::format::{rate, rate_range, ratio};
 
 pub(super) fn section(report: &LadderReport) -> Section {
-    let mut published =
+    let mut section =
         Section::new("Published ladders: other hardware, not measured here").only_for(Audience::Page);
     for ladder in &report.published {
         let host = ladder.host.as_ref().map_or_else(String::new, |host| format!(" {host}."));
@@ -20,21 +20,27 @@ pub(super) fn section(report: &LadderReport) -> Section {
             .comparisons
             .iter()
             .map(|comparison| {
-                let (from, to) = (comparison.from_per_second, comparison.to_per_second);
-                format!("{}: {}, from {} to {}", comparison.id, ratio(to / from), rate(from), rate(to))
+                let (from_rate, to_rate) = (comparison.from_per_second, comparison.to_per_second);
+                format!(
+                    "{}: {}, from {} to {}",
+                    comparison.id,
+                    ratio(to_rate / from_rate),
+                    rate(from_rate),
+                    rate(to_rate)
+                )
             })
             .collect();
-        published = published
+        section = section
             .with(Block::Heading(ladder.id.clone()))
             .with(Block::faint(about))
             .with(published_chart(ladder, &report.published))
             .with(Block::List(comparisons));
     }
-    published
+    section
 }
 
 /// The rates as multiples of the ladder's first step. All ladders have the same axis.
-fn published_chart(ladder: &PublishedLadder, all: &[PublishedLadder]) -> RangeChart {
+fn published_chart(ladder: &PublishedLadder, ladders: &[PublishedLadder]) -> RangeChart {
     let rows = ladder.steps.iter().zip(multiples(ladder)).map(|(step, (low, high))| {
         let multiple = (low * high).sqrt();
         RangeRow {
@@ -56,7 +62,7 @@ fn published_chart(ladder: &PublishedLadder, all: &[PublishedLadder]) -> RangeCh
     RangeChart {
         axis: "multiples of its own first step",
         scale: ChartScale::Logarithmic,
-        include: all.iter().flat_map(multiples).flat_map(|(low, high)| [low, high]).collect(),
+        include: ladders.iter().flat_map(multiples).flat_map(|(low, high)| [low, high]).collect(),
         ticks: 4,
         // Round values, apart from the error of powers of ten.
         format: |value| format!("×{}", (value * 1e6).round() / 1e6),
@@ -68,7 +74,11 @@ fn published_chart(ladder: &PublishedLadder, all: &[PublishedLadder]) -> RangeCh
 
 fn multiples(ladder: &PublishedLadder) -> Vec<(f64, f64)> {
     let midpoint = |low: f64, high: f64| (low * high).sqrt();
-    let first = ladder.steps.first();
-    let first = first.map_or(f64::NAN, |step| midpoint(step.low_per_second, step.high_per_second));
-    ladder.steps.iter().map(|step| (step.low_per_second / first, step.high_per_second / first)).collect()
+    let first_step = ladder.steps.first();
+    let base_rate = first_step.map_or(f64::NAN, |step| midpoint(step.low_per_second, step.high_per_second));
+    ladder
+        .steps
+        .iter()
+        .map(|step| (step.low_per_second / base_rate, step.high_per_second / base_rate))
+        .collect()
 }

@@ -26,50 +26,51 @@ pub(crate) struct StepCaveat {
 /// Every warning once, ordered by kind, then by first appearance.
 pub(crate) fn caveats(envelope: &Envelope<LadderReport>) -> Vec<StepCaveat> {
     let report = &envelope.result;
-    let of_run = envelope
+    let run_warnings = envelope
         .warnings
         .iter()
         .map(|warning| (None, warning.kind.as_deref().unwrap_or("note"), warning.detail.as_str()));
-    let of_steps = report.steps.iter().flat_map(|step| {
+    let step_warnings = report.steps.iter().flat_map(|step| {
         step.warnings
             .iter()
             .map(move |warning| (Some(step.id.as_str()), warning.kind.name(), warning.detail.as_str()))
     });
-    let mut found: Vec<StepCaveat> = Vec::new();
-    for (step, kind, detail) in of_run.chain(of_steps) {
+    let mut caveats: Vec<StepCaveat> = Vec::new();
+    for (step, kind, detail) in run_warnings.chain(step_warnings) {
         let key = without_figures(detail);
-        let known =
-            found.iter_mut().find(|caveat| caveat.kind == kind && without_figures(&caveat.detail) == key);
-        let caveat = match known {
+        let matching =
+            caveats.iter_mut().find(|caveat| caveat.kind == kind && without_figures(&caveat.detail) == key);
+        let caveat = match matching {
             Some(caveat) => caveat,
             None => {
-                found.push(StepCaveat {
+                caveats.push(StepCaveat {
                     kind: kind.to_owned(),
                     detail: detail.to_owned(),
                     steps: Vec::new(),
                     alike: Vec::new(),
                     whole_run: false,
                 });
-                let last = found.len() - 1;
-                &mut found[last]
+                let last_index = caveats.len() - 1;
+                &mut caveats[last_index]
             }
         };
         match step {
             None => caveat.whole_run = true,
             Some(step) => {
-                let exact = caveat.detail == detail;
-                let known = caveat.steps.iter().chain(&caveat.alike).any(|known| known == step);
-                if !known {
-                    if exact { &mut caveat.steps } else { &mut caveat.alike }.push(step.to_owned());
+                let is_exact = caveat.detail == detail;
+                let is_listed =
+                    caveat.steps.iter().chain(&caveat.alike).any(|listed_step| listed_step == step);
+                if !is_listed {
+                    if is_exact { &mut caveat.steps } else { &mut caveat.alike }.push(step.to_owned());
                 }
             }
         }
     }
     // In the order of the kinds; unknown kinds last.
-    found.sort_by_key(|caveat| {
+    caveats.sort_by_key(|caveat| {
         WarningKind::ALL.iter().position(|kind| kind.name() == caveat.kind).unwrap_or(usize::MAX)
     });
-    found
+    caveats
 }
 
 impl StepCaveat {
@@ -81,8 +82,8 @@ impl StepCaveat {
         }
         match self.steps.as_slice() {
             [] => {}
-            [one] => parts.push(format!("step {one}")),
-            many => parts.push(format!("steps {}", many.join(", "))),
+            [step] => parts.push(format!("step {step}")),
+            steps => parts.push(format!("steps {}", steps.join(", "))),
         }
         if !self.alike.is_empty() {
             parts.push(format!("with other figures {}", self.alike.join(", ")));
@@ -124,42 +125,48 @@ pub(crate) fn was_interrupted(envelope: &Envelope<LadderReport>) -> bool {
 
 /// The first step with a rate, which is the base of comparisons.
 fn first_measured(report: &LadderReport) -> Option<(&StepReport, RateEstimate)> {
-    measured(report).next()
+    measured_steps(report).next()
 }
 
 /// The step with the highest rate; of equal steps, the first.
 pub(crate) fn fastest(report: &LadderReport) -> Option<(&StepReport, RateEstimate)> {
-    measured(report).reduce(|best, next| if next.1.median > best.1.median { next } else { best })
+    measured_steps(report).reduce(|best, next| if next.1.median > best.1.median { next } else { best })
 }
 
 /// Compares the best step with the first measured step, in one or two sentences.
-pub(crate) fn best(report: &LadderReport) -> String {
-    let Some(((first, first_rate), (best, best_rate))) = first_measured(report).zip(fastest(report)) else {
+pub(crate) fn best_step_sentence(report: &LadderReport) -> String {
+    let Some(((first_step, first_rate), (best_step, best_rate))) =
+        first_measured(report).zip(fastest(report))
+    else {
         return "No step was measured.".to_owned();
     };
-    if measured(report).count() == 1 {
-        return format!("Only {} was measured: {} tps.", first.id, format::rate(first_rate.median));
+    if measured_steps(report).count() == 1 {
+        return format!("Only {} was measured: {} tps.", first_step.id, format::rate(first_rate.median));
     }
-    if std::ptr::eq(first, best) {
-        return format!("No step did better than {}: {} tps.", first.id, format::rate(first_rate.median));
+    if std::ptr::eq(first_step, best_step) {
+        return format!(
+            "No step did better than {}: {} tps.",
+            first_step.id,
+            format::rate(first_rate.median)
+        );
     }
-    let at_least = if is_lower_bound(best) { "at least " } else { "" };
+    let at_least = if is_lower_bound(best_step) { "at least " } else { "" };
     let (best_text, first_text) = (format::rate(best_rate.median), format::rate(first_rate.median));
-    if let Some(versus) = alternated(first, best) {
-        let interval = ratio_interval(&versus.ratio).map(|ends| format!(" ({ends})")).unwrap_or_default();
+    if let Some(versus) = alternated(first_step, best_step) {
+        let interval = ratio_interval(&versus.ratio).map(|bounds| format!(" ({bounds})")).unwrap_or_default();
         return format!(
             "Best: {} with {at_least}{best_text} tps, {} times{interval} the rate of {} when alternated with it: {}.",
-            best.id,
+            best_step.id,
             format::significant(versus.ratio.median),
-            first.id,
+            first_step.id,
             verdict_name(versus.verdict),
         );
     }
     let mut sentence = format!(
         "Best: {at_least}{best_text} tps with the steps up to {}, {} times the {first_text} of {}.",
-        best.id,
+        best_step.id,
         format::significant(best_rate.median / first_rate.median),
-        first.id,
+        first_step.id,
     );
     if best_rate.low <= first_rate.high {
         sentence.push_str(" Their intervals overlap, so it may be chance.");
@@ -170,18 +177,18 @@ pub(crate) fn best(report: &LadderReport) -> String {
 /// The gain of the fastest step over the first: from alternation if these two steps were
 /// alternated, otherwise from their medians.
 pub(crate) fn gain(report: &LadderReport) -> Option<(&StepReport, f64)> {
-    let ((first, first_rate), (best, best_rate)) = first_measured(report).zip(fastest(report))?;
-    let ratio =
-        alternated(first, best).map_or(best_rate.median / first_rate.median, |versus| versus.ratio.median);
-    (first.id != best.id).then_some((first, ratio))
+    let ((first_step, first_rate), (best_step, best_rate)) = first_measured(report).zip(fastest(report))?;
+    let ratio = alternated(first_step, best_step)
+        .map_or(best_rate.median / first_rate.median, |versus| versus.ratio.median);
+    (first_step.id != best_step.id).then_some((first_step, ratio))
 }
 
-/// The comparison of `best` with `first`, if those two were alternated.
-fn alternated<'a>(first: &StepReport, best: &'a StepReport) -> Option<&'a VersusPrevious> {
-    best.versus_previous.as_ref().filter(|versus| versus.id == first.id)
+/// The comparison of `best_step` with `first_step`, if those two were alternated.
+fn alternated<'a>(first_step: &StepReport, best_step: &'a StepReport) -> Option<&'a VersusPrevious> {
+    best_step.versus_previous.as_ref().filter(|versus| versus.id == first_step.id)
 }
 
-fn measured(report: &LadderReport) -> impl Iterator<Item = (&StepReport, RateEstimate)> {
+fn measured_steps(report: &LadderReport) -> impl Iterator<Item = (&StepReport, RateEstimate)> {
     report
         .steps
         .iter()
@@ -191,10 +198,10 @@ fn measured(report: &LadderReport) -> impl Iterator<Item = (&StepReport, RateEst
 
 /// The limits of a lab's figures; `None` for a testbed with a real link and separate CPUs.
 pub(crate) fn lab_caveat(report: &LadderReport) -> Option<String> {
-    let shared = report.testbed.shares_cpus;
+    let is_shared = report.testbed.shares_cpus;
     let cpus = report.testbed.generator.as_ref().map(|generator| format::cpu_list(&generator.cpus));
     let cpus = cpus.unwrap_or_default();
-    match (report.testbed.kind, shared) {
+    match (report.testbed.kind, is_shared) {
         (TestbedKind::Lab, true) => Some(format!(
             "Generator and server ran on the same CPUs ({cpus}) over a virtual link: the figures are of this machine, \
              not of a network card.",
@@ -213,7 +220,7 @@ pub(crate) fn lab_caveat(report: &LadderReport) -> Option<String> {
 
 /// The published ladders whose ratios are shown next to the measured ones.
 pub(crate) fn published_sources(report: &LadderReport) -> Vec<&str> {
-    let shown: Vec<&str> = report
+    let shown_steps: Vec<&str> = report
         .steps
         .iter()
         .filter(|step| step.published_ratio.is_some())
@@ -225,7 +232,7 @@ pub(crate) fn published_sources(report: &LadderReport) -> Vec<&str> {
         .filter(|ladder| {
             let steps = ladder.steps.iter().map(|step| step.id.as_str());
             let comparisons = ladder.comparisons.iter().map(|comparison| comparison.id.as_str());
-            steps.skip(1).chain(comparisons).any(|id| shown.contains(&id))
+            steps.skip(1).chain(comparisons).any(|id| shown_steps.contains(&id))
         })
         .map(|ladder| ladder.id.as_str())
         .collect()
@@ -283,10 +290,10 @@ fn without_figures(detail: &str) -> String {
         key.push('#');
         // A separator belongs to the figure only if a digit follows it.
         loop {
-            let mut ahead = characters.clone();
-            let separated =
-                matches!(ahead.next(), Some('.' | ',')) && ahead.next().is_some_and(|c| c.is_ascii_digit());
-            if separated || characters.peek().is_some_and(char::is_ascii_digit) {
+            let mut lookahead = characters.clone();
+            let has_separator = matches!(lookahead.next(), Some('.' | ','))
+                && lookahead.next().is_some_and(|c| c.is_ascii_digit());
+            if has_separator || characters.peek().is_some_and(char::is_ascii_digit) {
                 characters.next();
             } else {
                 break;
@@ -309,14 +316,14 @@ mod tests {
     }
 
     #[test]
-    fn hosts_that_sent_are_named() {
+    fn the_method_lists_the_generator_hosts() {
         let mut report = made_up::ladder_run().result;
         report.testbed.generator_hosts = vec!["ssh://a".to_owned(), "ssh://b".to_owned()];
         assert!(method(&report).starts_with("load from ssh://a, ssh://b · "), "{}", method(&report));
     }
 
     #[test]
-    fn a_caveat_is_told_once_and_names_its_steps() {
+    fn equal_caveats_are_merged_and_list_their_steps() {
         let mut envelope = made_up::ladder_run();
         envelope.warnings = vec![Warning::new("unknown", "no cycles: no counters")];
         let report = &mut envelope.result;
@@ -336,48 +343,48 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_told_from_the_words_around_them() {
+    fn without_figures_replaces_numbers_with_a_hash() {
         assert_eq!(without_figures("lost 3.5 % of 2 CPUs."), "lost # % of # CPUs.");
         assert_eq!(without_figures("7,530,120, then 5"), "#, then #");
     }
 
     #[test]
-    fn the_best_step_is_told_with_its_caveat() {
+    fn the_best_step_is_reported_with_its_gain_and_caveat() {
         let mut report = made_up::ladder_run().result;
-        assert!(best(&report).starts_with("Best: "), "{}", best(&report));
-        assert!(!best(&report).contains("overlap"));
+        assert!(best_step_sentence(&report).starts_with("Best: "), "{}", best_step_sentence(&report));
+        assert!(!best_step_sentence(&report).contains("overlap"));
         for step in &mut report.steps {
             if let Some(rate) = &mut step.transactions_per_second {
                 rate.low = 1.0;
             }
         }
-        assert!(best(&report).ends_with("Their intervals overlap, so it may be chance."));
+        assert!(best_step_sentence(&report).ends_with("Their intervals overlap, so it may be chance."));
         report.steps.truncate(3);
         assert_eq!(gain(&report).map(|(first, _)| first.id.as_str()), Some("baseline"));
         if let Some(versus) = &mut report.steps[2].versus_previous {
             versus.id = "baseline".to_owned();
         }
         assert_eq!(
-            best(&report),
+            best_step_sentence(&report),
             "Best: reuseport with 231 k tps, 1.24 times (1.19–1.30) the rate of baseline when alternated with it: better."
         );
         assert_eq!(gain(&report).map(|(_, ratio)| ratio), Some(1.242));
         report.steps.truncate(1);
         assert_eq!(gain(&report).map(|(_, ratio)| ratio), None);
-        assert_eq!(best(&report), "Only baseline was measured: 204 k tps.");
+        assert_eq!(best_step_sentence(&report), "Only baseline was measured: 204 k tps.");
         report.steps.clear();
-        assert_eq!(best(&report), "No step was measured.");
+        assert_eq!(best_step_sentence(&report), "No step was measured.");
     }
 
     #[test]
-    fn a_run_that_only_fell_says_so() {
+    fn a_run_without_gain_reports_no_better_step() {
         let mut report = made_up::ladder_run().result;
         report.steps.truncate(2);
-        assert_eq!(best(&report), "No step did better than baseline: 204 k tps.");
+        assert_eq!(best_step_sentence(&report), "No step did better than baseline: 204 k tps.");
     }
 
     #[test]
-    fn the_caveat_names_the_shared_cpus_of_a_lab() {
+    fn the_lab_caveat_lists_the_shared_cpus() {
         let mut report = made_up::ladder_run().result;
         assert!(lab_caveat(&report).is_some_and(|text| text.contains("same CPUs (0-1)")));
         report.testbed.shares_cpus = false;

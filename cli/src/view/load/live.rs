@@ -44,10 +44,12 @@ const HEADER: &str = "       seconds      sent/s  received/s     p50 us     p99 
 
 /// An interval in one line.
 fn line(interval: &SlotInterval, unanswered: i64) -> String {
-    let begins = interval.begins_seconds;
-    let ends = begins + interval.seconds;
-    let decimals = usize::from((begins * 1e3).round() % 1e3 != 0.0 || (ends * 1e3).round() % 1e3 != 0.0) * 2;
-    let time = format!("{begins:.decimals$}-{ends:.decimals$}");
+    let begin_seconds = interval.begins_seconds;
+    let end_seconds = begin_seconds + interval.seconds;
+    let decimals =
+        usize::from((begin_seconds * 1e3).round() % 1e3 != 0.0 || (end_seconds * 1e3).round() % 1e3 != 0.0)
+            * 2;
+    let time = format!("{begin_seconds:.decimals$}-{end_seconds:.decimals$}");
     let rate = |count: u64| format::rate(count as f64 / interval.seconds);
     let latency = |ns: Option<u64>| ns.map_or_else(|| "-".to_owned(), format::microseconds);
     format!(
@@ -109,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_line_up() {
+    fn live_columns_align_with_the_header() {
         let latency_ns =
             LatencyQuantiles { p50: Some(34_200), p99: Some(1_234_000), ..LatencyQuantiles::default() };
         let interval = SlotInterval {
@@ -121,9 +123,9 @@ mod tests {
             answered: None,
             latency_ns,
         };
-        let shown = line(&interval, 12_345);
-        assert_eq!(shown, "          9-10      1.00 M       999 k       34.2      1,234       12,345");
-        assert_eq!(shown.len(), HEADER.len());
+        let text = line(&interval, 12_345);
+        assert_eq!(text, "          9-10      1.00 M       999 k       34.2      1,234       12,345");
+        assert_eq!(text.len(), HEADER.len());
         let last = SlotInterval {
             begins_seconds: 0.5,
             seconds: 0.25,

@@ -4,8 +4,8 @@ use linerate_load::capacity::{CapacitySample, ProbeResult, ProbeVerdict, SearchE
 use linerate_load::report::{SearchMethod, SearchReport};
 
 use super::{
-    axis, chart_section, document_of, generator_facts, generator_text, latency_at, latency_axis,
-    latency_text, line_chart, loss_axis, mark, measured, overload_section, seconds,
+    axis, base_document, chart_section, generator_facts, generator_text, latency_at, latency_axis,
+    latency_text, line_chart, loss_axis, mark, overload_section, seconds, with_method_section,
 };
 use crate::document::{
     Audience, ChartScale, Document, Fact, LineAxis, LineChart, LineSeries, LineStyle, Section, Table, Tile,
@@ -25,9 +25,9 @@ impl CommandResult for SearchReport {
 }
 
 fn search(envelope: &Envelope<SearchReport>) -> Document {
-    let found = &envelope.result;
-    let method = &found.method;
-    let mut facts = generator_facts(&found.generator);
+    let report = &envelope.result;
+    let method = &report.method;
+    let mut facts = generator_facts(&report.generator);
     facts.extend([
         Fact::new("a rate holds with", bounds(method)),
         Fact::new("each rate offered for", seconds(method.slot_seconds)),
@@ -35,53 +35,53 @@ fn search(envelope: &Envelope<SearchReport>) -> Document {
         Fact::new("confirmed for", seconds(method.confirm_slot_seconds)),
         Fact::new("resolution", percent(method.resolution_ratio)),
     ]);
-    let about = generator_text(&found.generator);
-    let verdict = format!("Capacity: {}", headline(found));
+    let about = generator_text(&report.generator);
+    let verdict = format!("Capacity: {}", headline(report));
     let mut sections = vec![
-        Section::default().only_for(Audience::Text).with(about.clone()).with(text_facts(found)),
-        chart_section(charts(found)),
-        Section::new("Each search").only_for(Audience::Page).with(searches_table(found)),
+        Section::default().only_for(Audience::Text).with(about.clone()).with(text_facts(report)),
+        chart_section(charts(report)),
+        Section::new("Each search").only_for(Audience::Page).with(searches_table(report)),
     ];
-    if !found.overload.is_empty() {
-        sections.push(overload_section(&found.overload));
+    if !report.overload.is_empty() {
+        sections.push(overload_section(&report.overload));
     }
     let result = Document {
         about,
-        mark: mark(&found.missed),
-        tiles: tiles(found),
+        mark: mark(&report.missed),
+        tiles: tiles(report),
         sections,
-        ..document_of("Capacity by search", verdict, envelope, &found.missed)
+        ..base_document("Capacity by search", verdict, envelope, &report.missed)
     };
-    measured(result, facts)
+    with_method_section(result, facts)
 }
 
-fn text_facts(found: &SearchReport) -> Vec<Fact> {
-    let estimate = &found.capacity.transactions_per_second;
+fn text_facts(report: &SearchReport) -> Vec<Fact> {
+    let estimate = &report.capacity.transactions_per_second;
     let mut facts = Vec::new();
     if let (Some(low), Some(high)) = (estimate.low, estimate.high) {
         let words = format!(
             "{}/s, spread {} over {} searches, {} confirmed",
             rate_range(low, high),
-            percent(found.capacity.spread_ratio),
+            percent(report.capacity.spread_ratio),
             estimate.samples,
-            found.capacity.confirmed,
+            report.capacity.confirmed,
         );
         facts.push(Fact::new("95 %", words));
     }
-    facts.push(Fact::new("holds with", bounds(&found.method)));
+    facts.push(Fact::new("holds with", bounds(&report.method)));
     if estimate.median > 0.0 {
-        let latency = &found.capacity.latency_ns;
-        facts.push(Fact::new("sent", found.capacity.send_method.to_string()));
-        facts.push(Fact::new("loss there", percent(found.capacity.loss_ratio)));
+        let latency = &report.capacity.latency_ns;
+        facts.push(Fact::new("sent", report.capacity.send_method.to_string()));
+        facts.push(Fact::new("loss there", percent(report.capacity.loss_ratio)));
         facts.push(Fact::new("latency", latency_text(latency)));
     }
     facts
 }
 
 /// The capacity; a lower bound is marked.
-fn headline(found: &SearchReport) -> String {
-    let median = found.capacity.transactions_per_second.median;
-    match (median > 0.0, found.capacity.generator_bound) {
+fn headline(report: &SearchReport) -> String {
+    let median = report.capacity.transactions_per_second.median;
+    match (median > 0.0, report.capacity.generator_bound) {
         (false, _) => "none: no rate holds".to_owned(),
         (true, true) => format!(">= {}/s", exact(median)),
         (true, false) => format!("{}/s", exact(median)),
@@ -102,79 +102,79 @@ fn bounds(method: &SearchMethod) -> String {
     format!("loss up to {}{p99}, no queue that grows", percent(method.max_loss_ratio))
 }
 
-fn tiles(found: &SearchReport) -> Vec<Tile> {
-    let estimate = &found.capacity.transactions_per_second;
+fn tiles(report: &SearchReport) -> Vec<Tile> {
+    let estimate = &report.capacity.transactions_per_second;
     if estimate.median <= 0.0 {
         return Vec::new();
     }
-    let bound = if found.capacity.generator_bound { "≥" } else { "" };
+    let bound_sign = if report.capacity.generator_bound { "≥" } else { "" };
     let interval = estimate
         .low
         .zip(estimate.high)
         .map_or_else(|| "one search".to_owned(), |(low, high)| format!("{} (95 %)", rate_range(low, high)));
-    let spread = format!("spread of {} searches, {} confirmed", estimate.samples, found.capacity.confirmed);
+    let spread = format!("spread of {} searches, {} confirmed", estimate.samples, report.capacity.confirmed);
     vec![
         Tile::new(
-            format!("{bound}{}", rate(estimate.median)),
+            format!("{bound_sign}{}", rate(estimate.median)),
             "/s",
             format!("highest rate that holds: {interval}"),
         ),
-        Tile::new(percent(found.capacity.spread_ratio), "", spread),
-        Tile::new(percent(found.capacity.loss_ratio), "", "lost at that rate"),
-        Tile::new(latency_at(&found.capacity.latency_ns, 0.99), "us", "99 % answered within, at that rate"),
+        Tile::new(percent(report.capacity.spread_ratio), "", spread),
+        Tile::new(percent(report.capacity.loss_ratio), "", "lost at that rate"),
+        Tile::new(latency_at(&report.capacity.latency_ns, 0.99), "us", "99 % answered within, at that rate"),
     ]
 }
 
-fn samples(found: &SearchReport) -> impl Iterator<Item = (&'static str, &CapacitySample)> {
-    let searches = found.capacity.searches.iter().map(|search| ("search", search));
-    std::iter::once(("neighbourhood", &found.capacity.neighbourhood)).chain(searches)
+fn samples(report: &SearchReport) -> impl Iterator<Item = (&'static str, &CapacitySample)> {
+    let searches = report.capacity.searches.iter().map(|search| ("search", search));
+    std::iter::once(("neighbourhood", &report.capacity.neighbourhood)).chain(searches)
 }
 
 /// Loss and latency by the offered rate: all rates, and those near the capacity.
-fn charts(found: &SearchReport) -> Vec<LineChart> {
-    let probes: Vec<&ProbeResult> = samples(found).flat_map(|(_, search)| &search.slots).collect();
+fn charts(report: &SearchReport) -> Vec<LineChart> {
+    let probes: Vec<&ProbeResult> = samples(report).flat_map(|(_, search)| &search.slots).collect();
     if probes.is_empty() {
         return Vec::new();
     }
-    let median = found.capacity.transactions_per_second.median;
-    let near = |probe: &&ProbeResult| (probe.offered_per_second / median - 1.0).abs() <= NEAR;
-    let close: Vec<&ProbeResult> = probes.iter().copied().filter(near).collect();
-    let marker = (median > 0.0).then(|| (median, headline(found)));
+    let median = report.capacity.transactions_per_second.median;
+    let is_near_capacity = |probe: &&ProbeResult| (probe.offered_per_second / median - 1.0).abs() <= NEAR;
+    let near_capacity: Vec<&ProbeResult> = probes.iter().copied().filter(is_near_capacity).collect();
+    let marker = (median > 0.0).then(|| (median, headline(report)));
     let chart = |title: &str, scale, probes: &[&ProbeResult]| {
-        let offered = || -> LineAxis { axis("offered per second", scale, rate) };
+        let offered_axis = || -> LineAxis { axis("offered per second", scale, rate) };
         let p99 = |probe: &ProbeResult| probe.latency_ns.quantile(0.99).map(|ns| ns as f64);
         let (loss, latency) = (format!("Loss{title}"), format!("Latency{title}: 99 % answered within"));
         [
-            line_chart(&loss, offered(), loss_axis(), series(probes, |probe| Some(probe.loss_ratio))),
-            line_chart(&latency, offered(), latency_axis(), series(probes, p99)),
+            line_chart(&loss, offered_axis(), loss_axis(), series(probes, |probe| Some(probe.loss_ratio))),
+            line_chart(&latency, offered_axis(), latency_axis(), series(probes, p99)),
         ]
         .map(|chart| LineChart { marker: marker.clone(), ..chart })
     };
     let mut charts = chart("", ChartScale::Automatic, &probes).to_vec();
-    if close.len() > 1 {
-        charts.extend(chart(" near capacity", ChartScale::LinearZoomed, &close));
+    if near_capacity.len() > 1 {
+        charts.extend(chart(" near capacity", ChartScale::LinearZoomed, &near_capacity));
     }
     charts
 }
 
 /// Rates that held and rates that did not.
-fn series(probes: &[&ProbeResult], pick: impl Fn(&ProbeResult) -> Option<f64>) -> Vec<LineSeries> {
-    let of = |style, name, held: bool| LineSeries {
+fn series(probes: &[&ProbeResult], value_of: impl Fn(&ProbeResult) -> Option<f64>) -> Vec<LineSeries> {
+    let series_of = |style, name, is_held: bool| LineSeries {
         style,
         name,
         values: probes
             .iter()
-            .filter(|probe| (probe.verdict == ProbeVerdict::Holds) == held)
-            .map(|probe| (probe.offered_per_second, pick(probe)))
+            .filter(|probe| (probe.verdict == ProbeVerdict::Holds) == is_held)
+            .map(|probe| (probe.offered_per_second, value_of(probe)))
             .collect(),
         joined: false,
     };
-    vec![of(LineStyle::Fails, "did not hold", false), of(LineStyle::Holds, "held", true)]
+    vec![series_of(LineStyle::Fails, "did not hold", false), series_of(LineStyle::Holds, "held", true)]
 }
 
-fn searches_table(found: &SearchReport) -> Table {
-    let rows = samples(found).map(|(name, search)| {
-        let ended = match search.ended {
+fn searches_table(report: &SearchReport) -> Table {
+    let rows = samples(report).map(|(name, search)| {
+        let end_text = match search.ended {
             SearchEnd::Confirmed if search.generator_bound => "at the generator's limit",
             SearchEnd::Confirmed => "confirmed",
             SearchEnd::NothingHolds => "nothing holds",
@@ -188,7 +188,7 @@ fn searches_table(found: &SearchReport) -> Table {
             latency_at(&search.latency_ns, 0.5),
             latency_at(&search.latency_ns, 0.99),
             search.slots.len().to_string(),
-            ended.to_owned(),
+            end_text.to_owned(),
         ]
     });
     Table::new(&["", ">holds/s", ">loss", ">p50 us", ">p99 us", ">rates tried", "ended"]).with_rows(rows)

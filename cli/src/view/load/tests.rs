@@ -10,7 +10,7 @@ use crate::render::made_up_load;
 use crate::render::style::TextStyle;
 use crate::render::{html, text};
 
-fn enveloped<T: CommandResult>(report: T) -> Envelope<T> {
+fn envelope_of<T: CommandResult>(report: T) -> Envelope<T> {
     Envelope::new(HostSummary::default(), None, report)
 }
 
@@ -31,7 +31,7 @@ fn curves(page: &str) -> usize {
 }
 
 #[test]
-fn a_slot_has_its_curves_over_time() {
+fn a_slot_page_has_four_curves_over_time() {
     let page = page(&slot(&made_up_load::envelope()));
     assert_eq!(curves(&page), 4);
     for words in ["NOERROR", "code 11", "Missed:"] {
@@ -42,7 +42,7 @@ fn a_slot_has_its_curves_over_time() {
 }
 
 #[test]
-fn a_slot_without_intervals_or_replies_is_a_page_too() {
+fn a_slot_without_intervals_and_codes_has_a_page_without_curves() {
     let mut envelope = made_up_load::envelope();
     envelope.result.outcome = made_up_load::outcome(1.0, 3);
     envelope.result.outcome.intervals.clear();
@@ -51,12 +51,12 @@ fn a_slot_without_intervals_or_replies_is_a_page_too() {
 }
 
 #[test]
-fn a_ramp_has_its_curves_over_the_rate() {
+fn a_ramp_page_has_three_curves_over_the_rate() {
     let report = RampReport {
         generator: made_up_load::generator(),
         steps: vec![made_up_load::outcome(100.0, 0), made_up_load::outcome(200.0, 30)],
     };
-    let page = page(&enveloped(report).document());
+    let page = page(&envelope_of(report).document());
     assert_eq!(curves(&page), 3);
     assert!(page.contains("lost: 5.0 % at 200"), "{page}");
 }
@@ -67,7 +67,7 @@ fn generator() -> Box<dyn linerate_load::Generator> {
 }
 
 #[test]
-fn unknown_overload_has_its_reason() {
+fn an_unknown_overload_goodput_has_a_reason() {
     let overload_results = capacity::overload(&mut *generator(), 0.0, &[2.0], Duration::from_millis(1))
         .expect("nothing is sent");
     let report = OverloadReport {
@@ -75,11 +75,11 @@ fn unknown_overload_has_its_reason() {
         capacity_per_second: 10.0,
         overload: overload_results,
     };
-    assert!(page(&enveloped(report).document()).contains("unknown: capacity is not known"));
+    assert!(page(&envelope_of(report).document()).contains("unknown: capacity is not known"));
 }
 
 #[test]
-fn a_search_without_a_result_is_a_page_and_a_text_too() {
+fn a_search_without_a_capacity_has_a_page_and_text() {
     // The budget is zero, so nothing is sent.
     let options = SearchOptions { budget: Duration::ZERO, ..SearchOptions::default() };
     let capacity = capacity::search_repeatedly(&mut *generator(), &options, 3).expect("a result");
@@ -98,7 +98,7 @@ fn a_search_without_a_result_is_a_page_and_a_text_too() {
         overload: Vec::new(),
         missed: Vec::new(),
     };
-    let document = enveloped(report).document();
+    let document = envelope_of(report).document();
     let page = page(&document);
     assert!(page.contains("Capacity: none: no rate holds"));
     let text = plain(&document);
@@ -107,7 +107,7 @@ fn a_search_without_a_result_is_a_page_and_a_text_too() {
 }
 
 #[test]
-fn the_text_of_a_slot() {
+fn slot_text_has_counts_codes_and_warnings() {
     let text = plain(&slot(&made_up_load::envelope()));
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(text.contains("\nMissed: 1.0 % of the requests were lost"), "{text}");

@@ -83,18 +83,18 @@ fn a_plan_is_grouped_by_interface_and_kind() {
 }
 
 #[test]
-fn in_full_nothing_is_left_out() {
+fn the_full_plan_has_every_detail() {
     insta::assert_snapshot!(plan(&sample(), "ns1", true, NARROW));
 }
 
 #[test]
-fn a_plan_of_nothing_says_so() {
+fn an_empty_plan_prints_nothing_to_change() {
     let empty = TunePlan { changes: Vec::new(), skipped: Vec::new(), cpus: Vec::new(), ..sample() };
     assert_eq!(plan(&empty, "ns1", false, WIDE), "Nothing to change on ns1 for udp-server.\n");
 }
 
 #[test]
-fn what_is_held_back_says_why_what_comes_first_and_what_became_of_others() {
+fn held_back_changes_have_a_reason_a_first_fix_and_an_effect() {
     let mut waiting = sample();
     let changes = std::mem::take(&mut waiting.changes);
     waiting.held_back.push(linerate_tune::plan::HeldBack {
@@ -117,7 +117,7 @@ fn what_is_held_back_says_why_what_comes_first_and_what_became_of_others() {
 }
 
 #[test]
-fn cpus_stay_in_their_order() {
-    assert_eq!(in_order(&[0, 1, 2, 10, 11, 5]), "0-2, then 10-11, then 5");
-    assert_eq!(in_order(&[0, 2, 4, 6, 8, 10]), "0 2 4 6 8 10");
+fn cpu_ranges_keep_the_order_of_the_cpus() {
+    assert_eq!(cpu_runs_text(&[0, 1, 2, 10, 11, 5]), "0-2, then 10-11, then 5");
+    assert_eq!(cpu_runs_text(&[0, 2, 4, 6, 8, 10]), "0 2 4 6 8 10");
 }

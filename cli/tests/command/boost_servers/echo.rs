@@ -3,7 +3,7 @@
 
 use linerate_load::stats::compare;
 
-use super::scene::{ADDRESS, BUSY_RATE, BoostServersTestHost, count, tell};
+use super::scene::{ADDRESS, BUSY_RATE, BoostServersTestHost, count, print_figure};
 use super::traces::steering;
 use crate::support::{machine, program};
 
@@ -18,27 +18,27 @@ fn effort() -> (usize, &'static str) {
 
 /// Transactions per second of a server that always has requests waiting.
 fn throughput(host: &BoostServersTestHost, port: u16, seconds: &str) -> f64 {
-    let outcome = host.loaded(port, &["--window", "8", "--duration", seconds]);
+    let outcome = host.run_load(port, &["--window", "8", "--duration", seconds]);
     outcome["answered_per_second"].as_f64().unwrap_or_else(|| panic!("no rate in {outcome}"))
 }
 
 /// The throughput of the steered and of the boosted server, measured in turn: A B B A A B B A.
 /// Values with the same index were measured one after the other.
 fn alternate(host: &BoostServersTestHost, rounds: usize, seconds: &str) -> (Vec<f64>, Vec<f64>) {
-    let mut found = (Vec::new(), Vec::new());
+    let mut rates = (Vec::new(), Vec::new());
     for pair in 0..2 * rounds {
         let order = if pair % 2 == 0 { [STEERED, PLAIN] } else { [PLAIN, STEERED] };
         for port in order {
-            let side = if port == STEERED { &mut found.0 } else { &mut found.1 };
+            let side = if port == STEERED { &mut rates.0 } else { &mut rates.1 };
             side.push(throughput(host, port, seconds));
         }
     }
-    found
+    rates
 }
 
 #[test]
-fn a_plain_server_boosted_does_as_well_as_one_that_steers_itself() {
-    let test = "a_plain_server_boosted_does_as_well_as_one_that_steers_itself";
+fn boosted_server_is_as_fast_as_a_self_steering_server() {
+    let test = "boosted_server_is_as_fast_as_a_self_steering_server";
     let _machine = machine();
     let Some(mut host) = BoostServersTestHost::up(test, &["ss"]) else { return };
     host.spread();
@@ -49,7 +49,7 @@ fn a_plain_server_boosted_does_as_well_as_one_that_steers_itself() {
     let port = PLAIN.to_string();
 
     let full = host.full_buffers();
-    let load = host.loading(PLAIN, BUSY_RATE, &[]);
+    let load = host.start_load(PLAIN, BUSY_RATE, &[]);
     host.expect(0, &["--port", &port, "apply", "--yes", "--look", "1"]);
     // Any loss beyond full socket buffers is linerate's fault.
     let lost = count(&load.end(), "lost");
@@ -60,7 +60,7 @@ fn a_plain_server_boosted_does_as_well_as_one_that_steers_itself() {
     let (steered, boosted) = alternate(&host, rounds, seconds);
     let ratio = compare(&steered, &boosted).expect("rates").ratio;
     let (low, high) = (ratio.low.expect("an end"), ratio.high.expect("an end"));
-    tell(&format!(
+    print_figure(&format!(
         "serve echo boosted, as a share of self-steered: {:.3} ({low:.3} to {high:.3}, {} pairs of {seconds} s)",
         ratio.median, ratio.samples
     ));

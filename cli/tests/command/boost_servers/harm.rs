@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::scene::{BUSY_RATE, BoostServersTestHost, count, expected};
+use super::scene::{BUSY_RATE, BoostServersTestHost, checked_output, count};
 use super::traces::traces;
 use crate::support::machine;
 use crate::tune::scene::output_text;
@@ -10,19 +10,19 @@ use crate::tune::scene::output_text;
 const PORT: u16 = 5300;
 
 #[test]
-fn a_boost_that_silences_clients_is_undone() {
-    let test = "a_boost_that_silences_clients_is_undone";
+fn harmful_boost_is_undone_and_clients_get_replies_again() {
+    let test = "harmful_boost_is_undone_and_clients_get_replies_again";
     let _machine = machine();
     let Some(mut host) = BoostServersTestHost::up(test, &["gcc", "ss"]) else { return };
     let Some(server) = host.compile_server(test) else { return };
     host.spread();
     let port = PORT.to_string();
     let pid = host.serve(PORT, server, &[&port, "--stateful"]);
-    let load = host.loading(PORT, BUSY_RATE, &[]);
+    let load = host.start_load(PORT, BUSY_RATE, &[]);
     let before = traces(&host, pid, PORT);
     let output = host.boost(&["--port", &port, "apply", "--yes", "--look", "0.5", "--json", "-"]).output();
     let output = output.expect("the command starts");
-    let (out, _) = expected(1, &["apply"], &output);
+    let (out, _) = checked_output(1, &["apply"], &output);
     let applied: serde_json::Value = serde_json::from_str(&out).expect("JSON");
     let verification = &applied["result"]["verification"];
     assert_eq!(verification["verdict"], "harmful", "{}", output_text(&output).1);

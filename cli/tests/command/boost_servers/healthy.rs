@@ -31,14 +31,14 @@ fn findings(host: &BoostServersTestHost, port: u16) -> (Option<i32>, Vec<String>
     let (out, err) = output_text(&output);
     let document: Value = serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}{err}"));
     let all = document["result"]["findings"].as_array().expect("findings");
-    let above = all.iter().filter(|finding| finding["severity"] != "note");
-    let shown = above.map(|finding| format!("{} {}", finding["severity"], finding["title"]));
-    (output.status.code(), shown.collect())
+    let above_note = all.iter().filter(|finding| finding["severity"] != "note");
+    let titles = above_note.map(|finding| format!("{} {}", finding["severity"], finding["title"]));
+    (output.status.code(), titles.collect())
 }
 
 #[test]
-fn doctor_has_only_notes_about_healthy_servers() {
-    let test = "doctor_has_only_notes_about_healthy_servers";
+fn doctor_reports_only_notes_for_healthy_servers() {
+    let test = "doctor_reports_only_notes_for_healthy_servers";
     let _machine = machine();
     let Some(mut host) = BoostServersTestHost::up(test, &["ss"]) else { return };
     host.spread();
@@ -57,12 +57,12 @@ fn doctor_has_only_notes_about_healthy_servers() {
         host.serve(recipe.port, server, &arguments);
         let load = ["--workload", &values.fill(&recipe.workload)];
         for rate in RATES {
-            let load = (rate > 0.0).then(|| host.loading(recipe.port, rate, &load));
-            let found = findings(&host, recipe.port);
-            let answered = load.map(|load| load.end()["answered"].as_u64());
-            assert_eq!(found, (Some(0), Vec::new()), "{name} at {rate}/s");
-            let answers = answered.is_none_or(|answered| answered > Some(0));
-            assert!(answers || recipe.no_reply, "{name} does not answer");
+            let load = (rate > 0.0).then(|| host.start_load(recipe.port, rate, &load));
+            let diagnosis = findings(&host, recipe.port);
+            let answered_count = load.map(|load| load.end()["answered"].as_u64());
+            assert_eq!(diagnosis, (Some(0), Vec::new()), "{name} at {rate}/s");
+            let has_answers = answered_count.is_none_or(|answered_count| answered_count > Some(0));
+            assert!(has_answers || recipe.no_reply, "{name} does not answer");
         }
         host.end_servers();
     }

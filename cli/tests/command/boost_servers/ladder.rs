@@ -9,8 +9,8 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use super::nsd::{NsdTestServer, PORT};
-use super::scene::{ADDRESS, BoostServersTestHost, count, signal, tell, within};
-use super::traces::{allowed, traces};
+use super::scene::{ADDRESS, BoostServersTestHost, count, print_figure, signal, within};
+use super::traces::{allowed_cpus, traces};
 use crate::ladder::generators::SshTestGenerators;
 use crate::support::{machine, program};
 use crate::tune::scene::{HostSettingValues, output_text, text};
@@ -27,19 +27,19 @@ struct RunningNsd {
 }
 
 /// All settings that a run may change.
-type Everything = (super::traces::ServerSettingValues, HostSettingValues);
+type AllSettingValues = (super::traces::ServerSettingValues, HostSettingValues);
 
 impl RunningNsd {
     fn up(test: &str) -> Option<Self> {
         let mut host = BoostServersTestHost::up(test, &["nsd", "ss"])?;
         let generators = SshTestGenerators::up(test, &host.scene)?;
         let nsd = NsdTestServer::start(&mut host);
-        let added = host.scene.on("sender0", "ip").args(["address", "add", CLIENT, "dev", "eth0"]).status();
-        assert!(added.expect("ip starts").success());
+        let status = host.scene.on("sender0", "ip").args(["address", "add", CLIENT, "dev", "eth0"]).status();
+        assert!(status.expect("ip starts").success());
         Some(Self { generators, nsd, host })
     }
 
-    fn everything(&self) -> Everything {
+    fn all_values(&self) -> AllSettingValues {
         (traces(&self.host, self.nsd.pid, PORT), self.host.scene.values())
     }
 
@@ -66,15 +66,15 @@ impl RunningNsd {
             "--quiet",
         ]);
         command.args(["--sources", CLIENT, "--rate", "100", "--duration", "600", "--json"]);
-        command.arg(self.host.scene.path("client.json")).args(self.nsd.ask(&[]));
+        command.arg(self.host.scene.path("client.json")).args(self.nsd.load_arguments(&[]));
         command.stdout(Stdio::null()).spawn().expect("the client starts")
     }
 
-    fn client_ended(&self, mut client: Child) -> Value {
+    fn end_client(&self, mut client: Child) -> Value {
         signal(client.id(), Signal::INT);
         client.wait().expect("a child");
-        let written = fs::read_to_string(self.host.scene.path("client.json")).expect("the client's document");
-        let mut document: Value = serde_json::from_str(&written).expect("JSON");
+        let text = fs::read_to_string(self.host.scene.path("client.json")).expect("the client's document");
+        let mut document: Value = serde_json::from_str(&text).expect("JSON");
         match document["result"].take() {
             Value::Null => document,
             result => result,
@@ -87,11 +87,11 @@ impl RunningNsd {
     }
 
     fn is_pinned(&self) -> bool {
-        self.nsd.servers().iter().any(|pid| !allowed(*pid, *pid).contains(['-', ',']))
+        self.nsd.servers().iter().any(|pid| !allowed_cpus(*pid, *pid).contains(['-', ',']))
     }
 
     /// Starts a run and returns once a thread of NSD is pinned.
-    fn midway(&self) -> Child {
+    fn start_pinning(&self) -> Child {
         let mut child = self.ladder(&["--steps", "pin-threads"]).spawn().expect("the command starts");
         within(120, "a thread is pinned", || {
             assert!(child.try_wait().expect("a child").is_none(), "the run ends early: {:?}", child.stderr);
@@ -100,27 +100,27 @@ impl RunningNsd {
         child
     }
 
-    fn nothing_in_effect(&self) {
+    fn assert_no_tune(&self) {
         let (status, _) = self.host.scene.expect(0, "status", &[]);
         assert!(status.starts_with("No tune is in effect"), "{status}");
     }
 }
 
 #[test]
-fn switching_a_running_server_costs_its_clients_nothing() {
+fn ladder_on_a_running_server_loses_no_client_requests() {
     let _machine = machine();
-    let test = "switching_a_running_server_costs_its_clients_nothing";
+    let test = "ladder_on_a_running_server_loses_no_client_requests";
     let Some(scene) = RunningNsd::up(test) else { return };
-    let before = scene.everything();
+    let before = scene.all_values();
     let client = scene.client();
-    let steps = "irq-affinity-rps,reuseport,steer-by-cpu,pin-threads,xps,gro-off,receive-buffer,batch-syscalls,busy-poll";
+    let steps = "reuseport,steer-by-cpu,pin-threads,receive-buffer,batch-syscalls,busy-poll";
     let output = scene.ladder(&["--steps", steps, "--guard-loss", "5%"]).output().expect("started");
-    let client = scene.client_ended(client);
+    let client = scene.end_client(client);
     let (out, err) = output_text(&output);
     assert_eq!(output.status.code(), Some(0), "{out}{err}");
     assert!(err.contains("nsd (process ") && err.contains("which keeps running"), "{err}");
     let [sent, lost] = ["sent", "lost"].map(|key| count(&client, key));
-    tell(&format!("a client of 100/s during a ladder on the running nsd: {sent} sent, {lost} lost"));
+    print_figure(&format!("a client of 100/s during a ladder on the running nsd: {sent} sent, {lost} lost"));
     assert!(sent > 500 && lost == 0, "{client}");
     let report = scene.report();
     let report = &report["result"];
@@ -130,7 +130,7 @@ fn switching_a_running_server_costs_its_clients_nothing() {
         let steps = report["steps"].as_array().expect("steps");
         steps.iter().find(|step| step["id"] == id).unwrap_or_else(|| panic!("{id}: {report}"))
     };
-    for id in ["baseline", "steer-by-cpu", "pin-threads", "xps", "gro-off", "receive-buffer", "busy-poll"] {
+    for id in ["baseline", "steer-by-cpu", "pin-threads", "receive-buffer", "busy-poll"] {
         assert_eq!(step(id)["applied"], true, "{}", step(id));
         let rate = step(id)["transactions_per_second"]["median"].as_f64().expect("a rate");
         assert!((1_000.0..=2_100.0).contains(&rate), "{id}: {rate}");
@@ -139,29 +139,33 @@ fn switching_a_running_server_costs_its_clients_nothing() {
     for (id, why) in [("reuseport", "is not restarted"), ("batch-syscalls", "not possible from outside")] {
         assert!(step(id)["skipped_because"].to_string().contains(why), "{}", step(id));
     }
-    assert_eq!(before, scene.everything());
-    scene.nothing_in_effect();
+    assert_eq!(before, scene.all_values());
+    scene.assert_no_tune();
 }
 
 #[test]
-fn a_killed_run_on_a_running_server_is_undone() {
+fn guard_undoes_a_killed_ladder_on_a_running_server() {
     let _machine = machine();
-    let Some(scene) = RunningNsd::up("a_killed_run_on_a_running_server_is_undone") else { return };
-    let before = scene.everything();
-    let mut child = scene.midway();
+    let Some(scene) = RunningNsd::up("guard_undoes_a_killed_ladder_on_a_running_server") else { return };
+    let before = scene.all_values();
+    let mut child = scene.start_pinning();
     signal(child.id(), Signal::KILL);
     child.wait().expect("it ends");
-    within(20, "the guard undoes it", || scene.host.scene.expect(0, "history", &[]).0.contains("undone"));
-    assert_eq!(before, scene.everything());
-    scene.nothing_in_effect();
+    within(20, "the guard undoes the tune", || {
+        scene.host.scene.expect(0, "history", &[]).0.contains("undone")
+    });
+    assert_eq!(before, scene.all_values());
+    scene.assert_no_tune();
 }
 
 #[test]
-fn a_server_that_ends_ends_the_run() {
+fn ladder_stops_and_restores_settings_when_the_server_ends() {
     let _machine = machine();
-    let Some(mut scene) = RunningNsd::up("a_server_that_ends_ends_the_run") else { return };
+    let Some(mut scene) = RunningNsd::up("ladder_stops_and_restores_settings_when_the_server_ends") else {
+        return;
+    };
     let before = scene.host.scene.values();
-    let child = scene.midway();
+    let child = scene.start_pinning();
     scene.host.end_servers();
     let output = child.wait_with_output().expect("it ends");
     let (out, err) = output_text(&output);
@@ -169,46 +173,48 @@ fn a_server_that_ends_ends_the_run() {
     let warnings = scene.report()["warnings"].to_string();
     assert!(warnings.contains("has ended") && !warnings.contains("not-restored"), "{warnings}");
     assert_eq!(before, scene.host.scene.values());
-    scene.nothing_in_effect();
+    scene.assert_no_tune();
 }
 
 #[test]
-fn clients_that_lose_requests_or_wait_end_the_run() {
+fn client_loss_or_latency_above_the_guard_stops_the_ladder() {
     let _machine = machine();
-    let Some(scene) = RunningNsd::up("clients_that_lose_requests_or_wait_end_the_run") else { return };
+    let Some(scene) = RunningNsd::up("client_loss_or_latency_above_the_guard_stops_the_ladder") else {
+        return;
+    };
     let rule = format!("ip daddr {CLIENT} udp sport {PORT} drop");
     let chain = "chain out { type filter hook output priority 0; RULE; }".replace("RULE", &rule);
     scene.host.scene.shell(&format!("nft 'table inet wall {{ {chain}; }}'"));
-    let ends = |limit: [&str; 2], why: &str| {
-        let before = scene.everything();
+    let assert_stops = |limit: [&str; 2], why: &str| {
+        let before = scene.all_values();
         let client = scene.client();
         let output = scene.ladder(&["--steps", "pin-threads", limit[0], limit[1]]).output().expect("started");
-        scene.client_ended(client);
+        scene.end_client(client);
         let (out, err) = output_text(&output);
         assert_eq!(output.status.code(), Some(2), "{out}{err}");
         assert!(err.contains(why), "{out}{err}");
-        assert_eq!(before, scene.everything());
-        scene.nothing_in_effect();
+        assert_eq!(before, scene.all_values());
+        scene.assert_no_tune();
     };
-    ends(["--guard-loss", "5%"], "real clients lost ");
+    assert_stops(["--guard-loss", "5%"], "real clients lost ");
     scene.host.scene.shell("nft delete table inet wall");
     // No server answers within a microsecond.
-    ends(["--guard-p99", "1us"], "took longer than 0.001 ms");
+    assert_stops(["--guard-p99", "1us"], "took longer than 0.001 ms");
 }
 
 #[test]
-fn a_running_server_that_cannot_be_measured_is_a_line() {
+fn ladder_reports_unmeasurable_servers_and_changes_nothing() {
     let _machine = machine();
-    let Some(mut scene) = RunningNsd::up("a_running_server_that_cannot_be_measured_is_a_line") else {
+    let Some(mut scene) = RunningNsd::up("ladder_reports_unmeasurable_servers_and_changes_nothing") else {
         return;
     };
     let wrong_line = scene.host.write("wrong", "www.example.test A\nonly-a-name\n");
     let wrong_line = format!("dns:{wrong_line}");
     // A second NSD, on an address that eth0 does not have.
-    let elsewhere = scene.host.scene.path("elsewhere");
-    fs::create_dir(&elsewhere).expect("made");
+    let other_directory = scene.host.scene.path("elsewhere");
+    fs::create_dir(&other_directory).expect("made");
     let files = Files {
-        directory: &elsewhere,
+        directory: &other_directory,
         addresses: &["127.0.0.1:5301".parse().expect("an address")],
         servers: 1,
         reuseport: false,
@@ -217,8 +223,8 @@ fn a_running_server_that_cannot_be_measured_is_a_line() {
     };
     let config = files.write().expect("written");
     scene.host.serve(5301, "/usr/sbin/nsd", &["-d", "-c", text(&config)]);
-    let before = scene.everything();
-    for (port, workload, wanted) in [
+    let before = scene.all_values();
+    for (port, workload, expected) in [
         ("5300", wrong_line.as_str(), "wrong, line 2: "),
         ("5300", "dns:/nonexistent", "/nonexistent: cannot be read"),
         ("5300", "ntp", "nsd answered none of "),
@@ -229,8 +235,8 @@ fn a_running_server_that_cannot_be_measured_is_a_line() {
         command.args(["--port", port, "--workload", workload]);
         let (out, err) = output_text(&command.output().expect("started"));
         let last = err.lines().last().unwrap_or_default();
-        assert!(last.contains(wanted), "{port}, {workload}: {out}{err}");
+        assert!(last.contains(expected), "{port}, {workload}: {out}{err}");
     }
-    assert_eq!(before, scene.everything());
-    scene.nothing_in_effect();
+    assert_eq!(before, scene.all_values());
+    scene.assert_no_tune();
 }

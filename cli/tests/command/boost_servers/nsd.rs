@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use linerate_testkit::reflector::installed::{InstalledNsd as Files, find};
 use serde_json::Value;
 
-use super::scene::{ADDRESS, BoostServersTestHost, count, tell};
+use super::scene::{ADDRESS, BoostServersTestHost, count, print_figure};
 use super::traces::{family, name, steering, traces};
 use crate::support::machine;
 use crate::tune::scene::text;
@@ -50,7 +50,7 @@ impl NsdTestServer {
         let pid = host.serve(PORT, nsd, &["-d", "-c", text(&config)]);
         let nsd = Self { pid, workload };
         super::scene::within(20, "NSD has two servers", || nsd.servers().len() == 2);
-        let first = host.loaded(PORT, &nsd.ask(&["--rate", "500", "--duration", "0.2"]));
+        let first = host.run_load(PORT, &nsd.load_arguments(&["--rate", "500", "--duration", "0.2"]));
         assert_eq!(first["lost"], 0, "{first}");
         nsd
     }
@@ -61,7 +61,7 @@ impl NsdTestServer {
     }
 
     /// Arguments for a `linerate load` that queries NSD.
-    pub(super) fn ask<'a>(&'a self, arguments: &[&'a str]) -> Vec<&'a str> {
+    pub(super) fn load_arguments<'a>(&'a self, arguments: &[&'a str]) -> Vec<&'a str> {
         [&["--workload", &self.workload], arguments].concat()
     }
 
@@ -78,9 +78,9 @@ impl NsdTestServer {
     /// Half of NSD's measured capacity, in queries per second: a rate at which NSD loses nothing.
     pub(super) fn half_capacity(&self, host: &BoostServersTestHost) -> f64 {
         let search = ["--search", "--searches", "1", "--slot", "0.3", "--resolution", "10%", "--time", "20"];
-        let found = host.loaded(PORT, &self.ask(&search));
-        let capacity = found["transactions_per_second"]["median"].as_f64();
-        capacity.unwrap_or_else(|| panic!("no capacity in {found}")) / 2.0
+        let outcome = host.run_load(PORT, &self.load_arguments(&search));
+        let capacity = outcome["transactions_per_second"]["median"].as_f64();
+        capacity.unwrap_or_else(|| panic!("no capacity in {outcome}")) / 2.0
     }
 }
 
@@ -93,23 +93,23 @@ fn share(agreement: &Value) -> (f64, u64) {
 
 /// Applies and undoes a boost several times under load. No request may be lost. If full socket
 /// buffers drop some, repeats all at half the rate, with at most `ATTEMPTS` attempts.
-fn switches(host: &BoostServersTestHost, nsd: &NsdTestServer, mut rate: f64) {
+fn apply_and_undo_under_load(host: &BoostServersTestHost, nsd: &NsdTestServer, mut rate: f64) {
     const ATTEMPTS: u32 = 3;
     let times = if std::env::var_os("LINERATE_TEST_LONG").is_some() { 10 } else { 2 };
     let port = PORT.to_string();
     for attempt in 1..=ATTEMPTS {
         let full = host.full_buffers();
-        let mut load = host.loading(PORT, rate, &nsd.ask(&[]));
+        let mut load = host.start_load(PORT, rate, &nsd.load_arguments(&[]));
         for switch in 0..times {
             host.expect(0, &["--port", &port, "apply", "--yes", "--look", "0.3"]);
             assert_eq!(steering(host, PORT)[0].1, "\"cpu\"", "switch {switch}");
             host.expect(0, &["--port", &port, "undo"]);
-            assert!(load.goes_on(), "the load ends early");
+            assert!(load.is_running(), "the load ends early");
         }
         let outcome = load.end();
         let [sent, answered, lost] = ["sent", "answered", "lost"].map(|key| count(&outcome, key));
         let full = host.full_buffers() - full;
-        tell(&format!(
+        print_figure(&format!(
             "nsd boosted and undone {times} times at {rate:.0}/s: {sent} sent, {lost} lost, {full} of full buffers"
         ));
         if lost == 0 {
@@ -124,8 +124,8 @@ fn switches(host: &BoostServersTestHost, nsd: &NsdTestServer, mut rate: f64) {
 }
 
 #[test]
-fn nsd_is_boosted_under_load_without_a_loss_and_undone_exactly() {
-    let test = "nsd_is_boosted_under_load_without_a_loss_and_undone_exactly";
+fn boosting_nsd_under_load_loses_nothing_and_undo_restores_all() {
+    let test = "boosting_nsd_under_load_loses_nothing_and_undo_restores_all";
     let _machine = machine();
     let Some(mut host) = BoostServersTestHost::up(test, &["nsd", "ss"]) else { return };
     let nsd = NsdTestServer::start(&mut host);
@@ -134,23 +134,23 @@ fn nsd_is_boosted_under_load_without_a_loss_and_undone_exactly() {
     let before = traces(&host, nsd.pid, PORT);
     let rate = nsd.half_capacity(&host);
 
-    let load = host.loading(PORT, rate, &nsd.ask(&[]));
+    let load = host.start_load(PORT, rate, &nsd.load_arguments(&[]));
     let plan = host.document(&boost(&["plan", "--look", "1"]));
     load.end();
     let (share_before, packets) = share(&plan["agreement"]);
-    tell(&format!(
+    print_figure(&format!(
         "nsd at {rate:.0}/s, as found: {:.1} % of {packets} read where they arrived",
         share_before * 100.0
     ));
-    switches(&host, &nsd, rate);
+    apply_and_undo_under_load(&host, &nsd, rate);
     assert_eq!(before, traces(&host, nsd.pid, PORT));
 
-    let load = host.loading(PORT, rate, &nsd.ask(&[]));
+    let load = host.start_load(PORT, rate, &nsd.load_arguments(&[]));
     let applied = host.document(&boost(&["apply", "--yes", "--look", "1"]));
     load.end();
     assert_eq!(applied["verification"]["verdict"], "as_planned", "{applied}");
     let (share_after, packets) = share(&applied["now"]["agreement"]);
-    tell(&format!("nsd boosted: {:.2} % of {packets} read where they arrived", share_after * 100.0));
+    print_figure(&format!("nsd boosted: {:.2} % of {packets} read where they arrived", share_after * 100.0));
     assert!(share_after >= 0.999 && share_after >= share_before, "{share_before} {share_after}");
     let boosted = traces(&host, nsd.pid, PORT);
     assert_ne!(before, boosted);
@@ -159,24 +159,24 @@ fn nsd_is_boosted_under_load_without_a_loss_and_undone_exactly() {
 }
 
 #[test]
-fn options_of_nsd_s_sockets_are_set_and_put_back() {
+fn boost_sets_and_restores_nsd_socket_options() {
     let Some(mut host) =
-        BoostServersTestHost::up("options_of_nsd_s_sockets_are_set_and_put_back", &["nsd", "ss"])
+        BoostServersTestHost::up("boost_sets_and_restores_nsd_socket_options", &["nsd", "ss"])
     else {
         return;
     };
     let nsd = NsdTestServer::start(&mut host);
     let port = PORT.to_string();
     let before = traces(&host, nsd.pid, PORT);
-    let wished = ["--receive-buffer", "8388608", "--busy-poll", "50", "--look", "0.5"];
-    host.expect(0, &[&["--port", port.as_str(), "apply", "--yes"], &wished[..]].concat());
+    let options = ["--receive-buffer", "8388608", "--busy-poll", "50", "--look", "0.5"];
+    host.expect(0, &[&["--port", port.as_str(), "apply", "--yes"], &options[..]].concat());
     let boosted = traces(&host, nsd.pid, PORT);
     let sockets: Vec<&String> =
         boosted.iter().filter(|(name, _)| name.starts_with("socket")).map(|(_, value)| value).collect();
-    let with = |text: &str| sockets.iter().filter(|value| value.contains(text)).count();
+    let sockets_with = |text: &str| sockets.iter().filter(|value| value.contains(text)).count();
     // Two sockets, each open in three processes: a server process, its parent and its grandparent.
-    assert_eq!(with("receive buffer Ok(8388608)"), 6, "{boosted:#?}");
-    assert_eq!(with("\"50\""), 6, "{boosted:#?}");
+    assert_eq!(sockets_with("receive buffer Ok(8388608)"), 6, "{boosted:#?}");
+    assert_eq!(sockets_with("\"50\""), 6, "{boosted:#?}");
     host.expect(0, &["--port", &port, "undo"]);
     assert_eq!(before, traces(&host, nsd.pid, PORT));
 }

@@ -61,15 +61,15 @@ impl RandomHistory<'_> {
         let arguments =
             ["serve", "echo", "--bind", &bind, "--sockets", "reuseport", "--no-pin", "--workers", "2"];
         let pid = self.host.serve(PORT, program(), &arguments);
-        self.load = Some(self.host.loading(PORT, 3_000.0, &[]));
+        self.load = Some(self.host.start_load(PORT, 3_000.0, &[]));
         self.server = (pid, traces(self.host, pid, PORT));
     }
 
     /// Runs a command. Kills some commands, at an fdatasync of the journal or within 1.5 s.
     fn run(&mut self, arguments: &[&str]) -> (String, Option<i32>) {
-        let (how, sync, wait_ms) = (self.pick(4), self.pick(20) + 1, self.pick(1_500));
-        let mut command = self.host.scene.on_host(if how == 1 { "strace".into() } else { program() });
-        if how == 1 {
+        let (kill_mode, sync, wait_ms) = (self.pick(4), self.pick(20) + 1, self.pick(1_500));
+        let mut command = self.host.scene.on_host(if kill_mode == 1 { "strace".into() } else { program() });
+        if kill_mode == 1 {
             let inject = format!("inject=fdatasync:signal=KILL:when={sync}");
             command
                 .args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=fdatasync", "-e", &inject])
@@ -77,13 +77,13 @@ impl RandomHistory<'_> {
         }
         command.args(arguments).arg("--state-dir").arg(self.host.scene.state());
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
-        if how == 2 {
+        if kill_mode == 2 {
             std::thread::sleep(Duration::from_millis(wait_ms));
             child.kill().expect("killed");
         }
         let output = child.wait_with_output().expect("it ends");
         let (out, err) = output_text(&output);
-        self.log.push(format!("{how} {sync} {wait_ms} {arguments:?}: {}\n{out}{err}", output.status));
+        self.log.push(format!("{kill_mode} {sync} {wait_ms} {arguments:?}: {}\n{out}{err}", output.status));
         assert!(!err.contains("panicked"), "{}", self.log.join("\n"));
         (out + &err, output.status.code())
     }
@@ -158,16 +158,16 @@ impl RandomHistory<'_> {
 
     /// Undoes tunes until none is in effect. Returns the output of all undo commands.
     fn undo(&mut self) -> String {
-        let mut said = String::new();
+        let mut output = String::new();
         for _ in 0..MAX_UNDOS {
             let (out, status) = self.run(&["tune", "undo"]);
-            said += &out;
+            output += &out;
             if status.is_none() {
                 // The output of a killed undo is lost.
                 self.to_name.clear();
             }
             if status == Some(2) && out.contains("nothing to undo") {
-                return said;
+                return output;
             }
         }
         panic!("undo does not come to an end: {}", self.log.join("\n"));
@@ -199,19 +199,20 @@ fn history(host: &mut BoostServersTestHost, seed: u64) {
     if history.pick(2) == 0 {
         history.rename("eth0");
     }
-    let undone = history.undo();
+    let undo_output = history.undo();
     history.rename("eth0");
     let after = history.host.scene.values();
     let log = history.log.join("\n");
     let mut expected = before;
     for (path, value) in &history.foreign {
-        let was = expected.insert(path.clone(), (*value).to_owned()).expect("a value that is compared");
-        let is_named = history.to_name.get(path).is_none_or(|name| undone.contains(name));
-        assert!(was == *value || is_named, "{path} is not named: {log}");
-        history.host.scene.shell(&format!("echo {was} > {path}"));
+        let original = expected.insert(path.clone(), (*value).to_owned()).expect("a value that is compared");
+        let is_named = history.to_name.get(path).is_none_or(|name| undo_output.contains(name));
+        assert!(original == *value || is_named, "{path} is not named: {log}");
+        history.host.scene.shell(&format!("echo {original} > {path}"));
     }
-    let differing: Vec<_> = expected.iter().filter(|(path, value)| after.get(*path) != Some(value)).collect();
-    assert!(differing.is_empty() && after.len() == expected.len(), "{differing:#?}: {log}");
+    let differences: Vec<_> =
+        expected.iter().filter(|(path, value)| after.get(*path) != Some(value)).collect();
+    assert!(differences.is_empty() && after.len() == expected.len(), "{differences:#?}: {log}");
     let (pid, server) = &history.server;
     assert_eq!(*server, traces(history.host, *pid, PORT), "{log}");
     // A tune that was killed before its first change stays listed, so that you can resume it.
@@ -223,10 +224,12 @@ fn history(host: &mut BoostServersTestHost, seed: u64) {
 }
 
 #[test]
-fn random_tunes_and_boosts_are_undone() {
+fn undo_restores_settings_after_random_tunes_and_boosts() {
     let _machine = machine();
     let programs = ["ss", "strace", "ip"];
-    let Some(mut host) = BoostServersTestHost::up("random_tunes_and_boosts_are_undone", &programs) else {
+    let Some(mut host) =
+        BoostServersTestHost::up("undo_restores_settings_after_random_tunes_and_boosts", &programs)
+    else {
         return;
     };
     let seed = std::env::var("LINERATE_TEST_SEED").map_or(1, |text| text.parse().expect("a number"));

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use super::scene::{ADDRESS, BoostServersTestHost, expected};
+use super::scene::{ADDRESS, BoostServersTestHost, checked_output};
 use super::traces::steering;
 use crate::support::program;
 use crate::tune::scene::output_text;
@@ -18,21 +18,22 @@ fn echo(host: &mut BoostServersTestHost, sockets: &str) -> u32 {
 /// Runs a command that has to fail with this status. Returns its one line on standard error.
 fn refusal(command: &mut Command, status: i32) -> String {
     let output = command.output().expect("the command starts");
-    let (out, err) = expected(status, &["..."], &output);
+    let (out, err) = checked_output(status, &["..."], &output);
     assert!(out.is_empty() && err.lines().count() == 1, "{out}{err}");
     err
 }
 
 #[test]
-fn a_port_without_a_server() {
-    let Some(host) = BoostServersTestHost::up("a_port_without_a_server", &[]) else { return };
+fn boost_names_a_port_without_a_server() {
+    let Some(host) = BoostServersTestHost::up("boost_names_a_port_without_a_server", &[]) else { return };
     let line = refusal(&mut host.boost(&["--port", "5399"]), 2);
-    assert!(line.contains("5399"), "{line}");
+    assert!(line.contains("nobody listens on port 5399: "), "{line}");
 }
 
 #[test]
-fn who_may_not_is_told_what_it_takes() {
-    let Some(mut host) = BoostServersTestHost::up("who_may_not_is_told_what_it_takes", &["ss", "setpriv"])
+fn boost_without_privileges_names_the_capabilities() {
+    let Some(mut host) =
+        BoostServersTestHost::up("boost_without_privileges_names_the_capabilities", &["ss", "setpriv"])
     else {
         return;
     };
@@ -45,9 +46,11 @@ fn who_may_not_is_told_what_it_takes() {
 }
 
 #[test]
-fn steering_of_its_own_is_left_as_it_is() {
+fn apply_keeps_the_steering_of_a_self_steering_server() {
     for sockets in ["cbpf", "ebpf"] {
-        let Some(mut host) = BoostServersTestHost::up("steering_of_its_own_is_left_as_it_is", &["ss"]) else {
+        let Some(mut host) =
+            BoostServersTestHost::up("apply_keeps_the_steering_of_a_self_steering_server", &["ss"])
+        else {
             return;
         };
         echo(&mut host, sockets);
@@ -63,8 +66,8 @@ fn steering_of_its_own_is_left_as_it_is() {
 }
 
 #[test]
-fn a_server_that_is_not_visible_here() {
-    let test = "a_server_that_is_not_visible_here";
+fn boost_refuses_a_server_in_another_pid_namespace() {
+    let test = "boost_refuses_a_server_in_another_pid_namespace";
     let Some(mut host) = BoostServersTestHost::up(test, &["ss", "unshare"]) else { return };
     echo(&mut host, "reuseport");
     let mut command = host.scene.on_host("unshare");
@@ -75,13 +78,17 @@ fn a_server_that_is_not_visible_here() {
 }
 
 #[test]
-fn one_socket_is_said_to_be_one() {
-    let Some(mut host) = BoostServersTestHost::up("one_socket_is_said_to_be_one", &["ss"]) else { return };
+fn plan_and_apply_report_that_the_server_has_one_socket() {
+    let Some(mut host) =
+        BoostServersTestHost::up("plan_and_apply_report_that_the_server_has_one_socket", &["ss"])
+    else {
+        return;
+    };
     echo(&mut host, "shared");
     let port = PORT.to_string();
     let (out, _) = host.expect(0, &["--port", &port, "plan"]);
     assert!(out.contains("one socket"), "{out}");
     let output = host.boost(&["--port", &port, "apply", "--yes", "--no-pin"]).output().expect("it starts");
-    let (out, err) = expected(1, &["apply"], &output);
+    let (out, err) = checked_output(1, &["apply"], &output);
     assert!(format!("{out}{err}").contains("one socket"), "{out}{err}");
 }

@@ -38,8 +38,8 @@ impl BoostServersTestHost {
     /// Prints a SKIP line and returns `None` if no lab can be created, there is only one CPU or a
     /// program is missing.
     pub(crate) fn up(test: &str, programs: &[&str]) -> Option<Self> {
-        if let Some(missing) = programs.iter().find(|name| find(name).is_none()) {
-            skip(test, &format!("{missing} is not installed"));
+        if let Some(program) = programs.iter().find(|name| find(name).is_none()) {
+            skip(test, &format!("{program} is not installed"));
             return None;
         }
         if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
@@ -91,12 +91,12 @@ impl BoostServersTestHost {
         command.args(arguments).stdout(log.try_clone().expect("a log")).stderr(log);
         let mut child = command.spawn().expect("the command starts");
         let pid = child.id();
-        let bound = format!("ss -Hulpn 'sport = :{port}' | grep -c users: || true");
-        within(PATIENCE, "the server is there", || {
-            let ended = child.try_wait().expect("a child");
+        let count_sockets = format!("ss -Hulpn 'sport = :{port}' | grep -c users: || true");
+        within(PATIENCE, "a socket on the port", || {
+            let status = child.try_wait().expect("a child");
             let log = || std::fs::read_to_string(self.scene.path("log")).unwrap_or_default();
-            assert!(ended.is_none(), "{:?} ends: {}", server.as_ref(), log());
-            self.scene.shell(&bound) != "0"
+            assert!(status.is_none(), "{:?} ends: {}", server.as_ref(), log());
+            self.scene.shell(&count_sockets) != "0"
         });
         self.servers.push(child);
         pid
@@ -125,7 +125,7 @@ impl BoostServersTestHost {
     /// error.
     pub(crate) fn expect(&self, status: i32, arguments: &[&str]) -> (String, String) {
         let output = self.boost(arguments).output().expect("the command starts");
-        expected(status, arguments, &output)
+        checked_output(status, arguments, &output)
     }
 
     /// The `result` of the command's JSON document.
@@ -145,7 +145,7 @@ impl BoostServersTestHost {
     }
 
     /// Runs `linerate load` to its end. Returns the `result` of its document.
-    pub(crate) fn loaded(&self, port: u16, arguments: &[&str]) -> Value {
+    pub(crate) fn run_load(&self, port: u16, arguments: &[&str]) -> Value {
         let output = self.load(port, arguments).args(["--json", "-"]).output().expect("it starts");
         let (out, err) = output_text(&output);
         let document = serde_json::from_str::<Value>(&out);
@@ -168,7 +168,7 @@ impl BoostServersTestHost {
     }
 
     /// Starts a load that runs until `end`, and waits for its first interval.
-    pub(crate) fn loading(&self, port: u16, rate: f64, arguments: &[&str]) -> BackgroundLoad {
+    pub(crate) fn start_load(&self, port: u16, rate: f64, arguments: &[&str]) -> BackgroundLoad {
         let document = self.scene.path("load.json");
         let _ = std::fs::remove_file(&document);
         let rate = format!("{rate:.0}");
@@ -176,8 +176,8 @@ impl BoostServersTestHost {
         command.args(arguments).arg("--json").arg(&document).arg("--json-stream").arg("-");
         let mut child = command.stdout(Stdio::piped()).spawn().expect("the command starts");
         let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
-        let began = lines.by_ref().any(|line| line.is_ok_and(|line| line.contains("\"interval\"")));
-        assert!(began, "the load begins");
+        let has_begun = lines.by_ref().any(|line| line.is_ok_and(|line| line.contains("\"interval\"")));
+        assert!(has_begun, "the load prints an interval");
         // The rest is read, so that the pipe never fills.
         std::thread::spawn(move || lines.for_each(drop));
         BackgroundLoad { child, document }
@@ -186,7 +186,7 @@ impl BoostServersTestHost {
 
 impl BackgroundLoad {
     /// Whether the load still runs.
-    pub(crate) fn goes_on(&mut self) -> bool {
+    pub(crate) fn is_running(&mut self) -> bool {
         self.child.try_wait().expect("a child").is_none()
     }
 
@@ -194,8 +194,8 @@ impl BackgroundLoad {
     pub(crate) fn end(mut self) -> Value {
         signal(self.child.id(), Signal::INT);
         self.child.wait().expect("a child");
-        let written = std::fs::read_to_string(&self.document).expect("the load's document");
-        serde_json::from_str::<Value>(&written).expect("JSON")["result"].take()
+        let text = std::fs::read_to_string(&self.document).expect("the load's document");
+        serde_json::from_str::<Value>(&text).expect("JSON")["result"].take()
     }
 }
 
@@ -214,17 +214,17 @@ impl Drop for BoostServersTestHost {
 }
 
 /// Checks a command's exit status. Returns its standard output and standard error.
-pub(crate) fn expected(status: i32, arguments: &[&str], output: &Output) -> (String, String) {
+pub(crate) fn checked_output(status: i32, arguments: &[&str], output: &Output) -> (String, String) {
     let (out, err) = output_text(output);
     assert_eq!(output.status.code(), Some(status), "boost {arguments:?}: {out}{err}");
     (out, err)
 }
 
 /// Polls a condition, because no event reports it.
-pub(crate) fn within(seconds: u64, what: &str, mut holds: impl FnMut() -> bool) {
+pub(crate) fn within(seconds: u64, description: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(seconds);
-    while !holds() {
-        assert!(Instant::now() < deadline, "{what} within {seconds} s");
+    while !condition() {
+        assert!(Instant::now() < deadline, "{description} within {seconds} s");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -235,7 +235,7 @@ pub(crate) fn signal(pid: u32, signal: Signal) {
 }
 
 /// Prints a figure on standard error, past the test runner's capture.
-pub(crate) fn tell(figure: &str) {
+pub(crate) fn print_figure(figure: &str) {
     let _ = std::io::stderr().write_all(format!("\n{figure}\n").as_bytes());
 }
 

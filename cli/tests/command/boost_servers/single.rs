@@ -16,9 +16,10 @@ fn plan(host: &BoostServersTestHost, port: u16) -> String {
 }
 
 #[test]
-fn chronyd_has_one_socket() {
+fn plan_reports_one_socket_for_chronyd() {
     const PORT: u16 = 1230;
-    let Some(mut host) = BoostServersTestHost::up("chronyd_has_one_socket", &["chronyd", "ss"]) else {
+    let Some(mut host) = BoostServersTestHost::up("plan_reports_one_socket_for_chronyd", &["chronyd", "ss"])
+    else {
         return;
     };
     let address = ADDRESS.parse().expect("an address");
@@ -26,8 +27,8 @@ fn chronyd_has_one_socket() {
     // -x: chronyd must not set the clock.
     let chronyd = find("chronyd").expect("it is there");
     host.serve(PORT, chronyd, &["-x", "-d", "-u", "root", "-f", text(&config)]);
-    let said = plan(&host, PORT);
-    assert!(said.contains("chrony") && said.contains("one socket"), "{said}");
+    let plan_text = plan(&host, PORT);
+    assert!(plan_text.contains("chrony") && plan_text.contains("one socket"), "{plan_text}");
 }
 
 fn radius(directory: &str) -> String {
@@ -67,25 +68,31 @@ server lab {{
 }
 
 #[test]
-fn freeradius_has_one_socket_and_many_threads() {
-    let test = "freeradius_has_one_socket_and_many_threads";
+fn plan_reports_one_socket_and_one_reading_thread_for_freeradius() {
+    let test = "plan_reports_one_socket_and_one_reading_thread_for_freeradius";
     let Some(mut host) = BoostServersTestHost::up(test, &["freeradius", "ss"]) else { return };
     let directory = host.directory();
     host.write("radiusd.conf", &radius(&directory));
     let freeradius = find("freeradius").expect("it is there");
     host.serve(1812, freeradius, &["-f", "-l", "stdout", "-d", &directory]);
-    let said = plan(&host, 1812);
-    assert!(said.contains("1 of 5 threads read") && said.contains("one socket, 1 thread"), "{said}");
+    let plan_text = plan(&host, 1812);
+    assert!(
+        plan_text.contains("1 of 5 threads read") && plan_text.contains("one socket, 1 thread"),
+        "{plan_text}"
+    );
 }
 
 #[test]
-fn nsd_s_own_option_gives_each_of_its_servers_a_socket() {
-    let test = "nsd_s_own_option_gives_each_of_its_servers_a_socket";
+fn plan_advises_the_reuseport_option_for_nsd_with_one_socket() {
+    let test = "plan_advises_the_reuseport_option_for_nsd_with_one_socket";
     let Some(mut host) = BoostServersTestHost::up(test, &["nsd", "ss"]) else { return };
     let nsd = NsdTestServer::start_with(&mut host, false);
-    let load = host.loading(nsd::PORT, 2_000.0, &nsd.ask(&[]));
-    let said = plan(&host, nsd::PORT);
+    let load = host.start_load(nsd::PORT, 2_000.0, &nsd.load_arguments(&[]));
+    let plan_text = plan(&host, nsd::PORT);
     load.end();
-    assert!(said.contains("one socket, 2 threads") && said.contains("reuseport: yes"), "{said}");
-    assert!(said.contains("nsd.docs.nlnetlabs.nl"), "{said}");
+    assert!(
+        plan_text.contains("one socket, 2 threads") && plan_text.contains("reuseport: yes"),
+        "{plan_text}"
+    );
+    assert!(plan_text.contains("nsd.docs.nlnetlabs.nl"), "{plan_text}");
 }

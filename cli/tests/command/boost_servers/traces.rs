@@ -39,7 +39,7 @@ pub(super) fn name(pid: u32) -> String {
 }
 
 /// CPUs on which a thread may run, as a list such as `0-1`.
-pub(super) fn allowed(pid: u32, thread: u32) -> String {
+pub(super) fn allowed_cpus(pid: u32, thread: u32) -> String {
     let status = fs::read_to_string(format!("/proc/{pid}/task/{thread}/status")).expect("a thread");
     let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
     line.expect("a list").trim().to_owned()
@@ -58,11 +58,11 @@ pub(super) fn traces(host: &BoostServersTestHost, pid: u32, port: u16) -> Server
     let mut traces = ServerSettingValues::new();
     for process in family(pid) {
         for thread in threads(process) {
-            traces.insert(format!("CPUs of thread {thread}"), allowed(process, thread));
+            traces.insert(format!("CPUs of thread {thread}"), allowed_cpus(process, thread));
         }
         for (descriptor, socket) in sockets(process) {
-            let kept = kept(process, descriptor, &socket);
-            traces.insert(format!("socket {descriptor} of {process}"), options(&socket) + &kept);
+            let linerate_options = linerate_options(process, descriptor, &socket);
+            traces.insert(format!("socket {descriptor} of {process}"), options(&socket) + &linerate_options);
         }
     }
     for (group, steering) in steering(host, port) {
@@ -101,7 +101,7 @@ fn sockets(pid: u32) -> Vec<(u32, OwnedFd)> {
 }
 
 /// Busy poll and receive buffer, read by the same code that sets them.
-fn kept(pid: u32, descriptor: u32, socket: &OwnedFd) -> String {
+fn linerate_options(pid: u32, descriptor: u32, socket: &OwnedFd) -> String {
     let cookie = sockopt::socket_cookie(socket).expect("a cookie");
     let inode = rustix::fs::fstat(socket).expect("an inode").st_ino;
     let socket = SocketAt { cookie, inode, pid, descriptor };

@@ -8,8 +8,8 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use super::nsd::{NsdTestServer, PORT};
-use super::scene::{BUSY_RATE, BoostServersTestHost, count, signal, tell, within};
-use super::traces::{allowed, steering};
+use super::scene::{BUSY_RATE, BoostServersTestHost, count, print_figure, signal, within};
+use super::traces::{allowed_cpus, steering};
 use crate::support::machine;
 
 const RATE: f64 = 4_000.0;
@@ -18,7 +18,9 @@ const RATE: f64 = 4_000.0;
 fn tenths(outcome: &Value) -> Vec<(f64, u64, u64)> {
     let intervals = outcome["intervals"].as_array().expect("intervals").iter();
     let begins = |interval: &Value| interval["begins_seconds"].as_f64().expect("a time");
-    intervals.map(|each| (begins(each), count(each, "sent"), count(each, "received"))).collect()
+    intervals
+        .map(|interval| (begins(interval), count(interval, "sent"), count(interval, "received")))
+        .collect()
 }
 
 /// Longest time in which fewer than 3/4 of the requests got a reply, in seconds. Half of the
@@ -33,7 +35,7 @@ fn longest_gap(outcome: &Value) -> f64 {
 }
 
 /// Starts `boost apply --watch` and returns once it watches.
-fn watched(host: &BoostServersTestHost, port: &str) -> Child {
+fn start_watch(host: &BoostServersTestHost, port: &str) -> Child {
     let mut command = host.boost(&["--port", port, "apply", "--yes", "--watch", "--look", "0.5"]);
     let mut watch = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the command starts");
     let mut lines = BufReader::new(watch.stderr.take().expect("a pipe")).lines().map_while(Result::ok);
@@ -44,18 +46,18 @@ fn watched(host: &BoostServersTestHost, port: &str) -> Child {
 }
 
 #[test]
-fn a_server_process_that_is_killed_is_replaced_by_others_and_gets_its_cpu_back() {
-    let test = "a_server_process_that_is_killed_is_replaced_by_others_and_gets_its_cpu_back";
+fn watch_covers_a_killed_process_within_1_s_and_pins_its_successor() {
+    let test = "watch_covers_a_killed_process_within_1_s_and_pins_its_successor";
     let _machine = machine();
     let Some(mut host) = BoostServersTestHost::up(test, &["nsd", "ss"]) else { return };
     let nsd = NsdTestServer::start(&mut host);
     let port = PORT.to_string();
-    let busy = host.loading(PORT, BUSY_RATE, &nsd.ask(&[]));
-    let mut watch = watched(&host, &port);
-    let pinned = |pid: u32| allowed(pid, pid).parse::<u32>().is_ok();
-    within(10, "both are pinned", || nsd.servers().iter().all(|pid| pinned(*pid)));
+    let busy = host.start_load(PORT, BUSY_RATE, &nsd.load_arguments(&[]));
+    let mut watch = start_watch(&host, &port);
+    let is_pinned = |pid: u32| allowed_cpus(pid, pid).parse::<u32>().is_ok();
+    within(10, "both are pinned", || nsd.servers().iter().all(|pid| is_pinned(*pid)));
     busy.end();
-    let load = host.loading(PORT, RATE, &nsd.ask(&[]));
+    let load = host.start_load(PORT, RATE, &nsd.load_arguments(&[]));
 
     // No output reports the end of the first check.
     std::thread::sleep(Duration::from_secs(1));
@@ -68,13 +70,13 @@ fn a_server_process_that_is_killed_is_replaced_by_others_and_gets_its_cpu_back()
     signal(nsd.parent(), Signal::CONT);
     within(10, "NSD forks another, which is pinned", || {
         let servers = nsd.servers();
-        servers.len() == 2 && !servers.contains(&killed) && servers.iter().all(|pid| pinned(*pid))
+        servers.len() == 2 && !servers.contains(&killed) && servers.iter().all(|pid| is_pinned(*pid))
     });
-    let cpus: Vec<String> = nsd.servers().iter().map(|pid| allowed(*pid, *pid)).collect();
+    let cpus: Vec<String> = nsd.servers().iter().map(|pid| allowed_cpus(*pid, *pid)).collect();
     assert!(cpus.contains(&"0".to_owned()) && cpus.contains(&"1".to_owned()), "{cpus:?}");
     let outcome = load.end();
     let gap = longest_gap(&outcome);
-    tell(&format!(
+    print_figure(&format!(
         "nsd: a process killed, watched: longest gap {gap:.1} s, {} lost",
         count(&outcome, "lost")
     ));
@@ -87,20 +89,20 @@ fn a_server_process_that_is_killed_is_replaced_by_others_and_gets_its_cpu_back()
     assert_eq!(steering(&host, PORT)[0].1, "\"cpu\"", "the boost stays in effect");
     host.expect(0, &["--port", &port, "undo"]);
     assert_eq!(steering(&host, PORT)[0].1, "\"hash\"");
-    assert!(nsd.servers().iter().all(|pid| !pinned(*pid)));
+    assert!(nsd.servers().iter().all(|pid| !is_pinned(*pid)));
 }
 
 #[test]
-fn unwatched_a_process_that_is_killed_loses_what_it_held_and_no_more() {
-    let test = "unwatched_a_process_that_is_killed_loses_what_it_held_and_no_more";
+fn unwatched_boost_loses_at_most_one_query_of_a_killed_process() {
+    let test = "unwatched_boost_loses_at_most_one_query_of_a_killed_process";
     let _machine = machine();
     let Some(mut host) = BoostServersTestHost::up(test, &["nsd", "ss"]) else { return };
     let nsd = NsdTestServer::start(&mut host);
     let port = PORT.to_string();
-    let busy = host.loading(PORT, BUSY_RATE, &nsd.ask(&[]));
+    let busy = host.start_load(PORT, BUSY_RATE, &nsd.load_arguments(&[]));
     host.expect(0, &["--port", &port, "apply", "--yes", "--look", "0.5"]);
     busy.end();
-    let load = host.loading(PORT, RATE, &nsd.ask(&[]));
+    let load = host.start_load(PORT, RATE, &nsd.load_arguments(&[]));
     let killed = nsd.servers()[0];
     signal(killed, Signal::KILL);
     within(10, "NSD forks another", || {
@@ -108,12 +110,12 @@ fn unwatched_a_process_that_is_killed_loses_what_it_held_and_no_more() {
         servers.len() == 2 && !servers.contains(&killed)
     });
     let outcome = load.end();
-    tell(&format!("nsd: a process killed, not watched: {} lost", count(&outcome, "lost")));
+    print_figure(&format!("nsd: a process killed, not watched: {} lost", count(&outcome, "lost")));
     // The process holds one query at a time, because Debian builds NSD without recvmmsg. Its socket
     // stays open in its parent.
     assert!(count(&outcome, "lost") <= 1, "{outcome}");
     // The killed thread is gone. The steering is restored.
-    let (gone, _) = host.expect(0, &["--port", &port, "undo"]);
-    assert!(gone.contains(&killed.to_string()), "{gone}");
+    let (undo_output, _) = host.expect(0, &["--port", &port, "undo"]);
+    assert!(undo_output.contains(&killed.to_string()), "{undo_output}");
     assert_eq!(steering(&host, PORT)[0].1, "\"hash\"");
 }

@@ -18,7 +18,7 @@ const INTERRUPTS: f64 = 5e3;
 const BUSY: &str = "others keep this machine busy: openssl alone is not equally fast from second to second";
 
 /// Largest difference between attributed and elapsed time, as a share.
-const BOOKS: f64 = 0.01;
+const ACCOUNTING_TOLERANCE: f64 = 0.01;
 
 /// First guess of the packets per second that take all of a CPU.
 const GUESS: f64 = 5e3;
@@ -42,42 +42,45 @@ const SERIES: usize = 3;
 /// How far a load may be below its target, as a share of the CPU.
 const SHORT_OF: f64 = 0.1;
 
-const NAME: &str = "what_a_process_loses_is_what_is_said_to_be_taken";
+const NAME: &str = "cost_matches_the_time_a_process_loses_to_packets";
 
 /// One measurement of a process under load. Both values are shares of wall time that it lost to
 /// packets while it was scheduled.
 #[derive(Debug)]
 struct CostAccuracySample {
     /// Calculated from the speed of the process.
-    felt: f64,
+    lost_share: f64,
     /// Reported by `linerate cost`.
-    seen: f64,
+    reported_share: f64,
 }
 
 #[test]
-fn what_a_process_loses_is_what_is_said_to_be_taken() {
+fn cost_matches_the_time_a_process_loses_to_packets() {
     let _machine = machine();
     let Some(host) = CostTestHost::up(NAME) else { return };
     let long = std::env::var_os("LINERATE_TEST_LONG").is_some();
     let (attempts, seconds) = if long { (7, 5) } else { (3, 1) };
     for load in LOADS {
         let rate = if load > 0.0 { rate_for(&host, load, load * GUESS) } else { 0.0 };
-        let mut found = Vec::new();
+        let mut samples = Vec::new();
         let frames = || (rate > 0.0).then(|| host.frames(rate, load));
         for _ in 0..SERIES {
             let series = attempts_with(&frames, attempts, seconds);
             if series.len() < attempts {
                 return skip(NAME, BUSY);
             }
-            found.extend(series);
-            if middle(&mut found).abs() <= ALLOWED {
+            samples.extend(series);
+            if median_difference(&mut samples).abs() <= ALLOWED {
                 break;
             }
         }
-        let middle = middle(&mut found);
-        tell(&format!("load {load}: {rate:.0} frames/s"), &found);
-        assert!(middle.abs() <= ALLOWED, "at a load of {load} the two are {middle:+.4} apart: {found:?}");
-        let reached = found.iter().map(|attempt| attempt.felt).fold(0.0, f64::max);
+        let median_difference = median_difference(&mut samples);
+        print_samples(&format!("load {load}: {rate:.0} frames/s"), &samples);
+        assert!(
+            median_difference.abs() <= ALLOWED,
+            "at a load of {load} the shares differ by {median_difference:+.4}: {samples:?}"
+        );
+        let reached = samples.iter().map(|attempt| attempt.lost_share).fold(0.0, f64::max);
         if reached < load - SHORT_OF {
             skip(
                 NAME,
@@ -93,68 +96,71 @@ fn what_a_process_loses_is_what_is_said_to_be_taken() {
 
 /// The time that an interrupt takes outside its tracepoints is largest in VMs with many interrupts.
 #[test]
-fn what_interrupts_between_cpus_take_is_said_to_be_taken() {
+fn cost_matches_the_time_lost_to_inter_processor_interrupts() {
     let _machine = machine();
-    let name = "what_interrupts_between_cpus_take_is_said_to_be_taken";
+    let name = "cost_matches_the_time_lost_to_inter_processor_interrupts";
     let Some(host) = CostTestHost::up(name) else { return };
     let long = std::env::var_os("LINERATE_TEST_LONG").is_some();
     let (attempts, seconds) = if long { (7, 5) } else { (3, 1) };
-    let mut found = Vec::new();
+    let mut samples = Vec::new();
     for _ in 0..SERIES {
-        let series = attempts_with(&|| Some(host.handed_on(INTERRUPTS)), attempts, seconds);
+        let series = attempts_with(&|| Some(host.frames_over_rps(INTERRUPTS)), attempts, seconds);
         if series.len() < attempts {
             return skip(name, BUSY);
         }
-        found.extend(series);
-        if middle(&mut found).abs() <= ALLOWED {
+        samples.extend(series);
+        if median_difference(&mut samples).abs() <= ALLOWED {
             break;
         }
     }
-    let middle = middle(&mut found);
-    tell(&format!("{INTERRUPTS} interrupts/s"), &found);
-    assert!(middle.abs() <= ALLOWED, "the two are {middle:+.4} apart: {found:?}");
+    let median_difference = median_difference(&mut samples);
+    print_samples(&format!("{INTERRUPTS} interrupts/s"), &samples);
+    assert!(median_difference.abs() <= ALLOWED, "the shares differ by {median_difference:+.4}: {samples:?}");
 }
 
-fn tell(what: &str, found: &[CostAccuracySample]) {
-    for CostAccuracySample { felt, seen } in found {
-        eprintln!("{what}, felt {felt:.4}, seen {seen:.4}, apart {:+.4}", seen - felt);
+fn print_samples(label: &str, samples: &[CostAccuracySample]) {
+    for CostAccuracySample { lost_share, reported_share } in samples {
+        eprintln!(
+            "{label}, lost {lost_share:.4}, reported {reported_share:.4}, difference {:+.4}",
+            reported_share - lost_share
+        );
     }
 }
 
 /// The median difference of the samples. Sorts the samples by difference.
-fn middle(found: &mut [CostAccuracySample]) -> f64 {
-    found.sort_by(|one, other| difference(one).total_cmp(&difference(other)));
-    difference(&found[found.len() / 2])
+fn median_difference(samples: &mut [CostAccuracySample]) -> f64 {
+    samples.sort_by(|one, other| difference(one).total_cmp(&difference(other)));
+    difference(&samples[samples.len() / 2])
 }
 
 fn difference(attempt: &CostAccuracySample) -> f64 {
-    attempt.seen - attempt.felt
+    attempt.reported_share - attempt.lost_share
 }
 
 /// Measures under load, with a measurement without packets before and after each sample. Returns
 /// the samples with a steady speed.
 fn attempts_with<'h>(
     frames: &dyn Fn() -> Option<FrameSender<'h>>,
-    wanted: usize,
+    count: usize,
     seconds: u32,
 ) -> Vec<CostAccuracySample> {
-    let mut found = Vec::new();
+    let mut samples = Vec::new();
     let (mut before, ()) = openssl(seconds, || ());
     for _ in 0..PATIENCE {
-        if found.len() == wanted {
+        if samples.len() == count {
             break;
         }
-        let (loaded, taken_ns) = look(frames, seconds);
+        let (loaded, taken_ns) = measure(frames, seconds);
         let (after, ()) = openssl(seconds, || ());
         if (pace(after) / pace(before) - 1.0).abs() <= STEADY {
             let idle = f64::midpoint(pace(before), pace(after));
             let wall_ns = f64::from(seconds) * 1e9;
-            let felt = lost_ns(loaded, idle) / wall_ns;
-            found.push(CostAccuracySample { felt, seen: taken_ns / wall_ns });
+            let lost_share = lost_ns(loaded, idle) / wall_ns;
+            samples.push(CostAccuracySample { lost_share, reported_share: taken_ns / wall_ns });
         }
         before = after;
     }
-    found
+    samples
 }
 
 /// Bytes per second that openssl encrypts, per ns of its CPU time. All runs are equally long.
@@ -168,20 +174,20 @@ fn lost_ns(loaded: OpensslSpeed, idle: f64) -> f64 {
 }
 
 /// openssl's speed under load, and the time that cost reports as taken from it, in ns.
-fn look<'h>(frames: &dyn Fn() -> Option<FrameSender<'h>>, seconds: u32) -> (OpensslSpeed, f64) {
+fn measure<'h>(frames: &dyn Fn() -> Option<FrameSender<'h>>, seconds: u32) -> (OpensslSpeed, f64) {
     let frames = frames();
-    let looking = CostProcess::start(&["--by", "thread", "--top", "1000", "--json", "-"]);
-    let (loaded, document) = openssl(seconds, || looking.document());
+    let cost = CostProcess::start(&["--by", "thread", "--top", "1000", "--json", "-"]);
+    let (loaded, document) = openssl(seconds, || cost.document());
     drop(frames);
     accounting_balances(&document);
-    (loaded, taken(&document, loaded.pid))
+    (loaded, taken_from_process_ns(&document, loaded.pid))
 }
 
 /// Time that was taken from a process, in ns.
-fn taken(document: &Value, pid: u32) -> f64 {
+fn taken_from_process_ns(document: &Value, pid: u32) -> f64 {
     let victims = document["result"]["victims"].as_array().expect("victims");
-    let of_it = victims.iter().filter(|victim| victim["pid"] == pid);
-    of_it.map(|victim| ns(victim, "taken_ns")).sum()
+    let of_process = victims.iter().filter(|victim| victim["pid"] == pid);
+    of_process.map(|victim| ns(victim, "taken_ns")).sum()
 }
 
 fn ns(value: &Value, key: &str) -> f64 {
@@ -195,7 +201,10 @@ fn accounting_balances(document: &Value) {
     for cpu in cpus {
         let parts = PARTS.iter().map(|part| ns(cpu, part)).sum::<f64>();
         let elapsed = ns(cpu, "elapsed_ns");
-        assert!((parts / elapsed - 1.0).abs() <= BOOKS, "{parts} of {elapsed} ns are attributed: {cpu}");
+        assert!(
+            (parts / elapsed - 1.0).abs() <= ACCOUNTING_TOLERANCE,
+            "{parts} of {elapsed} ns are attributed: {cpu}"
+        );
     }
 }
 
@@ -212,11 +221,11 @@ fn rate_for(host: &CostTestHost, load: f64, guess: f64) -> f64 {
         let frames = host.frames(rate, load);
         let (loaded, ()) = openssl(1, || ());
         drop(frames);
-        let felt = (lost_ns(loaded, pace(idle)) / 1e9).max(0.05);
-        if (felt - load).abs() < SHORT_OF / 2.0 {
+        let lost_share = (lost_ns(loaded, pace(idle)) / 1e9).max(0.05);
+        if (lost_share - load).abs() < SHORT_OF / 2.0 {
             break;
         }
-        rate *= (load / felt).clamp(0.7, 1.3);
+        rate *= (load / lost_share).clamp(0.7, 1.3);
     }
     rate
 }

@@ -8,40 +8,40 @@ use crate::schema::conforms;
 use crate::support::{linerate, skip};
 
 #[test]
-fn two_results_are_shown_side_by_side_and_others_refused() {
+fn compare_shows_two_cost_results_and_refuses_other_schemas() {
     if !rustix::process::geteuid().is_root() {
-        return skip("two_results_are_shown_side_by_side_and_others_refused", "takes root");
+        return skip("compare_shows_two_cost_results_and_refuses_other_schemas", "takes root");
     }
     let directory = tempfile::tempdir().expect("a directory");
     let path = |name: &str| directory.path().join(name).to_str().expect("a name").to_owned();
     let (one, other, html) = (path("a.json"), path("b.json"), path("b.html"));
-    let look = |arguments: &[&str]| {
+    let cost = |arguments: &[&str]| {
         let output = linerate(&[&["cost", "--duration", "0.3"], arguments].concat());
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).expect("text")
     };
-    let text = look(&["--json", &one]);
+    let text = cost(&["--json", &one]);
     assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
     assert!(text.starts_with("Packets took"), "{text}");
-    look(&["--by", "cgroup", "--json", &other, "--html", &html]);
+    cost(&["--by", "cgroup", "--json", &other, "--html", &html]);
     let page = fs::read_to_string(&html).expect("the page");
     assert!(page.contains("<svg") && page.contains("CPU 0"), "{page}");
     let document: Value = serde_json::from_str(&fs::read_to_string(&other).expect("read")).expect("JSON");
     conforms(&document, "linerate.cost/2");
     assert_eq!(document["result"]["by"], "cgroup");
 
-    let compared = linerate(&["cost", "--compare", &one, &other]);
-    assert!(compared.status.success(), "{}", String::from_utf8_lossy(&compared.stderr));
-    let text = String::from_utf8_lossy(&compared.stdout).into_owned();
+    let comparison = linerate(&["cost", "--compare", &one, &other]);
+    assert!(comparison.status.success(), "{}", String::from_utf8_lossy(&comparison.stderr));
+    let text = String::from_utf8_lossy(&comparison.stdout).into_owned();
     assert!(text.contains("a.json") && text.contains("b.json"), "{text}");
-    let compared = linerate(&["cost", "--compare", &one, &other, "--json", "-"]);
-    let compared: Value = serde_json::from_slice(&compared.stdout).expect("JSON");
-    conforms(&compared, "linerate.cost-comparison/2");
+    let comparison = linerate(&["cost", "--compare", &one, &other, "--json", "-"]);
+    let comparison: Value = serde_json::from_slice(&comparison.stdout).expect("JSON");
+    conforms(&comparison, "linerate.cost-comparison/2");
 
     let wrong = path("load.json");
     fs::write(&wrong, r#"{"schema": "linerate.load/1"}"#).expect("written");
-    let refused = linerate(&["cost", "--compare", &one, &wrong]);
-    let errors = String::from_utf8_lossy(&refused.stderr);
-    assert_eq!((refused.status.code(), errors.lines().count()), (Some(2), 1), "{errors}");
+    let refusal = linerate(&["cost", "--compare", &one, &wrong]);
+    let errors = String::from_utf8_lossy(&refusal.stderr);
+    assert_eq!((refusal.status.code(), errors.lines().count()), (Some(2), 1), "{errors}");
     assert!(errors.contains("load.json") && errors.contains("linerate.load/1"), "{errors}");
 }

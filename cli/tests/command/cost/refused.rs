@@ -6,11 +6,11 @@ use std::process::Command;
 use crate::support::{program, skip};
 
 #[test]
-fn who_may_not_load_programs_is_told_what_it_takes() {
+fn cost_without_privileges_names_the_capabilities() {
     let arguments = ["cost", "--duration", "0.1"];
     let output = if rustix::process::geteuid().is_root() {
-        let Some(copy) = for_all() else {
-            return skip("who_may_not_load_programs_is_told_what_it_takes", "no directory for all users");
+        let Some(copy) = program_for_all_users() else {
+            return skip("cost_without_privileges_names_the_capabilities", "no directory for all users");
         };
         let mut command = Command::new("setpriv");
         command
@@ -27,7 +27,7 @@ fn who_may_not_load_programs_is_told_what_it_takes() {
 }
 
 /// A copy of the program that any user may run.
-fn for_all() -> Option<tempfile::TempDir> {
+fn program_for_all_users() -> Option<tempfile::TempDir> {
     use std::os::unix::fs::PermissionsExt as _;
     let directory = tempfile::tempdir().ok()?;
     fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).ok()?;

@@ -50,16 +50,16 @@ pub(super) struct OpensslSpeed {
 impl CostTestHost {
     /// Prints a SKIP line and returns `None` if something is missing.
     pub(super) fn up(test: &str) -> Option<Self> {
-        if let Some(missing) = ["openssl", "taskset"].into_iter().find(|name| find(name).is_none()) {
-            skip(test, &format!("{missing} is not installed"));
+        if let Some(program) = ["openssl", "taskset"].into_iter().find(|name| find(name).is_none()) {
+            skip(test, &format!("{program} is not installed"));
             return None;
         }
         if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
             skip(test, "takes two CPUs");
             return None;
         }
-        if let Some(missing) = ["ethtool", "chrt", "nft"].into_iter().find(|name| find(name).is_none()) {
-            skip(test, &format!("{missing} is not installed"));
+        if let Some(program) = ["ethtool", "chrt", "nft"].into_iter().find(|name| find(name).is_none()) {
+            skip(test, &format!("{program} is not installed"));
             return None;
         }
         let host = Self { scene: TuneTestLab::up(test)? };
@@ -69,14 +69,14 @@ impl CostTestHost {
         host.scene.shell(queue);
         let status = host.scene.on("sender0", "sh").args(["-c", queue]).status().expect("a shell");
         assert!(status.success(), "{queue}");
-        host.make_packets_dear();
+        host.make_packets_expensive();
         Some(host)
     }
 
     /// Makes each packet pass rules that look up a route and never match, so that few packets take
     /// nearly all of a CPU. A poll then has few packets and ends before the kernel leaves the rest
     /// to ksoftirqd, which does not run before openssl.
-    fn make_packets_dear(&self) {
+    fn make_packets_expensive(&self) {
         self.scene.shell(&format!(
             "{{ echo 'table ip dear {{ chain every {{ type filter hook prerouting priority 0;'
                for rule in $(seq {RULES}); do echo 'fib saddr type broadcast counter'; done
@@ -115,7 +115,7 @@ impl CostTestHost {
 
     /// Like `frames`, but without batches: another CPU receives each frame, and RPS passes it on
     /// with an interrupt.
-    pub(super) fn handed_on(&self, per_second: f64) -> FrameSender<'_> {
+    pub(super) fn frames_over_rps(&self, per_second: f64) -> FrameSender<'_> {
         let mask = 1 << CPU;
         self.scene
             .shell(&format!("nft flush ruleset; echo {mask:x} >/sys/class/net/eth0/queues/rx-0/rps_cpus"));
@@ -143,8 +143,8 @@ impl CostTestHost {
         let mut child =
             command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the load starts");
         let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
-        let began = lines.by_ref().any(|line| line.is_ok_and(|line| line.contains("\"interval\"")));
-        assert!(began, "the load begins");
+        let has_begun = lines.by_ref().any(|line| line.is_ok_and(|line| line.contains("\"interval\"")));
+        assert!(has_begun, "the load prints an interval");
         // The rest is read, so that the pipe never fills.
         std::thread::spawn(move || lines.for_each(drop));
         FrameSender(child, self)
@@ -213,21 +213,21 @@ pub(super) fn openssl<T>(seconds: u32, meanwhile: impl FnOnce() -> T) -> (Openss
     command.args([&seconds.to_string(), "-bytes", "1024", "-evp", "aes-256-cbc"]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("openssl starts");
     let pid = child.id();
-    let mut said = String::new();
-    child.stdout.take().expect("a pipe").read_to_string(&mut said).expect("text");
+    let mut output = String::new();
+    child.stdout.take().expect("a pipe").read_to_string(&mut output).expect("text");
     // openssl has ended but is not reaped yet, so its values in /proc can still be read.
     let result = meanwhile();
     let run = fs::read_to_string(format!("/proc/{pid}/schedstat")).expect("its times");
     child.wait().expect("reaped");
     let ran_ns = run.split(' ').next().and_then(|ns| ns.parse().ok()).expect("ns");
-    (OpensslSpeed { pid, bytes_per_second: bytes_per_second(&said), ran_ns }, result)
+    (OpensslSpeed { pid, bytes_per_second: bytes_per_second(&output), ran_ns }, result)
 }
 
 /// The last field of openssl's line of figures, `+F:25:AES-256-CBC:946838528.00`.
-fn bytes_per_second(said: &str) -> f64 {
-    let line = said.lines().find(|line| line.starts_with("+F:"));
+fn bytes_per_second(output: &str) -> f64 {
+    let line = output.lines().find(|line| line.starts_with("+F:"));
     let figure = line.and_then(|line| line.rsplit(':').next()?.parse().ok());
-    figure.unwrap_or_else(|| panic!("openssl says no speed: {said}"))
+    figure.unwrap_or_else(|| panic!("openssl prints no speed: {output}"))
 }
 
 fn signal(child: &Child, signal: Signal) {

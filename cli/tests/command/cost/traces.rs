@@ -10,35 +10,35 @@ use super::scene::CostProcess;
 use crate::support::skip;
 
 #[test]
-fn a_killed_look_leaves_no_program() {
+fn killed_cost_leaves_no_bpf_program_loaded() {
     if !rustix::process::geteuid().is_root() {
-        return skip("a_killed_look_leaves_no_program", "takes root");
+        return skip("killed_cost_leaves_no_bpf_program_loaded", "takes root");
     }
-    let looking = CostProcess::start(&["--duration", "60"]);
-    let ours = programs_of(looking.pid());
-    assert!(!ours.is_empty(), "it has programs in the kernel while it looks");
-    assert!(!ours.is_disjoint(&loaded()), "they are among those of the kernel");
-    looking.kill();
-    gone(&ours);
+    let cost = CostProcess::start(&["--duration", "60"]);
+    let programs = programs_of(cost.pid());
+    assert!(!programs.is_empty(), "cost has programs in the kernel while it measures");
+    assert!(!programs.is_disjoint(&loaded_ids()), "the kernel lists the programs");
+    cost.kill();
+    await_unload(&programs);
 }
 
 #[test]
-fn a_look_that_is_over_leaves_no_program() {
+fn interrupted_cost_leaves_no_bpf_program_loaded() {
     if !rustix::process::geteuid().is_root() {
-        return skip("a_look_that_is_over_leaves_no_program", "takes root");
+        return skip("interrupted_cost_leaves_no_bpf_program_loaded", "takes root");
     }
-    let looking = CostProcess::start(&["--duration", "60", "--json", "-"]);
-    let ours = programs_of(looking.pid());
-    let document = looking.document();
+    let cost = CostProcess::start(&["--duration", "60", "--json", "-"]);
+    let programs = programs_of(cost.pid());
+    let document = cost.document();
     assert_eq!(document["schema"], "linerate.cost/2");
-    gone(&ours);
+    await_unload(&programs);
 }
 
 /// The kernel frees programs some time after the last descriptor is closed.
-fn gone(ours: &BTreeSet<u32>) {
+fn await_unload(programs: &BTreeSet<u32>) {
     let deadline = Instant::now() + Duration::from_secs(20);
-    while !ours.is_disjoint(&loaded()) {
-        assert!(Instant::now() < deadline, "the programs {ours:?} are gone within 20 s");
+    while !programs.is_disjoint(&loaded_ids()) {
+        assert!(Instant::now() < deadline, "the programs {programs:?} are gone within 20 s");
         std::thread::yield_now();
     }
 }
@@ -46,15 +46,16 @@ fn gone(ours: &BTreeSet<u32>) {
 /// IDs of the BPF programs that a process holds. The kernel does not reuse IDs soon.
 fn programs_of(pid: u32) -> BTreeSet<u32> {
     let descriptors = fs::read_dir(format!("/proc/{pid}/fdinfo")).expect("its descriptors");
-    let told = descriptors.flatten().filter_map(|entry| fs::read_to_string(entry.path()).ok());
-    told.filter_map(|told| {
-        let line = told.lines().find_map(|line| line.strip_prefix("prog_id:").map(str::to_owned));
-        line.and_then(|number| number.trim().parse().ok())
-    })
-    .collect()
+    let texts = descriptors.flatten().filter_map(|entry| fs::read_to_string(entry.path()).ok());
+    texts
+        .filter_map(|text| {
+            let line = text.lines().find_map(|line| line.strip_prefix("prog_id:").map(str::to_owned));
+            line.and_then(|number| number.trim().parse().ok())
+        })
+        .collect()
 }
 
-fn loaded() -> BTreeSet<u32> {
+fn loaded_ids() -> BTreeSet<u32> {
     // A program may disappear between the list and its query.
     loaded_programs().flatten().map(|program| program.id()).collect()
 }

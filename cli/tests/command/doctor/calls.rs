@@ -9,17 +9,17 @@ pub(super) fn change(line: &str) -> Option<String> {
             .iter()
             .any(|flag| arguments.contains(flag)),
         "sendto" | "sendmsg" | "write" | "writev" if arguments.contains("nlmsg_type=") => {
-            !only_asks(arguments)
+            !only_reads(arguments)
         }
         "ioctl" => !["SIOCETHTOOL", "TCGETS", "TIOCGWINSZ", "SIOCGIF", "FIO"]
             .iter()
-            .any(|fine| arguments.contains(fine)),
+            .any(|allowed| arguments.contains(allowed)),
         "setsockopt" => !["SO_RCVTIMEO", "SO_SNDTIMEO", "SOL_NETLINK", "SO_RCVBUF"]
             .iter()
-            .any(|fine| arguments.contains(fine)),
+            .any(|allowed| arguments.contains(allowed)),
         "bpf" => !["BPF_PROG_QUERY", "GET_INFO", "GET_FD_BY_ID", "GET_NEXT_ID"]
             .iter()
-            .any(|fine| arguments.starts_with(fine)),
+            .any(|allowed| arguments.starts_with(allowed)),
         "sendto" | "sendmsg" | "write" | "writev" => false,
         _ => FORBIDDEN.contains(&name),
     };
@@ -53,7 +53,7 @@ pub(super) const FORBIDDEN: [&str; 22] = [
 ];
 
 /// Calls that are allowed depending on their arguments. execve is always allowed.
-pub(super) const LOOKED_INTO: [&str; 11] = [
+pub(super) const CALLS_TO_INSPECT: [&str; 11] = [
     "open",
     "openat",
     "openat2",
@@ -68,7 +68,7 @@ pub(super) const LOOKED_INTO: [&str; 11] = [
 ];
 
 /// Whether a netlink message only reads.
-fn only_asks(arguments: &str) -> bool {
+fn only_reads(arguments: &str) -> bool {
     let Some(kind) = arguments.split("nlmsg_type=").nth(1) else { return false };
     let kind = kind.split(',').next().unwrap_or("");
     match kind.split_whitespace().next().unwrap_or("") {
@@ -100,8 +100,8 @@ fn command(arguments: &str) -> Option<u8> {
 }
 
 #[test]
-fn a_call_that_changes_something_is_told_from_one_that_asks() {
-    let asks = [
+fn change_detects_only_system_calls_that_modify_the_host() {
+    let reads = [
         r#"12 openat(AT_FDCWD, "\x2f\x73\x79\x73", O_RDONLY|O_CLOEXEC) = 3"#,
         r#"sendto(4, [{nlmsg_len=32, nlmsg_type=nlctrl, nlmsg_flags=NLM_F_REQUEST, nlmsg_seq=1, nlmsg_pid=0}, "\x03\x01\x00\x00"], 32, 0, NULL, 0) = 32"#,
         r#"sendto(4, [{nlmsg_len=36, nlmsg_type=ethtool, nlmsg_flags=NLM_F_REQUEST|NLM_F_ACK, nlmsg_seq=2, nlmsg_pid=0}, "\x0f\x01\x00\x00"], 36, 0, NULL, 0) = 36"#,
@@ -111,7 +111,7 @@ fn a_call_that_changes_something_is_told_from_one_that_asks() {
         "bpf(BPF_PROG_QUERY, {query={target_fd=4}}, 64) = 0",
         "+++ exited with 1 +++",
     ];
-    for line in asks {
+    for line in reads {
         assert_eq!(change(line), None);
     }
     let changes = [

@@ -16,34 +16,34 @@ use crate::support::{self, program, skip};
 use crate::sys::open_tap_with_pages;
 
 #[test]
-fn every_transaction_of_a_run_is_accounted_for() {
+fn drops_accounts_for_every_transaction_of_a_load() {
     let _machine = support::machine();
-    let Some(scene) = DropsTestLab::up("every_transaction_of_a_run_is_accounted_for", 1) else { return };
-    let wanted = if std::env::var_os("LINERATE_TEST_LONG").is_some() { 1_000_000 } else { 100_000 };
+    let Some(scene) = DropsTestLab::up("drops_accounts_for_every_transaction_of_a_load", 1) else { return };
+    let transactions = if std::env::var_os("LINERATE_TEST_LONG").is_some() { 1_000_000 } else { 100_000 };
     let _server = serve(&scene);
     let rate = load(&scene, 0.3)["answered_per_second"].as_f64().expect("a rate");
-    let written = scene.path("load.json");
-    let looking = scene.look(&["--port", &PORT.to_string(), "--load", &written]);
+    let file = scene.path("load.json");
+    let drops = scene.start_drops(&["--port", &PORT.to_string(), "--load", &file]);
     // Time for 10 % more transactions than wanted. If the machine becomes slower, a second run
     // follows.
-    let mut document = load(&scene, 1.1 * f64::from(wanted) / rate);
-    if answered(&document) < wanted.into() {
+    let mut document = load(&scene, 1.1 * f64::from(transactions) / rate);
+    if answered(&document) < transactions.into() {
         // Only the last document counts, so this run alone has to be long enough.
-        drop(looking.end());
-        let share = answered(&document) as f64 / f64::from(wanted);
-        let looking = scene.look(&["--port", &PORT.to_string(), "--load", &written]);
-        document = load(&scene, 2.0 * f64::from(wanted) / rate / share.max(0.1));
-        return judged(&looking.end(), &document, wanted);
+        drop(drops.end());
+        let share = answered(&document) as f64 / f64::from(transactions);
+        let drops = scene.start_drops(&["--port", &PORT.to_string(), "--load", &file]);
+        document = load(&scene, 2.0 * f64::from(transactions) / rate / share.max(0.1));
+        return assert_accounted(&drops.end(), &document, transactions);
     }
-    judged(&looking.end(), &document, wanted);
+    assert_accounted(&drops.end(), &document, transactions);
 }
 
 /// Traffic flows when counting starts and when it ends.
 #[test]
 fn healthy_servers_lose_nothing() {
     let Some(scene) = DropsTestLab::up("healthy_servers_lose_nothing", 1) else { return };
-    let times = if std::env::var_os("LINERATE_TEST_LONG").is_some() { 50 } else { 4 };
-    for number in 0..times {
+    let rounds = if std::env::var_os("LINERATE_TEST_LONG").is_some() { 50 } else { 4 };
+    for number in 0..rounds {
         let first = reuseport(&scene);
         let second = match number % 3 {
             // In turn: two threads on one socket, two sockets in a group, and one thread.
@@ -52,22 +52,22 @@ fn healthy_servers_lose_nothing() {
             _ => None,
         };
         let (client, answered) = (scene.client(), AtomicU64::new(0));
-        let (is_asked, is_over) = (AtomicBool::new(true), AtomicBool::new(false));
+        let (is_sending, is_over) = (AtomicBool::new(true), AtomicBool::new(false));
         std::thread::scope(|scope| {
-            let end = TrafficStopGuard { is_asked: &is_asked, is_over: &is_over };
+            let end = TrafficStopGuard { is_sending: &is_sending, is_over: &is_over };
             for server in [Some(first), second].into_iter().flatten() {
                 let is_over = &is_over;
                 scope.spawn(move || echo(&server, is_over));
             }
-            let asking = scope.spawn(|| ask(&client, &is_asked, &answered));
-            let looking = scene.look(&["--port", &PORT.to_string()]);
+            let client_thread = scope.spawn(|| send_requests(&client, &is_sending, &answered));
+            let drops = scene.start_drops(&["--port", &PORT.to_string()]);
             let goal = answered.load(Ordering::Relaxed) + 3_000;
             within("the server answers", || answered.load(Ordering::Relaxed) >= goal);
-            let found = looking.end();
-            is_asked.store(false, Ordering::Relaxed);
-            asking.join().expect("all are answered");
+            let output = drops.end();
+            is_sending.store(false, Ordering::Relaxed);
+            client_thread.join().expect("the client thread");
             drop(end);
-            assert_eq!(found.status, Some(0), "{number}: {}{:#}", found.errors, found.document);
+            assert_eq!(output.status, Some(0), "{number}: {}{:#}", output.errors, output.document);
         });
     }
 }
@@ -75,19 +75,19 @@ fn healthy_servers_lose_nothing() {
 /// Without `--load` or a command, `drops` may sample packets if counting all of them takes too much
 /// CPU time.
 #[test]
-fn many_packets_are_sampled_and_balance() {
-    let Some(scene) = DropsTestLab::up("many_packets_are_sampled_and_balance", 1) else { return };
+fn sampled_packets_balance_at_high_rates() {
+    let Some(scene) = DropsTestLab::up("sampled_packets_balance_at_high_rates", 1) else { return };
     let server = reuseport(&scene);
-    let (is_over, written) = (AtomicBool::new(false), scene.path("sampled.json"));
+    let (is_over, file) = (AtomicBool::new(false), scene.path("sampled.json"));
     std::thread::scope(|scope| {
-        let end = TrafficStopGuard { is_asked: &is_over, is_over: &is_over };
+        let end = TrafficStopGuard { is_sending: &is_over, is_over: &is_over };
         scope.spawn(|| echo(&server, &is_over));
         let mut load = Command::new(program());
         load.args(["load", &target().to_string(), "--window", "64", "--duration", "6", "--quiet"]);
         load.stdout(Stdio::null());
         let mut load = scene.sender().spawn(load).expect("the generator starts");
         let mut drops = Command::new(program());
-        drops.args(["drops", "--port", &PORT.to_string(), "--duration", "3", "--json", &written]);
+        drops.args(["drops", "--port", &PORT.to_string(), "--duration", "3", "--json", &file]);
         drops.stdout(Stdio::null());
         let mut drops = scene.receiver().spawn(drops).expect("the command starts");
         assert!(drops.wait().expect("it ends").code().is_some());
@@ -96,15 +96,15 @@ fn many_packets_are_sampled_and_balance() {
         drop(end);
     });
     let mut document: Value =
-        serde_json::from_str(&std::fs::read_to_string(&written).expect("written")).expect("JSON");
+        serde_json::from_str(&std::fs::read_to_string(&file).expect("written")).expect("JSON");
     conforms(&document, "linerate.drops/2");
     let document = document["result"].take();
     if document["sampled"].is_null() {
         // At a low rate all packets are counted.
         assert!(document["overhead"]["cpu_share"].as_f64() < Some(0.06), "{document:#}");
-        return;
+    } else {
+        assert!(document["seconds"].as_f64() < document["sampled"]["of_seconds"].as_f64(), "{document:#}");
     }
-    assert!(document["seconds"].as_f64() < document["sampled"]["of_seconds"].as_f64(), "{document:#}");
     let stages = document["requests"]["stages"].as_array().expect("stages");
     let socket = stages.iter().find(|stage| stage["stage"] == "socket").expect("a socket");
     assert!(socket["packets_in"].as_u64() > Some(100), "{document:#}");
@@ -113,13 +113,13 @@ fn many_packets_are_sampled_and_balance() {
 
 /// Ends the traffic, even if a check fails.
 struct TrafficStopGuard<'f> {
-    is_asked: &'f AtomicBool,
+    is_sending: &'f AtomicBool,
     is_over: &'f AtomicBool,
 }
 
 impl Drop for TrafficStopGuard<'_> {
     fn drop(&mut self) {
-        self.is_asked.store(false, Ordering::Relaxed);
+        self.is_sending.store(false, Ordering::Relaxed);
         self.is_over.store(true, Ordering::Relaxed);
     }
 }
@@ -148,9 +148,9 @@ fn echo(server: &UdpSocket, is_over: &AtomicBool) {
 }
 
 /// Sends 16 datagrams of two sizes at a time and waits for their replies.
-fn ask(client: &UdpSocket, is_asked: &AtomicBool, answered: &AtomicU64) {
+fn send_requests(client: &UdpSocket, is_sending: &AtomicBool, answered: &AtomicU64) {
     let mut number = 0_usize;
-    while is_asked.load(Ordering::Relaxed) {
+    while is_sending.load(Ordering::Relaxed) {
         for _ in 0..16 {
             number += 1;
             client
@@ -166,8 +166,8 @@ fn ask(client: &UdpSocket, is_asked: &AtomicBool, answered: &AtomicU64) {
 
 /// Drivers that receive into pages leave the headers there while GRO is off.
 #[test]
-fn packets_whose_headers_are_in_pages_are_counted_at_the_socket() {
-    const TEST: &str = "packets_whose_headers_are_in_pages_are_counted_at_the_socket";
+fn packets_with_headers_in_pages_are_counted_at_the_socket() {
+    const TEST: &str = "packets_with_headers_in_pages_are_counted_at_the_socket";
     const SENT: u16 = 20;
     let Some(scene) = DropsTestLab::up(TEST, 1) else { return };
     let mut tap = match scene.receiver().run(open_tap_with_pages).expect("the host runs") {
@@ -180,20 +180,20 @@ fn packets_whose_headers_are_in_pages_are_counted_at_the_socket() {
     );
     let mac: Vec<u8> = mac.split(':').map(|byte| u8::from_str_radix(byte, 16).expect("hex")).collect();
     let server = scene.socket(scene.receiver(), &format!("198.18.9.1:{PORT}"));
-    let found = scene.found(|| {
+    let output = scene.run_during(|| {
         for id in 0..SENT {
             let (ethernet, packet) = datagram(&mac, id);
             let frame = [IoSlice::new(&ethernet), IoSlice::new(&packet)];
-            let written = tap.write_vectored(&frame).expect("it is received");
-            assert_eq!(written, ethernet.len() + packet.len());
+            let length = tap.write_vectored(&frame).expect("it is received");
+            assert_eq!(length, ethernet.len() + packet.len());
             server.recv(&mut [0; 100]).expect("it is delivered");
         }
     });
-    assert_eq!(found.unaccounted(), [], "{:#}", found.document);
-    let stages = found.document["requests"]["stages"].as_array().expect("stages");
+    assert_eq!(output.unaccounted(), [], "{:#}", output.document);
+    let stages = output.document["requests"]["stages"].as_array().expect("stages");
     let socket = stages.iter().find(|stage| stage["stage"] == "socket").expect("a stage");
     assert_eq!((&socket["packets_in"], &socket["packets_out"]), (&SENT.into(), &SENT.into()));
-    let notes = found.document["notes"].to_string();
+    let notes = output.document["notes"].to_string();
     assert!(notes.contains(&format!("the ports of {SENT} packets could not be read")), "{notes}");
 }
 
@@ -216,15 +216,15 @@ fn datagram(mac: &[u8], id: u16) -> ([u8; 14], Vec<u8>) {
     (ethernet, packet)
 }
 
-fn judged(found: &super::scene::DropsOutput, load: &Value, wanted: u32) {
-    assert!(answered(load) >= wanted.into(), "{load:#}");
-    let first = &found.document["requests"]["stages"][0];
+fn assert_accounted(output: &super::scene::DropsOutput, load: &Value, transactions: u32) {
+    assert!(answered(load) >= transactions.into(), "{load:#}");
+    let first = &output.document["requests"]["stages"][0];
     assert_eq!((&first["stage"], &first["packets_in"]), (&"generator".into(), &load["sent"]));
     assert!(
-        found.losses("requests").iter().chain(&found.losses("replies")).all(|(_, packets)| *packets == 0)
+        output.losses("requests").iter().chain(&output.losses("replies")).all(|(_, packets)| *packets == 0)
     );
-    assert_eq!(found.unaccounted(), [], "{:#}", found.document);
-    assert_eq!(found.status, Some(0), "{}", found.errors);
+    assert_eq!(output.unaccounted(), [], "{:#}", output.document);
+    assert_eq!(output.status, Some(0), "{}", output.errors);
 }
 
 fn answered(load: &Value) -> u64 {
@@ -245,12 +245,12 @@ fn serve(scene: &DropsTestLab) -> LabChild {
 
 /// The result of a closed-loop load, which waits for replies.
 fn load(scene: &DropsTestLab, seconds: f64) -> Value {
-    let written = scene.path("load.json");
+    let file = scene.path("load.json");
     let mut command = Command::new(program());
     command.args(["load", &format!("{ADDRESS}:{PORT}"), "--window", "4", "--backend", "socket", "--quiet"]);
-    command.args(["--duration", &format!("{seconds:.2}"), "--json", &written]).stdout(Stdio::null());
+    command.args(["--duration", &format!("{seconds:.2}"), "--json", &file]).stdout(Stdio::null());
     let mut child = scene.sender().spawn(command).expect("the command starts");
     assert!(child.wait().expect("it ends").success());
-    let text = std::fs::read_to_string(written).expect("written");
+    let text = std::fs::read_to_string(file).expect("written");
     serde_json::from_str::<Value>(&text).expect("JSON")["result"].take()
 }

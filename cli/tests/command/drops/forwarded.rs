@@ -12,17 +12,19 @@ const SERVED: u64 = 60;
 const PLAIN: usize = 100;
 
 #[test]
-fn a_router_that_loses_at_four_places() {
-    let Some(scene) = DropsTestLab::up("a_router_that_loses_at_four_places", 2) else { return };
+fn router_losses_at_four_places_are_counted_by_reason() {
+    let Some(scene) = DropsTestLab::up("router_losses_at_four_places_are_counted_by_reason", 2) else {
+        return;
+    };
     scene.shell(&format!(
         "echo 1 > /proc/sys/net/ipv4/ip_forward; ip route add blackhole 198.18.9.0/24; nft add table inet t; {} {}",
-        drops("inet", "prerouting", -300, 101),
-        drops("inet", "postrouting", 0, 102),
+        drop_rule("inet", "prerouting", -300, 101),
+        drop_rule("inet", "postrouting", 0, 102),
     ));
     shell(scene.sender(), "ip route add default via 198.18.0.1");
     let server = scene.socket(scene.other_sender(), &format!("198.18.1.100:{PORT}"));
     let client = scene.client();
-    let found = scene.found(|| {
+    let output = scene.run_during(|| {
         send(&client, "198.18.1.100", 101, LOST);
         send(&client, "198.18.1.100", 102, LOST);
         send(&client, "198.18.9.1", PLAIN, LOST);
@@ -30,8 +32,11 @@ fn a_router_that_loses_at_four_places() {
         send(&client, "198.18.1.100", PLAIN, SERVED);
         serve(&server);
     });
-    loses(&found, &[("blackhole-route", LOST), ("hops-used-up", LOST), ("netfilter-rule", 2 * LOST)]);
-    let places = found.places("netfilter-rule");
+    assert_losses(
+        &output,
+        &[("blackhole-route", LOST), ("hops-used-up", LOST), ("netfilter-rule", 2 * LOST)],
+    );
+    let places = output.places("netfilter-rule");
     assert_eq!(
         places,
         ["chain inet t postrouting hook postrouting", "chain inet t prerouting hook prerouting"]
@@ -39,47 +44,52 @@ fn a_router_that_loses_at_four_places() {
 }
 
 #[test]
-fn a_bridge_that_loses_at_four_places() {
-    let Some(scene) = DropsTestLab::up("a_bridge_that_loses_at_four_places", 2) else { return };
+fn bridge_losses_at_four_places_are_counted_as_netfilter_rule() {
+    let Some(scene) = DropsTestLab::up("bridge_losses_at_four_places_are_counted_as_netfilter_rule", 2)
+    else {
+        return;
+    };
     scene.shell(&format!(
         "ip link add br0 type bridge; ip link set eth0 master br0; ip link set eth1 master br0; ip link set br0 up; \
          nft add table netdev t; \
          nft 'add chain netdev t c {{ type filter hook ingress device eth0 priority 0; }}'; \
          nft add rule netdev t c udp length {} drop; nft add table bridge t; {} {} {}",
         104 + 8,
-        drops("bridge", "prerouting", 0, 101),
-        drops("bridge", "forward", 0, 102),
-        drops("bridge", "postrouting", 0, 103),
+        drop_rule("bridge", "prerouting", 0, 101),
+        drop_rule("bridge", "forward", 0, 102),
+        drop_rule("bridge", "postrouting", 0, 103),
     ));
     shell(scene.other_sender(), "ip address add 198.18.0.200/24 dev eth0");
     let server = scene.socket(scene.other_sender(), &format!("198.18.0.200:{PORT}"));
     let client = scene.client();
-    let found = scene.found(|| {
+    let output = scene.run_during(|| {
         for length in 101..=104 {
             send(&client, "198.18.0.200", length, LOST);
         }
         send(&client, "198.18.0.200", PLAIN, SERVED);
         serve(&server);
     });
-    loses(&found, &[("netfilter-rule", 4 * LOST)]);
+    assert_losses(&output, &[("netfilter-rule", 4 * LOST)]);
 }
 
 #[test]
-fn a_nat_host_that_loses_at_four_places() {
-    let Some(scene) = DropsTestLab::up("a_nat_host_that_loses_at_four_places", 2) else { return };
+fn nat_host_losses_at_four_places_are_counted_by_reason() {
+    let Some(scene) = DropsTestLab::up("nat_host_losses_at_four_places_are_counted_by_reason", 2) else {
+        return;
+    };
     scene.shell(&format!(
         "echo 1 > /proc/sys/net/ipv4/ip_forward; nft add table inet t; {} {} {} nft add table ip n; \
          nft 'add chain ip n in {{ type nat hook prerouting priority -100; }}'; \
          nft add rule ip n in udp dport {PORT} dnat to 198.18.1.100:5053; \
          nft 'add chain ip n out {{ type nat hook postrouting priority 100; }}'; \
          nft add rule ip n out oifname eth1 masquerade",
-        drops("inet", "prerouting", -300, 101),
-        drops("inet", "forward", 0, 102),
-        drops("inet", "postrouting", 0, 103),
+        drop_rule("inet", "prerouting", -300, 101),
+        drop_rule("inet", "forward", 0, 102),
+        drop_rule("inet", "postrouting", 0, 103),
     ));
     let server = scene.socket(scene.other_sender(), "198.18.1.100:5053");
     let client = scene.client();
-    let found = scene.found(|| {
+    let output = scene.run_during(|| {
         for length in 101..=103 {
             send(&client, super::scene::ADDRESS, length, LOST);
         }
@@ -87,11 +97,11 @@ fn a_nat_host_that_loses_at_four_places() {
         send(&client, super::scene::ADDRESS, PLAIN, SERVED);
         serve(&server);
     });
-    loses(&found, &[("hops-used-up", LOST), ("netfilter-rule", 3 * LOST)]);
+    assert_losses(&output, &[("hops-used-up", LOST), ("netfilter-rule", 3 * LOST)]);
 }
 
 /// Commands for a chain of table `t` that drops datagrams with this payload length.
-fn drops(family: &str, hook: &str, priority: i32, length: usize) -> String {
+fn drop_rule(family: &str, hook: &str, priority: i32, length: usize) -> String {
     format!(
         "nft 'add chain {family} t {hook} {{ type filter hook {hook} priority {priority}; }}'; \
          nft add rule {family} t {hook} udp length {} drop;",
@@ -121,17 +131,18 @@ fn serve(server: &UdpSocket) {
 }
 
 /// All packets have to be forwarded, or lost for these reasons.
-fn loses(found: &DropsOutput, wanted: &[(&str, u64)]) {
+fn assert_losses(output: &DropsOutput, expected: &[(&str, u64)]) {
     let mut lost: BTreeMap<String, u64> = BTreeMap::new();
-    for (name, packets) in ["requests", "replies", "forwarded"].into_iter().flat_map(|way| found.losses(way))
+    for (name, packets) in
+        ["requests", "replies", "forwarded"].into_iter().flat_map(|direction| output.losses(direction))
     {
         *lost.entry(name).or_default() += packets;
     }
-    let wanted: BTreeMap<String, u64> =
-        wanted.iter().map(|(name, packets)| ((*name).to_owned(), *packets)).collect();
-    assert_eq!(lost, wanted, "{:#}", found.document);
-    assert_eq!(found.unaccounted(), [], "{:#}", found.document);
-    assert_eq!(found.forwarded(), SERVED, "{:#}", found.document);
-    assert_eq!(found.document["balanced"], true, "{:#}", found.document);
-    assert_eq!(found.status, Some(1), "{}", found.errors);
+    let expected: BTreeMap<String, u64> =
+        expected.iter().map(|(name, packets)| ((*name).to_owned(), *packets)).collect();
+    assert_eq!(lost, expected, "{:#}", output.document);
+    assert_eq!(output.unaccounted(), [], "{:#}", output.document);
+    assert_eq!(output.forwarded(), SERVED, "{:#}", output.document);
+    assert_eq!(output.document["balanced"], true, "{:#}", output.document);
+    assert_eq!(output.status, Some(1), "{}", output.errors);
 }

@@ -12,11 +12,11 @@ use crate::support::{self, program, skip};
 /// A machine-wide setting, restored at the end.
 struct HostSettingGuard {
     path: &'static str,
-    found: String,
+    original: String,
 }
 
 impl HostSettingGuard {
-    fn changed(test: &str, path: &'static str, value: &str) -> Option<Self> {
+    fn set(test: &str, path: &'static str, value: &str) -> Option<Self> {
         if std::env::var_os("LINERATE_TEST_HOST_WIDE").is_none() {
             skip(
                 test,
@@ -24,8 +24,8 @@ impl HostSettingGuard {
             );
             return None;
         }
-        let found = match fs::read_to_string(path) {
-            Ok(found) => found,
+        let original = match fs::read_to_string(path) {
+            Ok(original) => original,
             Err(error) => {
                 skip(test, &format!("{path}: {error}"));
                 return None;
@@ -35,19 +35,19 @@ impl HostSettingGuard {
             skip(test, &format!("{path}: {error}"));
             return None;
         }
-        Some(Self { path, found })
+        Some(Self { path, original })
     }
 }
 
 impl Drop for HostSettingGuard {
     fn drop(&mut self) {
-        fs::write(self.path, &self.found).expect("it is put back");
+        fs::write(self.path, &self.original).expect("the setting is restored");
     }
 }
 
 #[test]
-fn a_connection_table_that_is_full() {
-    const TEST: &str = "a_connection_table_that_is_full";
+fn full_connection_table_is_counted_as_conntrack_full() {
+    const TEST: &str = "full_connection_table_is_counted_as_conntrack_full";
     const FLOWS: u64 = 300;
     let _machine = support::machine();
     let Some(scene) = DropsTestLab::up(TEST, 1) else { return };
@@ -56,8 +56,7 @@ fn a_connection_table_that_is_full() {
          nft add rule inet t c ct state new counter",
     );
     // The lab's flows fill the table. This machine has few flows of its own.
-    let Some(_setting) = HostSettingGuard::changed(TEST, "/proc/sys/net/netfilter/nf_conntrack_max", "100")
-    else {
+    let Some(_guard) = HostSettingGuard::set(TEST, "/proc/sys/net/netfilter/nf_conntrack_max", "100") else {
         return;
     };
     let server = scene.server();
@@ -65,7 +64,7 @@ fn a_connection_table_that_is_full() {
     server.set_nonblocking(true).expect("it does not wait");
     let dropped = || statistics(&scene).iter().map(|cpu| cpu[DROP]).sum::<u64>();
     let before = dropped();
-    let found = scene.found(|| {
+    let output = scene.run_during(|| {
         clients.iter().for_each(|client| super::scene::send(client, 1));
         let mut read = 0;
         within("all are dropped or read", || {
@@ -78,7 +77,7 @@ fn a_connection_table_that_is_full() {
     let dropped = dropped() - before;
     // Some new flows evict an old entry from a nearby hash bucket.
     assert!(dropped > FLOWS / 3 && dropped <= FLOWS - 100, "{dropped}");
-    found.is_only("requests", "conntrack-full", dropped);
+    output.assert_only_loss("requests", "conntrack-full", dropped);
 }
 
 /// The column of dropped packets (Linux 6.18, net/netfilter/nf_conntrack_standalone.c).
@@ -94,34 +93,33 @@ fn statistics(scene: &DropsTestLab) -> Vec<Vec<u64>> {
 }
 
 #[test]
-fn a_backlog_of_ten() {
-    const TEST: &str = "a_backlog_of_ten";
+fn full_backlog_is_counted_as_backlog_full() {
+    const TEST: &str = "full_backlog_is_counted_as_backlog_full";
     let _machine = support::machine();
     if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
         return skip(TEST, "takes two CPUs");
     }
     let Some(scene) = DropsTestLab::up(TEST, 1) else { return };
-    let Some(_setting) = HostSettingGuard::changed(TEST, "/proc/sys/net/core/netdev_max_backlog", "10")
-    else {
+    let Some(_guard) = HostSettingGuard::set(TEST, "/proc/sys/net/core/netdev_max_backlog", "10") else {
         return;
     };
     scene.shell("for queue in /sys/class/net/eth0/queues/rx-*; do echo 2 > $queue/rps_cpus; done");
     let _server = scene.server();
-    let written = scene.path("load.json");
+    let file = scene.path("load.json");
     let mut command = Command::new(program());
     command.args(["load", &format!("{ADDRESS}:{PORT}"), "--flood", "--duration", "0.3", "--drain", "0.1"]);
-    command.args(["--cpus", "0", "--json", &written, "--quiet"]).stdout(Stdio::null());
+    command.args(["--cpus", "0", "--json", &file, "--quiet"]).stdout(Stdio::null());
     let before = softnet_dropped();
-    let looking = scene.look(&["--port", &PORT.to_string(), "--load", &written]);
+    let drops = scene.start_drops(&["--port", &PORT.to_string(), "--load", &file]);
     scene.sender().spawn(command).expect("the command starts").wait().expect("it ends");
-    assert!(Path::new(&written).exists());
-    let found = looking.end();
+    assert!(Path::new(&file).exists());
+    let output = drops.end();
     // The counter is machine-wide, so it may include losses of other programs.
     let dropped = softnet_dropped() - before;
-    let backlog = found.loss("requests", "backlog-full")["packets"].as_u64().expect("a count");
+    let backlog = output.loss("requests", "backlog-full")["packets"].as_u64().expect("a count");
     assert!(backlog > 0 && backlog <= dropped, "{backlog} of {dropped}");
     assert!(dropped - backlog <= dropped / 100, "{backlog} of {dropped}");
-    assert_eq!(found.unaccounted(), [], "{:#}", found.document);
+    assert_eq!(output.unaccounted(), [], "{:#}", output.document);
 }
 
 /// Packets dropped because a CPU's backlog was full (`/proc/net/softnet_stat`).
@@ -132,8 +130,8 @@ fn softnet_dropped() -> u64 {
 }
 
 #[test]
-fn a_memory_of_udp_that_is_used_up() {
-    const TEST: &str = "a_memory_of_udp_that_is_used_up";
+fn exhausted_udp_memory_is_counted_as_udp_memory() {
+    const TEST: &str = "exhausted_udp_memory_is_counted_as_udp_memory";
     // More datagrams than fit into the reserve of the CPUs: SK_MEMORY_PCPU_RESERVE, 1 MiB per CPU
     // (include/net/sock.h, Linux 6.18).
     const SENT: u64 = 5000;
@@ -141,15 +139,15 @@ fn a_memory_of_udp_that_is_used_up() {
     let Some(scene) = DropsTestLab::up(TEST, 1) else { return };
     let (server, client) = (scene.server(), scene.client());
     sockopt::set_socket_recv_buffer_size_force(&server, 16 << 20).expect("a large buffer");
-    let Some(_setting) = HostSettingGuard::changed(TEST, "/proc/sys/net/ipv4/udp_mem", "0 0 0") else {
+    let Some(_guard) = HostSettingGuard::set(TEST, "/proc/sys/net/ipv4/udp_mem", "0 0 0") else {
         return;
     };
     // Linux 6.18 and 6.19 count these drops at the socket only, not in /proc/net/snmp.
-    let refused = || -> u64 {
+    let refused_count = || -> u64 {
         let sockets = scene.shell(&format!("ss -Hulnm sport = {PORT} | grep -o 'd[0-9]*)'"));
         sockets.trim_matches(['d', ')']).parse().expect("a count")
     };
-    let found = scene.found(|| {
+    let output = scene.run_during(|| {
         super::scene::send(&client, SENT);
         let mut read = 0;
         server.set_nonblocking(true).expect("it does not wait");
@@ -157,9 +155,9 @@ fn a_memory_of_udp_that_is_used_up() {
             while server.recv(&mut [0; 200]).is_ok() {
                 read += 1;
             }
-            read + refused() == SENT
+            read + refused_count() == SENT
         });
     });
-    assert!(refused() > 0);
-    found.is_only("requests", "udp-memory", refused());
+    assert!(refused_count() > 0);
+    output.assert_only_loss("requests", "udp-memory", refused_count());
 }

@@ -8,132 +8,141 @@ use rustix::net::{AddressFamily, SendFlags, SocketType, ipproto, sendto, socket,
 use super::scene::{ADDRESS, DropsTestLab, PORT, exchange, send, shell, target, within};
 
 #[test]
-fn a_rule_that_drops_every_tenth() {
-    let Some(scene) = DropsTestLab::up("a_rule_that_drops_every_tenth", 1) else { return };
+fn nftables_drops_are_counted_as_netfilter_rule() {
+    let Some(scene) = DropsTestLab::up("nftables_drops_are_counted_as_netfilter_rule", 1) else { return };
     scene.shell(&format!(
         "nft add table inet t; nft 'add chain inet t c {{ type filter hook input priority 0; }}'; \
          nft add rule inet t c udp dport {PORT} numgen inc mod 10 0 counter drop"
     ));
     let (_echo, client) = (scene.echo(), scene.client());
-    let found = scene.found(|| (0..100).for_each(|_| exchange(&client, 10, 9)));
-    let counted = scene.shell("nft list chain inet t c | grep -o 'packets [0-9]*'");
-    assert_eq!(counted, "packets 100");
-    found.is_only("requests", "netfilter-rule", 100);
-    let loss = found.loss("requests", "netfilter-rule");
+    let output = scene.run_during(|| (0..100).for_each(|_| exchange(&client, 10, 9)));
+    let counter = scene.shell("nft list chain inet t c | grep -o 'packets [0-9]*'");
+    assert_eq!(counter, "packets 100");
+    output.assert_only_loss("requests", "netfilter-rule", 100);
+    let loss = output.loss("requests", "netfilter-rule");
     // The symbol depends on the kernel: nf_hook_slow, or nft_do_chain in kernels whose rules report
     // the reason themselves.
     assert!(loss["symbol"].as_str().is_some_and(|symbol| symbol.starts_with("nf")), "{loss:#}");
 }
 
 #[test]
-fn a_buffer_that_is_full_while_its_server_sleeps() {
-    let Some(scene) = DropsTestLab::up("a_buffer_that_is_full_while_its_server_sleeps", 1) else { return };
+fn full_receive_buffers_are_counted_as_receive_buffer() {
+    let Some(scene) = DropsTestLab::up("full_receive_buffers_are_counted_as_receive_buffer", 1) else {
+        return;
+    };
     const SENT: u64 = 200;
     let (server, client) = (scene.server(), scene.client());
     sockopt::set_socket_recv_buffer_size(&server, 4096).expect("a small buffer");
     let before = scene.counter("Udp", "RcvbufErrors");
-    let full = || scene.counter("Udp", "RcvbufErrors") - before;
-    let found = scene.found(|| {
+    let full_count = || scene.counter("Udp", "RcvbufErrors") - before;
+    let output = scene.run_during(|| {
         send(&client, SENT);
         let mut read = 0;
         within("all are refused or read", || {
-            read += drained(&server);
-            read + full() == SENT
+            read += drain(&server);
+            read + full_count() == SENT
         });
     });
-    assert!(full() > SENT / 2);
-    found.is_only("requests", "receive-buffer", full());
+    assert!(full_count() > SENT / 2);
+    output.assert_only_loss("requests", "receive-buffer", full_count());
 }
 
 #[test]
-fn what_waits_in_a_buffer_is_not_lost() {
-    let Some(scene) = DropsTestLab::up("what_waits_in_a_buffer_is_not_lost", 1) else { return };
+fn datagrams_waiting_in_a_receive_buffer_are_not_lost() {
+    let Some(scene) = DropsTestLab::up("datagrams_waiting_in_a_receive_buffer_are_not_lost", 1) else {
+        return;
+    };
     let (server, client) = (scene.server(), scene.client());
-    let found = scene.found(|| {
+    let output = scene.run_during(|| {
         send(&client, 1);
-        within("the first is there", || waiting(&scene) > 0);
-        let each = waiting(&scene);
+        within("the first is there", || queued_bytes(&scene) > 0);
+        let each = queued_bytes(&scene);
         send(&client, 19);
-        within("all are there", || waiting(&scene) == 20 * each);
+        within("all are there", || queued_bytes(&scene) == 20 * each);
     });
-    assert_eq!(found.losses("requests").iter().map(|(_, packets)| packets).sum::<u64>(), 0);
-    assert_eq!(found.unaccounted(), [], "{:#}", found.document);
-    assert_eq!(found.status, Some(0), "{}", found.errors);
-    assert_eq!(drained(&server), 20);
+    assert_eq!(output.losses("requests").iter().map(|(_, packets)| packets).sum::<u64>(), 0);
+    assert_eq!(output.unaccounted(), [], "{:#}", output.document);
+    assert_eq!(output.status, Some(0), "{}", output.errors);
+    assert_eq!(drain(&server), 20);
 }
 
 #[test]
-fn a_port_that_nobody_listens_at() {
-    let Some(scene) = DropsTestLab::up("a_port_that_nobody_listens_at", 1) else { return };
+fn datagrams_to_a_closed_port_are_counted_as_no_socket() {
+    let Some(scene) = DropsTestLab::up("datagrams_to_a_closed_port_are_counted_as_no_socket", 1) else {
+        return;
+    };
     let client = scene.client();
     let before = scene.counter("Udp", "NoPorts");
-    let refused = || scene.counter("Udp", "NoPorts") - before;
-    let found = scene.found(|| {
+    let no_ports = || scene.counter("Udp", "NoPorts") - before;
+    let output = scene.run_during(|| {
         send(&client, 100);
-        within("all are refused", || refused() == 100);
+        within("all are refused", || no_ports() == 100);
     });
-    found.is_only("requests", "no-socket", 100);
+    output.assert_only_loss("requests", "no-socket", 100);
 }
 
 #[test]
-fn a_source_from_the_wrong_side() {
-    let Some(scene) = DropsTestLab::up("a_source_from_the_wrong_side", 2) else { return };
+fn reverse_path_drops_are_counted_as_rp_filter() {
+    let Some(scene) = DropsTestLab::up("reverse_path_drops_are_counted_as_rp_filter", 2) else { return };
     scene.shell("echo 1 > /proc/sys/net/ipv4/conf/eth0/rp_filter");
     shell(scene.sender(), "ip address add 198.18.1.77/32 dev eth0");
-    let (_server, wrong) = (scene.server(), scene.socket(scene.sender(), "198.18.1.77:0"));
+    let (_server, client) = (scene.server(), scene.socket(scene.sender(), "198.18.1.77:0"));
     let before = scene.counter("TcpExt", "IPReversePathFilter");
     let filtered = || scene.counter("TcpExt", "IPReversePathFilter") - before;
-    let found = scene.found(|| {
-        send(&wrong, 100);
+    let output = scene.run_during(|| {
+        send(&client, 100);
         within("all are refused", || filtered() == 100);
     });
-    found.is_only("requests", "rp-filter", 100);
+    output.assert_only_loss("requests", "rp-filter", 100);
 }
 
 #[test]
-fn a_checksum_that_is_wrong() {
-    let Some(scene) = DropsTestLab::up("a_checksum_that_is_wrong", 1) else { return };
+fn wrong_udp_checksums_are_counted_as_bad_checksum() {
+    let Some(scene) = DropsTestLab::up("wrong_udp_checksums_are_counted_as_bad_checksum", 1) else { return };
     let (_echo, client) = (scene.echo(), scene.client());
     let before = scene.counter("Udp", "InCsumErrors");
-    let wrong = || scene.counter("Udp", "InCsumErrors") - before;
-    let found = scene.found(|| {
+    let checksum_errors = || scene.counter("Udp", "InCsumErrors") - before;
+    let output = scene.run_during(|| {
         exchange(&client, 10, 10);
         scene.sender().run(|| send_damaged(50)).expect("the host runs");
-        within("all are found", || wrong() == 50);
+        within("all are counted", || checksum_errors() == 50);
         exchange(&client, 10, 10);
     });
-    found.is_only("requests", "bad-checksum", 50);
+    output.assert_only_loss("requests", "bad-checksum", 50);
 }
 
 #[test]
-fn a_program_in_xdp_that_drops_a_port() {
-    let Some(scene) = DropsTestLab::up("a_program_in_xdp_that_drops_a_port", 1) else { return };
+fn xdp_drops_are_counted_as_xdp_drop() {
+    let Some(scene) = DropsTestLab::up("xdp_drops_are_counted_as_xdp_drop", 1) else { return };
     let attach = || XdpService::sink().port(PORT).attach("eth0");
     let sink = scene.receiver().run(attach).expect("the host runs").expect("a sink");
     let (_server, client) = (scene.server(), scene.client());
     let dropped = || sink.account().expect("an account").dropped;
-    let found = scene.found(|| {
+    let output = scene.run_during(|| {
         send(&client, 100);
         within("all are dropped", || dropped() == 100);
     });
-    found.is_only("requests", "xdp-drop", 100);
+    output.assert_only_loss("requests", "xdp-drop", 100);
 }
 
 #[test]
-fn datagrams_longer_than_what_the_server_reads() {
-    let Some(scene) = DropsTestLab::up("datagrams_longer_than_what_the_server_reads", 1) else { return };
+fn datagrams_longer_than_the_read_buffer_are_counted_as_truncated() {
+    let Some(scene) = DropsTestLab::up("datagrams_longer_than_the_read_buffer_are_counted_as_truncated", 1)
+    else {
+        return;
+    };
     let (server, client) = (scene.server(), scene.client());
-    let found = scene.found(|| {
+    let output = scene.run_during(|| {
         for _ in 0..30 {
             send(&client, 1);
             assert_eq!(server.recv(&mut [0; 60]).expect("a datagram"), 60);
         }
     });
-    found.is_only("requests", "truncated", 30);
+    output.assert_only_loss("requests", "truncated", 30);
 }
 
 /// Reads all waiting datagrams and returns their number.
-fn drained(server: &UdpSocket) -> u64 {
+fn drain(server: &UdpSocket) -> u64 {
     server.set_nonblocking(true).expect("it does not wait");
     let mut read = 0;
     while server.recv(&mut [0; 200]).is_ok() {
@@ -143,7 +152,7 @@ fn drained(server: &UdpSocket) -> u64 {
 }
 
 /// Bytes in the receive queue of the port's socket.
-fn waiting(scene: &DropsTestLab) -> u64 {
+fn queued_bytes(scene: &DropsTestLab) -> u64 {
     scene.shell(&format!("ss -Hulnm 'sport = :{PORT}' | awk '{{print $2; exit}}'")).parse().expect("bytes")
 }
 

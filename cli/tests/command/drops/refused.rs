@@ -5,7 +5,7 @@ use std::fs;
 use crate::support::{linerate, skip};
 
 /// `linerate drops` has to fail with status 2 and one line that contains `words`.
-fn refused(arguments: &[&str], words: &str) {
+fn assert_refused(arguments: &[&str], words: &str) {
     let output = linerate(&[&["drops"], arguments].concat());
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!((output.status.code(), errors.lines().count()), (Some(2), 1), "{arguments:?}: {errors}");
@@ -13,46 +13,46 @@ fn refused(arguments: &[&str], words: &str) {
 }
 
 #[test]
-fn arguments_that_make_no_sense() {
-    refused(&["--port", "70000"], "70000");
-    refused(&["--peer", "nobody"], "nobody");
-    refused(&["--duration", "0"], "--duration");
-    refused(&["--duration", "1", "--", "true"], "--duration");
-    refused(&["--json", "-", "--html", "-"], "share standard output");
-    refused(&["--json", "/nonexistent/x.json"], "no directory /nonexistent");
+fn drops_refuses_invalid_arguments() {
+    assert_refused(&["--port", "70000"], "70000");
+    assert_refused(&["--peer", "nobody"], "nobody");
+    assert_refused(&["--duration", "0"], "--duration");
+    assert_refused(&["--duration", "1", "--", "true"], "--duration");
+    assert_refused(&["--json", "-", "--html", "-"], "share standard output");
+    assert_refused(&["--json", "/nonexistent/x.json"], "no directory /nonexistent");
 }
 
 #[test]
-fn what_only_root_may_do_or_is_not_there() {
+fn drops_reports_missing_privileges_and_invalid_load_documents() {
     if !rustix::process::geteuid().is_root() {
         let output = linerate(&["drops", "--duration", "0.1"]);
         let errors = String::from_utf8_lossy(&output.stderr);
         assert_eq!((output.status.code(), errors.lines().count()), (Some(2), 1), "{errors}");
         assert!(errors.contains("CAP_BPF"), "{errors}");
-        return skip("what_only_root_may_do_or_is_not_there", "takes root");
+        return skip("drops_reports_missing_privileges_and_invalid_load_documents", "takes root");
     }
-    refused(&["--interface", "nonesuch0", "--duration", "0.1"], "nonesuch0");
-    refused(&["--", "/nonexistent/command"], "/nonexistent/command");
-    refused(&["--load", "/nonexistent/x.json", "--duration", "0.1"], "/nonexistent");
+    assert_refused(&["--interface", "nonesuch0", "--duration", "0.1"], "nonesuch0");
+    assert_refused(&["--", "/nonexistent/command"], "/nonexistent/command");
+    assert_refused(&["--load", "/nonexistent/x.json", "--duration", "0.1"], "/nonexistent");
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("load.json");
     let name = path.to_str().expect("a name");
-    for (held, words) in [
+    for (content, words) in [
         ("", "no linerate.load/2 document"),
         ("{}", "it names no schema"),
         (r#"{"schema": "linerate.ladder/1"}"#, "its schema is linerate.ladder/1"),
     ] {
-        let write = format!("printf '%s' '{held}' > {name}");
-        refused(&["--load", name, "--", "sh", "-c", &write], words);
+        let write = format!("printf '%s' '{content}' > {name}");
+        assert_refused(&["--load", name, "--", "sh", "-c", &write], words);
     }
     fs::write(&path, "{}").expect("written");
-    refused(&["--load", name, "--", "true"], "older");
+    assert_refused(&["--load", name, "--", "true"], "older");
 }
 
 #[test]
-fn the_failure_of_a_command_is_told() {
+fn drops_reports_the_exit_status_of_a_failed_command() {
     if !rustix::process::geteuid().is_root() {
-        return skip("the_failure_of_a_command_is_told", "takes root");
+        return skip("drops_reports_the_exit_status_of_a_failed_command", "takes root");
     }
-    refused(&["--port", "4054", "--", "sh", "-c", "exit 7"], "exit status: 7");
+    assert_refused(&["--port", "4054", "--", "sh", "-c", "exit 7"], "exit status: 7");
 }

@@ -5,20 +5,20 @@ use crate::support::skip;
 use crate::sys::open_tun;
 
 #[test]
-fn a_qdisc_that_holds_too_little() {
-    let Some(scene) = DropsTestLab::up("a_qdisc_that_holds_too_little", 1) else { return };
+fn qdisc_drops_are_counted_as_qdisc_drop() {
+    let Some(scene) = DropsTestLab::up("qdisc_drops_are_counted_as_qdisc_drop", 1) else { return };
     const SENT: u64 = 200;
     scene.shell("tc qdisc replace dev eth0 root tbf rate 1mbit burst 1600 limit 1600");
     let (_echo, client) = (scene.echo(), scene.client());
     client.set_nonblocking(true).expect("it does not wait");
     let dropped = || -> u64 {
-        let told = scene.shell("tc -s qdisc show dev eth0 | grep -o 'dropped [0-9]*'");
-        told.trim_start_matches("dropped ").parse().expect("a count")
+        let text = scene.shell("tc -s qdisc show dev eth0 | grep -o 'dropped [0-9]*'");
+        text.trim_start_matches("dropped ").parse().expect("a count")
     };
-    let found = scene.found(|| {
+    let output = scene.run_during(|| {
         send(&client, SENT);
         let mut answered = 0;
-        within("all are dropped or there", || {
+        within("all are dropped or answered", || {
             while client.recv(&mut [0; 200]).is_ok() {
                 answered += 1;
             }
@@ -27,26 +27,28 @@ fn a_qdisc_that_holds_too_little() {
     });
     assert!(dropped() > SENT / 2);
     // tbf reports the kernel's common reason, not the one for exceeded limits.
-    found.is_only("replies", "qdisc-drop", dropped());
+    output.assert_only_loss("replies", "qdisc-drop", dropped());
 }
 
 #[test]
-fn a_rule_that_drops_replies() {
-    let Some(scene) = DropsTestLab::up("a_rule_that_drops_replies", 1) else { return };
+fn nftables_drops_of_replies_are_counted_as_netfilter_rule() {
+    let Some(scene) = DropsTestLab::up("nftables_drops_of_replies_are_counted_as_netfilter_rule", 1) else {
+        return;
+    };
     scene.shell(&format!(
         "nft add table inet t; nft 'add chain inet t c {{ type filter hook output priority 0; }}'; \
          nft add rule inet t c udp sport {} numgen inc mod 4 0 counter drop",
         super::scene::PORT
     ));
     let (_echo, client) = (scene.echo(), scene.client());
-    let found = scene.found(|| (0..25).for_each(|_| super::scene::exchange(&client, 4, 3)));
+    let output = scene.run_during(|| (0..25).for_each(|_| super::scene::exchange(&client, 4, 3)));
     assert_eq!(scene.shell("nft list chain inet t c | grep -o 'packets [0-9]*'"), "packets 25");
-    found.is_only("replies", "netfilter-rule", 25);
+    output.assert_only_loss("replies", "netfilter-rule", 25);
 }
 
 #[test]
-fn a_ring_that_nobody_empties() {
-    const TEST: &str = "a_ring_that_nobody_empties";
+fn full_tun_queues_are_counted_as_tap_full() {
+    const TEST: &str = "full_tun_queues_are_counted_as_tap_full";
     const SENT: u64 = 30;
     const ROOM: u64 = 10;
     let Some(scene) = DropsTestLab::up(TEST, 1) else { return };
@@ -58,11 +60,11 @@ fn a_ring_that_nobody_empties() {
         "echo 1 > /proc/sys/net/ipv6/conf/tun0/disable_ipv6; ip link set tun0 txqueuelen {ROOM} up; ip address add 198.18.7.1/24 dev tun0; tc qdisc replace dev tun0 root noqueue"
     ));
     let server = scene.server();
-    let found = scene.found(|| {
+    let output = scene.run_during(|| {
         for _ in 0..SENT {
             let _ = server.send_to(&[0; 100], "198.18.7.2:9");
         }
     });
-    found.is_only("replies", "tap-full", SENT - ROOM);
+    output.assert_only_loss("replies", "tap-full", SENT - ROOM);
     drop(tun);
 }

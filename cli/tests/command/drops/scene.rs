@@ -32,7 +32,7 @@ static TRACES: Mutex<()> = Mutex::new(());
 pub(super) struct DropsTestLab {
     lab: Lab,
     directory: tempfile::TempDir,
-    _alone: MutexGuard<'static, ()>,
+    _guard: MutexGuard<'static, ()>,
 }
 
 /// The result of `linerate drops`.
@@ -57,11 +57,11 @@ impl DropsTestLab {
             skip(test, "takes root");
             return None;
         }
-        let alone = TRACES.lock().unwrap_or_else(PoisonError::into_inner);
+        let guard = TRACES.lock().unwrap_or_else(PoisonError::into_inner);
         match Lab::builder().senders(senders).start() {
             Ok(lab) => {
                 let directory = tempfile::tempdir().expect("a directory");
-                Some(Self { lab, directory, _alone: alone })
+                Some(Self { lab, directory, _guard: guard })
             }
             Err(error) => {
                 skip(test, &error.to_string());
@@ -116,7 +116,7 @@ impl DropsTestLab {
     }
 
     /// Starts `linerate drops` on the receiver and waits until it counts.
-    pub(super) fn look(&self, arguments: &[&str]) -> DropsProcess {
+    pub(super) fn start_drops(&self, arguments: &[&str]) -> DropsProcess {
         let document = self.directory.path().join("drops.json");
         let mut command = Command::new(program());
         command.arg("drops").args(arguments).arg("--json").arg(&document);
@@ -125,18 +125,18 @@ impl DropsTestLab {
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = self.receiver().spawn(command).expect("the command starts");
         let mut errors = BufReader::new(child.stderr.take().expect("a pipe"));
-        let mut said = String::new();
-        while !said.ends_with(&format!("{READY}\n")) {
-            assert!(errors.read_line(&mut said).expect("text") > 0, "it ends: {said}");
+        let mut output = String::new();
+        while !output.ends_with(&format!("{READY}\n")) {
+            assert!(errors.read_line(&mut output).expect("text") > 0, "it ends: {output}");
         }
         DropsProcess { child, errors, document }
     }
 
     /// Runs `linerate drops` on the port during `traffic`.
-    pub(super) fn found(&self, traffic: impl FnOnce()) -> DropsOutput {
-        let looking = self.look(&["--port", &PORT.to_string()]);
+    pub(super) fn run_during(&self, traffic: impl FnOnce()) -> DropsOutput {
+        let drops = self.start_drops(&["--port", &PORT.to_string()]);
         traffic();
-        looking.end()
+        drops.end()
     }
 
     /// A counter of `/proc/net/snmp` or `/proc/net/netstat` on the receiver.
@@ -181,14 +181,15 @@ impl DropsProcess {
 
 impl DropsOutput {
     /// All losses of these packets: the name and the number of packets.
-    pub(super) fn losses(&self, way: &str) -> Vec<(String, u64)> {
-        let losses = self.stages(way).iter().flat_map(|stage| list(stage, "losses"));
+    pub(super) fn losses(&self, direction: &str) -> Vec<(String, u64)> {
+        let losses = self.stages(direction).iter().flat_map(|stage| list(stage, "losses"));
         losses.map(|loss| (text(loss, "name"), count(loss, "packets"))).collect()
     }
 
     /// Stages with unaccounted packets, and the number of packets.
     pub(super) fn unaccounted(&self) -> Vec<(String, i64)> {
-        let stages = ["requests", "replies", "forwarded"].into_iter().flat_map(|way| self.stages(way));
+        let stages =
+            ["requests", "replies", "forwarded"].into_iter().flat_map(|direction| self.stages(direction));
         stages
             .filter_map(|stage| Some((text(stage, "stage"), stage["unaccounted"].as_i64()?)))
             .filter(|(_, packets)| *packets != 0)
@@ -210,24 +211,24 @@ impl DropsOutput {
     }
 
     /// The first loss with this name among the requests, replies or forwarded packets.
-    pub(super) fn loss(&self, way: &str, name: &str) -> &Value {
-        let mut losses = self.stages(way).iter().flat_map(|stage| list(stage, "losses"));
+    pub(super) fn loss(&self, direction: &str, name: &str) -> &Value {
+        let mut losses = self.stages(direction).iter().flat_map(|stage| list(stage, "losses"));
         losses.find(|loss| loss["name"] == name).unwrap_or_else(|| panic!("no {name}: {:#}", self.document))
     }
 
     /// This has to be the only loss, and all other packets have to be accounted for.
-    pub(super) fn is_only(&self, way: &str, name: &str, packets: u64) {
+    pub(super) fn assert_only_loss(&self, direction: &str, name: &str, packets: u64) {
         let mut lost = self.losses("requests");
         lost.extend(self.losses("replies"));
         lost.retain(|(_, packets)| *packets > 0);
         assert_eq!(lost, [(name.to_owned(), packets)], "{:#}", self.document);
-        assert_eq!(count(self.loss(way, name), "packets"), packets);
+        assert_eq!(count(self.loss(direction, name), "packets"), packets);
         assert_eq!(self.unaccounted(), [], "{:#}", self.document);
         assert_eq!(self.status, Some(1), "{}", self.errors);
     }
 
-    fn stages(&self, way: &str) -> &[Value] {
-        list(&self.document[way], "stages")
+    fn stages(&self, direction: &str) -> &[Value] {
+        list(&self.document[direction], "stages")
     }
 }
 
@@ -253,10 +254,10 @@ pub(super) fn exchange(client: &UdpSocket, requests: u64, replies: u64) {
 }
 
 /// Polls a condition, because no event reports it.
-pub(crate) fn within(what: &str, mut holds: impl FnMut() -> bool) {
+pub(crate) fn within(description: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
-    while !holds() {
-        assert!(Instant::now() < deadline, "{what} within {PATIENCE:?}");
+    while !condition() {
+        assert!(Instant::now() < deadline, "{description} within {PATIENCE:?}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -266,10 +267,10 @@ pub(super) fn shell(host: &LabHost, script: &str) -> String {
     let mut command = Command::new("sh");
     command.args(["-c", script]).stdin(Stdio::null()).stdout(Stdio::piped());
     let mut child = host.spawn(command).expect("a shell");
-    let mut said = String::new();
-    std::io::Read::read_to_string(&mut child.stdout.take().expect("a pipe"), &mut said).expect("text");
+    let mut output = String::new();
+    std::io::Read::read_to_string(&mut child.stdout.take().expect("a pipe"), &mut output).expect("text");
     assert!(child.wait().expect("it ends").success(), "{script}");
-    said.trim().to_owned()
+    output.trim().to_owned()
 }
 
 fn list<'v>(value: &'v Value, key: &str) -> &'v [Value] {

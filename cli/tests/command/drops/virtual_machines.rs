@@ -36,7 +36,7 @@ fn silence(scene: &DropsTestLab) {
 }
 
 /// Number of the test's packets in a tap's queue. No other process reads the tap.
-fn queued(mut tap: &File) -> u64 {
+fn read_queue(mut tap: &File) -> u64 {
     rustix::io::ioctl_fionbio(tap, true).expect("it does not wait");
     let mut frame = [0; 2048];
     let frames =
@@ -45,15 +45,15 @@ fn queued(mut tap: &File) -> u64 {
     u64::try_from(packets).expect("a count")
 }
 
-fn balances(found: &DropsOutput) {
-    assert_eq!(found.unaccounted(), [], "{:#}", found.document);
-    assert_eq!(found.document["balanced"], true, "{:#}", found.document);
-    assert_eq!(found.status, Some(1), "{}", found.errors);
+fn assert_balanced(output: &DropsOutput) {
+    assert_eq!(output.unaccounted(), [], "{:#}", output.document);
+    assert_eq!(output.document["balanced"], true, "{:#}", output.document);
+    assert_eq!(output.status, Some(1), "{}", output.errors);
 }
 
 #[test]
-fn a_bridge_with_a_full_tap_and_a_container_that_is_shaped() {
-    const TEST: &str = "a_bridge_with_a_full_tap_and_a_container_that_is_shaped";
+fn drops_names_full_taps_and_shaped_container_veths_on_a_bridge() {
+    const TEST: &str = "drops_names_full_taps_and_shaped_container_veths_on_a_bridge";
     let Some(scene) = DropsTestLab::up(TEST, 2) else { return };
     silence(&scene);
     let tap = match scene.receiver().run(open_tap).expect("the host runs") {
@@ -80,16 +80,16 @@ fn a_bridge_with_a_full_tap_and_a_container_that_is_shaped() {
          bridge fdb add {MACHINE} dev tap0 master static; bridge fdb add {OFF} dev tap1 master static"
     ));
     let dropped = || -> u64 {
-        let told = scene.shell("tc -s qdisc show dev eth1 | grep -o 'dropped [0-9]*'");
-        told.trim_start_matches("dropped ").parse().expect("a count")
+        let text = scene.shell("tc -s qdisc show dev eth1 | grep -o 'dropped [0-9]*'");
+        text.trim_start_matches("dropped ").parse().expect("a count")
     };
     server.set_nonblocking(true).expect("it does not wait");
-    let found = scene.found(|| {
+    let output = scene.run_during(|| {
         for address in ["198.18.0.50", "198.18.0.51", "198.18.0.200"] {
             send(&client, address, SENT);
         }
         let mut served = 0;
-        within("all are dropped or there", || {
+        within("all are dropped or received", || {
             while server.recv(&mut [0; 200]).is_ok() {
                 served += 1;
             }
@@ -98,30 +98,33 @@ fn a_bridge_with_a_full_tap_and_a_container_that_is_shaped() {
     });
     container.kill().expect("killed");
     assert!(dropped() > 0);
-    assert_eq!(found.losses("requests"), [("bridge".to_owned(), SENT)]);
-    let mut lost = found.losses("forwarded");
+    assert_eq!(output.losses("requests"), [("bridge".to_owned(), SENT)]);
+    let mut lost = output.losses("forwarded");
     lost.retain(|(_, packets)| *packets > 0);
-    assert_eq!(lost, [("qdisc-drop".to_owned(), dropped()), ("tap-full".to_owned(), SENT - queued(&tap))]);
-    let place = |name| found.loss("forwarded", name)["place"].as_str().expect("a place");
+    assert_eq!(
+        lost,
+        [("qdisc-drop".to_owned(), dropped()), ("tap-full".to_owned(), SENT - read_queue(&tap))]
+    );
+    let place = |name| output.loss("forwarded", name)["place"].as_str().expect("a place");
     // This process holds the tap, as QEMU would.
     let holder = format!("({})", std::process::id());
     assert!(place("tap-full").starts_with("tap tap0 of ") && place("tap-full").contains(&holder));
     let at = format!("veth eth1 of sleep ({})", container.id());
     assert!(place("qdisc-drop").starts_with(&at), "{}", place("qdisc-drop"));
-    assert_eq!(found.forwarded(), 2 * SENT, "{:#}", found.document);
-    balances(&found);
+    assert_eq!(output.forwarded(), 2 * SENT, "{:#}", output.document);
+    assert_balanced(&output);
 }
 
 #[test]
-fn a_macvtap_whose_queue_is_full() {
-    const TEST: &str = "a_macvtap_whose_queue_is_full";
+fn full_macvtap_queues_are_counted_as_tap_full() {
+    const TEST: &str = "full_macvtap_queues_are_counted_as_tap_full";
     let Some(scene) = DropsTestLab::up(TEST, 2) else { return };
     silence(&scene);
-    let made = format!(
+    let command = format!(
         "ip link add link eth0 name mvt0 address {MACHINE} txqueuelen {ROOM} type macvtap mode bridge"
     );
-    let added = scene.shell(&format!("if {made} 2>/dev/null; then echo added; fi"));
-    if added != "added" {
+    let output = scene.shell(&format!("if {command} 2>/dev/null; then echo added; fi"));
+    if output != "added" {
         return skip(TEST, "this kernel has no macvtap");
     }
     let device = scene.path("tap");
@@ -131,12 +134,12 @@ fn a_macvtap_whose_queue_is_full() {
     ));
     let queue = File::options().read(true).write(true).open(&device).expect("the macvtap's device");
     let client = scene.client();
-    let found = scene.found(|| send(&client, "198.18.0.50", SENT));
-    let taken = queued(&queue);
-    assert!((1..=ROOM).contains(&taken), "{taken}");
-    found.is_only("requests", "tap-full", SENT - taken);
-    assert_eq!(found.loss("requests", "tap-full")["place"], "macvtap mvt0", "{:#}", found.document);
+    let output = scene.run_during(|| send(&client, "198.18.0.50", SENT));
+    let queued = read_queue(&queue);
+    assert!((1..=ROOM).contains(&queued), "{queued}");
+    output.assert_only_loss("requests", "tap-full", SENT - queued);
+    assert_eq!(output.loss("requests", "tap-full")["place"], "macvtap mvt0", "{:#}", output.document);
     // Packets in the queue count as forwarded, not as lost.
-    assert_eq!(found.forwarded(), taken, "{:#}", found.document);
-    balances(&found);
+    assert_eq!(output.forwarded(), queued, "{:#}", output.document);
+    assert_balanced(&output);
 }

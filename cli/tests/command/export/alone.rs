@@ -11,7 +11,7 @@ use crate::support::{linerate, program};
 struct ExportProcess {
     child: Child,
     address: SocketAddr,
-    said: Vec<String>,
+    messages: Vec<String>,
 }
 
 impl ExportProcess {
@@ -19,7 +19,7 @@ impl ExportProcess {
         let mut command = Command::new(program());
         command.args(["export", "--listen", "127.0.0.1:0"]).args(arguments);
         let mut child = command.stderr(Stdio::piped()).spawn().expect("the command starts");
-        let mut said = Vec::new();
+        let mut messages = Vec::new();
         let mut lines = BufReader::new(child.stderr.take().expect("a pipe")).lines().map_while(Result::ok);
         let address = lines.find_map(|line| {
             let place = line
@@ -27,26 +27,26 @@ impl ExportProcess {
                 .and_then(|rest| rest.strip_suffix("/metrics"));
             let address = place.and_then(|place| place.parse().ok());
             if address.is_none() {
-                said.push(line);
+                messages.push(line);
             }
             address
         });
-        Self { child, address: address.expect("it says where it serves"), said }
+        Self { child, address: address.expect("an address"), messages }
     }
 
-    fn ask(&self, path: &str, header: &str) -> String {
+    fn get(&self, path: &str, header: &str) -> String {
         let mut stream = TcpStream::connect(self.address).expect("it listens");
         stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout");
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\n{header}\r\n").expect("asked");
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\n{header}\r\n").expect("a request");
         let mut text = String::new();
-        stream.read_to_string(&mut text).expect("answered");
+        stream.read_to_string(&mut text).expect("a response");
         text
     }
 
     /// Sends SIGTERM and returns the exit status.
     fn end(mut self) -> Option<i32> {
-        let ended = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status();
-        assert!(ended.expect("kill starts").success());
+        let status = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status();
+        assert!(status.expect("kill starts").success());
         self.child.wait().expect("it ends").code()
     }
 }
@@ -60,30 +60,30 @@ impl Drop for ExportProcess {
 }
 
 #[test]
-fn it_serves_both_formats_and_ends_when_it_is_asked_to() {
-    let serving = ExportProcess::start(&["--interface", "lo", "--with", "pids"]);
-    assert!(serving.said.is_empty(), "{:?}", serving.said);
+fn export_serves_both_formats_and_ends_on_sigterm() {
+    let export = ExportProcess::start(&["--interface", "lo", "--with", "pids"]);
+    assert!(export.messages.is_empty(), "{:?}", export.messages);
     let text =
-        serving.ask("/metrics", "Accept: application/openmetrics-text;version=1.0.0,text/plain;q=0.5\r\n");
+        export.get("/metrics", "Accept: application/openmetrics-text;version=1.0.0,text/plain;q=0.5\r\n");
     assert!(
         text.starts_with("HTTP/1.1 200 OK\r\nContent-Type: application/openmetrics-text; version=1.0.0"),
         "{text}"
     );
     assert!(text.contains("\nlinerate_link_up{interface=\"lo\"} ") && text.ends_with("\n# EOF\n"), "{text}");
-    let text = serving.ask("/metrics", "");
+    let text = export.get("/metrics", "");
     assert!(text.contains("Content-Type: text/plain; version=0.0.4") && !text.contains("# EOF"), "{text}");
     assert!(text.contains("# TYPE linerate_softirq_processed_packets_total counter\n"), "{text}");
-    assert!(serving.ask("/-/healthy", "").starts_with("HTTP/1.1 200 "));
-    assert!(serving.ask("/", "").contains("href=\"/metrics\""));
-    assert!(serving.ask("/other", "").starts_with("HTTP/1.1 404 "));
-    assert_eq!(serving.end(), Some(0));
+    assert!(export.get("/-/healthy", "").starts_with("HTTP/1.1 200 "));
+    assert!(export.get("/", "").contains("href=\"/metrics\""));
+    assert!(export.get("/other", "").starts_with("HTTP/1.1 404 "));
+    assert_eq!(export.end(), Some(0));
 }
 
 #[test]
-fn a_file_is_there_whole_for_as_long_as_it_runs() {
+fn textfile_is_written_completely_and_without_leftovers() {
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("linerate.prom");
-    let serving = ExportProcess::start(&[
+    let export = ExportProcess::start(&[
         "--interface",
         "lo",
         "--textfile",
@@ -92,19 +92,19 @@ fn a_file_is_there_whole_for_as_long_as_it_runs() {
         "1",
     ]);
     // The file is written before the first HTTP response.
-    assert!(serving.ask("/-/healthy", "").starts_with("HTTP/1.1 200 "));
+    assert!(export.get("/-/healthy", "").starts_with("HTTP/1.1 200 "));
     let text = std::fs::read_to_string(&file).expect("written");
     assert!(
         text.starts_with("# HELP linerate_") && text.ends_with('\n') && !text.contains("# EOF"),
         "{text}"
     );
-    assert_eq!(serving.end(), Some(0));
+    assert_eq!(export.end(), Some(0));
     let names = std::fs::read_dir(directory.path()).expect("listed").count();
     assert_eq!(names, 1, "nothing but the file");
 }
 
 #[test]
-fn once_is_written_to_standard_output_or_to_the_file() {
+fn once_writes_metrics_to_standard_output_or_the_textfile() {
     let output = linerate(&["export", "--once", "--interface", "lo"]);
     assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
     assert!(output.stdout.ends_with(b"# EOF\n"));
@@ -117,7 +117,7 @@ fn once_is_written_to_standard_output_or_to_the_file() {
 }
 
 #[test]
-fn what_cannot_be_is_told_in_one_line() {
+fn export_refuses_invalid_arguments_in_one_line() {
     for (arguments, words) in [
         (
             &["--listen", "0.0.0.0:0"][..],
@@ -136,9 +136,9 @@ fn what_cannot_be_is_told_in_one_line() {
         (&["--with", "all"], "invalid value 'all'"),
     ] {
         let output = linerate(&[&["export"], arguments].concat());
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
-        assert!(said.starts_with("linerate: ") && said.contains(words), "{arguments:?}: {said}");
-        assert_eq!(said.lines().count(), 1, "{said}");
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {errors}");
+        assert!(errors.starts_with("linerate: ") && errors.contains(words), "{arguments:?}: {errors}");
+        assert_eq!(errors.lines().count(), 1, "{errors}");
     }
 }

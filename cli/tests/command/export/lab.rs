@@ -21,7 +21,7 @@ type ScrapedSeries = BTreeMap<String, f64>;
 struct LabExportProcess {
     _child: LabChild,
     address: SocketAddr,
-    said: Vec<String>,
+    messages: Vec<String>,
 }
 
 impl LabExportProcess {
@@ -35,20 +35,20 @@ impl LabExportProcess {
             .stderr(Stdio::piped());
         let mut child = host.spawn(command).expect("the command starts");
         let mut lines = BufReader::new(child.stderr.take().expect("a pipe")).lines().map_while(Result::ok);
-        let mut said = Vec::new();
+        let mut messages = Vec::new();
         let address = lines.by_ref().find_map(|line| {
             let address = line
                 .strip_prefix("serving metrics on http://")
                 .and_then(|rest| rest.strip_suffix("/metrics"));
             let address = address.and_then(|address| address.parse().ok());
             if address.is_none() {
-                said.push(line);
+                messages.push(line);
             }
             address
         });
-        let address = address.unwrap_or_else(|| panic!("it does not serve: {said:?}"));
+        let address = address.unwrap_or_else(|| panic!("it does not serve: {messages:?}"));
         std::thread::spawn(move || lines.for_each(drop));
-        Self { _child: child, address, said }
+        Self { _child: child, address, messages }
     }
 
     /// Scrapes from this host and returns all series.
@@ -88,7 +88,7 @@ fn shell(host: &LabHost, script: &str) {
 }
 
 /// The series of a metric, as labels and values.
-fn of<'s>(series: &'s ScrapedSeries, metric: &str) -> Vec<(&'s str, f64)> {
+fn series_of<'s>(series: &'s ScrapedSeries, metric: &str) -> Vec<(&'s str, f64)> {
     let labels = |(name, value): (&'s String, &f64)| {
         let labels = name.strip_prefix(metric).filter(|rest| rest.is_empty() || rest.starts_with('{'))?;
         Some((labels, *value))
@@ -101,7 +101,7 @@ fn value(series: &ScrapedSeries, name: &str) -> f64 {
 }
 
 /// No counter may decrease between two scrapes.
-fn nothing_shrank(before: &ScrapedSeries, after: &ScrapedSeries) {
+fn assert_no_counter_decreases(before: &ScrapedSeries, after: &ScrapedSeries) {
     for (name, value) in
         before.iter().filter(|(name, _)| name.split('{').next().is_some_and(|name| name.ends_with("_total")))
     {
@@ -114,12 +114,12 @@ fn nothing_shrank(before: &ScrapedSeries, after: &ScrapedSeries) {
 }
 
 #[test]
-fn drops_and_cost_are_those_of_a_known_loss() {
+fn drops_and_cost_metrics_match_a_known_loss() {
     const SENT: u32 = 200;
     const LOST: &str = "linerate_drops_lost_packets_total{direction=\"request\",reason=\"netfilter_drop\"}";
     const READ: &str = "linerate_drops_passed_packets_total{point=\"read\",direction=\"request\"}";
     const RECEIVED: &str = "linerate_drops_passed_packets_total{point=\"received\",direction=\"request\"}";
-    let Some(lab) = lab("export::drops_and_cost_are_those_of_a_known_loss") else { return };
+    let Some(lab) = lab("export::drops_and_cost_metrics_match_a_known_loss") else { return };
     let _machine = support::machine();
     let (receiver, sender) = (lab.receiver(), &lab.senders()[0]);
     shell(
@@ -133,9 +133,9 @@ fn drops_and_cost_are_those_of_a_known_loss() {
     client.connect(SERVER).expect("connected");
     let arguments =
         ["--listen", "127.0.0.1:0", "--interface", "eth0", "--port", "4097", "--with", "drops,cost,headroom"];
-    let serving = LabExportProcess::start(receiver, &arguments);
-    assert!(serving.said.is_empty(), "{:?}", serving.said);
-    let before = serving.scrape(receiver);
+    let export = LabExportProcess::start(receiver, &arguments);
+    assert!(export.messages.is_empty(), "{:?}", export.messages);
+    let before = export.scrape(receiver);
     for collector in ["drops", "cost", "headroom"] {
         assert_eq!(
             value(&before, &format!("linerate_collector_up{{collector=\"{collector}\"}}")),
@@ -148,15 +148,16 @@ fn drops_and_cost_are_those_of_a_known_loss() {
     }
     let mut after = before;
     within("all are read or lost", || {
-        let now = serving.scrape(receiver);
-        nothing_shrank(&after, &now);
+        let now = export.scrape(receiver);
+        assert_no_counter_decreases(&after, &now);
         after = now;
         value(&after, LOST) + value(&after, READ) >= f64::from(SENT)
     });
     let half = f64::from(SENT / 2);
     assert_eq!((value(&after, LOST), value(&after, READ), value(&after, RECEIVED)), (half, half, 2.0 * half));
-    let lost: f64 = of(&after, "linerate_drops_lost_packets_total").iter().map(|(_, packets)| packets).sum();
-    assert_eq!(lost, half, "under one reason: {:?}", of(&after, "linerate_drops_lost_packets_total"));
+    let lost: f64 =
+        series_of(&after, "linerate_drops_lost_packets_total").iter().map(|(_, packets)| packets).sum();
+    assert_eq!(lost, half, "under one reason: {:?}", series_of(&after, "linerate_drops_lost_packets_total"));
     assert_eq!(value(&after, "linerate_drops_missed_events_total"), 0.0);
 
     // Cost is measured in windows. Some of the packets fall into one.
@@ -164,58 +165,58 @@ fn drops_and_cost_are_those_of_a_known_loss() {
         for _ in 0..SENT {
             client.send(b"one of two").expect("sent");
         }
-        let now = serving.scrape(receiver);
-        nothing_shrank(&after, &now);
+        let now = export.scrape(receiver);
+        assert_no_counter_decreases(&after, &now);
         after = now;
-        of(&after, "linerate_cost_cpu_seconds_total")
+        series_of(&after, "linerate_cost_cpu_seconds_total")
             .iter()
             .any(|(labels, seconds)| labels.contains("context=\"net_rx\"") && *seconds > 0.0)
     });
-    let cpus = of(&after, "linerate_machine_cpu_seconds_total");
+    let cpus = series_of(&after, "linerate_machine_cpu_seconds_total");
     let cpus = cpus.iter().filter(|(labels, _)| labels.contains("mode=\"user\"")).count();
-    let cost = of(&after, "linerate_cost_cpu_seconds_total");
+    let cost = series_of(&after, "linerate_cost_cpu_seconds_total");
     assert!((1..=cpus).contains(&(cost.len() / 3)) && cost.len().is_multiple_of(3), "{cpus} CPUs: {cost:?}");
-    let stolen = of(&after, "linerate_cost_stolen_seconds_total");
+    let stolen = series_of(&after, "linerate_cost_stolen_seconds_total");
     assert_eq!(stolen.len() * 3, cost.len(), "{stolen:?}");
     let all: f64 = cost.iter().map(|(_, seconds)| seconds).sum();
     // The sums add the same fractions of a second in a different order.
     let of_others: f64 = stolen.iter().map(|(_, seconds)| seconds).sum();
     assert!(of_others <= all + 1e-6, "{stolen:?} of {cost:?}");
-    assert_eq!(of(&after, "linerate_cost_look_ratio").len(), 1);
+    assert_eq!(series_of(&after, "linerate_cost_look_ratio").len(), 1);
     // The kernel defines the reasons and linerate the points, so the number of series does not
     // depend on the traffic.
     assert!(after.keys().filter(|name| name.starts_with("linerate_drops_")).count() < 50, "{after:#?}");
 }
 
 #[test]
-fn another_host_scrapes_it_only_where_that_is_allowed() {
-    let Some(lab) = lab("export::another_host_scrapes_it_only_where_that_is_allowed") else { return };
+fn remote_scrapes_require_allow_remote() {
+    let Some(lab) = lab("export::remote_scrapes_require_allow_remote") else { return };
     let (receiver, sender) = (lab.receiver(), &lab.senders()[0]);
     let mut command = Command::new(program());
     command.args(["export", "--listen", "198.18.0.1:0"]).stderr(Stdio::piped());
-    let mut refused = receiver.spawn(command).expect("the command starts");
-    let mut said = String::new();
-    let mut stderr = refused.stderr.take().expect("a pipe");
-    std::io::Read::read_to_string(&mut stderr, &mut said).expect("text");
-    assert_eq!(refused.wait().expect("it ends").code(), Some(2), "{said}");
+    let mut child = receiver.spawn(command).expect("the command starts");
+    let mut errors = String::new();
+    let mut stderr = child.stderr.take().expect("a pipe");
+    std::io::Read::read_to_string(&mut stderr, &mut errors).expect("text");
+    assert_eq!(child.wait().expect("it ends").code(), Some(2), "{errors}");
     assert!(
-        said.contains("--listen 198.18.0.1:0: other hosts could reach that; give --allow-remote"),
-        "{said}"
+        errors.contains("--listen 198.18.0.1:0: other hosts could reach that; give --allow-remote"),
+        "{errors}"
     );
-    assert_eq!(said.lines().count(), 1, "{said}");
+    assert_eq!(errors.lines().count(), 1, "{errors}");
 
-    let serving = LabExportProcess::start(receiver, &["--listen", "198.18.0.1:0", "--allow-remote"]);
-    assert!(serving.said.is_empty(), "{:?}", serving.said);
-    assert_eq!(of(&serving.scrape(sender), "linerate_build_info").len(), 1);
+    let export = LabExportProcess::start(receiver, &["--listen", "198.18.0.1:0", "--allow-remote"]);
+    assert!(export.messages.is_empty(), "{:?}", export.messages);
+    assert_eq!(series_of(&export.scrape(sender), "linerate_build_info").len(), 1);
 }
 
 #[test]
-fn an_interface_that_goes_and_comes_back() {
+fn counters_continue_when_an_interface_is_recreated() {
     const SENT: &str = "linerate_link_transmit_packets_total{interface=\"far0\"}";
     const AT_ONCE: u32 = 50;
-    let Some(lab) = lab("export::an_interface_that_goes_and_comes_back") else { return };
+    let Some(lab) = lab("export::counters_continue_when_an_interface_is_recreated") else { return };
     let receiver = lab.receiver();
-    let come = || {
+    let add_interface = || {
         shell(
             receiver,
             "ip link add far0 type veth peer name far1; ip link set far1 address 02:00:00:00:00:02; \
@@ -230,29 +231,29 @@ fn an_interface_that_goes_and_comes_back() {
             socket.send_to(b"far", "192.0.2.2:9").expect("sent");
         }
     };
-    come();
+    add_interface();
     let arguments = ["--listen", "127.0.0.1:0", "--interface", "eth0", "--interface", "far0"];
-    let serving = LabExportProcess::start(receiver, &arguments);
-    let mut last = serving.scrape(receiver);
-    let mut until = |what: &str, holds: &dyn Fn(&ScrapedSeries) -> bool| {
-        within(what, || {
-            let now = serving.scrape(receiver);
-            nothing_shrank(&last, &now);
+    let export = LabExportProcess::start(receiver, &arguments);
+    let mut last = export.scrape(receiver);
+    let mut until = |description: &str, condition: &dyn Fn(&ScrapedSeries) -> bool| {
+        within(description, || {
+            let now = export.scrape(receiver);
+            assert_no_counter_decreases(&last, &now);
             last.extend(now.clone());
-            holds(&now)
+            condition(&now)
         });
         value(&last, SENT)
     };
-    let begin = until("it is there", &|series| series.contains_key(SENT));
+    let initial = until("the interface", &|series| series.contains_key(SENT));
     send();
-    let first = until("it sent", &|series| value(series, SENT) >= begin + f64::from(AT_ONCE));
+    let first = until("the packets", &|series| value(series, SENT) >= initial + f64::from(AT_ONCE));
     shell(receiver, "ip link delete far0");
-    until("it is gone", &|series| {
+    until("the removal of the interface", &|series| {
         assert!(series.keys().any(|name| name.contains("interface=\"eth0\"")), "the other stays");
         !series.keys().any(|name| name.contains("interface=\"far0\"") && name.starts_with("linerate_link_"))
     });
-    come();
-    until("it is back", &|series| series.contains_key(SENT));
+    add_interface();
+    until("the interface again", &|series| series.contains_key(SENT));
     send();
-    until("what was sent since is added", &|series| value(series, SENT) >= first + f64::from(AT_ONCE));
+    until("the packets of both interfaces", &|series| value(series, SENT) >= first + f64::from(AT_ONCE));
 }

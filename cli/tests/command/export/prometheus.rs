@@ -58,13 +58,13 @@ impl<'h> PrometheusServer<'h> {
 
     /// The result of a query for the current time.
     pub(super) fn query(&self, query: &str) -> Vec<Value> {
-        self.ask(query, "")
+        self.query_at(query, "")
     }
 
     /// The single value of a query at `time` (seconds since 1970), or `None` if the result is
     /// empty.
     pub(super) fn value_at(&self, query: &str, time: f64) -> Option<f64> {
-        only_value(query, &self.ask(query, &format!("&time={time:.3}")))
+        only_value(query, &self.query_at(query, &format!("&time={time:.3}")))
     }
 
     /// The samples of the single series of a range selector: seconds since 1970, and the value.
@@ -76,8 +76,12 @@ impl<'h> PrometheusServer<'h> {
         values.map(sample).collect()
     }
 
-    fn ask(&self, query: &str, when: &str) -> Vec<Value> {
-        let text = page(self.host, PROMETHEUS, &format!("/api/v1/query?query={}{when}", encoded(query)));
+    fn query_at(&self, query: &str, time_parameter: &str) -> Vec<Value> {
+        let text = page(
+            self.host,
+            PROMETHEUS,
+            &format!("/api/v1/query?query={}{time_parameter}", percent_encode(query)),
+        );
         let text = text.expect("an answer");
         let (_, body) = text.split_once("\r\n\r\n").expect("a body");
         let mut answer: Value = serde_json::from_str(body).expect("JSON");
@@ -94,7 +98,7 @@ impl<'h> PrometheusServer<'h> {
     }
 
     /// Names of the alerts that fire now.
-    pub(super) fn firing(&self) -> Vec<String> {
+    pub(super) fn firing_alerts(&self) -> Vec<String> {
         let rows = self.query("ALERTS{alertstate=\"firing\"}");
         rows.iter().map(|row| row["metric"]["alertname"].as_str().expect("a name").to_owned()).collect()
     }
@@ -118,10 +122,10 @@ fn number(value: &Value) -> f64 {
 }
 
 /// Polls a condition, because no event reports it.
-pub(super) fn within(what: &str, mut holds: impl FnMut() -> bool) {
+pub(super) fn within(description: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
-    while !holds() {
-        assert!(Instant::now() < deadline, "{what} within {PATIENCE:?}");
+    while !condition() {
+        assert!(Instant::now() < deadline, "{description} within {PATIENCE:?}");
         std::thread::sleep(Duration::from_millis(100));
     }
 }
@@ -142,7 +146,7 @@ pub(super) fn page_of(host: &LabHost, server: SocketAddr, path: &str) -> Option<
     Some(text)
 }
 
-fn encoded(query: &str) -> String {
+fn percent_encode(query: &str) -> String {
     let byte = |byte: u8| match byte {
         b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' => char::from(byte).to_string(),
         other => format!("%{other:02X}"),

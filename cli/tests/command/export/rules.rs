@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_found_and_labels_are_not() {
+    fn series_finds_names_but_not_labels_or_strings() {
         let query = r#"sum by (linerate) (rate(linerate_a_total{x="linerate_b"}[5m])) / on() linerate_c > linerate:d:e"#;
         assert_eq!(series(query).into_iter().collect::<Vec<_>>(), ["linerate_a_total", "linerate_c"]);
     }

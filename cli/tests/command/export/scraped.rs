@@ -16,7 +16,7 @@ use super::rules;
 use super::steady::SteadyLoad;
 use crate::support::{self, program, skip};
 
-const TEST: &str = "export::a_real_prometheus_tells_the_rate_and_a_livelock";
+const TEST: &str = "export::prometheus_shows_the_load_rate_and_alerts_on_a_flood";
 const SERVER: &str = "198.18.0.1:4099";
 
 /// Minimum time per transaction of the slow server.
@@ -26,10 +26,10 @@ const SLOW: Duration = Duration::from_micros(500);
 const CALM: u32 = 300;
 
 /// Alerts that fire when the server is flooded.
-const OF_A_LIVELOCK: [&str; 2] = ["LinerateLivelock", "LinerateReceiveBufferDrops"];
+const LIVELOCK_ALERTS: [&str; 2] = ["LinerateLivelock", "LinerateReceiveBufferDrops"];
 
 #[test]
-fn a_real_prometheus_tells_the_rate_and_a_livelock() {
+fn prometheus_shows_the_load_rate_and_alerts_on_a_flood() {
     if !rustix::process::geteuid().is_root() {
         return skip(TEST, "takes root");
     }
@@ -45,26 +45,26 @@ fn a_real_prometheus_tells_the_rate_and_a_livelock() {
     let (receiver, sender) = (lab.receiver(), &lab.senders()[0]);
     let is_slow = serve(receiver);
     let _exporter = export(receiver);
-    let prometheus = PrometheusServer::start(receiver, directory.path(), &hasty_rules());
-    within("it is scraped", || prometheus.value("up") == Some(1.0));
+    let prometheus = PrometheusServer::start(receiver, directory.path(), &fast_rules());
+    within("Prometheus scrapes the exporter", || prometheus.value("up") == Some(1.0));
 
     let steady = SteadyLoad::start(sender, SERVER, CALM);
-    the_rate_is_right(&prometheus, &steady);
-    let firing = prometheus.firing();
+    assert_rate_matches(&prometheus, &steady);
+    let firing = prometheus.firing_alerts();
     let fires = |name: &str| firing.iter().any(|alert| alert == name);
-    assert!(!fires(OF_A_LIVELOCK[0]), "while it is calm: {firing:?}");
+    assert!(!fires(LIVELOCK_ALERTS[0]), "while it is calm: {firing:?}");
     // On a busy machine the server may lose requests before the flood, too.
-    assert!(steady.lost() || !fires(OF_A_LIVELOCK[1]), "while it is calm: {firing:?}");
-    the_dashboard_is_answered(&prometheus);
+    assert!(steady.lost() || !fires(LIVELOCK_ALERTS[1]), "while it is calm: {firing:?}");
+    assert_dashboard_has_values(&prometheus);
     drop(steady);
 
     is_slow.store(true, Ordering::Relaxed);
     let mut flood = load(sender, &["--flood", "--duration", "60"]);
     within("the alerts fire", || {
-        let firing = prometheus.firing();
-        OF_A_LIVELOCK.iter().all(|alert| firing.iter().any(|name| name == alert))
+        let firing = prometheus.firing_alerts();
+        LIVELOCK_ALERTS.iter().all(|alert| firing.iter().any(|name| name == alert))
     });
-    flood.kill().expect("it is ended");
+    flood.kill().expect("the flood is killed");
 }
 
 /// Under steady load, the rate in Prometheus has to be the generator's own rate over the same time,
@@ -73,18 +73,19 @@ fn a_real_prometheus_tells_the_rate_and_a_livelock() {
 /// A sample has the start time of its scrape. It is unknown when during the scrape the counter was
 /// read. So the generator's count is taken over the shortest and the longest possible time between
 /// both ends. Both ends are quick scrapes, unless the machine is too slow for them.
-fn the_rate_is_right(prometheus: &PrometheusServer<'_>, steady: &SteadyLoad) {
+fn assert_rate_matches(prometheus: &PrometheusServer<'_>, steady: &SteadyLoad) {
     const COUNTER: &str = "linerate_udp_receive_datagrams_total{family=\"ipv4\"}";
-    const WINDOW: f64 = 15.0;
-    /// In seconds: 0.7 % of the window.
+    const WINDOW: f64 = 10.0;
+    /// In seconds: 1 % of the window.
     const QUICK: f64 = 0.1;
     const AGAIN: f64 = 0.6;
     const TRIES: u32 = 20;
     let mut tries = 0;
-    let mut found = None;
+    let mut window = None;
     within("a window of steady load", || {
-        let took = prometheus.samples("scrape_duration_seconds[40s]");
-        let took_at = |time: f64| took.iter().find(|(at, _)| *at == time).map(|(_, seconds)| *seconds);
+        let durations = prometheus.samples("scrape_duration_seconds[40s]");
+        let duration_at =
+            |time: f64| durations.iter().find(|(at, _)| *at == time).map(|(_, seconds)| *seconds);
         let samples = prometheus.samples(&format!("{COUNTER}[40s]"));
         let Some((last, _)) = samples.last().copied() else { return false };
         let begin = samples.partition_point(|(at, _)| *at < last - WINDOW);
@@ -94,45 +95,45 @@ fn the_rate_is_right(prometheus: &PrometheusServer<'_>, steady: &SteadyLoad) {
         let is_fresh = |index: Option<usize>| {
             let pair = index.and_then(|index| samples.get(index..index + 2));
             pair.is_some_and(|pair| {
-                took_at(pair[0].0).is_some_and(|took| pair[1].0 - pair[0].0 - took > AGAIN)
+                duration_at(pair[0].0).is_some_and(|duration| pair[1].0 - pair[0].0 - duration > AGAIN)
             })
         };
         if !is_fresh(begin.checked_sub(1)) || !is_fresh(samples.len().checked_sub(2)) {
             return false;
         }
-        let (Some(before), Some(after)) = (took_at(first), took_at(last)) else { return false };
+        let (Some(before), Some(after)) = (duration_at(first), duration_at(last)) else { return false };
         // If scrapes at the start of the window were missed, Prometheus extrapolates.
         let is_whole = first - (last - WINDOW) < 1.05 && first > steady.since();
         tries += u32::from(is_whole);
-        found = is_whole.then_some((first, before, last, after));
+        window = is_whole.then_some((first, before, last, after));
         is_whole && (before.max(after) <= QUICK || tries > TRIES)
     });
-    let (first, before, last, after) = found.expect("a window");
-    let told = prometheus.value_at(&format!("rate({COUNTER}[{WINDOW}s])"), last).expect("a rate");
+    let (first, before, last, after) = window.expect("a window");
+    let rate = prometheus.value_at(&format!("rate({COUNTER}[{WINDOW}s])"), last).expect("a rate");
     let seconds = last - first;
     let least = steady.answered_between(first + before, last) as f64 / seconds;
     let most = steady.sent_between(first, last + after) as f64 / seconds;
-    let said = format!(
-        "Prometheus tells {told:.1}/s over {seconds:.1} s, the generator {least:.1} to {most:.1}/s; the scrapes at both ends took \
+    let summary = format!(
+        "Prometheus reports {rate:.1}/s over {seconds:.1} s, the generator {least:.1} to {most:.1}/s; the scrapes at both ends took \
          {before:.3} and {after:.3} s"
     );
-    assert!((0.98 * least..=1.02 * most).contains(&told), "{said}");
-    eprintln!("{said}");
+    assert!((0.98 * least..=1.02 * most).contains(&rate), "{summary}");
+    eprintln!("{summary}");
 }
 
 /// Runs every query of the dashboard as Grafana would. Series that a veth has must return values.
-fn the_dashboard_is_answered(prometheus: &PrometheusServer<'_>) {
+fn assert_dashboard_has_values(prometheus: &PrometheusServer<'_>) {
     let text = std::fs::read_to_string(share("grafana/linerate.json")).expect("the dashboard");
     let dashboard: Value = serde_json::from_str(&text).expect("JSON");
     let panels = dashboard["panels"].as_array().expect("panels").iter();
     let targets = panels.filter_map(|panel| panel["targets"].as_array()).flatten();
     let mut empty = Vec::new();
     for query in targets.map(|target| target["expr"].as_str().expect("a query")) {
-        let asked = query
+        let expression = query
             .replace("$instance", &format!("127.0.0.1:{EXPORTER}"))
             .replace("$interface", ".+")
             .replace("$__rate_interval", "30s");
-        if prometheus.query(&asked).is_empty() {
+        if prometheus.query(&expression).is_empty() {
             empty.extend(rules::series(query).into_iter().map(str::to_owned));
         }
     }
@@ -147,16 +148,19 @@ fn the_dashboard_is_answered(prometheus: &PrometheusServer<'_>) {
     ] {
         // The query for steal time uses the same series and is empty on machines without steal
         // time.
-        let gone = empty.iter().filter(|name| *name == series).count();
-        assert!(gone <= usize::from(series.contains("machine_cpu")), "{series} gives nothing: {empty:?}");
+        let empty_count = empty.iter().filter(|name| *name == series).count();
+        assert!(
+            empty_count <= usize::from(series.contains("machine_cpu")),
+            "{series} has no values: {empty:?}"
+        );
     }
 }
 
 /// The shipped rules with ranges of seconds, so that alerts fire soon.
-fn hasty_rules() -> String {
+fn fast_rules() -> String {
     let rules = std::fs::read_to_string(share("prometheus/linerate.rules.yml")).expect("the rules");
-    let hasty = rules.replace("[5m]", "[6s]");
-    let lines = hasty.lines().map(|line| match line.split_once("for: ") {
+    let rules = rules.replace("[5m]", "[6s]");
+    let lines = rules.lines().map(|line| match line.split_once("for: ") {
         Some((indent, _)) => format!("{indent}for: 1s\n"),
         None => format!("{line}\n"),
     });
@@ -168,11 +172,11 @@ fn hasty_rules() -> String {
 fn serve(receiver: &LabHost) -> Arc<AtomicBool> {
     let socket = receiver.run(|| UdpSocket::bind(SERVER)).expect("the host runs").expect("a socket");
     let is_slow = Arc::<AtomicBool>::default();
-    let told = Arc::clone(&is_slow);
+    let slow_flag = Arc::clone(&is_slow);
     std::thread::spawn(move || {
         let mut buffer = [0; 2000];
         while let Ok((bytes, client)) = socket.recv_from(&mut buffer) {
-            if told.load(Ordering::Relaxed) {
+            if slow_flag.load(Ordering::Relaxed) {
                 std::thread::sleep(SLOW);
             }
             // A client that has gone gets no reply.

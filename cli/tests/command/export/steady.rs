@@ -18,7 +18,7 @@ struct SteadyLoadSample {
 
 /// Sends requests at a steady rate until it is dropped.
 pub(super) struct SteadyLoad {
-    moments: Arc<Mutex<Vec<SteadyLoadSample>>>,
+    samples: Arc<Mutex<Vec<SteadyLoadSample>>>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -28,12 +28,12 @@ impl SteadyLoad {
         let socket = host.run(|| UdpSocket::bind("0.0.0.0:0")).expect("the host runs").expect("a socket");
         socket.connect(server).expect("an address");
         socket.set_nonblocking(true).expect("set");
-        let (moments, stop) = (Arc::<Mutex<Vec<SteadyLoadSample>>>::default(), Arc::<AtomicBool>::default());
-        let (noted, stopped) = (Arc::clone(&moments), Arc::clone(&stop));
+        let (samples, stop) = (Arc::<Mutex<Vec<SteadyLoadSample>>>::default(), Arc::<AtomicBool>::default());
+        let (shared_samples, stop_flag) = (Arc::clone(&samples), Arc::clone(&stop));
         let thread = std::thread::spawn(move || {
             let mut now = SteadyLoadSample { unix_seconds: unix_seconds(), sent: 0, answered: 0 };
             let mut next = Instant::now();
-            while !stopped.load(Ordering::Relaxed) {
+            while !stop_flag.load(Ordering::Relaxed) {
                 // After a late request the next ones catch up.
                 next += Duration::from_secs(1) / per_second;
                 std::thread::sleep(next.saturating_duration_since(Instant::now()));
@@ -42,36 +42,36 @@ impl SteadyLoad {
                     now.answered += 1;
                 }
                 now.unix_seconds = unix_seconds();
-                locked(&noted).push(now);
+                lock_samples(&shared_samples).push(now);
             }
         });
-        Self { moments, stop, thread: Some(thread) }
+        Self { samples, stop, thread: Some(thread) }
     }
 
     /// One second after the first request, in seconds since 1970.
     pub(super) fn since(&self) -> f64 {
-        locked(&self.moments).first().map_or(f64::INFINITY, |first| first.unix_seconds + 1.0)
+        lock_samples(&self.samples).first().map_or(f64::INFINITY, |first| first.unix_seconds + 1.0)
     }
 
     pub(super) fn sent_between(&self, from: f64, to: f64) -> u64 {
-        self.grown(from, to, |moment| moment.sent)
+        self.difference(from, to, |sample| sample.sent)
     }
 
     pub(super) fn answered_between(&self, from: f64, to: f64) -> u64 {
-        self.grown(from, to, |moment| moment.answered)
+        self.difference(from, to, |sample| sample.answered)
     }
 
     /// Whether requests were lost: more than `IN_FLIGHT` have no reply.
     pub(super) fn lost(&self) -> bool {
         const IN_FLIGHT: u64 = 10;
-        locked(&self.moments).last().is_some_and(|last| last.sent > last.answered + IN_FLIGHT)
+        lock_samples(&self.samples).last().is_some_and(|last| last.sent > last.answered + IN_FLIGHT)
     }
 
-    fn grown(&self, from: f64, to: f64, count: fn(&SteadyLoadSample) -> u64) -> u64 {
-        let moments = locked(&self.moments);
+    fn difference(&self, from: f64, to: f64, count: fn(&SteadyLoadSample) -> u64) -> u64 {
+        let samples = lock_samples(&self.samples);
         let at = |time: f64| {
-            let before = moments.partition_point(|moment| moment.unix_seconds <= time);
-            before.checked_sub(1).and_then(|index| moments.get(index)).map_or(0, count)
+            let before = samples.partition_point(|sample| sample.unix_seconds <= time);
+            before.checked_sub(1).and_then(|index| samples.get(index)).map_or(0, count)
         };
         at(to) - at(from)
     }
@@ -86,8 +86,8 @@ impl Drop for SteadyLoad {
     }
 }
 
-fn locked(moments: &Mutex<Vec<SteadyLoadSample>>) -> MutexGuard<'_, Vec<SteadyLoadSample>> {
-    moments.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock_samples(samples: &Mutex<Vec<SteadyLoadSample>>) -> MutexGuard<'_, Vec<SteadyLoadSample>> {
+    samples.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn unix_seconds() -> f64 {

@@ -22,20 +22,20 @@ pub(crate) struct SshTestGenerators {
 impl SshTestGenerators {
     /// Starts two sshds. Prints a SKIP line and returns `None` if a program is missing.
     pub(crate) fn up(test: &str, scene: &TuneTestLab) -> Option<Self> {
-        for needed in [SSHD, "/usr/bin/ssh", "/usr/bin/ssh-keygen", "/usr/bin/unshare"] {
-            if !Path::new(needed).exists() {
-                skip(test, &format!("{needed} is not here (openssh-server, openssh-client, util-linux)"));
+        for program in [SSHD, "/usr/bin/ssh", "/usr/bin/ssh-keygen", "/usr/bin/unshare"] {
+            if !Path::new(program).exists() {
+                skip(test, &format!("{program} is not here (openssh-server, openssh-client, util-linux)"));
                 return None;
             }
         }
         for key in ["key", "hostkey"] {
             let path = scene.path(key);
-            let made =
+            let status =
                 Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(path).status();
-            assert!(made.expect("ssh-keygen starts").success());
+            assert!(status.expect("ssh-keygen starts").success());
         }
-        let program_there = scene.path("generator");
-        std::os::unix::fs::symlink(program(), &program_there).expect("a link");
+        let remote_program = scene.path("generator");
+        std::os::unix::fs::symlink(program(), &remote_program).expect("a link");
         let config = scene.path("ssh_config");
         let key = scene.path("key");
         fs::write(
@@ -47,7 +47,7 @@ impl SshTestGenerators {
         )
         .expect("written");
         let sshds = PORTS.map(|port| sshd(scene, port)).into();
-        Some(Self { sshds, program: program_there, ssh: format!("ssh -F {}", text(&config)) })
+        Some(Self { sshds, program: remote_program, ssh: format!("ssh -F {}", text(&config)) })
     }
 
     /// Arguments for the generator hosts and the ssh command.
@@ -108,13 +108,13 @@ fn sshd(scene: &TuneTestLab, port: u16) -> Child {
     let mut command = scene.on("sender0", "unshare");
     command.args(["-m", "sh", "-c", &script]).stderr(Stdio::piped());
     let mut child = command.spawn().expect("the command starts");
-    let mut said = BufReader::new(child.stderr.take().expect("a pipe"));
+    let mut errors = BufReader::new(child.stderr.take().expect("a pipe"));
     let mut line = String::new();
     while !line.contains("listening") {
         line.clear();
-        assert_ne!(said.read_line(&mut line).expect("read"), 0, "sshd ends at once");
+        assert_ne!(errors.read_line(&mut line).expect("read"), 0, "sshd ends at once");
     }
     // Reads later output, so that sshd never blocks on a full pipe.
-    std::thread::spawn(move || std::io::copy(&mut said, &mut std::io::sink()));
+    std::thread::spawn(move || std::io::copy(&mut errors, &mut std::io::sink()));
     child
 }

@@ -33,7 +33,7 @@ pub(crate) struct RemoteTestLab {
 impl RemoteTestLab {
     /// Starts everything. Prints a SKIP line and returns `None` if a requirement is missing.
     pub(crate) fn up(test: &str) -> Option<Self> {
-        if let Err(why) = can_be_had() {
+        if let Err(why) = check_requirements() {
             skip(test, &why);
             return None;
         }
@@ -96,36 +96,37 @@ impl RemoteTestLab {
         self.service.account()
     }
 
-    pub(crate) fn ssh_with_a_wrong_key(&self) -> Vec<String> {
+    pub(crate) fn ssh_with_wrong_key(&self) -> Vec<String> {
         self.ssh("other")
     }
 
     fn ssh(&self, key: &str) -> Vec<String> {
         let file = |name: &str| self.directory.path().join(name).to_str().expect("a name").to_owned();
-        let known = format!("UserKnownHostsFile={}", file("known"));
-        let words = ["ssh", "-F", "/dev/null", "-i", &file(key), "-o", "IdentitiesOnly=yes", "-o", &known];
+        let known_hosts = format!("UserKnownHostsFile={}", file("known"));
+        let words =
+            ["ssh", "-F", "/dev/null", "-i", &file(key), "-o", "IdentitiesOnly=yes", "-o", &known_hosts];
         let strict = ["-o", "StrictHostKeyChecking=accept-new", "-o", "GlobalKnownHostsFile=/dev/null"];
         words.iter().chain(&strict).map(ToString::to_string).collect()
     }
 
     /// The linerate processes on the senders.
-    pub(crate) fn far_programs(&self) -> RemotePrograms {
-        let all = (0..2).flat_map(|number| self.far_programs_of(number));
+    pub(crate) fn remote_programs(&self) -> RemotePrograms {
+        let all = (0..2).flat_map(|number| self.remote_programs_of(number));
         // A process that has already ended requires no wait.
         RemotePrograms(all.filter_map(|program| pidfd_open(program, PidfdFlags::empty()).ok()).collect())
     }
 
-    fn far_programs_of(&self, number: usize) -> Vec<Pid> {
+    fn remote_programs_of(&self, number: usize) -> Vec<Pid> {
         let thread = self.lab.senders()[number].thread_id();
         let namespace = fs::read_link(format!("/proc/self/task/{thread}/ns/net")).expect("a namespace");
         processes(|process| {
-            fs::read_link(process.join("ns/net")).is_ok_and(|its| its == namespace)
-                && fs::read_link(process.join("exe")).is_ok_and(|its| its == program())
+            fs::read_link(process.join("ns/net")).is_ok_and(|link| link == namespace)
+                && fs::read_link(process.join("exe")).is_ok_and(|link| link == program())
         })
     }
 
-    pub(crate) fn kill_far_program(&self, number: usize) {
-        let programs = self.far_programs_of(number);
+    pub(crate) fn kill_remote_program(&self, number: usize) {
+        let programs = self.remote_programs_of(number);
         assert_eq!(programs.len(), 1);
         kill_process(programs[0], Signal::KILL).expect("killed");
     }
@@ -133,25 +134,25 @@ impl RemoteTestLab {
     /// Kills the ssh processes of this test, as if linerate on this side had crashed.
     pub(crate) fn kill_ssh(&self) {
         let key = self.directory.path().join("client");
-        let ours = processes(|process| {
+        let ssh_processes = processes(|process| {
             let words = fs::read(process.join("cmdline")).unwrap_or_default();
             words.starts_with(b"ssh\0")
                 && String::from_utf8_lossy(&words).split('\0').any(|word| Path::new(word) == key)
         });
-        assert_eq!(ours.len(), 2);
-        for ssh in ours {
+        assert_eq!(ssh_processes.len(), 2);
+        for ssh in ssh_processes {
             kill_process(ssh, Signal::KILL).expect("killed");
         }
     }
 
     /// Takes a link down. Neither end closes its connections.
-    pub(crate) fn cut(&self, number: usize) {
+    pub(crate) fn cut_link(&self, number: usize) {
         let interface = &self.lab.links()[number].receiver.interface;
         finish(&self.lab, "receiver", Command::new("ip").args(["link", "set", interface, "down"]));
     }
 }
 
-fn can_be_had() -> Result<(), String> {
+fn check_requirements() -> Result<(), String> {
     if !rustix::process::geteuid().is_root() {
         return Err("takes root".to_owned());
     }
@@ -167,12 +168,12 @@ fn can_be_had() -> Result<(), String> {
 
 fn make_keys(directory: &Path) {
     for name in ["host", "client", "other"] {
-        let made = Command::new("ssh-keygen")
+        let status = Command::new("ssh-keygen")
             .args(["-q", "-t", "ed25519", "-N", "", "-f"])
             .arg(directory.join(name))
             .status()
             .expect("ssh-keygen starts");
-        assert!(made.success());
+        assert!(status.success());
     }
     fs::set_permissions(directory, fs::Permissions::from_mode(0o755)).expect("a mode");
 }
@@ -194,9 +195,9 @@ fn start_sshd(lab: &Lab, number: usize, directory: &Path) -> LabChild {
     command.args(["-m", "sh", "-c", line, "sh", SSHD, "-D", "-e", "-f"]).arg(&config).stderr(Stdio::piped());
     let mut sshd = lab.senders()[number].spawn(command).expect("sshd starts");
     let mut errors = BufReader::new(sshd.stderr.take().expect("piped"));
-    let mut said = String::new();
-    while !said.contains("Server listening") {
-        assert!(errors.read_line(&mut said).expect("a line") > 0, "sshd ended: {said}");
+    let mut output = String::new();
+    while !output.contains("Server listening") {
+        assert!(errors.read_line(&mut output).expect("a line") > 0, "sshd ended: {output}");
     }
     // Reads later output, so that sshd never blocks on a full pipe.
     std::thread::spawn(move || std::io::copy(&mut errors, &mut std::io::sink()));
@@ -209,10 +210,10 @@ fn finish(lab: &Lab, host: &str, command: &mut Command) {
     assert!(status.success());
 }
 
-fn processes(is_it: impl Fn(&Path) -> bool) -> Vec<Pid> {
+fn processes(is_match: impl Fn(&Path) -> bool) -> Vec<Pid> {
     let all = fs::read_dir("/proc").expect("/proc").flatten().map(|entry| entry.path());
-    let its = all.filter(|process| is_it(process));
-    its.filter_map(|process| Pid::from_raw(process.file_name()?.to_str()?.parse().ok()?)).collect()
+    let matches = all.filter(|process| is_match(process));
+    matches.filter_map(|process| Pid::from_raw(process.file_name()?.to_str()?.parse().ok()?)).collect()
 }
 
 /// linerate processes on the senders.
@@ -225,10 +226,10 @@ impl RemotePrograms {
 
     /// Waits until all have ended, at most 40 s per process.
     pub(crate) fn await_end(&self) {
-        let most = Timespec { tv_sec: 40, tv_nsec: 0 };
+        let timeout = Timespec { tv_sec: 40, tv_nsec: 0 };
         for program in &self.0 {
-            let ended = poll(&mut [PollFd::new(program, PollFlags::IN)], Some(&most)).expect("a wait");
-            assert_eq!(ended, 1, "a program on a sender goes on for 40 s");
+            let events = poll(&mut [PollFd::new(program, PollFlags::IN)], Some(&timeout)).expect("a wait");
+            assert_eq!(events, 1, "a program on a sender still runs after 40 s");
         }
     }
 }

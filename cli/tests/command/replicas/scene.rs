@@ -26,7 +26,7 @@ pub(super) struct ReplicaTestHost {
 pub(super) struct ReplicaRun {
     child: Child,
     lines: Receiver<String>,
-    seen: String,
+    output: String,
 }
 
 impl ReplicaTestHost {
@@ -47,10 +47,10 @@ impl ReplicaTestHost {
     }
 
     fn command(&self, verb: &str, options: &[&str], words: &[&str]) -> Command {
-        self.completed(self.host.scene.on_host(program()), verb, options, words)
+        self.with_server(self.host.scene.on_host(program()), verb, options, words)
     }
 
-    fn completed(&self, mut command: Command, verb: &str, options: &[&str], words: &[&str]) -> Command {
+    fn with_server(&self, mut command: Command, verb: &str, options: &[&str], words: &[&str]) -> Command {
         command.args(["boost", verb]).args(options).arg("--").arg(self.host.scene.path("server"));
         // `--at PORT` replaces the server's first argument, the port.
         let (port, words) = match words.iter().position(|word| *word == "--at") {
@@ -70,7 +70,7 @@ impl ReplicaTestHost {
     pub(super) fn run_without_session(&self, options: &[&str]) -> ReplicaRun {
         let mut command = self.host.scene.on_host("unshare");
         command.args(["--pid", "--fork", "--mount-proc"]).arg(program());
-        ReplicaRun::start(self.completed(command, "run", options, &[]))
+        ReplicaRun::start(self.with_server(command, "run", options, &[]))
     }
 
     /// `linerate boost replace` of the server on the port.
@@ -99,19 +99,19 @@ impl ReplicaTestHost {
     }
 
     /// The output of a `boost run` that has to fail.
-    pub(super) fn refused(&self, options: &[&str], words: &[&str]) -> String {
-        self.refused_to("run", options, words)
+    pub(super) fn refusal(&self, options: &[&str], words: &[&str]) -> String {
+        self.refusal_of("run", options, words)
     }
 
-    pub(super) fn refused_to(&self, verb: &str, options: &[&str], words: &[&str]) -> String {
+    pub(super) fn refusal_of(&self, verb: &str, options: &[&str], words: &[&str]) -> String {
         let mut run = ReplicaRun::start(self.command(verb, options, words));
         within(3 * PATIENCE, "the command ends", || run.child.try_wait().is_ok_and(|ended| ended.is_some()));
         let status = run.child.wait().expect("a child");
         // Copies that outlive a crashed command keep its pipes open, so reading has a time limit.
         let lines = std::iter::from_fn(|| run.lines.recv_timeout(Duration::from_secs(PATIENCE)).ok());
-        let said: String = lines.map(|line| line + "\n").collect();
-        assert_eq!(status.code(), Some(2), "{options:?} {words:?}: {said}");
-        said
+        let output: String = lines.map(|line| line + "\n").collect();
+        assert_eq!(status.code(), Some(2), "{options:?} {words:?}: {output}");
+        output
     }
 
     /// Runs `linerate boost` and checks its exit status. Returns standard output and standard
@@ -124,18 +124,18 @@ impl ReplicaTestHost {
         self.host.document(arguments)
     }
 
-    pub(super) fn loaded(&self, arguments: &[&str]) -> Value {
-        self.host.loaded(PORT_NUMBER, arguments)
+    pub(super) fn run_load(&self, arguments: &[&str]) -> Value {
+        self.host.run_load(PORT_NUMBER, arguments)
     }
 
-    pub(super) fn loading(&self, rate: f64) -> BackgroundLoad {
-        self.host.loading(PORT_NUMBER, rate, &[])
+    pub(super) fn start_load(&self, rate: f64) -> BackgroundLoad {
+        self.host.start_load(PORT_NUMBER, rate, &[])
     }
 
     /// Processes that hold a UDP socket of the port, sorted by process ID.
     pub(super) fn copies(&self) -> Vec<u32> {
-        let listed = self.host.scene.shell(&format!("ss -Hulpn 'sport = :{PORT}'"));
-        let pids = listed.split("pid=").skip(1);
+        let sockets = self.host.scene.shell(&format!("ss -Hulpn 'sport = :{PORT}'"));
+        let pids = sockets.split("pid=").skip(1);
         let pids = pids.filter_map(|rest| rest.split(',').next()?.parse().ok());
         let mut pids: Vec<u32> = pids.collect();
         pids.sort_unstable();
@@ -144,26 +144,26 @@ impl ReplicaTestHost {
     }
 
     pub(super) fn cpus_of(&self, processes: &[u32]) -> Vec<String> {
-        let allowed = |pid: &u32| {
+        let allowed_cpus = |pid: &u32| {
             let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("a process");
             let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
             line.expect("its CPUs").trim().to_owned()
         };
-        processes.iter().map(allowed).collect()
+        processes.iter().map(allowed_cpus).collect()
     }
 
-    pub(super) fn expect_nothing_left(&self) {
+    pub(super) fn assert_all_removed(&self) {
         assert_eq!(self.copies(), [0_u32; 0]);
         let Some(unified) = unified_hierarchy() else { return };
-        let find =
+        let listing =
             Command::new("find").arg(unified).args(["-name", "linerate-boost-*"]).output().expect("find");
         // Control groups of other tests belong to running processes.
-        let left = String::from_utf8_lossy(&find.stdout).into_owned();
+        let groups = String::from_utf8_lossy(&listing.stdout).into_owned();
         let is_dead = |line: &&str| {
             let pid = line.rsplit('/').next().and_then(|name| name.split('-').nth(2)).unwrap_or_default();
             !std::path::Path::new("/proc").join(pid).exists()
         };
-        assert_eq!(left.lines().filter(is_dead).count(), 0, "{left}");
+        assert_eq!(groups.lines().filter(is_dead).count(), 0, "{groups}");
     }
 }
 
@@ -187,7 +187,7 @@ impl ReplicaRun {
         std::thread::spawn(move || {
             BufReader::new(err).lines().map_while(Result::ok).for_each(|line| drop(sender.send(line)));
         });
-        Self { child, lines, seen: String::new() }
+        Self { child, lines, output: String::new() }
     }
 
     pub(super) fn pid(&self) -> u32 {
@@ -206,14 +206,14 @@ impl ReplicaRun {
         loop {
             match self.lines.recv_timeout(Duration::from_secs(PATIENCE)) {
                 Ok(line) => {
-                    self.seen.push_str(&line);
-                    self.seen.push('\n');
+                    self.output.push_str(&line);
+                    self.output.push('\n');
                     if line.contains(words) {
                         return line;
                     }
                 }
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
-                    panic!("no line with '{words}': {}", self.seen)
+                    panic!("no line with '{words}': {}", self.output)
                 }
             }
         }
@@ -230,22 +230,24 @@ impl ReplicaRun {
 
     /// Waits until the command ends, and checks its exit status.
     pub(super) fn wait(mut self, status: i32) {
-        let ended = self.child.wait().expect("a child");
-        assert_eq!(ended.code(), Some(status), "{}", self.seen);
+        let exit = self.child.wait().expect("a child");
+        assert_eq!(exit.code(), Some(status), "{}", self.output);
     }
 
     /// Ends the command with a signal, checks its exit status and returns all lines.
     pub(super) fn end(mut self, with: Signal, status: i32) -> String {
         signal(self.pid(), with);
-        let ended = self.child.wait().expect("a child");
-        self.seen.extend(self.lines.iter().map(|line| line + "\n"));
-        assert_eq!(ended.code(), Some(status), "{}", self.seen);
-        std::mem::take(&mut self.seen)
+        let exit = self.child.wait().expect("a child");
+        self.output.extend(self.lines.iter().map(|line| line + "\n"));
+        assert_eq!(exit.code(), Some(status), "{}", self.output);
+        std::mem::take(&mut self.output)
     }
 
     pub(super) fn kill(&mut self) {
         self.child.kill().and_then(|()| self.child.wait()).expect("a child");
-        within(PATIENCE, "it has ended", || self.child.try_wait().is_ok_and(|ended| ended.is_some()));
+        within(PATIENCE, "the command has ended", || {
+            self.child.try_wait().is_ok_and(|ended| ended.is_some())
+        });
     }
 }
 

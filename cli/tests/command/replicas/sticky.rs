@@ -32,8 +32,8 @@ fn connections(host: &ReplicaTestHost, steer: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_quic_connection_stays_with_its_copy_when_the_port_changes() {
-    let test = "a_quic_connection_stays_with_its_copy_when_the_port_changes";
+fn quic_connections_stay_with_their_replica_when_the_port_changes() {
+    let test = "quic_connections_stay_with_their_replica_when_the_port_changes";
     let _machine = machine();
     let Some(host) = ReplicaTestHost::up(test) else { return };
     let by_id = connections(&host, "quic-cid");
@@ -44,5 +44,5 @@ fn a_quic_connection_stays_with_its_copy_when_the_port_changes() {
     let by_flow = connections(&host, "flow");
     assert!(by_flow.iter().all(|copies| copies.starts_with("00") || copies.starts_with("11")), "{by_flow:?}");
     assert!(by_flow.iter().any(|copies| copies != "000" && copies != "111"), "{by_flow:?}");
-    host.expect_nothing_left();
+    host.assert_all_removed();
 }

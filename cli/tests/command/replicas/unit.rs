@@ -18,10 +18,10 @@ ls $units
 "#;
 
 #[test]
-fn a_drop_in_is_written_and_undone() {
+fn boost_unit_writes_a_drop_in_and_undo_removes_it() {
     let state = tempfile::tempdir().expect("a directory");
     if !rustix::process::geteuid().is_root() {
-        return skip("a_drop_in_is_written_and_undone", "not root");
+        return skip("boost_unit_writes_a_drop_in_and_undo_removes_it", "not root");
     }
     let mut command = Command::new("unshare");
     command.args(["-m", "sh", "-c", SCRIPT]).env("LINERATE", program()).env("STATE", state.path());

@@ -19,7 +19,7 @@ const QUERY: &[u8] = b"\x12\x34\0\0\0\x01\0\0\0\0\0\0\x02ns\x07example\x04test\0
 
 /// Runs a server on the receiver and `ask` on the other host. Returns the server's result and its
 /// standard error.
-fn served(lab: &Lab, arguments: &[&str], ask: impl FnOnce(UdpSocket) + Send) -> (Value, String) {
+fn run_server(lab: &Lab, arguments: &[&str], ask: impl FnOnce(UdpSocket) + Send) -> (Value, String) {
     let link = &lab.links()[0];
     let address = format!("{}:5300", link.receiver.ipv4[0]);
     let mut command = Command::new(support::program());
@@ -28,34 +28,39 @@ fn served(lab: &Lab, arguments: &[&str], ask: impl FnOnce(UdpSocket) + Send) -> 
         .args(&arguments[1..]);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = lab.receiver().spawn(command).expect("it starts");
-    let mut told = until(&mut child, "end with Ctrl-C");
-    let asking = move || {
+    let mut errors = until(&mut child, "end with Ctrl-C");
+    let run_client = move || {
         let socket = UdpSocket::bind("0.0.0.0:0").expect("a socket");
         socket.connect(&*address).expect("connected");
         ask(socket);
     };
-    lab.senders()[0].run(asking).expect("a host");
-    told += &until(&mut child, "in the last second: ");
+    lab.senders()[0].run(run_client).expect("a host");
+    errors += &until(&mut child, "in the last second: ");
     child.signal(Signal::INT).expect("it runs");
     let mut document = String::new();
     child.stdout.take().expect("a pipe").read_to_string(&mut document).expect("text");
-    child.stderr.take().expect("a pipe").read_to_string(&mut told).expect("text");
-    assert!(child.wait().expect("it ends").success(), "{told}");
+    child.stderr.take().expect("a pipe").read_to_string(&mut errors).expect("text");
+    assert!(child.wait().expect("it ends").success(), "{errors}");
     let document: Value = serde_json::from_str(&document).expect("a document");
-    (document["result"].clone(), told)
+    (document["result"].clone(), errors)
 }
 
 /// Standard error up to the end of a line with `part`.
 fn until(child: &mut LabChild, part: &str) -> String {
-    let (pipe, mut told) = (child.stderr.as_mut().expect("a pipe"), Vec::new());
-    while !(told.ends_with(b"\n")
-        && String::from_utf8_lossy(&told).lines().last().is_some_and(|line| line.contains(part)))
+    let (pipe, mut errors) = (child.stderr.as_mut().expect("a pipe"), Vec::new());
+    while !(errors.ends_with(b"\n")
+        && String::from_utf8_lossy(&errors).lines().last().is_some_and(|line| line.contains(part)))
     {
         let mut byte = [0];
-        assert_eq!(pipe.read(&mut byte).expect("text"), 1, "no '{part}': {}", String::from_utf8_lossy(&told));
-        told.push(byte[0]);
+        assert_eq!(
+            pipe.read(&mut byte).expect("text"),
+            1,
+            "no '{part}': {}",
+            String::from_utf8_lossy(&errors)
+        );
+        errors.push(byte[0]);
     }
-    String::from_utf8_lossy(&told).into_owned()
+    String::from_utf8_lossy(&errors).into_owned()
 }
 
 fn lab(test: &str) -> Option<Lab> {
@@ -63,61 +68,61 @@ fn lab(test: &str) -> Option<Lab> {
 }
 
 #[test]
-fn what_the_rate_limit_takes_is_told() {
-    let Some(lab) = lab("what_the_rate_limit_takes_is_told") else { return };
+fn dns_reports_requests_above_the_rate_limit() {
+    let Some(lab) = lab("dns_reports_requests_above_the_rate_limit") else { return };
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("zone");
     std::fs::write(&file, ZONE).expect("written");
     let zone = format!("example.test={}", file.display());
-    const ASKED: u64 = 1_000;
+    const QUERIES: u64 = 1_000;
     let arguments = ["dns", "--zone", &zone, "--no-tcp", "--rate-limit", "10", "--surplus", "0"];
-    let (document, told) = served(&lab, &arguments, |socket| {
-        let mut answer = [0; 512];
+    let (document, errors) = run_server(&lab, &arguments, |socket| {
+        let mut reply = [0; 512];
         socket.set_read_timeout(Some(Duration::from_millis(20))).expect("a timeout");
-        for _ in 0..ASKED {
+        for _ in 0..QUERIES {
             // Waits up to 20 ms for each reply, so that no buffer overflows.
             socket.send(QUERY).expect("sent");
             let began = Instant::now();
-            while socket.recv(&mut answer).is_err() && began.elapsed() < Duration::from_millis(2) {}
+            while socket.recv(&mut reply).is_err() && began.elapsed() < Duration::from_millis(2) {}
         }
     });
     let count = |key: &str| document["refusals"][key].as_u64().unwrap_or_else(|| panic!("{document}"));
     let (limited, truncated) = (count("rate_limited"), count("rate_truncated"));
     assert!(limited > 0 && truncated > 0, "{document}");
     assert_eq!(document["total"]["dropped"], limited, "{document}");
-    assert!(told.contains("--rate-limit 0"), "how to measure without: {told}");
-    assert!(told.contains("above --rate-limit"), "{told}");
+    assert!(errors.contains("--rate-limit 0"), "advice to measure without a limit: {errors}");
+    assert!(errors.contains("above --rate-limit"), "{errors}");
 }
 
 #[test]
-fn an_echo_answers_requests_of_load_only_unless_it_is_told_otherwise() {
-    let Some(lab) = lab("an_echo_answers_requests_of_load_only_unless_it_is_told_otherwise") else { return };
-    let asked = |socket: UdpSocket| {
+fn echo_answers_other_datagrams_only_with_any() {
+    let Some(lab) = lab("echo_answers_other_datagrams_only_with_any") else { return };
+    let send_datagrams = |socket: UdpSocket| {
         socket.set_read_timeout(Some(Duration::from_secs(10))).expect("a timeout");
         socket.send(b"hello").expect("sent");
         // A datagram that --any does not answer either, so that the server has something to report.
         socket.send(b"lnr\x01").expect("sent");
-        let mut answer = [0; 16];
-        let length = socket.recv(&mut answer).expect("an answer");
-        assert_eq!(&answer[..length], b"hello");
+        let mut reply = [0; 16];
+        let length = socket.recv(&mut reply).expect("an answer");
+        assert_eq!(&reply[..length], b"hello");
     };
-    let (document, _) = served(&lab, &["echo", "--any"], asked);
+    let (document, _) = run_server(&lab, &["echo", "--any"], send_datagrams);
     assert_eq!(
         (&document["total"]["answered"], &document["refusals"]["not_request"]),
         (&1.into(), &1.into())
     );
-    let (document, told) =
-        served(&lab, &["echo"], |socket| assert_eq!(socket.send(b"hello").expect("sent"), 5));
+    let (document, errors) =
+        run_server(&lab, &["echo"], |socket| assert_eq!(socket.send(b"hello").expect("sent"), 5));
     assert_eq!(
         (&document["total"]["answered"], &document["refusals"]["not_request"]),
         (&0.into(), &1.into())
     );
-    assert!(told.contains("--any"), "{told}");
+    assert!(errors.contains("--any"), "{errors}");
 }
 
 #[test]
-fn load_takes_the_replies_of_an_echo_for_its_own() {
-    let Some(lab) = lab("load_takes_the_replies_of_an_echo_for_its_own") else { return };
+fn load_recognizes_echo_replies_with_both_backends() {
+    let Some(lab) = lab("load_recognizes_echo_replies_with_both_backends") else { return };
     let link = &lab.links()[0];
     let address = format!("{}:5300", link.receiver.ipv4[0]);
     let mut command = Command::new(support::program());
@@ -146,7 +151,7 @@ fn load_takes_the_replies_of_an_echo_for_its_own() {
         load.stderr.take().expect("a pipe").read_to_string(&mut errors).expect("text");
         let Ok(document) = serde_json::from_str::<Value>(&document) else {
             assert!(backend == "xdp", "{errors}");
-            support::skip("load_takes_the_replies_of_an_echo_for_its_own", errors.trim());
+            support::skip("load_recognizes_echo_replies_with_both_backends", errors.trim());
             continue;
         };
         let document = &document["result"];
@@ -158,8 +163,8 @@ fn load_takes_the_replies_of_an_echo_for_its_own() {
 }
 
 #[test]
-fn a_low_port_without_the_right_names_the_right() {
-    let test = "a_low_port_without_the_right_names_the_right";
+fn low_port_without_privilege_names_cap_net_bind_service() {
+    let test = "low_port_without_privilege_names_cap_net_bind_service";
     use std::os::unix::process::CommandExt as _;
     if !rustix::process::geteuid().is_root() {
         return support::skip(test, "it takes root to become another user");
@@ -170,14 +175,14 @@ fn a_low_port_without_the_right_names_the_right() {
     let zone = format!("example.test={}", file.display());
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(directory.path(), open).expect("the owner's right");
-    let all: [&[&str]; 5] = [
+    let commands: [&[&str]; 5] = [
         &["serve", "echo", "--bind", "127.0.0.1:53"],
         &["serve", "dns", "--bind", "127.0.0.1:53", "--zone", &zone],
         &["serve", "dns", "--bind", "127.0.0.1:53", "--zone", &zone, "--no-tcp"],
         &["serve", "ntp", "--bind", "127.0.0.1:123"],
         &["export", "--listen", "127.0.0.1:80"],
     ];
-    for arguments in all {
+    for arguments in commands {
         let mut command = Command::new(support::program());
         command.args(arguments).uid(65_534).gid(65_534);
         if arguments[0] == "serve" {
@@ -197,7 +202,7 @@ fn a_low_port_without_the_right_names_the_right() {
 }
 
 #[test]
-fn zones_are_read_again_and_a_broken_one_is_not_served() {
+fn sighup_reloads_zones_and_reports_invalid_ones() {
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("zone");
     let write = |more: &str| std::fs::write(&file, format!("{ZONE}{more}")).expect("written");
@@ -211,12 +216,13 @@ fn zones_are_read_again_and_a_broken_one_is_not_served() {
     assert_eq!(server.hang_up(), "zones read again: 4 records");
     assert!(answer(&server, &socket).windows(4).any(|bytes| bytes == [192, 0, 2, 2]));
     write("ns IN A 192.0.2.x\n");
-    let told = server.hang_up();
+    let errors = server.hang_up();
     assert!(
-        told.contains("zone:5: ns IN A 192.0.2.x: ")
-            && told.contains("the server keeps the zones that it has"),
-        "{told}"
+        errors.contains("zone:5: ns IN A 192.0.2.x: ")
+            && errors.contains("the server keeps the zones that it has"),
+        "{errors}"
     );
+    assert!(answer(&server, &socket).windows(4).any(|bytes| bytes == [192, 0, 2, 2]));
 }
 
 fn answer(server: &ServeProcess, socket: &UdpSocket) -> Vec<u8> {

@@ -4,7 +4,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-use super::{ServeProcess, installed};
+use super::{ServeProcess, is_installed};
 use crate::support;
 
 /// Runs chronyd against `server`, without setting the clock.
@@ -17,29 +17,29 @@ fn chronyd(server: &ServeProcess, seconds: &str) -> Output {
 }
 
 #[test]
-fn chronyd_finds_the_time_right() {
-    let test = "chronyd_finds_the_time_right";
-    if !installed(test, "chronyd") {
+fn chronyd_measures_a_small_offset_from_serve_ntp() {
+    let test = "chronyd_measures_a_small_offset_from_serve_ntp";
+    if !is_installed(test, "chronyd") {
         return;
     }
     let server = ServeProcess::start("ntp", &["--local-stratum", "8"]);
     let output = chronyd(&server, "30");
-    let told = [output.stdout, output.stderr].concat();
-    let told = String::from_utf8_lossy(&told);
-    if told.contains("not permitted") || told.contains("Permission denied") || told.contains("must be") {
-        support::skip(test, &format!("chronyd: {}", told.trim().replace('\n', "; ")));
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&text);
+    if text.contains("not permitted") || text.contains("Permission denied") || text.contains("must be") {
+        support::skip(test, &format!("chronyd: {}", text.trim().replace('\n', "; ")));
         return;
     }
     // "System clock wrong by 0.000037 seconds (ignored)": both use the same clock.
-    let offset = told.split_once("wrong by ").and_then(|(_, rest)| rest.split(' ').next());
-    let offset: f64 = offset.and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("{told}"));
-    assert!(offset.abs() < 0.1, "{told}");
+    let offset = text.split_once("wrong by ").and_then(|(_, rest)| rest.split(' ').next());
+    let offset: f64 = offset.and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("{text}"));
+    assert!(offset.abs() < 0.1, "{text}");
     let answered = server.stop()["total"]["answered"].as_u64();
-    assert!(answered.is_some_and(|answered| answered >= 2), "{answered:?}: {told}");
+    assert!(answered.is_some_and(|answered| answered >= 2), "{answered:?}: {text}");
 }
 
 #[test]
-fn the_generator_knows_its_answers() {
+fn load_finds_no_corrupt_ntp_replies() {
     let server = ServeProcess::start("ntp", &["--local-stratum", "3"]);
     let address = server.address().to_string();
     let arguments =

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use super::{ServeProcess, installed};
+use super::{ServeProcess, is_installed};
 use crate::support;
 
 const USERS: &str = r#"
@@ -23,7 +23,7 @@ Session-Timeout = 3600
 Reply-Message = "down the hole"
 "#;
 
-fn serving() -> (tempfile::TempDir, ServeProcess) {
+fn start_server() -> (tempfile::TempDir, ServeProcess) {
     let directory = tempfile::tempdir().expect("a directory");
     let users = directory.path().join("users.toml");
     std::fs::write(&users, USERS).expect("written");
@@ -42,35 +42,35 @@ fn radclient(address: SocketAddr, kind: &str, secret: &str, attributes: &str) ->
         .expect("radclient starts");
     child.stdin.take().expect("a pipe").write_all(attributes.as_bytes()).expect("it reads");
     let output = child.wait_with_output().expect("it ends");
-    let told = [output.stdout, output.stderr].concat();
-    (output.status.success(), String::from_utf8_lossy(&told).into_owned())
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8_lossy(&text).into_owned())
 }
 
 #[test]
-fn radclient_is_let_in_or_not() {
-    if !installed("radclient_is_let_in_or_not", "radclient") {
+fn radclient_gets_accept_reject_or_no_reply() {
+    if !is_installed("radclient_gets_accept_reject_or_no_reply", "radclient") {
         return;
     }
-    let (_directory, server) = serving();
+    let (_directory, server) = start_server();
     let authentication = server.address();
     let signed = "Message-Authenticator = 0x00\n";
     let alice = |more: &str| format!("User-Name = alice\nUser-Password = wonderland\n{more}");
 
-    let (fine, told) = radclient(authentication, "auth", "s3cret", &alice(signed));
-    assert!(fine && told.contains("Received Access-Accept"), "{told}");
+    let (is_success, text) = radclient(authentication, "auth", "s3cret", &alice(signed));
+    assert!(is_success && text.contains("Received Access-Accept"), "{text}");
     for attribute in ["192.0.2.7", "Session-Timeout = 3600", "\"down the hole\"", "Message-Authenticator"] {
-        assert!(told.split_once("Received").is_some_and(|(_, reply)| reply.contains(attribute)), "{told}");
+        assert!(text.split_once("Received").is_some_and(|(_, reply)| reply.contains(attribute)), "{text}");
     }
     let chap = format!("User-Name = alice\nCHAP-Password = wonderland\n{signed}");
-    let (fine, told) = radclient(authentication, "auth", "s3cret", &chap);
-    assert!(fine && told.contains("Received Access-Accept"), "{told}");
+    let (is_success, text) = radclient(authentication, "auth", "s3cret", &chap);
+    assert!(is_success && text.contains("Received Access-Accept"), "{text}");
 
     let wrong = format!("User-Name = alice\nUser-Password = looking-glass\n{signed}");
-    let (fine, told) = radclient(authentication, "auth", "s3cret", &wrong);
-    assert!(!fine && told.contains("Received Access-Reject"), "{told}");
+    let (is_success, text) = radclient(authentication, "auth", "s3cret", &wrong);
+    assert!(!is_success && text.contains("Received Access-Reject"), "{text}");
 
-    let (fine, told) = radclient(authentication, "status", "s3cret", signed);
-    assert!(fine && told.contains("Received Access-Accept"), "{told}");
+    let (is_success, text) = radclient(authentication, "status", "s3cret", signed);
+    assert!(is_success && text.contains("Received Access-Accept"), "{text}");
 
     // No reply to another secret, or without Message-Authenticator. Both requests wait at the same
     // time.
@@ -82,8 +82,8 @@ fn radclient_is_let_in_or_not() {
             scope.spawn(move || radclient(authentication, "auth", "s3cret", unsigned)),
         ];
         for silent in silent {
-            let (fine, told) = silent.join().expect("it ran");
-            assert!(!fine && told.contains("No reply") && !told.contains("Received"), "{told}");
+            let (is_success, text) = silent.join().expect("it ran");
+            assert!(!is_success && text.contains("No reply") && !text.contains("Received"), "{text}");
         }
     });
     let counters = server.stop();
@@ -91,8 +91,8 @@ fn radclient_is_let_in_or_not() {
 }
 
 #[test]
-fn the_generator_finds_its_answers_right() {
-    let (directory, server) = serving();
+fn load_finds_no_corrupt_radius_replies() {
+    let (directory, server) = start_server();
     let user = directory.path().join("user");
     std::fs::write(&user, "s3cret\nalice\nwonderland\n").expect("written");
     let address = server.address().to_string();
@@ -109,7 +109,7 @@ fn the_generator_finds_its_answers_right() {
 }
 
 #[test]
-fn a_file_that_cannot_be_used_is_named() {
+fn invalid_users_file_is_reported_with_user_and_attribute() {
     let directory = tempfile::tempdir().expect("a directory");
     let users = directory.path().join("users.toml");
     std::fs::write(&users, USERS.replace("192.0.2.7", "192.0.2")).expect("written");

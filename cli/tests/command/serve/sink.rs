@@ -13,7 +13,7 @@ use crate::support;
 const PAYLOAD: u64 = 18;
 
 /// Runs a command on a lab host to its end. Returns standard output.
-fn printed(host: &LabHost, mut command: Command) -> String {
+fn output_of(host: &LabHost, mut command: Command) -> String {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut child = host.spawn(command).expect("it starts");
     let mut text = String::new();
@@ -23,19 +23,19 @@ fn printed(host: &LabHost, mut command: Command) -> String {
 }
 
 #[test]
-fn a_sink_counts_what_nftables_counts() {
-    let test = "a_sink_counts_what_nftables_counts";
+fn sink_and_nftables_count_the_same_packets() {
+    let test = "sink_and_nftables_count_the_same_packets";
     let lab = match Lab::builder().queues(1).start() {
         Ok(lab) => lab,
         Err(why) => return support::skip(test, &why.to_string()),
     };
-    if !super::installed(test, "nft") {
+    if !super::is_installed(test, "nft") {
         return;
     }
     let nft = |arguments: &[&str]| {
         let mut command = Command::new("nft");
         command.args(arguments);
-        printed(lab.receiver(), command)
+        output_of(lab.receiver(), command)
     };
     nft(&["add table ip t; add counter ip t c; add chain ip t i { type filter hook input priority 0; };
            add rule ip t i udp dport 5300 counter name c"]);
@@ -55,7 +55,7 @@ fn a_sink_counts_what_nftables_counts() {
     let payload = PAYLOAD.to_string();
     load.args(["load", &address, "--rate", "10k", "--duration", "1", "--no-reply", "--quiet"]);
     load.args(["--payload", &payload, "--backend", "socket", "--json", "-"]);
-    let load: Value = serde_json::from_str(&printed(&lab.senders()[0], load)).expect("a document");
+    let load: Value = serde_json::from_str(&output_of(&lab.senders()[0], load)).expect("a document");
 
     // Reads up to the first second without packets after the load.
     let mut stream = BufReader::new(sink.stdout.take().expect("a pipe")).lines();
@@ -78,11 +78,11 @@ fn a_sink_counts_what_nftables_counts() {
     let counters: Value = serde_json::from_str(&nft(&["-j", "list", "counters"])).expect("JSON");
     let counter =
         counters["nftables"].as_array().expect("a list").iter().find_map(|entry| entry.get("counter"));
-    let counted = &counter.expect("a counter")["packets"];
+    let counter_packets = &counter.expect("a counter")["packets"];
     let sent = load["result"]["sent"].as_u64().expect("a count");
     assert!(sent > 0, "{load}");
     assert_eq!(
-        (counted.as_u64(), summary["total"]["received"].as_u64()),
+        (counter_packets.as_u64(), summary["total"]["received"].as_u64()),
         (Some(sent), Some(sent)),
         "{summary}"
     );

@@ -49,19 +49,19 @@ impl<'l> TmuxTerminal<'l> {
             program().display()
         );
         let (width, height) = (width.to_string(), height.to_string());
-        let started = ["-u", "new-session", "-d", "-x", &width, "-y", &height, "-s", "top", &script];
-        within("a session of tmux", || pane.tmux(started).is_some());
+        let session = ["-u", "new-session", "-d", "-x", &width, "-y", &height, "-s", "top", &script];
+        within("a session of tmux", || pane.tmux(session).is_some());
         Some(pane)
     }
 
     /// Waits until the screen shows this text.
-    pub(super) fn shows(&self, text: &str) {
-        self.waits(&format!("'{text}' on the screen"), |screen| screen.contains(text));
+    pub(super) fn wait_for(&self, text: &str) {
+        self.wait_until(&format!("'{text}' on the screen"), |screen| screen.contains(text));
     }
 
     /// Waits until the screen no longer shows this text.
-    pub(super) fn shows_not(&self, text: &str) {
-        self.waits(&format!("no '{text}' on the screen"), |screen| !screen.contains(text));
+    pub(super) fn wait_until_gone(&self, text: &str) {
+        self.wait_until(&format!("no '{text}' on the screen"), |screen| !screen.contains(text));
     }
 
     /// The text on the screen.
@@ -102,14 +102,14 @@ impl<'l> TmuxTerminal<'l> {
         assert!(child.wait().expect("it ends").success(), "ip {arguments}");
     }
 
-    fn waits(&self, what: &str, holds: impl Fn(&str) -> bool) {
+    fn wait_until(&self, description: &str, condition: impl Fn(&str) -> bool) {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let screen = self.text();
-            if holds(&screen) {
+            if condition(&screen) {
                 return;
             }
-            assert!(Instant::now() < deadline, "{what} within {PATIENCE:?}:\n{screen}");
+            assert!(Instant::now() < deadline, "{description} within {PATIENCE:?}:\n{screen}");
             std::thread::sleep(Duration::from_millis(50));
         }
     }
@@ -133,10 +133,10 @@ impl Drop for TmuxTerminal<'_> {
 }
 
 /// Polls a condition, because no event reports it.
-pub(super) fn within(what: &str, mut holds: impl FnMut() -> bool) {
+pub(super) fn within(description: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
-    while !holds() {
-        assert!(Instant::now() < deadline, "{what} within {PATIENCE:?}");
+    while !condition() {
+        assert!(Instant::now() < deadline, "{description} within {PATIENCE:?}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }

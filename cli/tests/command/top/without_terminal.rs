@@ -11,11 +11,14 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn without_a_terminal_it_says_what_to_do() {
+fn top_without_a_terminal_advises_once() {
     let output = linerate(&["top"]);
     assert_eq!(output.status.code(), Some(2));
-    let said = text(&output.stderr);
-    assert!(said.contains("no terminal") && said.contains("--once") && said.lines().count() == 1, "{said}");
+    let errors = text(&output.stderr);
+    assert!(
+        errors.contains("no terminal") && errors.contains("--once") && errors.lines().count() == 1,
+        "{errors}"
+    );
 }
 
 #[test]
@@ -23,12 +26,12 @@ fn once_prints_the_host_as_text_and_as_json() {
     const NAME: &str = "once_prints_the_host_as_text_and_as_json";
     let Some(lab) = lab(NAME) else { return };
     let output = on_receiver(&lab, &["top", "--once", "--interval", "0.2"]);
-    let shown = text(&output.stdout);
+    let screen = text(&output.stdout);
     assert!(output.status.success(), "{}", text(&output.stderr));
     for stage in ["QUEUES", "IRQ / CPU", "SOCKETS", "THREADS", "OUT", "eth0", "rates over"] {
-        assert!(shown.contains(stage), "no {stage} in\n{shown}");
+        assert!(screen.contains(stage), "no {stage} in\n{screen}");
     }
-    assert!(!shown.contains('\u{1b}'), "no colour in a pipe");
+    assert!(!screen.contains('\u{1b}'), "no colour in a pipe");
 
     let output = on_receiver(&lab, &["top", "--once", "--json", "--interval", "0.2"]);
     let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
@@ -40,7 +43,7 @@ fn once_prints_the_host_as_text_and_as_json() {
 }
 
 #[test]
-fn a_recording_is_what_was_seen_and_a_capture_is_looked_at_without_privilege() {
+fn recordings_append_and_replay_prints_the_recorded_text() {
     let directory = tempfile::tempdir().expect("a directory");
     let tree = directory.path().join("host");
     linerate_testkit::fixture::fixture("small-vm").expect("a fixture").write(&tree).expect("written");
@@ -49,16 +52,16 @@ fn a_recording_is_what_was_seen_and_a_capture_is_looked_at_without_privilege() {
     let file = file.to_str().expect("a name");
     let first = linerate(&["top", "--root", tree, "--once", "--record", file]);
     assert!(first.status.success(), "{}", text(&first.stderr));
-    let again = linerate(&["top", "--root", tree, "--once", "--record", file]);
-    assert!(again.status.success(), "{}", text(&again.stderr));
-    assert_eq!(std::fs::read_to_string(file).expect("a file").lines().count(), 2, "it is appended to");
-    let replayed = linerate(&["top", "--replay", file, "--once"]);
-    assert_eq!(text(&replayed.stdout), text(&first.stdout));
+    let second = linerate(&["top", "--root", tree, "--once", "--record", file]);
+    assert!(second.status.success(), "{}", text(&second.stderr));
+    assert_eq!(std::fs::read_to_string(file).expect("a file").lines().count(), 2, "one snapshot per run");
+    let replay = linerate(&["top", "--replay", file, "--once"]);
+    assert_eq!(text(&replay.stdout), text(&first.stdout));
     assert!(text(&first.stdout).contains("FINDINGS"), "{}", text(&first.stdout));
 }
 
 #[test]
-fn what_is_no_recording_is_told_with_its_line() {
+fn invalid_recordings_are_reported() {
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("x.jsonl");
     std::fs::write(&file, "{}").expect("written");

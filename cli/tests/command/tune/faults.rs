@@ -36,7 +36,13 @@ struct FaultRun {
 
 /// Runs a verb of `tune` and injects `fault` into the `number`th `call` in any of its processes.
 /// For `write`, only calls of `tune` itself count. Returns `None` if there are fewer calls.
-fn injured(scene: &TuneTestLab, call: &str, fault: &str, number: u32, verb: &[&str]) -> Option<FaultRun> {
+fn run_with_fault(
+    scene: &TuneTestLab,
+    call: &str,
+    fault: &str,
+    number: u32,
+    verb: &[&str],
+) -> Option<FaultRun> {
     let trace = scene.path("trace");
     let mut command = scene.on_host("strace");
     // Write faults must not reach nft, which does not check its writes and would list an incomplete
@@ -46,14 +52,14 @@ fn injured(scene: &TuneTestLab, call: &str, fault: &str, number: u32, verb: &[&s
     command.args(["-e", &format!("inject={call}:{fault}:when={number}")]);
     command.arg(crate::support::program()).args(["tune", verb[0], "--state-dir"]).arg(scene.state());
     let output = command.args(&verb[1..]).output().expect("strace starts");
-    let traced = fs::read_to_string(trace).expect("a trace");
-    let mark = |line: &&str| line.contains("INJECTED") || line.contains("killed by SIGKILL");
-    let place = traced.lines().find(mark)?.to_owned();
+    let trace_text = fs::read_to_string(trace).expect("a trace");
+    let has_fault = |line: &&str| line.contains("INJECTED") || line.contains("killed by SIGKILL");
+    let place = trace_text.lines().find(has_fault)?.to_owned();
     Some(FaultRun { place, output })
 }
 
 /// Undoes any tune in effect, and checks that all settings have their original values.
-fn undone(scene: &TuneTestLab, before: &HostSettingValues, place: &str) {
+fn assert_undone(scene: &TuneTestLab, before: &HostSettingValues, place: &str) {
     let (status, _) = scene.expect_any("status", &[]);
     let output = scene.run("undo", &[]);
     let (out, err) = output_text(&output);
@@ -65,19 +71,19 @@ fn undone(scene: &TuneTestLab, before: &HostSettingValues, place: &str) {
 }
 
 /// Calls `round` with 1, 2, 3 and so on until it injects no fault. Returns the last number.
-fn at_each(mut round: impl FnMut(u32) -> bool) -> u32 {
+fn for_each_fault(mut round: impl FnMut(u32) -> bool) -> u32 {
     (1..200).find(|number| !round(*number)).expect("an end")
 }
 
 #[test]
-fn a_kill_at_any_sync_of_the_journal_is_undone() {
-    let test = "a_kill_at_any_sync_of_the_journal_is_undone";
+fn undo_restores_settings_after_a_kill_at_any_journal_sync() {
+    let test = "undo_restores_settings_after_a_kill_at_any_journal_sync";
     let Some((scene, file, before)) = scene(test) else { return };
-    let calls = at_each(|number| {
+    let calls = for_each_fault(|number| {
         let verb = ["apply", "--plan", &file, "--yes"];
-        let killed = injured(&scene, "fdatasync", "signal=KILL", number, &verb).is_some();
-        undone(&scene, &before, &format!("killed at fdatasync {number}"));
-        killed
+        let has_fault = run_with_fault(&scene, "fdatasync", "signal=KILL", number, &verb).is_some();
+        assert_undone(&scene, &before, &format!("killed at fdatasync {number}"));
+        has_fault
     });
     // The journal records the start and the end of the tune, and the intent and the outcome of each
     // change.
@@ -85,20 +91,22 @@ fn a_kill_at_any_sync_of_the_journal_is_undone() {
 }
 
 #[test]
-fn an_undo_that_is_killed_is_asked_again() {
-    let Some((scene, file, before)) = scene("an_undo_that_is_killed_is_asked_again") else { return };
-    let calls = at_each(|number| {
+fn undo_can_be_repeated_after_a_kill_at_any_journal_sync() {
+    let Some((scene, file, before)) = scene("undo_can_be_repeated_after_a_kill_at_any_journal_sync") else {
+        return;
+    };
+    let calls = for_each_fault(|number| {
         scene.expect(0, "apply", &["--plan", &file, "--yes"]);
-        let killed = injured(&scene, "fdatasync", "signal=KILL", number, &["undo"]).is_some();
-        undone(&scene, &before, &format!("undo killed at fdatasync {number}"));
-        killed
+        let has_fault = run_with_fault(&scene, "fdatasync", "signal=KILL", number, &["undo"]).is_some();
+        assert_undone(&scene, &before, &format!("undo killed at fdatasync {number}"));
+        has_fault
     });
     assert!(calls > 8, "{calls}");
 }
 
 #[test]
-fn an_error_of_any_write_is_told_and_undone() {
-    let test = "an_error_of_any_write_is_told_and_undone";
+fn undo_restores_settings_after_an_error_in_any_write() {
+    let test = "undo_restores_settings_after_an_error_in_any_write";
     let Some((scene, file, before)) = scene(test) else { return };
     for (call, error) in [
         ("pwrite64", "ENOSPC"),
@@ -108,19 +116,20 @@ fn an_error_of_any_write_is_told_and_undone() {
         ("ioctl", "EINVAL"),
         ("sendmsg", "EPERM"),
     ] {
-        at_each(|number| {
+        for_each_fault(|number| {
             let verb = ["apply", "--plan", &file, "--yes"];
-            let injured = injured(&scene, call, &format!("error={error}"), number, &verb);
+            let faulty_run = run_with_fault(&scene, call, &format!("error={error}"), number, &verb);
             let place = format!("{error} from {call} {number}");
-            if let Some(FaultRun { place: call, output }) = &injured {
+            if let Some(FaultRun { place: call, output }) = &faulty_run {
                 let (out, err) = output_text(output);
+                eprintln!("WBDEBUG {place}: {call} => {:?}\n--out {out}\n--err {err}\n", output.status.code());
                 // The Rust standard library assumes that it can make a pipe non-blocking.
                 let is_ours = !call.contains("FIONBIO");
                 let ends_well = matches!(output.status.code(), Some(0..=2)) && !err.contains("panicked");
                 assert!(ends_well || !is_ours, "{place}: {call}: {out}{err}");
             }
-            undone(&scene, &before, &place);
-            injured.is_some()
+            assert_undone(&scene, &before, &place);
+            faulty_run.is_some()
         });
     }
 }

@@ -5,8 +5,8 @@ use super::scene::TuneTestLab;
 const PACKETS: [&str; 6] = ["--interface", "eth0", "--to", "0", "--match", "dst 198.18.0.1 udp port 53"];
 
 #[test]
-fn without_rules_nothing_changes_and_rps_is_made_and_undone() {
-    let test = "without_rules_nothing_changes_and_rps_is_made_and_undone";
+fn flow_without_nic_rules_sets_rps_only_with_the_option() {
+    let test = "flow_without_nic_rules_sets_rps_only_with_the_option";
     let Some(scene) = TuneTestLab::up(test) else { return };
     let before = scene.values();
     let (_, err) = scene.expect(2, "flow", &[&PACKETS[..], &["--yes"]].concat());

@@ -5,21 +5,21 @@ use std::time::{Duration, Instant};
 
 use super::scene::{HostSettingValues, TuneTestLab};
 
-fn await_that(what: &str, mut holds: impl FnMut() -> bool) {
+fn await_condition(description: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
-    while !holds() {
-        assert!(Instant::now() < deadline, "{what} within 60 s");
+    while !condition() {
+        assert!(Instant::now() < deadline, "{description} within 60 s");
         std::thread::yield_now();
     }
 }
 
 /// Text without the line breaks of a narrow terminal.
-fn unwrapped(text: &str) -> String {
+fn join_lines(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-fn is_as_before(scene: &TuneTestLab, before: &HostSettingValues) {
-    await_that("all is as before", || {
+fn await_restored(scene: &TuneTestLab, before: &HostSettingValues) {
+    await_condition("no tune in effect", || {
         let (out, _) = scene.expect_any("status", &[]);
         out == "No tune is in effect.\n"
     });
@@ -27,8 +27,8 @@ fn is_as_before(scene: &TuneTestLab, before: &HostSettingValues) {
 }
 
 #[test]
-fn what_nobody_confirms_is_undone() {
-    let Some(scene) = TuneTestLab::up("what_nobody_confirms_is_undone") else { return };
+fn unconfirmed_tunes_are_undone() {
+    let Some(scene) = TuneTestLab::up("unconfirmed_tunes_are_undone") else { return };
     let file = scene.save("plan.json", &scene.plan());
     let before = scene.values();
     let (out, _) = scene.expect(0, "apply", &["--plan", &file, "--yes", "--until-confirmed", "3s"]);
@@ -37,16 +37,16 @@ fn what_nobody_confirms_is_undone() {
     // No other tune can start until tune 1 is confirmed or undone.
     let (_, err) = scene.expect(2, "apply", &["--plan", &file, "--yes"]);
     assert!(err.contains("tune 1") && err.lines().count() == 1, "{err}");
-    is_as_before(&scene, &before);
+    await_restored(&scene, &before);
     let (out, _) = scene.expect(0, "history", &[]);
-    assert!(unwrapped(&out).contains("it was not confirmed"), "{out}");
+    assert!(join_lines(&out).contains("it was not confirmed"), "{out}");
     let (_, err) = scene.expect(2, "confirm", &[]);
     assert_eq!(err.lines().count(), 1, "{err}");
 }
 
 #[test]
-fn what_is_confirmed_stays() {
-    let Some(scene) = TuneTestLab::up("what_is_confirmed_stays") else { return };
+fn confirmed_tunes_stay_in_effect() {
+    let Some(scene) = TuneTestLab::up("confirmed_tunes_stay_in_effect") else { return };
     let file = scene.save("plan.json", &scene.plan());
     scene.expect(0, "apply", &["--plan", &file, "--yes", "--until-confirmed", "60s"]);
     let (out, _) = scene.expect(0, "status", &[]);
@@ -58,19 +58,19 @@ fn what_is_confirmed_stays() {
 }
 
 #[test]
-fn what_is_for_a_time_ends_with_it() {
-    let Some(scene) = TuneTestLab::up("what_is_for_a_time_ends_with_it") else { return };
+fn tunes_with_for_duration_are_undone_after_that_time() {
+    let Some(scene) = TuneTestLab::up("tunes_with_for_duration_are_undone_after_that_time") else { return };
     let file = scene.save("plan.json", &scene.plan());
     let before = scene.values();
     let (out, _) = scene.expect(0, "apply", &["--plan", &file, "--yes", "--for-duration", "2s"]);
     assert!(out.contains("undone automatically in "), "{out}");
-    is_as_before(&scene, &before);
+    await_restored(&scene, &before);
     let (out, _) = scene.expect(0, "history", &[]);
-    assert!(unwrapped(&out).contains("its time is over"), "{out}");
+    assert!(join_lines(&out).contains("its time is over"), "{out}");
 }
 
 /// Starts to apply and returns after four of the eight changes.
-fn half_applied(scene: &TuneTestLab, file: &str, more: &[&str]) -> Child {
+fn apply_half(scene: &TuneTestLab, file: &str, more: &[&str]) -> Child {
     let mut arguments = vec!["--plan", file, "--yes"];
     arguments.extend(more);
     let mut command = scene.tune("apply", &arguments);
@@ -82,18 +82,18 @@ fn half_applied(scene: &TuneTestLab, file: &str, more: &[&str]) -> Child {
 }
 
 #[test]
-fn a_tune_whose_program_is_killed_is_undone_by_its_guard_or_on_request() {
-    let test = "a_tune_whose_program_is_killed_is_undone_by_its_guard_or_on_request";
+fn killed_apply_is_undone_by_its_guard_or_can_be_resumed() {
+    let test = "killed_apply_is_undone_by_its_guard_or_can_be_resumed";
     let Some(scene) = TuneTestLab::up(test) else { return };
     let file = scene.save("plan.json", &scene.plan());
     let before = scene.values();
-    let mut child = half_applied(&scene, &file, &["--until-confirmed", "1h"]);
+    let mut child = apply_half(&scene, &file, &["--until-confirmed", "1h"]);
     child.kill().expect("killed");
     child.wait().expect("reaped");
-    is_as_before(&scene, &before);
+    await_restored(&scene, &before);
 
     // The kill may come after the last change.
-    let mut child = half_applied(&scene, &file, &[]);
+    let mut child = apply_half(&scene, &file, &[]);
     child.kill().expect("killed");
     child.wait().expect("reaped");
     let (out, _) = scene.expect_any("status", &[]);
@@ -115,9 +115,9 @@ fn an_interrupted_tune_stops_between_changes() {
     let Some(scene) = TuneTestLab::up("an_interrupted_tune_stops_between_changes") else { return };
     let file = scene.save("plan.json", &scene.plan());
     let before = scene.values();
-    let mut child = half_applied(&scene, &file, &[]);
-    let sent = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status();
-    assert!(sent.expect("kill starts").success());
+    let mut child = apply_half(&scene, &file, &[]);
+    let kill = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+    assert!(kill.expect("kill starts").success());
     let status = child.wait().expect("reaped");
     let (out, _) = scene.expect_any("status", &[]);
     // The signal may come after the last change.

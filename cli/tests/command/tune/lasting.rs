@@ -8,13 +8,16 @@ use super::scene::{TuneTestLab, text};
 use crate::schema::conforms;
 
 #[test]
-fn what_persists_is_shown_written_and_removed_again() {
-    let Some(scene) = TuneTestLab::up("what_persists_is_shown_written_and_removed_again") else { return };
+fn persist_writes_settings_for_reapply_and_unpersist_removes_them() {
+    let Some(scene) = TuneTestLab::up("persist_writes_settings_for_reapply_and_unpersist_removes_them")
+    else {
+        return;
+    };
     // A queue that already has its target value has to persist, too.
     let mut plan = scene.plan();
-    let right = scene.shell("cat /sys/class/net/eth0/queues/rx-1/rps_cpus");
+    let current = scene.shell("cat /sys/class/net/eth0/queues/rx-1/rps_cpus");
     let queue = json!({ "queue_cpus": { "interface": "eth0", "direction": "receive", "queue": 1 } });
-    plan["target"] = json!([{ "setting": queue, "value": right }]);
+    plan["target"] = json!([{ "setting": queue, "value": current }]);
     let file = scene.save("plan.json", &plan);
     fs::create_dir(scene.state()).expect("made");
     let image = scene.path("image");
@@ -33,9 +36,9 @@ fn what_persists_is_shown_written_and_removed_again() {
     let document = fs::read_to_string(image.join("etc/linerate/tune.json")).expect("written");
     let document: Value = serde_json::from_str(&document).expect("a document");
     conforms(&document, "linerate.persisted/1");
-    let lasting = document["settings"].as_array().expect("settings");
-    let has = |wanted: &Value| lasting.iter().any(|one| one["setting"] == *wanted);
-    assert!(has(&queue), "what was right already: {document}");
+    let settings = document["settings"].as_array().expect("settings");
+    let has = |expected: &Value| settings.iter().any(|entry| entry["setting"] == *expected);
+    assert!(has(&queue), "a setting that already has its value: {document}");
     let (out, _) = scene.expect(0, "status", &[]);
     assert!(out.contains("persists"), "{out}");
 
@@ -51,8 +54,8 @@ fn what_persists_is_shown_written_and_removed_again() {
 
     let (out, _) = scene.expect(0, "unpersist", &[]);
     assert!(out.contains("removed"), "{out}");
-    let left: Vec<_> = fs::read_dir(&image).expect("listed").collect();
-    assert!(left.is_empty(), "{left:?}");
+    let remaining: Vec<_> = fs::read_dir(&image).expect("listed").collect();
+    assert!(remaining.is_empty(), "{remaining:?}");
     let (out, _) = scene.expect(0, "unpersist", &[]);
     assert_eq!(out, "Nothing was made to persist.\n");
 }

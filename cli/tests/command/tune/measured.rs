@@ -42,39 +42,39 @@ impl LoadedServer {
     fn start(scene: &TuneTestLab, load: ClientLoad) -> Self {
         let mut server = scene.on_host(program());
         server.args(["serve", "echo", "--any", "--bind", "198.18.0.1:7777"]);
-        let mut loaded = Self { children: vec![quiet(server)], stop: Arc::default(), bursts: None };
+        let mut running_server = Self { children: vec![quiet(server)], stop: Arc::default(), bursts: None };
         scene.shell("until ss -Hlun sport = 7777 | grep -q 7777; do sleep 0.05; done");
         match load {
-            ClientLoad::Idle => return loaded,
+            ClientLoad::Idle => return running_server,
             ClientLoad::Paced(rate) => {
                 let mut load = scene.on("sender0", program());
                 let pace = ["load", "198.18.0.1:7777", "--rate", rate, "--duration", "120"];
                 load.args(pace).args(["--backend", "socket"]);
-                loaded.children.push(quiet(load));
+                running_server.children.push(quiet(load));
             }
-            ClientLoad::Bursts => loaded.bursts = Some(loaded.send_bursts(scene)),
+            ClientLoad::Bursts => running_server.bursts = Some(running_server.send_bursts(scene)),
         }
         // The second line that starts with `Udp:` has the values.
         scene.shell(
             "until awk '/^Udp:/ { n = $2 } END { exit !(n > 100) }' /proc/net/snmp; do sleep 0.05; done",
         );
-        loaded
+        running_server
     }
 
     fn send_bursts(&self, scene: &TuneTestLab) -> JoinHandle<()> {
         // The shell is in the sender's network namespace once it has printed something.
-        let mut inside = scene
+        let mut shell = scene
             .on("sender0", "sh")
             .args(["-c", "echo; cat"])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
             .expect("a shell");
-        let mut printed = [0];
-        inside.stdout.as_mut().expect("a pipe").read_exact(&mut printed).expect("a line");
-        let namespace = File::open(format!("/proc/{}/ns/net", inside.id())).expect("a namespace");
-        drop(inside.stdin.take());
-        inside.wait().expect("it ends");
+        let mut byte = [0];
+        shell.stdout.as_mut().expect("a pipe").read_exact(&mut byte).expect("a line");
+        let namespace = File::open(format!("/proc/{}/ns/net", shell.id())).expect("a namespace");
+        drop(shell.stdin.take());
+        shell.wait().expect("it ends");
         let stop = Arc::clone(&self.stop);
         std::thread::spawn(move || {
             let kind = Some(LinkNameSpaceType::Network);
@@ -110,25 +110,26 @@ impl Drop for LoadedServer {
 
 /// A plan that sets the receive buffers of all sockets of the server to `bytes`.
 fn buffer_plan(scene: &TuneTestLab, bytes: &str) -> Option<Value> {
-    let asked = ["boost", "plan", "--port", "7777", "--receive-buffer", "64000000", "--no-steer", "--no-pin"];
-    let output = scene.on_host(program()).args(asked).args(["--no-datagrams", "--json", "-"]).output();
+    let arguments =
+        ["boost", "plan", "--port", "7777", "--receive-buffer", "64000000", "--no-steer", "--no-pin"];
+    let output = scene.on_host(program()).args(arguments).args(["--no-datagrams", "--json", "-"]).output();
     let (out, err) = output_text(&output.expect("the command starts"));
     let boost: Value = serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}{err}"));
     let changes = boost["result"]["plan"]["changes"].as_array()?;
     let mut plan = scene.plan_of(&[]);
     let changes = changes.iter().filter(|change| change["setting"]["socket"]["knob"] == "receive_buffer");
-    let shrunk = changes.map(|change| {
+    let new_changes = changes.map(|change| {
         let mut change = change.clone();
         change["to"] = bytes.into();
         change
     });
-    plan["changes"] = shrunk.collect::<Vec<_>>().into();
+    plan["changes"] = new_changes.collect::<Vec<_>>().into();
     Some(plan)
 }
 
 #[test]
-fn a_receive_buffer_that_loses_requests_is_worse_and_undone() {
-    let test = "a_receive_buffer_that_loses_requests_is_worse_and_undone";
+fn keep_if_better_undoes_a_receive_buffer_that_loses_requests() {
+    let test = "keep_if_better_undoes_a_receive_buffer_that_loses_requests";
     let _machine = machine();
     let Some(scene) = TuneTestLab::up(test) else { return };
     let _server = LoadedServer::start(&scene, ClientLoad::Bursts);
@@ -143,11 +144,11 @@ fn a_receive_buffer_that_loses_requests_is_worse_and_undone() {
     assert_eq!(output.status.code(), Some(1), "{out}{err}");
     let document: Value = serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}{err}"));
     conforms(&document, "linerate.tune-apply/2");
-    let measured = &document["result"]["measurement"];
+    let measurement = &document["result"]["measurement"];
     assert_eq!(
-        (&measured["verdict"], &document["result"]["undone"]),
+        (&measurement["verdict"], &document["result"]["undone"]),
         (&json!("worse"), &json!(true)),
-        "{measured}"
+        "{measurement}"
     );
     assert!(err.contains("Tune 1 undone because it did harm"), "{err}");
     let (out, _) = scene.expect(0, "status", &[]);
@@ -155,9 +156,8 @@ fn a_receive_buffer_that_loses_requests_is_worse_and_undone() {
 }
 
 #[test]
-fn alternated_changes_are_undone_and_made_again() {
-    let test = "alternated_changes_are_undone_and_made_again";
-    let _machine = machine();
+fn measure_alternate_undoes_and_reapplies_changes() {
+    let test = "measure_alternate_undoes_and_reapplies_changes";
     let Some(scene) = TuneTestLab::up(test) else { return };
     let _server = LoadedServer::start(&scene, ClientLoad::Paced("5k"));
     let queue = json!({ "queue_cpus": { "interface": "eth0", "direction": "transmit", "queue": 3 } });
@@ -169,8 +169,8 @@ fn alternated_changes_are_undone_and_made_again() {
     }
     let document: Value = serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}{err}"));
     let windows = document["result"]["measurement"]["windows"].as_array().expect("windows");
-    let changed: Vec<&Value> = windows.iter().map(|window| &window["changed"]).collect();
-    assert_eq!(changed, [false, true, false], "{out}");
+    let states: Vec<&Value> = windows.iter().map(|window| &window["changed"]).collect();
+    assert_eq!(states, [false, true, false], "{out}");
     assert_eq!(document["result"]["tune"], 2, "{out}");
     assert_eq!(scene.shell("cat /sys/class/net/eth0/queues/tx-3/xps_cpus"), "1");
     let (out, _) = scene.expect_any("history", &[]);
@@ -180,9 +180,8 @@ fn alternated_changes_are_undone_and_made_again() {
 }
 
 #[test]
-fn a_change_is_measured_under_generated_load() {
-    let test = "a_change_is_measured_under_generated_load";
-    let _machine = machine();
+fn apply_measures_changes_under_generated_load() {
+    let test = "apply_measures_changes_under_generated_load";
     let Some(scene) = TuneTestLab::up(test) else { return };
     let Some(generators) = SshTestGenerators::up(test, &scene) else { return };
     let _server = LoadedServer::start(&scene, ClientLoad::Idle);
@@ -191,8 +190,9 @@ fn a_change_is_measured_under_generated_load() {
     let generators_arguments = generators.arguments();
     let mut arguments = vec!["--plan", file.as_str(), "--yes", "--json", "-", "--target", "198.18.0.1:7777"];
     arguments.extend(generators_arguments.iter().map(String::as_str));
-    let nobody = ["--from", "ssh://root@198.18.0.100:2299", "--target", "198.18.0.1:7777", "--rate", "4k"];
-    let (_, err) = scene.expect(2, "apply", &[&["--plan", &file, "--yes"][..], &nobody].concat());
+    let unreachable =
+        ["--from", "ssh://root@198.18.0.100:2299", "--target", "198.18.0.1:7777", "--rate", "4k"];
+    let (_, err) = scene.expect(2, "apply", &[&["--plan", &file, "--yes"][..], &unreachable].concat());
     assert!(err.contains("--from: ") && err.contains("2299"), "{err}");
     assert_eq!(scene.shell("cat /sys/class/net/eth0/queues/tx-3/xps_cpus"), "0");
     let output = scene.run("apply", &[&arguments[..], &["--rate", "4k"]].concat());
@@ -202,19 +202,19 @@ fn a_change_is_measured_under_generated_load() {
     }
     let document: Value = serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}{err}"));
     conforms(&document, "linerate.tune-apply/2");
-    let measured = &document["result"]["measurement"];
-    assert_eq!(measured["generated_per_second"], 4_000.0, "{out}{err}");
-    for offered in measured["offered_per_second"].as_array().expect("two rates") {
-        assert!((2_000.0..6_000.0).contains(&offered.as_f64().expect("a rate")), "{measured}");
+    let measurement = &document["result"]["measurement"];
+    assert_eq!(measurement["generated_per_second"], 4_000.0, "{out}{err}");
+    for offered in measurement["offered_per_second"].as_array().expect("two rates") {
+        assert!((2_000.0..6_000.0).contains(&offered.as_f64().expect("a rate")), "{measurement}");
     }
-    let figures = measured["figures"].as_array().expect("figures");
-    assert!(figures.iter().any(|figure| figure["key"] == "reply_p99_ns"), "{measured}");
+    let figures = measurement["figures"].as_array().expect("figures");
+    assert!(figures.iter().any(|figure| figure["key"] == "reply_p99_ns"), "{measurement}");
     assert!(generators.processes().is_empty(), "the load ends with the measurement");
 }
 
 #[test]
-fn an_idle_service_is_not_measured_and_not_changed_if_it_has_to_be() {
-    let test = "an_idle_service_is_not_measured_and_not_changed_if_it_has_to_be";
+fn measure_and_keep_if_better_refuse_an_idle_service() {
+    let test = "measure_and_keep_if_better_refuse_an_idle_service";
     let Some(scene) = TuneTestLab::up(test) else { return };
     let _server = LoadedServer::start(&scene, ClientLoad::Idle);
     let queue = json!({ "queue_cpus": { "interface": "eth0", "direction": "transmit", "queue": 3 } });

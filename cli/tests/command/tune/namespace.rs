@@ -20,8 +20,8 @@ const SENT: usize = 2000;
 const SHOWN_ONLY: &str = "it belongs to the whole machine, and cannot be set from a network namespace";
 
 #[test]
-fn what_belongs_to_the_whole_machine_is_not_planned() {
-    let test = "what_belongs_to_the_whole_machine_is_not_planned";
+fn machine_wide_settings_are_not_planned_in_a_network_namespace() {
+    let test = "machine_wide_settings_are_not_planned_in_a_network_namespace";
     if !rustix::process::geteuid().is_root() {
         return skip(test, "takes root");
     }
@@ -51,17 +51,17 @@ fn what_belongs_to_the_whole_machine_is_not_planned() {
     };
     let plan = || serde_json::from_str(&fs::read_to_string(&file).expect("a plan")).expect("JSON");
     run(&["tune", "plan", "--interface", "eth0", "--json"], &file);
-    leaves_it_to_a_person(&plan());
+    assert_left_to_the_user(&plan());
     // A user on another machine plans from a capture of this host.
     run(&["doctor", "capture", "--interface", "eth0"], &capture);
     let root = capture.to_str().expect("UTF-8");
     let text = file.to_str().expect("UTF-8");
-    let elsewhere = linerate(&["tune", "plan", "--root", root, "--json", text]);
-    assert!(elsewhere.status.success(), "{elsewhere:?}");
-    leaves_it_to_a_person(&plan());
+    let output = linerate(&["tune", "plan", "--root", root, "--json", text]);
+    assert!(output.status.success(), "{output:?}");
+    assert_left_to_the_user(&plan());
 }
 
-fn leaves_it_to_a_person(plan: &Value) {
+fn assert_left_to_the_user(plan: &Value) {
     let is_of_core = |change: &Value| {
         change["setting"]["sysctl"].as_str().is_some_and(|name| name.starts_with("net.core.rmem_"))
     };
@@ -77,11 +77,11 @@ fn leaves_it_to_a_person(plan: &Value) {
 }
 
 #[test]
-fn a_saved_plan_that_has_it_makes_its_other_changes() {
-    let test = "a_saved_plan_that_has_it_makes_its_other_changes";
+fn apply_refuses_machine_wide_settings_and_makes_other_changes() {
+    let test = "apply_refuses_machine_wide_settings_and_makes_other_changes";
     let Some(scene) = TuneTestLab::up(test) else { return };
-    let now = |name: &str| scene.shell(&format!("cat /proc/sys/{name} 2>/dev/null || true"));
-    let (memory, demux) = (now("net/core/rmem_default"), now("net/ipv4/udp_early_demux"));
+    let value_of = |name: &str| scene.shell(&format!("cat /proc/sys/{name} 2>/dev/null || true"));
+    let (memory, demux) = (value_of("net/core/rmem_default"), value_of("net/ipv4/udp_early_demux"));
     if memory.is_empty() {
         return skip(test, "this kernel does not show net.core.rmem_default in a network namespace");
     }
@@ -97,31 +97,31 @@ fn a_saved_plan_that_has_it_makes_its_other_changes() {
     let (out, err) = output_text(&output);
     assert_eq!(output.status.code(), Some(2), "{out}{err}");
     assert!(err.contains(SHOWN_ONLY) && err.contains("done"), "{err}");
-    assert_eq!(now("net/ipv4/udp_early_demux"), other, "{err}");
-    assert_eq!(now("net/core/rmem_default"), memory);
+    assert_eq!(value_of("net/ipv4/udp_early_demux"), other, "{err}");
+    assert_eq!(value_of("net/core/rmem_default"), memory);
     scene.expect(0, "undo", &[]);
-    assert_eq!(now("net/ipv4/udp_early_demux"), demux);
+    assert_eq!(value_of("net/ipv4/udp_early_demux"), demux);
 }
 
 #[test]
-fn a_tune_is_undone_in_the_namespace_that_it_was_made_in() {
-    let Some(scene) = TuneTestLab::up("a_tune_is_undone_in_the_namespace_that_it_was_made_in") else {
+fn undo_restores_settings_in_the_namespace_of_the_tune() {
+    let Some(scene) = TuneTestLab::up("undo_restores_settings_in_the_namespace_of_the_tune") else {
         return;
     };
     let demux = "/proc/sys/net/ipv4/udp_early_demux";
-    let now = || scene.shell(&format!("cat {demux}"));
-    let (before, here) = (now(), fs::read_to_string(demux).expect("a value"));
+    let value = || scene.shell(&format!("cat {demux}"));
+    let (before, own_value) = (value(), fs::read_to_string(demux).expect("a value"));
     let other = if before == "0" { "1" } else { "0" };
     let change = (json!({ "sysctl": "net.ipv4.udp_early_demux" }), before.as_str(), other);
     let file = scene.save("plan.json", &scene.plan_of(&[change]));
     scene.expect(0, "apply", &["--plan", &file, "--yes"]);
-    assert_eq!(now(), other);
+    assert_eq!(value(), other);
     let state = scene.state();
     let state = state.to_str().expect("UTF-8");
     let status = linerate(&["tune", "status", "--state-dir", state]);
     assert!(output_text(&status).0.contains("it is in another network namespace"), "{status:?}");
     // The test's own namespace has a setting of the same name.
-    let undone = linerate(&["tune", "undo", "--state-dir", state]);
-    assert_eq!(undone.status.code(), Some(0), "{undone:?}");
-    assert_eq!((now(), fs::read_to_string(demux).expect("a value")), (before, here));
+    let undo = linerate(&["tune", "undo", "--state-dir", state]);
+    assert_eq!(undo.status.code(), Some(0), "{undo:?}");
+    assert_eq!((value(), fs::read_to_string(demux).expect("a value")), (before, own_value));
 }

@@ -16,7 +16,7 @@ fn empty() -> Value {
     })
 }
 
-fn shown(plan: &str) -> Output {
+fn show(plan: &str) -> Output {
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("plan.json");
     fs::write(&file, plan).expect("written");
@@ -24,7 +24,7 @@ fn shown(plan: &str) -> Output {
 }
 
 #[test]
-fn nonsense_in_a_plan_is_told_in_a_line() {
+fn invalid_plans_are_refused_in_one_line() {
     let with = |key: &str, value: Value| {
         let mut plan = empty();
         plan[key] = value;
@@ -42,19 +42,19 @@ fn nonsense_in_a_plan_is_told_in_a_line() {
         (with("changes", json!([change])), "warp_factor"),
         (with("cpus", json!(["all"])), "line 1"),
     ] {
-        let output = shown(&plan);
+        let output = show(&plan);
         let (out, err) = output_text(&output);
         assert_eq!(output.status.code(), Some(2), "{plan}: {out}{err}");
         assert!(out.is_empty() && err.lines().count() == 1, "{plan}: {out}{err}");
         assert!(err.contains(word) && err.contains("plan.json"), "{plan}: {err}");
     }
-    let (out, _) = output_text(&shown(&empty().to_string()));
+    let (out, _) = output_text(&show(&empty().to_string()));
     assert!(out.starts_with("Nothing to change on "), "{out}");
 }
 
 #[test]
-fn a_plan_names_settings_values_and_reasons() {
-    let Some(scene) = TuneTestLab::up("a_plan_names_settings_values_and_reasons") else { return };
+fn plan_lists_settings_and_reasons_and_changes_nothing() {
+    let Some(scene) = TuneTestLab::up("plan_lists_settings_and_reasons_and_changes_nothing") else { return };
     let file = scene.save("plan.json", &scene.plan());
     let before = scene.values();
     let (out, _) = scene.expect(0, "plan", &["--plan", &file]);

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::scene::TuneTestLab;
 
 /// `tune apply` has to refuse the plan in one line with these words, and to change nothing.
-fn refused(scene: &TuneTestLab, plan: &serde_json::Value, words: &str) {
+fn assert_refused(scene: &TuneTestLab, plan: &serde_json::Value, words: &str) {
     let before = scene.values();
     let file = scene.save("plan.json", plan);
     let (out, err) = scene.expect(2, "apply", &["--plan", &file, "--yes"]);
@@ -20,14 +20,16 @@ fn refused(scene: &TuneTestLab, plan: &serde_json::Value, words: &str) {
 }
 
 #[test]
-fn a_plan_for_another_interface_is_refused() {
-    let Some(scene) = TuneTestLab::up("a_plan_for_another_interface_is_refused") else { return };
+fn apply_refuses_plans_for_replaced_or_renamed_interfaces() {
+    let Some(scene) = TuneTestLab::up("apply_refuses_plans_for_replaced_or_renamed_interfaces") else {
+        return;
+    };
     let mut plan = scene.plan();
     plan["devices"][0]["index"] = json!(4711);
-    refused(&scene, &plan, "eth0 is another device now");
+    assert_refused(&scene, &plan, "eth0 is another device now");
     let mut plan = scene.plan();
     plan["devices"] = json!([]);
-    refused(&scene, &plan, "not among the plan's devices");
+    assert_refused(&scene, &plan, "not among the plan's devices");
     let file = scene.save("plan.json", &scene.plan());
     scene.shell("ip link set eth0 down; ip link set eth0 name lan0; ip link set lan0 up");
     let (_, err) = scene.expect(2, "apply", &["--plan", &file, "--yes"]);
@@ -35,34 +37,34 @@ fn a_plan_for_another_interface_is_refused() {
 }
 
 #[test]
-fn values_that_cannot_be_are_refused_before_anything_is_changed() {
-    let test = "values_that_cannot_be_are_refused_before_anything_is_changed";
+fn apply_refuses_invalid_values_before_any_change() {
+    let test = "apply_refuses_invalid_values_before_any_change";
     let Some(scene) = TuneTestLab::up(test) else { return };
     let with = |index: usize, key: &str, value: &str| {
         let mut plan = scene.plan();
         plan["changes"][index][key] = json!(value);
         plan
     };
-    refused(&scene, &with(3, "to", "1,00000000,00000000"), "not online");
-    refused(&scene, &with(3, "to", "many"), "'many'");
-    refused(&scene, &with(4, "from", "77"), "make a new plan");
+    assert_refused(&scene, &with(3, "to", "1,00000000,00000000"), "not online");
+    assert_refused(&scene, &with(3, "to", "many"), "'many'");
+    assert_refused(&scene, &with(4, "from", "77"), "make a new plan");
     let rings = json!({ "rings": { "interface": "eth0" } });
     let mut plan = scene.plan();
     let extra = scene.plan_of(&[(rings, "rx 256 tx 256", "rx 512 tx 512")])["changes"][0].clone();
     plan["changes"].as_array_mut().expect("changes").push(extra);
-    refused(&scene, &plan, "rings of eth0");
+    assert_refused(&scene, &plan, "rings of eth0");
 }
 
 #[test]
-fn a_change_that_is_refused_stops_the_tune_and_says_how_to_go_on() {
-    let Some(scene) = TuneTestLab::up("a_change_that_is_refused_stops_the_tune_and_says_how_to_go_on") else {
+fn apply_stops_at_a_refused_change_and_resume_makes_the_others() {
+    let Some(scene) = TuneTestLab::up("apply_stops_at_a_refused_change_and_resume_makes_the_others") else {
         return;
     };
     // The kernel rejects this value, so the error comes from the write.
     let mut plan = scene.plan();
     let name = json!({ "sysctl": "net.ipv4.conf.eth0.rp_filter" });
     let position =
-        plan["changes"].as_array().and_then(|all| all.iter().position(|one| one["setting"] == name));
+        plan["changes"].as_array().and_then(|all| all.iter().position(|change| change["setting"] == name));
     let position = position.expect("the sysctl");
     plan["changes"][position]["to"] = json!("nonsense");
     let file = scene.save("plan.json", &plan);
@@ -84,8 +86,8 @@ fn a_change_that_is_refused_stops_the_tune_and_says_how_to_go_on() {
 }
 
 #[test]
-fn a_tune_that_changed_nothing_advises_no_undo() {
-    let Some(scene) = TuneTestLab::up("a_tune_that_changed_nothing_advises_no_undo") else { return };
+fn apply_without_a_successful_change_advises_no_undo() {
+    let Some(scene) = TuneTestLab::up("apply_without_a_successful_change_advises_no_undo") else { return };
     let plan = scene.plan_of(&[(json!({ "sysctl": "net.ipv4.conf.eth0.rp_filter" }), "0", "nonsense")]);
     let file = scene.save("plan.json", &plan);
     let (out, _) = scene.expect(2, "apply", &["--plan", &file, "--yes", "--for-duration", "10m"]);
@@ -106,8 +108,8 @@ fn full_pipe() -> (std::io::PipeReader, std::io::PipeWriter) {
 }
 
 #[test]
-fn one_tunes_at_a_time() {
-    let Some(scene) = TuneTestLab::up("one_tunes_at_a_time") else { return };
+fn only_one_process_changes_settings_at_a_time() {
+    let Some(scene) = TuneTestLab::up("only_one_process_changes_settings_at_a_time") else { return };
     let file = scene.save("plan.json", &scene.plan());
     let before = scene.values();
     // The tune begins, but blocks on its output before it makes its first change.
@@ -115,9 +117,10 @@ fn one_tunes_at_a_time() {
     let mut command = scene.tune("apply", &["--plan", &file, "--yes"]);
     let mut first = command.stdout(std::process::Stdio::null()).stderr(writer).spawn().expect("starts");
     drop(command);
-    let begun = || fs::read_to_string(scene.state().join("journal")).is_ok_and(|text| text.contains("begun"));
-    while !begun() {
-        assert!(first.try_wait().expect("asked").is_none(), "it ended");
+    let has_begun =
+        || fs::read_to_string(scene.state().join("journal")).is_ok_and(|text| text.contains("begun"));
+    while !has_begun() {
+        assert!(first.try_wait().expect("a child").is_none(), "apply ended");
         std::thread::yield_now();
     }
     for verb in ["apply", "undo", "confirm", "unpersist"] {
@@ -129,17 +132,17 @@ fn one_tunes_at_a_time() {
     let (out, _) = scene.expect(0, "status", &[]);
     assert!(out.contains("in progress now"), "{out}");
     assert_eq!(before, scene.values());
-    let mut told = String::new();
-    std::io::Read::read_to_string(&mut reader, &mut told).expect("text");
-    assert!(told.contains("8/8"), "{told}");
+    let mut progress = String::new();
+    std::io::Read::read_to_string(&mut reader, &mut progress).expect("text");
+    assert!(progress.contains("8/8"), "{progress}");
     assert!(first.wait().expect("reaped").success());
     scene.expect(0, "undo", &[]);
     assert_eq!(before, scene.values());
 }
 
 #[test]
-fn a_torn_journal_loses_nothing() {
-    let Some(scene) = TuneTestLab::up("a_torn_journal_loses_nothing") else { return };
+fn undo_restores_settings_from_a_torn_journal() {
+    let Some(scene) = TuneTestLab::up("undo_restores_settings_from_a_torn_journal") else { return };
     let file = scene.save("plan.json", &scene.plan());
     let before = scene.values();
     scene.expect(0, "apply", &["--plan", &file, "--yes"]);
@@ -155,8 +158,8 @@ fn a_torn_journal_loses_nothing() {
 }
 
 #[test]
-fn a_flipped_byte_in_the_journal_is_named_and_costs_no_setting() {
-    let Some(scene) = TuneTestLab::up("a_flipped_byte_in_the_journal_is_named_and_costs_no_setting") else {
+fn undo_restores_settings_from_a_journal_with_a_damaged_line() {
+    let Some(scene) = TuneTestLab::up("undo_restores_settings_from_a_journal_with_a_damaged_line") else {
         return;
     };
     let file = scene.save("plan.json", &scene.plan());
@@ -183,8 +186,10 @@ fn a_flipped_byte_in_the_journal_is_named_and_costs_no_setting() {
 }
 
 #[test]
-fn a_state_directory_that_is_not_there_is_an_error() {
-    let Some(scene) = TuneTestLab::up("a_state_directory_that_is_not_there_is_an_error") else { return };
+fn missing_state_directory_is_an_error_and_is_not_created() {
+    let Some(scene) = TuneTestLab::up("missing_state_directory_is_an_error_and_is_not_created") else {
+        return;
+    };
     for verb in ["status", "undo", "history", "confirm", "persist", "unpersist"] {
         let arguments: &[&str] = if verb == "persist" { &["--yes"] } else { &[] };
         let (out, err) = scene.expect(2, verb, arguments);
@@ -195,8 +200,8 @@ fn a_state_directory_that_is_not_there_is_an_error() {
 }
 
 #[test]
-fn an_interface_that_goes_away_takes_its_settings_with_it() {
-    let Some(scene) = TuneTestLab::up("an_interface_that_goes_away_takes_its_settings_with_it") else {
+fn undo_reports_settings_of_a_deleted_interface_as_gone() {
+    let Some(scene) = TuneTestLab::up("undo_reports_settings_of_a_deleted_interface_as_gone") else {
         return;
     };
     let file = scene.save("plan.json", &scene.plan());

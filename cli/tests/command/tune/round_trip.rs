@@ -5,13 +5,13 @@ use serde_json::Value;
 use super::scene::{TuneTestLab, output_text};
 use crate::support::linerate;
 
-fn parsed(out: &str) -> Value {
+fn parse(out: &str) -> Value {
     serde_json::from_str(out).unwrap_or_else(|error| panic!("{error}: {out}"))
 }
 
 #[test]
-fn what_is_applied_is_in_effect_until_it_is_undone() {
-    let Some(scene) = TuneTestLab::up("what_is_applied_is_in_effect_until_it_is_undone") else { return };
+fn applied_changes_are_in_effect_until_undo() {
+    let Some(scene) = TuneTestLab::up("applied_changes_are_in_effect_until_undo") else { return };
     let plan = scene.plan();
     let file = scene.save("plan.json", &plan);
     let before = scene.values();
@@ -25,7 +25,7 @@ fn what_is_applied_is_in_effect_until_it_is_undone() {
     let (out, _) = scene.expect(0, "status", &[]);
     assert!(out.contains("made; 8 settings in effect\n"), "{out}");
     let (out, _) = scene.expect(0, "status", &["--json", "-"]);
-    let status = parsed(&out);
+    let status = parse(&out);
     assert_eq!(status["schema"], "linerate.tune-status/2");
     let changes = plan["changes"].as_array().expect("changes").len();
     let settings = status["result"]["tunes"][0]["settings"].as_array().expect("settings").clone();
@@ -46,20 +46,20 @@ fn what_is_applied_is_in_effect_until_it_is_undone() {
     assert!(first.contains("8 settings written; undone"), "{out}");
     assert!(second.contains("0 settings written"), "{out}");
     let (out, _) = scene.expect(0, "history", &["--json", "-"]);
-    assert_eq!(parsed(&out)["result"]["tunes"].as_array().map(Vec::len), Some(2));
+    assert_eq!(parse(&out)["result"]["tunes"].as_array().map(Vec::len), Some(2));
     let (_, err) = scene.expect(2, "undo", &[]);
     assert_eq!(err, "linerate: nothing to undo: no tune is in effect\n");
 }
 
 #[test]
-fn a_reader_who_leaves_does_not_end_what_was_asked_for() {
-    let Some(scene) = TuneTestLab::up("a_reader_who_leaves_does_not_end_what_was_asked_for") else { return };
+fn apply_and_undo_finish_with_a_closed_output_pipe() {
+    let Some(scene) = TuneTestLab::up("apply_and_undo_finish_with_a_closed_output_pipe") else { return };
     let file = scene.save("plan.json", &scene.plan());
     for (verb, arguments) in [("apply", ["--plan", file.as_str(), "--yes"].as_slice()), ("undo", &[])] {
         let (reader, writer) = std::io::pipe().expect("a pipe");
         drop(reader);
-        let ended = scene.tune(verb, arguments).stdout(writer).status().expect("it starts");
-        assert_eq!(ended.code(), Some(0), "{verb}");
+        let status = scene.tune(verb, arguments).stdout(writer).status().expect("it starts");
+        assert_eq!(status.code(), Some(0), "{verb}");
         let (out, _) = scene.expect(0, "status", &[]);
         let expected = if verb == "apply" { "8 settings in effect" } else { "No tune is in effect" };
         assert!(out.contains(expected), "{verb}: {out}");
@@ -67,8 +67,8 @@ fn a_reader_who_leaves_does_not_end_what_was_asked_for() {
 }
 
 #[test]
-fn what_somebody_else_changed_survives_undo_and_is_named() {
-    let Some(scene) = TuneTestLab::up("what_somebody_else_changed_survives_undo_and_is_named") else {
+fn undo_keeps_and_names_settings_changed_by_others() {
+    let Some(scene) = TuneTestLab::up("undo_keeps_and_names_settings_changed_by_others") else {
         return;
     };
     let file = scene.save("plan.json", &scene.plan());
@@ -87,7 +87,7 @@ fn what_somebody_else_changed_survives_undo_and_is_named() {
 }
 
 #[test]
-fn who_may_not_and_who_is_not_asked_changes_nothing() {
+fn apply_requires_root_and_a_terminal_or_yes() {
     let output = std::process::Command::new("setpriv")
         .args(["--reuid", "65534", "--clear-groups"])
         .arg(crate::support::program())
@@ -100,7 +100,7 @@ fn who_may_not_and_who_is_not_asked_changes_nothing() {
             assert!(err.contains("requires root") && err.lines().count() == 1, "{err}");
         }
         _ => crate::support::skip(
-            "who_may_not_and_who_is_not_asked_changes_nothing",
+            "apply_requires_root_and_a_terminal_or_yes",
             "takes root, and setpriv of util-linux",
         ),
     }

@@ -47,14 +47,14 @@ impl TuneTestLab {
     }
 
     /// A command that runs a program on the receiver.
-    pub(crate) fn on_host(&self, program_there: impl AsRef<std::ffi::OsStr>) -> Command {
-        self.on("receiver", program_there)
+    pub(crate) fn on_host(&self, executable: impl AsRef<std::ffi::OsStr>) -> Command {
+        self.on("receiver", executable)
     }
 
     /// A command that runs a program on either host. Its process becomes the program (exec).
-    pub(crate) fn on(&self, host: &str, program_there: impl AsRef<std::ffi::OsStr>) -> Command {
+    pub(crate) fn on(&self, host: &str, executable: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new(program());
-        command.args(["lab", "exec", "--lab", &self.lab, host, "--"]).arg(program_there);
+        command.args(["lab", "exec", "--lab", &self.lab, host, "--"]).arg(executable);
         command.env("XDG_RUNTIME_DIR", self.directory.path()).stdin(Stdio::null());
         command
     }

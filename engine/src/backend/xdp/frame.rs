@@ -52,12 +52,12 @@ impl FrameLayout {
         let (ipv6, udp, end) = match kind {
             0x0800 => {
                 let header = frame.get(ip..ip + IPV4)?;
-                let whole = u16::from_be_bytes([header[6], header[7]]) & 0x3fff == 0;
-                if header[0] != 0x45 || !whole || header[9] != PROTOCOL_UDP {
+                let is_unfragmented = u16::from_be_bytes([header[6], header[7]]) & 0x3fff == 0;
+                if header[0] != 0x45 || !is_unfragmented || header[9] != PROTOCOL_UDP {
                     return None;
                 }
-                let total = u16::from_be_bytes([header[2], header[3]]);
-                (false, ip + IPV4, ip + usize::from(total))
+                let total_length = u16::from_be_bytes([header[2], header[3]]);
+                (false, ip + IPV4, ip + usize::from(total_length))
             }
             0x86dd => {
                 let header = frame.get(ip..ip + IPV6)?;
@@ -103,15 +103,15 @@ impl FrameLayout {
         if !self.ipv6 && fold(sum(&frame[self.ip..udp])) != 0xffff {
             return RequestChecksum::Wrong;
         }
-        let written = [frame[udp + 6], frame[udp + 7]];
-        if written == [0, 0] {
+        let checksum = [frame[udp + 6], frame[udp + 7]];
+        if checksum == [0, 0] {
             return if self.ipv6 { RequestChecksum::Wrong } else { RequestChecksum::Fine };
         }
-        let pseudo = self.pseudo_header_sum(frame, self.end - udp);
-        if fold(pseudo + sum(&frame[udp..self.end])) == 0xffff {
+        let pseudo_sum = self.pseudo_header_sum(frame, self.end - udp);
+        if fold(pseudo_sum + sum(&frame[udp..self.end])) == 0xffff {
             return RequestChecksum::Fine;
         }
-        if fold(pseudo).to_ne_bytes() == written {
+        if fold(pseudo_sum).to_ne_bytes() == checksum {
             RequestChecksum::Unfinished
         } else {
             RequestChecksum::Wrong
@@ -126,8 +126,8 @@ impl FrameLayout {
         } else {
             &frame[self.ip + 12..self.ip + IPV4]
         };
-        let rest = u16::from(PROTOCOL_UDP).to_be() as u64 + (length as u16).to_be() as u64;
-        sum(addresses) + rest
+        let protocol_and_length = u16::from(PROTOCOL_UDP).to_be() as u64 + (length as u16).to_be() as u64;
+        sum(addresses) + protocol_and_length
     }
 
     /// Turns the headers into those of a reply with `length` bytes of payload, which is already in
@@ -190,9 +190,11 @@ impl FrameLayout {
     pub(super) fn addresses(self, frame: &[u8], interface: u32) -> FrameAddresses {
         let mut addresses =
             FrameAddresses { source: [0; 16], destination: [0; 16], port: 0, ipv6: self.ipv6, interface };
-        let (from, bytes) = if self.ipv6 { (self.ip + 8, 16) } else { (self.ip + 12, 4) };
-        addresses.source[..bytes].copy_from_slice(&frame[from..from + bytes]);
-        addresses.destination[..bytes].copy_from_slice(&frame[from + bytes..from + 2 * bytes]);
+        let (source_offset, address_bytes) = if self.ipv6 { (self.ip + 8, 16) } else { (self.ip + 12, 4) };
+        addresses.source[..address_bytes]
+            .copy_from_slice(&frame[source_offset..source_offset + address_bytes]);
+        addresses.destination[..address_bytes]
+            .copy_from_slice(&frame[source_offset + address_bytes..source_offset + 2 * address_bytes]);
         addresses.port = u16::from_be_bytes([frame[self.udp_offset()], frame[self.udp_offset() + 1]]);
         addresses
     }
@@ -240,8 +242,8 @@ fn address(bytes: [u8; 16], ipv6: bool) -> IpAddr {
 }
 
 #[inline]
-fn read_u16(frame: &[u8], at: usize) -> Option<u16> {
-    let bytes = frame.get(at..at + 2)?;
+fn read_u16(frame: &[u8], offset: usize) -> Option<u16> {
+    let bytes = frame.get(offset..offset + 2)?;
     Some(u16::from_be_bytes([bytes[0], bytes[1]]))
 }
 
@@ -249,11 +251,11 @@ fn read_u16(frame: &[u8], at: usize) -> Option<u16> {
 // depend on the order (RFC 1071).
 #[inline]
 fn sum(bytes: &[u8]) -> u64 {
-    let (words, rest) = bytes.as_chunks::<4>();
+    let (words, tail) = bytes.as_chunks::<4>();
     let mut total: u64 = words.iter().map(|word| u64::from(u32::from_ne_bytes(*word))).sum();
-    let mut last = [0; 4];
-    last[..rest.len()].copy_from_slice(rest);
-    total += u64::from(u32::from_ne_bytes(last));
+    let mut last_word = [0; 4];
+    last_word[..tail.len()].copy_from_slice(tail);
+    total += u64::from(u32::from_ne_bytes(last_word));
     total
 }
 

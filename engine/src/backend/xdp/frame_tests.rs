@@ -78,7 +78,7 @@ fn reply(request: &[u8], payload: Option<&[u8]>) -> Option<Vec<u8>> {
 
 proptest! {
     #[test]
-    fn a_reply_is_the_packet_that_one_would_build(
+    fn reply_frames_match_frames_built_by_etherparse(
         ends in ends(),
         request in proptest::collection::vec(any::<u8>(), 0..1473),
         answer in proptest::option::of(proptest::collection::vec(any::<u8>(), 0..1473)),
@@ -89,40 +89,40 @@ proptest! {
         let layout = FrameLayout::parse(&frame).unwrap();
         prop_assert_eq!(&frame[layout.payload_offset()..layout.end()], request.as_slice());
         prop_assert_eq!(layout.verify(&frame), RequestChecksum::Fine);
-        let built = ends.back().frame(answer.as_ref().unwrap_or(&request), HOPS);
-        let turned = reply(&frame, answer.as_deref()).unwrap();
-        prop_assert_eq!(FrameLayout::parse(&turned).unwrap().verify(&turned), RequestChecksum::Fine);
-        prop_assert_eq!(turned, built);
+        let expected = ends.back().frame(answer.as_ref().unwrap_or(&request), HOPS);
+        let actual = reply(&frame, answer.as_deref()).unwrap();
+        prop_assert_eq!(FrameLayout::parse(&actual).unwrap().verify(&actual), RequestChecksum::Fine);
+        prop_assert_eq!(actual, expected);
     }
 
     #[test]
-    fn damage_is_seen(ends in ends(), request in proptest::collection::vec(any::<u8>(), 1..200), at: proptest::sample::Index, by in 1..=255u8) {
+    fn payload_corruption_fails_checksum_verification(ends in ends(), request in proptest::collection::vec(any::<u8>(), 1..200), at: proptest::sample::Index, by in 1..=255u8) {
         let mut frame = ends.frame(&request, 64);
         let layout = FrameLayout::parse(&frame).unwrap();
-        let place = layout.payload_offset() + at.index(request.len());
-        frame[place] ^= by;
+        let position = layout.payload_offset() + at.index(request.len());
+        frame[position] ^= by;
         prop_assert_eq!(layout.verify(&frame), RequestChecksum::Wrong);
     }
 
     #[test]
-    fn an_unfinished_checksum_is_told_and_the_reply_is_right(ends in ends(), request in proptest::collection::vec(any::<u8>(), 1..200)) {
+    fn unfinished_checksums_are_reported_and_replies_have_valid_checksums(ends in ends(), request in proptest::collection::vec(any::<u8>(), 1..200)) {
         let mut frame = ends.frame(&request, 64);
         let layout = FrameLayout::parse(&frame).unwrap();
         let udp = layout.udp_offset();
-        let right = [frame[udp + 6], frame[udp + 7]];
+        let checksum = [frame[udp + 6], frame[udp + 7]];
         let pseudo = fold(layout.pseudo_header_sum(&frame, layout.end() - udp)).to_ne_bytes();
-        prop_assume!(pseudo != right && pseudo != [0, 0]);
+        prop_assume!(pseudo != checksum && pseudo != [0, 0]);
         frame[udp + 6..udp + 8].copy_from_slice(&pseudo);
         prop_assert_eq!(layout.verify(&frame), RequestChecksum::Unfinished);
-        let built = ends.back().frame(&request, HOPS);
-        prop_assert_eq!(reply(&frame, None).unwrap(), built);
+        let expected = ends.back().frame(&request, HOPS);
+        prop_assert_eq!(reply(&frame, None).unwrap(), expected);
     }
 
     #[test]
-    fn any_bytes_are_survived(bytes in proptest::collection::vec(any::<u8>(), 0..200), ends in ends(), cut in 0..100usize, at: proptest::sample::Index, by: u8) {
+    fn parsing_arbitrary_frames_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..200), ends in ends(), cut in 0..100usize, at: proptest::sample::Index, by: u8) {
         let mut frame = ends.frame(&bytes, 9);
-        let place = at.index(frame.len());
-        frame[place] = by;
+        let position = at.index(frame.len());
+        frame[position] = by;
         frame.truncate(frame.len().saturating_sub(cut));
         for frame in [&bytes, &frame] {
             if let Some(layout) = FrameLayout::parse(frame) {
@@ -135,20 +135,20 @@ proptest! {
 }
 
 #[test]
-fn fragments_and_options_are_no_requests() {
+fn parse_rejects_fragments_ip_options_tcp_and_wrong_udp_lengths() {
     let ends =
         FrameEndpoints { ipv6: false, vlans: 0, macs: [[2; 6]; 2], addresses: [[7; 16]; 2], ports: [1, 2] };
     let frame = ends.frame(b"hello", 64);
     assert!(FrameLayout::parse(&frame).is_some());
     for (at, value) in [(14, 0x46), (20, 0x20), (21, 0x01), (23, 6), (39, 7), (39, 14)] {
-        let mut changed = frame.clone();
-        changed[at] = value;
-        assert_eq!(FrameLayout::parse(&changed), None, "{at} {value}");
+        let mut changed_frame = frame.clone();
+        changed_frame[at] = value;
+        assert_eq!(FrameLayout::parse(&changed_frame), None, "{at} {value}");
     }
 }
 
 #[test]
-fn a_link_local_source_has_its_interface() {
+fn link_local_source_addresses_include_the_interface_index() {
     let mut address = [0; 16];
     address[..2].copy_from_slice(&[0xfe, 0x80]);
     address[15] = 9;

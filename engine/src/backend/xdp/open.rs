@@ -51,38 +51,40 @@ struct AttachedInterface {
 
 // Sets up all interfaces that it can, and adds the reasons for other interfaces to `fallbacks`.
 // `None` if there is no interface.
-pub(crate) fn open(wanted: &XdpServeOptions<'_>, fallbacks: &mut Vec<Fallback>) -> Option<OpenedXdp> {
-    let all = |why| Fallback { what: "AF_XDP, mmsg is used instead".to_owned(), why };
-    let chosen = interface::interfaces()
+pub(crate) fn open(options: &XdpServeOptions<'_>, fallbacks: &mut Vec<Fallback>) -> Option<OpenedXdp> {
+    let backend_fallback = |why| Fallback { what: "AF_XDP, mmsg is used instead".to_owned(), why };
+    let selection = interface::interfaces()
         .map_err(|error| format!("cannot list the interfaces: {error}"))
-        .and_then(|devices| choose(wanted, &devices, fallbacks));
-    let (devices, targets) = match chosen {
-        Ok(chosen) => chosen,
+        .and_then(|devices| choose_interfaces(options, &devices, fallbacks));
+    let (devices, targets) = match selection {
+        Ok(selection) => selection,
         Err(why) => {
-            fallbacks.push(all(why));
+            fallbacks.push(backend_fallback(why));
             return None;
         }
     };
     let frame_bytes = frame_bytes(&devices);
-    let mut attached = Vec::new();
+    let mut attached_interfaces = Vec::new();
     for device in devices {
         let name = device.name.clone();
-        match attach(wanted, device, &targets, frame_bytes) {
-            Ok(one) => attached.push(one),
+        match attach(options, device, &targets, frame_bytes) {
+            Ok(attached_interface) => attached_interfaces.push(attached_interface),
             Err(why) => fallbacks.push(xdp_fallback(&name, why)),
         }
     }
-    let mut interfaces: Vec<XdpInterface> =
-        attached.iter().map(|one| describe(one, wanted.settings.mode)).collect();
+    let mut interfaces: Vec<XdpInterface> = attached_interfaces
+        .iter()
+        .map(|attached_interface| describe_interface(attached_interface, options.settings.mode))
+        .collect();
     let deadline = Instant::now() + BUSY;
     let mut parts: Vec<Option<(Vec<XskQueue>, FramePool)>> = Vec::new();
-    for worker in 0..wanted.placement.len() {
+    for worker in 0..options.placement.len() {
         parts.push(open_worker_queues(
-            wanted,
+            options,
             worker,
             frame_bytes,
             deadline,
-            &mut attached,
+            &mut attached_interfaces,
             &mut interfaces,
             fallbacks,
         ));
@@ -90,22 +92,27 @@ pub(crate) fn open(wanted: &XdpServeOptions<'_>, fallbacks: &mut Vec<Fallback>) 
     interfaces.retain(|interface| !interface.queues.is_empty());
     if interfaces.is_empty() {
         // Each interface has its fallback already.
-        fallbacks.push(all("no interface could be served".to_owned()));
+        fallbacks.push(backend_fallback("no interface could be served".to_owned()));
         return None;
     }
-    let programs = Arc::new(attached.into_iter().map(|one| one.program).collect::<Vec<_>>());
+    let programs = Arc::new(
+        attached_interfaces
+            .into_iter()
+            .map(|attached_interface| attached_interface.program)
+            .collect::<Vec<_>>(),
+    );
     let shares = parts.into_iter().map(|part| {
         part.map(|(queues, frames)| WorkerQueues {
             queues,
             frames,
-            batch: u32::from(wanted.settings.batch.max(1)),
-            verify_checksums: wanted.settings.verify_checksums,
-            busy_poll: wanted.settings.busy_poll_us > 0,
+            batch: u32::from(options.settings.batch.max(1)),
+            verify_checksums: options.settings.verify_checksums,
+            busy_poll: options.settings.busy_poll_us > 0,
             _programs: Arc::clone(&programs),
         })
     });
     let shares = shares.collect();
-    let warnings = report::warnings(&interfaces, wanted.settings.verify_checksums);
+    let warnings = report::warnings(&interfaces, options.settings.verify_checksums);
     Some(OpenedXdp { report: XdpReport { interfaces, warnings }, shares })
 }
 
@@ -116,43 +123,43 @@ fn xdp_fallback(interface: &str, why: String) -> Fallback {
 /// The interfaces and addresses to serve.
 ///
 /// For a wildcard address, all addresses of this host, on every interface, as the stack does.
-fn choose(
-    wanted: &XdpServeOptions<'_>,
+fn choose_interfaces(
+    options: &XdpServeOptions<'_>,
     devices: &[NetDevice],
     fallbacks: &mut Vec<Fallback>,
 ) -> Result<(Vec<NetDevice>, Vec<SocketAddr>), String> {
-    let ip = wanted.address.ip().to_canonical();
-    let scope = match wanted.address {
+    let ip = options.address.ip().to_canonical();
+    let scope = match options.address {
         SocketAddr::V6(v6) => v6.scope_id(),
         SocketAddr::V4(_) => 0,
     };
-    let served = |address: &IpAddr| match ip {
-        IpAddr::V4(any) if any.is_unspecified() => address.is_ipv4(),
-        IpAddr::V6(any) if any.is_unspecified() => address.is_ipv6() || !wanted.only_v6,
-        one => *address == one,
+    let is_served = |address: &IpAddr| match ip {
+        IpAddr::V4(wildcard) if wildcard.is_unspecified() => address.is_ipv4(),
+        IpAddr::V6(wildcard) if wildcard.is_unspecified() => address.is_ipv6() || !options.only_v6,
+        served_address => *address == served_address,
     };
-    let carries = |device: &&NetDevice| {
-        let scoped = scope == 0 || device.index == scope;
-        !device.loopback && scoped && device.addresses.iter().any(served)
+    let is_candidate = |device: &&NetDevice| {
+        let in_scope = scope == 0 || device.index == scope;
+        !device.loopback && in_scope && device.addresses.iter().any(is_served)
     };
-    let chosen: Vec<NetDevice> = if wanted.interfaces.is_empty() {
-        devices.iter().filter(carries).filter(|device| device.up).cloned().collect()
+    let selected_devices: Vec<NetDevice> = if options.interfaces.is_empty() {
+        devices.iter().filter(is_candidate).filter(|device| device.up).cloned().collect()
     } else {
-        let mut chosen = Vec::new();
-        for name in wanted.interfaces {
+        let mut selected_devices = Vec::new();
+        for name in options.interfaces {
             match devices.iter().find(|device| device.name == *name) {
                 Some(device) if device.loopback => {
                     fallbacks.push(xdp_fallback(name, "the loopback interface has no queues".to_owned()));
                 }
-                Some(device) => chosen.push(device.clone()),
+                Some(device) => selected_devices.push(device.clone()),
                 None => fallbacks.push(xdp_fallback(name, "there is no such interface here".to_owned())),
             }
         }
-        chosen
+        selected_devices
     };
-    if chosen.is_empty() {
-        return Err(match wanted.interfaces {
-            [] => format!("no interface that is up and not loopback has {}", wanted.address.ip()),
+    if selected_devices.is_empty() {
+        return Err(match options.interfaces {
+            [] => format!("no interface that is up and not loopback has {}", options.address.ip()),
             _ => "none of the interfaces named can be served".to_owned(),
         });
     }
@@ -160,8 +167,8 @@ fn choose(
         .iter()
         .filter(|device| !device.loopback)
         .flat_map(|device| &device.addresses)
-        .filter(|address| served(address))
-        .map(|address| SocketAddr::new(*address, wanted.address.port()))
+        .filter(|address| is_served(address))
+        .map(|address| SocketAddr::new(*address, options.address.port()))
         .collect();
     targets.sort_unstable();
     targets.dedup();
@@ -171,7 +178,7 @@ fn choose(
         fallbacks.push(Fallback { what, why: "the redirect program knows no more".to_owned() });
         targets.truncate(TARGETS);
     }
-    Ok((chosen, targets))
+    Ok((selected_devices, targets))
 }
 
 /// Bytes of a frame that fits the packets of all interfaces if possible.
@@ -181,62 +188,65 @@ fn frame_bytes(devices: &[NetDevice]) -> u32 {
 }
 
 fn attach(
-    wanted: &XdpServeOptions<'_>,
+    options: &XdpServeOptions<'_>,
     device: NetDevice,
     targets: &[SocketAddr],
     frame_bytes: u32,
 ) -> Result<AttachedInterface, String> {
     let name = &device.name;
-    let told = |what: &str, error: io::Error| format!("cannot read {what} of {name}: {error}");
+    let read_error = |what: &str, error: io::Error| format!("cannot read {what} of {name}: {error}");
     if !device.up {
         return Err(format!("{name} is down when the server starts"));
     }
     let mac = device.mac().map_err(|error| match error.raw_os_error() {
         Some(libc::EAFNOSUPPORT) => format!("{name} has no Ethernet frames"),
-        _ => told("the hardware address", error),
+        _ => read_error("the hardware address", error),
     })?;
-    let mtu = device.mtu().map_err(|error| told("the MTU", error))?;
+    let mtu = device.mtu().map_err(|error| read_error("the MTU", error))?;
     // Drivers without this request usually have one queue; the stack serves other queues.
     let queues = device.receive_queues().unwrap_or(1).max(1);
-    let asked = program::RedirectRule { targets, mac, longest_frame: frame_bytes - HEADROOM, queues };
-    let program = XskProgram::attach(&asked, name, device.index, wanted.settings.mode)?;
+    let redirect_rule = program::RedirectRule { targets, mac, longest_frame: frame_bytes - HEADROOM, queues };
+    let program = XskProgram::attach(&redirect_rule, name, device.index, options.settings.mode)?;
     let driver = device.driver().ok();
     Ok(AttachedInterface { driver, mtu, queues, program, device })
 }
 
-fn describe(attached: &AttachedInterface, mode: XdpMode) -> XdpInterface {
+fn describe_interface(interface: &AttachedInterface, mode: XdpMode) -> XdpInterface {
     XdpInterface {
-        name: attached.device.name.clone(),
-        index: attached.device.index,
-        driver: attached.driver.clone(),
+        name: interface.device.name.clone(),
+        index: interface.device.index,
+        driver: interface.driver.clone(),
         mode,
-        mtu_bytes: attached.mtu,
+        mtu_bytes: interface.mtu,
         queues: Vec::new(),
     }
 }
 
 /// The queues of a worker: those whose number modulo the number of workers is the worker's.
 fn open_worker_queues(
-    wanted: &XdpServeOptions<'_>,
+    options: &XdpServeOptions<'_>,
     worker: usize,
     frame_bytes: u32,
     deadline: Instant,
-    attached: &mut [AttachedInterface],
+    attached_interfaces: &mut [AttachedInterface],
     interfaces: &mut [XdpInterface],
     fallbacks: &mut Vec<Fallback>,
 ) -> Option<(Vec<XskQueue>, FramePool)> {
-    let workers = wanted.placement.len();
-    let own: Vec<(usize, u32)> = attached
+    let workers = options.placement.len();
+    let own_queues: Vec<(usize, u32)> = attached_interfaces
         .iter()
         .enumerate()
-        .flat_map(|(place, one)| (0..one.queues).map(move |queue| (place, queue)))
+        .flat_map(|(interface_index, attached_interface)| {
+            (0..attached_interface.queues).map(move |queue| (interface_index, queue))
+        })
         .filter(|(_, queue)| *queue as usize % workers == worker)
         .collect();
-    if own.is_empty() {
+    if own_queues.is_empty() {
         return None;
     }
-    let frames = wanted.settings.frames;
-    let umem = match allocate_umem(frames as usize * own.len(), frame_bytes, wanted.placement[worker]) {
+    let frames = options.settings.frames;
+    let umem = match allocate_umem(frames as usize * own_queues.len(), frame_bytes, options.placement[worker])
+    {
         Ok(umem) => umem,
         Err(error) => {
             let what = format!("AF_XDP for worker {worker}; its socket serves");
@@ -245,31 +255,31 @@ fn open_worker_queues(
         }
     };
     let mut queues: Vec<XskQueue> = Vec::new();
-    for (place, number) in own {
-        let AttachedInterface { device, driver, mtu, program, .. } = &mut attached[place];
+    for (interface_index, number) in own_queues {
+        let AttachedInterface { device, driver, mtu, program, .. } =
+            &mut attached_interfaces[interface_index];
         let owner = queues.first().map(|queue| &queue.socket);
-        let opened = socket(wanted.settings, &umem, device.index, number, owner, deadline).and_then(
-            |(socket, rings)| {
+        let queue_setup = open_socket(options.settings, &umem, device.index, number, owner, deadline)
+            .and_then(|(socket, rings)| {
                 program.serve(number, &socket)?;
                 let zero_copy = socket.is_zero_copy().unwrap_or(false);
                 Ok((socket, rings, zero_copy))
-            },
-        );
-        let (socket, rings, zero_copy) = match opened {
-            Ok(opened) => opened,
+            });
+        let (socket, rings, zero_copy) = match queue_setup {
+            Ok(queue_setup) => queue_setup,
             Err(why) => {
                 fallbacks.push(xdp_fallback(&format!("queue {number} of {}", device.name), why));
                 continue;
             }
         };
-        interfaces[place].queues.push(XdpQueue {
+        interfaces[interface_index].queues.push(XdpQueue {
             queue: number,
             worker,
             zero_copy,
-            need_wakeup: wanted.settings.need_wakeup,
+            need_wakeup: options.settings.need_wakeup,
             frames,
             frame_bytes,
-            busy_poll_us: wanted.settings.busy_poll_us,
+            busy_poll_us: options.settings.busy_poll_us,
         });
         queues.push(XskQueue {
             socket,
@@ -277,7 +287,7 @@ fn open_worker_queues(
             interface: device.index,
             mtu: *mtu as usize,
             unfinished_checksums: driver.as_deref() == Some("veth"),
-            need_wakeup: wanted.settings.need_wakeup,
+            need_wakeup: options.settings.need_wakeup,
             waiting: 0,
             wanted: frames / 2,
             in_hand: None,
@@ -295,11 +305,11 @@ fn open_worker_queues(
 /// Memory on the NUMA node of the worker's CPU.
 fn allocate_umem(frames: usize, frame_bytes: u32, cpu: Option<u32>) -> io::Result<Umem> {
     let Some(cpu) = cpu else { return Umem::new(frames, frame_bytes) };
-    let there = || {
+    let allocate_pinned = || {
         pin(cpu)?;
         Umem::new(frames, frame_bytes)
     };
-    thread::scope(|scope| scope.spawn(there).join())
+    thread::scope(|scope| scope.spawn(allocate_pinned).join())
         .unwrap_or_else(|_| Err(io::Error::other("the thread that maps it ended")))
 }
 
@@ -314,7 +324,7 @@ struct SocketRefusal {
 }
 
 /// Binds a socket to a queue, and waits for it until `deadline` if another socket has it.
-fn socket(
+fn open_socket(
     settings: AfXdpSettings,
     umem: &Umem,
     interface: u32,
@@ -324,7 +334,7 @@ fn socket(
 ) -> Result<(XskSocket, xsk::SocketRings), String> {
     loop {
         match bind(settings, umem, interface, queue, owner) {
-            Ok(bound) => return Ok(bound),
+            Ok(opened) => return Ok(opened),
             Err(SocketRefusal { error, .. })
                 if error.raw_os_error() == Some(libc::EBUSY) && Instant::now() < deadline =>
             {
@@ -343,10 +353,10 @@ fn bind(
     queue: u32,
     owner: Option<&XskSocket>,
 ) -> Result<(XskSocket, xsk::SocketRings), SocketRefusal> {
-    let at = |what: &'static str| move |error: io::Error| SocketRefusal { what, error };
-    let socket = XskSocket::new().map_err(at("open an AF_XDP socket"))?;
+    let step_error = |what: &'static str| move |error: io::Error| SocketRefusal { what, error };
+    let socket = XskSocket::new().map_err(step_error("open an AF_XDP socket"))?;
     if owner.is_none() {
-        socket.register(umem).map_err(at("register memory for frames"))?;
+        socket.register(umem).map_err(step_error("register memory for frames"))?;
     }
     let sizes = RingSizes {
         fill: settings.frames,
@@ -354,17 +364,19 @@ fn bind(
         receive: settings.frames,
         transmit: settings.frames,
     };
-    let rings = socket.rings(sizes).map_err(at("make the rings"))?;
+    let rings = socket.rings(sizes).map_err(step_error("make the rings"))?;
     if settings.busy_poll_us > 0 {
         let time = std::time::Duration::from_micros(settings.busy_poll_us.into());
-        socket.busy_poll(time, settings.busy_poll_budget).map_err(at("turn busy polling on"))?;
+        socket.busy_poll(time, settings.busy_poll_budget).map_err(step_error("turn busy polling on"))?;
     }
     // Both calls only affect speed.
     let _ = socket.send_all_at_once(settings.frames);
     let _ = socket.enlarge_send_buffer(SEND_BUFFER);
     let zero_copy = settings.zero_copy && settings.mode == XdpMode::Driver;
-    let bind = XskBind { interface, queue, zero_copy, need_wakeup: settings.need_wakeup };
-    socket.bind(bind, owner.map(std::os::fd::AsFd::as_fd)).map_err(at("bind an AF_XDP socket"))?;
+    let bind_options = XskBind { interface, queue, zero_copy, need_wakeup: settings.need_wakeup };
+    socket
+        .bind(bind_options, owner.map(std::os::fd::AsFd::as_fd))
+        .map_err(step_error("bind an AF_XDP socket"))?;
     Ok((socket, rings))
 }
 

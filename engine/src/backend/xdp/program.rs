@@ -41,20 +41,20 @@ impl XskProgram {
     /// Loads and attaches the program. Without sockets it passes everything to the stack. The error is a message for the
     /// operator.
     pub(super) fn attach(
-        wanted: &RedirectRule<'_>,
+        rule: &RedirectRule<'_>,
         interface: &str,
         index: u32,
         mode: XdpMode,
     ) -> Result<Self, String> {
-        let targets = encode(wanted.targets);
-        let count = u32::try_from(wanted.targets.len().min(TARGETS)).unwrap_or(0);
+        let targets = encode_targets(rule.targets);
+        let count = u32::try_from(rule.targets.len().min(TARGETS)).unwrap_or(0);
         let mut ebpf = EbpfLoader::new()
             .btf(None)
             .override_global("targets", targets.as_slice(), true)
             .override_global("target_count", &count, true)
-            .override_global("longest_frame", &wanted.longest_frame, true)
-            .override_global("own_mac", &wanted.mac, true)
-            .map_max_entries("sockets", wanted.queues)
+            .override_global("longest_frame", &rule.longest_frame, true)
+            .override_global("own_mac", &rule.mac, true)
+            .map_max_entries("sockets", rule.queues)
             .load(OBJECT)
             .map_err(|error| bpf::load_error(&error))?;
         let program = ebpf.program_mut("redirect").ok_or_else(incomplete_object_message)?;
@@ -74,17 +74,17 @@ impl XskProgram {
     }
 }
 
-fn encode(targets: &[SocketAddr]) -> Vec<u8> {
+fn encode_targets(targets: &[SocketAddr]) -> Vec<u8> {
     let mut bytes = vec![0; TARGETS * TARGET_BYTES];
-    for (target, place) in targets.iter().zip(bytes.chunks_exact_mut(TARGET_BYTES)) {
+    for (target, entry) in targets.iter().zip(bytes.chunks_exact_mut(TARGET_BYTES)) {
         match target.ip().to_canonical() {
-            IpAddr::V4(v4) => place[..4].copy_from_slice(&v4.octets()),
+            IpAddr::V4(v4) => entry[..4].copy_from_slice(&v4.octets()),
             IpAddr::V6(v6) => {
-                place[..16].copy_from_slice(&v6.octets());
-                place[18..20].copy_from_slice(&1u16.to_ne_bytes());
+                entry[..16].copy_from_slice(&v6.octets());
+                entry[18..20].copy_from_slice(&1u16.to_ne_bytes());
             }
         }
-        place[16..18].copy_from_slice(&target.port().to_be_bytes());
+        entry[16..18].copy_from_slice(&target.port().to_be_bytes());
     }
     bytes
 }
@@ -98,10 +98,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn targets_are_laid_out_as_the_program_has_them() {
+    fn encoded_targets_match_the_bpf_program_layout() {
         let targets = ["192.0.2.1:53", "[2001:db8::1]:258", "[::ffff:192.0.2.7]:53"];
         let targets: Vec<SocketAddr> = targets.iter().map(|text| text.parse().unwrap()).collect();
-        let bytes = encode(&targets);
+        let bytes = encode_targets(&targets);
         assert_eq!(bytes.len(), 1280);
         assert_eq!(&bytes[..20], &[192, 0, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 53, 0, 0]);
         assert_eq!(&bytes[20..24], &[0x20, 0x01, 0x0d, 0xb8]);

@@ -90,23 +90,23 @@ impl XskQueue {
     /// Takes the next available packet, and prefetches a later one.
     #[inline]
     pub(super) fn take(&mut self, frames: &FramePool) -> Option<XdpDescriptor> {
-        if let Some(soon) = self.rings.receive.peek(AHEAD) {
-            frames.umem.prefetch(soon.address);
+        if let Some(next_descriptor) = self.rings.receive.peek(AHEAD) {
+            frames.umem.prefetch(next_descriptor.address);
         }
-        let taken = self.rings.receive.take()?;
+        let descriptor = self.rings.receive.take()?;
         self.waiting = self.waiting.saturating_sub(1);
-        Some(taken)
+        Some(descriptor)
     }
 
     // Makes the kernel send all frames in the ring; returns the number of calls.
     #[inline]
     pub(super) fn send(&mut self) -> u64 {
         let mut calls = 0;
-        let mut left = self.rings.transmit.pending();
-        while left > 0 && (!self.need_wakeup || self.rings.transmit.needs_wakeup()) {
+        let mut unsent = self.rings.transmit.pending();
+        while unsent > 0 && (!self.need_wakeup || self.rings.transmit.needs_wakeup()) {
             calls += 1;
             let outcome = self.socket.kick_transmit();
-            let before = std::mem::replace(&mut left, self.rings.transmit.pending());
+            let unsent_before = std::mem::replace(&mut unsent, self.rings.transmit.pending());
             match outcome {
                 Ok(()) => break,
                 Err(error) => match error.raw_os_error() {
@@ -114,7 +114,7 @@ impl XskQueue {
                     // EAGAIN: the call sent as many frames as it may. EBUSY: the device dropped a
                     // frame (net/xdp/xsk.c, __xsk_generic_xmit). Without progress the other frames
                     // wait for the next time.
-                    Some(libc::EAGAIN | libc::EBUSY | libc::ENOBUFS) if left < before => {}
+                    Some(libc::EAGAIN | libc::EBUSY | libc::ENOBUFS) if unsent < unsent_before => {}
                     Some(libc::ENXIO | libc::EBADF) => {
                         self.gone = true;
                         break;
@@ -138,8 +138,8 @@ impl XskQueue {
     // Makes the kernel poll the device, with busy polling.
     pub(super) fn poll_device(&mut self) -> u64 {
         // An interface that is down (ENETDOWN) may come back.
-        let gone = |error: io::Error| error.raw_os_error() == Some(libc::ENXIO);
-        self.gone |= self.socket.kick_receive().is_err_and(gone);
+        let is_gone = |error: io::Error| error.raw_os_error() == Some(libc::ENXIO);
+        self.gone |= self.socket.kick_receive().is_err_and(is_gone);
         1
     }
 }

@@ -97,17 +97,17 @@ pub(super) fn warnings(interfaces: &[XdpInterface], verify_checksums: bool) -> V
             .to_owned(),
     ];
     if !verify_checksums {
-        let not =
+        let checksum_warning =
             "checksums of requests are not verified: a damaged one that the device lets pass is answered";
-        warnings.push(not.to_owned());
+        warnings.push(checksum_warning.to_owned());
     }
     for interface in interfaces {
         let zero_copy = interface.queues.iter().any(|queue| queue.zero_copy);
-        for known in &KNOWN {
-            if interface.driver.as_deref() == Some(known.driver) && (zero_copy || !known.zero_copy_only) {
+        for facts in &KNOWN {
+            if interface.driver.as_deref() == Some(facts.driver) && (zero_copy || !facts.zero_copy_only) {
                 warnings.push(format!(
                     "{} ({}): {} ({})",
-                    interface.name, known.driver, known.what, known.source
+                    interface.name, facts.driver, facts.what, facts.source
                 ));
             }
         }
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_driver_is_warned_of_where_it_matters() {
+    fn warnings_depend_on_driver_zero_copy_and_checksum_verification() {
         assert_eq!(warnings(&[interface("i40e", true)], true).len(), 1);
         assert_eq!(warnings(&[interface("i40e", true)], false).len(), 2);
         assert_eq!(warnings(&[interface("ice", false)], true).len(), 1);

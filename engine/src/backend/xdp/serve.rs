@@ -39,55 +39,56 @@ pub(super) fn run<S: Service>(mut job: WorkerJob<'_, S>, queues: &mut WorkerQueu
 fn run_with<S: Service, P: AdmissionPolicy>(
     mut policy: P,
     mut job: WorkerJob<'_, S>,
-    share: &mut WorkerQueues,
+    worker_queues: &mut WorkerQueues,
 ) -> io::Result<()> {
     // The socket gets few requests, so its batch has no loop per kind of control data.
     let mut batch = MessageBatch::<DynamicControl>::new(job.shape);
     let mut counters = LocalCounters::new(job.counters);
     let mut reply = vec![0; job.shape.reply].into_boxed_slice();
-    share.recover();
-    let (mut round, mut idle) = (0u32, 0u32);
+    worker_queues.recover();
+    let (mut round, mut idle_polls) = (0u32, 0u32);
     loop {
         let phase = job.shutdown.phase();
         if phase == WorkerPhase::End {
-            share.end(&mut counters);
+            worker_queues.end(&mut counters);
             return Ok(());
         }
         round = round.wrapping_add(1);
-        let mut came = 0;
-        for queue in share.queues.iter_mut().filter(|queue| !queue.gone) {
+        let mut request_count = 0;
+        for queue in worker_queues.queues.iter_mut().filter(|queue| !queue.gone) {
             let mut handler = FrameHandler {
                 job: &mut job,
                 policy: &mut policy,
                 counters: &mut counters,
                 reply: &mut reply,
-                verify: share.verify_checksums,
+                verify: worker_queues.verify_checksums,
                 taken_ns: None,
             };
-            came += queue.process_batch(&mut share.frames, share.batch, &mut handler);
+            request_count +=
+                queue.process_batch(&mut worker_queues.frames, worker_queues.batch, &mut handler);
         }
-        if came > 0 {
+        if request_count > 0 {
             counters.rest = true;
             counters.publish();
-            idle = 0;
+            idle_polls = 0;
             if !round.is_multiple_of(ROUNDS) {
                 continue;
             }
         }
-        if serve_socket(&mut batch, &mut policy, &mut job, &mut counters)? || came > 0 {
-            idle = 0;
+        if serve_socket(&mut batch, &mut policy, &mut job, &mut counters)? || request_count > 0 {
+            idle_polls = 0;
             continue;
         }
         if phase == WorkerPhase::Drain {
             job.shutdown.on_empty();
-        } else if share.busy_poll && idle < IDLE_POLLS {
-            idle += 1;
-            for queue in share.queues.iter_mut().filter(|queue| !queue.gone) {
+        } else if worker_queues.busy_poll && idle_polls < IDLE_POLLS {
+            idle_polls += 1;
+            for queue in worker_queues.queues.iter_mut().filter(|queue| !queue.gone) {
                 counters.counts.syscalls += queue.poll_device();
             }
         } else {
             counters.counts.syscalls += 1;
-            share.sleep(job.socket.as_fd())?;
+            worker_queues.sleep(job.socket.as_fd())?;
         }
     }
 }
@@ -117,12 +118,12 @@ impl WorkerQueues {
     /// Waits for a packet, a datagram, or the shutdown.
     fn sleep(&mut self, socket: BorrowedFd<'_>) -> io::Result<()> {
         let unsent = self.queues.iter_mut().any(|queue| !queue.gone && queue.rings.transmit.pending() > 0);
-        let mut waited: Vec<PollFd<'_>> = Vec::with_capacity(1 + self.queues.len());
-        waited.push(PollFd::from_borrowed_fd(socket, PollFlags::IN));
+        let mut poll_fds: Vec<PollFd<'_>> = Vec::with_capacity(1 + self.queues.len());
+        poll_fds.push(PollFd::from_borrowed_fd(socket, PollFlags::IN));
         for queue in self.queues.iter().filter(|queue| !queue.gone) {
-            waited.push(PollFd::from_borrowed_fd(queue.socket.as_fd(), PollFlags::IN));
+            poll_fds.push(PollFd::from_borrowed_fd(queue.socket.as_fd(), PollFlags::IN));
         }
-        match poll(&mut waited, unsent.then_some(&RETRY)) {
+        match poll(&mut poll_fds, unsent.then_some(&RETRY)) {
             // After a signal the loop looks at all queues again in any case.
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(error) => Err(error.into()),
@@ -177,18 +178,18 @@ impl XskQueue {
         batch: u32,
         handler: &mut FrameHandler<'_, '_, S, P>,
     ) -> u32 {
-        let came = self.rings.receive.available().min(batch).min(self.rings.transmit.room(batch));
+        let packet_count = self.rings.receive.available().min(batch).min(self.rings.transmit.room(batch));
         let mut answered = 0;
-        if came > 0 && handler.job.shape.asked.times {
+        if packet_count > 0 && handler.job.shape.asked.times {
             handler.taken_ns = Some(stamp::now_ns());
         }
-        for _ in 0..came {
+        for _ in 0..packet_count {
             let Some(packet) = self.take(frames) else { break };
             let Some((frame, length)) = frames.umem.packet(packet.address, packet.length) else { continue };
             self.in_hand = Some(packet.address);
             match self.answer(frame, length, handler) {
                 Some(length) => {
-                    // `came` is at most the room in the ring.
+                    // `packet_count` is at most the room in the ring.
                     let length = length as u32;
                     self.rings.transmit.push(XdpDescriptor { address: packet.address, length, options: 0 });
                     answered += 1;
@@ -197,7 +198,7 @@ impl XskQueue {
             }
             self.in_hand = None;
         }
-        if came > 0 {
+        if packet_count > 0 {
             handler.counters.counts.batches += 1;
             self.rings.receive.release();
             self.rings.transmit.submit();
@@ -206,7 +207,7 @@ impl XskQueue {
         handler.counters.counts.syscalls += self.send();
         self.restock(frames);
         handler.counters.counts.syscalls += self.wake_receive();
-        came
+        packet_count
     }
 
     /// Turns the frame of a request into that of the reply; returns the bytes to send, or `None` to send no frame.
@@ -233,25 +234,31 @@ impl XskQueue {
             counters.count_shed();
             return None;
         }
-        let (begin, mut end) = (layout.payload_offset(), layout.end());
-        let truncated = end - begin > job.shape.request;
+        let (start, mut end) = (layout.payload_offset(), layout.end());
+        let truncated = end - start > job.shape.request;
         if truncated {
             if !counters.count_truncated(job.deliver_truncated) {
                 return None;
             }
-            end = begin + job.shape.request;
+            end = start + job.shape.request;
         }
-        let class = layout.traffic_class(frame);
-        let request =
-            Request::from_frame(&frame[begin..end], &addresses, class, *taken_ns, truncated, &job.path);
+        let traffic_class = layout.traffic_class(frame);
+        let request = Request::from_frame(
+            &frame[start..end],
+            &addresses,
+            traffic_class,
+            *taken_ns,
+            truncated,
+            &job.path,
+        );
         let action = job.service.answer(&request, reply);
-        let fits = |length: usize| length <= layout.max_payload(self.mtu) && begin + length <= frame.len();
+        let fits = |length: usize| length <= layout.max_payload(self.mtu) && start + length <= frame.len();
         let (payload, options) = match counters.record_action(action, reply.len()) {
             OutgoingMessage::Nothing => return None,
-            OutgoingMessage::Same if fits(end - begin) => return Some(layout.make_reply(frame, end - begin)),
-            OutgoingMessage::Same => (&frame[begin..end], ReplyOptions::default()),
+            OutgoingMessage::Same if fits(end - start) => return Some(layout.make_reply(frame, end - start)),
+            OutgoingMessage::Same => (&frame[start..end], ReplyOptions::default()),
             OutgoingMessage::Reply(length) if fits(length) => {
-                frame[begin..begin + length].copy_from_slice(&reply[..length]);
+                frame[start..start + length].copy_from_slice(&reply[..length]);
                 return Some(layout.make_reply(frame, length));
             }
             OutgoingMessage::Reply(length) => (&reply[..length], ReplyOptions::default()),
@@ -281,10 +288,10 @@ fn send_by_socket<S: Service>(
     counters: &mut LocalCounters<'_>,
 ) {
     let family = job.shape.family;
-    let to = options.to.unwrap_or_else(|| addresses.source());
-    let name = SocketName::encode(to, family).unwrap_or(SocketName::ZERO);
+    let reply_address = options.to.unwrap_or_else(|| addresses.source());
+    let name = SocketName::encode(reply_address, family).unwrap_or(SocketName::ZERO);
     // The destination of the request can be the source of the reply in its own address family only.
-    let same_family = to.ip().to_canonical().is_ipv4() == addresses.destination().is_ipv4();
+    let same_family = reply_address.ip().to_canonical().is_ipv4() == addresses.destination().is_ipv4();
     let (mut control, length) = match same_family {
         true => ControlBuffer::from_source(
             job.shape.asked.pktinfo,
@@ -293,6 +300,61 @@ fn send_by_socket<S: Service>(
         ),
         false => (ControlBuffer::EMPTY, 0),
     };
-    let length = control.append(length, to.ip().to_canonical().is_ipv4(), options.extras());
+    let length = control.append(length, reply_address.ip().to_canonical().is_ipv4(), options.extras());
     counters.send_single(|| send_message(job.socket, payload, &name, family, &mut control, length));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::sys::xsk::{RingSizes, Umem, XskSocket};
+
+    #[test]
+    fn recovery_from_a_panic_takes_all_frames_back() -> io::Result<()> {
+        const FRAMES: u32 = 128;
+        let umem = Umem::new(FRAMES as usize, 2048)?;
+        let socket = match XskSocket::new().and_then(|socket| socket.register(&umem).map(|()| socket)) {
+            Ok(socket) => socket,
+            Err(why) => {
+                let line = format!("\nSKIP recovery_from_a_panic_takes_all_frames_back: no AF_XDP: {why}\n");
+                return io::Write::write_all(&mut io::stderr(), line.as_bytes());
+            }
+        };
+        let sizes = RingSizes { fill: FRAMES, completion: FRAMES, receive: FRAMES, transmit: FRAMES };
+        let mut queue = XskQueue {
+            rings: socket.rings(sizes)?,
+            socket,
+            interface: 1,
+            mtu: 1500,
+            unfinished_checksums: false,
+            need_wakeup: false,
+            waiting: 0,
+            wanted: FRAMES / 2,
+            in_hand: None,
+            gone: false,
+        };
+        let mut frames = FramePool::new(umem);
+        queue.restock(&mut frames);
+        // The third request of a batch panics, after two replies that the kernel has not seen.
+        let mut packets = frames.free.split_off(frames.free.len() - 3).into_iter().map(|frame| frame + 256);
+        queue.in_hand = packets.next();
+        for address in packets {
+            queue.rings.transmit.push(XdpDescriptor { address, length: 60, options: 0 });
+        }
+        let mut worker_queues = WorkerQueues {
+            queues: vec![queue],
+            frames,
+            batch: 64,
+            verify_checksums: false,
+            busy_poll: false,
+            _programs: Arc::default(),
+        };
+        worker_queues.recover();
+        let mut free = worker_queues.frames.free;
+        free.sort_unstable();
+        assert_eq!(free, (u64::from(FRAMES / 2)..FRAMES.into()).map(|frame| frame * 2048).collect::<Vec<_>>());
+        Ok(())
+    }
 }

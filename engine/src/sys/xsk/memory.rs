@@ -50,8 +50,8 @@ impl Umem {
     // The packet at an address from the receive ring, up to the end of its frame, and its length.
     // `None` if the ring names memory that is not ours.
     #[inline]
-    pub(crate) fn packet(&mut self, at: u64, length: u32) -> Option<(&mut [u8], usize)> {
-        let start = usize::try_from(at).ok()?;
+    pub(crate) fn packet(&mut self, address: u64, length: u32) -> Option<(&mut [u8], usize)> {
+        let start = usize::try_from(address).ok()?;
         let frame_bytes = self.frame_bytes as usize;
         let room = frame_bytes - (start & (frame_bytes - 1));
         if start >= self.bytes || length as usize > room {
@@ -64,15 +64,15 @@ impl Umem {
 
     /// Prefetches the beginning of a packet that is processed soon.
     #[inline]
-    pub(crate) fn prefetch(&self, at: u64) {
+    pub(crate) fn prefetch(&self, address: u64) {
         #[cfg(target_arch = "x86_64")]
-        if (at as usize) < self.bytes {
+        if (address as usize) < self.bytes {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
             // SAFETY: inside the mapping; a prefetch changes nothing that a program sees.
-            unsafe { _mm_prefetch(self.area.add(at as usize).cast(), _MM_HINT_T0) };
+            unsafe { _mm_prefetch(self.area.add(address as usize).cast(), _MM_HINT_T0) };
         }
         #[cfg(not(target_arch = "x86_64"))]
-        let _ = at;
+        let _ = address;
     }
 }
 

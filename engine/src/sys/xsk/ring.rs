@@ -35,7 +35,7 @@ impl<T> SharedRing<T> {
         socket: BorrowedFd<'_>,
         size: u32,
         offsets: libc::xdp_ring_offset,
-        at: libc::off_t,
+        file_offset: libc::off_t,
     ) -> io::Result<Self> {
         let bytes = offsets.desc as usize + size as usize * size_of::<T>();
         // SAFETY: a new mapping of the socket's ring, as long as offsets and size say.
@@ -46,7 +46,7 @@ impl<T> SharedRing<T> {
                 libc::PROT_READ | libc::PROT_WRITE,
                 libc::MAP_SHARED | libc::MAP_POPULATE,
                 socket.as_raw_fd(),
-                at,
+                file_offset,
             )
         };
         if area == libc::MAP_FAILED {
@@ -114,13 +114,13 @@ impl<T: Copy> ProducerRing<T> {
         Self { shared, next: 0, consumed: 0 }
     }
 
-    // The number of free entries. Reads the kernel's index only if fewer than `wanted` are known to
-    // be free.
+    // The number of free entries. Reads the kernel's index only if fewer than `required` are known
+    // to be free.
     #[inline]
-    pub(crate) fn room(&mut self, wanted: u32) -> u32 {
-        let known = self.shared.size - self.next.wrapping_sub(self.consumed);
-        if known >= wanted {
-            return known;
+    pub(crate) fn room(&mut self, required: u32) -> u32 {
+        let known_free = self.shared.size - self.next.wrapping_sub(self.consumed);
+        if known_free >= required {
+            return known_free;
         }
         self.shared.size - self.pending()
     }

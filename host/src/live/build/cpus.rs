@@ -21,9 +21,9 @@ pub(super) fn all(readings: &SnapshotInput<'_>, interrupts: &InterruptRates) -> 
     let now = CpuCounters::of(Some(readings.now));
     let mut cpus: Vec<CpuSnapshot> =
         times.iter().map(|times| cpu(readings, interrupts, (&before, &now), times)).collect();
-    let all: f64 = cpus.iter().filter_map(|cpu| cpu.packets_per_second).sum();
+    let total: f64 = cpus.iter().filter_map(|cpu| cpu.packets_per_second).sum();
     for cpu in &mut cpus {
-        cpu.packets_share = cpu.packets_per_second.filter(|_| all > 0.0).map(|packets| packets / all);
+        cpu.packets_share = cpu.packets_per_second.filter(|_| total > 0.0).map(|packets| packets / total);
     }
     Known::Value(cpus)
 }
@@ -59,14 +59,14 @@ fn cpu(
         Some((part(times).checked_sub(part(earlier))? as f64 / all as f64).min(1.0))
     };
     let softnet = |count: fn(&SoftnetCpu) -> Option<u64>| {
-        let of = |counted: &CpuCounters<'_>| counted.softnet.get(&cpu).and_then(|line| count(line));
-        rate_32(of(before), of(now), readings.seconds)
+        let count_of = |counters: &CpuCounters<'_>| counters.softnet.get(&cpu).and_then(|line| count(line));
+        rate_32(count_of(before), count_of(now), readings.seconds)
     };
-    let net_rx = |counted: &CpuCounters<'_>| counted.net_rx.and_then(|all| all.get(&cpu).copied());
+    let net_rx = |counters: &CpuCounters<'_>| counters.net_rx.and_then(|counts| counts.get(&cpu).copied());
     CpuSnapshot {
         cpu,
         node: readings.path.machine.node_of(cpu),
-        interrupts_per_second: interrupts.on(cpu),
+        interrupts_per_second: interrupts.cpu_rate(cpu),
         busy_share: share(|times| times.idle).map(|idle| 1.0 - idle),
         softirq_share: share(|times| times.softirq),
         steal_share: share(|times| times.steal),

@@ -20,8 +20,9 @@ pub(super) fn all(readings: &SnapshotInput<'_>, interrupts: &InterruptRates) -> 
         let now = readings.now.interfaces.iter().find(|item| item.interface == link.interface)?;
         // An interface that was recreated under the same name counts from zero.
         let before = readings.before.and_then(|before| {
-            let same = |item: &&InterfaceSample| item.interface == link.interface && item.index == now.index;
-            before.interfaces.iter().find(same)
+            let is_same =
+                |item: &&InterfaceSample| item.interface == link.interface && item.index == now.index;
+            before.interfaces.iter().find(is_same)
         });
         now.index.is_some().then(|| RateReader { readings, interrupts, link, now, before }.interface())
     });
@@ -44,7 +45,7 @@ impl RateReader<'_> {
             rate(before, self.now.totals.get(name).copied(), self.readings.seconds)
         };
         let discipline = self.discipline();
-        let of_discipline = discipline.value().and_then(|root| root.as_ref()?.drops_per_second);
+        let qdisc_drops = discipline.value().and_then(|root| root.as_ref()?.drops_per_second);
         InterfaceSnapshot {
             interface: link.interface.clone(),
             driver: link.driver.value().and_then(|driver| Some(driver.as_ref()?.name.clone())),
@@ -56,11 +57,11 @@ impl RateReader<'_> {
             rx_drops_per_second: sum([total("rx_missed_errors"), total("rx_dropped")]),
             tx_packets_per_second: total("tx_packets"),
             tx_bits_per_second: total("tx_bytes").map(|bytes| bytes * 8.0),
-            tx_drops_per_second: sum([total("tx_dropped"), total("tx_errors"), of_discipline]),
+            tx_drops_per_second: sum([total("tx_dropped"), total("tx_errors"), qdisc_drops]),
             receive: self.receive(),
-            receive_told_by: told_by(&self.now.receive),
+            receive_told_by: count_source(&self.now.receive),
             transmit: self.transmit(),
-            transmit_told_by: told_by(&self.now.transmit),
+            transmit_told_by: count_source(&self.now.transmit),
             discipline,
         }
     }
@@ -78,7 +79,7 @@ impl RateReader<'_> {
         let (interface, path) = (self.link.interface.as_str(), self.readings.path);
         let vector = path.irq.receive_vector(interface, queue);
         let irq = vector.map(|vector| vector.irq);
-        let (interrupts_per_second, busiest) = irq.map_or((None, None), |irq| self.interrupts.of(irq));
+        let (interrupts_per_second, busiest) = irq.map_or((None, None), |irq| self.interrupts.irq_rate(irq));
         let cpu = busiest.or_else(|| vector.and_then(IrqVector::cpu));
         let node = self.link.node.value().copied().flatten();
         let cpus_node = cpu.and_then(|cpu| path.machine.node_of(cpu));
@@ -91,7 +92,7 @@ impl RateReader<'_> {
             cpu,
             allowed: vector.and_then(|vector| vector.affinity.value()).map(list),
             rps: path.softirq.rps_cpus(interface, queue).map(list),
-            far_node: node.zip(cpus_node).is_some_and(|(own, other)| own != other),
+            far_node: node.zip(cpus_node).is_some_and(|(nic_node, cpu_node)| nic_node != cpu_node),
         }
     }
 
@@ -105,19 +106,20 @@ impl RateReader<'_> {
         };
         let counts = QueuePairs::new(self.before.map(|before| &before.transmit), &self.now.transmit);
         let vectors = self.readings.path.irq.vectors(interface);
-        let (own, earlier) = (of_queues(Some(self.now)), of_queues(self.before));
+        let (current_qdiscs, earlier_qdiscs) =
+            (qdiscs_by_queue(Some(self.now)), qdiscs_by_queue(self.before));
         let queue = |item: &crate::stage::transmit::TransmitQueueState| {
             let queue = item.queue;
-            let (own, before) = (own.get(&queue), earlier.get(&queue));
+            let (now, before) = (current_qdiscs.get(&queue), earlier_qdiscs.get(&queue));
             TransmitQueueSnapshot {
                 queue,
                 packets_per_second: counts.rate(queue, |item| Some(item.packets), self.readings.seconds),
                 drops_per_second: rate_32(
                     before.map(|item| item.drops),
-                    own.map(|item| item.drops),
+                    now.map(|item| item.drops),
                     self.readings.seconds,
                 ),
-                backlog_packets: own.map(|item| item.backlog),
+                backlog_packets: now.map(|item| item.backlog),
                 irq: vectors
                     .iter()
                     .find(|vector| vector.transmit_queue == Some(queue))
@@ -136,12 +138,12 @@ impl RateReader<'_> {
         let seconds = self.readings.seconds;
         self.now.disciplines.clone().map(|_| {
             let now = root(self.now)?;
-            let grown = |count: fn(&crate::stage::transmit::QdiscState) -> u64| {
+            let rate_of = |count: fn(&crate::stage::transmit::QdiscState) -> u64| {
                 rate_32(before.as_ref().map(count), Some(count(&now)), seconds)
             };
             Some(QdiscSnapshot {
-                drops_per_second: grown(|item| item.drops),
-                requeues_per_second: grown(|item| item.requeues),
+                drops_per_second: rate_of(|item| item.drops),
+                requeues_per_second: rate_of(|item| item.requeues),
                 backlog_packets: now.backlog,
                 kind: now.kind,
             })
@@ -150,17 +152,17 @@ impl RateReader<'_> {
 }
 
 /// Qdiscs by transmit queue: the children of an `mq`, which are numbered from 1 in hexadecimal.
-fn of_queues(sample: Option<&InterfaceSample>) -> BTreeMap<u32, &crate::stage::transmit::QdiscState> {
-    let all = sample.and_then(|sample| sample.disciplines.value()).into_iter().flatten();
-    let of_queue = |item: &crate::stage::transmit::QdiscState| {
+fn qdiscs_by_queue(sample: Option<&InterfaceSample>) -> BTreeMap<u32, &crate::stage::transmit::QdiscState> {
+    let qdiscs = sample.and_then(|sample| sample.disciplines.value()).into_iter().flatten();
+    let queue_number = |item: &crate::stage::transmit::QdiscState| {
         let (_, minor) = item.parent.rsplit_once(':')?;
         u32::from_str_radix(minor, 16).ok()?.checked_sub(1)
     };
     // In reverse, so that the first of several entries of a queue stays in the map.
-    all.rev().filter_map(|item| Some((of_queue(item)?, item))).collect()
+    qdiscs.rev().filter_map(|item| Some((queue_number(item)?, item))).collect()
 }
 
-fn told_by(counts: &Counts) -> Option<String> {
+fn count_source(counts: &Counts) -> Option<String> {
     let first = counts.value()?.as_ref()?.first()?;
     Some(first.read_from.split(": ").next().unwrap_or_default().to_owned())
 }
@@ -173,20 +175,20 @@ struct QueuePairs<'a> {
 
 impl<'a> QueuePairs<'a> {
     fn new(before: Option<&'a Counts>, now: &'a Counts) -> Self {
-        fn map(counts: &Counts) -> BTreeMap<u32, &QueueCounts> {
+        fn by_queue(counts: &Counts) -> BTreeMap<u32, &QueueCounts> {
             let all = counts.value().into_iter().flatten().flatten();
             all.map(|item| (item.queue, item)).collect()
         }
-        Self { before: before.map(map).unwrap_or_default(), now: map(now) }
+        Self { before: before.map(by_queue).unwrap_or_default(), now: by_queue(now) }
     }
 
     fn rate(&self, queue: u32, count: fn(&QueueCounts) -> Option<u64>, seconds: Option<f64>) -> Option<f64> {
-        let of = |counts: &BTreeMap<u32, &QueueCounts>| counts.get(&queue).and_then(|item| count(item));
-        rate(of(&self.before), of(&self.now), seconds)
+        let count_of = |counts: &BTreeMap<u32, &QueueCounts>| counts.get(&queue).and_then(|item| count(item));
+        rate(count_of(&self.before), count_of(&self.now), seconds)
     }
 }
 
 /// Whether two CPU lists overlap; unreadable lists do not.
-pub(super) fn overlap(one: &CpuSet, other: &CpuSet) -> bool {
-    one.iter().any(|cpu| other.contains(cpu))
+pub(super) fn overlap(left: &CpuSet, right: &CpuSet) -> bool {
+    left.iter().any(|cpu| right.contains(cpu))
 }

@@ -13,51 +13,51 @@ pub(super) struct InterruptRates {
 
 impl InterruptRates {
     pub(super) fn between(readings: &SnapshotInput<'_>) -> Self {
-        let none = Self { of_vectors: BTreeMap::new(), of_cpus: None };
+        let unknown_rates = Self { of_vectors: BTreeMap::new(), of_cpus: None };
         let (Some(now), Some(before), Some(seconds)) = (
             readings.now.interrupts.value(),
             readings.before.and_then(|before| before.interrupts.value()),
             readings.seconds,
         ) else {
-            return none;
+            return unknown_rates;
         };
         let interfaces = &readings.path.irq.interfaces;
         let mut vectors = interfaces.iter().filter_map(|item| item.vectors.value()).flatten().peekable();
         if vectors.peek().is_none() {
             // Virtual interfaces have no interrupts, and a zero would mean that they have some.
-            return none;
+            return unknown_rates;
         }
-        let own: BTreeSet<u32> = vectors.map(|vector| vector.irq).collect();
+        let irqs: BTreeSet<u32> = vectors.map(|vector| vector.irq).collect();
         let (mut of_vectors, mut of_cpus) = (BTreeMap::new(), BTreeMap::<u32, f64>::new());
-        for irq in own {
+        for irq in irqs {
             let Some(handled) = now.get(&irq) else { continue };
             // Both are in CPU order, as the columns of the file.
             let mut before = before.get(&irq).map_or(&[][..], Vec::as_slice).iter().peekable();
-            let (mut all, mut most) = (0.0, (0, None));
+            let (mut total_rate, mut busiest) = (0.0, (0, None));
             for (cpu, count) in handled {
                 while before.next_if(|(other, _)| other < cpu).is_some() {}
                 let earlier = before.next_if(|(other, _)| other == cpu).map_or(0, |(_, count)| *count);
-                let grown = count.saturating_sub(earlier);
-                if grown == 0 {
+                let growth = count.saturating_sub(earlier);
+                if growth == 0 {
                     continue;
                 }
-                let rate = grown as f64 / seconds;
-                all += rate;
+                let rate = growth as f64 / seconds;
+                total_rate += rate;
                 *of_cpus.entry(*cpu).or_default() += rate;
-                if grown > most.0 {
-                    most = (grown, Some(*cpu));
+                if growth > busiest.0 {
+                    busiest = (growth, Some(*cpu));
                 }
             }
-            of_vectors.insert(irq, (all, most.1));
+            of_vectors.insert(irq, (total_rate, busiest.1));
         }
         Self { of_vectors, of_cpus: Some(of_cpus) }
     }
 
-    pub(super) fn of(&self, irq: u32) -> (Option<f64>, Option<u32>) {
+    pub(super) fn irq_rate(&self, irq: u32) -> (Option<f64>, Option<u32>) {
         self.of_vectors.get(&irq).map_or((None, None), |(rate, cpu)| (Some(*rate), *cpu))
     }
 
-    pub(super) fn on(&self, cpu: u32) -> Option<f64> {
+    pub(super) fn cpu_rate(&self, cpu: u32) -> Option<f64> {
         self.of_cpus.as_ref().map(|cpus| cpus.get(&cpu).copied().unwrap_or(0.0))
     }
 }

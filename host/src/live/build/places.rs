@@ -11,28 +11,28 @@ use crate::live::snapshot::{FindingSite, LiveFinding};
 /// A finding with more queues and CPUs than this is shown at their interfaces.
 const MOST: usize = 16;
 
-pub(super) fn found(path: &PacketPath, finding: &Finding) -> LiveFinding {
-    let mut places = BTreeSet::new();
+pub(super) fn live_finding(path: &PacketPath, finding: &Finding) -> LiveFinding {
+    let mut sites = BTreeSet::new();
     for change in &finding.changes {
-        places.extend(of_setting(path, &change.setting));
+        sites.extend(setting_site(path, &change.setting));
     }
-    let words = words(finding);
-    of_words(path, finding.stage, &words, &mut places);
-    let is_queue = |place: &&FindingSite| {
-        matches!(place, FindingSite::Receive(..) | FindingSite::Transmit(..) | FindingSite::Cpu(_))
+    let texts = finding_texts(finding);
+    add_named_sites(path, finding.stage, &texts, &mut sites);
+    let is_queue = |site: &&FindingSite| {
+        matches!(site, FindingSite::Receive(..) | FindingSite::Transmit(..) | FindingSite::Cpu(_))
     };
-    if places.iter().filter(is_queue).count() > MOST {
-        let interfaces: Vec<FindingSite> = places
+    if sites.iter().filter(is_queue).count() > MOST {
+        let interfaces: Vec<FindingSite> = sites
             .iter()
-            .filter_map(|place| match place {
+            .filter_map(|site| match site {
                 FindingSite::Receive(interface, _) | FindingSite::Transmit(interface, _) => {
                     Some(FindingSite::Interface(interface.clone()))
                 }
                 _ => None,
             })
             .collect();
-        places.retain(|place| !is_queue(&place));
-        places.extend(interfaces);
+        sites.retain(|site| !is_queue(&site));
+        sites.extend(interfaces);
     }
     LiveFinding {
         id: finding.id.to_owned(),
@@ -40,11 +40,11 @@ pub(super) fn found(path: &PacketPath, finding: &Finding) -> LiveFinding {
         severity: finding.severity,
         title: finding.title.clone(),
         remedy: finding.remedy.to_owned(),
-        places: places.into_iter().collect(),
+        places: sites.into_iter().collect(),
     }
 }
 
-fn of_setting(path: &PacketPath, setting: &Setting) -> Option<FindingSite> {
+fn setting_site(path: &PacketPath, setting: &Setting) -> Option<FindingSite> {
     match setting {
         Setting::QueueCpus { interface, direction: QueueDirection::Receive, queue }
         | Setting::QueueFlows { interface, queue } => Some(FindingSite::Receive(interface.clone(), *queue)),
@@ -56,46 +56,46 @@ fn of_setting(path: &PacketPath, setting: &Setting) -> Option<FindingSite> {
             let vector = item.vectors.value()?.iter().find(|vector| vector.irq == *irq)?;
             Some(FindingSite::Receive(item.interface.clone(), vector.receive_queue?))
         }),
-        other => other.interface().map(|interface| FindingSite::Interface(interface.into_owned())),
+        setting => setting.interface().map(|interface| FindingSite::Interface(interface.into_owned())),
     }
 }
 
-fn words(finding: &Finding) -> Vec<String> {
+fn finding_texts(finding: &Finding) -> Vec<String> {
     let evidence = finding.evidence.iter();
     let text = evidence.flat_map(|item| [item.what.clone(), item.read_from.clone()]);
     std::iter::once(finding.title.clone()).chain(text).collect()
 }
 
-fn of_words(path: &PacketPath, stage: StageName, words: &[String], places: &mut BTreeSet<FindingSite>) {
+fn add_named_sites(path: &PacketPath, stage: StageName, texts: &[String], sites: &mut BTreeSet<FindingSite>) {
     for link in &path.link {
         let interface = link.interface.as_str();
-        let has_one = places.iter().any(|place| match place {
+        let has_site = sites.iter().any(|site| match site {
             FindingSite::Interface(name) | FindingSite::Receive(name, _) | FindingSite::Transmit(name, _) => {
                 name == interface
             }
             _ => false,
         });
-        if !has_one && words.iter().any(|text| contains_word(text, interface)) {
-            places.insert(FindingSite::Interface(interface.to_owned()));
+        if !has_site && texts.iter().any(|text| contains_word(text, interface)) {
+            sites.insert(FindingSite::Interface(interface.to_owned()));
         }
     }
     for service in path.socket.services() {
         let name = service.name();
-        if words.iter().any(|text| text.contains(&name)) {
-            places.insert(FindingSite::Service(name));
+        if texts.iter().any(|text| text.contains(&name)) {
+            sites.insert(FindingSite::Service(name));
         }
     }
     if stage == StageName::Thread {
         let serving = path.thread.serving.value().into_iter().flatten();
         let ids = serving.map(|thread| thread.tid);
         let directory = |tid: u32| format!("/task/{tid}/");
-        places.extend(
-            ids.filter(|tid| words.iter().any(|text| text.contains(&directory(*tid))))
+        sites.extend(
+            ids.filter(|tid| texts.iter().any(|text| text.contains(&directory(*tid))))
                 .map(FindingSite::Thread),
         );
     }
     if matches!(stage, StageName::Softirq | StageName::Machine | StageName::Irq) {
-        places.extend(words.iter().flat_map(|text| cpus_in(text)).map(FindingSite::Cpu));
+        sites.extend(texts.iter().flat_map(|text| cpus_in(text)).map(FindingSite::Cpu));
     }
 }
 
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_words_and_cpus_numbers_after_that_word() {
+    fn interfaces_match_whole_words_and_cpus_match_numbers_after_cpu() {
         assert!(
             contains_word("eth0 loses packets", "eth0")
                 && contains_word("/sys/class/net/eth0/queues", "eth0")

@@ -17,21 +17,21 @@ pub(super) fn all(readings: &SnapshotInput<'_>) -> Known<Vec<ServiceSnapshot>> {
     if let Some(why) = sockets.services.why().or(readings.now.sockets.why()) {
         return Known::unknown(why);
     }
-    let of = |sample: Option<&CounterSample>| -> BTreeMap<u64, SocketSample> {
+    let sockets_by_inode = |sample: Option<&CounterSample>| -> BTreeMap<u64, SocketSample> {
         let all = sample.and_then(|sample| sample.sockets.value()).into_iter().flatten();
         all.map(|item| (item.inode, item.clone())).collect()
     };
-    let (before, now) = (of(readings.before), of(Some(readings.now)));
+    let (before, now) = (sockets_by_inode(readings.before), sockets_by_inode(Some(readings.now)));
     let services = sockets.udp_services().filter_map(|service| {
         let sockets: Vec<SocketSnapshot> = (0..)
             .zip(&service.sockets)
-            .filter_map(|(place, known)| socket(place, known, (&before, &now), readings.seconds))
+            .filter_map(|(place, state)| socket(place, state, (&before, &now), readings.seconds))
             .collect();
         (!sockets.is_empty()).then(|| ServiceSnapshot {
             name: service.name(),
             port: service.local.port(),
             pids: service.processes.value().into_iter().flatten().map(|process| process.pid).collect(),
-            steering: service.steering.value().copied().flatten().map(named),
+            steering: service.steering.value().copied().flatten().map(steering_name),
             sockets,
         })
     });
@@ -41,30 +41,30 @@ pub(super) fn all(readings: &SnapshotInput<'_>) -> Known<Vec<ServiceSnapshot>> {
 // `None` if the socket is closed.
 fn socket(
     place: u32,
-    known: &socket::SocketState,
+    state: &socket::SocketState,
     (before, now): (&BTreeMap<u64, SocketSample>, &BTreeMap<u64, SocketSample>),
     seconds: Option<f64>,
 ) -> Option<SocketSnapshot> {
-    let now = now.get(&known.inode)?;
-    let size = now.receive_buffer_bytes.or(known.receive_buffer_bytes);
+    let now = now.get(&state.inode)?;
+    let size = now.receive_buffer_bytes.or(state.receive_buffer_bytes);
     let fill = size.filter(|size| *size > 0).map(|size| now.queued_bytes as f64 / size as f64);
     Some(SocketSnapshot {
-        inode: known.inode,
+        inode: state.inode,
         place,
         gone_seconds: None,
-        incoming_cpu: known.incoming_cpu(),
+        incoming_cpu: state.incoming_cpu(),
         queued_bytes: Some(now.queued_bytes),
         receive_buffer_bytes: size,
         fill,
         drops_per_second: rate(
-            before.get(&known.inode).and_then(|item| item.drops),
-            now.drops.or(known.drops),
+            before.get(&state.inode).and_then(|item| item.drops),
+            now.drops.or(state.drops),
             seconds,
         ),
     })
 }
 
-fn named(steering: SteeringState) -> String {
+fn steering_name(steering: SteeringState) -> String {
     match steering {
         SteeringState::Hash => "hash",
         SteeringState::Cpu => "cpu",

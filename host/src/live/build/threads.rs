@@ -20,75 +20,76 @@ pub(super) fn all(
         Known::Value(serving) => serving,
         Known::Unknown { why } => return Known::unknown(why.clone()),
     };
-    let with_packets = with_packets(cpus.value().map_or(&[], Vec::as_slice));
+    let packet_cpus = packet_cpus(cpus.value().map_or(&[], Vec::as_slice));
     let mut threads: Vec<ThreadSnapshot> = Vec::new();
-    for known in serving {
-        if threads.iter().any(|thread| thread.tid == known.tid) {
+    for serving_thread in serving {
+        if threads.iter().any(|thread| thread.tid == serving_thread.tid) {
             continue;
         }
-        let key = (known.pid, known.tid);
+        let key = (serving_thread.pid, serving_thread.tid);
         // Another thread may have the same id now.
-        let Some(now) = readings.now.threads.get(&key).filter(|task| task.name == known.name) else {
+        let Some(now) = readings.now.threads.get(&key).filter(|task| task.name == serving_thread.name) else {
             continue;
         };
         let before = readings.before.and_then(|before| before.threads.get(&key));
         let before = before.filter(|task| task.started == now.started);
-        threads.push(thread(readings, known, (before, now), &with_packets));
+        threads.push(thread(readings, serving_thread, (before, now), &packet_cpus));
     }
     Known::Value(threads)
 }
 
 /// CPUs on which packets enter the network stack, by activity.
-fn with_packets(cpus: &[CpuSnapshot]) -> CpuSet {
-    let takes = |cpu: &&CpuSnapshot| {
+fn packet_cpus(cpus: &[CpuSnapshot]) -> CpuSet {
+    let receives_packets = |cpu: &&CpuSnapshot| {
         cpu.packets_share.is_some_and(|share| share >= LEAST_SHARE)
             && cpu.packets_per_second.is_some_and(|packets| packets >= LEAST_PACKETS)
     };
-    cpus.iter().filter(takes).map(|cpu| cpu.cpu).collect()
+    cpus.iter().filter(receives_packets).map(|cpu| cpu.cpu).collect()
 }
 
 fn thread(
     readings: &SnapshotInput<'_>,
-    known: &ServingThread,
+    serving_thread: &ServingThread,
     (before, now): (Option<&TaskStat>, &TaskStat),
-    with_packets: &CpuSet,
+    packet_cpus: &CpuSet,
 ) -> ThreadSnapshot {
     let share = |ticks: fn(&TaskStat) -> Option<u64>| {
         rate(before.and_then(ticks), ticks(now), readings.seconds).map(|rate| rate / TICKS_PER_SECOND)
     };
-    let all = |task: &TaskStat| task.user_ticks?.checked_add(task.system_ticks?);
-    let cpu_share = share(all);
-    let ran = cpu_share.is_some_and(|share| share > 0.0);
+    let total_ticks = |task: &TaskStat| task.user_ticks?.checked_add(task.system_ticks?);
+    let cpu_share = share(total_ticks);
+    let has_run = cpu_share.is_some_and(|share| share > 0.0);
     let cpu = now.last_cpu;
     let services = readings.path.socket.services().iter();
-    let serves =
-        services.filter(|service| service.sockets.iter().any(|socket| known.sockets.contains(&socket.inode)));
+    let served_services = services.filter(|service| {
+        service.sockets.iter().any(|socket| serving_thread.sockets.contains(&socket.inode))
+    });
     ThreadSnapshot {
-        pid: known.pid,
-        tid: known.tid,
-        name: known.name.clone(),
-        services: serves.map(crate::stage::socket::ServiceSockets::name).collect(),
+        pid: serving_thread.pid,
+        tid: serving_thread.tid,
+        name: serving_thread.name.clone(),
+        services: served_services.map(crate::stage::socket::ServiceSockets::name).collect(),
         gone_seconds: None,
         cpu_share,
         system_share: share(|task| task.system_ticks),
         cpu,
         moved_from: before.and_then(|task| task.last_cpu).filter(|earlier| Some(*earlier) != cpu),
-        allowed: known.allowed.value().map(list),
-        seat: cpu.filter(|_| ran).and_then(|cpu| seat(readings, cpu, with_packets)),
+        allowed: serving_thread.allowed.value().map(list),
+        seat: cpu.filter(|_| has_run).and_then(|cpu| thread_locality(readings, cpu, packet_cpus)),
     }
 }
 
-fn seat(readings: &SnapshotInput<'_>, cpu: u32, with_packets: &CpuSet) -> Option<ThreadLocality> {
-    if with_packets.is_empty() {
+fn thread_locality(readings: &SnapshotInput<'_>, cpu: u32, packet_cpus: &CpuSet) -> Option<ThreadLocality> {
+    if packet_cpus.is_empty() {
         return None;
     }
-    if with_packets.contains(cpu) {
+    if packet_cpus.contains(cpu) {
         return Some(ThreadLocality::WithPackets);
     }
     let machine = &readings.path.machine;
-    let own = machine.node_of(cpu).and_then(|node| machine.cpus_of(node));
-    Some(match own {
-        Some(own) if !overlap(own, with_packets) => ThreadLocality::FarNode,
+    let node_cpus = machine.node_of(cpu).and_then(|node| machine.cpus_of(node));
+    Some(match node_cpus {
+        Some(node_cpus) if !overlap(node_cpus, packet_cpus) => ThreadLocality::FarNode,
         _ => ThreadLocality::OffQueue,
     })
 }

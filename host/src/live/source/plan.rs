@@ -29,8 +29,8 @@ impl FullReading {
 
 /// CPU time of the calling thread. On a busy machine this is much less than the elapsed time.
 fn cpu_time() -> Duration {
-    let ran = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    let (seconds, nanoseconds) = (u64::try_from(ran.tv_sec), u32::try_from(ran.tv_nsec));
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    let (seconds, nanoseconds) = (u64::try_from(time.tv_sec), u32::try_from(time.tv_nsec));
     Duration::new(seconds.unwrap_or(0), nanoseconds.unwrap_or(0))
 }
 
@@ -50,12 +50,12 @@ pub(super) struct ReadingPlan {
 }
 
 impl ReadingPlan {
-    pub(super) fn new(path: &PacketPath, begun: &FullReading) -> Self {
+    pub(super) fn new(path: &PacketPath, full_reading: &FullReading) -> Self {
         let udp = path.socket.services().iter().filter(|service| service.protocol == SocketProtocol::Udp);
         Self {
             at: Instant::now(),
-            took: begun.at.elapsed(),
-            cpu_time: cpu_time().saturating_sub(begun.cpu_time),
+            took: full_reading.at.elapsed(),
+            cpu_time: cpu_time().saturating_sub(full_reading.cpu_time),
             interfaces: path
                 .link
                 .iter()
@@ -72,7 +72,7 @@ impl ReadingPlan {
         }
     }
 
-    pub(super) fn took(&self) -> Duration {
+    pub(super) fn duration(&self) -> Duration {
         self.took
     }
 
@@ -83,27 +83,27 @@ impl ReadingPlan {
     // Whether a full reading is due: interfaces changed, or sockets or threads changed and the
     // minimum interval is over, or the last reading is too old.
     pub(super) fn is_due(&mut self, host: &Host, scope: &Scope, sample: &CounterSample) -> bool {
-        let affordable = self.cpu_time.saturating_mul(LEAST_PART_OF_A_CPU);
+        let min_age = self.cpu_time.saturating_mul(LEAST_PART_OF_A_CPU);
         let age = self.age();
         self.interfaces_changed(host, sample)
-            || age >= USUAL_AGE.max(affordable)
-            || (age >= SOONEST.max(affordable / 2)
+            || age >= USUAL_AGE.max(min_age)
+            || (age >= SOONEST.max(min_age / 2)
                 && (self.sockets_changed(scope, sample) || self.threads_changed(sample)))
     }
 
     fn interfaces_changed(&mut self, host: &Host, sample: &CounterSample) -> bool {
-        let seen: Vec<(String, Option<u32>)> =
+        let current: Vec<(String, Option<u32>)> =
             sample.interfaces.iter().map(|item| (item.interface.clone(), item.index)).collect();
         let names = host.list("/sys/class/net").ok();
-        let others = self.names.replace(names.clone().unwrap_or_default());
-        seen != self.interfaces || (others.is_some() && others != names)
+        let previous_names = self.names.replace(names.clone().unwrap_or_default());
+        current != self.interfaces || (previous_names.is_some() && previous_names != names)
     }
 
     fn sockets_changed(&self, scope: &Scope, sample: &CounterSample) -> bool {
         let Some(sockets) = sample.sockets.value() else { return false };
-        let is_there = |inode: &u64| sockets.iter().any(|socket| socket.inode == *inode);
-        let gone = self.sockets.iter().any(|inode| !is_there(inode));
-        let came = sockets.iter().any(|socket| {
+        let is_open = |inode: &u64| sockets.iter().any(|socket| socket.inode == *inode);
+        let has_closed = self.sockets.iter().any(|inode| !is_open(inode));
+        let has_opened = sockets.iter().any(|socket| {
             let in_scope = match (scope.port, scope.pid) {
                 (Some(port), _) => socket.port == port,
                 // The owner of a new socket is only known after a full reading.
@@ -112,13 +112,13 @@ impl ReadingPlan {
             };
             in_scope && !self.sockets.contains(&socket.inode)
         });
-        gone || came
+        has_closed || has_opened
     }
 
     fn threads_changed(&self, sample: &CounterSample) -> bool {
         self.processes.iter().any(|(pid, threads)| {
-            let mut own = sample.threads.iter().filter(|((of, _), _)| of == pid).peekable();
-            own.peek().is_some() && own.any(|(_, task)| threads.is_some() && task.threads != *threads)
+            let mut tasks = sample.threads.iter().filter(|((task_pid, _), _)| task_pid == pid).peekable();
+            tasks.peek().is_some() && tasks.any(|(_, task)| threads.is_some() && task.threads != *threads)
         })
     }
 }

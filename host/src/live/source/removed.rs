@@ -19,18 +19,20 @@ pub(super) struct RecentlyRemoved {
 
 impl RecentlyRemoved {
     /// Adds recently removed items to a snapshot. An interface that the user named always stays.
-    pub(super) fn keep(&mut self, snapshot: &mut Snapshot, at: Instant, scope: &Scope) {
-        let asked_for = |item: &InterfaceSnapshot| scope.interfaces.contains(&item.interface);
+    pub(super) fn add_to(&mut self, snapshot: &mut Snapshot, now: Instant, scope: &Scope) {
+        let is_requested = |item: &InterfaceSnapshot| scope.interfaces.contains(&item.interface);
         for name in &scope.interfaces {
-            let known = |item: &InterfaceSnapshot| item.interface == *name;
-            if !snapshot.interfaces.iter().any(known) && !self.interfaces.iter().any(|(item, _)| known(item))
+            let has_name = |item: &InterfaceSnapshot| item.interface == *name;
+            if !snapshot.interfaces.iter().any(has_name)
+                && !self.interfaces.iter().any(|(item, _)| has_name(item))
             {
-                let missing = InterfaceSnapshot { interface: name.clone(), ..InterfaceSnapshot::default() };
-                self.interfaces.push((missing, Some(at)));
+                let placeholder =
+                    InterfaceSnapshot { interface: name.clone(), ..InterfaceSnapshot::default() };
+                self.interfaces.push((placeholder, Some(now)));
             }
         }
-        let same = |one: &InterfaceSnapshot, other: &InterfaceSnapshot| one.interface == other.interface;
-        let gone = |item: &InterfaceSnapshot, seconds: f64| InterfaceSnapshot {
+        let is_same = |left: &InterfaceSnapshot, right: &InterfaceSnapshot| left.interface == right.interface;
+        let mark_removed = |item: &InterfaceSnapshot, seconds: f64| InterfaceSnapshot {
             interface: item.interface.clone(),
             driver: item.driver.clone(),
             node: item.node,
@@ -40,12 +42,12 @@ impl RecentlyRemoved {
             discipline: Known::unknown("the interface is gone"),
             ..InterfaceSnapshot::default()
         };
-        merge(&mut self.interfaces, &mut snapshot.interfaces, at, (same, gone), asked_for);
+        merge(&mut self.interfaces, &mut snapshot.interfaces, now, (is_same, mark_removed), is_requested);
         if let Known::Value(services) = &mut snapshot.services {
-            let same = |one: &ServiceSnapshot, other: &ServiceSnapshot| {
-                one.sockets.iter().any(|socket| has(other, socket))
+            let is_same = |left: &ServiceSnapshot, right: &ServiceSnapshot| {
+                left.sockets.iter().any(|socket| has_socket(right, socket))
             };
-            let gone = |item: &ServiceSnapshot, seconds: f64| {
+            let mark_removed = |item: &ServiceSnapshot, seconds: f64| {
                 let socket = |socket: &SocketSnapshot| SocketSnapshot {
                     inode: socket.inode,
                     place: socket.place,
@@ -54,12 +56,13 @@ impl RecentlyRemoved {
                 };
                 ServiceSnapshot { sockets: item.sockets.iter().map(socket).collect(), ..item.clone() }
             };
-            merge(&mut self.services, services, at, (same, gone), |_| false);
+            merge(&mut self.services, services, now, (is_same, mark_removed), |_| false);
         }
         if let Known::Value(threads) = &mut snapshot.threads {
-            let same =
-                |one: &ThreadSnapshot, other: &ThreadSnapshot| (one.pid, one.tid) == (other.pid, other.tid);
-            let gone = |item: &ThreadSnapshot, seconds: f64| ThreadSnapshot {
+            let is_same = |left: &ThreadSnapshot, right: &ThreadSnapshot| {
+                (left.pid, left.tid) == (right.pid, right.tid)
+            };
+            let mark_removed = |item: &ThreadSnapshot, seconds: f64| ThreadSnapshot {
                 pid: item.pid,
                 tid: item.tid,
                 name: item.name.clone(),
@@ -67,37 +70,38 @@ impl RecentlyRemoved {
                 gone_seconds: Some(seconds),
                 ..ThreadSnapshot::default()
             };
-            merge(&mut self.threads, threads, at, (same, gone), |_| false);
+            merge(&mut self.threads, threads, now, (is_same, mark_removed), |_| false);
         }
     }
 }
 
-fn has(service: &ServiceSnapshot, socket: &SocketSnapshot) -> bool {
+fn has_socket(service: &ServiceSnapshot, socket: &SocketSnapshot) -> bool {
     service.sockets.iter().any(|other| other.inode == socket.inode)
 }
 
-/// Adds recently removed items to `there`, marked by `gone`.
+/// Adds recently removed items to `current`, marked by `mark_removed`.
 fn merge<T>(
-    known: &mut Vec<(T, Option<Instant>)>,
-    there: &mut Vec<T>,
-    at: Instant,
-    (same, gone): (impl Fn(&T, &T) -> bool, impl Fn(&T, f64) -> T),
-    stays: impl Fn(&T) -> bool,
+    previous: &mut Vec<(T, Option<Instant>)>,
+    current: &mut Vec<T>,
+    now: Instant,
+    (is_same, mark_removed): (impl Fn(&T, &T) -> bool, impl Fn(&T, f64) -> T),
+    is_kept: impl Fn(&T) -> bool,
 ) {
     // Keep only the removed items that are still shown.
-    let mut next: Vec<(T, Option<Instant>)> = there.iter().map(|item| (gone(item, 0.0), None)).collect();
-    for (item, since) in known.drain(..) {
-        if next.iter().any(|(other, left)| left.is_none() && same(other, &item)) {
+    let mut next: Vec<(T, Option<Instant>)> =
+        current.iter().map(|item| (mark_removed(item, 0.0), None)).collect();
+    for (item, since) in previous.drain(..) {
+        if next.iter().any(|(other, removed_at)| removed_at.is_none() && is_same(other, &item)) {
             continue;
         }
-        let since = since.unwrap_or(at);
-        let seconds = at.duration_since(since).as_secs_f64();
-        if seconds < SHOWN || stays(&item) {
-            there.push(gone(&item, seconds));
+        let since = since.unwrap_or(now);
+        let seconds = now.duration_since(since).as_secs_f64();
+        if seconds < SHOWN || is_kept(&item) {
+            current.push(mark_removed(&item, seconds));
             next.push((item, Some(since)));
         }
     }
-    *known = next;
+    *previous = next;
 }
 
 #[cfg(test)]
@@ -106,21 +110,21 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn what_went_is_shown_as_gone_and_then_dropped_and_what_came_back_is_there() {
+    fn removed_items_are_shown_as_gone_until_they_return_or_expire() {
         let (same, gone) = (|a: &(u32, f64), b: &(u32, f64)| a.0 == b.0, |a: &(u32, f64), s: f64| (a.0, s));
         let mut known = Vec::new();
         let begin = Instant::now();
-        let mut look = |items: &[u32], after: u64| {
-            let mut there: Vec<(u32, f64)> = items.iter().map(|item| (*item, -1.0)).collect();
+        let mut refresh = |items: &[u32], after: u64| {
+            let mut shown_items: Vec<(u32, f64)> = items.iter().map(|item| (*item, -1.0)).collect();
             let at = begin + Duration::from_secs(after);
-            merge(&mut known, &mut there, at, (same, gone), |item| item.0 == 9);
-            there
+            merge(&mut known, &mut shown_items, at, (same, gone), |item| item.0 == 9);
+            shown_items
         };
-        assert_eq!(look(&[1, 2, 9], 0), [(1, -1.0), (2, -1.0), (9, -1.0)]);
-        assert_eq!(look(&[1], 1), [(1, -1.0), (2, 0.0), (9, 0.0)]);
-        assert_eq!(look(&[1], 4), [(1, -1.0), (2, 3.0), (9, 3.0)]);
-        assert_eq!(look(&[1, 2], 5), [(1, -1.0), (2, -1.0), (9, 4.0)], "it came back");
-        assert_eq!(look(&[1], 6), [(1, -1.0), (2, 0.0), (9, 5.0)]);
-        assert_eq!(look(&[1], 11), [(1, -1.0), (9, 10.0)], "one stays");
+        assert_eq!(refresh(&[1, 2, 9], 0), [(1, -1.0), (2, -1.0), (9, -1.0)]);
+        assert_eq!(refresh(&[1], 1), [(1, -1.0), (2, 0.0), (9, 0.0)]);
+        assert_eq!(refresh(&[1], 4), [(1, -1.0), (2, 3.0), (9, 3.0)]);
+        assert_eq!(refresh(&[1, 2], 5), [(1, -1.0), (2, -1.0), (9, 4.0)], "item 2 returned");
+        assert_eq!(refresh(&[1], 6), [(1, -1.0), (2, 0.0), (9, 5.0)]);
+        assert_eq!(refresh(&[1], 11), [(1, -1.0), (9, 10.0)], "item 9 stays");
     }
 }

@@ -4,7 +4,7 @@ use crate::recording::RecordedEntry;
 use linerate_testkit::fixture::{Node, fixture};
 use serde_json::Value;
 
-fn captured(name: &str) -> SnapshotSource {
+fn snapshot_source(name: &str) -> SnapshotSource {
     capture(name).into()
 }
 
@@ -26,8 +26,8 @@ fn capture(name: &str) -> OpenedCapture {
 }
 
 #[test]
-fn a_big_host_is_seen_whole_with_rates_between_its_readings() {
-    let source = captured("many");
+fn snapshot_of_a_large_host_is_complete_and_has_rates() {
+    let source = snapshot_source("many");
     let mut live = LiveHost::open(source, Scope::default());
     let snapshot = live.refresh();
     assert_eq!(snapshot.interval_seconds, Some(10.0));
@@ -44,11 +44,11 @@ fn a_big_host_is_seen_whole_with_rates_between_its_readings() {
     let services = snapshot.services.value().expect("services");
     assert_eq!(services.iter().map(|service| service.sockets.len()).sum::<usize>(), 128);
     assert_eq!(snapshot.threads.value().expect("threads").len(), 128);
-    assert_eq!(live.refresh().totals, snapshot.totals, "a capture says the same each time");
+    assert_eq!(live.refresh().totals, snapshot.totals, "a capture has the same totals on every refresh");
 }
 
 #[test]
-fn a_host_that_was_read_once_has_no_rates_and_its_findings() {
+fn snapshot_from_one_reading_has_findings_but_no_rates() {
     let once = OpenedCapture { later: None, ..capture("small-vm") };
     let snapshot = LiveHost::open(once.into(), Scope::default()).refresh();
     assert_eq!(snapshot.interval_seconds, None);
@@ -57,7 +57,7 @@ fn a_host_that_was_read_once_has_no_rates_and_its_findings() {
 }
 
 #[test]
-fn nothing_at_all_is_unknown_and_no_panic() {
+fn snapshot_of_an_empty_host_has_unknown_values() {
     let none = Host::scripted::<String, String>([]);
     let mut live = LiveHost::open(SnapshotSource::Live(none), Scope::default());
     let snapshot = live.refresh();
@@ -66,7 +66,7 @@ fn nothing_at_all_is_unknown_and_no_panic() {
 }
 
 #[test]
-fn an_interface_that_is_asked_for_and_not_there_is_shown_as_gone() {
+fn a_requested_interface_that_is_missing_is_shown_as_gone() {
     let none = Host::scripted([("/sys/class/net/eth0/ifindex", "2\n")]);
     let scope = Scope { interfaces: vec!["eth1".into()], ..Scope::default() };
     let snapshot = LiveHost::open(SnapshotSource::Live(none), scope).refresh();
@@ -75,9 +75,9 @@ fn an_interface_that_is_asked_for_and_not_there_is_shown_as_gone() {
 }
 
 #[test]
-fn a_picture_is_the_same_when_it_was_written_and_read() {
+fn snapshots_round_trip_through_json() {
     for name in ["many", "small-vm", "makita-2016"] {
-        let source = captured(name);
+        let source = snapshot_source(name);
         let snapshot = LiveHost::open(source, Scope::default()).refresh();
         let text = serde_json::to_string(&snapshot).expect("written");
         let again: Snapshot = serde_json::from_str(&text).expect("read");

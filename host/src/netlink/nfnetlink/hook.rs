@@ -4,7 +4,7 @@ use std::io;
 
 use serde::{Deserialize, Serialize};
 
-use super::{cut_short, family_name, list, number, parts};
+use super::{attribute_number, family_name, list, split_message, truncated_error};
 use crate::netlink::attribute::{RequestAttributes, attribute, text};
 
 const SUBSYSTEM: u8 = 12;
@@ -67,31 +67,35 @@ pub(super) fn hook_name(family: u8, number: u32) -> Option<&'static str> {
 /// All functions at the hooks of IPv4, IPv6 and these interfaces, in packet order.
 pub(crate) fn hooks(interfaces: &[&str]) -> io::Result<Vec<NetfilterHook>> {
     let mut hooks = Vec::new();
-    let mut of_device = Vec::new();
+    let mut device_errors = Vec::new();
     for interface in interfaces {
-        of_device.extend(at_device(interface, INGRESS, &mut hooks));
+        device_errors.extend(list_device_hooks(interface, INGRESS, &mut hooks));
     }
     for (hook, name) in IP_HOOKS {
         for family in IP_FAMILIES {
-            at(family, (hook, name), None, &mut hooks)?;
+            list_hooks(family, (hook, name), None, &mut hooks)?;
         }
     }
     for interface in interfaces {
-        of_device.extend(at_device(interface, EGRESS, &mut hooks));
+        device_errors.extend(list_device_hooks(interface, EGRESS, &mut hooks));
     }
     // Device errors come last, because a kernel without hook lists reports that for IPv4 first.
-    of_device.into_iter().next().map_or(Ok(hooks), Err)
+    device_errors.into_iter().next().map_or(Ok(hooks), Err)
 }
 
 // No error if the kernel has no such hook or the device was removed.
-fn at_device(interface: &str, hook: (u32, &str), hooks: &mut Vec<NetfilterHook>) -> Option<io::Error> {
-    let error = at(NETDEV, hook, Some(interface), hooks).err()?;
-    let absent = [libc::EPROTONOSUPPORT, libc::EOPNOTSUPP, libc::ENODEV];
-    let known = error.raw_os_error().is_some_and(|errno| absent.contains(&errno));
-    (!known).then_some(error)
+fn list_device_hooks(
+    interface: &str,
+    hook: (u32, &str),
+    hooks: &mut Vec<NetfilterHook>,
+) -> Option<io::Error> {
+    let error = list_hooks(NETDEV, hook, Some(interface), hooks).err()?;
+    let absent_errnos = [libc::EPROTONOSUPPORT, libc::EOPNOTSUPP, libc::ENODEV];
+    let is_expected = error.raw_os_error().is_some_and(|errno| absent_errnos.contains(&errno));
+    (!is_expected).then_some(error)
 }
 
-fn at(
+fn list_hooks(
     family: u8,
     hook: (u32, &str),
     interface: Option<&str>,
@@ -103,7 +107,7 @@ fn at(
         None => request,
     };
     for answer in list(SUBSYSTEM, GET, family, &request)? {
-        let mut function = function(&answer)?;
+        let mut function = parse_hook(&answer)?;
         hook.1.clone_into(&mut function.hook);
         function.interface = interface.map(str::to_owned);
         hooks.push(function);
@@ -112,26 +116,26 @@ fn at(
 }
 
 /// The answer does not contain the hook; the caller fills it in.
-pub(crate) fn function(body: &[u8]) -> io::Result<NetfilterHook> {
-    let (family, attributes) = parts(body)?;
-    let told = |kind| attribute(attributes, kind).map(text);
+pub(crate) fn parse_hook(body: &[u8]) -> io::Result<NetfilterHook> {
+    let (family, attributes) = split_message(body)?;
+    let text_of = |kind| attribute(attributes, kind).map(text);
     let chain =
         attribute(attributes, CHAIN).and_then(|chain| attribute(chain, CHAIN_DESCRIPTION)).map(chain_name);
     Ok(NetfilterHook {
         family: family_name(family),
         hook: String::new(),
         interface: None,
-        priority: number(attributes, PRIORITY).ok_or_else(cut_short)?.cast_signed(),
+        priority: attribute_number(attributes, PRIORITY).ok_or_else(truncated_error)?.cast_signed(),
         // A kernel without CONFIG_KALLSYMS does not name functions.
-        function: chain.or_else(|| told(FUNCTION)).unwrap_or_default(),
-        module: told(MODULE).unwrap_or_default(),
+        function: chain.or_else(|| text_of(FUNCTION)).unwrap_or_default(),
+        module: text_of(MODULE).unwrap_or_default(),
     })
 }
 
 fn chain_name(description: &[u8]) -> String {
-    let told = |kind| attribute(description, kind).map(text).unwrap_or_default();
+    let text_of = |kind| attribute(description, kind).map(text).unwrap_or_default();
     let family = attribute(description, CHAIN_FAMILY).and_then(|value| value.first().copied()).unwrap_or(0);
-    format!("chain {} {} {}", family_name(family), told(CHAIN_TABLE), told(CHAIN_NAME))
+    format!("chain {} {} {}", family_name(family), text_of(CHAIN_TABLE), text_of(CHAIN_NAME))
 }
 
 #[cfg(test)]
@@ -142,19 +146,19 @@ mod tests {
     }
 
     #[test]
-    fn a_function_is_read_with_its_module() {
+    fn hook_function_has_its_module_and_priority() {
         let attributes = RequestAttributes::default()
             .text(MODULE, "nf_conntrack")
             .text(FUNCTION, "ipv4_conntrack_in")
             .bytes(HOOK_NUMBER, &0_u32.to_be_bytes())
             .bytes(PRIORITY, &(-200_i32).to_be_bytes());
-        let hook = function(&answer(&attributes)).expect("a function");
+        let hook = parse_hook(&answer(&attributes)).expect("a function");
         assert_eq!((&*hook.family, hook.priority), ("ip", -200));
         assert_eq!((&*hook.function, &*hook.module), ("ipv4_conntrack_in", "nf_conntrack"));
     }
 
     #[test]
-    fn a_chain_is_named_as_nft_does() {
+    fn hook_of_a_chain_is_named_as_in_nft() {
         let description = RequestAttributes::default()
             .text(CHAIN_TABLE, "fw")
             .text(CHAIN_NAME, "input")
@@ -164,12 +168,12 @@ mod tests {
             .text(FUNCTION, "nft_do_chain_inet")
             .bytes(PRIORITY, &[0; 4])
             .nested(CHAIN, &chain);
-        assert_eq!(function(&answer(&attributes)).expect("a chain").function, "chain inet fw input");
+        assert_eq!(parse_hook(&answer(&attributes)).expect("a chain").function, "chain inet fw input");
     }
 
     #[test]
-    fn an_answer_without_priority_is_no_function() {
-        assert!(function(&answer(&RequestAttributes::default().text(FUNCTION, "f"))).is_err());
-        assert!(function(&[2]).is_err());
+    fn hook_without_priority_is_an_error() {
+        assert!(parse_hook(&answer(&RequestAttributes::default().text(FUNCTION, "f"))).is_err());
+        assert!(parse_hook(&[2]).is_err());
     }
 }

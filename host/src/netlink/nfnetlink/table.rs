@@ -5,7 +5,7 @@ use std::io;
 use serde::{Deserialize, Serialize};
 
 use super::hook::hook_name;
-use super::{cut_short, family_name, list, number, parts};
+use super::{attribute_number, family_name, list, split_message, truncated_error};
 use crate::netlink::attribute::{RequestAttributes, attribute, text};
 
 const SUBSYSTEM: u8 = 10;
@@ -62,44 +62,45 @@ pub struct BaseChain {
 // Rules are counted from the use counts of their chains, so that it is not necessary to read a
 // ruleset of many thousand rules.
 pub(crate) fn tables() -> io::Result<Vec<NftTable>> {
-    let none = RequestAttributes::default();
+    let no_attributes = RequestAttributes::default();
     let mut tables = Vec::new();
-    for answer in list(SUBSYSTEM, GET_TABLE, ALL_FAMILIES, &none)? {
-        tables.push(table(&answer)?);
+    for answer in list(SUBSYSTEM, GET_TABLE, ALL_FAMILIES, &no_attributes)? {
+        tables.push(parse_table(&answer)?);
     }
-    for answer in list(SUBSYSTEM, GET_CHAIN, ALL_FAMILIES, &none)? {
-        take_chain(&answer, &mut tables)?;
+    for answer in list(SUBSYSTEM, GET_CHAIN, ALL_FAMILIES, &no_attributes)? {
+        add_chain(&answer, &mut tables)?;
     }
     Ok(tables)
 }
 
-pub(crate) fn table(body: &[u8]) -> io::Result<NftTable> {
-    let (family, attributes) = parts(body)?;
+pub(crate) fn parse_table(body: &[u8]) -> io::Result<NftTable> {
+    let (family, attributes) = split_message(body)?;
     Ok(NftTable {
         family: family_name(family),
-        name: attribute(attributes, TABLE_NAME).map(text).ok_or_else(cut_short)?,
-        dormant: number(attributes, TABLE_FLAGS).is_some_and(|flags| flags & DORMANT != 0),
+        name: attribute(attributes, TABLE_NAME).map(text).ok_or_else(truncated_error)?,
+        dormant: attribute_number(attributes, TABLE_FLAGS).is_some_and(|flags| flags & DORMANT != 0),
         ..NftTable::default()
     })
 }
 
 /// Adds a chain to the counts of its table.
-pub(crate) fn take_chain(body: &[u8], tables: &mut [NftTable]) -> io::Result<()> {
-    let (family_number, attributes) = parts(body)?;
+pub(crate) fn add_chain(body: &[u8], tables: &mut [NftTable]) -> io::Result<()> {
+    let (family_number, attributes) = split_message(body)?;
     let family = family_name(family_number);
-    let name = attribute(attributes, CHAIN_TABLE).map(text).ok_or_else(cut_short)?;
-    let uses = number(attributes, CHAIN_USE).ok_or_else(cut_short)?;
+    let name = attribute(attributes, CHAIN_TABLE).map(text).ok_or_else(truncated_error)?;
+    let uses = attribute_number(attributes, CHAIN_USE).ok_or_else(truncated_error)?;
     // The table was created after the list.
     let Some(table) = tables.iter_mut().find(|table| table.family == family && table.name == name) else {
         return Ok(());
     };
     table.rules = table.rules.saturating_add(uses);
     if let Some(hook) = attribute(attributes, CHAIN_HOOK) {
-        let before = number(hook, HOOK_PRIORITY).is_some_and(|priority| priority.cast_signed() < TRACKING);
-        table.before_tracking |= before && uses > 0;
+        let is_before_tracking =
+            attribute_number(hook, HOOK_PRIORITY).is_some_and(|priority| priority.cast_signed() < TRACKING);
+        table.before_tracking |= is_before_tracking && uses > 0;
         table.hooks = table.hooks.saturating_add(1);
-        table.drops |= number(attributes, CHAIN_POLICY) == Some(POLICY_DROP);
-        let hook = number(hook, HOOK_NUMBER).and_then(|hook| hook_name(family_number, hook));
+        table.drops |= attribute_number(attributes, CHAIN_POLICY) == Some(POLICY_DROP);
+        let hook = attribute_number(hook, HOOK_NUMBER).and_then(|hook| hook_name(family_number, hook));
         if let Some((name, hook)) = attribute(attributes, CHAIN_NAME).map(text).zip(hook) {
             table.base_chains.push(BaseChain { name, hook: hook.to_owned() });
         }
@@ -119,10 +120,10 @@ mod tests {
     }
 
     #[test]
-    fn chains_are_counted_to_their_table() {
-        let named = RequestAttributes::default().text(TABLE_NAME, "fw").bytes(TABLE_FLAGS, &[0; 4]);
-        let mut tables = [table(&answer(1, &named)).expect("a table")];
-        let hooked = chain("fw", 2)
+    fn chains_and_rules_are_counted_in_their_table() {
+        let named_table = RequestAttributes::default().text(TABLE_NAME, "fw").bytes(TABLE_FLAGS, &[0; 4]);
+        let mut tables = [parse_table(&answer(1, &named_table)).expect("a table")];
+        let base_chain = chain("fw", 2)
             .text(CHAIN_NAME, "first")
             .nested(
                 CHAIN_HOOK,
@@ -131,8 +132,8 @@ mod tests {
                     .bytes(HOOK_PRIORITY, &(-300_i32).to_be_bytes()),
             )
             .bytes(CHAIN_POLICY, &POLICY_DROP.to_be_bytes());
-        for answer in [answer(1, &hooked), answer(1, &chain("fw", 5)), answer(2, &chain("fw", 9))] {
-            take_chain(&answer, &mut tables).expect("a chain");
+        for answer in [answer(1, &base_chain), answer(1, &chain("fw", 5)), answer(2, &chain("fw", 9))] {
+            add_chain(&answer, &mut tables).expect("a chain");
         }
         let expected = NftTable {
             family: "inet".into(),
@@ -148,13 +149,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_short_is_an_error() {
-        assert!(table(&answer(2, &RequestAttributes::default())).is_err());
+    fn incomplete_table_and_chain_messages_are_errors() {
+        assert!(parse_table(&answer(2, &RequestAttributes::default())).is_err());
         let mut tables = [NftTable::default()];
         assert!(
-            take_chain(&answer(2, &RequestAttributes::default().text(CHAIN_TABLE, "fw")), &mut tables)
+            add_chain(&answer(2, &RequestAttributes::default().text(CHAIN_TABLE, "fw")), &mut tables)
                 .is_err()
         );
-        assert!(take_chain(&[], &mut tables).is_err());
+        assert!(add_chain(&[], &mut tables).is_err());
     }
 }

@@ -87,21 +87,21 @@ fn form(kind: &str) -> Option<ParameterForm> {
 
 // `None` if a parameter is unknown, because it could not be restored.
 pub(super) fn read(kind: &str, options: &[u8]) -> Option<String> {
-    let known = match form(kind)? {
+    let parameters = match form(kind)? {
         ParameterForm::None => return Some(String::new()),
         ParameterForm::Number(name) => {
             let number = u32::from_ne_bytes(*options.first_chunk()?);
             return Some(format!("{name} {number}"));
         }
-        ParameterForm::Attributes(known) => known,
+        ParameterForm::Attributes(parameters) => parameters,
     };
     let mut pairs = Vec::new();
-    for (found, value) in attributes(options) {
-        let parameter = known.iter().find(|parameter| parameter.attribute == found)?;
+    for (attribute_kind, value) in attributes(options) {
+        let parameter = parameters.iter().find(|parameter| parameter.attribute == attribute_kind)?;
         if value.len() != parameter.bytes {
             return None;
         }
-        pairs.push(format!("{} {}", parameter.name, shown(value)));
+        pairs.push(format!("{} {}", parameter.name, format_value(value)));
     }
     Some(pairs.join(" "))
 }
@@ -112,23 +112,23 @@ pub(crate) fn options(kind: &str, text: &str) -> Option<Vec<u8>> {
     if !words.len().is_multiple_of(2) {
         return None;
     }
-    let known = match form(kind)? {
+    let parameters = match form(kind)? {
         ParameterForm::None => return words.is_empty().then(Vec::new),
         ParameterForm::Number(name) => {
             return match words.as_slice() {
                 [] => Some(Vec::new()),
-                [found, number] if *found == name => Some(number.parse::<u32>().ok()?.to_ne_bytes().to_vec()),
+                [word, number] if *word == name => Some(number.parse::<u32>().ok()?.to_ne_bytes().to_vec()),
                 _ => None,
             };
         }
-        ParameterForm::Attributes(known) => known,
+        ParameterForm::Attributes(parameters) => parameters,
     };
     let mut options = RequestAttributes::default();
-    let mut seen = BTreeSet::new();
+    let mut seen_names = BTreeSet::new();
     for pair in words.chunks_exact(2) {
         let [name, word] = pair else { return None };
-        let parameter = known.iter().find(|parameter| parameter.name == *name)?;
-        if !seen.insert(*name) {
+        let parameter = parameters.iter().find(|parameter| parameter.name == *name)?;
+        if !seen_names.insert(*name) {
             return None;
         }
         options = options.bytes(parameter.attribute, &parameter.value(word)?);
@@ -145,18 +145,18 @@ impl QdiscParameter {
                 Some(number.to_ne_bytes().to_vec())
             }
             1 => Some(vec![word.parse().ok()?]),
-            bytes => unhexadecimal(word).filter(|value| value.len() == bytes),
+            bytes => parse_hexadecimal(word).filter(|value| value.len() == bytes),
         }
     }
 }
 
 // The microseconds to write, so that the kernel then reports `microseconds`.
 fn codel_time(microseconds: u32) -> u32 {
-    let kept = (u64::from(microseconds) * 1000).div_ceil(1024);
-    u32::try_from((kept * 1024).div_ceil(1000)).unwrap_or(microseconds)
+    let units = (u64::from(microseconds) * 1000).div_ceil(1024);
+    u32::try_from((units * 1024).div_ceil(1000)).unwrap_or(microseconds)
 }
 
-fn shown(value: &[u8]) -> String {
+fn format_value(value: &[u8]) -> String {
     match *value {
         [byte] => byte.to_string(),
         [a, b, c, d] => u32::from_ne_bytes([a, b, c, d]).to_string(),
@@ -164,14 +164,14 @@ fn shown(value: &[u8]) -> String {
     }
 }
 
-fn unhexadecimal(word: &str) -> Option<Vec<u8>> {
+fn parse_hexadecimal(word: &str) -> Option<Vec<u8>> {
     let digits: Vec<u32> = word.chars().map(|digit| digit.to_digit(16)).collect::<Option<_>>()?;
     let pairs = digits.chunks(2);
     pairs.map(|pair| u8::try_from(pair.first()? * 16 + pair.get(1)?).ok()).collect()
 }
 
 /// From the options in an answer's attributes.
-pub(super) fn of_answer(kind: &str, answer: &[u8]) -> Option<String> {
+pub(super) fn from_answer(kind: &str, answer: &[u8]) -> Option<String> {
     // `TCA_OPTIONS` and `TCA_STAB`; the kernel does not report the size table completely.
     const OPTIONS: u16 = 2;
     const SIZES: u16 = 8;
@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_told_is_what_was_asked_for() {
+    fn qdisc_parameters_round_trip_through_netlink() {
         for (kind, text) in [
             ("pfifo_fast", ""),
             ("pfifo", "limit 1000"),
@@ -201,16 +201,16 @@ mod tests {
     }
 
     #[test]
-    fn times_of_codel_come_back_after_two_roundings() {
-        for told in [4999, 5000, 99_999, 1, 0, 4_000_000] {
-            let asked = u64::from(codel_time(told));
-            let kept = (asked * 1000) >> 10;
-            assert_eq!((kept << 10) / 1000, u64::from(told));
+    fn codel_times_survive_the_rounding_by_the_kernel() {
+        for microseconds in [4999, 5000, 99_999, 1, 0, 4_000_000] {
+            let option = u64::from(codel_time(microseconds));
+            let ticks = (option * 1000) >> 10;
+            assert_eq!((ticks << 10) / 1000, u64::from(microseconds));
         }
     }
 
     #[test]
-    fn what_is_not_known_cannot_be_put_back() {
+    fn unknown_qdiscs_and_parameters_are_none() {
         let unknown = RequestAttributes::default().u32(99, 1);
         assert_eq!(read("fq", unknown.as_bytes()), None);
         assert_eq!(read("htb", &[]), None);
@@ -223,12 +223,18 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_or_text_are_parameters_or_none(
+        fn parsing_arbitrary_qdisc_parameters_never_panics(
             bytes in proptest::collection::vec(any::<u8>(), 0..60), text in "([a-z_]{0,8} ?[0-9a-f]{0,9} ?){0,3}",
+            pairs in proptest::collection::vec((1..20_u16, any::<u32>()), 0..4),
         ) {
+            let attributes = pairs
+                .iter()
+                .fold(RequestAttributes::default(), |all, (parameter, value)| all.u32(*parameter, *value));
             for kind in ["fq", "fq_codel", "pfifo", "mq"] {
-                if let Some(text) = read(kind, &bytes) {
-                    prop_assert!(options(kind, &text).is_some() || text.split(' ').count() > 2, "{}", text);
+                for text in [&bytes[..], attributes.as_bytes()].into_iter().filter_map(|bytes| read(kind, bytes)) {
+                    let names: Vec<&str> = text.split(' ').step_by(2).collect();
+                    let is_repeated = names.iter().collect::<BTreeSet<_>>().len() < names.len();
+                    prop_assert_eq!(options(kind, &text).is_none(), is_repeated, "{}", text);
                 }
                 let _ = options(kind, &text);
             }

@@ -3,7 +3,7 @@
 
 use std::io;
 
-use super::{may_ask, names_path, program, wrong_word};
+use super::{can_list, names_path, program, word_error};
 use crate::root::run;
 use crate::setting::knob::{Knob, WriteRefusal};
 use crate::setting::value::SettingValue;
@@ -54,18 +54,18 @@ impl IptablesRule<'_> {
         format!("{}/{}/{}/{}", program(self.family), self.table, self.chain, self.rule)
     }
 
-    fn state(&self) -> io::Result<String> {
+    fn read_state(&self) -> io::Result<String> {
         match self.run("-C") {
             Ok(_) => Ok("present".to_owned()),
             // Messages of iptables 1.8.9; the second is for targets with another name, such as
             // NOTRACK, and for chains.
-            Err(words)
-                if words.contains("does a matching rule exist")
-                    || words.contains("No chain/target/match by that name") =>
+            Err(message)
+                if message.contains("does a matching rule exist")
+                    || message.contains("No chain/target/match by that name") =>
             {
                 Ok("absent".to_owned())
             }
-            Err(words) => Err(io::Error::other(words)),
+            Err(message) => Err(io::Error::other(message)),
         }
     }
 
@@ -79,7 +79,7 @@ impl IptablesRule<'_> {
     }
 
     /// Updates the state that doctor reads on a fake host.
-    fn rehearse(&self, host: &Host, present: bool) {
+    fn rehearse(&self, host: &Host, is_present: bool) {
         let (family, table) = (self.family, self.table);
         let names = host.read(&names_path(family)).unwrap_or_default();
         if !names.lines().any(|name| name == table) {
@@ -87,7 +87,7 @@ impl IptablesRule<'_> {
         }
         host.rehearse_call(&format!("iptables/{family}/{table}"), |content: &mut IptablesTable| {
             content.rules =
-                if present { content.rules.saturating_add(1) } else { content.rules.saturating_sub(1) };
+                if is_present { content.rules.saturating_add(1) } else { content.rules.saturating_sub(1) };
         });
     }
 }
@@ -97,54 +97,59 @@ impl Knob for IptablesRule<'_> {
         format!("{} rule -t {} {} {}", program(self.family), self.table, self.chain, self.rule)
     }
 
-    fn wrong_name(&self) -> Option<String> {
+    fn name_error(&self) -> Option<String> {
         let is_command = |word: &str| {
             let mut letters = word.chars();
-            let short = (letters.next(), letters.next()) == (Some('-'), word.chars().nth(1))
+            let is_short_command = (letters.next(), letters.next()) == (Some('-'), word.chars().nth(1))
                 && word.chars().nth(1).is_some_and(|letter| SHORT_COMMANDS.contains(letter));
-            short || word.split('=').next().is_some_and(|name| COMMANDS.contains(&name))
+            is_short_command || word.split('=').next().is_some_and(|name| COMMANDS.contains(&name))
         };
-        let plain =
+        let is_plain =
             |letter: char| letter == ' ' || (letter.is_ascii_graphic() && !"'\"\\`$;&|<>".contains(letter));
-        let wrong = self.rule.is_empty()
-            || !self.rule.chars().all(plain)
+        let is_invalid = self.rule.is_empty()
+            || !self.rule.chars().all(is_plain)
             || self.rule.split_whitespace().any(is_command);
-        let rule = || format!("'{}' is no rule such as -p udp --dport 53 -j NOTRACK", self.rule);
-        wrong_word(self.table, "table")
-            .or_else(|| wrong_word(self.chain, "chain"))
-            .or_else(|| wrong.then(rule))
+        let reason = || format!("'{}' is no rule such as -p udp --dport 53 -j NOTRACK", self.rule);
+        word_error(self.table, "table")
+            .or_else(|| word_error(self.chain, "chain"))
+            .or_else(|| is_invalid.then(reason))
     }
 
     fn read(&self, host: &Host) -> Result<SettingValue, HostError> {
-        if !may_ask(host, self.family, self.table)? {
+        if !can_list(host, self.family, self.table)? {
             return Ok(SettingValue::new(NO_TABLE));
         }
-        let what = format!("looking for the {}", self.name());
-        host.call::<String>(&self.key(), &what, || self.state()).map(SettingValue::new)
+        let operation = format!("looking for the {}", self.name());
+        host.call::<String>(&self.key(), &operation, || self.read_state()).map(SettingValue::new)
     }
 
     fn check(&self, value: &SettingValue) -> Result<(), &'static str> {
-        let known = ["present", "absent", NO_TABLE].contains(&value.as_str());
-        if known { Ok(()) } else { Err("present, absent or no table") }
+        let is_known = ["present", "absent", NO_TABLE].contains(&value.as_str());
+        if is_known { Ok(()) } else { Err("present, absent or no table") }
     }
 
     fn write(&self, host: &Host, value: &SettingValue) -> Result<(), WriteRefusal> {
         if self.same(&self.read(host)?, value) {
             return Ok(());
         }
-        let present = value.as_str() == "present";
-        let (what, action) = if present { ("adding", "-A") } else { ("removing", "-D") };
-        let act = || self.run(action).map(|_| ()).map_err(io::Error::other);
-        host.act_to(&self.key(), &format!("{what} the {}", self.name()), act, &value.to_string())?;
-        self.rehearse(host, present);
+        let is_present = value.as_str() == "present";
+        let (verb, action) = if is_present { ("adding", "-A") } else { ("removing", "-D") };
+        let change = || self.run(action).map(|_| ()).map_err(io::Error::other);
+        host.apply_change_to(
+            &self.key(),
+            &format!("{verb} the {}", self.name()),
+            change,
+            &value.to_string(),
+        )?;
+        self.rehearse(host, is_present);
         if value.as_str() == NO_TABLE {
             self.remove_table(host);
         }
         Ok(())
     }
 
-    fn same(&self, one: &SettingValue, other: &SettingValue) -> bool {
-        (one.as_str() == "present") == (other.as_str() == "present")
+    fn same(&self, left: &SettingValue, right: &SettingValue) -> bool {
+        (left.as_str() == "present") == (right.as_str() == "present")
     }
 
     fn command(&self, value: &SettingValue) -> Option<String> {
@@ -166,7 +171,7 @@ mod tests {
     const RULE: &str = "-p udp --dport 53 -j NOTRACK";
 
     #[test]
-    fn a_rule_is_rehearsed_where_doctor_sees_it() {
+    fn iptables_rule_on_a_scripted_host_updates_its_table() {
         let host = Host::scripted([
             ("/proc/net/ip_tables_names", "filter\n"),
             ("/calls/iptables/ip/raw.json", r#"{"rules": 0, "hooks": 2}"#),
@@ -184,14 +189,14 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_is_typed_as_a_person_would() {
-        let typed = |value| setting("raw", RULE).command(&SettingValue::new(value)).expect("a command");
-        assert_eq!(typed("present"), "iptables -t raw -A PREROUTING -p udp --dport 53 -j NOTRACK");
-        assert_eq!(typed("absent"), "iptables -t raw -D PREROUTING -p udp --dport 53 -j NOTRACK");
+    fn iptables_rule_has_append_and_delete_commands() {
+        let command = |value| setting("raw", RULE).command(&SettingValue::new(value)).expect("a command");
+        assert_eq!(command("present"), "iptables -t raw -A PREROUTING -p udp --dport 53 -j NOTRACK");
+        assert_eq!(command("absent"), "iptables -t raw -D PREROUTING -p udp --dport 53 -j NOTRACK");
     }
 
     #[test]
-    fn nothing_but_a_rule_is_one() {
+    fn invalid_iptables_rules_tables_and_values_are_refused() {
         for rule in [
             "",
             "-F",

@@ -3,7 +3,7 @@
 
 use std::io;
 
-use super::{may_ask, program, wrong_word};
+use super::{can_list, program, word_error};
 use crate::root::run;
 use crate::setting::knob::{Knob, WriteRefusal};
 use crate::setting::value::SettingValue;
@@ -29,16 +29,17 @@ impl IptablesDump<'_> {
 
     fn restore(&self, text: &str) -> io::Result<()> {
         let arguments = ["-w", "5", "--table", self.table];
-        let restore = format!("{}-restore", program(self.family));
-        run(&restore, &arguments, text).map(|_| ()).map_err(io::Error::other)
+        let program_name = format!("{}-restore", program(self.family));
+        run(&program_name, &arguments, text).map(|_| ()).map_err(io::Error::other)
     }
 
     // The built-in chains with policy accept: the state after a flush.
-    fn flushed(&self, saved: &str) -> String {
+    fn flushed_table(&self, saved: &str) -> String {
         let chains = saved.lines().filter_map(|line| line.strip_prefix(':')?.split_once(' '));
-        let own = chains.filter(|(_, rest)| !rest.starts_with('-'));
-        let own: String = own.map(|(chain, _)| format!(":{chain} ACCEPT [0:0]\n")).collect();
-        format!("*{}\n{own}COMMIT\n", self.table)
+        let builtin_chains = chains.filter(|(_, rest)| !rest.starts_with('-'));
+        let builtin_chains: String =
+            builtin_chains.map(|(chain, _)| format!(":{chain} ACCEPT [0:0]\n")).collect();
+        format!("*{}\n{builtin_chains}COMMIT\n", self.table)
     }
 }
 
@@ -47,30 +48,32 @@ impl Knob for IptablesDump<'_> {
         format!("{} table {}", program(self.family), self.table)
     }
 
-    fn wrong_name(&self) -> Option<String> {
-        wrong_word(self.table, "table")
+    fn name_error(&self) -> Option<String> {
+        word_error(self.table, "table")
     }
 
     fn read(&self, host: &Host) -> Result<SettingValue, HostError> {
-        if !may_ask(host, self.family, self.table)? {
+        if !can_list(host, self.family, self.table)? {
             return Ok(SettingValue::new(""));
         }
-        let what = format!("saving the {}", self.name());
-        host.call::<String>(&self.key(), &what, || self.save()).map(|saved| SettingValue::new(plain(&saved)))
+        let operation = format!("saving the {}", self.name());
+        host.call::<String>(&self.key(), &operation, || self.save())
+            .map(|saved| SettingValue::new(normalize(&saved)))
     }
 
     fn check(&self, value: &SettingValue) -> Result<(), &'static str> {
         let lines: Vec<&str> = value.as_str().lines().collect();
-        let [first, inside @ .., last] = lines.as_slice() else {
+        let [first, body @ .., last] = lines.as_slice() else {
             return if lines.is_empty() {
                 Ok(())
             } else {
                 Err("that table as iptables-save prints it, or nothing")
             };
         };
-        let rule = |line: &&str| line.starts_with(':') || line.starts_with("-A ");
-        let good = *first == format!("*{}", self.table) && *last == "COMMIT" && inside.iter().all(rule);
-        if good { Ok(()) } else { Err("that table as iptables-save prints it, or nothing") }
+        let is_body_line = |line: &&str| line.starts_with(':') || line.starts_with("-A ");
+        let is_valid =
+            *first == format!("*{}", self.table) && *last == "COMMIT" && body.iter().all(is_body_line);
+        if is_valid { Ok(()) } else { Err("that table as iptables-save prints it, or nothing") }
     }
 
     fn write(&self, host: &Host, value: &SettingValue) -> Result<(), WriteRefusal> {
@@ -84,20 +87,20 @@ impl Knob for IptablesDump<'_> {
             return Ok(());
         }
         let text = match value.as_str() {
-            "" => self.flushed(before.as_str()),
+            "" => self.flushed_table(before.as_str()),
             text => format!("{text}\n"),
         };
-        let what = format!("restoring the {}", self.name());
-        Ok(host.act_to(&self.key(), &what, || self.restore(&text), &text)?)
+        let operation = format!("restoring the {}", self.name());
+        Ok(host.apply_change_to(&self.key(), &operation, || self.restore(&text), &text)?)
     }
 
     /// Ignores counters.
-    fn same(&self, one: &SettingValue, other: &SettingValue) -> bool {
+    fn same(&self, left: &SettingValue, right: &SettingValue) -> bool {
         let lines = |value: &SettingValue| -> Vec<String> {
             let lines = value.as_str().lines();
             lines.map(|line| line.split(" [").next().unwrap_or(line).trim().to_owned()).collect()
         };
-        lines(one) == lines(other)
+        lines(left) == lines(right)
     }
 
     fn command(&self, value: &SettingValue) -> Option<String> {
@@ -107,13 +110,13 @@ impl Knob for IptablesDump<'_> {
 
 /// Removes comments, which contain the time. Empty for a table without rules and user chains whose
 /// policies are all accept.
-fn plain(saved: &str) -> String {
+fn normalize(saved: &str) -> String {
     let lines: Vec<&str> =
         saved.lines().filter(|line| !line.starts_with('#') || line.contains(FOREIGN)).collect();
-    let says_nothing = |line: &&str| {
+    let has_no_effect = |line: &&str| {
         line.starts_with('*') || *line == "COMMIT" || line.starts_with(':') && line.contains(" ACCEPT ")
     };
-    if lines.iter().all(says_nothing) { String::new() } else { lines.join("\n") }
+    if lines.iter().all(has_no_effect) { String::new() } else { lines.join("\n") }
 }
 
 #[cfg(test)]
@@ -131,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_is_flushed_and_comes_back() {
+    fn iptables_table_is_flushed_and_restored() {
         let host = Host::scripted([
             ("/proc/net/ip_tables_names", "raw\n".to_owned()),
             ("/calls/iptables-save/raw.json", serde_json::to_string(SAVED).expect("json")),
@@ -149,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn no_value_reaches_beyond_its_table() {
+    fn iptables_values_beyond_their_table_are_refused() {
         for bad in ["*nat\nCOMMIT", "*raw\nCOMMIT\n*nat\nCOMMIT", "*raw", "*raw\n-F\nCOMMIT", "reboot"] {
             assert!(setting().check(&SettingValue::new(bad)).is_err(), "{bad}");
         }

@@ -55,33 +55,34 @@ enum RulesetPart {
 }
 
 /// Whether two rulesets are equivalent.
-pub(super) fn same(one: &str, other: &str) -> bool {
-    one == other
-        || match (parse(one), parse(other)) {
-            (Some(one), Some(other)) => settled(one) == settled(other),
+pub(super) fn is_equivalent(left: &str, right: &str) -> bool {
+    left == right
+        || match (parse(left), parse(right)) {
+            (Some(left), Some(right)) => normalize(left) == normalize(right),
             _ => false,
         }
 }
 
 // Whether the text is this table and nothing else.
-pub(super) fn is_only(text: &str, family: NftFamily, table: &str) -> bool {
+pub(super) fn is_single_table(text: &str, family: NftFamily, table: &str) -> bool {
     let Some(parts) = parse(text) else { return false };
-    !includes(&parts)
-        && matches!(tables(&parts).as_deref(), Some([(found, name)]) if *found == family && name == table)
+    !has_include(&parts)
+        && matches!(parse_tables(&parts).as_deref(), Some([(table_family, name)]) if *table_family == family && name == table)
 }
 
 // Whether the text is tables and nothing else.
 pub(super) fn is_tables(text: &str) -> bool {
-    parse(text).is_some_and(|parts| !includes(&parts) && tables(&parts).is_some())
+    parse(text).is_some_and(|parts| !has_include(&parts) && parse_tables(&parts).is_some())
 }
 
 /// Fuzzer entry.
 pub(crate) fn any_ruleset(text: &str) {
-    let _ = (same(text, "table inet x {}"), is_only(text, NftFamily::Ip, "x"), is_tables(text));
+    let _ =
+        (is_equivalent(text, "table inet x {}"), is_single_table(text, NftFamily::Ip, "x"), is_tables(text));
 }
 
 // `None` if the text contains anything other than tables.
-fn tables(parts: &[RulesetPart]) -> Option<Vec<(NftFamily, String)>> {
+fn parse_tables(parts: &[RulesetPart]) -> Option<Vec<(NftFamily, String)>> {
     let mut tables = Vec::new();
     let mut rest: Vec<&RulesetPart> = parts.iter().filter(|part| !is_word(part, ";")).collect();
     while !rest.is_empty() {
@@ -107,10 +108,10 @@ fn tables(parts: &[RulesetPart]) -> Option<Vec<(NftFamily, String)>> {
 }
 
 // Whether the text would include another file.
-fn includes(parts: &[RulesetPart]) -> bool {
+fn has_include(parts: &[RulesetPart]) -> bool {
     parts.iter().any(|part| match part {
         RulesetPart::Word(word) => word == "include",
-        RulesetPart::Braces(parts) => includes(parts),
+        RulesetPart::Braces(parts) => has_include(parts),
     })
 }
 
@@ -128,8 +129,8 @@ fn parse(text: &str) -> Option<Vec<RulesetPart>> {
                 open.push(Vec::new());
             }
             '}' => {
-                let inside = open.pop()?;
-                open.last_mut()?.push(RulesetPart::Braces(inside));
+                let content = open.pop()?;
+                open.last_mut()?.push(RulesetPart::Braces(content));
             }
             '#' => length = rest.find('\n').unwrap_or(rest.len()),
             '\n' | ';' => open.last_mut()?.push(RulesetPart::Word(";".to_owned())),
@@ -140,8 +141,8 @@ fn parse(text: &str) -> Option<Vec<RulesetPart>> {
             }
             letter if letter.is_whitespace() => {}
             _ => {
-                let ends = |letter: char| letter.is_whitespace() || "{};,#\"".contains(letter);
-                length = rest.find(ends).unwrap_or(rest.len());
+                let is_end = |letter: char| letter.is_whitespace() || "{};,#\"".contains(letter);
+                length = rest.find(is_end).unwrap_or(rest.len());
                 open.last_mut()?.push(RulesetPart::Word(rest.get(..length)?.to_owned()));
             }
         }
@@ -152,18 +153,17 @@ fn parse(text: &str) -> Option<Vec<RulesetPart>> {
 }
 
 /// The normal form for comparison.
-fn settled(parts: Vec<RulesetPart>) -> Vec<RulesetPart> {
-    let mut settled: Vec<Vec<RulesetPart>> = Vec::new();
+fn normalize(parts: Vec<RulesetPart>) -> Vec<RulesetPart> {
+    let mut normalized: Vec<Vec<RulesetPart>> = Vec::new();
     for statement in statements(parts) {
-        let statement = statement_settled(statement);
-        let is_default =
-            matches!(statement.as_slice(), [one, two] if is_word(one, "policy") && is_word(two, "accept"));
+        let statement = normalize_statement(statement);
+        let is_default = matches!(statement.as_slice(), [key, value] if is_word(key, "policy") && is_word(value, "accept"));
         if !statement.is_empty() && !is_default {
-            settled.push(statement);
+            normalized.push(statement);
         }
     }
     let semicolon = RulesetPart::Word(";".to_owned());
-    settled.join(&semicolon)
+    normalized.join(&semicolon)
 }
 
 /// Splits at semicolons. A line with a comma at its end continues, and braces end a statement.
@@ -180,20 +180,20 @@ fn statements(parts: Vec<RulesetPart>) -> Vec<Vec<RulesetPart>> {
     statements
 }
 
-fn statement_settled(statement: Vec<RulesetPart>) -> Vec<RulesetPart> {
-    let mut settled = Vec::new();
+fn normalize_statement(statement: Vec<RulesetPart>) -> Vec<RulesetPart> {
+    let mut normalized = Vec::new();
     let mut parts = statement.into_iter().peekable();
     while let Some(part) = parts.next() {
         match part {
-            RulesetPart::Braces(inside) => match set(&inside) {
-                Some(elements) if elements.len() == 1 => settled.extend(elements.into_iter().flatten()),
+            RulesetPart::Braces(content) => match set_elements(&content) {
+                Some(elements) if elements.len() == 1 => normalized.extend(elements.into_iter().flatten()),
                 Some(elements) => {
-                    settled.push(RulesetPart::Braces(elements.join(&RulesetPart::Word(",".to_owned()))));
+                    normalized.push(RulesetPart::Braces(elements.join(&RulesetPart::Word(",".to_owned()))));
                 }
-                None => settled.push(RulesetPart::Braces(self::settled(inside))),
+                None => normalized.push(RulesetPart::Braces(normalize(content))),
             },
             RulesetPart::Word(word) if word == "counter" => {
-                settled.push(RulesetPart::Word(word));
+                normalized.push(RulesetPart::Word(word));
                 for name in ["packets", "bytes"] {
                     if parts.next_if(|part| is_word(part, name)).is_some() {
                         parts.next();
@@ -201,7 +201,7 @@ fn statement_settled(statement: Vec<RulesetPart>) -> Vec<RulesetPart> {
                 }
             }
             RulesetPart::Word(word) if word == "priority" => {
-                settled.push(RulesetPart::Word(word));
+                normalized.push(RulesetPart::Word(word));
                 let words = std::iter::from_fn(|| {
                     parts.next_if(|part| matches!(part, RulesetPart::Word(word) if word != "," ))
                 });
@@ -212,20 +212,21 @@ fn statement_settled(statement: Vec<RulesetPart>) -> Vec<RulesetPart> {
                     })
                     .collect();
                 match priority(&words) {
-                    Some(number) => settled.push(RulesetPart::Word(number.to_string())),
-                    None => settled.extend(words.into_iter().map(RulesetPart::Word)),
+                    Some(number) => normalized.push(RulesetPart::Word(number.to_string())),
+                    None => normalized.extend(words.into_iter().map(RulesetPart::Word)),
                 }
             }
-            word @ RulesetPart::Word(_) => settled.push(word),
+            word @ RulesetPart::Word(_) => normalized.push(word),
         }
     }
-    settled
+    normalized
 }
 
 // The sorted elements of a set; `None` for statements.
-fn set(inside: &[RulesetPart]) -> Option<Vec<Vec<RulesetPart>>> {
-    let whole = statements(inside.to_vec());
-    let [elements] = whole.iter().filter(|statement| !statement.is_empty()).collect::<Vec<_>>()[..] else {
+fn set_elements(content: &[RulesetPart]) -> Option<Vec<Vec<RulesetPart>>> {
+    let all_statements = statements(content.to_vec());
+    let [elements] = all_statements.iter().filter(|statement| !statement.is_empty()).collect::<Vec<_>>()[..]
+    else {
         return None;
     };
     if elements.iter().any(|part| matches!(part, RulesetPart::Braces(_))) {
@@ -258,7 +259,7 @@ fn priority(words: &[String]) -> Option<i32> {
 }
 
 fn is_word(part: &RulesetPart, word: &str) -> bool {
-    matches!(part, RulesetPart::Word(found) if found == word)
+    matches!(part, RulesetPart::Word(text) if text == word)
 }
 
 #[cfg(test)]
@@ -279,13 +280,16 @@ mod tests {
                            \t\tudp sport 53 counter packets 7 bytes 500 notrack comment \"a b; c\"\n\t}\n}\n";
 
     #[test]
-    fn what_nft_prints_is_what_was_written() {
-        assert!(same(WRITTEN, PRINTED) && same(PRINTED, PRINTED));
-        assert!(is_only(WRITTEN, NftFamily::Inet, "ours") && is_only(PRINTED, NftFamily::Inet, "ours"));
+    fn written_and_printed_rulesets_compare_equal() {
+        assert!(is_equivalent(WRITTEN, PRINTED) && is_equivalent(PRINTED, PRINTED));
+        assert!(
+            is_single_table(WRITTEN, NftFamily::Inet, "ours")
+                && is_single_table(PRINTED, NftFamily::Inet, "ours")
+        );
     }
 
     #[test]
-    fn a_rule_more_or_another_port_is_seen() {
+    fn changed_rulesets_compare_different() {
         for (from, to) in [
             ("53, 123", "53, 124"),
             ("notrack\n\t}\n\n", "notrack\n\t\taccept\n\t}\n\n"),
@@ -294,33 +298,33 @@ mod tests {
             ("priority raw; policy accept;\n\t\tudp sport", "priority filter; policy accept;\n\t\tudp sport"),
             ("a b; c", "a b"),
         ] {
-            let changed = PRINTED.replacen(from, to, 1);
-            assert_ne!(changed, PRINTED, "{from}");
-            assert!(!same(WRITTEN, &changed), "{to}");
+            let changed_ruleset = PRINTED.replacen(from, to, 1);
+            assert_ne!(changed_ruleset, PRINTED, "{from}");
+            assert!(!is_equivalent(WRITTEN, &changed_ruleset), "{to}");
         }
-        assert!(!same(WRITTEN, "") && same("", ""));
+        assert!(!is_equivalent(WRITTEN, "") && is_equivalent("", ""));
     }
 
     #[test]
-    fn sets_over_several_lines_and_priorities_beside_a_name_are_read() {
+    fn multi_line_sets_and_relative_priorities_are_compared() {
         let one = "table ip x { set s { type inet_service; elements = { 1-3,\n 9 } }\n chain y { type filter hook input \
                    priority filter - 5; policy drop; tcp dport @s accept } }";
         let other = "table ip x {\n\tset s {\n\t\ttype inet_service\n\t\telements = { 1-3, 9 }\n\t}\n\n\tchain y {\n\
                      \t\ttype filter hook input priority -5; policy drop;\n\t\ttcp dport @s accept\n\t}\n}\n";
-        assert!(same(other, other) && is_tables(one) && is_tables(other));
-        assert!(same(&one.replace("}\n chain", "}\n\n chain"), other));
+        assert!(is_equivalent(other, other) && is_tables(one) && is_tables(other));
+        assert!(is_equivalent(&one.replace("}\n chain", "}\n\n chain"), other));
         assert!(is_tables("table x { }\ntable ip6 y { }") && !is_tables("table x { } reset"));
     }
 
     proptest! {
         #[test]
-        fn any_text_is_a_ruleset_or_none(text in "[a-z{};,\"# \n]{0,60}") {
+        fn parsing_arbitrary_rulesets_never_panics(text in "[a-z{};,\"# \n]{0,60}") {
             any_ruleset(&text);
         }
 
         #[test]
-        fn a_ruleset_is_the_same_as_itself(text in "[a-z{};, \n]{0,60}") {
-            prop_assert!(same(&text, &text));
+        fn arbitrary_rulesets_equal_themselves(text in "[a-z{};, \n]{0,60}") {
+            prop_assert!(is_equivalent(&text, &text));
         }
     }
 }

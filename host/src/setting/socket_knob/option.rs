@@ -107,7 +107,7 @@ impl OptionValue {
             SocketKnob::PathMtu => PATH_MTU
                 .iter()
                 .position(|word| *word == text)
-                .and_then(|at| u32::try_from(at).ok())
+                .and_then(|index| u32::try_from(index).ok())
                 .map(OptionValue::PathMtu)
                 .ok_or("one of want, dont, do, probe, interface, omit"),
         }
@@ -118,26 +118,27 @@ impl OptionValue {
     pub(super) fn rounded(self) -> Self {
         match self {
             OptionValue::Buffer { bytes, asked } => OptionValue::Buffer { bytes: bytes & !1, asked },
-            other => other,
+            value => value,
         }
     }
 
-    /// Whether a write of this value succeeded if `found` is read after it.
-    pub(super) fn took(self, found: Self) -> bool {
-        match (self, found) {
-            (OptionValue::Buffer { bytes, asked }, OptionValue::Buffer { bytes: found, asked: as_found })
-                if asked == as_found && bytes < LARGEST_MINIMUM =>
-            {
-                (bytes & !1..=LARGEST_MINIMUM).contains(&found)
+    /// Whether a write of this value succeeded if `actual` is read after it.
+    pub(super) fn is_applied(self, actual: Self) -> bool {
+        match (self, actual) {
+            (
+                OptionValue::Buffer { bytes, asked },
+                OptionValue::Buffer { bytes: actual, asked: actual_asked },
+            ) if asked == actual_asked && bytes < LARGEST_MINIMUM => {
+                (bytes & !1..=LARGEST_MINIMUM).contains(&actual)
             }
-            _ => self.rounded() == found,
+            _ => self.rounded() == actual,
         }
     }
 
-    /// Whether an interrupted write of this value may have left `found`: the lock is removed last.
-    pub(super) fn passes(self, found: Self) -> bool {
+    /// Whether an interrupted write of this value may have left `actual`: the lock is removed last.
+    pub(super) fn can_leave(self, actual: Self) -> bool {
         let OptionValue::Buffer { bytes, .. } = self else { return false };
-        OptionValue::Buffer { bytes, asked: true }.took(found)
+        OptionValue::Buffer { bytes, asked: true }.is_applied(actual)
     }
 
     pub(super) fn read(knob: SocketKnob, socket: &impl AsFd) -> io::Result<Self> {
@@ -152,7 +153,7 @@ impl OptionValue {
             SocketKnob::BusyPoll => option(SO_BUSY_POLL).and_then(unsigned).map(OptionValue::Microseconds),
             SocketKnob::ReceiveBuffer => Ok(OptionValue::Buffer {
                 bytes: unsigned(option(libc::SO_RCVBUF)?)?,
-                asked: lock(socket)?.is_none_or(|lock| lock & RECEIVE_LOCK != 0),
+                asked: buffer_lock(socket)?.is_none_or(|lock| lock & RECEIVE_LOCK != 0),
             }),
             SocketKnob::PathMtu => {
                 let (level, option) = path_mtu(socket)?;
@@ -167,8 +168,8 @@ impl OptionValue {
         }
     }
 
-    /// `largest` is `net.core.rmem_max` in bytes, if known.
-    pub(super) fn write(self, socket: &impl AsFd, largest: Option<u32>) -> io::Result<()> {
+    /// `max_bytes` is `net.core.rmem_max` in bytes, if known.
+    pub(super) fn write(self, socket: &impl AsFd, max_bytes: Option<u32>) -> io::Result<()> {
         let option = |option, value| set_word(socket, libc::SOL_SOCKET, option, value);
         let int = |value: u32| {
             libc::c_int::try_from(value).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))
@@ -178,7 +179,7 @@ impl OptionValue {
             // net/core/sock_reuseport.c, Linux 6.18).
             OptionValue::Cpu(cpu) => option(libc::SO_INCOMING_CPU, cpu.map_or(Ok(-1), int)?),
             OptionValue::Microseconds(time) => option(SO_BUSY_POLL, int(time)?),
-            OptionValue::Buffer { bytes, asked } => write_buffer(socket, bytes, asked, largest),
+            OptionValue::Buffer { bytes, asked } => write_buffer(socket, bytes, asked, max_bytes),
             OptionValue::PathMtu(number) => {
                 let (level, option) = path_mtu(socket)?;
                 set_word(socket, level, option, int(number)?)
@@ -200,7 +201,7 @@ impl fmt::Display for OptionValue {
 }
 
 // The buffers whose size the process requested; `None` before Linux 5.14.
-fn lock(socket: &impl AsFd) -> io::Result<Option<libc::c_int>> {
+fn buffer_lock(socket: &impl AsFd) -> io::Result<Option<libc::c_int>> {
     match word(socket, libc::SOL_SOCKET, SO_BUF_LOCK) {
         Ok(lock) => Ok(Some(lock)),
         Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => Ok(None),
@@ -208,27 +209,32 @@ fn lock(socket: &impl AsFd) -> io::Result<Option<libc::c_int>> {
     }
 }
 
-fn write_buffer(socket: &impl AsFd, bytes: u32, asked: bool, largest: Option<u32>) -> io::Result<()> {
+fn write_buffer(
+    socket: &impl AsFd,
+    bytes: u32,
+    is_requested: bool,
+    max_bytes: Option<u32>,
+) -> io::Result<()> {
     let half = libc::c_int::try_from(bytes / 2).map_err(|_| io::ErrorKind::InvalidInput)?;
     // A default buffer can be restored only if the lock can be removed.
-    let before = lock(socket)?;
-    if before.is_none() && !asked {
-        let words = "that it was not asked for cannot be set before Linux 5.14 (SO_BUF_LOCK)".to_owned();
-        return Err(ExplainedErrno { errno: libc::EOPNOTSUPP, words }.into());
+    let before = buffer_lock(socket)?;
+    if before.is_none() && !is_requested {
+        let message = "that it was not asked for cannot be set before Linux 5.14 (SO_BUF_LOCK)".to_owned();
+        return Err(ExplainedErrno { errno: libc::EOPNOTSUPP, words: message }.into());
     }
-    let forced = set_word(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, half);
-    match forced {
+    let result = set_word(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, half);
+    match result {
         // Without the privilege, sizes up to the limit for all processes are possible.
         Err(error)
             if error.raw_os_error() == Some(libc::EPERM)
-                && largest.is_some_and(|largest| bytes / 2 <= largest) =>
+                && max_bytes.is_some_and(|max_bytes| bytes / 2 <= max_bytes) =>
         {
             set_word(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, half)?;
         }
         outcome => outcome?,
     }
     match before {
-        Some(lock) if !asked => {
+        Some(lock) if !is_requested => {
             // The send buffer's lock is in the same word, and stays.
             set_word(socket, libc::SOL_SOCKET, SO_BUF_LOCK, lock & !RECEIVE_LOCK)
         }
@@ -245,8 +251,8 @@ fn path_mtu(socket: &impl AsFd) -> io::Result<(libc::c_int, libc::c_int)> {
         libc::AF_INET6 if word(socket, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY)? == 0 => Ok(v4),
         libc::AF_INET6 => Ok((libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER)),
         _ => {
-            let words = "it is no socket of IPv4 or IPv6".to_owned();
-            Err(ExplainedErrno { errno: libc::EOPNOTSUPP, words }.into())
+            let message = "it is no socket of IPv4 or IPv6".to_owned();
+            Err(ExplainedErrno { errno: libc::EOPNOTSUPP, words: message }.into())
         }
     }
 }

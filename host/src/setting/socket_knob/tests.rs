@@ -32,13 +32,13 @@ impl Drop for Holder {
     }
 }
 
-fn at(socket: &UdpSocket, (pid, descriptor): (u32, u32)) -> SocketAt {
+fn location(socket: &UdpSocket, (pid, descriptor): (u32, u32)) -> SocketAt {
     let inode = rustix::fs::fstat(socket).expect("an inode").st_ino;
     SocketAt { cookie: socket_cookie(socket).expect("a cookie"), inode, pid, descriptor }
 }
 
-fn own(socket: &UdpSocket) -> SocketAt {
-    at(socket, (std::process::id(), u32::try_from(socket.as_raw_fd()).expect("a descriptor")))
+fn own_location(socket: &UdpSocket) -> SocketAt {
+    location(socket, (std::process::id(), u32::try_from(socket.as_raw_fd()).expect("a descriptor")))
 }
 
 fn setting(socket: SocketAt, knob: SocketKnob) -> Setting {
@@ -55,9 +55,9 @@ fn write(setting: &Setting, value: &str) {
 
 /// Whether sockets can be copied and, with `capable`, buffers forced; prints SKIP and the reason if
 /// not.
-fn may(test: &str, capable: bool) -> bool {
+fn is_permitted(test: &str, capable: bool) -> bool {
     let socket = UdpSocket::bind("127.0.0.1:0").expect("bound");
-    let buffer = setting(own(&socket), SocketKnob::ReceiveBuffer);
+    let buffer = setting(own_location(&socket), SocketKnob::ReceiveBuffer);
     let done = buffer.read(&Host::live()).and_then(|_| {
         if capable { buffer.write(&Host::live(), &SettingValue::new("1000000000")) } else { Ok(()) }
     });
@@ -74,13 +74,13 @@ fn may(test: &str, capable: bool) -> bool {
 }
 
 #[test]
-fn each_option_is_set_and_put_back_exactly() {
-    if !may("each_option_is_set_and_put_back_exactly", true) {
+fn socket_options_are_set_and_restored_exactly() {
+    if !is_permitted("socket_options_are_set_and_restored_exactly", true) {
         return;
     }
     let socket = UdpSocket::bind("127.0.0.1:0").expect("bound");
     let mut child = Holder::of(&socket);
-    let socket_at = at(&socket, (child.0.id(), 0));
+    let socket_at = location(&socket, (child.0.id(), 0));
     for (knob, to) in [
         (SocketKnob::IncomingCpu, "1"),
         (SocketKnob::BusyPoll, "50"),
@@ -101,18 +101,18 @@ fn each_option_is_set_and_put_back_exactly() {
 }
 
 #[test]
-fn a_buffer_is_told_with_whether_it_was_asked_for() {
-    if !may("a_buffer_is_told_with_whether_it_was_asked_for", true) {
+fn receive_buffer_value_marks_the_default_size() {
+    if !is_permitted("receive_buffer_value_marks_the_default_size", true) {
         return;
     }
     let socket = UdpSocket::bind("127.0.0.1:0").expect("bound");
-    let buffer = setting(own(&socket), SocketKnob::ReceiveBuffer);
+    let buffer = setting(own_location(&socket), SocketKnob::ReceiveBuffer);
     let first = read(&buffer);
     assert!(first.ends_with(" by default"), "{first}");
     rustix::net::sockopt::set_socket_recv_buffer_size(&socket, 50_000).expect("set");
     assert_eq!(read(&buffer), "100000");
     write(&buffer, "9000001");
-    assert_eq!(read(&buffer), "9000000", "the kernel takes even numbers");
+    assert_eq!(read(&buffer), "9000000", "the kernel rounds to even numbers");
     write(&buffer, "100000");
     assert_eq!(read(&buffer), "100000");
     write(&buffer, "2");
@@ -127,13 +127,13 @@ fn a_buffer_is_told_with_whether_it_was_asked_for() {
 }
 
 #[test]
-fn of_a_socket_for_both_families_it_is_the_path_of_ipv4() {
-    let test = "of_a_socket_for_both_families_it_is_the_path_of_ipv4";
+fn path_mtu_of_a_dual_stack_socket_is_set_for_ipv4() {
+    let test = "path_mtu_of_a_dual_stack_socket_is_set_for_ipv4";
     let Ok(both) = UdpSocket::bind("[::]:0") else {
         let _ = io::stderr().write_all(format!("\nSKIP {test}: no IPv6\n").as_bytes());
         return;
     };
-    if !may(test, false) {
+    if !is_permitted(test, false) {
         return;
     }
     let v6_alone = UdpSocket::bind("[::1]:0").expect("bound");
@@ -151,20 +151,20 @@ fn of_a_socket_for_both_families_it_is_the_path_of_ipv4() {
     // A socket bound to an IPv6 address is for IPv6 only (`__inet6_bind` of net/ipv6/af_inet6.c).
     for (socket, set) in [(&both, 0), (&v6_alone, 1)] {
         let mut expected = paths(socket);
-        write(&setting(own(socket), SocketKnob::PathMtu), "do");
+        write(&setting(own_location(socket), SocketKnob::PathMtu), "do");
         expected[set] = libc::IP_PMTUDISC_DO;
         assert_eq!(paths(socket), expected);
     }
 }
 
 #[test]
-fn a_socket_outlives_one_of_its_holders_and_ends_with_the_last() {
-    if !may("a_socket_outlives_one_of_its_holders_and_ends_with_the_last", false) {
+fn socket_option_is_accessible_until_the_last_holder_exits() {
+    if !is_permitted("socket_option_is_accessible_until_the_last_holder_exits", false) {
         return;
     }
     let socket = UdpSocket::bind("127.0.0.1:0").expect("bound");
     let (mut first, mut second) = (Holder::of(&socket), Holder::of(&socket));
-    let cpu = setting(at(&socket, (first.0.id(), 0)), SocketKnob::IncomingCpu);
+    let cpu = setting(location(&socket, (first.0.id(), 0)), SocketKnob::IncomingCpu);
     drop(socket);
     write(&cpu, "0");
     first.end();
@@ -178,23 +178,23 @@ fn a_socket_outlives_one_of_its_holders_and_ends_with_the_last() {
 }
 
 #[test]
-fn another_socket_of_the_same_number_is_not_touched() {
-    if !may("another_socket_of_the_same_number_is_not_touched", false) {
+fn a_socket_with_another_cookie_is_not_changed() {
+    if !is_permitted("a_socket_with_another_cookie_is_not_changed", false) {
         return;
     }
     let socket = UdpSocket::bind("127.0.0.1:0").expect("bound");
-    let mut other = own(&socket);
+    let mut other = own_location(&socket);
     other.cookie += 1;
     let cpu = setting(other, SocketKnob::IncomingCpu);
     for error in [cpu.read(&Host::live()).map(drop), cpu.write(&Host::live(), &SettingValue::new("0"))] {
         let error = error.expect_err("another socket");
         assert!(error.is_gone(), "{error}");
     }
-    assert_eq!(read(&setting(own(&socket), SocketKnob::IncomingCpu)), "none");
+    assert_eq!(read(&setting(own_location(&socket), SocketKnob::IncomingCpu)), "none");
 }
 
 #[test]
-fn a_fake_host_takes_values_and_refuses_them() {
+fn scripted_host_writes_and_refuses_buffer_sizes() {
     let socket = SocketAt { cookie: 41, inode: 9000, pid: 812, descriptor: 3 };
     let path = "/calls/socket/41/receive_buffer.json";
     let buffer = setting(socket, SocketKnob::ReceiveBuffer);
@@ -202,15 +202,15 @@ fn a_fake_host_takes_values_and_refuses_them() {
     let host = Host::scripted([(path, "\"212992 by default\"")]);
     buffer.write(&host, &SettingValue::new("425985")).expect("written");
     assert_eq!(buffer.read(&host).expect("read").as_str(), "425984");
-    assert!(buffer.passes(&SettingValue::new("425985 by default"), &SettingValue::new("425984")));
-    let denied = host.refusing(path, libc::EPERM);
-    assert!(buffer.write(&denied, &SettingValue::new("1000")).expect_err("refused").is_denied());
+    assert!(buffer.can_leave(&SettingValue::new("425985 by default"), &SettingValue::new("425984")));
+    let denying_host = host.refusing(path, libc::EPERM);
+    assert!(buffer.write(&denying_host, &SettingValue::new("1000")).expect_err("refused").is_denied());
     let gone = Host::scripted([(path, r#"{"errno": 2}"#)]);
     assert!(buffer.write(&gone, &SettingValue::new("1000")).expect_err("gone").is_gone());
 }
 
 #[test]
-fn what_a_knob_takes_is_said() {
+fn invalid_socket_option_values_are_refused() {
     let socket = SocketAt { cookie: 1, inode: 1, pid: 1, descriptor: 1 };
     for (knob, bad) in [
         (SocketKnob::IncomingCpu, ["-1", "", "2147483648"]),
@@ -227,20 +227,20 @@ fn what_a_knob_takes_is_said() {
 
 proptest! {
     #[test]
-    fn a_value_means_what_it_was_made_of(number in 1..=i32::MAX.unsigned_abs(), word in 0_u32..6, flag: bool) {
-        for (knob, made) in [
+    fn socket_option_values_round_trip_through_text(number in 1..=i32::MAX.unsigned_abs(), word in 0_u32..6, flag: bool) {
+        for (knob, value) in [
             (SocketKnob::IncomingCpu, OptionValue::Cpu(flag.then_some(number))),
             (SocketKnob::BusyPoll, OptionValue::Microseconds(number)),
             (SocketKnob::ReceiveBuffer, OptionValue::Buffer { bytes: number, asked: flag }),
             (SocketKnob::PathMtu, OptionValue::PathMtu(word)),
         ] {
-            prop_assert_eq!(OptionValue::parse(knob, &made.to_string()), Ok(made));
-            prop_assert!(made.took(made.rounded()));
+            prop_assert_eq!(OptionValue::parse(knob, &value.to_string()), Ok(value));
+            prop_assert!(value.is_applied(value.rounded()));
         }
     }
 
     #[test]
-    fn any_text_is_a_value_or_none(text in "[0-9a-z -]{0,20}") {
+    fn parsing_arbitrary_socket_option_values_never_panics(text in "[0-9a-z -]{0,20}") {
         for knob in KNOBS {
             let _ = OptionValue::parse(knob, &text);
         }

@@ -35,32 +35,33 @@ pub(super) struct GroupMembers {
 pub(super) fn sockets(
     (namespace, protocol, local): (u64, SocketProtocol, SocketAddr),
 ) -> io::Result<BTreeMap<u64, DiagSocket>> {
-    must_be_in(namespace)?;
+    check_namespace(namespace)?;
     let (number, state) = match protocol {
         SocketProtocol::Udp => (libc::IPPROTO_UDP, SocketStates::Unconnected),
         SocketProtocol::Tcp => (libc::IPPROTO_TCP, SocketStates::Listening),
     };
     let family = if local.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
     let byte = |number: libc::c_int| u8::try_from(number).map_err(io::Error::other);
-    let listed = diag_sockets(byte(family)?, byte(number)?, state)?;
-    let here = |socket: &DiagSocket| socket.local.ip() == local.ip() && socket.local.port() == local.port();
-    let found: BTreeMap<u64, DiagSocket> = listed
+    let entries = diag_sockets(byte(family)?, byte(number)?, state)?;
+    let is_at_address =
+        |socket: &DiagSocket| socket.local.ip() == local.ip() && socket.local.port() == local.port();
+    let sockets: BTreeMap<u64, DiagSocket> = entries
         .into_iter()
-        .filter(here)
+        .filter(is_at_address)
         .filter_map(|socket| Some((socket.cookie.filter(|cookie| *cookie != 0)?, socket)))
         .collect();
-    if found.is_empty() {
+    if sockets.is_empty() {
         let words = format!("no {} socket is bound to {local}", protocol.name());
         return Err(ExplainedErrno { errno: libc::ENOENT, words }.into());
     }
-    Ok(found)
+    Ok(sockets)
 }
 
 pub(super) fn steering(
     protocol: SocketProtocol,
     sockets: &BTreeMap<u64, DiagSocket>,
 ) -> io::Result<GroupSteering> {
-    let mut members = reuseport::ask(protocol)?;
+    let mut members = reuseport::read_members(protocol)?;
     members.retain(|member| sockets.contains_key(&member.cookie));
     let Some(first) = members.first() else { return Ok(GroupSteering::None) };
     if members.iter().any(|other| (&other.chooser, &other.program) != (&first.chooser, &first.program)) {
@@ -72,21 +73,21 @@ pub(super) fn steering(
         (GroupChooser::ClassicByCpu, _) => GroupSteering::Foreign("classic-by-cpu".into()),
         (GroupChooser::Extended, None) => GroupSteering::Foreign("program".into()),
         (GroupChooser::Extended, Some(program)) => {
-            let ours = match program.name.as_str() {
+            let maps = match program.name.as_str() {
                 ChoosingProgram::STEER => SteeringMaps::of(program.id)?,
                 _ => None,
             };
             let name = if program.name.is_empty() { "of no name" } else { &program.name };
-            let foreign = || GroupSteering::Foreign(format!("program {name} (id {})", program.id));
-            ours.map_or_else(foreign, |program| GroupSteering::Ours(Box::new(program)))
+            let foreign_program = || GroupSteering::Foreign(format!("program {name} (id {})", program.id));
+            maps.map_or_else(foreign_program, |maps| GroupSteering::Ours(Box::new(maps)))
         }
     })
 }
 
 impl GroupMembers {
     /// Finds the processes that hold these sockets.
-    pub(super) fn of(what: String, sockets: BTreeMap<u64, DiagSocket>) -> Self {
-        Self { what, sockets, owners: DescriptorOwners::observe(&Host::live()) }
+    pub(super) fn of(group_name: String, sockets: BTreeMap<u64, DiagSocket>) -> Self {
+        Self { what: group_name, sockets, owners: DescriptorOwners::observe(&Host::live()) }
     }
 
     pub(super) fn cookies(&self) -> impl Iterator<Item = u64> {
@@ -95,18 +96,18 @@ impl GroupMembers {
 
     // Number of different interfaces that its sockets are bound to; unbound sockets count as one
     // more. There are at least this many groups.
-    pub(super) fn bindings(&self) -> usize {
+    pub(super) fn interface_count(&self) -> usize {
         let mut indices: Vec<u32> = self.sockets.values().map(|socket| socket.interface_index).collect();
         indices.sort_unstable();
         indices.dedup();
         indices.len()
     }
 
-    pub(super) fn has(&self, cookie: u64) -> bool {
+    pub(super) fn contains(&self, cookie: u64) -> bool {
         self.sockets.contains_key(&cookie)
     }
 
-    pub(super) fn any(&self) -> io::Result<OwnedFd> {
+    pub(super) fn copy_any(&self) -> io::Result<OwnedFd> {
         let mut failure = None;
         for cookie in self.cookies() {
             match self.copy(cookie) {
@@ -120,7 +121,7 @@ impl GroupMembers {
     /// A copy of the descriptor from any process that holds the socket.
     pub(super) fn copy(&self, cookie: u64) -> io::Result<OwnedFd> {
         let socket = self.sockets.get(&cookie).ok_or(io::ErrorKind::NotFound)?;
-        let holders = match self.owners.of(socket.inode) {
+        let holders = match self.owners.descriptors_of(socket.inode) {
             Known::Value(holders) => holders,
             Known::Unknown { why } => return Err(ExplainedErrno { errno: libc::EPERM, words: why }.into()),
         };
@@ -132,23 +133,24 @@ impl GroupMembers {
                 Err(error) => failure = failure.or(Some(error)),
             }
         }
-        let nobody = || {
-            let words = format!("{}: socket {cookie} is held by no process that is visible here", self.what);
-            io::Error::other(words)
+        let no_holder_error = || {
+            let message =
+                format!("{}: socket {cookie} is held by no process that is visible here", self.what);
+            io::Error::other(message)
         };
-        Err(failure.unwrap_or_else(nobody))
+        Err(failure.unwrap_or_else(no_holder_error))
     }
 }
 
 /// Fails in another network namespace, because the kernel lists only the sockets and groups of the
 /// calling thread's namespace.
-fn must_be_in(namespace: u64) -> io::Result<()> {
-    let here = u64::from(crate::bpf::network_namespace()?);
-    if here == namespace {
+fn check_namespace(namespace: u64) -> io::Result<()> {
+    let current = u64::from(crate::bpf::network_namespace()?);
+    if current == namespace {
         return Ok(());
     }
     Err(io::Error::other(format!(
-        "it is in network namespace {namespace} and this is {here}: run linerate with \
+        "it is in network namespace {namespace} and this is {current}: run linerate with \
          --netns PID, a process of the server"
     )))
 }

@@ -32,8 +32,8 @@ impl From<io::Error> for SteeringFailure {
 
 /// Reads the steering as text.
 pub(super) fn read(group: &ReuseportGroup) -> io::Result<String> {
-    let sockets = sockets(group.key()).map_err(explained)?;
-    match steering(group.protocol, &sockets).map_err(explained)? {
+    let sockets = sockets(group.key()).map_err(explain_error)?;
+    match steering(group.protocol, &sockets).map_err(explain_error)? {
         GroupSteering::None => Ok("none".into()),
         GroupSteering::Foreign(name) => Ok(name),
         GroupSteering::Ours(program) => Ok(table(&program)?.to_string()),
@@ -41,9 +41,9 @@ pub(super) fn read(group: &ReuseportGroup) -> io::Result<String> {
 }
 
 // Counts of linerate's program; `None` if it is not attached.
-pub(super) fn steered(group: &ReuseportGroup) -> io::Result<Option<SteeredSockets>> {
-    let sockets = sockets(group.key()).map_err(explained)?;
-    let GroupSteering::Ours(program) = steering(group.protocol, &sockets).map_err(explained)? else {
+pub(super) fn steering_counts(group: &ReuseportGroup) -> io::Result<Option<SteeredSockets>> {
+    let sockets = sockets(group.key()).map_err(explain_error)?;
+    let GroupSteering::Ours(program) = steering(group.protocol, &sockets).map_err(explain_error)? else {
         return Ok(None);
     };
     let (entries, present) = (program.table()?, program.sockets()?);
@@ -60,43 +60,43 @@ pub(super) fn steered(group: &ReuseportGroup) -> io::Result<Option<SteeredSocket
 }
 
 /// Attaches the program with this table, or replaces the table of the attached program.
-pub(super) fn steer(group: &ReuseportGroup, wanted: &SteeringTable) -> Result<(), SteeringFailure> {
-    let sockets = sockets(group.key()).map_err(explained)?;
-    let found = steering(group.protocol, &sockets).map_err(explained)?;
+pub(super) fn steer(group: &ReuseportGroup, new_table: &SteeringTable) -> Result<(), SteeringFailure> {
+    let sockets = sockets(group.key()).map_err(explain_error)?;
+    let current = steering(group.protocol, &sockets).map_err(explain_error)?;
     let members = GroupMembers::of(group.address(), sockets);
-    check(&members, wanted)?;
-    match found {
-        GroupSteering::Foreign(name) => Err(SteeringFailure::Reason(foreign(&name))),
-        GroupSteering::Ours(program) if program.follows_quic_ids() != wanted.follows_quic_ids => {
+    check(&members, new_table)?;
+    match current {
+        GroupSteering::Foreign(name) => Err(SteeringFailure::Reason(foreign_program_reason(&name))),
+        GroupSteering::Ours(program) if program.follows_quic_ids() != new_table.follows_quic_ids => {
             Err(SteeringFailure::Reason(
                 "it is steered by CPU, and by QUIC connection ID is another program, or the reverse: undo the first".into(),
             ))
         }
-        GroupSteering::Ours(mut program) => change(&mut program, &members, wanted).map_err(permitted),
-        GroupSteering::None => attach(&members, wanted).map_err(permitted),
+        GroupSteering::Ours(mut program) => change(&mut program, &members, new_table).map_err(explain_failure),
+        GroupSteering::None => attach(&members, new_table).map_err(explain_failure),
     }
 }
 
 pub(super) fn release(group: &ReuseportGroup) -> Result<(), SteeringFailure> {
-    let sockets = sockets(group.key()).map_err(explained)?;
-    let program = match steering(group.protocol, &sockets).map_err(explained)? {
+    let sockets = sockets(group.key()).map_err(explain_error)?;
+    let program = match steering(group.protocol, &sockets).map_err(explain_error)? {
         GroupSteering::None => return Ok(()),
-        GroupSteering::Foreign(name) => return Err(SteeringFailure::Reason(foreign(&name))),
+        GroupSteering::Foreign(name) => return Err(SteeringFailure::Reason(foreign_program_reason(&name))),
         GroupSteering::Ours(program) => program,
     };
     let members = GroupMembers::of(group.address(), sockets);
-    let socket = members.any().map_err(explained)?;
-    detach(socket.as_fd()).map_err(explained)?;
+    let socket = members.copy_any().map_err(explain_error)?;
+    detach(socket.as_fd()).map_err(explain_error)?;
     // The kernel removes the sockets later, and until then they cannot be in the map of another
     // program.
     for place in program.sockets()?.into_keys() {
-        program.take_out(place)?;
+        program.remove_socket(place)?;
     }
     Ok(())
 }
 
 /// The reason why another program is left alone.
-pub(super) fn foreign(name: &str) -> String {
+pub(super) fn foreign_program_reason(name: &str) -> String {
     let name = match name {
         "classic-by-cpu" => "classic, by CPU",
         name => name,
@@ -106,19 +106,19 @@ pub(super) fn foreign(name: &str) -> String {
     )
 }
 
-fn check(members: &GroupMembers, wanted: &SteeringTable) -> Result<(), SteeringFailure> {
-    if let Some(cookie) = wanted.cookies().find(|cookie| !members.has(*cookie)) {
-        let there: Vec<String> = members.cookies().map(|cookie| cookie.to_string()).collect();
+fn check(members: &GroupMembers, table: &SteeringTable) -> Result<(), SteeringFailure> {
+    if let Some(cookie) = table.cookies().find(|cookie| !members.contains(*cookie)) {
+        let cookies: Vec<String> = members.cookies().map(|cookie| cookie.to_string()).collect();
         return Err(SteeringFailure::Reason(format!(
             "socket {cookie} is none of the group, whose sockets are {}",
-            there.join(", ")
+            cookies.join(", ")
         )));
     }
-    let last = rows()?.saturating_sub(1);
-    if let Some(cpu) = wanted.by_cpu.keys().find(|cpu| **cpu > last) {
-        return Err(SteeringFailure::Reason(format!("there is no CPU {cpu}: the last is {last}")));
+    let last_cpu = rows()?.saturating_sub(1);
+    if let Some(cpu) = table.by_cpu.keys().find(|cpu| **cpu > last_cpu) {
+        return Err(SteeringFailure::Reason(format!("there is no CPU {cpu}: the last is {last_cpu}")));
     }
-    if members.bindings() > 1 {
+    if members.interface_count() > 1 {
         return Err(SteeringFailure::Reason(
             "its sockets are bound to different interfaces, and so several groups".into(),
         ));
@@ -127,13 +127,15 @@ fn check(members: &GroupMembers, wanted: &SteeringTable) -> Result<(), SteeringF
 }
 
 /// The program gets its sockets and table before it is attached in one step.
-fn attach(members: &GroupMembers, wanted: &SteeringTable) -> Result<(), SteeringFailure> {
-    let number = u32::try_from(members.cookies().count()).map_err(io::Error::other)?;
-    let (loaded, mut program) =
-        SteeringMaps::load(number.saturating_mul(2).saturating_add(SPARE_PLACES), wanted.follows_quic_ids)?;
-    change(&mut program, members, wanted)?;
-    let any = wanted.cookies().next().ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
-    Ok(loaded.attach(members.copy(any)?.as_fd())?)
+fn attach(members: &GroupMembers, table: &SteeringTable) -> Result<(), SteeringFailure> {
+    let socket_count = u32::try_from(members.cookies().count()).map_err(io::Error::other)?;
+    let (loaded_program, mut program) = SteeringMaps::load(
+        socket_count.saturating_mul(2).saturating_add(SPARE_PLACES),
+        table.follows_quic_ids,
+    )?;
+    change(&mut program, members, table)?;
+    let first_cookie = table.cookies().next().ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
+    Ok(loaded_program.attach(members.copy(first_cookie)?.as_fd())?)
 }
 
 // Adds new sockets, which no table refers to yet; then replaces the table; then removes unused
@@ -142,55 +144,56 @@ fn attach(members: &GroupMembers, wanted: &SteeringTable) -> Result<(), Steering
 fn change(
     program: &mut SteeringMaps,
     members: &GroupMembers,
-    wanted: &SteeringTable,
+    new_table: &SteeringTable,
 ) -> Result<(), SteeringFailure> {
     let cpus = rows()?;
     let present = program.sockets()?;
-    let pointed_to = placed::places(&program.table()?, cpus);
-    let mut free =
-        (0..program.places()).filter(|place| !present.contains_key(place) && !pointed_to.contains_key(place));
+    let used_places = placed::places(&program.table()?, cpus);
+    let mut free_places = (0..program.places())
+        .filter(|place| !present.contains_key(place) && !used_places.contains_key(place));
     let mut places: BTreeMap<u64, u32> = present.iter().map(|(place, cookie)| (*cookie, *place)).collect();
-    let news: BTreeSet<u64> = wanted.cookies().filter(|cookie| !places.contains_key(cookie)).collect();
-    let mut puts = Vec::new();
-    for cookie in news {
-        let place = free.next().ok_or_else(|| {
+    let new_cookies: BTreeSet<u64> =
+        new_table.cookies().filter(|cookie| !places.contains_key(cookie)).collect();
+    let mut additions = Vec::new();
+    for cookie in new_cookies {
+        let place = free_places.next().ok_or_else(|| {
             SteeringFailure::Reason(format!(
                 "the program has no place for socket {cookie}: undo it and apply it again"
             ))
         })?;
-        puts.push((place, cookie));
+        additions.push((place, cookie));
         places.insert(cookie, place);
     }
-    for (place, cookie) in puts {
+    for (place, cookie) in additions {
         let socket = members.copy(cookie)?;
-        put(program, place, socket.as_fd()).map_err(|error| not_put(cookie, error))?;
+        put_when_released(program, place, socket.as_fd()).map_err(|error| put_error(cookie, error))?;
     }
-    let entries =
-        placed::entries(wanted, &places, cpus).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
-    program.put_in_effect(&entries)?;
-    let wanted: BTreeSet<u64> = wanted.cookies().collect();
-    for (place, _) in present.iter().filter(|(_, cookie)| !wanted.contains(cookie)) {
-        program.take_out(*place)?;
+    let entries = placed::entries(new_table, &places, cpus)
+        .ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
+    program.activate_table(&entries)?;
+    let table_cookies: BTreeSet<u64> = new_table.cookies().collect();
+    for (place, _) in present.iter().filter(|(_, cookie)| !table_cookies.contains(cookie)) {
+        program.remove_socket(*place)?;
     }
     Ok(())
 }
 
 // Adds a socket, and waits until it has left the map of a program that was just detached: the
 // kernel frees both in the background after an RCU grace period each, without an event.
-fn put(program: &mut SteeringMaps, place: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
-    let begun = Instant::now();
+fn put_when_released(program: &mut SteeringMaps, place: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
+    let start = Instant::now();
     loop {
         match program.put(place, socket) {
-            Err(error) if error.raw_os_error() == Some(libc::EBUSY) && begun.elapsed() < RELEASE => {
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) && start.elapsed() < RELEASE => {
                 std::thread::sleep(RELEASE / 1000);
             }
-            done => return done,
+            result => return result,
         }
     }
 }
 
 // `reuseport_array_update_check` of kernel/bpf/reuseport_array.c.
-fn not_put(cookie: u64, error: io::Error) -> SteeringFailure {
+fn put_error(cookie: u64, error: io::Error) -> SteeringFailure {
     match error.raw_os_error() {
         Some(libc::EBUSY) => SteeringFailure::Reason(format!(
             "socket {cookie} is in a map of another BPF program, or is that of a tunnel: it can be in no other"
@@ -210,17 +213,17 @@ fn rows() -> io::Result<u32> {
     Ok(possible_cpus()?.into_iter().max().map_or(1, |last| last + 1))
 }
 
-fn permitted(failure: SteeringFailure) -> SteeringFailure {
+fn explain_failure(failure: SteeringFailure) -> SteeringFailure {
     match failure {
-        SteeringFailure::Io(error) => SteeringFailure::Io(explained(error)),
-        reason @ SteeringFailure::Reason(_) => reason,
+        SteeringFailure::Io(error) => SteeringFailure::Io(explain_error(error)),
+        refusal @ SteeringFailure::Reason(_) => refusal,
     }
 }
 
 // Adds the required capabilities, which the kernel does not report: CAP_BPF and CAP_PERFMON to
 // load programs that read its memory, CAP_NET_ADMIN to attach them, CAP_SYS_ADMIN to find a
 // program by its id, CAP_SYS_PTRACE to copy sockets of other processes.
-fn explained(error: io::Error) -> io::Error {
+fn explain_error(error: io::Error) -> io::Error {
     match error.raw_os_error() {
         Some(errno @ (libc::EPERM | libc::EACCES)) => {
             let words = "this requires CAP_BPF, CAP_PERFMON, CAP_NET_ADMIN, CAP_SYS_ADMIN and CAP_SYS_PTRACE: run it as root";

@@ -27,7 +27,7 @@ pub(super) fn entries(table: &SteeringTable, places: &BTreeMap<u64, u32>, cpus: 
 pub(super) fn table(entries: &[Entry], cpus: u32) -> SteeringTable {
     let mut by_cpu = BTreeMap::new();
     for (cpu, [_, row]) in (0..cpus).zip(entries) {
-        let cookies: Vec<u64> = pointed_to(entries, *row).iter().map(|[cookie, _]| *cookie).collect();
+        let cookies: Vec<u64> = row_entries(entries, *row).iter().map(|[cookie, _]| *cookie).collect();
         if !cookies.is_empty() {
             by_cpu.insert(cpu, cookies);
         }
@@ -38,11 +38,11 @@ pub(super) fn table(entries: &[Entry], cpus: u32) -> SteeringTable {
 /// Places that the rows refer to, with their intended cookies.
 pub(super) fn places(entries: &[Entry], cpus: u32) -> BTreeMap<u32, u64> {
     let rows = entries.iter().take(cpus as usize);
-    let sockets = rows.flat_map(|[_, row]| pointed_to(entries, *row));
+    let sockets = rows.flat_map(|[_, row]| row_entries(entries, *row));
     sockets.filter_map(|[cookie, place]| Some((u32::try_from(*place).ok()?, *cookie))).collect()
 }
 
-fn pointed_to(entries: &[Entry], row: u64) -> &[Entry] {
+fn row_entries(entries: &[Entry], row: u64) -> &[Entry] {
     let first = usize::try_from(row & FIRST_MASK).unwrap_or(usize::MAX);
     let number = usize::try_from(row >> NUMBER_SHIFT).unwrap_or(usize::MAX);
     first.checked_add(number).and_then(|end| entries.get(first..end)).unwrap_or_default()
@@ -54,7 +54,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_table_of_what_is_not_there_is_none() {
+    fn table_with_a_missing_cpu_or_socket_has_no_entries() {
         let table: SteeringTable = "by-cpu 0:41 3:42".parse().expect("a table");
         let places = BTreeMap::from([(41, 0), (42, 1)]);
         assert!(entries(&table, &places, 4).is_some());
@@ -65,22 +65,22 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_table_comes_back_from_its_entries(
+        fn steering_tables_round_trip_through_map_entries(
             by_cpu in proptest::collection::btree_map(
                 0_u32..16, proptest::collection::vec(1_u64..40, 1..5), 1..8),
         ) {
-            let wanted = SteeringTable { by_cpu, ..SteeringTable::default() };
-            let cookies: std::collections::BTreeSet<u64> = wanted.by_cpu.values().flatten().copied().collect();
+            let original = SteeringTable { by_cpu, ..SteeringTable::default() };
+            let cookies: std::collections::BTreeSet<u64> = original.by_cpu.values().flatten().copied().collect();
             let places: BTreeMap<u64, u32> = cookies.into_iter().zip(0..).collect();
-            let entries = entries(&wanted, &places, 16).expect("all there");
-            prop_assert_eq!(table(&entries, 16), wanted);
-            let back: BTreeMap<u64, u32> = super::places(&entries, 16).into_iter().map(|(p, c)| (c, p)).collect();
-            prop_assert_eq!(back, places);
+            let entries = entries(&original, &places, 16).expect("all entries");
+            prop_assert_eq!(table(&entries, 16), original);
+            let places_of_entries: BTreeMap<u64, u32> = super::places(&entries, 16).into_iter().map(|(p, c)| (c, p)).collect();
+            prop_assert_eq!(places_of_entries, places);
         }
 
         #[test]
-        fn any_entries_are_some_table(any in proptest::collection::vec(any::<[u64; 2]>(), 0..20), cpus in 0_u32..30) {
-            let _ = (table(&any, cpus), super::places(&any, cpus));
+        fn decoding_arbitrary_map_entries_never_panics(map_entries in proptest::collection::vec(any::<[u64; 2]>(), 0..20), cpus in 0_u32..30) {
+            let _ = (table(&map_entries, cpus), super::places(&map_entries, cpus));
         }
     }
 }

@@ -55,12 +55,12 @@ impl SteeringMaps {
             .load(OBJECT)
             .map_err(bpf::error)?;
         pause_after_burst();
-        loaded(&mut object)?.load().map_err(bpf::error)?;
+        steering_program(&mut object)?.load().map_err(bpf::error)?;
         let mut maps = FoundMaps::default();
         for name in FoundMaps::NAMES {
-            maps.take(name, object.take_map(name).ok_or(io::ErrorKind::NotFound)?)?;
+            maps.add_map(name, object.take_map(name).ok_or(io::ErrorKind::NotFound)?)?;
         }
-        let program = maps.whole().ok_or(io::ErrorKind::InvalidData)?;
+        let program = maps.complete().ok_or(io::ErrorKind::InvalidData)?;
         Ok((LoadedSteering(object), program))
     }
 
@@ -72,11 +72,11 @@ impl SteeringMaps {
             let data = MapData::from_id(map).map_err(bpf::error)?;
             let name = data.info().map_err(bpf::error)?.name_as_str().unwrap_or_default().to_owned();
             let map = Map::from_map_data(data).map_err(bpf::error)?;
-            if maps.take(&name, map).is_err() {
+            if maps.add_map(&name, map).is_err() {
                 return Ok(None);
             }
         }
-        Ok(maps.whole())
+        Ok(maps.complete())
     }
 
     pub(super) fn follows_quic_ids(&self) -> bool {
@@ -89,13 +89,13 @@ impl SteeringMaps {
 
     /// Cookies by place, without closed sockets.
     pub(super) fn sockets(&self) -> io::Result<BTreeMap<u32, u64>> {
-        let mut found = BTreeMap::new();
+        let mut cookies = BTreeMap::new();
         for place in 0..self.places() {
-            if let Some(cookie) = socket_array::cookie(self.array(), place)? {
-                found.insert(place, cookie);
+            if let Some(cookie) = socket_array::cookie(self.sockets_fd(), place)? {
+                cookies.insert(place, cookie);
             }
         }
-        Ok(found)
+        Ok(cookies)
     }
 
     /// Puts a socket into a place and restarts the counter of the place.
@@ -103,11 +103,11 @@ impl SteeringMaps {
         let zeros = vec![0; possible_cpus()?.len()];
         let zeros = PerCpuValues::try_from(zeros)?;
         self.chosen.set(place, zeros, 0).map_err(bpf::error)?;
-        socket_array::put(self.array(), place, socket)
+        socket_array::put(self.sockets_fd(), place, socket)
     }
 
-    pub(super) fn take_out(&self, place: u32) -> io::Result<()> {
-        socket_array::take_out(self.array(), place)
+    pub(super) fn remove_socket(&self, place: u32) -> io::Result<()> {
+        socket_array::remove(self.sockets_fd(), place)
     }
 
     /// The active table; empty before the first table is set.
@@ -122,7 +122,7 @@ impl SteeringMaps {
 
     // Activates a table. When this returns, no packet uses the previous one: the kernel waits for
     // running programs (`maybe_wait_bpf_programs` of kernel/bpf/syscall.c, Linux 5.0).
-    pub(super) fn put_in_effect(&mut self, entries: &[Entry]) -> io::Result<()> {
+    pub(super) fn activate_table(&mut self, entries: &[Entry]) -> io::Result<()> {
         let length = u32::try_from(entries.len()).map_err(io::Error::other)?;
         let mut table = Array::create(length, ANY_LENGTH).map_err(bpf::error)?;
         for (index, entry) in (0..).zip(entries) {
@@ -141,7 +141,7 @@ impl SteeringMaps {
         by_cpu(&self.hashed.get(&0, 0).map_err(bpf::error)?)
     }
 
-    fn array(&self) -> BorrowedFd<'_> {
+    fn sockets_fd(&self) -> BorrowedFd<'_> {
         self.sockets.fd().as_fd()
     }
 }
@@ -149,7 +149,7 @@ impl SteeringMaps {
 impl LoadedSteering {
     /// Attaches the program to the group of this socket. It replaces any other program.
     pub(super) fn attach(mut self, socket: BorrowedFd<'_>) -> io::Result<()> {
-        loaded(&mut self.0)?.attach(socket).map_err(bpf::error)
+        steering_program(&mut self.0)?.attach(socket).map_err(bpf::error)
     }
 }
 
@@ -165,7 +165,7 @@ pub(super) fn possible_cpus() -> io::Result<Vec<u32>> {
     Ok(cpus.iter().collect())
 }
 
-fn loaded(object: &mut Ebpf) -> io::Result<&mut SkReuseport> {
+fn steering_program(object: &mut Ebpf) -> io::Result<&mut SkReuseport> {
     let program = object.program_mut(ChoosingProgram::STEER).ok_or(io::ErrorKind::NotFound)?;
     program.try_into().map_err(bpf::error)
 }
@@ -189,8 +189,8 @@ fn maps_of(id: u32) -> io::Result<Vec<u32>> {
 
 /// Counts by CPU, without zeros.
 fn by_cpu(values: &PerCpuValues<u64>) -> io::Result<BTreeMap<u32, u64>> {
-    let each = possible_cpus()?.into_iter().zip(values.iter().copied());
-    Ok(each.filter(|(_, packets)| *packets > 0).collect())
+    let counts = possible_cpus()?.into_iter().zip(values.iter().copied());
+    Ok(counts.filter(|(_, packets)| *packets > 0).collect())
 }
 
 #[derive(Default)]
@@ -205,7 +205,7 @@ struct FoundMaps {
 impl FoundMaps {
     const NAMES: [&str; 5] = ["steer_sockets", "steer_tables", "steer_chosen", "steer_hashed", "steer_ids"];
 
-    fn take(&mut self, name: &str, map: Map) -> io::Result<()> {
+    fn add_map(&mut self, name: &str, map: Map) -> io::Result<()> {
         match (name, map) {
             ("steer_sockets", Map::ReusePortSockArray(data)) => self.sockets = Some(data),
             ("steer_tables", map) => self.tables = Some(map.try_into().map_err(bpf::error)?),
@@ -218,7 +218,7 @@ impl FoundMaps {
         Ok(())
     }
 
-    fn whole(self) -> Option<SteeringMaps> {
+    fn complete(self) -> Option<SteeringMaps> {
         let FoundMaps {
             sockets: Some(sockets),
             tables: Some(tables),
@@ -230,7 +230,7 @@ impl FoundMaps {
             return None;
         };
         let info = sockets.info().ok()?;
-        let fits = info.value_size() == 8 && info.max_entries() == chosen.len();
-        fits.then_some(SteeringMaps { sockets, tables, chosen, hashed, ids })
+        let is_consistent = info.value_size() == 8 && info.max_entries() == chosen.len();
+        is_consistent.then_some(SteeringMaps { sockets, tables, chosen, hashed, ids })
     }
 }

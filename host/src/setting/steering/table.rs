@@ -84,7 +84,7 @@ impl ReuseportGroup {
         format!("{} {}", self.protocol.name(), self.local)
     }
 
-    pub(super) fn call(&self) -> String {
+    pub(super) fn call_key(&self) -> String {
         format!("steering/{}/{}", self.protocol.name(), self.local)
     }
 }

@@ -11,7 +11,7 @@ fn line(started: u64) -> String {
     format!("813 (a (b) c) S 1 812 612 0 -1 4194304 1 0 0 0 5 3 0 0 20 0 2 0 {started} 8 9 10\n")
 }
 
-fn fake(started: u64) -> Host {
+fn scripted_host(started: u64) -> Host {
     Host::scripted([
         (STAT, line(started).as_str()),
         (STATUS, "Name:\ta\nCpus_allowed:\tf\nCpus_allowed_list:\t0-3\nMems_allowed_list:\t0\n"),
@@ -31,7 +31,7 @@ impl Sleeper {
     }
 
     fn cpus(&self) -> Setting {
-        Setting::thread_cpus(&Host::live(), self.0.id(), self.0.id()).expect("it runs")
+        Setting::thread_cpus(&Host::live(), self.0.id(), self.0.id()).expect("a running process")
     }
 }
 
@@ -43,7 +43,7 @@ impl Drop for Sleeper {
 }
 
 #[test]
-fn a_thread_of_another_process_is_bound_and_set_free() {
+fn thread_of_another_process_is_pinned_and_restored() {
     let host = Host::live();
     let child = Sleeper::start();
     let cpus = child.cpus();
@@ -57,7 +57,7 @@ fn a_thread_of_another_process_is_bound_and_set_free() {
 }
 
 #[test]
-fn cpus_that_are_not_there_are_refused_or_left_out() {
+fn missing_cpus_are_an_error_alone_and_in_a_list() {
     let host = Host::live();
     let child = Sleeper::start();
     let cpus = child.cpus();
@@ -75,37 +75,37 @@ fn cpus_that_are_not_there_are_refused_or_left_out() {
 }
 
 #[test]
-fn a_thread_that_ended_is_gone() {
+fn ended_or_restarted_thread_is_gone() {
     let host = Host::live();
     let mut child = Sleeper::start();
     let cpus = child.cpus();
     let Setting::ThreadCpus { pid, tid, started } = cpus else { panic!("{cpus}") };
-    let later = Setting::ThreadCpus { pid, tid, started: started + 1 };
-    for setting in [later, {
+    let restarted = Setting::ThreadCpus { pid, tid, started: started + 1 };
+    for setting in [restarted, {
         let _ = child.0.kill();
         let _ = child.0.wait();
         cpus
     }] {
         for outcome in [setting.read(&host).map(drop), setting.write(&host, &SettingValue::new("0"))] {
-            let error = outcome.expect_err("it is not there");
+            let error = outcome.expect_err("the thread is gone");
             assert!(error.is_gone(), "{error}");
         }
     }
 }
 
 #[test]
-fn a_refusal_says_what_it_takes() {
+fn affinity_errors_are_explained_by_errno() {
     let cpus = CpuSet::from_iter([3]);
-    let words = |errno| explained(&std::io::Error::from_raw_os_error(errno), &cpus).to_string();
-    assert!(words(libc::EPERM).contains("CAP_SYS_NICE"));
-    assert!(words(libc::EINVAL).contains("cpuset") && words(libc::EINVAL).contains("CPUs 3"));
-    assert!(words(libc::ESRCH).contains("ended"));
+    let message = |errno| explain_error(&std::io::Error::from_raw_os_error(errno), &cpus).to_string();
+    assert!(message(libc::EPERM).contains("CAP_SYS_NICE"));
+    assert!(message(libc::EINVAL).contains("cpuset") && message(libc::EINVAL).contains("CPUs 3"));
+    assert!(message(libc::ESRCH).contains("ended"));
 }
 
 #[test]
-fn a_fake_host_takes_lists_and_refuses_them() {
+fn scripted_host_writes_and_refuses_thread_cpus() {
     let setting = setting();
-    let host = fake(1234);
+    let host = scripted_host(1234);
     assert_eq!(setting.to_string(), "CPUs of thread 813 of process 812");
     assert_eq!(setting.command(&SettingValue::new("2")).as_deref(), Some("taskset -pc 2 813"));
     assert!(
@@ -115,25 +115,25 @@ fn a_fake_host_takes_lists_and_refuses_them() {
     setting.write(&host, &SettingValue::new("1,2")).expect("written");
     assert_eq!(setting.read(&host).expect("read").as_str(), "1-2");
     assert!(host.read(STATUS).expect("read").ends_with("Mems_allowed_list:\t0\n"));
-    let denied = host.refusing("/calls/thread/812/813/cpus.json", libc::EPERM);
-    assert!(setting.write(&denied, &SettingValue::new("0")).expect_err("refused").is_denied());
-    assert!(setting.read(&fake(1235)).expect_err("another").is_gone());
-    assert_eq!(Setting::thread_cpus(&fake(1234), 812, 813).expect("there"), setting);
+    let denying_host = host.refusing("/calls/thread/812/813/cpus.json", libc::EPERM);
+    assert!(setting.write(&denying_host, &SettingValue::new("0")).expect_err("refused").is_denied());
+    assert!(setting.read(&scripted_host(1235)).expect_err("another thread").is_gone());
+    assert_eq!(Setting::thread_cpus(&scripted_host(1234), 812, 813).expect("a thread"), setting);
 }
 
 #[test]
-fn a_list_of_nothing_is_none() {
+fn invalid_cpu_lists_are_refused() {
     for text in ["", "x", "3-1", "none", "-1"] {
         assert!(setting().check(&SettingValue::new(text)).is_err(), "{text}");
     }
 }
 
 #[test]
-fn a_thread_that_nobody_bound_is_asked_to_have_all_that_can_be() {
+fn all_online_cpus_widen_to_all_possible_cpus() {
     let host = Host::scripted([
         ("/sys/devices/system/cpu/online", "0-3\n"),
         ("/sys/devices/system/cpu/possible", "0-7\n"),
     ]);
-    let wide = |text: &str| widened(&host, &CpuSet::from_list(text).expect("a list")).to_string();
+    let wide = |text: &str| widen(&host, &CpuSet::from_list(text).expect("a list")).to_string();
     assert_eq!((wide("0-3").as_str(), wide("0-2").as_str(), wide("0-9").as_str()), ("0-7", "0-2", "0-9"));
 }

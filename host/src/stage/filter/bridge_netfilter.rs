@@ -30,8 +30,8 @@ fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
         return Vec::new();
     }
     let is_bridge = |name: &str| network.port(name).is_some_and(|port| port.kind == PortKind::Bridge);
-    let bridged = |port: &&VirtualPort| port.master.as_deref().is_some_and(is_bridge);
-    let ports: Vec<&VirtualPort> = network.ports.iter().filter(bridged).collect();
+    let is_bridged = |port: &&VirtualPort| port.master.as_deref().is_some_and(is_bridge);
+    let ports: Vec<&VirtualPort> = network.ports.iter().filter(is_bridged).collect();
     // A port receives the packets that its machine sends, and sends the packets for its machine.
     let rate =
         |port: &&VirtualPort, name| view.rate(|path| path.virtual_network.port(&port.interface)?.total(name));
@@ -41,16 +41,16 @@ fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
         return Vec::new();
     }
     // Programs that run containers switch it on because they need it.
-    let containers = ports.iter().any(|port| port.kind == PortKind::Veth);
-    let severity = if containers { Severity::Note } else { Severity::Low };
+    let has_containers = ports.iter().any(|port| port.kind == PortKind::Veth);
+    let severity = if has_containers { Severity::Note } else { Severity::Low };
     let title = format!("{per_second:.0} packets per second of bridged interfaces pass iptables");
     let names: Vec<&str> = ports.iter().map(|port| port.interface.as_str()).collect();
-    let matched = RuleMatch::new(severity, title).evidence("bridge-nf-call-iptables", 1, FILE).evidence(
+    let rule_match = RuleMatch::new(severity, title).evidence("bridge-nf-call-iptables", 1, FILE).evidence(
         "ports of bridges",
         names,
         "/sys/class/net/*/master",
     );
     let commands =
         ["iptables", "ip6tables"].map(|table| format!("sysctl -w net.bridge.bridge-nf-call-{table}=0"));
-    vec![if containers { matched } else { RuleMatch { commands: commands.into(), ..matched } }]
+    vec![if has_containers { rule_match } else { RuleMatch { commands: commands.into(), ..rule_match } }]
 }

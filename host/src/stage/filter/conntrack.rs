@@ -17,8 +17,8 @@ pub(super) fn conntrack(host: &Host) -> Known<Option<ConntrackState>> {
         return Known::Value(None);
     }
     Known::Value(Some(ConntrackState {
-        count: number(COUNT, count),
-        max: number(MAX, host.read(MAX)),
+        count: parse_number(COUNT, count),
+        max: parse_number(MAX, host.read(MAX)),
         statistics: match host.read(STATISTICS) {
             Ok(text) => statistics(&text).map_err(|reason| format!("{STATISTICS}: {reason}")).into(),
             Err(error) => Known::unknown(error.to_string()),
@@ -26,7 +26,7 @@ pub(super) fn conntrack(host: &Host) -> Known<Option<ConntrackState>> {
     }))
 }
 
-fn number(path: &str, text: Result<String, HostError>) -> Known<u64> {
+fn parse_number(path: &str, text: Result<String, HostError>) -> Known<u64> {
     match text {
         Ok(text) => text
             .trim()
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lines_of_the_cpus_are_summed() {
+    fn conntrack_statistics_are_summed_over_cpus() {
         let conntrack = conntrack(&host("31\n", CAPTURED)).into_value().flatten().expect("loaded");
         assert_eq!((&conntrack.count, &conntrack.max), (&Known::Value(31), &Known::Value(262_144)));
         assert_eq!(conntrack.drops(), Some(28));
@@ -113,12 +113,12 @@ mod tests {
     }
 
     #[test]
-    fn where_it_is_not_loaded_there_is_none() {
+    fn conntrack_is_none_without_the_module() {
         assert_eq!(conntrack(&Host::scripted::<String, String>([])), Known::Value(None));
     }
 
     #[test]
-    fn what_is_garbled_is_unknown_by_path_and_line() {
+    fn malformed_conntrack_files_are_unknown_with_path_and_line() {
         let state =
             |count, statistics| conntrack(&host(count, statistics)).into_value().flatten().expect("loaded");
         assert_eq!(state("x\n", CAPTURED).count.why(), Some(&*format!("{COUNT}: 'x' is no number")));
@@ -135,10 +135,10 @@ mod tests {
     }
 
     #[test]
-    fn the_stage_counts_packets_that_found_no_entry() {
+    fn filter_stage_counters_include_conntrack_drops() {
         let counters = counters(&PacketPath::observe(&host("31\n", CAPTURED), &Scope::default()).filter);
-        let shown: Vec<(&str, u64)> =
+        let values: Vec<(&str, u64)> =
             counters.iter().map(|counter| (&*counter.name, counter.value)).collect();
-        assert_eq!(shown, [("drop", 17), ("insert_failed", 11), ("early_drop", 1), ("invalid", 3)]);
+        assert_eq!(values, [("drop", 17), ("insert_failed", 11), ("early_drop", 1), ("invalid", 3)]);
     }
 }

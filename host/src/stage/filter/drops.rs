@@ -46,37 +46,37 @@ const FEWEST: f64 = 20.0;
 const MANY: f64 = 0.01;
 
 fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
-    matched(view).into_iter().collect()
+    find_unaccounted_drops(view).into_iter().collect()
 }
 
-fn matched(view: &HostView<'_>) -> Option<RuleMatch> {
+fn find_unaccounted_drops(view: &HostView<'_>) -> Option<RuleMatch> {
     if !has_rules(&view.now.filter) {
         return None;
     }
-    let before = unaccounted(view.before?)?;
-    let grown = unaccounted(view.now)?.checked_sub(before).filter(|grown| *grown > 0)?;
-    let dropped = grown as f64 / view.seconds()?;
-    let received = view.rate(|path| path.route.snmp(RECEIVED))?;
-    if dropped < FEWEST {
+    let earlier = unaccounted_packets(view.before?)?;
+    let growth = unaccounted_packets(view.now)?.checked_sub(earlier).filter(|growth| *growth > 0)?;
+    let drop_rate = growth as f64 / view.seconds()?;
+    let receive_rate = view.rate(|path| path.route.snmp(RECEIVED))?;
+    if drop_rate < FEWEST {
         return None;
     }
-    let is_much = dropped >= received * MANY && view.has_busy_udp_service();
-    let severity = if is_much { Severity::Medium } else { Severity::Note };
+    let affects_service = drop_rate >= receive_rate * MANY && view.has_busy_udp_service();
+    let severity = if affects_service { Severity::Medium } else { Severity::Note };
     let title = format!(
         "Firewall rules drop {} of {} IPv4 packets/s that were received",
-        amount::rate(dropped),
-        amount::rate(received)
+        amount::rate(drop_rate),
+        amount::rate(receive_rate)
     );
     let counters =
         "/proc/net/snmp and netstat: InReceives without all that was delivered, forwarded or an error";
     Some(
         RuleMatch::new(severity, title)
-            .evidence("packets/s that no counter accounts for", dropped.round(), counters)
-            .command(command(view)),
+            .evidence("packets/s that no counter accounts for", drop_rate.round(), counters)
+            .command(inspection_command(view)),
     )
 }
 
-fn command(view: &HostView<'_>) -> String {
+fn inspection_command(view: &HostView<'_>) -> String {
     match view.udp_services().find(|service| service.named) {
         Some(service) => format!("linerate drops --port {}", service.local.port()),
         None => "nft list ruleset".to_owned(),
@@ -84,14 +84,14 @@ fn command(view: &HostView<'_>) -> String {
 }
 
 /// Received packets that no counter accounts for. Only the growth of this number is meaningful.
-fn unaccounted(path: &PacketPath) -> Option<i128> {
+fn unaccounted_packets(path: &PacketPath) -> Option<i128> {
     let count = |name: &str| path.route.snmp(name).map(i128::from);
-    let mut rest = count(RECEIVED)?;
+    let mut packets = count(RECEIVED)?;
     for name in ACCOUNTED {
-        rest -= count(name).unwrap_or(0);
+        packets -= count(name).unwrap_or(0);
     }
     // A reassembled datagram is delivered once, and its fragments were counted separately.
-    Some(rest + count("Ip.ReasmOKs").unwrap_or(0))
+    Some(packets + count("Ip.ReasmOKs").unwrap_or(0))
 }
 
 fn has_rules(filter: &FilterState) -> bool {
@@ -121,26 +121,26 @@ mod tests {
         path
     }
 
-    fn found(before: &PacketPath, now: &PacketPath) -> Vec<RuleMatch> {
+    fn matches(before: &PacketPath, now: &PacketPath) -> Vec<RuleMatch> {
         check(&HostView::twice(before, &later(now)))
     }
 
     #[test]
-    fn what_no_counter_accounts_for_was_dropped_by_rules() {
-        let matched = found(&path(500, 400, 0), &path(100_500, 90_400, 0)).remove(0);
+    fn undelivered_packets_are_reported_as_firewall_drops() {
+        let rule_match = matches(&path(500, 400, 0), &path(100_500, 90_400, 0)).remove(0);
         let title = "Firewall rules drop 1,000 of 10,000 IPv4 packets/s that were received";
-        assert_eq!((matched.severity, matched.title.as_str()), (Severity::Medium, title));
-        assert_eq!(matched.commands, ["linerate drops --port 53"]);
+        assert_eq!((rule_match.severity, rule_match.title.as_str()), (Severity::Medium, title));
+        assert_eq!(rule_match.commands, ["linerate drops --port 53"]);
     }
 
     #[test]
-    fn errors_few_packets_and_hosts_without_rules_are_left_alone() {
-        assert!(found(&path(0, 0, 0), &path(100_000, 90_000, 10_000)).is_empty());
-        assert!(found(&path(0, 0, 0), &path(100_000, 99_900, 0)).is_empty());
-        assert_eq!(found(&path(0, 0, 0), &path(1_000_000, 999_000, 0))[0].severity, Severity::Note);
+    fn header_errors_rare_losses_and_missing_rules_are_no_firewall_drops() {
+        assert!(matches(&path(0, 0, 0), &path(100_000, 90_000, 10_000)).is_empty());
+        assert!(matches(&path(0, 0, 0), &path(100_000, 99_900, 0)).is_empty());
+        assert_eq!(matches(&path(0, 0, 0), &path(1_000_000, 999_000, 0))[0].severity, Severity::Note);
         let mut now = path(100_000, 90_000, 0);
         now.filter.nftables = Known::Value(Vec::new());
-        assert!(found(&path(0, 0, 0), &now).is_empty());
+        assert!(matches(&path(0, 0, 0), &now).is_empty());
         assert!(check(&HostView::once(&path(100_000, 90_000, 0))).is_empty());
     }
 }

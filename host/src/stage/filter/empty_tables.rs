@@ -38,9 +38,9 @@ enum TableRemoval {
 }
 
 fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
-    let empty = empty_tables(&view.now.filter);
-    let hooks: u32 = empty.iter().map(|table| table.hooks).sum();
-    let names: Vec<&str> = empty.iter().map(|table| table.name.as_str()).collect();
+    let tables = empty_tables(&view.now.filter);
+    let hooks: u32 = tables.iter().map(|table| table.hooks).sum();
+    let names: Vec<&str> = tables.iter().map(|table| table.name.as_str()).collect();
     let title = match names.as_slice() {
         [] => return Vec::new(),
         [name] => format!("The table {name} holds no rule and is at {} all the same", count_of_hooks(hooks)),
@@ -51,16 +51,16 @@ fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
             names.join(", ")
         ),
     };
-    let mut matched = RuleMatch::new(Severity::Low, title).costs_per(CostUnit::IpPacket);
-    for table in empty {
-        matched = matched.evidence(format!("rules in {}", table.name), 0, table.read_from);
-        matched = match table.removal {
-            Some(TableRemoval::Change(setting)) => matched.change(setting, None, SettingValue::new("")),
-            Some(TableRemoval::Command(command)) => matched.command(command),
-            None => matched,
+    let mut rule_match = RuleMatch::new(Severity::Low, title).costs_per(CostUnit::IpPacket);
+    for table in tables {
+        rule_match = rule_match.evidence(format!("rules in {}", table.name), 0, table.read_from);
+        rule_match = match table.removal {
+            Some(TableRemoval::Change(setting)) => rule_match.change(setting, None, SettingValue::new("")),
+            Some(TableRemoval::Command(command)) => rule_match.command(command),
+            None => rule_match,
         };
     }
-    vec![matched]
+    vec![rule_match]
 }
 
 fn count_of_hooks(hooks: u32) -> String {
@@ -115,8 +115,8 @@ mod tests {
     }
 
     #[test]
-    fn modules_of_empty_tables_can_be_unloaded() {
-        let found = matches(&[
+    fn modules_of_empty_iptables_tables_can_be_unloaded() {
+        let matches = matches(&[
             (
                 "/proc/modules",
                 "iptable_filter 16384 0 - Live 0x0\nip_tables 28672 1 iptable_filter, Live 0x0\n",
@@ -126,11 +126,11 @@ mod tests {
             ("/calls/iptables/ip/raw.json", r#"{"rules": 0, "hooks": 2}"#),
         ]);
         assert_eq!(
-            found[0].title,
+            matches[0].title,
             "2 tables hold no rule and are at 5 hooks all the same: iptables ip filter, iptables ip raw"
         );
-        assert_eq!(found[0].commands, ["modprobe -r iptable_filter"]);
-        let evidence = &found[0].evidence[0];
+        assert_eq!(matches[0].commands, ["modprobe -r iptable_filter"]);
+        let evidence = &matches[0].evidence[0];
         assert_eq!(
             (&*evidence.what, &*evidence.read_from),
             ("rules in iptables ip filter", "getsockopt IPT_SO_GET_INFO")
@@ -138,34 +138,34 @@ mod tests {
     }
 
     #[test]
-    fn a_table_at_one_hook_is_said_to_be_at_one() {
-        let found =
+    fn title_of_an_empty_table_at_one_hook_is_singular() {
+        let matches =
             matches(&[("/calls/nfnetlink/tables.json", r#"[{"family": "ip", "name": "fw", "hooks": 1}]"#)]);
-        assert_eq!(found[0].title, "The table nftables ip fw holds no rule and is at a hook all the same");
+        assert_eq!(matches[0].title, "The table nftables ip fw holds no rule and is at a hook all the same");
     }
 
     #[test]
     fn empty_nftables_tables_can_be_deleted() {
         let tables =
             r#"[{"family": "inet", "name": "fw", "hooks": 3}, {"family": "ip", "name": "nat", "hooks": 4}]"#;
-        let found = matches(&[("/calls/nfnetlink/tables.json", tables)]);
-        let typed = |change: &crate::SettingChange| change.setting.command(&change.to);
-        let typed: Vec<String> = found[0].changes.iter().filter_map(typed).collect();
-        assert_eq!(typed, ["nft delete table inet fw", "nft delete table ip nat"]);
+        let matches = matches(&[("/calls/nfnetlink/tables.json", tables)]);
+        let command = |change: &crate::SettingChange| change.setting.command(&change.to);
+        let commands: Vec<String> = matches[0].changes.iter().filter_map(command).collect();
+        assert_eq!(commands, ["nft delete table inet fw", "nft delete table ip nat"]);
     }
 
     #[test]
-    fn tables_that_do_something_or_cost_nothing_or_are_unknown_are_left_alone() {
+    fn used_dormant_hookless_and_unreadable_tables_are_not_reported() {
         let tables = r#"[{"family": "inet", "name": "rules", "hooks": 3, "rules": 1},
             {"family": "inet", "name": "policy", "hooks": 1, "drops": true},
             {"family": "inet", "name": "off", "hooks": 1, "dormant": true},
             {"family": "inet", "name": "sets"}]"#;
-        let found = matches(&[
+        let matches = matches(&[
             ("/calls/nfnetlink/tables.json", tables),
             ("/proc/net/ip_tables_names", "filter\nnat\n"),
             ("/calls/iptables/ip/filter.json", r#"{"rules": 4, "hooks": 3}"#),
             ("/calls/iptables/ip/nat.json", r#"{"errno": 1}"#),
         ]);
-        assert!(found.is_empty(), "{found:?}");
+        assert!(matches.is_empty(), "{matches:?}");
     }
 }

@@ -24,40 +24,38 @@ pub(in crate::stage) const RULE: Rule = Rule {
 };
 
 fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
-    view.now.filter.interfaces.iter().filter_map(|filters| matched(view, filters)).collect()
+    view.now.filter.interfaces.iter().filter_map(|filters| match_interface(view, filters)).collect()
 }
 
-fn matched(view: &HostView<'_>, filters: &InterfaceFilters) -> Option<RuleMatch> {
-    let attached = (*filters.xdp.value()?).filter(|attached| attached.mode == XdpAttachKind::Generic)?;
-    let name = &filters.interface;
-    let runs = filters.driver_runs_xdp.value().copied().flatten();
-    let device = view.now.link_of(name).and_then(|link| link.device.value());
-    let severity = match (runs, device) {
+fn match_interface(view: &HostView<'_>, filters: &InterfaceFilters) -> Option<RuleMatch> {
+    let program = (*filters.xdp.value()?).filter(|program| program.mode == XdpAttachKind::Generic)?;
+    let interface = &filters.interface;
+    let driver_runs_xdp = filters.driver_runs_xdp.value().copied().flatten();
+    let device = view.now.link_of(interface).and_then(|link| link.device.value());
+    let severity = match (driver_runs_xdp, device) {
         (Some(false), _) => Severity::Note,
         (_, Some(DeviceKind::Hardware | DeviceKind::Virtio)) => Severity::Medium,
         _ => Severity::Low,
     };
-    let can = match runs {
+    let driver_note = match driver_runs_xdp {
         Some(true) => ", though its driver can run it itself",
         Some(false) => ", since its driver cannot run it itself",
         None => "",
     };
-    let mut matched = RuleMatch::new(
-        severity,
-        format!("The XDP program on {name} runs in generic mode{can}"),
-    )
-    .evidence(format!("mode of the XDP program on {name}"), "generic", "RTM_GETLINK, IFLA_XDP");
-    if let Some(id) = attached.id {
-        matched = matched.evidence("id of the program", id, "RTM_GETLINK, IFLA_XDP");
+    let mut rule_match =
+        RuleMatch::new(severity, format!("The XDP program on {interface} runs in generic mode{driver_note}"))
+            .evidence(format!("mode of the XDP program on {interface}"), "generic", "RTM_GETLINK, IFLA_XDP");
+    if let Some(id) = program.id {
+        rule_match = rule_match.evidence("id of the program", id, "RTM_GETLINK, IFLA_XDP");
     }
-    if let Some(runs) = runs {
-        matched = matched.evidence(
-            format!("the driver of {name} runs XDP programs"),
-            runs,
+    if let Some(driver_runs_xdp) = driver_runs_xdp {
+        rule_match = rule_match.evidence(
+            format!("the driver of {interface} runs XDP programs"),
+            driver_runs_xdp,
             "netdev netlink, dev-get, xdp-features",
         );
     }
-    Some(matched)
+    Some(rule_match)
 }
 
 #[cfg(test)]
@@ -78,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_in_generic_mode_is_named_with_what_the_driver_can() {
+    fn generic_xdp_is_low_if_the_driver_supports_xdp_otherwise_a_note() {
         let matches = check(&HostView::once(&path(Some(XdpAttachKind::Generic), Some(true))));
         assert_eq!(
             matches[0].title,
@@ -89,13 +87,13 @@ mod tests {
             (&matches[0].evidence[0].value, &matches[0].evidence[1].value),
             (&"generic".into(), &17.into())
         );
-        let cannot = check(&HostView::once(&path(Some(XdpAttachKind::Generic), Some(false))));
-        assert_eq!(cannot[0].severity, Severity::Note);
+        let without_support = check(&HostView::once(&path(Some(XdpAttachKind::Generic), Some(false))));
+        assert_eq!(without_support[0].severity, Severity::Note);
         assert_eq!(check(&HostView::once(&path(Some(XdpAttachKind::Generic), None)))[0].evidence.len(), 2);
     }
 
     #[test]
-    fn other_modes_and_no_program_are_left_alone() {
+    fn native_offloaded_mixed_or_no_xdp_is_not_reported() {
         for mode in
             [Some(XdpAttachKind::Native), Some(XdpAttachKind::Offloaded), Some(XdpAttachKind::Several), None]
         {

@@ -30,14 +30,16 @@ pub(super) struct KernelModules {
 impl KernelModules {
     pub(super) fn read(host: &Host) -> Self {
         let loaded = match host.read(LOADED) {
-            Ok(text) => loaded(&text).map(Some).map_err(|reason| format!("{LOADED}: {reason}")).into(),
+            Ok(text) => {
+                parse_loaded_modules(&text).map(Some).map_err(|reason| format!("{LOADED}: {reason}")).into()
+            }
             Err(error) if error.is_missing() => Known::Value(None),
             Err(error) => Known::unknown(error.to_string()),
         };
         let builtin_path =
             host.read(RELEASE).map(|release| format!("/lib/modules/{}/modules.builtin", release.trim()));
         let builtin = match builtin_path.and_then(|path| host.read(&path)) {
-            Ok(text) => Known::Value(builtin(&text)),
+            Ok(text) => Known::Value(parse_builtin_modules(&text)),
             Err(error) => Known::unknown(error.to_string()),
         };
         Self { loaded, builtin }
@@ -45,7 +47,7 @@ impl KernelModules {
 
     /// Whether the module is loaded or built in, or there are no modules, so that a request loads
     /// nothing.
-    pub(super) fn has(&self, module: &str) -> Known<bool> {
+    pub(super) fn is_available(&self, module: &str) -> Known<bool> {
         match (&self.loaded, &self.builtin) {
             (Known::Value(None), _) => Known::Value(true),
             (Known::Value(Some(loaded)), _) if loaded.contains(module) => Known::Value(true),
@@ -55,25 +57,25 @@ impl KernelModules {
     }
 
     /// Why the module's part of the kernel must not be queried; `None` if a query loads nothing.
-    pub(super) fn objection(&self, module: &str) -> Option<String> {
-        let loads = "asking would load it, and nothing is changed here";
-        match self.has(module) {
+    pub(super) fn skip_reason(&self, module: &str) -> Option<String> {
+        let load_note = "asking would load it, and nothing is changed here";
+        match self.is_available(module) {
             Known::Value(true) => None,
-            Known::Value(false) => Some(format!("the module {module} is not loaded; {loads}")),
+            Known::Value(false) => Some(format!("the module {module} is not loaded; {load_note}")),
             Known::Unknown { why } => {
-                Some(format!("whether the module {module} is there is unknown ({why}); {loads}"))
+                Some(format!("whether the module {module} is there is unknown ({why}); {load_note}"))
             }
         }
     }
 
-    pub(super) fn of_netfilter(self) -> Known<Option<BTreeSet<String>>> {
-        let ours = |name: &String| NETFILTER.iter().any(|begin| name.starts_with(begin));
-        self.loaded.map(|loaded| loaded.map(|names| names.into_iter().filter(ours).collect()))
+    pub(super) fn netfilter_modules(self) -> Known<Option<BTreeSet<String>>> {
+        let is_netfilter = |name: &String| NETFILTER.iter().any(|prefix| name.starts_with(prefix));
+        self.loaded.map(|loaded| loaded.map(|names| names.into_iter().filter(is_netfilter).collect()))
     }
 }
 
 /// Names in `/proc/modules`: the first word of each line, followed by its size.
-pub(crate) fn loaded(text: &str) -> Result<BTreeSet<String>, String> {
+pub(crate) fn parse_loaded_modules(text: &str) -> Result<BTreeSet<String>, String> {
     let mut names = BTreeSet::new();
     for (index, line) in text.lines().enumerate() {
         let mut words = line.split_ascii_whitespace();
@@ -87,7 +89,7 @@ pub(crate) fn loaded(text: &str) -> Result<BTreeSet<String>, String> {
 }
 
 /// Names in `modules.builtin`, one path per line; dashes become underscores.
-pub(crate) fn builtin(text: &str) -> BTreeSet<String> {
+pub(crate) fn parse_builtin_modules(text: &str) -> BTreeSet<String> {
     text.lines()
         .filter_map(|line| line.trim().rsplit('/').next()?.strip_suffix(".ko"))
         .map(|name| name.replace('-', "_"))
@@ -106,7 +108,7 @@ mod tests {
         "nf_tables 315392 2 nft_chain_nat,nft_ct, Live 0x0000000000000000\nixgbe 348160 0 - Live 0x0\n";
 
     #[test]
-    fn a_module_is_loaded_or_part_of_the_kernel_or_not_there() {
+    fn modules_are_available_if_loaded_or_built_in() {
         let builtin = "kernel/net/netfilter/nfnetlink.ko\nkernel/crypto/ghash-generic.ko\n";
         let modules = modules(&[
             (LOADED, LINES),
@@ -114,43 +116,46 @@ mod tests {
             ("/lib/modules/6.1.0-18-amd64/modules.builtin", builtin),
         ]);
         for module in ["nf_tables", "nfnetlink", "ghash_generic"] {
-            assert_eq!(modules.has(module), Known::Value(true), "{module}");
-            assert_eq!(modules.objection(module), None);
+            assert_eq!(modules.is_available(module), Known::Value(true), "{module}");
+            assert_eq!(modules.skip_reason(module), None);
         }
-        assert_eq!(modules.has("nfnetlink_hook"), Known::Value(false));
+        assert_eq!(modules.is_available("nfnetlink_hook"), Known::Value(false));
         assert!(
             modules
-                .objection("nfnetlink_hook")
+                .skip_reason("nfnetlink_hook")
                 .is_some_and(|why| why.starts_with("the module nfnetlink_hook is not"))
         );
-        let ours = modules.of_netfilter().into_value().flatten().expect("modules");
-        assert_eq!(ours.into_iter().collect::<Vec<_>>(), ["nf_tables"]);
+        let netfilter_modules = modules.netfilter_modules().into_value().flatten().expect("modules");
+        assert_eq!(netfilter_modules.into_iter().collect::<Vec<_>>(), ["nf_tables"]);
     }
 
     #[test]
-    fn a_kernel_without_modules_has_all_it_will_ever_have() {
-        assert_eq!(modules(&[]).has("nf_tables"), Known::Value(true));
-        assert_eq!(modules(&[]).of_netfilter(), Known::Value(None));
+    fn every_module_counts_as_available_without_proc_modules() {
+        assert_eq!(modules(&[]).is_available("nf_tables"), Known::Value(true));
+        assert_eq!(modules(&[]).netfilter_modules(), Known::Value(None));
     }
 
     #[test]
-    fn without_the_list_of_what_is_part_of_the_kernel_it_is_unknown() {
+    fn unloaded_modules_are_unknown_without_modules_builtin() {
         let modules = modules(&[(LOADED, LINES), (RELEASE, "6.1\n")]);
-        assert_eq!(modules.has("nf_tables"), Known::Value(true));
+        assert_eq!(modules.is_available("nf_tables"), Known::Value(true));
         assert!(
             modules
-                .has("ip_tables")
+                .is_available("ip_tables")
                 .why()
                 .is_some_and(|why| why.contains("/lib/modules/6.1/modules.builtin"))
         );
     }
 
     #[test]
-    fn a_garbled_list_names_its_line() {
-        assert_eq!(loaded("ixgbe 1 0\n\nnonsense\n"), Err("line 3: 'nonsense' is no module".to_owned()));
+    fn malformed_proc_modules_error_names_the_line() {
+        assert_eq!(
+            parse_loaded_modules("ixgbe 1 0\n\nnonsense\n"),
+            Err("line 3: 'nonsense' is no module".to_owned())
+        );
         assert!(
             modules(&[(LOADED, "x y\n")])
-                .has("x")
+                .is_available("x")
                 .why()
                 .is_some_and(|why| why.starts_with("/proc/modules: line 1"))
         );

@@ -43,53 +43,53 @@ pub(in crate::stage) const RULE: Rule = Rule {
 fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
     let filter = &view.now.filter;
     let Some(Some(conntrack)) = filter.conntrack.value() else { return Vec::new() };
-    if only_old_entries(view) {
+    if has_only_old_entries(view) {
         return Vec::new();
     }
-    let lost = lost(view, conntrack);
-    let full = fullness(conntrack).filter(|share| *share >= NEARLY_FULL);
+    let loss = conntrack_loss(view, conntrack);
+    let fill = fill_level(conntrack).filter(|share| *share >= NEARLY_FULL);
     // A table that loses packets affects every service; otherwise only services with traffic
     // matter.
     let services: Vec<&ServiceSockets> = view
         .udp_services()
-        .filter(|service| lost.is_some() || full.is_some() || view.matters(service))
+        .filter(|service| loss.is_some() || fill.is_some() || view.matters(service))
         .collect();
-    let Some(first) = services.first().filter(|_| filter.tracks() == Some(true)) else { return Vec::new() };
+    let Some(service) = services.first().filter(|_| filter.tracks() == Some(true)) else { return Vec::new() };
     let ports: BTreeSet<u16> = services.iter().map(|service| service.local.port()).collect();
-    let severity = match (&lost, full) {
+    let severity = match (&loss, fill) {
         (Some(ConntrackLoss { now: true, .. }), _) | (_, Some(_)) => Severity::High,
         (Some(_), _) => Severity::Medium,
-        _ if perhaps_exempt(filter) => Severity::Note,
+        _ if may_be_exempt(filter) => Severity::Note,
         _ => Severity::Medium,
     };
-    let mut title = format!("Packets of {} are tracked as connections", first.name());
+    let mut title = format!("Packets of {} are tracked as connections", service.name());
     if services.len() > 1 {
         title = format!("Packets of {} UDP services are tracked as connections", services.len());
     }
-    if let Some(share) = full {
+    if let Some(share) = fill {
         title += &format!(", and the table is {:.0} % full", share * 100.0);
     }
-    if let Some(lost) = &lost {
-        title += &format!(", and tracking dropped {} packets {}", amount::rate(lost.packets), lost.when);
+    if let Some(loss) = &loss {
+        title += &format!(", and tracking dropped {} packets {}", amount::rate(loss.packets), loss.when);
     }
-    let mut matched = evidence(RuleMatch::new(severity, title), filter, conntrack);
-    if lost.is_none() && full.is_none() {
-        matched = matched.costs_per(CostUnit::UdpDatagram);
+    let mut rule_match = add_evidence(RuleMatch::new(severity, title), filter, conntrack);
+    if loss.is_none() && fill.is_none() {
+        rule_match = rule_match.costs_per(CostUnit::UdpDatagram);
     }
-    vec![remedy(matched, filter, &ports)]
+    vec![add_remedy(rule_match, filter, &ports)]
 }
 
 /// Whether entries are the only sign of tracking, and no rule is left that could request it.
 /// Entries outlive the last rule by minutes, but since Linux 4.10 the kernel tracks nothing without
 /// such a rule.
-fn only_old_entries(view: &HostView<'_>) -> bool {
+fn has_only_old_entries(view: &HostView<'_>) -> bool {
     let filter = &view.now.filter;
     let hooks = filter.hooks.value().into_iter().flatten();
-    let empty =
+    let is_empty =
         |table: &super::IptablesTableState| table.content.value().is_some_and(|content| content.rules == 0);
     hooks.filter(|hook| hook.function.contains("conntrack_in")).count() == 0
         && filter.nftables.value().is_some_and(Vec::is_empty)
-        && filter.iptables.value().is_some_and(|tables| tables.iter().all(empty))
+        && filter.iptables.value().is_some_and(|tables| tables.iter().all(is_empty))
         && view.now.machine.kernel_is_at_least(4, 10) == Some(true)
 }
 
@@ -99,16 +99,16 @@ struct ConntrackLoss {
     now: bool,
 }
 
-fn lost(view: &HostView<'_>, conntrack: &ConntrackState) -> Option<ConntrackLoss> {
+fn conntrack_loss(view: &HostView<'_>, conntrack: &ConntrackState) -> Option<ConntrackLoss> {
     let drops = |path: &PacketPath| path.filter.conntrack.value()?.as_ref()?.drops();
-    let lost = match view.before {
+    let loss = match view.before {
         Some(_) => ConntrackLoss { packets: view.rate(drops)?, when: "per second", now: true },
         None => ConntrackLoss { packets: conntrack.drops()? as f64, when: "since boot", now: false },
     };
-    (lost.packets >= FEWEST_LOST).then_some(lost)
+    (loss.packets >= FEWEST_LOST).then_some(loss)
 }
 
-fn fullness(conntrack: &ConntrackState) -> Option<f64> {
+fn fill_level(conntrack: &ConntrackState) -> Option<f64> {
     let (count, max) = (*conntrack.count.value()?, *conntrack.max.value()?);
     // 0 means no limit (nf_conntrack_alloc).
     (max > 0).then(|| count as f64 / max as f64)
@@ -116,44 +116,44 @@ fn fullness(conntrack: &ConntrackState) -> Option<f64> {
 
 /// Whether there are rules at the hook of `notrack` rules, which may exempt these packets already:
 /// the rules themselves are not read.
-fn perhaps_exempt(filter: &FilterState) -> bool {
-    let raw = |table: &super::IptablesTableState| {
+fn may_be_exempt(filter: &FilterState) -> bool {
+    let is_raw = |table: &super::IptablesTableState| {
         table.name == "raw" && table.content.value().is_none_or(|content| content.rules > 0)
     };
-    filter.iptables.value().is_some_and(|tables| tables.iter().any(raw))
+    filter.iptables.value().is_some_and(|tables| tables.iter().any(is_raw))
         || filter.nftables.value().is_some_and(|tables| tables.iter().any(|table| table.before_tracking))
 }
 
-fn evidence(matched: RuleMatch, filter: &FilterState, conntrack: &ConntrackState) -> RuleMatch {
-    let mut matched = matched;
+fn add_evidence(rule_match: RuleMatch, filter: &FilterState, conntrack: &ConntrackState) -> RuleMatch {
+    let mut rule_match = rule_match;
     let hooks = filter.hooks.value().map_or(&[][..], Vec::as_slice);
     if let Some(hook) = hooks.iter().find(|hook| hook.function.contains("conntrack_in")) {
-        let what = format!("function at the hook {} of {}", hook.hook, hook.family);
-        matched = matched.evidence(what, hook.function.clone(), "nfnetlink, NFNL_MSG_HOOK_GET");
+        let label = format!("function at the hook {} of {}", hook.hook, hook.family);
+        rule_match = rule_match.evidence(label, hook.function.clone(), "nfnetlink, NFNL_MSG_HOOK_GET");
     }
     if let Some(count) = conntrack.count.value() {
-        matched = matched.evidence("entries in the table", *count, conntrack::COUNT);
+        rule_match = rule_match.evidence("entries in the table", *count, conntrack::COUNT);
     }
     if let Some(max) = conntrack.max.value() {
-        matched = matched.evidence("entries there can be", *max, conntrack::MAX);
+        rule_match = rule_match.evidence("entries there can be", *max, conntrack::MAX);
     }
     match conntrack.drops() {
-        Some(drops) => matched.evidence(
+        Some(drops) => rule_match.evidence(
             "packets without an entry since boot: drop and insert_failed",
             drops,
             conntrack::STATISTICS,
         ),
-        None => matched,
+        None => rule_match,
     }
 }
 
-fn remedy(matched: RuleMatch, filter: &FilterState, ports: &BTreeSet<u16>) -> RuleMatch {
+fn add_remedy(rule_match: RuleMatch, filter: &FilterState, ports: &BTreeSet<u16>) -> RuleMatch {
     if ports.len() > MOST_PORTS {
-        return matched;
+        return rule_match;
     }
     let iptables = filter.iptables.value().is_some_and(|tables| !tables.is_empty());
     let nftables = filter.nftables.value().is_some_and(|tables| !tables.is_empty());
-    let list: Vec<String> = ports.iter().map(u16::to_string).collect();
+    let port_texts: Vec<String> = ports.iter().map(u16::to_string).collect();
     if iptables && !nftables {
         let rule = |chain: &str, port: &str| Setting::IptablesRule {
             family: IpFamily::Ip,
@@ -161,16 +161,16 @@ fn remedy(matched: RuleMatch, filter: &FilterState, ports: &BTreeSet<u16>) -> Ru
             chain: chain.to_owned(),
             rule: format!("-p udp {port} -j NOTRACK"),
         };
-        return list.iter().fold(matched, |matched, port| {
-            matched
+        return port_texts.iter().fold(rule_match, |rule_match, port| {
+            rule_match
                 .change(rule("PREROUTING", &format!("--dport {port}")), None, SettingValue::new("present"))
                 .change(rule("OUTPUT", &format!("--sport {port}")), None, SettingValue::new("present"))
         });
     }
-    let list = list.join(", ");
+    let port_list = port_texts.join(", ");
     let chain = |hook: &str, port: &str| {
         format!(
-            "\tchain {hook} {{\n\t\ttype filter hook {hook} priority raw; policy accept;\n\t\tudp {port} {{ {list} }} notrack\n\t}}\n"
+            "\tchain {hook} {{\n\t\ttype filter hook {hook} priority raw; policy accept;\n\t\tudp {port} {{ {port_list} }} notrack\n\t}}\n"
         )
     };
     let ruleset =
@@ -178,20 +178,20 @@ fn remedy(matched: RuleMatch, filter: &FilterState, ports: &BTreeSet<u16>) -> Ru
     let rule = |hook: &str, port: &str| {
         [
             format!("nft 'add chain inet {TABLE} {hook} {{ type filter hook {hook} priority raw; }}'"),
-            format!("nft 'add rule inet {TABLE} {hook} udp {port} {{ {list} }} notrack'"),
+            format!("nft 'add rule inet {TABLE} {hook} udp {port} {{ {port_list} }} notrack'"),
         ]
     };
     let commands = std::iter::once(format!("nft add table inet {TABLE}"))
         .chain(rule("prerouting", "dport"))
         .chain(rule("output", "sport"));
-    let known = filter.nftables.value().map(|tables| tables.iter().any(|table| table.name == TABLE));
-    let from = (known == Some(false)).then(|| SettingValue::new(""));
-    let matched = matched.change(
+    let table_exists = filter.nftables.value().map(|tables| tables.iter().any(|table| table.name == TABLE));
+    let from = (table_exists == Some(false)).then(|| SettingValue::new(""));
+    let rule_match = rule_match.change(
         Setting::NftTable { family: NftFamily::Inet, table: TABLE.to_owned() },
         from,
         SettingValue::new(ruleset),
     );
-    commands.fold(matched, RuleMatch::command)
+    commands.fold(rule_match, RuleMatch::command)
 }
 
 #[cfg(test)]
@@ -222,95 +222,99 @@ mod tests {
         path
     }
 
-    fn found(path: &PacketPath) -> RuleMatch {
-        check(&HostView::once(path)).pop().expect("a matched")
+    fn rule_match(path: &PacketPath) -> RuleMatch {
+        check(&HostView::once(path)).pop().expect("a match")
     }
 
     #[test]
-    fn a_tracked_service_gets_rules_that_keep_it_untracked() {
-        let matched = found(&path(10, 0, true, &[HOOK, NO_TABLES]));
-        assert_eq!(matched.title, "Packets of udp 10.0.0.1:53 (echo) are tracked as connections");
-        assert_eq!(matched.severity, Severity::Medium);
+    fn tracked_services_get_nftables_notrack_rules() {
+        let rule_match = rule_match(&path(10, 0, true, &[HOOK, NO_TABLES]));
+        assert_eq!(rule_match.title, "Packets of udp 10.0.0.1:53 (echo) are tracked as connections");
+        assert_eq!(rule_match.severity, Severity::Medium);
         assert_eq!(
-            (&*matched.evidence[0].what, &matched.evidence[0].value),
+            (&*rule_match.evidence[0].what, &rule_match.evidence[0].value),
             ("function at the hook prerouting of ip", &"ipv4_conntrack_in".into())
         );
         assert_eq!(
-            matched.commands[2],
+            rule_match.commands[2],
             "nft 'add rule inet linerate_notrack prerouting udp dport { 53 } notrack'"
         );
-        assert_eq!(matched.changes[0].from, Some(SettingValue::new("")));
-        assert!(matched.changes[0].to.as_str().contains("udp sport { 53 } notrack"));
+        assert_eq!(rule_match.changes[0].from, Some(SettingValue::new("")));
+        assert!(rule_match.changes[0].to.as_str().contains("udp sport { 53 } notrack"));
         // Nobody named the service, and no traffic is known.
         assert!(check(&HostView::once(&path(10, 0, false, &[HOOK, NO_TABLES]))).is_empty());
     }
 
     #[test]
-    fn a_table_that_fills_up_or_drops_weighs_most() {
-        let full = found(&path(950, 0, false, &[HOOK, NO_TABLES]));
+    fn a_conntrack_table_nearly_full_or_dropping_is_high_severity() {
+        let full = rule_match(&path(950, 0, false, &[HOOK, NO_TABLES]));
         assert_eq!(full.severity, Severity::High);
         assert!(full.title.ends_with("as connections, and the table is 95 % full"), "{}", full.title);
         let (before, now) =
             (path(10, 10, false, &[HOOK, NO_TABLES]), path(10, 30, false, &[HOOK, NO_TABLES]));
-        let dropping = check(&HostView::twice(&before, &now)).pop().expect("a matched");
-        assert_eq!(dropping.severity, Severity::High);
-        assert!(dropping.title.ends_with("and tracking dropped 1 packets per second"), "{}", dropping.title);
-        let once = found(&now);
-        assert_eq!(once.severity, Severity::Medium);
-        assert!(once.title.ends_with("dropped 30 packets since boot"), "{}", once.title);
+        let drop_match = check(&HostView::twice(&before, &now)).pop().expect("a match");
+        assert_eq!(drop_match.severity, Severity::High);
+        assert!(
+            drop_match.title.ends_with("and tracking dropped 1 packets per second"),
+            "{}",
+            drop_match.title
+        );
+        let since_boot = rule_match(&now);
+        assert_eq!(since_boot.severity, Severity::Medium);
+        assert!(since_boot.title.ends_with("dropped 30 packets since boot"), "{}", since_boot.title);
     }
 
     #[test]
-    fn iptables_hosts_get_iptables_rules_and_rules_before_tracking_make_it_a_note() {
+    fn iptables_hosts_get_iptables_rules_and_only_a_note_with_raw_rules() {
         let tables = [
             ("/proc/net/ip_tables_names", "filter\nraw\n"),
             ("/calls/iptables/ip/filter.json", r#"{"rules": 4, "hooks": 3}"#),
             ("/calls/iptables/ip/raw.json", r#"{"rules": 2, "hooks": 2}"#),
         ];
-        let matched = found(&path(10, 0, true, &[HOOK, NO_TABLES, tables[0], tables[1], tables[2]]));
-        assert_eq!(matched.severity, Severity::Note);
-        let typed = |change: &crate::SettingChange| change.setting.command(&change.to);
-        let typed: Vec<String> = matched.changes.iter().filter_map(typed).collect();
-        assert_eq!(typed[0], "iptables -t raw -A PREROUTING -p udp --dport 53 -j NOTRACK");
-        assert_eq!(typed[1], "iptables -t raw -A OUTPUT -p udp --sport 53 -j NOTRACK");
+        let rule_match = rule_match(&path(10, 0, true, &[HOOK, NO_TABLES, tables[0], tables[1], tables[2]]));
+        assert_eq!(rule_match.severity, Severity::Note);
+        let command = |change: &crate::SettingChange| change.setting.command(&change.to);
+        let commands: Vec<String> = rule_match.changes.iter().filter_map(command).collect();
+        assert_eq!(commands[0], "iptables -t raw -A PREROUTING -p udp --dport 53 -j NOTRACK");
+        assert_eq!(commands[1], "iptables -t raw -A OUTPUT -p udp --sport 53 -j NOTRACK");
     }
 
     #[test]
-    fn a_chain_before_tracking_makes_it_a_note_and_one_after_does_not() {
+    fn only_chains_before_conntrack_lower_the_severity_to_note() {
         let table = |content| ("/calls/nfnetlink/tables.json", content);
         let raw =
             table(r#"[{"family": "ip", "name": "raw", "rules": 1, "hooks": 1, "before_tracking": true}]"#);
-        assert_eq!(found(&path(10, 0, true, &[HOOK, raw])).severity, Severity::Note);
+        assert_eq!(rule_match(&path(10, 0, true, &[HOOK, raw])).severity, Severity::Note);
         let after = table(r#"[{"family": "ip", "name": "filter", "rules": 9, "hooks": 3}]"#);
-        assert_eq!(found(&path(10, 0, true, &[HOOK, after])).severity, Severity::Medium);
+        assert_eq!(rule_match(&path(10, 0, true, &[HOOK, after])).severity, Severity::Medium);
     }
 
     #[test]
-    fn without_hooks_known_entries_tell() {
-        assert_eq!(found(&path(10, 0, true, &[NO_TABLES])).severity, Severity::Medium);
+    fn conntrack_entries_imply_tracking_if_hooks_are_unknown() {
+        assert_eq!(rule_match(&path(10, 0, true, &[NO_TABLES])).severity, Severity::Medium);
         assert!(check(&HostView::once(&path(0, 0, true, &[NO_TABLES]))).is_empty());
     }
 
     #[test]
-    fn entries_that_outlive_the_last_rule_are_no_tracking() {
-        let mut gone = path(10, 0, true, &[NO_TABLES]);
-        gone.filter.nftables = Known::Value(Vec::new());
-        gone.filter.iptables = Known::Value(Vec::new());
-        gone.machine.kernel = Known::Value("6.18.44".to_owned());
-        assert!(check(&HostView::once(&gone)).is_empty());
-        gone.machine.kernel = Known::Value("4.4.0".to_owned());
-        assert_eq!(check(&HostView::once(&gone)).len(), 1, "there the module is enough");
+    fn conntrack_entries_without_rules_count_only_on_old_kernels() {
+        let mut without_rules = path(10, 0, true, &[NO_TABLES]);
+        without_rules.filter.nftables = Known::Value(Vec::new());
+        without_rules.filter.iptables = Known::Value(Vec::new());
+        without_rules.machine.kernel = Known::Value("6.18.44".to_owned());
+        assert!(check(&HostView::once(&without_rules)).is_empty());
+        without_rules.machine.kernel = Known::Value("4.4.0".to_owned());
+        assert_eq!(check(&HostView::once(&without_rules)).len(), 1, "on old kernels the module suffices");
     }
 
     #[test]
-    fn where_nothing_is_tracked_or_served_it_is_left_alone() {
+    fn hosts_without_tracking_or_udp_services_have_no_finding() {
         let no_hook = ("/calls/nfnetlink/hooks.json", "[]");
         assert!(check(&HostView::once(&path(0, 0, true, &[no_hook, NO_TABLES]))).is_empty());
-        let mut tcp = path(10, 0, true, &[HOOK, NO_TABLES]);
-        tcp.socket.services = Known::Value(Vec::new());
-        assert!(check(&HostView::once(&tcp)).is_empty());
-        let mut unloaded = path(10, 0, true, &[HOOK, NO_TABLES]);
-        unloaded.filter.conntrack = Known::Value(None);
-        assert!(check(&HostView::once(&unloaded)).is_empty());
+        let mut without_service = path(10, 0, true, &[HOOK, NO_TABLES]);
+        without_service.socket.services = Known::Value(Vec::new());
+        assert!(check(&HostView::once(&without_service)).is_empty());
+        let mut without_conntrack = path(10, 0, true, &[HOOK, NO_TABLES]);
+        without_conntrack.filter.conntrack = Known::Value(None);
+        assert!(check(&HostView::once(&without_conntrack)).is_empty());
     }
 }

@@ -9,12 +9,12 @@ impl FilterState {
         let names: Vec<&str> = links.iter().map(|link| link.interface.as_str()).collect();
         let modules = modules::KernelModules::read(host);
         Self {
-            interfaces: links.iter().map(|link| programs::on(host, link)).collect(),
+            interfaces: links.iter().map(|link| programs::read_programs(host, link)).collect(),
             hooks: hooks::hooks(host, &modules, &names),
             nftables: tables::nftables(host, &modules),
             iptables: tables::iptables(host),
             conntrack: conntrack::conntrack(host),
-            modules: modules.of_netfilter(),
+            modules: modules.netfilter_modules(),
         }
     }
 }

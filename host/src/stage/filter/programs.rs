@@ -5,7 +5,7 @@ use crate::netlink::{XdpAttachKind, tc, xdp_attached, xdp_features};
 use crate::stage::link::LinkState;
 use crate::{Host, Known};
 
-pub(super) fn on(host: &Host, link: &LinkState) -> InterfaceFilters {
+pub(super) fn read_programs(host: &Host, link: &LinkState) -> InterfaceFilters {
     let interface = link.interface.clone();
     let index = match &link.index {
         Known::Value(index) => *index,
@@ -20,13 +20,13 @@ pub(super) fn on(host: &Host, link: &LinkState) -> InterfaceFilters {
     };
     let xdp = Known::from(xdp_attached(host, &interface, index));
     let driver_runs_xdp = match &xdp {
-        Known::Value(Some(attached)) if attached.mode == XdpAttachKind::Generic => {
+        Known::Value(Some(program)) if program.mode == XdpAttachKind::Generic => {
             xdp_features(host, &interface, index).map(|features| Some(features.basic))
         }
         Known::Value(_) => Known::Value(None),
         Known::Unknown { why } => Known::unknown(why.clone()),
     };
-    let what = format!("counting the tc filters of {interface}");
-    let tc = host.call(&format!("tc/{interface}"), &what, || tc::programs(index)).into();
+    let action = format!("counting the tc filters of {interface}");
+    let tc = host.call(&format!("tc/{interface}"), &action, || tc::programs(index)).into();
     InterfaceFilters { interface, xdp, driver_runs_xdp, tc }
 }

@@ -10,20 +10,20 @@ use crate::{Host, Known};
 
 pub(super) fn nftables(host: &Host, modules: &KernelModules) -> Known<Vec<NftTable>> {
     // Tables belong to nf_tables.
-    if modules.has("nf_tables") == Known::Value(false) {
+    if modules.is_available("nf_tables") == Known::Value(false) {
         return Known::Value(Vec::new());
     }
-    let ask = || match modules.objection("nf_tables") {
-        Some(objection) => Err(io::Error::other(objection)),
+    let list_tables = || match modules.skip_reason("nf_tables") {
+        Some(reason) => Err(io::Error::other(reason)),
         None => match table::tables() {
             // A kernel without nf_tables or without nfnetlink (see net/netfilter/nfnetlink.c).
             Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EPROTONOSUPPORT)) => {
                 Ok(Vec::new())
             }
-            answer => answer,
+            reply => reply,
         },
     };
-    host.call("nfnetlink/tables", "listing nftables' tables", ask).into()
+    host.call("nfnetlink/tables", "listing nftables' tables", list_tables).into()
 }
 
 pub(super) fn iptables(host: &Host) -> Known<Vec<IptablesTableState>> {
@@ -31,8 +31,8 @@ pub(super) fn iptables(host: &Host) -> Known<Vec<IptablesTableState>> {
     for family in [IpFamily::Ip, IpFamily::Ip6] {
         let path = format!("/proc/net/{family}_tables_names");
         match host.read(&path) {
-            Ok(text) => match names(&text) {
-                Ok(names) => tables.extend(names.into_iter().map(|name| table_of(host, family, name))),
+            Ok(text) => match parse_table_names(&text) {
+                Ok(names) => tables.extend(names.into_iter().map(|name| read_table(host, family, name))),
                 Err(reason) => return Known::unknown(format!("{path}: {reason}")),
             },
             // ip_tables is not loaded.
@@ -43,22 +43,27 @@ pub(super) fn iptables(host: &Host) -> Known<Vec<IptablesTableState>> {
     Known::Value(tables)
 }
 
-fn table_of(host: &Host, family: IpFamily, name: &str) -> IptablesTableState {
-    let what = format!("reading the iptables table {name} of {family}");
-    let content = host.call(&format!("iptables/{family}/{name}"), &what, || iptables::table(family, name));
+fn read_table(host: &Host, family: IpFamily, name: &str) -> IptablesTableState {
+    let action = format!("reading the iptables table {name} of {family}");
+    let content = host.call(&format!("iptables/{family}/{name}"), &action, || iptables::table(family, name));
     IptablesTableState { family, name: name.to_owned(), content: content.into() }
 }
 
 /// One name per line. It becomes part of a path, and so must be a plain word.
-fn names(text: &str) -> Result<Vec<&str>, String> {
-    let plain = |name: &str| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte));
+fn parse_table_names(text: &str) -> Result<Vec<&str>, String> {
+    let is_plain =
+        |name: &str| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte));
     text.lines()
         .map(str::trim)
         .enumerate()
         .filter(|(_, name)| !name.is_empty())
         .map(
             |(index, name)| {
-                if plain(name) { Ok(name) } else { Err(format!("line {}: '{name}' is no table", index + 1)) }
+                if is_plain(name) {
+                    Ok(name)
+                } else {
+                    Err(format!("line {}: '{name}' is no table", index + 1))
+                }
             },
         )
         .collect()
@@ -70,7 +75,7 @@ mod tests {
     use crate::sys::iptables::IptablesTable;
 
     #[test]
-    fn tables_of_iptables_are_read_by_name() {
+    fn iptables_tables_are_read_by_name() {
         let host = Host::scripted([
             ("/proc/net/ip_tables_names", "raw\nfilter\n"),
             ("/calls/iptables/ip/filter.json", r#"{"rules": 0, "hooks": 3}"#),
@@ -88,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_would_lead_elsewhere_is_none() {
+    fn table_names_with_path_separators_are_rejected() {
         let host = Host::scripted([("/proc/net/ip_tables_names", "filter\n../../etc/x\n")]);
         let why = "/proc/net/ip_tables_names: line 2: '../../etc/x' is no table";
         assert_eq!(iptables(&host).why(), Some(why));
@@ -96,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn without_its_module_nftables_has_no_tables_and_is_not_asked() {
+    fn nftables_tables_are_empty_without_the_nf_tables_module() {
         let host = Host::scripted([
             ("/proc/modules", "ixgbe 1 0 - Live 0x0\n"),
             ("/proc/sys/kernel/osrelease", "4.6.3\n"),
@@ -112,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn this_host_tells_or_says_why_not() {
+    fn live_tables_are_read_or_unknown_with_a_reason() {
         let host = Host::live();
         assert!(
             nftables(&host, &KernelModules::read(&host))

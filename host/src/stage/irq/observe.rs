@@ -14,7 +14,7 @@ const DEBUG: &str = "/sys/kernel/debug/irq/irqs";
 
 impl IrqState {
     pub fn observe(host: &Host, interfaces: &[&str]) -> Self {
-        let lines = lines(host);
+        let lines = interrupt_lines(host);
         let source = VectorSource {
             host,
             napi: NapiInstance::all(host).into_value().flatten().unwrap_or_default(),
@@ -26,32 +26,32 @@ impl IrqState {
                 interface: (*interface).to_owned(),
                 vectors: match &lines {
                     Ok(lines) => source.vectors(lines, interface),
-                    Err(why) => Known::unknown(why.clone()),
+                    Err(reason) => Known::unknown(reason.clone()),
                 },
             })
             .collect();
-        Self { owners: super::owner::observe(host), isolated: isolated(host), interfaces }
+        Self { owners: super::owner::observe(host), isolated: isolated_cpus(host), interfaces }
     }
 }
 
 /// Handler names by interrupt; a shared interrupt has several, separated by commas.
-pub fn names(host: &Host) -> Known<BTreeMap<u32, String>> {
+pub fn handler_names(host: &Host) -> Known<BTreeMap<u32, String>> {
     let names =
         |lines: BTreeMap<u32, InterruptLine>| lines.into_iter().map(|(irq, line)| (irq, line.name)).collect();
-    Known::from(lines(host)).map(names)
+    Known::from(interrupt_lines(host)).map(names)
 }
 
-fn lines(host: &Host) -> Result<BTreeMap<u32, InterruptLine>, String> {
+fn interrupt_lines(host: &Host) -> Result<BTreeMap<u32, InterruptLine>, String> {
     let text = host.read(INTERRUPTS).map_err(|error| error.to_string())?;
     interrupts::parse(&text).map_err(|error| format!("{INTERRUPTS}: {error}"))
 }
 
 /// Both files exist since Linux 4.2 (drivers/base/cpu.c).
-fn isolated(host: &Host) -> Known<Option<CpuSet>> {
+fn isolated_cpus(host: &Host) -> Known<Option<CpuSet>> {
     let (scheduler, tick) = (cpu_list(host, "isolated"), cpu_list(host, "nohz_full"));
     match (scheduler, tick) {
-        (Known::Value(Some(one)), Known::Value(Some(other))) => {
-            Known::Value(Some(one.iter().chain(other.iter()).collect()))
+        (Known::Value(Some(scheduler_cpus)), Known::Value(Some(tick_cpus))) => {
+            Known::Value(Some(scheduler_cpus.iter().chain(tick_cpus.iter()).collect()))
         }
         (scheduler, Known::Value(_)) => scheduler,
         (_, unknown) => unknown,
@@ -89,16 +89,19 @@ impl VectorSource<'_> {
     fn vectors(&self, lines: &BTreeMap<u32, InterruptLine>, interface: &str) -> Known<Vec<IrqVector>> {
         let Some(device) = self.device(interface) else { return Known::Value(Vec::new()) };
         let names = VectorNames { interface, device: device.name.as_deref() };
-        let queues = self.told_queues(interface);
-        let irqs = self.numbers(interface, lines, &names, &queues);
+        let queues = self.reported_queues(interface);
+        let irqs = self.vector_irqs(interface, lines, &names, &queues);
         if irqs.is_empty() && !device.shares_interrupts && self.is_up(interface) {
-            let of = device.name.as_ref().map(|name| format!(" or its device {name}")).unwrap_or_default();
-            return Known::unknown(format!("{INTERRUPTS}: no vector is named after {interface}{of}"));
+            let device_note =
+                device.name.as_ref().map(|name| format!(" or its device {name}")).unwrap_or_default();
+            return Known::unknown(format!(
+                "{INTERRUPTS}: no vector is named after {interface}{device_note}"
+            ));
         }
-        let served = served(&irqs, lines, &names);
+        let named_queues = queues_by_name(&irqs, lines, &names);
         let vector = |irq: &u32| {
             let (receive_queue, transmit_queue) =
-                queues.get(irq).or_else(|| served.get(irq)).copied().unwrap_or_default();
+                queues.get(irq).or_else(|| named_queues.get(irq)).copied().unwrap_or_default();
             let line = lines.get(irq);
             self.vector(*irq, line, receive_queue, transmit_queue)
         };
@@ -132,52 +135,52 @@ impl VectorSource<'_> {
     }
 
     /// Receive and transmit queue by interrupt, as the kernel reports them.
-    fn told_queues(&self, interface: &str) -> BTreeMap<u32, Queues> {
+    fn reported_queues(&self, interface: &str) -> BTreeMap<u32, Queues> {
         let index = self.host.read(&format!("/sys/class/net/{interface}/ifindex")).ok();
         let Some(index) = index.and_then(|text| text.trim().parse::<u32>().ok()) else {
             return BTreeMap::new();
         };
-        let mut told: BTreeMap<u32, Queues> = BTreeMap::new();
+        let mut queues: BTreeMap<u32, Queues> = BTreeMap::new();
         for napi in self.napi.iter().filter(|napi| napi.interface_index == index) {
             let Some(irq) = napi.irq else { continue };
-            let (receive, transmit) = told.entry(irq).or_default();
+            let (receive, transmit) = queues.entry(irq).or_default();
             *receive = receive.or(napi.receive_queues.first().copied());
             *transmit = transmit.or(napi.transmit_queues.first().copied());
         }
-        told
+        queues
     }
 
     /// Vectors in use, in ascending order.
-    fn numbers(
+    fn vector_irqs(
         &self,
         interface: &str,
         lines: &BTreeMap<u32, InterruptLine>,
         names: &VectorNames<'_>,
-        told: &BTreeMap<u32, Queues>,
+        reported_queues: &BTreeMap<u32, Queues>,
     ) -> Vec<u32> {
-        let listed =
+        let msi_irqs =
             self.host.list(&format!("/sys/class/net/{interface}/device/msi_irqs")).unwrap_or_default();
-        let listed: BTreeSet<u32> = listed.iter().filter_map(|name| name.parse().ok()).collect();
-        let mut irqs: BTreeSet<u32> = if listed.is_empty() {
-            lines.iter().filter(|(_, line)| names.own(&line.name)).map(|(irq, _)| *irq).collect()
+        let msi_irqs: BTreeSet<u32> = msi_irqs.iter().filter_map(|name| name.parse().ok()).collect();
+        let mut irqs: BTreeSet<u32> = if msi_irqs.is_empty() {
+            lines.iter().filter(|(_, line)| names.owns_any(&line.name)).map(|(irq, _)| *irq).collect()
         } else {
             lines
                 .iter()
-                .filter(|(irq, line)| listed.contains(irq) && !line.name.is_empty())
+                .filter(|(irq, line)| msi_irqs.contains(irq) && !line.name.is_empty())
                 .map(|(irq, _)| *irq)
                 .collect()
         };
         // A device with several interfaces has the vectors of all of them. The names of vectors
         // distinguish them if they contain the name of an interface.
-        let named: BTreeSet<u32> = irqs
+        let interface_irqs: BTreeSet<u32> = irqs
             .iter()
             .copied()
             .filter(|irq| lines.get(irq).is_some_and(|line| names.names_interface(&line.name)))
             .collect();
-        if named.len() > 1 {
-            irqs = named;
+        if interface_irqs.len() > 1 {
+            irqs = interface_irqs;
         }
-        irqs.extend(told.keys().filter(|irq| lines.contains_key(irq)));
+        irqs.extend(reported_queues.keys().filter(|irq| lines.contains_key(irq)));
         irqs.into_iter().collect()
     }
 
@@ -212,13 +215,13 @@ impl VectorSource<'_> {
 
     /// Since Linux 4.15, on some architectures (kernel/irq/proc.c).
     fn effective(&self, irq: u32) -> Known<Option<CpuSet>> {
-        let found = match self.cpu_list(irq, "effective_affinity_list") {
+        let cpus = match self.cpu_list(irq, "effective_affinity_list") {
             Err(error) if error.is_missing() => self.mask(irq, "effective_affinity"),
-            found => found,
+            cpus => cpus,
         };
-        match found {
+        match cpus {
             Err(error) if error.is_missing() => Known::Value(None),
-            found => Known::from(found).map(Some),
+            cpus => Known::from(cpus).map(Some),
         }
     }
 
@@ -280,29 +283,29 @@ impl VectorCpusError {
 }
 
 /// Receive and transmit queue by interrupt, derived from the names of the vectors.
-fn served(
+fn queues_by_name(
     irqs: &[u32],
     lines: &BTreeMap<u32, InterruptLine>,
     names: &VectorNames<'_>,
 ) -> BTreeMap<u32, Queues> {
-    let told: Vec<(u32, ServedQueues)> = irqs
+    let roles: Vec<(u32, ServedQueues)> = irqs
         .iter()
-        .filter_map(|irq| lines.get(irq).map(|line| (*irq, names.served(&line.name))))
-        .filter(|(_, served)| *served != ServedQueues::None)
+        .filter_map(|irq| lines.get(irq).map(|line| (*irq, names.served_queues(&line.name))))
+        .filter(|(_, role)| *role != ServedQueues::None)
         .collect();
-    let blocks = told.iter().filter(|(_, served)| matches!(served, ServedQueues::Block(_))).count();
+    let blocks = roles.iter().filter(|(_, role)| matches!(role, ServedQueues::Block(_))).count();
     let half = u32::try_from(blocks / 2).unwrap_or(u32::MAX);
-    let only = told.len() == 1;
-    let queues = |served| match served {
+    let is_only = roles.len() == 1;
+    let queues = |role| match role {
         ServedQueues::Receive(queue) => (Some(queue), None),
         ServedQueues::Transmit(queue) => (None, Some(queue)),
         ServedQueues::Both(queue) => (Some(queue), Some(queue)),
         ServedQueues::Block(block) if block >= half => (Some(block - half), None),
         ServedQueues::Block(block) => (None, Some(block)),
-        ServedQueues::Whole if only => (Some(0), Some(0)),
+        ServedQueues::Whole if is_only => (Some(0), Some(0)),
         ServedQueues::Whole | ServedQueues::None => (None, None),
     };
-    told.into_iter().map(|(irq, served)| (irq, queues(served))).collect()
+    roles.into_iter().map(|(irq, role)| (irq, queues(role))).collect()
 }
 
 #[cfg(test)]

@@ -17,37 +17,38 @@ const GOOGLE: &str = "google_guest_ag";
 
 /// Scripts that ran once leave no trace and cannot be found.
 pub(super) fn observe(host: &Host) -> Known<Vec<IrqOwner>> {
-    let running = match processes(host) {
-        Known::Value(running) => running,
+    let processes = match processes(host) {
+        Known::Value(processes) => processes,
         Known::Unknown { why } => return Known::Unknown { why },
     };
-    let mut owners: Vec<IrqOwner> = running.iter().filter_map(|process| of_process(host, process)).collect();
+    let mut owners: Vec<IrqOwner> =
+        processes.iter().filter_map(|process| owner_of_process(host, process)).collect();
     owners.extend(link_file::observe(host));
     Known::Value(owners)
 }
 
 /// Adds the tools as evidence, and a first command that makes irqbalance leave these interrupts
 /// alone.
-pub(super) fn told(mut matched: RuleMatch, path: &PacketPath, irqs: &[u32]) -> RuleMatch {
+pub(super) fn add_owners(mut rule_match: RuleMatch, path: &PacketPath, irqs: &[u32]) -> RuleMatch {
     for owner in path.irq.owners.value().into_iter().flatten() {
-        let known = matched.evidence.iter().any(|evidence| evidence.read_from == owner.read_from);
-        if !known {
-            matched = matched.evidence(owner.name.clone(), owner.how.clone(), owner.read_from.clone());
+        let is_listed = rule_match.evidence.iter().any(|evidence| evidence.read_from == owner.read_from);
+        if !is_listed {
+            rule_match = rule_match.evidence(owner.name.clone(), owner.how.clone(), owner.read_from.clone());
         }
-        matched.first_commands.extend(owner.ban_command(irqs));
+        rule_match.first_commands.extend(owner.ban_command(irqs));
     }
-    matched
+    rule_match
 }
 
 impl IrqOwner {
     /// The command that makes irqbalance leave these interrupts alone from its next start on;
     /// `None` if irqbalance already leaves them alone, and for other tools.
     pub fn ban_command(&self, irqs: &[u32]) -> Option<String> {
-        (self.name == "irqbalance").then(|| irqbalance::ban(self, irqs)).flatten()
+        (self.name == "irqbalance").then(|| irqbalance::ban_command(self, irqs)).flatten()
     }
 }
 
-fn of_process(host: &Host, process: &HostProcess) -> Option<IrqOwner> {
+fn owner_of_process(host: &Host, process: &HostProcess) -> Option<IrqOwner> {
     match process.comm.as_str() {
         "irqbalance" => Some(irqbalance::observe(host, process.pid)),
         "tuned" => tuned::observe(host, process.pid),
@@ -68,18 +69,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_host_of_which_no_processes_are_known_has_unknown_owners() {
+    fn irq_owners_are_unknown_without_a_process_list() {
         let owners = observe(&Host::scripted::<String, String>([]));
         assert!(owners.why().is_some_and(|why| why.contains("/proc")));
     }
 
     #[test]
-    fn a_host_may_have_no_owner() {
+    fn irq_owners_are_empty_without_known_daemons() {
         assert_eq!(observe(&Host::scripted([("/proc/1/comm", "init\n")])), Known::Value(Vec::new()));
     }
 
     #[test]
-    fn the_agent_of_google_is_one() {
+    fn google_guest_agent_is_an_irq_owner() {
         let host = Host::scripted([("/proc/1/comm", "systemd\n"), ("/proc/700/comm", "google_guest_ag\n")]);
         let owners = observe(&host).into_value().expect("owners");
         assert_eq!(owners[0].name, "google-guest-agent");

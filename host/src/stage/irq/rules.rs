@@ -19,31 +19,43 @@ const CAVEATS: &str = "Somebody put them there on purpose, for example to keep C
                        reverts the change: irqbalance within ten seconds. Do not switch irqbalance off on \
                        EC2, because Amazon advises against it. Google's images do not have it.";
 
-fn each_interface(view: &HostView<'_>, of: fn(&HostView<'_>, &str) -> Option<RuleMatch>) -> Vec<RuleMatch> {
-    view.now.irq.interfaces.iter().filter_map(|item| of(view, &item.interface)).collect()
+fn check_interfaces(
+    view: &HostView<'_>,
+    match_interface: fn(&HostView<'_>, &str) -> Option<RuleMatch>,
+) -> Vec<RuleMatch> {
+    view.now.irq.interfaces.iter().filter_map(|item| match_interface(view, &item.interface)).collect()
 }
 
 /// Adds the CPUs of the vectors that serve receive queues.
-fn with_vectors(matched: RuleMatch, vectors: &[&IrqVector]) -> RuleMatch {
-    let shown = vectors.iter().map(|vector| {
+fn with_vectors(rule_match: RuleMatch, vectors: &[&IrqVector]) -> RuleMatch {
+    let cpus_by_vector = vectors.iter().map(|vector| {
         let cpus = vector.cpus().map_or_else(|| "unknown".to_owned(), ToString::to_string);
         (format!("{} {}", vector.irq, vector.name), cpus)
     });
-    matched.evidence_by("CPUs by vector", shown, "/proc/irq/*/effective_affinity_list or smp_affinity")
+    rule_match.evidence_by(
+        "CPUs by vector",
+        cpus_by_vector,
+        "/proc/irq/*/effective_affinity_list or smp_affinity",
+    )
 }
 
 /// Adds the changes that spread the vectors over CPUs.
-fn fix_by_spread(matched: RuleMatch, path: &PacketPath, interface: &str) -> RuleMatch {
+fn add_spread_changes(rule_match: RuleMatch, path: &PacketPath, interface: &str) -> RuleMatch {
     match spread::plan(path, interface) {
-        Some(plan) => fix(matched, path, interface, &plan),
-        None => matched,
+        Some(plan) => add_changes(rule_match, path, interface, &plan),
+        None => rule_match,
     }
 }
 
 /// Adds the changes that move each vector according to `plan`, and the other tools that set
 /// affinities.
-fn fix(mut matched: RuleMatch, path: &PacketPath, interface: &str, plan: &BTreeMap<u32, u32>) -> RuleMatch {
-    let moved: Vec<(&IrqVector, u32)> = path
+fn add_changes(
+    mut rule_match: RuleMatch,
+    path: &PacketPath,
+    interface: &str,
+    plan: &BTreeMap<u32, u32>,
+) -> RuleMatch {
+    let moves: Vec<(&IrqVector, u32)> = path
         .irq
         .vectors(interface)
         .iter()
@@ -54,13 +66,16 @@ fn fix(mut matched: RuleMatch, path: &PacketPath, interface: &str, plan: &BTreeM
             (vector.cpu() != Some(cpu)).then_some((vector, cpu))
         })
         .collect();
-    matched =
-        super::owner::told(matched, path, &moved.iter().map(|(vector, _)| vector.irq).collect::<Vec<_>>());
-    for (vector, cpu) in moved {
+    rule_match = super::owner::add_owners(
+        rule_match,
+        path,
+        &moves.iter().map(|(vector, _)| vector.irq).collect::<Vec<_>>(),
+    );
+    for (vector, cpu) in moves {
         let from = vector.affinity.value().map(|cpus| SettingValue::new(cpus.to_mask()));
         let to = SettingValue::new(CpuSet::from_iter([cpu]).to_mask());
         let setting = Setting::IrqAffinity { irq: vector.irq, action: vector.name.clone() };
-        matched = matched.change(setting, from, to);
+        rule_match = rule_match.change(setting, from, to);
     }
-    matched
+    rule_match
 }

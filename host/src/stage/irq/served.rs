@@ -23,8 +23,8 @@ pub(crate) struct VectorNames<'a> {
 }
 
 impl VectorNames<'_> {
-    pub(crate) fn own(&self, name: &str) -> bool {
-        name.split(", ").any(|one| self.owns(one.trim()))
+    pub(crate) fn owns_any(&self, name: &str) -> bool {
+        name.split(", ").any(|part| self.owns(part.trim()))
     }
 
     pub(crate) fn names_interface(&self, name: &str) -> bool {
@@ -39,49 +39,53 @@ impl VectorNames<'_> {
         by_device || contains_word(name, self.interface)
     }
 
-    pub(crate) fn served(&self, name: &str) -> ServedQueues {
-        let one = name.split(", ").map(str::trim).find(|one| self.owns(one)).unwrap_or(name);
-        if one == self.interface || Some(one) == self.device {
+    pub(crate) fn served_queues(&self, name: &str) -> ServedQueues {
+        let vector_name =
+            name.split(", ").map(str::trim).find(|vector_name| self.owns(vector_name)).unwrap_or(name);
+        if vector_name == self.interface || Some(vector_name) == self.device {
             return ServedQueues::Whole;
         }
-        let (one, _) = one.split_once('@').unwrap_or((one, ""));
-        let mut own: String = one.to_ascii_lowercase();
-        for mine in [Some(self.interface), self.device].into_iter().flatten().filter(|mine| !mine.is_empty())
+        let (vector_name, _) = vector_name.split_once('@').unwrap_or((vector_name, ""));
+        let mut pattern: String = vector_name.to_ascii_lowercase();
+        for own_name in
+            [Some(self.interface), self.device].into_iter().flatten().filter(|own_name| !own_name.is_empty())
         {
-            own = own.replace(&mine.to_ascii_lowercase(), " \u{1} ");
+            pattern = pattern.replace(&own_name.to_ascii_lowercase(), " \u{1} ");
         }
-        by_words(&words(&own))
+        classify_words(&split_words(&pattern))
     }
 }
 
 /// Whether `text` contains `word` as a whole word.
 pub(crate) fn contains_word(text: &str, word: &str) -> bool {
-    let part_of_name = |letter: char| letter.is_ascii_alphanumeric();
+    let is_name_char = |letter: char| letter.is_ascii_alphanumeric();
     !word.is_empty()
-        && text.match_indices(word).any(|(at, _)| {
-            let before = text.get(..at).and_then(|before| before.chars().next_back());
-            let after = text.get(at + word.len()..).and_then(|after| after.chars().next());
-            !before.is_some_and(part_of_name) && !after.is_some_and(part_of_name)
+        && text.match_indices(word).any(|(start, _)| {
+            let before = text.get(..start).and_then(|before| before.chars().next_back());
+            let after = text.get(start + word.len()..).and_then(|after| after.chars().next());
+            !before.is_some_and(is_name_char) && !after.is_some_and(is_name_char)
         })
 }
 
 /// Splits letters from digits: `mlx5_comp3` is `mlx`, `5`, `comp`, `3`.
-fn words(text: &str) -> Vec<&str> {
-    let mut found = Vec::new();
+fn split_words(text: &str) -> Vec<&str> {
+    let mut words = Vec::new();
     for part in text.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '\u{1}') {
-        let mut rest = part;
-        while let Some(first) = rest.chars().next() {
-            let digits = first.is_ascii_digit();
-            let end = rest.find(|letter: char| letter.is_ascii_digit() != digits).unwrap_or(rest.len());
-            let (word, tail) = rest.split_at(end);
-            found.push(word);
-            rest = tail;
+        let mut remaining = part;
+        while let Some(first) = remaining.chars().next() {
+            let is_digits = first.is_ascii_digit();
+            let end = remaining
+                .find(|letter: char| letter.is_ascii_digit() != is_digits)
+                .unwrap_or(remaining.len());
+            let (word, tail) = remaining.split_at(end);
+            words.push(word);
+            remaining = tail;
         }
     }
-    found
+    words
 }
 
-fn by_words(words: &[&str]) -> ServedQueues {
+fn classify_words(words: &[&str]) -> ServedQueues {
     let number = |word: &&str| word.parse::<u32>().ok();
     match words {
         // i40e's vector of the flow director polls its own queue.
@@ -116,7 +120,7 @@ mod tests {
 
     /// Names from the `request_irq` calls of each driver in Linux 6.18.
     #[test]
-    fn the_queue_is_told_from_the_names_drivers_give() {
+    fn queues_are_parsed_from_the_vector_names_of_each_driver() {
         let eth0 = |device| VectorNames { interface: "eth0", device };
         for (names, vector, expected) in [
             (eth0(None), "eth0-TxRx-3", ServedQueues::Both(3)), // ixgbe, igb, igc, bnxt_en, hns3
@@ -153,32 +157,32 @@ mod tests {
             (eth0(Some("0000:7d:00.0")), "hns3-0000:7d:00.0-TxRx-6", ServedQueues::Both(6)),
             (eth0(Some("0000:7d:00.0")), "mana_q4@pci:0000:7d:00.0", ServedQueues::Both(4)),
         ] {
-            assert!(names.own(vector), "{vector}");
-            assert_eq!(names.served(vector), expected, "{vector}");
+            assert!(names.owns_any(vector), "{vector}");
+            assert_eq!(names.served_queues(vector), expected, "{vector}");
         }
     }
 
     #[test]
-    fn an_interface_takes_no_other_ones_vectors() {
+    fn vectors_of_similar_interface_names_are_not_matched() {
         let names = VectorNames { interface: "eth1", device: Some("virtio1") };
-        for other in ["eth10-TxRx-0", "veth1-rx-0", "virtio12-input.0", "xvirtio1-input.0", "", "ahci"] {
-            assert!(!names.own(other), "{other}");
+        for vector in ["eth10-TxRx-0", "veth1-rx-0", "virtio12-input.0", "xvirtio1-input.0", "", "ahci"] {
+            assert!(!names.owns_any(vector), "{vector}");
         }
-        assert!(!VectorNames { interface: "", device: None }.own("eth0"));
+        assert!(!VectorNames { interface: "", device: None }.owns_any("eth0"));
     }
 
     #[test]
-    fn digits_of_the_interface_are_no_queue() {
+    fn digits_in_the_interface_name_are_not_a_queue_number() {
         let names = VectorNames { interface: "ens1f0np0", device: None };
-        assert_eq!(names.served("ens1f0np0-TxRx-11"), ServedQueues::Both(11));
-        assert_eq!(names.served("ens1f0np0:misc"), ServedQueues::None);
+        assert_eq!(names.served_queues("ens1f0np0-TxRx-11"), ServedQueues::Both(11));
+        assert_eq!(names.served_queues("ens1f0np0:misc"), ServedQueues::None);
     }
 
     proptest! {
         #[test]
-        fn any_name_is_answered(interface in ".{0,12}", device in ".{0,12}", name in ".{0,40}") {
+        fn parsing_arbitrary_vector_names_never_panics(interface in ".{0,12}", device in ".{0,12}", name in ".{0,40}") {
             let names = VectorNames { interface: &interface, device: Some(&device) };
-            let _ = (names.own(&name), names.served(&name));
+            let _ = (names.owns_any(&name), names.served_queues(&name));
         }
     }
 }

@@ -26,56 +26,65 @@ pub(in crate::stage) const RULE: Rule = Rule {
 };
 
 fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
-    view.now.link.iter().filter(|link| link.is_up()).filter_map(|link| far(view, link)).collect()
+    view.now.link.iter().filter(|link| link.is_up()).filter_map(|link| match_interface(view, link)).collect()
 }
 
-fn far(view: &HostView<'_>, link: &LinkState) -> Option<RuleMatch> {
+fn match_interface(view: &HostView<'_>, link: &LinkState) -> Option<RuleMatch> {
     let machine = &view.now.machine;
-    let near = link.node.value().copied().flatten()?;
-    let near_cpus = machine.cpus_of(near).filter(|cpus| !cpus.is_empty())?;
-    let cpus = napi_cpus(view, link)?;
-    if cpus.is_empty() || cpus.iter().any(|cpu| near_cpus.contains(cpu)) {
+    let nic_node = link.node.value().copied().flatten()?;
+    let node_cpus = machine.cpus_of(nic_node).filter(|cpus| !cpus.is_empty())?;
+    let cpus = polling_cpus(view, link)?;
+    if cpus.is_empty() || cpus.iter().any(|cpu| node_cpus.contains(cpu)) {
         return None;
     }
     let nodes: BTreeSet<u32> = cpus.iter().map(|cpu| machine.node_of(cpu)).collect::<Option<_>>()?;
-    let list: Vec<String> = nodes.iter().map(u32::to_string).collect();
+    let node_names: Vec<String> = nodes.iter().map(u32::to_string).collect();
     let title = format!(
-        "{} is on NUMA node {near}, and the interrupts of its queues go to CPUs of node {} only",
+        "{} is on NUMA node {nic_node}, and the interrupts of its queues go to CPUs of node {} only",
         link.interface,
-        list.join(" and ")
+        node_names.join(" and ")
     );
-    let matched = RuleMatch::new(Severity::Medium, title)
-        .evidence("NUMA node of the NIC", near, format!("/sys/class/net/{}/device/numa_node", link.interface))
+    let rule_match = RuleMatch::new(Severity::Medium, title)
+        .evidence(
+            "NUMA node of the NIC",
+            nic_node,
+            format!("/sys/class/net/{}/device/numa_node", link.interface),
+        )
         .evidence("CPUs of its queues", cpus.to_string(), "/proc/irq/*/effective_affinity_list")
         .evidence(
             "CPUs of its node",
-            near_cpus.to_string(),
-            format!("/sys/devices/system/node/node{near}/cpulist"),
+            node_cpus.to_string(),
+            format!("/sys/devices/system/node/node{nic_node}/cpulist"),
         );
-    Some(nearer(matched, view, link, near_cpus))
+    Some(move_to_node(rule_match, view, link, node_cpus))
 }
 
 /// The CPUs that poll the receive queues of the interface; `None` unless all CPUs are known.
-fn napi_cpus(view: &HostView<'_>, link: &LinkState) -> Option<CpuSet> {
+fn polling_cpus(view: &HostView<'_>, link: &LinkState) -> Option<CpuSet> {
     let queues = *link.receive_queues.value()?;
-    let each = (0..queues).map(|queue| view.now.napi_cpus(&link.interface, queue));
-    let each: Option<Vec<CpuSet>> = each.collect();
-    each.map(|sets| sets.into_iter().flat_map(CpuSet::into_iter).collect())
+    let cpu_sets = (0..queues).map(|queue| view.now.napi_cpus(&link.interface, queue));
+    let cpu_sets: Option<Vec<CpuSet>> = cpu_sets.collect();
+    cpu_sets.map(|sets| sets.into_iter().flat_map(CpuSet::into_iter).collect())
 }
 
 /// Moves the vector of each receive queue to a CPU of the node, in turn.
-fn nearer(mut matched: RuleMatch, view: &HostView<'_>, link: &LinkState, near: &CpuSet) -> RuleMatch {
+fn move_to_node(
+    mut rule_match: RuleMatch,
+    view: &HostView<'_>,
+    link: &LinkState,
+    node_cpus: &CpuSet,
+) -> RuleMatch {
     let vectors = view.now.irq.vectors(&link.interface).iter();
-    let receiving = vectors.filter(|vector| vector.receive_queue.is_some());
-    let cpus: Vec<u32> = near.iter().collect();
-    for (vector, cpu) in receiving.zip(cpus.into_iter().cycle()) {
+    let receive_vectors = vectors.filter(|vector| vector.receive_queue.is_some());
+    let cpus: Vec<u32> = node_cpus.iter().collect();
+    for (vector, cpu) in receive_vectors.zip(cpus.into_iter().cycle()) {
         if vector.is_managed() {
             continue;
         }
         let to = SettingValue::new(CpuSet::from_iter([cpu]).to_mask());
         let from = vector.affinity.value().map(|cpus| SettingValue::new(cpus.to_mask()));
         let setting = Setting::IrqAffinity { irq: vector.irq, action: vector.name.clone() };
-        matched = matched.change(setting, from, to);
+        rule_match = rule_match.change(setting, from, to);
     }
-    matched
+    rule_match
 }

@@ -24,35 +24,35 @@ pub(in crate::stage) const RULE: Rule = Rule {
 };
 
 fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
-    let Some(service) = service(view) else { return Vec::new() };
-    view.now.link.iter().filter_map(|link| on(link, service)).collect()
+    let Some(service) = find_service(view) else { return Vec::new() };
+    view.now.link.iter().filter_map(|link| match_interface(link, service)).collect()
 }
 
 /// The UDP service to check on a host that does little else: a service that the user named and that
 /// does not accept merged datagrams, or any such service on a host that receives almost only UDP.
-fn service<'a>(view: &HostView<'a>) -> Option<&'a ServiceSockets> {
+fn find_service<'a>(view: &HostView<'a>) -> Option<&'a ServiceSockets> {
     let services = view.now.socket.services();
     // Sockets can request merged datagrams since Linux 5.0.
-    let none_can_ask = view.now.machine.kernel_is_at_least(5, 0) == Some(false);
-    let plain = |service: &&ServiceSockets| {
-        let takes_none =
-            service.sockets.iter().all(|socket| socket.set().is_some_and(|options| !options.gro));
-        service.protocol == SocketProtocol::Udp && (takes_none || none_can_ask)
+    let kernel_lacks_udp_gro = view.now.machine.kernel_is_at_least(5, 0) == Some(false);
+    let is_unmerged = |service: &&ServiceSockets| {
+        let refuses_merged =
+            service.sockets.iter().all(|socket| socket.known_options().is_some_and(|options| !options.gro));
+        service.protocol == SocketProtocol::Udp && (refuses_merged || kernel_lacks_udp_gro)
     };
     let load = load(view)?;
     if load.forwarded > load.udp / 10.0 {
         return None;
     }
-    let named = services.iter().filter(|service| service.named).find(plain);
+    let named_service = services.iter().filter(|service| service.named).find(is_unmerged);
     if services.iter().any(|service| service.named) {
-        return named.filter(|_| load.udp > load.tcp);
+        return named_service.filter(|_| load.udp > load.tcp);
     }
     /// Datagrams per second below which the saving is negligible.
     const LITTLE: f64 = 10_000.0;
     // If it is known which service receives the datagrams, a DHCP client's socket does not matter.
-    let some_matter = services.iter().any(|service| view.matters(service));
-    let mut judged = services.iter().filter(|service| !some_matter || view.matters(service));
-    (load.udp >= LITTLE && load.udp >= 10.0 * load.tcp).then(|| judged.find(plain)).flatten()
+    let any_matters = services.iter().any(|service| view.matters(service));
+    let mut candidates = services.iter().filter(|service| !any_matters || view.matters(service));
+    (load.udp >= LITTLE && load.udp >= 10.0 * load.tcp).then(|| candidates.find(is_unmerged)).flatten()
 }
 
 /// Packets per second.
@@ -81,12 +81,12 @@ fn load(view: &HostView<'_>) -> Option<PacketLoad> {
     })
 }
 
-fn on(link: &LinkState, service: &ServiceSockets) -> Option<RuleMatch> {
+fn match_interface(link: &LinkState, service: &ServiceSockets) -> Option<RuleMatch> {
     const FEATURE: &str = "generic-receive-offload";
     let has_device = matches!(link.device.value(), Some(DeviceKind::Hardware | DeviceKind::Virtio));
-    let is_alone = link.bridge == Known::Value(None);
+    let is_unbridged = link.bridge == Known::Value(None);
     let is_on = *link.features.value()?.get(FEATURE)?;
-    if !(has_device && link.is_up() && is_alone && is_on) {
+    if !(has_device && link.is_up() && is_unbridged && is_on) {
         return None;
     }
     let interface = &link.interface;
@@ -95,10 +95,10 @@ fn on(link: &LinkState, service: &ServiceSockets) -> Option<RuleMatch> {
         service.local
     );
     let setting = Setting::Offload { interface: interface.clone(), offload: Offload::GenericReceive };
-    let matched = RuleMatch::new(Severity::Low, title)
+    let rule_match = RuleMatch::new(Severity::Low, title)
         .costs_per(CostUnit::UdpDatagram)
         .evidence(FEATURE, "on", format!("ethtool -k {interface}"))
         .evidence("UDP service", service.local.to_string(), &service.read_from)
         .change(setting, Some(SettingValue::new("on")), SettingValue::new("off"));
-    Some(matched)
+    Some(rule_match)
 }

@@ -64,49 +64,50 @@ fn is_hardware(reason: LossReason) -> bool {
 }
 
 fn hardware_drops(view: &HostView<'_>) -> Vec<RuleMatch> {
-    let sight = |link: &LinkState| {
-        let measured = measure(view, link, is_hardware)?;
-        let lost = measured.amount_and_share();
-        let title = format!("{} loses {lost}: {}", link.interface, reasons(view, link, is_hardware));
-        Some(with_evidence(RuleMatch::new(measured.severity, title), view, link, is_hardware))
+    let match_link = |link: &LinkState| {
+        let loss_rate = measure(view, link, is_hardware)?;
+        let loss_amount = loss_rate.amount_and_share();
+        let title =
+            format!("{} loses {loss_amount}: {}", link.interface, describe_reasons(view, link, is_hardware));
+        Some(add_evidence(RuleMatch::new(loss_rate.severity, title), view, link, is_hardware))
     };
-    view.now.link.iter().filter(|link| link.is_up()).filter_map(sight).collect()
+    view.now.link.iter().filter(|link| link.is_up()).filter_map(match_link).collect()
 }
 
 /// Loss reasons and counter names, largest first: growing counters if there are any, otherwise all.
-fn reasons(view: &HostView<'_>, link: &LinkState, counts: fn(LossReason) -> bool) -> String {
-    let mut lost: Vec<_> = losses(link)
+fn describe_reasons(view: &HostView<'_>, link: &LinkState, selects: fn(LossReason) -> bool) -> String {
+    let mut rated_losses: Vec<_> = losses(link)
         .into_iter()
-        .filter(|loss| counts(loss.reason) && loss.packets > 0)
+        .filter(|loss| selects(loss.reason) && loss.packets > 0)
         .map(|loss| (rate(view, link, &loss).unwrap_or(0.0), loss))
         .collect();
-    if lost.iter().any(|(rate, _)| *rate > 0.0) {
-        lost.retain(|(rate, _)| *rate > 0.0);
+    if rated_losses.iter().any(|(rate, _)| *rate > 0.0) {
+        rated_losses.retain(|(rate, _)| *rate > 0.0);
     }
-    lost.sort_by(|(one, first), (other, second)| {
-        other.total_cmp(one).then(second.packets.cmp(&first.packets))
+    rated_losses.sort_by(|(first_rate, first), (second_rate, second)| {
+        second_rate.total_cmp(first_rate).then(second.packets.cmp(&first.packets))
     });
-    let texts = lost.into_iter().map(|(_, loss)| format!("{} ({})", loss.reason.text(), loss.name));
+    let texts = rated_losses.into_iter().map(|(_, loss)| format!("{} ({})", loss.reason.text(), loss.name));
     texts.collect::<Vec<_>>().join("; ")
 }
 
-fn with_evidence(
-    mut matched: RuleMatch,
+fn add_evidence(
+    mut rule_match: RuleMatch,
     view: &HostView<'_>,
     link: &LinkState,
-    counts: fn(LossReason) -> bool,
+    selects: fn(LossReason) -> bool,
 ) -> RuleMatch {
-    for loss in losses(link).into_iter().filter(|loss| counts(loss.reason) && loss.packets > 0) {
+    for loss in losses(link).into_iter().filter(|loss| selects(loss.reason) && loss.packets > 0) {
         if let Some(rate) = rate(view, link, &loss) {
-            matched = matched.evidence(format!("{} per second", loss.name), rate, &loss.read_from);
+            rule_match = rule_match.evidence(format!("{} per second", loss.name), rate, &loss.read_from);
         }
-        matched = matched.evidence(format!("{} since boot", loss.name), loss.packets, loss.read_from);
+        rule_match = rule_match.evidence(format!("{} since boot", loss.name), loss.packets, loss.read_from);
     }
     if let Some(received) = link.totals.value().and_then(|totals| totals.get("rx_packets")) {
         let path = format!("/sys/class/net/{}/statistics/rx_packets", link.interface);
-        matched = matched.evidence("packets received since boot", *received, path);
+        rule_match = rule_match.evidence("packets received since boot", *received, path);
     }
-    matched
+    rule_match
 }
 
 /// Above this share the CPU is too slow on average, so a longer ring would only lose more
@@ -114,52 +115,53 @@ fn with_evidence(
 const MORE_THAN_BURSTS: f64 = 0.01;
 
 fn ring_small(view: &HostView<'_>) -> Vec<RuleMatch> {
-    view.now.link.iter().filter(|link| link.is_up()).filter_map(|link| ring_of(view, link)).collect()
+    view.now.link.iter().filter(|link| link.is_up()).filter_map(|link| match_ring(view, link)).collect()
 }
 
-fn ring_of(view: &HostView<'_>, link: &LinkState) -> Option<RuleMatch> {
-    let ran_dry = |reason| matches!(reason, LossReason::RingDry | LossReason::Overrun);
+fn match_ring(view: &HostView<'_>, link: &LinkState) -> Option<RuleMatch> {
+    let is_ring_loss = |reason| matches!(reason, LossReason::RingDry | LossReason::Overrun);
     let rings = link.rings.value().copied().flatten()?;
-    let measured = measure(view, link, ran_dry)?;
-    let share = measured.share?;
+    let loss_rate = measure(view, link, is_ring_loss)?;
+    let share = loss_rate.share?;
     if rings.rx == 0
         || rings.rx >= rings.rx_max
         || share > MORE_THAN_BURSTS
-        || measured.severity == Severity::Note
+        || loss_rate.severity == Severity::Note
     {
         return None;
     }
-    let longer = super::RingLengths { rx: rings.rx.saturating_mul(4).min(rings.rx_max), ..rings };
-    let severity = if measured.per_second.is_some() { Severity::Medium } else { Severity::Low };
+    let longer_rings = super::RingLengths { rx: rings.rx.saturating_mul(4).min(rings.rx_max), ..rings };
+    let severity = if loss_rate.per_second.is_some() { Severity::Medium } else { Severity::Low };
     let title = format!(
         "Receive rings of {} have {} descriptors and could have {}; {} were lost for want of them",
         link.interface,
         rings.rx,
         rings.rx_max,
-        measured.amount(),
+        loss_rate.amount(),
     );
     let read_from = format!("ethtool -g {}", link.interface);
-    let matched = RuleMatch::new(severity, title)
+    let rule_match = RuleMatch::new(severity, title)
         .evidence("descriptors of a receive ring", rings.rx, &read_from)
         .evidence("descriptors it can have", rings.rx_max, read_from);
     let setting = Setting::Rings { interface: link.interface.clone() };
-    let matched = matched.change(setting, Some(SettingValue::from(rings)), SettingValue::from(longer));
-    Some(with_evidence(matched, view, link, |reason| {
+    let rule_match =
+        rule_match.change(setting, Some(SettingValue::from(rings)), SettingValue::from(longer_rings));
+    Some(add_evidence(rule_match, view, link, |reason| {
         matches!(reason, LossReason::RingDry | LossReason::Overrun)
     }))
 }
 
 fn allowance_exceeded(view: &HostView<'_>) -> Vec<RuleMatch> {
     let is_allowance = |reason| matches!(reason, LossReason::Allowance(_));
-    let sight = |link: &LinkState| {
-        let measured = measure(view, link, is_allowance)?;
+    let match_link = |link: &LinkState| {
+        let loss_rate = measure(view, link, is_allowance)?;
         let title = format!(
             "{} of {} were delayed or dropped outside this machine: {}",
-            measured.amount(),
+            loss_rate.amount(),
             link.interface,
-            reasons(view, link, is_allowance)
+            describe_reasons(view, link, is_allowance)
         );
-        Some(with_evidence(RuleMatch::new(measured.severity, title), view, link, is_allowance))
+        Some(add_evidence(RuleMatch::new(loss_rate.severity, title), view, link, is_allowance))
     };
-    view.now.link.iter().filter(|link| link.is_up()).filter_map(sight).collect()
+    view.now.link.iter().filter(|link| link.is_up()).filter_map(match_link).collect()
 }

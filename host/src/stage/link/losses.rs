@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::LinkState;
-use super::loss_names::{LossReason, of_driver};
+use super::loss_names::{LossReason, counters_of_driver};
 use crate::Severity;
 use crate::amount;
 use crate::counter::{CountedUnit, Counter};
@@ -41,7 +41,7 @@ const NOTHING: f64 = 1e-7;
 
 /// All known losses, including zeros.
 pub(super) fn losses(link: &LinkState) -> Vec<LossCounter> {
-    let mut losses = of_its_driver(link);
+    let mut losses = driver_losses(link);
     let has = |losses: &[LossCounter], reasons: &[LossReason]| {
         losses.iter().any(|loss| reasons.contains(&loss.reason))
     };
@@ -54,27 +54,28 @@ pub(super) fn losses(link: &LinkState) -> Vec<LossCounter> {
     losses
 }
 
-fn of_its_driver(link: &LinkState) -> Vec<LossCounter> {
+fn driver_losses(link: &LinkState) -> Vec<LossCounter> {
     let (Some(Some(driver)), Some(Some(statistics))) = (link.driver.value(), link.statistics.value()) else {
         return Vec::new();
     };
-    let counted = of_driver(&driver.name).iter();
-    let found = counted.filter_map(|counted| {
+    let counters = counters_of_driver(&driver.name).iter();
+    let losses = counters.filter_map(|counter| {
         let (name, packets) =
-            counted.names.iter().find_map(|name| sum(statistics, name).map(|packets| (*name, packets)))?;
+            counter.names.iter().find_map(|name| sum(statistics, name).map(|packets| (*name, packets)))?;
         let read_from = format!("ethtool -S {}", link.interface);
-        Some(LossCounter { name, reason: counted.reason, packets, read_from })
+        Some(LossCounter { name, reason: counter.reason, packets, read_from })
     });
-    found.collect()
+    losses.collect()
 }
 
 /// The sum of the counters with this name; a star stands for digits. `None` without such a counter.
 fn sum(statistics: &BTreeMap<String, u64>, name: &str) -> Option<u64> {
     let Some((start, end)) = name.split_once('*') else { return statistics.get(name).copied() };
-    let below = statistics.range(start.to_owned()..).take_while(|(found, _)| found.starts_with(start));
-    let counters = below.filter(|(found, _)| {
-        let middle = found.strip_prefix(start).and_then(|rest| rest.strip_suffix(end));
-        middle.is_some_and(|digits| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()))
+    let candidates =
+        statistics.range(start.to_owned()..).take_while(|(counter_name, _)| counter_name.starts_with(start));
+    let counters = candidates.filter(|(counter_name, _)| {
+        let digits = counter_name.strip_prefix(start).and_then(|suffix| suffix.strip_suffix(end));
+        digits.is_some_and(|digits| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()))
     });
     counters.map(|(_, count)| *count).reduce(u64::saturating_add)
 }
@@ -86,18 +87,19 @@ fn total(link: &LinkState, name: &'static str, reason: LossReason) -> Option<Los
     Some(LossCounter { name, reason, packets, read_from })
 }
 
-/// Losses for the reasons that `counts` selects. `None` if there are none, or too few to mention.
+/// Losses for the reasons that `selects` accepts. `None` if there are none, or too few to mention.
 pub(super) fn measure(
     view: &HostView<'_>,
     link: &LinkState,
-    counts: impl Fn(LossReason) -> bool,
+    selects: impl Fn(LossReason) -> bool,
 ) -> Option<LossRate> {
-    let lost: Vec<LossCounter> = losses(link).into_iter().filter(|loss| counts(loss.reason)).collect();
-    let packets = lost.iter().map(|loss| loss.packets).fold(0, u64::saturating_add);
-    let per_second: f64 = lost.iter().filter_map(|loss| rate(view, link, loss)).sum();
+    let selected_losses: Vec<LossCounter> =
+        losses(link).into_iter().filter(|loss| selects(loss.reason)).collect();
+    let packets = selected_losses.iter().map(|loss| loss.packets).fold(0, u64::saturating_add);
+    let per_second: f64 = selected_losses.iter().filter_map(|loss| rate(view, link, loss)).sum();
     if per_second > 0.0 {
-        let received = view.rate(|path| received(path.link_of(&link.interface)?));
-        let share = received.map(|received| per_second / (per_second + received));
+        let receive_rate = view.rate(|path| received_packets(path.link_of(&link.interface)?));
+        let share = receive_rate.map(|receive_rate| per_second / (per_second + receive_rate));
         let severity = match share {
             Some(share) if share >= LOSS_BOUND => Severity::High,
             Some(share) if share < PEAKS => Severity::Note,
@@ -108,7 +110,7 @@ pub(super) fn measure(
     if packets == 0 {
         return None;
     }
-    let share = received(link).map(|received| packets as f64 / (packets as f64 + received as f64));
+    let share = received_packets(link).map(|received| packets as f64 / (packets as f64 + received as f64));
     let severity = match share {
         Some(share) if share < NOTHING => return None,
         Some(share) if share < PEAKS => Severity::Note,
@@ -123,11 +125,11 @@ pub(super) fn measure(
 pub(super) fn rate(view: &HostView<'_>, link: &LinkState, loss: &LossCounter) -> Option<f64> {
     view.rate(|path| {
         let mut losses = losses(path.link_of(&link.interface)?).into_iter();
-        losses.find(|found| found.name == loss.name).map(|found| found.packets)
+        losses.find(|other| other.name == loss.name).map(|other| other.packets)
     })
 }
 
-fn received(link: &LinkState) -> Option<u64> {
+fn received_packets(link: &LinkState) -> Option<u64> {
     link.totals.value()?.get("rx_packets").copied()
 }
 
@@ -142,8 +144,8 @@ impl LossRate {
 
     /// The amount with its share: `451,300 packets/s, 56 % of what arrives`.
     pub(super) fn amount_and_share(&self) -> String {
-        let arrives = if self.per_second.is_some() { "arrives" } else { "arrived" };
-        let share = self.share.map(|share| format!(", {} of what {arrives}", percent(share)));
+        let verb = if self.per_second.is_some() { "arrives" } else { "arrived" };
+        let share = self.share.map(|share| format!(", {} of what {verb}", percent(share)));
         format!("{}{}", self.amount(), share.unwrap_or_default())
     }
 }
@@ -159,10 +161,10 @@ fn percent(share: f64) -> String {
 
 /// Received, sent and lost packets per interface.
 pub(in crate::stage) fn counters(path: &PacketPath) -> Vec<Counter> {
-    path.link.iter().flat_map(of_link).collect()
+    path.link.iter().flat_map(counters_of_link).collect()
 }
 
-fn of_link(link: &LinkState) -> Vec<Counter> {
+fn counters_of_link(link: &LinkState) -> Vec<Counter> {
     const TOTALS: [(&str, CountedUnit); 4] = [
         ("rx_packets", CountedUnit::PacketsIn),
         ("rx_bytes", CountedUnit::BytesIn),
@@ -182,7 +184,7 @@ fn of_link(link: &LinkState) -> Vec<Counter> {
         let read_from = format!("/sys/class/net/{}/statistics/{name}", link.interface);
         Some(counter(name, *counts, value, read_from))
     });
-    let lost = losses(link).into_iter().map(|loss| {
+    let loss_counters = losses(link).into_iter().map(|loss| {
         let counts = match loss.name {
             // The device counts delayed packets together with dropped ones.
             "bw_in_allowance_exceeded" | "bw_out_allowance_exceeded" | "pps_allowance_exceeded" => {
@@ -192,5 +194,5 @@ fn of_link(link: &LinkState) -> Vec<Counter> {
         };
         counter(loss.name, counts, loss.packets, loss.read_from)
     });
-    totals.chain(lost).collect()
+    totals.chain(loss_counters).collect()
 }

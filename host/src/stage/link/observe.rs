@@ -12,15 +12,16 @@ const INTERFACES: &str = "/sys/class/net";
 /// that are up except the loopback.
 pub fn observe(host: &Host, scope: &Scope) -> Vec<LinkState> {
     if !scope.interfaces.is_empty() {
-        let mut names: Vec<&String> = scope.interfaces.iter().filter(|name| is_name(name)).collect();
+        let mut names: Vec<&String> =
+            scope.interfaces.iter().filter(|name| is_interface_name(name)).collect();
         names.dedup();
         return names.into_iter().map(|name| link(host, name)).collect();
     }
-    let all = host.list(INTERFACES).unwrap_or_default();
-    let (devices, software): (Vec<String>, Vec<String>) = all
-        .into_iter()
-        .filter(|name| is_name(name))
-        .partition(|name| host.list(&directory(name)).is_ok_and(|files| files.iter().any(|f| f == "device")));
+    let names = host.list(INTERFACES).unwrap_or_default();
+    let (devices, software): (Vec<String>, Vec<String>) =
+        names.into_iter().filter(|name| is_interface_name(name)).partition(|name| {
+            host.list(&directory(name)).is_ok_and(|files| files.iter().any(|file| file == "device"))
+        });
     if devices.is_empty() {
         let software = software.into_iter().filter(|name| name != "lo");
         software.map(|name| link(host, &name)).filter(|link| link.up.value() != Some(&false)).collect()
@@ -31,7 +32,7 @@ pub fn observe(host: &Host, scope: &Scope) -> Vec<LinkState> {
 
 /// Whether the text can be the name of an interface, not a path. `bonding_masters` is a file in the
 /// same directory.
-fn is_name(name: &str) -> bool {
+fn is_interface_name(name: &str) -> bool {
     !name.is_empty() && name != "." && name != ".." && !name.contains('/') && name != "bonding_masters"
 }
 
@@ -48,24 +49,24 @@ fn link(host: &Host, interface: &str) -> LinkState {
     let (receive_queues, transmit_queues) = queues(host, &base);
     LinkState {
         interface: interface.to_owned(),
-        index: parsed(host, &format!("{base}/ifindex"), "an index"),
+        index: read_value(host, &format!("{base}/ifindex"), "an index"),
         up: Known::from(host.read(&format!("{base}/operstate"))).map(|state| state.trim() != "down"),
         speed_bits_per_second: match &device {
             // The reported speed of veth and tun has no meaning.
             Known::Value(DeviceKind::Software) => Known::Value(None),
             _ => speed(host, &base),
         },
-        mtu_bytes: parsed(host, &format!("{base}/mtu"), "a number of bytes"),
+        mtu_bytes: read_value(host, &format!("{base}/mtu"), "a number of bytes"),
         node: node(host, &base, &device_files, &driver),
         receive_queues,
         transmit_queues,
-        channels: Known::offered(host.channels(interface)),
-        rings: Known::offered(host.rings(interface)),
-        coalesce: Known::offered(host.coalesce(interface)),
+        channels: Known::if_supported(host.channels(interface)),
+        rings: Known::if_supported(host.rings(interface)),
+        coalesce: Known::if_supported(host.coalesce(interface)),
         features: host.features(interface).into(),
         sriov: sriov(host, &base, &device_files),
         bridge: bridge(host, &base, &files),
-        statistics: Known::offered(host.statistics(interface)),
+        statistics: Known::if_supported(host.statistics(interface)),
         totals: totals(host, &base),
         driver,
         device,
@@ -106,7 +107,7 @@ fn driver(
     base: &str,
     device_files: &Known<Option<Vec<String>>>,
 ) -> Known<Option<LinkDriver>> {
-    let driver = Known::offered(host.driver(interface));
+    let driver = Known::if_supported(host.driver(interface));
     let has_device = matches!(device_files, Known::Value(Some(_)));
     if !has_device || matches!(driver, Known::Value(Some(_))) {
         return driver;
@@ -131,7 +132,7 @@ fn speed(host: &Host, base: &str) -> Known<Option<u64>> {
         Ok(text) => match text.trim().parse::<i64>() {
             Ok(i64::MIN..=0 | 65_535 | 4_294_967_295) => Known::Value(None),
             Ok(speed) => Known::Value(u64::try_from(speed).ok().and_then(|speed| speed.checked_mul(MEGABIT))),
-            Err(_) => Known::unknown(format!("{path}: '{}' is no rate in Mbit/s", shortened(&text))),
+            Err(_) => Known::unknown(format!("{path}: '{}' is no rate in Mbit/s", shorten(&text))),
         },
         Err(HostError::Read { source, .. }) if source.raw_os_error() == Some(libc::EINVAL) => {
             Known::Value(None)
@@ -165,7 +166,7 @@ fn node(
     match host.read(&path) {
         Ok(text) => match text.trim().parse::<i64>() {
             Ok(node) => Known::Value(u32::try_from(node).ok()),
-            Err(_) => Known::unknown(format!("{path}: '{}' is no number of a node", shortened(&text))),
+            Err(_) => Known::unknown(format!("{path}: '{}' is no number of a node", shorten(&text))),
         },
         Err(error) if error.is_missing() => Known::Value(None),
         Err(error) => Known::unknown(error.to_string()),
@@ -174,8 +175,9 @@ fn node(
 
 /// Whether the text is like `0000:01:00.0`.
 fn is_pci_address(bus: &str) -> bool {
-    bus.split_once(':').is_some_and(|(domain, rest)| {
-        !domain.is_empty() && rest.chars().all(|letter| letter.is_ascii_hexdigit() || ":.".contains(letter))
+    bus.split_once(':').is_some_and(|(domain, address)| {
+        !domain.is_empty()
+            && address.chars().all(|letter| letter.is_ascii_hexdigit() || ":.".contains(letter))
     }) && bus.chars().all(|letter| letter.is_ascii_hexdigit() || ":.".contains(letter))
 }
 
@@ -199,8 +201,8 @@ fn sriov(host: &Host, base: &str, device_files: &Known<Option<Vec<String>>>) -> 
         Known::Value(None) => return Known::Value(None),
         Known::Unknown { why } => return Known::unknown(why.clone()),
     };
-    let has = |name: &str| files.iter().any(|file| file == name);
-    if has("physfn") {
+    let has_file = |name: &str| files.iter().any(|file| file == name);
+    if has_file("physfn") {
         let (total, active) = (None, None);
         return Known::Value(Some(SriovState {
             is_virtual_function: true,
@@ -209,10 +211,11 @@ fn sriov(host: &Host, base: &str, device_files: &Known<Option<Vec<String>>>) -> 
             interfaces: Vec::new(),
         }));
     }
-    if !has("sriov_totalvfs") {
+    if !has_file("sriov_totalvfs") {
         return Known::Value(None);
     }
-    let number = |file: &str| parsed(host, &format!("{base}/device/{file}"), "a number of virtual functions");
+    let number =
+        |file: &str| read_value(host, &format!("{base}/device/{file}"), "a number of virtual functions");
     match (number("sriov_totalvfs"), number("sriov_numvfs")) {
         (Known::Value(total), Known::Value(active)) => {
             let functions = files.iter().filter(|file| file.starts_with("virtfn"));
@@ -255,7 +258,7 @@ fn totals(host: &Host, base: &str) -> Known<BTreeMap<String, u64>> {
     };
     let mut totals = BTreeMap::new();
     for name in names {
-        match parsed(host, &format!("{directory}/{name}"), "a count") {
+        match read_value(host, &format!("{directory}/{name}"), "a count") {
             Known::Value(count) => drop(totals.insert(name, count)),
             Known::Unknown { why } => return Known::unknown(why),
         }
@@ -263,17 +266,17 @@ fn totals(host: &Host, base: &str) -> Known<BTreeMap<String, u64>> {
     Known::Value(totals)
 }
 
-fn parsed<T: std::str::FromStr>(host: &Host, path: &str, expected: &str) -> Known<T> {
+fn read_value<T: std::str::FromStr>(host: &Host, path: &str, expected: &str) -> Known<T> {
     match host.read(path) {
         Ok(text) => match text.trim().parse() {
             Ok(number) => Known::Value(number),
-            Err(_) => Known::unknown(format!("{path}: '{}' is not {expected}", shortened(&text))),
+            Err(_) => Known::unknown(format!("{path}: '{}' is not {expected}", shorten(&text))),
         },
         Err(error) => Known::unknown(error.to_string()),
     }
 }
 
 /// The beginning of a text, short enough for a line.
-fn shortened(text: &str) -> String {
+fn shorten(text: &str) -> String {
     text.trim().chars().take(40).collect()
 }

@@ -21,7 +21,7 @@ pub(in crate::stage) const SINGLE: Rule = Rule {
              hypervisor: queues=\"N\" on the interface in libvirt, hw_vif_multiqueue_enabled in OpenStack. \
              If neither is possible, RPS spreads the work after the first CPU has received the packet.",
     caveats: "The load is far below the capacity of one CPU, or all of it is one flow, which never leaves its queue.",
-    check: single,
+    check: check_single,
 };
 
 pub(in crate::stage) const BELOW_CPUS: Rule = Rule {
@@ -38,17 +38,17 @@ pub(in crate::stage) const BELOW_CPUS: Rule = Rule {
              without a queue.",
     caveats: "CPUs are kept for other work on purpose, or the interface must not pause now, since most drivers reset it to \
              change its channels.",
-    check: below_cpus,
+    check: check_below_cpus,
 };
 
-fn single(view: &HostView<'_>) -> Vec<RuleMatch> {
-    let cpus = cpus(view);
-    interfaces(view).filter_map(|(link, queues)| single_of(view, link, queues, cpus?)).collect()
+fn check_single(view: &HostView<'_>) -> Vec<RuleMatch> {
+    let cpus = count_cpus(view);
+    interfaces(view).filter_map(|(link, queues)| match_single(view, link, queues, cpus?)).collect()
 }
 
-fn below_cpus(view: &HostView<'_>) -> Vec<RuleMatch> {
-    let cpus = cpus(view);
-    interfaces(view).filter_map(|(link, queues)| below_of(view, link, queues, cpus?)).collect()
+fn check_below_cpus(view: &HostView<'_>) -> Vec<RuleMatch> {
+    let cpus = count_cpus(view);
+    interfaces(view).filter_map(|(link, queues)| match_below_cpus(view, link, queues, cpus?)).collect()
 }
 
 /// Cores and CPUs. One queue per core is useful, also if the core has two hardware threads.
@@ -58,7 +58,7 @@ struct QueueCpus {
     online: u32,
 }
 
-fn cpus(view: &HostView<'_>) -> Option<QueueCpus> {
+fn count_cpus(view: &HostView<'_>) -> Option<QueueCpus> {
     let machine = &view.now.machine;
     let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
     let online = count(machine.online.value().map(CpuSet::len)?);
@@ -74,36 +74,41 @@ fn interfaces<'a>(view: &HostView<'a>) -> impl Iterator<Item = (&'a LinkState, u
     links.filter_map(|link| Some((link, *link.receive_queues.value()?)))
 }
 
-fn single_of(view: &HostView<'_>, link: &LinkState, queues: u32, cpus: QueueCpus) -> Option<RuleMatch> {
+fn match_single(view: &HostView<'_>, link: &LinkState, queues: u32, cpus: QueueCpus) -> Option<RuleMatch> {
     if queues != 1 || cpus.online < 2 {
         return None;
     }
-    let matters = matters(view, link);
-    let severity = |more: bool| match (more, matters) {
+    let is_important = matters(view, link);
+    let severity = |can_grow: bool| match (can_grow, is_important) {
         (true, true) => Severity::High,
         (true, false) if cpus.online >= 4 => Severity::Medium,
         (true, false) => Severity::Low,
         (false, true) => Severity::Medium,
         (false, false) => Severity::Note,
     };
-    matched(view, link, "one receive queue", &room(link, queues, cpus.cores.max(2))?, cpus, severity)
+    match_queues(view, link, "one receive queue", &room(link, queues, cpus.cores.max(2))?, cpus, severity)
 }
 
-fn below_of(view: &HostView<'_>, link: &LinkState, queues: u32, cpus: QueueCpus) -> Option<RuleMatch> {
+fn match_below_cpus(
+    view: &HostView<'_>,
+    link: &LinkState,
+    queues: u32,
+    cpus: QueueCpus,
+) -> Option<RuleMatch> {
     if queues < 2 || queues >= cpus.cores {
         return None;
     }
-    let matters = matters(view, link);
-    let severity = |more: bool| match (more, matters) {
+    let is_important = matters(view, link);
+    let severity = |can_grow: bool| match (can_grow, is_important) {
         (true, true) => Severity::Medium,
         (true, false) => Severity::Low,
         (false, _) => Severity::Note,
     };
     let text = format!("{queues} receive queues");
-    matched(view, link, &text, &room(link, queues, cpus.cores)?, cpus, severity)
+    match_queues(view, link, &text, &room(link, queues, cpus.cores)?, cpus, severity)
 }
 
-fn matched(
+fn match_queues(
     view: &HostView<'_>,
     link: &LinkState,
     queues: &str,
@@ -112,26 +117,26 @@ fn matched(
     severity: impl FnOnce(bool) -> Severity,
 ) -> Option<RuleMatch> {
     let interface = &link.interface;
-    let has = format!("{interface} has {queues} for {} CPUs", cpus.online);
+    let summary = format!("{interface} has {queues} for {} CPUs", cpus.online);
     let limit = match *room {
         QueueRoom::More(from, to) => {
-            let title = format!("{has}, and its device offers {}", offered(from));
-            let matched = evidence(RuleMatch::new(severity(true), title), link, cpus);
+            let title = format!("{summary}, and its device offers {}", max_receive_channels(from));
+            let rule_match = add_evidence(RuleMatch::new(severity(true), title), link, cpus);
             let setting = Setting::Channels { interface: interface.clone() };
-            return Some(matched.change(setting, Some(SettingValue::from(from)), SettingValue::from(to)));
+            return Some(rule_match.change(setting, Some(SettingValue::from(from)), SettingValue::from(to)));
         }
         QueueRoom::Full => "its device offers no more",
         QueueRoom::Fixed => "its driver does not let that be changed",
     };
     // RPS is the remedy, and it is already set.
-    if rps_is_set(view, link)? {
+    if has_rps(view, link)? {
         return None;
     }
-    let title = format!("{has}, and {limit}: RPS can give the others work");
-    Some(evidence(RuleMatch::new(severity(false), title), link, cpus))
+    let title = format!("{summary}, and {limit}: RPS can give the others work");
+    Some(add_evidence(RuleMatch::new(severity(false), title), link, cpus))
 }
 
-fn offered(channels: ChannelCounts) -> u32 {
+fn max_receive_channels(channels: ChannelCounts) -> u32 {
     if channels.combined_max > 0 { channels.combined_max } else { channels.rx_max }
 }
 
@@ -144,36 +149,36 @@ enum QueueRoom {
     Fixed,
 }
 
-/// Whether more queues are possible, up to `wanted`; `None` if unknown.
-fn room(link: &LinkState, queues: u32, wanted: u32) -> Option<QueueRoom> {
-    let Some(now) = *link.channels.value()? else { return Some(QueueRoom::Fixed) };
-    let target = wanted.min(offered(now));
-    if now.combined_max > 0 && target > now.combined.saturating_add(now.rx) {
-        return Some(QueueRoom::More(now, ChannelCounts { combined: target, ..now }));
+/// Whether more queues are possible, up to `limit`; `None` if unknown.
+fn room(link: &LinkState, queues: u32, limit: u32) -> Option<QueueRoom> {
+    let Some(channels) = *link.channels.value()? else { return Some(QueueRoom::Fixed) };
+    let target = limit.min(max_receive_channels(channels));
+    if channels.combined_max > 0 && target > channels.combined.saturating_add(channels.rx) {
+        return Some(QueueRoom::More(channels, ChannelCounts { combined: target, ..channels }));
     }
-    if now.combined_max == 0 && target > now.rx {
+    if channels.combined_max == 0 && target > channels.rx {
         return Some(QueueRoom::More(
-            now,
-            ChannelCounts { rx: target, tx: now.tx.max(target.min(now.tx_max)), ..now },
+            channels,
+            ChannelCounts { rx: target, tx: channels.tx.max(target.min(channels.tx_max)), ..channels },
         ));
     }
-    (offered(now) <= queues).then_some(QueueRoom::Full)
+    (max_receive_channels(channels) <= queues).then_some(QueueRoom::Full)
 }
 
 /// Whether RPS is set on any queue; `None` unless the CPUs of all queues are known.
-fn rps_is_set(view: &HostView<'_>, link: &LinkState) -> Option<bool> {
+fn has_rps(view: &HostView<'_>, link: &LinkState) -> Option<bool> {
     let rps = view.now.softirq.rps.iter().find(|rps| rps.interface == link.interface)?;
     let queues = rps.queues.value()?;
-    let sets = queues.iter().map(|queue| queue.cpus.value().map(|cpus| !cpus.is_empty()));
-    let known: Option<Vec<bool>> = sets.collect();
-    known.map(|sets| sets.into_iter().any(|set| set))
+    let states = queues.iter().map(|queue| queue.cpus.value().map(|cpus| !cpus.is_empty()));
+    let states: Option<Vec<bool>> = states.collect();
+    states.map(|states| states.into_iter().any(|set| set))
 }
 
 /// Whether the interface receives a large part of a queue's capacity, or the user named a service
 /// that was not idle.
 fn matters(view: &HostView<'_>, link: &LinkState) -> bool {
-    let idle = traffic::is_quiet_now(view, &link.interface);
-    is_busy(view, link) || is_named(view) && !idle
+    let is_idle = traffic::is_quiet_now(view, &link.interface);
+    is_busy(view, link) || is_named(view) && !is_idle
 }
 
 fn is_named(view: &HostView<'_>) -> bool {
@@ -190,25 +195,25 @@ fn is_busy(view: &HostView<'_>, link: &LinkState) -> bool {
     if let Some(rate) = view.rate(|path| packets(path.link_of(&link.interface)?)) {
         return rate >= BUSY;
     }
-    let Known::Value(uptime) = view.now.uptime_seconds else { return false };
-    packets(link).is_some_and(|packets| packets as f64 >= BUSY_ON_AVERAGE * uptime)
+    let Known::Value(uptime_seconds) = view.now.uptime_seconds else { return false };
+    packets(link).is_some_and(|packets| packets as f64 >= BUSY_ON_AVERAGE * uptime_seconds)
 }
 
-fn evidence(matched: RuleMatch, link: &LinkState, cpus: QueueCpus) -> RuleMatch {
+fn add_evidence(rule_match: RuleMatch, link: &LinkState, cpus: QueueCpus) -> RuleMatch {
     let queues = link.receive_queues.value().copied();
-    let mut matched = matched
+    let mut rule_match = rule_match
         .evidence("receive queues", queues, format!("/sys/class/net/{}/queues", link.interface))
         .evidence("CPUs online", cpus.online, "/sys/devices/system/cpu/online");
     if cpus.cores < cpus.online {
-        matched = matched.evidence("cores online", cpus.cores, "/sys/devices/system/cpu/cpu*/topology");
+        rule_match = rule_match.evidence("cores online", cpus.cores, "/sys/devices/system/cpu/cpu*/topology");
     }
     let read_from = format!("ethtool -l {}", link.interface);
     match link.channels.value() {
         Some(Some(channels)) => {
-            let offered = offered(*channels);
-            matched.evidence("receiving channels the device offers", offered, read_from)
+            let max_channels = max_receive_channels(*channels);
+            rule_match.evidence("receiving channels the device offers", max_channels, read_from)
         }
-        Some(None) => matched.evidence("channels", "the driver neither reports nor sets them", read_from),
-        None => matched,
+        Some(None) => rule_match.evidence("channels", "the driver neither reports nor sets them", read_from),
+        None => rule_match,
     }
 }

@@ -55,7 +55,7 @@ fn eth0(host: &Host) -> LinkState {
 }
 
 #[test]
-fn an_interface_is_read() {
+fn link_attributes_are_read_from_sysfs_and_ethtool() {
     let link = eth0(&host(&[]));
     assert_eq!((link.interface.as_str(), link.index, link.up), ("eth0", Known::Value(2), Known::Value(true)));
     assert_eq!(link.device, Known::Value(DeviceKind::Hardware));
@@ -64,7 +64,7 @@ fn an_interface_is_read() {
     assert_eq!((link.receive_queues, link.transmit_queues), (Known::Value(4), Known::Value(4)));
     assert_eq!(link.rings.value().copied().flatten().map(|rings| rings.rx_max), Some(4096));
     assert_eq!(link.channels.value().copied().flatten().map(|channels| channels.combined_max), Some(63));
-    assert_eq!(link.coalesce, Known::Value(None), "the driver has none");
+    assert_eq!(link.coalesce, Known::Value(None), "the driver has no coalescing");
     let sriov = link.sriov.value().cloned().flatten().expect("virtual functions");
     assert_eq!((sriov.total, sriov.active), (Some(63), Some(2)));
     assert_eq!(sriov.interfaces, ["eth0v0"]);
@@ -73,7 +73,7 @@ fn an_interface_is_read() {
 }
 
 #[test]
-fn a_virtio_device_has_the_node_of_the_pci_device_before_it() {
+fn virtio_interfaces_have_the_numa_node_of_their_pci_device() {
     let mut recording = HostRecording::new();
     for (path, content) in [
         ("/sys/class/net/ens3/device/features", "0\n"),
@@ -91,12 +91,12 @@ fn a_virtio_device_has_the_node_of_the_pci_device_before_it() {
 }
 
 #[test]
-fn a_node_of_minus_one_is_none() {
+fn numa_node_minus_one_is_none() {
     assert_eq!(eth0(&host(&[("/sys/class/net/eth0/device/numa_node", "-1\n")])).node, Known::Value(None));
 }
 
 #[test]
-fn what_is_garbled_is_unknown_and_names_its_file() {
+fn malformed_link_files_are_unknown_and_name_the_file() {
     for (file, content, why) in [
         ("/sys/class/net/eth0/mtu", "many\n", "/sys/class/net/eth0/mtu: 'many' is not a number of bytes"),
         ("/sys/class/net/eth0/mtu", "", "/sys/class/net/eth0/mtu: '' is not a number of bytes"),
@@ -128,16 +128,21 @@ fn what_is_garbled_is_unknown_and_names_its_file() {
 }
 
 #[test]
-fn an_interface_that_is_gone_is_unknown_throughout() {
+fn attributes_of_a_missing_interface_are_unknown() {
     let scope = Scope { interfaces: vec!["eth7".into(), "../../etc".into()], ..Scope::default() };
     let links = observe(&host(&[]), &scope);
     assert_eq!(links.len(), 1);
     assert!(links[0].receive_queues.why().is_some_and(|why| why.contains("/sys/class/net/eth7/queues")));
     assert!(links[0].rings.why().is_some_and(|why| why.contains("reading the rings of eth7")));
+    let link = serde_json::to_value(&links[0]).expect("written");
+    for (name, value) in link.as_object().expect("an object").iter().filter(|(name, _)| *name != "interface")
+    {
+        assert!(value["unknown"].as_str().is_some_and(|why| why.contains("eth7")), "{name}: {value}");
+    }
 }
 
 #[test]
-fn without_devices_all_that_is_up_but_the_loopback_is_looked_at() {
+fn software_interfaces_that_are_up_are_observed_without_hardware() {
     let host = Host::scripted([
         ("/sys/class/net/lo/operstate", "unknown\n"),
         ("/sys/class/net/veth0/operstate", "up\n"),
@@ -149,12 +154,12 @@ fn without_devices_all_that_is_up_but_the_loopback_is_looked_at() {
     assert_eq!(names, ["veth0"]);
     assert_eq!(links[0].device, Known::Value(DeviceKind::Software));
     assert_eq!(links[0].speed_bits_per_second, Known::Value(None));
-    let named = Scope { interfaces: vec!["lo".into()], ..Scope::default() };
-    assert_eq!(observe(&host, &named).len(), 1);
+    let scope = Scope { interfaces: vec!["lo".into()], ..Scope::default() };
+    assert_eq!(observe(&host, &scope).len(), 1);
 }
 
 #[test]
-fn what_is_read_here_is_read_again_from_its_recording() {
+fn links_read_from_a_recording_equal_the_live_links() {
     let host = Host::live().recording();
     let scope = Scope { interfaces: vec!["lo".into()], ..Scope::default() };
     let live = serde_json::to_value(observe(&host, &scope)).expect("written");
@@ -182,7 +187,7 @@ const FILES: [&str; 12] = [
 
 proptest! {
     #[test]
-    fn whatever_is_in_a_file_an_interface_is_read(
+    fn arbitrary_file_content_still_yields_one_link_and_never_panics(
         file in proptest::sample::select(&FILES[..]),
         content in r#"[-0-9a-z {}\[\]":,.]{0,40}\n?"#,
     ) {

@@ -27,10 +27,10 @@ pub(in crate::stage) const RULE: Rule = Rule {
 
 fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
     let iommu = view.now.virtual_network.iommu;
-    view.now.link.iter().filter(|link| link.is_up()).filter_map(|link| unused(link, iommu)).collect()
+    view.now.link.iter().filter(|link| link.is_up()).filter_map(|link| match_interface(link, iommu)).collect()
 }
 
-fn unused(link: &LinkState, iommu: Option<bool>) -> Option<RuleMatch> {
+fn match_interface(link: &LinkState, iommu: Option<bool>) -> Option<RuleMatch> {
     let (Known::Value(Some(sriov)), Known::Value(Some(bridge))) = (&link.sriov, &link.bridge) else {
         return None;
     };
@@ -42,7 +42,7 @@ fn unused(link: &LinkState, iommu: Option<bool>) -> Option<RuleMatch> {
         if machines == 1 { "interface is" } else { "interfaces are" }
     );
     let directory = format!("/sys/class/net/{interface}/device");
-    let matched = RuleMatch::new(Severity::Low, title)
+    let rule_match = RuleMatch::new(Severity::Low, title)
         .evidence("virtual functions it can have", total, format!("{directory}/sriov_totalvfs"))
         .evidence("virtual functions it has", 0, format!("{directory}/sriov_numvfs"))
         .evidence(
@@ -50,11 +50,11 @@ fn unused(link: &LinkState, iommu: Option<bool>) -> Option<RuleMatch> {
             bridge.taps.clone(),
             format!("/sys/class/net/{interface}/brport/bridge/brif"),
         );
-    let matched = match iommu {
-        Some(on) => matched.evidence("IOMMU", if on { "on" } else { "off" }, "/sys/class/iommu"),
-        None => matched,
+    let rule_match = match iommu {
+        Some(is_on) => rule_match.evidence("IOMMU", if is_on { "on" } else { "off" }, "/sys/class/iommu"),
+        None => rule_match,
     };
     let setting = Setting::VirtualFunctions { interface: interface.clone() };
     let to = SettingValue::new(machines.min(total).to_string());
-    Some(matched.change(setting, Some(SettingValue::new("0")), to))
+    Some(rule_match.change(setting, Some(SettingValue::new("0")), to))
 }

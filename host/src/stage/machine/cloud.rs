@@ -13,13 +13,13 @@ pub(super) fn cloud(host: &Host) -> Known<Option<String>> {
             // A machine without this text is not in a cloud that is recognized by it.
             let text = |name: &str| read(name).unwrap_or_default();
             let texts = [text("product_name"), text("chassis_asset_tag"), text("bios_version")];
-            Known::Value(named(&vendor, &texts).map(str::to_owned))
+            Known::Value(cloud_name(&vendor, &texts).map(str::to_owned))
         }
         Err(error) => Known::unknown(error.to_string()),
     }
 }
 
-fn named(vendor: &str, [product, tag, bios]: &[String; 3]) -> Option<&'static str> {
+fn cloud_name(vendor: &str, [product, tag, bios]: &[String; 3]) -> Option<&'static str> {
     match (vendor, product.as_str(), tag.as_str()) {
         ("Amazon EC2", ..) => Some("ec2"),
         // Older EC2 machines, on Xen.
@@ -39,26 +39,29 @@ fn named(vendor: &str, [product, tag, bios]: &[String; 3]) -> Option<&'static st
 mod tests {
     use super::*;
 
-    fn of(files: &[(&str, &str)]) -> Known<Option<String>> {
+    fn cloud_of(files: &[(&str, &str)]) -> Known<Option<String>> {
         cloud(&Host::scripted(
             files.iter().map(|(name, text)| (format!("/sys/class/dmi/id/{name}"), format!("{text}\n"))),
         ))
     }
 
     #[test]
-    fn clouds_are_told_by_their_firmware() {
+    fn clouds_are_detected_from_smbios_fields() {
         let name = |name: &str| Known::Value(Some(name.to_owned()));
-        assert_eq!(of(&[("sys_vendor", "Amazon EC2"), ("product_name", "c7g.large")]), name("ec2"));
-        assert_eq!(of(&[("sys_vendor", "Xen"), ("bios_version", "4.11.amazon")]), name("ec2"));
-        assert_eq!(of(&[("sys_vendor", "Google"), ("product_name", "Google Compute Engine")]), name("gce"));
+        assert_eq!(cloud_of(&[("sys_vendor", "Amazon EC2"), ("product_name", "c7g.large")]), name("ec2"));
+        assert_eq!(cloud_of(&[("sys_vendor", "Xen"), ("bios_version", "4.11.amazon")]), name("ec2"));
+        assert_eq!(
+            cloud_of(&[("sys_vendor", "Google"), ("product_name", "Google Compute Engine")]),
+            name("gce")
+        );
         let hyper_v = [("sys_vendor", "Microsoft Corporation"), ("product_name", "Virtual Machine")];
-        assert_eq!(of(&hyper_v), Known::Value(None));
-        assert_eq!(of(&[hyper_v[0], hyper_v[1], ("chassis_asset_tag", AZURE_TAG)]), name("azure"));
-        assert_eq!(of(&[("sys_vendor", "Supermicro"), ("product_name", "X9DRT")]), Known::Value(None));
+        assert_eq!(cloud_of(&hyper_v), Known::Value(None));
+        assert_eq!(cloud_of(&[hyper_v[0], hyper_v[1], ("chassis_asset_tag", AZURE_TAG)]), name("azure"));
+        assert_eq!(cloud_of(&[("sys_vendor", "Supermicro"), ("product_name", "X9DRT")]), Known::Value(None));
     }
 
     #[test]
-    fn a_machine_without_firmware_texts_is_unknown() {
-        assert!(of(&[]).why().is_some_and(|why| why.contains("/sys/class/dmi/id/sys_vendor")));
+    fn cloud_is_unknown_without_smbios_fields() {
+        assert!(cloud_of(&[]).why().is_some_and(|why| why.contains("/sys/class/dmi/id/sys_vendor")));
     }
 }

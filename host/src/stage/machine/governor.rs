@@ -30,11 +30,11 @@ pub(super) fn governors(host: &Host, online: &Known<CpuSet>) -> Known<Option<BTr
 }
 
 pub(super) fn driver(host: &Host, online: &Known<CpuSet>) -> Known<Option<String>> {
-    let first = match online {
+    let first_cpu = match online {
         Known::Value(online) => online.iter().next().unwrap_or(0),
         Known::Unknown { why } => return Known::unknown(why.clone()),
     };
-    match host.read(&path(first, "scaling_driver")) {
+    match host.read(&path(first_cpu, "scaling_driver")) {
         Ok(driver) => Known::Value(Some(driver.trim().to_owned())),
         Err(error) if error.is_missing() => Known::Value(None),
         Err(error) => Known::unknown(error.to_string()),
@@ -61,7 +61,7 @@ pub(in crate::stage) const RULE: Rule = Rule {
 
 /// Whether the CPU chooses its own frequency, so that `powersave` does not mean the lowest
 /// frequency.
-fn decides_itself(driver: Option<&str>) -> bool {
+fn sets_own_frequency(driver: Option<&str>) -> bool {
     matches!(driver, Some("intel_pstate" | "amd-pstate-epp" | "amd_pstate_epp"))
 }
 
@@ -74,32 +74,41 @@ fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
         return Vec::new();
     };
     let driver = machine.frequency_driver.value().and_then(Option::as_deref);
-    let slow = |governor: &str| matches!(governor, "powersave" | "ondemand" | "conservative" | "schedutil");
-    let found: BTreeMap<u32, &str> = governors
+    let is_slow =
+        |governor: &str| matches!(governor, "powersave" | "ondemand" | "conservative" | "schedutil");
+    let slow_cpus: BTreeMap<u32, &str> = governors
         .iter()
         .map(|(cpu, governor)| (*cpu, governor.as_str()))
-        .filter(|(_, governor)| slow(governor))
+        .filter(|(_, governor)| is_slow(governor))
         .collect();
-    let Some((first, example)) = found.iter().next() else { return Vec::new() };
-    let at_lowest = found.values().any(|governor| *governor == "powersave") && !decides_itself(driver);
+    let Some((first_cpu, first_governor)) = slow_cpus.iter().next() else { return Vec::new() };
+    let at_lowest =
+        slow_cpus.values().any(|governor| *governor == "powersave") && !sets_own_frequency(driver);
     let severity = if at_lowest { Severity::Medium } else { Severity::Low };
-    let names: BTreeSet<&str> = found.values().copied().collect();
+    let names: BTreeSet<&str> = slow_cpus.values().copied().collect();
     let names: Vec<&str> = names.into_iter().collect();
-    let fails = if names.len() == 1 { "which does not keep" } else { "none of which keeps" };
-    let (slow, all) = (found.len(), governors.len());
-    let title = format!("{slow} of {all} CPUs are governed by {}, {fails} full frequency", names.join(", "));
-    let mut matched = RuleMatch::new(severity, title)
-        .evidence(format!("governor of CPU {first}"), *example, path(*first, "scaling_governor"))
-        .evidence("CPUs governed so", found.len(), "scaling_governor of each CPU");
+    let clause = if names.len() == 1 { "which does not keep" } else { "none of which keeps" };
+    let (slow_count, cpu_count) = (slow_cpus.len(), governors.len());
+    let title = format!(
+        "{slow_count} of {cpu_count} CPUs are governed by {}, {clause} full frequency",
+        names.join(", ")
+    );
+    let mut rule_match = RuleMatch::new(severity, title)
+        .evidence(
+            format!("governor of CPU {first_cpu}"),
+            *first_governor,
+            path(*first_cpu, "scaling_governor"),
+        )
+        .evidence("CPUs governed so", slow_cpus.len(), "scaling_governor of each CPU");
     if let Some(driver) = driver {
-        matched = matched.evidence("frequency driver", driver, path(*first, "scaling_driver"));
+        rule_match = rule_match.evidence("frequency driver", driver, path(*first_cpu, "scaling_driver"));
     }
-    for (cpu, governor) in &found {
+    for (cpu, governor) in &slow_cpus {
         let setting = Setting::Governor { cpu: *cpu };
-        matched =
-            matched.change(setting, Some(SettingValue::new(governor)), SettingValue::new("performance"));
+        rule_match =
+            rule_match.change(setting, Some(SettingValue::new(governor)), SettingValue::new("performance"));
     }
-    vec![matched]
+    vec![rule_match]
 }
 
 #[cfg(test)]
@@ -119,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cpu_kept_at_its_lowest_frequency_is_found_with_the_change() {
+    fn powersave_with_acpi_cpufreq_is_medium_and_proposes_performance() {
         let path = machine("powersave", "acpi-cpufreq", "fpu");
         let matches = check(&HostView::once(&path));
         assert_eq!(
@@ -136,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cpu_that_decides_itself_loses_little() {
+    fn governors_that_follow_the_load_are_low_severity() {
         let severity =
             |governor, driver| check(&HostView::once(&machine(governor, driver, "fpu")))[0].severity;
         assert_eq!(severity("powersave", "intel_pstate"), Severity::Low);
@@ -145,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn full_frequency_and_guests_and_what_a_person_set_by_hand_are_left_alone() {
+    fn performance_userspace_and_guest_governors_are_not_reported() {
         for (governor, flags) in
             [("performance", "fpu"), ("powersave", "fpu hypervisor"), ("userspace", "fpu")]
         {
@@ -157,11 +166,11 @@ mod tests {
     }
 
     #[test]
-    fn without_frequency_scaling_there_is_none_and_an_empty_file_is_unknown() {
+    fn governors_are_none_without_scaling_and_unknown_if_empty() {
         let online = Known::Value(CpuSet::from_list("0").expect("a list"));
-        let none = Host::scripted::<String, String>([]);
-        assert_eq!(governors(&none, &online), Known::Value(None));
-        assert_eq!(driver(&none, &online), Known::Value(None));
+        let without_scaling = Host::scripted::<String, String>([]);
+        assert_eq!(governors(&without_scaling, &online), Known::Value(None));
+        assert_eq!(driver(&without_scaling, &online), Known::Value(None));
         let empty = Host::scripted([(path(0, "scaling_governor"), "")]);
         assert_eq!(
             governors(&empty, &online).why(),

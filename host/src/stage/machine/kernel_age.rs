@@ -10,114 +10,114 @@ struct KernelChange {
     source: &'static str,
 }
 
-const fn later(major: u32, minor: u32, gives: &'static str, source: &'static str) -> KernelChange {
+const fn change(major: u32, minor: u32, gives: &'static str, source: &'static str) -> KernelChange {
     KernelChange { major, minor, gives, source }
 }
 
 /// In ascending order. Only changes that affect the throughput, latency or observability of a UDP
 /// service.
 const LATER: &[KernelChange] = &[
-    later(4, 5, "a program chooses the socket of a reuseport group (SO_ATTACH_REUSEPORT_CBPF)", "socket(7)"),
-    later(
+    change(4, 5, "a program chooses the socket of a reuseport group (SO_ATTACH_REUSEPORT_CBPF)", "socket(7)"),
+    change(
         4,
         12,
         "early demux can be switched off for UDP alone (udp_early_demux)",
         "Documentation/networking/ip-sysctl.rst",
     ),
-    later(
+    change(
         4,
         13,
         "the reader of a socket has a queue of its own and meets the softirq at its lock less often",
         "net/ipv4/udp.c, first_packet_length and reader_queue",
     ),
-    later(
+    change(
         4,
         15,
         "without rp_filter no second route lookup, also with accept_local off",
         "net/ipv4/fib_frontend.c, fib_validate_source",
     ),
-    later(4, 18, "one call sends many datagrams (UDP_SEGMENT)", "udp(7)"),
-    later(5, 0, "one call receives many datagrams of a flow (UDP_GRO)", "udp(7)"),
-    later(
+    change(4, 18, "one call sends many datagrams (UDP_SEGMENT)", "udp(7)"),
+    change(5, 0, "one call receives many datagrams of a flow (UDP_GRO)", "udp(7)"),
+    change(
         5,
         8,
         "interrupts can be put off while a busy application polls (napi_defer_hard_irqs)",
         "Documentation/networking/napi.rst",
     ),
-    later(
+    change(
         5,
         11,
         "the service polls its queue instead of being interrupted (SO_PREFER_BUSY_POLL)",
         "Documentation/networking/napi.rst",
     ),
-    later(
+    change(
         5,
         12,
         "NAPI can run in threads that the scheduler places (threaded)",
         "Documentation/networking/napi.rst",
     ),
-    later(
+    change(
         5,
         12,
         "a host that forwards UDP can merge datagrams on the way (rx-udp-gro-forwarding)",
         "net/ipv4/udp_offload.c, udp_gro_receive",
     ),
-    later(
+    change(
         6,
         2,
         "SO_INCOMING_CPU is heeded when a reuseport group's socket is chosen",
         "net/core/sock_reuseport.c",
     ),
-    later(
+    change(
         6,
         9,
         "packets and drops of each queue under the same names for all drivers (qstats-get)",
         "Documentation/netlink/specs/netdev.yaml",
     ),
-    later(6, 9, "an application sets busy polling for one epoll instance (EPIOCSPARAMS)", "fs/eventpoll.c"),
-    later(
+    change(6, 9, "an application sets busy polling for one epoll instance (EPIOCSPARAMS)", "fs/eventpoll.c"),
+    change(
         6,
         13,
         "defer-hard-irqs, gro-flush-timeout and irq-suspend-timeout are set per NAPI instance (netdev-genl, napi-set)",
         "Documentation/netlink/specs/netdev.yaml",
     ),
-    later(
+    change(
         6,
         13,
         "interrupts stay suspended while the service keeps up (irq-suspend-timeout), and connected sockets are found by a hash of both ends: 0.29 to 1.89 Mpps with 500 on one port",
         "Documentation/networking/napi.rst; net/ipv4/udp.c, udp4_lib_lookup4",
     ),
-    later(
+    change(
         6,
         18,
         "47 % more packets through a socket that 16 CPUs flood; a service under attack answers 11 % more",
         "merge ce463e435757 and commit b650bf0977d3",
     ),
-    later(
+    change(
         6,
         18,
         "receive queues of a socket by NUMA node, drop counters apart from what readers write, a server may ask for 4 MiB of receive buffer without privilege (rmem_max); the default stays 212,992 bytes",
         "net/ipv4/udp.c and include/net/sock.h",
     ),
-    later(
+    change(
         6,
         18,
         "buffers of received datagrams go back to the CPU that made them (skb_attempt_defer_free): 18.5 to 55.9 Gbit/s per receiving thread in netperf UDP_STREAM",
         "commit 6471658dc66c",
     ),
-    later(
+    change(
         6,
         19,
         "packets enter a qdisc without its lock: about twice the packets for half the cycles where many CPUs send",
         "net/core/dev.c, __dev_xmit_skb",
     ),
-    later(
+    change(
         6,
         19,
         "a CPU takes back up to 128 buffers at once instead of 64, also when packets were sent (skb_defer_max)",
         "commit 86b721bb0b4c",
     ),
-    later(
+    change(
         6,
         19,
         "a kernel thread can busy poll one NAPI instance: p99 from 21.2 to 13.0 us at 32,000 packets/s",
@@ -144,32 +144,37 @@ pub(in crate::stage) const RULE: Rule = Rule {
 fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
     let machine = &view.now.machine;
     let Some(kernel) = machine.kernel.value() else { return Vec::new() };
-    let lacking: Vec<&KernelChange> = LATER
+    let missing_changes: Vec<&KernelChange> = LATER
         .iter()
-        .filter(|later| machine.kernel_is_at_least(later.major, later.minor) == Some(false))
+        .filter(|change| machine.kernel_is_at_least(change.major, change.minor) == Some(false))
         .collect();
-    let (Some(last), count) = (lacking.last(), lacking.len()) else { return Vec::new() };
+    let (Some(last_change), count) = (missing_changes.last(), missing_changes.len()) else {
+        return Vec::new();
+    };
     let title = if count == 1 {
         format!(
             "Linux {}.{}, later than {kernel}, brought one change that helps UDP services",
-            last.major, last.minor
+            last_change.major, last_change.minor
         )
     } else {
         format!(
             "{count} changes that help UDP services came after Linux {kernel}, the last with {}.{}",
-            last.major, last.minor
+            last_change.major, last_change.minor
         )
     };
-    let mut matched = RuleMatch::new(Severity::Note, title).evidence(
+    let mut rule_match = RuleMatch::new(Severity::Note, title).evidence(
         "kernel",
         kernel.clone(),
         "/proc/sys/kernel/osrelease",
     );
-    for later in lacking {
-        matched =
-            matched.evidence(format!("Linux {}.{}", later.major, later.minor), later.gives, later.source);
+    for change in missing_changes {
+        rule_match = rule_match.evidence(
+            format!("Linux {}.{}", change.major, change.minor),
+            change.gives,
+            change.source,
+        );
     }
-    vec![matched]
+    vec![rule_match]
 }
 
 #[cfg(test)]
@@ -183,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_came_after_the_running_kernel_is_listed() {
+    fn only_changes_after_the_running_kernel_are_listed() {
         let old = &matches("4.6.3-300.fc24.x86_64\n")[0];
         assert_eq!(
             old.title,
@@ -199,14 +204,14 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_kernel_and_an_unknown_one_lack_nothing_that_is_known() {
+    fn newest_and_unparsable_kernel_releases_have_no_finding() {
         for release in ["6.19.0", "7.0.0-rc1", "", "next"] {
             assert!(matches(release).is_empty(), "{release}");
         }
     }
 
     #[test]
-    fn changes_are_in_the_order_they_came() {
-        assert!(LATER.is_sorted_by_key(|later| (later.major, later.minor)));
+    fn kernel_changes_are_sorted_by_version() {
+        assert!(LATER.is_sorted_by_key(|change| (change.major, change.minor)));
     }
 }

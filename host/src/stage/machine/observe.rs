@@ -26,7 +26,7 @@ impl MachineState {
             frequency_driver: governor::driver(host, &online),
             smt_control: smt::control(host),
             cloud: cloud::cloud(host),
-            cpu_times: proc_stat::of_each_cpu(host, &online),
+            cpu_times: proc_stat::read_cpu_times(host, &online),
             online,
         }
     }
@@ -70,7 +70,7 @@ mod tests {
     use crate::CpuSet;
 
     #[test]
-    fn reads_a_machine() {
+    fn machine_state_is_read_from_proc_and_sysfs() {
         let host = Host::scripted([
             ("/proc/sys/kernel/osrelease", "4.6.3\n"),
             ("/proc/cpuinfo", "processor\t: 0\nmodel name\t: Xeon\nflags\t\t: fpu hypervisor\n"),
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_unknown_and_says_why() {
+    fn missing_or_empty_machine_files_are_unknown_with_a_reason() {
         let machine = MachineState::observe(&Host::scripted([
             ("/proc/cpuinfo", "processor : 0\n"),
             ("/proc/sys/kernel/osrelease", ""),

@@ -50,7 +50,7 @@ impl CpuTime {
 
 impl CpuTimes {
     pub fn observe(host: &Host) -> Known<Vec<Self>> {
-        of_each_cpu(host, &Known::unknown("not asked for"))
+        read_cpu_times(host, &Known::unknown("not asked for"))
     }
 
     pub fn total(&self) -> u64 {
@@ -61,7 +61,7 @@ impl CpuTimes {
 }
 
 /// The file has a line for each online CPU.
-pub(super) fn of_each_cpu(host: &Host, online: &Known<CpuSet>) -> Known<Vec<CpuTimes>> {
+pub(super) fn read_cpu_times(host: &Host, online: &Known<CpuSet>) -> Known<Vec<CpuTimes>> {
     let times = match host.read(PATH).map(|text| cpu_times(&text)) {
         Ok(Ok(times)) => times,
         Ok(Err(reason)) => return Known::unknown(format!("{PATH}: {reason}")),
@@ -111,7 +111,7 @@ pub(crate) fn cpu_times(text: &str) -> Result<Vec<CpuTimes>, String> {
 
 pub(in crate::stage) fn counters(machine: &MachineState) -> Vec<Counter> {
     let times = machine.cpu_times.value().map_or(&[][..], Vec::as_slice);
-    let of = |time: &CpuTimes| {
+    let cpu_counters = |time: &CpuTimes| {
         let place = format!("cpu {}", time.cpu);
         let parts = [
             ("user", time.user),
@@ -130,7 +130,7 @@ pub(in crate::stage) fn counters(machine: &MachineState) -> Vec<Counter> {
             read_from: PATH.to_owned(),
         })
     };
-    times.iter().flat_map(of).collect()
+    times.iter().flat_map(cpu_counters).collect()
 }
 
 #[cfg(test)]
@@ -144,7 +144,7 @@ mod tests {
         intr 5 0 0\nctxt 1\n";
 
     #[test]
-    fn reads_the_time_of_each_cpu() {
+    fn cpu_times_are_read_per_cpu() {
         let times = cpu_times(CAPTURED).expect("two CPUs");
         let cpu1 = CpuTimes {
             cpu: 1,
@@ -160,21 +160,21 @@ mod tests {
     }
 
     #[test]
-    fn a_line_cut_short_is_named() {
+    fn malformed_or_missing_cpu_lines_are_named_in_the_error() {
         assert_eq!(cpu_times("cpu 1\ncpu0 1 2 3"), Err("line 2: cpu0 has 3 fields of 8".to_owned()));
         let error = cpu_times("cpu0 1 2 3 4 x 6 7 8").expect_err("garbled");
         assert_eq!(error, "line 1: field 5 of cpu0 is 'x'");
         assert_eq!(cpu_times("cpux 1"), Err("line 1: 'cpux' is no CPU".to_owned()));
         assert_eq!(cpu_times(""), Err("no line of a CPU".to_owned()));
         let online = CpuSet::from_list("0-2").into();
-        let unknown = of_each_cpu(&Host::scripted([(PATH, "intr 1\n")]), &online);
+        let unknown = read_cpu_times(&Host::scripted([(PATH, "intr 1\n")]), &online);
         assert_eq!(unknown.why(), Some("/proc/stat: no line of a CPU"));
-        let cut = of_each_cpu(&Host::scripted([(PATH, CAPTURED)]), &online);
-        assert_eq!(cut.why(), Some("/proc/stat: no line of CPU 2, which is online"));
+        let missing_cpu = read_cpu_times(&Host::scripted([(PATH, CAPTURED)]), &online);
+        assert_eq!(missing_cpu.why(), Some("/proc/stat: no line of CPU 2, which is online"));
     }
 
     #[test]
-    fn reads_steal_and_older_lines_without_it() {
+    fn steal_time_is_read_and_zero_if_the_column_is_missing() {
         let time = cpu_time("cpu  1 2 3 4 5 6 7 8 9 10\ncpu0 1\n").expect("a line");
         assert_eq!(time, CpuTime { total: 36, steal: 8 });
         assert_eq!(cpu_time("cpu  1 2 3 4\n"), Some(CpuTime { total: 10, steal: 0 }));

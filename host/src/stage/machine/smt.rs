@@ -41,17 +41,17 @@ pub(in crate::stage) const SHARED: Rule = Rule {
 
 fn check_shared(view: &HostView<'_>) -> Vec<RuleMatch> {
     let Some(cores) = view.now.machine.cores.value() else { return Vec::new() };
-    let Some(shared) = cores.iter().find(|core| core.len() > 1) else { return Vec::new() };
+    let Some(shared_core) = cores.iter().find(|core| core.len() > 1) else { return Vec::new() };
     let cpus: usize = cores.iter().map(crate::CpuSet::len).sum();
     let title = match cores.len() {
         1 => format!("{cpus} CPUs are hardware threads of one core"),
         count => format!("{cpus} CPUs are hardware threads of {count} cores"),
     };
-    let first = shared.iter().next().unwrap_or(0);
+    let first = shared_core.iter().next().unwrap_or(0);
     let file = format!("/sys/devices/system/cpu/cpu{first}/topology/thread_siblings_list");
     vec![RuleMatch::new(Severity::Note, title).evidence(
         format!("hardware threads of the core of CPU {first}"),
-        shared.to_string(),
+        shared_core.to_string(),
         file,
     )]
 }
@@ -76,12 +76,12 @@ fn check_off(view: &HostView<'_>) -> Vec<RuleMatch> {
     if machine.smt_control.value().and_then(Option::as_deref) != Some("off") {
         return Vec::new();
     }
-    let Some(busy) = busy_share(view).filter(|busy| *busy >= BUSY) else { return Vec::new() };
-    let title = format!("Hardware threads are switched off, and the CPUs are {:.0} % busy", busy * 100.0);
+    let Some(share) = busy_share(view).filter(|share| *share >= BUSY) else { return Vec::new() };
+    let title = format!("Hardware threads are switched off, and the CPUs are {:.0} % busy", share * 100.0);
     vec![
         RuleMatch::new(Severity::Note, title)
             .evidence("hardware threads", "off", CONTROL)
-            .evidence("share of CPU time not idle, between the readings", busy, proc_stat::PATH)
+            .evidence("share of CPU time not idle, between the readings", share, proc_stat::PATH)
             .command(format!("echo on > {CONTROL}")),
     ]
 }
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn shared_cores_are_worth_a_note() {
+    fn hardware_threads_sharing_a_core_are_a_note() {
         let matches = check_shared(&HostView::once(&machine("0-1", "on\n", "")));
         assert_eq!(matches[0].title, "2 CPUs are hardware threads of one core");
         assert_eq!((matches[0].severity, &matches[0].evidence[0].value), (Severity::Note, &"0-1".into()));
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_switched_off_matter_to_a_busy_host_only() {
+    fn smt_switched_off_is_reported_only_on_busy_hosts() {
         let reading = |control: &str, stat: &str| machine("0", control, stat);
         let before = reading("off\n", "cpu0 0 0 0 100 0 0 0 0\n");
         let busy = reading("off\n", "cpu0 10 0 40 105 0 0 45 0\n");
@@ -136,12 +136,12 @@ mod tests {
         assert!(check_off(&HostView::once(&busy)).is_empty());
         let idle = reading("off\n", "cpu0 10 0 40 200 0 0 45 0\n");
         assert!(check_off(&HostView::twice(&before, &idle)).is_empty());
-        let forced = reading("forceoff\n", "cpu0 10 0 40 105 0 0 45 0\n");
-        assert!(check_off(&HostView::twice(&before, &forced)).is_empty());
+        let force_off = reading("forceoff\n", "cpu0 10 0 40 105 0 0 45 0\n");
+        assert!(check_off(&HostView::twice(&before, &force_off)).is_empty());
     }
 
     #[test]
-    fn kernels_without_the_switch_have_none() {
+    fn smt_control_is_none_without_the_file_and_unknown_if_empty() {
         assert_eq!(control(&Host::scripted::<String, String>([])), Known::Value(None));
         assert!(control(&Host::scripted([(CONTROL, "")])).why().is_some());
     }

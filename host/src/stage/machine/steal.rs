@@ -29,19 +29,19 @@ pub(in crate::stage) const RULE: Rule = Rule {
 fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
     let Some(now) = view.now.machine.cpu_times.value() else { return Vec::new() };
     let before = view.before.and_then(|before| before.machine.cpu_times.value());
-    let spent: Vec<(u32, u64, u64)> = now
+    let cpu_ticks: Vec<(u32, u64, u64)> = now
         .iter()
         .filter_map(|time| {
             let earlier = match before {
                 Some(before) => Some(before.iter().find(|earlier| earlier.cpu == time.cpu)?),
                 None => None,
             };
-            let since = |part: fn(&CpuTimes) -> u64| part(time).checked_sub(earlier.map_or(0, part));
-            Some((time.cpu, since(CpuTimes::total)?, since(|time| time.steal)?))
+            let growth = |part: fn(&CpuTimes) -> u64| part(time).checked_sub(earlier.map_or(0, part));
+            Some((time.cpu, growth(CpuTimes::total)?, growth(|time| time.steal)?))
         })
         .collect();
-    let total: u64 = spent.iter().map(|(_, total, _)| total).sum();
-    let steal: u64 = spent.iter().map(|(.., steal)| steal).sum();
+    let total: u64 = cpu_ticks.iter().map(|(_, total, _)| total).sum();
+    let steal: u64 = cpu_ticks.iter().map(|(.., steal)| steal).sum();
     let share = share(steal, total);
     if total < FEWEST_TICKS || share <= NOTABLE {
         return Vec::new();
@@ -54,18 +54,19 @@ fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
         (false, false) => ("since boot", Severity::Low),
     };
     let title = format!("The hypervisor took {:.1} % of the CPU time {when}", share * 100.0);
-    let mut matched = RuleMatch::new(severity, title).evidence(
+    let mut rule_match = RuleMatch::new(severity, title).evidence(
         format!("ticks of steal, of {total} on all CPUs, {when}"),
         steal,
         proc_stat::PATH,
     );
-    let worst =
-        spent.iter().max_by(|one, other| self::share(one.2, one.1).total_cmp(&self::share(other.2, other.1)));
-    if let Some((cpu, total, steal)) = worst.filter(|_| spent.len() > 1) {
-        matched =
-            matched.evidence(format!("ticks of steal on CPU {cpu}, of {total}"), *steal, proc_stat::PATH);
+    let worst_cpu = cpu_ticks
+        .iter()
+        .max_by(|left, right| self::share(left.2, left.1).total_cmp(&self::share(right.2, right.1)));
+    if let Some((cpu, total, steal)) = worst_cpu.filter(|_| cpu_ticks.len() > 1) {
+        rule_match =
+            rule_match.evidence(format!("ticks of steal on CPU {cpu}, of {total}"), *steal, proc_stat::PATH);
     }
-    vec![matched]
+    vec![rule_match]
 }
 
 fn share(part: u64, whole: u64) -> f64 {
@@ -82,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_now_weighs_more_than_what_was_taken_since_boot() {
+    fn current_steal_outweighs_steal_since_boot() {
         let before = reading("cpu0 100 0 0 900 0 0 0 0\ncpu1 100 0 0 900 0 0 0 0\n");
         let now = reading("cpu0 150 0 0 930 0 0 0 20\ncpu1 150 0 0 950 0 0 0 0\n");
         let matches = check(&HostView::twice(&before, &now));
@@ -98,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_has_its_cpus_to_itself_is_left_alone() {
+    fn absent_steal_short_uptime_and_malformed_stat_are_not_reported() {
         let before = reading("cpu0 100 0 0 900 0 0 0 50\n");
         let now = reading("cpu0 150 0 0 950 0 0 0 50\n");
         assert!(check(&HostView::twice(&before, &now)).is_empty());
@@ -107,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cpu_that_went_away_or_began_anew_is_left_out() {
+    fn a_cpu_with_reset_counters_is_excluded_from_steal() {
         let before = reading("cpu0 100 0 0 900 0 0 0 0\ncpu1 500 0 0 900 0 0 0 800\n");
         let now = reading("cpu0 200 0 0 900 0 0 0 0\ncpu1 1 0 0 1 0 0 0 1\n");
         assert!(check(&HostView::twice(&before, &now)).is_empty());

@@ -47,15 +47,15 @@ pub(super) fn cores(host: &Host, online: &Known<CpuSet>) -> Known<Vec<CpuSet>> {
         Known::Value(online) => online,
         Known::Unknown { why } => return Known::unknown(why.clone()),
     };
-    let mut seen = BTreeSet::new();
+    let mut listed_cpus = BTreeSet::new();
     let mut cores = Vec::new();
     for cpu in online.iter() {
-        if seen.contains(&cpu) {
+        if listed_cpus.contains(&cpu) {
             continue;
         }
         match siblings(host, cpu) {
             Known::Value(core) if core.contains(cpu) => {
-                seen.extend(core.iter());
+                listed_cpus.extend(core.iter());
                 cores.push(core);
             }
             Known::Value(_) => {
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_with_cpus_are_listed_in_order() {
+    fn numa_nodes_with_cpus_are_listed_in_numeric_order() {
         let host = Host::scripted([
             ("/sys/devices/system/node/node10/cpulist", "4-7\n"),
             ("/sys/devices/system/node/node2/cpulist", "0-3\n"),
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_garbled_node_makes_nodes_unknown_by_its_path() {
+    fn a_malformed_or_missing_cpulist_makes_nodes_unknown() {
         let host = Host::scripted([("/sys/devices/system/node/node0/cpulist", "0-x\n")]);
         let why = "/sys/devices/system/node/node0/cpulist: '0-x' in '0-x' is not a CPU number or a range such as 0-3";
         assert_eq!(nodes(&host).why(), Some(why));
@@ -110,9 +110,9 @@ mod tests {
         let host = Host::scripted([file(0, "0,2\n"), file(1, "1,3\n")]);
         let online = Known::Value(list("0-3"));
         assert_eq!(cores(&host, &online), Known::Value(vec![list("0,2"), list("1,3")]));
-        let why = cores(&Host::scripted([file(0, "0,2\n")]), &online);
-        assert!(why.why().is_some_and(|why| why.contains("cpu1/topology")), "{why:?}");
-        let elsewhere = cores(&Host::scripted([file(0, "1\n")]), &online);
-        assert!(elsewhere.why().is_some_and(|why| why.contains("not in its own core")));
+        let missing_cpu = cores(&Host::scripted([file(0, "0,2\n")]), &online);
+        assert!(missing_cpu.why().is_some_and(|why| why.contains("cpu1/topology")), "{missing_cpu:?}");
+        let wrong_core = cores(&Host::scripted([file(0, "1\n")]), &online);
+        assert!(wrong_core.why().is_some_and(|why| why.contains("not in its own core")));
     }
 }

@@ -1,6 +1,6 @@
 //! Early demux: a lookup of a connected socket before the route lookup.
 
-use super::number;
+use super::read_number;
 use crate::finding::{CostUnit, Rule, RuleMatch, Severity};
 use crate::setting::SettingValue;
 use crate::stage::HostView;
@@ -9,10 +9,10 @@ use crate::{Host, Known, Setting};
 const UDP: &str = "net.ipv4.udp_early_demux";
 const UDP_PATH: &str = "/proc/sys/net/ipv4/udp_early_demux";
 
-pub(super) fn of_udp(host: &Host) -> Known<Option<bool>> {
+pub(super) fn read_udp_early_demux(host: &Host) -> Known<Option<bool>> {
     match host.read(UDP_PATH) {
         Err(error) if error.is_missing() => Known::Value(None),
-        _ => number(host, UDP_PATH).map(|on| Some(on != 0)),
+        _ => read_number(host, UDP_PATH).map(|value| Some(value != 0)),
     }
 }
 
@@ -34,10 +34,10 @@ pub(in crate::stage) const RULE: Rule = Rule {
 
 fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
     let route = &view.now.route;
-    let on =
+    let is_on =
         (route.ip_early_demux.value(), route.udp_early_demux.value()) == (Some(&true), Some(&Some(true)));
     // A socket alone is not enough: a DHCP client has one, too.
-    let services: Vec<_> = view.udp_services().filter(|service| on && view.matters(service)).collect();
+    let services: Vec<_> = view.udp_services().filter(|service| is_on && view.matters(service)).collect();
     let Some(service) = services.first() else { return Vec::new() };
     let title = format!(
         "Each UDP packet is looked up among connected sockets first, and {} answers from sockets that are not connected",
@@ -68,7 +68,7 @@ mod tests {
     const ON: [(&str, &str); 2] = [("/proc/sys/net/ipv4/ip_early_demux", "1\n"), (UDP_PATH, "1\n")];
 
     #[test]
-    fn a_service_that_was_asked_about_gains_a_little() {
+    fn early_demux_is_low_severity_for_a_named_udp_service() {
         let matches = check(&HostView::once(&path(SocketProtocol::Udp, true, &ON)));
         assert_eq!(
             matches[0].title,
@@ -84,15 +84,15 @@ mod tests {
     }
 
     #[test]
-    fn it_is_left_alone_where_it_is_off_or_unknown_or_no_udp_is_served() {
-        let found = |protocol, files: &[(&str, &str)]| {
+    fn early_demux_is_not_reported_if_off_unknown_or_without_udp_service() {
+        let is_reported = |protocol, files: &[(&str, &str)]| {
             !check(&HostView::once(&path(protocol, true, files))).is_empty()
         };
-        assert!(!found(SocketProtocol::Tcp, &ON));
-        assert!(!found(SocketProtocol::Udp, &[ON[0], (UDP_PATH, "0\n")]));
-        assert!(!found(SocketProtocol::Udp, &[("/proc/sys/net/ipv4/ip_early_demux", "0\n"), ON[1]]));
+        assert!(!is_reported(SocketProtocol::Tcp, &ON));
+        assert!(!is_reported(SocketProtocol::Udp, &[ON[0], (UDP_PATH, "0\n")]));
+        assert!(!is_reported(SocketProtocol::Udp, &[("/proc/sys/net/ipv4/ip_early_demux", "0\n"), ON[1]]));
         // Linux before 4.12 has one switch that includes TCP, which should stay on.
-        assert!(!found(SocketProtocol::Udp, &ON[..1]));
-        assert!(!found(SocketProtocol::Udp, &[ON[0], (UDP_PATH, "")]));
+        assert!(!is_reported(SocketProtocol::Udp, &ON[..1]));
+        assert!(!is_reported(SocketProtocol::Udp, &[ON[0], (UDP_PATH, "")]));
     }
 }

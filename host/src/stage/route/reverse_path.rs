@@ -1,6 +1,6 @@
 //! Source validation by the reverse-path filter.
 
-use super::{InterfaceRoute, conf, conf_name, snmp};
+use super::{InterfaceRoute, conf_name, conf_path, snmp};
 use crate::amount;
 use crate::finding::{CostUnit, Rule, RuleMatch, Severity};
 use crate::setting::SettingValue;
@@ -39,63 +39,66 @@ pub(in crate::stage) const VALIDATION: Rule = Rule {
 fn check_validation(view: &HostView<'_>) -> Vec<RuleMatch> {
     let (major, minor) = CHEAP_WITHOUT_ACCEPT_LOCAL;
     let needs_accept_local = view.now.machine.kernel_is_at_least(major, minor) == Some(false);
-    let costly = |interface: &&InterfaceRoute| match interface.rp_filter.value() {
+    let is_costly = |interface: &&InterfaceRoute| match interface.rp_filter.value() {
         Some(0) => needs_accept_local && interface.accept_local == Known::Value(false),
         Some(_) => true,
         None => false,
     };
-    let interfaces: Vec<&InterfaceRoute> = view.now.route.interfaces.iter().filter(costly).collect();
+    let interfaces: Vec<&InterfaceRoute> = view.now.route.interfaces.iter().filter(is_costly).collect();
     if interfaces.is_empty() {
         return Vec::new();
     }
     // A router needs the filter, and at a low rate the second lookup costs nothing.
-    let forwards = view.now.route.snmp("Ip.Forwarding") == Some(1);
-    let idle = view.now.socket.services.value().is_some()
+    let is_router = view.now.route.snmp("Ip.Forwarding") == Some(1);
+    let is_idle = view.now.socket.services.value().is_some()
         && !view.udp_services().any(|service| view.matters(service));
-    let severity = if forwards || idle { Severity::Note } else { Severity::Low };
+    let severity = if is_router || is_idle { Severity::Note } else { Severity::Low };
     let names: Vec<&str> = interfaces.iter().map(|interface| interface.interface.as_str()).collect();
     let title = format!("The route of each IPv4 packet is looked up twice on {}", names.join(", "));
-    let matched = RuleMatch::new(severity, title).costs_per(CostUnit::IpPacket);
-    let matched = lower_all(matched, view.now);
+    let rule_match = RuleMatch::new(severity, title).costs_per(CostUnit::IpPacket);
+    let rule_match = add_global_filter(rule_match, view.now);
     vec![
-        interfaces
-            .iter()
-            .fold(matched, |matched, interface| describe(matched, interface, needs_accept_local)),
+        interfaces.iter().fold(rule_match, |rule_match, interface| {
+            add_interface(rule_match, interface, needs_accept_local)
+        }),
     ]
 }
 
-fn lower_all(matched: RuleMatch, path: &PacketPath) -> RuleMatch {
+fn add_global_filter(rule_match: RuleMatch, path: &PacketPath) -> RuleMatch {
     match path.route.rp_filter_all.value() {
-        Some(0) | None => matched,
-        Some(all) => matched.evidence("rp_filter of all", *all, conf("all", "rp_filter")).change(
+        Some(0) | None => rule_match,
+        Some(value) => rule_match.evidence("rp_filter of all", *value, conf_path("all", "rp_filter")).change(
             Setting::sysctl(conf_name("all", "rp_filter")),
-            Some(SettingValue::new(all.to_string())),
+            Some(SettingValue::new(value.to_string())),
             SettingValue::new("0"),
         ),
     }
 }
 
-fn describe(matched: RuleMatch, interface: &InterfaceRoute, needs_accept_local: bool) -> RuleMatch {
+fn add_interface(rule_match: RuleMatch, interface: &InterfaceRoute, needs_accept_local: bool) -> RuleMatch {
     let name = &interface.interface;
-    let mut matched = matched;
-    if let Some(own) = interface.rp_filter_own.value() {
-        matched = matched.evidence(format!("rp_filter of {name}"), *own, conf(name, "rp_filter"));
-        if *own != 0 {
-            matched = matched.change(
+    let mut rule_match = rule_match;
+    if let Some(own_value) = interface.rp_filter_own.value() {
+        rule_match =
+            rule_match.evidence(format!("rp_filter of {name}"), *own_value, conf_path(name, "rp_filter"));
+        if *own_value != 0 {
+            rule_match = rule_match.change(
                 Setting::sysctl(conf_name(name, "rp_filter")),
-                Some(SettingValue::new(own.to_string())),
+                Some(SettingValue::new(own_value.to_string())),
                 SettingValue::new("0"),
             );
         }
     }
     if needs_accept_local && interface.accept_local == Known::Value(false) {
-        matched = matched.evidence(format!("accept_local of {name}"), 0, conf(name, "accept_local")).change(
-            Setting::sysctl(conf_name(name, "accept_local")),
-            Some(SettingValue::new("0")),
-            SettingValue::new("1"),
-        );
+        rule_match = rule_match
+            .evidence(format!("accept_local of {name}"), 0, conf_path(name, "accept_local"))
+            .change(
+                Setting::sysctl(conf_name(name, "accept_local")),
+                Some(SettingValue::new("0")),
+                SettingValue::new("1"),
+            );
     }
-    matched
+    rule_match
 }
 
 pub(in crate::stage) const DROPS: Rule = Rule {
@@ -117,13 +120,14 @@ pub(in crate::stage) const DROPS: Rule = Rule {
 
 fn check_drops(view: &HostView<'_>) -> Vec<RuleMatch> {
     let counter = |name: &'static str| move |path: &PacketPath| path.route.snmp(name);
-    let of = |read: &dyn Fn(&'static str) -> Option<f64>| Some((read(DROPPED)?, read(RECEIVED)?));
+    let dropped_and_received =
+        |read: &dyn Fn(&'static str) -> Option<f64>| Some((read(DROPPED)?, read(RECEIVED)?));
     let since_boot = |name: &'static str| view.now.route.snmp(name).map(|value| value as f64);
-    let (when, severity, read) = match view.before {
-        Some(_) => ("per second", Severity::Medium, of(&|name| view.rate(counter(name)))),
-        None => ("since boot", Severity::Low, of(&since_boot)),
+    let (when, severity, counts) = match view.before {
+        Some(_) => ("per second", Severity::Medium, dropped_and_received(&|name| view.rate(counter(name)))),
+        None => ("since boot", Severity::Low, dropped_and_received(&since_boot)),
     };
-    let Some((dropped, received)) = read.filter(|(dropped, received)| *dropped > received * NOTABLE_SHARE)
+    let Some((dropped, received)) = counts.filter(|(dropped, received)| *dropped > received * NOTABLE_SHARE)
     else {
         return Vec::new();
     };
@@ -132,19 +136,19 @@ fn check_drops(view: &HostView<'_>) -> Vec<RuleMatch> {
         amount::rate(dropped),
         amount::rate(received)
     );
-    let matched = RuleMatch::new(severity, title)
+    let rule_match = RuleMatch::new(severity, title)
         .evidence(format!("{DROPPED}, {when}"), dropped, snmp::NETSTAT)
         .evidence(format!("{RECEIVED}, {when}"), received, snmp::SNMP);
-    let strict = |interface: &&InterfaceRoute| interface.rp_filter == Known::Value(1);
-    let evident = |matched: RuleMatch, interface: &InterfaceRoute| {
+    let is_strict = |interface: &&InterfaceRoute| interface.rp_filter == Known::Value(1);
+    let add_strict_interface = |rule_match: RuleMatch, interface: &InterfaceRoute| {
         let name = &interface.interface;
-        matched.evidence(format!("rp_filter in effect on {name}"), 1, conf(name, "rp_filter")).change(
+        rule_match.evidence(format!("rp_filter in effect on {name}"), 1, conf_path(name, "rp_filter")).change(
             Setting::sysctl(conf_name(name, "rp_filter")),
-            interface.rp_filter_own.value().map(|own| SettingValue::new(own.to_string())),
+            interface.rp_filter_own.value().map(|own_value| SettingValue::new(own_value.to_string())),
             SettingValue::new("2"),
         )
     };
-    vec![view.now.route.interfaces.iter().filter(strict).fold(matched, evident)]
+    vec![view.now.route.interfaces.iter().filter(is_strict).fold(rule_match, add_strict_interface)]
 }
 
 #[cfg(test)]
@@ -155,10 +159,10 @@ mod tests {
     fn host(kernel: &str, all: &str, own: &str, accept_local: &str, forwarding: u32) -> PacketPath {
         let files = [
             ("/proc/sys/kernel/osrelease".to_owned(), kernel.to_owned()),
-            (conf("all", "rp_filter"), all.to_owned()),
-            (conf("all", "accept_local"), "0".to_owned()),
-            (conf("ens1f0", "rp_filter"), own.to_owned()),
-            (conf("ens1f0", "accept_local"), accept_local.to_owned()),
+            (conf_path("all", "rp_filter"), all.to_owned()),
+            (conf_path("all", "accept_local"), "0".to_owned()),
+            (conf_path("ens1f0", "rp_filter"), own.to_owned()),
+            (conf_path("ens1f0", "accept_local"), accept_local.to_owned()),
             (snmp::SNMP.to_owned(), format!("Ip: Forwarding\nIp: {forwarding}\n")),
         ];
         let host = Host::scripted(files);
@@ -167,12 +171,12 @@ mod tests {
         path
     }
 
-    fn commands(matched: &RuleMatch) -> Vec<String> {
-        matched.changes.iter().filter_map(|change| change.setting.command(&change.to)).collect()
+    fn commands(rule_match: &RuleMatch) -> Vec<String> {
+        rule_match.changes.iter().filter_map(|change| change.setting.command(&change.to)).collect()
     }
 
     #[test]
-    fn an_old_kernel_has_to_accept_local_sources_too() {
+    fn disabling_validation_on_linux_4_6_also_sets_accept_local() {
         let matches = check_validation(&HostView::once(&host("4.6.3", "1", "1", "0", 2)));
         assert_eq!(matches[0].title, "The route of each IPv4 packet is looked up twice on ens1f0");
         assert_eq!(matches[0].severity, Severity::Low);
@@ -185,20 +189,20 @@ mod tests {
             ]
         );
         let evidence = &matches[0].evidence[1];
-        assert_eq!((&evidence.value, &evidence.read_from), (&1.into(), &conf("ens1f0", "rp_filter")));
+        assert_eq!((&evidence.value, &evidence.read_from), (&1.into(), &conf_path("ens1f0", "rp_filter")));
         let half_fixed = check_validation(&HostView::once(&host("4.6.3", "0", "0", "0", 2)));
         assert_eq!(commands(&half_fixed[0]), ["sysctl -w net.ipv4.conf.ens1f0.accept_local=1"]);
     }
 
     #[test]
-    fn a_later_kernel_needs_only_the_filter_off() {
+    fn disabling_validation_on_linux_6_1_only_clears_rp_filter() {
         let loose = check_validation(&HostView::once(&host("6.1.0", "0", "2", "0", 2)));
         assert_eq!(commands(&loose[0]), ["sysctl -w net.ipv4.conf.ens1f0.rp_filter=0"]);
         assert!(check_validation(&HostView::once(&host("6.1.0", "0", "0", "0", 2))).is_empty());
     }
 
     #[test]
-    fn a_fixed_host_is_left_alone_and_a_router_is_only_told() {
+    fn source_validation_is_not_reported_if_off_and_a_note_on_routers() {
         assert!(check_validation(&HostView::once(&host("4.6.3", "0", "0", "1", 2))).is_empty());
         assert_eq!(
             check_validation(&HostView::once(&host("4.6.3", "1", "1", "0", 1)))[0].severity,
@@ -210,20 +214,20 @@ mod tests {
     }
 
     #[test]
-    fn a_host_without_udp_service_under_load_is_only_told() {
+    fn source_validation_is_a_note_without_a_udp_service() {
         let mut path = host("6.1.0", "2", "2", "0", 2);
         assert_eq!(check_validation(&HostView::once(&path))[0].severity, Severity::Low);
         path.socket.services = Known::Value(Vec::new());
         assert_eq!(check_validation(&HostView::once(&path))[0].severity, Severity::Note);
     }
 
-    fn counted(uptime: &str, dropped: u64, received: u64) -> PacketPath {
+    fn drop_reading(uptime: &str, drops: u64, received: u64) -> PacketPath {
         let files = [
             ("/proc/uptime".to_owned(), format!("{uptime} 1.0\n")),
             (snmp::SNMP.to_owned(), format!("Ip: InReceives\nIp: {received}\n")),
-            (snmp::NETSTAT.to_owned(), format!("TcpExt: IPReversePathFilter\nTcpExt: {dropped}\n")),
-            (conf("all", "rp_filter"), "0".to_owned()),
-            (conf("ens1f0", "rp_filter"), "1".to_owned()),
+            (snmp::NETSTAT.to_owned(), format!("TcpExt: IPReversePathFilter\nTcpExt: {drops}\n")),
+            (conf_path("all", "rp_filter"), "0".to_owned()),
+            (conf_path("ens1f0", "rp_filter"), "1".to_owned()),
         ];
         let host = Host::scripted(files);
         let mut path = PacketPath::observe(&host, &Scope::default());
@@ -232,22 +236,22 @@ mod tests {
     }
 
     #[test]
-    fn drops_now_weigh_more_than_drops_since_boot() {
-        let (before, now) = (counted("10.0", 100, 1000), counted("12.0", 300, 3000));
+    fn current_reverse_path_drops_outweigh_drops_since_boot() {
+        let (before, now) = (drop_reading("10.0", 100, 1000), drop_reading("12.0", 300, 3000));
         let matches = check_drops(&HostView::twice(&before, &now));
         assert_eq!(matches[0].title, "The reverse-path filter dropped 100 of 1,000 packets per second");
         assert_eq!(matches[0].severity, Severity::Medium);
         assert_eq!(commands(&matches[0]), ["sysctl -w net.ipv4.conf.ens1f0.rp_filter=2"]);
-        let once = check_drops(&HostView::once(&now));
-        assert_eq!(once[0].title, "The reverse-path filter dropped 300 of 3,000 packets since boot");
-        assert_eq!(once[0].severity, Severity::Low);
+        let since_boot = check_drops(&HostView::once(&now));
+        assert_eq!(since_boot[0].title, "The reverse-path filter dropped 300 of 3,000 packets since boot");
+        assert_eq!(since_boot[0].severity, Severity::Low);
     }
 
     #[test]
-    fn a_forged_packet_now_and_then_and_old_drops_are_left_alone() {
-        let (before, now) = (counted("10.0", 300, 1000), counted("12.0", 300, 3000));
+    fn old_or_rare_reverse_path_drops_are_not_reported() {
+        let (before, now) = (drop_reading("10.0", 300, 1000), drop_reading("12.0", 300, 3000));
         assert!(check_drops(&HostView::twice(&before, &now)).is_empty());
-        assert!(check_drops(&HostView::once(&counted("10.0", 3, 1_000_000))).is_empty());
-        assert!(check_drops(&HostView::once(&counted("10.0", 0, 0))).is_empty());
+        assert!(check_drops(&HostView::once(&drop_reading("10.0", 3, 1_000_000))).is_empty());
+        assert!(check_drops(&HostView::once(&drop_reading("10.0", 0, 0))).is_empty());
     }
 }

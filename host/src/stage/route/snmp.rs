@@ -11,16 +11,16 @@ pub(super) const SNMP: &str = "/proc/net/snmp";
 pub(super) const NETSTAT: &str = "/proc/net/netstat";
 const SNMP6: &str = "/proc/net/snmp6";
 
-pub(super) fn table(host: &Host, path: &str) -> Known<BTreeMap<String, u64>> {
+pub(super) fn read_table(host: &Host, path: &str) -> Known<BTreeMap<String, u64>> {
     match host.read(path) {
-        Ok(text) => pairs_of_lines(&text).map_err(|reason| format!("{path}: {reason}")).into(),
+        Ok(text) => parse_snmp(&text).map_err(|reason| format!("{path}: {reason}")).into(),
         Err(error) => Known::unknown(error.to_string()),
     }
 }
 
-pub(super) fn table6(host: &Host) -> Known<Option<BTreeMap<String, u64>>> {
+pub(super) fn read_table6(host: &Host) -> Known<Option<BTreeMap<String, u64>>> {
     match host.read(SNMP6) {
-        Ok(text) => words(&text).map(Some).map_err(|reason| format!("{SNMP6}: {reason}")).into(),
+        Ok(text) => parse_snmp6(&text).map(Some).map_err(|reason| format!("{SNMP6}: {reason}")).into(),
         Err(error) if error.is_missing() => Known::Value(None),
         Err(error) => Known::unknown(error.to_string()),
     }
@@ -28,7 +28,7 @@ pub(super) fn table6(host: &Host) -> Known<Option<BTreeMap<String, u64>>> {
 
 /// Counters in pairs of lines (names and values) that begin with the protocol: `Udp: InDatagrams
 /// ...`. Negative values (`Tcp.MaxConn`) are left out.
-pub(crate) fn pairs_of_lines(text: &str) -> Result<BTreeMap<String, u64>, String> {
+pub(crate) fn parse_snmp(text: &str) -> Result<BTreeMap<String, u64>, String> {
     let mut counters = BTreeMap::new();
     let mut lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     while let Some((index, names)) = lines.next() {
@@ -50,26 +50,27 @@ pub(crate) fn pairs_of_lines(text: &str) -> Result<BTreeMap<String, u64>, String
         }
         for (name, value) in names.iter().zip(values) {
             let name = format!("{protocol}.{name}");
-            counter(&mut counters, name, value).map_err(|reason| format!("line {}: {reason}", index + 2))?;
+            insert_counter(&mut counters, name, value)
+                .map_err(|reason| format!("line {}: {reason}", index + 2))?;
         }
     }
     if counters.is_empty() { Err("no counters".to_owned()) } else { Ok(counters) }
 }
 
 /// One counter per line: name and value.
-pub(crate) fn words(text: &str) -> Result<BTreeMap<String, u64>, String> {
+pub(crate) fn parse_snmp6(text: &str) -> Result<BTreeMap<String, u64>, String> {
     let mut counters = BTreeMap::new();
     for (index, line) in text.lines().enumerate() {
         let mut words = line.split_ascii_whitespace();
         let Some(name) = words.next() else { continue };
         let value = words.next().ok_or_else(|| format!("line {}: {name} has no value", index + 1))?;
-        counter(&mut counters, name.to_owned(), value)
+        insert_counter(&mut counters, name.to_owned(), value)
             .map_err(|reason| format!("line {}: {reason}", index + 1))?;
     }
     if counters.is_empty() { Err("no counters".to_owned()) } else { Ok(counters) }
 }
 
-fn counter(counters: &mut BTreeMap<String, u64>, name: String, value: &str) -> Result<(), String> {
+fn insert_counter(counters: &mut BTreeMap<String, u64>, name: String, value: &str) -> Result<(), String> {
     if value.strip_prefix('-').is_some_and(|digits| digits.parse::<u64>().is_ok()) {
         return Ok(());
     }
@@ -106,7 +107,7 @@ const COUNTED: &[(&str, CountedUnit, &str)] = &[
 ];
 
 pub(in crate::stage) fn counters(route: &RouteState) -> Vec<Counter> {
-    let read = |(name, counts, file): &(&str, CountedUnit, &str)| {
+    let counter = |(name, counts, file): &(&str, CountedUnit, &str)| {
         Some(Counter {
             stage: StageName::Route,
             place: "host".to_owned(),
@@ -116,7 +117,7 @@ pub(in crate::stage) fn counters(route: &RouteState) -> Vec<Counter> {
             read_from: (*file).to_owned(),
         })
     };
-    COUNTED.iter().filter_map(read).collect()
+    COUNTED.iter().filter_map(counter).collect()
 }
 
 #[cfg(test)]
@@ -136,45 +137,45 @@ mod tests {
         Udp: 140480646 114038 10332243 151064154 10332243 0 0 0 0\n";
 
     #[test]
-    fn reads_what_a_kernel_wrote() {
-        let counters = pairs_of_lines(CAPTURED).expect("counters");
+    fn snmp_and_snmp6_counters_are_parsed() {
+        let counters = parse_snmp(CAPTURED).expect("counters");
         assert_eq!(counters.get("Udp.RcvbufErrors"), Some(&10_332_243));
         assert_eq!(counters.get("Ip.Forwarding"), Some(&2));
         assert_eq!(counters.get("Tcp.MaxConn"), None);
         assert_eq!(counters.get("Tcp.ActiveOpens"), Some(&2416));
-        let snmp6 = words("Ip6InReceives                   \t12\nUdp6NoPorts \t0\n").expect("counters");
+        let snmp6 = parse_snmp6("Ip6InReceives                   \t12\nUdp6NoPorts \t0\n").expect("counters");
         assert_eq!(snmp6.get("Ip6InReceives"), Some(&12));
     }
 
     #[test]
-    fn cut_short_or_garbled_it_names_the_line() {
-        let error = |text: &str| pairs_of_lines(text).expect_err("no table");
+    fn malformed_snmp_tables_are_errors_that_name_the_line() {
+        let error = |text: &str| parse_snmp(text).expect_err("no table");
         assert_eq!(error("Ip: A B\nIp: 1"), "line 1: 'Ip' has 2 names and 1 values");
         assert_eq!(error("Ip: A\nIp: 1\nUdp: B\n"), "line 3: no line of values of 'Udp' follows");
         assert_eq!(error("Ip: A\nIp: x"), "line 2: Ip.A is 'x'");
         assert_eq!(error("nothing"), "line 1: no protocol before it");
         assert_eq!(error(""), "no counters");
-        assert_eq!(words("Ip6InReceives").expect_err("no value"), "line 1: Ip6InReceives has no value");
+        assert_eq!(parse_snmp6("Ip6InReceives").expect_err("no value"), "line 1: Ip6InReceives has no value");
         let host = Host::scripted([(SNMP, CAPTURED.get(..200).unwrap_or_default())]);
-        assert!(table(&host, SNMP).why().is_some_and(|why| why.starts_with("/proc/net/snmp: line 1: ")));
-        assert_eq!(table6(&host), Known::Value(None));
+        assert!(read_table(&host, SNMP).why().is_some_and(|why| why.starts_with("/proc/net/snmp: line 1: ")));
+        assert_eq!(read_table6(&host), Known::Value(None));
     }
 
     #[test]
-    fn the_stage_counts_what_the_ip_layer_lost() {
+    fn route_stage_counters_include_ip_layer_losses() {
         let host = Host::scripted([
             (SNMP, CAPTURED),
             (NETSTAT, "TcpExt: IPReversePathFilter\nTcpExt: 7\n"),
             (SNMP6, "Ip6InNoRoutes 3\n"),
         ]);
         let counters = counters(&PacketPath::observe(&host, &Scope::default()).route);
-        let shown: Vec<String> = counters
+        let losses: Vec<String> = counters
             .iter()
             .filter(|counter| counter.counts == CountedUnit::PacketsLost && counter.value > 0)
             .map(|counter| format!("{} {} {}", counter.name, counter.value, counter.read_from))
             .collect();
         assert_eq!(
-            shown,
+            losses,
             [
                 "Ip.OutDiscards 56986 /proc/net/snmp",
                 "TcpExt.IPReversePathFilter 7 /proc/net/netstat",

@@ -21,7 +21,7 @@ impl RssState {
         statistics: &Known<Option<QueueStatistics>>,
     ) -> Self {
         let interface = link.interface.as_str();
-        let (table, hash) = match Known::offered(indirection(host, interface)) {
+        let (table, hash) = match Known::if_supported(indirection(host, interface)) {
             Known::Value(Some(answer)) => {
                 let table = (!answer.table.is_empty()).then_some(answer.table);
                 (Known::Value(table), Known::Value(answer.hash))
@@ -29,20 +29,20 @@ impl RssState {
             Known::Value(None) => (Known::Value(None), Known::Value(None)),
             Known::Unknown { why } => (Known::unknown(why.clone()), Known::unknown(why)),
         };
-        let what = |thing: &str| format!("reading {thing} of {interface}");
+        let action = |subject: &str| format!("reading {subject} of {interface}");
         Self {
             interface: interface.to_owned(),
             table,
-            table_queues: Known::offered(host.call(
+            table_queues: Known::if_supported(host.call(
                 &format!("ethtool/{interface}/table-queues"),
-                &what("the number of queues for RSS"),
+                &action("the number of queues for RSS"),
                 || receive::table_queues(interface),
             )),
             hash,
             fields: fields(host, interface),
-            ntuple: Known::offered(host.call(
+            ntuple: Known::if_supported(host.call(
                 &format!("ethtool/{interface}/ntuple"),
-                &what("the rules for flows"),
+                &action("the rules for flows"),
                 || receive::ntuple(interface),
             )),
             queues: queue_counts::observe(link, statistics),
@@ -51,22 +51,22 @@ impl RssState {
 }
 
 fn fields(host: &Host, interface: &str) -> Known<Option<BTreeMap<String, HashFields>>> {
-    let mut known = BTreeMap::new();
+    let mut fields_by_flow = BTreeMap::new();
     for flow in FLOWS {
         match flow_hash(host, interface, flow) {
             Ok(fields) => {
-                known.insert(flow.to_owned(), fields);
+                fields_by_flow.insert(flow.to_owned(), fields);
             }
-            Err(error) if is_untold(&error) => {}
+            Err(error) if is_unreported(&error) => {}
             Err(error) => return Known::unknown(error.to_string()),
         }
     }
-    Known::Value((!known.is_empty()).then_some(known))
+    Known::Value((!fields_by_flow.is_empty()).then_some(fields_by_flow))
 }
 
 /// Drivers return `EINVAL` for flow types that they do not hash, as igb does
 /// (`igb_get_rxfh_fields`).
-fn is_untold(error: &HostError) -> bool {
+fn is_unreported(error: &HostError) -> bool {
     error.is_unsupported()
         || matches!(error, HostError::Call { source, .. } if source.raw_os_error() == Some(libc::EINVAL))
 }
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_driver_tells_is_kept() {
+    fn rss_state_is_read_from_the_driver() {
         let rss = observe(&[
             ("rss", r#"{"table": [0, 1, 2, 3], "hash": {"function": "toeplitz", "key": "6d5a"}}"#),
             ("table-queues", "4"),
@@ -110,11 +110,11 @@ mod tests {
     }
 
     #[test]
-    fn what_a_driver_has_not_is_none() {
-        let no = r#"{"errno": 95}"#;
+    fn unsupported_rss_features_are_none() {
+        let not_supported = r#"{"errno": 95}"#;
         let keys = ["rss", "table-queues", "ntuple", "flow-hash/udp4", "flow-hash/udp6", "flow-hash/tcp4"];
-        let mut calls: Vec<_> = keys.into_iter().map(|key| (key, no)).collect();
-        calls.push(("flow-hash/tcp6", no));
+        let mut calls: Vec<_> = keys.into_iter().map(|key| (key, not_supported)).collect();
+        calls.push(("flow-hash/tcp6", not_supported));
         let rss = observe(&calls);
         assert_eq!(
             (&rss.table, &rss.hash, &rss.table_queues),
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_asked_is_unknown() {
+    fn failed_rss_queries_are_unknown_with_a_reason() {
         let rss =
             observe(&[("rss", r#"{"errno": 19}"#), ("ntuple", "[{]"), ("flow-hash/udp4", r#"{"errno": 1}"#)]);
         assert!(rss.table.why().is_some_and(|why| why.contains("reading the indirection table of eth0")));

@@ -37,38 +37,38 @@ pub(crate) fn queue_counts(
     statistics: &Known<Option<QueueStatistics>>,
     direction: QueueDirection,
 ) -> Known<Option<Vec<QueueCounts>>> {
-    let told = statistics.value().and_then(Option::as_ref).map(|told| match direction {
-        QueueDirection::Receive => kernel_counts(&told.rx),
-        QueueDirection::Transmit => kernel_counts(&told.tx),
+    let reported_counts = statistics.value().and_then(Option::as_ref).map(|statistics| match direction {
+        QueueDirection::Receive => kernel_counts(&statistics.rx),
+        QueueDirection::Transmit => kernel_counts(&statistics.tx),
     });
-    if let Some(counts) = told.filter(|counts| !counts.is_empty()) {
+    if let Some(counts) = reported_counts.filter(|counts| !counts.is_empty()) {
         return Known::Value(Some(counts));
     }
     let queues = match direction {
         QueueDirection::Receive => &link.receive_queues,
         QueueDirection::Transmit => &link.transmit_queues,
     };
-    let most = queues.value().copied().unwrap_or(u32::MAX);
+    let queue_limit = queues.value().copied().unwrap_or(u32::MAX);
     match (&link.statistics, statistics.why()) {
-        (Known::Value(Some(driver)), why) => {
-            let mut counts = driver_counts(&link.interface, driver, direction, most);
-            if counts.iter().all(|item| item.packets == 0) && carried(link, direction) {
+        (Known::Value(Some(driver)), reason) => {
+            let mut counts = driver_counts(&link.interface, driver, direction, queue_limit);
+            if counts.iter().all(|item| item.packets == 0) && has_traffic(link, direction) {
                 counts.clear();
             }
-            match why {
-                Some(why) if counts.is_empty() => Known::unknown(why),
+            match reason {
+                Some(reason) if counts.is_empty() => Known::unknown(reason),
                 _ => Known::Value((!counts.is_empty()).then_some(counts)),
             }
         }
         (Known::Value(None), None) => Known::Value(None),
         (Known::Unknown { why }, None) => Known::unknown(why.clone()),
-        (_, Some(why)) => Known::unknown(why),
+        (_, Some(reason)) => Known::unknown(reason),
     }
 }
 
 /// Whether the interface carried packets. If it did, queues whose counters are all zero do not
 /// count packets. A veth counts only packets of NAPI (drivers/net/veth.c, Linux 6.18).
-fn carried(link: &LinkState, direction: QueueDirection) -> bool {
+fn has_traffic(link: &LinkState, direction: QueueDirection) -> bool {
     let name = match direction {
         QueueDirection::Receive => "rx_packets",
         QueueDirection::Transmit => "tx_packets",
@@ -76,7 +76,7 @@ fn carried(link: &LinkState, direction: QueueDirection) -> bool {
     link.totals.value().and_then(|totals| totals.get(name)).is_some_and(|packets| *packets > 0)
 }
 
-fn kernel_counts(told: &[QueueStatistic]) -> Vec<QueueCounts> {
+fn kernel_counts(statistics: &[QueueStatistic]) -> Vec<QueueCounts> {
     let counts = |item: &QueueStatistic| {
         Some(QueueCounts {
             queue: item.queue,
@@ -86,22 +86,22 @@ fn kernel_counts(told: &[QueueStatistic]) -> Vec<QueueCounts> {
             read_from: "qstats-get of the netdev family".to_owned(),
         })
     };
-    told.iter().filter_map(counts).collect()
+    statistics.iter().filter_map(counts).collect()
 }
 
-/// The driver's statistics of the first `most` queues, because drivers also list unused queues
-/// (ixgbe lists as many as the interface could have).
+/// The driver's statistics of the first `queue_limit` queues, because drivers also list unused
+/// queues (ixgbe lists as many as the interface could have).
 fn driver_counts(
     interface: &str,
     statistics: &BTreeMap<String, u64>,
     direction: QueueDirection,
-    most: u32,
+    queue_limit: u32,
 ) -> Vec<QueueCounts> {
     let mut queues: BTreeMap<u32, CounterSum<'_>> = BTreeMap::new();
     for (name, value) in statistics {
-        for (counted, queue) in meanings(name).filter(|(_, queue)| *queue < most) {
+        for (kind, queue) in parse_counter_name(name).filter(|(_, queue)| *queue < queue_limit) {
             let sum = queues.entry(queue).or_default();
-            match (direction, counted) {
+            match (direction, kind) {
                 (QueueDirection::Receive, QueueCounterKind::ReceivedPackets)
                 | (QueueDirection::Transmit, QueueCounterKind::SentPackets) => {
                     add(&mut sum.packets, *value);
@@ -138,30 +138,30 @@ fn add(sum: &mut Option<u64>, value: u64) {
 }
 
 /// Kind and queue of a counter's name.
-fn meanings(name: &str) -> impl Iterator<Item = (QueueCounterKind, u32)> + '_ {
-    NAMES.iter().filter_map(move |known| {
-        let number = name.strip_prefix(known.before)?.strip_suffix(known.after)?;
-        let digits = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
-        digits.then(|| number.parse().ok()).flatten().map(|queue| (known.counted, queue))
+fn parse_counter_name(name: &str) -> impl Iterator<Item = (QueueCounterKind, u32)> + '_ {
+    NAMES.iter().filter_map(move |pattern| {
+        let number = name.strip_prefix(pattern.before)?.strip_suffix(pattern.after)?;
+        let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+        is_number.then(|| number.parse().ok()).flatten().map(|queue| (pattern.counted, queue))
     })
 }
 
 /// Fuzzer entry.
 pub(crate) fn any_name(name: &str) {
-    let _ = meanings(name).count();
+    let _ = parse_counter_name(name).count();
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn counts(names: &[(&str, u64)], direction: QueueDirection, most: u32) -> Vec<QueueCounts> {
+    fn counts(names: &[(&str, u64)], direction: QueueDirection, max_queues: u32) -> Vec<QueueCounts> {
         let statistics = names.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
-        driver_counts("eth0", &statistics, direction, most)
+        driver_counts("eth0", &statistics, direction, max_queues)
     }
 
     #[test]
-    fn the_names_of_ixgbe_are_read_up_to_the_queues_in_use() {
+    fn ixgbe_queue_counters_are_read_up_to_the_queue_count() {
         let names = [
             ("rx_packets", 30),
             ("rx_queue_0_packets", 10),
@@ -171,19 +171,19 @@ mod tests {
             ("rx_queue_2_packets", 0),
             ("tx_queue_0_packets", 7),
         ];
-        let received = counts(&names, QueueDirection::Receive, 2);
+        let receive_counts = counts(&names, QueueDirection::Receive, 2);
         assert_eq!(
-            received.iter().map(|item| (item.queue, item.packets)).collect::<Vec<_>>(),
+            receive_counts.iter().map(|item| (item.queue, item.packets)).collect::<Vec<_>>(),
             [(0, 10), (1, 20)]
         );
-        assert_eq!(received[1].bytes, Some(2000));
-        assert_eq!(received[1].drops, None);
-        assert_eq!(received[1].read_from, "ethtool -S eth0: rx_queue_1_packets");
+        assert_eq!(receive_counts[1].bytes, Some(2000));
+        assert_eq!(receive_counts[1].drops, None);
+        assert_eq!(receive_counts[1].read_from, "ethtool -S eth0: rx_queue_1_packets");
         assert_eq!(counts(&names, QueueDirection::Transmit, 2)[0].packets, 7);
     }
 
     #[test]
-    fn each_driver_has_its_names() {
+    fn queue_counter_names_of_each_driver_are_recognized() {
         for (name, queue) in [
             ("rx-0.packets", 0),
             ("rx-11.rx_packets", 11),
@@ -198,25 +198,25 @@ mod tests {
             ("Queue[8] InPackets", 8),
             ("rx_queue_10_xdp_packets", 10),
         ] {
-            let received = counts(&[(name, 1)], QueueDirection::Receive, u32::MAX);
-            assert_eq!(received.iter().map(|item| item.queue).collect::<Vec<_>>(), [queue], "{name}");
+            let receive_counts = counts(&[(name, 1)], QueueDirection::Receive, u32::MAX);
+            assert_eq!(receive_counts.iter().map(|item| item.queue).collect::<Vec<_>>(), [queue], "{name}");
         }
     }
 
     #[test]
-    fn kinds_of_address_are_added_up() {
+    fn unicast_multicast_and_broadcast_packets_are_summed() {
         let names = [
             ("[0]: rx_ucast_packets", 5),
             ("[0]: rx_mcast_packets", 3),
             ("[0]: rx_bcast_packets", 1),
             ("[0]: rx_discards", 2),
         ];
-        let received = counts(&names, QueueDirection::Receive, 1);
-        assert_eq!((received[0].packets, received[0].drops), (9, Some(2)));
+        let receive_counts = counts(&names, QueueDirection::Receive, 1);
+        assert_eq!((receive_counts[0].packets, receive_counts[0].drops), (9, Some(2)));
     }
 
     #[test]
-    fn totals_and_strangers_are_no_queues() {
+    fn totals_and_malformed_names_are_not_queue_counters() {
         for name in
             ["rx_packets", "rx_bytes", "rx_x_packets", "rx_queue__packets", "rx_queue_-1_packets", "", "]"]
         {
@@ -225,10 +225,10 @@ mod tests {
     }
 
     #[test]
-    fn no_name_has_two_meanings() {
-        for known in NAMES {
-            let name = format!("{}3{}", known.before, known.after);
-            assert_eq!(meanings(&name).count(), 1, "{name}");
+    fn each_counter_name_pattern_has_one_meaning() {
+        for pattern in NAMES {
+            let name = format!("{}3{}", pattern.before, pattern.after);
+            assert_eq!(parse_counter_name(&name).count(), 1, "{name}");
         }
     }
 }

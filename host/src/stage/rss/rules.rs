@@ -20,13 +20,13 @@ struct ScaledInterface<'a> {
     queues: u32,
 }
 
-fn scaled<'a>(view: &HostView<'a>) -> impl Iterator<Item = ScaledInterface<'a>> {
+fn scaled_interfaces<'a>(view: &HostView<'a>) -> impl Iterator<Item = ScaledInterface<'a>> {
     let path: &'a PacketPath = view.now;
     path.link.iter().filter_map(move |link| {
         let queues = *link.receive_queues.value()?;
-        let up = link.up.value() != Some(&false);
-        let software = link.device.value() == Some(&DeviceKind::Software);
-        (queues > 1 && up && !software).then_some(())?;
+        let is_up = link.up.value() != Some(&false);
+        let is_software = link.device.value() == Some(&DeviceKind::Software);
+        (queues > 1 && is_up && !is_software).then_some(())?;
         Some(ScaledInterface { link, rss: path.rss_of(&link.interface)?, queues })
     })
 }
@@ -48,14 +48,14 @@ impl ScaledInterface<'_> {
 
     /// Queues in use without a table entry or rule. `None` if table or rules are unknown, or a rule
     /// uses an RSS context.
-    fn missed(&self) -> Option<Vec<u32>> {
+    fn missed_queues(&self) -> Option<Vec<u32>> {
         let entries = self.entries()?;
         let rules = self.rss.rules()?;
         if rules.iter().any(|rule| rule.rss_context) {
             return None;
         }
-        let ruled = |queue: &u32| rules.iter().any(|rule| rule.queue == Some(*queue));
-        Some((0..self.queues).filter(|queue| !entries.contains_key(queue) && !ruled(queue)).collect())
+        let has_rule = |queue: &u32| rules.iter().any(|rule| rule.queue == Some(*queue));
+        Some((0..self.queues).filter(|queue| !entries.contains_key(queue) && !has_rule(queue)).collect())
     }
 
     /// Whether a queue has more than twice the entries of another queue, and the difference is not
@@ -70,7 +70,7 @@ impl ScaledInterface<'_> {
     fn lacks_ports(&self) -> Option<bool> {
         let fields = self.rss.fields.value()?.as_ref()?;
         let udp = ["udp4", "udp6"].into_iter().filter_map(|flow| fields.get(flow));
-        udp.map(|fields| fields.has_addresses() && !fields.has_ports()).reduce(|one, other| one || other)
+        udp.map(|fields| fields.has_addresses() && !fields.has_ports()).reduce(|left, right| left || right)
     }
 }
 

@@ -85,7 +85,7 @@ pub(crate) fn counts(packets: &[u64]) -> Known<Option<Vec<QueueCounts>>> {
 pub(crate) fn later(before: &PacketPath, packets_per_second: &[u64]) -> PacketPath {
     let mut now = before.clone();
     now.uptime_seconds = Known::Value(1010.0);
-    let grown: Vec<u64> = packets_per_second.iter().map(|rate| 1_000_000 + rate * 10).collect();
-    now.rss[0].queues = counts(&grown);
+    let packets: Vec<u64> = packets_per_second.iter().map(|rate| 1_000_000 + rate * 10).collect();
+    now.rss[0].queues = counts(&packets);
     now
 }

@@ -41,8 +41,8 @@ impl<'a> HostView<'a> {
 
     /// Whether the user named the service, or it loses packets, or it uses enough CPU time.
     pub(in crate::stage) fn matters(&self, service: &ServiceSockets) -> bool {
-        let busy = if self.before.is_some() { BUSY_NOW } else { BUSY_SINCE_BOOT };
-        service.named || self.loses(service) || self.cpus_of(service) >= busy
+        let threshold = if self.before.is_some() { BUSY_NOW } else { BUSY_SINCE_BOOT };
+        service.named || self.loses(service) || self.service_cpus(service) >= threshold
     }
 
     /// The packet rate, if it is so low that a cost per packet does not matter, and no service
@@ -51,19 +51,19 @@ impl<'a> HostView<'a> {
         if self.udp_services().any(|service| self.matters(service) && self.loses(service)) {
             return None;
         }
-        let (what, names) = match unit {
+        let (unit_name, names) = match unit {
             CostUnit::UdpDatagram => ("UDP datagrams", &UDP_DATAGRAMS[..]),
             CostUnit::IpPacket => ("IP packets", &IP_PACKETS[..]),
         };
-        let received = |path: &PacketPath| {
+        let packet_count = |path: &PacketPath| {
             names.iter().filter_map(|name| path.route.snmp(name)).reduce(u64::saturating_add)
         };
-        let (rate, few, when) = match self.before {
-            Some(_) => (self.rate(received)?, FEW_NOW, ""),
-            None => (received(self.now)? as f64 / self.seconds_of_service()?, FEW_ON_AVERAGE, " on average"),
+        let (rate, threshold, when) = match self.before {
+            Some(_) => (self.rate(packet_count)?, FEW_NOW, ""),
+            None => (packet_count(self.now)? as f64 / self.service_seconds()?, FEW_ON_AVERAGE, " on average"),
         };
-        (rate < few).then(|| Evidence {
-            what: format!("{what} per second{when}, too few for this to matter"),
+        (rate < threshold).then(|| Evidence {
+            what: format!("{unit_name} per second{when}, too few for this to matter"),
             value: rate.round().into(),
             read_from: "/proc/net/snmp, /proc/net/snmp6".to_owned(),
         })
@@ -71,17 +71,17 @@ impl<'a> HostView<'a> {
 
     /// Seconds since the youngest service that matters was started; since boot if there is none.
     /// Uptime is the host's, but a container counts its packets from its own start.
-    fn seconds_of_service(&self) -> Option<f64> {
+    fn service_seconds(&self) -> Option<f64> {
         let watches = &self.now.thread.processes;
-        let started = |service: &ServiceSockets| {
+        let start_time = |service: &ServiceSockets| {
             let owners = service.processes.value()?;
             let watches =
                 owners.iter().filter_map(|owner| watches.iter().find(|watch| watch.pid == owner.pid));
             watches.filter_map(|watch| watch.started_seconds).reduce(f64::min)
         };
-        let judged = self.udp_services().filter(|service| self.matters(service));
-        let started: Vec<f64> = judged.map(started).collect::<Option<_>>()?;
-        let seconds = self.now.uptime_seconds.value()? - started.into_iter().fold(0.0, f64::max);
+        let services = self.udp_services().filter(|service| self.matters(service));
+        let start_times: Vec<f64> = services.map(start_time).collect::<Option<_>>()?;
+        let seconds = self.now.uptime_seconds.value()? - start_times.into_iter().fold(0.0, f64::max);
         (seconds > 0.0).then_some(seconds)
     }
 
@@ -100,7 +100,7 @@ impl<'a> HostView<'a> {
             .sockets
             .iter()
             .filter_map(|socket| self.socket_loss_rate(socket))
-            .reduce(|one, other| one + other)
+            .reduce(|left, right| left + right)
     }
 
     /// Packets per second.
@@ -109,8 +109,8 @@ impl<'a> HostView<'a> {
     }
 
     /// CPUs' worth of time of all threads of a service.
-    fn cpus_of(&self, service: &ServiceSockets) -> f64 {
-        self.threads_of(service).into_iter().filter_map(|thread| self.cpus_taken(thread)).sum()
+    fn service_cpus(&self, service: &ServiceSockets) -> f64 {
+        self.threads_of(service).into_iter().filter_map(|thread| self.cpus_used(thread)).sum()
     }
 
     pub(in crate::stage) fn threads_of(&self, service: &ServiceSockets) -> Vec<&'a ServingThread> {
@@ -138,14 +138,14 @@ impl PacketPath {
         if service.is_on_loopback() {
             return None;
         }
-        let mut found = Vec::new();
+        let mut cpus = Vec::new();
         for link in self.link.iter().filter(|link| link.up.value() != Some(&false)) {
             for queue in 0..*link.receive_queues.value()? {
-                found.extend(self.stack_cpus(&link.interface, queue)?);
+                cpus.extend(self.stack_cpus(&link.interface, queue)?);
             }
         }
-        let cpus: CpuSet = found.into_iter().collect();
-        (!cpus.is_empty()).then_some(cpus)
+        let cpu_set: CpuSet = cpus.into_iter().collect();
+        (!cpu_set.is_empty()).then_some(cpu_set)
     }
 }
 
@@ -168,32 +168,32 @@ mod tests {
 
     /// Severity and severity under load of `thread.unpinned`.
     fn severity(view: &HostView<'_>) -> (Severity, Severity) {
-        let found = Diagnosis::of(view).findings;
-        let finding = found.iter().find(|finding| finding.id == "thread.unpinned").expect("a finding");
+        let findings = Diagnosis::of(view).findings;
+        let finding = findings.iter().find(|finding| finding.id == "thread.unpinned").expect("a finding");
         (finding.severity, finding.severity_under_load)
     }
 
     #[test]
-    fn a_cost_of_each_packet_is_a_note_while_few_come_and_nothing_is_lost() {
+    fn per_packet_costs_are_a_note_at_low_rates_without_losses() {
         const NOTE: (Severity, Severity) = (Severity::Note, Severity::Medium);
-        const FOUND: (Severity, Severity) = (Severity::Medium, Severity::Medium);
-        let after_ten_seconds = |name: &str, datagrams: u64, lost: u64| {
+        const MEDIUM: (Severity, Severity) = (Severity::Medium, Severity::Medium);
+        let after_ten_seconds = |name: &str, datagrams: u64, drops: u64| {
             let before = server();
             let mut now = later(&before);
             count(&mut now, name, datagrams);
-            now.service().sockets[0].drops = Some(lost);
+            now.service().sockets[0].drops = Some(drops);
             severity(&HostView::twice(&before, &now))
         };
         assert_eq!(after_ten_seconds("Udp.InDatagrams", 20_000, 0), NOTE);
-        assert_eq!(after_ten_seconds("Udp.InDatagrams", 200_000, 0), FOUND);
-        assert_eq!(after_ten_seconds("Udp.InDatagrams", 20_000, 5), FOUND, "datagrams are lost");
+        assert_eq!(after_ten_seconds("Udp.InDatagrams", 200_000, 0), MEDIUM);
+        assert_eq!(after_ten_seconds("Udp.InDatagrams", 20_000, 5), MEDIUM, "datagrams are lost");
         let mut unknown = later(&server());
         unknown.route.snmp = Known::unknown("no such file");
-        assert_eq!(severity(&HostView::twice(&server(), &unknown)), FOUND);
+        assert_eq!(severity(&HostView::twice(&server(), &unknown)), MEDIUM);
     }
 
     #[test]
-    fn an_average_counts_from_the_start_of_the_server() {
+    fn the_average_rate_counts_from_the_server_start() {
         let average = |datagrams: u64, started_seconds: Option<f64>| {
             let mut path = server();
             count(&mut path, "Udp.InDatagrams", datagrams);

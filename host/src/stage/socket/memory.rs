@@ -38,8 +38,9 @@ mod tests {
     const SOCKSTAT: &str = "sockets: used 60\nTCP: inuse 2 orphan 0 tw 0 alloc 4 mem 1\nUDP: inuse 5 mem 258\nUDPLITE: inuse 0\n";
 
     #[test]
-    fn limit_and_use_are_read() {
-        let read = |limit: &str, used: &str| udp_memory(&Host::scripted([(LIMIT, limit), (USED, used)]));
+    fn udp_memory_limit_and_usage_are_read() {
+        let read =
+            |limit: &str, sockstat: &str| udp_memory(&Host::scripted([(LIMIT, limit), (USED, sockstat)]));
         let expected = UdpMemory { limit_pages: 94_002, used_pages: 258 };
         assert_eq!(read("46998\t62667\t94002\n", SOCKSTAT), Known::Value(Some(expected)));
         assert!(read("46998\n", SOCKSTAT).why().is_some_and(|why| why.contains("udp_mem")));

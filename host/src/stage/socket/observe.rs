@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use super::options::options;
 use super::proc_net::{PortRange, port_range, proc_net_sockets};
-use super::steering::{order, steering};
+use super::steering::{sort_by_place, steering};
 use super::{HostSockets, ServiceSockets, SocketOwner, SocketProtocol, SocketState, is_loopback};
 use crate::Scope;
 use crate::netlink::{DiagSocket, SocketStates, diag_sockets};
@@ -57,27 +57,28 @@ enum SocketGroup {
 impl HostSockets {
     pub fn observe(host: &Host, scope: &Scope) -> Self {
         let mut lists = BTreeMap::new();
-        let mut listed = Vec::new();
+        let mut listed_sockets = Vec::new();
         for list in &LISTS {
             let count = match list.read(host) {
                 Ok((sockets, read_from)) => {
                     let count = sockets.len();
-                    listed.extend(sockets.into_iter().map(|socket| (list.protocol, socket, read_from)));
+                    listed_sockets
+                        .extend(sockets.into_iter().map(|socket| (list.protocol, socket, read_from)));
                     Known::Value(u32::try_from(count).unwrap_or(u32::MAX))
                 }
-                Err(why) => Known::unknown(why),
+                Err(reason) => Known::unknown(reason),
             };
             lists.insert(list.name.to_owned(), count);
         }
         let services = match lists.get("udp4") {
             Some(Known::Unknown { why }) => Known::unknown(why.clone()),
-            _ => services(host, scope, listed),
+            _ => services(host, scope, listed_sockets),
         };
         Self {
             services,
             lists,
-            receive_buffer_max_bytes: sysctl(host, "rmem_max"),
-            receive_buffer_default_bytes: sysctl(host, "rmem_default"),
+            receive_buffer_max_bytes: read_sysctl(host, "rmem_max"),
+            receive_buffer_default_bytes: read_sysctl(host, "rmem_default"),
             udp_memory: super::memory::udp_memory(host),
             local_ports: local_ports(host),
         }
@@ -91,11 +92,11 @@ impl SocketList {
             SocketProtocol::Tcp => (libc::IPPROTO_TCP, SocketStates::Listening, "0A"),
         };
         let byte = |number: libc::c_int| u8::try_from(number).unwrap_or_default();
-        let what = format!("listing {} sockets (sock_diag)", self.name);
-        let asked = host.call(&format!("sock_diag/{}", self.name), &what, || {
+        let action = format!("listing {} sockets (sock_diag)", self.name);
+        let result = host.call(&format!("sock_diag/{}", self.name), &action, || {
             diag_sockets(byte(self.family), byte(number), state)
         });
-        let refused = match asked {
+        let diag_error = match result {
             Ok(sockets) => return Ok((sockets, "sock_diag")),
             Err(error) => error.to_string(),
         };
@@ -104,7 +105,7 @@ impl SocketList {
             Ok(text) => proc_net_sockets(&text, path, hex).map(|sockets| (sockets, path)),
             // A kernel without IPv6, or with IPv6 disabled, has no such file.
             Err(error) if error.is_missing() && self.family == libc::AF_INET6 => Ok((Vec::new(), path)),
-            Err(error) => Err(format!("{error}; {refused}")),
+            Err(error) => Err(format!("{error}; {diag_error}")),
         }
     }
 
@@ -130,71 +131,79 @@ pub(crate) fn udp_sockets(host: &Host) -> Result<Vec<DiagSocket>, String> {
 fn services(
     host: &Host,
     scope: &Scope,
-    listed: Vec<(SocketProtocol, DiagSocket, &'static str)>,
+    listed_sockets: Vec<(SocketProtocol, DiagSocket, &'static str)>,
 ) -> Known<Vec<ServiceSockets>> {
-    let of_all = scope.port.is_none() && scope.pid.is_none();
+    let is_unscoped = scope.port.is_none() && scope.pid.is_none();
     let in_scope = |socket: &DiagSocket| match scope.port {
         Some(port) => socket.local.port() == port,
-        None => !(of_all && is_loopback(socket.local)),
+        None => !(is_unscoped && is_loopback(socket.local)),
     };
-    let listed: Vec<_> = listed.into_iter().filter(|(_, socket, _)| in_scope(socket)).collect();
-    if listed.is_empty() {
+    let listed_sockets: Vec<_> =
+        listed_sockets.into_iter().filter(|(_, socket, _)| in_scope(socket)).collect();
+    if listed_sockets.is_empty() {
         return Known::Value(Vec::new());
     }
     let owners = DescriptorOwners::observe(host);
-    let mut found = Vec::new();
-    for (protocol, socket, read_from) in listed {
-        let descriptors = owners.of(socket.inode);
+    let mut owned_sockets = Vec::new();
+    for (protocol, socket, read_from) in listed_sockets {
+        let descriptors = owners.descriptors_of(socket.inode);
         match (scope.pid, &descriptors) {
             (Some(pid), Known::Value(holders)) if !holders.iter().any(|(holder, _)| *holder == pid) => {}
             (Some(_), Known::Unknown { why }) => return Known::unknown(why.clone()),
-            _ => found.push(OwnedSocket::new(host, protocol, &socket, descriptors, read_from, !of_all)),
+            _ => owned_sockets.push(OwnedSocket::new(
+                host,
+                protocol,
+                &socket,
+                descriptors,
+                read_from,
+                !is_unscoped,
+            )),
         }
     }
-    Known::Value(grouped(host, &owners, found, !of_all))
+    Known::Value(group_sockets(host, &owners, owned_sockets, !is_unscoped))
 }
 
 impl OwnedSocket {
     fn new(
         host: &Host,
         protocol: SocketProtocol,
-        listed: &DiagSocket,
+        diag_socket: &DiagSocket,
         descriptors: Known<Vec<(u32, u32)>>,
         read_from: &'static str,
         named: bool,
     ) -> Self {
-        let asked = protocol == SocketProtocol::Udp || named;
+        let reads_options = protocol == SocketProtocol::Udp || named;
         let options = match &descriptors {
-            Known::Value(held) => match held.first() {
-                Some(at) if asked => options(host, listed.inode, *at).map(Some).into(),
+            Known::Value(holders) => match holders.first() {
+                Some(holder) if reads_options => options(host, diag_socket.inode, *holder).map(Some).into(),
                 _ => Known::Value(None),
             },
             Known::Unknown { why } => Known::unknown(why.clone()),
         };
-        let size = options.value().and_then(|set| set.as_ref()?.receive_buffer_bytes);
-        let owners = descriptors.clone().map(|held| {
-            let mut pids: Vec<u32> = held.iter().map(|(pid, _)| *pid).collect();
+        let buffer_size = options.value().and_then(|options| options.as_ref()?.receive_buffer_bytes);
+        let owners = descriptors.clone().map(|holders| {
+            let mut pids: Vec<u32> = holders.iter().map(|(pid, _)| *pid).collect();
             pids.sort_unstable();
             pids.dedup();
             pids
         });
         let socket = SocketState {
-            inode: listed.inode,
-            cookie: listed.cookie,
-            uid: listed.uid,
-            queued_bytes: listed.queued,
-            receive_buffer_bytes: listed.receive_buffer_bytes.or(size),
+            inode: diag_socket.inode,
+            cookie: diag_socket.cookie,
+            uid: diag_socket.uid,
+            queued_bytes: diag_socket.queued,
+            receive_buffer_bytes: diag_socket.receive_buffer_bytes.or(buffer_size),
             // The kernel does not count losses of a listener in this field.
-            drops: listed.drops.filter(|_| protocol == SocketProtocol::Udp),
+            drops: diag_socket.drops.filter(|_| protocol == SocketProtocol::Udp),
             options,
             descriptors: descriptors.into_value().unwrap_or_default(),
         };
-        let (local, interface_index) = (listed.local, listed.interface_index);
+        let (local, interface_index) = (diag_socket.local, diag_socket.interface_index);
         OwnedSocket { protocol, local, interface_index, owners, socket, read_from }
     }
 
     fn key(&self) -> ServiceKey {
-        let group = match self.socket.set() {
+        let group = match self.socket.known_options() {
             Some(options) if options.reuseport => SocketGroup::Reuseport,
             _ => SocketGroup::Processes(self.owners.value().cloned()),
         };
@@ -208,15 +217,15 @@ impl OwnedSocket {
     }
 }
 
-fn grouped(
+fn group_sockets(
     host: &Host,
     owners: &DescriptorOwners,
-    found: Vec<OwnedSocket>,
+    owned_sockets: Vec<OwnedSocket>,
     named: bool,
 ) -> Vec<ServiceSockets> {
     let mut groups: BTreeMap<ServiceKey, Vec<OwnedSocket>> = BTreeMap::new();
-    for item in found {
-        groups.entry(item.key()).or_default().push(item);
+    for socket in owned_sockets {
+        groups.entry(socket.key()).or_default().push(socket);
     }
     let mut names = BTreeMap::new();
     let choosers = ChooserReader::new(host);
@@ -226,7 +235,7 @@ fn grouped(
         let processes = processes(host, &members, &mut names);
         let read_from = members.first().map_or("", |member| member.read_from).to_owned();
         let mut sockets: Vec<SocketState> = members.into_iter().map(|member| member.socket).collect();
-        let ordered = order(&choosers, key.protocol, &mut sockets);
+        let ordered = sort_by_place(&choosers, key.protocol, &mut sockets);
         ServiceSockets {
             protocol: key.protocol,
             local: key.local,
@@ -247,16 +256,16 @@ fn processes(
     members: &[OwnedSocket],
     names: &mut BTreeMap<u32, String>,
 ) -> Known<Vec<SocketOwner>> {
-    let mut found = Vec::new();
+    let mut all_pids = Vec::new();
     for member in members {
         match &member.owners {
-            Known::Value(pids) => found.extend(pids.iter().copied()),
+            Known::Value(pids) => all_pids.extend(pids.iter().copied()),
             Known::Unknown { why } => return Known::unknown(why.clone()),
         }
     }
-    found.sort_unstable();
-    found.dedup();
-    let named = |pid: u32| {
+    all_pids.sort_unstable();
+    all_pids.dedup();
+    let owner = |pid: u32| {
         let name = names.entry(pid).or_insert_with(|| {
             host.read(&format!("/proc/{pid}/comm")).map_or_else(
                 // The process ended after its descriptors were read.
@@ -266,12 +275,12 @@ fn processes(
         });
         SocketOwner { pid, name: name.clone() }
     };
-    Known::Value(found.into_iter().map(named).collect())
+    Known::Value(all_pids.into_iter().map(owner).collect())
 }
 
 /// A sysctl of `net.core`. In network namespaces other than the first, older kernels do not show
 /// global sysctls (net/core/sysctl_net_core.c), and the directory exists without the file.
-fn sysctl(host: &Host, name: &str) -> Known<Option<u64>> {
+fn read_sysctl(host: &Host, name: &str) -> Known<Option<u64>> {
     let path = format!("/proc/sys/net/core/{name}");
     match host.read(&path) {
         Ok(text) => match text.trim().parse() {

@@ -10,7 +10,7 @@ use std::io;
 use serde::{Deserialize, Serialize};
 
 use crate::process::copy::copy;
-use crate::setting::{SocketKnob, socket_words};
+use crate::setting::{SocketKnob, socket_option_text};
 use crate::sys::sockopt::{SOL_UDP, word};
 use crate::{Host, HostError};
 
@@ -42,8 +42,8 @@ pub(crate) fn options(
     inode: u64,
     (pid, descriptor): (u32, u32),
 ) -> Result<SocketOptions, HostError> {
-    let what = format!("reading the options of descriptor {descriptor} of process {pid}");
-    host.call(&format!("socket/{inode}/options"), &what, || read(inode, pid, descriptor))
+    let action = format!("reading the options of descriptor {descriptor} of process {pid}");
+    host.call(&format!("socket/{inode}/options"), &action, || read(inode, pid, descriptor))
 }
 
 fn read(inode: u64, pid: u32, descriptor: u32) -> io::Result<SocketOptions> {
@@ -52,11 +52,11 @@ fn read(inode: u64, pid: u32, descriptor: u32) -> io::Result<SocketOptions> {
     Ok(SocketOptions {
         reuseport: option(libc::SO_REUSEPORT)? != 0,
         incoming_cpu: u32::try_from(option(libc::SO_INCOMING_CPU)?).ok(),
-        gro: word(&socket, SOL_UDP, UDP_GRO).is_ok_and(|on| on != 0),
+        gro: word(&socket, SOL_UDP, UDP_GRO).is_ok_and(|value| value != 0),
         receive_buffer_bytes: u64::try_from(option(libc::SO_RCVBUF)?).ok(),
         knobs: SocketKnob::ALL
             .into_iter()
-            .filter_map(|knob| Some((knob, socket_words(knob, &socket).ok()?)))
+            .filter_map(|knob| Some((knob, socket_option_text(knob, &socket).ok()?)))
             .collect(),
     })
 }
@@ -70,8 +70,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_options_of_a_socket_are_read_through_its_process() {
-        let test = "the_options_of_a_socket_are_read_through_its_process";
+    fn socket_options_are_read_through_the_owning_process() {
+        let test = "socket_options_are_read_through_the_owning_process";
         let socket = UdpSocket::bind("127.0.0.1:0").expect("bound");
         let inode = rustix::fs::fstat(&socket).expect("an inode").st_ino;
         let at = (std::process::id(), u32::try_from(socket.as_raw_fd()).expect("a descriptor"));
@@ -82,7 +82,7 @@ mod tests {
                 let knob = |knob| options.knobs.get(&knob).map(String::as_str);
                 assert_eq!(knob(SocketKnob::IncomingCpu), Some("none"));
                 assert!(knob(SocketKnob::PathMtu).is_some() && knob(SocketKnob::BusyPoll).is_some());
-                let error = options_of_another(inode, at);
+                let error = error_for_another_socket(inode, at);
                 assert!(error.contains("descriptor"), "{error}");
             }
             Err(error) => {
@@ -91,12 +91,12 @@ mod tests {
         }
     }
 
-    fn options_of_another(inode: u64, at: (u32, u32)) -> String {
+    fn error_for_another_socket(inode: u64, at: (u32, u32)) -> String {
         options(&Host::live(), inode + 1, at).expect_err("another socket").to_string()
     }
 
     #[test]
-    fn a_tree_answers_and_leaves_out_what_it_does_not_know() {
+    fn recorded_socket_options_ignore_unknown_fields() {
         let host = Host::scripted([("/calls/socket/7/options.json", r#"{"reuseport": true, "later": 1}"#)]);
         let options = options(&host, 7, (1, 3)).expect("an answer");
         assert!(options.reuseport && options.incoming_cpu.is_none());

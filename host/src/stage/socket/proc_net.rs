@@ -34,26 +34,26 @@ pub(crate) fn proc_net_sockets(text: &str, path: &str, state: &str) -> Result<Ve
     let has_drops = state == "07" && header.split_whitespace().any(|name| name == "drops");
     let mut sockets = Vec::new();
     for (index, line) in lines.filter(|(_, line)| !line.trim().is_empty()) {
-        let wrong = |item: &str| format!("{path}: line {}: no {item} in '{}'", index + 1, line.trim());
+        let parse_error = |item: &str| format!("{path}: line {}: no {item} in '{}'", index + 1, line.trim());
         let fields: Vec<&str> = line.split_whitespace().collect();
         let field = |number: usize| fields.get(number).copied();
-        if field(STATE).ok_or_else(|| wrong("state"))? != state {
+        if field(STATE).ok_or_else(|| parse_error("state"))? != state {
             continue;
         }
         let queues = field(QUEUES).and_then(|queues| queues.split_once(':'));
         sockets.push(DiagSocket {
-            local: field(LOCAL).and_then(address).ok_or_else(|| wrong("local address"))?,
-            inode: field(INODE).and_then(|inode| inode.parse().ok()).ok_or_else(|| wrong("inode"))?,
+            local: field(LOCAL).and_then(address).ok_or_else(|| parse_error("local address"))?,
+            inode: field(INODE).and_then(|inode| inode.parse().ok()).ok_or_else(|| parse_error("inode"))?,
             cookie: None,
-            uid: field(UID).and_then(|uid| uid.parse().ok()).ok_or_else(|| wrong("uid"))?,
+            uid: field(UID).and_then(|uid| uid.parse().ok()).ok_or_else(|| parse_error("uid"))?,
             interface_index: 0,
             queued: queues
                 .and_then(|(_, queued)| u64::from_str_radix(queued, 16).ok())
-                .ok_or_else(|| wrong("rx_queue"))?,
+                .ok_or_else(|| parse_error("rx_queue"))?,
             receive_buffer_bytes: None,
             drops: match field(DROPS).map(str::parse) {
                 Some(Ok(drops)) if has_drops => Some(drops),
-                _ if has_drops => return Err(wrong("drops")),
+                _ if has_drops => return Err(parse_error("drops")),
                 _ => None,
             },
         });
@@ -76,8 +76,8 @@ pub fn udp_socket_drops(host: &Host, port: u16) -> Result<u64, String> {
             Err(error) => return Err(error.to_string()),
         };
         let sockets = proc_net_sockets(&text, path, "07")?;
-        let on_port = sockets.iter().filter(|socket| socket.local.port() == port);
-        drops += on_port.filter_map(|socket| socket.drops).sum::<u64>();
+        let port_sockets = sockets.iter().filter(|socket| socket.local.port() == port);
+        drops += port_sockets.filter_map(|socket| socket.drops).sum::<u64>();
     }
     Ok(drops)
 }
@@ -122,7 +122,7 @@ mod tests {
         \x20  1: 0100007F:C0A2 0100007F:D6B7 06 00000000:00000000 03:0000176A 00000000     0        0 0 3 0000000088be337a                                      \n";
 
     #[test]
-    fn unconnected_udp_sockets_are_read_and_connected_ones_left_out() {
+    fn only_unconnected_udp_sockets_are_read() {
         let sockets = proc_net_sockets(UDP, "/proc/net/udp", "07").expect("read");
         let locals: Vec<String> = sockets.iter().map(|socket| socket.local.to_string()).collect();
         assert_eq!(locals, ["127.0.0.53:53", "0.0.0.0:8000"]);
@@ -133,13 +133,13 @@ mod tests {
     }
 
     #[test]
-    fn a_listener_has_no_drops_whatever_stands_in_that_column() {
+    fn tcp_listeners_have_no_drop_count() {
         let sockets = proc_net_sockets(TCP, "/proc/net/tcp", "0A").expect("read");
         assert_eq!((sockets.len(), sockets[0].drops, sockets[0].local.port()), (1, None, 2024));
     }
 
     #[test]
-    fn what_is_wrong_is_named_by_path_line_and_item() {
+    fn malformed_socket_files_are_errors_with_path_and_line() {
         let error = proc_net_sockets(&UDP[..UDP.len() - 160], "/proc/net/udp", "07").expect_err("cut");
         assert_eq!(error, "/proc/net/udp: line 3: cut short");
         let error = proc_net_sockets(&UDP.replace(" 8123", ""), "/proc/net/udp", "07").expect_err("no drops");
@@ -152,7 +152,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_sockets_or_an_error(text in "\\PC*", line in "[ 0-9A-F:]{0,90}", tail in "\\PC*") {
+        fn parsing_arbitrary_text_never_panics(text in "\\PC*", line in "[ 0-9A-F:]{0,90}", tail in "\\PC*") {
             let _ = proc_net_sockets(&text, "/proc/net/udp", "07");
             let text = format!("sl local_address\n 1: {line} 07 {tail}\n 0: 00000000:07E8 {line} 07 {line}");
             let _ = proc_net_sockets(&text, "/proc/net/udp", "07");
@@ -162,10 +162,12 @@ mod tests {
     }
 
     #[test]
-    fn drops_of_a_port_are_added() {
-        let files = [("/proc/thread-self/net/udp", UDP), ("/proc/thread-self/net/udp6", UDP6)];
+    fn udp_drops_are_read_per_port() {
+        let two_sockets = format!("{UDP}{}\n", UDP.lines().nth(2).expect("port 8000"));
+        let udp6 = UDP6.replace(" 0\n", " 5\n");
+        let files = [("/proc/thread-self/net/udp", two_sockets), ("/proc/thread-self/net/udp6", udp6)];
         let host = Host::scripted(files);
-        assert_eq!(udp_socket_drops(&host, 0x1F40), Ok(8123));
-        assert_eq!(udp_socket_drops(&host, 53), Ok(0));
+        assert_eq!(udp_socket_drops(&host, 0x1F40), Ok(2 * 8123));
+        assert_eq!(udp_socket_drops(&host, 53), Ok(5));
     }
 }

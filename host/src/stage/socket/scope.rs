@@ -12,7 +12,7 @@ pub enum ScopeError {
     #[error(
         "process {pid} holds no unconnected UDP socket and no TCP listener{} in this network namespace (its own: --netns \
          {pid})",
-        on(.port)
+        port_text(.port)
     )]
     NoSocket { pid: u32, port: Option<u16> },
     #[error(
@@ -22,7 +22,7 @@ pub enum ScopeError {
     NoListener { port: u16 },
 }
 
-fn on(port: &Option<u16>) -> String {
+fn port_text(port: &Option<u16>) -> String {
     port.map_or_else(String::new, |port| format!(" on port {port}"))
 }
 
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_that_is_gone_is_named() {
+    fn a_missing_process_in_scope_is_an_error_with_its_pid() {
         let host = Host::scripted([("/proc/12/comm", "echo\n")]);
         let scope = |pid| Scope { pid: Some(pid), ..Scope::default() };
         assert_eq!(scope(12).check(&host), Ok(()));
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_without_a_socket_is_an_error_only_where_sockets_are_known() {
+    fn an_unused_port_is_an_error_only_if_all_sockets_are_known() {
         let host =
             Host::scripted([("/calls/sock_diag/udp4.json", "[]"), ("/calls/sock_diag/udp6.json", "[]")]);
         let scope = Scope { port: Some(53), ..Scope::default() };
@@ -75,10 +75,10 @@ mod tests {
         let empty =
             ["udp4", "udp6", "tcp4", "tcp6"].map(|key| (format!("/calls/sock_diag/{key}.json"), "[]"));
         let sockets = HostSockets::observe(&Host::scripted(empty), &scope);
-        let error = scope.check_sockets(&sockets).expect_err("nobody");
+        let error = scope.check_sockets(&sockets).expect_err("no listener");
         assert!(error.to_string().starts_with("nobody listens on port 53: "), "{error}");
         let scope = Scope { pid: Some(1), ..scope };
-        let error = scope.check_sockets(&sockets).expect_err("nobody");
+        let error = scope.check_sockets(&sockets).expect_err("no listener");
         let expected = "process 1 holds no unconnected UDP socket and no TCP listener on port 53";
         assert!(error.to_string().starts_with(expected), "{error}");
     }

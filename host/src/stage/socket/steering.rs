@@ -27,7 +27,7 @@ pub(super) fn steering(
     if processes.iter().any(|process| holds_program(host, process.pid, owners.programs_of(process.pid))) {
         return Known::Value(Some(SteeringState::Program));
     }
-    let by_cpu = sockets.iter().all(|socket| socket.incoming_cpu().is_some());
+    let has_incoming_cpus = sockets.iter().all(|socket| socket.incoming_cpu().is_some());
     let cookie = first.cookie.filter(|cookie| *cookie != 0);
     let member = match cookie.map(|cookie| choosers.member(protocol, cookie)) {
         Some(Ok(member)) => member,
@@ -37,10 +37,12 @@ pub(super) fn steering(
         }
     };
     match member.map(|member| member.chooser) {
-        Some(GroupChooser::Extended) if member.is_some_and(is_ours) => Known::Value(Some(SteeringState::Cpu)),
+        Some(GroupChooser::Extended) if member.is_some_and(is_linerate_program) => {
+            Known::Value(Some(SteeringState::Cpu))
+        }
         Some(GroupChooser::ClassicByCpu) => Known::Value(Some(SteeringState::Cpu)),
         Some(GroupChooser::Classic | GroupChooser::Extended) => Known::Value(Some(SteeringState::Program)),
-        Some(GroupChooser::Kernel) if by_cpu && incoming_cpu_is_honoured(host) => {
+        Some(GroupChooser::Kernel) if has_incoming_cpus && incoming_cpu_is_honoured(host) => {
             Known::Value(Some(SteeringState::Cpu))
         }
         Some(GroupChooser::Kernel) => Known::Value(Some(SteeringState::Hash)),
@@ -50,21 +52,21 @@ pub(super) fn steering(
 
 /// Sorts sockets by the index that a classic program uses, and returns whether the kernel reported
 /// the index of every socket.
-pub(super) fn order(
+pub(super) fn sort_by_place(
     choosers: &ChooserReader<'_>,
     protocol: SocketProtocol,
     sockets: &mut [SocketState],
 ) -> bool {
     let place = |socket: &SocketState| choosers.member(protocol, socket.cookie?).ok()??.place;
-    let told = sockets.len() > 1 && sockets.iter().all(|socket| place(socket).is_some());
-    if told {
+    let is_ordered = sockets.len() > 1 && sockets.iter().all(|socket| place(socket).is_some());
+    if is_ordered {
         sockets.sort_by_key(place);
     }
-    told
+    is_ordered
 }
 
 /// Whether the program is linerate's, which chooses by CPU.
-fn is_ours(member: &ChooserMember) -> bool {
+fn is_linerate_program(member: &ChooserMember) -> bool {
     member.program.as_ref().is_some_and(|program| program.name == ChoosingProgram::STEER)
 }
 
@@ -116,7 +118,10 @@ mod tests {
     const BY_CPU: [&str; 2] =
         [r#"{"reuseport": true, "incoming_cpu": 0}"#, r#"{"reuseport": true, "incoming_cpu": 1}"#];
 
-    fn told(mut recording: HostRecording, chooser: &str) -> (Known<Option<SteeringState>>, Vec<u64>) {
+    fn steering_and_order(
+        mut recording: HostRecording,
+        chooser: &str,
+    ) -> (Known<Option<SteeringState>>, Vec<u64>) {
         let (chooser, program) = chooser.split_once(' ').unwrap_or((chooser, "choose"));
         let program = format!(r#"{{"id": 9, "name": "{program}"}}"#);
         let member = |cookie: u32, place: u32| {
@@ -134,40 +139,49 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_tells_is_taken() {
-        for (chooser, steering) in [
+    fn steering_follows_the_chooser_the_kernel_reports() {
+        for (chooser, expected) in [
             ("kernel", SteeringState::Hash),
             ("classic_by_cpu", SteeringState::Cpu),
             ("classic", SteeringState::Program),
             ("extended", SteeringState::Program),
             ("extended linerate_steer", SteeringState::Cpu),
         ] {
-            let (found, order) = told(tree(REUSEPORT, "6.18.0"), chooser);
-            assert_eq!((found, order), (Known::Value(Some(steering)), vec![701, 700]));
+            let (steering, order) = steering_and_order(tree(REUSEPORT, "6.18.0"), chooser);
+            assert_eq!((steering, order), (Known::Value(Some(expected)), vec![701, 700]));
         }
     }
 
     #[test]
-    fn a_cpu_asked_for_counts_from_the_kernel_on_that_honours_it() {
-        assert_eq!(told(tree(BY_CPU, "6.2.1"), "kernel").0, Known::Value(Some(SteeringState::Cpu)));
-        assert_eq!(told(tree(BY_CPU, "6.1.90-amd64"), "kernel").0, Known::Value(Some(SteeringState::Hash)));
-        let one = [BY_CPU[0], REUSEPORT[0]];
-        assert_eq!(told(tree(one, "6.18.0"), "kernel").0, Known::Value(Some(SteeringState::Hash)));
+    fn incoming_cpu_steers_from_linux_6_2_if_set_on_every_socket() {
+        assert_eq!(
+            steering_and_order(tree(BY_CPU, "6.2.1"), "kernel").0,
+            Known::Value(Some(SteeringState::Cpu))
+        );
+        assert_eq!(
+            steering_and_order(tree(BY_CPU, "6.1.90-amd64"), "kernel").0,
+            Known::Value(Some(SteeringState::Hash))
+        );
+        let one_cpu = [BY_CPU[0], REUSEPORT[0]];
+        assert_eq!(
+            steering_and_order(tree(one_cpu, "6.18.0"), "kernel").0,
+            Known::Value(Some(SteeringState::Hash))
+        );
     }
 
     #[test]
-    fn a_program_that_the_process_holds_is_told_without_asking() {
+    fn a_bpf_program_descriptor_implies_steering_by_program() {
         let mut recording = tree(REUSEPORT, "4.19.0");
         recording.insert("/proc/50/fd/9", RecordedEntry::Link("anon_inode:bpf-prog".into()));
         let info = "pos:\t0\nflags:\t02000002\nprog_type:\t21\nprog_jited:\t1\n";
         recording.insert("/proc/50/fdinfo/9", RecordedEntry::File(info.into()));
-        let (found, order) = told(recording, "");
-        assert_eq!((found, order), (Known::Value(Some(SteeringState::Program)), vec![700, 701]));
+        let (steering, order) = steering_and_order(recording, "");
+        assert_eq!((steering, order), (Known::Value(Some(SteeringState::Program)), vec![700, 701]));
     }
 
     #[test]
-    fn nothing_is_said_where_the_kernel_does_not_tell() {
-        let (found, _) = told(tree(REUSEPORT, "5.4.0"), "");
-        assert!(found.why().is_some_and(|why| why.starts_with("asking what chooses in reuseport groups")));
+    fn steering_is_unknown_if_the_kernel_reports_no_chooser() {
+        let (steering, _) = steering_and_order(tree(REUSEPORT, "5.4.0"), "");
+        assert!(steering.why().is_some_and(|why| why.starts_with("asking what chooses in reuseport groups")));
     }
 }

@@ -9,15 +9,15 @@ const SOFTNET: &str = "/proc/net/softnet_stat";
 
 pub(in crate::stage) fn counters(path: &PacketPath) -> Vec<Counter> {
     let softnet = path.softirq.softnet.value().map_or(&[][..], Vec::as_slice);
-    let mut found: Vec<Counter> = softnet.iter().flat_map(of_cpu).collect();
+    let mut counters: Vec<Counter> = softnet.iter().flat_map(counters_of_cpu).collect();
     let net_rx = path.softirq.net_rx.value().into_iter().flatten();
-    found.extend(
+    counters.extend(
         net_rx.map(|(cpu, runs)| counter(*cpu, "NET_RX", CountedUnit::Events, *runs, "/proc/softirqs")),
     );
-    found
+    counters
 }
 
-fn of_cpu(line: &SoftnetCpu) -> Vec<Counter> {
+fn counters_of_cpu(line: &SoftnetCpu) -> Vec<Counter> {
     let counts = [
         ("processed", CountedUnit::PacketsIn, Some(line.processed)),
         ("dropped", CountedUnit::PacketsLost, Some(line.dropped)),

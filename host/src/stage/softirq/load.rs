@@ -12,7 +12,7 @@ pub(super) fn rates(view: &HostView<'_>, count: Count) -> Option<BTreeMap<u32, f
     let seconds = view.seconds()?;
     let before = by_cpu(&view.before?.softirq, count)?;
     let now = by_cpu(&view.now.softirq, count)?;
-    let rate = |(cpu, now): (u32, u64)| Some((cpu, grown(*before.get(&cpu)?, now) / seconds));
+    let rate = |(cpu, now): (u32, u64)| Some((cpu, counter_growth(*before.get(&cpu)?, now) / seconds));
     Some(now.into_iter().filter_map(rate).collect())
 }
 
@@ -25,9 +25,9 @@ fn by_cpu(softirq: &SoftirqState, count: Count) -> Option<BTreeMap<u32, u64>> {
 }
 
 /// A 32-bit counter that shrank has wrapped once.
-fn grown(before: u64, now: u64) -> f64 {
-    let round = if now < before { 1_u64 << 32 } else { 0 };
-    (now + round).saturating_sub(before) as f64
+fn counter_growth(before: u64, now: u64) -> f64 {
+    let wrap = if now < before { 1_u64 << 32 } else { 0 };
+    (now + wrap).saturating_sub(before) as f64
 }
 
 /// The share of time that each CPU spent in softirqs: between two readings, or with one reading
@@ -62,8 +62,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_counter_that_went_round_still_grew() {
-        assert!((grown(0xffff_fff0, 0x10) - 32.0).abs() < f64::EPSILON);
-        assert!((grown(5, 9) - 4.0).abs() < f64::EPSILON);
+    fn a_32_bit_counter_that_wraps_keeps_its_growth() {
+        assert!((counter_growth(0xffff_fff0, 0x10) - 32.0).abs() < f64::EPSILON);
+        assert!((counter_growth(5, 9) - 4.0).abs() < f64::EPSILON);
     }
 }

@@ -7,6 +7,6 @@ use crate::{Host, Known};
 impl NapiInstance {
     /// All instances of the network namespace; `None` if the kernel does not report them.
     pub(in crate::stage) fn all(host: &Host) -> Known<Option<Vec<NapiInstance>>> {
-        Known::offered(host.call("netdev/napi", "listing NAPI instances", napi::instances))
+        Known::if_supported(host.call("netdev/napi", "listing NAPI instances", napi::instances))
     }
 }

@@ -77,8 +77,8 @@ fn sysctl(host: &Host, name: &str) -> Option<(String, Known<u64>)> {
         }
         // Only the first network namespace shows these sysctls (net/core/sysctl_net_core.c).
         Known::Value(None) => {
-            let why = format!("{path}: does not exist; only the host's own network namespace shows it");
-            Some((name.to_owned(), Known::unknown(why)))
+            let reason = format!("{path}: does not exist; only the host's own network namespace shows it");
+            Some((name.to_owned(), Known::unknown(reason)))
         }
         Known::Value(Some(value)) => Some((name.to_owned(), Known::Value(value))),
         Known::Unknown { why } => Some((name.to_owned(), Known::Unknown { why })),
@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rps_is_read_a_queue_at_a_time_in_the_order_of_numbers() {
+    fn rps_is_read_per_queue_in_numeric_order() {
         let host = Host::scripted([
             ("/sys/class/net/eth0/queues/rx-10/rps_cpus", "0,00000003\n"),
             ("/sys/class/net/eth0/queues/rx-10/rps_flow_cnt", "4096\n"),
@@ -153,8 +153,8 @@ mod tests {
             ("/sys/class/net/eth0/gro_flush_timeout", "20000\n"),
             ("/sys/class/net/eth0/threaded", "1\n"),
         ]);
-        let found = rps(&host, "eth0");
-        let queues = found.queues.into_value().expect("queues");
+        let rps = rps(&host, "eth0");
+        let queues = rps.queues.into_value().expect("queues");
         assert_eq!(queues.iter().map(|item| item.queue).collect::<Vec<_>>(), [9, 10]);
         assert!(
             queues[0]
@@ -168,13 +168,13 @@ mod tests {
         );
         assert_eq!(queues[1].cpus, CpuSet::from_list("0-1").into());
         assert_eq!(queues[1].flow_count, Known::Value(4096));
-        assert_eq!(found.gro_flush_timeout_ns, Known::Value(Some(20_000)));
-        assert_eq!(found.napi_defer_hard_irqs, Known::Value(None));
-        assert_eq!(found.threaded, Known::Value(Some(true)));
+        assert_eq!(rps.gro_flush_timeout_ns, Known::Value(Some(20_000)));
+        assert_eq!(rps.napi_defer_hard_irqs, Known::Value(None));
+        assert_eq!(rps.threaded, Known::Value(Some(true)));
     }
 
     #[test]
-    fn what_a_kernel_is_too_old_for_is_left_out_and_what_it_should_have_is_unknown() {
+    fn newer_sysctls_are_omitted_and_missing_required_sysctls_are_unknown() {
         let host = Host::scripted([
             ("/proc/sys/net/core/netdev_budget", "300\n"),
             ("/proc/sys/net/core/dev_weight", "many\n"),
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn the_live_host_is_read() {
+    fn softnet_and_net_rx_are_read_on_the_live_host() {
         let softirq = SoftirqState::observe(&Host::live(), &[]);
         let lines = softirq.softnet.value().map_or(&[][..], Vec::as_slice);
         assert!(!lines.is_empty(), "{:?}", softirq.softnet);

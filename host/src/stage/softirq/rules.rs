@@ -16,28 +16,28 @@ use crate::setting::{QueueDirection, Setting, SettingValue};
 use crate::stage::PacketPath;
 
 /// Adds a change of RPS of a receive queue, unless it already has these CPUs.
-fn with_rps(matched: RuleMatch, path: &PacketPath, interface: &str, queue: u32, to: &CpuSet) -> RuleMatch {
-    let now = path.softirq.rps_cpus(interface, queue);
-    if now == Some(to) {
-        return matched;
+fn with_rps(rule_match: RuleMatch, path: &PacketPath, interface: &str, queue: u32, to: &CpuSet) -> RuleMatch {
+    let current_cpus = path.softirq.rps_cpus(interface, queue);
+    if current_cpus == Some(to) {
+        return rule_match;
     }
     let setting =
         Setting::QueueCpus { interface: interface.to_owned(), direction: QueueDirection::Receive, queue };
-    matched.change(
+    rule_match.change(
         setting,
-        now.map(|cpus| SettingValue::new(cpus.to_mask())),
+        current_cpus.map(|cpus| SettingValue::new(cpus.to_mask())),
         SettingValue::new(to.to_mask()),
     )
 }
 
 /// Rounded rates by CPU, for evidence.
-fn rounded(rates: &BTreeMap<u32, f64>) -> impl Iterator<Item = (u32, f64)> {
+fn rounded_rates(rates: &BTreeMap<u32, f64>) -> impl Iterator<Item = (u32, f64)> {
     rates.iter().map(|(cpu, rate)| (*cpu, rate.round()))
 }
 
-fn with_sysctl(matched: RuleMatch, name: &str, from: u64, to: u64) -> RuleMatch {
+fn with_sysctl(rule_match: RuleMatch, name: &str, from: u64, to: u64) -> RuleMatch {
     let setting = Setting::sysctl(format!("net.core.{name}"));
-    matched.change(setting, Some(SettingValue::new(from.to_string())), SettingValue::new(to.to_string()))
+    rule_match.change(setting, Some(SettingValue::new(from.to_string())), SettingValue::new(to.to_string()))
 }
 
 fn sysctl(path: &PacketPath, name: &str) -> Option<u64> {

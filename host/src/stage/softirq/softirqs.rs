@@ -37,23 +37,23 @@ mod tests {
     const TEXT: &str = "                    CPU0       CPU1       \n          HI:          0          0\n      NET_TX:      12072      11841\n      NET_RX: 1075594422  583110992\n";
 
     #[test]
-    fn the_counts_of_a_kind_are_read_by_cpu() {
+    fn softirq_counts_are_read_per_cpu() {
         let net_rx = parse(TEXT, "NET_RX").expect("parsed");
         assert_eq!(net_rx, BTreeMap::from([(0, 1_075_594_422), (1, 583_110_992)]));
     }
 
     #[test]
-    fn what_is_missing_is_said() {
+    fn missing_or_malformed_softirq_lines_are_named_in_the_error() {
         assert_eq!(parse(TEXT, "RCU").expect_err("cut"), "no line 'RCU'");
         assert_eq!(parse("", "RCU").expect_err("empty"), "no line in it");
         assert_eq!(parse("a b\n", "RCU").expect_err("garbled"), "line 1: 'a b' are no CPUs");
-        let cut = TEXT.get(..TEXT.len() - 12).expect("a shorter text");
-        assert_eq!(parse(cut, "NET_RX").expect_err("cut"), "line 4: '' is not count 2 of 2");
+        let short_text = TEXT.get(..TEXT.len() - 12).expect("a shorter text");
+        assert_eq!(parse(short_text, "NET_RX").expect_err("cut"), "line 4: '' is not count 2 of 2");
     }
 
     proptest! {
         #[test]
-        fn any_text_is_an_answer_or_an_error(text in "(CPU[0-9 ]{0,3}){0,4}\n?(NET_RX:[0-9 x]{0,30}\n)?") {
+        fn parsing_arbitrary_text_never_panics(text in "(CPU[0-9 ]{0,3}){0,4}\n?(NET_RX:[0-9 x]{0,30}\n)?") {
             let _ = parse(&text, "NET_RX");
         }
     }

@@ -10,9 +10,9 @@ use crate::CpuSet;
 /// `online` identifies the lines if they have no CPU column.
 pub(crate) fn parse(text: &str, online: Option<&CpuSet>) -> Result<Vec<SoftnetCpu>, String> {
     let mut online = online.map(CpuSet::iter);
-    let mut found = Vec::new();
+    let mut cpus = Vec::new();
     for (index, line) in text.lines().enumerate() {
-        let error = |what: String| format!("line {}: {what}", index + 1);
+        let error = |reason: String| format!("line {}: {reason}", index + 1);
         let columns = line
             .split_whitespace()
             .map(|item| {
@@ -29,7 +29,7 @@ pub(crate) fn parse(text: &str, online: Option<&CpuSet>) -> Result<Vec<SoftnetCp
             .copied()
             .or(next_online)
             .ok_or_else(|| error("has no CPU number, and the online CPUs are unknown".to_owned()))?;
-        found.push(SoftnetCpu {
+        cpus.push(SoftnetCpu {
             cpu,
             processed,
             dropped,
@@ -39,7 +39,7 @@ pub(crate) fn parse(text: &str, online: Option<&CpuSet>) -> Result<Vec<SoftnetCp
             backlog: column(11).filter(|_| columns.len() > 12),
         });
     }
-    if found.is_empty() { Err("no line in it".to_owned()) } else { Ok(found) }
+    if cpus.is_empty() { Err("no line in it".to_owned()) } else { Ok(cpus) }
 }
 
 #[cfg(test)]
@@ -60,7 +60,7 @@ mod tests {
 ";
 
     #[test]
-    fn a_new_kernel_names_the_cpu_of_each_line() {
+    fn new_kernels_report_the_cpu_in_each_softnet_line() {
         let lines = parse(NEW, None).expect("parsed");
         assert_eq!(
             lines[0],
@@ -78,18 +78,18 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_an_old_kernel_belong_to_the_cpus_that_are_online() {
+    fn softnet_lines_of_old_kernels_map_to_online_cpus() {
         let online = CpuSet::from_list("0,4").expect("a list");
         let lines = parse(OLD, Some(&online)).expect("parsed");
         assert_eq!(lines.iter().map(|line| line.cpu).collect::<Vec<_>>(), [0, 4]);
         assert_eq!((lines[1].dropped, lines[1].received_rps, lines[1].flow_limit), (2, Some(10), None));
         assert!(parse(OLD, None).expect_err("unknown CPUs").starts_with("line 1: has no CPU number"));
-        let one = CpuSet::from_list("0").expect("a list");
-        assert!(parse(OLD, Some(&one)).expect_err("a line too many").starts_with("line 2: "));
+        let one_cpu = CpuSet::from_list("0").expect("a list");
+        assert!(parse(OLD, Some(&one_cpu)).expect_err("a line too many").starts_with("line 2: "));
     }
 
     #[test]
-    fn what_is_garbled_is_named_by_its_line() {
+    fn malformed_softnet_lines_are_named_in_the_error() {
         assert_eq!(parse("", None).expect_err("empty"), "no line in it");
         assert_eq!(parse("00000001 00\n", None).expect_err("short"), "line 1: 2 columns");
         assert_eq!(
@@ -100,7 +100,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_an_answer_or_an_error(text in "([0-9a-fg]{0,9} ?){0,40}\n?", cpus in 0_u32..4) {
+        fn parsing_arbitrary_text_never_panics(text in "([0-9a-fg]{0,9} ?){0,40}\n?", cpus in 0_u32..4) {
             let online: CpuSet = (0..cpus).collect();
             let _ = parse(&text, Some(&online));
             let _ = parse(&text, None);

@@ -14,11 +14,12 @@ pub(in crate::stage) fn is_quiet_now(view: &HostView<'_>, interface: &str) -> bo
 
 /// Whether an interface is known to receive almost nothing.
 pub(in crate::stage) fn is_quiet(view: &HostView<'_>, interface: &str) -> bool {
-    let received = |path: &PacketPath| path.link_of(interface)?.totals.value()?.get("rx_packets").copied();
+    let received_packets =
+        |path: &PacketPath| path.link_of(interface)?.totals.value()?.get("rx_packets").copied();
     if view.before.is_some() {
-        return view.rate(received).is_some_and(|rate| rate < QUIET_NOW);
+        return view.rate(received_packets).is_some_and(|rate| rate < QUIET_NOW);
     }
-    let (Some(packets), Some(uptime)) = (received(view.now), view.now.uptime_seconds.value()) else {
+    let (Some(packets), Some(uptime)) = (received_packets(view.now), view.now.uptime_seconds.value()) else {
         return false;
     };
     let packets = packets as f64;

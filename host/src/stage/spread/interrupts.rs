@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::order::{near, order, usable_cpus, worth};
+use super::order::{node_of_link, order, usable_cpus, worth};
 use crate::CpuSet;
 use crate::stage::PacketPath;
 use crate::stage::irq::IrqVector;
@@ -31,15 +31,15 @@ fn transmit_vectors<'a>(path: &'a PacketPath, interface: &str) -> BTreeMap<u32, 
 
 /// The CPU of each receive queue when vectors are well spread: the current CPUs if no CPU has two
 /// queues while another has none, otherwise the CPUs of [`plan`]. `None` if unknown.
-pub(in crate::stage) fn settled(path: &PacketPath, interface: &str) -> Option<BTreeMap<u32, u32>> {
+pub(in crate::stage) fn settled_cpus(path: &PacketPath, interface: &str) -> Option<BTreeMap<u32, u32>> {
     let vectors = receive_vectors(path, interface);
     if vectors.is_empty() {
         return None;
     }
-    if let Some(now) = now(&vectors) {
-        let distinct: BTreeSet<u32> = now.values().copied().collect();
-        if distinct.len() == now.len().min(usable_cpus(path)?.len()) {
-            return Some(now);
+    if let Some(current) = current_cpus(&vectors) {
+        let distinct_cpus: BTreeSet<u32> = current.values().copied().collect();
+        if distinct_cpus.len() == current.len().min(usable_cpus(path)?.len()) {
+            return Some(current);
         }
     }
     plan(path, interface)
@@ -49,99 +49,107 @@ pub(in crate::stage) fn settled(path: &PacketPath, interface: &str) -> Option<BT
 /// otherwise CPUs in order of preference.
 pub(in crate::stage) fn plan(path: &PacketPath, interface: &str) -> Option<BTreeMap<u32, u32>> {
     let usable = usable_cpus(path).filter(|cpus| !cpus.is_empty())?;
-    let near = path.link_of(interface).and_then(near);
-    let order = order(&path.machine, &usable, near, &BTreeMap::new());
+    let nic_node = path.link_of(interface).and_then(node_of_link);
+    let order = order(&path.machine, &usable, nic_node, &BTreeMap::new());
     let vectors = receive_vectors(path, interface);
     let queues: Vec<u32> = vectors.keys().copied().collect();
-    let best = in_turn(&queues, &order);
-    let hinted = hinted(&vectors).filter(|hinted| as_good(&path.machine, near, &order, hinted, &best));
-    Some(hinted.unwrap_or(best))
+    let best = assign_in_turn(&queues, &order);
+    let hints =
+        hinted_cpus(&vectors).filter(|hints| is_as_good(&path.machine, nic_node, &order, hints, &best));
+    Some(hints.unwrap_or(best))
 }
 
 /// `None` if a vector has several CPUs, or if its CPU is unknown.
-fn now(vectors: &BTreeMap<u32, &IrqVector>) -> Option<BTreeMap<u32, u32>> {
+fn current_cpus(vectors: &BTreeMap<u32, &IrqVector>) -> Option<BTreeMap<u32, u32>> {
     vectors.iter().map(|(queue, vector)| Some((*queue, vector.cpu()?))).collect()
 }
 
 /// `None` if the driver hints at no CPU, or at several, for a vector.
-fn hinted(vectors: &BTreeMap<u32, &IrqVector>) -> Option<BTreeMap<u32, u32>> {
+fn hinted_cpus(vectors: &BTreeMap<u32, &IrqVector>) -> Option<BTreeMap<u32, u32>> {
     vectors.iter().map(|(queue, vector)| Some((*queue, vector.hinted_cpu()?))).collect()
 }
 
-fn in_turn(queues: &[u32], order: &[u32]) -> BTreeMap<u32, u32> {
+fn assign_in_turn(queues: &[u32], order: &[u32]) -> BTreeMap<u32, u32> {
     queues.iter().copied().zip(order.iter().copied().cycle()).collect()
 }
 
 /// Whether a placement uses as many CPUs as another, with the same preference, and no CPU for more
 /// queues.
-fn as_good(
+fn is_as_good(
     machine: &MachineState,
-    near: Option<u32>,
+    nic_node: Option<u32>,
     order: &[u32],
-    one: &BTreeMap<u32, u32>,
+    candidate: &BTreeMap<u32, u32>,
     best: &BTreeMap<u32, u32>,
 ) -> bool {
     let cpus: CpuSet = order.iter().copied().collect();
-    let of = |placed: &BTreeMap<u32, u32>| {
-        let mut queues_of: BTreeMap<u32, usize> = BTreeMap::new();
-        placed.values().for_each(|cpu| *queues_of.entry(*cpu).or_default() += 1);
+    let score = |placement: &BTreeMap<u32, u32>| {
+        let mut queue_counts: BTreeMap<u32, usize> = BTreeMap::new();
+        placement.values().for_each(|cpu| *queue_counts.entry(*cpu).or_default() += 1);
         // The second thread of a core is as good as the first if the first has no queue.
-        let used: CpuSet = queues_of.keys().copied().collect();
-        let mut worths: Vec<_> = queues_of.keys().map(|cpu| worth(machine, &used, near, *cpu)).collect();
+        let used_cpus: CpuSet = queue_counts.keys().copied().collect();
+        let mut worths: Vec<_> =
+            queue_counts.keys().map(|cpu| worth(machine, &used_cpus, nic_node, *cpu)).collect();
         worths.sort_unstable();
-        (worths, queues_of.values().max().copied())
+        (worths, queue_counts.values().max().copied())
     };
-    one.values().all(|cpu| cpus.contains(*cpu)) && of(one) == of(best)
+    candidate.values().all(|cpu| cpus.contains(*cpu)) && score(candidate) == score(best)
 }
 
 /// The interrupts of an interface on CPUs in this order: the current placement if it is as good as
 /// any other, otherwise the driver's hint if it is as good, otherwise in turn. Queues with packets
 /// go first.
-pub(super) fn placed(path: &PacketPath, interface: &str, order: &[u32], stay: bool) -> PlacedVectors {
+pub(super) fn place_vectors(
+    path: &PacketPath,
+    interface: &str,
+    order: &[u32],
+    keeps_interrupts: bool,
+) -> PlacedVectors {
     let vectors = receive_vectors(path, interface);
-    let of_transmit = transmit_vectors(path, interface);
-    let managed = vectors.values().chain(of_transmit.values()).any(|vector| vector.is_managed());
-    if managed || stay {
-        let now = |vectors: &BTreeMap<u32, &IrqVector>| {
+    let by_transmit_queue = transmit_vectors(path, interface);
+    let managed = vectors.values().chain(by_transmit_queue.values()).any(|vector| vector.is_managed());
+    if managed || keeps_interrupts {
+        let current = |vectors: &BTreeMap<u32, &IrqVector>| {
             vectors.iter().filter_map(|(queue, vector)| Some((*queue, vector.cpu()?))).collect()
         };
-        return PlacedVectors { receive: now(&vectors), transmit: now(&of_transmit), managed };
+        return PlacedVectors { receive: current(&vectors), transmit: current(&by_transmit_queue), managed };
     }
-    let reached = super::receive::reached(path, interface);
-    let is_reached = |queue: &u32| reached.as_ref().is_none_or(|reached| reached.contains(queue));
-    let (mut queues, rest): (Vec<u32>, Vec<u32>) = vectors.keys().copied().partition(is_reached);
-    queues.extend(rest);
-    let best = in_turn(&queues, order);
-    let near = path.link_of(interface).and_then(near);
-    let receive = [now(&vectors), hinted(&vectors)]
+    let reached_queues = super::receive::reached_queues(path, interface);
+    let is_reached =
+        |queue: &u32| reached_queues.as_ref().is_none_or(|reached_queues| reached_queues.contains(queue));
+    let (mut queues, silent_queues): (Vec<u32>, Vec<u32>) = vectors.keys().copied().partition(is_reached);
+    queues.extend(silent_queues);
+    let best = assign_in_turn(&queues, order);
+    let nic_node = path.link_of(interface).and_then(node_of_link);
+    let receive = [current_cpus(&vectors), hinted_cpus(&vectors)]
         .into_iter()
         .flatten()
-        .find(|placed| as_good(&path.machine, near, order, placed, &best))
+        .find(|placement| is_as_good(&path.machine, nic_node, order, placement, &best))
         .unwrap_or(best);
-    let transmit = of_transmit_queues(&of_transmit, &receive, order);
+    let transmit = place_transmit_queues(&by_transmit_queue, &receive, order);
     PlacedVectors { receive, transmit, managed }
 }
 
 /// A transmit queue follows the receive queue with the same number. Other transmit queues go to the
 /// CPU with the fewest queues.
-fn of_transmit_queues(
+fn place_transmit_queues(
     vectors: &BTreeMap<u32, &IrqVector>,
     receive: &BTreeMap<u32, u32>,
     order: &[u32],
 ) -> BTreeMap<u32, u32> {
-    let mut queues_of: BTreeMap<u32, usize> = BTreeMap::new();
-    let mut placed = BTreeMap::new();
+    let mut queue_counts: BTreeMap<u32, usize> = BTreeMap::new();
+    let mut placement = BTreeMap::new();
     for (queue, cpu) in vectors.keys().filter_map(|queue| Some((*queue, *receive.get(queue)?))) {
-        placed.insert(queue, cpu);
-        *queues_of.entry(cpu).or_default() += 1;
+        placement.insert(queue, cpu);
+        *queue_counts.entry(cpu).or_default() += 1;
     }
     for queue in vectors.keys().filter(|queue| !receive.contains_key(queue)) {
         // If several CPUs have equally few queues, the first one.
-        let Some(cpu) = order.iter().min_by_key(|cpu| queues_of.get(cpu).copied().unwrap_or(0)) else {
+        let Some(cpu) = order.iter().min_by_key(|cpu| queue_counts.get(cpu).copied().unwrap_or(0)) else {
             continue;
         };
-        placed.insert(*queue, *cpu);
-        *queues_of.entry(*cpu).or_default() += 1;
+        placement.insert(*queue, *cpu);
+        *queue_counts.entry(*cpu).or_default() += 1;
     }
-    placed
+    placement
 }

@@ -71,21 +71,21 @@ pub(super) type Worth = (usize, bool);
 pub fn order(
     machine: &MachineState,
     cpus: &CpuSet,
-    near: Option<u32>,
-    queues_of: &BTreeMap<u32, usize>,
+    nic_node: Option<u32>,
+    queue_counts: &BTreeMap<u32, usize>,
 ) -> Vec<u32> {
     let mut order: Vec<u32> = cpus.iter().collect();
     order.sort_by_cached_key(|cpu| {
-        (worth(machine, cpus, near, *cpu), queues_of.get(cpu).copied().unwrap_or(0), *cpu)
+        (worth(machine, cpus, nic_node, *cpu), queue_counts.get(cpu).copied().unwrap_or(0), *cpu)
     });
     order
 }
 
-pub(super) fn worth(machine: &MachineState, cpus: &CpuSet, near: Option<u32>, cpu: u32) -> Worth {
+pub(super) fn worth(machine: &MachineState, cpus: &CpuSet, nic_node: Option<u32>, cpu: u32) -> Worth {
     let core = machine.siblings_of(cpu);
-    let before =
+    let earlier_threads =
         core.map_or(0, |core| core.iter().filter(|other| *other < cpu && cpus.contains(*other)).count());
-    (before, near.is_some() && machine.node_of(cpu) != near)
+    (earlier_threads, nic_node.is_some() && machine.node_of(cpu) != nic_node)
 }
 
 impl SpreadPolicy {
@@ -100,6 +100,6 @@ impl SpreadPolicy {
     }
 }
 
-pub(super) fn near(link: &LinkState) -> Option<u32> {
+pub(super) fn node_of_link(link: &LinkState) -> Option<u32> {
     link.node.value().copied().flatten()
 }

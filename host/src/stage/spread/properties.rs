@@ -39,8 +39,8 @@ fn shape() -> impl Strategy<Value = MachineShape> {
     (1..4_u32, 1..20_u32, 1..3_u32, any::<bool>(), any::<bool>(), any::<bool>()).prop_flat_map(
         |(nodes, cores, threads, interleaved, some_offline, some_isolated)| {
             let all = (nodes * cores * threads) as usize;
-            let part = |some: bool| {
-                proptest::collection::vec(proptest::bool::weighted(if some { 0.2 } else { 0.0 }), all..=all)
+            let part = |is_set: bool| {
+                proptest::collection::vec(proptest::bool::weighted(if is_set { 0.2 } else { 0.0 }), all..=all)
             };
             (part(some_offline), part(some_isolated)).prop_map(move |(offline, isolated)| MachineShape {
                 nodes,
@@ -72,26 +72,26 @@ impl MachineShape {
         all.filter(|cpu| *cpu == 0 || !self.offline[*cpu as usize]).collect()
     }
 
-    fn grouped(&self, groups: u32, group: impl Fn(u32) -> u32) -> Vec<String> {
+    fn group_lists(&self, groups: u32, group: impl Fn(u32) -> u32) -> Vec<String> {
         let of = |number: u32| list(self.online().into_iter().filter(|cpu| group(*cpu) == number));
         (0..groups).map(of).filter(|group| !group.is_empty()).collect()
     }
 }
 
 fn random() -> impl Strategy<Value = RandomMachine> {
-    (shape(), 1..129_usize, any::<bool>()).prop_flat_map(|(shape, queues, well)| {
+    (shape(), 1..129_usize, any::<bool>()).prop_flat_map(|(shape, queues, round_robin)| {
         let online = shape.online();
         let isolated: Vec<u32> =
             online.iter().copied().filter(|cpu| *cpu != 0 && shape.isolated[*cpu as usize]).collect();
         let cpu = proptest::sample::select(online.clone());
-        let some = proptest::collection::vec(proptest::sample::select(online.clone()), 0..4);
+        let cpu_subset = proptest::collection::vec(proptest::sample::select(online.clone()), 0..4);
         let policy = (any::<bool>(), 0..3_u8).prop_map(|(last, handing)| SpreadPolicy {
             second_threads: if last { SecondThreads::Last } else { SecondThreads::Never },
             handing: [RpsTarget::None, RpsTarget::OwnNode, RpsTarget::EveryNode][usize::from(handing)],
             free: CpuSet::new(),
             ..SpreadPolicy::default()
         });
-        let vectors = if well {
+        let vectors = if round_robin {
             Just(online.iter().copied().cycle().take(queues).collect::<Vec<u32>>()).boxed()
         } else {
             proptest::collection::vec(cpu, queues..=queues).boxed()
@@ -99,14 +99,14 @@ fn random() -> impl Strategy<Value = RandomMachine> {
         let transmit = 1..queues + 9;
         (
             vectors,
-            proptest::collection::vec(some.clone(), queues..=queues),
-            transmit.prop_flat_map(move |count| proptest::collection::vec(some.clone(), count..=count)),
+            proptest::collection::vec(cpu_subset.clone(), queues..=queues),
+            transmit.prop_flat_map(move |count| proptest::collection::vec(cpu_subset.clone(), count..=count)),
             (1..=queues, proptest::option::of(0..shape.nodes)),
             policy,
         )
             .prop_map(move |(vectors, rps, xps, (reached, nic_node), policy)| RandomMachine {
-                nodes: shape.grouped(shape.nodes, |cpu| shape.place(cpu).0),
-                cores: shape.grouped(shape.nodes * shape.cores, |cpu| shape.place(cpu).1),
+                nodes: shape.group_lists(shape.nodes, |cpu| shape.place(cpu).0),
+                cores: shape.group_lists(shape.nodes * shape.cores, |cpu| shape.place(cpu).1),
                 isolated: list(isolated.clone()),
                 nic_node,
                 vectors,
@@ -152,7 +152,7 @@ impl RandomMachine {
 }
 
 /// The path after the spread.
-fn after(mut path: PacketPath, spread: &PacketSpread) -> PacketPath {
+fn with_spread(mut path: PacketPath, spread: &PacketSpread) -> PacketPath {
     if let Known::Value(vectors) = &mut path.irq.interfaces[0].vectors {
         for vector in vectors {
             let cpu = vector.receive_queue.and_then(|queue| spread.receive_interrupts.get(&queue)).copied();
@@ -177,12 +177,12 @@ fn after(mut path: PacketPath, spread: &PacketSpread) -> PacketPath {
     path
 }
 
-fn found(path: &PacketPath) -> Vec<String> {
+fn finding_titles(path: &PacketPath) -> Vec<String> {
     let view = HostView::once(path);
-    let concerned = [StageName::Irq, StageName::Softirq, StageName::Transmit];
-    let stages = STAGES.iter().filter(|stage| concerned.contains(&stage.name));
+    let stage_names = [StageName::Irq, StageName::Softirq, StageName::Transmit];
+    let stages = STAGES.iter().filter(|stage| stage_names.contains(&stage.name));
     let rules = stages.flat_map(|stage| stage.rules).chain(STAGES[1].rules).filter(|rule| {
-        rule.id == "link.far-node" || rule.stage().is_some_and(|stage| concerned.contains(&stage))
+        rule.id == "link.far-node" || rule.stage().is_some_and(|stage| stage_names.contains(&stage))
     });
     let findings = rules.flat_map(|rule| rule.findings(&view));
     findings
@@ -195,13 +195,13 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_cpu_takes_packets_and_none_besides(random in random()) {
+    fn exactly_the_cpus_allowed_by_the_policy_receive_packets(random in random()) {
         let path = random.path();
         let cpus = random.policy.cpus(&path).expect("known");
         let spread = PacketSpread::of(&path, &random.policy).expect("CPUs").remove(0);
         let sources = receive::sources(&path, &spread);
-        let mut takes: BTreeSet<u32> = sources.values().copied().collect();
-        takes.extend(spread.receive.values().flat_map(CpuSet::iter));
+        let mut receiving_cpus: BTreeSet<u32> = sources.values().copied().collect();
+        receiving_cpus.extend(spread.receive.values().flat_map(CpuSet::iter));
         let machine = &path.machine;
         let with_queue: BTreeSet<Option<u32>> = sources.values().map(|cpu| machine.node_of(*cpu)).collect();
         let expected: BTreeSet<u32> = cpus
@@ -212,10 +212,10 @@ proptest! {
                 RpsTarget::None => sources.values().any(|own| own == cpu),
             })
             .collect();
-        prop_assert_eq!(takes, expected);
+        prop_assert_eq!(receiving_cpus, expected);
         // Within the node if that has a queue.
-        for (queue, handed) in &spread.receive {
-            for cpu in handed.iter() {
+        for (queue, targets) in &spread.receive {
+            for cpu in targets.iter() {
                 let own = machine.node_of(sources[queue]);
                 let node = machine.node_of(cpu);
                 prop_assert!(own == node || !with_queue.contains(&node), "rx-{queue} to CPU {cpu}");
@@ -224,29 +224,29 @@ proptest! {
     }
 
     #[test]
-    fn interrupts_have_cpus_of_their_own_in_order_of_worth(random in random()) {
+    fn interrupts_use_distinct_cpus_in_order_of_preference(random in random()) {
         let path = random.path();
         let cpus = random.policy.cpus(&path).expect("known");
         let spread = PacketSpread::of(&path, &random.policy).expect("CPUs").remove(0);
-        let used: BTreeSet<u32> = spread.receive_interrupts.values().copied().collect();
+        let used_cpus: BTreeSet<u32> = spread.receive_interrupts.values().copied().collect();
         prop_assert_eq!(spread.receive_interrupts.len(), random.vectors.len());
-        prop_assert_eq!(used.len(), random.vectors.len().min(cpus.len()));
+        prop_assert_eq!(used_cpus.len(), random.vectors.len().min(cpus.len()));
         let near = path.link[0].node.value().copied().flatten();
         let machine = &path.machine;
         let is_far = |cpu: u32| near.is_some() && machine.node_of(cpu) != near;
-        let beside = |cpu: u32, is_before: &dyn Fn(u32) -> bool| {
+        let sibling_count = |cpu: u32, is_before: &dyn Fn(u32) -> bool| {
             let core = machine.siblings_of(cpu).cloned().unwrap_or_default();
-            core.iter().filter(|other| *other != cpu && used.contains(other) && is_before(*other)).count()
+            core.iter().filter(|other| *other != cpu && used_cpus.contains(other) && is_before(*other)).count()
         };
-        let worst_used = used.iter().map(|cpu| (beside(*cpu, &|other| other < *cpu), is_far(*cpu))).max();
-        let worst_used = worst_used.expect("one");
-        let unused = cpus.iter().filter(|cpu| !used.contains(cpu));
-        let best_unused = unused.map(|cpu| (beside(cpu, &|_| true), is_far(cpu))).min();
-        prop_assert!(best_unused.is_none_or(|unused| worst_used <= unused), "{used:?}");
+        let worst_used = used_cpus.iter().map(|cpu| (sibling_count(*cpu, &|other| other < *cpu), is_far(*cpu))).max();
+        let worst_used = worst_used.expect("a used CPU");
+        let unused_cpus = cpus.iter().filter(|cpu| !used_cpus.contains(cpu));
+        let best_unused = unused_cpus.map(|cpu| (sibling_count(cpu, &|_| true), is_far(cpu))).min();
+        prop_assert!(best_unused.is_none_or(|best| worst_used <= best), "{used_cpus:?}");
     }
 
     #[test]
-    fn each_cpu_sends_by_one_queue_and_by_its_own_where_it_has_one(random in random()) {
+    fn each_cpu_sends_by_one_queue_and_prefers_its_own_queue(random in random()) {
         let path = random.path();
         let spread = PacketSpread::of(&path, &random.policy).expect("CPUs").remove(0);
         let online = path.machine.online.value().expect("known");
@@ -256,7 +256,7 @@ proptest! {
             prop_assert_eq!(senders, online.iter().collect::<Vec<_>>());
             for cpu in online.iter() {
                 let own = |queue: &u32| spread.transmit_interrupts.get(queue) == Some(&cpu);
-                let sends_by = spread.transmit.iter().find(|(_, cpus)| cpus.contains(cpu)).expect("one").0;
+                let sends_by = spread.transmit.iter().find(|(_, cpus)| cpus.contains(cpu)).expect("a queue").0;
                 prop_assert!(own(sends_by) || !spread.transmit.keys().any(own), "CPU {cpu}");
             }
         } else {
@@ -265,13 +265,13 @@ proptest! {
     }
 
     #[test]
-    fn a_spread_that_was_made_stays_and_doctor_has_nothing_to_say(mut random in random()) {
+    fn an_applied_spread_is_stable_and_has_no_findings(mut random in random()) {
         random.policy = SpreadPolicy { handing: RpsTarget::EveryNode, ..SpreadPolicy::default() };
         random.isolated = String::new();
         let path = random.path();
         let spread = PacketSpread::of(&path, &random.policy).expect("CPUs").remove(0);
-        let path = after(path, &spread);
+        let path = with_spread(path, &spread);
         prop_assert_eq!(&PacketSpread::of(&path, &random.policy).expect("CPUs")[0], &spread);
-        prop_assert_eq!(found(&path), Vec::<String>::new());
+        prop_assert_eq!(finding_titles(&path), Vec::<String>::new());
     }
 }

@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tree_tells_status_and_rules() {
+    fn audit_status_and_rule_count_are_read_from_a_recording() {
         let host = Host::scripted([
             ("/calls/audit/enabled.json", "1"),
             ("/calls/audit/rules.json", r#"{"count": 2, "later": 1}"#),
@@ -36,7 +36,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_that_may_not_be_listed_are_unknown_and_the_status_is_not() {
+    fn audit_rules_without_permission_are_unknown_but_status_is_known() {
         let host = Host::scripted([
             ("/calls/audit/enabled.json", "1"),
             ("/calls/audit/rules.json", r#"{"errno": 1}"#),
@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_without_auditing_audits_nothing() {
+    fn a_kernel_without_audit_support_has_auditing_disabled() {
         let host = Host::scripted([("/calls/audit/enabled.json", r#"{"errno": 93}"#)]);
         let rules = Known::Value(AuditRules::default());
         assert_eq!(AuditState::observe(&host), Known::Value(AuditState { enabled: 0, rules }));
@@ -55,11 +55,11 @@ mod tests {
     }
 
     #[test]
-    fn this_host_tells_or_says_why_not() {
-        let said = match AuditState::observe(&Host::live()) {
+    fn live_audit_state_is_read_or_unknown_with_a_reason() {
+        let reason = match AuditState::observe(&Host::live()) {
             Known::Value(audit) => audit.rules.why().map(str::to_owned),
             Known::Unknown { why } => Some(why),
         };
-        assert!(said.is_none_or(|why| why.contains("audit")));
+        assert!(reason.is_none_or(|why| why.contains("audit")));
     }
 }

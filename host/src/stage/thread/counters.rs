@@ -31,18 +31,18 @@ mod tests {
     use crate::stage::socket::sample::{host, service, thread};
 
     #[test]
-    fn time_that_is_known_is_counted_and_losses_are_those_of_sockets() {
+    fn thread_counters_have_known_cpu_time_and_socket_counters_have_drops() {
         let mut path = host(&[]).with(service(1), vec![thread(51, 700, "0")]);
         path.thread_mut(0).user_ticks = Known::Value(7);
         path.thread_mut(0).system_ticks = Known::unknown("gone");
         path.service().sockets[0].drops = Some(3);
-        let counted: Vec<(String, String, u64)> = path
+        let counters: Vec<(String, String, u64)> = path
             .counters()
             .into_iter()
             .filter(|counter| matches!(counter.stage, StageName::Socket | StageName::Thread))
             .map(|counter| (counter.place, counter.name, counter.value))
             .collect();
         let socket = ("udp 10.0.0.1:53 (echo) ino 700".to_owned(), "drops".to_owned(), 3);
-        assert_eq!(counted, [socket, ("thread worker 51".to_owned(), "utime".to_owned(), 7)]);
+        assert_eq!(counters, [socket, ("thread worker 51".to_owned(), "utime".to_owned(), 7)]);
     }
 }

@@ -21,13 +21,13 @@ impl CpuQuota {
     pub(super) fn of_process(host: &Host, pid: u32) -> Option<Self> {
         let text = host.read(&format!("/proc/{pid}/cgroup")).ok()?;
         let mut path = text.lines().find_map(|line| line.strip_prefix("0::/"))?.trim_end();
-        let mut found: Option<Self> = None;
+        let mut most_throttled: Option<Self> = None;
         while !path.is_empty() {
             let quota = Self::of_cgroup(host, format!("/sys/fs/cgroup/{path}"));
-            found = quota.into_iter().chain(found).max_by_key(|quota| quota.throttled);
-            path = path.rsplit_once('/').map_or("", |(above, _)| above);
+            most_throttled = quota.into_iter().chain(most_throttled).max_by_key(|quota| quota.throttled);
+            path = path.rsplit_once('/').map_or("", |(parent, _)| parent);
         }
-        found
+        most_throttled
     }
 
     /// `cpu.max` is a quota and a period in microseconds, or `max` for no limit
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_quota_that_is_used_up_is_that_of_a_cgroup_above_too() {
+    fn cpu_quota_of_a_parent_cgroup_applies_to_the_process() {
         let stat =
             "usage_usec 5\nuser_usec 4\nsystem_usec 1\nnr_periods 91\nnr_throttled 77\nthrottled_usec 9\n";
         let host = Host::scripted([

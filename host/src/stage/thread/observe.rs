@@ -6,7 +6,7 @@ use super::syscall::{Architecture, DescriptorCall, ThreadActivity};
 use super::{
     AuditState, CpuQuota, ServingEvidence, ServingThread, TICKS_PER_SECOND, ThreadState, ThreadWatch,
 };
-use crate::process::task::{TaskStat, allowed, watched};
+use crate::process::task::{TaskStat, parse_epoll_targets, read_allowed_cpus};
 use crate::stage::socket::{HostSockets, SocketProtocol};
 use crate::{Host, HostError, Known};
 
@@ -27,16 +27,16 @@ impl ThreadState {
                 return Self { serving: Known::unknown(why.clone()), processes: Vec::new(), audit };
             }
         };
-        let asked =
+        let observed_services =
             services.iter().filter(|service| service.protocol == SocketProtocol::Udp || service.named);
-        let mut held: BTreeMap<u32, BTreeMap<u32, u64>> = BTreeMap::new();
-        for socket in asked.flat_map(|service| &service.sockets) {
+        let mut sockets_by_pid: BTreeMap<u32, BTreeMap<u32, u64>> = BTreeMap::new();
+        for socket in observed_services.flat_map(|service| &service.sockets) {
             for (pid, descriptor) in &socket.descriptors {
-                held.entry(*pid).or_default().insert(*descriptor, socket.inode);
+                sockets_by_pid.entry(*pid).or_default().insert(*descriptor, socket.inode);
             }
         }
-        let architecture = Architecture::of(host);
-        let processes: Vec<ProcessThreads<'_>> = held
+        let architecture = Architecture::detect(host);
+        let processes: Vec<ProcessThreads<'_>> = sockets_by_pid
             .into_iter()
             .filter_map(|(pid, sockets)| ProcessThreads::observe(host, architecture, pid, sockets))
             .collect();
@@ -82,10 +82,10 @@ impl<'h> ProcessThreads<'h> {
     fn watch(&self) -> ThreadWatch {
         let calls = match &self.threads {
             Known::Value(threads) => {
-                let told = threads.iter().filter(|thread| thread.doing.value().is_some()).count();
+                let reported_count = threads.iter().filter(|thread| thread.doing.value().is_some()).count();
                 match threads.iter().find_map(|thread| thread.doing.why()) {
-                    Some(why) if told == 0 => Known::unknown(why),
-                    _ => Known::Value(u32::try_from(told).unwrap_or(u32::MAX)),
+                    Some(reason) if reported_count == 0 => Known::unknown(reason),
+                    _ => Known::Value(u32::try_from(reported_count).unwrap_or(u32::MAX)),
                 }
             }
             Known::Unknown { why } => Known::unknown(why.clone()),
@@ -94,10 +94,10 @@ impl<'h> ProcessThreads<'h> {
             Known::Value(threads) => Known::Value(u32::try_from(threads.len()).unwrap_or(u32::MAX)),
             Known::Unknown { why } => Known::unknown(why.clone()),
         };
-        let count = |is: fn(&TaskStat) -> bool| {
+        let count = |predicate: fn(&TaskStat) -> bool| {
             let all = self.threads.value().into_iter().flatten();
             let tasks = all.filter_map(|thread| thread.task.value());
-            u32::try_from(tasks.filter(|task| is(task)).count()).unwrap_or(u32::MAX)
+            u32::try_from(tasks.filter(|task| predicate(task)).count()).unwrap_or(u32::MAX)
         };
         let started = self.threads.value().into_iter().flatten();
         let started = started.filter_map(|thread| thread.task.value()?.started).min();
@@ -114,72 +114,83 @@ impl<'h> ProcessThreads<'h> {
 
     fn serving(self) -> Vec<ServingThread> {
         let Known::Value(threads) = &self.threads else { return Vec::new() };
-        let only = threads.len() == 1;
-        let mut polls = BTreeMap::new();
-        let mut found = Vec::new();
-        let mut guessed = Vec::new();
+        let is_only_thread = threads.len() == 1;
+        let mut polled_sockets = BTreeMap::new();
+        let mut serving_threads = Vec::new();
+        let mut candidates = Vec::new();
         for thread in threads {
-            match self.seen(thread, only, &mut polls) {
+            match self.classify(thread, is_only_thread, &mut polled_sockets) {
                 ThreadFacts::Serves(how, sockets) => {
                     let epoll = match (&how, &thread.doing) {
-                        (ServingEvidence::Polling(_), Known::Value(doing)) => doing.first(),
+                        (ServingEvidence::Polling(_), Known::Value(activity)) => activity.first(),
                         _ => None,
                     };
-                    let serves = self.serves(thread, how, sockets);
-                    found.push(ServingThread { takes_turns_at: epoll, ..serves });
+                    let serving_thread = self.build_thread(thread, how, sockets);
+                    serving_threads.push(ServingThread { takes_turns_at: epoll, ..serving_thread });
                 }
-                ThreadFacts::MayServe => guessed.push(thread),
+                ThreadFacts::MayServe => candidates.push(thread),
                 ThreadFacts::No => {}
             }
         }
-        self.find_turns(&mut found);
-        let all: BTreeSet<u64> = self.sockets.values().copied().collect();
-        let taken: BTreeSet<u64> = found.iter().flat_map(|serving| serving.sockets.iter().copied()).collect();
-        let left: Vec<u64> = all.difference(&taken).copied().collect();
-        let left = if left.is_empty() { all.into_iter().collect() } else { left };
-        found.extend(
-            guessed.into_iter().map(|thread| self.serves(thread, ServingEvidence::Assumed, left.clone())),
+        self.find_turns(&mut serving_threads);
+        let all_sockets: BTreeSet<u64> = self.sockets.values().copied().collect();
+        let served_sockets: BTreeSet<u64> = serving_threads
+            .iter()
+            .flat_map(|serving_thread| serving_thread.sockets.iter().copied())
+            .collect();
+        let unserved_sockets: Vec<u64> = all_sockets.difference(&served_sockets).copied().collect();
+        let unserved_sockets =
+            if unserved_sockets.is_empty() { all_sockets.into_iter().collect() } else { unserved_sockets };
+        serving_threads.extend(
+            candidates
+                .into_iter()
+                .map(|thread| self.build_thread(thread, ServingEvidence::Assumed, unserved_sockets.clone())),
         );
-        found.sort_by_key(|serving| serving.tid);
-        found
+        serving_threads.sort_by_key(|serving_thread| serving_thread.tid);
+        serving_threads
     }
 
     /// Clears `takes_turns_at` if two threads wait in the epoll instance at the same moment, or if
     /// this cannot be observed.
-    fn find_turns(&self, found: &mut [ServingThread]) {
-        let mut polling: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
-        for thread in found.iter() {
+    fn find_turns(&self, threads: &mut [ServingThread]) {
+        let mut tids_by_epoll: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
+        for thread in threads.iter() {
             if let Some(epoll) = thread.takes_turns_at {
-                polling.entry(epoll).or_default().push(thread.tid);
+                tids_by_epoll.entry(epoll).or_default().push(thread.tid);
             }
         }
-        for (epoll, tids) in polling.into_iter().filter(|(_, tids)| tids.len() > 1) {
+        for (epoll, tids) in tids_by_epoll.into_iter().filter(|(_, tids)| tids.len() > 1) {
             let key = format!("threads/{}/epoll-{epoll}", self.pid);
-            let what = format!("watching the threads of process {} wait", self.pid);
-            if self.host.call(&key, &what, || Ok(wait_at_once(self.pid, epoll, &tids))).unwrap_or(true) {
-                let together = found.iter_mut().filter(|thread| thread.takes_turns_at == Some(epoll));
-                together.for_each(|thread| thread.takes_turns_at = None);
+            let action = format!("watching the threads of process {} wait", self.pid);
+            if self.host.call(&key, &action, || Ok(wait_together(self.pid, epoll, &tids))).unwrap_or(true) {
+                let waiting_threads =
+                    threads.iter_mut().filter(|thread| thread.takes_turns_at == Some(epoll));
+                waiting_threads.for_each(|thread| thread.takes_turns_at = None);
             }
         }
     }
 
-    fn seen(
+    fn classify(
         &self,
         thread: &ObservedThread,
-        only: bool,
-        polls: &mut BTreeMap<u64, Option<Vec<u64>>>,
+        is_only_thread: bool,
+        polled_sockets: &mut BTreeMap<u64, Option<Vec<u64>>>,
     ) -> ThreadFacts {
-        let unsure = if only { self.only() } else { ThreadFacts::MayServe };
-        let Known::Value(doing) = &thread.doing else {
+        let fallback = if is_only_thread { self.only_thread() } else { ThreadFacts::MayServe };
+        let Known::Value(activity) = &thread.doing else {
             // Its system call is unknown. A thread that never ran does not serve a socket.
-            return if thread.ran() { unsure } else { ThreadFacts::No };
+            return if thread.has_run() { fallback } else { ThreadFacts::No };
         };
-        let ThreadActivity::InCall { number, first } = *doing else {
-            return if *doing == ThreadActivity::Running || only { unsure } else { ThreadFacts::No };
+        let ThreadActivity::InCall { number, first } = *activity else {
+            return if *activity == ThreadActivity::Running || is_only_thread {
+                fallback
+            } else {
+                ThreadFacts::No
+            };
         };
-        let held = u32::try_from(first).ok().and_then(|descriptor| self.sockets.get(&descriptor));
+        let socket_inode = u32::try_from(first).ok().and_then(|descriptor| self.sockets.get(&descriptor));
         let call = self.architecture.map(|architecture| architecture.call(number));
-        match (call, held) {
+        match (call, socket_inode) {
             (Some(DescriptorCall::OnDescriptor(name)), Some(inode)) => {
                 ThreadFacts::Serves(ServingEvidence::InCall(name.to_owned()), vec![*inode])
             }
@@ -187,36 +198,41 @@ impl<'h> ProcessThreads<'h> {
                 ThreadFacts::Serves(ServingEvidence::InCall(format!("system call {number}")), vec![*inode])
             }
             (Some(DescriptorCall::Epoll(name)), _) => {
-                match polls.entry(first).or_insert_with(|| self.polled(first)) {
+                match polled_sockets.entry(first).or_insert_with(|| self.polled_sockets(first)) {
                     Some(inodes) if inodes.is_empty() => ThreadFacts::No,
                     Some(inodes) => {
                         ThreadFacts::Serves(ServingEvidence::Polling(name.to_owned()), inodes.clone())
                     }
-                    None => unsure,
+                    None => fallback,
                 }
             }
-            (Some(DescriptorCall::Poll(_) | DescriptorCall::Uring), _) => unsure,
-            _ if only => unsure,
+            (Some(DescriptorCall::Poll(_) | DescriptorCall::Uring), _) => fallback,
+            _ if is_only_thread => fallback,
             _ => ThreadFacts::No,
         }
     }
 
-    fn only(&self) -> ThreadFacts {
+    fn only_thread(&self) -> ThreadFacts {
         ThreadFacts::Serves(ServingEvidence::OnlyThread, self.sockets.values().copied().collect())
     }
 
     /// The sockets in an epoll instance; `None` if unknown.
-    fn polled(&self, descriptor: u64) -> Option<Vec<u64>> {
-        let inodes = polled(self.host, self.pid, &self.sockets, descriptor)?;
+    fn polled_sockets(&self, descriptor: u64) -> Option<Vec<u64>> {
+        let inodes = polled_sockets(self.host, self.pid, &self.sockets, descriptor)?;
         Some(inodes.into_iter().collect())
     }
 
-    fn serves(&self, thread: &ObservedThread, how: ServingEvidence, sockets: Vec<u64>) -> ServingThread {
-        let directory = directory(self.pid, thread.tid);
+    fn build_thread(
+        &self,
+        thread: &ObservedThread,
+        how: ServingEvidence,
+        sockets: Vec<u64>,
+    ) -> ServingThread {
+        let task_directory = directory(self.pid, thread.tid);
         let number = |field: fn(&TaskStat) -> Option<u64>, name: &str| match &thread.task {
             Known::Value(task) => {
-                let lacking = || Known::unknown(format!("{directory}/stat: no {name}"));
-                field(task).map_or_else(lacking, Known::Value)
+                let missing_field = || Known::unknown(format!("{task_directory}/stat: no {name}"));
+                field(task).map_or_else(missing_field, Known::Value)
             }
             Known::Unknown { why } => Known::unknown(why.clone()),
         };
@@ -227,7 +243,7 @@ impl<'h> ProcessThreads<'h> {
             sockets,
             how,
             takes_turns_at: None,
-            allowed: allowed(self.host, &directory),
+            allowed: read_allowed_cpus(self.host, &task_directory),
             last_cpu: number(|task| task.last_cpu.map(u64::from), "processor")
                 .map(|cpu| u32::try_from(cpu).unwrap_or(u32::MAX)),
             user_ticks: number(|task| task.user_ticks, "utime"),
@@ -237,19 +253,19 @@ impl<'h> ProcessThreads<'h> {
 }
 
 /// The sockets in this list that are in an epoll instance of the process; `None` if unknown.
-pub(super) fn polled(
+pub(super) fn polled_sockets(
     host: &Host,
     pid: u32,
     sockets: &BTreeMap<u32, u64>,
     descriptor: u64,
 ) -> Option<BTreeSet<u64>> {
     let info = host.read(&format!("/proc/{pid}/fdinfo/{descriptor}")).ok()?;
-    let own: BTreeSet<u64> = sockets.values().copied().collect();
-    let inode = |watched: crate::process::task::EpollTarget| match watched.inode {
-        Some(inode) => own.contains(&inode).then_some(inode),
-        None => sockets.get(&watched.descriptor).copied(),
+    let own_inodes: BTreeSet<u64> = sockets.values().copied().collect();
+    let inode = |target: crate::process::task::EpollTarget| match target.inode {
+        Some(inode) => own_inodes.contains(&inode).then_some(inode),
+        None => sockets.get(&target.descriptor).copied(),
     };
-    Some(watched(&info).into_iter().filter_map(inode).collect())
+    Some(parse_epoll_targets(&info).into_iter().filter_map(inode).collect())
 }
 
 enum ThreadFacts {
@@ -259,21 +275,22 @@ enum ThreadFacts {
 }
 
 impl ObservedThread {
-    fn ran(&self) -> bool {
-        self.task.value().is_none_or(TaskStat::ran)
+    fn has_run(&self) -> bool {
+        self.task.value().is_none_or(TaskStat::has_run)
     }
 }
 
 /// A process that only holds a socket, for example for its children, does not count if another
 /// process was seen serving the socket.
 fn drop_idle_holders(serving: &mut Vec<ServingThread>) {
-    let seen: BTreeSet<u64> = serving
+    let observed_sockets: BTreeSet<u64> = serving
         .iter()
         .filter(|thread| thread.was_seen())
         .flat_map(|thread| thread.sockets.iter().copied())
         .collect();
     serving.retain(|thread| {
-        thread.how != ServingEvidence::OnlyThread || !thread.sockets.iter().any(|inode| seen.contains(inode))
+        thread.how != ServingEvidence::OnlyThread
+            || !thread.sockets.iter().any(|inode| observed_sockets.contains(inode))
     });
 }
 
@@ -289,16 +306,16 @@ fn threads(host: &Host, pid: u32, names: &[String]) -> Vec<ObservedThread> {
         .filter_map(|tid| {
             Some(ObservedThread {
                 tid,
-                task: task(host, pid, tid)?,
+                task: read_task(host, pid, tid)?,
                 doing: Known::Value(ThreadActivity::Running),
             })
         })
         .collect();
     for _ in 0..ATTEMPTS {
-        let running =
+        let is_running =
             |thread: &&mut ObservedThread| matches!(thread.doing, Known::Value(ThreadActivity::Running));
-        for thread in threads.iter_mut().filter(running) {
-            thread.doing = doing(host, pid, thread.tid);
+        for thread in threads.iter_mut().filter(is_running) {
+            thread.doing = read_activity(host, pid, thread.tid);
         }
     }
     threads
@@ -307,17 +324,17 @@ fn threads(host: &Host, pid: u32, names: &[String]) -> Vec<ObservedThread> {
 /// Whether two threads wait in an epoll instance at the same moment. If a thread waits there at two
 /// readings and gave up its CPU no more often in between, it has not left the wait, so it also
 /// waited while the other threads were read.
-fn wait_at_once(pid: u32, epoll: u64, tids: &[u32]) -> bool {
+fn wait_together(pid: u32, epoll: u64, tids: &[u32]) -> bool {
     let host = Host::live();
-    let waits = |tid: &u32| {
+    let waiting_thread = |tid: &u32| {
         let switches = switches(&host, pid, *tid)?;
-        let waits = doing(&host, pid, *tid).value()?.first() == Some(epoll);
-        waits.then_some((*tid, switches))
+        let is_waiting = read_activity(&host, pid, *tid).value()?.first() == Some(epoll);
+        is_waiting.then_some((*tid, switches))
     };
-    let look = || tids.iter().filter_map(waits).collect::<Vec<_>>();
+    let waiting_threads = || tids.iter().filter_map(waiting_thread).collect::<Vec<_>>();
     (0..LOOKS).any(|_| {
-        let (one, two) = (look(), look());
-        one.iter().filter(|waiting| two.contains(waiting)).count() > 1
+        let (first, second) = (waiting_threads(), waiting_threads());
+        first.iter().filter(|thread| second.contains(thread)).count() > 1
     })
 }
 
@@ -329,7 +346,7 @@ fn switches(host: &Host, pid: u32, tid: u32) -> Option<u64> {
 }
 
 /// `None` if the thread ended.
-pub(super) fn task(host: &Host, pid: u32, tid: u32) -> Option<Known<TaskStat>> {
+pub(super) fn read_task(host: &Host, pid: u32, tid: u32) -> Option<Known<TaskStat>> {
     let path = format!("{}/stat", directory(pid, tid));
     match host.read(&path) {
         Ok(text) => {
@@ -338,12 +355,12 @@ pub(super) fn task(host: &Host, pid: u32, tid: u32) -> Option<Known<TaskStat>> {
                 Known::Value,
             ))
         }
-        Err(error) if ended(&error) => None,
+        Err(error) if has_ended(&error) => None,
         Err(error) => Some(Known::unknown(error.to_string())),
     }
 }
 
-pub(super) fn doing(host: &Host, pid: u32, tid: u32) -> Known<ThreadActivity> {
+pub(super) fn read_activity(host: &Host, pid: u32, tid: u32) -> Known<ThreadActivity> {
     let path = format!("{}/syscall", directory(pid, tid));
     match host.read(&path) {
         Ok(text) => ThreadActivity::parse(&text)
@@ -353,7 +370,7 @@ pub(super) fn doing(host: &Host, pid: u32, tid: u32) -> Known<ThreadActivity> {
 }
 
 /// Reading a file that was opened before its thread ended returns `ESRCH`.
-fn ended(error: &HostError) -> bool {
+fn has_ended(error: &HostError) -> bool {
     error.is_missing()
         || matches!(error, HostError::Read { source, .. } if source.raw_os_error() == Some(libc::ESRCH))
 }
@@ -403,33 +420,36 @@ mod tests {
             ThreadState::observe(&host, &HostSockets::observe(&host, &Scope::default()))
         }
 
-        fn serving(self) -> Vec<(u32, ServingEvidence, Vec<u64>)> {
+        fn serving_threads(self) -> Vec<(u32, ServingEvidence, Vec<u64>)> {
             let serving = self.threads().serving.into_value().expect("known");
             serving.into_iter().map(|thread| (thread.tid, thread.how, thread.sockets)).collect()
         }
     }
 
     #[test]
-    fn a_thread_is_seen_in_its_call_and_a_running_one_has_the_socket_that_is_left() {
+    fn a_running_thread_is_assigned_the_socket_no_other_thread_reads() {
         let tree = Tree::new().thread(50, 50, "202 0x7f00 0x0").thread(50, 51, "45 0x3 0x7f00").thread(
             50,
             52,
             "running\n",
         );
         let in_call = ServingEvidence::InCall("recvfrom".into());
-        assert_eq!(tree.serving(), [(51, in_call, vec![700]), (52, ServingEvidence::Assumed, vec![701])]);
+        assert_eq!(
+            tree.serving_threads(),
+            [(51, in_call, vec![700]), (52, ServingEvidence::Assumed, vec![701])]
+        );
     }
 
     #[test]
-    fn what_a_thread_polls_is_what_its_epoll_instance_holds() {
+    fn polled_sockets_are_read_from_the_epoll_instance() {
         let mut tree = Tree::new().thread(50, 50, "232 0x9 0x7f00").thread(50, 51, "232 0xa 0x7f00");
         tree.file("/proc/50/fdinfo/9", "tfd: 77 events: 19 data: 3 pos:0 ino:2bd sdev:8\n");
         tree.file("/proc/50/fdinfo/10", "tfd: 12 events: 19 data: 3 pos:0 ino:77 sdev:8\n");
-        assert_eq!(tree.serving(), [(50, ServingEvidence::Polling("epoll_wait".into()), vec![701])]);
+        assert_eq!(tree.serving_threads(), [(50, ServingEvidence::Polling("epoll_wait".into()), vec![701])]);
     }
 
     #[test]
-    fn threads_of_one_epoll_instance_take_turns_unless_they_wait_together() {
+    fn threads_on_one_epoll_take_turns_unless_all_wait_together() {
         let turns = |answer: Option<&str>| {
             let mut tree = Tree::new().thread(50, 50, "232 0x9 0x7f00").thread(50, 51, "232 0x9 0x7f00");
             tree.file("/proc/50/fdinfo/9", "tfd: 3 events: 19 data: 3 pos:0 ino:2bc sdev:8\n");
@@ -441,36 +461,39 @@ mod tests {
         };
         assert_eq!(turns(Some("false")), [Some(9), Some(9)]);
         assert_eq!(turns(Some("true")), [None, None]);
-        assert_eq!(turns(None), [None, None], "nobody could look");
+        assert_eq!(turns(None), [None, None], "the check was not possible");
     }
 
     #[test]
-    fn a_process_that_only_holds_the_sockets_does_not_serve_them() {
+    fn processes_that_only_hold_socket_descriptors_are_not_serving() {
         let mut tree = Tree::new().thread(50, 50, "61 0xffffffff").thread(60, 60, "47 0x3 0x7f00");
         tree.link("/proc/60/fd/3", "socket:[700]");
         tree.link("/proc/60/fd/4", "socket:[701]");
-        assert_eq!(tree.serving(), [(60, ServingEvidence::InCall("recvmsg".into()), vec![700])]);
+        assert_eq!(tree.serving_threads(), [(60, ServingEvidence::InCall("recvmsg".into()), vec![700])]);
     }
 
     #[test]
-    fn the_only_thread_serves_whatever_it_does() {
+    fn the_only_thread_of_a_process_serves_all_its_sockets() {
         let tree = Tree::new().thread(50, 50, "running");
-        assert_eq!(tree.serving(), [(50, ServingEvidence::OnlyThread, vec![700, 701])]);
+        assert_eq!(tree.serving_threads(), [(50, ServingEvidence::OnlyThread, vec![700, 701])]);
     }
 
     #[test]
-    fn an_unknown_architecture_still_tells_the_descriptor() {
+    fn unknown_architectures_still_yield_the_descriptor_of_a_call() {
         let mut tree = Tree::new().thread(50, 50, "45 0x3 0x7f00").thread(50, 51, "98 0x7f00 0x0");
         tree.file("/proc/sys/kernel/arch", "riscv64");
-        assert_eq!(tree.serving(), [(50, ServingEvidence::InCall("system call 45".into()), vec![700])]);
+        assert_eq!(
+            tree.serving_threads(),
+            [(50, ServingEvidence::InCall("system call 45".into()), vec![700])]
+        );
     }
 
     #[test]
-    fn calls_that_may_not_be_read_are_unknown_and_threads_that_ran_assumed() {
+    fn unreadable_calls_are_unknown_and_active_threads_assumed_to_serve() {
         let mut tree = Tree::new().thread(50, 50, "").thread(50, 51, "");
         for tid in [50, 51] {
-            let failed = RecordedEntry::Failed(RecordedFailure::Errno { errno: libc::EPERM });
-            tree.0.insert(format!("/proc/50/task/{tid}/syscall"), failed);
+            let failure = RecordedEntry::Failed(RecordedFailure::Errno { errno: libc::EPERM });
+            tree.0.insert(format!("/proc/50/task/{tid}/syscall"), failure);
         }
         let threads = tree.threads();
         let why = threads.processes[0].calls.why().expect("unknown");
@@ -484,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_is_gone_serves_nobody() {
+    fn a_process_without_threads_serves_no_socket() {
         let tree = Tree::new();
         let threads = tree.threads();
         assert_eq!(threads.serving.value().map(Vec::len), Some(0));

@@ -3,9 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::observe::{directory, doing, polled, task};
+use super::observe::{directory, polled_sockets, read_activity, read_task};
 use super::syscall::{Architecture, DescriptorCall, ThreadActivity};
-use crate::process::task::{TaskStat, allowed};
+use crate::process::task::{TaskStat, read_allowed_cpus};
 use crate::stage::socket::ServiceSockets;
 use crate::{CpuSet, Host, Known};
 
@@ -49,38 +49,39 @@ pub struct ThreadSightings {
 impl<'h> ThreadSampling<'h> {
     /// Samples all processes that hold a socket of these services.
     pub fn new<'s>(host: &'h Host, services: impl IntoIterator<Item = &'s ServiceSockets>) -> Self {
-        let mut held: BTreeMap<u32, BTreeMap<u32, u64>> = BTreeMap::new();
+        let mut sockets_by_pid: BTreeMap<u32, BTreeMap<u32, u64>> = BTreeMap::new();
         for socket in services.into_iter().flat_map(|service| &service.sockets) {
             for (pid, descriptor) in &socket.descriptors {
-                held.entry(*pid).or_default().insert(*descriptor, socket.inode);
+                sockets_by_pid.entry(*pid).or_default().insert(*descriptor, socket.inode);
             }
         }
-        Self::of_sockets(host, held)
+        Self::of_sockets(host, sockets_by_pid)
     }
 
-    /// Samples these processes. `held` has the inodes of their sockets by descriptor.
-    pub fn of_sockets(host: &'h Host, held: BTreeMap<u32, BTreeMap<u32, u64>>) -> Self {
-        let architecture = Architecture::of(host);
+    /// Samples these processes. `sockets_by_pid` has the inodes of their sockets by descriptor.
+    pub fn of_sockets(host: &'h Host, sockets_by_pid: BTreeMap<u32, BTreeMap<u32, u64>>) -> Self {
+        let architecture = Architecture::detect(host);
         let (threads, polls, rings) = Default::default();
-        Self { host, architecture, held, threads, polls, rings, samples: 0 }
+        Self { host, architecture, held: sockets_by_pid, threads, polls, rings, samples: 0 }
     }
 
     /// Takes a sample. Threads that ended are removed.
-    pub fn take(&mut self) {
+    pub fn take_sample(&mut self) {
         self.samples += 1;
-        let mut there = BTreeMap::new();
+        let mut running_threads = BTreeMap::new();
         for pid in self.held.keys().copied().collect::<Vec<_>>() {
             let names = self.host.list(&format!("/proc/{pid}/task")).unwrap_or_default();
             for tid in names.iter().filter_map(|name| name.parse().ok()) {
-                let known = self.threads.remove(&(pid, tid));
-                let Some(mut matched) = known.or_else(|| ThreadSightings::new(self.host, pid, tid)) else {
+                let earlier = self.threads.remove(&(pid, tid));
+                let Some(mut sightings) = earlier.or_else(|| ThreadSightings::new(self.host, pid, tid))
+                else {
                     continue;
                 };
-                self.see(&mut matched);
-                there.insert((pid, tid), matched);
+                self.record_activity(&mut sightings);
+                running_threads.insert((pid, tid), sightings);
             }
         }
-        self.threads = there;
+        self.threads = running_threads;
     }
 
     pub fn samples(&self) -> u32 {
@@ -92,49 +93,50 @@ impl<'h> ThreadSampling<'h> {
         self.threads.into_values().collect()
     }
 
-    fn see(&mut self, matched: &mut ThreadSightings) {
-        let (pid, tid) = (matched.pid, matched.tid);
-        let (number, first) = match doing(self.host, pid, tid) {
+    fn record_activity(&mut self, sightings: &mut ThreadSightings) {
+        let (pid, tid) = (sightings.pid, sightings.tid);
+        let (number, first) = match read_activity(self.host, pid, tid) {
             Known::Value(ThreadActivity::InCall { number, first }) => (number, first),
-            Known::Value(ThreadActivity::Running) => return matched.running += 1,
-            Known::Value(ThreadActivity::Elsewhere) => return matched.elsewhere += 1,
-            Known::Unknown { why } => return matched.untold = Some(why),
+            Known::Value(ThreadActivity::Running) => return sightings.running += 1,
+            Known::Value(ThreadActivity::Elsewhere) => return sightings.elsewhere += 1,
+            Known::Unknown { why } => return sightings.untold = Some(why),
         };
         let sockets = self.held.get(&pid);
-        let held = u32::try_from(first).ok().and_then(|descriptor| sockets?.get(&descriptor));
-        match (self.architecture.map(|architecture| architecture.call(number)), held) {
+        let socket_inode = u32::try_from(first).ok().and_then(|descriptor| sockets?.get(&descriptor));
+        match (self.architecture.map(|architecture| architecture.call(number)), socket_inode) {
             (Some(DescriptorCall::OnDescriptor(_)) | None, Some(inode)) => {
-                matched.in_call.insert(*inode);
+                sightings.in_call.insert(*inode);
             }
-            (Some(DescriptorCall::Epoll(_)), _) => match self.polled(pid, first) {
-                Some(inodes) if inodes.is_empty() => matched.elsewhere += 1,
-                Some(inodes) => matched.polling.extend(inodes),
-                None => matched.selecting += 1,
+            (Some(DescriptorCall::Epoll(_)), _) => match self.polled_sockets(pid, first) {
+                Some(inodes) if inodes.is_empty() => sightings.elsewhere += 1,
+                Some(inodes) => sightings.polling.extend(inodes),
+                None => sightings.selecting += 1,
             },
             (Some(DescriptorCall::Uring), _) => {
-                let registered = self.registered(pid, first);
-                matched.ring.get_or_insert_default().extend(registered);
+                let sockets = self.registered_sockets(pid, first);
+                sightings.ring.get_or_insert_default().extend(sockets);
             }
-            (Some(DescriptorCall::Poll(_)), _) => matched.selecting += 1,
-            _ => matched.elsewhere += 1,
+            (Some(DescriptorCall::Poll(_)), _) => sightings.selecting += 1,
+            _ => sightings.elsewhere += 1,
         }
     }
 
-    fn polled(&mut self, pid: u32, descriptor: u64) -> Option<BTreeSet<u64>> {
-        let (host, held) = (self.host, &self.held);
-        let ask = || polled(host, pid, held.get(&pid)?, descriptor);
-        self.polls.entry((pid, descriptor)).or_insert_with(ask).clone()
+    fn polled_sockets(&mut self, pid: u32, descriptor: u64) -> Option<BTreeSet<u64>> {
+        let (host, sockets_by_pid) = (self.host, &self.held);
+        let read_sockets = || polled_sockets(host, pid, sockets_by_pid.get(&pid)?, descriptor);
+        self.polls.entry((pid, descriptor)).or_insert_with(read_sockets).clone()
     }
 
-    fn registered(&mut self, pid: u32, descriptor: u64) -> BTreeSet<u64> {
-        let (host, held) = (self.host, &self.held);
-        let ask = || {
+    fn registered_sockets(&mut self, pid: u32, descriptor: u64) -> BTreeSet<u64> {
+        let (host, sockets_by_pid) = (self.host, &self.held);
+        let read_sockets = || {
             let info = host.read(&format!("/proc/{pid}/fdinfo/{descriptor}")).unwrap_or_default();
-            let own =
-                |inode: &u64| held.get(&pid).is_some_and(|held| held.values().any(|held| held == inode));
-            registered(&info).into_iter().filter(own).collect()
+            let is_own = |inode: &u64| {
+                sockets_by_pid.get(&pid).is_some_and(|sockets| sockets.values().any(|socket| socket == inode))
+            };
+            registered_sockets(&info).into_iter().filter(is_own).collect()
         };
-        self.rings.entry((pid, descriptor)).or_insert_with(ask).clone()
+        self.rings.entry((pid, descriptor)).or_insert_with(read_sockets).clone()
     }
 }
 
@@ -144,8 +146,8 @@ impl ThreadSightings {
         Some(ThreadSightings {
             pid,
             tid,
-            task: task(host, pid, tid)?,
-            allowed: allowed(host, &directory(pid, tid)),
+            task: read_task(host, pid, tid)?,
+            allowed: read_allowed_cpus(host, &directory(pid, tid)),
             in_call: BTreeSet::new(),
             polling: BTreeSet::new(),
             ring: None,
@@ -159,13 +161,13 @@ impl ThreadSightings {
 
 /// Sockets registered with an io_uring, from its fdinfo: `UserFiles:\t2` and for each file a line
 /// such as `    0: socket:[812]` (io_uring_show_fdinfo in io_uring/fdinfo.c).
-pub(crate) fn registered(fdinfo: &str) -> Vec<u64> {
-    let line = |line: &str| {
-        let (place, file) = line.split_once(':')?;
-        place.trim().parse::<u32>().ok()?;
+pub(crate) fn registered_sockets(fdinfo: &str) -> Vec<u64> {
+    let socket = |line: &str| {
+        let (index, file) = line.split_once(':')?;
+        index.trim().parse::<u32>().ok()?;
         file.trim().strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
     };
-    fdinfo.lines().skip_while(|line| !line.starts_with("UserFiles:")).filter_map(line).collect()
+    fdinfo.lines().skip_while(|line| !line.starts_with("UserFiles:")).filter_map(socket).collect()
 }
 
 #[cfg(test)]
@@ -180,19 +182,19 @@ mod tests {
         let mut recording = HostRecording::new();
         let zeros = "0 ".repeat(23);
         let stat = format!("50 (worker) S 1 1 1 0 -1 0 0 0 0 0 5 6 {zeros}2 0 0\n");
-        let own = [
+        let task_files = [
             ("/proc/sys/kernel/arch", "x86_64\n"),
             ("/proc/50/task/50/stat", &stat),
             ("/proc/50/task/50/status", "Cpus_allowed_list:\t0-3\n"),
         ];
-        for (path, text) in own.iter().chain(files) {
+        for (path, text) in task_files.iter().chain(files) {
             recording.insert(*path, RecordedEntry::File(text.as_bytes().to_vec()));
         }
         Host::rehearsal(recording)
     }
 
     #[test]
-    fn samples_add_up() {
+    fn thread_samples_accumulate_calls_and_polled_sockets() {
         let host = tree(&[
             ("/proc/50/task/50/syscall", "running\n"),
             ("/proc/50/fdinfo/9", "tfd: 4 events: 19 data: 3 pos:0 ino:2bd sdev:8\n"),
@@ -202,7 +204,7 @@ mod tests {
         let mut sampling = ThreadSampling::new(&host, [&service]);
         for syscall in ["running\n", "45 0x3 0x7f00", "232 0x9 0x7f00", "202 0x7f00 0x0", "23 0x9 0x0"] {
             host.write("/proc/50/task/50/syscall", syscall).expect("written");
-            sampling.take();
+            sampling.take_sample();
         }
         assert_eq!(sampling.samples(), 5);
         let threads = sampling.threads();
@@ -213,20 +215,20 @@ mod tests {
     }
 
     #[test]
-    fn a_ring_tells_the_sockets_that_are_registered_with_it() {
+    fn io_uring_sockets_are_read_from_fdinfo() {
         let info =
             "pos:\t0\nSqThread:\t-1\nUserFiles:\t3\n    0: socket:[700]\n    2: /dev/null\nUserBufs:\t1\n";
         let host = tree(&[("/proc/50/task/50/syscall", "426 0x7 0x0"), ("/proc/50/fdinfo/7", info)]);
         let mut sampling = ThreadSampling::new(&host, [&service(1)]);
-        sampling.take();
+        sampling.take_sample();
         assert_eq!(sampling.threads()[0].ring, Some([700].into()));
-        assert_eq!(registered("0: socket:[700]\n"), [0; 0]);
+        assert_eq!(registered_sockets("0: socket:[700]\n"), [0; 0]);
     }
 
     proptest! {
         #[test]
-        fn any_text_registers_something_or_nothing(text in "(UserFiles:\n)?[ 0-9:a-z\\[\\]\n]{0,60}") {
-            let _ = registered(&text);
+        fn parsing_arbitrary_fdinfo_never_panics(text in "(UserFiles:\n)?[ 0-9:a-z\\[\\]\n]{0,60}") {
+            let _ = registered_sockets(&text);
         }
     }
 }

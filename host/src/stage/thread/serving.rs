@@ -28,9 +28,9 @@ impl<'a> HostView<'a> {
         let readings = [Some(self.now), self.before].into_iter().flatten();
         let mut best: BTreeMap<(u32, u32), &'a ServingThread> = BTreeMap::new();
         for thread in readings.filter_map(|path| path.thread.serving.value()).flatten() {
-            let known = best.entry((thread.pid, thread.tid)).or_insert(thread);
-            if thread.how.rank() > known.how.rank() {
-                *known = thread;
+            let best_thread = best.entry((thread.pid, thread.tid)).or_insert(thread);
+            if thread.how.rank() > best_thread.how.rank() {
+                *best_thread = thread;
             }
         }
         best.into_values().collect()
@@ -42,10 +42,12 @@ impl<'a> HostView<'a> {
     pub fn serving_socket(&self, inode: u64) -> Vec<&'a ServingThread> {
         let mut threads = self.serving();
         threads.retain(|thread| thread.sockets.contains(&inode));
-        let most = threads.iter().filter_map(|thread| self.kernel_ticks(thread)).max().unwrap_or(0);
+        let most_ticks = threads.iter().filter_map(|thread| self.kernel_ticks(thread)).max().unwrap_or(0);
         threads.retain(|thread| {
             thread.how != ServingEvidence::Assumed
-                || self.kernel_ticks(thread).is_none_or(|ticks| ticks > 0 && ticks.saturating_mul(2) >= most)
+                || self
+                    .kernel_ticks(thread)
+                    .is_none_or(|ticks| ticks > 0 && ticks.saturating_mul(2) >= most_ticks)
         });
         threads
     }
@@ -54,16 +56,16 @@ impl<'a> HostView<'a> {
     /// process take turns, only one of them is included.
     pub fn readers_at_once(&self, inode: u64) -> Vec<&'a ServingThread> {
         let mut threads = self.serving_socket(inode);
-        let turns: BTreeSet<u32> = threads
+        let turn_pids: BTreeSet<u32> = threads
             .iter()
             .filter(|thread| thread.takes_turns_at.is_some())
             .map(|thread| thread.pid)
             .collect();
-        let mut seen = BTreeSet::new();
+        let mut counted_turns = BTreeSet::new();
         threads.retain(|thread| match thread.takes_turns_at {
-            Some(epoll) => seen.insert((thread.pid, epoll)),
+            Some(epoll) => counted_turns.insert((thread.pid, epoll)),
             // A running thread may be about to do the same as the waiting one.
-            None => thread.was_seen() || !turns.contains(&thread.pid),
+            None => thread.was_seen() || !turn_pids.contains(&thread.pid),
         });
         threads
     }
@@ -72,26 +74,26 @@ impl<'a> HostView<'a> {
     fn kernel_ticks(&self, thread: &ServingThread) -> Option<u64> {
         let ticks = |path: &crate::PacketPath| {
             let all = path.thread.serving.value()?;
-            let found = all.iter().find(|found| (found.pid, found.tid) == (thread.pid, thread.tid))?;
+            let found = all.iter().find(|other| (other.pid, other.tid) == (thread.pid, thread.tid))?;
             found.system_ticks.value().copied()
         };
-        let known = thread.system_ticks.value()?;
+        let total_ticks = thread.system_ticks.value()?;
         Some(match self.before {
             // A thread missing from one of the readings did other work at that time.
             Some(before) => match (ticks(self.now), ticks(before)) {
                 (Some(now), Some(before)) => now.saturating_sub(before),
                 _ => 0,
             },
-            None => *known,
+            None => *total_ticks,
         })
     }
 
     /// CPUs' worth of time: between the readings, or with one reading the average since boot, which
     /// is a lower bound.
-    pub fn cpus_taken(&self, thread: &ServingThread) -> Option<f64> {
+    pub fn cpus_used(&self, thread: &ServingThread) -> Option<f64> {
         let ticks = |path: &crate::PacketPath| {
             let all = path.thread.serving.value()?;
-            all.iter().find(|found| (found.pid, found.tid) == (thread.pid, thread.tid))?.ticks()
+            all.iter().find(|other| (other.pid, other.tid) == (thread.pid, thread.tid))?.ticks()
         };
         match self.before {
             Some(_) => self.rate(ticks).map(|rate| rate / TICKS_PER_SECOND),
@@ -113,7 +115,7 @@ impl ServingThread {
     }
 
     /// The evidence, and its source.
-    pub fn sight(&self) -> (String, String) {
+    pub fn describe_evidence(&self) -> (String, String) {
         let directory = format!("/proc/{}/task/{}", self.pid, self.tid);
         match &self.how {
             ServingEvidence::InCall(call) => (format!("in {call}"), format!("{directory}/syscall")),

@@ -90,7 +90,7 @@ impl ThreadActivity {
 
 impl Architecture {
     /// From `/proc/sys/kernel/arch` (Linux 6.1), otherwise from the keys of `/proc/cpuinfo`.
-    pub(super) fn of(host: &Host) -> Option<Self> {
+    pub(super) fn detect(host: &Host) -> Option<Self> {
         if let Ok(name) = host.read("/proc/sys/kernel/arch") {
             return match name.trim() {
                 "x86_64" => Some(Architecture::X86_64),
@@ -110,14 +110,14 @@ impl Architecture {
     }
 
     pub(super) fn call(self, number: u64) -> DescriptorCall {
-        let numbered = |(x86, arm, _): &&(Option<u64>, Option<u64>, DescriptorCall)| {
-            let own = match self {
+        let has_number = |(x86, arm, _): &&(Option<u64>, Option<u64>, DescriptorCall)| {
+            let own_number = match self {
                 Architecture::X86_64 => x86,
                 Architecture::Aarch64 => arm,
             };
-            *own == Some(number)
+            *own_number == Some(number)
         };
-        CALLS.iter().find(numbered).map_or(DescriptorCall::Other, |(_, _, call)| *call)
+        CALLS.iter().find(has_number).map_or(DescriptorCall::Other, |(_, _, call)| *call)
     }
 }
 
@@ -127,7 +127,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_waiting_thread_tells_its_call_and_a_running_one_does_not() {
+    fn system_calls_are_parsed_and_malformed_text_is_none() {
         let waiting = "45 0x3 0x7f9e17136000 0x20000 0x0 0x7ffd 0x7ffe 0x7fff680b05d8 0x7f9e172b02ad\n";
         assert_eq!(ThreadActivity::parse(waiting), Some(ThreadActivity::InCall { number: 45, first: 3 }));
         assert_eq!(ThreadActivity::parse("running\n"), Some(ThreadActivity::Running));
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     #[cfg(target_arch = "x86_64")]
-    fn the_numbers_are_those_of_this_architecture() {
+    fn system_call_numbers_match_libc_on_x86_64() {
         let number = |number: libc::c_long| u64::try_from(number).expect("a number");
         for (call, name) in [
             (libc::SYS_recvfrom, "recvfrom"),
@@ -176,18 +176,21 @@ mod tests {
     }
 
     #[test]
-    fn the_architecture_is_told_by_name_or_by_the_cpus() {
-        let of = |path: &str, text: &str| Architecture::of(&Host::scripted([(path, text)]));
-        assert_eq!(of("/proc/sys/kernel/arch", "aarch64\n"), Some(Architecture::Aarch64));
-        assert_eq!(of("/proc/sys/kernel/arch", "riscv64\n"), None);
-        assert_eq!(of("/proc/cpuinfo", "vendor_id\t: GenuineIntel\n"), Some(Architecture::X86_64));
-        assert_eq!(of("/proc/cpuinfo", "CPU architecture: 8\n"), Some(Architecture::Aarch64));
-        assert_eq!(of("/proc/cpuinfo", ""), None);
+    fn the_architecture_is_read_from_its_name_or_cpuinfo() {
+        let architecture_of = |path: &str, text: &str| Architecture::detect(&Host::scripted([(path, text)]));
+        assert_eq!(architecture_of("/proc/sys/kernel/arch", "aarch64\n"), Some(Architecture::Aarch64));
+        assert_eq!(architecture_of("/proc/sys/kernel/arch", "riscv64\n"), None);
+        assert_eq!(
+            architecture_of("/proc/cpuinfo", "vendor_id\t: GenuineIntel\n"),
+            Some(Architecture::X86_64)
+        );
+        assert_eq!(architecture_of("/proc/cpuinfo", "CPU architecture: 8\n"), Some(Architecture::Aarch64));
+        assert_eq!(architecture_of("/proc/cpuinfo", ""), None);
     }
 
     proptest! {
         #[test]
-        fn any_text_is_a_doing_or_none(text in "\\PC*", numbers in "(-?[0-9]{1,22} ?(0x[0-9a-f]{0,20} ?){0,3})") {
+        fn parsing_arbitrary_text_never_panics(text in "\\PC*", numbers in "(-?[0-9]{1,22} ?(0x[0-9a-f]{0,20} ?){0,3})") {
             let _ = ThreadActivity::parse(&text);
             let _ = ThreadActivity::parse(&numbers);
         }

@@ -44,38 +44,42 @@ fn read_queue(
     counts: &Known<Option<Vec<QueueCounts>>>,
 ) -> TransmitQueueState {
     let file = |name: &str| format!("{directory}/tx-{queue}/{name}");
-    let counted = match counts {
+    let counter = match counts {
         Known::Value(counts) => Ok(counts.iter().flatten().find(|item| item.queue == queue)),
         Known::Unknown { why } => Err(why),
     };
     TransmitQueueState {
         queue,
-        xps_cpus: if_there(host, &file("xps_cpus"), read_mask),
-        xps_receive_queues: if_there(host, &file("xps_rxqs"), read_mask),
-        timeouts: parsed(&file("tx_timeout"), host.read(&file("tx_timeout")), read_number),
-        limit_bytes: if_there(host, &file("byte_queue_limits/limit"), read_number),
-        packets: counted.map(|item| item.map(|item| item.packets)).into(),
-        packets_read_from: counted.ok().flatten().map(|item| item.read_from.clone()),
+        xps_cpus: read_optional(host, &file("xps_cpus"), read_mask),
+        xps_receive_queues: read_optional(host, &file("xps_rxqs"), read_mask),
+        timeouts: parse_reply(&file("tx_timeout"), host.read(&file("tx_timeout")), read_number),
+        limit_bytes: read_optional(host, &file("byte_queue_limits/limit"), read_number),
+        packets: counter.map(|item| item.map(|item| item.packets)).into(),
+        packets_read_from: counter.ok().flatten().map(|item| item.read_from.clone()),
     }
 }
 
 /// A missing file, or `ENOENT` on read, means that the interface does not have the feature: XPS
 /// with one queue (`xps_cpus_show`, net/core/net-sysfs.c, Linux 6.18), `xps_rxqs` before 4.18, BQL
 /// before 3.3.
-fn if_there<T>(host: &Host, path: &str, read: fn(&str) -> Result<T, String>) -> Known<Option<T>> {
+fn read_optional<T>(host: &Host, path: &str, read: fn(&str) -> Result<T, String>) -> Known<Option<T>> {
     match host.read(path) {
         Err(error) if error.is_missing() => Known::Value(None),
-        answer => parsed(path, answer, read).map(Some),
+        reply => parse_reply(path, reply, read).map(Some),
     }
 }
 
-fn parsed<T>(path: &str, answer: Result<String, HostError>, read: fn(&str) -> Result<T, String>) -> Known<T> {
-    match answer
+fn parse_reply<T>(
+    path: &str,
+    reply: Result<String, HostError>,
+    read: fn(&str) -> Result<T, String>,
+) -> Known<T> {
+    match reply
         .map_err(|error| error.to_string())
-        .and_then(|text| read(&text).map_err(|why| format!("{path}: {why}")))
+        .and_then(|text| read(&text).map_err(|reason| format!("{path}: {reason}")))
     {
         Ok(value) => Known::Value(value),
-        Err(why) => Known::unknown(why),
+        Err(reason) => Known::unknown(reason),
     }
 }
 
@@ -113,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn queues_come_in_the_order_of_their_numbers() {
+    fn transmit_queues_are_read_in_numeric_order() {
         let host = host(&[
             ("tx-10/xps_cpus", "00000001,00000400\n"),
             ("tx-10/xps_rxqs", "0\n"),
@@ -137,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_none_and_what_is_garbled_is_unknown() {
+    fn missing_queue_files_are_none_and_malformed_files_are_unknown() {
         let transmit = observe(&host(&[("tx-0/tx_timeout", ""), ("tx-0/xps_rxqs", "zz\n")]));
         let queue = &transmit.queues()[0];
         assert_eq!((&queue.xps_cpus, &queue.limit_bytes), (&Known::Value(None), &Known::Value(None)));

@@ -24,12 +24,13 @@ struct TransmitNic<'a> {
 
 /// NICs that are up, on hosts with several CPUs. Virtual interfaces are left out: veth and tun have
 /// no qdisc or lock per queue, or choose queues themselves (`tun_select_queue`).
-fn sending<'a>(view: &HostView<'a>) -> impl Iterator<Item = TransmitNic<'a>> {
+fn transmit_nics<'a>(view: &HostView<'a>) -> impl Iterator<Item = TransmitNic<'a>> {
     let path: &'a PacketPath = view.now;
     path.link.iter().filter_map(move |link| {
         let cpus = path.machine.online.value().filter(|cpus| cpus.len() > 1)?;
-        let nic = link.up.value() != Some(&false) && link.device.value() != Some(&DeviceKind::Software);
-        nic.then_some(())?;
+        let is_candidate =
+            link.up.value() != Some(&false) && link.device.value() != Some(&DeviceKind::Software);
+        is_candidate.then_some(())?;
         Some(TransmitNic { path, link, transmit: path.transmit_of(&link.interface)?, cpus })
     })
 }
@@ -41,21 +42,21 @@ impl TransmitNic<'_> {
 
     /// `None` if XPS has no effect, or is unknown.
     fn xps(&self) -> Option<Vec<(u32, &CpuSet)>> {
-        spread::heeds_xps(self.path, self.link)
+        spread::effective_xps(self.path, self.link)
     }
 
     /// A transmit queue for each CPU: the queue whose receive side interrupts the CPU, otherwise a
     /// shared queue of its node, least used first.
     fn plan(&self) -> BTreeMap<u32, CpuSet> {
         let queues: Vec<u32> = self.transmit.queues().iter().map(|queue| queue.queue).collect();
-        let settled = spread::settled(self.path, self.interface()).unwrap_or_default();
-        spread::queue_of_each_cpu(&self.path.machine, &queues, &settled, self.cpus)
+        let receive_cpus = spread::settled_cpus(self.path, self.interface()).unwrap_or_default();
+        spread::cpus_by_transmit_queue(&self.path.machine, &queues, &receive_cpus, self.cpus)
     }
 
     /// Adds the changes from the current masks to the plan. Queues without a CPU are left out.
-    fn fix(&self, mut matched: RuleMatch, now: &[(u32, &CpuSet)]) -> RuleMatch {
+    fn add_changes(&self, mut rule_match: RuleMatch, current_masks: &[(u32, &CpuSet)]) -> RuleMatch {
         for (queue, cpus) in self.plan() {
-            let Some((_, from)) = now.iter().find(|(other, _)| *other == queue) else { continue };
+            let Some((_, from)) = current_masks.iter().find(|(other, _)| *other == queue) else { continue };
             if cpus.is_empty() || **from == cpus {
                 continue;
             }
@@ -64,13 +65,13 @@ impl TransmitNic<'_> {
                 direction: QueueDirection::Transmit,
                 queue,
             };
-            matched = matched.change(
+            rule_match = rule_match.change(
                 setting,
                 Some(SettingValue::new(from.to_mask())),
                 SettingValue::new(cpus.to_mask()),
             );
         }
-        matched
+        rule_match
     }
 }
 
@@ -111,19 +112,19 @@ mod tests {
         path
     }
 
-    fn plan_of(path: &PacketPath) -> Vec<String> {
+    fn xps_plan(path: &PacketPath) -> Vec<String> {
         let view = HostView::once(path);
-        let sending = sending(&view).next().expect("a NIC");
-        sending.plan().into_values().map(|cpus| cpus.to_string()).collect()
+        let sender = transmit_nics(&view).next().expect("a NIC");
+        sender.plan().into_values().map(|cpus| cpus.to_string()).collect()
     }
 
     #[test]
-    fn each_cpu_has_a_queue_and_queues_are_shared_within_a_node() {
-        assert_eq!(plan_of(&path(4, &[""; 4])), ["0", "1", "2", "3"]);
-        assert_eq!(plan_of(&path(2, &[""; 4])), ["0", "1", "", ""]);
+    fn xps_plan_gives_each_cpu_a_queue_shared_within_its_node() {
+        assert_eq!(xps_plan(&path(4, &[""; 4])), ["0", "1", "2", "3"]);
+        assert_eq!(xps_plan(&path(2, &[""; 4])), ["0", "1", "", ""]);
         let mut nodes = path(8, &[""; 4]);
         let node = |node, cpus| NumaNode { node, cpus: CpuSet::from_list(cpus).expect("a list") };
         nodes.machine.nodes = Known::Value(vec![node(0, "0-1,4-5"), node(1, "2-3,6-7")]);
-        assert_eq!(plan_of(&nodes), ["0,4", "1,5", "2,6", "3,7"]);
+        assert_eq!(xps_plan(&nodes), ["0,4", "1,5", "2,6", "3,7"]);
     }
 }

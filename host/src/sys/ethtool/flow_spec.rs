@@ -68,14 +68,14 @@ pub(crate) fn read_rule(spec: &[u8]) -> Option<NtupleRule> {
     let location = word(spec, LOCATION)?;
     let number = kind & !FLOW_FLAGS;
     let flow = FLOWS.iter().find(|(flow, _)| *flow == number);
-    let queued = cookie != DROP && cookie != WAKE;
-    let context = queued && kind & FLOW_CONTEXT != 0;
+    let has_queue = cookie != DROP && cookie != WAKE;
+    let has_context = has_queue && kind & FLOW_CONTEXT != 0;
     Some(NtupleRule {
         location,
         flow: flow.map_or_else(|| format!("flow {number}"), |(_, name)| (*name).to_owned()),
         // A cookie of more than 32 bits refers to a virtual function.
-        queue: (queued && !context).then(|| u32::try_from(cookie).ok()).flatten(),
-        rss_context: context,
+        queue: (has_queue && !has_context).then(|| u32::try_from(cookie).ok()).flatten(),
+        rss_context: has_context,
         destination_port: destination_port(number, spec),
     })
 }
@@ -87,8 +87,8 @@ fn destination_port(flow: u32, spec: &[u8]) -> Option<u16> {
     (port(MASK)? == u16::MAX).then(|| port(VALUES)).flatten()
 }
 
-fn word(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
+fn word(bytes: &[u8], offset: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(*bytes.get(offset..)?.first_chunk()?))
 }
 
 /// Fuzzer entry.
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_names_its_queue_and_port() {
+    fn flow_spec_is_read_with_queue_and_destination_port() {
         let rule = read_rule(&with_port(spec(2, 7), 10, 53, 0xffff)).expect("a rule");
         assert_eq!((rule.location, rule.flow.as_str(), rule.queue), (2045, "udp4", Some(7)));
         assert_eq!((rule.destination_port, rule.rss_context), (Some(53), false));
@@ -126,14 +126,14 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_on_many_ports_names_none() {
+    fn flow_spec_with_masked_port_has_no_destination_port() {
         let rule = read_rule(&with_port(spec(2, 7), 10, 0x1000, 0xf000)).expect("a rule");
         assert_eq!(rule.destination_port, None);
         assert_eq!(read_rule(&spec(18, 0)).expect("a rule").destination_port, None);
     }
 
     #[test]
-    fn what_is_dropped_woken_for_in_a_context_or_a_function_has_no_queue() {
+    fn drop_wake_context_and_function_rules_have_no_queue() {
         for (kind, cookie, context) in
             [(2, DROP, false), (2, WAKE, false), (2 | FLOW_CONTEXT, 0, true), (2, 3 << 32 | 1, false)]
         {
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_short_is_no_rule() {
+    fn truncated_flow_specs_are_none() {
         let whole = with_port(spec(2, 7), 10, 53, 0xffff);
         for length in 0..LOCATION + 4 {
             assert_eq!(read_rule(&whole[..length]), None, "{length}");
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn functions_have_ethtools_names() {
+    fn hash_functions_have_ethtool_names() {
         assert_eq!(hash_function(1), "toeplitz");
         assert_eq!(hash_function(2), "xor");
         assert_eq!(hash_function(4), "crc32");

@@ -52,7 +52,7 @@ const SPARE_RULES: u32 = 16;
 // The indirection table and the hash (`ETHTOOL_GRSSH`, Linux 3.16), or only the table
 // (`ETHTOOL_GRXFHINDIR`).
 pub(crate) fn indirection(interface: &str) -> io::Result<IndirectionInfo> {
-    match whole_indirection(interface) {
+    match table_and_hash(interface) {
         Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
             table(interface).map(|table| IndirectionInfo { table, hash: None })
         }
@@ -60,15 +60,16 @@ pub(crate) fn indirection(interface: &str) -> io::Result<IndirectionInfo> {
     }
 }
 
-fn whole_indirection(interface: &str) -> io::Result<IndirectionInfo> {
+fn table_and_hash(interface: &str) -> io::Result<IndirectionInfo> {
     let mut sizes = vec![0; RXFH_BYTES];
-    ask(interface, GET_INDIRECTION, &mut sizes)?;
-    let entries = within(word(&sizes, RXFH_TABLE_SIZE), MOST_ENTRIES, "entries of an indirection table")?;
-    let key = within(word(&sizes, RXFH_KEY_SIZE), MOST_KEY_BYTES, "bytes of a hash key")?;
+    send_command(interface, GET_INDIRECTION, &mut sizes)?;
+    let entries =
+        check_limit(word(&sizes, RXFH_TABLE_SIZE), MOST_ENTRIES, "entries of an indirection table")?;
+    let key = check_limit(word(&sizes, RXFH_KEY_SIZE), MOST_KEY_BYTES, "bytes of a hash key")?;
     let mut answer = vec![0; RXFH_BYTES + entries as usize * 4 + key as usize];
-    put(&mut answer, RXFH_TABLE_SIZE, entries);
-    put(&mut answer, RXFH_KEY_SIZE, key);
-    ask(interface, GET_INDIRECTION, &mut answer)?;
+    put_word(&mut answer, RXFH_TABLE_SIZE, entries);
+    put_word(&mut answer, RXFH_KEY_SIZE, key);
+    send_command(interface, GET_INDIRECTION, &mut answer)?;
     let (table, key) = answer[RXFH_BYTES..].split_at(entries as usize * 4);
     let function = flow_spec::hash_function(answer[RXFH_FUNCTION]);
     let hash =
@@ -78,11 +79,11 @@ fn whole_indirection(interface: &str) -> io::Result<IndirectionInfo> {
 
 fn table(interface: &str) -> io::Result<Vec<u32>> {
     let mut size = vec![0; TABLE_BYTES];
-    ask(interface, GET_TABLE, &mut size)?;
-    let entries = within(word(&size, TABLE_SIZE), MOST_ENTRIES, "entries of an indirection table")?;
+    send_command(interface, GET_TABLE, &mut size)?;
+    let entries = check_limit(word(&size, TABLE_SIZE), MOST_ENTRIES, "entries of an indirection table")?;
     let mut answer = vec![0; TABLE_BYTES + entries as usize * 4];
-    put(&mut answer, TABLE_SIZE, entries);
-    ask(interface, GET_TABLE, &mut answer)?;
+    put_word(&mut answer, TABLE_SIZE, entries);
+    send_command(interface, GET_TABLE, &mut answer)?;
     Ok(words(&answer[TABLE_BYTES..]))
 }
 
@@ -94,23 +95,23 @@ pub(crate) fn set_table(interface: &str, table: &[u32]) -> io::Result<()> {
         return Err(io::ErrorKind::InvalidInput.into());
     }
     let mut request = vec![0; TABLE_BYTES];
-    put(&mut request, TABLE_SIZE, entries);
+    put_word(&mut request, TABLE_SIZE, entries);
     request.extend(table.iter().flat_map(|queue| queue.to_ne_bytes()));
-    ask(interface, SET_TABLE, &mut request)
+    send_command(interface, SET_TABLE, &mut request)
 }
 
 // The hashed fields of a flow type, by its name in ethtool(8) (`ETHTOOL_GRXFH`).
 pub(crate) fn hash_fields(interface: &str, flow: &str) -> io::Result<HashFields> {
-    let mut request = about_flow(flow)?;
-    ask(interface, GET_HASH_FIELDS, &mut request)?;
+    let mut request = flow_request(flow)?;
+    send_command(interface, GET_HASH_FIELDS, &mut request)?;
     Ok(HashFields::from_bits(word(&request, RXNFC_DATA)))
 }
 
 /// `ETHTOOL_SRXFH`.
 pub(crate) fn set_hash_fields(interface: &str, flow: &str, fields: HashFields) -> io::Result<()> {
-    let mut request = about_flow(flow)?;
+    let mut request = flow_request(flow)?;
     request[RXNFC_DATA..RXNFC_DATA + 8].copy_from_slice(&u64::from(fields.bits()).to_ne_bytes());
-    ask(interface, SET_HASH_FIELDS, &mut request)
+    send_command(interface, SET_HASH_FIELDS, &mut request)
 }
 
 // Whether ethtool(8) has a flow type with this name.
@@ -118,17 +119,17 @@ pub(crate) fn is_flow(name: &str) -> bool {
     flow_spec::flow_number(name).is_some()
 }
 
-fn about_flow(flow: &str) -> io::Result<Vec<u8>> {
+fn flow_request(flow: &str) -> io::Result<Vec<u8>> {
     let number = flow_spec::flow_number(flow).ok_or(io::ErrorKind::InvalidInput)?;
     let mut request = vec![0; RXNFC_BYTES];
-    put(&mut request, RXNFC_FLOW, number);
+    put_word(&mut request, RXNFC_FLOW, number);
     Ok(request)
 }
 
 /// The number of queues that the driver allows in its table (`ETHTOOL_GRXRINGS`).
 pub(crate) fn table_queues(interface: &str) -> io::Result<u32> {
     let mut request = vec![0; RXNFC_BYTES];
-    ask(interface, GET_RINGS, &mut request)?;
+    send_command(interface, GET_RINGS, &mut request)?;
     Ok(word(&request, RXNFC_DATA))
 }
 
@@ -136,9 +137,9 @@ pub(crate) fn table_queues(interface: &str) -> io::Result<u32> {
 pub(crate) fn ntuple(interface: &str) -> io::Result<Vec<NtupleRule>> {
     let mut attempts = 1;
     loop {
-        let listed = locations(interface)
+        let result = locations(interface)
             .and_then(|rules| rules.into_iter().map(|location| rule(interface, location)).collect());
-        match listed {
+        match result {
             // A rule was added (no room) or removed (no such rule) in the meantime.
             Err(error)
                 if attempts < LIST_ATTEMPTS
@@ -153,17 +154,17 @@ pub(crate) fn ntuple(interface: &str) -> io::Result<Vec<NtupleRule>> {
 
 fn locations(interface: &str) -> io::Result<Vec<u32>> {
     let mut request = vec![0; RXNFC_BYTES];
-    ask(interface, COUNT_RULES, &mut request)?;
-    let count = within(word(&request, RXNFC_RULE_COUNT), MOST_RULES, "rules for flows")?;
+    send_command(interface, COUNT_RULES, &mut request)?;
+    let count = check_limit(word(&request, RXNFC_RULE_COUNT), MOST_RULES, "rules for flows")?;
     if count == 0 {
         return Ok(Vec::new());
     }
-    let room = count + SPARE_RULES;
-    let mut answer = vec![0; RXNFC_BYTES + room as usize * 4];
-    put(&mut answer, RXNFC_RULE_COUNT, room);
-    ask(interface, LIST_RULES, &mut answer)?;
-    let listed = word(&answer, RXNFC_RULE_COUNT).min(room) as usize;
-    Ok(words(&answer[RXNFC_RULES..]).into_iter().take(listed).collect())
+    let capacity = count + SPARE_RULES;
+    let mut answer = vec![0; RXNFC_BYTES + capacity as usize * 4];
+    put_word(&mut answer, RXNFC_RULE_COUNT, capacity);
+    send_command(interface, LIST_RULES, &mut answer)?;
+    let rule_count = word(&answer, RXNFC_RULE_COUNT).min(capacity) as usize;
+    Ok(words(&answer[RXNFC_RULES..]).into_iter().take(rule_count).collect())
 }
 
 pub(crate) fn rule_spec(interface: &str, location: u32) -> io::Result<Option<RuleSpec>> {
@@ -171,8 +172,8 @@ pub(crate) fn rule_spec(interface: &str, location: u32) -> io::Result<Option<Rul
         return Ok(None);
     }
     let mut request = vec![0; RXNFC_BYTES];
-    put(&mut request, RXNFC_LOCATION, location);
-    ask(interface, GET_RULE, &mut request)?;
+    put_word(&mut request, RXNFC_LOCATION, location);
+    send_command(interface, GET_RULE, &mut request)?;
     let context = word(&request, RXNFC_RULE_COUNT);
     let rule = RuleSpec::of(&request[RXNFC_SPEC..RXNFC_RULE_COUNT], context);
     rule.map(Some).ok_or_else(|| io::ErrorKind::InvalidData.into())
@@ -181,49 +182,49 @@ pub(crate) fn rule_spec(interface: &str, location: u32) -> io::Result<Option<Rul
 /// `ETHTOOL_SRXCLSRLINS`.
 pub(crate) fn insert_rule(interface: &str, location: u32, rule: &RuleSpec) -> io::Result<()> {
     let mut request = vec![0; RXNFC_BYTES];
-    request[RXNFC_SPEC..RXNFC_RULE_COUNT].copy_from_slice(&rule.at(location));
+    request[RXNFC_SPEC..RXNFC_RULE_COUNT].copy_from_slice(&rule.with_location(location));
     // The same word is the number of the RSS context if the flow type has its flag.
-    put(&mut request, RXNFC_RULE_COUNT, rule.context.unwrap_or_default());
-    ask(interface, INSERT_RULE, &mut request)
+    put_word(&mut request, RXNFC_RULE_COUNT, rule.context.unwrap_or_default());
+    send_command(interface, INSERT_RULE, &mut request)
 }
 
 /// `ETHTOOL_SRXCLSRLDEL`.
 pub(crate) fn delete_rule(interface: &str, location: u32) -> io::Result<()> {
     let mut request = vec![0; RXNFC_BYTES];
-    put(&mut request, RXNFC_LOCATION, location);
-    ask(interface, DELETE_RULE, &mut request)
+    put_word(&mut request, RXNFC_LOCATION, location);
+    send_command(interface, DELETE_RULE, &mut request)
 }
 
 fn rule(interface: &str, location: u32) -> io::Result<NtupleRule> {
     let mut request = vec![0; RXNFC_BYTES];
-    put(&mut request, RXNFC_LOCATION, location);
-    ask(interface, GET_RULE, &mut request)?;
+    put_word(&mut request, RXNFC_LOCATION, location);
+    send_command(interface, GET_RULE, &mut request)?;
     flow_spec::read_rule(&request[RXNFC_SPEC..RXNFC_RULE_COUNT])
         .ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 /// Sends a structure with this command as its first word. The answer replaces the structure.
-fn ask(interface: &str, command: u32, structure: &mut [u8]) -> io::Result<()> {
-    put(structure, 0, command);
+fn send_command(interface: &str, command: u32, structure: &mut [u8]) -> io::Result<()> {
+    put_word(structure, 0, command);
     // SAFETY: every caller above gives the structure its command takes, zeroed where it says nothing, with room for as
     // many entries, key bytes or rules as the structure itself says; the kernel copies no more than that.
     unsafe { ioctl(interface, structure.as_mut_ptr().cast()) }
 }
 
-fn within(size: u32, most: u32, what: &str) -> io::Result<u32> {
-    if size <= most { Ok(size) } else { Err(io::Error::other(format!("{size} {what}: that cannot be"))) }
+fn check_limit(size: u32, limit: u32, unit: &str) -> io::Result<u32> {
+    if size <= limit { Ok(size) } else { Err(io::Error::other(format!("{size} {unit}: that cannot be"))) }
 }
 
-fn word(bytes: &[u8], at: usize) -> u32 {
-    bytes.get(at..).and_then(<[u8]>::first_chunk).copied().map_or(0, u32::from_ne_bytes)
+fn word(bytes: &[u8], offset: usize) -> u32 {
+    bytes.get(offset..).and_then(<[u8]>::first_chunk).copied().map_or(0, u32::from_ne_bytes)
 }
 
 fn words(bytes: &[u8]) -> Vec<u32> {
     bytes.chunks_exact(4).map(|chunk| word(chunk, 0)).collect()
 }
 
-fn put(bytes: &mut [u8], at: usize, value: u32) {
-    bytes[at..at + 4].copy_from_slice(&value.to_ne_bytes());
+fn put_word(bytes: &mut [u8], offset: usize, value: u32) {
+    bytes[offset..offset + 4].copy_from_slice(&value.to_ne_bytes());
 }
 
 fn hexadecimal(bytes: &[u8]) -> String {

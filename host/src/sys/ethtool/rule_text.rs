@@ -60,10 +60,10 @@ impl RuleSpec {
         Some(Self { bytes, context: (kind & FLOW_CONTEXT != 0).then_some(context) })
     }
 
-    pub(crate) fn at(&self, location: u32) -> Vec<u8> {
+    pub(crate) fn with_location(&self, location: u32) -> Vec<u8> {
         let mut bytes = self.bytes.clone();
-        if let Some(place) = bytes.get_mut(LOCATION_BYTES) {
-            place.copy_from_slice(&location.to_ne_bytes());
+        if let Some(target) = bytes.get_mut(LOCATION_BYTES) {
+            target.copy_from_slice(&location.to_ne_bytes());
         }
         bytes
     }
@@ -88,7 +88,7 @@ impl RuleSpec {
         for field in fields(flow)? {
             let part = |base: usize| self.bytes.get(base + field.at..base + field.at + field.bytes);
             if part(MASK)?.iter().all(|byte| *byte == 0xff) {
-                words += &format!(" {} {}", field.name, shown(part(VALUES)?)?);
+                words += &format!(" {} {}", field.name, format_field(part(VALUES)?)?);
             }
         }
         let action = match u64::from_ne_bytes(*self.bytes.get(RING_COOKIE..)?.first_chunk()?) {
@@ -118,27 +118,27 @@ impl RuleSpec {
 
     fn parse_words(flow: &str, pairs: &[&str]) -> Option<Self> {
         let mut bytes = vec![0; SPEC_BYTES];
-        put(&mut bytes, 0, &flow_number(flow)?.to_ne_bytes())?;
+        write_bytes(&mut bytes, 0, &flow_number(flow)?.to_ne_bytes())?;
         let fields = fields(flow)?;
         let mut action = None;
-        let mut seen = Vec::new();
+        let mut names = Vec::new();
         for pair in pairs.chunks(2) {
             let [name, value] = pair else { return None };
-            if seen.contains(name) {
+            if names.contains(name) {
                 return None;
             }
-            seen.push(name);
+            names.push(name);
             if *name == "action" {
                 action = Some(if *value == "-1" { DROP } else { u64::from(value.parse::<u32>().ok()?) });
                 continue;
             }
             let field = fields.iter().find(|field| field.name == *name)?;
-            put(&mut bytes, VALUES + field.at, &field.value(value)?)?;
-            put(&mut bytes, MASK + field.at, &vec![0xff; field.bytes])?;
+            write_bytes(&mut bytes, VALUES + field.at, &field.value(value)?)?;
+            write_bytes(&mut bytes, MASK + field.at, &vec![0xff; field.bytes])?;
         }
-        put(&mut bytes, RING_COOKIE, &action?.to_ne_bytes())?;
+        write_bytes(&mut bytes, RING_COOKIE, &action?.to_ne_bytes())?;
         // A rule without a field would match every packet of the type.
-        (seen.len() > 1).then_some(Self { bytes, context: None })
+        (names.len() > 1).then_some(Self { bytes, context: None })
     }
 }
 
@@ -166,7 +166,7 @@ fn mac_address(word: &str) -> Option<[u8; MAC_BYTES]> {
     bytes?.try_into().ok()
 }
 
-fn shown(value: &[u8]) -> Option<String> {
+fn format_field(value: &[u8]) -> Option<String> {
     Some(match value.len() {
         2 => u16::from_be_bytes(*value.first_chunk()?).to_string(),
         4 => IpAddr::from(*value.first_chunk::<4>()?).to_string(),
@@ -175,8 +175,8 @@ fn shown(value: &[u8]) -> Option<String> {
     })
 }
 
-fn put(bytes: &mut [u8], at: usize, value: &[u8]) -> Option<()> {
-    bytes.get_mut(at..at + value.len())?.copy_from_slice(value);
+fn write_bytes(bytes: &mut [u8], offset: usize, value: &[u8]) -> Option<()> {
+    bytes.get_mut(offset..offset + value.len())?.copy_from_slice(value);
     Some(())
 }
 
@@ -193,7 +193,7 @@ mod tests {
     use crate::sys::ethtool::flow_spec::read_rule;
 
     #[test]
-    fn words_come_back_and_doctor_reads_the_same() {
+    fn rule_text_round_trips_and_its_flow_spec_is_read() {
         for text in [
             "flow-type udp4 dst-port 53 action 3",
             "flow-type udp6 src-ip 2001:db8::1 dst-port 53 action 0",
@@ -203,14 +203,15 @@ mod tests {
             assert_eq!(RuleSpec::parse(text).expect(text).text(), text);
         }
         let rule = RuleSpec::parse("flow-type udp4 dst-port 53 action 3").expect("a rule");
-        let read = read_rule(&rule.at(7)).expect("a rule");
+        let read = read_rule(&rule.with_location(7)).expect("a rule");
         assert_eq!((read.location, read.flow.as_str(), read.queue), (7, "udp4", Some(3)));
         assert_eq!(read.destination_port, Some(53));
     }
 
     #[test]
-    fn what_words_do_not_say_is_kept_as_bytes() {
-        let mut spec = RuleSpec::parse("flow-type udp4 dst-port 53 action 3").expect("a rule").at(9);
+    fn rules_without_a_text_form_are_kept_as_raw_bytes() {
+        let mut spec =
+            RuleSpec::parse("flow-type udp4 dst-port 53 action 3").expect("a rule").with_location(9);
         // A port with half of its bits masked.
         spec[MASK + 10] = 0;
         let rule = RuleSpec::of(&spec, 0).expect("a rule");
@@ -223,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_rule_is_none() {
+    fn invalid_rule_texts_are_rejected() {
         for text in [
             "",
             "flow-type udp4 action 3",
@@ -244,13 +245,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_structure_comes_back_from_its_text(bytes in proptest::collection::vec(any::<u8>(), SPEC_BYTES), context: u32) {
+        fn arbitrary_flow_specs_round_trip_through_text(bytes in proptest::collection::vec(any::<u8>(), SPEC_BYTES), context: u32) {
             let rule = RuleSpec::of(&bytes, context).expect("a rule");
             prop_assert_eq!(RuleSpec::parse(&rule.text()), Some(rule));
         }
 
         #[test]
-        fn any_text_is_a_rule_or_none(text in "(flow-type|raw) (udp4|tcp6|[0-9a-f]{0,9})( [a-z-]{0,8} [0-9.:]{0,8}){0,3}") {
+        fn parsing_arbitrary_rule_texts_never_panics(text in "(flow-type|raw) (udp4|tcp6|[0-9a-f]{0,9})( [a-z-]{0,8} [0-9.:]{0,8}){0,3}") {
             any_rule_text(&text);
         }
     }

@@ -35,13 +35,13 @@ pub(crate) fn statistics(interface: &str) -> io::Result<BTreeMap<String, u64>> {
     let mut words = vec![0_u64; 1 + with_room(names.len())];
     // struct ethtool_stats: the command and the number of values, of 32 bits each, and the values.
     let count = u32::try_from(names.len()).map_err(|_| io::ErrorKind::InvalidData)?;
-    words[0] = header(GET_STATISTICS, count);
+    words[0] = join_words(GET_STATISTICS, count);
     // SAFETY: `words` begins as struct ethtool_stats does and has room for more values than the driver gives.
     unsafe { ioctl(interface, words.as_mut_ptr().cast()) }?;
-    let (_, given) = parts(words[0]);
-    if given != count {
+    let (_, value_count) = split_word(words[0]);
+    if value_count != count {
         return Err(io::Error::other(format!(
-            "{} statistics have names and {given} have values",
+            "{} statistics have names and {value_count} have values",
             names.len()
         )));
     }
@@ -60,26 +60,27 @@ pub(crate) fn features(interface: &str) -> io::Result<BTreeMap<String, bool>> {
     let names = names(interface, FEATURES)?;
     let states = feature_states(interface, names.len())?;
     let on = |index: usize| states.is_set(ACTIVE, index);
-    let named = names.into_iter().enumerate().filter(|(_, name)| !name.is_empty());
-    Ok(named.map(|(index, name)| (name, on(index))).collect())
+    let named_features = names.into_iter().enumerate().filter(|(_, name)| !name.is_empty());
+    Ok(named_features.map(|(index, name)| (name, on(index))).collect())
 }
 
 /// Whether the device can change one of the features with these names.
-pub(crate) fn is_feature_changeable(interface: &str, is_one: impl Fn(&str) -> bool) -> io::Result<bool> {
+pub(crate) fn is_feature_changeable(interface: &str, has_name: impl Fn(&str) -> bool) -> io::Result<bool> {
     let names = names(interface, FEATURES)?;
     let states = feature_states(interface, names.len())?;
-    let mut named = names.iter().enumerate().filter(|(_, name)| is_one(name));
-    Ok(named.any(|(index, _)| states.is_set(AVAILABLE, index)))
+    let mut selected = names.iter().enumerate().filter(|(_, name)| has_name(name));
+    Ok(selected.any(|(index, _)| states.is_set(AVAILABLE, index)))
 }
 
 /// Sets the features with these names that the device can change.
-pub(crate) fn set_feature(interface: &str, is_one: impl Fn(&str) -> bool, on: bool) -> io::Result<()> {
+pub(crate) fn set_feature(interface: &str, has_name: impl Fn(&str) -> bool, on: bool) -> io::Result<()> {
     let names = names(interface, FEATURES)?;
     let states = feature_states(interface, names.len())?;
     let indices: Vec<usize> =
-        names.iter().enumerate().filter(|(_, name)| is_one(name)).map(|(index, _)| index).collect();
-    let free: Vec<usize> = indices.iter().copied().filter(|index| states.is_set(AVAILABLE, *index)).collect();
-    if free.is_empty() {
+        names.iter().enumerate().filter(|(_, name)| has_name(name)).map(|(index, _)| index).collect();
+    let changeable: Vec<usize> =
+        indices.iter().copied().filter(|index| states.is_set(AVAILABLE, *index)).collect();
+    if changeable.is_empty() {
         if !indices.is_empty() && indices.iter().all(|index| states.is_set(ACTIVE, *index) == on) {
             return Ok(());
         }
@@ -92,10 +93,10 @@ pub(crate) fn set_feature(interface: &str, is_one: impl Fn(&str) -> bool, on: bo
     let mut words = vec![0_u32; 2 + 2 * blocks];
     words[0] = SET_FEATURES;
     words[1] = u32::try_from(blocks).map_err(|_| io::ErrorKind::InvalidData)?;
-    for index in free {
-        let (place, bit) = (2 + index / 32 * 2, 1 << (index % 32));
-        words[place] |= bit;
-        words[place + 1] |= if on { bit } else { 0 };
+    for index in changeable {
+        let (word_index, bit) = (2 + index / 32 * 2, 1 << (index % 32));
+        words[word_index] |= bit;
+        words[word_index + 1] |= if on { bit } else { 0 };
     }
     // SAFETY: `words` is struct ethtool_sfeatures with as many blocks as it says.
     unsafe { ioctl(interface, words.as_mut_ptr().cast()) }
@@ -110,8 +111,8 @@ const ACTIVE: usize = 2;
 struct FeatureStates(Vec<u32>);
 
 impl FeatureStates {
-    fn is_set(&self, which: usize, index: usize) -> bool {
-        let word = self.0.get(2 + index / 32 * BLOCK_WORDS + which).copied().unwrap_or(0);
+    fn is_set(&self, block_word: usize, index: usize) -> bool {
+        let word = self.0.get(2 + index / 32 * BLOCK_WORDS + block_word).copied().unwrap_or(0);
         word >> (index % 32) & 1 != 0
     }
 }
@@ -132,22 +133,22 @@ fn names(interface: &str, set: u32) -> io::Result<Vec<String>> {
     let mut bytes = vec![0_u8; 12 + NAME_BYTES * with_room(count)];
     // struct ethtool_gstrings: the command, the set, the number of names, of 32 bits each, and the names.
     let header = [GET_STRINGS, set, u32::try_from(count).map_err(|_| io::ErrorKind::InvalidData)?];
-    for (place, word) in bytes.chunks_exact_mut(4).zip(header) {
-        place.copy_from_slice(&word.to_ne_bytes());
+    for (slot, word) in bytes.chunks_exact_mut(4).zip(header) {
+        slot.copy_from_slice(&word.to_ne_bytes());
     }
     // SAFETY: `bytes` begins as struct ethtool_gstrings does, whose fields the kernel copies bytewise, and has room for
     // more names than the driver gives.
     unsafe { ioctl(interface, bytes.as_mut_ptr().cast()) }?;
-    let given = bytes.get(8..12).and_then(|word| word.first_chunk().copied()).map(u32::from_ne_bytes);
-    let given = given.and_then(|given| usize::try_from(given).ok()).unwrap_or(0);
-    Ok(bytes.get(12..).unwrap_or_default().chunks_exact(NAME_BYTES).take(given).map(text).collect())
+    let name_count = bytes.get(8..12).and_then(|word| word.first_chunk().copied()).map(u32::from_ne_bytes);
+    let name_count = name_count.and_then(|name_count| usize::try_from(name_count).ok()).unwrap_or(0);
+    Ok(bytes.get(12..).unwrap_or_default().chunks_exact(NAME_BYTES).take(name_count).map(text).collect())
 }
 
 fn names_in_set(interface: &str, set: u32) -> io::Result<usize> {
     // struct ethtool_sset_info: the command, a reserved word, a mask of sets, and one count per
     // set.
     let mut words = [0_u64; 3];
-    words[0] = header(GET_SET_INFO, 0);
+    words[0] = join_words(GET_SET_INFO, 0);
     words[1] = 1 << set;
     // SAFETY: `words` begins as struct ethtool_sset_info does, with room for the count of the one set in its mask.
     unsafe { ioctl(interface, words.as_mut_ptr().cast()) }?;
@@ -155,19 +156,19 @@ fn names_in_set(interface: &str, set: u32) -> io::Result<usize> {
     if words[1] == 0 {
         return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
     }
-    let (count, _) = parts(words[2]);
+    let (count, _) = split_word(words[2]);
     usize::try_from(count).ok().filter(|count| *count <= MOST_NAMES).ok_or(io::ErrorKind::InvalidData.into())
 }
 
 /// Two adjacent 32-bit words.
-fn header(first: u32, second: u32) -> u64 {
+fn join_words(first: u32, second: u32) -> u64 {
     let mut bytes = [0; 8];
     bytes[..4].copy_from_slice(&first.to_ne_bytes());
     bytes[4..].copy_from_slice(&second.to_ne_bytes());
     u64::from_ne_bytes(bytes)
 }
 
-fn parts(word: u64) -> (u32, u32) {
+fn split_word(word: u64) -> (u32, u32) {
     let [a, b, c, d, e, f, g, h] = word.to_ne_bytes();
     (u32::from_ne_bytes([a, b, c, d]), u32::from_ne_bytes([e, f, g, h]))
 }

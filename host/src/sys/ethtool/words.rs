@@ -39,24 +39,24 @@ impl WordStructure {
     pub(crate) fn change(&self, interface: &str, changes: &[(usize, Option<u32>)]) -> io::Result<()> {
         let mut words = self.words(interface)?;
         words[0] = self.set;
-        for (place, value) in changes {
-            if let (Some(word), Some(value)) = (words.get_mut(*place), value) {
+        for (index, value) in changes {
+            if let (Some(word), Some(value)) = (words.get_mut(*index), value) {
                 *word = *value;
             }
         }
-        hand_over(interface, &mut words)
+        call_ioctl(interface, &mut words)
     }
 
     fn words(&self, interface: &str) -> io::Result<Vec<u32>> {
         let mut words = vec![0; self.length];
         words[0] = self.get;
-        hand_over(interface, &mut words)?;
+        call_ioctl(interface, &mut words)?;
         Ok(words)
     }
 }
 
 // `words` is as long as the structure of the command in its first word.
-fn hand_over(interface: &str, words: &mut [u32]) -> io::Result<()> {
+fn call_ioctl(interface: &str, words: &mut [u32]) -> io::Result<()> {
     // SAFETY: only this module calls it, with the length of the structure, which contains only words.
     unsafe { ioctl(interface, words.as_mut_ptr().cast()) }
 }

@@ -64,7 +64,7 @@ impl<'a> LabTestbed<'a> {
         let address = SocketAddr::from((link.receiver.ipv4[0], port));
         let host = Host::live_with_sys(lab.receiver().sys_path()?);
         let settable = lab.receiver().run(|| probe(&host, &receiver, config.host_wide))?;
-        let placement = CpuPlacement::on(&config.cpus, settable.queue_cpus.is_ok());
+        let placement = CpuPlacement::from_cpus(&config.cpus, settable.queue_cpus.is_ok());
         set_sender(&lab, &link, &placement, settable.offload.is_ok(), settable.queue_cpus.is_ok())?;
         let workload = match &program {
             Some(program) => program.workload(),
@@ -79,8 +79,8 @@ impl<'a> LabTestbed<'a> {
             generator
         };
         // Last, so that a failed start leaves no record of a change that was never made.
-        if let Ok(found) = &settable.audit {
-            lab.record_host_wide(&audit_key(), serde_json::Value::from(found.as_str()))?;
+        if let Ok(audit_value) = &settable.audit {
+            lab.record_host_wide(&audit_key(), serde_json::Value::from(audit_value.as_str()))?;
         }
         Ok(Self {
             server: None,
@@ -102,8 +102,8 @@ impl<'a> LabTestbed<'a> {
 
 impl Drop for LabTestbed<'_> {
     fn drop(&mut self) {
-        if let Ok(found) = &self.settable.audit
-            && Setting::Audit.write(&Host::live(), found).is_ok()
+        if let Ok(audit_value) = &self.settable.audit
+            && Setting::Audit.write(&Host::live(), audit_value).is_ok()
         {
             // If the value could not be restored, the record stays and the next clean-up tries
             // again.
@@ -139,7 +139,8 @@ pub(crate) fn set_sender(
         for queue in 0..link.queues {
             let direction = QueueDirection::Transmit;
             let setting = Setting::QueueCpus { interface: interface.clone(), direction, queue };
-            settings.push((setting, SettingValue::new(placement.generate(queue, link.queues).to_mask())));
+            settings
+                .push((setting, SettingValue::new(placement.generator_cpus(queue, link.queues).to_mask())));
         }
     }
     sender.run(|| settings.iter().try_for_each(|(setting, value)| setting.write(&host, value)))??;
@@ -173,11 +174,11 @@ fn audit(host: &Host, host_wide: bool) -> Result<SettingValue, String> {
     if !host_wide {
         return Err("auditing is a setting of the whole machine; --host-wide allows to change it".to_owned());
     }
-    let found = Setting::Audit.read(host).map_err(|error| error.to_string())?;
-    match found.as_str() {
+    let value = Setting::Audit.read(host).map_err(|error| error.to_string())?;
+    match value.as_str() {
         "0" => Err("auditing is off on this machine already".to_owned()),
         "2" => Err("auditing is locked until the next boot".to_owned()),
-        _ => Ok(found),
+        _ => Ok(value),
     }
 }
 

@@ -40,12 +40,15 @@ pub(super) fn settings(
     let mut settings = sysctls(&receiver.interface, configuration);
     if settable.queue_cpus.is_ok() {
         for queue in 0..receiver.queues {
-            let cpus =
+            let queue_setting =
                 |direction| Setting::QueueCpus { interface: receiver.interface.clone(), direction, queue };
-            let receive = placement.receive(configuration.receive_spread);
-            settings.push((cpus(QueueDirection::Receive), SettingValue::new(receive.to_mask())));
-            let transmit = placement.transmit(queue, receiver.queues, configuration.transmit_by_cpu);
-            settings.push((cpus(QueueDirection::Transmit), SettingValue::new(transmit.to_mask())));
+            let receive_cpus = placement.receive_cpus(configuration.receive_spread);
+            settings
+                .push((queue_setting(QueueDirection::Receive), SettingValue::new(receive_cpus.to_mask())));
+            let transmit_cpus =
+                placement.transmit_cpus(queue, receiver.queues, configuration.transmit_by_cpu);
+            settings
+                .push((queue_setting(QueueDirection::Transmit), SettingValue::new(transmit_cpus.to_mask())));
         }
     }
     if settable.offload.is_ok() {
@@ -60,24 +63,26 @@ pub(super) fn settings(
             if configuration.netfilter { ruleset(receiver.port) } else { SettingValue::new("") },
         ));
     }
-    if let Ok(found) = &settable.audit {
-        settings
-            .push((Setting::Audit, if configuration.audit { found.clone() } else { SettingValue::new("0") }));
+    if let Ok(audit_value) = &settable.audit {
+        settings.push((
+            Setting::Audit,
+            if configuration.audit { audit_value.clone() } else { SettingValue::new("0") },
+        ));
     }
     settings
 }
 
 fn sysctls(interface: &str, configuration: &ServerConfiguration) -> Vec<(Setting, SettingValue)> {
-    let on = |on: bool| SettingValue::new(if on { "1" } else { "0" });
+    let bool_value = |flag: bool| SettingValue::new(if flag { "1" } else { "0" });
     let validate = configuration.source_validation;
     // For rp_filter the larger value of "all" and the interface applies, for accept_local either of them
     // (Documentation/networking/ip-sysctl.rst).
     let name = interface.replace('.', "/");
     vec![
-        (Setting::sysctl("net.ipv4.conf.all.rp_filter"), on(validate)),
-        (Setting::sysctl(format!("net.ipv4.conf.{name}.rp_filter")), on(validate)),
-        (Setting::sysctl(format!("net.ipv4.conf.{name}.accept_local")), on(!validate)),
-        (Setting::sysctl("net.ipv4.udp_early_demux"), on(configuration.early_demux)),
+        (Setting::sysctl("net.ipv4.conf.all.rp_filter"), bool_value(validate)),
+        (Setting::sysctl(format!("net.ipv4.conf.{name}.rp_filter")), bool_value(validate)),
+        (Setting::sysctl(format!("net.ipv4.conf.{name}.accept_local")), bool_value(!validate)),
+        (Setting::sysctl("net.ipv4.udp_early_demux"), bool_value(configuration.early_demux)),
     ]
 }
 
@@ -109,14 +114,14 @@ mod tests {
 
     fn values(settable: &SettableParts, configuration: &ServerConfiguration) -> Vec<(String, String)> {
         let receiver = ReceiverInterface { interface: "eth0".into(), queues: 2, port: 7 };
-        settings(&receiver, &CpuPlacement::on(&[0, 1], true), settable, configuration)
+        settings(&receiver, &CpuPlacement::from_cpus(&[0, 1], true), settable, configuration)
             .into_iter()
             .map(|(setting, value)| (setting.to_string(), value.to_string()))
             .collect()
     }
 
     #[test]
-    fn the_baseline_is_a_stock_host() {
+    fn baseline_settings_match_a_stock_host() {
         let settable = SettableParts {
             queue_cpus: Ok(()),
             offload: Ok(()),
@@ -137,14 +142,14 @@ mod tests {
     }
 
     #[test]
-    fn parts_that_cannot_be_set_are_left_alone() {
-        let refused = || Err("refused".to_owned());
+    fn refused_parts_have_no_settings() {
+        let refusal = || Err("refused".to_owned());
         let settable = SettableParts {
-            queue_cpus: refused(),
-            offload: refused(),
-            netfilter: refused(),
+            queue_cpus: refusal(),
+            offload: refusal(),
+            netfilter: refusal(),
             audit: Err("refused".to_owned()),
-            busy_poll: refused(),
+            busy_poll: refusal(),
         };
         let values = values(&settable, &ServerConfiguration::baseline());
         assert!(values.iter().all(|(setting, _)| setting.starts_with("net.ipv4.")), "{values:?}");

@@ -47,19 +47,19 @@ fn switch(testbed: &mut LabTestbed<'_>, configuration: &ServerConfiguration) -> 
     }
 }
 
-fn read_back(testbed: &LabTestbed<'_>, wanted: &[(Setting, SettingValue)]) {
+fn assert_settings(testbed: &LabTestbed<'_>, expected: &[(Setting, SettingValue)]) {
     let host = &testbed.host;
-    for (setting, value) in wanted {
-        let found =
+    for (setting, value) in expected {
+        let actual =
             testbed.lab.receiver().run(|| setting.read(host)).expect("the host answers").expect("read");
-        assert!(setting.same(value, &found), "{setting}: wanted '{value}', found '{found}'");
+        assert!(setting.same(value, &actual), "{setting}: expected '{value}', actual '{actual}'");
     }
 }
 
 #[test]
-fn every_step_that_is_not_refused_can_be_set_and_unset() {
+fn every_supported_step_can_be_set_and_reverted() {
     let config = config();
-    let Some(mut testbed) = testbed("every_step_that_is_not_refused_can_be_set_and_unset", &config) else {
+    let Some(mut testbed) = testbed("every_supported_step_can_be_set_and_reverted", &config) else {
         return;
     };
     for step in STEPS {
@@ -72,32 +72,32 @@ fn every_step_that_is_not_refused_can_be_set_and_unset() {
         (step.change)(&mut candidate);
         for configuration in [&previous, &candidate, &previous] {
             switch(&mut testbed, configuration).unwrap_or_else(|error| panic!("{}: {error}", step.id));
-            let wanted =
+            let expected =
                 stock::settings(&testbed.receiver, &testbed.placement, &testbed.settable, configuration);
-            read_back(&testbed, &wanted);
+            assert_settings(&testbed, &expected);
         }
     }
 }
 
 #[test]
-fn a_sample_is_measured_in_the_lab() {
+fn a_lab_sample_has_a_rate_and_latencies() {
     let config = config();
-    let Some(mut testbed) = testbed("a_sample_is_measured_in_the_lab", &config) else {
+    let Some(mut testbed) = testbed("a_lab_sample_has_a_rate_and_latencies", &config) else {
         return;
     };
     testbed.switch(&ServerConfiguration::baseline()).expect("set");
-    let mut probed = 0;
+    let mut probes = 0;
     let mut request =
-        SampleRequest { hint: None, budget: Duration::from_secs(5), on_probe: &mut |_| probed += 1 };
+        SampleRequest { hint: None, budget: Duration::from_secs(5), on_probe: &mut |_| probes += 1 };
     let sample = testbed.sample(&mut request).expect("measured");
     assert!(sample.transactions_per_second > 0.0 && sample.latency.count() > 0, "{sample:?}");
-    assert!(probed > 1, "{probed} rates offered");
+    assert!(probes > 1, "{probes} rates offered");
 }
 
 #[test]
-fn a_cancelled_run_switches_no_more() {
+fn a_cancelled_testbed_refuses_to_switch() {
     let config = config();
-    let Some(mut testbed) = testbed("a_cancelled_run_switches_no_more", &config) else {
+    let Some(mut testbed) = testbed("a_cancelled_testbed_refuses_to_switch", &config) else {
         return;
     };
     testbed.sampler.cancel.store(true, Ordering::Relaxed);
@@ -105,7 +105,7 @@ fn a_cancelled_run_switches_no_more() {
 }
 
 #[test]
-fn no_cpu_is_an_error_before_a_lab_starts() {
+fn starting_a_lab_without_cpus_is_an_error() {
     let config = LadderConfig { cpus: Vec::new(), ..config() };
     let error = LabTestbed::start(&config, None, Arc::default()).err().expect("refused");
     assert_eq!(error.to_string(), "lab: no CPU is free for server and generator");

@@ -24,13 +24,17 @@ pub struct ClockOffset {
 
 impl RemoteClock {
     /// Call before the question with this number is sent.
-    pub(super) fn asked(&mut self, number: u64) {
+    pub(super) fn record_ping(&mut self, number: u64) {
         self.asked = Some((number, Instant::now(), realtime_ns()));
     }
 
-    pub(super) fn answered(&mut self, number: u64, remote_realtime_ns: u64) {
-        let Some((_, at, realtime_ns)) = self.asked.take_if(|(asked, ..)| *asked == number) else { return };
-        let uncertain_ns = u64::try_from(at.elapsed().as_nanos()).unwrap_or(u64::MAX) / 2;
+    pub(super) fn record_pong(&mut self, number: u64, remote_realtime_ns: u64) {
+        let Some((_, sent_at, realtime_ns)) =
+            self.asked.take_if(|(pending_number, ..)| *pending_number == number)
+        else {
+            return;
+        };
+        let uncertain_ns = u64::try_from(sent_at.elapsed().as_nanos()).unwrap_or(u64::MAX) / 2;
         let middle_ns = realtime_ns.saturating_add(uncertain_ns);
         if self.readings.len() == KEPT {
             self.readings.pop_front();
@@ -72,18 +76,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_offset_is_known_within_half_of_question_and_answer() {
+    fn the_clock_offset_error_is_within_the_reported_uncertainty() {
         let mut clock = RemoteClock::default();
         assert_eq!(clock.offset(), None);
         for number in 0..20 {
-            clock.asked(number);
-            clock.answered(number + 1, 0);
-            clock.answered(number, realtime_ns() - 3_600_000_000_000);
+            clock.record_ping(number);
+            clock.record_pong(number + 1, 0);
+            clock.record_pong(number, realtime_ns() - 3_600_000_000_000);
         }
         assert_eq!(clock.readings(), KEPT);
         let offset = clock.offset().expect("a reading");
-        let wrong_ns = offset.ahead_ns.abs_diff(-3_600_000_000_000);
-        assert!(wrong_ns <= offset.uncertain_ns + 1_000, "{offset:?}");
+        let error_ns = offset.ahead_ns.abs_diff(-3_600_000_000_000);
+        assert!(error_ns <= offset.uncertain_ns + 1_000, "{offset:?}");
         assert_eq!(offset.to_local(offset.to_remote(5_000_000_000_000)), 5_000_000_000_000);
     }
 }

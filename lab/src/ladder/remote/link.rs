@@ -74,20 +74,20 @@ impl OrderLine {
 
     /// Asks for the remote time.
     pub(super) fn ping(&self, number: u64) -> io::Result<()> {
-        lock(&self.clock).asked(number);
+        lock(&self.clock).record_ping(number);
         self.send(&RemoteOrder::Ping { number })
     }
 }
 
 impl HostLink {
-    /// Starts ssh. Its answers go to `news`.
+    /// Starts ssh. Its answers go to `event_sender`.
     pub(super) fn start(
         ssh: &[String],
         host: &SshHost,
         program: &str,
         load: &RemoteLoad,
-        place: usize,
-        news: &Sender<HostEvent>,
+        host_index: usize,
+        event_sender: &Sender<HostEvent>,
     ) -> Result<Self, RemoteError> {
         let line = ssh::load_line(program, load)?;
         let mut command = ssh::ssh_command(ssh, host, &line);
@@ -95,19 +95,20 @@ impl HostLink {
         let stdin = child.stdin.take();
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         let clock = Arc::new(Mutex::new(RemoteClock::default()));
-        let said = Arc::new(Mutex::new(Vec::new()));
+        let output_tail = Arc::new(Mutex::new(Vec::new()));
         let mut threads = Vec::new();
         if let Some(stderr) = stderr {
-            let said = Arc::clone(&said);
-            threads.push(thread::spawn(move || keep_words(stderr, &said)));
+            let output_tail = Arc::clone(&output_tail);
+            threads.push(thread::spawn(move || collect_stderr(stderr, &output_tail)));
         }
         if let Some(stdout) = stdout {
-            let (said, clock, news) = (Arc::clone(&said), Arc::clone(&clock), news.clone());
-            let tell = move |what| {
+            let (output_tail, clock, event_sender) =
+                (Arc::clone(&output_tail), Arc::clone(&clock), event_sender.clone());
+            let send_news = move |link_news| {
                 // The receiver is gone when the generators are dropped.
-                let _ = news.send(HostEvent { place, news: what });
+                let _ = event_sender.send(HostEvent { place: host_index, news: link_news });
             };
-            threads.push(thread::spawn(move || listen(stdout, &said, &clock, &tell)));
+            threads.push(thread::spawn(move || listen(stdout, &output_tail, &clock, &send_news)));
         }
         let line = OrderLine { stdin: Arc::new(Mutex::new(stdin)), clock };
         if let Some(contents) = load.workload.clone() {
@@ -120,7 +121,7 @@ impl HostLink {
                 }
             }));
         }
-        Ok(HostLink { host: host.clone(), ready: None, child, line, said, threads })
+        Ok(HostLink { host: host.clone(), ready: None, child, line, said: output_tail, threads })
     }
 
     /// Lets the remote program end, without waiting for it.
@@ -144,7 +145,7 @@ impl HostLink {
     /// Ends ssh, and with it the remote program. Returns its status and its last message.
     fn end(&mut self) -> (Option<ExitStatus>, String) {
         self.close();
-        let status = ended_within(&mut self.child, TO_END);
+        let status = wait_for_exit(&mut self.child, TO_END);
         // The streams end with ssh, unless a program that ssh started (ProxyCommand) holds them open.
         let deadline = Instant::now() + TO_END;
         while self.threads.iter().any(|thread| !thread.is_finished()) && Instant::now() < deadline {
@@ -154,39 +155,40 @@ impl HostLink {
     }
 
     /// One line about a connection that ended by itself.
-    pub(super) fn why_ended(&mut self) -> String {
-        let (status, words) = self.end();
+    pub(super) fn end_reason(&mut self) -> String {
+        let (status, message) = self.end();
         let code = status.and_then(|status| status.code());
-        match (code, words.as_str()) {
+        match (code, message.as_str()) {
             (Some(SSH_FAILED), "") => {
                 "the connection ended, or linerate there was killed; ssh said nothing".to_owned()
             }
-            (Some(SSH_FAILED), words) => format!("ssh: {words}"),
+            (Some(SSH_FAILED), message) => format!("ssh: {message}"),
             (Some(0), "") => "linerate there ended by itself".to_owned(),
             (Some(code), "") => format!("linerate there ended with status {code}"),
-            (Some(_), words) => words.to_owned(),
+            (Some(_), message) => message.to_owned(),
             (None, _) => "ssh here was killed".to_owned(),
         }
     }
 
-    pub(super) fn why_not_ready(&mut self, ssh: &[String], program: &str) -> RemoteError {
+    pub(super) fn ready_error(&mut self, ssh: &[String], program: &str) -> RemoteError {
         let host = self.host.clone();
-        let (status, words) = self.end();
+        let (status, message) = self.end();
         match status.and_then(|status| status.code()) {
             Some(SSH_FAILED) | None => RemoteError::Ssh {
                 host,
-                words: if words.is_empty() { "it ended without a word".to_owned() } else { words },
+                words: if message.is_empty() { "it ended without a word".to_owned() } else { message },
             },
             Some(127) => RemoteError::NoProgram { host, program: program.to_owned() },
             // An older linerate does not have these options.
-            Some(_) if words.contains("--on-demand") || words.contains("--workload-from-stdin") => {
-                let its = version(ssh, &host, program).unwrap_or_else(|| "of an unknown version".to_owned());
-                RemoteError::Version { host, program: program.to_owned(), its }
+            Some(_) if message.contains("--on-demand") || message.contains("--workload-from-stdin") => {
+                let remote_version =
+                    version(ssh, &host, program).unwrap_or_else(|| "of an unknown version".to_owned());
+                RemoteError::Version { host, program: program.to_owned(), its: remote_version }
             }
-            Some(code) if words.is_empty() => {
+            Some(code) if message.is_empty() => {
                 RemoteError::Refused { host, words: format!("'{program}' there ended with status {code}") }
             }
-            Some(_) => RemoteError::Refused { host, words },
+            Some(_) => RemoteError::Refused { host, words: message },
         }
     }
 }
@@ -209,7 +211,7 @@ fn no_ssh(command: &std::process::Command, source: io::Error) -> RemoteError {
 }
 
 /// Waits for the end, and kills the process when it takes too long.
-fn ended_within(child: &mut Child, time: Duration) -> Option<ExitStatus> {
+fn wait_for_exit(child: &mut Child, time: Duration) -> Option<ExitStatus> {
     let deadline = Instant::now() + time;
     let mut pause = Duration::from_millis(1);
     loop {
@@ -228,60 +230,65 @@ fn ended_within(child: &mut Child, time: Duration) -> Option<ExitStatus> {
     child.wait().ok()
 }
 
-fn listen(stdout: impl Read, said: &Mutex<Vec<u8>>, clock: &Mutex<RemoteClock>, tell: &dyn Fn(LinkNews)) {
+fn listen(
+    stdout: impl Read,
+    output_tail: &Mutex<Vec<u8>>,
+    clock: &Mutex<RemoteClock>,
+    send_news: &dyn Fn(LinkNews),
+) {
     let mut lines = BufReader::new(stdout);
-    let mut ready = false;
+    let mut is_ready = false;
     loop {
         let mut line = Vec::new();
         match lines.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line) {
-            Ok(0) | Err(_) => return tell(LinkNews::Gone),
+            Ok(0) | Err(_) => return send_news(LinkNews::Gone),
             Ok(_) => {}
         }
         match serde_json::from_slice(&line) {
             Ok(RemoteAnswer::Pong { number, realtime_ns }) => {
-                lock(clock).answered(number, realtime_ns);
-                tell(LinkNews::Answer(RemoteAnswer::Pong { number, realtime_ns }));
+                lock(clock).record_pong(number, realtime_ns);
+                send_news(LinkNews::Answer(RemoteAnswer::Pong { number, realtime_ns }));
             }
             Ok(answer) => {
                 // Earlier messages (a new host key, a greeting) do not explain a later end of the
                 // connection.
-                if !ready {
-                    lock(said).clear();
+                if !is_ready {
+                    lock(output_tail).clear();
                 }
-                ready = true;
-                tell(LinkNews::Answer(answer));
+                is_ready = true;
+                send_news(LinkNews::Answer(answer));
             }
             // A login shell can print a greeting first.
-            Err(_) if !ready => keep(&mut lock(said), &line),
+            Err(_) if !is_ready => append_tail(&mut lock(output_tail), &line),
             Err(_) => {
-                let start = String::from_utf8_lossy(line.get(..60).unwrap_or(&line)).trim().to_owned();
-                tell(LinkNews::Odd(start));
+                let line_start = String::from_utf8_lossy(line.get(..60).unwrap_or(&line)).trim().to_owned();
+                send_news(LinkNews::Odd(line_start));
             }
         }
     }
 }
 
-fn keep_words(mut stderr: impl Read, said: &Mutex<Vec<u8>>) {
+fn collect_stderr(mut stderr: impl Read, output_tail: &Mutex<Vec<u8>>) {
     let mut chunk = [0; 1024];
     loop {
         match stderr.read(&mut chunk) {
             Ok(0) => return,
-            Ok(count) => keep(&mut lock(said), chunk.get(..count).unwrap_or_default()),
+            Ok(count) => append_tail(&mut lock(output_tail), chunk.get(..count).unwrap_or_default()),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(_) => return,
         }
     }
 }
 
-fn keep(said: &mut Vec<u8>, more: &[u8]) {
-    said.extend_from_slice(more);
-    let too_much = said.len().saturating_sub(KEPT_WORDS);
-    said.drain(..too_much);
+fn append_tail(output_tail: &mut Vec<u8>, bytes: &[u8]) {
+    output_tail.extend_from_slice(bytes);
+    let excess = output_tail.len().saturating_sub(KEPT_WORDS);
+    output_tail.drain(..excess);
 }
 
 /// The last line that is not empty, without control characters because it is shown on a terminal.
-fn last_message(said: &[u8]) -> String {
-    let text = String::from_utf8_lossy(said);
+fn last_message(output_tail: &[u8]) -> String {
+    let text = String::from_utf8_lossy(output_tail);
     let line = text.lines().map(str::trim).rfind(|line| !line.is_empty()).unwrap_or_default();
     let line = line.strip_prefix("linerate: ").or_else(|| line.strip_prefix("ssh: ")).unwrap_or(line);
     line.chars().filter(|letter| !letter.is_control()).collect()
@@ -304,10 +311,10 @@ pub(super) struct KeepalivePinger {
 impl KeepalivePinger {
     pub(super) fn start(links: &[HostLink]) -> Self {
         let lines: Vec<OrderLine> = links.iter().map(|link| link.line().clone()).collect();
-        let (end, ended) = mpsc::channel();
+        let (end_sender, end_receiver) = mpsc::channel();
         let thread = thread::spawn(move || {
             let mut number = 0;
-            while ended.recv_timeout(PING_INTERVAL) == Err(RecvTimeoutError::Timeout) {
+            while end_receiver.recv_timeout(PING_INTERVAL) == Err(RecvTimeoutError::Timeout) {
                 number += 1;
                 for line in &lines {
                     // The thread that reads the answers notices a broken connection.
@@ -315,7 +322,7 @@ impl KeepalivePinger {
                 }
             }
         });
-        KeepalivePinger { running: Some((end, thread)) }
+        KeepalivePinger { running: Some((end_sender, thread)) }
     }
 }
 
@@ -333,8 +340,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_message_is_the_last_line_that_is_not_empty() {
-        for (said, words) in [
+    fn last_message_is_the_last_nonempty_line() {
+        for (stderr, message) in [
             ("", ""),
             (
                 "Warning: added\r\nssh: connect to host a port 22: Connection refused\r\n",
@@ -343,12 +350,12 @@ mod tests {
             ("linerate: no way\n\n \n", "no way"),
             ("\u{1b}[31mred\u{7}\n", "[31mred"),
         ] {
-            assert_eq!(last_message(said.as_bytes()), words);
+            assert_eq!(last_message(stderr.as_bytes()), message);
         }
-        let mut said = Vec::new();
+        let mut stderr = Vec::new();
         for _ in 0..100 {
-            keep(&mut said, &[b'x'; 1000]);
+            append_tail(&mut stderr, &[b'x'; 1000]);
         }
-        assert_eq!(said.len(), KEPT_WORDS);
+        assert_eq!(stderr.len(), KEPT_WORDS);
     }
 }

@@ -39,27 +39,27 @@ pub fn serve(
     cancel: &AtomicBool,
 ) -> io::Result<()> {
     let output = AnswerOutput(Mutex::new(output));
-    output.say(&RemoteAnswer::Ready {
+    output.write_answer(&RemoteAnswer::Ready {
         schema: SCHEMA.to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         generator: Box::new(with_sources(generator.describe())),
         cpus: thread::available_parallelism().map_or(1, usize::from),
     })?;
     let over = AtomicBool::new(false);
-    let (asked, orders) = mpsc::channel();
+    let (order_sender, orders) = mpsc::channel();
     thread::scope(|scope| {
         let (output, over) = (&output, &over);
         let reader = scope.spawn(move || {
-            let read = OrderReader { output, cancel, over, asked }.read(&input);
+            let read_result = OrderReader { output, cancel, over, asked: order_sender }.read(&input);
             // Without orders the current slot has no purpose.
             cancel.store(true, Ordering::Relaxed);
-            read
+            read_result
         });
-        let ran = run(generator, &orders, output, cancel);
+        let run_result = run(generator, &orders, output, cancel);
         over.store(true, Ordering::Relaxed);
-        let read =
+        let read_result =
             reader.join().unwrap_or_else(|_| Err(io::Error::other("the thread that reads orders is gone")));
-        ran.and(read)
+        run_result.and(read_result)
     })
 }
 
@@ -77,8 +77,8 @@ fn with_sources(mut generator: GeneratorDescription) -> GeneratorDescription {
 }
 
 fn source_to(target: SocketAddr) -> io::Result<IpAddr> {
-    let any = if target.is_ipv4() { IpAddr::from([0; 4]) } else { IpAddr::from([0; 16]) };
-    let socket = UdpSocket::bind((any, 0))?;
+    let any_address = if target.is_ipv4() { IpAddr::from([0; 4]) } else { IpAddr::from([0; 16]) };
+    let socket = UdpSocket::bind((any_address, 0))?;
     socket.connect(target)?;
     Ok(socket.local_addr()?.ip())
 }
@@ -92,18 +92,19 @@ fn run(
     // The channel ends with the reader.
     for order in orders {
         let number = order.number;
-        let mut written = Ok(());
+        let mut write_result = Ok(());
         let mut observer = |interval: &SlotInterval| {
-            if written.is_ok() {
-                written = output.say(&RemoteAnswer::Interval { slot: number, interval: interval.clone() });
+            if write_result.is_ok() {
+                write_result =
+                    output.write_answer(&RemoteAnswer::Interval { slot: number, interval: interval.clone() });
             }
-            if written.is_err() {
+            if write_result.is_err() {
                 cancel.store(true, Ordering::Relaxed);
             }
         };
         let outcome = begin(generator, &order.slot(), &mut observer);
-        written?;
-        output.say(&answer(number, generator, outcome))?;
+        write_result?;
+        output.write_answer(&answer(number, generator, outcome))?;
     }
     Ok(())
 }
@@ -115,8 +116,8 @@ fn begin(
     slot: &LoadSlot,
     observer: &mut dyn FnMut(&SlotInterval),
 ) -> Result<SlotOutcome, GeneratorError> {
-    let soon = |at_ns: &u64| *at_ns <= clock::realtime_ns().saturating_add(FURTHEST_NS);
-    let slot = LoadSlot { start_at_realtime_ns: slot.start_at_realtime_ns.filter(soon), ..*slot };
+    let is_soon = |at_ns: &u64| *at_ns <= clock::realtime_ns().saturating_add(FURTHEST_NS);
+    let slot = LoadSlot { start_at_realtime_ns: slot.start_at_realtime_ns.filter(is_soon), ..*slot };
     match generator.watch(&slot, observer) {
         Err(GeneratorError::StartIsOver { .. }) => {
             generator.watch(&LoadSlot { start_at_realtime_ns: None, ..slot }, observer)
@@ -157,7 +158,7 @@ fn answer(
 struct AnswerOutput<W>(Mutex<W>);
 
 impl<W: Write> AnswerOutput<W> {
-    fn say(&self, answer: &RemoteAnswer) -> io::Result<()> {
+    fn write_answer(&self, answer: &RemoteAnswer) -> io::Result<()> {
         let mut line = serde_json::to_vec(answer)?;
         line.push(b'\n');
         let mut output = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -178,8 +179,8 @@ struct OrderReader<'a, W> {
 impl<W: Write> OrderReader<'_, W> {
     fn read(self, input: &impl AsFd) -> io::Result<()> {
         let mut pending = Vec::new();
-        let mut heard = Instant::now();
-        while !self.over.load(Ordering::Relaxed) && heard.elapsed() < SILENCE {
+        let mut last_input = Instant::now();
+        while !self.over.load(Ordering::Relaxed) && last_input.elapsed() < SILENCE {
             if !readable_within(input, END_POLL)? {
                 continue;
             }
@@ -190,11 +191,11 @@ impl<W: Write> OrderReader<'_, W> {
                 Err(rustix::io::Errno::INTR) => continue,
                 Err(errno) => return Err(errno.into()),
             };
-            heard = Instant::now();
+            last_input = Instant::now();
             pending.extend(chunk.iter().take(count));
             while let Some(end) = pending.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = pending.drain(..=end).collect();
-                self.obey(&line)?;
+                self.handle_order(&line)?;
             }
             if pending.len() > LONGEST_LINE {
                 return Err(io::Error::other(format!("an order of more than {LONGEST_LINE} bytes")));
@@ -203,17 +204,17 @@ impl<W: Write> OrderReader<'_, W> {
         Ok(())
     }
 
-    fn obey(&self, line: &[u8]) -> io::Result<()> {
+    fn handle_order(&self, line: &[u8]) -> io::Result<()> {
         let order = serde_json::from_slice(line).map_err(|error| {
-            let shown = String::from_utf8_lossy(line.get(..60).unwrap_or(line)).trim().to_owned();
+            let excerpt = String::from_utf8_lossy(line.get(..60).unwrap_or(line)).trim().to_owned();
             io::Error::new(
                 io::ErrorKind::InvalidData,
-                format!("'{shown}' is not an order ({SCHEMA}): {error}"),
+                format!("'{excerpt}' is not an order ({SCHEMA}): {error}"),
             )
         })?;
         match order {
             RemoteOrder::Ping { number } => {
-                self.output.say(&RemoteAnswer::Pong { number, realtime_ns: clock::realtime_ns() })
+                self.output.write_answer(&RemoteAnswer::Pong { number, realtime_ns: clock::realtime_ns() })
             }
             RemoteOrder::Stop => {
                 self.cancel.store(true, Ordering::Relaxed);

@@ -126,7 +126,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_slot_crosses_the_connection_as_it_is(
+        fn serialized_slot_orders_parse_to_the_same_slot(
             rate in 0.001_f64..1e9, milliseconds in 1_u64..100_000, interval in proptest::option::of(10_u64..5_000),
             shares in 1_usize..9, window in 1_u32..65_536, paced in any::<bool>(), begin in any::<u64>(),
         ) {
@@ -136,18 +136,18 @@ mod tests {
             let order = RemoteOrder::Slot(SlotOrder::new(7, &slot, shares, begin));
             let text = serde_json::to_string(&order).expect("JSON");
             prop_assert!(!text.contains('\n'));
-            let Ok(RemoteOrder::Slot(read)) = serde_json::from_str::<RemoteOrder>(&text) else { panic!("{text}") };
-            let mut its = read.slot();
-            prop_assert_eq!(its.start_at_realtime_ns.take(), Some(begin));
-            if let (PacingMode::Rate { per_second: all }, PacingMode::Rate { per_second: part }) = (slot.mode, &mut its.mode) {
+            let Ok(RemoteOrder::Slot(slot_order)) = serde_json::from_str::<RemoteOrder>(&text) else { panic!("{text}") };
+            let mut parsed_slot = slot_order.slot();
+            prop_assert_eq!(parsed_slot.start_at_realtime_ns.take(), Some(begin));
+            if let (PacingMode::Rate { per_second: all }, PacingMode::Rate { per_second: part }) = (slot.mode, &mut parsed_slot.mode) {
                 prop_assert!((*part * shares as f64 - all).abs() <= all * 1e-12);
                 *part = all;
             }
-            prop_assert_eq!(its, slot);
+            prop_assert_eq!(parsed_slot, slot);
         }
 
         #[test]
-        fn any_line_is_an_order_or_an_error(text in "\\PC*") {
+        fn parsing_arbitrary_text_never_panics(text in "\\PC*") {
             let _ = serde_json::from_str::<RemoteOrder>(&text);
             let _ = serde_json::from_str::<RemoteAnswer>(&text);
         }

@@ -41,8 +41,10 @@ impl RemoteSlot {
         self.done.len() + self.failed.len() + self.lost.len() + self.cancelled >= self.hosts
     }
 
-    fn knows(&self, place: usize) -> bool {
-        self.done.contains_key(&place) || self.failed.contains_key(&place) || self.lost.contains_key(&place)
+    fn has_result(&self, host_index: usize) -> bool {
+        self.done.contains_key(&host_index)
+            || self.failed.contains_key(&host_index)
+            || self.lost.contains_key(&host_index)
     }
 }
 
@@ -60,20 +62,25 @@ impl RemoteGenerators {
         if self.options.cancel.load(Ordering::Relaxed) {
             return Err(GeneratorError::Cancelled);
         }
-        let ahead = slot.start_at_realtime_ns.map_or(0, |at_ns| at_ns.saturating_sub(clock::realtime_ns()));
-        let ahead = Duration::from_nanos(ahead);
-        if ahead > LATEST_START {
-            let problem =
-                format!("{} s ahead, other hosts take at most {} s", ahead.as_secs(), LATEST_START.as_secs());
+        let start_delay =
+            slot.start_at_realtime_ns.map_or(0, |at_ns| at_ns.saturating_sub(clock::realtime_ns()));
+        let start_delay = Duration::from_nanos(start_delay);
+        if start_delay > LATEST_START {
+            let problem = format!(
+                "{} s ahead, other hosts take at most {} s",
+                start_delay.as_secs(),
+                LATEST_START.as_secs()
+            );
             return Err(GeneratorError::Option { option: "start_at_realtime_ns", problem });
         }
-        let mut pending = self.order(slot);
-        let deadline = pending.began + ahead + LEAD + MAX_CLOCK_ERROR + slot.duration + slot.drain + GRACE;
-        self.follow(&mut pending, deadline, observer);
+        let mut pending = self.send_orders(slot);
+        let deadline =
+            pending.began + start_delay + LEAD + MAX_CLOCK_ERROR + slot.duration + slot.drain + GRACE;
+        self.await_results(&mut pending, deadline, observer);
         self.finish(pending)
     }
 
-    fn order(&mut self, slot: &LoadSlot) -> RemoteSlot {
+    fn send_orders(&mut self, slot: &LoadSlot) -> RemoteSlot {
         self.slots += 1;
         let hosts = self.links.len();
         let pending = RemoteSlot {
@@ -86,11 +93,11 @@ impl RemoteGenerators {
             cancelled: 0,
             intervals: MergedIntervals::default(),
         };
-        let doubt_ns =
+        let uncertainty_ns =
             self.links.iter().filter_map(|link| Some(link.clock()?.uncertain_ns)).max().unwrap_or(0);
-        let lead = LEAD + Duration::from_nanos(doubt_ns.saturating_mul(4)).min(MAX_CLOCK_ERROR);
-        let soon_ns = clock::realtime_ns().saturating_add(u64::try_from(lead.as_nanos()).unwrap_or(0));
-        let begin_ns = slot.start_at_realtime_ns.unwrap_or(soon_ns);
+        let lead = LEAD + Duration::from_nanos(uncertainty_ns.saturating_mul(4)).min(MAX_CLOCK_ERROR);
+        let earliest_ns = clock::realtime_ns().saturating_add(u64::try_from(lead.as_nanos()).unwrap_or(0));
+        let begin_ns = slot.start_at_realtime_ns.unwrap_or(earliest_ns);
         for link in &self.links {
             let remote_ns = link.clock().map_or(begin_ns, |offset| offset.to_remote(begin_ns));
             let order = RemoteOrder::Slot(SlotOrder::new(pending.number, slot, hosts, remote_ns));
@@ -101,28 +108,28 @@ impl RemoteGenerators {
     }
 
     /// Waits until all hosts have a result or failed.
-    fn follow(
+    fn await_results(
         &mut self,
         pending: &mut RemoteSlot,
         deadline: Instant,
         observer: &mut dyn FnMut(&SlotInterval),
     ) {
-        let mut stopped = false;
+        let mut is_stopped = false;
         while !pending.is_over() {
-            if !stopped && self.options.cancel.load(Ordering::Relaxed) {
-                stopped = true;
+            if !is_stopped && self.options.cancel.load(Ordering::Relaxed) {
+                is_stopped = true;
                 for link in &self.links {
                     // The end of the answers reports a broken connection.
                     let _ = link.line().send(&RemoteOrder::Stop);
                 }
             }
             match self.next_event(deadline.min(Instant::now() + CANCEL_POLL)) {
-                Some((place, news)) => self.take(pending, place, news, observer),
+                Some((host_index, news)) => self.handle_news(pending, host_index, news, observer),
                 None if Instant::now() >= deadline => {
-                    let silent: Vec<usize> =
-                        (0..pending.hosts).filter(|place| !pending.knows(*place)).collect();
-                    for place in silent {
-                        pending.lost.insert(place, "no account of the slot came back".to_owned());
+                    let silent_hosts: Vec<usize> =
+                        (0..pending.hosts).filter(|host_index| !pending.has_result(*host_index)).collect();
+                    for host_index in silent_hosts {
+                        pending.lost.insert(host_index, "no account of the slot came back".to_owned());
                     }
                     return;
                 }
@@ -131,50 +138,52 @@ impl RemoteGenerators {
         }
     }
 
-    fn take(
+    fn handle_news(
         &mut self,
         pending: &mut RemoteSlot,
-        place: usize,
+        host_index: usize,
         news: LinkNews,
         observer: &mut dyn FnMut(&SlotInterval),
     ) {
         let number = pending.number;
         match news {
             LinkNews::Answer(RemoteAnswer::Interval { slot, interval }) if slot == number => {
-                let silent = pending.lost.len() + pending.failed.len();
-                if let Some(whole) =
-                    pending.intervals.add(interval, pending.hosts - silent.min(pending.hosts))
+                let failed_count = pending.lost.len() + pending.failed.len();
+                if let Some(merged) =
+                    pending.intervals.add(interval, pending.hosts - failed_count.min(pending.hosts))
                 {
-                    observer(&whole);
+                    observer(&merged);
                 }
             }
             LinkNews::Answer(RemoteAnswer::Done { slot, report }) if slot == number => {
                 match report.check() {
-                    Ok(()) => pending.done.insert(place, self.by_local_clock(place, *report)).map(drop),
-                    Err(why) => pending.failed.insert(place, why).map(drop),
+                    Ok(()) => {
+                        pending.done.insert(host_index, self.to_local_clock(host_index, *report)).map(drop)
+                    }
+                    Err(why) => pending.failed.insert(host_index, why).map(drop),
                 };
             }
             LinkNews::Answer(RemoteAnswer::Failed { slot, cancelled, why }) if slot == number => {
                 if cancelled {
                     pending.cancelled += 1;
                 } else {
-                    pending.failed.insert(place, why);
+                    pending.failed.insert(host_index, why);
                 }
             }
             LinkNews::Gone => {
-                let why = self.lose(place, Some(pending.began.elapsed()));
-                pending.lost.insert(place, why);
+                let why = self.record_loss(host_index, Some(pending.began.elapsed()));
+                pending.lost.insert(host_index, why);
             }
             LinkNews::Odd(words) => {
-                pending.failed.insert(place, format!("'{words}' came where an account should"));
+                pending.failed.insert(host_index, format!("'{words}' came where an account should"));
             }
             // An answer to an earlier slot, or a time.
             LinkNews::Answer(_) => {}
         }
     }
 
-    fn by_local_clock(&self, place: usize, mut report: LoadReport) -> LoadReport {
-        if let Some(offset) = self.links.get(place).and_then(|link| link.clock()) {
+    fn to_local_clock(&self, host_index: usize, mut report: LoadReport) -> LoadReport {
+        if let Some(offset) = self.links.get(host_index).and_then(|link| link.clock()) {
             let started = &mut report.outcome.started_realtime_ns;
             *started = offset.to_local(*started);
         }
@@ -184,38 +193,44 @@ impl RemoteGenerators {
     /// The merged result, or the host that prevented it.
     fn finish(&mut self, pending: RemoteSlot) -> Result<SlotOutcome, GeneratorError> {
         let into_slot = pending.began.elapsed();
-        for (place, why) in &pending.lost {
-            if let Some(link) = self.links.get(*place) {
+        for (host_index, why) in &pending.lost {
+            if let Some(link) = self.links.get(*host_index) {
                 let (host, why) = (link.host.clone(), why.clone());
                 if !self.lost.iter().any(|loss| loss.host == host) {
                     self.lost.push(LostHost { host, into_slot: Some(into_slot), why });
                 }
             }
         }
-        let blamed =
-            pending.lost.iter().chain(&pending.failed).map(|(place, why)| (*place, why.clone())).next();
+        let first_failure = pending
+            .lost
+            .iter()
+            .chain(&pending.failed)
+            .map(|(host_index, why)| (*host_index, why.clone()))
+            .next();
         let parts: Vec<_> =
-            pending.done.into_iter().map(|(place, report)| (self.name(place), report)).collect();
-        let measured = parts.len();
+            pending.done.into_iter().map(|(host_index, report)| (self.name(host_index), report)).collect();
+        let measured_count = parts.len();
         let merged = if parts.is_empty() { Err(String::new()) } else { merged_outcome(parts) };
-        if let Some((place, why)) = blamed {
-            let others = merged.ok().map(|(outcome, _)| outcome);
-            let kept = others.as_ref().map_or_else(
+        if let Some((host_index, why)) = first_failure {
+            let other_outcome = merged.ok().map(|(outcome, _)| outcome);
+            let others_text = other_outcome.as_ref().map_or_else(
                 || "nothing else was measured".to_owned(),
                 |outcome| {
                     let (sent, answered) = (outcome.sent, outcome.answered);
-                    format!("the other {measured} sent {sent} and had {answered} answered")
+                    format!("the other {measured_count} sent {sent} and had {answered} answered")
                 },
             );
-            let why =
-                format!("{why}; noticed {:.1} s after the slot was ordered, {kept}", into_slot.as_secs_f64());
+            let why = format!(
+                "{why}; noticed {:.1} s after the slot was ordered, {others_text}",
+                into_slot.as_secs_f64()
+            );
             return Err(GeneratorError::Incomplete {
-                who: self.name(place),
+                who: self.name(host_index),
                 why,
-                others: others.map(Box::new),
+                others: other_outcome.map(Box::new),
             });
         }
-        if measured == 0 {
+        if measured_count == 0 {
             return Err(GeneratorError::Cancelled);
         }
         let (outcome, warnings) =
@@ -226,16 +241,16 @@ impl RemoteGenerators {
         Ok(outcome)
     }
 
-    fn name(&self, place: usize) -> String {
-        self.links.get(place).map_or_else(String::new, |link| link.host.to_string())
+    fn name(&self, host_index: usize) -> String {
+        self.links.get(host_index).map_or_else(String::new, |link| link.host.to_string())
     }
 }
 
 /// The results of all hosts as one, with the warnings of the merging.
 fn merged_outcome(mut parts: Vec<(String, LoadReport)>) -> Result<(SlotOutcome, Vec<String>), String> {
     if parts.len() == 1 {
-        let only = parts.pop().ok_or_else(|| "no part".to_owned())?;
-        return Ok((only.1.outcome, Vec::new()));
+        let single = parts.pop().ok_or_else(|| "no part".to_owned())?;
+        return Ok((single.1.outcome, Vec::new()));
     }
     // Merging refuses equal runs, and two hosts can have equal results.
     let parts: Vec<LoadPart> =
@@ -266,9 +281,9 @@ impl MergedIntervals {
         let number = interval.number;
         let reported = match self.partial.remove(&number) {
             None => (1, interval),
-            Some((count, mut all)) => {
-                all.join(&interval);
-                (count + 1, all)
+            Some((count, mut sum)) => {
+                sum.join(&interval);
+                (count + 1, sum)
             }
         };
         if reported.0 >= hosts {
@@ -284,7 +299,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_queue_that_grew_most_is_shown() {
+    fn worst_queue_is_the_queue_that_grew_most() {
         let queue = |early, late| QueueMedians { first_half_ns: early, last_quarter_ns: late };
         let all =
             [queue(Some(5), Some(4)), queue(Some(1), Some(9)), queue(None, Some(100)), queue(None, None)];
@@ -293,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_is_complete_when_all_hosts_reported_it() {
+    fn an_interval_is_complete_when_all_hosts_have_reported() {
         let interval = |number, sent| SlotInterval {
             number,
             begins_seconds: 0.0,

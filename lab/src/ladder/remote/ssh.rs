@@ -44,7 +44,7 @@ impl SshHost {
     }
 
     /// A command that copies this linerate into the home directory on the host.
-    pub(super) fn copying(&self) -> String {
+    pub(super) fn copy_command(&self) -> String {
         let user = self.user.as_ref().map_or_else(String::new, |user| format!("{user}@"));
         let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
         match self.port {
@@ -68,21 +68,21 @@ impl FromStr for SshHost {
 }
 
 fn parse(text: &str) -> Result<SshHost, &'static str> {
-    let rest = text.strip_prefix("ssh://").ok_or("it does not begin with ssh://")?;
-    let rest = rest.strip_suffix('/').unwrap_or(rest);
-    let (user, address) = match rest.rsplit_once('@') {
-        Some((user, address)) => (Some(word(user, "the user")?), address),
-        None => (None, rest),
+    let target = text.strip_prefix("ssh://").ok_or("it does not begin with ssh://")?;
+    let target = target.strip_suffix('/').unwrap_or(target);
+    let (user, address) = match target.rsplit_once('@') {
+        Some((user, address)) => (Some(check_name(user, "the user")?), address),
+        None => (None, target),
     };
-    let (host, port) = if let Some(bracketed) = address.strip_prefix('[') {
-        let (host, after) = bracketed.split_once(']').ok_or("a '[' without ']'")?;
-        match after {
+    let (host, port) = if let Some(ipv6_part) = address.strip_prefix('[') {
+        let (host, remainder) = ipv6_part.split_once(']').ok_or("a '[' without ']'")?;
+        match remainder {
             "" => (host, None),
-            _ => (host, Some(after.strip_prefix(':').ok_or("after ']' comes a port or nothing")?)),
+            _ => (host, Some(remainder.strip_prefix(':').ok_or("after ']' comes a port or nothing")?)),
         }
     } else {
         match address.split_once(':') {
-            Some((_, after)) if after.contains(':') => {
+            Some((_, remainder)) if remainder.contains(':') => {
                 return Err("an IPv6 address stands in brackets");
             }
             Some((host, port)) => (host, Some(port)),
@@ -93,18 +93,18 @@ fn parse(text: &str) -> Result<SshHost, &'static str> {
         .map(str::parse::<NonZeroU16>)
         .transpose()
         .map_err(|_| "the port is no number from 1 to 65535")?;
-    Ok(SshHost { user, host: word(host, "the host")?, port })
+    Ok(SshHost { user, host: check_name(host, "the host")?, port })
 }
 
 /// ssh treats a word that begins with a dash as an option, and its configuration can pass user and
 /// host to a shell (`ProxyCommand`, `Match exec`).
-fn word(text: &str, what: &'static str) -> Result<String, &'static str> {
-    let plain = |letter: char| letter.is_alphanumeric() || "._-:%+~".contains(letter);
-    match what {
+fn check_name(text: &str, part: &'static str) -> Result<String, &'static str> {
+    let is_plain = |letter: char| letter.is_alphanumeric() || "._-:%+~".contains(letter);
+    match part {
         _ if text.starts_with('-') => Err("a name cannot begin with '-'"),
         "the user" if text.is_empty() => Err("the user before '@' is missing"),
         _ if text.is_empty() => Err("the host is missing"),
-        _ if !text.chars().all(plain) => Err("a name holds letters, digits and . _ - : % + ~ only"),
+        _ if !text.chars().all(is_plain) => Err("a name holds letters, digits and . _ - : % + ~ only"),
         _ => Ok(text.to_owned()),
     }
 }
@@ -178,11 +178,11 @@ impl Default for RemoteLoad {
 }
 
 impl RemoteLoad {
-    fn words(&self) -> Vec<String> {
-        let mut words = vec!["load".to_owned(), "--on-demand".to_owned()];
+    fn arguments(&self) -> Vec<String> {
+        let mut arguments = vec!["load".to_owned(), "--on-demand".to_owned()];
         let mut add = |option: &str, value: Option<String>| {
             if let Some(value) = value {
-                words.extend([option.to_owned(), value]);
+                arguments.extend([option.to_owned(), value]);
             }
         };
         add("--payload", self.payload_bytes.map(|bytes| bytes.to_string()));
@@ -200,22 +200,22 @@ impl RemoteLoad {
             add("--allow-destination", Some(net.to_string()));
         }
         if self.workload.is_some() {
-            words.push("--workload-from-stdin".to_owned());
+            arguments.push("--workload-from-stdin".to_owned());
         }
         if self.no_fragment {
-            words.push("--no-fragment".to_owned());
+            arguments.push("--no-fragment".to_owned());
         }
-        words.extend(self.more.iter().cloned());
-        words.push("--".to_owned());
-        words.extend(self.targets.iter().map(ToString::to_string));
-        words
+        arguments.extend(self.more.iter().cloned());
+        arguments.push("--".to_owned());
+        arguments.extend(self.targets.iter().map(ToString::to_string));
+        arguments
     }
 }
 
 /// The shell command that runs a generator on a host.
 pub(super) fn load_line(program: &str, load: &RemoteLoad) -> Result<String, RemoteError> {
-    let words = load.words();
-    shell_line(std::iter::once(program).chain(words.iter().map(String::as_str)))
+    let arguments = load.arguments();
+    shell_line(std::iter::once(program).chain(arguments.iter().map(String::as_str)))
 }
 
 pub(super) fn version_line(program: &str) -> Result<String, RemoteError> {
@@ -225,16 +225,18 @@ pub(super) fn version_line(program: &str) -> Result<String, RemoteError> {
 /// ssh joins its arguments with spaces and the remote shell splits them again, so each is quoted.
 fn shell_line<'a>(words: impl Iterator<Item = &'a str> + Clone) -> Result<String, RemoteError> {
     shlex::try_join(words.clone()).map_err(|_| {
-        let odd = words.filter(|word| word.contains('\0')).collect::<Vec<_>>().join(" ");
-        RemoteError::Word(odd)
+        let invalid_words = words.filter(|word| word.contains('\0')).collect::<Vec<_>>().join(" ");
+        RemoteError::Word(invalid_words)
     })
 }
 
 /// `ssh` to `host`, whose shell runs `line`.
 pub(super) fn ssh_command(ssh: &[String], host: &SshHost, line: &str) -> Command {
-    let (program, own) = ssh.split_first().map_or(("ssh", &[][..]), |(program, own)| (program.as_str(), own));
+    let (program, ssh_arguments) = ssh
+        .split_first()
+        .map_or(("ssh", &[][..]), |(program, ssh_arguments)| (program.as_str(), ssh_arguments));
     let mut command = Command::new(program);
-    command.args(own).arg("-T");
+    command.args(ssh_arguments).arg("-T");
     for option in SSH_OPTIONS {
         command.args(["-o", option]);
     }
@@ -271,13 +273,13 @@ pub enum RemoteError {
     },
     #[error(
         "{host}: no program '{program}' there: copy it with {copying}, and name its path (./linerate)",
-        copying = .host.copying()
+        copying = .host.copy_command()
     )]
     NoProgram { host: SshHost, program: String },
     /// A linerate with another protocol.
     #[error(
         "{host}: '{program}' there is {its}, this is linerate {ours} ({SCHEMA}): copy this one there with {copying}",
-        ours = env!("CARGO_PKG_VERSION"), copying = .host.copying()
+        ours = env!("CARGO_PKG_VERSION"), copying = .host.copy_command()
     )]
     Version { host: SshHost, program: String, its: String },
     /// The message of a generator that does not start.
@@ -296,7 +298,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hosts_are_read_and_shown_alike() {
+    fn parsed_ssh_hosts_display_the_same_text() {
         for text in [
             "ssh://a",
             "ssh://root@a",
@@ -312,14 +314,14 @@ mod tests {
     }
 
     #[test]
-    fn a_host_is_copied_to_as_it_is_reached() {
-        let copying = |text: &str| text.parse::<SshHost>().expect("a host").copying();
-        assert_eq!(copying("ssh://a"), "scp $(command -v linerate) a:");
-        assert_eq!(copying("ssh://u@[fd00::2]:22"), "scp -P 22 $(command -v linerate) u@[fd00::2]:");
+    fn the_scp_command_has_the_user_and_port_of_the_host() {
+        let scp_command = |text: &str| text.parse::<SshHost>().expect("a host").copy_command();
+        assert_eq!(scp_command("ssh://a"), "scp $(command -v linerate) a:");
+        assert_eq!(scp_command("ssh://u@[fd00::2]:22"), "scp -P 22 $(command -v linerate) u@[fd00::2]:");
     }
 
     #[test]
-    fn names_with_a_meaning_to_ssh_or_a_shell_are_refused() {
+    fn invalid_and_unsafe_ssh_hosts_are_refused() {
         for text in [
             "",
             "a",
@@ -347,16 +349,16 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_a_host_that_reads_back_or_an_error(text in "(ssh://)?[a-z@:.\\[\\]0-9/-]{0,24}|\\PC*") {
+        fn parsed_arbitrary_hosts_round_trip_without_leading_dash(text in "(ssh://)?[a-z@:.\\[\\]0-9/-]{0,24}|\\PC*") {
             if let Ok(host) = text.parse::<SshHost>() {
-                prop_assert_eq!(&host.to_string().parse::<SshHost>().expect("its own form"), &host);
+                prop_assert_eq!(&host.to_string().parse::<SshHost>().expect("the displayed host"), &host);
                 prop_assert!(!host.host().starts_with('-'));
             }
         }
     }
 
     #[test]
-    fn the_command_line_has_every_option() {
+    fn the_remote_load_command_has_every_option() {
         let load = RemoteLoad {
             targets: vec!["10.0.0.1:7".parse().expect("v4"), "[fd00::1]:7".parse().expect("v6")],
             payload_bytes: Some(64),
@@ -376,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_is_no_option_and_the_users_options_come_first() {
+    fn the_ssh_command_has_user_options_first_and_host_after_dashes() {
         let host = "ssh://root@[fd00::2]:2222".parse().expect("a host");
         let words = ["ssh", "-i", "key"].map(str::to_owned);
         let command = ssh_command(&words, &host, "x");
@@ -387,7 +389,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_arguments_reach_the_remote_program_unchanged(words in proptest::collection::vec("[^\0]{0,12}", 1..4)) {
+        fn shell_lines_pass_arbitrary_arguments_unchanged(words in proptest::collection::vec("[^\0]{0,12}", 1..4)) {
             let line = shell_line(["printf", "%s\\0"].into_iter().chain(words.iter().map(String::as_str)));
             let output = Command::new("sh").args(["-c", &line.expect("no NUL")]).output().expect("a shell");
             let expected: String = words.iter().map(|word| format!("{word}\0")).collect();

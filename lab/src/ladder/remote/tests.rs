@@ -92,7 +92,7 @@ impl Generator for FakeGenerator {
 
 /// Replaces ssh: runs the last argument, which is the command line for the other host, in a local
 /// shell.
-const HERE: [&str; 4] = ["sh", "-c", "for line; do :; done; eval \"$line\"", "ssh"];
+const LOCAL_SHELL: [&str; 4] = ["sh", "-c", "for line; do :; done; eval \"$line\"", "ssh"];
 
 fn options(ssh: &[&str], program: &str) -> RemoteOptions {
     RemoteOptions {
@@ -115,16 +115,16 @@ fn program(directory: &Path, script: &str) -> String {
     path.to_str().expect("a name").to_owned()
 }
 
-fn refused(options: RemoteOptions) -> RemoteError {
+fn start_error(options: RemoteOptions) -> RemoteError {
     let error = RemoteGenerators::start(options).expect_err("refused");
     assert_eq!(error.to_string().lines().count(), 1, "{error}");
     error
 }
 
-fn first(error: RemoteError) -> RemoteError {
+fn first_error(error: RemoteError) -> RemoteError {
     match error {
         RemoteError::Several(errors) => errors.into_iter().next().expect("several"),
-        one => one,
+        error => error,
     }
 }
 
@@ -136,38 +136,38 @@ fn ready(version: &str, schema: &str) -> String {
 }
 
 #[test]
-fn each_host_that_does_not_start_is_named_with_its_reason() {
+fn start_errors_report_each_host_and_the_reason() {
     let directory = tempfile::tempdir().expect("a directory");
-    let none = refused(RemoteOptions { hosts: Vec::new(), ..options(&HERE, "linerate") });
-    assert!(matches!(none, RemoteError::NoHosts));
-    let mut twice = options(&HERE, "linerate");
-    twice.hosts[1] = twice.hosts[0].clone();
-    assert!(matches!(refused(twice), RemoteError::Twice(_)));
-    assert!(matches!(refused(options(&["/nowhere/ssh"], "linerate")), RemoteError::NoSsh { .. }));
+    let error = start_error(RemoteOptions { hosts: Vec::new(), ..options(&LOCAL_SHELL, "linerate") });
+    assert!(matches!(error, RemoteError::NoHosts));
+    let mut duplicate = options(&LOCAL_SHELL, "linerate");
+    duplicate.hosts[1] = duplicate.hosts[0].clone();
+    assert!(matches!(start_error(duplicate), RemoteError::Twice(_)));
+    assert!(matches!(start_error(options(&["/nowhere/ssh"], "linerate")), RemoteError::NoSsh { .. }));
 
     let ssh = "echo 'far: Permission denied (publickey).' >&2; exit 255";
-    let error = refused(options(&["sh", "-c", ssh, "ssh"], "linerate"));
+    let error = start_error(options(&["sh", "-c", ssh, "ssh"], "linerate"));
     let text = error.to_string();
     assert!(
         text.contains("ssh://far1: ssh: far: Permission denied (publickey).")
             && text.contains("ssh://far2: ")
     );
 
-    let error = refused(options(&HERE, "/nowhere/linerate"));
-    assert!(matches!(first(error), RemoteError::NoProgram { .. }));
+    let error = start_error(options(&LOCAL_SHELL, "/nowhere/linerate"));
+    assert!(matches!(first_error(error), RemoteError::NoProgram { .. }));
     let older = "case \"$1\" in --version) echo linerate 0.0.7;; *) echo \"linerate: unexpected argument '--on-demand'\" >&2; exit 2;; esac";
-    let error = first(refused(options(&HERE, &program(directory.path(), older))));
+    let error = first_error(start_error(options(&LOCAL_SHELL, &program(directory.path(), older))));
     assert!(matches!(&error, RemoteError::Version { its, .. } if its == "linerate 0.0.7"), "{error}");
     let other = format!("{}; cat", ready("9.9.9", "linerate.load-on-demand/9"));
-    let error = first(refused(options(&HERE, &program(directory.path(), &other))));
+    let error = first_error(start_error(options(&LOCAL_SHELL, &program(directory.path(), &other))));
     assert!(matches!(&error, RemoteError::Version { its, .. } if its.contains("9.9.9")), "{error}");
     let refusing = "echo 'linerate: destination 192.0.2.1 is neither' >&2; exit 2";
-    let error = first(refused(options(&HERE, &program(directory.path(), refusing))));
+    let error = first_error(start_error(options(&LOCAL_SHELL, &program(directory.path(), refusing))));
     assert_eq!(error.to_string(), "ssh://far1: destination 192.0.2.1 is neither");
 }
 
 #[test]
-fn a_generator_that_ends_in_a_slot_is_named_and_no_other_slot_is_run() {
+fn a_lost_generator_is_reported_and_no_later_slot_runs() {
     let directory = tempfile::tempdir().expect("a directory");
     // The script prints a greeting like a login shell, reports that it is ready, ignores pings, and
     // ends at the first slot.
@@ -175,8 +175,8 @@ fn a_generator_that_ends_in_a_slot_is_named_and_no_other_slot_is_run() {
         "echo Welcome; {}; while read -r line; do case \"$line\" in *slot*) echo 'linerate: gone' >&2; exit 3;; esac; done",
         ready("0.0.1", super::protocol::SCHEMA)
     );
-    let mut generators =
-        RemoteGenerators::start(options(&HERE, &program(directory.path(), &script))).expect("they start");
+    let mut generators = RemoteGenerators::start(options(&LOCAL_SHELL, &program(directory.path(), &script)))
+        .expect("they start");
     assert!(generators.warnings()[0].contains("runs linerate 0.0.1"));
     assert!(generators.warnings()[2].contains("offset of its clock is unknown"));
     assert_eq!((generators.fewest_cpus(), generators.describe().threads), (3, 2));
@@ -194,13 +194,13 @@ fn with_server(
 ) -> (std::io::Result<()>, bool) {
     let (local, remote) = UnixStream::pair().expect("a pair");
     let cancel = AtomicBool::new(false);
-    let served = std::thread::scope(|scope| {
+    let result = std::thread::scope(|scope| {
         let cancel = &cancel;
         let output = remote.try_clone().expect("a copy");
         let serving = scope.spawn(move || {
-            let served = serve(&mut FakeGenerator::answering(1_000.0, 0.0), &remote, output, cancel);
+            let result = serve(&mut FakeGenerator::answering(1_000.0, 0.0), &remote, output, cancel);
             drop(remote);
-            served
+            result
         });
         let mut lines = BufReader::new(local.try_clone().expect("a copy")).lines();
         let mut answer = move || {
@@ -212,45 +212,45 @@ fn with_server(
         local.shutdown(std::net::Shutdown::Write).expect("shut");
         serving.join().expect("no panic")
     });
-    (served, cancel.load(Ordering::Relaxed))
+    (result, cancel.load(Ordering::Relaxed))
 }
 
-fn say(near: &mut UnixStream, order: &RemoteOrder) {
+fn send_order(near: &mut UnixStream, order: &RemoteOrder) {
     writeln!(near, "{}", serde_json::to_string(order).expect("JSON")).expect("written");
 }
 
 #[test]
 fn the_remote_side_runs_slots_and_answers_pings_until_its_input_ends() {
-    let (served, cancelled) = with_server(|near, answer| {
+    let (result, cancelled) = with_server(|near, answer| {
         assert!(matches!(answer(), RemoteAnswer::Ready { schema, .. } if schema == super::protocol::SCHEMA));
-        say(near, &RemoteOrder::Ping { number: 4 });
+        send_order(near, &RemoteOrder::Ping { number: 4 });
         assert!(matches!(answer(), RemoteAnswer::Pong { number: 4, realtime_ns } if realtime_ns > 0));
         let slot = LoadSlot::rate(500.0, Duration::from_millis(100));
         // The remote side ignores a start time in the far future, because then a clock was set.
         for begin in [super::clock::realtime_ns(), u64::MAX] {
-            say(near, &RemoteOrder::Slot(SlotOrder::new(9, &slot, 2, begin)));
+            send_order(near, &RemoteOrder::Slot(SlotOrder::new(9, &slot, 2, begin)));
             assert!(matches!(answer(), RemoteAnswer::Interval { slot: 9, .. }));
-            let RemoteAnswer::Done { slot: 9, report } = answer() else { panic!("no account") };
+            let RemoteAnswer::Done { slot: 9, report } = answer() else { panic!("no report") };
             assert_eq!(report.outcome.sent, 100);
             assert_eq!(report.outcome.started_realtime_ns == 7, begin == u64::MAX);
         }
-        let none = LoadSlot { duration: Duration::ZERO, ..slot };
-        say(near, &RemoteOrder::Slot(SlotOrder::new(10, &none, 2, 0)));
+        let empty_slot = LoadSlot { duration: Duration::ZERO, ..slot };
+        send_order(near, &RemoteOrder::Slot(SlotOrder::new(10, &empty_slot, 2, 0)));
         assert!(matches!(answer(), RemoteAnswer::Failed { slot: 10, cancelled: false, .. }));
     });
-    served.expect("a clean end");
+    result.expect("a clean end");
     assert!(cancelled, "the slot ends with the input");
 }
 
 #[test]
-fn the_remote_side_ends_at_a_line_that_is_no_order() {
+fn the_remote_side_ends_at_an_invalid_order() {
     for line in ["hello", "{}", r#"{"order":"reboot"}"#, &"x".repeat(70_000)] {
-        let (served, cancelled) = with_server(|near, answer| {
+        let (result, cancelled) = with_server(|near, answer| {
             answer();
             // The remote side may have closed before all of a long line is written.
             let _ = writeln!(near, "{line}");
         });
-        let error = served.expect_err(line).to_string();
+        let error = result.expect_err(line).to_string();
         assert!(cancelled && error.len() < 300 && error.contains("order"), "{error}");
     }
 }

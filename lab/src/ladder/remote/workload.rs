@@ -59,15 +59,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_workload_crosses_a_connection_and_leaves_the_orders() {
+    fn receive_workload_reads_exactly_one_workload() {
         let source = WorkloadSource::Dns("queries".to_owned());
-        let sent = WorkloadContents { source, bytes: b"www.example A\n".to_vec() };
+        let workload = WorkloadContents { source, bytes: b"www.example A\n".to_vec() };
         let mut connection = Vec::new();
-        send(&sent, &mut connection).expect("written");
+        send(&workload, &mut connection).expect("written");
         connection.extend(b"{\"order\":\"stop\"}\n");
         let mut input = connection.as_slice();
-        let received = receive_workload(&mut input).expect("read");
-        assert_eq!((received, input), (sent, &b"{\"order\":\"stop\"}\n"[..]));
+        let received_workload = receive_workload(&mut input).expect("read");
+        assert_eq!((received_workload, input), (workload, &b"{\"order\":\"stop\"}\n"[..]));
         for odd in ["", "{\"order\":\"stop\"}\n", "{\"workload\":\"ntp\",\"bytes\":9}\nshort"] {
             assert!(receive_workload(&mut odd.as_bytes()).is_err(), "{odd}");
         }

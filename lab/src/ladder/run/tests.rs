@@ -12,7 +12,7 @@ struct FakeTestbed {
     refuse: &'static str,
     fails: fn(&ServerConfiguration) -> Option<TestbedError>,
     order: Vec<PortSharing>,
-    taken: u32,
+    sample_count: u32,
     /// The sample, counted from 1, in which no rate holds; 0 for none.
     hiccup_at: u32,
     budgets: Vec<Duration>,
@@ -28,7 +28,7 @@ impl FakeTestbed {
             refuse: "",
             fails: |_| None,
             order: Vec::new(),
-            taken: 0,
+            sample_count: 0,
             hiccup_at: 0,
             budgets: Vec::new(),
             lost_after: u32::MAX,
@@ -51,15 +51,15 @@ impl Testbed for FakeTestbed {
     }
 
     fn sample(&mut self, request: &mut SampleRequest<'_>) -> Result<StepSample, TestbedError> {
-        if self.taken == self.lost_after {
+        if self.sample_count == self.lost_after {
             return Err(TestbedError::GeneratorLost("198.18.0.2 does not answer".into()));
         }
         self.order.push(self.configuration.sharing);
-        self.taken += 1;
+        self.sample_count += 1;
         self.budgets.push(request.budget);
-        let scatter = 1.0 + f64::from(self.taken * 7 % 5) / 500.0;
-        let held = if self.taken == self.hiccup_at { 0.0 } else { scatter };
-        let rate = (self.capacity)(&self.configuration) * held;
+        let scatter = 1.0 + f64::from(self.sample_count * 7 % 5) / 500.0;
+        let factor = if self.sample_count == self.hiccup_at { 0.0 } else { scatter };
+        let rate = (self.capacity)(&self.configuration) * factor;
         (request.on_probe)(rate);
         Ok(StepSample {
             transactions_per_second: rate,
@@ -147,7 +147,7 @@ fn by_sharing(configuration: &ServerConfiguration) -> f64 {
 }
 
 #[test]
-fn a_step_is_alternated_with_the_configuration_before() {
+fn each_step_alternates_with_the_previous_configuration() {
     let mut fake = FakeTestbed::new(by_sharing);
     let outcome = run_fake(&mut fake, &["reuseport"], KeepPolicy::KeepAll);
     use PortSharing::{OneSocket as A, Reuseport as B};
@@ -168,7 +168,7 @@ fn a_step_is_alternated_with_the_configuration_before() {
 }
 
 #[test]
-fn keep_all_compares_with_a_worse_step_and_keep_better_does_not() {
+fn only_keep_all_compares_with_a_worse_step() {
     let names = ["reuseport", "steer-by-cpu", "pin-threads"];
     let all = run_fake(&mut FakeTestbed::new(by_sharing), &names, KeepPolicy::KeepAll);
     let against = |outcome: &LadderOutcome, index: usize| {
@@ -190,7 +190,7 @@ fn keep_all_compares_with_a_worse_step_and_keep_better_does_not() {
 }
 
 #[test]
-fn a_refused_step_is_skipped_and_the_next_is_compared_with_the_one_before() {
+fn a_refused_step_is_skipped_and_the_next_compares_with_baseline() {
     let mut fake = FakeTestbed::new(by_sharing);
     fake.refuse = "reuseport";
     let outcome = run_fake(&mut fake, &["reuseport", "steer-by-cpu"], KeepPolicy::KeepAll);
@@ -212,41 +212,45 @@ fn a_step_that_fails_is_skipped_with_its_error() {
 }
 
 #[test]
-fn a_cancelled_run_reports_its_steps() {
+fn a_cancelled_run_reports_the_steps_before_cancellation() {
     let mut fake = FakeTestbed::new(by_sharing);
     fake.fails = |configuration| configuration.pinned.then_some(TestbedError::Cancelled);
     let outcome = run_fake(&mut fake, &["reuseport", "pin-threads", "ip-id-skip"], KeepPolicy::KeepAll);
     let ids: Vec<&str> = outcome.report.steps.iter().map(|step| step.id.as_str()).collect();
     assert_eq!(ids, ["baseline", "reuseport", "pin-threads"]);
     assert_eq!(outcome.warnings[0].kind, WarningKind::Interrupted);
-    let stopped = &outcome.report.steps[2];
-    assert_eq!(stopped.skipped_because.as_deref(), Some("the run ended before it was measured: interrupted"));
-    assert_eq!(stopped.warnings[0].kind, WarningKind::Interrupted);
+    let interrupted_step = &outcome.report.steps[2];
+    assert_eq!(
+        interrupted_step.skipped_because.as_deref(),
+        Some("the run ended before it was measured: interrupted")
+    );
+    assert_eq!(interrupted_step.warnings[0].kind, WarningKind::Interrupted);
     assert_eq!(outcome.kept.sharing, PortSharing::Reuseport);
     assert!(!outcome.kept.pinned);
 }
 
 #[test]
-fn a_step_whose_generator_is_lost_keeps_its_samples_and_ends_the_run() {
+fn losing_the_generator_ends_the_run_and_keeps_samples() {
     let mut fake = FakeTestbed::new(by_sharing);
     // Four samples of the baseline, then one of the previous configuration and two of the
     // candidate.
     fake.lost_after = 7;
     let outcome = run_fake(&mut fake, &["reuseport", "pin-threads"], KeepPolicy::KeepAll);
     assert_eq!(outcome.report.steps.len(), 2);
-    let cut = &outcome.report.steps[1];
-    assert!(cut.applied && !cut.kept && cut.versus_previous.is_none());
-    assert_eq!(cut.transactions_per_second.expect("measured").samples, 2);
-    let marked = cut.warnings.iter().find(|warning| warning.kind == WarningKind::GeneratorLost);
+    let interrupted_step = &outcome.report.steps[1];
+    assert!(interrupted_step.applied && !interrupted_step.kept && interrupted_step.versus_previous.is_none());
+    assert_eq!(interrupted_step.transactions_per_second.expect("measured").samples, 2);
+    let lost_warning =
+        interrupted_step.warnings.iter().find(|warning| warning.kind == WarningKind::GeneratorLost);
     assert_eq!(
-        marked.expect("marked").detail,
+        lost_warning.expect("a warning").detail,
         "ended after 2 of 4 samples: generator lost: 198.18.0.2 does not answer"
     );
     assert_eq!(outcome.kept, ServerConfiguration::baseline());
 }
 
 #[test]
-fn a_baseline_cut_short_is_reported_and_one_without_a_sample_is_an_error() {
+fn an_incomplete_baseline_is_reported_if_any_sample_exists() {
     let steps = step::select(["reuseport"]).expect("known steps");
     let config = config(steps, KeepPolicy::KeepAll);
     let outcome = |lost_after| {
@@ -259,16 +263,16 @@ fn a_baseline_cut_short_is_reported_and_one_without_a_sample_is_an_error() {
 }
 
 #[test]
-fn a_sample_where_nothing_held_is_taken_again() {
+fn a_sample_in_which_no_rate_holds_is_repeated() {
     let mut fake = FakeTestbed::new(by_sharing);
     fake.hiccup_at = 7;
     let outcome = run_fake(&mut fake, &["reuseport"], KeepPolicy::KeepAll);
-    assert_eq!(fake.taken, 13);
+    assert_eq!(fake.sample_count, 13);
     assert!(outcome.report.steps[1].versus_previous.is_some());
 }
 
 #[test]
-fn a_search_has_time_however_short_the_run() {
+fn searches_have_a_minimum_budget_in_a_zero_duration_run() {
     let mut fake = FakeTestbed::new(by_sharing);
     let steps = step::select([]).expect("the baseline");
     let config = LadderConfig { duration: Duration::ZERO, ..config(steps, KeepPolicy::KeepAll) };
@@ -277,7 +281,7 @@ fn a_search_has_time_however_short_the_run() {
 }
 
 #[test]
-fn equal_steps_are_not_told_apart() {
+fn steps_of_equal_capacity_show_no_difference() {
     let mut fake = FakeTestbed::new(|_| 100_000.0);
     let outcome = run_fake(&mut fake, &["reuseport"], KeepPolicy::KeepBetter);
     let versus = outcome.report.steps[1].versus_previous.clone().expect("compared");

@@ -16,22 +16,22 @@ impl SocketWorker {
     /// its send time.
     pub(super) fn flood(&mut self, plan: &SocketPlan) {
         let end_ns = plan.start_ns + plan.duration_ns;
-        let mut turn = 0;
+        let mut flow_index = 0;
         let mut bursts = 0u32;
-        let mut full = 0;
+        let mut full_flows = 0;
         loop {
             let now_ns = clock::now_ns();
-            if now_ns >= end_ns || self.cancelled() {
+            if now_ns >= end_ns || self.is_cancelled() {
                 return;
             }
-            match self.send(turn, self.burst as u64, now_ns, |_| now_ns) {
-                SendResult::Sent(_) => full = 0,
-                SendResult::Full | SendResult::GivenUp => full += 1,
+            match self.send(flow_index, self.burst as u64, now_ns, |_| now_ns) {
+                SendResult::Sent(_) => full_flows = 0,
+                SendResult::Full | SendResult::GivenUp => full_flows += 1,
             }
-            turn = if turn + 1 < self.flows.len() { turn + 1 } else { 0 };
+            flow_index = if flow_index + 1 < self.flows.len() { flow_index + 1 } else { 0 };
             bursts = bursts.wrapping_add(1);
-            if full >= self.flows.len() {
-                full = 0;
+            if full_flows >= self.flows.len() {
+                full_flows = 0;
                 self.receive(PAUSE);
             } else if bursts.is_multiple_of(BURSTS_A_LOOK) {
                 self.receive(Duration::ZERO);

@@ -48,13 +48,13 @@ pub(super) enum TagMeaning {
 
 impl FlowTrack {
     /// For our own header.
-    pub(super) fn of_echo(id: u32) -> Self {
+    pub(super) fn for_echo(id: u32) -> Self {
         FlowTrack { id, window: SequenceWindow::new(), tags: FlowTags::default() }
     }
 
     /// `flows`: the number of flows of this thread.
-    pub(super) fn of_exchange(exchange: &PreparedExchange, run: u64, id: u32, flows: usize) -> Self {
-        let window = SequenceWindow::with_at_most(FlowTags::most_in_view(exchange, flows));
+    pub(super) fn for_exchange(exchange: &PreparedExchange, run: u64, id: u32, flows: usize) -> Self {
+        let window = SequenceWindow::with_max_view(FlowTags::most_in_view(exchange, flows));
         FlowTrack { id, window, tags: FlowTags::new(exchange, run, id) }
     }
 
@@ -85,9 +85,9 @@ impl FlowTags {
         }
     }
 
-    // Starts a slot after one with `sent` requests.
-    fn begin(&mut self, sent: u64) {
-        self.base = self.base.wrapping_add(sent);
+    // Starts a slot after one with `sent_count` requests.
+    fn begin(&mut self, sent_count: u64) {
+        self.base = self.base.wrapping_add(sent_count);
         self.oldest = 0;
     }
 
@@ -108,31 +108,31 @@ impl FlowTags {
     }
 
     /// Records the intended time of a request of this slot.
-    pub(super) fn sent(&mut self, request: u64, intended_ns: u64) {
-        let at = self.place(request);
-        if let Some(time) = self.times.get_mut(at) {
+    pub(super) fn record_sent(&mut self, request: u64, intended_ns: u64) {
+        let index = self.time_index(request);
+        if let Some(time) = self.times.get_mut(index) {
             *time = intended_ns;
         }
     }
 
     /// The intended time of a request in view.
     pub(super) fn intended_ns(&self, request: u64) -> u64 {
-        self.times.get(self.place(request)).copied().unwrap_or(0)
+        self.times.get(self.time_index(request)).copied().unwrap_or(0)
     }
 
     /// The request that a reply answers.
-    pub(super) fn meaning(&mut self, reply: &[u8], window: &SequenceWindow) -> TagMeaning {
+    pub(super) fn find_request(&mut self, reply: &[u8], window: &SequenceWindow) -> TagMeaning {
         let Some(tag) = self.tag else { return self.oldest_outstanding(window) };
         let Some(value) = tag.read(reply) else { return TagMeaning::Unknown };
         let next = self.sequence(window.next());
-        let narrow = tag.bytes <= NARROW_BYTES;
+        let is_narrow = tag.bytes <= NARROW_BYTES;
         // The distance from the newest request: if several requests have this tag, the newest
         // counts.
-        let back = next.wrapping_sub(1).wrapping_sub(value.wrapping_sub(self.salt)) & tag.mask();
-        if back >= next {
-            return if narrow { TagMeaning::Past } else { TagMeaning::Unknown };
+        let distance = next.wrapping_sub(1).wrapping_sub(value.wrapping_sub(self.salt)) & tag.mask();
+        if distance >= next {
+            return if is_narrow { TagMeaning::Past } else { TagMeaning::Unknown };
         }
-        match (next - 1 - back).checked_sub(self.base) {
+        match (next - 1 - distance).checked_sub(self.base) {
             Some(request) => TagMeaning::Request(request),
             None => TagMeaning::Past,
         }
@@ -142,7 +142,7 @@ impl FlowTags {
         if window.next() == 0 {
             return TagMeaning::Past;
         }
-        self.oldest = window.first_held(self.oldest);
+        self.oldest = window.first_outstanding(self.oldest);
         let newest = window.next() - 1;
         match self.oldest {
             // Nothing is outstanding: a duplicate, or a reply to a request that timed out.
@@ -152,16 +152,16 @@ impl FlowTags {
         }
     }
 
-    fn place(&self, request: u64) -> usize {
+    fn time_index(&self, request: u64) -> usize {
         // The length is a power of two, or 0 before the first slot.
         (request & (self.times.len() as u64).wrapping_sub(1)) as usize
     }
 }
 
 impl TagMeaning {
-    pub(super) fn answer(self, window: &mut SequenceWindow) -> ReplyKind {
+    pub(super) fn classify_reply(self, window: &mut SequenceWindow) -> ReplyKind {
         match self {
-            TagMeaning::Request(request) => window.answer(request),
+            TagMeaning::Request(request) => window.classify_reply(request),
             TagMeaning::Past => ReplyKind::Late,
             TagMeaning::Unknown => ReplyKind::NeverSent,
         }

@@ -47,13 +47,13 @@ impl FlowInbox {
         payload_bytes: usize,
         intervals: ThreadIntervals,
     ) -> Result<Self, GeneratorError> {
-        let failed = |source: rustix::io::Errno| {
+        let epoll_error = |source: rustix::io::Errno| {
             GeneratorError::system("cannot watch the generator's sockets", source)
         };
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(epoll_error)?;
         for (index, flow) in flows.iter().enumerate() {
             let data = epoll::EventData::new_u64(index as u64);
-            epoll::add(&epoll, flow.socket.as_fd(), data, epoll::EventFlags::IN).map_err(failed)?;
+            epoll::add(&epoll, flow.socket.as_fd(), data, epoll::EventFlags::IN).map_err(epoll_error)?;
         }
         Ok(FlowInbox {
             epoll,
@@ -70,7 +70,7 @@ impl FlowInbox {
         &mut self,
         flows: &mut [SocketFlow],
         requests: &RequestSource,
-        expected: &CountedParts,
+        counted_parts: &CountedParts,
         wait: Duration,
         touched: &mut Vec<usize>,
     ) -> usize {
@@ -98,10 +98,10 @@ impl FlowInbox {
                         for reply in self.batch.iter() {
                             let judgement = requests.judge(&reply, &mut flow.track);
                             let received_ns = || received_ns(&reply, offset_ns, now_ns);
-                            if let Some((intended, received)) =
-                                self.totals.note(judgement, received_ns, expected)
+                            if let Some((intended_ns, arrival_ns)) =
+                                self.totals.record_datagram(judgement, received_ns, counted_parts)
                             {
-                                self.intervals.answered(intended, received);
+                                self.intervals.record_answered(intended_ns, arrival_ns);
                             }
                         }
                         if received < self.batch.capacity() {

@@ -70,11 +70,11 @@ impl SlotSplit {
 
     /// An interval of a slot that ended after `duration`.
     fn interval(&self, number: usize, duration: Duration) -> SlotInterval {
-        let begins = Duration::from_nanos(self.interval_ns.saturating_mul(number as u64));
-        let length = Duration::from_nanos(self.interval_ns).min(duration.saturating_sub(begins));
+        let offset = Duration::from_nanos(self.interval_ns.saturating_mul(number as u64));
+        let length = Duration::from_nanos(self.interval_ns).min(duration.saturating_sub(offset));
         SlotInterval {
             number: u32::try_from(number).unwrap_or(u32::MAX),
-            begins_seconds: begins.as_secs_f64(),
+            begins_seconds: offset.as_secs_f64(),
             seconds: length.as_secs_f64(),
             sent: 0,
             received: 0,
@@ -107,31 +107,31 @@ impl ThreadIntervals {
         }
     }
 
-    pub(super) fn begin(&mut self, cut: Option<SlotSplit>) {
-        self.cut = cut;
+    pub(super) fn begin(&mut self, split: Option<SlotSplit>) {
+        self.cut = split;
         self.current = 0;
         self.latency.clear();
         self.counts.clear();
-        self.counts.resize(cut.map_or(0, |cut| cut.count()), IntervalCounts::default());
+        self.counts.resize(split.map_or(0, |split| split.count()), IntervalCounts::default());
     }
 
     /// Counts requests by their intended times, which rise.
-    pub(super) fn sent(&mut self, count: u64, intended: impl Fn(u64) -> u64) {
-        let Some(cut) = self.cut else { return };
-        let Some(last) = self.counts.len().checked_sub(1) else { return };
-        for number in (0..count).map(|index| cut.number(intended(index)).min(last)) {
+    pub(super) fn record_sent(&mut self, count: u64, intended: impl Fn(u64) -> u64) {
+        let Some(split) = self.cut else { return };
+        let Some(last_number) = self.counts.len().checked_sub(1) else { return };
+        for number in (0..count).map(|index| split.number(intended(index)).min(last_number)) {
             self.counts[number].sent += 1;
         }
     }
 
     /// Counts a first reply.
-    pub(super) fn answered(&mut self, intended_ns: u64, received_ns: u64) {
-        let Some(cut) = self.cut else { return };
-        let Some(last) = self.counts.len().checked_sub(1) else { return };
-        self.counts[cut.number(intended_ns).min(last)].answered += 1;
+    pub(super) fn record_answered(&mut self, intended_ns: u64, received_ns: u64) {
+        let Some(split) = self.cut else { return };
+        let Some(last_number) = self.counts.len().checked_sub(1) else { return };
+        self.counts[split.number(intended_ns).min(last_number)].answered += 1;
         // A reply that another socket received shortly before the interval counts in this interval.
-        let number = cut.number(received_ns).max(self.current);
-        self.turn_to(number);
+        let number = split.number(received_ns).max(self.current);
+        self.advance_to(number);
         if let Some(counts) = self.counts.get_mut(number) {
             counts.received += 1;
             self.latency.record(received_ns.saturating_sub(intended_ns));
@@ -139,29 +139,29 @@ impl ThreadIntervals {
     }
 
     /// Reports intervals that are over.
-    pub(super) fn pass(&mut self) {
-        if let Some(cut) = self.cut
+    pub(super) fn end_elapsed(&mut self) {
+        if let Some(split) = self.cut
             && self.current < self.counts.len()
         {
-            self.turn_to(cut.number(clock::now_ns()));
+            self.advance_to(split.number(clock::now_ns()));
         }
     }
 
     /// Ends the slot, early or not; returns the counts of its intervals.
     pub(super) fn end(&mut self, cancelled: bool) -> Vec<IntervalCounts> {
         if cancelled {
-            self.pass();
-            let over = (self.current + 1).min(self.counts.len());
-            self.turn_to(over);
-            self.counts.truncate(over);
+            self.end_elapsed();
+            let elapsed_count = (self.current + 1).min(self.counts.len());
+            self.advance_to(elapsed_count);
+            self.counts.truncate(elapsed_count);
         } else {
-            self.turn_to(self.counts.len());
+            self.advance_to(self.counts.len());
         }
         self.cut = None;
         std::mem::take(&mut self.counts)
     }
 
-    fn turn_to(&mut self, number: usize) {
+    fn advance_to(&mut self, number: usize) {
         while self.current < number.min(self.counts.len()) {
             let next = self.emptied.try_recv().unwrap_or_default();
             let latency = std::mem::replace(&mut self.latency, next);
@@ -182,25 +182,25 @@ pub(super) struct IntervalSource<'a> {
 
 // Merges the parts of all threads, passes each interval to `observer`, and returns the reports and all
 // intervals; `None` if a thread is gone.
-pub(super) fn follow(
+pub(super) fn merge_intervals(
     sources: &[IntervalSource<'_>],
-    cut: Option<SlotSplit>,
+    split: Option<SlotSplit>,
     observer: &mut dyn FnMut(&SlotInterval),
 ) -> Option<(Vec<SocketWorkerReport>, Vec<SlotInterval>)> {
     let mut reports: Vec<Option<Box<SocketWorkerReport>>> = sources.iter().map(|_| None).collect();
     let mut intervals = Vec::new();
     let mut latency = Latency::new();
-    while let Some(cut) = cut
+    while let Some(split) = split
         && reports.iter().any(Option::is_none)
     {
-        let whole = Duration::from_nanos(cut.duration_ns);
-        let mut interval = cut.interval(intervals.len(), whole);
-        let mut told = false;
+        let slot_duration = Duration::from_nanos(split.duration_ns);
+        let mut interval = split.interval(intervals.len(), slot_duration);
+        let mut has_parts = false;
         for (source, report) in sources.iter().zip(&mut reports).filter(|(_, report)| report.is_none()) {
             match source.messages.recv().ok()? {
-                IntervalMessage::Done(done) => *report = Some(done),
+                IntervalMessage::Done(worker_report) => *report = Some(worker_report),
                 IntervalMessage::Over(mut part) => {
-                    told = true;
+                    has_parts = true;
                     interval.sent += part.counts.sent;
                     interval.received += part.counts.received;
                     latency.merge(&part.latency);
@@ -210,7 +210,7 @@ pub(super) fn follow(
                 }
             }
         }
-        if told {
+        if has_parts {
             interval.latency_ns = latency.quantiles();
             latency.clear();
             observer(&interval);
@@ -219,8 +219,8 @@ pub(super) fn follow(
     }
     for (source, report) in sources.iter().zip(&mut reports) {
         while report.is_none() {
-            if let IntervalMessage::Done(done) = source.messages.recv().ok()? {
-                *report = Some(done);
+            if let IntervalMessage::Done(worker_report) = source.messages.recv().ok()? {
+                *report = Some(worker_report);
             }
         }
     }
@@ -228,7 +228,7 @@ pub(super) fn follow(
 }
 
 /// Completes the intervals at the end of a slot of `duration`.
-pub(super) fn complete(
+pub(super) fn complete_intervals(
     intervals: &mut Vec<SlotInterval>,
     duration: Duration,
     reports: &[SocketWorkerReport],
@@ -251,9 +251,9 @@ mod tests {
     const CUT: SlotSplit = SlotSplit { start_ns: 1_000, duration_ns: 250, interval_ns: 100 };
 
     fn intervals() -> (ThreadIntervals, Receiver<IntervalMessage>, Sender<Latency>) {
-        let (tell, messages) = channel();
+        let (sender, messages) = channel();
         let (emptied, empty) = channel();
-        let mut intervals = ThreadIntervals::new(tell, empty);
+        let mut intervals = ThreadIntervals::new(sender, empty);
         intervals.begin(Some(CUT));
         (intervals, messages, emptied)
     }
@@ -261,22 +261,22 @@ mod tests {
     fn parts(messages: &Receiver<IntervalMessage>) -> Vec<(u64, u64, u64)> {
         let part = |message| match message {
             IntervalMessage::Over(part) => (part.counts.sent, part.counts.received, part.latency.count()),
-            IntervalMessage::Done(_) => panic!("the intervals does not end a slot"),
+            IntervalMessage::Done(_) => panic!("no slot ends here"),
         };
         messages.try_iter().map(part).collect()
     }
 
     #[test]
-    fn requests_count_when_meant_and_replies_when_they_came() {
+    fn intervals_count_requests_by_intended_time_and_replies_by_arrival() {
         let (mut intervals, messages, _emptied) = intervals();
-        intervals.sent(3, |index| 1_000 + 90 * index);
-        intervals.answered(1_000, 1_050);
-        intervals.answered(1_090, 1_130);
+        intervals.record_sent(3, |index| 1_000 + 90 * index);
+        intervals.record_answered(1_000, 1_050);
+        intervals.record_answered(1_090, 1_130);
         assert_eq!(parts(&messages), [(2, 1, 1)], "a reply of the next interval ends the first");
-        // It came to another socket before, but is seen only now.
-        intervals.answered(1_010, 1_080);
+        // The reply reached another socket earlier, but the thread reads it only now.
+        intervals.record_answered(1_010, 1_080);
         // After the slot: it answers a request of the slot, but came in no interval.
-        intervals.answered(1_180, 1_900);
+        intervals.record_answered(1_180, 1_900);
         let counts = intervals.end(false);
         assert_eq!(parts(&messages), [(1, 2, 2), (0, 0, 0)]);
         let of = |sent, received, answered| IntervalCounts { sent, received, answered };
@@ -284,32 +284,32 @@ mod tests {
     }
 
     #[test]
-    fn without_intervals_nothing_is_told() {
+    fn a_slot_without_intervals_sends_no_interval_messages() {
         let (mut intervals, messages, _emptied) = intervals();
         intervals.begin(None);
-        intervals.sent(2, |_| 1_000);
-        intervals.answered(1_000, 1_300);
-        intervals.pass();
+        intervals.record_sent(2, |_| 1_000);
+        intervals.record_answered(1_000, 1_300);
+        intervals.end_elapsed();
         assert!(intervals.end(false).is_empty() && parts(&messages).is_empty());
     }
 
     #[test]
-    fn a_thread_that_is_gone_is_told() {
+    fn follow_returns_none_after_a_thread_ends() {
         let (mut intervals, messages, emptied) = intervals();
-        intervals.answered(1_000, 1_150);
+        intervals.record_answered(1_000, 1_150);
         drop(intervals);
         let sources = [IntervalSource { messages: &messages, emptied: &emptied }];
-        let mut seen = 0;
-        assert!(follow(&sources, Some(CUT), &mut |_| seen += 1).is_none());
-        assert_eq!(seen, 1);
+        let mut interval_count = 0;
+        assert!(merge_intervals(&sources, Some(CUT), &mut |_| interval_count += 1).is_none());
+        assert_eq!(interval_count, 1);
     }
 
     #[test]
-    fn a_slot_that_ended_early_has_the_intervals_it_had() {
+    fn a_slot_that_ended_early_keeps_only_its_elapsed_intervals() {
         let mut intervals: Vec<SlotInterval> =
             (0..3).map(|number| CUT.interval(number, Duration::from_nanos(250))).collect();
         assert!((intervals[2].seconds - 50e-9).abs() < 1e-15);
-        complete(&mut intervals, Duration::from_nanos(120), &[]);
+        complete_intervals(&mut intervals, Duration::from_nanos(120), &[]);
         assert_eq!(intervals.len(), 2);
         assert!((intervals[1].seconds - 20e-9).abs() < 1e-15);
         assert_eq!(intervals[1].answered, Some(0));

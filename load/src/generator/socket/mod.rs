@@ -59,17 +59,18 @@ impl SocketGenerator {
     pub(super) fn start(builder: &GeneratorBuilder) -> Result<Self, GeneratorError> {
         builder.check_files()?;
         let run = fastrand::u64(..);
-        let sources = SourceAddresses::of(builder);
+        let sources = SourceAddresses::from_builder(builder);
         let mut receive_buffer_bytes = u64::MAX;
-        let mut shares: Vec<Vec<SocketFlow>> = Vec::new();
-        shares.resize_with(builder.threads, Vec::new);
+        let mut flows_by_thread: Vec<Vec<SocketFlow>> = Vec::new();
+        flows_by_thread.resize_with(builder.threads, Vec::new);
         for id in 0..builder.flows {
             let socket = open(builder, &sources, id)?;
-            let granted = socket.recv_buffer_size().map_err(|source| {
+            let buffer_bytes = socket.recv_buffer_size().map_err(|source| {
                 GeneratorError::system("cannot read SO_RCVBUF of a generator socket", source)
             })?;
-            receive_buffer_bytes = receive_buffer_bytes.min(granted as u64);
-            shares[id % builder.threads].push(SocketFlow { socket, track: track(builder, run, id as u32) });
+            receive_buffer_bytes = receive_buffer_bytes.min(buffer_bytes as u64);
+            flows_by_thread[id % builder.threads]
+                .push(SocketFlow { socket, track: flow_track(builder, run, id as u32) });
         }
         let mut fallbacks = Vec::new();
         if receive_buffer_bytes < RECEIVE_BUFFER_BYTES as u64 {
@@ -88,17 +89,19 @@ impl SocketGenerator {
             epoch: 0,
             cancel: builder.cancel.clone(),
         };
-        for (index, flows) in shares.into_iter().enumerate() {
+        for (index, flows) in flows_by_thread.into_iter().enumerate() {
             let cpu = builder.cpus.as_ref().and_then(|cpus| cpus.get(index % cpus.len()).copied());
             let (requests, blank) = requests(builder, run, index)?;
             let (burst, cancel) = (builder.burst, builder.cancel.clone());
             // Not bounded, so that a thread never waits for the reader of its messages.
-            let (tell, messages) = channel();
-            let (emptied, empty) = channel();
+            let (message_sender, messages) = channel();
+            let (emptied, empty_receiver) = channel();
             let thread = GeneratorThread::start(index, cpu, builder.nice, move || {
-                let intervals = ThreadIntervals::new(tell.clone(), empty);
+                let intervals = ThreadIntervals::new(message_sender.clone(), empty_receiver);
                 let mut worker = SocketWorker::new(flows, requests, &blank, burst, cancel, intervals)?;
-                Ok(move |plan| tell.send(IntervalMessage::Done(Box::new(worker.run(&plan)))).is_ok())
+                Ok(move |plan| {
+                    message_sender.send(IntervalMessage::Done(Box::new(worker.run(&plan)))).is_ok()
+                })
             })?;
             generator.threads.push(SocketThread { thread, messages, emptied });
         }
@@ -106,22 +109,22 @@ impl SocketGenerator {
     }
 
     /// Records why the requested backend is not used.
-    pub(super) fn fell_back(&mut self, why: String) {
-        self.description.fallbacks.insert(0, why);
+    pub(super) fn add_fallback(&mut self, reason: String) {
+        self.description.fallbacks.insert(0, reason);
     }
 
     // Runs a plan per thread and returns their reports; `None` if a thread is gone.
     fn run_all(
         &self,
         plan: impl Fn(usize) -> SocketPlan,
-        cut: Option<SlotSplit>,
+        split: Option<SlotSplit>,
         observer: &mut dyn FnMut(&SlotInterval),
     ) -> Option<(Vec<intervals::SocketWorkerReport>, Vec<SlotInterval>)> {
         for (index, thread) in self.threads.iter().enumerate() {
-            thread.thread.order(plan(index))?;
+            thread.thread.send_plan(plan(index))?;
         }
         let sources: Vec<_> = self.threads.iter().map(SocketThread::source).collect();
-        intervals::follow(&sources, cut, observer)
+        intervals::merge_intervals(&sources, split, observer)
     }
 
     fn timing(&self, slot: &LoadSlot, start_ns: u64, thread: usize) -> SendTiming {
@@ -131,7 +134,7 @@ impl SocketGenerator {
                 let span = (start_ns, clock::whole_ns(slot.duration));
                 let tick_ns = pace::tick_ns(per_second / threads as f64);
                 let share = (thread as u64, threads);
-                SendTiming::Paced(SendSchedule::of_rate(span, per_second, share, tick_ns))
+                SendTiming::Paced(SendSchedule::from_rate(span, per_second, share, tick_ns))
             }
             PacingMode::Window { outstanding } => SendTiming::Window {
                 outstanding: u64::from(outstanding),
@@ -152,13 +155,13 @@ impl Generator for SocketGenerator {
         slot: &LoadSlot,
         observer: &mut dyn FnMut(&SlotInterval),
     ) -> Result<SlotOutcome, GeneratorError> {
-        slot.must_be_runnable(self.threads.len(), &self.cancel)?;
+        slot.check_runnable(self.threads.len(), &self.cancel)?;
         self.epoch = self.epoch.wrapping_add(1);
-        let flows_each = self.description.flows.div_ceil(self.threads.len()) as u64;
-        let lead_ns = LEAD_NS + FLOW_LEAD_NS * flows_each;
+        let flows_per_thread = self.description.flows.div_ceil(self.threads.len()) as u64;
+        let lead_ns = LEAD_NS + FLOW_LEAD_NS * flows_per_thread;
         let (start_ns, start_realtime_ns) = clock::slot_start(slot.start_at_realtime_ns, lead_ns)?;
         let duration_ns = clock::whole_ns(slot.duration);
-        let cut = slot.interval.map(|interval| SlotSplit {
+        let split = slot.interval.map(|interval| SlotSplit {
             start_ns,
             duration_ns,
             interval_ns: clock::whole_ns(interval).max(1),
@@ -169,21 +172,21 @@ impl Generator for SocketGenerator {
             duration_ns,
             drain: slot.drain,
             timing: self.timing(slot, start_ns, thread),
-            cut,
+            cut: split,
         };
-        let Some((reports, intervals)) = self.run_all(plan, cut, observer) else {
+        let Some((reports, intervals)) = self.run_all(plan, split, observer) else {
             // Messages of the other threads must not count as messages of the next slot.
             self.threads.clear();
             return Err(GeneratorError::Worker);
         };
-        let course = SocketSlot {
+        let slot_facts = SocketSlot {
             timing: self.timing(slot, start_ns, 0),
             start_ns,
             start_realtime_ns,
             cancelled: self.cancel.load(Ordering::Relaxed),
             code: self.code,
         };
-        Ok(outcome(slot, &course, &reports, intervals))
+        Ok(outcome(slot, &slot_facts, &reports, intervals))
     }
 }
 
@@ -201,11 +204,11 @@ impl SocketThread {
     }
 }
 
-fn track(builder: &GeneratorBuilder, run: u64, id: u32) -> FlowTrack {
+fn flow_track(builder: &GeneratorBuilder, run: u64, id: u32) -> FlowTrack {
     match &builder.workload {
-        LoadWorkload::Echo { .. } => FlowTrack::of_echo(id),
+        LoadWorkload::Echo { .. } => FlowTrack::for_echo(id),
         LoadWorkload::Exchange(exchange) => {
-            FlowTrack::of_exchange(exchange, run, id, builder.flows.div_ceil(builder.threads))
+            FlowTrack::for_exchange(exchange, run, id, builder.flows.div_ceil(builder.threads))
         }
     }
 }

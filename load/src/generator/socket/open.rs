@@ -25,7 +25,7 @@ pub(super) struct SourceAddresses {
 }
 
 impl SourceAddresses {
-    pub(super) fn of(builder: &GeneratorBuilder) -> Self {
+    pub(super) fn from_builder(builder: &GeneratorBuilder) -> Self {
         let (v4, v6) = builder.sources.iter().copied().partition(IpAddr::is_ipv4);
         SourceAddresses { v4, v6 }
     }
@@ -51,13 +51,13 @@ pub(super) fn open(
             _ => GeneratorError::system(format!("cannot open socket {id} of {}", builder.flows), source),
         }
     })?;
-    if let Some(from) = from(builder, sources, id, v4)? {
-        socket.bind(&from.into()).map_err(|source| cannot_bind(from, source))?;
+    if let Some(local_address) = source_address(builder, sources, id, v4)? {
+        socket.bind(&local_address.into()).map_err(|source| bind_error(local_address, source))?;
     }
     socket.connect(&target.into()).map_err(|source| {
         GeneratorError::system(
             format!("cannot connect flow {id} of {} to {target}", builder.flows),
-            ports_used_up(source),
+            connect_error(source),
         )
     })?;
     if builder.no_fragment {
@@ -66,12 +66,12 @@ pub(super) fn open(
         let mtu = sys::path_mtu(socket.as_fd(), v4).map_err(|source| {
             GeneratorError::system(format!("cannot read the path MTU to {target}"), source)
         })?;
-        let most = mtu.saturating_sub(headers_bytes(v4));
-        if builder.workload.longest_bytes() > most {
+        let max_payload = mtu.saturating_sub(headers_bytes(v4));
+        if builder.workload.longest_bytes() > max_payload {
             return Err(GeneratorError::PayloadOverMtu {
                 payload: builder.workload.longest_bytes(),
                 mtu,
-                most,
+                most: max_payload,
                 target,
             });
         }
@@ -87,7 +87,7 @@ pub(super) fn open(
 }
 
 /// The requested source of a flow, if any; port 0 for any port.
-fn from(
+fn source_address(
     builder: &GeneratorBuilder,
     sources: &SourceAddresses,
     id: usize,
@@ -97,10 +97,10 @@ fn from(
     let Some(ports) = &builder.source_ports else {
         // Flows of one target differ by the number of targets, so divide by it first.
         let turn = id / builder.targets.len();
-        return Ok(turn.checked_rem(sources.len()).map(|at| SocketAddr::new(sources[at], 0)));
+        return Ok(turn.checked_rem(sources.len()).map(|index| SocketAddr::new(sources[index], 0)));
     };
-    let any = [if v4 { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() }];
-    let sources = if sources.is_empty() { &any[..] } else { sources };
+    let any_address = [if v4 { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() }];
+    let sources = if sources.is_empty() { &any_address[..] } else { sources };
     let row = id / sources.len();
     let port = ports.clone().nth(row).ok_or(GeneratorError::TooFewPorts {
         flows: builder.flows,
@@ -112,20 +112,20 @@ fn from(
     Ok(Some(SocketAddr::new(source, port)))
 }
 
-fn cannot_bind(from: SocketAddr, source: io::Error) -> GeneratorError {
+fn bind_error(local_address: SocketAddr, source: io::Error) -> GeneratorError {
     let why = match source.raw_os_error() {
         Some(libc::EADDRNOTAVAIL) => {
             "not an address of this host: add it, or for a whole network `ip route add local NET dev lo`"
         }
         Some(libc::EADDRINUSE) => "another socket has that port: choose other source ports",
         Some(libc::EACCES) => "a port below net.ipv4.ip_unprivileged_port_start needs CAP_NET_BIND_SERVICE",
-        _ => return GeneratorError::system(format!("cannot send from {from}"), source),
+        _ => return GeneratorError::system(format!("cannot send from {local_address}"), source),
     };
-    GeneratorError::system(format!("cannot send from {from}"), io::Error::new(source.kind(), why))
+    GeneratorError::system(format!("cannot send from {local_address}"), io::Error::new(source.kind(), why))
 }
 
 // EAGAIN from connect means that no source port is left (ip(7)).
-fn ports_used_up(source: io::Error) -> io::Error {
+fn connect_error(source: io::Error) -> io::Error {
     match source.raw_os_error() {
         Some(libc::EAGAIN | libc::EADDRINUSE) => io::Error::new(
             source.kind(),
@@ -140,36 +140,36 @@ mod tests {
     use super::*;
     use std::collections::HashSet;
 
-    fn of(builder: &GeneratorBuilder, id: usize) -> Result<Option<SocketAddr>, GeneratorError> {
-        from(builder, &SourceAddresses::of(builder), id, true)
+    fn source_of_flow(builder: &GeneratorBuilder, id: usize) -> Result<Option<SocketAddr>, GeneratorError> {
+        source_address(builder, &SourceAddresses::from_builder(builder), id, true)
     }
 
-    fn all(builder: &GeneratorBuilder) -> Vec<(usize, SocketAddr)> {
-        let flow = |id| (id % builder.targets.len(), of(builder, id).unwrap().unwrap());
+    fn flow_addresses(builder: &GeneratorBuilder) -> Vec<(usize, SocketAddr)> {
+        let flow = |id| (id % builder.targets.len(), source_of_flow(builder, id).unwrap().unwrap());
         (0..builder.flows).map(flow).collect()
     }
 
     #[test]
-    fn each_port_is_used_with_each_source_and_every_target_gets_all() {
+    fn flows_use_each_source_and_port_pair_once_across_all_targets() {
         let targets = vec!["10.0.0.1:7".parse().unwrap(), "10.0.0.2:7".parse().unwrap()];
         let sources = vec!["10.0.1.1".parse().unwrap(), "10.0.1.2".parse().unwrap()];
         let builder =
             GeneratorBuilder::default().targets(targets).sources(sources).source_ports(5000..=5003).flows(8);
-        let flows = all(&builder);
+        let flows = flow_addresses(&builder);
         let pairs: HashSet<SocketAddr> = flows.iter().map(|(_, from)| *from).collect();
         assert_eq!(pairs.len(), 8, "no pair of source and port is used twice");
-        let ways: HashSet<(usize, IpAddr)> = flows.iter().map(|(to, from)| (*to, from.ip())).collect();
-        assert_eq!(ways.len(), 4);
+        let paths: HashSet<(usize, IpAddr)> = flows.iter().map(|(to, from)| (*to, from.ip())).collect();
+        assert_eq!(paths.len(), 4);
         assert!(flows.iter().take(2).all(|(_, from)| from.port() == 5000));
-        let error = of(&builder.flows(9), 8).unwrap_err();
+        let error = source_of_flow(&builder.flows(9), 8).unwrap_err();
         assert!(matches!(error, GeneratorError::TooFewPorts { flows: 9, ports: 4, sources: 2 }), "{error}");
     }
 
     #[test]
     fn ports_without_sources_leave_the_address_to_the_kernel() {
         let builder = GeneratorBuilder::default().targets(vec!["10.0.0.1:7".parse().unwrap()]).flows(2);
-        assert!(of(&builder, 0).unwrap().is_none());
+        assert!(source_of_flow(&builder, 0).unwrap().is_none());
         let builder = builder.source_ports(9..=10);
-        assert_eq!(all(&builder)[1].1, "0.0.0.0:10".parse().unwrap());
+        assert_eq!(flow_addresses(&builder)[1].1, "0.0.0.0:10".parse().unwrap());
     }
 }

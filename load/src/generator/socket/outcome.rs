@@ -22,11 +22,11 @@ pub(super) struct SocketSlot {
 
 pub(super) fn outcome(
     slot: &LoadSlot,
-    course: &SocketSlot,
+    slot_facts: &SocketSlot,
     reports: &[SocketWorkerReport],
     mut intervals: Vec<SlotInterval>,
 ) -> SlotOutcome {
-    let SocketSlot { timing, start_ns, start_realtime_ns, cancelled, code } = *course;
+    let SocketSlot { timing, start_ns, start_realtime_ns, cancelled, code } = *slot_facts;
     let mut latency = Latency::new();
     let (mut first_half, mut last_quarter) = (Latency::new(), Latency::new());
     let mut errors = SendErrors::default();
@@ -42,14 +42,14 @@ pub(super) fn outcome(
         watch.timed_out += report.timed_out;
         watch.thread_cpu_ratio.push(report.cpu_ratio);
     }
-    let sum = |of: fn(&SocketWorkerReport) -> u64| reports.iter().map(of).sum::<u64>();
+    let sum = |counter: fn(&SocketWorkerReport) -> u64| reports.iter().map(counter).sum::<u64>();
     let sent = sum(|report| report.sent);
     let answered = sum(|report| report.totals.counts.answered);
     let last_sent_ns = reports.iter().map(|report| report.last_sent_ns).max().unwrap_or(0);
     let rates = SlotRates::new(slot, start_ns, last_sent_ns, sent, cancelled);
-    intervals::complete(&mut intervals, rates.duration, reports);
+    intervals::complete_intervals(&mut intervals, rates.duration, reports);
     if let SendTiming::Paced(schedule) = timing {
-        watch.tick_ns = schedule.delay_ns();
+        watch.tick_ns = schedule.max_delay_ns();
     }
     watch.bound_because = rates.bound_because(&errors, &watch);
     SlotOutcome {
@@ -120,24 +120,25 @@ mod tests {
         }
     }
 
-    fn of(slot: &LoadSlot, cancelled: bool, reports: &[SocketWorkerReport]) -> SlotOutcome {
+    fn outcome_of(slot: &LoadSlot, cancelled: bool, reports: &[SocketWorkerReport]) -> SlotOutcome {
         let timing = SendTiming::Window { outstanding: 1, timeout_ns: 1 };
         let course = SocketSlot { timing, start_ns: 0, start_realtime_ns: 0, cancelled, code: None };
         outcome(slot, &course, reports, Vec::new())
     }
 
     #[test]
-    fn threads_are_summed_and_the_generator_is_cleared() {
-        let outcome = of(&LoadSlot::rate(200.0, SECOND), false, &[report(100, 99), report(100, 90)]);
+    fn outcome_sums_threads_and_is_not_generator_bound() {
+        let outcome = outcome_of(&LoadSlot::rate(200.0, SECOND), false, &[report(100, 99), report(100, 90)]);
         assert_eq!((outcome.sent, outcome.answered, outcome.lost), (200, 189, 11));
         assert_eq!((outcome.offered_per_second, outcome.answered_per_second), (200.0, 189.0));
         assert!(!outcome.generator_bound && outcome.self_watch.thread_cpu_ratio == [0.5, 0.5]);
     }
 
     #[test]
-    fn a_generator_at_its_limit_says_why() {
-        let reasons =
-            |mode: &LoadSlot, report: SocketWorkerReport| of(mode, false, &[report]).self_watch.bound_because;
+    fn bound_because_names_each_limit_of_the_generator() {
+        let reasons = |mode: &LoadSlot, report: SocketWorkerReport| {
+            outcome_of(mode, false, &[report]).self_watch.bound_because
+        };
         let paced = LoadSlot::rate(1_000.0, SECOND);
         let window = LoadSlot::window(1, SECOND);
         assert_eq!(reasons(&paced, report(980, 980)), [BoundReason::OfferedTooLittle { ratio: 0.98 }]);
@@ -145,51 +146,51 @@ mod tests {
         assert_eq!(reasons(&paced, late), [BoundReason::SentLate { ratio: 0.02 }]);
         let busy = SocketWorkerReport { cpu_ratio: 0.97, ..report(1_000, 1_000) };
         assert_eq!(reasons(&window, busy), [BoundReason::ThreadBusy { cpu_ratio: 0.97 }]);
-        let deaf = SocketWorkerReport { receive_drops: 10, ..report(1_000, 990) };
-        assert_eq!(reasons(&paced, deaf), [BoundReason::RepliesDropped { ratio: 0.01 }]);
+        let lossy = SocketWorkerReport { receive_drops: 10, ..report(1_000, 990) };
+        assert_eq!(reasons(&paced, lossy), [BoundReason::RepliesDropped { ratio: 0.01 }]);
         let overtime = SocketWorkerReport { last_sent_ns: 1_100_000_000, ..report(1_000, 1_000) };
-        assert!(of(&paced, false, &[overtime]).generator_bound);
+        assert!(outcome_of(&paced, false, &[overtime]).generator_bound);
     }
 
     #[test]
-    fn requests_that_the_kernel_refuses_do_not_show_a_lack_of_speed() {
+    fn forbidden_sends_do_not_count_as_generator_bound() {
         let mut forbidden = report(500, 0);
         forbidden.totals.errors.forbidden = 500;
-        assert!(!of(&LoadSlot::rate(1_000.0, SECOND), false, &[forbidden]).generator_bound);
+        assert!(!outcome_of(&LoadSlot::rate(1_000.0, SECOND), false, &[forbidden]).generator_bound);
         let mut refused = report(500, 0);
         refused.totals.errors.refused = 500;
-        assert!(of(&LoadSlot::rate(1_000.0, SECOND), false, &[refused]).generator_bound);
+        assert!(outcome_of(&LoadSlot::rate(1_000.0, SECOND), false, &[refused]).generator_bound);
     }
 
     #[test]
     fn a_cancelled_slot_ends_with_its_last_request() {
         let half = SocketWorkerReport { last_sent_ns: 500_000_000, ..report(500, 500) };
-        let outcome = of(&LoadSlot::rate(1_000.0, SECOND), true, &[half]);
+        let outcome = outcome_of(&LoadSlot::rate(1_000.0, SECOND), true, &[half]);
         assert_eq!(outcome.duration, SECOND / 2);
         assert_eq!(outcome.offered_per_second, 1_000.0);
         let none = SocketWorkerReport { last_sent_ns: 0, ..report(0, 0) };
-        let outcome = of(&LoadSlot::rate(1_000.0, SECOND), true, &[none]);
+        let outcome = outcome_of(&LoadSlot::rate(1_000.0, SECOND), true, &[none]);
         assert_eq!((outcome.sent, outcome.loss_ratio()), (0, 1.0));
     }
 
     #[test]
-    fn codes_and_bursts_of_all_threads_are_counted() {
-        let (mut one, mut other) = (report(30, 30), report(12, 12));
-        one.totals.codes[0] = 28;
-        one.totals.codes[3] = 2;
-        other.totals.codes[3] = 7;
-        other.totals.codes[0x83] = 5;
-        one.bursts[1] = 6;
-        one.bursts[24] = 1;
-        other.bursts[3] = 4;
+    fn outcome_merges_reply_codes_and_bursts_of_all_threads() {
+        let (mut first, mut second) = (report(30, 30), report(12, 12));
+        first.totals.codes[0] = 28;
+        first.totals.codes[3] = 2;
+        second.totals.codes[3] = 7;
+        second.totals.codes[0x83] = 5;
+        first.bursts[1] = 6;
+        first.bursts[24] = 1;
+        second.bursts[3] = 4;
         let name = |code| (code == 3).then_some("NXDOMAIN");
         let truncated = Some(ReplyMark { offset: 2, mask: 2, value: 2 });
         let code = ReplyCode { offset: 3, mask: 0x0f, truncated, name };
-        let reports = [one, other];
-        let counted = codes(code, &reports);
-        let of = |counted: &CodeCount| (counted.code, counted.name.clone(), counted.count, counted.truncated);
+        let reports = [first, second];
+        let code_counts = codes(code, &reports);
+        let fields = |code: &CodeCount| (code.code, code.name.clone(), code.count, code.truncated);
         assert_eq!(
-            counted.iter().map(of).collect::<Vec<_>>(),
+            code_counts.iter().map(fields).collect::<Vec<_>>(),
             [(0, None, 28, 0), (3, Some("NXDOMAIN".to_owned()), 14, 5)]
         );
         assert_eq!(bursts(&reports).summary(), SendBursts { median_requests: 1, max_requests: 24 });

@@ -21,30 +21,31 @@ const BURSTS_A_LOOK: u32 = 4;
 // The tick for a thread that sends `per_second`, ns. Requests that fall within one tick leave
 // together.
 pub(super) fn tick_ns(per_second: f64) -> u64 {
-    let in_a_tick = per_second * TICK_NS as f64 / 1e9;
-    if in_a_tick < crate::generator::MAX_BURST as f64 / 2.0 { TICK_NS } else { SHORT_TICK_NS }
+    let requests_per_tick = per_second * TICK_NS as f64 / 1e9;
+    if requests_per_tick < crate::generator::MAX_BURST as f64 / 2.0 { TICK_NS } else { SHORT_TICK_NS }
 }
 
 impl SocketWorker {
     /// Sends this thread's share of a schedule.
     pub(super) fn pace(&mut self, plan: &SocketPlan, schedule: &SendSchedule) {
         let limit_ns = schedule.limit_ns(plan.duration_ns);
-        let mut done = 0;
-        let mut turn = 0;
+        let mut sent_count = 0;
+        let mut flow_index = 0;
         let mut bursts = 0;
         let mut last_tick_ns = plan.start_ns;
         loop {
             let tick_began_ns = clock::now_ns();
-            let due = schedule.allowed(done, tick_began_ns, last_tick_ns);
+            let allowed_count = schedule.allowed(sent_count, tick_began_ns, last_tick_ns);
             last_tick_ns = tick_began_ns;
             let mut now_ns = tick_began_ns;
-            while done < due {
-                let burst = even_burst(due - done, self.burst as u64);
-                let result = self.send(turn, burst, now_ns, |index| schedule.intended(done + index));
-                turn = if turn + 1 < self.flows.len() { turn + 1 } else { 0 };
+            while sent_count < allowed_count {
+                let burst = even_burst(allowed_count - sent_count, self.burst as u64);
+                let result =
+                    self.send(flow_index, burst, now_ns, |index| schedule.intended(sent_count + index));
+                flow_index = if flow_index + 1 < self.flows.len() { flow_index + 1 } else { 0 };
                 match result {
-                    SendResult::Sent(count) => done += count,
-                    SendResult::GivenUp => done += 1,
+                    SendResult::Sent(count) => sent_count += count,
+                    SendResult::GivenUp => sent_count += 1,
                     SendResult::Full => break,
                 }
                 bursts += 1;
@@ -58,11 +59,13 @@ impl SocketWorker {
             }
             self.receive(Duration::ZERO);
             let now_ns = clock::now_ns();
-            if done >= schedule.share || now_ns > limit_ns || self.cancelled() {
+            if sent_count >= schedule.share || now_ns > limit_ns || self.is_cancelled() {
                 return;
             }
-            let next_ns =
-                schedule.intended(done).max(tick_began_ns + schedule.tick_ns).min(now_ns + LONGEST_SLEEP_NS);
+            let next_ns = schedule
+                .intended(sent_count)
+                .max(tick_began_ns + schedule.tick_ns)
+                .min(now_ns + LONGEST_SLEEP_NS);
             if next_ns > now_ns {
                 clock::sleep_until(next_ns);
             }
@@ -70,10 +73,10 @@ impl SocketWorker {
     }
 }
 
-// Number of the `due` requests for the next flow, at most `most`: the same number as for the flows
-// after it, so that no flow always gets the remainder.
-fn even_burst(due: u64, most: u64) -> u64 {
-    due.div_ceil(due.div_ceil(most).max(1))
+// Number of the `due_count` requests for the next flow, at most `max_count`: the same number as for
+// the flows after it, so that no flow always gets the remainder.
+fn even_burst(due_count: u64, max_count: u64) -> u64 {
+    due_count.div_ceil(due_count.div_ceil(max_count).max(1))
 }
 
 #[cfg(test)]
@@ -81,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bursts_are_even() {
+    fn due_requests_split_into_equal_bursts() {
         assert_eq!(even_burst(70, 64), 35);
         assert_eq!(even_burst(64, 64), 64);
         assert_eq!(even_burst(129, 64), 43);
@@ -91,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tick_never_holds_more_than_a_burst_before_it_is_shortened() {
+    fn high_rates_shorten_the_tick() {
         assert_eq!(tick_ns(10.0), TICK_NS);
         assert_eq!(tick_ns(300_000.0), TICK_NS);
         assert_eq!(tick_ns(1_000_000.0), SHORT_TICK_NS);

@@ -50,7 +50,7 @@ impl RequestSource {
         batch: &mut SendBatch,
         intended: impl Fn(u64) -> u64,
     ) {
-        for (index, (payload, length)) in (0..count).zip(batch.places()) {
+        for (index, (payload, length)) in (0..count).zip(batch.payload_slots()) {
             match self {
                 RequestSource::Echo(echo) => echo.write(flow, index, payload, intended(index)),
                 RequestSource::Exchange(script) => *length = script.write(flow, index, payload),
@@ -59,9 +59,9 @@ impl RequestSource {
     }
 
     /// Records that `count` of the written requests left.
-    pub(super) fn sent(&mut self, flow: &mut FlowTrack, count: u64, intended: impl Fn(u64) -> u64) {
+    pub(super) fn record_sent(&mut self, flow: &mut FlowTrack, count: u64, intended: impl Fn(u64) -> u64) {
         if let RequestSource::Exchange(script) = self {
-            script.sent(flow, count, intended);
+            script.record_sent(flow, count, intended);
         }
     }
 
@@ -105,7 +105,7 @@ impl EchoRequests {
         if header.epoch < self.epoch {
             return DatagramKind::Late;
         }
-        of(flow.window.answer(header.sequence), header.intended_ns, None)
+        datagram_kind(flow.window.classify_reply(header.sequence), header.intended_ns, None)
     }
 }
 
@@ -123,7 +123,7 @@ impl ScriptedRequests {
         let sequence = flow.window.next() + index;
         let number = match exchange.order {
             RequestOrder::InTurn => (self.turn + self.stride * index as usize) % count,
-            RequestOrder::ByTag => self.number(flow, sequence),
+            RequestOrder::ByTag => self.request_index(flow, sequence),
         };
         let request = &exchange.requests[number];
         payload[..request.len()].copy_from_slice(request);
@@ -133,62 +133,66 @@ impl ScriptedRequests {
         request.len()
     }
 
-    pub(super) fn sent(&mut self, flow: &mut FlowTrack, count: u64, intended: impl Fn(u64) -> u64) {
-        let first = flow.window.next();
+    pub(super) fn record_sent(&mut self, flow: &mut FlowTrack, count: u64, intended: impl Fn(u64) -> u64) {
+        let first_sequence = flow.window.next();
         for index in 0..count {
-            flow.tags.sent(first + index, intended(index));
+            flow.tags.record_sent(first_sequence + index, intended(index));
         }
         self.turn = (self.turn + self.stride * count as usize) % self.exchange.requests.len();
     }
 
     pub(super) fn judge(&self, reply: &Received<'_>, flow: &mut FlowTrack) -> DatagramKind {
         let exchange = &*self.exchange;
-        if !exchange.looks_right(reply.bytes) {
+        if !exchange.is_well_formed(reply.bytes) {
             return DatagramKind::Corrupt;
         }
-        let meaning = flow.tags.meaning(reply.bytes, &flow.window);
+        let meaning = flow.tags.find_request(reply.bytes, &flow.window);
         if let (TagMeaning::Request(request), Some(verify)) = (meaning, &exchange.verify)
             && flow.window.is_open(request)
         {
             let is_answer =
-                |request| verify.verify(&exchange.requests[self.number(flow, request)], reply.bytes);
+                |request| verify.verify(&exchange.requests[self.request_index(flow, request)], reply.bytes);
             if reply.truncated || !is_answer(request) {
                 // The service may have been so slow that the tag was used again: then the reply is
                 // valid, but late.
-                let earlier = self.with_the_same_tag(flow, request).any(is_answer);
-                return if earlier && !reply.truncated { DatagramKind::Late } else { DatagramKind::Corrupt };
+                let answers_earlier = self.earlier_with_tag(flow, request).any(is_answer);
+                return if answers_earlier && !reply.truncated {
+                    DatagramKind::Late
+                } else {
+                    DatagramKind::Corrupt
+                };
             }
         }
         let intended_ns = match meaning {
             TagMeaning::Request(request) => flow.tags.intended_ns(request),
             TagMeaning::Past | TagMeaning::Unknown => 0,
         };
-        of(meaning.answer(&mut flow.window), intended_ns, exchange.code_of(reply.bytes))
+        datagram_kind(meaning.classify_reply(&mut flow.window), intended_ns, exchange.code_of(reply.bytes))
     }
 
     /// The last requests before `request` that had its tag, over the slots.
-    fn with_the_same_tag(&self, flow: &FlowTrack, request: u64) -> impl Iterator<Item = u64> + use<> {
-        let range = self.range();
+    fn earlier_with_tag(&self, flow: &FlowTrack, request: u64) -> impl Iterator<Item = u64> + use<> {
+        let tag_range = self.tag_range();
         let sequence = flow.tags.sequence(request);
-        let before = sequence.checked_div(range).unwrap_or(0).min(ROUNDS);
-        (1..=before).map(move |rounds| request.wrapping_sub(rounds * range))
+        let earlier_rounds = sequence.checked_div(tag_range).unwrap_or(0).min(ROUNDS);
+        (1..=earlier_rounds).map(move |rounds| request.wrapping_sub(rounds * tag_range))
     }
 
     /// Number of distinct tags; 0 for 2^64.
-    fn range(&self) -> u64 {
+    fn tag_range(&self) -> u64 {
         self.exchange.tag.map_or(1, |tag| tag.mask().wrapping_add(1))
     }
 
     /// [`RequestOrder::ByTag`]: the number of a flow's request among the prepared requests.
-    fn number(&self, flow: &FlowTrack, request: u64) -> usize {
-        let range = self.range();
-        let number = flow.tags.sequence(request).wrapping_add(range.wrapping_mul(u64::from(flow.id)));
+    fn request_index(&self, flow: &FlowTrack, request: u64) -> usize {
+        let tag_range = self.tag_range();
+        let number = flow.tags.sequence(request).wrapping_add(tag_range.wrapping_mul(u64::from(flow.id)));
         (number % self.exchange.requests.len() as u64) as usize
     }
 }
 
-fn of(answer: ReplyKind, intended_ns: u64, code: Option<u8>) -> DatagramKind {
-    match answer {
+fn datagram_kind(reply_kind: ReplyKind, intended_ns: u64, code: Option<u8>) -> DatagramKind {
+    match reply_kind {
         ReplyKind::First { reordered } => DatagramKind::First { intended_ns, reordered, code },
         ReplyKind::Duplicate => DatagramKind::Duplicate,
         ReplyKind::Late => DatagramKind::Late,

@@ -37,18 +37,18 @@ pub(super) struct SequenceWindow {
 
 impl SequenceWindow {
     pub(super) fn new() -> Self {
-        Self::with_at_most(MOST_IN_VIEW)
+        Self::with_max_view(MOST_IN_VIEW)
     }
 
-    // Keeps at most `most` in view, a power of two, because tags distinguish no more.
-    pub(super) fn with_at_most(most: u64) -> Self {
-        let in_view = LEAST_IN_VIEW.min(most);
+    // Keeps at most `max_in_view` in view, a power of two, because tags distinguish no more.
+    pub(super) fn with_max_view(max_in_view: u64) -> Self {
+        let in_view = LEAST_IN_VIEW.min(max_in_view);
         let words = in_view.div_ceil(64) as usize;
         SequenceWindow {
             answered: vec![0; words].into_boxed_slice(),
             released: vec![0; words].into_boxed_slice(),
             in_view,
-            most_in_view: most.min(MOST_IN_VIEW),
+            most_in_view: max_in_view.min(MOST_IN_VIEW),
             next: 0,
             highest: None,
             oldest_held: 0,
@@ -59,17 +59,17 @@ impl SequenceWindow {
     // Starts a slot with at least the last `view` requests in view. A reply to an older request is
     // late.
     pub(super) fn begin(&mut self, view: u64) {
-        let wanted = view.max(LEAST_IN_VIEW).min(self.most_in_view).next_power_of_two();
-        if wanted > self.in_view {
-            self.in_view = wanted;
-            self.answered = vec![0; (wanted / 64) as usize].into_boxed_slice();
+        let required_view = view.max(LEAST_IN_VIEW).min(self.most_in_view).next_power_of_two();
+        if required_view > self.in_view {
+            self.in_view = required_view;
+            self.answered = vec![0; (required_view / 64) as usize].into_boxed_slice();
             // Not a copy: new zeroed memory costs nothing until it is used.
-            self.released = vec![0; (wanted / 64) as usize].into_boxed_slice();
+            self.released = vec![0; (required_view / 64) as usize].into_boxed_slice();
         } else {
             // A short slot used only the beginning of a large window.
-            let used = (self.next.min(self.in_view).div_ceil(64)) as usize;
-            self.answered[..used].fill(0);
-            self.released[..used].fill(0);
+            let used_words = (self.next.min(self.in_view).div_ceil(64)) as usize;
+            self.answered[..used_words].fill(0);
+            self.released[..used_words].fill(0);
         }
         self.next = 0;
         self.highest = None;
@@ -89,19 +89,19 @@ impl SequenceWindow {
 
     /// Whether a request is in view and unanswered.
     pub(super) fn is_open(&self, sequence: u64) -> bool {
-        let (word, bit) = self.place(sequence);
+        let (word, bit) = self.bit_position(sequence);
         sequence < self.next && self.next - sequence <= self.in_view && self.answered[word] & bit == 0
     }
 
     // The first request from `from` on that is in view and neither answered nor released; otherwise
     // the next request to send.
-    pub(super) fn first_held(&self, from: u64) -> u64 {
+    pub(super) fn first_outstanding(&self, from: u64) -> u64 {
         let first = from.max(self.next.saturating_sub(self.in_view));
-        let held = |sequence: &u64| {
-            let (word, bit) = self.place(*sequence);
+        let is_outstanding = |sequence: &u64| {
+            let (word, bit) = self.bit_position(*sequence);
             (self.answered[word] | self.released[word]) & bit == 0
         };
-        (first..self.next).find(held).unwrap_or(self.next)
+        (first..self.next).find(is_outstanding).unwrap_or(self.next)
     }
 
     /// Requests sent and neither answered nor released.
@@ -109,10 +109,10 @@ impl SequenceWindow {
         self.outstanding
     }
 
-    pub(super) fn sent(&mut self, count: u64) {
+    pub(super) fn record_sent(&mut self, count: u64) {
         self.outstanding += count;
         for sequence in self.next..self.next + count {
-            let (word, bit) = self.place(sequence);
+            let (word, bit) = self.bit_position(sequence);
             // The request that had this bit goes out of view and is no longer outstanding.
             if sequence >= self.in_view && (self.answered[word] | self.released[word]) & bit == 0 {
                 self.outstanding -= 1;
@@ -124,14 +124,14 @@ impl SequenceWindow {
     }
 
     /// Records a reply to `sequence`.
-    pub(super) fn answer(&mut self, sequence: u64) -> ReplyKind {
+    pub(super) fn classify_reply(&mut self, sequence: u64) -> ReplyKind {
         if sequence >= self.next {
             return ReplyKind::NeverSent;
         }
         if self.next - sequence > self.in_view {
             return ReplyKind::Late;
         }
-        let (word, bit) = self.place(sequence);
+        let (word, bit) = self.bit_position(sequence);
         if self.answered[word] & bit != 0 {
             return ReplyKind::Duplicate;
         }
@@ -146,28 +146,28 @@ impl SequenceWindow {
         ReplyKind::First { reordered }
     }
 
-    /// Releases the places of unanswered requests before sequence `before`; returns their number. A
+    /// Releases the places of unanswered requests before sequence `end`; returns their number. A
     /// later answer to them still counts.
-    pub(super) fn release(&mut self, before: u64) -> u64 {
+    pub(super) fn release(&mut self, end: u64) -> u64 {
         let first = self.oldest_held.max(self.next.saturating_sub(self.in_view));
-        let before = before.min(self.next);
+        let end = end.min(self.next);
         let mut count = 0;
-        for sequence in first..before {
-            let (word, bit) = self.place(sequence);
+        for sequence in first..end {
+            let (word, bit) = self.bit_position(sequence);
             if (self.answered[word] | self.released[word]) & bit == 0 {
                 self.released[word] |= bit;
                 count += 1;
             }
         }
-        self.oldest_held = self.oldest_held.max(before);
+        self.oldest_held = self.oldest_held.max(end);
         self.outstanding -= count;
         count
     }
 
     #[inline]
-    fn place(&self, sequence: u64) -> (usize, u64) {
-        let at = sequence & (self.in_view - 1);
-        ((at / 64) as usize, 1 << (at % 64))
+    fn bit_position(&self, sequence: u64) -> (usize, u64) {
+        let index = sequence & (self.in_view - 1);
+        ((index / 64) as usize, 1 << (index % 64))
     }
 }
 
@@ -177,42 +177,46 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn first_duplicate_reordered_late_and_never_sent() {
+    fn replies_are_first_duplicate_reordered_late_or_never_sent() {
         let mut window = SequenceWindow::new();
         window.begin(0);
-        window.sent(3);
-        assert_eq!(window.answer(1), ReplyKind::First { reordered: false });
-        assert_eq!(window.answer(1), ReplyKind::Duplicate);
-        assert_eq!(window.answer(0), ReplyKind::First { reordered: true });
-        assert_eq!(window.answer(3), ReplyKind::NeverSent);
-        window.sent(LEAST_IN_VIEW);
-        assert_eq!(window.answer(2), ReplyKind::Late);
-        assert_eq!(window.answer(3), ReplyKind::First { reordered: false });
+        window.record_sent(3);
+        assert_eq!(window.classify_reply(1), ReplyKind::First { reordered: false });
+        assert_eq!(window.classify_reply(1), ReplyKind::Duplicate);
+        assert_eq!(window.classify_reply(0), ReplyKind::First { reordered: true });
+        assert_eq!(window.classify_reply(3), ReplyKind::NeverSent);
+        window.record_sent(LEAST_IN_VIEW);
+        assert_eq!(window.classify_reply(2), ReplyKind::Late);
+        assert_eq!(window.classify_reply(3), ReplyKind::First { reordered: false });
     }
 
     #[test]
-    fn a_slot_that_sends_more_keeps_more_in_view() {
+    fn window_grows_to_a_slots_requests_and_begin_clears_it() {
         let mut window = SequenceWindow::new();
         window.begin(3 * LEAST_IN_VIEW);
-        window.sent(3 * LEAST_IN_VIEW);
-        assert_eq!(window.answer(0), ReplyKind::First { reordered: false });
+        window.record_sent(3 * LEAST_IN_VIEW);
+        assert_eq!(window.classify_reply(0), ReplyKind::First { reordered: false });
         window.begin(1);
-        assert_eq!(window.answer(0), ReplyKind::NeverSent);
-        window.sent(1);
-        assert_eq!(window.answer(0), ReplyKind::First { reordered: false }, "the last slot is forgotten");
+        assert_eq!(window.classify_reply(0), ReplyKind::NeverSent);
+        window.record_sent(1);
+        assert_eq!(
+            window.classify_reply(0),
+            ReplyKind::First { reordered: false },
+            "begin clears the previous slot"
+        );
     }
 
     #[test]
-    fn a_released_place_is_given_back_once() {
+    fn release_frees_each_outstanding_sequence_once() {
         let mut window = SequenceWindow::new();
         window.begin(0);
-        window.sent(4);
+        window.record_sent(4);
         assert_eq!(window.release(2), 2);
         assert_eq!(window.release(2), 0);
         assert_eq!(window.outstanding(), 2);
-        assert_eq!(window.answer(0), ReplyKind::First { reordered: false });
+        assert_eq!(window.classify_reply(0), ReplyKind::First { reordered: false });
         assert_eq!(window.outstanding(), 2);
-        window.answer(3);
+        window.classify_reply(3);
         assert_eq!(window.outstanding(), 1);
         assert_eq!(window.release(u64::MAX), 1);
         assert_eq!(window.outstanding(), 0);
@@ -237,15 +241,15 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(32))]
         #[test]
-        fn places_are_never_lost_or_made_up(steps in steps()) {
+        fn outstanding_plus_answered_never_exceeds_sent(steps in steps()) {
             let mut window = SequenceWindow::new();
             window.begin(0);
             let mut answered = std::collections::HashSet::new();
             for step in steps {
                 match step {
-                    Step::Sent(count) => window.sent(count),
+                    Step::Sent(count) => window.record_sent(count),
                     Step::Release(before) => { window.release(before); }
-                    Step::Answer(sequence) => match window.answer(sequence) {
+                    Step::Answer(sequence) => match window.classify_reply(sequence) {
                         ReplyKind::First { .. } => prop_assert!(answered.insert(sequence)),
                         ReplyKind::Duplicate => prop_assert!(answered.contains(&sequence)),
                         ReplyKind::Late => prop_assert!(window.next() - sequence > LEAST_IN_VIEW),

@@ -77,7 +77,7 @@ impl SimulatedNetwork {
         let exchange = Arc::new(exchange(tag_bytes, order));
         SimulatedNetwork {
             tag_bytes,
-            track: FlowTrack::of_exchange(&exchange, 0x1234_5678, 1, 1),
+            track: FlowTrack::for_exchange(&exchange, 0x1234_5678, 1, 1),
             script: ScriptedRequests::new(exchange, 0, 1),
             slot: 0,
             answered: HashSet::new(),
@@ -103,8 +103,8 @@ impl SimulatedNetwork {
         }
         let slot = u64::from(self.slot);
         let intended = |request: u64| slot << 32 | request;
-        self.script.sent(&mut self.track, count, |index| intended(first + index));
-        self.track.window.sent(count);
+        self.script.record_sent(&mut self.track, count, |index| intended(first + index));
+        self.track.window.record_sent(count);
         self.intended.extend((first..first + count).map(|request| (request, intended(request))));
     }
 
@@ -174,7 +174,7 @@ fn run(tag_bytes: usize, order: RequestOrder, steps: Vec<SimulationStep>) {
     let mut network = SimulatedNetwork::new(Some(tag_bytes), order);
     network.begin();
     for step in steps {
-        let taken = |network: &mut SimulatedNetwork, index: prop::sample::Index| {
+        let request_at = |network: &mut SimulatedNetwork, index: prop::sample::Index| {
             let count = network.under_way.len();
             (count > 0).then(|| network.under_way.swap_remove(index.index(count)))
         };
@@ -182,19 +182,19 @@ fn run(tag_bytes: usize, order: RequestOrder, steps: Vec<SimulationStep>) {
             SimulationStep::Send(count) => network.send(count),
             SimulationStep::NewSlot => network.begin(),
             SimulationStep::Answer(index) => {
-                if let Some(request) = taken(&mut network, index) {
+                if let Some(request) = request_at(&mut network, index) {
                     network.deliver(&request);
                 }
             }
             SimulationStep::Twice(index) => {
-                if let Some(request) = taken(&mut network, index) {
+                if let Some(request) = request_at(&mut network, index) {
                     network.deliver(&request);
                     network.deliver(&request);
                 }
             }
-            SimulationStep::Drop(index) => drop(taken(&mut network, index)),
+            SimulationStep::Drop(index) => drop(request_at(&mut network, index)),
             SimulationStep::Damage(index) => {
-                if let Some(request) = taken(&mut network, index) {
+                if let Some(request) = request_at(&mut network, index) {
                     let mut reply = SimulatedNetwork::reply(&request, 0);
                     reply[0] = 0;
                     assert_eq!(network.judge(&reply), DatagramKind::Corrupt);
@@ -205,7 +205,7 @@ fn run(tag_bytes: usize, order: RequestOrder, steps: Vec<SimulationStep>) {
                 }
             }
             SimulationStep::Forge(index) if order == RequestOrder::ByTag => {
-                if let Some(request) = taken(&mut network, index) {
+                if let Some(request) = request_at(&mut network, index) {
                     let judgement = network.judge(&SimulatedNetwork::reply(&request, 0xee));
                     assert!(!matches!(judgement, DatagramKind::First { .. }), "{judgement:?}");
                 }
@@ -226,7 +226,7 @@ fn run(tag_bytes: usize, order: RequestOrder, steps: Vec<SimulationStep>) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
     #[test]
-    fn every_reply_has_the_right_kind(
+    fn tagged_replies_are_classified_correctly_on_a_faulty_network(
         tag_bytes in prop::sample::select(vec![1usize, 2, 4, 8]),
         steps in steps(),
     ) {
@@ -234,12 +234,12 @@ proptest! {
     }
 
     #[test]
-    fn requests_in_the_order_of_their_tag_are_known_and_verified(steps in steps()) {
+    fn replies_to_requests_ordered_by_tag_are_classified_and_verified(steps in steps()) {
         run(1, RequestOrder::ByTag, steps);
     }
 
     #[test]
-    fn every_sequence_in_view_is_found_from_its_tag(
+    fn tags_resolve_to_every_sequence_in_view(
         tag_bytes in prop::sample::select(vec![1usize, 2, 4, 8]),
         before in 0..100_000u64,
         sent in 1..100_000u64,
@@ -247,51 +247,58 @@ proptest! {
     ) {
         let mut network = SimulatedNetwork::new(Some(tag_bytes), RequestOrder::InTurn);
         network.begin();
-        network.track.window.sent(before);
+        network.track.window.record_sent(before);
         network.begin();
-        network.track.window.sent(sent);
+        network.track.window.record_sent(sent);
         let in_view = network.track.window.in_view().min(sent);
         let request = sent - 1 - back.index(in_view as usize) as u64;
         let mut bytes = vec![REPLY_MARK, 0];
         bytes.extend_from_slice(&network.track.tags.tag_of(request).to_be_bytes()[8 - tag_bytes..]);
-        let meaning = network.track.tags.meaning(&bytes, &network.track.window);
+        let meaning = network.track.tags.find_request(&bytes, &network.track.window);
         prop_assert_eq!(meaning, super::flow_track::TagMeaning::Request(request));
     }
 }
 
 #[test]
-fn a_reused_tag_is_the_newest_requests_and_the_old_one_is_lost() {
+fn a_reused_tag_leaves_one_outstanding_request_per_tag() {
     let mut network = SimulatedNetwork::new(Some(1), RequestOrder::InTurn);
     network.begin();
     network.send(300);
     let requests = std::mem::take(&mut network.under_way);
-    assert_eq!(network.track.window.outstanding(), 256, "more cannot be told apart");
-    // The first 44 share their tags with the last 44; each is answered once.
-    for request in &requests {
-        network.judge(&SimulatedNetwork::reply(request, 0));
+    assert_eq!(network.track.window.outstanding(), 256, "a tag of one byte has 256 values");
+    // The first 44 share their tags with the last 44; a reply to either answers the later request.
+    for (number, request) in (0..).zip(&requests) {
+        let judgement = network.judge(&SimulatedNetwork::reply(request, 0));
+        if number >= 256 {
+            assert_eq!(judgement, DatagramKind::Duplicate, "{number}");
+            continue;
+        }
+        let answered = if number < 44 { number + 256 } else { number };
+        let DatagramKind::First { intended_ns, .. } = judgement else { panic!("{judgement:?} for {number}") };
+        assert_eq!(intended_ns, network.intended[&answered]);
     }
     assert_eq!(network.track.window.outstanding(), 0);
 }
 
 #[test]
-fn a_verified_reply_to_a_request_whose_tag_is_used_again_is_late() {
+fn a_verified_reply_to_an_older_request_of_a_reused_tag_is_late() {
     let mut network = SimulatedNetwork::new(Some(1), RequestOrder::ByTag);
     network.begin();
     network.send(600);
     let requests = std::mem::take(&mut network.under_way);
-    let judged = |network: &mut SimulatedNetwork, number: usize| {
+    let judgement = |network: &mut SimulatedNetwork, number: usize| {
         network.judge(&SimulatedNetwork::reply(&requests[number], 0))
     };
-    assert_eq!(judged(&mut network, 0), DatagramKind::Late, "tag 0 is of requests 0, 256 and 512");
-    assert_eq!(judged(&mut network, 256), DatagramKind::Late);
-    assert!(matches!(judged(&mut network, 512), DatagramKind::First { .. }));
-    assert_eq!(judged(&mut network, 512), DatagramKind::Duplicate);
+    assert_eq!(judgement(&mut network, 0), DatagramKind::Late, "requests 0, 256 and 512 have tag 0");
+    assert_eq!(judgement(&mut network, 256), DatagramKind::Late);
+    assert!(matches!(judgement(&mut network, 512), DatagramKind::First { .. }));
+    assert_eq!(judgement(&mut network, 512), DatagramKind::Duplicate);
     let damaged = SimulatedDatagram { bytes: vec![0xff; BYTES], slot: 1, request: 0 };
     assert_eq!(network.judge(&SimulatedNetwork::reply(&damaged, 0)), DatagramKind::Corrupt);
 }
 
 #[test]
-fn without_tags_the_oldest_outstanding_is_answered() {
+fn replies_without_tags_answer_the_oldest_outstanding_request() {
     let mut network = SimulatedNetwork::new(None, RequestOrder::InTurn);
     network.begin();
     let reply = [REPLY_MARK, 3];
@@ -313,7 +320,7 @@ fn without_tags_the_oldest_outstanding_is_answered() {
 }
 
 #[test]
-fn a_longer_reply_that_was_cut_is_fine_unless_it_is_to_be_verified() {
+fn a_truncated_reply_matches_if_no_verification_is_required() {
     for (order, fine) in [(RequestOrder::InTurn, true), (RequestOrder::ByTag, false)] {
         let mut network = SimulatedNetwork::new(Some(1), order);
         network.begin();
@@ -326,7 +333,7 @@ fn a_longer_reply_that_was_cut_is_fine_unless_it_is_to_be_verified() {
 }
 
 #[test]
-fn threads_take_the_requests_in_turn_together() {
+fn threads_share_scripted_requests_round_robin() {
     let exchange = Arc::new(PreparedExchange {
         requests: (0..5u8).map(|number| vec![number; 4]).collect(),
         tag: None,
@@ -335,18 +342,18 @@ fn threads_take_the_requests_in_turn_together() {
         code: None,
         ..exchange(None, RequestOrder::InTurn)
     });
-    let mut track = FlowTrack::of_exchange(&exchange, 1, 0, 1);
-    let mut taken = [const { Vec::new() }; 2];
-    for (thread, taken) in taken.iter_mut().enumerate() {
+    let mut track = FlowTrack::for_exchange(&exchange, 1, 0, 1);
+    let mut numbers_by_thread = [const { Vec::new() }; 2];
+    for (thread, numbers) in numbers_by_thread.iter_mut().enumerate() {
         let mut script = ScriptedRequests::new(Arc::clone(&exchange), thread, 2);
         for count in [1, 3, 2] {
             for index in 0..count {
                 let mut bytes = [0; 4];
                 script.write(&track, index, &mut bytes);
-                taken.push(bytes[0]);
+                numbers.push(bytes[0]);
             }
-            script.sent(&mut track, count, |_| 0);
+            script.record_sent(&mut track, count, |_| 0);
         }
     }
-    assert_eq!(taken, [vec![0, 2, 4, 1, 3, 0], vec![1, 3, 0, 2, 4, 1]]);
+    assert_eq!(numbers_by_thread, [vec![0, 2, 4, 1, 3, 0], vec![1, 3, 0, 2, 4, 1]]);
 }

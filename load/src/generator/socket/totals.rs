@@ -75,11 +75,11 @@ impl ReceivedTotals {
     }
 
     /// Counts a datagram that arrived at `received_ns`; returns the times of a first reply: intended and received.
-    pub(super) fn note(
+    pub(super) fn record_datagram(
         &mut self,
         judgement: DatagramKind,
         received_ns: impl FnOnce() -> u64,
-        expected: &CountedParts,
+        parts: &CountedParts,
     ) -> Option<(u64, u64)> {
         match judgement {
             DatagramKind::Corrupt => self.counts.corrupt += 1,
@@ -93,21 +93,21 @@ impl ReceivedTotals {
                     self.codes[usize::from(code)] += 1;
                 }
                 let received_ns = received_ns();
-                self.record(intended_ns, received_ns, expected);
+                self.record_latency(intended_ns, received_ns, parts);
                 return Some((intended_ns, received_ns));
             }
         }
         None
     }
 
-    fn record(&mut self, intended_ns: u64, received_ns: u64, expected: &CountedParts) {
+    fn record_latency(&mut self, intended_ns: u64, received_ns: u64, parts: &CountedParts) {
         let latency_ns = received_ns.saturating_sub(intended_ns);
         self.latency.record(latency_ns);
-        if intended_ns < expected.half_ns {
+        if intended_ns < parts.half_ns {
             self.first_half.record(latency_ns);
-        } else if intended_ns >= expected.last_quarter_ns {
+        } else if intended_ns >= parts.last_quarter_ns {
             self.last_quarter.record(latency_ns);
         }
-        self.counts.answered_in_time += u64::from(received_ns <= expected.end_ns);
+        self.counts.answered_in_time += u64::from(received_ns <= parts.end_ns);
     }
 }

@@ -24,20 +24,20 @@ impl SocketWorker {
         let part_ns = timeout_ns.div_ceil(PARTS).max(1);
         let mut marks: [FlowMark; PARTS as usize] =
             std::array::from_fn(|_| FlowMark { sequences: vec![0; self.flows.len()] });
-        let mut mark = 0;
+        let mut mark_index = 0;
         let mut next_mark_ns = plan.start_ns + part_ns;
         let mut next_sweep_ns = plan.start_ns;
         loop {
             let now_ns = clock::now_ns();
-            if now_ns >= end_ns || self.cancelled() {
+            if now_ns >= end_ns || self.is_cancelled() {
                 return;
             }
             if now_ns >= next_mark_ns {
                 next_mark_ns = now_ns + part_ns;
-                mark = (mark + 1) % marks.len();
+                mark_index = (mark_index + 1) % marks.len();
                 // The marks are at least a part apart, so that the oldest mark is a whole timeout
                 // old.
-                for (sequence, flow) in marks[mark].sequences.iter_mut().zip(&mut self.flows) {
+                for (sequence, flow) in marks[mark_index].sequences.iter_mut().zip(&mut self.flows) {
                     self.timed_out += flow.track.window.release(*sequence);
                     *sequence = flow.track.window.next();
                 }
@@ -51,8 +51,8 @@ impl SocketWorker {
             }
             let wake_ns = next_sweep_ns.min(end_ns);
             self.receive(Duration::from_nanos(wake_ns.saturating_sub(clock::now_ns())));
-            for at in 0..self.touched.len() {
-                self.top_up(self.touched[at], outstanding);
+            for touched_index in 0..self.touched.len() {
+                self.top_up(self.touched[touched_index], outstanding);
             }
         }
     }
@@ -62,12 +62,12 @@ impl SocketWorker {
             let Some(flow) = self.flows.get(index) else { return };
             let window = &flow.track.window;
             // No more requests can be outstanding than tags distinguish.
-            let places = outstanding.min(window.in_view()).saturating_sub(window.outstanding());
-            if places == 0 {
+            let free_places = outstanding.min(window.in_view()).saturating_sub(window.outstanding());
+            if free_places == 0 {
                 return;
             }
             let now_ns = clock::now_ns();
-            match self.send(index, places, now_ns, |_| now_ns) {
+            match self.send(index, free_places, now_ns, |_| now_ns) {
                 SendResult::Sent(count) if count > 0 => {}
                 // The sweep tries again.
                 _ => return,

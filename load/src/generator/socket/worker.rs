@@ -116,7 +116,7 @@ impl SocketWorker {
         self.wait_until(plan.start_ns);
         let (wall_before, cpu_before) = (clock::now_ns(), clock::thread_cpu_ns());
         match plan.timing {
-            _ if self.cancelled() => {}
+            _ if self.is_cancelled() => {}
             SendTiming::Paced(schedule) => self.pace(plan, &schedule),
             SendTiming::Window { outstanding, timeout_ns } => {
                 self.keep_windows_full(plan, outstanding, timeout_ns);
@@ -131,7 +131,7 @@ impl SocketWorker {
         SocketWorkerReport {
             sent: self.sent,
             receive_drops: drops.map(u64::from).sum(),
-            intervals: self.inbox.intervals.end(self.cancelled()),
+            intervals: self.inbox.intervals.end(self.is_cancelled()),
             totals: self.inbox.totals.clone(),
             bursts: self.bursts,
             late_sends: self.late_sends,
@@ -143,7 +143,7 @@ impl SocketWorker {
     }
 
     /// Whether the slot is to end before its time.
-    pub(super) fn cancelled(&self) -> bool {
+    pub(super) fn is_cancelled(&self) -> bool {
         self.cancel.load(Ordering::Relaxed)
     }
 
@@ -173,16 +173,16 @@ impl SocketWorker {
             result = self.batch.send(flow.socket.as_fd(), count as usize);
         }
         match result {
-            Ok(taken) => {
-                self.bursts[taken.min(MAX_BURST)] += 1;
-                let taken = taken as u64;
-                self.requests.sent(&mut flow.track, taken, &intended);
-                flow.track.window.sent(taken);
-                self.inbox.intervals.sent(taken, &intended);
-                self.sent += taken;
+            Ok(sent_count) => {
+                self.bursts[sent_count.min(MAX_BURST)] += 1;
+                let sent_count = sent_count as u64;
+                self.requests.record_sent(&mut flow.track, sent_count, &intended);
+                flow.track.window.record_sent(sent_count);
+                self.inbox.intervals.record_sent(sent_count, &intended);
+                self.sent += sent_count;
                 self.last_sent_ns = now_ns;
-                self.note_lag(taken, now_ns, intended);
-                SendResult::Sent(taken)
+                self.note_lag(sent_count, now_ns, intended);
+                SendResult::Sent(sent_count)
             }
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
                 SendResult::Full
@@ -196,26 +196,26 @@ impl SocketWorker {
 
     /// Receives on all flows, waiting up to `wait` for the first datagram; leaves the flows in `touched`.
     pub(super) fn receive(&mut self, wait: Duration) -> usize {
-        let (requests, expected) = (&self.requests, &self.expected);
-        let count = self.inbox.receive(&mut self.flows, requests, expected, wait, &mut self.touched);
-        self.inbox.intervals.pass();
+        let (requests, counted_parts) = (&self.requests, &self.expected);
+        let count = self.inbox.receive(&mut self.flows, requests, counted_parts, wait, &mut self.touched);
+        self.inbox.intervals.end_elapsed();
         count
     }
 
     fn note_lag(&mut self, count: u64, now_ns: u64, intended: impl Fn(u64) -> u64) {
         // Intended times rise, so the first request is the latest.
-        let worst = now_ns.saturating_sub(intended(0));
-        self.worst_lag_ns = self.worst_lag_ns.max(worst);
-        if worst > LATE_NS {
+        let worst_lag_ns = now_ns.saturating_sub(intended(0));
+        self.worst_lag_ns = self.worst_lag_ns.max(worst_lag_ns);
+        if worst_lag_ns > LATE_NS {
             self.late_sends +=
-                (0..count).filter(|i| now_ns.saturating_sub(intended(*i)) > LATE_NS).count() as u64;
+                (0..count).filter(|index| now_ns.saturating_sub(intended(*index)) > LATE_NS).count() as u64;
         }
     }
 
     fn begin(&mut self, plan: &SocketPlan) {
-        let view = self.view(plan);
+        let requests_in_view = self.requests_in_view(plan);
         for flow in &mut self.flows {
-            flow.track.begin(view);
+            flow.track.begin(requests_in_view);
         }
         self.requests.begin(plan.epoch);
         self.inbox.totals.clear();
@@ -237,7 +237,7 @@ impl SocketWorker {
         while clock::now_ns() < start_ns && self.receive(Duration::ZERO) > 0 {}
         loop {
             let now_ns = clock::now_ns();
-            if now_ns >= start_ns || self.cancelled() {
+            if now_ns >= start_ns || self.is_cancelled() {
                 return;
             }
             clock::sleep_until(start_ns.min(now_ns + LONGEST_WAIT_NS));
@@ -245,7 +245,7 @@ impl SocketWorker {
     }
 
     /// The number of requests in view per flow: all that may still be answered.
-    fn view(&self, plan: &SocketPlan) -> u64 {
+    fn requests_in_view(&self, plan: &SocketPlan) -> u64 {
         let flows = self.flows.len().max(1) as u64;
         match plan.timing {
             SendTiming::Paced(schedule) => {
@@ -271,7 +271,7 @@ impl SocketWorker {
             let until_ns = wait.until_ns(self.inbox.totals.counts.answered == self.sent, slowest_ns);
             // The last call comes after the end, so that replies in a socket buffer are not lost.
             if self.receive(Duration::from_nanos(until_ns.saturating_sub(now_ns))) > 0 {
-                if wait.arrived() {
+                if wait.note_arrival() {
                     return;
                 }
             } else if now_ns >= until_ns {

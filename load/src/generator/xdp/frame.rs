@@ -41,18 +41,18 @@ pub(super) fn head_bytes(ipv6: bool, vlan: bool) -> usize {
 }
 
 // The headers of requests of `payload` bytes each; `None` if their lengths differ.
-pub(super) fn head(way: &FlowRoute, payload: Option<usize>) -> RequestHeaders {
+pub(super) fn request_headers(route: &FlowRoute, payload: Option<usize>) -> RequestHeaders {
     let udp_length = payload.map_or(0, |payload| (payload + UDP_BYTES) as u16);
     let mut bytes = Vec::with_capacity(HEAD_BYTES);
-    bytes.extend_from_slice(&way.to_mac);
-    bytes.extend_from_slice(&way.from_mac);
-    if let Some(vlan) = way.vlan {
+    bytes.extend_from_slice(&route.to_mac);
+    bytes.extend_from_slice(&route.from_mac);
+    if let Some(vlan) = route.vlan {
         bytes.extend_from_slice(&ETHERTYPE_VLAN.to_be_bytes());
         bytes.extend_from_slice(&vlan.to_be_bytes());
     }
     let mut pseudo = Vec::new();
     let mut ip_sum = 0;
-    match (way.from.ip(), way.to.ip()) {
+    match (route.from.ip(), route.to.ip()) {
         (IpAddr::V4(from), IpAddr::V4(to)) => {
             bytes.extend_from_slice(&ETHERTYPE_IPV4.to_be_bytes());
             let start = bytes.len();
@@ -63,8 +63,8 @@ pub(super) fn head(way: &FlowRoute, payload: Option<usize>) -> RequestHeaders {
             bytes.extend_from_slice(&pseudo);
             ip_sum = u32::from(fold(sum(&bytes[start..])));
             if payload.is_some() {
-                let total = (udp_length + 20).to_be_bytes();
-                bytes[start + 2..start + 4].copy_from_slice(&total);
+                let total_length = (udp_length + 20).to_be_bytes();
+                bytes[start + 2..start + 4].copy_from_slice(&total_length);
                 let checksum = !fold(sum(&bytes[start..]));
                 bytes[start + 10..start + 12].copy_from_slice(&checksum.to_ne_bytes());
             }
@@ -83,17 +83,17 @@ pub(super) fn head(way: &FlowRoute, payload: Option<usize>) -> RequestHeaders {
             bytes.extend_from_slice(&pseudo);
         }
     }
-    let udp = bytes.len();
-    bytes.extend_from_slice(&way.from.port().to_be_bytes());
-    bytes.extend_from_slice(&way.to.port().to_be_bytes());
+    let udp_offset = bytes.len();
+    bytes.extend_from_slice(&route.from.port().to_be_bytes());
+    bytes.extend_from_slice(&route.to.port().to_be_bytes());
     bytes.extend_from_slice(&udp_length.to_be_bytes());
     bytes.extend_from_slice(&[0, 0]);
     pseudo.extend_from_slice(&[0, UDP]);
     pseudo.extend_from_slice(&udp_length.to_be_bytes());
-    let udp_sum = sum(&pseudo) + sum(&bytes[udp..]);
-    let mut head = [0; HEAD_BYTES];
-    head[..bytes.len()].copy_from_slice(&bytes);
-    RequestHeaders { bytes: head, length: bytes.len(), sum: u32::from(fold(udp_sum)), ip_sum }
+    let udp_sum = sum(&pseudo) + sum(&bytes[udp_offset..]);
+    let mut padded_bytes = [0; HEAD_BYTES];
+    padded_bytes[..bytes.len()].copy_from_slice(&bytes);
+    RequestHeaders { bytes: padded_bytes, length: bytes.len(), sum: u32::from(fold(udp_sum)), ip_sum }
 }
 
 // The part of an echo request's checksum that all requests of a generator share.
@@ -123,15 +123,15 @@ pub(super) fn fold(mut sum: u64) -> u16 {
 mod tests {
     use super::*;
 
-    fn way(from: &str, to: &str, vlan: Option<u16>) -> FlowRoute {
+    fn route(from: &str, to: &str, vlan: Option<u16>) -> FlowRoute {
         let (from, to) = (from.parse().unwrap(), to.parse().unwrap());
         FlowRoute { from, to, from_mac: [2, 0, 0, 0, 0, 1], to_mac: [2, 0, 0, 0, 0, 2], vlan }
     }
 
     #[test]
-    fn an_ipv4_header_sums_to_all_ones() {
+    fn ipv4_header_checksum_and_length_are_correct() {
         for vlan in [None, Some(7)] {
-            let head = head(&way("198.18.0.100:4660", "198.18.0.1:7", vlan), Some(100));
+            let head = request_headers(&route("198.18.0.100:4660", "198.18.0.1:7", vlan), Some(100));
             assert_eq!(head.length, head_bytes(false, vlan.is_some()));
             let ip = head.length - 28;
             assert_eq!(fold(sum(&head.bytes[ip..ip + 20])), 0xffff);
@@ -141,9 +141,9 @@ mod tests {
     }
 
     #[test]
-    fn a_header_without_length_can_be_completed() {
-        let way = way("198.18.0.100:4660", "198.18.0.1:7", None);
-        let (open, whole) = (head(&way, None), head(&way, Some(100)));
+    fn checksums_of_a_header_without_length_can_be_completed() {
+        let route = route("198.18.0.100:4660", "198.18.0.1:7", None);
+        let (open, whole) = (request_headers(&route, None), request_headers(&route, Some(100)));
         let completed = !fold(u64::from(open.ip_sum) + u64::from(128u16.to_be()));
         assert_eq!(completed.to_ne_bytes(), whole.bytes[24..26]);
         let completed = fold(u64::from(open.sum) + 2 * u64::from(108u16.to_be()));
@@ -151,8 +151,8 @@ mod tests {
     }
 
     #[test]
-    fn ipv6_takes_its_place() {
-        let head = head(&way("[2001:2::100]:4660", "[2001:2::1]:7", Some(5)), Some(40));
+    fn an_ipv6_frame_has_vlan_ip_and_udp_headers_in_place() {
+        let head = request_headers(&route("[2001:2::100]:4660", "[2001:2::1]:7", Some(5)), Some(40));
         assert_eq!(head.length, 66);
         assert_eq!(head.bytes[12..18], [0x81, 0, 0, 5, 0x86, 0xdd]);
         assert_eq!(head.bytes[18 + 4..18 + 8], [0, 48, 17, 64]);

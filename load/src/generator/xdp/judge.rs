@@ -61,22 +61,26 @@ impl ReplyJudge {
         verify: Arc<dyn ReplyVerifier>,
     ) -> Result<Self, GeneratorError> {
         let shared = Arc::new(JudgeShared::default());
-        let theirs = Arc::clone(&shared);
+        let thread_shared = Arc::clone(&shared);
         let handle = thread::Builder::new()
             .name("load-judge".to_owned())
             .spawn(move || {
-                while !theirs.stop.load(Ordering::Relaxed) {
-                    let mut idle = true;
-                    while let Some(item) = ring.next() {
-                        idle = false;
-                        if let Some(failure) = judge(&item, &exchange, &*verify) {
-                            theirs.failures.lock().unwrap_or_else(PoisonError::into_inner).push(failure);
+                while !thread_shared.stop.load(Ordering::Relaxed) {
+                    let mut is_idle = true;
+                    while let Some(record) = ring.next() {
+                        is_idle = false;
+                        if let Some(failure) = find_bad_reply(&record, &exchange, &*verify) {
+                            thread_shared
+                                .failures
+                                .lock()
+                                .unwrap_or_else(PoisonError::into_inner)
+                                .push(failure);
                         }
                         // After the failure was pushed, because `finish` takes the failures once
                         // the count is reached.
-                        theirs.judged.fetch_add(1, Ordering::Release);
+                        thread_shared.judged.fetch_add(1, Ordering::Release);
                     }
-                    if idle {
+                    if is_idle {
                         thread::sleep(LOOK_AGAIN);
                     }
                 }
@@ -96,8 +100,8 @@ impl ReplyJudge {
         }
         let failures =
             std::mem::take(&mut *self.shared.failures.lock().unwrap_or_else(PoisonError::into_inner));
-        let judged = self.shared.judged.swap(0, Ordering::AcqRel);
-        (failures, handed_over.saturating_sub(judged))
+        let judged_count = self.shared.judged.swap(0, Ordering::AcqRel);
+        (failures, handed_over.saturating_sub(judged_count))
     }
 }
 
@@ -111,38 +115,42 @@ impl Drop for ReplyJudge {
     }
 }
 
-fn judge(record: &[u8], exchange: &PreparedExchange, verify: &dyn ReplyVerifier) -> Option<BadReply> {
-    let record = read(record)?;
+fn find_bad_reply(
+    record: &[u8],
+    exchange: &PreparedExchange,
+    verify: &dyn ReplyVerifier,
+) -> Option<BadReply> {
+    let record = parse_record(record)?;
     let is_answer = |sequence| {
-        let request = request(exchange, record.flow, sequence);
+        let request = prepared_request(exchange, record.flow, sequence);
         request.is_some_and(|request| verify.verify(request, record.reply))
     };
     if is_answer(record.sequence) {
         return None;
     }
     let range = exchange.tag.map_or(0, |tag| tag.mask().wrapping_add(1));
-    let before = record.sequence.checked_div(range).unwrap_or(0).min(ROUNDS);
+    let earlier_rounds = record.sequence.checked_div(range).unwrap_or(0).min(ROUNDS);
     Some(BadReply {
         latency_ns: record.latency_ns,
         intended_ns: record.intended_ns,
         in_time: record.in_time,
         code: exchange.code_of(record.reply),
-        late: (1..=before).any(|rounds| is_answer(record.sequence - rounds * range)),
+        late: (1..=earlier_rounds).any(|rounds| is_answer(record.sequence - rounds * range)),
     })
 }
 
 /// [`crate::workload::RequestOrder::ByTag`]: the prepared request with this sequence.
-fn request(exchange: &PreparedExchange, flow: u32, sequence: u64) -> Option<&[u8]> {
+fn prepared_request(exchange: &PreparedExchange, flow: u32, sequence: u64) -> Option<&[u8]> {
     let range = exchange.tag?.mask().wrapping_add(1);
     let number = sequence.wrapping_add(range.wrapping_mul(u64::from(flow)));
-    let at = number.checked_rem(exchange.requests.len() as u64)?;
-    exchange.requests.get(at as usize).map(Vec::as_slice)
+    let index = number.checked_rem(exchange.requests.len() as u64)?;
+    exchange.requests.get(index as usize).map(Vec::as_slice)
 }
 
-fn read(record: &[u8]) -> Option<VerdictRecord<'_>> {
+fn parse_record(record: &[u8]) -> Option<VerdictRecord<'_>> {
     let record = record.first_chunk::<VERDICT_BYTES>()?;
     let (words, _) = record.as_chunks::<8>();
-    let word = |at: usize| u64::from_ne_bytes(words[at]);
+    let word = |index: usize| u64::from_ne_bytes(words[index]);
     let (halves, _) = record.as_chunks::<4>();
     let length = u32::from_ne_bytes(halves[1]) as usize;
     Some(VerdictRecord {

@@ -80,7 +80,7 @@ pub struct XdpGenerator {
 impl XdpGenerator {
     pub(super) fn start(builder: &GeneratorBuilder) -> Result<Self, GeneratorError> {
         let routes = FlowRoutes::find(builder)?;
-        let cpus = cpus(builder)?;
+        let cpus = thread_cpus(builder)?;
         let run = fastrand::u64(..);
         let mut program = LoadProgram::start(&routes, builder, run, &cpus)?;
         let (judge, requests, code) = match &builder.workload {
@@ -88,7 +88,7 @@ impl XdpGenerator {
             LoadWorkload::Exchange(exchange) => {
                 let judge = match &exchange.verify {
                     Some(verify) => Some(ReplyJudge::start(
-                        program.verdicts()?,
+                        program.take_verdicts()?,
                         Arc::clone(exchange),
                         Arc::clone(verify),
                     )?),
@@ -99,20 +99,20 @@ impl XdpGenerator {
         };
         let outlets = cpus.iter().map(|_| program.outlets()).collect::<Result<Vec<_>, _>>()?;
         let program = Arc::new(program);
-        let (tell, reports) = channel();
+        let (report_sender, reports) = channel();
         let mut threads = Vec::with_capacity(cpus.len());
         for ((index, &cpu), outlets) in cpus.iter().enumerate().zip(outlets) {
             let (program, cancel) = (Arc::clone(&program), Arc::clone(&builder.cancel));
-            let (reports, place) = (tell.clone(), cpu as usize);
+            let (reports, row_index) = (report_sender.clone(), cpu as usize);
             threads.push(GeneratorThread::start(index, Some(cpu), builder.nice, move || {
                 program
                     .rows
-                    .get(place)
+                    .get(row_index)
                     .ok_or(GeneratorError::Worker)?
                     .thread
                     .store(thread_id(), Ordering::Relaxed);
                 Ok(move |plan| {
-                    let Some(row) = program.rows.get(place) else { return false };
+                    let Some(row) = program.rows.get(row_index) else { return false };
                     reports.send(XdpWorker::new(row, &outlets, &cancel).run(&plan)).is_ok()
                 })
             })?);
@@ -120,8 +120,8 @@ impl XdpGenerator {
         let description = GeneratorDescription {
             backend: "xdp".to_owned(),
             cpus: cpus.clone(),
-            sources: sources(&routes),
-            ..builder.describe(0, no_frames(&routes))
+            sources: source_addresses(&routes),
+            ..builder.describe(0, fallback_notes(&routes))
         };
         Ok(XdpGenerator {
             threads,
@@ -142,7 +142,7 @@ impl XdpGenerator {
 
     fn timings(&self, slot: &LoadSlot, start_ns: u64) -> Vec<XdpTiming> {
         let threads = self.cpus.len() as u64;
-        let waits = match self.live_frames {
+        let uses_live_frames = match self.live_frames {
             LiveFrames::Always => true,
             LiveFrames::Floods => slot.live_frames,
             LiveFrames::Never => false,
@@ -150,8 +150,8 @@ impl XdpGenerator {
         let timing = |thread: u64| match slot.mode {
             PacingMode::Rate { per_second } => {
                 let span = (start_ns, clock::whole_ns(slot.duration));
-                let schedule = SendSchedule::of_rate(span, per_second, (thread, threads), TICK_NS);
-                if waits { XdpTiming::Waits(schedule) } else { XdpTiming::Ticks(schedule) }
+                let schedule = SendSchedule::from_rate(span, per_second, (thread, threads), TICK_NS);
+                if uses_live_frames { XdpTiming::Waits(schedule) } else { XdpTiming::Ticks(schedule) }
             }
             PacingMode::Window { outstanding } => {
                 let flows = (self.program.flows.len() as u64 - thread).div_ceil(threads);
@@ -174,7 +174,7 @@ impl Generator for XdpGenerator {
         slot: &LoadSlot,
         observer: &mut dyn FnMut(&SlotInterval),
     ) -> Result<SlotOutcome, GeneratorError> {
-        slot.must_be_runnable(self.threads.len(), &self.cancel)?;
+        slot.check_runnable(self.threads.len(), &self.cancel)?;
         self.epoch = self.epoch.wrapping_add(1);
         let lead_ns = LEAD_NS
             + FLOW_LEAD_NS * self.program.flows.len() as u64
@@ -190,10 +190,12 @@ impl Generator for XdpGenerator {
         let timings = self.timings(slot, start_ns);
         slot::begin(&self.program, &frame, &self.cpus, &timings, self.requests);
         for (thread, timing) in self.threads.iter().zip(&timings) {
-            thread.order(XdpPlan { start_ns, duration_ns, timing: *timing }).ok_or(GeneratorError::Worker)?;
+            thread
+                .send_plan(XdpPlan { start_ns, duration_ns, timing: *timing })
+                .ok_or(GeneratorError::Worker)?;
         }
         let mut watch = IntervalWatch::new(&self.program, self.hands_over, frame);
-        let Some(mut reports) = watch.follow(&self.reports, self.threads.len(), observer) else {
+        let Some(mut reports) = watch.collect_reports(&self.reports, self.threads.len(), observer) else {
             // Reports of the other threads must not count as reports of the next slot.
             self.threads.clear();
             return Err(GeneratorError::Worker);
@@ -202,10 +204,10 @@ impl Generator for XdpGenerator {
             return Err(GeneratorError::system("cannot send live XDP frames (BPF_PROG_TEST_RUN)", failure));
         }
         let intervals = watch.finish(slot.drain, &self.cancel, observer);
-        let verdicts = slot::RowTotals::of(&self.program, self.hands_over).verdicts;
+        let verdicts = slot::RowTotals::read(&self.program, self.hands_over).verdicts;
         let (failures, unjudged) =
             self.judge.as_ref().map_or((Vec::new(), 0), |judge| judge.finish(verdicts));
-        let course = XdpSlot {
+        let slot_facts = XdpSlot {
             slot,
             frame,
             start_realtime_ns,
@@ -218,7 +220,7 @@ impl Generator for XdpGenerator {
             failures,
             unjudged,
         };
-        Ok(outcome(&self.program, course))
+        Ok(outcome(&self.program, slot_facts))
     }
 }
 
@@ -228,25 +230,25 @@ fn thread_id() -> u32 {
 
 // The length of the intervals, ns; 0 for none. Longer than requested if there would be too many.
 fn interval_ns(slot: &LoadSlot, duration_ns: u64) -> u64 {
-    let least = duration_ns.div_ceil(INTERVALS as u64).max(1);
-    slot.interval.map_or(0, |interval: Duration| clock::whole_ns(interval).max(least))
+    let min_ns = duration_ns.div_ceil(INTERVALS as u64).max(1);
+    slot.interval.map_or(0, |interval: Duration| clock::whole_ns(interval).max(min_ns))
 }
 
 /// One CPU per thread: the requested CPUs, or the first CPUs that the caller may use.
-fn cpus(builder: &GeneratorBuilder) -> Result<Vec<u32>, GeneratorError> {
+fn thread_cpus(builder: &GeneratorBuilder) -> Result<Vec<u32>, GeneratorError> {
     let mut cpus = match &builder.cpus {
         Some(cpus) => cpus.clone(),
         None => {
             let allowed = sched_getaffinity(None)
-                .map_err(|e| GeneratorError::system("cannot read the allowed CPUs", e))?;
+                .map_err(|error| GeneratorError::system("cannot read the allowed CPUs", error))?;
             (0..rustix::thread::CpuSet::MAX_CPU)
                 .filter(|cpu| allowed.is_set(*cpu))
                 .map(|cpu| cpu as u32)
                 .collect()
         }
     };
-    let mut seen = HashSet::new();
-    cpus.retain(|cpu| seen.insert(*cpu));
+    let mut unique_cpus = HashSet::new();
+    cpus.retain(|cpu| unique_cpus.insert(*cpu));
     if cpus.len() < builder.threads {
         return Err(GeneratorError::xdp(format!(
             "{} threads on {} CPUs: each needs one of its own, ask for fewer threads",
@@ -258,12 +260,12 @@ fn cpus(builder: &GeneratorBuilder) -> Result<Vec<u32>, GeneratorError> {
     Ok(cpus)
 }
 
-fn no_frames(routes: &FlowRoutes) -> Vec<String> {
+fn fallback_notes(routes: &FlowRoutes) -> Vec<String> {
     let fallback = |why| format!("all requests leave as clones, fewer a second than live frames: {why}");
     routes.no_frames.iter().map(fallback).collect()
 }
 
-fn sources(routes: &FlowRoutes) -> Vec<std::net::IpAddr> {
-    let mut seen = HashSet::new();
-    routes.ways.iter().map(|way| way.from.ip()).filter(|source| seen.insert(*source)).collect()
+fn source_addresses(routes: &FlowRoutes) -> Vec<std::net::IpAddr> {
+    let mut unique_sources = HashSet::new();
+    routes.ways.iter().map(|route| route.from.ip()).filter(|source| unique_sources.insert(*source)).collect()
 }

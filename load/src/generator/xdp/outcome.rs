@@ -30,66 +30,66 @@ pub(super) struct XdpSlot<'a> {
     pub(super) unjudged: u64,
 }
 
-pub(super) fn outcome(program: &LoadProgram, mut course: XdpSlot<'_>) -> SlotOutcome {
-    let count = RowTotals::of(program, course.hands_over);
-    let intervals = std::mem::take(&mut course.intervals);
-    let XdpSlot { slot, frame, failures, .. } = &course;
-    let failed = failures.len() as u64;
-    let failed_late = failures.iter().filter(|failure| failure.late).count() as u64;
-    let mut buckets = LatencyBuckets::of(program);
+pub(super) fn outcome(program: &LoadProgram, mut slot_facts: XdpSlot<'_>) -> SlotOutcome {
+    let totals = RowTotals::read(program, slot_facts.hands_over);
+    let intervals = std::mem::take(&mut slot_facts.intervals);
+    let XdpSlot { slot, frame, failures, .. } = &slot_facts;
+    let failed_count = failures.len() as u64;
+    let late_failures = failures.iter().filter(|failure| failure.late).count() as u64;
+    let mut buckets = LatencyBuckets::read(program);
     for failure in failures {
-        buckets.take(segment(frame, failure.intended_ns), failure.latency_ns);
+        buckets.remove_latency(segment(frame, failure.intended_ns), failure.latency_ns);
     }
-    let last_sent_ns = course.reports.iter().map(|report| report.last_sent_ns).max().unwrap_or(0);
-    let rates = SlotRates::new(slot, frame.start_ns, last_sent_ns, count.sent, course.cancelled);
-    let mut watch = self_watch(&course);
-    watch.refused_by_link = count.refused;
-    watch.bound_because = rates.bound_because(&count.errors, &watch);
+    let last_sent_ns = slot_facts.reports.iter().map(|report| report.last_sent_ns).max().unwrap_or(0);
+    let rates = SlotRates::new(slot, frame.start_ns, last_sent_ns, totals.sent, slot_facts.cancelled);
+    let mut watch = self_watch(&slot_facts);
+    watch.refused_by_link = totals.refused;
+    watch.bound_because = rates.bound_because(&totals.errors, &watch);
     // A reply may be counted between the reads of two rows.
-    let answered = count.answered.saturating_sub(failed).min(count.sent);
+    let answered = totals.answered.saturating_sub(failed_count).min(totals.sent);
     let in_time =
-        count.in_time.saturating_sub(failures.iter().filter(|failure| failure.in_time).count() as u64);
+        totals.in_time.saturating_sub(failures.iter().filter(|failure| failure.in_time).count() as u64);
     let mut bursts = BurstLengths::default();
-    course.reports.iter().for_each(|report| bursts.merge(&report.bursts));
-    let quarters = |range| buckets.of_segments(range, count.longest_ns).median();
+    slot_facts.reports.iter().for_each(|report| bursts.merge(&report.bursts));
+    let median_of = |range| buckets.segment_latency(range, totals.longest_ns).median();
     SlotOutcome {
-        started_realtime_ns: course.start_realtime_ns,
-        sent: count.sent,
+        started_realtime_ns: slot_facts.start_realtime_ns,
+        sent: totals.sent,
         answered,
-        lost: count.sent - answered,
-        duplicate: count.duplicate,
-        reordered: count.reordered,
-        corrupt: count.corrupt + failed - failed_late,
-        unsolicited: count.unsolicited,
-        late: count.late + failed_late,
-        send_errors: count.errors,
+        lost: totals.sent - answered,
+        duplicate: totals.duplicate,
+        reordered: totals.reordered,
+        corrupt: totals.corrupt + failed_count - late_failures,
+        unsolicited: totals.unsolicited,
+        late: totals.late + late_failures,
+        send_errors: totals.errors,
         duration: rates.duration,
         requested_per_second: rates.requested_per_second,
         offered_per_second: rates.offered_per_second,
         answered_per_second: rates.per_second(in_time),
-        latency_ns: buckets.of_segments(0..SEGMENTS, count.longest_ns),
-        codes: course.code.map_or_else(Vec::new, |code| codes(program, code, failures)),
-        unverified: count.unverified + course.unjudged,
+        latency_ns: buckets.segment_latency(0..SEGMENTS, totals.longest_ns),
+        codes: slot_facts.code.map_or_else(Vec::new, |code| codes(program, code, failures)),
+        unverified: totals.unverified + slot_facts.unjudged,
         bursts: bursts.summary(),
-        queue: QueueMedians { first_half_ns: quarters(0..1), last_quarter_ns: quarters(2..3) },
+        queue: QueueMedians { first_half_ns: median_of(0..1), last_quarter_ns: median_of(2..3) },
         generator_bound: !watch.bound_because.is_empty(),
         self_watch: watch,
-        intervals: complete(program, &course, intervals, count.sent, rates.duration),
+        intervals: complete_intervals(program, &slot_facts, intervals, totals.sent, rates.duration),
     }
 }
 
 fn segment(frame: &SlotFrame, intended_ns: u64) -> usize {
     match intended_ns {
-        early if early < frame.start_ns + frame.duration_ns / 2 => 0,
-        early if early < frame.start_ns + frame.duration_ns / 4 * 3 => 1,
+        time_ns if time_ns < frame.start_ns + frame.duration_ns / 2 => 0,
+        time_ns if time_ns < frame.start_ns + frame.duration_ns / 4 * 3 => 1,
         _ => 2,
     }
 }
 
-fn self_watch(course: &XdpSlot<'_>) -> SelfWatch {
-    let reports = course.reports;
-    let tick_ns = course.timings.first().map_or(0, |timing| match timing {
-        XdpTiming::Ticks(schedule) | XdpTiming::Waits(schedule) => schedule.delay_ns(),
+fn self_watch(slot_facts: &XdpSlot<'_>) -> SelfWatch {
+    let reports = slot_facts.reports;
+    let tick_ns = slot_facts.timings.first().map_or(0, |timing| match timing {
+        XdpTiming::Ticks(schedule) | XdpTiming::Waits(schedule) => schedule.max_delay_ns(),
         XdpTiming::Window { .. } | XdpTiming::Flood => 0,
     });
     SelfWatch {
@@ -105,21 +105,22 @@ fn self_watch(course: &XdpSlot<'_>) -> SelfWatch {
 
 fn codes(program: &LoadProgram, code: ReplyCode, failures: &[BadReply]) -> Vec<CodeCount> {
     code.counts(|value| {
-        let counted = |row: &crate::sys::xdp::XdpRow| row.codes[usize::from(value)].load(Ordering::Relaxed);
-        let count: u64 = program.rows.iter().map(counted).sum();
+        let count_in_row =
+            |row: &crate::sys::xdp::XdpRow| row.codes[usize::from(value)].load(Ordering::Relaxed);
+        let count: u64 = program.rows.iter().map(count_in_row).sum();
         count.saturating_sub(failures.iter().filter(|failure| failure.code == Some(value)).count() as u64)
     })
 }
 
 /// Completes the intervals at the end of the slot.
-fn complete(
+fn complete_intervals(
     program: &LoadProgram,
-    course: &XdpSlot<'_>,
+    slot_facts: &XdpSlot<'_>,
     mut intervals: Vec<SlotInterval>,
     sent: u64,
     duration: Duration,
 ) -> Vec<SlotInterval> {
-    let XdpSlot { frame, failures, timings, .. } = course;
+    let XdpSlot { frame, failures, timings, .. } = slot_facts;
     if frame.interval_ns == 0 {
         return Vec::new();
     }
@@ -129,37 +130,37 @@ fn complete(
             row.intervals.get(number).map_or(0, |count| count.load(Ordering::Relaxed))
         };
         let begins_ns = frame.start_ns + frame.interval_ns * number as u64;
-        let failed = failures.iter().filter(|failure| {
+        let interval_failures = failures.iter().filter(|failure| {
             failure.intended_ns.saturating_sub(frame.start_ns) / frame.interval_ns == number as u64
         });
         let answered: u64 = program.rows.iter().map(answered).sum();
-        interval.answered = Some(answered.saturating_sub(failed.count() as u64));
+        interval.answered = Some(answered.saturating_sub(interval_failures.count() as u64));
         // With a schedule, requests count by their intended times.
-        if let Some(due) = due(program, timings, begins_ns..begins_ns + frame.interval_ns) {
-            interval.sent = due;
+        if let Some(due_count) = due_requests(program, timings, begins_ns..begins_ns + frame.interval_ns) {
+            interval.sent = due_count;
         }
         interval.seconds = interval.seconds.min(duration.as_secs_f64() - interval.begins_seconds);
     }
     debug_assert!(intervals.len() <= INTERVALS);
     // The last read may precede the last request, and errors are known only in total.
-    let counted: u64 = intervals.iter().map(|interval| interval.sent).sum();
+    let sent_in_intervals: u64 = intervals.iter().map(|interval| interval.sent).sum();
     if let Some(last) = intervals.last_mut() {
-        last.sent = (last.sent + sent).saturating_sub(counted);
+        last.sent = (last.sent + sent).saturating_sub(sent_in_intervals);
     }
     intervals
 }
 
 // Requests with an intended time in `span`; `None` without a schedule.
-fn due(program: &LoadProgram, timings: &[XdpTiming], span: std::ops::Range<u64>) -> Option<u64> {
-    let made = |row: &crate::sys::xdp::XdpRow| row.sent.load(Ordering::Relaxed);
+fn due_requests(program: &LoadProgram, timings: &[XdpTiming], span: std::ops::Range<u64>) -> Option<u64> {
+    let sent_by_row = |row: &crate::sys::xdp::XdpRow| row.sent.load(Ordering::Relaxed);
     let rows = program.rows.iter().filter(|row| row.thread.load(Ordering::Relaxed) != 0);
     // Rows are ordered by CPU and threads may not be. Each schedule ends with the requests of its row.
     let mut total = 0;
     for timing in timings {
         let schedule = timing.schedule()?;
         let row = rows.clone().find(|row| row.first_flow.load(Ordering::Relaxed) == schedule.thread());
-        let sent = row.map_or(0, made);
-        total += schedule.before(span.end).min(sent) - schedule.before(span.start).min(sent);
+        let sent = row.map_or(0, sent_by_row);
+        total += schedule.due_before(span.end).min(sent) - schedule.due_before(span.start).min(sent);
     }
     Some(total)
 }

@@ -8,7 +8,7 @@ use aya::maps::{Map, MapData, RingBuf};
 use aya::programs::{ProgramFd, RawTracePoint, SchedClassifier, Xdp};
 use aya::{Ebpf, EbpfLoader};
 
-use super::frame::{self, head};
+use super::frame::{self, request_headers};
 use super::route::FlowRoutes;
 use crate::error::GeneratorError;
 use crate::generator::builder::{GeneratorBuilder, LiveFrames};
@@ -79,51 +79,51 @@ impl LoadProgram {
         let row_count = aya::util::nr_cpus()
             .map_err(|(_, error)| GeneratorError::system("cannot count the CPUs", error))?;
         let mut ebpf = load(&settings, workload, routes.ways.len(), row_count, requests)?;
-        let rows = mapped(&ebpf, "rows", row_count)?;
-        let flows = mapped(&ebpf, "flows", routes.ways.len())?;
+        let rows = map_array(&ebpf, "rows", row_count)?;
+        let flows = map_array(&ebpf, "flows", routes.ways.len())?;
         fill_tuples(
-            &mapped(&ebpf, "tuples", settings.tuple_mask as usize + 1)?,
+            &map_array(&ebpf, "tuples", settings.tuple_mask as usize + 1)?,
             routes,
             settings.tuple_factor,
         );
         if let LoadWorkload::Exchange(exchange) = workload {
-            fill_requests(&mapped(&ebpf, "requests", requests)?, exchange);
+            fill_requests(&map_array(&ebpf, "requests", requests)?, exchange);
         }
         for program in ["send", "receive"] {
-            xdp_program(&mut ebpf, program)?.load().map_err(|error| refused(program, &error))?;
+            xdp_program(&mut ebpf, program)?.load().map_err(|error| program_error(program, &error))?;
         }
-        let program = ebpf.program_mut("send_clone").ok_or_else(|| missing("send_clone"))?;
+        let program = ebpf.program_mut("send_clone").ok_or_else(|| missing_error("send_clone"))?;
         let program: &mut SchedClassifier =
-            program.try_into().map_err(|error| refused("send_clone", &error))?;
-        program.load().map_err(|error| refused("send_clone", &error))?;
+            program.try_into().map_err(|error| program_error("send_clone", &error))?;
+        program.load().map_err(|error| program_error("send_clone", &error))?;
         for (program, event) in [("sent", "xdp_devmap_xmit"), ("not_redirected", "xdp_redirect_err")] {
-            trace(&mut ebpf, program, event)?;
+            attach_tracepoint(&mut ebpf, program, event)?;
         }
-        let namespace = ReplyNamespace::with(descriptor(&mut ebpf, "send")?).map_err(|error| {
+        let namespace = ReplyNamespace::with_program(descriptor(&mut ebpf, "send")?).map_err(|error| {
             GeneratorError::xdp(format!(
                 "cannot make a network namespace for the program: {error} (CAP_SYS_ADMIN)"
             ))
         })?;
-        let attached = xdp::attach(descriptor(&mut ebpf, "receive")?, routes.index)
-            .map_err(|error| cannot_attach(&routes.interface, &error))?;
+        let link = xdp::attach(descriptor(&mut ebpf, "receive")?, routes.index)
+            .map_err(|error| attach_error(&routes.interface, &error))?;
         let codec = match workload {
             LoadWorkload::Echo { payload_bytes } => RequestCodec::new(*payload_bytes),
             LoadWorkload::Exchange(_) => None,
         };
-        let may_leave = builder.live_frames != LiveFrames::Never && routes.no_frames.is_none();
+        let allows_live_frames = builder.live_frames != LiveFrames::Never && routes.no_frames.is_none();
         let mut program = LoadProgram {
             rows,
             flows,
             codec,
             run,
-            _attached: attached,
+            _attached: link,
             _namespace: namespace,
             ebpf,
             sums: Vec::new(),
             head_bytes: frame::head_bytes(settings.ipv6 != 0, settings.vlan != 0),
             longest: workload.longest_bytes(),
             ethertype: ethertype(&settings),
-            frames_by: may_leave.then_some(routes.index),
+            frames_by: allows_live_frames.then_some(routes.index),
         };
         program.fill_flows(routes, workload, cpus);
         Ok(program)
@@ -133,40 +133,44 @@ impl LoadProgram {
         let mut bytes = vec![0; self.head_bytes + self.longest];
         // The kernel reads the packet type of a socket buffer before the program writes it.
         bytes[12..14].copy_from_slice(&self.ethertype);
-        let not_had = |error| GeneratorError::system("cannot duplicate a program's descriptor", error);
+        let duplicate_error =
+            |error| GeneratorError::system("cannot duplicate a program's descriptor", error);
         let frames = match self.frames_by {
             None => None,
             Some(interface) => {
                 let program = descriptor(&mut self.ebpf, "send")?;
-                Some(RequestOutlet::frames(program, bytes.clone(), interface).map_err(not_had)?)
+                Some(RequestOutlet::frames(program, bytes.clone(), interface).map_err(duplicate_error)?)
             }
         };
         let clones = match self.ebpf.program("send_clone") {
             Some(aya::programs::Program::SchedClassifier(program)) => program.fd(),
-            _ => return Err(missing("send_clone")),
+            _ => return Err(missing_error("send_clone")),
         };
-        let clones: &ProgramFd = clones.map_err(|error| refused("send_clone", &error))?;
-        Ok(RequestOutlets { frames, clones: RequestOutlet::clones(clones.as_fd(), bytes).map_err(not_had)? })
+        let clones: &ProgramFd = clones.map_err(|error| program_error("send_clone", &error))?;
+        Ok(RequestOutlets {
+            frames,
+            clones: RequestOutlet::clones(clones.as_fd(), bytes).map_err(duplicate_error)?,
+        })
     }
 
     /// The ring of replies to verify.
-    pub(super) fn verdicts(&mut self) -> Result<RingBuf<MapData>, GeneratorError> {
-        let map = self.ebpf.take_map("verdicts").ok_or_else(|| missing("verdicts"))?;
-        RingBuf::try_from(map).map_err(|error| refused("verdicts", &error))
+    pub(super) fn take_verdicts(&mut self) -> Result<RingBuf<MapData>, GeneratorError> {
+        let map = self.ebpf.take_map("verdicts").ok_or_else(|| missing_error("verdicts"))?;
+        RingBuf::try_from(map).map_err(|error| program_error("verdicts", &error))
     }
 
     fn fill_flows(&mut self, routes: &FlowRoutes, workload: &LoadWorkload, cpus: &[u32]) {
         let payload = self.codec.as_ref().map(RequestCodec::payload_bytes);
-        let fixed = self.codec.as_ref().map_or(0, |codec| frame::echo_sum(codec, self.run));
-        for (id, (flow, way)) in self.flows.iter().zip(&routes.ways).enumerate() {
-            let head = head(way, payload);
-            let (words, _) = head.bytes.as_chunks::<8>();
-            for (place, word) in flow.head.iter().zip(words) {
-                place.store(u64::from_ne_bytes(*word), Ordering::Relaxed);
+        let echo_checksum = self.codec.as_ref().map_or(0, |codec| frame::echo_sum(codec, self.run));
+        for (id, (flow, route)) in self.flows.iter().zip(&routes.ways).enumerate() {
+            let headers = request_headers(route, payload);
+            let (words, _) = headers.bytes.as_chunks::<8>();
+            for (head_word, word) in flow.head.iter().zip(words) {
+                head_word.store(u64::from_ne_bytes(*word), Ordering::Relaxed);
             }
-            flow.sum.store(head.sum, Ordering::Relaxed);
-            self.sums.push(head.sum + fixed);
-            flow.ip_sum.store(head.ip_sum, Ordering::Relaxed);
+            flow.sum.store(headers.sum, Ordering::Relaxed);
+            self.sums.push(headers.sum + echo_checksum);
+            flow.ip_sum.store(headers.ip_sum, Ordering::Relaxed);
             flow.cpu.store(cpus[id % cpus.len()], Ordering::Relaxed);
             if let LoadWorkload::Exchange(exchange) = workload
                 && exchange.order == crate::workload::RequestOrder::InTurn
@@ -180,11 +184,11 @@ impl LoadProgram {
     pub(super) fn renew_echo(&self, id: u32, epoch: u32) {
         let (Some(codec), Some(flow)) = (&self.codec, self.flows.get(id as usize)) else { return };
         flow.state.store(codec.state_of_flow(self.run, epoch, id), Ordering::Relaxed);
-        let mut last = [0; 8];
-        last[..4].copy_from_slice(&epoch.to_be_bytes());
-        last[4..].copy_from_slice(&id.to_be_bytes());
-        flow.head[xdp::HEAD_BYTES / 8 - 1].store(u64::from_ne_bytes(last), Ordering::Relaxed);
-        let sum = u64::from(self.sums[id as usize]) + frame::sum(&last);
+        let mut last_word = [0; 8];
+        last_word[..4].copy_from_slice(&epoch.to_be_bytes());
+        last_word[4..].copy_from_slice(&id.to_be_bytes());
+        flow.head[xdp::HEAD_BYTES / 8 - 1].store(u64::from_ne_bytes(last_word), Ordering::Relaxed);
+        let sum = u64::from(self.sums[id as usize]) + frame::sum(&last_word);
         flow.sum.store(u32::from(frame::fold(sum)), Ordering::Relaxed);
         flow.next.store(0, Ordering::Relaxed);
     }
@@ -197,9 +201,9 @@ fn load(
     rows: usize,
     requests: usize,
 ) -> Result<Ebpf, GeneratorError> {
-    let mut fill = vec![0; FILL_BYTES];
+    let mut fill_pattern = vec![0; FILL_BYTES];
     if let Some(blank) = RequestCodec::new(FILL_BYTES).map(|codec| codec.blank()) {
-        fill.copy_from_slice(&blank);
+        fill_pattern.copy_from_slice(&blank);
     }
     let words =
         settings.view * flows as u64 / if matches!(workload, LoadWorkload::Echo { .. }) { 64 } else { 1 };
@@ -207,7 +211,7 @@ fn load(
     EbpfLoader::new()
         .btf(None)
         .override_global("settings", settings, true)
-        .override_global("fill", fill.as_slice(), true)
+        .override_global("fill", fill_pattern.as_slice(), true)
         .map_max_entries("rows", count(rows))
         .map_max_entries("flows", count(flows))
         .map_max_entries("tuples", settings.tuple_mask + 1)
@@ -215,16 +219,16 @@ fn load(
         .map_max_entries("requests", count(requests))
         .map_max_entries("verdicts", if settings.verify != 0 { VERDICT_RING_BYTES } else { 4096 })
         .load(OBJECT)
-        .map_err(|error| refused("its maps", &error))
+        .map_err(|error| program_error("its maps", &error))
 }
 
 fn settings(routes: &FlowRoutes, workload: &LoadWorkload, run: u64) -> Result<XdpSettings, GeneratorError> {
-    let Some(way) = routes.ways.first() else { return Err(GeneratorError::NoFlows) };
+    let Some(route) = routes.ways.first() else { return Err(GeneratorError::NoFlows) };
     let (mask, factor) = tuple_table(routes)?;
-    let common = XdpSettings {
+    let common_settings = XdpSettings {
         run,
-        ipv6: u32::from(way.to.is_ipv6()),
-        vlan: u32::from(way.vlan.is_some()),
+        ipv6: u32::from(route.to.is_ipv6()),
+        vlan: u32::from(route.vlan.is_some()),
         interface: routes.index,
         tuple_mask: mask,
         tuple_factor: factor,
@@ -240,15 +244,15 @@ fn settings(routes: &FlowRoutes, workload: &LoadWorkload, run: u64) -> Result<Xd
                 payload: *payload_bytes as u32,
                 body_state: codec.body_state(),
                 view: power_below(ECHO_VIEW / flows).clamp(LEAST_ECHO_VIEW, MOST_IN_VIEW),
-                ..common
+                ..common_settings
             })
         }
-        LoadWorkload::Exchange(exchange) => exchange_settings(common, exchange, flows),
+        LoadWorkload::Exchange(exchange) => exchange_settings(common_settings, exchange, flows),
     }
 }
 
 fn exchange_settings(
-    common: XdpSettings,
+    common_settings: XdpSettings,
     exchange: &PreparedExchange,
     flows: u64,
 ) -> Result<XdpSettings, GeneratorError> {
@@ -269,8 +273,9 @@ fn exchange_settings(
             marks.len()
         )));
     }
-    for (place, mark) in marks.iter_mut().zip(&exchange.marks) {
-        *place = xdp::XdpMark { offset: mark.offset as u16, mask: mark.mask, value: mark.value & mark.mask };
+    for (program_mark, mark) in marks.iter_mut().zip(&exchange.marks) {
+        *program_mark =
+            xdp::XdpMark { offset: mark.offset as u16, mask: mark.mask, value: mark.value & mark.mask };
     }
     let truncated = exchange.code.and_then(|code| code.truncated);
     let by_tag = exchange.order == crate::workload::RequestOrder::ByTag;
@@ -293,7 +298,7 @@ fn exchange_settings(
         truncated_offset: truncated.map_or(0, |mark| mark.offset as u16),
         truncated_mask: truncated.map_or(0, |mark| u16::from(mark.mask)),
         marks,
-        ..common
+        ..common_settings
     })
 }
 
@@ -321,30 +326,31 @@ fn mix(value: u64) -> u64 {
 }
 
 // Start of the search for a flow; must agree with `tuple_hash` of bpf/load.bpf.c.
-fn tuple_place(way: &frame::FlowRoute, factor: u32) -> u32 {
-    let low = |address: std::net::IpAddr| match address {
+fn tuple_place(route: &frame::FlowRoute, factor: u32) -> u32 {
+    let low_word = |address: std::net::IpAddr| match address {
         std::net::IpAddr::V4(v4) => u32::from_ne_bytes(v4.octets()),
         std::net::IpAddr::V6(v6) => {
             let octets = v6.octets();
             u32::from_ne_bytes([octets[12], octets[13], octets[14], octets[15]])
         }
     };
-    let [a, b] = way.from.port().to_be_bytes();
-    let [c, d] = way.to.port().to_be_bytes();
+    let [a, b] = route.from.port().to_be_bytes();
+    let [c, d] = route.to.port().to_be_bytes();
     let ports = u32::from_ne_bytes([a, b, c, d]);
-    let swapped = u32::from_be(low(way.to.ip()));
-    let hash = (low(way.from.ip()) ^ swapped ^ ports.wrapping_mul(0x9e37_79b1)).wrapping_mul(factor);
+    let swapped_target = u32::from_be(low_word(route.to.ip()));
+    let hash =
+        (low_word(route.from.ip()) ^ swapped_target ^ ports.wrapping_mul(0x9e37_79b1)).wrapping_mul(factor);
     hash ^ hash >> 15
 }
 
 // A table size and a factor with which the program finds every flow within its limited search.
 fn tuple_table(routes: &FlowRoutes) -> Result<(u32, u32), GeneratorError> {
     let mut random = fastrand::Rng::with_seed(routes.ways.len() as u64);
-    let least = (routes.ways.len() * 4).next_power_of_two().max(1024);
-    for size in [least, least * 2, least * 4] {
+    let min_size = (routes.ways.len() * 4).next_power_of_two().max(1024);
+    for size in [min_size, min_size * 2, min_size * 4] {
         for _ in 0..16 {
             let factor = random.u32(..) | 1;
-            if place_all(routes, size as u32 - 1, factor).is_some() {
+            if build_tuple_table(routes, size as u32 - 1, factor).is_some() {
                 return Ok((size as u32 - 1, factor));
             }
         }
@@ -356,86 +362,86 @@ fn tuple_table(routes: &FlowRoutes) -> Result<(u32, u32), GeneratorError> {
 }
 
 // The table: flow numbers plus one. `None` if a flow finds no free place within the search limit.
-fn place_all(routes: &FlowRoutes, mask: u32, factor: u32) -> Option<Vec<u32>> {
+fn build_tuple_table(routes: &FlowRoutes, mask: u32, factor: u32) -> Option<Vec<u32>> {
     let mut table = vec![0u32; mask as usize + 1];
-    for (id, way) in routes.ways.iter().enumerate() {
-        let first = tuple_place(way, factor);
-        let mut places = (0..PROBES as u32).map(|probe| (first.wrapping_add(probe) & mask) as usize);
-        let place = places.find(|place| table[*place] == 0)?;
-        table[place] = id as u32 + 1;
+    for (id, route) in routes.ways.iter().enumerate() {
+        let start = tuple_place(route, factor);
+        let mut indices = (0..PROBES as u32).map(|probe| (start.wrapping_add(probe) & mask) as usize);
+        let index = indices.find(|index| table[*index] == 0)?;
+        table[index] = id as u32 + 1;
     }
     Some(table)
 }
 
 fn fill_tuples(tuples: &MappedArray<TupleEntry>, routes: &FlowRoutes, factor: u32) {
-    let table = place_all(routes, tuples.len() as u32 - 1, factor).unwrap_or_default();
-    for (place, flow) in tuples.iter().zip(table) {
-        place.flow.store(flow, Ordering::Relaxed);
+    let table = build_tuple_table(routes, tuples.len() as u32 - 1, factor).unwrap_or_default();
+    for (entry, flow) in tuples.iter().zip(table) {
+        entry.flow.store(flow, Ordering::Relaxed);
     }
 }
 
 fn fill_requests(requests: &MappedArray<XdpRequest>, exchange: &PreparedExchange) {
-    for (place, bytes) in requests.iter().zip(&exchange.requests) {
+    for (entry, bytes) in requests.iter().zip(&exchange.requests) {
         let mut bytes = bytes.clone();
         if let (crate::workload::RequestOrder::InTurn, Some(tag)) = (exchange.order, exchange.tag) {
             tag.write(0, &mut bytes);
         }
-        place.length.store(bytes.len() as u32, Ordering::Relaxed);
-        place.sum.store(u32::from(frame::fold(frame::sum(&bytes))), Ordering::Relaxed);
-        for (word, chunk) in place.bytes.iter().zip(bytes.chunks(8)) {
-            let mut whole = [0; 8];
-            whole[..chunk.len()].copy_from_slice(chunk);
-            word.store(u64::from_ne_bytes(whole), Ordering::Relaxed);
+        entry.length.store(bytes.len() as u32, Ordering::Relaxed);
+        entry.sum.store(u32::from(frame::fold(frame::sum(&bytes))), Ordering::Relaxed);
+        for (word, chunk) in entry.bytes.iter().zip(bytes.chunks(8)) {
+            let mut padded_word = [0; 8];
+            padded_word[..chunk.len()].copy_from_slice(chunk);
+            word.store(u64::from_ne_bytes(padded_word), Ordering::Relaxed);
         }
     }
 }
 
-fn mapped<T: xdp::Shared>(
+fn map_array<T: xdp::Shared>(
     ebpf: &Ebpf,
     name: &'static str,
     count: usize,
 ) -> Result<MappedArray<T>, GeneratorError> {
-    let Some(Map::Array(data)) = ebpf.map(name) else { return Err(missing(name)) };
+    let Some(Map::Array(data)) = ebpf.map(name) else { return Err(missing_error(name)) };
     MappedArray::new(data.fd().as_fd(), count)
         .map_err(|error| GeneratorError::xdp(format!("cannot map the BPF map {name}: {error}")))
 }
 
 fn xdp_program<'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut Xdp, GeneratorError> {
-    let program = ebpf.program_mut(name).ok_or_else(|| missing(name))?;
-    program.try_into().map_err(|error| refused(name, &error))
+    let program = ebpf.program_mut(name).ok_or_else(|| missing_error(name))?;
+    program.try_into().map_err(|error| program_error(name, &error))
 }
 
 fn descriptor<'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<BorrowedFd<'a>, GeneratorError> {
     let program = xdp_program(ebpf, name)?;
-    program.fd().map(AsFd::as_fd).map_err(|error| refused(name, &error))
+    program.fd().map(AsFd::as_fd).map_err(|error| program_error(name, &error))
 }
 
-fn trace(ebpf: &mut Ebpf, name: &'static str, event: &'static str) -> Result<(), GeneratorError> {
-    let program = ebpf.program_mut(name).ok_or_else(|| missing(name))?;
-    let program: &mut RawTracePoint = program.try_into().map_err(|error| refused(name, &error))?;
-    program.load().map_err(|error| refused(name, &error))?;
-    program.attach(event).map_err(|error| refused(event, &error))?;
+fn attach_tracepoint(ebpf: &mut Ebpf, name: &'static str, event: &'static str) -> Result<(), GeneratorError> {
+    let program = ebpf.program_mut(name).ok_or_else(|| missing_error(name))?;
+    let program: &mut RawTracePoint = program.try_into().map_err(|error| program_error(name, &error))?;
+    program.load().map_err(|error| program_error(name, &error))?;
+    program.attach(event).map_err(|error| program_error(event, &error))?;
     Ok(())
 }
 
-fn missing(name: &str) -> GeneratorError {
+fn missing_error(name: &str) -> GeneratorError {
     GeneratorError::xdp(format!("the BPF object lacks {name}: rebuild it with cargo xtask bpf"))
 }
 
 // The error of the kernel or the loader as one line. The verifier's log is left out, because only a
 // developer of the program can use it.
-fn refused(what: &str, error: &dyn std::error::Error) -> GeneratorError {
+fn program_error(name: &str, error: &dyn std::error::Error) -> GeneratorError {
     let mut text = error.to_string();
-    let mut inner = error.source();
-    while let Some(error) = inner {
+    let mut cause = error.source();
+    while let Some(error) = cause {
         text = format!("{text}: {error}");
-        inner = error.source();
+        cause = error.source();
     }
     let line = text.lines().next().unwrap_or_default();
-    GeneratorError::xdp(format!("the kernel does not accept the BPF program ({what}): {line}"))
+    GeneratorError::xdp(format!("the kernel does not accept the BPF program ({name}): {line}"))
 }
 
-fn cannot_attach(interface: &str, error: &std::io::Error) -> GeneratorError {
+fn attach_error(interface: &str, error: &std::io::Error) -> GeneratorError {
     GeneratorError::xdp(match error.raw_os_error() {
         Some(libc::EBUSY | libc::EEXIST) => {
             format!("{interface} runs an XDP program already: it is left alone, detach it or use sockets")

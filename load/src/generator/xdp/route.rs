@@ -38,7 +38,7 @@ impl FlowRoutes {
     ///
     /// [`GeneratorError::Xdp`] with the obstacle.
     pub(super) fn find(builder: &GeneratorBuilder) -> Result<Self, GeneratorError> {
-        check_kernel(&release(), LEAST_KERNEL).map_err(GeneratorError::xdp)?;
+        check_kernel(&kernel_release(), LEAST_KERNEL).map_err(GeneratorError::xdp)?;
         check_user()?;
         let v4 = builder.targets.first().is_none_or(SocketAddr::is_ipv4);
         if builder.targets.iter().any(|target| target.is_ipv4() != v4) {
@@ -49,20 +49,20 @@ impl FlowRoutes {
         let host = Host::live();
         let mut paths = PathCache { host: &host, found: HashMap::new() };
         let sources = paths.sources(builder, v4)?;
-        let ports = ports::choose(builder, sources.len())?;
+        let ports = ports::choose_ports(builder, sources.len())?;
         let mut ways = Vec::with_capacity(builder.flows);
-        let mut way_out: Option<RoutePath> = None;
+        let mut common_path: Option<RoutePath> = None;
         for id in 0..builder.flows {
             let target = builder.targets[id % builder.targets.len()];
             let row = id / sources.len();
             let source = sources[(id + row) % sources.len()];
             let path = paths.find(target.ip(), Some(source))?;
-            let first = way_out.get_or_insert_with(|| path.clone());
-            if (first.index, first.vlan) != (path.index, path.vlan) {
+            let first_path = common_path.get_or_insert_with(|| path.clone());
+            if (first_path.index, first_path.vlan) != (path.index, path.vlan) {
                 return Err(GeneratorError::xdp(format!(
                     "targets by several ways ({} and {}): frames leave by one interface and VLAN, give targets of one",
-                    named(first),
-                    named(&path)
+                    path_label(first_path),
+                    path_label(&path)
                 )));
             }
             ways.push(FlowRoute {
@@ -73,14 +73,20 @@ impl FlowRoutes {
                 vlan: path.vlan,
             });
         }
-        let Some(way_out) = way_out else { return Err(GeneratorError::NoFlows) };
-        check_length(builder, &way_out, v4)?;
-        let state = netlink::xdp_state(&host, &way_out.interface, way_out.index)
+        let Some(common_path) = common_path else { return Err(GeneratorError::NoFlows) };
+        check_length(builder, &common_path, v4)?;
+        let state = netlink::xdp_state(&host, &common_path.interface, common_path.index)
             .map_err(|error| GeneratorError::xdp(error.to_string()))?;
-        check_interface(&way_out.interface, &state)?;
+        check_interface(&common_path.interface, &state)?;
         let hands_over = state.driver.value().is_some_and(|driver| driver == "veth");
-        let no_frames = why_no_frames(&way_out.interface, &state);
-        Ok(FlowRoutes { ways, interface: way_out.interface, index: way_out.index, hands_over, no_frames })
+        let no_frames = why_no_frames(&common_path.interface, &state);
+        Ok(FlowRoutes {
+            ways,
+            interface: common_path.interface,
+            index: common_path.index,
+            hands_over,
+            no_frames,
+        })
     }
 }
 
@@ -91,28 +97,29 @@ struct PathCache<'a> {
 }
 
 impl PathCache<'_> {
-    fn find(&mut self, to: IpAddr, from: Option<IpAddr>) -> Result<RoutePath, GeneratorError> {
-        if let Some(path) = self.found.get(&(to, from)) {
+    fn find(&mut self, target: IpAddr, source: Option<IpAddr>) -> Result<RoutePath, GeneratorError> {
+        if let Some(path) = self.found.get(&(target, source)) {
             return Ok(path.clone());
         }
-        let path =
-            netlink::path_to(self.host, to, from).map_err(|error| GeneratorError::xdp(error.to_string()))?;
-        self.found.insert((to, from), path.clone());
+        let path = netlink::path_to(self.host, target, source)
+            .map_err(|error| GeneratorError::xdp(error.to_string()))?;
+        self.found.insert((target, source), path.clone());
         Ok(path)
     }
 
     // The source addresses of flows: the user's addresses, or the address that the kernel chooses.
     fn sources(&mut self, builder: &GeneratorBuilder, v4: bool) -> Result<Vec<IpAddr>, GeneratorError> {
-        let asked: Vec<IpAddr> = builder.sources.iter().copied().filter(|ip| ip.is_ipv4() == v4).collect();
-        if !asked.is_empty() {
-            return Ok(asked);
+        let requested_sources: Vec<IpAddr> =
+            builder.sources.iter().copied().filter(|ip| ip.is_ipv4() == v4).collect();
+        if !requested_sources.is_empty() {
+            return Ok(requested_sources);
         }
         let target = builder.targets.first().ok_or(GeneratorError::NoTargets)?;
         Ok(vec![self.find(target.ip(), None)?.source])
     }
 }
 
-fn named(path: &RoutePath) -> String {
+fn path_label(path: &RoutePath) -> String {
     match path.vlan {
         Some(vlan) => format!("{} VLAN {vlan}", path.interface),
         None => path.interface.clone(),
@@ -121,20 +128,22 @@ fn named(path: &RoutePath) -> String {
 
 fn check_length(builder: &GeneratorBuilder, path: &RoutePath, v4: bool) -> Result<(), GeneratorError> {
     let payload = builder.workload.longest_bytes();
-    let most = path.mtu as usize - if v4 { 28 } else { 48 }.min(path.mtu as usize);
-    if payload > most {
+    let max_payload = path.mtu as usize - if v4 { 28 } else { 48 }.min(path.mtu as usize);
+    if payload > max_payload {
         return Err(GeneratorError::xdp(format!(
-            "payload of {payload} bytes does not fit the MTU of {} bytes of {} unfragmented: at most {most} bytes",
+            "payload of {payload} bytes does not fit the MTU of {} bytes of {} unfragmented: at most {max_payload} bytes",
             path.mtu,
-            named(path)
+            path_label(path)
         )));
     }
-    let (most, what) = match builder.workload {
+    let (max_payload, limit_reason) = match builder.workload {
         LoadWorkload::Echo { .. } => (FILL_BYTES, "an echo request must fit a page with its frame"),
         LoadWorkload::Exchange(_) => (REQUEST_BYTES, "a program has room for no longer prepared request"),
     };
-    if payload > most {
-        return Err(GeneratorError::xdp(format!("payload of {payload} bytes is over {most} bytes: {what}")));
+    if payload > max_payload {
+        return Err(GeneratorError::xdp(format!(
+            "payload of {payload} bytes is over {max_payload} bytes: {limit_reason}"
+        )));
     }
     debug_assert!(head_bytes(!v4, path.vlan.is_some()) <= crate::sys::xdp::HEAD_BYTES);
     Ok(())
@@ -142,20 +151,20 @@ fn check_length(builder: &GeneratorBuilder, path: &RoutePath, v4: bool) -> Resul
 
 fn check_interface(interface: &str, state: &XdpState) -> Result<(), GeneratorError> {
     if let Some(attached) = &state.attached {
-        let which = attached.id.map_or_else(String::new, |id| format!(" (id {id})"));
-        let place = match attached.mode {
+        let program_id = attached.id.map_or_else(String::new, |id| format!(" (id {id})"));
+        let attach_place = match attached.mode {
             XdpAttachKind::Native => "in the driver",
             XdpAttachKind::Generic => "in generic mode",
             XdpAttachKind::Offloaded => "on the NIC",
             XdpAttachKind::Several => "in several places",
         };
         return Err(GeneratorError::xdp(format!(
-            "{interface} runs an XDP program already, {place}{which}: it is left alone, detach it or use sockets"
+            "{interface} runs an XDP program already, {attach_place}{program_id}: it is left alone, detach it or use sockets"
         )));
     }
     let Some(features) = state.features.value() else {
         // Before Linux 6.3 only an attempt shows it.
-        return match check_kernel(&release(), TELLING_KERNEL) {
+        return match check_kernel(&kernel_release(), TELLING_KERNEL) {
             Ok(()) => Err(GeneratorError::xdp(format!(
                 "the XDP features of {interface} are unknown: {}",
                 state.features.why().unwrap_or("no reason given")
@@ -190,8 +199,9 @@ fn why_no_frames(interface: &str, state: &XdpState) -> Option<String> {
 // Programs require capabilities for the whole machine, which no user namespace has.
 fn check_user() -> Result<(), GeneratorError> {
     // Without user namespaces the file does not exist either.
-    let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_else(|_| "0 0 4294967295".to_owned());
-    let words: Vec<&str> = map.split_whitespace().collect();
+    let uid_map =
+        std::fs::read_to_string("/proc/self/uid_map").unwrap_or_else(|_| "0 0 4294967295".to_owned());
+    let words: Vec<&str> = uid_map.split_whitespace().collect();
     if words != ["0", "0", "4294967295"] {
         return Err(GeneratorError::xdp(
             "this is a user namespace, where no BPF program may be loaded: run as root",
@@ -205,18 +215,19 @@ fn check_user() -> Result<(), GeneratorError> {
     Ok(())
 }
 
-fn release() -> String {
+fn kernel_release() -> String {
     rustix::system::uname().release().to_string_lossy().into_owned()
 }
 
 // Whether a kernel release is at least this version. An unreadable release counts as new enough,
 // because the attempt then shows the truth.
-fn check_kernel(release: &str, least: (u32, u32)) -> Result<(), String> {
+fn check_kernel(release: &str, min_version: (u32, u32)) -> Result<(), String> {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse::<u32>().ok());
     match (numbers.next().flatten(), numbers.next().flatten()) {
-        (Some(major), Some(minor)) if (major, minor) < least => {
-            Err(format!("Linux {release} is too old: this requires {}.{} or later", least.0, least.1))
-        }
+        (Some(major), Some(minor)) if (major, minor) < min_version => Err(format!(
+            "Linux {release} is too old: this requires {}.{} or later",
+            min_version.0, min_version.1
+        )),
         _ => Ok(()),
     }
 }
@@ -228,7 +239,7 @@ mod tests {
     use linerate_host::netlink::{AttachedXdp, XdpFeatures};
 
     #[test]
-    fn old_kernels_are_named() {
+    fn kernels_before_5_18_are_refused_with_their_release() {
         assert_eq!(check_kernel("6.18.44-fc-v509", LEAST_KERNEL), Ok(()));
         assert_eq!(check_kernel("5.18.0", LEAST_KERNEL), Ok(()));
         assert!(check_kernel("5.15.0-91-generic", LEAST_KERNEL).unwrap_err().contains("5.15.0-91-generic"));
@@ -236,24 +247,28 @@ mod tests {
     }
 
     #[test]
-    fn what_an_interface_lacks_is_said() {
-        let able = XdpFeatures { basic: true, redirect: true, transmit: true };
+    fn errors_name_the_missing_xdp_feature_or_attached_program() {
+        let all_features = XdpFeatures { basic: true, redirect: true, transmit: true };
         let state = |attached, features, driver: &str| XdpState {
             attached,
             features: Known::Value(features),
             driver: Known::Value(driver.to_owned()),
         };
-        let why = |state| check_interface("eth7", &state).map_err(|error| error.to_string());
-        assert_eq!(why(state(None, able, "veth")), Ok(()));
-        let deaf = XdpFeatures { transmit: false, ..able };
-        assert_eq!(why(state(None, deaf, "veth")), Ok(()));
+        let refusal = |state| check_interface("eth7", &state).map_err(|error| error.to_string());
+        assert_eq!(refusal(state(None, all_features, "veth")), Ok(()));
+        let no_transmit = XdpFeatures { transmit: false, ..all_features };
+        assert_eq!(refusal(state(None, no_transmit, "veth")), Ok(()));
         let no_frames = |features, driver| why_no_frames("eth7", &state(None, features, driver));
-        assert!(no_frames(deaf, "veth").is_some_and(|why| why.contains("switch GRO on")));
-        assert!(no_frames(deaf, "e1000e").is_some_and(|why| why.contains("ndo_xdp_xmit")));
-        assert_eq!(no_frames(able, "e1000e"), None);
+        assert!(no_frames(no_transmit, "veth").is_some_and(|why| why.contains("switch GRO on")));
+        assert!(no_frames(no_transmit, "e1000e").is_some_and(|why| why.contains("ndo_xdp_xmit")));
+        assert_eq!(no_frames(all_features, "e1000e"), None);
         let none = XdpFeatures { basic: false, redirect: false, transmit: false };
-        assert!(why(state(None, none, "lo")).unwrap_err().contains("no XDP programs in the driver"));
-        let taken = AttachedXdp { id: Some(42), mode: XdpAttachKind::Generic };
-        assert!(why(state(Some(taken), able, "veth")).unwrap_err().contains("(id 42): it is left alone"));
+        assert!(refusal(state(None, none, "lo")).unwrap_err().contains("no XDP programs in the driver"));
+        let other_program = AttachedXdp { id: Some(42), mode: XdpAttachKind::Generic };
+        assert!(
+            refusal(state(Some(other_program), all_features, "veth"))
+                .unwrap_err()
+                .contains("(id 42): it is left alone")
+        );
     }
 }

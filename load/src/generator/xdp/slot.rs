@@ -42,7 +42,7 @@ pub(super) fn begin(
     }
     for (thread, (cpu, timing)) in cpus.iter().zip(timings).enumerate() {
         let Some(row) = program.rows.get(*cpu as usize) else { continue };
-        arm(row, timing, thread, cpus.len(), program.flows.len(), requests);
+        configure_row(row, timing, thread, cpus.len(), program.flows.len(), requests);
     }
 }
 
@@ -51,7 +51,7 @@ fn flow_first(program: &LoadProgram, flow: &XdpFlow) -> u64 {
 }
 
 fn reset(row: &XdpRow, frame: &SlotFrame) {
-    let used = row.answered.load(Ordering::Relaxed) > 0;
+    let is_used = row.answered.load(Ordering::Relaxed) > 0;
     let zero = |counter: &AtomicU64| counter.store(0, Ordering::Relaxed);
     [&row.sent, &row.refused, &row.down, &row.too_long, &row.failed].into_iter().for_each(zero);
     zero(&row.oldest_part);
@@ -64,10 +64,10 @@ fn reset(row: &XdpRow, frame: &SlotFrame) {
         .into_iter()
         .for_each(zero);
     zero(&row.longest);
-    if used {
+    if is_used {
         row.codes.iter().chain(&row.intervals).chain(row.latency.iter().flatten()).for_each(zero);
     }
-    let set = |place: &AtomicU64, value| place.store(value, Ordering::Relaxed);
+    let set = |field: &AtomicU64, value| field.store(value, Ordering::Relaxed);
     set(&row.start, frame.start_ns);
     set(&row.half, frame.start_ns + frame.duration_ns / 2);
     set(&row.last_quarter, frame.start_ns + frame.duration_ns / 4 * 3);
@@ -76,7 +76,14 @@ fn reset(row: &XdpRow, frame: &SlotFrame) {
     set(&row.epoch, u64::from(frame.epoch));
 }
 
-fn arm(row: &XdpRow, timing: &XdpTiming, thread: usize, threads: usize, flows: usize, requests: u64) {
+fn configure_row(
+    row: &XdpRow,
+    timing: &XdpTiming,
+    thread: usize,
+    threads: usize,
+    flows: usize,
+    requests: u64,
+) {
     row.first_flow.store(thread as u32, Ordering::Relaxed);
     row.flow.store(thread as u32, Ordering::Relaxed);
     row.flow_step.store(threads as u32, Ordering::Relaxed);
@@ -86,8 +93,8 @@ fn arm(row: &XdpRow, timing: &XdpTiming, thread: usize, threads: usize, flows: u
     row.looks.store(0, Ordering::Relaxed);
     row.clocked.store(u32::from(timing.schedule().is_none()), Ordering::Relaxed);
     if let Some(schedule) = timing.schedule() {
-        let ((when, fraction), (step, step_fraction)) = (schedule.first(), schedule.step());
-        row.when.store(when, Ordering::Relaxed);
+        let ((first_ns, fraction), (step, step_fraction)) = (schedule.first_send(), schedule.step());
+        row.when.store(first_ns, Ordering::Relaxed);
         row.fraction.store(fraction, Ordering::Relaxed);
         row.step.store(step, Ordering::Relaxed);
         row.step_fraction.store(step_fraction, Ordering::Relaxed);
@@ -126,9 +133,9 @@ pub(super) struct RowTotals {
 impl RowTotals {
     // `hands_over`: frames that the link refused were lost at the far end; otherwise they never
     // left.
-    pub(super) fn of(program: &LoadProgram, hands_over: bool) -> Self {
-        let sum = |of: fn(&XdpRow) -> &AtomicU64| -> u64 {
-            program.rows.iter().map(|row| of(row).load(Ordering::Relaxed)).sum()
+    pub(super) fn read(program: &LoadProgram, hands_over: bool) -> Self {
+        let sum = |counter: fn(&XdpRow) -> &AtomicU64| -> u64 {
+            program.rows.iter().map(|row| counter(row).load(Ordering::Relaxed)).sum()
         };
         let refused = sum(|row| &row.refused);
         let errors = SendErrors {
@@ -168,7 +175,7 @@ impl LatencyBuckets {
         LatencyBuckets(vec![0; SEGMENTS * BUCKETS])
     }
 
-    pub(super) fn of(program: &LoadProgram) -> Self {
+    pub(super) fn read(program: &LoadProgram) -> Self {
         let mut buckets = LatencyBuckets::new();
         for row in program.rows.iter() {
             if row.answered.load(Ordering::Relaxed) == 0 {
@@ -184,38 +191,38 @@ impl LatencyBuckets {
     // The latencies recorded since `earlier`.
     pub(super) fn since(&self, earlier: &LatencyBuckets) -> Latency {
         let mut latency = Latency::new();
-        for (at, (now, then)) in self.0.iter().zip(&earlier.0).enumerate() {
-            record(&mut latency, at % BUCKETS, now.saturating_sub(*then));
+        for (index, (count, earlier_count)) in self.0.iter().zip(&earlier.0).enumerate() {
+            record(&mut latency, index % BUCKETS, count.saturating_sub(*earlier_count));
         }
         latency
     }
 
     /// Latencies of requests with intended times in these segments, none longer than `longest_ns`.
-    pub(super) fn of_segments(&self, segments: std::ops::Range<usize>, longest_ns: u64) -> Latency {
+    pub(super) fn segment_latency(&self, segments: std::ops::Range<usize>, longest_ns: u64) -> Latency {
         let mut latency = Latency::new();
         for segment in segments {
-            for at in 0..BUCKETS {
-                let count = self.0[segment * BUCKETS + at];
-                if at == bucket(longest_ns) {
+            for index in 0..BUCKETS {
+                let count = self.0[segment * BUCKETS + index];
+                if index == bucket(longest_ns) {
                     latency.record_many(longest_ns, count);
                 } else {
-                    record(&mut latency, at, count);
+                    record(&mut latency, index, count);
                 }
             }
         }
         latency
     }
 
-    pub(super) fn take(&mut self, segment: usize, latency_ns: u64) {
+    pub(super) fn remove_latency(&mut self, segment: usize, latency_ns: u64) {
         if let Some(count) = self.0.get_mut(segment * BUCKETS + bucket(latency_ns)) {
             *count = count.saturating_sub(1);
         }
     }
 }
 
-fn record(latency: &mut Latency, at: usize, count: u64) {
+fn record(latency: &mut Latency, index: usize, count: u64) {
     if count > 0 {
-        latency.record_many(middle(at), count);
+        latency.record_many(bucket_middle(index), count);
     }
 }
 
@@ -228,14 +235,14 @@ fn bucket(ns: u64) -> usize {
 }
 
 // The middle of a bucket, ns.
-fn middle(at: usize) -> u64 {
-    let at = at as u64;
-    if at < 2 << SUB_BITS {
-        return at;
+fn bucket_middle(index: usize) -> u64 {
+    let index = index as u64;
+    if index < 2 << SUB_BITS {
+        return index;
     }
-    let shift = (at >> SUB_BITS) - 1;
-    let least = (at - (shift << SUB_BITS)) << shift;
-    least + (1 << shift) / 2
+    let shift = (index >> SUB_BITS) - 1;
+    let lower_bound = (index - (shift << SUB_BITS)) << shift;
+    lower_bound + (1 << shift) / 2
 }
 
 #[cfg(test)]
@@ -245,24 +252,26 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_bucket_is_true_to_a_128th(ns in 0..1u64 << 36) {
-            let middle = middle(bucket(ns));
+        fn bucket_midpoints_deviate_by_at_most_a_256th(ns in 0..1u64 << 36) {
+            let midpoint = bucket_middle(bucket(ns));
             prop_assert!(bucket(ns) < BUCKETS);
-            prop_assert!(middle.abs_diff(ns) <= ns / 256 + 1, "{} {}", ns, middle);
+            prop_assert!(midpoint.abs_diff(ns) <= ns / 256 + 1, "{} {}", ns, midpoint);
         }
     }
 
     #[test]
-    fn buckets_rise() {
-        assert!((0..3_839).all(|at| bucket(middle(at)) == at && middle(at) < middle(at + 1)));
+    fn bucket_midpoints_increase_and_map_to_their_bucket() {
+        assert!(
+            (0..3_839).all(|at| bucket(bucket_middle(at)) == at && bucket_middle(at) < bucket_middle(at + 1))
+        );
     }
 
     #[test]
-    fn what_is_taken_back_is_gone() {
+    fn take_removes_one_latency_from_its_bucket() {
         let mut buckets = LatencyBuckets::new();
         buckets.0[BUCKETS + bucket(5_000)] = 2;
-        buckets.take(1, 5_000);
-        let latency = buckets.of_segments(0..SEGMENTS, 5_000);
+        buckets.remove_latency(1, 5_000);
+        let latency = buckets.segment_latency(0..SEGMENTS, 5_000);
         assert_eq!(latency.count(), 1);
         assert!(latency.max().is_some_and(|ns| ns.abs_diff(5_000) < 10));
     }

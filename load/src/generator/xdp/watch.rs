@@ -34,22 +34,22 @@ impl<'a> IntervalWatch<'a> {
 
     // Waits for the reports of all threads, and reports intervals that end until then. `None` if a thread
     // is gone.
-    pub(super) fn follow(
+    pub(super) fn collect_reports(
         &mut self,
         reports: &Receiver<XdpWorkerReport>,
         threads: usize,
         observer: &mut dyn FnMut(&SlotInterval),
     ) -> Option<Vec<XdpWorkerReport>> {
-        let mut received = Vec::with_capacity(threads);
-        while received.len() < threads {
+        let mut thread_reports = Vec::with_capacity(threads);
+        while thread_reports.len() < threads {
             let wait_ns = self.boundary_ns().saturating_sub(clock::now_ns());
             match reports.recv_timeout(Duration::from_nanos(wait_ns)) {
-                Ok(report) => received.push(report),
+                Ok(report) => thread_reports.push(report),
                 Err(RecvTimeoutError::Timeout) => self.end_interval(observer),
                 Err(RecvTimeoutError::Disconnected) => return None,
             }
         }
-        Some(received)
+        Some(thread_reports)
     }
 
     /// The end of the present interval; far in the future if there is none.
@@ -68,20 +68,20 @@ impl<'a> IntervalWatch<'a> {
         if interval_ns == 0 || begins_ns >= duration_ns {
             return;
         }
-        let count = RowTotals::of(self.program, self.hands_over);
-        let buckets = LatencyBuckets::of(self.program);
+        let totals = RowTotals::read(self.program, self.hands_over);
+        let buckets = LatencyBuckets::read(self.program);
         let latency = buckets.since(&self.buckets);
         let interval = SlotInterval {
             number: self.intervals.len() as u32,
             begins_seconds: begins_ns as f64 / 1e9,
             seconds: interval_ns.min(duration_ns - begins_ns) as f64 / 1e9,
-            sent: count.sent.saturating_sub(self.sent),
-            received: count.answered.saturating_sub(self.answered),
+            sent: totals.sent.saturating_sub(self.sent),
+            received: totals.answered.saturating_sub(self.answered),
             answered: None,
             latency_ns: if latency.count() == 0 { LatencyQuantiles::default() } else { latency.quantiles() },
         };
         observer(&interval);
-        (self.sent, self.answered, self.buckets) = (count.sent, count.answered, buckets);
+        (self.sent, self.answered, self.buckets) = (totals.sent, totals.answered, buckets);
         self.intervals.push(interval);
     }
 
@@ -112,19 +112,19 @@ impl<'a> IntervalWatch<'a> {
     /// Waits for stragglers.
     fn drain(&self, drain: Duration) {
         let mut wait = DrainWait::new(drain);
-        let mut count = RowTotals::of(self.program, self.hands_over);
+        let mut totals = RowTotals::read(self.program, self.hands_over);
         loop {
-            let is_complete = count.answered + count.refused >= count.sent;
-            let (until_ns, now_ns) = (wait.until_ns(is_complete, count.longest_ns), clock::now_ns());
+            let is_complete = totals.answered + totals.refused >= totals.sent;
+            let (until_ns, now_ns) = (wait.until_ns(is_complete, totals.longest_ns), clock::now_ns());
             if now_ns >= until_ns {
                 return;
             }
             clock::sleep_until(until_ns.min(now_ns + LOOK_AGAIN_NS));
-            let next = RowTotals::of(self.program, self.hands_over);
-            if next.arrivals != count.arrivals {
-                wait.arrived();
+            let next_totals = RowTotals::read(self.program, self.hands_over);
+            if next_totals.arrivals != totals.arrivals {
+                wait.note_arrival();
             }
-            count = next;
+            totals = next_totals;
         }
     }
 }

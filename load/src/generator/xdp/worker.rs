@@ -129,20 +129,20 @@ impl<'a> XdpWorker<'a> {
     fn tick(&mut self, plan: &XdpPlan, schedule: &SendSchedule) {
         let limit_ns = schedule.limit_ns(plan.duration_ns);
         let mut last_tick_ns = plan.start_ns;
-        while !self.stopped() {
+        while !self.is_stopped() {
             let tick_began_ns = clock::now_ns();
-            let done = self.sent();
-            if done >= schedule.share || tick_began_ns > limit_ns {
+            let sent_count = self.sent_count();
+            if sent_count >= schedule.share || tick_began_ns > limit_ns {
                 return;
             }
-            let due = schedule.allowed(done, tick_began_ns, last_tick_ns);
+            let allowed_count = schedule.allowed(sent_count, tick_began_ns, last_tick_ns);
             last_tick_ns = tick_began_ns;
-            if done < due {
-                self.note_lag(schedule, done, due, tick_began_ns);
-                self.clone_requests(due - done);
+            if sent_count < allowed_count {
+                self.note_lag(schedule, sent_count, allowed_count, tick_began_ns);
+                self.clone_requests(allowed_count - sent_count);
             }
             // Even if more is due now, because otherwise each call would send a few requests only.
-            self.sleep_until(schedule.intended(self.sent()).max(tick_began_ns + schedule.tick_ns));
+            self.sleep_until(schedule.intended(self.sent_count()).max(tick_began_ns + schedule.tick_ns));
         }
     }
 
@@ -151,17 +151,19 @@ impl<'a> XdpWorker<'a> {
     fn wait(&mut self, plan: &XdpPlan, schedule: &SendSchedule) {
         let limit_ns = schedule.limit_ns(plan.duration_ns);
         self.run_calls(BATCH as u64, |worker, began_ns| {
-            let left_ns = limit_ns.saturating_sub(began_ns);
-            if worker.sent() >= schedule.share { 0 } else { left_ns }
+            let remaining_ns = limit_ns.saturating_sub(began_ns);
+            if worker.sent_count() >= schedule.share { 0 } else { remaining_ns }
         });
-        if self.sent() > 0 {
+        if self.sent_count() > 0 {
             // A call continues after the last request, so that the last tick with requests counts.
             self.report.last_sent_ns = self.row.horizon.load(Ordering::Relaxed);
         }
         self.report.worst_lag_ns = self.row.worst_lag.load(Ordering::Relaxed);
         self.report.late_sends = self.row.late_sends.load(Ordering::Relaxed);
         let bursts = (0..).zip(&self.row.bursts).skip(1);
-        bursts.for_each(|(made, count)| self.report.bursts.add(made, count.load(Ordering::Relaxed)));
+        bursts.for_each(|(burst_length, count)| {
+            self.report.bursts.add(burst_length, count.load(Ordering::Relaxed));
+        });
     }
 
     /// Keeps `outstanding` requests under way until the slot ends.
@@ -170,69 +172,69 @@ impl<'a> XdpWorker<'a> {
         let mut parts = SlotParts { oldest: 0, newest: 0 };
         loop {
             let now_ns = clock::now_ns();
-            if now_ns >= end_ns || self.stopped() {
+            if now_ns >= end_ns || self.is_stopped() {
                 return;
             }
             let part = now_ns.saturating_sub(plan.start_ns) / part_ns;
-            self.report.timed_out += parts.turn_to(part, self.row);
-            let places = outstanding.saturating_sub(parts.outstanding(self.row));
-            if places == 0 {
+            self.report.timed_out += parts.advance_to(part, self.row);
+            let free_places = outstanding.saturating_sub(parts.outstanding(self.row));
+            if free_places == 0 {
                 clock::sleep_until((now_ns + WINDOW_WAIT_NS).min(end_ns));
                 continue;
             }
-            self.clone_requests(places);
+            self.clone_requests(free_places);
         }
     }
 
     fn flood(&mut self, plan: &XdpPlan) {
         let end_ns = plan.start_ns + plan.duration_ns;
         if self.outlets.frames.is_none() {
-            while clock::now_ns() < end_ns && !self.stopped() {
+            while clock::now_ns() < end_ns && !self.is_stopped() {
                 self.clone_requests(CALL_CLONES);
             }
             return;
         }
         self.run_calls(FLOOD_BATCH, |_, began_ns| end_ns.saturating_sub(began_ns));
-        self.report.bursts.add(FLOOD_BATCH, self.sent() / FLOOD_BATCH);
+        self.report.bursts.add(FLOOD_BATCH, self.sent_count() / FLOOD_BATCH);
     }
 
-    /// Runs the program over frames, batch after batch and call after call, until `left_ns` reports
-    /// that no time is left.
-    fn run_calls(&mut self, batch: u64, left_ns: impl Fn(&Self, u64) -> u64) {
+    /// Runs the program over frames, batch after batch and call after call, until `remaining_ns`
+    /// reports that no time is left.
+    fn run_calls(&mut self, batch: u64, remaining_ns: impl Fn(&Self, u64) -> u64) {
         let Some(frames) = &self.outlets.frames else { return };
         self.report.send_method = SendMethod::LiveFrames;
         let mut count = 4 * batch;
         loop {
             let began_ns = clock::now_ns();
-            let left_ns = left_ns(self, began_ns);
-            if left_ns == 0 || self.stopped() {
+            let remaining_ns = remaining_ns(self, began_ns);
+            if remaining_ns == 0 || self.is_stopped() {
                 return;
             }
             self.row.looks.store(0, Ordering::Relaxed);
-            let before = self.sent();
-            self.note(frames.make(count as u32, batch as u32), before);
-            let each_ns = (clock::now_ns().saturating_sub(began_ns) / count).max(1);
-            let most = (left_ns.min(CALL_NS) / each_ns).clamp(batch, CALL_FRAMES);
-            count = most.min(count * 2) / batch * batch;
+            let sent_before = self.sent_count();
+            self.record_result(frames.send_requests(count as u32, batch as u32), sent_before);
+            let frame_ns = (clock::now_ns().saturating_sub(began_ns) / count).max(1);
+            let max_frames = (remaining_ns.min(CALL_NS) / frame_ns).clamp(batch, CALL_FRAMES);
+            count = max_frames.min(count * 2) / batch * batch;
         }
     }
 
     /// Sends `count` requests as clones.
     fn clone_requests(&mut self, count: u64) {
-        let (first, mut made) = (self.sent(), 0);
-        while made < count && !self.stopped() {
+        let (start_count, mut clone_count) = (self.sent_count(), 0);
+        while clone_count < count && !self.is_stopped() {
             self.row.looks.store(0, Ordering::Relaxed);
-            self.row.clones.store((count - made).min(CALL_CLONES), Ordering::Relaxed);
-            let result = self.outlets.clones.make(1, 0);
-            self.note(result, first + made);
-            made = self.sent().saturating_sub(first);
+            self.row.clones.store((count - clone_count).min(CALL_CLONES), Ordering::Relaxed);
+            let result = self.outlets.clones.send_requests(1, 0);
+            self.record_result(result, start_count + clone_count);
+            clone_count = self.sent_count().saturating_sub(start_count);
         }
-        self.report.bursts.add(made, 1);
+        self.report.bursts.add(clone_count, 1);
     }
 
-    /// Records the result of a call. `before`: requests sent before it.
-    fn note(&mut self, result: std::io::Result<()>, before: u64) {
-        if self.sent() > before {
+    /// Records the result of a call. `sent_before`: requests sent before it.
+    fn record_result(&mut self, result: std::io::Result<()>, sent_before: u64) {
+        if self.sent_count() > sent_before {
             self.report.last_sent_ns = clock::now_ns();
         }
         match result {
@@ -244,21 +246,21 @@ impl<'a> XdpWorker<'a> {
         }
     }
 
-    fn sent(&self) -> u64 {
+    fn sent_count(&self) -> u64 {
         self.row.sent.load(Ordering::Relaxed)
     }
 
-    fn stopped(&self) -> bool {
+    fn is_stopped(&self) -> bool {
         self.report.failure.is_some() || self.cancel.load(Ordering::Relaxed)
     }
 
-    fn note_lag(&mut self, schedule: &SendSchedule, done: u64, due: u64, now_ns: u64) {
+    fn note_lag(&mut self, schedule: &SendSchedule, sent_count: u64, allowed_count: u64, now_ns: u64) {
         // Intended times rise, so the first lags most.
-        let worst = now_ns.saturating_sub(schedule.intended(done));
-        self.report.worst_lag_ns = self.report.worst_lag_ns.max(worst);
-        if worst > LATE_NS {
-            let in_time = schedule.due(now_ns - LATE_NS).clamp(done, due);
-            self.report.late_sends += in_time - done;
+        let worst_lag_ns = now_ns.saturating_sub(schedule.intended(sent_count));
+        self.report.worst_lag_ns = self.report.worst_lag_ns.max(worst_lag_ns);
+        if worst_lag_ns > LATE_NS {
+            let due_in_time = schedule.due(now_ns - LATE_NS).clamp(sent_count, allowed_count);
+            self.report.late_sends += due_in_time - sent_count;
         }
     }
 
@@ -283,35 +285,35 @@ struct SlotParts {
 
 impl SlotParts {
     /// Begins parts up to `part`. Returns the number of unanswered requests that timed out.
-    fn turn_to(&mut self, part: u64, row: &XdpRow) -> u64 {
-        let mut given_up = 0;
+    fn advance_to(&mut self, part: u64, row: &XdpRow) -> u64 {
+        let mut timed_out = 0;
         while self.newest < part {
             self.newest += 1;
             // A call that began in this part may end in the next part. Its place was last used by a
             // part that was given up long ago.
-            let place = place(self.newest + 1);
-            row.made[place].store(0, Ordering::SeqCst);
-            row.returned[place].store(0, Ordering::SeqCst);
+            let index = part_index(self.newest + 1);
+            row.made[index].store(0, Ordering::SeqCst);
+            row.returned[index].store(0, Ordering::SeqCst);
             if self.newest - self.oldest > TIMEOUT_PARTS {
-                given_up += under_way(row, self.oldest);
+                timed_out += unanswered_count(row, self.oldest);
                 self.oldest += 1;
                 row.oldest_part.store(self.oldest, Ordering::SeqCst);
             }
         }
-        given_up
+        timed_out
     }
 
     fn outstanding(&self, row: &XdpRow) -> u64 {
-        (self.oldest..=self.newest + 1).map(|part| under_way(row, part)).sum()
+        (self.oldest..=self.newest + 1).map(|part| unanswered_count(row, part)).sum()
     }
 }
 
-fn place(part: u64) -> usize {
+fn part_index(part: u64) -> usize {
     (part % PARTS as u64) as usize
 }
 
 // Unanswered requests of a part. Answers are read first, because the number of sent requests only grows.
-fn under_way(row: &XdpRow, part: u64) -> u64 {
-    let returned = row.returned[place(part)].load(Ordering::SeqCst);
-    row.made[place(part)].load(Ordering::SeqCst).saturating_sub(returned)
+fn unanswered_count(row: &XdpRow, part: u64) -> u64 {
+    let answered_count = row.returned[part_index(part)].load(Ordering::SeqCst);
+    row.made[part_index(part)].load(Ordering::SeqCst).saturating_sub(answered_count)
 }

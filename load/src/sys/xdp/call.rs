@@ -68,7 +68,7 @@ unsafe fn bpf<T>(command: libc::c_int, attributes: &mut T) -> io::Result<libc::c
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
-fn number(descriptor: BorrowedFd<'_>) -> u32 {
+fn raw_descriptor(descriptor: BorrowedFd<'_>) -> u32 {
     // A borrowed descriptor is not negative.
     descriptor.as_raw_fd().cast_unsigned()
 }
@@ -76,16 +76,17 @@ fn number(descriptor: BorrowedFd<'_>) -> u32 {
 // Attaches an XDP program to the driver of an interface of the calling thread's network namespace,
 // until the returned link is closed. Never replaces another program: that fails with EBUSY.
 pub(crate) fn attach(program: BorrowedFd<'_>, interface: u32) -> io::Result<OwnedFd> {
-    link(program, interface, XDP_FLAGS_DRV_MODE)
+    create_link(program, interface, XDP_FLAGS_DRV_MODE)
 }
 
-fn link(program: BorrowedFd<'_>, interface: u32, flags: u32) -> io::Result<OwnedFd> {
-    let mut attributes = XdpLinkCreate { program: number(program), interface, kind: ATTACH_XDP, flags };
+fn create_link(program: BorrowedFd<'_>, interface: u32, flags: u32) -> io::Result<OwnedFd> {
+    let mut attributes =
+        XdpLinkCreate { program: raw_descriptor(program), interface, kind: ATTACH_XDP, flags };
     // SAFETY: BPF_LINK_CREATE takes these fields, without addresses, and returns a new descriptor.
-    let link = unsafe { bpf(LINK_CREATE, &mut attributes)? };
-    let link = i32::try_from(link).map_err(|_| io::Error::from_raw_os_error(libc::EBADF))?;
+    let descriptor = unsafe { bpf(LINK_CREATE, &mut attributes)? };
+    let descriptor = i32::try_from(descriptor).map_err(|_| io::Error::from_raw_os_error(libc::EBADF))?;
     // SAFETY: the descriptor is new, so that nothing else owns it.
-    Ok(unsafe { OwnedFd::from_raw_fd(link) })
+    Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
 // A network namespace in which a program is attached to the loopback interface, which carries no
@@ -104,16 +105,19 @@ pub(crate) struct ReplyNamespace {
 impl ReplyNamespace {
     // Creates a namespace, which requires CAP_SYS_ADMIN; it ends when this is dropped or the
     // process ends.
-    pub(crate) fn with(program: BorrowedFd<'_>) -> io::Result<Self> {
-        let inside = || {
+    pub(crate) fn with_program(program: BorrowedFd<'_>) -> io::Result<Self> {
+        let create_namespace = || {
             // SAFETY: takes no pointer; the thread is a scratch one, and leaves the others' namespace alone.
             if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
                 return Err(io::Error::last_os_error());
             }
             let namespace = File::open("/proc/thread-self/ns/net")?;
-            Ok(ReplyNamespace { _link: link(program, LOOPBACK, XDP_FLAGS_SKB_MODE)?, _namespace: namespace })
+            Ok(ReplyNamespace {
+                _link: create_link(program, LOOPBACK, XDP_FLAGS_SKB_MODE)?,
+                _namespace: namespace,
+            })
         };
-        std::thread::scope(|scope| scope.spawn(inside).join())
+        std::thread::scope(|scope| scope.spawn(create_namespace).join())
             .map_err(|_| io::Error::other("the thread that makes a namespace ended"))?
     }
 }
@@ -150,10 +154,10 @@ impl RequestOutlet {
     // Runs the program `count` times. Live frames leave after each `batch` of them, clones at
     // once; all are on their way when this returns. A signal ends it early with EINTR (Linux 5.18;
     // net/bpf/test_run.c, `bpf_test_timer_continue`).
-    pub(crate) fn make(&self, count: u32, batch: u32) -> io::Result<()> {
+    pub(crate) fn send_requests(&self, count: u32, batch: u32) -> io::Result<()> {
         let bytes = u32::try_from(self.bytes.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
         let mut attributes = TestRun {
-            program: number(self.program.as_fd()),
+            program: raw_descriptor(self.program.as_fd()),
             data_in_bytes: bytes,
             data_in: self.bytes.as_ptr() as u64,
             repeat: count.max(1),

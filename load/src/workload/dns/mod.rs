@@ -61,7 +61,7 @@ pub fn from_text(text: &str, file: &str, options: &DnsQueryOptions) -> Result<Pr
     }
     let mut requests = Vec::new();
     for (line, words) in (1..).zip(text.lines().map(words)) {
-        let wrong = |item: &str, problem: String| SourceError::Line {
+        let line_error = |item: &str, problem: String| SourceError::Line {
             file: file.to_owned(),
             line,
             item: item.to_owned(),
@@ -69,14 +69,14 @@ pub fn from_text(text: &str, file: &str, options: &DnsQueryOptions) -> Result<Pr
         };
         match words[..] {
             [] => {}
-            [name] => return Err(wrong(name, "no type behind the name: write NAME TYPE".to_owned())),
+            [name] => return Err(line_error(name, "no type behind the name: write NAME TYPE".to_owned())),
             [name, kind] => {
-                let name = name::wire(name).map_err(|problem| wrong(name, problem))?;
-                let kind = types::number(kind).map_err(|problem| wrong(kind, problem.to_owned()))?;
+                let name = name::encode_name(name).map_err(|problem| line_error(name, problem))?;
+                let kind = types::parse_type(kind).map_err(|problem| line_error(kind, problem.to_owned()))?;
                 requests.push(query(&name, kind, options));
             }
-            [_, _, surplus, ..] => {
-                return Err(wrong(surplus, "surplus: write NAME TYPE, the class is IN".to_owned()));
+            [_, _, extra_word, ..] => {
+                return Err(line_error(extra_word, "surplus: write NAME TYPE, the class is IN".to_owned()));
             }
         }
     }
@@ -148,7 +148,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn one(line: &str, options: &DnsQueryOptions) -> Vec<u8> {
+    fn first_query(line: &str, options: &DnsQueryOptions) -> Vec<u8> {
         from_text(line, "test", options).unwrap().requests.remove(0)
     }
 
@@ -156,29 +156,29 @@ mod tests {
         (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect()
     }
 
-    /// Captured from kdig 3.2.6 with +noadflag; the ids are the tags' places.
+    /// Captured from kdig 3.2.6 with +noadflag. The message ids are 0, because tags replace them.
     #[test]
-    fn queries_are_those_of_another_program() {
+    fn queries_equal_captured_kdig_queries() {
         let plain = DnsQueryOptions::default();
         let captured = hex("000001000001000000000000076578616d706c6503636f6d0000010001");
-        assert_eq!(one("example.com A", &plain), captured);
-        assert_eq!(one("Example.COM. a", &plain).to_ascii_lowercase(), captured);
+        assert_eq!(first_query("example.com A", &plain), captured);
+        assert_eq!(first_query("Example.COM. a", &plain).to_ascii_lowercase(), captured);
         let dnssec = DnsQueryOptions { edns_bytes: Some(1_232), dnssec_ok: true, ..plain };
         let captured = hex(concat!(
             "00000100000100000000000103612e62020178076578616d706c650000410001",
             "00002904d0000080000000"
         ));
-        assert_eq!(one(r"a\.b.\001x.example TYPE65", &dnssec), captured);
+        assert_eq!(first_query(r"a\.b.\001x.example TYPE65", &dnssec), captured);
         assert_eq!(
-            one(r"a\.b.\001x.example HTTPS", &DnsQueryOptions { edns_bytes: None, ..dnssec }),
+            first_query(r"a\.b.\001x.example HTTPS", &DnsQueryOptions { edns_bytes: None, ..dnssec }),
             captured
         );
         let iterative = DnsQueryOptions { recursion_desired: false, ..plain };
-        assert_eq!(one(". NS", &iterative), hex("0000000000010000000000000000020001"));
+        assert_eq!(first_query(". NS", &iterative), hex("0000000000010000000000000000020001"));
     }
 
     #[test]
-    fn files_have_comments_and_empty_lines() {
+    fn query_files_may_have_comments_and_empty_lines() {
         let text = "; a file\n\n# of queries\nexample.com A ; with a remark\r\n  example.org\tAAAA\n";
         let exchange = from_text(text, "q", &DnsQueryOptions::default()).unwrap();
         assert_eq!(exchange.requests.len(), 2);
@@ -188,10 +188,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_query_is_named_by_line_and_item() {
+    fn errors_name_line_and_item_of_invalid_queries() {
         let long = format!("{} A", ["a"; 128].join("."));
         let label = format!("{}.example A", "x".repeat(64));
-        for (line, says) in [
+        for (line, message) in [
             ("example.com", "q, line 2: \"example.com\": no type behind the name"),
             ("example.com A IN", "q, line 2: \"IN\": surplus"),
             ("example.com AA", "q, line 2: \"AA\": no record type"),
@@ -210,7 +210,7 @@ mod tests {
             let error = from_text(&format!("; first\n{line}\n"), "q", &DnsQueryOptions::default())
                 .unwrap_err()
                 .to_string();
-            assert!(error.contains(says), "\"{error}\" does not say \"{says}\"");
+            assert!(error.contains(message), "\"{error}\" does not contain \"{message}\"");
         }
         assert_eq!(
             from_text(";\n", "q", &DnsQueryOptions::default()).unwrap_err().to_string(),
@@ -222,7 +222,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_read_or_refused(text in "[ -~\n;#.\\\\]{0,200}") {
+        fn arbitrary_text_never_yields_queries_over_the_length_limit(text in "[ -~\n;#.\\\\]{0,200}") {
             if let Ok(exchange) = from_text(&text, "q", &DnsQueryOptions::default()) {
                 prop_assert!(exchange.requests.iter().all(|query| query.len() <= HEADER_BYTES + 255 + 4));
             }

@@ -62,7 +62,7 @@ const TYPES: [(&str, u16); 58] = [
 ];
 
 /// The number of a type, or why it is not accepted.
-pub(super) fn number(text: &str) -> Result<u16, &'static str> {
+pub(super) fn parse_type(text: &str) -> Result<u16, &'static str> {
     let upper = text.to_ascii_uppercase();
     if let Some((_, number)) = TYPES.iter().find(|(name, _)| *name == upper) {
         return Ok(*number);
@@ -73,9 +73,9 @@ pub(super) fn number(text: &str) -> Result<u16, &'static str> {
         "OPT" => 41,
         other => {
             let digits =
-                other.strip_prefix("TYPE").filter(|rest| rest.bytes().all(|byte| byte.is_ascii_digit()));
-            let unknown = "no record type: write a name such as A, AAAA or MX, or TYPE and its number";
-            digits.and_then(|digits| digits.parse().ok()).ok_or(unknown)?
+                other.strip_prefix("TYPE").filter(|suffix| suffix.bytes().all(|byte| byte.is_ascii_digit()));
+            let unknown_type = "no record type: write a name such as A, AAAA or MX, or TYPE and its number";
+            digits.and_then(|digits| digits.parse().ok()).ok_or(unknown_type)?
         }
     };
     match number {

@@ -104,10 +104,11 @@ fn access_request(
     packet.attribute(kind::USER_NAME, user.as_bytes());
     match options.authentication {
         PasswordMethod::Pap => {
-            packet.attribute(kind::USER_PASSWORD, &packet::hidden(password, secret, authenticator));
+            packet.attribute(kind::USER_PASSWORD, &packet::hide_password(password, secret, authenticator));
         }
         PasswordMethod::Chap => {
-            packet.attribute(kind::CHAP_PASSWORD, &packet::chap(identifier, password, authenticator));
+            packet
+                .attribute(kind::CHAP_PASSWORD, &packet::chap_password(identifier, password, authenticator));
         }
     }
     match options.nas_address {
@@ -122,18 +123,18 @@ fn access_request(
 }
 
 fn check(secret: &[u8], user: &str, password: &[u8], options: &RadiusOptions) -> Result<(), SourceError> {
-    let within = |option, bytes: usize, least: usize, most: usize| match bytes {
-        bytes if bytes < least => Err(SourceError::option(option, "empty: give at least one byte")),
-        bytes if bytes > most => {
-            Err(SourceError::option(option, format!("{bytes} bytes: it has at most {most}")))
+    let check_length = |option, bytes: usize, min: usize, max: usize| match bytes {
+        bytes if bytes < min => Err(SourceError::option(option, "empty: give at least one byte")),
+        bytes if bytes > max => {
+            Err(SourceError::option(option, format!("{bytes} bytes: it has at most {max}")))
         }
         _ => Ok(()),
     };
-    within("RADIUS secret", secret.len(), 1, usize::MAX)?;
-    within("RADIUS user", user.len(), 1, VALUE_BYTES)?;
-    within("RADIUS password", password.len(), 0, PASSWORD_BYTES)?;
+    check_length("RADIUS secret", secret.len(), 1, usize::MAX)?;
+    check_length("RADIUS user", user.len(), 1, VALUE_BYTES)?;
+    check_length("RADIUS password", password.len(), 0, PASSWORD_BYTES)?;
     match (&options.nas_identifier, options.nas_address) {
-        (Some(name), _) => within("NAS-Identifier", name.len(), 1, VALUE_BYTES),
+        (Some(name), _) => check_length("NAS-Identifier", name.len(), 1, VALUE_BYTES),
         (None, None) => Err(SourceError::option(
             "NAS-Identifier",
             "none, and no NAS-IP-Address: give at least one of them",
@@ -158,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_fit_together_and_differ() {
+    fn requests_have_distinct_authenticators_and_pass_the_check() {
         let exchange = access_requests(b"s3cret", "bob", b"hello", &RadiusOptions::default()).unwrap();
         assert_eq!(exchange.requests.len(), REQUESTS);
         let authenticators: std::collections::HashSet<&[u8]> =
@@ -170,11 +171,11 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_named() {
+    fn errors_name_the_invalid_radius_option() {
         let long = "x".repeat(254);
         let options = RadiusOptions::default();
         let nameless = RadiusOptions { nas_identifier: None, ..RadiusOptions::default() };
-        for (result, says) in [
+        for (result, message) in [
             (access_requests(b"", "bob", b"", &options), "RADIUS secret: empty"),
             (access_requests(b"s", "", b"", &options), "RADIUS user: empty"),
             (access_requests(b"s", &long, b"", &options), "RADIUS user: 254 bytes: it has at most 253"),
@@ -182,13 +183,13 @@ mod tests {
             (access_requests(b"s", "bob", b"", &nameless), "NAS-Identifier: none"),
         ] {
             let error = result.unwrap_err().to_string();
-            assert!(error.starts_with(says), "{error}");
+            assert!(error.starts_with(message), "{error}");
         }
     }
 
     /// RFC 2865, 7.1: user nemo, password arctangent, secret xyzzy5461.
     #[test]
-    fn a_request_is_the_standards_example() {
+    fn a_pap_request_equals_the_rfc_2865_example() {
         let authenticator =
             [0x0f, 0x40, 0x3f, 0x94, 0x73, 0x97, 0x80, 0x57, 0xbd, 0x83, 0xd5, 0xcb, 0x98, 0xf4, 0x22, 0x7a];
         let options = RadiusOptions {
@@ -198,23 +199,23 @@ mod tests {
             ..RadiusOptions::default()
         };
         let request = access_request(0, authenticator, b"xyzzy5461", "nemo", b"arctangent", &options);
-        let mut wanted = vec![0x01, 0x00, 0x00, 0x32];
-        wanted.extend_from_slice(&authenticator);
-        wanted.extend_from_slice(&[0x01, 0x06, b'n', b'e', b'm', b'o', 0x02, 0x12]);
-        wanted.extend_from_slice(&[
+        let mut expected = vec![0x01, 0x00, 0x00, 0x32];
+        expected.extend_from_slice(&authenticator);
+        expected.extend_from_slice(&[0x01, 0x06, b'n', b'e', b'm', b'o', 0x02, 0x12]);
+        expected.extend_from_slice(&[
             0x0d, 0xbe, 0x70, 0x8d, 0x93, 0xd4, 0x13, 0xce, 0x31, 0x96, 0xe4, 0x3f, 0x78, 0x2a, 0x0a, 0xee,
         ]);
-        wanted.extend_from_slice(&[0x04, 0x06, 0xc0, 0xa8, 0x01, 0x10]);
+        expected.extend_from_slice(&[0x04, 0x06, 0xc0, 0xa8, 0x01, 0x10]);
         // The standard's example has a NAS-Port of 3 as well.
-        assert_eq!(request, wanted);
+        assert_eq!(request, expected);
     }
 
     /// RFC 2865, 7.2: user flopsy, CHAP password arctangent, identifier 0x16.
     #[test]
-    fn a_chap_request_hashes_identifier_password_and_challenge() {
+    fn chap_password_equals_the_rfc_2865_example() {
         let challenge =
             [0x2a, 0xee, 0x86, 0xf0, 0x8d, 0x0d, 0x55, 0x96, 0x9c, 0xa5, 0x97, 0x8e, 0x0d, 0x33, 0x67, 0xa2];
-        let value = packet::chap(0x16, b"arctangent", challenge);
+        let value = packet::chap_password(0x16, b"arctangent", challenge);
         assert_eq!(
             value,
             [

@@ -43,8 +43,8 @@ impl PacketBuilder {
         self.0[2..4].copy_from_slice(&length.to_be_bytes());
         if let Some(secret) = secret {
             let mac = message_authenticator(secret, &[&self.0]);
-            let value = HEADER_BYTES + 2;
-            self.0[value..value + AUTHENTICATOR_BYTES].copy_from_slice(&mac);
+            let value_at = HEADER_BYTES + 2;
+            self.0[value_at..value_at + AUTHENTICATOR_BYTES].copy_from_slice(&mac);
         }
         self.0
     }
@@ -70,22 +70,30 @@ pub(super) fn md5(parts: &[&[u8]]) -> [u8; AUTHENTICATOR_BYTES] {
 
 // A User-Password, each block hidden by the hash of the secret and the previous block (RFC 2865,
 // 5.2).
-pub(super) fn hidden(password: &[u8], secret: &[u8], authenticator: [u8; AUTHENTICATOR_BYTES]) -> Vec<u8> {
+pub(super) fn hide_password(
+    password: &[u8],
+    secret: &[u8],
+    authenticator: [u8; AUTHENTICATOR_BYTES],
+) -> Vec<u8> {
     let mut hidden = password.to_vec();
     hidden.resize(password.len().max(1).next_multiple_of(AUTHENTICATOR_BYTES), 0);
-    let mut before = authenticator;
+    let mut previous_block = authenticator;
     for block in hidden.chunks_exact_mut(AUTHENTICATOR_BYTES) {
-        for (byte, mask) in block.iter_mut().zip(md5(&[secret, &before])) {
+        for (byte, mask) in block.iter_mut().zip(md5(&[secret, &previous_block])) {
             *byte ^= mask;
         }
-        before.copy_from_slice(block);
+        previous_block.copy_from_slice(block);
     }
     hidden
 }
 
 // A CHAP-Password: the identifier, and the hash of identifier, password and challenge (RFC 2865,
 // 5.3).
-pub(super) fn chap(identifier: u8, password: &[u8], challenge: [u8; AUTHENTICATOR_BYTES]) -> Vec<u8> {
+pub(super) fn chap_password(
+    identifier: u8,
+    password: &[u8],
+    challenge: [u8; AUTHENTICATOR_BYTES],
+) -> Vec<u8> {
     let mut value = vec![identifier];
     value.extend_from_slice(&md5(&[&[identifier], password, &challenge]));
     value

@@ -19,7 +19,7 @@ impl ReplyCheck {
         ReplyCheck { secret: secret.into() }
     }
 
-    fn message_authenticator_holds(&self, request: &[u8], reply: &[u8], value_at: usize) -> bool {
+    fn verify_message_authenticator(&self, request: &[u8], reply: &[u8], value_at: usize) -> bool {
         let value_end = value_at + AUTHENTICATOR_BYTES;
         // Computed over the reply with the request's authenticator in place of its own.
         let parts = [
@@ -35,7 +35,8 @@ impl ReplyCheck {
 
 impl ReplyVerifier for ReplyCheck {
     fn verify(&self, request: &[u8], reply: &[u8]) -> bool {
-        let (Some(header), Some(asked)) = (reply.first_chunk::<HEADER_BYTES>(), request.get(..HEADER_BYTES))
+        let (Some(header), Some(request_header)) =
+            (reply.first_chunk::<HEADER_BYTES>(), request.get(..HEADER_BYTES))
         else {
             return false;
         };
@@ -44,40 +45,40 @@ impl ReplyVerifier for ReplyCheck {
         let Some(reply) = reply.get(..length).filter(|_| PACKET_BYTES.contains(&length)) else {
             return false;
         };
-        if header[1] != asked[1] {
+        if header[1] != request_header[1] {
             return false;
         }
-        let (kept, attributes) = (&reply[..4], &reply[HEADER_BYTES..]);
-        if header[4..] != md5(&[kept, &asked[4..], attributes, &self.secret]) {
+        let (reply_start, attributes) = (&reply[..4], &reply[HEADER_BYTES..]);
+        if header[4..] != md5(&[reply_start, &request_header[4..], attributes, &self.secret]) {
             return false;
         }
-        match message_authenticators(attributes) {
-            Some(found) => {
-                found.iter().all(|at| self.message_authenticator_holds(request, reply, HEADER_BYTES + at))
-            }
+        match find_message_authenticator(attributes) {
+            Some(value_position) => value_position
+                .iter()
+                .all(|position| self.verify_message_authenticator(request, reply, HEADER_BYTES + position)),
             None => false,
         }
     }
 }
 
 // Positions of the values of Message-Authenticators; `None` if the attributes are malformed.
-fn message_authenticators(attributes: &[u8]) -> Option<Option<usize>> {
-    let mut found = None;
-    let mut at = 0;
-    while at < attributes.len() {
-        let length = usize::from(*attributes.get(at + 1)?);
-        if length < 2 || at + length > attributes.len() {
+fn find_message_authenticator(attributes: &[u8]) -> Option<Option<usize>> {
+    let mut value_position = None;
+    let mut position = 0;
+    while position < attributes.len() {
+        let length = usize::from(*attributes.get(position + 1)?);
+        if length < 2 || position + length > attributes.len() {
             return None;
         }
-        if attributes[at] == kind::MESSAGE_AUTHENTICATOR {
-            if length != 2 + AUTHENTICATOR_BYTES || found.is_some() {
+        if attributes[position] == kind::MESSAGE_AUTHENTICATOR {
+            if length != 2 + AUTHENTICATOR_BYTES || value_position.is_some() {
                 return None;
             }
-            found = Some(at + 2);
+            value_position = Some(position + 2);
         }
-        at += length;
+        position += length;
     }
-    Some(found)
+    Some(value_position)
 }
 
 impl fmt::Debug for ReplyCheck {
@@ -92,28 +93,28 @@ mod tests {
     use crate::workload::radius::{RadiusOptions, access_requests};
     use proptest::prelude::*;
 
-    /// RFC 2865, 7.1: the reply to the request whose authenticator this is.
-    const ASKED: [u8; 20] = [
+    /// RFC 2865, 7.1: the header of the request.
+    const REQUEST_HEADER: [u8; 20] = [
         0x01, 0x00, 0x00, 0x38, 0x0f, 0x40, 0x3f, 0x94, 0x73, 0x97, 0x80, 0x57, 0xbd, 0x83, 0xd5, 0xcb, 0x98,
         0xf4, 0x22, 0x7a,
     ];
-    const ANSWERED: [u8; 38] = [
+    const ACCEPT_REPLY: [u8; 38] = [
         0x02, 0x00, 0x00, 0x26, 0x86, 0xfe, 0x22, 0x0e, 0x76, 0x24, 0xba, 0x2a, 0x10, 0x05, 0xf6, 0xbf, 0x9b,
         0x55, 0xe0, 0xb2, 0x06, 0x06, 0x00, 0x00, 0x00, 0x01, 0x0f, 0x06, 0x00, 0x00, 0x00, 0x00, 0x0e, 0x06,
         0xc0, 0xa8, 0x01, 0x03,
     ];
 
     #[test]
-    fn the_standards_reply_is_right_and_no_changed_one() {
+    fn the_rfc_2865_reply_verifies_and_any_changed_reply_fails() {
         let check = ReplyCheck::new(b"xyzzy5461");
-        assert!(check.verify(&ASKED, &ANSWERED));
-        assert!(check.verify(&ASKED, &[&ANSWERED[..], &[0; 4]].concat()), "padding is none of its business");
-        assert!(!check.verify(&ASKED, &ANSWERED[..37]));
-        assert!(!ReplyCheck::new(b"other").verify(&ASKED, &ANSWERED));
-        for at in 0..ANSWERED.len() {
-            let mut changed = ANSWERED;
-            changed[at] ^= 1;
-            assert!(!check.verify(&ASKED, &changed), "byte {at}");
+        assert!(check.verify(&REQUEST_HEADER, &ACCEPT_REPLY));
+        assert!(check.verify(&REQUEST_HEADER, &[&ACCEPT_REPLY[..], &[0; 4]].concat()), "padding is ignored");
+        assert!(!check.verify(&REQUEST_HEADER, &ACCEPT_REPLY[..37]));
+        assert!(!ReplyCheck::new(b"other").verify(&REQUEST_HEADER, &ACCEPT_REPLY));
+        for at in 0..ACCEPT_REPLY.len() {
+            let mut changed_reply = ACCEPT_REPLY;
+            changed_reply[at] ^= 1;
+            assert!(!check.verify(&REQUEST_HEADER, &changed_reply), "byte {at}");
         }
     }
 
@@ -135,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_message_authenticator_is_told_though_the_rest_is_right() {
+    fn a_wrong_message_authenticator_fails_verification() {
         let exchange = access_requests(b"s", "bob", b"hello", &RadiusOptions::default()).unwrap();
         let check = ReplyCheck::new(b"s");
         let request = &exchange.requests[7];
@@ -143,7 +144,7 @@ mod tests {
         assert!(check.verify(request, &bytes));
         assert!(
             !check.verify(&exchange.requests[7 + 256], &bytes),
-            "of another request with this identifier"
+            "a reply to another request with the same identifier"
         );
         let last = bytes.len() - 1;
         bytes[last] ^= 1;
@@ -155,15 +156,17 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_judged(bytes in prop::collection::vec(any::<u8>(), 0..80), length in 0..80u16) {
+        fn arbitrary_bytes_fail_verification(
+            bytes in prop::collection::vec(any::<u8>(), 0..80), length in 0..80u16,
+        ) {
             let check = ReplyCheck::new(b"s");
             let mut bytes = bytes;
             if bytes.len() >= 20 {
                 bytes[2..4].copy_from_slice(&length.to_be_bytes());
-                bytes[1] = ASKED[1];
+                bytes[1] = REQUEST_HEADER[1];
             }
-            prop_assert!(!check.verify(&ASKED, &bytes));
-            message_authenticators(&bytes);
+            prop_assert!(!check.verify(&REQUEST_HEADER, &bytes));
+            find_message_authenticator(&bytes);
         }
     }
 }

@@ -60,17 +60,19 @@ pub(super) fn payloads(
     file: &str,
     tag: Option<EchoedTag>,
 ) -> Result<(Vec<Vec<u8>>, Option<SkippedPackets>), SourceError> {
-    let failed = |problem: String| SourceError::File { file: file.to_owned(), problem };
+    let file_error = |problem: String| SourceError::File { file: file.to_owned(), problem };
     if !is_capture(bytes) {
-        return Err(failed("neither a pcap nor a pcapng file".to_owned()));
+        return Err(file_error("neither a pcap nor a pcapng file".to_owned()));
     }
     let mut payloads = Vec::new();
     let mut skipped = SkippedPackets::default();
-    let least = tag.map_or(1, |tag| tag.request_offset + tag.bytes);
-    let mut take = |link: u32, packet: &[u8]| {
-        match content(link, packet)? {
+    let min_length = tag.map_or(1, |tag| tag.request_offset + tag.bytes);
+    let mut add_packet = |link: u32, packet: &[u8]| {
+        match packet_content(link, packet)? {
             PacketContent::Payload([]) => skipped.empty += 1,
-            PacketContent::Payload(payload) if payload.len() < least => skipped.too_short_for_the_tag += 1,
+            PacketContent::Payload(payload) if payload.len() < min_length => {
+                skipped.too_short_for_the_tag += 1;
+            }
             PacketContent::Payload(payload) => payloads.push(payload.to_vec()),
             PacketContent::NotUdp => skipped.not_udp += 1,
             PacketContent::Fragment => skipped.fragments += 1,
@@ -79,13 +81,17 @@ pub(super) fn payloads(
         }
         Ok(())
     };
-    let walked =
-        if bytes.starts_with(&PCAPNG) { walk_pcapng(bytes, &mut take) } else { walk_pcap(bytes, &mut take) };
-    walked.map_err(failed)?;
+    let walk_result = if bytes.starts_with(&PCAPNG) {
+        walk_pcapng(bytes, &mut add_packet)
+    } else {
+        walk_pcap(bytes, &mut add_packet)
+    };
+    walk_result.map_err(file_error)?;
     let skipped = (skipped != SkippedPackets::default()).then_some(skipped);
     if payloads.is_empty() {
-        let found = skipped.map_or_else(|| "it has no packets".to_owned(), |skipped| skipped.to_string());
-        return Err(failed(format!("no UDP datagram to send: {found}")));
+        let skip_summary =
+            skipped.map_or_else(|| "it has no packets".to_owned(), |skipped| skipped.to_string());
+        return Err(file_error(format!("no UDP datagram to send: {skip_summary}")));
     }
     Ok((payloads, skipped))
 }
@@ -147,7 +153,7 @@ struct CapturedInterface {
     most_bytes: u32,
 }
 
-fn walk_pcap(bytes: &[u8], take: &mut Take<'_>) -> Result<(), String> {
+fn walk_pcap(bytes: &[u8], add_packet: &mut Take<'_>) -> Result<(), String> {
     let mut fields = CaptureFields { rest: bytes, is_big_endian: bytes.starts_with(&[0xa1]) };
     let link = fields.bytes(20).and_then(|_| fields.u32()).ok_or("no pcap header: the file is too short")?;
     let mut number = 0;
@@ -155,7 +161,7 @@ fn walk_pcap(bytes: &[u8], take: &mut Take<'_>) -> Result<(), String> {
         number += 1;
         let packet = fields.bytes(8).and_then(|_| fields.packet());
         // The upper bits are flags.
-        take(
+        add_packet(
             link & 0x0fff_ffff,
             packet.ok_or_else(|| format!("packet {number} cannot be read: it is cut short"))?,
         )?;
@@ -163,7 +169,7 @@ fn walk_pcap(bytes: &[u8], take: &mut Take<'_>) -> Result<(), String> {
     Ok(())
 }
 
-fn walk_pcapng(bytes: &[u8], take: &mut Take<'_>) -> Result<(), String> {
+fn walk_pcapng(bytes: &[u8], add_packet: &mut Take<'_>) -> Result<(), String> {
     let mut fields = CaptureFields { rest: bytes, is_big_endian: false };
     let mut interfaces: Vec<CapturedInterface> = Vec::new();
     let mut number = 0;
@@ -191,24 +197,24 @@ fn walk_pcapng(bytes: &[u8], take: &mut Take<'_>) -> Result<(), String> {
             .get(interface.ok_or_else(unreadable)? as usize)
             .ok_or_else(|| format!("block {number} is of an interface that is not described"))?;
         let packet = if kind == SIMPLE_PACKET {
-            let most = if interface.most_bytes == 0 { u32::MAX } else { interface.most_bytes };
-            body.u32().and_then(|length| body.bytes(length.min(most) as usize))
+            let max_bytes = if interface.most_bytes == 0 { u32::MAX } else { interface.most_bytes };
+            body.u32().and_then(|length| body.bytes(length.min(max_bytes) as usize))
         } else {
             body.bytes(8).and_then(|_| body.packet())
         };
-        take(interface.link, packet.ok_or_else(unreadable)?)?;
+        add_packet(interface.link, packet.ok_or_else(unreadable)?)?;
     }
     Ok(())
 }
 
-fn content(link: u32, packet: &[u8]) -> Result<PacketContent<'_>, String> {
+fn packet_content(link: u32, packet: &[u8]) -> Result<PacketContent<'_>, String> {
     let sliced = match link {
         ETHERNET => SlicedPacket::from_ethernet(packet),
         LINUX_SLL => SlicedPacket::from_linux_sll(packet),
         LINUX_SLL2 => match packet.split_at_checked(SLL2_BYTES) {
-            Some((header, rest)) => {
+            Some((header, payload)) => {
                 let kind = u16::from_be_bytes([header[0], header[1]]);
-                SlicedPacket::from_ether_type(EtherType(kind), rest)
+                SlicedPacket::from_ether_type(EtherType(kind), payload)
             }
             None => return Ok(PacketContent::CutShort),
         },
@@ -274,7 +280,7 @@ mod tests {
         [&kind.to_be_bytes()[..], &length, &body, &length].concat()
     }
 
-    fn built(builder: etherparse::PacketBuilderStep<etherparse::UdpHeader>, payload: &[u8]) -> Vec<u8> {
+    fn udp_packet(builder: etherparse::PacketBuilderStep<etherparse::UdpHeader>, payload: &[u8]) -> Vec<u8> {
         let mut packet = Vec::new();
         builder.write(&mut packet, payload).unwrap();
         packet
@@ -289,11 +295,11 @@ mod tests {
     }
 
     #[test]
-    fn datagrams_of_all_links_and_families_are_taken() {
-        let plain = built(ethernet().ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64).udp(1, 53), b"plain");
+    fn udp_payloads_are_read_from_all_link_types_and_ip_versions() {
+        let plain = udp_packet(ethernet().ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64).udp(1, 53), b"plain");
         let vlan = etherparse::VlanId::try_new(7).unwrap();
-        let tagged = built(ethernet().single_vlan(vlan).ipv6([1; 16], [2; 16], 64).udp(1, 2), b"tagged");
-        let bare = built(v4().udp(9, 9), b"bare");
+        let tagged = udp_packet(ethernet().single_vlan(vlan).ipv6([1; 16], [2; 16], 64).udp(1, 2), b"tagged");
+        let bare = udp_packet(v4().udp(9, 9), b"bare");
         let payloads = |link, packets: &[Vec<u8>]| from_pcap(&pcap(link, packets), "c", None).unwrap();
         let exchange = payloads(ETHERNET, &[plain, tagged]);
         assert_eq!(exchange.requests, [b"plain".to_vec(), b"tagged".to_vec()]);
@@ -307,9 +313,9 @@ mod tests {
     }
 
     #[test]
-    fn pcapng_is_read_as_well() {
+    fn pcapng_packet_blocks_are_read_and_damage_is_refused() {
         let words = |words: &[u32]| words.iter().flat_map(|word| word.to_be_bytes()).collect::<Vec<u8>>();
-        let data = built(v4().udp(9, 9), b"next generation");
+        let data = udp_packet(v4().udp(9, 9), b"next generation");
         let length = data.len() as u32;
         let bytes = [
             block(SECTION_HEADER, &words(&[0x1a2b_3c4d, 1 << 16, u32::MAX, u32::MAX])),
@@ -322,15 +328,15 @@ mod tests {
         .concat();
         assert!(is_capture(&bytes));
         assert_eq!(from_pcap(&bytes, "c", Some(TAG)).unwrap().requests, [b"next generation"; 3]);
-        let says = |bytes: &[u8]| from_pcap(bytes, "c", None).unwrap_err().to_string();
-        assert!(says(&bytes[..bytes.len() - 1]).starts_with("c: block 6 cannot be read: "));
+        let error_text = |bytes: &[u8]| from_pcap(bytes, "c", None).unwrap_err().to_string();
+        assert!(error_text(&bytes[..bytes.len() - 1]).starts_with("c: block 6 cannot be read: "));
         let undescribed = [&bytes[..28], &bytes[48..]].concat();
-        assert_eq!(says(&undescribed), "c: block 3 is of an interface that is not described");
+        assert_eq!(error_text(&undescribed), "c: block 3 is of an interface that is not described");
     }
 
     #[test]
-    fn what_is_left_out_is_counted() {
-        let good = built(v4().udp(9, 9), b"good");
+    fn skipped_packets_are_counted_by_reason() {
+        let good = udp_packet(v4().udp(9, 9), b"good");
         let mut tcp = Vec::new();
         v4().tcp(1, 2, 3, 4).write(&mut tcp, b"tcp").unwrap();
         let mut fragment = good.clone();
@@ -340,8 +346,8 @@ mod tests {
             tcp.clone(),
             fragment,
             good[..good.len() - 1].to_vec(),
-            built(v4().udp(9, 9), b""),
-            built(v4().udp(9, 9), b"x"),
+            udp_packet(v4().udp(9, 9), b""),
+            udp_packet(v4().udp(9, 9), b"x"),
             vec![0xff; 40],
         ];
         let exchange = from_pcap(&pcap(RAW, &packets), "c", Some(TAG)).unwrap();
@@ -357,19 +363,19 @@ mod tests {
     }
 
     #[test]
-    fn no_capture_and_other_links_are_refused() {
-        let says = |bytes: &[u8]| from_pcap(bytes, "c", None).unwrap_err().to_string();
-        assert_eq!(says(b"0001"), "c: neither a pcap nor a pcapng file");
-        assert!(says(&PCAP[1]).starts_with("c: no pcap header: "));
-        assert_eq!(says(&pcap(RAW, &[])), "c: no UDP datagram to send: it has no packets");
-        assert!(says(&pcap(105, &[vec![0; 60]])).contains("link type 105"));
-        let whole = pcap(RAW, &[built(v4().udp(9, 9), b"good")]);
-        assert!(says(&whole[..whole.len() - 1]).starts_with("c: packet 1 cannot be read: "));
+    fn broken_captures_and_other_link_types_are_refused() {
+        let error_text = |bytes: &[u8]| from_pcap(bytes, "c", None).unwrap_err().to_string();
+        assert_eq!(error_text(b"0001"), "c: neither a pcap nor a pcapng file");
+        assert!(error_text(&PCAP[1]).starts_with("c: no pcap header: "));
+        assert_eq!(error_text(&pcap(RAW, &[])), "c: no UDP datagram to send: it has no packets");
+        assert!(error_text(&pcap(105, &[vec![0; 60]])).contains("link type 105"));
+        let whole = pcap(RAW, &[udp_packet(v4().udp(9, 9), b"good")]);
+        assert!(error_text(&whole[..whole.len() - 1]).starts_with("c: packet 1 cannot be read: "));
     }
 
     proptest! {
         #[test]
-        fn any_bytes_are_read_or_refused(
+        fn parsing_arbitrary_capture_bytes_never_panics(
             magic in prop::sample::select(vec![PCAPNG, PCAP[0], PCAP[1], PCAP[3]]),
             rest in prop::collection::vec(any::<u8>(), 0..200),
         ) {
@@ -377,10 +383,11 @@ mod tests {
         }
 
         #[test]
-        fn any_packet_is_taken_or_left_out(bytes in prop::collection::vec(any::<u8>(), 0..120), link in prop::sample::select(vec![
-            ETHERNET, RAW, LINUX_SLL, LINUX_SLL2,
-        ])) {
-            prop_assert!(content(link, &bytes).is_ok());
+        fn arbitrary_packets_of_known_link_types_are_no_error(
+            bytes in prop::collection::vec(any::<u8>(), 0..120),
+            link in prop::sample::select(vec![ETHERNET, RAW, LINUX_SLL, LINUX_SLL2]),
+        ) {
+            prop_assert!(packet_content(link, &bytes).is_ok());
         }
     }
 }

@@ -11,7 +11,7 @@ use super::super::rtype;
 use super::super::zonefile::{self, ZoneError, ZoneFiles, ZoneRecord, ZoneText, display_name};
 use super::{
     BucketIndex, COUNT, FLAG_WILDCARD, NO_ZONE, NameBucket, SLOT, StoredZone, WireName, Zones, bucket_of,
-    label_count, mixed,
+    label_count, mix_hash,
 };
 
 /// Average records per bucket.
@@ -29,33 +29,39 @@ const ALIGNMENT: usize = 8;
 const MANY: usize = 16;
 
 impl Zones {
-    /// Reads all zones. Shares unchanged buckets with `before`.
-    pub(crate) fn read(zones: &[(&str, ZoneText<'_>)], before: Option<&Zones>) -> Result<Self, ZoneError> {
+    /// Reads all zones. Shares unchanged buckets with `previous_zones`.
+    pub(crate) fn read(
+        zones: &[(&str, ZoneText<'_>)],
+        previous_zones: Option<&Zones>,
+    ) -> Result<Self, ZoneError> {
         let names: Vec<Vec<u8>> =
             zones.iter().map(|(name, _)| zonefile::apex(name)).collect::<Result<_, _>>()?;
-        let before = before.filter(|before| {
-            before.zones.iter().map(|zone| &zone.apex[..]).eq(names.iter().map(Vec::as_slice))
+        let previous_zones = previous_zones.filter(|previous_zones| {
+            previous_zones.zones.iter().map(|zone| &zone.apex[..]).eq(names.iter().map(Vec::as_slice))
         });
-        if let Some(at) = (1..names.len()).find(|at| names[..*at].contains(&names[*at])) {
-            return Err(ZoneError::Twice { zone: display_name(&names[at]) });
+        if let Some(index) = (1..names.len()).find(|index| names[..*index].contains(&names[*index])) {
+            return Err(ZoneError::Twice { zone: display_name(&names[index]) });
         }
-        let Some(before) = before else { return ReadPass::new(names, None).all(zones) };
+        let Some(previous_zones) = previous_zones else { return ReadPass::new(names, None).build(zones) };
         for _ in 0..TRIES {
-            let mut sums = ReadPass::new(names.clone(), Some((before, RebuildChoice::Nothing)));
-            sums.files(zones)?;
+            let mut sum_pass = ReadPass::new(names.clone(), Some((previous_zones, RebuildChoice::Nothing)));
+            sum_pass.files(zones)?;
             // If the number of records changed much, all buckets are built again with the right size.
-            let fits = (before.records / 4..=before.records * 4 + FILL).contains(&sums.records);
+            let fits =
+                (previous_zones.records / 4..=previous_zones.records * 4 + FILL).contains(&sum_pass.records);
             if !fits {
-                return ReadPass::new(names, None).all(zones);
+                return ReadPass::new(names, None).build(zones);
             }
-            let keep: Vec<bool> = std::iter::zip(&before.buckets, std::iter::zip(&before.sums, &sums.sums))
-                .map(|(bucket, (old, new))| old == new && !bucket.noted)
-                .collect();
-            let expected = sums.sums;
-            let made =
-                ReadPass::new(names.clone(), Some((before, RebuildChoice::Buckets(keep)))).all(zones)?;
-            if made.sums == expected {
-                return Ok(made);
+            let keep: Vec<bool> =
+                std::iter::zip(&previous_zones.buckets, std::iter::zip(&previous_zones.sums, &sum_pass.sums))
+                    .map(|(bucket, (old_sum, new_sum))| old_sum == new_sum && !bucket.noted)
+                    .collect();
+            let expected_sums = sum_pass.sums;
+            let new_zones =
+                ReadPass::new(names.clone(), Some((previous_zones, RebuildChoice::Buckets(keep))))
+                    .build(zones)?;
+            if new_zones.sums == expected_sums {
+                return Ok(new_zones);
             }
         }
         Err(ZoneError::Changed)
@@ -88,8 +94,8 @@ struct ReadPass<'a> {
 }
 
 impl<'a> ReadPass<'a> {
-    fn new(names: Vec<Vec<u8>>, before: Option<(&'a Zones, RebuildChoice)>) -> Self {
-        let (keys, buckets, shift) = match &before {
+    fn new(names: Vec<Vec<u8>>, previous: Option<(&'a Zones, RebuildChoice)>) -> Self {
+        let (keys, buckets, shift) = match &previous {
             Some((zones, _)) => (zones.keys.clone(), zones.buckets.len(), zones.shift),
             None => (RandomState::new(), 0, 0),
         };
@@ -98,7 +104,7 @@ impl<'a> ReadPass<'a> {
         let most_labels = names.iter().map(|name| label_count(name) as u8).max().unwrap_or(0);
         Self {
             names,
-            before,
+            before: previous,
             keys,
             sums,
             shift,
@@ -113,34 +119,35 @@ impl<'a> ReadPass<'a> {
     }
 
     fn files(&mut self, zones: &[(&str, ZoneText<'_>)]) -> Result<Vec<ZoneFiles>, ZoneError> {
-        let mut all = Vec::new();
+        let mut zone_files = Vec::new();
         for (number, (name, text)) in zones.iter().enumerate() {
-            let (mut full, number) = (false, number as u16);
+            let (mut is_full, number) = (false, number as u16);
             self.parent.clear();
             // The apex always exists.
             self.mark(number, &self.names[usize::from(number)].clone(), MARK_EXISTS);
-            let read = zonefile::read(name, *text, &mut |record| full |= !self.record(number, record))?;
-            if full {
+            let parsed_files =
+                zonefile::read(name, *text, &mut |record| is_full |= !self.record(number, record))?;
+            if is_full {
                 let why = "the zones together are too large: 32 GB of records is the most";
                 return Err(ZoneError::Zone {
-                    file: read.files[0].clone(),
-                    zone: display_name(&read.apex),
+                    file: parsed_files.files[0].clone(),
+                    zone: display_name(&parsed_files.apex),
                     why,
                 });
             }
-            all.push(read);
+            zone_files.push(parsed_files);
         }
-        Ok(all)
+        Ok(zone_files)
     }
 
     /// Adds a record; false if there is no room.
     fn record(&mut self, zone: u16, record: &ZoneRecord<'_>) -> bool {
         self.records += 1;
-        let apex = self.names[usize::from(zone)].len();
+        let apex_length = self.names[usize::from(zone)].len();
         let owner = record.owner;
         self.signed[usize::from(zone)] |=
-            record.rtype == rtype::RRSIG && owner.len() == apex && record.data.starts_with(&[0, 48]);
-        if owner.len() > apex {
+            record.rtype == rtype::RRSIG && owner.len() == apex_length && record.data.starts_with(&[0, 48]);
+        if owner.len() > apex_length {
             let parent = &owner[usize::from(owner[0]) + 1..];
             if owner.starts_with(b"\x01*") {
                 self.mark(zone, parent, MARK_WILDCARD);
@@ -148,14 +155,14 @@ impl<'a> ReadPass<'a> {
             if parent != self.parent.as_slice() {
                 self.parent.clear();
                 self.parent.extend_from_slice(parent);
-                let mut rest = parent;
-                while rest.len() > apex {
-                    self.mark(zone, rest, MARK_EXISTS);
-                    let above = &rest[usize::from(rest[0]) + 1..];
-                    if rest.starts_with(b"\x01*") {
-                        self.mark(zone, above, MARK_WILDCARD);
+                let mut suffix = parent;
+                while suffix.len() > apex_length {
+                    self.mark(zone, suffix, MARK_EXISTS);
+                    let parent_suffix = &suffix[usize::from(suffix[0]) + 1..];
+                    if suffix.starts_with(b"\x01*") {
+                        self.mark(zone, parent_suffix, MARK_WILDCARD);
                     }
-                    rest = above;
+                    suffix = parent_suffix;
                 }
             }
         }
@@ -169,19 +176,19 @@ impl<'a> ReadPass<'a> {
     fn item(&mut self, zone: u16, record: &ZoneRecord<'_>) -> bool {
         self.name.set(record.owner);
         self.most_labels = self.most_labels.max(self.name.labels as u8);
-        let hash = mixed(self.name.hash(self.name.labels), zone);
-        if let Some((_, wanted)) = &self.before {
+        let hash = mix_hash(self.name.hash(self.name.labels), zone);
+        if let Some((_, choice)) = &self.before {
             let bucket = bucket_of(hash, self.shift) as usize;
             self.sums[bucket] = self.sums[bucket].wrapping_add(sum(&self.keys, zone, record));
-            match wanted {
+            match choice {
                 RebuildChoice::Buckets(keep) if !keep[bucket] => {}
                 _ => return true,
             }
         }
-        let at = self.items.len().next_multiple_of(ALIGNMENT);
-        let Ok(offset) = u32::try_from(at / ALIGNMENT) else { return false };
+        let position = self.items.len().next_multiple_of(ALIGNMENT);
+        let Ok(offset) = u32::try_from(position / ALIGNMENT) else { return false };
         self.index.push((hash, offset));
-        self.items.resize(at, 0);
+        self.items.resize(position, 0);
         self.items.extend_from_slice(&zone.to_ne_bytes());
         self.items.extend_from_slice(&record.rtype.to_ne_bytes());
         self.items.extend_from_slice(&record.ttl.to_ne_bytes());
@@ -195,41 +202,42 @@ impl<'a> ReadPass<'a> {
     }
 
     /// Reads the files and builds the zones.
-    fn all(mut self, zones: &[(&str, ZoneText<'_>)]) -> Result<Zones, ZoneError> {
+    fn build(mut self, zones: &[(&str, ZoneText<'_>)]) -> Result<Zones, ZoneError> {
         let files = self.files(zones)?;
-        let kept = match self.before.take() {
-            Some((before, RebuildChoice::Buckets(keep))) => Some((before, keep)),
+        let kept_buckets = match self.before.take() {
+            Some((previous_zones, RebuildChoice::Buckets(keep))) => Some((previous_zones, keep)),
             _ => None,
         };
-        if kept.is_none() {
+        if kept_buckets.is_none() {
             let buckets = (self.records / FILL).next_power_of_two();
             self.shift = u32::BITS - buckets.trailing_zeros();
             self.sums = vec![0; buckets];
             for (hash, offset) in &self.index {
-                let (zone, record) = item(&self.items, *offset);
+                let (zone, record) = read_item(&self.items, *offset);
                 let bucket = bucket_of(*hash, self.shift) as usize;
                 self.sums[bucket] = self.sums[bucket].wrapping_add(sum(&self.keys, zone, &record));
             }
         }
         // By bucket, hash and place in the files.
         self.index.sort_unstable();
-        let mut made =
+        let mut bucket_builder =
             BucketBuilder { files: &files, items: &self.items, notes: Vec::new(), scratch: Vec::new() };
         let mut buckets = Vec::with_capacity(self.sums.len());
-        let mut rest = &self.index[..];
+        let mut remaining_index = &self.index[..];
         for bucket in 0..self.sums.len() {
-            if let Some((before, keep)) = &kept
+            if let Some((previous_zones, keep)) = &kept_buckets
                 && keep[bucket]
             {
-                buckets.push(Arc::clone(&before.buckets[bucket]));
+                buckets.push(Arc::clone(&previous_zones.buckets[bucket]));
                 continue;
             }
-            let count = rest.partition_point(|(hash, _)| bucket_of(*hash, self.shift) as usize <= bucket);
-            let (these, others) = rest.split_at(count);
-            rest = others;
-            buckets.push(Arc::new(made.bucket(these)?));
+            let count =
+                remaining_index.partition_point(|(hash, _)| bucket_of(*hash, self.shift) as usize <= bucket);
+            let (bucket_index, later_index) = remaining_index.split_at(count);
+            remaining_index = later_index;
+            buckets.push(Arc::new(bucket_builder.bucket(bucket_index)?));
         }
-        let mut notes = made.notes;
+        let mut notes = bucket_builder.notes;
         for (zone, _) in files.iter().zip(&self.signed).filter(|(_, signed)| **signed) {
             notes.push(format!(
                 "zone {} is signed, but signatures and proofs are only given to who asks for them by type: validating \
@@ -259,15 +267,15 @@ impl Zones {
     fn zone(&self, number: u16, apex: &[u8]) -> StoredZone {
         let mut name = WireName::default();
         name.set(apex);
-        let nowhere = BucketIndex { bucket: 0, at: 0 };
-        let node = self.node(number, &name, name.labels).unwrap_or(nowhere);
+        let no_index = BucketIndex { bucket: 0, at: 0 };
+        let node = self.node(number, &name, name.labels).unwrap_or(no_index);
         // A file without SOA was refused.
         let soa = self.find_set(node, rtype::SOA);
         let minimum = soa.and_then(|soa| soa.records().next()).and_then(|(_, data)| data.last_chunk());
         StoredZone {
             apex: apex.into(),
             node,
-            soa: soa.map_or(nowhere, |soa| soa.place),
+            soa: soa.map_or(no_index, |soa| soa.place),
             negative_ttl: soa
                 .map_or(0, |soa| soa.ttl)
                 .min(minimum.map_or(0, |minimum| u32::from_be_bytes(*minimum))),
@@ -279,14 +287,14 @@ fn table(names: &[Vec<u8>]) -> Vec<(u32, u16)> {
     let size = (names.len() * 2 + 1).next_power_of_two();
     let mut slots = vec![(0, NO_ZONE); size];
     for (zone, name) in names.iter().enumerate() {
-        let mut full = WireName::default();
-        full.set(name);
-        let hash = full.hash(full.labels);
-        let mut at = mixed(hash, 0) as usize & (size - 1);
-        while slots[at].1 != NO_ZONE {
-            at = (at + 1) & (size - 1);
+        let mut wire_name = WireName::default();
+        wire_name.set(name);
+        let hash = wire_name.hash(wire_name.labels);
+        let mut slot = mix_hash(hash, 0) as usize & (size - 1);
+        while slots[slot].1 != NO_ZONE {
+            slot = (slot + 1) & (size - 1);
         }
-        slots[at] = (hash, zone as u16);
+        slots[slot] = (hash, zone as u16);
     }
     slots
 }
@@ -301,21 +309,23 @@ fn sum(keys: &RandomState, zone: u16, record: &ZoneRecord<'_>) -> u64 {
 }
 
 /// The item at an offset.
-fn item(items: &[u8], offset: u32) -> (u16, ZoneRecord<'_>) {
+fn read_item(items: &[u8], offset: u32) -> (u16, ZoneRecord<'_>) {
     let bytes = &items[offset as usize * ALIGNMENT..];
-    let word = |at: usize| u16::from_ne_bytes([bytes[at], bytes[at + 1]]);
-    let long = |at: usize| u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
-    let (name, data) = (usize::from(word(14)), usize::from(word(16)));
-    let (owner, rest) = bytes[ITEM_HEADER..].split_at(name);
+    let read_u16 = |position: usize| u16::from_ne_bytes([bytes[position], bytes[position + 1]]);
+    let read_u32 = |position: usize| {
+        u32::from_ne_bytes([bytes[position], bytes[position + 1], bytes[position + 2], bytes[position + 3]])
+    };
+    let (name_length, data) = (usize::from(read_u16(14)), usize::from(read_u16(16)));
+    let (owner, data_bytes) = bytes[ITEM_HEADER..].split_at(name_length);
     let record = ZoneRecord {
         owner,
-        rtype: word(2),
-        ttl: long(4),
-        line: long(8),
-        file: word(12),
-        data: &rest[..data],
+        rtype: read_u16(2),
+        ttl: read_u32(4),
+        line: read_u32(8),
+        file: read_u16(12),
+        data: &data_bytes[..data],
     };
-    (word(0), record)
+    (read_u16(0), record)
 }
 
 struct BucketBuilder<'a> {
@@ -337,19 +347,19 @@ impl<'a> BucketBuilder<'a> {
     /// Builds a bucket from items sorted by hash.
     fn bucket(&mut self, index: &[(u32, u32)]) -> Result<NameBucket, ZoneError> {
         let mut nodes: Vec<NameNode<'a>> = Vec::new();
-        let notes = self.notes.len();
+        let note_count = self.notes.len();
         for &(hash, offset) in index {
-            let (zone, record) = item(self.items, offset);
-            let same =
+            let (zone, record) = read_item(self.items, offset);
+            let is_same_node =
                 |node: &NameNode<'_>| node.hash == hash && node.zone == zone && node.name == record.owner;
-            let at = nodes.iter().rposition(same).unwrap_or_else(|| {
+            let node_index = nodes.iter().rposition(is_same_node).unwrap_or_else(|| {
                 nodes.push(NameNode { hash, zone, name: record.owner, wildcard: false, sets: Vec::new() });
                 nodes.len() - 1
             });
             match record.rtype {
                 MARK_EXISTS => {}
-                MARK_WILDCARD => nodes[at].wildcard = true,
-                _ => self.add(&mut nodes[at], record)?,
+                MARK_WILDCARD => nodes[node_index].wildcard = true,
+                _ => self.add(&mut nodes[node_index], record)?,
             }
         }
         for node in &mut nodes {
@@ -363,9 +373,9 @@ impl<'a> BucketBuilder<'a> {
         scratch.resize(COUNT + nodes.len() * SLOT, 0);
         let mut records = 0;
         for (number, node) in nodes.iter().enumerate() {
-            let (slot, at) = (COUNT + number * SLOT, scratch.len() as u32);
+            let (slot, node_offset) = (COUNT + number * SLOT, scratch.len() as u32);
             scratch[slot..slot + 4].copy_from_slice(&node.hash.to_ne_bytes());
-            scratch[slot + 4..slot + 8].copy_from_slice(&at.to_ne_bytes());
+            scratch[slot + 4..slot + 8].copy_from_slice(&node_offset.to_ne_bytes());
             scratch.extend_from_slice(&node.zone.to_ne_bytes());
             scratch.push(if node.wildcard { FLAG_WILDCARD } else { 0 });
             scratch.extend_from_slice(node.name);
@@ -382,21 +392,22 @@ impl<'a> BucketBuilder<'a> {
                 records += set.len() as u32;
             }
         }
-        Ok(NameBucket { bytes: Box::from(&scratch[..]), records, noted: self.notes.len() > notes })
+        Ok(NameBucket { bytes: Box::from(&scratch[..]), records, noted: self.notes.len() > note_count })
     }
 
     fn add(&mut self, node: &mut NameNode<'a>, record: ZoneRecord<'a>) -> Result<(), ZoneError> {
         let zone = &self.files[usize::from(node.zone)];
-        let alias = |rtype: u16| rtype == rtype::CNAME;
-        let beside = |rtype: u16| matches!(rtype, rtype::RRSIG | rtype::NSEC | rtype::NSEC3);
-        let clash = |set: &Vec<ZoneRecord<'_>>| {
-            let other = set[0].rtype;
-            other != record.rtype
-                && (alias(other) && !beside(record.rtype) || alias(record.rtype) && !beside(other))
+        let is_alias = |rtype: u16| rtype == rtype::CNAME;
+        let may_join_alias = |rtype: u16| matches!(rtype, rtype::RRSIG | rtype::NSEC | rtype::NSEC3);
+        let is_conflict = |set: &Vec<ZoneRecord<'_>>| {
+            let other_type = set[0].rtype;
+            other_type != record.rtype
+                && (is_alias(other_type) && !may_join_alias(record.rtype)
+                    || is_alias(record.rtype) && !may_join_alias(other_type))
         };
-        if node.sets.iter().any(clash) {
+        if node.sets.iter().any(is_conflict) {
             let why = "a CNAME cannot have other records next to it; remove it or them";
-            return Err(zone.complaint(&record, why));
+            return Err(zone.record_error(&record, why));
         }
         match node.sets.iter_mut().find(|set| set[0].rtype == record.rtype) {
             Some(set) => set.push(record),
@@ -408,30 +419,30 @@ impl<'a> BucketBuilder<'a> {
     /// Removes duplicates, and checks that the records are compatible.
     fn deduplicate_set(&mut self, zone: u16, set: &mut Vec<ZoneRecord<'a>>) -> Result<(), ZoneError> {
         if set.len() > MANY {
-            let mut seen = HashSet::new();
-            set.retain(|record| seen.insert(record.data));
+            let mut unique_data = HashSet::new();
+            set.retain(|record| unique_data.insert(record.data));
         } else {
-            let mut kept = 0;
-            for at in 0..set.len() {
-                if set[..kept].iter().all(|other| other.data != set[at].data) {
-                    set.swap(kept, at);
-                    kept += 1;
+            let mut kept_count = 0;
+            for index in 0..set.len() {
+                if set[..kept_count].iter().all(|other| other.data != set[index].data) {
+                    set.swap(kept_count, index);
+                    kept_count += 1;
                 }
             }
-            set.truncate(kept);
+            set.truncate(kept_count);
         }
         let (zone, first) = (&self.files[usize::from(zone)], set[0]);
         for record in &set[1..] {
             if matches!(record.rtype, rtype::CNAME | rtype::SOA) {
                 let why = "there is another record of this type, and may be one only; remove one";
-                return Err(zone.complaint(record, why));
+                return Err(zone.record_error(record, why));
             }
             if record.ttl != first.ttl && record.rtype != rtype::RRSIG {
                 let why = format!(
                     "its TTL is not that of the others of its type, {} s, which is served",
                     first.ttl
                 );
-                self.notes.push(zone.complaint(record, &why).to_string());
+                self.notes.push(zone.record_error(record, &why).to_string());
             }
         }
         Ok(())

@@ -55,14 +55,14 @@ impl TcpConnection {
     }
 
     // Reads, answers and writes until it would block.
-    pub(super) fn process(&mut self, with: &mut TcpAnswering<'_>, now: Instant) -> ConnectionWait {
+    pub(super) fn process(&mut self, answering: &mut TcpAnswering<'_>, now: Instant) -> ConnectionWait {
         for _ in 0..TURN {
             match self.flush(now) {
                 Ok(true) => {}
                 Ok(false) => return ConnectionWait::Write,
                 Err(()) => return ConnectionWait::End,
             }
-            if self.answer(with, now) {
+            if self.answer(answering, now) {
                 continue;
             }
             if self.ended {
@@ -78,35 +78,35 @@ impl TcpConnection {
         }
         // Epoll reports unread bytes after the turns of other connections, but not a query that the
         // last read has completed.
-        self.answer(with, now);
+        self.answer(answering, now);
         if self.output.is_empty() { ConnectionWait::Read } else { ConnectionWait::Write }
     }
 
     fn read(&mut self) -> Result<usize, ErrorKind> {
         let length = self.input.len();
         self.input.resize(length + STEP, 0);
-        let read = (&self.socket).read(&mut self.input[length..]);
-        self.input.truncate(length + *read.as_ref().unwrap_or(&0));
-        read.map_err(|error| error.kind())
+        let result = (&self.socket).read(&mut self.input[length..]);
+        self.input.truncate(length + *result.as_ref().unwrap_or(&0));
+        result.map_err(|error| error.kind())
     }
 
     // Answers complete queries, up to a limit. Returns whether there are replies to send.
-    fn answer(&mut self, with: &mut TcpAnswering<'_>, now: Instant) -> bool {
-        let mut at = 0;
+    fn answer(&mut self, answering: &mut TcpAnswering<'_>, now: Instant) -> bool {
+        let mut offset = 0;
         while self.output.len() < MOST_WAITING - LONGEST
-            && let Some(length) = self.input.get(at..at + 2)
+            && let Some(length) = self.input.get(offset..offset + 2)
             && let length = usize::from(u16::from_be_bytes([length[0], length[1]]))
-            && let Some(query) = self.input.get(at + 2..at + 2 + length)
+            && let Some(query) = self.input.get(offset + 2..offset + 2 + length)
         {
-            at += 2 + length;
+            offset += 2 + length;
             self.last = now;
-            if let Some(length) = with.answerer.answer(query, with.reply, QueryTransport::Tcp) {
+            if let Some(length) = answering.answerer.answer(query, answering.reply, QueryTransport::Tcp) {
                 self.output.extend_from_slice(&(length as u16).to_be_bytes());
-                self.output.extend_from_slice(&with.reply[..length]);
-                with.answered.fetch_add(1, Ordering::Relaxed);
+                self.output.extend_from_slice(&answering.reply[..length]);
+                answering.answered.fetch_add(1, Ordering::Relaxed);
             }
         }
-        self.input.drain(..at);
+        self.input.drain(..offset);
         !self.output.is_empty()
     }
 
@@ -139,7 +139,7 @@ mod tests {
     use crate::dns::{ServedZones, Zones};
 
     #[test]
-    fn a_query_that_takes_all_reads_of_a_turn_is_answered() {
+    fn a_query_that_fills_all_reads_of_a_turn_is_answered() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let mut client = TcpStream::connect(listener.local_addr().expect("its address")).expect("connected");
         let server = listener.accept().expect("a connection").0;
@@ -162,9 +162,9 @@ mod tests {
         let zones = Zones::parse("example.test", zone).expect("a zone");
         let mut answerer = DnsAnswerer::new(ServedZones::new(zones));
         let (mut reply, answered) = (vec![0; usize::from(u16::MAX)], AtomicU64::new(0));
-        let mut with = TcpAnswering { answerer: &mut answerer, reply: &mut reply, answered: &answered };
+        let mut answering = TcpAnswering { answerer: &mut answerer, reply: &mut reply, answered: &answered };
         let mut connection = TcpConnection::new(Socket::from(server), Instant::now());
-        assert_eq!(connection.process(&mut with, Instant::now()), ConnectionWait::Write);
+        assert_eq!(connection.process(&mut answering, Instant::now()), ConnectionWait::Write);
         assert_eq!(answered.load(Ordering::Relaxed), 1);
     }
 }

@@ -90,13 +90,13 @@ impl<R: BufRead> ZoneLexer<R> {
     pub(super) fn next(&mut self, entry: &mut ZoneEntry) -> Result<bool, LexError> {
         entry.clear();
         // The line of the first open parenthesis, and the number of open ones.
-        let (mut opened, mut depth) = (0, 0u32);
+        let (mut open_line, mut depth) = (0, 0u32);
         loop {
             self.buffer.clear();
             if self.input.read_until(b'\n', &mut self.buffer).map_err(LexError::Read)? == 0 {
                 if depth > 0 {
                     let why = "this parenthesis is not closed before the end of the file; add \")\"";
-                    return Err(LexError::Syntax { line: opened, text: "(".into(), why });
+                    return Err(LexError::Syntax { line: open_line, text: "(".into(), why });
                 }
                 return Ok(!entry.spans.is_empty());
             }
@@ -104,14 +104,14 @@ impl<R: BufRead> ZoneLexer<R> {
             if depth == 0 {
                 entry.blank = self.buffer.first().is_some_and(|byte| matches!(byte, b' ' | b'\t'));
             }
-            let before = depth;
+            let depth_before = depth;
             self.words(entry, &mut depth).map_err(|why| LexError::Syntax {
                 line: self.line,
                 text: String::from_utf8_lossy(&self.buffer).trim().to_owned(),
                 why,
             })?;
-            if before == 0 && depth > 0 {
-                opened = self.line;
+            if depth_before == 0 && depth > 0 {
+                open_line = self.line;
             }
             if depth == 0 && !entry.spans.is_empty() {
                 return Ok(true);
@@ -122,64 +122,67 @@ impl<R: BufRead> ZoneLexer<R> {
     /// Appends the words of the line in the buffer.
     fn words(&self, entry: &mut ZoneEntry, depth: &mut u32) -> Result<(), &'static str> {
         let line = &self.buffer[..];
-        let mut at = 0;
-        while let Some(byte) = line.get(at) {
+        let mut position = 0;
+        while let Some(byte) = line.get(position) {
             match byte {
-                b' ' | b'\t' | b'\r' | b'\n' => at += 1,
+                b' ' | b'\t' | b'\r' | b'\n' => position += 1,
                 b';' => break,
-                b'(' => (*depth, at) = (*depth + 1, at + 1),
+                b'(' => (*depth, position) = (*depth + 1, position + 1),
                 b')' => {
                     *depth = depth.checked_sub(1).ok_or("\")\" without \"(\" before it")?;
-                    at += 1;
+                    position += 1;
                 }
                 b'"' => {
-                    let end = quote_end(line, at + 1).ok_or("a quoted text ends on its line: add '\"'")?;
-                    entry.push(&line[at + 1..end], true, self.line);
-                    at = end + 1;
+                    let end =
+                        quote_end(line, position + 1).ok_or("a quoted text ends on its line: add '\"'")?;
+                    entry.push(&line[position + 1..end], true, self.line);
+                    position = end + 1;
                 }
-                _ => at = self.plain(entry, at)?,
+                _ => position = self.plain(entry, position)?,
             }
         }
         Ok(())
     }
 
-    /// Appends the word without quotes at `at`; returns its end. After '=', a part may be quoted (`alpn="h2,h3"`).
-    fn plain(&self, entry: &mut ZoneEntry, mut at: usize) -> Result<usize, &'static str> {
+    /// Appends the word without quotes at `position`; returns its end. After '=', a part may be
+    /// quoted (`alpn="h2,h3"`).
+    fn plain(&self, entry: &mut ZoneEntry, mut position: usize) -> Result<usize, &'static str> {
         let (line, start) = (&self.buffer[..], entry.text.len());
-        while let Some(byte) = line.get(at) {
+        while let Some(byte) = line.get(position) {
             match byte {
                 b' ' | b'\t' | b'\r' | b'\n' | b';' | b'(' | b')' => break,
-                b'"' if at > 0 && line[at - 1] == b'=' => {
-                    let end = quote_end(line, at + 1).ok_or("a quoted text ends on its line: add '\"'")?;
-                    entry.text.extend_from_slice(&line[at + 1..end]);
-                    at = end + 1;
+                b'"' if position > 0 && line[position - 1] == b'=' => {
+                    let end =
+                        quote_end(line, position + 1).ok_or("a quoted text ends on its line: add '\"'")?;
+                    entry.text.extend_from_slice(&line[position + 1..end]);
+                    position = end + 1;
                 }
                 b'"' => break,
                 b'\\' => {
-                    let escaped = line.get(at + 1).filter(|byte| !matches!(byte, b'\n' | b'\r'));
+                    let escaped = line.get(position + 1).filter(|byte| !matches!(byte, b'\n' | b'\r'));
                     let escaped = escaped.ok_or("\"\\\" at the end of a line escapes nothing")?;
                     entry.text.extend_from_slice(&[b'\\', *escaped]);
-                    at += 2;
+                    position += 2;
                 }
                 _ => {
                     entry.text.push(*byte);
-                    at += 1;
+                    position += 1;
                 }
             }
         }
         entry.spans.push(WordSpan { start, end: entry.text.len(), quoted: false, line: self.line });
-        Ok(at)
+        Ok(position)
     }
 }
 
 /// The position of the closing quote.
-fn quote_end(line: &[u8], mut at: usize) -> Option<usize> {
+fn quote_end(line: &[u8], mut position: usize) -> Option<usize> {
     loop {
-        match line.get(at)? {
-            b'"' => return Some(at),
-            b'\\' => at += 2,
+        match line.get(position)? {
+            b'"' => return Some(position),
+            b'\\' => position += 2,
             b'\n' => return None,
-            _ => at += 1,
+            _ => position += 1,
         }
     }
 }

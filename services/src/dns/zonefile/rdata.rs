@@ -181,7 +181,7 @@ const SERVICE_EXAMPLE: &str = "1 . alpn=h2,h3 port=443 ipv4hint=192.0.2.1";
 
 /// The type with this number, if the table has it.
 pub(super) fn by_number(rtype: u16) -> Option<&'static RecordType> {
-    TYPES.binary_search_by_key(&rtype, |kind| kind.rtype).ok().map(|at| &TYPES[at])
+    TYPES.binary_search_by_key(&rtype, |kind| kind.rtype).ok().map(|index| &TYPES[index])
 }
 
 // The number of a type by its name, or of `TYPE123` (RFC 3597, section 5).
@@ -202,7 +202,7 @@ mod tests {
     use super::super::lexer::{ZoneEntry, ZoneLexer};
     use super::*;
 
-    fn made(rtype: u16, text: &str) -> Result<Vec<u8>, String> {
+    fn wire_data(rtype: u16, text: &str) -> Result<Vec<u8>, String> {
         let mut entry = ZoneEntry::default();
         let _ = ZoneLexer::new(format!("{text}\n").as_bytes()).next(&mut entry);
         let mut out = Vec::new();
@@ -211,42 +211,43 @@ mod tests {
     }
 
     #[test]
-    fn types_are_sorted_and_their_examples_are_correct() {
+    fn record_types_are_sorted_and_their_examples_encode() {
         assert!(TYPES.is_sorted_by(|a, b| a.rtype < b.rtype));
         for kind in TYPES {
-            let data = made(kind.rtype, kind.example).unwrap_or_else(|why| panic!("{}: {why}", kind.name));
+            let data =
+                wire_data(kind.rtype, kind.example).unwrap_or_else(|why| panic!("{}: {why}", kind.name));
             assert!(is_of_type(kind.rtype, &data), "{}", kind.name);
         }
     }
 
     #[test]
-    fn data_is_encoded_as_in_the_rfcs() {
+    fn record_data_is_encoded_per_rfc() {
         // RFC 1876, appendix A, with defaults.
-        let loc = made(29, "42 21 54 N 71 6 18 W -24m 30m").expect("LOC");
+        let loc = wire_data(29, "42 21 54 N 71 6 18 W -24m 30m").expect("LOC");
         let angle = |at: usize| u32::from_be_bytes(loc[at..at + 4].try_into().expect("four bytes"));
         assert_eq!(loc[..4], [0, 0x33, 0x16, 0x13]);
         assert_eq!(
             (angle(4), angle(8), angle(12)),
             (0x8000_0000 + 152_514_000, 0x8000_0000 - 255_978_000, 9_997_600)
         );
-        assert_eq!(made(15, "10 @"), Ok(b"\0\x0a\x01o\0".to_vec()));
+        assert_eq!(wire_data(15, "10 @"), Ok(b"\0\x0a\x01o\0".to_vec()));
         assert_eq!(
-            made(47, "@ A TYPE1234"),
+            wire_data(47, "@ A TYPE1234"),
             Ok([&b"\x01o\0\0\x01\x40\x04\x1b"[..], &[0; 26], &[0x20]].concat())
         );
         assert_eq!(
-            made(42, "1:10.0.0.0/8 !2:2001:db8::/32"),
+            wire_data(42, "1:10.0.0.0/8 !2:2001:db8::/32"),
             Ok(b"\0\x01\x08\x01\x0a\0\x02\x20\x84\x20\x01\x0d\xb8".to_vec())
         );
         assert_eq!(
-            made(65, "1 . port=53 alpn=\"h2,a\\\\,b\""),
+            wire_data(65, "1 . port=53 alpn=\"h2,a\\\\,b\""),
             Ok(b"\0\x01\0\0\x01\0\x07\x02h2\x03a,b\0\x03\0\x02\0\x35".to_vec())
         );
-        assert_eq!(made(257, "0 issue \"a;b\""), Ok(b"\0\x05issuea;b".to_vec()));
+        assert_eq!(wire_data(257, "0 issue \"a;b\""), Ok(b"\0\x05issuea;b".to_vec()));
     }
 
     #[test]
-    fn errors_name_the_word() {
+    fn errors_name_the_invalid_part_of_record_data() {
         let all = [
             (1, "192.0.2.300", "IPv4"),
             (15, "10", "a name is missing"),
@@ -258,7 +259,7 @@ mod tests {
             (65, "1 . port=1 port=2", "twice"),
         ];
         for (rtype, text, part) in all {
-            let why = made(rtype, text).expect_err(text);
+            let why = wire_data(rtype, text).expect_err(text);
             assert!(why.contains(part), "{text}: {why}");
         }
     }

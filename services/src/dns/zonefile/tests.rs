@@ -11,9 +11,9 @@ fn zone(text: &str) -> Result<Zones, ZoneError> {
     Zones::read(&[("example.test", ZoneText::Here(text))], None)
 }
 
-fn refused(rest: &str) -> String {
+fn zone_error(rest: &str) -> String {
     match zone(&format!("{HEAD}{rest}")) {
-        Ok(_) => panic!("{rest:?} was taken"),
+        Ok(_) => panic!("{rest:?} was accepted"),
         Err(error) => error.to_string(),
     }
 }
@@ -21,16 +21,16 @@ fn refused(rest: &str) -> String {
 /// Records as `owner type ttl data`, with the data in hexadecimal, without the SOA of the head.
 fn records(rest: &str) -> Vec<String> {
     let (text, mut all) = (format!("{HEAD}{rest}"), Vec::new());
-    let read = read("example.test", ZoneText::Here(&text), &mut |record| {
+    let result = read("example.test", ZoneText::Here(&text), &mut |record| {
         let digits: String = record.data.iter().map(|byte| format!("{byte:02x}")).collect();
-        all.push(format!("{} {} {}", item(record.owner, record.rtype), record.ttl, digits));
+        all.push(format!("{} {} {}", record_label(record.owner, record.rtype), record.ttl, digits));
     });
-    read.unwrap_or_else(|error| panic!("{rest:?}: {error}"));
+    result.unwrap_or_else(|error| panic!("{rest:?}: {error}"));
     all.split_off(1)
 }
 
 #[test]
-fn what_is_wrong_is_told_with_file_line_item_and_what_it_should_be() {
+fn errors_name_file_line_item_and_the_expected_form() {
     let all = [
         ("www IN A 192.0.2.300\n", 3, "www IN A 192.0.2.300", "A 192.0.2.1"),
         ("a IN A 192.0.2.1\nwww IN NOTYPE x\n", 4, "www IN NOTYPE x", "RFC 3597"),
@@ -67,16 +67,16 @@ fn what_is_wrong_is_told_with_file_line_item_and_what_it_should_be() {
         ("a", 3, "a", "its type is missing"),
     ];
     for (rest, line, item, part) in all {
-        let told = refused(rest);
-        assert!(told.starts_with(&format!("text:{line}: {item}: ")), "{told}");
-        assert!(told.contains(part), "{told}");
+        let error = zone_error(rest);
+        assert!(error.starts_with(&format!("text:{line}: {item}: ")), "{error}");
+        assert!(error.contains(part), "{error}");
     }
-    let told = zone("@ IN SOA ns hostmaster 1 2 3 4 5").expect_err("no TTL").to_string();
-    assert!(told.starts_with("text:1: ") && told.contains("$TTL 1h"), "{told}");
+    let error = zone("@ IN SOA ns hostmaster 1 2 3 4 5").expect_err("no TTL").to_string();
+    assert!(error.starts_with("text:1: ") && error.contains("$TTL 1h"), "{error}");
 }
 
 #[test]
-fn the_origin_stands_in_data_and_can_be_escaped() {
+fn at_sign_in_data_is_the_origin_unless_escaped() {
     assert_eq!(records("a IN CNAME @"), records("a IN CNAME example.test."));
     assert_eq!(records("a IN MX 1 @"), records("a MX 1 example.test."));
     assert_eq!(records("a IN CNAME \\@"), records("a IN CNAME \\064.example.test."));
@@ -86,7 +86,7 @@ fn the_origin_stands_in_data_and_can_be_escaped() {
 }
 
 #[test]
-fn times_have_units() {
+fn ttl_and_soa_times_accept_units() {
     assert_eq!(records("$TTL 1h\na IN A 192.0.2.1"), ["a.example.test. A 3600 c0000201"]);
     for head in ["1h", "1h IN", "IN 1h", "60m", "3600 IN"] {
         assert_eq!(records(&format!("a {head} A 192.0.2.1")), ["a.example.test. A 3600 c0000201"], "{head}");
@@ -100,28 +100,28 @@ fn times_have_units() {
 }
 
 #[test]
-fn records_are_generated() {
-    let generated = records("$GENERATE 1-5/2 host-$ 1h IN A 192.0.2.$");
-    assert_eq!(generated, records("host-1 1h A 192.0.2.1\nhost-3 1h A 192.0.2.3\nhost-5 1h A 192.0.2.5"));
+fn generate_directive_expands_to_records() {
+    let hosts = records("$GENERATE 1-5/2 host-$ 1h IN A 192.0.2.$");
+    assert_eq!(hosts, records("host-1 1h A 192.0.2.1\nhost-3 1h A 192.0.2.3\nhost-5 1h A 192.0.2.5"));
     assert_eq!(
         records("$GENERATE 10-11 ${-10,3,d} PTR \\$${0,2,x}.\n"),
         records("000 PTR \\$0a.\n001 PTR \\$0b.")
     );
     assert_eq!(records("$GENERATE 18-18 ${0,4,n}a A 192.0.2.1"), records("2.1.a A 192.0.2.1"));
-    assert!(refused("$GENERATE 1-2 h$ A 192.0.2.${x}").contains("offset"));
-    assert!(refused("$GENERATE 0-4294967295 h$ A 192.0.2.1").contains("16,777,216"));
+    assert!(zone_error("$GENERATE 1-2 h$ A 192.0.2.${x}").contains("offset"));
+    assert!(zone_error("$GENERATE 0-4294967295 h$ A 192.0.2.1").contains("16,777,216"));
 }
 
 #[test]
-fn lines_may_go_on_in_parentheses_and_begin_with_the_owner_before() {
-    let one = records("a 60 IN TXT ( \"x\" ; first\n y )\n  A 192.0.2.1\n\n ; nothing\n\tA 192.0.2.2");
-    assert_eq!(one, records("a TXT x y\na A 192.0.2.1\na A 192.0.2.2"));
+fn entries_continue_in_parentheses_and_inherit_the_owner() {
+    let entries = records("a 60 IN TXT ( \"x\" ; first\n y )\n  A 192.0.2.1\n\n ; nothing\n\tA 192.0.2.2");
+    assert_eq!(entries, records("a TXT x y\na A 192.0.2.1\na A 192.0.2.2"));
     assert_eq!(records("a IN HTTPS 1 . alpn=\"h2,h3\""), records("a IN HTTPS 1 . alpn=h2,h3"));
     assert_eq!(records("a TXT \"a;b\" \"\" \"q\\\"\\032\""), ["a.example.test. TXT 60 03613b620003712220"]);
 }
 
 #[test]
-fn data_given_as_bytes_is_that_of_its_type() {
+fn generic_rdata_must_be_valid_for_its_type() {
     let why = "its data cannot be that of the type";
     // Empty data, a missing or unterminated name, a compression pointer, a byte after the name, and
     // data of a wrong length. Below: a SOA without its numbers.
@@ -137,29 +137,29 @@ fn data_given_as_bytes_is_that_of_its_type() {
         "A \\# 3 c00002",
         "LOC \\# 1 00",
     ] {
-        assert!(refused(&format!("a IN {data}")).contains(why), "{data}");
+        assert!(zone_error(&format!("a IN {data}")).contains(why), "{data}");
     }
     assert!(zone("@ 60 IN SOA \\# 2 0000").expect_err("no numbers").to_string().contains(why));
     let good = "a IN A \\# 4 c0000201\nb IN NS \\# 3 016100\nc IN KX \\# 5 0001016100\nd IN TYPE999 \\# 0\n";
     assert_eq!(records(good).len(), 4);
-    assert!(refused("a IN TYPE999 \\# 2 00").contains("announced"));
+    assert!(zone_error("a IN TYPE999 \\# 2 00").contains("announced"));
 }
 
 #[test]
-fn a_zone_needs_a_soa() {
-    let told = zone("a 60 IN A 192.0.2.1").expect_err("no SOA").to_string();
-    assert!(told.starts_with("text: zone example.test.: it has no SOA record at its name"), "{told}");
+fn a_zone_without_a_soa_is_refused() {
+    let error = zone("a 60 IN A 192.0.2.1").expect_err("no SOA").to_string();
+    assert!(error.starts_with("text: zone example.test.: it has no SOA record at its name"), "{error}");
 }
 
 #[test]
-fn files_include_others_with_their_own_origin() {
+fn include_reads_files_with_their_own_origin() {
     let directory = tempfile::tempdir().expect("a directory");
     let write = |name: &str, text: &str| std::fs::write(directory.path().join(name), text).expect("written");
     write("zone", &format!("{HEAD}$INCLUDE \"in cluded\" sub\na A 192.0.2.1\n"));
     write("in cluded", "b A 192.0.2.2\n$ORIGIN other\nc A 192.0.2.x\n");
     let file = directory.path().join("zone");
-    let told = Zones::load(&[("example.test", &file)]).expect_err("a wrong address").to_string();
-    assert!(told.contains("in cluded:3: c A 192.0.2.x: "), "{told}");
+    let error = Zones::load(&[("example.test", &file)]).expect_err("a wrong address").to_string();
+    assert!(error.contains("in cluded:3: c A 192.0.2.x: "), "{error}");
     write("in cluded", "b A 192.0.2.2\n");
     assert_eq!(Zones::load(&[("example.test", &file)]).expect("a zone").record_count(), 3);
     write("in cluded", "$INCLUDE zone\n");
@@ -179,13 +179,13 @@ fn names_are_below_themselves_and_their_parents() {
 
 proptest::proptest! {
     #[test]
-    fn any_text_is_read_or_refused(text in "(\\PC|\n){0,200}") {
+    fn parsing_arbitrary_text_never_panics(text in "(\\PC|\n){0,200}") {
         let _ = zone(&text);
         let _ = zone(&format!("{HEAD}{text}"));
     }
 
     #[test]
-    fn any_words_are_read_or_refused(words in proptest::collection::vec(
+    fn parsing_arbitrary_zone_file_words_never_panics(words in proptest::collection::vec(
         proptest::sample::select(vec![
             "a", "@", ".", "\n", " ", "(", ")", "\"", ";", "\\", "\\#", "1", "0", "1h", "IN", "$TTL", "$ORIGIN", "$GENERATE",
             "1-3", "${1,2,n}", "A", "192.0.2.1", "MX", "LOC", "N", "E", "APL", "!1:10.0.0.0/8", "HTTPS", "alpn=a,b", "NSEC",

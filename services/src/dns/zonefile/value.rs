@@ -5,10 +5,10 @@ use super::super::rtype::LONGEST_NAME;
 const LONGEST_LABEL: usize = 63;
 
 /// The first byte of `raw` without its escape, and the length of the escape.
-fn unescaped(raw: &[u8]) -> Result<(u8, usize), &'static str> {
+fn unescape_byte(raw: &[u8]) -> Result<(u8, usize), &'static str> {
     match raw {
         [b'\\', a @ b'0'..=b'9', b @ b'0'..=b'9', c @ b'0'..=b'9', ..] => {
-            let value = [a, b, c].iter().fold(0u16, |all, digit| all * 10 + u16::from(**digit - b'0'));
+            let value = [a, b, c].iter().fold(0u16, |total, digit| total * 10 + u16::from(**digit - b'0'));
             let byte = u8::try_from(value).map_err(|_| "an escape is \\000 to \\255")?;
             Ok((byte, 4))
         }
@@ -28,25 +28,25 @@ pub(super) fn name(raw: &[u8], quoted: bool, origin: &[u8], out: &mut Vec<u8>) -
         b"." => out.push(0),
         b"" => return Err("a name is missing"),
         _ => {
-            let (mut rest, mut absolute) = (raw, false);
-            while !rest.is_empty() {
+            let (mut remaining, mut absolute) = (raw, false);
+            while !remaining.is_empty() {
                 let length_at = out.len();
                 out.push(0);
                 absolute = false;
-                while !rest.is_empty() {
-                    if rest[0] == b'.' {
+                while !remaining.is_empty() {
+                    if remaining[0] == b'.' {
                         absolute = true;
-                        rest = &rest[1..];
+                        remaining = &remaining[1..];
                         break;
                     }
-                    if rest[0] == b'@' {
+                    if remaining[0] == b'@' {
                         return Err(
                             "@ stands alone for the origin; write \\@ for the letter, and a dot in the SOA's mailbox",
                         );
                     }
-                    let (byte, bytes) = unescaped(rest)?;
+                    let (byte, bytes) = unescape_byte(remaining)?;
                     out.push(byte);
-                    rest = &rest[bytes..];
+                    remaining = &remaining[bytes..];
                 }
                 match out.len() - length_at - 1 {
                     0 => {
@@ -66,8 +66,8 @@ pub(super) fn name(raw: &[u8], quoted: bool, origin: &[u8], out: &mut Vec<u8>) -
 
 /// A name in the form of a zone file, absolute.
 pub(crate) fn display_name(name: &[u8]) -> String {
-    let (mut text, mut rest) = (String::new(), name);
-    while let Some((&length, after)) = rest.split_first()
+    let (mut text, mut remaining) = (String::new(), name);
+    while let Some((&length, after)) = remaining.split_first()
         && length > 0
     {
         let (label, next) = after.split_at(usize::from(length).min(after.len()));
@@ -82,28 +82,28 @@ pub(crate) fn display_name(name: &[u8]) -> String {
             }
         }
         text.push('.');
-        rest = next;
+        remaining = next;
     }
     if text.is_empty() { ".".into() } else { text }
 }
 
 /// Appends a text without a length byte.
 pub(super) fn bytes(raw: &[u8], out: &mut Vec<u8>) -> Result<(), &'static str> {
-    let mut rest = raw;
-    while !rest.is_empty() {
-        let (byte, length) = unescaped(rest)?;
+    let mut remaining = raw;
+    while !remaining.is_empty() {
+        let (byte, length) = unescape_byte(remaining)?;
         out.push(byte);
-        rest = &rest[length..];
+        remaining = &remaining[length..];
     }
     Ok(())
 }
 
 // Appends a text of at most 255 bytes after a length byte.
 pub(super) fn text(raw: &[u8], out: &mut Vec<u8>) -> Result<(), &'static str> {
-    let at = out.len();
+    let length_at = out.len();
     out.push(0);
     bytes(raw, out)?;
-    out[at] = u8::try_from(out.len() - at - 1)
+    out[length_at] = u8::try_from(out.len() - length_at - 1)
         .map_err(|_| "a text has at most 255 bytes; write more as several texts in quotes")?;
     Ok(())
 }
@@ -113,7 +113,7 @@ pub(super) fn number<T: TryFrom<u64>>(raw: &[u8]) -> Option<T> {
         return None;
     }
     let mut digits = raw.iter().map(|byte| byte.is_ascii_digit().then(|| u64::from(byte - b'0')));
-    let value = digits.try_fold(0u64, |all, digit| Some(all * 10 + digit?))?;
+    let value = digits.try_fold(0u64, |total, digit| Some(total * 10 + digit?))?;
     T::try_from(value).ok()
 }
 
@@ -147,38 +147,38 @@ pub(super) fn period(raw: &[u8]) -> Option<u32> {
 /// Appends bytes from pairs of hexadecimal digits; false for other text.
 pub(super) fn hex(raw: &[u8], out: &mut Vec<u8>) -> bool {
     let digit = |byte: &u8| (*byte as char).to_digit(16);
-    let (pairs, rest) = raw.as_chunks::<2>();
+    let (pairs, odd_digit) = raw.as_chunks::<2>();
     for [high, low] in pairs {
         let (Some(high), Some(low)) = (digit(high), digit(low)) else { return false };
         out.push((high << 4 | low) as u8);
     }
-    rest.is_empty()
+    odd_digit.is_empty()
 }
 
 /// Appends the values of digits with `bits` bits each; false for an invalid digit, or remaining bits that are not 0.
-fn groups(
+fn decode_groups(
     raw: impl Iterator<Item = u8>,
     bits: u32,
     digit: impl Fn(u8) -> Option<u32>,
     out: &mut Vec<u8>,
 ) -> bool {
-    let (mut held, mut count) = (0u32, 0);
+    let (mut pending_bits, mut count) = (0u32, 0);
     for byte in raw {
         let Some(value) = digit(byte) else { return false };
-        held = held << bits | value;
+        pending_bits = pending_bits << bits | value;
         count += bits;
         if count >= 8 {
             count -= 8;
-            out.push((held >> count) as u8);
-            held &= (1 << count) - 1;
+            out.push((pending_bits >> count) as u8);
+            pending_bits &= (1 << count) - 1;
         }
     }
-    count < bits && held == 0
+    count < bits && pending_bits == 0
 }
 
 // Appends bytes from base 64 (RFC 4648, section 4), with or without padding.
 pub(super) fn base64(raw: &[u8], out: &mut Vec<u8>) -> bool {
-    let end = raw.iter().rposition(|byte| *byte != b'=').map_or(0, |at| at + 1);
+    let end = raw.iter().rposition(|byte| *byte != b'=').map_or(0, |position| position + 1);
     let padding = raw.len() - end;
     let digit = |byte: u8| {
         Some(u32::from(match byte {
@@ -193,13 +193,13 @@ pub(super) fn base64(raw: &[u8], out: &mut Vec<u8>) -> bool {
     end > 0
         && (padding == 0 || raw.len().is_multiple_of(4))
         && padding < 3
-        && groups(raw[..end].iter().copied(), 6, digit, out)
+        && decode_groups(raw[..end].iter().copied(), 6, digit, out)
 }
 
 // Appends bytes from base 32 with extended hexadecimal digits, without padding (RFC 4648, section 7).
 pub(super) fn base32(raw: &[u8], out: &mut Vec<u8>) -> bool {
     let digit = |byte: u8| (byte as char).to_digit(32);
-    !raw.is_empty() && groups(raw.iter().copied(), 5, digit, out)
+    !raw.is_empty() && decode_groups(raw.iter().copied(), 5, digit, out)
 }
 
 // Seconds since 1970 modulo 2^32, given as such or as a time such as 20300101000000 (RFC 4034, section 3.2).
@@ -207,12 +207,12 @@ pub(super) fn time(raw: &[u8]) -> Option<u32> {
     if raw.len() != 14 {
         return number(raw);
     }
-    let part = |at: std::ops::Range<usize>| number::<i64>(&raw[at]);
+    let part = |range: std::ops::Range<usize>| number::<i64>(&raw[range]);
     let (year, month, day) = (part(0..4)?, part(4..6)?, part(6..8)?);
     let (hour, minute, second) = (part(8..10)?, part(10..12)?, part(12..14)?);
-    let right =
+    let is_valid =
         (1..=12).contains(&month) && (1..=31).contains(&day) && hour < 24 && minute < 60 && second < 61;
-    right.then_some(())?;
+    is_valid.then_some(())?;
     // Days since 1970, with years from March to February.
     let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
     let days = 365 * year + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + day - 1 - 719_468;
@@ -224,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn periods_have_units() {
+    fn periods_parse_with_units() {
         for (text, seconds) in [("0", 0), ("3600", 3600), ("1h", 3600), ("1H30m", 5400), ("2w1d", 1_296_000)]
         {
             assert_eq!(period(text.as_bytes()), Some(seconds), "{text}");
@@ -236,33 +236,33 @@ mod tests {
 
     #[test]
     fn names_are_relative_unless_they_end_with_a_dot() {
-        let made = |text: &str| {
+        let absolute_name = |text: &str| {
             let mut out = Vec::new();
             name(text.as_bytes(), false, b"\x01o\0", &mut out).map(|()| display_name(&out))
         };
-        assert_eq!(made("a.b").as_deref(), Ok("a.b.o."));
-        assert_eq!(made("a.b.").as_deref(), Ok("a.b."));
-        assert_eq!(made("@").as_deref(), Ok("o."));
-        assert_eq!(made("\\@.\\065\\.").as_deref(), Ok("\\@.A\\..o."));
-        assert_eq!(made(".").as_deref(), Ok("."));
+        assert_eq!(absolute_name("a.b").as_deref(), Ok("a.b.o."));
+        assert_eq!(absolute_name("a.b.").as_deref(), Ok("a.b."));
+        assert_eq!(absolute_name("@").as_deref(), Ok("o."));
+        assert_eq!(absolute_name("\\@.\\065\\.").as_deref(), Ok("\\@.A\\..o."));
+        assert_eq!(absolute_name(".").as_deref(), Ok("."));
         for text in
             ["a..b", ".a", "hostmaster@o.", "a..", "..", "\\256", "\\1a", &"a".repeat(64), &"a.".repeat(128)]
         {
-            assert!(made(text).is_err(), "{text}");
+            assert!(absolute_name(text).is_err(), "{text}");
         }
     }
 
     #[test]
-    fn encodings_are_those_of_their_rfcs() {
-        let with = |decode: fn(&[u8], &mut Vec<u8>) -> bool, text: &str| {
+    fn base64_base32_hex_and_times_decode_per_rfc() {
+        let bytes_of = |decode: fn(&[u8], &mut Vec<u8>) -> bool, text: &str| {
             let mut out = Vec::new();
             decode(text.as_bytes(), &mut out).then_some(out)
         };
-        assert_eq!(with(base64, "Zm9vYg=="), Some(b"foob".to_vec()));
-        assert_eq!(with(base64, "Zm9vYmE"), Some(b"fooba".to_vec()));
-        assert_eq!(with(base64, "Zm9vY"), None);
-        assert_eq!(with(base32, "CPNMUOJ1E8"), Some(b"foobar".to_vec()));
-        assert_eq!((with(hex, "0aF"), with(hex, "0aFf")), (None, Some(vec![10, 255])));
+        assert_eq!(bytes_of(base64, "Zm9vYg=="), Some(b"foob".to_vec()));
+        assert_eq!(bytes_of(base64, "Zm9vYmE"), Some(b"fooba".to_vec()));
+        assert_eq!(bytes_of(base64, "Zm9vY"), None);
+        assert_eq!(bytes_of(base32, "CPNMUOJ1E8"), Some(b"foobar".to_vec()));
+        assert_eq!((bytes_of(hex, "0aF"), bytes_of(hex, "0aFf")), (None, Some(vec![10, 255])));
         assert_eq!((time(b"20300101000000"), time(b"19700101000000")), (Some(1_893_456_000), Some(0)));
         assert_eq!((time(b"20301301000000"), time(b"7")), (None, Some(7)));
     }

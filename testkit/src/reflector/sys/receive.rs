@@ -38,16 +38,16 @@ impl ReflectorReceiveBatch {
     /// Room for `count` datagrams of any length.
     pub(crate) fn new(count: usize) -> Self {
         // SAFETY: sockaddr_storage consists of integers, for which zeroes are valid.
-        let nobody: libc::sockaddr_storage = unsafe { zeroed() };
+        let empty_source: libc::sockaddr_storage = unsafe { zeroed() };
         // SAFETY: mmsghdr consists of integers and pointers, for which zeroes are valid: no name,
         // no buffers.
-        let empty: libc::mmsghdr = unsafe { zeroed() };
+        let empty_message: libc::mmsghdr = unsafe { zeroed() };
         ReflectorReceiveBatch {
             buffers: vec![0; count * BUFFER_BYTES].into_boxed_slice(),
-            sources: vec![nobody; count].into_boxed_slice(),
+            sources: vec![empty_source; count].into_boxed_slice(),
             controls: vec![ReflectorControl([0; 64]); count].into_boxed_slice(),
             vectors: vec![libc::iovec { iov_base: null_mut(), iov_len: 0 }; count].into_boxed_slice(),
-            messages: vec![empty; count].into_boxed_slice(),
+            messages: vec![empty_message; count].into_boxed_slice(),
             received: 0,
         }
     }
@@ -116,10 +116,10 @@ fn receive_stamp(header: &libc::msghdr) -> Option<u64> {
     unsafe {
         let mut control = libc::CMSG_FIRSTHDR(header);
         while !control.is_null() {
-            let wanted = libc::CMSG_LEN(size_of::<libc::timespec>() as libc::c_uint) as usize;
+            let min_length = libc::CMSG_LEN(size_of::<libc::timespec>() as libc::c_uint) as usize;
             if (*control).cmsg_level == libc::SOL_SOCKET
                 && (*control).cmsg_type == libc::SCM_TIMESTAMPNS
-                && (*control).cmsg_len as usize >= wanted
+                && (*control).cmsg_len as usize >= min_length
             {
                 let time = libc::CMSG_DATA(control).cast::<libc::timespec>().read_unaligned();
                 return u64::try_from((time.tv_sec as i64) * 1_000_000_000 + time.tv_nsec as i64).ok();

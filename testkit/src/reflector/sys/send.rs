@@ -19,10 +19,10 @@ impl ReflectorSendBatch {
     pub(crate) fn new(count: usize) -> Self {
         // SAFETY: mmsghdr consists of integers and pointers, for which zeroes are valid: no name,
         // no buffers.
-        let empty: libc::mmsghdr = unsafe { zeroed() };
+        let empty_message: libc::mmsghdr = unsafe { zeroed() };
         ReflectorSendBatch {
             vectors: vec![libc::iovec { iov_base: null_mut(), iov_len: 0 }; count].into_boxed_slice(),
-            messages: vec![empty; count].into_boxed_slice(),
+            messages: vec![empty_message; count].into_boxed_slice(),
         }
     }
 

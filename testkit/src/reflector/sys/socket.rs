@@ -9,10 +9,10 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 pub(crate) fn request_receive_stamps(socket: BorrowedFd<'_>) -> io::Result<()> {
     let value: libc::c_int = 1;
     let length = size_of_val(&value) as libc::socklen_t;
-    let place = (&raw const value).cast::<c_void>();
+    let pointer = (&raw const value).cast::<c_void>();
     // SAFETY: the value is a live integer and the length is its size.
     let result = unsafe {
-        libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, place, length)
+        libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, pointer, length)
     };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
@@ -23,10 +23,10 @@ pub(crate) fn receive_drops(socket: BorrowedFd<'_>) -> io::Result<u32> {
     const SK_MEMINFO_DROPS: usize = 8;
     let mut values = [0u32; SK_MEMINFO_DROPS + 1];
     let mut length = size_of_val(&values) as libc::socklen_t;
-    let place = values.as_mut_ptr().cast::<c_void>();
-    // SAFETY: the place is writable for `length` bytes, and any bytes make a u32.
+    let pointer = values.as_mut_ptr().cast::<c_void>();
+    // SAFETY: the pointer is writable for `length` bytes, and any bytes make a u32.
     let result = unsafe {
-        libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_MEMINFO, place, &raw mut length)
+        libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_MEMINFO, pointer, &raw mut length)
     };
     if result == 0 { Ok(values[SK_MEMINFO_DROPS]) } else { Err(io::Error::last_os_error()) }
 }

@@ -61,18 +61,18 @@ pub(super) struct SpinResult {
 
 impl SpinThread {
     pub(super) fn start(cpu: u32) -> io::Result<Self> {
-        let wanted = Arc::new(AtomicU8::new(WAIT));
-        let (told, tell) = mpsc::channel();
-        let its = Arc::clone(&wanted);
+        let stage = Arc::new(AtomicU8::new(WAIT));
+        let (pin_sender, pin_receiver) = mpsc::channel();
+        let thread_stage = Arc::clone(&stage);
         let thread = thread::Builder::new().name(format!("calibrate/{cpu}")).spawn(move || {
-            let pinned = pin(cpu);
-            let is_pinned = pinned.is_ok();
+            let pin_result = pin(cpu);
+            let is_pinned = pin_result.is_ok();
             // The receiver is gone only after a panic.
-            let _ = told.send(pinned);
-            if is_pinned { spin(&its) } else { None }
+            let _ = pin_sender.send(pin_result);
+            if is_pinned { spin(&thread_stage) } else { None }
         })?;
-        tell.recv().map_err(io::Error::other)??;
-        Ok(Self { wanted, thread: Some(thread) })
+        pin_receiver.recv().map_err(io::Error::other)??;
+        Ok(Self { wanted: stage, thread: Some(thread) })
     }
 
     pub(super) fn begin(&self) {
@@ -113,9 +113,9 @@ pub(in crate::cost) fn pin(cpu: u32) -> io::Result<()> {
     })
 }
 
-fn spin(wanted: &AtomicU8) -> Option<SpinResult> {
+fn spin(target_stage: &AtomicU8) -> Option<SpinResult> {
     let rounds = rounds_a_slice();
-    let stage = || wanted.load(Ordering::Relaxed);
+    let stage = || target_stage.load(Ordering::Relaxed);
     while stage() == WAIT {
         slice(rounds);
     }
@@ -201,9 +201,9 @@ impl SliceDurations {
         if self.judged == 0 || self.count > TOGETHER / 4 {
             self.judge();
         }
-        let judged = Some(self.judged).filter(|judged| *judged > 0)?;
-        let all = judged + self.count;
-        Some((self.undisturbed.mul_f64(all as f64 / judged as f64), all))
+        let judged_count = Some(self.judged).filter(|judged_count| *judged_count > 0)?;
+        let total_count = judged_count + self.count;
+        Some((self.undisturbed.mul_f64(total_count as f64 / judged_count as f64), total_count))
     }
 
     fn judge(&mut self) {
@@ -221,19 +221,19 @@ impl SliceDurations {
 // counts. They may also be far more frequent, if nearly every slice is interrupted; so only
 // durations near the shortest are considered.
 fn most_frequent(durations: &[(u64, u64)]) -> Option<Duration> {
-    let together = |window: &[(u64, u64)]| {
+    let totals = |window: &[(u64, u64)]| {
         window.iter().fold((0, 0), |(counts, sums), (count, sum)| (counts + count, sums + sum))
     };
     let mean = |(count, sum): (u64, u64)| Duration::from_secs_f64(sum as f64 / count as f64 / 1e9);
-    let rarest = durations.iter().map(|(count, _)| count).sum::<u64>().div_ceil(RAREST);
-    let fastest = durations.windows(WINDOW).position(|window| together(window).0 >= rarest)?;
+    let threshold = durations.iter().map(|(count, _)| count).sum::<u64>().div_ceil(RAREST);
+    let fastest = durations.windows(WINDOW).position(|window| totals(window).0 >= threshold)?;
     let longest = durations.len().min((fastest + WINDOW) * SLOWEST);
-    let windows = || durations[..longest].windows(WINDOW).map(together);
-    let most = windows().max_by_key(|(count, _)| *count).filter(|(count, _)| *count > 0)?;
-    let first = windows().position(|(count, _)| count * NEARLY >= most.0)?;
-    let shortest = windows().skip(first).take(WINDOW).max_by_key(|(count, _)| *count)?;
+    let windows = || durations[..longest].windows(WINDOW).map(totals);
+    let peak = windows().max_by_key(|(count, _)| *count).filter(|(count, _)| *count > 0)?;
+    let first_frequent = windows().position(|(count, _)| count * NEARLY >= peak.0)?;
+    let shortest = windows().skip(first_frequent).take(WINDOW).max_by_key(|(count, _)| *count)?;
     // A smaller difference is the clock of the core.
-    Some(if mean(shortest).mul_f64(INTERRUPTED) < mean(most) { mean(shortest) } else { mean(most) })
+    Some(if mean(shortest).mul_f64(INTERRUPTED) < mean(peak) { mean(shortest) } else { mean(peak) })
 }
 
 #[cfg(test)]
@@ -241,7 +241,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_undisturbed_slice_is_what_comes_most_often() {
+    fn undisturbed_slice_is_the_most_frequent_duration() {
         assert_eq!(SliceDurations::new().finish(), None);
         let mut slices = SliceDurations::new();
         // Four of five are disturbed, each differently, and some run at a faster clock.
@@ -256,41 +256,41 @@ mod tests {
         slices.add(Duration::from_secs(3));
         let (undisturbed, count) = slices.finish().expect("slices");
         assert_eq!(count, 10_000);
-        let found = undisturbed.as_nanos() / 10_000;
-        assert!((2995..3010).contains(&found), "{found}");
+        let slice_ns = undisturbed.as_nanos() / 10_000;
+        assert!((2995..3010).contains(&slice_ns), "{slice_ns}");
     }
 
     #[test]
-    fn what_each_interrupt_makes_longer_alike_is_disturbed() {
+    fn undisturbed_slice_is_found_if_60_percent_are_interrupted() {
         let mut slices = SliceDurations::new();
         for number in 0..8192_u64 {
             let ns = if number % 5 < 2 { 3000 + number % 3 } else { 14_000 + number % 16 };
             slices.add(Duration::from_nanos(ns));
         }
         let (undisturbed, count) = slices.finish().expect("slices");
-        let found = undisturbed.as_nanos() / u128::from(count);
-        assert!((2995..3010).contains(&found), "{found}");
+        let slice_ns = undisturbed.as_nanos() / u128::from(count);
+        assert!((2995..3010).contains(&slice_ns), "{slice_ns}");
     }
 
     #[test]
-    fn slices_that_are_nearly_all_interrupted_alike_are_disturbed() {
+    fn undisturbed_slice_is_found_if_92_percent_are_interrupted() {
         let mut slices = SliceDurations::new();
         for number in 0..8192_u64 {
             let ns = if number % 12 == 0 { 3000 + number % 3 } else { 13_600 + number % 16 };
             slices.add(Duration::from_nanos(ns));
         }
         let (undisturbed, count) = slices.finish().expect("slices");
-        let found = undisturbed.as_nanos() / u128::from(count);
-        assert!((2995..3010).contains(&found), "{found}");
+        let slice_ns = undisturbed.as_nanos() / u128::from(count);
+        assert!((2995..3010).contains(&slice_ns), "{slice_ns}");
     }
 
     #[test]
-    fn a_spin_that_is_not_begun_has_nothing_to_tell() {
+    fn spin_before_begin_returns_none_and_a_missing_cpu_is_refused() {
         let mask = rustix::thread::sched_getaffinity(None).expect("CPUs");
         let cpu = (0..CpuSet::MAX_CPU).find(|cpu| mask.is_set(*cpu)).expect("a CPU");
         let spin = SpinThread::start(cpu as u32).expect("pinned");
         assert_eq!(spin.join(), None);
-        let refused = SpinThread::start(CpuSet::MAX_CPU as u32).expect_err("no such CPU");
-        assert!(refused.to_string().contains("cannot be pinned to CPU"), "{refused}");
+        let error = SpinThread::start(CpuSet::MAX_CPU as u32).expect_err("no such CPU");
+        assert!(error.to_string().contains("cannot be pinned to CPU"), "{error}");
     }
 }

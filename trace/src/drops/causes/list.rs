@@ -6,7 +6,7 @@ const fn cause(name: &'static str, what: &'static str, remedy: &'static str) -> 
     LossCause { name, what, remedy, finding: None }
 }
 
-const fn found(
+const fn cause_with_finding(
     name: &'static str,
     what: &'static str,
     remedy: &'static str,
@@ -29,13 +29,13 @@ pub(super) const CAUSES: &[LossCause] = &[
         "See what delays it: linerate load shows latencies",
     ),
     // Device.
-    found(
+    cause_with_finding(
         "device-lost",
         "the device or its driver had no room for it",
         "Give the rings more descriptors (ethtool -G), use more queues, and keep their CPUs free",
         "link.hardware-drops",
     ),
-    found(
+    cause_with_finding(
         "allowance",
         "the instance's allowance was used up",
         "Take a larger instance, or spread the load over several",
@@ -63,13 +63,13 @@ pub(super) const CAUSES: &[LossCause] = &[
         "See the tracepoint xdp:xdp_exception and the program's map of targets",
     ),
     // Softirq.
-    found(
+    cause_with_finding(
         "backlog-full",
         "the backlog of its CPU was full",
         "Spread the load over more CPUs; a longer net.core.netdev_max_backlog helps with bursts only",
         "softirq.backlog-drops",
     ),
-    found(
+    cause_with_finding(
         "flow-limit",
         "its flow had filled half of the backlog of a CPU that is short of room",
         "Spread the flow's packets over several CPUs, or remove those CPUs from net.core.flow_limit_cpu_bitmap",
@@ -98,7 +98,7 @@ pub(super) const CAUSES: &[LossCause] = &[
         "a rule of netfilter dropped it",
         "See the counters of the rules (nft list ruleset, iptables -vnL), or nft monitor trace for the very rule",
     ),
-    found(
+    cause_with_finding(
         "conntrack-full",
         "connection tracking had no room for its flow, or could not enter it",
         "Exempt the service from tracking (notrack in a raw chain), or enlarge nf_conntrack_max",
@@ -112,7 +112,7 @@ pub(super) const CAUSES: &[LossCause] = &[
         "See bpftool cgroup tree; systemd's IPAddressDeny= is such a program",
     ),
     // IP.
-    found(
+    cause_with_finding(
         "rp-filter",
         "the reverse-path filter: an answer to its source would leave by another interface",
         "Set rp_filter of the interface to 2 (loose) or 0, or fix the route back to the source",
@@ -171,13 +171,13 @@ pub(super) const CAUSES: &[LossCause] = &[
         "See who damages packets on the way, and checksum offloads that do not work (ethtool -K)",
     ),
     cause("bad-length", "it is shorter than its headers require", "See who sends such packets"),
-    found(
+    cause_with_finding(
         "receive-buffer",
         "the receive buffer of its socket was full",
         "Have the server read faster: more threads, each with its own socket; a larger buffer helps with bursts only",
         "socket.receive-drops",
     ),
-    found(
+    cause_with_finding(
         "udp-memory",
         "UDP as a whole had used up its memory",
         "Raise net.ipv4.udp_mem, or find who leaves its sockets unread",
@@ -223,19 +223,19 @@ pub(super) const CAUSES: &[LossCause] = &[
         "the next hop's hardware address could not be found",
         "See ip neigh; the next hop does not answer ARP or neighbour discovery",
     ),
-    found(
+    cause_with_finding(
         "qdisc-limit",
         "the queueing discipline was full",
         "Find what the link waits for; a longer queue helps with bursts only (tc qdisc replace dev DEVICE root KIND limit N)",
         "transmit.qdisc-drops",
     ),
-    found(
+    cause_with_finding(
         "qdisc-drop",
         "the queueing discipline dropped it",
         "See tc -s qdisc show dev DEVICE for which one and why",
         "transmit.qdisc-drops",
     ),
-    found(
+    cause_with_finding(
         super::TAP_FULL,
         "the queue of the tap was full, because its virtual machine or program does not empty it",
         "Give the virtual machine's interface several queues, or free the CPU of its vhost thread; for bursts, lengthen \

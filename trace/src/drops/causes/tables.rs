@@ -8,7 +8,7 @@
 //! Functions are the callers of `kfree_skb` in Linux 4.18 to 6.18. Before Linux 5.17 there is no
 //! other information. After inlining only the outer function is visible.
 
-use super::{StagedCause, named};
+use super::{StagedCause, find_cause};
 use crate::drops::ledger::PathStep;
 
 /// Stage, cause, and the names of its reasons or functions, separated by spaces.
@@ -16,9 +16,9 @@ type CauseRow = (PathStep, &'static str, &'static str);
 
 // The most frequent cause for this reason or function.
 pub(super) fn by_name(table: &[CauseRow], name: &str) -> Option<StagedCause> {
-    let has = |names: &str| names.split_whitespace().any(|one| one == name);
-    let (step, cause, _) = table.iter().find(|(_, _, names)| has(names))?;
-    Some(StagedCause { step: *step, cause: named(cause)? })
+    let contains_name = |names: &str| names.split_whitespace().any(|candidate| candidate == name);
+    let (step, cause, _) = table.iter().find(|(_, _, names)| contains_name(names))?;
+    Some(StagedCause { step: *step, cause: find_cause(cause)? })
 }
 
 // Causes that also depend on function and route. A dropping route has EINVAL for a blackhole, and
@@ -40,7 +40,7 @@ pub(super) fn by_function(
         _ => None,
     };
     if let Some(step) = step {
-        return Some(StagedCause { step, cause: named(super::TAP_FULL)? });
+        return Some(StagedCause { step, cause: find_cause(super::TAP_FULL)? });
     }
     // Positive for IPv4 on receive (ip_route_input_slow, net/ipv4/route.c).
     let cause = match (reason, function?, route_error.saturating_abs()) {
@@ -52,19 +52,19 @@ pub(super) fn by_function(
         }
         _ => return None,
     };
-    Some(StagedCause { step: PathStep::Route, cause: named(cause)? })
+    Some(StagedCause { step: PathStep::Route, cause: find_cause(cause)? })
 }
 
 // A cause of several stages, at the stage of this function; `None` for other causes and unknown
 // functions.
-pub(super) fn moved(cause: &str, function: &str) -> Option<StagedCause> {
+pub(super) fn moved_cause(cause: &str, function: &str) -> Option<StagedCause> {
     let step = by_name(FUNCTIONS, function)?.step;
     let cause = match cause {
         "bad-checksum" if step == PathStep::Application => "bad-checksum-read",
-        cause if AMBIGUOUS.split_whitespace().any(|one| one == cause) => cause,
+        cause if AMBIGUOUS.split_whitespace().any(|candidate| candidate == cause) => cause,
         _ => return None,
     };
-    Some(StagedCause { step, cause: named(cause)? })
+    Some(StagedCause { step, cause: find_cause(cause)? })
 }
 
 /// Causes whose reason occurs at more than one stage.

@@ -25,6 +25,6 @@ impl GeneratorSaid {
     pub fn received(&self) -> u64 {
         [self.late, self.duplicate, self.unsolicited]
             .iter()
-            .fold(self.answered, |sum, more| sum.saturating_add(*more))
+            .fold(self.answered, |sum, count| sum.saturating_add(*count))
     }
 }

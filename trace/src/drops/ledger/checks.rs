@@ -29,88 +29,98 @@ const CHECKS: &[CounterCheck] = &[
 ];
 
 /// Notes about the quality of the evidence.
-pub(super) fn notes(evidence: &PacketEvidence, fallen: &[PlacedLoss]) -> Vec<String> {
+pub(super) fn notes(evidence: &PacketEvidence, placed_losses: &[PlacedLoss]) -> Vec<String> {
     let mut notes = evidence.unread.clone();
-    notes.extend(seen_badly(evidence));
+    notes.extend(tracepoint_notes(evidence));
     // Counters belong to one namespace, and an unreadable counter is not zero.
     if evidence.unread.is_empty() && evidence.subject.network != NamespaceScope::All {
-        notes.extend(CHECKS.iter().filter_map(|check| disagrees(evidence, fallen, check)));
+        notes.extend(CHECKS.iter().filter_map(|check| counter_mismatch(evidence, placed_losses, check)));
     }
-    notes.extend(clashes(evidence, fallen));
-    notes.extend(of_generator(evidence));
+    notes.extend(clash_note(evidence, placed_losses));
+    notes.extend(generator_notes(evidence));
     notes
 }
 
-fn disagrees(evidence: &PacketEvidence, fallen: &[PlacedLoss], check: &CounterCheck) -> Option<String> {
-    let counted = check.counters.iter().map(|name| evidence.grown(name)).fold(0, u64::saturating_add);
-    let seen = lost(fallen, check.losses);
+fn counter_mismatch(
+    evidence: &PacketEvidence,
+    placed_losses: &[PlacedLoss],
+    check: &CounterCheck,
+) -> Option<String> {
+    let counter_growth =
+        check.counters.iter().map(|name| evidence.counter_growth(name)).fold(0, u64::saturating_add);
+    let seen_packets = lost_packets(placed_losses, check.losses);
     let all_counted = check.udp_only && !evidence.is_narrowed();
-    let differ = if all_counted { counted != seen } else { counted < seen };
+    let is_different =
+        if all_counted { counter_growth != seen_packets } else { counter_growth < seen_packets };
     let (counters, losses) = (check.counters.join(" and "), check.losses.join(" and "));
-    differ.then(|| format!("{counters} grew by {counted}, but {seen} packets were seen lost as {losses}"))
+    is_different.then(|| {
+        format!("{counters} grew by {counter_growth}, but {seen_packets} packets were seen lost as {losses}")
+    })
 }
 
-fn lost(fallen: &[PlacedLoss], names: &[&str]) -> u64 {
-    let these = fallen.iter().filter(|fallen| names.contains(&fallen.loss.name.as_str()));
-    these.map(|fallen| fallen.loss.packets).fold(0, u64::saturating_add)
+fn lost_packets(placed_losses: &[PlacedLoss], names: &[&str]) -> u64 {
+    let matching = placed_losses.iter().filter(|placed| names.contains(&placed.loss.name.as_str()));
+    matching.map(|placed| placed.loss.packets).fold(0, u64::saturating_add)
 }
 
 // The counter of clashes shows how many drops of connection tracking were not for lack of room; it
 // includes resolved ones (nf_ct_resolve_clash, net/netfilter/nf_conntrack_core.c, Linux 6.18).
-fn clashes(evidence: &PacketEvidence, fallen: &[PlacedLoss]) -> Option<String> {
-    let clashes = evidence.grown("conntrack insert_failed");
-    let seen = lost(fallen, &["conntrack-full"]);
-    (clashes > 0 && seen > 0).then(|| {
+fn clash_note(evidence: &PacketEvidence, placed_losses: &[PlacedLoss]) -> Option<String> {
+    let clashes = evidence.counter_growth("conntrack insert_failed");
+    let seen_packets = lost_packets(placed_losses, &["conntrack-full"]);
+    (clashes > 0 && seen_packets > 0).then(|| {
         format!("up to {clashes} of the packets lost as conntrack-full may have clashed with another of their flow instead")
     })
 }
 
 /// Limits of the tracepoints.
-fn seen_badly(evidence: &PacketEvidence) -> Vec<String> {
-    let seen = &evidence.seen;
+fn tracepoint_notes(evidence: &PacketEvidence) -> Vec<String> {
+    let counts = &evidence.seen;
     let mut notes: Vec<String> =
-        seen.lacking.iter().map(|lacking| format!("this kernel lacks {lacking}")).collect();
-    notes.extend(seen.notes.iter().cloned());
-    if seen.missed > 0 {
-        notes.push(format!("{} events were not counted: the packet counts are lower bounds", seen.missed));
+        counts.lacking.iter().map(|lacking| format!("this kernel lacks {lacking}")).collect();
+    notes.extend(counts.notes.iter().cloned());
+    if counts.missed > 0 {
+        notes.push(format!("{} events were not counted: the packet counts are lower bounds", counts.missed));
     }
-    if seen.fragments_packets > 0 {
-        let fragments = seen.fragments_packets;
+    if counts.fragments_packets > 0 {
+        let fragments = counts.fragments_packets;
         notes.push(format!(
             "{fragments} fragments without ports passed; they are in no count, because their port is unknown"
         ));
     }
-    if seen.unparsed_packets > 0 {
-        let packets = seen.unparsed_packets;
+    if counts.unparsed_packets > 0 {
+        let packets = counts.unparsed_packets;
         notes.push(format!(
             "the ports of {packets} packets could not be read on arrival, so only those that later points saw are counted"
         ));
     }
-    if seen.copies_packets > 0 {
-        let copies = seen.copies_packets;
+    if counts.copies_packets > 0 {
+        let copies = counts.copies_packets;
         notes.push(format!("a bridge made {copies} copies of packets; each counts as a packet"));
     }
-    if let Some(unknown) = evidence
+    if let Some(unknown_count) = evidence
         .passed(PathPoint::LengthUnknown, PacketDirection::Request)
         .value()
         .filter(|count| **count > 0)
     {
         notes.push(format!(
-            "for {unknown} datagrams it is unknown whether the buffer of the program was too short"
+            "for {unknown_count} datagrams it is unknown whether the buffer of the program was too short"
         ));
     }
     notes
 }
 
-fn of_generator(evidence: &PacketEvidence) -> Vec<String> {
-    let Some(said) = &evidence.generator else { return Vec::new() };
+fn generator_notes(evidence: &PacketEvidence) -> Vec<String> {
+    let Some(generator) = &evidence.generator else { return Vec::new() };
     let mut notes = Vec::new();
-    if said.duplicate > 0 {
-        notes
-            .push(format!("the generator got {} replies to requests that had been answered", said.duplicate));
+    if generator.duplicate > 0 {
+        notes.push(format!(
+            "the generator got {} replies to requests that had been answered",
+            generator.duplicate
+        ));
     }
-    if said.unsolicited > 0 {
-        notes.push(format!("the generator got {} replies that matched no request", said.unsolicited));
+    if generator.unsolicited > 0 {
+        notes.push(format!("the generator got {} replies that matched no request", generator.unsolicited));
     }
     notes
 }

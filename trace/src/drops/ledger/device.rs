@@ -9,35 +9,39 @@ use crate::drops::causes;
 pub(super) fn losses(
     evidence: &PacketEvidence,
     kinds: &[(CounterUse, &str)],
-    seen: &[StageLoss],
+    seen_losses: &[StageLoss],
 ) -> Vec<StageLoss> {
-    let mut found = Vec::new();
+    let mut unseen_losses = Vec::new();
     for (kind, name) in kinds {
-        let Some(cause) = causes::named(name) else { continue };
-        let mut seen: u64 = seen
+        let Some(cause) = causes::find_cause(name) else { continue };
+        let mut seen_packets: u64 = seen_losses
             .iter()
             .filter(|loss| loss.name == *name)
             .map(|loss| loss.packets)
             .fold(0, u64::saturating_add);
-        for grown in evidence.of_kind(*kind) {
-            let both = seen.min(grown.packets);
-            seen -= both;
-            if grown.packets > both {
-                let mut loss =
-                    StageLoss::of(cause, grown.packets - both, LossExactness::OfDevice, source(grown));
-                loss.place = Some(grown.place.clone());
-                found.push(loss);
+        for counter in evidence.counters_of_kind(*kind) {
+            let overlap = seen_packets.min(counter.packets);
+            seen_packets -= overlap;
+            if counter.packets > overlap {
+                let mut loss = StageLoss::new(
+                    cause,
+                    counter.packets - overlap,
+                    LossExactness::OfDevice,
+                    source(counter),
+                );
+                loss.place = Some(counter.place.clone());
+                unseen_losses.push(loss);
             }
         }
     }
-    found
+    unseen_losses
 }
 
 /// Counter and file, without repeating the name.
-pub(super) fn source(grown: &GrownCounter) -> String {
-    if grown.read_from.ends_with(&grown.name) {
-        grown.read_from.clone()
+pub(super) fn source(counter: &GrownCounter) -> String {
+    if counter.read_from.ends_with(&counter.name) {
+        counter.read_from.clone()
     } else {
-        format!("{} {}", grown.read_from, grown.name)
+        format!("{} {}", counter.read_from, counter.name)
     }
 }

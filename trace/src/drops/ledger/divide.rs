@@ -76,22 +76,25 @@ const PARTS: &[LossPart] = &[
 
 // Divides losses by counters. Counters are of the whole network namespace or host, so a part is
 // never larger than its loss, and the rest keeps its name.
-pub(super) fn divided(evidence: &PacketEvidence, mut fallen: Vec<PlacedLoss>) -> Vec<PlacedLoss> {
+pub(super) fn divide_losses(
+    evidence: &PacketEvidence,
+    mut placed_losses: Vec<PlacedLoss>,
+) -> Vec<PlacedLoss> {
     for part in PARTS {
-        let Some(cause) = causes::named(part.part) else { continue };
-        let mut left: u64 =
-            part.counters.iter().map(|name| evidence.grown(name)).fold(0, u64::saturating_add);
+        let Some(cause) = causes::find_cause(part.part) else { continue };
+        let mut available: u64 =
+            part.counters.iter().map(|name| evidence.counter_growth(name)).fold(0, u64::saturating_add);
         let mut parts = Vec::new();
-        for whole in fallen.iter_mut().filter(|whole| is_divided(part, whole)) {
-            let packets = left.min(whole.loss.packets);
+        for whole in placed_losses.iter_mut().filter(|whole| is_divided(part, whole)) {
+            let packets = available.min(whole.loss.packets);
             if packets == 0 {
                 continue;
             }
-            left -= packets;
+            available -= packets;
             whole.loss.packets -= packets;
             let source =
                 format!("{}, of which {} counts these", whole.loss.source, part.counters.join(" and "));
-            let mut loss = StageLoss::of(cause, packets, whole.loss.exactness, source);
+            let mut loss = StageLoss::new(cause, packets, whole.loss.exactness, source);
             loss.symbol.clone_from(&whole.loss.symbol);
             loss.place.clone_from(&whole.loss.place);
             if whole.step == PathStep::Filter {
@@ -99,14 +102,17 @@ pub(super) fn divided(evidence: &PacketEvidence, mut fallen: Vec<PlacedLoss>) ->
             }
             parts.push(PlacedLoss { loss, ..whole.clone() });
         }
-        fallen.extend(parts);
+        placed_losses.extend(parts);
     }
-    fallen
+    placed_losses
 }
 
 fn is_divided(part: &LossPart, whole: &PlacedLoss) -> bool {
     // Replies are tracked by the entry of their request.
-    let request = whole.direction == PacketDirection::Request || part.whole != "netfilter-rule";
-    let elsewhere = part.but_not_in.is_some_and(|function| whole.loss.symbol.as_deref() == Some(function));
-    whole.loss.name == part.whole && (!part.without_reason || !whole.has_reason) && request && !elsewhere
+    let is_tracked_direction = whole.direction == PacketDirection::Request || part.whole != "netfilter-rule";
+    let is_excluded = part.but_not_in.is_some_and(|function| whole.loss.symbol.as_deref() == Some(function));
+    whole.loss.name == part.whole
+        && (!part.without_reason || !whole.has_reason)
+        && is_tracked_direction
+        && !is_excluded
 }

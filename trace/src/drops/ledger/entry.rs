@@ -126,13 +126,14 @@ impl StageEntry {
     /// Packets of the subject lost here. Device counters of all packets are included if the number
     /// of missing packets is known, because they are then divided already.
     pub fn lost(&self) -> u64 {
-        let divided = self.packets_in.value().is_some();
-        let own = self.losses.iter().filter(|loss| divided || loss.exactness != LossExactness::OfDevice);
-        own.map(|loss| loss.packets).fold(0, u64::saturating_add)
+        let is_divided = self.packets_in.value().is_some();
+        let own_losses =
+            self.losses.iter().filter(|loss| is_divided || loss.exactness != LossExactness::OfDevice);
+        own_losses.map(|loss| loss.packets).fold(0, u64::saturating_add)
     }
 
     // Lost or forwarded.
-    pub(super) fn gone(&self) -> u64 {
+    pub(super) fn lost_or_forwarded(&self) -> u64 {
         self.lost().saturating_add(self.forwarded)
     }
 }

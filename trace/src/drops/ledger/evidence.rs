@@ -99,7 +99,7 @@ impl QueuedPackets {
             sockets_bytes: self
                 .sockets_bytes
                 .zip(later.sockets_bytes)
-                .map(|(one, other)| one.saturating_add(other)),
+                .map(|(left, right)| left.saturating_add(right)),
             disciplines_packets: self.disciplines_packets.saturating_add(later.disciplines_packets),
             backlogs_packets: self.backlogs_packets.saturating_add(later.backlogs_packets),
         }
@@ -111,15 +111,18 @@ impl QueuedPackets {
     }
 }
 
-fn grown_joined(one: &[GrownCounter], other: &[GrownCounter]) -> Vec<GrownCounter> {
-    let mut joined = one.to_vec();
-    for grown in other {
-        match joined.iter_mut().find(|before| (&before.place, &before.name) == (&grown.place, &grown.name)) {
-            Some(before) => before.packets = before.packets.saturating_add(grown.packets),
-            None => joined.push(grown.clone()),
+fn grown_joined(earlier: &[GrownCounter], later: &[GrownCounter]) -> Vec<GrownCounter> {
+    let mut sum = earlier.to_vec();
+    for counter in later {
+        match sum
+            .iter_mut()
+            .find(|existing| (&existing.place, &existing.name) == (&counter.place, &counter.name))
+        {
+            Some(existing) => existing.packets = existing.packets.saturating_add(counter.packets),
+            None => sum.push(counter.clone()),
         }
     }
-    joined
+    sum
 }
 
 impl PacketEvidence {
@@ -141,25 +144,26 @@ impl PacketEvidence {
 
     /// Growth of the counters with this name at all places; before a space, `name` can have a
     /// place.
-    pub(super) fn grown(&self, name: &str) -> u64 {
+    pub(super) fn counter_growth(&self, name: &str) -> u64 {
         let (place, name) = name.split_once(' ').map_or((None, name), |(place, name)| (Some(place), name));
-        let these = self.grown.iter().filter(|grown| grown.name == name);
-        let these = these.filter(|grown| place.is_none_or(|place| grown.place == place));
-        these.map(|grown| grown.packets).fold(0, u64::saturating_add)
+        let counters = self.grown.iter().filter(|counter| counter.name == name);
+        let counters = counters.filter(|counter| place.is_none_or(|place| counter.place == place));
+        counters.map(|counter| counter.packets).fold(0, u64::saturating_add)
     }
 
     /// Counters of a kind, largest first.
-    pub(super) fn of_kind(&self, kind: CounterUse) -> Vec<&GrownCounter> {
-        let mut these: Vec<&GrownCounter> = self.grown.iter().filter(|grown| grown.kind == kind).collect();
-        these.sort_by_key(|grown| std::cmp::Reverse(grown.packets));
-        these
+    pub(super) fn counters_of_kind(&self, kind: CounterUse) -> Vec<&GrownCounter> {
+        let mut counters: Vec<&GrownCounter> =
+            self.grown.iter().filter(|counter| counter.kind == kind).collect();
+        counters.sort_by_key(|counter| std::cmp::Reverse(counter.packets));
+        counters
     }
 
     /// Packets that may have been between two points at the begin and end of counting; see
     /// [`EdgeCounts::between`].
     pub(super) fn between(&self, points: &[PathPoint], is_handled: bool) -> (u64, u64) {
-        let at = |edge: Option<&EdgeCounts>| edge.map_or(0, |edge| edge.between(points, is_handled));
-        (at(self.seen.edges.first()), at(self.seen.edges.last()))
+        let count = |edge: Option<&EdgeCounts>| edge.map_or(0, |edge| edge.between(points, is_handled));
+        (count(self.seen.edges.first()), count(self.seen.edges.last()))
     }
 
     // Whether only part of the traffic is observed, which the kernel's counters do not

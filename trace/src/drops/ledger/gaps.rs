@@ -8,8 +8,8 @@ use crate::drops::seen::{NamespaceScope, PacketDirection};
 const IN_FLIGHT_PART: u64 = 1000;
 
 /// Adds possible explanations to each stage with a gap.
-pub(super) fn explain(evidence: &PacketEvidence, way: &mut AccountingPath, direction: PacketDirection) {
-    for entry in &mut way.stages {
+pub(super) fn explain(evidence: &PacketEvidence, path: &mut AccountingPath, direction: PacketDirection) {
+    for entry in &mut path.stages {
         let Some(gap) = entry.unaccounted.value().copied().filter(|gap| *gap != 0) else { continue };
         entry.likely = likely(evidence, entry, direction, gap);
     }
@@ -32,10 +32,10 @@ fn likely(
         lines.push(in_flight.clone());
     }
     lines.extend(counters(evidence, entry.stage, direction, gap));
-    let fixed = GAPS.iter().filter(|candidate| {
+    let known_gaps = GAPS.iter().filter(|candidate| {
         (candidate.direction, candidate.step, candidate.more) == (direction, entry.stage, gap < 0)
     });
-    lines.extend(fixed.map(|candidate| candidate.text.to_owned()));
+    lines.extend(known_gaps.map(|candidate| candidate.text.to_owned()));
     if evidence.subject.network == NamespaceScope::All {
         lines.push("packets that passed several network namespaces, and were counted in each".to_owned());
     }
@@ -159,12 +159,13 @@ fn counters(evidence: &PacketEvidence, step: PathStep, direction: PacketDirectio
         (PacketDirection::Reply, PathStep::Transmit | PathStep::Wire) => &[CounterUse::DeviceUnsent],
         _ => &[],
     };
-    let of_kinds = kinds.iter().flat_map(|kind| evidence.of_kind(*kind));
-    let named = NAMED.iter().filter(|(at, _)| gap > 0 && (direction, step) == *at);
-    let named = named.flat_map(|(_, name)| evidence.grown.iter().filter(move |grown| grown.name == *name));
-    of_kinds
-        .chain(named)
-        .map(|grown| format!("{}: {} grew by {}", grown.place, device::source(grown), grown.packets))
+    let kind_counters = kinds.iter().flat_map(|kind| evidence.counters_of_kind(*kind));
+    let named_counters = NAMED.iter().filter(|(stage, _)| gap > 0 && (direction, step) == *stage);
+    let named_counters = named_counters
+        .flat_map(|(_, name)| evidence.grown.iter().filter(move |counter| counter.name == *name));
+    kind_counters
+        .chain(named_counters)
+        .map(|counter| format!("{}: {} grew by {}", counter.place, device::source(counter), counter.packets))
         .collect()
 }
 

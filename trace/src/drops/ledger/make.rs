@@ -4,9 +4,9 @@ use linerate_host::Known;
 
 use super::divide::PlacedLoss;
 use super::evidence::{CounterUse, PacketEvidence};
-use super::fallen::fallen;
-use super::unseen::{CompletedEvidence, completed};
-use super::way::{UnbalancedStage, attributed, balanced};
+use super::fallen::place_losses;
+use super::unseen::{CompletedEvidence, complete_evidence};
+use super::way::{UnbalancedStage, attribute_losses, balance_stages};
 use super::{AccountingPath, LossExactness, PacketAccounting, PathStep, StageLoss, checks, device, gaps};
 use crate::drops::causes;
 use crate::drops::seen::{NamespaceScope, PacketDirection, PacketOrigin, PathPoint, PortSubject};
@@ -17,41 +17,42 @@ struct UnplacedLosses(Vec<PlacedLoss>);
 impl UnplacedLosses {
     /// Removes the losses of a stage.
     fn take(&mut self, is_of: impl Fn(&PlacedLoss) -> bool) -> Vec<StageLoss> {
-        let (these, others) = std::mem::take(&mut self.0).into_iter().partition(is_of);
-        self.0 = others;
-        these.into_iter().map(|fallen| fallen.loss).collect()
+        let (stage_losses, remaining) = std::mem::take(&mut self.0).into_iter().partition(is_of);
+        self.0 = remaining;
+        stage_losses.into_iter().map(|placed| placed.loss).collect()
     }
 }
 
 impl PacketAccounting {
     pub fn make(evidence: &PacketEvidence) -> Self {
-        let CompletedEvidence { evidence, fallen, mut notes } = completed(evidence, fallen(evidence));
+        let CompletedEvidence { evidence, fallen: placed_losses, mut notes } =
+            complete_evidence(evidence, place_losses(evidence));
         let evidence = &evidence;
-        let taken = taken(evidence, &fallen, &mut notes);
-        notes.extend(checks::notes(evidence, &fallen));
-        let mut losses = UnplacedLosses(fallen);
+        let taken_packets = macvtap_packets(evidence, &placed_losses, &mut notes);
+        notes.extend(checks::notes(evidence, &placed_losses));
+        let mut losses = UnplacedLosses(placed_losses);
         let forwarded = forwarded(evidence, &mut losses);
-        let mut requests = requests(evidence, &mut losses, taken);
+        let mut requests = requests(evidence, &mut losses, taken_packets);
         let mut replies = replies(evidence, &mut losses, &requests, &mut notes);
         gaps::explain(evidence, &mut requests, PacketDirection::Request);
         gaps::explain(evidence, &mut replies, PacketDirection::Reply);
         Self {
-            subject: named(&evidence.subject),
+            subject: describe_subject(&evidence.subject),
             seconds: evidence.seen.seconds,
             requests,
             replies,
             forwarded,
             overhead: evidence.overhead.clone(),
             sampled: evidence.sampled,
-            elsewhere: losses.0.into_iter().map(|fallen| fallen.loss).collect(),
+            elsewhere: losses.0.into_iter().map(|placed| placed.loss).collect(),
             notes,
         }
     }
 }
 
-fn named(subject: &PortSubject) -> String {
+fn describe_subject(subject: &PortSubject) -> String {
     let ports: Vec<String> = subject.ports.iter().map(u16::to_string).collect();
-    let what = match ports.as_slice() {
+    let traffic = match ports.as_slice() {
         [] => "all UDP".to_owned(),
         [port] => format!("UDP port {port}"),
         ports => format!("UDP ports {}", ports.join(", ")),
@@ -62,71 +63,79 @@ fn named(subject: &PortSubject) -> String {
         NamespaceScope::Inode(inode) => format!(" in network namespace {inode}"),
         NamespaceScope::All => " in all network namespaces".to_owned(),
     };
-    format!("{what}{peer}{place}")
+    format!("{traffic}{peer}{place}")
 }
 
 /// Requests that the queues of macvtaps accepted: from counters of all packets, up to the number of
 /// missing requests.
-fn taken(evidence: &PacketEvidence, fallen: &[PlacedLoss], notes: &mut Vec<String>) -> u64 {
+fn macvtap_packets(evidence: &PacketEvidence, placed_losses: &[PlacedLoss], notes: &mut Vec<String>) -> u64 {
     let passed = |point| evidence.passed(point, PacketDirection::Request).into_value();
     let Some((received, delivered)) = passed(PathPoint::Received).zip(passed(PathPoint::Delivered)) else {
         return 0;
     };
-    let behind = [PathStep::Ingress, PathStep::Filter, PathStep::Route, PathStep::Socket];
-    let lost = fallen
+    let later_steps = [PathStep::Ingress, PathStep::Filter, PathStep::Route, PathStep::Socket];
+    let lost_packets = placed_losses
         .iter()
-        .filter(|fallen| is_received(fallen, PacketDirection::Request) && behind.contains(&fallen.step))
-        .map(|fallen| fallen.loss.packets);
+        .filter(|placed| is_received(placed, PacketDirection::Request) && later_steps.contains(&placed.step))
+        .map(|placed| placed.loss.packets);
     let forwarded = passed(PathPoint::Forwarded).unwrap_or_default();
-    let gone = lost.fold(delivered.saturating_add(forwarded), u64::saturating_add);
-    let mut missing = received.saturating_sub(gone);
-    let mut taken = 0;
-    for grown in evidence.of_kind(CounterUse::MacvtapTaken) {
-        let packets = grown.packets.min(missing);
+    let explained = lost_packets.fold(delivered.saturating_add(forwarded), u64::saturating_add);
+    let mut missing = received.saturating_sub(explained);
+    let mut taken_packets = 0;
+    for counter in evidence.counters_of_kind(CounterUse::MacvtapTaken) {
+        let packets = counter.packets.min(missing);
         if packets > 0 {
-            let label = evidence.ports.get(&grown.place).unwrap_or(&grown.place);
+            let label = evidence.ports.get(&counter.place).unwrap_or(&counter.place);
             notes.push(format!(
                 "{packets} requests are counted as taken by {label}: no tracepoint sees them, and {} grew by {}",
-                grown.read_from, grown.packets
+                counter.read_from, counter.packets
             ));
         }
-        (missing, taken) = (missing - packets, taken + packets);
+        (missing, taken_packets) = (missing - packets, taken_packets + packets);
     }
-    taken
+    taken_packets
 }
 
-fn requests(evidence: &PacketEvidence, losses: &mut UnplacedLosses, taken: u64) -> AccountingPath {
+fn requests(evidence: &PacketEvidence, losses: &mut UnplacedLosses, taken_packets: u64) -> AccountingPath {
     let passed = |point| evidence.passed(point, PacketDirection::Request);
-    let mut at =
-        |step| losses.take(|fallen| is_received(fallen, PacketDirection::Request) && fallen.step == step);
+    let mut take_losses =
+        |step| losses.take(|placed| is_received(placed, PacketDirection::Request) && placed.step == step);
     let sent = match &evidence.generator {
         Some(generator) => Known::Value(generator.sent),
         None => Known::unknown("no generator said what it sent"),
     };
-    let softirq = at(PathStep::Softirq);
+    let softirq = take_losses(PathStep::Softirq);
     let arrived = passed(PathPoint::Received).map(|received| received.saturating_add(sum(&softirq)));
-    let (link, xdp) =
-        before_arrival(evidence, sent.value().zip(arrived.value()), at(PathStep::Link), at(PathStep::Xdp));
+    let (link, xdp) = before_arrival(
+        evidence,
+        sent.value().zip(arrived.value()),
+        take_losses(PathStep::Link),
+        take_losses(PathStep::Xdp),
+    );
     let (waited, waiting) = (&evidence.waited, &evidence.waiting);
-    let handled =
-        both_ends(evidence, &[PathPoint::Received, PathPoint::Forwarded, PathPoint::Delivered], true);
+    let in_transit =
+        packets_between(evidence, &[PathPoint::Received, PathPoint::Forwarded, PathPoint::Delivered], true);
     let forwarded = passed(PathPoint::Forwarded).into_value().unwrap_or_default();
-    let mut legs = vec![
-        UnbalancedStage::of(PathStep::Link, link),
-        UnbalancedStage::of(PathStep::Xdp, xdp),
+    let mut stages = vec![
+        UnbalancedStage::new(PathStep::Link, link),
+        UnbalancedStage::new(PathStep::Xdp, xdp),
         UnbalancedStage::counted(PathStep::Softirq, softirq, passed(PathPoint::Received))
             .waiting(waited.backlogs_packets, waiting.backlogs_packets),
-        UnbalancedStage::of(PathStep::Ingress, at(PathStep::Ingress)).forwarding(taken),
-        UnbalancedStage::of(PathStep::Filter, at(PathStep::Filter)),
-        UnbalancedStage::of(PathStep::Route, at(PathStep::Route)).forwarding(forwarded),
-        UnbalancedStage::counted(PathStep::Socket, at(PathStep::Socket), passed(PathPoint::Delivered))
-            .waiting(handled, handled),
-        application(evidence, at(PathStep::Application)),
+        UnbalancedStage::new(PathStep::Ingress, take_losses(PathStep::Ingress)).forwarding(taken_packets),
+        UnbalancedStage::new(PathStep::Filter, take_losses(PathStep::Filter)),
+        UnbalancedStage::new(PathStep::Route, take_losses(PathStep::Route)).forwarding(forwarded),
+        UnbalancedStage::counted(
+            PathStep::Socket,
+            take_losses(PathStep::Socket),
+            passed(PathPoint::Delivered),
+        )
+        .waiting(in_transit, in_transit),
+        application(evidence, take_losses(PathStep::Application)),
     ];
     if evidence.generator.is_some() {
-        legs.insert(0, UnbalancedStage::counted(PathStep::Generator, Vec::new(), sent.clone()));
+        stages.insert(0, UnbalancedStage::counted(PathStep::Generator, Vec::new(), sent.clone()));
     }
-    balanced(sent, legs)
+    balance_stages(sent, stages)
 }
 
 /// The losses of the device and of XDP, known from device counters.
@@ -153,32 +162,33 @@ fn before_arrival(
     });
     // A program's drops are counted exactly and by queue; the other packets may have been lost in
     // the ring.
-    let counted_xdp = attributed(counted_xdp, missing);
-    let found: u64 = counted_xdp.iter().map(|loss| loss.packets).sum();
-    let counted_link = attributed(counted_link, missing.map(|missing| missing.saturating_sub(found)));
+    let counted_xdp = attribute_losses(counted_xdp, missing);
+    let xdp_packets: u64 = counted_xdp.iter().map(|loss| loss.packets).sum();
+    let counted_link =
+        attribute_losses(counted_link, missing.map(|missing| missing.saturating_sub(xdp_packets)));
     ([link, counted_link].concat(), [xdp, counted_xdp].concat())
 }
 
 /// The reading program: only complete datagrams continue to the next stage.
 fn application(evidence: &PacketEvidence, mut losses: Vec<StageLoss>) -> UnbalancedStage {
     let passed = |point| evidence.passed(point, PacketDirection::Request);
-    let cut = passed(PathPoint::Truncated).into_value().unwrap_or_default();
-    if let Some(cause) = causes::named("truncated").filter(|_| cut > 0) {
+    let truncated = passed(PathPoint::Truncated).into_value().unwrap_or_default();
+    if let Some(cause) = causes::find_cause("truncated").filter(|_| truncated > 0) {
         let exactness = match passed(PathPoint::LengthUnknown) {
             Known::Value(0) => LossExactness::Exact,
             _ => LossExactness::Sampled,
         };
-        losses.push(StageLoss::of(
+        losses.push(StageLoss::new(
             cause,
-            cut,
+            truncated,
             exactness,
             "sock_recv_length and the datagrams' lengths".to_owned(),
         ));
     }
-    let whole = passed(PathPoint::Read).map(|read| read.saturating_sub(cut));
+    let complete = passed(PathPoint::Read).map(|read| read.saturating_sub(truncated));
     let (waited, waiting) = (evidence.waited.most_datagrams(), evidence.waiting.most_datagrams());
-    let between = both_ends(evidence, &[PathPoint::Delivered, PathPoint::Read], false);
-    UnbalancedStage::counted(PathStep::Application, losses, whole)
+    let between = packets_between(evidence, &[PathPoint::Delivered, PathPoint::Read], false);
+    UnbalancedStage::counted(PathStep::Application, losses, complete)
         .waiting(waited.saturating_add(between), waiting.saturating_add(between))
 }
 
@@ -189,63 +199,73 @@ fn replies(
     notes: &mut Vec<String>,
 ) -> AccountingPath {
     let passed = |point| evidence.passed(point, PacketDirection::Reply);
-    let mut at = |step| {
-        let is_ours = |fallen: &PlacedLoss| {
-            (fallen.direction, fallen.origin) == (PacketDirection::Reply, PacketOrigin::Local)
+    let mut take_losses = |step| {
+        let is_local_reply = |placed: &PlacedLoss| {
+            (placed.direction, placed.origin) == (PacketDirection::Reply, PacketOrigin::Local)
         };
-        losses.take(|fallen| is_ours(fallen) && fallen.step == step)
+        losses.take(|placed| is_local_reply(placed) && placed.step == step)
     };
-    let (filter, route, ingress) = (at(PathStep::Filter), at(PathStep::Route), at(PathStep::Ingress));
-    let fell = sum(&filter).saturating_add(sum(&route)).saturating_add(sum(&ingress));
-    let called = both(passed(PathPoint::Sent), passed(PathPoint::SendFailed), u64::saturating_add);
-    let failed = failed_calls(&called, &passed(PathPoint::SendFailed), fell, &passed(PathPoint::Queued));
-    let AnsweringCounts { first, silent, at_work } = answering(evidence, requests, &called, notes);
-    let handled = both_ends(evidence, &[PathPoint::Sent, PathPoint::Queued], true);
-    let left = called.map(|called| called.saturating_sub(failed.as_ref().map_or(0, |loss| loss.packets)));
+    let (filter, route, ingress) =
+        (take_losses(PathStep::Filter), take_losses(PathStep::Route), take_losses(PathStep::Ingress));
+    let dropped = sum(&filter).saturating_add(sum(&route)).saturating_add(sum(&ingress));
+    let send_calls =
+        combine_known(passed(PathPoint::Sent), passed(PathPoint::SendFailed), u64::saturating_add);
+    let failed_sends =
+        failed_calls(&send_calls, &passed(PathPoint::SendFailed), dropped, &passed(PathPoint::Queued));
+    let AnsweringCounts { first, silent, at_work } = count_answers(evidence, requests, &send_calls, notes);
+    let in_transit = packets_between(evidence, &[PathPoint::Sent, PathPoint::Queued], true);
+    let remaining =
+        send_calls.map(|calls| calls.saturating_sub(failed_sends.as_ref().map_or(0, |loss| loss.packets)));
     let (waited, waiting) = (evidence.waited.disciplines_packets, evidence.waiting.disciplines_packets);
-    let application = silent.into_iter().chain(failed).chain(at(PathStep::Application)).collect();
-    let mut legs = vec![
-        UnbalancedStage::counted(PathStep::Application, application, left).waiting(0, at_work),
-        UnbalancedStage::of(PathStep::Filter, filter),
-        UnbalancedStage::of(PathStep::Route, route),
+    let application =
+        silent.into_iter().chain(failed_sends).chain(take_losses(PathStep::Application)).collect();
+    let mut stages = vec![
+        UnbalancedStage::counted(PathStep::Application, application, remaining).waiting(0, at_work),
+        UnbalancedStage::new(PathStep::Filter, filter),
+        UnbalancedStage::new(PathStep::Route, route),
         UnbalancedStage::counted(PathStep::Ingress, ingress, passed(PathPoint::Queued))
-            .waiting(handled, handled),
+            .waiting(in_transit, in_transit),
     ];
-    let transmit = at(PathStep::Transmit);
+    let transmit = take_losses(PathStep::Transmit);
     let waits = waiting.saturating_sub(waited);
-    let left =
+    let remaining =
         passed(PathPoint::Queued).map(|queued| queued.saturating_sub(sum(&transmit)).saturating_sub(waits));
-    legs.push(UnbalancedStage::of(PathStep::Transmit, transmit).waiting(waited, waiting));
-    let link = at(PathStep::Link);
+    stages.push(UnbalancedStage::new(PathStep::Transmit, transmit).waiting(waited, waiting));
+    let link = take_losses(PathStep::Link);
     match &evidence.generator {
-        None => legs.push(UnbalancedStage::of(PathStep::Link, link)),
+        None => stages.push(UnbalancedStage::new(PathStep::Link, link)),
         Some(generator) => {
-            let left = left.map(|left| left.saturating_sub(sum(&link)));
-            let missing = left.value().map(|left| left.saturating_sub(generator.received()));
+            let remaining = remaining.map(|remaining| remaining.saturating_sub(sum(&link)));
+            let missing = remaining.value().map(|remaining| remaining.saturating_sub(generator.received()));
             let unsent = device::losses(evidence, &[(CounterUse::DeviceUnsent, "transmit-ring")], &link);
-            let unsent = attributed(unsent, missing);
-            let gone = missing.map(|missing| missing.saturating_sub(sum(&unsent)));
-            legs.push(UnbalancedStage::of(PathStep::Link, [link, unsent].concat()));
-            let lost = loss("reply-lost", gone.unwrap_or_default(), "the generator's own count");
-            legs.push(UnbalancedStage::counted(PathStep::Wire, lost, Known::Value(generator.received())));
-            let late = loss("reply-late", generator.late, "the generator's own count");
-            let wanted = generator.received() - generator.late;
-            legs.push(UnbalancedStage::counted(PathStep::Generator, late, Known::Value(wanted)));
+            let unsent = attribute_losses(unsent, missing);
+            let lost_packets = missing.map(|missing| missing.saturating_sub(sum(&unsent)));
+            stages.push(UnbalancedStage::new(PathStep::Link, [link, unsent].concat()));
+            let lost_replies =
+                loss("reply-lost", lost_packets.unwrap_or_default(), "the generator's own count");
+            stages.push(UnbalancedStage::counted(
+                PathStep::Wire,
+                lost_replies,
+                Known::Value(generator.received()),
+            ));
+            let late_replies = loss("reply-late", generator.late, "the generator's own count");
+            let in_time = generator.received() - generator.late;
+            stages.push(UnbalancedStage::counted(PathStep::Generator, late_replies, Known::Value(in_time)));
         }
     }
-    balanced(first, legs)
+    balance_stages(first, stages)
 }
 
 // Calls that failed and never became a packet. A packet that netfilter drops on transmit also
 // makes the call fail, and is that rule's loss.
 fn failed_calls(
-    called: &Known<u64>,
+    send_calls: &Known<u64>,
     failed: &Known<u64>,
-    fell: u64,
+    dropped: u64,
     queued: &Known<u64>,
 ) -> Option<StageLoss> {
-    let (called, failed, queued) = (*called.value()?, *failed.value()?, *queued.value()?);
-    let missing = called.saturating_sub(fell).saturating_sub(queued);
+    let (send_calls, failed, queued) = (*send_calls.value()?, *failed.value()?, *queued.value()?);
+    let missing = send_calls.saturating_sub(dropped).saturating_sub(queued);
     loss("send-failed", failed.min(missing), "sock_send_length").pop()
 }
 
@@ -261,42 +281,43 @@ struct AnsweringCounts {
 
 // Requests to the program, and those without a reply. Only for a server's ports, because otherwise
 // received and sent packets are unrelated.
-fn answering(
+fn count_answers(
     evidence: &PacketEvidence,
     requests: &AccountingPath,
-    called: &Known<u64>,
+    send_calls: &Known<u64>,
     notes: &mut Vec<String>,
 ) -> AnsweringCounts {
-    let unrelated = |why: &str| AnsweringCounts { first: called_or(called, why), silent: None, at_work: 0 };
-    let between = both_ends(evidence, &[PathPoint::Sent, PathPoint::SendFailed], false);
+    let unrelated_counts =
+        |why: &str| AnsweringCounts { first: known_or(send_calls, why), silent: None, at_work: 0 };
+    let between = packets_between(evidence, &[PathPoint::Sent, PathPoint::SendFailed], false);
     if evidence.subject.ports.is_empty() {
-        return unrelated("no port was named");
+        return unrelated_counts("no port was named");
     }
     let read = evidence.passed(PathPoint::Read, PacketDirection::Request).into_value();
     // A truncated request may have been answered or not.
-    let whole = requests.entry(PathStep::Application).and_then(|entry| entry.packets_out.value().copied());
-    match (read.zip(whole), called.value()) {
+    let complete = requests.entry(PathStep::Application).and_then(|entry| entry.packets_out.value().copied());
+    match (read.zip(complete), send_calls.value()) {
         (Some((read, _)), Some(0)) if read > 0 => {
             notes.push(format!("the program read {read} packets and sent none from these ports"));
-            unrelated("nothing was sent")
+            unrelated_counts("nothing was sent")
         }
-        (Some((_, whole)), Some(called)) if *called < whole => {
-            let at_work = between.min(whole - called);
-            let silent = whole - called - at_work;
+        (Some((_, complete)), Some(send_calls)) if *send_calls < complete => {
+            let at_work = between.min(complete - send_calls);
+            let silent = complete - send_calls - at_work;
             let silent = loss("not-answered", silent, "sock_recv_length less sock_send_length").pop();
-            AnsweringCounts { first: Known::Value(whole), silent, at_work }
+            AnsweringCounts { first: Known::Value(complete), silent, at_work }
         }
-        (Some((read, _)), Some(called)) if *called > read.saturating_add(between) => {
-            notes.push(format!("the program sent {} packets more than it read", called - read));
-            unrelated("")
+        (Some((read, _)), Some(send_calls)) if *send_calls > read.saturating_add(between) => {
+            notes.push(format!("the program sent {} packets more than it read", send_calls - read));
+            unrelated_counts("")
         }
-        _ => unrelated(""),
+        _ => unrelated_counts(""),
     }
 }
 
-fn called_or(called: &Known<u64>, why: &str) -> Known<u64> {
-    match called {
-        Known::Value(called) => Known::Value(*called),
+fn known_or(send_calls: &Known<u64>, why: &str) -> Known<u64> {
+    match send_calls {
+        Known::Value(send_calls) => Known::Value(*send_calls),
         Known::Unknown { why: unknown } if why.is_empty() => Known::unknown(unknown.clone()),
         Known::Unknown { .. } => Known::unknown(why),
     }
@@ -313,25 +334,29 @@ fn forwarded(evidence: &PacketEvidence, losses: &mut UnplacedLosses) -> Accounti
     if requests == 0 && replies == 0 {
         return AccountingPath::default();
     }
-    let received = |fallen: &PlacedLoss| fallen.origin == PacketOrigin::Received;
-    let before: Vec<Vec<StageLoss>> = BEFORE
+    let is_forwarded = |placed: &PlacedLoss| placed.origin == PacketOrigin::Received;
+    let losses_before: Vec<Vec<StageLoss>> = BEFORE
         .iter()
         .map(|step| {
             let is_reply =
-                |fallen: &PlacedLoss| received(fallen) && fallen.direction == PacketDirection::Reply;
-            losses.take(|fallen| is_reply(fallen) && fallen.step == *step)
+                |placed: &PlacedLoss| is_forwarded(placed) && placed.direction == PacketDirection::Reply;
+            losses.take(|placed| is_reply(placed) && placed.step == *step)
         })
         .collect();
-    let lost = before.iter().map(|losses| sum(losses)).fold(0, u64::saturating_add);
-    let behind = BEHIND.iter().map(|step| losses.take(|fallen| received(fallen) && fallen.step == *step));
-    let legs = BEFORE.iter().zip(before).chain(BEHIND.iter().zip(behind.collect::<Vec<_>>()));
-    let first = requests.saturating_add(replies).saturating_add(lost);
-    balanced(Known::Value(first), legs.map(|(step, losses)| UnbalancedStage::of(*step, losses)).collect())
+    let lost_packets = losses_before.iter().map(|losses| sum(losses)).fold(0, u64::saturating_add);
+    let losses_behind =
+        BEHIND.iter().map(|step| losses.take(|placed| is_forwarded(placed) && placed.step == *step));
+    let stages = BEFORE.iter().zip(losses_before).chain(BEHIND.iter().zip(losses_behind.collect::<Vec<_>>()));
+    let packet_count = requests.saturating_add(replies).saturating_add(lost_packets);
+    balance_stages(
+        Known::Value(packet_count),
+        stages.map(|(step, losses)| UnbalancedStage::new(*step, losses)).collect(),
+    )
 }
 
 /// Whether a loss concerns received packets.
-fn is_received(fallen: &PlacedLoss, direction: PacketDirection) -> bool {
-    fallen.direction == direction && fallen.origin != PacketOrigin::Local
+fn is_received(placed: &PlacedLoss, direction: PacketDirection) -> bool {
+    placed.direction == direction && placed.origin != PacketOrigin::Local
 }
 
 fn sum(losses: &[StageLoss]) -> u64 {
@@ -339,22 +364,22 @@ fn sum(losses: &[StageLoss]) -> u64 {
 }
 
 /// Packets that may have been between points at either end of the time.
-fn both_ends(evidence: &PacketEvidence, points: &[PathPoint], is_handled: bool) -> u64 {
+fn packets_between(evidence: &PacketEvidence, points: &[PathPoint], is_handled: bool) -> u64 {
     let (begin, end) = evidence.between(points, is_handled);
     begin.saturating_add(end)
 }
 
-fn both(one: Known<u64>, other: Known<u64>, of: impl Fn(u64, u64) -> u64) -> Known<u64> {
-    match (one, other) {
-        (Known::Value(one), Known::Value(other)) => Known::Value(of(one, other)),
+fn combine_known(left: Known<u64>, right: Known<u64>, combine: impl Fn(u64, u64) -> u64) -> Known<u64> {
+    match (left, right) {
+        (Known::Value(left), Known::Value(right)) => Known::Value(combine(left, right)),
         (Known::Unknown { why }, _) | (_, Known::Unknown { why }) => Known::Unknown { why },
     }
 }
 
 fn loss(name: &str, packets: u64, source: &str) -> Vec<StageLoss> {
-    let cause = causes::named(name).filter(|_| packets > 0);
+    let cause = causes::find_cause(name).filter(|_| packets > 0);
     cause
-        .map(|cause| StageLoss::of(cause, packets, LossExactness::Exact, source.to_owned()))
+        .map(|cause| StageLoss::new(cause, packets, LossExactness::Exact, source.to_owned()))
         .into_iter()
         .collect()
 }

@@ -10,11 +10,11 @@ use crate::drops::seen::{
 
 use PacketDirection::{Reply, Request};
 
-fn passed(point: PathPoint, direction: PacketDirection, packets: u64) -> PassedCount {
+fn passed_count(point: PathPoint, direction: PacketDirection, packets: u64) -> PassedCount {
     PassedCount { point, direction, packets }
 }
 
-fn lost(direction: PacketDirection, reason: &str, function: &str, packets: u64) -> LostCount {
+fn lost_count(direction: PacketDirection, reason: &str, function: &str, packets: u64) -> LostCount {
     LostCount {
         direction,
         reason: Some(reason.to_owned()),
@@ -30,7 +30,7 @@ fn lost(direction: PacketDirection, reason: &str, function: &str, packets: u64) 
     }
 }
 
-fn grown(place: &str, name: &str, kind: CounterUse, packets: u64) -> GrownCounter {
+fn grown_counter(place: &str, name: &str, kind: CounterUse, packets: u64) -> GrownCounter {
     let (place, name) = (place.to_owned(), name.to_owned());
     GrownCounter { read_from: format!("/somewhere/{name}"), place, name, kind, packets }
 }
@@ -39,9 +39,9 @@ fn grown(place: &str, name: &str, kind: CounterUse, packets: u64) -> GrownCounte
 fn evidence(requests: [u64; 3], replies: [u64; 2]) -> PacketEvidence {
     let at = [PathPoint::Received, PathPoint::Delivered, PathPoint::Read];
     let mut counts: Vec<PassedCount> =
-        at.into_iter().zip(requests).map(|(point, packets)| passed(point, Request, packets)).collect();
+        at.into_iter().zip(requests).map(|(point, packets)| passed_count(point, Request, packets)).collect();
     let at = [PathPoint::Sent, PathPoint::Queued];
-    counts.extend(at.into_iter().zip(replies).map(|(point, packets)| passed(point, Reply, packets)));
+    counts.extend(at.into_iter().zip(replies).map(|(point, packets)| passed_count(point, Reply, packets)));
     let subject = PortSubject { ports: vec![53], ..PortSubject::default() };
     let devices = [(2, "eth0".to_owned())].into();
     PacketEvidence {
@@ -51,7 +51,7 @@ fn evidence(requests: [u64; 3], replies: [u64; 2]) -> PacketEvidence {
     }
 }
 
-fn said(sent: u64, answered: u64) -> GeneratorSaid {
+fn generator_report(sent: u64, answered: u64) -> GeneratorSaid {
     GeneratorSaid { sent, answered, lost: sent - answered, ..GeneratorSaid::default() }
 }
 
@@ -63,8 +63,9 @@ fn only(ledger: &PacketAccounting) -> (PathStep, &StageLoss) {
 }
 
 #[test]
-fn a_clean_run_balances() {
-    let evidence = PacketEvidence { generator: Some(said(1000, 1000)), ..evidence([1000; 3], [1000; 2]) };
+fn run_without_losses_balances() {
+    let evidence =
+        PacketEvidence { generator: Some(generator_report(1000, 1000)), ..evidence([1000; 3], [1000; 2]) };
     let ledger = PacketAccounting::make(&evidence);
     assert!(ledger.is_balanced(), "{ledger:#?}");
     assert_eq!((ledger.lost(), ledger.requests.losses().count()), (0, 0));
@@ -74,9 +75,9 @@ fn a_clean_run_balances() {
 }
 
 #[test]
-fn a_rule_of_netfilter_and_a_full_table_are_told_apart() {
+fn conntrack_drops_are_separated_from_netfilter_rule_drops() {
     let mut evidence = evidence([100, 70, 70], [70; 2]);
-    evidence.seen.lost = vec![lost(Request, "NETFILTER_DROP", "nf_hook_slow", 30)];
+    evidence.seen.lost = vec![lost_count(Request, "NETFILTER_DROP", "nf_hook_slow", 30)];
     let ledger = PacketAccounting::make(&evidence);
     let (step, loss) = only(&ledger);
     assert_eq!((step, loss.name.as_str(), loss.packets), (PathStep::Filter, "netfilter-rule", 30));
@@ -84,30 +85,32 @@ fn a_rule_of_netfilter_and_a_full_table_are_told_apart() {
     assert!(ledger.is_balanced());
 
     evidence.grown = vec![
-        grown("conntrack", "drop", CounterUse::Other, 20),
-        grown("eth0 pfifo", "drop", CounterUse::Other, 9),
+        grown_counter("conntrack", "drop", CounterUse::Other, 20),
+        grown_counter("eth0 pfifo", "drop", CounterUse::Other, 9),
     ];
     let ledger = PacketAccounting::make(&evidence);
-    let told: Vec<_> = ledger.requests.losses().map(|(_, loss)| (loss.name.as_str(), loss.packets)).collect();
-    assert_eq!(told, [("conntrack-full", 20), ("netfilter-rule", 10)]);
+    let losses: Vec<_> =
+        ledger.requests.losses().map(|(_, loss)| (loss.name.as_str(), loss.packets)).collect();
+    assert_eq!(losses, [("conntrack-full", 20), ("netfilter-rule", 10)]);
     assert!(ledger.is_balanced());
     assert_eq!(ledger.lost(), 30);
 
     // Rules drop in a function of their own, so connection tracking dropped the rest.
     evidence.seen.lost[0].packets = 18;
-    evidence.seen.lost.push(lost(Request, "NETFILTER_DROP", "nft_do_chain", 12));
+    evidence.seen.lost.push(lost_count(Request, "NETFILTER_DROP", "nft_do_chain", 12));
     let ledger = PacketAccounting::make(&evidence);
-    let told: Vec<_> = ledger.requests.losses().map(|(_, loss)| (loss.name.as_str(), loss.packets)).collect();
-    assert_eq!(told, [("conntrack-full", 18), ("netfilter-rule", 12)]);
+    let losses: Vec<_> =
+        ledger.requests.losses().map(|(_, loss)| (loss.name.as_str(), loss.packets)).collect();
+    assert_eq!(losses, [("conntrack-full", 18), ("netfilter-rule", 12)]);
 }
 
 #[test]
-fn what_a_macvtap_takes_is_forwarded_and_what_its_queue_has_no_room_for_is_lost() {
+fn macvtap_packets_are_forwarded_or_lost_to_a_full_queue() {
     let mut evidence = evidence([70, 10, 10], [10; 2]);
-    evidence.seen.lost = vec![lost(Request, "FULL_RING", "tap_handle_frame", 40)];
+    evidence.seen.lost = vec![lost_count(Request, "FULL_RING", "tap_handle_frame", 40)];
     evidence.ports = [("eth0".to_owned(), "macvtap eth0 of web1 (7)".to_owned())].into();
     // Five of these packets belong to other ports.
-    evidence.grown = vec![grown("eth0", "rx_taken", CounterUse::MacvtapTaken, 25)];
+    evidence.grown = vec![grown_counter("eth0", "rx_taken", CounterUse::MacvtapTaken, 25)];
     let ledger = PacketAccounting::make(&evidence);
     let (step, loss) = only(&ledger);
     assert_eq!((step, loss.name.as_str(), loss.packets), (PathStep::Ingress, "tap-full", 40));
@@ -117,10 +120,10 @@ fn what_a_macvtap_takes_is_forwarded_and_what_its_queue_has_no_room_for_is_lost(
 }
 
 #[test]
-fn the_flow_limit_is_part_of_the_backlog() {
+fn backlog_drops_are_named_flow_limit_by_the_counter() {
     let mut evidence = evidence([60, 60, 60], [60; 2]);
-    evidence.seen.lost = vec![lost(Request, "CPU_BACKLOG", "enqueue_to_backlog", 40)];
-    evidence.grown = vec![grown("cpu 1", "flow_limit", CounterUse::Other, 40)];
+    evidence.seen.lost = vec![lost_count(Request, "CPU_BACKLOG", "enqueue_to_backlog", 40)];
+    evidence.grown = vec![grown_counter("cpu 1", "flow_limit", CounterUse::Other, 40)];
     let ledger = PacketAccounting::make(&evidence);
     let (step, loss) = only(&ledger);
     assert_eq!((step, loss.name.as_str(), loss.packets), (PathStep::Softirq, "flow-limit", 40));
@@ -129,10 +132,10 @@ fn the_flow_limit_is_part_of_the_backlog() {
 }
 
 #[test]
-fn what_xdp_drops_before_there_is_a_socket_buffer_is_the_devices() {
+fn xdp_drops_without_an_skb_come_from_device_counters() {
     let mut evidence = evidence([900; 3], [900; 2]);
-    evidence.generator = Some(said(1000, 900));
-    evidence.grown = vec![grown("eth0", "rx_queue_0_xdp_drops", CounterUse::XdpDropped, 103)];
+    evidence.generator = Some(generator_report(1000, 900));
+    evidence.grown = vec![grown_counter("eth0", "rx_queue_0_xdp_drops", CounterUse::XdpDropped, 103)];
     let ledger = PacketAccounting::make(&evidence);
     let (step, loss) = only(&ledger);
     // Three of these packets belong to other ports.
@@ -143,11 +146,11 @@ fn what_xdp_drops_before_there_is_a_socket_buffer_is_the_devices() {
 }
 
 #[test]
-fn a_drop_that_a_driver_counts_and_a_tracepoint_sees_is_one() {
+fn xdp_drops_seen_by_driver_and_tracepoint_count_once() {
     let mut evidence = evidence([900; 3], [900; 2]);
-    evidence.generator = Some(said(1000, 900));
-    evidence.seen.lost = vec![lost(Request, "NOT_SPECIFIED", "veth_xdp_rcv_skb", 100)];
-    evidence.grown = vec![grown("eth0", "rx_queue_0_xdp_drops", CounterUse::XdpDropped, 100)];
+    evidence.generator = Some(generator_report(1000, 900));
+    evidence.seen.lost = vec![lost_count(Request, "NOT_SPECIFIED", "veth_xdp_rcv_skb", 100)];
+    evidence.grown = vec![grown_counter("eth0", "rx_queue_0_xdp_drops", CounterUse::XdpDropped, 100)];
     let ledger = PacketAccounting::make(&evidence);
     let (step, loss) = only(&ledger);
     assert_eq!((step, loss.name.as_str(), loss.packets), (PathStep::Xdp, "xdp-drop", 100));
@@ -156,9 +159,9 @@ fn a_drop_that_a_driver_counts_and_a_tracepoint_sees_is_one() {
 }
 
 #[test]
-fn without_a_generator_what_a_device_lost_is_told_and_not_added() {
+fn device_losses_are_listed_but_not_added_without_a_generator() {
     let mut evidence = evidence([900; 3], [900; 2]);
-    evidence.grown = vec![grown("eth0", "rx_missed_errors", CounterUse::DeviceLost, 50)];
+    evidence.grown = vec![grown_counter("eth0", "rx_missed_errors", CounterUse::DeviceLost, 50)];
     let ledger = PacketAccounting::make(&evidence);
     let (step, loss) = only(&ledger);
     assert_eq!((step, loss.name.as_str(), loss.packets), (PathStep::Link, "device-lost", 50));
@@ -166,9 +169,9 @@ fn without_a_generator_what_a_device_lost_is_told_and_not_added() {
 }
 
 #[test]
-fn what_no_count_explains_is_unaccounted_with_what_may_be_behind_it() {
+fn unexplained_losses_are_unaccounted_with_likely_counters() {
     let mut evidence = evidence([1000, 800, 800], [800; 2]);
-    evidence.grown = vec![grown("host", "Ip.InDiscards", CounterUse::Other, 200)];
+    evidence.grown = vec![grown_counter("host", "Ip.InDiscards", CounterUse::Other, 200)];
     let ledger = PacketAccounting::make(&evidence);
     let socket = ledger.requests.entry(PathStep::Socket).expect("an entry");
     assert_eq!(socket.unaccounted, Known::Value(200));
@@ -178,7 +181,7 @@ fn what_no_count_explains_is_unaccounted_with_what_may_be_behind_it() {
 }
 
 #[test]
-fn datagrams_that_are_not_read_yet_wait() {
+fn unread_datagrams_in_the_socket_are_waiting() {
     let mut evidence = evidence([10, 10, 7], [7; 2]);
     evidence.waiting.sockets_bytes = Some(3 * 768);
     let ledger = PacketAccounting::make(&evidence);
@@ -198,44 +201,51 @@ fn datagrams_that_are_not_read_yet_wait() {
 }
 
 #[test]
-fn what_the_application_cuts_or_does_not_answer_is_its_loss() {
+fn truncated_and_unanswered_requests_are_application_losses() {
     let mut evidence = evidence([100; 3], [80; 2]);
-    evidence.seen.passed.push(passed(PathPoint::Truncated, Request, 5));
+    evidence.seen.passed.push(passed_count(PathPoint::Truncated, Request, 5));
     let ledger = PacketAccounting::make(&evidence);
-    let told: Vec<_> = ledger.requests.losses().chain(ledger.replies.losses()).collect();
-    let told: Vec<_> = told.iter().map(|(step, loss)| (*step, loss.name.as_str(), loss.packets)).collect();
-    assert_eq!(told, [(PathStep::Application, "truncated", 5), (PathStep::Application, "not-answered", 15)]);
+    let losses: Vec<_> = ledger.requests.losses().chain(ledger.replies.losses()).collect();
+    let losses: Vec<_> =
+        losses.iter().map(|(step, loss)| (*step, loss.name.as_str(), loss.packets)).collect();
+    assert_eq!(
+        losses,
+        [(PathStep::Application, "truncated", 5), (PathStep::Application, "not-answered", 15)]
+    );
     assert!(ledger.is_balanced(), "{ledger:#?}");
 }
 
 #[test]
-fn a_reply_that_a_rule_drops_is_not_a_failed_send_too() {
+fn reply_dropped_by_a_rule_is_not_counted_as_failed_send() {
     let mut evidence = evidence([100; 3], [60, 60]);
-    evidence.seen.passed.push(passed(PathPoint::SendFailed, Reply, 40));
-    evidence.seen.lost = vec![lost(Reply, "NETFILTER_DROP", "nf_hook_slow", 30)];
+    evidence.seen.passed.push(passed_count(PathPoint::SendFailed, Reply, 40));
+    evidence.seen.lost = vec![lost_count(Reply, "NETFILTER_DROP", "nf_hook_slow", 30)];
     let ledger = PacketAccounting::make(&evidence);
-    let told: Vec<_> =
+    let losses: Vec<_> =
         ledger.replies.losses().map(|(step, loss)| (step, loss.name.as_str(), loss.packets)).collect();
-    assert_eq!(told, [(PathStep::Application, "send-failed", 10), (PathStep::Filter, "netfilter-rule", 30)]);
+    assert_eq!(
+        losses,
+        [(PathStep::Application, "send-failed", 10), (PathStep::Filter, "netfilter-rule", 30)]
+    );
     assert!(ledger.is_balanced(), "{ledger:#?}");
 }
 
 #[test]
-fn replies_that_do_not_reach_the_generator_are_lost_on_the_way() {
-    let generator = GeneratorSaid { late: 2, ..said(100, 90) };
+fn missing_replies_are_lost_on_the_wire_or_late() {
+    let generator = GeneratorSaid { late: 2, ..generator_report(100, 90) };
     let evidence = PacketEvidence { generator: Some(generator), ..evidence([100; 3], [100; 2]) };
     let ledger = PacketAccounting::make(&evidence);
-    let told: Vec<_> =
+    let losses: Vec<_> =
         ledger.replies.losses().map(|(step, loss)| (step, loss.name.as_str(), loss.packets)).collect();
-    assert_eq!(told, [(PathStep::Wire, "reply-lost", 8), (PathStep::Generator, "reply-late", 2)]);
+    assert_eq!(losses, [(PathStep::Wire, "reply-lost", 8), (PathStep::Generator, "reply-late", 2)]);
     assert!(ledger.is_balanced());
     assert_eq!(ledger.replies.packets_out(), Some(90));
 }
 
 #[test]
-fn a_full_qdisc_loses_replies() {
+fn full_qdisc_drops_are_transmit_losses() {
     let mut evidence = evidence([100; 3], [100, 100]);
-    evidence.seen.lost = vec![lost(Reply, "QDISC_DROP", "__dev_queue_xmit", 55)];
+    evidence.seen.lost = vec![lost_count(Reply, "QDISC_DROP", "__dev_queue_xmit", 55)];
     evidence.waiting.disciplines_packets = 5;
     let ledger = PacketAccounting::make(&evidence);
     let (step, loss) = only(&ledger);
@@ -245,11 +255,11 @@ fn a_full_qdisc_loses_replies() {
 }
 
 #[test]
-fn where_the_kernel_has_no_tracepoint_the_next_count_is_what_is_compared() {
+fn missing_tracepoint_is_replaced_by_the_next_count() {
     let mut evidence = evidence([100, 0, 90], [90; 2]);
     evidence.seen.passed.remove(1);
     evidence.seen.lacking = vec!["tracepoint sk_data_ready, which came with Linux 6.3".to_owned()];
-    evidence.seen.lost = vec![lost(Request, "SOCKET_RCVBUFF", "udp_queue_rcv_one_skb", 10)];
+    evidence.seen.lost = vec![lost_count(Request, "SOCKET_RCVBUFF", "udp_queue_rcv_one_skb", 10)];
     let ledger = PacketAccounting::make(&evidence);
     let socket = ledger.requests.entry(PathStep::Socket).expect("an entry");
     assert_eq!(socket.packets_out, Known::Value(90));
@@ -259,22 +269,25 @@ fn where_the_kernel_has_no_tracepoint_the_next_count_is_what_is_compared() {
 }
 
 #[test]
-fn a_reason_in_no_table_goes_by_its_own_name() {
+fn unlisted_drop_reasons_keep_their_own_name() {
     let mut evidence = evidence([100, 90, 90], [90; 2]);
-    evidence.seen.lost =
-        vec![lost(Request, "BRAND_NEW", "brand_new", 7), lost(Request, "NOT_SPECIFIED", "brand_new", 3)];
+    evidence.seen.lost = vec![
+        lost_count(Request, "BRAND_NEW", "brand_new", 7),
+        lost_count(Request, "NOT_SPECIFIED", "brand_new", 3),
+    ];
     let ledger = PacketAccounting::make(&evidence);
-    let told: Vec<_> = ledger.requests.losses().map(|(_, loss)| (loss.name.as_str(), loss.packets)).collect();
-    assert_eq!(told, [("brand-new", 7), ("unknown", 3)]);
+    let losses: Vec<_> =
+        ledger.requests.losses().map(|(_, loss)| (loss.name.as_str(), loss.packets)).collect();
+    assert_eq!(losses, [("brand-new", 7), ("unknown", 3)]);
     assert!(ledger.is_balanced());
 }
 
 #[test]
-fn counters_that_disagree_with_what_was_seen_are_noted() {
+fn counters_contradicting_traced_losses_are_noted_for_all_ports() {
     let mut evidence = evidence([100, 90, 90], [90; 2]);
-    evidence.seen.lost = vec![lost(Request, "SOCKET_RCVBUFF", "udp_queue_rcv_one_skb", 10)];
+    evidence.seen.lost = vec![lost_count(Request, "SOCKET_RCVBUFF", "udp_queue_rcv_one_skb", 10)];
     // Other ports may have lost more.
-    evidence.grown = vec![grown("host", "Udp.RcvbufErrors", CounterUse::Other, 12)];
+    evidence.grown = vec![grown_counter("host", "Udp.RcvbufErrors", CounterUse::Other, 12)];
     assert_eq!(PacketAccounting::make(&evidence).notes, Vec::<String>::new());
     evidence.subject.ports.clear();
     assert_eq!(
@@ -284,13 +297,13 @@ fn counters_that_disagree_with_what_was_seen_are_noted() {
 }
 
 #[test]
-fn a_full_buffer_is_that_of_the_socket_that_counted_losses() {
+fn receive_buffer_loss_names_the_socket_with_grown_drops() {
     let mut evidence = evidence([100, 90, 90], [90; 2]);
     evidence.seen.lost =
-        vec![LostCount { port: 53, ..lost(Request, "SOCKET_RCVBUFF", "udp_queue_rcv_one_skb", 10) }];
+        vec![LostCount { port: 53, ..lost_count(Request, "SOCKET_RCVBUFF", "udp_queue_rcv_one_skb", 10) }];
     let place = |evidence: &PacketEvidence| only(&PacketAccounting::make(evidence)).1.place.clone();
     assert_eq!(place(&evidence).as_deref(), Some("port 53"));
-    let drops = |socket: &str, packets| grown(socket, "drops", CounterUse::Other, packets);
+    let drops = |socket: &str, packets| grown_counter(socket, "drops", CounterUse::Other, packets);
     evidence.grown =
         vec![drops("udp 0.0.0.0:53 (named) ino 812", 3), drops("udp 0.0.0.0:530 (other) ino 9", 90)];
     assert_eq!(place(&evidence).as_deref(), Some("udp 0.0.0.0:53 (named) ino 812"));
@@ -301,33 +314,38 @@ fn a_full_buffer_is_that_of_the_socket_that_counted_losses() {
 /// Captured on Linux 6.18: an nftables rule, a socket without a reader, a port without a socket,
 /// and a server that reads eight bytes of each request.
 #[test]
-fn the_books_of_captured_evidence_balance() {
+fn captured_evidence_balances() {
     let evidence: PacketEvidence =
         serde_json::from_str(include_str!("tests/captured.json")).expect("evidence");
     let ledger = PacketAccounting::make(&evidence);
     assert!(ledger.is_balanced(), "{ledger:#?}");
     assert_eq!(ledger.notes, Vec::<String>::new());
-    let told: Vec<_> = ledger.requests.losses().map(|(_, loss)| (loss.name.as_str(), loss.packets)).collect();
-    assert_eq!(told, [("netfilter-rule", 30), ("receive-buffer", 61), ("no-socket", 50), ("truncated", 100)]);
+    let losses: Vec<_> =
+        ledger.requests.losses().map(|(_, loss)| (loss.name.as_str(), loss.packets)).collect();
+    assert_eq!(
+        losses,
+        [("netfilter-rule", 30), ("receive-buffer", 61), ("no-socket", 50), ("truncated", 100)]
+    );
     let read = ledger.requests.entry(PathStep::Application).expect("an entry");
     assert_eq!((read.waiting, ledger.replies.packets_out(), ledger.replies.lost()), (9, Some(101), 0));
 }
 
 #[test]
-fn what_a_socket_tells_is_not_of_a_peer() {
+fn socket_counts_are_ignored_for_a_single_peer() {
     let mut evidence = evidence([100, 0, 0], [0, 90]);
     evidence.subject.peer = Some(std::net::Ipv4Addr::LOCALHOST.into());
-    evidence.seen.lost = vec![lost(Request, "SOCKET_RCVBUFF", "udp_queue_rcv_one_skb", 10)];
+    evidence.seen.lost = vec![lost_count(Request, "SOCKET_RCVBUFF", "udp_queue_rcv_one_skb", 10)];
     let ledger = PacketAccounting::make(&evidence);
     assert!(ledger.is_balanced(), "{ledger:#?}");
-    let told: Vec<_> = ledger.requests.losses().map(|(_, loss)| (loss.name.as_str(), loss.packets)).collect();
-    assert_eq!((told, ledger.replies.packets_out()), (vec![("receive-buffer", 10)], Some(90)));
+    let losses: Vec<_> =
+        ledger.requests.losses().map(|(_, loss)| (loss.name.as_str(), loss.packets)).collect();
+    assert_eq!((losses, ledger.replies.packets_out()), (vec![("receive-buffer", 10)], Some(90)));
 }
 
 #[test]
-fn events_that_were_not_counted_make_a_number_a_sample() {
+fn missed_events_make_losses_sampled() {
     let mut evidence = evidence([100, 90, 90], [90; 2]);
-    evidence.seen.lost = vec![lost(Request, "NO_SOCKET", "__udp4_lib_rcv", 10)];
+    evidence.seen.lost = vec![lost_count(Request, "NO_SOCKET", "__udp4_lib_rcv", 10)];
     evidence.seen.missed = 3;
     let ledger = PacketAccounting::make(&evidence);
     assert_eq!(only(&ledger).1.exactness, LossExactness::Sampled);
@@ -335,7 +353,7 @@ fn events_that_were_not_counted_make_a_number_a_sample() {
 }
 
 #[test]
-fn packets_with_unreadable_ports_are_counted_where_later_points_saw_them() {
+fn packets_with_unreadable_ports_are_added_from_later_points() {
     let mut evidence = evidence([40, 100, 100], [100; 2]);
     assert!(!PacketAccounting::make(&evidence).is_balanced());
     // Packets of other ports are among them.
@@ -346,12 +364,12 @@ fn packets_with_unreadable_ports_are_counted_where_later_points_saw_them() {
 }
 
 #[test]
-fn losses_that_are_on_neither_way_are_elsewhere() {
+fn losses_outside_the_request_and_reply_paths_are_elsewhere() {
     let mut evidence = evidence([100; 3], [100; 2]);
     // A client on this host that does not read its replies.
     evidence.seen.lost = vec![LostCount {
         origin: PacketOrigin::Received,
-        ..lost(Reply, "SOCKET_RCVBUFF", "udp_queue_rcv_one_skb", 10)
+        ..lost_count(Reply, "SOCKET_RCVBUFF", "udp_queue_rcv_one_skb", 10)
     }];
     let ledger = PacketAccounting::make(&evidence);
     assert_eq!(ledger.elsewhere.len(), 1);
@@ -359,13 +377,13 @@ fn losses_that_are_on_neither_way_are_elsewhere() {
 }
 
 #[test]
-fn what_is_on_its_way_when_counting_begins_or_ends_is_not_lost() {
+fn packets_in_flight_at_start_or_end_are_not_losses() {
     let mut evidence = evidence([1000, 998, 980], [975, 976]);
     assert!(PacketAccounting::make(&evidence).requests.unaccounted() > 0);
     let rows = |counts: [u64; 5]| {
         let at =
             [PathPoint::Received, PathPoint::Delivered, PathPoint::Read, PathPoint::Sent, PathPoint::Queued];
-        at.into_iter().zip(counts).map(|(point, packets)| passed(point, Request, packets)).collect()
+        at.into_iter().zip(counts).map(|(point, packets)| passed_count(point, Request, packets)).collect()
     };
     let edge = EdgeCounts { meanwhile: rows([1, 1, 0, 0, 0]), after: rows([40; 5]), at_work_packets: 128 };
     evidence.seen.edges = vec![edge.clone(), edge];
@@ -380,13 +398,13 @@ fn what_is_on_its_way_when_counting_begins_or_ends_is_not_lost() {
 }
 
 #[test]
-fn what_is_forwarded_is_neither_lost_nor_missing() {
+fn forwarded_packets_are_neither_lost_nor_unaccounted() {
     let mut evidence = evidence([100, 0, 0], [0, 0]);
-    evidence.seen.passed.push(passed(PathPoint::Forwarded, Request, 60));
-    evidence.seen.passed.push(passed(PathPoint::Forwarded, Reply, 50));
+    evidence.seen.passed.push(passed_count(PathPoint::Forwarded, Request, 60));
+    evidence.seen.passed.push(passed_count(PathPoint::Forwarded, Reply, 50));
     let of = |direction, reason, function, packets| LostCount {
         origin: PacketOrigin::Received,
-        ..lost(direction, reason, function, packets)
+        ..lost_count(direction, reason, function, packets)
     };
     evidence.seen.lost = vec![
         of(Request, "NETFILTER_DROP", "nft_do_chain", 30),
@@ -404,15 +422,15 @@ fn what_is_forwarded_is_neither_lost_nor_missing() {
 }
 
 #[test]
-fn what_comes_in_has_what_xdp_dropped() {
+fn incoming_packets_include_xdp_drops() {
     let mut evidence = evidence([900; 3], [900; 2]);
-    evidence.seen.lost = vec![lost(Request, "NOT_SPECIFIED", "veth_xdp_rcv_skb", 100)];
+    evidence.seen.lost = vec![lost_count(Request, "NOT_SPECIFIED", "veth_xdp_rcv_skb", 100)];
     let ledger = PacketAccounting::make(&evidence);
     assert_eq!((ledger.requests.packets_in(), ledger.requests.lost()), (Some(1000), 100));
 }
 
 #[test]
-fn a_rule_is_of_the_chains_at_its_hook() {
+fn netfilter_rule_loss_names_the_chains_of_its_hook() {
     let mut evidence = evidence([100, 60, 60], [60; 2]);
     evidence.chains =
         ["chain inet t a hook input", "chain inet t b hook prerouting", "chain ip u c hook input"]
@@ -420,7 +438,7 @@ fn a_rule_is_of_the_chains_at_its_hook() {
             .into();
     let at = |hook: &str, packets| LostCount {
         hook: Some(hook.to_owned()),
-        ..lost(Request, "NETFILTER_DROP", "nft_do_chain", packets)
+        ..lost_count(Request, "NETFILTER_DROP", "nft_do_chain", packets)
     };
     evidence.seen.lost = vec![at("prerouting", 30), at("input", 9), at("forward", 1)];
     let ledger = PacketAccounting::make(&evidence);

@@ -33,99 +33,111 @@ pub(super) struct CompletedEvidence {
 }
 
 /// Completes evidence. Without proof it stays unchanged.
-pub(super) fn completed(evidence: &PacketEvidence, mut fallen: Vec<PlacedLoss>) -> CompletedEvidence {
+pub(super) fn complete_evidence(
+    evidence: &PacketEvidence,
+    mut placed_losses: Vec<PlacedLoss>,
+) -> CompletedEvidence {
     let mut evidence = evidence.clone();
     let mut notes = Vec::new();
-    let dropped = dropped(&evidence, &mut fallen);
-    if dropped > 0 {
+    let dropped_packets = add_socket_drops(&evidence, &mut placed_losses);
+    if dropped_packets > 0 {
         notes.push(format!(
-            "the sockets dropped {dropped} packets that no tracepoint saw, as where the kernel runs no programs; \
+            "the sockets dropped {dropped_packets} packets that no tracepoint saw, as where the kernel runs no programs; \
              their own counts are used"
         ));
     }
-    let read = read(&evidence);
-    if read > 0 {
-        add(&mut evidence, PathPoint::Delivered, read);
+    let read_packets = unseen_reads(&evidence);
+    if read_packets > 0 {
+        add_passed(&mut evidence, PathPoint::Delivered, read_packets);
         notes.push(format!(
-            "{read} packets were read that no tracepoint saw before, as where the kernel runs no programs; they are \
+            "{read_packets} packets were read that no tracepoint saw before, as where the kernel runs no programs; they are \
              counted as delivered"
         ));
     }
-    let proved = dropped.saturating_add(read).saturating_add(evidence.seen.unparsed_packets);
-    if proved > 0 {
-        pass(&mut evidence, &fallen, proved);
-        fallen.sort_by_key(|fallen| std::cmp::Reverse(fallen.loss.packets));
+    let proved_packets =
+        dropped_packets.saturating_add(read_packets).saturating_add(evidence.seen.unparsed_packets);
+    if proved_packets > 0 {
+        add_received(&mut evidence, &placed_losses, proved_packets);
+        placed_losses.sort_by_key(|placed| std::cmp::Reverse(placed.loss.packets));
     }
-    CompletedEvidence { evidence, fallen, notes }
+    CompletedEvidence { evidence, fallen: placed_losses, notes }
 }
 
 /// Adds losses that only sockets counted; returns their number.
-fn dropped(evidence: &PacketEvidence, fallen: &mut Vec<PlacedLoss>) -> u64 {
+fn add_socket_drops(evidence: &PacketEvidence, placed_losses: &mut Vec<PlacedLoss>) -> u64 {
     // A socket does not count drops per sender.
-    let mut dropped: u64 = 0;
+    let mut dropped_packets: u64 = 0;
     if evidence.subject.peer.is_some() {
-        return dropped;
+        return dropped_packets;
     }
-    let mut left = NAMED.map(|(name, counters)| {
-        let counted = counters.iter().map(|name| evidence.grown(name)).fold(0, u64::saturating_add);
-        let seen = fallen.iter().filter(|fallen| fallen.loss.name == name).map(|fallen| fallen.loss.packets);
-        (name, counted.saturating_sub(seen.fold(0, u64::saturating_add)))
+    let mut uncounted_by_name = NAMED.map(|(name, counters)| {
+        let counter_growth =
+            counters.iter().map(|name| evidence.counter_growth(name)).fold(0, u64::saturating_add);
+        let seen_packets =
+            placed_losses.iter().filter(|placed| placed.loss.name == name).map(|placed| placed.loss.packets);
+        (name, counter_growth.saturating_sub(seen_packets.fold(0, u64::saturating_add)))
     });
     let ports = match evidence.subject.ports.as_slice() {
         [] => &[0],
         ports => ports,
     };
     for port in ports {
-        let (mut unseen, most) = unseen(evidence, fallen, *port);
-        dropped = dropped.saturating_add(unseen);
-        for (name, left) in &mut left {
-            let packets = unseen.min(*left);
-            (unseen, *left) = (unseen - packets, *left - packets);
-            insert(fallen, name, packets, *port, most);
+        let (mut unseen_packets, largest) = unseen_drops(evidence, placed_losses, *port);
+        dropped_packets = dropped_packets.saturating_add(unseen_packets);
+        for (name, uncounted) in &mut uncounted_by_name {
+            let packets = unseen_packets.min(*uncounted);
+            (unseen_packets, *uncounted) = (unseen_packets - packets, *uncounted - packets);
+            add_loss(placed_losses, name, packets, *port, largest);
         }
-        insert(fallen, "unknown", unseen, *port, most);
+        add_loss(placed_losses, "unknown", unseen_packets, *port, largest);
     }
-    dropped
+    dropped_packets
 }
 
 // Drops of a port's sockets beyond the drops seen, and the socket with most drops.
-fn unseen<'e>(
+fn unseen_drops<'e>(
     evidence: &'e PacketEvidence,
-    fallen: &[PlacedLoss],
+    placed_losses: &[PlacedLoss],
     port: u16,
 ) -> (u64, Option<&'e GrownCounter>) {
-    let here = evidence.within.iter().filter(|grown| port == 0 || is_of_port(&grown.place, port));
-    let counted = here.clone().map(|grown| grown.packets).fold(0, u64::saturating_add);
-    let seen = fallen.iter().filter(|fallen| {
-        (fallen.direction, fallen.port) == (PacketDirection::Request, port)
-            && BY_SOCKETS.contains(&fallen.loss.name.as_str())
+    let counters = evidence.within.iter().filter(|counter| port == 0 || is_of_port(&counter.place, port));
+    let counter_growth = counters.clone().map(|counter| counter.packets).fold(0, u64::saturating_add);
+    let seen_losses = placed_losses.iter().filter(|placed| {
+        (placed.direction, placed.port) == (PacketDirection::Request, port)
+            && BY_SOCKETS.contains(&placed.loss.name.as_str())
     });
-    let seen = seen.map(|fallen| fallen.loss.packets).fold(0, u64::saturating_add);
-    (counted.saturating_sub(seen), here.max_by_key(|grown| grown.packets))
+    let seen_losses = seen_losses.map(|placed| placed.loss.packets).fold(0, u64::saturating_add);
+    (counter_growth.saturating_sub(seen_losses), counters.max_by_key(|counter| counter.packets))
 }
 
 /// Adds packets to a loss, or creates it.
-fn insert(fallen: &mut Vec<PlacedLoss>, name: &str, packets: u64, port: u16, most: Option<&GrownCounter>) {
+fn add_loss(
+    placed_losses: &mut Vec<PlacedLoss>,
+    name: &str,
+    packets: u64,
+    port: u16,
+    largest: Option<&GrownCounter>,
+) {
     if packets == 0 {
         return;
     }
-    let at = (PacketDirection::Request, PathStep::Socket, port);
-    let same = fallen
-        .iter_mut()
-        .find(|other| (other.direction, other.step, other.port) == at && other.loss.name == name);
-    if let Some(PlacedLoss { loss, .. }) = same {
+    let key = (PacketDirection::Request, PathStep::Socket, port);
+    let existing = placed_losses.iter_mut().find(|candidate| {
+        (candidate.direction, candidate.step, candidate.port) == key && candidate.loss.name == name
+    });
+    if let Some(PlacedLoss { loss, .. }) = existing {
         loss.packets = loss.packets.saturating_add(packets);
         loss.source = format!("{}, and {packets} more by the socket's own count", loss.source);
         return;
     }
-    let cause = causes::named(name).unwrap_or_else(causes::unknown);
+    let cause = causes::find_cause(name).unwrap_or_else(causes::unknown);
     let source = "the socket's own count of drops".to_owned();
-    let mut loss = StageLoss::of(cause, packets, LossExactness::Exact, source);
-    loss.place = most.map(|grown| grown.place.clone());
-    fallen.push(PlacedLoss {
-        direction: at.0,
+    let mut loss = StageLoss::new(cause, packets, LossExactness::Exact, source);
+    loss.place = largest.map(|counter| counter.place.clone());
+    placed_losses.push(PlacedLoss {
+        direction: key.0,
         origin: PacketOrigin::Received,
-        step: at.1,
+        step: key.1,
         port,
         has_reason: false,
         loss,
@@ -133,10 +145,11 @@ fn insert(fallen: &mut Vec<PlacedLoss>, name: &str, packets: u64, port: u16, mos
 }
 
 // Datagrams that were read, but not seen at delivery and cannot have waited from before.
-fn read(evidence: &PacketEvidence) -> u64 {
-    let at = |point| evidence.passed(point, PacketDirection::Request).into_value();
-    let counts =
-        at(PathPoint::Read).zip(at(PathPoint::Delivered)).filter(|_| evidence.waited.sockets_bytes.is_some());
+fn unseen_reads(evidence: &PacketEvidence) -> u64 {
+    let packets_at = |point| evidence.passed(point, PacketDirection::Request).into_value();
+    let counts = packets_at(PathPoint::Read)
+        .zip(packets_at(PathPoint::Delivered))
+        .filter(|_| evidence.waited.sockets_bytes.is_some());
     let (begin, end) = evidence.between(&[PathPoint::Delivered, PathPoint::Read], false);
     counts.map_or(0, |(read, delivered)| {
         let waited = evidence.waited.most_datagrams().saturating_add(begin).saturating_add(end);
@@ -145,29 +158,33 @@ fn read(evidence: &PacketEvidence) -> u64 {
 }
 
 /// Adds proved packets to [`PathPoint::Received`], up to the number that later points have more.
-fn pass(evidence: &mut PacketEvidence, fallen: &[PlacedLoss], proved: u64) {
+fn add_received(evidence: &mut PacketEvidence, placed_losses: &[PlacedLoss], proved_packets: u64) {
     let lost = |steps: &[PathStep]| {
-        let these = fallen
+        let losses = placed_losses
             .iter()
-            .filter(|fallen| fallen.direction == PacketDirection::Request && steps.contains(&fallen.step));
-        these.map(|fallen| fallen.loss.packets).fold(0, u64::saturating_add)
+            .filter(|placed| placed.direction == PacketDirection::Request && steps.contains(&placed.step));
+        losses.map(|placed| placed.loss.packets).fold(0, u64::saturating_add)
     };
-    let at = |evidence: &PacketEvidence, point| evidence.passed(point, PacketDirection::Request).into_value();
-    let behind = lost(&[PathStep::Ingress, PathStep::Filter, PathStep::Route, PathStep::Socket]);
-    let forwarded = at(evidence, PathPoint::Forwarded).unwrap_or(0);
-    let Some((here, left)) = at(evidence, PathPoint::Received).zip(at(evidence, PathPoint::Delivered)) else {
+    let packets_at =
+        |evidence: &PacketEvidence, point| evidence.passed(point, PacketDirection::Request).into_value();
+    let later_losses = lost(&[PathStep::Ingress, PathStep::Filter, PathStep::Route, PathStep::Socket]);
+    let forwarded = packets_at(evidence, PathPoint::Forwarded).unwrap_or(0);
+    let Some((received, delivered)) =
+        packets_at(evidence, PathPoint::Received).zip(packets_at(evidence, PathPoint::Delivered))
+    else {
         return;
     };
-    let lacking = left.saturating_add(forwarded).saturating_add(behind).saturating_sub(here);
-    add(evidence, PathPoint::Received, lacking.min(proved));
+    let missing = delivered.saturating_add(forwarded).saturating_add(later_losses).saturating_sub(received);
+    add_passed(evidence, PathPoint::Received, missing.min(proved_packets));
 }
 
-fn add(evidence: &mut PacketEvidence, point: PathPoint, packets: u64) {
+fn add_passed(evidence: &mut PacketEvidence, point: PathPoint, packets: u64) {
     let passed = &mut evidence.seen.passed;
-    let same =
-        passed.iter_mut().find(|other| (other.point, other.direction) == (point, PacketDirection::Request));
-    match same {
-        Some(same) => same.packets = same.packets.saturating_add(packets),
+    let existing = passed
+        .iter_mut()
+        .find(|candidate| (candidate.point, candidate.direction) == (point, PacketDirection::Request));
+    match existing {
+        Some(existing) => existing.packets = existing.packets.saturating_add(packets),
         None if packets > 0 => {
             passed.push(PassedCount { point, direction: PacketDirection::Request, packets });
         }

@@ -19,12 +19,12 @@ pub(super) struct UnbalancedStage {
 }
 
 impl UnbalancedStage {
-    pub(super) fn of(step: PathStep, losses: Vec<StageLoss>) -> Self {
+    pub(super) fn new(step: PathStep, losses: Vec<StageLoss>) -> Self {
         Self { step, losses, forwarded: 0, can_wait: 0, could_wait: 0, out: None }
     }
 
     pub(super) fn counted(step: PathStep, losses: Vec<StageLoss>, out: Known<u64>) -> Self {
-        Self { out: Some(out), ..Self::of(step, losses) }
+        Self { out: Some(out), ..Self::new(step, losses) }
     }
 
     pub(super) fn forwarding(self, forwarded: u64) -> Self {
@@ -37,45 +37,45 @@ impl UnbalancedStage {
 }
 
 /// Balances stages in order. `first`: the number of packets into the first stage.
-pub(super) fn balanced(first: Known<u64>, legs: Vec<UnbalancedStage>) -> AccountingPath {
+pub(super) fn balance_stages(first: Known<u64>, unbalanced: Vec<UnbalancedStage>) -> AccountingPath {
     let mut current = first;
     let mut stages = Vec::new();
-    for leg in legs {
-        let entry = entry(current, leg);
+    for stage in unbalanced {
+        let entry = entry(current, stage);
         current = entry.packets_out.clone();
         stages.push(entry);
     }
     AccountingPath { stages }
 }
 
-fn entry(packets_in: Known<u64>, leg: UnbalancedStage) -> StageEntry {
+fn entry(packets_in: Known<u64>, stage: UnbalancedStage) -> StageEntry {
     let mut entry = StageEntry {
-        stage: leg.step,
+        stage: stage.step,
         packets_in,
         packets_out: Known::unknown(""),
-        losses: leg.losses,
-        forwarded: leg.forwarded,
+        losses: stage.losses,
+        forwarded: stage.forwarded,
         waiting: 0,
         unaccounted: Known::unknown(""),
         likely: Vec::new(),
     };
-    let came = match &entry.packets_in {
-        Known::Value(came) => Known::Value(*came),
+    let incoming = match &entry.packets_in {
+        Known::Value(incoming) => Known::Value(*incoming),
         Known::Unknown { why } => Known::unknown(why.clone()),
     };
-    match (came, leg.out) {
-        (Known::Value(came), Some(Known::Value(out))) => {
-            let missing = difference(came, entry.gone(), out);
-            entry.waiting = missing.clamp(-signed(leg.could_wait), signed(leg.can_wait));
+    match (incoming, stage.out) {
+        (Known::Value(incoming), Some(Known::Value(out))) => {
+            let missing = difference(incoming, entry.lost_or_forwarded(), out);
+            entry.waiting = missing.clamp(-signed(stage.could_wait), signed(stage.can_wait));
             entry.unaccounted = Known::Value(missing - entry.waiting);
             entry.packets_out = Known::Value(out);
         }
-        (Known::Value(came), Some(Known::Unknown { why })) => {
-            derive(&mut entry, came, 0, &why);
+        (Known::Value(incoming), Some(Known::Unknown { why })) => {
+            derive(&mut entry, incoming, 0, &why);
         }
-        (Known::Value(came), None) => {
-            let waits = leg.can_wait.saturating_sub(leg.could_wait);
-            derive(&mut entry, came, waits, "counted at the next stage that counts packets");
+        (Known::Value(incoming), None) => {
+            let waits = stage.can_wait.saturating_sub(stage.could_wait);
+            derive(&mut entry, incoming, waits, "counted at the next stage that counts packets");
         }
         (Known::Unknown { why }, out) => {
             entry.unaccounted = Known::unknown(why.clone());
@@ -87,15 +87,15 @@ fn entry(packets_in: Known<u64>, leg: UnbalancedStage) -> StageEntry {
 
 // The output of a stage is its input minus losses. Notes if there are more losses than packets,
 // because the next stage cannot get fewer than zero packets.
-fn derive(entry: &mut StageEntry, came: u64, waits: u64, why: &str) {
-    let missing = difference(came, entry.gone(), 0);
+fn derive(entry: &mut StageEntry, incoming: u64, waits: u64, why: &str) {
+    let missing = difference(incoming, entry.lost_or_forwarded(), 0);
     entry.waiting = signed(waits).min(missing).max(0);
     entry.packets_out = Known::Value((missing - entry.waiting).max(0).unsigned_abs());
     entry.unaccounted = if missing < 0 { Known::Value(missing) } else { Known::unknown(why) };
 }
 
-fn difference(came: u64, lost: u64, out: u64) -> i64 {
-    signed(came).saturating_sub(signed(lost)).saturating_sub(signed(out))
+fn difference(incoming: u64, lost: u64, out: u64) -> i64 {
+    signed(incoming).saturating_sub(signed(lost)).saturating_sub(signed(out))
 }
 
 fn signed(packets: u64) -> i64 {
@@ -104,16 +104,16 @@ fn signed(packets: u64) -> i64 {
 
 /// Assigns missing packets to device counters in their order, each up to the packets that are left.
 /// If the number of missing packets is unknown, all packets of each counter.
-pub(super) fn attributed(losses: Vec<StageLoss>, missing: Option<u64>) -> Vec<StageLoss> {
+pub(super) fn attribute_losses(losses: Vec<StageLoss>, missing: Option<u64>) -> Vec<StageLoss> {
     let Some(mut missing) = missing else { return losses };
     let mut attributed = Vec::new();
     for mut loss in losses {
         if loss.exactness == LossExactness::OfDevice {
-            let all = loss.packets;
-            loss.packets = all.min(missing);
+            let counted = loss.packets;
+            loss.packets = counted.min(missing);
             missing -= loss.packets;
-            if loss.packets < all {
-                loss.source = format!("{}, {} of {all} that it counts", loss.source, loss.packets);
+            if loss.packets < counted {
+                loss.source = format!("{}, {} of {counted} that it counts", loss.source, loss.packets);
             }
         }
         if loss.packets > 0 {

@@ -138,7 +138,7 @@ pub(super) struct CountNotes {
 }
 
 impl DropCounters {
-    pub(super) fn of(cpus: &[[u64; COUNTERS]]) -> Self {
+    pub(super) fn from_cpus(cpus: &[[u64; COUNTERS]]) -> Self {
         Self(std::array::from_fn(|word| cpus.iter().fold(0, |sum: u64, cpu| sum.wrapping_add(cpu[word]))))
     }
 
@@ -147,7 +147,7 @@ impl DropCounters {
         CountNotes { missed, fragments, unparsed, lost_fragments, lost_unparsed, copies }
     }
 
-    fn at(&self, point: usize, direction: usize) -> u64 {
+    fn count_at(&self, point: usize, direction: usize) -> u64 {
         self.0[point * DIRECTIONS + direction]
     }
 
@@ -157,15 +157,18 @@ impl DropCounters {
         let mut rows = Vec::new();
         for (index, point) in POINTS.iter().enumerate() {
             let Some(point) = *point else { continue };
-            for (way, direction) in [PacketDirection::Request, PacketDirection::Reply].into_iter().enumerate()
+            for (direction_index, direction) in
+                [PacketDirection::Request, PacketDirection::Reply].into_iter().enumerate()
             {
-                let packets = match (point, self.at(1, way), self.at(2, way)) {
-                    (PathPoint::Read, datagrams, buffers) if buffers > 0 && datagrams != buffers => {
-                        let read = u128::from(self.at(index, way)) * u128::from(datagrams);
-                        u64::try_from(read / u128::from(buffers)).unwrap_or(u64::MAX)
-                    }
-                    _ => self.at(index, way),
-                };
+                let packets =
+                    match (point, self.count_at(1, direction_index), self.count_at(2, direction_index)) {
+                        (PathPoint::Read, datagrams, buffers) if buffers > 0 && datagrams != buffers => {
+                            let scaled =
+                                u128::from(self.count_at(index, direction_index)) * u128::from(datagrams);
+                            u64::try_from(scaled / u128::from(buffers)).unwrap_or(u64::MAX)
+                        }
+                        _ => self.count_at(index, direction_index),
+                    };
                 if packets > 0 {
                     rows.push(PassedCount { point, direction, packets });
                 }
@@ -183,22 +186,22 @@ fn direction(number: u32) -> PacketDirection {
 // `tpacket_rcv`, net/packet/af_packet.c) and parts of an aggregate, which is counted as a whole
 // (`skb_release_data`, net/core/skbuff.c; Linux 6.18).
 pub(super) fn lost(
-    counted: &BTreeMap<LostKey, u64>,
+    counts: &BTreeMap<LostKey, u64>,
     reasons: Option<&BTreeMap<u32, String>>,
     symbols: &KernelSymbols,
 ) -> Vec<LostCount> {
-    let rows = counted.iter().filter_map(|([address, why, whose, how], packets)| {
-        let (reason, network) = halves(*why);
-        let (device, rest) = halves(*whose);
-        let [low, high, way, origin] = rest.to_ne_bytes();
+    let rows = counts.iter().filter_map(|([address, reason_word, device_word, route_word], packets)| {
+        let (reason, network) = halves(*reason_word);
+        let (device, port_word) = halves(*device_word);
+        let [low, high, direction_code, origin] = port_word.to_ne_bytes();
         let port = u16::from_ne_bytes([low, high]);
-        let (route_error, hook) = halves(*how);
+        let (route_error, hook) = halves(*route_word);
         let symbol = symbols.name(*address).into_value();
         let location = symbol.as_ref().map_or_else(|| format!("{address:#x}"), ToString::to_string);
         let function = symbol.map(|symbol| symbol.name);
         (!function.as_deref().is_some_and(is_no_loss)).then(|| LostCount {
-            direction: direction(u32::from(way)),
-            reason: reasons.map(|names| named(names, reason)),
+            direction: direction(u32::from(direction_code)),
+            reason: reasons.map(|names| reason_name(names, reason)),
             function,
             location,
             network,
@@ -222,7 +225,7 @@ fn is_no_loss(function: &str) -> bool {
 }
 
 // Reasons of subsystems in the upper half (include/net/dropreason.h, Linux 6.4) have no name here.
-fn named(names: &BTreeMap<u32, String>, reason: u32) -> String {
+fn reason_name(names: &BTreeMap<u32, String>, reason: u32) -> String {
     names.get(&reason).cloned().unwrap_or_else(|| format!("reason {reason:#x}"))
 }
 
@@ -236,50 +239,51 @@ fn passed_key(passed: &PassedCount) -> PassedKey {
 pub(super) fn passed_since(later: &[PassedCount], earlier: &[PassedCount]) -> Vec<PassedCount> {
     let before: BTreeMap<PassedKey, u64> =
         earlier.iter().map(|passed| (passed_key(passed), passed.packets)).collect();
-    let changed = later.iter().filter_map(|passed| {
-        let was = before.get(&passed_key(passed)).copied().unwrap_or(0);
-        let packets = passed.packets.saturating_sub(was);
+    let changes = later.iter().filter_map(|passed| {
+        let previous = before.get(&passed_key(passed)).copied().unwrap_or(0);
+        let packets = passed.packets.saturating_sub(previous);
         (packets > 0).then(|| PassedCount { packets, ..passed.clone() })
     });
-    changed.collect()
+    changes.collect()
 }
 
-pub(super) fn passed_joined(one: &[PassedCount], other: &[PassedCount]) -> Vec<PassedCount> {
-    let mut joined = one.to_vec();
-    for passed in other {
-        match joined.iter_mut().find(|before| passed_key(before) == passed_key(passed)) {
-            Some(before) => before.packets = before.packets.saturating_add(passed.packets),
+pub(super) fn passed_joined(earlier: &[PassedCount], later: &[PassedCount]) -> Vec<PassedCount> {
+    let mut joined = earlier.to_vec();
+    for passed in later {
+        match joined.iter_mut().find(|existing| passed_key(existing) == passed_key(passed)) {
+            Some(existing) => existing.packets = existing.packets.saturating_add(passed.packets),
             None => joined.push(passed.clone()),
         }
     }
     joined
 }
 
-pub(super) fn lost_joined(one: &[LostCount], other: &[LostCount]) -> Vec<LostCount> {
-    let mut joined = one.to_vec();
-    for lost in other {
-        match joined.iter_mut().find(|before| is_same_loss(before, lost)) {
-            Some(before) => before.packets = before.packets.saturating_add(lost.packets),
+pub(super) fn lost_joined(earlier: &[LostCount], later: &[LostCount]) -> Vec<LostCount> {
+    let mut joined = earlier.to_vec();
+    for lost in later {
+        match joined.iter_mut().find(|existing| is_same_loss(existing, lost)) {
+            Some(existing) => existing.packets = existing.packets.saturating_add(lost.packets),
             None => joined.push(lost.clone()),
         }
     }
     joined
 }
 
-fn is_same_loss(one: &LostCount, other: &LostCount) -> bool {
-    (one.direction, one.network, one.device, one.port)
-        == (other.direction, other.network, other.device, other.port)
-        && (one.origin, one.route_error, &one.hook) == (other.origin, other.route_error, &other.hook)
-        && one.reason == other.reason
-        && one.location == other.location
+fn is_same_loss(left: &LostCount, right: &LostCount) -> bool {
+    (left.direction, left.network, left.device, left.port)
+        == (right.direction, right.network, right.device, right.port)
+        && (left.origin, left.route_error, &left.hook) == (right.origin, right.route_error, &right.hook)
+        && left.reason == right.reason
+        && left.location == right.location
 }
 
 /// Without zeros.
 pub(super) fn lost_since(later: &[LostCount], earlier: &[LostCount]) -> Vec<LostCount> {
-    let changed = later.iter().filter_map(|lost| {
-        let was = earlier.iter().find(|before| is_same_loss(before, lost)).map_or(0, |before| before.packets);
-        let packets = lost.packets.saturating_sub(was);
+    let changes = later.iter().filter_map(|lost| {
+        let previous =
+            earlier.iter().find(|before| is_same_loss(before, lost)).map_or(0, |before| before.packets);
+        let packets = lost.packets.saturating_sub(previous);
         (packets > 0).then(|| LostCount { packets, ..lost.clone() })
     });
-    changed.collect()
+    changes.collect()
 }

@@ -51,27 +51,27 @@ pub(super) struct ProgramTiming {
 impl ProgramTiming {
     /// No other programs may be attached yet.
     pub(super) fn start(attached: &mut AttachedDrops) -> Result<Self, TraceError> {
-        let way = attached.call_overhead()?;
-        let (stop, stopped) = mpsc::channel();
-        let (tell, timed) = mpsc::channel();
+        let call_overhead = attached.call_overhead()?;
+        let (stop_sender, stop_receiver) = mpsc::channel();
+        let (time_sender, time_receiver) = mpsc::channel();
         let thread = std::thread::spawn(move || {
             let mut wait = FIRST;
-            while stopped.recv_timeout(wait) == Err(RecvTimeoutError::Timeout) {
+            while stop_receiver.recv_timeout(wait) == Err(RecvTimeoutError::Timeout) {
                 let Ok(counting) = RunCounting::start(WHAT) else { return };
                 let begin = Instant::now();
                 std::thread::sleep(TIMED);
                 drop(counting);
-                if tell.send(begin.elapsed()).is_err() {
+                if time_sender.send(begin.elapsed()).is_err() {
                     return;
                 }
                 wait = EVERY;
             }
         });
         Ok(Self {
-            way,
-            stop: Some(stop),
+            way: call_overhead,
+            stop: Some(stop_sender),
             thread: Some(thread),
-            timed,
+            timed: time_receiver,
             seconds: Duration::ZERO,
             seen_run_ns: Vec::new(),
         })
@@ -79,17 +79,17 @@ impl ProgramTiming {
 
     pub(super) fn overhead(&mut self, attached: &AttachedDrops) -> Known<TraceOverhead> {
         self.seconds += self.timed.try_iter().sum::<Duration>();
-        let ran = match attached.runs() {
+        let program_runs = match attached.runs() {
             Ok(runs) => runs,
             Err(error) => return Known::unknown(error.to_string()),
         };
         if self.seconds.is_zero() {
             return Known::unknown("it was not timed for long enough");
         }
-        let run_ns = median(&self.seen_run_ns).unwrap_or_else(|| self.way.run_ns(ran));
+        let run_ns = median(&self.seen_run_ns).unwrap_or_else(|| self.way.run_ns(program_runs));
         let timed_seconds = self.seconds.as_secs_f64();
-        let cpu_share = ran.runs as f64 * run_ns / 1e9 / timed_seconds;
-        Known::Value(TraceOverhead { cpu_share, run_ns, timed_runs: ran.runs, timed_seconds })
+        let cpu_share = program_runs.runs as f64 * run_ns / 1e9 / timed_seconds;
+        Known::Value(TraceOverhead { cpu_share, run_ns, timed_runs: program_runs.runs, timed_seconds })
     }
 
     /// Times only when [`ProgramTiming::time_now`] is called.

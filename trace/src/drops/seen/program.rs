@@ -11,7 +11,9 @@ use super::count::{COUNTERS, DropCounters, LostKey};
 use super::{NamespaceScope, PortSubject};
 use crate::TraceError;
 use crate::call::CallOverhead;
-use crate::programs::{ProgramAttachment, ProgramRuns, RunCounting, TracePrograms, absent, failed};
+use crate::programs::{
+    ProgramAttachment, ProgramRuns, RunCounting, TracePrograms, kernel_error, missing_in_object,
+};
 
 /// The operation in an error message.
 pub(super) const WHAT: &str = "seeing single packets";
@@ -19,21 +21,31 @@ pub(super) const WHAT: &str = "seeing single packets";
 static OBJECT: &[u8] =
     aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/drops.bpf.o"));
 
-const fn at(program: &'static str, tracepoint: &'static str, since: &'static str) -> ProgramAttachment {
+const fn attachment(
+    program: &'static str,
+    tracepoint: &'static str,
+    since: &'static str,
+) -> ProgramAttachment {
     ProgramAttachment { program, tracepoint, since, optional: true }
 }
 
 const PROGRAMS: [ProgramAttachment; 6] = [
-    ProgramAttachment { optional: false, ..at("queued", "net_dev_queue", "came with Linux 2.6.37") },
-    at("sends", "sock_send_length", "came with Linux 6.3"),
-    at("reads", "sock_recv_length", "came with Linux 6.3"),
-    at("delivered", "sk_data_ready", "came with Linux 6.3"),
-    ProgramAttachment { optional: false, ..at("received", "netif_receive_skb", "came with Linux 2.6.37") },
-    ProgramAttachment { optional: false, ..at("loses_with_reason", "kfree_skb", "came with Linux 2.6.30") },
+    ProgramAttachment { optional: false, ..attachment("queued", "net_dev_queue", "came with Linux 2.6.37") },
+    attachment("sends", "sock_send_length", "came with Linux 6.3"),
+    attachment("reads", "sock_recv_length", "came with Linux 6.3"),
+    attachment("delivered", "sk_data_ready", "came with Linux 6.3"),
+    ProgramAttachment {
+        optional: false,
+        ..attachment("received", "netif_receive_skb", "came with Linux 2.6.37")
+    },
+    ProgramAttachment {
+        optional: false,
+        ..attachment("loses_with_reason", "kfree_skb", "came with Linux 2.6.30")
+    },
 ];
 
 // The empty program, for the call overhead.
-const NOTHING: [ProgramAttachment; 1] = [at("nothing", "task_rename", "came with Linux 3.4")];
+const NOTHING: [ProgramAttachment; 1] = [attachment("nothing", "task_rename", "came with Linux 3.4")];
 
 #[derive(Debug)]
 pub(super) struct AttachedDrops {
@@ -70,7 +82,7 @@ impl AttachedDrops {
             },
             &[&programs[..], &NOTHING].concat(),
         )?;
-        know(&mut loaded, addresses)?;
+        write_addresses(&mut loaded, addresses)?;
         Ok(Self { programs: loaded, at: programs })
     }
 
@@ -104,7 +116,7 @@ impl AttachedDrops {
     }
 
     pub(super) fn counters(&self) -> Result<DropCounters, TraceError> {
-        Ok(DropCounters::of(&self.programs.of_each_cpu::<[u64; COUNTERS]>(WHAT, "counters")?))
+        Ok(DropCounters::from_cpus(&self.programs.per_cpu_values::<[u64; COUNTERS]>(WHAT, "counters")?))
     }
 
     pub(super) fn lost(&self) -> Result<BTreeMap<LostKey, u64>, TraceError> {
@@ -117,25 +129,25 @@ impl AttachedDrops {
 }
 
 /// Writes the network namespace's addresses, as IPv6.
-fn know(programs: &mut TracePrograms, addresses: &[IpAddr]) -> Result<(), TraceError> {
-    let map = programs.object.map_mut("addresses").ok_or_else(|| absent(WHAT, "addresses"))?;
-    let mut table: HashMap<_, [u8; 16], u8> = map.try_into().map_err(|error| failed(WHAT, error))?;
+fn write_addresses(programs: &mut TracePrograms, addresses: &[IpAddr]) -> Result<(), TraceError> {
+    let map = programs.object.map_mut("addresses").ok_or_else(|| missing_in_object(WHAT, "addresses"))?;
+    let mut table: HashMap<_, [u8; 16], u8> = map.try_into().map_err(|error| kernel_error(WHAT, error))?;
     for address in addresses {
         let key = match address {
             IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
             IpAddr::V6(address) => address.octets(),
         };
-        table.insert(key, 1, 0).map_err(|error| failed(WHAT, error))?;
+        table.insert(key, 1, 0).map_err(|error| kernel_error(WHAT, error))?;
     }
     Ok(())
 }
 
 /// Sums over all CPUs.
 fn sums<K: Pod + Ord>(programs: &TracePrograms, name: &str) -> Result<BTreeMap<K, u64>, TraceError> {
-    let map = programs.object.map(name).ok_or_else(|| absent(WHAT, name))?;
-    let table: PerCpuHashMap<&MapData, K, u64> = map.try_into().map_err(|error| failed(WHAT, error))?;
+    let map = programs.object.map(name).ok_or_else(|| missing_in_object(WHAT, name))?;
+    let table: PerCpuHashMap<&MapData, K, u64> = map.try_into().map_err(|error| kernel_error(WHAT, error))?;
     let entries = table.iter().map(|entry| entry.map(|(key, values)| (key, values.iter().sum())));
-    entries.collect::<Result<_, _>>().map_err(|error| failed(WHAT, error))
+    entries.collect::<Result<_, _>>().map_err(|error| kernel_error(WHAT, error))
 }
 
 fn inode(network: NamespaceScope) -> Result<u32, TraceError> {

@@ -17,18 +17,18 @@ const PORT: u16 = 5300;
 /// `None` without labs or tracing.
 fn lab(test: &str) -> Option<Lab> {
     let lab = Lab::builder().start().map_err(|error| error.to_string());
-    let looked = lab.and_then(|lab| {
-        let look = lab.receiver().run(|| DropsTracer::start(&Host::live(), &PortSubject::default()));
-        look.map_err(|error| error.to_string())?.map(|_| lab).map_err(|error| error.to_string())
+    let result = lab.and_then(|lab| {
+        let tracer = lab.receiver().run(|| DropsTracer::start(&Host::live(), &PortSubject::default()));
+        tracer.map_err(|error| error.to_string())?.map(|_| lab).map_err(|error| error.to_string())
     });
-    looked.inspect_err(|why| skip(test, why)).ok()
+    result.inspect_err(|why| skip(test, why)).ok()
 }
 
 fn subject(ports: &[u16]) -> PortSubject {
     PortSubject { ports: ports.to_vec(), ..PortSubject::default() }
 }
 
-fn watch(host: &LabHost, subject: &PortSubject) -> DropsTracer {
+fn start_tracer(host: &LabHost, subject: &PortSubject) -> DropsTracer {
     host.run(|| DropsTracer::start(&Host::live(), subject)).unwrap().unwrap()
 }
 
@@ -44,13 +44,13 @@ fn address(lab: &Lab, port: u16) -> SocketAddr {
 }
 
 /// Reads until the counts satisfy the condition, or the deadline is over.
-fn until(look: &DropsTracer, is_all: impl Fn(&PacketCounts) -> bool) -> PacketCounts {
+fn until(tracer: &DropsTracer, is_all: impl Fn(&PacketCounts) -> bool) -> PacketCounts {
     let begin = Instant::now();
     loop {
-        let seen = look.read(&Host::live()).unwrap();
-        if is_all(&seen) || begin.elapsed() > DEADLINE {
-            assert_eq!(seen.missed, 0, "{seen:#?}");
-            return seen;
+        let counts = tracer.read(&Host::live()).unwrap();
+        if is_all(&counts) || begin.elapsed() > DEADLINE {
+            assert_eq!(counts.missed, 0, "{counts:#?}");
+            return counts;
         }
         std::thread::yield_now();
     }
@@ -64,34 +64,34 @@ fn send(socket: &UdpSocket, to: SocketAddr, lengths: impl IntoIterator<Item = us
 
 /// Losses with a known network namespace. Packets in a closed socket have none, so those of
 /// concurrent tests with the same port are visible.
-fn lost_here(seen: &PacketCounts) -> Vec<LostCount> {
-    seen.lost.iter().filter(|lost| lost.network != 0).cloned().collect()
+fn lost_here(counts: &PacketCounts) -> Vec<LostCount> {
+    counts.lost.iter().filter(|lost| lost.network != 0).cloned().collect()
 }
 
 use PacketDirection::{Reply, Request};
 
 #[test]
-fn what_nobody_listens_to_is_lost_for_that_reason() {
-    let Some(lab) = lab("what_nobody_listens_to_is_lost_for_that_reason") else { return };
-    let look = watch(lab.receiver(), &subject(&[PORT]));
+fn datagrams_to_a_closed_port_are_lost_as_no_socket() {
+    let Some(lab) = lab("datagrams_to_a_closed_port_are_lost_as_no_socket") else { return };
+    let tracer = start_tracer(lab.receiver(), &subject(&[PORT]));
     let sender = socket(&lab.senders()[0], "0.0.0.0:0");
     send(&sender, address(&lab, PORT), [32; 100]);
-    let seen = until(&look, |seen| seen.lost_for("NO_SOCKET", Request) >= 100);
-    assert_eq!(seen.lost_for("NO_SOCKET", Request), 100, "{seen:#?}");
-    assert_eq!(lost_here(&seen).iter().map(|lost| lost.packets).sum::<u64>(), 100, "{seen:#?}");
-    assert_eq!(seen.packets(PathPoint::Received, Request), 100, "{seen:#?}");
-    assert_eq!(seen.packets(PathPoint::Delivered, Request), 0);
-    assert_eq!(lost_here(&until(&look, |_| true).since(&seen)), []);
+    let counts = until(&tracer, |counts| counts.lost_for("NO_SOCKET", Request) >= 100);
+    assert_eq!(counts.lost_for("NO_SOCKET", Request), 100, "{counts:#?}");
+    assert_eq!(lost_here(&counts).iter().map(|lost| lost.packets).sum::<u64>(), 100, "{counts:#?}");
+    assert_eq!(counts.packets(PathPoint::Received, Request), 100, "{counts:#?}");
+    assert_eq!(counts.packets(PathPoint::Delivered, Request), 0);
+    assert_eq!(lost_here(&until(&tracer, |_| true).since(&counts)), []);
 }
 
 #[test]
-fn transactions_are_seen_at_each_point() {
-    let Some(lab) = lab("transactions_are_seen_at_each_point") else { return };
+fn transactions_are_counted_at_each_path_point() {
+    let Some(lab) = lab("transactions_are_counted_at_each_path_point") else { return };
     let server = socket(lab.receiver(), "0.0.0.0:5300");
     let sender = socket(&lab.senders()[0], "0.0.0.0:0");
-    let look = watch(lab.receiver(), &subject(&[PORT]));
-    let other_end = watch(&lab.senders()[0], &subject(&[PORT]));
-    let unrelated = watch(lab.receiver(), &subject(&[PORT + 1]));
+    let tracer = start_tracer(lab.receiver(), &subject(&[PORT]));
+    let other_end = start_tracer(&lab.senders()[0], &subject(&[PORT]));
+    let unrelated = start_tracer(lab.receiver(), &subject(&[PORT + 1]));
     let mut buffer = [0; 100];
     for _ in 0..200 {
         send(&sender, address(&lab, PORT), [40]);
@@ -99,102 +99,111 @@ fn transactions_are_seen_at_each_point() {
         server.send_to(&buffer[..length], from).unwrap();
         sender.recv_from(&mut buffer).unwrap();
     }
-    let seen = until(&look, |_| true);
+    let counts = until(&tracer, |_| true);
     for point in [PathPoint::Received, PathPoint::Delivered, PathPoint::Read] {
-        assert_eq!(seen.packets(point, Request), 200, "{point:?}: {seen:#?}");
+        assert_eq!(counts.packets(point, Request), 200, "{point:?}: {counts:#?}");
     }
     for point in [PathPoint::Sent, PathPoint::Queued] {
-        assert_eq!(seen.packets(point, Reply), 200, "{point:?}: {seen:#?}");
+        assert_eq!(counts.packets(point, Reply), 200, "{point:?}: {counts:#?}");
     }
-    assert_eq!((seen.packets(PathPoint::Truncated, Request), lost_here(&seen)), (0, vec![]), "{seen:#?}");
-    let seen = until(&other_end, |_| true);
-    assert_eq!(seen.packets(PathPoint::Queued, Request), 200, "{seen:#?}");
-    assert_eq!(seen.packets(PathPoint::Received, Reply), 200, "{seen:#?}");
-    assert_eq!(seen.packets(PathPoint::Delivered, Request), 0, "a client's socket is no server's: {seen:#?}");
-    let seen = until(&unrelated, |_| true);
-    assert_eq!((seen.passed, seen.lost), (vec![], vec![]));
+    assert_eq!(
+        (counts.packets(PathPoint::Truncated, Request), lost_here(&counts)),
+        (0, vec![]),
+        "{counts:#?}"
+    );
+    let counts = until(&other_end, |_| true);
+    assert_eq!(counts.packets(PathPoint::Queued, Request), 200, "{counts:#?}");
+    assert_eq!(counts.packets(PathPoint::Received, Reply), 200, "{counts:#?}");
+    assert_eq!(
+        counts.packets(PathPoint::Delivered, Request),
+        0,
+        "sockets of clients are not counted: {counts:#?}"
+    );
+    let counts = until(&unrelated, |_| true);
+    assert_eq!((counts.passed, counts.lost), (vec![], vec![]));
 }
 
 #[test]
-fn a_full_buffer_and_a_short_one_are_told_apart() {
-    let Some(lab) = lab("a_full_buffer_and_a_short_one_are_told_apart") else { return };
+fn truncated_reads_and_full_receive_buffers_are_counted_separately() {
+    let Some(lab) = lab("truncated_reads_and_full_receive_buffers_are_counted_separately") else { return };
     let server = socket(lab.receiver(), "0.0.0.0:5300");
     let sender = socket(&lab.senders()[0], "0.0.0.0:0");
-    let look = watch(lab.receiver(), &subject(&[PORT]));
+    let tracer = start_tracer(lab.receiver(), &subject(&[PORT]));
     // Some are longer than the read buffer, some equal.
     send(&sender, address(&lab, PORT), [10, 100, 20, 50, 100, 0, 51, 3]);
-    until(&look, |seen| seen.packets(PathPoint::Delivered, Request) == 8);
+    until(&tracer, |counts| counts.packets(PathPoint::Delivered, Request) == 8);
     let mut buffer = [0; 50];
     for _ in 0..8 {
         server.recv_from(&mut buffer).unwrap();
     }
-    let seen = until(&look, |_| true);
-    let count = |point| seen.packets(point, Request);
-    let found = (count(PathPoint::Read), count(PathPoint::Truncated), count(PathPoint::LengthUnknown));
-    assert_eq!(found, (8, 3, 0), "{seen:#?}");
+    let counts = until(&tracer, |_| true);
+    let count = |point| counts.packets(point, Request);
+    let reads = (count(PathPoint::Read), count(PathPoint::Truncated), count(PathPoint::LengthUnknown));
+    assert_eq!(reads, (8, 3, 0), "{counts:#?}");
     rustix::net::sockopt::set_socket_recv_buffer_size(&server, 4096).unwrap();
     send(&sender, address(&lab, PORT), [100; 500]);
-    let full = until(&look, |now| {
-        let new = now.since(&seen);
+    let full = until(&tracer, |now| {
+        let new = now.since(&counts);
         new.packets(PathPoint::Delivered, Request) + new.lost_for("SOCKET_RCVBUFF", Request) >= 500
     })
-    .since(&seen);
-    let refused = full.lost_for("SOCKET_RCVBUFF", Request);
-    assert!(refused > 400, "{full:#?}");
-    assert_eq!(full.packets(PathPoint::Delivered, Request), 500 - refused, "{full:#?}");
+    .since(&counts);
+    let buffer_drops = full.lost_for("SOCKET_RCVBUFF", Request);
+    assert!(buffer_drops > 400, "{full:#?}");
+    assert_eq!(full.packets(PathPoint::Delivered, Request), 500 - buffer_drops, "{full:#?}");
 }
 
 #[test]
-fn a_netfilter_rule_is_named() {
-    let Some(lab) = lab("a_netfilter_rule_is_named") else { return };
+fn netfilter_drops_are_counted_with_hook_and_port() {
+    let Some(lab) = lab("netfilter_drops_are_counted_with_hook_and_port") else { return };
     let rules = "add table inet t; add chain inet t c { type filter hook input priority 0; }; \
                  add rule inet t c udp dport 5300 numgen inc mod 10 0 drop";
     let mut nft = Command::new("nft");
     nft.arg(rules);
-    let made = lab.receiver().spawn(nft).is_ok_and(|mut nft| nft.wait().is_ok_and(|status| status.success()));
-    if !made {
-        return skip("a_netfilter_rule_is_named", "nft cannot set rules here");
+    let has_rules =
+        lab.receiver().spawn(nft).is_ok_and(|mut nft| nft.wait().is_ok_and(|status| status.success()));
+    if !has_rules {
+        return skip("netfilter_drops_are_counted_with_hook_and_port", "nft cannot set rules here");
     }
     let _server = socket(lab.receiver(), "0.0.0.0:5300");
     let sender = socket(&lab.senders()[0], "0.0.0.0:0");
-    let look = watch(lab.receiver(), &subject(&[PORT]));
+    let tracer = start_tracer(lab.receiver(), &subject(&[PORT]));
     send(&sender, address(&lab, PORT), [32; 100]);
-    let seen = until(&look, |seen| {
-        seen.packets(PathPoint::Delivered, Request) + seen.lost_for("NETFILTER_DROP", Request) >= 100
+    let counts = until(&tracer, |counts| {
+        counts.packets(PathPoint::Delivered, Request) + counts.lost_for("NETFILTER_DROP", Request) >= 100
     });
-    assert_eq!(seen.packets(PathPoint::Delivered, Request), 90, "{seen:#?}");
-    let [lost] = &lost_here(&seen)[..] else { panic!("{seen:#?}") };
+    assert_eq!(counts.packets(PathPoint::Delivered, Request), 90, "{counts:#?}");
+    let [lost] = &lost_here(&counts)[..] else { panic!("{counts:#?}") };
     assert_eq!((lost.packets, lost.reason.as_deref(), lost.port), (10, Some("NETFILTER_DROP"), PORT));
     assert!(lost.device.is_some(), "{lost:?}");
     assert_eq!((lost.origin, lost.hook.as_deref()), (PacketOrigin::Received, Some("input")), "{lost:?}");
 }
 
 #[test]
-fn ipv6_and_all_ports_are_seen() {
-    let Some(lab) = lab("ipv6_and_all_ports_are_seen") else { return };
-    let bound = lab.receiver().run(|| UdpSocket::bind("[::1]:5300")).unwrap();
-    let Ok(server) = bound else {
-        return skip("ipv6_and_all_ports_are_seen", "no IPv6 here");
+fn ipv6_packets_are_counted_for_one_port_all_ports_or_one_peer() {
+    let Some(lab) = lab("ipv6_packets_are_counted_for_one_port_all_ports_or_one_peer") else { return };
+    let result = lab.receiver().run(|| UdpSocket::bind("[::1]:5300")).unwrap();
+    let Ok(server) = result else {
+        return skip("ipv6_packets_are_counted_for_one_port_all_ports_or_one_peer", "no IPv6 here");
     };
     let client = socket(lab.receiver(), "[::1]:0");
-    let one = watch(lab.receiver(), &subject(&[PORT]));
-    let all = watch(lab.receiver(), &PortSubject::default());
+    let one_port = start_tracer(lab.receiver(), &subject(&[PORT]));
+    let all_ports = start_tracer(lab.receiver(), &PortSubject::default());
     let peer = PortSubject { peer: Some("::1".parse().unwrap()), ..subject(&[PORT]) };
-    let peer = watch(lab.receiver(), &peer);
-    let stranger = PortSubject { peer: Some("2001:db8::1".parse().unwrap()), ..subject(&[PORT]) };
-    let stranger = watch(lab.receiver(), &stranger);
+    let peer = start_tracer(lab.receiver(), &peer);
+    let other_peer = PortSubject { peer: Some("2001:db8::1".parse().unwrap()), ..subject(&[PORT]) };
+    let other_peer = start_tracer(lab.receiver(), &other_peer);
     send(&client, server.local_addr().unwrap(), [32; 20]);
     send(&client, "[::1]:9".parse().unwrap(), [32; 5]);
-    let seen = until(&one, |seen| seen.packets(PathPoint::Delivered, Request) >= 20);
-    assert_eq!(seen.packets(PathPoint::Received, Request), 20, "{seen:#?}");
-    assert_eq!(seen.packets(PathPoint::Delivered, Request), 20, "{seen:#?}");
-    assert_eq!(lost_here(&seen), []);
-    let seen = until(&all, |seen| seen.lost_for("NO_SOCKET", Request) >= 5);
-    assert_eq!(seen.packets(PathPoint::Queued, Reply), 25, "{seen:#?}");
-    assert_eq!(seen.packets(PathPoint::Received, Request), 25, "{seen:#?}");
-    assert_eq!(seen.lost_for("NO_SOCKET", Request), 5, "{seen:#?}");
-    let seen = until(&peer, |_| true);
-    assert_eq!(seen.packets(PathPoint::Received, Request), 20, "{seen:#?}");
-    assert!(seen.unseen.contains(&PathPoint::Delivered));
-    assert_eq!(until(&stranger, |_| true).passed, []);
+    let counts = until(&one_port, |counts| counts.packets(PathPoint::Delivered, Request) >= 20);
+    assert_eq!(counts.packets(PathPoint::Received, Request), 20, "{counts:#?}");
+    assert_eq!(counts.packets(PathPoint::Delivered, Request), 20, "{counts:#?}");
+    assert_eq!(lost_here(&counts), []);
+    let counts = until(&all_ports, |counts| counts.lost_for("NO_SOCKET", Request) >= 5);
+    assert_eq!(counts.packets(PathPoint::Queued, Reply), 25, "{counts:#?}");
+    assert_eq!(counts.packets(PathPoint::Received, Request), 25, "{counts:#?}");
+    assert_eq!(counts.lost_for("NO_SOCKET", Request), 5, "{counts:#?}");
+    let counts = until(&peer, |_| true);
+    assert_eq!(counts.packets(PathPoint::Received, Request), 20, "{counts:#?}");
+    assert!(counts.unseen.contains(&PathPoint::Delivered));
+    assert_eq!(until(&other_peer, |_| true).passed, []);
 }

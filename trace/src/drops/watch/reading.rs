@@ -33,7 +33,7 @@ struct ReadCounter {
 
 impl SocketDrops {
     /// Much faster than reading all counters.
-    pub(super) fn of(host: &Host, subject: &PortSubject, interfaces: &[String]) -> Self {
+    pub(super) fn observe(host: &Host, subject: &PortSubject, interfaces: &[String]) -> Self {
         let mut drops = DropsReading::default();
         drops.waiting.sockets_bytes = Some(0);
         for port in ports(subject) {
@@ -61,7 +61,7 @@ fn ports(subject: &PortSubject) -> Vec<Option<u16>> {
 }
 
 impl DropsReading {
-    pub(super) fn of(host: &Host, subject: &PortSubject, interfaces: &[String]) -> Self {
+    pub(super) fn observe(host: &Host, subject: &PortSubject, interfaces: &[String]) -> Self {
         let scope = |port| Scope { interfaces: interfaces.to_vec(), port, pid: None };
         let port = |port: &u16| scope(Some(*port));
         let mut reading =
@@ -92,8 +92,8 @@ impl DropsReading {
     }
 
     pub(super) fn drops(&self) -> SocketDrops {
-        let these = self.counters.iter().filter(|((_, name), _)| name == "drops");
-        let counters = these.map(|(key, counted)| (key.clone(), counted.clone())).collect();
+        let drop_counters = self.counters.iter().filter(|((_, name), _)| name == "drops");
+        let counters = drop_counters.map(|(key, counter)| (key.clone(), counter.clone())).collect();
         SocketDrops(Self { counters, ..Self::default() })
     }
 
@@ -113,32 +113,38 @@ impl DropsReading {
         // A macvtap counts drops by its full queue in both (macvlan_count_rx of
         // macvlan_handle_frame, and tap_handle_frame, Linux 6.18).
         if port.kind == PortKind::Macvtap
-            && let Some((all, dropped)) = port.total("rx_packets").zip(port.total("rx_dropped"))
+            && let Some((received, dropped)) = port.total("rx_packets").zip(port.total("rx_dropped"))
         {
             let files = format!("/sys/class/net/{interface}/statistics/rx_packets less rx_dropped");
-            self.put(interface, "rx_taken", CounterUse::MacvtapTaken, all.saturating_sub(dropped), &files);
+            self.put(
+                interface,
+                "rx_taken",
+                CounterUse::MacvtapTaken,
+                received.saturating_sub(dropped),
+                &files,
+            );
         }
     }
 
     /// Counters of sockets beyond those of a packet path.
     fn insert_sockets(&mut self, sockets: &HostSockets) {
         let bytes = self.waiting.sockets_bytes.zip(queued_bytes(sockets));
-        self.waiting.sockets_bytes = bytes.map(|(some, more)| some.saturating_add(more));
+        self.waiting.sockets_bytes = bytes.map(|(known, queued)| known.saturating_add(queued));
         for counter in sockets.counters() {
             self.insert(&counter, CounterUse::Other);
         }
     }
 
     fn put(&mut self, place: &str, name: &str, kind: CounterUse, value: u64, read_from: &str) {
-        let counted = ReadCounter { kind, value, read_from: read_from.to_owned() };
-        self.counters.insert((place.to_owned(), name.to_owned()), counted);
+        let counter = ReadCounter { kind, value, read_from: read_from.to_owned() };
+        self.counters.insert((place.to_owned(), name.to_owned()), counter);
     }
 
     /// XDP counters, and transmit errors.
     fn insert_of_link(&mut self, link: &LinkState) {
         let interface = &link.interface;
         for (name, value) in link.statistics.value().into_iter().flatten().flatten() {
-            if let Some(kind) = of_xdp(name) {
+            if let Some(kind) = xdp_use(name) {
                 self.put(interface, name, kind, *value, &format!("ethtool -S {interface}"));
             }
         }
@@ -169,28 +175,28 @@ impl DropsReading {
     }
 
     fn grown_since(&self, earlier: &Self) -> Vec<GrownCounter> {
-        let grown = self.counters.iter().filter_map(|(key, counted)| {
-            let was = earlier.counters.get(key)?.value;
-            let packets = grown(was, counted)?;
+        let grown_counters = self.counters.iter().filter_map(|(key, counter)| {
+            let previous = earlier.counters.get(key)?.value;
+            let packets = counter_growth(previous, counter)?;
             let (place, name) = key.clone();
             Some(GrownCounter {
                 place,
                 name,
-                kind: counted.kind,
+                kind: counter.kind,
                 packets,
-                read_from: counted.read_from.clone(),
+                read_from: counter.read_from.clone(),
             })
         });
-        grown.collect()
+        grown_counters.collect()
     }
 }
 
 // `None` if it did not grow. A 32-bit counter that shrank has wrapped.
-fn grown(was: u64, now: &ReadCounter) -> Option<u64> {
+fn counter_growth(previous: u64, now: &ReadCounter) -> Option<u64> {
     const SOFTNET: &str = "/proc/net/softnet_stat";
-    let packets = match now.value.checked_sub(was) {
+    let packets = match now.value.checked_sub(previous) {
         Some(packets) => packets,
-        None if now.read_from == SOFTNET => (now.value + (1 << 32)).checked_sub(was)?,
+        None if now.read_from == SOFTNET => (now.value + (1 << 32)).checked_sub(previous)?,
         // Another source with the same name.
         None => return None,
     };
@@ -235,17 +241,24 @@ fn is_damage(name: &str) -> bool {
 
 // XDP counters of drivers, per queue or in total. Names are those of get_strings in drivers/net
 // (Linux 6.18).
-fn of_xdp(name: &str) -> Option<CounterUse> {
-    let name = name.trim_end_matches(|last: char| last.is_ascii_digit() || matches!(last, '[' | ']'));
-    let of_queue = name.contains("xdp");
-    let ends = |ends: &[&str]| ends.iter().any(|end| name.ends_with(end));
-    if !of_queue || name.starts_with("tx") {
+fn xdp_use(name: &str) -> Option<CounterUse> {
+    let name =
+        name.trim_end_matches(|character: char| character.is_ascii_digit() || matches!(character, '[' | ']'));
+    let is_xdp = name.contains("xdp");
+    let has_suffix = |suffixes: &[&str]| suffixes.iter().any(|suffix| name.ends_with(suffix));
+    if !is_xdp || name.starts_with("tx") {
         None
-    } else if ends(&["xdp_drops", "xdp_drop"]) {
+    } else if has_suffix(&["xdp_drops", "xdp_drop"]) {
         Some(CounterUse::XdpDropped)
-    } else if ends(&["xdp_tx_errors", "xdp_redirect_errors", "xdp_aborted", "xdp_invalid", "xdp_exception"]) {
+    } else if has_suffix(&[
+        "xdp_tx_errors",
+        "xdp_redirect_errors",
+        "xdp_aborted",
+        "xdp_invalid",
+        "xdp_exception",
+    ]) {
         Some(CounterUse::XdpFailed)
-    } else if ends(&["xdp_tx", "xdp_redirect", "xdp_redirects"]) {
+    } else if has_suffix(&["xdp_tx", "xdp_redirect", "xdp_redirects"]) {
         Some(CounterUse::XdpTaken)
     } else {
         None
@@ -270,7 +283,7 @@ fn queued_bytes(sockets: &HostSockets) -> Option<u64> {
 /// User chains at netfilter's hooks.
 fn chains(path: &PacketPath) -> Vec<String> {
     let tables = path.filter.nftables.value().into_iter().flatten().filter(|table| !table.dormant);
-    let named: BTreeSet<String> = tables
+    let chain_names: BTreeSet<String> = tables
         .flat_map(|table| {
             let chains = table.base_chains.iter();
             chains.map(|chain| {
@@ -278,7 +291,7 @@ fn chains(path: &PacketPath) -> Vec<String> {
             })
         })
         .collect();
-    named.into_iter().collect()
+    chain_names.into_iter().collect()
 }
 
 #[cfg(test)]

@@ -81,8 +81,8 @@ impl SampledWatch {
         self.watch.pause()?;
         self.state = SamplingState::Paused;
         self.has_paused = true;
-        let counted = since.elapsed().min(2 * WINDOW);
-        Ok(counted.mul_f64(self.share / BUDGET - 1.0).min(LONGEST_PAUSE))
+        let counted_time = since.elapsed().min(2 * WINDOW);
+        Ok(counted_time.mul_f64(self.share / BUDGET - 1.0).min(LONGEST_PAUSE))
     }
 
     pub fn total(mut self, host: &Host) -> Result<PacketEvidence, TraceError> {
@@ -92,15 +92,15 @@ impl SampledWatch {
         }
         let mut evidence = self.windows.unwrap_or_default();
         if self.has_paused {
-            let of_seconds = self.begun.elapsed().as_secs_f64();
+            let elapsed_seconds = self.begun.elapsed().as_secs_f64();
             let drops = self.watch.socket_drops(host).since(&self.first_drops);
             evidence.sampled = Some(SampledTime {
-                of_seconds,
+                of_seconds: elapsed_seconds,
                 counting_cpu_share: self.largest_share,
                 socket_drops_packets: drops.iter().map(|grown| grown.packets).fold(0, u64::saturating_add),
             });
             if let Known::Value(overhead) = &mut evidence.overhead {
-                overhead.cpu_share = self.taken_seconds / of_seconds;
+                overhead.cpu_share = self.taken_seconds / elapsed_seconds;
             }
         }
         Ok(evidence)
@@ -124,12 +124,12 @@ impl SampledWatch {
 
     fn close(&mut self, host: &Host) -> Result<(), TraceError> {
         let (window, lap) = self.watch.total_and_lap(host)?;
-        let joined = |sum: Option<PacketEvidence>, new: PacketEvidence| match sum {
-            Some(sum) => sum.joined(&new),
-            None => new,
+        let join = |sum: Option<PacketEvidence>, added: PacketEvidence| match sum {
+            Some(sum) => sum.joined(&added),
+            None => added,
         };
-        self.windows = Some(joined(self.windows.take(), window));
-        self.lap = Some(joined(self.lap.take(), lap));
+        self.windows = Some(join(self.windows.take(), window));
+        self.lap = Some(join(self.lap.take(), lap));
         Ok(())
     }
 }

@@ -95,8 +95,8 @@ pub(super) fn part(frame: &StackFrame) -> PalettePart {
     if frame.kind == FrameKind::User {
         return APPLICATION;
     }
-    let has = |part: &&PalettePart| begins_with_any(&frame.name, part.prefixes);
-    PARTS.iter().find(has).copied().unwrap_or(OTHER)
+    let has_prefix = |part: &&PalettePart| begins_with_any(&frame.name, part.prefixes);
+    PARTS.iter().find(has_prefix).copied().unwrap_or(OTHER)
 }
 
 // The colour of its part, lighter or darker by name, so that neighbours differ.
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn functions_belong_where_a_packet_meets_them() {
+    fn functions_map_to_packet_path_parts() {
         for (name, part_name) in [
             ("native_queued_spin_lock_slowpath", "waiting for locks"),
             ("nft_do_chain", "filter, taps, BPF"),

@@ -57,21 +57,24 @@ pub(in crate::flame) fn well_formed(xml: &str) -> Result<(), String> {
 }
 
 #[test]
-fn a_picture_is_well_formed_and_the_same_each_time() {
+fn flame_graph_is_well_formed_and_reproducible() {
     let profile = profile(STACKS);
     for interactive in [false, true] {
         let drawing = DrawOptions { interactive, ..drawing() };
-        let drawn = svg(&profile, &drawing).unwrap().unwrap();
-        well_formed(&drawn).unwrap();
-        assert_eq!(drawn.contains("<script") || drawn.contains("onload"), interactive);
-        assert_eq!(drawn.starts_with("<svg"), !interactive);
-        assert_eq!(svg(&profile, &drawing).unwrap().unwrap(), drawn);
-        assert!(drawn.contains("A &lt;title&gt; &amp; more") && drawn.contains("id=\"legend\""), "{drawn}");
+        let picture = svg(&profile, &drawing).unwrap().unwrap();
+        well_formed(&picture).unwrap();
+        assert_eq!(picture.contains("<script") || picture.contains("onload"), interactive);
+        assert_eq!(picture.starts_with("<svg"), !interactive);
+        assert_eq!(svg(&profile, &drawing).unwrap().unwrap(), picture);
+        assert!(
+            picture.contains("A &lt;title&gt; &amp; more") && picture.contains("id=\"legend\""),
+            "{picture}"
+        );
     }
 }
 
 #[test]
-fn widths_are_shares_of_the_view() {
+fn percentages_are_shares_of_the_view() {
     let profile = profile(STACKS);
     let all = svg(&profile, &drawing()).unwrap().unwrap();
     assert!(all.contains("dev_gro_receive (30 samples, 33.33%)"), "{all}");
@@ -83,15 +86,15 @@ fn widths_are_shares_of_the_view() {
 }
 
 #[test]
-fn without_samples_there_is_no_picture() {
+fn profile_without_busy_samples_has_no_flame_graph() {
     assert_eq!(svg(&profile("10 swapper idle do_idle"), &drawing()).unwrap(), None);
 }
 
 #[test]
-fn the_legend_makes_room_for_itself() {
-    let drawn = svg(&profile(STACKS), &drawing()).unwrap().unwrap();
-    let height = attribute(&drawn, "height").unwrap();
-    assert!(drawn.contains(&format!("viewBox=\"0 0 1200 {height}\"")), "{drawn:.300}");
-    let lowest = drawn.rsplit_once(" y=\"").unwrap().1.split_once('"').unwrap().0.parse::<usize>().unwrap();
+fn legend_fits_into_the_picture_height() {
+    let picture = svg(&profile(STACKS), &drawing()).unwrap().unwrap();
+    let height = attribute(&picture, "height").unwrap();
+    assert!(picture.contains(&format!("viewBox=\"0 0 1200 {height}\"")), "{picture:.300}");
+    let lowest = picture.rsplit_once(" y=\"").unwrap().1.split_once('"').unwrap().0.parse::<usize>().unwrap();
     assert!(lowest < height);
 }

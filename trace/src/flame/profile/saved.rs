@@ -42,10 +42,10 @@ impl TryFrom<SavedProfile> for StackProfile {
             *samples = samples.checked_add(stack.samples).ok_or("a profile with too many samples")?;
             *idle += if stack.context == CpuContext::Idle { stack.samples } else { 0 };
         }
-        let told: BTreeMap<u32, (u64, u64)> =
+        let cpu_sums: BTreeMap<u32, (u64, u64)> =
             cpus.iter().filter(|cpu| cpu.samples > 0).map(|cpu| (cpu.cpu, (cpu.samples, cpu.idle))).collect();
         sums.retain(|_, (samples, _)| *samples > 0);
-        if told != sums {
+        if cpu_sums != sums {
             return Err("a profile whose stacks are not as many as its CPUs' samples".to_owned());
         }
         Ok(Self { seconds, event, frequency_hz, cpus, frames, stacks, own, notes })
@@ -67,7 +67,7 @@ mod tests {
     use crate::flame::fixture::profile;
 
     #[test]
-    fn what_was_saved_reads_the_same() {
+    fn saved_profiles_parse_to_the_same_value() {
         let profile =
             profile("2 openssl task main;aes\n3 x softirq main;handle_softirqs;net_rx_action\n5 y idle z\n");
         let text = serde_json::to_string(&profile).unwrap();
@@ -75,19 +75,19 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused() {
+    fn inconsistent_profiles_are_refused() {
         let good = profile("2 openssl task main;aes\n");
-        let refused = |change: fn(&mut StackProfile)| {
+        let load_error = |change: fn(&mut StackProfile)| {
             let mut bad = good.clone();
             change(&mut bad);
             serde_json::from_str::<StackProfile>(&serde_json::to_string(&bad).unwrap())
                 .unwrap_err()
                 .to_string()
         };
-        assert!(refused(|bad| bad.stacks[0].frames[1] = 2).contains("function 2 of 2"));
-        assert!(refused(|bad| bad.stacks[0].entry = 3).contains("behind its end"));
-        assert!(refused(|bad| bad.stacks[0].samples = 3).contains("not as many"));
-        assert!(refused(|bad| bad.cpus[0].idle = 1).contains("not as many"));
-        assert!(refused(|bad| bad.frequency_hz = 0).contains("frequency"));
+        assert!(load_error(|bad| bad.stacks[0].frames[1] = 2).contains("function 2 of 2"));
+        assert!(load_error(|bad| bad.stacks[0].entry = 3).contains("behind its end"));
+        assert!(load_error(|bad| bad.stacks[0].samples = 3).contains("not as many"));
+        assert!(load_error(|bad| bad.cpus[0].idle = 1).contains("not as many"));
+        assert!(load_error(|bad| bad.frequency_hz = 0).contains("frequency"));
     }
 }

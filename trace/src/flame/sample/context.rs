@@ -55,7 +55,10 @@ const LEAVE: [&str; 8] = [
 // for [`CpuContext::Task`] and [`CpuContext::Idle`]).
 //
 // The innermost context counts: an interrupt during softirqs is an interrupt.
-pub(super) fn of<'n>(kernel: impl IntoIterator<Item = &'n str>, idle_task: bool) -> (CpuContext, usize) {
+pub(super) fn classify<'n>(
+    kernel: impl IntoIterator<Item = &'n str>,
+    idle_task: bool,
+) -> (CpuContext, usize) {
     let (mut context, mut entry) = (if idle_task { CpuContext::Idle } else { CpuContext::Task }, 0);
     let mut interrupted = (context, entry);
     for (index, name) in kernel.into_iter().enumerate() {
@@ -65,7 +68,7 @@ pub(super) fn of<'n>(kernel: impl IntoIterator<Item = &'n str>, idle_task: bool)
             match context {
                 CpuContext::Irq | CpuContext::Idle => CpuContext::Softirq,
                 CpuContext::Task => CpuContext::SoftirqOwn,
-                already => already,
+                other => other,
             }
         } else if IRQ.contains(&name) || IRQ_PREFIXES.iter().any(|prefix| name.starts_with(prefix)) {
             CpuContext::Irq
@@ -91,12 +94,12 @@ mod tests {
 
     fn check(stack: &str, idle_task: bool) -> (CpuContext, &str) {
         let names: Vec<&str> = stack.split(';').collect();
-        let (context, entry) = of(names.iter().copied(), idle_task);
+        let (context, entry) = classify(names.iter().copied(), idle_task);
         (context, names[entry])
     }
 
     #[test]
-    fn softirqs_after_an_interrupt_are_told_from_those_of_a_system_call() {
+    fn softirqs_of_interrupts_and_system_calls_are_distinguished() {
         let after = "entry_SYSCALL_64_after_hwframe;do_syscall_64;__x64_sys_read;asm_common_interrupt;common_interrupt;\
                      irq_exit_rcu;handle_softirqs;net_rx_action;__napi_poll";
         assert_eq!(check(after, false), (CpuContext::Softirq, "handle_softirqs"));
@@ -106,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_for_softirqs_are_told_from_others() {
+    fn ksoftirqd_and_napi_threads_are_recognized() {
         let ksoftirqd =
             "ret_from_fork_asm;kthread;smpboot_thread_fn;run_ksoftirqd;handle_softirqs;net_rx_action";
         assert_eq!(check(ksoftirqd, false), (CpuContext::Ksoftirqd, "run_ksoftirqd"));
@@ -116,13 +119,13 @@ mod tests {
     }
 
     #[test]
-    fn the_innermost_counts() {
+    fn innermost_interrupt_determines_the_context() {
         let nested = "run_ksoftirqd;handle_softirqs;net_rx_action;asm_common_interrupt;common_interrupt;handle_irq_event";
         assert_eq!(check(nested, false), (CpuContext::Irq, "asm_common_interrupt"));
     }
 
     #[test]
-    fn the_way_out_of_an_interrupt_is_the_threads_own() {
+    fn rescheduling_at_interrupt_exit_belongs_to_the_thread() {
         let preempted = "asm_sysvec_apic_timer_interrupt;irqentry_exit_to_user_mode;schedule;__schedule;finish_task_switch";
         assert_eq!(check(preempted, false).0, CpuContext::Task);
         let handled = "asm_sysvec_apic_timer_interrupt;sysvec_apic_timer_interrupt;__irq_exit_rcu";
@@ -130,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn the_idle_task_is_idle_but_for_interrupts() {
+    fn idle_task_is_idle_except_in_interrupts_and_softirqs() {
         assert_eq!(
             check("cpu_startup_entry;do_idle;default_idle", true),
             (CpuContext::Idle, "cpu_startup_entry")
@@ -139,6 +142,6 @@ mod tests {
         assert_eq!(check(softirq, true), (CpuContext::Softirq, "handle_softirqs"));
         let irq = "do_idle;default_idle;asm_sysvec_call_function_single;sysvec_call_function_single";
         assert_eq!(check(irq, true), (CpuContext::Irq, "asm_sysvec_call_function_single"));
-        assert_eq!(of([], true), (CpuContext::Idle, 0));
+        assert_eq!(classify([], true), (CpuContext::Idle, 0));
     }
 }

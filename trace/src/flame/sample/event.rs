@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use perf_event::events::{Hardware, Software};
 use perf_event::{Builder, ReadFormat, SampleFlag, Sampler};
 
-use super::{WHAT, refused};
+use super::{WHAT, refusal};
 use crate::TraceError;
 use crate::flame::profile::SampleEvent;
 use crate::gaps::ClockGaps;
@@ -67,12 +67,12 @@ fn speed() -> Result<f64, String> {
 // `None` if the kernel takes no samples of it.
 pub(super) fn time_a_sample(event: &SampleEvent) -> io::Result<Option<f64>> {
     const OFTEN_HZ: u64 = 4_999;
-    let watched = || {
+    let measure_gaps = || {
         let mut gaps = ClockGaps::default();
-        gaps.watch(|passed| passed < SPIN);
+        gaps.watch(|elapsed| elapsed < SPIN);
         gaps.ns as f64
     };
-    let without = watched();
+    let baseline_ns = measure_gaps();
     let mut builder = match event {
         SampleEvent::CpuCycles => Builder::new(Hardware::CPU_CYCLES),
         SampleEvent::CpuClock { .. } => Builder::new(Software::CPU_CLOCK),
@@ -81,13 +81,13 @@ pub(super) fn time_a_sample(event: &SampleEvent) -> io::Result<Option<f64>> {
     builder.include_kernel().sample_frequency(OFTEN_HZ).sample(SampleFlag::TID | SampleFlag::CALLCHAIN);
     let mut sampler = builder.wakeup_watermark(ring / 2).build()?.sampled(ring)?;
     sampler.enable()?;
-    let with = watched();
+    let sampled_ns = measure_gaps();
     sampler.disable()?;
     let mut samples = 0_u32;
     while sampler.next_record().is_some() {
         samples += 1;
     }
-    Ok((samples > 0).then(|| (with - without).max(0.0) / f64::from(samples)))
+    Ok((samples > 0).then(|| (sampled_ns - baseline_ns).max(0.0) / f64::from(samples)))
 }
 
 /// Events per second of CPU time in this thread.
@@ -125,7 +125,7 @@ fn open_all(cpus: &[u32], pace: SamplePace, rings: &[usize]) -> io::Result<Vec<(
 }
 
 fn open_on(cpu: u32, pace: SamplePace, rings: &[usize]) -> io::Result<Sampler> {
-    let mut last = io::Error::from_raw_os_error(libc::ENOMEM);
+    let mut last_error = io::Error::from_raw_os_error(libc::ENOMEM);
     for ring in rings.iter().copied() {
         let mut builder = builder(cpu, pace, ring);
         let counter = match builder.read_format(ReadFormat::LOST).build() {
@@ -133,14 +133,14 @@ fn open_on(cpu: u32, pace: SamplePace, rings: &[usize]) -> io::Result<Sampler> {
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
                 builder.read_format(ReadFormat::empty()).build()?
             }
-            opened => opened?,
+            result => result?,
         };
         match counter.sampled(ring) {
             Ok(sampler) => return Ok(sampler),
-            Err(error) => last = error,
+            Err(error) => last_error = error,
         }
     }
-    Err(last)
+    Err(last_error)
 }
 
 fn builder(cpu: u32, pace: SamplePace, ring: usize) -> Builder<'static> {
@@ -172,14 +172,14 @@ pub(super) fn kernel_failed(error: &io::Error) -> TraceError {
             feature: "perf events".to_owned(),
             since: "come with CONFIG_PERF_EVENTS",
         },
-        Some(libc::EINVAL) => refused(
+        Some(libc::EINVAL) => refusal(
             "the kernel does not sample this often: ask for less, or raise kernel.perf_event_max_sample_rate"
                 .to_owned(),
         ),
         Some(libc::EMFILE | libc::ENFILE) => {
-            refused("too few open files for an event a CPU: raise RLIMIT_NOFILE (ulimit -n)".to_owned())
+            refusal("too few open files for an event a CPU: raise RLIMIT_NOFILE (ulimit -n)".to_owned())
         }
-        _ => refused(format!("perf_event_open: {error}")),
+        _ => refusal(format!("perf_event_open: {error}")),
     }
 }
 
@@ -188,11 +188,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rate_is_that_of_the_time_it_was_counted() {
+    fn task_clock_rate_is_one_second_per_second() {
         match rate(Software::TASK_CLOCK) {
-            Ok(ns) => assert!((ns / 1e9 - 1.0).abs() < 0.1, "{ns} ns a second"),
+            Ok(ns) => assert!((ns / 1e9 - 1.0).abs() < 0.1, "{ns} ns per second"),
             Err(error) => {
-                super::super::tests::skip("a_rate_is_that_of_the_time_it_was_counted", error.to_string());
+                super::super::tests::skip("task_clock_rate_is_one_second_per_second", error.to_string());
             }
         }
     }

@@ -18,11 +18,11 @@ pub(super) fn parse(text: &str) -> Vec<CodeMapping> {
 }
 
 fn mapping(line: &str) -> Option<CodeMapping> {
-    let (range, rest) = line.split_once(' ')?;
+    let (range, fields) = line.split_once(' ')?;
     let (begin, end) = range.split_once('-')?;
-    let mut rest = rest.splitn(5, ' ');
-    let executable = rest.next()?.contains('x');
-    let name = rest.nth(3).unwrap_or_default().trim_start();
+    let mut fields = fields.splitn(5, ' ');
+    let executable = fields.next()?.contains('x');
+    let name = fields.nth(3).unwrap_or_default().trim_start();
     let name = name.strip_suffix(" (deleted)").unwrap_or(name).trim_matches(['[', ']']);
     let mapping = CodeMapping {
         begin: u64::from_str_radix(begin, 16).ok()?,
@@ -33,15 +33,15 @@ fn mapping(line: &str) -> Option<CodeMapping> {
 }
 
 // The mapping of an address; `None` if it is not code.
-pub(super) fn at(mappings: &[CodeMapping], address: u64) -> Option<Option<&str>> {
+pub(super) fn find_mapping(mappings: &[CodeMapping], address: u64) -> Option<Option<&str>> {
     // The kernel lists them in order.
-    let after = mappings.partition_point(|mapping| mapping.begin <= address);
-    let found = mappings.get(after.checked_sub(1)?)?;
-    (address < found.end).then_some(found.name.as_deref())
+    let index = mappings.partition_point(|mapping| mapping.begin <= address);
+    let candidate = mappings.get(index.checked_sub(1)?)?;
+    (address < candidate.end).then_some(candidate.name.as_deref())
 }
 
 pub(crate) fn any_mappings(text: &str) {
-    _ = at(&parse(text), 0x1000);
+    _ = find_mapping(&parse(text), 0x1000);
 }
 
 #[cfg(test)]
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_belong_to_files() {
+    fn addresses_map_to_files_vdso_or_anonymous_memory() {
         let mappings = parse(
             "55e0c6a6e000-55e0c6a70000 r-xp 00002000 fd:01 1234                       /usr/my bin/openssl (deleted)\n\
              55e0c6a70000-55e0c6a71000 rw-p 00004000 fd:01 1234                       /usr/my bin/openssl\n\
@@ -58,9 +58,9 @@ mod tests {
              nonsense\n",
         );
         assert_eq!(mappings.len(), 3);
-        assert_eq!(at(&mappings, 0x55e0_c6a6_e000), Some(Some("/usr/my bin/openssl")));
-        assert_eq!(at(&mappings, 0x55e0_c6a7_0000), None, "data");
-        assert_eq!(at(&mappings, 0x7ffe_1a9f_0010), Some(Some("vdso")));
-        assert_eq!(at(&mappings, 0x7f10_0000_0010), Some(None));
+        assert_eq!(find_mapping(&mappings, 0x55e0_c6a6_e000), Some(Some("/usr/my bin/openssl")));
+        assert_eq!(find_mapping(&mappings, 0x55e0_c6a7_0000), None, "data");
+        assert_eq!(find_mapping(&mappings, 0x7ffe_1a9f_0010), Some(Some("vdso")));
+        assert_eq!(find_mapping(&mappings, 0x7f10_0000_0010), Some(None));
     }
 }

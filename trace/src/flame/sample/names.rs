@@ -87,7 +87,7 @@ impl FunctionNames {
         index
     }
 
-    // The function at an address that was [looked up](Self::meet). `None` if it is not code:
+    // The function at an address that was [looked up](Self::look_up). `None` if it is not code:
     // without frame pointers, a supposed caller may be anything.
     pub(super) fn user(&mut self, pid: u32, address: u64) -> Option<u32> {
         if let Some(index) = self.user.get(&(pid, address)) {
@@ -102,12 +102,12 @@ impl FunctionNames {
     }
 
     // Looks up addresses of a process together, because each call reads its mappings.
-    pub(super) fn meet(&mut self, host: &Host, pid: u32, addresses: impl IntoIterator<Item = u64>) {
-        let mut new: Vec<u64> =
+    pub(super) fn look_up(&mut self, host: &Host, pid: u32, addresses: impl IntoIterator<Item = u64>) {
+        let mut new_addresses: Vec<u64> =
             addresses.into_iter().filter(|address| !self.user.contains_key(&(pid, *address))).collect();
-        new.sort_unstable();
-        new.dedup();
-        if new.is_empty() || self.nameless.contains_key(&pid) {
+        new_addresses.sort_unstable();
+        new_addresses.dedup();
+        if new_addresses.is_empty() || self.nameless.contains_key(&pid) {
             return;
         }
         let maps =
@@ -117,13 +117,13 @@ impl FunctionNames {
             return;
         }
         // An address that is not code was never a caller, and its file may have no functions.
-        let (code, other): (Vec<u64>, Vec<u64>) =
-            new.into_iter().partition(|address| mappings::at(&maps, *address).is_some());
-        self.user.extend(other.into_iter().map(|address| ((pid, address), None)));
-        let mut tries = TRIES;
-        let names = self.names_of(pid, &code, &mut tries);
-        for (address, named) in code.into_iter().zip(names) {
-            let frame = user_frame(named, mappings::at(&maps, address).flatten());
+        let (code, other_addresses): (Vec<u64>, Vec<u64>) =
+            new_addresses.into_iter().partition(|address| mappings::find_mapping(&maps, *address).is_some());
+        self.user.extend(other_addresses.into_iter().map(|address| ((pid, address), None)));
+        let mut remaining_tries = TRIES;
+        let names = self.names_of(pid, &code, &mut remaining_tries);
+        for (address, symbol) in code.into_iter().zip(names) {
+            let frame = user_frame(symbol, mappings::find_mapping(&maps, address).flatten());
             let index = self.index(frame);
             self.user.insert((pid, address), Some(index));
         }
@@ -131,19 +131,19 @@ impl FunctionNames {
 
     /// Function and file of each address with a symbol. One bad mapped file makes a whole lookup
     /// fail, so failed lookups are split.
-    fn names_of(&mut self, pid: u32, addresses: &[u64], tries: &mut u32) -> Vec<Option<Named>> {
+    fn names_of(&mut self, pid: u32, addresses: &[u64], remaining_tries: &mut u32) -> Vec<Option<Named>> {
         if addresses.is_empty() {
             return Vec::new();
         }
         let mut process = Process::new(pid.into());
         process.debug_syms = false;
-        *tries = tries.saturating_sub(1);
+        *remaining_tries = remaining_tries.saturating_sub(1);
         match self.symbolizer.symbolize(&Source::Process(process), Input::AbsAddr(addresses)) {
-            Ok(found) => found.iter().map(named).collect(),
-            Err(_) if addresses.len() > 1 && *tries > 0 => {
+            Ok(symbols) => symbols.iter().map(symbol_name).collect(),
+            Err(_) if addresses.len() > 1 && *remaining_tries > 0 => {
                 let (low, high) = addresses.split_at(addresses.len() / 2);
-                let mut names = self.names_of(pid, low, tries);
-                names.extend(self.names_of(pid, high, tries));
+                let mut names = self.names_of(pid, low, remaining_tries);
+                names.extend(self.names_of(pid, high, remaining_tries));
                 names
             }
             Err(error) => {
@@ -178,16 +178,16 @@ impl FunctionNames {
 /// A function's name and the path of its file.
 type Named = (String, Option<String>);
 
-fn named(found: &Symbolized<'_>) -> Option<Named> {
-    let symbol = found.as_sym()?;
+fn symbol_name(symbolized: &Symbolized<'_>) -> Option<Named> {
+    let symbol = symbolized.as_sym()?;
     let file = symbol.module.as_deref().map(|path| path.to_string_lossy().into_owned());
     Some((symbol.name.to_string(), file))
 }
 
 /// Without a symbol, the file is still known.
-fn user_frame(named: Option<Named>, mapped: Option<&str>) -> StackFrame {
-    let (name, path) = named.unwrap_or_else(|| (StackFrame::UNKNOWN.to_owned(), None));
-    let path = path.or_else(|| mapped.map(str::to_owned));
+fn user_frame(symbol: Option<Named>, mapped_file: Option<&str>) -> StackFrame {
+    let (name, path) = symbol.unwrap_or_else(|| (StackFrame::UNKNOWN.to_owned(), None));
+    let path = path.or_else(|| mapped_file.map(str::to_owned));
     let module =
         path.and_then(|path| path.rsplit('/').next().map(str::to_owned)).filter(|file| !file.is_empty());
     StackFrame { name, module, kind: FrameKind::User }

@@ -60,31 +60,31 @@ impl SampleTally {
     }
 
     // Looks up symbols of the samples since the last call.
-    pub(super) fn name(&mut self, host: &Host, names: &mut FunctionNames) {
+    pub(super) fn look_up_symbols(&mut self, host: &Host, names: &mut FunctionNames) {
         let raw = std::mem::take(&mut self.raw);
-        let mut unmet: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
+        let mut addresses_by_pid: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
         for (place, stacks) in &raw {
-            let user =
+            let user_addresses =
                 stacks.keys().flat_map(|chain| addresses(chain)).filter(|(kind, _)| *kind == FrameKind::User);
-            unmet.entry(place.pid).or_default().extend(user.map(|(_, address)| address));
+            addresses_by_pid.entry(place.pid).or_default().extend(user_addresses.map(|(_, address)| address));
         }
-        for (pid, addresses) in unmet {
-            names.meet(host, pid, addresses);
+        for (pid, addresses) in addresses_by_pid {
+            names.look_up(host, pid, addresses);
         }
         for (place, stacks) in raw {
             let comm = names.comm(host, place.pid, place.thread).to_owned();
             for (chain, samples) in stacks {
-                *self.named.entry(named(place, &comm, &chain, names)).or_default() += samples;
+                *self.named.entry(named_place(place, &comm, &chain, names)).or_default() += samples;
             }
         }
     }
 
     // Most samples first.
     pub(super) fn into_stacks(self) -> Vec<SampledStack> {
-        let mut named: Vec<(NamedPlace, u64)> = self.named.into_iter().collect();
+        let mut places: Vec<(NamedPlace, u64)> = self.named.into_iter().collect();
         // Equal counts are ordered by place, because the order of a hash map differs from run to
         // run.
-        named.sort_unstable_by(|(a, a_samples), (b, b_samples)| {
+        places.sort_unstable_by(|(a, a_samples), (b, b_samples)| {
             b_samples.cmp(a_samples).then_with(|| a.cmp(b))
         });
         let stack = |(NamedPlace { cpu, pid, comm, context, entry, frames }, samples)| SampledStack {
@@ -96,11 +96,11 @@ impl SampleTally {
             comm,
             samples,
         };
-        named.into_iter().map(stack).collect()
+        places.into_iter().map(stack).collect()
     }
 }
 
-fn named(place: SamplePlace, comm: &str, chain: &[u64], names: &mut FunctionNames) -> NamedPlace {
+fn named_place(place: SamplePlace, comm: &str, chain: &[u64], names: &mut FunctionNames) -> NamedPlace {
     let mut frames: Vec<u32> = addresses(chain)
         .filter_map(|(kind, address)| match kind {
             FrameKind::Kernel => Some(names.kernel(address)),
@@ -113,10 +113,10 @@ fn named(place: SamplePlace, comm: &str, chain: &[u64], names: &mut FunctionName
     // Several unknown functions in a row, as without frame pointers, are shown as one.
     frames.dedup_by(|a, b| a == b && names.frame(*a).name == StackFrame::UNKNOWN);
     frames.reverse();
-    let user = frames.iter().take_while(|index| names.frame(**index).kind == FrameKind::User).count();
-    let kernel = frames[user..].iter().map(|index| names.frame(*index).name.as_str());
-    let (context, entry) = context::of(kernel, place.pid == 0);
-    let entry = if context.is_interrupt() { user + entry } else { 0 };
+    let user_count = frames.iter().take_while(|index| names.frame(**index).kind == FrameKind::User).count();
+    let kernel = frames[user_count..].iter().map(|index| names.frame(*index).name.as_str());
+    let (context, entry) = context::classify(kernel, place.pid == 0);
+    let entry = if context.is_interrupt() { user_count + entry } else { 0 };
     NamedPlace { cpu: place.cpu, pid: place.pid, comm: comm.to_owned(), context, entry: entry as u32, frames }
 }
 
@@ -144,11 +144,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn chains_are_cut_at_their_markers() {
+    fn call_chains_are_split_at_context_markers() {
         let chain = [KERNEL, 0xffff_ffff_8100_0010, 0xffff_ffff_8100_0020, USER, 0x1000, -2048_i64 as u64, 7];
-        let found: Vec<_> = addresses(&chain).collect();
+        let frames: Vec<_> = addresses(&chain).collect();
         assert_eq!(
-            found,
+            frames,
             [
                 (FrameKind::Kernel, 0xffff_ffff_8100_0010),
                 (FrameKind::Kernel, 0xffff_ffff_8100_001f),
@@ -156,6 +156,6 @@ mod tests {
             ]
         );
         assert_eq!(addresses(&[]).count(), 0);
-        assert_eq!(addresses(&[1, 2]).count(), 0, "nobody's");
+        assert_eq!(addresses(&[1, 2]).count(), 0, "no context marker");
     }
 }

@@ -16,20 +16,20 @@ use crate::flame::{ProfileView, fold};
 static ALONE: Mutex<()> = Mutex::new(());
 
 /// Samples while `work` runs in its own thread; `None` if not permitted.
-fn sampled(test: &str, cpus: Option<Vec<u32>>, work: fn(&AtomicBool)) -> Option<StackProfile> {
+fn sample(test: &str, cpus: Option<Vec<u32>>, work: fn(&AtomicBool)) -> Option<StackProfile> {
     let stop = AtomicBool::new(false);
-    let asked = ProfileOptions { cpus, ..ProfileOptions::all(Duration::from_millis(1500)) };
-    let observed = std::thread::scope(|scope| {
+    let options = ProfileOptions { cpus, ..ProfileOptions::all(Duration::from_millis(1500)) };
+    let result = std::thread::scope(|scope| {
         scope.spawn(|| work(&stop));
-        let observed = StackProfile::observe(&Host::live(), &asked, &|| false);
+        let result = StackProfile::observe(&Host::live(), &options, &|| false);
         stop.store(true, Ordering::Relaxed);
-        observed
+        result
     });
-    permitted(test, observed)
+    skip_unless_permitted(test, result)
 }
 
-fn permitted(test: &str, observed: Result<StackProfile, TraceError>) -> Option<StackProfile> {
-    match observed {
+fn skip_unless_permitted(test: &str, result: Result<StackProfile, TraceError>) -> Option<StackProfile> {
+    match result {
         Ok(profile) => Some(profile),
         Err(error @ (TraceError::NotPermitted { .. } | TraceError::NotHere { .. })) => {
             skip(test, error.to_string());
@@ -83,12 +83,12 @@ fn inside(profile: &StackProfile, name: &str, cpu: Option<u32>) -> u64 {
     let innermost = |stack: &&crate::flame::SampledStack| {
         profile.frames_of(stack).next_back().is_some_and(|frame| frame.name.contains(name))
     };
-    let here = |stack: &&crate::flame::SampledStack| cpu.is_none_or(|cpu| cpu == stack.cpu);
-    profile.stacks.iter().filter(innermost).filter(here).map(|stack| stack.samples).sum()
+    let is_on_cpu = |stack: &&crate::flame::SampledStack| cpu.is_none_or(|cpu| cpu == stack.cpu);
+    profile.stacks.iter().filter(innermost).filter(is_on_cpu).map(|stack| stack.samples).sum()
 }
 
 #[test]
-fn functions_have_their_share() {
+fn samples_are_proportional_to_function_time() {
     let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let work = |stop: &AtomicBool| {
         while !stop.load(Ordering::Relaxed) {
@@ -99,7 +99,7 @@ fn functions_have_their_share() {
     let (mut one, mut three) = (0, 0);
     // If a hypervisor does not run this CPU, the last activity gets the samples of that time.
     for _ in 0..5 {
-        let Some(profile) = sampled("functions_have_their_share", None, work) else { return };
+        let Some(profile) = sample("samples_are_proportional_to_function_time", None, work) else { return };
         assert_eq!(profile.lost(), 0);
         one += inside(&profile, "spin_one_part", None);
         three += inside(&profile, "spin_three_parts", None);
@@ -111,7 +111,7 @@ fn functions_have_their_share() {
 }
 
 #[test]
-fn a_pinned_thread_is_only_on_its_cpu() {
+fn pinned_thread_is_sampled_only_on_its_cpu() {
     let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let work = |stop: &AtomicBool| {
         let mut mask = Mask::new();
@@ -122,30 +122,30 @@ fn a_pinned_thread_is_only_on_its_cpu() {
             }
         }
     };
-    let Some(profile) = sampled("a_pinned_thread_is_only_on_its_cpu", None, work) else { return };
-    let (there, everywhere) = (inside(&profile, "::spin", Some(0)), inside(&profile, "::spin", None));
+    let Some(profile) = sample("pinned_thread_is_sampled_only_on_its_cpu", None, work) else { return };
+    let (on_cpu, everywhere) = (inside(&profile, "::spin", Some(0)), inside(&profile, "::spin", None));
     if everywhere == 0 {
-        return skip("a_pinned_thread_is_only_on_its_cpu", "threads may not run on CPU 0 here");
+        return skip("pinned_thread_is_sampled_only_on_its_cpu", "threads may not run on CPU 0 here");
     }
-    assert_eq!(there, everywhere);
+    assert_eq!(on_cpu, everywhere);
 }
 
 #[test]
-fn only_the_cpus_asked_for_are_sampled() {
-    let Some(profile) = sampled("only_the_cpus_asked_for_are_sampled", Some(vec![0, 0]), |_| {}) else {
+fn only_requested_cpus_are_sampled() {
+    let Some(profile) = sample("only_requested_cpus_are_sampled", Some(vec![0, 0]), |_| {}) else {
         return;
     };
     assert_eq!(profile.cpus.iter().map(|cpu| cpu.cpu).collect::<Vec<_>>(), [0]);
     assert!(profile.stacks.iter().all(|stack| stack.cpu == 0));
-    let asked = ProfileOptions { cpus: Some(vec![0, 4095]), ..ProfileOptions::all(Duration::ZERO) };
-    let error = StackProfile::observe(&Host::live(), &asked, &|| false).unwrap_err().to_string();
+    let options = ProfileOptions { cpus: Some(vec![0, 4095]), ..ProfileOptions::all(Duration::ZERO) };
+    let error = StackProfile::observe(&Host::live(), &options, &|| false).unwrap_err().to_string();
     assert!(error.contains("CPU 4095 is not online"), "{error}");
 }
 
 #[test]
-fn softirqs_of_a_system_call_are_cut_where_they_begin() {
+fn softirqs_of_a_system_call_begin_at_the_softirq_handler() {
     let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    let test = "softirqs_of_a_system_call_are_cut_where_they_begin";
+    let test = "softirqs_of_a_system_call_begin_at_the_softirq_handler";
     let work = |stop: &AtomicBool| {
         let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         socket.connect(socket.local_addr().unwrap()).unwrap();
@@ -155,7 +155,7 @@ fn softirqs_of_a_system_call_are_cut_where_they_begin() {
             let _ = socket.recv(&mut [0; 16]);
         }
     };
-    let Some(profile) = sampled(test, None, work) else { return };
+    let Some(profile) = sample(test, None, work) else { return };
     if let Some(why) = profile.notes.iter().find(|note| note.contains("kernel functions have no names")) {
         return skip(test, why);
     }
@@ -185,28 +185,33 @@ fn softirqs_of_a_system_call_are_cut_where_they_begin() {
 }
 
 #[test]
-fn what_does_not_fit_is_counted() {
-    let asked = ProfileOptions { frequency_hz: 5000, ..ProfileOptions::all(Duration::from_millis(300)) };
+fn samples_lost_to_a_full_ring_buffer_are_counted() {
+    let options = ProfileOptions { frequency_hz: 5000, ..ProfileOptions::all(Duration::from_millis(300)) };
     // A page has room for few samples, and is not read for 100 ms.
     let idle = || {
         std::thread::sleep(Duration::from_millis(100));
         false
     };
-    let observed = observe_with(&Host::live(), &asked, &idle, &[4096]);
-    let Some(profile) = permitted("what_does_not_fit_is_counted", observed) else { return };
-    let taken: u64 = profile.cpus.iter().map(|cpu| cpu.samples).sum();
-    assert!(profile.lost() > taken && taken > 0, "{:?}", profile.cpus);
+    let result = observe_with(&Host::live(), &options, &idle, &[4096]);
+    let Some(profile) = skip_unless_permitted("samples_lost_to_a_full_ring_buffer_are_counted", result)
+    else {
+        return;
+    };
+    let samples: u64 = profile.cpus.iter().map(|cpu| cpu.samples).sum();
+    assert!(profile.lost() > samples && samples > 0, "{:?}", profile.cpus);
 }
 
 #[test]
-fn without_names_there_are_still_samples() {
+fn samples_are_taken_without_kernel_symbols() {
     let host = Host::scripted([
         (ONLINE, "0\n"),
         ("/proc/kallsyms", "0000000000000000 T _text\n"),
         ("/proc/sys/kernel/kptr_restrict", "2\n"),
     ]);
-    let observed = StackProfile::observe(&host, &ProfileOptions::all(Duration::from_millis(200)), &|| false);
-    let Some(profile) = permitted("without_names_there_are_still_samples", observed) else { return };
+    let result = StackProfile::observe(&host, &ProfileOptions::all(Duration::from_millis(200)), &|| false);
+    let Some(profile) = skip_unless_permitted("samples_are_taken_without_kernel_symbols", result) else {
+        return;
+    };
     assert!(
         profile.notes.iter().any(|note| note.contains("kernel.kptr_restrict is 2")),
         "{:?}",
@@ -218,11 +223,11 @@ fn without_names_there_are_still_samples() {
 }
 
 #[test]
-fn a_rate_that_is_too_high_is_refused_in_one_line() {
-    let asked = ProfileOptions { frequency_hz: u32::MAX, ..ProfileOptions::all(Duration::ZERO) };
-    match StackProfile::observe(&Host::live(), &asked, &|| false) {
+fn too_high_sample_rate_is_refused_in_one_line() {
+    let options = ProfileOptions { frequency_hz: u32::MAX, ..ProfileOptions::all(Duration::ZERO) };
+    match StackProfile::observe(&Host::live(), &options, &|| false) {
         Err(error @ (TraceError::NotPermitted { .. } | TraceError::NotHere { .. })) => {
-            skip("a_rate_that_is_too_high_is_refused_in_one_line", error.to_string());
+            skip("too_high_sample_rate_is_refused_in_one_line", error.to_string());
         }
         Err(error) => {
             assert!(
@@ -234,15 +239,15 @@ fn a_rate_that_is_too_high_is_refused_in_one_line() {
 }
 
 #[test]
-fn a_halted_cpu_is_idle_for_what_is_missing() {
+fn missing_samples_of_a_halted_cpu_are_idle() {
     let mut profile = crate::flame::fixture::profile("40 x task main;aes\n5 swapper idle do_idle\n");
-    let cpus = halted(profile.cpus.clone(), &mut profile.stacks, 100.0);
+    let cpus = add_halted_samples(profile.cpus.clone(), &mut profile.stacks, 100.0);
     assert_eq!(cpus, [CpuProfile { cpu: 0, samples: 100, idle: 60, lost: 0 }]);
     profile.cpus = cpus;
     assert_eq!((profile.busy(), profile.samples_in(CpuContext::Idle, Some(0))), (40, 60));
     assert!(profile.stacks.is_sorted_by_key(|stack| std::cmp::Reverse(stack.samples)));
-    let saved = serde_json::to_string(&profile).unwrap();
-    assert_eq!(serde_json::from_str::<StackProfile>(&saved).unwrap(), profile);
+    let text = serde_json::to_string(&profile).unwrap();
+    assert_eq!(serde_json::from_str::<StackProfile>(&text).unwrap(), profile);
     // More samples than requested, as at a higher clock rate, are kept.
-    assert_eq!(halted(profile.cpus.clone(), &mut Vec::new(), 90.0), profile.cpus);
+    assert_eq!(add_halted_samples(profile.cpus.clone(), &mut Vec::new(), 90.0), profile.cpus);
 }

@@ -112,22 +112,23 @@ impl SpotTable {
 
     pub(super) fn judge<'n>(&self, name: &'n str, kind: FrameKind) -> JudgedFunction<'n> {
         let plain = crate::symbols::source_name(name);
-        let could = |(index, spot): (usize, &KnownSpot)| spot.could_be(plain, kind).then_some(index);
+        let matching_index = |(index, spot): (usize, &KnownSpot)| spot.could_be(plain, kind).then_some(index);
         JudgedFunction {
             name,
             plain,
-            in_path: kind == FrameKind::Kernel && self.packet_path.have(plain),
-            could_be: self.spots.iter().enumerate().filter_map(could).collect(),
+            in_path: kind == FrameKind::Kernel && self.packet_path.matches(plain),
+            could_be: self.spots.iter().enumerate().filter_map(matching_index).collect(),
         }
     }
 
     /// The innermost spot of a stack, innermost function first, and the function that identifies
     /// it.
     pub(super) fn spot_of(&self, frames: &[&JudgedFunction<'_>], in_path: bool) -> Option<(usize, usize)> {
-        (0..frames.len()).find_map(|at| {
-            let spots = frames[at].could_be.iter().filter(|spot| in_path || self.spots[**spot].anywhere);
-            let near = spots.filter_map(|spot| Some((self.spots[*spot].distance(frames, at)?, *spot)));
-            near.min().map(|(_, spot)| (spot, at))
+        (0..frames.len()).find_map(|depth| {
+            let spots = frames[depth].could_be.iter().filter(|spot| in_path || self.spots[**spot].anywhere);
+            let candidates =
+                spots.filter_map(|spot| Some((self.spots[*spot].distance(frames, depth)?, *spot)));
+            candidates.min().map(|(_, spot)| (spot, depth))
         })
     }
 
@@ -136,14 +137,14 @@ impl SpotTable {
         let names = std::iter::once("queued_spin_lock_slowpath").chain(callers.iter().map(String::as_str));
         let frames: Vec<JudgedFunction<'_>> = names.map(|name| self.judge(name, FrameKind::Kernel)).collect();
         let frames: Vec<&JudgedFunction<'_>> = frames.iter().collect();
-        let (spot, at) = self.spot_of(&frames, true)?;
+        let (spot, depth) = self.spot_of(&frames, true)?;
         // Callers outside of the lock's owner do not identify it; a generic lock is a spot only in
         // the packet path.
-        let is_known = self.spots[spot].distance(&frames, at) != Some(usize::MAX);
-        (at == 0 && (is_known || is_packet_path(&frames))).then_some(self.spots[spot].told.id.as_str())
+        let is_known = self.spots[spot].distance(&frames, depth) != Some(usize::MAX);
+        (depth == 0 && (is_known || is_packet_path(&frames))).then_some(self.spots[spot].told.id.as_str())
     }
 
-    pub(super) fn spot(&self, index: usize, found: &FoundSpot<'_>, all: u64, path: u64) -> HotSpot {
+    pub(super) fn spot(&self, index: usize, found: &FoundSpot<'_>, busy: u64, path_samples: u64) -> HotSpot {
         let SpotTexts { id, stage, what, finding, remedy, when_not, source } = self.spots[index].told.clone();
         let function =
             |(name, samples): (&&str, &u64)| SpotFunction { name: (*name).into(), samples: *samples };
@@ -157,8 +158,8 @@ impl SpotTable {
             remedy,
             when_not,
             source,
-            share_of_path: share(found.in_path, path),
-            share_of_busy: share(found.samples, all),
+            share_of_path: share(found.in_path, path_samples),
+            share_of_busy: share(found.samples, busy),
             samples: found.samples,
             functions,
         }
@@ -180,43 +181,44 @@ impl KnownSpot {
         entry: &SpotEntry,
         names: &impl Fn(&[String]) -> Result<NamePatterns, String>,
     ) -> Result<Self, String> {
-        let own = SpotPattern {
+        let first_pattern = SpotPattern {
             functions: names(&entry.functions)?,
             leaf: names(&entry.leaf)?,
             under: names(&entry.under)?,
         };
-        let mut ways = vec![own];
-        for also in &entry.also {
-            ways.push(SpotPattern {
-                functions: names(&also.functions)?,
+        let mut patterns = vec![first_pattern];
+        for alternative in &entry.also {
+            patterns.push(SpotPattern {
+                functions: names(&alternative.functions)?,
                 leaf: NamePatterns::default(),
-                under: names(&also.under)?,
+                under: names(&alternative.under)?,
             });
         }
         let kind = if entry.user { FrameKind::User } else { FrameKind::Kernel };
-        Ok(Self { told: SpotTexts::read(entry)?, ways, anywhere: entry.anywhere, kind })
+        Ok(Self { told: SpotTexts::read(entry)?, ways: patterns, anywhere: entry.anywhere, kind })
     }
 
     /// Whether a function may be this spot, depending on its place in a stack.
     fn could_be(&self, name: &str, kind: FrameKind) -> bool {
-        self.kind == kind && self.ways.iter().any(|way| way.functions.have(name) || way.leaf.have(name))
+        self.kind == kind
+            && self.ways.iter().any(|pattern| pattern.functions.matches(name) || pattern.leaf.matches(name))
     }
 
     // Distance of the outer function that confirms the spot; `None` if there is none. Spots
     // without condition come last.
-    fn distance(&self, frames: &[&JudgedFunction<'_>], at: usize) -> Option<usize> {
-        let name = frames[at].plain;
-        let further_out =
-            |names: &NamePatterns| frames[at + 1..].iter().position(|frame| names.have(frame.plain));
-        let way = |way: &SpotPattern| {
-            let known = way.functions.have(name) || (at == 0 && way.leaf.have(name));
-            match (known, way.under.is_empty()) {
+    fn distance(&self, frames: &[&JudgedFunction<'_>], depth: usize) -> Option<usize> {
+        let name = frames[depth].plain;
+        let outer_match =
+            |names: &NamePatterns| frames[depth + 1..].iter().position(|frame| names.matches(frame.plain));
+        let pattern_distance = |pattern: &SpotPattern| {
+            let is_match = pattern.functions.matches(name) || (depth == 0 && pattern.leaf.matches(name));
+            match (is_match, pattern.under.is_empty()) {
                 (false, _) => None,
                 (true, true) => Some(usize::MAX),
-                (true, false) => further_out(&way.under),
+                (true, false) => outer_match(&pattern.under),
             }
         };
-        self.ways.iter().filter_map(way).min()
+        self.ways.iter().filter_map(pattern_distance).min()
     }
 }
 
@@ -229,8 +231,8 @@ impl SpotTexts {
     /// Texts that an entry lacks are those of its finding's rule.
     fn read(entry: &SpotEntry) -> Result<Self, String> {
         let rule = entry.finding.as_deref().map(rule).transpose()?;
-        let told = |own: &Option<String>, of_rule: fn(&Rule) -> &'static str| {
-            let text = own.clone().or_else(|| rule.map(|rule| of_rule(rule).to_owned()));
+        let own_or_rule_text = |own_text: &Option<String>, rule_text: fn(&Rule) -> &'static str| {
+            let text = own_text.clone().or_else(|| rule.map(|rule| rule_text(rule).to_owned()));
             text.filter(|text| !text.is_empty()).ok_or_else(|| format!("{} lacks words", entry.id))
         };
         Ok(Self {
@@ -238,9 +240,9 @@ impl SpotTexts {
             stage: entry.stage,
             what: entry.what.clone(),
             finding: entry.finding.clone(),
-            remedy: told(&entry.remedy, |rule| rule.remedy)?,
-            when_not: told(&entry.when_not, |rule| rule.caveats)?,
-            source: told(&entry.source, |rule| rule.source)?,
+            remedy: own_or_rule_text(&entry.remedy, |rule| rule.remedy)?,
+            when_not: own_or_rule_text(&entry.when_not, |rule| rule.caveats)?,
+            source: own_or_rule_text(&entry.source, |rule| rule.source)?,
         })
     }
 }
@@ -252,27 +254,27 @@ fn rule(id: &str) -> Result<&'static Rule, String> {
 
 impl NamePatterns {
     fn read(names: &[String], lists: &BTreeMap<String, Vec<String>>) -> Result<Self, String> {
-        let mut read = Self::default();
+        let mut patterns = Self::default();
         for name in names {
             if let Some(list) = name.strip_prefix('@') {
                 let list = lists.get(list).ok_or_else(|| format!("there is no list {list}"))?;
                 let Self { whole, beginnings } = Self::read(list, lists)?;
-                read.whole.extend(whole);
-                read.beginnings.extend(beginnings);
+                patterns.whole.extend(whole);
+                patterns.beginnings.extend(beginnings);
             } else if let Some(beginning) = name.strip_suffix('*') {
-                read.beginnings.push(beginning.to_owned());
+                patterns.beginnings.push(beginning.to_owned());
             } else {
-                read.whole.push(name.clone());
+                patterns.whole.push(name.clone());
             }
         }
-        Ok(read)
+        Ok(patterns)
     }
 
     fn is_empty(&self) -> bool {
         self.whole.is_empty() && self.beginnings.is_empty()
     }
 
-    fn have(&self, name: &str) -> bool {
+    fn matches(&self, name: &str) -> bool {
         self.whole.iter().any(|whole| whole == name)
             || self.beginnings.iter().any(|beginning| name.starts_with(beginning.as_str()))
     }

@@ -53,9 +53,9 @@ fn below(outer: &[&'static str], inner: &[&'static str]) -> Option<String> {
 }
 
 #[test]
-fn the_table_can_be_read_and_says_all() {
+fn spot_table_has_unique_ids_known_rules_and_remedies() {
     let ids: Vec<&str> = TABLE.ids().collect();
-    assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), ids.len(), "each name once");
+    assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), ids.len(), "each id occurs once");
     let wrong =
         "[lists]\npacket_path = []\n[[spot]]\nid = 'a'\nstage = 'link'\nwhat = 'b'\nfinding = 'link.nothing'";
     assert_eq!(SpotTable::read(wrong).expect_err("no such rule"), "doctor has no rule link.nothing");
@@ -64,7 +64,7 @@ fn the_table_can_be_read_and_says_all() {
 }
 
 #[test]
-fn a_lock_is_that_of_the_nearest_caller() {
+fn spinlock_spot_is_determined_by_the_nearest_caller() {
     for lock in ["native_queued_spin_lock_slowpath", "__pv_queued_spin_lock_slowpath"] {
         let spot = |outer: &[&'static str], inner| below(outer, &[inner, "_raw_spin_lock_bh", lock]);
         let is = |id: &str| Some(id.to_owned());
@@ -79,7 +79,7 @@ fn a_lock_is_that_of_the_nearest_caller() {
 }
 
 #[test]
-fn functions_are_known_by_what_the_compiler_made_of_them_and_by_who_calls() {
+fn spots_are_found_by_compiler_variants_and_callers() {
     let is = |id: &str| Some(id.to_owned());
     assert_eq!(below(&RECEIVING, &["nf_hook_slow.part.0"]), is("netfilter"));
     assert_eq!(
@@ -98,16 +98,16 @@ fn functions_are_known_by_what_the_compiler_made_of_them_and_by_who_calls() {
 }
 
 #[test]
-fn copies_of_the_application_are_told_from_those_of_the_kernel() {
+fn application_and_kernel_copies_are_separate_spots() {
     let copy = ["main", "__memcpy_avx_unaligned_erms"];
     let found = find(&profile(&[(&copy, FrameKind::User, 3), (&["main"], FrameKind::User, 1)]));
-    let told: Vec<_> = found.iter().map(|s| (s.id.as_str(), s.share_of_busy, s.share_of_path)).collect();
-    assert_eq!(told, [("application-copy", 0.75, 0.0)]);
+    let shares: Vec<_> = found.iter().map(|s| (s.id.as_str(), s.share_of_busy, s.share_of_path)).collect();
+    assert_eq!(shares, [("application-copy", 0.75, 0.0)]);
     assert_eq!(below(&SENDING, &["memcpy_orig"]), Some("copy".into()));
 }
 
 #[test]
-fn what_was_interrupted_is_not_what_burns() {
+fn interrupted_functions_are_not_spots() {
     let mut profile = profile(&[(
         &["udp_recvmsg", "_copy_to_iter", "handle_softirqs", "net_rx_action"],
         FrameKind::Kernel,
@@ -122,7 +122,7 @@ fn what_was_interrupted_is_not_what_burns() {
 }
 
 #[test]
-fn the_most_comes_first_with_its_functions() {
+fn spots_and_their_functions_are_sorted_by_samples() {
     let enqueue =
         [&RECEIVING[..], &["__udp_enqueue_schedule_skb", "__pv_queued_spin_lock_slowpath"]].concat();
     let merge = ["net_rx_action", "dev_gro_receive"];
@@ -135,8 +135,8 @@ fn the_most_comes_first_with_its_functions() {
         (&merge4, kernel, 20),
         (&rest, kernel, 20),
     ]));
-    let told: Vec<_> = found.iter().map(|s| (s.id.as_str(), s.share_of_path, s.samples)).collect();
-    assert_eq!(told, [("socket-lock", 0.5, 50), ("gro", 0.3, 30)]);
+    let shares: Vec<_> = found.iter().map(|s| (s.id.as_str(), s.share_of_path, s.samples)).collect();
+    assert_eq!(shares, [("socket-lock", 0.5, 50), ("gro", 0.3, 30)]);
     let functions: Vec<_> = found[1].functions.iter().map(|f| (f.name.as_str(), f.samples)).collect();
     assert_eq!(functions, [("inet_gro_receive", 20), ("dev_gro_receive", 10)]);
     assert_eq!(found[0].finding.as_deref(), Some("socket.shared-by-threads"));
@@ -162,18 +162,18 @@ const ANY: [&str; 14] = [
 
 proptest! {
     #[test]
-    fn shares_never_exceed_the_whole(
+    fn spot_shares_never_exceed_the_total(
         stacks in proptest::collection::vec(
             (proptest::collection::vec(0_u32..20, 0..12), 0_u32..14, 0_u64..1000, 0_usize..6), 0..20)
     ) {
-        let mut made = profile(&[(&ANY, FrameKind::Kernel, 1)]);
-        made.stacks.clear();
+        let mut input = profile(&[(&ANY, FrameKind::Kernel, 1)]);
+        input.stacks.clear();
         for (frames, entry, samples, context) in stacks {
             let context = CpuContext::ALL[context];
-            made.stacks.push(SampledStack { frames, context, entry, cpu: 0, pid: 1, comm: String::new(), samples });
+            input.stacks.push(SampledStack { frames, context, entry, cpu: 0, pid: 1, comm: String::new(), samples });
         }
-        let found = find(&made);
-        let busy: u64 = made.stacks.iter().filter(|s| s.context != CpuContext::Idle).map(|s| s.samples).sum();
+        let found = find(&input);
+        let busy: u64 = input.stacks.iter().filter(|s| s.context != CpuContext::Idle).map(|s| s.samples).sum();
         prop_assert!(found.iter().map(|spot| spot.samples).sum::<u64>() <= busy);
         prop_assert!(found.iter().map(|spot| spot.share_of_busy).sum::<f64>() <= 1.0 + 1e-9);
         prop_assert!(found.iter().map(|spot| spot.share_of_path).sum::<f64>() <= 1.0 + 1e-9);

@@ -30,35 +30,36 @@ pub(super) struct ObservedActivity {
     pub(super) delivery: Known<DeliveryReport>,
 }
 
-/// Observes for the duration in `look`, or until `stop` returns true. Takes at least one sample.
-pub(super) fn look(
+/// Observes for the duration in `options`, or until `stop` returns true. Takes at least one sample.
+pub(super) fn observe(
     host: &Host,
     services: &[ServiceSockets],
     ports: &[u16],
-    look: ObservationOptions,
+    options: ObservationOptions,
     stop: &dyn Fn() -> bool,
 ) -> ObservedActivity {
-    let began = Instant::now();
+    let start = Instant::now();
     let done = AtomicBool::new(false);
-    let sampling = || {
+    let sample_until_done = || {
         let mut sampling = ThreadSampling::new(host, services);
         loop {
-            let at = Instant::now();
-            sampling.take();
+            let sample_start = Instant::now();
+            sampling.take_sample();
             if done.load(Ordering::Relaxed) {
                 return sampling;
             }
-            let pause =
-                SHORTEST.max(at.elapsed() * (SHARE - 1)).min(look.duration.saturating_sub(began.elapsed()));
+            let pause = SHORTEST
+                .max(sample_start.elapsed() * (SHARE - 1))
+                .min(options.duration.saturating_sub(start.elapsed()));
             std::thread::sleep(pause.max(Duration::from_micros(100)));
         }
     };
     // Samples are taken in another thread, because `stop` can be called only in this one.
     let (sampling, delivery) = std::thread::scope(|scope| {
-        let sampling = scope.spawn(sampling);
-        let delivery = observe_delivery(host, ports, look, stop);
-        while began.elapsed() < look.duration && !stop() {
-            std::thread::sleep(TICK.min(look.duration.saturating_sub(began.elapsed())));
+        let sampling = scope.spawn(sample_until_done);
+        let delivery = observe_delivery(host, ports, options, stop);
+        while start.elapsed() < options.duration && !stop() {
+            std::thread::sleep(TICK.min(options.duration.saturating_sub(start.elapsed())));
         }
         done.store(true, Ordering::Relaxed);
         let sampling = sampling.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
@@ -67,7 +68,7 @@ pub(super) fn look(
     ObservedActivity {
         samples: sampling.samples(),
         threads: sampling.threads(),
-        lasted: began.elapsed(),
+        lasted: start.elapsed(),
         delivery,
     }
 }
@@ -75,15 +76,15 @@ pub(super) fn look(
 fn observe_delivery(
     host: &Host,
     ports: &[u16],
-    look: ObservationOptions,
+    options: ObservationOptions,
     stop: &dyn Fn() -> bool,
 ) -> Known<DeliveryReport> {
     match ports {
-        _ if !look.datagrams => Known::unknown("the delivery of datagrams was not observed"),
+        _ if !options.datagrams => Known::unknown("the delivery of datagrams was not observed"),
         [] => Known::unknown("it has no UDP socket"),
         ports => {
             let ports = ports.get(..PORTS).unwrap_or(ports);
-            DeliveryReport::look(host, ports, look.duration, stop).into()
+            DeliveryReport::observe(host, ports, options.duration, stop).into()
         }
     }
 }

@@ -31,27 +31,27 @@ pub(super) struct FoundServer {
 /// Finds the server. Searches once more if a socket or process ends during the search.
 pub(super) fn find(
     host: &Host,
-    wanted: &ServerQuery,
+    query: &ServerQuery,
     processes: &ProcessTable<'_>,
 ) -> Result<FoundServer, DiscoveryError> {
-    match find_at_once(host, wanted, processes) {
+    match find_at_once(host, query, processes) {
         Err(DiscoveryError::Elsewhere(_) | DiscoveryError::NotThere(_)) => {
-            find_at_once(host, wanted, processes)
+            find_at_once(host, query, processes)
         }
-        found => found,
+        result => result,
     }
 }
 
 fn find_at_once(
     host: &Host,
-    wanted: &ServerQuery,
+    query: &ServerQuery,
     processes: &ProcessTable<'_>,
 ) -> Result<FoundServer, DiscoveryError> {
-    let ports = match (wanted.port, wanted.pid) {
+    let ports = match (query.port, query.pid) {
         (port, Some(pid)) => {
-            is_here(host, pid)?;
-            let own = ports_of(host, pid, processes)?;
-            port.map_or(own, |port| vec![port])
+            check_process(host, pid)?;
+            let process_ports = ports_of(host, pid, processes)?;
+            port.map_or(process_ports, |port| vec![port])
         }
         (Some(port), None) => vec![port],
         (None, None) => {
@@ -60,16 +60,16 @@ fn find_at_once(
             ));
         }
     };
-    interfaces_are_here(host, wanted)?;
-    let (first, rest) = ports.split_first().unwrap_or((&0, &[]));
-    let scope = |port: u16| Scope { interfaces: wanted.interfaces.clone(), port: Some(port), pid: None };
-    let mut path = PacketPath::observe(host, &scope(*first));
+    check_interfaces(host, query)?;
+    let (first_port, other_ports) = ports.split_first().unwrap_or((&0, &[]));
+    let scope = |port: u16| Scope { interfaces: query.interfaces.clone(), port: Some(port), pid: None };
+    let mut path = PacketPath::observe(host, &scope(*first_port));
     let mut services = services(host, &path.socket)?;
-    for port in rest {
+    for port in other_ports {
         services.extend(self::services(host, &HostSockets::observe(host, &scope(*port)))?);
     }
     if services.is_empty() {
-        let port = *first;
+        let port = *first_port;
         return Err(DiscoveryError::NotThere(match scope(port).check_sockets(&path.socket) {
             Err(error) => error.to_string(),
             Ok(()) => {
@@ -77,23 +77,30 @@ fn find_at_once(
             }
         }));
     }
-    let server = choose(wanted, processes, &services)?;
-    let (own, others): (Vec<ServiceSockets>, Vec<ServiceSockets>) =
+    let server = choose(query, processes, &services)?;
+    let (own_services, others): (Vec<ServiceSockets>, Vec<ServiceSockets>) =
         services.into_iter().partition(|service| is_held(service, &server));
     let others = others.iter().map(ServiceSockets::name).collect();
-    path.socket.services = Known::Value(own.clone());
+    path.socket.services = Known::Value(own_services.clone());
     path.thread = ThreadState::observe(host, &path.socket);
-    Ok(FoundServer { processes: processes.ordered(&processes.kin(&server)), services: own, path, others })
+    Ok(FoundServer {
+        processes: processes.sort_by_depth(&processes.kin(&server)),
+        services: own_services,
+        path,
+        others,
+    })
 }
 
 /// Whether the process exists, in the observed network namespace.
-fn is_here(host: &Host, pid: u32) -> Result<(), DiscoveryError> {
+fn check_process(host: &Host, pid: u32) -> Result<(), DiscoveryError> {
     let scope = Scope { pid: Some(pid), ..Scope::default() };
     scope.check(host).map_err(|error| DiscoveryError::NotThere(error.to_string()))?;
     match (namespace(host, "thread-self"), namespace(host, &pid.to_string())) {
-        (Some(here), Some(there)) if here != there => Err(DiscoveryError::Elsewhere(format!(
-            "process {pid} is in another network namespace: linerate boost --netns {pid} --pid {pid}"
-        ))),
+        (Some(own_namespace), Some(process_namespace)) if own_namespace != process_namespace => {
+            Err(DiscoveryError::Elsewhere(format!(
+                "process {pid} is in another network namespace: linerate boost --netns {pid} --pid {pid}"
+            )))
+        }
         (_, None) if !may_trace(host) => Err(DiscoveryError::NotPermitted {
             what: format!("looking at process {pid}"),
             capability: CAPABILITIES,
@@ -103,11 +110,11 @@ fn is_here(host: &Host, pid: u32) -> Result<(), DiscoveryError> {
 }
 
 /// Whether the host has each named interface.
-fn interfaces_are_here(host: &Host, wanted: &ServerQuery) -> Result<(), DiscoveryError> {
+fn check_interfaces(host: &Host, query: &ServerQuery) -> Result<(), DiscoveryError> {
     let Ok(names) = host.list("/sys/class/net") else { return Ok(()) };
-    match wanted.interfaces.iter().find(|name| !names.contains(name)) {
-        Some(strange) => {
-            Err(DiscoveryError::NotThere(format!("no interface '{strange}': there are {}", names.join(", "))))
+    match query.interfaces.iter().find(|name| !names.contains(name)) {
+        Some(unknown) => {
+            Err(DiscoveryError::NotThere(format!("no interface '{unknown}': there are {}", names.join(", "))))
         }
         None => Ok(()),
     }
@@ -115,53 +122,54 @@ fn interfaces_are_here(host: &Host, wanted: &ServerQuery) -> Result<(), Discover
 
 /// The ports on which the process or its kin listens.
 fn ports_of(host: &Host, pid: u32, processes: &ProcessTable<'_>) -> Result<Vec<u16>, DiscoveryError> {
-    let mut asked: Vec<u32> = processes.kin(&BTreeSet::from([pid])).into_iter().collect();
-    asked.sort_by_key(|kin| *kin != pid);
-    let mut nothing = None;
-    for kin in asked {
+    let mut candidates: Vec<u32> = processes.kin(&BTreeSet::from([pid])).into_iter().collect();
+    candidates.sort_by_key(|kin| *kin != pid);
+    let mut first_error = None;
+    for kin in candidates {
         let scope = Scope { pid: Some(kin), ..Scope::default() };
         let sockets = HostSockets::observe(host, &scope);
         let services = services(host, &sockets)?;
         if !services.is_empty() {
-            return Ok(lasting(&services, &sockets.local_ports));
+            return Ok(chosen_ports(&services, &sockets.local_ports));
         }
-        nothing = nothing.or_else(|| scope.check_sockets(&sockets).err());
+        first_error = first_error.or_else(|| scope.check_sockets(&sockets).err());
     }
-    let lacking = || format!("process {pid} holds no socket that was seen to listen");
-    Err(DiscoveryError::NotThere(nothing.map_or_else(lacking, |error| error.to_string())))
+    let no_socket = || format!("process {pid} holds no socket that was seen to listen");
+    Err(DiscoveryError::NotThere(first_error.map_or_else(no_socket, |error| error.to_string())))
 }
 
 /// The ports that the process chose, if there are any. Ports that the kernel assigned come and go,
 /// for example the ports of a resolver's own queries.
-fn lasting(services: &[ServiceSockets], given: &Known<(u16, u16)>) -> Vec<u16> {
-    let all: BTreeSet<u16> = services.iter().map(|service| service.local.port()).collect();
-    let is_given = |port: &u16| given.value().is_some_and(|(first, last)| (*first..=*last).contains(port));
-    let chosen: Vec<u16> = all.iter().copied().filter(|port| !is_given(port)).collect();
-    if chosen.is_empty() { all.into_iter().collect() } else { chosen }
+fn chosen_ports(services: &[ServiceSockets], ephemeral_range: &Known<(u16, u16)>) -> Vec<u16> {
+    let all_ports: BTreeSet<u16> = services.iter().map(|service| service.local.port()).collect();
+    let is_ephemeral =
+        |port: &u16| ephemeral_range.value().is_some_and(|(first, last)| (*first..=*last).contains(port));
+    let chosen_ports: Vec<u16> = all_ports.iter().copied().filter(|port| !is_ephemeral(port)).collect();
+    if chosen_ports.is_empty() { all_ports.into_iter().collect() } else { chosen_ports }
 }
 
 fn services(host: &Host, sockets: &HostSockets) -> Result<Vec<ServiceSockets>, DiscoveryError> {
     let services = match &sockets.services {
         Known::Value(services) => services.clone(),
-        Known::Unknown { why } => return Err(untold(host, "finding its sockets", why)),
+        Known::Unknown { why } => return Err(unreadable_error(host, "finding its sockets", why)),
     };
     for service in &services {
-        let unknown = service
+        let read_error = service
             .processes
             .why()
             .or_else(|| service.sockets.iter().find_map(|socket| socket.options.why()));
-        if let Some(why) = unknown {
-            return Err(untold(host, &format!("looking whose {} is", service.name()), why));
+        if let Some(why) = read_error {
+            return Err(unreadable_error(host, &format!("looking whose {} is", service.name()), why));
         }
     }
     Ok(services)
 }
 
-fn untold(host: &Host, what: &str, why: &str) -> DiscoveryError {
+fn unreadable_error(host: &Host, action: &str, reason: &str) -> DiscoveryError {
     if may_trace(host) {
-        DiscoveryError::NotThere(format!("{what}: {why}"))
+        DiscoveryError::NotThere(format!("{action}: {reason}"))
     } else {
-        DiscoveryError::NotPermitted { what: what.to_owned(), capability: CAPABILITIES }
+        DiscoveryError::NotPermitted { what: action.to_owned(), capability: CAPABILITIES }
     }
 }
 
@@ -175,12 +183,12 @@ fn address(service: &ServiceSockets) -> (SocketProtocol, SocketAddr) {
 
 /// The processes of the requested server.
 fn choose(
-    wanted: &ServerQuery,
+    query: &ServerQuery,
     processes: &ProcessTable<'_>,
     services: &[ServiceSockets],
 ) -> Result<BTreeSet<u32>, DiscoveryError> {
     let mut servers = processes.servers(services);
-    if let Some(pid) = wanted.pid {
+    if let Some(pid) = query.pid {
         let kin = processes.kin(&BTreeSet::from([pid]));
         servers.sort_by_key(|server| !server.contains(&pid));
         servers.retain(|server| !server.is_disjoint(&kin));
@@ -196,43 +204,49 @@ fn choose(
     match servers.as_slice() {
         [server] => {
             // Sockets of one address are one group, whichever process holds them.
-            let own: BTreeSet<_> =
+            let addresses: BTreeSet<_> =
                 services.iter().filter(|service| is_held(service, server)).map(address).collect();
-            let mut together = services.iter().filter(|service| own.contains(&address(service)));
-            together.find_map(hidden).map_or_else(|| Ok(server.clone()), Err)
+            let mut group_services = services.iter().filter(|service| addresses.contains(&address(service)));
+            group_services.find_map(hidden_sockets_error).map_or_else(|| Ok(server.clone()), Err)
         }
-        [] => Err(services.iter().find_map(hidden).unwrap_or_else(|| {
-            let port = wanted.port.map_or_else(String::new, |port| format!(" on port {port}"));
-            let pid = wanted.pid.map_or_else(String::new, |pid| format!("process {pid} "));
+        [] => Err(services.iter().find_map(hidden_sockets_error).unwrap_or_else(|| {
+            let port = query.port.map_or_else(String::new, |port| format!(" on port {port}"));
+            let pid = query.pid.map_or_else(String::new, |pid| format!("process {pid} "));
             DiscoveryError::NotThere(format!("{pid}holds no socket{port}"))
         })),
-        several => Err(DiscoveryError::NotThere(ambiguous(processes, services, several))),
+        several => Err(DiscoveryError::NotThere(ambiguity_message(processes, services, several))),
     }
 }
 
 /// The error for sockets that no visible process holds.
-fn hidden(service: &ServiceSockets) -> Option<DiscoveryError> {
-    let hidden = service.sockets.iter().filter(|socket| socket.descriptors.is_empty()).count();
-    let which = match (hidden, service.sockets.len()) {
+fn hidden_sockets_error(service: &ServiceSockets) -> Option<DiscoveryError> {
+    let hidden_count = service.sockets.iter().filter(|socket| socket.descriptors.is_empty()).count();
+    let subject = match (hidden_count, service.sockets.len()) {
         (0, _) => return None,
-        (hidden, all) if hidden < all => format!("{hidden} of the {all} sockets of {} are", service.name()),
+        (hidden_count, total) if hidden_count < total => {
+            format!("{hidden_count} of the {total} sockets of {} are", service.name())
+        }
         _ => format!("{} is", service.name()),
     };
     Some(DiscoveryError::Elsewhere(format!(
-        "{which} held by no process that is visible here: the server is in another PID namespace, as a container's: run \
+        "{subject} held by no process that is visible here: the server is in another PID namespace, as a container's: run \
          linerate on the host, or where `ps` shows it"
     )))
 }
 
-fn ambiguous(processes: &ProcessTable<'_>, services: &[ServiceSockets], servers: &[BTreeSet<u32>]) -> String {
-    let mut named: BTreeMap<u32, String> = BTreeMap::new();
+fn ambiguity_message(
+    processes: &ProcessTable<'_>,
+    services: &[ServiceSockets],
+    servers: &[BTreeSet<u32>],
+) -> String {
+    let mut server_names: BTreeMap<u32, String> = BTreeMap::new();
     for server in servers {
-        let pid = processes.ordered(server).first().copied().unwrap_or_default();
-        let own = services.iter().filter(|service| is_held(service, server));
-        let addresses: BTreeSet<String> = own.map(|service| service.local.to_string()).collect();
+        let pid = processes.sort_by_depth(server).first().copied().unwrap_or_default();
+        let own_services = services.iter().filter(|service| is_held(service, server));
+        let addresses: BTreeSet<String> = own_services.map(|service| service.local.to_string()).collect();
         let addresses: Vec<String> = addresses.into_iter().collect();
-        named.insert(pid, format!("{} ({}, --pid {pid})", processes.name(pid), addresses.join(" ")));
+        server_names.insert(pid, format!("{} ({}, --pid {pid})", processes.name(pid), addresses.join(" ")));
     }
-    let named: Vec<String> = named.into_values().collect();
-    format!("several servers are on this port: {}: choose one with --pid", named.join(" and "))
+    let server_names: Vec<String> = server_names.into_values().collect();
+    format!("several servers are on this port: {}: choose one with --pid", server_names.join(" and "))
 }

@@ -10,7 +10,7 @@ const SYS_PTRACE: u32 = 19;
 /// The CPUs that the control group of a thread permits; `None` without a limit, or if it is unknown.
 pub(super) fn cpuset(host: &Host, pid: u32, tid: u32, online: Option<&CpuSet>) -> Option<CpuSet> {
     let groups = host.read(&format!("/proc/{pid}/task/{tid}/cgroup")).ok()?;
-    let file = controller(&groups)?;
+    let file = cpuset_file(&groups)?;
     // A group without the controller has the limit of the nearest group above that has the
     // controller.
     let mut directory = file.directory.as_str();
@@ -22,8 +22,8 @@ pub(super) fn cpuset(host: &Host, pid: u32, tid: u32, online: Option<&CpuSet>) -
             Err(_) => return None,
         }
     };
-    let all = online.is_some_and(|online| online.iter().all(|cpu| cpus.contains(cpu)));
-    (!all && !cpus.is_empty()).then_some(cpus)
+    let has_all_online = online.is_some_and(|online| online.iter().all(|cpu| cpus.contains(cpu)));
+    (!has_all_online && !cpus.is_empty()).then_some(cpus)
 }
 
 /// The file with the CPUs of a control group.
@@ -35,19 +35,19 @@ struct CpusetFile {
 
 /// From lines such as `0::/system.slice/nsd.service`, or `4:cpuset:/` of version 1 (cgroups(7)). If
 /// both versions exist, version 1 has precedence, because a controller is in one version only.
-fn controller(groups: &str) -> Option<CpusetFile> {
+fn cpuset_file(groups: &str) -> Option<CpusetFile> {
     let lines = || groups.lines().filter_map(|line| line.split_once(':')?.1.split_once(':'));
-    let below = |root: &'static str, path: &str, name| CpusetFile {
+    let file_below = |root: &'static str, path: &str, name| CpusetFile {
         root,
         directory: format!("{root}{}", path.trim_end_matches('/')),
         name,
     };
-    let first = lines().find(|(names, _)| names.split(',').any(|name| name == "cpuset"));
-    if let Some((_, path)) = first {
-        return Some(below("/sys/fs/cgroup/cpuset", path, "cpuset.effective_cpus"));
+    let cpuset_line = lines().find(|(names, _)| names.split(',').any(|name| name == "cpuset"));
+    if let Some((_, path)) = cpuset_line {
+        return Some(file_below("/sys/fs/cgroup/cpuset", path, "cpuset.effective_cpus"));
     }
     let (_, path) = lines().find(|(names, _)| names.is_empty())?;
-    Some(below("/sys/fs/cgroup", path, "cpuset.cpus.effective"))
+    Some(file_below("/sys/fs/cgroup", path, "cpuset.cpus.effective"))
 }
 
 /// Whether this process may trace processes of other users; true if that is unknown.
@@ -69,8 +69,8 @@ pub(super) fn inner_pid(host: &Host, pid: u32) -> Option<u32> {
     let status = host.read(&format!("/proc/{pid}/status")).ok()?;
     let ids = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
     let ids: Vec<u32> = ids.split_whitespace().filter_map(|id| id.parse().ok()).collect();
-    let own = ids.iter().position(|id| *id == pid)?;
-    ids.get(own + 1..)?.last().copied()
+    let index = ids.iter().position(|id| *id == pid)?;
+    ids.get(index + 1..)?.last().copied()
 }
 
 /// Gives any text to the parsers of a process's files, for the fuzzer.
@@ -87,7 +87,7 @@ mod tests {
     use linerate_host::recording::RecordedEntry;
 
     #[test]
-    fn a_control_group_confines_as_the_next_one_above_that_tells() {
+    fn cpuset_is_read_from_the_nearest_cgroup_that_has_one() {
         let cgroup = "0::/system.slice/nsd.service\n";
         let of = |files: &[(&str, &str)]| {
             let host = Host::scripted(files.iter().copied());
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_of_an_inner_namespace_has_another_id_there() {
+    fn inner_pid_is_the_last_nspid_of_a_nested_process() {
         let of = |ids: &str| {
             inner_pid(&Host::scripted([("/proc/50/status", format!("Name:\tnsd\nNSpid:\t{ids}\n"))]), 50)
         };
@@ -118,16 +118,20 @@ mod tests {
     }
 
     #[test]
-    fn capabilities_are_told_by_their_bits() {
-        let may = |bits: &str| {
+    fn may_trace_checks_the_effective_capability_bits() {
+        let may_trace_with = |bits: &str| {
             may_trace(&Host::scripted([("/proc/thread-self/status", format!("CapEff:\t{bits}\n"))]))
         };
-        assert!(may("000001ffffffffff") && may("0000000000080000") && !may("0000000000000000"));
+        assert!(
+            may_trace_with("000001ffffffffff")
+                && may_trace_with("0000000000080000")
+                && !may_trace_with("0000000000000000")
+        );
         assert!(may_trace(&Host::scripted::<String, String>([])));
     }
 
     #[test]
-    fn a_namespace_is_named_by_its_inode() {
+    fn namespace_is_the_inode_of_its_link() {
         let mut recording = HostRecording::new();
         recording.insert("/proc/50/ns/net", RecordedEntry::Link("net:[4026531840]".to_owned()));
         let host = Host::recorded(recording);

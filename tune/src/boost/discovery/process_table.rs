@@ -42,24 +42,24 @@ impl<'h> ProcessTable<'h> {
     }
 
     /// The process and its ancestors that run the same program, up to the first that does not.
-    fn line(&self, pid: u32) -> Vec<u32> {
+    fn ancestry(&self, pid: u32) -> Vec<u32> {
         let program = self.program(pid);
-        let mut line = vec![pid];
-        let mut at = pid;
-        while let Some(parent) = self.parent(at)
-            && !line.contains(&parent)
+        let mut ancestry = vec![pid];
+        let mut current = pid;
+        while let Some(parent) = self.parent(current)
+            && !ancestry.contains(&parent)
             && self.program(parent) == program
         {
-            line.push(parent);
-            at = parent;
+            ancestry.push(parent);
+            current = parent;
         }
-        line
+        ancestry
     }
 
     /// These processes, their ancestors that run the same program, and all descendants that run it,
     /// too.
     pub(super) fn kin(&self, pids: &BTreeSet<u32>) -> BTreeSet<u32> {
-        let mut kin: BTreeSet<u32> = pids.iter().flat_map(|pid| self.line(*pid)).collect();
+        let mut kin: BTreeSet<u32> = pids.iter().flat_map(|pid| self.ancestry(*pid)).collect();
         let programs: BTreeSet<String> = kin.iter().map(|pid| self.program(*pid)).collect();
         loop {
             let child = |pid: &&u32| {
@@ -76,15 +76,15 @@ impl<'h> ProcessTable<'h> {
     }
 
     /// The processes by their depth below each other, the oldest first.
-    pub(super) fn ordered(&self, pids: &BTreeSet<u32>) -> Vec<u32> {
+    pub(super) fn sort_by_depth(&self, pids: &BTreeSet<u32>) -> Vec<u32> {
         let depth = |pid: u32| {
             let parents =
                 std::iter::successors(Some(pid), |pid| self.parent(*pid)).skip(1).take(self.tasks.len());
             parents.filter(|parent| pids.contains(parent)).count()
         };
-        let mut ordered: Vec<u32> = pids.iter().copied().collect();
-        ordered.sort_by_cached_key(|pid| (depth(*pid), self.task(*pid).and_then(|task| task.started), *pid));
-        ordered
+        let mut sorted: Vec<u32> = pids.iter().copied().collect();
+        sorted.sort_by_cached_key(|pid| (depth(*pid), self.task(*pid).and_then(|task| task.started), *pid));
+        sorted
     }
 
     /// The processes that hold these services, one item per server. Processes of one server share a
@@ -92,20 +92,20 @@ impl<'h> ProcessTable<'h> {
     pub(super) fn servers(&self, services: &[ServiceSockets]) -> Vec<BTreeSet<u32>> {
         let mut servers: Vec<BTreeSet<u32>> = Vec::new();
         let mut join = |pids: BTreeSet<u32>| {
-            let (mut with, without): (Vec<_>, Vec<_>) =
+            let (mut overlapping, separate): (Vec<_>, Vec<_>) =
                 servers.drain(..).partition(|server: &BTreeSet<u32>| !server.is_disjoint(&pids));
-            with.push(pids);
-            servers = without;
-            servers.push(with.into_iter().flatten().collect());
+            overlapping.push(pids);
+            servers = separate;
+            servers.push(overlapping.into_iter().flatten().collect());
         };
         for service in services {
             let reuseport =
-                service.sockets.iter().any(|socket| socket.set().is_some_and(|set| set.reuseport));
+                service.sockets.iter().any(|socket| socket.known_options().is_some_and(|set| set.reuseport));
             let holders = service.sockets.iter().map(holders).filter(|holders| !holders.is_empty());
-            let joined: Vec<BTreeSet<u32>> =
+            let holder_sets: Vec<BTreeSet<u32>> =
                 if reuseport { vec![holders.flatten().collect()] } else { holders.collect() };
-            for pids in joined.into_iter().filter(|pids: &BTreeSet<u32>| !pids.is_empty()) {
-                join(pids.iter().flat_map(|pid| self.line(*pid)).chain(pids.iter().copied()).collect());
+            for pids in holder_sets.into_iter().filter(|pids: &BTreeSet<u32>| !pids.is_empty()) {
+                join(pids.iter().flat_map(|pid| self.ancestry(*pid)).chain(pids.iter().copied()).collect());
             }
         }
         servers.sort();
@@ -116,7 +116,7 @@ impl<'h> ProcessTable<'h> {
 /// The processes of a socket. PID 1 is omitted if there are others: it holds the sockets of all
 /// services that it starts on demand, but it is not part of the services.
 fn holders(socket: &linerate_host::stage::socket::SocketState) -> BTreeSet<u32> {
-    let all: BTreeSet<u32> = socket.descriptors.iter().map(|(pid, _)| *pid).collect();
-    let others: BTreeSet<u32> = all.iter().copied().filter(|pid| *pid != 1).collect();
-    if others.is_empty() { all } else { others }
+    let all_pids: BTreeSet<u32> = socket.descriptors.iter().map(|(pid, _)| *pid).collect();
+    let other_pids: BTreeSet<u32> = all_pids.iter().copied().filter(|pid| *pid != 1).collect();
+    if other_pids.is_empty() { all_pids } else { other_pids }
 }

@@ -17,17 +17,17 @@ pub(super) type Claims = BTreeMap<Thread, BTreeMap<u64, ReaderEvidence>>;
 ///
 /// Observations take precedence over guesses: if a thread was seen to read, call or wait for a
 /// socket, no thread that was not seen counts as its reader.
-pub(super) fn readers(
+pub(super) fn find_claims(
     groups: &[ServerGroup],
     sightings: &[ThreadSightings],
     delivery: Option<&DeliveryReport>,
 ) -> Claims {
     let sockets = MemberSockets::of(groups);
-    let mut claims = seen(&sockets, sightings, delivery);
+    let mut claims = observed_claims(&sockets, sightings, delivery);
     drop_idle_polls(&sockets, &mut claims);
     for (cookie, (guess, threads)) in guesses(&sockets, sightings, &claims) {
         for thread in threads {
-            claims.entry(thread).or_default().insert(cookie, guess.seen());
+            claims.entry(thread).or_default().insert(cookie, guess.evidence());
         }
     }
     claims.retain(|_, sockets| !sockets.is_empty());
@@ -48,8 +48,8 @@ impl<'s> MemberSockets<'s> {
     }
 
     fn cookie(&self, inode: u64) -> Option<u64> {
-        let found = self.0.iter().find(|(_, member)| member.socket.inode == inode);
-        found.map(|(_, member)| member.socket.cookie)
+        let socket = self.0.iter().find(|(_, member)| member.socket.inode == inode);
+        socket.map(|(_, member)| member.socket.cookie)
     }
 
     fn group(&self, cookie: u64) -> Option<usize> {
@@ -57,36 +57,37 @@ impl<'s> MemberSockets<'s> {
     }
 
     fn held_by(&self, pid: u32) -> impl Iterator<Item = u64> + '_ {
-        let holds = move |member: &GroupSocket| member.holders.iter().any(|(holder, _)| *holder == pid);
-        self.0.iter().filter(move |(_, member)| holds(member)).map(|(_, member)| member.socket.cookie)
+        let is_holder = move |member: &GroupSocket| member.holders.iter().any(|(holder, _)| *holder == pid);
+        self.0.iter().filter(move |(_, member)| is_holder(member)).map(|(_, member)| member.socket.cookie)
     }
 }
 
-fn seen(
+fn observed_claims(
     sockets: &MemberSockets<'_>,
     sightings: &[ThreadSightings],
     delivery: Option<&DeliveryReport>,
 ) -> Claims {
     let mut claims = Claims::new();
-    let mut claim = |thread: Thread, cookie: u64, seen: ReaderEvidence| {
-        let known = claims.entry(thread).or_default().entry(cookie).or_insert(seen);
-        *known = seen.min(*known);
+    let mut claim = |thread: Thread, cookie: u64, evidence: ReaderEvidence| {
+        let best = claims.entry(thread).or_default().entry(cookie).or_insert(evidence);
+        *best = evidence.min(*best);
     };
-    let there: BTreeSet<Thread> = sightings.iter().map(|sighting| (sighting.pid, sighting.tid)).collect();
+    let sampled_threads: BTreeSet<Thread> =
+        sightings.iter().map(|sighting| (sighting.pid, sighting.tid)).collect();
     for item in delivery.into_iter().flat_map(|delivery| &delivery.read) {
         let thread = (item.pid, item.tid);
-        if there.contains(&thread) && sockets.group(item.cookie).is_some() {
+        if sampled_threads.contains(&thread) && sockets.group(item.cookie).is_some() {
             claim(thread, item.cookie, ReaderEvidence::Reading);
         }
     }
     for sighting in sightings {
-        let registered = sighting.ring.iter().flatten();
-        let told = (sighting.in_call.iter().map(|inode| (inode, ReaderEvidence::InCall)))
+        let ring_sockets = sighting.ring.iter().flatten();
+        let evidence_by_inode = (sighting.in_call.iter().map(|inode| (inode, ReaderEvidence::InCall)))
             .chain(sighting.polling.iter().map(|inode| (inode, ReaderEvidence::Polling)))
-            .chain(registered.map(|inode| (inode, ReaderEvidence::Ring)));
-        for (inode, seen) in told {
+            .chain(ring_sockets.map(|inode| (inode, ReaderEvidence::Ring)));
+        for (inode, evidence) in evidence_by_inode {
             if let Some(cookie) = sockets.cookie(*inode) {
-                claim((sighting.pid, sighting.tid), cookie, seen);
+                claim((sighting.pid, sighting.tid), cookie, evidence);
             }
         }
     }
@@ -96,19 +97,20 @@ fn seen(
 /// If a thread waits for every socket of a group and was seen to read some of them, it does not
 /// read the sockets that only other threads were seen to read.
 fn drop_idle_polls(sockets: &MemberSockets<'_>, claims: &mut Claims) {
-    let reads = |claims: &BTreeMap<u64, ReaderEvidence>| -> BTreeSet<u64> {
+    let read_cookies = |claims: &BTreeMap<u64, ReaderEvidence>| -> BTreeSet<u64> {
         claims
             .iter()
-            .filter(|(_, seen)| **seen == ReaderEvidence::Reading)
+            .filter(|(_, evidence)| **evidence == ReaderEvidence::Reading)
             .map(|(cookie, _)| *cookie)
             .collect()
     };
-    let read: BTreeSet<u64> = claims.values().flat_map(&reads).collect();
-    for own in claims.values_mut() {
-        let groups: BTreeSet<usize> = reads(own).iter().filter_map(|cookie| sockets.group(*cookie)).collect();
-        own.retain(|cookie, seen| {
-            let of_others = *seen != ReaderEvidence::Reading && read.contains(cookie);
-            !(of_others && sockets.group(*cookie).is_some_and(|group| groups.contains(&group)))
+    let all_read_cookies: BTreeSet<u64> = claims.values().flat_map(&read_cookies).collect();
+    for own_claims in claims.values_mut() {
+        let groups: BTreeSet<usize> =
+            read_cookies(own_claims).iter().filter_map(|cookie| sockets.group(*cookie)).collect();
+        own_claims.retain(|cookie, evidence| {
+            let is_of_others = *evidence != ReaderEvidence::Reading && all_read_cookies.contains(cookie);
+            !(is_of_others && sockets.group(*cookie).is_some_and(|group| groups.contains(&group)))
         });
     }
 }
@@ -119,14 +121,14 @@ fn guesses(
     sightings: &[ThreadSightings],
     claims: &Claims,
 ) -> BTreeMap<u64, (ReaderGuess, Vec<Thread>)> {
-    let taken: BTreeSet<u64> = claims.values().flat_map(BTreeMap::keys).copied().collect();
+    let claimed_cookies: BTreeSet<u64> = claims.values().flat_map(BTreeMap::keys).copied().collect();
     let mut guesses: BTreeMap<u64, (ReaderGuess, Vec<Thread>)> = BTreeMap::new();
-    let own_threads = || sightings.iter().filter(|sighting| !is_of_the_kernel(sighting));
+    let own_threads = || sightings.iter().filter(|sighting| !is_kernel_thread(sighting));
     for sighting in own_threads() {
-        let only = own_threads().filter(|other| other.pid == sighting.pid).count() == 1;
-        for cookie in sockets.held_by(sighting.pid).filter(|cookie| !taken.contains(cookie)) {
+        let is_only_thread = own_threads().filter(|other| other.pid == sighting.pid).count() == 1;
+        for cookie in sockets.held_by(sighting.pid).filter(|cookie| !claimed_cookies.contains(cookie)) {
             let Some(guess) =
-                ReaderGuess::of(sighting, only, &GroupMates::of(sockets, cookie, sighting, claims))
+                ReaderGuess::of(sighting, is_only_thread, &GroupMates::of(sockets, cookie, sighting, claims))
             else {
                 continue;
             };
@@ -144,7 +146,7 @@ fn guesses(
 
 /// Whether the kernel created the thread for the process's io_uring (io_uring/io-wq.c and
 /// sqpoll.c).
-fn is_of_the_kernel(sighting: &ThreadSightings) -> bool {
+fn is_kernel_thread(sighting: &ThreadSightings) -> bool {
     sighting
         .task
         .value()
@@ -167,17 +169,18 @@ impl GroupMates {
         let group = sockets.group(cookie);
         let mut mates = GroupMates { awaited: false, read: false, of_others: false };
         for (thread, claims) in claims {
-            let own = *thread == (sighting.pid, sighting.tid);
-            for (_, seen) in claims.iter().filter(|(cookie, _)| sockets.group(**cookie) == group) {
-                mates.of_others |= !own;
-                mates.read |= own && *seen == ReaderEvidence::Reading;
-                mates.awaited |= own && matches!(seen, ReaderEvidence::InCall | ReaderEvidence::Polling);
+            let is_own = *thread == (sighting.pid, sighting.tid);
+            for (_, evidence) in claims.iter().filter(|(cookie, _)| sockets.group(**cookie) == group) {
+                mates.of_others |= !is_own;
+                mates.read |= is_own && *evidence == ReaderEvidence::Reading;
+                mates.awaited |=
+                    is_own && matches!(evidence, ReaderEvidence::InCall | ReaderEvidence::Polling);
             }
-            if own {
+            if is_own {
                 // A thread that was seen to wait, and not to read, was seen to wait for all sockets
                 // that it reads.
-                mates.awaited |=
-                    !claims.is_empty() && !claims.values().any(|seen| *seen == ReaderEvidence::Reading);
+                mates.awaited |= !claims.is_empty()
+                    && !claims.values().any(|evidence| *evidence == ReaderEvidence::Reading);
             }
         }
         mates
@@ -201,7 +204,7 @@ enum ReaderGuess {
 }
 
 impl ReaderGuess {
-    fn of(sighting: &ThreadSightings, only: bool, mates: &GroupMates) -> Option<Self> {
+    fn of(sighting: &ThreadSightings, is_only_thread: bool, mates: &GroupMates) -> Option<Self> {
         if sighting.ring.is_some() {
             return Some(ReaderGuess::Ring);
         }
@@ -210,9 +213,10 @@ impl ReaderGuess {
         if (mates.awaited && sighting.selecting == 0) || (mates.read && mates.of_others) {
             return None;
         }
-        let ran = || sighting.task.value().is_none_or(TaskStat::ran);
-        let may = sighting.running > 0 || sighting.selecting > 0 || (sighting.untold.is_some() && ran());
-        match (only, may || mates.read) {
+        let has_run = || sighting.task.value().is_none_or(TaskStat::has_run);
+        let may_read =
+            sighting.running > 0 || sighting.selecting > 0 || (sighting.untold.is_some() && has_run());
+        match (is_only_thread, may_read || mates.read) {
             (true, true) => Some(ReaderGuess::RunsAlone),
             (true, false) => (!mates.of_others).then_some(ReaderGuess::Alone),
             (false, true) if mates.read => Some(ReaderGuess::ReadsOthers),
@@ -221,7 +225,7 @@ impl ReaderGuess {
         }
     }
 
-    fn seen(self) -> ReaderEvidence {
+    fn evidence(self) -> ReaderEvidence {
         match self {
             ReaderGuess::Alone | ReaderGuess::RunsAlone => ReaderEvidence::OnlyThread,
             ReaderGuess::Runs | ReaderGuess::ReadsOthers => ReaderEvidence::Assumed,
@@ -244,7 +248,7 @@ mod tests {
 
     const SOCKETS: u64 = 6;
 
-    /// Two groups of as many sockets, which these processes hold.
+    /// Two groups of equal size, whose sockets these processes hold.
     fn groups(holders: &BTreeSet<u32>) -> Vec<ServerGroup> {
         let member = |cookie: u64| GroupSocket {
             socket: SocketAt { cookie, inode: cookie + 700, pid: 0, descriptor: 3 },
@@ -299,7 +303,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_seen_is_kept_and_never_guessed_over(
+        fn observed_reads_are_kept_and_never_mixed_with_guesses(
             sightings in proptest::collection::vec(sighting(), 0..7),
             read in proptest::collection::vec(delivery_count(), 0..6),
         ) {
@@ -307,27 +311,35 @@ mod tests {
             sightings.sort_by_key(|sighting| sighting.tid);
             sightings.dedup_by_key(|sighting| sighting.tid);
             let groups = groups(&sightings.iter().map(|sighting| sighting.pid).collect());
-            let there = |pid: u32, tid: u32| sightings.iter().any(|sighting| (sighting.pid, sighting.tid) == (pid, tid));
+            let is_sighted = |pid: u32, tid: u32| {
+                sightings.iter().any(|sighting| (sighting.pid, sighting.tid) == (pid, tid))
+            };
             let delivery = DeliveryReport { read, ..DeliveryReport::default() };
-            let claims = readers(&groups, &sightings, Some(&delivery));
+            let claims = find_claims(&groups, &sightings, Some(&delivery));
             for ((pid, tid), sockets) in &claims {
-                prop_assert!(there(*pid, *tid) && !sockets.is_empty());
+                prop_assert!(is_sighted(*pid, *tid) && !sockets.is_empty());
                 prop_assert!(sockets.keys().all(|cookie| *cookie < SOCKETS));
             }
             for item in delivery.read.iter().filter(|item| item.cookie < SOCKETS) {
-                if there(item.pid, item.tid) {
+                if is_sighted(item.pid, item.tid) {
                     prop_assert_eq!(claims[&(item.pid, item.tid)][&item.cookie], ReaderEvidence::Reading);
                 }
             }
             for cookie in 0..SOCKETS {
-                let of: Vec<ReaderEvidence> = claims.values().filter_map(|sockets| sockets.get(&cookie).copied()).collect();
-                let guessed = |seen: &&ReaderEvidence| matches!(seen, ReaderEvidence::OnlyThread | ReaderEvidence::Assumed);
-                let guesses = of.iter().filter(guessed).count();
-                prop_assert!(guesses == 0 || guesses == of.len(), "{:?}", of);
-                let awaited = sightings.iter().any(|sighting| {
+                let evidence: Vec<ReaderEvidence> =
+                    claims.values().filter_map(|sockets| sockets.get(&cookie).copied()).collect();
+                let is_guess = |item: &&ReaderEvidence| {
+                    matches!(item, ReaderEvidence::OnlyThread | ReaderEvidence::Assumed)
+                };
+                let guesses = evidence.iter().filter(is_guess).count();
+                prop_assert!(guesses == 0 || guesses == evidence.len(), "{:?}", evidence);
+                let is_awaited = sightings.iter().any(|sighting| {
                     sighting.in_call.contains(&(cookie + 700)) || sighting.polling.contains(&(cookie + 700))
                 });
-                prop_assert!(!awaited || !of.is_empty(), "who waits for a socket, or who reads it, is a reader");
+                prop_assert!(
+                    !is_awaited || !evidence.is_empty(),
+                    "a thread that waits for a socket is a reader"
+                );
             }
         }
     }

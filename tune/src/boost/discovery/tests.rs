@@ -75,7 +75,7 @@ impl Tree {
         self
     }
 
-    fn named(mut self, pid: u32, name: &str) -> Self {
+    fn with_name(mut self, pid: u32, name: &str) -> Self {
         self.file(&format!("/proc/{pid}/comm"), &format!("{name}\n"));
         self
     }
@@ -96,13 +96,13 @@ impl Tree {
         Host::recorded(self.recording)
     }
 
-    fn observe(self, wanted: &ServerQuery) -> Result<ObservedServer, DiscoveryError> {
-        let look = ObservationOptions { duration: Duration::ZERO, datagrams: true };
-        ObservedServer::observe(&self.host(), wanted, look, &|| false).map(|(server, _)| server)
+    fn observe(self, query: &ServerQuery) -> Result<ObservedServer, DiscoveryError> {
+        let options = ObservationOptions { duration: Duration::ZERO, datagrams: true };
+        ObservedServer::observe(&self.host(), query, options, &|| false).map(|(server, _)| server)
     }
 
     /// The threads that read sockets, with the cookies and the evidence, after these datagrams were
-    /// seen.
+    /// observed.
     fn readers(self, delivery: &[DeliveryCount]) -> Vec<(u32, Vec<u64>, ReaderEvidence)> {
         let host = self.host();
         let found = find(&host, &port(53), &ProcessTable::observe(&host)).expect("a server");
@@ -112,12 +112,12 @@ impl Tree {
             .map(|service| ServerGroup::of(&host, 1, service, &found.processes))
             .collect();
         let mut sampling = linerate_host::stage::thread::ThreadSampling::new(&host, &found.services);
-        sampling.take();
+        sampling.take_sample();
         let delivery = DeliveryReport { read: delivery.to_vec(), ..DeliveryReport::default() };
-        let claims = readers::readers(&groups.expect("groups"), &sampling.threads(), Some(&delivery));
+        let claims = readers::find_claims(&groups.expect("groups"), &sampling.threads(), Some(&delivery));
         let reader = |((_, tid), sockets): ((u32, u32), BTreeMap<u64, ReaderEvidence>)| {
-            let seen = sockets.values().min().copied().expect("a socket");
-            (tid, sockets.into_keys().collect(), seen)
+            let evidence = sockets.values().min().copied().expect("a socket");
+            (tid, sockets.into_keys().collect(), evidence)
         };
         claims.into_iter().map(reader).collect()
     }
@@ -126,8 +126,8 @@ impl Tree {
         self.observe(&port(53)).expect("a server")
     }
 
-    fn refusal(self, wanted: &ServerQuery) -> String {
-        let refusal = self.observe(wanted).expect_err("refused").to_string();
+    fn refusal(self, query: &ServerQuery) -> String {
+        let refusal = self.observe(query).expect_err("refused").to_string();
         assert!(!refusal.contains('\n'), "{refusal}");
         refusal
     }
@@ -155,7 +155,7 @@ fn prefork() -> Tree {
         .process((50, 1), "nsd", &[WAIT4])
         .process((60, 50), "nsd", &["232 0x9 0x7f00"])
         .process((61, 50), "nsd", &["232 0x9 0x7f00"])
-        .named(60, "nsd: server 1")
+        .with_name(60, "nsd: server 1")
         .socket("udp4", "10.0.0.1:53", 703, &[50, 60, 61])
         .socket("udp4", "10.0.0.1:53", 704, &[50, 60, 61])
         .epoll(60, 9, &[703])
@@ -163,7 +163,7 @@ fn prefork() -> Tree {
 }
 
 #[test]
-fn workers_have_the_sockets_they_wait_for_and_their_master_has_none() {
+fn prefork_workers_read_their_epoll_sockets_and_the_master_none() {
     let server = prefork().server();
     assert_eq!((server.name.as_str(), server.product.as_deref()), ("nsd", Some("nsd")));
     assert_eq!(server.namespace, 4_026_531_840);
@@ -183,17 +183,17 @@ fn workers_have_the_sockets_they_wait_for_and_their_master_has_none() {
 }
 
 #[test]
-fn a_process_is_as_good_as_the_port() {
-    for any in [50, 61] {
+fn any_process_of_a_server_selects_the_whole_server() {
+    for member in [50, 61] {
         assert_eq!(
-            pids(&prefork().observe(&pid(any)).expect("a server")),
+            pids(&prefork().observe(&pid(member)).expect("a server")),
             [(50, false), (60, true), (61, true)]
         );
     }
 }
 
 #[test]
-fn a_master_that_holds_nothing_belongs_to_its_workers() {
+fn master_without_sockets_belongs_to_the_server_of_its_workers() {
     let tree = Tree::new()
         .process((40, 1), "sh", &[WAIT4])
         .process((50, 40), "frr", &[WAIT4])
@@ -211,7 +211,7 @@ fn a_master_that_holds_nothing_belongs_to_its_workers() {
 }
 
 #[test]
-fn workers_that_share_a_socket_all_read_it() {
+fn workers_that_share_a_socket_are_all_readers() {
     let tree = Tree::new()
         .process((50, 1), "gunicorn", &[WAIT4])
         .process((60, 50), "gunicorn", &["45 0x3 0x7f00"])
@@ -228,7 +228,7 @@ fn workers_that_share_a_socket_all_read_it() {
 }
 
 #[test]
-fn threads_have_the_sockets_of_every_kind_that_their_epoll_has() {
+fn threads_read_all_udp_and_tcp_sockets_in_their_epoll() {
     let tree = Tree::new()
         .process((50, 1), "knotd", &[WAIT4, "232 0x64 0x7f00", "232 0x65 0x7f00"])
         .socket("udp4", "0.0.0.0:53", 703, &[50])
@@ -252,41 +252,46 @@ fn delivery_count((pid, tid): (u32, u32), cookie: u64) -> DeliveryCount {
 }
 
 #[test]
-fn who_was_seen_to_read_goes_before_who_runs() {
+fn observed_reads_override_assumptions_about_running_threads() {
     let tree = || {
         Tree::new()
             .process((50, 1), "echo", &[WAIT4, RUNNING, RUNNING])
             .socket("udp4", "10.0.0.1:53", 703, &[50])
             .socket("udp4", "10.0.0.1:53", 704, &[50])
     };
-    let both = vec![103, 104];
-    let assumed = [(51, both.clone(), ReaderEvidence::Assumed), (52, both, ReaderEvidence::Assumed)];
-    assert_eq!(tree().readers(&[]), assumed);
-    let elsewhere = [delivery_count((50, 51), 999), delivery_count((50, 70), 103)];
-    assert_eq!(tree().readers(&elsewhere), assumed, "of no socket, and no thread, that is there");
-    let read = [delivery_count((50, 51), 104), delivery_count((50, 52), 103)];
+    let cookies = vec![103, 104];
+    let assumed_readers =
+        [(51, cookies.clone(), ReaderEvidence::Assumed), (52, cookies, ReaderEvidence::Assumed)];
+    assert_eq!(tree().readers(&[]), assumed_readers);
+    let unknown_reads = [delivery_count((50, 51), 999), delivery_count((50, 70), 103)];
     assert_eq!(
-        tree().readers(&read),
+        tree().readers(&unknown_reads),
+        assumed_readers,
+        "reads of unknown sockets and threads do not count"
+    );
+    let both_reads = [delivery_count((50, 51), 104), delivery_count((50, 52), 103)];
+    assert_eq!(
+        tree().readers(&both_reads),
         [(51, vec![104], ReaderEvidence::Reading), (52, vec![103], ReaderEvidence::Reading)]
     );
-    let one = [delivery_count((50, 51), 104)];
-    let rest = [(51, vec![104], ReaderEvidence::Reading), (52, vec![103], ReaderEvidence::Assumed)];
-    assert_eq!(tree().readers(&one), rest, "nothing came to the other, and one has none yet");
+    let one_read = [delivery_count((50, 51), 104)];
+    let expected = [(51, vec![104], ReaderEvidence::Reading), (52, vec![103], ReaderEvidence::Assumed)];
+    assert_eq!(tree().readers(&one_read), expected, "the other thread is assumed to read the other socket");
 }
 
 #[test]
-fn one_that_waits_for_all_sockets_of_a_group_reads_its_own() {
-    let read = [delivery_count((60, 60), 103), delivery_count((61, 61), 104)];
+fn observed_reads_override_polling_of_all_sockets_in_a_group() {
+    let reads = [delivery_count((60, 60), 103), delivery_count((61, 61), 104)];
     let tree = prefork().socket("tcp4", "10.0.0.1:53", 705, &[50, 60, 61]);
     let tree = tree.epoll(60, 9, &[703, 704, 705]).epoll(61, 9, &[703, 704, 705]);
     assert_eq!(
-        tree.readers(&read),
+        tree.readers(&reads),
         [(60, vec![103, 105], ReaderEvidence::Reading), (61, vec![104, 105], ReaderEvidence::Reading)]
     );
 }
 
 #[test]
-fn a_ring_has_what_is_registered_with_it_and_what_nobody_else_reads() {
+fn io_uring_threads_read_registered_and_otherwise_unread_sockets() {
     let mut tree = Tree::new()
         .process((50, 1), "echo", &["426 0x14 0x0", "426 0x15 0x0", RUNNING])
         .socket("udp4", "10.0.0.1:53", 703, &[50])
@@ -301,7 +306,7 @@ fn a_ring_has_what_is_registered_with_it_and_what_nobody_else_reads() {
 }
 
 #[test]
-fn a_server_of_one_socket_and_one_thread_is_seen() {
+fn only_thread_of_a_single_socket_server_is_its_reader() {
     let tree = Tree::new()
         .process((50, 1), "chronyd", &["23 0x9 0x7f00"])
         .socket("udp4", "0.0.0.0:123", 703, &[50])
@@ -312,7 +317,7 @@ fn a_server_of_one_socket_and_one_thread_is_seen() {
 }
 
 #[test]
-fn a_thread_that_came_while_it_was_looked_at_is_counted() {
+fn threads_started_during_the_observation_are_counted() {
     let mut tree = Tree::new()
         .process((50, 1), "echo", &["232 0x9 0x7f00", "232 0xa 0x7f00"])
         .socket("udp4", "10.0.0.1:53", 703, &[50])
@@ -339,7 +344,7 @@ fn two_programs() -> Tree {
 }
 
 #[test]
-fn two_programs_on_a_port_are_told_apart_by_a_process() {
+fn two_servers_on_one_port_require_a_pid() {
     assert_eq!(
         two_programs().refusal(&port(53)),
         "several servers are on this port: dnsmasq (192.168.0.1:53, --pid 50) and unbound (127.0.0.1:53, --pid 60): \
@@ -348,12 +353,12 @@ fn two_programs_on_a_port_are_told_apart_by_a_process() {
     let server = two_programs().observe(&pid(60)).expect("a server");
     assert_eq!((server.name.as_str(), pids(&server)), ("unbound", vec![(60, true)]));
     assert!(server.notes.iter().any(|note| note.contains("dnsmasq") && note.contains("left alone")));
-    let both = ServerQuery { port: Some(53), ..pid(50) };
-    assert_eq!(two_programs().observe(&both).expect("a server").name, "dnsmasq");
+    let query = ServerQuery { port: Some(53), ..pid(50) };
+    assert_eq!(two_programs().observe(&query).expect("a server").name, "dnsmasq");
 }
 
 #[test]
-fn a_listener_of_another_on_the_port_of_a_udp_server_is_left_alone() {
+fn tcp_listener_of_another_program_is_not_part_of_the_udp_server() {
     let tree = Tree::new()
         .process((50, 1), "nginx", &["232 0x9 0x7f00"])
         .process((60, 1), "quic", &["45 0x4 0x7f00"])
@@ -365,7 +370,7 @@ fn a_listener_of_another_on_the_port_of_a_udp_server_is_left_alone() {
 }
 
 #[test]
-fn a_socket_whose_worker_died_has_no_reader() {
+fn sockets_of_dead_workers_have_no_reader() {
     // Worker 61 is gone, and worker 60 was seen at its own socket.
     for call in ["232 0x9 0x7f00", "45 0x3 0x7f00"] {
         let tree = Tree::new()
@@ -385,15 +390,15 @@ fn a_socket_whose_worker_died_has_no_reader() {
         .socket("udp4", "10.0.0.1:53", 703, &[50, 60, 61])
         .socket("udp4", "10.0.0.1:53", 704, &[50, 60, 61])
         .socket("udp4", "10.0.0.1:53", 705, &[50, 60, 61]);
-    let read = [delivery_count((60, 60), 103), delivery_count((61, 61), 104)];
+    let reads = [delivery_count((60, 60), 103), delivery_count((61, 61), 104)];
     assert_eq!(
-        busy.readers(&read),
+        busy.readers(&reads),
         [(60, vec![103], ReaderEvidence::Reading), (61, vec![104], ReaderEvidence::Reading)]
     );
 }
 
 #[test]
-fn one_that_hands_a_socket_on_is_no_server() {
+fn systemd_that_passes_on_a_socket_is_not_part_of_the_server() {
     let tree = Tree::new()
         .process((1, 0), "systemd", &["281 0x4 0x7f00"])
         .process((50, 1), "kresd", &["232 0x9 0x7f00"])
@@ -407,7 +412,7 @@ fn one_that_hands_a_socket_on_is_no_server() {
 }
 
 #[test]
-fn ports_that_the_kernel_gave_are_no_service_of_a_process() {
+fn ephemeral_ports_count_only_without_other_ports() {
     let tree = || {
         Tree::new()
             .process((50, 1), "unbound", &["232 0x9 0x7f00"])
@@ -420,7 +425,7 @@ fn ports_that_the_kernel_gave_are_no_service_of_a_process() {
 }
 
 #[test]
-fn what_is_not_there_is_said_in_a_line() {
+fn unknown_ports_and_processes_are_refused_in_one_line() {
     let refusal = prefork().refusal(&port(54));
     assert!(refusal.starts_with("nobody listens on port 54: "), "{refusal}");
     let refusal = prefork().refusal(&pid(70));
@@ -430,15 +435,15 @@ fn what_is_not_there_is_said_in_a_line() {
         refusal.starts_with("process 70 holds no unconnected UDP socket and no TCP listener in"),
         "{refusal}"
     );
-    let both = ServerQuery { port: Some(53), ..pid(70) };
-    let two = prefork().process((70, 1), "ntpd", &[WAIT4]).socket("udp4", "0.0.0.0:123", 709, &[70]);
-    assert_eq!(two.refusal(&both), "process 70 holds no socket on port 53");
+    let query = ServerQuery { port: Some(53), ..pid(70) };
+    let two_servers = prefork().process((70, 1), "ntpd", &[WAIT4]).socket("udp4", "0.0.0.0:123", 709, &[70]);
+    assert_eq!(two_servers.refusal(&query), "process 70 holds no socket on port 53");
     let refusal = prefork().refusal(&ServerQuery::default());
     assert_eq!(refusal, "which server? Name it with --port N, --pid P, or both");
 }
 
 #[test]
-fn what_is_elsewhere_is_said_in_a_line() {
+fn servers_in_other_namespaces_are_refused_in_one_line() {
     let mut tree = prefork();
     tree.link("/proc/61/ns/net", "net:[4026532999]");
     let refusal = tree.refusal(&pid(61));
@@ -452,7 +457,7 @@ fn what_is_elsewhere_is_said_in_a_line() {
 }
 
 #[test]
-fn a_server_in_a_container_is_seen_from_the_host() {
+fn containerized_server_gets_a_note_with_its_inner_pid() {
     let mut tree = prefork();
     tree.file("/proc/60/status", "Name:\tnsd\nNSpid:\t60\t7\n");
     let notes = tree.server().notes;
@@ -460,7 +465,7 @@ fn a_server_in_a_container_is_seen_from_the_host() {
 }
 
 #[test]
-fn without_the_right_to_look_the_capabilities_are_named() {
+fn missing_permissions_are_refused_with_the_required_capabilities() {
     use linerate_host::recording::RecordedFailure;
     let mut tree = prefork();
     tree.file("/proc/thread-self/status", "CapEff:\t0000000000000000\n");
@@ -468,8 +473,8 @@ fn without_the_right_to_look_the_capabilities_are_named() {
         for descriptor in [3, 4] {
             tree.link(&format!("/proc/{pid}/fd/{descriptor}"), "/dev/null");
         }
-        let failed = RecordedEntry::Failed(RecordedFailure::Errno { errno: libc::EACCES });
-        tree.recording.insert(format!("/proc/{pid}/fd"), failed);
+        let failure = RecordedEntry::Failed(RecordedFailure::Errno { errno: libc::EACCES });
+        tree.recording.insert(format!("/proc/{pid}/fd"), failure);
     }
     let refusal = tree.refusal(&port(53));
     assert!(refusal.contains("not permitted") && refusal.contains("CAP_SYS_PTRACE"), "{refusal}");

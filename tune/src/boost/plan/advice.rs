@@ -7,8 +7,8 @@ use crate::boost::ObservedServer;
 use crate::boost::catalog::{self, OptionEffect, ProductOption};
 
 /// The cost of a single socket.
-pub(super) fn single(server: &ObservedServer, readers: usize, cpus: usize) -> Vec<ServerAdvice> {
-    let what = match readers {
+pub(super) fn single_socket(server: &ObservedServer, readers: usize, cpus: usize) -> Vec<ServerAdvice> {
+    let sentence = match readers {
         0 | 1 => format!(
             "One thread reads one socket: it uses one CPU at most, on however many of the {cpus} CPUs packets arrive."
         ),
@@ -20,8 +20,9 @@ pub(super) fn single(server: &ObservedServer, readers: usize, cpus: usize) -> Ve
         ),
     };
     // With a thread per CPU there are enough workers already.
-    let gives = [OptionEffect::Sockets, OptionEffect::Workers];
-    let mut advice = with_options(server, what, if readers < cpus { &gives } else { &gives[..1] }, cpus);
+    let effects = [OptionEffect::Sockets, OptionEffect::Workers];
+    let mut advice =
+        with_options(server, sentence, if readers < cpus { &effects } else { &effects[..1] }, cpus);
     // The server's own option is simpler.
     if cpus > 1 && advice.iter().all(|item| item.option.is_none()) {
         advice.push(replicas(server, cpus));
@@ -51,96 +52,96 @@ pub(super) fn units(
         return Vec::new();
     }
     let mut advice = Vec::new();
-    let cpus = receiving.known().unwrap_or(&receiving.online);
-    let without = cpus.iter().filter(|cpu| !units.iter().any(|unit| unit.cpu == *cpu)).count();
+    let cpus = receiving.arrival_cpus().unwrap_or(&receiving.online);
+    let unread_cpus = cpus.iter().filter(|cpu| !units.iter().any(|unit| unit.cpu == *cpu)).count();
     if units.len() < cpus.len() {
-        let verb = if receiving.known().is_some() { "arrive" } else { "may arrive" };
-        let what = format!(
+        let verb = if receiving.arrival_cpus().is_some() { "arrive" } else { "may arrive" };
+        let sentence = format!(
             "Packets {verb} on {} CPUs, and {} read them: those of {} are read on another CPU than they arrive on.",
             cpus.len(),
             count(units.len(), "thread"),
-            count(without, "CPU"),
+            count(unread_cpus, "CPU"),
         );
-        advice.extend(with_options(server, what, &[OptionEffect::Workers], cpus.len()));
-    } else if units.len() > cpus.len() && receiving.known().is_some() {
-        let what = format!(
+        advice.extend(with_options(server, sentence, &[OptionEffect::Workers], cpus.len()));
+    } else if units.len() > cpus.len() && receiving.arrival_cpus().is_some() {
+        let sentence = format!(
             "Packets arrive on {}, and {} read them: those on other CPUs take part in them, at the cost of fetching each packet from \
              another CPU's cache. More queues, or RPS, bring packets to these CPUs: linerate tune plans that.",
             count(cpus.len(), "CPU"),
             count(units.len(), "thread"),
         );
-        advice.push(ServerAdvice { what, option: None, source: None });
+        advice.push(ServerAdvice { what: sentence, option: None, source: None });
     }
-    let known = receiving.known().is_some();
-    let astray =
+    let is_known = receiving.arrival_cpus().is_some();
+    let misplaced_units =
         units.iter().filter(|unit| unit.chosen == CpuChooser::Bound && !receiving.receives(unit.cpu));
-    for unit in astray.filter(|_| known) {
-        let what = format!(
+    for unit in misplaced_units.filter(|_| is_known) {
+        let sentence = format!(
             "Thread {} is bound to CPU {} by the server or by who started it, and no packets arrive there: it is left there, and reads those \
              of another CPU.",
             unit.reader.tid, unit.cpu
         );
-        advice.extend(with_options(server, what, &[OptionEffect::Pinning], cpus.len()));
+        advice.extend(with_options(server, sentence, &[OptionEffect::Pinning], cpus.len()));
     }
     advice
 }
 
 /// The server's own option for a setting that is made from outside and ends with its sockets and
 /// threads.
-pub(super) fn lasting(server: &ObservedServer, gives: OptionEffect) -> Vec<ServerAdvice> {
+pub(super) fn lasting_option(server: &ObservedServer, effect: OptionEffect) -> Vec<ServerAdvice> {
     let product = server.product.as_deref().and_then(catalog::product);
     let options = product.into_iter().flat_map(|product| &product.options);
     let cpus = server.readers.len();
     let item = |option: &ProductOption| ServerAdvice {
         what: format!(
             "What is set from outside ends with the server; it has an option for {} itself.",
-            gives.in_words()
+            effect.in_words()
         ),
-        option: Some(written(option, cpus)),
+        option: Some(option_text(option, cpus)),
         source: Some(option.source.clone()),
     };
-    options.filter(|option| option.gives == gives).map(item).collect()
+    options.filter(|option| option.gives == effect).map(item).collect()
 }
 
-/// The sentence, with the first option of the product that has one of the effects `gives`. Each
+/// The sentence, with the first option of the product that has one of `effects`. Each
 /// further option is an item of its own.
 fn with_options(
     server: &ObservedServer,
-    what: String,
-    gives: &[OptionEffect],
+    sentence: String,
+    effects: &[OptionEffect],
     cpus: usize,
 ) -> Vec<ServerAdvice> {
     let product = server.product.as_deref().and_then(catalog::product);
-    let options: Vec<&ProductOption> = gives
+    let options: Vec<&ProductOption> = effects
         .iter()
-        .flat_map(|kind| {
-            product.into_iter().flat_map(|product| &product.options).filter(|option| option.gives == *kind)
+        .flat_map(|effect| {
+            product.into_iter().flat_map(|product| &product.options).filter(|option| option.gives == *effect)
         })
         .collect();
     let (product, (first, further)) = match (product, options.split_first()) {
         (Some(product), Some(options)) => (product, options),
         (Some(product), None) => {
-            let what = format!(
-                "{what} {}: {} No option of it changes that, as far as is known here.",
+            let sentence = format!(
+                "{sentence} {}: {} No option of it changes that, as far as is known here.",
                 product.name, product.shape
             );
-            return vec![ServerAdvice { what, option: None, source: None }];
+            return vec![ServerAdvice { what: sentence, option: None, source: None }];
         }
-        (None, _) => return vec![ServerAdvice { what, option: None, source: None }],
+        (None, _) => return vec![ServerAdvice { what: sentence, option: None, source: None }],
     };
-    let item = |what: String, option: &ProductOption| ServerAdvice {
-        what,
-        option: Some(written(option, cpus)),
+    let item = |sentence: String, option: &ProductOption| ServerAdvice {
+        what: sentence,
+        option: Some(option_text(option, cpus)),
         source: Some(option.source.clone()),
     };
-    let also = |option: &&ProductOption| {
+    let further_item = |option: &&ProductOption| {
         item(format!("{} has an option for {} too.", product.name, option.gives.in_words()), option)
     };
-    std::iter::once(item(what, first)).chain(further.iter().map(also)).collect()
+    std::iter::once(item(sentence, first)).chain(further.iter().map(further_item)).collect()
 }
 
 /// The option as a person writes it, with the number of CPUs and the version that it requires.
-fn written(option: &ProductOption, cpus: usize) -> String {
+fn option_text(option: &ProductOption, cpus: usize) -> String {
     let setting = option.with_cpus(cpus);
     match &option.since {
         Some(since) => format!("{setting} ({since} and later)"),
@@ -148,6 +149,6 @@ fn written(option: &ProductOption, cpus: usize) -> String {
     }
 }
 
-fn count(number: usize, what: &str) -> String {
-    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
+fn count(number: usize, noun: &str) -> String {
+    if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
 }

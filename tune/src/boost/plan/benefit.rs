@@ -28,7 +28,7 @@ pub(super) fn is_by_cpu(owned: &OwnedGroup<'_>, table: &SteeringTable) -> bool {
 
 /// Why a plan cannot help; `None` if it can, or if too few datagrams were seen. A boosted server
 /// stays as it is, so this is `None`, too.
-pub(super) fn why_not(
+pub(super) fn skip_reason(
     server: &ObservedServer,
     tables: &[(&OwnedGroup<'_>, SteeringTable)],
     units: &[ThreadPlacement<'_>],
@@ -36,49 +36,50 @@ pub(super) fn why_not(
     if tables.iter().any(|(owned, _)| matches!(owned.way, SteeringMethod::Program(Some(_)))) {
         return None;
     }
-    let now = share_now(server, tables)?;
-    let planned = share_as_planned(server, tables, units)?;
+    let current_share = share_now(server, tables)?;
+    let planned_share = share_as_planned(server, tables, units)?;
     let percent = |share: f64| format!("{:.0} %", share * 100.0);
-    if planned < now - TOLERANCE {
+    if planned_share < current_share - TOLERANCE {
         return Some(format!(
             "{} of its datagrams are read on the CPU they arrived on now, and {} would be: that is worse",
-            percent(now),
-            percent(planned)
+            percent(current_share),
+            percent(planned_share)
         ));
     }
     // If packets go by CPU already, a pin keeps a thread on the CPU on which it is only by chance.
-    let by_cpu = |(owned, _): &(&OwnedGroup<'_>, _)| {
+    let is_steered = |(owned, _): &(&OwnedGroup<'_>, _)| {
         matches!(owned.way, SteeringMethod::Already | SteeringMethod::OwnByCpu)
     };
-    let keeps = now >= 1.0 - TOLERANCE && tables.iter().any(by_cpu);
-    (!keeps && planned < now + TOLERANCE).then(|| {
+    let pins_help = current_share >= 1.0 - TOLERANCE && tables.iter().any(is_steered);
+    (!pins_help && planned_share < current_share + TOLERANCE).then(|| {
         format!(
             "{} of its datagrams are read on the CPU they arrived on now, and {} would be: that changes nothing at this load",
-            percent(now),
-            percent(planned)
+            percent(current_share),
+            percent(planned_share)
         )
     })
 }
 
 /// The group of a UDP socket, and its table.
-fn of<'t, 's>(
+fn find_group<'t, 's>(
     tables: &'t [(&'t OwnedGroup<'s>, SteeringTable)],
     cookie: u64,
 ) -> Option<&'t (&'t OwnedGroup<'s>, SteeringTable)> {
-    let has =
+    let has_socket =
         |owned: &OwnedGroup<'_>| owned.group.members.iter().any(|member| member.socket.cookie == cookie);
-    tables.iter().find(|(owned, _)| owned.group.protocol == SocketProtocol::Udp && has(owned))
+    tables.iter().find(|(owned, _)| owned.group.protocol == SocketProtocol::Udp && has_socket(owned))
 }
 
 /// The share of datagrams that are read on their CPU of arrival.
 fn share_now(server: &ObservedServer, tables: &[(&OwnedGroup<'_>, SteeringTable)]) -> Option<f64> {
-    let (mut all, mut same) = (0, 0);
-    for item in server.delivery.value()?.read.iter().filter(|item| of(tables, item.cookie).is_some()) {
+    let (mut total, mut matching) = (0, 0);
+    for item in server.delivery.value()?.read.iter().filter(|item| find_group(tables, item.cookie).is_some())
+    {
         let Some(arrived_on) = item.arrived_on else { continue };
-        all += item.packets;
-        same += if arrived_on == item.read_on { item.packets } else { 0 };
+        total += item.packets;
+        matching += if arrived_on == item.read_on { item.packets } else { 0 };
     }
-    (all >= ENOUGH).then(|| same as f64 / all as f64)
+    (total >= ENOUGH).then(|| matching as f64 / total as f64)
 }
 
 /// The same share if the threads run as planned and the tables choose the sockets.
@@ -87,21 +88,22 @@ fn share_as_planned(
     tables: &[(&OwnedGroup<'_>, SteeringTable)],
     units: &[ThreadPlacement<'_>],
 ) -> Option<f64> {
-    let (mut all, mut same) = (0.0, 0.0);
+    let (mut total, mut matching) = (0.0, 0.0);
     for arrival in &server.delivery.value()?.arrived {
-        let Some((owned, table)) = of(tables, arrival.cookie) else { continue };
-        let own = [arrival.cookie];
-        let to = match owned.way {
-            SteeringMethod::Already | SteeringMethod::OwnByCpu => &own[..],
+        let Some((owned, table)) = find_group(tables, arrival.cookie) else { continue };
+        let own_socket = [arrival.cookie];
+        let target_sockets = match owned.way {
+            SteeringMethod::Already | SteeringMethod::OwnByCpu => &own_socket[..],
             SteeringMethod::Program(_) | SteeringMethod::IncomingCpu(_) => table.by_cpu.get(&arrival.cpu)?,
         };
-        let is_there = |cookie: &&u64| {
+        let is_on_arrival_cpu = |cookie: &&u64| {
             let reader = owned.sockets.iter().find(|(member, _)| member.socket.cookie == **cookie);
             let unit = reader.and_then(|(_, reader)| units.iter().find(|unit| unit.reader.tid == reader.tid));
             unit.is_some_and(|unit| unit.cpu == arrival.cpu)
         };
-        all += arrival.packets as f64;
-        same += arrival.packets as f64 * to.iter().filter(is_there).count() as f64 / to.len().max(1) as f64;
+        total += arrival.packets as f64;
+        matching += arrival.packets as f64 * target_sockets.iter().filter(is_on_arrival_cpu).count() as f64
+            / target_sockets.len().max(1) as f64;
     }
-    (all > 0.0).then(|| same / all)
+    (total > 0.0).then(|| matching / total)
 }

@@ -44,8 +44,8 @@ pub(super) fn pin(unit: &ThreadPlacement<'_>) -> Result<Option<PlannedChange>, S
     }
     let reader = unit.reader;
     let allowed = reader.allowed.value().ok_or_else(|| {
-        let why = reader.allowed.why().unwrap_or_default();
-        format!("its CPU affinity cannot be read, so undo could not restore it ({why})")
+        let error = reader.allowed.why().unwrap_or_default();
+        format!("its CPU affinity cannot be read, so undo could not restore it ({error})")
     })?;
     let setting = Setting::ThreadCpus { pid: reader.pid, tid: reader.tid, started: reader.started };
     let reason = ChangeReason {
@@ -69,20 +69,21 @@ pub(super) fn pin(unit: &ThreadPlacement<'_>) -> Result<Option<PlannedChange>, S
 pub(super) fn steer(
     server: &ObservedServer,
     owned: &OwnedGroup<'_>,
-    now: Option<&SteeringTable>,
+    current_table: Option<&SteeringTable>,
     table: &SteeringTable,
 ) -> Option<PlannedChange> {
-    if now == Some(table) {
+    if current_table == Some(table) {
         return None;
     }
     let group = owned.group;
     let setting =
         Setting::Steering { namespace: server.namespace, protocol: group.protocol, local: group.local };
-    let from = now.map_or_else(|| "none".to_owned(), ToString::to_string);
-    let now = if now.is_some() { "The program has another table." } else { "The kernel's hash chooses." };
+    let from = current_table.map_or_else(|| "none".to_owned(), ToString::to_string);
+    let situation =
+        if current_table.is_some() { "The program has another table." } else { "The kernel's hash chooses." };
     let reason = ChangeReason {
         why: format!(
-            "{now} Of the {} sockets of {} each is to get the packets of its thread's CPU.",
+            "{situation} Of the {} sockets of {} each is to get the packets of its thread's CPU.",
             group.members.len(),
             name(group)
         ),
@@ -98,23 +99,23 @@ pub(super) fn steer(
 
 /// Sets SO_INCOMING_CPU of each socket to the CPU of its unit. An error has the reason why that is
 /// not possible.
-pub(super) fn ask(
+pub(super) fn set_incoming_cpus(
     owned: &OwnedGroup<'_>,
     units: &[ThreadPlacement<'_>],
-    because: &str,
+    cause: &str,
 ) -> Result<Vec<PlannedChange>, String> {
     let mut changes = Vec::new();
     for (member, reader) in &owned.sockets {
         let Some(unit) = units.iter().find(|unit| unit.reader.tid == reader.tid) else { continue };
-        let now = incoming_cpu(member)
+        let current_cpu = incoming_cpu(member)
             .ok_or("the options of its sockets cannot be read, so undo could not restore them")?;
-        if now == Some(unit.cpu) {
+        if current_cpu == Some(unit.cpu) {
             continue;
         }
         let setting = Setting::Socket { socket: member.socket, knob: SocketKnob::IncomingCpu };
         let reason = ChangeReason {
             why: format!(
-                "Socket {} of {} is to get the packets of CPU {}, where thread {} reads it. {because}",
+                "Socket {} of {} is to get the packets of CPU {}, where thread {} reads it. {cause}",
                 member.socket.cookie,
                 name(owned.group),
                 unit.cpu,
@@ -126,7 +127,7 @@ pub(super) fn ask(
             ),
             risk: Some("A socket whose thread dies keeps its CPU's packets until it is closed."),
         };
-        let from = now.map_or_else(|| "none".to_owned(), |cpu| cpu.to_string());
+        let from = current_cpu.map_or_else(|| "none".to_owned(), |cpu| cpu.to_string());
         changes.push(change(setting, from, unit.cpu.to_string(), reason));
     }
     Ok(changes)
@@ -135,7 +136,7 @@ pub(super) fn ask(
 /// Whether a table has the same effect as the kernel's hash without a program: all sockets of the
 /// group for every CPU.
 pub(super) fn is_like_hash(owned: &OwnedGroup<'_>, table: &SteeringTable) -> bool {
-    let all = owned.group.members.len();
+    let socket_count = owned.group.members.len();
     let has_program = matches!(owned.way, SteeringMethod::Program(Some(_)));
-    owned.unread.is_empty() && !has_program && table.by_cpu.values().all(|row| row.len() == all)
+    owned.unread.is_empty() && !has_program && table.by_cpu.values().all(|row| row.len() == socket_count)
 }

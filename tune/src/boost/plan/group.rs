@@ -56,20 +56,20 @@ pub(super) fn judge<'s>(
     choice: &BoostChoice,
 ) -> Result<OwnedGroup<'s>, SkipReason> {
     if !group.reuseport || group.members.len() < 2 {
-        return Err(single(server, group));
+        return Err(single_socket(server, group));
     }
     if group.protocol == SocketProtocol::Udp
         && !choice.anyway
-        && let Some(why) = client_state(server, group)
+        && let Some(reason) = client_state(server, group)
     {
-        return Err(SkipReason::Because(why));
+        return Err(SkipReason::Because(reason));
     }
     let mut sockets = Vec::new();
     let mut unread = Vec::new();
     for member in &group.members {
         let cookie = member.socket.cookie;
         let readers: Vec<&ReaderThread> =
-            server.readers_of(cookie).filter(|reader| !only_holds(reader, cookie, group)).collect();
+            server.readers_of(cookie).filter(|reader| !is_only_holder(reader, cookie, group)).collect();
         match readers.as_slice() {
             [] => unread.push(member),
             [reader] => sockets.push((member, *reader)),
@@ -85,21 +85,25 @@ pub(super) fn judge<'s>(
     if sockets.is_empty() {
         return Err(SkipReason::Because("no thread was seen to read any of its sockets".to_owned()));
     }
-    let way = way(group, machine, choice).map_err(SkipReason::Because)?;
-    if way == SteeringMethod::OwnByCpu && !sockets.iter().all(|(member, _)| fed_by(server, member).is_some())
+    let method = steering_method(group, machine, choice).map_err(SkipReason::Because)?;
+    if method == SteeringMethod::OwnByCpu
+        && !sockets.iter().all(|(member, _)| arrival_cpu(server, member).is_some())
     {
-        let why = format!("{BY_CPU}. To pin its threads, too, run boost again under load");
-        return Err(SkipReason::Because(why));
+        let reason = format!("{BY_CPU}. To pin its threads, too, run boost again under load");
+        return Err(SkipReason::Because(reason));
     }
-    Ok(OwnedGroup { group, sockets, unread, way })
+    Ok(OwnedGroup { group, sockets, unread, way: method })
 }
 
 /// Why a server that keeps state of its clients in threads is not steered.
 fn client_state(server: &ObservedServer, group: &ServerGroup) -> Option<String> {
-    let named = server.product.as_deref().and_then(catalog::product);
+    let product_by_name = server.product.as_deref().and_then(catalog::product);
     // A server of one protocol may have QUIC on another port, as Knot has DNS over QUIC.
-    let by_port = catalog::of_ports(&[group.local.port()]);
-    let product = [named, by_port].into_iter().flatten().find(|product| product.client_state.is_some())?;
+    let product_by_port = catalog::of_ports(&[group.local.port()]);
+    let product = [product_by_name, product_by_port]
+        .into_iter()
+        .flatten()
+        .find(|product| product.client_state.is_some())?;
     let state = product.client_state.as_ref()?;
     Some(format!(
         "{} keeps each client's state in {}: steering by CPU would send a client's packets to threads \
@@ -114,11 +118,12 @@ pub(super) const BY_CPU: &str =
     "is steered by CPU already, by a classic BPF program of its own or of another tool";
 
 /// The CPU whose packets a socket was seen to get; `None` if too few were seen.
-pub(super) fn fed_by(server: &ObservedServer, member: &GroupSocket) -> Option<u32> {
+pub(super) fn arrival_cpu(server: &ObservedServer, member: &GroupSocket) -> Option<u32> {
     const ENOUGH: u64 = 100;
     let arrived = &server.delivery.value()?.arrived;
-    let own = arrived.iter().filter(|arrival| arrival.cookie == member.socket.cookie);
-    own.filter(|arrival| arrival.packets >= ENOUGH)
+    let own_arrivals = arrived.iter().filter(|arrival| arrival.cookie == member.socket.cookie);
+    own_arrivals
+        .filter(|arrival| arrival.packets >= ENOUGH)
         .max_by_key(|arrival| arrival.packets)
         .map(|arrival| arrival.cpu)
 }
@@ -126,10 +131,10 @@ pub(super) fn fed_by(server: &ObservedServer, member: &GroupSocket) -> Option<u3
 /// Whether a thread is only guessed to read the socket, but was seen to read another socket of the
 /// group. Workers inherit the sockets of their siblings from the process that made them all, so the
 /// socket of a dead sibling would otherwise count as read.
-fn only_holds(reader: &ReaderThread, cookie: u64, group: &ServerGroup) -> bool {
+fn is_only_holder(reader: &ReaderThread, cookie: u64, group: &ServerGroup) -> bool {
     let reads = |other: &u64| !reader.guessed.contains(other);
-    let has_own = group.members.iter().map(|member| &member.socket.cookie);
-    !reads(&cookie) && has_own.filter(|other| reader.sockets.contains(other)).any(reads)
+    let group_cookies = group.members.iter().map(|member| &member.socket.cookie);
+    !reads(&cookie) && group_cookies.filter(|other| reader.sockets.contains(other)).any(reads)
 }
 
 /// The name of the group in messages.
@@ -137,7 +142,7 @@ pub(super) fn name(group: &ServerGroup) -> String {
     format!("{} {}", group.protocol.name(), group.local)
 }
 
-fn single(server: &ObservedServer, group: &ServerGroup) -> SkipReason {
+fn single_socket(server: &ObservedServer, group: &ServerGroup) -> SkipReason {
     if group.protocol == SocketProtocol::Tcp {
         return SkipReason::SingleListener;
     }
@@ -151,7 +156,11 @@ fn single(server: &ObservedServer, group: &ServerGroup) -> SkipReason {
     SkipReason::Single(readers)
 }
 
-fn way(group: &ServerGroup, machine: &MachineState, choice: &BoostChoice) -> Result<SteeringMethod, String> {
+fn steering_method(
+    group: &ServerGroup,
+    machine: &MachineState,
+    choice: &BoostChoice,
+) -> Result<SteeringMethod, String> {
     let (major, minor) = INCOMING_CPU_COUNTS;
     let incoming_counts = machine.kernel_is_at_least(major, minor);
     let table = match &group.steering {
@@ -163,10 +172,10 @@ fn way(group: &ServerGroup, machine: &MachineState, choice: &BoostChoice) -> Res
             return Ok(SteeringMethod::IncomingCpu("Whether a program steers it already could not be read."));
         }
         Known::Value(text) if text == "classic-by-cpu" => return Ok(SteeringMethod::OwnByCpu),
-        Known::Value(text) => steered_by(text)?,
+        Known::Value(text) => parse_steering(text)?,
     };
     // A program would have precedence, and would silently replace the server's own choice.
-    if table.is_none() && incoming_counts != Some(false) && every_socket_asks(group) {
+    if table.is_none() && incoming_counts != Some(false) && every_socket_has_incoming_cpu(group) {
         return Ok(SteeringMethod::Already);
     }
     if !choice.by_incoming_cpu {
@@ -186,20 +195,21 @@ fn way(group: &ServerGroup, machine: &MachineState, choice: &BoostChoice) -> Res
 
 /// The table of linerate's program; `None` if no program steers. An error names the program of
 /// another owner.
-fn steered_by(text: &str) -> Result<Option<SteeringTable>, String> {
-    let foreign = |what: &str| format!("is steered already by {what} of its own or of another tool");
+fn parse_steering(text: &str) -> Result<Option<SteeringTable>, String> {
+    let other_owner =
+        |program: &str| format!("is steered already by {program} of its own or of another tool");
     match text {
         "none" => Ok(None),
-        "classic" => Err(foreign("a classic BPF program")),
+        "classic" => Err(other_owner("a classic BPF program")),
         other => match other.parse::<SteeringTable>() {
             Ok(table) => Ok(Some(table)),
-            Err(_) => Err(foreign(&format!("the BPF program '{other}'"))),
+            Err(_) => Err(other_owner(&format!("the BPF program '{other}'"))),
         },
     }
 }
 
 /// Whether each socket has SO_INCOMING_CPU.
-fn every_socket_asks(group: &ServerGroup) -> bool {
+fn every_socket_has_incoming_cpu(group: &ServerGroup) -> bool {
     group.members.iter().all(|member| incoming_cpu(member).flatten().is_some())
 }
 

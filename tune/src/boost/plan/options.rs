@@ -29,31 +29,36 @@ pub(super) fn receive_buffers(
     group: &ServerGroup,
     choice: &BoostChoice,
 ) -> Result<Vec<PlannedChange>, String> {
-    let refused = refused(server, group);
-    let wanted = choice.receive_buffer_bytes.or((refused > 0).then_some(AMPLE_BYTES));
-    let Some(wanted) = wanted else { return Ok(Vec::new()) };
+    let drops = dropped_datagrams(server, group);
+    let target_bytes = choice.receive_buffer_bytes.or((drops > 0).then_some(AMPLE_BYTES));
+    let Some(target_bytes) = target_bytes else { return Ok(Vec::new()) };
     // The kernel gets half of this value and doubles it.
-    let wanted = wanted.next_multiple_of(2);
-    let because = match choice.receive_buffer_bytes {
+    let target_bytes = target_bytes.next_multiple_of(2);
+    let cause = match choice.receive_buffer_bytes {
         Some(_) => "It was asked for.".to_owned(),
-        None => format!("{} lost {refused} packets to full buffers while it was looked at.", name(group)),
+        None => format!("{} lost {drops} packets to full buffers while it was looked at.", name(group)),
     };
     let mut changes = Vec::new();
     for member in &group.members {
         let bytes = member.receive_buffer_bytes.or_else(|| options(member)?.receive_buffer_bytes);
-        if bytes.is_some_and(|bytes| bytes >= wanted) {
+        if bytes.is_some_and(|bytes| bytes >= target_bytes) {
             continue;
         }
-        let from = now(member, SocketKnob::ReceiveBuffer)?;
+        let from = current_value(member, SocketKnob::ReceiveBuffer)?;
         let reason = ChangeReason {
-            why: because.clone(),
+            why: cause.clone(),
             effect: Some(
                 "Fewer packets lost in bursts; none saved where the threads are too slow for the rate.",
             ),
             source: Some("Linux, Documentation/networking/ip-sysctl and net/core/sock.c"),
             risk: Some("A longer queue is a longer wait where the threads are too slow."),
         };
-        changes.push(change(setting(member, SocketKnob::ReceiveBuffer), from, wanted.to_string(), reason));
+        changes.push(change(
+            setting(member, SocketKnob::ReceiveBuffer),
+            from,
+            target_bytes.to_string(),
+            reason,
+        ));
     }
     Ok(changes)
 }
@@ -78,7 +83,7 @@ pub(super) fn path_mtu(
     }
     let mut changes = Vec::new();
     for member in &group.members {
-        let from = now(member, SocketKnob::PathMtu)?;
+        let from = current_value(member, SocketKnob::PathMtu)?;
         match from.as_str() {
             "do" => continue,
             "want" | "dont" => {}
@@ -111,7 +116,7 @@ pub(super) fn busy_poll(group: &ServerGroup, choice: &BoostChoice) -> Result<Vec
     let Some(microseconds) = choice.busy_poll_us else { return Ok(Vec::new()) };
     let mut changes = Vec::new();
     for member in &group.members {
-        let from = now(member, SocketKnob::BusyPoll)?;
+        let from = current_value(member, SocketKnob::BusyPoll)?;
         if from == microseconds.to_string() {
             continue;
         }
@@ -140,24 +145,24 @@ fn options(member: &GroupSocket) -> Option<&linerate_host::stage::socket::Socket
 }
 
 /// The current value of an option.
-fn now(member: &GroupSocket, knob: SocketKnob) -> Result<String, String> {
-    let known = options(member).and_then(|options| options.knobs.get(&knob));
-    known.cloned().ok_or_else(|| {
-        let what = match knob {
+fn current_value(member: &GroupSocket, knob: SocketKnob) -> Result<String, String> {
+    let value = options(member).and_then(|options| options.knobs.get(&knob));
+    value.cloned().ok_or_else(|| {
+        let option_name = match knob {
             SocketKnob::IncomingCpu => "SO_INCOMING_CPU",
             SocketKnob::BusyPoll => "SO_BUSY_POLL",
             SocketKnob::ReceiveBuffer => "SO_RCVBUF",
             SocketKnob::PathMtu => "IP_MTU_DISCOVER",
         };
-        let why = member.options.why().map_or_else(String::new, |why| format!(" ({why})"));
-        format!("{what} of its sockets cannot be read, so undo could not restore it{why}")
+        let reason = member.options.why().map_or_else(String::new, |reason| format!(" ({reason})"));
+        format!("{option_name} of its sockets cannot be read, so undo could not restore it{reason}")
     })
 }
 
 /// Datagrams that full buffers dropped during the observation.
-fn refused(server: &ObservedServer, group: &ServerGroup) -> u64 {
+fn dropped_datagrams(server: &ObservedServer, group: &ServerGroup) -> u64 {
     let arrived = server.delivery.value().map_or(&[][..], |delivery| &delivery.arrived);
-    arrived.iter().filter(|arrival| is_of(group, arrival.cookie)).map(|arrival| arrival.refused).sum()
+    arrived.iter().filter(|arrival| has_socket(group, arrival.cookie)).map(|arrival| arrival.refused).sum()
 }
 
 /// Number of observed replies, and the payload bytes of the largest reply.
@@ -168,16 +173,16 @@ fn replies(server: &ObservedServer, group: &ServerGroup) -> Result<(u64, u32), S
             return Err(format!("how large its replies get was not seen ({why}): IP IDs stay"));
         }
     };
-    let sent = || delivery.sent.iter().filter(|sending| is_of(group, sending.cookie));
-    let packets: u64 = sent().map(|sending| sending.packets).sum();
-    let largest = sent().map(|sending| sending.largest_bytes).max();
+    let send_counts = || delivery.sent.iter().filter(|sending| has_socket(group, sending.cookie));
+    let packets: u64 = send_counts().map(|sending| sending.packets).sum();
+    let largest = send_counts().map(|sending| sending.largest_bytes).max();
     match largest.filter(|_| packets >= ENOUGH) {
         Some(largest) => Ok((packets, largest)),
         None => Err(format!("{packets} replies were seen, too few to know their largest size: IP IDs stay")),
     }
 }
 
-fn is_of(group: &ServerGroup, cookie: u64) -> bool {
+fn has_socket(group: &ServerGroup, cookie: u64) -> bool {
     group.members.iter().any(|member| member.socket.cookie == cookie)
 }
 
@@ -186,8 +191,8 @@ fn smallest_mtu(path: &PacketPath) -> Result<(&LinkState, u32), String> {
     let mut smallest: Option<(&LinkState, u32)> = None;
     for link in path.link.iter().filter(|link| link.is_up()) {
         let Some(mtu) = link.mtu_bytes.value().copied() else {
-            let why = link.mtu_bytes.why().unwrap_or_default();
-            return Err(format!("the MTU of {} is unknown ({why}): IP IDs stay", link.interface));
+            let reason = link.mtu_bytes.why().unwrap_or_default();
+            return Err(format!("the MTU of {} is unknown ({reason}): IP IDs stay", link.interface));
         };
         if smallest.is_none_or(|(_, least)| mtu < least) {
             smallest = Some((link, mtu));

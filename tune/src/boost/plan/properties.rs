@@ -1,4 +1,4 @@
-//! What holds of every plan.
+//! Properties of every plan.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -38,9 +38,9 @@ fn machine() -> impl Strategy<Value = BoostSampleMachine> {
                 format!("{first}-{}", first + cores * threads - 1)
             };
             let core = |core: u32| {
-                let own: Vec<String> =
+                let siblings: Vec<String> =
                     (0..threads).map(|thread| (core * threads + thread).to_string()).collect();
-                own.join(",")
+                siblings.join(",")
             };
             BoostSampleMachine {
                 nodes: (0..nodes).map(of_node).collect(),
@@ -109,33 +109,37 @@ impl PlanCase {
 
 proptest! {
     #[test]
-    fn every_cpu_has_a_socket_that_is_read(case in case()) {
+    fn every_cpu_has_a_read_socket_and_every_read_socket_has_a_cpu(case in case()) {
         let server = case.server();
         let plan = make(&server, &case.machine.path(), &BoostChoice::default());
-        let read: BTreeSet<u64> = server.readers.iter().flat_map(|reader| &reader.sockets).copied().collect();
+        let read_cookies: BTreeSet<u64> =
+            server.readers.iter().flat_map(|reader| &reader.sockets).copied().collect();
         for (group, text) in tables(&plan) {
             let table: SteeringTable = text.parse().expect("a table");
             prop_assert_eq!(table.by_cpu.len(), case.all() as usize, "{}: {}", group, text);
             for row in table.by_cpu.values() {
-                prop_assert!(!row.is_empty() && row.iter().all(|cookie| read.contains(cookie)), "{}", text);
+                let is_read = row.iter().all(|cookie| read_cookies.contains(cookie));
+                prop_assert!(!row.is_empty() && is_read, "{}", text);
             }
             // Every socket that is read gets packets of some CPU.
-            let used: BTreeSet<u64> = table.by_cpu.values().flatten().copied().collect();
-            let base = used.first().map_or(0, |cookie| cookie / 100);
-            let own: BTreeSet<u64> = read.iter().copied().filter(|cookie| cookie / 100 == base).collect();
-            prop_assert_eq!(used, own);
+            let table_cookies: BTreeSet<u64> = table.by_cpu.values().flatten().copied().collect();
+            let base = table_cookies.first().map_or(0, |cookie| cookie / 100);
+            let group_cookies: BTreeSet<u64> =
+                read_cookies.iter().copied().filter(|cookie| cookie / 100 == base).collect();
+            prop_assert_eq!(table_cookies, group_cookies);
         }
     }
 
     #[test]
-    fn threads_stay_within_their_cpusets_and_are_bound_once(case in case()) {
+    fn threads_are_pinned_once_and_within_their_cpusets(case in case()) {
         let server = case.server();
         let plan = make(&server, &case.machine.path(), &BoostChoice::default());
-        let pinned = pins(&plan);
+        let cpu_by_thread = pins(&plan);
         let changes = plan.plan.changes.iter();
-        let bound = changes.filter(|change| matches!(change.setting, linerate_host::Setting::ThreadCpus { .. }));
-        prop_assert_eq!(bound.count(), pinned.len());
-        for (tid, to) in &pinned {
+        let pin_changes =
+            changes.filter(|change| matches!(change.setting, linerate_host::Setting::ThreadCpus { .. }));
+        prop_assert_eq!(pin_changes.count(), cpu_by_thread.len());
+        for (tid, to) in &cpu_by_thread {
             let reader = server.readers.iter().find(|reader| reader.tid == *tid).expect("a reader");
             let cpu: u32 = to.parse().expect("one CPU");
             prop_assert!(reader.cpuset.as_ref().is_none_or(|set| set.contains(cpu)), "{} of {:?}", cpu, reader);
@@ -144,7 +148,7 @@ proptest! {
     }
 
     #[test]
-    fn all_groups_of_a_thread_follow_one_cpu(case in case()) {
+    fn all_sockets_of_a_thread_get_the_packets_of_one_cpu(case in case()) {
         let server = case.server();
         let plan = make(&server, &case.machine.path(), &BoostChoice::default());
         // Cookies of a worker end with the same two digits in each group.
@@ -164,7 +168,7 @@ proptest! {
     }
 
     #[test]
-    fn what_was_done_is_not_done_again(case in case()) {
+    fn planning_again_after_applying_plans_no_changes(case in case()) {
         let mut server = case.server();
         let path = case.machine.path();
         let plan = make(&server, &path, &BoostChoice::default());
@@ -179,7 +183,7 @@ proptest! {
                 group.steering = Known::Value(table.clone());
             }
         }
-        let again = make(&server, &path, &BoostChoice::default());
-        prop_assert!(again.plan.changes.is_empty(), "{:#?}", again.plan.changes);
+        let next_plan = make(&server, &path, &BoostChoice::default());
+        prop_assert!(next_plan.plan.changes.is_empty(), "{:#?}", next_plan.plan.changes);
     }
 }

@@ -42,41 +42,41 @@ pub(super) enum CpuWorth {
 impl ReceivingCpus {
     /// The CPUs of a server; `None` if the CPUs of the host are unknown.
     pub(super) fn of(server: &ObservedServer, path: &PacketPath) -> Option<Self> {
-        Some(Self { seen: seen(server), ..Self::of_path(path)? })
+        Some(Self { seen: observed_cpus(server), ..Self::of_path(path)? })
     }
 
     /// Uses the configuration only, before a server runs.
     pub(in crate::boost) fn of_path(path: &PacketPath) -> Option<Self> {
         let online = path.machine.online.value()?.clone();
-        let near = path.link.iter().find_map(|link| link.node.value().copied().flatten());
+        let near_node = path.link.iter().find_map(|link| link.node.value().copied().flatten());
         let isolated = path.irq.isolated.value().cloned().flatten().unwrap_or_default();
         Some(Self {
-            order: spread::order(&path.machine, &online, near, &BTreeMap::new()),
+            order: spread::order(&path.machine, &online, near_node, &BTreeMap::new()),
             seen: None,
-            configured: configured(path),
+            configured: configured_cpus(path),
             isolated,
             online,
         })
     }
 
     /// The CPUs where packets arrive, observed or else configured.
-    pub(super) fn known(&self) -> Option<&CpuSet> {
+    pub(super) fn arrival_cpus(&self) -> Option<&CpuSet> {
         self.seen.as_ref().or(self.configured.as_ref())
     }
 
     /// Whether packets are known to arrive on this CPU; true for each CPU if nothing is known.
     pub(super) fn receives(&self, cpu: u32) -> bool {
-        self.known().is_none_or(|cpus| cpus.contains(cpu))
+        self.arrival_cpus().is_none_or(|cpus| cpus.contains(cpu))
     }
 
     /// The part of a CPU in receiving packets.
     pub(super) fn worth(&self, cpu: u32) -> CpuWorth {
-        let known = self.known();
-        if known.is_some_and(|cpus| cpus.contains(cpu)) {
+        let arrival_cpus = self.arrival_cpus();
+        if arrival_cpus.is_some_and(|cpus| cpus.contains(cpu)) {
             CpuWorth::Receives
         } else if self.isolated.contains(cpu) {
             CpuWorth::Isolated
-        } else if known.is_none() {
+        } else if arrival_cpus.is_none() {
             CpuWorth::Receives
         } else if self.configured.as_ref().is_some_and(|cpus| cpus.contains(cpu)) {
             CpuWorth::MayReceive
@@ -94,22 +94,22 @@ impl ReceivingCpus {
 }
 
 /// The CPUs on which datagrams of the server's sockets were seen to arrive.
-fn seen(server: &ObservedServer) -> Option<CpuSet> {
+fn observed_cpus(server: &ObservedServer) -> Option<CpuSet> {
     let cookies: Vec<u64> =
         server.groups.iter().flat_map(|group| &group.members).map(|member| member.socket.cookie).collect();
     let mut by_cpu: BTreeMap<u32, u64> = BTreeMap::new();
     for arrival in server.delivery.value()?.arrived.iter().filter(|item| cookies.contains(&item.cookie)) {
         *by_cpu.entry(arrival.cpu).or_default() += arrival.packets + arrival.refused;
     }
-    let all: u64 = by_cpu.values().sum();
-    let counts = |packets: u64| packets.saturating_mul(STRAY) > all;
-    let cpus = || by_cpu.iter().filter(|(_, packets)| counts(**packets)).map(|(cpu, _)| *cpu);
-    (all >= ENOUGH).then(|| cpus().collect())
+    let total: u64 = by_cpu.values().sum();
+    let is_significant = |packets: u64| packets.saturating_mul(STRAY) > total;
+    let cpus = || by_cpu.iter().filter(|(_, packets)| is_significant(**packets)).map(|(cpu, _)| *cpu);
+    (total >= ENOUGH).then(|| cpus().collect())
 }
 
 /// The CPUs that the queues of all interfaces are configured to use: of RPS if it is on, or else of the interrupt. `None` if
 /// one interface is unknown.
-fn configured(path: &PacketPath) -> Option<CpuSet> {
+fn configured_cpus(path: &PacketPath) -> Option<CpuSet> {
     let mut cpus = CpuSet::new();
     for link in path.link.iter().filter(|link| link.is_up()) {
         let queues = path.softirq.rps_queues(&link.interface);
@@ -117,8 +117,8 @@ fn configured(path: &PacketPath) -> Option<CpuSet> {
             return None;
         }
         for queue in queues {
-            let of_queue = path.stack_cpus(&link.interface, queue.queue)?;
-            cpus = cpus.iter().chain(of_queue.iter()).collect();
+            let queue_cpus = path.stack_cpus(&link.interface, queue.queue)?;
+            cpus = cpus.iter().chain(queue_cpus.iter()).collect();
         }
     }
     (!cpus.is_empty()).then_some(cpus)

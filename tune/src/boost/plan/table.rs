@@ -31,32 +31,33 @@ impl CpuHosts {
         receiving: &ReceivingCpus,
         units: &[ThreadPlacement<'_>],
     ) -> Self {
-        Self::shared(machine, receiving, &units.iter().map(|unit| unit.cpu).collect())
+        Self::of_cpus(machine, receiving, &units.iter().map(|unit| unit.cpu).collect())
     }
 
     /// The same, given the CPUs with units.
-    pub(in crate::boost) fn shared(
+    pub(in crate::boost) fn of_cpus(
         machine: &MachineState,
         receiving: &ReceivingCpus,
-        own: &BTreeSet<u32>,
+        unit_cpus: &BTreeSet<u32>,
     ) -> Self {
-        let mut hosts = Self::nearest(machine, receiving, own);
-        hosts.have_idle_help(machine, receiving, own);
+        let mut hosts = Self::nearest(machine, receiving, unit_cpus);
+        hosts.add_idle_cpus(machine, receiving, unit_cpus);
         hosts
     }
 
-    /// For each CPU the nearest CPU of `own`. Among equally near CPUs, the one that takes the
+    /// For each CPU the nearest CPU of `unit_cpus`. Among equally near CPUs, the one that takes the
     /// packets of the fewest CPUs so far.
-    fn nearest(machine: &MachineState, receiving: &ReceivingCpus, own: &BTreeSet<u32>) -> Self {
-        let mut load: BTreeMap<u32, usize> = own
+    fn nearest(machine: &MachineState, receiving: &ReceivingCpus, unit_cpus: &BTreeSet<u32>) -> Self {
+        let mut load: BTreeMap<u32, usize> = unit_cpus
             .iter()
             .map(|cpu| (*cpu, usize::from(receiving.worth(*cpu) <= CpuWorth::MayReceive)))
             .collect();
         let mut hosts = BTreeMap::new();
         // CPUs with packets first, so that their packets are shared evenly.
         for cpu in receiving.order() {
-            let near = |host: &u32| (distance(machine, cpu, *host), load.get(host).copied(), *host);
-            let host = if own.contains(&cpu) { Some(cpu) } else { own.iter().copied().min_by_key(near) };
+            let key = |host: &u32| (distance(machine, cpu, *host), load.get(host).copied(), *host);
+            let host =
+                if unit_cpus.contains(&cpu) { Some(cpu) } else { unit_cpus.iter().copied().min_by_key(key) };
             let Some(host) = host else { continue };
             if host != cpu {
                 *load.entry(host).or_default() += 1;
@@ -66,26 +67,32 @@ impl CpuHosts {
         Self(hosts)
     }
 
-    fn have_idle_help(&mut self, machine: &MachineState, receiving: &ReceivingCpus, own: &BTreeSet<u32>) {
-        let with_packets = |cpu: &u32| receiving.worth(*cpu) <= CpuWorth::MayReceive;
-        let receivers: Vec<u32> = receiving.online.iter().filter(with_packets).collect();
-        for host in own {
-            let busy = receivers.iter().any(|cpu| self.0.get(cpu).is_some_and(|hosts| hosts.contains(host)));
-            if busy {
+    fn add_idle_cpus(
+        &mut self,
+        machine: &MachineState,
+        receiving: &ReceivingCpus,
+        unit_cpus: &BTreeSet<u32>,
+    ) {
+        let has_packets = |cpu: &u32| receiving.worth(*cpu) <= CpuWorth::MayReceive;
+        let receivers: Vec<u32> = receiving.online.iter().filter(has_packets).collect();
+        for host in unit_cpus {
+            let is_busy =
+                receivers.iter().any(|cpu| self.0.get(cpu).is_some_and(|hosts| hosts.contains(host)));
+            if is_busy {
                 continue;
             }
-            let near = |cpu: &&u32| {
-                let helped = self.0.get(*cpu).map_or(0, BTreeSet::len);
-                (distance(machine, **cpu, *host).max(CpuDistance::Node), helped, **cpu)
+            let key = |cpu: &&u32| {
+                let host_count = self.0.get(*cpu).map_or(0, BTreeSet::len);
+                (distance(machine, **cpu, *host).max(CpuDistance::Node), host_count, **cpu)
             };
-            if let Some(cpu) = receivers.iter().min_by_key(near) {
+            if let Some(cpu) = receivers.iter().min_by_key(key) {
                 self.0.entry(*cpu).or_default().insert(*host);
             }
         }
     }
 
     /// The CPUs whose units take the packets of a CPU.
-    pub(in crate::boost) fn take(&self, cpu: u32) -> impl Iterator<Item = u32> + '_ {
+    pub(in crate::boost) fn hosts_of(&self, cpu: u32) -> impl Iterator<Item = u32> + '_ {
         self.0.get(&cpu).into_iter().flatten().copied()
     }
 
@@ -105,14 +112,14 @@ impl CpuHosts {
                 cookies.entry(unit.cpu).or_default().push(member.socket.cookie);
             }
         }
-        let with_sockets: BTreeSet<u32> = cookies.keys().copied().collect();
-        let instead = Self::nearest(machine, receiving, &with_sockets);
-        let of = |hosts: &mut dyn Iterator<Item = u32>| -> Vec<u64> {
+        let cpus_with_sockets: BTreeSet<u32> = cookies.keys().copied().collect();
+        let substitutes = Self::nearest(machine, receiving, &cpus_with_sockets);
+        let sockets_of = |hosts: &mut dyn Iterator<Item = u32>| -> Vec<u64> {
             hosts.filter_map(|host| cookies.get(&host)).flatten().copied().collect()
         };
         let row = |cpu: u32| {
-            let first = of(&mut self.take(cpu));
-            if first.is_empty() { of(&mut instead.take(cpu)) } else { first }
+            let sockets = sockets_of(&mut self.hosts_of(cpu));
+            if sockets.is_empty() { sockets_of(&mut substitutes.hosts_of(cpu)) } else { sockets }
         };
         let rows = receiving.online.iter().map(|cpu| (cpu, row(cpu)));
         let by_cpu = rows.filter(|(_, cookies)| !cookies.is_empty()).collect();
@@ -120,10 +127,10 @@ impl CpuHosts {
     }
 }
 
-fn distance(machine: &MachineState, one: u32, other: u32) -> CpuDistance {
-    if machine.siblings_of(one).is_some_and(|core| core.contains(other)) {
+fn distance(machine: &MachineState, cpu: u32, other: u32) -> CpuDistance {
+    if machine.siblings_of(cpu).is_some_and(|core| core.contains(other)) {
         CpuDistance::Core
-    } else if machine.node_of(one) == machine.node_of(other) {
+    } else if machine.node_of(cpu) == machine.node_of(other) {
         CpuDistance::Node
     } else {
         CpuDistance::Far

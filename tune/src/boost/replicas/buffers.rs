@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_buffer_is_enlarged_and_restored() {
+    fn handover_buffers_enlarge_and_restore_the_receive_buffer() {
         let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
         let at = SocketAt {
             cookie: sockopt::socket_cookie(&socket).expect("a cookie"),

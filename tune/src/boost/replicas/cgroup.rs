@@ -64,8 +64,8 @@ impl CgroupTree {
     /// detached mount.
     pub(super) fn open(host: &Host) -> Result<Self, ReplicaError> {
         let mounts = host.read("/proc/self/mountinfo")?;
-        let is_there = |root: &PathBuf| root.join("cgroup.procs").exists();
-        if let Some(root) = mount_points(&mounts).map(PathBuf::from).find(is_there) {
+        let is_mounted = |root: &PathBuf| root.join("cgroup.procs").exists();
+        if let Some(root) = mount_points(&mounts).map(PathBuf::from).find(is_mounted) {
             return Ok(Self { root });
         }
         let mount = fsopen(c"cgroup2", FsOpenFlags::FSOPEN_CLOEXEC).and_then(|context| {
@@ -79,27 +79,27 @@ impl CgroupTree {
     }
 
     /// The group of this process.
-    fn own(&self, host: &Host) -> Result<PathBuf, ReplicaError> {
+    fn own_group(&self, host: &Host) -> Result<PathBuf, ReplicaError> {
         let groups = host.read("/proc/self/cgroup")?;
         let path = groups.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
-        let own = self.root.join(path);
-        Ok(if own.is_dir() { own } else { self.root.clone() })
+        let group = self.root.join(path);
+        Ok(if group.is_dir() { group } else { self.root.clone() })
     }
 
     /// Creates a group below the group of this process, so that its limits apply and systemd knows
     /// the copies.
     pub(super) fn create(&self, host: &Host, copies: u32) -> Result<ReplicaCgroup, ReplicaError> {
         let supervisor = std::process::id();
-        let started = process::started(host, "/proc/self")?;
-        let path = self.own(host)?.join(format!("{PREFIX}{supervisor}-{started}"));
-        let make = |path: &Path| {
+        let started = process::start_time(host, "/proc/self")?;
+        let path = self.own_group(host)?.join(format!("{PREFIX}{supervisor}-{started}"));
+        let make_directory = |path: &Path| {
             fs::create_dir(path)
                 .map_err(|source| ReplicaError::CannotMakeGroup { path: path.to_owned(), source })
         };
-        make(&path)?;
+        make_directory(&path)?;
         let group = ReplicaCgroup { path, supervisor, started, ports: Vec::new() };
         for copy in 0..copies {
-            make(&group.of_copy(copy))?;
+            make_directory(&group.copy_path(copy))?;
         }
         Ok(group)
     }
@@ -107,21 +107,22 @@ impl CgroupTree {
     /// The groups whose copies or supervisor are in this network namespace, and groups without
     /// processes.
     pub(super) fn groups(&self, host: &Host) -> Vec<ReplicaCgroup> {
-        let mut found = Vec::new();
-        search(&self.root, &mut found);
+        let mut groups = Vec::new();
+        search(&self.root, &mut groups);
         // Other users may use such a name in their own part of the hierarchy.
-        let own = rustix::process::geteuid().as_raw();
-        found.retain(|group| fs::metadata(&group.path).is_ok_and(|found| found.uid() == own));
-        let here = host.read_link("/proc/self/ns/net").ok();
-        let is_here = |pid: &u32| host.read_link(&format!("/proc/{pid}/ns/net")).ok() == here;
-        found.retain(|group| {
+        let euid = rustix::process::geteuid().as_raw();
+        groups.retain(|group| fs::metadata(&group.path).is_ok_and(|metadata| metadata.uid() == euid));
+        let own_namespace = host.read_link("/proc/self/ns/net").ok();
+        let is_in_namespace =
+            |pid: &u32| host.read_link(&format!("/proc/{pid}/ns/net")).ok() == own_namespace;
+        groups.retain(|group| {
             let mut processes = group.processes();
             if group.is_supervised(host) {
                 processes.push(group.supervisor);
             }
-            processes.is_empty() || processes.iter().any(is_here)
+            processes.is_empty() || processes.iter().any(is_in_namespace)
         });
-        found
+        groups
     }
 }
 
@@ -133,17 +134,17 @@ fn mount_points(mountinfo: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-fn search(directory: &Path, found: &mut Vec<ReplicaCgroup>) {
+fn search(directory: &Path, groups: &mut Vec<ReplicaCgroup>) {
     for name in directories(directory) {
         let path = directory.join(&name);
-        match group(&path, &name) {
-            Some(group) => found.push(group),
-            None => search(&path, found),
+        match parse_group(&path, &name) {
+            Some(group) => groups.push(group),
+            None => search(&path, groups),
         }
     }
 }
 
-fn group(path: &Path, name: &str) -> Option<ReplicaCgroup> {
+fn parse_group(path: &Path, name: &str) -> Option<ReplicaCgroup> {
     let (supervisor, started) = name.strip_prefix(PREFIX)?.split_once('-')?;
     let ports =
         directories(path).iter().filter_map(|name| name.strip_prefix(PORT_PREFIX)?.parse().ok()).collect();
@@ -162,17 +163,17 @@ fn directories(directory: &Path) -> Vec<String> {
 }
 
 impl ReplicaCgroup {
-    pub(super) fn of_copy(&self, copy: u32) -> PathBuf {
+    pub(super) fn copy_path(&self, copy: u32) -> PathBuf {
         self.path.join(copy.to_string())
     }
 
     /// The ID of the group in BPF programs and in the kernel.
     pub(super) fn id_of_copy(&self, copy: u32) -> io::Result<u64> {
-        Ok(fs::metadata(self.of_copy(copy))?.ino())
+        Ok(fs::metadata(self.copy_path(copy))?.ino())
     }
 
     pub(super) fn procs_of_copy(&self, copy: u32) -> io::Result<File> {
-        File::options().write(true).open(self.of_copy(copy).join("cgroup.procs"))
+        File::options().write(true).open(self.copy_path(copy).join("cgroup.procs"))
     }
 
     /// The numbers of the copies.
@@ -186,9 +187,9 @@ impl ReplicaCgroup {
     /// How many times a copy was started again.
     pub(super) fn restarts(&self, copy: u32) -> io::Result<u32> {
         let mut text = [0_u8; 10];
-        let length = match getxattr(self.of_copy(copy), RESTARTS, &mut text) {
+        let length = match getxattr(self.copy_path(copy), RESTARTS, &mut text) {
             Err(Errno::NODATA) => return Ok(0),
-            read => read?,
+            result => result?,
         };
         let text = std::str::from_utf8(&text[..length]).map_err(io::Error::other)?;
         text.parse().map_err(io::Error::other)
@@ -197,7 +198,7 @@ impl ReplicaCgroup {
     /// Stores the number that [`ReplicaCgroup::restarts`] reads.
     pub(super) fn set_restarts(&self, copy: u32, restarts: u32) -> io::Result<()> {
         let text = restarts.to_string();
-        Ok(setxattr(self.of_copy(copy), RESTARTS, text.as_bytes(), XattrFlags::empty())?)
+        Ok(setxattr(self.copy_path(copy), RESTARTS, text.as_bytes(), XattrFlags::empty())?)
     }
 
     pub(super) fn add_port(&mut self, port: u16) -> io::Result<()> {
@@ -211,7 +212,7 @@ impl ReplicaCgroup {
     /// Whether the process that created the group still runs.
     #[must_use]
     pub fn is_supervised(&self, host: &Host) -> bool {
-        process::started(host, &format!("/proc/{}", self.supervisor))
+        process::start_time(host, &format!("/proc/{}", self.supervisor))
             .is_ok_and(|started| started == self.started)
     }
 
@@ -236,7 +237,7 @@ impl ReplicaCgroup {
     }
 
     pub(super) fn processes_of_copy(&self, copy: u32) -> Vec<u32> {
-        processes(&self.of_copy(copy))
+        processes(&self.copy_path(copy))
     }
 
     /// Ends all processes, with SIGKILL if they ignore SIGTERM, and removes the group.
@@ -262,10 +263,10 @@ impl ReplicaCgroup {
 /// The processes in the group and below it.
 fn processes(group: &Path) -> Vec<u32> {
     let text = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
-    let mut found: Vec<u32> =
+    let mut pids: Vec<u32> =
         text.lines().filter_map(|line| line.parse().ok()).filter(|pid| *pid > 0).collect();
-    found.extend(directories(group).iter().flat_map(|name| processes(&group.join(name))));
-    found
+    pids.extend(directories(group).iter().flat_map(|name| processes(&group.join(name))));
+    pids
 }
 
 fn remove(directory: &Path) -> io::Result<()> {
@@ -304,12 +305,12 @@ fn wait_until(group: &Path, line: &str, patience: Duration) -> io::Result<bool> 
     let events = File::open(group.join("cgroup.events"))?;
     let deadline = Instant::now() + patience;
     while !fs::read_to_string(group.join("cgroup.events"))?.lines().any(|event| event == line) {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
+        let remaining = deadline.saturating_duration_since(Instant::now());
+        if remaining.is_zero() {
             return Ok(false);
         }
         // The kernel reports changes of the file as an urgent condition.
-        let timeout = Timespec::try_from(left).map_err(io::Error::other)?;
+        let timeout = Timespec::try_from(remaining).map_err(io::Error::other)?;
         poll(&mut [PollFd::new(&events, PollFlags::PRI)], Some(&timeout))?;
         // Reading from the start arms the next report.
         rustix::io::pread(&events, &mut [0_u8; 128], 0)?;
@@ -322,7 +323,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_unified_hierarchy_is_found_beside_the_old_ones() {
+    fn cgroup2_mount_is_found_next_to_cgroup1_mounts() {
         let mountinfo = "31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755\n\
                          32 31 0:29 / /sys/fs/cgroup/cpu rw,relatime shared:9 - cgroup cgroup rw,cpu\n\
                          41 31 0:38 / /sys/fs/cgroup/unified rw,relatime shared:4 - cgroup2 cgroup2 rw\n";
@@ -331,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_is_known_by_its_name() {
+    fn replica_cgroups_are_found_and_parsed_by_name() {
         let directory = tempfile::tempdir().expect("a directory");
         let name = "linerate-boost-812-4711";
         let path = directory.path().join("system.slice/nsd.service").join(name);

@@ -109,12 +109,12 @@ impl ServerDrain {
         let now = Instant::now();
         match self.stage {
             DrainStage::Reading { began, since } => {
-                let before = self.handover.unread;
-                let failed = self
-                    .look()
-                    .is_err_and(|error| self.failed("list the UDP sockets (module udp_diag)", &error));
-                let since = if self.handover.unread == before { since } else { now };
-                let is_over = failed || self.handover.unread == Some(0) || now >= since + IDLE;
+                let unread_before = self.handover.unread;
+                let has_failed = self
+                    .read_buffers()
+                    .is_err_and(|error| self.record_error("list the UDP sockets (module udp_diag)", &error));
+                let since = if self.handover.unread == unread_before { since } else { now };
+                let is_over = has_failed || self.handover.unread == Some(0) || now >= since + IDLE;
                 if is_over {
                     self.handover.drained_in = now - began;
                 }
@@ -124,24 +124,24 @@ impl ServerDrain {
                 };
             }
             DrainStage::Replying { until } if now >= until => {
-                if let Err(error) = self.look() {
-                    self.failed("list the UDP sockets (module udp_diag)", &error);
+                if let Err(error) = self.read_buffers() {
+                    self.record_error("list the UDP sockets (module udp_diag)", &error);
                 }
-                for at in 0..self.processes.len() {
-                    if let Err(errno) = self.processes[at].end() {
-                        self.failed("end the old server", &errno.into());
+                for index in 0..self.processes.len() {
+                    if let Err(errno) = self.processes[index].terminate() {
+                        self.record_error("end the old server", &errno.into());
                     }
                 }
                 self.stage = DrainStage::Ending { until: now + PATIENCE };
             }
             DrainStage::Replying { .. } => {}
             DrainStage::Ending { until } => {
-                let (left, ended): (Vec<_>, Vec<_>) =
-                    self.processes.iter().partition(|process| process.runs());
-                if left.is_empty() || now >= until {
+                let (remaining, ended): (Vec<_>, Vec<_>) =
+                    self.processes.iter().partition(|process| process.is_running());
+                if remaining.is_empty() || now >= until {
                     let pids =
                         |processes: Vec<&OldProcess>| processes.iter().map(|process| process.pid).collect();
-                    (self.handover.ended, self.handover.remaining) = (pids(ended), pids(left));
+                    (self.handover.ended, self.handover.remaining) = (pids(ended), pids(remaining));
                     return Some(std::mem::take(&mut self.handover));
                 }
             }
@@ -149,22 +149,22 @@ impl ServerDrain {
         None
     }
 
-    fn failed(&mut self, what: &str, error: &io::Error) -> bool {
-        self.handover.errors.push(format!("{what}: {error}"));
+    fn record_error(&mut self, action: &str, error: &io::Error) -> bool {
+        self.handover.errors.push(format!("{action}: {error}"));
         true
     }
 
-    fn look(&mut self) -> io::Result<()> {
+    fn read_buffers(&mut self) -> io::Result<()> {
         self.handover.unread = None;
         let (old, new): (Vec<_>, Vec<_>) = sockets_on(self.handover.port)?
             .into_iter()
             .partition(|socket| self.old.contains_key(&socket.cookie));
-        let before =
+        let old_drops =
             |socket: &BoundSocket| self.old.get(&socket.cookie).copied().flatten().unwrap_or_default();
         let sum = |sockets: &[BoundSocket]| {
             sockets
                 .iter()
-                .map(|socket| Some(socket.drops?.saturating_sub(before(socket))))
+                .map(|socket| Some(socket.drops?.saturating_sub(old_drops(socket))))
                 .sum::<Option<u64>>()
         };
         self.handover.unread = Some(old.iter().map(|socket| socket.queued).sum());
@@ -180,22 +180,22 @@ impl OldProcess {
         let descriptor =
             match Pid::from_raw(pid.cast_signed()).map(|pid| pidfd_open(pid, PidfdFlags::empty())) {
                 None | Some(Err(Errno::SRCH)) => None,
-                Some(opened) => Some(opened?),
+                Some(result) => Some(result?),
             };
         Ok(Self { pid, descriptor })
     }
 
-    fn end(&self) -> Result<(), Errno> {
+    fn terminate(&self) -> Result<(), Errno> {
         match self.descriptor.as_ref().map(|descriptor| pidfd_send_signal(descriptor, Signal::TERM)) {
             None | Some(Err(Errno::SRCH)) => Ok(()),
-            Some(sent) => sent,
+            Some(result) => result,
         }
     }
 
-    fn runs(&self) -> bool {
-        let now = Timespec::default();
+    fn is_running(&self) -> bool {
+        let timeout = Timespec::default();
         self.descriptor.as_ref().is_some_and(|descriptor| {
-            matches!(poll(&mut [PollFd::new(descriptor, PollFlags::IN)], Some(&now)), Ok(0))
+            matches!(poll(&mut [PollFd::new(descriptor, PollFlags::IN)], Some(&timeout)), Ok(0))
         })
     }
 }
@@ -207,14 +207,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_that_does_not_read_is_reported() {
+    fn drain_reports_unread_bytes_and_ends_a_server_that_does_not_read() {
         let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
         let (local, cookie) = (
             socket.local_addr().expect("bound"),
             rustix::net::sockopt::socket_cookie(&socket).expect("a cookie"),
         );
         UdpSocket::bind("127.0.0.1:0").and_then(|client| client.send_to(&[1], local)).expect("sent");
-        let mut child = std::process::Command::new("sleep").arg("600").spawn().expect("it starts");
+        let mut child = std::process::Command::new("sleep").arg("600").spawn().expect("started");
         let process = OldProcess::open(child.id()).expect("a process");
         let old = BTreeMap::from([(cookie, Some(0))]);
         let mut drain = ServerDrain::new(local.port(), old, vec![process], Duration::ZERO);
@@ -224,12 +224,12 @@ mod tests {
         assert!(unread > Some(0) && drain.handover.old_drops == Some(0));
         assert!(matches!(drain.stage, DrainStage::Reading { .. }));
         drain.stage = DrainStage::Reading { began, since: began.checked_sub(IDLE).expect("past") };
-        // The buffer is as full as before: the server is told to end all the same.
+        // The buffer is as full as before, and the server still has to end.
         while !matches!(drain.stage, DrainStage::Ending { .. }) {
             assert_eq!(drain.step(), None);
         }
         child.wait().expect("a child");
-        let handover = drain.step().expect("it has ended");
+        let handover = drain.step().expect("the server has ended");
         assert_eq!((handover.unread, &handover.ended[..]), (unread, &[child.id()][..]));
     }
 }

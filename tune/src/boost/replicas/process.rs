@@ -32,21 +32,21 @@ impl CopyProcess {
     ) -> Result<Self, ReplicaError> {
         let mut words = config.command.iter().map(|word| with_number(word, copy));
         let program = words.next().unwrap_or_default();
-        let failed = |source: io::Error| ReplicaError::CannotStart {
+        let start_error = |source: io::Error| ReplicaError::CannotStart {
             program: program.to_string_lossy().into_owned(),
             source,
         };
-        let (lines, output) = io::pipe().map_err(failed)?;
+        let (lines, output) = io::pipe().map_err(start_error)?;
         let mut printer = Command::new("/proc/self/exe");
         printer.args(&config.prefix_lines).arg(format!("{copy}| ")).stdin(lines).process_group(0);
-        let mut printer = printer.spawn().map_err(failed)?;
+        let mut printer = printer.spawn().map_err(start_error)?;
         let mut command = Command::new(&program);
         command.args(words).stdin(Stdio::null());
         command.envs(config.environment.iter().map(|(name, value)| (name, with_number(value, copy))));
-        command.stdout(output.try_clone().map_err(failed)?).stderr(output);
+        command.stdout(output.try_clone().map_err(start_error)?).stderr(output);
         // Ctrl-C at a terminal is for the supervisor, which passes it on.
         command.process_group(0);
-        sys::copy::place(&mut command, group.procs_of_copy(copy).map_err(failed)?, cpu);
+        sys::copy::place(&mut command, group.procs_of_copy(copy).map_err(start_error)?, cpu);
         let child = command.spawn();
         // `command` has the write end of the pipe. The printer waits until all write ends are
         // closed.
@@ -55,13 +55,13 @@ impl CopyProcess {
             Ok(child) => child,
             Err(error) => {
                 let _ = printer.wait();
-                return Err(failed(error));
+                return Err(start_error(error));
             }
         };
         // The PID cannot belong to another process, because the child is not waited for yet.
         let pid = Pid::from_raw(child.id().cast_signed()).ok_or(rustix::io::Errno::SRCH);
         let descriptor = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()));
-        Ok(Self { child, descriptor: descriptor.map_err(|errno| failed(errno.into()))?, printer })
+        Ok(Self { child, descriptor: descriptor.map_err(|errno| start_error(errno.into()))?, printer })
     }
 
     pub(super) fn signal(&self, signal: Signal) {
@@ -88,15 +88,15 @@ impl AsFd for CopyProcess {
 }
 
 fn with_number(word: &OsStr, copy: u32) -> OsString {
-    let (number, place) = (copy.to_string(), PLACEHOLDER.as_bytes());
+    let (number, placeholder) = (copy.to_string(), PLACEHOLDER.as_bytes());
     let mut bytes = Vec::new();
-    let mut rest = word.as_bytes();
-    while let Some(at) = rest.windows(place.len()).position(|window| window == place) {
-        bytes.extend_from_slice(&rest[..at]);
+    let mut remaining = word.as_bytes();
+    while let Some(index) = remaining.windows(placeholder.len()).position(|window| window == placeholder) {
+        bytes.extend_from_slice(&remaining[..index]);
         bytes.extend_from_slice(number.as_bytes());
-        rest = &rest[at + place.len()..];
+        remaining = &remaining[index + placeholder.len()..];
     }
-    bytes.extend_from_slice(rest);
+    bytes.extend_from_slice(remaining);
     OsString::from_vec(bytes)
 }
 
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_number_of_the_copy_replaces_each_placeholder() {
+    fn with_number_replaces_every_replica_placeholder() {
         for (word, expected) in
             [("-p=/run/{replica}/{replica}.pid", "-p=/run/12/12.pid"), ("{replic", "{replic"), ("", "")]
         {

@@ -14,16 +14,16 @@ use super::ReplicaProbe;
 
 /// Whether these processes wait for datagrams on each of these sockets (inodes).
 pub(super) fn are_read(host: &Host, processes: &[u32], sockets: &BTreeSet<u64>) -> bool {
-    let held = processes.iter().map(|pid| (*pid, descriptors(host, *pid, sockets))).collect();
-    let mut sampling = ThreadSampling::of_sockets(host, held);
-    sampling.take();
+    let socket_descriptors = processes.iter().map(|pid| (*pid, descriptors(host, *pid, sockets))).collect();
+    let mut sampling = ThreadSampling::of_sockets(host, socket_descriptors);
+    sampling.take_sample();
     let threads = sampling.threads();
-    let waits = |thread: &ThreadSightings, inode: &u64| {
+    let is_waiting = |thread: &ThreadSightings, inode: &u64| {
         let registered = thread.ring.as_ref().is_some_and(|ring| ring.is_empty() || ring.contains(inode));
         // The sockets of select and poll are in the thread's memory.
         thread.selecting > 0 || registered || thread.in_call.contains(inode) || thread.polling.contains(inode)
     };
-    sockets.iter().all(|inode| threads.iter().any(|thread| waits(thread, inode)))
+    sockets.iter().all(|inode| threads.iter().any(|thread| is_waiting(thread, inode)))
 }
 
 /// Whether one of these processes has a session of its own, like a server that goes to the
@@ -31,41 +31,41 @@ pub(super) fn are_read(host: &Host, processes: &[u32], sockets: &BTreeSet<u64>) 
 /// group.
 pub(super) fn have_left_session(host: &Host, processes: &[u32]) -> bool {
     let session = |pid| TaskStat::of_process(host, pid).ok()?.session;
-    let own = session(std::process::id());
-    processes.iter().filter_map(|pid| session(*pid)).any(|session| Some(session) != own)
+    let own_session = session(std::process::id());
+    processes.iter().filter_map(|pid| session(*pid)).any(|session| Some(session) != own_session)
 }
 
 /// The descriptors of these sockets, with their inodes.
 fn descriptors(host: &Host, pid: u32, sockets: &BTreeSet<u64>) -> BTreeMap<u32, u64> {
     let names = host.list(&format!("/proc/{pid}/fd")).unwrap_or_default();
-    let held = names.iter().filter_map(|name| {
+    let socket_descriptors = names.iter().filter_map(|name| {
         let link = host.read_link(&format!("/proc/{pid}/fd/{name}")).ok()?;
         let inode = link.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()?;
         sockets.contains(&inode).then_some((name.parse().ok()?, inode))
     });
-    held.collect()
+    socket_descriptors.collect()
 }
 
 /// Sends a probe to one socket of a group, which the port's other datagrams do not reach yet.
-pub(super) fn ask(host: &Host, socket: &BoundSocket, probe: &ReplicaProbe) -> Result<(), String> {
+pub(super) fn send_probe(host: &Host, socket: &BoundSocket, probe: &ReplicaProbe) -> Result<(), String> {
     let ip = match socket.local.ip() {
         IpAddr::V4(Ipv4Addr::UNSPECIFIED) => Ipv4Addr::LOCALHOST.into(),
         IpAddr::V6(Ipv6Addr::UNSPECIFIED) => Ipv6Addr::LOCALHOST.into(),
         ip => ip,
     };
-    let redirected = || {
+    let attach_redirect = || {
         let port = UdpSocket::bind((ip, 0))?.local_addr()?.port();
-        let copy = socket_copy(host, somewhere(socket))?;
+        let copy = socket_copy(host, socket_of_any_process(socket))?;
         let redirect = SocketRedirect::attach(&copy, socket.local, Some((ip, port).into()))?;
         std::io::Result::Ok((redirect, port))
     };
-    let (redirect, port) = redirected().map_err(|error| error.to_string())?;
-    let answered = (probe.0)(SocketAddr::new(ip, socket.local.port()), port);
+    let (redirect, port) = attach_redirect().map_err(|error| error.to_string())?;
+    let result = (probe.0)(SocketAddr::new(ip, socket.local.port()), port);
     drop(redirect);
-    answered
+    result
 }
 
 /// A socket that is looked for in all processes.
-pub(super) fn somewhere(socket: &BoundSocket) -> SocketAt {
+pub(super) fn socket_of_any_process(socket: &BoundSocket) -> SocketAt {
     SocketAt { cookie: socket.cookie, inode: socket.inode, pid: std::process::id(), descriptor: 0 }
 }

@@ -110,12 +110,12 @@ impl ReplicaSet {
         }
         let placement = CopyPlacement::choose(&host, &config)?;
         let group = CgroupTree::open(&host)?.create(&host, config.replicas)?;
-        let started = Self::start_in(host, config, placement, group.clone(), events);
-        if started.is_err() {
+        let set = Self::start_in(host, config, placement, group.clone(), events);
+        if set.is_err() {
             let _ = cgroup::kill(&group.path);
             let _ = group.remove();
         }
-        started
+        set
     }
 
     fn start_in(
@@ -168,11 +168,11 @@ impl ReplicaSet {
             ended: Vec::new(),
         };
         if let (Some(port), Some(_)) = (set.config.port, set.config.takeover) {
-            set.takeover = Some(ServerTakeover::hold(&set.host, &set.placement, port)?);
+            set.takeover = Some(ServerTakeover::prepare(&set.host, &set.placement, port)?);
         }
         for copy in 0..set.config.replicas {
             if let Err(error) = set.start_copy(copy) {
-                set.give_up();
+                set.abort_start();
                 return Err(error);
             }
         }
@@ -180,7 +180,7 @@ impl ReplicaSet {
     }
 
     /// Ends all copies. A server whose port was to be taken over continues.
-    fn give_up(&mut self) {
+    fn abort_start(&mut self) {
         if let Some(takeover) = &self.takeover {
             takeover.undo_switch(&self.host);
         }
@@ -201,17 +201,17 @@ impl ReplicaSet {
         self.poll(wake)?;
         match self.act() {
             Err(error) if self.phase == SetPhase::Starting => {
-                self.give_up();
+                self.abort_start();
                 self.finish()?;
                 Err(error)
             }
             // The copies serve, so they continue.
             Err(error) => {
-                let why = error.to_string();
-                if self.failure.as_ref() != Some(&why) {
-                    self.events.push(ReplicaEvent::Failed { why: why.clone() });
+                let reason = error.to_string();
+                if self.failure.as_ref() != Some(&reason) {
+                    self.events.push(ReplicaEvent::Failed { why: reason.clone() });
                 }
-                self.failure = Some(why);
+                self.failure = Some(reason);
                 Ok(())
             }
             Ok(()) => {
@@ -257,16 +257,16 @@ impl ReplicaSet {
     /// # Errors
     /// The error of the kernel.
     pub fn finish(&mut self) -> Result<(), ReplicaError> {
-        let failed = ReplicaError::io("remove the control group of the copies");
-        if !cgroup::wait_until_empty(&self.group.path, PATIENCE).map_err(&failed)? {
-            cgroup::kill(&self.group.path).map_err(&failed)?;
+        let to_error = ReplicaError::io("remove the control group of the copies");
+        if !cgroup::wait_until_empty(&self.group.path, PATIENCE).map_err(&to_error)? {
+            cgroup::kill(&self.group.path).map_err(&to_error)?;
         }
         for copy in &mut self.copies {
             self.ended.extend(copy.process.take());
         }
         self.ended.drain(..).for_each(CopyProcess::finish);
-        cgroup::wait_until_empty(&self.group.path, PATIENCE).map_err(&failed)?;
-        self.group.remove_directories().map_err(&failed)
+        cgroup::wait_until_empty(&self.group.path, PATIENCE).map_err(&to_error)?;
+        self.group.remove_directories().map_err(&to_error)
     }
 
     fn start_copy(&mut self, copy: u32) -> Result<(), ReplicaError> {
@@ -284,19 +284,21 @@ impl ReplicaSet {
         let processes = self.copies.iter().filter_map(|copy| copy.process.as_ref());
         descriptors.extend(processes.map(|process| PollFd::new(process, PollFlags::IN)));
         let drain = self.drain.as_ref();
-        let old: Vec<BorrowedFd<'_>> = drain.into_iter().flat_map(ServerDrain::descriptors).collect();
-        descriptors.extend(old.iter().map(|process| PollFd::new(process, PollFlags::IN)));
-        let slow = (self.phase == SetPhase::Starting && !self.is_slow).then(|| self.began + SLOW_START);
+        let old_processes: Vec<BorrowedFd<'_>> =
+            drain.into_iter().flat_map(ServerDrain::descriptors).collect();
+        descriptors.extend(old_processes.iter().map(|process| PollFd::new(process, PollFlags::IN)));
+        let slow_start = (self.phase == SetPhase::Starting && !self.is_slow).then(|| self.began + SLOW_START);
         // There is no event for a copy that begins to read or stays in the foreground.
-        let looks =
+        let needs_checks =
             self.takeover.is_some() || self.left_session.is_some() && self.phase == SetPhase::Starting;
-        let reads = looks.then(|| Instant::now() + LOOK_AGAIN);
-        let next = self.copies.iter().filter_map(|copy| copy.again_at).chain(slow).chain(reads);
-        let next = next.chain(self.failure.as_ref().map(|_| Instant::now() + TRY_AGAIN));
-        let next = next.chain(drain.map(ServerDrain::next_step)).min();
-        let left = next.map(|at| at.saturating_duration_since(Instant::now()));
-        let left = left.and_then(|left| Timespec::try_from(left).ok());
-        match poll(&mut descriptors, left.as_ref()) {
+        let next_check = needs_checks.then(|| Instant::now() + LOOK_AGAIN);
+        let next_wake =
+            self.copies.iter().filter_map(|copy| copy.again_at).chain(slow_start).chain(next_check);
+        let next_wake = next_wake.chain(self.failure.as_ref().map(|_| Instant::now() + TRY_AGAIN));
+        let next_wake = next_wake.chain(drain.map(ServerDrain::next_step)).min();
+        let timeout = next_wake.map(|at| at.saturating_duration_since(Instant::now()));
+        let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+        match poll(&mut descriptors, timeout.as_ref()) {
             Ok(_) | Err(Errno::INTR) => Ok(()),
             Err(errno) => Err(ReplicaError::io("wait for the copies")(errno.into())),
         }
@@ -309,7 +311,7 @@ impl ReplicaSet {
             let Some(process) = &mut state.process else { continue };
             if let Some(status) = process.reap().map_err(ReplicaError::io("read the status of a copy"))? {
                 self.ended.extend(state.process.take());
-                self.has_ended_copy(copy, status)?;
+                self.handle_ended_copy(copy, status)?;
             }
         }
         if let Some(handover) = self.drain.as_mut().and_then(ServerDrain::step) {
@@ -317,7 +319,7 @@ impl ReplicaSet {
             std::mem::take(&mut self.buffers).restore(&self.host);
             self.events.push(ReplicaEvent::Replaced(handover));
         }
-        self.start_again();
+        self.restart_due_copies();
         self.steer()?;
         self.report_slow_start();
         Ok(())
@@ -341,15 +343,15 @@ impl ReplicaSet {
         }
     }
 
-    fn has_ended_copy(&mut self, copy: u32, status: ExitStatus) -> Result<(), ReplicaError> {
-        let group = self.group.of_copy(copy);
+    fn handle_ended_copy(&mut self, copy: u32, status: ExitStatus) -> Result<(), ReplicaError> {
+        let group = self.group.copy_path(copy);
         let has_processes = cgroup::is_populated(&group);
         if self.is_over() {
             return Ok(());
         }
         let state = &mut self.copies[copy as usize];
         if self.phase == SetPhase::Starting {
-            let why = state.binds.failure(status, has_processes && status.success());
+            let why = state.binds.failure_reason(status, has_processes && status.success());
             return Err(ReplicaError::Startup { copy, why });
         }
         if has_processes {
@@ -367,7 +369,7 @@ impl ReplicaSet {
         Ok(())
     }
 
-    fn start_again(&mut self) {
+    fn restart_due_copies(&mut self) {
         for copy in 0..self.config.replicas {
             let is_due = self.copies[copy as usize].again_at.is_some_and(|at| at <= Instant::now());
             if !is_due || self.is_over() {
@@ -392,7 +394,7 @@ impl ReplicaSet {
             let takeover = self.takeover.as_ref();
             let has_port = takeover
                 .is_some_and(|takeover| takeover.addresses().all(|local| groups.contains_key(&local)));
-            let bound = self.copies.iter().flat_map(|copy| copy.binds.bound()).collect();
+            let bound = self.copies.iter().flat_map(|copy| copy.binds.bound_addresses()).collect();
             self.events.push(match has_port {
                 true => ReplicaEvent::SlowHandover { after: SLOW_START },
                 false => ReplicaEvent::SlowStart { port: self.config.port, bound, after: SLOW_START },

@@ -59,51 +59,52 @@ impl CopyBinds {
     }
 
     /// UDP sockets with a shared port.
-    pub(super) fn shared(&self) -> impl Iterator<Item = (u64, SocketAddr)> {
+    pub(super) fn shared_sockets(&self) -> impl Iterator<Item = (u64, SocketAddr)> {
         let udp = self.0.iter().filter(|(_, bind)| bind.shared && bind.protocol == SocketProtocol::Udp);
         udp.filter_map(|(cookie, bind)| Some((*cookie, bind.local?)))
     }
 
     /// UDP sockets, shared or not.
-    pub(super) fn bound(&self) -> impl Iterator<Item = SocketAddr> {
+    pub(super) fn bound_addresses(&self) -> impl Iterator<Item = SocketAddr> {
         self.0.values().filter(|bind| bind.protocol == SocketProtocol::Udp).filter_map(|bind| bind.local)
     }
 
     /// Why a copy ended before it was ready, as far as its calls of bind(2) show the reason.
-    pub(super) fn failure(&self, status: ExitStatus, has_processes: bool) -> String {
+    pub(super) fn failure_reason(&self, status: ExitStatus, has_processes: bool) -> String {
         if has_processes {
             return "went to the background: run the server in the foreground (often -n, -f, -F or --foreground), so \
                     that its end is seen"
                 .to_owned();
         }
-        let refused = self.0.values().rev().find(|bind| bind.local.is_none());
-        let Some(refused) = refused else {
-            let bound: Vec<String> = self.bound().map(|local| name(SocketProtocol::Udp, local)).collect();
-            let state = match bound.is_empty() {
+        let refused_bind = self.0.values().rev().find(|bind| bind.local.is_none());
+        let Some(refused_bind) = refused_bind else {
+            let addresses: Vec<String> =
+                self.bound_addresses().map(|local| name(SocketProtocol::Udp, local)).collect();
+            let state = match addresses.is_empty() {
                 true => "before it bound a UDP port".to_owned(),
-                false => format!("after it bound {}", bound.join(", ")),
+                false => format!("after it bound {}", addresses.join(", ")),
             };
             return format!("ended ({status}) {state}: see its lines above, and try the command alone");
         };
-        let port = format!("{} port {}", refused.protocol.name(), refused.port);
-        if refused.errno != 0 {
-            let error = std::io::Error::from_raw_os_error(refused.errno);
+        let port = format!("{} port {}", refused_bind.protocol.name(), refused_bind.port);
+        if refused_bind.errno != 0 {
+            let error = std::io::Error::from_raw_os_error(refused_bind.errno);
             return format!(
                 "could not share {port}: the kernel refused SO_REUSEPORT in a BPF program ({error}): it requires Linux 6.1"
             );
         }
-        if refused.uid != 0 && refused.port < UNPRIVILEGED {
+        if refused_bind.uid != 0 && refused_bind.port < UNPRIVILEGED {
             return format!(
                 "could not bind {port} as user {}: the server changed its user before, or was started as one that may \
                  not bind ports below {UNPRIVILEGED}: let it bind first, or give that user CAP_NET_BIND_SERVICE",
-                refused.uid
+                refused_bind.uid
             );
         }
-        if refused.shared {
+        if refused_bind.shared {
             return format!(
                 "could not bind {port}: a server outside this command, or one of another user, has it: see ss -ulpn \
                  'sport = :{}'",
-                refused.port
+                refused_bind.port
             );
         }
         format!(
@@ -128,20 +129,23 @@ mod tests {
     fn failure(events: &[BindEvent]) -> String {
         let mut binds = CopyBinds::default();
         events.iter().for_each(|event| binds.add(event));
-        binds.failure(ExitStatus::from_raw(256), false)
+        binds.failure_reason(ExitStatus::from_raw(256), false)
     }
 
     #[test]
-    fn the_refused_bind_is_named() {
-        let asked = |shared, errno| BindStage::Asked { shared, errno };
-        let first = [event(1, 53, 0, asked(true, 0)), event(1, 53, 0, BindStage::Bound)];
+    fn startup_failure_names_the_refused_bind() {
+        let request = |shared, errno| BindStage::Asked { shared, errno };
+        let first_copy = [event(1, 53, 0, request(true, 0)), event(1, 53, 0, BindStage::Bound)];
         assert!(failure(&[]).contains("before it bound a UDP port"));
-        assert!(failure(&first).contains("after it bound udp 0.0.0.0:53"));
-        let with = |next| [first.as_slice(), &[next]].concat();
-        assert!(failure(&with(event(2, 8953, 0, asked(false, 0)))).contains("{replica}"));
-        assert!(failure(&with(event(2, 53, 0, asked(true, 0)))).contains("a server outside this command"));
-        assert!(failure(&with(event(2, 53, 112, asked(true, 0)))).contains("as user 112"));
-        assert!(failure(&with(event(2, 53, 0, asked(false, 22)))).contains("Linux 6.1"));
-        assert!(CopyBinds::default().failure(ExitStatus::from_raw(0), true).contains("background"));
+        assert!(failure(&first_copy).contains("after it bound udp 0.0.0.0:53"));
+        let events_with = |event| [first_copy.as_slice(), &[event]].concat();
+        assert!(failure(&events_with(event(2, 8953, 0, request(false, 0)))).contains("{replica}"));
+        assert!(
+            failure(&events_with(event(2, 53, 0, request(true, 0))))
+                .contains("a server outside this command")
+        );
+        assert!(failure(&events_with(event(2, 53, 112, request(true, 0)))).contains("as user 112"));
+        assert!(failure(&events_with(event(2, 53, 0, request(false, 22)))).contains("Linux 6.1"));
+        assert!(CopyBinds::default().failure_reason(ExitStatus::from_raw(0), true).contains("background"));
     }
 }

@@ -37,9 +37,9 @@ impl CopyPlacement {
             return Err(ReplicaError::NoSuchCpu { cpu: missing });
         }
         let cpus: Vec<u32> = usable.iter().copied().cycle().take(config.replicas as usize).collect();
-        let own: BTreeSet<u32> = cpus.iter().copied().collect();
-        let hosts = CpuHosts::shared(&path.machine, &receiving, &own);
-        let hosts = receiving.online.iter().map(|cpu| (cpu, hosts.take(cpu).collect())).collect();
+        let copy_cpus: BTreeSet<u32> = cpus.iter().copied().collect();
+        let hosts = CpuHosts::of_cpus(&path.machine, &receiving, &copy_cpus);
+        let hosts = receiving.online.iter().map(|cpu| (cpu, hosts.hosts_of(cpu).collect())).collect();
         Ok(Self { cpus, hosts, steering: config.steering })
     }
 
@@ -49,16 +49,16 @@ impl CopyPlacement {
 
     /// The table of one group of sockets, given the cookies of each copy.
     fn table(&self, sockets: &BTreeMap<u32, Vec<u64>>) -> SteeringTable {
-        let of_copies = |is_meant: &dyn Fn(u32) -> bool| -> Vec<u64> {
-            let meant = sockets.iter().filter(|(copy, _)| is_meant(self.cpus[**copy as usize]));
-            meant.flat_map(|(_, cookies)| cookies).copied().collect()
+        let cookies_of = |is_selected: &dyn Fn(u32) -> bool| -> Vec<u64> {
+            let selected = sockets.iter().filter(|(copy, _)| is_selected(self.cpus[**copy as usize]));
+            selected.flat_map(|(_, cookies)| cookies).copied().collect()
         };
         let row = |(cpu, hosts): (&u32, &BTreeSet<u32>)| {
-            let near = match self.steering {
-                ReplicaSteering::Cpu => of_copies(&|cpu| hosts.contains(&cpu)),
+            let near_sockets = match self.steering {
+                ReplicaSteering::Cpu => cookies_of(&|cpu| hosts.contains(&cpu)),
                 ReplicaSteering::Flow | ReplicaSteering::QuicId => Vec::new(),
             };
-            (*cpu, if near.is_empty() { of_copies(&|_| true) } else { near })
+            (*cpu, if near_sockets.is_empty() { cookies_of(&|_| true) } else { near_sockets })
         };
         SteeringTable {
             by_cpu: self.hosts.iter().map(row).collect(),
@@ -100,21 +100,21 @@ mod tests {
     }
 
     #[test]
-    fn copies_of_a_cpu_share_its_packets_and_those_of_its_neighbours() {
+    fn copies_share_packets_of_their_cpu_and_of_cpus_without_a_copy() {
         let sockets = BTreeMap::from([(0, vec![40]), (1, vec![41]), (2, vec![42])]);
         let table = placement(ReplicaSteering::Cpu).table(&sockets);
         assert_eq!(table.to_string(), "by-cpu 0:40+42 1:41 2:40+42 3:41");
     }
 
     #[test]
-    fn all_copies_share_the_packets_of_a_cpu_whose_copy_is_away() {
+    fn packets_of_a_cpu_whose_copy_is_missing_go_to_all_copies() {
         let sockets = BTreeMap::from([(0, vec![40]), (2, vec![42])]);
         let table = placement(ReplicaSteering::Cpu).table(&sockets);
         assert_eq!(table.to_string(), "by-cpu 0:40+42 1:40+42 2:40+42 3:40+42");
     }
 
     #[test]
-    fn by_flow_all_cpus_have_the_same_row() {
+    fn flow_steering_gives_every_cpu_the_same_row() {
         let sockets = BTreeMap::from([(1, vec![41]), (0, vec![40])]);
         let table = placement(ReplicaSteering::Flow).table(&sockets);
         assert_eq!(table.to_string(), "by-cpu 0:40+41 1:40+41 2:40+41 3:40+41");

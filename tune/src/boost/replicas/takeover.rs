@@ -50,21 +50,21 @@ struct HeldGroup {
 /// The copy keeps the socket open, and is closed before the server ends.
 struct SharedSocket(OwnedFd);
 
-fn glance(host: &Host, query: &ServerQuery) -> Result<ObservedServer, ReplicaError> {
-    let look = ObservationOptions { duration: Duration::ZERO, datagrams: false };
-    Ok(ObservedServer::observe(host, query, look, &|| false)?.0)
+fn observe_briefly(host: &Host, query: &ServerQuery) -> Result<ObservedServer, ReplicaError> {
+    let options = ObservationOptions { duration: Duration::ZERO, datagrams: false };
+    Ok(ObservedServer::observe(host, query, options, &|| false)?.0)
 }
 
 impl ServerTakeover {
     /// Finds the server on the port, and keeps its datagrams for its own sockets.
-    pub(super) fn hold(host: &Host, placement: &CopyPlacement, port: u16) -> Result<Self, ReplicaError> {
-        let server = glance(host, &ServerQuery { port: Some(port), ..ServerQuery::default() })?;
+    pub(super) fn prepare(host: &Host, placement: &CopyPlacement, port: u16) -> Result<Self, ReplicaError> {
+        let server = observe_briefly(host, &ServerQuery { port: Some(port), ..ServerQuery::default() })?;
         // The group of this process has the port already, and groups that are replaced are handing
         // it over.
         let is_other = |group: &ReplicaCgroup| group.supervisor != std::process::id() && !group.is_replaced();
-        let old = groups(host, Some(port))?.into_iter().find(is_other);
-        let supervised = old.clone().filter(|group| group.is_supervised(host));
-        let pids = match (&supervised, &old) {
+        let old_group = groups(host, Some(port))?.into_iter().find(is_other);
+        let supervised = old_group.clone().filter(|group| group.is_supervised(host));
+        let pids = match (&supervised, &old_group) {
             (Some(group), _) => vec![group.supervisor],
             (None, Some(group)) => group.processes(),
             (None, None) => top_processes(&server),
@@ -79,26 +79,26 @@ impl ServerTakeover {
             processes: processes.map_err(ReplicaError::io("open the processes of the old server"))?,
             supervised,
         };
-        let held = takeover.hold_groups(host, placement, &server);
-        if held.is_err() {
+        let result = takeover.steer_old_groups(host, placement, &server);
+        if result.is_err() {
             takeover.release(host);
         }
-        held.map(|()| takeover)
+        result.map(|()| takeover)
     }
 
-    fn hold_groups(
+    fn steer_old_groups(
         &mut self,
         host: &Host,
         placement: &CopyPlacement,
         server: &ObservedServer,
     ) -> Result<(), ReplicaError> {
         let port = self.port;
-        let on_port = server.groups.iter().filter(|group| group.local.port() == port);
-        for group in on_port {
+        let groups_on_port = server.groups.iter().filter(|group| group.local.port() == port);
+        for group in groups_on_port {
             let (namespace, local) = (server.namespace, group.local);
             if group.protocol == SocketProtocol::Tcp {
                 if !group.reuseport {
-                    self.share(host, group)?;
+                    self.share_address(host, group)?;
                 }
                 continue;
             }
@@ -112,14 +112,14 @@ impl ServerTakeover {
             };
             let steer = || setting.write(host, &table).map_err(io::Error::other);
             if !group.reuseport {
-                self.share(host, group)?;
+                self.share_address(host, group)?;
             }
-            let steered = match is_new {
+            let result = match is_new {
                 true => steer(),
                 false if steering.parse::<SteeringTable>().is_ok() => Ok(()),
                 false => Err(io::Error::other(format!("{local} is steered by another program ({steering})"))),
             };
-            steered.map_err(|error| ReplicaError::NotSteered { why: error.to_string() })?;
+            result.map_err(|error| ReplicaError::NotSteered { why: error.to_string() })?;
             self.groups.push(HeldGroup { local, setting, table, is_new });
             group.members.iter().for_each(|member| self.buffers.enlarge(host, member.socket));
             self.sockets.extend(group.members.iter().map(|member| (member.socket.cookie, member.drops)));
@@ -128,22 +128,22 @@ impl ServerTakeover {
     }
 
     /// Lets the copies bind the address of a server that has a single socket on it.
-    fn share(&mut self, host: &Host, group: &ServerGroup) -> Result<(), ReplicaError> {
+    fn share_address(&mut self, host: &Host, group: &ServerGroup) -> Result<(), ReplicaError> {
         let (protocol, local) = (group.protocol, group.local);
         let [member] = group.members.as_slice() else {
             return Err(ReplicaError::NotReuseport { protocol, local });
         };
-        let failed = ReplicaError::io("set SO_REUSEPORT on the socket of the old server");
-        let socket = socket_copy(host, member.socket).map_err(&failed)?;
-        let owner = rustix::fs::fstat(&socket).map_err(|errno| failed(errno.into()))?.st_uid;
+        let to_error = ReplicaError::io("set SO_REUSEPORT on the socket of the old server");
+        let socket = socket_copy(host, member.socket).map_err(&to_error)?;
+        let owner = rustix::fs::fstat(&socket).map_err(|errno| to_error(errno.into()))?.st_uid;
         if owner != rustix::process::geteuid().as_raw() {
             return Err(ReplicaError::OtherUser { protocol, local, owner });
         }
-        let shared = match protocol {
+        let result = match protocol {
             SocketProtocol::Udp => make_group(&socket, local),
             SocketProtocol::Tcp => set_reuseport(&socket, true),
         };
-        shared.map_err(&failed)?;
+        result.map_err(&to_error)?;
         self.shared.push(SharedSocket(socket));
         Ok(())
     }
@@ -162,7 +162,7 @@ impl ServerTakeover {
         }
     }
 
-    /// Undoes [`ServerTakeover::hold`]. The new copies have ended.
+    /// Undoes [`ServerTakeover::prepare`]. The new copies have ended.
     pub(super) fn release(&self, host: &Host) {
         for group in self.groups.iter().filter(|group| group.is_new) {
             // The server may be gone.
@@ -187,6 +187,6 @@ impl ServerTakeover {
 /// The processes of a server whose parents do not belong to the server.
 fn top_processes(server: &ObservedServer) -> Vec<u32> {
     let is_own = |pid: u32| server.processes.iter().any(|process| process.pid == pid);
-    let top = server.processes.iter().filter(|process| !process.parent.is_some_and(is_own));
-    top.map(|process| process.pid).collect()
+    let roots = server.processes.iter().filter(|process| !process.parent.is_some_and(is_own));
+    roots.map(|process| process.pid).collect()
 }

@@ -59,30 +59,31 @@ impl ReplicaUnit {
                 "systemd cannot start {program}: move linerate to another directory"
             )));
         }
-        if let Some(why) = service.refusal(!command.is_empty()) {
-            return Err(unsuited(why));
+        if let Some(reason) = service.refusal(!command.is_empty()) {
+            return Err(unsuited(reason));
         }
-        let own = service.last("ExecStart").unwrap_or_default();
-        let (flags, own) = own.split_at(own.find(|letter| !"-:+!".contains(letter)).unwrap_or_default());
+        let unit_command = service.last("ExecStart").unwrap_or_default();
+        let (flags, unit_command) =
+            unit_command.split_at(unit_command.find(|letter| !"-:+!".contains(letter)).unwrap_or_default());
         let command = match command {
-            [] => own.to_owned(),
+            [] => unit_command.to_owned(),
             words => words.iter().map(|word| argument(word)).collect::<Vec<_>>().join(" "),
         };
         // Only linerate runs as root: `!` leaves the other restrictions of the unit as they are.
         let as_root = if service.last("User").is_some() { "!" } else { "" };
-        let kept: String = flags.chars().filter(|flag| "-:".contains(*flag)).collect();
+        let kept_flags: String = flags.chars().filter(|flag| "-:".contains(*flag)).collect();
         let privileges = service.privileges(flags.contains(['+', '!']));
         let options = options.iter().map(|word| argument(word)).collect::<Vec<_>>().join(" ");
         let mut drop_in = format!(
             "# Written by linerate boost unit; linerate tune undo removes it.\n[Service]\nExecStart=\n\
-             ExecStart={as_root}{kept}{} boost run {options} -- {privileges}{command}\n\
+             ExecStart={as_root}{kept_flags}{} boost run {options} -- {privileges}{command}\n\
              Delegate=yes\n",
             argument(program)
         );
         let mut notes = Vec::new();
-        for (key, value, why) in service.changes() {
+        for (key, value, reason) in service.changes() {
             drop_in += &format!("{key}={value}\n");
-            notes.extend(why.map(|why| format!("{key}={value}: {why}.")));
+            notes.extend(reason.map(|reason| format!("{key}={value}: {reason}.")));
         }
         Ok(Self { unit: unit.to_owned(), drop_in, notes })
     }
@@ -94,7 +95,7 @@ impl ServiceSection {
         let template = unit.split_once('@').map(|(name, _)| format!("{name}@.service"));
         let names = || [Some(unit.to_owned()), template.clone()].into_iter().flatten();
         let candidates = names().flat_map(|name| DIRECTORIES.map(|directory| format!("{directory}/{name}")));
-        let main = candidates.into_iter().find_map(|path| host.read(&path).ok())?;
+        let main_text = candidates.into_iter().find_map(|path| host.read(&path).ok())?;
         let mut drop_ins = std::collections::BTreeMap::new();
         for directory in names().flat_map(|name| DIRECTORIES.map(|directory| format!("{directory}/{name}.d")))
         {
@@ -105,7 +106,7 @@ impl ServiceSection {
             }
         }
         let mut section = Self(Vec::new());
-        section.add(&main);
+        section.add(&main_text);
         drop_ins.values().filter_map(|path| host.read(path).ok()).for_each(|text| section.add(&text));
         Some(section)
     }
@@ -122,12 +123,12 @@ impl ServiceSection {
         }
     }
 
-    fn all<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a str> {
-        self.0.iter().filter(move |(own, _)| own == key).map(|(_, value)| value.as_str())
+    fn values<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a str> {
+        self.0.iter().filter(move |(name, _)| name == key).map(|(_, value)| value.as_str())
     }
 
     fn last(&self, key: &str) -> Option<&str> {
-        self.0.iter().rfind(|(own, _)| own == key).map(|(_, value)| value.as_str())
+        self.0.iter().rfind(|(name, _)| name == key).map(|(_, value)| value.as_str())
     }
 
     fn is_on(&self, key: &str) -> bool {
@@ -137,10 +138,10 @@ impl ServiceSection {
     /// Why copies of the server cannot be run; `None` if they can.
     fn refusal(&self, has_command: bool) -> Option<String> {
         let kind = self.last("Type").unwrap_or("simple");
-        let foreground =
+        let hint =
             "give the command that keeps the server in the foreground: linerate boost unit ... -- COMMAND";
         if kind == "forking" && !has_command {
-            return Some(format!("it goes to the background (Type=forking): {foreground}"));
+            return Some(format!("it goes to the background (Type=forking): {hint}"));
         }
         if !["simple", "exec", "forking", "notify", "notify-reload"].contains(&kind) {
             return Some(format!("its Type={kind} is that of no server that stays in the foreground"));
@@ -150,8 +151,8 @@ impl ServiceSection {
                 "DynamicUser= and PrivateUsers= leave no user for the copies: turn them off first".to_owned(),
             );
         }
-        if self.all("ExecStart").count() != 1
-            || self.last("ExecStart").is_some_and(|own| own.starts_with(['@', '|']))
+        if self.values("ExecStart").count() != 1
+            || self.last("ExecStart").is_some_and(|command| command.starts_with(['@', '|']))
         {
             return Some("only a unit with one plain ExecStart= can be replicated".to_owned());
         }
@@ -162,21 +163,22 @@ impl ServiceSection {
     /// capabilities that the unit gave the server.
     fn privileges(&self, is_privileged: bool) -> String {
         let capabilities = |key: &str| {
-            let names = self.all(key).flat_map(str::split_whitespace).map(str::to_lowercase);
+            let names = self.values(key).flat_map(str::split_whitespace).map(str::to_lowercase);
             let names: Vec<String> = names.collect();
             // A list that begins with ~ names the capabilities to remove.
-            let takes = names.first().is_some_and(|name| name.starts_with('~'));
-            let sign = if takes { "-" } else { "+" };
-            let named = names.iter().map(|name| name.trim_start_matches('~').trim_start_matches("cap_"));
-            let named: Vec<String> = named.map(|name| format!("{sign}{name}")).collect();
-            let all = if takes { "+all" } else { "-all" };
-            (!names.is_empty()).then(|| format!("{all},{}", named.join(",")))
+            let is_removal = names.first().is_some_and(|name| name.starts_with('~'));
+            let sign = if is_removal { "-" } else { "+" };
+            let signed_names =
+                names.iter().map(|name| name.trim_start_matches('~').trim_start_matches("cap_"));
+            let signed_names: Vec<String> = signed_names.map(|name| format!("{sign}{name}")).collect();
+            let base = if is_removal { "+all" } else { "-all" };
+            (!names.is_empty()).then(|| format!("{base},{}", signed_names.join(",")))
         };
         let mut words = Vec::new();
         if let Some(user) = self.last("User").filter(|_| !is_privileged) {
             let group = self.last("Group").unwrap_or(user);
             words.push(format!("--reuid={user} --regid={group}"));
-            words.push(match self.all("SupplementaryGroups").collect::<Vec<_>>().join(" ") {
+            words.push(match self.values("SupplementaryGroups").collect::<Vec<_>>().join(" ") {
                 groups if groups.is_empty() => "--init-groups".to_owned(),
                 groups => format!("--groups={}", groups.split_whitespace().collect::<Vec<_>>().join(",")),
             });
@@ -190,7 +192,7 @@ impl ServiceSection {
     /// The changes of the drop-in other than the command, with reasons.
     fn changes(&self) -> Vec<(&'static str, String, Option<&'static str>)> {
         let mut changes = Vec::new();
-        let mut change = |key, value: &str, why| changes.push((key, value.to_owned(), why));
+        let mut change = |key, value: &str, reason| changes.push((key, value.to_owned(), reason));
         match self.last("Type").unwrap_or("simple") {
             "forking" => {
                 change("Type", "exec", None);
@@ -220,7 +222,7 @@ impl ServiceSection {
                 Some("linerate's own, which the filter allows the copies, too"),
             );
         }
-        let families = self.all("RestrictAddressFamilies").collect::<Vec<_>>().join(" ");
+        let families = self.values("RestrictAddressFamilies").collect::<Vec<_>>().join(" ");
         if !families.is_empty() && !families.starts_with('~') && !families.contains("AF_NETLINK") {
             change("RestrictAddressFamilies", "AF_NETLINK", Some("linerate lists sockets"));
         }
@@ -240,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn the_copies_keep_the_user_and_the_hardening_of_the_unit() {
+    fn drop_in_keeps_the_user_and_hardening_of_the_unit() {
         let main = "[Unit]\nDescription=x\n[Service]\nType=notify\nUser=ntp\nExecStart=-/usr/sbin/ntpd -g \\\n  $OPTIONS\n\
                     AmbientCapabilities=CAP_NET_BIND_SERVICE\nProtectControlGroups=yes\nProtectHome=yes\n";
         let drop_in = "[Service]\nExecStart=\nExecStart=/opt/ntpd $OPTIONS\nCapabilityBoundingSet=CAP_NET_BIND_SERVICE CAP_SYS_TIME\n\
@@ -266,21 +268,25 @@ mod tests {
     }
 
     #[test]
-    fn a_unit_that_goes_to_the_background_requires_a_command() {
+    fn forking_unit_requires_a_command() {
         let files = [(
             "/lib/systemd/system/ntp.service",
             "[Service]\nType=forking\nPIDFile=/run/x\nExecStart=/usr/sbin/ntpd\n",
         )];
         let error = unit(&files, &[]).expect_err("forking").to_string();
         assert!(error.contains("-- COMMAND"), "{error}");
-        let text =
+        let drop_in =
             unit(&files, &["/usr/sbin/ntpd", "-n", "-p", "/run/{replica} $x"]).expect("suited").drop_in;
         assert!(
-            text.contains("ExecStart=/usr/bin/linerate boost run --replicas 2 -- /usr/sbin/ntpd -n"),
-            "{text}"
+            drop_in.contains("ExecStart=/usr/bin/linerate boost run --replicas 2 -- /usr/sbin/ntpd -n"),
+            "{drop_in}"
         );
-        assert!(text.contains("\"/run/{replica} $$x\"") && text.contains("Type=exec\nPIDFile=\n"), "{text}");
-        let once = [("/lib/systemd/system/ntp.service", "[Service]\nType=oneshot\nExecStart=/bin/true\n")];
-        assert!(unit(&once, &[]).is_err() && unit(&[("/x", "")], &[]).is_err());
+        assert!(
+            drop_in.contains("\"/run/{replica} $$x\"") && drop_in.contains("Type=exec\nPIDFile=\n"),
+            "{drop_in}"
+        );
+        let oneshot_unit =
+            [("/lib/systemd/system/ntp.service", "[Service]\nType=oneshot\nExecStart=/bin/true\n")];
+        assert!(unit(&oneshot_unit, &[]).is_err() && unit(&[("/x", "")], &[]).is_err());
     }
 }

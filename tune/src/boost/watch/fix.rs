@@ -41,7 +41,9 @@ pub(super) fn fix(
     let (mut done, mut refused) = (Vec::new(), Vec::new());
     for change in &plan.changes {
         match transaction.change(host, &change.setting, &change.to) {
-            Ok(ChangeResult::Made { from }) => done.extend(description(&change.setting, &from, &change.to)),
+            Ok(ChangeResult::Made { from }) => {
+                done.extend(describe_change(&change.setting, &from, &change.to));
+            }
             Ok(ChangeResult::Already) => {}
             Ok(ChangeResult::Refused { why }) => refused.push(why),
             // A setting that another program changed is left alone.
@@ -54,7 +56,7 @@ pub(super) fn fix(
 }
 
 /// Reads the steering of each group again, so that a plan starts from the current values.
-pub(super) fn refresh(host: &Host, server: &mut ObservedServer) {
+pub(super) fn refresh_steering(host: &Host, server: &mut ObservedServer) {
     let namespace = server.namespace;
     for group in server.groups.iter_mut().filter(|group| group.reuseport) {
         let setting = Setting::Steering { namespace, protocol: group.protocol, local: group.local };
@@ -66,7 +68,7 @@ pub(super) fn refresh(host: &Host, server: &mut ObservedServer) {
 }
 
 /// Updates the known server with the values of a plan.
-pub(super) fn note(server: &mut ObservedServer, plan: &TunePlan) {
+pub(super) fn update_server(server: &mut ObservedServer, plan: &TunePlan) {
     for change in &plan.changes {
         match &change.setting {
             Setting::Steering { protocol, local, .. } => {
@@ -98,7 +100,7 @@ pub(super) fn without_effective_changes(mut plan: TunePlan) -> TunePlan {
 }
 
 /// A change in words.
-fn description(setting: &Setting, from: &SettingValue, to: &SettingValue) -> Vec<String> {
+fn describe_change(setting: &Setting, from: &SettingValue, to: &SettingValue) -> Vec<String> {
     match setting {
         Setting::ThreadCpus { pid, tid, .. } => {
             let thread =
@@ -108,8 +110,8 @@ fn description(setting: &Setting, from: &SettingValue, to: &SettingValue) -> Vec
         Setting::Steering { protocol, local, .. } => match to.as_str().parse::<SteeringTable>() {
             Ok(table) => {
                 let before = from.as_str().parse::<SteeringTable>().unwrap_or_default();
-                let place = format!("{} {local}", protocol.name());
-                rows(&before, &table).into_iter().map(|row| format!("{place}: {row}")).collect()
+                let address = format!("{} {local}", protocol.name());
+                rows(&before, &table).into_iter().map(|row| format!("{address}: {row}")).collect()
             }
             Err(_) => vec![format!("{setting}: {to}")],
         },
@@ -119,10 +121,10 @@ fn description(setting: &Setting, from: &SettingValue, to: &SettingValue) -> Vec
 
 /// One line per set of sockets that receives the packets of other CPUs than before.
 fn rows(before: &SteeringTable, now: &SteeringTable) -> Vec<String> {
-    let mut moved: BTreeMap<&[u64], Vec<u32>> = BTreeMap::new();
+    let mut cpus_by_sockets: BTreeMap<&[u64], Vec<u32>> = BTreeMap::new();
     for (cpu, sockets) in &now.by_cpu {
         if before.by_cpu.get(cpu) != Some(sockets) {
-            moved.entry(sockets).or_default().push(*cpu);
+            cpus_by_sockets.entry(sockets).or_default().push(*cpu);
         }
     }
     let row = |(sockets, cpus): (&[u64], Vec<u32>)| {
@@ -131,7 +133,7 @@ fn rows(before: &SteeringTable, now: &SteeringTable) -> Vec<String> {
         let sockets: Vec<String> = sockets.iter().map(u64::to_string).collect();
         format!("packets of {word} {cpus} go to socket {}", sockets.join(" or "))
     };
-    moved.into_iter().map(row).collect()
+    cpus_by_sockets.into_iter().map(row).collect()
 }
 
 #[cfg(test)]
@@ -141,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_moved_cpus_are_described() {
+    fn steering_description_lists_only_cpus_with_a_new_socket() {
         let local = "127.0.0.1:53".parse().expect("an address");
         let setting = Setting::Steering { namespace: 1, protocol: SocketProtocol::Udp, local };
         let (from, to) = (
@@ -152,13 +154,13 @@ mod tests {
             "udp 127.0.0.1:53: packets of CPUs 1-2 go to socket 43",
             "udp 127.0.0.1:53: packets of CPU 3 go to socket 43 or 44",
         ];
-        assert_eq!(description(&setting, &from, &to), expected);
+        assert_eq!(describe_change(&setting, &from, &to), expected);
     }
 
     #[test]
-    fn a_thread_is_described_with_its_process() {
+    fn thread_pin_description_names_the_process() {
         let pin = |tid| {
-            description(
+            describe_change(
                 &Setting::ThreadCpus { pid: 7, tid, started: 1 },
                 &SettingValue::new("0-3"),
                 &SettingValue::new("2"),

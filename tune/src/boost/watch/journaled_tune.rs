@@ -23,20 +23,20 @@ impl<'s> JournaledTune<'s> {
     ///
     /// # Errors
     /// [`JournalError`] if the journal cannot be read.
-    pub(super) fn lasts(&mut self) -> Result<bool, JournalError> {
+    pub(super) fn is_in_effect(&mut self) -> Result<bool, JournalError> {
         let stamp = self.stamp();
         if stamp.is_some() && stamp == self.seen {
             return Ok(true);
         }
         let tunes = self.store.read()?.tunes();
-        let lasts = tunes.iter().any(|tune| tune.begun.tune == self.tune && tune.undo.is_none());
-        self.seen = stamp.filter(|_| lasts);
-        Ok(lasts)
+        let is_in_effect = tunes.iter().any(|tune| tune.begun.tune == self.tune && tune.undo.is_none());
+        self.seen = stamp.filter(|_| is_in_effect);
+        Ok(is_in_effect)
     }
 
     fn stamp(&self) -> Option<Stamp> {
-        let found = std::fs::metadata(self.store.journal_path()).ok()?;
-        Some((found.ino(), found.len(), found.mtime(), found.mtime_nsec()))
+        let metadata = std::fs::metadata(self.store.journal_path()).ok()?;
+        Some((metadata.ino(), metadata.len(), metadata.mtime(), metadata.mtime_nsec()))
     }
 }
 
@@ -49,19 +49,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tune_lasts_until_it_is_undone() {
+    fn journaled_tune_lasts_until_undo() {
         let directory = tempfile::tempdir().expect("a directory");
         let store = StateStore::at(directory.path().join("state"));
         let host = Host::scripted([("/proc/sys/kernel/random/boot_id", "boot-1"), ("/proc/sys/net/a", "0")]);
-        let mut force = JournaledTune::of(&store, 1);
-        assert!(!force.lasts().expect("read"));
+        let mut tune = JournaledTune::of(&store, 1);
+        assert!(!tune.is_in_effect().expect("read"));
         let mut writer = store.lock().expect("locked");
         let begin = TuneStart::new("boost", Vec::new());
         let mut transaction = TuneTransaction::begin(&mut writer, &host, begin).expect("begun");
         transaction.change(&host, &Setting::sysctl("net.a"), &SettingValue::new("1")).expect("made");
         transaction.end(None).expect("ended");
-        assert!(force.lasts().expect("read") && force.lasts().expect("stamped"));
+        assert!(tune.is_in_effect().expect("read") && tune.is_in_effect().expect("stamped"));
         undo(&mut writer, &host, Some(1), UndoReason::Asked).expect("undone");
-        assert!(!force.lasts().expect("read"));
+        assert!(!tune.is_in_effect().expect("read"));
     }
 }

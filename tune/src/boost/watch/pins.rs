@@ -21,10 +21,10 @@ pub(super) struct PinnedThread {
 }
 
 /// The pinned threads of a tune.
-pub(super) fn pins(tune: &RecordedTune) -> Vec<PinnedThread> {
-    let pin = |held: &crate::journal::tune::TrackedSetting| {
-        let Setting::ThreadCpus { pid, tid, started } = held.setting else { return None };
-        let cpus = CpuSet::from_list(held.wanted.as_ref()?.as_str()).ok()?;
+pub(super) fn pinned_threads(tune: &RecordedTune) -> Vec<PinnedThread> {
+    let pin = |tracked: &crate::journal::tune::TrackedSetting| {
+        let Setting::ThreadCpus { pid, tid, started } = tracked.setting else { return None };
+        let cpus = CpuSet::from_list(tracked.wanted.as_ref()?.as_str()).ok()?;
         Some(PinnedThread { pid, tid, started, cpus })
     };
     tune.tracked.iter().filter_map(pin).collect()
@@ -48,14 +48,14 @@ pub(super) fn adopt(
             // Without steering the sockets of a thread are unknown.
             continue;
         }
-        let own = pin.map(|pin| fed_by(&tables, &pin.cpus)).unwrap_or_default();
+        let own_sockets = pin.map(|pin| sockets_fed_by(&tables, &pin.cpus)).unwrap_or_default();
         let guessed = std::mem::take(&mut reader.guessed);
-        reader.sockets.retain(|cookie| own.contains(cookie) || !guessed.contains(cookie));
+        reader.sockets.retain(|cookie| own_sockets.contains(cookie) || !guessed.contains(cookie));
     }
     server.readers.retain(|reader| !reader.sockets.is_empty());
-    let dead = pins.iter().filter(|pin| !sample.has(pin.pid, pin.tid));
+    let dead_pins = pins.iter().filter(|pin| !sample.has(pin.pid, pin.tid));
     let reader = |pin: &PinnedThread| {
-        let mut sockets = fed_by(&tables, &pin.cpus);
+        let mut sockets = sockets_fed_by(&tables, &pin.cpus);
         sockets.retain(|cookie| server.readers_of(*cookie).next().is_none());
         (!sockets.is_empty()).then(|| ReaderThread {
             pid: pin.pid,
@@ -69,7 +69,7 @@ pub(super) fn adopt(
             cpuset: None,
         })
     };
-    dead.filter_map(reader).collect()
+    dead_pins.filter_map(reader).collect()
 }
 
 pub(super) fn is_pinned(reader: &ReaderThread, pins: &[PinnedThread]) -> bool {
@@ -88,7 +88,7 @@ fn tables(server: &ObservedServer) -> Vec<SteeringTable> {
 }
 
 /// The sockets that receive the packets of these CPUs.
-fn fed_by(tables: &[SteeringTable], cpus: &CpuSet) -> BTreeSet<u64> {
+fn sockets_fed_by(tables: &[SteeringTable], cpus: &CpuSet) -> BTreeSet<u64> {
     let rows = tables.iter().flat_map(|table| &table.by_cpu).filter(|(cpu, _)| cpus.contains(**cpu));
     rows.flat_map(|(_, row)| row).copied().collect()
 }
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_worker_that_died_before_the_watch_is_found() {
+    fn adopt_returns_workers_that_died_before_the_watch() {
         let pin = |pid: u32, cpu: u32| PinnedThread {
             pid,
             tid: pid,
@@ -108,21 +108,25 @@ mod tests {
         };
         let sample =
             ServerSample { threads: [50, 51].map(|pid| (pid, pid)).into(), ..ServerSample::default() };
-        let mut seen = server(
+        let mut observation = server(
             &[1, 2],
             vec![reader(51, &[1], ReaderEvidence::InCall), reader(50, &[2], ReaderEvidence::OnlyThread)],
         );
-        seen.readers[0] = ReaderThread { guessed: vec![2], ..reader(51, &[1, 2], ReaderEvidence::InCall) };
-        let dead = adopt(&mut seen, &[pin(51, 0), pin(52, 1), pin(53, 3)], &sample);
-        assert_eq!((seen.readers.len(), &seen.readers[0].sockets[..]), (1, &[1][..]));
+        observation.readers[0] =
+            ReaderThread { guessed: vec![2], ..reader(51, &[1, 2], ReaderEvidence::InCall) };
+        let dead = adopt(&mut observation, &[pin(51, 0), pin(52, 1), pin(53, 3)], &sample);
+        assert_eq!((observation.readers.len(), &observation.readers[0].sockets[..]), (1, &[1][..]));
         let dead: Vec<(u32, Vec<u64>)> =
             dead.into_iter().map(|reader| (reader.pid, reader.sockets)).collect();
         assert_eq!(dead, [(52, vec![2])]);
     }
 
     #[test]
-    fn without_pins_guessed_readers_are_kept() {
-        let mut seen = server(&[1], vec![reader(50, &[1], ReaderEvidence::OnlyThread)]);
-        assert_eq!((adopt(&mut seen, &[], &ServerSample::default()), seen.readers.len()), (Vec::new(), 1));
+    fn adopt_without_pins_keeps_guessed_readers() {
+        let mut observation = server(&[1], vec![reader(50, &[1], ReaderEvidence::OnlyThread)]);
+        assert_eq!(
+            (adopt(&mut observation, &[], &ServerSample::default()), observation.readers.len()),
+            (Vec::new(), 1)
+        );
     }
 }

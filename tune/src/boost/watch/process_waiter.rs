@@ -14,14 +14,14 @@ pub(super) struct ProcessWaiter {
 
 impl ProcessWaiter {
     /// Replaces the set of processes. The samples find the end of a process that cannot be opened.
-    pub(super) fn attend<'p>(&mut self, pids: impl Iterator<Item = &'p u32>) {
-        let mut before = std::mem::take(&mut self.processes);
+    pub(super) fn watch_processes<'p>(&mut self, pids: impl Iterator<Item = &'p u32>) {
+        let mut open_descriptors = std::mem::take(&mut self.processes);
         for pid in pids {
-            let open = || {
+            let open_pidfd = || {
                 let pid = Pid::from_raw(i32::try_from(*pid).ok()?)?;
                 pidfd_open(pid, PidfdFlags::empty()).ok()
             };
-            if let Some(descriptor) = before.remove(pid).or_else(open) {
+            if let Some(descriptor) = open_descriptors.remove(pid).or_else(open_pidfd) {
                 self.processes.insert(*pid, descriptor);
             }
         }
@@ -31,11 +31,11 @@ impl ProcessWaiter {
     pub(super) fn sleep(&mut self, at_most: Duration) {
         let tv_sec = at_most.as_secs().try_into().unwrap_or(i64::MAX);
         let timeout = Timespec { tv_sec, tv_nsec: at_most.subsec_nanos().into() };
-        let mut asked: Vec<PollFd<'_>> =
+        let mut poll_fds: Vec<PollFd<'_>> =
             self.processes.values().map(|descriptor| PollFd::new(descriptor, PollFlags::IN)).collect();
         // A signal may end the sleep early.
-        let _ = poll(&mut asked, Some(&timeout));
-        let ended: Vec<bool> = asked.iter().map(|one| !one.revents().is_empty()).collect();
+        let _ = poll(&mut poll_fds, Some(&timeout));
+        let ended: Vec<bool> = poll_fds.iter().map(|poll_fd| !poll_fd.revents().is_empty()).collect();
         let mut ended = ended.into_iter();
         self.processes.retain(|_, _| !ended.next().unwrap_or(false));
     }
@@ -49,16 +49,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_end_of_a_process_wakes_once() {
+    fn process_exit_wakes_the_waiter_once() {
         let mut child = Command::new("sleep").arg("60").spawn().expect("started");
-        let mut wake = ProcessWaiter::default();
-        wake.attend([child.id()].iter());
+        let mut waiter = ProcessWaiter::default();
+        waiter.watch_processes([child.id()].iter());
         child.kill().expect("killed");
         let began = Instant::now();
-        wake.sleep(Duration::from_millis(999));
-        assert!(wake.processes.is_empty(), "not woken in {:?}", began.elapsed());
+        waiter.sleep(Duration::from_millis(999));
+        assert!(waiter.processes.is_empty(), "not woken in {:?}", began.elapsed());
         child.wait().expect("reaped");
-        wake.attend([child.id()].iter());
-        assert!(wake.processes.is_empty());
+        waiter.watch_processes([child.id()].iter());
+        assert!(waiter.processes.is_empty());
     }
 }

@@ -16,22 +16,23 @@ pub(super) struct ServerSample {
 
 impl ServerSample {
     /// Samples these processes (with start times) and their descendants that run the same program.
-    pub(super) fn of(host: &Host, known: &BTreeMap<u32, u64>, ports: &[u16]) -> Self {
+    pub(super) fn of(host: &Host, start_times: &BTreeMap<u32, u64>, ports: &[u16]) -> Self {
         let mut sample = Self::default();
-        let mut to_do: Vec<(u32, Option<u64>)> = known.iter().map(|(pid, at)| (*pid, Some(*at))).collect();
-        while let Some((pid, started)) = to_do.pop() {
-            let Some(life) = life(host, &format!("/proc/{pid}/stat")) else { continue };
+        let mut pending: Vec<(u32, Option<u64>)> =
+            start_times.iter().map(|(pid, started)| (*pid, Some(*started))).collect();
+        while let Some((pid, started)) = pending.pop() {
+            let Some(life) = read_life(host, &format!("/proc/{pid}/stat")) else { continue };
             // The id was reused by another process.
-            let other = started.is_some_and(|started| started != 0 && started != life.started);
-            if !life.lives || other || sample.processes.insert(pid, life.started).is_some() {
+            let is_other_process = started.is_some_and(|started| started != 0 && started != life.started);
+            if !life.lives || is_other_process || sample.processes.insert(pid, life.started).is_some() {
                 continue;
             }
-            for tid in numbers(&host.list(&format!("/proc/{pid}/task")).unwrap_or_default()) {
+            for tid in parse_numbers(&host.list(&format!("/proc/{pid}/task")).unwrap_or_default()) {
                 // A main thread that has ended stays listed as long as others live.
                 if tid != pid || has_living_first_thread(host, pid) {
                     sample.threads.insert((pid, tid));
                 }
-                to_do.extend(children(host, pid, tid).map(|child| (child, None)));
+                pending.extend(children(host, pid, tid).map(|child| (child, None)));
             }
         }
         sample.sockets =
@@ -45,7 +46,7 @@ impl ServerSample {
 }
 
 fn has_living_first_thread(host: &Host, pid: u32) -> bool {
-    life(host, &format!("/proc/{pid}/task/{pid}/stat")).is_some_and(|life| life.lives)
+    read_life(host, &format!("/proc/{pid}/task/{pid}/stat")).is_some_and(|life| life.lives)
 }
 
 /// Children of a thread that run the same program. Other children, such as scripts, read none of
@@ -53,14 +54,17 @@ fn has_living_first_thread(host: &Host, pid: u32) -> bool {
 fn children(host: &Host, pid: u32, tid: u32) -> impl Iterator<Item = u32> {
     let text = host.read(&format!("/proc/{pid}/task/{tid}/children")).unwrap_or_default();
     let words: Vec<&str> = text.split_ascii_whitespace().collect();
-    let found: BTreeSet<u32> = words.iter().filter_map(|word| word.parse().ok()).collect();
+    let child_pids: BTreeSet<u32> = words.iter().filter_map(|word| word.parse().ok()).collect();
     let program = |pid: u32| host.read_link(&format!("/proc/{pid}/exe")).ok();
-    let own = if found.is_empty() { None } else { program(pid) };
-    let same: Vec<u32> = found.into_iter().filter(|child| own.is_none() || program(*child) == own).collect();
-    same.into_iter()
+    let own_program = if child_pids.is_empty() { None } else { program(pid) };
+    let same_program: Vec<u32> = child_pids
+        .into_iter()
+        .filter(|child| own_program.is_none() || program(*child) == own_program)
+        .collect();
+    same_program.into_iter()
 }
 
-fn numbers(names: &[String]) -> impl Iterator<Item = u32> + '_ {
+fn parse_numbers(names: &[String]) -> impl Iterator<Item = u32> + '_ {
     names.iter().filter_map(|name| name.parse().ok())
 }
 
@@ -68,12 +72,12 @@ fn numbers(names: &[String]) -> impl Iterator<Item = u32> + '_ {
 fn sockets(host: &Host, pid: u32, ports: &[u16]) -> BTreeSet<u64> {
     let tables =
         ["udp", "udp6"].map(|table| host.read(&format!("/proc/{pid}/net/{table}")).unwrap_or_default());
-    tables.iter().flat_map(|table| bound(table, ports)).collect()
+    tables.iter().flat_map(|table| bound_inodes(table, ports)).collect()
 }
 
 /// The inodes of the sockets in a table such as `/proc/net/udp` that are bound to these ports
 /// (`udp4_format_sock` in net/ipv4/udp.c, Linux 6.18).
-fn bound(table: &str, ports: &[u16]) -> Vec<u64> {
+fn bound_inodes(table: &str, ports: &[u16]) -> Vec<u64> {
     const LOCAL: usize = 1;
     const INODE: usize = 9;
     let row = |line: &str| {
@@ -91,7 +95,7 @@ struct LifeState {
     started: u64,
 }
 
-fn life(host: &Host, path: &str) -> Option<LifeState> {
+fn read_life(host: &Host, path: &str) -> Option<LifeState> {
     parse_life(&host.read(path).ok()?)
 }
 
@@ -150,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn forked_workers_are_found_and_the_dead_are_not() {
+    fn sample_includes_forked_workers_but_no_zombies_or_other_programs() {
         let known = BTreeMap::from([(50, 500), (51, 510), (60, 0)]);
         let sample = ServerSample::of(&host(&[(51, "S"), (52, "R"), (53, "Z"), (54, "S")]), &known, &[53]);
         assert_eq!(sample.processes, BTreeMap::from([(50, 500), (51, 510), (52, 520)]));
@@ -159,15 +163,15 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_another_process_has_now_is_not_the_one() {
+    fn reused_pids_are_not_sampled() {
         let sample = ServerSample::of(&host(&[(51, "S")]), &BTreeMap::from([(50, 499)]), &[53]);
         assert_eq!(sample, ServerSample::default());
     }
 
     proptest! {
         #[test]
-        fn any_text_is_read_without_panic(text in ".*") {
-            let _ = (parse_life(&text), bound(&text, &[53]));
+        fn parsing_arbitrary_text_never_panics(text in ".*") {
+            let _ = (parse_life(&text), bound_inodes(&text, &[53]));
         }
     }
 }

@@ -24,9 +24,9 @@ impl LookSchedule {
         if self.change.is_some() && self.taken == 1 {
             return;
         }
-        let since = self.last.map_or(Duration::MAX, |last| now.saturating_duration_since(last));
+        let since_last = self.last.map_or(Duration::MAX, |last| now.saturating_duration_since(last));
         self.change = Some(now);
-        self.taken = usize::from(since < AFTER_A_CHANGE[1]);
+        self.taken = usize::from(since_last < AFTER_A_CHANGE[1]);
     }
 
     /// Takes a look if one is due.
@@ -62,25 +62,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn looks_follow_a_change_at_growing_intervals() {
+    fn look_schedule_intervals_grow_after_a_change() {
         let start = Instant::now();
         let at = |millis| start + Duration::from_millis(millis);
-        let mut looks = LookSchedule::default();
-        assert!(looks.take(start) && !looks.take(at(200)) && !looks.take(at(29_000)));
-        assert!(looks.take(at(30_000)));
-        looks.begin(at(40_000));
-        let looks: Vec<u64> = (0..400).map(|n| 40_000 + n * 100).filter(|n| looks.take(at(*n))).collect();
-        assert_eq!(looks, [40_000, 40_300, 41_200, 44_000, 74_000]);
+        let mut schedule = LookSchedule::default();
+        assert!(schedule.take(start) && !schedule.take(at(200)) && !schedule.take(at(29_000)));
+        assert!(schedule.take(at(30_000)));
+        schedule.begin(at(40_000));
+        let look_times: Vec<u64> =
+            (0..400).map(|n| 40_000 + n * 100).filter(|n| schedule.take(at(*n))).collect();
+        assert_eq!(look_times, [40_000, 40_300, 41_200, 44_000, 74_000]);
     }
 
     #[test]
-    fn constant_changes_do_not_cause_constant_looks() {
+    fn look_schedule_limits_looks_during_constant_changes() {
         let start = Instant::now();
-        let mut looks = LookSchedule::default();
+        let mut schedule = LookSchedule::default();
         let looks = (0..100).filter(|n| {
             let now = start + Duration::from_millis(n * 50);
-            looks.begin(now);
-            looks.take(now)
+            schedule.begin(now);
+            schedule.take(now)
         });
         assert!((10..=18).contains(&looks.count()));
     }

@@ -37,62 +37,64 @@ pub(super) fn remove_dead(server: &mut ObservedServer, sample: &ServerSample) ->
 /// Merges a new observation into the `known` server, of which `dead` readers have ended since.
 pub(super) fn merge(
     known: &ObservedServer,
-    mut seen: ObservedServer,
+    mut observation: ObservedServer,
     dead: &[ReaderThread],
 ) -> ObservedServer {
-    let members = members(&seen);
+    let members = members(&observation);
     let mut readers: Vec<ReaderThread> = Vec::new();
-    let (sure, likely): (Vec<ReaderThread>, Vec<ReaderThread>) = seen.readers.drain(..).partition(is_seen);
-    let before = |reader: &ReaderThread| known.readers.iter().find(|other| is_same(other, reader));
-    for mut reader in sure {
+    let (seen_readers, guessed_readers): (Vec<ReaderThread>, Vec<ReaderThread>) =
+        observation.readers.drain(..).partition(is_seen);
+    let find_known = |reader: &ReaderThread| known.readers.iter().find(|other| is_same(other, reader));
+    for mut reader in seen_readers {
         // A worker that also holds the socket of a dead worker is often guessed to read it.
         let guessed = std::mem::take(&mut reader.guessed);
         reader.sockets.retain(|cookie| !guessed.contains(cookie));
         readers.push(reader);
     }
     // The known readers keep their sockets unless another thread was seen reading them.
-    for old in &known.readers {
-        let taken = taken(&readers);
-        let kept: Vec<u64> = old
+    for known_reader in &known.readers {
+        let taken_sockets = taken_sockets(&readers);
+        let kept: Vec<u64> = known_reader
             .sockets
             .iter()
             .copied()
-            .filter(|cookie| members.contains(cookie) && !taken.contains(cookie))
+            .filter(|cookie| members.contains(cookie) && !taken_sockets.contains(cookie))
             .collect();
-        let now = likely.iter().find(|reader| is_same(reader, old)).unwrap_or(old);
-        match readers.iter_mut().find(|reader| is_same(reader, old)) {
+        let current =
+            guessed_readers.iter().find(|reader| is_same(reader, known_reader)).unwrap_or(known_reader);
+        match readers.iter_mut().find(|reader| is_same(reader, known_reader)) {
             Some(reader) => reader.sockets.extend(kept),
             None if kept.is_empty() => {}
             None => readers.push(ReaderThread {
                 sockets: kept,
-                seen: old.seen,
-                guessed: old.guessed.clone(),
-                ..now.clone()
+                seen: known_reader.seen,
+                guessed: known_reader.guessed.clone(),
+                ..current.clone()
             }),
         }
     }
-    for reader in likely.into_iter().filter(|reader| before(reader).is_none()) {
-        let taken = taken(&readers);
-        let free = reader.sockets.iter().all(|cookie| !taken.contains(cookie));
-        if free && (succeeds(&reader, dead) || is_new(&reader, known)) {
+    for reader in guessed_readers.into_iter().filter(|reader| find_known(reader).is_none()) {
+        let taken_sockets = taken_sockets(&readers);
+        let is_free = reader.sockets.iter().all(|cookie| !taken_sockets.contains(cookie));
+        if is_free && (is_successor(&reader, dead) || is_new(&reader, known)) {
             readers.push(reader);
         }
     }
-    seen.readers = readers;
-    if seen.delivery.value().is_none() && known.delivery.value().is_some() {
-        seen.delivery = known.delivery.clone();
+    observation.readers = readers;
+    if observation.delivery.value().is_none() && known.delivery.value().is_some() {
+        observation.delivery = known.delivery.clone();
     }
-    for process in &mut seen.processes {
-        process.reads = seen.readers.iter().any(|reader| reader.pid == process.pid);
+    for process in &mut observation.processes {
+        process.reads = observation.readers.iter().any(|reader| reader.pid == process.pid);
     }
-    seen
+    observation
 }
 
 /// The readers that are only in `before`, and the readers that are only in `after`.
-pub(super) fn moved(before: &ObservedServer, after: &ObservedServer) -> ReaderChanges {
-    let not_in = |one: &ObservedServer, other: &ObservedServer| {
-        let missing = |reader: &&ReaderThread| !other.readers.iter().any(|there| is_same(there, reader));
-        one.readers.iter().filter(missing).map(|reader| (reader.pid, reader.tid)).collect()
+pub(super) fn reader_changes(before: &ObservedServer, after: &ObservedServer) -> ReaderChanges {
+    let not_in = |server: &ObservedServer, other: &ObservedServer| {
+        let missing = |reader: &&ReaderThread| !other.readers.iter().any(|present| is_same(present, reader));
+        server.readers.iter().filter(missing).map(|reader| (reader.pid, reader.tid)).collect()
     };
     ReaderChanges { lost: not_in(before, after), found: not_in(after, before) }
 }
@@ -112,13 +114,13 @@ pub(super) fn feeds_unread_sockets(server: &ObservedServer) -> bool {
     let table = |steering: &Known<String>| {
         steering.value().and_then(|text| text.parse::<linerate_host::setting::SteeringTable>().ok())
     };
-    let fed = server.groups.iter().filter_map(|group| table(&group.steering));
-    let mut fed = fed.flat_map(|table| table.by_cpu.into_values().flatten());
-    fed.any(|cookie| server.readers_of(cookie).next().is_none())
+    let tables = server.groups.iter().filter_map(|group| table(&group.steering));
+    let mut fed_sockets = tables.flat_map(|table| table.by_cpu.into_values().flatten());
+    fed_sockets.any(|cookie| server.readers_of(cookie).next().is_none())
 }
 
-fn is_same(one: &ReaderThread, other: &ReaderThread) -> bool {
-    (one.pid, one.tid, one.started) == (other.pid, other.tid, other.started)
+fn is_same(reader: &ReaderThread, other: &ReaderThread) -> bool {
+    (reader.pid, reader.tid, reader.started) == (other.pid, other.tid, other.started)
 }
 
 /// Whether the thread was seen at a socket, and not only guessed.
@@ -126,23 +128,23 @@ fn is_seen(reader: &ReaderThread) -> bool {
     reader.seen < ReaderEvidence::Ring
 }
 
-fn taken(readers: &[ReaderThread]) -> BTreeSet<u64> {
+fn taken_sockets(readers: &[ReaderThread]) -> BTreeSet<u64> {
     readers.iter().flat_map(|reader| &reader.sockets).copied().collect()
 }
 
 /// Whether a thread has exactly the sockets of a dead reader.
-fn succeeds(reader: &ReaderThread, dead: &[ReaderThread]) -> bool {
-    let own = |reader: &ReaderThread| reader.sockets.iter().copied().collect::<BTreeSet<u64>>();
+fn is_successor(reader: &ReaderThread, dead: &[ReaderThread]) -> bool {
+    let sockets_of = |reader: &ReaderThread| reader.sockets.iter().copied().collect::<BTreeSet<u64>>();
     // A process that holds the sockets of several dead readers reads none. The start is in ticks: the process that forks
     // the workers often started in the tick of the first one.
     let born_later = |other: &ReaderThread| (other.started, other.tid) < (reader.started, reader.tid);
-    dead.iter().any(|other| own(other) == own(reader) && born_later(other))
+    dead.iter().any(|other| sockets_of(other) == sockets_of(reader) && born_later(other))
 }
 
 /// Whether all its sockets are new.
 fn is_new(reader: &ReaderThread, known: &ObservedServer) -> bool {
-    let before = members(known);
-    reader.sockets.iter().all(|cookie| !before.contains(cookie))
+    let known_cookies = members(known);
+    reader.sockets.iter().all(|cookie| !known_cookies.contains(cookie))
 }
 
 #[cfg(test)]
@@ -204,51 +206,63 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_dead_reader_is_removed_and_the_holder_of_its_socket_is_no_reader() {
+    fn dead_reader_is_removed_and_its_parent_does_not_replace_it() {
         let known = server(
             &[1, 2],
             vec![reader(51, &[1], ReaderEvidence::InCall), reader(52, &[2], ReaderEvidence::InCall)],
         );
-        let mut now = known.clone();
-        let dead = remove_dead(&mut now, &sample(&[50, 52]));
-        assert_eq!((dead.len(), sockets_of(&now, 51), sockets_of(&now, 52)), (1, None, Some(vec![2])));
-        assert!(feeds_unread_sockets(&now) && is_unclear(&now));
+        let mut remaining = known.clone();
+        let dead = remove_dead(&mut remaining, &sample(&[50, 52]));
+        assert_eq!(
+            (dead.len(), sockets_of(&remaining, 51), sockets_of(&remaining, 52)),
+            (1, None, Some(vec![2]))
+        );
+        assert!(feeds_unread_sockets(&remaining) && is_unclear(&remaining));
         // The parent, which started in the same tick.
         let parent = ReaderThread { started: 51, ..reader(50, &[1], ReaderEvidence::OnlyThread) };
-        let seen = server(&[1, 2], vec![parent, reader(52, &[2], ReaderEvidence::Polling)]);
-        let merged = merge(&now, seen, &dead);
-        assert_eq!((sockets_of(&merged, 50), sockets_of(&merged, 52)), (None, Some(vec![2])));
-        assert_eq!(moved(&known, &merged), ReaderChanges { lost: vec![(51, 51)], found: Vec::new() });
+        let observation = server(&[1, 2], vec![parent, reader(52, &[2], ReaderEvidence::Polling)]);
+        let result = merge(&remaining, observation, &dead);
+        assert_eq!((sockets_of(&result, 50), sockets_of(&result, 52)), (None, Some(vec![2])));
+        assert_eq!(
+            reader_changes(&known, &result),
+            ReaderChanges { lost: vec![(51, 51)], found: Vec::new() }
+        );
     }
 
     #[test]
-    fn an_observation_that_misses_a_living_reader_keeps_it() {
+    fn merge_keeps_living_readers_over_assumed_observations() {
         let known = server(
             &[1, 2],
             vec![reader(51, &[1], ReaderEvidence::InCall), reader(52, &[2], ReaderEvidence::InCall)],
         );
-        let seen = server(
+        let observation = server(
             &[1, 2],
             vec![reader(52, &[2], ReaderEvidence::InCall), reader(51, &[1, 2], ReaderEvidence::Assumed)],
         );
-        let merged = merge(&known, seen, &[]);
-        assert!(moved(&known, &merged).is_empty() && !is_unclear(&merged) && !feeds_unread_sockets(&merged));
-        assert_eq!(sockets_of(&merged, 51), Some(vec![1]));
+        let result = merge(&known, observation, &[]);
+        assert!(
+            reader_changes(&known, &result).is_empty()
+                && !is_unclear(&result)
+                && !feeds_unread_sockets(&result)
+        );
+        assert_eq!(sockets_of(&result, 51), Some(vec![1]));
+        let without_51 = server(&[1, 2], vec![reader(52, &[2], ReaderEvidence::InCall)]);
+        assert_eq!(sockets_of(&merge(&known, without_51, &[]), 51), Some(vec![1]), "51 was missed");
     }
 
     #[test]
-    fn a_reader_of_one_socket_is_not_guessed_to_read_another() {
+    fn merge_ignores_guessed_sockets_of_a_known_reader() {
         let known = server(&[1, 2], vec![reader(52, &[2], ReaderEvidence::InCall)]);
         let heir = ReaderThread { guessed: vec![1], ..reader(52, &[1, 2], ReaderEvidence::Reading) };
-        let merged = merge(&known, server(&[1, 2], vec![heir]), &[reader(51, &[1], ReaderEvidence::InCall)]);
-        assert_eq!(sockets_of(&merged, 52), Some(vec![2]));
+        let result = merge(&known, server(&[1, 2], vec![heir]), &[reader(51, &[1], ReaderEvidence::InCall)]);
+        assert_eq!(sockets_of(&result, 52), Some(vec![2]));
     }
 
     #[test]
-    fn a_new_worker_reads_the_sockets_it_was_seen_at_or_those_of_a_dead_one() {
+    fn new_worker_gets_observed_sockets_or_replaces_one_dead_worker() {
         let dead = [reader(51, &[1], ReaderEvidence::InCall), reader(52, &[2], ReaderEvidence::InCall)];
         let known = server(&[1, 2, 3], vec![reader(53, &[3], ReaderEvidence::InCall)]);
-        let looks = [
+        let cases = [
             (reader(60, &[1], ReaderEvidence::Reading), Some(vec![1])),
             (reader(60, &[1], ReaderEvidence::OnlyThread), Some(vec![1])),
             // Both of the dead, of which it can be the successor of one only.
@@ -256,21 +270,21 @@ pub(super) mod tests {
             // One that was there before they died.
             (reader(40, &[1], ReaderEvidence::OnlyThread), None),
         ];
-        for (new, expected) in looks {
-            let seen = server(&[1, 2, 3], vec![new.clone(), reader(53, &[3], ReaderEvidence::InCall)]);
-            assert_eq!(sockets_of(&merge(&known, seen, &dead), new.pid), expected, "{new:?}");
+        for (new, expected) in cases {
+            let observation = server(&[1, 2, 3], vec![new.clone(), reader(53, &[3], ReaderEvidence::InCall)]);
+            assert_eq!(sockets_of(&merge(&known, observation, &dead), new.pid), expected, "{new:?}");
         }
     }
 
     #[test]
-    fn sockets_that_are_gone_have_no_reader() {
+    fn merge_drops_readers_of_closed_sockets_and_adds_new_readers() {
         let known = server(
             &[1, 2],
             vec![reader(51, &[1], ReaderEvidence::InCall), reader(52, &[2], ReaderEvidence::InCall)],
         );
-        let merged = merge(&known, server(&[2], vec![reader(52, &[2], ReaderEvidence::InCall)]), &[]);
-        assert_eq!(sockets_of(&merged, 51), None);
-        let grown = server(&[1, 2, 4], vec![reader(61, &[4], ReaderEvidence::OnlyThread)]);
-        assert_eq!(sockets_of(&merge(&known, grown, &[]), 61), Some(vec![4]));
+        let result = merge(&known, server(&[2], vec![reader(52, &[2], ReaderEvidence::InCall)]), &[]);
+        assert_eq!(sockets_of(&result, 51), None);
+        let larger_group = server(&[1, 2, 4], vec![reader(61, &[4], ReaderEvidence::OnlyThread)]);
+        assert_eq!(sockets_of(&merge(&known, larger_group, &[]), 61), Some(vec![4]));
     }
 }

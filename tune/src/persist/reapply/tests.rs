@@ -75,16 +75,16 @@ fn document() -> PersistedSettings {
     .expect("files");
     let file = files.files.iter().find(|file| file.path == DOCUMENT_FILE).expect("written");
     let FileContent::Text(text) = &file.content else { panic!("a link") };
-    PersistedSettings::parse(text, DOCUMENT_FILE).expect("read back")
+    PersistedSettings::parse(text, DOCUMENT_FILE).expect("parsed")
 }
 
-fn reapplied(host: &Host, store: &StateStore, only: Option<&str>) -> ReapplyResult {
+fn reapply_document(host: &Host, store: &StateStore, only: Option<&str>) -> ReapplyResult {
     reapply(store, host, &document(), only, vec!["linerate".into(), "tune".into(), "reapply".into()])
         .expect("done")
 }
 
-fn lines(done: &ReapplyResult) -> Vec<String> {
-    done.settings.iter().map(ToString::to_string).collect()
+fn lines(result: &ReapplyResult) -> Vec<String> {
+    result.settings.iter().map(ToString::to_string).collect()
 }
 
 fn store() -> (tempfile::TempDir, StateStore) {
@@ -93,25 +93,25 @@ fn store() -> (tempfile::TempDir, StateStore) {
     (directory, store)
 }
 
-fn reads(host: &Host, setting: &Setting) -> String {
+fn current_value(host: &Host, setting: &Setting) -> String {
     setting.read(host).expect("read").to_string()
 }
 
 #[test]
-fn settings_find_their_device_and_interrupt_under_other_names_and_numbers() {
+fn reapply_finds_renamed_devices_and_renumbered_interrupts() {
     let (_directory, store) = store();
     let host = Host::rehearsal(recording("lan0", PLACE, 140));
-    let done = reapplied(&host, &store, None);
+    let result = reapply_document(&host, &store, None);
     assert_eq!(
-        lines(&done),
+        lines(&result),
         [
             "net.netfilter.nf_conntrack_max: 65536 -> 1048576",
             "affinity of IRQ 141 (lan0-TxRx-1): f -> 2",
             "lan0 rx-1/rps_cpus: 0 -> c"
         ]
     );
-    assert!(!done.has_failures());
-    assert_eq!(done.tune, Some(1));
+    assert!(!result.has_failures());
+    assert_eq!(result.tune, Some(1));
     let journal = store.read().expect("a journal");
     let tune = &journal.tunes()[0];
     assert_eq!((tune.begun.goal.as_str(), tune.is_unfinished()), (GOAL, false));
@@ -119,64 +119,67 @@ fn settings_find_their_device_and_interrupt_under_other_names_and_numbers() {
 }
 
 #[test]
-fn what_is_so_already_is_left_and_not_even_journalled() {
+fn reapply_of_values_in_effect_writes_no_journal_entry() {
     let (_directory, store) = store();
     let host = Host::rehearsal(recording("eth0", PLACE, 100));
-    reapplied(&host, &store, None);
+    reapply_document(&host, &store, None);
     let before = store.read().expect("a journal").entries.len();
-    let again = reapplied(&host, &store, None);
-    assert_eq!(again.tune, None);
-    assert!(again.settings.iter().all(|one| one.outcome == ReapplyOutcome::Already), "{again:?}");
+    let result = reapply_document(&host, &store, None);
+    assert_eq!(result.tune, None);
+    assert!(result.settings.iter().all(|setting| setting.outcome == ReapplyOutcome::Already), "{result:?}");
     assert_eq!(store.read().expect("a journal").entries.len(), before);
 }
 
 #[test]
-fn a_device_that_is_not_there_is_no_failure_and_holds_up_no_other() {
+fn missing_device_is_no_failure_and_other_settings_are_applied() {
     let (_directory, store) = store();
     let mut recording = recording("eth0", "pci0000:00/0000:00:09.0", 100);
     recording.insert("/sys/class/net/eth0/address", RecordedEntry::File(b"02:00:00:00:00:99\n".to_vec()));
     let host = Host::rehearsal(recording);
-    let done = reapplied(&host, &store, None);
+    let result = reapply_document(&host, &store, None);
     let why =
         "no interface is attached at pci0000:00/0000:00:02.0, and none has the address 02:00:00:00:00:07";
     assert_eq!(
-        lines(&done),
+        lines(&result),
         [
             format!("affinity of IRQ 101 (eth0-TxRx-1): not set, {why}"),
             format!("eth0 rx-1/rps_cpus: not set, {why}"),
             "net.netfilter.nf_conntrack_max: 65536 -> 1048576".to_owned(),
         ]
     );
-    assert!(!done.has_failures());
-    assert_eq!(reads(&host, &rps("eth0")), "0");
+    assert!(!result.has_failures());
+    assert_eq!(current_value(&host, &rps("eth0")), "0");
 }
 
 #[test]
-fn a_device_that_appears_gets_its_own_and_nothing_else_is_touched() {
+fn reapply_for_one_interface_sets_only_its_settings() {
     let (_directory, store) = store();
     let host = Host::rehearsal(recording("eth0", PLACE, 100));
-    let done = reapplied(&host, &store, Some("eth0"));
-    assert_eq!(done.settings.len(), 2);
-    assert_eq!((reads(&host, &rps("eth0")), reads(&host, &conntrack())), ("0000000c".into(), "65536".into()));
-    assert_eq!(reapplied(&host, &store, Some("eth1")), ReapplyResult::default());
+    let result = reapply_document(&host, &store, Some("eth0"));
+    assert_eq!(result.settings.len(), 2);
+    assert_eq!(
+        (current_value(&host, &rps("eth0")), current_value(&host, &conntrack())),
+        ("0000000c".into(), "65536".into())
+    );
+    assert_eq!(reapply_document(&host, &store, Some("eth1")), ReapplyResult::default());
 }
 
 #[test]
-fn what_is_refused_is_told_and_the_others_go_on() {
+fn refused_setting_is_reported_and_other_settings_are_applied() {
     let (_directory, store) = store();
     let mut recording = recording("eth0", PLACE, 100);
     let failure = serde_json::from_str(r#"{"errno": 13}"#).expect("a failure");
     recording.insert("/proc/sys/net/netfilter/nf_conntrack_max", RecordedEntry::Failed(failure));
     let host = Host::rehearsal(recording);
-    let done = reapplied(&host, &store, None);
-    assert!(done.has_failures());
-    let line = &lines(&done)[0];
+    let result = reapply_document(&host, &store, None);
+    assert!(result.has_failures());
+    let line = &lines(&result)[0];
     assert!(line.starts_with("net.netfilter.nf_conntrack_max: not set to 1048576: "), "{line}");
-    assert_eq!(reads(&host, &rps("eth0")), "0000000c");
+    assert_eq!(current_value(&host, &rps("eth0")), "0000000c");
 }
 
 #[test]
-fn a_restarted_irqbalance_is_told_again_though_all_is_in_place() {
+fn restarted_irqbalance_gets_its_interrupt_bans_again() {
     let (_directory, store) = store();
     let with_irqbalance = |recording: &mut HostRecording| {
         let mut file =
@@ -193,9 +196,9 @@ fn a_restarted_irqbalance_is_told_again_though_all_is_in_place() {
     recording.insert("/proc/irq/101/smp_affinity", RecordedEntry::File(b"2\n".to_vec()));
     with_irqbalance(&mut recording);
     let host = Host::rehearsal(recording);
-    let done = reapplied(&host, &store, Some("eth0"));
+    let result = reapply_document(&host, &store, Some("eth0"));
     assert_eq!(
-        lines(&done),
+        lines(&result),
         [
             "affinity of IRQ 101 (eth0-TxRx-1): is 2 already",
             "interrupts that irqbalance (612) leaves alone: 24 -> 24,101",

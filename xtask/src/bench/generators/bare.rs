@@ -41,7 +41,7 @@ pub(super) struct BareLoop {
 
 impl BareLoop {
     /// A loop whose host drops the replies.
-    pub(super) fn taking_replies() -> Self {
+    pub(super) fn with_reply_sink() -> Self {
         Self { takes_replies: true }
     }
 }
@@ -51,7 +51,7 @@ impl GeneratorContender for BareLoop {
         NAME
     }
 
-    fn how(&self) -> String {
+    fn describe(&self) -> String {
         let replies = if self.takes_replies { ", replies dropped by XDP_DROP" } else { "" };
         format!(
             "BPF_PROG_TEST_RUN, BPF_F_TEST_XDP_LIVE_FRAMES, batch {BATCH}, repeat {REPEAT}, bpf/bare.bpf.c{replies}"
@@ -76,7 +76,7 @@ impl GeneratorContender for BareLoop {
             .flat_map(|field: &u32| field.to_ne_bytes())
             .collect();
         let stop = Arc::new(AtomicBool::new(false));
-        let (stopped, cpu) = (Arc::clone(&stop), testbed.cpu);
+        let (stop_flag, cpu) = (Arc::clone(&stop), testbed.cpu);
         // In the sender's namespace, because the index above is looked up in the namespace of the
         // calling thread.
         let handle = testbed.sender().run(|| {
@@ -84,7 +84,7 @@ impl GeneratorContender for BareLoop {
                 machine::pin(None, cpu)?;
                 let program: &Xdp =
                     ebpf.program("bare").context("the object has no such program")?.try_into()?;
-                while !stopped.load(Ordering::Relaxed) {
+                while !stop_flag.load(Ordering::Relaxed) {
                     let mut options = TestRunOptions::new();
                     options.data_in = Some(&frame);
                     options.ctx_in = Some(&context);
@@ -100,14 +100,14 @@ impl GeneratorContender for BareLoop {
 
     fn replies(&mut self, testbed: &GeneratorTestbed, time: Duration) -> anyhow::Result<f64> {
         let interface = testbed.link().sender.interface.clone();
-        let taker = testbed.sender().run(|| XdpService::sink().attach(&interface))??;
-        let sending = self.start(testbed)?;
+        let sink = testbed.sender().run(|| XdpService::sink().attach(&interface))??;
+        let sender_run = self.start(testbed)?;
         thread::sleep(RUN_UP);
-        let (first, begun) = (taker.account()?.received, Instant::now());
+        let (first_count, begin) = (sink.account()?.received, Instant::now());
         thread::sleep(time);
-        let (last, seconds) = (taker.account()?.received, begun.elapsed().as_secs_f64());
-        sending.stop()?;
-        Ok((last - first) as f64 / seconds)
+        let (last_count, seconds) = (sink.account()?.received, begin.elapsed().as_secs_f64());
+        sender_run.stop()?;
+        Ok((last_count - first_count) as f64 / seconds)
     }
 }
 

@@ -13,7 +13,7 @@ pub(super) trait GeneratorContender {
     fn name(&self) -> &'static str;
 
     /// The description of a run: for a program, its command line.
-    fn how(&self) -> String;
+    fn describe(&self) -> String;
 
     // Fails with the reason if the generator cannot run here.
     fn prepare(&mut self, testbed: &GeneratorTestbed) -> anyhow::Result<()>;
@@ -35,7 +35,7 @@ pub(super) trait GeneratorContender {
 /// A running generator. It ends at the latest when this is dropped.
 pub(super) trait ContenderRun {
     /// The reason of its end; `None` while it runs.
-    fn over(&mut self) -> anyhow::Result<Option<String>>;
+    fn exit_reason(&mut self) -> anyhow::Result<Option<String>>;
 
     /// Ends the generator.
     fn stop(self: Box<Self>) -> anyhow::Result<()>;
@@ -64,7 +64,7 @@ impl LoopThread {
 }
 
 impl ContenderRun for LoopThread {
-    fn over(&mut self) -> anyhow::Result<Option<String>> {
+    fn exit_reason(&mut self) -> anyhow::Result<Option<String>> {
         if self.handle.as_ref().is_some_and(JoinHandle::is_finished) {
             self.end()?;
             return Ok(Some("it stopped".to_owned()));

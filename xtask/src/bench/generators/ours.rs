@@ -35,7 +35,7 @@ impl OwnFlood {
         Self { backend, flows }
     }
 
-    fn make(
+    fn build_generator(
         &self,
         testbed: &GeneratorTestbed,
         cancel: &Arc<AtomicBool>,
@@ -45,9 +45,13 @@ impl OwnFlood {
             .backend(self.backend)
             .cancel(Arc::clone(cancel));
         let generator = testbed.sender().run(|| builder.start())??;
-        let wanted = if self.backend == GeneratorBackend::Xdp { "xdp" } else { "socket" };
+        let requested_backend = if self.backend == GeneratorBackend::Xdp { "xdp" } else { "socket" };
         let description = generator.describe();
-        ensure!(description.backend == wanted, "asked for {wanted}, it is {}", description.backend);
+        ensure!(
+            description.backend == requested_backend,
+            "asked for {requested_backend}, it is {}",
+            description.backend
+        );
         Ok(generator)
     }
 }
@@ -57,17 +61,17 @@ impl GeneratorContender for OwnFlood {
         if self.backend == GeneratorBackend::Xdp { XDP } else { "linerate-socket" }
     }
 
-    fn how(&self) -> String {
+    fn describe(&self) -> String {
         format!("Mode::Flood, Workload::Echo, {} flows, one thread", self.flows)
     }
 
     fn prepare(&mut self, testbed: &GeneratorTestbed) -> anyhow::Result<()> {
-        self.make(testbed, &Arc::default()).map(drop)
+        self.build_generator(testbed, &Arc::default()).map(drop)
     }
 
     fn start(&mut self, testbed: &GeneratorTestbed) -> anyhow::Result<Box<dyn ContenderRun>> {
         let cancel = Arc::new(AtomicBool::new(false));
-        let mut generator = self.make(testbed, &cancel)?;
+        let mut generator = self.build_generator(testbed, &cancel)?;
         let slot =
             LoadSlot { drain: Duration::from_millis(1), ..LoadSlot::new(PacingMode::Flood, WITHOUT_END) };
         let handle = thread::spawn(move || Ok(generator.run(&slot).map(drop)?));
@@ -89,8 +93,8 @@ impl GeneratorContender for OwnMatching {
         self.0.name()
     }
 
-    fn how(&self) -> String {
-        format!("{}, replies matched and timed", self.0.how())
+    fn describe(&self) -> String {
+        format!("{}, replies matched and timed", self.0.describe())
     }
 
     fn prepare(&mut self, testbed: &GeneratorTestbed) -> anyhow::Result<()> {
@@ -102,15 +106,15 @@ impl GeneratorContender for OwnMatching {
     }
 
     fn replies(&mut self, testbed: &GeneratorTestbed, time: Duration) -> anyhow::Result<f64> {
-        let mut generator = self.0.make(testbed, &Arc::default())?;
+        let mut generator = self.0.build_generator(testbed, &Arc::default())?;
         generator.run(&LoadSlot::new(PacingMode::Flood, RUN_UP)).context("running up")?;
         let before = testbed.received()?;
         let outcome = generator.run(&LoadSlot::new(PacingMode::Flood, time))?;
-        let returned = testbed.received()? - before;
+        let returned_requests = testbed.received()? - before;
         ensure!(outcome.latency_ns.count() == outcome.answered, "not every answer was timed");
         ensure!(
-            outcome.answered as f64 >= MATCHED * returned as f64,
-            "of {returned} requests returned only {} were matched",
+            outcome.answered as f64 >= MATCHED * returned_requests as f64,
+            "of {returned_requests} requests returned only {} were matched",
             outcome.answered
         );
         Ok(outcome.answered_per_second)

@@ -31,13 +31,13 @@ struct SenderProgram {
 }
 
 impl ContenderRun for SenderProgram {
-    fn over(&mut self) -> anyhow::Result<Option<String>> {
+    fn exit_reason(&mut self) -> anyhow::Result<Option<String>> {
         let Some(status) = self.child.wait_at_most(Duration::ZERO)? else { return Ok(None) };
-        let mut said = String::new();
+        let mut error_text = String::new();
         if let Some(mut stderr) = self.child.stderr.take() {
-            stderr.read_to_string(&mut said)?;
+            stderr.read_to_string(&mut error_text)?;
         }
-        Ok(Some(format!("{status}: {}", said.trim())))
+        Ok(Some(format!("{status}: {}", error_text.trim())))
     }
 
     fn stop(mut self: Box<Self>) -> anyhow::Result<()> {
@@ -53,10 +53,10 @@ impl SenderProgram {
         let Some(group) = self.group.take() else { return Ok(()) };
         // SIGINT lets the program clean up.
         kill_process_group(group, Signal::INT).context("ending it")?;
-        let asked = self.child.wait_at_most(PATIENCE)?.is_some();
+        let has_ended = self.child.wait_at_most(PATIENCE)?.is_some();
         match kill_process_group(group, Signal::KILL) {
-            Err(rustix::io::Errno::SRCH) if asked => {}
-            done => done.context("killing it")?,
+            Err(rustix::io::Errno::SRCH) if has_ended => {}
+            kill_result => kill_result.context("killing it")?,
         }
         self.child.wait()?;
         Ok(())
@@ -146,7 +146,7 @@ impl GeneratorContender for ProgramContender {
         }
     }
 
-    fn how(&self) -> String {
+    fn describe(&self) -> String {
         let details = match self {
             Self::Iperf => "TARGET; its server on the other CPU: iperf3 -s -1".to_owned(),
             Self::Trafgen => "FILE, one frame without changing parts".to_owned(),
@@ -157,9 +157,9 @@ impl GeneratorContender for ProgramContender {
 
     fn prepare(&mut self, _: &GeneratorTestbed) -> anyhow::Result<()> {
         let (program, package) = (self.name(), self.package());
-        let found = std::env::var_os("PATH")
+        let is_installed = std::env::var_os("PATH")
             .is_some_and(|path| std::env::split_paths(&path).any(|folder| folder.join(program).is_file()));
-        ensure!(found, "{program} is not installed: apt install {package}");
+        ensure!(is_installed, "{program} is not installed: apt install {package}");
         Ok(())
     }
 
@@ -167,7 +167,7 @@ impl GeneratorContender for ProgramContender {
         let input = self.input(testbed)?;
         let file = input.as_ref().map(|file| file.path().display().to_string()).unwrap_or_default();
         let mut server = None;
-        let rest = match self {
+        let target_arguments = match self {
             Self::Iperf => {
                 let mut command = on_cpu(testbed.other_cpu, "iperf3", "-s -1 --forceflush");
                 command.stdout(Stdio::piped()).stderr(Stdio::null());
@@ -177,7 +177,7 @@ impl GeneratorContender for ProgramContender {
             Self::Trafgen => file,
             Self::Kxdpgun => format!("-F {} -i {file} {}", testbed.cpu, testbed.target()),
         };
-        let command = on_cpu(testbed.cpu, self.name(), &format!("{} {rest}", self.arguments()));
+        let command = on_cpu(testbed.cpu, self.name(), &format!("{} {target_arguments}", self.arguments()));
         let child = testbed.sender().spawn(command)?;
         let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
         Ok(Box::new(SenderProgram { child, group, _server: server, _input: input }))
@@ -196,12 +196,12 @@ impl GeneratorContender for ProgramContender {
     }
 }
 
-fn await_line(child: &mut LabChild, wanted: &str) -> anyhow::Result<()> {
+fn await_line(child: &mut LabChild, expected: &str) -> anyhow::Result<()> {
     let output = child.stdout.as_mut().context("its output is not piped")?;
     for line in BufReader::new(output).lines() {
-        if line?.contains(wanted) {
+        if line?.contains(expected) {
             return Ok(());
         }
     }
-    bail!("it ended without saying {wanted:?}")
+    bail!("it ended without saying {expected:?}")
 }

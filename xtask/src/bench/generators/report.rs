@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::contender::GeneratorContender;
 use super::{PAYLOAD, bare, ours};
-use crate::bench::threshold::{JudgedThreshold, ThresholdVerdict, all_kept, shown};
+use crate::bench::threshold::{JudgedThreshold, ThresholdVerdict, interval_text, none_missed};
 use crate::machine;
 
 #[derive(Debug, Serialize)]
@@ -41,7 +41,7 @@ impl GeneratorLine {
     pub(super) fn new(contender: &dyn GeneratorContender, samples: &[f64]) -> anyhow::Result<Self> {
         Ok(Self {
             name: contender.name(),
-            how: contender.how(),
+            how: contender.describe(),
             per_second: stats::interval(samples)?,
             samples: samples.to_vec(),
         })
@@ -66,45 +66,46 @@ impl GeneratorsReport {
     /// Adds a comparison. Each threshold is the least ratio of our XDP generator to another one.
     pub(super) fn add(
         &mut self,
-        what: &'static str,
+        title: &'static str,
         lines: Vec<GeneratorLine>,
         thresholds: &[(&str, f64)],
     ) -> anyhow::Result<()> {
         let find = |name| lines.iter().find(|line| line.name == name);
         let mut results = Vec::new();
-        if let Some(us) = find(ours::XDP) {
-            for &(than, at_least) in thresholds {
-                let Some(other) = find(than) else { continue };
-                let times = |line: &GeneratorLine| stats::compare(&other.samples, &line.samples);
-                let ratio = times(us)?.ratio;
-                let bare_loop = find(bare::NAME).filter(|line| line.name != than);
-                let reach = bare_loop.map(times).transpose()?.map(|bare| bare.ratio.median);
-                let verdict = judge(ratio.median, at_least, reach);
-                let excuse = "the bare loop is below it, too".to_owned();
+        if let Some(xdp_line) = find(ours::XDP) {
+            for &(other_name, min_ratio) in thresholds {
+                let Some(other_line) = find(other_name) else { continue };
+                let compare_with = |line: &GeneratorLine| stats::compare(&other_line.samples, &line.samples);
+                let ratio = compare_with(xdp_line)?.ratio;
+                let bare_loop = find(bare::NAME).filter(|line| line.name != other_name);
+                let bare_ratio =
+                    bare_loop.map(compare_with).transpose()?.map(|comparison| comparison.ratio.median);
+                let verdict = judge(ratio.median, min_ratio, bare_ratio);
+                let remark = "the bare loop is below it, too".to_owned();
                 results.push(JudgedThreshold {
-                    what: format!("{} has at least {at_least} times the rate of {than}", ours::XDP),
+                    what: format!("{} has at least {min_ratio} times the rate of {other_name}", ours::XDP),
                     verdict,
                     ratio: Some(ratio),
-                    remarks: (verdict == ThresholdVerdict::NotHere).then_some(excuse).into_iter().collect(),
+                    remarks: (verdict == ThresholdVerdict::NotHere).then_some(remark).into_iter().collect(),
                 });
             }
         }
-        self.comparisons.push(GeneratorComparison { what, lines, thresholds: results });
+        self.comparisons.push(GeneratorComparison { what: title, lines, thresholds: results });
         Ok(())
     }
 
     /// Whether no threshold is missed.
-    pub(super) fn kept(&self) -> bool {
-        all_kept(self.comparisons.iter().flat_map(|comparison| &comparison.thresholds))
+    pub(super) fn passes(&self) -> bool {
+        none_missed(self.comparisons.iter().flat_map(|comparison| &comparison.thresholds))
     }
 }
 
-// A ratio that a bare loop of the same run (`reach`, if one ran) misses too is not counted as
+// A ratio that a bare loop of the same run (`bare_ratio`, if one ran) misses too is not counted as
 // missed.
-fn judge(ratio: f64, at_least: f64, reach: Option<f64>) -> ThresholdVerdict {
-    if ratio >= at_least {
+fn judge(ratio: f64, min_ratio: f64, bare_ratio: Option<f64>) -> ThresholdVerdict {
+    if ratio >= min_ratio {
         ThresholdVerdict::Pass
-    } else if reach.is_some_and(|reach| reach < at_least) {
+    } else if bare_ratio.is_some_and(|ratio_of_bare| ratio_of_bare < min_ratio) {
         ThresholdVerdict::NotHere
     } else {
         ThresholdVerdict::Miss
@@ -133,7 +134,7 @@ impl fmt::Display for GeneratorComparison {
         writeln!(f, "{}, packets a second:", self.what)?;
         for line in &self.lines {
             let ConfidenceInterval { samples, .. } = line.per_second;
-            writeln!(f, "  {:16} {} of {samples}", line.name, shown(&line.per_second, 1.0, 0))?;
+            writeln!(f, "  {:16} {} of {samples}", line.name, interval_text(&line.per_second, 1.0, 0))?;
         }
         for line in &self.lines {
             writeln!(f, "  {}: {}", line.name, line.how)?;
@@ -147,7 +148,7 @@ mod tests {
     use super::{ThresholdVerdict, judge};
 
     #[test]
-    fn what_a_bare_loop_does_not_reach_is_not_missed() {
+    fn threshold_is_not_judged_if_the_bare_loop_misses_it() {
         assert_eq!(judge(3.6, 4.0, Some(3.5)), ThresholdVerdict::NotHere);
         assert_eq!(judge(3.6, 4.0, Some(4.2)), ThresholdVerdict::Miss);
         assert_eq!(judge(3.6, 4.0, None), ThresholdVerdict::Miss);

@@ -67,9 +67,9 @@ impl GeneratorTestbed {
 /// Moves the calling thread and its children to another CPU than `cpu`, and returns that CPU.
 fn move_away_from(cpu: u32) -> anyhow::Result<u32> {
     // For the second testbed the thread may already be on another CPU, which is fine.
-    let other = machine::allowed_cpus()?.into_iter().find(|other| *other != cpu);
-    let other =
-        other.with_context(|| format!("there is no CPU but {cpu} for the servers: two are needed"))?;
-    machine::pin(None, other)?;
-    Ok(other)
+    let other_cpu = machine::allowed_cpus()?.into_iter().find(|candidate| *candidate != cpu);
+    let other_cpu =
+        other_cpu.with_context(|| format!("there is no CPU but {cpu} for the servers: two are needed"))?;
+    machine::pin(None, other_cpu)?;
+    Ok(other_cpu)
 }

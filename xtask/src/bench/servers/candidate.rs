@@ -82,9 +82,9 @@ pub(super) fn all() -> Vec<ServerCandidate> {
 }
 
 impl ServerCandidate {
-    pub(super) fn how(&self) -> String {
+    pub(super) fn describe(&self) -> String {
         match self.program {
-            CandidateProgram::Here(kind) => kind.how().to_owned(),
+            CandidateProgram::Here(kind) => kind.describe().to_owned(),
             CandidateProgram::Reflector => "every frame returned by an XDP program: the ceiling".to_owned(),
             CandidateProgram::Nsd => "NSD, reuseport, one process a worker".to_owned(),
             CandidateProgram::Knot { xdp: false } => "Knot DNS on sockets".to_owned(),
@@ -139,10 +139,10 @@ impl CandidateRun {
     pub(super) fn check(&mut self, log: &Path) -> anyhow::Result<()> {
         let Self::Process(child) = self else { return Ok(()) };
         if let Some(status) = child.wait_at_most(Duration::ZERO)? {
-            let said = std::fs::read_to_string(log).unwrap_or_default();
-            let error = said.lines().find(|line| line.starts_with("Error: "));
-            let last = || said.lines().rev().find(|line| !line.trim().is_empty());
-            bail!("it ended with {status}: {}", error.or_else(last).unwrap_or("it said nothing").trim());
+            let log_text = std::fs::read_to_string(log).unwrap_or_default();
+            let error = log_text.lines().find(|line| line.starts_with("Error: "));
+            let last_line = || log_text.lines().rev().find(|line| !line.trim().is_empty());
+            bail!("it ended with {status}: {}", error.or_else(last_line).unwrap_or("it said nothing").trim());
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use linerate_host::Known;
 // CPU time of a process, its threads and descendants so far, ns (`/proc/PID/task/TID/schedstat`).
 // Includes softirqs on top of them, unless the kernel accounts these separately
 // (CONFIG_IRQ_TIME_ACCOUNTING).
-pub(super) fn of(process: Option<u32>) -> Known<u64> {
+pub(super) fn of_process(process: Option<u32>) -> Known<u64> {
     match process {
         None => Known::unknown("it runs in the kernel, in softirqs"),
         Some(process) => match total(process) {
@@ -40,12 +40,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_passes_for_who_works() {
+    fn cpu_time_of_a_working_process_grows() {
         let me = Some(std::process::id());
-        let Known::Value(before) = of(me) else {
+        let Known::Value(before) = of_process(me) else {
             let _ = std::io::Write::write_all(
                 &mut std::io::stderr(),
-                b"\nSKIP time_passes_for_who_works: no schedstat\n",
+                b"\nSKIP cpu_time_of_a_working_process_grows: no schedstat\n",
             );
             return;
         };
@@ -54,7 +54,7 @@ mod tests {
             for number in 0..100_000_u64 {
                 sum = std::hint::black_box(sum.wrapping_add(number));
             }
-            if of(me).value().is_some_and(|now| *now > before) {
+            if of_process(me).value().is_some_and(|now| *now > before) {
                 return;
             }
         }

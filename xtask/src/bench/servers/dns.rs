@@ -19,7 +19,7 @@ pub(super) fn zone(directory: &Path) -> anyhow::Result<PathBuf> {
         let (high, low) = (host / 250, host % 250 + 1);
         writeln!(text, "host{host} IN A 192.0.{high}.{low}\nhost{host} IN AAAA 2001:db8::{host:x}")?;
     }
-    written(directory, "zone", &text)
+    write_file(directory, "zone", &text)
 }
 
 pub(super) fn nsd(testbed: &ServersTestbed) -> anyhow::Result<Command> {
@@ -67,11 +67,11 @@ log:
         directory = directory.display(),
     );
     let mut command = Command::new(program);
-    command.arg("-c").arg(written(directory, "knot.conf", &configuration)?);
+    command.arg("-c").arg(write_file(directory, "knot.conf", &configuration)?);
     Ok(command)
 }
 
-fn written(directory: &Path, name: &str, text: &str) -> anyhow::Result<PathBuf> {
+fn write_file(directory: &Path, name: &str, text: &str) -> anyhow::Result<PathBuf> {
     let file = directory.join(name);
     std::fs::write(&file, text).with_context(|| format!("writing {}", file.display()))?;
     Ok(file)

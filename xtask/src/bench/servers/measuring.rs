@@ -75,27 +75,27 @@ impl TurnMethod {
     ) -> anyhow::Result<TurnSample> {
         testbed.wait_until_free()?;
         testbed.clear_programs()?;
-        let mut serving = candidate.start(testbed)?;
+        let mut candidate_run = candidate.start(testbed)?;
         let log = testbed.log();
         let live_frames = if candidate.takes_frames() { LiveFrames::Always } else { LiveFrames::Floods };
         let generator = testbed.generator(GeneratorPurpose { protocol: candidate.protocol, live_frames })?;
-        let begun = Instant::now();
+        let begin = Instant::now();
         while !answers(generator, candidate.protocol)? {
-            serving.check(&log)?;
-            ensure!(begun.elapsed() < PATIENCE, "it answered nothing within {PATIENCE:?}");
+            candidate_run.check(&log)?;
+            ensure!(begin.elapsed() < PATIENCE, "it answered nothing within {PATIENCE:?}");
         }
-        let found = capacity::search(generator, &self.search(hint))?;
-        let capacity = found.transactions_per_second;
+        let search_result = capacity::search(generator, &self.search(hint))?;
+        let capacity = search_result.transactions_per_second;
         ensure!(capacity > 0.0, "no rate held");
-        let cost = self.cost(generator, capacity, &serving)?;
+        let cost = self.cost(generator, capacity, &candidate_run)?;
         let generator = testbed
             .generator(GeneratorPurpose { protocol: candidate.protocol, live_frames: LiveFrames::Always })?;
         let (overload_factor, goodput_ratio) = self.overload(generator, capacity)?;
-        serving.check(&log)?;
+        candidate_run.check(&log)?;
         Ok(TurnSample {
             capacity,
-            generator_bound: found.generator_bound,
-            unconfirmed: found.ended != SearchEnd::Confirmed,
+            generator_bound: search_result.generator_bound,
+            unconfirmed: search_result.ended != SearchEnd::Confirmed,
             overload_factor,
             goodput_ratio,
             ..cost
@@ -120,7 +120,7 @@ impl TurnMethod {
     }
 
     /// A quarter of the time of a search.
-    fn longer(&self) -> Duration {
+    fn long_slot_duration(&self) -> Duration {
         Duration::from_secs_f64(self.seconds / 4.0)
     }
 
@@ -129,23 +129,25 @@ impl TurnMethod {
         &self,
         generator: &mut dyn Generator,
         capacity: f64,
-        serving: &CandidateRun,
+        candidate_run: &CandidateRun,
     ) -> anyhow::Result<TurnSample> {
         let mut counters =
             MachineCounters::open().and_then(|mut counters| counters.start().map(|()| counters));
-        let before = cpu_time::of(serving.process());
-        let outcome = generator.run(&LoadSlot::rate(capacity * AT_EASE, self.longer()))?;
-        let after = cpu_time::of(serving.process());
-        let each = |count: u64| count as f64 / outcome.answered.max(1) as f64;
+        let before = cpu_time::of_process(candidate_run.process());
+        let outcome = generator.run(&LoadSlot::rate(capacity * AT_EASE, self.long_slot_duration()))?;
+        let after = cpu_time::of_process(candidate_run.process());
+        let per_request = |count: u64| count as f64 / outcome.answered.max(1) as f64;
         let (cycles, instructions) = match &mut counters {
             Ok(counters) => {
                 let counts = counters.stop();
-                (counts.cycles.map(each), counts.instructions.map(each))
+                (counts.cycles.map(per_request), counts.instructions.map(per_request))
             }
-            Err(why) => (Known::unknown(why.clone()), Known::unknown(why.clone())),
+            Err(reason) => (Known::unknown(reason.clone()), Known::unknown(reason.clone())),
         };
         let cpu = match (before, after) {
-            (Known::Value(before), Known::Value(after)) => Known::Value(each(after.saturating_sub(before))),
+            (Known::Value(before), Known::Value(after)) => {
+                Known::Value(per_request(after.saturating_sub(before)))
+            }
             (Known::Unknown { why }, _) | (_, Known::Unknown { why }) => Known::Unknown { why },
         };
         Ok(TurnSample {
@@ -164,25 +166,31 @@ impl TurnMethod {
     // first part does not count, because the server answers from full buffers then.
     fn overload(&self, generator: &mut dyn Generator, capacity: f64) -> anyhow::Result<(f64, f64)> {
         let mode = PacingMode::Rate { per_second: capacity * OVERLOAD };
-        generator.run(&LoadSlot { drain: Duration::from_millis(1), ..LoadSlot::new(mode, self.longer()) })?;
-        let outcome = generator
-            .run(&LoadSlot { drain: Duration::from_millis(60), ..LoadSlot::new(mode, self.longer()) })?;
+        generator.run(&LoadSlot {
+            drain: Duration::from_millis(1),
+            ..LoadSlot::new(mode, self.long_slot_duration())
+        })?;
+        let outcome = generator.run(&LoadSlot {
+            drain: Duration::from_millis(60),
+            ..LoadSlot::new(mode, self.long_slot_duration())
+        })?;
         Ok((outcome.offered_per_second / capacity, outcome.answered_per_second / capacity))
     }
 }
 
 /// Whether a server answers a low rate of requests correctly.
 fn answers(generator: &mut dyn Generator, protocol: ServerProtocol) -> anyhow::Result<bool> {
-    let leisurely =
+    let low_rate_slot =
         LoadSlot { drain: Duration::from_millis(100), ..LoadSlot::rate(2_000.0, Duration::from_millis(50)) };
-    let outcome = generator.run(&leisurely)?;
+    let outcome = generator.run(&low_rate_slot)?;
     if outcome.corrupt > 0 {
         bail!("{} of its answers were wrong", outcome.corrupt);
     }
     if protocol == ServerProtocol::Dns && outcome.answered > 0 {
-        let right = outcome.codes.iter().filter(|code| code.code == 0).map(|code| code.count).sum::<u64>();
+        let correct_replies =
+            outcome.codes.iter().filter(|code| code.code == 0).map(|code| code.count).sum::<u64>();
         // Not ready: a server may answer before it has read its zones.
-        return Ok(outcome.lost == 0 && right == outcome.answered);
+        return Ok(outcome.lost == 0 && correct_replies == outcome.answered);
     }
     Ok(outcome.lost == 0)
 }

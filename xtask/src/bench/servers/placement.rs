@@ -53,16 +53,16 @@ impl ReceivePlacement {
 }
 
 /// Keeps the calling thread, and the programs it starts in a lab, off the servers' CPUs.
-pub(super) fn stay_on(cpu: u32, servers: &[u32]) -> anyhow::Result<()> {
+pub(super) fn pin_to(cpu: u32, servers: &[u32]) -> anyhow::Result<()> {
     ensure!(
         !servers.contains(&cpu),
         "CPU {cpu} cannot both serve and ask: see --server-cpus and --generator-cpu"
     );
-    let allowed = machine::allowed_cpus()?;
-    for wanted in servers.iter().chain([&cpu]) {
+    let allowed_cpus = machine::allowed_cpus()?;
+    for required_cpu in servers.iter().chain([&cpu]) {
         ensure!(
-            allowed.contains(wanted),
-            "there is no CPU {wanted} here: two are needed, see --server-cpus and --generator-cpu"
+            allowed_cpus.contains(required_cpu),
+            "there is no CPU {required_cpu} here: two are needed, see --server-cpus and --generator-cpu"
         );
     }
     machine::pin(None, cpu)

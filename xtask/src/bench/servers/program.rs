@@ -62,7 +62,7 @@ impl ProgramKind {
         self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
     }
 
-    pub(super) fn how(self) -> &'static str {
+    pub(super) fn describe(self) -> &'static str {
         match self {
             Self::Mmsg => "ours on mmsg: recvmmsg and sendmmsg of 64, a socket a thread",
             Self::MmsgPolicy => "the same with Overload::protect: sheds, fair shares, an XDP guard",
@@ -94,13 +94,13 @@ impl ServerProgram {
             | ProgramKind::DnsMmsg
             | ProgramKind::DnsXdp => return engine::serve(self),
         };
-        let shared = self.kind == ProgramKind::Recvfrom;
-        let first = open(self.bind, !shared)?;
+        let is_shared = self.kind == ProgramKind::Recvfrom;
+        let first_socket = open(self.bind, !is_shared)?;
         let mut sockets = Vec::new();
         for _ in 1..self.workers {
-            sockets.push(if shared { first.try_clone()? } else { open(self.bind, true)? });
+            sockets.push(if is_shared { first_socket.try_clone()? } else { open(self.bind, true)? });
         }
-        sockets.push(first);
+        sockets.push(first_socket);
         let mut threads: Vec<thread::JoinHandle<anyhow::Result<()>>> = Vec::new();
         for (socket, cpu) in sockets.into_iter().zip(self.cpus.iter().copied().cycle()) {
             threads.push(thread::spawn(move || {
@@ -110,7 +110,7 @@ impl ServerProgram {
         }
         for thread in threads {
             match thread.join() {
-                Ok(ended) => ended.context("serving")?,
+                Ok(result) => result.context("serving")?,
                 Err(_) => bail!("a worker panicked"),
             }
         }
@@ -118,9 +118,9 @@ impl ServerProgram {
     }
 }
 
-fn open(address: SocketAddr, several: bool) -> anyhow::Result<UdpSocket> {
+fn open(address: SocketAddr, reuse_port: bool) -> anyhow::Result<UdpSocket> {
     let socket = Socket::new(Domain::for_address(address), Type::DGRAM, None)?;
-    socket.set_reuse_port(several)?;
+    socket.set_reuse_port(reuse_port)?;
     set_socket_recv_buffer_size_force(&socket, BUFFER).context("setting a receive buffer")?;
     socket.bind(&address.into()).with_context(|| format!("binding to {address}"))?;
     Ok(socket.into())
@@ -133,7 +133,7 @@ mod tests {
 
     /// Each server returns the requests of several clients.
     #[test]
-    fn all_are_echoes() {
+    fn every_server_echoes_requests_of_several_clients() {
         let all: [(&str, Serve); 4] = [
             ("recvfrom", others::recvfrom),
             ("c", others::c),

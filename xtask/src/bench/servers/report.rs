@@ -10,7 +10,7 @@ use super::measuring::TurnSample;
 use super::placement::ReceivePlacement;
 use super::testbed::PAYLOAD;
 use super::{MeasuredServerRun, ServersBench, threshold};
-use crate::bench::threshold::{JudgedThreshold, all_kept, shown};
+use crate::bench::threshold::{JudgedThreshold, interval_text, none_missed};
 use crate::machine;
 
 #[derive(Debug, Serialize)]
@@ -79,35 +79,39 @@ impl ServersReport {
     }
 
     /// Whether no threshold is missed.
-    pub(super) fn kept(&self) -> bool {
-        all_kept(self.parts.iter().flat_map(|part| &part.thresholds))
+    pub(super) fn passes(&self) -> bool {
+        none_missed(self.parts.iter().flat_map(|part| &part.thresholds))
     }
 }
 
 impl PlacementReport {
-    pub(super) fn new(placement: ReceivePlacement, entered: Vec<MeasuredServerRun>, judged: bool) -> Self {
-        let thresholds = threshold::judge(&entered, judged);
-        Self { placement, servers: entered.into_iter().map(ServerLine::new).collect(), thresholds }
+    pub(super) fn new(
+        placement: ReceivePlacement,
+        measured_servers: Vec<MeasuredServerRun>,
+        is_judged: bool,
+    ) -> Self {
+        let thresholds = threshold::judge(&measured_servers, is_judged);
+        Self { placement, servers: measured_servers.into_iter().map(ServerLine::new).collect(), thresholds }
     }
 }
 
 impl ServerLine {
-    fn new(entered: MeasuredServerRun) -> Self {
-        let samples = entered.samples;
+    fn new(server_run: MeasuredServerRun) -> Self {
+        let samples = server_run.samples;
         let interval = |figure: &dyn Fn(&TurnSample) -> f64| {
             stats::interval(&samples.iter().map(figure).collect::<Vec<_>>()).ok()
         };
         let median = |figure: &dyn Fn(&TurnSample) -> &Known<f64>| {
-            let known: Vec<f64> =
+            let values: Vec<f64> =
                 samples.iter().filter_map(|sample| figure(sample).value().copied()).collect();
-            let why = samples.iter().find_map(|sample| figure(sample).why());
-            stats::median(&known)
-                .map_or_else(|| Known::unknown(why.unwrap_or("it was not measured")), Known::Value)
+            let unknown_reason = samples.iter().find_map(|sample| figure(sample).why());
+            stats::median(&values)
+                .map_or_else(|| Known::unknown(unknown_reason.unwrap_or("it was not measured")), Known::Value)
         };
         Self {
-            name: entered.candidate.name,
-            how: entered.candidate.how(),
-            not_here: entered.out,
+            name: server_run.candidate.name,
+            how: server_run.candidate.describe(),
+            not_here: server_run.out,
             capacity_per_second: interval(&|sample| sample.capacity),
             generator_bound: samples.iter().any(|sample| sample.generator_bound),
             overload_factor: interval(&|sample| sample.overload_factor),
@@ -150,8 +154,12 @@ impl fmt::Display for ServersReport {
 
 impl PlacementReport {
     fn table(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let head = ["server", "capacity/s", "goodput", "offered", "CPU ns"];
-        writeln!(f, "{:12} {:>28} {:>24} {:>8} {:>8}", head[0], head[1], head[2], head[3], head[4])?;
+        let headings = ["server", "capacity/s", "goodput", "offered", "CPU ns"];
+        writeln!(
+            f,
+            "{:12} {:>28} {:>24} {:>8} {:>8}",
+            headings[0], headings[1], headings[2], headings[3], headings[4]
+        )?;
         for line in &self.servers {
             writeln!(f, "{line}")?;
         }
@@ -191,14 +199,19 @@ impl fmt::Display for ServerLine {
             return write!(f, "not here: {}", self.not_here.as_deref().unwrap_or("it was not measured"));
         };
         let bound = if self.generator_bound { ">" } else { "" };
-        write!(f, "{:>28} ", format!("{bound}{}", shown(capacity, 1.0, 0)))?;
-        write!(f, "{:>24} {:>8} ", shown(goodput, 100.0, 0) + " %", format!("{:.1} x", factor.median))?;
+        write!(f, "{:>28} ", format!("{bound}{}", interval_text(capacity, 1.0, 0)))?;
+        write!(
+            f,
+            "{:>24} {:>8} ",
+            interval_text(goodput, 100.0, 0) + " %",
+            format!("{:.1} x", factor.median)
+        )?;
         match &self.cpu_ns_per_transaction {
             Known::Value(nanoseconds) => write!(f, "{nanoseconds:>8.0}")?,
             Known::Unknown { .. } => write!(f, "{:>8}", "-")?,
         }
         match &self.not_here {
-            Some(why) => write!(f, "  ({} turns, then: {why})", self.samples.len()),
+            Some(reason) => write!(f, "  ({} turns, then: {reason})", self.samples.len()),
             None => Ok(()),
         }
     }
@@ -212,11 +225,15 @@ mod tests {
     use crate::schema::conforms;
 
     #[test]
-    fn the_document_is_as_docs_schema_says() {
+    fn servers_document_conforms_to_its_schema() {
         let matches = ServersBench::augment_args(clap::Command::new("servers")).get_matches_from(["servers"]);
         let settings = ServersBench::from_arg_matches(&matches).expect("settings");
         let mut report = ServersReport::new(&settings);
-        report.add(PlacementReport::new(ReceivePlacement::Rps, settings.enter().expect("candidates"), true));
+        report.add(PlacementReport::new(
+            ReceivePlacement::Rps,
+            settings.select_candidates().expect("candidates"),
+            true,
+        ));
         conforms(&report.document(), "linerate.bench-servers/2");
     }
 }

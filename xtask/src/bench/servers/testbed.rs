@@ -71,11 +71,11 @@ impl ServersTestbed {
     /// Waits until the port is free.
     pub(super) fn wait_until_free(&self) -> anyhow::Result<()> {
         let address = self.address();
-        let begun = Instant::now();
+        let begin = Instant::now();
         loop {
             match self.receiver().run(|| UdpSocket::bind(address))? {
                 Ok(_) => return Ok(()),
-                Err(error) if begun.elapsed() > PATIENCE => {
+                Err(error) if begin.elapsed() > PATIENCE => {
                     return Err(error)
                         .with_context(|| format!("{address}: still not free after {PATIENCE:?}"));
                 }
@@ -98,18 +98,18 @@ impl ServersTestbed {
     }
 
     // The generator for a purpose. Only one generator at a time can have the interface.
-    pub(super) fn generator(&mut self, asked: GeneratorPurpose) -> anyhow::Result<&mut dyn Generator> {
-        if self.generator.as_ref().is_none_or(|(at_hand, _)| *at_hand != asked) {
+    pub(super) fn generator(&mut self, purpose: GeneratorPurpose) -> anyhow::Result<&mut dyn Generator> {
+        if self.generator.as_ref().is_none_or(|(current_purpose, _)| *current_purpose != purpose) {
             self.generator = None;
-            let workload = match asked.protocol {
+            let workload = match purpose.protocol {
                 ServerProtocol::Echo => LoadWorkload::Echo { payload_bytes: PAYLOAD },
                 ServerProtocol::Dns => workload::dns_queries()?,
             };
             let builder = echo_load(self.address(), self.generator_cpu, FLOWS, PAYLOAD)
                 .workload(workload)
-                .live_frames(asked.live_frames);
+                .live_frames(purpose.live_frames);
             let generator = self.lab.senders()[0].run(|| builder.start())??;
-            self.generator = Some((asked, generator));
+            self.generator = Some((purpose, generator));
         }
         let (_, generator) = self.generator.as_mut().context("there is a generator")?;
         Ok(&mut **generator)

@@ -36,13 +36,13 @@ const THRESHOLDS: [ServerThreshold; 10] = [
 
 type Kept = Box<dyn Fn(&ConfidenceInterval) -> bool>;
 
-/// Judges the thresholds of the servers that take part. If not `judged`, only the ratios are
+/// Judges the thresholds of the servers that take part. If not `is_judged`, only the ratios are
 /// reported.
-pub(super) fn judge(entered: &[MeasuredServerRun], judged: bool) -> Vec<JudgedThreshold> {
+pub(super) fn judge(servers: &[MeasuredServerRun], is_judged: bool) -> Vec<JudgedThreshold> {
     let mut thresholds: Vec<JudgedThreshold> =
-        THRESHOLDS.iter().filter_map(|threshold| threshold.judge(entered)).collect();
+        THRESHOLDS.iter().filter_map(|threshold| threshold.judge(servers)).collect();
     for threshold in
-        thresholds.iter_mut().filter(|threshold| threshold.verdict != ThresholdVerdict::NotHere && !judged)
+        thresholds.iter_mut().filter(|threshold| threshold.verdict != ThresholdVerdict::NotHere && !is_judged)
     {
         threshold.verdict = ThresholdVerdict::Told;
     }
@@ -51,46 +51,49 @@ pub(super) fn judge(entered: &[MeasuredServerRun], judged: bool) -> Vec<JudgedTh
 
 impl ServerThreshold {
     // `None` if one of the servers does not take part.
-    fn judge(&self, entered: &[MeasuredServerRun]) -> Option<JudgedThreshold> {
-        let find = |name| entered.iter().find(|one| one.candidate.name == name);
-        let (what, who, than, kept): (_, _, _, Kept) = match *self {
-            ServerThreshold::Times { who, than, at_least } => (
-                format!("{who} has at least {at_least} times the capacity of {than}"),
-                who,
+    fn judge(&self, servers: &[MeasuredServerRun]) -> Option<JudgedThreshold> {
+        let find = |name| servers.iter().find(|server| server.candidate.name == name);
+        let (what, server_name, other_name, is_kept): (_, _, _, Kept) = match *self {
+            ServerThreshold::Times { who: server_name, than, at_least: min_ratio } => (
+                format!("{server_name} has at least {min_ratio} times the capacity of {than}"),
+                server_name,
                 Some(than),
-                Box::new(move |ratio| ratio.median >= at_least),
+                Box::new(move |ratio| ratio.median >= min_ratio),
             ),
-            ServerThreshold::Level { who, than } => (
-                format!("{who} has at least the capacity of {than}"),
-                who,
+            ServerThreshold::Level { who: server_name, than } => (
+                format!("{server_name} has at least the capacity of {than}"),
+                server_name,
                 Some(than),
                 Box::new(|ratio| ratio.high.unwrap_or(ratio.median) >= 1.0),
             ),
-            ServerThreshold::Told { who, than } => {
-                (format!("{who} as a share of {than}"), who, Some(than), Box::new(|_| true))
+            ServerThreshold::Told { who: server_name, than } => {
+                (format!("{server_name} as a share of {than}"), server_name, Some(than), Box::new(|_| true))
             }
-            ServerThreshold::Goodput { who, at_least } => (
-                format!("{who} still answers {:.0} % of its capacity at five times that", at_least * 100.0),
-                who,
+            ServerThreshold::Goodput { who: server_name, at_least } => (
+                format!(
+                    "{server_name} still answers {:.0} % of its capacity at five times that",
+                    at_least * 100.0
+                ),
+                server_name,
                 None,
                 Box::new(move |ratio| ratio.median >= at_least),
             ),
         };
-        let one = find(who)?;
-        let than = match than {
-            Some(than) => Some(find(than)?),
+        let judged_server = find(server_name)?;
+        let other_server = match other_name {
+            Some(name) => Some(find(name)?),
             None => None,
         };
         let mut remarks = Vec::new();
-        let ratio = match than {
-            Some(than) => compare(than, one, &mut remarks),
-            None => goodput(one, &mut remarks),
+        let ratio = match other_server {
+            Some(other_server) => compare(other_server, judged_server, &mut remarks),
+            None => goodput(judged_server, &mut remarks),
         };
         let verdict = match (&ratio, self) {
             (None, _) => ThresholdVerdict::NotHere,
             (Some(_), ServerThreshold::Told { .. }) => ThresholdVerdict::Told,
             (Some(_), ServerThreshold::Goodput { .. }) if !remarks.is_empty() => ThresholdVerdict::NotHere,
-            (Some(ratio), _) if kept(ratio) => ThresholdVerdict::Pass,
+            (Some(ratio), _) if is_kept(ratio) => ThresholdVerdict::Pass,
             (Some(_), _) => ThresholdVerdict::Miss,
         };
         Some(JudgedThreshold { what, verdict, ratio, remarks })
@@ -98,37 +101,37 @@ impl ServerThreshold {
 }
 
 fn compare(
-    than: &MeasuredServerRun,
-    one: &MeasuredServerRun,
+    other_server: &MeasuredServerRun,
+    server: &MeasuredServerRun,
     remarks: &mut Vec<String>,
 ) -> Option<ConfidenceInterval> {
-    for side in [one, than] {
-        if let Some(why) = &side.out {
-            remarks.push(format!("{}: {why}", side.candidate.name));
+    for either_server in [server, other_server] {
+        if let Some(reason) = &either_server.out {
+            remarks.push(format!("{}: {reason}", either_server.candidate.name));
         }
-        if side.samples.iter().any(|sample| sample.generator_bound) {
-            let name = side.candidate.name;
+        if either_server.samples.iter().any(|sample| sample.generator_bound) {
+            let name = either_server.candidate.name;
             remarks.push(format!("the generator was the limit of {name}: that is a lower bound"));
         }
     }
-    let pairs = than.samples.len().min(one.samples.len());
-    let rates = |side: &MeasuredServerRun| -> Vec<f64> {
-        side.samples[..pairs].iter().map(|sample| sample.capacity).collect()
+    let pairs = other_server.samples.len().min(server.samples.len());
+    let rates = |either_server: &MeasuredServerRun| -> Vec<f64> {
+        either_server.samples[..pairs].iter().map(|sample| sample.capacity).collect()
     };
-    let comparison = stats::compare(&rates(than), &rates(one));
-    comparison.map(|comparison| comparison.ratio).map_err(|why| remarks.push(why.to_string())).ok()
+    let comparison = stats::compare(&rates(other_server), &rates(server));
+    comparison.map(|comparison| comparison.ratio).map_err(|reason| remarks.push(reason.to_string())).ok()
 }
 
-fn goodput(one: &MeasuredServerRun, remarks: &mut Vec<String>) -> Option<ConfidenceInterval> {
-    remarks.extend(one.out.clone());
-    let (asked, less): (Vec<_>, Vec<_>) =
-        one.samples.iter().partition(|sample| sample.overload_factor >= LEAST_OVERLOAD);
+fn goodput(server: &MeasuredServerRun, remarks: &mut Vec<String>) -> Option<ConfidenceInterval> {
+    remarks.extend(server.out.clone());
+    let (overloaded, less_loaded): (Vec<_>, Vec<_>) =
+        server.samples.iter().partition(|sample| sample.overload_factor >= LEAST_OVERLOAD);
     // Most turns decide; the few in which the generator was too slow are ignored.
-    let judged = if asked.len() > less.len() { asked } else { less };
-    let shares: Vec<f64> = judged.iter().map(|sample| sample.goodput_ratio).collect();
-    let factors: Vec<f64> = judged.iter().map(|sample| sample.overload_factor).collect();
+    let judged_samples = if overloaded.len() > less_loaded.len() { overloaded } else { less_loaded };
+    let shares: Vec<f64> = judged_samples.iter().map(|sample| sample.goodput_ratio).collect();
+    let factors: Vec<f64> = judged_samples.iter().map(|sample| sample.overload_factor).collect();
     if let Some(factor) = stats::median(&factors).filter(|factor| *factor < LEAST_OVERLOAD) {
         remarks.push(format!("the generator offered {factor:.1} times its capacity, not five"));
     }
-    stats::interval(&shares).map_err(|why| remarks.push(why.to_string())).ok()
+    stats::interval(&shares).map_err(|reason| remarks.push(reason.to_string())).ok()
 }

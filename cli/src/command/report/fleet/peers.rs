@@ -32,7 +32,7 @@ impl PeerValues {
         flatten(state, &mut String::new(), &mut leaves);
         let values: Vec<(u32, u32)> = leaves
             .into_iter()
-            .map(|(place, values)| (self.number(place), self.number(joined(&values))))
+            .map(|(key, values)| (self.number(key), self.number(join_runs(&values))))
             .collect();
         self.hosts.insert(host.to_owned(), values);
     }
@@ -40,15 +40,15 @@ impl PeerValues {
     /// Adds figures and versions of a host.
     pub(crate) fn add_host(&mut self, host: &FleetHost) {
         let facts = [("linerate", &host.version), ("kernel", &host.kernel)];
-        for (what, value) in facts {
+        for (name, value) in facts {
             if let Some(value) = value {
-                let pair = (self.number(what.to_owned()), self.number(value.clone()));
+                let pair = (self.number(name.to_owned()), self.number(value.clone()));
                 self.hosts.entry(host.name.clone()).or_default().push(pair);
             }
         }
-        for (what, value) in host.figures.named() {
+        for (name, value) in host.figures.named_figures() {
             if let Some(value) = value {
-                self.figures.entry(what).or_default().push((host.name.clone(), value));
+                self.figures.entry(name).or_default().push((host.name.clone(), value));
             }
         }
     }
@@ -65,35 +65,35 @@ impl PeerValues {
 
     /// The number of outliers per host, and the listed outliers.
     pub(crate) fn outliers(&self) -> (BTreeMap<String, usize>, Vec<FleetOutlier>) {
-        let mut found: BTreeMap<String, Vec<FleetOutlier>> = BTreeMap::new();
+        let mut by_host: BTreeMap<String, Vec<FleetOutlier>> = BTreeMap::new();
         for outlier in self.figure_outliers().into_iter().chain(self.value_outliers()) {
-            found.entry(outlier.host.clone()).or_default().push(outlier);
+            by_host.entry(outlier.host.clone()).or_default().push(outlier);
         }
-        let counts = found.iter().map(|(host, outliers)| (host.clone(), outliers.len())).collect();
-        (counts, found.into_values().flat_map(|outliers| outliers.into_iter().take(MOST_LISTED)).collect())
+        let counts = by_host.iter().map(|(host, outliers)| (host.clone(), outliers.len())).collect();
+        (counts, by_host.into_values().flat_map(|outliers| outliers.into_iter().take(MOST_LISTED)).collect())
     }
 
     fn value_outliers(&self) -> Vec<FleetOutlier> {
         let mut counts: HashMap<u32, HashMap<u32, usize>> = HashMap::new();
-        for (place, value) in self.hosts.values().flatten() {
-            *counts.entry(*place).or_default().entry(*value).or_default() += 1;
+        for (key, value) in self.hosts.values().flatten() {
+            *counts.entry(*key).or_default().entry(*value).or_default() += 1;
         }
-        let common = counts.into_iter().filter_map(|(place, values)| {
-            let all: usize = values.values().sum();
+        let common_values = counts.into_iter().filter_map(|(key, values)| {
+            let host_count: usize = values.values().sum();
             let (value, agreeing) = values.into_iter().max_by_key(|(_, count)| *count)?;
-            let different = all - agreeing;
-            (all >= FEWEST_HOSTS && different > 0 && different <= (all / 10).max(1))
-                .then_some((place, (value, agreeing)))
+            let deviating = host_count - agreeing;
+            (host_count >= FEWEST_HOSTS && deviating > 0 && deviating <= (host_count / 10).max(1))
+                .then_some((key, (value, agreeing)))
         });
-        let common: HashMap<u32, (u32, usize)> = common.collect();
-        let text = |number: u32| self.names.get(number as usize).cloned().unwrap_or_default();
-        let outlier = |host: &String, (place, value): &(u32, u32)| {
-            let (peers, agreeing) = common.get(place).filter(|(peers, _)| peers != value)?;
+        let common_values: HashMap<u32, (u32, usize)> = common_values.collect();
+        let name_of = |number: u32| self.names.get(number as usize).cloned().unwrap_or_default();
+        let outlier = |host: &String, (key, value): &(u32, u32)| {
+            let (peers, agreeing) = common_values.get(key).filter(|(peers, _)| peers != value)?;
             Some(FleetOutlier {
                 host: host.clone(),
-                what: text(*place),
-                value: shown(&text(*value)),
-                peers: shown(&text(*peers)),
+                what: name_of(*key),
+                value: shorten_value(&name_of(*value)),
+                peers: shorten_value(&name_of(*peers)),
                 agreeing: *agreeing,
             })
         };
@@ -106,17 +106,17 @@ impl PeerValues {
     /// Figures further from the median than five standard deviations (by the median deviation) and a fifth.
     fn figure_outliers(&self) -> Vec<FleetOutlier> {
         let mut outliers = Vec::new();
-        for (what, values) in self.figures.iter().filter(|(_, values)| values.len() >= FEWEST_HOSTS) {
-            let middle = median(values.iter().map(|(_, value)| *value).collect());
-            let deviation = median(values.iter().map(|(_, value)| (value - middle).abs()).collect());
-            let floor = if what.contains("loss") || what.contains("lost") { FEWEST_LOSSES } else { 0.0 };
-            let bound = (5.0 * 1.4826 * deviation).max(0.2 * middle.abs()).max(floor);
-            for (host, value) in values.iter().filter(|(_, value)| (value - middle).abs() > bound) {
+        for (name, values) in self.figures.iter().filter(|(_, values)| values.len() >= FEWEST_HOSTS) {
+            let median_value = median(values.iter().map(|(_, value)| *value).collect());
+            let deviation = median(values.iter().map(|(_, value)| (value - median_value).abs()).collect());
+            let min_bound = if name.contains("loss") || name.contains("lost") { FEWEST_LOSSES } else { 0.0 };
+            let bound = (5.0 * 1.4826 * deviation).max(0.2 * median_value.abs()).max(min_bound);
+            for (host, value) in values.iter().filter(|(_, value)| (value - median_value).abs() > bound) {
                 outliers.push(FleetOutlier {
                     host: host.clone(),
-                    what: (*what).to_owned(),
+                    what: (*name).to_owned(),
                     value: crate::render::format::significant(*value),
-                    peers: crate::render::format::significant(middle),
+                    peers: crate::render::format::significant(median_value),
                     agreeing: values.len(),
                 });
             }
@@ -133,46 +133,46 @@ fn median(mut values: Vec<f64>) -> f64 {
 
 /// The scalars of a state by place. Items with a name or interface are places of their own; the
 /// values of other items are joined, so that 64 queues are one place.
-fn flatten(value: &Value, place: &mut String, leaves: &mut BTreeMap<String, Vec<String>>) {
-    let length = place.len();
+fn flatten(value: &Value, path: &mut String, leaves: &mut BTreeMap<String, Vec<String>>) {
+    let length = path.len();
     match value {
         Value::Object(fields) => {
             for (key, value) in fields {
-                if !place.is_empty() {
-                    place.push('.');
+                if !path.is_empty() {
+                    path.push('.');
                 }
-                place.push_str(key);
-                flatten(value, place, leaves);
-                place.truncate(length);
+                path.push_str(key);
+                flatten(value, path, leaves);
+                path.truncate(length);
             }
         }
         Value::Array(items) => {
             for item in items {
                 let name = ["interface", "name"].iter().find_map(|key| item.get(key)?.as_str());
-                place.push('[');
-                place.push_str(name.unwrap_or("*"));
-                place.push(']');
-                flatten(item, place, leaves);
-                place.truncate(length);
+                path.push('[');
+                path.push_str(name.unwrap_or("*"));
+                path.push(']');
+                flatten(item, path, leaves);
+                path.truncate(length);
             }
         }
-        Value::String(text) => leaves.entry(place.clone()).or_default().push(text.clone()),
-        scalar => leaves.entry(place.clone()).or_default().push(scalar.to_string()),
+        Value::String(text) => leaves.entry(path.clone()).or_default().push(text.clone()),
+        scalar => leaves.entry(path.clone()).or_default().push(scalar.to_string()),
     }
 }
 
 /// `0 (16 times), f`.
-fn joined(values: &[String]) -> String {
-    let runs = values.chunk_by(|one, other| one == other);
-    let words = runs.map(|run| match run {
-        [one] => one.clone(),
-        [one, ..] => format!("{one} ({} times)", run.len()),
+fn join_runs(values: &[String]) -> String {
+    let runs = values.chunk_by(|value, next| value == next);
+    let texts = runs.map(|run| match run {
+        [value] => value.clone(),
+        [value, ..] => format!("{value} ({} times)", run.len()),
         [] => String::new(),
     });
-    words.collect::<Vec<_>>().join(", ")
+    texts.collect::<Vec<_>>().join(", ")
 }
 
-fn shown(value: &str) -> String {
+fn shorten_value(value: &str) -> String {
     match value.char_indices().nth(LONGEST_VALUE) {
         Some((end, _)) => format!("{}…", value.get(..end).unwrap_or_default()),
         None => value.to_owned(),
@@ -194,12 +194,12 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_one_host_has_alone_is_an_outlier_and_a_value_of_each_host_is_not() {
+    fn a_value_that_differs_on_one_host_is_an_outlier() {
         let state = |number: u32, rings: u32| {
             json!({ "link": [{ "interface": "eth0", "rings": rings, "address": number,
             "queues": [{ "mask": 0 }, { "mask": 0 }] }] })
         };
-        let found = fleet((0..12).map(|number| state(number, if number == 7 { 256 } else { 4096 })));
+        let outliers = fleet((0..12).map(|number| state(number, if number == 7 { 256 } else { 4096 })));
         let expected = FleetOutlier {
             host: "host7".to_owned(),
             what: "link[eth0].rings".to_owned(),
@@ -207,7 +207,7 @@ mod tests {
             peers: "4096".to_owned(),
             agreeing: 11,
         };
-        assert_eq!(found, [expected]);
+        assert_eq!(outliers, [expected]);
         assert!(fleet((0..12).map(|number| state(number, 256 * (1 + number % 2)))).is_empty());
         assert!(fleet((0..3).map(|number| state(number, if number == 1 { 256 } else { 4096 }))).is_empty());
     }
@@ -221,8 +221,8 @@ mod tests {
             host.figures.lost_packets_per_second = Some(if number == 4 { 0.5 } else { 0.0 });
             peers.add_host(&host);
         }
-        let (counts, listed) = peers.outliers();
+        let (counts, outliers) = peers.outliers();
         assert_eq!(counts, [("host3".to_owned(), 1)].into());
-        assert_eq!((listed[0].what.as_str(), listed[0].value.as_str()), ("CPU ns per packet", "900"));
+        assert_eq!((outliers[0].what.as_str(), outliers[0].value.as_str()), ("CPU ns per packet", "900"));
     }
 }

@@ -60,86 +60,86 @@ impl<'a> TuneRun<'a> {
     ///
     /// # Errors
     /// If the journal cannot be written.
-    pub(crate) fn make_plan(
+    pub(crate) fn apply_plan(
         &mut self,
         transaction: &mut TuneTransaction<'_>,
         plan: &TunePlan,
     ) -> Result<Option<String>, TuneError> {
         self.total = self.steps.len() + plan.exclusions.len() + plan.changes.len();
-        match self.make(transaction, &plan.exclusions)? {
-            Some(why) => Ok(Some(why)),
-            None => self.make(transaction, &plan.changes),
+        match self.apply_changes(transaction, &plan.exclusions)? {
+            Some(reason) => Ok(Some(reason)),
+            None => self.apply_changes(transaction, &plan.changes),
         }
     }
 
-    fn make(
+    fn apply_changes(
         &mut self,
         transaction: &mut TuneTransaction<'_>,
         changes: &[PlannedChange],
     ) -> Result<Option<String>, TuneError> {
         for change in changes {
-            if let Some(why) = self.stop() {
-                return Ok(Some(why));
+            if let Some(reason) = self.stop_reason() {
+                return Ok(Some(reason));
             }
-            tell(&format!(
+            print_status(&format!(
                 "{:>3}/{}  {} ... ",
                 self.steps.len() + 1,
                 self.total,
                 tune_plan::one_line(change)
             ));
-            let outcome = match self.one(transaction, change) {
+            let outcome = match self.apply_change(transaction, change) {
                 Ok(outcome) => outcome,
                 Err(TuneError::Journal(error)) => {
-                    tell("not journaled\n");
+                    print_status("not journaled\n");
                     return Err(error.into());
                 }
                 Err(error) => ChangeOutcome::Refused { why: error.to_string() },
             };
-            let (outcome, fixed) = match (outcome, change.setting.fixed(self.host)) {
+            let (outcome, is_fixed) = match (outcome, change.setting.fixed_reason(self.host)) {
                 // The host does not allow this change, but other changes may succeed.
-                (ChangeOutcome::Refused { .. }, Some(why)) => {
-                    (ChangeOutcome::Refused { why: why.to_owned() }, true)
+                (ChangeOutcome::Refused { .. }, Some(reason)) => {
+                    (ChangeOutcome::Refused { why: reason.to_owned() }, true)
                 }
                 (outcome, _) => (outcome, false),
             };
-            tell(&format!("{}\n", outcome_words(&outcome, &change.setting.to_string())));
-            let refused = match &outcome {
+            print_status(&format!("{}\n", outcome_text(&outcome, &change.setting.to_string())));
+            let refusal = match &outcome {
                 ChangeOutcome::Refused { why } => Some(why.clone()),
                 ChangeOutcome::Made | ChangeOutcome::Already => None,
             };
             self.steps.push(AppliedChange::new(change, outcome));
-            if let (Some(why), false) = (refused, self.keep_going || fixed) {
-                return Ok(Some(why));
+            if let (Some(reason), false) = (refusal, self.keep_going || is_fixed) {
+                return Ok(Some(reason));
             }
             if change.interrupts == ChangeImpact::Link
-                && let Some(why) = self.await_link(&change.setting)
+                && let Some(reason) = self.await_link(&change.setting)
             {
-                return Ok(Some(why));
+                return Ok(Some(reason));
             }
         }
         Ok(None)
     }
 
-    pub(crate) fn refused(&self) -> usize {
+    pub(crate) fn refused_count(&self) -> usize {
         self.steps.iter().filter(|step| matches!(step.outcome, ChangeOutcome::Refused { .. })).count()
     }
 
-    fn one(
+    fn apply_change(
         &mut self,
         transaction: &mut TuneTransaction<'_>,
         change: &PlannedChange,
     ) -> Result<ChangeOutcome, TuneError> {
         let PlannedChange { setting, from, to, .. } = change;
-        let anew = setting.interface().is_some_and(|interface| self.reset.contains(interface.as_ref()));
-        let changed = if anew || change.is_moved_by_others() {
+        let is_reset = setting.interface().is_some_and(|interface| self.reset.contains(interface.as_ref()));
+        let change_result = if is_reset || change.is_moved_by_others() {
             transaction.change(self.host, setting, to)?
         } else {
             transaction.change_from(self.host, setting, from, to)?
         };
-        if change.interrupts == ChangeImpact::Link && matches!(changed, ChangeResult::Made { .. }) {
+        if change.interrupts == ChangeImpact::Link && matches!(change_result, ChangeResult::Made { .. }) {
             self.reset.extend(setting.interface().map(Cow::into_owned));
         }
-        Ok(match changed {
+        Ok(match change_result {
             ChangeResult::Made { .. } => ChangeOutcome::Made,
             ChangeResult::Already => ChangeOutcome::Already,
             ChangeResult::Refused { why } => ChangeOutcome::Refused { why },
@@ -147,12 +147,12 @@ impl<'a> TuneRun<'a> {
     }
 
     /// The reason to stop, if there is one.
-    fn stop(&self) -> Option<String> {
+    fn stop_reason(&self) -> Option<String> {
         if self.interrupt.is_raised() {
             return Some("it was interrupted".to_owned());
         }
-        let end = self.until.and_then(UndoDeadline::boot_seconds)?;
-        (boot_seconds() >= end).then(|| "its time was over before all changes were made".to_owned())
+        let deadline = self.until.and_then(UndoDeadline::boot_seconds)?;
+        (boot_seconds() >= deadline).then(|| "its time was over before all changes were made".to_owned())
     }
 
     /// Waits until a reset link is up again. Returns the reason if the link stays down.
@@ -174,20 +174,20 @@ impl<'a> TuneRun<'a> {
     }
 }
 
-fn outcome_words(outcome: &ChangeOutcome, name: &str) -> String {
+fn outcome_text(outcome: &ChangeOutcome, name: &str) -> String {
     match outcome {
         ChangeOutcome::Made => "done".to_owned(),
         ChangeOutcome::Already => "has this value already".to_owned(),
         // The printed line already begins with the setting.
         ChangeOutcome::Refused { why } => {
-            let reason = why.strip_prefix(name).and_then(|rest| rest.strip_prefix(": "));
+            let reason = why.strip_prefix(name).and_then(|suffix| suffix.strip_prefix(": "));
             format!("refused: {}", reason.unwrap_or(why))
         }
     }
 }
 
 /// Prints progress. A terminal that disappears while links are reset must not stop the changes.
-pub(crate) fn tell(text: &str) {
+pub(crate) fn print_status(text: &str) {
     let mut stderr = std::io::stderr();
     let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
 }

@@ -16,7 +16,7 @@ fn vectors(host: &Host, interface: &str) -> Known<Vec<IrqVector>> {
     IrqState::observe(host, &[interface]).interfaces.remove(0).vectors
 }
 
-fn shown(vectors: &Known<Vec<IrqVector>>) -> Vec<(u32, &str, Option<u32>, Option<u32>)> {
+fn vector_queues(vectors: &Known<Vec<IrqVector>>) -> Vec<(u32, &str, Option<u32>, Option<u32>)> {
     let vectors = vectors.value().map_or(&[][..], Vec::as_slice);
     vectors
         .iter()
@@ -34,7 +34,7 @@ const VIRTIO: &str = "\
 ";
 
 #[test]
-fn vectors_of_virtio_are_named_after_its_device() {
+fn virtio_vectors_are_matched_by_device_name() {
     let host = host(
         &[
             ("/proc/interrupts", VIRTIO),
@@ -46,30 +46,30 @@ fn vectors_of_virtio_are_named_after_its_device() {
         ],
         &[("/sys/class/net/eth0/device", "../../../virtio2")],
     );
-    let found = vectors(&host, "eth0");
+    let vectors = vectors(&host, "eth0");
     assert_eq!(
-        shown(&found),
+        vector_queues(&vectors),
         [
             (37, "virtio2-config", None, None),
             (38, "virtio2-input.0", Some(0), None),
             (39, "virtio2-output.0", None, Some(0)),
         ]
     );
-    let found = found.into_value().expect("vectors");
-    assert_eq!(found[1].affinity, CpuSet::from_list("0-1").into());
-    assert_eq!(found[1].effective, Known::Value(CpuSet::from_list("1").ok()));
-    assert_eq!(found[1].hint, Known::Value(None));
-    assert_eq!(found[1].handled, [(1, 20_868)]);
-    assert_eq!(found[1].managed, Known::Value(None));
-    let why = found[2].affinity.why().expect("garbled");
+    let vectors = vectors.into_value().expect("vectors");
+    assert_eq!(vectors[1].affinity, CpuSet::from_list("0-1").into());
+    assert_eq!(vectors[1].effective, Known::Value(CpuSet::from_list("1").ok()));
+    assert_eq!(vectors[1].hint, Known::Value(None));
+    assert_eq!(vectors[1].handled, [(1, 20_868)]);
+    assert_eq!(vectors[1].managed, Known::Value(None));
+    let why = vectors[2].affinity.why().expect("garbled");
     assert!(why.starts_with("/proc/irq/39/smp_affinity: 'zz' in 'zz'"), "{why}");
-    assert_eq!(found[2].effective, Known::Value(None), "a kernel before 4.15 has no such file");
-    assert_eq!(found[2].hint.why(), Some("/proc/irq/39/affinity_hint: empty"));
-    assert!(found[0].affinity.why().is_some_and(|why| why.contains("/proc/irq/37/smp_affinity")));
+    assert_eq!(vectors[2].effective, Known::Value(None), "a kernel before 4.15 has no such file");
+    assert_eq!(vectors[2].hint.why(), Some("/proc/irq/39/affinity_hint: empty"));
+    assert!(vectors[0].affinity.why().is_some_and(|why| why.contains("/proc/irq/37/smp_affinity")));
 }
 
 #[test]
-fn vectors_that_sysfs_lists_need_no_name() {
+fn vectors_in_sysfs_msi_irqs_need_no_matching_name() {
     let text = "    CPU0 CPU1\n\
                 50:  1 0 PCI-MSI 1-edge eth7-TxRx-0\n\
                 51:  0 1 PCI-MSI 2-edge eth7-TxRx-1\n\
@@ -84,9 +84,9 @@ fn vectors_that_sysfs_lists_need_no_name() {
         ],
         &[("/sys/class/net/ens1f0/device", "../../../0000:01:00.0")],
     );
-    let found = vectors(&host, "ens1f0");
+    let vectors = vectors(&host, "ens1f0");
     assert_eq!(
-        shown(&found),
+        vector_queues(&vectors),
         [
             (50, "eth7-TxRx-0", Some(0), Some(0)),
             (51, "eth7-TxRx-1", Some(1), Some(1)),
@@ -96,7 +96,7 @@ fn vectors_that_sysfs_lists_need_no_name() {
 }
 
 #[test]
-fn two_interfaces_of_one_device_are_told_apart_by_name() {
+fn vectors_of_a_shared_device_are_assigned_by_interface_name() {
     let text = "    CPU0\n\
                 50:  1 PCI-MSI 1-edge p0-TxRx-0\n51:  1 PCI-MSI 2-edge p0-TxRx-1\n\
                 52:  1 PCI-MSI 3-edge p1-TxRx-0\n53:  1 PCI-MSI 4-edge p1-TxRx-1\n";
@@ -104,12 +104,12 @@ fn two_interfaces_of_one_device_are_told_apart_by_name() {
         .map(|irq| (format!("/sys/class/net/p1/device/msi_irqs/{irq}"), "msix\n"))
         .chain([("/proc/interrupts".to_owned(), text)])
         .collect();
-    let found = vectors(&Host::scripted(files), "p1");
-    assert_eq!(shown(&found).iter().map(|item| item.0).collect::<Vec<_>>(), [52, 53]);
+    let vectors = vectors(&Host::scripted(files), "p1");
+    assert_eq!(vector_queues(&vectors).iter().map(|item| item.0).collect::<Vec<_>>(), [52, 53]);
 }
 
 #[test]
-fn blocks_of_gve_are_transmit_queues_first() {
+fn gve_notify_blocks_map_to_transmit_queues_then_receive_queues() {
     let name = |block| {
         format!(
             " {}: 1 PCI-MSIX-0000:00:04.0 {block}-edge gve-ntfy-blk{block}@pci:0000:00:04.0\n",
@@ -119,13 +119,13 @@ fn blocks_of_gve_are_transmit_queues_first() {
     let text: String = std::iter::once("  CPU0\n".to_owned()).chain((0..4).map(name)).collect();
     let host =
         host(&[("/proc/interrupts", &text)], &[("/sys/class/net/eth0/device", "../../../0000:00:04.0")]);
-    let found = vectors(&host, "eth0");
-    let queues: Vec<_> = shown(&found).iter().map(|item| (item.2, item.3)).collect();
+    let vectors = vectors(&host, "eth0");
+    let queues: Vec<_> = vector_queues(&vectors).iter().map(|item| (item.2, item.3)).collect();
     assert_eq!(queues, [(None, Some(0)), (None, Some(1)), (Some(0), None), (Some(1), None)]);
 }
 
 #[test]
-fn an_interface_of_software_has_no_vectors_and_one_whose_are_not_found_says_so() {
+fn missing_vectors_are_unknown_only_for_pci_interfaces_that_are_up() {
     let host = host(
         &[
             ("/proc/interrupts", VIRTIO),
@@ -144,7 +144,7 @@ fn an_interface_of_software_has_no_vectors_and_one_whose_are_not_found_says_so()
     assert_eq!(
         vectors(&host, "eth2").value().map(Vec::len),
         Some(0),
-        "vectors are asked for when it comes up"
+        "the driver requests vectors when the interface comes up"
     );
     assert_eq!(vectors(&host, "usb0").value().map(Vec::len), Some(0));
     assert_eq!(
@@ -154,16 +154,16 @@ fn an_interface_of_software_has_no_vectors_and_one_whose_are_not_found_says_so()
 }
 
 #[test]
-fn interrupts_that_cannot_be_read_are_unknown_with_the_line() {
+fn unreadable_interrupts_make_vectors_unknown_with_the_line() {
     let device = [("/sys/class/net/eth0/device", "../../../virtio2")];
-    let found = vectors(&host(&[("/proc/interrupts", " CPU0\n 1: x\n")], &device), "eth0");
-    assert_eq!(found.why(), Some("/proc/interrupts: line 2: 'x' is not count 1 of 1"));
-    let found = vectors(&host(&[], &device), "eth0");
-    assert!(found.why().is_some_and(|why| why.contains("/proc/interrupts")));
+    let bad_line = vectors(&host(&[("/proc/interrupts", " CPU0\n 1: x\n")], &device), "eth0");
+    assert_eq!(bad_line.why(), Some("/proc/interrupts: line 2: 'x' is not count 1 of 1"));
+    let no_file = vectors(&host(&[], &device), "eth0");
+    assert!(no_file.why().is_some_and(|why| why.contains("/proc/interrupts")));
 }
 
 #[test]
-fn the_kernel_itself_says_best_which_queue_a_vector_serves() {
+fn netdev_napi_queues_override_vector_names() {
     let napi = r#"[{"interface_index": 2, "id": 8193, "irq": 51, "pid": null, "receive_queues": [0], "transmit_queues": [0]},
                    {"interface_index": 2, "id": 8194, "irq": 50, "pid": null, "receive_queues": [1]},
                    {"interface_index": 3, "id": 8195, "irq": 52, "pid": null, "receive_queues": [0]}]"#;
@@ -177,13 +177,13 @@ fn the_kernel_itself_says_best_which_queue_a_vector_serves() {
         &[("/sys/class/net/eth0/device", "../../../0000:01:00.0")],
     );
     assert_eq!(
-        shown(&vectors(&host, "eth0")),
+        vector_queues(&vectors(&host, "eth0")),
         [(50, "eth0-TxRx-0", Some(1), None), (51, "eth0-TxRx-1", Some(0), Some(0))]
     );
 }
 
 #[test]
-fn debugfs_tells_which_vectors_the_kernel_manages() {
+fn managed_vectors_are_read_from_debugfs() {
     let host = host(
         &[
             ("/proc/interrupts", VIRTIO),

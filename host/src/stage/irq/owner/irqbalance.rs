@@ -11,18 +11,18 @@ const WANTED: [&str; 4] =
     ["IRQBALANCE_ARGS", "IRQBALANCE_BANNED_CPULIST", "IRQBALANCE_BANNED_CPUS", "IRQBALANCE_ONESHOT"];
 
 /// The command that adds a ban per interrupt to irqbalance's arguments.
-pub(super) fn ban(owner: &IrqOwner, irqs: &[u32]) -> Option<String> {
-    let new: Vec<String> = irqs
+pub(super) fn ban_command(owner: &IrqOwner, irqs: &[u32]) -> Option<String> {
+    let bans: Vec<String> = irqs
         .iter()
         .filter(|irq| !owner.leaves_alone.contains(irq))
         .map(|irq| format!("--banirq={irq}"))
         .collect();
-    if new.is_empty() {
+    if bans.is_empty() {
         return None;
     }
     let (file, arguments) =
         owner.environment.clone().unwrap_or_else(|| (ENVIRONMENTS[0].to_owned(), String::new()));
-    let arguments = format!("{arguments} {}", new.join(" "));
+    let arguments = format!("{arguments} {}", bans.join(" "));
     Some(format!(
         "echo 'IRQBALANCE_ARGS=\"{}\"' >> {file} && systemctl restart irqbalance",
         arguments.trim().replace(['\'', '"'], "")
@@ -35,38 +35,38 @@ pub(super) fn observe(host: &Host, pid: u32) -> IrqOwner {
     let arguments: Vec<&str> = arguments.split('\0').filter(|word| !word.is_empty()).collect();
     let leaves_alone = banned_interrupts(&arguments);
     let mut how = if arguments.is_empty() { "irqbalance".to_owned() } else { arguments.join(" ") };
-    let mut file = None;
+    let mut environment_file = None;
     for path in ENVIRONMENTS {
         let Ok(text) = host.read(path) else { continue };
         let variables = environment(&text);
-        let given = variables.iter().rev().find(|(key, _)| *key == "IRQBALANCE_ARGS");
-        file.get_or_insert((
+        let arguments_entry = variables.iter().rev().find(|(key, _)| *key == "IRQBALANCE_ARGS");
+        environment_file.get_or_insert((
             path.to_owned(),
-            given.map_or_else(String::new, |(_, value)| (*value).to_owned()),
+            arguments_entry.map_or_else(String::new, |(_, value)| (*value).to_owned()),
         ));
         for (key, value) in variables {
             how.push_str(&format!("; {key}={value} ({path})"));
         }
     }
     let (name, pid) = ("irqbalance".to_owned(), Some(pid));
-    IrqOwner { name, how, pid, read_from: command_line, leaves_alone, environment: file }
+    IrqOwner { name, how, pid, read_from: command_line, leaves_alone, environment: environment_file }
 }
 
 /// The interrupts of `--banirq=24`, `--banirq 24` and `-i 24`; some versions accept a list with
 /// commas.
 pub(crate) fn banned_interrupts(arguments: &[&str]) -> Vec<u32> {
-    let mut found = Vec::new();
-    let mut rest = arguments.iter();
-    while let Some(word) = rest.next() {
+    let mut irqs = Vec::new();
+    let mut words = arguments.iter();
+    while let Some(word) = words.next() {
         let value = match *word {
-            "-i" | "--banirq" => rest.next().copied(),
+            "-i" | "--banirq" => words.next().copied(),
             word => word.strip_prefix("--banirq=").or_else(|| word.strip_prefix("-i")),
         };
-        found.extend(
+        irqs.extend(
             value.unwrap_or_default().split(',').filter_map(|number| number.trim().parse::<u32>().ok()),
         );
     }
-    found
+    irqs
 }
 
 pub(crate) fn environment(text: &str) -> Vec<(&str, &str)> {
@@ -87,7 +87,7 @@ mod tests {
         IRQBALANCE_ARGS=\"--banirq=24 --hintpolicy=exact\"\n";
 
     #[test]
-    fn arguments_environment_and_bans_are_told() {
+    fn irqbalance_arguments_environment_and_bans_are_read() {
         let host = Host::scripted([
             ("/proc/612/cmdline", "/usr/sbin/irqbalance\0--foreground\0--banirq=24\0-i\x0025\0"),
             ("/etc/default/irqbalance", DEBIAN),
@@ -102,17 +102,17 @@ mod tests {
         assert_eq!(owner.leaves_alone, [24, 25]);
         assert_eq!(owner.read_from, "/proc/612/cmdline");
         assert_eq!(
-            ban(&owner, &[24, 30]).as_deref(),
+            ban_command(&owner, &[24, 30]).as_deref(),
             Some(
                 "echo 'IRQBALANCE_ARGS=\"--banirq=24 --hintpolicy=exact --banirq=30\"' \
                  >> /etc/default/irqbalance && systemctl restart irqbalance"
             )
         );
-        assert_eq!(ban(&owner, &[24, 25]), None);
+        assert_eq!(ban_command(&owner, &[24, 25]), None);
     }
 
     #[test]
-    fn bans_are_read_in_every_form() {
+    fn banirq_options_are_parsed_in_every_form() {
         assert_eq!(
             banned_interrupts(&["irqbalance", "--banirq=1,2", "-i3", "--banirq", "4", "-i"]),
             [1, 2, 3, 4]
@@ -122,7 +122,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_answered(text in "[ -~\n=]{0,80}") {
+        fn parsing_arbitrary_text_never_panics(text in "[ -~\n=]{0,80}") {
             let _ = environment(&text);
             let _ = banned_interrupts(&text.split(' ').collect::<Vec<_>>());
         }

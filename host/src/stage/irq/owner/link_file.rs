@@ -15,16 +15,16 @@ const DIRECTORIES: [&str; 4] = [
 ];
 
 pub(super) fn observe(host: &Host) -> Vec<IrqOwner> {
-    let mut seen = BTreeSet::new();
+    let mut file_names = BTreeSet::new();
     let mut owners = Vec::new();
     for directory in DIRECTORIES {
         for name in host.list(directory).unwrap_or_default() {
             let path = format!("{directory}/{name}");
             if name.ends_with(".link.d") {
-                let parts = host.list(&path).unwrap_or_default();
-                let parts = parts.iter().filter(|part| part.ends_with(".conf"));
-                owners.extend(parts.filter_map(|part| owner(host, format!("{path}/{part}"))));
-            } else if name.ends_with(".link") && seen.insert(name) {
+                let drop_ins = host.list(&path).unwrap_or_default();
+                let drop_ins = drop_ins.iter().filter(|drop_in| drop_in.ends_with(".conf"));
+                owners.extend(drop_ins.filter_map(|drop_in| owner(host, format!("{path}/{drop_in}"))));
+            } else if name.ends_with(".link") && file_names.insert(name) {
                 owners.extend(owner(host, path));
             }
         }
@@ -61,7 +61,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn only_links_that_set_affinity_are_owners() {
+    fn only_link_files_that_set_irq_affinity_are_owners() {
         let host = Host::scripted([
             ("/etc/systemd/network/10-nic.link", "[Match]\nDriver=ice\n[Link]\nIRQAffinityPolicy=spread\n"),
             ("/usr/lib/systemd/network/10-nic.link", "[Link]\nIRQAffinity=0-3\n"),
@@ -70,10 +70,10 @@ mod tests {
             ("/etc/systemd/network/20-wan.network", "[Link]\nIRQAffinity=1\n"),
         ]);
         let owners = observe(&host);
-        let shown: Vec<_> =
+        let sources: Vec<_> =
             owners.iter().map(|owner| (owner.read_from.as_str(), owner.how.as_str())).collect();
         assert_eq!(
-            shown,
+            sources,
             [
                 ("/etc/systemd/network/10-nic.link", "IRQAffinityPolicy=spread"),
                 ("/etc/systemd/network/99-default.link.d/irq.conf", "IRQAffinity=4-7"),
@@ -83,7 +83,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_answered(text in "(\\[?[A-Za-z=# ]{0,20}\\]?\n){0,6}") {
+        fn parsing_arbitrary_text_never_panics(text in "(\\[?[A-Za-z=# ]{0,20}\\]?\n){0,6}") {
             let _ = affinity_lines(&text);
         }
     }

@@ -11,21 +11,21 @@ const DEEPEST_INCLUDE: usize = 8;
 
 /// `None` if the active profile does not set affinities.
 pub(super) fn observe(host: &Host, pid: u32) -> Option<IrqOwner> {
-    let active = host.read(ACTIVE).ok()?;
-    let mut found = Vec::new();
+    let profiles = host.read(ACTIVE).ok()?;
+    let mut affinity_settings = Vec::new();
     let mut pending: Vec<(String, usize)> =
-        active.split_whitespace().map(|name| (name.to_owned(), 0)).collect();
+        profiles.split_whitespace().map(|name| (name.to_owned(), 0)).collect();
     while let Some((name, depth)) = pending.pop() {
-        let Some(text) = profile(host, &name) else { continue };
-        let (settings, includes) = settings(&text);
-        found.extend(settings.into_iter().map(|setting| format!("{setting} (profile {name})")));
-        if depth < DEEPEST_INCLUDE && found.len() < 100 {
+        let Some(text) = read_profile(host, &name) else { continue };
+        let (settings, includes) = parse_profile(&text);
+        affinity_settings.extend(settings.into_iter().map(|setting| format!("{setting} (profile {name})")));
+        if depth < DEEPEST_INCLUDE && affinity_settings.len() < 100 {
             pending.extend(includes.into_iter().map(|name| (name, depth + 1)));
         }
     }
-    (!found.is_empty()).then(|| IrqOwner {
+    (!affinity_settings.is_empty()).then(|| IrqOwner {
         name: "tuned".to_owned(),
-        how: found.join("; "),
+        how: affinity_settings.join("; "),
         pid: Some(pid),
         read_from: ACTIVE.to_owned(),
         leaves_alone: Vec::new(),
@@ -33,7 +33,7 @@ pub(super) fn observe(host: &Host, pid: u32) -> Option<IrqOwner> {
     })
 }
 
-fn profile(host: &Host, name: &str) -> Option<String> {
+fn read_profile(host: &Host, name: &str) -> Option<String> {
     // A name must not lead out of the directory.
     if name.contains('/') || name.starts_with('.') {
         return None;
@@ -44,8 +44,8 @@ fn profile(host: &Host, name: &str) -> Option<String> {
 }
 
 /// The settings of a profile that move interrupts, and the profiles it includes.
-pub(crate) fn settings(text: &str) -> (Vec<String>, Vec<String>) {
-    let mut found = Vec::new();
+pub(crate) fn parse_profile(text: &str) -> (Vec<String>, Vec<String>) {
+    let mut settings = Vec::new();
     let mut includes = Vec::new();
     for ini::IniEntry { section, key, value, .. } in ini::entries(text) {
         match (section, key) {
@@ -53,15 +53,15 @@ pub(crate) fn settings(text: &str) -> (Vec<String>, Vec<String>) {
                 includes.extend(value.split([',', ' ']).filter(|name| !name.is_empty()).map(str::to_owned));
             }
             ("scheduler", "isolated_cores" | "default_irq_smp_affinity") | ("irqbalance", "banned_cpus") => {
-                found.push(format!("{key}={value}"));
+                settings.push(format!("{key}={value}"));
             }
             (section, "affinity" | "mode") if section.starts_with("irq") => {
-                found.push(format!("{key}={value}"));
+                settings.push(format!("{key}={value}"));
             }
             _ => {}
         }
     }
-    (found, includes)
+    (settings, includes)
 }
 
 #[cfg(test)]
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_that_isolates_cores_moves_interrupts_also_by_what_it_includes() {
+    fn profiles_that_include_isolated_cores_make_tuned_an_irq_owner() {
         let owner = observe(&host("[main]\nsummary=ours\ninclude=realtime\n"), 9).expect("an owner");
         assert!(
             owner.how.starts_with("isolated_cores=${isolated_cores} (profile realtime)"),
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_that_leaves_interrupts_alone_owns_none() {
+    fn profiles_without_isolated_cores_do_not_make_tuned_an_irq_owner() {
         assert_eq!(
             observe(&host("[main]\ninclude=network-latency,../../x\n[cpu]\ngovernor=performance\n"), 9),
             None
@@ -106,8 +106,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_answered(text in "(\\[?[a-z_=# ]{0,20}\\]?\n){0,6}") {
-            let _ = settings(&text);
+        fn parsing_arbitrary_text_never_panics(text in "(\\[?[a-z_=# ]{0,20}\\]?\n){0,6}") {
+            let _ = parse_profile(&text);
         }
     }
 }

@@ -25,40 +25,44 @@ pub(in crate::stage) const RULE: Rule = Rule {
 };
 
 fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
-    super::each_interface(view, of_interface)
+    super::check_interfaces(view, match_interface)
 }
 
-fn of_interface(view: &HostView<'_>, interface: &str) -> Option<RuleMatch> {
+fn match_interface(view: &HostView<'_>, interface: &str) -> Option<RuleMatch> {
     let path = view.now;
     let isolated = path.irq.isolated.value()?.as_ref().filter(|cpus| !cpus.is_empty())?;
     let vectors = spread::receive_vectors(path, interface);
     let is_isolated = |vector: &&IrqVector| {
         vector.cpus().is_some_and(|cpus| !cpus.is_empty() && cpus.iter().all(|cpu| isolated.contains(cpu)))
     };
-    let list: Vec<&IrqVector> = vectors.values().copied().filter(is_isolated).collect();
-    if list.is_empty() || traffic::is_quiet(view, interface) {
+    let isolated_vectors: Vec<&IrqVector> = vectors.values().copied().filter(is_isolated).collect();
+    if isolated_vectors.is_empty() || traffic::is_quiet(view, interface) {
         return None;
     }
-    let here: CpuSet = list.iter().filter_map(|vector| vector.cpus()).flat_map(CpuSet::iter).collect();
-    let severity = if serves_there(view, &here) { Severity::Note } else { Severity::Medium };
+    let interrupted_cpus: CpuSet =
+        isolated_vectors.iter().filter_map(|vector| vector.cpus()).flat_map(CpuSet::iter).collect();
+    let severity =
+        if has_serving_thread(view, &interrupted_cpus) { Severity::Note } else { Severity::Medium };
     let title = format!(
-        "{} of {} receive queues of {interface} interrupt isolated CPUs ({here})",
-        list.len(),
+        "{} of {} receive queues of {interface} interrupt isolated CPUs ({interrupted_cpus})",
+        isolated_vectors.len(),
         vectors.len()
     );
-    let matched = super::with_vectors(RuleMatch::new(severity, title), &list).evidence(
+    let rule_match = super::with_vectors(RuleMatch::new(severity, title), &isolated_vectors).evidence(
         "isolated CPUs",
         isolated.to_string(),
         "/sys/devices/system/cpu/isolated, nohz_full",
     );
-    Some(super::fix_by_spread(matched, path, interface))
+    Some(super::add_spread_changes(rule_match, path, interface))
 }
 
 /// Whether threads of UDP services run on these CPUs only, so that packets belong there.
-fn serves_there(view: &HostView<'_>, cpus: &CpuSet) -> bool {
+fn has_serving_thread(view: &HostView<'_>, cpus: &CpuSet) -> bool {
     view.serving().iter().any(|thread| {
         let allowed = thread.allowed.value();
-        allowed.is_some_and(|own| !own.is_empty() && own.iter().all(|cpu| cpus.contains(cpu)))
+        allowed.is_some_and(|thread_cpus| {
+            !thread_cpus.is_empty() && thread_cpus.iter().all(|cpu| cpus.contains(cpu))
+        })
     })
 }
 
@@ -72,43 +76,43 @@ mod tests {
     const BUSY: [(&str, &str); 2] =
         [("/proc/uptime", "1000.00 1.00\n"), ("/sys/class/net/eth0/statistics/rx_packets", "9900000\n")];
 
-    fn found(machine: &SampleMachine<'_>) -> Vec<RuleMatch> {
+    fn matches(machine: &SampleMachine<'_>) -> Vec<RuleMatch> {
         check(&HostView::once(&path(machine)))
     }
 
     #[test]
-    fn a_busy_queue_on_an_isolated_cpu_moves_to_another() {
+    fn busy_queues_on_isolated_cpus_are_moved_to_other_cpus() {
         let machine =
             SampleMachine { vectors: &[0, 2], isolated: "2-3", files: &BUSY, ..SampleMachine::default() };
-        let matched = found(&machine).remove(0);
-        assert_eq!(matched.title, "1 of 2 receive queues of eth0 interrupt isolated CPUs (2)");
-        assert_eq!(matched.severity, Severity::Medium);
+        let rule_match = matches(&machine).remove(0);
+        assert_eq!(rule_match.title, "1 of 2 receive queues of eth0 interrupt isolated CPUs (2)");
+        assert_eq!(rule_match.severity, Severity::Medium);
         let changes: Vec<String> =
-            matched.changes.iter().map(|change| format!("{} {}", change.setting, change.to)).collect();
+            rule_match.changes.iter().map(|change| format!("{} {}", change.setting, change.to)).collect();
         assert_eq!(changes, ["affinity of IRQ 101 (eth0-TxRx-1) 00000002"]);
     }
 
     #[test]
-    fn cpus_of_nohz_full_are_isolated_too() {
-        let with = |list| {
+    fn nohz_full_cpus_count_as_isolated() {
+        let match_count = |list| {
             let files = [BUSY[0], BUSY[1], ("/sys/devices/system/cpu/nohz_full", list)];
-            found(&SampleMachine { vectors: &[0, 2], files: &files, ..SampleMachine::default() }).len()
+            matches(&SampleMachine { vectors: &[0, 2], files: &files, ..SampleMachine::default() }).len()
         };
-        assert_eq!((with("2-3\n"), with("(null)\n"), with("\n")), (1, 0, 0));
+        assert_eq!((match_count("2-3\n"), match_count("(null)\n"), match_count("\n")), (1, 0, 0));
     }
 
     #[test]
-    fn a_quiet_interface_and_queues_on_other_cpus_are_no_fault() {
+    fn quiet_interfaces_and_queues_on_housekeeping_cpus_are_not_reported() {
         let quiet = [BUSY[0], ("/sys/class/net/eth0/statistics/rx_packets", "99000\n")];
         let machine = SampleMachine { vectors: &[0, 2], isolated: "2-3", ..SampleMachine::default() };
-        assert!(found(&SampleMachine { files: &quiet, ..machine.clone() }).is_empty());
+        assert!(matches(&SampleMachine { files: &quiet, ..machine.clone() }).is_empty());
         let files = &BUSY[..];
-        assert!(found(&SampleMachine { vectors: &[0, 1], files, ..machine.clone() }).is_empty());
-        assert!(found(&SampleMachine { isolated: "", files, ..machine }).is_empty());
+        assert!(matches(&SampleMachine { vectors: &[0, 1], files, ..machine.clone() }).is_empty());
+        assert!(matches(&SampleMachine { isolated: "", files, ..machine }).is_empty());
     }
 
     #[test]
-    fn a_server_on_the_isolated_cpus_wants_its_packets_there() {
+    fn queues_on_isolated_cpus_are_a_note_if_the_server_runs_there() {
         let machine =
             SampleMachine { vectors: &[0, 2], isolated: "2-3", files: &BUSY, ..SampleMachine::default() };
         let mut path = path(&machine);

@@ -26,48 +26,48 @@ pub(in crate::stage) const RULE: Rule = Rule {
 };
 
 fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
-    super::each_interface(view, of_interface)
+    super::check_interfaces(view, match_interface)
 }
 
-fn of_interface(view: &HostView<'_>, interface: &str) -> Option<RuleMatch> {
+fn match_interface(view: &HostView<'_>, interface: &str) -> Option<RuleMatch> {
     let path = view.now;
     let usable = spread::usable_cpus(path)?;
     let vectors = spread::receive_vectors(path, interface);
     // A hint with many CPUs has no meaning, and a hint to an excluded CPU cannot be followed.
-    let hinted: Vec<(&IrqVector, u32)> = vectors
+    let hints: Vec<(&IrqVector, u32)> = vectors
         .values()
         .filter_map(|vector| vector.hinted_cpu().map(|cpu| (*vector, cpu)))
         .filter(|(_, cpu)| usable.contains(*cpu))
         .collect();
-    let elsewhere =
-        hinted.iter().filter(|(vector, hint)| vector.cpu().is_some_and(|cpu| cpu != *hint)).count();
-    if elsewhere == 0 {
+    let misplaced =
+        hints.iter().filter(|(vector, hint)| vector.cpu().is_some_and(|cpu| cpu != *hint)).count();
+    if misplaced == 0 {
         return None;
     }
-    let by_hint: BTreeSet<u32> = hinted.iter().map(|(_, cpu)| *cpu).collect();
-    let now: BTreeSet<u32> = hinted.iter().filter_map(|(vector, _)| vector.cpu()).collect();
-    let worse = now.len() < by_hint.len();
-    let severity = if worse { Severity::Medium } else { Severity::Note };
+    let hinted_cpus: BTreeSet<u32> = hints.iter().map(|(_, cpu)| *cpu).collect();
+    let current_cpus: BTreeSet<u32> = hints.iter().filter_map(|(vector, _)| vector.cpu()).collect();
+    let is_worse = current_cpus.len() < hinted_cpus.len();
+    let severity = if is_worse { Severity::Medium } else { Severity::Note };
     let title = format!(
-        "{elsewhere} of {} receive queues of {interface} interrupt another CPU than their driver hints{}",
-        hinted.len(),
-        if worse {
-            format!(": they use {} CPUs, the hints {}", now.len(), by_hint.len())
+        "{misplaced} of {} receive queues of {interface} interrupt another CPU than their driver hints{}",
+        hints.len(),
+        if is_worse {
+            format!(": they use {} CPUs, the hints {}", current_cpus.len(), hinted_cpus.len())
         } else {
             String::new()
         }
     );
-    let list: Vec<&IrqVector> = hinted.iter().map(|(vector, _)| *vector).collect();
-    let matched = super::with_vectors(RuleMatch::new(severity, title), &list).evidence_by(
+    let hinted_vectors: Vec<&IrqVector> = hints.iter().map(|(vector, _)| *vector).collect();
+    let rule_match = super::with_vectors(RuleMatch::new(severity, title), &hinted_vectors).evidence_by(
         "hinted CPU by interrupt",
-        hinted.iter().map(|(vector, cpu)| (vector.irq, *cpu)),
+        hints.iter().map(|(vector, cpu)| (vector.irq, *cpu)),
         "/proc/irq/*/affinity_hint",
     );
-    if !worse {
-        return Some(matched);
+    if !is_worse {
+        return Some(rule_match);
     }
     let plan = vectors.iter().filter_map(|(queue, vector)| Some((*queue, vector.hinted_cpu()?))).collect();
-    Some(super::fix(matched, path, interface, &plan))
+    Some(super::add_changes(rule_match, path, interface, &plan))
 }
 
 #[cfg(test)]
@@ -76,23 +76,23 @@ mod tests {
     use crate::Known;
     use crate::stage::irq::sample::{SampleMachine, cpus, path};
 
-    fn found(machine: &SampleMachine<'_>) -> Vec<RuleMatch> {
+    fn matches(machine: &SampleMachine<'_>) -> Vec<RuleMatch> {
         check(&HostView::once(&path(machine)))
     }
 
     #[test]
-    fn hints_that_would_use_more_cpus_are_followed() {
+    fn affinity_hints_that_use_more_cpus_are_proposed() {
         let machine =
             SampleMachine { vectors: &[0, 0, 2, 1], hints: Some(&[0, 1, 2, 3]), ..SampleMachine::default() };
-        let matched = found(&machine).remove(0);
+        let rule_match = matches(&machine).remove(0);
         assert_eq!(
-            matched.title,
+            rule_match.title,
             "2 of 4 receive queues of eth0 interrupt another CPU than their driver hints: they use 3 CPUs, the hints 4"
         );
-        assert_eq!(matched.severity, Severity::Medium);
-        assert_eq!(matched.evidence[1].value["101"], 1);
+        assert_eq!(rule_match.severity, Severity::Medium);
+        assert_eq!(rule_match.evidence[1].value["101"], 1);
         let changes: Vec<String> =
-            matched.changes.iter().map(|change| format!("{} {}", change.setting, change.to)).collect();
+            rule_match.changes.iter().map(|change| format!("{} {}", change.setting, change.to)).collect();
         assert_eq!(
             changes,
             ["affinity of IRQ 101 (eth0-TxRx-1) 00000002", "affinity of IRQ 103 (eth0-TxRx-3) 00000008"]
@@ -100,20 +100,20 @@ mod tests {
     }
 
     #[test]
-    fn another_order_of_as_many_cpus_is_only_noted_and_left_alone() {
+    fn affinity_hints_that_only_reorder_cpus_are_a_note_without_changes() {
         let machine =
             SampleMachine { vectors: &[1, 0, 2, 3], hints: Some(&[0, 1, 2, 3]), ..SampleMachine::default() };
-        let matched = found(&machine).remove(0);
-        assert_eq!(matched.severity, Severity::Note);
+        let rule_match = matches(&machine).remove(0);
+        assert_eq!(rule_match.severity, Severity::Note);
         assert_eq!(
-            matched.title,
+            rule_match.title,
             "2 of 4 receive queues of eth0 interrupt another CPU than their driver hints"
         );
-        assert!(matched.changes.is_empty());
+        assert!(rule_match.changes.is_empty());
     }
 
     #[test]
-    fn without_hints_or_with_wide_ones_or_with_all_followed_nothing_is_found() {
+    fn absent_followed_isolated_and_multi_cpu_hints_are_not_reported() {
         for machine in [
             SampleMachine { vectors: &[0, 0, 0, 0], ..SampleMachine::default() },
             SampleMachine { hints: Some(&[0, 1, 2, 3]), ..SampleMachine::default() },
@@ -124,7 +124,7 @@ mod tests {
                 ..SampleMachine::default()
             },
         ] {
-            assert!(found(&machine).is_empty(), "{machine:?}");
+            assert!(matches(&machine).is_empty(), "{machine:?}");
         }
         let mut path = path(&SampleMachine { vectors: &[0, 0], ..SampleMachine::default() });
         let Known::Value(vectors) = &mut path.irq.interfaces[0].vectors else { panic!("vectors") };

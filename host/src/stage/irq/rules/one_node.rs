@@ -26,25 +26,25 @@ pub(in crate::stage) const RULE: Rule = Rule {
 };
 
 fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
-    super::each_interface(view, of_interface)
+    super::check_interfaces(view, match_interface)
 }
 
-fn of_interface(view: &HostView<'_>, interface: &str) -> Option<RuleMatch> {
+fn match_interface(view: &HostView<'_>, interface: &str) -> Option<RuleMatch> {
     let path = view.now;
     let usable = spread::usable_cpus(path)?;
     let nodes = path.machine.nodes.value()?;
-    let with_cpus = nodes.iter().filter(|node| node.cpus.iter().any(|cpu| usable.contains(cpu))).count();
+    let node_count = nodes.iter().filter(|node| node.cpus.iter().any(|cpu| usable.contains(cpu))).count();
     let vectors = spread::receive_vectors(path, interface);
-    if with_cpus < 2 || vectors.len() < 2 {
+    if node_count < 2 || vectors.len() < 2 {
         return None;
     }
     let node = common_node(path, &vectors)?;
-    let here = path.machine.cpus_of(node)?.iter().filter(|cpu| usable.contains(*cpu)).count();
+    let node_cpus = path.machine.cpus_of(node)?.iter().filter(|cpu| usable.contains(*cpu)).count();
     // If the vectors' node has a CPU per queue, they can stay there; RPS can use the other nodes.
-    if vectors.len() <= here {
+    if vectors.len() <= node_cpus {
         return None;
     }
-    let severity = match threads_beyond(path, node) {
+    let severity = match count_threads_beyond(path, node) {
         Some(0) => return None,
         _ if traffic::is_quiet(view, interface) => Severity::Note,
         // A single thread is itself the limit.
@@ -53,19 +53,19 @@ fn of_interface(view: &HostView<'_>, interface: &str) -> Option<RuleMatch> {
         None => Severity::Medium,
     };
     let title = format!(
-        "All {} receive queues of {interface} interrupt the {here} CPUs of NUMA node {node}, and the {} CPUs of the \
+        "All {} receive queues of {interface} interrupt the {node_cpus} CPUs of NUMA node {node}, and the {} CPUs of the \
          other {} none",
         vectors.len(),
-        usable.len() - here,
-        if with_cpus == 2 { "node".to_owned() } else { format!("{} nodes", with_cpus - 1) },
+        usable.len() - node_cpus,
+        if node_count == 2 { "node".to_owned() } else { format!("{} nodes", node_count - 1) },
     );
-    let list: Vec<&IrqVector> = vectors.values().copied().collect();
-    let matched = super::with_vectors(RuleMatch::new(severity, title), &list).evidence_by(
+    let vector_list: Vec<&IrqVector> = vectors.values().copied().collect();
+    let rule_match = super::with_vectors(RuleMatch::new(severity, title), &vector_list).evidence_by(
         "CPUs by NUMA node",
         nodes.iter().map(|node| (node.node, node.cpus.to_string())),
         "/sys/devices/system/node/node*/cpulist",
     );
-    Some(super::fix_by_spread(matched, path, interface))
+    Some(super::add_spread_changes(rule_match, path, interface))
 }
 
 /// `None` if the vectors go to several nodes, or if a node is unknown.
@@ -83,13 +83,13 @@ fn common_node(path: &PacketPath, vectors: &BTreeMap<u32, &IrqVector>) -> Option
 }
 
 /// Number of serving threads that may also run on other nodes; `None` without known threads.
-fn threads_beyond(path: &PacketPath, node: u32) -> Option<usize> {
-    let serving = path.thread.serving.value().filter(|serving| !serving.is_empty())?;
-    let here = path.machine.cpus_of(node)?;
-    let beyond = serving.iter().filter(|thread| {
-        thread.allowed.value().is_none_or(|allowed| allowed.iter().any(|cpu| !here.contains(cpu)))
+fn count_threads_beyond(path: &PacketPath, node: u32) -> Option<usize> {
+    let threads = path.thread.serving.value().filter(|threads| !threads.is_empty())?;
+    let node_cpus = path.machine.cpus_of(node)?;
+    let movable_threads = threads.iter().filter(|thread| {
+        thread.allowed.value().is_none_or(|allowed| allowed.iter().any(|cpu| !node_cpus.contains(cpu)))
     });
-    Some(beyond.count())
+    Some(movable_threads.count())
 }
 
 #[cfg(test)]
@@ -99,7 +99,7 @@ mod tests {
     use crate::stage::irq::sample::{SampleMachine, cpus, path};
     use crate::stage::thread::{ServingEvidence, ServingThread};
 
-    const TWO: SampleMachine<'_> = SampleMachine {
+    const TWO_NODES: SampleMachine<'_> = SampleMachine {
         nodes: &["0-1", "2-3"],
         cores: &[],
         isolated: "",
@@ -110,7 +110,7 @@ mod tests {
         files: &[],
     };
 
-    fn serving(allowed: &str, tid: u32) -> ServingThread {
+    fn serving_thread(allowed: &str, tid: u32) -> ServingThread {
         ServingThread {
             pid: 7,
             tid,
@@ -125,24 +125,24 @@ mod tests {
         }
     }
 
-    fn found(path: &PacketPath) -> Vec<RuleMatch> {
+    fn matches(path: &PacketPath) -> Vec<RuleMatch> {
         check(&HostView::once(path))
     }
 
     #[test]
-    fn more_queues_than_the_node_has_cpus_are_spread_over_both() {
-        let mut path = path(&TWO);
-        path.thread.serving = Known::Value(vec![serving("0-3", 7), serving("0-3", 8)]);
-        let matched = found(&path).remove(0);
+    fn queues_exceeding_the_cpus_of_a_node_are_spread_over_both_nodes() {
+        let mut path = path(&TWO_NODES);
+        path.thread.serving = Known::Value(vec![serving_thread("0-3", 7), serving_thread("0-3", 8)]);
+        let rule_match = matches(&path).remove(0);
         assert_eq!(
-            matched.title,
+            rule_match.title,
             "All 4 receive queues of eth0 interrupt the 2 CPUs of NUMA node 0, and the 2 CPUs of the other node none"
         );
-        assert_eq!(matched.severity, Severity::High);
-        assert_eq!(matched.evidence[0].value["101 eth0-TxRx-1"], "1");
-        assert_eq!(matched.evidence[1].value["1"], "2-3");
+        assert_eq!(rule_match.severity, Severity::High);
+        assert_eq!(rule_match.evidence[0].value["101 eth0-TxRx-1"], "1");
+        assert_eq!(rule_match.evidence[1].value["1"], "2-3");
         let changes: Vec<String> =
-            matched.changes.iter().map(|change| format!("{} {}", change.setting, change.to)).collect();
+            rule_match.changes.iter().map(|change| format!("{} {}", change.setting, change.to)).collect();
         assert_eq!(
             changes,
             ["affinity of IRQ 102 (eth0-TxRx-2) 00000004", "affinity of IRQ 103 (eth0-TxRx-3) 00000008"]
@@ -150,31 +150,31 @@ mod tests {
     }
 
     #[test]
-    fn without_a_known_service_it_matters_less_and_a_service_of_that_node_is_well_served() {
-        let mut path = path(&TWO);
+    fn one_node_severity_depends_on_service_threads_and_traffic() {
+        let mut path = path(&TWO_NODES);
         path.thread.serving = Known::unknown("not looked at");
-        assert_eq!(found(&path)[0].severity, Severity::Medium);
-        path.thread.serving = Known::Value(vec![serving("0-3", 7)]);
-        assert_eq!(found(&path)[0].severity, Severity::Low);
-        path.thread.serving = Known::Value(vec![serving("0-1", 7), serving("0", 8)]);
-        assert!(found(&path).is_empty());
+        assert_eq!(matches(&path)[0].severity, Severity::Medium);
+        path.thread.serving = Known::Value(vec![serving_thread("0-3", 7)]);
+        assert_eq!(matches(&path)[0].severity, Severity::Low);
+        path.thread.serving = Known::Value(vec![serving_thread("0-1", 7), serving_thread("0", 8)]);
+        assert!(matches(&path).is_empty());
         let quiet =
             [("/proc/uptime", "1000.00 1.00\n"), ("/sys/class/net/eth0/statistics/rx_packets", "99000\n")];
-        let path = crate::stage::irq::sample::path(&SampleMachine { files: &quiet, ..TWO });
-        assert_eq!(found(&path)[0].severity, Severity::Note);
+        let path = crate::stage::irq::sample::path(&SampleMachine { files: &quiet, ..TWO_NODES });
+        assert_eq!(matches(&path)[0].severity, Severity::Note);
     }
 
     #[test]
-    fn enough_cpus_on_the_nics_node_one_node_and_several_nodes_are_no_fault() {
+    fn enough_cpus_a_single_node_or_queues_on_both_nodes_are_not_reported() {
         for machine in [
-            SampleMachine { vectors: &[0, 1], ..TWO.clone() },
-            SampleMachine { nodes: &["0-3"], ..TWO.clone() },
-            SampleMachine { vectors: &[0, 1, 2, 3], ..TWO.clone() },
-            SampleMachine { vectors: &[0], ..TWO.clone() },
-            SampleMachine { vectors: &[], ..TWO.clone() },
-            SampleMachine { isolated: "2-3", ..TWO.clone() },
+            SampleMachine { vectors: &[0, 1], ..TWO_NODES.clone() },
+            SampleMachine { nodes: &["0-3"], ..TWO_NODES.clone() },
+            SampleMachine { vectors: &[0, 1, 2, 3], ..TWO_NODES.clone() },
+            SampleMachine { vectors: &[0], ..TWO_NODES.clone() },
+            SampleMachine { vectors: &[], ..TWO_NODES.clone() },
+            SampleMachine { isolated: "2-3", ..TWO_NODES.clone() },
         ] {
-            assert!(found(&path(&machine)).is_empty(), "{machine:?}");
+            assert!(matches(&path(&machine)).is_empty(), "{machine:?}");
         }
     }
 }

@@ -29,7 +29,7 @@ fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
     let path = view.now;
     let Some(owners) = path.irq.owners.value() else { return Vec::new() };
     let Some(balancer) = owners.iter().find(|owner| owner.name == "irqbalance") else { return Vec::new() };
-    let moved: Vec<u32> = path
+    let movable_irqs: Vec<u32> = path
         .irq
         .interfaces
         .iter()
@@ -39,16 +39,19 @@ fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
         .map(|vector| vector.irq)
         .filter(|irq| !balancer.leaves_alone.contains(irq))
         .collect();
-    if moved.is_empty() {
+    if movable_irqs.is_empty() {
         return Vec::new();
     }
     let rivals: Vec<&IrqOwner> = owners.iter().filter(|owner| is_rival(owner, balancer)).collect();
-    let matched = if rivals.is_empty() {
-        by_hand(path, balancer)
+    let rule_match = if rivals.is_empty() {
+        match_manual_placement(path, balancer)
     } else {
-        Some(by_rivals(balancer, &rivals, moved.len()))
+        Some(match_rivals(balancer, &rivals, movable_irqs.len()))
     };
-    matched.map(|matched| super::super::owner::told(matched, path, &moved)).into_iter().collect()
+    rule_match
+        .map(|rule_match| super::super::owner::add_owners(rule_match, path, &movable_irqs))
+        .into_iter()
+        .collect()
 }
 
 fn is_rival(owner: &IrqOwner, balancer: &IrqOwner) -> bool {
@@ -60,7 +63,7 @@ fn is_rival(owner: &IrqOwner, balancer: &IrqOwner) -> bool {
     }
 }
 
-fn by_rivals(balancer: &IrqOwner, rivals: &[&IrqOwner], vectors: usize) -> RuleMatch {
+fn match_rivals(balancer: &IrqOwner, rivals: &[&IrqOwner], vectors: usize) -> RuleMatch {
     let names: BTreeSet<&str> = rivals.iter().map(|owner| owner.name.as_str()).collect();
     let names: Vec<&str> = names.into_iter().collect();
     let title = format!(
@@ -69,36 +72,36 @@ fn by_rivals(balancer: &IrqOwner, rivals: &[&IrqOwner], vectors: usize) -> RuleM
         names.join(" and "),
         if names.len() == 1 { "sets" } else { "set" },
     );
-    rivals.iter().fold(RuleMatch::new(Severity::Low, title), |matched, owner| {
-        matched.evidence(owner.name.clone(), owner.how.clone(), owner.read_from.clone())
+    rivals.iter().fold(RuleMatch::new(Severity::Low, title), |rule_match, owner| {
+        rule_match.evidence(owner.name.clone(), owner.how.clone(), owner.read_from.clone())
     })
 }
 
 /// Finds interfaces whose vectors all follow their hints. irqbalance would not do this by itself.
-fn by_hand(path: &PacketPath, balancer: &IrqOwner) -> Option<RuleMatch> {
+fn match_manual_placement(path: &PacketPath, balancer: &IrqOwner) -> Option<RuleMatch> {
     if balancer.how.contains("hintpolicy")
         || balancer.how.contains("policyscript")
         || balancer.how.contains("-h ")
     {
         return None;
     }
-    let at_hints = |interface: &str| {
+    let follows_hints = |interface: &str| {
         let vectors = spread::receive_vectors(path, interface);
-        let at_hint =
+        let follows_hint =
             |vector: &&IrqVector| vector.hinted_cpu().is_some() && vector.hinted_cpu() == vector.cpu();
-        let distinct: BTreeSet<u32> = vectors.values().filter_map(|vector| vector.hinted_cpu()).collect();
-        distinct.len() > 1 && vectors.values().all(at_hint)
+        let hinted_cpus: BTreeSet<u32> = vectors.values().filter_map(|vector| vector.hinted_cpu()).collect();
+        hinted_cpus.len() > 1 && vectors.values().all(follows_hint)
     };
     let interfaces = path.irq.interfaces.iter().map(|item| item.interface.as_str());
-    let placed: Vec<&str> = interfaces.filter(|interface| at_hints(interface)).collect();
-    let title = match placed.as_slice() {
+    let placed_interfaces: Vec<&str> = interfaces.filter(|interface| follows_hints(interface)).collect();
+    let title = match placed_interfaces.as_slice() {
         [] => return None,
-        [one] => format!(
-            "The interrupts of {one} are where its driver hints, and irqbalance runs and may move them"
+        [interface] => format!(
+            "The interrupts of {interface} are where its driver hints, and irqbalance runs and may move them"
         ),
-        several => format!(
+        names => format!(
             "The interrupts of {} are where their drivers hint, and irqbalance runs and may move them",
-            several.join(" and ")
+            names.join(" and ")
         ),
     };
     Some(RuleMatch::new(Severity::Note, title))
@@ -113,47 +116,50 @@ mod tests {
         [("/proc/9/comm", "irqbalance\n"), ("/proc/9/cmdline", "/usr/sbin/irqbalance\0--foreground\0")];
     const LINK: (&str, &str) = ("/etc/systemd/network/10-nic.link", "[Link]\nIRQAffinityPolicy=spread\n");
 
-    fn found(files: &[(&str, &str)], hints: Option<&[u32]>) -> Vec<RuleMatch> {
+    fn matches(files: &[(&str, &str)], hints: Option<&[u32]>) -> Vec<RuleMatch> {
         check(&HostView::once(&path(&SampleMachine { files, hints, ..SampleMachine::default() })))
     }
 
     #[test]
-    fn irqbalance_and_a_link_file_are_at_odds() {
-        let matched = found(&[BALANCER[0], BALANCER[1], LINK], None).remove(0);
-        assert_eq!(matched.title, "irqbalance (process 9) may move 4 interrupts that systemd .link sets too");
-        assert_eq!(matched.severity, Severity::Low);
-        assert_eq!(matched.evidence[0].value, "IRQAffinityPolicy=spread");
-        assert_eq!(matched.evidence[0].read_from, LINK.0);
-        assert_eq!(matched.evidence[1].value, "/usr/sbin/irqbalance --foreground");
+    fn irqbalance_and_a_link_file_conflict() {
+        let rule_match = matches(&[BALANCER[0], BALANCER[1], LINK], None).remove(0);
         assert_eq!(
-            matched.first_commands,
+            rule_match.title,
+            "irqbalance (process 9) may move 4 interrupts that systemd .link sets too"
+        );
+        assert_eq!(rule_match.severity, Severity::Low);
+        assert_eq!(rule_match.evidence[0].value, "IRQAffinityPolicy=spread");
+        assert_eq!(rule_match.evidence[0].read_from, LINK.0);
+        assert_eq!(rule_match.evidence[1].value, "/usr/sbin/irqbalance --foreground");
+        assert_eq!(
+            rule_match.first_commands,
             ["echo 'IRQBALANCE_ARGS=\"--banirq=100 --banirq=101 --banirq=102 --banirq=103\"' \
               >> /etc/default/irqbalance && systemctl restart irqbalance"]
         );
     }
 
     #[test]
-    fn what_is_where_the_hints_say_while_irqbalance_runs_is_noted() {
-        let matched = found(&BALANCER, Some(&[0, 1, 2, 3])).remove(0);
-        assert_eq!(matched.severity, Severity::Note);
+    fn irqbalance_is_a_note_while_interrupts_follow_their_hints() {
+        let rule_match = matches(&BALANCER, Some(&[0, 1, 2, 3])).remove(0);
+        assert_eq!(rule_match.severity, Severity::Note);
         assert_eq!(
-            matched.title,
+            rule_match.title,
             "The interrupts of eth0 are where its driver hints, and irqbalance runs and may move them"
         );
     }
 
     #[test]
-    fn one_owner_or_one_that_keeps_off_is_no_conflict() {
-        let exact = ("/proc/9/cmdline", "irqbalance\0--hintpolicy=exact\0");
-        let banned = ("/proc/9/cmdline", "irqbalance\0--banirq=100\0--banirq=101\0--banirq=102,103\0");
-        assert!(found(&[LINK], Some(&[0, 1, 2, 3])).is_empty());
-        assert!(found(&BALANCER, None).is_empty());
-        assert!(found(&[BALANCER[0], exact], Some(&[0, 1, 2, 3])).is_empty());
-        assert!(found(&[BALANCER[0], banned, LINK], None).is_empty());
+    fn a_single_owner_or_irqbalance_with_bans_or_exact_hints_is_no_conflict() {
+        let exact_hints = ("/proc/9/cmdline", "irqbalance\0--hintpolicy=exact\0");
+        let with_bans = ("/proc/9/cmdline", "irqbalance\0--banirq=100\0--banirq=101\0--banirq=102,103\0");
+        assert!(matches(&[LINK], Some(&[0, 1, 2, 3])).is_empty());
+        assert!(matches(&BALANCER, None).is_empty());
+        assert!(matches(&[BALANCER[0], exact_hints], Some(&[0, 1, 2, 3])).is_empty());
+        assert!(matches(&[BALANCER[0], with_bans, LINK], None).is_empty());
     }
 
     #[test]
-    fn tuned_goes_with_an_irqbalance_that_keeps_off_its_cpus() {
+    fn tuned_conflicts_with_irqbalance_unless_its_cpus_are_banned() {
         let tuned = [
             ("/proc/10/comm", "tuned\n"),
             ("/etc/tuned/active_profile", "realtime\n"),
@@ -162,10 +168,10 @@ mod tests {
         let mut files = vec![BALANCER[0], BALANCER[1]];
         files.extend(tuned);
         assert_eq!(
-            found(&files, None)[0].title,
+            matches(&files, None)[0].title,
             "irqbalance (process 9) may move 4 interrupts that tuned sets too"
         );
         files.push(("/etc/sysconfig/irqbalance", "IRQBALANCE_BANNED_CPULIST=2-3\n"));
-        assert!(found(&files, None).is_empty());
+        assert!(matches(&files, None).is_empty());
     }
 }

@@ -25,38 +25,38 @@ pub(in crate::stage) const RULE: Rule = Rule {
 };
 
 fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
-    super::each_interface(view, of_interface)
+    super::check_interfaces(view, match_interface)
 }
 
-fn of_interface(view: &HostView<'_>, interface: &str) -> Option<RuleMatch> {
+fn match_interface(view: &HostView<'_>, interface: &str) -> Option<RuleMatch> {
     let path = view.now;
     let usable = spread::usable_cpus(path)?;
     let vectors = spread::receive_vectors(path, interface);
     let by_cpu = queues_by_cpu(&vectors)?;
     let (fullest, queues) = by_cpu.iter().max_by_key(|(_, queues)| queues.len())?;
-    let free = usable.iter().filter(|cpu| !by_cpu.contains_key(cpu)).count();
-    if queues.len() < 2 || free == 0 {
+    let free_count = usable.iter().filter(|cpu| !by_cpu.contains_key(cpu)).count();
+    if queues.len() < 2 || free_count == 0 {
         return None;
     }
-    let best = vectors.len().min(usable.len());
+    let best_count = vectors.len().min(usable.len());
     let severity = if traffic::is_quiet(view, interface) {
         Severity::Note
-    } else if by_cpu.len() * 2 <= best {
+    } else if by_cpu.len() * 2 <= best_count {
         Severity::High
     } else {
         Severity::Medium
     };
     let title = format!(
-        "{} receive queues of {interface} interrupt {} of {} CPUs: CPU {fullest} has {} of them, {free} {} none",
+        "{} receive queues of {interface} interrupt {} of {} CPUs: CPU {fullest} has {} of them, {free_count} {} none",
         vectors.len(),
         by_cpu.len(),
         usable.len(),
         queues.len(),
-        if free == 1 { "CPU has" } else { "CPUs have" },
+        if free_count == 1 { "CPU has" } else { "CPUs have" },
     );
-    let list: Vec<&IrqVector> = vectors.values().copied().collect();
-    let matched = super::with_vectors(RuleMatch::new(severity, title), &list);
-    Some(super::fix_by_spread(matched, path, interface))
+    let vector_list: Vec<&IrqVector> = vectors.values().copied().collect();
+    let rule_match = super::with_vectors(RuleMatch::new(severity, title), &vector_list);
+    Some(super::add_spread_changes(rule_match, path, interface))
 }
 
 /// `None` if a vector goes to several CPUs, or if its CPU is unknown.
@@ -74,20 +74,20 @@ mod tests {
     use crate::Known;
     use crate::stage::irq::sample::{SampleMachine, cpus, path};
 
-    fn found(machine: &SampleMachine<'_>) -> Vec<RuleMatch> {
+    fn matches(machine: &SampleMachine<'_>) -> Vec<RuleMatch> {
         check(&HostView::once(&path(machine)))
     }
 
     #[test]
-    fn queues_that_share_a_cpu_while_others_have_none_are_spread() {
+    fn queues_sharing_a_cpu_are_spread_over_idle_cpus() {
         let machine = SampleMachine { vectors: &[0, 0, 2, 0], ..SampleMachine::default() };
-        let matched = found(&machine).remove(0);
+        let rule_match = matches(&machine).remove(0);
         assert_eq!(
-            matched.title,
+            rule_match.title,
             "4 receive queues of eth0 interrupt 2 of 4 CPUs: CPU 0 has 3 of them, 2 CPUs have none"
         );
-        assert_eq!(matched.severity, Severity::High);
-        let changes: Vec<String> = matched
+        assert_eq!(rule_match.severity, Severity::High);
+        let changes: Vec<String> = rule_match
             .changes
             .iter()
             .map(|change| {
@@ -103,21 +103,21 @@ mod tests {
             ]
         );
         let machine = SampleMachine { vectors: &[0, 0, 2, 3], ..SampleMachine::default() };
-        assert_eq!(found(&machine)[0].severity, Severity::Medium);
+        assert_eq!(matches(&machine)[0].severity, Severity::Medium);
     }
 
     #[test]
-    fn queues_that_share_a_cpu_without_traffic_are_only_noted() {
+    fn queues_sharing_a_cpu_are_a_note_without_traffic() {
         let quiet =
             [("/proc/uptime", "1000.00 1.00\n"), ("/sys/class/net/eth0/statistics/rx_packets", "99000\n")];
         let machine = SampleMachine { vectors: &[0; 4], files: &quiet, ..SampleMachine::default() };
-        assert_eq!(found(&machine)[0].severity, Severity::Note);
+        assert_eq!(matches(&machine)[0].severity, Severity::Note);
         let busy = [quiet[0], ("/sys/class/net/eth0/statistics/rx_packets", "9900000\n")];
-        assert_eq!(found(&SampleMachine { files: &busy, ..machine.clone() })[0].severity, Severity::High);
+        assert_eq!(matches(&SampleMachine { files: &busy, ..machine.clone() })[0].severity, Severity::High);
     }
 
     #[test]
-    fn a_cpu_each_more_queues_than_cpus_and_isolated_cpus_are_no_fault() {
+    fn queues_on_their_own_cpus_or_without_free_cpus_are_not_reported() {
         for machine in [
             SampleMachine::default(),
             SampleMachine { vectors: &[3], ..SampleMachine::default() },
@@ -126,12 +126,12 @@ mod tests {
             SampleMachine { vectors: &[0, 1, 0, 1], isolated: "2-3", ..SampleMachine::default() },
             SampleMachine { nodes: &["0"], vectors: &[0, 0], ..SampleMachine::default() },
         ] {
-            assert!(found(&machine).is_empty(), "{machine:?}");
+            assert!(matches(&machine).is_empty(), "{machine:?}");
         }
     }
 
     #[test]
-    fn vectors_that_go_to_several_cpus_and_managed_ones_are_not_moved() {
+    fn managed_and_multi_cpu_vectors_are_not_moved() {
         let mut path = path(&SampleMachine { vectors: &[0, 0], ..SampleMachine::default() });
         let Known::Value(vectors) = &mut path.irq.interfaces[0].vectors else { panic!("vectors") };
         vectors[1].managed = Known::Value(Some(true));
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn an_affinity_that_is_to_take_effect_with_the_next_interrupt_counts() {
+    fn pending_affinity_overrides_the_effective_affinity() {
         let mut path = path(&SampleMachine { vectors: &[0, 0], ..SampleMachine::default() });
         let Known::Value(vectors) = &mut path.irq.interfaces[0].vectors else { panic!("vectors") };
         vectors[1].affinity = Known::Value(cpus("1"));

@@ -18,12 +18,12 @@ pub(super) fn observe(host: &Host, link: &LinkState) -> Vec<VirtualFunction> {
         return Vec::new();
     }
     let interface = &link.interface;
-    let what = format!("reading the virtual functions of {interface}");
+    let action = format!("reading the virtual functions of {interface}");
     let index = link.index.value().copied();
-    let reported = host.call::<Vec<VirtualFunction>>(&format!("link/{interface}/functions"), &what, || {
-        reported(index.ok_or(io::ErrorKind::NotFound)?)
+    let result = host.call::<Vec<VirtualFunction>>(&format!("link/{interface}/functions"), &action, || {
+        read_functions(index.ok_or(io::ErrorKind::NotFound)?)
     });
-    let mut functions = reported.unwrap_or_default();
+    let mut functions = result.unwrap_or_default();
     for number in 0..count {
         if !functions.iter().any(|function| function.number == number) {
             functions.push(VirtualFunction { number, ..VirtualFunction::default() });
@@ -41,9 +41,9 @@ pub(super) fn observe(host: &Host, link: &LinkState) -> Vec<VirtualFunction> {
     functions
 }
 
-fn reported(index: u32) -> io::Result<Vec<VirtualFunction>> {
-    let limits = LinkAttribute::ExtMask(vec![LinkExtentMask::Vf]);
-    Ok(decode(&link_message(index, vec![limits])?))
+fn read_functions(index: u32) -> io::Result<Vec<VirtualFunction>> {
+    let filter = LinkAttribute::ExtMask(vec![LinkExtentMask::Vf]);
+    Ok(decode(&link_message(index, vec![filter])?))
 }
 
 fn decode(link: &LinkMessage) -> Vec<VirtualFunction> {
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn limits_of_a_function_are_read_from_its_physical_function() {
+    fn vf_limits_are_decoded_from_the_physical_function() {
         let mut link = LinkMessage::default();
         link.attributes = vec![LinkAttribute::VfInfoList(vec![LinkVfInfo(vec![
             VfInfo::Mac(VfInfoMac::new(1, &[0x52, 0x54, 0, 0, 0, 7])),
@@ -106,6 +106,6 @@ mod tests {
         };
         assert_eq!(decode(&link), [expected]);
         // The loopback has none.
-        assert_eq!(reported(1).expect("an answer"), []);
+        assert_eq!(read_functions(1).expect("an answer"), []);
     }
 }

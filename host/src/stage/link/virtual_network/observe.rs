@@ -22,7 +22,7 @@ impl VirtualNetwork {
             vhost: vhost::threads(host, &machines, nodes),
             functions: links.iter().flat_map(|link| functions::observe(host, link)).collect(),
             iommu: host.list("/sys/class/iommu").ok().map(|units| !units.is_empty()),
-            bridge_netfilter: bridge_netfilter.map(|on| on.trim() != "0"),
+            bridge_netfilter: bridge_netfilter.map(|text| text.trim() != "0"),
             ports,
         }
     }
@@ -32,8 +32,8 @@ impl VirtualNetwork {
 fn port(host: &Host, interface: &str) -> Option<VirtualPort> {
     let base = format!("{INTERFACES}/{interface}");
     let files = host.list(&base).ok()?;
-    let has = |name: &str| files.iter().any(|file| file == name);
-    if has("device") {
+    let has_file = |name: &str| files.iter().any(|file| file == name);
+    if has_file("device") {
         return None;
     }
     let number = |file: &str| host.read(&format!("{base}/{file}")).ok()?.trim().parse::<u64>().ok();
@@ -41,12 +41,12 @@ fn port(host: &Host, interface: &str) -> Option<VirtualPort> {
         let text = host.read(&format!("{base}/tun_flags")).ok()?;
         u32::from_str_radix(text.trim().trim_start_matches("0x"), 16).ok()
     };
-    let flags = if has("tun_flags") { tun_flags().unwrap_or(0) } else { 0 };
+    let flags = if has_file("tun_flags") { tun_flags().unwrap_or(0) } else { 0 };
     let kind = if flags & IFF_TAP != 0 {
         PortKind::Tap
-    } else if has("macvtap") {
+    } else if has_file("macvtap") {
         PortKind::Macvtap
-    } else if has("bridge") {
+    } else if has_file("bridge") {
         PortKind::Bridge
     } else if number("iflink").is_some_and(|peer| Some(peer) != number("ifindex"))
         && host.driver(interface).is_ok_and(|driver| driver.name == "veth")

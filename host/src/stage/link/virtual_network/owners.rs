@@ -7,15 +7,15 @@ use crate::Host;
 
 /// Sets the owners of ports, and returns the processes of virtual machines.
 pub(super) fn assign(host: &Host, ports: &mut [VirtualPort]) -> BTreeSet<u32> {
-    let has = |kinds: &[PortKind]| ports.iter().any(|port| kinds.contains(&port.kind));
-    let (taps, veths) = (has(&[PortKind::Tap, PortKind::Macvtap]), has(&[PortKind::Veth]));
+    let has_kind = |kinds: &[PortKind]| ports.iter().any(|port| kinds.contains(&port.kind));
+    let (has_taps, has_veths) = (has_kind(&[PortKind::Tap, PortKind::Macvtap]), has_kind(&[PortKind::Veth]));
     let mut machines = BTreeSet::new();
-    if !taps && !veths {
+    if !has_taps && !has_veths {
         return machines;
     }
     let names = host.list("/proc").unwrap_or_default();
     let pids: Vec<u32> = names.iter().filter_map(|name| name.parse().ok()).collect();
-    if taps {
+    if has_taps {
         let holders = tap_holders(host, &pids);
         machines.extend(holders.values());
         for port in ports.iter_mut() {
@@ -26,7 +26,7 @@ pub(super) fn assign(host: &Host, ports: &mut [VirtualPort]) -> BTreeSet<u32> {
             port.owner = key.and_then(|key| holders.get(&key)).map(|pid| owner(host, *pid));
         }
     }
-    if veths {
+    if has_veths {
         let peers = peers(host, &pids);
         for port in ports.iter_mut().filter(|port| port.kind == PortKind::Veth) {
             port.owner =
@@ -45,7 +45,7 @@ fn tap_device(host: &Host, interface: &str) -> Option<String> {
 /// The process per tap interface, and per device of a macvtap. Two network namespaces may have taps
 /// with the same name; the tap of this namespace is held by a process of this namespace.
 fn tap_holders(host: &Host, pids: &[u32]) -> BTreeMap<String, u32> {
-    let own = own_namespace(host);
+    let own_network = own_namespace(host);
     let mut holders: BTreeMap<String, (bool, u32)> = BTreeMap::new();
     for pid in pids {
         let Ok(descriptors) = host.list(&format!("/proc/{pid}/fd")) else { continue };
@@ -55,10 +55,10 @@ fn tap_holders(host: &Host, pids: &[u32]) -> BTreeMap<String, u32> {
                 // `tun_chr_show_fdinfo` of drivers/net/tun.c, Linux 3.18.
                 let info = host.read(&format!("/proc/{pid}/fdinfo/{descriptor}")).unwrap_or_default();
                 let Some(name) = info.lines().find_map(|line| line.strip_prefix("iff:")) else { continue };
-                let is_here = namespace(host, &pid.to_string()) == own;
+                let is_own = namespace(host, &pid.to_string()) == own_network;
                 let holder = holders.entry(name.trim().to_owned()).or_default();
-                if is_here || !holder.0 {
-                    *holder = (is_here, *pid);
+                if is_own || !holder.0 {
+                    *holder = (is_own, *pid);
                 }
             } else if target.starts_with("/dev/tap") {
                 holders.insert(target, (true, *pid));
@@ -81,11 +81,11 @@ fn own_namespace(host: &Host) -> Option<String> {
 /// namespace's end and the index of its peer in the other namespace. The sysfs of the other
 /// namespace has both if it is mounted there, as in containers.
 fn peers(host: &Host, pids: &[u32]) -> BTreeMap<(u32, u32), u32> {
-    let mut seen: BTreeSet<String> = own_namespace(host).into_iter().collect();
+    let mut known_namespaces: BTreeSet<String> = own_namespace(host).into_iter().collect();
     let mut peers = BTreeMap::new();
     for pid in pids {
         let Some(inode) = namespace(host, &pid.to_string()) else { continue };
-        if !seen.insert(inode) {
+        if !known_namespaces.insert(inode) {
             continue;
         }
         let base = format!("/proc/{pid}/root/sys/class/net");
@@ -132,7 +132,9 @@ fn virtual_cpus(host: &Host, pid: u32) -> Option<u32> {
     let threads = host.list(&format!("/proc/{pid}/task")).ok()?;
     let is_cpu = |tid: &&String| {
         let comm = host.read(&format!("/proc/{pid}/task/{tid}/comm")).unwrap_or_default();
-        comm.trim().strip_prefix("CPU ").is_some_and(|rest| rest.ends_with("/KVM") || rest.ends_with("/TCG"))
+        comm.trim()
+            .strip_prefix("CPU ")
+            .is_some_and(|suffix| suffix.ends_with("/KVM") || suffix.ends_with("/TCG"))
     };
     u32::try_from(threads.iter().filter(is_cpu).count()).ok().filter(|count| *count > 0)
 }

@@ -63,7 +63,7 @@ const BUSY: f64 = 20_000.0;
 
 fn vhost_saturated(view: &HostView<'_>) -> Vec<RuleMatch> {
     let network = &view.now.virtual_network;
-    let matched = network.vhost.iter().filter_map(|thread| {
+    let matches = network.vhost.iter().filter_map(|thread| {
         let ticks = |network: &VirtualNetwork| {
             let found = network.vhost.iter().find(|other| other.tid == thread.tid && other.pid == thread.pid);
             Some(found?.system_ticks)
@@ -81,31 +81,31 @@ fn vhost_saturated(view: &HostView<'_>) -> Vec<RuleMatch> {
             ports.first().and_then(|port| port.owner.as_ref()).map_or("", |owner| owner.name.as_str());
         let title =
             format!("A vhost thread of virtual machine {machine} uses {:.0} % of a CPU", share * 100.0);
-        let drops =
-            ports.iter().any(|port| dropped_per_second(view, port).is_some_and(|(drops, _)| drops > 0.0));
-        let severity = if drops { Severity::High } else { Severity::Medium };
+        let has_drops =
+            ports.iter().any(|port| drop_rate_and_share(view, port).is_some_and(|(drops, _)| drops > 0.0));
+        let severity = if has_drops { Severity::High } else { Severity::Medium };
         let directory = format!("/proc/{}/task/{}", thread.pid, thread.tid);
         let percent = (share * 100.0).round();
-        let mut matched = RuleMatch::new(severity, title).evidence(
+        let mut rule_match = RuleMatch::new(severity, title).evidence(
             "CPU time of the thread in percent",
             percent,
             format!("{directory}/stat"),
         );
         if let Some(allowed) = thread.allowed.value() {
-            matched =
-                matched.evidence("CPUs it may run on", allowed.to_string(), format!("{directory}/status"));
+            rule_match =
+                rule_match.evidence("CPUs it may run on", allowed.to_string(), format!("{directory}/status"));
         }
         if let Some(cpu) = thread.last_cpu {
-            matched = matched.evidence("CPU it ran on last", cpu, format!("{directory}/stat"));
+            rule_match = rule_match.evidence("CPU it ran on last", cpu, format!("{directory}/stat"));
         }
         let names: Vec<&str> = ports.iter().map(|port| port.interface.as_str()).collect();
-        Some(matched.evidence("interfaces of the machine", names, format!("/proc/{}/fdinfo", thread.pid)))
+        Some(rule_match.evidence("interfaces of the machine", names, format!("/proc/{}/fdinfo", thread.pid)))
     });
-    matched.collect()
+    matches.collect()
 }
 
 /// The counter of packets that a machine did not accept, and the counter of packets for it.
-fn counters(port: &VirtualPort) -> Option<(&'static str, &'static str)> {
+fn counter_names(port: &VirtualPort) -> Option<(&'static str, &'static str)> {
     match port.kind {
         PortKind::Tap => Some(("tx_dropped", "tx_packets")),
         PortKind::Macvtap => Some(("rx_dropped", "rx_packets")),
@@ -114,51 +114,56 @@ fn counters(port: &VirtualPort) -> Option<(&'static str, &'static str)> {
 }
 
 /// Drops per second, and their share of the packets for the machine.
-fn dropped_per_second(view: &HostView<'_>, port: &VirtualPort) -> Option<(f64, f64)> {
-    let (dropped, passed) = counters(port)?;
+fn drop_rate_and_share(view: &HostView<'_>, port: &VirtualPort) -> Option<(f64, f64)> {
+    let (drop_counter, packet_counter) = counter_names(port)?;
     let rate = |name| view.rate(|path| path.virtual_network.port(&port.interface)?.total(name));
-    let (drops, passed) = (rate(dropped)?, rate(passed)?);
-    Some((drops, drops / (drops + passed).max(1.0)))
+    let (drops, packets) = (rate(drop_counter)?, rate(packet_counter)?);
+    Some((drops, drops / (drops + packets).max(1.0)))
 }
 
 fn tap_drops(view: &HostView<'_>) -> Vec<RuleMatch> {
-    view.now.virtual_network.ports.iter().filter_map(|port| drops_of(view, port)).collect()
+    view.now.virtual_network.ports.iter().filter_map(|port| match_drops(view, port)).collect()
 }
 
-fn drops_of(view: &HostView<'_>, port: &VirtualPort) -> Option<RuleMatch> {
-    let (dropped, passed) = counters(port)?;
-    let (interface, total) = (&port.interface, port.total(dropped)?);
-    let of =
+fn match_drops(view: &HostView<'_>, port: &VirtualPort) -> Option<RuleMatch> {
+    let (drop_counter, packet_counter) = counter_names(port)?;
+    let (interface, total) = (&port.interface, port.total(drop_counter)?);
+    let machine_note =
         port.owner.as_ref().map(|owner| format!(" to virtual machine {}", owner.name)).unwrap_or_default();
     let (severity, title) = if view.before.is_some() {
-        let (drops, part) = dropped_per_second(view, port).filter(|(drops, _)| *drops > 0.0)?;
-        let severity = if part >= PART { Severity::High } else { Severity::Medium };
+        let (drops, share) = drop_rate_and_share(view, port).filter(|(drops, _)| *drops > 0.0)?;
+        let severity = if share >= PART { Severity::High } else { Severity::Medium };
         let title = format!(
-            "{interface} drops {} packets per second{of}, {:.2} % of those for it",
+            "{interface} drops {} packets per second{machine_note}, {:.2} % of those for it",
             drops.ceil(),
-            part * 100.0
+            share * 100.0
         );
         (severity, title)
     } else {
-        let part = total as f64 / port.total(passed)?.saturating_add(total).max(1) as f64;
-        if total < LEAST_SINCE_BOOT || part < PART {
+        let share = total as f64 / port.total(packet_counter)?.saturating_add(total).max(1) as f64;
+        if total < LEAST_SINCE_BOOT || share < PART {
             return None;
         }
-        let title = format!("{interface} dropped {total} packets{of}, {:.2} % of those for it", part * 100.0);
+        let title = format!(
+            "{interface} dropped {total} packets{machine_note}, {:.2} % of those for it",
+            share * 100.0
+        );
         (Severity::Low, title)
     };
     let read_from = |name: &str| format!("/sys/class/net/{interface}/statistics/{name}");
-    Some(RuleMatch::new(severity, title).evidence("packets dropped", total, read_from(dropped)).evidence(
-        "packets passed",
-        port.total(passed)?,
-        read_from(passed),
-    ))
+    Some(
+        RuleMatch::new(severity, title).evidence("packets dropped", total, read_from(drop_counter)).evidence(
+            "packets passed",
+            port.total(packet_counter)?,
+            read_from(packet_counter),
+        ),
+    )
 }
 
 fn single_queue(view: &HostView<'_>) -> Vec<RuleMatch> {
     let ports = view.now.virtual_network.ports.iter();
-    let matched = ports.filter_map(|port| {
-        counters(port)?;
+    let matches = ports.filter_map(|port| {
+        counter_names(port)?;
         let owner = port.owner.as_ref()?;
         let cpus = owner.virtual_cpus.filter(|cpus| *cpus > 1)?;
         if port.receive_queues != 1 {
@@ -166,8 +171,8 @@ fn single_queue(view: &HostView<'_>) -> Vec<RuleMatch> {
         }
         let interface = &port.interface;
         let rate = |name| view.rate(|path| path.virtual_network.port(interface)?.total(name)).unwrap_or(0.0);
-        let busy = rate("rx_packets") + rate("tx_packets") >= BUSY;
-        let severity = if busy { Severity::Medium } else { Severity::Note };
+        let is_busy = rate("rx_packets") + rate("tx_packets") >= BUSY;
+        let severity = if is_busy { Severity::Medium } else { Severity::Note };
         let title = format!("{interface} has one queue, and virtual machine {} has {cpus} CPUs", owner.name);
         Some(
             RuleMatch::new(severity, title)
@@ -175,5 +180,5 @@ fn single_queue(view: &HostView<'_>) -> Vec<RuleMatch> {
                 .evidence("virtual CPUs", cpus, format!("/proc/{}/task/*/comm", owner.pid)),
         )
     });
-    matched.collect()
+    matches.collect()
 }

@@ -19,7 +19,7 @@ fn observe(tree: &Tree) -> PacketPath {
 
 /// Findings about virtual machines, with their severities and titles.
 fn findings(first: &Tree, later: Option<&Tree>) -> Vec<(String, Severity, String)> {
-    const OURS: [&str; 5] = [
+    const RULE_IDS: [&str; 5] = [
         "link.vhost-saturated",
         "link.tap-drops",
         "link.tap-single-queue",
@@ -29,12 +29,12 @@ fn findings(first: &Tree, later: Option<&Tree>) -> Vec<(String, Severity, String
     let first = observe(first);
     let later = later.map(observe);
     let view = later.as_ref().map_or_else(|| HostView::once(&first), |later| HostView::twice(&first, later));
-    let found = Diagnosis::of(&view).findings.into_iter().filter(|finding| OURS.contains(&finding.id));
-    found.map(|finding| (finding.id.to_owned(), finding.severity, finding.title)).collect()
+    let findings = Diagnosis::of(&view).findings.into_iter().filter(|finding| RULE_IDS.contains(&finding.id));
+    findings.map(|finding| (finding.id.to_owned(), finding.severity, finding.title)).collect()
 }
 
 #[test]
-fn machines_are_known_by_their_taps_and_threads() {
+fn vms_are_identified_by_taps_and_vhost_threads() {
     let host = fixture("kvm-host").expect("a fixture");
     let network = observe(&host.first).virtual_network;
     let tap = network.port("tap0").expect("a tap");
@@ -56,10 +56,10 @@ fn machines_are_known_by_their_taps_and_threads() {
 }
 
 #[test]
-fn a_saturated_machine_is_found_and_an_idle_one_is_not() {
+fn saturated_vms_are_reported_and_idle_vms_are_not() {
     let host = fixture("kvm-host").expect("a fixture");
-    let found = findings(&host.first, Some(&host.later));
-    let titles: Vec<&str> = found.iter().map(|(_, _, title)| title.as_str()).collect();
+    let busy_findings = findings(&host.first, Some(&host.later));
+    let titles: Vec<&str> = busy_findings.iter().map(|(_, _, title)| title.as_str()).collect();
     assert_eq!(
         titles,
         [
@@ -70,12 +70,12 @@ fn a_saturated_machine_is_found_and_an_idle_one_is_not() {
             "600000 packets per second of bridged interfaces pass iptables",
         ]
     );
-    assert_eq!(found[0].1, Severity::High);
+    assert_eq!(busy_findings[0].1, Severity::High);
     // The same host without load between the readings.
     let mut idle = host.first.clone();
     idle.file("/proc/uptime", "86410.00 1535600.00\n".to_owned());
-    let found = findings(&host.first, Some(&idle));
-    let ids: Vec<_> = found.iter().map(|(id, severity, _)| (id.as_str(), *severity)).collect();
+    let idle_findings = findings(&host.first, Some(&idle));
+    let ids: Vec<_> = idle_findings.iter().map(|(id, severity, _)| (id.as_str(), *severity)).collect();
     assert_eq!(ids, [("link.vf-unused", Severity::Low), ("link.tap-single-queue", Severity::Note)]);
     // With one reading, 400 drops of 9 million packets may be a short peak in the past.
     assert!(!findings(&host.first, None).iter().any(|(id, ..)| id == "link.tap-drops"));
@@ -83,7 +83,7 @@ fn a_saturated_machine_is_found_and_an_idle_one_is_not() {
 
 /// Two containers with their veth pairs, and one interface of another kind.
 #[test]
-fn a_veth_has_the_container_at_its_other_end() {
+fn veth_owner_is_the_container_at_the_peer_end() {
     let veth = r#"{"name": "veth"}"#;
     let mut files = vec![
         ("/sys/class/net/dummy0/ifindex".to_owned(), "3".to_owned()),
@@ -121,7 +121,7 @@ fn a_veth_has_the_container_at_its_other_end() {
 }
 
 #[test]
-fn of_two_taps_with_one_name_the_holder_here_is_the_owner() {
+fn tap_owner_is_the_process_in_the_same_network_namespace() {
     let mut recording = HostRecording::new();
     let mut file = |path: String, content: &str| {
         recording.insert(path, RecordedEntry::File(content.as_bytes().to_vec()));

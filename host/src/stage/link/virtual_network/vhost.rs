@@ -5,24 +5,24 @@ use std::collections::BTreeSet;
 
 use super::VhostThread;
 use crate::Host;
-use crate::process::task::{TaskStat, allowed};
+use crate::process::task::{TaskStat, read_allowed_cpus};
 use crate::stage::machine::NumaNode;
 
 pub(super) fn threads(host: &Host, machines: &BTreeSet<u32>, nodes: &[NumaNode]) -> Vec<VhostThread> {
     if machines.is_empty() {
         return Vec::new();
     }
-    let mut found = Vec::new();
-    let mut take = |directory: String, tid: u32, pid: u32| {
+    let mut vhost_threads = Vec::new();
+    let mut add_thread = |directory: String, tid: u32, pid: u32| {
         let Ok(text) = host.read(&format!("{directory}/stat")) else { return };
         let Some(stat) = TaskStat::parse(&text) else { return };
         let last_cpu = stat.last_cpu;
         let node = nodes.iter().find(|node| last_cpu.is_some_and(|cpu| node.cpus.contains(cpu)));
-        found.push(VhostThread {
+        vhost_threads.push(VhostThread {
             tid,
             pid,
             system_ticks: stat.system_ticks.unwrap_or(0) + stat.user_ticks.unwrap_or(0),
-            allowed: allowed(host, &directory),
+            allowed: read_allowed_cpus(host, &directory),
             last_cpu,
             node: node.map(|node| node.node),
         });
@@ -32,15 +32,15 @@ pub(super) fn threads(host: &Host, machines: &BTreeSet<u32>, nodes: &[NumaNode])
         for tid in threads.iter().filter_map(|name| name.parse().ok()) {
             let directory = format!("/proc/{pid}/task/{tid}");
             if host.read(&format!("{directory}/comm")).is_ok_and(|comm| comm.starts_with("vhost-")) {
-                take(directory, tid, *pid);
+                add_thread(directory, tid, *pid);
             }
         }
     }
     for process in crate::process::processes(host).value().into_iter().flatten() {
         let machine = process.comm.strip_prefix("vhost-").and_then(|pid| pid.parse().ok());
         if let Some(pid) = machine.filter(|pid| machines.contains(pid)) {
-            take(format!("/proc/{}", process.pid), process.pid, pid);
+            add_thread(format!("/proc/{}", process.pid), process.pid, pid);
         }
     }
-    found
+    vhost_threads
 }

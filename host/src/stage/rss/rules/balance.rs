@@ -23,12 +23,12 @@ pub(super) struct QueueBalance {
 
 impl QueueBalance {
     /// `None` if counters are unknown or too low.
-    pub(super) fn of(view: &HostView<'_>, scaled: &ScaledInterface<'_>) -> Option<Self> {
-        let counts = scaled.rss.counts()?;
+    pub(super) fn from_view(view: &HostView<'_>, nic: &ScaledInterface<'_>) -> Option<Self> {
+        let counts = nic.rss.counts()?;
         let rates = view.before.is_some();
         let packets = |queue: u32| {
             let count = |path: &crate::PacketPath| {
-                path.rss_of(scaled.interface())?
+                path.rss_of(nic.interface())?
                     .counts()?
                     .iter()
                     .find(|item| item.queue == queue)
@@ -40,11 +40,12 @@ impl QueueBalance {
             counts.iter().map(|item| Some((item.queue, packets(item.queue)?))).collect();
         let queues = queues?;
         let total: f64 = queues.iter().map(|(_, packets)| packets).sum();
-        let (hottest, most) = queues.iter().copied().max_by(|one, other| one.1.total_cmp(&other.1))?;
-        let enough = total >= if rates { LEAST_RATE } else { LEAST_COUNT };
+        let (hottest, most_packets) =
+            queues.iter().copied().max_by(|left, right| left.1.total_cmp(&right.1))?;
+        let is_enough = total >= if rates { LEAST_RATE } else { LEAST_COUNT };
         let read_from = counts.iter().find(|item| item.queue == hottest)?.read_from.clone();
-        (enough && queues.len() > 1).then(|| Self {
-            share: most / total,
+        (is_enough && queues.len() > 1).then(|| Self {
+            share: most_packets / total,
             queues,
             total,
             hottest,
@@ -55,19 +56,19 @@ impl QueueBalance {
 
     /// The share that the hottest queue would have with an even hash: its share of the table
     /// entries, or without a table, an equal share of all queues.
-    pub(super) fn fair_share(&self, scaled: &ScaledInterface<'_>) -> f64 {
-        match scaled.entries() {
+    pub(super) fn fair_share(&self, nic: &ScaledInterface<'_>) -> f64 {
+        match nic.entries() {
             Some(entries) => {
-                let all: usize = entries.values().sum();
-                entries.get(&self.hottest).copied().unwrap_or(0) as f64 / all.max(1) as f64
+                let total: usize = entries.values().sum();
+                entries.get(&self.hottest).copied().unwrap_or(0) as f64 / total.max(1) as f64
             }
             None => 1.0 / self.queues.len() as f64,
         }
     }
 
     /// Whether a rule directs flows to the hottest queue on purpose.
-    pub(super) fn is_meant(&self, scaled: &ScaledInterface<'_>) -> bool {
-        scaled.rss.rules().is_some_and(|rules| {
+    pub(super) fn is_intended(&self, nic: &ScaledInterface<'_>) -> bool {
+        nic.rss.rules().is_some_and(|rules| {
             rules.iter().any(|rule| rule.queue == Some(self.hottest) || rule.rss_context)
         })
     }
@@ -77,7 +78,7 @@ impl QueueBalance {
         self.queues.iter().map(|(queue, packets)| (format!("rx-{queue}"), rounded(*packets))).collect()
     }
 
-    pub(super) fn what(&self) -> &'static str {
+    pub(super) fn label(&self) -> &'static str {
         if self.rates {
             "packets per second by receive queue"
         } else {

@@ -1,7 +1,7 @@
 //! UDP hashed without its ports.
 
 use super::balance::QueueBalance;
-use super::{ScaledInterface, scaled};
+use super::{ScaledInterface, scaled_interfaces};
 use crate::finding::{Rule, RuleMatch, Severity};
 use crate::netlink::sock_diag::SocketProtocol;
 use crate::setting::{Setting, SettingValue};
@@ -30,67 +30,67 @@ pub(in crate::stage) const RULE: Rule = Rule {
 };
 
 fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
-    scaled(view).filter_map(|scaled| of_interface(view, &scaled)).collect()
+    scaled_interfaces(view).filter_map(|nic| match_interface(view, &nic)).collect()
 }
 
-fn of_interface(view: &HostView<'_>, scaled: &ScaledInterface<'_>) -> Option<RuleMatch> {
-    let fields = scaled.rss.fields.value()?.as_ref()?;
+fn match_interface(view: &HostView<'_>, nic: &ScaledInterface<'_>) -> Option<RuleMatch> {
+    let fields = nic.rss.fields.value()?.as_ref()?;
     // With a single queue in the table the hash has no effect.
-    if scaled.entries().is_some_and(|entries| entries.len() < 2) {
+    if nic.entries().is_some_and(|entries| entries.len() < 2) {
         return None;
     }
-    let lacking: Vec<(&str, HashFields)> = ["udp4", "udp6"]
+    let flows_without_ports: Vec<(&str, HashFields)> = ["udp4", "udp6"]
         .into_iter()
         .filter_map(|flow| fields.get(flow).map(|fields| (flow, *fields)))
         .filter(|(_, fields)| fields.has_addresses() && !fields.has_ports())
         .collect();
-    let names = match lacking.as_slice() {
+    let flow_names = match flows_without_ports.as_slice() {
         [] => return None,
         [("udp4", _)] => "UDP over IPv4",
         [_] => "UDP over IPv6",
         _ => "UDP over IPv4 and IPv6",
     };
-    let interface = scaled.interface();
-    let balance = QueueBalance::of(view, scaled);
+    let interface = nic.interface();
+    let balance = QueueBalance::from_view(view, nic);
     let title = format!(
-        "{interface} spreads {names} over its {} receive queues by address only, so that all packets between two hosts \
+        "{interface} spreads {flow_names} over its {} receive queues by address only, so that all packets between two hosts \
          share a queue",
-        scaled.queues
+        nic.queues
     );
-    let mut matched = RuleMatch::new(severity(view, scaled, balance.as_ref()), title);
-    for (flow, now) in lacking {
-        matched = matched.evidence(
+    let mut rule_match = RuleMatch::new(severity(view, nic, balance.as_ref()), title);
+    for (flow, current_fields) in flows_without_ports {
+        rule_match = rule_match.evidence(
             format!("hash fields of {flow}"),
-            now.letters(),
+            current_fields.letters(),
             format!("ETHTOOL_GRXFH of {interface}, as ethtool -n {interface} rx-flow-hash {flow} shows it"),
         );
-        let with_ports = HashFields { source_port: true, destination_port: true, ..now };
+        let with_ports = HashFields { source_port: true, destination_port: true, ..current_fields };
         let setting = Setting::FlowHash { interface: interface.to_owned(), flow: flow.to_owned() };
-        matched = matched.change(
+        rule_match = rule_match.change(
             setting,
-            Some(SettingValue::new(now.letters())),
+            Some(SettingValue::new(current_fields.letters())),
             SettingValue::new(with_ports.letters()),
         );
     }
     Some(match balance {
-        Some(balance) => matched.evidence(balance.what(), balance.by_queue(), balance.read_from),
-        None => matched,
+        Some(balance) => rule_match.evidence(balance.label(), balance.by_queue(), balance.read_from),
+        None => rule_match,
     })
 }
 
 /// The severity depends on the imbalance of the queues. If that is unknown, the cost for a busy UDP
 /// service is tens of percent.
-fn severity(view: &HostView<'_>, scaled: &ScaledInterface<'_>, balance: Option<&QueueBalance>) -> Severity {
+fn severity(view: &HostView<'_>, nic: &ScaledInterface<'_>, balance: Option<&QueueBalance>) -> Severity {
     let services = view.now.socket.services.value();
     if services.is_some_and(|services| services.iter().all(|service| service.protocol != SocketProtocol::Udp))
     {
         return Severity::Note;
     }
     match balance {
-        Some(balance) if !super::imbalance::is_skewed(balance, scaled) => Severity::Low,
+        Some(balance) if !super::imbalance::is_skewed(balance, nic) => Severity::Low,
         Some(balance) if balance.rates => Severity::High,
-        None if traffic::is_quiet_now(view, scaled.interface()) => Severity::Note,
-        None if traffic::is_quiet(view, scaled.interface()) => Severity::Low,
+        None if traffic::is_quiet_now(view, nic.interface()) => Severity::Note,
+        None if traffic::is_quiet(view, nic.interface()) => Severity::Low,
         _ => Severity::Medium,
     }
 }
@@ -111,20 +111,20 @@ mod tests {
     }
 
     #[test]
-    fn a_hash_of_addresses_is_found_and_ports_are_added() {
+    fn hashing_without_ports_is_reported_and_ports_are_added() {
         let path = path("udp4", "sd");
-        let matched = check(&HostView::once(&path)).remove(0);
+        let rule_match = check(&HostView::once(&path)).remove(0);
         assert_eq!(
-            matched.title,
+            rule_match.title,
             "eth0 spreads UDP over IPv4 over its 4 receive queues by address only, so that all packets between two \
              hosts share a queue"
         );
-        assert_eq!(matched.severity, Severity::Medium);
+        assert_eq!(rule_match.severity, Severity::Medium);
         assert_eq!(
-            (matched.evidence[0].what.as_str(), &matched.evidence[0].value),
+            (rule_match.evidence[0].what.as_str(), &rule_match.evidence[0].value),
             ("hash fields of udp4", &"sd".into())
         );
-        let change = &matched.changes[0];
+        let change = &rule_match.changes[0];
         assert_eq!(
             change.setting.command(&change.to).as_deref(),
             Some("ethtool -N eth0 rx-flow-hash udp4 sdfn")
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn it_matters_as_much_as_the_queues_are_out_of_balance() {
+    fn hash_severity_grows_with_queue_imbalance() {
         let mut before = path("udp6", "sd");
         before.rss[0].queues = sample::counts(&[1_000_000; 4]);
         let severity = |rates: &[u64]| {
@@ -143,12 +143,12 @@ mod tests {
         assert_eq!(severity(&[350_000, 0, 0, 10]), Severity::High);
         assert_eq!(severity(&[90_000, 80_000, 95_000, 85_000]), Severity::Low);
         assert_eq!(severity(&[30, 0, 0, 0]), Severity::Medium);
-        let received = |path: &PacketPath, packets: u64| {
+        let with_received = |path: &PacketPath, packets: u64| {
             let mut path = path.clone();
             path.link[0].totals = Known::Value([("rx_packets".to_owned(), packets)].into());
             path
         };
-        let idle = (received(&before, 0), received(&sample::later(&before, &[3, 0, 0, 0]), 30));
+        let idle = (with_received(&before, 0), with_received(&sample::later(&before, &[3, 0, 0, 0]), 30));
         assert_eq!(check(&HostView::twice(&idle.0, &idle.1))[0].severity, Severity::Note);
         let since_boot = |packets: &[u64], received: u64| {
             let mut path = path("udp4", "sd");
@@ -162,27 +162,27 @@ mod tests {
     }
 
     #[test]
-    fn a_host_without_a_service_on_udp_is_told_by_the_way() {
+    fn no_udp_service_is_a_note() {
         let mut path = path("udp4", "sd");
         path.socket.services = Known::Value(Vec::new());
         assert_eq!(check(&HostView::once(&path))[0].severity, Severity::Note);
     }
 
     #[test]
-    fn ports_in_the_hash_one_queue_or_no_hash_at_all_are_no_finding() {
-        let quiet = |path: &PacketPath| check(&HostView::once(path)).is_empty();
-        assert!(quiet(&sample::path(8, 4)));
-        assert!(quiet(&path("udp4", "sdn")));
+    fn port_hashing_a_single_queue_or_no_hash_is_not_reported() {
+        let has_no_match = |path: &PacketPath| check(&HostView::once(path)).is_empty();
+        assert!(has_no_match(&sample::path(8, 4)));
+        assert!(has_no_match(&path("udp4", "sdn")));
         // A virtio_net without RSS reports that it hashes nothing.
-        assert!(quiet(&path("udp4", "")));
-        let mut one = path("udp4", "sd");
-        one.link[0].receive_queues = Known::Value(1);
-        assert!(quiet(&one));
-        let mut one = path("udp4", "sd");
-        one.rss[0].table = Known::Value(Some(vec![0; 128]));
-        assert!(quiet(&one));
+        assert!(has_no_match(&path("udp4", "")));
+        let mut single_queue = path("udp4", "sd");
+        single_queue.link[0].receive_queues = Known::Value(1);
+        assert!(has_no_match(&single_queue));
+        let mut single_queue = path("udp4", "sd");
+        single_queue.rss[0].table = Known::Value(Some(vec![0; 128]));
+        assert!(has_no_match(&single_queue));
         let mut unknown = path("udp4", "sd");
         unknown.rss[0].fields = Known::unknown("no privilege");
-        assert!(quiet(&unknown));
+        assert!(has_no_match(&unknown));
     }
 }

@@ -1,7 +1,7 @@
 //! One queue with several times its share of the packets.
 
 use super::balance::QueueBalance;
-use super::{ScaledInterface, scaled, single_flow};
+use super::{ScaledInterface, scaled_interfaces, single_flow};
 use crate::finding::{Rule, RuleMatch, Severity};
 use crate::stage::HostView;
 
@@ -34,25 +34,25 @@ const NEARLY_ALL_SINCE_BOOT: f64 = 0.9;
 /// Packets per second that use a large part of one CPU, according to the figures above.
 const BUSY: f64 = 100_000.0;
 
-pub(super) fn is_skewed(balance: &QueueBalance, scaled: &ScaledInterface<'_>) -> bool {
-    balance.share >= (balance.fair_share(scaled) * TIMES_FAIR).min(NEARLY_ALL)
+pub(super) fn is_skewed(balance: &QueueBalance, nic: &ScaledInterface<'_>) -> bool {
+    balance.share >= (balance.fair_share(nic) * TIMES_FAIR).min(NEARLY_ALL)
 }
 
 fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
-    scaled(view).filter_map(|scaled| of_interface(view, &scaled)).collect()
+    scaled_interfaces(view).filter_map(|nic| match_interface(view, &nic)).collect()
 }
 
-fn of_interface(view: &HostView<'_>, scaled: &ScaledInterface<'_>) -> Option<RuleMatch> {
-    let balance = QueueBalance::of(view, scaled)?;
+fn match_interface(view: &HostView<'_>, nic: &ScaledInterface<'_>) -> Option<RuleMatch> {
+    let balance = QueueBalance::from_view(view, nic)?;
     let since_boot = !balance.rates;
-    if balance.is_meant(scaled)
-        || !is_skewed(&balance, scaled)
+    if balance.is_intended(nic)
+        || !is_skewed(&balance, nic)
         || since_boot && balance.share < NEARLY_ALL_SINCE_BOOT
-        || single_flow::is_cause(&balance, scaled)
+        || single_flow::is_cause(&balance, nic)
     {
         return None;
     }
-    let interface = scaled.interface();
+    let interface = nic.interface();
     let percent = (balance.share * 100.0).floor();
     let when = if since_boot { " since boot" } else { "" };
     let title = format!(
@@ -60,29 +60,29 @@ fn of_interface(view: &HostView<'_>, scaled: &ScaledInterface<'_>) -> Option<Rul
         balance.hottest,
         balance.queues.len() - 1
     );
-    let severity = severity(view, scaled, &balance);
-    let matched = RuleMatch::new(severity, title)
-        .evidence(balance.what(), balance.by_queue(), balance.read_from.clone())
+    let severity = severity(view, nic, &balance);
+    let rule_match = RuleMatch::new(severity, title)
+        .evidence(balance.label(), balance.by_queue(), balance.read_from.clone())
         .evidence("share of the queue in percent", percent, balance.read_from.clone());
-    Some(match drops(view, scaled, &balance) {
-        Some(drops) if drops > 0.0 => matched.evidence(
+    Some(match drops(view, nic, &balance) {
+        Some(drops) if drops > 0.0 => rule_match.evidence(
             format!("packets per second that queue {} lost", balance.hottest),
             drops.round(),
             balance.read_from,
         ),
-        _ => matched,
+        _ => rule_match,
     })
 }
 
-fn severity(view: &HostView<'_>, scaled: &ScaledInterface<'_>, balance: &QueueBalance) -> Severity {
-    let spread = view.now.softirq.rps_cpus(scaled.interface(), balance.hottest);
+fn severity(view: &HostView<'_>, nic: &ScaledInterface<'_>, balance: &QueueBalance) -> Severity {
+    let rps_cpus = view.now.softirq.rps_cpus(nic.interface(), balance.hottest);
     if !balance.rates {
         Severity::Note
-    } else if spread.is_some_and(|cpus| cpus.len() > 1) {
+    } else if rps_cpus.is_some_and(|cpus| cpus.len() > 1) {
         // RPS distributes the packets; only the driver's part of the work remains.
         Severity::Low
     } else if balance.share * balance.total >= BUSY
-        || drops(view, scaled, balance).is_some_and(|drops| drops > 0.0)
+        || drops(view, nic, balance).is_some_and(|drops| drops > 0.0)
     {
         Severity::High
     } else {
@@ -91,9 +91,9 @@ fn severity(view: &HostView<'_>, scaled: &ScaledInterface<'_>, balance: &QueueBa
 }
 
 /// Packets per second lost at the hottest queue.
-fn drops(view: &HostView<'_>, scaled: &ScaledInterface<'_>, balance: &QueueBalance) -> Option<f64> {
+fn drops(view: &HostView<'_>, nic: &ScaledInterface<'_>, balance: &QueueBalance) -> Option<f64> {
     view.rate(|path| {
-        let counts = path.rss_of(scaled.interface())?.counts()?;
+        let counts = path.rss_of(nic.interface())?.counts()?;
         counts.iter().find(|item| item.queue == balance.hottest)?.drops
     })
 }
@@ -115,29 +115,29 @@ mod tests {
         path
     }
 
-    fn found(before: &PacketPath, rates: &[u64]) -> Vec<RuleMatch> {
+    fn matches(before: &PacketPath, rates: &[u64]) -> Vec<RuleMatch> {
         let now = sample::later(before, rates);
         check(&HostView::twice(before, &now))
     }
 
     #[test]
-    fn the_one_queue_of_the_million_packets_is_named() {
+    fn a_queue_with_nearly_all_packets_is_named() {
         let mut rates = [0; 11];
         rates[4] = 350_000;
         rates[0] = 20;
-        let matched = found(&addresses_only(11), &rates).remove(0);
+        let rule_match = matches(&addresses_only(11), &rates).remove(0);
         assert_eq!(
-            matched.title,
+            rule_match.title,
             "Queue 4 of eth0 took in 99 % of the packets, and the other 10 queues the rest"
         );
-        assert_eq!(matched.severity, Severity::High);
-        assert_eq!(matched.evidence[0].value["rx-4"], 350_000.0);
+        assert_eq!(rule_match.severity, Severity::High);
+        assert_eq!(rule_match.evidence[0].value["rx-4"], 350_000.0);
         let now = sample::later(&addresses_only(11), &rates);
         assert!(single_flow::RULE.findings(&HostView::twice(&addresses_only(11), &now)).is_empty());
     }
 
     #[test]
-    fn rps_on_the_queue_takes_the_edge_off() {
+    fn rps_on_the_busy_queue_lowers_the_severity() {
         let mut path = addresses_only(4);
         let rps = RpsQueue { queue: 0, cpus: Known::Value((0..4).collect()), flow_count: Known::Value(0) };
         path.softirq.rps = vec![InterfaceRps {
@@ -147,41 +147,42 @@ mod tests {
             napi_defer_hard_irqs: Known::Value(None),
             threaded: Known::Value(None),
         }];
-        assert_eq!(found(&path, &[350_000, 0, 0, 0])[0].severity, Severity::Low);
-        assert_eq!(found(&addresses_only(4), &[20_000, 0, 0, 0])[0].severity, Severity::Medium);
+        assert_eq!(matches(&path, &[350_000, 0, 0, 0])[0].severity, Severity::Low);
+        assert_eq!(matches(&addresses_only(4), &[350_000, 0, 0, 0])[0].severity, Severity::High);
+        assert_eq!(matches(&addresses_only(4), &[20_000, 0, 0, 0])[0].severity, Severity::Medium);
     }
 
     #[test]
-    fn chance_little_traffic_and_rules_are_no_imbalance() {
-        assert!(found(&addresses_only(4), &[50_000, 20_000, 20_000, 10_000]).is_empty());
-        assert!(found(&addresses_only(2), &[80_000, 20_000]).is_empty());
-        assert!(found(&addresses_only(4), &[4_000, 0, 0, 0]).is_empty());
-        let mut ruled = addresses_only(4);
-        ruled.rss[0].ntuple = Known::Value(Some(vec![NtupleRule {
+    fn mild_skew_low_traffic_and_ntuple_rules_are_no_imbalance() {
+        assert!(matches(&addresses_only(4), &[50_000, 20_000, 20_000, 10_000]).is_empty());
+        assert!(matches(&addresses_only(2), &[80_000, 20_000]).is_empty());
+        assert!(matches(&addresses_only(4), &[4_000, 0, 0, 0]).is_empty());
+        let mut with_rule = addresses_only(4);
+        with_rule.rss[0].ntuple = Known::Value(Some(vec![NtupleRule {
             location: 0,
             flow: "udp4".into(),
             queue: Some(2),
             rss_context: false,
             destination_port: Some(53),
         }]));
-        assert!(found(&ruled, &[10, 10, 350_000, 10]).is_empty());
+        assert!(matches(&with_rule, &[10, 10, 350_000, 10]).is_empty());
         // A table that gives one queue most entries is found by the other rule.
         let mut uneven = addresses_only(4);
         uneven.rss[0].table = Known::Value(Some(vec![0, 0, 0, 0, 0, 1, 2, 3]));
-        assert!(found(&uneven, &[62_000, 13_000, 12_000, 13_000]).is_empty());
+        assert!(matches(&uneven, &[62_000, 13_000, 12_000, 13_000]).is_empty());
     }
 
     #[test]
-    fn since_boot_it_is_told_by_the_way_and_only_when_gross() {
-        let once = |packets: &[u64]| {
+    fn imbalance_since_boot_is_a_note_and_only_if_extreme() {
+        let since_boot = |packets: &[u64]| {
             let mut path = addresses_only(4);
             path.rss[0].queues = sample::counts(packets);
             check(&HostView::once(&path))
         };
-        let matched = once(&[5_000_000, 10, 10, 10]).remove(0);
-        assert_eq!(matched.severity, Severity::Note);
-        assert!(matched.title.contains("99 % of the packets since boot"), "{}", matched.title);
-        assert!(once(&[5_000_000, 1_000_000, 10, 10]).is_empty());
-        assert!(once(&[50_000, 0, 0, 0]).is_empty());
+        let rule_match = since_boot(&[5_000_000, 10, 10, 10]).remove(0);
+        assert_eq!(rule_match.severity, Severity::Note);
+        assert!(rule_match.title.contains("99 % of the packets since boot"), "{}", rule_match.title);
+        assert!(since_boot(&[5_000_000, 1_000_000, 10, 10]).is_empty());
+        assert!(since_boot(&[50_000, 0, 0, 0]).is_empty());
     }
 }

@@ -1,7 +1,7 @@
 //! One queue with nearly all packets although hash and table are correct.
 
 use super::balance::QueueBalance;
-use super::{ScaledInterface, scaled};
+use super::{ScaledInterface, scaled_interfaces};
 use crate::finding::{Rule, RuleMatch, Severity};
 use crate::stage::HostView;
 
@@ -30,41 +30,41 @@ const BUSY: f64 = 100_000.0;
 
 /// Whether few flows cause the imbalance, and not the table or the hash. The cause is unknown if
 /// fields or queues are unknown.
-pub(super) fn is_cause(balance: &QueueBalance, scaled: &ScaledInterface<'_>) -> bool {
+pub(super) fn is_cause(balance: &QueueBalance, nic: &ScaledInterface<'_>) -> bool {
     balance.rates
         && balance.share >= NEARLY_ALL
-        && scaled.lacks_ports() == Some(false)
-        && scaled.is_uneven() == Some(false)
-        && scaled.entries().is_some_and(|entries| entries.len() > 1)
+        && nic.lacks_ports() == Some(false)
+        && nic.is_uneven() == Some(false)
+        && nic.entries().is_some_and(|entries| entries.len() > 1)
 }
 
 fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
-    scaled(view).filter_map(|scaled| of_interface(view, &scaled)).collect()
+    scaled_interfaces(view).filter_map(|nic| match_interface(view, &nic)).collect()
 }
 
-fn of_interface(view: &HostView<'_>, scaled: &ScaledInterface<'_>) -> Option<RuleMatch> {
-    let balance = QueueBalance::of(view, scaled)?;
-    if balance.is_meant(scaled) || !is_cause(&balance, scaled) {
+fn match_interface(view: &HostView<'_>, nic: &ScaledInterface<'_>) -> Option<RuleMatch> {
+    let balance = QueueBalance::from_view(view, nic)?;
+    if balance.is_intended(nic) || !is_cause(&balance, nic) {
         return None;
     }
-    let interface = scaled.interface();
+    let interface = nic.interface();
     let percent = (balance.share * 100.0).floor();
     let severity = if balance.share * balance.total >= BUSY { Severity::Medium } else { Severity::Low };
     let title = format!(
         "Queue {} of {interface} took in {percent} % of the packets, though its table and its hash spread flows over {} \
          queues: they are of one flow, or of very few",
         balance.hottest,
-        scaled.entries()?.len(),
+        nic.entries()?.len(),
     );
-    let matched = RuleMatch::new(severity, title)
-        .evidence(balance.what(), balance.by_queue(), balance.read_from.clone())
-        .evidence("queues named in the table", scaled.entries()?.len(), super::table_call(interface));
-    let fields = scaled.rss.fields.value()?.as_ref()?;
+    let rule_match = RuleMatch::new(severity, title)
+        .evidence(balance.label(), balance.by_queue(), balance.read_from.clone())
+        .evidence("queues named in the table", nic.entries()?.len(), super::table_call(interface));
+    let fields = nic.rss.fields.value()?.as_ref()?;
     Some(fields.iter().filter(|(flow, _)| flow.starts_with("udp")).fold(
-        matched,
-        |matched, (flow, fields)| {
-            let what = format!("hash fields of {flow}");
-            matched.evidence(what, fields.letters(), format!("ETHTOOL_GRXFH of {interface}"))
+        rule_match,
+        |rule_match, (flow, fields)| {
+            let label = format!("hash fields of {flow}");
+            rule_match.evidence(label, fields.letters(), format!("ETHTOOL_GRXFH of {interface}"))
         },
     ))
 }
@@ -77,7 +77,7 @@ mod tests {
     use crate::stage::PacketPath;
     use crate::stage::rss::{HashFields, sample};
 
-    fn found(before: &PacketPath, rates: &[u64]) -> (Vec<RuleMatch>, usize) {
+    fn matches_and_imbalances(before: &PacketPath, rates: &[u64]) -> (Vec<RuleMatch>, usize) {
         let now = sample::later(before, rates);
         let view = HostView::twice(before, &now);
         (check(&view), imbalance::RULE.findings(&view).len())
@@ -90,20 +90,20 @@ mod tests {
     }
 
     #[test]
-    fn few_flows_are_named_instead_of_the_imbalance_they_make() {
-        let (mut found, imbalances) = found(&path(), &[0, 340_000, 20, 0]);
-        let matched = found.remove(0);
+    fn few_flows_are_reported_instead_of_queue_imbalance() {
+        let (mut matches, imbalances) = matches_and_imbalances(&path(), &[0, 340_000, 20, 0]);
+        let rule_match = matches.remove(0);
         assert_eq!(
-            matched.title,
+            rule_match.title,
             "Queue 1 of eth0 took in 99 % of the packets, though its table and its hash spread flows over 4 queues: they \
              are of one flow, or of very few"
         );
-        assert_eq!((matched.severity, imbalances), (Severity::Medium, 0));
-        assert_eq!(matched.evidence[2].value, "sdfn");
+        assert_eq!((rule_match.severity, imbalances), (Severity::Medium, 0));
+        assert_eq!(rule_match.evidence[2].value, "sdfn");
     }
 
     #[test]
-    fn with_another_cause_or_none_to_be_seen_it_is_an_imbalance() {
+    fn other_or_unknown_causes_are_reported_as_queue_imbalance() {
         let rates = [0, 340_000, 20, 0];
         let mut hash = path();
         let sd = HashFields::from_letters("sd").expect("letters");
@@ -114,15 +114,15 @@ mod tests {
         virtual_nic.rss[0].fields = Known::Value(None);
         virtual_nic.rss[0].table = Known::Value(None);
         for path in [hash, table, virtual_nic] {
-            let (found, imbalances) = found(&path, &rates);
-            assert_eq!((found.len(), imbalances), (0, 1));
+            let (matches, imbalances) = matches_and_imbalances(&path, &rates);
+            assert_eq!((matches.len(), imbalances), (0, 1));
         }
-        let (found, imbalances) = found(&path(), &[60_000, 340_000, 20, 0]);
-        assert_eq!((found.len(), imbalances), (0, 1));
+        let (matches, imbalances) = matches_and_imbalances(&path(), &[60_000, 340_000, 20, 0]);
+        assert_eq!((matches.len(), imbalances), (0, 1));
     }
 
     #[test]
-    fn one_reading_cannot_tell() {
+    fn single_flow_is_not_reported_from_one_reading() {
         let mut path = path();
         path.rss[0].queues = sample::counts(&[0, 9_000_000, 0, 0]);
         assert!(check(&HostView::once(&path)).is_empty());

@@ -1,7 +1,7 @@
 //! Queues without an entry in the indirection table.
 
 use super::balance::QueueBalance;
-use super::{ScaledInterface, scaled, table_call};
+use super::{ScaledInterface, scaled_interfaces, table_call};
 use crate::CpuSet;
 use crate::finding::{Rule, RuleMatch, Severity};
 use crate::setting::{Setting, SettingValue, table_value};
@@ -30,87 +30,87 @@ pub(in crate::stage) const RULE: Rule = Rule {
 const LIMITS: [(&str, u32); 1] = [("ixgbe", 16)];
 
 fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
-    scaled(view).filter_map(|scaled| of_interface(view, &scaled)).collect()
+    scaled_interfaces(view).filter_map(|nic| match_interface(view, &nic)).collect()
 }
 
-fn of_interface(view: &HostView<'_>, scaled: &ScaledInterface<'_>) -> Option<RuleMatch> {
-    let missed = still_without_packets(view, scaled, scaled.missed()?);
-    if missed.is_empty() {
+fn match_interface(view: &HostView<'_>, nic: &ScaledInterface<'_>) -> Option<RuleMatch> {
+    let missed_queues = queues_without_packets(view, nic, nic.missed_queues()?);
+    if missed_queues.is_empty() {
         return None;
     }
-    let interface = scaled.interface();
-    let entries = scaled.entries()?;
-    let reached: CpuSet = entries.keys().copied().collect();
-    let left: CpuSet = missed.iter().copied().collect();
+    let interface = nic.interface();
+    let entries = nic.entries()?;
+    let reached_queues: CpuSet = entries.keys().copied().collect();
+    let missed_set: CpuSet = missed_queues.iter().copied().collect();
     let title = format!(
         "{interface} has {} receive queues, but its indirection table reaches {} of them: nothing comes into {}",
-        scaled.queues,
+        nic.queues,
         entries.len(),
-        if missed.len() == 1 { format!("queue {left}") } else { format!("queues {left}") },
+        if missed_queues.len() == 1 { format!("queue {missed_set}") } else { format!("queues {missed_set}") },
     );
-    let table = scaled.rss.entries()?;
-    let matched = RuleMatch::new(severity(view, interface, &reached, missed.len()), title)
-        .evidence("receive queues", scaled.queues, format!("/sys/class/net/{interface}/queues"))
-        .evidence("queues named in the table", reached.to_string(), table_call(interface))
+    let table = nic.rss.entries()?;
+    let rule_match = RuleMatch::new(severity(view, interface, &reached_queues, missed_queues.len()), title)
+        .evidence("receive queues", nic.queues, format!("/sys/class/net/{interface}/queues"))
+        .evidence("queues named in the table", reached_queues.to_string(), table_call(interface))
         .evidence("entries of the table", table.len(), table_call(interface));
-    let matched = match scaled.rss.counts() {
+    let rule_match = match nic.rss.counts() {
         Some(counts) => {
-            let packets: u64 =
-                counts.iter().filter(|item| missed.contains(&item.queue)).map(|item| item.packets).sum();
-            matched.evidence(
-                format!("packets that queues {left} took in, since boot"),
+            let packets: u64 = counts
+                .iter()
+                .filter(|item| missed_queues.contains(&item.queue))
+                .map(|item| item.packets)
+                .sum();
+            rule_match.evidence(
+                format!("packets that queues {missed_set} took in, since boot"),
                 packets,
                 counts.first()?.read_from.clone(),
             )
         }
-        None => matched,
+        None => rule_match,
     };
-    if !can_name_all(scaled, entries.len()) {
-        return Some(matched);
+    if !can_name_all(nic, entries.len()) {
+        return Some(rule_match);
     }
-    let equal = SettingValue::new(format!("equal {}", scaled.queues));
-    Some(matched.change(
+    let even_table = SettingValue::new(format!("equal {}", nic.queues));
+    Some(rule_match.change(
         Setting::RssTable { interface: interface.to_owned() },
         Some(table_value(table)),
-        equal,
+        even_table,
     ))
 }
 
 /// With two readings, a queue that receives packets is reached by other means, such as flow
 /// director or accelerated RFS.
-fn still_without_packets(
-    view: &HostView<'_>,
-    scaled: &ScaledInterface<'_>,
-    mut missed: Vec<u32>,
-) -> Vec<u32> {
-    if let Some(balance) = QueueBalance::of(view, scaled).filter(|balance| balance.rates) {
-        let takes = |queue: u32| balance.queues.iter().any(|(other, rate)| *other == queue && *rate > 0.0);
-        missed.retain(|queue| !takes(*queue));
+fn queues_without_packets(view: &HostView<'_>, nic: &ScaledInterface<'_>, mut queues: Vec<u32>) -> Vec<u32> {
+    if let Some(balance) = QueueBalance::from_view(view, nic).filter(|balance| balance.rates) {
+        let has_packets =
+            |queue: u32| balance.queues.iter().any(|(other, rate)| *other == queue && *rate > 0.0);
+        queues.retain(|queue| !has_packets(*queue));
     }
-    missed
+    queues
 }
 
 /// More queues than CPUs have no use, so only CPUs without a queue count. A CPU does not count if
 /// RPS hands it packets of reached queues. It is a note if the online CPUs are unknown, or with RPS
 /// the CPUs of a reached queue.
-fn severity(view: &HostView<'_>, interface: &str, reached: &CpuSet, missed: usize) -> Severity {
+fn severity(view: &HostView<'_>, interface: &str, reached_queues: &CpuSet, missed_count: usize) -> Severity {
     let path = view.now;
-    let rps = |queue| path.softirq.rps_cpus(interface, queue);
-    let is_unknown = |queue| rps(queue).is_none() || path.stack_cpus(interface, queue).is_none();
-    let with_rps = reached.iter().any(|queue| rps(queue).is_some_and(|cpus| !cpus.is_empty()));
-    let served: CpuSet = reached
+    let rps_cpus = |queue| path.softirq.rps_cpus(interface, queue);
+    let is_unknown = |queue| rps_cpus(queue).is_none() || path.stack_cpus(interface, queue).is_none();
+    let with_rps = reached_queues.iter().any(|queue| rps_cpus(queue).is_some_and(|cpus| !cpus.is_empty()));
+    let served_cpus: CpuSet = reached_queues
         .iter()
         .filter_map(|queue| path.stack_cpus(interface, queue))
         .flat_map(CpuSet::into_iter)
         .collect();
-    let has_work = |online: &CpuSet| {
-        reached.len() >= online.len()
-            || online.iter().all(|cpu| served.contains(cpu))
-            || (with_rps && reached.iter().any(is_unknown))
+    let all_have_work = |online: &CpuSet| {
+        reached_queues.len() >= online.len()
+            || online.iter().all(|cpu| served_cpus.contains(cpu))
+            || (with_rps && reached_queues.iter().any(is_unknown))
     };
-    if path.machine.online.value().is_none_or(has_work) {
+    if path.machine.online.value().is_none_or(all_have_work) {
         Severity::Note
-    } else if reached.len() <= missed {
+    } else if reached_queues.len() <= missed_count {
         Severity::High
     } else {
         Severity::Medium
@@ -119,13 +119,14 @@ fn severity(view: &HostView<'_>, interface: &str, reached: &CpuSet, missed: usiz
 
 /// Whether a table can name every queue: by its number of entries, the driver's limit, and known
 /// hardware.
-fn can_name_all(scaled: &ScaledInterface<'_>, reached: usize) -> bool {
-    let size = scaled.rss.entries().map_or(0, <[u32]>::len);
-    let told = scaled.rss.table_queues.value().copied().flatten();
-    let driver =
-        scaled.link.driver.value().and_then(Option::as_ref).map_or("", |driver| driver.name.as_str());
-    let limited = LIMITS.iter().any(|(name, most)| *name == driver && reached == *most as usize);
-    size >= scaled.queues as usize && told.is_none_or(|told| told >= scaled.queues) && !limited
+fn can_name_all(nic: &ScaledInterface<'_>, reached_count: usize) -> bool {
+    let size = nic.rss.entries().map_or(0, <[u32]>::len);
+    let table_limit = nic.rss.table_queues.value().copied().flatten();
+    let driver = nic.link.driver.value().and_then(Option::as_ref).map_or("", |driver| driver.name.as_str());
+    let is_limited = LIMITS.iter().any(|(name, limit)| *name == driver && reached_count == *limit as usize);
+    size >= nic.queues as usize
+        && table_limit.is_none_or(|table_limit| table_limit >= nic.queues)
+        && !is_limited
 }
 
 #[cfg(test)]
@@ -133,62 +134,63 @@ mod tests {
     use super::*;
     use crate::Known;
     use crate::stage::PacketPath;
+    use crate::stage::link::DeviceKind;
     use crate::stage::rss::{NtupleRule, sample};
     use crate::stage::softirq::{InterfaceRps, RpsQueue};
 
-    /// A host with this many queues, of which the table names the first ones.
-    fn path(cpus: u32, queues: u32, reached: u32) -> PacketPath {
+    /// A host with this many queues, of which only the first `table_queues` are in the table.
+    fn path(cpus: u32, queues: u32, table_queues: u32) -> PacketPath {
         let mut path = sample::path(cpus, queues);
-        path.rss[0].table = Known::Value(Some((0..reached).cycle().take(128).collect()));
+        path.rss[0].table = Known::Value(Some((0..table_queues).cycle().take(128).collect()));
         path
     }
 
-    fn found(path: &PacketPath) -> Vec<RuleMatch> {
+    fn matches(path: &PacketPath) -> Vec<RuleMatch> {
         check(&HostView::once(path))
     }
 
     #[test]
-    fn queues_out_of_the_table_are_named_and_put_into_it() {
-        let matched = found(&path(20, 20, 16)).remove(0);
+    fn queues_missing_from_the_rss_table_are_named_and_added() {
+        let rule_match = matches(&path(20, 20, 16)).remove(0);
         assert_eq!(
-            matched.title,
+            rule_match.title,
             "eth0 has 20 receive queues, but its indirection table reaches 16 of them: nothing comes into queues 16-19"
         );
-        assert_eq!(matched.severity, Severity::Medium);
-        assert_eq!(matched.evidence[1].value, "0-15");
-        let change = &matched.changes[0];
+        assert_eq!(rule_match.severity, Severity::Medium);
+        assert_eq!(rule_match.evidence[1].value, "0-15");
+        let change = &rule_match.changes[0];
         assert_eq!(change.setting.command(&change.to).as_deref(), Some("ethtool -X eth0 equal 20"));
         assert_eq!(change.from, Some(SettingValue::new("equal 16")));
-        assert_eq!(found(&path(8, 8, 1))[0].severity, Severity::High);
+        assert_eq!(matches(&path(8, 8, 1))[0].severity, Severity::High);
     }
 
     #[test]
-    fn hardware_that_cannot_name_more_is_not_asked_to() {
+    fn no_change_is_proposed_beyond_the_rss_table_limit_of_the_hardware() {
         let mut ixgbe = path(20, 20, 16);
         if let Known::Value(Some(driver)) = &mut ixgbe.link[0].driver {
             driver.name = "ixgbe".into();
         }
-        assert_eq!(found(&ixgbe)[0].changes, []);
-        let mut told = path(20, 20, 8);
-        told.rss[0].table_queues = Known::Value(Some(8));
-        assert_eq!(found(&told)[0].changes, []);
-        let mut small = path(20, 20, 8);
-        small.rss[0].table = Known::Value(Some((0..16).collect()));
-        assert_eq!(found(&small)[0].changes, []);
+        assert_eq!(matches(&ixgbe)[0].changes, []);
+        let mut driver_limit = path(20, 20, 8);
+        driver_limit.rss[0].table_queues = Known::Value(Some(8));
+        assert_eq!(matches(&driver_limit)[0].changes, []);
+        let mut short_table = path(20, 20, 8);
+        short_table.rss[0].table = Known::Value(Some((0..16).collect()));
+        assert_eq!(matches(&short_table)[0].changes, []);
     }
 
     #[test]
-    fn queues_beyond_the_cpus_are_told_by_the_way() {
-        assert_eq!(found(&path(16, 20, 16))[0].severity, Severity::Note);
+    fn unreached_queues_beyond_the_cpu_count_are_a_note() {
+        assert_eq!(matches(&path(16, 20, 16))[0].severity, Severity::Note);
     }
 
     #[test]
-    fn queues_are_told_by_the_way_whose_cpus_get_packets_by_rps() {
-        let with_rps = |of: &dyn Fn(u32) -> Vec<u32>| {
+    fn unreached_queues_are_a_note_if_rps_reaches_their_cpus() {
+        let with_rps = |targets: &dyn Fn(u32) -> Vec<u32>| {
             let mut path = path(20, 20, 16);
             let queue = |queue| RpsQueue {
                 queue,
-                cpus: Known::Value(of(queue).into_iter().collect()),
+                cpus: Known::Value(targets(queue).into_iter().collect()),
                 flow_count: Known::Value(0),
             };
             path.softirq.rps = vec![InterfaceRps {
@@ -198,7 +200,7 @@ mod tests {
                 napi_defer_hard_irqs: Known::Value(None),
                 threaded: Known::Value(None),
             }];
-            found(&path)[0].severity
+            matches(&path)[0].severity
         };
         let half = |queue: u32| if queue < 4 { vec![queue, queue + 16] } else { vec![queue] };
         assert_eq!(with_rps(&half), Severity::Note);
@@ -206,12 +208,12 @@ mod tests {
         assert_eq!(with_rps(&|queue| vec![queue]), Severity::Medium);
         let mut unknown = path(20, 20, 16);
         unknown.machine.online = Known::unknown("empty");
-        assert_eq!(found(&unknown)[0].severity, Severity::Note);
+        assert_eq!(matches(&unknown)[0].severity, Severity::Note);
     }
 
     #[test]
-    fn queues_that_get_packets_otherwise_are_not_missed() {
-        assert!(found(&sample::path(20, 20)).is_empty());
+    fn queues_reached_by_table_rule_or_traffic_are_not_reported() {
+        assert!(matches(&sample::path(20, 20)).is_empty());
         let rule = |queue, rss_context| NtupleRule {
             location: 1,
             flow: "udp4".into(),
@@ -219,12 +221,12 @@ mod tests {
             rss_context,
             destination_port: Some(53),
         };
-        let mut ruled = path(4, 4, 3);
-        ruled.rss[0].ntuple = Known::Value(Some(vec![rule(Some(3), false)]));
-        assert!(found(&ruled).is_empty());
-        let mut context = path(4, 4, 2);
-        context.rss[0].ntuple = Known::Value(Some(vec![rule(None, true)]));
-        assert!(found(&context).is_empty());
+        let mut with_rule = path(4, 4, 3);
+        with_rule.rss[0].ntuple = Known::Value(Some(vec![rule(Some(3), false)]));
+        assert!(matches(&with_rule).is_empty());
+        let mut with_context = path(4, 4, 2);
+        with_context.rss[0].ntuple = Known::Value(Some(vec![rule(None, true)]));
+        assert!(matches(&with_context).is_empty());
         let mut before = path(4, 4, 3);
         before.rss[0].queues = sample::counts(&[1_000_000; 4]);
         let now = sample::later(&before, &[20_000, 20_000, 20_000, 900]);
@@ -234,15 +236,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_unknown_down_or_software_is_not_judged() {
+    fn unknown_tables_unknown_rules_and_down_links_are_not_reported() {
         let mut unknown = path(4, 4, 2);
         unknown.rss[0].table = Known::unknown("no privilege");
-        assert!(found(&unknown).is_empty());
+        assert!(matches(&unknown).is_empty());
         let mut unknown = path(4, 4, 2);
         unknown.rss[0].ntuple = Known::unknown("no privilege");
-        assert!(found(&unknown).is_empty());
+        assert!(matches(&unknown).is_empty());
         let mut down = path(4, 4, 2);
         down.link[0].up = Known::Value(false);
-        assert!(found(&down).is_empty());
+        assert!(matches(&down).is_empty());
+        let mut software = path(4, 4, 2);
+        software.link[0].device = Known::Value(DeviceKind::Software);
+        assert!(matches(&software).is_empty());
     }
 }

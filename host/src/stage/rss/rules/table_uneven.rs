@@ -1,6 +1,6 @@
 //! An indirection table with several times more entries for some queues than for others.
 
-use super::{ScaledInterface, scaled, table_call};
+use super::{ScaledInterface, scaled_interfaces, table_call};
 use crate::finding::{Rule, RuleMatch, Severity};
 use crate::setting::{Setting, table_value};
 use crate::stage::HostView;
@@ -24,20 +24,20 @@ pub(in crate::stage) const RULE: Rule = Rule {
 const GROSS: f64 = 2.0;
 
 fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
-    scaled(view).filter_map(|scaled| of_interface(&scaled)).collect()
+    scaled_interfaces(view).filter_map(|nic| match_interface(&nic)).collect()
 }
 
-fn of_interface(scaled: &ScaledInterface<'_>) -> Option<RuleMatch> {
-    if !scaled.is_uneven()? {
+fn match_interface(nic: &ScaledInterface<'_>) -> Option<RuleMatch> {
+    if !nic.is_uneven()? {
         return None;
     }
-    let interface = scaled.interface();
-    let entries = scaled.entries()?;
-    let table = scaled.rss.entries()?;
+    let interface = nic.interface();
+    let entries = nic.entries()?;
+    let table = nic.rss.entries()?;
     let (most_queue, most) = entries.iter().max_by_key(|(_, count)| **count)?;
     let (least_queue, least) = entries.iter().min_by_key(|(_, count)| **count)?;
-    let times = *most as f64 * entries.len() as f64 / table.len() as f64;
-    let severity = if times >= GROSS { Severity::Medium } else { Severity::Low };
+    let ratio = *most as f64 * entries.len() as f64 / table.len() as f64;
+    let severity = if ratio >= GROSS { Severity::Medium } else { Severity::Low };
     let title = format!(
         "The indirection table of {interface} gives queue {most_queue} {most} of its {} entries and queue {least_queue} \
          {least}",
@@ -46,11 +46,11 @@ fn of_interface(scaled: &ScaledInterface<'_>) -> Option<RuleMatch> {
     let by_queue: serde_json::Value =
         entries.iter().map(|(queue, count)| (format!("rx-{queue}"), serde_json::json!(count))).collect();
     let queues: Vec<u32> = entries.keys().copied().collect();
-    let even: Vec<u32> = queues.iter().copied().cycle().take(table.len()).collect();
-    let change = Setting::RssTable { interface: interface.to_owned() };
-    let matched =
+    let even_table: Vec<u32> = queues.iter().copied().cycle().take(table.len()).collect();
+    let setting = Setting::RssTable { interface: interface.to_owned() };
+    let rule_match =
         RuleMatch::new(severity, title).evidence("entries by receive queue", by_queue, table_call(interface));
-    Some(matched.change(change, Some(table_value(table)), table_value(&even)))
+    Some(rule_match.change(setting, Some(table_value(table)), table_value(&even_table)))
 }
 
 #[cfg(test)]
@@ -67,36 +67,36 @@ mod tests {
         path
     }
 
-    fn found(table: Vec<u32>) -> Vec<RuleMatch> {
+    fn matches(table: Vec<u32>) -> Vec<RuleMatch> {
         check(&HostView::once(&path(table)))
     }
 
     #[test]
-    fn a_queue_with_several_times_the_entries_is_found() {
+    fn a_queue_with_several_times_the_table_entries_is_reported() {
         // `ethtool -X eth0 weight 6 1 1` on a table of 8.
-        let matched = found(vec![0, 0, 0, 0, 0, 0, 1, 2]).remove(0);
+        let rule_match = matches(vec![0, 0, 0, 0, 0, 0, 1, 2]).remove(0);
         assert_eq!(
-            matched.title,
+            rule_match.title,
             "The indirection table of eth0 gives queue 0 6 of its 8 entries and queue 1 1"
         );
-        assert_eq!(matched.severity, Severity::Medium);
-        assert_eq!(matched.evidence[0].value["rx-0"], 6);
+        assert_eq!(rule_match.severity, Severity::Medium);
+        assert_eq!(rule_match.evidence[0].value["rx-0"], 6);
         assert_eq!(
-            (matched.changes[0].from.clone(), &matched.changes[0].to),
+            (rule_match.changes[0].from.clone(), &rule_match.changes[0].to),
             (Some(SettingValue::new("0,0,0,0,0,0,1,2")), &SettingValue::new("equal 3"))
         );
         let mut slight: Vec<u32> = (0..16).cycle().take(128).collect();
         slight.splice(..5, [1; 5]);
         slight.retain(|queue| *queue != 0);
         slight.extend([0, 0, 0]);
-        assert_eq!(found(slight)[0].severity, Severity::Low);
+        assert_eq!(matches(slight)[0].severity, Severity::Low);
     }
 
     #[test]
-    fn what_rounding_explains_is_even() {
-        assert!(found((0..20).cycle().take(128).collect()).is_empty());
-        assert!(found(vec![0, 1, 2, 3, 4, 0, 1, 2]).is_empty());
-        assert!(found(vec![0; 128]).is_empty());
-        assert!(found(Vec::new()).is_empty());
+    fn rounding_differences_in_the_table_are_not_reported() {
+        assert!(matches((0..20).cycle().take(128).collect()).is_empty());
+        assert!(matches(vec![0, 1, 2, 3, 4, 0, 1, 2]).is_empty());
+        assert!(matches(vec![0; 128]).is_empty());
+        assert!(matches(Vec::new()).is_empty());
     }
 }

@@ -42,7 +42,7 @@ pub(in crate::stage) const RECEIVE_DROPS: Rule = Rule {
              CPU. If they are idle most of the time, the cause is bursts: give the socket a larger buffer \
              (SO_RCVBUF).",
     caveats: "The service sheds load on purpose.",
-    check: receive_drops,
+    check: check_receive_drops,
 };
 
 pub(in crate::stage) const SMALL: Rule = Rule {
@@ -59,7 +59,7 @@ pub(in crate::stage) const SMALL: Rule = Rule {
              net.core.rmem_default for new sockets, and restart the server.",
     caveats: "Latency matters more than loss: a longer queue is a longer wait. A larger default applies to \
               every socket of the host.",
-    check: small,
+    check: check_small,
 };
 
 pub(in crate::stage) const GRO_SMALL: Rule = Rule {
@@ -75,24 +75,24 @@ pub(in crate::stage) const GRO_SMALL: Rule = Rule {
     kernels: "5.0 and later (UDP_GRO)",
     remedy: "Give the socket a receive buffer of 1 MiB or more (SO_RCVBUF), and each recvmsg a buffer of 64 KiB.",
     caveats: "Only a few datagrams per second arrive.",
-    check: gro_small,
+    check: check_gro_small,
 };
 
-fn receive_drops(view: &HostView<'_>) -> Vec<RuleMatch> {
+fn check_receive_drops(view: &HostView<'_>) -> Vec<RuleMatch> {
     let services = view.now.socket.services().iter();
-    let found: Vec<RuleMatch> = services.clone().filter_map(|service| drops_of(view, service)).collect();
+    let matches: Vec<RuleMatch> = services.clone().filter_map(|service| match_drops(view, service)).collect();
     // A user who named one service does not want findings about other services.
-    if found.is_empty() && !services.clone().any(|service| service.named) {
-        return drops_of_host(view).into_iter().collect();
+    if matches.is_empty() && !services.clone().any(|service| service.named) {
+        return match_host_drops(view).into_iter().collect();
     }
-    found
+    matches
 }
 
-fn drops_of(view: &HostView<'_>, service: &ServiceSockets) -> Option<RuleMatch> {
+fn match_drops(view: &HostView<'_>, service: &ServiceSockets) -> Option<RuleMatch> {
     let drops = service.drops().filter(|drops| *drops > 0)?;
     let (severity, title) = match (view.before, view.loss_rate(service)) {
         (Some(_), rate) => {
-            let rate = rate.filter(|rate| *rate > view.lost_for_memory().unwrap_or(0.0))?;
+            let rate = rate.filter(|rate| *rate > view.memory_loss().unwrap_or(0.0))?;
             let severity = if rate >= 1.0 { Severity::High } else { Severity::Medium };
             (
                 severity,
@@ -103,7 +103,7 @@ fn drops_of(view: &HostView<'_>, service: &ServiceSockets) -> Option<RuleMatch> 
                 ),
             )
         }
-        (None, _) if drops as f64 <= view.lost_for_memory().unwrap_or(0.0) => return None,
+        (None, _) if drops as f64 <= view.memory_loss().unwrap_or(0.0) => return None,
         (None, _) => {
             let title = format!(
                 "{} lost {} packets since its sockets were made",
@@ -113,17 +113,18 @@ fn drops_of(view: &HostView<'_>, service: &ServiceSockets) -> Option<RuleMatch> 
             (severity_since_boot(view, drops), title)
         }
     };
-    let losing = service.sockets.iter().filter(|socket| socket.drops.is_some_and(|drops| drops > 0));
-    Some(losing.fold(RuleMatch::new(severity, title), |matched, socket| {
-        let what = format!("packets that socket {} lost", socket.inode);
-        let matched = matched.evidence(what, socket.drops.unwrap_or_default(), service.read_from.clone());
-        let what = format!("bytes that wait in socket {}", socket.inode);
-        matched.evidence(what, socket.queued_bytes, service.read_from.clone())
+    let losing_sockets = service.sockets.iter().filter(|socket| socket.drops.is_some_and(|drops| drops > 0));
+    Some(losing_sockets.fold(RuleMatch::new(severity, title), |rule_match, socket| {
+        let label = format!("packets that socket {} lost", socket.inode);
+        let rule_match =
+            rule_match.evidence(label, socket.drops.unwrap_or_default(), service.read_from.clone());
+        let label = format!("bytes that wait in socket {}", socket.inode);
+        rule_match.evidence(label, socket.queued_bytes, service.read_from.clone())
     }))
 }
 
 /// Losses of sockets outside the services: connected sockets, and sockets that are already closed.
-fn drops_of_host(view: &HostView<'_>) -> Option<RuleMatch> {
+fn match_host_drops(view: &HostView<'_>) -> Option<RuleMatch> {
     let errors = view.now.route.snmp(ERRORS).filter(|errors| *errors > 0)?;
     let (severity, title) = match view.before {
         Some(_) => {
@@ -139,62 +140,65 @@ fn drops_of_host(view: &HostView<'_>) -> Option<RuleMatch> {
             ),
         ),
     };
-    let matched = RuleMatch::new(severity, title).evidence(ERRORS, errors, SNMP);
+    let rule_match = RuleMatch::new(severity, title).evidence(ERRORS, errors, SNMP);
     Some(match view.now.route.snmp(RECEIVED) {
-        Some(received) => matched.evidence(RECEIVED, received, SNMP),
-        None => matched,
+        Some(received) => rule_match.evidence(RECEIVED, received, SNMP),
+        None => rule_match,
     })
 }
 
-fn severity_since_boot(view: &HostView<'_>, lost: u64) -> Severity {
+fn severity_since_boot(view: &HostView<'_>, lost_packets: u64) -> Severity {
     match view.now.route.snmp(RECEIVED) {
-        Some(received) if (lost as f64) < (received.saturating_add(lost)) as f64 * SHARE => Severity::Note,
+        Some(received) if (lost_packets as f64) < (received.saturating_add(lost_packets)) as f64 * SHARE => {
+            Severity::Note
+        }
         _ => Severity::Low,
     }
 }
 
-fn small(view: &HostView<'_>) -> Vec<RuleMatch> {
-    view.udp_services().filter_map(|service| small_of(view, service)).collect()
+fn check_small(view: &HostView<'_>) -> Vec<RuleMatch> {
+    view.udp_services().filter_map(|service| match_small(view, service)).collect()
 }
 
-fn small_of(view: &HostView<'_>, service: &ServiceSockets) -> Option<RuleMatch> {
-    if drops_of(view, service).is_none() {
-        return tiny_of(view, service);
+fn match_small(view: &HostView<'_>, service: &ServiceSockets) -> Option<RuleMatch> {
+    if match_drops(view, service).is_none() {
+        return match_tiny(view, service);
     }
-    let loses = |socket: &&SocketState| match view.before {
+    let is_losing = |socket: &&SocketState| match view.before {
         Some(_) => view.socket_loss_rate(socket).is_some_and(|rate| rate > 0.0),
         None => socket.drops.is_some_and(|drops| drops > 0),
     };
     let smallest =
-        service.sockets.iter().filter(loses).filter_map(|socket| socket.receive_buffer_bytes).min();
+        service.sockets.iter().filter(is_losing).filter_map(|socket| socket.receive_buffer_bytes).min();
     let bytes = smallest.filter(|bytes| *bytes <= SMALL_BYTES)?;
     let severity = if view.before.is_some() { Severity::Medium } else { Severity::Low };
     let sockets = &view.now.socket;
     let title = format!("{} loses packets with a receive buffer of {bytes} bytes", service.name());
-    let mut matched =
+    let mut rule_match =
         RuleMatch::new(severity, title).evidence("receive buffer in bytes", bytes, service.read_from.clone());
     let sysctls = [
         ("rmem_max", &sockets.receive_buffer_max_bytes),
         ("rmem_default", &sockets.receive_buffer_default_bytes),
     ];
     for (name, value) in sysctls {
-        let Some(Some(now)) = value.value() else { continue };
-        matched = matched.evidence(format!("net.core.{name}"), *now, format!("/proc/sys/net/core/{name}"));
+        let Some(Some(current)) = value.value() else { continue };
+        rule_match =
+            rule_match.evidence(format!("net.core.{name}"), *current, format!("/proc/sys/net/core/{name}"));
         // The default matters to sockets without a requested size, the maximum to sockets with one.
-        if *now < AMPLE_BYTES && (name == "rmem_max" || *now == bytes) {
-            let from = Some(SettingValue::new(now.to_string()));
-            matched = matched.change(
+        if *current < AMPLE_BYTES && (name == "rmem_max" || *current == bytes) {
+            let from = Some(SettingValue::new(current.to_string()));
+            rule_match = rule_match.change(
                 Setting::sysctl(format!("net.core.{name}")),
                 from,
                 SettingValue::new(AMPLE_BYTES.to_string()),
             );
         }
     }
-    Some(matched)
+    Some(rule_match)
 }
 
 /// A buffer for a few dozen packets, because the default was lowered.
-fn tiny_of(view: &HostView<'_>, service: &ServiceSockets) -> Option<RuleMatch> {
+fn match_tiny(view: &HostView<'_>, service: &ServiceSockets) -> Option<RuleMatch> {
     let default = view.now.socket.receive_buffer_default_bytes.value().copied().flatten();
     let default = default.filter(|bytes| *bytes < TINY_BYTES && view.matters(service))?;
     let is_default = |socket: &SocketState| socket.receive_buffer_bytes == Some(default);
@@ -202,20 +206,21 @@ fn tiny_of(view: &HostView<'_>, service: &ServiceSockets) -> Option<RuleMatch> {
         return None;
     }
     let title = format!("{} has a receive buffer of {default} bytes, the lowered default", service.name());
-    let matched = RuleMatch::new(Severity::Medium, title)
+    let rule_match = RuleMatch::new(Severity::Medium, title)
         .evidence("receive buffer in bytes", default, service.read_from.clone())
         .evidence("net.core.rmem_default", default, "/proc/sys/net/core/rmem_default");
     let (from, to) = (SettingValue::new(default.to_string()), SettingValue::new(DEFAULT_BYTES.to_string()));
-    Some(matched.change(Setting::sysctl("net.core.rmem_default"), Some(from), to))
+    Some(rule_match.change(Setting::sysctl("net.core.rmem_default"), Some(from), to))
 }
 
-fn gro_small(view: &HostView<'_>) -> Vec<RuleMatch> {
-    view.udp_services().filter_map(gro_small_of).collect()
+fn check_gro_small(view: &HostView<'_>) -> Vec<RuleMatch> {
+    view.udp_services().filter_map(match_gro_small).collect()
 }
 
-fn gro_small_of(service: &ServiceSockets) -> Option<RuleMatch> {
-    let merged = service.sockets.iter().filter(|socket| socket.set().is_some_and(|options| options.gro));
-    let bytes = merged
+fn match_gro_small(service: &ServiceSockets) -> Option<RuleMatch> {
+    let gro_sockets =
+        service.sockets.iter().filter(|socket| socket.known_options().is_some_and(|options| options.gro));
+    let bytes = gro_sockets
         .filter_map(|socket| socket.receive_buffer_bytes)
         .min()
         .filter(|bytes| *bytes < MERGED_BYTES)?;
@@ -239,7 +244,7 @@ mod tests {
     use crate::stage::socket::sample::{host, later, service};
     use crate::{Known, PacketPath};
 
-    fn losing(drops: u64) -> PacketPath {
+    fn path_with_drops(drops: u64) -> PacketPath {
         let mut path = host(&[]).with(service(1), Vec::new());
         path.service().sockets[0].drops = Some(drops);
         path.socket.receive_buffer_max_bytes = Known::Value(Some(212_992));
@@ -253,81 +258,90 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_now_is_told_as_a_rate() {
-        let (before, now) = (losing(100), later(&losing(4600)));
-        let found = receive_drops(&HostView::twice(&before, &now));
+    fn current_receive_drops_are_reported_as_a_rate() {
+        let (before, now) = (path_with_drops(100), later(&path_with_drops(4600)));
+        let matches = check_receive_drops(&HostView::twice(&before, &now));
         let title = "udp 10.0.0.1:53 (echo) loses 450 packets/s: a receive buffer is full";
-        assert_eq!((found[0].severity, found[0].title.as_str()), (Severity::High, title));
-        assert_eq!(found[0].evidence[0].value, 4600);
-        assert!(receive_drops(&HostView::twice(&before, &later(&before))).is_empty(), "it was lost before");
+        assert_eq!((matches[0].severity, matches[0].title.as_str()), (Severity::High, title));
+        assert_eq!(matches[0].evidence[0].value, 4600);
+        assert!(
+            check_receive_drops(&HostView::twice(&before, &later(&before))).is_empty(),
+            "the drops are from before"
+        );
     }
 
     #[test]
-    fn what_was_lost_some_time_is_told_by_its_share() {
-        let mut path = losing(1000);
-        assert_eq!(receive_drops(&HostView::once(&path))[0].severity, Severity::Low);
+    fn past_receive_drops_are_weighed_by_their_share() {
+        let mut path = path_with_drops(1000);
+        assert_eq!(check_receive_drops(&HostView::once(&path))[0].severity, Severity::Low);
         let title = "udp 10.0.0.1:53 (echo) lost 1,000 packets since its sockets were made";
-        assert_eq!(receive_drops(&HostView::once(&path))[0].title, title);
+        assert_eq!(check_receive_drops(&HostView::once(&path))[0].title, title);
         snmp(&mut path, 100_000_000, 1000);
-        assert_eq!(receive_drops(&HostView::once(&path))[0].severity, Severity::Note);
-        assert!(receive_drops(&HostView::once(&losing(0))).is_empty());
+        assert_eq!(check_receive_drops(&HostView::once(&path))[0].severity, Severity::Note);
+        assert!(check_receive_drops(&HostView::once(&path_with_drops(0))).is_empty());
     }
 
     #[test]
-    fn losses_of_sockets_that_no_service_tells_of_are_those_of_the_host() {
+    fn drops_of_sockets_outside_services_are_reported_for_the_host() {
         let (mut before, mut now) = (host(&[]), later(&host(&[])));
         snmp(&mut before, 10, 10);
         snmp(&mut now, 20, 4510);
-        let found = receive_drops(&HostView::twice(&before, &now));
-        assert_eq!(found[0].title, "UDP sockets lose 450 packets/s to full receive buffers");
-        assert_eq!(found[0].evidence[0].read_from, "/proc/net/snmp");
+        let matches = check_receive_drops(&HostView::twice(&before, &now));
+        assert_eq!(matches[0].title, "UDP sockets lose 450 packets/s to full receive buffers");
+        assert_eq!(matches[0].evidence[0].read_from, "/proc/net/snmp");
         let title = "UDP sockets lost 4,510 packets to full receive buffers since boot";
-        assert_eq!(receive_drops(&HostView::once(&now))[0].title, title);
+        assert_eq!(check_receive_drops(&HostView::once(&now))[0].title, title);
         let now = now.with(service(1), Vec::new());
-        assert!(receive_drops(&HostView::once(&now)).is_empty(), "who asks about one is not told of others");
+        assert!(
+            check_receive_drops(&HostView::once(&now)).is_empty(),
+            "a named service hides drops of other sockets"
+        );
     }
 
     #[test]
-    fn the_default_buffer_is_small_only_where_packets_are_lost() {
-        let found = small(&HostView::once(&losing(9)));
+    fn the_default_buffer_is_reported_only_if_packets_are_lost() {
+        let matches = check_small(&HostView::once(&path_with_drops(9)));
         let title = "udp 10.0.0.1:53 (echo) loses packets with a receive buffer of 212992 bytes";
-        assert_eq!((found[0].severity, found[0].title.as_str()), (Severity::Low, title));
+        assert_eq!((matches[0].severity, matches[0].title.as_str()), (Severity::Low, title));
         let settings: Vec<String> =
-            found[0].changes.iter().map(|change| change.setting.to_string()).collect();
+            matches[0].changes.iter().map(|change| change.setting.to_string()).collect();
         assert_eq!(settings, ["net.core.rmem_max", "net.core.rmem_default"]);
-        assert_eq!(small(&HostView::twice(&losing(9), &later(&losing(10))))[0].severity, Severity::Medium);
-        assert!(small(&HostView::once(&losing(0))).is_empty());
-        let mut path = losing(9);
+        assert_eq!(
+            check_small(&HostView::twice(&path_with_drops(9), &later(&path_with_drops(10))))[0].severity,
+            Severity::Medium
+        );
+        assert!(check_small(&HostView::once(&path_with_drops(0))).is_empty());
+        let mut path = path_with_drops(9);
         path.service().sockets[0].receive_buffer_bytes = Some(8 << 20);
-        assert!(small(&HostView::once(&path)).is_empty());
+        assert!(check_small(&HostView::once(&path)).is_empty());
         path.service().sockets[0].receive_buffer_bytes = None;
-        assert!(small(&HostView::once(&path)).is_empty(), "an unknown buffer is not a small one");
+        assert!(check_small(&HostView::once(&path)).is_empty(), "an unknown buffer size is not small");
     }
 
     #[test]
-    fn a_lowered_default_is_found_before_packets_are_lost() {
-        let mut path = losing(0);
+    fn a_lowered_default_buffer_is_reported_before_losses() {
+        let mut path = path_with_drops(0);
         path.socket.receive_buffer_default_bytes = Known::Value(Some(4608));
-        assert!(small(&HostView::once(&path)).is_empty(), "the server asked for its own");
+        assert!(check_small(&HostView::once(&path)).is_empty(), "the server set its own buffer size");
         path.service().sockets[0].receive_buffer_bytes = Some(4608);
-        let found = small(&HostView::once(&path));
+        let matches = check_small(&HostView::once(&path));
         assert_eq!(
-            found[0].title,
+            matches[0].title,
             "udp 10.0.0.1:53 (echo) has a receive buffer of 4608 bytes, the lowered default"
         );
-        assert_eq!((found[0].severity, found[0].changes.len()), (Severity::Medium, 1));
+        assert_eq!((matches[0].severity, matches[0].changes.len()), (Severity::Medium, 1));
     }
 
     #[test]
-    fn a_buffer_for_merged_datagrams_holds_several() {
-        let mut path = losing(0);
-        assert!(gro_small(&HostView::once(&path)).is_empty());
+    fn a_udp_gro_buffer_of_64_kib_is_reported_as_too_small() {
+        let mut path = path_with_drops(0);
+        assert!(check_gro_small(&HostView::once(&path)).is_empty());
         let options = SocketOptions { gro: true, ..SocketOptions::default() };
         path.service().sockets[0].options = Known::Value(Some(options));
-        assert!(gro_small(&HostView::once(&path)).is_empty());
+        assert!(check_gro_small(&HostView::once(&path)).is_empty());
         path.service().sockets[0].receive_buffer_bytes = Some(65_536);
         let title =
             "udp 10.0.0.1:53 (echo) accepts merged datagrams of up to 64 KiB, and its buffer has 65536 bytes";
-        assert_eq!(gro_small(&HostView::once(&path))[0].title, title);
+        assert_eq!(check_gro_small(&HostView::once(&path))[0].title, title);
     }
 }

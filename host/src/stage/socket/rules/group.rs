@@ -26,7 +26,7 @@ pub(in crate::stage) const IMBALANCE: Rule = Rule {
     remedy: "Steer the group by CPU (socket.not-steered) and spread packets over all CPUs (the findings of \
              rss, irq and softirq). With few clients, more source ports or destination addresses help.",
     caveats: "There are only a few clients, for example in a test with one source port.",
-    check: imbalance,
+    check: check_imbalance,
 };
 
 pub(in crate::stage) const BELOW_QUEUES: Rule = Rule {
@@ -42,62 +42,63 @@ pub(in crate::stage) const BELOW_QUEUES: Rule = Rule {
     remedy: "Let the server open as many sockets with SO_REUSEPORT, each with its thread, as there are CPUs \
              that receive; or let fewer CPUs receive.",
     caveats: "The rate is low enough for the existing threads, or the service must leave CPUs to others.",
-    check: below_queues,
+    check: check_below_queues,
 };
 
-fn imbalance(view: &HostView<'_>) -> Vec<RuleMatch> {
+fn check_imbalance(view: &HostView<'_>) -> Vec<RuleMatch> {
     let groups = view.udp_services().filter(|service| service.sockets.len() > 1);
-    groups.filter_map(|service| imbalance_of(view, service)).collect()
+    groups.filter_map(|service| match_imbalance(view, service)).collect()
 }
 
-fn imbalance_of(view: &HostView<'_>, service: &ServiceSockets) -> Option<RuleMatch> {
+fn match_imbalance(view: &HostView<'_>, service: &ServiceSockets) -> Option<RuleMatch> {
     view.before?;
     let loads: Vec<(&SocketState, f64)> = service
         .sockets
         .iter()
-        .map(|socket| Some((socket, own_cpus(view, socket)?)))
+        .map(|socket| Some((socket, exclusive_cpus(view, socket)?)))
         .collect::<Option<_>>()?;
     let busiest = loads.iter().map(|(_, cpus)| *cpus).fold(0.0, f64::max);
-    let idle = loads.iter().filter(|(_, cpus)| *cpus < busiest * IDLE_SHARE).count();
-    if busiest < BUSY || idle == 0 {
+    let idle_count = loads.iter().filter(|(_, cpus)| *cpus < busiest * IDLE_SHARE).count();
+    if busiest < BUSY || idle_count == 0 {
         return None;
     }
     let severity = if view.loses(service) { Severity::High } else { Severity::Medium };
     let title = format!(
-        "{idle} of {} sockets of {} get next to nothing while one uses {:.0} % of a CPU",
+        "{idle_count} of {} sockets of {} get next to nothing while one uses {:.0} % of a CPU",
         loads.len(),
         service.name(),
         busiest * 100.0
     );
-    let matched = RuleMatch::new(severity, title);
-    Some(loads.into_iter().fold(matched, |matched, (socket, cpus)| {
-        let what = format!("percent of a CPU used by the threads of socket {} take", socket.inode);
-        let matched = matched.evidence(what, (cpus * 1000.0).round() / 10.0, "/proc/PID/task/TID/stat");
+    let rule_match = RuleMatch::new(severity, title);
+    Some(loads.into_iter().fold(rule_match, |rule_match, (socket, cpus)| {
+        let label = format!("percent of a CPU used by the threads of socket {} take", socket.inode);
+        let rule_match =
+            rule_match.evidence(label, (cpus * 1000.0).round() / 10.0, "/proc/PID/task/TID/stat");
         match view.socket_loss_rate(socket).filter(|rate| *rate > 0.0) {
             Some(rate) => {
-                let what = format!("packets/s that socket {} loses", socket.inode);
-                matched.evidence(what, rate.round(), service.read_from.clone())
+                let label = format!("packets/s that socket {} loses", socket.inode);
+                rule_match.evidence(label, rate.round(), service.read_from.clone())
             }
-            None => matched,
+            None => rule_match,
         }
     }))
 }
 
 /// CPU time of the threads that serve only this socket; `None` without such threads.
-fn own_cpus(view: &HostView<'_>, socket: &SocketState) -> Option<f64> {
+fn exclusive_cpus(view: &HostView<'_>, socket: &SocketState) -> Option<f64> {
     let threads = view.serving_socket(socket.inode);
     if threads.is_empty() || threads.iter().any(|thread| thread.sockets.len() != 1) {
         return None;
     }
-    threads.into_iter().map(|thread| view.cpus_taken(thread)).sum()
+    threads.into_iter().map(|thread| view.cpus_used(thread)).sum()
 }
 
-fn below_queues(view: &HostView<'_>) -> Vec<RuleMatch> {
-    let judged = view.udp_services().filter(|service| view.matters(service));
-    judged.filter_map(|service| below_queues_of(view, service)).collect()
+fn check_below_queues(view: &HostView<'_>) -> Vec<RuleMatch> {
+    let services = view.udp_services().filter(|service| view.matters(service));
+    services.filter_map(|service| match_below_queues(view, service)).collect()
 }
 
-fn below_queues_of(view: &HostView<'_>, service: &ServiceSockets) -> Option<RuleMatch> {
+fn match_below_queues(view: &HostView<'_>, service: &ServiceSockets) -> Option<RuleMatch> {
     let cpus = view.now.receive_cpus(service)?;
     if service.sockets.len() >= cpus.len() || shares_one_socket(view, service) {
         return None;
@@ -136,7 +137,7 @@ mod tests {
         host(&[0, 1, 2]).with(service(2), vec![thread(51, 700, "0"), thread(52, 701, "1")])
     }
 
-    fn after(ticks: [u64; 2]) -> PacketPath {
+    fn with_ticks(ticks: [u64; 2]) -> PacketPath {
         let mut path = later(&pair());
         for (index, ticks) in ticks.into_iter().enumerate() {
             path.thread_mut(index).system_ticks = Known::Value(ticks);
@@ -145,17 +146,17 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_that_gets_nothing_while_another_is_busy_is_told() {
-        let (before, mut now) = (pair(), after([800, 3]));
-        let found = imbalance(&HostView::twice(&before, &now));
+    fn an_idle_socket_next_to_a_busy_socket_is_reported() {
+        let (before, mut now) = (pair(), with_ticks([800, 3]));
+        let matches = check_imbalance(&HostView::twice(&before, &now));
         let title =
             "1 of 2 sockets of udp 10.0.0.1:53 (echo) get next to nothing while one uses 80 % of a CPU";
-        assert_eq!((found[0].severity, found[0].title.as_str()), (Severity::Medium, title));
+        assert_eq!((matches[0].severity, matches[0].title.as_str()), (Severity::Medium, title));
         now.service().sockets[0].drops = Some(500);
-        let found = imbalance(&HostView::twice(&before, &now));
-        assert_eq!(found[0].severity, Severity::High);
+        let matches = check_imbalance(&HostView::twice(&before, &now));
+        assert_eq!(matches[0].severity, Severity::High);
         assert!(
-            found[0]
+            matches[0]
                 .evidence
                 .iter()
                 .any(|item| item.what == "packets/s that socket 700 loses" && item.value == 50.0)
@@ -163,41 +164,48 @@ mod tests {
     }
 
     #[test]
-    fn sockets_that_share_the_work_or_have_none_are_right() {
+    fn balanced_or_idle_groups_are_not_reported() {
         let before = pair();
         for ticks in [[800, 300], [3, 0], [0, 0]] {
-            assert!(imbalance(&HostView::twice(&before, &after(ticks))).is_empty(), "{ticks:?}");
+            assert!(check_imbalance(&HostView::twice(&before, &with_ticks(ticks))).is_empty(), "{ticks:?}");
         }
-        assert!(imbalance(&HostView::once(&after([800, 0]))).is_empty(), "one reading tells no rates");
+        assert!(
+            check_imbalance(&HostView::once(&with_ticks([800, 0]))).is_empty(),
+            "one reading has no rates"
+        );
     }
 
     #[test]
-    fn threads_that_serve_several_sockets_tell_nothing_of_one() {
-        let (before, mut now) = (pair(), after([800, 0]));
+    fn threads_serving_several_sockets_do_not_count_as_imbalance() {
+        let (before, mut now) = (pair(), with_ticks([800, 0]));
         now.thread_mut(0).sockets.push(701);
-        assert!(imbalance(&HostView::twice(&before, &now)).is_empty());
+        assert!(check_imbalance(&HostView::twice(&before, &now)).is_empty());
     }
 
     #[test]
-    fn fewer_sockets_than_cpus_that_receive_are_told() {
-        let found = below_queues(&HostView::once(&pair()));
+    fn fewer_sockets_than_receiving_cpus_are_reported() {
+        let matches = check_below_queues(&HostView::once(&pair()));
         let title = "udp 10.0.0.1:53 (echo) has 2 sockets, and its packets come by 3 CPUs";
-        assert_eq!((found[0].severity, found[0].title.as_str()), (Severity::Low, title));
-        assert_eq!(found[0].evidence[1].value, "0-2");
+        assert_eq!((matches[0].severity, matches[0].title.as_str()), (Severity::Low, title));
+        assert_eq!(matches[0].evidence[1].value, "0-2");
         let mut now = later(&pair());
         now.service().sockets[0].drops = Some(1);
-        assert_eq!(below_queues(&HostView::twice(&pair(), &now))[0].severity, Severity::Medium);
+        assert_eq!(check_below_queues(&HostView::twice(&pair(), &now))[0].severity, Severity::Medium);
     }
 
     #[test]
-    fn enough_sockets_and_quiet_or_shared_ones_are_not() {
-        let of = |count, receive: &[u32]| host(receive).with(service(count), vec![thread(51, 700, "0")]);
-        assert!(below_queues(&HostView::once(&of(2, &[0, 1]))).is_empty());
-        assert!(below_queues(&HostView::once(&of(1, &[]))).is_empty(), "where packets come by is unknown");
-        let mut path = of(1, &[0, 1]);
-        assert_eq!(below_queues(&HostView::once(&path)).len(), 1);
+    fn enough_quiet_or_shared_sockets_are_not_reported_as_too_few() {
+        let group_of =
+            |count, receive: &[u32]| host(receive).with(service(count), vec![thread(51, 700, "0")]);
+        assert!(check_below_queues(&HostView::once(&group_of(2, &[0, 1]))).is_empty());
+        assert!(
+            check_below_queues(&HostView::once(&group_of(1, &[]))).is_empty(),
+            "the receiving CPUs are unknown"
+        );
+        let mut path = group_of(1, &[0, 1]);
+        assert_eq!(check_below_queues(&HostView::once(&path)).len(), 1);
         path.service().named = false;
-        assert!(below_queues(&HostView::once(&path)).is_empty());
+        assert!(check_below_queues(&HostView::once(&path)).is_empty());
         path.service().named = true;
         let mut second = thread(52, 700, "0");
         second.how = ServingEvidence::Assumed;
@@ -205,6 +213,9 @@ mod tests {
         if let Known::Value(serving) = &mut path.thread.serving {
             serving.push(second);
         }
-        assert!(below_queues(&HostView::once(&path)).is_empty(), "socket.shared-by-threads says it");
+        assert!(
+            check_below_queues(&HostView::once(&path)).is_empty(),
+            "reported by socket.shared-by-threads"
+        );
     }
 }

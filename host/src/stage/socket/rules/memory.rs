@@ -32,36 +32,36 @@ pub(in crate::stage) const RULE: Rule = Rule {
 impl HostView<'_> {
     /// Packets lost because all UDP memory was in use: per second between two readings, or since
     /// boot.
-    pub(super) fn lost_for_memory(&self) -> Option<f64> {
+    pub(super) fn memory_loss(&self) -> Option<f64> {
         let count = |path: &crate::PacketPath| {
             COUNTERS.iter().filter_map(|name| path.route.snmp(name)).reduce(u64::saturating_add)
         };
-        let lost = if self.before.is_some() { self.rate(count)? } else { count(self.now)? as f64 };
-        (lost > 0.0).then_some(lost)
+        let loss = if self.before.is_some() { self.rate(count)? } else { count(self.now)? as f64 };
+        (loss > 0.0).then_some(loss)
     }
 }
 
 fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
-    let found = lost(view).or_else(|| used(view)).or_else(|| too_small(view));
-    found.map(|(severity, title)| evidence(view, RuleMatch::new(severity, title))).into_iter().collect()
+    let found = find_loss(view).or_else(|| find_high_use(view)).or_else(|| find_large_buffer(view));
+    found.map(|(severity, title)| add_evidence(view, RuleMatch::new(severity, title))).into_iter().collect()
 }
 
-fn lost(view: &HostView<'_>) -> Option<(Severity, String)> {
-    let lost = amount::rate(view.lost_for_memory()?);
+fn find_loss(view: &HostView<'_>) -> Option<(Severity, String)> {
+    let loss = amount::rate(view.memory_loss()?);
     Some(if view.before.is_some() {
         (
             Severity::High,
-            format!("{lost} packets/s are lost because the memory of all UDP sockets is used up"),
+            format!("{loss} packets/s are lost because the memory of all UDP sockets is used up"),
         )
     } else {
         (
             Severity::Low,
-            format!("{lost} packets were lost since boot because the memory of all UDP sockets was used up"),
+            format!("{loss} packets were lost since boot because the memory of all UDP sockets was used up"),
         )
     })
 }
 
-fn used(view: &HostView<'_>) -> Option<(Severity, String)> {
+fn find_high_use(view: &HostView<'_>) -> Option<(Severity, String)> {
     let memory = (*view.now.socket.udp_memory.value()?)?;
     let share = memory.used_pages as f64 / memory.limit_pages.max(1) as f64;
     let title = format!("UDP sockets use {:.0} % of the memory that they may use together", share * 100.0);
@@ -69,14 +69,14 @@ fn used(view: &HostView<'_>) -> Option<(Severity, String)> {
 }
 
 /// A socket whose queue may become larger than the limit for all sockets together.
-fn too_small(view: &HostView<'_>) -> Option<(Severity, String)> {
+fn find_large_buffer(view: &HostView<'_>) -> Option<(Severity, String)> {
     let memory = (*view.now.socket.udp_memory.value()?)?;
     let limit = memory.limit_pages.saturating_mul(PAGE_BYTES);
-    let largest = |service: &&crate::stage::socket::ServiceSockets| {
+    let largest_buffer = |service: &&crate::stage::socket::ServiceSockets| {
         service.sockets.iter().filter_map(|socket| socket.receive_buffer_bytes).max()
     };
-    let service = view.udp_services().filter(|service| view.matters(service)).max_by_key(largest)?;
-    let buffer = largest(&service).filter(|buffer| *buffer > limit)?;
+    let service = view.udp_services().filter(|service| view.matters(service)).max_by_key(largest_buffer)?;
+    let buffer = largest_buffer(&service).filter(|buffer| *buffer > limit)?;
     let title = format!(
         "A receive buffer of {} has {buffer} bytes, and all UDP sockets together may use {limit}",
         service.name()
@@ -84,15 +84,15 @@ fn too_small(view: &HostView<'_>) -> Option<(Severity, String)> {
     Some((Severity::Medium, title))
 }
 
-fn evidence(view: &HostView<'_>, mut matched: RuleMatch) -> RuleMatch {
+fn add_evidence(view: &HostView<'_>, mut rule_match: RuleMatch) -> RuleMatch {
     for name in COUNTERS {
         if let Some(count) = view.now.route.snmp(name).filter(|count| *count > 0) {
             let file = if name.contains('6') { "/proc/net/snmp6" } else { "/proc/net/snmp" };
-            matched = matched.evidence(name, count, file);
+            rule_match = rule_match.evidence(name, count, file);
         }
     }
-    let Some(Some(memory)) = view.now.socket.udp_memory.value() else { return matched };
-    matched.evidence("pages in use", memory.used_pages, USED).evidence(
+    let Some(Some(memory)) = view.now.socket.udp_memory.value() else { return rule_match };
+    rule_match.evidence("pages in use", memory.used_pages, USED).evidence(
         "pages that may be in use",
         memory.limit_pages,
         LIMIT,
@@ -115,16 +115,16 @@ mod tests {
         path
     }
 
-    fn found(view: &HostView<'_>) -> Vec<(Severity, String)> {
-        check(view).into_iter().map(|matched| (matched.severity, matched.title)).collect()
+    fn matches(view: &HostView<'_>) -> Vec<(Severity, String)> {
+        check(view).into_iter().map(|rule_match| (rule_match.severity, rule_match.title)).collect()
     }
 
     #[test]
-    fn memory_errors_are_no_full_receive_buffer() {
+    fn memory_errors_are_not_reported_as_full_receive_buffers() {
         let (before, now) = (path(10, 94_000, 94_002), later(&path(32_150, 94_000, 94_002)));
         let view = HostView::twice(&before, &now);
         let title = "3,214 packets/s are lost because the memory of all UDP sockets is used up";
-        assert_eq!(found(&view), [(Severity::High, title.to_owned())]);
+        assert_eq!(matches(&view), [(Severity::High, title.to_owned())]);
         assert_eq!(check(&view)[0].evidence[2].read_from, "/proc/sys/net/ipv4/udp_mem");
         for rule in [buffer::RECEIVE_DROPS, buffer::SMALL] {
             assert!((rule.check)(&view).is_empty(), "{}", rule.id);
@@ -133,13 +133,13 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_that_is_nearly_used_or_tiny_is_found_before_packets_are_lost() {
-        assert_eq!(found(&HostView::once(&path(0, 80, 100)))[0].0, Severity::Medium);
+    fn a_nearly_used_or_tiny_udp_mem_limit_is_reported_before_losses() {
+        assert_eq!(matches(&HostView::once(&path(0, 80, 100)))[0].0, Severity::Medium);
         let title = "A receive buffer of udp 10.0.0.1:53 (echo) has 212992 bytes, and all UDP sockets together may use 40960";
-        assert_eq!(found(&HostView::once(&path(0, 0, 10))), [(Severity::Medium, title.to_owned())]);
-        assert_eq!(found(&HostView::once(&path(0, 258, 94_002))), []);
+        assert_eq!(matches(&HostView::once(&path(0, 0, 10))), [(Severity::Medium, title.to_owned())]);
+        assert_eq!(matches(&HostView::once(&path(0, 258, 94_002))), []);
         let mut namespace = path(0, 0, 10);
         namespace.socket.udp_memory = Known::Value(None);
-        assert_eq!(found(&HostView::once(&namespace)), []);
+        assert_eq!(matches(&HostView::once(&namespace)), []);
     }
 }

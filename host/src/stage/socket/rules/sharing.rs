@@ -23,11 +23,11 @@ pub(in crate::stage) const SHARED_BY_THREADS: Rule = Rule {
              copies of it: linerate boost run --replicas N -- COMMAND.",
     caveats: "The protocol keeps state in a thread that packets of other flows must reach too, or one thread is enough. A flow \
              moves to another socket when sockets are added to the group or closed.",
-    check: shared,
+    check: check_shared,
 };
 
-fn shared(view: &HostView<'_>) -> Vec<RuleMatch> {
-    view.udp_services().filter_map(|service| worst(view, service)).collect()
+fn check_shared(view: &HostView<'_>) -> Vec<RuleMatch> {
+    view.udp_services().filter_map(|service| match_busiest_socket(view, service)).collect()
 }
 
 impl HostView<'_> {
@@ -39,59 +39,61 @@ impl HostView<'_> {
     /// Whether each busy UDP service in scope has one socket that several threads read, so that all
     /// its packets need one lock, on every CPU. False without a busy service.
     pub fn busy_services_share_a_socket(&self) -> bool {
-        let shares = |service: &ServiceSockets| {
+        let shares_socket = |service: &ServiceSockets| {
             service.sockets.len() == 1
-                && worst(self, service).is_some_and(|matched| matched.severity > Severity::Note)
+                && match_busiest_socket(self, service)
+                    .is_some_and(|rule_match| rule_match.severity > Severity::Note)
         };
-        let mut busy = self.udp_services().filter(|service| self.matters(service)).peekable();
-        busy.peek().is_some() && busy.all(shares)
+        let mut busy_services = self.udp_services().filter(|service| self.matters(service)).peekable();
+        busy_services.peek().is_some() && busy_services.all(shares_socket)
     }
 }
 
 /// Checks the socket with the most threads.
-fn worst(view: &HostView<'_>, service: &ServiceSockets) -> Option<RuleMatch> {
-    let served = service.sockets.iter().map(|socket| (socket, view.readers_at_once(socket.inode)));
-    let (socket, threads) = served.max_by_key(|(_, threads)| threads.len())?;
-    let seen = threads.iter().filter(|thread| thread.was_seen()).count();
-    let matters = view.matters(service);
-    let severity = match (seen, threads.len()) {
-        (2.., _) if matters => Severity::High,
+fn match_busiest_socket(view: &HostView<'_>, service: &ServiceSockets) -> Option<RuleMatch> {
+    let socket_threads = service.sockets.iter().map(|socket| (socket, view.readers_at_once(socket.inode)));
+    let (socket, threads) = socket_threads.max_by_key(|(_, threads)| threads.len())?;
+    let observed_count = threads.iter().filter(|thread| thread.was_seen()).count();
+    let is_important = view.matters(service);
+    let severity = match (observed_count, threads.len()) {
+        (2.., _) if is_important => Severity::High,
         (2.., _) => Severity::Note,
         // Running threads may do other work.
-        (_, 2..) if matters => Severity::Medium,
+        (_, 2..) if is_important => Severity::Medium,
         _ => return None,
     };
-    Some(matched(severity, service, socket, &threads, seen))
+    Some(build_match(severity, service, socket, &threads, observed_count))
 }
 
-fn matched(
+fn build_match(
     severity: Severity,
     service: &ServiceSockets,
     socket: &SocketState,
     threads: &[&ServingThread],
-    seen: usize,
+    observed_count: usize,
 ) -> RuleMatch {
     let sockets = service.sockets.len();
-    let which =
+    let socket_text =
         if sockets == 1 { "one socket".to_owned() } else { format!("the same one of its {sockets} sockets") };
     let count = threads.len();
-    let title = if seen >= 2 {
-        format!("{count} threads serve {which} of {}", service.name())
+    let title = if observed_count >= 2 {
+        format!("{count} threads serve {socket_text} of {}", service.name())
     } else {
-        format!("{count} threads run and may serve {which} of {}", service.name())
+        format!("{count} threads run and may serve {socket_text} of {}", service.name())
     };
-    let mut matched = RuleMatch::new(severity, title)
+    let mut rule_match = RuleMatch::new(severity, title)
         .costs_per(CostUnit::UdpDatagram)
         .evidence("threads that serve it", count, "/proc/PID/task/TID/syscall")
         .evidence("inode of the socket", socket.inode, service.read_from.clone());
     for thread in threads.iter().take(ServingThread::SHOWN) {
-        let (does, read_from) = thread.sight();
-        matched = matched.evidence(format!("thread {} {}", thread.name, thread.tid), does, read_from);
+        let (evidence, read_from) = thread.describe_evidence();
+        rule_match =
+            rule_match.evidence(format!("thread {} {}", thread.name, thread.tid), evidence, read_from);
     }
     if let Some(drops) = socket.drops.filter(|drops| *drops > 0) {
-        matched = matched.evidence("packets the socket lost", drops, service.read_from.clone());
+        rule_match = rule_match.evidence("packets the socket lost", drops, service.read_from.clone());
     }
-    matched
+    rule_match
 }
 
 #[cfg(test)]
@@ -101,9 +103,9 @@ mod tests {
     use crate::stage::socket::sample::{host, service, thread};
     use crate::stage::thread::ServingEvidence;
 
-    fn found(path: &PacketPath) -> Vec<(Severity, String)> {
-        let matches = shared(&HostView::once(path));
-        matches.into_iter().map(|matched| (matched.severity, matched.title)).collect()
+    fn matches(path: &PacketPath) -> Vec<(Severity, String)> {
+        let matches = check_shared(&HostView::once(path));
+        matches.into_iter().map(|rule_match| (rule_match.severity, rule_match.title)).collect()
     }
 
     fn two_threads() -> PacketPath {
@@ -111,119 +113,118 @@ mod tests {
     }
 
     #[test]
-    fn two_threads_seen_at_one_socket_share_it() {
+    fn two_threads_reading_one_socket_are_reported_as_sharing() {
         let title = "2 threads serve one socket of udp 10.0.0.1:53 (echo)".to_owned();
-        assert_eq!(found(&two_threads()), [(Severity::High, title)]);
-        let matched = shared(&HostView::once(&two_threads())).remove(0);
-        let what: Vec<&str> = matched.evidence.iter().map(|item| item.what.as_str()).collect();
+        assert_eq!(matches(&two_threads()), [(Severity::High, title)]);
+        let rule_match = check_shared(&HostView::once(&two_threads())).remove(0);
+        let labels: Vec<&str> = rule_match.evidence.iter().map(|item| item.what.as_str()).collect();
         let expected =
             ["threads that serve it", "inode of the socket", "thread worker 51", "thread worker 52"];
-        assert_eq!(what, expected);
-        assert_eq!(matched.evidence[2].value, "in recvfrom");
-        assert_eq!(matched.evidence[2].read_from, "/proc/50/task/51/syscall");
+        assert_eq!(labels, expected);
+        assert_eq!(rule_match.evidence[2].value, "in recvfrom");
+        assert_eq!(rule_match.evidence[2].read_from, "/proc/50/task/51/syscall");
     }
 
     #[test]
-    fn a_socket_a_thread_is_not_shared() {
+    fn one_socket_per_thread_is_not_shared() {
         let path = host(&[]).with(service(2), vec![thread(51, 700, "0"), thread(52, 701, "1")]);
-        assert_eq!(found(&path), []);
+        assert_eq!(matches(&path), []);
     }
 
     #[test]
-    fn the_same_socket_of_a_group_is_told() {
-        let both = |tid| {
+    fn two_threads_on_the_same_sockets_of_a_group_are_reported() {
+        let thread_on_both = |tid| {
             let mut thread = thread(tid, 700, "0-3");
             thread.sockets.push(701);
             thread
         };
-        let path = host(&[]).with(service(2), vec![both(51), both(52)]);
+        let path = host(&[]).with(service(2), vec![thread_on_both(51), thread_on_both(52)]);
         assert_eq!(
-            found(&path)[0].1,
+            matches(&path)[0].1,
             "2 threads serve the same one of its 2 sockets of udp 10.0.0.1:53 (echo)"
         );
     }
 
     #[test]
-    fn threads_that_only_run_are_said_to_do_no_more() {
+    fn running_threads_are_reported_as_possibly_sharing() {
         let mut path = two_threads();
         for index in [0, 1] {
             path.thread_mut(index).how = ServingEvidence::Assumed;
             path.thread_mut(index).system_ticks = crate::Known::Value(100);
         }
         let title = "2 threads run and may serve one socket of udp 10.0.0.1:53 (echo)".to_owned();
-        assert_eq!(found(&path), [(Severity::Medium, title)]);
+        assert_eq!(matches(&path), [(Severity::Medium, title)]);
         path.service().named = false;
         path.thread_mut(0).system_ticks = crate::Known::Value(1);
         path.thread_mut(1).system_ticks = crate::Known::Value(1);
-        assert_eq!(found(&path), []);
+        assert_eq!(matches(&path), []);
     }
 
     #[test]
-    fn a_thread_that_sleeps_or_computes_beside_the_reader_does_not_share() {
+    fn sleeping_or_computing_threads_do_not_share_the_socket() {
         let mut path = two_threads();
         path.thread_mut(0).system_ticks = crate::Known::Value(900);
         path.thread_mut(1).how = ServingEvidence::Assumed;
-        assert_eq!(found(&path), [], "it waits in poll and takes no time");
+        assert_eq!(matches(&path), [], "the second thread waits in poll and uses no CPU time");
         path.thread_mut(1).user_ticks = crate::Known::Value(900);
         path.thread_mut(1).system_ticks = crate::Known::Value(90);
-        assert_eq!(found(&path), [], "it computes");
+        assert_eq!(matches(&path), [], "the second thread computes");
         path.thread_mut(1).system_ticks = crate::Known::Value(800);
-        assert_eq!(found(&path)[0].0, Severity::Medium, "it takes as much time in the kernel");
+        assert_eq!(matches(&path)[0].0, Severity::Medium, "the second thread uses as much kernel time");
     }
 
     #[test]
-    fn a_thread_that_waited_at_the_other_reading_is_seen() {
+    fn a_thread_that_waited_in_either_reading_counts_as_sharing() {
         let (before, mut now) = (two_threads(), crate::stage::socket::sample::later(&two_threads()));
         now.thread_mut(0).how = ServingEvidence::Assumed;
-        assert_eq!(shared(&HostView::twice(&before, &now))[0].severity, Severity::High);
+        assert_eq!(check_shared(&HostView::twice(&before, &now))[0].severity, Severity::High);
     }
 
     #[test]
-    fn threads_that_take_turns_are_one_reader_at_a_time() {
+    fn threads_taking_turns_on_one_epoll_do_not_share_the_socket() {
         let mut path = two_threads();
         for index in [0, 1] {
             path.thread_mut(index).how = ServingEvidence::Polling("epoll_pwait".to_owned());
             path.thread_mut(index).takes_turns_at = Some(4);
         }
-        assert_eq!(found(&path), []);
+        assert_eq!(matches(&path), []);
         path.thread_mut(1).how = ServingEvidence::Assumed;
         path.thread_mut(1).takes_turns_at = None;
-        assert_eq!(found(&path), [], "it runs, and may wait next");
+        assert_eq!(matches(&path), [], "the second thread runs and may wait next");
         path.thread_mut(1).how = ServingEvidence::Polling("epoll_pwait".to_owned());
         path.thread_mut(1).takes_turns_at = Some(5);
-        assert_eq!(found(&path)[0].0, Severity::High, "each has an epoll instance of its own");
+        assert_eq!(matches(&path)[0].0, Severity::High, "each thread has its own epoll instance");
     }
 
     #[test]
-    fn busy_services_share_a_socket_only_where_none_has_more() {
-        let shares = |path: &PacketPath| HostView::once(path).busy_services_share_a_socket();
+    fn busy_services_share_a_socket_only_with_one_socket_and_two_threads() {
+        let is_shared = |path: &PacketPath| HostView::once(path).busy_services_share_a_socket();
         let mut path = two_threads();
-        assert!(shares(&path));
+        assert!(is_shared(&path));
         path.service().named = false;
-        assert!(!shares(&path), "nobody asked for it, and it does nothing");
-        assert!(!shares(&host(&[]).with(service(1), vec![thread(51, 700, "0-3")])));
-        assert!(!shares(&host(&[]).with(service(2), vec![thread(51, 700, "0"), thread(52, 700, "1")])));
+        assert!(!is_shared(&path), "the service is unnamed and idle");
+        assert!(!is_shared(&host(&[]).with(service(1), vec![thread(51, 700, "0-3")])));
+        assert!(!is_shared(&host(&[]).with(service(2), vec![thread(51, 700, "0"), thread(52, 700, "1")])));
     }
 
     #[test]
-    fn a_quiet_service_nobody_asked_about_is_a_note_and_a_clients_port_nothing() {
+    fn sharing_is_a_note_for_quiet_services_and_ignored_on_client_ports() {
         let mut path = two_threads();
         path.service().named = false;
-        assert_eq!(found(&path)[0].0, Severity::Note);
+        assert_eq!(matches(&path)[0].0, Severity::Note);
         path.service().local.set_port(40_000);
-        assert_eq!(found(&path), []);
+        assert_eq!(matches(&path), []);
         path.socket.local_ports = crate::Known::Value((50_000, 60_000));
-        assert_eq!(found(&path).len(), 1);
+        assert_eq!(matches(&path).len(), 1);
     }
 
     #[test]
-    fn a_service_that_takes_time_matters_unasked() {
+    fn sharing_in_an_unnamed_busy_service_is_high_severity() {
         let mut path = two_threads();
         path.service().named = false;
         path.thread_mut(0).system_ticks = crate::Known::Value(500);
-        assert_eq!(found(&path)[0].0, Severity::High, "5 of 100 seconds since boot");
-        assert!(
-            shared(&HostView::twice(&path, &path)).iter().all(|matched| matched.severity == Severity::Note)
-        );
+        assert_eq!(matches(&path)[0].0, Severity::High, "5 of 100 seconds since boot");
+        let idle_matches = check_shared(&HostView::twice(&path, &path));
+        assert_eq!(idle_matches[0].severity, Severity::Note, "no load between the readings");
     }
 }

@@ -19,7 +19,7 @@ pub(in crate::stage) const NOT_STEERED: Rule = Rule {
              steer module does it), or set SO_INCOMING_CPU on each socket, and pin a thread to each CPU.",
     caveats: "Packets of a flow must stay with a socket while interrupts move, for example for QUIC without \
               a program of its own, or there are fewer sockets than CPUs that receive.",
-    check: not_steered,
+    check: check_not_steered,
 };
 
 pub(in crate::stage) const MISMATCH: Rule = Rule {
@@ -33,15 +33,15 @@ pub(in crate::stage) const MISMATCH: Rule = Rule {
     kernels: "6.2 and later, which use SO_INCOMING_CPU in a reuseport group",
     remedy: "Pin the thread of each socket to the CPU of its SO_INCOMING_CPU.",
     caveats: "The thread is kept off that CPU on purpose, for example because softirq alone fills it.",
-    check: mismatch,
+    check: check_mismatch,
 };
 
-fn not_steered(view: &HostView<'_>) -> Vec<RuleMatch> {
+fn check_not_steered(view: &HostView<'_>) -> Vec<RuleMatch> {
     let online = view.now.machine.online.value().map_or(1, crate::CpuSet::len);
-    let by_hash = |service: &&ServiceSockets| {
+    let is_by_hash = |service: &&ServiceSockets| {
         service.steering.value() == Some(&Some(SteeringState::Hash)) && online > 1 && view.matters(service)
     };
-    let matched = |service: &ServiceSockets| {
+    let build_match = |service: &ServiceSockets| {
         let count = service.sockets.len();
         let title = format!("{} chooses among its {count} sockets by hash, not by CPU", service.name());
         RuleMatch::new(Severity::Medium, title)
@@ -49,51 +49,54 @@ fn not_steered(view: &HostView<'_>) -> Vec<RuleMatch> {
             .evidence("sockets of the group", count, service.read_from.clone())
             .evidence("program that chooses", "none", "BPF iterator over UDP sockets")
     };
-    view.udp_services().filter(by_hash).map(matched).collect()
+    view.udp_services().filter(is_by_hash).map(build_match).collect()
 }
 
-fn mismatch(view: &HostView<'_>) -> Vec<RuleMatch> {
-    let judged = view.udp_services().filter(|service| service.sockets.len() > 1 && view.matters(service));
-    judged.filter_map(|service| mismatch_of(view, service)).collect()
+fn check_mismatch(view: &HostView<'_>) -> Vec<RuleMatch> {
+    let services = view.udp_services().filter(|service| service.sockets.len() > 1 && view.matters(service));
+    services.filter_map(|service| match_mismatch(view, service)).collect()
 }
 
-fn mismatch_of(view: &HostView<'_>, service: &ServiceSockets) -> Option<RuleMatch> {
-    let receive = view.now.receive_cpus(service);
-    let mut matched = RuleMatch::new(Severity::Medium, String::new()).costs_per(CostUnit::UdpDatagram);
-    let (mut elsewhere, mut silent) = (0, 0);
+fn match_mismatch(view: &HostView<'_>, service: &ServiceSockets) -> Option<RuleMatch> {
+    let receive_cpus = view.now.receive_cpus(service);
+    let mut rule_match = RuleMatch::new(Severity::Medium, String::new()).costs_per(CostUnit::UdpDatagram);
+    let (mut misplaced_count, mut silent_count) = (0, 0);
     for socket in &service.sockets {
         let Some(cpu) = socket.incoming_cpu() else { continue };
         let read_from = || format!("SO_INCOMING_CPU of socket {}", socket.inode);
-        if receive.as_ref().is_some_and(|cpus| !cpus.contains(cpu)) {
-            silent += 1;
-            matched = matched.evidence("CPU a socket asks for, by which no packet comes", cpu, read_from());
-        } else if let Some((tid, allowed)) = thread_elsewhere(view, socket, cpu) {
-            elsewhere += 1;
-            matched = matched
+        if receive_cpus.as_ref().is_some_and(|cpus| !cpus.contains(cpu)) {
+            silent_count += 1;
+            rule_match =
+                rule_match.evidence("CPU a socket asks for, by which no packet comes", cpu, read_from());
+        } else if let Some((tid, allowed)) = find_misplaced_thread(view, socket, cpu) {
+            misplaced_count += 1;
+            rule_match = rule_match
                 .evidence(format!("CPU the socket of thread {tid} asks for"), cpu, read_from())
                 .evidence(format!("CPUs thread {tid} may run on"), allowed, "/proc/PID/task/TID/status")
                 .command(format!("taskset -pc {cpu} {tid}"));
         }
     }
     let (name, count) = (service.name(), service.sockets.len());
-    matched.title = match (elsewhere, silent) {
+    rule_match.title = match (misplaced_count, silent_count) {
         (0, 0) => return None,
         (0, _) => {
-            format!("{silent} of {count} sockets of {name} ask for the packets of CPUs by which none come")
+            format!(
+                "{silent_count} of {count} sockets of {name} ask for the packets of CPUs by which none come"
+            )
         }
         _ => format!(
-            "The threads of {elsewhere} of {count} sockets of {name} may not run on the CPU their socket asks for"
+            "The threads of {misplaced_count} of {count} sockets of {name} may not run on the CPU their socket asks for"
         ),
     };
-    Some(matched)
+    Some(rule_match)
 }
 
 /// A thread of the socket, if none of its threads may run on this CPU.
-fn thread_elsewhere(view: &HostView<'_>, socket: &SocketState, cpu: u32) -> Option<(u32, String)> {
+fn find_misplaced_thread(view: &HostView<'_>, socket: &SocketState, cpu: u32) -> Option<(u32, String)> {
     let threads = view.serving_socket(socket.inode);
     let first = threads.first()?;
-    let away = threads.iter().all(|thread| thread.allowed.value().is_some_and(|cpus| !cpus.contains(cpu)));
-    away.then(|| (first.tid, first.allowed.value().map_or_else(String::new, ToString::to_string)))
+    let is_away = threads.iter().all(|thread| thread.allowed.value().is_some_and(|cpus| !cpus.contains(cpu)));
+    is_away.then(|| (first.tid, first.allowed.value().map_or_else(String::new, ToString::to_string)))
 }
 
 #[cfg(test)]
@@ -113,51 +116,51 @@ mod tests {
     }
 
     #[test]
-    fn a_group_is_not_steered_only_where_that_is_known() {
+    fn not_steered_is_reported_only_for_groups_known_to_use_the_hash() {
         let mut path = host(&[]).with(service(2), Vec::new());
-        assert!(not_steered(&HostView::once(&path)).is_empty());
+        assert!(check_not_steered(&HostView::once(&path)).is_empty());
         path.service().steering = Known::Value(Some(SteeringState::Hash));
-        let found = not_steered(&HostView::once(&path));
+        let matches = check_not_steered(&HostView::once(&path));
         let title = "udp 10.0.0.1:53 (echo) chooses among its 2 sockets by hash, not by CPU";
-        assert_eq!((found[0].severity, found[0].title.as_str()), (Severity::Medium, title));
-        for other in [
+        assert_eq!((matches[0].severity, matches[0].title.as_str()), (Severity::Medium, title));
+        for steering in [
             Known::Value(Some(SteeringState::Cpu)),
             Known::Value(Some(SteeringState::Program)),
             Known::unknown(""),
         ] {
-            path.service().steering = other;
-            assert!(not_steered(&HostView::once(&path)).is_empty());
+            path.service().steering = steering;
+            assert!(check_not_steered(&HostView::once(&path)).is_empty());
         }
         path.service().steering = Known::Value(Some(SteeringState::Hash));
         path.service().named = false;
-        assert!(not_steered(&HostView::once(&path)).is_empty(), "nothing depends on it");
+        assert!(check_not_steered(&HostView::once(&path)).is_empty(), "the service is unnamed");
         path.service().named = true;
         path.machine.online = Known::Value([0].into_iter().collect());
-        assert!(not_steered(&HostView::once(&path)).is_empty(), "there is one CPU");
+        assert!(check_not_steered(&HostView::once(&path)).is_empty(), "there is one CPU");
     }
 
     #[test]
-    fn sockets_whose_threads_run_where_they_ask_for_are_right() {
-        assert!(mismatch(&HostView::once(&group([0, 1], &[0, 1]))).is_empty());
+    fn threads_on_the_incoming_cpu_of_their_socket_are_not_reported() {
+        assert!(check_mismatch(&HostView::once(&group([0, 1], &[0, 1]))).is_empty());
         assert!(
-            mismatch(&HostView::once(&group([0, 1], &[]))).is_empty(),
-            "where packets come by is unknown"
+            check_mismatch(&HostView::once(&group([0, 1], &[]))).is_empty(),
+            "the receiving CPUs are unknown"
         );
     }
 
     #[test]
-    fn a_thread_that_may_not_run_where_its_socket_asks_for_is_told() {
-        let found = mismatch(&HostView::once(&group([1, 0], &[0, 1])));
+    fn threads_barred_from_the_incoming_cpu_of_their_socket_are_reported() {
+        let matches = check_mismatch(&HostView::once(&group([1, 0], &[0, 1])));
         let title = "The threads of 2 of 2 sockets of udp 10.0.0.1:53 (echo) may not run on the CPU their socket asks for";
-        assert_eq!(found[0].title, title);
-        assert_eq!(found[0].commands, ["taskset -pc 1 51", "taskset -pc 0 52"]);
+        assert_eq!(matches[0].title, title);
+        assert_eq!(matches[0].commands, ["taskset -pc 1 51", "taskset -pc 0 52"]);
     }
 
     #[test]
-    fn a_socket_that_asks_for_a_cpu_without_packets_is_told() {
-        let found = mismatch(&HostView::once(&group([0, 1], &[0])));
+    fn an_incoming_cpu_without_packets_is_reported() {
+        let matches = check_mismatch(&HostView::once(&group([0, 1], &[0])));
         let title = "1 of 2 sockets of udp 10.0.0.1:53 (echo) ask for the packets of CPUs by which none come";
-        assert_eq!(found[0].title, title);
-        assert_eq!(found[0].evidence[0].read_from, "SO_INCOMING_CPU of socket 701");
+        assert_eq!(matches[0].title, title);
+        assert_eq!(matches[0].evidence[0].read_from, "SO_INCOMING_CPU of socket 701");
     }
 }

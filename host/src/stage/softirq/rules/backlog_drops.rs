@@ -30,61 +30,66 @@ const LONGER: u64 = 10_000;
 const LONG: u64 = 30_000;
 
 fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
-    let matched = if view.before.is_some() { between_readings(view) } else { since_boot(view) };
-    let Some(matched) = matched else { return Vec::new() };
-    let Some(length) = super::sysctl(view.now, "netdev_max_backlog") else { return vec![matched] };
-    let matched =
-        matched.evidence("netdev_max_backlog, packets", length, "/proc/sys/net/core/netdev_max_backlog");
+    let rule_match =
+        if view.before.is_some() { match_between_readings(view) } else { match_since_boot(view) };
+    let Some(rule_match) = rule_match else { return Vec::new() };
+    let Some(length) = super::sysctl(view.now, "netdev_max_backlog") else { return vec![rule_match] };
+    let rule_match =
+        rule_match.evidence("netdev_max_backlog, packets", length, "/proc/sys/net/core/netdev_max_backlog");
     vec![if length < LONG {
-        super::with_sysctl(matched, "netdev_max_backlog", length, LONGER.max(length * 2))
+        super::with_sysctl(rule_match, "netdev_max_backlog", length, LONGER.max(length * 2))
     } else {
-        matched
+        rule_match
     }]
 }
 
-fn between_readings(view: &HostView<'_>) -> Option<RuleMatch> {
-    let dropped = load::rates(view, |line| line.dropped)?;
-    let processed: f64 = load::rates(view, |line| line.processed)?.into_values().sum();
-    let lost: f64 = dropped.values().sum();
-    if lost <= 0.0 {
+fn match_between_readings(view: &HostView<'_>) -> Option<RuleMatch> {
+    let drop_rates = load::rates(view, |line| line.dropped)?;
+    let processed_rate: f64 = load::rates(view, |line| line.processed)?.into_values().sum();
+    let drop_rate: f64 = drop_rates.values().sum();
+    if drop_rate <= 0.0 {
         return None;
     }
-    let share = lost / (lost + processed);
+    let share = drop_rate / (drop_rate + processed_rate);
     let severity = if share >= CONSTANT { Severity::High } else { Severity::Medium };
-    let losing: Vec<String> =
-        dropped.iter().filter(|(_, rate)| **rate > 0.0).map(|(cpu, _)| cpu.to_string()).collect();
+    let losing_cpus: Vec<String> =
+        drop_rates.iter().filter(|(_, rate)| **rate > 0.0).map(|(cpu, _)| cpu.to_string()).collect();
     let title = format!(
-        "{lost:.0} packets/s are lost at the full backlog of {} {}, {:.2} % of all",
-        if losing.len() == 1 { "CPU" } else { "CPUs" },
-        losing.join(", "),
+        "{drop_rate:.0} packets/s are lost at the full backlog of {} {}, {:.2} % of all",
+        if losing_cpus.len() == 1 { "CPU" } else { "CPUs" },
+        losing_cpus.join(", "),
         share * 100.0
     );
     Some(
         RuleMatch::new(severity, title)
             .evidence_by(
                 "packets lost per second, by CPU",
-                super::rounded(&dropped),
+                super::rounded_rates(&drop_rates),
                 "/proc/net/softnet_stat, column 2",
             )
-            .evidence("packets processed per second", processed.round(), "/proc/net/softnet_stat, column 1"),
+            .evidence(
+                "packets processed per second",
+                processed_rate.round(),
+                "/proc/net/softnet_stat, column 1",
+            ),
     )
 }
 
-fn since_boot(view: &HostView<'_>) -> Option<RuleMatch> {
-    let dropped = load::sum(view.now, |line| line.dropped)?;
-    let processed = load::sum(view.now, |line| line.processed)?;
-    if dropped == 0 {
+fn match_since_boot(view: &HostView<'_>) -> Option<RuleMatch> {
+    let dropped_count = load::sum(view.now, |line| line.dropped)?;
+    let processed_count = load::sum(view.now, |line| line.processed)?;
+    if dropped_count == 0 {
         return None;
     }
     // The counters wrap at 2^32, so the packet count may be too low, and the share too high.
-    let share = dropped as f64 / processed.max(1) as f64;
+    let share = dropped_count as f64 / processed_count.max(1) as f64;
     let severity = if share >= CONSTANT { Severity::Low } else { Severity::Note };
-    let title = format!("Since boot {dropped} packets were lost at a full backlog");
+    let title = format!("Since boot {dropped_count} packets were lost at a full backlog");
     let lines = view.now.softirq.softnet.value()?;
-    let shown = lines.iter().filter(|line| line.dropped > 0).map(|line| (line.cpu, line.dropped));
+    let drops_by_cpu = lines.iter().filter(|line| line.dropped > 0).map(|line| (line.cpu, line.dropped));
     Some(RuleMatch::new(severity, title).evidence_by(
         "packets lost by CPU",
-        shown,
+        drops_by_cpu,
         "/proc/net/softnet_stat, column 2",
     ))
 }
@@ -110,13 +115,14 @@ mod tests {
     }
 
     #[test]
-    fn packets_lost_now_weigh_by_their_share() {
+    fn severity_of_current_backlog_drops_depends_on_their_share() {
         let before = reading(10.0, 0, 0, "1000\n");
-        let matched = check(&HostView::twice(&before, &reading(20.0, 990_000, 10_000, "1000\n"))).remove(0);
-        assert_eq!(matched.title, "1000 packets/s are lost at the full backlog of CPU 0, 1.00 % of all");
-        assert_eq!(matched.severity, Severity::High);
-        assert_eq!(matched.changes[0].setting.to_string(), "net.core.netdev_max_backlog");
-        assert_eq!(matched.changes[0].to.as_str(), "10000");
+        let rule_match =
+            check(&HostView::twice(&before, &reading(20.0, 990_000, 10_000, "1000\n"))).remove(0);
+        assert_eq!(rule_match.title, "1000 packets/s are lost at the full backlog of CPU 0, 1.00 % of all");
+        assert_eq!(rule_match.severity, Severity::High);
+        assert_eq!(rule_match.changes[0].setting.to_string(), "net.core.netdev_max_backlog");
+        assert_eq!(rule_match.changes[0].to.as_str(), "10000");
         let few = check(&HostView::twice(&before, &reading(20.0, 990_000, 100, "20000\n"))).remove(0);
         assert_eq!((few.severity, few.changes[0].to.as_str()), (Severity::Medium, "40000"));
         let long = check(&HostView::twice(&before, &reading(20.0, 990_000, 100, "100000\n"))).remove(0);
@@ -124,11 +130,11 @@ mod tests {
     }
 
     #[test]
-    fn losses_since_boot_weigh_little_and_old_ones_nothing_now() {
+    fn past_backlog_drops_are_low_and_ignored_with_two_readings() {
         let now = reading(10.0, 990_000, 100, "1000\n");
-        let matched = check(&HostView::once(&now)).remove(0);
-        assert_eq!(matched.title, "Since boot 100 packets were lost at a full backlog");
-        assert_eq!(matched.severity, Severity::Note);
+        let rule_match = check(&HostView::once(&now)).remove(0);
+        assert_eq!(rule_match.title, "Since boot 100 packets were lost at a full backlog");
+        assert_eq!(rule_match.severity, Severity::Note);
         assert_eq!(check(&HostView::once(&reading(10.0, 990, 100, "1000\n")))[0].severity, Severity::Low);
         assert!(check(&HostView::twice(&now, &reading(20.0, 1_990_000, 100, "1000\n"))).is_empty());
         assert!(check(&HostView::once(&reading(10.0, 990, 0, "1000\n"))).is_empty());

@@ -35,10 +35,10 @@ fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
     let path = view.now;
     let Some(usable) = spread::usable_cpus(path) else { return Vec::new() };
     let services = path.socket.services().iter();
-    services.filter_map(|service| of_service(view, service, &usable)).collect()
+    services.filter_map(|service| match_service(view, service, &usable)).collect()
 }
 
-fn of_service(view: &HostView<'_>, service: &ServiceSockets, usable: &CpuSet) -> Option<RuleMatch> {
+fn match_service(view: &HostView<'_>, service: &ServiceSockets, usable: &CpuSet) -> Option<RuleMatch> {
     let path = view.now;
     if service.local.ip().is_loopback() {
         return None;
@@ -49,8 +49,8 @@ fn of_service(view: &HostView<'_>, service: &ServiceSockets, usable: &CpuSet) ->
         let cpus = softirq_cpus(path, &link.interface)?;
         (cpus == *allowed).then_some((link.interface.as_str(), cpus))
     })?;
-    let others: CpuSet = usable.iter().filter(|cpu| !cpus.contains(*cpu)).collect();
-    if others.is_empty() {
+    let other_cpus: CpuSet = usable.iter().filter(|cpu| !cpus.contains(*cpu)).collect();
+    if other_cpus.is_empty() {
         return None;
     }
     let severity = if traffic::is_quiet(view, interface) { Severity::Low } else { Severity::High };
@@ -59,7 +59,7 @@ fn of_service(view: &HostView<'_>, service: &ServiceSockets, usable: &CpuSet) ->
         "The only thread of {} on {} may run on {cpus_word} {allowed} only, where all packets of {interface} are processed",
         thread.name, service.local
     );
-    let near = near(path, &others, &cpus);
+    let near_cpus = nearest_cpus(path, &other_cpus, &cpus);
     let status = format!("/proc/{}/task/{}/status", thread.pid, thread.tid);
     Some(
         RuleMatch::new(severity, title)
@@ -69,7 +69,7 @@ fn of_service(view: &HostView<'_>, service: &ServiceSockets, usable: &CpuSet) ->
                 cpus.to_string(),
                 format!("/proc/irq/*/smp_affinity, {}", super::rps_files(interface)),
             )
-            .command(format!("taskset -pc {near} {}", thread.tid)),
+            .command(format!("taskset -pc {near_cpus} {}", thread.tid)),
     )
 }
 
@@ -77,7 +77,7 @@ fn only_thread<'a>(path: &'a PacketPath, service: &ServiceSockets) -> Option<&'a
     let threads: BTreeMap<u32, &ServingThread> = service
         .sockets
         .iter()
-        .flat_map(|socket| path.thread.of_socket(socket.inode))
+        .flat_map(|socket| path.thread.threads_of_socket(socket.inode))
         .map(|thread| (thread.tid, thread))
         .collect();
     threads.values().next().copied().filter(|_| threads.len() == 1)
@@ -97,10 +97,10 @@ fn softirq_cpus(path: &PacketPath, interface: &str) -> Option<CpuSet> {
 }
 
 /// The other CPUs of the same node, or all other CPUs.
-fn near(path: &PacketPath, others: &CpuSet, cpus: &CpuSet) -> CpuSet {
+fn nearest_cpus(path: &PacketPath, other_cpus: &CpuSet, cpus: &CpuSet) -> CpuSet {
     let node = cpus.iter().next().and_then(|cpu| path.machine.node_of(cpu));
-    let near: CpuSet = others.iter().filter(|cpu| path.machine.node_of(*cpu) == node).collect();
-    if near.is_empty() { others.clone() } else { near }
+    let near_cpus: CpuSet = other_cpus.iter().filter(|cpu| path.machine.node_of(*cpu) == node).collect();
+    if near_cpus.is_empty() { other_cpus.clone() } else { near_cpus }
 }
 
 #[cfg(test)]
@@ -150,32 +150,32 @@ mod tests {
     }
 
     #[test]
-    fn the_only_thread_on_the_only_cpu_of_the_packets_is_found() {
+    fn a_single_thread_pinned_to_the_only_softirq_cpu_is_reported() {
         let machine = SampleMachine { nodes: &["0-1", "2-3"], vectors: &[0], ..SampleMachine::default() };
         let path = with_server(&machine, "0.0.0.0:53", &["0"]);
-        let matched = check(&HostView::once(&path)).remove(0);
+        let rule_match = check(&HostView::once(&path)).remove(0);
         assert_eq!(
-            matched.title,
+            rule_match.title,
             "The only thread of named on 0.0.0.0:53 may run on CPU 0 only, where all packets of eth0 are processed"
         );
-        assert_eq!(matched.severity, Severity::High);
-        assert_eq!(matched.commands, ["taskset -pc 1 40"]);
+        assert_eq!(rule_match.severity, Severity::High);
+        assert_eq!(rule_match.commands, ["taskset -pc 1 40"]);
     }
 
     #[test]
-    fn a_thread_that_can_go_elsewhere_and_several_threads_are_not_at_risk() {
-        let one = SampleMachine { vectors: &[0], ..SampleMachine::default() };
+    fn movable_or_several_threads_and_spread_packets_are_no_livelock_risk() {
+        let one_queue = SampleMachine { vectors: &[0], ..SampleMachine::default() };
         for (machine, local, allowed) in [
-            (one.clone(), "0.0.0.0:53", &["0-3"][..]),
-            (one.clone(), "0.0.0.0:53", &["1"]),
-            (one.clone(), "0.0.0.0:53", &["0", "0"]),
-            (one.clone(), "127.0.0.1:53", &["0"]),
+            (one_queue.clone(), "0.0.0.0:53", &["0-3"][..]),
+            (one_queue.clone(), "0.0.0.0:53", &["1"]),
+            (one_queue.clone(), "0.0.0.0:53", &["0", "0"]),
+            (one_queue.clone(), "127.0.0.1:53", &["0"]),
             (SampleMachine::default(), "0.0.0.0:53", &["0"]),
             (SampleMachine::default(), "0.0.0.0:53", &["0-3"]),
-            (SampleMachine { rps: &["1-3"], ..one.clone() }, "0.0.0.0:53", &["0"]),
-            (SampleMachine { nodes: &["0"], ..one.clone() }, "0.0.0.0:53", &["0"]),
+            (SampleMachine { rps: &["1-3"], ..one_queue.clone() }, "0.0.0.0:53", &["0"]),
+            (SampleMachine { nodes: &["0"], ..one_queue.clone() }, "0.0.0.0:53", &["0"]),
             (
-                SampleMachine { files: &[("/sys/class/net/eth0/threaded", "1\n")], ..one.clone() },
+                SampleMachine { files: &[("/sys/class/net/eth0/threaded", "1\n")], ..one_queue.clone() },
                 "0.0.0.0:53",
                 &["0"],
             ),
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn while_little_comes_it_is_low() {
+    fn livelock_risk_is_low_severity_at_low_traffic() {
         let files = [("/proc/uptime", "1000.0 1.0\n"), ("/sys/class/net/eth0/statistics/rx_packets", "5\n")];
         let machine = SampleMachine { vectors: &[0], files: &files, ..SampleMachine::default() };
         let path = with_server(&machine, "0.0.0.0:53", &["0"]);

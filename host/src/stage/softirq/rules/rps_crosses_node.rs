@@ -24,56 +24,62 @@ pub(in crate::stage) const RULE: Rule = Rule {
 
 fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
     let interfaces = view.now.softirq.rps.iter();
-    interfaces.filter_map(|item| of_interface(view.now, &item.interface)).collect()
+    interfaces.filter_map(|item| match_interface(view.now, &item.interface)).collect()
 }
 
-fn of_interface(path: &PacketPath, interface: &str) -> Option<RuleMatch> {
-    let reached = spread::reached(path, interface)?;
+fn match_interface(path: &PacketPath, interface: &str) -> Option<RuleMatch> {
+    let reached_queues = spread::reached_queues(path, interface)?;
     // Node of each queue's CPU.
     let nodes: BTreeMap<u32, u32> = path
         .softirq
         .rps_queues(interface)
         .iter()
-        .filter(|item| reached.contains(&item.queue))
-        .filter_map(|item| Some((item.queue, one_node(path, &path.napi_cpus(interface, item.queue)?)?)))
+        .filter(|item| reached_queues.contains(&item.queue))
+        .filter_map(|item| Some((item.queue, common_node(path, &path.napi_cpus(interface, item.queue)?)?)))
         .collect();
-    let crossing: BTreeMap<u32, (u32, &CpuSet)> = nodes
+    let crossing_queues: BTreeMap<u32, (u32, &CpuSet)> = nodes
         .iter()
         .filter_map(|(queue, node)| Some((*queue, (*node, path.softirq.rps_cpus(interface, *queue)?))))
-        .filter(|(_, (node, cpus))| cpus.iter().any(|cpu| is_beyond(path, cpu, *node)))
+        .filter(|(_, (node, cpus))| cpus.iter().any(|cpu| is_on_other_node(path, cpu, *node)))
         .collect();
-    let (first, (node, cpus)) = crossing.iter().next()?;
-    let title = if crossing.len() == 1 {
+    let (first, (node, cpus)) = crossing_queues.iter().next()?;
+    let title = if crossing_queues.len() == 1 {
         format!(
             "RPS of rx-{first} of {interface}, which is polled on NUMA node {node}, hands packets to CPUs {cpus}"
         )
     } else {
-        format!("RPS of {} receive queues of {interface} hands packets to another NUMA node", crossing.len())
+        format!(
+            "RPS of {} receive queues of {interface} hands packets to another NUMA node",
+            crossing_queues.len()
+        )
     };
     let usable = spread::usable_cpus(path)?;
-    let with_queue: BTreeSet<u32> = nodes.values().copied().collect();
-    let can_be_helped =
-        usable.iter().all(|cpu| path.machine.node_of(cpu).is_some_and(|node| with_queue.contains(&node)));
-    let severity = if can_be_helped { Severity::Low } else { Severity::Note };
-    let shown = crossing
+    let queue_nodes: BTreeSet<u32> = nodes.values().copied().collect();
+    let is_fixable =
+        usable.iter().all(|cpu| path.machine.node_of(cpu).is_some_and(|node| queue_nodes.contains(&node)));
+    let severity = if is_fixable { Severity::Low } else { Severity::Note };
+    let cpus_by_queue = crossing_queues
         .iter()
         .map(|(queue, (node, cpus))| (format!("rx-{queue}, polled on node {node}"), cpus.to_string()));
-    let mut matched =
-        RuleMatch::new(severity, title).evidence_by("CPUs of RPS", shown, super::rps_files(interface));
-    if can_be_helped {
-        for (queue, (node, cpus)) in &crossing {
-            let near: CpuSet = cpus.iter().filter(|cpu| !is_beyond(path, *cpu, *node)).collect();
-            matched = super::with_rps(matched, path, interface, *queue, &near);
+    let mut rule_match = RuleMatch::new(severity, title).evidence_by(
+        "CPUs of RPS",
+        cpus_by_queue,
+        super::rps_files(interface),
+    );
+    if is_fixable {
+        for (queue, (node, cpus)) in &crossing_queues {
+            let near_cpus: CpuSet = cpus.iter().filter(|cpu| !is_on_other_node(path, *cpu, *node)).collect();
+            rule_match = super::with_rps(rule_match, path, interface, *queue, &near_cpus);
         }
     }
-    Some(matched)
+    Some(rule_match)
 }
 
-fn is_beyond(path: &PacketPath, cpu: u32, node: u32) -> bool {
+fn is_on_other_node(path: &PacketPath, cpu: u32, node: u32) -> bool {
     path.machine.node_of(cpu).is_some_and(|other| other != node)
 }
 
-fn one_node(path: &PacketPath, cpus: &CpuSet) -> Option<u32> {
+fn common_node(path: &PacketPath, cpus: &CpuSet) -> Option<u32> {
     let nodes: BTreeSet<u32> = cpus.iter().map(|cpu| path.machine.node_of(cpu)).collect::<Option<_>>()?;
     nodes.first().copied().filter(|_| nodes.len() == 1)
 }
@@ -83,50 +89,50 @@ mod tests {
     use super::*;
     use crate::stage::irq::sample::{SampleMachine, path};
 
-    fn found(machine: &SampleMachine<'_>) -> Vec<RuleMatch> {
+    fn matches(machine: &SampleMachine<'_>) -> Vec<RuleMatch> {
         check(&HostView::once(&path(machine)))
     }
 
-    fn changes(matched: &RuleMatch) -> Vec<String> {
-        matched.changes.iter().map(|change| format!("{} {}", change.setting, change.to)).collect()
+    fn changes(rule_match: &RuleMatch) -> Vec<String> {
+        rule_match.changes.iter().map(|change| format!("{} {}", change.setting, change.to)).collect()
     }
 
     #[test]
-    fn packets_stay_on_their_node_where_each_has_a_queue() {
+    fn rps_is_limited_to_the_queue_node_if_each_node_has_a_queue() {
         let machine = SampleMachine {
             nodes: &["0-1", "2-3"],
             vectors: &[0, 2],
             rps: &["0-3", "2-3"],
             ..SampleMachine::default()
         };
-        let matched = found(&machine).remove(0);
+        let rule_match = matches(&machine).remove(0);
         assert_eq!(
-            matched.title,
+            rule_match.title,
             "RPS of rx-0 of eth0, which is polled on NUMA node 0, hands packets to CPUs 0-3"
         );
-        assert_eq!(matched.severity, Severity::Low);
-        assert_eq!(changes(&matched), ["eth0 rx-0/rps_cpus 00000003"]);
-        let both = SampleMachine { rps: &["2", "0"], ..machine };
-        let matched = found(&both).remove(0);
-        assert_eq!(matched.title, "RPS of 2 receive queues of eth0 hands packets to another NUMA node");
-        assert_eq!(changes(&matched), ["eth0 rx-0/rps_cpus 00000000", "eth0 rx-1/rps_cpus 00000000"]);
+        assert_eq!(rule_match.severity, Severity::Low);
+        assert_eq!(changes(&rule_match), ["eth0 rx-0/rps_cpus 00000003"]);
+        let both_queues = SampleMachine { rps: &["2", "0"], ..machine };
+        let rule_match = matches(&both_queues).remove(0);
+        assert_eq!(rule_match.title, "RPS of 2 receive queues of eth0 hands packets to another NUMA node");
+        assert_eq!(changes(&rule_match), ["eth0 rx-0/rps_cpus 00000000", "eth0 rx-1/rps_cpus 00000000"]);
     }
 
     #[test]
-    fn where_a_node_has_no_queue_it_is_only_noted() {
+    fn rps_to_a_node_without_queues_is_a_note() {
         let machine = SampleMachine {
             nodes: &["0-1", "2-3"],
             vectors: &[0],
             rps: &["0-3"],
             ..SampleMachine::default()
         };
-        let matched = found(&machine).remove(0);
-        assert_eq!(matched.severity, Severity::Note);
-        assert!(matched.changes.is_empty());
+        let rule_match = matches(&machine).remove(0);
+        assert_eq!(rule_match.severity, Severity::Note);
+        assert!(rule_match.changes.is_empty());
     }
 
     #[test]
-    fn rps_within_nodes_and_none_at_all_are_no_fault() {
+    fn rps_within_a_node_or_off_is_not_reported() {
         for machine in [
             SampleMachine { rps: &["0-3", "0-3", "0-3", "0-3"], ..SampleMachine::default() },
             SampleMachine {
@@ -138,7 +144,7 @@ mod tests {
             SampleMachine { nodes: &["0-1", "2-3"], vectors: &[0, 2], ..SampleMachine::default() },
             SampleMachine { nodes: &["0-1", "2-3"], vectors: &[], rps: &["0-3"], ..SampleMachine::default() },
         ] {
-            assert!(found(&machine).is_empty(), "{machine:?}");
+            assert!(matches(&machine).is_empty(), "{machine:?}");
         }
     }
 }

@@ -36,21 +36,21 @@ const ROOM: f64 = 0.5;
 const FULL: f64 = 0.9;
 
 fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
-    if spread::usable_cpus(view.now).is_some_and(|usable| together_reach(view.now, &usable)) {
+    if spread::usable_cpus(view.now).is_some_and(|usable| reaches_every_cpu(view.now, &usable)) {
         return Vec::new();
     }
-    view.now.link.iter().filter_map(|link| of_interface(view, link)).collect()
+    view.now.link.iter().filter_map(|link| match_interface(view, link)).collect()
 }
 
 /// Whether queues and RPS of all interfaces together reach every CPU.
-fn together_reach(path: &PacketPath, usable: &CpuSet) -> bool {
-    let mut left: BTreeSet<u32> = usable.iter().collect();
+fn reaches_every_cpu(path: &PacketPath, usable: &CpuSet) -> bool {
+    let mut uncovered: BTreeSet<u32> = usable.iter().collect();
     for queues in path.link.iter().filter_map(|link| queues(path, &link.interface)) {
         let Some(cpus) = &queues.cpus else { continue };
-        let without = left_out(path, &queues, cpus, usable);
-        left.retain(|cpu| without.contains(*cpu));
+        let uncovered_by_link = uncovered_cpus(path, &queues, cpus, usable);
+        uncovered.retain(|cpu| uncovered_by_link.contains(*cpu));
     }
-    left.is_empty()
+    uncovered.is_empty()
 }
 
 struct InterfaceQueues<'a> {
@@ -64,7 +64,7 @@ struct InterfaceQueues<'a> {
     with_rps: usize,
 }
 
-fn of_interface(view: &HostView<'_>, link: &LinkState) -> Option<RuleMatch> {
+fn match_interface(view: &HostView<'_>, link: &LinkState) -> Option<RuleMatch> {
     let path = view.now;
     let usable = spread::usable_cpus(path)?;
     // Packets of veth, tun and similar interfaces are processed on the sender's CPU.
@@ -76,16 +76,16 @@ fn of_interface(view: &HostView<'_>, link: &LinkState) -> Option<RuleMatch> {
         return None;
     }
     let queues = queues(path, &link.interface)?;
-    let left_out = match &queues.cpus {
-        Some(cpus) => left_out(path, &queues, cpus, &usable),
+    let uncovered = match &queues.cpus {
+        Some(cpus) => uncovered_cpus(path, &queues, cpus, &usable),
         None if queues.with_rps > 0 => return None,
         None => usable.iter().skip(queues.reached.len()).collect(),
     };
-    if left_out.is_empty() {
+    if uncovered.is_empty() {
         return None;
     }
-    let title = title(&queues, &usable, &left_out);
-    let mut matched = RuleMatch::new(severity(view, &queues, &usable, &left_out), title)
+    let title = title(&queues, &usable, &uncovered);
+    let mut rule_match = RuleMatch::new(severity(view, &queues, &usable, &uncovered), title)
         .evidence("receive queues", queues.all, format!("/sys/class/net/{}/queues", queues.interface))
         .evidence(
             "CPUs that may take packets",
@@ -96,12 +96,12 @@ fn of_interface(view: &HostView<'_>, link: &LinkState) -> Option<RuleMatch> {
     if queues.reached.len() < queues.all {
         let reached: CpuSet = queues.reached.iter().copied().collect();
         let read_from = format!("indirection table of {} (ethtool -x)", queues.interface);
-        matched = matched.evidence("receive queues in the table", reached.to_string(), read_from);
+        rule_match = rule_match.evidence("receive queues in the table", reached.to_string(), read_from);
     }
-    for (queue, cpus) in plan(path, &queues, &left_out) {
-        matched = super::with_rps(matched, path, queues.interface, queue, &cpus);
+    for (queue, cpus) in plan(path, &queues, &uncovered) {
+        rule_match = super::with_rps(rule_match, path, queues.interface, queue, &cpus);
     }
-    Some(matched)
+    Some(rule_match)
 }
 
 fn queues<'a>(path: &'a PacketPath, interface: &'a str) -> Option<InterfaceQueues<'a>> {
@@ -109,11 +109,11 @@ fn queues<'a>(path: &'a PacketPath, interface: &'a str) -> Option<InterfaceQueue
     if rps.is_empty() || rps.iter().any(|queue| queue.cpus.value().is_none()) {
         return None;
     }
-    let reached = spread::reached(path, interface)?;
-    let cpus = spread::settled(path, interface).and_then(|all| {
+    let reached = spread::reached_queues(path, interface)?;
+    let cpus = spread::settled_cpus(path, interface).and_then(|cpu_of_queue| {
         reached
             .iter()
-            .map(|queue| all.get(queue).map(|cpu| (*queue, *cpu)))
+            .map(|queue| cpu_of_queue.get(queue).map(|cpu| (*queue, *cpu)))
             .collect::<Option<BTreeMap<_, _>>>()
     });
     let with_rps = rps
@@ -125,82 +125,82 @@ fn queues<'a>(path: &'a PacketPath, interface: &'a str) -> Option<InterfaceQueue
 }
 
 /// The CPUs without packets from a queue or RPS.
-fn left_out(
+fn uncovered_cpus(
     path: &PacketPath,
     queues: &InterfaceQueues<'_>,
     cpus: &BTreeMap<u32, u32>,
     usable: &CpuSet,
 ) -> CpuSet {
-    let steered = queues.reached.iter().filter_map(|queue| path.softirq.rps_cpus(queues.interface, *queue));
-    let mut covered: BTreeSet<u32> = steered.flat_map(CpuSet::iter).collect();
-    covered.extend(cpus.values());
-    usable.iter().filter(|cpu| !covered.contains(cpu)).collect()
+    let rps_sets = queues.reached.iter().filter_map(|queue| path.softirq.rps_cpus(queues.interface, *queue));
+    let mut covered_cpus: BTreeSet<u32> = rps_sets.flat_map(CpuSet::iter).collect();
+    covered_cpus.extend(cpus.values());
+    usable.iter().filter(|cpu| !covered_cpus.contains(cpu)).collect()
 }
 
 fn severity(
     view: &HostView<'_>,
     queues: &InterfaceQueues<'_>,
     usable: &CpuSet,
-    left_out: &CpuSet,
+    uncovered: &CpuSet,
 ) -> Severity {
     // RPS was set on purpose without these CPUs.
     if queues.with_rps > 0 || traffic::is_quiet(view, queues.interface) {
         return Severity::Note;
     }
-    match busy(view, queues) {
+    match average_softirq_share(view, queues) {
         Some(share) if share < ROOM => Severity::Note,
         // Two readings would have shown a shortage, but did not.
         None if view.before.is_some() => Severity::Note,
-        Some(share) if share >= FULL && left_out.len() * 2 >= usable.len() => Severity::High,
-        _ if left_out.len() * FEW >= usable.len() => Severity::Medium,
+        Some(share) if share >= FULL && uncovered.len() * 2 >= usable.len() => Severity::High,
+        _ if uncovered.len() * FEW >= usable.len() => Severity::Medium,
         _ => Severity::Low,
     }
 }
 
 /// Average softirq share of the queues' CPUs. If one CPU is full next to idle ones, the packets
 /// need a better spread, not more CPUs. `None` without two readings.
-fn busy(view: &HostView<'_>, queues: &InterfaceQueues<'_>) -> Option<f64> {
+fn average_softirq_share(view: &HostView<'_>, queues: &InterfaceQueues<'_>) -> Option<f64> {
     let shares = view.before.and_then(|_| load::time_shares(view))?;
-    let own: BTreeSet<&u32> = queues.cpus.as_ref()?.values().collect();
-    let own: Vec<f64> = own.into_iter().filter_map(|cpu| shares.get(cpu).copied()).collect();
-    let count = own.len() as f64;
-    (count > 0.0).then(|| own.iter().sum::<f64>() / count)
+    let queue_cpus: BTreeSet<&u32> = queues.cpus.as_ref()?.values().collect();
+    let queue_cpus: Vec<f64> = queue_cpus.into_iter().filter_map(|cpu| shares.get(cpu).copied()).collect();
+    let count = queue_cpus.len() as f64;
+    (count > 0.0).then(|| queue_cpus.iter().sum::<f64>() / count)
 }
 
-fn title(queues: &InterfaceQueues<'_>, usable: &CpuSet, left_out: &CpuSet) -> String {
+fn title(queues: &InterfaceQueues<'_>, usable: &CpuSet, uncovered: &CpuSet) -> String {
     let InterfaceQueues { interface, all, reached, .. } = queues;
     let count = reached.len();
-    let have = match (count, *all) {
+    let queue_text = match (count, *all) {
         (1, 1) => format!("{interface} has 1 receive queue"),
         (count, all) if count == all => format!("{interface} has {all} receive queues"),
         (count, all) => format!("Packets reach {count} of {all} receive queues of {interface}"),
     };
-    let none = match (left_out.len(), queues.cpus.is_some()) {
-        (1, true) => format!("CPU {left_out} gets none of its packets"),
-        (_, true) => format!("CPUs {left_out} get none of its packets"),
+    let cpu_text = match (uncovered.len(), queues.cpus.is_some()) {
+        (1, true) => format!("CPU {uncovered} gets none of its packets"),
+        (_, true) => format!("CPUs {uncovered} get none of its packets"),
         (1, false) => "1 CPU gets none of its packets".to_owned(),
         (count, false) => format!("{count} CPUs get none of its packets"),
     };
-    let rps = match queues.with_rps {
+    let rps_text = match queues.with_rps {
         0 => "RPS is off".to_owned(),
         1 => "RPS of 1 queue does not make up for it".to_owned(),
-        some => format!("RPS of {some} queues does not make up for it"),
+        count => format!("RPS of {count} queues does not make up for it"),
     };
-    format!("{have} for {} CPUs, and {rps}: {none}", usable.len())
+    format!("{queue_text} for {} CPUs, and {rps_text}: {cpu_text}", usable.len())
 }
 
 /// RPS for the CPUs without packets, in addition to the current masks. Each of these CPUs is added
 /// to the queue of its node that has the fewest CPUs, preferably not to a queue of its own core.
-fn plan(path: &PacketPath, queues: &InterfaceQueues<'_>, left_out: &CpuSet) -> BTreeMap<u32, CpuSet> {
+fn plan(path: &PacketPath, queues: &InterfaceQueues<'_>, uncovered: &CpuSet) -> BTreeMap<u32, CpuSet> {
     let Some(cpus) = &queues.cpus else { return BTreeMap::new() };
     let usable = spread::usable_cpus(path).unwrap_or_default();
-    let own_of = |queue: u32| cpus.get(&queue).copied().filter(|own| usable.contains(*own));
-    let extra = spread::handed_on(&path.machine, cpus, left_out, RpsTarget::OwnNode);
-    let with_own = |(queue, mut set): (u32, BTreeSet<u32>)| {
-        set.extend(path.softirq.rps_cpus(queues.interface, queue).into_iter().flat_map(CpuSet::iter));
-        (queue, spread::with_own(set, own_of(queue)))
+    let own_of = |queue: u32| cpus.get(&queue).copied().filter(|own_cpu| usable.contains(*own_cpu));
+    let rps_sets = spread::rps_targets(&path.machine, cpus, uncovered, RpsTarget::OwnNode);
+    let add_own = |(queue, mut cpu_set): (u32, BTreeSet<u32>)| {
+        cpu_set.extend(path.softirq.rps_cpus(queues.interface, queue).into_iter().flat_map(CpuSet::iter));
+        (queue, spread::add_own_cpu(cpu_set, own_of(queue)))
     };
-    extra.into_iter().map(with_own).collect()
+    rps_sets.into_iter().map(add_own).collect()
 }
 
 #[cfg(test)]
@@ -209,8 +209,8 @@ mod tests {
     use crate::Known;
     use crate::stage::irq::sample::{SampleMachine, path};
 
-    fn changes(matched: &RuleMatch) -> Vec<String> {
-        matched.changes.iter().map(|change| format!("{} {}", change.setting, change.to)).collect()
+    fn changes(rule_match: &RuleMatch) -> Vec<String> {
+        rule_match.changes.iter().map(|change| format!("{} {}", change.setting, change.to)).collect()
     }
 
     /// 20 CPUs on two nodes, 20 queues of which the table reaches 16.
@@ -223,16 +223,16 @@ mod tests {
     }
 
     #[test]
-    fn cpus_behind_the_end_of_the_table_share_queues_of_their_node() {
+    fn cpus_beyond_the_rss_table_get_rps_from_queues_of_their_node() {
         let path = makita();
-        let matched = check(&HostView::once(&path)).remove(0);
+        let rule_match = check(&HostView::once(&path)).remove(0);
         assert_eq!(
-            matched.title,
+            rule_match.title,
             "Packets reach 16 of 20 receive queues of eth0 for 20 CPUs, and RPS is off: CPUs 16-19 get none of its packets"
         );
-        assert_eq!(matched.severity, Severity::Medium);
+        assert_eq!(rule_match.severity, Severity::Medium);
         assert_eq!(
-            changes(&matched),
+            changes(&rule_match),
             [
                 "eth0 rx-5/rps_cpus 00010020",
                 "eth0 rx-6/rps_cpus 00020040",
@@ -240,54 +240,54 @@ mod tests {
                 "eth0 rx-8/rps_cpus 00080100",
             ]
         );
-        assert_eq!(matched.evidence[3].value, "0-15");
+        assert_eq!(rule_match.evidence[3].value, "0-15");
     }
 
     #[test]
-    fn a_single_queue_hands_on_to_the_cpus_of_its_node_and_not_to_its_own() {
+    fn rps_of_a_single_queue_targets_cpus_of_its_own_node() {
         let machine = SampleMachine { nodes: &["0-7"], vectors: &[0], ..SampleMachine::default() };
-        let matched = check(&HostView::once(&path(&machine))).remove(0);
+        let rule_match = check(&HostView::once(&path(&machine))).remove(0);
         assert_eq!(
-            matched.title,
+            rule_match.title,
             "eth0 has 1 receive queue for 8 CPUs, and RPS is off: CPUs 1-7 get none of its packets"
         );
-        assert_eq!(changes(&matched), ["eth0 rx-0/rps_cpus 000000fe"]);
-        let far = SampleMachine { nodes: &["0-1", "2-3"], vectors: &[0], ..SampleMachine::default() };
-        assert_eq!(changes(&check(&HostView::once(&path(&far)))[0]), ["eth0 rx-0/rps_cpus 00000003"]);
+        assert_eq!(changes(&rule_match), ["eth0 rx-0/rps_cpus 000000fe"]);
+        let two_nodes = SampleMachine { nodes: &["0-1", "2-3"], vectors: &[0], ..SampleMachine::default() };
+        assert_eq!(changes(&check(&HostView::once(&path(&two_nodes)))[0]), ["eth0 rx-0/rps_cpus 00000003"]);
     }
 
     #[test]
-    fn another_core_is_better_than_the_second_thread_of_ones_own() {
+    fn rps_prefers_another_core_to_the_sibling_thread() {
         let machine = SampleMachine { cores: &["0,2", "1,3"], vectors: &[0, 1], ..SampleMachine::default() };
-        let matched = check(&HostView::once(&path(&machine))).remove(0);
-        assert_eq!(changes(&matched), ["eth0 rx-0/rps_cpus 00000009", "eth0 rx-1/rps_cpus 00000006"]);
+        let rule_match = check(&HostView::once(&path(&machine))).remove(0);
+        assert_eq!(changes(&rule_match), ["eth0 rx-0/rps_cpus 00000009", "eth0 rx-1/rps_cpus 00000006"]);
     }
 
     #[test]
-    fn vectors_that_are_badly_spread_are_taken_as_fixed() {
+    fn stacked_interrupts_are_not_reported_as_missing_rps() {
         let machine = SampleMachine { vectors: &[0, 0, 0, 0], ..SampleMachine::default() };
         assert!(check(&HostView::once(&path(&machine))).is_empty());
     }
 
     #[test]
-    fn without_known_vectors_only_the_number_is_told() {
+    fn with_unknown_vectors_only_the_cpu_count_is_reported() {
         let mut path = path(&SampleMachine { vectors: &[0, 1], ..SampleMachine::default() });
         path.irq.interfaces[0].vectors = Known::unknown("garbled");
-        let matched = check(&HostView::once(&path)).remove(0);
+        let rule_match = check(&HostView::once(&path)).remove(0);
         assert_eq!(
-            matched.title,
+            rule_match.title,
             "eth0 has 2 receive queues for 4 CPUs, and RPS is off: 2 CPUs get none of its packets"
         );
-        assert!(matched.changes.is_empty());
+        assert!(rule_match.changes.is_empty());
     }
 
     #[test]
-    fn rps_set_on_purpose_and_quiet_interfaces_are_only_noted() {
+    fn partial_rps_and_quiet_interfaces_are_a_note() {
         let machine = SampleMachine { vectors: &[0, 1], rps: &["0,2"], ..SampleMachine::default() };
-        let matched = check(&HostView::once(&path(&machine))).remove(0);
-        assert_eq!(matched.severity, Severity::Note);
+        let rule_match = check(&HostView::once(&path(&machine))).remove(0);
+        assert_eq!(rule_match.severity, Severity::Note);
         assert_eq!(
-            matched.title,
+            rule_match.title,
             "eth0 has 2 receive queues for 4 CPUs, and RPS of 1 queue does not make up for it: CPU 3 gets none of its packets"
         );
         let files = [("/proc/uptime", "1000.0 1.0\n"), ("/sys/class/net/eth0/statistics/rx_packets", "5\n")];
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn enough_queues_small_machines_software_and_full_rps_are_no_fault() {
+    fn enough_queues_few_cpus_virtual_links_or_full_rps_are_not_reported() {
         for machine in [
             SampleMachine::default(),
             SampleMachine { nodes: &["0-1"], vectors: &[0], ..SampleMachine::default() },
@@ -312,27 +312,27 @@ mod tests {
     }
 
     #[test]
-    fn two_interfaces_that_together_reach_all_cpus_lack_none() {
-        let mut both = path(&SampleMachine { vectors: &[0, 1], ..SampleMachine::default() });
-        let other = path(&SampleMachine { vectors: &[2, 3], ..SampleMachine::default() });
-        let (mut link, mut rps) = (other.link[0].clone(), other.softirq.rps[0].clone());
-        let mut vectors = other.irq.interfaces[0].clone();
+    fn two_interfaces_that_together_reach_all_cpus_are_not_reported() {
+        let mut host_path = path(&SampleMachine { vectors: &[0, 1], ..SampleMachine::default() });
+        let second = path(&SampleMachine { vectors: &[2, 3], ..SampleMachine::default() });
+        let (mut link, mut rps) = (second.link[0].clone(), second.softirq.rps[0].clone());
+        let mut vectors = second.irq.interfaces[0].clone();
         for name in [&mut link.interface, &mut rps.interface, &mut vectors.interface] {
             *name = "eth1".to_owned();
         }
-        assert_eq!(check(&HostView::once(&both)).len(), 1);
-        both.link.push(link);
-        both.softirq.rps.push(rps);
-        both.irq.interfaces.push(vectors);
-        assert!(check(&HostView::once(&both)).is_empty());
+        assert_eq!(check(&HostView::once(&host_path)).len(), 1);
+        host_path.link.push(link);
+        host_path.softirq.rps.push(rps);
+        host_path.irq.interfaces.push(vectors);
+        assert!(check(&HostView::once(&host_path)).is_empty());
     }
 
     #[test]
-    fn with_two_readings_it_matters_as_much_as_the_cpus_are_busy() {
+    fn missing_rps_severity_follows_softirq_load_between_readings() {
         let reading = |softirq: u64, idle: u64| {
-            let others: String =
+            let other_cpus: String =
                 (1..4).map(|cpu| format!("cpu{cpu} 0 0 0 {} 0 0 0 0\n", idle + softirq)).collect();
-            let stat = format!("cpu0 0 0 0 {idle} 0 0 {softirq} 0\n{others}");
+            let stat = format!("cpu0 0 0 0 {idle} 0 0 {softirq} 0\n{other_cpus}");
             let files = [
                 ("/proc/stat", stat.as_str()),
                 ("/proc/uptime", "1.0 1.0\n"),

@@ -25,23 +25,23 @@ pub(in crate::stage) const RULE: Rule = Rule {
 
 fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
     let interfaces = view.now.softirq.rps.iter();
-    interfaces.filter_map(|item| of_interface(view.now, &item.interface)).collect()
+    interfaces.filter_map(|item| match_interface(view.now, &item.interface)).collect()
 }
 
-fn of_interface(path: &PacketPath, interface: &str) -> Option<RuleMatch> {
-    let on_sibling: BTreeMap<u32, (u32, CpuSet)> = path
+fn match_interface(path: &PacketPath, interface: &str) -> Option<RuleMatch> {
+    let sibling_queues: BTreeMap<u32, (u32, CpuSet)> = path
         .softirq
         .rps_queues(interface)
         .iter()
         .filter_map(|item| Some((item.queue, sibling_targets(path, interface, item.queue)?)))
         .collect();
-    let (first, (own, siblings)) = on_sibling.iter().next()?;
-    let mut free = free_cores(path)?;
-    let severity = if free.is_empty() { Severity::Note } else { Severity::Low };
-    let title = match (on_sibling.len(), free.len()) {
-        (1, 0) => format!("RPS of rx-{first} of {interface} shares CPU {own}'s core with CPU {siblings}"),
+    let (first, (own_cpu, siblings)) = sibling_queues.iter().next()?;
+    let mut free_cpus = free_cores(path)?;
+    let severity = if free_cpus.is_empty() { Severity::Note } else { Severity::Low };
+    let title = match (sibling_queues.len(), free_cpus.len()) {
+        (1, 0) => format!("RPS of rx-{first} of {interface} shares CPU {own_cpu}'s core with CPU {siblings}"),
         (1, free) => format!(
-            "RPS of rx-{first} of {interface} hands packets from CPU {own} to CPU {siblings} of the same core, while \
+            "RPS of rx-{first} of {interface} hands packets from CPU {own_cpu} to CPU {siblings} of the same core, while \
              {free} {} none",
             if free == 1 { "core has" } else { "cores have" },
         ),
@@ -53,48 +53,50 @@ fn of_interface(path: &PacketPath, interface: &str) -> Option<RuleMatch> {
             if free == 1 { "core has" } else { "cores have" },
         ),
     };
-    let shown = on_sibling
-        .iter()
-        .map(|(queue, (own, siblings))| (format!("rx-{queue}, polled on CPU {own}"), siblings.to_string()));
-    let mut matched = RuleMatch::new(severity, title)
-        .evidence_by("CPUs of RPS on the same core", shown, super::rps_files(interface))
+    let siblings_by_queue = sibling_queues.iter().map(|(queue, (own_cpu, siblings))| {
+        (format!("rx-{queue}, polled on CPU {own_cpu}"), siblings.to_string())
+    });
+    let mut rule_match = RuleMatch::new(severity, title)
+        .evidence_by("CPUs of RPS on the same core", siblings_by_queue, super::rps_files(interface))
         .evidence(
             "cores without packets",
-            free.len(),
+            free_cpus.len(),
             "/sys/devices/system/cpu/cpu*/topology/thread_siblings_list",
         );
-    for (queue, (own, siblings)) in &on_sibling {
-        let node = path.machine.node_of(*own);
-        let Some(at) = free.iter().position(|cpu| path.machine.node_of(*cpu) == node) else { continue };
-        let better = free.remove(at);
-        let now = path.softirq.rps_cpus(interface, *queue)?;
-        let to = now.iter().filter(|cpu| !siblings.contains(*cpu)).chain([better]).collect();
-        matched = super::with_rps(matched, path, interface, *queue, &to);
+    for (queue, (own_cpu, siblings)) in &sibling_queues {
+        let node = path.machine.node_of(*own_cpu);
+        let Some(index) = free_cpus.iter().position(|cpu| path.machine.node_of(*cpu) == node) else {
+            continue;
+        };
+        let new_target = free_cpus.remove(index);
+        let targets = path.softirq.rps_cpus(interface, *queue)?;
+        let to = targets.iter().filter(|cpu| !siblings.contains(*cpu)).chain([new_target]).collect();
+        rule_match = super::with_rps(rule_match, path, interface, *queue, &to);
     }
-    Some(matched)
+    Some(rule_match)
 }
 
 /// The queue's CPU, and the RPS targets that share its core. `None` if several CPUs poll the queue.
 fn sibling_targets(path: &PacketPath, interface: &str, queue: u32) -> Option<(u32, CpuSet)> {
-    let own = path.irq.receive_vector(interface, queue)?.cpu()?;
-    let core = path.machine.siblings_of(own)?;
+    let own_cpu = path.irq.receive_vector(interface, queue)?.cpu()?;
+    let core = path.machine.siblings_of(own_cpu)?;
     let targets = path.softirq.rps_cpus(interface, queue)?;
-    let siblings: CpuSet = targets.iter().filter(|cpu| *cpu != own && core.contains(*cpu)).collect();
-    (!siblings.is_empty()).then_some((own, siblings))
+    let siblings: CpuSet = targets.iter().filter(|cpu| *cpu != own_cpu && core.contains(*cpu)).collect();
+    (!siblings.is_empty()).then_some((own_cpu, siblings))
 }
 
 /// One CPU of each core without packets from any interface.
 fn free_cores(path: &PacketPath) -> Option<Vec<u32>> {
     let usable = spread::usable_cpus(path)?;
-    let mut taken: BTreeSet<u32> = BTreeSet::new();
+    let mut used_cpus: BTreeSet<u32> = BTreeSet::new();
     for item in &path.softirq.rps {
         for queue in item.queues.value()? {
-            taken.extend(queue.cpus.value()?.iter());
-            taken.extend(path.napi_cpus(&item.interface, queue.queue).into_iter().flatten());
+            used_cpus.extend(queue.cpus.value()?.iter());
+            used_cpus.extend(path.napi_cpus(&item.interface, queue.queue).into_iter().flatten());
         }
     }
     let cores = path.machine.cores.value()?;
-    let free = cores.iter().filter(|core| !core.iter().any(|cpu| taken.contains(&cpu)));
+    let free = cores.iter().filter(|core| !core.iter().any(|cpu| used_cpus.contains(&cpu)));
     Some(free.filter_map(|core| core.iter().find(|cpu| usable.contains(*cpu))).collect())
 }
 
@@ -114,42 +116,42 @@ mod tests {
         files: &[],
     };
 
-    fn found(machine: &SampleMachine<'_>) -> Vec<RuleMatch> {
+    fn matches(machine: &SampleMachine<'_>) -> Vec<RuleMatch> {
         check(&HostView::once(&path(machine)))
     }
 
     #[test]
-    fn a_core_without_packets_is_better_than_the_sibling() {
-        let matched = found(&SMT).remove(0);
+    fn rps_prefers_an_idle_core_to_the_sibling_thread() {
+        let rule_match = matches(&SMT).remove(0);
         assert_eq!(
-            matched.title,
+            rule_match.title,
             "RPS of rx-0 of eth0 hands packets from CPU 0 to CPU 4 of the same core, while 2 cores have none"
         );
-        assert_eq!(matched.severity, Severity::Low);
+        assert_eq!(rule_match.severity, Severity::Low);
         let changes: Vec<String> =
-            matched.changes.iter().map(|change| format!("{} {}", change.setting, change.to)).collect();
+            rule_match.changes.iter().map(|change| format!("{} {}", change.setting, change.to)).collect();
         assert_eq!(changes, ["eth0 rx-0/rps_cpus 00000005"]);
     }
 
     #[test]
-    fn siblings_on_every_queue_with_all_cores_busy_are_only_noted() {
+    fn rps_to_siblings_is_a_note_if_every_core_has_a_queue() {
         let machine =
             SampleMachine { vectors: &[0, 1, 2, 3], rps: &["0,4", "1,5", "2,6", "3,7"], ..SMT.clone() };
-        let matched = found(&machine).remove(0);
-        assert_eq!(matched.severity, Severity::Note);
-        assert_eq!(matched.title, "RPS of 4 receive queues of eth0 shares the core of each queue's CPU");
-        assert!(matched.changes.is_empty());
+        let rule_match = matches(&machine).remove(0);
+        assert_eq!(rule_match.severity, Severity::Note);
+        assert_eq!(rule_match.title, "RPS of 4 receive queues of eth0 shares the core of each queue's CPU");
+        assert!(rule_match.changes.is_empty());
     }
 
     #[test]
-    fn other_cores_and_machines_without_siblings_are_no_fault() {
+    fn rps_to_other_cores_or_without_smt_is_not_reported() {
         for machine in [
             SampleMachine { rps: &["0,2", "1,3"], ..SMT.clone() },
             SampleMachine { rps: &[], ..SMT.clone() },
             SampleMachine { cores: &[], rps: &["0,4", "1"], ..SMT.clone() },
             SampleMachine { vectors: &[], rps: &["0,4"], ..SMT.clone() },
         ] {
-            assert!(found(&machine).is_empty(), "{machine:?}");
+            assert!(matches(&machine).is_empty(), "{machine:?}");
         }
     }
 }

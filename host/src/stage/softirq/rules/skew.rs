@@ -47,103 +47,106 @@ fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
     if spread::usable_cpus(view.now).is_none_or(|cpus| cpus.len() < 2) {
         return Vec::new();
     }
-    let matched = if view.before.is_some() { between_readings(view) } else { since_boot(view) };
-    matched.into_iter().collect()
+    let rule_match =
+        if view.before.is_some() { match_between_readings(view) } else { match_since_boot(view) };
+    rule_match.into_iter().collect()
 }
 
-fn between_readings(view: &HostView<'_>) -> Option<RuleMatch> {
+fn match_between_readings(view: &HostView<'_>) -> Option<RuleMatch> {
     let rates = load::rates(view, |line| line.processed)?;
-    let (cpu, rate) = rates.iter().max_by(|one, other| one.1.total_cmp(other.1))?;
+    let (cpu, rate) = rates.iter().max_by(|left, right| left.1.total_cmp(right.1))?;
     let share = rate / rates.values().sum::<f64>();
     if *rate < WORTH_A_LOOK || share < MOST {
         return None;
     }
-    let busy = load::time_shares(view).and_then(|shares| shares.get(cpu).copied());
-    let handed = handed_to(view, *cpu);
-    let severity = match busy {
+    let softirq_share = load::time_shares(view).and_then(|shares| shares.get(cpu).copied());
+    let rps_interface = find_rps_interface(view, *cpu);
+    let severity = match softirq_share {
         // RPS takes packets from CPUs whose sockets wait for them.
-        Some(busy) if handed.is_some() && busy >= FULL => Severity::High,
-        _ if handed.is_some() => Severity::Medium,
+        Some(softirq_share) if rps_interface.is_some() && softirq_share >= FULL => Severity::High,
+        _ if rps_interface.is_some() => Severity::Medium,
         // On two CPUs, one for packets and one for the service is a good use.
         _ if rates.len() < 3 => Severity::Note,
-        Some(busy) if busy >= FULL => Severity::High,
-        Some(busy) if busy >= USED => Severity::Medium,
+        Some(softirq_share) if softirq_share >= FULL => Severity::High,
+        Some(softirq_share) if softirq_share >= USED => Severity::Medium,
         _ => Severity::Note,
     };
-    let others = match rates.len() - 1 {
+    let other_cpus = match rates.len() - 1 {
         1 => "the other CPU".to_owned(),
-        others => format!("{others} other CPUs"),
+        count => format!("{count} other CPUs"),
     };
     let title = format!(
-        "CPU {cpu} processes {:.0} % of {} packets/s, {others} the rest",
+        "CPU {cpu} processes {:.0} % of {} packets/s, {other_cpus} the rest",
         share * 100.0,
         amount::rate(rates.values().sum()),
     );
-    let matched = RuleMatch::new(severity, title).evidence_by(
+    let rule_match = RuleMatch::new(severity, title).evidence_by(
         "packets/s by CPU",
-        super::rounded(&rates),
+        super::rounded_rates(&rates),
         "/proc/net/softnet_stat",
     );
-    let matched = match busy {
-        Some(busy) => matched.evidence(format!("share of CPU {cpu}'s time in softirqs"), busy, "/proc/stat"),
-        None => matched,
+    let rule_match = match softirq_share {
+        Some(softirq_share) => {
+            rule_match.evidence(format!("share of CPU {cpu}'s time in softirqs"), softirq_share, "/proc/stat")
+        }
+        None => rule_match,
     };
-    Some(match handed {
-        Some(interface) => spread_by_rps(view, matched, interface),
-        None => matched,
+    Some(match rps_interface {
+        Some(interface) => add_rps_changes(view, rule_match, interface),
+        None => rule_match,
     })
 }
 
 /// An interface with several receive queues whose RPS has only this CPU, while the sockets of a
 /// group are chosen by CPU: then one socket of the group gets all packets.
-fn handed_to<'a>(view: &HostView<'a>, cpu: u32) -> Option<&'a str> {
-    let by_cpu = |service: &ServiceSockets| {
+fn find_rps_interface<'a>(view: &HostView<'a>, cpu: u32) -> Option<&'a str> {
+    let is_by_cpu = |service: &ServiceSockets| {
         service.sockets.len() > 1
             && matches!(service.steering.value(), Some(Some(SteeringState::Cpu)))
             && view.matters(service)
     };
-    if !view.udp_services().any(by_cpu) {
+    if !view.udp_services().any(is_by_cpu) {
         return None;
     }
-    let only = CpuSet::from_iter([cpu]);
-    let hands = |interface: &str| {
+    let cpu_set = CpuSet::from_iter([cpu]);
+    let uses_only_cpu = |interface: &str| {
         let queues = view.now.softirq.rps_queues(interface);
-        queues.len() > 1 && queues.iter().all(|queue| queue.cpus.value() == Some(&only))
+        queues.len() > 1 && queues.iter().all(|queue| queue.cpus.value() == Some(&cpu_set))
     };
     let interfaces = view.now.link.iter().map(|link| link.interface.as_str());
-    interfaces.into_iter().find(|interface| hands(interface))
+    interfaces.into_iter().find(|interface| uses_only_cpu(interface))
 }
 
 /// Queues whose interrupts have their own CPUs need no RPS. Other queues, such as those of veth,
 /// get the CPUs in turn.
-fn spread_by_rps(view: &HostView<'_>, matched: RuleMatch, interface: &str) -> RuleMatch {
+fn add_rps_changes(view: &HostView<'_>, rule_match: RuleMatch, interface: &str) -> RuleMatch {
     let path = view.now;
-    let mut matched = matched;
+    let mut rule_match = rule_match;
     let queues = path.softirq.rps_queues(interface);
     for queue in queues {
         let cpus = queue.cpus.value().map(ToString::to_string);
         let file = format!("/sys/class/net/{interface}/queues/rx-{}/rps_cpus", queue.queue);
-        matched = matched.evidence(format!("CPUs that RPS hands queue {} to", queue.queue), cpus, file);
+        rule_match = rule_match.evidence(format!("CPUs that RPS hands queue {} to", queue.queue), cpus, file);
     }
-    let own: Option<BTreeMap<u32, u32>> = spread::settled(path, interface)
-        .filter(|own| queues.iter().all(|queue| own.contains_key(&queue.queue)))
-        .filter(|own| own.values().collect::<BTreeSet<_>>().len() > 1);
+    let own_cpus: Option<BTreeMap<u32, u32>> = spread::settled_cpus(path, interface)
+        .filter(|own_cpus| queues.iter().all(|queue| own_cpus.contains_key(&queue.queue)))
+        .filter(|own_cpus| own_cpus.values().collect::<BTreeSet<_>>().len() > 1);
     let usable: Vec<u32> = spread::usable_cpus(path).iter().flat_map(CpuSet::iter).collect();
     for (queue, &cpu) in queues.iter().zip(usable.iter().cycle()) {
-        let to = if own.is_some() { CpuSet::default() } else { CpuSet::from_iter([cpu]) };
-        matched = super::with_rps(matched, path, interface, queue.queue, &to);
+        let to = if own_cpus.is_some() { CpuSet::default() } else { CpuSet::from_iter([cpu]) };
+        rule_match = super::with_rps(rule_match, path, interface, queue.queue, &to);
     }
-    matched
+    rule_match
 }
 
 /// Compares times, because packet counters wrap at 2^32.
-fn since_boot(view: &HostView<'_>) -> Option<RuleMatch> {
+fn match_since_boot(view: &HostView<'_>) -> Option<RuleMatch> {
     let ticks = load::ticks(view.now)?;
-    let all: u64 = ticks.values().sum();
-    let (cpu, most) = ticks.iter().max_by_key(|(_, ticks)| **ticks)?;
-    let busy = load::time_shares(view)?.get(cpu).copied()?;
-    let share = *most as f64 / all.max(1) as f64;
-    if ticks.len() < 3 || all < A_MINUTE || share < MOST || busy < OFTEN {
+    let total_ticks: u64 = ticks.values().sum();
+    let (cpu, most_ticks) = ticks.iter().max_by_key(|(_, ticks)| **ticks)?;
+    let softirq_share = load::time_shares(view)?.get(cpu).copied()?;
+    let share = *most_ticks as f64 / total_ticks.max(1) as f64;
+    if ticks.len() < 3 || total_ticks < A_MINUTE || share < MOST || softirq_share < OFTEN {
         return None;
     }
     let title = format!(
@@ -154,7 +157,7 @@ fn since_boot(view: &HostView<'_>) -> Option<RuleMatch> {
     Some(
         RuleMatch::new(Severity::Low, title)
             .evidence_by("ticks in softirqs since boot, by CPU", ticks.clone(), "/proc/stat")
-            .evidence(format!("share of CPU {cpu}'s time in softirqs"), busy, "/proc/stat"),
+            .evidence(format!("share of CPU {cpu}'s time in softirqs"), softirq_share, "/proc/stat"),
     )
 }
 
@@ -187,58 +190,61 @@ mod tests {
         path
     }
 
-    fn between(before: &[(u32, u32)], now: &[(u32, u32)]) -> Vec<RuleMatch> {
+    fn matches_between(before: &[(u32, u32)], now: &[(u32, u32)]) -> Vec<RuleMatch> {
         check(&HostView::twice(&reading(100, before), &reading(110, now)))
     }
 
     #[test]
-    fn a_cpu_that_takes_most_packets_is_named_with_its_rate() {
+    fn a_cpu_with_most_packets_is_named_with_its_share() {
         let before = [(0xffff_ff00, 0), (0, 0), (0, 0), (0, 0)];
-        let matched = between(&before, &[(899_744, 800), (50_000, 20), (50_000, 20), (0, 0)]).remove(0);
-        assert_eq!(matched.title, "CPU 0 processes 90 % of 100,000 packets/s, 3 other CPUs the rest");
-        assert_eq!(matched.severity, Severity::High);
-        assert_eq!(matched.evidence[0].value["1"], 5000.0);
-        let medium = between(&before, &[(899_744, 250), (50_000, 20), (50_000, 20), (0, 0)]);
+        let rule_match =
+            matches_between(&before, &[(899_744, 800), (50_000, 20), (50_000, 20), (0, 0)]).remove(0);
+        assert_eq!(rule_match.title, "CPU 0 processes 90 % of 100,000 packets/s, 3 other CPUs the rest");
+        assert_eq!(rule_match.severity, Severity::High);
+        assert_eq!(rule_match.evidence[0].value["1"], 5000.0);
+        let medium = matches_between(&before, &[(899_744, 250), (50_000, 20), (50_000, 20), (0, 0)]);
         assert_eq!(medium[0].severity, Severity::Medium);
-        let idle = between(&before, &[(899_744, 10), (50_000, 2), (50_000, 2), (0, 0)]);
+        let idle = matches_between(&before, &[(899_744, 10), (50_000, 2), (50_000, 2), (0, 0)]);
         assert_eq!(idle[0].severity, Severity::Note);
     }
 
     #[test]
-    fn even_loads_little_traffic_and_two_cpus_are_no_fault() {
-        assert!(between(&[(0, 0); 4], &[(90_000, 500), (80_000, 500), (90_000, 500), (9, 0)]).is_empty());
-        assert!(between(&[(0, 0); 4], &[(9_000, 1), (80, 0), (9, 0), (9, 0)]).is_empty());
-        assert!(between(&[(0, 0); 4], &[(0, 0); 4]).is_empty());
-        assert_eq!(between(&[(0, 0); 2], &[(900_000, 900), (0, 0)])[0].severity, Severity::Note);
-        assert!(between(&[(0, 0)], &[(900_000, 900)]).is_empty());
+    fn even_load_and_low_traffic_are_no_skew_and_two_cpus_a_note() {
+        assert!(
+            matches_between(&[(0, 0); 4], &[(90_000, 500), (80_000, 500), (90_000, 500), (9, 0)]).is_empty()
+        );
+        assert!(matches_between(&[(0, 0); 4], &[(9_000, 1), (80, 0), (9, 0), (9, 0)]).is_empty());
+        assert!(matches_between(&[(0, 0); 4], &[(0, 0); 4]).is_empty());
+        assert_eq!(matches_between(&[(0, 0); 2], &[(900_000, 900), (0, 0)])[0].severity, Severity::Note);
+        assert!(matches_between(&[(0, 0)], &[(900_000, 900)]).is_empty());
     }
 
     #[test]
-    fn rps_that_hands_all_queues_to_one_cpu_is_a_fault_where_sockets_are_steered_by_cpu() {
-        let steered = |packets: u32| {
+    fn rps_of_all_queues_to_one_cpu_is_medium_with_cpu_steering() {
+        let cpu_steered_path = |packets: u32| {
             let mut path = host(&[0, 0]).with(service(2), Vec::new());
             path.service().steering = Known::Value(Some(SteeringState::Cpu));
-            let counted = reading(0, &[(packets, 0), (0, 0)]);
-            path.softirq.softnet = counted.softirq.softnet;
+            let softnet_reading = reading(0, &[(packets, 0), (0, 0)]);
+            path.softirq.softnet = softnet_reading.softirq.softnet;
             path.machine.online = Known::Value((0..2).collect());
             path
         };
-        let (before, mut now) = (steered(0), later(&steered(600_000)));
-        let matched = check(&HostView::twice(&before, &now)).remove(0);
-        assert_eq!(matched.title, "CPU 0 processes 100 % of 60,000 packets/s, the other CPU the rest");
-        assert_eq!(matched.severity, Severity::Medium);
+        let (before, mut now) = (cpu_steered_path(0), later(&cpu_steered_path(600_000)));
+        let rule_match = check(&HostView::twice(&before, &now)).remove(0);
+        assert_eq!(rule_match.title, "CPU 0 processes 100 % of 60,000 packets/s, the other CPU the rest");
+        assert_eq!(rule_match.severity, Severity::Medium);
         let commands: Vec<_> =
-            matched.changes.iter().filter_map(|change| change.setting.command(&change.to)).collect();
+            rule_match.changes.iter().filter_map(|change| change.setting.command(&change.to)).collect();
         assert_eq!(commands, ["echo 00000002 > /sys/class/net/eth0/queues/rx-1/rps_cpus"]);
         now.service().steering = Known::Value(Some(SteeringState::Hash));
         assert_eq!(check(&HostView::twice(&before, &now))[0].severity, Severity::Note);
     }
 
     #[test]
-    fn since_boot_time_is_told_and_weighs_little() {
-        let found = check(&HostView::once(&reading(1_000, &[(0, 9_000), (0, 500), (0, 400), (0, 100)])));
-        assert_eq!(found[0].title, "Since boot CPU 0 spent 90 % of all time in softirqs, on 4 CPUs");
-        assert_eq!(found[0].severity, Severity::Low);
+    fn skew_since_boot_is_reported_by_softirq_time_at_low_severity() {
+        let matches = check(&HostView::once(&reading(1_000, &[(0, 9_000), (0, 500), (0, 400), (0, 100)])));
+        assert_eq!(matches[0].title, "Since boot CPU 0 spent 90 % of all time in softirqs, on 4 CPUs");
+        assert_eq!(matches[0].severity, Severity::Low);
         assert!(check(&HostView::once(&reading(1_000, &[(0, 900), (0, 50), (0, 40), (0, 10)]))).is_empty());
         assert!(check(&HostView::once(&reading(1_000, &[(0, 9_000), (0, 500)]))).is_empty());
     }

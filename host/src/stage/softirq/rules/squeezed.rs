@@ -36,24 +36,24 @@ const LARGE_BUDGET: u64 = 1_200;
 const LONG_BUDGET: u64 = 16_000;
 
 fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
-    matched(view).into_iter().collect()
+    match_squeezes(view).into_iter().collect()
 }
 
 /// A budget that ends each run before one NAPI poll is complete, with any traffic.
-fn tiny(view: &HostView<'_>) -> Option<RuleMatch> {
+fn match_tiny_budget(view: &HostView<'_>) -> Option<RuleMatch> {
     let budget = super::sysctl(view.now, "netdev_budget").filter(|budget| *budget < NAPI_WEIGHT)?;
     let title = format!("A softirq ends after {budget} packets: the kernel's default is {DEFAULT_BUDGET}");
-    let matched = RuleMatch::new(Severity::Medium, title).evidence(
+    let rule_match = RuleMatch::new(Severity::Medium, title).evidence(
         "netdev_budget",
         budget,
         "/proc/sys/net/core/netdev_budget",
     );
-    Some(super::with_sysctl(matched, "netdev_budget", budget, DEFAULT_BUDGET))
+    Some(super::with_sysctl(rule_match, "netdev_budget", budget, DEFAULT_BUDGET))
 }
 
-fn matched(view: &HostView<'_>) -> Option<RuleMatch> {
-    if let Some(tiny) = tiny(view) {
-        return Some(tiny);
+fn match_squeezes(view: &HostView<'_>) -> Option<RuleMatch> {
+    if let Some(rule_match) = match_tiny_budget(view) {
+        return Some(rule_match);
     }
     let squeezes = load::rates(view, |line| line.time_squeeze)?;
     let packets: f64 = load::rates(view, |line| line.processed)?.into_values().sum();
@@ -68,21 +68,21 @@ fn matched(view: &HostView<'_>) -> Option<RuleMatch> {
         amount::rate(rate),
         amount::rate(packets)
     );
-    let mut matched = RuleMatch::new(Severity::Low, title)
+    let mut rule_match = RuleMatch::new(Severity::Low, title)
         .evidence_by(
             "squeezes per second, by CPU",
-            super::rounded(&squeezes),
+            super::rounded_rates(&squeezes),
             "/proc/net/softnet_stat, column 3",
         )
         .evidence("packets processed per second", packets.round(), "/proc/net/softnet_stat, column 1");
-    for (name, most) in [("netdev_budget", LARGE_BUDGET), ("netdev_budget_usecs", LONG_BUDGET)] {
-        let Some(now) = super::sysctl(view.now, name) else { continue };
-        matched = matched.evidence(name, now, format!("/proc/sys/net/core/{name}"));
-        if now < most {
-            matched = super::with_sysctl(matched, name, now, now.max(1) * 2);
+    for (name, limit) in [("netdev_budget", LARGE_BUDGET), ("netdev_budget_usecs", LONG_BUDGET)] {
+        let Some(current) = super::sysctl(view.now, name) else { continue };
+        rule_match = rule_match.evidence(name, current, format!("/proc/sys/net/core/{name}"));
+        if current < limit {
+            rule_match = super::with_sysctl(rule_match, name, current, current.max(1) * 2);
         }
     }
-    Some(matched)
+    Some(rule_match)
 }
 
 #[cfg(test)]
@@ -109,30 +109,30 @@ mod tests {
     }
 
     #[test]
-    fn runs_that_mostly_end_for_want_of_budget_are_found() {
+    fn frequent_squeezes_are_reported_and_double_the_budget() {
         let (before, now) = (reading(10.0, 0, 0), reading(20.0, 1_000_000, 2_000));
-        let matched = check(&HostView::twice(&before, &now)).remove(0);
+        let rule_match = check(&HostView::twice(&before, &now)).remove(0);
         assert_eq!(
-            matched.title,
+            rule_match.title,
             "Softirqs stop 200 times per second with packets left, of 100,000 packets/s"
         );
-        assert_eq!(matched.severity, Severity::Low);
+        assert_eq!(rule_match.severity, Severity::Low);
         let changes: Vec<String> =
-            matched.changes.iter().map(|change| format!("{} {}", change.setting, change.to)).collect();
+            rule_match.changes.iter().map(|change| format!("{} {}", change.setting, change.to)).collect();
         assert_eq!(changes, ["net.core.netdev_budget 600"]);
     }
 
     #[test]
-    fn a_budget_of_one_packet_is_found_without_traffic() {
+    fn a_budget_of_one_packet_is_reported_without_traffic() {
         let files = [("/proc/sys/net/core/netdev_budget", "1\n")];
         let path = path(&SampleMachine { files: &files, ..SampleMachine::default() });
-        let matched = check(&HostView::once(&path)).remove(0);
-        assert_eq!(matched.title, "A softirq ends after 1 packets: the kernel's default is 300");
-        assert_eq!((matched.severity, matched.changes[0].to.as_str()), (Severity::Medium, "300"));
+        let rule_match = check(&HostView::once(&path)).remove(0);
+        assert_eq!(rule_match.title, "A softirq ends after 1 packets: the kernel's default is 300");
+        assert_eq!((rule_match.severity, rule_match.changes[0].to.as_str()), (Severity::Medium, "300"));
     }
 
     #[test]
-    fn a_few_squeezes_or_those_of_the_past_are_no_fault() {
+    fn rare_or_past_squeezes_are_not_reported() {
         let before = reading(10.0, 0, 5_000);
         assert!(check(&HostView::twice(&before, &reading(20.0, 1_000_000, 5_050))).is_empty());
         assert!(check(&HostView::twice(&before, &reading(20.0, 900_000_000, 7_000))).is_empty());

@@ -17,10 +17,10 @@ pub(in crate::stage) const AUDIT: Rule = Rule {
     remedy: "Switch auditing off, or load the single rule `never,task`, so that new tasks have no audit \
              context. Then restart the server, because a task keeps its context.",
     caveats: "Policy or a standard asks for an audit trail.",
-    check: audit,
+    check: check_audit,
 };
 
-fn audit(view: &HostView<'_>) -> Vec<RuleMatch> {
+fn check_audit(view: &HostView<'_>) -> Vec<RuleMatch> {
     let Some(audit) = view.now.thread.audit.value().filter(|audit| audit.enabled != 0) else {
         return Vec::new();
     };
@@ -29,27 +29,27 @@ fn audit(view: &HostView<'_>) -> Vec<RuleMatch> {
         return Vec::new();
     }
     let mut services = view.udp_services().filter(|service| view.matters(service));
-    let (severity, whom) = match services.next() {
+    let (severity, service_text) = match services.next() {
         Some(service) => (Severity::Low, format!(", those of {} too", service.name())),
         None => (Severity::Note, String::new()),
     };
-    let with = match rules.map(|rules| rules.count) {
+    let rule_text = match rules.map(|rules| rules.count) {
         Some(0) => " without a rule loaded",
         _ => "",
     };
-    let locked = if audit.enabled == 2 { "; the setting is locked until the next boot" } else { "" };
-    let title = format!("System calls are audited{with}{whom}{locked}");
-    let mut matched = RuleMatch::new(severity, title).costs_per(CostUnit::UdpDatagram).evidence(
+    let lock_text = if audit.enabled == 2 { "; the setting is locked until the next boot" } else { "" };
+    let title = format!("System calls are audited{rule_text}{service_text}{lock_text}");
+    let mut rule_match = RuleMatch::new(severity, title).costs_per(CostUnit::UdpDatagram).evidence(
         "audit enabled",
         audit.enabled,
         "AUDIT_GET",
     );
     if let Some(rules) = rules {
-        matched = matched.evidence("audit rules", rules.count, "AUDIT_LIST_RULES");
+        rule_match = rule_match.evidence("audit rules", rules.count, "AUDIT_LIST_RULES");
     }
     vec![match audit.enabled {
-        2 => matched,
-        enabled => matched.change(
+        2 => rule_match,
+        enabled => rule_match.change(
             Setting::Audit,
             Some(SettingValue::new(enabled.to_string())),
             SettingValue::new("0"),
@@ -64,7 +64,7 @@ mod tests {
     use crate::stage::thread::{AuditRules, AuditState};
     use crate::{Known, PacketPath};
 
-    fn audited(enabled: u32, rules: Known<AuditRules>) -> PacketPath {
+    fn audit_path(enabled: u32, rules: Known<AuditRules>) -> PacketPath {
         let mut path = host(&[]).with(service(1), Vec::new());
         path.thread.audit = Known::Value(AuditState { enabled, rules });
         path
@@ -75,30 +75,30 @@ mod tests {
     }
 
     #[test]
-    fn auditing_that_is_on_is_told_with_its_switch() {
-        let found = audit(&HostView::once(&audited(1, rules(0, false))));
+    fn enabled_auditing_is_reported_with_the_disable_command() {
+        let matches = check_audit(&HostView::once(&audit_path(1, rules(0, false))));
         let title = "System calls are audited without a rule loaded, those of udp 10.0.0.1:53 (echo) too";
-        assert_eq!((found[0].severity, found[0].title.as_str()), (Severity::Low, title));
-        let change = &found[0].changes[0];
+        assert_eq!((matches[0].severity, matches[0].title.as_str()), (Severity::Low, title));
+        let change = &matches[0].changes[0];
         assert_eq!(change.setting.command(&change.to).as_deref(), Some("auditctl -e 0"));
     }
 
     #[test]
-    fn auditing_that_is_off_or_never_begins_is_not() {
-        assert!(audit(&HostView::once(&audited(0, rules(0, false)))).is_empty());
-        assert!(audit(&HostView::once(&audited(1, rules(1, true)))).is_empty());
-        let mut path = audited(1, rules(0, false));
+    fn disabled_never_task_and_unknown_auditing_are_not_reported() {
+        assert!(check_audit(&HostView::once(&audit_path(0, rules(0, false)))).is_empty());
+        assert!(check_audit(&HostView::once(&audit_path(1, rules(1, true)))).is_empty());
+        let mut path = audit_path(1, rules(0, false));
         path.thread.audit = Known::unknown("not in this namespace");
-        assert!(audit(&HostView::once(&path)).is_empty());
+        assert!(check_audit(&HostView::once(&path)).is_empty());
     }
 
     #[test]
-    fn a_host_without_a_service_gets_a_note_and_a_locked_one_no_switch() {
-        let mut path = audited(2, Known::unknown("not permitted"));
+    fn locked_auditing_without_a_named_service_is_a_note_without_changes() {
+        let mut path = audit_path(2, Known::unknown("not permitted"));
         path.service().named = false;
-        let found = audit(&HostView::once(&path));
+        let matches = check_audit(&HostView::once(&path));
         let title = "System calls are audited; the setting is locked until the next boot";
-        assert_eq!((found[0].severity, found[0].title.as_str()), (Severity::Note, title));
-        assert!(found[0].changes.is_empty());
+        assert_eq!((matches[0].severity, matches[0].title.as_str()), (Severity::Note, title));
+        assert!(matches[0].changes.is_empty());
     }
 }

@@ -27,27 +27,31 @@ pub(in crate::stage) const RULE: Rule = Rule {
 
 fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
     let services = view.udp_services().filter(|service| service.processes.value().is_some());
-    let mut found: Vec<RuleMatch> = Vec::new();
-    for matched in services.flat_map(|service| of_service(view, service)) {
+    let mut matches: Vec<RuleMatch> = Vec::new();
+    for rule_match in services.flat_map(|service| match_service(view, service)) {
         // A server with several addresses is reported once.
-        let is_new = |other: &RuleMatch| other.evidence != matched.evidence;
-        if found.iter().all(is_new) {
-            found.push(matched);
+        let is_new = |other: &RuleMatch| other.evidence != rule_match.evidence;
+        if matches.iter().all(is_new) {
+            matches.push(rule_match);
         }
     }
-    found
+    matches
 }
 
-fn of_service(view: &HostView<'_>, service: &ServiceSockets) -> Vec<RuleMatch> {
+fn match_service(view: &HostView<'_>, service: &ServiceSockets) -> Vec<RuleMatch> {
     let pids: Vec<u32> = service.processes.value().into_iter().flatten().map(|process| process.pid).collect();
     let watches = view.now.thread.processes.iter().filter(|watch| pids.contains(&watch.pid));
-    let of_process = watches.flat_map(|watch| {
-        [stopped(service, watch), throttled(view, service, watch), scheduled_idle(view, service, watch)]
+    let process_matches = watches.flat_map(|watch| {
+        [
+            match_stopped(service, watch),
+            match_throttled(view, service, watch),
+            match_scheduled_idle(view, service, watch),
+        ]
     });
-    of_process.flatten().chain(crowded(view, service)).collect()
+    process_matches.flatten().chain(match_crowded(view, service)).collect()
 }
 
-fn stopped(service: &ServiceSockets, watch: &ThreadWatch) -> Option<RuleMatch> {
+fn match_stopped(service: &ServiceSockets, watch: &ThreadWatch) -> Option<RuleMatch> {
     let threads = watch.threads.value()?;
     let title = format!("{} of {threads} threads of {} are stopped", watch.stopped, service.name());
     let stat = format!("/proc/{}/task/*/stat, field 3", watch.pid);
@@ -55,13 +59,13 @@ fn stopped(service: &ServiceSockets, watch: &ThreadWatch) -> Option<RuleMatch> {
         .then(|| RuleMatch::new(Severity::High, title).evidence("threads in state T", watch.stopped, stat))
 }
 
-fn throttled(view: &HostView<'_>, service: &ServiceSockets, watch: &ThreadWatch) -> Option<RuleMatch> {
+fn match_throttled(view: &HostView<'_>, service: &ServiceSockets, watch: &ThreadWatch) -> Option<RuleMatch> {
     let quota = watch.cpu_quota.as_ref()?;
     let count = |path: &crate::PacketPath| {
         let found = path.thread.processes.iter().find(|other| other.pid == watch.pid)?;
         found.cpu_quota.as_ref().filter(|other| other.cgroup == quota.cgroup).map(|quota| quota.throttled)
     };
-    let times = match view.before {
+    let throttle_text = match view.before {
         Some(_) => {
             let rate = view.rate(count).filter(|rate| *rate > 0.0)?;
             format!("stops it {rate:.1} times per second")
@@ -72,16 +76,20 @@ fn throttled(view: &HostView<'_>, service: &ServiceSockets, watch: &ThreadWatch)
         None => format!("stopped it in {} of {} periods", quota.throttled, quota.periods),
     };
     let severity = if view.before.is_some() { Severity::High } else { Severity::Low };
-    let title = format!("The CPU quota of {} is {:.2} CPUs and {times}", service.name(), quota.cpus);
+    let title = format!("The CPU quota of {} is {:.2} CPUs and {throttle_text}", service.name(), quota.cpus);
     let stat = format!("{}/cpu.stat", quota.cgroup);
-    let matched = RuleMatch::new(severity, title)
+    let rule_match = RuleMatch::new(severity, title)
         .evidence("CPUs' worth of time", quota.cpus, format!("{}/cpu.max", quota.cgroup))
         .evidence("periods in which it was used up", quota.throttled, stat.clone())
         .evidence("periods", quota.periods, stat);
-    Some(matched)
+    Some(rule_match)
 }
 
-fn scheduled_idle(view: &HostView<'_>, service: &ServiceSockets, watch: &ThreadWatch) -> Option<RuleMatch> {
+fn match_scheduled_idle(
+    view: &HostView<'_>,
+    service: &ServiceSockets,
+    watch: &ThreadWatch,
+) -> Option<RuleMatch> {
     let severity = if view.matters(service) { Severity::Medium } else { Severity::Note };
     let count = watch.scheduled_idle;
     let title = format!("{} runs only where a CPU has nothing else to do (SCHED_IDLE)", service.name());
@@ -90,7 +98,7 @@ fn scheduled_idle(view: &HostView<'_>, service: &ServiceSockets, watch: &ThreadW
 }
 
 /// More reading threads than CPUs that they may run on, while the host has more CPUs.
-fn crowded(view: &HostView<'_>, service: &ServiceSockets) -> Option<RuleMatch> {
+fn match_crowded(view: &HostView<'_>, service: &ServiceSockets) -> Option<RuleMatch> {
     let threads = view.threads_of(service);
     let online = view.now.machine.online.value()?;
     let allowed: Vec<&CpuSet> = threads.iter().filter_map(|thread| thread.allowed.value()).collect();
@@ -103,16 +111,20 @@ fn crowded(view: &HostView<'_>, service: &ServiceSockets) -> Option<RuleMatch> {
     if !is_crowded || cpus.is_empty() {
         return None;
     }
-    let one = if cpus.len() == 1 { format!("CPU {cpus}") } else { format!("CPUs {cpus}") };
-    let title =
-        format!("{} threads of {} may run only on {one} of {}", threads.len(), service.name(), online.len());
-    let mut matched = RuleMatch::new(Severity::Medium, title).costs_per(CostUnit::UdpDatagram);
+    let cpus_text = if cpus.len() == 1 { format!("CPU {cpus}") } else { format!("CPUs {cpus}") };
+    let title = format!(
+        "{} threads of {} may run only on {cpus_text} of {}",
+        threads.len(),
+        service.name(),
+        online.len()
+    );
+    let mut rule_match = RuleMatch::new(Severity::Medium, title).costs_per(CostUnit::UdpDatagram);
     for thread in threads.iter().take(8) {
         let status = format!("/proc/{}/task/{}/status, Cpus_allowed_list", thread.pid, thread.tid);
         let cpus = thread.allowed.value().map(ToString::to_string);
-        matched = matched.evidence(format!("CPUs of thread {}", thread.tid), cpus, status);
+        rule_match = rule_match.evidence(format!("CPUs of thread {}", thread.tid), cpus, status);
     }
-    Some(matched)
+    Some(rule_match)
 }
 
 #[cfg(test)]
@@ -137,20 +149,20 @@ mod tests {
         path
     }
 
-    fn found(view: &HostView<'_>) -> Vec<(Severity, String)> {
-        check(view).into_iter().map(|matched| (matched.severity, matched.title)).collect()
+    fn matches(view: &HostView<'_>) -> Vec<(Severity, String)> {
+        check(view).into_iter().map(|rule_match| (rule_match.severity, rule_match.title)).collect()
     }
 
     #[test]
-    fn threads_that_may_run_as_they_like_are_not_held_back() {
-        assert_eq!(found(&HostView::once(&path(["0-3", "0-3"]))), []);
-        assert_eq!(found(&HostView::once(&path(["0", "1"]))), []);
+    fn unpinned_or_separately_pinned_threads_are_not_held_back() {
+        assert_eq!(matches(&HostView::once(&path(["0-3", "0-3"]))), []);
+        assert_eq!(matches(&HostView::once(&path(["0", "1"]))), []);
     }
 
     #[test]
-    fn two_threads_on_one_cpu_and_a_stopped_or_idle_server_are_found() {
+    fn threads_sharing_a_cpu_stopped_or_sched_idle_are_reported() {
         let title = "2 threads of udp 10.0.0.1:53 (echo) may run only on CPU 1 of 4";
-        assert_eq!(found(&HostView::once(&path(["1", "1"]))), [(Severity::Medium, title.to_owned())]);
+        assert_eq!(matches(&HostView::once(&path(["1", "1"]))), [(Severity::Medium, title.to_owned())]);
         let mut path = path(["0", "1"]);
         path.thread.processes[0].stopped = 2;
         path.thread.processes[0].scheduled_idle = 1;
@@ -159,11 +171,11 @@ mod tests {
             "udp 10.0.0.1:53 (echo) runs only where a CPU has nothing else to do (SCHED_IDLE)",
         ];
         let expected = [(Severity::High, titles[0].to_owned()), (Severity::Medium, titles[1].to_owned())];
-        assert_eq!(found(&HostView::once(&path)), expected);
+        assert_eq!(matches(&HostView::once(&path)), expected);
     }
 
     #[test]
-    fn a_quota_counts_where_it_is_used_up() {
+    fn only_cpu_quotas_that_throttle_the_service_are_reported() {
         let quota = |throttled| {
             let mut path = path(["0", "1"]);
             let cgroup = "/sys/fs/cgroup/dns".to_owned();
@@ -171,12 +183,12 @@ mod tests {
                 Some(CpuQuota { cgroup, cpus: 0.2, periods: 100, throttled });
             path
         };
-        assert_eq!(found(&HostView::once(&quota(0))), []);
+        assert_eq!(matches(&HostView::once(&quota(0))), []);
         let title = "The CPU quota of udp 10.0.0.1:53 (echo) is 0.20 CPUs and stopped it in 9 of 100 periods";
-        assert_eq!(found(&HostView::once(&quota(9))), [(Severity::Low, title.to_owned())]);
+        assert_eq!(matches(&HostView::once(&quota(9))), [(Severity::Low, title.to_owned())]);
         let title = "The CPU quota of udp 10.0.0.1:53 (echo) is 0.20 CPUs and stops it 8.0 times per second";
         let now = later(&quota(89));
-        assert_eq!(found(&HostView::twice(&quota(9), &now)), [(Severity::High, title.to_owned())]);
-        assert_eq!(found(&HostView::twice(&quota(89), &now)), []);
+        assert_eq!(matches(&HostView::twice(&quota(9), &now)), [(Severity::High, title.to_owned())]);
+        assert_eq!(matches(&HostView::twice(&quota(89), &now)), []);
     }
 }

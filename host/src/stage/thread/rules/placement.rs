@@ -18,7 +18,7 @@ pub(in crate::stage) const FAR_NODE: Rule = Rule {
     kernels: "all; since 6.18 a UDP socket has a receive queue per node, which reduces the cost",
     remedy: "Pin the threads to CPUs of the node on which packets are processed, or spread interrupts to the node of the threads too.",
     caveats: "The service needs the memory or the devices of that node more than it needs packets.",
-    check: far_node,
+    check: check_far_node,
 };
 
 pub(in crate::stage) const NOT_WITH_QUEUE: Rule = Rule {
@@ -34,7 +34,7 @@ pub(in crate::stage) const NOT_WITH_QUEUE: Rule = Rule {
     remedy: "Pin the threads to the CPUs on which packets are processed, or bring packets to the threads by RPS or by the affinity of \
              interrupts.",
     caveats: "Threads are kept off the CPUs of softirq so that these cannot starve them under overload.",
-    check: not_with_queue,
+    check: check_not_with_queue,
 };
 
 pub(in crate::stage) const ON_SIBLING: Rule = Rule {
@@ -51,99 +51,108 @@ pub(in crate::stage) const ON_SIBLING: Rule = Rule {
              its packets are processed.",
     caveats: "All cores are busy, and both siblings process packets: then hyper-threading gained 17 % in \
               total.",
-    check: on_sibling,
+    check: check_on_sibling,
 };
 
-fn far_node(view: &HostView<'_>) -> Vec<RuleMatch> {
+fn check_far_node(view: &HostView<'_>) -> Vec<RuleMatch> {
     let path = view.now;
-    let is_far = |thread: &ServingThread, receive: &CpuSet| {
-        let own = thread.allowed.value().and_then(|cpus| nodes(path, cpus));
-        let with_packets = nodes(path, receive);
-        with_packets.zip(own).is_some_and(|(with, own)| own.iter().all(|node| !with.contains(node)))
+    let is_far = |thread: &ServingThread, receive_cpus: &CpuSet| {
+        let own_nodes = thread.allowed.value().and_then(|cpus| nodes_of(path, cpus));
+        let packet_nodes = nodes_of(path, receive_cpus);
+        packet_nodes.zip(own_nodes).is_some_and(|(packet_nodes, own_nodes)| {
+            own_nodes.iter().all(|node| !packet_nodes.contains(node))
+        })
     };
-    let rest = |receive: &CpuSet| {
-        let nodes = nodes(path, receive).map_or_else(String::new, |nodes| nodes.to_string());
+    let describe = |receive_cpus: &CpuSet| {
+        let nodes = nodes_of(path, receive_cpus).map_or_else(String::new, |nodes| nodes.to_string());
         format!("run on another node than node {nodes}, where packets are processed")
     };
-    each(view, |_| Some(Severity::Medium), is_far, rest)
+    match_services(view, |_| Some(Severity::Medium), is_far, describe)
 }
 
-fn not_with_queue(view: &HostView<'_>) -> Vec<RuleMatch> {
+fn check_not_with_queue(view: &HostView<'_>) -> Vec<RuleMatch> {
     let path = view.now;
-    let is_away = |thread: &ServingThread, receive: &CpuSet| {
-        let Some(cpus) = pinned(thread) else { return false };
-        is_without(receive, cpus) && !is_beside(path, receive, cpus) && shares_node(path, receive, cpus)
+    let is_away = |thread: &ServingThread, receive_cpus: &CpuSet| {
+        let Some(cpus) = pinned_cpu(thread) else { return false };
+        lacks_packets(receive_cpus, cpus)
+            && !has_busy_sibling(path, receive_cpus, cpus)
+            && shares_node(path, receive_cpus, cpus)
     };
     let severity = |service: &ServiceSockets| match (service.sockets.len(), service.steering.value()) {
         (0 | 1, _) => None,
         (_, Some(Some(SteeringState::Cpu))) => Some(Severity::Medium),
         _ => Some(Severity::Low),
     };
-    each(view, severity, is_away, |_| "are pinned to CPUs by which no packet comes".to_owned())
+    match_services(view, severity, is_away, |_| "are pinned to CPUs by which no packet comes".to_owned())
 }
 
-fn on_sibling(view: &HostView<'_>) -> Vec<RuleMatch> {
-    let is_beside = |thread: &ServingThread, receive: &CpuSet| {
-        pinned(thread).is_some_and(|cpus| is_without(receive, cpus) && is_beside(view.now, receive, cpus))
+fn check_on_sibling(view: &HostView<'_>) -> Vec<RuleMatch> {
+    let is_on_sibling = |thread: &ServingThread, receive_cpus: &CpuSet| {
+        pinned_cpu(thread).is_some_and(|cpus| {
+            lacks_packets(receive_cpus, cpus) && has_busy_sibling(view.now, receive_cpus, cpus)
+        })
     };
-    let rest = "are pinned to the sibling of a CPU that processes packets, and to no other";
-    each(view, |_| Some(Severity::Medium), is_beside, |_| rest.to_owned())
+    let description = "are pinned to the sibling of a CPU that processes packets, and to no other";
+    match_services(view, |_| Some(Severity::Medium), is_on_sibling, |_| description.to_owned())
 }
 
-/// One match per service that matters and has threads for which `holds` is true, with the CPUs of
+/// One match per service that matters and has threads for which `selects` is true, with the CPUs of
 /// its packets.
-fn each(
+fn match_services(
     view: &HostView<'_>,
     severity: impl Fn(&ServiceSockets) -> Option<Severity>,
-    holds: impl Fn(&ServingThread, &CpuSet) -> bool,
-    rest: impl Fn(&CpuSet) -> String,
+    selects: impl Fn(&ServingThread, &CpuSet) -> bool,
+    describe: impl Fn(&CpuSet) -> String,
 ) -> Vec<RuleMatch> {
-    let matched = |service: &ServiceSockets| {
-        let (severity, receive) = (severity(service)?, view.now.receive_cpus(service)?);
+    let match_service = |service: &ServiceSockets| {
+        let (severity, receive_cpus) = (severity(service)?, view.now.receive_cpus(service)?);
         let threads = view.threads_of(service);
-        let found: Vec<&ServingThread> =
-            threads.iter().copied().filter(|thread| holds(thread, &receive)).collect();
-        if found.is_empty() {
+        let selected_threads: Vec<&ServingThread> =
+            threads.iter().copied().filter(|thread| selects(thread, &receive_cpus)).collect();
+        if selected_threads.is_empty() {
             return None;
         }
-        let who = format!("{} of {} threads of {}", found.len(), threads.len(), service.name());
-        let matched = RuleMatch::new(severity, format!("{who} {}", rest(&receive)))
+        let subject =
+            format!("{} of {} threads of {}", selected_threads.len(), threads.len(), service.name());
+        let rule_match = RuleMatch::new(severity, format!("{subject} {}", describe(&receive_cpus)))
             .costs_per(CostUnit::UdpDatagram)
             .evidence(
                 "CPUs on which packets meet the stack",
-                receive.to_string(),
+                receive_cpus.to_string(),
                 "IRQ affinity and rps_cpus of all queues",
             );
-        Some(super::with_allowed_cpus(matched, &found))
+        Some(super::with_allowed_cpus(rule_match, &selected_threads))
     };
-    view.udp_services().filter(|service| view.matters(service)).filter_map(matched).collect()
+    view.udp_services().filter(|service| view.matters(service)).filter_map(match_service).collect()
 }
 
-fn pinned(thread: &ServingThread) -> Option<&CpuSet> {
+fn pinned_cpu(thread: &ServingThread) -> Option<&CpuSet> {
     thread.allowed.value().filter(|cpus| cpus.len() == 1)
 }
 
-fn is_without(receive: &CpuSet, cpus: &CpuSet) -> bool {
-    cpus.iter().all(|cpu| !receive.contains(cpu))
+fn lacks_packets(receive_cpus: &CpuSet, cpus: &CpuSet) -> bool {
+    cpus.iter().all(|cpu| !receive_cpus.contains(cpu))
 }
 
 /// Whether a sibling of one of these CPUs processes packets.
-fn is_beside(path: &PacketPath, receive: &CpuSet, cpus: &CpuSet) -> bool {
+fn has_busy_sibling(path: &PacketPath, receive_cpus: &CpuSet, cpus: &CpuSet) -> bool {
     let siblings = cpus.iter().filter_map(|cpu| path.machine.siblings_of(cpu));
-    siblings.flat_map(CpuSet::iter).any(|cpu| receive.contains(cpu))
+    siblings.flat_map(CpuSet::iter).any(|cpu| receive_cpus.contains(cpu))
 }
 
 /// Whether packets are processed on the node of these CPUs; otherwise `thread.far-node` reports it.
 /// True if nodes are unknown.
-fn shares_node(path: &PacketPath, receive: &CpuSet, cpus: &CpuSet) -> bool {
-    match (nodes(path, receive), nodes(path, cpus)) {
-        (Some(receive), Some(own)) => own.iter().any(|node| receive.contains(node)),
+fn shares_node(path: &PacketPath, receive_cpus: &CpuSet, cpus: &CpuSet) -> bool {
+    match (nodes_of(path, receive_cpus), nodes_of(path, cpus)) {
+        (Some(packet_nodes), Some(thread_nodes)) => {
+            thread_nodes.iter().any(|node| packet_nodes.contains(node))
+        }
         _ => true,
     }
 }
 
 /// `None` if the node of a CPU is unknown.
-fn nodes(path: &PacketPath, cpus: &CpuSet) -> Option<CpuSet> {
+fn nodes_of(path: &PacketPath, cpus: &CpuSet) -> Option<CpuSet> {
     cpus.iter().map(|cpu| path.machine.node_of(cpu)).collect()
 }
 
@@ -153,66 +162,69 @@ mod tests {
     use crate::Known;
     use crate::stage::socket::sample::{host, service, thread};
 
-    fn pair(receive: &[u32], one: &str, other: &str) -> PacketPath {
-        host(receive).with(service(2), vec![thread(51, 700, one), thread(52, 701, other)])
+    fn pair(receive: &[u32], first_cpus: &str, second_cpus: &str) -> PacketPath {
+        host(receive).with(service(2), vec![thread(51, 700, first_cpus), thread(52, 701, second_cpus)])
     }
 
     fn titles(check: fn(&HostView<'_>) -> Vec<RuleMatch>, path: &PacketPath) -> Vec<String> {
-        check(&HostView::once(path)).into_iter().map(|matched| matched.title).collect()
+        check(&HostView::once(path)).into_iter().map(|rule_match| rule_match.title).collect()
     }
 
     #[test]
-    fn threads_on_the_other_node_are_told_and_those_with_packets_on_theirs_not() {
+    fn threads_on_a_node_without_packets_are_reported() {
         let path = pair(&[0, 1], "2", "1").with_nodes();
         let title = "1 of 2 threads of udp 10.0.0.1:53 (echo) run on another node than node 0, where packets are processed";
-        assert_eq!(titles(far_node, &path), [title]);
-        assert!(titles(not_with_queue, &path).is_empty(), "said once");
-        assert!(titles(far_node, &pair(&[0, 2], "2", "1").with_nodes()).is_empty());
-        assert!(titles(far_node, &pair(&[0, 1], "0-3", "0-3").with_nodes()).is_empty());
-        assert!(titles(far_node, &pair(&[0, 1], "2", "3")).is_empty(), "nodes are unknown");
-        assert!(titles(far_node, &pair(&[], "2", "3").with_nodes()).is_empty(), "queues are unknown");
+        assert_eq!(titles(check_far_node, &path), [title]);
+        assert!(titles(check_not_with_queue, &path).is_empty(), "reported by the other rule");
+        assert!(titles(check_far_node, &pair(&[0, 2], "2", "1").with_nodes()).is_empty());
+        assert!(titles(check_far_node, &pair(&[0, 1], "0-3", "0-3").with_nodes()).is_empty());
+        assert!(titles(check_far_node, &pair(&[0, 1], "2", "3")).is_empty(), "nodes are unknown");
+        assert!(titles(check_far_node, &pair(&[], "2", "3").with_nodes()).is_empty(), "queues are unknown");
     }
 
     #[test]
-    fn a_pinned_thread_of_a_group_without_packets_is_told() {
+    fn threads_pinned_to_cpus_without_packets_are_reported() {
         let path = pair(&[0, 1], "0", "3");
         let title = "1 of 2 threads of udp 10.0.0.1:53 (echo) are pinned to CPUs by which no packet comes";
-        assert_eq!(titles(not_with_queue, &path), [title]);
-        assert_eq!(not_with_queue(&HostView::once(&path))[0].severity, Severity::Low);
-        let mut steered = path;
-        steered.service().steering = Known::Value(Some(SteeringState::Cpu));
-        assert_eq!(not_with_queue(&HostView::once(&steered))[0].severity, Severity::Medium);
-        assert!(titles(not_with_queue, &pair(&[0, 3], "0", "3")).is_empty());
-        assert!(titles(not_with_queue, &pair(&[0, 1], "0", "2-3")).is_empty(), "not pinned to one");
+        assert_eq!(titles(check_not_with_queue, &path), [title]);
+        assert_eq!(check_not_with_queue(&HostView::once(&path))[0].severity, Severity::Low);
+        let mut cpu_steered = path;
+        cpu_steered.service().steering = Known::Value(Some(SteeringState::Cpu));
+        assert_eq!(check_not_with_queue(&HostView::once(&cpu_steered))[0].severity, Severity::Medium);
+        assert!(titles(check_not_with_queue, &pair(&[0, 3], "0", "3")).is_empty());
+        assert!(titles(check_not_with_queue, &pair(&[0, 1], "0", "2-3")).is_empty(), "not pinned to one CPU");
     }
 
     #[test]
-    fn one_thread_apart_from_softirq_is_how_it_should_be() {
+    fn a_single_thread_on_another_core_than_softirq_is_not_reported() {
         let path = host(&[0]).with(service(1), vec![thread(51, 700, "2")]).with_siblings();
-        assert!(titles(not_with_queue, &path).is_empty() && titles(on_sibling, &path).is_empty());
+        assert!(titles(check_not_with_queue, &path).is_empty() && titles(check_on_sibling, &path).is_empty());
     }
 
     #[test]
-    fn packets_of_a_service_on_the_loopback_come_by_no_queue() {
+    fn loopback_services_are_not_checked_against_receive_queues() {
         let mut path = pair(&[0], "0", "3");
-        assert_eq!(titles(not_with_queue, &path).len(), 1);
+        assert_eq!(titles(check_not_with_queue, &path).len(), 1);
         path.service().local.set_ip([127, 0, 0, 1].into());
-        assert!(titles(not_with_queue, &path).is_empty());
+        assert!(titles(check_not_with_queue, &path).is_empty());
     }
 
     #[test]
-    fn a_thread_on_the_sibling_of_softirq_is_told() {
-        let on = |receive: &[u32], cpu: &str| {
+    fn a_thread_pinned_to_the_sibling_of_a_softirq_cpu_is_reported() {
+        let pinned_to = |receive: &[u32], cpu: &str| {
             host(receive).with(service(1), vec![thread(51, 700, cpu)]).with_siblings()
         };
         let title = "1 of 1 threads of udp 10.0.0.1:53 (echo) are pinned to the sibling of a CPU that processes packets, and \
             to no other";
-        assert_eq!(titles(on_sibling, &on(&[0], "1")), [title]);
-        assert!(titles(on_sibling, &on(&[0, 1], "1")).is_empty(), "both siblings take packets");
-        assert!(titles(on_sibling, &on(&[0], "0")).is_empty());
-        assert!(titles(on_sibling, &on(&[0], "0-1")).is_empty(), "it may run elsewhere");
-        let mut quiet = on(&[0], "1");
+        assert_eq!(titles(check_on_sibling, &pinned_to(&[0], "1")), [title]);
+        assert!(
+            titles(check_on_sibling, &pinned_to(&[0, 1], "1")).is_empty(),
+            "both siblings process packets"
+        );
+        assert!(titles(check_on_sibling, &pinned_to(&[0], "0")).is_empty());
+        assert!(titles(check_on_sibling, &pinned_to(&[0], "0-1")).is_empty(), "the thread may run elsewhere");
+        let mut quiet = pinned_to(&[0], "1");
         quiet.service().named = false;
-        assert!(titles(on_sibling, &quiet).is_empty());
+        assert!(titles(check_on_sibling, &quiet).is_empty());
     }
 }

@@ -21,24 +21,24 @@ pub(in crate::stage) const UNPINNED: Rule = Rule {
              servers have an option for it (nsd server-cpu-affinity, CPUAffinity= of systemd for all threads \
              together).",
     caveats: "The CPUs are shared with work that must not wait, or the service has more threads than CPUs.",
-    check: unpinned,
+    check: check_unpinned,
 };
 
-fn unpinned(view: &HostView<'_>) -> Vec<RuleMatch> {
+fn check_unpinned(view: &HostView<'_>) -> Vec<RuleMatch> {
     let Some(online) = view.now.machine.online.value().filter(|online| online.len() > 1) else {
         return Vec::new();
     };
-    let judged = view.udp_services().filter(|service| view.matters(service));
-    judged.filter_map(|service| unpinned_of(view, service, online)).collect()
+    let services = view.udp_services().filter(|service| view.matters(service));
+    services.filter_map(|service| match_unpinned(view, service, online)).collect()
 }
 
-fn unpinned_of(view: &HostView<'_>, service: &ServiceSockets, online: &CpuSet) -> Option<RuleMatch> {
+fn match_unpinned(view: &HostView<'_>, service: &ServiceSockets, online: &CpuSet) -> Option<RuleMatch> {
     let threads = view.threads_of(service);
-    let everywhere = |thread: &&&ServingThread| {
+    let is_unpinned = |thread: &&&ServingThread| {
         thread.allowed.value().is_some_and(|cpus| online.iter().all(|cpu| cpus.contains(cpu)))
     };
-    let free: Vec<&ServingThread> = threads.iter().filter(everywhere).copied().collect();
-    if free.is_empty() || threads.len() > online.len() {
+    let unpinned_threads: Vec<&ServingThread> = threads.iter().filter(is_unpinned).copied().collect();
+    if unpinned_threads.is_empty() || threads.len() > online.len() {
         return None;
     }
     // While threads wait for the same socket, their CPUs matter less.
@@ -48,42 +48,40 @@ fn unpinned_of(view: &HostView<'_>, service: &ServiceSockets, online: &CpuSet) -
         (_, 1) if !view.loses(service) => Severity::Note,
         _ => Severity::Low,
     };
-    let who = match (free.len(), threads.len()) {
+    let title = match (unpinned_threads.len(), threads.len()) {
         (1, 1) => format!("The thread of {} may run on all {} CPUs", service.name(), online.len()),
         (2, 2) => format!("Both threads of {} may run on all {} CPUs", service.name(), online.len()),
-        (some, all) if some == all => {
+        (count, all) if count == all => {
             format!("All {all} threads of {} may run on all {} CPUs", service.name(), online.len())
         }
-        (some, all) => {
-            format!("{some} of {all} threads of {} may run on all {} CPUs", service.name(), online.len())
+        (count, all) => {
+            format!("{count} of {all} threads of {} may run on all {} CPUs", service.name(), online.len())
         }
     };
-    let homes = homes(view, service, &free, online);
-    let matched = RuleMatch::new(severity, who).costs_per(CostUnit::UdpDatagram);
-    let matched = super::with_allowed_cpus(matched, &free);
-    Some(
-        free.iter().zip(homes).fold(matched, |matched, (thread, cpu)| {
-            matched.command(format!("taskset -pc {cpu} {}", thread.tid))
-        }),
-    )
+    let target_cpus = choose_cpus(view, service, &unpinned_threads, online);
+    let rule_match = RuleMatch::new(severity, title).costs_per(CostUnit::UdpDatagram);
+    let rule_match = super::with_allowed_cpus(rule_match, &unpinned_threads);
+    Some(unpinned_threads.iter().zip(target_cpus).fold(rule_match, |rule_match, (thread, cpu)| {
+        rule_match.command(format!("taskset -pc {cpu} {}", thread.tid))
+    }))
 }
 
 /// A CPU for each thread: the CPU that its socket requests, otherwise the CPUs with packets in
 /// turn, otherwise any CPU.
-fn homes(
+fn choose_cpus(
     view: &HostView<'_>,
     service: &ServiceSockets,
     threads: &[&ServingThread],
     online: &CpuSet,
 ) -> Vec<u32> {
-    let asked = |thread: &ServingThread| {
-        let own = service.sockets.iter().find(|socket| thread.sockets == [socket.inode])?;
-        own.incoming_cpu().filter(|cpu| online.contains(*cpu))
+    let requested_cpu = |thread: &ServingThread| {
+        let socket = service.sockets.iter().find(|socket| thread.sockets == [socket.inode])?;
+        socket.incoming_cpu().filter(|cpu| online.contains(*cpu))
     };
-    let receive = view.now.receive_cpus(service).filter(|cpus| cpus.len() >= threads.len());
-    let cpus: Vec<u32> = receive.as_ref().unwrap_or(online).iter().collect();
-    let next = cpus.iter().cycle().copied();
-    threads.iter().zip(next).map(|(thread, cpu)| asked(thread).unwrap_or(cpu)).collect()
+    let receive_cpus = view.now.receive_cpus(service).filter(|cpus| cpus.len() >= threads.len());
+    let cpus: Vec<u32> = receive_cpus.as_ref().unwrap_or(online).iter().collect();
+    let cpu_cycle = cpus.iter().cycle().copied();
+    threads.iter().zip(cpu_cycle).map(|(thread, cpu)| requested_cpu(thread).unwrap_or(cpu)).collect()
 }
 
 #[cfg(test)]
@@ -92,57 +90,57 @@ mod tests {
     use crate::stage::socket::sample::{host, service, thread};
     use crate::{Known, PacketPath};
 
-    fn pair(one: &str, other: &str) -> PacketPath {
-        host(&[]).with(service(2), vec![thread(51, 700, one), thread(52, 701, other)])
+    fn pair(first_cpus: &str, second_cpus: &str) -> PacketPath {
+        host(&[]).with(service(2), vec![thread(51, 700, first_cpus), thread(52, 701, second_cpus)])
     }
 
     #[test]
-    fn threads_that_may_run_everywhere_get_a_cpu_each() {
-        let found = unpinned(&HostView::once(&pair("0-3", "0-127")));
+    fn unpinned_threads_get_one_cpu_each() {
+        let matches = check_unpinned(&HostView::once(&pair("0-3", "0-127")));
         let title = "Both threads of udp 10.0.0.1:53 (echo) may run on all 4 CPUs";
-        assert_eq!((found[0].severity, found[0].title.as_str()), (Severity::Medium, title));
-        assert_eq!(found[0].commands, ["taskset -pc 0 51", "taskset -pc 1 52"]);
-        assert_eq!(found[0].evidence[0].read_from, "/proc/50/task/51/status");
+        assert_eq!((matches[0].severity, matches[0].title.as_str()), (Severity::Medium, title));
+        assert_eq!(matches[0].commands, ["taskset -pc 0 51", "taskset -pc 1 52"]);
+        assert_eq!(matches[0].evidence[0].read_from, "/proc/50/task/51/status");
     }
 
     #[test]
-    fn the_cpus_by_which_packets_come_are_taken_first() {
+    fn cpus_that_receive_packets_are_assigned_first() {
         let threads = || vec![thread(51, 700, "0-3"), thread(52, 701, "0-3")];
-        let found = unpinned(&HostView::once(&host(&[2, 3]).with(service(2), threads())));
-        assert_eq!(found[0].commands, ["taskset -pc 2 51", "taskset -pc 3 52"]);
+        let matches = check_unpinned(&HostView::once(&host(&[2, 3]).with(service(2), threads())));
+        assert_eq!(matches[0].commands, ["taskset -pc 2 51", "taskset -pc 3 52"]);
         let mut path = host(&[2, 3]).with(service(2), threads());
         let options = crate::stage::socket::SocketOptions { incoming_cpu: Some(3), ..Default::default() };
         path.service().sockets[0].options = Known::Value(Some(options));
-        assert_eq!(unpinned(&HostView::once(&path))[0].commands[0], "taskset -pc 3 51");
+        assert_eq!(check_unpinned(&HostView::once(&path))[0].commands[0], "taskset -pc 3 51");
     }
 
     #[test]
-    fn threads_with_a_choice_made_for_them_are_left_alone() {
-        assert!(unpinned(&HostView::once(&pair("0", "1"))).is_empty());
-        assert!(unpinned(&HostView::once(&pair("0-2", "0-2"))).is_empty());
+    fn threads_with_an_affinity_or_unknown_cpus_are_not_reported() {
+        assert!(check_unpinned(&HostView::once(&pair("0", "1"))).is_empty());
+        assert!(check_unpinned(&HostView::once(&pair("0-2", "0-2"))).is_empty());
         let mut path = pair("0-3", "0-3");
         path.thread_mut(0).allowed = Known::unknown("gone");
         path.thread_mut(1).allowed = Known::unknown("gone");
-        assert!(unpinned(&HostView::once(&path)).is_empty(), "unknown is not everywhere");
+        assert!(check_unpinned(&HostView::once(&path)).is_empty(), "an unknown affinity is not all CPUs");
     }
 
     #[test]
-    fn more_threads_than_cpus_one_cpu_and_quiet_services_are_no_finding() {
+    fn more_threads_than_cpus_one_cpu_or_quiet_services_are_not_reported() {
         let many = (0..5).map(|tid| thread(51 + tid, 700 + u64::from(tid), "0-3")).collect();
-        assert!(unpinned(&HostView::once(&host(&[]).with(service(5), many))).is_empty());
+        assert!(check_unpinned(&HostView::once(&host(&[]).with(service(5), many))).is_empty());
         let mut path = pair("0-3", "0-3");
         path.machine.online = Known::Value([0].into_iter().collect());
-        assert!(unpinned(&HostView::once(&path)).is_empty());
+        assert!(check_unpinned(&HostView::once(&path)).is_empty());
         let mut path = pair("0-3", "0-3");
         path.service().named = false;
-        assert!(unpinned(&HostView::once(&path)).is_empty());
+        assert!(check_unpinned(&HostView::once(&path)).is_empty());
     }
 
     #[test]
-    fn a_shared_socket_makes_it_matter_less() {
+    fn unpinned_threads_of_a_shared_socket_are_low_severity() {
         let path = host(&[]).with(service(1), vec![thread(51, 700, "0-3"), thread(52, 700, "1")]);
-        let found = unpinned(&HostView::once(&path));
+        let matches = check_unpinned(&HostView::once(&path));
         let title = "1 of 2 threads of udp 10.0.0.1:53 (echo) may run on all 4 CPUs";
-        assert_eq!((found[0].severity, found[0].title.as_str()), (Severity::Low, title));
+        assert_eq!((matches[0].severity, matches[0].title.as_str()), (Severity::Low, title));
     }
 }

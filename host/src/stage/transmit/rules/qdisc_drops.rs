@@ -29,44 +29,44 @@ const LEAST_SINCE_BOOT: u64 = 1_000;
 const PART_NOW: f64 = 0.001;
 
 fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
-    view.now.transmit.iter().filter_map(|transmit| of_interface(view, transmit)).collect()
+    view.now.transmit.iter().filter_map(|transmit| match_interface(view, transmit)).collect()
 }
 
-fn of_interface(view: &HostView<'_>, transmit: &TransmitState) -> Option<RuleMatch> {
+fn match_interface(view: &HostView<'_>, transmit: &TransmitState) -> Option<RuleMatch> {
     let root = transmit.root()?;
     let interface = &transmit.interface;
     let rate = |count: fn(&QdiscState) -> u64| {
         view.rate(|path| path.transmit_of(interface)?.root().filter(|now| now.kind == root.kind).map(count))
     };
     let read_from = format!("RTM_GETQDISC of {interface}, as tc -s qdisc show dev {interface} shows it");
-    let (severity, title, matched) = if view.before.is_some() {
+    let (severity, title, rule_match) = if view.before.is_some() {
         let drops = rate(|root| root.drops).filter(|drops| *drops > 0.0)?;
-        let part = drops / (drops + rate(|root| root.packets)?);
-        let severity = if part >= PART_NOW { Severity::High } else { Severity::Medium };
+        let share = drops / (drops + rate(|root| root.packets)?);
+        let severity = if share >= PART_NOW { Severity::High } else { Severity::Medium };
         let title = format!(
             "The discipline {} of {interface} drops {} packets per second, {:.2} % of those to be sent",
             root.kind,
             drops.ceil(),
-            part * 100.0
+            share * 100.0
         );
-        let matched =
+        let rule_match =
             RuleMatch::new(severity, "").evidence("drops per second", drops.ceil(), read_from.clone());
-        (severity, title, matched)
+        (severity, title, rule_match)
     } else {
-        let part = root.drops as f64 / root.packets.saturating_add(root.drops).max(1) as f64;
-        if root.drops < LEAST_SINCE_BOOT || part < PART_SINCE_BOOT {
+        let share = root.drops as f64 / root.packets.saturating_add(root.drops).max(1) as f64;
+        if root.drops < LEAST_SINCE_BOOT || share < PART_SINCE_BOOT {
             return None;
         }
         let title = format!(
             "The discipline {} of {interface} dropped {} packets since it was set up, {:.2} % of those to be sent",
             root.kind,
             root.drops,
-            part * 100.0
+            share * 100.0
         );
         (Severity::Low, title, RuleMatch::new(Severity::Low, ""))
     };
     Some(
-        RuleMatch { severity, title, ..matched }
+        RuleMatch { severity, title, ..rule_match }
             .evidence("drops", root.drops, read_from.clone())
             .evidence("packets sent", root.packets, read_from.clone())
             .evidence("requeues", root.requeues, read_from.clone())
@@ -81,7 +81,7 @@ mod tests {
     use crate::Known;
     use crate::stage::PacketPath;
 
-    fn with(kind: &str, packets: u64, drops: u64, uptime: f64) -> PacketPath {
+    fn path_with_qdisc(kind: &str, packets: u64, drops: u64, uptime: f64) -> PacketPath {
         let mut path = path(4, &["0", "1"]);
         let discipline = |kind: &str, parent: &str| QdiscState {
             parameters: None,
@@ -103,39 +103,44 @@ mod tests {
     }
 
     #[test]
-    fn drops_of_now_are_told_by_their_rate() {
-        let before = with("mq", 1_000_000, 100, 1000.0);
-        let found = |drops| {
-            let now = with("mq", 2_000_000, drops, 1010.0);
+    fn current_qdisc_drops_are_reported_with_their_rate() {
+        let before = path_with_qdisc("mq", 1_000_000, 100, 1000.0);
+        let matches = |drops| {
+            let now = path_with_qdisc("mq", 2_000_000, drops, 1010.0);
             check(&HostView::twice(&before, &now))
                 .into_iter()
                 .map(|item| (item.severity, item.title))
                 .collect::<Vec<_>>()
         };
         assert_eq!(
-            found(20_100),
+            matches(20_100),
             [(
                 Severity::High,
                 "The discipline mq of eth0 drops 2000 packets per second, 1.96 % of those to be sent"
                     .to_owned()
             )]
         );
-        assert_eq!(found(200)[0].0, Severity::Medium);
-        assert!(found(100).is_empty());
+        assert_eq!(matches(200)[0].0, Severity::Medium);
+        assert!(matches(100).is_empty());
         // Another qdisc since then: its counters restarted.
-        let now = with("fq", 2_000_000, 20_100, 1010.0);
+        let now = path_with_qdisc("fq", 2_000_000, 20_100, 1010.0);
         assert!(check(&HostView::twice(&before, &now)).is_empty());
     }
 
     #[test]
-    fn drops_since_boot_weigh_less_and_few_say_nothing() {
-        let once = |packets, drops| check(&HostView::once(&with("mq", packets, drops, 1000.0)));
-        let matched = once(1_000_000, 5_000).remove(0);
-        assert_eq!(matched.severity, Severity::Low);
-        assert!(matched.title.contains("dropped 5000 packets since it was set up"), "{}", matched.title);
-        assert_eq!(matched.evidence[0].value, 5_000);
-        assert!(once(1_000_000, 500).is_empty());
-        assert!(once(1_000_000_000, 5_000).is_empty());
-        assert!(once(0, 0).is_empty());
+    fn qdisc_drops_since_setup_are_low_and_few_are_not_reported() {
+        let since_setup =
+            |packets, drops| check(&HostView::once(&path_with_qdisc("mq", packets, drops, 1000.0)));
+        let rule_match = since_setup(1_000_000, 5_000).remove(0);
+        assert_eq!(rule_match.severity, Severity::Low);
+        assert!(
+            rule_match.title.contains("dropped 5000 packets since it was set up"),
+            "{}",
+            rule_match.title
+        );
+        assert_eq!(rule_match.evidence[0].value, 5_000);
+        assert!(since_setup(1_000_000, 500).is_empty());
+        assert!(since_setup(1_000_000_000, 5_000).is_empty());
+        assert!(since_setup(0, 0).is_empty());
     }
 }

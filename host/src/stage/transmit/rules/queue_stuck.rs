@@ -21,28 +21,29 @@ pub(in crate::stage) const RULE: Rule = Rule {
 };
 
 fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
-    view.now.transmit.iter().filter_map(|transmit| of_interface(view, transmit)).collect()
+    view.now.transmit.iter().filter_map(|transmit| match_interface(view, transmit)).collect()
 }
 
-fn of_interface(view: &HostView<'_>, transmit: &TransmitState) -> Option<RuleMatch> {
+fn match_interface(view: &HostView<'_>, transmit: &TransmitState) -> Option<RuleMatch> {
     let interface = &transmit.interface;
     let now = timeouts(view.now, interface)?;
-    let rising = view.before.and_then(|before| timeouts(before, interface)).filter(|before| *before < now);
-    let (severity, when, count) = match rising {
+    let earlier_count =
+        view.before.and_then(|before| timeouts(before, interface)).filter(|before| *before < now);
+    let (severity, when, count) = match earlier_count {
         Some(before) => (Severity::High, "between the two readings", now - before),
         None if now > 0 => (Severity::Note, "since it was made", now),
         None => return None,
     };
     let times = if count == 1 { "once".to_owned() } else { format!("{count} times") };
-    let stuck = transmit.queues().iter().filter_map(|queue| {
+    let stuck_queues = transmit.queues().iter().filter_map(|queue| {
         let count = *queue.timeouts.value()?;
         (count > 0).then_some((queue.queue, count))
     });
-    let matched =
+    let rule_match =
         RuleMatch::new(severity, format!("Transmit queues of {interface} stood still {times} {when}"));
-    Some(stuck.fold(matched, |matched, (queue, count)| {
+    Some(stuck_queues.fold(rule_match, |rule_match, (queue, count)| {
         let file = format!("/sys/class/net/{interface}/queues/tx-{queue}/tx_timeout");
-        matched.evidence(format!("times tx-{queue} stood still"), count, file)
+        rule_match.evidence(format!("times tx-{queue} stood still"), count, file)
     }))
 }
 
@@ -59,7 +60,7 @@ mod tests {
     use super::*;
     use crate::Known;
 
-    fn with(timeouts: u64) -> PacketPath {
+    fn path_with_timeouts(timeouts: u64) -> PacketPath {
         let mut path = path(4, &["0", "1"]);
         if let Known::Value(queues) = &mut path.transmit[0].queues {
             queues[1].timeouts = Known::Value(timeouts);
@@ -68,19 +69,19 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_that_stands_still_now_is_worse_than_one_that_did() {
-        let (before, now) = (with(1), with(3));
-        let matched = check(&HostView::twice(&before, &now)).remove(0);
-        assert_eq!(matched.title, "Transmit queues of eth0 stood still 2 times between the two readings");
-        assert_eq!(matched.severity, Severity::High);
-        assert_eq!((matched.evidence.len(), &matched.evidence[0].value), (1, &3.into()));
-        let matched = check(&HostView::once(&with(1))).remove(0);
+    fn current_queue_timeouts_are_high_and_past_timeouts_a_note() {
+        let (before, now) = (path_with_timeouts(1), path_with_timeouts(3));
+        let rule_match = check(&HostView::twice(&before, &now)).remove(0);
+        assert_eq!(rule_match.title, "Transmit queues of eth0 stood still 2 times between the two readings");
+        assert_eq!(rule_match.severity, Severity::High);
+        assert_eq!((rule_match.evidence.len(), &rule_match.evidence[0].value), (1, &3.into()));
+        let rule_match = check(&HostView::once(&path_with_timeouts(1))).remove(0);
         assert_eq!(
-            (matched.severity, matched.title.as_str()),
+            (rule_match.severity, rule_match.title.as_str()),
             (Severity::Note, "Transmit queues of eth0 stood still once since it was made")
         );
-        assert!(check(&HostView::once(&with(0))).is_empty());
-        let mut unknown = with(3);
+        assert!(check(&HostView::once(&path_with_timeouts(0))).is_empty());
+        let mut unknown = path_with_timeouts(3);
         unknown.transmit[0].queues = Known::unknown("gone");
         assert!(check(&HostView::once(&unknown)).is_empty());
     }

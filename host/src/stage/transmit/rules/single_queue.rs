@@ -1,6 +1,6 @@
 //! One transmit queue for all CPUs.
 
-use super::{TransmitNic, sending};
+use super::{TransmitNic, transmit_nics};
 use crate::finding::{Rule, RuleMatch, Severity};
 use crate::stage::HostView;
 
@@ -21,36 +21,36 @@ pub(in crate::stage) const RULE: Rule = Rule {
 };
 
 fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
-    sending(view).filter_map(|sending| of_interface(&sending)).collect()
+    transmit_nics(view).filter_map(|nic| match_interface(&nic)).collect()
 }
 
-fn of_interface(sending: &TransmitNic<'_>) -> Option<RuleMatch> {
-    if sending.link.transmit_queues.value() != Some(&1) {
+fn match_interface(nic: &TransmitNic<'_>) -> Option<RuleMatch> {
+    if nic.link.transmit_queues.value() != Some(&1) {
         return None;
     }
-    let interface = sending.interface();
-    let cpus = sending.cpus.len();
-    let channels = sending.link.channels.value().copied().flatten();
-    let possible =
-        channels.map(|channels| channels.tx_max.max(channels.combined_max)).filter(|most| *most > 1);
-    let severity = match possible {
+    let interface = nic.interface();
+    let cpus = nic.cpus.len();
+    let channels = nic.link.channels.value().copied().flatten();
+    let channel_limit =
+        channels.map(|channels| channels.tx_max.max(channels.combined_max)).filter(|limit| *limit > 1);
+    let severity = match channel_limit {
         // No setting on this host fixes it, and with few CPUs it costs little.
         None if cpus < 4 => Severity::Note,
         Some(_) if cpus < 4 => Severity::Low,
         _ => Severity::Medium,
     };
     let title = format!("{interface} has one transmit queue, and {cpus} CPUs meet at its lock");
-    let matched = RuleMatch::new(severity, title)
+    let rule_match = RuleMatch::new(severity, title)
         .evidence("transmit queues", 1, format!("/sys/class/net/{interface}/queues"))
-        .evidence("CPUs online", sending.cpus.to_string(), "/sys/devices/system/cpu/online");
-    let (Some(most), Some(channels)) = (possible, channels) else { return Some(matched) };
+        .evidence("CPUs online", nic.cpus.to_string(), "/sys/devices/system/cpu/online");
+    let (Some(limit), Some(channels)) = (channel_limit, channels) else { return Some(rule_match) };
     let read_from = format!("ETHTOOL_GCHANNELS of {interface}, as ethtool -l {interface} shows it");
-    let wanted = u32::try_from(cpus).unwrap_or(u32::MAX).min(most);
+    let new_count = u32::try_from(cpus).unwrap_or(u32::MAX).min(limit);
     let kind = if channels.combined_max > 1 { "combined" } else { "tx" };
     Some(
-        matched
-            .evidence("most transmit channels", most, read_from)
-            .command(format!("ethtool -L {interface} {kind} {wanted}")),
+        rule_match
+            .evidence("most transmit channels", limit, read_from)
+            .command(format!("ethtool -L {interface} {kind} {new_count}")),
     )
 }
 
@@ -62,39 +62,39 @@ mod tests {
     use crate::stage::PacketPath;
     use crate::stage::link::{ChannelCounts, DeviceKind};
 
-    fn found(path: &PacketPath) -> Vec<RuleMatch> {
+    fn matches(path: &PacketPath) -> Vec<RuleMatch> {
         check(&HostView::once(path))
     }
 
     #[test]
-    fn one_queue_for_many_cpus_is_found_with_what_the_driver_can_have() {
+    fn one_transmit_queue_is_reported_with_the_count_the_driver_offers() {
         let mut path = path(8, &[""]);
         path.link[0].channels =
             Known::Value(Some(ChannelCounts { combined: 1, combined_max: 4, ..ChannelCounts::default() }));
-        let matched = found(&path).remove(0);
-        assert_eq!(matched.title, "eth0 has one transmit queue, and 8 CPUs meet at its lock");
+        let rule_match = matches(&path).remove(0);
+        assert_eq!(rule_match.title, "eth0 has one transmit queue, and 8 CPUs meet at its lock");
         assert_eq!(
-            (matched.severity, matched.commands),
+            (rule_match.severity, rule_match.commands),
             (Severity::Medium, vec!["ethtool -L eth0 combined 4".to_owned()])
         );
     }
 
     #[test]
-    fn what_nothing_here_fixes_is_told_by_the_way_on_a_small_machine() {
-        let small = found(&path(2, &[""])).remove(0);
+    fn one_transmit_queue_without_a_fix_is_a_note_on_small_hosts() {
+        let small = matches(&path(2, &[""])).remove(0);
         assert_eq!((small.severity, small.commands.len()), (Severity::Note, 0));
-        assert_eq!(found(&path(4, &[""]))[0].severity, Severity::Medium);
+        assert_eq!(matches(&path(4, &[""]))[0].severity, Severity::Medium);
     }
 
     #[test]
-    fn several_queues_one_cpu_or_software_are_no_finding() {
-        assert!(found(&path(8, &["", ""])).is_empty());
-        assert!(found(&path(1, &[""])).is_empty());
+    fn several_queues_one_cpu_or_virtual_links_are_not_reported() {
+        assert!(matches(&path(8, &["", ""])).is_empty());
+        assert!(matches(&path(1, &[""])).is_empty());
         let mut software = path(8, &[""]);
         software.link[0].device = Known::Value(DeviceKind::Software);
-        assert!(found(&software).is_empty());
+        assert!(matches(&software).is_empty());
         let mut unknown = path(8, &[""]);
         unknown.link[0].transmit_queues = Known::unknown("gone");
-        assert!(found(&unknown).is_empty());
+        assert!(matches(&unknown).is_empty());
     }
 }

@@ -1,6 +1,6 @@
 //! Several transmit queues without XPS.
 
-use super::{TransmitNic, by_queue, sending, sent_rate, xps_files};
+use super::{TransmitNic, by_queue, sent_rate, transmit_nics, xps_files};
 use crate::finding::{Rule, RuleMatch, Severity};
 use crate::stage::HostView;
 use crate::stage::softirq::traffic;
@@ -28,39 +28,39 @@ const BUSY: f64 = 200_000.0;
 const FEW: f64 = 1_000.0;
 
 fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
-    sending(view).filter_map(|sending| of_interface(view, &sending)).collect()
+    transmit_nics(view).filter_map(|nic| match_interface(view, &nic)).collect()
 }
 
-fn of_interface(view: &HostView<'_>, sending: &TransmitNic<'_>) -> Option<RuleMatch> {
-    let xps = sending.xps()?;
+fn match_interface(view: &HostView<'_>, nic: &TransmitNic<'_>) -> Option<RuleMatch> {
+    let xps = nic.xps()?;
     if xps.iter().any(|(_, cpus)| !cpus.is_empty()) {
         return None;
     }
-    let interface = sending.interface();
+    let interface = nic.interface();
     let rate = sent_rate(view, interface);
     let severity = match rate {
         Some(rate) if rate >= BUSY => Severity::High,
         Some(rate) if rate < FEW && traffic::is_quiet_now(view, interface) => Severity::Note,
-        _ if sending.cpus.len() < 4 || traffic::is_quiet(view, interface) => Severity::Low,
+        _ if nic.cpus.len() < 4 || traffic::is_quiet(view, interface) => Severity::Low,
         _ => Severity::Medium,
     };
     let title = format!(
         "{interface} has {} transmit queues and no XPS: any of {} CPUs sends by any queue, and they meet at its lock",
         xps.len(),
-        sending.cpus.len()
+        nic.cpus.len()
     );
-    let matched = RuleMatch::new(severity, title)
+    let rule_match = RuleMatch::new(severity, title)
         .evidence("CPUs by transmit queue", by_queue(&xps), xps_files(interface))
-        .evidence("CPUs online", sending.cpus.to_string(), "/sys/devices/system/cpu/online");
-    let matched = match rate {
-        Some(rate) => matched.evidence(
+        .evidence("CPUs online", nic.cpus.to_string(), "/sys/devices/system/cpu/online");
+    let rule_match = match rate {
+        Some(rate) => rule_match.evidence(
             "packets sent per second",
             rate.round(),
             format!("/sys/class/net/{interface}/statistics/tx_packets"),
         ),
-        None => matched,
+        None => rule_match,
     };
-    Some(sending.fix(matched, &xps))
+    Some(nic.add_changes(rule_match, &xps))
 }
 
 #[cfg(test)]
@@ -71,76 +71,76 @@ mod tests {
     use crate::stage::link::DeviceKind;
     use crate::{CpuSet, Known};
 
-    fn found(path: &PacketPath) -> Vec<RuleMatch> {
+    fn matches(path: &PacketPath) -> Vec<RuleMatch> {
         check(&HostView::once(path))
     }
 
     #[test]
-    fn queues_without_xps_are_given_a_cpu_each() {
-        let matched = found(&path(4, &[""; 4])).remove(0);
+    fn transmit_queues_without_xps_get_one_cpu_each() {
+        let rule_match = matches(&path(4, &[""; 4])).remove(0);
         assert_eq!(
-            matched.title,
+            rule_match.title,
             "eth0 has 4 transmit queues and no XPS: any of 4 CPUs sends by any queue, and they meet at its lock"
         );
-        assert_eq!(matched.severity, Severity::Medium);
-        assert_eq!(matched.evidence[0].value["tx-3"], "");
+        assert_eq!(rule_match.severity, Severity::Medium);
+        assert_eq!(rule_match.evidence[0].value["tx-3"], "");
         let commands: Vec<_> =
-            matched.changes.iter().filter_map(|change| change.setting.command(&change.to)).collect();
+            rule_match.changes.iter().filter_map(|change| change.setting.command(&change.to)).collect();
         assert_eq!(commands.len(), 4);
         assert_eq!(commands[3], "echo 00000008 > /sys/class/net/eth0/queues/tx-3/xps_cpus");
     }
 
     #[test]
-    fn it_matters_as_much_as_is_sent() {
-        let sends = |mut path: PacketPath, packets: u64| {
+    fn missing_xps_severity_follows_the_transmit_rate() {
+        let with_sent_packets = |mut path: PacketPath, packets: u64| {
             path.link[0].totals = Known::Value([("tx_packets".to_owned(), packets)].into());
             path
         };
-        let before = sends(path(4, &[""; 4]), 0);
-        let mut now = sends(path(4, &[""; 4]), 5_000_000);
+        let before = with_sent_packets(path(4, &[""; 4]), 0);
+        let mut now = with_sent_packets(path(4, &[""; 4]), 5_000_000);
         now.uptime_seconds = Known::Value(1010.0);
         assert_eq!(check(&HostView::twice(&before, &now))[0].severity, Severity::High);
-        assert_eq!(found(&path(2, &[""; 2]))[0].severity, Severity::Low);
+        assert_eq!(matches(&path(2, &[""; 2]))[0].severity, Severity::Low);
         let mut quiet = path(4, &[""; 4]);
         quiet.link[0].totals = Known::Value([("rx_packets".to_owned(), 50)].into());
-        assert_eq!(found(&quiet)[0].severity, Severity::Low);
-        let both = |packets: u64| {
+        assert_eq!(matches(&quiet)[0].severity, Severity::Low);
+        let with_packets = |packets: u64| {
             let mut path = path(4, &[""; 4]);
             let totals = [("rx_packets", packets), ("tx_packets", packets)];
             path.link[0].totals = Known::Value(totals.map(|(name, count)| (name.to_owned(), count)).into());
             path
         };
-        let (before, mut now) = (both(0), both(50));
+        let (before, mut now) = (with_packets(0), with_packets(50));
         now.uptime_seconds = Known::Value(1010.0);
         assert_eq!(check(&HostView::twice(&before, &now))[0].severity, Severity::Note);
     }
 
     #[test]
-    fn where_something_else_chooses_the_queue_nothing_is_missing() {
-        assert!(found(&path(4, &["0", "1", "2", "3"])).is_empty());
-        assert!(found(&path(4, &[""])).is_empty());
-        assert!(found(&path(1, &[""; 4])).is_empty());
+    fn set_or_unneeded_xps_is_not_reported_as_missing() {
+        assert!(matches(&path(4, &["0", "1", "2", "3"])).is_empty());
+        assert!(matches(&path(4, &[""])).is_empty());
+        assert!(matches(&path(1, &[""; 4])).is_empty());
         let mut by_receive_queue = path(4, &[""; 4]);
         if let Known::Value(queues) = &mut by_receive_queue.transmit[0].queues {
             queues[0].xps_receive_queues = Known::Value(Some(CpuSet::from_list("0").expect("a list")));
         }
-        assert!(found(&by_receive_queue).is_empty());
+        assert!(matches(&by_receive_queue).is_empty());
         let mut veth = path(4, &[""; 4]);
         veth.link[0].device = Known::Value(DeviceKind::Software);
-        assert!(found(&veth).is_empty());
+        assert!(matches(&veth).is_empty());
         let mut netvsc = path(4, &[""; 4]);
         if let Known::Value(Some(driver)) = &mut netvsc.link[0].driver {
             driver.name = "hv_netvsc".into();
         }
-        assert!(found(&netvsc).is_empty());
+        assert!(matches(&netvsc).is_empty());
     }
 
     #[test]
-    fn what_could_not_be_read_is_not_judged() {
+    fn unreadable_xps_masks_are_not_reported() {
         let mut unknown = path(4, &[""; 4]);
         if let Known::Value(queues) = &mut unknown.transmit[0].queues {
             queues[2].xps_cpus = Known::unknown("no privilege");
         }
-        assert!(found(&unknown).is_empty());
+        assert!(matches(&unknown).is_empty());
     }
 }

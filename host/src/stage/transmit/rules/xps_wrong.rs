@@ -1,6 +1,6 @@
 //! XPS that leaves out CPUs, puts many CPUs on one queue, or uses queues of another node.
 
-use super::{TransmitNic, by_queue, sending, xps_files};
+use super::{TransmitNic, by_queue, transmit_nics, xps_files};
 use crate::CpuSet;
 use crate::finding::{Rule, RuleMatch, Severity};
 use crate::stage::HostView;
@@ -23,29 +23,29 @@ pub(in crate::stage) const RULE: Rule = Rule {
 };
 
 fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
-    sending(view).filter_map(|sending| of_interface(&sending)).collect()
+    transmit_nics(view).filter_map(|nic| match_interface(&nic)).collect()
 }
 
-fn of_interface(sending: &TransmitNic<'_>) -> Option<RuleMatch> {
-    let xps = sending.xps()?;
+fn match_interface(nic: &TransmitNic<'_>) -> Option<RuleMatch> {
+    let xps = nic.xps()?;
     if xps.iter().all(|(_, cpus)| cpus.is_empty()) {
         return None;
     }
-    let (severity, title) = every_queue_everywhere(sending, &xps)
-        .or_else(|| crowded(sending, &xps))
-        .or_else(|| left_out(sending, &xps))
-        .or_else(|| far(sending, &xps))?;
-    let matched = RuleMatch::new(severity, title)
-        .evidence("CPUs by transmit queue", by_queue(&xps), xps_files(sending.interface()))
-        .evidence("CPUs online", sending.cpus.to_string(), "/sys/devices/system/cpu/online");
-    Some(sending.fix(matched, &xps))
+    let (severity, title) = find_useless_masks(nic, &xps)
+        .or_else(|| find_crowded_queue(nic, &xps))
+        .or_else(|| find_uncovered_cpus(nic, &xps))
+        .or_else(|| find_far_cpus(nic, &xps))?;
+    let rule_match = RuleMatch::new(severity, title)
+        .evidence("CPUs by transmit queue", by_queue(&xps), xps_files(nic.interface()))
+        .evidence("CPUs online", nic.cpus.to_string(), "/sys/devices/system/cpu/online");
+    Some(nic.add_changes(rule_match, &xps))
 }
 
 /// Every queue has every CPU: the hash chooses, as without XPS.
-fn every_queue_everywhere(sending: &TransmitNic<'_>, xps: &[(u32, &CpuSet)]) -> Option<(Severity, String)> {
-    let everywhere = xps.iter().all(|(_, cpus)| sending.cpus.iter().all(|cpu| cpus.contains(cpu)));
-    everywhere.then(|| {
-        let (interface, queues) = (sending.interface(), xps.len());
+fn find_useless_masks(nic: &TransmitNic<'_>, xps: &[(u32, &CpuSet)]) -> Option<(Severity, String)> {
+    let is_everywhere = xps.iter().all(|(_, cpus)| nic.cpus.iter().all(|cpu| cpus.contains(cpu)));
+    is_everywhere.then(|| {
+        let (interface, queues) = (nic.interface(), xps.len());
         (
             Severity::Medium,
             format!(
@@ -57,46 +57,44 @@ fn every_queue_everywhere(sending: &TransmitNic<'_>, xps: &[(u32, &CpuSet)]) -> 
 
 /// A queue has several CPUs while another queue, which could serve some of them, has none. A queue
 /// that interrupts another node could not, because that is worse than sharing.
-fn crowded(sending: &TransmitNic<'_>, xps: &[(u32, &CpuSet)]) -> Option<(Severity, String)> {
-    let machine = &sending.path.machine;
-    let unused: Vec<Option<u32>> = xps
-        .iter()
-        .filter(|(_, cpus)| cpus.is_empty())
-        .map(|(queue, _)| node_of_queue(sending, *queue))
-        .collect();
-    let alone =
+fn find_crowded_queue(nic: &TransmitNic<'_>, xps: &[(u32, &CpuSet)]) -> Option<(Severity, String)> {
+    let machine = &nic.path.machine;
+    let unused: Vec<Option<u32>> =
+        xps.iter().filter(|(_, cpus)| cpus.is_empty()).map(|(queue, _)| node_of_queue(nic, *queue)).collect();
+    let is_only_queue =
         |cpu: &u32, queue: u32| xps.iter().all(|(other, cpus)| *other == queue || !cpus.contains(*cpu));
     let (queue, crowd, unused) = xps
         .iter()
         .map(|(queue, cpus)| {
-            let crowd = || cpus.iter().filter(|cpu| sending.cpus.contains(*cpu) && alone(cpu, *queue));
+            let crowd = || cpus.iter().filter(|cpu| nic.cpus.contains(*cpu) && is_only_queue(cpu, *queue));
             let is_near = |node: &&Option<u32>| {
                 node.is_none()
-                    || crowd().any(|cpu| machine.node_of(cpu).is_none_or(|own| **node == Some(own)))
+                    || crowd().any(|cpu| machine.node_of(cpu).is_none_or(|cpu_node| **node == Some(cpu_node)))
             };
             (*queue, crowd().count(), unused.iter().filter(is_near).count())
         })
         .filter(|(_, crowd, unused)| *crowd > 1 && *unused > 0)
         .max_by_key(|(_, crowd, _)| *crowd)?;
-    let severity = if crowd * 2 > sending.cpus.len() { Severity::Medium } else { Severity::Low };
+    let severity = if crowd * 2 > nic.cpus.len() { Severity::Medium } else { Severity::Low };
     let title = format!(
         "{crowd} CPUs send by queue tx-{queue} of {}, while {unused} of its {} transmit queues are for no CPU",
-        sending.interface(),
+        nic.interface(),
         xps.len()
     );
     Some((severity, title))
 }
 
 /// CPUs that are in no mask.
-fn left_out(sending: &TransmitNic<'_>, xps: &[(u32, &CpuSet)]) -> Option<(Severity, String)> {
-    let left: CpuSet =
-        sending.cpus.iter().filter(|cpu| !xps.iter().any(|(_, cpus)| cpus.contains(*cpu))).collect();
-    if left.is_empty() {
+fn find_uncovered_cpus(nic: &TransmitNic<'_>, xps: &[(u32, &CpuSet)]) -> Option<(Severity, String)> {
+    let uncovered: CpuSet =
+        nic.cpus.iter().filter(|cpu| !xps.iter().any(|(_, cpus)| cpus.contains(*cpu))).collect();
+    if uncovered.is_empty() {
         return None;
     }
-    let severity = if left.len() * 2 >= sending.cpus.len() { Severity::Medium } else { Severity::Low };
-    let cpus = if left.len() == 1 { format!("CPU {left} is") } else { format!("CPUs {left} are") };
-    let interface = sending.interface();
+    let severity = if uncovered.len() * 2 >= nic.cpus.len() { Severity::Medium } else { Severity::Low };
+    let cpus =
+        if uncovered.len() == 1 { format!("CPU {uncovered} is") } else { format!("CPUs {uncovered} are") };
+    let interface = nic.interface();
     Some((
         severity,
         format!(
@@ -106,35 +104,33 @@ fn left_out(sending: &TransmitNic<'_>, xps: &[(u32, &CpuSet)]) -> Option<(Severi
 }
 
 /// CPUs whose only queue interrupts another node, although other queues interrupt their own node.
-fn far(sending: &TransmitNic<'_>, xps: &[(u32, &CpuSet)]) -> Option<(Severity, String)> {
-    let machine = &sending.path.machine;
-    let queues: Vec<(u32, &CpuSet)> = xps
-        .iter()
-        .map(|(queue, cpus)| Some((node_of_queue(sending, *queue)?, *cpus)))
-        .collect::<Option<_>>()?;
+fn find_far_cpus(nic: &TransmitNic<'_>, xps: &[(u32, &CpuSet)]) -> Option<(Severity, String)> {
+    let machine = &nic.path.machine;
+    let queues: Vec<(u32, &CpuSet)> =
+        xps.iter().map(|(queue, cpus)| Some((node_of_queue(nic, *queue)?, *cpus))).collect::<Option<_>>()?;
     let is_far = |cpu: &u32| {
         let Some(node) = machine.node_of(*cpu) else { return false };
-        let own = queues.iter().any(|(other, _)| *other == node);
-        let mut used = queues.iter().filter(|(_, cpus)| cpus.contains(*cpu)).peekable();
-        own && used.peek().is_some() && used.all(|(other, _)| *other != node)
+        let has_near_queue = queues.iter().any(|(other, _)| *other == node);
+        let mut cpu_queues = queues.iter().filter(|(_, cpus)| cpus.contains(*cpu)).peekable();
+        has_near_queue && cpu_queues.peek().is_some() && cpu_queues.all(|(other, _)| *other != node)
     };
-    let far: CpuSet = sending.cpus.iter().filter(is_far).collect();
-    if far.is_empty() {
+    let far_cpus: CpuSet = nic.cpus.iter().filter(is_far).collect();
+    if far_cpus.is_empty() {
         return None;
     }
     let title = format!(
         "{} of {} CPUs send by transmit queues of {} that interrupt another NUMA node, though queues interrupt their own",
-        far.len(),
-        sending.cpus.len(),
-        sending.interface()
+        far_cpus.len(),
+        nic.cpus.len(),
+        nic.interface()
     );
     Some((Severity::Low, title))
 }
 
 /// `None` without an interrupt, or if the interrupt goes to several nodes.
-fn node_of_queue(sending: &TransmitNic<'_>, queue: u32) -> Option<u32> {
-    let machine = &sending.path.machine;
-    let vectors = sending.path.irq.vectors(sending.interface());
+fn node_of_queue(nic: &TransmitNic<'_>, queue: u32) -> Option<u32> {
+    let machine = &nic.path.machine;
+    let vectors = nic.path.irq.vectors(nic.interface());
     let cpus = vectors.iter().find(|vector| vector.transmit_queue == Some(queue))?.cpus()?;
     let mut nodes = cpus.iter().map(|cpu| machine.node_of(cpu));
     let first = nodes.next()??;
@@ -150,36 +146,39 @@ mod tests {
     use crate::stage::irq::{InterfaceVectors, IrqVector};
     use crate::stage::machine::NumaNode;
 
-    fn found(path: &PacketPath) -> Vec<(Severity, String)> {
-        check(&HostView::once(path)).into_iter().map(|matched| (matched.severity, matched.title)).collect()
+    fn matches(path: &PacketPath) -> Vec<(Severity, String)> {
+        check(&HostView::once(path))
+            .into_iter()
+            .map(|rule_match| (rule_match.severity, rule_match.title))
+            .collect()
     }
 
     #[test]
-    fn a_queue_a_cpu_or_shared_evenly_is_right() {
-        assert!(found(&path(4, &["0", "1", "2", "3"])).is_empty());
-        assert!(found(&path(8, &["0-1", "2-3", "4-5", "6-7"])).is_empty());
+    fn one_queue_per_cpu_or_evenly_shared_queues_are_not_reported() {
+        assert!(matches(&path(4, &["0", "1", "2", "3"])).is_empty());
+        assert!(matches(&path(8, &["0-1", "2-3", "4-5", "6-7"])).is_empty());
         // virtio_net with more CPUs than queues (virtnet_set_affinity, Linux 6.18).
-        assert!(found(&path(5, &["0-2", "3-4"])).is_empty());
+        assert!(matches(&path(5, &["0-2", "3-4"])).is_empty());
         // With more queues than CPUs the rest is unused.
-        assert!(found(&path(2, &["0", "1", "", ""])).is_empty());
-        assert!(found(&path(4, &["", "", "", ""])).is_empty());
+        assert!(matches(&path(2, &["0", "1", "", ""])).is_empty());
+        assert!(matches(&path(4, &["", "", "", ""])).is_empty());
     }
 
     #[test]
-    fn cpus_in_no_mask_are_named() {
+    fn cpus_in_no_xps_mask_are_named() {
         let mut masks = vec![String::new(); 16];
         for (queue, mask) in masks.iter_mut().enumerate() {
             *mask = queue.to_string();
         }
         let masks: Vec<&str> = masks.iter().map(String::as_str).collect();
         assert_eq!(
-            found(&path(20, &masks)),
+            matches(&path(20, &masks)),
             [(
                 Severity::Low,
                 "CPUs 16-19 are in the XPS mask of no transmit queue of eth0: what they send goes by any queue".to_owned()
             )]
         );
-        assert_eq!(found(&path(64, &masks))[0].0, Severity::Medium);
+        assert_eq!(matches(&path(64, &masks))[0].0, Severity::Medium);
         let path = path(20, &masks);
         let changes = check(&HostView::once(&path)).remove(0).changes;
         let commands: Vec<_> =
@@ -189,9 +188,9 @@ mod tests {
     }
 
     #[test]
-    fn many_cpus_on_one_queue_and_every_cpu_on_every_queue_are_named() {
+    fn all_cpus_on_one_queue_or_on_every_queue_are_reported() {
         assert_eq!(
-            found(&path(4, &["0-3", "", "", ""])),
+            matches(&path(4, &["0-3", "", "", ""])),
             [(
                 Severity::Medium,
                 "4 CPUs send by queue tx-0 of eth0, while 3 of its 4 transmit queues are for no CPU"
@@ -199,7 +198,7 @@ mod tests {
             )]
         );
         assert_eq!(
-            found(&path(4, &["0-3"; 4])),
+            matches(&path(4, &["0-3"; 4])),
             [(
                 Severity::Medium,
                 "All 4 transmit queues of eth0 are for every CPU, which is as no XPS at all".to_owned()
@@ -228,10 +227,10 @@ mod tests {
     }
 
     #[test]
-    fn queues_that_interrupt_the_other_node_are_named() {
-        let crossed = two_nodes(&["2", "3", "0", "1"], &[0, 1, 2, 3]);
+    fn xps_queues_that_interrupt_another_numa_node_are_reported() {
+        let crossed_nodes = two_nodes(&["2", "3", "0", "1"], &[0, 1, 2, 3]);
         assert_eq!(
-            found(&crossed),
+            matches(&crossed_nodes),
             [(
                 Severity::Low,
                 "4 of 4 CPUs send by transmit queues of eth0 that interrupt another NUMA node, though queues interrupt \
@@ -239,12 +238,12 @@ mod tests {
                     .to_owned()
             )]
         );
-        assert!(found(&two_nodes(&["0", "1", "2", "3"], &[0, 1, 2, 3])).is_empty());
+        assert!(matches(&two_nodes(&["0", "1", "2", "3"], &[0, 1, 2, 3])).is_empty());
         // All interrupts on one node is the finding of another rule, and no mask fixes it.
-        assert!(found(&two_nodes(&["0", "1", "2", "3"], &[0, 1, 0, 1])).is_empty());
+        assert!(matches(&two_nodes(&["0", "1", "2", "3"], &[0, 1, 0, 1])).is_empty());
         // An unused queue of the other node is for no CPU of this one; an unused queue of this node
         // is.
-        assert!(found(&two_nodes(&["0-1", "2", "3", ""], &[0, 2, 3, 2])).is_empty());
-        assert_eq!(found(&two_nodes(&["0-1", "2", "3", ""], &[0, 2, 3, 1])).len(), 1);
+        assert!(matches(&two_nodes(&["0-1", "2", "3", ""], &[0, 2, 3, 2])).is_empty());
+        assert_eq!(matches(&two_nodes(&["0-1", "2", "3", ""], &[0, 2, 3, 1])).len(), 1);
     }
 }

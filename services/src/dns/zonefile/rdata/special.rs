@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use super::super::lexer::ZoneWord;
 use super::super::value;
-use super::words::{RdataError, RdataWords, parsed, unexpected_word};
+use super::words::{RdataError, RdataWords, parse_text, unexpected_word};
 
 // Service parameter keys (RFC 9460, section 14.3.2) by number.
 const SERVICE_KEYS: [&str; 9] =
@@ -13,7 +13,7 @@ const SERVICE_KEYS: [&str; 9] =
 impl<'a, I: Iterator<Item = ZoneWord<'a>> + Clone> RdataWords<'_, I> {
     pub(super) fn location(&mut self) -> Result<(), RdataError> {
         let mut angles = [0; 2];
-        for (angle, (most, [plus, minus])) in angles.iter_mut().zip([(90, *b"NS"), (180, *b"EW")]) {
+        for (angle, (max_degrees, [plus, minus])) in angles.iter_mut().zip([(90, *b"NS"), (180, *b"EW")]) {
             let expected = "degrees, minutes, seconds and N or S, then the same and E or W";
             let (mut thousandths, mut parts) = (0i64, 0);
             *angle = loop {
@@ -27,7 +27,7 @@ impl<'a, I: Iterator<Item = ZoneWord<'a>> + Clone> RdataWords<'_, I> {
                             .ok_or_else(|| unexpected_word(word, expected))?;
                         let (value, limit) = match parts {
                             2 => (decimal(raw, 3), 59_999),
-                            _ => (value::number(raw), if parts == 0 { most } else { 59 }),
+                            _ => (value::number(raw), if parts == 0 { max_degrees } else { 59 }),
                         };
                         let value = value
                             .filter(|value| *value <= limit)
@@ -37,8 +37,8 @@ impl<'a, I: Iterator<Item = ZoneWord<'a>> + Clone> RdataWords<'_, I> {
                         continue;
                     }
                 };
-                if thousandths > most * 3_600_000 {
-                    return Err(format!("an angle is at most {most} degrees"));
+                if thousandths > max_degrees * 3_600_000 {
+                    return Err(format!("an angle is at most {max_degrees} degrees"));
                 }
                 break (0x8000_0000i64 + sign * thousandths) as u32;
             };
@@ -57,11 +57,11 @@ impl<'a, I: Iterator<Item = ZoneWord<'a>> + Clone> RdataWords<'_, I> {
         for size in &mut sizes {
             if self.has_more() {
                 *size = self.value("a size in meters up to 90000000, as 10m", |raw| {
-                    let (mut left, mut power) = (meters(raw).filter(|size| *size >= 0)?, 0);
-                    while left > 9 {
-                        (left, power) = (left / 10, power + 1);
+                    let (mut mantissa, mut exponent) = (meters(raw).filter(|size| *size >= 0)?, 0);
+                    while mantissa > 9 {
+                        (mantissa, exponent) = (mantissa / 10, exponent + 1);
                     }
-                    (power <= 9).then_some((left as u8) << 4 | power)
+                    (exponent <= 9).then_some((mantissa as u8) << 4 | exponent)
                 })?;
             }
         }
@@ -77,21 +77,21 @@ impl<'a, I: Iterator<Item = ZoneWord<'a>> + Clone> RdataWords<'_, I> {
         for word in self.words.by_ref() {
             let text = std::str::from_utf8(word.raw).unwrap_or_default();
             let (negated, text) = text.strip_prefix('!').map_or((0, text), |text| (0x80, text));
-            let parsed = || {
-                let (family, rest) = text.split_once(':')?;
-                let (address, prefix) = rest.rsplit_once('/')?;
-                let (bytes, most) = match family {
+            let parse_prefix = || {
+                let (family, address_text) = text.split_once(':')?;
+                let (address, prefix) = address_text.rsplit_once('/')?;
+                let (bytes, max_prefix) = match family {
                     "1" => (address.parse::<Ipv4Addr>().ok()?.octets().to_vec(), 32),
                     "2" => (address.parse::<Ipv6Addr>().ok()?.octets().to_vec(), 128),
                     _ => return None,
                 };
-                let prefix = prefix.parse::<u8>().ok().filter(|prefix| *prefix <= most)?;
+                let prefix = prefix.parse::<u8>().ok().filter(|prefix| *prefix <= max_prefix)?;
                 Some((family.as_bytes()[0] - b'0', bytes, prefix))
             };
-            let (family, mut bytes, prefix) = parsed().ok_or_else(|| {
+            let (family, mut bytes, prefix) = parse_prefix().ok_or_else(|| {
                 unexpected_word(word, "a prefix such as 1:192.0.2.0/24 or !2:2001:db8::/32")
             })?;
-            bytes.truncate(bytes.iter().rposition(|byte| *byte != 0).map_or(0, |at| at + 1));
+            bytes.truncate(bytes.iter().rposition(|byte| *byte != 0).map_or(0, |index| index + 1));
             self.out.extend_from_slice(&[0, family, prefix, negated | bytes.len() as u8]);
             self.out.extend_from_slice(&bytes);
         }
@@ -99,22 +99,22 @@ impl<'a, I: Iterator<Item = ZoneWord<'a>> + Clone> RdataWords<'_, I> {
     }
 
     pub(super) fn parameters(&mut self) -> Result<(), RdataError> {
-        let mut all: Vec<(u16, Vec<u8>)> = Vec::new();
+        let mut encoded_parameters: Vec<(u16, Vec<u8>)> = Vec::new();
         for word in self.words.by_ref() {
-            let (key, given) = match word.raw.iter().position(|byte| *byte == b'=') {
-                Some(at) => (&word.raw[..at], Some(&word.raw[at + 1..])),
+            let (key, raw_value) = match word.raw.iter().position(|byte| *byte == b'=') {
+                Some(equals_at) => (&word.raw[..equals_at], Some(&word.raw[equals_at + 1..])),
                 None => (word.raw, None),
             };
             let number = service_key(key).ok_or_else(|| unexpected_word(word, "a service parameter"))?;
-            let data = parameter(number, given)
+            let data = parameter(number, raw_value)
                 .ok_or_else(|| unexpected_word(word, "a service parameter with a right value"))?;
-            all.push((number, data));
+            encoded_parameters.push((number, data));
         }
-        all.sort();
-        if all.windows(2).any(|pair| pair[0].0 == pair[1].0) {
+        encoded_parameters.sort();
+        if encoded_parameters.windows(2).any(|pair| pair[0].0 == pair[1].0) {
             return Err("a service parameter is there twice".into());
         }
-        for (key, data) in all {
+        for (key, data) in encoded_parameters {
             self.out.extend_from_slice(&key.to_be_bytes());
             self.out.extend_from_slice(&(data.len() as u16).to_be_bytes());
             self.out.extend_from_slice(&data);
@@ -124,13 +124,13 @@ impl<'a, I: Iterator<Item = ZoneWord<'a>> + Clone> RdataWords<'_, I> {
 
     pub(super) fn identity(&mut self) -> Result<(), RdataError> {
         let algorithm: u8 = self.value("an algorithm's number", value::number)?;
-        let decoded = |word: ZoneWord<'_>, decode: fn(&[u8], &mut Vec<u8>) -> bool, expected| {
+        let decode_word = |word: ZoneWord<'_>, decode: fn(&[u8], &mut Vec<u8>) -> bool, expected| {
             let mut bytes = Vec::new();
             if decode(word.raw, &mut bytes) { Ok(bytes) } else { Err(unexpected_word(word, expected)) }
         };
         let tag =
-            decoded(self.next("an identity tag")?, value::hex, "an identity tag in hexadecimal digits")?;
-        let key = decoded(self.next("a key")?, value::base64, "a key in base 64")?;
+            decode_word(self.next("an identity tag")?, value::hex, "an identity tag in hexadecimal digits")?;
+        let key = decode_word(self.next("a key")?, value::base64, "a key in base 64")?;
         let length =
             u8::try_from(tag.len()).map_err(|_| "the identity tag is too long: at most 255 bytes")?;
         self.out.extend_from_slice(&[length, algorithm]);
@@ -152,14 +152,14 @@ fn service_key(raw: &[u8]) -> Option<u16> {
 }
 
 /// The value of a service parameter in wire form.
-fn parameter(key: u16, given: Option<&[u8]>) -> Option<Vec<u8>> {
+fn parameter(key: u16, raw_value: Option<&[u8]>) -> Option<Vec<u8>> {
     let mut text = Vec::new();
-    value::bytes(given.unwrap_or_default(), &mut text).ok()?;
-    let listed = || text.split(|byte| *byte == b',');
+    value::bytes(raw_value.unwrap_or_default(), &mut text).ok()?;
+    let list_items = || text.split(|byte| *byte == b',');
     let mut data = Vec::new();
     match key {
         0 => {
-            let mut keys = listed().map(service_key).collect::<Option<Vec<u16>>>()?;
+            let mut keys = list_items().map(service_key).collect::<Option<Vec<u16>>>()?;
             keys.sort_unstable();
             keys.iter().for_each(|key| data.extend_from_slice(&key.to_be_bytes()));
         }
@@ -169,17 +169,17 @@ fn parameter(key: u16, given: Option<&[u8]>) -> Option<Vec<u8>> {
                 data.extend_from_slice(&item);
             }
         }
-        2 | 8 => given.is_none().then_some(())?,
+        2 | 8 => raw_value.is_none().then_some(())?,
         3 => data.extend_from_slice(&value::number::<u16>(&text)?.to_be_bytes()),
         4 => {
-            for item in listed() {
-                data.extend_from_slice(&parsed::<Ipv4Addr>(item)?.octets());
+            for item in list_items() {
+                data.extend_from_slice(&parse_text::<Ipv4Addr>(item)?.octets());
             }
         }
         5 => value::base64(&text, &mut data).then_some(())?,
         6 => {
-            for item in listed() {
-                data.extend_from_slice(&parsed::<Ipv6Addr>(item)?.octets());
+            for item in list_items() {
+                data.extend_from_slice(&parse_text::<Ipv6Addr>(item)?.octets());
             }
         }
         _ => data = text,
@@ -189,30 +189,30 @@ fn parameter(key: u16, given: Option<&[u8]>) -> Option<Vec<u8>> {
 
 // The items of a list, in which `\,` is a comma and `\\` a backslash (RFC 9460, appendix A.1).
 fn items(text: &[u8]) -> Vec<Vec<u8>> {
-    let (mut all, mut escaped) = (vec![Vec::new()], false);
+    let (mut list, mut escaped) = (vec![Vec::new()], false);
     for byte in text {
-        let last = all.len() - 1;
+        let last = list.len() - 1;
         match byte {
             b'\\' if !escaped => escaped = true,
-            b',' if !escaped => all.push(Vec::new()),
+            b',' if !escaped => list.push(Vec::new()),
             _ => {
-                all[last].push(*byte);
+                list[last].push(*byte);
                 escaped = false;
             }
         }
     }
-    all
+    list
 }
 
-/// A decimal number with up to `places` digits after the point, in units of the last place.
-fn decimal(raw: &[u8], places: usize) -> Option<i64> {
-    let (whole, part) = match raw.iter().position(|byte| *byte == b'.') {
-        Some(at) => (&raw[..at], &raw[at + 1..]),
+/// A decimal number with up to `decimals` digits after the point, in units of the last place.
+fn decimal(raw: &[u8], decimals: usize) -> Option<i64> {
+    let (whole, fraction) = match raw.iter().position(|byte| *byte == b'.') {
+        Some(dot_at) => (&raw[..dot_at], &raw[dot_at + 1..]),
         None => (raw, &[][..]),
     };
-    if part.len() > places || whole.len() > 9 {
+    if fraction.len() > decimals || whole.len() > 9 {
         return None;
     }
-    let digits = whole.iter().chain(part).chain(std::iter::repeat_n(&b'0', places - part.len()));
+    let digits = whole.iter().chain(fraction).chain(std::iter::repeat_n(&b'0', decimals - fraction.len()));
     value::number(&digits.copied().collect::<Vec<u8>>())
 }

@@ -52,12 +52,12 @@ pub(in super::super) struct RdataWords<'a, I> {
 }
 
 /// A number by its name, or as digits.
-fn mnemonic<T: Copy + TryFrom<u64>>(all: &[(T, &str)], raw: &[u8]) -> Option<T> {
-    let named = all.iter().find(|(_, name)| name.as_bytes().eq_ignore_ascii_case(raw));
-    named.map(|(value, _)| *value).or_else(|| value::number(raw))
+fn mnemonic<T: Copy + TryFrom<u64>>(mnemonics: &[(T, &str)], raw: &[u8]) -> Option<T> {
+    let entry = mnemonics.iter().find(|(_, name)| name.as_bytes().eq_ignore_ascii_case(raw));
+    entry.map(|(value, _)| *value).or_else(|| value::number(raw))
 }
 
-pub(super) fn parsed<T: FromStr>(raw: &[u8]) -> Option<T> {
+pub(super) fn parse_text<T: FromStr>(raw: &[u8]) -> Option<T> {
     std::str::from_utf8(raw).ok()?.parse().ok()
 }
 
@@ -82,13 +82,13 @@ impl<'a, I: Iterator<Item = ZoneWord<'a>> + Clone> RdataWords<'_, I> {
         let length: u16 = self.value("a length in bytes", value::number)?;
         let start = self.out.len();
         if self.has_more() {
-            self.joined("hexadecimal digits", value::hex)?;
+            self.decode_joined("hexadecimal digits", value::hex)?;
         }
-        let given = self.out.len() - start;
-        if given == usize::from(length) {
+        let byte_count = self.out.len() - start;
+        if byte_count == usize::from(length) {
             Ok(())
         } else {
-            Err(format!("{length} bytes are announced, {given} given"))
+            Err(format!("{length} bytes are announced, {byte_count} given"))
         }
     }
 
@@ -121,7 +121,7 @@ impl<'a, I: Iterator<Item = ZoneWord<'a>> + Clone> RdataWords<'_, I> {
     }
 
     // Writes the output of `decode` for a word; `false` from `decode` is an error.
-    fn decoded(
+    fn decode_word(
         &mut self,
         expected: &str,
         decode: impl FnOnce(&[u8], &mut Vec<u8>) -> bool,
@@ -131,33 +131,33 @@ impl<'a, I: Iterator<Item = ZoneWord<'a>> + Clone> RdataWords<'_, I> {
     }
 
     /// Like `decoded`, with a length byte in front.
-    fn counted(
+    fn decode_counted(
         &mut self,
         expected: &str,
         decode: impl FnOnce(&[u8], &mut Vec<u8>) -> bool,
     ) -> Result<(), RdataError> {
-        let at = self.out.len();
+        let length_at = self.out.len();
         self.out.push(0);
-        self.decoded(expected, decode)?;
-        let length = self.out.len() - at - 1;
-        self.out[at] =
+        self.decode_word(expected, decode)?;
+        let length = self.out.len() - length_at - 1;
+        self.out[length_at] =
             u8::try_from(length).map_err(|_| format!("{length} bytes are too many: at most 255"))?;
         Ok(())
     }
 
     /// Writes all remaining words as one.
-    fn joined(
+    fn decode_joined(
         &mut self,
         expected: &str,
         decode: impl Fn(&[u8], &mut Vec<u8>) -> bool,
     ) -> Result<(), RdataError> {
         let first = self.next(expected)?;
-        let mut all = first.raw.to_vec();
-        self.words.by_ref().for_each(|word| all.extend_from_slice(word.raw));
-        if decode(&all, self.out) {
+        let mut joined_raw = first.raw.to_vec();
+        self.words.by_ref().for_each(|word| joined_raw.extend_from_slice(word.raw));
+        if decode(&joined_raw, self.out) {
             Ok(())
         } else {
-            Err(unexpected_word(ZoneWord { raw: &all, ..first }, expected))
+            Err(unexpected_word(ZoneWord { raw: &joined_raw, ..first }, expected))
         }
     }
 
@@ -190,8 +190,8 @@ impl<'a, I: Iterator<Item = ZoneWord<'a>> + Clone> RdataWords<'_, I> {
             F::Time => self.put("a time as YYYYMMDDHHMMSS or in seconds since 1970", |raw| {
                 value::time(raw).map(u32::to_be_bytes)
             }),
-            F::Ip4 => self.put("an IPv4 address", |raw| parsed(raw).map(|ip: Ipv4Addr| ip.octets())),
-            F::Ip6 => self.put("an IPv6 address", |raw| parsed(raw).map(|ip: Ipv6Addr| ip.octets())),
+            F::Ip4 => self.put("an IPv4 address", |raw| parse_text(raw).map(|ip: Ipv4Addr| ip.octets())),
+            F::Ip6 => self.put("an IPv6 address", |raw| parse_text(raw).map(|ip: Ipv6Addr| ip.octets())),
             F::Type => self.put("a type of record", |raw| number(raw).map(u16::to_be_bytes)),
             F::Algorithm => self
                 .put("an algorithm's number or name", |raw| mnemonic(ALGORITHMS, raw).map(u8::to_be_bytes)),
@@ -214,28 +214,29 @@ impl<'a, I: Iterator<Item = ZoneWord<'a>> + Clone> RdataWords<'_, I> {
                 }
                 Ok(())
             }
-            F::Tag => self.counted("a tag of letters and digits", |raw, out| {
+            F::Tag => self.decode_counted("a tag of letters and digits", |raw, out| {
                 out.extend_from_slice(raw);
                 (1..=255).contains(&raw.len()) && raw.iter().all(u8::is_ascii_alphanumeric)
             }),
-            F::Salt => self
-                .counted("a salt: hexadecimal digits or -", |raw, out| raw == b"-" || value::hex(raw, out)),
-            F::Hash => self.counted("a hash in base 32", value::base32),
-            F::Hex => self.joined("pairs of hexadecimal digits", value::hex),
-            F::Base64 => self.joined("base 64", value::base64),
-            F::Nsap => self.decoded("0x and pairs of hexadecimal digits", |raw, out| {
+            F::Salt => self.decode_counted("a salt: hexadecimal digits or -", |raw, out| {
+                raw == b"-" || value::hex(raw, out)
+            }),
+            F::Hash => self.decode_counted("a hash in base 32", value::base32),
+            F::Hex => self.decode_joined("pairs of hexadecimal digits", value::hex),
+            F::Base64 => self.decode_joined("base 64", value::base64),
+            F::Nsap => self.decode_word("0x and pairs of hexadecimal digits", |raw, out| {
                 let digits: Vec<u8> = raw.iter().copied().filter(|byte| *byte != b'.').collect();
                 let prefixed = digits.split_at_checked(2);
                 prefixed.is_some_and(|(prefix, digits)| {
                     prefix.eq_ignore_ascii_case(b"0x") && !digits.is_empty() && value::hex(digits, out)
                 })
             }),
-            F::Eui(bytes) => self.decoded("pairs of hexadecimal digits with - between", |raw, out| {
+            F::Eui(bytes) => self.decode_word("pairs of hexadecimal digits with - between", |raw, out| {
                 let pairs: Vec<&[u8]> = raw.split(|byte| *byte == b'-').collect();
                 pairs.len() == usize::from(bytes)
                     && pairs.iter().all(|pair| pair.len() == 2 && value::hex(pair, out))
             }),
-            F::Locator => self.decoded("four groups of hexadecimal digits", |raw, out| {
+            F::Locator => self.decode_word("four groups of hexadecimal digits", |raw, out| {
                 let group = |raw: &[u8]| u16::from_str_radix(std::str::from_utf8(raw).ok()?, 16).ok();
                 let groups: Option<Vec<u16>> = raw.split(|byte| *byte == b':').map(group).collect();
                 let groups = groups.filter(|groups| groups.len() == 4).unwrap_or_default();
@@ -279,7 +280,7 @@ impl<'a, I: Iterator<Item = ZoneWord<'a>> + Clone> RdataWords<'_, I> {
     /// Writes a bitmap, the lowest number in the highest bit.
     fn bitmap(&mut self, numbers: &[u16]) {
         let start = self.out.len();
-        let bytes = numbers.iter().max().map_or(0, |most| usize::from(most / 8) + 1);
+        let bytes = numbers.iter().max().map_or(0, |max_number| usize::from(max_number / 8) + 1);
         self.out.resize(start + bytes, 0);
         for number in numbers {
             self.out[start + usize::from(number / 8)] |= 0x80 >> (number % 8);
@@ -293,16 +294,17 @@ impl<'a, I: Iterator<Item = ZoneWord<'a>> + Clone> RdataWords<'_, I> {
         }
         types.sort_unstable();
         for window in types.chunk_by(|a, b| a >> 8 == b >> 8) {
-            let low: Vec<u16> = window.iter().map(|rtype| rtype & 0xff).collect();
-            self.out.extend_from_slice(&[(window[0] >> 8) as u8, (low[low.len() - 1] / 8 + 1) as u8]);
-            self.bitmap(&low);
+            let low_bytes: Vec<u16> = window.iter().map(|rtype| rtype & 0xff).collect();
+            self.out
+                .extend_from_slice(&[(window[0] >> 8) as u8, (low_bytes[low_bytes.len() - 1] / 8 + 1) as u8]);
+            self.bitmap(&low_bytes);
         }
         Ok(())
     }
 
     fn gateway(&mut self, kind: u8) -> Result<(), RdataError> {
         match kind {
-            0 => self.decoded("\".\", as gateways of type 0 are", |raw, _| raw == b"."),
+            0 => self.decode_word("\".\", as gateways of type 0 are", |raw, _| raw == b"."),
             1 => self.field(F::Ip4),
             2 => self.field(F::Ip6),
             3 => self.name(),

@@ -46,19 +46,19 @@ fn losses(way: Way) -> impl Strategy<Value = Vec<Vec<u64>>> {
 fn travel(
     way: Way,
     direction: PacketDirection,
-    mut left: u64,
+    mut remaining: u64,
     losses: &[Vec<u64>],
 ) -> (Vec<u64>, Vec<LostCount>) {
     let mut counts = Vec::new();
-    let mut fell = Vec::new();
+    let mut drops = Vec::new();
     for (leg, losses) in way.iter().zip(losses) {
         for ((reason, function), packets) in leg.iter().zip(losses) {
-            left -= packets;
-            fell.push(lost(direction, reason, function, *packets));
+            remaining -= packets;
+            drops.push(lost_count(direction, reason, function, *packets));
         }
-        counts.push(left);
+        counts.push(remaining);
     }
-    (counts, fell)
+    (counts, drops)
 }
 
 /// A run with everything known.
@@ -73,19 +73,19 @@ fn run() -> impl Strategy<Value = Run> {
     (100_000_000_u64..1_000_000_000, losses(IN), losses(OUT), parts).prop_map(
         |(sent, of_in, of_out, parts)| {
             let (hardware, silent, on_wire, conntrack) = parts;
-            let (counts, mut fell) = travel(IN, Request, sent - hardware, &of_in);
-            let (replies, fell_out) = travel(OUT, Reply, counts[3] - silent, &of_out);
-            fell.extend(fell_out);
+            let (counts, mut drops) = travel(IN, Request, sent - hardware, &of_in);
+            let (replies, reply_drops) = travel(OUT, Reply, counts[3] - silent, &of_out);
+            drops.extend(reply_drops);
             let mut evidence = evidence([counts[1], counts[2], counts[3]], [counts[3] - silent, replies[0]]);
             let answered = replies[1] - on_wire;
-            evidence.generator = Some(said(sent, answered));
-            evidence.seen.lost = fell;
+            evidence.generator = Some(generator_report(sent, answered));
+            evidence.seen.lost = drops;
             evidence.grown = vec![
-                grown("eth0", "rx_missed_errors", CounterUse::DeviceLost, hardware),
-                grown("conntrack", "drop", CounterUse::Other, conntrack),
+                grown_counter("eth0", "rx_missed_errors", CounterUse::DeviceLost, hardware),
+                grown_counter("conntrack", "drop", CounterUse::Other, conntrack),
                 // Counts the same packets again.
-                grown("host", "Udp.RcvbufErrors", CounterUse::Other, of_in[2][5]),
-                grown("eth0", "rx_queue_0_xdp_drops", CounterUse::XdpDropped, of_in[0][0]),
+                grown_counter("host", "Udp.RcvbufErrors", CounterUse::Other, of_in[2][5]),
+                grown_counter("eth0", "rx_queue_0_xdp_drops", CounterUse::XdpDropped, of_in[0][0]),
             ];
             Run { evidence, lost: sent - answered }
         },
@@ -98,11 +98,13 @@ fn adds_up(ledger: &PacketAccounting) -> Result<(), TestCaseError> {
     for way in [&ledger.requests, &ledger.replies] {
         for entry in &way.stages {
             let known = entry.packets_in.value().zip(entry.packets_out.value());
-            let Some((came, left)) = known else { continue };
+            let Some((packets_in, packets_out)) = known else { continue };
             let gap = entry.unaccounted.value().copied().unwrap_or_default();
-            let total =
-                i128::from(*left) + i128::from(entry.gone()) + i128::from(entry.waiting) + i128::from(gap);
-            prop_assert_eq!(i128::from(*came), total, "{:?}", entry);
+            let total = i128::from(*packets_out)
+                + i128::from(entry.lost_or_forwarded())
+                + i128::from(entry.waiting)
+                + i128::from(gap);
+            prop_assert_eq!(i128::from(*packets_in), total, "{:?}", entry);
         }
         for pair in way.stages.windows(2) {
             prop_assert_eq!(&pair[0].packets_out, &pair[1].packets_in);
@@ -122,23 +124,23 @@ proptest! {
     }
 
     #[test]
-    fn windows_joined_balance_as_each_does(one in run(), other in run()) {
-        let mut generator = one.evidence.generator.expect("said");
-        let later = other.evidence.generator.expect("said");
-        generator.sent += later.sent;
-        generator.answered += later.answered;
-        let mut evidence = one.evidence.joined(&other.evidence);
-        evidence.generator = Some(generator);
+    fn joined_windows_balance(first in run(), second in run()) {
+        let mut report = first.evidence.generator.expect("a report");
+        let second_report = second.evidence.generator.expect("a report");
+        report.sent += second_report.sent;
+        report.answered += second_report.answered;
+        let mut evidence = first.evidence.joined(&second.evidence);
+        evidence.generator = Some(report);
         let ledger = PacketAccounting::make(&evidence);
         adds_up(&ledger)?;
         prop_assert!(ledger.is_balanced(), "{:#?}", ledger);
-        prop_assert_eq!(ledger.lost(), one.lost + other.lost);
+        prop_assert_eq!(ledger.lost(), first.lost + second.lost);
     }
 
     #[test]
-    fn what_is_left_out_is_unaccounted_for(run in run(), which in any::<prop::sample::Index>()) {
+    fn removed_losses_are_unaccounted(run in run(), index in any::<prop::sample::Index>()) {
         let mut evidence = run.evidence;
-        let forgotten = evidence.seen.lost.remove(which.index(evidence.seen.lost.len()));
+        let removed_loss = evidence.seen.lost.remove(index.index(evidence.seen.lost.len()));
         // Without tracepoint losses, the counter of the same packets replaces them.
         evidence.grown.retain(|grown| grown.kind == CounterUse::DeviceLost);
         let ledger = PacketAccounting::make(&evidence);
@@ -146,17 +148,17 @@ proptest! {
         // The counter of a driver or of a failed call may replace the removed loss.
         prop_assert!(ledger.lost() + ledger.requests.unaccounted() + ledger.replies.unaccounted() == run.lost);
         // After the qdisc only the generator counts, so these are lost on the wire.
-        let behind = ["QDISC_DROP", "FQ_FLOW_LIMIT"].map(Some).contains(&forgotten.reason.as_deref());
-        let missing = if behind { 0 } else { forgotten.packets };
+        let after_qdisc = ["QDISC_DROP", "FQ_FLOW_LIMIT"].map(Some).contains(&removed_loss.reason.as_deref());
+        let missing = if after_qdisc { 0 } else { removed_loss.packets };
         prop_assert_eq!(ledger.requests.unaccounted() + ledger.replies.unaccounted(), missing);
     }
 
     #[test]
-    fn whatever_the_evidence_is_stages_add_up(
+    fn stages_add_up_for_arbitrary_evidence(
         counts in prop::array::uniform5(0_u64..1000),
         sent in 0_u64..1000,
         answered in 0_u64..1000,
-        fell in prop::collection::vec((any::<bool>(), 0_usize..6, 0_u64..500), 0..12),
+        drops in prop::collection::vec((any::<bool>(), 0_usize..6, 0_u64..500), 0..12),
         waits in (0_u64..9, 0_u64..9, 0_u64..9000, 0_u64..9000),
     ) {
         const REASONS: [(&str, &str); 6] = [
@@ -166,11 +168,11 @@ proptest! {
         let [a, b, c, d, e] = counts;
         let mut evidence = evidence([a, b, c], [d, e]);
         evidence.generator = Some(GeneratorSaid { sent, answered, late: answered / 3, ..GeneratorSaid::default() });
-        evidence.seen.lost = fell
+        evidence.seen.lost = drops
             .iter()
-            .map(|(reply, which, packets)| {
+            .map(|(reply, reason, packets)| {
                 let direction = if *reply { Reply } else { Request };
-                lost(direction, REASONS[*which].0, REASONS[*which].1, *packets)
+                lost_count(direction, REASONS[*reason].0, REASONS[*reason].1, *packets)
             })
             .collect();
         evidence.waited.disciplines_packets = waits.0;
@@ -179,9 +181,9 @@ proptest! {
         evidence.waiting.sockets_bytes = Some(waits.3);
         let ledger = PacketAccounting::make(&evidence);
         adds_up(&ledger)?;
-        let told: u64 = ledger.requests.losses().chain(ledger.replies.losses()).map(|(_, loss)| loss)
+        let traced_losses: u64 = ledger.requests.losses().chain(ledger.replies.losses()).map(|(_, loss)| loss)
             .chain(&ledger.elsewhere).filter(|loss| loss.source.starts_with("kfree_skb"))
             .map(|loss| loss.packets).sum();
-        prop_assert_eq!(told, fell.iter().map(|(.., packets)| packets).sum::<u64>());
+        prop_assert_eq!(traced_losses, drops.iter().map(|(.., packets)| packets).sum::<u64>());
     }
 }

@@ -2,24 +2,26 @@
 
 use super::*;
 
-/// A run in which the socket dropped 40 of 100 packets, of which `hidden` were seen at no point, so
-/// that `points` are missing.
+/// A run in which the socket dropped 40 of 100 packets. `hidden` of them were seen at no point, so
+/// `points` packets are missing.
 fn hiding(hidden: u64, points: u64) -> PacketEvidence {
     let mut evidence = evidence([100 - points, 60, 60], [60; 2]);
-    evidence.generator = Some(said(100, 60));
-    evidence.seen.lost =
-        vec![LostCount { port: 53, ..lost(Request, "SOCKET_RCVBUFF", "udp_queue_rcv_one_skb", 40 - hidden) }];
+    evidence.generator = Some(generator_report(100, 60));
+    evidence.seen.lost = vec![LostCount {
+        port: 53,
+        ..lost_count(Request, "SOCKET_RCVBUFF", "udp_queue_rcv_one_skb", 40 - hidden)
+    }];
     let place = "udp 0.0.0.0:53 (named) ino 812";
-    evidence.within = vec![grown(place, "drops", CounterUse::Other, 40)];
+    evidence.within = vec![grown_counter(place, "drops", CounterUse::Other, 40)];
     evidence.grown = vec![
-        grown(place, "drops", CounterUse::Other, 45),
-        grown("host", "Udp.RcvbufErrors", CounterUse::Other, 50),
+        grown_counter(place, "drops", CounterUse::Other, 45),
+        grown_counter("host", "Udp.RcvbufErrors", CounterUse::Other, 50),
     ];
     evidence
 }
 
 #[test]
-fn what_a_socket_drops_unseen_is_known_by_its_own_count() {
+fn untraced_socket_drops_are_counted_by_the_socket() {
     // 30 of the 40 drops are unseen, then all of them.
     for (hidden, points) in [(30, 30), (40, 40)] {
         let ledger = PacketAccounting::make(&hiding(hidden, points));
@@ -35,26 +37,26 @@ fn what_a_socket_drops_unseen_is_known_by_its_own_count() {
 }
 
 #[test]
-fn what_else_a_socket_drops_unseen_has_the_name_of_its_counter_or_none() {
+fn untraced_drops_are_named_by_the_udp_counters_or_unknown() {
     let mut evidence = hiding(30, 30);
     evidence.grown = vec![
-        grown("host", "Udp.RcvbufErrors", CounterUse::Other, 18),
-        grown("host", "Udp6MemErrors", CounterUse::Other, 15),
+        grown_counter("host", "Udp.RcvbufErrors", CounterUse::Other, 18),
+        grown_counter("host", "Udp6MemErrors", CounterUse::Other, 15),
     ];
     let ledger = PacketAccounting::make(&evidence);
-    let mut told: Vec<_> =
+    let mut losses: Vec<_> =
         ledger.requests.losses().map(|(_, loss)| (loss.name.as_str(), loss.packets)).collect();
-    told.sort_unstable();
-    assert_eq!(told, [("receive-buffer", 18), ("udp-memory", 15), ("unknown", 7)]);
+    losses.sort_unstable();
+    assert_eq!(losses, [("receive-buffer", 18), ("udp-memory", 15), ("unknown", 7)]);
     assert!(ledger.is_balanced(), "{ledger:#?}");
 }
 
 #[test]
-fn a_gap_that_no_socket_accounts_for_stays_one() {
+fn gap_not_covered_by_socket_counters_stays_unaccounted() {
     // Sockets count 10 of 30 missing packets, and those of another port do not matter.
     let mut evidence = hiding(30, 30);
     evidence.within[0].packets = 20;
-    evidence.within.push(grown("udp 0.0.0.0:530 (other) ino 9", "drops", CounterUse::Other, 500));
+    evidence.within.push(grown_counter("udp 0.0.0.0:530 (other) ino 9", "drops", CounterUse::Other, 500));
     let ledger = PacketAccounting::make(&evidence);
     assert_eq!(only(&ledger).1.packets, 20);
     assert_eq!(
@@ -67,11 +69,11 @@ fn a_gap_that_no_socket_accounts_for_stays_one() {
 }
 
 #[test]
-fn what_was_read_has_been_delivered() {
+fn read_packets_count_as_delivered() {
     // Forty packets were hidden, of which five may have waited since before.
     let mut evidence = evidence([60, 60, 100], [100; 2]);
     evidence.waited.sockets_bytes = Some(5 * 512);
-    evidence.generator = Some(said(95, 95));
+    evidence.generator = Some(generator_report(95, 95));
     let ledger = PacketAccounting::make(&evidence);
     let socket = ledger.requests.entry(PathStep::Socket).expect("an entry");
     assert_eq!((socket.packets_in.value(), socket.packets_out.value()), (Some(&95), Some(&95)));
@@ -87,7 +89,7 @@ fn what_was_read_has_been_delivered() {
 }
 
 #[test]
-fn what_sockets_count_adds_nothing_where_all_was_seen() {
+fn socket_counters_add_nothing_if_all_drops_were_traced() {
     let ledger = PacketAccounting::make(&hiding(0, 0));
     assert_eq!((only(&ledger).1.packets, ledger.notes.len()), (40, 0));
     assert!(ledger.is_balanced());

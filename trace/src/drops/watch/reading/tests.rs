@@ -16,31 +16,31 @@ fn reading(rcvbuf: u64, dropped: u32) -> DropsReading {
         ("/proc/net/netstat".to_owned(), "TcpExt: IPReversePathFilter\nTcpExt: 7\n".to_owned()),
         ("/proc/net/softnet_stat".to_owned(), softnet(dropped)),
     ]);
-    DropsReading::of(&host, &PortSubject::default(), &[])
+    DropsReading::observe(&host, &PortSubject::default(), &[])
 }
 
 #[test]
-fn what_grew_is_told_and_what_did_not_is_not() {
+fn only_grown_counters_are_reported_and_32_bit_counters_wrap() {
     let (before, after) = (reading(10, u32::MAX), reading(13, 4));
     let evidence = after.since(&before, PortSubject::default(), PacketCounts::default());
-    let grown: Vec<(&str, u64)> =
-        evidence.grown.iter().map(|grown| (grown.name.as_str(), grown.packets)).collect();
+    let counters: Vec<(&str, u64)> =
+        evidence.grown.iter().map(|counter| (counter.name.as_str(), counter.packets)).collect();
     // /proc/net/softnet_stat counters are 32 bits wide.
-    assert_eq!(grown, [("dropped", 5), ("Udp.RcvbufErrors", 3)]);
+    assert_eq!(counters, [("dropped", 5), ("Udp.RcvbufErrors", 3)]);
     assert_eq!(evidence.grown[1].read_from, SNMP);
     assert_eq!(evidence.unread, Vec::<String>::new());
 }
 
 #[test]
-fn what_cannot_be_read_is_told() {
-    let nothing = DropsReading::of(&Host::scripted::<String, String>([]), &PortSubject::default(), &[]);
-    let evidence = nothing.since(&nothing, PortSubject::default(), PacketCounts::default());
+fn unreadable_counter_files_are_reported() {
+    let empty = DropsReading::observe(&Host::scripted::<String, String>([]), &PortSubject::default(), &[]);
+    let evidence = empty.since(&empty, PortSubject::default(), PacketCounts::default());
     assert!(evidence.unread.iter().any(|line| line.contains(SNMP)), "{:?}", evidence.unread);
     assert!(evidence.grown.is_empty());
 }
 
 #[test]
-fn counters_of_xdp_are_known_by_their_names() {
+fn xdp_counter_names_map_to_their_use() {
     for (name, kind) in [
         ("rx_queue_0_xdp_drops", Some(CounterUse::XdpDropped)),
         ("rx_xdp_drop", Some(CounterUse::XdpDropped)),
@@ -52,6 +52,6 @@ fn counters_of_xdp_are_known_by_their_names() {
         ("tx_queue_0_xdp_xmit", None),
         ("rx_queue_0_drops", None),
     ] {
-        assert_eq!(of_xdp(name), kind, "{name}");
+        assert_eq!(xdp_use(name), kind, "{name}");
     }
 }

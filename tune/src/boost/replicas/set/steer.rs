@@ -23,7 +23,7 @@ impl ReplicaSet {
     pub(super) fn complete_groups(&self) -> BTreeMap<SocketAddr, GroupSockets> {
         let mut groups: BTreeMap<SocketAddr, GroupSockets> = BTreeMap::new();
         for (copy, state) in (0..).zip(&self.copies) {
-            for (cookie, local) in state.binds.shared() {
+            for (cookie, local) in state.binds.shared_sockets() {
                 groups.entry(local).or_default().entry(copy).or_default().push(cookie);
             }
         }
@@ -42,7 +42,7 @@ impl ReplicaSet {
         if groups.iter().all(|(local, sockets)| self.steered.get(local) == Some(sockets)) {
             return Ok(());
         }
-        if self.phase == SetPhase::Starting && !self.stay_in_foreground() {
+        if self.phase == SetPhase::Starting && !self.are_in_foreground() {
             return Ok(());
         }
         let _lock = self.group.lock_steering().map_err(ReplicaError::io("lock the control group"))?;
@@ -56,17 +56,17 @@ impl ReplicaSet {
                 if self.steered.get(&local) == Some(&sockets) {
                     continue;
                 }
-                if self.has_closed_sockets(local, &sockets)? {
+                if self.forget_closed_sockets(local, &sockets)? {
                     has_closed = true;
                     continue;
                 }
-                let steered = self.placement.steer(&self.host, local, &sockets);
+                let result = self.placement.steer(&self.host, local, &sockets);
                 // A socket may have been closed meanwhile.
-                if steered.is_err() && self.has_closed_sockets(local, &sockets)? {
+                if result.is_err() && self.forget_closed_sockets(local, &sockets)? {
                     has_closed = true;
                     continue;
                 }
-                self.has_steered(local, sockets, steered)?;
+                self.record_steering(local, sockets, result)?;
             }
         }
         Ok(())
@@ -80,49 +80,49 @@ impl ReplicaSet {
             return Ok(());
         }
         for (local, sockets) in &groups {
-            if self.has_closed_sockets(*local, sockets)? {
+            if self.forget_closed_sockets(*local, sockets)? {
                 return Ok(());
             }
         }
-        if !self.copies_read()? || !self.stay_in_foreground() || !self.copies_answer(&groups)? {
+        if !self.are_copies_reading()? || !self.are_in_foreground() || !self.probe_copies(&groups)? {
             return Ok(());
         }
         self.enlarge_buffers(groups.keys())?;
         let Some(takeover) = &self.takeover else { return Ok(()) };
         let lock = takeover.lock()?;
         let addresses: BTreeSet<SocketAddr> = takeover.addresses().collect();
-        let mut steered = Vec::new();
+        let mut results = Vec::new();
         for (local, sockets) in groups {
             let result = self.placement.steer(&self.host, local, &sockets);
-            if let (Err(why), true) = (&result, addresses.contains(&local)) {
+            if let (Err(reason), true) = (&result, addresses.contains(&local)) {
                 // A socket may have been closed meanwhile: then the next turn steers to the
                 // remaining sockets.
-                return match self.has_closed_sockets(local, &sockets)? {
+                return match self.forget_closed_sockets(local, &sockets)? {
                     true => Ok(()),
-                    false => Err(ReplicaError::NotSteered { why: why.clone() }),
+                    false => Err(ReplicaError::NotSteered { why: reason.clone() }),
                 };
             }
-            steered.push((local, sockets, result));
+            results.push((local, sockets, result));
         }
         // The copies have the port, so later failures do not end them.
         self.phase = SetPhase::Serving;
-        let marked = lock.map_or(Ok(()), |lock| lock.mark_replaced());
+        let mark_result = lock.map_or(Ok(()), |lock| lock.mark_replaced());
         let grace = self.config.takeover.unwrap_or_default();
         self.drain = self.takeover.take().map(|takeover| takeover.drain(grace));
-        for (local, sockets, result) in steered {
-            self.has_steered(local, sockets, result)?;
+        for (local, sockets, result) in results {
+            self.record_steering(local, sockets, result)?;
         }
-        marked.map_err(ReplicaError::io("tell the old supervisor that its port is taken over"))
+        mark_result.map_err(ReplicaError::io("tell the old supervisor that its port is taken over"))
     }
 
     /// Whether a thread of each copy waits for datagrams of each of its sockets.
-    fn copies_read(&self) -> Result<bool, ReplicaError> {
+    fn are_copies_reading(&self) -> Result<bool, ReplicaError> {
         for (copy, state) in (0..).zip(&self.copies) {
             let mut sockets = BTreeSet::new();
-            for (cookie, local) in state.binds.shared() {
-                let listed = listed(local.port())?;
+            for (cookie, local) in state.binds.shared_sockets() {
+                let bound_sockets = bound_sockets(local.port())?;
                 sockets.extend(
-                    listed.iter().filter(|socket| socket.cookie == cookie).map(|socket| socket.inode),
+                    bound_sockets.iter().filter(|socket| socket.cookie == cookie).map(|socket| socket.inode),
                 );
             }
             if !readiness::are_read(&self.host, &self.group.processes_of_copy(copy), &sockets) {
@@ -133,7 +133,7 @@ impl ReplicaSet {
     }
 
     /// Whether no copy is about to end because it went to the background.
-    fn stay_in_foreground(&mut self) -> bool {
+    fn are_in_foreground(&mut self) -> bool {
         let has_left_session =
             |copy| readiness::have_left_session(&self.host, &self.group.processes_of_copy(copy));
         if !(0..self.config.replicas).any(has_left_session) {
@@ -147,11 +147,12 @@ impl ReplicaSet {
         locals: impl Iterator<Item = &'a SocketAddr>,
     ) -> Result<(), ReplicaError> {
         for local in locals {
-            let listed = listed(local.port())?;
-            for socket in
-                listed.iter().filter(|socket| self.copies.iter().any(|copy| copy.binds.has(socket.cookie)))
+            let bound_sockets = bound_sockets(local.port())?;
+            for socket in bound_sockets
+                .iter()
+                .filter(|socket| self.copies.iter().any(|copy| copy.binds.has(socket.cookie)))
             {
-                self.buffers.enlarge(&self.host, readiness::somewhere(socket));
+                self.buffers.enlarge(&self.host, readiness::socket_of_any_process(socket));
             }
         }
         Ok(())
@@ -159,20 +160,22 @@ impl ReplicaSet {
 
     /// Whether each socket of the old server's addresses gave a valid reply, if a probe is
     /// configured.
-    fn copies_answer(&mut self, groups: &BTreeMap<SocketAddr, GroupSockets>) -> Result<bool, ReplicaError> {
+    fn probe_copies(&mut self, groups: &BTreeMap<SocketAddr, GroupSockets>) -> Result<bool, ReplicaError> {
         let (Some(probe), Some(takeover)) = (&self.config.probe, &self.takeover) else { return Ok(true) };
-        let since = *self.probed_since.get_or_insert_with(Instant::now);
+        let probed_since = *self.probed_since.get_or_insert_with(Instant::now);
         for local in takeover.addresses() {
-            let listed = listed(local.port())?;
-            let of_copies = groups.get(&local).into_iter().flatten();
-            let sockets = of_copies.flat_map(|(copy, cookies)| cookies.iter().map(|cookie| (*copy, *cookie)));
+            let bound_sockets = bound_sockets(local.port())?;
+            let cookies_by_copy = groups.get(&local).into_iter().flatten();
+            let sockets =
+                cookies_by_copy.flat_map(|(copy, cookies)| cookies.iter().map(|cookie| (*copy, *cookie)));
             for (copy, cookie) in sockets {
-                let socket = listed.iter().find(|socket| socket.cookie == cookie);
-                let asked = socket.ok_or_else(|| "it was closed".to_owned());
-                let asked = asked.and_then(|socket| readiness::ask(&self.host, socket, probe));
-                match asked {
+                let socket = bound_sockets.iter().find(|socket| socket.cookie == cookie);
+                let probe_result = socket.ok_or_else(|| "it was closed".to_owned());
+                let probe_result =
+                    probe_result.and_then(|socket| readiness::send_probe(&self.host, socket, probe));
+                match probe_result {
                     Ok(()) => {}
-                    Err(_) if since.elapsed() < PROBE_PATIENCE => return Ok(false),
+                    Err(_) if probed_since.elapsed() < PROBE_PATIENCE => return Ok(false),
                     Err(why) => {
                         let why = format!("does not answer on {}: {why}", name(SocketProtocol::Udp, local));
                         return Err(ReplicaError::Startup { copy, why });
@@ -182,25 +185,25 @@ impl ReplicaSet {
         }
         // A copy that waits for a datagram since a probe would hold its socket in the map of the
         // probe's program (`udp_bpf_recvmsg` of net/ipv4/udp_bpf.c, Linux 6.18).
-        let failed = ReplicaError::io("freeze the copies for a moment");
+        let to_error = ReplicaError::io("freeze the copies for a moment");
         (0..self.config.replicas)
-            .try_for_each(|copy| cgroup::restart_calls(&self.group.of_copy(copy)))
-            .map_err(failed)?;
+            .try_for_each(|copy| cgroup::restart_calls(&self.group.copy_path(copy)))
+            .map_err(to_error)?;
         Ok(true)
     }
 
     /// Removes sockets that were closed since, for example sockets that only tried whether the port
     /// is free.
-    fn has_closed_sockets(
+    fn forget_closed_sockets(
         &mut self,
         local: SocketAddr,
         sockets: &GroupSockets,
     ) -> Result<bool, ReplicaError> {
-        let listed = listed(local.port())?;
+        let bound_sockets = bound_sockets(local.port())?;
         let mut has_closed = false;
         for (copy, cookies) in sockets {
             for cookie in
-                cookies.iter().filter(|cookie| !listed.iter().any(|socket| socket.cookie == **cookie))
+                cookies.iter().filter(|cookie| !bound_sockets.iter().any(|socket| socket.cookie == **cookie))
             {
                 self.copies[*copy as usize].binds.forget(*cookie);
                 has_closed = true;
@@ -209,34 +212,34 @@ impl ReplicaSet {
         // The copies may have bound some of these sockets since the last check.
         self.read_binds();
         let is_own = |cookie: u64| self.copies.iter().any(|copy| copy.binds.has(cookie));
-        let others = listed.iter().any(|socket| socket.local == local && !is_own(socket.cookie));
-        if others && self.phase == SetPhase::Starting && self.takeover.is_none() {
-            return Err(self.taken(local));
+        let has_others = bound_sockets.iter().any(|socket| socket.local == local && !is_own(socket.cookie));
+        if has_others && self.phase == SetPhase::Starting && self.takeover.is_none() {
+            return Err(self.port_conflict(local));
         }
         Ok(has_closed)
     }
 
-    fn taken(&self, local: SocketAddr) -> ReplicaError {
+    fn port_conflict(&self, local: SocketAddr) -> ReplicaError {
         let port = local.port();
-        let others = groups(&self.host, Some(port)).unwrap_or_default();
-        match others.iter().find(|group| group.supervisor != self.group.supervisor) {
+        let other_groups = groups(&self.host, Some(port)).unwrap_or_default();
+        match other_groups.iter().find(|group| group.supervisor != self.group.supervisor) {
             Some(group) => ReplicaError::PortInUse { port, supervisor: group.supervisor },
             None => ReplicaError::PortTaken { local },
         }
     }
 
-    fn has_steered(
+    fn record_steering(
         &mut self,
         local: SocketAddr,
         sockets: GroupSockets,
-        steered: Result<(), String>,
+        result: Result<(), String>,
     ) -> Result<(), ReplicaError> {
         self.group.add_port(local.port()).map_err(ReplicaError::io("mark the port of the control group"))?;
         for (copy, cookies) in sockets.iter().filter(|(_, cookies)| cookies.len() > 1) {
             self.events.push(ReplicaEvent::BoundAgain { copy: *copy, local, sockets: cookies.len() });
         }
         let is_new = !self.steered.contains_key(&local);
-        match steered {
+        match result {
             Ok(()) if is_new => {
                 self.events.push(ReplicaEvent::Serving { local, cpus: self.placement.cpus.clone() });
             }
@@ -254,6 +257,6 @@ impl ReplicaSet {
     }
 }
 
-fn listed(port: u16) -> Result<Vec<BoundSocket>, ReplicaError> {
+fn bound_sockets(port: u16) -> Result<Vec<BoundSocket>, ReplicaError> {
     sockets_on(port).map_err(ReplicaError::io("list the UDP sockets (module udp_diag)"))
 }

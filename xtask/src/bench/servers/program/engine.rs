@@ -21,8 +21,8 @@ struct BusyEcho;
 
 impl Service for BusyEcho {
     fn answer(&mut self, _: &Request<'_>, _: &mut [u8]) -> Action {
-        let begun = Instant::now();
-        while begun.elapsed() < WORK {
+        let begin = Instant::now();
+        while begin.elapsed() < WORK {
             std::hint::spin_loop();
         }
         Action::Echo
@@ -58,16 +58,18 @@ fn echo(builder: Builder, matters: &str) -> anyhow::Result<()> {
     wait(&builder.start(|_| Echo)?, matters)
 }
 
-fn dns(builder: Builder, program: &ServerProgram, matters: &str) -> anyhow::Result<()> {
+fn dns(builder: Builder, program: &ServerProgram, required_feature: &str) -> anyhow::Result<()> {
     let file = program.zone.as_ref().context("a name server requires --zone")?;
-    let served = ServedZones::new(Zones::load(&[(ZONE, file)])?);
-    wait(&builder.start(move |_| DnsService::new(Arc::clone(&served)))?, matters)
+    let served_zones = ServedZones::new(Zones::load(&[(ZONE, file)])?);
+    wait(&builder.start(move |_| DnsService::new(Arc::clone(&served_zones)))?, required_feature)
 }
 
 // Serves until the end. A server that fell back to another backend would be measured under a wrong
-// name; `matters` is the text of such a fallback.
-fn wait(running: &RunningServer, matters: &str) -> anyhow::Result<()> {
-    if let Some(fallback) = running.fallbacks().iter().find(|fallback| fallback.what.contains(matters)) {
+// name; `required_feature` is the text of such a fallback.
+fn wait(server: &RunningServer, required_feature: &str) -> anyhow::Result<()> {
+    if let Some(fallback) =
+        server.fallbacks().iter().find(|fallback| fallback.what.contains(required_feature))
+    {
         bail!("{fallback}");
     }
     loop {

@@ -51,20 +51,20 @@ pub(super) fn quinn(socket: UdpSocket) -> io::Result<()> {
         let mut buffers = vec![vec![0; REQUEST * state.gro_segments()]; BATCH_SIZE];
         let mut metas = [RecvMeta::default(); BATCH_SIZE];
         loop {
-            let received = {
+            let batch_length = {
                 let mut slices: Vec<IoSliceMut<'_>> =
                     buffers.iter_mut().map(|buffer| IoSliceMut::new(buffer)).collect();
                 socket
                     .async_io(Interest::READABLE, || state.recv((&socket).into(), &mut slices, &mut metas))
                     .await?
             };
-            for (meta, buffer) in metas.iter().zip(&buffers).take(received) {
-                let several = meta.len > meta.stride;
+            for (meta, buffer) in metas.iter().zip(&buffers).take(batch_length) {
+                let is_segmented = meta.len > meta.stride;
                 let transmit = Transmit {
                     destination: meta.addr,
                     ecn: None,
                     contents: &buffer[..meta.len],
-                    segment_size: several.then_some(meta.stride),
+                    segment_size: is_segmented.then_some(meta.stride),
                     src_ip: None,
                 };
                 let send = || state.try_send((&socket).into(), &transmit);
@@ -75,8 +75,8 @@ pub(super) fn quinn(socket: UdpSocket) -> io::Result<()> {
 }
 
 /// Ignores errors that concern one reply: a client that has gone, no buffer, no route.
-fn ignore_lost_reply<T>(sent: io::Result<T>) -> io::Result<()> {
-    match sent {
+fn ignore_lost_reply<T>(send_result: io::Result<T>) -> io::Result<()> {
+    match send_result {
         Err(error)
             if matches!(
                 error.raw_os_error(),
