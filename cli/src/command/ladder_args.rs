@@ -26,7 +26,7 @@ pub(crate) struct LadderRunArgs {
     /// Run in less than half of the time, with wider intervals
     #[arg(long)]
     quick: bool,
-    /// Duration of the whole run, about this many seconds
+    /// Planned duration of the whole run in seconds; each search has a minimum duration
     #[arg(long, value_name = "S")]
     time: Option<f64>,
     /// Run only these steps (and the baseline): comma-separated identifiers

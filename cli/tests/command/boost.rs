@@ -125,7 +125,7 @@ fn boost_with_netns_reads_sysfs_of_that_namespace() {
     let test = "boost_with_netns_reads_sysfs_of_that_namespace";
     let Some(scene) = TuneTestLab::up(test) else { return };
     if !rustix::process::geteuid().is_root() {
-        return skip(test, "takes root");
+        return skip(test, "requires root");
     }
     let echo = BoostEchoServer::plain(&scene);
     let pid = echo.0.id().to_string();

@@ -75,7 +75,7 @@ fn delay_refuses_invalid_arguments_and_ports_without_a_socket() {
 #[test]
 fn delay_measures_a_server_on_loopback() {
     if !rustix::process::geteuid().is_root() {
-        return skip("delay_measures_a_server_on_loopback", "takes root");
+        return skip("delay_measures_a_server_on_loopback", "requires root");
     }
     let directory = tempfile::tempdir().expect("a directory");
     let path = |name: &str| directory.path().join(name).to_str().expect("a name").to_owned();

@@ -291,7 +291,7 @@ fn host_root_reads_a_mounted_host_and_requires_its_proc() {
     assert_eq!(refusal.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&refusal.stderr).contains("no /proc of the host"), "{refusal:?}");
     if !rustix::process::geteuid().is_root() {
-        return skip(test, "takes root");
+        return skip(test, "requires root");
     }
     // Only the mounted root has a /marker.
     let script = "set -e; cd \"$1\"; mount -t tmpfs none .; cd \"$1\"; mkdir proc sys; touch marker; mount --rbind /proc proc; \

@@ -32,11 +32,11 @@ const ATTEMPTS: u32 = 3;
 /// created.
 fn lab(test: &str) -> Option<Lab> {
     if thread::available_parallelism().map_or(1, std::num::NonZero::get) < CPUS {
-        skip(test, "it takes two CPUs");
+        skip(test, "requires two CPUs");
         return None;
     }
     if !rustix::process::geteuid().is_root() {
-        skip(test, "it takes root");
+        skip(test, "requires root");
         return None;
     }
     Lab::builder().start().map_err(|error| skip(test, &error.to_string())).ok()
@@ -204,7 +204,7 @@ fn flame_reports_a_shared_socket_first_but_not_per_cpu_sockets() {
 fn killed_flame_leaves_no_bpf_program_loaded() {
     let test = "killed_flame_leaves_no_bpf_program_loaded";
     if !rustix::process::geteuid().is_root() {
-        return skip(test, "it takes root");
+        return skip(test, "requires root");
     }
     let mut command = Command::new(program());
     command.args(["flame", "--duration", "60"]).stdin(Stdio::null()).stdout(Stdio::null());

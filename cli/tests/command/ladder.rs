@@ -71,7 +71,6 @@ fn assert_restored(scene: &TuneTestLab, before: &crate::tune::scene::HostSetting
 
 #[test]
 fn ladder_with_two_generators_restores_all_settings() {
-    let _machine = machine();
     let test = "ladder_with_two_generators_restores_all_settings";
     let Some(scene) = TuneTestLab::up(test) else { return };
     let Some(generators) = SshTestGenerators::up(test, &scene) else { return };
@@ -103,7 +102,6 @@ fn ladder_with_two_generators_restores_all_settings() {
 
 #[test]
 fn killed_generator_marks_the_step_and_stops_the_ladder() {
-    let _machine = machine();
     let test = "killed_generator_marks_the_step_and_stops_the_ladder";
     let Some(scene) = TuneTestLab::up(test) else { return };
     let Some(generators) = SshTestGenerators::up(test, &scene) else { return };
@@ -125,7 +123,6 @@ fn killed_generator_marks_the_step_and_stops_the_ladder() {
 
 #[test]
 fn interrupted_ladder_reports_its_steps_and_restores_settings() {
-    let _machine = machine();
     let test = "interrupted_ladder_reports_its_steps_and_restores_settings";
     let Some(scene) = TuneTestLab::up(test) else { return };
     let Some(generators) = SshTestGenerators::up(test, &scene) else { return };
@@ -143,7 +140,6 @@ fn interrupted_ladder_reports_its_steps_and_restores_settings() {
 
 #[test]
 fn guard_undoes_a_killed_ladder() {
-    let _machine = machine();
     let test = "guard_undoes_a_killed_ladder";
     let Some(scene) = TuneTestLab::up(test) else { return };
     let Some(generators) = SshTestGenerators::up(test, &scene) else { return };
@@ -169,7 +165,10 @@ fn keep_better_keeps_a_better_step_as_a_tune() {
          for queue in 3 4; do tc qdisc add dev eth0 parent 1:$queue tbf rate 1mbit burst 2k limit 4k; done",
     );
     let before = scene.values();
-    let output = generators.ladder(&scene, &["--steps", "xps", "--keep-better", "--max-rate", "20k"]).output().expect("started");
+    let output = generators
+        .ladder(&scene, &["--steps", "xps", "--keep-better", "--max-rate", "20k"])
+        .output()
+        .expect("started");
     let (out, err) = output_text(&output);
     assert_eq!(output.status.code(), Some(0), "{out}{err}");
     let report = report(&scene);
@@ -185,7 +184,6 @@ fn keep_better_keeps_a_better_step_as_a_tune() {
 
 #[test]
 fn ladder_reports_that_no_request_passes_a_firewall() {
-    let _machine = machine();
     let test = "ladder_reports_that_no_request_passes_a_firewall";
     let Some(scene) = TuneTestLab::up(test) else { return };
     let Some(generators) = SshTestGenerators::up(test, &scene) else { return };

@@ -81,7 +81,7 @@ fn search_finds_the_capacity_of_a_rate_limited_server() {
 fn search_with_sockets_over_veth_is_a_lower_bound() {
     let test = "search_with_sockets_over_veth_is_a_lower_bound";
     if !rustix::process::geteuid().is_root() {
-        return support::skip(test, "takes root");
+        return support::skip(test, "requires root");
     }
     let lab = match Lab::builder().start() {
         Ok(lab) => lab,

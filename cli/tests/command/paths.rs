@@ -58,7 +58,6 @@ fn paths_are_compared_with_host_and_only_tap_has_a_relay() {
 /// The relay process of a path ends with the killed command. `lab clean` removes the rest.
 #[test]
 fn killed_lab_paths_leaves_no_relay_process() {
-    let _machine = machine();
     if let Err(why) = paths_can_be_compared() {
         return skip("killed_lab_paths_leaves_no_relay_process", &why);
     }

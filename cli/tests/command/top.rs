@@ -142,7 +142,7 @@ fn key_d_counts_and_shows_drops() {
 /// Prints a SKIP line and returns `None` without root or if no lab can be created.
 fn lab(test: &str) -> Option<Lab> {
     if !rustix::process::geteuid().is_root() {
-        skip(test, "takes root");
+        skip(test, "requires root");
         return None;
     }
     match Lab::builder().senders(1).queues(2).start() {

@@ -235,7 +235,7 @@ fn examples_run_and_print_the_documented_output() {
             .write_all(format!("\nSKIP examples_run_and_print_the_documented_output: {why}\n").as_bytes());
     };
     if !rustix::process::geteuid().is_root() {
-        return skip("takes root");
+        return skip("requires root");
     }
     if let Err(why) = ExampleTestbed::new() {
         return skip(&why);

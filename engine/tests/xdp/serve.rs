@@ -307,7 +307,7 @@ pub(crate) fn vlan_tagged_requests_are_answered() -> XdpTestResult {
         .udp(PORT, 4321)
         .write(&mut expected, b"tagged")?;
     loop {
-        let reply = sys::receive(&wire)?;
+        let reply = sys::receive(&wire).map_err(|error| format!("no reply with the VLAN tag: {error}"))?;
         if reply.len() >= 12 && reply[..6] == sender.mac && reply.ends_with(b"tagged") {
             // Like the frame that etherparse builds, the reply has Don't Fragment set and
             // identification 0.

@@ -59,11 +59,9 @@ mod tests {
         const HEADER: &str = "  sl  local_address rem_address   st tx_queue rx_queue\n";
         let line = format!("{HEADER}  1: 00000000:0035 00000000:0000 07 00000000:00000000\n");
         let mut recording = HostRecording::new();
-        for (path, text) in [
-            ("/proc/thread-self/net/udp", HEADER),
-            ("/proc/812/net/udp", &line),
-            ("/proc/812/comm", "nsd\n"),
-        ] {
+        for (path, text) in
+            [("/proc/thread-self/net/udp", HEADER), ("/proc/812/net/udp", &line), ("/proc/812/comm", "nsd\n")]
+        {
             recording.insert(path, RecordedEntry::File(text.into()));
         }
         let find = |recording: &HostRecording| PortPlace::find(&Host::rehearsal(recording.clone()), 53);

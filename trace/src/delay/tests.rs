@@ -175,7 +175,8 @@ fn summary_reports_the_reasons_of_the_slowest_requests_most_frequent_first() {
     summary.add(&window(&requests.collect::<Vec<_>>()), &BTreeMap::new(), |_| None);
     let sums = summary.sum_up(&linerate_host::Known::unknown("none"));
     assert_eq!((sums.end_to_end.count, sums.slowest.count), (400, 4));
-    let reasons: Vec<_> = sums.reasons.iter().map(|reason| (reason.stage, reason.stage_ns, reason.requests)).collect();
+    let reasons: Vec<_> =
+        sums.reasons.iter().map(|reason| (reason.stage, reason.stage_ns, reason.requests)).collect();
     assert_eq!(reasons, [(DelayStage::Server, 440, 3), (DelayStage::WakeUp, 430, 1)]);
 }
 

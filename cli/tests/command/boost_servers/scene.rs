@@ -43,7 +43,7 @@ impl BoostServersTestHost {
             return None;
         }
         if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
-            skip(test, "takes two CPUs");
+            skip(test, "requires two CPUs");
             return None;
         }
         TuneTestLab::up(test).map(|scene| Self { servers: Vec::new(), scene })

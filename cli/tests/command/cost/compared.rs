@@ -10,7 +10,7 @@ use crate::support::{linerate, skip};
 #[test]
 fn compare_shows_two_cost_results_and_refuses_other_schemas() {
     if !rustix::process::geteuid().is_root() {
-        return skip("compare_shows_two_cost_results_and_refuses_other_schemas", "takes root");
+        return skip("compare_shows_two_cost_results_and_refuses_other_schemas", "requires root");
     }
     let directory = tempfile::tempdir().expect("a directory");
     let path = |name: &str| directory.path().join(name).to_str().expect("a name").to_owned();

@@ -55,7 +55,7 @@ impl CostTestHost {
             return None;
         }
         if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
-            skip(test, "takes two CPUs");
+            skip(test, "requires two CPUs");
             return None;
         }
         if let Some(program) = ["ethtool", "chrt", "nft"].into_iter().find(|name| find(name).is_none()) {

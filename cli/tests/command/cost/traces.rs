@@ -12,7 +12,7 @@ use crate::support::skip;
 #[test]
 fn killed_cost_leaves_no_bpf_program_loaded() {
     if !rustix::process::geteuid().is_root() {
-        return skip("killed_cost_leaves_no_bpf_program_loaded", "takes root");
+        return skip("killed_cost_leaves_no_bpf_program_loaded", "requires root");
     }
     let cost = CostProcess::start(&["--duration", "60"]);
     let programs = programs_of(cost.pid());
@@ -25,7 +25,7 @@ fn killed_cost_leaves_no_bpf_program_loaded() {
 #[test]
 fn interrupted_cost_leaves_no_bpf_program_loaded() {
     if !rustix::process::geteuid().is_root() {
-        return skip("interrupted_cost_leaves_no_bpf_program_loaded", "takes root");
+        return skip("interrupted_cost_leaves_no_bpf_program_loaded", "requires root");
     }
     let cost = CostProcess::start(&["--duration", "60", "--json", "-"]);
     let programs = programs_of(cost.pid());

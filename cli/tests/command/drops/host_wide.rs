@@ -97,7 +97,7 @@ fn full_backlog_is_counted_as_backlog_full() {
     const TEST: &str = "full_backlog_is_counted_as_backlog_full";
     let _machine = support::machine();
     if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
-        return skip(TEST, "takes two CPUs");
+        return skip(TEST, "requires two CPUs");
     }
     let Some(scene) = DropsTestLab::up(TEST, 1) else { return };
     let Some(_guard) = HostSettingGuard::set(TEST, "/proc/sys/net/core/netdev_max_backlog", "10") else {

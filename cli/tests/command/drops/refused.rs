@@ -29,7 +29,7 @@ fn drops_reports_missing_privileges_and_invalid_load_documents() {
         let errors = String::from_utf8_lossy(&output.stderr);
         assert_eq!((output.status.code(), errors.lines().count()), (Some(2), 1), "{errors}");
         assert!(errors.contains("CAP_BPF"), "{errors}");
-        return skip("drops_reports_missing_privileges_and_invalid_load_documents", "takes root");
+        return skip("drops_reports_missing_privileges_and_invalid_load_documents", "requires root");
     }
     assert_refused(&["--interface", "nonesuch0", "--duration", "0.1"], "nonesuch0");
     assert_refused(&["--", "/nonexistent/command"], "/nonexistent/command");
@@ -52,7 +52,7 @@ fn drops_reports_missing_privileges_and_invalid_load_documents() {
 #[test]
 fn drops_reports_the_exit_status_of_a_failed_command() {
     if !rustix::process::geteuid().is_root() {
-        return skip("drops_reports_the_exit_status_of_a_failed_command", "takes root");
+        return skip("drops_reports_the_exit_status_of_a_failed_command", "requires root");
     }
     assert_refused(&["--port", "4054", "--", "sh", "-c", "exit 7"], "exit status: 7");
 }

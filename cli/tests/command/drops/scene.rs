@@ -54,7 +54,7 @@ impl DropsTestLab {
     /// Prints a SKIP line and returns `None` without root or if no lab can be created.
     pub(super) fn up(test: &str, senders: usize) -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
-            skip(test, "takes root");
+            skip(test, "requires root");
             return None;
         }
         let guard = TRACES.lock().unwrap_or_else(PoisonError::into_inner);

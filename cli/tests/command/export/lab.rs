@@ -68,7 +68,7 @@ impl LabExportProcess {
 /// Prints a SKIP line and returns `None` without root or if no lab can be created.
 fn lab(test: &str) -> Option<Lab> {
     if !rustix::process::geteuid().is_root() {
-        skip(test, "takes root");
+        skip(test, "requires root");
         return None;
     }
     match Lab::builder().queues(2).start() {

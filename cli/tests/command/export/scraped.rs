@@ -31,7 +31,7 @@ const LIVELOCK_ALERTS: [&str; 2] = ["LinerateLivelock", "LinerateReceiveBufferDr
 #[test]
 fn prometheus_shows_the_load_rate_and_alerts_on_a_flood() {
     if !rustix::process::geteuid().is_root() {
-        return skip(TEST, "takes root");
+        return skip(TEST, "requires root");
     }
     if Command::new("prometheus").arg("--version").output().is_err() {
         return skip(TEST, "prometheus is not installed");

@@ -154,7 +154,7 @@ impl RemoteTestLab {
 
 fn check_requirements() -> Result<(), String> {
     if !rustix::process::geteuid().is_root() {
-        return Err("takes root".to_owned());
+        return Err("requires root".to_owned());
     }
     if !Path::new(SSHD).exists() || Command::new("ssh").arg("-V").stderr(Stdio::null()).status().is_err() {
         return Err("no sshd and ssh: install openssh-server and openssh-client".to_owned());

@@ -167,7 +167,7 @@ fn low_port_without_privilege_names_cap_net_bind_service() {
     let test = "low_port_without_privilege_names_cap_net_bind_service";
     use std::os::unix::process::CommandExt as _;
     if !rustix::process::geteuid().is_root() {
-        return support::skip(test, "it takes root to become another user");
+        return support::skip(test, "requires root to become another user");
     }
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("zone");

@@ -23,7 +23,7 @@ const SHOWN_ONLY: &str = "it belongs to the whole machine, and cannot be set fro
 fn machine_wide_settings_are_not_planned_in_a_network_namespace() {
     let test = "machine_wide_settings_are_not_planned_in_a_network_namespace";
     if !rustix::process::geteuid().is_root() {
-        return skip(test, "takes root");
+        return skip(test, "requires root");
     }
     let lab = match Lab::builder().queues(2).start() {
         Ok(lab) => lab,

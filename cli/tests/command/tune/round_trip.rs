@@ -101,7 +101,7 @@ fn apply_requires_root_and_a_terminal_or_yes() {
         }
         _ => crate::support::skip(
             "apply_requires_root_and_a_terminal_or_yes",
-            "takes root, and setpriv of util-linux",
+            "requires root, and setpriv of util-linux",
         ),
     }
     if rustix::process::geteuid().is_root() {

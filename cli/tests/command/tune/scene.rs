@@ -25,7 +25,7 @@ impl TuneTestLab {
     pub(crate) fn up(test: &str) -> Option<Self> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         if !rustix::process::geteuid().is_root() {
-            skip(test, "takes root");
+            skip(test, "requires root");
             return None;
         }
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);

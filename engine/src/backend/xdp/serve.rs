@@ -354,7 +354,10 @@ mod tests {
         worker_queues.recover();
         let mut free = worker_queues.frames.free;
         free.sort_unstable();
-        assert_eq!(free, (u64::from(FRAMES / 2)..FRAMES.into()).map(|frame| frame * 2048).collect::<Vec<_>>());
+        assert_eq!(
+            free,
+            (u64::from(FRAMES / 2)..FRAMES.into()).map(|frame| frame * 2048).collect::<Vec<_>>()
+        );
         Ok(())
     }
 }

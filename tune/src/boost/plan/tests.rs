@@ -211,7 +211,7 @@ fn plans_without_benefit_are_refused() {
     // All datagrams arrive on CPU 0, and the scheduler runs both threads there most of the time.
     let plan = plan_for(&[(100, 0, 0, 430), (100, 0, 1, 70), (101, 0, 0, 430), (101, 0, 1, 70)]);
     assert!(plan.plan.changes.is_empty() && plan.places.is_empty(), "{plan:#?}");
-    assert!(plan.refusals[0].why.contains("TODO"), "{:?}", plan.refusals);
+    assert!(plan.refusals[0].why.contains("50 % would be: that is worse"), "{:?}", plan.refusals);
     // Nearly all datagrams are read on the CPU of arrival.
     let plan = plan_for(&[(100, 0, 0, 500), (101, 1, 1, 495), (101, 1, 0, 5)]);
     assert!(plan.plan.changes.is_empty(), "{plan:#?}");
