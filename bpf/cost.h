@@ -83,7 +83,7 @@ enum { RX, TX, OTHER, SOFTIRQ_KINDS };
 // (trace/src/cost/untraced.rs).
 enum { BY_TIMER, BY_CPU, BY_DEVICE, IRQ_SOURCES };
 
-// Sums in ns since the programs were loaded. trace/src/cost/counted.rs decodes this struct.
+// Sums in ns since the programs were loaded. trace/src/cost/cost_tables.rs decodes this struct.
 struct totals {
     __u64 softirq[SOFTIRQ_KINDS];
     __u64 irq[IRQ_KINDS];

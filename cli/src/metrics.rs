@@ -10,9 +10,9 @@ mod families;
 mod family;
 mod gather;
 pub(crate) mod http;
-mod tally;
+mod packet_tracers;
 pub(crate) mod text;
-mod traced;
+mod totals;
 
 pub(crate) use exporter::{Exporter, ExporterOptions};
 pub(crate) use text::ExpositionFormat;
@@ -26,6 +26,6 @@ mod tests {
 
     use super::families::{FAMILIES, family, table};
     use super::family::MetricKind;
-    use super::tally::Exposition;
+    use super::totals::Exposition;
     use super::{Exporter, ExporterOptions, ExpositionFormat, text};
 }

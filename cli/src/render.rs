@@ -15,10 +15,10 @@ pub(crate) mod column;
 mod curve;
 
 #[cfg(test)]
-pub(crate) mod made_up;
+pub(crate) mod cost_fixtures;
 #[cfg(test)]
-pub(crate) mod made_up_cost;
-#[cfg(test)]
-pub(crate) mod made_up_load;
+pub(crate) mod load_fixtures;
 #[cfg(test)]
 mod pages;
+#[cfg(test)]
+pub(crate) mod result_fixtures;

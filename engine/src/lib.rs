@@ -59,12 +59,12 @@ mod backend;
 mod choices;
 mod counters;
 mod cpus;
-mod deferred;
+mod deferred_reply;
 mod echo;
 mod error;
 mod overload;
 mod reply;
-mod running;
+mod running_server;
 mod server;
 mod service;
 mod shutdown;
@@ -76,7 +76,7 @@ mod worker;
 pub use backend::{XdpInterface, XdpQueue, XdpReport};
 pub use choices::{AfXdpSettings, Backend, SocketMode, StrayRequests, WorkerPinning};
 pub use counters::{Counts, SendFailures};
-pub use deferred::DeferredReply;
+pub use deferred_reply::DeferredReply;
 pub use echo::Echo;
 pub use error::ServerError;
 pub use overload::{
@@ -84,7 +84,7 @@ pub use overload::{
     XdpGuard,
 };
 pub use reply::ReplyOptions;
-pub use running::{RunningServer, ServerReport};
+pub use running_server::{RunningServer, ServerReport};
 pub use server::{Builder, Server};
 pub use service::{Action, Request, Service};
 pub use socket::{Fallback, PathMtuDiscovery, SocketReport};

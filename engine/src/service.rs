@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::backend::xdp::frame::FrameAddresses;
-use crate::deferred::{DeferredReply, ReplyPath};
+use crate::deferred_reply::{DeferredReply, ReplyPath};
 use crate::reply::ReplyOptions;
 use crate::sys::control::{ControlBuffer, PktinfoMode, ReceivedControl};
 use crate::sys::name::SocketName;

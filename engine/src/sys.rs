@@ -7,7 +7,7 @@ pub(crate) mod guard;
 pub(crate) mod interface;
 pub(crate) mod name;
 pub(crate) mod option;
-pub(crate) mod single;
+pub(crate) mod single_message;
 pub(crate) mod stamp;
 pub(crate) mod thread;
 pub(crate) mod xsk;

@@ -12,7 +12,7 @@ use crate::backend;
 use crate::backend::job::WorkerJob;
 use crate::choices::Backend;
 use crate::counters::SharedCounters;
-use crate::deferred::ReplyPath;
+use crate::deferred_reply::ReplyPath;
 use crate::error::ServerError;
 use crate::overload::{AdmissionControl, AdmissionCredit, OverloadPolicy, WorkerCredit};
 use crate::service::Service;

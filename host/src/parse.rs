@@ -10,7 +10,7 @@ use crate::netlink::nfnetlink::{hook, table};
 use crate::netlink::tc;
 use crate::stage::filter::{self, NftTable};
 use crate::stage::irq::owner::{irqbalance, link_file, tuned};
-use crate::stage::irq::served::VectorNames;
+use crate::stage::irq::served_queues::VectorNames;
 use crate::stage::softirq::{softirqs, softnet};
 use crate::stage::thread::AuditRules;
 use crate::stage::{machine, route, socket, thread};

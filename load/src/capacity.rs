@@ -7,7 +7,7 @@
 
 mod overload;
 mod probe;
-mod repeated;
+mod repeated_search;
 mod search;
 #[cfg(test)]
 mod simulation;
@@ -26,7 +26,7 @@ use crate::outcome::{BoundReason, GROWTH, SendMethod};
 
 pub use overload::{OverloadResult, overload};
 pub use probe::{ProbeResult, ProbeVerdict};
-pub use repeated::{RepeatedCapacity, search_repeatedly};
+pub use repeated_search::{RepeatedCapacity, search_repeatedly};
 pub use search::search;
 
 /// Options of a search.

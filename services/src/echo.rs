@@ -21,7 +21,7 @@ pub struct RequestEcho {
 impl RequestEcho {
     /// With `any`, payloads without the header come back too, unchanged. A forged source can then keep such a server and
     /// another echo server busy forever, unless their ports prevent it
-    /// ([`GuardedService`](crate::guarded::GuardedService)). Replies are never answered.
+    /// ([`GuardedService`](crate::guarded_service::GuardedService)). Replies are never answered.
     #[must_use]
     pub fn new(any: bool, refusals: Arc<RefusalCounters>) -> Self {
         Self { any, refusals }

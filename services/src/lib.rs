@@ -6,7 +6,7 @@
 
 pub mod dns;
 pub mod echo;
-pub mod guarded;
+pub mod guarded_service;
 pub mod ntp;
 pub mod radius;
 pub mod refusals;

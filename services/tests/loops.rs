@@ -15,7 +15,7 @@ use linerate_lab::Lab;
 use linerate_networks::echo::{HEADER_BYTES, REPLY, REQUEST};
 use linerate_services::dns::{DnsService, ServedZones, Zones};
 use linerate_services::echo::RequestEcho;
-use linerate_services::guarded::GuardedService;
+use linerate_services::guarded_service::GuardedService;
 use linerate_services::ntp::{NtpService, NtpSettings};
 use linerate_services::radius::{RadiusServer, UserDatabase};
 use md5::Md5;

@@ -6,14 +6,14 @@
 //! Nothing here shares code with the parsers of linerate.
 
 pub mod archive;
-mod many;
+mod large_host;
 mod shape;
 mod tree;
 
 use std::io;
 use std::path::Path;
 
-pub use many::many;
+pub use large_host::many;
 pub use shape::{Cpu, QueueVector, Thread};
 pub use tree::{Node, Tree};
 

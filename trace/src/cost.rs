@@ -15,18 +15,18 @@
 //! comparison.
 
 mod account;
-mod accounted;
+mod accounted_times;
 pub mod calibrate;
 mod cgroup;
 mod compare;
-mod counted;
-mod look;
+mod cost_session;
+mod cost_tables;
 mod pace;
 mod path;
 mod result;
 mod sums;
 mod tracer;
-mod untraced;
+mod untraced_time;
 mod windows;
 
 use linerate_host::{CpuSet, Known};
@@ -34,9 +34,9 @@ use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 pub use compare::{ComparedFigure, CostComparison};
-pub use look::CostSession;
+pub use cost_session::CostSession;
 pub use result::{CostResult, TopVictim, VictimGrouping};
-pub use untraced::{UntracedEstimate, UntracedIrq};
+pub use untraced_time::{UntracedEstimate, UntracedIrq};
 
 pub(crate) fn any_cgroup(text: &str) {
     drop(cgroup::parse(text));

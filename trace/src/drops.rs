@@ -1,7 +1,7 @@
 //! Packet accounting: each stage's packets in, out, and losses by reason.
 
+pub mod packet_counts;
 pub mod reason;
-pub mod seen;
 
 mod causes;
 mod ledger;

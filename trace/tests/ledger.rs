@@ -7,7 +7,7 @@ use std::time::Duration;
 use linerate_host::Host;
 use linerate_lab::{Lab, LabHost};
 use linerate_testkit::skip;
-use linerate_trace::drops::seen::PortSubject;
+use linerate_trace::drops::packet_counts::PortSubject;
 use linerate_trace::drops::{
     DropsWatch, GeneratorSaid, LossExactness, PacketAccounting, PacketEvidence, PathStep,
 };

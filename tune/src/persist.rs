@@ -15,7 +15,7 @@ mod identity;
 mod reapply;
 mod sysctl_d;
 mod unit;
-mod written;
+mod written_files;
 
 use linerate_host::{Host, HostError, Setting, SettingValue};
 use serde::{Deserialize, Serialize};
@@ -29,7 +29,7 @@ pub use file::PlaceError;
 pub use identity::DeviceIdentity;
 pub use reapply::{GOAL, ReappliedSetting, ReapplyOutcome, ReapplyResult, reapply};
 pub(crate) use unit::{argument, is_expressible};
-pub use written::{RemovedFiles, StandingFiles, WrittenFiles, unpersist};
+pub use written_files::{RemovedFiles, StandingFiles, WrittenFiles, unpersist};
 
 /// The file of sysctls.
 pub const SYSCTL_FILE: &str = "/etc/sysctl.d/90-linerate.conf";

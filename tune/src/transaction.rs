@@ -2,12 +2,12 @@
 //! however the program ends.
 
 mod dependents;
-mod due;
 mod error;
-mod inherited;
+mod inherited_cpus;
 mod locations;
 mod namespace;
 mod target;
+mod unconfirmed;
 mod undo;
 
 use linerate_host::{Setting, SettingError, SettingValue, unix_seconds};
@@ -18,12 +18,12 @@ use crate::journal::record::{BeginRecord, UndoDeadline, UndoOutcome};
 use crate::journal::tune::{ExpectedValue, TrackedSetting};
 use crate::journal::{JournalError, JournalRecord, JournalWriter, RecordedTune};
 
-pub(crate) use due::is_pending;
-pub use due::{boot_seconds, confirm, due, undo_overdue};
 pub use error::TuneError;
 pub(crate) use locations::SettingLocations;
 pub use namespace::TuneNamespace;
 pub use target::ChangeTarget;
+pub(crate) use unconfirmed::is_pending;
+pub use unconfirmed::{boot_seconds, confirm, due, undo_overdue};
 pub(crate) use undo::later_holder;
 pub use undo::{UndoReport, UndoneSetting, undo};
 

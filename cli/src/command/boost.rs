@@ -4,14 +4,14 @@ mod apply;
 mod arguments;
 mod attach;
 mod boosts;
+mod observation;
 mod plan;
 mod restart;
 mod run;
-mod sighting;
 mod status;
 mod undo;
 mod unit;
-mod watching;
+mod watch_loop;
 
 use std::process::ExitCode;
 

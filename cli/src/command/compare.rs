@@ -233,7 +233,7 @@ fn check_comparable(names: &[String; 2], costs: [&CostReport; 2]) -> Result<()> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::render::made_up_cost::cost;
+    use crate::render::cost_fixtures::cost;
 
     #[test]
     fn results_with_different_counting_points_are_refused() {

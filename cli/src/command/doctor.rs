@@ -3,8 +3,8 @@
 pub(super) mod arguments;
 mod capture;
 mod explain;
+mod interval_wait;
 pub(super) mod reading;
-mod waiting;
 
 use std::process::ExitCode;
 

@@ -1,6 +1,6 @@
 //! `linerate flame`: hot spots of the packet path. Changes nothing.
 
-mod look;
+mod measurement;
 mod target;
 
 use std::path::Path;
@@ -115,7 +115,7 @@ impl FlameArgs {
         let options = self.target.options(&host)?;
         let interrupt = InterruptFlag::install()?;
         let started_unix_seconds = origin::unix_seconds();
-        let measurement = look::measure(&host, &options, !self.locks, !self.no_locks, &interrupt)?;
+        let measurement = measurement::measure(&host, &options, !self.locks, !self.no_locks, &interrupt)?;
         let result = FlameResult::new(selection, measurement.profile, measurement.contention);
         let warnings = measurement.warnings.into_iter().map(Warning::remark);
         Ok(Envelope::new(HostSummary::observe(&host), started_unix_seconds, result).with_warnings(warnings))

@@ -1,7 +1,7 @@
 //! `linerate top`: the packet path as it runs, stage by stage. Changes nothing.
 
 mod event;
-mod feed;
+mod event_threads;
 mod jobs;
 mod record;
 mod replay;

@@ -5,7 +5,7 @@ mod arguments;
 pub(crate) mod confirm;
 mod flow;
 pub(crate) mod generated_load;
-pub(crate) mod measuring;
+pub(crate) mod measure_args;
 mod persist;
 mod plan;
 mod profiles;

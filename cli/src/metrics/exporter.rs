@@ -7,8 +7,8 @@ use linerate_host::{Diagnosis, Host, HostView, PacketPath, Scope};
 use crate::metrics::families::{BUILD_INFO, COLLECTOR_UP, EXPORTER_CPU, FAMILIES, FOLDED, SCRAPE_SECONDS};
 use crate::metrics::family::MetricFamily;
 use crate::metrics::gather::{CounterReset, GatheredSamples, MetricSelection};
-use crate::metrics::tally::{ExposedSeries, Exposition, MetricTotals, MetricValue};
-use crate::metrics::traced::{CostCollector, DropsCollector, HeadroomCollector};
+use crate::metrics::packet_tracers::{CostCollector, DropsCollector, HeadroomCollector};
+use crate::metrics::totals::{ExposedSeries, Exposition, MetricTotals, MetricValue};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ExporterOptions {

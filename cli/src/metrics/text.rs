@@ -6,7 +6,7 @@
 use std::fmt::Write as _;
 
 use crate::metrics::family::{MetricFamily, MetricKind};
-use crate::metrics::tally::{ExposedSeries, Exposition, MetricValue};
+use crate::metrics::totals::{ExposedSeries, Exposition, MetricValue};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ExpositionFormat {

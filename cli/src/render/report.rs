@@ -1,7 +1,7 @@
 //! Several results as one: first the path, then the conclusion of each result, then each result in
 //! full, in the order in which an engineer reads them.
 
-mod joined;
+mod joined_results;
 mod text;
 
 use anyhow::{Context, Result};
@@ -24,7 +24,7 @@ use crate::envelope::CommandResult as _;
 use super::page::{PageResult, ResultPosition};
 use super::style::non_breaking;
 use super::{format, html};
-pub(crate) use joined::{JoinedResult, JoinedResults};
+pub(crate) use joined_results::{JoinedResult, JoinedResults};
 pub(crate) use text::text;
 
 /// Results in the order of the report.

@@ -1,7 +1,7 @@
 //! The screen of `linerate top`: a pure function of its state.
 
 mod overlay;
-mod strip;
+mod path_strip;
 
 use linerate_host::live::snapshot::LiveFinding;
 use linerate_host::live::{HistoryItem, Snapshot};
@@ -85,10 +85,10 @@ fn draw_all(frame: &mut Frame<'_>, state: &TopState, theme: ScreenTheme) {
         );
         return;
     };
-    let strip_height = strip::height(area.height);
+    let strip_height = path_strip::height(area.height);
     let findings = if area.height >= 20 { 2 } else { u16::from(area.height >= 12) };
     let strip_area = Rect { y: area.y + 1, height: strip_height, ..area };
-    strip::draw(frame, strip_area, state, snapshot, theme);
+    path_strip::draw(frame, strip_area, state, snapshot, theme);
     let body_top = strip_area.bottom() + u16::from(area.height >= 20);
     let body_bottom = footer_area.y.saturating_sub(findings);
     if body_bottom > body_top {

@@ -392,7 +392,7 @@ fn comparison_verdict(comparison: &CostComparison) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::render::made_up_cost::{cost, envelope, hostile};
+    use crate::render::cost_fixtures::{cost, envelope, hostile};
     use crate::render::style::TextStyle;
     use crate::render::{html, text};
 

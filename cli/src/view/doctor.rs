@@ -2,8 +2,8 @@
 
 mod drawing;
 mod evidence;
-mod lane;
 mod paths;
+mod queue_lane;
 mod service;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -33,8 +33,8 @@ use crate::render::column::cut;
 use crate::render::format;
 use drawing::PathDrawing;
 use evidence::value;
-use lane::QueueLane;
 use paths::{InterfacePaths, PacketPaths, packets_per_second};
+use queue_lane::QueueLane;
 use service::PathService;
 
 /// What was found on a packet path.

@@ -404,7 +404,7 @@ fn testbed_name(report: &LadderReport) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::render::made_up;
+    use crate::render::result_fixtures;
     use crate::render::style::TextStyle;
     use crate::render::{html, text};
 
@@ -416,7 +416,7 @@ mod tests {
 
     #[test]
     fn run_text_has_every_section_and_fits_100_columns() {
-        let text = plain(&made_up::ladder_run());
+        let text = plain(&result_fixtures::ladder_run());
         assert!(text.starts_with("Best: "), "{text}");
         let row = text.lines().find(|line| line.trim_start().starts_with("pin-threads")).expect("a row");
         assert!(row.contains("279 k"), "{row}");
@@ -428,7 +428,7 @@ mod tests {
 
     #[test]
     fn text_and_page_show_the_cpu_time_by_context() {
-        let text = plain(&made_up::ladder_run());
+        let text = plain(&result_fixtures::ladder_run());
         let row =
             |words: &str| text.lines().find(|line| line.contains(words)).unwrap_or_else(|| panic!("{text}"));
         assert!(row("server kernel").contains("softirq") && row("server kernel").contains("idle"));
@@ -437,7 +437,7 @@ mod tests {
         assert_eq!(functions, [first, "21", "%", last, "6.0", "%"], "first and last step");
         let has_row = |step, share| text.lines().any(|line| line.contains(step) && line.contains(share));
         assert!(has_row("baseline", "58 %") && has_row("busy-poll", "41 %"), "{text}");
-        let page = html::page(&made_up::ladder_run().document()).expect("a page");
+        let page = html::page(&result_fixtures::ladder_run().document()).expect("a page");
         let in_order = [
             "baseline, at 170 k requests per second",
             "CPU 1: hard irq 1.0 %, softirq 2.0 %, server user 6.0 %",
@@ -450,32 +450,32 @@ mod tests {
 
     #[test]
     fn a_run_without_measured_steps_shows_the_skip_reasons() {
-        let text = plain(&made_up::all_skipped());
+        let text = plain(&result_fixtures::all_skipped());
         assert!(text.starts_with("No step was measured."), "{text}");
         assert!(text.contains("needs root: made-up reason") && !text.contains("Latency"), "{text}");
     }
 
     #[test]
     fn an_interrupted_run_is_marked_as_interrupted() {
-        let text = plain(&made_up::interrupted_run());
+        let text = plain(&result_fixtures::interrupted_run());
         let note = text.find("\nInterrupted. ").expect("a note");
         let first_section = text.find("Capacity of each step").expect("a section");
         assert!(text.starts_with("Best: ") && note < first_section, "{text}");
-        let page = html::page(&made_up::interrupted_run().document()).expect("a page");
+        let page = html::page(&result_fixtures::interrupted_run().document()).expect("a page");
         assert!(page.contains("<b>Interrupted.</b>"), "{page}");
     }
 
     #[test]
     fn unknown_values_are_question_marks_or_left_out() {
-        let text = plain(&made_up::little_known());
+        let text = plain(&result_fixtures::little_known());
         assert!(text.contains("this machine has no hardware counters") && text.contains('?'), "{text}");
-        let page = html::page(&made_up::little_known().document()).expect("a page");
+        let page = html::page(&result_fixtures::little_known().document()).expect("a page");
         assert!(!page.contains("Published ladders") && !page.contains("microseconds from"), "{page}");
     }
 
     #[test]
     fn reverted_steps_are_marked() {
-        let mut envelope = made_up::ladder_run();
+        let mut envelope = result_fixtures::ladder_run();
         envelope.result.config.policy = linerate_lab::ladder::config::KeepPolicy::KeepBetter;
         envelope.result.steps[1].kept = false;
         assert!(plain(&envelope).contains("worse, undone"));
@@ -483,14 +483,14 @@ mod tests {
 
     #[test]
     fn a_page_describes_every_row_and_escapes_texts() {
-        let page = html::page(&made_up::ladder_run().document()).expect("a page");
+        let page = html::page(&result_fixtures::ladder_run().document()).expect("a page");
         let row = "reuseport: 231 k transactions per second, interval 225–236 k; ×1.24 the rate of irq-affinity-rps, better";
         assert!(page.contains(row), "{page}");
         assert!(page.contains("changes the whole host: ask for it with --host-wide"));
         let naive =
             "naive: 197–350 k packets per second, ×1.00 its own first step; published, not measured here";
         assert!(page.contains(naive));
-        let page = html::page(&made_up::hostile().document()).expect("a page");
+        let page = html::page(&result_fixtures::hostile().document()).expect("a page");
         assert!(!page.contains("<script"), "{page}");
     }
 }

@@ -1,7 +1,7 @@
 //! `linerate load`: one slot or several merged, a ramp, overload. `search` has the search for the capacity.
 
 pub(crate) mod live;
-mod merged;
+mod merged_generators;
 mod search;
 
 use linerate_load::capacity::OverloadResult;
@@ -76,7 +76,7 @@ fn slot(envelope: &Envelope<LoadReport>) -> Document {
         Section::new("Every datagram").only_for(Audience::Page).with(account_table(outcome)),
     ];
     if !report.merged.is_empty() {
-        sections.push(Section::new("Generators").with(merged::table(report)));
+        sections.push(Section::new("Generators").with(merged_generators::table(report)));
     }
     if !outcome.codes.is_empty() {
         sections.push(Section::new("Replies by code").only_for(Audience::Page).with(codes_table(outcome)));

@@ -151,7 +151,7 @@ fn ladders_are_compared_by_step_and_other_payloads_refused() {
     let directory = tempfile::tempdir().expect("a directory");
     let write_document = |name: &str, change: &dyn Fn(&mut Value)| {
         let mut document: Value =
-            serde_json::from_str(include_str!("../../src/render/made_up.json")).expect("JSON");
+            serde_json::from_str(include_str!("../../src/render/result_fixtures.json")).expect("JSON");
         change(&mut document);
         let path = directory.path().join(name).to_str().expect("a name").to_owned();
         std::fs::write(&path, document.to_string()).expect("written");

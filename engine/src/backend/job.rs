@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use crate::counters::{Counts, SharedCounters};
-use crate::deferred::ReplyPath;
+use crate::deferred_reply::ReplyPath;
 use crate::overload::AdmissionControl;
 use crate::reply::ReplyOptions;
 use crate::service::{Action, Request, Service};

@@ -11,7 +11,7 @@ use crate::shutdown::WorkerPhase;
 use crate::sys::batch::{IncomingMessage, OutgoingMessage};
 use crate::sys::control::{ControlBuffer, ReceivedControl, SendExtras};
 use crate::sys::name::SocketName;
-use crate::sys::single::{ReceivedDatagram, receive_from, receive_message, send_message, send_to};
+use crate::sys::single_message::{ReceivedDatagram, receive_from, receive_message, send_message, send_to};
 
 struct TransactionBuffers {
     request: Box<[u8]>,

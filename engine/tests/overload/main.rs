@@ -2,9 +2,9 @@
 
 mod goodput;
 mod guard;
+mod other_paths;
 #[path = "../support/mod.rs"]
 mod support;
-mod ways;
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};

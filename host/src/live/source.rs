@@ -1,7 +1,7 @@
 //! A host that is read repeatedly.
 
 mod plan;
-mod removed;
+mod recently_removed;
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -12,7 +12,7 @@ use crate::{Finding, Host, HostView, Known, OpenedCapture, PacketPath, Scope};
 use crate::live::build::{self, SnapshotInput};
 use crate::live::snapshot::{HostLine, LiveFinding, Snapshot, SnapshotCost};
 use plan::{FullReading, ReadingPlan};
-use removed::RecentlyRemoved;
+use recently_removed::RecentlyRemoved;
 
 #[derive(Debug)]
 pub enum SnapshotSource {

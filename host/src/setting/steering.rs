@@ -3,10 +3,10 @@
 
 mod group;
 mod live;
-mod placed;
 mod program;
-mod steered;
+mod steered_sockets;
 mod table;
+mod table_rows;
 
 use std::net::SocketAddr;
 
@@ -15,7 +15,7 @@ use super::value::SettingValue;
 use crate::netlink::sock_diag::SocketProtocol;
 use crate::{Host, HostError};
 
-pub use steered::{SteeredSocket, SteeredSockets};
+pub use steered_sockets::{SteeredSocket, SteeredSockets};
 pub(super) use table::ReuseportGroup;
 pub use table::SteeringTable;
 

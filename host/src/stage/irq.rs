@@ -6,11 +6,11 @@ pub(crate) mod owner;
 pub(super) mod rules;
 #[cfg(test)]
 pub(in crate::stage) mod sample;
-pub(crate) mod served;
+pub(crate) mod served_queues;
 
 pub use observe::handler_names;
 use serde::Serialize;
-pub(crate) use served::contains_word;
+pub(crate) use served_queues::contains_word;
 
 use crate::setting::QueueDirection;
 use crate::{CpuSet, Known};

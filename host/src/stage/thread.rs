@@ -6,7 +6,7 @@ mod cpu_quota;
 mod observe;
 pub(super) mod rules;
 mod sampling;
-mod serving;
+mod serving_threads;
 mod syscall;
 
 use serde::Serialize;
@@ -17,7 +17,7 @@ pub use crate::process::task::TaskStat;
 pub use crate::sys::audit::AuditRules;
 pub use cpu_quota::CpuQuota;
 pub use sampling::{ThreadSampling, ThreadSightings};
-pub(crate) use serving::TICKS_PER_SECOND;
+pub(crate) use serving_threads::TICKS_PER_SECOND;
 pub(crate) use {
     crate::process::task::parse_epoll_targets, sampling::registered_sockets, syscall::ThreadActivity,
 };

@@ -14,7 +14,7 @@ use linerate_host::stage::machine::{CpuTime, MachineState};
 use linerate_host::{Host, Known, Setting, SettingValue};
 use linerate_load::wire::WireFormat;
 use linerate_networks::Net;
-use linerate_services::guarded::GuardedService;
+use linerate_services::guarded_service::GuardedService;
 use linerate_trace::flame::SampledStack;
 use linerate_tune::boost::ObservedServer;
 use linerate_tune::plan::PlannedChange;

@@ -10,7 +10,7 @@ use linerate_load::{Generator, LoadSlot, SlotOutcome};
 use linerate_trace::TraceError;
 use linerate_trace::cost::calibrate::{CostCalibration, calibrate};
 use linerate_trace::cost::{CostReport, CostSession, CostVictim};
-use linerate_trace::drops::seen::{DropsTracer, NamespaceScope, PortSubject};
+use linerate_trace::drops::packet_counts::{DropsTracer, NamespaceScope, PortSubject};
 
 use super::path_lab::PathLab;
 use super::recipe::PORT;

@@ -3,9 +3,9 @@
 mod exchange;
 mod manners;
 mod scene;
+mod send_methods;
 #[path = "../service/mod.rs"]
 mod service;
-mod ways;
 mod windows;
 
 use std::sync::Arc;

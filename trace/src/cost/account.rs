@@ -7,10 +7,10 @@ use linerate_host::Known;
 use linerate_host::stage::machine::CpuTimes;
 use linerate_host::stage::softirq::SoftnetCpu;
 
-use super::counted::{
+use super::cost_tables::{
     CountedCost, CountedSpan, Counters, DevicePolls, InterruptCounts, PolledOn, ThreadOn, ThreadTurns,
 };
-use super::untraced::{UntracedIrq, UntracedTime};
+use super::untraced_time::{UntracedIrq, UntracedTime};
 use super::{COUNTING_POINT, CostReport, CostVictim, CpuCost, DeviceCost, OwnTime};
 
 // The kernel's own counters per CPU.
@@ -283,8 +283,8 @@ fn known_difference(before: Known<u64>, after: Known<u64>) -> Known<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::counted::{CpuReading, CpuTotals};
-    use super::super::untraced::UntracedEstimate;
+    use super::super::cost_tables::{CpuReading, CpuTotals};
+    use super::super::untraced_time::UntracedEstimate;
     use super::*;
 
     #[test]

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use linerate_host::Host;
 use linerate_host::stage::link::virtual_network::{PortKind, VirtualNetwork, VirtualPort};
 
-use super::counted::{Counters as _, PathOn, PathTime};
+use super::cost_tables::{Counters as _, PathOn, PathTime};
 use super::{CostReport, CostVictim, DeviceCost, PathCost};
 
 /// A path without its CPU.
@@ -160,7 +160,7 @@ mod tests {
 
     use super::*;
     use crate::cost::account::{AccountInput, KernelCpuTimes};
-    use crate::cost::counted::CountedCost;
+    use crate::cost::cost_tables::CountedCost;
     use linerate_host::Known;
 
     fn port(interface: &str, kind: PortKind, index: u32, peer: Option<u32>, owner: PortOwner) -> VirtualPort {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use super::WHAT;
-use super::counted::{
+use super::cost_tables::{
     CpuReading, DevicePolls, PATH_WORDS, POLLED_WORDS, PathOn, PathTime, PolledOn, READING_WORDS,
     TURNS_WORDS, ThreadOn, ThreadTables, ThreadTurns,
 };

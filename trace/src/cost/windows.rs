@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use linerate_host::Known;
 
 use super::CostReport;
-use super::counted::{CountedCost, CountedSpan, Counters, CpuReading, ThreadTables};
+use super::cost_tables::{CountedCost, CountedSpan, Counters, CpuReading, ThreadTables};
 use super::pace::ProgramRates;
 use super::tracer::TracePoint;
 

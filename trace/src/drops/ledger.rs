@@ -3,19 +3,19 @@
 mod account;
 mod checks;
 mod device;
+mod direction_balance;
 mod divide;
 mod entry;
 mod evidence;
-mod fallen;
 mod gaps;
+mod loss_placement;
 mod make;
-mod unseen;
-mod way;
+mod untraced_packets;
 
 use linerate_host::Known;
 use serde::{Deserialize, Serialize};
 
-use super::seen::TraceOverhead;
+use super::packet_counts::TraceOverhead;
 
 pub use account::GeneratorSaid;
 pub use entry::{LossExactness, PathStep, StageEntry, StageLoss};

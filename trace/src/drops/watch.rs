@@ -8,7 +8,7 @@ use std::time::Duration;
 use linerate_host::Host;
 
 use super::ledger::PacketEvidence;
-use super::seen::{DropsTracer, PacketCounts, PacketDirection, PathPoint, PortSubject};
+use super::packet_counts::{DropsTracer, PacketCounts, PacketDirection, PathPoint, PortSubject};
 use crate::TraceError;
 use crate::window;
 use reading::{DropsReading, SocketDrops};

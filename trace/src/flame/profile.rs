@@ -5,9 +5,9 @@ use std::time::Duration;
 use linerate_host::Known;
 use serde::{Deserialize, Serialize};
 
-mod saved;
+mod saved_profile;
 
-pub(crate) use saved::any_profile;
+pub(crate) use saved_profile::any_profile;
 
 /// Default samples per second and CPU: not a divisor of tick rates (100, 250, 300, 1000), so that
 /// periodic work is neither always sampled nor never.
@@ -29,7 +29,7 @@ impl ProfileOptions {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(try_from = "saved::SavedProfile")]
+#[serde(try_from = "saved_profile::SavedProfile")]
 pub struct StackProfile {
     pub seconds: f64,
     pub event: SampleEvent,

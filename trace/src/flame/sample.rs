@@ -8,7 +8,7 @@ mod context;
 mod event;
 mod mappings;
 mod names;
-mod tally;
+mod sample_tally;
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ pub(crate) use self::mappings::any_mappings;
 
 use self::event::{OpenedSamplers, kernel_failed};
 use self::names::FunctionNames;
-use self::tally::{KernelSample, SampleTally};
+use self::sample_tally::{KernelSample, SampleTally};
 use super::profile::{
     CpuContext, CpuProfile, FrameKind, ProfileOptions, SampleEvent, SampledStack, SamplingCost, StackProfile,
 };
@@ -116,7 +116,7 @@ pub(crate) fn time_a_clock_sample() -> std::io::Result<Option<f64>> {
 
 /// Addresses in the kernel of a sample's call chain, innermost first.
 pub(crate) fn kernel_addresses(chain: &[u64]) -> Vec<u64> {
-    let kernel = tally::addresses(chain).filter(|(kind, _)| *kind == FrameKind::Kernel);
+    let kernel = sample_tally::addresses(chain).filter(|(kind, _)| *kind == FrameKind::Kernel);
     kernel.map(|(_, address)| address).collect()
 }
 

@@ -5,7 +5,7 @@ mod benefit;
 mod changes;
 mod group;
 mod options;
-mod receiving;
+mod receiving_cpus;
 mod table;
 mod unit;
 
@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 use crate::boost::ObservedServer;
 use crate::boost::catalog::OptionEffect;
 use group::{OwnedGroup, SkipReason, SteeringMethod};
-pub(super) use receiving::ReceivingCpus;
+pub(super) use receiving_cpus::ReceivingCpus;
 pub(super) use table::CpuHosts;
 use unit::{CpuChooser, ThreadPlacement};
 

@@ -190,7 +190,7 @@ impl<T: ChangeTarget> UndoRun<'_, T> {
     /// Threads that started later inherited the CPUs of their parents. They are not journalled: a
     /// repeated undo finds them again.
     fn restore_inherited(&mut self, tune: &RecordedTune) {
-        for (setting, original) in super::inherited::inherited(self.target.host(), tune) {
+        for (setting, original) in super::inherited_cpus::inherited(self.target.host(), tune) {
             let outcome = match self.target.write(&setting, &original) {
                 Ok(()) => UndoOutcome::Restored,
                 Err(error) => failed_outcome(&error, None),

@@ -3,9 +3,9 @@
 //! This program has no standard test harness, because it is also the server, whose master forks and
 //! so must have a single thread.
 
-mod asking;
-mod kept;
+mod clients;
 mod scene;
+mod watched_boost;
 
 use std::process::ExitCode;
 
@@ -18,17 +18,20 @@ type Skipped = Result<(), String>;
 type Test = (&'static str, fn() -> Skipped);
 
 const TESTS: &[Test] = &[
-    ("other_workers_answer_for_a_dead_worker", kept::other_workers_answer_for_a_dead_worker),
-    ("worker_that_died_before_the_watch_is_reported", kept::worker_that_died_before_the_watch_is_reported),
+    ("other_workers_answer_for_a_dead_worker", watched_boost::other_workers_answer_for_a_dead_worker),
+    (
+        "worker_that_died_before_the_watch_is_reported",
+        watched_boost::worker_that_died_before_the_watch_is_reported,
+    ),
     (
         "replacement_worker_gets_the_cpu_of_the_dead_worker",
-        kept::replacement_worker_gets_the_cpu_of_the_dead_worker,
+        watched_boost::replacement_worker_gets_the_cpu_of_the_dead_worker,
     ),
-    ("a_watch_ends_with_its_server", kept::a_watch_ends_with_its_server),
-    ("watch_ends_when_its_boost_is_undone", kept::watch_ends_when_its_boost_is_undone),
+    ("a_watch_ends_with_its_server", watched_boost::a_watch_ends_with_its_server),
+    ("watch_ends_when_its_boost_is_undone", watched_boost::watch_ends_when_its_boost_is_undone),
     (
         "no_request_is_lost_after_a_worker_socket_closes",
-        kept::no_request_is_lost_after_a_worker_socket_closes,
+        watched_boost::no_request_is_lost_after_a_worker_socket_closes,
     ),
 ];
 

@@ -22,7 +22,7 @@ use linerate_tune::transaction::{ChangeResult, TuneStart, TuneTransaction, UndoR
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::sched_getaffinity;
 
-use crate::asking::{Client, workers};
+use crate::clients::{Client, workers};
 
 const PORT: u16 = 5300;
 

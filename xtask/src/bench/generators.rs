@@ -4,9 +4,9 @@
 //! pair, a while after they have started. The generators take turns A B C ... C B A. The receiving
 //! end of a veth pair runs in a softirq on the CPU that sends, so one core has the whole cost.
 
-mod bare;
+mod bare_loop;
 mod contender;
-mod ours;
+mod own_generators;
 mod programs;
 mod report;
 mod testbed;
@@ -18,9 +18,9 @@ use anyhow::{Context, bail, ensure};
 use clap::Args;
 use linerate_load::generator::GeneratorBackend;
 
-use bare::BareLoop;
+use bare_loop::BareLoop;
 use contender::GeneratorContender;
-use ours::{OwnFlood, OwnMatching};
+use own_generators::{OwnFlood, OwnMatching};
 use programs::ProgramContender;
 use report::{GeneratorLine, GeneratorsReport};
 use testbed::GeneratorTestbed;
@@ -97,8 +97,12 @@ impl GeneratorsBench {
             Box::new(ProgramContender::Trafgen),
             Box::new(ProgramContender::Kxdpgun),
         ];
-        let thresholds =
-            [(programs::IPERF, 10.0), (programs::TRAFGEN, 4.0), (programs::KXDPGUN, 4.0), (bare::NAME, 0.9)];
+        let thresholds = [
+            (programs::IPERF, 10.0),
+            (programs::TRAFGEN, 4.0),
+            (programs::KXDPGUN, 4.0),
+            (bare_loop::NAME, 0.9),
+        ];
         let lines = self.measure(contenders, &testbed, report, &|contender| {
             self.count_with_retries(contender, &testbed)
         })?;
@@ -113,7 +117,7 @@ impl GeneratorsBench {
         let time = Duration::from_secs_f64(self.seconds);
         let lines =
             self.measure(contenders, &testbed, report, &|contender| contender.replies(&testbed, time))?;
-        report.add("matching and timing every reply", lines, &[(bare::NAME, 0.6)])
+        report.add("matching and timing every reply", lines, &[(bare_loop::NAME, 0.6)])
     }
 
     /// Measures all contenders in turns, forwards and backwards.

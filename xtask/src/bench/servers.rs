@@ -6,10 +6,10 @@
 mod candidate;
 mod cpu_time;
 mod dns;
-mod measuring;
 mod placement;
 mod program;
 mod report;
+mod server_turn;
 mod testbed;
 mod threshold;
 mod workload;
@@ -21,10 +21,10 @@ use anyhow::{Context, ensure};
 use clap::Args;
 
 use candidate::ServerCandidate;
-use measuring::{TurnMethod, TurnSample};
 use placement::ReceivePlacement;
 pub(crate) use program::ServerProgram;
 use report::{PlacementReport, ServersReport};
+use server_turn::{TurnMethod, TurnSample};
 use testbed::ServersTestbed;
 
 use crate::machine;

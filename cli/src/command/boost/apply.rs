@@ -16,14 +16,14 @@ use linerate_tune::transaction::{self, TuneStart, TuneTransaction, UndoReport};
 
 use super::arguments::{BoostApplyArgs, BoostTargetArgs};
 use super::boosts;
+use super::observation::{self, DiscoveredServer};
 use super::restart::KnownServer;
-use super::sighting::{self, DiscoveredServer};
-use super::watching::{self, WatchOutcome};
+use super::watch_loop::{self, WatchOutcome};
 use crate::command::tune::apply::check_unfinished_tunes;
 use crate::command::tune::apply::runner::{TuneRun, print_status};
 use crate::command::tune::confirm::{self, ConfirmationAnswer};
 use crate::command::tune::generated_load::GeneratedLoad;
-use crate::command::tune::measuring::StartedMeasurement;
+use crate::command::tune::measure_args::StartedMeasurement;
 use crate::document::Document;
 use crate::envelope::Envelope;
 use crate::interrupt::InterruptFlag;
@@ -90,7 +90,7 @@ impl BoostRun {
         check_unfinished_tunes(&store, &self.host, &self.target.state_dir, false)?;
         // The load starts first, because the server is observed under load.
         let load = self.making.measuring.generate(&self.interrupt)?;
-        let discovered = sighting::discover(&self.host, &self.target, &self.interrupt)?;
+        let discovered = observation::discover(&self.host, &self.target, &self.interrupt)?;
         if discovered.report.boost.plan.changes.is_empty() {
             return self.report_nothing_to_change(&discovered);
         }
@@ -421,7 +421,7 @@ impl BoostRun {
     /// Watches, and boosts the server again after a restart.
     fn watch(&mut self, mut tune: u64, server: &ObservedServer) -> Result<()> {
         let server = KnownServer::from_observed(&self.host, server);
-        while watching::watch(&self.host, &self.target, tune, &self.choice, &self.interrupt)?
+        while watch_loop::watch(&self.host, &self.target, tune, &self.choice, &self.interrupt)?
             == WatchOutcome::Ended
         {
             self.target.set_port(server.port());
@@ -446,7 +446,7 @@ impl BoostRun {
         let mut printed_reason = None;
         while !self.interrupt.is_raised() {
             if server.is_running(&self.host, &self.target) {
-                let discovered = sighting::discover(&self.host, &self.target, &self.interrupt);
+                let discovered = observation::discover(&self.host, &self.target, &self.interrupt);
                 match discovered {
                     Ok(discovered) if !discovered.report.boost.plan.changes.is_empty() => {
                         return Ok(Some(discovered));

@@ -7,7 +7,7 @@ use clap::Args;
 use linerate_tune::boost::discovery::{ObservationOptions, ServerQuery};
 use linerate_tune::boost::plan::BoostChoice;
 
-use crate::command::tune::measuring::MeasureArgs;
+use crate::command::tune::measure_args::MeasureArgs;
 use crate::command::tune::{AutoUndoArgs, ConsentMode, StateDirArgs};
 use crate::quantity;
 

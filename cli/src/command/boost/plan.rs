@@ -8,7 +8,7 @@ use linerate_tune::boost::answers;
 use linerate_tune::boost::report::BoostPlanReport;
 
 use super::arguments::BoostTargetArgs;
-use super::sighting;
+use super::observation;
 use crate::document::Section;
 use crate::interrupt::InterruptFlag;
 use crate::origin::HostSummary;
@@ -23,7 +23,7 @@ pub(super) fn run(target: &BoostTargetArgs) -> Result<ExitCode> {
     // time.
     std::mem::forget(BackgroundThread::enter());
     let host = Host::live().gently();
-    let discovered = sighting::discover(&host, target, &InterruptFlag::install()?)?;
+    let discovered = observation::discover(&host, target, &InterruptFlag::install()?)?;
     let envelope = discovered.envelope(HostSummary::observe(&host));
     if let Some(target) = &json {
         target.write_json(&envelope)?;

@@ -7,7 +7,7 @@ use linerate_host::diagnosis::UnknownItem;
 use linerate_host::{Host, HostRecording, HostView, Known, OpenedCapture, PacketPath, Scope};
 
 use super::arguments::HostScopeArgs;
-use super::waiting::wait;
+use super::interval_wait::wait;
 use crate::interrupt::InterruptFlag;
 use crate::origin;
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::Args;
 use linerate_host::Host;
-use linerate_trace::drops::seen::{NamespaceScope, PortSubject};
+use linerate_trace::drops::packet_counts::{NamespaceScope, PortSubject};
 use linerate_trace::drops::{DropsWatch, GeneratorSaid, PacketAccounting, SampledWatch};
 
 #[derive(Debug, Args)]

@@ -14,7 +14,7 @@ use linerate_engine::{
 };
 use linerate_host::{CpuSet, Host};
 use linerate_networks::Net;
-use linerate_services::guarded::GuardedService;
+use linerate_services::guarded_service::GuardedService;
 use linerate_services::refusals::{RefusalCounters, RefusalCounts};
 use serde::Serialize;
 

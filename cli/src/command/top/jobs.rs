@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use linerate_host::Host;
 use linerate_host::live::{HistoryItem, Snapshot};
-use linerate_trace::drops::seen::{NamespaceScope, PortSubject};
+use linerate_trace::drops::packet_counts::{NamespaceScope, PortSubject};
 use linerate_trace::drops::{DropsResult, DropsWatch, PacketAccounting};
 use linerate_trace::flame::{self, ProfileView, StackProfile, draw};
 use linerate_trace::headroom::HeadroomSession;

@@ -12,7 +12,7 @@ use ratatui::backend::CrosstermBackend;
 
 use super::TopArgs;
 use super::event::{JobResult, SessionEvent};
-use super::feed::{HostWatcher, send_keys, send_stop_signal};
+use super::event_threads::{HostWatcher, send_keys, send_stop_signal};
 use super::jobs::JobRunner;
 use super::record::RecordFile;
 use super::replay::ReplayPosition;

@@ -19,7 +19,7 @@ use linerate_tune::transaction::{self, TuneError, TuneStart, TuneTransaction, Un
 use super::arguments::{AutoUndoArgs, ConsentMode, StateDirArgs, must_be_root};
 use super::confirm::{self, ConfirmationAnswer};
 use super::flow::{FlowTarget, TuneFlowArgs};
-use super::measuring::{MeasureArgs, StartedMeasurement};
+use super::measure_args::{MeasureArgs, StartedMeasurement};
 use super::plan::{self, TunePlanner};
 use super::profiles::ProfileArgs;
 use crate::command::doctor::arguments::{HostScopeArgs, ScopeArgs};

@@ -9,7 +9,7 @@ use linerate_tune::conflicts::{self, SettingOwners};
 use linerate_tune::flow::{self, FlowMatch, FlowRequest};
 
 use super::arguments::{AutoUndoArgs, ConsentMode, StateDirArgs};
-use super::measuring::MeasureArgs;
+use super::measure_args::MeasureArgs;
 use crate::command::doctor::arguments::ScopeArgs;
 
 #[derive(Debug, Args)]

@@ -1,6 +1,6 @@
 //! A page of each kind, of made-up results.
 
-mod sheets;
+mod text_results;
 
 use std::fs;
 use std::path::Path;
@@ -15,22 +15,22 @@ use crate::command::report::reading;
 use crate::envelope::Envelope;
 use crate::origin::{HostSummary, Warning};
 use crate::render::report::{OrderedResults, page};
-use crate::render::{html, made_up, made_up_cost, made_up_load};
+use crate::render::{cost_fixtures, html, load_fixtures, result_fixtures};
 use crate::view::drops::tests::accounting;
 use crate::view::{doctor, flame};
 
 /// All pages by name. Pages of several results come last; their files are written to `directory`.
 pub(super) fn pages(directory: &Path) -> Vec<(&'static str, String)> {
     let mut pages = vec![
-        ("ladder", html::page(&made_up::ladder_run().document())),
-        ("ladder-little", html::page(&made_up::little_known().document())),
-        ("ladder-stopped", html::page(&made_up::interrupted_run().document())),
-        ("ladder-hostile", html::page(&made_up::hostile().document())),
-        ("load", html::page(&made_up_load::envelope().document())),
+        ("ladder", html::page(&result_fixtures::ladder_run().document())),
+        ("ladder-little", html::page(&result_fixtures::little_known().document())),
+        ("ladder-stopped", html::page(&result_fixtures::interrupted_run().document())),
+        ("ladder-hostile", html::page(&result_fixtures::hostile().document())),
+        ("load", html::page(&load_fixtures::envelope().document())),
         ("ramp", html::page(&ramp().document())),
         ("overload", html::page(&overload().document())),
-        ("cost", html::page(&made_up_cost::envelope().document())),
-        ("cost-hostile", html::page(&made_up_cost::hostile().document())),
+        ("cost", html::page(&cost_fixtures::envelope().document())),
+        ("cost-hostile", html::page(&cost_fixtures::hostile().document())),
         ("drops", html::page(&drops(true).document())),
         ("drops-none", html::page(&drops(false).document())),
         ("flame", html::page(&flame::fixture::envelope().document())),
@@ -49,13 +49,13 @@ pub(super) fn pages(directory: &Path) -> Vec<(&'static str, String)> {
 
 fn ramp() -> Envelope<RampReport> {
     let report = RampReport {
-        generator: made_up_load::generator(),
+        generator: load_fixtures::generator(),
         steps: [(1_000.0, 0), (2_000.0, 40), (3_000.0, 900)]
-            .map(|(rate, lost)| made_up_load::outcome(rate, lost))
+            .map(|(rate, lost)| load_fixtures::outcome(rate, lost))
             .to_vec(),
     };
     let warning = Warning::remark("at 3.00 k/s: the generator was the limit");
-    made_up_load::of_sender(1_772_375_400, "--ramp 1k-3k/3", report).with_warnings([warning])
+    load_fixtures::of_sender(1_772_375_400, "--ramp 1k-3k/3", report).with_warnings([warning])
 }
 
 fn overload() -> Envelope<OverloadReport> {
@@ -64,11 +64,11 @@ fn overload() -> Envelope<OverloadReport> {
         {"factor": 5.0, "offered_per_second": 700_000.0, "goodput_ratio": {"unknown": "the generator offered 70 % of it"}},
     ]);
     let report = OverloadReport {
-        generator: made_up_load::generator(),
+        generator: load_fixtures::generator(),
         capacity_per_second: 200_000.0,
         overload: serde_json::from_value(overload).expect("made up"),
     };
-    made_up_load::of_sender(1_772_375_500, "--overload 2,5", report)
+    load_fixtures::of_sender(1_772_375_500, "--overload 2,5", report)
 }
 
 fn search() -> Envelope<SearchReport> {
@@ -97,7 +97,7 @@ fn search() -> Envelope<SearchReport> {
         sample(rate, offered_probes.map(|(share, loss, verdict)| probe(rate * share, loss, verdict)).to_vec())
     };
     let report = json!({
-        "generator": made_up_load::generator(),
+        "generator": load_fixtures::generator(),
         "method": {"max_loss_ratio": 0.001, "max_p99_ns": null, "resolution_ratio": 0.01, "slot_seconds": 0.5,
                    "lead_in_seconds": 0.25, "confirm_slot_seconds": 2.25, "searches_wanted": 3},
         "transactions_per_second": {"median": 231_000.0, "low": 229_000.0, "high": 233_000.0, "samples": 3},
@@ -109,7 +109,7 @@ fn search() -> Envelope<SearchReport> {
         "missed": [],
     });
     let report: SearchReport = serde_json::from_value(report).expect("made up");
-    made_up_load::of_sender(1_772_375_450, "--search", report)
+    load_fixtures::of_sender(1_772_375_450, "--search", report)
 }
 
 fn json_of(document: &impl serde::Serialize) -> Value {
@@ -147,11 +147,11 @@ fn fleet(directory: &Path) -> Envelope<FleetReport> {
             write("error.txt", json!("no route to <host>"));
             continue;
         }
-        let mut cost = json_of(&made_up_cost::envelope());
+        let mut cost = json_of(&cost_fixtures::envelope());
         cost["host"]["kernel"] = if number == 7 { "6.1.0-<b>odd</b>" } else { "6.12.0-1-amd64" }.into();
         write("doctor.json", json_of(&doctor::tests::fixture_diagnosis("makita-2016")));
         write("search.json", json_of(&search()));
-        write("ladder.json", json_of(&made_up::ladder_run()));
+        write("ladder.json", json_of(&result_fixtures::ladder_run()));
         write("drops.json", json_of(&drops(number == 7)));
         write("z-cost.json", cost);
     }
@@ -177,7 +177,7 @@ fn report(directory: &Path, with_path: bool) -> String {
     let write = |name: &str, value: Value| {
         fs::write(directory.join(name), value.to_string()).expect("written");
     };
-    write("ladder.json", json_of(&made_up::ladder_run()));
+    write("ladder.json", json_of(&result_fixtures::ladder_run()));
     write("flame.json", json_of(&flame::fixture::envelope()));
     write("newer.json", json!({"schema": "linerate.cost/7", "version": "9.0.0"}));
     write("foreign.json", json!({"<b>name</b>": "somebody else's"}));
@@ -186,20 +186,20 @@ fn report(directory: &Path, with_path: bool) -> String {
             write(name, json_of(&doctor::tests::fixture_diagnosis(fixture)));
         }
         write("search.json", json_of(&search()));
-        write("load.json", json_of(&made_up_load::envelope()));
+        write("load.json", json_of(&load_fixtures::envelope()));
         write("ramp.json", json_of(&ramp()));
         write("overload.json", json_of(&overload()));
-        write("cost.json", json_of(&made_up_cost::envelope()));
-        write("cost-hostile.json", json_of(&made_up_cost::hostile()));
+        write("cost.json", json_of(&cost_fixtures::envelope()));
+        write("cost-hostile.json", json_of(&cost_fixtures::hostile()));
         write("drops.json", json_of(&drops(true)));
         write("flame-again.json", json_of(&flame::fixture::envelope()));
-        for (name, document) in sheets::all() {
+        for (name, document) in text_results::all() {
             write(name, document);
         }
     }
     let results = reading::read(&[directory]).expect("read");
     assert_eq!(results.unread.len(), 2, "{:?}", results.unread);
     let report = OrderedResults::from_files(results).render_results().expect("joined");
-    assert_eq!(report.members.len(), if with_path { 12 + sheets::all().len() } else { 2 });
+    assert_eq!(report.members.len(), if with_path { 12 + text_results::all().len() } else { 2 });
     page(&report, &["linerate".to_owned(), "report".to_owned(), "runs".to_owned()]).expect("a page")
 }

@@ -1,7 +1,7 @@
 //! Results as text.
 
 use super::JoinedResults;
-use super::joined::plain;
+use super::joined_results::plain;
 use crate::render::column::TextColumn;
 use crate::render::style::{TextStyle, TextTone};
 use crate::render::table::TextTable;

@@ -222,7 +222,7 @@ pub(crate) fn live_line(elapsed: Duration, result: &CostResult) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::render::made_up_cost::{cost, envelope};
+    use crate::render::cost_fixtures::{cost, envelope};
 
     #[test]
     fn the_verdict_has_the_largest_victim_and_its_share_in_top() {

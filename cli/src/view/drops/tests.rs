@@ -1,5 +1,5 @@
 use linerate_host::Known;
-use linerate_trace::drops::seen::TraceOverhead;
+use linerate_trace::drops::packet_counts::TraceOverhead;
 use linerate_trace::drops::{
     AccountingPath, LossExactness, PacketAccounting, PathStep, StageEntry, StageLoss,
 };

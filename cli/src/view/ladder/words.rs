@@ -309,7 +309,7 @@ mod tests {
 
     use super::*;
     use crate::origin::Warning;
-    use crate::render::made_up;
+    use crate::render::result_fixtures;
 
     fn warning(kind: WarningKind, detail: &str) -> LadderWarning {
         LadderWarning { kind, detail: detail.to_owned() }
@@ -317,14 +317,14 @@ mod tests {
 
     #[test]
     fn the_method_lists_the_generator_hosts() {
-        let mut report = made_up::ladder_run().result;
+        let mut report = result_fixtures::ladder_run().result;
         report.testbed.generator_hosts = vec!["ssh://a".to_owned(), "ssh://b".to_owned()];
         assert!(method(&report).starts_with("load from ssh://a, ssh://b · "), "{}", method(&report));
     }
 
     #[test]
     fn equal_caveats_are_merged_and_list_their_steps() {
-        let mut envelope = made_up::ladder_run();
+        let mut envelope = result_fixtures::ladder_run();
         envelope.warnings = vec![Warning::new("unknown", "no cycles: no counters")];
         let report = &mut envelope.result;
         for step in &mut report.steps {
@@ -350,7 +350,7 @@ mod tests {
 
     #[test]
     fn the_best_step_is_reported_with_its_gain_and_caveat() {
-        let mut report = made_up::ladder_run().result;
+        let mut report = result_fixtures::ladder_run().result;
         assert!(best_step_sentence(&report).starts_with("Best: "), "{}", best_step_sentence(&report));
         assert!(!best_step_sentence(&report).contains("overlap"));
         for step in &mut report.steps {
@@ -378,14 +378,14 @@ mod tests {
 
     #[test]
     fn a_run_without_gain_reports_no_better_step() {
-        let mut report = made_up::ladder_run().result;
+        let mut report = result_fixtures::ladder_run().result;
         report.steps.truncate(2);
         assert_eq!(best_step_sentence(&report), "No step did better than baseline: 204 k tps.");
     }
 
     #[test]
     fn the_lab_caveat_lists_the_shared_cpus() {
-        let mut report = made_up::ladder_run().result;
+        let mut report = result_fixtures::ladder_run().result;
         assert!(lab_caveat(&report).is_some_and(|text| text.contains("same CPUs (0-1)")));
         report.testbed.shares_cpus = false;
         assert!(lab_caveat(&report).is_some_and(|text| text.contains("one machine")));

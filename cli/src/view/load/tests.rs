@@ -6,7 +6,7 @@ use linerate_load::report::{SearchMethod, SearchReport};
 
 use super::*;
 use crate::origin::HostSummary;
-use crate::render::made_up_load;
+use crate::render::load_fixtures;
 use crate::render::style::TextStyle;
 use crate::render::{html, text};
 
@@ -32,7 +32,7 @@ fn curves(page: &str) -> usize {
 
 #[test]
 fn a_slot_page_has_four_curves_over_time() {
-    let page = page(&slot(&made_up_load::envelope()));
+    let page = page(&slot(&load_fixtures::envelope()));
     assert_eq!(curves(&page), 4);
     for words in ["NOERROR", "code 11", "Missed:"] {
         assert!(page.contains(words), "{words}");
@@ -43,8 +43,8 @@ fn a_slot_page_has_four_curves_over_time() {
 
 #[test]
 fn a_slot_without_intervals_and_codes_has_a_page_without_curves() {
-    let mut envelope = made_up_load::envelope();
-    envelope.result.outcome = made_up_load::outcome(1.0, 3);
+    let mut envelope = load_fixtures::envelope();
+    envelope.result.outcome = load_fixtures::outcome(1.0, 3);
     envelope.result.outcome.intervals.clear();
     envelope.result.outcome.codes.clear();
     assert_eq!(curves(&page(&slot(&envelope))), 0);
@@ -53,8 +53,8 @@ fn a_slot_without_intervals_and_codes_has_a_page_without_curves() {
 #[test]
 fn a_ramp_page_has_three_curves_over_the_rate() {
     let report = RampReport {
-        generator: made_up_load::generator(),
-        steps: vec![made_up_load::outcome(100.0, 0), made_up_load::outcome(200.0, 30)],
+        generator: load_fixtures::generator(),
+        steps: vec![load_fixtures::outcome(100.0, 0), load_fixtures::outcome(200.0, 30)],
     };
     let page = page(&envelope_of(report).document());
     assert_eq!(curves(&page), 3);
@@ -71,7 +71,7 @@ fn an_unknown_overload_goodput_has_a_reason() {
     let overload_results = capacity::overload(&mut *generator(), 0.0, &[2.0], Duration::from_millis(1))
         .expect("nothing is sent");
     let report = OverloadReport {
-        generator: made_up_load::generator(),
+        generator: load_fixtures::generator(),
         capacity_per_second: 10.0,
         overload: overload_results,
     };
@@ -84,7 +84,7 @@ fn a_search_without_a_capacity_has_a_page_and_text() {
     let options = SearchOptions { budget: Duration::ZERO, ..SearchOptions::default() };
     let capacity = capacity::search_repeatedly(&mut *generator(), &options, 3).expect("a result");
     let report = SearchReport {
-        generator: made_up_load::generator(),
+        generator: load_fixtures::generator(),
         method: SearchMethod {
             max_loss_ratio: 0.001,
             max_p99_ns: Some(1_000_000),
@@ -108,7 +108,7 @@ fn a_search_without_a_capacity_has_a_page_and_text() {
 
 #[test]
 fn slot_text_has_counts_codes_and_warnings() {
-    let text = plain(&slot(&made_up_load::envelope()));
+    let text = plain(&slot(&load_fixtures::envelope()));
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(text.contains("\nMissed: 1.0 % of the requests were lost"), "{text}");
     assert!(words.contains("sent 3,000, answered 2,970, lost 30 (1.0 %)"), "{text}");
@@ -118,7 +118,7 @@ fn slot_text_has_counts_codes_and_warnings() {
 
 #[test]
 fn requests_without_a_reply_have_reasons_that_add_up() {
-    let mut envelope = made_up_load::envelope();
+    let mut envelope = load_fixtures::envelope();
     let outcome = &mut envelope.result.outcome;
     (outcome.answered, outcome.lost) = (outcome.sent - 100, 100);
     (outcome.corrupt, outcome.late) = (3, 5);

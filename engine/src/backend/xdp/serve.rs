@@ -16,7 +16,7 @@ use crate::shutdown::WorkerPhase;
 use crate::sys::batch::{DynamicControl, MessageBatch, OutgoingMessage};
 use crate::sys::control::ControlBuffer;
 use crate::sys::name::SocketName;
-use crate::sys::single::send_message;
+use crate::sys::single_message::send_message;
 use crate::sys::stamp;
 use crate::sys::xsk::XdpDescriptor;
 

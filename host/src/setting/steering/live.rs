@@ -6,10 +6,10 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use super::group::{GroupMembers, GroupSteering, sockets, steering};
-use super::placed;
 use super::program::{SteeringMaps, detach, possible_cpus};
-use super::steered::{SteeredSocket, SteeredSockets};
+use super::steered_sockets::{SteeredSocket, SteeredSockets};
 use super::table::{ReuseportGroup, SteeringTable};
+use super::table_rows;
 use crate::root::ExplainedErrno;
 
 // Spare places for workers that are added later. A place needs 8 bytes, and 8 bytes per CPU.
@@ -53,8 +53,8 @@ pub(super) fn steering_counts(group: &ReuseportGroup) -> io::Result<Option<Steer
         io::Result::Ok(SteeredSocket { cookie, present, packets_by_cpu: program.chosen(place)? })
     };
     Ok(Some(SteeredSockets {
-        by_cpu: placed::table(&entries, cpus).by_cpu,
-        sockets: placed::places(&entries, cpus).into_iter().map(socket).collect::<io::Result<_>>()?,
+        by_cpu: table_rows::table(&entries, cpus).by_cpu,
+        sockets: table_rows::places(&entries, cpus).into_iter().map(socket).collect::<io::Result<_>>()?,
         hashed_by_cpu: program.hashed()?,
     }))
 }
@@ -148,7 +148,7 @@ fn change(
 ) -> Result<(), SteeringFailure> {
     let cpus = rows()?;
     let present = program.sockets()?;
-    let used_places = placed::places(&program.table()?, cpus);
+    let used_places = table_rows::places(&program.table()?, cpus);
     let mut free_places = (0..program.places())
         .filter(|place| !present.contains_key(place) && !used_places.contains_key(place));
     let mut places: BTreeMap<u64, u32> = present.iter().map(|(place, cookie)| (*cookie, *place)).collect();
@@ -168,7 +168,7 @@ fn change(
         let socket = members.copy(cookie)?;
         put_when_released(program, place, socket.as_fd()).map_err(|error| put_error(cookie, error))?;
     }
-    let entries = placed::entries(new_table, &places, cpus)
+    let entries = table_rows::entries(new_table, &places, cpus)
         .ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
     program.activate_table(&entries)?;
     let table_cookies: BTreeSet<u64> = new_table.cookies().collect();
@@ -205,7 +205,7 @@ fn put_error(cookie: u64, error: io::Error) -> SteeringFailure {
 
 fn table(program: &SteeringMaps) -> io::Result<SteeringTable> {
     let follows_quic_ids = program.follows_quic_ids();
-    Ok(SteeringTable { follows_quic_ids, ..placed::table(&program.table()?, rows()?) })
+    Ok(SteeringTable { follows_quic_ids, ..table_rows::table(&program.table()?, rows()?) })
 }
 
 /// Rows of a table: the highest possible CPU number plus one.

@@ -8,7 +8,7 @@ use aya::maps::{Array, ArrayOfMaps, Map, MapData, MapError, PerCpuArray, PerCpuV
 use aya::programs::{SkReuseport, loaded_programs};
 use aya::{Ebpf, EbpfLoader};
 
-use super::placed::Entry;
+use super::table_rows::Entry;
 use crate::background::pause_after_burst;
 use crate::reuseport::ChoosingProgram;
 use crate::sys::socket_array;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::served::{ServedQueues, VectorNames};
+use super::served_queues::{ServedQueues, VectorNames};
 use super::{InterfaceVectors, IrqState, IrqVector};
 use crate::cpu_set::ParseCpuSetError;
 use crate::interrupts::{self, InterruptLine};

@@ -2,11 +2,11 @@
 
 mod call;
 mod layout;
-mod mapped;
+mod mapped_array;
 
 pub(crate) use call::{ReplyNamespace, RequestOutlet, attach};
 pub(crate) use layout::{
     BATCH, BUCKETS, FILL_BYTES, HEAD_BYTES, INTERVALS, MARKS, PARTS, PROBES, REQUEST_BYTES, SEGMENTS,
     SUB_BITS, TupleEntry, VERDICT_BYTES, XdpFlow, XdpMark, XdpRequest, XdpRow, XdpSettings,
 };
-pub(crate) use mapped::{MappedArray, Shared};
+pub(crate) use mapped_array::{MappedArray, Shared};

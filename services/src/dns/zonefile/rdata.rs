@@ -1,7 +1,7 @@
 //! Record types: the form of their data in a zone file, and the check of data given as bytes.
 
 mod check;
-mod special;
+mod special_rdata;
 mod words;
 
 use super::value;

@@ -2,7 +2,7 @@
 
 use super::divide::PlacedLoss;
 use super::evidence::PacketEvidence;
-use crate::drops::seen::{NamespaceScope, PacketDirection, PathPoint};
+use crate::drops::packet_counts::{NamespaceScope, PacketDirection, PathPoint};
 
 /// A counter that should agree with losses.
 struct CounterCheck {

@@ -3,7 +3,7 @@
 use super::evidence::PacketEvidence;
 use super::{PathStep, StageLoss};
 use crate::drops::causes;
-use crate::drops::seen::{PacketDirection, PacketOrigin};
+use crate::drops::packet_counts::{PacketDirection, PacketOrigin};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PlacedLoss {

@@ -6,7 +6,9 @@ use linerate_host::Known;
 use serde::{Deserialize, Serialize};
 
 use super::GeneratorSaid;
-use crate::drops::seen::{EdgeCounts, PacketCounts, PacketDirection, PathPoint, PortSubject, TraceOverhead};
+use crate::drops::packet_counts::{
+    EdgeCounts, PacketCounts, PacketDirection, PathPoint, PortSubject, TraceOverhead,
+};
 
 /// Everything known about packets over a time. A ledger is a pure function of it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

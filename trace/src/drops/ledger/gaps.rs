@@ -2,7 +2,7 @@
 
 use super::evidence::{CounterUse, PacketEvidence};
 use super::{AccountingPath, PathStep, StageEntry, device};
-use crate::drops::seen::{NamespaceScope, PacketDirection};
+use crate::drops::packet_counts::{NamespaceScope, PacketDirection};
 
 /// A smaller part of the packets can be in flight at the ends of the time.
 const IN_FLIGHT_PART: u64 = 1000;

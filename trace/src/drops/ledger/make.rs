@@ -2,14 +2,14 @@
 
 use linerate_host::Known;
 
+use super::direction_balance::{UnbalancedStage, attribute_losses, balance_stages};
 use super::divide::PlacedLoss;
 use super::evidence::{CounterUse, PacketEvidence};
-use super::fallen::place_losses;
-use super::unseen::{CompletedEvidence, complete_evidence};
-use super::way::{UnbalancedStage, attribute_losses, balance_stages};
+use super::loss_placement::place_losses;
+use super::untraced_packets::{CompletedEvidence, complete_evidence};
 use super::{AccountingPath, LossExactness, PacketAccounting, PathStep, StageLoss, checks, device, gaps};
 use crate::drops::causes;
-use crate::drops::seen::{NamespaceScope, PacketDirection, PacketOrigin, PathPoint, PortSubject};
+use crate::drops::packet_counts::{NamespaceScope, PacketDirection, PacketOrigin, PathPoint, PortSubject};
 
 /// Losses without a stage yet.
 struct UnplacedLosses(Vec<PlacedLoss>);

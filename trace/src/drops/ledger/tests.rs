@@ -1,10 +1,10 @@
 mod balance;
-mod unseen;
+mod untraced_packets;
 
 use linerate_host::Known;
 
 use super::*;
-use crate::drops::seen::{
+use crate::drops::packet_counts::{
     EdgeCounts, LostCount, PacketCounts, PacketDirection, PacketOrigin, PassedCount, PathPoint, PortSubject,
 };
 

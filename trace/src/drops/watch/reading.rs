@@ -9,7 +9,7 @@ use linerate_host::stage::socket::HostSockets;
 use linerate_host::{Host, PacketPath, Scope, StageName};
 
 use crate::drops::ledger::{CounterUse, GrownCounter, PacketEvidence, QueuedPackets};
-use crate::drops::seen::{PacketCounts, PortSubject};
+use crate::drops::packet_counts::{PacketCounts, PortSubject};
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct DropsReading {

@@ -8,7 +8,7 @@ use super::DropsWatch;
 use super::reading::SocketDrops;
 use crate::TraceError;
 use crate::drops::ledger::{PacketEvidence, SampledTime};
-use crate::drops::seen::PortSubject;
+use crate::drops::packet_counts::PortSubject;
 
 /// Average share of one CPU for counting.
 const BUDGET: f64 = 0.02;

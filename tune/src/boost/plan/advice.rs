@@ -1,7 +1,7 @@
 //! Advice on problems that only the server's own configuration can fix, with their cost.
 
 use super::ServerAdvice;
-use super::receiving::ReceivingCpus;
+use super::receiving_cpus::ReceivingCpus;
 use super::unit::{CpuChooser, ThreadPlacement};
 use crate::boost::ObservedServer;
 use crate::boost::catalog::{self, OptionEffect, ProductOption};

@@ -7,7 +7,7 @@ use linerate_host::setting::SteeringTable;
 use linerate_host::stage::machine::MachineState;
 
 use super::group::OwnedGroup;
-use super::receiving::{CpuWorth, ReceivingCpus};
+use super::receiving_cpus::{CpuWorth, ReceivingCpus};
 use super::unit::ThreadPlacement;
 
 /// How far a CPU is from another CPU: on the same core, on the same node, or farther.

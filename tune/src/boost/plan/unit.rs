@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use linerate_host::CpuSet;
 
 use super::group::{OwnedGroup, SteeringMethod, arrival_cpu, incoming_cpu};
-use super::receiving::ReceivingCpus;
+use super::receiving_cpus::ReceivingCpus;
 use crate::boost::ObservedServer;
 use crate::boost::discovery::ReaderThread;
 
@@ -112,7 +112,7 @@ fn best_cpu(
         *unit_counts.entry(unit.cpu).or_default() += 1;
     }
     let count = |cpu: u32| unit_counts.get(&cpu).copied().unwrap_or(0);
-    let is_isolated = |cpu: u32| receiving.worth(cpu) == super::receiving::CpuWorth::Isolated;
+    let is_isolated = |cpu: u32| receiving.worth(cpu) == super::receiving_cpus::CpuWorth::Isolated;
     let candidates = order.iter().copied().enumerate().filter(|(_, cpu)| permitted.contains(*cpu));
     candidates.min_by_key(|(rank, cpu)| (is_isolated(*cpu), count(*cpu), *rank)).map(|(_, cpu)| cpu)
 }

@@ -6,7 +6,7 @@ use linerate_load::stats::{self, ConfidenceInterval};
 use serde::Serialize;
 
 use super::contender::GeneratorContender;
-use super::{PAYLOAD, bare, ours};
+use super::{PAYLOAD, bare_loop, own_generators};
 use crate::bench::threshold::{JudgedThreshold, ThresholdVerdict, interval_text, none_missed};
 use crate::machine;
 
@@ -72,18 +72,21 @@ impl GeneratorsReport {
     ) -> anyhow::Result<()> {
         let find = |name| lines.iter().find(|line| line.name == name);
         let mut results = Vec::new();
-        if let Some(xdp_line) = find(ours::XDP) {
+        if let Some(xdp_line) = find(own_generators::XDP) {
             for &(other_name, min_ratio) in thresholds {
                 let Some(other_line) = find(other_name) else { continue };
                 let compare_with = |line: &GeneratorLine| stats::compare(&other_line.samples, &line.samples);
                 let ratio = compare_with(xdp_line)?.ratio;
-                let bare_loop = find(bare::NAME).filter(|line| line.name != other_name);
+                let bare_loop = find(bare_loop::NAME).filter(|line| line.name != other_name);
                 let bare_ratio =
                     bare_loop.map(compare_with).transpose()?.map(|comparison| comparison.ratio.median);
                 let verdict = judge(ratio.median, min_ratio, bare_ratio);
                 let remark = "the bare loop is below it, too".to_owned();
                 results.push(JudgedThreshold {
-                    what: format!("{} has at least {min_ratio} times the rate of {other_name}", ours::XDP),
+                    what: format!(
+                        "{} has at least {min_ratio} times the rate of {other_name}",
+                        own_generators::XDP
+                    ),
                     verdict,
                     ratio: Some(ratio),
                     remarks: (verdict == ThresholdVerdict::NotHere).then_some(remark).into_iter().collect(),

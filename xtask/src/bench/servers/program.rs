@@ -1,7 +1,7 @@
 //! The servers of this crate: on the engine, and in the style of other projects.
 
 mod engine;
-mod others;
+mod other_servers;
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -82,10 +82,10 @@ impl ProgramKind {
 impl ServerProgram {
     pub(crate) fn run(&self) -> anyhow::Result<()> {
         let serve: Serve = match self.kind {
-            ProgramKind::Recvfrom => others::recvfrom,
-            ProgramKind::C => others::c,
-            ProgramKind::Tokio => others::tokio,
-            ProgramKind::Quinn => others::quinn,
+            ProgramKind::Recvfrom => other_servers::recvfrom,
+            ProgramKind::C => other_servers::c,
+            ProgramKind::Tokio => other_servers::tokio,
+            ProgramKind::Quinn => other_servers::quinn,
             ProgramKind::Mmsg
             | ProgramKind::MmsgPolicy
             | ProgramKind::Xdp
@@ -135,10 +135,10 @@ mod tests {
     #[test]
     fn every_server_echoes_requests_of_several_clients() {
         let all: [(&str, Serve); 4] = [
-            ("recvfrom", others::recvfrom),
-            ("c", others::c),
-            ("tokio", others::tokio),
-            ("quinn", others::quinn),
+            ("recvfrom", other_servers::recvfrom),
+            ("c", other_servers::c),
+            ("tokio", other_servers::tokio),
+            ("quinn", other_servers::quinn),
         ];
         for (kind, serve) in all {
             let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();

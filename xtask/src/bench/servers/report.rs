@@ -6,8 +6,8 @@ use linerate_host::Known;
 use linerate_load::stats::{self, ConfidenceInterval};
 use serde::Serialize;
 
-use super::measuring::TurnSample;
 use super::placement::ReceivePlacement;
+use super::server_turn::TurnSample;
 use super::testbed::PAYLOAD;
 use super::{MeasuredServerRun, ServersBench, threshold};
 use crate::bench::threshold::{JudgedThreshold, interval_text, none_missed};

@@ -10,7 +10,7 @@ use crate::counters::SharedCounters;
 use crate::reply::ReplyOptions;
 use crate::sys::control::{ControlBuffer, ControlRequest};
 use crate::sys::name::{AddressFamily, SocketName};
-use crate::sys::single::send_message;
+use crate::sys::single_message::send_message;
 
 /// The parts of a worker that deferred replies use.
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use crate::origin::Warning;
 
 /// A run with every kind of step: better, worse, neither, skipped, bounded by the generator, noisy.
 pub(crate) fn ladder_run() -> Envelope<LadderReport> {
-    serde_json::from_str(include_str!("made_up.json")).expect("the fixture is a report")
+    serde_json::from_str(include_str!("result_fixtures.json")).expect("the fixture is a report")
 }
 
 // A run in which no step could be measured.

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use linerate_host::Host;
 use linerate_trace::TraceError;
-use linerate_trace::drops::seen::{DropsTracer, NamespaceScope, PacketDirection, PathPoint, PortSubject};
+use linerate_trace::drops::packet_counts::{
+    DropsTracer, NamespaceScope, PacketDirection, PathPoint, PortSubject,
+};
 
 use crate::metrics::families::{DROPS_LOST, DROPS_MISSED, DROPS_PASSED};
 use crate::metrics::gather::GatheredSamples;

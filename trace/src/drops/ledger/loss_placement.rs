@@ -4,7 +4,7 @@ use super::divide::{PlacedLoss, divide_losses};
 use super::evidence::PacketEvidence;
 use super::{LossExactness, PathStep, StageLoss};
 use crate::drops::causes::{self, LossCause, StagedCause};
-use crate::drops::seen::{LostCount, PacketDirection, PacketOrigin};
+use crate::drops::packet_counts::{LostCount, PacketDirection, PacketOrigin};
 
 impl StageLoss {
     pub(super) fn new(cause: &LossCause, packets: u64, exactness: LossExactness, source: String) -> Self {

@@ -9,13 +9,13 @@ use linerate_host::stage::softirq::SoftnetCpu;
 use linerate_host::{CpuSet, Host, HostError, Known};
 
 use super::account::{AccountInput, KernelCpuTimes};
-use super::accounted::AccountedTimes;
+use super::accounted_times::AccountedTimes;
 use super::cgroup;
-use super::counted::{CountedCost, CountedSpan, ThreadTables};
+use super::cost_tables::{CountedCost, CountedSpan, ThreadTables};
 use super::pace::{LEAD_IN, PERIOD, TracePace};
 use super::path::{self, PathNames};
 use super::tracer::{CostTracer, TracePoint};
-use super::untraced::UntracedIrq;
+use super::untraced_time::UntracedIrq;
 use super::windows::{self, TraceWindow};
 use super::{CostOptions, CostReport, WHAT};
 use crate::TraceError;

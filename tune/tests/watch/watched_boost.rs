@@ -6,7 +6,7 @@ use linerate_tune::boost::watch::WatchEvent;
 use linerate_tune::journal::record::UndoOutcome;
 
 use crate::Skipped;
-use crate::asking::{Request, workers};
+use crate::clients::{Request, workers};
 use crate::scene::{Scene, cpus};
 
 /// Time limit until requests from a dead worker's CPU are answered again.

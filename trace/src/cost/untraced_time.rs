@@ -19,7 +19,7 @@ use rustix::time::{
 use serde::{Deserialize, Serialize};
 
 use super::calibrate::spin::pin;
-use super::counted::{CpuTotals, InterruptCounts, ThreadOn};
+use super::cost_tables::{CpuTotals, InterruptCounts, ThreadOn};
 use super::tracer::CostTracer;
 use super::windows::student_quantile;
 use crate::gaps::ClockGaps;

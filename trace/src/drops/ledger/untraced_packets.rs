@@ -8,10 +8,10 @@
 
 use super::divide::PlacedLoss;
 use super::evidence::{GrownCounter, PacketEvidence};
-use super::fallen::is_of_port;
+use super::loss_placement::is_of_port;
 use super::{LossExactness, PathStep, StageLoss};
 use crate::drops::causes;
-use crate::drops::seen::{PacketDirection, PacketOrigin, PassedCount, PathPoint};
+use crate::drops::packet_counts::{PacketDirection, PacketOrigin, PassedCount, PathPoint};
 
 // Losses that a socket counts or may count (net/ipv4/udp.c, Linux 6.18): its count includes those
 // that were seen.
