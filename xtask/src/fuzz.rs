@@ -124,7 +124,7 @@ impl Job<'_> {
         let removed_count = trim(&new_seeds)?;
         fs::remove_dir_all(&seeds).with_context(|| format!("removing {}", seeds.display()))?;
         fs::rename(&new_seeds, &seeds).with_context(|| format!("renaming {}", new_seeds.display()))?;
-        println!("{}: made anew; {removed_count} that add least left out", seeds.display());
+        println!("{}: replaced; {removed_count} seeds that add least are left out", seeds.display());
         Ok(true)
     }
 }
