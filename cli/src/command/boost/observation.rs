@@ -58,7 +58,7 @@ impl WaitingLine {
             (None, None) => "the server".to_owned(),
         };
         eprint!(
-            "\r\u{1b}[Kobserving {server_text} for {} s (Ctrl-C: use what was seen)",
+            "\r\u{1b}[Kobserving {server_text} for {} s (Ctrl-C: use the observations so far)",
             options.duration.as_secs_f64()
         );
         Some(Self)
