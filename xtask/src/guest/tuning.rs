@@ -33,11 +33,17 @@ sysctl -qw net.netfilter.nf_conntrack_udp_timeout_stream=5 || exit
 until [ "$(cat /sys/class/net/igb0/operstate)" = up ]; do sleep 0.1; done
 "#;
 
-// Waits for packets: after a reset the interface needs time for its link and neighbours.
+// Waits for packets: after a reset the interface needs time for its link and neighbours. A reset of
+// igb removes the counters of its old queues, and the old sum is read until the link is up
+// (igb_update_stats of drivers/net/ethernet/intel/igb/igb_main.c, Linux 6.12).
 const ARRIVED: &str = "
 received=/sys/class/net/igb0/statistics/rx_packets
-first=$(cat $received)
-until [ $(cat $received) -gt $((first + 1000)) ]; do sleep 0.1; done
+lowest=$(cat $received)
+until
+    now=$(cat $received)
+    [ $now -ge $lowest ] || lowest=$now
+    [ $now -gt $((lowest + 1000)) ]
+do sleep 0.1; done
 ";
 
 /// Every value that can be changed, by file or command. Counters are excluded by name.
