@@ -26,7 +26,7 @@ const NEXT_INTERRUPT: Duration = Duration::from_millis(20);
 // How long the old mask may be read after a write: between the interrupt that applies the new mask
 // and the end of the move the kernel shows the old one (`irq_move_masked_irq` clears the pending
 // mark first, and sets it again while the vector is busy; kernel/irq/migration.c, Linux 6.18).
-const TAKE_OVER: Duration = Duration::from_millis(500);
+const TAKE_OVER: Duration = Duration::from_secs(2);
 
 pub(super) struct IrqAffinity<'a> {
     pub(super) irq: u32,
