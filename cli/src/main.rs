@@ -1,5 +1,11 @@
 //! The `linerate` command.
 
+// Both panic if the terminal has disappeared; see the module `output`.
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
+
+#[macro_use]
+mod output;
+
 mod backend;
 mod command;
 #[allow(dead_code, reason = "blocks that only renderers of single commands draw yet")]
@@ -9,7 +15,6 @@ mod interrupt;
 mod manual;
 mod metrics;
 mod origin;
-mod output;
 mod progress;
 mod quantity;
 mod render;
@@ -45,7 +50,7 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("linerate: {}", output::one_line(&error));
+            status_line!("linerate: {}", output::one_line(&error));
             ExitCode::from(2)
         }
     }
@@ -72,7 +77,7 @@ fn usage(error: &clap::Error) -> ExitCode {
         .filter(|line| !line.is_empty())
         .collect();
     let line = words.join(" ");
-    eprintln!("linerate: {} (see --help)", line.strip_prefix("error: ").unwrap_or(&line));
+    status_line!("linerate: {} (see --help)", line.strip_prefix("error: ").unwrap_or(&line));
     ExitCode::from(2)
 }
 

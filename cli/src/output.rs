@@ -1,5 +1,6 @@
 //! The outputs of results: standard output, or a file that is written as a whole.
 
+use std::borrow::Cow;
 use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -62,7 +63,7 @@ impl OutputTarget {
 
     fn bytes(&self, content: &[u8], mode: u32) -> Result<()> {
         let path = match self {
-            OutputTarget::Stdout => return print_bytes(content),
+            OutputTarget::Stdout => return if_read(print_bytes(content)),
             OutputTarget::File(path) => path,
         };
         // A device or pipe cannot be replaced, only written to.
@@ -106,20 +107,75 @@ fn write_new(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?.write_all(content)
 }
 
-/// Prints a result to standard output.
+/// Prints a result to standard output. The exit status and what follows must not depend on whether
+/// the reader of the output has ended.
 pub(crate) fn print(text: &str) -> Result<()> {
-    print_bytes(text.as_bytes())
+    if_read(print_live(text))
 }
 
-// For commands that change a host: if the reader of the output ends, the change and its exit status
-// must not depend on it.
-pub(crate) fn print_if_read(text: &str) -> Result<()> {
-    print(text).or_else(|error| if is_broken_pipe(&error) { Ok(()) } else { Err(error) })
+/// Prints one of many outputs. Fails if the reader has ended, so that the command ends as well.
+pub(crate) fn print_live(text: &str) -> Result<()> {
+    print_bytes(printable(text).as_bytes())
+}
+
+fn if_read(result: Result<()>) -> Result<()> {
+    result.or_else(|error| if is_broken_pipe(&error) { Ok(()) } else { Err(error) })
 }
 
 fn print_bytes(content: &[u8]) -> Result<()> {
     let mut stdout = io::stdout().lock();
     stdout.write_all(content).and_then(|()| stdout.flush()).context("cannot write to standard output")
+}
+
+/// Prints to standard error. Neither a server nor a change of the host must stop because the
+/// terminal has disappeared, or `tee` was ended by the same Ctrl-C.
+pub(crate) fn print_status(text: &str) {
+    let mut stderr = io::stderr().lock();
+    let _ = stderr.write_all(printable(text).as_bytes()).and_then(|()| stderr.flush());
+}
+
+/// As `eprint!`, by [`print_status`].
+macro_rules! status {
+    ($($text:tt)*) => { $crate::output::print_status(&format!($($text)*)) };
+}
+
+/// As `eprintln!`, by [`print_status`].
+macro_rules! status_line {
+    ($($text:tt)*) => { $crate::output::print_status(&format!("{}\n", format_args!($($text)*))) };
+}
+
+/// The control sequences that linerate writes: colours, and clearing of a line or the screen.
+const OWN_SEQUENCES: [&str; 10] = [
+    "\x1b[0m",
+    "\x1b[1m",
+    "\x1b[2m",
+    "\x1b[31m",
+    "\x1b[32m",
+    "\x1b[33m",
+    "\x1b[36m",
+    "\r\x1b[K",
+    "\r\x1b[2K",
+    "\x1b[H\x1b[J",
+];
+
+/// Replaces control characters that linerate does not write itself. Names of processes and texts of
+/// other hosts may contain some, which could hide or forge parts of a report on a terminal.
+fn printable(text: &str) -> Cow<'_, str> {
+    let is_harmless = |character: char| !character.is_control() || matches!(character, '\n' | '\t');
+    if text.chars().all(is_harmless) {
+        return Cow::Borrowed(text);
+    }
+    let mut printable_text = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(character) = rest.chars().next() {
+        let own_sequence = OWN_SEQUENCES.into_iter().find(|sequence| rest.starts_with(sequence));
+        match own_sequence {
+            Some(sequence) => printable_text.push_str(sequence),
+            None => printable_text.push(if is_harmless(character) { character } else { '?' }),
+        }
+        rest = &rest[own_sequence.map_or(character.len_utf8(), str::len)..];
+    }
+    Cow::Owned(printable_text)
 }
 
 /// Whether the reader of our output has ended, which is no failure of this program.
@@ -177,6 +233,18 @@ mod tests {
         let old = fs::File::open(&path).expect("opened");
         target.write("new").expect("written");
         assert_eq!(io::read_to_string(old).expect("read"), "[\n  3\n]\n", "a reader keeps the old file");
+    }
+
+    #[test]
+    fn only_own_control_sequences_are_printed() {
+        use crate::render::style::{TextStyle, TextTone};
+        let style = TextStyle { width: 80, colour: true };
+        for tone in [TextTone::Strong, TextTone::Good, TextTone::Bad, TextTone::Warn, TextTone::Faint] {
+            let painted = style.paint(tone, "x\ty\n");
+            assert_eq!(printable(&painted), painted);
+        }
+        assert_eq!(printable("\r\x1b[2K\x1b[36m━\x1b[0m"), "\r\x1b[2K\x1b[36m━\x1b[0m");
+        assert_eq!(printable("\x1b[8mna\x07me\x1b]0;t\r\u{9b}31m"), "?[8mna?me?]0;t??31m");
     }
 
     #[test]

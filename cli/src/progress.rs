@@ -51,7 +51,7 @@ impl RunProgress {
             }
             LadderEvent::Done(report) if !self.quiet => {
                 self.finish();
-                eprintln!("{}", done_line(report));
+                status_line!("{}", done_line(report));
                 self.draw("");
             }
             LadderEvent::Done(_) => {}
@@ -61,7 +61,7 @@ impl RunProgress {
     /// Removes the bar.
     pub(crate) fn finish(&self) {
         if self.has_bar {
-            eprint!("{CLEAR}");
+            status!("{CLEAR}");
         }
     }
 

@@ -198,9 +198,9 @@ impl CostArgs {
             let result = self.result(session.read(host)?);
             if terminal {
                 let interval_text = text::text(&interval_document(&result), TextStyle::stdout());
-                output::print(&format!("{CLEAR_SCREEN}{interval_text}"))?;
+                output::print_live(&format!("{CLEAR_SCREEN}{interval_text}"))?;
             } else {
-                output::print(&format!("{header}{}\n", live_line(begin.elapsed(), &result)))?;
+                output::print_live(&format!("{header}{}\n", live_line(begin.elapsed(), &result)))?;
                 header = "";
             }
         }
@@ -212,8 +212,8 @@ impl CostArgs {
 fn print_start(cpus: &CpuSet, duration: Option<Duration>) {
     let noun = if cpus.len() == 1 { "CPU" } else { "CPUs" };
     match duration {
-        Some(time) => eprintln!("looking at {noun} {cpus} for {} s", time.as_secs_f64()),
-        None => eprintln!("looking at {noun} {cpus} until Ctrl-C"),
+        Some(time) => status_line!("looking at {noun} {cpus} for {} s", time.as_secs_f64()),
+        None => status_line!("looking at {noun} {cpus} until Ctrl-C"),
     }
 }
 

@@ -65,7 +65,7 @@ impl DelayArgs {
         let duration = self.duration.unwrap_or(DEFAULT_DURATION);
         let started_unix_seconds = origin::unix_seconds();
         let mut session = DelaySession::start(&host, self.port)?;
-        eprintln!("timing requests of port {} for {} s", self.port, duration.as_secs_f64());
+        status_line!("timing requests of port {} for {} s", self.port, duration.as_secs_f64());
         session.wait(&host, duration, &|| interrupt.is_raised())?;
         let report = session.report(&host);
         targets.write(&Envelope::new(HostSummary::observe(&host), started_unix_seconds, report))?;
@@ -81,7 +81,7 @@ impl DelayArgs {
             target.write(&String::from_utf8(document)?)?;
         }
         let (requests, events) = (grouped(trace.requests() as u64), grouped(trace.events() as u64));
-        eprintln!(
+        status_line!(
             "{requests} requests and {events} events written to {output_path}: open it on ui.perfetto.dev"
         );
         match trace.lost_events() {
@@ -114,7 +114,7 @@ impl DelayArgs {
             let envelope = Envelope::new(HostSummary::default(), None, session.take_report(host));
             let interval_text = text::text(&envelope.document(), TextStyle::stdout());
             let clear_prefix = if is_terminal { CLEAR_SCREEN } else { "" };
-            output::print(&format!("{clear_prefix}{interval_text}"))?;
+            output::print_live(&format!("{clear_prefix}{interval_text}"))?;
         }
         Ok(())
     }

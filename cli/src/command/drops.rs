@@ -116,9 +116,9 @@ fn watch(
         let Some(accounting) = session.lap()? else { continue };
         let line = printed.interval_line(&accounting, style);
         if to_stdout {
-            output::print(&line)?;
+            output::print_live(&line)?;
         } else {
-            eprint!("{line}");
+            status!("{line}");
         }
     }
     Ok(None)

@@ -94,7 +94,7 @@ impl ExportArgs {
         let server = address.map(bind).transpose()?;
         let exporter = Exporter::new(host, &self.options());
         for (collector, reason) in exporter.unavailable_collectors() {
-            eprintln!("linerate: --with {collector} is off: {reason}");
+            status_line!("linerate: --with {collector} is off: {reason}");
         }
         let pages = Arc::new(ExporterPages::new(exporter));
         if self.once {
@@ -103,7 +103,7 @@ impl ExportArgs {
         // Findings come from the change between two readings, so take the first one now.
         drop(pages.metrics(ExpositionFormat::OpenMetrics));
         if let Some(server) = &server {
-            eprintln!("serving metrics on http://{}/metrics", server.address().context("the address")?);
+            status_line!("serving metrics on http://{}/metrics", server.address().context("the address")?);
         }
         self.serve_until_signal(server.as_ref(), &pages, &interrupt)?;
         Ok(ExitCode::SUCCESS)

@@ -74,15 +74,14 @@ impl FlameArgs {
         let outputs = self.outputs()?;
         let selection = FlameSelection { irq_only: self.irq_only, per_cpu: self.per_cpu };
         if let Some([before, after]) = self.diff.as_deref() {
-            let envelope = compare(before, after, selection)?;
+            let envelope = self.compare(before, after, selection)?;
             let graph = || difference_graph(&envelope.result, true);
             return self.write(&envelope, graph, || None, &outputs);
         }
         let envelope = match &self.from {
             Some(file) => {
-                let mut envelope = read(file)?;
+                let mut envelope = self.read(file)?;
                 envelope.result = envelope.result.select(selection);
-                envelope.result.contention = envelope.result.contention.filter(|_| !self.no_locks);
                 envelope
             }
             None => self.measure(selection)?,
@@ -136,38 +135,45 @@ impl FlameArgs {
         if let Some(target) = &outputs.folded {
             files.push(("--folded", target, folded()));
         }
-        outputs.results.write_with_detail(envelope, self.full)?;
         let mut is_complete = true;
         for (option, target, text) in files {
             match text {
                 Some(text) => target.write(&text)?,
                 None => {
                     is_complete = false;
-                    eprintln!(
+                    status_line!(
                         "linerate: {option}: no file was written, because there are no samples to show"
                     );
                 }
             }
         }
+        outputs.results.write_with_detail(envelope, self.full)?;
         Ok(ExitCode::from(u8::from(!is_complete)))
     }
-}
 
-fn read(file: &str) -> Result<Envelope<FlameResult>> {
-    Envelope::read(Path::new(file))
-}
+    fn read(&self, file: &str) -> Result<Envelope<FlameResult>> {
+        let mut envelope: Envelope<FlameResult> = Envelope::read(Path::new(file))?;
+        envelope.result.contention = envelope.result.contention.filter(|_| !self.no_locks);
+        Ok(envelope)
+    }
 
-fn compare(before: &str, after: &str, selection: FlameSelection) -> Result<Envelope<FlameComparison>> {
-    let (old, new) = (read(before)?, read(after)?);
-    let warnings = warnings(&old, &new);
-    let host = new.host.clone();
-    let profile_side = |file: &str, envelope: Envelope<FlameResult>| {
-        let (name, started) = (envelope.host.name, envelope.started_unix_seconds);
-        (ComparedProfile::new(file.to_owned(), name, envelope.argv, started), envelope.result)
-    };
-    let comparison = FlameComparison::new(selection, profile_side(before, old), profile_side(after, new))
-        .map_err(|reason| anyhow!(reason))?;
-    Ok(Envelope::new(host, origin::unix_seconds(), comparison).with_warnings(warnings))
+    fn compare(
+        &self,
+        before: &str,
+        after: &str,
+        selection: FlameSelection,
+    ) -> Result<Envelope<FlameComparison>> {
+        let (old, new) = (self.read(before)?, self.read(after)?);
+        let warnings = warnings(&old, &new);
+        let host = new.host.clone();
+        let profile_side = |file: &str, envelope: Envelope<FlameResult>| {
+            let (name, started) = (envelope.host.name, envelope.started_unix_seconds);
+            (ComparedProfile::new(file.to_owned(), name, envelope.argv, started), envelope.result)
+        };
+        let comparison = FlameComparison::new(selection, profile_side(before, old), profile_side(after, new))
+            .map_err(|reason| anyhow!(reason))?;
+        Ok(Envelope::new(host, origin::unix_seconds(), comparison).with_warnings(warnings))
+    }
 }
 
 // Differences of the two hosts and measurements that limit the comparison.

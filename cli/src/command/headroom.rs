@@ -66,16 +66,16 @@ impl HeadroomArgs {
         let (started_unix_seconds, summary) = (origin::unix_seconds(), HostSummary::observe(&host));
         let mut session = HeadroomSession::start(&host, self.port)?;
         if let Some(watch_interval) = self.watch {
-            output::print(LIVE_HEADER)?;
+            output::print_live(LIVE_HEADER)?;
             while !interrupt.is_raised() {
                 let report = session.measure(watch_interval, &wait)?;
                 if !interrupt.is_raised() {
-                    output::print(&live_line(&report))?;
+                    output::print_live(&live_line(&report))?;
                 }
             }
             return Ok(ExitCode::SUCCESS);
         }
-        eprintln!("measuring port {} for {} s", self.port, self.duration.as_secs_f64());
+        status_line!("measuring port {} for {} s", self.port, self.duration.as_secs_f64());
         let mut report = session.measure(self.duration, &wait)?;
         let is_refused = report.capacity.value().is_none();
         if !is_refused {

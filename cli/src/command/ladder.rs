@@ -106,7 +106,7 @@ impl LadderArgs {
         let mut options = self.remote_options(&prepared_run)?;
         options.cancel = interrupt.flag();
         let reached_hosts = self.connect_generators(&options)?;
-        eprint!(
+        status!(
             "{}",
             ladder_changes::before(
                 &prepared_run,
@@ -116,7 +116,7 @@ impl LadderArgs {
             )
         );
         if !self.consent.confirm("run it?", &interrupt)? {
-            eprintln!("nothing was changed");
+            status_line!("nothing was changed");
             return Ok(ExitCode::from(1));
         }
         let mut progress = RunProgress::new(duration, self.running.quiet);
@@ -176,7 +176,7 @@ impl LadderArgs {
     fn connect_generators(&self, options: &remote::RemoteOptions) -> Result<ReachedHosts> {
         let generators = RemoteGenerators::start(options.clone())?;
         for warning in generators.warnings() {
-            eprintln!("linerate: {warning}");
+            status_line!("linerate: {warning}");
         }
         Ok(ReachedHosts { fewest_cpus: generators.fewest_cpus(), sources: generators.describe().sources })
     }
@@ -214,7 +214,7 @@ impl LadderArgs {
         let command = |subcommand: &str| self.state_dir.command(subcommand);
         let after = ladder_changes::after(&run_result, &command, TextStyle::stderr());
         let code = write_report(targets, started_unix_seconds, run_result.report, &run_result.warnings)?;
-        eprint!("{after}");
+        status!("{after}");
         Ok(code)
     }
 }

@@ -67,7 +67,7 @@ impl TopArgs {
         if let Some(file) = &self.replay {
             let recording = SnapshotRecording::open(file)?;
             if recording.is_cut() {
-                eprintln!("linerate: {}: its last line was cut short and is left out", file.display());
+                status_line!("linerate: {}: its last line was cut short and is left out", file.display());
             }
             if self.once {
                 // A recording has at least one snapshot, and the last one is the latest.

@@ -1,7 +1,7 @@
 //! Saved documents that `flame` reads, and its errors for documents that it cannot read.
 
 use std::path::Path;
-use std::process::Output;
+use std::process::{Command, Output, Stdio};
 
 use serde_json::{Value, json};
 
@@ -45,6 +45,27 @@ fn refusal(output: &Output) -> String {
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!((output.status.code(), errors.lines().count()), (Some(2), 1), "{errors}");
     errors
+}
+
+#[test]
+fn closed_output_pipes_change_neither_files_nor_exit_status() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let run = |file: &str| {
+        let folded = directory.path().join("folded");
+        let mut command = Command::new(support::program());
+        command.args(["flame", "--from", file, "--folded"]).arg(&folded);
+        for set_output in [Command::stdout::<Stdio>, Command::stderr::<Stdio>] {
+            let (reader, writer) = std::io::pipe().expect("a pipe");
+            drop(reader);
+            set_output(&mut command, writer.into());
+        }
+        (command.status().expect("it starts").code(), std::fs::read_to_string(folded).is_ok())
+    };
+    assert_eq!(run("missing.json"), (Some(2), false));
+    let idle = write(directory.path(), "idle.json", &document(true));
+    assert_eq!(run(&idle), (Some(1), false));
+    let busy = write(directory.path(), "busy.json", &document(false));
+    assert_eq!(run(&busy), (Some(0), true));
 }
 
 #[test]

@@ -20,7 +20,7 @@ use super::observation::{self, DiscoveredServer};
 use super::restart::KnownServer;
 use super::watch_loop::{self, WatchOutcome};
 use crate::command::tune::apply::check_unfinished_tunes;
-use crate::command::tune::apply::runner::{TuneRun, print_status};
+use crate::command::tune::apply::runner::TuneRun;
 use crate::command::tune::confirm::{self, ConfirmationAnswer};
 use crate::command::tune::generated_load::GeneratedLoad;
 use crate::command::tune::measure_args::StartedMeasurement;
@@ -28,7 +28,7 @@ use crate::document::Document;
 use crate::envelope::Envelope;
 use crate::interrupt::InterruptFlag;
 use crate::origin::HostSummary;
-use crate::output::{self, OutputTarget};
+use crate::output::{self, OutputTarget, print_status};
 use crate::render::format::count_with_noun;
 use crate::render::style::TextStyle;
 use crate::render::text;
@@ -133,7 +133,7 @@ impl BoostRun {
             print_status(&text(TextStyle { colour: false, ..TextStyle::stdout() }));
             return Ok(());
         }
-        output::print_if_read(&text(TextStyle::stdout()))
+        output::print(&text(TextStyle::stdout()))
     }
 
     fn envelope(&self, discovered: &DiscoveredServer) -> Envelope<BoostPlanReport> {
@@ -152,7 +152,7 @@ impl BoostRun {
 
     fn refuse(&self, discovered: &DiscoveredServer, reason: &str) -> Result<ExitCode> {
         self.write_unchanged(discovered, Some(reason))?;
-        eprintln!("linerate: {}: {reason}", view::boost::server_title(&discovered.report.server));
+        status_line!("linerate: {}: {reason}", view::boost::server_title(&discovered.report.server));
         Ok(ExitCode::from(1))
     }
 
@@ -165,7 +165,7 @@ impl BoostRun {
         if self.json != Some(OutputTarget::Stdout) {
             let document = view::boost::plan(&self.envelope(discovered), false);
             let verdict = Document { verdict: document.verdict, ..Document::default() };
-            output::print_if_read(&text::text(&verdict, TextStyle::stdout()))?;
+            output::print(&text::text(&verdict, TextStyle::stdout()))?;
         }
         match boosts::latest(&self.target.state_dir.store().read()?, &self.target) {
             Some(tune) if self.making.watch => self.watch(tune, &discovered.report.server)?,
@@ -328,7 +328,7 @@ impl BoostRun {
                 let document = view::tune::undo(&envelope, self.target.full);
                 printed.push_str(&text::text(&document, TextStyle::stdout()));
             }
-            output::print_if_read(&printed)?;
+            output::print(&printed)?;
         }
         let is_incomplete =
             |undo_report: &UndoReport| undo_report.has_failures() || undo_report.has_skipped();

@@ -10,8 +10,8 @@ use clap::Args;
 use linerate_host::bind_hooks::BindHooks;
 
 use super::apply::must_be_root;
-use crate::command::tune::apply::runner::print_status;
 use crate::interrupt::InterruptFlag;
+use crate::output::print_status;
 
 #[derive(Debug, Args)]
 pub(super) struct BoostAttachArgs {

@@ -11,7 +11,7 @@ use linerate_tune::plan::PlannedChange;
 use linerate_tune::{TunePlan, transaction};
 
 use super::arguments::BoostTargetArgs;
-use crate::command::tune::apply::runner::print_status;
+use crate::output::print_status;
 
 /// Prefix of the goal of every boost.
 const GOAL: &str = "boost";

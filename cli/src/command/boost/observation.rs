@@ -57,7 +57,7 @@ impl WaitingLine {
             (None, Some(pid)) => format!("the server of process {pid}"),
             (None, None) => "the server".to_owned(),
         };
-        eprint!(
+        status!(
             "\r\u{1b}[Kobserving {server_text} for {} s (Ctrl-C: use the observations so far)",
             options.duration.as_secs_f64()
         );
@@ -67,6 +67,6 @@ impl WaitingLine {
 
 impl Drop for WaitingLine {
     fn drop(&mut self) {
-        eprint!("\r\u{1b}[K");
+        status!("\r\u{1b}[K");
     }
 }

@@ -20,7 +20,7 @@ use linerate_tune::boost::replicas::{ReplicaConfig, ReplicaProbe, ReplicaSet, Re
 use rustix::process::Signal;
 
 use super::apply::must_be_root;
-use crate::command::tune::apply::runner::print_status;
+use crate::output::print_status;
 use crate::quantity;
 use crate::view;
 

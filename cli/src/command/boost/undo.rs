@@ -15,11 +15,13 @@ use crate::view;
 
 pub(super) fn run(target: &BoostTargetArgs) -> Result<ExitCode> {
     must_be_root("undo")?;
-    if target.pid.is_none() && end_leftovers(target.port)? {
+    let has_ended_copies = target.pid.is_none() && end_leftovers(target.port)?;
+    let journal = target.state_dir.existing_store()?.read()?;
+    let latest_boost = boosts::latest(&journal, target);
+    if latest_boost.is_none() && has_ended_copies {
         return Ok(ExitCode::SUCCESS);
     }
-    let journal = target.state_dir.existing_store()?.read()?;
-    let number = boosts::latest(&journal, target).with_context(|| match (target.port, target.pid) {
+    let number = latest_boost.with_context(|| match (target.port, target.pid) {
         (None, None) => "no boost is in effect: there is nothing to undo".to_owned(),
         (Some(port), _) => {
             format!("no boost of a server on port {port} is in effect: there is nothing to undo")

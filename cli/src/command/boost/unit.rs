@@ -11,10 +11,9 @@ use linerate_tune::transaction::{ChangeResult, TuneStart, TuneTransaction};
 
 use super::apply::must_be_root;
 use super::run::copies;
-use crate::command::tune::apply::runner::print_status;
 use crate::command::tune::{ConsentMode, StateDirArgs};
 use crate::interrupt::InterruptFlag;
-use crate::output;
+use crate::output::{self, print_status};
 
 #[derive(Debug, Args)]
 pub(super) struct BoostUnitArgs {
@@ -57,7 +56,7 @@ impl BoostUnitArgs {
             return Ok(ExitCode::SUCCESS);
         }
         let notes: String = replica_unit.notes.iter().map(|note| format!("{note}\n")).collect();
-        output::print_if_read(&format!("{setting}:\n\n{}\n{notes}", replica_unit.drop_in))?;
+        output::print(&format!("{setting}:\n\n{}\n{notes}", replica_unit.drop_in))?;
         if interrupt.is_raised() || !self.consent.confirm("write this drop-in?", &interrupt)? {
             print_status("nothing was changed\n");
             return Ok(ExitCode::from(1));

@@ -6,8 +6,8 @@ use linerate_tune::boost::plan::BoostChoice;
 use linerate_tune::boost::watch::{self, WatchEvent};
 
 use super::arguments::BoostTargetArgs;
-use crate::command::tune::apply::runner::print_status;
 use crate::interrupt::InterruptFlag;
+use crate::output::print_status;
 use crate::view;
 
 /// Why watching ended.

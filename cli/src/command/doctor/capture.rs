@@ -57,7 +57,7 @@ impl CaptureArgs {
         target.write_private(&bytes)?;
         let files: usize = recordings.iter().map(linerate_host::HostRecording::files).sum();
         let reading_count = if recordings.len() == 1 { "one reading" } else { "two readings" };
-        eprintln!(
+        status_line!(
             "{}: {reading_count}, {files} files and answers, {} KiB",
             self.file,
             bytes.len().div_ceil(1024)

@@ -36,7 +36,7 @@ impl DoctorProgressLine {
 
     fn show(&self, remaining: Duration) {
         if self.terminal {
-            eprint!(
+            status!(
                 "\r\u{1b}[Ksecond reading in {:.0} s (Ctrl-C: use the first)",
                 remaining.as_secs_f64().ceil()
             );
@@ -47,7 +47,7 @@ impl DoctorProgressLine {
 impl Drop for DoctorProgressLine {
     fn drop(&mut self) {
         if self.terminal {
-            eprint!("\r\u{1b}[K");
+            status!("\r\u{1b}[K");
         }
     }
 }

@@ -76,7 +76,7 @@ fn print_start(options: &ProfileOptions) {
             .cpus
             .as_ref()
             .map_or_else(|| "all CPUs".to_owned(), |cpus| format!("CPUs {}", format::cpu_list(cpus)));
-        eprintln!(
+        status_line!(
             "Sampling {cpus} for {:.0} s; Ctrl-C ends it and prints the result so far.",
             options.duration.as_secs_f64()
         );

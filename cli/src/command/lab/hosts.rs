@@ -111,7 +111,7 @@ impl LabUpArgs {
         let mut holder_command = Command::new(program);
         holder_command.args(["lab", "hold", "--"]);
         let state = hold::up(&registry, &options, holder_command)?;
-        eprintln!("run a command there with: linerate lab exec --lab {} receiver -- COMMAND", state.name);
+        status_line!("run a command there with: linerate lab exec --lab {} receiver -- COMMAND", state.name);
         print_labs(vec![state], json.as_ref())?;
         Ok(ExitCode::SUCCESS)
     }
@@ -130,7 +130,7 @@ impl LabListArgs {
         let json = OutputTarget::from_option(self.json.as_deref())?;
         let labs = hold::list(&LabRegistry::open()?)?;
         if labs.is_empty() && json.is_none() {
-            eprintln!("no lab is up");
+            status_line!("no lab is up");
             return Ok(ExitCode::SUCCESS);
         }
         print_labs(labs, json.as_ref())?;
@@ -179,7 +179,7 @@ fn print_labs(labs: Vec<LabState>, json: Option<&OutputTarget>) -> Result<()> {
 pub(super) fn clean_before() -> Result<()> {
     let report = clean(&LabRegistry::open()?, CleanScope::Dead)?;
     for line in report.labs.iter().flat_map(cleaned_lines) {
-        eprintln!("linerate: {line}");
+        status_line!("linerate: {line}");
     }
     Ok(())
 }
@@ -200,7 +200,7 @@ fn clean(registry: &LabRegistry, scope: CleanScope<'_>) -> Result<CleanReport> {
 fn finish(report: &CleanReport, json: Option<&OutputTarget>) -> Result<ExitCode> {
     let is_complete = report.is_complete();
     for file in &report.unreadable {
-        eprintln!("linerate: left alone: {file}");
+        status_line!("linerate: left alone: {file}");
     }
     let mut lines: Vec<String> = report.labs.iter().flat_map(cleaned_lines).collect();
     if lines.is_empty() {

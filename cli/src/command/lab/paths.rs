@@ -123,16 +123,16 @@ impl LabRelayArgs {
 fn print_event(event: &PathsEvent<'_>) {
     match event {
         PathsEvent::Path { name, at_rate: Some(rate) } => {
-            eprintln!("{name:<15} CPU time at {}/s", format::rate(*rate));
+            status_line!("{name:<15} CPU time at {}/s", format::rate(*rate));
         }
         PathsEvent::Done(path) => match (&path.skipped_because, &path.transactions_per_second) {
-            (Some(reason), _) => eprintln!("{:<15} skipped: {reason}", path.name),
+            (Some(reason), _) => status_line!("{:<15} skipped: {reason}", path.name),
             (None, Some(rate)) => {
                 let host_ratio = path.versus_host.as_ref();
                 let ratio_text = host_ratio.map_or_else(String::new, |comparison| {
                     format!("  {} of host", format::ratio(comparison.ratio.median))
                 });
-                eprintln!("{:<15} {:>8}/s{ratio_text}", path.name, format::rate(rate.median));
+                status_line!("{:<15} {:>8}/s{ratio_text}", path.name, format::rate(rate.median));
             }
             (None, None) => {}
         },

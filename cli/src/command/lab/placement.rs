@@ -46,7 +46,7 @@ impl LabPlacementArgs {
         let config = PlacementConfig { payload_bytes: self.payload, samples: self.samples };
         let report = placement::run(&config, &interrupt.flag(), &mut |placement, packets_per_second| {
             if !self.quiet {
-                eprintln!("{:<11} {:>8} packets/s", placement.name(), format::rate(packets_per_second));
+                status_line!("{:<11} {:>8} packets/s", placement.name(), format::rate(packets_per_second));
             }
         })?;
         targets.write(&Envelope::new(HostSummary::observe(&Host::live()), started, report))?;

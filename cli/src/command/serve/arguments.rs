@@ -194,17 +194,17 @@ impl ServerArguments {
         let server = self.start(admission, service)?;
         let warnings: Vec<String> = warnings(&server).collect();
         for warning in &warnings {
-            eprintln!("linerate: {warning}");
+            status_line!("linerate: {warning}");
         }
         if let Some(guard) = server.guard() {
-            eprintln!("linerate: {}", guard_line(&guard));
+            status_line!("linerate: {}", guard_line(&guard));
         }
         if let Some(report) = server.xdp() {
-            eprint!("{}", xdp::describe_queues(report));
+            status!("{}", xdp::describe_queues(report));
         }
         let workers = server.counters().len();
         let plural = if workers == 1 { "" } else { "s" };
-        eprintln!(
+        status_line!(
             "serving {protocol} on {} with {workers} worker{plural}; end with Ctrl-C",
             server.local_addr()
         );
@@ -214,7 +214,7 @@ impl ServerArguments {
             interrupt.wait(Some(remaining.min(EVERY)))?;
             let current_counts = admission.refusals.counts();
             if let Some(line) = refusal_line(&current_counts.since(&reported_counts)) {
-                eprintln!("linerate: {line}");
+                status_line!("linerate: {line}");
             }
             reported_counts = current_counts;
             observe(&server)?;

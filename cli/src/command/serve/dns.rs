@@ -99,18 +99,21 @@ impl DnsServeArgs {
             service.udp_size(udp_size).rate_limit(limit)
         };
         if let Some(limit) = limit {
-            eprintln!(
+            status_line!(
                 "linerate: a network that is not loopback gets at most {} like answers and {} bytes more than it sent per second \
                  and worker (0: any number); to measure, give --rate-limit 0 --surplus 0",
-                limit.per_second, limit.surplus_bytes
+                limit.per_second,
+                limit.surplus_bytes
             );
         }
         let code = self.server.serve("dns", &admission, service)?;
         if let Some(tcp) = tcp {
             let counts = tcp.counts();
-            eprintln!(
+            status_line!(
                 "over TCP: {} connections, {} refused, {} queries answered",
-                counts.accepted, counts.refused, counts.answered
+                counts.accepted,
+                counts.refused,
+                counts.answered
             );
         }
         Ok(code)
@@ -131,9 +134,9 @@ impl DnsServeArgs {
         });
         let tcp = TcpServer::start(&settings, served_zones, &filter)?;
         if let Some(reason) = tcp.steering_error() {
-            eprintln!("linerate: TCP connections go to threads by hash, not by CPU: {reason}");
+            status_line!("linerate: TCP connections go to threads by hash, not by CPU: {reason}");
         }
-        eprintln!("serving dns over TCP on {}", tcp.local_addr());
+        status_line!("serving dns over TCP on {}", tcp.local_addr());
         Ok(tcp)
     }
 }
@@ -147,9 +150,9 @@ fn reload_on_signal(files: Vec<ZoneFile>, served_zones: Arc<ServedZones>) -> Res
                 Ok(zones) => {
                     let records = zones.record_count();
                     served_zones.exchange(zones);
-                    eprintln!("zones read again: {records} records");
+                    status_line!("zones read again: {records} records");
                 }
-                Err(error) => eprintln!("linerate: {error:#}; the server keeps the zones that it has"),
+                Err(error) => status_line!("linerate: {error:#}; the server keeps the zones that it has"),
             }
         }
     };
@@ -165,7 +168,7 @@ fn load(files: &[ZoneFile], before: Option<&Zones>) -> Result<Zones> {
         None => Zones::load(&files)?,
     };
     for note in zones.notes() {
-        eprintln!("linerate: {note}");
+        status_line!("linerate: {note}");
     }
     Ok(zones)
 }

@@ -32,7 +32,7 @@ impl RadiusServeArgs {
         let server = RadiusServer::new(users);
         let workers = server.clone();
         let exit_code = self.server.serve("radius", &admission, move |_| workers.worker())?;
-        eprintln!("radius: {}", server.counts());
+        status_line!("radius: {}", server.counts());
         Ok(exit_code)
     }
 }

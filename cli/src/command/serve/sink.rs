@@ -108,7 +108,7 @@ impl SinkServeArgs {
             if let Some(stream) = &mut stream {
                 stream.event("second", &rates)?;
             }
-            if prints_text { output::print(&rates.line()) } else { Ok(()) }
+            if prints_text { output::print_live(&rates.line()) } else { Ok(()) }
         };
         self.server.serve_observed("sink", &admission, observe, move |_| {
             let bytes = Arc::<SinkBytes>::default();

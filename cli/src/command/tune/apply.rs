@@ -27,12 +27,12 @@ use crate::command::doctor::reading::ObservedHost;
 use crate::envelope::Envelope;
 use crate::interrupt::InterruptFlag;
 use crate::origin::{HostSummary, Warning};
-use crate::output::{self, OutputTarget};
+use crate::output::{self, OutputTarget, print_status};
 use crate::render::format::count_with_noun;
 use crate::render::style::TextStyle;
 use crate::render::text;
 use crate::view::{self, tune_plan::PlanView};
-use runner::{TuneRun, print_status};
+use runner::TuneRun;
 
 /// Arguments of `tune apply`.
 #[derive(Debug, Args)]
@@ -326,7 +326,7 @@ impl TuneApplyArgs {
             print_status(&text(TextStyle { colour: false, ..TextStyle::stdout() }));
             return Ok(());
         }
-        output::print_if_read(&text(TextStyle::stdout()))
+        output::print(&text(TextStyle::stdout()))
     }
 
     /// Finishes the tune of an earlier call, with its recorded plan.
@@ -393,7 +393,7 @@ impl TuneApplyArgs {
         }
         if json != Some(&OutputTarget::Stdout) {
             let document = view::tune::apply(&envelope, &|subcommand| self.state_dir.command(subcommand));
-            output::print_if_read(&text::text(&document, TextStyle::stdout()))?;
+            output::print(&text::text(&document, TextStyle::stdout()))?;
         }
         if let Some(undo_report) = undo_report {
             return print_undo(tune_run.host, undo_report);

@@ -146,10 +146,10 @@ impl ConsentMode {
             return Ok(true);
         }
         forget_typed_ahead();
-        eprint!("{question} [y/N] ");
+        status!("{question} [y/N] ");
         let answer = line(interrupt)?;
         if answer.is_none() {
-            eprintln!();
+            status!("\n");
         }
         Ok(answer.is_some_and(|answer| ["y", "yes"].contains(&answer.trim().to_lowercase().as_str())))
     }

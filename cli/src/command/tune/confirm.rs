@@ -12,10 +12,9 @@ use linerate_tune::guard::{self, TuneGuard};
 use linerate_tune::journal::StateStore;
 use linerate_tune::transaction::{self, TuneError, boot_seconds};
 
-use super::apply::runner::print_status;
 use super::arguments::{StateDirArgs, forget_typed_ahead, must_be_root};
 use crate::interrupt::InterruptFlag;
-use crate::output;
+use crate::output::{self, print_status};
 
 #[derive(Debug, Args)]
 pub(super) struct TuneConfirmArgs {

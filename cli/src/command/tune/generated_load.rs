@@ -12,9 +12,9 @@ use linerate_lab::ladder::remote::{RemoteGenerators, RemoteLoad, SshHost};
 use linerate_load::workload::{WorkloadOptions, WorkloadSource};
 use linerate_load::{Generator, LatencyQuantiles, LoadSlot};
 
-use super::apply::runner::print_status;
 use crate::command::remote_args::RemoteArgs;
 use crate::interrupt::InterruptFlag;
+use crate::output::print_status;
 use crate::quantity;
 
 /// Interval of latency reports, so that each sample of a measurement contains some.

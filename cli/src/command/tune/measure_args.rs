@@ -12,10 +12,10 @@ use linerate_tune::measure::{
     ChangeMeasurement, MeasuredService, ServiceMeter, ServiceSample, ServiceWindow, WindowOrder,
 };
 
-use super::apply::runner::print_status;
 use super::arguments::ConsentMode;
 use super::generated_load::{GeneratedLoad, GeneratedLoadArgs};
 use crate::interrupt::InterruptFlag;
+use crate::output::print_status;
 use crate::view;
 
 /// Samples of a window.

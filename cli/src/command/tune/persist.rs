@@ -64,13 +64,13 @@ impl TunePersistArgs {
         files.notes.extend(persist::overridden(&in_effect.settings, &SettingOwners::observe(&host)));
         let preview = view::persist::preview(&files, &in_effect.others, TextStyle::stdout());
         if json == Some(OutputTarget::Stdout) {
-            eprint!("{preview}");
+            status!("{preview}");
         } else {
-            output::print_if_read(&preview)?;
+            output::print(&preview)?;
         }
         let question = format!("write these {}?", count_with_noun(files.files.len(), "file"));
         if !self.consent.confirm(&question, &interrupt)? {
-            eprintln!("nothing was written");
+            status_line!("nothing was written");
             return Ok(ExitCode::from(1));
         }
         let write_result = files.write(&mut store.lock()?, &self.root)?;
@@ -141,7 +141,7 @@ fn finish<T: CommandResult>(
 /// Makes systemd reload its units. If that fails, the next boot loads them.
 fn reload_systemd(host: &Host) {
     if let Err(error) = persist::reload_units(host) {
-        eprintln!("linerate: systemd did not reload its units: {error}; run systemctl daemon-reload");
+        status_line!("linerate: systemd did not reload its units: {error}; run systemctl daemon-reload");
     }
 }
 

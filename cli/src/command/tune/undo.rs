@@ -8,13 +8,12 @@ use linerate_host::Host;
 use linerate_tune::journal::record::UndoReason;
 use linerate_tune::transaction::{self, UndoReport};
 
-use super::apply::runner::print_status;
 use super::arguments::{StateDirArgs, must_be_root};
 use crate::command::netns;
 use crate::envelope::Envelope;
 use crate::interrupt::InterruptFlag;
 use crate::origin::{self, HostSummary};
-use crate::output::{self, OutputTarget};
+use crate::output::{self, OutputTarget, print_status};
 use crate::render::style::TextStyle;
 use crate::render::text;
 use crate::view;
@@ -67,7 +66,7 @@ pub(crate) fn undo_and_print(
     }
     if json != Some(OutputTarget::Stdout) {
         let document = view::tune::undo(&envelope, full);
-        output::print_if_read(&text::text(&document, TextStyle::stdout()))?;
+        output::print(&text::text(&document, TextStyle::stdout()))?;
     }
     Ok(status)
 }

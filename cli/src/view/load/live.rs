@@ -27,15 +27,15 @@ impl LiveIntervals {
         self.unanswered = self.unanswered.saturating_sub_unsigned(interval.received);
         if !self.headed {
             self.headed = true;
-            eprintln!("{HEADER}");
+            status_line!("{HEADER}");
         }
-        eprintln!("{}", line(interval, self.unanswered));
+        status_line!("{}", line(interval, self.unanswered));
     }
 
     /// Shows a separate line.
     pub(crate) fn note(&mut self, text: &str) {
         if self.on {
-            eprintln!("{text}");
+            status_line!("{text}");
         }
     }
 }

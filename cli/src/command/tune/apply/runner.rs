@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
-use std::io::Write;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -15,6 +14,7 @@ use linerate_tune::transaction::{ChangeResult, TuneError, TuneTransaction, boot_
 
 use crate::interrupt::InterruptFlag;
 use crate::origin;
+use crate::output::print_status;
 use crate::view::tune_plan;
 
 /// Time that a link may take to come up after a reset.
@@ -184,10 +184,4 @@ fn outcome_text(outcome: &ChangeOutcome, name: &str) -> String {
             format!("refused: {}", reason.unwrap_or(why))
         }
     }
-}
-
-/// Prints progress. A terminal that disappears while links are reset must not stop the changes.
-pub(crate) fn print_status(text: &str) {
-    let mut stderr = std::io::stderr();
-    let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
 }
