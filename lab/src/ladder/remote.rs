@@ -81,7 +81,8 @@ pub struct RemoteGenerators {
     options: RemoteOptions,
     links: Vec<HostLink>,
     events: Receiver<HostEvent>,
-    pinger: KeepalivePinger,
+    /// One per host that is ready.
+    pingers: Vec<KeepalivePinger>,
     lost: Vec<LostHost>,
     warnings: Vec<String>,
     slots: u64,
@@ -107,7 +108,7 @@ impl RemoteGenerators {
             options,
             links: Vec::new(),
             events,
-            pinger: KeepalivePinger::default(),
+            pingers: Vec::new(),
             lost: Vec::new(),
             warnings: Vec::new(),
             slots: 0,
@@ -170,12 +171,13 @@ impl RemoteGenerators {
                 errors.extend(silent_errors);
                 break;
             };
-            if !waiting.contains(&host_index) {
-                continue;
-            }
             match news {
-                LinkNews::Answer(RemoteAnswer::Ready { schema, version, generator, cpus }) => {
-                    waiting.remove(&host_index);
+                LinkNews::Answer(RemoteAnswer::Ready { schema, version, generator, cpus })
+                    if waiting.remove(&host_index) =>
+                {
+                    // It ends without pings, and the other hosts may take longer than that.
+                    let line = self.links.get(host_index).map(|link| link.line().clone());
+                    self.pingers.extend(line.map(KeepalivePinger::start));
                     let ready = ReadyGenerator { version, generator: *generator, cpus };
                     errors.extend(
                         self.record_ready(host_index, &schema, ready).map(|error| (host_index, error)),
@@ -185,9 +187,8 @@ impl RemoteGenerators {
                 LinkNews::Gone => {
                     waiting.remove(&host_index);
                     let (ssh, program) = (&self.options.ssh, &self.options.program);
-                    let link_error =
-                        self.links.get_mut(host_index).map(|link| link.ready_error(ssh, program));
-                    errors.extend(link_error.map(|error| (host_index, error)));
+                    let link = self.links.get_mut(host_index).filter(|_| !errors.contains_key(&host_index));
+                    errors.extend(link.map(|link| (host_index, link.ready_error(ssh, program))));
                 }
             }
         }
@@ -198,7 +199,6 @@ impl RemoteGenerators {
             _ => return Err(RemoteError::Several(errors)),
         }
         self.compare_clocks();
-        self.pinger = KeepalivePinger::start(&self.links);
         Ok(())
     }
 
@@ -300,7 +300,9 @@ fn clock_warning(host: &SshHost, clock: Option<ClockOffset>) -> Option<String> {
 impl Drop for RemoteGenerators {
     fn drop(&mut self) {
         // All links close first; then each link is waited for.
-        self.links.iter().for_each(HostLink::close);
+        for link in &self.links {
+            link.close();
+        }
     }
 }
 

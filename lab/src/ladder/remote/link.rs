@@ -3,7 +3,7 @@
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, ExitStatus};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -124,9 +124,26 @@ impl HostLink {
         Ok(HostLink { host: host.clone(), ready: None, child, line, said: output_tail, threads })
     }
 
-    /// Lets the remote program end, without waiting for it.
-    pub(super) fn close(&self) {
-        lock(&self.line.stdin).take();
+    /// Lets the remote program end, without waiting for it. Returns `false` if another thread is
+    /// sending.
+    pub(super) fn close(&self) -> bool {
+        match self.line.stdin.try_lock() {
+            Ok(mut stdin) => drop(stdin.take()),
+            Err(TryLockError::Poisoned(stdin)) => drop(stdin.into_inner().take()),
+            Err(TryLockError::WouldBlock) => return false,
+        }
+        true
+    }
+
+    fn close_within(&self, time: Duration) -> bool {
+        let deadline = Instant::now() + time;
+        while !self.close() {
+            if Instant::now() >= deadline {
+                return false;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        true
     }
 
     pub(super) fn line(&self) -> &OrderLine {
@@ -144,7 +161,11 @@ impl HostLink {
 
     /// Ends ssh, and with it the remote program. Returns its status and its last message.
     fn end(&mut self) -> (Option<ExitStatus>, String) {
-        self.close();
+        if !self.close_within(TO_END) {
+            // ssh does not read the workload. Writing fails when ssh has ended.
+            let _ = self.child.kill();
+            self.close_within(TO_END);
+        }
         let status = wait_for_exit(&mut self.child, TO_END);
         // The streams end with ssh, unless a program that ssh started (ProxyCommand) holds them open.
         let deadline = Instant::now() + TO_END;
@@ -301,7 +322,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Time between pings. A remote generator ends after a longer silence.
 const PING_INTERVAL: Duration = Duration::from_secs(2);
 
-/// A thread that keeps connections alive with requests for the remote time, whose answers also
+/// A thread that keeps a connection alive with requests for the remote time, whose answers also
 /// compare the clocks. It ends when this is dropped.
 #[derive(Debug, Default)]
 pub(super) struct KeepalivePinger {
@@ -309,17 +330,14 @@ pub(super) struct KeepalivePinger {
 }
 
 impl KeepalivePinger {
-    pub(super) fn start(links: &[HostLink]) -> Self {
-        let lines: Vec<OrderLine> = links.iter().map(|link| link.line().clone()).collect();
+    pub(super) fn start(line: OrderLine) -> Self {
         let (end_sender, end_receiver) = mpsc::channel();
         let thread = thread::spawn(move || {
             let mut number = 0;
             while end_receiver.recv_timeout(PING_INTERVAL) == Err(RecvTimeoutError::Timeout) {
                 number += 1;
-                for line in &lines {
-                    // The thread that reads the answers notices a broken connection.
-                    let _ = line.ping(number);
-                }
+                // The thread that reads the answers notices a broken connection.
+                let _ = line.ping(number);
             }
         });
         KeepalivePinger { running: Some((end_sender, thread)) }
@@ -337,7 +355,25 @@ impl Drop for KeepalivePinger {
 
 #[cfg(test)]
 mod tests {
+    use linerate_load::workload::WorkloadContents;
+
     use super::*;
+
+    #[test]
+    fn a_link_whose_ssh_does_not_read_the_workload_can_be_dropped() {
+        let source = "dns:queries".parse().expect("a source");
+        // More than a pipe holds.
+        let workload = WorkloadContents { source, bytes: vec![b'a'; 1 << 20] };
+        let load = RemoteLoad { workload: Some(workload), ..RemoteLoad::default() };
+        let ssh = ["sh", "-c", "exec sleep 600", "ssh"].map(str::to_owned);
+        let (event_sender, _events) = mpsc::channel();
+        let host = "ssh://far1".parse().expect("a host");
+        let link = HostLink::start(&ssh, &host, "linerate", &load, 0, &event_sender).expect("it starts");
+        while !matches!(link.line.stdin.try_lock(), Err(TryLockError::WouldBlock)) {
+            thread::yield_now();
+        }
+        drop(link);
+    }
 
     #[test]
     fn last_message_is_the_last_nonempty_line() {

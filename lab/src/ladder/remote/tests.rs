@@ -188,6 +188,24 @@ fn a_lost_generator_is_reported_and_no_later_slot_runs() {
     assert!(error.contains("nothing was sent: gone"), "{error}");
 }
 
+#[test]
+fn ready_generators_are_pinged_while_other_hosts_start() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| directory.path().join(name).to_str().expect("a name").to_owned();
+    let (gate, opened) = (path("gate"), path("opened"));
+    assert!(std::process::Command::new("mkfifo").arg(&gate).status().expect("mkfifo runs").success());
+    // The second host starts when the first one has received an order.
+    let ssh =
+        format!("for line; do :; done; case \"$*\" in *far2*) read -r go <{gate};; esac; eval \"$line\"");
+    let script = format!(
+        "{}; read -r order; mkdir {opened} && echo go >{gate}; cat >/dev/null",
+        ready("0.0.1", super::protocol::SCHEMA)
+    );
+    let options = options(&["sh", "-c", &ssh, "ssh"], &program(directory.path(), &script));
+    let generators = RemoteGenerators::start(options).expect("they start");
+    assert_eq!((generators.each().count(), generators.lost().len()), (2, 0));
+}
+
 /// Runs the remote side at one end of a pair of sockets, and `test` at the other end.
 fn with_server(
     test: impl FnOnce(&mut UnixStream, &mut dyn FnMut() -> RemoteAnswer),
