@@ -47,6 +47,14 @@ impl Latency {
         debug_assert!(merged.is_ok());
     }
 
+    /// The samples without those of `part`, which are some of them.
+    pub(crate) fn without(&self, part: &Latency) -> Latency {
+        let mut rest = self.clone();
+        let subtracted = rest.0.subtract(&part.0);
+        debug_assert!(subtracted.is_ok());
+        rest
+    }
+
     /// Forgets all samples and keeps the memory.
     pub fn clear(&mut self) {
         self.0.reset();
@@ -194,6 +202,22 @@ mod tests {
         }
         a.merge(&b);
         assert_eq!(a, combination);
+    }
+
+    #[test]
+    fn latencies_without_a_part_are_the_rest() {
+        let (mut all, mut part, mut rest) = (Latency::new(), Latency::new(), Latency::new());
+        for ns in [1_000, 2_000, u64::MAX] {
+            all.record(ns);
+            part.record(ns);
+        }
+        for ns in [2_000, 3_000] {
+            all.record(ns);
+            rest.record(ns);
+        }
+        assert_eq!(all.without(&part), rest);
+        assert_eq!(all.without(&Latency::new()), all);
+        assert_eq!(all.without(&all), Latency::new());
     }
 
     #[test]

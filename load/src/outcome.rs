@@ -49,6 +49,9 @@ pub struct SlotOutcome {
     pub answered_per_second: f64,
     /// From the intended send time to the reply's arrival in the kernel.
     pub latency_ns: Latency,
+    /// Latency of the requests intended in the second half of the slot. Not in JSON.
+    #[serde(skip)]
+    pub second_half_ns: Latency,
     /// First replies by their code: DNS response codes, RADIUS packet types, NTP strata; empty for others.
     pub codes: Vec<CodeCount>,
     /// Replies that were matched and counted as answers, but came too fast for their authenticator to be checked.

@@ -29,6 +29,7 @@ pub struct ProbeResult {
     pub steady_loss_ratio: Option<f64>,
     /// Share of requests that left more than 1 ms late.
     pub late_ratio: f64,
+    /// Latency, after the lead-in: of the requests in the second half of lead-in and slot.
     pub latency_ns: Latency,
     /// Whether the rate held, or why not.
     pub verdict: ProbeVerdict,
@@ -72,7 +73,7 @@ impl ProbeResult {
             steady_loss_ratio: judged_part.steady_loss_ratio,
             late_ratio: outcome.self_watch.late_sends as f64 / outcome.sent.max(1) as f64,
             verdict: judge(&outcome, &judged_part, options),
-            latency_ns: outcome.latency_ns,
+            latency_ns: judged_part.latency_ns.clone(),
             send_method: outcome.self_watch.send_method,
             bound_because: outcome.self_watch.bound_because,
         }
@@ -109,19 +110,22 @@ fn falls_short(reasons: &[BoundReason]) -> bool {
     reasons.iter().any(|reason| !matches!(reason, BoundReason::SentLate { .. }))
 }
 
-/// The part of a slot that is judged for loss.
-struct JudgedPart {
+/// The part of a slot that is judged for loss and latency.
+struct JudgedPart<'a> {
+    latency_ns: &'a Latency,
     sent: u64,
     lost: u64,
     answered_per_second: f64,
     steady_loss_ratio: Option<f64>,
 }
 
-impl JudgedPart {
+impl<'a> JudgedPart<'a> {
     // The part after the lead-in. The whole slot if there is no lead-in, or the generator reports
-    // no intervals.
-    fn new(outcome: &SlotOutcome, lead_in: Duration) -> Self {
+    // no intervals. Latency is not counted by interval, so it is that of the second half, which
+    // does not contain a lead-in of up to the length of the slot after it.
+    fn new(outcome: &'a SlotOutcome, lead_in: Duration) -> Self {
         let whole_slot = JudgedPart {
+            latency_ns: &outcome.latency_ns,
             sent: outcome.sent,
             lost: outcome.lost,
             answered_per_second: outcome.answered_per_second,
@@ -135,6 +139,7 @@ impl JudgedPart {
         let sent: u64 = intervals().map(|interval| interval.sent).sum();
         match intervals().map(|interval| interval.answered).sum::<Option<u64>>() {
             Some(answered) if !lead_in.is_zero() && sent > 0 => JudgedPart {
+                latency_ns: &outcome.second_half_ns,
                 sent,
                 lost: sent.saturating_sub(answered),
                 answered_per_second: intervals().map(|interval| interval.received).sum::<u64>() as f64
@@ -156,7 +161,7 @@ fn interval_loss(interval: &SlotInterval) -> Option<f64> {
     Some(interval.sent.saturating_sub(answered) as f64 / interval.sent as f64)
 }
 
-fn judge(outcome: &SlotOutcome, judged_part: &JudgedPart, options: &SearchOptions<'_>) -> ProbeVerdict {
+fn judge(outcome: &SlotOutcome, judged_part: &JudgedPart<'_>, options: &SearchOptions<'_>) -> ProbeVerdict {
     // The service answered the requests whose replies the generator's own sockets dropped.
     let drops = outcome.self_watch.receive_drops;
     let lost_by_service = judged_part.lost.saturating_sub(drops) as f64 / judged_part.sent.max(1) as f64;
@@ -170,7 +175,7 @@ fn judge(outcome: &SlotOutcome, judged_part: &JudgedPart, options: &SearchOption
     let reasons = &outcome.self_watch.bound_because;
     let is_short = falls_short(reasons);
     let is_slow = options.max_p99.is_some_and(|limit| {
-        outcome.latency_ns.quantile(0.99).is_some_and(|p99| u128::from(p99) > limit.as_nanos())
+        judged_part.latency_ns.quantile(0.99).is_some_and(|p99| u128::from(p99) > limit.as_nanos())
     });
     let queue_grows = outcome.queue_grows_by(options.growth);
     match () {

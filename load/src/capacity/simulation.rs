@@ -34,6 +34,8 @@ pub(super) struct SimulatedService {
     pub(super) switches_at: f64,
     // The highest rate as live frames. `None` if the generator has none.
     pub(super) frames_reach: Option<f64>,
+    /// Added to the latency of the requests in the first half of a slot, ns.
+    pub(super) warm_up_ns: u64,
     /// The time for which a slot runs on this machine.
     pub(super) takes: Duration,
     pub(super) slots: Vec<f64>,
@@ -54,6 +56,7 @@ impl SimulatedService {
             late_from: 0.0,
             switches_at: f64::INFINITY,
             frames_reach: None,
+            warm_up_ns: 0,
             takes: Duration::ZERO,
             slots: Vec::new(),
             random: fastrand::Rng::with_seed(42),
@@ -135,8 +138,10 @@ impl Generator for SimulatedService {
             let in_service = 1.0 + utilization / (2.0 * (1.0 - utilization));
             (1e9 * (in_service + queued_at(share)) / service.max(1.0)) as u64
         };
-        let mut latency_ns = Latency::new();
-        latency_ns.record(wait(0.5));
+        let mut second_half_ns = Latency::new();
+        second_half_ns.record(wait(0.5));
+        let mut latency_ns = second_half_ns.clone();
+        latency_ns.record(wait(0.5) + self.warm_up_ns);
         let mut bound_because = if offered < asked * 0.99 {
             vec![BoundReason::OfferedTooLittle { ratio: offered / asked }]
         } else {
@@ -165,6 +170,7 @@ impl Generator for SimulatedService {
             offered_per_second: offered,
             answered_per_second: offered.min(service + self.allowance / seconds),
             latency_ns,
+            second_half_ns,
             codes: Vec::new(),
             unverified: 0,
             bursts: SendBursts::default(),

@@ -350,6 +350,19 @@ fn search_keeps_p99_latency_within_max_p99() {
 }
 
 #[test]
+fn max_p99_judges_the_part_after_the_lead_in() {
+    // Requests of the first half, which contains the lead-in, take a millisecond longer.
+    let mut simulation = SimulatedService { warm_up_ns: 1_000_000, ..SimulatedService::of(50_000.0) };
+    let options = SearchOptions { max_p99: Some(Duration::from_micros(60)), ..fine() };
+    let sample = capacity_sample(&mut simulation, &options);
+    assert!(sample.transactions_per_second < 45_000.0 && sample.transactions_per_second > 30_000.0);
+    assert!(sample.latency_ns.quantile(0.99).unwrap() <= 60_000, "{sample:?}");
+    let options = SearchOptions { lead_in: Duration::ZERO, ..options };
+    let sample = capacity_sample(&mut simulation, &options);
+    assert_eq!(sample.transactions_per_second, 0.0, "without a lead-in, the whole slot is judged");
+}
+
+#[test]
 fn repeated_searches_report_a_bound_silence_and_cancellation() {
     let mut bound = SimulatedService { reach: 60_000.0, ..SimulatedService::of(1e6) };
     let repeated = search_repeatedly(&mut bound, &fine(), 2).unwrap();

@@ -60,6 +60,7 @@ fn run(began: f64, latencies: &[u64], lost: u64) -> LoadReport {
             offered_per_second: 10.0,
             answered_per_second: 8.0,
             latency_ns,
+            second_half_ns: Latency::new(),
             codes: vec![CodeCount { code: 2, name: Some("two".to_owned()), count: answered, truncated: 1 }],
             unverified: 6,
             bursts: SendBursts { median_requests: 3, max_requests: 7 },

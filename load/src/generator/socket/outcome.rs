@@ -67,6 +67,7 @@ pub(super) fn outcome(
         requested_per_second: rates.requested_per_second,
         offered_per_second: rates.offered_per_second,
         answered_per_second: rates.per_second(sum(|report| report.totals.counts.answered_in_time)),
+        second_half_ns: latency.without(&first_half),
         latency_ns: latency,
         codes: code.map_or_else(Vec::new, |code| codes(code, reports)),
         unverified: 0,
@@ -132,6 +133,19 @@ mod tests {
         assert_eq!((outcome.sent, outcome.answered, outcome.lost), (200, 189, 11));
         assert_eq!((outcome.offered_per_second, outcome.answered_per_second), (200.0, 189.0));
         assert!(!outcome.generator_bound && outcome.self_watch.thread_cpu_ratio == [0.5, 0.5]);
+    }
+
+    #[test]
+    fn second_half_has_the_latencies_after_the_first_half() {
+        let (mut first, mut second) = (report(2, 2), report(1, 1));
+        for (report, half, third_quarter_ns) in [(&mut first, 5_000, 70), (&mut second, 6_000, 80)] {
+            report.totals.first_half.record(half);
+            report.totals.latency.record(half);
+            report.totals.latency.record(third_quarter_ns);
+        }
+        let outcome = outcome_of(&LoadSlot::rate(3.0, SECOND), false, &[first, second]);
+        assert_eq!((outcome.latency_ns.count(), outcome.second_half_ns.count()), (4, 2));
+        assert_eq!(outcome.second_half_ns.quantile(0.99), Some(80));
     }
 
     #[test]

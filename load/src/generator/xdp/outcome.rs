@@ -68,6 +68,7 @@ pub(super) fn outcome(program: &LoadProgram, mut slot_facts: XdpSlot<'_>) -> Slo
         offered_per_second: rates.offered_per_second,
         answered_per_second: rates.per_second(in_time),
         latency_ns: buckets.segment_latency(0..SEGMENTS, totals.longest_ns),
+        second_half_ns: buckets.segment_latency(1..SEGMENTS, totals.longest_ns),
         codes: slot_facts.code.map_or_else(Vec::new, |code| codes(program, code, failures)),
         unverified: totals.unverified + slot_facts.unjudged,
         bursts: bursts.summary(),
