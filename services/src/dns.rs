@@ -235,9 +235,7 @@ impl DnsService {
         }
         match verdict {
             LimitVerdict::Send => Some(written_answer.length),
-            LimitVerdict::Slip | LimitVerdict::Cut => {
-                Some(respond::truncate_reply(reply, written_answer.length))
-            }
+            LimitVerdict::Slip | LimitVerdict::Cut => Some(respond::truncate_reply(reply, &written_answer)),
             LimitVerdict::Drop => None,
         }
     }

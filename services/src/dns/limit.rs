@@ -252,8 +252,13 @@ mod tests {
             11,
             "at most the surplus of one second accumulates"
         );
-        let answer_of =
-            |length| WrittenAnswer { length, kind: AnswerKind::Positive, subject: 7, truncated: false };
+        let answer_of = |length| WrittenAnswer {
+            length,
+            options_bytes: 0,
+            kind: AnswerKind::Positive,
+            subject: 7,
+            truncated: false,
+        };
         let verdict = |limiter: &mut DnsLimiter, source: &str, length| {
             limiter.verdict(source.parse().expect("an address"), 40, &answer_of(length))
         };

@@ -40,6 +40,8 @@ pub(crate) enum AnswerKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct WrittenAnswer {
     pub(crate) length: usize,
+    /// Bytes of the OPT record at its end; 0 without.
+    pub(crate) options_bytes: usize,
     pub(crate) kind: AnswerKind,
     /// Equal for all names with the same answer.
     pub(crate) subject: u32,
@@ -48,8 +50,8 @@ pub(crate) struct WrittenAnswer {
 }
 
 impl WrittenAnswer {
-    fn error(length: usize) -> Self {
-        Self { length, kind: AnswerKind::Error, subject: 0, truncated: false }
+    fn error(length: usize, options_bytes: usize) -> Self {
+        Self { length, options_bytes, kind: AnswerKind::Error, subject: 0, truncated: false }
     }
 }
 
@@ -84,14 +86,15 @@ impl DnsResponder {
         transport: QueryTransport,
     ) -> Option<WrittenAnswer> {
         let header = |flags, edns: Option<EdnsInfo>, reply: &mut [u8]| {
-            let length = HEADER + options_length(edns, None);
+            let options_bytes = options_length(edns, None);
+            let length = HEADER + options_bytes;
             let message = reply.get_mut(..length)?;
             message[..HEADER].fill(0);
             message[..2].copy_from_slice(&query[..2]);
             put_u16(message, 2, flags);
             put_u16(message, 10, u16::from(edns.is_some()));
             put_options(message, HEADER, transport, edns, None, None);
-            Some(WrittenAnswer::error(length))
+            Some(WrittenAnswer::error(length, options_bytes))
         };
         match query::parse(query) {
             ParsedQuery::Silence => None,
@@ -112,7 +115,7 @@ impl DnsResponder {
                     .zip([4, 6, 8, 10])
                     .for_each(|(count, offset)| put_u16(message, offset, count));
                 put_options(message, end, transport, Some(EdnsInfo::default()), Some(1), None);
-                Some(WrittenAnswer::error(end + OPT_LENGTH))
+                Some(WrittenAnswer::error(end + OPT_LENGTH, OPT_LENGTH))
             }
             ParsedQuery::Ask(question) => self.answer_question(zones, query, &question, reply, transport),
         }
@@ -129,14 +132,15 @@ impl DnsResponder {
         let reply_flags = read_u16(query, 2) & flag::RD | flag::QR;
         let mut write_refusal = |code, extended_code: Option<u16>, keep_question| {
             let end = if keep_question { HEADER + question.name_length + 4 } else { HEADER };
-            let length = end + options_length(question.edns, extended_code);
+            let options_bytes = options_length(question.edns, extended_code);
+            let length = end + options_bytes;
             let message = reply.get_mut(..length)?;
             message[..end].copy_from_slice(&query[..end]);
             put_u16(message, 2, reply_flags | code);
             let counts = [u16::from(keep_question), 0, 0, u16::from(question.edns.is_some())];
             counts.into_iter().zip([4, 6, 8, 10]).for_each(|(count, offset)| put_u16(message, offset, count));
             put_options(message, end, transport, question.edns, None, extended_code);
-            Some(WrittenAnswer::error(length))
+            Some(WrittenAnswer::error(length, options_bytes))
         };
         self.name.set(&query[HEADER..HEADER + question.name_length]);
         match question.qclass {
@@ -208,7 +212,7 @@ impl DnsResponder {
         counts.into_iter().zip([4, 6, 8, 10]).for_each(|(count, offset)| put_u16(reply, offset, count));
         put_options(reply, end, transport, question.edns, None, self.answer.extended);
         let (kind, subject) = (self.kind(question), self.answer.subject);
-        Some(WrittenAnswer { length: end + options_bytes, kind, subject, truncated })
+        Some(WrittenAnswer { length: end + options_bytes, options_bytes, kind, subject, truncated })
     }
 
     fn kind(&self, question: &DnsQuestion) -> AnswerKind {
@@ -224,18 +228,28 @@ impl DnsResponder {
     }
 }
 
-// Truncates a reply to its header and question with TC, so that the client retries over TCP. Returns its length.
-pub(crate) fn truncate_reply(reply: &mut [u8], length: usize) -> usize {
+// Truncates a reply to its header, question and OPT record with TC, so that the client retries over TCP. Returns its
+// length.
+pub(crate) fn truncate_reply(reply: &mut [u8], written: &WrittenAnswer) -> usize {
     put_u16(reply, 2, read_u16(reply, 2) | flag::TC);
     [6, 8, 10].into_iter().for_each(|offset| put_u16(reply, offset, 0));
-    if read_u16(reply, 4) == 0 {
-        return HEADER;
+    let options_at = written.length - written.options_bytes;
+    let mut end = HEADER;
+    if read_u16(reply, 4) != 0 {
+        while end < options_at && reply[end] != 0 {
+            end += usize::from(reply[end]) + 1;
+        }
+        end = options_at.min(end + 5);
     }
-    let mut offset = HEADER;
-    while offset < length && reply[offset] != 0 {
-        offset += usize::from(reply[offset]) + 1;
+    if written.options_bytes == 0 {
+        return end;
     }
-    length.min(offset + 5)
+    // A reply has an OPT record if the query has one (RFC 6891, section 6.1.1). Without its options it is no longer than
+    // that of the query.
+    reply.copy_within(options_at..options_at + OPT_LENGTH, end);
+    put_u16(reply, end + OPT_LENGTH - 2, 0);
+    put_u16(reply, 10, 1);
+    end + OPT_LENGTH
 }
 
 /// Names of class CH for the identity of a server.
@@ -331,4 +345,59 @@ fn read_u16(message: &[u8], offset: usize) -> u16 {
 
 fn put_u16(message: &mut [u8], offset: usize, value: u16) {
     message[offset..offset + 2].copy_from_slice(&value.to_be_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const UDP: QueryTransport = QueryTransport::Udp { most: 1232 };
+    // OPT of a query: 4,096 bytes, version 0, DO.
+    const QUERY_OPT: [u8; OPT_LENGTH] = [0, 0, 41, 16, 0, 0, 0, 0x80, 0, 0, 0];
+
+    fn query(qclass: u8, opt: &[u8]) -> Vec<u8> {
+        let header = [0, 7, 1, 0, 0, 1, 0, 0, 0, 0, 0, u8::from(!opt.is_empty())];
+        [&header[..], b"\x01a\x07example\0", &[0, 16, 0, qclass], opt].concat()
+    }
+
+    /// The reply to `query`, truncated.
+    fn truncated_reply(query: &[u8]) -> Vec<u8> {
+        let zone = format!("@ 60 IN SOA a b 1 2 3 4 5\n@ 60 IN NS a\na 60 IN TXT {}\n", "x".repeat(200));
+        let zones = Zones::parse("example", &zone).expect("a zone");
+        let mut reply = vec![0; 1232];
+        let written = DnsResponder::new().respond(&zones, query, &mut reply, UDP).expect("a reply");
+        let length = truncate_reply(&mut reply, &written);
+        reply.truncate(length);
+        reply
+    }
+
+    #[test]
+    fn truncated_replies_have_a_bare_opt_record_if_the_query_had_one() {
+        let bad_version = [0, 0, 41, 16, 0, 0, 1, 0, 0, 0, 0];
+        let opt = |upper_code, flags| vec![0, 0, 41, 4, 208, upper_code, 0, flags, 0, 0, 0];
+        // The reply of class CH has an extended error, which the truncated reply has not.
+        for (query, code, expected_opt) in [
+            (query(1, &QUERY_OPT), 0, opt(0, 0x80)),
+            (query(3, &QUERY_OPT), 5, opt(0, 0x80)),
+            (query(1, &bad_version), 0, opt(1, 0)),
+            (query(1, &[]), 0, Vec::new()),
+        ] {
+            let reply = truncated_reply(&query);
+            assert_eq!(reply.len(), query.len(), "{reply:?}");
+            let question = HEADER..query.len() - expected_opt.len();
+            assert_eq!(reply[question.clone()], query[question.clone()]);
+            assert_eq!(reply[question.end..], expected_opt);
+            assert_eq!((read_u16(&reply, 2) & flag::TC, reply[3] & 0x0f), (flag::TC, code));
+            assert_eq!(reply[4..12], [0, 1, 0, 0, 0, 0, 0, u8::from(!expected_opt.is_empty())]);
+        }
+    }
+
+    #[test]
+    fn truncated_replies_without_a_question_have_a_bare_opt_record() {
+        // Class 9 is not served, so the reply has no question.
+        let query = query(9, &QUERY_OPT);
+        let reply = truncated_reply(&query);
+        assert_eq!(reply[4..12], [0, 0, 0, 0, 0, 0, 0, 1]);
+        assert_eq!(reply[HEADER..], [0, 0, 41, 4, 208, 0, 0, 0x80, 0, 0, 0]);
+    }
 }
