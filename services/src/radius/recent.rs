@@ -14,8 +14,10 @@ pub const KEPT: Duration = Duration::from_secs(5);
 
 // Shards have a lock each, so that workers seldom wait for each other.
 const SHARDS: usize = 64;
-// Replies per generation. Only clients that know the secret can fill it.
+// Replies per generation, and their bytes. Forged requests can fill it if a client needs no
+// Message-Authenticator.
 const GENERATION: usize = 2048;
+const GENERATION_BYTES: usize = GENERATION * 128;
 
 /// Source and identifier of a request.
 type RequestKey = (SocketAddr, u8);
@@ -32,6 +34,8 @@ pub(crate) struct RecentAnswers {
 struct AnswerShard {
     current: HashMap<RequestKey, RecentAnswer>,
     previous: HashMap<RequestKey, RecentAnswer>,
+    /// Bytes of the replies in `current`.
+    bytes: usize,
     began: Instant,
 }
 
@@ -44,8 +48,12 @@ struct RecentAnswer {
 
 impl RecentAnswers {
     pub(crate) fn new() -> Self {
-        let shard =
-            || AnswerShard { current: HashMap::new(), previous: HashMap::new(), began: Instant::now() };
+        let shard = || AnswerShard {
+            current: HashMap::new(),
+            previous: HashMap::new(),
+            bytes: 0,
+            began: Instant::now(),
+        };
         Self { hash: RandomState::new(), shards: (0..SHARDS).map(|_| Mutex::new(shard())).collect() }
     }
 
@@ -76,11 +84,16 @@ impl RecentAnswers {
         reply: &[u8],
     ) {
         let mut shard = self.shard(key);
-        if now.saturating_duration_since(shard.began) > KEPT || shard.current.len() >= GENERATION {
+        let is_full = shard.current.len() >= GENERATION || shard.bytes + reply.len() > GENERATION_BYTES;
+        if is_full || now.saturating_duration_since(shard.began) > KEPT {
             shard.previous = std::mem::take(&mut shard.current);
+            shard.bytes = 0;
             shard.began = now;
         }
-        shard.current.insert(key, RecentAnswer { authenticator, at: now, reply: reply.into() });
+        let answer = RecentAnswer { authenticator, at: now, reply: reply.into() };
+        let replaced = shard.current.insert(key, answer);
+        shard.bytes += reply.len();
+        shard.bytes -= replaced.map_or(0, |answer| answer.reply.len());
     }
 
     fn shard(&self, key: RequestKey) -> MutexGuard<'_, AnswerShard> {
@@ -119,6 +132,31 @@ mod tests {
         recent.keep(key(1), [2; 16], start, b"two");
         assert_eq!(recent_answer(&recent, key(1), 1, start), None);
         assert_eq!(recent_answer(&recent, key(1), 2, start), Some(b"two".to_vec()));
+    }
+
+    #[test]
+    fn kept_bytes_are_bounded_and_replaced_answers_do_not_count() {
+        let (recent, start) = (RecentAnswers::new(), Instant::now());
+        let long = [0; 4096];
+        // Of some ports, so that each shard has one.
+        (1..2000).for_each(|port| recent.keep(key(port), [0; 16], start, b"kept"));
+        for _ in 0..4 * GENERATION_BYTES / long.len() {
+            recent.keep(key(2000), [0; 16], start, &long);
+        }
+        assert!((1..2000).all(|port| recent_answer(&recent, key(port), 0, start).is_some()));
+        for number in 0..4 * SHARDS * GENERATION_BYTES / long.len() {
+            recent.keep(key(number as u16), [0; 16], start, &long);
+        }
+        for shard in &recent.shards {
+            let shard = shard.lock().unwrap();
+            for generation in [&shard.current, &shard.previous] {
+                let bytes: usize = generation.values().map(|answer| answer.reply.len()).sum();
+                assert!(bytes <= GENERATION_BYTES, "{bytes}");
+            }
+        }
+        let newest = (4 * SHARDS * GENERATION_BYTES / long.len() - 1) as u16;
+        let mut reply = [1; 4096];
+        assert_eq!(recent.find(key(newest), &[0; 16], start, &mut reply), Some(4096));
     }
 
     #[test]
