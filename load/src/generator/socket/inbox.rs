@@ -22,8 +22,8 @@ const BATCH: usize = 64;
 // Calls per flow before the next flow and the sender get their turns.
 const CALLS_A_TURN: usize = 16;
 
-// Room for replies of another size, so that an unsolicited reply is not counted as corrupt.
-const LEAST_BUFFER_BYTES: usize = 2_048;
+// Room for replies that are longer than requests: the longest RADIUS packet (RFC 2865, section 3).
+const LEAST_BUFFER_BYTES: usize = 4_096;
 
 #[derive(Debug)]
 pub(super) struct SocketFlow {
@@ -127,4 +127,57 @@ fn received_ns(reply: &Received<'_>, offset_ns: i64, now_ns: u64) -> u64 {
         .realtime_ns
         .and_then(|realtime_ns| u64::try_from(realtime_ns - offset_ns).ok())
         .map_or(now_ns, |stamp| stamp.min(now_ns))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+    use std::sync::Arc;
+    use std::sync::mpsc::channel;
+
+    use super::*;
+    use crate::generator::socket::requests::ScriptedRequests;
+    use crate::workload::{EchoedTag, PreparedExchange, ReplyVerifier, RequestOrder};
+
+    #[derive(Debug)]
+    struct AnyReply;
+
+    impl ReplyVerifier for AnyReply {
+        fn verify(&self, _request: &[u8], _reply: &[u8]) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn a_verified_reply_of_the_longest_radius_length_is_an_answer() {
+        let exchange = Arc::new(PreparedExchange {
+            protocol: "radius",
+            requests: vec![vec![0; 71]],
+            order: RequestOrder::ByTag,
+            tag: Some(EchoedTag { bytes: 1, request_offset: 1, reply_offset: 1 }),
+            marks: Vec::new(),
+            shortest_reply_bytes: 20,
+            code: None,
+            verify: Some(Arc::new(AnyReply)),
+            notes: Vec::new(),
+        });
+        let (client, server) =
+            (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
+        client.connect(server.local_addr().unwrap()).unwrap();
+        let mut flow =
+            SocketFlow { socket: client.into(), track: FlowTrack::for_exchange(&exchange, 1, 0, 1) };
+        flow.track.begin(1);
+        let mut requests = RequestSource::Exchange(ScriptedRequests::new(exchange, 0, 1));
+        requests.record_sent(&mut flow.track, 1, |_| 1);
+        flow.track.window.record_sent(1);
+        server.send_to(&[0; 4_096], flow.socket.local_addr().unwrap().as_socket().unwrap()).unwrap();
+
+        let intervals = ThreadIntervals::new(channel().0, channel().1);
+        let mut flows = [flow];
+        let mut inbox = FlowInbox::new(&flows, 71, intervals).unwrap();
+        let wait = Duration::from_secs(10);
+        let count = inbox.receive(&mut flows, &requests, &CountedParts::default(), wait, &mut Vec::new());
+        let counts = inbox.totals.counts;
+        assert_eq!((count, counts.answered, counts.corrupt), (1, 1, 0));
+    }
 }
