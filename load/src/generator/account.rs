@@ -16,10 +16,19 @@ pub(super) struct SlotRates {
 }
 
 impl SlotRates {
-    // Times are in ns of the monotonic clock. A cancelled slot ends with its last request.
-    pub(super) fn new(slot: &LoadSlot, start_ns: u64, last_sent_ns: u64, sent: u64, cancelled: bool) -> Self {
-        let elapsed = Duration::from_nanos(last_sent_ns.saturating_sub(start_ns));
-        let duration = if cancelled { elapsed.min(slot.duration) } else { slot.duration };
+    // Times are in ns of the monotonic clock. A cancelled slot ends at `ended_ns`, even if the last
+    // request left long before.
+    pub(super) fn new(
+        slot: &LoadSlot,
+        start_ns: u64,
+        last_sent_ns: u64,
+        ended_ns: u64,
+        sent: u64,
+        cancelled: bool,
+    ) -> Self {
+        let since_start = |at_ns: u64| Duration::from_nanos(at_ns.saturating_sub(start_ns));
+        let elapsed = since_start(last_sent_ns);
+        let duration = if cancelled { since_start(ended_ns).min(slot.duration) } else { slot.duration };
         let requested_per_second = match slot.mode {
             PacingMode::Rate { per_second } => Some(per_second),
             PacingMode::Window { .. } | PacingMode::Flood => None,

@@ -49,6 +49,8 @@ pub(super) struct SocketWorkerReport {
     pub(super) cpu_ratio: f64,
     /// When the last request left; 0 if none did.
     pub(super) last_sent_ns: u64,
+    /// When the cancellation was seen, or the end of the slot if all requests had left before.
+    pub(super) ended_ns: u64,
 }
 
 // Division of a slot into intervals; ns of the monotonic clock.
@@ -69,7 +71,7 @@ impl SlotSplit {
     }
 
     /// An interval of a slot that ended after `duration`.
-    fn interval(&self, number: usize, duration: Duration) -> SlotInterval {
+    pub(super) fn interval(&self, number: usize, duration: Duration) -> SlotInterval {
         let offset = Duration::from_nanos(self.interval_ns.saturating_mul(number as u64));
         let length = Duration::from_nanos(self.interval_ns).min(duration.saturating_sub(offset));
         SlotInterval {

@@ -46,7 +46,8 @@ pub(super) fn outcome(
     let sent = sum(|report| report.sent);
     let answered = sum(|report| report.totals.counts.answered);
     let last_sent_ns = reports.iter().map(|report| report.last_sent_ns).max().unwrap_or(0);
-    let rates = SlotRates::new(slot, start_ns, last_sent_ns, sent, cancelled);
+    let ended_ns = reports.iter().map(|report| report.ended_ns).max().unwrap_or(0);
+    let rates = SlotRates::new(slot, start_ns, last_sent_ns, ended_ns, sent, cancelled);
     intervals::complete_intervals(&mut intervals, rates.duration, reports);
     if let SendTiming::Paced(schedule) = timing {
         watch.tick_ns = schedule.max_delay_ns();
@@ -97,6 +98,7 @@ mod tests {
 
     use super::*;
     use crate::generator::MAX_BURST;
+    use crate::generator::socket::intervals::SlotSplit;
     use crate::generator::socket::totals::{DatagramCounts, ReceivedTotals};
     use crate::outcome::{BoundReason, SendBursts};
     use crate::workload::ReplyMark;
@@ -118,6 +120,7 @@ mod tests {
             receive_drops: 0,
             cpu_ratio: 0.5,
             last_sent_ns: 1_000_000_000,
+            ended_ns: 1_000_000_000,
         }
     }
 
@@ -177,12 +180,27 @@ mod tests {
     }
 
     #[test]
-    fn a_cancelled_slot_ends_with_its_last_request() {
-        let half = SocketWorkerReport { last_sent_ns: 500_000_000, ..report(500, 500) };
+    fn a_cancelled_slot_ends_with_its_cancellation_and_not_with_its_last_request() {
+        let once = SocketWorkerReport { last_sent_ns: 100_000, ended_ns: 500_000_000, ..report(1, 1) };
+        let split = SlotSplit { start_ns: 0, duration_ns: 1_000_000_000, interval_ns: 100_000_000 };
+        let intervals = (0..10).map(|number| split.interval(number, SECOND)).collect();
+        let slot_facts = SocketSlot {
+            timing: SendTiming::Window { outstanding: 1, timeout_ns: 1 },
+            start_ns: 0,
+            start_realtime_ns: 0,
+            cancelled: true,
+            code: None,
+        };
+        let outcome = outcome(&LoadSlot::rate(1.0, SECOND), &slot_facts, &[once], intervals);
+        assert_eq!(outcome.duration, SECOND / 2);
+        assert_eq!((outcome.offered_per_second, outcome.answered_per_second), (2.0, 2.0));
+        assert_eq!(outcome.intervals.len(), 5, "intervals without requests count");
+        let half =
+            SocketWorkerReport { last_sent_ns: 500_000_000, ended_ns: 500_000_000, ..report(500, 500) };
         let outcome = outcome_of(&LoadSlot::rate(1_000.0, SECOND), true, &[half]);
         assert_eq!(outcome.duration, SECOND / 2);
         assert_eq!(outcome.offered_per_second, 1_000.0);
-        let none = SocketWorkerReport { last_sent_ns: 0, ..report(0, 0) };
+        let none = SocketWorkerReport { last_sent_ns: 0, ended_ns: 0, ..report(0, 0) };
         let outcome = outcome_of(&LoadSlot::rate(1_000.0, SECOND), true, &[none]);
         assert_eq!((outcome.sent, outcome.loss_ratio()), (0, 1.0));
     }

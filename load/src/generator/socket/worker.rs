@@ -123,6 +123,7 @@ impl SocketWorker {
             }
             SendTiming::Flood => self.flood(plan),
         }
+        let ended_ns = if self.is_cancelled() { clock::now_ns() } else { plan.start_ns + plan.duration_ns };
         let wall = clock::now_ns().saturating_sub(wall_before).max(1);
         let cpu = clock::thread_cpu_ns().saturating_sub(cpu_before);
         self.drain(plan.drain);
@@ -139,6 +140,7 @@ impl SocketWorker {
             timed_out: self.timed_out,
             cpu_ratio: cpu as f64 / wall as f64,
             last_sent_ns: self.last_sent_ns,
+            ended_ns,
         }
     }
 

@@ -41,7 +41,9 @@ pub(super) fn outcome(program: &LoadProgram, mut slot_facts: XdpSlot<'_>) -> Slo
         buckets.remove_latency(segment(frame, failure.intended_ns), failure.latency_ns);
     }
     let last_sent_ns = slot_facts.reports.iter().map(|report| report.last_sent_ns).max().unwrap_or(0);
-    let rates = SlotRates::new(slot, frame.start_ns, last_sent_ns, totals.sent, slot_facts.cancelled);
+    let ended_ns = slot_facts.reports.iter().map(|report| report.ended_ns).max().unwrap_or(0);
+    let rates =
+        SlotRates::new(slot, frame.start_ns, last_sent_ns, ended_ns, totals.sent, slot_facts.cancelled);
     let mut watch = self_watch(&slot_facts);
     watch.refused_by_link = totals.refused;
     watch.bound_because = rates.bound_because(&totals.errors, &watch);

@@ -81,6 +81,8 @@ pub(super) struct XdpWorkerReport {
     pub(super) cpu_ratio: f64,
     /// When the last request left; 0 if none did.
     pub(super) last_sent_ns: u64,
+    /// When the cancellation was seen, or the end of the slot if all requests had left before.
+    pub(super) ended_ns: u64,
     pub(super) bursts: BurstLengths,
     pub(super) send_method: SendMethod,
     /// A call that failed with anything but EINTR ends the thread's slot.
@@ -103,6 +105,7 @@ impl<'a> XdpWorker<'a> {
             timed_out: 0,
             cpu_ratio: 0.0,
             last_sent_ns: 0,
+            ended_ns: 0,
             bursts: BurstLengths::default(),
             send_method: SendMethod::Clones,
             failure: None,
@@ -119,6 +122,8 @@ impl<'a> XdpWorker<'a> {
             XdpTiming::Window { outstanding, part_ns } => self.keep_window_full(plan, outstanding, part_ns),
             XdpTiming::Flood => self.flood(plan),
         }
+        self.report.ended_ns =
+            if self.is_stopped() { clock::now_ns() } else { plan.start_ns + plan.duration_ns };
         let wall = clock::now_ns().saturating_sub(wall_before).max(1);
         let cpu = clock::thread_cpu_ns().saturating_sub(cpu_before);
         self.report.cpu_ratio = cpu as f64 / wall as f64;
