@@ -26,12 +26,8 @@ pub(super) fn begin(
     timings: &[XdpTiming],
     requests: u64,
 ) {
-    // An answer releases its place on any CPU, even on a CPU that sends nothing.
-    let part_ns = timings.iter().find_map(XdpTiming::part_ns).unwrap_or(0);
-    for row in program.rows.iter() {
-        reset(row, frame);
-        row.part.store(part_ns, Ordering::Relaxed);
-    }
+    // Flows first: until its flow begins the slot, a straggler counts as an answer, and the reset of
+    // the rows removes that.
     for (id, flow) in (0u32..).zip(program.flows.iter()) {
         if program.codec.is_some() {
             program.renew_echo(id, frame.epoch);
@@ -39,6 +35,12 @@ pub(super) fn begin(
             flow.first.store(flow.next.load(Ordering::Relaxed), Ordering::Relaxed);
         }
         flow.highest.store(flow_first(program, flow), Ordering::Relaxed);
+    }
+    // An answer releases its place on any CPU, even on a CPU that sends nothing.
+    let part_ns = timings.iter().find_map(XdpTiming::part_ns).unwrap_or(0);
+    for row in program.rows.iter() {
+        reset(row, frame);
+        row.part.store(part_ns, Ordering::Relaxed);
     }
     for (thread, (cpu, timing)) in cpus.iter().zip(timings).enumerate() {
         let Some(row) = program.rows.get(*cpu as usize) else { continue };
