@@ -18,6 +18,9 @@ pub(crate) trait AdmissionPolicy {
     fn record_received(&mut self, socket: &socket2::Socket, count: usize, filled: bool);
     /// No request waits.
     fn on_idle(&mut self);
+    /// Requests in frames were found; `has_more`: the next batch has no room for all of them.
+    #[inline(always)]
+    fn record_frames(&mut self, _has_more: bool) {}
     // The receive time of the next request, if the server uses receive times, in nanoseconds of the real-time clock. The
     // socket then has no time of the last packet.
     #[inline(always)]
@@ -148,6 +151,12 @@ impl AdmissionPolicy for AdmissionControl {
         }
     }
 
+    fn record_frames(&mut self, has_more: bool) {
+        if let Some((_, shares)) = &mut self.fair {
+            shares.advance_window(stamp::monotonic_ns(), has_more);
+        }
+    }
+
     fn record_arrival(&mut self, receive_time: impl FnOnce() -> Option<i64>) {
         if let Some(age_limit) = &mut self.oldest
             && let Some(receive_time) = receive_time()
@@ -189,6 +198,21 @@ mod tests {
         assert!(gate.admits_from(|| name), "a frame");
         gate.record_arrival(|| None);
         assert!(!gate.admits(&name), "an unknown arrival time changes nothing");
+        Ok(())
+    }
+
+    #[test]
+    fn frames_of_a_heavy_source_are_shed_while_more_frames_wait() -> Result<(), Box<dyn std::error::Error>> {
+        let (mut gate, name) = (gate(Some(SourceGrouping::default()))?, name()?);
+        let other = SocketName::encode("203.0.113.1:5353".parse()?, AddressFamily::V4).ok_or("no name")?;
+        // Nothing waits in the socket of a worker with queues.
+        gate.on_idle();
+        gate.record_frames(true);
+        assert!(gate.admits_from(|| other));
+        let count = (0..1000).filter(|_| gate.admits_from(|| name)).count();
+        assert!(count < 1000, "one of two sources gets all its requests admitted");
+        gate.record_frames(false);
+        assert!(gate.admits_from(|| name), "all frames fit the batch");
         Ok(())
     }
 

@@ -178,8 +178,12 @@ impl XskQueue {
         batch: u32,
         handler: &mut FrameHandler<'_, '_, S, P>,
     ) -> u32 {
-        let packet_count = self.rings.receive.available().min(batch).min(self.rings.transmit.room(batch));
+        let available = self.rings.receive.available();
+        let packet_count = available.min(batch).min(self.rings.transmit.room(batch));
         let mut answered = 0;
+        if packet_count > 0 {
+            handler.policy.record_frames(available > packet_count);
+        }
         if packet_count > 0 && handler.job.shape.asked.times {
             handler.taken_ns = Some(stamp::now_ns());
         }
