@@ -92,7 +92,9 @@ impl DnsServeArgs {
             ..DnsRateLimit::default()
         };
         let limit = (limit.per_second > 0 || limit.surplus_bytes > 0).then_some(limit);
-        let admission = AdmissionArgs::default();
+        // The reply buffer limits answers, too.
+        let admission =
+            AdmissionArgs { reply_bytes: Some(usize::from(udp_size).max(2048)), ..AdmissionArgs::default() };
         let refusals = Arc::clone(&admission.refusals);
         let service = move |_| {
             let service = DnsService::new(Arc::clone(&served_zones)).refusals(Arc::clone(&refusals));
