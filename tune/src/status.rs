@@ -100,7 +100,7 @@ pub enum SettingState {
     Reset,
     /// Another program changed it since.
     Drifted,
-    /// A later tune changed it.
+    /// A later tune changed or reset it.
     ChangedBy {
         /// Number of that tune.
         tune: u64,

@@ -288,7 +288,7 @@ impl<T: ChangeTarget> UndoRun<'_, T> {
             && self.covering_tune(tracked, now).is_none()
     }
 
-    /// The first later tune that changed the setting, if a later tune set the current value.
+    /// The first later tune that changed or reset the setting, if a later tune set the current value.
     fn covering_tune(&self, tracked: &TrackedSetting, now: &SettingValue) -> Option<u64> {
         let tunes = self.writer.tunes();
         later_holder(tunes, self.id, &tracked.setting, now)?;
@@ -353,10 +353,10 @@ pub(crate) fn later_holder(
         .map(|later| later.begun.tune)
 }
 
-/// The setting, if a tune in effect changed it.
+/// The setting, if a tune in effect changed or reset it.
 fn held_setting<'a>(tune: &'a RecordedTune, setting: &Setting) -> Option<&'a TrackedSetting> {
     let tracked = tune.tracked(setting).filter(|_| tune.is_open())?;
-    (tracked.wanted.is_some() && tracked.is_in_effect()).then_some(tracked)
+    tracked.is_in_effect().then_some(tracked)
 }
 
 fn failed_outcome(error: &SettingError, found: Option<SettingValue>) -> UndoOutcome {

@@ -8,7 +8,7 @@ use linerate_tune::NamedDevice;
 use linerate_tune::journal::JournalRecord;
 use linerate_tune::journal::record::UndoOutcome;
 use linerate_tune::journal::record::UndoReason::Asked;
-use linerate_tune::status::{JournalStatus, TuneState};
+use linerate_tune::status::{JournalStatus, SettingState, TuneState};
 use linerate_tune::transaction::{
     ChangeResult, ChangeTarget, TuneError, TuneStart, TuneTransaction, UndoReport, undo,
 };
@@ -236,6 +236,26 @@ fn rss_table_restored_before_the_channels_is_restored_again_later() {
     let report = undo(&mut scratch.lock(), &nic, None, Asked).expect("undone");
     assert!(!report.has_failures() && !report.has_skipped(), "{report:#?}");
     assert_eq!(nic.channels_and_table(), ("combined 2".to_owned(), WEIGHTS.to_owned()));
+}
+
+/// Tune 2 only changes the channels, which resets the mask that tune 1 set.
+#[test]
+fn undo_of_an_older_tune_passes_its_original_values_to_a_tune_that_reset_them() {
+    let (nic, scratch) = (Nic::with_weights(), Scratch::new());
+    let before = nic.now();
+    tune(&nic, &scratch, &[(2, 3)]).expect("journalled");
+    assert!(same(&nic, 2, &nic.now()[2], "8"));
+    nic.raise(&scratch);
+    let state = status(&scratch, &nic).tunes[0].settings[0].state.clone();
+    assert_eq!(state, SettingState::ChangedBy { tune: 2 });
+    for number in [1, 2] {
+        let report = undo(&mut scratch.lock(), &nic, Some(number), Asked).expect("undone");
+        assert!(!report.has_failures() && !report.has_skipped(), "{report:#?}");
+    }
+    for (number, (before, now)) in before.iter().zip(nic.now()).enumerate() {
+        assert!(same(&nic, number, before, &now), "{number}: {before} is {now} now");
+    }
+    assert!(status(&scratch, &nic).tunes.is_empty());
 }
 
 /// A change: the number of a setting, and the number of a value.
