@@ -226,8 +226,9 @@ impl<'w> TuneTransaction<'w> {
             return self.record_already(setting, from);
         }
         self.check_unchanged(setting, planned, &from)?;
-        self.record_dependents(target, setting)?;
-        self.reserve_space(setting, &from, to)?;
+        let noted = self.record_dependents(target, setting)?;
+        let rooms = [&from, to].into_iter().flat_map(|value| room_for(self.id, setting, value));
+        self.reserve_space(rooms.chain(noted))?;
         let step = self.next_step();
         self.append(|tune| JournalRecord::Intent {
             tune,
@@ -336,8 +337,12 @@ impl<'w> TuneTransaction<'w> {
         }
     }
 
-    /// Records the values of settings that a change is about to reset, or has reset.
-    fn record_dependents<T: ChangeTarget>(&mut self, target: &T, cause: &Setting) -> Result<(), TuneError> {
+    /// Records the values of settings that a change is about to reset, or has reset. Returns the record.
+    fn record_dependents<T: ChangeTarget>(
+        &mut self,
+        target: &T,
+        cause: &Setting,
+    ) -> Result<Option<JournalRecord>, TuneError> {
         let values: Vec<(Setting, SettingValue)> = target
             .dependents(cause)
             .into_iter()
@@ -347,24 +352,24 @@ impl<'w> TuneTransaction<'w> {
             self.check_unchanged(setting, None, value)?;
         }
         if values.is_empty() {
-            return Ok(());
+            return Ok(None);
         }
-        self.append(|tune| JournalRecord::Noted { tune, with: cause.clone(), values })?;
-        Ok(())
+        // A change of channels may add queues, whose settings the undo needs space for, too.
+        let added = values.iter().filter(|(setting, _)| self.tracked(setting).is_none());
+        let rooms: Vec<_> = added.flat_map(|(setting, value)| undo_room(self.id, setting, value)).collect();
+        let noted = JournalRecord::Noted { tune: self.id, with: cause.clone(), values };
+        self.reserve_space(rooms.into_iter().chain([noted.clone()]))?;
+        self.append(|_| noted.clone())?;
+        Ok(Some(noted))
     }
 
-    // Reserves space for the undo, so that a full disk cannot prevent it.
-    fn reserve_space(
-        &self,
-        setting: &Setting,
-        from: &SettingValue,
-        to: &SettingValue,
-    ) -> Result<(), TuneError> {
+    // Reserves space for these records and the undo, so that a full disk cannot prevent the undo.
+    fn reserve_space(&self, records: impl Iterator<Item = JournalRecord>) -> Result<(), TuneError> {
         let tracked = self.tune().map_or(&[] as &[TrackedSetting], |tune| &tune.tracked);
         let records: Vec<JournalRecord> = tracked
             .iter()
             .flat_map(|tracked| undo_room(self.id, &tracked.setting, &tracked.original))
-            .chain([from, to].into_iter().flat_map(|value| room_for(self.id, setting, value)))
+            .chain(records)
             .collect();
         Ok(self.writer.reserve(&records)?)
     }

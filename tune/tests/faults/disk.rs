@@ -1,14 +1,17 @@
 //! Disks without space.
 
+use std::cell::Cell;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use linerate_host::{Host, Setting, SettingValue};
+use linerate_host::{Host, Setting, SettingError, SettingValue};
 use linerate_tune::TunePlan;
 use linerate_tune::journal::JournalError;
 use linerate_tune::journal::StateStore;
 use linerate_tune::journal::record::UndoReason::Asked;
 use linerate_tune::plan::PlannedChange;
-use linerate_tune::transaction::{TuneError, TuneStart, TuneTransaction, undo};
+use linerate_tune::transaction::{ChangeTarget, TuneError, TuneStart, TuneTransaction, undo};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::Skipped;
@@ -60,11 +63,16 @@ pub(crate) fn disk_that_fills_up_midway_loses_no_journal_record() -> Skipped {
     in_file_system("-t ramfs -o mode=700 ramfs", &["midway"])
 }
 
+pub(crate) fn values_that_a_change_reset_leave_space_for_its_undo() -> Skipped {
+    in_file_system("-t tmpfs -o size=600k,mode=700 tmpfs", &["resets"])
+}
+
 /// Runs the role in the file system.
 pub(crate) fn play(words: &[&str]) {
     match words {
         ["start", path] => start(&StateStore::at(*path)),
         ["midway", path] => midway(&StateStore::at(*path)),
+        ["resets", path] => [false, true].into_iter().for_each(|adds| resets(path, adds)),
         _ => panic!("{words:?}"),
     }
 }
@@ -89,9 +97,7 @@ fn start(store: &StateStore) {
     plan.changes.truncate(SETTINGS / 10);
     let mut writer = store.lock().expect("locked");
     let mut transaction = TuneTransaction::begin(&mut writer, &host, begin(Some(&plan))).expect("begun");
-    let mut filler = std::fs::File::create(store.directory().join("filler")).expect("made");
-    let full = (0..1000).find_map(|_| std::io::Write::write_all(&mut filler, &[0; 4096]).err());
-    assert_eq!(full.and_then(|error| error.raw_os_error()), Some(libc::ENOSPC));
+    fill_disk(&store.directory().join("filler"));
     for change in &plan.changes {
         transaction.change_from(&host, &change.setting, &change.from, &change.to).expect("journalled");
     }
@@ -101,6 +107,62 @@ fn start(store: &StateStore) {
     assert!(
         plan.changes.iter().all(|change| change.setting.read(&host).ok() == Some(SettingValue::new("0")))
     );
+}
+
+fn fill_disk(filler: &Path) {
+    let mut filler = std::fs::File::create(filler).expect("made");
+    let full = (0..1000).find_map(|_| filler.write_all(&[0; 4096]).err());
+    assert_eq!(full.and_then(|error| error.raw_os_error()), Some(libc::ENOSPC));
+}
+
+/// A host on which a change of setting 0 resets the other settings. The disk fills up meanwhile.
+struct ResettingHost {
+    host: Host,
+    filler: PathBuf,
+    /// Whether the change adds half of the other settings, as a change of channels adds queues.
+    adds: bool,
+    is_changed: Cell<bool>,
+}
+
+impl ChangeTarget for ResettingHost {
+    fn host(&self) -> &Host {
+        &self.host
+    }
+
+    fn write(&self, setting: &Setting, value: &SettingValue) -> Result<(), SettingError> {
+        if !self.is_changed.replace(true) {
+            fill_disk(&self.filler);
+        }
+        setting.write(&self.host, value)
+    }
+
+    fn dependents(&self, cause: &Setting) -> Vec<Setting> {
+        let count = if self.adds && !self.is_changed.get() { SETTINGS / 2 } else { SETTINGS };
+        (1..count).filter(|_| *cause == setting(0)).map(setting).collect()
+    }
+}
+
+fn resets(directory: &str, adds: bool) {
+    let filler = Path::new(directory).join("filler");
+    let host = ResettingHost { host: host(), filler, adds, is_changed: Cell::default() };
+    let store = StateStore::at(Path::new(directory).join(if adds { "adds" } else { "resets" }));
+    let mut writer = store.lock().expect("locked");
+    let mut transaction = TuneTransaction::begin(&mut writer, &host, begin(None)).expect("begun");
+    let result = transaction.change(&host, &setting(0), &SettingValue::new("7"));
+    assert!(
+        if adds {
+            matches!(result, Err(TuneError::Journal(JournalError::NoSpace { .. })))
+        } else {
+            result.is_ok()
+        },
+        "{adds}: {result:?}"
+    );
+    assert_eq!(setting(0).read(&host.host).expect("read").as_str(), "7");
+    transaction.end(result.err().map(|error| error.to_string())).expect("ended");
+    let report = undo(&mut writer, &host, None, Asked).expect("undone");
+    assert!(!report.has_failures() && !report.has_skipped(), "{report:?}");
+    assert_eq!(setting(0).read(&host.host).expect("read").as_str(), "0");
+    std::fs::remove_file(&host.filler).expect("removed");
 }
 
 fn midway(store: &StateStore) {

@@ -56,6 +56,10 @@ const TESTS: &[Test] = &[
         "disk::disk_that_fills_up_midway_loses_no_journal_record",
         disk::disk_that_fills_up_midway_loses_no_journal_record,
     ),
+    (
+        "disk::values_that_a_change_reset_leave_space_for_its_undo",
+        disk::values_that_a_change_reset_leave_space_for_its_undo,
+    ),
 ];
 
 fn main() -> ExitCode {
