@@ -17,7 +17,10 @@ pub(super) fn inherited(host: &Host, tune: &RecordedTune) -> Vec<(Setting, Setti
     // Process, CPUs set by the tune, original CPUs.
     let mut pinned: Vec<(u32, &SettingValue, &SettingValue)> = Vec::new();
     for tracked in &tune.tracked {
-        if let (Setting::ThreadCpus { pid, .. }, Some(pinned_cpus)) = (&tracked.setting, &tracked.wanted) {
+        if let (Setting::ThreadCpus { pid, started, .. }, Some(pinned_cpus)) =
+            (&tracked.setting, &tracked.wanted)
+            && has_thread_since(host, *pid, *started)
+        {
             pinned.push((*pid, pinned_cpus, &tracked.original));
         }
     }
@@ -44,6 +47,12 @@ pub(super) fn inherited(host: &Host, tune: &RecordedTune) -> Vec<(Setting, Setti
         }
     }
     inherited
+}
+
+/// Whether the process can have a thread that started then. Otherwise another process got its id.
+fn has_thread_since(host: &Host, pid: u32, started: u64) -> bool {
+    let process_started = TaskStat::of_process(host, pid).ok().and_then(|stat| stat.started);
+    process_started.is_some_and(|process_started| process_started <= started)
 }
 
 /// `roots` and their descendants, each with its root.

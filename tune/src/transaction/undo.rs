@@ -91,11 +91,14 @@ pub fn undo<T: ChangeTarget>(
         run.fit_table(&setting)?;
         run.restore_setting(&setting)?;
     }
-    run.restore_inherited(&tune);
+    let earlier_boot = boot.and_then(|boot| tune.begun.is_of_earlier_boot(&boot)) == Some(true);
+    // The threads of an earlier boot are gone, and their ids belong to others.
+    if !earlier_boot {
+        run.restore_inherited(&tune);
+    }
     run.restore_reset_settings()?;
     run.report_earlier_skips();
     run.writer.append(JournalRecord::UndoEnded { tune: run.id })?;
-    let earlier_boot = boot.and_then(|boot| tune.begun.is_of_earlier_boot(&boot)) == Some(true);
     let (settings, damaged_lines) = (run.settings, tune.damaged_lines);
     Ok(UndoReport { tune: run.id, why, earlier_boot, settings, damaged_lines })
 }
@@ -188,9 +191,12 @@ impl<T: ChangeTarget> UndoRun<'_, T> {
     }
 
     /// Threads that started later inherited the CPUs of their parents. They are not journalled: a
-    /// repeated undo finds them again.
+    /// repeated undo finds them again. Threads that another tune pinned since keep their CPUs.
     fn restore_inherited(&mut self, tune: &RecordedTune) {
         for (setting, original) in super::inherited_cpus::inherited(self.target.host(), tune) {
+            if self.writer.tunes().iter().any(|tune| held_setting(tune, &setting).is_some()) {
+                continue;
+            }
             let outcome = match self.target.write(&setting, &original) {
                 Ok(()) => UndoOutcome::Restored,
                 Err(error) => failed_outcome(&error, None),

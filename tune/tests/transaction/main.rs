@@ -7,3 +7,4 @@ mod outcomes;
 mod polling;
 mod property;
 mod text;
+mod threads;
