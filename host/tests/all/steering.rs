@@ -254,6 +254,39 @@ fn datagrams_of_a_closed_socket_go_to_other_sockets() {
     });
 }
 
+/// Undo restores a table of workers, some of which have ended since.
+#[test]
+fn tables_with_closed_sockets_are_set_and_attached() {
+    run_on_lab_host("tables_with_closed_sockets_are_set_and_attached", |cpus| {
+        let mut udp = Udp::new("127.0.0.1", 3);
+        let original = udp.table(&cpus[..2]);
+        udp.group.steer(&original).expect("steered");
+        drop(udp.sockets.remove(0));
+        udp.group.steer(&udp.table(&cpus[..2])).expect("steered");
+        for is_attached in [true, false] {
+            if !is_attached {
+                udp.group.release();
+            }
+            udp.group.steer(&original).expect("steered");
+            assert_eq!(udp.group.value(), original.to_string(), "{is_attached}");
+            assert_eq!(udp.spread(cpus[1]), single_socket_counts(0, 2, FLOWS));
+            assert_eq!(udp.spread(cpus[0]).iter().sum::<usize>(), FLOWS, "by the kernel's hash");
+            let open_cookies: Vec<u64> = udp
+                .group
+                .steered_sockets()
+                .sockets
+                .iter()
+                .filter(|socket| socket.present)
+                .map(|socket| socket.cookie)
+                .collect();
+            assert_eq!(open_cookies, [udp.cookies()[0]], "{is_attached}");
+        }
+        drop(udp.sockets.remove(0));
+        let error = udp.group.steer(&original).expect_err("no open socket").to_string();
+        assert!(error.contains("is none of the group"), "{error}");
+    });
+}
+
 #[test]
 fn no_datagram_is_lost_while_steering_tables_change() {
     run_on_lab_host("no_datagram_is_lost_while_steering_tables_change", |cpus| {

@@ -107,7 +107,10 @@ pub(super) fn foreign_program_reason(name: &str) -> String {
 }
 
 fn check(members: &GroupMembers, table: &SteeringTable) -> Result<(), SteeringFailure> {
-    if let Some(cookie) = table.cookies().find(|cookie| !members.contains(*cookie)) {
+    // Sockets that were closed since are legal, so that undo can restore the table of workers that
+    // ended.
+    let open_cookie = table.cookies().find(|cookie| members.contains(*cookie));
+    if let (None, Some(cookie)) = (open_cookie, table.cookies().next()) {
         let cookies: Vec<String> = members.cookies().map(|cookie| cookie.to_string()).collect();
         return Err(SteeringFailure::Reason(format!(
             "socket {cookie} is none of the group, whose sockets are {}",
@@ -134,8 +137,11 @@ fn attach(members: &GroupMembers, table: &SteeringTable) -> Result<(), SteeringF
         table.follows_quic_ids,
     )?;
     change(&mut program, members, table)?;
-    let first_cookie = table.cookies().next().ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
-    Ok(loaded_program.attach(members.copy(first_cookie)?.as_fd())?)
+    let open_cookie = table
+        .cookies()
+        .find(|cookie| members.contains(*cookie))
+        .ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
+    Ok(loaded_program.attach(members.copy(open_cookie)?.as_fd())?)
 }
 
 // Adds new sockets, which no table refers to yet; then replaces the table; then removes unused
@@ -164,7 +170,8 @@ fn change(
         additions.push((place, cookie));
         places.insert(cookie, place);
     }
-    for (place, cookie) in additions {
+    // The place of a closed socket stays empty, as if the socket had been closed later.
+    for (place, cookie) in additions.into_iter().filter(|(_, cookie)| members.contains(*cookie)) {
         let socket = members.copy(cookie)?;
         put_when_released(program, place, socket.as_fd()).map_err(|error| put_error(cookie, error))?;
     }
