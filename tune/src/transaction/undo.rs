@@ -81,6 +81,7 @@ pub fn undo<T: ChangeTarget>(
         places: SettingLocations::observe(target.host(), &tune, boot.as_deref()),
         order: restore_order(&tune),
         kept: Vec::new(),
+        fitted: Vec::new(),
         settings: Vec::new(),
         writer,
         target,
@@ -133,6 +134,8 @@ struct UndoRun<'a, T> {
     order: Vec<Setting>,
     /// Values that other programs set and that undoing a change may reset.
     kept: Vec<(Setting, SettingValue)>,
+    /// Tables that were restored before the channels.
+    fitted: Vec<Setting>,
     settings: Vec<UndoneSetting>,
 }
 
@@ -159,7 +162,9 @@ impl<T: ChangeTarget> UndoRun<'_, T> {
 
     // The kernel refuses fewer channels while the indirection table names queues that would go
     // (`ethtool_check_max_channel`, net/ethtool/common.c, Linux 6.18). Therefore the table is restored
-    // first if it fits both counts, and again after the channels, because drivers reset it.
+    // first if it fits both counts, and again after the channels, because drivers reset it. It is
+    // written again even if they do not, because it may be the default table only of fewer channels:
+    // a default table must not count as the user's (`set_table` of host/src/sys/ethtool/receive.rs).
     fn fit_table(&mut self, setting: &Setting) -> Result<(), JournalError> {
         let Setting::Channels { interface } = setting else { return Ok(()) };
         let table = Setting::RssTable { interface: interface.clone() };
@@ -173,6 +178,10 @@ impl<T: ChangeTarget> UndoRun<'_, T> {
         let is_kept = self.kept.iter().any(|(kept, _)| *kept == table);
         if shrinks && !is_kept && self.tracked(&table).is_some() {
             self.restore_setting(&table)?;
+            let outcome = self.tracked(&table).and_then(|tracked| tracked.outcome.as_ref());
+            if outcome == Some(&UndoOutcome::Restored) {
+                self.fitted.push(table);
+            }
         }
         Ok(())
     }
@@ -221,7 +230,7 @@ impl<T: ChangeTarget> UndoRun<'_, T> {
             }
             let Ok(current_setting) = self.places.find(&setting) else { continue };
             if let Ok(now) = self.target.read(&current_setting)
-                && !setting.same(&tracked.original, &now)
+                && (self.fitted.contains(&setting) || !setting.same(&tracked.original, &now))
             {
                 self.restore(&tracked, &current_setting, now)?;
             }

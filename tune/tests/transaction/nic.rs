@@ -1,5 +1,6 @@
 //! A NIC whose settings reset each other, like those of igb.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use linerate_host::setting::{QueueDirection, table_entries};
@@ -54,6 +55,9 @@ struct Nic {
     interface: String,
     /// The interface's name when it was brought up, which its interrupts keep.
     irq_prefix: String,
+    /// Whether the kernel regards the table as the user's, so that drivers keep it when the channels
+    /// change: since the last write, unless that wrote the default of the channels.
+    has_user_table: Cell<bool>,
     fuse: Fuse,
 }
 
@@ -85,7 +89,8 @@ impl Nic {
             );
         }
         let (interface, irq_prefix) = (interface.to_owned(), irq_prefix.to_owned());
-        Self { host: Host::scripted(files), interface, irq_prefix, fuse: Fuse::default() }
+        let host = Host::scripted(files);
+        Self { host, interface, irq_prefix, has_user_table: Cell::default(), fuse: Fuse::default() }
     }
 
     /// Two channels, and a table that an administrator set.
@@ -169,6 +174,7 @@ impl ChangeTarget for Nic {
                     return Err(Self::refuses(setting));
                 }
                 setting.write(&self.host, to)?;
+                self.has_user_table.set(!setting.same(to, &value(&format!("equal {count}"))));
             }
             _ => setting.write(&self.host, to)?,
         }
@@ -189,6 +195,17 @@ fn undo_restores_channels_and_rss_table_in_the_required_order() {
     let count = |setting: Setting| report.settings.iter().filter(|undo| undo.setting == setting).count();
     assert_eq!((count(channels("eth0")), count(table("eth0"))), (1, 1), "each setting is reported once");
     assert!(status(&scratch, &nic).tunes.is_empty());
+}
+
+/// The table is written while the channels of the tune exist, for which it is not the default.
+#[test]
+fn undo_leaves_a_default_rss_table_to_the_driver() {
+    let (nic, scratch) = (Nic::new("eth0", "eth0", &state(2, "equal 2")), Scratch::new());
+    nic.raise(&scratch);
+    let report = undo(&mut scratch.lock(), &nic, None, Asked).expect("undone");
+    assert!(!report.has_failures() && !report.has_skipped(), "{report:#?}");
+    assert_eq!(nic.channels_and_table(), ("combined 2".to_owned(), "equal 2".to_owned()));
+    assert!(!nic.has_user_table.get(), "{report:#?}");
 }
 
 /// If the first undo cannot restore the channels, the tune stays open until the table is restored,

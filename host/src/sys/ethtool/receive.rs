@@ -89,11 +89,26 @@ fn table(interface: &str) -> io::Result<Vec<u32>> {
 
 /// Sets the table and keeps the key and the function (`ETHTOOL_SRXFHINDIR`).
 pub(crate) fn set_table(interface: &str, table: &[u32]) -> io::Result<()> {
-    let entries = u32::try_from(table.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
-    // No entries would mean the driver's default table.
-    if entries == 0 {
+    if table.is_empty() {
         return Err(io::ErrorKind::InvalidInput.into());
     }
+    // A request without entries sets the default table, after which drivers set another one when the
+    // channels change. After any other request they keep the table (`IFF_RXFH_CONFIGURED`,
+    // ethtool_set_rxfh_indir of net/ethtool/ioctl.c).
+    let queues = table_queues(interface).unwrap_or_default();
+    if is_default_table(table, queues) && send_table(interface, &[]).is_ok() {
+        return Ok(());
+    }
+    send_table(interface, table)
+}
+
+/// `ethtool_rxfh_indir_default` of linux/ethtool.h.
+fn is_default_table(table: &[u32], queues: u32) -> bool {
+    queues > 0 && table.iter().zip(0..).all(|(queue, entry)| *queue == entry % queues)
+}
+
+fn send_table(interface: &str, table: &[u32]) -> io::Result<()> {
+    let entries = u32::try_from(table.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
     let mut request = vec![0; TABLE_BYTES];
     put_word(&mut request, TABLE_SIZE, entries);
     request.extend(table.iter().flat_map(|queue| queue.to_ne_bytes()));
@@ -229,4 +244,17 @@ fn put_word(bytes: &mut [u8], offset: usize, value: u32) {
 
 fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_default_table;
+
+    #[test]
+    fn default_rss_tables_have_all_queues_in_turn() {
+        assert!(is_default_table(&[0, 1, 2, 0, 1], 3) && is_default_table(&[0, 0], 1));
+        assert!(is_default_table(&[0, 1], 4), "a table with fewer entries than queues");
+        assert!(!is_default_table(&[0, 1, 0, 1], 3) && !is_default_table(&[1, 0], 2));
+        assert!(!is_default_table(&[0, 0], 0), "the number of queues is unknown");
+    }
 }
