@@ -13,6 +13,9 @@ pub(crate) struct SettingLocations<'h> {
     moved: Vec<(String, SettingLocation)>,
     // Why the tune's network namespace cannot be reached.
     unreachable: Option<String>,
+    /// Physical interfaces of a namespace that is gone. The kernel moved them to the initial one
+    /// (default_device_exit_net of net/core/dev.c).
+    returned: Vec<String>,
     /// Whether the calling thread is in another namespace.
     pub(crate) is_elsewhere: bool,
 }
@@ -42,8 +45,16 @@ impl<'h> SettingLocations<'h> {
         };
         let namespace = TuneNamespace::of(host, &tune.begun);
         let is_elsewhere = matches!(namespace, TuneNamespace::Elsewhere { .. });
-        let moved = tune.begun.devices.iter().filter_map(locate).collect();
-        Self { host, moved, unreachable: namespace.unreachable_reason(), is_elsewhere }
+        let is_gone = matches!(namespace, TuneNamespace::Gone { .. });
+        let devices = &tune.begun.devices;
+        let returned = devices.iter().filter(|device| is_gone && device.device.is_some());
+        Self {
+            host,
+            moved: devices.iter().filter_map(locate).collect(),
+            unreachable: namespace.unreachable_reason(),
+            returned: returned.map(|device| device.interface.clone()).collect(),
+            is_elsewhere,
+        }
     }
 
     /// The setting under the current name of its interface.
@@ -51,13 +62,19 @@ impl<'h> SettingLocations<'h> {
     /// # Errors
     /// Why it is gone, in words.
     pub(crate) fn find(&self, setting: &Setting) -> Result<Setting, String> {
-        if let Some(reason) = self.unreachable.as_ref().filter(|_| namespace::is_of_namespace(setting)) {
+        let interface = setting.interface();
+        // The sysctls of an interface end with its namespace.
+        let is_returned = !matches!(setting, Setting::Sysctl(_))
+            && self.returned.iter().any(|name| Some(name.as_str()) == interface.as_deref());
+        if let Some(reason) = &self.unreachable
+            && namespace::is_of_namespace(setting)
+            && !is_returned
+        {
             return Err(reason.clone());
         }
         if let Setting::IrqAffinity { irq, action } = setting {
             return self.find_interrupt(*irq, action);
         }
-        let interface = setting.interface();
         let location = self.moved.iter().find(|(name, _)| Some(name.as_str()) == interface.as_deref());
         match location.map(|(_, location)| location) {
             None => Ok(setting.clone()),

@@ -15,7 +15,8 @@ pub enum TuneNamespace {
         /// The file, for setns(2).
         path: String,
     },
-    /// Nothing refers to the namespace any more: its interfaces and sockets are gone.
+    /// Nothing refers to the namespace any more. Its sockets and virtual interfaces are gone, and its
+    /// physical interfaces are in the initial namespace.
     Gone { inode: u64 },
 }
 

@@ -1,6 +1,7 @@
 //! Reports about changes that are refused, that others changed, or that are gone.
 
-use linerate_host::{Host, Setting, SettingError, SettingValue};
+use linerate_host::recording::RecordedEntry;
+use linerate_host::{Host, HostRecording, Setting, SettingError, SettingValue};
 use linerate_tune::journal::record::UndoReason::Asked;
 use linerate_tune::journal::record::{UndoDeadline, UndoOutcome};
 use linerate_tune::plan::PlannedChange;
@@ -215,6 +216,66 @@ fn undo_skips_interfaces_that_were_replaced() {
         assert!(matches!(report.settings[0].outcome, UndoOutcome::Gone { .. }));
         let interface = if host.read("/sys/class/net/eth0/ifindex").is_ok() { "eth0" } else { "eth1" };
         assert_eq!(rps(interface).read(&host).expect("read"), value("3"));
+    }
+}
+
+/// A host with an interface in the network namespace `inode`. `device` is the interface's device,
+/// unless it is virtual.
+fn in_namespace(inode: u64, name: &str, index: u32, device: Option<&str>, value: &str) -> Host {
+    let mut recording = HostRecording::new();
+    for (path, text) in [
+        (format!("/sys/class/net/{name}/ifindex"), index.to_string()),
+        (format!("/sys/class/net/{name}/address"), "02:00:00:00:00:01".to_owned()),
+        (format!("/sys/class/net/{name}/device/sriov_numvfs"), value.to_owned()),
+        (format!("/proc/sys/net/ipv4/conf/{name}/rp_filter"), value.to_owned()),
+        ("/proc/sys/net/ipv4/udp_early_demux".to_owned(), value.to_owned()),
+        ("/proc/sys/kernel/random/boot_id".to_owned(), "boot-1".to_owned()),
+    ] {
+        recording.insert(path, RecordedEntry::File(format!("{text}\n").into_bytes()));
+    }
+    let links = [("/proc/thread-self/ns/net".to_owned(), format!("net:[{inode}]"))];
+    let device = device.map(|device| (format!("/sys/class/net/{name}/device"), format!("../../../{device}")));
+    for (path, target) in links.into_iter().chain(device) {
+        recording.insert(path, RecordedEntry::Link(target));
+    }
+    Host::rehearsal(recording)
+}
+
+/// The kernel moves physical interfaces of a deleted network namespace to the initial one.
+#[test]
+fn undo_restores_physical_interfaces_of_a_deleted_network_namespace() {
+    let settings = [
+        Setting::VirtualFunctions { interface: "eth0".to_owned() },
+        Setting::sysctl("net.ipv4.conf.eth0.rp_filter"),
+        Setting::sysctl("net.ipv4.udp_early_demux"),
+    ];
+    let card = Some("0000:01:00.0");
+    for (device, name, device_now, is_back) in [
+        (card, "eth0", card, true),
+        (card, "dev0", card, true),
+        (card, "eth0", Some("0000:02:00.0"), false),
+        (None, "eth0", None, false),
+    ] {
+        let scratch = Scratch::new();
+        let host = in_namespace(7, "eth0", 4, device, "0");
+        let mut writer = scratch.lock();
+        let mut transaction = TuneTransaction::begin(&mut writer, &host, begin()).expect("begun");
+        for setting in &settings {
+            transaction.change(&host, setting, &value("1")).expect("made");
+        }
+        transaction.end(None).expect("ended");
+        drop(writer);
+        let host = in_namespace(1, name, 9, device_now, "1");
+        let is_in_effect = status(&scratch, &host).tunes[0].settings[0].state == SettingState::InEffect;
+        assert_eq!(is_in_effect, is_back, "{name} {device_now:?}");
+        let report = undo(&mut scratch.lock(), &host, None, Asked).expect("undone");
+        for undo in &report.settings {
+            let expected = is_back && undo.setting == settings[0];
+            assert_eq!(undo.outcome == UndoOutcome::Restored, expected, "{name} {device_now:?}: {undo:?}");
+            assert_eq!(matches!(undo.outcome, UndoOutcome::Gone { .. }), !expected, "{undo:?}");
+        }
+        let now = Setting::VirtualFunctions { interface: name.to_owned() }.read(&host).expect("read");
+        assert_eq!(now.as_str(), if is_back { "0" } else { "1" });
     }
 }
 
