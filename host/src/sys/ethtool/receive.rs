@@ -93,8 +93,8 @@ pub(crate) fn set_table(interface: &str, table: &[u32]) -> io::Result<()> {
         return Err(io::ErrorKind::InvalidInput.into());
     }
     // A request without entries sets the default table, after which drivers set another one when the
-    // channels change. After any other request they keep the table (`IFF_RXFH_CONFIGURED`,
-    // ethtool_set_rxfh_indir of net/ethtool/ioctl.c).
+    // channels change. After any other request drivers such as ice keep the table
+    // (`IFF_RXFH_CONFIGURED`, ethtool_set_rxfh_indir of net/ethtool/ioctl.c).
     let queues = table_queues(interface).unwrap_or_default();
     if is_default_table(table, queues) && send_table(interface, &[]).is_ok() {
         return Ok(());
