@@ -18,6 +18,7 @@ use crate::Known;
 
 pub use crate::ethtool::{ChannelCounts, CoalesceSettings, LinkDriver, RingLengths};
 pub use observe::observe;
+pub(in crate::stage) use loss_names::xdp_counter_within;
 
 #[derive(Debug, Clone, Serialize)]
 pub struct LinkState {

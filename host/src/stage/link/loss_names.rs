@@ -36,6 +36,14 @@ pub(super) fn counters_of_driver(name: &str) -> &'static [LossCounterNames] {
     DRIVERS.iter().find(|(drivers, _)| drivers.contains(&name)).map_or(&[], |(_, counters)| counters)
 }
 
+/// The counter of packets that an XDP program dropped, if the driver also counts them as `drops`.
+/// virtio_net does (receive_small_xdp and receive_mergeable_xdp, drivers/net/virtio_net.c, Linux
+/// 6.18).
+pub(in crate::stage) fn xdp_counter_within(driver: &str, drops: &str) -> Option<String> {
+    let prefix = drops.strip_suffix("_drops").filter(|_| driver == "virtio_net")?;
+    Some(format!("{prefix}_xdp_drops"))
+}
+
 const DRIVERS: &[(&[&str], &[LossCounterNames])] = &[
     (
         &["ixgbe"],

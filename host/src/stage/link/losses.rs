@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::LinkState;
-use super::loss_names::{LossReason, counters_of_driver};
+use super::loss_names::{LossReason, counters_of_driver, xdp_counter_within};
 use crate::Severity;
 use crate::amount;
 use crate::counter::{CountedUnit, Counter};
@@ -62,6 +62,8 @@ fn driver_losses(link: &LinkState) -> Vec<LossCounter> {
     let losses = counters.filter_map(|counter| {
         let (name, packets) =
             counter.names.iter().find_map(|name| sum(statistics, name).map(|packets| (*name, packets)))?;
+        let xdp_drops = xdp_counter_within(&driver.name, name).and_then(|name| sum(statistics, &name));
+        let packets = packets.saturating_sub(xdp_drops.unwrap_or(0));
         let read_from = format!("ethtool -S {}", link.interface);
         Some(LossCounter { name, reason: counter.reason, packets, read_from })
     });

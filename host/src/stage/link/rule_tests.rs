@@ -230,6 +230,24 @@ fn a_counter_unknown_in_the_first_reading_counts_since_boot() {
 }
 
 #[test]
+fn packets_that_xdp_drops_on_virtio_are_no_losses_of_the_driver() {
+    for prefix in ["rx", "rx0", "rx_queue_0"] {
+        let statistics = |drops: u64, xdp_drops: u64| {
+            let names = [format!("{prefix}_drops"), format!("{prefix}_xdp_drops")];
+            let before =
+                with_counters(path(4, 1, None), "virtio_net", 1000, &[(&names[0], 7), (&names[1], 7)]);
+            let now = later(&before, 500_000, &[(&names[0], 7 + drops), (&names[1], 7 + xdp_drops)]);
+            (before, now)
+        };
+        let (before, now) = statistics(400_000, 400_000);
+        assert!(has_no_match(&loss_rules::HARDWARE_DROPS, &HostView::twice(&before, &now)), "{prefix}");
+        let (before, now) = statistics(400_000, 300_000);
+        let title = only_finding(&loss_rules::HARDWARE_DROPS, &HostView::twice(&before, &now)).1;
+        assert!(title.contains("10,000 packets/s"), "{prefix}: {title}");
+    }
+}
+
+#[test]
 fn hardware_drops_since_boot_are_low_severity() {
     let statistics = [("rx_queue_0_drops", 40), ("rx_queue_11_drops", 60), ("rx_queue_all_drops", 9)];
     let path = with_counters(path(4, 4, None), "igb", 1_000_000, &statistics);

@@ -9,7 +9,7 @@ use super::queue_names::{NAMES, QueueCounterKind};
 use crate::Known;
 use crate::netlink::qstats::{QueueStatistic, QueueStatistics};
 use crate::setting::QueueDirection;
-use crate::stage::link::LinkState;
+use crate::stage::link::{LinkState, xdp_counter_within};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct QueueCounts {
@@ -50,8 +50,8 @@ pub(crate) fn queue_counts(
     };
     let queue_limit = queues.value().copied().unwrap_or(u32::MAX);
     match (&link.statistics, statistics.why()) {
-        (Known::Value(Some(driver)), reason) => {
-            let mut counts = driver_counts(&link.interface, driver, direction, queue_limit);
+        (Known::Value(Some(statistics)), reason) => {
+            let mut counts = driver_counts(link, statistics, direction, queue_limit);
             if counts.iter().all(|item| item.packets == 0) && has_traffic(link, direction) {
                 counts.clear();
             }
@@ -92,11 +92,13 @@ fn kernel_counts(statistics: &[QueueStatistic]) -> Vec<QueueCounts> {
 /// The driver's statistics of the first `queue_limit` queues, because drivers also list unused
 /// queues (ixgbe lists as many as the interface could have).
 fn driver_counts(
-    interface: &str,
+    link: &LinkState,
     statistics: &BTreeMap<String, u64>,
     direction: QueueDirection,
     queue_limit: u32,
 ) -> Vec<QueueCounts> {
+    let driver = link.driver.value().and_then(Option::as_ref).map_or("", |driver| &driver.name);
+    let xdp_drops = |drops| xdp_counter_within(driver, drops).and_then(|name| statistics.get(&name).copied());
     let mut queues: BTreeMap<u32, CounterSum<'_>> = BTreeMap::new();
     for (name, value) in statistics {
         for (kind, queue) in parse_counter_name(name).filter(|(_, queue)| *queue < queue_limit) {
@@ -108,7 +110,9 @@ fn driver_counts(
                     sum.name = sum.name.or(Some(name));
                 }
                 (QueueDirection::Receive, QueueCounterKind::ReceivedBytes) => add(&mut sum.bytes, *value),
-                (QueueDirection::Receive, QueueCounterKind::ReceiveDrops) => add(&mut sum.drops, *value),
+                (QueueDirection::Receive, QueueCounterKind::ReceiveDrops) => {
+                    add(&mut sum.drops, value.saturating_sub(xdp_drops(name).unwrap_or(0)));
+                }
                 _ => {}
             }
         }
@@ -119,7 +123,7 @@ fn driver_counts(
             packets: sum.packets?,
             bytes: sum.bytes,
             drops: sum.drops,
-            read_from: format!("ethtool -S {interface}: {}", sum.name?),
+            read_from: format!("ethtool -S {}: {}", link.interface, sum.name?),
         })
     };
     queues.into_iter().filter_map(counts).collect()
@@ -154,10 +158,34 @@ pub(crate) fn any_name(name: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stage::rss::sample::link;
 
     fn counts(names: &[(&str, u64)], direction: QueueDirection, max_queues: u32) -> Vec<QueueCounts> {
+        counts_of(&link("eth0", max_queues), names, direction, max_queues)
+    }
+
+    fn counts_of(
+        link: &LinkState,
+        names: &[(&str, u64)],
+        direction: QueueDirection,
+        max_queues: u32,
+    ) -> Vec<QueueCounts> {
         let statistics = names.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
-        driver_counts("eth0", &statistics, direction, max_queues)
+        driver_counts(link, &statistics, direction, max_queues)
+    }
+
+    #[test]
+    fn packets_that_xdp_drops_on_virtio_are_no_drops_of_its_queue() {
+        let mut virtio = link("eth0", 1);
+        let Known::Value(Some(driver)) = &mut virtio.driver else { unreachable!("the driver is set") };
+        driver.name = "virtio_net".into();
+        for prefix in ["rx_queue_0", "rx0"] {
+            let names = ["packets", "drops", "xdp_drops"].map(|name| format!("{prefix}_{name}"));
+            let names = [(names[0].as_str(), 90), (names[1].as_str(), 12), (names[2].as_str(), 10)];
+            let drops = |link| counts_of(link, &names, QueueDirection::Receive, 1)[0].drops;
+            assert_eq!(drops(&virtio), Some(2), "{prefix}");
+            assert_eq!(drops(&link("eth0", 1)), Some(12), "other drivers count them apart");
+        }
     }
 
     #[test]
