@@ -167,6 +167,11 @@ impl DropCounters {
                                 u128::from(self.count_at(index, direction_index)) * u128::from(datagrams);
                             u64::try_from(scaled / u128::from(buffers)).unwrap_or(u64::MAX)
                         }
+                        // Threads that read one socket at the same time can make the correction of this count too
+                        // large (`cut` of bpf/drops.bpf.c), so the sum can be below zero.
+                        (PathPoint::Truncated, ..) => {
+                            u64::try_from(self.count_at(index, direction_index).cast_signed()).unwrap_or(0)
+                        }
                         _ => self.count_at(index, direction_index),
                     };
                 if packets > 0 {
@@ -286,4 +291,27 @@ pub(super) fn lost_since(later: &[LostCount], earlier: &[LostCount]) -> Vec<Lost
         (packets > 0).then(|| LostCount { packets, ..lost.clone() })
     });
     changes.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The packets read and truncated, of counters of two CPUs.
+    fn passed(truncated: [i64; 2]) -> Vec<(PathPoint, u64)> {
+        let cpus = truncated.map(|truncated| {
+            let mut cpu = [0; COUNTERS];
+            cpu[3 * DIRECTIONS] = 10;
+            cpu[4 * DIRECTIONS] = truncated.cast_unsigned();
+            cpu
+        });
+        let passed = DropCounters::from_cpus(&cpus).passed();
+        passed.iter().map(|row| (row.point, row.packets)).collect()
+    }
+
+    #[test]
+    fn a_cpu_may_correct_the_truncated_reads_of_another_cpu_but_not_below_zero() {
+        assert_eq!(passed([7, -3]), [(PathPoint::Read, 20), (PathPoint::Truncated, 4)]);
+        assert_eq!(passed([3, -5]), [(PathPoint::Read, 20)]);
+    }
 }
