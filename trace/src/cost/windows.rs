@@ -58,8 +58,11 @@ impl TraceWindow {
     // to the elapsed time. The next stretch starts with these tables.
     pub(super) fn end(self, tables: ThreadTables, all_traced: bool, counted: &mut CountedCost) -> Self {
         let elapsed = nanoseconds(self.begin.elapsed());
-        let elapsed_of =
-            |span: &CountedSpan| if all_traced { span.traced_ns } else { elapsed.max(span.traced_ns) };
+        // A CPU that was offline in some windows was online for a part of the time only.
+        let online = |windows: usize| u128::from(elapsed) * windows as u128 / self.windows.max(1) as u128;
+        let elapsed_of = |span: &CountedSpan| {
+            if all_traced { span.traced_ns } else { span.traced_ns.max(online(span.shares.len()) as u64) }
+        };
         let scale = |cpu: u32| {
             let span = self.spans.get(&cpu).filter(|span| span.traced_ns > 0);
             span.map_or(1.0, |span| elapsed_of(span) as f64 / span.traced_ns as f64)
@@ -155,6 +158,7 @@ fn nanoseconds(duration: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cost::tracer::AskedAt;
 
     fn span(shares: &[f64]) -> CountedSpan {
         CountedSpan {
@@ -163,6 +167,31 @@ mod tests {
             shares: shares.to_vec(),
             ..CountedSpan::default()
         }
+    }
+
+    #[test]
+    fn a_cpu_that_was_online_in_one_of_four_windows_is_extrapolated_to_a_quarter_of_the_time() {
+        let begin = Instant::now().checked_sub(Duration::from_secs(4)).expect("four seconds since boot");
+        let mut stretch = TraceWindow { begin, ..TraceWindow::begin(ThreadTables::default()) };
+        let point = |cpus: &[u32], at: i64| {
+            let time = begin + Duration::from_nanos(at.cast_unsigned());
+            let reading = CpuReading { at, tasks: at / 2, ..CpuReading::default() };
+            TracePoint {
+                readings: cpus.iter().map(|cpu| (*cpu, reading)).collect(),
+                times: cpus.iter().map(|cpu| (*cpu, AskedAt { before: time, after: time })).collect(),
+            }
+        };
+        for window in 0..4 {
+            let cpus: &[u32] = if window == 2 { &[0, 1] } else { &[0] };
+            stretch.add(&point(cpus, window * 1_000_000), &point(cpus, window * 1_000_000 + 10_000));
+        }
+        let mut counted = CountedCost::default();
+        stretch.end(ThreadTables::default(), false, &mut counted);
+        let [always, once] = [0, 1].map(|cpu| &counted.cpus[&cpu]);
+        assert!(always.elapsed_ns >= 4_000_000_000, "{always:?}");
+        assert_eq!(once.elapsed_ns, always.elapsed_ns / 4);
+        assert_eq!((always.traced_ns, once.traced_ns), (40_000, 10_000));
+        assert_eq!(once.reading.tasks, (once.elapsed_ns as f64 / 2.0).round() as i64);
     }
 
     #[test]
