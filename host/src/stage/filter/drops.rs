@@ -50,7 +50,7 @@ fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
 }
 
 fn find_unaccounted_drops(view: &HostView<'_>) -> Option<RuleMatch> {
-    if !has_rules(&view.now.filter) {
+    if !has_rules(&view.now.filter) || may_forward_by_ipvs(&view.now.filter) {
         return None;
     }
     let earlier = unaccounted_packets(view.before?)?;
@@ -104,11 +104,23 @@ fn has_rules(filter: &FilterState) -> bool {
     nftables || iptables
 }
 
+// At the input hook IPVS takes a packet and sends it to a server itself, which no counter of the IP
+// layer counts (ip_vs_in_hook, net/netfilter/ipvs/ip_vs_core.c, Linux 6.18). All of its functions
+// at hooks have this prefix. If their names are unknown, the loaded module decides.
+fn may_forward_by_ipvs(filter: &FilterState) -> bool {
+    match filter.hooks.value() {
+        Some(hooks) if hooks.iter().all(|hook| !hook.function.is_empty()) => {
+            hooks.iter().any(|hook| hook.function.starts_with("ip_vs_"))
+        }
+        _ => filter.modules.value().and_then(Option::as_ref).is_some_and(|names| names.contains("ip_vs")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::Known;
-    use crate::netlink::nfnetlink::table::NftTable;
+    use crate::stage::filter::{NetfilterHook, NftTable};
     use crate::stage::socket::sample::{host, later, service};
 
     fn path(received: u64, delivered: u64, errors: u64) -> PacketPath {
@@ -131,6 +143,31 @@ mod tests {
         let title = "Firewall rules drop 1,000 of 10,000 IPv4 packets/s that were received";
         assert_eq!((rule_match.severity, rule_match.title.as_str()), (Severity::Medium, title));
         assert_eq!(rule_match.commands, ["linerate drops --port 53"]);
+    }
+
+    #[test]
+    fn packets_that_ipvs_takes_are_no_firewall_drops() {
+        let (before, mut now) = (path(500, 400, 0), path(100_500, 90_400, 0));
+        let hook = |function: &str| NetfilterHook {
+            family: "ip".into(),
+            hook: "input".into(),
+            interface: None,
+            priority: 98,
+            function: function.into(),
+            module: String::new(),
+        };
+        // The second is of older kernels.
+        for function in ["ip_vs_in_hook", "ip_vs_remote_request4"] {
+            now.filter.hooks = Known::Value(vec![hook("nf_hook"), hook(function)]);
+            assert!(matches(&before, &now).is_empty(), "{function}");
+        }
+        now.filter.modules = Known::Value(Some(["ip_vs".to_owned()].into()));
+        now.filter.hooks = Known::Value(vec![hook("nf_hook")]);
+        assert_eq!(matches(&before, &now).len(), 1, "IPVS has no service");
+        for hooks in [Known::unknown("the kernel is old"), Known::Value(vec![hook("")])] {
+            now.filter.hooks = hooks;
+            assert!(matches(&before, &now).is_empty(), "{:?}", now.filter.hooks);
+        }
     }
 
     #[test]

@@ -8,13 +8,14 @@ const LOADED: &str = "/proc/modules";
 const RELEASE: &str = "/proc/sys/kernel/osrelease";
 
 /// Prefixes of netfilter's modules.
-const NETFILTER: [&str; 10] = [
+const NETFILTER: [&str; 11] = [
     "arp_tables",
     "arptable_",
     "ebtable",
     "ip6_tables",
     "ip6table_",
     "ip_tables",
+    "ip_vs",
     "iptable_",
     "nf",
     "x_tables",
@@ -104,8 +105,7 @@ mod tests {
         KernelModules::read(&Host::scripted(files.iter().copied()))
     }
 
-    const LINES: &str =
-        "nf_tables 315392 2 nft_chain_nat,nft_ct, Live 0x0000000000000000\nixgbe 348160 0 - Live 0x0\n";
+    const LINES: &str = "nf_tables 315392 2 nft_chain_nat,nft_ct, Live 0x0000000000000000\nixgbe 348160 0 - Live 0x0\nip_vs 180224 0 - Live 0x0\n";
 
     #[test]
     fn modules_are_available_if_loaded_or_built_in() {
@@ -126,7 +126,7 @@ mod tests {
                 .is_some_and(|why| why.starts_with("the module nfnetlink_hook is not"))
         );
         let netfilter_modules = modules.netfilter_modules().into_value().flatten().expect("modules");
-        assert_eq!(netfilter_modules.into_iter().collect::<Vec<_>>(), ["nf_tables"]);
+        assert_eq!(netfilter_modules.into_iter().collect::<Vec<_>>(), ["ip_vs", "nf_tables"]);
     }
 
     #[test]
