@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::error::Error;
+use std::fs;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::time::Duration;
 
 use aya::maps::{HashMap, PerCpuArray};
@@ -171,6 +172,25 @@ impl TracePrograms {
         }
     }
 
+    /// Counters of these programs that another thread can read.
+    pub(crate) fn run_counters(
+        &self,
+        operation: &'static str,
+        programs: &[ProgramAttachment],
+    ) -> Result<RunCounters, TraceError> {
+        let mut files = Vec::new();
+        for attachment in programs {
+            // Not loaded without its tracepoint.
+            let Some(Program::BtfTracePoint(program)) = self.object.program(attachment.program) else {
+                continue;
+            };
+            let Ok(file) = program.fd() else { continue };
+            let file = file.as_fd().try_clone_to_owned();
+            files.push(file.map_err(|source| TraceError::Kernel { what: operation, source })?);
+        }
+        Ok(RunCounters { files })
+    }
+
     // Runs and time of these programs while the kernel timed them (`BPF_ENABLE_STATS`, Linux 5.8).
     pub(crate) fn runs(
         &self,
@@ -198,6 +218,28 @@ impl TracePrograms {
 pub(crate) struct ProgramRuns {
     pub(crate) runs: u64,
     pub(crate) time: Duration,
+}
+
+#[derive(Debug)]
+pub(crate) struct RunCounters {
+    files: Vec<OwnedFd>,
+}
+
+impl RunCounters {
+    /// As [`TracePrograms::runs`].
+    pub(crate) fn read(&self) -> io::Result<ProgramRuns> {
+        let mut sum = ProgramRuns::default();
+        for file in &self.files {
+            let text = fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_raw_fd()))?;
+            let number = |name| {
+                let number = text.lines().find_map(|line| line.strip_prefix(name));
+                number.and_then(|number| number.trim().parse().ok()).unwrap_or(0)
+            };
+            sum.runs += number("run_cnt:");
+            sum.time += Duration::from_nanos(number("run_time_ns:"));
+        }
+        Ok(sum)
+    }
 }
 
 // Lets the kernel time all BPF programs until this is dropped.

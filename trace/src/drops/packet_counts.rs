@@ -298,7 +298,7 @@ impl DropsTracer {
     }
 
     pub(super) fn overhead(&mut self) -> Known<TraceOverhead> {
-        self.timing.overhead(&self.attached)
+        self.timing.overhead()
     }
 
     /// Times the programs only when [`time_now`](Self::time_now) is called.
@@ -308,7 +308,7 @@ impl DropsTracer {
 
     // Times the programs for 10 ms: their share of one CPU; `None` if the kernel cannot time them.
     pub(super) fn time_now(&mut self) -> Option<f64> {
-        self.timing.time_now(&self.attached)
+        self.timing.time_now()
     }
 
     /// Stops counting, without cost, until [`resume`](Self::resume).

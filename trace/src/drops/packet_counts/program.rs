@@ -12,7 +12,7 @@ use super::{NamespaceScope, PortSubject};
 use crate::TraceError;
 use crate::call::CallOverhead;
 use crate::programs::{
-    ProgramAttachment, ProgramRuns, RunCounting, TracePrograms, kernel_error, missing_in_object,
+    ProgramAttachment, RunCounters, RunCounting, TracePrograms, kernel_error, missing_in_object,
 };
 
 /// The operation in an error message.
@@ -105,9 +105,8 @@ impl AttachedDrops {
         Ok(CallOverhead { way_ns, clock_ns })
     }
 
-    // Runs and time while the kernel timed them.
-    pub(super) fn runs(&self) -> Result<ProgramRuns, TraceError> {
-        self.programs.runs(WHAT, &self.at)
+    pub(super) fn run_counters(&self) -> Result<RunCounters, TraceError> {
+        self.programs.run_counters(WHAT, &self.at)
     }
 
     // Tracepoints that this kernel lacks.

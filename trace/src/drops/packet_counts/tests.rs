@@ -9,6 +9,7 @@ use linerate_lab::{Lab, LabHost};
 use linerate_testkit::skip;
 
 use super::*;
+use crate::programs::RunCounting;
 
 const DEADLINE: Duration = Duration::from_secs(10);
 
@@ -206,4 +207,28 @@ fn ipv6_packets_are_counted_for_one_port_all_ports_or_one_peer() {
     assert_eq!(counts.packets(PathPoint::Received, Request), 20, "{counts:#?}");
     assert!(counts.unseen.contains(&PathPoint::Delivered));
     assert_eq!(until(&other_peer, |_| true).passed, []);
+}
+
+#[test]
+fn overhead_contains_only_timed_runs_while_another_process_keeps_timing_programs() {
+    let Some(lab) = lab("overhead_contains_only_timed_runs_while_another_process_keeps_timing_programs")
+    else {
+        return;
+    };
+    let _counting = RunCounting::start(program::WHAT).unwrap();
+    let server = socket(lab.receiver(), "0.0.0.0:5300");
+    let mut tracer = start_tracer(lab.receiver(), &subject(&[PORT]));
+    tracer.end_timing_thread();
+    let timed_runs = |tracer: &mut DropsTracer| tracer.overhead().value().map_or(0, |share| share.timed_runs);
+    let timed_before = timed_runs(&mut tracer);
+    for _ in 0..1000 {
+        send(&server, address(&lab, PORT), [32]);
+    }
+    let counters = tracer.attached.run_counters().unwrap();
+    let before = counters.read().unwrap().runs;
+    assert!(before >= 1000, "{before} runs: the kernel times programs all the time");
+    tracer.time_now().unwrap();
+    let after = counters.read().unwrap().runs;
+    let timed = timed_runs(&mut tracer) - timed_before;
+    assert!(timed <= after - before, "{timed} runs in a time with {}", after - before);
 }
