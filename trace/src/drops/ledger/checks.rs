@@ -30,7 +30,7 @@ const CHECKS: &[CounterCheck] = &[
 
 /// Notes about the quality of the evidence.
 pub(super) fn notes(evidence: &PacketEvidence, placed_losses: &[PlacedLoss]) -> Vec<String> {
-    let mut notes = evidence.unread.clone();
+    let mut notes = [&evidence.unread[..], &evidence.resets].concat();
     notes.extend(tracepoint_notes(evidence));
     // Counters belong to one namespace, and an unreadable counter is not zero.
     if evidence.unread.is_empty() && evidence.subject.network != NamespaceScope::All {

@@ -33,6 +33,8 @@ pub struct PacketEvidence {
     pub generator: Option<GeneratorSaid>,
     /// One line each.
     pub unread: Vec<String>,
+    /// Devices whose counters went back or vanished, one line each.
+    pub resets: Vec<String>,
     pub overhead: Known<TraceOverhead>,
     /// If only parts of the time were counted; all values above are of these parts.
     pub sampled: Option<SampledTime>,
@@ -131,15 +133,19 @@ impl PacketEvidence {
     /// The sum of two disjoint times.
     #[must_use]
     pub fn joined(self, later: &Self) -> Self {
-        let mut unread = self.unread;
-        unread.extend(later.unread.iter().filter(|line| !unread.contains(line)).cloned().collect::<Vec<_>>());
+        let lines_joined = |mut lines: Vec<String>, later: &[String]| {
+            let new: Vec<String> = later.iter().filter(|line| !lines.contains(line)).cloned().collect();
+            lines.extend(new);
+            lines
+        };
         Self {
             seen: self.seen.joined(&later.seen),
             grown: grown_joined(&self.grown, &later.grown),
             within: grown_joined(&self.within, &later.within),
             waited: self.waited.joined(&later.waited),
             waiting: self.waiting.joined(&later.waiting),
-            unread,
+            unread: lines_joined(self.unread, &later.unread),
+            resets: lines_joined(self.resets, &later.resets),
             ..later.clone()
         }
     }

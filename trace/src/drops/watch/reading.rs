@@ -170,8 +170,30 @@ impl DropsReading {
             chains: self.chains.clone(),
             ports: self.ports.clone(),
             unread,
+            resets: self.resets_since(earlier),
             ..PacketEvidence::default()
         }
+    }
+
+    // After a reset of a device or with fewer queues (`ethtool -L`), counters are smaller or missing.
+    // The counter of a macvtap can also go back without a reset, because it is the difference of two
+    // files that are read one after the other.
+    fn resets_since(&self, earlier: &Self) -> Vec<String> {
+        let mut names: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for (key, counter) in &earlier.counters {
+            let is_of_device = !matches!(counter.kind, CounterUse::Other | CounterUse::MacvtapTaken);
+            if is_of_device && self.counters.get(key).is_none_or(|now| now.value < counter.value) {
+                names.entry(&key.0).or_default().push(&key.1);
+            }
+        }
+        let note = |(place, names): (&str, Vec<&str>)| {
+            let more = if names.len() > 1 { format!(" and {} more", names.len() - 1) } else { String::new() };
+            let name = names[0];
+            format!(
+                "counters of {place} went back or vanished ({name}{more}): losses after that are not known"
+            )
+        };
+        names.into_iter().map(note).collect()
     }
 
     fn grown_since(&self, earlier: &Self) -> Vec<GrownCounter> {

@@ -55,3 +55,30 @@ fn xdp_counter_names_map_to_their_use() {
         assert_eq!(xdp_use(name), kind, "{name}");
     }
 }
+
+fn device_reading(statistics: &str) -> DropsReading {
+    let host = Host::scripted([
+        ("/sys/class/net/eth0/device/features", "0"),
+        ("/sys/class/net/eth0/statistics/tx_dropped", "5"),
+        ("/calls/ethtool/eth0/driver.json", r#"{ "name": "virtio_net", "bus": "0000:00:03.0" }"#),
+        ("/calls/ethtool/eth0/statistics.json", statistics),
+    ]);
+    DropsReading::observe(&host, &PortSubject::default(), &[])
+}
+
+#[test]
+fn device_counters_that_go_back_or_vanish_are_noted_and_keep_the_checks() {
+    let before = device_reading(
+        r#"{ "rx_queue_0_drops": 20, "rx_queue_0_xdp_drops": 8, "rx_queue_1_xdp_drops": 1, "rx_packets": 7 }"#,
+    );
+    let after = device_reading(r#"{ "rx_queue_0_drops": 15, "rx_queue_0_xdp_drops": 9, "rx_packets": 3 }"#);
+    let evidence = after.since(&before, PortSubject::default(), PacketCounts::default());
+    let note = "counters of eth0 went back or vanished (rx_queue_*_drops and 1 more): losses after that are not known";
+    assert_eq!(evidence.resets, [note]);
+    let unread = |evidence: &PacketEvidence| evidence.unread.clone();
+    let same = before.since(&before, PortSubject::default(), PacketCounts::default());
+    assert_eq!((same.resets.len(), unread(&same)), (0, unread(&evidence)));
+    assert_eq!(evidence.clone().joined(&evidence).resets, [note]);
+    let accounting = crate::drops::ledger::PacketAccounting::make(&evidence);
+    assert!(accounting.notes.iter().any(|line| line == note), "{:?}", accounting.notes);
+}
