@@ -14,7 +14,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::Known;
+use crate::counter::Counter;
+use crate::{Host, Known};
 
 pub use crate::ethtool::{ChannelCounts, CoalesceSettings, LinkDriver, RingLengths};
 pub use observe::observe;
@@ -86,6 +87,17 @@ pub struct SriovState {
 impl LinkState {
     pub fn is_up(&self) -> bool {
         self.up == Known::Value(true)
+    }
+
+    /// Received, sent and lost packets.
+    pub fn counters(&self) -> Vec<Counter> {
+        losses::counters_of_link(self)
+    }
+
+    /// Reads only the counters again.
+    pub fn update_counters(&mut self, host: &Host) {
+        self.statistics = Known::if_supported(host.statistics(&self.interface));
+        self.totals = observe::totals(host, &self.interface);
     }
 }
 

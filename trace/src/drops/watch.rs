@@ -30,12 +30,15 @@ impl DropsMoment {
     fn first(
         host: &Host,
         tracer: &DropsTracer,
-        reading: DropsReading,
+        mut reading: DropsReading,
         subject: &PortSubject,
         interfaces: &[String],
     ) -> Result<Self, TraceError> {
         let mut counts = tracer.read(host)?;
         let after = SocketDrops::observe(host, subject, interfaces);
+        // Programs were attached since the reading. The losses of devices must be of the same time
+        // as the packets, to which they are added.
+        reading.replace_devices(reading.devices(host));
         tracer.settle(&mut counts, 0)?;
         Ok(Self { before: reading.drops(), reading, seen: counts, after })
     }
@@ -107,6 +110,7 @@ impl DropsWatch {
         let before = SocketDrops::observe(host, &self.subject, &self.interfaces);
         let mut counts = self.look.read(host)?;
         let waiting = SocketDrops::observe(host, &self.subject, &self.interfaces).waiting();
+        let devices = self.first.reading.devices(host);
         let growth = counts.since(earlier);
         let unanswered = growth.packets(PathPoint::Read, PacketDirection::Request);
         self.look.settle(
@@ -115,6 +119,7 @@ impl DropsWatch {
         )?;
         let mut reading = DropsReading::observe(host, &self.subject, &self.interfaces);
         reading.waits_at_least(waiting);
+        reading.replace_devices(devices);
         Ok(DropsMoment { before, seen: counts, after: reading.drops(), reading })
     }
 
@@ -141,3 +146,6 @@ pub fn observe(
     window::wait(duration, stop);
     watch.total(host)
 }
+
+#[cfg(test)]
+mod tests;

@@ -163,10 +163,10 @@ fn percent(share: f64) -> String {
 
 /// Received, sent and lost packets per interface.
 pub(in crate::stage) fn counters(path: &PacketPath) -> Vec<Counter> {
-    path.link.iter().flat_map(counters_of_link).collect()
+    path.link.iter().flat_map(LinkState::counters).collect()
 }
 
-fn counters_of_link(link: &LinkState) -> Vec<Counter> {
+pub(super) fn counters_of_link(link: &LinkState) -> Vec<Counter> {
     const TOTALS: [(&str, CountedUnit); 4] = [
         ("rx_packets", CountedUnit::PacketsIn),
         ("rx_bytes", CountedUnit::BytesIn),

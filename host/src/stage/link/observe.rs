@@ -67,7 +67,7 @@ fn link(host: &Host, interface: &str) -> LinkState {
         sriov: sriov(host, &base, &device_files),
         bridge: bridge(host, &base, &files),
         statistics: Known::if_supported(host.statistics(interface)),
-        totals: totals(host, &base),
+        totals: totals(host, interface),
         driver,
         device,
     }
@@ -250,8 +250,8 @@ fn bridge(host: &Host, base: &str, files: &Result<Vec<String>, HostError>) -> Kn
     }
 }
 
-fn totals(host: &Host, base: &str) -> Known<BTreeMap<String, u64>> {
-    let directory = format!("{base}/statistics");
+pub(super) fn totals(host: &Host, interface: &str) -> Known<BTreeMap<String, u64>> {
+    let directory = format!("{}/statistics", directory(interface));
     let names = match host.list(&directory) {
         Ok(names) => names,
         Err(error) => return Known::unknown(error.to_string()),

@@ -11,17 +11,18 @@ use linerate_host::{Host, PacketPath, Scope, StageName};
 use crate::drops::ledger::{CounterUse, GrownCounter, PacketEvidence, QueuedPackets};
 use crate::drops::packet_counts::{PacketCounts, PortSubject};
 
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct DropsReading {
     counters: BTreeMap<(String, String), ReadCounter>,
     waiting: QueuedPackets,
     chains: Vec<String>,
     ports: BTreeMap<String, String>,
     unread: Vec<String>,
+    links: Vec<LinkState>,
 }
 
 /// Drops of sockets.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct SocketDrops(DropsReading);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -86,9 +87,25 @@ impl DropsReading {
             }
         }
         path.link.iter().for_each(|link| reading.insert_of_link(link));
+        reading.links.clone_from(&path.link);
         let unread = [path.route.snmp.why(), path.route.netstat.why(), path.softirq.softnet.why()];
         reading.unread = unread.into_iter().flatten().map(str::to_owned).collect();
         reading
+    }
+
+    /// Only the counters of devices, read again. Much faster than reading all counters.
+    pub(super) fn devices(&self, host: &Host) -> Self {
+        let mut devices = Self::default();
+        for mut link in self.links.iter().cloned() {
+            link.update_counters(host);
+            devices.insert_of_link(&link);
+        }
+        devices
+    }
+
+    pub(super) fn replace_devices(&mut self, devices: Self) {
+        let counters = devices.counters.into_iter();
+        self.counters.extend(counters.filter(|(_, counter)| counter.kind != CounterUse::Other));
     }
 
     pub(super) fn drops(&self) -> SocketDrops {
@@ -140,9 +157,12 @@ impl DropsReading {
         self.counters.insert((place.to_owned(), name.to_owned()), counter);
     }
 
-    /// XDP counters, and transmit errors.
+    /// Losses, XDP counters, and transmit errors.
     fn insert_of_link(&mut self, link: &LinkState) {
         let interface = &link.interface;
+        for counter in link.counters().iter().filter(|counter| is_of_packets(counter)) {
+            self.insert(counter, kind(counter));
+        }
         for (name, value) in link.statistics.value().into_iter().flatten().flatten() {
             if let Some(kind) = xdp_use(name) {
                 self.put(interface, name, kind, *value, &format!("ethtool -S {interface}"));
