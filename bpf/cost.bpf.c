@@ -244,22 +244,28 @@ int poll_ends(__u64 *arguments) {
         state->entered += kept_by_xdp(state, napi->dev, packets);
     state->poll_handed = state->handed;
     // Before BEGIN, the poll is not counted; only the begin of the next poll is set.
-    struct polled *device = state->ready ? polled(napi->dev) : 0;
-    if (!device) {
+    if (!state->ready) {
         state->poll_begin = now;
         state->poll_irq = irqs;
         return 0;
     }
-    device->polls++;
-    device->packets += packets;
-    device->exhausted += budget > 0 && packets >= budget;
+    struct polled *device = polled(napi->dev);
     int is_threaded = !state->softirq_runs;
-    if (is_threaded && !(bpf_get_current_task_btf()->flags & PF_KTHREAD)) {
-        device->busy++;
-        return 0;
+    int is_busy = is_threaded && !(bpf_get_current_task_btf()->flags & PF_KTHREAD);
+    if (device) {
+        device->polls++;
+        device->packets += packets;
+        device->exhausted += budget > 0 && packets >= budget;
+        device->busy += is_busy;
+        if (!is_busy) {
+            device->threaded += is_threaded;
+            device->ns += now - state->poll_begin - (irqs - state->poll_irq);
+        }
+    } else {
+        state->softirq_missed++;
     }
-    device->threaded += is_threaded;
-    device->ns += now - state->poll_begin - (irqs - state->poll_irq);
+    if (is_busy)
+        return 0;
     state->poll_begin = now;
     state->poll_irq = irqs;
     state->polls++;
@@ -436,7 +442,7 @@ int look(__u64 *arguments) {
     reading->packets = state->packets;
     reading->events = state->irq_events + state->softirq_events + state->task_events;
     reading->interrupts = state->interrupts;
-    reading->missed = state->missed;
+    reading->missed = state->missed + state->softirq_missed;
     reading->irq_events = state->irq_events;
     reading->entered = state->entered;
     if (wanted == END)

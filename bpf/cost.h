@@ -106,7 +106,7 @@ struct cpu_reading {
     __u64 packets;
     __u64 events;
     __u64 interrupts;
-    // Turns that were not charged because the map `threads` was full.
+    // Turns, polls and paths that were not charged because their map was full.
     __u64 missed;
     // The part of `events` (program runs) at interrupt tracepoints.
     __u64 irq_events;
@@ -163,6 +163,7 @@ struct state {
     __u64 entered;
     __u64 poll_handed;
     __u64 handed;
+    __u64 softirq_missed;
 
     // Written at scheduler switches and by `look`. A turn is the time from one switch to the next.
     __u64 ready;

@@ -103,6 +103,8 @@ INLINE void charge_path(struct state *state, __u64 now) {
         cost->ns += now - state->path_begin - (irqs - state->path_irq);
         cost->packets += state->path_entered;
         cost->events += state->softirq_events - state->path_events;
+    } else {
+        state->softirq_missed++;
     }
     state->path_events = state->softirq_events;
     state->path_begin = now;

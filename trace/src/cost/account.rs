@@ -48,11 +48,9 @@ impl AccountInput<'_> {
             counts.cpus.iter().map(|(cpu, span)| self.cpu(*cpu, span, &counts.tables.threads)).collect();
         let seconds = cpus.iter().map(|cpu| cpu.elapsed_ns).max().unwrap_or(0) as f64 / 1e9;
         let mut notes = Vec::new();
-        let missed_turns: i64 = counts.cpus.values().map(|span| span.reading.missed).sum();
-        if missed_turns > 0 {
-            notes.push(format!(
-                "{missed_turns} turns of threads are in no victim's account: there were more threads than the table holds"
-            ));
+        let missed: i64 = counts.cpus.values().map(|span| span.reading.missed).sum();
+        if missed > 0 {
+            notes.push(format!("{missed} turns, polls or paths are in no account, because a table is full"));
         }
         CostReport {
             seconds,

@@ -240,3 +240,56 @@ impl CostTracer {
         Ok(result.filter(|answer| *answer != 0).map(|_| AskedAt { before, after: Instant::now() }))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+
+    use aya::maps::HashMap;
+    use linerate_testkit::skip;
+
+    use super::*;
+    use crate::cost::cost_tables::Counters as _;
+
+    /// Fills a table with entries of no CPU.
+    fn fill<K: aya::Pod, V: aya::Pod>(tracer: &mut CostTracer, name: &str, key: impl Fn(u64) -> K, value: V) {
+        let map = tracer.programs.object.map_mut(name).expect("the map");
+        let mut table: HashMap<_, K, V> = map.try_into().expect("a hash map");
+        let entries = (0..).take_while(|at| table.insert(key(*at), value, 0).is_ok()).count();
+        assert!(entries >= 8192, "{name}: {entries}");
+    }
+
+    /// What all CPUs counted while packets passed the loopback.
+    fn count_with_full(table: &str) -> Result<CpuReading, TraceError> {
+        let cpus: Vec<u32> = (0..512).collect();
+        let mut tracer = CostTracer::load(&cpus, &[], true)?;
+        match table {
+            "devices" => fill(&mut tracer, table, |at| [at, u64::MAX], [0_u64; POLLED_WORDS]),
+            _ => fill(&mut tracer, table, |at| [at, u64::MAX, 0], [0_u64; PATH_WORDS]),
+        }
+        let [receiver, sender] = [0, 1].map(|_| UdpSocket::bind("127.0.0.1:0").expect("a socket"));
+        tracer.attach()?;
+        let begin = tracer.begin()?;
+        for _ in 0..100 {
+            sender.send_to(b"request", receiver.local_addr().expect("an address")).expect("sent");
+            receiver.recv(&mut [0; 7]).expect("received");
+        }
+        let end = tracer.end()?;
+        let mut sum = CpuReading::default();
+        end.readings.iter().for_each(|(cpu, reading)| sum.add(&reading.since(&begin.readings[cpu])));
+        Ok(sum)
+    }
+
+    #[test]
+    fn polls_and_paths_that_a_full_table_cannot_hold_are_counted_as_missed() {
+        for table in ["devices", "paths"] {
+            match count_with_full(table) {
+                Ok(sum) => assert!(sum.missed > 0 && sum.polls > 0 && sum.packets > 0, "{table}: {sum:?}"),
+                Err(error) => {
+                    let test = "polls_and_paths_that_a_full_table_cannot_hold_are_counted_as_missed";
+                    return skip(test, error);
+                }
+            }
+        }
+    }
+}
