@@ -59,6 +59,7 @@ pub(crate) fn outcome(per_second: f64, lost: u64) -> SlotOutcome {
         offered_per_second: per_second,
         answered_per_second: per_second - lost as f64 / 3.0,
         intervals: (0..3).map(interval).collect(),
+        second_half_ns: Latency::new(),
         latency_ns,
         codes: vec![
             CodeCount {

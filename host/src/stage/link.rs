@@ -18,8 +18,8 @@ use crate::counter::Counter;
 use crate::{Host, Known};
 
 pub use crate::ethtool::{ChannelCounts, CoalesceSettings, LinkDriver, RingLengths};
-pub use observe::observe;
 pub(in crate::stage) use loss_names::xdp_counter_within;
+pub use observe::observe;
 
 #[derive(Debug, Clone, Serialize)]
 pub struct LinkState {
