@@ -22,8 +22,9 @@ const SERVERS: [(&str, &str); 7] = [
     ("rsyslog", "rsyslogd"),
 ];
 
-/// The exit status of doctor, and its findings with a severity above note.
-fn findings(host: &BoostServersTestHost, port: u16) -> (Option<i32>, Vec<String>) {
+/// Doctor's findings with a severity above note, except the CPU time that the hypervisor takes: this
+/// machine may be a guest beside busy ones.
+fn findings(host: &BoostServersTestHost, port: u16) -> Vec<String> {
     let mut doctor = host.scene.on_host(crate::support::program());
     // --interval compares two readings. Counters since boot include other tests on this machine.
     doctor.args(["doctor", "--port", &port.to_string(), "--interval", "1", "--json", "-"]);
@@ -31,9 +32,10 @@ fn findings(host: &BoostServersTestHost, port: u16) -> (Option<i32>, Vec<String>
     let (out, err) = output_text(&output);
     let document: Value = serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}{err}"));
     let all = document["result"]["findings"].as_array().expect("findings");
-    let above_note = all.iter().filter(|finding| finding["severity"] != "note");
-    let titles = above_note.map(|finding| format!("{} {}", finding["severity"], finding["title"]));
-    (output.status.code(), titles.collect())
+    let above_note: Vec<&Value> = all.iter().filter(|finding| finding["severity"] != "note").collect();
+    assert_eq!(output.status.code(), Some(i32::from(!above_note.is_empty())), "{out}{err}");
+    let of_servers = above_note.into_iter().filter(|finding| finding["id"] != "machine.steal");
+    of_servers.map(|finding| format!("{} {}", finding["severity"], finding["title"])).collect()
 }
 
 #[test]
@@ -60,7 +62,7 @@ fn doctor_reports_only_notes_for_healthy_servers() {
             let load = (rate > 0.0).then(|| host.start_load(recipe.port, rate, &load));
             let diagnosis = findings(&host, recipe.port);
             let answered_count = load.map(|load| load.end()["answered"].as_u64());
-            assert_eq!(diagnosis, (Some(0), Vec::new()), "{name} at {rate}/s");
+            assert_eq!(diagnosis, Vec::<String>::new(), "{name} at {rate}/s");
             let has_answers = answered_count.is_none_or(|answered_count| answered_count > Some(0));
             assert!(has_answers || recipe.no_reply, "{name} does not answer");
         }
