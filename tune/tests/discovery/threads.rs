@@ -4,7 +4,7 @@ use std::net::UdpSocket;
 use std::os::fd::OwnedFd;
 
 use linerate_tune::boost::discovery::{DiscoveryError, ReaderEvidence, ServerQuery};
-use rustix::net::{AddressFamily, RecvFlags, SocketType, bind, recv, socket, sockopt};
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, bind, recv, socket_with, sockopt};
 
 use crate::scene::{Scene, observation_options, on_port};
 
@@ -12,7 +12,8 @@ use crate::scene::{Scene, observation_options, on_port};
 fn group(scene: &Scene, port: u16, count: usize) -> Vec<OwnedFd> {
     let address = std::net::SocketAddr::new(scene.address(), port);
     let make = || {
-        let socket = socket(AddressFamily::INET, SocketType::DGRAM, None).expect("a socket");
+        let flags = SocketFlags::CLOEXEC;
+        let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, flags, None).expect("a socket");
         sockopt::set_socket_reuseport(&socket, true).expect("set");
         bind(&socket, &address).expect("bound");
         socket

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use linerate_lab::LabChild;
 use serde_json::Value;
 
-use rustix::net::{AddressFamily, SocketType, bind, socket, sockopt};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
 
 use super::scene::{ADDRESS, DropsTestLab, PORT, target, within};
 use crate::schema::conforms;
@@ -127,7 +127,10 @@ impl Drop for TrafficStopGuard<'_> {
 /// A socket of a reuseport group on the port.
 fn reuseport(scene: &DropsTestLab) -> UdpSocket {
     let open = || {
-        let socket = socket(AddressFamily::INET, SocketType::DGRAM, None).expect("a socket");
+        // A program that another test starts must not inherit it: the group would keep a socket that
+        // nobody reads.
+        let flags = SocketFlags::CLOEXEC;
+        let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, flags, None).expect("a socket");
         sockopt::set_socket_reuseport(&socket, true).expect("a group");
         bind(&socket, &target()).expect("bound");
         UdpSocket::from(socket)
