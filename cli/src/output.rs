@@ -1,4 +1,5 @@
-//! The outputs of results: standard output, or a file that is written as a whole.
+//! The outputs of results: standard output, or a file that is written as a whole. Messages go to
+//! standard error.
 
 use std::borrow::Cow;
 use std::fs;

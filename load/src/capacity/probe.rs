@@ -29,7 +29,8 @@ pub struct ProbeResult {
     pub steady_loss_ratio: Option<f64>,
     /// Share of requests that left more than 1 ms late.
     pub late_ratio: f64,
-    /// Latency, after the lead-in: of the requests in the second half of lead-in and slot.
+    /// Nanoseconds. With a lead-in, of the requests in the second half of lead-in and slot. Quantiles
+    /// are null without samples.
     pub latency_ns: Latency,
     /// Whether the rate held, or why not.
     pub verdict: ProbeVerdict,

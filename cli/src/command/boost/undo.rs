@@ -18,6 +18,7 @@ pub(super) fn run(target: &BoostTargetArgs) -> Result<ExitCode> {
     let has_ended_copies = target.pid.is_none() && end_leftovers(target.port)?;
     let journal = target.state_dir.existing_store()?.read()?;
     let latest_boost = boosts::latest(&journal, target);
+    // The copies are all there was to undo. No boost, so no document of its undo.
     if latest_boost.is_none() && has_ended_copies {
         return Ok(ExitCode::SUCCESS);
     }
