@@ -22,8 +22,11 @@ pub(crate) struct GatheredSamples {
 #[derive(Debug)]
 pub(crate) struct MetricReading {
     pub(crate) labels: Vec<String>,
-    /// Identifies the source among all sources of the same series; see [`source_id`].
+    /// Identifies the source among all sources of the same series, or of the same family if
+    /// `labels_change`; see [`source_id`].
     pub(crate) source: u64,
+    /// Whether the source may move to another series of the family.
+    pub(crate) labels_change: bool,
     pub(crate) count: u64,
     pub(crate) restart: CounterReset,
     pub(crate) value: f64,
@@ -34,7 +37,7 @@ pub(crate) struct MetricReading {
 pub(crate) enum CounterReset {
     /// The counter restarted at zero.
     Restarted,
-    /// The counter is 32 bits wide and wrapped.
+    /// The counter is 32 bits wide and wrapped. Below half of its range, it restarted at zero.
     At32Bits,
     // The counter cannot be reset: the kernel's sums of idle time shrink a little at times.
     Never,
@@ -71,6 +74,19 @@ impl GatheredSamples {
         self.readings.get(family.name).map_or(&[], Vec::as_slice)
     }
 
+    /// As [`Self::add_source_counter`], for a source that may be in another series of the family at
+    /// each reading. A series gets only the increase while the source is in it.
+    pub(crate) fn add_moving_counter(
+        &mut self,
+        family: &'static MetricFamily,
+        labels: &[&str],
+        (source, restart): (u64, CounterReset),
+        count: u64,
+    ) {
+        let labels = owned(labels);
+        self.add(family, MetricReading { labels, source, labels_change: true, count, restart, value: 0.0 });
+    }
+
     /// Adds a counter of one of the sources of a series, such as one of several sockets.
     pub(crate) fn add_source_counter(
         &mut self,
@@ -79,7 +95,8 @@ impl GatheredSamples {
         (source, restart): (u64, CounterReset),
         count: u64,
     ) {
-        self.add(family, MetricReading { labels: owned(labels), source, count, restart, value: 0.0 });
+        let labels = owned(labels);
+        self.add(family, MetricReading { labels, source, labels_change: false, count, restart, value: 0.0 });
     }
 
     // Adds a counter that restarts at zero with its source.
@@ -89,11 +106,8 @@ impl GatheredSamples {
 
     /// Adds a gauge. The family's fold combines several values of one series.
     pub(crate) fn add_gauge(&mut self, family: &'static MetricFamily, labels: &[&str], value: f64) {
-        let labels = owned(labels);
-        self.add(
-            family,
-            MetricReading { labels, source: 0, count: 0, restart: CounterReset::Restarted, value },
-        );
+        let (labels, restart) = (owned(labels), CounterReset::Restarted);
+        self.add(family, MetricReading { labels, source: 0, labels_change: false, count: 0, restart, value });
     }
 
     /// Adds a gauge with a whole number.

@@ -173,9 +173,10 @@ impl FamilyTotals {
     /// The growth of a reading's source since the previous scrape.
     fn count_increase(&mut self, reading: &MetricReading, scrape: u64) -> u64 {
         let count = reading.count;
-        match self.sources.get_mut(&(reading.labels.clone(), reading.source)) {
+        let labels = if reading.labels_change { Vec::new() } else { reading.labels.clone() };
+        let key = (labels, reading.source);
+        match self.sources.get_mut(&key) {
             None => {
-                let key = (reading.labels.clone(), reading.source);
                 self.sources.insert(key, SeriesSource { last: count, seen: scrape });
                 count
             }
@@ -185,6 +186,7 @@ impl FamilyTotals {
                 source.last = if has_shrunk && reading.restart == CounterReset::Never { last } else { count };
                 match reading.restart {
                     _ if !has_shrunk => count - last,
+                    CounterReset::At32Bits if last < 1 << 31 => count,
                     CounterReset::Restarted => count,
                     CounterReset::At32Bits => (count + (1 << 32)).saturating_sub(last),
                     CounterReset::Never => 0,

@@ -91,14 +91,12 @@ pub(super) fn irq(path: &PacketPath, samples: &mut GatheredSamples) {
             let queue = vector.receive_queue.or(vector.transmit_queue);
             let queue = queue.map_or_else(|| "none".to_owned(), |queue| queue.to_string());
             let labels = [item.interface.as_str(), &queue];
-            let interrupts = vector.handled.iter().map(|(_, count)| count).sum();
-            // A queue's transmit side may have a vector of its own.
-            samples.add_source_counter(
-                &IRQ_HANDLED,
-                &labels,
-                (source_id(vector.irq), CounterReset::Restarted),
-                interrupts,
-            );
+            // /proc/interrupts has 32-bit counts, of the CPUs that are online (show_interrupts in
+            // kernel/irq/proc.c, Linux 6.18). A queue's transmit side may have a vector of its own.
+            for (cpu, interrupts) in &vector.handled {
+                let source = (source_id((vector.irq, cpu)), CounterReset::At32Bits);
+                samples.add_source_counter(&IRQ_HANDLED, &labels, source, *interrupts);
+            }
             if let (Some(_), Some(cpu)) = (vector.receive_queue, vector.cpu()) {
                 samples.add_gauge(&IRQ_CPU, &labels, f64::from(cpu));
             }

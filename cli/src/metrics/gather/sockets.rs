@@ -96,13 +96,14 @@ fn thread_times(
     samples: &mut GatheredSamples,
 ) {
     samples.add_gauge(&THREADS, &[port], 1.0);
-    let source = (source_id((thread.pid, thread.tid)), CounterReset::Restarted);
     for (mode, ticks) in [("user", &thread.user_ticks), ("system", &thread.system_ticks)] {
         let Some(ticks) = ticks.value() else { continue };
-        samples.add_source_counter(&THREAD_CPU_SECONDS, &[port, mode], source, *ticks);
+        // The sockets of a thread are guessed from what it does at this moment, so its port changes.
+        let source = (source_id((thread.pid, thread.tid, mode)), CounterReset::Restarted);
+        samples.add_moving_counter(&THREAD_CPU_SECONDS, &[port, mode], source, *ticks);
         if selection.pids {
             let labels = [&*thread.pid.to_string(), &*thread.tid.to_string(), port, mode];
-            samples.add_source_counter(&THREAD_ID_SECONDS, &labels, source, *ticks);
+            samples.add_moving_counter(&THREAD_ID_SECONDS, &labels, source, *ticks);
         }
     }
 }

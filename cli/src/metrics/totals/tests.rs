@@ -1,6 +1,7 @@
 use super::*;
 use crate::metrics::families::{
     FAMILIES, IRQ_CPU, RSS_RECEIVE_PACKETS, SOCKET_DROPPED, SOCKET_FILL, SOCKET_QUEUED, SOFTIRQ_PROCESSED,
+    THREAD_CPU_SECONDS,
 };
 use crate::metrics::gather::CounterReset;
 use proptest::prelude::*;
@@ -60,11 +61,29 @@ fn decreasing_counters_restart_wrap_or_stay_by_their_reset_kind() {
     );
     let almost = (1 << 32) - 10;
     assert_eq!(series_value(CounterReset::At32Bits, almost) + 15.0, series_value(CounterReset::At32Bits, 5));
+    assert_eq!(series_value(CounterReset::At32Bits, 3), f64::from(u32::MAX) + 1.0 + 8.0);
     assert_eq!(
         (series_value(CounterReset::Never, 100), series_value(CounterReset::Never, 98)),
         (100.0, 100.0)
     );
     assert_eq!(series_value(CounterReset::Never, 101), 101.0);
+}
+
+#[test]
+fn a_source_that_changes_its_labels_is_counted_once() {
+    let mut tally = MetricTotals::new(10);
+    let mut thread = |port: &str, ticks| {
+        let (exposition, _) = scrape(&mut tally, |all| {
+            let source = (1, CounterReset::Restarted);
+            all.add_moving_counter(&THREAD_CPU_SECONDS, &[port, "user"], source, ticks);
+        });
+        rows(&exposition, &THREAD_CPU_SECONDS)[0].1
+    };
+    for (port, ticks, seconds) in
+        [("1812", 1000, 10.0), ("several", 1100, 1.0), ("1812", 1300, 12.0), ("several", 1400, 2.0)]
+    {
+        assert_eq!(thread(port, ticks), seconds, "{port} {ticks}");
+    }
 }
 
 #[test]
