@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use linerate_host::{HostSummary, Severity};
+use linerate_host::{HostSummary, Severity, StageName};
 use linerate_lab::ladder::report::LadderReport;
 use linerate_load::report::SearchReport;
 use linerate_trace::cost::CostResult;
@@ -18,7 +18,7 @@ use serde_json::Value;
 
 use super::fleet_report::{FleetFigures, FleetFinding, FleetHost, FleetReport};
 use super::reading::{self, DocumentOrigin};
-use crate::envelope::CommandResult;
+use crate::envelope::CommandResult as _;
 use crate::view::doctor::DoctorResult;
 use peers::PeerValues;
 
@@ -29,6 +29,7 @@ const ERROR_FILE: &str = "error.txt";
 #[derive(Deserialize)]
 struct HostDocument<T> {
     version: String,
+    started_unix_seconds: Option<u64>,
     host: HostSummary,
     result: T,
 }
@@ -49,6 +50,7 @@ struct FindingPart {
 
 #[derive(Deserialize)]
 struct CounterPart {
+    stage: StageName,
     counts: String,
     per_second: Option<f64>,
 }
@@ -57,6 +59,8 @@ struct CounterPart {
 #[derive(Default)]
 struct FleetReader {
     hosts: BTreeMap<String, FleetHost>,
+    /// When the newest document of each host and schema was started.
+    started: BTreeMap<(String, String), Option<u64>>,
     peers: PeerValues,
 }
 
@@ -102,8 +106,7 @@ fn file_name(path: &Path) -> String {
 
 impl FleetReader {
     fn host(&mut self, name: &str) -> &mut FleetHost {
-        let host = || FleetHost { name: name.to_owned(), ..FleetHost::default() };
-        self.hosts.entry(name.to_owned()).or_insert_with(host)
+        self.hosts.entry(name.to_owned()).or_insert_with_key(|name| FleetHost::new(name))
     }
 
     /// Adds a file of the host `name`; ignores files that are neither documents nor the error file.
@@ -131,11 +134,8 @@ impl FleetReader {
     fn document(&mut self, text: &str, name: Option<&str>) -> Result<()> {
         let origin: DocumentOrigin = serde_json::from_str(text).context("no result of linerate")?;
         match origin.schema.as_str() {
-            DoctorResult::SCHEMA => {
-                let HostDocument { version, host, result } = parse::<DoctorPart>(text)?;
-                let name = name.or(host.name.as_deref()).unwrap_or("unnamed").to_owned();
-                self.peers.add_state(&name, &result.stages);
-                let row = self.host(&name);
+            DoctorResult::SCHEMA => self.add::<DoctorPart>(&origin, text, name, |row, peers, result| {
+                peers.add_state(&row.name, &result.stages);
                 let mut findings = BTreeMap::new();
                 for FindingPart { id, severity } in result.findings {
                     let worst = findings.entry(id).or_insert(severity);
@@ -143,28 +143,30 @@ impl FleetReader {
                 }
                 row.findings = Some(findings);
                 row.unknown = result.unknown.len();
-                let loss_counters = result.counters.iter().filter(|counter| counter.counts == LOST);
+                // Drivers add the drops of queues (stage rss) to the losses of the link, too.
+                let is_loss =
+                    |counter: &&CounterPart| counter.counts == LOST && counter.stage != StageName::Rss;
+                let loss_rates =
+                    result.counters.iter().filter(is_loss).filter_map(|counter| counter.per_second);
                 // `None` with one reading.
-                row.figures.lost_packets_per_second =
-                    loss_counters.filter_map(|counter| counter.per_second).reduce(|sum, rate| sum + rate);
-                row.describe(version, host);
-            }
-            SearchReport::SCHEMA => self.figure::<SearchReport>(text, name, |figures, report| {
-                figures.transactions_per_second = Some(report.capacity.transactions_per_second.median);
+                row.figures.lost_packets_per_second = loss_rates.reduce(|sum, rate| sum + rate);
             })?,
-            LadderReport::SCHEMA => self.figure::<LadderReport>(text, name, |figures, report| {
+            SearchReport::SCHEMA => self.add::<SearchReport>(&origin, text, name, |row, _, report| {
+                row.figures.transactions_per_second = Some(report.capacity.transactions_per_second.median);
+            })?,
+            LadderReport::SCHEMA => self.add::<LadderReport>(&origin, text, name, |row, _, report| {
                 let kept_steps =
                     report.steps.iter().filter(|step| step.kept || step.versus_previous.is_none());
                 let mut rates = kept_steps.filter_map(|step| Some(step.transactions_per_second?.median));
-                figures.first_step_per_second = rates.next();
-                figures.last_step_per_second = rates.next_back().or(figures.first_step_per_second);
+                row.figures.first_step_per_second = rates.next();
+                row.figures.last_step_per_second = rates.next_back().or(row.figures.first_step_per_second);
             })?,
-            CostResult::SCHEMA => self.figure::<CostResult>(text, name, |figures, result| {
-                figures.packet_cpu_ns = result.cost.all_cpus().ns_a_packet();
+            CostResult::SCHEMA => self.add::<CostResult>(&origin, text, name, |row, _, result| {
+                row.figures.packet_cpu_ns = result.cost.all_cpus().ns_a_packet();
             })?,
-            DropsResult::SCHEMA => self.figure::<DropsResult>(text, name, |figures, result| {
+            DropsResult::SCHEMA => self.add::<DropsResult>(&origin, text, name, |row, _, result| {
                 let accounting = &result.accounting;
-                figures.counted_losses_per_second = Some(accounting.lost() as f64 / accounting.seconds);
+                row.figures.counted_losses_per_second = Some(accounting.lost() as f64 / accounting.seconds);
             })?,
             reading::OWN_SCHEMA | FleetReport::SCHEMA => {}
             // Other results are about one host only.
@@ -174,17 +176,23 @@ impl FleetReader {
         Ok(())
     }
 
-    /// Adds a figure from one document.
-    fn figure<T: CommandResult>(
+    /// Adds a document, unless a later one of the same kind and host was added.
+    fn add<T: DeserializeOwned>(
         &mut self,
+        origin: &DocumentOrigin,
         text: &str,
         name: Option<&str>,
-        set_figure: impl Fn(&mut FleetFigures, &T),
+        set_result: impl FnOnce(&mut FleetHost, &mut PeerValues, T),
     ) -> Result<()> {
-        let HostDocument { version, host, result } = parse::<T>(text)?;
+        let HostDocument { version, started_unix_seconds, host, result } = serde_json::from_str(text)?;
         let name = name.or(host.name.as_deref()).unwrap_or("unnamed").to_owned();
-        let row = self.host(&name);
-        set_figure(&mut row.figures, &result);
+        let newest = self.started.entry((name.clone(), origin.schema.clone())).or_default();
+        if started_unix_seconds < *newest {
+            return Ok(());
+        }
+        *newest = started_unix_seconds;
+        let row = self.hosts.entry(name).or_insert_with_key(|name| FleetHost::new(name));
+        set_result(row, &mut self.peers, result);
         row.describe(version, host);
         Ok(())
     }
@@ -223,11 +231,11 @@ impl FleetReader {
 /// Name of the counters of lost packets in documents.
 const LOST: &str = "packets_lost";
 
-fn parse<T: DeserializeOwned>(text: &str) -> Result<HostDocument<T>> {
-    Ok(serde_json::from_str(text)?)
-}
-
 impl FleetHost {
+    fn new(name: &str) -> Self {
+        Self { name: name.to_owned(), ..Self::default() }
+    }
+
     fn describe(&mut self, version: String, host: HostSummary) {
         self.version = Some(version);
         self.kernel = host.kernel.or(self.kernel.take());
@@ -253,5 +261,42 @@ impl FleetFigures {
             ("first step per second", self.first_step_per_second),
             ("last step per second", self.last_step_per_second),
         ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn lost_per_second(documents: &[(u64, &str, f64)]) -> Option<f64> {
+        let mut reader = FleetReader::default();
+        for (started, stage, lost) in documents {
+            let counters = json!([
+                { "stage": stage, "counts": "packets_lost", "per_second": lost },
+                { "stage": "link", "counts": "packets_lost", "per_second": lost },
+            ]);
+            let result = json!({ "findings": [], "unknown": [], "counters": counters, "stages": {} });
+            let document = json!({
+                "schema": DoctorResult::SCHEMA, "version": "1", "started_unix_seconds": started,
+                "host": {}, "result": result,
+            });
+            reader.document(&document.to_string(), Some("a")).expect("a document");
+        }
+        reader.hosts["a"].figures.lost_packets_per_second
+    }
+
+    #[test]
+    fn losses_of_receive_queues_are_counted_once() {
+        assert_eq!(lost_per_second(&[(1, "rss", 1000.0)]), Some(1000.0));
+        assert_eq!(lost_per_second(&[(1, "socket", 1000.0)]), Some(2000.0));
+    }
+
+    #[test]
+    fn the_later_of_two_documents_counts_in_any_order() {
+        let (before, after) = ((1, "rss", 9.0), (2, "rss", 0.0));
+        assert_eq!(lost_per_second(&[before, after]), Some(0.0));
+        assert_eq!(lost_per_second(&[after, before]), Some(0.0));
     }
 }
