@@ -1,5 +1,7 @@
 //! The service that receives the packets: sockets and threads.
 
+use std::collections::BTreeSet;
+
 use linerate_host::stage::PacketPath;
 use linerate_host::stage::socket::{ServiceSockets, SocketProtocol, SteeringState};
 use linerate_host::stage::thread::ServingThread;
@@ -23,6 +25,9 @@ pub(crate) struct SocketReader {
     pub(crate) incoming: Option<u32>,
     /// The CPUs each of its threads may run on.
     pub(crate) threads: Vec<CpuSet>,
+    /// The ids of its threads, in the same order.
+    #[serde(default)]
+    pub(crate) thread_ids: Vec<u32>,
 }
 
 /// The service to draw, and the other services.
@@ -60,7 +65,9 @@ impl PathService {
         };
         let threads = |inode| {
             let threads = path.thread.threads_of_socket(inode);
-            threads.filter_map(|thread: &ServingThread| thread.allowed.value().cloned()).collect()
+            threads
+                .filter_map(|thread: &ServingThread| Some((thread.allowed.value()?.clone(), thread.tid)))
+                .unzip()
         };
         let protocol = match service.protocol {
             SocketProtocol::Udp => "UDP",
@@ -72,9 +79,9 @@ impl PathService {
             sockets: service
                 .sockets
                 .iter()
-                .map(|socket| SocketReader {
-                    incoming: socket.incoming_cpu(),
-                    threads: threads(socket.inode),
+                .map(|socket| {
+                    let (threads, thread_ids) = threads(socket.inode);
+                    SocketReader { incoming: socket.incoming_cpu(), threads, thread_ids }
                 })
                 .collect(),
             steering: service.steering.value().copied().flatten(),
@@ -116,7 +123,15 @@ impl PathService {
     /// The threads that serve these sockets in words, and the CPUs that they may run on.
     pub(crate) fn threads(&self, sockets: &[usize], online: &CpuSet) -> (String, CpuSet) {
         let readers = sockets.iter().filter_map(|index| self.sockets.get(*index));
-        let threads: Vec<&CpuSet> = readers.flat_map(|reader| &reader.threads).collect();
+        // A thread may serve several of the sockets. Documents of version 0.1 have no ids.
+        let mut counted = BTreeSet::new();
+        let threads: Vec<&CpuSet> = readers
+            .flat_map(|reader| {
+                reader.threads.iter().enumerate().map(move |(index, cpus)| (reader, index, cpus))
+            })
+            .filter(|(reader, index, _)| reader.thread_ids.get(*index).is_none_or(|id| counted.insert(*id)))
+            .map(|(.., cpus)| cpus)
+            .collect();
         let cpus: CpuSet =
             threads.iter().flat_map(|cpus| cpus.iter()).filter(|cpu| online.contains(*cpu)).collect();
         let count = match threads.len() {
@@ -156,7 +171,9 @@ mod tests {
     use super::*;
 
     fn path_service(incoming: [Option<u32>; 2]) -> PathService {
-        let socket_reader = |incoming: Option<u32>| SocketReader { incoming, threads: Vec::new() };
+        let thread = |cpu: u32| [cpu].into_iter().collect();
+        let socket_reader =
+            |incoming| SocketReader { incoming, threads: vec![thread(0), thread(1)], thread_ids: vec![7, 8] };
         PathService {
             name: "UDP 0.0.0.0:53".to_owned(),
             processes: String::new(),
@@ -172,6 +189,17 @@ mod tests {
         assert_eq!(words([Some(0), Some(1)], &[1]), "socket 1 by CPU");
         assert_eq!(words([Some(0), Some(1)], &[0, 1]), "2 sockets by CPU");
         assert_eq!(words([Some(0), Some(1)], &[7]), "no socket of these CPUs");
+    }
+
+    #[test]
+    fn a_thread_that_serves_several_sockets_is_counted_once() {
+        let online: CpuSet = [0, 1].into_iter().collect();
+        let mut service = path_service([None, None]);
+        assert_eq!(service.threads(&[0, 1], &online).0, "2 threads pinned to CPU 0-1");
+        for (socket, id) in service.sockets.iter_mut().zip([1, 2]) {
+            (socket.threads, socket.thread_ids) = (vec![online.clone()], vec![id]);
+        }
+        assert_eq!(service.threads(&[0, 1], &online).0, "2 threads on any CPU");
     }
 
     #[test]
