@@ -310,6 +310,9 @@ fn flows(paths: &InterfacePaths, service: Option<&PathService>) -> Vec<FlowGroup
     let lanes = paths.lanes();
     let rows: Vec<(Option<u32>, Vec<String>)> =
         lanes.iter().map(|lane| (lane.node, lane_cells(paths, lane, service))).collect();
+    // Rows of queues whose interrupts are on no single node, or on an unknown one.
+    let elsewhere: Vec<_> =
+        rows.iter().filter(|(node, _)| node.is_none()).map(|(_, cells)| cells.clone()).collect();
     let mut groups: Vec<FlowGroup> = paths
         .nodes
         .iter()
@@ -320,13 +323,14 @@ fn flows(paths: &InterfacePaths, service: Option<&PathService>) -> Vec<FlowGroup
             FlowGroup {
                 heading: format!("{name}: CPU {cpus}{}", if home { ", with the NIC" } else { "" }),
                 rows: of_node.map(|(_, cells)| cells.clone()).collect(),
-                empty: if node.is_some() { "no interrupt of a receive queue arrives here" } else { "" },
+                empty: if elsewhere.is_empty() { "no interrupt of a receive queue arrives here" } else { "" },
             }
         })
         .collect();
-    // Queues whose interrupts are on no single node.
-    if let Some(last) = groups.last_mut() {
-        last.rows.extend(rows.iter().filter(|(node, _)| node.is_none()).map(|(_, cells)| cells.clone()));
+    match groups.as_mut_slice() {
+        [only] => only.rows.extend(elsewhere),
+        _ if elsewhere.is_empty() => {}
+        _ => groups.push(FlowGroup { heading: "any node".to_owned(), rows: elsewhere, empty: "" }),
     }
     groups
 }

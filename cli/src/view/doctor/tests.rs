@@ -60,6 +60,26 @@ fn twenty_queues_on_one_node_are_one_lane() {
 }
 
 #[test]
+fn queues_of_no_single_node_have_their_own_group() {
+    let mut host = paths("makita-2016");
+    let paths = &mut host.interfaces[0];
+    for queue in &mut paths.queues {
+        queue.napi = Some(paths.online.clone());
+    }
+    let groups = flows(paths, None);
+    let summaries: Vec<_> =
+        groups.iter().map(|group| (group.heading.as_str(), group.rows.len(), group.empty)).collect();
+    assert_eq!(
+        summaries,
+        [
+            ("node 0: CPU 0-4,10-14, with the NIC", 0, ""),
+            ("node 1: CPU 5-9,15-19", 0, ""),
+            ("any node", 1, "")
+        ]
+    );
+}
+
+#[test]
 fn the_busiest_queue_has_its_own_lane() {
     let text = path_text("million-packets", 120);
     let row = text.lines().find(|line| line.contains("rx 4 ")).expect("a row for rx 4");
