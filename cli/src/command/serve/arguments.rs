@@ -154,6 +154,8 @@ pub(crate) struct AdmissionArgs {
     pub(crate) receive_times: bool,
     // Whether the protocol never replies.
     pub(crate) silent: bool,
+    /// Whether standard output belongs to a stream, so that the summary goes to standard error.
+    pub(crate) streams: bool,
     /// Requests without a reply, or with a partial one.
     pub(crate) refusals: Arc<RefusalCounters>,
 }
@@ -236,6 +238,7 @@ impl ServerArguments {
                 let envelope = Envelope::with_schema("linerate.serve/2", host, started_unix_seconds, summary);
                 target.write_json(&envelope.with_warnings(warnings.into_iter().map(Warning::remark)))?;
             }
+            None if admission.streams => output::print_status(&summary_text(&summary, admission.silent)),
             None => output::print(&summary_text(&summary, admission.silent))?,
         }
         Ok(ExitCode::SUCCESS)

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use clap::Args;
 use linerate_engine::RunningServer;
 use linerate_host::Host;
@@ -77,11 +77,17 @@ impl SinkServeArgs {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let all_networks =
             [Net::new(Ipv4Addr::UNSPECIFIED.into(), 0), Net::new(Ipv6Addr::UNSPECIFIED.into(), 0)];
+        let streams = self.json_stream.as_deref() == Some("-");
+        ensure!(
+            !(streams && self.server.prints_json()),
+            "--json and --json-stream cannot share standard output; give one of them a file"
+        );
         // Nothing is sent, so every source is allowed.
         let admission = AdmissionArgs {
             allowed: all_networks.into_iter().flatten().collect(),
             servers: true,
             silent: true,
+            streams,
             ..AdmissionArgs::default()
         };
         let mut stream = self.json_stream.as_deref().map(EventStream::open).transpose()?;
@@ -90,7 +96,7 @@ impl SinkServeArgs {
             stream
                 .event("start", &SinkStreamStart { schema: STREAM_SCHEMA, version, argv: output::argv() })?;
         }
-        let prints_text = self.json_stream.as_deref() != Some("-") && !self.server.prints_json();
+        let prints_text = !streams && !self.server.prints_json();
         let workers: Arc<Mutex<Vec<Arc<SinkBytes>>>> = Arc::default();
         let worker_bytes = Arc::clone(&workers);
         let (mut last_counts, mut last_read) = (SinkCounts::default(), Instant::now());

@@ -93,3 +93,16 @@ fn sink_and_nftables_count_the_same_packets() {
     let ratio = bits("wire_bits_per_second") / bits("payload_bits_per_second");
     assert!((ratio - 84.0 / PAYLOAD as f64).abs() < 1e-6, "{ratio}");
 }
+
+#[test]
+fn a_stream_on_standard_output_is_nothing_but_json() {
+    let sink = ["serve", "sink", "--bind", "127.0.0.1:0", "--duration", "0.1", "--json-stream", "-"];
+    let output = support::linerate(&sink);
+    let text = String::from_utf8(output.stdout).expect("text");
+    assert_eq!(text.lines().count(), 2, "{text}");
+    for line in text.lines() {
+        serde_json::from_str::<Value>(line).expect(line);
+    }
+    let messages = String::from_utf8_lossy(&output.stderr);
+    assert!(messages.contains("received 0 datagrams in "), "{messages}");
+}
