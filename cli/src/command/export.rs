@@ -86,6 +86,14 @@ enum ExportedFile {
 
 impl ExportArgs {
     pub(crate) fn run(self) -> Result<ExitCode> {
+        let traced = self.with.iter().find(|metrics| **metrics != TracedMetrics::Pids);
+        if let (true, Some(traced)) = (self.once, traced.and_then(ValueEnum::to_possible_value)) {
+            bail!(
+                "--once reads the host once, and --with {} has values after some seconds: leave out --once, and use \
+                 --textfile",
+                traced.get_name()
+            );
+        }
         let address = self.address()?;
         let host = self.host()?;
         self.check_interfaces(&host)?;
