@@ -241,11 +241,13 @@ fn victim_table(cost: &CostReport, victims: &[TopVictim], max_victims: usize) ->
         .with_text_limit(max_victims, "that lost less")
 }
 
-/// Empty unless paths were requested. The last row has the time that belongs to no path.
+/// Empty unless paths were requested. One row has the time that belongs to no path, in its place by
+/// time, because the text has only the first rows.
 fn paths(cost: &CostReport) -> Table {
     let Some(paths) = &cost.paths else { return Table::default() };
     let path_ns: u64 = paths.iter().map(|path| path.taken_ns + path.own_ns).sum();
-    let rows = paths.iter().map(|path| {
+    let mut rows: Vec<[String; 7]> = Vec::new();
+    rows.extend(paths.iter().map(|path| {
         [
             path.ingress.clone(),
             path.egress.clone().unwrap_or_else(|| "this host".to_owned()),
@@ -255,13 +257,15 @@ fn paths(cost: &CostReport) -> Table {
             percent(share(path.taken_ns, wall_ns(cost))),
             if path.vhost_ns == 0 { "-".to_owned() } else { percent(share(path.vhost_ns, wall_ns(cost))) },
         ]
-    });
+    }));
     let unattributed_ns = cost.all_cpus().packets_ns().saturating_sub(path_ns);
     let unattributed_row =
         ["(no path)", "", "-", "-", "-", &percent(share(unattributed_ns, wall_ns(cost))), "-"]
             .map(str::to_owned);
+    let place = paths.partition_point(|path| path.taken_ns + path.vhost_ns >= unattributed_ns);
+    rows.insert(place, unattributed_row);
     Table::new(&["in", "out", "of", ">packets/s", ">ns/packet", ">of one CPU", ">vhost"])
-        .with_rows(rows.chain([unattributed_row]))
+        .with_rows(rows)
         .with_text_width("of", LONGEST_NAME)
         .with_text_limit(MOST_DEVICES, "with less packet time")
 }
@@ -395,6 +399,7 @@ mod tests {
     use crate::render::cost_fixtures::{cost, envelope, hostile};
     use crate::render::style::TextStyle;
     use crate::render::{html, text};
+    use linerate_trace::cost::PathCost;
 
     const PLAIN: TextStyle = TextStyle { width: 100, colour: false };
 
@@ -403,6 +408,24 @@ mod tests {
         let text = text::text(&envelope().document(), PLAIN);
         assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
         insta::assert_snapshot!(text);
+    }
+
+    #[test]
+    fn time_of_no_path_is_in_the_text_next_to_many_paths() {
+        let path = PathCost {
+            ingress: "tap0".to_owned(),
+            egress: None,
+            network_namespace: 0,
+            owner: None,
+            packets: 1,
+            taken_ns: 1_000,
+            own_ns: 0,
+            vhost_ns: 0,
+        };
+        let mut envelope = envelope();
+        envelope.result.cost.paths = Some(vec![path; 15]);
+        let text = text::text(&envelope.document(), PLAIN);
+        assert!(text.contains("(no path)") && text.contains("with less packet time"), "{text}");
     }
 
     #[test]
