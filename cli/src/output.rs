@@ -69,7 +69,8 @@ impl OutputTarget {
         };
         // A device or pipe cannot be replaced, only written to.
         if path.exists() && !path.is_file() {
-            return fs::write(path, content).with_context(|| format!("cannot write {}", path.display()));
+            let write_result = fs::write(path, content);
+            return if_read(write_result.with_context(|| format!("cannot write {}", path.display())));
         }
         let mut name = path.file_name().unwrap_or_default().to_os_string();
         name.push(format!(".{}.part", std::process::id()));
@@ -234,6 +235,16 @@ mod tests {
         let old = fs::File::open(&path).expect("opened");
         target.write("new").expect("written");
         assert_eq!(io::read_to_string(old).expect("read"), "[\n  3\n]\n", "a reader keeps the old file");
+    }
+
+    #[test]
+    fn a_pipe_whose_reader_has_ended_is_no_error() {
+        use std::os::fd::AsRawFd;
+        let (reader, writer) = io::pipe().expect("a pipe");
+        drop(reader);
+        let target = OutputTarget::File(format!("/proc/self/fd/{}", writer.as_raw_fd()).into());
+        target.write("text").expect("no error");
+        OutputTarget::from("/dev/full").write("text").expect_err("no space");
     }
 
     #[test]
