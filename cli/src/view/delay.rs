@@ -80,8 +80,9 @@ fn verdict(report: &DelayReport) -> String {
     let sentence =
         format!("Half of the requests to port {port} took up to {median}, 1 % took {p99_text} or more.");
     let Some(reason) = report.reasons.first() else { return sentence };
+    let subject = if reason.share > 0.5 { "Most of these" } else { "The largest group of these" };
     format!(
-        "{sentence} Most of these ({}) waited from {}: {}.",
+        "{sentence} {subject} ({}) waited from {}: {}.",
         percent(reason.share),
         stage_name(reason.stage),
         cause_words(&reason.cause)
