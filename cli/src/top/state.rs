@@ -1,5 +1,6 @@
 //! The state of `linerate top`'s screen, and its reactions to keys. Independent of the terminal.
 
+use std::cell::Cell;
 use std::path::PathBuf;
 
 use linerate_host::live::{HistoryItem, Snapshot, SnapshotHistory};
@@ -24,7 +25,8 @@ pub(crate) struct TopState {
     pub(crate) paused: bool,
     pub(crate) over: Option<TopOverlay>,
     /// Number of lines of the overlay above the screen.
-    pub(crate) scrolled: u16,
+    /// Drawing limits it to the overlay's length.
+    pub(crate) scrolled: Cell<u16>,
     /// The name of the job in the background.
     pub(crate) busy: Option<&'static str>,
     /// The latest message, shown at the bottom.
@@ -142,7 +144,7 @@ impl TopState {
             KeyCode::Char('-') if self.is_replay() => return Some(TopAction::Slower),
             _ => {}
         }
-        self.scrolled = 0;
+        self.scrolled.set(0);
         None
     }
 
@@ -151,17 +153,21 @@ impl TopState {
         match key {
             KeyCode::Esc | KeyCode::Enter | KeyCode::Char('q') => self.over = None,
             KeyCode::Char('?') if self.over == Some(TopOverlay::Help) => self.over = None,
-            KeyCode::Down | KeyCode::Char('j') => self.scrolled = self.scrolled.saturating_add(1),
-            KeyCode::Up | KeyCode::Char('k') => self.scrolled = self.scrolled.saturating_sub(1),
-            KeyCode::PageDown => self.scrolled = self.scrolled.saturating_add(10),
-            KeyCode::PageUp => self.scrolled = self.scrolled.saturating_sub(10),
-            KeyCode::Home => self.scrolled = 0,
+            KeyCode::Down | KeyCode::Char('j') => self.scroll(1),
+            KeyCode::Up | KeyCode::Char('k') => self.scroll(-1),
+            KeyCode::PageDown => self.scroll(10),
+            KeyCode::PageUp => self.scroll(-10),
+            KeyCode::Home => self.scrolled.set(0),
             _ => return false,
         }
         if self.over.is_none() {
-            self.scrolled = 0;
+            self.scrolled.set(0);
         }
         true
+    }
+
+    fn scroll(&self, lines: i16) {
+        self.scrolled.set(self.scrolled.get().saturating_add_signed(lines));
     }
 
     fn type_key(&mut self, key: KeyCode) {

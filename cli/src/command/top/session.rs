@@ -102,7 +102,7 @@ fn show_job_result(state: &mut TopState, job_result: JobResult) {
     state.busy = None;
     match job_result {
         JobResult::Text(title, lines) => {
-            state.scrolled = 0;
+            state.scrolled.set(0);
             state.over = Some(TopOverlay::Text(title, lines));
         }
         JobResult::Flame(file) => state.message = Some(format!("flame graph written to {file}")),

@@ -67,7 +67,9 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &TopState, snapshot: &Snapshot,
     };
     let visible_lines = height.saturating_sub(2);
     let max_scroll = needed_height.saturating_sub(2).saturating_sub(visible_lines);
-    let scroll_hint = if max_scroll > state.scrolled { " ↓ more " } else { "" };
+    let scrolled = state.scrolled.get().min(max_scroll);
+    state.scrolled.set(scrolled);
+    let scroll_hint = if max_scroll > scrolled { " ↓ more " } else { "" };
     let block = Block::bordered()
         .border_type(BorderType::Rounded)
         .border_style(theme.accent())
@@ -77,7 +79,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &TopState, snapshot: &Snapshot,
         )
         .padding(ratatui::widgets::Padding::horizontal(1));
     frame.render_widget(Clear, area);
-    frame.render_widget(Paragraph::new(lines).block(block).scroll((state.scrolled.min(max_scroll), 0)), area);
+    frame.render_widget(Paragraph::new(lines).block(block).scroll((scrolled, 0)), area);
 }
 
 // A line unchanged, or broken if it is too long.

@@ -1,6 +1,7 @@
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::buffer::Buffer;
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::*;
 use crate::top::sample;
@@ -76,6 +77,16 @@ fn help_fits_80_columns() {
     let mut state = state_of(sample::small());
     state.over = Some(TopOverlay::Help);
     insta::assert_snapshot!(screen(&state, (80, 24)));
+}
+
+#[test]
+fn an_overlay_scrolls_back_at_once_after_its_end() {
+    let mut state = state_of(sample::small());
+    state.over = Some(TopOverlay::Help);
+    state.scrolled.set(500);
+    let end = screen(&state, (80, 24));
+    let _ = state.press(KeyEvent::new(KeyCode::Up, KeyModifiers::NONE));
+    assert_ne!(screen(&state, (80, 24)), end);
 }
 
 #[test]

@@ -55,9 +55,9 @@ fn q_closes_the_overlay_without_quitting() {
     press(&mut state, KeyCode::Char('?'));
     assert_eq!(state.over, Some(TopOverlay::Help));
     press(&mut state, KeyCode::Down);
-    assert_eq!(state.scrolled, 1);
+    assert_eq!(state.scrolled.get(), 1);
     assert_eq!(press(&mut state, KeyCode::Char('q')), None);
-    assert_eq!((&state.over, state.scrolled), (&None, 0));
+    assert_eq!((&state.over, state.scrolled.get()), (&None, 0));
     assert_eq!(press(&mut state, KeyCode::Char('q')), Some(TopAction::Quit));
     press(&mut state, KeyCode::Down);
     press(&mut state, KeyCode::Enter);
