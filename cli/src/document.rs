@@ -4,7 +4,6 @@
 mod chart;
 mod table;
 
-#[allow(unused_imports, reason = "of blocks that only renderers of single commands draw yet")]
 pub(crate) use chart::{
     Badge, BarChart, BarSegment, ChartScale, LineAxis, LineChart, LineSeries, LineStyle, MarkShape,
     RangeChart, RangeLayout, RangeMark, RangeRow, SegmentFill, StackedBar,
@@ -222,10 +221,6 @@ impl Note {
 
     pub(crate) fn alarm(lead: &'static str, text: impl Into<String>) -> Self {
         Self { lead, text: text.into(), tone: Tone::Bad }
-    }
-
-    pub(crate) fn good(text: impl Into<String>) -> Self {
-        Self { lead: "", text: text.into(), tone: Tone::Good }
     }
 }
 

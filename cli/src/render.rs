@@ -6,7 +6,6 @@ pub(crate) mod ladder_changes;
 pub(crate) mod page;
 pub(crate) mod report;
 pub(crate) mod style;
-pub(crate) mod table;
 pub(crate) mod text;
 
 mod axis;

@@ -1,16 +1,16 @@
 //! The charts of a run, ready to be drawn: positions in per cent, texts in their final form.
 
 use super::axis::ValueAxis;
-use crate::document::{self, MarkShape, Tone};
+use crate::document::{self, MarkShape, RangeRow};
 
 /// Rows over a common axis.
-pub(crate) struct RangeChart {
+pub(crate) struct RangeChart<'a> {
     /// The quantity, with its unit.
     pub(crate) axis: String,
     /// Vertical lines. Empty for an empty chart.
     pub(crate) ticks: Vec<ChartTick>,
     /// From top to bottom.
-    pub(crate) rows: Vec<ChartRow>,
+    pub(crate) rows: Vec<ChartRow<'a>>,
 }
 
 /// A vertical line with its value.
@@ -39,22 +39,13 @@ const LETTER: f64 = 0.45;
 const BETWEEN: f64 = 0.4;
 
 /// One row of a chart.
-pub(crate) struct ChartRow {
-    pub(crate) label: String,
-    /// The row in one sentence, for screen readers and tooltips.
-    pub(crate) told: String,
-    /// Reason why there is nothing to show.
-    pub(crate) skipped: Option<String>,
+pub(crate) struct ChartRow<'a> {
+    pub(crate) row: &'a RangeRow,
     /// Ends of the horizontal line, in per cent.
     pub(crate) span: Option<(String, String)>,
     pub(crate) marks: Vec<ChartMark>,
     /// Lines to the rows above and below, which meet half way; position in per cent at the edge.
     pub(crate) links: RowLinks,
-    pub(crate) value: String,
-    /// The note next to the figure: its uncertainty, or its unit.
-    pub(crate) detail: String,
-    /// The verdict against the compared row.
-    pub(crate) badge: Option<VerdictBadge>,
 }
 
 /// Positions where the line through the points crosses the edges of a row.
@@ -75,22 +66,8 @@ pub(crate) struct ChartMark {
     pub(crate) shape: &'static str,
 }
 
-// A verdict: in words, never by colour alone.
-pub(crate) struct VerdictBadge {
-    /// `better`, `worse` or `same`.
-    pub(crate) class: &'static str,
-    /// A sign for the verdict.
-    pub(crate) sign: &'static str,
-    /// The verdict in words.
-    pub(crate) words: String,
-    pub(crate) ratio: String,
-    pub(crate) interval: String,
-    /// The name of the compared row.
-    pub(crate) against: String,
-}
-
 /// The chart with its values placed on the axis.
-pub(crate) fn draw(chart: &document::RangeChart) -> RangeChart {
+pub(crate) fn draw(chart: &document::RangeChart) -> RangeChart<'_> {
     let values = chart.rows.iter().flat_map(|row| {
         let ends = row.span.map_or(Vec::new(), |(low, high)| vec![low, high]);
         ends.into_iter().chain(row.marks.iter().map(|mark| mark.at)).chain(row.linked)
@@ -98,9 +75,7 @@ pub(crate) fn draw(chart: &document::RangeChart) -> RangeChart {
     let values: Vec<f64> = values.chain(chart.include.iter().copied()).collect();
     let axis = ValueAxis::of_scale(chart.scale, &values);
     let rows = chart.rows.iter().map(|row| ChartRow {
-        label: row.label.clone(),
-        told: row.description.clone(),
-        skipped: row.skipped.clone(),
+        row,
         span: row.span.map(|(low, high)| (position_text(&axis, low), position_text(&axis, high))),
         marks: row
             .marks
@@ -108,22 +83,8 @@ pub(crate) fn draw(chart: &document::RangeChart) -> RangeChart {
             .map(|mark| ChartMark { at: position_text(&axis, mark.at), shape: shape_class(mark.shape) })
             .collect(),
         links: RowLinks::default(),
-        value: row.value.clone(),
-        detail: row.detail.clone(),
-        badge: row.badge.as_ref().map(|badge| VerdictBadge {
-            class: match badge.tone {
-                Tone::Good => "better",
-                Tone::Bad => "worse",
-                _ => "same",
-            },
-            sign: badge.sign,
-            words: badge.words.clone(),
-            ratio: badge.ratio.clone(),
-            interval: badge.interval.clone(),
-            against: badge.against.clone(),
-        }),
     });
-    let mut rows: Vec<ChartRow> = rows.collect();
+    let mut rows: Vec<ChartRow<'_>> = rows.collect();
     let points: Vec<Option<f64>> =
         chart.rows.iter().map(|row| row.linked.map(|value| axis.position(value))).collect();
     link_rows(&mut rows, &points);
@@ -145,7 +106,7 @@ pub(crate) fn shape_class(shape: MarkShape) -> &'static str {
 }
 
 // Joins each row's point with the points of its neighbours, if they have one.
-fn link_rows(rows: &mut [ChartRow], points: &[Option<f64>]) {
+fn link_rows(rows: &mut [ChartRow<'_>], points: &[Option<f64>]) {
     let midpoint = |upper: Option<f64>, lower: Option<f64>| {
         upper.zip(lower).map(|(upper, lower)| percent((upper + lower) / 2.0))
     };

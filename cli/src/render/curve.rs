@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::axis::ValueAxis;
-use crate::document::{LineAxis, LineChart, LineStyle};
+use crate::document::{LineAxis, LineChart, LineSeries, LineStyle};
 
 /// The plot's size and its place in the drawing. The space around it is for labels.
 const LEFT: f64 = 58.0;
@@ -16,10 +16,6 @@ const MOST_POINTS: usize = 1_200;
 const MOST_MARKED: usize = 150;
 
 pub(crate) struct CurveChart {
-    /// The label of the horizontal axis.
-    pub(crate) across: &'static str,
-    /// The label of the vertical axis.
-    pub(crate) upward: &'static str,
     /// Lines at round values of the horizontal axis.
     pub(crate) verticals: Vec<PlotLine>,
     /// Lines at round values of the vertical axis.
@@ -63,84 +59,57 @@ pub(crate) struct CurvePoint {
     pub(crate) told: String,
 }
 
-/// A series of values; `None` is a gap.
-pub(crate) struct CurveSeries {
-    /// As in [`DrawnSeries`].
-    pub(crate) class: &'static str,
-    pub(crate) name: &'static str,
-    pub(crate) values: Vec<(f64, Option<f64>)>,
-    /// Whether the values follow each other.
-    pub(crate) joined: bool,
+/// The horizontal or the vertical axis of a chart, with its scale.
+struct ChartAxis<'a> {
+    axis: &'a LineAxis,
+    scale: ValueAxis,
 }
 
-/// The horizontal or the vertical axis of a chart.
-pub(crate) struct ChartAxis {
-    pub(crate) name: &'static str,
-    pub(crate) axis: ValueAxis,
-    /// Prints a value.
-    pub(crate) read: fn(f64) -> String,
+impl<'a> ChartAxis<'a> {
+    fn new(axis: &'a LineAxis, values: impl Iterator<Item = f64>) -> Self {
+        let values: Vec<f64> = values.chain(axis.include.iter().copied()).collect();
+        Self { axis, scale: ValueAxis::of_scale(axis.scale, &values) }
+    }
 }
 
 /// The chart with its values placed on both axes.
 pub(crate) fn draw(chart: &LineChart) -> CurveChart {
     let points = || chart.series.iter().flat_map(|series| &series.values);
-    let axis = |axis: &LineAxis, values: Vec<f64>| {
-        let values: Vec<f64> = values.into_iter().chain(axis.include.iter().copied()).collect();
-        ChartAxis { name: axis.name, axis: ValueAxis::of_scale(axis.scale, &values), read: axis.format }
-    };
-    let x_axis = axis(&chart.across, points().map(|(x_value, _)| *x_value).collect());
-    let y_axis = axis(&chart.upward, points().filter_map(|(_, value)| *value).collect());
-    let series: Vec<CurveSeries> = chart
-        .series
-        .iter()
-        .map(|series| CurveSeries {
-            class: match series.style {
-                LineStyle::First => "one",
-                LineStyle::Second => "two",
-                LineStyle::Third => "three",
-                LineStyle::Holds => "holds",
-                LineStyle::Fails => "fails",
-            },
-            name: series.name,
-            values: series.values.clone(),
-            joined: series.joined,
-        })
-        .collect();
-    self::chart(&x_axis, &y_axis, &series, chart.marker.clone())
-}
-
-/// A chart of `series`, with a line at `marker` of the horizontal axis if it is given.
-fn chart(
-    x_axis: &ChartAxis,
-    y_axis: &ChartAxis,
-    series: &[CurveSeries],
-    marker: Option<(f64, String)>,
-) -> CurveChart {
+    let x_axis = ChartAxis::new(&chart.across, points().map(|(x_value, _)| *x_value));
+    let y_axis = ChartAxis::new(&chart.upward, points().filter_map(|(_, value)| *value));
     let line = |offset: f64, label: String| PlotLine { at: number(offset), label };
-    let verticals = x_axis.axis.ticks(8).into_iter().map(|tick| line(x(x_axis, tick), (x_axis.read)(tick)));
-    let horizontals = y_axis.axis.ticks(6).into_iter().map(|tick| line(y(y_axis, tick), (y_axis.read)(tick)));
+    let verticals = x_axis.scale.ticks(8).into_iter();
+    let horizontals = y_axis.scale.ticks(6).into_iter();
     CurveChart {
-        across: x_axis.name,
-        upward: y_axis.name,
-        verticals: verticals.collect(),
-        horizontals: horizontals.collect(),
-        series: series.iter().map(|series| draw_series(series, x_axis, y_axis)).collect(),
-        mark: marker.map(|(value, label)| {
-            let offset = x(x_axis, value);
-            AxisMarker { at: number(offset), label, before: offset > LEFT + WIDTH / 2.0 }
+        verticals: verticals.map(|tick| line(x(&x_axis, tick), (x_axis.axis.format)(tick))).collect(),
+        horizontals: horizontals.map(|tick| line(y(&y_axis, tick), (y_axis.axis.format)(tick))).collect(),
+        series: chart.series.iter().map(|series| draw_series(series, &x_axis, &y_axis)).collect(),
+        mark: chart.marker.as_ref().map(|(value, label)| {
+            let offset = x(&x_axis, *value);
+            AxisMarker { at: number(offset), label: label.clone(), before: offset > LEFT + WIDTH / 2.0 }
         }),
     }
 }
 
-fn x(x_axis: &ChartAxis, value: f64) -> f64 {
-    LEFT + x_axis.axis.position(value) / 100.0 * WIDTH
+fn line_class(style: LineStyle) -> &'static str {
+    match style {
+        LineStyle::First => "one",
+        LineStyle::Second => "two",
+        LineStyle::Third => "three",
+        LineStyle::Holds => "holds",
+        LineStyle::Fails => "fails",
+    }
 }
 
-fn y(y_axis: &ChartAxis, value: f64) -> f64 {
-    TOP + (1.0 - y_axis.axis.position(value) / 100.0) * HEIGHT
+fn x(x_axis: &ChartAxis<'_>, value: f64) -> f64 {
+    LEFT + x_axis.scale.position(value) / 100.0 * WIDTH
 }
 
-fn draw_series(series: &CurveSeries, x_axis: &ChartAxis, y_axis: &ChartAxis) -> DrawnSeries {
+fn y(y_axis: &ChartAxis<'_>, value: f64) -> f64 {
+    TOP + (1.0 - y_axis.scale.position(value) / 100.0) * HEIGHT
+}
+
+fn draw_series(series: &LineSeries, x_axis: &ChartAxis<'_>, y_axis: &ChartAxis<'_>) -> DrawnSeries {
     let mut paths = Vec::new();
     if series.joined {
         for segment in series.values.split(|(_, value)| value.is_none()) {
@@ -162,10 +131,15 @@ fn draw_series(series: &CurveSeries, x_axis: &ChartAxis, y_axis: &ChartAxis) -> 
         Some(CurvePoint {
             x: number(x(x_axis, *x_value)),
             y: number(y(y_axis, value)),
-            told: format!("{}: {} at {}", series.name, (y_axis.read)(value), (x_axis.read)(*x_value)),
+            told: format!(
+                "{}: {} at {}",
+                series.name,
+                (y_axis.axis.format)(value),
+                (x_axis.axis.format)(*x_value)
+            ),
         })
     });
-    DrawnSeries { class: series.class, name: series.name, paths, points: points.collect() }
+    DrawnSeries { class: line_class(series.style), name: series.name, paths, points: points.collect() }
 }
 
 /// Reduces many points but keeps the shape: of each run of points, the lowest and the highest stay.
@@ -192,17 +166,24 @@ fn number(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::document::ChartScale;
 
-    fn direction() -> ChartAxis {
-        ChartAxis { name: "x", axis: ValueAxis::linear([10.0]), read: |value| value.to_string() }
+    fn axis() -> LineAxis {
+        let format = |value: f64| value.to_string();
+        LineAxis { name: "x", scale: ChartScale::Linear, include: vec![10.0], format }
     }
 
     #[test]
     fn a_missing_value_splits_the_curve() {
         let values =
             vec![(0.0, Some(0.0)), (1.0, Some(10.0)), (2.0, None), (3.0, Some(1.0)), (4.0, Some(2.0))];
-        let series = [CurveSeries { class: "one", name: "s", values, joined: true }];
-        let curves = chart(&direction(), &direction(), &series, Some((5.0, "here".to_owned())));
+        let curves = draw(&LineChart {
+            title: String::new(),
+            across: axis(),
+            upward: axis(),
+            series: vec![LineSeries { style: LineStyle::First, name: "s", values, joined: true }],
+            marker: Some((5.0, "here".to_owned())),
+        });
         assert_eq!(curves.series[0].paths, ["58.0,200.0 117.2,10.0", "235.6,181.0 294.8,162.0"]);
         assert_eq!(curves.series[0].points.len(), 4);
         assert_eq!(curves.series[0].points[1].told, "s: 10 at 1");

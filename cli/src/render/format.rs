@@ -2,6 +2,8 @@
 //!
 //! A number that is not finite is shown as `?`, never as zero.
 
+use jiff::Timestamp;
+use linerate_host::CpuSet;
 use linerate_load::wire::LinkSpeed;
 
 /// Shown for an unknown value.
@@ -131,37 +133,14 @@ pub(crate) fn grouped(value: u64) -> String {
 
 /// CPU numbers as ranges: `0-3,8`.
 pub(crate) fn cpu_list(cpus: &[u32]) -> String {
-    let mut sorted = cpus.to_vec();
-    sorted.sort_unstable();
-    sorted.dedup();
-    let mut ranges: Vec<(u32, u32)> = Vec::new();
-    for cpu in sorted {
-        match ranges.last_mut() {
-            Some((_, last)) if last.checked_add(1) == Some(cpu) => *last = cpu,
-            _ => ranges.push((cpu, cpu)),
-        }
-    }
-    let texts: Vec<String> = ranges
-        .into_iter()
-        .map(|(first, last)| if first == last { first.to_string() } else { format!("{first}-{last}") })
-        .collect();
-    if texts.is_empty() { UNKNOWN.to_owned() } else { texts.join(",") }
+    let set: CpuSet = cpus.iter().copied().collect();
+    if cpus.is_empty() { UNKNOWN.to_owned() } else { set.to_string() }
 }
 
 /// A time of day in UTC: `2026-03-01 09:05 UTC`.
 pub(crate) fn utc(unix_seconds: u64) -> String {
-    let (days, seconds) = (unix_seconds / 86_400, unix_seconds % 86_400);
-    // Counting years from 1 March puts the leap day last, so that month lengths need no table.
-    let shifted_days = days + 719_468;
-    let era = shifted_days / 146_097;
-    let day_of_era = shifted_days % 146_097;
-    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    let year = era * 400 + year_of_era + u64::from(month <= 2);
-    format!("{year}-{month:02}-{day:02} {:02}:{:02} UTC", seconds / 3_600, seconds % 3_600 / 60)
+    let time = i64::try_from(unix_seconds).ok().and_then(|seconds| Timestamp::from_second(seconds).ok());
+    time.map_or_else(|| UNKNOWN.to_owned(), |time| time.strftime("%Y-%m-%d %H:%M UTC").to_string())
 }
 
 /// Wall-clock time of a wait: `42 s`, `5 min 03 s`.

@@ -7,8 +7,7 @@ use askama::Template;
 
 use super::chart::{self, RangeChart as DrawnRanges};
 use super::curve::{self, CurveChart};
-use super::page::{FigureTile, PageHead, PageNote, PageResult, ResultPosition, single_result_page, time};
-use super::style::non_breaking;
+use super::page::{PageHead, PageResult, ResultPosition, single_result_page, time, unbroken};
 use super::{format, page};
 use crate::document::{
     Align, Audience, Block, Cell, Document, LineChart, MarkShape, Picture, RangeChart, RangeLayout, Section,
@@ -22,8 +21,7 @@ const MOST_COLUMNS_UPRIGHT: usize = 8;
 #[template(path = "document.html")]
 struct DocumentBody<'a> {
     place: &'a ResultPosition,
-    tiles: Vec<FigureTile>,
-    notes: Vec<PageNote>,
+    document: &'a Document,
     /// Sections next to each other.
     groups: Vec<Vec<Card<'a>>>,
 }
@@ -61,15 +59,6 @@ pub(crate) fn page(document: &Document) -> Result<String> {
 /// # Errors
 /// As [`page()`].
 pub(crate) fn part(document: &Document, position: &ResultPosition) -> Result<PageResult> {
-    let tiles = document
-        .tiles
-        .iter()
-        .map(|tile| FigureTile::new(&tile.figure, tile.unit, &tile.label).of_class(tone_class(&tile.tone)));
-    let notes = document.notes.iter().map(|note| match note.tone {
-        Tone::Bad => PageNote::alarm(note.lead, &note.text),
-        Tone::Good => PageNote::good(&note.text),
-        _ => PageNote { lead: note.lead, ..PageNote::new(&note.text) },
-    });
     let mut groups: Vec<Vec<Card<'_>>> = Vec::new();
     let mut is_row_open = false;
     for section in &document.sections {
@@ -80,23 +69,21 @@ pub(crate) fn part(document: &Document, position: &ResultPosition) -> Result<Pag
         }
         is_row_open = section.half_width;
     }
-    let body = DocumentBody { place: position, tiles: tiles.collect(), notes: notes.collect(), groups };
-    page::part(head(document), &body)
+    page::part(head(document), &DocumentBody { place: position, document, groups })
 }
 
 fn head(document: &Document) -> PageHead {
     let origin = &document.origin;
-    let host = &origin.host;
     PageHead {
         schema: origin.schema.clone(),
         version: origin.version.clone(),
         title: document.title,
-        verdict: non_breaking(&document.verdict),
-        mark: document.mark.as_ref().and_then(|mark| PageHead::mark(mark.tone, &mark.words)),
-        host: page::host(host.name.as_deref(), host.kernel.as_deref(), host.cpu_model.as_deref(), host.cpus),
+        verdict: document.verdict.clone(),
+        mark: document.mark.clone(),
+        host: page::host(&origin.host),
         time: time(origin.started_unix_seconds),
         unix_seconds: origin.started_unix_seconds,
-        about: non_breaking(&document.about),
+        about: document.about.clone(),
         command: match origin.argv.as_slice() {
             [] => page::NOT_RECORDED.to_owned(),
             argv => format::command_line(argv),
@@ -129,11 +116,6 @@ fn block(block: &Block, position: &ResultPosition, heading: &str) -> askama::Res
 // Askama calls functions of the template's module with `self::`.
 use block as nested;
 
-/// Text in which no line break parts a number from its unit.
-fn unbroken(text: &str) -> String {
-    non_breaking(text)
-}
-
 /// Class of page.css.
 fn tone_class(tone: &Tone) -> &'static str {
     match tone {
@@ -158,6 +140,14 @@ fn fill_class(fill: &SegmentFill) -> &'static str {
         SegmentFill::Passed => "passed",
         SegmentFill::Lost => "lost",
         SegmentFill::Waiting => "waits",
+    }
+}
+
+fn badge_class(tone: &Tone) -> &'static str {
+    match tone {
+        Tone::Good => "better",
+        Tone::Bad => "worse",
+        _ => "same",
     }
 }
 
@@ -215,7 +205,7 @@ fn tick(bar: &StackedBar) -> Option<String> {
     bar.tick.map(|share| format!("{:.1}", share.clamp(0.0, 1.0) * 1e3))
 }
 
-fn drawn_ranges(chart: &RangeChart) -> DrawnRanges {
+fn drawn_ranges(chart: &RangeChart) -> DrawnRanges<'_> {
     chart::draw(chart)
 }
 

@@ -21,8 +21,7 @@ use crate::command::report::reading::{ResultFile, ResultFiles, UnreadFile};
 use crate::document::Document;
 use crate::envelope::CommandResult as _;
 
-use super::page::{PageResult, ResultPosition};
-use super::style::non_breaking;
+use super::page::{PageResult, ResultPosition, mark_class, unbroken};
 use super::{format, html};
 pub(crate) use joined_results::{JoinedResult, JoinedResults};
 pub(crate) use text::text;
@@ -62,24 +61,27 @@ impl OrderedResults {
     /// If a body cannot be made, such as a flame graph that cannot be drawn.
     pub(crate) fn render_results(self) -> Result<JoinedResults> {
         let picture_index = self.picture_index();
-        let path = match picture_index.and_then(|index| self.sources.get(index)) {
-            Some(source) => {
-                let path = source.document.path_only();
-                Some(html::part(&path, &ResultPosition::nested("path"))?.body)
+        let path = match picture_index {
+            Some(index) => {
+                let path = self.sources[index].document.path_only();
+                Some((index, html::part(&path, &ResultPosition::nested("path"))?.body))
             }
             None => None,
         };
         let mut members = Vec::new();
         for (index, source) in self.sources.iter().enumerate() {
             let id = format!("result-{}", index + 1);
-            let is_elsewhere = path.is_some() && picture_index == Some(index);
-            let position = ResultPosition::nested(&id).without_picture(is_elsewhere);
-            let PageResult { head, body } = part(&source.document, &position)
-                .with_context(|| format!("{} cannot be shown", source.file))?;
+            let position = ResultPosition::nested(&id);
+            let part = if picture_index == Some(index) {
+                html::part(&source.document.without_path(), &position)
+            } else {
+                html::part(&source.document, &position)
+            };
+            let PageResult { head, body } =
+                part.with_context(|| format!("{} cannot be shown", source.file))?;
             members.push(JoinedResult { id, file: source.file.clone(), head, body });
         }
-        let path_index = picture_index.filter(|_| path.is_some());
-        Ok(JoinedResults { members, path, path_of: path_index, unread: self.unread })
+        Ok(JoinedResults { members, path, unread: self.unread })
     }
 
     /// The index of the latest result with a picture of the path.
@@ -110,14 +112,6 @@ fn rank(document: &Document) -> u8 {
         FlameResult::SCHEMA => 15,
         FlameComparison::SCHEMA => 16,
         _ => 13,
-    }
-}
-
-fn part(document: &Document, position: &ResultPosition) -> Result<PageResult> {
-    if position.picture_elsewhere {
-        html::part(&document.without_path(), position)
-    } else {
-        html::part(document, position)
     }
 }
 
@@ -179,8 +173,8 @@ pub(crate) fn page(report: &JoinedResults, argv: &[String]) -> Result<String> {
         time: report.time(),
         command: format::command_line(argv),
         contents: fixed_entries.into_iter().chain(results).chain(unread_entry).collect(),
-        path: report.path.as_deref().unwrap_or_default(),
-        path_about: non_breaking(&path_about(report)),
+        path: report.path.as_ref().map_or("", |(_, picture)| picture),
+        path_about: unbroken(&path_about(report)),
         results: &report.members,
         unread: &report.unread,
     };
@@ -188,7 +182,7 @@ pub(crate) fn page(report: &JoinedResults, argv: &[String]) -> Result<String> {
 }
 
 fn path_about(report: &JoinedResults) -> String {
-    match report.path_of.and_then(|index| report.members.get(index)) {
+    match report.path_member() {
         Some(member) => format!("As linerate doctor read it, {}: {}.", member.head.time, member.file),
         None => "No result here has a picture of it: linerate doctor --json writes one.".to_owned(),
     }

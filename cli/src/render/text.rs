@@ -14,10 +14,10 @@ const INDENT: usize = 2;
 
 /// The reader of the text.
 #[derive(Clone, Copy)]
-struct Reader {
-    style: TextStyle,
+pub(super) struct Reader {
+    pub(super) style: TextStyle,
     /// Whether everything is printed.
-    full: bool,
+    pub(super) full: bool,
 }
 
 impl Reader {
@@ -249,7 +249,7 @@ fn caption_lines(caption: &str, indent: usize, reader: Reader) -> Vec<String> {
 }
 
 // Each column is as wide as its widest cell. The last cell of a line that is too long is cut.
-fn table_lines(table: &Table, indent: usize, reader: Reader) -> Vec<String> {
+pub(super) fn table_lines(table: &Table, indent: usize, reader: Reader) -> Vec<String> {
     let columns: Vec<usize> =
         (0..table.columns.len()).filter(|&column| table.shows(column, reader.audience())).collect();
     let text_limit = table.text_limit.filter(|_| !reader.full);

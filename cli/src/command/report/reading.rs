@@ -20,7 +20,7 @@ use linerate_tune::TunePlan;
 use linerate_tune::boost::report::{BoostApplyReport, BoostPlanReport};
 use linerate_tune::report::TuneApplyReport;
 use linerate_tune::transaction::UndoReport;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::fleet_report::FleetReport;
@@ -40,7 +40,7 @@ pub(crate) struct ResultFile {
 }
 
 /// A file without a result that can be shown.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct UnreadFile {
     pub(crate) file: String,
     // Schema named in the file; `None` without one.
@@ -72,25 +72,16 @@ pub(crate) fn read(paths: &[PathBuf]) -> Result<ResultFiles> {
             let text = match fs::read_to_string(&file) {
                 Ok(text) => text,
                 Err(error) if is_directory => {
-                    files_read.unread.push(UnreadFile {
-                        file: name,
-                        schema: None,
-                        why: format!("cannot be read: {error}"),
-                    });
+                    let why = format!("cannot be read: {error}");
+                    files_read.unread.push(UnreadFile { file: name, schema: None, why });
                     continue;
                 }
                 Err(error) => return Err(error).with_context(|| format!("cannot read {name}")),
             };
-            match parse(&text) {
+            match parse(&name, &text) {
                 Ok(None) => {}
                 Ok(Some(document)) => files_read.sources.push(ResultFile { file: name, document }),
-                Err(unusable) => {
-                    files_read.unread.push(UnreadFile {
-                        file: name,
-                        schema: unusable.schema,
-                        why: unusable.why,
-                    });
-                }
+                Err(unread) => files_read.unread.push(unread),
             }
         }
     }
@@ -109,13 +100,6 @@ fn json_files(directory: &Path) -> Result<Vec<PathBuf>> {
     }
     files.sort();
     Ok(files)
-}
-
-/// Reason why a document cannot be shown.
-#[derive(Debug, PartialEq, Eq)]
-struct UnusableDocument {
-    schema: Option<String>,
-    why: String,
 }
 
 // The first keys of every document.
@@ -168,8 +152,9 @@ fn enveloped<T: CommandResult>(text: &str) -> Result<Document> {
 
 // The result in a text. `None` for a result of this command itself, so that a report never contains
 // a report.
-fn parse(text: &str) -> Result<Option<Document>, UnusableDocument> {
-    let without_schema = |why: String| UnusableDocument { schema: None, why };
+fn parse(file: &str, text: &str) -> Result<Option<Document>, UnreadFile> {
+    let unread = |schema, why| UnreadFile { file: file.to_owned(), schema, why };
+    let without_schema = |why: String| unread(None, why);
     let value: Value =
         serde_json::from_str(text).map_err(|error| without_schema(format!("no JSON document: {error}")))?;
     let origin = DocumentOrigin::deserialize(&value)
@@ -178,7 +163,7 @@ fn parse(text: &str) -> Result<Option<Document>, UnusableDocument> {
     if origin.schema == OWN_SCHEMA {
         return Ok(None);
     }
-    let unusable = |why: String| UnusableDocument { schema: Some(origin.schema.clone()), why };
+    let unusable = |why: String| unread(Some(origin.schema.clone()), why);
     match READERS.iter().find(|(schema, _)| *schema == origin.schema) {
         Some((_, read)) => read(text).map(Some).map_err(|error| {
             unusable(format!("not a whole {} document: {}", origin.schema, crate::output::one_line(&error)))

@@ -19,21 +19,19 @@ pub(crate) struct JoinedResult {
 #[derive(Debug)]
 pub(crate) struct JoinedResults {
     pub(crate) members: Vec<JoinedResult>,
-    /// The picture of the path as HTML.
-    pub(crate) path: Option<String>,
-    /// The index of the result with that picture.
-    pub(crate) path_of: Option<usize>,
+    /// The picture of the path as HTML, and the index of the result with it.
+    pub(crate) path: Option<(usize, String)>,
     pub(crate) unread: Vec<UnreadFile>,
 }
 
 /// The files of a report and their verdicts.
 #[derive(Debug, Serialize)]
-pub(crate) struct ReportIndex {
+pub(crate) struct ReportIndex<'a> {
     /// The file whose packet path comes first; null without one.
     path_from: Option<String>,
     /// In the order of the report.
     results: Vec<ReportEntry>,
-    unread: Vec<UnreadEntry>,
+    unread: &'a [UnreadFile],
 }
 
 #[derive(Debug, Serialize)]
@@ -48,13 +46,6 @@ struct ReportEntry {
     verdict: String,
     /// The verdict in a word or two; null where a result is neither good nor bad.
     mark: Option<String>,
-}
-
-#[derive(Debug, Serialize)]
-struct UnreadEntry {
-    file: String,
-    schema: Option<String>,
-    why: String,
 }
 
 impl JoinedResults {
@@ -89,31 +80,26 @@ impl JoinedResults {
         }
     }
 
-    pub(crate) fn index(&self) -> ReportIndex {
+    /// The result whose picture of the path is shown.
+    pub(crate) fn path_member(&self) -> Option<&JoinedResult> {
+        self.path.as_ref().and_then(|(index, _)| self.members.get(*index))
+    }
+
+    pub(crate) fn index(&self) -> ReportIndex<'_> {
         let report_entry = |member: &JoinedResult| ReportEntry {
             file: member.file.clone(),
             schema: member.head.schema.clone(),
             version: member.head.version.clone(),
             started_unix_seconds: member.head.unix_seconds,
-            host: plain(&member.head.host),
+            host: member.head.host.clone(),
             kind: member.head.title,
-            verdict: plain(&member.head.verdict),
-            mark: member.head.mark.as_ref().map(|(_, words)| words.clone()),
-        };
-        let unread_entry = |file: &UnreadFile| UnreadEntry {
-            file: file.file.clone(),
-            schema: file.schema.clone(),
-            why: file.why.clone(),
+            verdict: member.head.verdict.clone(),
+            mark: member.head.mark.as_ref().map(|mark| mark.words.clone()),
         };
         ReportIndex {
-            path_from: self.path_of.and_then(|index| Some(self.members.get(index)?.file.clone())),
+            path_from: self.path_member().map(|member| member.file.clone()),
             results: self.members.iter().map(report_entry).collect(),
-            unread: self.unread.iter().map(unread_entry).collect(),
+            unread: &self.unread,
         }
     }
-}
-
-/// Text without the marks that control line breaks in a page.
-pub(super) fn plain(text: &str) -> String {
-    text.replace('\u{a0}', " ").replace('\u{2060}', "")
 }

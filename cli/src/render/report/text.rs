@@ -1,31 +1,29 @@
 //! Results as text.
 
 use super::JoinedResults;
-use super::joined_results::plain;
+use crate::document::{Cell, Table};
 use crate::render::column::TextColumn;
 use crate::render::style::{TextStyle, TextTone};
-use crate::render::table::TextTable;
+use crate::render::text::{Reader, table_lines};
 
 // A row per result with its verdict below, then the results that cannot be shown.
 pub(crate) fn text(report: &JoinedResults, style: TextStyle) -> String {
-    let mut table = TextTable::new(&["file", "schema", "when", "host"]);
-    for member in &report.members {
+    let rows = report.members.iter().map(|member| {
         let head = &member.head;
-        table.row(vec![member.file.clone(), head.schema.clone(), plain(&head.time), plain(&head.host)]);
-    }
+        [&member.file, &head.schema, &head.time, &head.host].map(|text| Cell::from(text.clone()))
+    });
+    let table = Table::new(&["file", "schema", "when", "host"]).with_rows(rows);
     let mut lines = Vec::new();
     if !report.members.is_empty() {
-        let mut rows = table.lines(0, usize::MAX, style).into_iter();
+        let mut rows = table_lines(&table, 0, Reader { style, full: true }).into_iter();
         lines.extend(rows.next());
         for (row, member) in rows.zip(&report.members) {
             lines.push(row);
-            let mark = member.head.mark.as_ref();
-            let mark_text = mark.map(|(_, words)| format!("{words}: ")).unwrap_or_default();
-            lines.extend(wrapped(
-                tone(mark.map(|(class, _)| *class)),
-                &format!("{mark_text}{}", plain(&member.head.verdict)),
-                style,
-            ));
+            let (tone, words) =
+                member.head.mark.as_ref().map_or((TextTone::Plain, String::new()), |mark| {
+                    (mark.tone, format!("{}: ", mark.words))
+                });
+            lines.extend(wrapped(tone, &format!("{words}{}", member.head.verdict), style));
         }
     }
     if !report.unread.is_empty() {
@@ -36,15 +34,6 @@ pub(crate) fn text(report: &JoinedResults, style: TextStyle) -> String {
     }
     lines.push(String::new());
     lines.join("\n")
-}
-
-fn tone(class: Option<&str>) -> TextTone {
-    match class {
-        Some("good") => TextTone::Good,
-        Some("bad") => TextTone::Bad,
-        Some("warn") => TextTone::Warn,
-        _ => TextTone::Plain,
-    }
 }
 
 /// A text in lines with an indent of two columns.

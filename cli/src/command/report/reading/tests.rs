@@ -1,7 +1,7 @@
 use super::*;
 
-fn parse_error(text: &str) -> UnusableDocument {
-    parse(text).expect_err("refused")
+fn parse_error(text: &str) -> UnreadFile {
+    parse("a.json", text).expect_err("refused")
 }
 
 #[test]
@@ -32,14 +32,17 @@ fn incomplete_results_report_the_missing_field() {
 
 #[test]
 fn a_report_document_parses_to_none() {
-    assert!(matches!(parse("{\"schema\": \"linerate.report/2\"}"), Ok(None)));
+    assert!(matches!(parse("a.json", "{\"schema\": \"linerate.report/2\"}"), Ok(None)));
 }
 
 #[test]
 fn malformed_documents_of_every_schema_are_errors() {
     for schema in READERS.map(|(schema, _)| schema) {
         for rest in ["", ", \"argv\": 1", ", \"findings\": [1]", ", \"steps\": {}"] {
-            assert!(parse(&format!("{{\"schema\": \"{schema}\"{rest}}}")).is_err(), "{schema}{rest}");
+            assert!(
+                parse("a.json", &format!("{{\"schema\": \"{schema}\"{rest}}}")).is_err(),
+                "{schema}{rest}"
+            );
         }
     }
 }
