@@ -6,7 +6,7 @@ use std::io::IsTerminal as _;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use linerate_host::{CpuSet, Host};
@@ -19,6 +19,7 @@ use crate::envelope::Envelope;
 use crate::interrupt::InterruptFlag;
 use crate::origin::{self, HostSummary, Warning};
 use crate::output;
+use crate::quantity;
 use crate::render::style::TextStyle;
 use crate::render::text;
 use crate::view::cost::{LIVE_HEADER, interval_document, live_line};
@@ -37,7 +38,7 @@ pub(crate) struct CostArgs {
     #[command(flatten)]
     pub(super) netns: NetnsArgs,
     /// Duration, seconds [default: 10; with --watch until Ctrl-C]
-    #[arg(long, value_name = "S", value_parser = seconds)]
+    #[arg(long, value_name = "S", value_parser = quantity::seconds(0.1..=86_400.0))]
     duration: Option<Duration>,
     /// Only these CPUs, such as 0-3,8 [default: all]
     #[arg(long, value_name = "LIST", conflicts_with = "interface")]
@@ -229,12 +230,4 @@ fn grouping() -> impl TypedValueParser<Value = VictimGrouping> {
         "cgroup" => VictimGrouping::Cgroup,
         _ => VictimGrouping::Process,
     })
-}
-
-/// Parses seconds, from a tenth of a second to a day.
-fn seconds(text: &str) -> Result<Duration> {
-    let seconds = text.parse::<f64>().ok().filter(|seconds| (0.1..=86_400.0).contains(seconds));
-    seconds
-        .map(Duration::from_secs_f64)
-        .ok_or_else(|| anyhow!("'{text}' is no number of seconds from 0.1 to 86400"))
 }

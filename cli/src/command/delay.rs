@@ -15,6 +15,7 @@ use crate::envelope::Envelope;
 use crate::interrupt::InterruptFlag;
 use crate::origin::{self, HostSummary};
 use crate::output::{self, OutputTarget};
+use crate::quantity;
 use crate::render::format::grouped;
 use crate::render::style::TextStyle;
 use crate::render::text;
@@ -33,7 +34,7 @@ pub(crate) struct DelayArgs {
     #[arg(short = 'p', long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     port: u16,
     /// Duration, seconds [default: 10; with --watch until Ctrl-C]
-    #[arg(long, value_name = "S", value_parser = seconds)]
+    #[arg(long, value_name = "S", value_parser = quantity::seconds(0.1..=86_400.0))]
     duration: Option<Duration>,
     /// Print the result of the last two seconds again and again
     #[arg(long, conflicts_with_all = ["json", "html"])]
@@ -120,23 +121,9 @@ impl DelayArgs {
     }
 }
 
-/// Parses seconds, from a tenth of a second to a day.
-fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds = text.parse::<f64>().ok().filter(|seconds| (0.1..=86_400.0).contains(seconds));
-    seconds
-        .map(Duration::from_secs_f64)
-        .ok_or_else(|| format!("'{text}' is not a number of seconds from 0.1 to 86400"))
-}
-
 /// Parses a window such as `50ms` or `2s`.
 fn window(text: &str) -> Result<Duration, String> {
-    let number = |digits: &str, unit: f64| digits.trim().parse::<f64>().ok().map(|number| number * unit);
-    let seconds = match text.strip_suffix("ms") {
-        Some(digits) => number(digits, 1e-3),
-        None => text.strip_suffix('s').and_then(|digits| number(digits, 1.0)),
-    };
-    seconds
-        .filter(|seconds| (0.001..=3600.0).contains(seconds))
-        .map(Duration::from_secs_f64)
-        .ok_or_else(|| format!("'{text}' is not a time from 1ms to 3600s, such as 50ms"))
+    let range = Duration::from_millis(1)..=Duration::from_secs(3600);
+    let window = quantity::parse_duration(text).ok().filter(|window| range.contains(window));
+    window.ok_or_else(|| format!("'{text}' is not a time from 1ms to 3600s, such as 50ms"))
 }

@@ -6,6 +6,8 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use linerate_host::{Scope, Severity};
 
+use crate::quantity;
+
 /// Interfaces and services.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct ScopeArgs {
@@ -19,7 +21,7 @@ pub(crate) struct ScopeArgs {
     #[arg(long, value_name = "P", value_parser = clap::value_parser!(u32).range(1..))]
     pid: Option<u32>,
     /// Read the counters twice, this many seconds apart, and judge by the difference
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", value_parser = quantity::seconds(0.1..=86_400.0))]
     pub(crate) interval: Option<Duration>,
 }
 
@@ -71,12 +73,4 @@ impl From<SeverityLevel> for Severity {
             SeverityLevel::Note => Severity::Note,
         }
     }
-}
-
-/// Parses seconds, from a tenth of a second to a day.
-fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds = text.parse::<f64>().ok().filter(|seconds| (0.1..=86_400.0).contains(seconds));
-    seconds
-        .map(Duration::from_secs_f64)
-        .ok_or_else(|| format!("'{text}' is no number of seconds from 0.1 to 86400"))
 }

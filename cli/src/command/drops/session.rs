@@ -10,6 +10,8 @@ use linerate_host::Host;
 use linerate_trace::drops::packet_counts::{NamespaceScope, PortSubject};
 use linerate_trace::drops::{DropsWatch, GeneratorSaid, PacketAccounting, SampledWatch};
 
+use crate::quantity;
+
 #[derive(Debug, Args)]
 pub(super) struct DropsTargetArgs {
     /// Only packets to this UDP port, and replies from it; repeatable [default: the whole host]
@@ -22,7 +24,7 @@ pub(super) struct DropsTargetArgs {
     #[arg(short = 'i', long = "interface", value_name = "IF")]
     pub(super) interfaces: Vec<String>,
     /// Duration, seconds [default: 10; with --watch until Ctrl-C]
-    #[arg(long, value_name = "S", value_parser = seconds, conflicts_with = "command")]
+    #[arg(long, value_name = "S", value_parser = quantity::seconds(0.1..=86_400.0), conflicts_with = "command")]
     pub(super) duration: Option<Duration>,
     /// Print the losses of each second
     #[arg(long)]
@@ -50,13 +52,6 @@ impl DropsTargetArgs {
         const DEFAULT: Duration = Duration::from_secs(10);
         self.duration.or((!self.watch).then_some(DEFAULT))
     }
-}
-
-fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds = text.parse::<f64>().ok().filter(|seconds| (0.1..=86_400.0).contains(seconds));
-    seconds
-        .map(Duration::from_secs_f64)
-        .ok_or_else(|| format!("'{text}' is not a number of seconds from 0.1 to 86400"))
 }
 
 pub(super) struct DropsSession {

@@ -9,10 +9,13 @@ use linerate_host::{CpuSet, Host, PacketPath, Scope};
 use linerate_trace::flame::ProfileOptions;
 use linerate_trace::flame::profile::FREQUENCY_HZ;
 
+use crate::quantity;
+
 #[derive(Debug, Args)]
 pub(super) struct FlameTargetArgs {
+    // At most an hour, because stacks are kept in memory.
     /// Duration, seconds
-    #[arg(long, value_name = "S", default_value = "10", value_parser = seconds)]
+    #[arg(long, value_name = "S", default_value = "10", value_parser = quantity::seconds(0.1..=3_600.0))]
     duration: Duration,
     /// Samples per second and CPU
     #[arg(
@@ -85,12 +88,4 @@ fn packet_cpus(path: &PacketPath, interface: &str) -> Vec<u32> {
     let online = path.machine.online.value();
     let cpus: std::collections::BTreeSet<u32> = vector_cpus.chain(rps_cpus).flat_map(CpuSet::iter).collect();
     cpus.into_iter().filter(|cpu| online.is_none_or(|online| online.contains(*cpu))).collect()
-}
-
-// At most an hour, because stacks are kept in memory.
-fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds = text.parse::<f64>().ok().filter(|seconds| (0.1..=3_600.0).contains(seconds));
-    seconds
-        .map(Duration::from_secs_f64)
-        .ok_or_else(|| format!("'{text}' is no number of seconds from 0.1 to 3600"))
 }

@@ -8,6 +8,10 @@ use linerate_host::CpuSet;
 
 use super::paths::{InterfacePaths, QueueFlow, TransmitChoice, packets_per_second};
 use super::service::PathService;
+use crate::render::column::cut;
+
+/// Characters that fit into the width of a block.
+const BLOCK_CHARACTERS: usize = 30;
 
 /// Shapes, in the units of the view box.
 #[derive(Template)]
@@ -267,7 +271,7 @@ impl PathDrawing {
         .enumerate()
         {
             let y = center_y - 18 + 15 * u32::try_from(line).unwrap_or(0);
-            self.label(SERVICE + 90, y, "middle", class, shortened(&text));
+            self.label(SERVICE + 90, y, "middle", class, cut(&text, BLOCK_CHARACTERS));
         }
         let rates = stack_rates(paths);
         let max_rate = rates.values().copied().fold(0.0, f64::max);
@@ -335,7 +339,7 @@ impl PathDrawing {
         let mut y = TOP;
         if by_cpu.is_empty() || by_cpu.len() > MOST_ROWS {
             let y = u32::midpoint(TOP, column.bottom);
-            self.label(SENT + 8, y + 4, "start", "cpu", shortened(&words));
+            self.label(SENT + 8, y + 4, "start", "cpu", cut(&words, BLOCK_CHARACTERS));
             for start in line_starts(cpus) {
                 self.line(start, (SENT, y), &plain_thickness, "way", &words);
             }
@@ -432,14 +436,4 @@ fn line_class(rate: Option<f64>, hot: bool) -> &'static str {
 
 fn cpus_text(cpus: Option<&CpuSet>) -> String {
     cpus.map_or_else(|| "?".to_owned(), ToString::to_string)
-}
-
-/// The text, cut to the width of a block.
-fn shortened(text: &str) -> String {
-    const MOST: usize = 30;
-    if text.chars().count() <= MOST {
-        return text.to_owned();
-    }
-    let prefix: String = text.chars().take(MOST - 1).collect();
-    format!("{prefix}…")
 }
