@@ -8,9 +8,10 @@ mod output;
 
 mod backend;
 mod command;
-#[allow(dead_code, reason = "blocks that only renderers of single commands draw yet")]
 mod document;
 mod envelope;
+#[cfg(test)]
+mod fixture_hosts;
 mod interrupt;
 mod manual;
 mod metrics;

@@ -14,7 +14,7 @@ mod packet_tracers;
 pub(crate) mod text;
 mod totals;
 
-pub(crate) use exporter::{Exporter, ExporterOptions};
+pub(crate) use exporter::{Exporter, ExporterOptions, MOST_SERIES};
 pub(crate) use text::ExpositionFormat;
 
 #[cfg(test)]

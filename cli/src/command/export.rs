@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::metrics::http::{ClientLimits, ExporterPages, HttpServer, RequestHandler};
-use crate::metrics::{Exporter, ExporterOptions, ExpositionFormat};
+use crate::metrics::{Exporter, ExporterOptions, ExpositionFormat, MOST_SERIES};
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, ValueEnum};
 use linerate_host::{Host, OpenedCapture};
@@ -44,7 +44,7 @@ pub(crate) struct ExportArgs {
     #[arg(long, value_name = "WHAT", value_enum, value_delimiter = ',')]
     with: Vec<TracedMetrics>,
     /// Series per metric; further ones are added up in one labeled "other"
-    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, value_name = "N", default_value_t = MOST_SERIES, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     max_series: u32,
     /// Write a .prom file for node_exporter's textfile collector
     #[arg(long, value_name = "FILE")]
@@ -59,8 +59,15 @@ pub(crate) struct ExportArgs {
     #[arg(long, value_name = "DIR|FILE.tar.gz", requires = "once", conflicts_with = "with")]
     root: Option<PathBuf>,
     /// With --once: format on standard output
-    #[arg(long, value_name = "FORMAT", value_enum, default_value_t = ExportedFile::Openmetrics, requires = "once", conflicts_with = "textfile")]
-    format: ExportedFile,
+    #[arg(
+        long,
+        value_name = "FORMAT",
+        value_enum,
+        default_value = "openmetrics",
+        requires = "once",
+        conflicts_with = "textfile"
+    )]
+    format: ExpositionFormat,
 }
 
 /// Optional metrics that require tracing or create many series.
@@ -74,14 +81,6 @@ enum TracedMetrics {
     Headroom,
     /// CPU time per serving thread; creates many series
     Pids,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum ExportedFile {
-    /// OpenMetrics 1.0
-    Openmetrics,
-    /// Prometheus' text format 0.0.4
-    Prometheus,
 }
 
 impl ExportArgs {
@@ -152,10 +151,7 @@ impl ExportArgs {
     fn write_once(&self, pages: &ExporterPages) -> Result<()> {
         match &self.textfile {
             Some(file) => replace_file(file, pages),
-            None => output::print(&pages.metrics(match self.format {
-                ExportedFile::Openmetrics => ExpositionFormat::OpenMetrics,
-                ExportedFile::Prometheus => ExpositionFormat::Prometheus,
-            })),
+            None => output::print(&pages.metrics(self.format)),
         }
     }
 
@@ -197,8 +193,7 @@ impl ExportArgs {
             drops: self.with.contains(&TracedMetrics::Drops),
             cost: self.with.contains(&TracedMetrics::Cost),
             headroom: self.with.contains(&TracedMetrics::Headroom),
-            most_series: usize::try_from(self.max_series).unwrap_or(usize::MAX),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
+            max_series: self.max_series,
         }
     }
 }

@@ -7,7 +7,7 @@ use linerate_host::{Diagnosis, Host, HostView, PacketPath, Scope};
 use crate::metrics::families::{BUILD_INFO, COLLECTOR_UP, EXPORTER_CPU, FAMILIES, FOLDED, SCRAPE_SECONDS};
 use crate::metrics::family::MetricFamily;
 use crate::metrics::gather::{CounterReset, GatheredSamples, MetricSelection};
-use crate::metrics::packet_tracers::{CostCollector, DropsCollector, HeadroomCollector};
+use crate::metrics::packet_tracers::{CostCollector, DropsCollector, HeadroomCollector, MetricCollector};
 use crate::metrics::totals::{ExposedSeries, Exposition, MetricTotals, MetricValue};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,13 +25,11 @@ pub(crate) struct ExporterOptions {
     /// Whether to estimate the headroom of the ports.
     pub(crate) headroom: bool,
     // Maximum number of series per family. The excess series become one.
-    pub(crate) most_series: usize,
-    /// Version of the program.
-    pub(crate) version: String,
+    pub(crate) max_series: u32,
 }
 
-// Default of the most series of a family: enough for 128 CPUs with six modes, and 512 queues.
-const MOST_SERIES: usize = 1024;
+/// Default of [`ExporterOptions::max_series`]: enough for 128 CPUs with six modes, and 512 queues.
+pub(crate) const MOST_SERIES: u32 = 1024;
 
 // Two readings further apart than this are judged each by itself, because their difference
 // describes a time long past.
@@ -46,8 +44,7 @@ impl Default for ExporterOptions {
             drops: false,
             cost: false,
             headroom: false,
-            most_series: MOST_SERIES,
-            version: env!("CARGO_PKG_VERSION").to_owned(),
+            max_series: MOST_SERIES,
         }
     }
 }
@@ -58,13 +55,10 @@ pub(crate) struct Exporter {
     host: Host,
     scope: Scope,
     wanted: MetricSelection,
-    version: String,
     tally: MetricTotals,
     before: Option<(Instant, PacketPath)>,
-    // The optional collectors, or the reason why one cannot run.
-    drops: Option<Result<DropsCollector, String>>,
-    cost: Option<Result<CostCollector, String>>,
-    headroom: Option<Result<HeadroomCollector, String>>,
+    // The optional collectors by name, or the reason why one cannot run.
+    collectors: Vec<(&'static str, Result<Box<dyn MetricCollector>, String>)>,
 }
 
 impl Exporter {
@@ -78,23 +72,21 @@ impl Exporter {
         let scope = Scope { interfaces: options.interfaces.clone(), port, pid: None };
         let selection =
             MetricSelection { ports: options.ports.iter().copied().collect(), pids: options.pids };
-        let drops = options
-            .drops
-            .then(|| DropsCollector::start(&host, &options.ports).map_err(|error| error.to_string()));
-        let cost = options.cost.then(|| CostCollector::start().map_err(|error| error.to_string()));
-        let headroom = options.headroom.then(|| HeadroomCollector::start(&options.ports));
-        let (version, totals) = (options.version.clone(), MetricTotals::new(options.most_series));
-        Self { host, scope, wanted: selection, version, tally: totals, before: None, drops, cost, headroom }
+        let collectors = [
+            options.drops.then(|| ("drops", started(DropsCollector::start(&host, &options.ports)))),
+            options.cost.then(|| ("cost", started(CostCollector::start()))),
+            options.headroom.then(|| ("headroom", started(HeadroomCollector::start(&options.ports)))),
+        ];
+        let collectors = collectors.into_iter().flatten().collect();
+        let tally = MetricTotals::new(usize::try_from(options.max_series).unwrap_or(usize::MAX));
+        Self { host, scope, wanted: selection, tally, before: None, collectors }
     }
 
     // Collectors of [`ExporterOptions`] that cannot run, each with the reason in one line.
     #[must_use]
     pub(crate) fn unavailable_collectors(&self) -> Vec<(&'static str, String)> {
-        let drops = self.drops.as_ref().and_then(|drops| drops.as_ref().err());
-        let cost = self.cost.as_ref().and_then(|cost| cost.as_ref().err());
-        let headroom = self.headroom.as_ref().and_then(|headroom| headroom.as_ref().err());
-        let pairs = [("drops", drops), ("cost", cost), ("headroom", headroom)];
-        pairs.into_iter().filter_map(|(name, reason)| Some((name, reason?.clone()))).collect()
+        let collectors = self.collectors.iter();
+        collectors.filter_map(|(name, state)| Some((*name, state.as_ref().err()?.clone()))).collect()
     }
 
     /// Reads the host, derives findings from this reading and the previous one, and records all
@@ -108,7 +100,7 @@ impl Exporter {
         let mut samples = GatheredSamples::from_path(&path, &diagnosis, &self.wanted);
         self.before = Some((begin, path));
         self.gather_traced(&mut samples);
-        samples.add_gauge(&BUILD_INFO, &[&self.version], 1.0);
+        samples.add_gauge(&BUILD_INFO, &[env!("CARGO_PKG_VERSION")], 1.0);
         let (mut exposition, folded_series) = self.tally.record_scrape(FAMILIES, &samples);
         let rows = folded_series.iter().map(|(family, series)| row(&[family], *series as f64)).collect();
         append_family(&mut exposition, &FOLDED, rows);
@@ -118,33 +110,23 @@ impl Exporter {
 
     fn gather_traced(&mut self, samples: &mut GatheredSamples) {
         samples.add_source_counter(&EXPORTER_CPU, &[], (0, CounterReset::Never), process_ns());
-        let host = &self.host;
-        let drops = self
-            .drops
-            .as_mut()
-            .map(|drops| ("drops", gather_with(drops, |drops| drops.gather(host, samples))));
-        let cost = self.cost.as_mut().map(|cost| ("cost", gather_with(cost, |cost| cost.gather(samples))));
-        let headroom = self
-            .headroom
-            .as_mut()
-            .map(|headroom| ("headroom", gather_with(headroom, |headroom| headroom.gather(samples))));
-        for (collector, is_up) in [drops, cost, headroom].into_iter().flatten() {
-            samples.add_gauge(&COLLECTOR_UP, &[collector], f64::from(u8::from(is_up)));
+        for (name, collector) in &mut self.collectors {
+            if let Ok(running) = collector
+                && let Err(reason) = running.gather(&self.host, samples)
+            {
+                *collector = Err(reason);
+            }
+            samples.add_gauge(&COLLECTOR_UP, &[name], f64::from(u8::from(collector.is_ok())));
         }
     }
 }
 
-/// Gathers with a collector. Returns whether the collector works.
-fn gather_with<T>(
-    collector: &mut Result<T, String>,
-    gather: impl FnOnce(&mut T) -> Result<(), String>,
-) -> bool {
-    if let Ok(running) = collector
-        && let Err(reason) = gather(running)
-    {
-        *collector = Err(reason);
-    }
-    collector.is_ok()
+fn started<C: MetricCollector + 'static, E: ToString>(
+    start: Result<C, E>,
+) -> Result<Box<dyn MetricCollector>, String> {
+    start
+        .map(|collector| -> Box<dyn MetricCollector> { Box::new(collector) })
+        .map_err(|error| error.to_string())
 }
 
 fn row(labels: &[&str], value: f64) -> ExposedSeries {

@@ -8,11 +8,12 @@ use std::fmt::Write as _;
 use crate::metrics::family::{MetricFamily, MetricKind};
 use crate::metrics::totals::{ExposedSeries, Exposition, MetricValue};
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum ExpositionFormat {
-    /// OpenMetrics 1.0.
+    /// OpenMetrics 1.0
+    #[value(name = "openmetrics")]
     OpenMetrics,
-    /// Prometheus' text format 0.0.4.
+    /// Prometheus' text format 0.0.4
     Prometheus,
 }
 

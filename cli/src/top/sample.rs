@@ -6,9 +6,9 @@ use linerate_host::live::snapshot::{
     ThreadSnapshot, TransmitQueueSnapshot,
 };
 use linerate_host::live::{LiveHost, SnapshotSource};
-use linerate_host::recording::RecordedEntry;
-use linerate_host::{Host, HostRecording, Known, OpenedCapture, Scope, Severity, StageName};
-use linerate_testkit::fixture::Node as FixtureNode;
+use linerate_host::{Known, OpenedCapture, Scope, Severity, StageName};
+
+use crate::fixture_hosts;
 
 // A host of four CPUs and an interface with two queues, one of which loses packets.
 pub(crate) fn small() -> Snapshot {
@@ -82,20 +82,9 @@ pub(crate) fn empty() -> Snapshot {
 
 /// The fixture of 128 CPUs and four interfaces of 64 queues.
 pub(crate) fn big() -> Snapshot {
-    let trees = linerate_testkit::fixture::fixture("many").expect("a fixture").trees();
-    let mut hosts = trees.iter().map(|tree| {
-        let mut recording = HostRecording::new();
-        for (path, node) in tree.followed().entries() {
-            let entry = match node {
-                FixtureNode::File(content) => RecordedEntry::File(content.clone().into_bytes()),
-                FixtureNode::Link(target) => RecordedEntry::Link(target.clone()),
-            };
-            recording.insert(path, entry);
-        }
-        Host::recorded(recording)
-    });
-    let first_host = hosts.next().expect("a reading");
-    let source = SnapshotSource::from(OpenedCapture { about: None, first: first_host, later: hosts.next() });
+    let fixture = linerate_testkit::fixture::fixture("many").expect("a fixture");
+    let [first, later] = fixture_hosts::readings(&fixture);
+    let source = SnapshotSource::from(OpenedCapture { about: None, first, later: Some(later) });
     LiveHost::open(source, Scope::default()).refresh()
 }
 

@@ -1,16 +1,14 @@
 //! CPU time of packet processing.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::{PoisonError, mpsc};
 use std::time::Duration;
 
 use linerate_host::Host;
 use linerate_trace::TraceError;
 use linerate_trace::cost::{self, CostSession, CpuCost};
 
+use super::{MeasuringThread, MetricCollector};
 use crate::metrics::families::{COST_LOOK, COST_SECONDS, COST_STOLEN};
 use crate::metrics::gather::GatheredSamples;
 
@@ -20,11 +18,7 @@ const LAP: Duration = Duration::from_secs(2);
 /// A thread that measures in windows that keep it below 1 % of a CPU (see
 /// [`linerate_trace::cost`]).
 #[derive(Debug)]
-pub(crate) struct CostCollector {
-    sums: Arc<Mutex<CostTotals>>,
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<Result<(), TraceError>>>,
-}
+pub(crate) struct CostCollector(MeasuringThread<CostTotals>);
 
 #[derive(Debug, Default)]
 struct CostTotals {
@@ -44,12 +38,9 @@ struct CpuNanoseconds {
 impl CostCollector {
     /// Starts the measurement.
     pub(crate) fn start() -> Result<Self, TraceError> {
-        let (sums, stop) = (Arc::<Mutex<CostTotals>>::default(), Arc::<AtomicBool>::default());
         let (start_sender, start_receiver) = mpsc::channel();
-        let thread_state = (Arc::clone(&sums), Arc::clone(&stop));
-        let thread = std::thread::spawn(move || {
+        let thread = MeasuringThread::<CostTotals>::start(move |sums, is_stopped| {
             let host = Host::live();
-            let (sums, stop) = thread_state;
             let mut session = match CostSession::start(&host, None) {
                 Ok(session) => session,
                 Err(error) => {
@@ -59,9 +50,8 @@ impl CostCollector {
                 }
             };
             let _ = start_sender.send(Ok(()));
-            let is_stopped = || stop.load(Ordering::Relaxed);
             while !is_stopped() {
-                session.wait(LAP, &is_stopped)?;
+                session.wait(LAP, is_stopped)?;
                 let cost = session.read(&host)?;
                 sums.lock().unwrap_or_else(PoisonError::into_inner).add(&cost);
             }
@@ -69,7 +59,7 @@ impl CostCollector {
         });
         // A thread that ends without a message has panicked.
         match start_receiver.recv() {
-            Ok(Ok(())) => Ok(Self { sums, stop, thread: Some(thread) }),
+            Ok(Ok(())) => Ok(Self(thread)),
             Ok(Err(error)) => Err(error),
             Err(_) => Err(TraceError::Kernel {
                 what: "measuring the CPU time of packets",
@@ -77,16 +67,11 @@ impl CostCollector {
             }),
         }
     }
+}
 
-    // Adds the totals since the start.
-    pub(crate) fn gather(&mut self, samples: &mut GatheredSamples) -> Result<(), String> {
-        if let Some(thread) = self.thread.take_if(|thread| thread.is_finished()) {
-            return Err(match thread.join() {
-                Ok(Err(error)) => error.to_string(),
-                _ => "the thread that looks has ended".to_owned(),
-            });
-        }
-        let sums = self.sums.lock().unwrap_or_else(PoisonError::into_inner);
+impl MetricCollector for CostCollector {
+    fn gather(&mut self, _host: &Host, samples: &mut GatheredSamples) -> Result<(), String> {
+        let sums = self.0.values()?;
         for (cpu, totals) in &sums.cpus {
             let cpu = cpu.to_string();
             for (context, ns) in
@@ -100,16 +85,6 @@ impl CostCollector {
             samples.add_gauge(&COST_LOOK, &[], share);
         }
         Ok(())
-    }
-}
-
-impl Drop for CostCollector {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            // At the end, nothing reads the thread's result.
-            let _ = thread.join();
-        }
     }
 }
 

@@ -8,6 +8,7 @@ use linerate_trace::drops::packet_counts::{
     DropsTracer, NamespaceScope, PacketDirection, PathPoint, PortSubject,
 };
 
+use super::MetricCollector;
 use crate::metrics::families::{DROPS_LOST, DROPS_MISSED, DROPS_PASSED};
 use crate::metrics::gather::GatheredSamples;
 
@@ -22,8 +23,10 @@ impl DropsCollector {
         let port_subject = PortSubject { network: NamespaceScope::Here, ports: ports.to_vec(), peer: None };
         Ok(Self { look: DropsTracer::start(host, &port_subject)? })
     }
+}
 
-    pub(crate) fn gather(&mut self, host: &Host, samples: &mut GatheredSamples) -> Result<(), String> {
+impl MetricCollector for DropsCollector {
+    fn gather(&mut self, host: &Host, samples: &mut GatheredSamples) -> Result<(), String> {
         let trace = self.look.read(host).map_err(|error| error.to_string())?;
         // The kernel uses one reason at many places, so their counts are added.
         let mut lost_packets: BTreeMap<(&str, String), u64> = BTreeMap::new();

@@ -1,16 +1,14 @@
 //! The headroom of services, estimated once a minute.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use linerate_host::Host;
-use linerate_trace::TraceError;
 use linerate_trace::headroom::{HeadroomReport, HeadroomSession};
 use linerate_trace::window;
 
+use super::{MeasuringThread, MetricCollector};
 use crate::metrics::families::{HEADROOM, HEADROOM_CAPACITY};
 use crate::metrics::gather::GatheredSamples;
 
@@ -24,11 +22,7 @@ type Estimates = BTreeMap<u16, (f64, f64)>;
 
 /// A thread that estimates one port after the other.
 #[derive(Debug)]
-pub(crate) struct HeadroomCollector {
-    estimates: Arc<Mutex<Estimates>>,
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<Result<(), TraceError>>>,
-}
+pub(crate) struct HeadroomCollector(MeasuringThread<Estimates>);
 
 impl HeadroomCollector {
     /// Starts the estimates.
@@ -36,17 +30,14 @@ impl HeadroomCollector {
         let Some(first_port) = ports.first() else { return Err("it requires --port".to_owned()) };
         // Reports a missing privilege or kernel feature at once.
         HeadroomSession::start(&Host::live(), *first_port).map_err(|error| error.to_string())?;
-        let (estimates, stop) = (Arc::<Mutex<Estimates>>::default(), Arc::<AtomicBool>::default());
-        let thread_state = (Arc::clone(&estimates), Arc::clone(&stop), ports.to_vec());
-        let thread = std::thread::spawn(move || {
-            let (estimates, stop, ports) = thread_state;
-            let is_stopped = || stop.load(Ordering::Relaxed);
+        let ports = ports.to_vec();
+        Ok(Self(MeasuringThread::<Estimates>::start(move |estimates, is_stopped| {
             let host = Host::live();
             while !is_stopped() {
                 let next_lap = Instant::now() + EVERY;
                 for port in &ports {
                     let wait = |time| {
-                        window::wait(time, &is_stopped);
+                        window::wait(time, is_stopped);
                     };
                     let report = HeadroomSession::start(&host, *port)?.measure(LAP, &wait)?;
                     let mut estimates = estimates.lock().unwrap_or_else(PoisonError::into_inner);
@@ -55,21 +46,16 @@ impl HeadroomCollector {
                         None => estimates.remove(port),
                     };
                 }
-                window::wait(next_lap.saturating_duration_since(Instant::now()), &is_stopped);
+                window::wait(next_lap.saturating_duration_since(Instant::now()), is_stopped);
             }
             Ok(())
-        });
-        Ok(Self { estimates, stop, thread: Some(thread) })
+        })))
     }
+}
 
-    pub(crate) fn gather(&mut self, samples: &mut GatheredSamples) -> Result<(), String> {
-        if let Some(thread) = self.thread.take_if(|thread| thread.is_finished()) {
-            return Err(match thread.join() {
-                Ok(Err(error)) => error.to_string(),
-                _ => "the thread that estimates has ended".to_owned(),
-            });
-        }
-        for (port, (capacity, unused)) in &*self.estimates.lock().unwrap_or_else(PoisonError::into_inner) {
+impl MetricCollector for HeadroomCollector {
+    fn gather(&mut self, _host: &Host, samples: &mut GatheredSamples) -> Result<(), String> {
+        for (port, (capacity, unused)) in &*self.0.values()? {
             let port = port.to_string();
             samples.add_gauge(&HEADROOM_CAPACITY, &[&port], *capacity);
             samples.add_gauge(&HEADROOM, &[&port], *unused);
@@ -81,14 +67,4 @@ impl HeadroomCollector {
 fn unused(report: &HeadroomReport) -> Option<(f64, f64)> {
     let estimate = report.capacity.value()?;
     Some((estimate.per_second, (1.0 - estimate.used_share).max(0.0)))
-}
-
-impl Drop for HeadroomCollector {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            // At the end, nothing reads the thread's result.
-            let _ = thread.join();
-        }
-    }
 }

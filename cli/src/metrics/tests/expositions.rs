@@ -3,21 +3,14 @@
 use std::collections::BTreeSet;
 
 use super::{Exporter, ExporterOptions, Exposition, ExpositionFormat, FAMILIES, MetricKind, family, text};
-use linerate_host::recording::RecordedEntry;
-use linerate_host::{Host, HostRecording};
-use linerate_testkit::fixture::{Fixture, Node, fixture, many};
+use crate::fixture_hosts;
+use linerate_host::Host;
+use linerate_testkit::fixture::{Fixture, fixture, many};
 
 /// A fixture's exposition after this many scrapes.
 fn fixture_exposition(fixture: &Fixture, options: &ExporterOptions, scrapes: usize) -> Exposition {
-    let mut recording = HostRecording::new();
-    for (path, node) in fixture.trees()[0].followed().entries() {
-        let entry = match node {
-            Node::File(content) => RecordedEntry::File(content.clone().into_bytes()),
-            Node::Link(target) => RecordedEntry::Link(target.clone()),
-        };
-        recording.insert(path, entry);
-    }
-    let mut exporter = Exporter::new(Host::recorded(recording), options);
+    let [host, _] = fixture_hosts::readings(fixture);
+    let mut exporter = Exporter::new(host, options);
     (1..scrapes).for_each(|_| drop(exporter.scrape()));
     exporter.scrape()
 }
@@ -88,8 +81,7 @@ fn each_queue_has_a_series_up_to_the_series_limit() {
         rows.len()
     };
     assert_eq!(queues(&all), 64);
-    let few =
-        fixture_exposition(&host, &ExporterOptions { most_series: 10, ..ExporterOptions::default() }, 1);
+    let few = fixture_exposition(&host, &ExporterOptions { max_series: 10, ..ExporterOptions::default() }, 1);
     // Ten queues, and for each interface a series for its other queues.
     assert!((11..=14).contains(&queues(&few)), "{}", queues(&few));
     assert_eq!(value(&few, "linerate_folded_series", &["linerate_rss_receive_packets"]), Some(54.0));

@@ -1,26 +1,17 @@
-use linerate_host::recording::RecordedEntry;
-use linerate_host::{Host, HostRecording, PacketPath, Scope};
-use linerate_testkit::fixture::{Node, fixture};
+use linerate_host::{Host, PacketPath, Scope};
+use linerate_testkit::fixture::fixture;
 
 use super::*;
+use crate::fixture_hosts;
 use crate::render::style::TextStyle;
 use crate::render::{html, text};
 
 /// The readings of a fixture host.
 pub(crate) fn readings(name: &str) -> (PacketPath, Option<PacketPath>) {
-    let trees = fixture(name).expect("a fixture").trees();
-    let mut paths = trees.iter().map(|tree| {
-        let mut recording = HostRecording::new();
-        for (path, node) in tree.followed().entries() {
-            let entry = match node {
-                Node::File(content) => RecordedEntry::File(content.clone().into_bytes()),
-                Node::Link(target) => RecordedEntry::Link(target.clone()),
-            };
-            recording.insert(path, entry);
-        }
-        PacketPath::observe(&Host::recorded(recording), &Scope::default())
-    });
-    (paths.next().expect("a reading"), paths.next())
+    let fixture = fixture(name).expect("a fixture");
+    let [first, later] =
+        fixture_hosts::readings(&fixture).map(|host| PacketPath::observe(&host, &Scope::default()));
+    (first, Some(later))
 }
 
 /// The result for a fixture host, with two unknown values added.
