@@ -54,7 +54,7 @@ pub struct BoostChoice {
 /// A plan for a server.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct BoostPlan {
-    /// The changes of the tune. Its `left` has the changes that are not possible, with reasons.
+    /// The changes of the tune. Its `skipped` has the changes that are not possible, with reasons.
     pub plan: TunePlan,
     pub places: Vec<CpuAssignment>,
     /// Advice on the server's own configuration.
@@ -157,24 +157,24 @@ impl BoostDraft {
             groups.iter().for_each(|owned| self.refuse(&group::name(owned.group), &reason));
             return;
         }
-        if !choice.no_pin {
-            let is_fed = |unit: &ThreadPlacement<'_>| {
-                let reads = |owned: &OwnedGroup<'_>| {
-                    owned.sockets.iter().any(|(_, reader)| reader.tid == unit.reader.tid)
-                };
-                choice.no_steer
-                    || unit.chosen == CpuChooser::OnlyOne
-                    || tables.iter().any(|(owned, table)| reads(owned) && benefit::is_by_cpu(owned, table))
+        let is_fed = |unit: &ThreadPlacement<'_>| {
+            let reads = |owned: &OwnedGroup<'_>| {
+                owned.sockets.iter().any(|(_, reader)| reader.tid == unit.reader.tid)
             };
-            let fed_units: Vec<ThreadPlacement<'_>> = units.iter().copied().filter(is_fed).collect();
+            choice.no_steer
+                || unit.chosen == CpuChooser::OnlyOne
+                || tables.iter().any(|(owned, table)| reads(owned) && benefit::is_by_cpu(owned, table))
+        };
+        let fed_units: Vec<ThreadPlacement<'_>> = units.iter().copied().filter(is_fed).collect();
+        if !choice.no_pin {
             self.pin(&fed_units);
         }
         if !choice.no_steer {
             for (owned, table) in &tables {
-                self.steer(server, owned, table, &units);
+                self.steer(server, receiving, (owned, table), &units);
             }
         }
-        self.places = places(receiving, &tables, &units, choice);
+        self.places = places(receiving, &tables, &fed_units, choice);
         if !self.steering.is_empty() {
             self.advice.extend(advice::lasting_option(server, OptionEffect::Steering));
         }
@@ -238,8 +238,8 @@ impl BoostDraft {
     fn steer(
         &mut self,
         server: &ObservedServer,
-        owned: &OwnedGroup<'_>,
-        table: &SteeringTable,
+        receiving: &ReceivingCpus,
+        (owned, table): (&OwnedGroup<'_>, &SteeringTable),
         units: &[ThreadPlacement<'_>],
     ) {
         let group_name = group::name(owned.group);
@@ -255,8 +255,11 @@ impl BoostDraft {
                 let reason = "one thread or one CPU has all its sockets: steering would change nothing";
                 self.refuse(&group_name, reason);
             }
+            SteeringMethod::Program(Some(current_table))
+                if receiving
+                    .is_as_good(current_table, table, |cpu| units.iter().any(|unit| unit.cpu == cpu)) => {}
             SteeringMethod::Program(current_table) => {
-                self.steering.extend(changes::steer(server, owned, current_table.as_ref(), table));
+                self.steering.push(changes::steer(server, owned, current_table.as_ref(), table));
             }
             SteeringMethod::IncomingCpu(cause) => match changes::set_incoming_cpus(owned, units, cause) {
                 Ok(changes) => self.steering.extend(changes),
@@ -331,18 +334,20 @@ fn single_socket_reason(readers: usize) -> String {
     }
 }
 
-/// The assignment of each CPU; empty if nothing is steered.
+/// The assignment of each CPU; empty if nothing is steered or pinned.
 fn places(
     receiving: &ReceivingCpus,
     tables: &[(&OwnedGroup<'_>, SteeringTable)],
     units: &[ThreadPlacement<'_>],
     choice: &BoostChoice,
 ) -> Vec<CpuAssignment> {
-    if units.is_empty() {
+    let is_steered = |owned: &OwnedGroup<'_>, table| !choice.no_steer && benefit::is_by_cpu(owned, table);
+    let steered: Vec<_> = tables.iter().filter(|(owned, table)| is_steered(owned, table)).collect();
+    if steered.is_empty() && (choice.no_pin || units.is_empty()) {
         return Vec::new();
     }
     let place = |cpu: u32| {
-        let rows = tables.iter().filter_map(|(_, table)| table.by_cpu.get(&cpu));
+        let rows = steered.iter().filter_map(|(_, table)| table.by_cpu.get(&cpu));
         let local_units = units.iter().filter(|unit| unit.cpu == cpu && (!choice.no_pin || unit.is_bound()));
         CpuAssignment {
             cpu,

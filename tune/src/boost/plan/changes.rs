@@ -65,16 +65,13 @@ pub(super) fn pin(unit: &ThreadPlacement<'_>) -> Result<Option<PlannedChange>, S
     Ok(Some(change(setting, allowed.to_string(), unit.cpu.to_string(), reason)))
 }
 
-/// Attaches a program that chooses by the table; `None` if it has this table already.
+/// Attaches a program that chooses by the table.
 pub(super) fn steer(
     server: &ObservedServer,
     owned: &OwnedGroup<'_>,
     current_table: Option<&SteeringTable>,
     table: &SteeringTable,
-) -> Option<PlannedChange> {
-    if current_table == Some(table) {
-        return None;
-    }
+) -> PlannedChange {
     let group = owned.group;
     let setting =
         Setting::Steering { namespace: server.namespace, protocol: group.protocol, local: group.local };
@@ -94,7 +91,7 @@ pub(super) fn steer(
              state in one worker, as QUIC does.",
         ),
     };
-    Some(change(setting, from, table.to_string(), reason))
+    change(setting, from, table.to_string(), reason)
 }
 
 /// Sets SO_INCOMING_CPU of each socket to the CPU of its unit. An error has the reason why that is

@@ -1,7 +1,8 @@
 //! The CPUs on which packets of a server arrive.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use linerate_host::setting::SteeringTable;
 use linerate_host::stage::spread;
 use linerate_host::{CpuSet, PacketPath};
 
@@ -83,6 +84,38 @@ impl ReceivingCpus {
         } else {
             CpuWorth::Idle
         }
+    }
+
+    /// Whether a new table would gain nothing: only the rows of CPUs without a unit differ, and the
+    /// current table spreads the packets as evenly. These rows depend on the CPUs on which packets
+    /// arrive at the moment.
+    pub(super) fn is_as_good(
+        &self,
+        current: &SteeringTable,
+        new: &SteeringTable,
+        has_unit: impl Fn(u32) -> bool,
+    ) -> bool {
+        let sockets: BTreeSet<&u64> = new.by_cpu.values().flatten().collect();
+        let is_equal = |(cpu, row): (&u32, &Vec<u64>)| match new.by_cpu.get(cpu) {
+            Some(new_row) if has_unit(*cpu) => row == new_row,
+            Some(_) => !row.is_empty() && row.iter().all(|cookie| sockets.contains(cookie)),
+            None => false,
+        };
+        current.follows_quic_ids == new.follows_quic_ids
+            && current.by_cpu.len() == new.by_cpu.len()
+            && current.by_cpu.iter().all(is_equal)
+            && self.largest_load(current) <= self.largest_load(new) + f64::EPSILON
+    }
+
+    /// The number of CPUs whose packets the busiest socket of a table gets.
+    fn largest_load(&self, table: &SteeringTable) -> f64 {
+        let mut loads: BTreeMap<u64, f64> = BTreeMap::new();
+        for (_, row) in table.by_cpu.iter().filter(|(cpu, _)| self.receives(**cpu)) {
+            for cookie in row {
+                *loads.entry(*cookie).or_default() += 1.0 / row.len() as f64;
+            }
+        }
+        loads.into_values().fold(0.0, f64::max)
     }
 
     /// All online CPUs, the most suitable first.

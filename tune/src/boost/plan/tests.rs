@@ -63,6 +63,45 @@ fn observed_arrival_cpus_override_interrupt_affinities() {
 }
 
 #[test]
+fn table_is_kept_if_the_traffic_changes_and_it_spreads_packets_as_evenly() {
+    let path = BoostSampleMachine { vectors: vec![0, 1, 2, 3], ..BoostSampleMachine::of(4) }.path();
+    let plan_now = |server: &ObservedServer| make(server, &path, &BoostChoice::default());
+    let mut server = server("echo", &[(SocketProtocol::Udp, "0.0.0.0:7")], 2, "0-3");
+    seen_on(&mut server, "1-3");
+    let plan = plan_now(&server);
+    let table = tables(&plan)["udp 0.0.0.0:7"].clone();
+    for (tid, cpu) in pins(&plan) {
+        let reader = server.readers.iter_mut().find(|reader| reader.tid == tid).expect("a reader");
+        reader.allowed = Known::Value(cpus(&cpu));
+    }
+    server.groups[0].steering = Known::Value(table.clone());
+    server.delivery = Known::unknown("nobody looked");
+    assert_eq!(table, "by-cpu 0:101 1:100 2:101 3:100");
+    assert_eq!(plan_now(&server).plan.changes, []);
+    // A row without a socket, a socket in another unit's row, an uneven table.
+    for other in
+        ["by-cpu 0:101 1:100 2:101", "by-cpu 0:101 1:101 2:100 3:100", "by-cpu 0:100 1:100 2:101 3:100"]
+    {
+        server.groups[0].steering = Known::Value(other.to_owned());
+        assert_eq!(plan_now(&server).plan.changes.len(), 1, "{other}");
+    }
+}
+
+#[test]
+fn nothing_is_placed_if_only_buffers_grow() {
+    let path = BoostSampleMachine::of(2).path();
+    let buffers = BoostChoice { receive_buffer_bytes: Some(8 << 20), ..BoostChoice::default() };
+    let no_pin = BoostChoice { no_pin: true, no_steer: true, ..buffers.clone() };
+    // A table that is like the hash: both threads are confined to one CPU.
+    for (server, choice) in [(nsd(2, "0-1"), no_pin), (nsd(2, "1"), BoostChoice { no_pin: true, ..buffers })]
+    {
+        let plan = make(&server, &path, &choice);
+        assert!(!plan.plan.changes.is_empty() && tables(&plan).is_empty(), "{plan:#?}");
+        assert_eq!(plan.places, []);
+    }
+}
+
+#[test]
 fn packets_arrive_on_the_cpus_of_rps() {
     let server = server("echo", &[(SocketProtocol::Udp, "0.0.0.0:7")], 2, "0-3");
     let machine =
