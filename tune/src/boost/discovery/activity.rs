@@ -48,10 +48,8 @@ pub(super) fn observe(
             if done.load(Ordering::Relaxed) {
                 return sampling;
             }
-            let pause = SHORTEST
-                .max(sample_start.elapsed() * (SHARE - 1))
-                .min(options.duration.saturating_sub(start.elapsed()));
-            std::thread::sleep(pause.max(Duration::from_micros(100)));
+            // The end of the observation interrupts it.
+            std::thread::park_timeout(SHORTEST.max(sample_start.elapsed() * (SHARE - 1)));
         }
     };
     // Samples are taken in another thread, because `stop` can be called only in this one.
@@ -62,6 +60,7 @@ pub(super) fn observe(
             std::thread::sleep(TICK.min(options.duration.saturating_sub(start.elapsed())));
         }
         done.store(true, Ordering::Relaxed);
+        sampling.thread().unpark();
         let sampling = sampling.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         (sampling, delivery)
     });
