@@ -24,14 +24,15 @@ impl ServerSample {
             let Some(life) = read_life(host, &format!("/proc/{pid}/stat")) else { continue };
             // The id was reused by another process.
             let is_other_process = started.is_some_and(|started| started != 0 && started != life.started);
-            if !life.lives || is_other_process || sample.processes.insert(pid, life.started).is_some() {
+            // A first thread that has ended stays listed, and its state is that of the process.
+            let tasks = host.list(&format!("/proc/{pid}/task")).unwrap_or_default();
+            let threads: Vec<u32> = parse_numbers(&tasks).filter(|tid| life.lives || *tid != pid).collect();
+            if threads.is_empty() || is_other_process || sample.processes.insert(pid, life.started).is_some()
+            {
                 continue;
             }
-            for tid in parse_numbers(&host.list(&format!("/proc/{pid}/task")).unwrap_or_default()) {
-                // A main thread that has ended stays listed as long as others live.
-                if tid != pid || has_living_first_thread(host, pid) {
-                    sample.threads.insert((pid, tid));
-                }
+            for tid in threads {
+                sample.threads.insert((pid, tid));
                 pending.extend(children(host, pid, tid).map(|child| (child, None)));
             }
         }
@@ -43,10 +44,6 @@ impl ServerSample {
     pub(super) fn has(&self, pid: u32, tid: u32) -> bool {
         self.threads.contains(&(pid, tid))
     }
-}
-
-fn has_living_first_thread(host: &Host, pid: u32) -> bool {
-    read_life(host, &format!("/proc/{pid}/task/{pid}/stat")).is_some_and(|life| life.lives)
 }
 
 /// Children of a thread that run the same program. Other children, such as scripts, read none of
@@ -128,7 +125,6 @@ mod tests {
         let children: Vec<String> = workers.iter().map(|(pid, _)| pid.to_string()).collect();
         let mut process = |pid: u32, state: &str, children: &str, program: &str| {
             file(&mut recording, format!("/proc/{pid}/stat"), stat(pid, state, u64::from(pid) * 10));
-            file(&mut recording, format!("/proc/{pid}/task/{pid}/stat"), stat(pid, state, 1));
             file(&mut recording, format!("/proc/{pid}/task/{pid}/children"), children.to_owned());
             recording.insert(format!("/proc/{pid}/exe"), RecordedEntry::Link(program.to_owned()));
         };
@@ -160,6 +156,18 @@ mod tests {
         assert_eq!(sample.processes, BTreeMap::from([(50, 500), (51, 510), (52, 520)]));
         assert_eq!(sample.threads, BTreeSet::from([(50, 50), (51, 51), (52, 52)]));
         assert_eq!(sample.sockets, BTreeSet::from([700, 702]));
+    }
+
+    #[test]
+    fn process_whose_first_thread_has_ended_is_sampled() {
+        let mut recording = HostRecording::new();
+        recording.insert("/proc/50/stat".to_owned(), RecordedEntry::File(stat(50, "Z", 500).into_bytes()));
+        for tid in [50, 51] {
+            let path = format!("/proc/50/task/{tid}/children");
+            recording.insert(path, RecordedEntry::File(Vec::new()));
+        }
+        let sample = ServerSample::of(&Host::recorded(recording), &BTreeMap::from([(50, 500)]), &[53]);
+        assert_eq!((sample.processes.len(), sample.threads), (1, BTreeSet::from([(50, 51)])));
     }
 
     #[test]
