@@ -203,7 +203,8 @@ fn first_line(pipe: OwnedFd) -> io::Result<String> {
     let mut line = Vec::new();
     let limit = Timespec { tv_sec: LONGEST_START.as_secs().cast_signed(), tv_nsec: 0 };
     loop {
-        if poll(&mut [PollFd::new(&pipe, PollFlags::IN)], Some(&limit))? == 0 {
+        let mut poll_fds = [PollFd::new(&pipe, PollFlags::IN)];
+        if rustix::io::retry_on_intr(|| poll(&mut poll_fds, Some(&limit)))? == 0 {
             return Err(io::Error::new(io::ErrorKind::TimedOut, "it does not report that it watches"));
         }
         let mut byte = [0];
