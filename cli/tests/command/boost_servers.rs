@@ -9,5 +9,5 @@ mod random;
 mod refused;
 pub(crate) mod scene;
 mod single;
-mod traces;
+pub(crate) mod traces;
 mod worker;

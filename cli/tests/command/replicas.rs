@@ -9,7 +9,7 @@ use std::process::Command;
 
 use rustix::process::Signal;
 
-use crate::boost_servers::scene::{count, print_figure, signal, within};
+use crate::boost_servers::scene::{checked_output, count, print_figure, signal, within};
 use crate::support::machine;
 use scene::{PORT, ReplicaTestHost};
 
@@ -24,6 +24,15 @@ fn replicas_share_a_port_and_end_with_boost_run() {
     assert_eq!(host.cpus_of(&[one, other]), ["0", "1"]);
     let outcome = host.run_load(&["--rate", "2000", "--duration", "2"]);
     assert_eq!(count(&outcome, "lost"), 0, "{outcome}");
+
+    // A boost of the copies can be undone while they run.
+    let buffers = ["--receive-buffer", "33554432", "--no-pin", "--no-steer", "--yes"];
+    host.host.expect(0, &[&["apply", "--port", PORT], &buffers[..]].concat());
+    let (out, _) = host.host.expect(0, &["undo", "--port", PORT]);
+    assert!(out.contains("Tune 1"), "{out}");
+    let output = host.host.boost(&["undo", "--port", PORT]).output().expect("it starts");
+    let (_, err) = checked_output(2, &["undo"], &output);
+    assert!(err.contains("end that process"), "{err}");
 
     signal(run.pid(), Signal::HUP);
     run.until_lines(&["0| hangup", "1| hangup"]);
@@ -44,7 +53,7 @@ fn replicas_start_in_a_pid_namespace_without_their_session() {
     run.until("2 replicas on CPU");
     let outcome = host.run_load(&["--rate", "1000", "--duration", "1"]);
     assert_eq!(count(&outcome, "lost"), 0, "{outcome}");
-    signal(run.child(), Signal::TERM);
+    signal(run.children()[0], Signal::TERM);
     run.wait(0);
     host.assert_all_removed();
 }
@@ -60,6 +69,11 @@ fn killed_replica_restarts_within_1_s_and_loses_few_requests() {
     let load = host.start_load(2_000.0);
     signal(copies[1], Signal::KILL);
     let line = run.until("Copy 1 serves again");
+    // A signal makes it look for ended children.
+    within(10, "no ended child stays", || {
+        signal(run.pid(), Signal::HUP);
+        run.children().len() == 4
+    });
     let outcome = load.end();
     let seconds: f64 = line.rsplit(' ').nth(1).and_then(|word| word.parse().ok()).expect("a time");
     print_figure(&format!("replicas: copy killed, back after {seconds} s, {} lost", count(&outcome, "lost")));
@@ -71,11 +85,11 @@ fn killed_replica_restarts_within_1_s_and_loses_few_requests() {
 }
 
 #[test]
-fn replicas_outlive_a_killed_boost_run_and_undo_or_run_ends_them() {
-    let test = "replicas_outlive_a_killed_boost_run_and_undo_or_run_ends_them";
+fn replicas_outlive_a_killed_boost_run_until_undo_run_or_replace_ends_them() {
+    let test = "replicas_outlive_a_killed_boost_run_until_undo_run_or_replace_ends_them";
     let _machine = machine();
     let Some(host) = ReplicaTestHost::up(test) else { return };
-    for next in ["undo", "run"] {
+    for next in ["undo", "run", "replace"] {
         let mut run = host.run(&["--replicas", "2", "--port", PORT], &[]);
         run.until("2 replicas on CPU");
         let refusal = host.refusal(&["--replicas", "1", "--port", PORT], &[]);
@@ -89,8 +103,14 @@ fn replicas_outlive_a_killed_boost_run_and_undo_or_run_ends_them() {
         let outcome = host.run_load(&["--rate", "1000", "--duration", "1"]);
         assert_eq!((count(&outcome, "lost"), count(&load.end(), "lost")), (0, 0));
         assert_eq!(host.copies(), copies);
-        if next == "undo" {
-            let (out, _) = host.boost(0, &["undo", "--port", PORT]);
+        if next == "replace" {
+            let mut new = host.replace(&["--replicas", "1", "--drain", "0"], &[]);
+            new.until(&format!("Port {PORT} is taken over"));
+            let status = host.host.document(&["status"]);
+            assert_eq!(status["replicas"].as_array().map(Vec::len), Some(1), "{status}");
+            new.end(Signal::TERM, 0);
+        } else if next == "undo" {
+            let (out, _) = host.host.expect(0, &["undo", "--port", PORT]);
             assert!(out.contains("2 processes"), "{out}");
         } else {
             let mut run = host.run(&["--replicas", "1", "--port", PORT], &[]);

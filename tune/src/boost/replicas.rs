@@ -115,6 +115,10 @@ pub enum ReplicaEvent {
     },
     /// The port was taken over, and the old server has ended.
     Replaced(ServerHandover),
+    /// The copies are ended before the old server, whose processes still run.
+    Canceled {
+        remaining: Vec<u32>,
+    },
     /// Other copies have taken the port over: copies that end are not restarted.
     HandedOver,
     /// Something failed while the copies serve.
@@ -168,6 +172,11 @@ pub enum ReplicaError {
         name(*protocol, *local)
     )]
     OtherUser { protocol: SocketProtocol, local: SocketAddr, owner: u32 },
+    #[error(
+        "the server on port {port} has no UDP socket there, and boost replace hands over datagrams: check --port \
+         (ss -ulpn lists UDP ports)"
+    )]
+    NoUdpSocket { port: u16 },
     #[error("datagrams cannot be moved from one server to the other: {why}")]
     NotSteered { why: String },
     #[error(transparent)]

@@ -15,9 +15,10 @@ use crate::view;
 
 pub(super) fn run(target: &BoostTargetArgs) -> Result<ExitCode> {
     must_be_root("undo")?;
-    let has_ended_copies = target.pid.is_none() && end_leftovers(target.port)?;
-    let journal = target.state_dir.existing_store()?.read()?;
-    let latest_boost = boosts::latest(&journal, target);
+    let journal = target.state_dir.existing_store().and_then(|store| Ok(store.read()?));
+    let latest_boost = journal.as_ref().ok().and_then(|journal| boosts::latest(journal, target));
+    let has_ended_copies = target.pid.is_none() && end_leftovers(target.port, latest_boost.is_some())?;
+    journal?;
     // The copies are all there was to undo. No boost, so no document of its undo.
     if latest_boost.is_none() && has_ended_copies {
         return Ok(ExitCode::SUCCESS);
@@ -34,8 +35,9 @@ pub(super) fn run(target: &BoostTargetArgs) -> Result<ExitCode> {
     tune::undo_and_print(&target.state_dir, Some(number), target.full, target.json.as_deref())
 }
 
-/// Ends the copies that a killed `boost run` left. Returns whether there were any.
-fn end_leftovers(port: Option<u16>) -> Result<bool> {
+/// Ends the copies that a killed `boost run` left. Returns whether there were any. Fails if there is
+/// nothing to undo but the copies of a running `boost run`.
+fn end_leftovers(port: Option<u16>, has_boost: bool) -> Result<bool> {
     let host = Host::live();
     let removed = match replicas::remove_leftovers(&host, port) {
         // A container may see no control groups, and has no copies then.
@@ -45,7 +47,7 @@ fn end_leftovers(port: Option<u16>) -> Result<bool> {
     for leftover in &removed {
         output::print(&view::boost::replicas::removed_text(leftover))?;
     }
-    if let (Some(port), true) = (port, removed.is_empty())
+    if let (Some(port), true) = (port, removed.is_empty() && !has_boost)
         && let Some(group) = replicas::groups(&host, Some(port))?.first()
     {
         bail!(

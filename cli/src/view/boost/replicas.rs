@@ -79,6 +79,10 @@ pub(crate) fn event(event: &ReplicaEvent) -> String {
             )
         }
         ReplicaEvent::Replaced(handover) => replaced_text(handover),
+        ReplicaEvent::Canceled { remaining } => format!(
+            "The replicas are ended before the old server: process {} still runs.",
+            pid_list(remaining)
+        ),
         ReplicaEvent::HandedOver => {
             "Another linerate boost replace has taken the port over: copies that end are not started again."
                 .to_owned()
@@ -105,8 +109,11 @@ pub(crate) fn removed_text(leftover: &ReplicaLeftover) -> String {
     )
 }
 
+fn pid_list(pids: &[u32]) -> String {
+    pids.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
+}
+
 fn replaced_text(handover: &ServerHandover) -> String {
-    let list = |pids: &[u32]| pids.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
     let milliseconds = handover.drained_in.as_secs_f64() * 1e3;
     let mut line = format!("Port {} is taken over. The old server ", handover.port);
     line += &match handover.unread {
@@ -117,7 +124,7 @@ fn replaced_text(handover: &ServerHandover) -> String {
         None => "may have left datagrams unread".to_owned(),
     };
     if !handover.ended.is_empty() {
-        line += &format!(", and process {} has ended", list(&handover.ended));
+        line += &format!(", and process {} has ended", pid_list(&handover.ended));
     }
     line += ".";
     let drops = [("old", handover.old_drops), ("new", handover.new_drops)];
@@ -133,7 +140,7 @@ fn replaced_text(handover: &ServerHandover) -> String {
         line += &format!(" Warning: {error}.");
     }
     if !handover.remaining.is_empty() {
-        line += &format!(" Process {} still runs: end it (kill -9).", list(&handover.remaining));
+        line += &format!(" Process {} still runs: end it (kill -9).", pid_list(&handover.remaining));
     }
     line
 }

@@ -16,7 +16,7 @@ use crate::support::program;
 use crate::tune::scene::output_text;
 
 /// The values of a server's settings, by name.
-pub(super) type ServerSettingValues = BTreeMap<String, String>;
+pub(crate) type ServerSettingValues = BTreeMap<String, String>;
 
 /// A process and all its descendants.
 pub(super) fn family(pid: u32) -> Vec<u32> {
@@ -39,7 +39,7 @@ pub(super) fn name(pid: u32) -> String {
 }
 
 /// CPUs on which a thread may run, as a list such as `0-1`.
-pub(super) fn allowed_cpus(pid: u32, thread: u32) -> String {
+pub(crate) fn allowed_cpus(pid: u32, thread: u32) -> String {
     let status = fs::read_to_string(format!("/proc/{pid}/task/{thread}/status")).expect("a thread");
     let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
     line.expect("a list").trim().to_owned()
@@ -54,7 +54,7 @@ pub(super) fn threads(pid: u32) -> Vec<u32> {
 }
 
 /// Reads all settings of a server.
-pub(super) fn traces(host: &BoostServersTestHost, pid: u32, port: u16) -> ServerSettingValues {
+pub(crate) fn traces(host: &BoostServersTestHost, pid: u32, port: u16) -> ServerSettingValues {
     let mut traces = ServerSettingValues::new();
     for process in family(pid) {
         for thread in threads(process) {
@@ -113,11 +113,12 @@ fn options(socket: &OwnedFd) -> String {
     let socket = socket.as_fd();
     // On an IPv4 socket the IPv6 option is an error, and the same error before and after.
     format!(
-        "cookie {:?}, receive buffer {:?}, send buffer {:?}, incoming CPU {:?}, path MTU {:?} {:?}",
+        "cookie {:?}, receive buffer {:?}, send buffer {:?}, incoming CPU {:?}, reuseport {:?}, path MTU {:?} {:?}",
         sockopt::socket_cookie(socket),
         sockopt::socket_recv_buffer_size(socket),
         sockopt::socket_send_buffer_size(socket),
         sockopt::socket_incoming_cpu(socket),
+        sockopt::socket_reuseport(socket),
         sockopt::ip_mtu_discover(socket),
         sockopt::ipv6_mtu_discover(socket),
     )

@@ -2,8 +2,9 @@
 
 use rustix::process::Signal;
 
-use super::scene::{PORT, ReplicaTestHost, unified_hierarchy};
+use super::scene::{PORT, PORT_NUMBER, ReplicaTestHost, unified_hierarchy};
 use crate::boost_servers::scene::{count, print_figure, signal, within};
+use crate::boost_servers::traces::traces;
 use crate::support::{machine, skip};
 
 const REPLACEMENTS: usize = 3;
@@ -70,6 +71,45 @@ fn replacing_a_server_started_without_boost_run_loses_no_request() {
 }
 
 #[test]
+fn replace_that_is_interrupted_leaves_the_old_server_as_it_was() {
+    let test = "replace_that_is_interrupted_leaves_the_old_server_as_it_was";
+    let _machine = machine();
+    let Some(host) = ReplicaTestHost::up(test) else { return };
+    let mut server = host.server(&["--tcp"]).spawn().expect("it starts");
+    within(10, "the server is there", || host.copies() == [server.id()]);
+    let settings = || traces(&host.host, server.id(), PORT_NUMBER);
+    let before = settings();
+    // Before the copies have the port, and while the server drains.
+    for (options, words, event) in [
+        (["--probe", "echo"], &["--tcp", "--silent"][..], "0| ready"),
+        (["--drain", "60"], &["--tcp"], "1 replica on CPU"),
+    ] {
+        let mut new = host.replace(&[&["--replicas", "1"], &options[..]].concat(), words);
+        new.until(event);
+        let output = new.end(Signal::INT, 0);
+        assert_eq!((host.copies(), settings()), (vec![server.id()], before.clone()), "{output}");
+        let is_reported = output.contains(&format!("process {} still runs", server.id()));
+        assert_eq!(is_reported, options[0] == "--drain", "{output}");
+    }
+    server.kill().and_then(|()| server.wait()).expect("a child");
+    host.assert_all_removed();
+}
+
+#[test]
+fn replace_refuses_a_port_without_udp_socket() {
+    let test = "replace_refuses_a_port_without_udp_socket";
+    let _machine = machine();
+    let Some(host) = ReplicaTestHost::up(test) else { return };
+    let mut server = host.server(&["--control", "5301"]).spawn().expect("it starts");
+    within(10, "the server is there", || host.copies() == [server.id()]);
+    let output = host.refusal_of("replace", &["--port", "5301"], &["--at", "5301"]);
+    assert!(output.contains("has no UDP socket"), "{output}");
+    assert!(server.try_wait().is_ok_and(|ended| ended.is_none()));
+    server.kill().and_then(|()| server.wait()).expect("a child");
+    host.assert_all_removed();
+}
+
+#[test]
 fn only_new_replicas_are_restarted_while_old_ones_drain() {
     let test = "only_new_replicas_are_restarted_while_old_ones_drain";
     let _machine = machine();
@@ -85,7 +125,7 @@ fn only_new_replicas_are_restarted_while_old_ones_drain() {
     signal(after[1], Signal::KILL);
     // The new copies are supervised while the old server drains.
     new.until("Copy 1 serves again");
-    let (out, _) = host.boost(0, &["status"]);
+    let (out, _) = host.host.expect(0, &["status"]);
     assert!(out.contains("Other copies have taken the port over"), "{out}");
     new.until(&format!("Port {PORT} is taken over"));
     old.wait(0);
@@ -94,7 +134,7 @@ fn only_new_replicas_are_restarted_while_old_ones_drain() {
         remaining.len() == 2 && remaining[0] == after[0] && remaining[1] != after[1],
         "{before:?} {after:?} {remaining:?}"
     );
-    let status = host.document(&["status"]);
+    let status = host.host.document(&["status"]);
     assert_eq!(status["replicas"][0]["copies"][1]["restarts"], 1, "{status}");
     new.end(Signal::TERM, 0);
     host.assert_all_removed();

@@ -10,16 +10,17 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::boost_servers::scene::{BackgroundLoad, BoostServersTestHost, signal, within};
+use crate::boost_servers::traces::allowed_cpus;
 use crate::support::program;
 
 pub(super) const PORT: &str = "5300";
-const PORT_NUMBER: u16 = 5300;
+pub(super) const PORT_NUMBER: u16 = 5300;
 
 /// Time limit for each line, in seconds.
 const PATIENCE: u64 = 20;
 
 pub(super) struct ReplicaTestHost {
-    host: BoostServersTestHost,
+    pub(super) host: BoostServersTestHost,
 }
 
 /// A running `linerate boost`, with the lines of its standard output and standard error.
@@ -114,16 +115,6 @@ impl ReplicaTestHost {
         output
     }
 
-    /// Runs `linerate boost` and checks its exit status. Returns standard output and standard
-    /// error.
-    pub(super) fn boost(&self, status: i32, arguments: &[&str]) -> (String, String) {
-        self.host.expect(status, arguments)
-    }
-
-    pub(super) fn document(&self, arguments: &[&str]) -> Value {
-        self.host.document(arguments)
-    }
-
     pub(super) fn run_load(&self, arguments: &[&str]) -> Value {
         self.host.run_load(PORT_NUMBER, arguments)
     }
@@ -144,12 +135,7 @@ impl ReplicaTestHost {
     }
 
     pub(super) fn cpus_of(&self, processes: &[u32]) -> Vec<String> {
-        let allowed_cpus = |pid: &u32| {
-            let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("a process");
-            let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
-            line.expect("its CPUs").trim().to_owned()
-        };
-        processes.iter().map(allowed_cpus).collect()
+        processes.iter().map(|pid| allowed_cpus(*pid, *pid)).collect()
     }
 
     pub(super) fn assert_all_removed(&self) {
@@ -194,11 +180,12 @@ impl ReplicaRun {
         self.child.id()
     }
 
-    /// The only child of the started process.
-    pub(super) fn child(&self) -> u32 {
+    /// The children of the started process, also ended ones that it has not waited for.
+    pub(super) fn children(&self) -> Vec<u32> {
         let pid = self.pid();
         let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
-        children.expect("a process").trim().parse().expect("one child")
+        let children = children.expect("a process");
+        children.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect()
     }
 
     /// Waits for a line with these words, and returns it.
@@ -245,9 +232,6 @@ impl ReplicaRun {
 
     pub(super) fn kill(&mut self) {
         self.child.kill().and_then(|()| self.child.wait()).expect("a child");
-        within(PATIENCE, "the command has ended", || {
-            self.child.try_wait().is_ok_and(|ended| ended.is_some())
-        });
     }
 }
 

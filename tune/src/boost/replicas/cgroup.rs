@@ -311,7 +311,10 @@ fn wait_until(group: &Path, line: &str, patience: Duration) -> io::Result<bool> 
         }
         // The kernel reports changes of the file as an urgent condition.
         let timeout = Timespec::try_from(remaining).map_err(io::Error::other)?;
-        poll(&mut [PollFd::new(&events, PollFlags::PRI)], Some(&timeout))?;
+        match poll(&mut [PollFd::new(&events, PollFlags::PRI)], Some(&timeout)) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
         // Reading from the start arms the next report.
         rustix::io::pread(&events, &mut [0_u8; 128], 0)?;
     }

@@ -12,6 +12,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
+use super::ReplicaCgroup;
+use super::takeover::ServerTakeover;
+
 /// If a server reads nothing for this time, it will not read the remaining datagrams.
 const IDLE: Duration = Duration::from_secs(5);
 
@@ -56,6 +59,10 @@ pub(super) struct ServerDrain {
     grace: Duration,
     stage: DrainStage,
     handover: ServerHandover,
+    /// Until the server is told to end. The copies of its sockets must be closed then.
+    pub(super) takeover: Option<ServerTakeover>,
+    /// The control group of the old server, if its supervisor was killed.
+    pub(super) leftover: Option<ReplicaCgroup>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,7 +91,14 @@ impl ServerDrain {
         let now = Instant::now();
         let stage = DrainStage::Reading { began: now, since: now };
         let handover = ServerHandover { port, ..ServerHandover::default() };
-        Self { old, processes, grace, stage, handover }
+        Self { old, processes, grace, stage, handover, takeover: None, leftover: None }
+    }
+
+    /// The hand-over that can still be undone, and the processes that still run.
+    pub(super) fn cancel(self) -> (Option<ServerTakeover>, Vec<u32>) {
+        let running = self.processes.iter().filter(|process| process.is_running());
+        let pids = running.map(|process| process.pid).collect();
+        (self.takeover, pids)
     }
 
     /// Latest time of the next step.
@@ -98,9 +112,9 @@ impl ServerDrain {
     /// Readable when a process that was told to end has ended.
     pub(super) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let is_ending = matches!(self.stage, DrainStage::Ending { .. });
-        let descriptors =
-            self.processes.iter().filter_map(|process| Some(process.descriptor.as_ref()?.as_fd()));
-        descriptors.filter(move |_| is_ending)
+        // The descriptor of an ended process stays readable.
+        let running = self.processes.iter().filter(move |process| is_ending && process.is_running());
+        running.filter_map(|process| Some(process.descriptor.as_ref()?.as_fd()))
     }
 
     /// Takes the next step if it is due. Returns the outcome once the old server has ended, or its
@@ -127,6 +141,7 @@ impl ServerDrain {
                 if let Err(error) = self.read_buffers() {
                     self.record_error("list the UDP sockets (module udp_diag)", &error);
                 }
+                self.takeover = None;
                 for index in 0..self.processes.len() {
                     if let Err(errno) = self.processes[index].terminate() {
                         self.record_error("end the old server", &errno.into());
@@ -142,6 +157,10 @@ impl ServerDrain {
                     let pids =
                         |processes: Vec<&OldProcess>| processes.iter().map(|process| process.pid).collect();
                     (self.handover.ended, self.handover.remaining) = (pids(ended), pids(remaining));
+                    let leftover = self.leftover.take().filter(|_| self.handover.remaining.is_empty());
+                    if let Some(Err(error)) = leftover.map(|group| group.remove()) {
+                        self.record_error("remove the control group of the old copies", &error);
+                    }
                     return Some(std::mem::take(&mut self.handover));
                 }
             }
@@ -215,9 +234,11 @@ mod tests {
         );
         UdpSocket::bind("127.0.0.1:0").and_then(|client| client.send_to(&[1], local)).expect("sent");
         let mut child = std::process::Command::new("sleep").arg("600").spawn().expect("started");
-        let process = OldProcess::open(child.id()).expect("a process");
+        let mut other = std::process::Command::new("sleep").arg("600").spawn().expect("started");
+        let processes = [&child, &other].map(|child| OldProcess::open(child.id()).expect("a process"));
         let old = BTreeMap::from([(cookie, Some(0))]);
-        let mut drain = ServerDrain::new(local.port(), old, vec![process], Duration::ZERO);
+        let mut drain = ServerDrain::new(local.port(), old, processes.into(), Duration::ZERO);
+        other.kill().and_then(|()| other.wait()).expect("a child");
         let began = Instant::now();
         assert_eq!(drain.step(), None);
         let unread = drain.handover.unread;
@@ -228,8 +249,10 @@ mod tests {
         while !matches!(drain.stage, DrainStage::Ending { .. }) {
             assert_eq!(drain.step(), None);
         }
+        let pending: Vec<_> = drain.descriptors().collect();
+        assert!(pending.len() <= 1, "an ended process would wake the supervisor again and again");
         child.wait().expect("a child");
         let handover = drain.step().expect("the server has ended");
-        assert_eq!((handover.unread, &handover.ended[..]), (unread, &[child.id()][..]));
+        assert_eq!((handover.unread, &handover.ended[..]), (unread, &[child.id(), other.id()][..]));
     }
 }

@@ -7,6 +7,7 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::cgroup::ReplicaCgroup;
@@ -37,9 +38,6 @@ impl CopyProcess {
             source,
         };
         let (lines, output) = io::pipe().map_err(start_error)?;
-        let mut printer = Command::new("/proc/self/exe");
-        printer.args(&config.prefix_lines).arg(format!("{copy}| ")).stdin(lines).process_group(0);
-        let mut printer = printer.spawn().map_err(start_error)?;
         let mut command = Command::new(&program);
         command.args(words).stdin(Stdio::null());
         command.envs(config.environment.iter().map(|(name, value)| (name, with_number(value, copy))));
@@ -47,21 +45,30 @@ impl CopyProcess {
         // Ctrl-C at a terminal is for the supervisor, which passes it on.
         command.process_group(0);
         sys::copy::place(&mut command, group.procs_of_copy(copy).map_err(start_error)?, cpu);
-        let child = command.spawn();
+        let mut printer = Command::new("/proc/self/exe");
+        printer.args(&config.prefix_lines).arg(format!("{copy}| ")).stdin(lines).process_group(0);
+        let mut printer = printer.spawn().map_err(start_error)?;
+        let child = command.spawn().and_then(|mut child| {
+            // The PID cannot belong to another process, because the child is not waited for yet.
+            let pid = Pid::from_raw(child.id().cast_signed()).ok_or(Errno::SRCH);
+            match pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty())) {
+                Ok(descriptor) => Ok((child, descriptor)),
+                Err(errno) => {
+                    let _ = child.kill().and_then(|()| child.wait());
+                    Err(errno.into())
+                }
+            }
+        });
         // `command` has the write end of the pipe. The printer waits until all write ends are
         // closed.
         drop(command);
-        let child = match child {
-            Ok(child) => child,
+        match child {
+            Ok((child, descriptor)) => Ok(Self { child, descriptor, printer }),
             Err(error) => {
                 let _ = printer.wait();
-                return Err(start_error(error));
+                Err(start_error(error))
             }
-        };
-        // The PID cannot belong to another process, because the child is not waited for yet.
-        let pid = Pid::from_raw(child.id().cast_signed()).ok_or(rustix::io::Errno::SRCH);
-        let descriptor = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()));
-        Ok(Self { child, descriptor: descriptor.map_err(|errno| start_error(errno.into()))?, printer })
+        }
     }
 
     pub(super) fn signal(&self, signal: Signal) {
@@ -72,6 +79,11 @@ impl CopyProcess {
     /// The status, once it has ended.
     pub(super) fn reap(&mut self) -> io::Result<Option<ExitStatus>> {
         self.child.try_wait()
+    }
+
+    /// Whether its last lines are printed. The copy must have been reaped.
+    pub(super) fn has_printed(&mut self) -> bool {
+        self.printer.try_wait().is_ok_and(|ended| ended.is_some())
     }
 
     /// Waits for the last lines. The copy and all processes that write for it must have ended.

@@ -185,9 +185,14 @@ impl ReplicaSet {
             takeover.undo_switch(&self.host);
         }
         let _ = cgroup::kill(&self.group.path);
+        let _ = cgroup::wait_until_empty(&self.group.path, PATIENCE);
+        self.release_server();
+    }
+
+    /// Leaves the server whose port was to be taken over as it was. The copies must have ended,
+    /// because the kernel's hash would give them datagrams.
+    fn release_server(&mut self) {
         if let Some(takeover) = self.takeover.take() {
-            // As long as the copies run, the kernel's hash would give them datagrams.
-            let _ = cgroup::wait_until_empty(&self.group.path, PATIENCE);
             takeover.release(&self.host);
         }
     }
@@ -233,7 +238,8 @@ impl ReplicaSet {
             .for_each(|process| process.signal(signal));
     }
 
-    /// Sends a signal to each copy and restarts none afterwards. A second call kills the copies.
+    /// Sends a signal to each copy and restarts none afterwards. A server whose port is being taken
+    /// over continues, unless it was told to end already. A second call kills the copies.
     ///
     /// # Errors
     /// The error of the kernel.
@@ -242,6 +248,16 @@ impl ReplicaSet {
             return cgroup::kill(&self.group.path).map_err(ReplicaError::io("kill the copies"));
         }
         self.phase = SetPhase::Ending;
+        if let Some(drain) = self.drain.take() {
+            let (takeover, remaining) = drain.cancel();
+            self.takeover = takeover;
+            if !remaining.is_empty() {
+                self.events.push(ReplicaEvent::Canceled { remaining });
+            }
+        }
+        if let Some(takeover) = &self.takeover {
+            takeover.undo_switch(&self.host);
+        }
         self.signal(signal);
         Ok(())
     }
@@ -250,6 +266,7 @@ impl ReplicaSet {
     pub fn has_ended(&self) -> bool {
         matches!(self.phase, SetPhase::Replaced | SetPhase::Ending)
             && self.copies.iter().all(|copy| copy.process.is_none())
+            && self.drain.is_none()
     }
 
     /// Waits for the last lines, and removes the control group.
@@ -257,6 +274,12 @@ impl ReplicaSet {
     /// # Errors
     /// The error of the kernel.
     pub fn finish(&mut self) -> Result<(), ReplicaError> {
+        let result = self.remove_copies();
+        self.release_server();
+        result
+    }
+
+    fn remove_copies(&mut self) -> Result<(), ReplicaError> {
         let to_error = ReplicaError::io("remove the control group of the copies");
         if !cgroup::wait_until_empty(&self.group.path, PATIENCE).map_err(&to_error)? {
             cgroup::kill(&self.group.path).map_err(&to_error)?;
@@ -314,6 +337,7 @@ impl ReplicaSet {
                 self.handle_ended_copy(copy, status)?;
             }
         }
+        self.ended.retain_mut(|process| !process.has_printed());
         if let Some(handover) = self.drain.as_mut().and_then(ServerDrain::step) {
             self.drain = None;
             std::mem::take(&mut self.buffers).restore(&self.host);
@@ -340,6 +364,9 @@ impl ReplicaSet {
             if let Some(copy) = self.copies.iter_mut().find(|copy| copy.cgroup_id == event.cgroup) {
                 copy.binds.add(&event);
             }
+        }
+        if self.phase != SetPhase::Starting {
+            self.copies.iter_mut().for_each(|copy| copy.binds.forget_unshared());
         }
     }
 

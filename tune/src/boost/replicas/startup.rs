@@ -58,6 +58,11 @@ impl CopyBinds {
         self.0.remove(&cookie);
     }
 
+    /// Only shared sockets matter once the copies serve, and a resolver binds a port per query.
+    pub(super) fn forget_unshared(&mut self) {
+        self.0.retain(|_, bind| bind.shared);
+    }
+
     /// UDP sockets with a shared port.
     pub(super) fn shared_sockets(&self) -> impl Iterator<Item = (u64, SocketAddr)> {
         let udp = self.0.iter().filter(|(_, bind)| bind.shared && bind.protocol == SocketProtocol::Udp);
@@ -130,6 +135,18 @@ mod tests {
         let mut binds = CopyBinds::default();
         events.iter().for_each(|event| binds.add(event));
         binds.failure_reason(ExitStatus::from_raw(256), false)
+    }
+
+    #[test]
+    fn only_shared_binds_are_kept_while_copies_serve() {
+        let mut binds = CopyBinds::default();
+        for cookie in 1..=1_000 {
+            let (shared, port) = if cookie == 7 { (true, 53) } else { (false, 20_000) };
+            binds.add(&event(cookie, port, 0, BindStage::Asked { shared, errno: 0 }));
+            binds.add(&event(cookie, port, 0, BindStage::Bound));
+        }
+        binds.forget_unshared();
+        assert_eq!(binds.0.keys().collect::<Vec<_>>(), [&7]);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::mem;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -33,6 +34,10 @@ pub(super) struct ServerTakeover {
     buffers: HandoverBuffers,
     /// The control group of the old server, if its copies are supervised.
     supervised: Option<ReplicaCgroup>,
+    /// The same, if its supervisor was killed.
+    leftover: Option<ReplicaCgroup>,
+    /// Whether datagrams may go to the new copies.
+    is_switched: bool,
 }
 
 /// Sockets of one address of the old server.
@@ -61,10 +66,16 @@ impl ServerTakeover {
         let server = observe_briefly(host, &ServerQuery { port: Some(port), ..ServerQuery::default() })?;
         // The group of this process has the port already, and groups that are replaced are handing
         // it over.
-        let is_other = |group: &ReplicaCgroup| group.supervisor != std::process::id() && !group.is_replaced();
-        let old_group = groups(host, Some(port))?.into_iter().find(is_other);
-        let supervised = old_group.clone().filter(|group| group.is_supervised(host));
-        let pids = match (&supervised, &old_group) {
+        let has_port = |group: &ReplicaCgroup| {
+            let is_running = group.is_supervised(host) || !group.processes().is_empty();
+            group.supervisor != std::process::id() && !group.is_replaced() && is_running
+        };
+        let old_group = groups(host, Some(port))?.into_iter().find(has_port);
+        let (supervised, leftover) = match old_group {
+            Some(group) if group.is_supervised(host) => (Some(group), None),
+            group => (None, group),
+        };
+        let pids = match (&supervised, &leftover) {
             (Some(group), _) => vec![group.supervisor],
             (None, Some(group)) => group.processes(),
             (None, None) => top_processes(&server),
@@ -78,6 +89,8 @@ impl ServerTakeover {
             buffers: HandoverBuffers::default(),
             processes: processes.map_err(ReplicaError::io("open the processes of the old server"))?,
             supervised,
+            leftover,
+            is_switched: false,
         };
         let result = takeover.steer_old_groups(host, placement, &server);
         if result.is_err() {
@@ -93,8 +106,11 @@ impl ServerTakeover {
         server: &ObservedServer,
     ) -> Result<(), ReplicaError> {
         let port = self.port;
-        let groups_on_port = server.groups.iter().filter(|group| group.local.port() == port);
-        for group in groups_on_port {
+        let groups_on_port = || server.groups.iter().filter(|group| group.local.port() == port);
+        if !groups_on_port().any(|group| group.protocol == SocketProtocol::Udp) {
+            return Err(ReplicaError::NoUdpSocket { port });
+        }
+        for group in groups_on_port() {
             let (namespace, local) = (server.namespace, group.local);
             if group.protocol == SocketProtocol::Tcp {
                 if !group.reuseport {
@@ -148,15 +164,19 @@ impl ServerTakeover {
         Ok(())
     }
 
-    /// The supervisor of the old server steers nothing until the lock is dropped.
-    pub(super) fn lock(&self) -> Result<Option<SwitchLock>, ReplicaError> {
+    /// Call it before datagrams are steered to the new copies. The supervisor of the old server
+    /// steers nothing until the lock is dropped.
+    pub(super) fn begin_switch(&mut self) -> Result<Option<SwitchLock>, ReplicaError> {
         let lock = self.supervised.as_ref().map(ReplicaCgroup::lock_steering).transpose();
-        lock.map_err(ReplicaError::io("lock the control group of the old copies"))
+        let lock = lock.map_err(ReplicaError::io("lock the control group of the old copies"))?;
+        self.is_switched = true;
+        Ok(lock)
     }
 
-    /// Directs the datagrams to the old sockets again.
+    /// Directs the datagrams to the old sockets again. Before the switch the old supervisor may have
+    /// a newer table.
     pub(super) fn undo_switch(&self, host: &Host) {
-        for group in &self.groups {
+        for group in self.groups.iter().filter(|_| self.is_switched) {
             // The server may be gone.
             let _ = group.setting.write(host, &group.table);
         }
@@ -179,8 +199,12 @@ impl ServerTakeover {
     }
 
     /// Lets the old server read its buffers, gives its last replies this time, and ends it.
-    pub(super) fn drain(self, grace: Duration) -> ServerDrain {
-        ServerDrain::new(self.port, self.sockets, self.processes, grace)
+    pub(super) fn drain(mut self, grace: Duration) -> ServerDrain {
+        let (sockets, processes) = (mem::take(&mut self.sockets), mem::take(&mut self.processes));
+        let mut drain = ServerDrain::new(self.port, sockets, processes, grace);
+        drain.leftover = self.leftover.take();
+        drain.takeover = Some(self);
+        drain
     }
 }
 

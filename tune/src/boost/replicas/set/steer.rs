@@ -88,8 +88,8 @@ impl ReplicaSet {
             return Ok(());
         }
         self.enlarge_buffers(groups.keys())?;
-        let Some(takeover) = &self.takeover else { return Ok(()) };
-        let lock = takeover.lock()?;
+        let Some(takeover) = &mut self.takeover else { return Ok(()) };
+        let lock = takeover.begin_switch()?;
         let addresses: BTreeSet<SocketAddr> = takeover.addresses().collect();
         let mut results = Vec::new();
         for (local, sockets) in groups {
