@@ -53,7 +53,9 @@ pub(crate) fn apply(envelope: &Envelope<TuneApplyReport>, command: TuneCommand<'
         remaining_findings(report.findings.is_some(), remaining),
     ];
     if report.undone {
-        document.mark = Some(Mark::new(Tone::Bad, "undone: the service was worse"));
+        if broke_off.is_none() {
+            document.mark = Some(Mark::new(Tone::Bad, "undone: the service was worse"));
+        }
     } else {
         let broke_off = broke_off.is_some();
         document.sections.push(next_steps(report.tune, &report.changes, report.until, broke_off, command));

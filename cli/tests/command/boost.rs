@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::Value;
@@ -41,8 +42,12 @@ impl Drop for BoostEchoServer {
 }
 
 fn boost(scene: &TuneTestLab, arguments: &[&str]) -> Output {
+    boost_with_state(scene, &scene.state(), arguments)
+}
+
+fn boost_with_state(scene: &TuneTestLab, state: &Path, arguments: &[&str]) -> Output {
     let mut command = scene.on_host(program());
-    command.args(["boost", "--look", "0.5"]).args(arguments).arg("--state-dir").arg(scene.state());
+    command.args(["boost", "--look", "0.5"]).args(arguments).arg("--state-dir").arg(state);
     if arguments.contains(&"apply") {
         command.arg("--measure=never");
     }
@@ -189,6 +194,32 @@ fn status_lists_an_applied_boost_and_undo_restores_the_server() {
         readers.iter().map(|reader| reader["allowed"].clone()).collect()
     };
     assert_eq!(allowed(&before), allowed(&after));
+
+    // Status wants no pins that were declined.
+    expect(&scene, 0, &["apply", "--port", PORT, "--yes", "--anyway", "--no-pin"]);
+    expect(&scene, 0, &["status"]);
+}
+
+#[test]
+fn boosts_of_other_namespaces_are_not_mistaken_for_those_of_this_one() {
+    let test = "boosts_of_other_namespaces_are_not_mistaken_for_those_of_this_one";
+    let (Some(one), Some(other)) = (TuneTestLab::up(test), TuneTestLab::up(test)) else { return };
+    let _servers = [&one, &other].map(BoostEchoServer::plain);
+    for scene in [&one, &other] {
+        let apply = ["apply", "--port", PORT, "--yes", "--anyway"];
+        let (out, err) = output_text(&boost_with_state(scene, &one.state(), &apply));
+        if !out.contains("Tune ") {
+            return skip(test, err.trim());
+        }
+    }
+    let (out, _) = expect(&one, 0, &["status", "--port", PORT, "--json", "-"]);
+    let boosts = document(&out)["result"]["boosts"].clone();
+    let is_observed = |index: usize| boosts[index]["now"]["unknown"].is_null();
+    assert!(is_observed(0) && !is_observed(1), "{boosts}");
+    for tune in ["Tune 1 undone", "Tune 2 undone"] {
+        let (out, _) = expect(&one, 0, &["undo", "--port", PORT]);
+        assert!(out.contains(tune), "{out}");
+    }
 }
 
 #[test]
@@ -251,7 +282,8 @@ fn watch_boosts_a_restarted_server_again() {
     drop(echo);
     let echo = BoostEchoServer::plain(&scene);
     let mut command = scene.on_host(program());
-    command.args(["boost", "apply", "--port", PORT, "--yes", "--anyway", "--watch", "--look", "0.5"]);
+    let pid = echo.0.id().to_string();
+    command.args(["boost", "apply", "--pid", &pid, "--yes", "--anyway", "--watch", "--look", "0.5"]);
     command.arg("--state-dir").arg(scene.state()).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut watch = command.spawn().expect("the command starts");
     let mut lines = BufReader::new(watch.stderr.take().expect("piped")).lines().map_while(Result::ok);

@@ -23,7 +23,7 @@ use crate::command::tune::apply::check_unfinished_tunes;
 use crate::command::tune::apply::runner::TuneRun;
 use crate::command::tune::confirm::{self, ConfirmationAnswer};
 use crate::command::tune::generated_load::GeneratedLoad;
-use crate::command::tune::measure_args::StartedMeasurement;
+use crate::command::tune::measure_args::{BROKE_OFF, StartedMeasurement};
 use crate::document::Document;
 use crate::envelope::Envelope;
 use crate::interrupt::InterruptFlag;
@@ -189,10 +189,11 @@ impl BoostRun {
             until,
             plan: Some(plan),
         };
-        // Changes for new workers join the server's boost that is in effect.
+        // Changes for new workers join the server's boost that is in effect, unless that would be
+        // undone with them.
         let mut transaction =
             match boosts::find_by_server(&writer, &self.host, &discovered.report.server, plan)
-                .filter(|_| until.is_none())
+                .filter(|_| until.is_none() && !self.making.measuring.may_undo())
             {
                 Some(tune) => TuneTransaction::reopen(&mut writer, &self.host, tune, plan)?,
                 None => TuneTransaction::begin(&mut writer, &self.host, tune_start)?,
@@ -243,33 +244,37 @@ impl BoostRun {
         self.making.measuring.begin(&self.host, &path, service, load, &self.interrupt)
     }
 
-    /// Measures a boost that did no harm. In alternation, undoes the boost and makes it again.
+    /// Measures a boost that did no harm. In alternation, undoes the boost and makes it again. Returns
+    /// the undo if the measurement broke off after it.
     fn measure<'a>(
         &'a self,
         started_measurement: Result<StartedMeasurement<'_>, String>,
         discovered: &DiscoveredServer,
         boost_result: &mut BoostResult<'a>,
-    ) -> Result<Known<ChangeMeasurement>> {
+    ) -> Result<(Known<ChangeMeasurement>, Option<UndoReport>)> {
+        let not_measured = |reason: String| Ok((Known::unknown(reason), None));
         let mut started_measurement = match started_measurement {
             Ok(started_measurement) if boost_result.broke_off.is_none() => started_measurement,
-            Ok(_) => return Ok(Known::unknown("not all changes were made")),
-            Err(reason) => return Ok(Known::unknown(reason)),
+            Ok(_) => return not_measured("not all changes were made".to_owned()),
+            Err(reason) => return not_measured(reason),
         };
         if let Err(reason) = started_measurement.measure(true) {
-            return Ok(Known::unknown(reason));
+            return not_measured(reason);
         }
         if self.making.measuring.alternates() {
-            self.undo(boost_result.tune, UndoReason::Measured)?;
+            let undo_report = self.undo(boost_result.tune, UndoReason::Measured)?;
             if let Err(reason) = started_measurement.measure(false) {
                 print_status(&format!("tune {} is undone\n", boost_result.tune));
-                return Ok(Known::unknown(reason));
+                boost_result.broke_off = Some(format!("{BROKE_OFF} ({reason})"));
+                return Ok((Known::unknown(reason), Some(undo_report)));
             }
             *boost_result = self.apply_changes(discovered)?;
             if boost_result.broke_off.is_some() {
-                return Ok(Known::unknown("the changes could not be made again"));
+                return not_measured("the changes could not be made again".to_owned());
             }
         }
-        Ok(Known::Value(started_measurement.finish(&self.target.state_dir.store(), boost_result.tune)?))
+        let store = self.target.state_dir.store();
+        Ok((Known::Value(started_measurement.finish(&store, boost_result.tune)?), None))
     }
 
     /// Observes again, undoes a harmful boost, measures a harmless one, and prints the outcome.
@@ -294,10 +299,11 @@ impl BoostRun {
         }
         let observations = (server, &observed_again);
         let verification = BoostVerification::of(&boost.places, observations, flows.as_ref(), &self.choice);
-        let (measurement, is_worse) = match &verification {
-            BoostVerification::Harmful { .. } => (Known::unknown("the boost did harm"), true),
+        let (measurement, undo_report, is_worse) = match &verification {
+            BoostVerification::Harmful { .. } => (Known::unknown("the boost did harm"), None, true),
             _ => {
-                let measurement = self.measure(started_measurement, discovered, boost_result)?;
+                let (measurement, undo_report) =
+                    self.measure(started_measurement, discovered, boost_result)?;
                 let options = &self.making.measuring;
                 let change_measurement = measurement.value();
                 let is_worse = change_measurement
@@ -305,10 +311,13 @@ impl BoostRun {
                         options.should_undo(change_measurement, self.making.consent, &self.interrupt)
                     })
                     .transpose()?;
-                (measurement, is_worse == Some(true))
+                (measurement, undo_report, is_worse == Some(true))
             }
         };
-        let undo_report = is_worse.then(|| self.undo(boost_result.tune, UndoReason::Harmful)).transpose()?;
+        let undo_report = match is_worse {
+            true => Some(self.undo(boost_result.tune, UndoReason::Harmful)?),
+            false => undo_report,
+        };
         let has_failed = verification.is_failure() || self.making.measuring.shows_harm(&measurement);
         let report = BoostApplyReport {
             measurement,
@@ -424,7 +433,6 @@ impl BoostRun {
         while watch_loop::watch(&self.host, &self.target, tune, &self.choice, &self.interrupt)?
             == WatchOutcome::Ended
         {
-            self.target.set_port(server.port());
             print_status(&format!(
                 "The server has ended; waiting for it to start again on port {} (Ctrl-C ends that).\n",
                 server.port()
@@ -442,10 +450,11 @@ impl BoostRun {
     }
 
     /// Waits until the server runs again and needs changes; `None` after a signal.
-    fn await_restart(&self, server: &KnownServer) -> Result<Option<DiscoveredServer>> {
+    fn await_restart(&mut self, server: &KnownServer) -> Result<Option<DiscoveredServer>> {
         let mut printed_reason = None;
         while !self.interrupt.is_raised() {
-            if server.is_running(&self.host, &self.target) {
+            if let Some(pid) = server.find(&self.host, &self.target) {
+                self.target.replace_pid(pid);
                 let discovered = observation::discover(&self.host, &self.target, &self.interrupt);
                 match discovered {
                     Ok(discovered) if !discovered.report.boost.plan.changes.is_empty() => {

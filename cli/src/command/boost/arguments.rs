@@ -100,10 +100,9 @@ impl BoostTargetArgs {
         Ok(ServerQuery { port: self.port, pid: self.pid, interfaces: self.interfaces.clone() })
     }
 
-    /// Looks for the server by its port from now on, because a restarted server has other
-    /// processes.
-    pub(super) fn set_port(&mut self, port: u16) {
-        (self.port, self.pid) = (Some(port), None);
+    /// If the server was named by a process: the process of the restarted server.
+    pub(super) fn replace_pid(&mut self, pid: u32) {
+        self.pid = self.pid.map(|_| pid);
     }
 
     /// The interfaces of `--interface`; empty without the option.

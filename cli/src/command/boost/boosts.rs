@@ -1,9 +1,11 @@
 //! The boosts among the tunes of a journal.
 
 use anyhow::Result;
+use linerate_host::setting::SocketKnob;
 use linerate_host::{Host, Setting};
 use linerate_tune::boost::ObservedServer;
 use linerate_tune::boost::discovery::ServerGroup;
+use linerate_tune::boost::plan::BoostChoice;
 use linerate_tune::journal::record::UndoReason;
 use linerate_tune::journal::tune::TrackedSetting;
 use linerate_tune::journal::{Journal, JournalWriter, RecordedTune};
@@ -32,10 +34,29 @@ pub(super) fn is_boost_goal(goal: &str) -> bool {
     goal.strip_prefix(GOAL).is_some_and(|suffix| suffix.is_empty() || suffix.starts_with(' '))
 }
 
-/// The number of the latest boost of the requested server that is in effect.
+/// Whether the boost was begun in the network namespace of this thread.
+pub(super) fn is_in_own_namespace(tune: &RecordedTune) -> bool {
+    let own_namespace = linerate_host::bpf::network_namespace().ok().map(u64::from);
+    tune.begun.namespace.is_none() || tune.begun.namespace == own_namespace
+}
+
+/// The number of the latest boost of the requested server that is in effect. Another namespace may
+/// have a server on the same port, so the boosts of this namespace come first.
 pub(super) fn latest(journal: &Journal, target: &BoostTargetArgs) -> Option<u64> {
     let tunes = journal.tunes();
-    tunes.iter().rev().find(|tune| tune.is_open() && matches_target(tune, target)).map(|tune| tune.begun.tune)
+    let matching = || tunes.iter().rev().filter(|tune| tune.is_open() && matches_target(tune, target));
+    let latest = matching().find(|tune| is_in_own_namespace(tune)).or_else(|| matching().next());
+    latest.map(|tune| tune.begun.tune)
+}
+
+/// Which kinds of changes the boost made: the plan for its server now has no others.
+pub(super) fn choice_of(tune: &RecordedTune, choice: BoostChoice) -> BoostChoice {
+    let has = |is_kind: fn(&Setting) -> bool| tune.tracked.iter().any(|tracked| is_kind(&tracked.setting));
+    let pins = has(|setting| matches!(setting, Setting::ThreadCpus { .. }));
+    let steers = has(|setting| {
+        matches!(setting, Setting::Steering { .. } | Setting::Socket { knob: SocketKnob::IncomingCpu, .. })
+    });
+    BoostChoice { no_pin: choice.no_pin || !pins, no_steer: choice.no_steer || !steers, ..choice }
 }
 
 /// The port of the boosted server: the port of a steered group, otherwise the last word of the

@@ -2,7 +2,7 @@
 
 use linerate_host::Host;
 use linerate_tune::boost::ObservedServer;
-use linerate_tune::boost::discovery::ObservationOptions;
+use linerate_tune::boost::discovery::{ObservationOptions, ServerQuery};
 use std::time::Duration;
 
 use super::arguments::BoostTargetArgs;
@@ -28,20 +28,18 @@ impl KnownServer {
         self.port
     }
 
-    /// Whether a server of the same unit or program is on its port.
-    pub(super) fn is_running(&self, host: &Host, target: &BoostTargetArgs) -> bool {
+    /// A process of the server of the same unit or program on its port.
+    pub(super) fn find(&self, host: &Host, target: &BoostTargetArgs) -> Option<u32> {
         let options = ObservationOptions { duration: Duration::ZERO, datagrams: false };
-        let observation = target
-            .server_query()
-            .ok()
-            .and_then(|query| ObservedServer::observe(host, &query, options, &|| false).ok());
-        observation.is_some_and(|(server, _)| {
-            let current = Self::from_observed(host, &server);
-            let is_same = |known_name: &Option<String>, current_name: &Option<String>| {
-                known_name.is_some() && known_name == current_name
-            };
-            is_same(&self.unit, &current.unit) || is_same(&self.program, &current.program)
-        })
+        let interfaces = target.interfaces().to_vec();
+        let query = ServerQuery { port: Some(self.port), pid: None, interfaces };
+        let (server, _) = ObservedServer::observe(host, &query, options, &|| false).ok()?;
+        let current = Self::from_observed(host, &server);
+        let is_same = |known_name: &Option<String>, current_name: &Option<String>| {
+            known_name.is_some() && known_name == current_name
+        };
+        let is_known = is_same(&self.unit, &current.unit) || is_same(&self.program, &current.program);
+        server.processes.first().filter(|_| is_known).map(|process| process.pid)
     }
 }
 

@@ -79,6 +79,9 @@ impl BoostStatusReader<'_> {
     fn observe_again(&self, tune: &TuneStatus) -> Known<BoostedServerState> {
         let tunes = self.journal.tunes();
         let recorded_tune = tunes.iter().find(|recorded| recorded.begun.tune == tune.tune);
+        if recorded_tune.is_some_and(|tune| !boosts::is_in_own_namespace(tune)) {
+            return Known::unknown("it is in another network namespace: see --netns");
+        }
         let target = self.target;
         let query = if target.port.is_some() || target.pid.is_some() {
             ServerQuery { port: target.port, pid: target.pid, interfaces: target.interfaces().to_vec() }
@@ -94,7 +97,12 @@ impl BoostStatusReader<'_> {
             self.interrupt.is_raised()
         }) {
             Ok((server, path)) => {
-                let boost = plan::make(&server, &path, &target.boost_choice());
+                let choice = target.boost_choice();
+                let choice = match recorded_tune {
+                    Some(recorded_tune) => boosts::choice_of(recorded_tune, choice),
+                    None => choice,
+                };
+                let boost = plan::make(&server, &path, &choice);
                 Known::Value(BoostedServerState::of(&server, &boost))
             }
             Err(error) => Known::unknown(error.to_string()),

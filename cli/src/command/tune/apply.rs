@@ -19,7 +19,7 @@ use linerate_tune::transaction::{self, TuneError, TuneStart, TuneTransaction, Un
 use super::arguments::{AutoUndoArgs, ConsentMode, StateDirArgs, must_be_root};
 use super::confirm::{self, ConfirmationAnswer};
 use super::flow::{FlowTarget, TuneFlowArgs};
-use super::measure_args::{MeasureArgs, StartedMeasurement};
+use super::measure_args::{BROKE_OFF, MeasureArgs, StartedMeasurement};
 use super::plan::{self, TunePlanner};
 use super::profiles::ProfileArgs;
 use crate::command::doctor::arguments::{HostScopeArgs, ScopeArgs};
@@ -201,10 +201,14 @@ impl TuneApplyArgs {
             return not_measured(reason);
         }
         if self.measuring.alternates() {
-            undo(&store, host, applied_tune.id, UndoReason::Measured)?;
+            let undo_report = undo(&store, host, applied_tune.id, UndoReason::Measured)?;
             if let Err(reason) = started_measurement.measure(false) {
                 print_status(&format!("tune {} is undone\n", applied_tune.id));
-                return not_measured(reason);
+                applied_tune.ended = Ok(Some(format!("{BROKE_OFF} ({reason})")));
+                return Ok(MeasuredOutcome {
+                    measurement: Known::unknown(reason),
+                    undone: Some(undo_report),
+                });
             }
             *applied_tune = self.apply(host, &store, task, interrupt)?;
             if !matches!(applied_tune.ended, Ok(None)) {
@@ -396,7 +400,8 @@ impl TuneApplyArgs {
             output::print(&text::text(&document, TextStyle::stdout()))?;
         }
         if let Some(undo_report) = undo_report {
-            return print_undo(tune_run.host, undo_report);
+            let status = print_undo(tune_run.host, undo_report)?;
+            return Ok(if broke_off.is_some() { ExitCode::from(2) } else { status });
         }
         if let Some(UndoDeadline::Confirmed { boot_seconds }) = tune_run.until {
             let store = self.state_dir.store();

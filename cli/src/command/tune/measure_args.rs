@@ -29,6 +29,9 @@ const SETTLING: Duration = Duration::from_millis(500);
 /// A service with fewer datagrams per sample is not measured.
 const ENOUGH: u64 = 100;
 
+/// Why the changes of a tune are not in effect.
+pub(crate) const BROKE_OFF: &str = "the measurement broke off while the changes were undone";
+
 #[derive(Debug, Clone, Args)]
 pub(crate) struct MeasureArgs {
     /// Measure the service before and after the changes [default: once, if datagrams come to it]
@@ -65,6 +68,11 @@ impl MeasureArgs {
     /// Whether the changes are undone and made again for the measurement.
     pub(crate) fn alternates(&self) -> bool {
         self.measure == Some(MeasureMode::Alternate)
+    }
+
+    /// Whether the measurement may undo the tune.
+    pub(crate) fn may_undo(&self) -> bool {
+        self.alternates() || self.keep_if_better
     }
 
     /// Whether changes must not be made without a measurement.

@@ -2,7 +2,7 @@
 //! measure an idle service.
 
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::UdpSocket;
 use std::os::fd::AsFd as _;
 use std::process::{Child, Command, Stdio};
@@ -11,10 +11,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use rustix::process::Signal;
 use rustix::thread::LinkNameSpaceType;
 use serde_json::{Value, json};
 
 use super::scene::{TuneTestLab, output_text};
+use crate::boost_servers::scene::signal;
 use crate::ladder::generators::SshTestGenerators;
 use crate::schema::conforms;
 use crate::support::{machine, program, skip};
@@ -176,6 +178,29 @@ fn measure_alternate_undoes_and_reapplies_changes() {
     let (out, _) = scene.expect_any("history", &[]);
     assert!(out.contains("to measure the"), "{out}");
     scene.expect(0, "undo", &[]);
+    assert_eq!(scene.shell("cat /sys/class/net/eth0/queues/tx-3/xps_cpus"), "0");
+}
+
+#[test]
+fn measure_alternate_that_is_interrupted_after_its_undo_reports_the_undo() {
+    let test = "measure_alternate_that_is_interrupted_after_its_undo_reports_the_undo";
+    let Some(scene) = TuneTestLab::up(test) else { return };
+    let _server = LoadedServer::start(&scene, ClientLoad::Paced("5k"));
+    let queue = json!({ "queue_cpus": { "interface": "eth0", "direction": "transmit", "queue": 3 } });
+    let file = scene.save("plan.json", &scene.plan_of(&[(queue, "0", "1")]));
+    let mut apply = scene.tune("apply", &["--plan", &file, "--yes", "--measure=alternate", "--json", "-"]);
+    let mut apply = apply.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let mut lines = BufReader::new(apply.stderr.take().expect("a pipe")).lines().map_while(Result::ok);
+    if lines.find(|line| line.contains("without the changes")).is_none() {
+        return skip(test, "the service cannot be measured");
+    }
+    signal(apply.id(), Signal::INT);
+    lines.for_each(drop);
+    let output = apply.wait_with_output().expect("it ends");
+    assert_eq!(output.status.code(), Some(2));
+    let (out, _) = output_text(&output);
+    let document: Value = serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}"));
+    assert_eq!(document["result"]["undone"], true, "{out}");
     assert_eq!(scene.shell("cat /sys/class/net/eth0/queues/tx-3/xps_cpus"), "0");
 }
 
