@@ -214,6 +214,9 @@ fn boosts_of_other_namespaces_are_not_mistaken_for_those_of_this_one() {
     }
     let (out, _) = expect(&one, 0, &["status", "--port", PORT, "--json", "-"]);
     let boosts = document(&out)["result"]["boosts"].clone();
+    assert!(boosts.as_array().map(Vec::len) == Some(1) && boosts[0]["tune"] == 1, "{boosts}");
+    let (out, _) = expect(&one, 1, &["status", "--json", "-"]);
+    let boosts = document(&out)["result"]["boosts"].clone();
     let is_observed = |index: usize| boosts[index]["now"]["unknown"].is_null();
     assert!(is_observed(0) && !is_observed(1), "{boosts}");
     for tune in ["Tune 1 undone", "Tune 2 undone"] {

@@ -19,7 +19,7 @@ use crate::output::print_status;
 const GOAL: &str = "boost";
 
 /// Whether the tune is a boost of the requested server, or of any server if none is requested.
-pub(super) fn matches_target(tune: &RecordedTune, target: &BoostTargetArgs) -> bool {
+fn matches_target(tune: &RecordedTune, target: &BoostTargetArgs) -> bool {
     let (port, pid) = (target.port, target.pid);
     is_boost_goal(&tune.begun.goal)
         && port.is_none_or(|port| uses_port(tune, port))
@@ -40,13 +40,23 @@ pub(super) fn is_in_own_namespace(tune: &RecordedTune) -> bool {
     tune.begun.namespace.is_none() || tune.begun.namespace == own_namespace
 }
 
-/// The number of the latest boost of the requested server that is in effect. Another namespace may
-/// have a server on the same port, so the boosts of this namespace come first.
+/// The boosts of the requested server, or of any server if none is requested. Another namespace may
+/// have a server on the same port, so its boosts count only if this one has none.
+pub(super) fn of_target<'t>(tunes: &'t [RecordedTune], target: &BoostTargetArgs) -> Vec<&'t RecordedTune> {
+    let matching: Vec<_> = tunes.iter().filter(|tune| matches_target(tune, target)).collect();
+    let names_server = target.port.is_some() || target.pid.is_some();
+    let is_here = |tune: &&RecordedTune| tune.is_open() && is_in_own_namespace(tune);
+    if names_server && matching.iter().any(is_here) {
+        return matching.into_iter().filter(is_here).collect();
+    }
+    matching
+}
+
+/// The number of the latest boost of the requested server that is in effect.
 pub(super) fn latest(journal: &Journal, target: &BoostTargetArgs) -> Option<u64> {
     let tunes = journal.tunes();
-    let matching = || tunes.iter().rev().filter(|tune| tune.is_open() && matches_target(tune, target));
-    let latest = matching().find(|tune| is_in_own_namespace(tune)).or_else(|| matching().next());
-    latest.map(|tune| tune.begun.tune)
+    let boosts = of_target(&tunes, target);
+    boosts.into_iter().rev().find(|tune| tune.is_open()).map(|tune| tune.begun.tune)
 }
 
 /// Which kinds of changes the boost made: the plan for its server now has no others.

@@ -29,7 +29,10 @@ pub(super) fn run(target: &BoostTargetArgs) -> Result<ExitCode> {
     let journal = target.state_dir.existing_store()?.read()?;
     let JournalStatus { journal: file, trouble: corruption, holder, tunes, .. } =
         JournalStatus::of(&journal, &host);
-    let matches_target = |status: &TuneStatus| is_requested_boost(&journal, status.tune, target);
+    let recorded_tunes = journal.tunes();
+    let requested = boosts::of_target(&recorded_tunes, target);
+    let matches_target =
+        |status: &TuneStatus| requested.iter().any(|recorded| recorded.begun.tune == status.tune);
     let status_reader = BoostStatusReader { host: &host, journal: &journal, target, interrupt: &interrupt };
     let boosts = tunes.into_iter().filter(matches_target).map(|tune| status_reader.boost(tune)).collect();
     let replicas = ReplicaSetState::observe_all(&host, target.port).into();
@@ -45,11 +48,6 @@ pub(super) fn run(target: &BoostTargetArgs) -> Result<ExitCode> {
         output::print(&text::text(&document, TextStyle::stdout()))?;
     }
     Ok(ExitCode::from(u8::from(needs_attention)))
-}
-
-fn is_requested_boost(journal: &Journal, number: u64, target: &BoostTargetArgs) -> bool {
-    let tunes = journal.tunes();
-    tunes.iter().any(|tune| tune.begun.tune == number && boosts::matches_target(tune, target))
 }
 
 struct BoostStatusReader<'a> {
