@@ -60,13 +60,13 @@ pub(super) fn latest(journal: &Journal, target: &BoostTargetArgs) -> Option<u64>
 }
 
 /// Which kinds of changes the boost made: the plan for its server now has no others.
-pub(super) fn choice_of(tune: &RecordedTune, choice: BoostChoice) -> BoostChoice {
+pub(super) fn choice_of(tune: &RecordedTune, choice: &BoostChoice) -> BoostChoice {
     let has = |is_kind: fn(&Setting) -> bool| tune.tracked.iter().any(|tracked| is_kind(&tracked.setting));
     let pins = has(|setting| matches!(setting, Setting::ThreadCpus { .. }));
     let steers = has(|setting| {
         matches!(setting, Setting::Steering { .. } | Setting::Socket { knob: SocketKnob::IncomingCpu, .. })
     });
-    BoostChoice { no_pin: choice.no_pin || !pins, no_steer: choice.no_steer || !steers, ..choice }
+    BoostChoice { no_pin: choice.no_pin || !pins, no_steer: choice.no_steer || !steers, ..choice.clone() }
 }
 
 /// The port of the boosted server: the port of a steered group, otherwise the last word of the

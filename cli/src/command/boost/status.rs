@@ -97,7 +97,7 @@ impl BoostStatusReader<'_> {
             Ok((server, path)) => {
                 let choice = target.boost_choice();
                 let choice = match recorded_tune {
-                    Some(recorded_tune) => boosts::choice_of(recorded_tune, choice),
+                    Some(recorded_tune) => boosts::choice_of(recorded_tune, &choice),
                     None => choice,
                 };
                 let boost = plan::make(&server, &path, &choice);
