@@ -22,8 +22,11 @@ struct FigureRule {
     least_difference: f64,
     /// Whether the figure changes with the load alone.
     depends_on_load: bool,
-    value: fn(&ServiceSample, bool) -> Option<f64>,
+    value: FigureValue,
 }
+
+/// The second argument is whether the service replies.
+type FigureValue = fn(&ServiceSample, bool) -> Option<f64>;
 
 const RULES: [FigureRule; 9] = [
     FigureRule {
@@ -47,62 +50,19 @@ const RULES: [FigureRule; 9] = [
                 .map(|ratio| ratio.min(1.0))
         },
     },
-    FigureRule {
-        key: "wait_p50_ns",
-        less_is_better: true,
-        tolerance_ratio: 0.25,
-        least_difference: 50e3,
-        depends_on_load: true,
-        value: |sample, _| sample.wait_p50_ns,
-    },
-    FigureRule {
-        key: "wait_p99_ns",
-        less_is_better: true,
-        tolerance_ratio: 0.5,
-        least_difference: 500e3,
-        depends_on_load: true,
-        value: |sample, _| sample.wait_p99_ns,
-    },
-    FigureRule {
-        key: "reply_p50_ns",
-        less_is_better: true,
-        tolerance_ratio: 0.25,
-        least_difference: 50e3,
-        depends_on_load: true,
-        value: |sample, _| sample.reply_p50_ns,
-    },
-    FigureRule {
-        key: "reply_p99_ns",
-        less_is_better: true,
-        tolerance_ratio: 0.5,
-        least_difference: 500e3,
-        depends_on_load: true,
-        value: |sample, _| sample.reply_p99_ns,
-    },
-    FigureRule {
-        key: "service_cpu_ns_per_transaction",
-        less_is_better: true,
-        tolerance_ratio: 0.15,
-        least_difference: 0.0,
-        depends_on_load: true,
-        value: |sample, replies| sample.per_transaction(sample.service_cpu_ns?, replies),
-    },
-    FigureRule {
-        key: "softirq_cpu_ns_per_transaction",
-        less_is_better: true,
-        tolerance_ratio: 0.15,
-        least_difference: 0.0,
-        depends_on_load: true,
-        value: |sample, replies| sample.per_transaction(sample.softirq_cpu_ns, replies),
-    },
-    FigureRule {
-        key: "highest_softirq_cpu_ns_per_transaction",
-        less_is_better: true,
-        tolerance_ratio: 0.15,
-        least_difference: 0.0,
-        depends_on_load: true,
-        value: |sample, replies| sample.per_transaction(sample.highest_softirq_cpu_ns, replies),
-    },
+    FigureRule::time("wait_p50_ns", 0.25, 50e3, |sample, _| sample.wait_p50_ns),
+    FigureRule::time("wait_p99_ns", 0.5, 500e3, |sample, _| sample.wait_p99_ns),
+    FigureRule::time("reply_p50_ns", 0.25, 50e3, |sample, _| sample.reply_p50_ns),
+    FigureRule::time("reply_p99_ns", 0.5, 500e3, |sample, _| sample.reply_p99_ns),
+    FigureRule::cost("service_cpu_ns_per_transaction", |sample, replies| {
+        sample.per_transaction(sample.service_cpu_ns?, replies)
+    }),
+    FigureRule::cost("softirq_cpu_ns_per_transaction", |sample, replies| {
+        sample.per_transaction(sample.softirq_cpu_ns, replies)
+    }),
+    FigureRule::cost("highest_softirq_cpu_ns_per_transaction", |sample, replies| {
+        sample.per_transaction(sample.highest_softirq_cpu_ns, replies)
+    }),
 ];
 
 impl ServiceSample {
@@ -222,6 +182,20 @@ fn without_gains_of_losses(figures: &mut [RunFigure]) -> Option<String> {
 }
 
 impl FigureRule {
+    const fn time(
+        key: &'static str,
+        tolerance_ratio: f64,
+        least_difference: f64,
+        value: FigureValue,
+    ) -> Self {
+        Self { key, less_is_better: true, tolerance_ratio, least_difference, depends_on_load: true, value }
+    }
+
+    /// CPU time per transaction.
+    const fn cost(key: &'static str, value: FigureValue) -> Self {
+        Self::time(key, 0.15, 0.0, value)
+    }
+
     fn compare(&self, values: &[Vec<f64>; 2]) -> Result<RunFigure, String> {
         let interval = |samples: &Vec<f64>| -> Result<ConfidenceInterval, String> {
             // A sample without replies has no logarithm.
