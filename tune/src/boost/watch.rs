@@ -107,9 +107,8 @@ pub fn watch(
         last_warning: None,
     };
     while !stop() {
-        let turn =
-            if journaled_tune.is_in_effect()? { watch.turn()? } else { WatchTurn::Over(WatchEvent::Undone) };
-        if let WatchTurn::Over(event) = turn {
+        let end_event = if journaled_tune.is_in_effect()? { watch.turn()? } else { Some(WatchEvent::Undone) };
+        if let Some(event) = end_event {
             (watch.tell)(event);
             return Ok(());
         }
@@ -117,11 +116,6 @@ pub fn watch(
         waiter.sleep(PERIOD);
     }
     Ok(())
-}
-
-enum WatchTurn {
-    On,
-    Over(WatchEvent),
 }
 
 fn lost_event(reader: &ReaderThread) -> WatchEvent {
@@ -153,11 +147,12 @@ struct BoostWatch<'w> {
 }
 
 impl BoostWatch<'_> {
-    fn turn(&mut self) -> Result<WatchTurn, TuneError> {
+    /// Returns an event if the watch is over.
+    fn turn(&mut self) -> Result<Option<WatchEvent>, TuneError> {
         if self.known.is_some() {
             let sample = self.take_sample();
             if sample.processes.is_empty() {
-                return Ok(WatchTurn::Over(WatchEvent::Ended));
+                return Ok(Some(WatchEvent::Ended));
             }
             if sample != self.sample {
                 self.looks.begin(Instant::now());
@@ -165,16 +160,14 @@ impl BoostWatch<'_> {
             }
             self.remove_dead();
             if let Some(end_event) = self.fix()? {
-                return Ok(WatchTurn::Over(end_event));
+                return Ok(Some(end_event));
             }
         }
-        if self.looks.take(Instant::now()) {
-            self.observe();
-            if let Some(end_event) = self.fix()? {
-                return Ok(WatchTurn::Over(end_event));
-            }
+        if !self.looks.take(Instant::now()) {
+            return Ok(None);
         }
-        Ok(WatchTurn::On)
+        self.observe();
+        self.fix()
     }
 
     fn take_sample(&self) -> ServerSample {
