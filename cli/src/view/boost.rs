@@ -25,7 +25,6 @@ use super::tune_plan;
 use crate::document::{Audience, Block, Document, Fact, Mark, Note, Section, Table, Tile, Tone};
 use crate::envelope::{CommandResult, Envelope};
 use crate::render::format::{self, count_with_noun};
-pub(crate) use server::server_title;
 
 /// Rows of a table in the short form.
 const ROWS: usize = 16;
@@ -70,7 +69,7 @@ pub(crate) fn plan(envelope: &Envelope<BoostPlanReport>, full: bool) -> Document
 }
 
 fn plan_verdict(report: &BoostPlanReport) -> (Tone, String) {
-    let name = server_title(&report.server);
+    let name = report.server.title();
     let delivery = delivery_text(&report.agreement);
     let boost = &report.boost;
     if !boost.plan.changes.is_empty() {

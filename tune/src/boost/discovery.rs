@@ -208,6 +208,20 @@ impl ObservedServer {
         self.readers.iter().filter(move |reader| reader.sockets.contains(&cookie))
     }
 
+    /// `nsd on port 53`.
+    #[must_use]
+    pub fn title(&self) -> String {
+        let mut ports = self.udp_ports();
+        if ports.is_empty() {
+            ports = self.groups.iter().map(|group| group.local.port()).collect();
+            ports.sort_unstable();
+            ports.dedup();
+        }
+        let noun = if ports.len() == 1 { "port" } else { "ports" };
+        let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
+        format!("{} on {noun} {}", self.name, ports.join(", "))
+    }
+
     /// The ports of its UDP sockets.
     #[must_use]
     pub fn udp_ports(&self) -> Vec<u16> {

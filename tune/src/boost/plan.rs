@@ -119,7 +119,7 @@ pub fn make(server: &ObservedServer, path: &PacketPath, choice: &BoostChoice) ->
             Vec::new()
         }
     };
-    draft.into_plan(goal(server), cpus)
+    draft.into_plan(format!("boost {}", server.title()), cpus)
 }
 
 #[derive(Default)]
@@ -357,18 +357,6 @@ fn places(
         }
     };
     receiving.online.iter().map(place).collect()
-}
-
-fn goal(server: &ObservedServer) -> String {
-    let mut ports = server.udp_ports();
-    if ports.is_empty() {
-        ports = server.groups.iter().map(|group| group.local.port()).collect();
-        ports.sort_unstable();
-        ports.dedup();
-    }
-    let word = if ports.len() == 1 { "port" } else { "ports" };
-    let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
-    format!("boost {} on {word} {}", server.name, ports.join(", "))
 }
 
 fn list_first(names: &[String]) -> String {

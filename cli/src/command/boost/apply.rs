@@ -21,7 +21,7 @@ use super::restart::KnownServer;
 use super::watch_loop::{self, WatchOutcome};
 use crate::command::tune::apply::check_unfinished_tunes;
 use crate::command::tune::apply::runner::TuneRun;
-use crate::command::tune::confirm::{self, ConfirmationAnswer};
+use crate::command::tune::confirm;
 use crate::command::tune::generated_load::GeneratedLoad;
 use crate::command::tune::measure_args::{BROKE_OFF, StartedMeasurement};
 use crate::document::Document;
@@ -120,7 +120,11 @@ impl BoostRun {
                 self.watch(tune, &discovered.report.server).map(|()| status)
             }
             Some(UndoDeadline::Confirmed { boot_seconds }) => {
-                Ok(self.await_confirmation(boost_result.tune, boot_seconds)?.unwrap_or(status))
+                let state_dir = &self.target.state_dir;
+                let tune = boost_result.tune;
+                let is_undone =
+                    confirm::is_undone(state_dir, &self.host, tune, boot_seconds, &self.interrupt)?;
+                Ok(if is_undone { ExitCode::from(1) } else { status })
             }
             _ => Ok(status),
         }
@@ -152,7 +156,7 @@ impl BoostRun {
 
     fn refuse(&self, discovered: &DiscoveredServer, reason: &str) -> Result<ExitCode> {
         self.write_unchanged(discovered, Some(reason))?;
-        status_line!("linerate: {}: {reason}", view::boost::server_title(&discovered.report.server));
+        status_line!("linerate: {}: {reason}", discovered.report.server.title());
         Ok(ExitCode::from(1))
     }
 
@@ -410,21 +414,6 @@ impl BoostRun {
         report: BoostApplyReport,
     ) -> Envelope<BoostApplyReport> {
         Envelope::new(HostSummary::observe(&self.host), discovered.started_unix_seconds, report)
-    }
-
-    /// Waits for confirmation. Returns a status if the boost was undone meanwhile.
-    fn await_confirmation(&self, tune: u64, deadline: u64) -> Result<Option<ExitCode>> {
-        let store = self.target.state_dir.store();
-        match confirm::wait(&store, &self.host, tune, deadline, &self.interrupt)? {
-            ConfirmationAnswer::Confirmed => print_status(&format!("Tune {tune} is confirmed and stays.\n")),
-            ConfirmationAnswer::Open => {}
-            ConfirmationAnswer::Undone => {
-                let history = self.target.state_dir.command("history");
-                print_status(&format!("Tune {tune} is undone: {history} has the reason.\n"));
-                return Ok(Some(ExitCode::from(1)));
-            }
-        }
-        Ok(None)
     }
 
     /// Watches, and boosts the server again after a restart.

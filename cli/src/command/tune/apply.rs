@@ -17,7 +17,7 @@ use linerate_tune::report::{RemainingFinding, TuneApplyReport};
 use linerate_tune::transaction::{self, TuneError, TuneStart, TuneTransaction, UndoReport};
 
 use super::arguments::{AutoUndoArgs, ConsentMode, StateDirArgs, must_be_root};
-use super::confirm::{self, ConfirmationAnswer};
+use super::confirm;
 use super::flow::{FlowTarget, TuneFlowArgs};
 use super::measure_args::{BROKE_OFF, MeasureArgs, StartedMeasurement};
 use super::plan::{self, TunePlanner};
@@ -404,17 +404,9 @@ impl TuneApplyArgs {
             return Ok(if broke_off.is_some() { ExitCode::from(2) } else { status });
         }
         if let Some(UndoDeadline::Confirmed { boot_seconds }) = tune_run.until {
-            let store = self.state_dir.store();
-            match confirm::wait(&store, tune_run.host, id, boot_seconds, tune_run.interrupt)? {
-                ConfirmationAnswer::Confirmed => {
-                    print_status(&format!("Tune {id} is confirmed and stays.\n"));
-                }
-                ConfirmationAnswer::Open => {}
-                ConfirmationAnswer::Undone => {
-                    let history = self.state_dir.command("history");
-                    print_status(&format!("Tune {id} is undone: {history} has the reason.\n"));
-                    return Ok(ExitCode::from(1));
-                }
+            let (host, interrupt) = (tune_run.host, tune_run.interrupt);
+            if confirm::is_undone(&self.state_dir, host, id, boot_seconds, interrupt)? {
+                return Ok(ExitCode::from(1));
             }
         }
         Ok(match broke_off {

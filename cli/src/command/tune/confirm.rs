@@ -64,8 +64,28 @@ pub(crate) fn start_guard(state_dir: &StateDirArgs, tune: u64) -> Result<TuneGua
 
 const TICK: Duration = Duration::from_millis(500);
 
+/// Waits for the confirmation and prints the outcome. Returns whether the tune was undone.
+pub(crate) fn is_undone(
+    state_dir: &StateDirArgs,
+    host: &Host,
+    tune: u64,
+    deadline: u64,
+    interrupt: &InterruptFlag,
+) -> Result<bool> {
+    let answer = wait(&state_dir.store(), host, tune, deadline, interrupt)?;
+    match answer {
+        ConfirmationAnswer::Confirmed => print_status(&format!("Tune {tune} is confirmed and stays.\n")),
+        ConfirmationAnswer::Open => {}
+        ConfirmationAnswer::Undone => {
+            let history = state_dir.command("history");
+            print_status(&format!("Tune {tune} is undone: {history} has the reason.\n"));
+        }
+    }
+    Ok(answer == ConfirmationAnswer::Undone)
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ConfirmationAnswer {
+enum ConfirmationAnswer {
     Confirmed,
     Undone,
     /// No answer yet: the guard continues to wait.
@@ -73,7 +93,7 @@ pub(crate) enum ConfirmationAnswer {
 }
 
 /// Waits on a terminal until Enter is pressed, the deadline is over, or the tune is confirmed or undone elsewhere.
-pub(crate) fn wait(
+fn wait(
     store: &StateStore,
     host: &Host,
     tune: u64,

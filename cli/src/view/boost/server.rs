@@ -16,19 +16,6 @@ use super::limited;
 use crate::document::{Section, Table};
 use crate::render::format::{self, count_with_noun};
 
-/// `nsd on port 53`.
-pub(crate) fn server_title(server: &ObservedServer) -> String {
-    let mut ports = server.udp_ports();
-    if ports.is_empty() {
-        ports = server.groups.iter().map(|group| group.local.port()).collect();
-        ports.sort_unstable();
-        ports.dedup();
-    }
-    let port_list: Vec<String> = ports.iter().map(u16::to_string).collect();
-    let noun = if ports.len() == 1 { "port" } else { "ports" };
-    format!("{} on {noun} {}", server.name, port_list.join(", "))
-}
-
 pub(super) fn processes(server: &ObservedServer) -> Section {
     let table = Table::new(&[">process", "name", "parent", "role"]).with_rows(server.processes.iter().map(
         |process| {
