@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 use std::fs;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -215,6 +215,29 @@ fn parent_directory(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
+    }
+}
+
+/// A line on standard error that is replaced and finally removed, if it is a terminal.
+pub(crate) struct ProgressLine {
+    is_terminal: bool,
+}
+
+impl ProgressLine {
+    pub(crate) fn new() -> Self {
+        Self { is_terminal: std::io::stderr().is_terminal() }
+    }
+
+    pub(crate) fn show(&self, text: &str) {
+        if self.is_terminal {
+            status!("\r\u{1b}[K{text}");
+        }
+    }
+}
+
+impl Drop for ProgressLine {
+    fn drop(&mut self) {
+        self.show("");
     }
 }
 

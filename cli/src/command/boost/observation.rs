@@ -1,10 +1,8 @@
 //! Observation of a server, and its plan.
 
-use std::io::IsTerminal;
-
 use anyhow::Result;
 use linerate_host::Host;
-use linerate_tune::boost::discovery::{ObservationOptions, ObservedServer, ServerQuery};
+use linerate_tune::boost::discovery::ObservedServer;
 use linerate_tune::boost::plan;
 use linerate_tune::boost::report::{self, BoostPlanReport};
 
@@ -12,6 +10,7 @@ use super::arguments::BoostTargetArgs;
 use crate::envelope::Envelope;
 use crate::interrupt::InterruptFlag;
 use crate::origin::{self, HostSummary};
+use crate::output::ProgressLine;
 
 /// A server with its plan.
 pub(super) struct DiscoveredServer {
@@ -33,40 +32,21 @@ pub(super) fn discover(
     interrupt: &InterruptFlag,
 ) -> Result<DiscoveredServer> {
     let (query, boost_choice) = (target.server_query()?, target.boost_choice());
-    let waiting_line = WaitingLine::show(&query, target.observation_options());
+    let progress_line = ProgressLine::new();
+    let server_text = match (query.port, query.pid) {
+        (Some(port), _) => format!("the server on port {port}"),
+        (None, Some(pid)) => format!("the server of process {pid}"),
+        (None, None) => "the server".to_owned(),
+    };
+    let seconds = target.observation_options().duration.as_secs_f64();
+    progress_line
+        .show(&format!("observing {server_text} for {seconds} s (Ctrl-C: use the observations so far)"));
     let started_unix_seconds = origin::unix_seconds();
     let (server, path) =
         ObservedServer::observe(host, &query, target.observation_options(), &|| interrupt.is_raised())?;
-    drop(waiting_line);
+    drop(progress_line);
     let mut boost = plan::make(&server, &path, &boost_choice);
     boost.plan.read_unix_seconds = started_unix_seconds;
     let agreement = report::agreement(&server);
     Ok(DiscoveredServer { report: BoostPlanReport { server, agreement, boost }, started_unix_seconds })
-}
-
-/// Progress on a terminal.
-struct WaitingLine;
-
-impl WaitingLine {
-    fn show(query: &ServerQuery, options: ObservationOptions) -> Option<Self> {
-        if !std::io::stderr().is_terminal() {
-            return None;
-        }
-        let server_text = match (query.port, query.pid) {
-            (Some(port), _) => format!("the server on port {port}"),
-            (None, Some(pid)) => format!("the server of process {pid}"),
-            (None, None) => "the server".to_owned(),
-        };
-        status!(
-            "\r\u{1b}[Kobserving {server_text} for {} s (Ctrl-C: use the observations so far)",
-            options.duration.as_secs_f64()
-        );
-        Some(Self)
-    }
-}
-
-impl Drop for WaitingLine {
-    fn drop(&mut self) {
-        status!("\r\u{1b}[K");
-    }
 }
