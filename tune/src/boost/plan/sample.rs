@@ -177,6 +177,11 @@ pub(super) fn reader(name: &str, tid: u32, sockets: Vec<u64>, allowed: &str) -> 
     }
 }
 
+/// A server with one address.
+pub(super) fn echo(workers: u32, allowed: &str) -> ObservedServer {
+    server("echo", &[(SocketProtocol::Udp, "0.0.0.0:7")], workers, allowed)
+}
+
 /// NSD: each server has a socket for IPv4, IPv6 and TCP.
 pub(super) fn nsd(workers: u32, allowed: &str) -> ObservedServer {
     let addresses = [

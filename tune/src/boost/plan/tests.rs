@@ -4,8 +4,12 @@ use linerate_host::delivery::{ArrivalCount, DeliveryCount, DeliveryReport};
 use linerate_host::setting::SocketKnob;
 use linerate_host::{Known, Setting};
 
-use super::sample::{BoostSampleMachine, cpus, nsd, pins, reader, seen_on, sent, server, tables};
+use super::sample::{BoostSampleMachine, cpus, echo, nsd, pins, reader, seen_on, sent, server, tables};
 use super::*;
+
+fn plan_on(server: &ObservedServer, machine: &BoostSampleMachine) -> BoostPlan {
+    make(server, &machine.path(), &BoostChoice::default())
+}
 
 fn pairs(map: &BTreeMap<u32, String>) -> Vec<(u32, &str)> {
     map.iter().map(|(tid, cpu)| (*tid, cpu.as_str())).collect()
@@ -13,7 +17,7 @@ fn pairs(map: &BTreeMap<u32, String>) -> Vec<(u32, &str)> {
 
 #[test]
 fn nsd_servers_get_one_cpu_each_in_all_groups() {
-    let plan = make(&nsd(2, "0-1"), &BoostSampleMachine::of(2).path(), &BoostChoice::default());
+    let plan = plan_on(&nsd(2, "0-1"), &BoostSampleMachine::of(2));
     assert_eq!(plan.plan.goal, "boost nsd on port 53");
     assert_eq!(pairs(&pins(&plan)), [(800, "0"), (801, "1")]);
     let tables = tables(&plan);
@@ -28,7 +32,7 @@ fn nsd_servers_get_one_cpu_each_in_all_groups() {
 
 #[test]
 fn threads_are_pinned_before_steering_programs_are_attached() {
-    let plan = make(&nsd(2, "0-1"), &BoostSampleMachine::of(2).path(), &BoostChoice::default());
+    let plan = plan_on(&nsd(2, "0-1"), &BoostSampleMachine::of(2));
     let steers = |change: &PlannedChange| matches!(change.setting, Setting::Steering { .. });
     let first = plan.plan.changes.iter().position(steers).expect("steered");
     assert!(plan.plan.changes[first..].iter().all(steers));
@@ -53,10 +57,10 @@ fn no_pin_and_no_steer_leave_out_their_changes() {
 
 #[test]
 fn observed_arrival_cpus_override_interrupt_affinities() {
-    let mut server = server("echo", &[(SocketProtocol::Udp, "0.0.0.0:7")], 2, "0-3");
+    let mut server = echo(2, "0-3");
     seen_on(&mut server, "2-3");
     let machine = BoostSampleMachine { vectors: vec![0, 1], ..BoostSampleMachine::of(4) };
-    let plan = make(&server, &machine.path(), &BoostChoice::default());
+    let plan = plan_on(&server, &machine);
     assert_eq!(pairs(&pins(&plan)), [(800, "2"), (801, "3")]);
     assert_eq!(plan.plan.cpus, [2, 3]);
     assert_eq!(tables(&plan)["udp 0.0.0.0:7"], "by-cpu 0:100 1:101 2:100 3:101");
@@ -66,7 +70,7 @@ fn observed_arrival_cpus_override_interrupt_affinities() {
 fn table_is_kept_if_the_traffic_changes_and_it_spreads_packets_as_evenly() {
     let path = BoostSampleMachine { vectors: vec![0, 1, 2, 3], ..BoostSampleMachine::of(4) }.path();
     let plan_now = |server: &ObservedServer| make(server, &path, &BoostChoice::default());
-    let mut server = server("echo", &[(SocketProtocol::Udp, "0.0.0.0:7")], 2, "0-3");
+    let mut server = echo(2, "0-3");
     seen_on(&mut server, "1-3");
     let plan = plan_now(&server);
     let table = tables(&plan)["udp 0.0.0.0:7"].clone();
@@ -91,7 +95,7 @@ fn table_is_kept_if_the_traffic_changes_and_it_spreads_packets_as_evenly() {
 fn nothing_is_placed_if_only_buffers_grow() {
     let path = BoostSampleMachine::of(2).path();
     let buffers = BoostChoice { receive_buffer_bytes: Some(8 << 20), ..BoostChoice::default() };
-    let no_pin = BoostChoice { no_pin: true, no_steer: true, ..buffers.clone() };
+    let no_pin = BoostChoice { no_pin: true, no_steer: true, ..buffers };
     // A table that is like the hash: both threads are confined to one CPU.
     for (server, choice) in [(nsd(2, "0-1"), no_pin), (nsd(2, "1"), BoostChoice { no_pin: true, ..buffers })]
     {
@@ -103,21 +107,21 @@ fn nothing_is_placed_if_only_buffers_grow() {
 
 #[test]
 fn packets_arrive_on_the_cpus_of_rps() {
-    let server = server("echo", &[(SocketProtocol::Udp, "0.0.0.0:7")], 2, "0-3");
+    let server = echo(2, "0-3");
     let machine =
         BoostSampleMachine { vectors: vec![0], rps: vec!["2-3".into()], ..BoostSampleMachine::of(4) };
-    let plan = make(&server, &machine.path(), &BoostChoice::default());
+    let plan = plan_on(&server, &machine);
     assert_eq!(pairs(&pins(&plan)), [(800, "2"), (801, "3")]);
 }
 
 #[test]
 fn two_readers_on_twenty_cpus_get_the_packets_of_their_numa_nodes() {
-    let mut server = server("echo", &[(SocketProtocol::Udp, "0.0.0.0:7")], 2, "0-19");
+    let mut server = echo(2, "0-19");
     server.readers[0].allowed = Known::Value(cpus("0-9"));
     server.readers[1].allowed = Known::Value(cpus("10-19"));
     let machine =
         BoostSampleMachine { nodes: vec!["0-9".into(), "10-19".into()], ..BoostSampleMachine::of(20) };
-    let plan = make(&server, &machine.path(), &BoostChoice::default());
+    let plan = plan_on(&server, &machine);
     assert_eq!(pairs(&pins(&plan)), [(800, "0"), (801, "10")]);
     let table: SteeringTable = tables(&plan)["udp 0.0.0.0:7"].parse().expect("a table");
     assert_eq!(table.by_cpu.len(), 20);
@@ -130,16 +134,16 @@ fn two_readers_on_twenty_cpus_get_the_packets_of_their_numa_nodes() {
 
 #[test]
 fn more_readers_than_cpus_share_cpus() {
-    let server = server("echo", &[(SocketProtocol::Udp, "0.0.0.0:7")], 5, "0-1");
-    let plan = make(&server, &BoostSampleMachine::of(2).path(), &BoostChoice::default());
+    let server = echo(5, "0-1");
+    let plan = plan_on(&server, &BoostSampleMachine::of(2));
     assert_eq!(tables(&plan)["udp 0.0.0.0:7"], "by-cpu 0:100+102+104 1:101+103");
 }
 
 #[test]
 fn readers_beyond_the_receiving_cpus_run_on_other_cpus() {
-    let server = server("echo", &[(SocketProtocol::Udp, "0.0.0.0:7")], 4, "0-3");
+    let server = echo(4, "0-3");
     let machine = BoostSampleMachine { vectors: vec![0, 1], ..BoostSampleMachine::of(4) };
-    let plan = make(&server, &machine.path(), &BoostChoice::default());
+    let plan = plan_on(&server, &machine);
     assert_eq!(pairs(&pins(&plan)), [(800, "0"), (801, "1"), (802, "2"), (803, "3")]);
     assert_eq!(tables(&plan)["udp 0.0.0.0:7"], "by-cpu 0:100+102 1:101+103 2:102 3:103");
     assert!(plan.advice[0].what.contains("More queues, or RPS"), "{:?}", plan.advice);
@@ -149,7 +153,7 @@ fn readers_beyond_the_receiving_cpus_run_on_other_cpus() {
 fn threads_bound_by_the_server_keep_their_cpu() {
     let mut server = nsd(2, "0-3");
     server.readers[0].allowed = Known::Value(cpus("3"));
-    let plan = make(&server, &BoostSampleMachine::of(4).path(), &BoostChoice::default());
+    let plan = plan_on(&server, &BoostSampleMachine::of(4));
     assert_eq!(pairs(&pins(&plan)), [(801, "0")]);
     assert_eq!(tables(&plan)["udp 0.0.0.0:53"], "by-cpu 0:101 1:101 2:100 3:100");
 }
@@ -159,7 +163,7 @@ fn single_socket_with_several_threads_is_refused_with_advice() {
     let mut server =
         server("nsd", &[(SocketProtocol::Udp, "0.0.0.0:53"), (SocketProtocol::Udp, "[::]:53")], 1, "0-3");
     server.readers.push(reader("nsd", 900, vec![100], "0-3"));
-    let plan = make(&server, &BoostSampleMachine::of(4).path(), &BoostChoice::default());
+    let plan = plan_on(&server, &BoostSampleMachine::of(4));
     assert!(plan.plan.changes.is_empty());
     let why: Vec<&str> = plan.refusals.iter().map(|refusal| refusal.why.as_str()).collect();
     assert_eq!(
@@ -183,7 +187,7 @@ fn chronyd_with_one_socket_and_one_thread_is_refused() {
         1,
         "0-3",
     );
-    let plan = make(&server, &BoostSampleMachine::of(4).path(), &BoostChoice::default());
+    let plan = plan_on(&server, &BoostSampleMachine::of(4));
     let refusal = BoostRefusal {
         what: "udp 0.0.0.0:123, udp [::]:123".into(),
         why: "one socket, 1 thread: nothing can be steered".into(),
@@ -223,7 +227,7 @@ fn servers_with_per_thread_client_state_are_steered_only_with_anyway() {
             crate::boost::catalog::of_ports(&[port.parse().expect("a port")])
                 .map(|product| product.id.clone())
         });
-        let plan = make(&server, &BoostSampleMachine::of(2).path(), &BoostChoice::default());
+        let plan = plan_on(&server, &BoostSampleMachine::of(2));
         assert!(plan.plan.changes.is_empty() && plan.places.is_empty(), "{name}: {plan:#?}");
         let why = &plan.refusals[0].why;
         assert!(why.contains("keeps each client's state in") && why.contains("https://"), "{why}");
@@ -239,7 +243,7 @@ fn servers_with_per_thread_client_state_are_steered_only_with_anyway() {
 #[test]
 fn plans_without_benefit_are_refused() {
     let plan_for = |counts: &[(u64, u32, u32, u64)]| {
-        let mut server = server("echo", &[(SocketProtocol::Udp, "0.0.0.0:7")], 2, "0-1");
+        let mut server = echo(2, "0-1");
         set_delivery(&mut server, counts);
         make(
             &server,
@@ -263,10 +267,10 @@ fn plans_without_benefit_are_refused() {
 #[test]
 fn plans_that_worsen_delivery_are_refused() {
     // Two CPUs receive for four readers, so half of each CPU's packets would be read elsewhere.
-    let mut server = server("echo", &[(SocketProtocol::Udp, "0.0.0.0:7")], 4, "0-3");
+    let mut server = echo(4, "0-3");
     set_delivery(&mut server, &[(100, 0, 0, 400), (101, 1, 1, 400), (102, 0, 0, 400), (103, 1, 2, 200)]);
     let machine = BoostSampleMachine { vectors: vec![0, 1], ..BoostSampleMachine::of(4) };
-    let plan = make(&server, &machine.path(), &BoostChoice::default());
+    let plan = plan_on(&server, &machine);
     assert!(plan.plan.changes.is_empty(), "{plan:#?}");
     let why = &plan.refusals[0].why;
     assert!(why.contains("86 % of its datagrams") && why.contains("50 % would be: that is worse"), "{why}");
@@ -290,10 +294,10 @@ fn buffer_only_changes_are_not_judged_by_delivery() {
 
 #[test]
 fn single_thread_with_four_sockets_is_not_pinned() {
-    let mut server = server("echo", &[(SocketProtocol::Udp, "0.0.0.0:7")], 4, "0-3");
+    let mut server = echo(4, "0-3");
     server.readers.truncate(1);
     server.readers[0].sockets = vec![100, 101, 102, 103];
-    let plan = make(&server, &BoostSampleMachine::of(4).path(), &BoostChoice::default());
+    let plan = plan_on(&server, &BoostSampleMachine::of(4));
     assert!(plan.plan.changes.is_empty(), "{:#?}", plan.plan.changes);
     assert!(plan.refusals[0].why.contains("steering would change nothing"), "{:?}", plan.refusals);
 }
@@ -301,17 +305,17 @@ fn single_thread_with_four_sockets_is_not_pinned() {
 #[test]
 fn server_without_udp_sockets_is_refused() {
     let server = server("echo", &[(SocketProtocol::Tcp, "0.0.0.0:7")], 2, "0-1");
-    let plan = make(&server, &BoostSampleMachine::of(2).path(), &BoostChoice::default());
+    let plan = plan_on(&server, &BoostSampleMachine::of(2));
     assert!(plan.plan.changes.is_empty());
     assert!(plan.refusals[0].why.contains("no UDP socket"), "{:?}", plan.refusals);
 }
 
 #[test]
 fn threads_are_pinned_if_the_server_steers_by_cpu_itself() {
-    let mut server = server("echo", &[(SocketProtocol::Udp, "0.0.0.0:7")], 2, "0-1");
+    let mut server = echo(2, "0-1");
     server.groups[0].steering = Known::Value("classic-by-cpu".to_owned());
     set_delivery(&mut server, &[(100, 1, 0, 300), (100, 1, 1, 200), (101, 0, 0, 250), (101, 0, 1, 250)]);
-    let plan = make(&server, &BoostSampleMachine::of(2).path(), &BoostChoice::default());
+    let plan = plan_on(&server, &BoostSampleMachine::of(2));
     assert!(tables(&plan).is_empty(), "{:?}", tables(&plan));
     assert_eq!(pairs(&pins(&plan)), [(800, "1"), (801, "0")]);
 }
@@ -320,7 +324,7 @@ fn threads_are_pinned_if_the_server_steers_by_cpu_itself() {
 fn options_already_in_effect_are_not_advised() {
     let mut server = server("unbound", &[(SocketProtocol::Udp, "0.0.0.0:53")], 1, "0-1");
     server.readers.push(reader("unbound", 900, vec![100], "0-1"));
-    let plan = make(&server, &BoostSampleMachine::of(2).path(), &BoostChoice::default());
+    let plan = plan_on(&server, &BoostSampleMachine::of(2));
     let options: Vec<&str> = plan.advice.iter().filter_map(|advice| advice.option.as_deref()).collect();
     assert_eq!(options, ["so-reuseport: yes"]);
 }
@@ -332,9 +336,9 @@ fn foreign_steering_programs_are_named_and_kept() {
         ("classic-by-cpu", "by CPU already, by a classic BPF program of its own or of another tool"),
         ("program pick (id 7)", "program pick (id 7)"),
     ] {
-        let mut server = server("echo", &[(SocketProtocol::Udp, "0.0.0.0:7")], 2, "0-1");
+        let mut server = echo(2, "0-1");
         server.groups[0].steering = Known::Value(text.to_owned());
-        let plan = make(&server, &BoostSampleMachine::of(2).path(), &BoostChoice::default());
+        let plan = plan_on(&server, &BoostSampleMachine::of(2));
         assert!(plan.plan.changes.is_empty(), "{text}");
         assert!(plan.refusals[0].why.contains(expected), "{}", plan.refusals[0].why);
     }
@@ -342,7 +346,7 @@ fn foreign_steering_programs_are_named_and_kept() {
 
 #[test]
 fn steering_tables_are_changed_only_if_they_differ() {
-    let mut server = server("echo", &[(SocketProtocol::Udp, "0.0.0.0:7")], 2, "0-1");
+    let mut server = echo(2, "0-1");
     let path = BoostSampleMachine::of(2).path();
     let table = tables(&make(&server, &path, &BoostChoice::default()))["udp 0.0.0.0:7"].clone();
     server.groups[0].steering = Known::Value(table);
@@ -360,7 +364,7 @@ fn steering_tables_are_changed_only_if_they_differ() {
 fn sockets_without_a_reader_get_no_packets() {
     let mut server = nsd(2, "0-1");
     server.readers.remove(0);
-    let plan = make(&server, &BoostSampleMachine::of(2).path(), &BoostChoice::default());
+    let plan = plan_on(&server, &BoostSampleMachine::of(2));
     assert_eq!(tables(&plan)["udp 0.0.0.0:53"], "by-cpu 0:101 1:101");
     assert!(plan.refusals[0].what.starts_with("socket 100 of udp 0.0.0.0:53"), "{:?}", plan.refusals);
 }
@@ -372,27 +376,27 @@ fn inherited_sockets_without_a_reader_get_no_packets() {
     // The worker also holds the dead worker's sockets, and was seen to read only its own.
     server.readers[0].sockets = vec![100, 101, 200, 201];
     server.readers[0].guessed = vec![100, 200];
-    let plan = make(&server, &BoostSampleMachine::of(2).path(), &BoostChoice::default());
+    let plan = plan_on(&server, &BoostSampleMachine::of(2));
     assert_eq!(tables(&plan)["udp 0.0.0.0:53"], "by-cpu 0:101 1:101");
     assert_eq!(tables(&plan)["udp [::]:53"], "by-cpu 0:201 1:201");
 }
 
 #[test]
 fn sockets_with_several_readers_are_not_steered() {
-    let mut server = server("echo", &[(SocketProtocol::Udp, "0.0.0.0:7")], 2, "0-1");
+    let mut server = echo(2, "0-1");
     server.readers[1].sockets.push(100);
-    let plan = make(&server, &BoostSampleMachine::of(2).path(), &BoostChoice::default());
+    let plan = plan_on(&server, &BoostSampleMachine::of(2));
     assert!(plan.plan.changes.is_empty());
     assert_eq!(plan.refusals[0].why, "2 threads read socket 100 of it: its packets have no one CPU to go to");
 }
 
 #[test]
 fn server_confined_to_one_cpu_is_not_steered() {
-    let mut server = server("echo", &[(SocketProtocol::Udp, "0.0.0.0:7")], 2, "2");
+    let mut server = echo(2, "2");
     for reader in &mut server.readers {
         reader.cpuset = Some(cpus("2"));
     }
-    let plan = make(&server, &BoostSampleMachine::of(4).path(), &BoostChoice::default());
+    let plan = plan_on(&server, &BoostSampleMachine::of(4));
     assert!(plan.plan.changes.is_empty());
     let refusals: Vec<(&str, &str)> =
         plan.refusals.iter().map(|refusal| (refusal.what.as_str(), refusal.why.as_str())).collect();
@@ -407,19 +411,19 @@ fn server_confined_to_one_cpu_is_not_steered() {
 
 #[test]
 fn pinned_threads_stay_within_their_cpuset() {
-    let mut server = server("echo", &[(SocketProtocol::Udp, "0.0.0.0:7")], 2, "0-7");
+    let mut server = echo(2, "0-7");
     for reader in &mut server.readers {
         reader.cpuset = Some(cpus("4-5"));
     }
-    let plan = make(&server, &BoostSampleMachine::of(8).path(), &BoostChoice::default());
+    let plan = plan_on(&server, &BoostSampleMachine::of(8));
     assert_eq!(pairs(&pins(&plan)), [(800, "4"), (801, "5")]);
 }
 
 #[test]
 fn without_cap_bpf_sockets_get_so_incoming_cpu() {
-    let mut server = server("echo", &[(SocketProtocol::Udp, "0.0.0.0:7")], 2, "0-1");
+    let mut server = echo(2, "0-1");
     server.groups[0].steering = Known::unknown("no CAP_BPF");
-    let plan = make(&server, &BoostSampleMachine::of(2).path(), &BoostChoice::default());
+    let plan = plan_on(&server, &BoostSampleMachine::of(2));
     let incoming_cpus: Vec<(String, String)> = plan
         .plan
         .changes
@@ -429,7 +433,7 @@ fn without_cap_bpf_sockets_get_so_incoming_cpu() {
         .collect();
     assert_eq!(incoming_cpus, [("none".to_owned(), "0".to_owned()), ("none".to_owned(), "1".to_owned())]);
     let old_kernel = BoostSampleMachine { kernel: "6.1.0".into(), ..BoostSampleMachine::of(2) };
-    let plan = make(&server, &old_kernel.path(), &BoostChoice::default());
+    let plan = plan_on(&server, &old_kernel);
     assert!(plan.plan.changes.is_empty() && plan.refusals[0].why.contains("no CAP_BPF"));
     server.groups[0].steering = Known::Value("none".to_owned());
     let plan =
@@ -439,13 +443,13 @@ fn without_cap_bpf_sockets_get_so_incoming_cpu() {
 
 #[test]
 fn sockets_with_so_incoming_cpu_get_no_steering_program() {
-    let mut server = server("echo", &[(SocketProtocol::Udp, "0.0.0.0:7")], 2, "0-1");
+    let mut server = echo(2, "0-1");
     for (member, cpu) in server.groups[0].members.iter_mut().zip([1, 0]) {
         let options =
             linerate_host::stage::socket::SocketOptions { incoming_cpu: Some(cpu), ..Default::default() };
         member.options = Known::Value(Some(options));
     }
-    let plan = make(&server, &BoostSampleMachine::of(2).path(), &BoostChoice::default());
+    let plan = plan_on(&server, &BoostSampleMachine::of(2));
     assert!(tables(&plan).is_empty());
     assert_eq!(pairs(&pins(&plan)), [(800, "1"), (801, "0")]);
     assert!(plan.refusals[0].why.contains("SO_INCOMING_CPU"));
@@ -461,11 +465,11 @@ fn changes_of(plan: &BoostPlan, knob: SocketKnob) -> Vec<(String, String)> {
 fn receive_buffers_grow_first_and_only_for_recent_drops_or_on_request() {
     let mut server = nsd(2, "0-1");
     server.groups[0].members[1].drops = Some(12);
-    let plan = make(&server, &BoostSampleMachine::of(2).path(), &BoostChoice::default());
+    let plan = plan_on(&server, &BoostSampleMachine::of(2));
     assert!(changes_of(&plan, SocketKnob::ReceiveBuffer).is_empty(), "old drops do not count");
     let arrival = ArrivalCount { cookie: 101, cpu: 0, packets: 0, refused: 7 };
     server.delivery = Known::Value(DeliveryReport { arrived: vec![arrival], ..DeliveryReport::default() });
-    let plan = make(&server, &BoostSampleMachine::of(2).path(), &BoostChoice::default());
+    let plan = plan_on(&server, &BoostSampleMachine::of(2));
     let change = ("212992 by default".to_owned(), "8388608".to_owned());
     assert_eq!(changes_of(&plan, SocketKnob::ReceiveBuffer), [change.clone(), change]);
     assert!(matches!(plan.plan.changes[0].setting, Setting::Socket { .. }));
