@@ -91,40 +91,6 @@ fn share(agreement: &Value) -> (f64, u64) {
     (count(agreement, "on_arrival_cpu") as f64 / packets as f64, packets)
 }
 
-/// Checks the server in the plan: its groups, and one worker per socket.
-fn assert_is_observed(host: &BoostServersTestHost, nsd: &NsdTestServer, server: &Value) {
-    let groups = server["groups"].as_array().expect("groups");
-    let [udp, tcp] = ["udp", "tcp"].map(|protocol| {
-        let of_protocol = groups.iter().filter(|group| group["protocol"] == protocol);
-        of_protocol.collect::<Vec<_>>()
-    });
-    assert_eq!((udp.len(), tcp.len(), &server["name"]), (1, 1, &Value::from("nsd")), "{server}");
-    assert_eq!((&udp[0]["reuseport"], &udp[0]["ordered"]), (&true.into(), &true.into()), "{server}");
-    assert_eq!(udp[0]["steering"], "none", "{server}");
-    let readers = server["readers"].as_array().expect("readers");
-    assert!(readers.iter().all(|reader| reader["seen"] == "reading"), "{server}");
-    let mut workers: Vec<u64> = readers.iter().map(|reader| count(reader, "pid")).collect();
-    workers.sort_unstable();
-    assert_eq!(workers, nsd.servers().into_iter().map(u64::from).collect::<Vec<_>>(), "{server}");
-    let members = udp[0]["members"].as_array().expect("members");
-    assert_eq!(members.len(), 2, "{server}");
-    for member in members {
-        let reads = |reader: &&Value| {
-            reader["sockets"].as_array().expect("sockets").contains(&member["socket"]["cookie"])
-        };
-        assert_eq!(readers.iter().filter(reads).count(), 1, "{server}");
-    }
-    // Each process leads to the whole server.
-    for process in server["processes"].as_array().expect("processes") {
-        let pid = count(process, "pid").to_string();
-        let plan = host.document(&["plan", "--pid", &pid, "--look", "0.1", "--no-datagrams"]);
-        for key in ["processes", "groups"] {
-            let lengths = [server, &plan["server"]].map(|server| server[key].as_array().map(Vec::len));
-            assert_eq!(lengths[0], lengths[1], "{key}: {plan}");
-        }
-    }
-}
-
 /// Applies and undoes a boost several times under load. No request may be lost. If full socket
 /// buffers drop some, repeats all at half the rate, with at most `ATTEMPTS` attempts.
 fn apply_and_undo_under_load(host: &BoostServersTestHost, nsd: &NsdTestServer, mut rate: f64) {
@@ -171,7 +137,6 @@ fn boosting_nsd_under_load_loses_nothing_and_undo_restores_all() {
     let load = host.start_load(PORT, rate, &nsd.load_arguments(&[]));
     let plan = host.document(&boost(&["plan", "--look", "1"]));
     load.end();
-    assert_is_observed(&host, &nsd, &plan["server"]);
     let (share_before, packets) = share(&plan["agreement"]);
     print_figure(&format!(
         "nsd at {rate:.0}/s, as found: {:.1} % of {packets} read where they arrived",

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use linerate_lab::program::{RecipeValues, ServerRecipe};
 use linerate_testkit::reflector::installed::find;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -101,21 +100,6 @@ impl BoostServersTestHost {
         });
         self.servers.push(child);
         pid
-    }
-
-    /// Starts a server of `share/servers` with two workers. Returns its recipe, its process and the
-    /// value for `--workload`.
-    pub(crate) fn serve_recipe(&mut self, name: &str, server: PathBuf) -> (ServerRecipe, u32, String) {
-        let recipe = ServerRecipe::find(name, None, None).expect("a recipe");
-        let directory = self.scene.path(name);
-        std::fs::create_dir(&directory).expect("created");
-        let address = (ADDRESS.parse::<std::net::IpAddr>().expect("an address"), recipe.port).into();
-        let values = RecipeValues { address, workers: 2, directory: &directory };
-        let (_, arguments) = recipe.write(&values).expect("written");
-        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        let pid = self.serve(recipe.port, server, &arguments);
-        let workload = values.fill(&recipe.workload);
-        (recipe, pid, workload)
     }
 
     /// Kills all servers.

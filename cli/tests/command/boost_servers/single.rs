@@ -1,9 +1,12 @@
 //! `linerate boost` detects servers with one socket and explains them.
 
-use linerate_testkit::reflector::installed::find;
+use std::path::Path;
+
+use linerate_testkit::reflector::installed::{self, find};
 
 use super::nsd::{self, NsdTestServer};
-use super::scene::BoostServersTestHost;
+use super::scene::{ADDRESS, BoostServersTestHost};
+use crate::tune::scene::text;
 
 /// Plans a boost of the server on a port. Returns standard output.
 fn plan(host: &BoostServersTestHost, port: u16) -> String {
@@ -14,37 +17,67 @@ fn plan(host: &BoostServersTestHost, port: u16) -> String {
 
 #[test]
 fn plan_reports_one_socket_for_chronyd() {
+    const PORT: u16 = 1230;
     let Some(mut host) = BoostServersTestHost::up("plan_reports_one_socket_for_chronyd", &["chronyd", "ss"])
     else {
         return;
     };
+    let address = ADDRESS.parse().expect("an address");
+    let config = installed::chrony(Path::new(&host.directory()), Some(address), PORT).expect("written");
+    // -x: chronyd must not set the clock.
     let chronyd = find("chronyd").expect("it is there");
-    let (recipe, pid, workload) = host.serve_recipe("chrony", chronyd);
-    let plan_text = plan(&host, recipe.port);
+    host.serve(PORT, chronyd, &["-x", "-d", "-u", "root", "-f", text(&config)]);
+    let plan_text = plan(&host, PORT);
     assert!(plan_text.contains("chrony") && plan_text.contains("one socket"), "{plan_text}");
-    let server =
-        || host.document(&["plan", "--port", &recipe.port.to_string(), "--look", "0.5"])["server"].take();
-    let idle = server();
-    assert_eq!(idle["readers"].as_array().map(Vec::len), Some(1), "{idle}");
-    let reader = &idle["readers"][0];
-    assert_eq!((&reader["pid"], &reader["seen"]), (&pid.into(), &"only_thread".into()), "{idle}");
-    let [sockets, groups] = [&reader["sockets"], &idle["groups"]].map(|list| list.as_array().map(Vec::len));
-    assert_eq!(sockets, groups, "{idle}");
-    let load = host.start_load(recipe.port, 500.0, &["--workload", &workload]);
-    let loaded = server();
-    load.end();
-    assert_eq!(loaded["readers"][0]["seen"], "reading", "{loaded}");
+}
+
+fn radius(directory: &str) -> String {
+    format!(
+        "prefix = /usr
+libdir = /usr/lib/freeradius
+logdir = {directory}
+run_dir = {directory}
+db_dir = {directory}
+raddbdir = {directory}
+pidfile = {directory}/pid
+security {{
+  status_server = no
+}}
+thread pool {{
+  start_servers = 4
+  max_servers = 4
+  min_spare_servers = 1
+  max_spare_servers = 4
+  max_requests_per_server = 0
+}}
+client lab {{
+  ipaddr = 198.18.0.0/15
+  secret = testing123
+}}
+server lab {{
+  listen {{
+    type = auth
+    ipaddr = {ADDRESS}
+    port = 1812
+  }}
+  authorize {{
+  }}
+}}
+"
+    )
 }
 
 #[test]
 fn plan_reports_one_socket_and_one_reading_thread_for_freeradius() {
     let test = "plan_reports_one_socket_and_one_reading_thread_for_freeradius";
     let Some(mut host) = BoostServersTestHost::up(test, &["freeradius", "ss"]) else { return };
+    let directory = host.directory();
+    host.write("radiusd.conf", &radius(&directory));
     let freeradius = find("freeradius").expect("it is there");
-    let (recipe, ..) = host.serve_recipe("freeradius", freeradius);
-    let plan_text = plan(&host, recipe.port);
+    host.serve(1812, freeradius, &["-f", "-l", "stdout", "-d", &directory]);
+    let plan_text = plan(&host, 1812);
     assert!(
-        plan_text.contains("1 of 3 threads read") && plan_text.contains("one socket, 1 thread"),
+        plan_text.contains("1 of 5 threads read") && plan_text.contains("one socket, 1 thread"),
         "{plan_text}"
     );
 }

@@ -1,0 +1,5 @@
+//! Real servers in network namespaces of their own, observed from outside.
+
+mod scene;
+mod servers;
+mod threads;
