@@ -1,8 +1,8 @@
 //! A process that undoes a tune when its time is over, or when the program that makes it is gone.
 //!
 //! The maker starts it before the first change. It learns from the end of a pipe that the maker is
-//! gone, and from the journal, which it reads every second, that the tune was confirmed or undone.
-//! It has a session of its own and is in the namespaces of the maker. If it is killed, too,
+//! gone, from the journal that the tune was confirmed or undone, and from a timer that its time is
+//! over. It has a session of its own and is in the namespaces of the maker. If it is killed, too,
 //! the next `tune` command finds the tune overdue.
 
 use std::ffi::OsString;
@@ -14,8 +14,13 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::inotify;
+use rustix::io::Errno;
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
+};
 
-use crate::journal::{RecordedTune, StateStore};
+use crate::journal::{JournalError, RecordedTune, StateStore};
 use crate::transaction::{ChangeTarget, TuneError, UndoReport, boot_seconds, due, is_pending, undo};
 
 // Written by a guard once it watches.
@@ -23,9 +28,6 @@ const READY: &str = "ready";
 
 /// A guard starts within milliseconds; on an overloaded machine it takes longer.
 const LONGEST_START: Duration = Duration::from_secs(30);
-
-/// Time between checks of the journal and of the deadline.
-const INTERVAL: Duration = Duration::from_secs(1);
 
 /// A guard that watches. Dropping it reports that the maker has finished: a tune that has ended
 /// then waits for its time or its confirmation, any other tune is undone at once.
@@ -106,12 +108,33 @@ struct GuardWatch<'a> {
     tune: u64,
     maker: BorrowedFd<'a>,
     maker_is_gone: bool,
+    timer: OwnedFd,
+    journal: OwnedFd,
 }
 
 impl<'a> GuardWatch<'a> {
     fn begin(store: &'a StateStore, tune: u64, maker: BorrowedFd<'a>) -> Result<Self, TuneError> {
-        let watch = Self { store, tune, maker, maker_is_gone: false };
-        watch.read_tune()?;
+        let no_guard = |errno: Errno| TuneError::NoGuard { why: io::Error::from(errno).to_string() };
+        let journal = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)
+            .and_then(|watch| {
+                inotify::add_watch(&watch, store.journal_path(), inotify::WatchFlags::MODIFY).map(|_| watch)
+            })
+            .map_err(no_guard)?;
+        // CLOCK_BOOTTIME counts the machine's sleep, so ten minutes stay ten minutes on the wall
+        // clock.
+        let timer = timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)
+            .map_err(no_guard)?;
+        let watch = Self { store, tune, maker, maker_is_gone: false, timer, journal };
+        let begun = watch.read_tune()?.begun;
+        if let Some(deadline) = begun.until.and_then(crate::journal::record::UndoDeadline::boot_seconds) {
+            // Zero would disarm it.
+            let seconds = i64::try_from(deadline.max(1)).unwrap_or(i64::MAX);
+            let expiry = Itimerspec {
+                it_interval: Timespec { tv_sec: 0, tv_nsec: 0 },
+                it_value: Timespec { tv_sec: seconds, tv_nsec: 0 },
+            };
+            timerfd_settime(&watch.timer, TimerfdTimerFlags::ABSTIME, &expiry).map_err(no_guard)?;
+        }
         Ok(watch)
     }
 
@@ -132,7 +155,7 @@ impl<'a> GuardWatch<'a> {
                 }
                 continue;
             }
-            self.wait();
+            self.wait()?;
         }
     }
 
@@ -142,16 +165,35 @@ impl<'a> GuardWatch<'a> {
         tune.ok_or(TuneError::NoSuchTune { tune: self.tune })
     }
 
-    /// Waits for the end of the maker, or until the journal is to be read again.
-    fn wait(&mut self) {
-        if self.maker_is_gone {
-            return std::thread::sleep(INTERVAL);
+    /// Waits for the maker, the journal or the timer.
+    fn wait(&mut self) -> Result<(), JournalError> {
+        let watch_error = |errno: Errno| JournalError::File {
+            path: self.store.journal_path().display().to_string(),
+            what: "watch",
+            source: errno.into(),
+        };
+        let mut poll_fds =
+            vec![PollFd::new(&self.timer, PollFlags::IN), PollFd::new(&self.journal, PollFlags::IN)];
+        if !self.maker_is_gone {
+            poll_fds.push(PollFd::new(&self.maker, PollFlags::IN));
         }
-        let timeout = Timespec::try_from(INTERVAL).ok();
-        let has_event = poll(&mut [PollFd::new(&self.maker, PollFlags::IN)], timeout.as_ref());
+        match poll(&mut poll_fds, None) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(watch_error(errno)),
+        }
+        let has_maker_event = poll_fds.get(2).is_some_and(|maker| !maker.revents().is_empty());
+        drop(poll_fds);
+        let mut buffer = [0; 4096];
+        for descriptor in [&self.timer, &self.journal] {
+            match rustix::io::read(descriptor, &mut buffer) {
+                Ok(_) | Err(Errno::AGAIN | Errno::INTR) => {}
+                Err(errno) => return Err(watch_error(errno)),
+            }
+        }
         // The maker never writes, so any event means that its end of the pipe is closed.
-        self.maker_is_gone =
-            matches!(has_event, Ok(1..)) && !matches!(rustix::io::read(self.maker, &mut [0; 64]), Ok(1..));
+        self.maker_is_gone |=
+            has_maker_event && !matches!(rustix::io::read(self.maker, &mut buffer), Ok(1..));
+        Ok(())
     }
 }
 
