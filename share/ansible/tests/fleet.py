@@ -226,11 +226,66 @@ def test_killed(fleet):
     raise AssertionError("not all hosts were tuned at the same time")
 
 
+def command_module():
+    spec = importlib.util.spec_from_file_location("command", HERE / "plugins/module_utils/command.py")
+    command = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(command)
+    return command
+
+
+class FakeModule:
+    """Answers commands of linerate by their first words."""
+
+    def __init__(self, answers, **params):
+        self.answers, self.commands, self.check_mode = answers, [], False
+        absent = dict.fromkeys(("state_dir", "tune", "until_confirmed", "keep_if_better", "measure"))
+        self.params = {**absent, "program": "linerate", **params}
+
+    def run_command(self, words, **_):
+        self.commands.append(" ".join(words[1:]))
+        status, out = next(answer for start, answer in self.answers.items() if self.commands[-1].startswith(start))
+        return status, json.dumps(out), ""
+
+    def fail_json(self, **result):
+        raise SystemExit(result["msg"])
+
+
+def test_changes(fleet):
+    """Half-applied tunes are undone, and only own tunes are confirmed."""
+    command = command_module()
+
+    class Tunes(command.Changes):
+        def __init__(self, answers, **params):
+            super().__init__(FakeModule(answers, **params), "apply", "tune")
+
+        def planned(self):
+            return {"changes": ["a"]}
+
+        def apply_words(self):
+            return []
+
+        def is_own(self, tune):
+            return tune["goal"] != "boost"
+
+    report = {"tune": 3, "undone": None, "broke_off": "eth0 is gone", "changes": []}
+    for undo, said in ((0, "stopped and undone: eth0"), (1, "stopped; undo left settings"), (2, "stopped; undo left settings")):
+        answers = {"tune apply": (2, {"schema": "apply", "result": report}), "tune undo 3": (undo, {})}
+        try:
+            raise AssertionError(Tunes(answers).applied())
+        except SystemExit as failure:
+            assert str(failure).startswith(said) and "eth0 is gone" in str(failure), failure
+    goals = {1: "tune", 2: "tune", 3: "boost"}
+    tunes = [{"tune": number, "goal": goal, "until": {"confirmed": 1}} for number, goal in goals.items()]
+    answers = {"tune status": (0, {"schema": "linerate.tune-status/2", "result": {"tunes": tunes}}), "tune confirm": (0, {})}
+    for chosen, confirmed in ((None, ["tune confirm 2"]), (1, ["tune confirm 1"]), (0, []), (3, [])):
+        kept = Tunes(answers, tune=chosen)
+        assert kept.confirmed() == {"changed": bool(confirmed)}, chosen
+        assert kept.module.commands[1:] == confirmed, kept.module.commands
+
+
 def test_schedule(fleet):
     """Together 1, 4 or 20 generators keep the same schedule."""
-    spec = importlib.util.spec_from_file_location("load", HERE / "plugins/module_utils/command.py")
-    load = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(load)
+    load = command_module()
     for rate, duration in ((2001, 2), (100000, 0.5), (7, 3)):
         for count in (1, 4, 20):
             times = []
@@ -278,6 +333,8 @@ def test_capacity(fleet):
     print("sent by four generators: %s; received by the server: %d" % ([one["sent"] for one in merged], count["total"]["received"]))
     sent = sum(one["sent"] for one in merged)
     assert sent == count["total"]["received"], (sent, count)
+    if not any(one["generator_bound"] for one in merged):
+        assert capacity(output) == rates[-1], output
     for rate, one in zip(rates, merged):
         starts = sorted(run["started_realtime_ns"] for run in one["merged"])
         apart = [(later - earlier) * rate / 1e9 for earlier, later in zip(starts, starts[1:])]
@@ -306,6 +363,13 @@ def test_capacity(fleet):
     assert all(expected[host] in why for host, why in reasons.items()), (reasons, output)
     one = json.loads((fleet.directory / "excluded/1000.json").read_text())["result"]
     assert [run["name"].rsplit("/", 1)[1] for run in one["merged"]] == ["host10.json", "host11.json"], one["merged"]
+    # Two of ten offered their part of the rate.
+    assert 0 < capacity(output) <= 1000 * 2 / len(hosts), output
+
+
+def capacity(output):
+    """The capacity that the play printed."""
+    return int(re.search(r'"capacity_per_second": "?(\d+)', output).group(1))
 
 
 def test_prometheus(fleet):

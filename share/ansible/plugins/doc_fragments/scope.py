@@ -28,7 +28,7 @@ options:
     type: bool
     default: false
   measure: {description: How to measure the service., type: str, choices: [once, alternate, never]}
-  tune: {description: Undo only this tune., type: int}
+  tune: {description: Confirm or undo only this tune., type: int}
   state_dir: {description: Directory of the journal., type: path}
 attributes:
   check_mode: {support: full, description: Changes nothing and reports what would change.}

@@ -75,9 +75,10 @@ class Linerate:
 
     def save(self, document, path):
         """Writes a document whole, or not at all."""
-        part = path + ".part"
+        # In /tmp other users can make files and links too: a new name, and never an existing file.
+        part = "%s.%s.part" % (path, os.urandom(8).hex())
         try:
-            with open(part, "w", encoding="utf-8") as file:
+            with open(part, "x", encoding="utf-8") as file:
                 json.dump(document, file)
             os.replace(part, path)
         except OSError as error:
@@ -130,13 +131,13 @@ class Changes(Linerate):
             self.fail("the changes made the service worse and are undone: " + worse(report), **result)
         if status == 2:
             # Nothing stays half applied.
-            if report["tune"] is not None:
-                self.run("tune", "undo", str(report["tune"]), *self.place)
-            self.fail("stopped and undone: %s" % (report["broke_off"] or err), **result)
+            left = report["tune"] is not None and self.run("tune", "undo", str(report["tune"]), *self.place)[0]
+            done = "stopped; undo left settings, see linerate tune status" if left else "stopped and undone"
+            self.fail("%s: %s" % (done, report["broke_off"] or err), **result)
         return result
 
     def confirmed(self):
-        waiting = [tune for tune in self.open() if "confirmed" in (tune["until"] or {})]
+        waiting = [tune for tune in self.own() if "confirmed" in (tune["until"] or {})]
         if waiting and not self.module.check_mode:
             status, _, err = self.run("tune", "confirm", str(waiting[-1]["tune"]), *self.place)
             if status:
@@ -144,8 +145,7 @@ class Changes(Linerate):
         return {"changed": bool(waiting)}
 
     def undone(self):
-        number = self.params["tune"]
-        tunes = [tune for tune in self.open() if self.is_own(tune) and number in (None, tune["tune"])]
+        tunes = self.own()
         if not self.module.check_mode:
             for tune in reversed(tunes):
                 status, _, err = self.run("tune", "undo", str(tune["tune"]), *self.place)
@@ -154,9 +154,10 @@ class Changes(Linerate):
         before = [{**setting, "to": setting["from"], "from": setting["to"]} for tune in tunes for setting in tune["settings"]]
         return {"changed": bool(tunes), "diff": difference(before)}
 
-    def open(self):
-        """The tunes and boosts in effect, the earliest first."""
-        return self.document("linerate.tune-status/2", "tune", "status", *self.place)[0]["result"]["tunes"]
+    def own(self):
+        """The tunes or boosts in effect, the earliest first: all of this kind, or the chosen one."""
+        tunes = self.document("linerate.tune-status/2", "tune", "status", *self.place)[0]["result"]["tunes"]
+        return [tune for tune in tunes if self.is_own(tune) and self.params["tune"] in (None, tune["tune"])]
 
 
 def named(changes):
