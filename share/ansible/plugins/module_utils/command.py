@@ -106,7 +106,8 @@ class Changes(Linerate):
             "changed": False,
             "plan": plan,
             "changes": [change["setting_name"] for change in named(changes)],
-            "skipped": [{"finding": one["finding"], "why": one["why"]} for one in plan["skipped"]],
+            # `skipped` would make Ansible show the task as skipped.
+            "skipped_findings": [{"finding": one["finding"], "why": one["why"]} for one in plan["skipped"]],
             "diff": difference(named(changes)),
             **more,
         }

@@ -22,7 +22,7 @@ EXAMPLES = r"""
 RETURN = r"""
 changes: {description: "The settings that are changed, or would be.", type: list, returned: "applied, planned"}
 plan: {description: The plan., type: dict, returned: "applied, planned"}
-skipped: {description: "Findings that the plan does not fix, with the reason.", type: list, returned: "applied, planned"}
+skipped_findings: {description: "Findings that the plan does not fix, with the reason.", type: list, returned: "applied, planned"}
 tune: {description: Number of the tune in the journal., type: int, returned: if changes were made}
 measurement: {description: The service before and after., type: dict, returned: if changes were made}
 """
