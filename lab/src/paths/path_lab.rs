@@ -73,7 +73,7 @@ impl PathLab {
             let host = lab.host(command.host).ok_or_else(|| command.failed("the lab has no such host"))?;
             relays.extend(carry_out(host, &command)?);
         }
-        let placement = CpuPlacement::from_cpus(&config.cpus, true);
+        let placement = placement(&config.cpus);
         setup::set_sender(&lab, &lab.links()[0], &placement, true, true)?;
         let sampler = Sampler { config, cancel: Arc::clone(cancel) };
         let workload = LoadWorkload::Echo { payload_bytes: config.payload_bytes as usize };
@@ -123,6 +123,11 @@ impl PathCommand {
     fn failed(&self, why: impl Into<String>) -> PathError {
         PathError::Command { host: self.host, command: self.line.clone(), why: why.into() }
     }
+}
+
+/// Nothing on a path sets RPS, so the client, the path and the service share the CPUs.
+pub(super) fn placement(cpus: &[u32]) -> CpuPlacement {
+    CpuPlacement::from_cpus(cpus, false)
 }
 
 fn object_file() -> io::Result<NamedTempFile> {

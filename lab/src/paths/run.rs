@@ -8,12 +8,11 @@ use std::time::{Duration, Instant};
 use linerate_host::Known;
 use linerate_load::stats;
 
-use super::path_lab::{PathError, PathLab};
+use super::path_lab::{PathError, PathLab, placement};
 use super::recipe::{NetworkPath, PATHS};
 use super::report::{PathCost, PathOverload, PathReport, PathsConfig, PathsReport};
 use crate::ladder::config::{LadderConfig, RunTiming};
 use crate::ladder::error::TestbedError;
-use crate::ladder::lab_testbed::CpuPlacement;
 use crate::ladder::run::{FIRST_SEARCH, OWN_BRACKET, bracket};
 use crate::ladder::sampler::Sampler;
 use crate::ladder::summary;
@@ -93,7 +92,7 @@ pub fn run(
     Ok(PathsReport {
         elapsed_seconds: started.elapsed().as_secs_f64(),
         config: config.clone(),
-        shares_cpus: CpuPlacement::from_cpus(&ladder.cpus, true).shared,
+        shares_cpus: placement(&ladder.cpus).shared,
         cpus: ladder.cpus.clone(),
         generator: Some(generator),
         common_rate_per_second: common_rate,
