@@ -361,7 +361,7 @@ impl LadderRunner<'_> {
                 Err(error) => {
                     let detail = format!("goodput above the capacity: {error}");
                     report.warnings.push(LadderWarning::new(WarningKind::Unknown, detail));
-                    end_error = Some(error);
+                    end_error = error.ends_run().then_some(error);
                 }
             }
         }

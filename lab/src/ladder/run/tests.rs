@@ -5,6 +5,8 @@ use crate::ladder::report::TestbedKind;
 use crate::ladder::step;
 use linerate_load::Latency;
 
+type OverloadFailure = fn() -> Option<TestbedError>;
+
 /// A testbed whose capacity is a function of the configuration, with a small fixed scatter.
 struct FakeTestbed {
     configuration: ServerConfiguration,
@@ -18,6 +20,7 @@ struct FakeTestbed {
     budgets: Vec<Duration>,
     /// The number of samples before the generator is lost.
     lost_after: u32,
+    overload_fails: OverloadFailure,
 }
 
 impl FakeTestbed {
@@ -32,6 +35,7 @@ impl FakeTestbed {
             hiccup_at: 0,
             budgets: Vec::new(),
             lost_after: u32::MAX,
+            overload_fails: || None,
         }
     }
 }
@@ -74,6 +78,9 @@ impl Testbed for FakeTestbed {
     }
 
     fn overload(&mut self, _: f64, factors: &[f64]) -> Result<Vec<OverloadGoodput>, TestbedError> {
+        if let Some(error) = (self.overload_fails)() {
+            return Err(error);
+        }
         Ok(factors
             .iter()
             .map(|factor| OverloadGoodput { factor: *factor, ratio: Known::Value(1.0 / factor) })
@@ -209,6 +216,22 @@ fn a_step_that_fails_is_skipped_with_its_error() {
     let outcome = run_fake(&mut fake, &["pin-threads", "ip-id-skip"], KeepPolicy::KeepAll);
     assert_eq!(outcome.report.steps[1].skipped_because.as_deref(), Some("server: no such CPU"));
     assert!(outcome.report.steps[2].applied);
+}
+
+#[test]
+fn an_error_of_the_overload_ends_the_run_only_if_no_step_can_be_measured() {
+    let cases: [(OverloadFailure, usize); 2] = [
+        (|| Some(TestbedError::Server("not bound in time".into())), 2),
+        (|| Some(TestbedError::Cancelled), 1),
+    ];
+    for (overload_fails, steps) in cases {
+        let mut fake = FakeTestbed { overload_fails, ..FakeTestbed::new(by_sharing) };
+        let outcome = run_fake(&mut fake, &["reuseport"], KeepPolicy::KeepAll);
+        assert_eq!(outcome.report.steps.len(), steps);
+        let baseline = &outcome.report.steps[0];
+        assert!(baseline.applied && baseline.goodput_at_overload.is_empty());
+        assert!(baseline.warnings.iter().any(|warning| warning.detail.starts_with("goodput above")));
+    }
 }
 
 #[test]
