@@ -161,11 +161,12 @@ impl<G: Generator> RemoteSenders<G> {
             self.generator = None;
             let mut generator = (self.start)(senders).map_err(|error| generator_lost(error.to_string()))?;
             let step = self.measure(&mut generator)?;
-            self.generator_bound = before.is_none_or(|before| rises(&before, &step));
+            let is_rising = before.as_ref().is_none_or(|before| rises(before, &step));
+            self.generator_bound = before.is_some() && is_rising;
             self.answered_per_second = step.answered_per_second;
             self.description = Some(generator.describe());
             self.generator = Some(generator);
-            if !self.generator_bound || self.current + 1 == self.counts.len() {
+            if !is_rising || self.current + 1 == self.counts.len() {
                 return Ok(());
             }
             before = Some(step);
@@ -229,12 +230,21 @@ mod tests {
     use crate::ladder::remote::tests::FakeGenerator;
 
     fn saturated_senders(limit: f64, per_thread: f64, noise: f64) -> RemoteSenders<FakeGenerator> {
+        saturated(sender_counts(2, 6), limit, per_thread, noise)
+    }
+
+    fn saturated(
+        counts: Vec<SenderCounts>,
+        limit: f64,
+        per_thread: f64,
+        noise: f64,
+    ) -> RemoteSenders<FakeGenerator> {
         let start = move |senders: SenderCounts| {
             let capacity = (senders.hosts * senders.threads) as f64 * per_thread;
             Ok(FakeGenerator::answering(capacity.min(limit), noise))
         };
         let hosts = vec!["a".to_owned(), "b".to_owned()];
-        let mut senders = RemoteSenders::new(Box::new(start), hosts, sender_counts(2, 6), Arc::default());
+        let mut senders = RemoteSenders::new(Box::new(start), hosts, counts, Arc::default());
         senders.saturate().expect("saturated");
         senders
     }
@@ -252,6 +262,12 @@ mod tests {
         let senders = saturated_senders(1e9, 100_000.0, 0.005);
         assert_eq!(senders.counts[senders.current], SenderCounts { hosts: 2, threads: 6 });
         assert_eq!(senders.warning().map(|warning| warning.kind), Some(WarningKind::GeneratorBound));
+    }
+
+    #[test]
+    fn a_single_sender_is_compared_with_nothing() {
+        let senders = saturated(sender_counts(1, 1), 1e9, 100_000.0, 0.005);
+        assert!(senders.warning().is_none() && senders.is_answered() && !senders.can_add());
     }
 
     #[test]
