@@ -238,16 +238,13 @@ impl RemoteGenerators {
             let _ = link.line().ping(u64::MAX - number as u64);
         };
         self.links.iter().for_each(|link| ping(link, 0));
-        while !self.links.iter().all(|link| link.clock_readings() >= READINGS) {
+        while self.links.iter().any(|link| link.clock_readings() < READINGS && !self.is_lost(&link.host)) {
             let Some((host_index, news)) = self.next_event(deadline) else { break };
             match news {
                 LinkNews::Answer(RemoteAnswer::Pong { .. }) => {
                     self.links.get(host_index).inspect(|link| ping(link, link.clock_readings()));
                 }
-                LinkNews::Gone => {
-                    self.record_loss(host_index, None);
-                    break;
-                }
+                LinkNews::Gone => drop(self.record_loss(host_index, None)),
                 LinkNews::Answer(_) | LinkNews::Odd(_) => {}
             }
         }
@@ -260,10 +257,14 @@ impl RemoteGenerators {
     fn record_loss(&mut self, host_index: usize, into_slot: Option<Duration>) -> String {
         let Some(link) = self.links.get_mut(host_index) else { return String::new() };
         let (host, why) = (link.host.clone(), link.end_reason());
-        if !self.lost.iter().any(|lost_host| lost_host.host == host) {
+        if !self.is_lost(&host) {
             self.lost.push(LostHost { host, into_slot, why: why.clone() });
         }
         why
+    }
+
+    fn is_lost(&self, host: &SshHost) -> bool {
+        self.lost.iter().any(|lost_host| lost_host.host == *host)
     }
 
     /// The next news of a link; `None` after `deadline`.

@@ -23,28 +23,58 @@ const GRACE: Duration = Duration::from_secs(10);
 const LATEST_START: Duration = Duration::from_secs(20);
 const CANCEL_POLL: Duration = Duration::from_millis(50);
 
+enum HostOutcome {
+    Done(Box<LoadReport>),
+    Cancelled,
+    /// The host could not run the slot but is still connected.
+    Failed(String),
+    Lost(String),
+}
+
+impl HostOutcome {
+    fn loss(&self) -> Option<&String> {
+        if let HostOutcome::Lost(why) = self { Some(why) } else { None }
+    }
+
+    fn failure(&self) -> Option<&String> {
+        if let HostOutcome::Failed(why) = self { Some(why) } else { None }
+    }
+}
+
 /// The results of a slot so far, by index of the host.
 struct RemoteSlot {
     number: u64,
     began: Instant,
     hosts: usize,
-    done: BTreeMap<usize, LoadReport>,
-    /// Hosts that could not run the slot but are still connected.
-    failed: BTreeMap<usize, String>,
-    lost: BTreeMap<usize, String>,
-    cancelled: usize,
+    outcomes: BTreeMap<usize, HostOutcome>,
     intervals: MergedIntervals,
 }
 
 impl RemoteSlot {
     fn is_over(&self) -> bool {
-        self.done.len() + self.failed.len() + self.lost.len() + self.cancelled >= self.hosts
+        self.outcomes.len() >= self.hosts
     }
 
-    fn has_result(&self, host_index: usize) -> bool {
-        self.done.contains_key(&host_index)
-            || self.failed.contains_key(&host_index)
-            || self.lost.contains_key(&host_index)
+    /// The first outcome of a host counts, unless its connection ends later.
+    fn record(&mut self, host_index: usize, outcome: HostOutcome) {
+        if outcome.loss().is_some() || !self.outcomes.contains_key(&host_index) {
+            self.outcomes.insert(host_index, outcome);
+        }
+    }
+
+    fn record_silent_hosts(&mut self) {
+        for host_index in 0..self.hosts {
+            self.outcomes
+                .entry(host_index)
+                .or_insert_with(|| HostOutcome::Lost("no account of the slot came back".to_owned()));
+        }
+    }
+
+    /// The hosts that may still send intervals.
+    fn reporting_hosts(&self) -> usize {
+        let has_failed =
+            |outcome: &&HostOutcome| matches!(outcome, HostOutcome::Failed(_) | HostOutcome::Lost(_));
+        self.hosts.saturating_sub(self.outcomes.values().filter(has_failed).count())
     }
 }
 
@@ -87,10 +117,7 @@ impl RemoteGenerators {
             number: self.slots,
             began: Instant::now(),
             hosts,
-            done: BTreeMap::new(),
-            failed: BTreeMap::new(),
-            lost: BTreeMap::new(),
-            cancelled: 0,
+            outcomes: BTreeMap::new(),
             intervals: MergedIntervals::default(),
         };
         let uncertainty_ns =
@@ -126,11 +153,7 @@ impl RemoteGenerators {
             match self.next_event(deadline.min(Instant::now() + CANCEL_POLL)) {
                 Some((host_index, news)) => self.handle_news(pending, host_index, news, observer),
                 None if Instant::now() >= deadline => {
-                    let silent_hosts: Vec<usize> =
-                        (0..pending.hosts).filter(|host_index| !pending.has_result(*host_index)).collect();
-                    for host_index in silent_hosts {
-                        pending.lost.insert(host_index, "no account of the slot came back".to_owned());
-                    }
+                    pending.record_silent_hosts();
                     return;
                 }
                 None => {}
@@ -148,41 +171,36 @@ impl RemoteGenerators {
         let number = pending.number;
         match news {
             LinkNews::Answer(RemoteAnswer::Interval { slot, interval }) if slot == number => {
-                let failed_count = pending.lost.len() + pending.failed.len();
-                if let Some(merged) =
-                    pending.intervals.add(interval, pending.hosts - failed_count.min(pending.hosts))
-                {
+                let reporting_hosts = pending.reporting_hosts();
+                if let Some(merged) = pending.intervals.add(interval, reporting_hosts) {
                     observer(&merged);
                 }
             }
             LinkNews::Answer(RemoteAnswer::Done { slot, report }) if slot == number => {
-                match report.check() {
-                    Ok(()) => {
-                        pending.done.insert(host_index, self.to_local_clock(host_index, *report)).map(drop)
-                    }
-                    Err(why) => pending.failed.insert(host_index, why).map(drop),
+                let outcome = match report.check() {
+                    Ok(()) => HostOutcome::Done(self.to_local_clock(host_index, report)),
+                    Err(why) => HostOutcome::Failed(why),
                 };
+                pending.record(host_index, outcome);
             }
             LinkNews::Answer(RemoteAnswer::Failed { slot, cancelled, why }) if slot == number => {
-                if cancelled {
-                    pending.cancelled += 1;
-                } else {
-                    pending.failed.insert(host_index, why);
-                }
+                let outcome = if cancelled { HostOutcome::Cancelled } else { HostOutcome::Failed(why) };
+                pending.record(host_index, outcome);
             }
             LinkNews::Gone => {
                 let why = self.record_loss(host_index, Some(pending.began.elapsed()));
-                pending.lost.insert(host_index, why);
+                pending.record(host_index, HostOutcome::Lost(why));
             }
             LinkNews::Odd(words) => {
-                pending.failed.insert(host_index, format!("'{words}' came where an account should"));
+                let why = format!("'{words}' came where an account should");
+                pending.record(host_index, HostOutcome::Failed(why));
             }
             // An answer to an earlier slot, or a time.
             LinkNews::Answer(_) => {}
         }
     }
 
-    fn to_local_clock(&self, host_index: usize, mut report: LoadReport) -> LoadReport {
+    fn to_local_clock(&self, host_index: usize, mut report: Box<LoadReport>) -> Box<LoadReport> {
         if let Some(offset) = self.links.get(host_index).and_then(|link| link.clock()) {
             let started = &mut report.outcome.started_realtime_ns;
             *started = offset.to_local(*started);
@@ -193,22 +211,25 @@ impl RemoteGenerators {
     /// The merged result, or the host that prevented it.
     fn finish(&mut self, pending: RemoteSlot) -> Result<SlotOutcome, GeneratorError> {
         let into_slot = pending.began.elapsed();
-        for (host_index, why) in &pending.lost {
-            if let Some(link) = self.links.get(*host_index) {
+        for (host_index, outcome) in &pending.outcomes {
+            if let (Some(link), Some(why)) = (self.links.get(*host_index), outcome.loss())
+                && !self.is_lost(&link.host)
+            {
                 let (host, why) = (link.host.clone(), why.clone());
-                if !self.lost.iter().any(|loss| loss.host == host) {
-                    self.lost.push(LostHost { host, into_slot: Some(into_slot), why });
-                }
+                self.lost.push(LostHost { host, into_slot: Some(into_slot), why });
             }
         }
-        let first_failure = pending
-            .lost
-            .iter()
-            .chain(&pending.failed)
-            .map(|(host_index, why)| (*host_index, why.clone()))
-            .next();
-        let parts: Vec<_> =
-            pending.done.into_iter().map(|(host_index, report)| (self.name(host_index), report)).collect();
+        let first = |why_of: fn(&HostOutcome) -> Option<&String>| {
+            let mut outcomes = pending.outcomes.iter();
+            outcomes.find_map(|(host_index, outcome)| Some((*host_index, why_of(outcome)?.clone())))
+        };
+        let first_failure = first(HostOutcome::loss).or_else(|| first(HostOutcome::failure));
+        let mut parts = Vec::new();
+        for (host_index, outcome) in pending.outcomes {
+            if let HostOutcome::Done(report) = outcome {
+                parts.push((self.name(host_index), *report));
+            }
+        }
         let measured_count = parts.len();
         let merged = if parts.is_empty() { Err(String::new()) } else { merged_outcome(parts) };
         if let Some((host_index, why)) = first_failure {
@@ -305,6 +326,26 @@ mod tests {
             [queue(Some(5), Some(4)), queue(Some(1), Some(9)), queue(None, Some(100)), queue(None, None)];
         assert_eq!(worst_queue(all.into_iter()), all[1]);
         assert_eq!(worst_queue([queue(None, None)].into_iter()), QueueMedians::default());
+    }
+
+    #[test]
+    fn only_hosts_without_an_outcome_are_lost_at_the_deadline() {
+        let mut slot = RemoteSlot {
+            number: 1,
+            began: Instant::now(),
+            hosts: 3,
+            outcomes: BTreeMap::new(),
+            intervals: MergedIntervals::default(),
+        };
+        slot.record(0, HostOutcome::Cancelled);
+        slot.record(1, HostOutcome::Failed("an odd line".to_owned()));
+        slot.record(1, HostOutcome::Cancelled);
+        assert!(!slot.is_over() && slot.reporting_hosts() == 2);
+        slot.record_silent_hosts();
+        assert!(slot.is_over());
+        let losses: Vec<bool> = slot.outcomes.values().map(|outcome| outcome.loss().is_some()).collect();
+        assert_eq!(losses, [false, false, true]);
+        assert!(slot.outcomes[&1].failure().is_some(), "the first outcome");
     }
 
     #[test]

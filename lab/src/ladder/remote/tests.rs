@@ -206,6 +206,29 @@ fn ready_generators_are_pinged_while_other_hosts_start() {
     assert_eq!((generators.each().count(), generators.lost().len()), (2, 0));
 }
 
+#[test]
+fn clocks_are_compared_with_the_other_hosts_if_one_ends() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let gate = directory.path().join("gate").to_str().expect("a name").to_owned();
+    assert!(std::process::Command::new("mkfifo").arg(&gate).status().expect("mkfifo runs").success());
+    // The first host ends at the first comparison; the second host answers it only then.
+    let first = u64::MAX;
+    let script = format!(
+        r#"{}; while read -r line; do case "$line $host" in
+*{first}*far1) echo go >{gate}; exit;;
+*{first}*far2) read -r go <{gate};; esac
+number=${{line##*:}}; echo "{{\"answer\":\"pong\",\"number\":${{number%\}}}},\"realtime_ns\":$(date +%s%N)}}"; done"#,
+        ready("0.0.1", super::protocol::SCHEMA)
+    );
+    let ssh = "for line; do :; done; case \"$*\" in *far2*) host=far2;; *) host=far1;; esac; export host; eval \"$line\"";
+    let options = options(&["sh", "-c", ssh, "ssh"], &program(directory.path(), &script));
+    let generators = RemoteGenerators::start(options).expect("they start");
+    assert_eq!(generators.lost().len(), 1);
+    let unknown: Vec<&String> =
+        generators.warnings().iter().filter(|line| line.contains("clock is unknown")).collect();
+    assert!(unknown.len() == 1 && unknown[0].starts_with("ssh://far1"), "{unknown:?}");
+}
+
 /// Runs the remote side at one end of a pair of sockets, and `test` at the other end.
 fn with_server(
     test: impl FnOnce(&mut UnixStream, &mut dyn FnMut() -> RemoteAnswer),
