@@ -19,14 +19,8 @@ pub enum LabError {
     #[error("lab name {name:?} is not usable: 1 to 32 of a-z, 0-9 and '-', beginning with a letter or digit")]
     BadName { name: String },
     /// A netlink request was refused.
-    #[error("{host}: cannot {what}: {source}{}", detail.as_ref().map(|d| format!(" (kernel: {d})")).unwrap_or_default())]
-    Netlink {
-        host: String,
-        what: String,
-        source: io::Error,
-        /// The kernel's extended acknowledgement.
-        detail: Option<String>,
-    },
+    #[error("{host}: cannot {what}: {source}")]
+    Netlink { host: String, what: String, source: io::Error },
     #[error("cannot {what}: {source}")]
     System { what: String, source: io::Error },
     #[error("cannot {what} {}: {source}", path.display())]

@@ -1,5 +1,7 @@
 //! A lab: one receiver and the senders linked to it.
 
+use linerate_host::netlink::errno;
+
 #[cfg(doc)]
 use crate::error::LabError;
 use crate::error::{Result, warn};
@@ -106,11 +108,11 @@ impl Lab {
         for host in self.hosts() {
             run_in_host(host, |route| {
                 route
-                    .change(rtnetlink::link_up(rtnetlink::LOOPBACK))
+                    .change(&rtnetlink::link_up(rtnetlink::LOOPBACK))
                     .map_err(with_operation("bring up lo"))?;
                 for mark in marks {
                     route
-                        .replace(rtnetlink::address(rtnetlink::LOOPBACK, mark.into(), 32))
+                        .replace(&rtnetlink::address(rtnetlink::LOOPBACK, mark.into(), 32))
                         .map_err(with_operation("mark lo with an address"))?;
                 }
                 Ok(())
@@ -145,9 +147,9 @@ impl Drop for Lab {
         }
         // The kernel would remove the links with their namespaces, but later.
         let removal = run_in_host(&self.receiver, |route| {
-            match route.change(rtnetlink::delete_pairs()) {
+            match route.change(&rtnetlink::delete_pairs()) {
                 // No link exists.
-                Err(refusal) if refusal.source.raw_os_error() == Some(libc::ENODEV) => Ok(()),
+                Err(error) if errno(&error) == Some(libc::ENODEV) => Ok(()),
                 result => result.map_err(with_operation("remove the links")),
             }
         });

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::fs;
 use std::io;
-use std::path::Path;
 
+use linerate_host::Host;
 use rustix::io::Errno;
 use rustix::mount::{MountPropagationFlags, mount_change};
 use rustix::thread::{CapabilitySet, UnshareFlags, capabilities};
@@ -69,7 +69,7 @@ pub fn enter_if_needed() -> LabPrivilege {
         Ok(()) => LabPrivilege::UserNamespace { outside: uid.as_raw() },
         Err((operation, error)) => {
             let failure = format!("a user namespace was made, but {operation} failed: {error}");
-            match restriction(&ProcRules) {
+            match restriction(&Host::live()) {
                 Some((rule, remedy)) => LabPrivilege::Forbidden {
                     why: format!("{rule} ({failure})"),
                     how_to_allow: format!("{remedy}, or run as root"),
@@ -107,8 +107,8 @@ fn become_root(uid: u32, gid: u32) -> Result<(), (&'static str, io::Error)> {
         .map_err(|e| ("making mounts private", e.into()))?;
     RtnetlinkConnection::open()
         .map_err(|e| ("opening a netlink socket", e))?
-        .change(rtnetlink::link_up(rtnetlink::LOOPBACK))
-        .map_err(|refusal| ("bringing up lo", refusal.source))
+        .change(&rtnetlink::link_up(rtnetlink::LOOPBACK))
+        .map_err(|e| ("bringing up lo", e))
 }
 
 fn write(path: &'static str, text: &str) -> Result<(), (&'static str, io::Error)> {
@@ -116,7 +116,7 @@ fn write(path: &'static str, text: &str) -> Result<(), (&'static str, io::Error)
 }
 
 fn forbidden(errno: Errno) -> LabPrivilege {
-    let (why, how_to_allow) = explain(&ProcRules, errno);
+    let (why, how_to_allow) = explain(&Host::live(), errno);
     LabPrivilege::Forbidden { why, how_to_allow }
 }
 
@@ -124,7 +124,7 @@ fn forbidden(errno: Errno) -> LabPrivilege {
 pub(crate) fn why_not_unshare(errno: Errno) -> String {
     if errno != Errno::PERM {
         // Limits, or a kernel without network namespaces.
-        let (why, remedy) = explain(&ProcRules, errno);
+        let (why, remedy) = explain(&Host::live(), errno);
         return format!("{why}; {remedy}");
     }
     match probe() {
@@ -140,39 +140,25 @@ pub(crate) fn why_not_unshare(errno: Errno) -> String {
     }
 }
 
-trait UsernsRules {
-    /// A file below /proc, trimmed.
-    fn read(&self, path: &str) -> Option<String>;
-}
-
-struct ProcRules;
-
-impl UsernsRules for ProcRules {
-    fn read(&self, path: &str) -> Option<String> {
-        let text = fs::read_to_string(Path::new("/proc").join(path)).ok()?;
-        Some(text.trim().to_owned())
-    }
-}
-
 /// The rule that forbids unprivileged user namespaces, and how to lift it.
-fn restriction(rules: &dyn UsernsRules) -> Option<(String, String)> {
-    let has_value = |path: &str, value: &str| rules.read(path).is_some_and(|content| content == value);
+fn restriction(host: &Host) -> Option<(String, String)> {
+    let has_value = |path: &str, value: &str| host.read(path).is_ok_and(|content| content.trim() == value);
     let sysctl_hint = |setting: &str, value: &str| format!("allow it: sysctl -w {setting}={value}");
-    if has_value("sys/user/max_user_namespaces", "0") {
+    if has_value("/proc/sys/user/max_user_namespaces", "0") {
         return Some((
             "user.max_user_namespaces is 0".to_owned(),
             sysctl_hint("user.max_user_namespaces", "10000"),
         ));
     }
     // Debian's and Arch's patch.
-    if has_value("sys/kernel/unprivileged_userns_clone", "0") {
+    if has_value("/proc/sys/kernel/unprivileged_userns_clone", "0") {
         return Some((
             "kernel.unprivileged_userns_clone is 0".to_owned(),
             sysctl_hint("kernel.unprivileged_userns_clone", "1"),
         ));
     }
     // Ubuntu 23.10 and later.
-    if has_value("sys/kernel/apparmor_restrict_unprivileged_userns", "1") {
+    if has_value("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1") {
         return Some((
             "kernel.apparmor_restrict_unprivileged_userns is 1".to_owned(),
             sysctl_hint("kernel.apparmor_restrict_unprivileged_userns", "0"),
@@ -182,12 +168,12 @@ fn restriction(rules: &dyn UsernsRules) -> Option<(String, String)> {
 }
 
 /// The reason for an error of `unshare`, and its remedy.
-fn explain(rules: &dyn UsernsRules, errno: Errno) -> (String, String) {
+fn explain(host: &Host, errno: Errno) -> (String, String) {
     const ROOT: &str = "run as root";
-    if let Some((why, remedy)) = restriction(rules) {
+    if let Some((why, remedy)) = restriction(host) {
         return (why, format!("{remedy}, or {ROOT}"));
     }
-    let is_filtered = rules.read("self/status").is_some_and(|status| {
+    let is_filtered = host.read("/proc/self/status").is_ok_and(|status| {
         let mode = status.lines().find_map(|line| line.strip_prefix("Seccomp:"));
         mode.is_some_and(|mode| mode.trim() == "2")
     });
@@ -219,28 +205,18 @@ fn explain(rules: &dyn UsernsRules, errno: Errno) -> (String, String) {
 mod tests {
     use super::*;
 
-    struct Fake(&'static [(&'static str, &'static str)]);
-
-    impl UsernsRules for Fake {
-        fn read(&self, path: &str) -> Option<String> {
-            let found = self.0.iter().find(|(known, _)| *known == path);
-            found.map(|(_, text)| (*text).to_owned())
-        }
-    }
-
     #[test]
     fn each_forbidding_sysctl_is_reported_with_its_fix() {
         for (file, setting, value) in [
-            ("sys/user/max_user_namespaces", "user.max_user_namespaces", "0"),
-            ("sys/kernel/unprivileged_userns_clone", "kernel.unprivileged_userns_clone", "0"),
+            ("/proc/sys/user/max_user_namespaces", "user.max_user_namespaces", "0"),
+            ("/proc/sys/kernel/unprivileged_userns_clone", "kernel.unprivileged_userns_clone", "0"),
             (
-                "sys/kernel/apparmor_restrict_unprivileged_userns",
+                "/proc/sys/kernel/apparmor_restrict_unprivileged_userns",
                 "kernel.apparmor_restrict_unprivileged_userns",
                 "1",
             ),
         ] {
-            let rules: &'static [(&str, &str)] = Box::leak(Box::new([(file, value)]));
-            let (why, how) = explain(&Fake(rules), Errno::PERM);
+            let (why, how) = explain(&Host::scripted([(file, value)]), Errno::PERM);
             assert!(why.contains(setting), "{why}");
             assert!(how.contains(&format!("sysctl -w {setting}=")), "{how}");
             assert!(how.ends_with("or run as root"), "{how}");
@@ -249,16 +225,16 @@ mod tests {
 
     #[test]
     fn seccomp_filters_are_reported() {
-        let rules = Fake(&[("self/status", "Name:\tx\nSeccomp:\t2\nSeccomp_filters:\t1")]);
-        assert!(explain(&rules, Errno::PERM).0.contains("seccomp"));
-        let rules = Fake(&[("self/status", "Name:\tx\nSeccomp:\t0")]);
-        assert!(!explain(&rules, Errno::PERM).0.contains("seccomp"));
+        let host = Host::scripted([("/proc/self/status", "Name:\tx\nSeccomp:\t2\nSeccomp_filters:\t1")]);
+        assert!(explain(&host, Errno::PERM).0.contains("seccomp"));
+        let host = Host::scripted([("/proc/self/status", "Name:\tx\nSeccomp:\t0")]);
+        assert!(!explain(&host, Errno::PERM).0.contains("seccomp"));
     }
 
     #[test]
     fn enospc_is_reported_as_a_limit() {
-        let rules = Fake(&[("sys/user/max_user_namespaces", "10000")]);
-        assert!(explain(&rules, Errno::NOSPC).0.contains("limit"));
+        let host = Host::scripted([("/proc/sys/user/max_user_namespaces", "10000")]);
+        assert!(explain(&host, Errno::NOSPC).0.contains("limit"));
     }
 
     #[test]
@@ -273,8 +249,8 @@ mod tests {
     }
 
     fn forbidden_line() -> String {
-        let rules = Fake(&[("sys/user/max_user_namespaces", "0")]);
-        let (why, how_to_allow) = explain(&rules, Errno::NOSPC);
+        let host = Host::scripted([("/proc/sys/user/max_user_namespaces", "0")]);
+        let (why, how_to_allow) = explain(&host, Errno::NOSPC);
         LabPrivilege::Forbidden { why, how_to_allow }.to_string()
     }
 }

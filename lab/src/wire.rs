@@ -8,19 +8,17 @@ use linerate_host::{Host, Setting, SettingValue};
 
 use crate::error::{LabError, Result, warn};
 use crate::host::LabHost;
-use crate::rtnetlink::{self, NewEnd, RtnetlinkConnection, RtnetlinkRefusal};
+use crate::rtnetlink::{self, LinkWatch, NewEnd, RtnetlinkConnection};
 use crate::topology::{LabLink, LinkEnd};
 
 /// Longest wait for a link, which usually takes milliseconds.
 const CARRIER_DEADLINE: Duration = Duration::from_secs(5);
 
 /// An error has a description of the request.
-pub(crate) type Step<T> = std::result::Result<T, (String, RtnetlinkRefusal)>;
+pub(crate) type Step<T> = std::result::Result<T, (String, io::Error)>;
 
-pub(crate) fn with_operation(
-    operation: impl Into<String>,
-) -> impl FnOnce(RtnetlinkRefusal) -> (String, RtnetlinkRefusal) {
-    move |refusal| (operation.into(), refusal)
+pub(crate) fn with_operation(operation: impl Into<String>) -> impl FnOnce(io::Error) -> (String, io::Error) {
+    move |error| (operation.into(), error)
 }
 
 pub(crate) fn run_in_host<T: Send>(
@@ -28,16 +26,10 @@ pub(crate) fn run_in_host<T: Send>(
     steps: impl FnOnce(&mut RtnetlinkConnection) -> Step<T> + Send,
 ) -> Result<T> {
     let outcome = host.run(|| {
-        let mut route =
-            RtnetlinkConnection::open().map_err(|e| ("open a netlink socket".to_owned(), e.into()))?;
+        let mut route = RtnetlinkConnection::open().map_err(with_operation("open a netlink socket"))?;
         steps(&mut route)
     })?;
-    outcome.map_err(|(operation, refusal)| LabError::Netlink {
-        host: host.name().to_owned(),
-        what: operation,
-        source: refusal.source,
-        detail: refusal.detail,
-    })
+    outcome.map_err(|(what, source)| LabError::Netlink { host: host.name().to_owned(), what, source })
 }
 
 pub(crate) fn make_pair(receiver: &LabHost, sender: &LabHost, link: &LabLink) -> Result<()> {
@@ -48,7 +40,7 @@ pub(crate) fn make_pair(receiver: &LabHost, sender: &LabHost, link: &LabLink) ->
             new_end(link, &link.sender),
             sender.namespace(),
         );
-        route.create(message).map_err(with_operation(format!(
+        route.create(&message).map_err(with_operation(format!(
             "make the veth pair {} to {}",
             link.receiver.interface, link.sender.host
         )))
@@ -65,20 +57,20 @@ pub(crate) fn set_up(host: &LabHost, own: &LinkEnd, peer: &LinkEnd, ipv6: bool) 
     run_in_host(host, |route| {
         if ipv6 {
             route
-                .change(rtnetlink::no_link_local(own.index))
+                .change(&rtnetlink::no_link_local(own.index))
                 .map_err(with_operation(format!("switch off link-local addresses of {interface}")))?;
         }
         for (address, prefix) in own.addresses() {
             route
-                .create(rtnetlink::address(own.index, address, prefix))
+                .create(&rtnetlink::address(own.index, address, prefix))
                 .map_err(with_operation(format!("give {interface} the address {address}")))?;
         }
         route
-            .change(rtnetlink::link_up(own.index))
+            .change(&rtnetlink::link_up(own.index))
             .map_err(with_operation(format!("bring up {interface}")))?;
         for (address, _) in peer.addresses() {
             route
-                .create(rtnetlink::neighbour(own.index, address, peer.mac))
+                .create(&rtnetlink::neighbour(own.index, address, peer.mac))
                 .map_err(with_operation(format!("add the neighbour {address} to {interface}")))?;
         }
         Ok(())
@@ -102,14 +94,14 @@ pub(crate) fn await_running(host: &LabHost, end: &LinkEnd) -> Result<()> {
     let is_up = run_in_host(host, |route| {
         let look_error = || with_operation(format!("look at {}", end.interface));
         // The watch starts before the first query, so that no change is missed.
-        let watch = RtnetlinkConnection::open_watch().map_err(|e| look_error()(e.into()))?;
+        let watch = LinkWatch::open().map_err(look_error())?;
         let deadline = Instant::now() + CARRIER_DEADLINE;
         loop {
             if route.is_running(end.index).map_err(look_error())? {
                 return Ok(true);
             }
             let remaining = deadline.saturating_duration_since(Instant::now());
-            if !watch.wait_for_change(remaining).map_err(|e| look_error()(e.into()))? {
+            if !watch.wait_for_change(remaining).map_err(look_error())? {
                 return Ok(false);
             }
         }

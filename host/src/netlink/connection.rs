@@ -11,7 +11,7 @@ use netlink_sys::{Socket, SocketAddr};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 // The kernel answers sooner unless it lost the answer.
-const ANSWER_DEADLINE: Duration = Duration::from_secs(5);
+const ANSWER_DEADLINE: Duration = Duration::from_secs(10);
 
 // Bytes of struct nlmsghdr (linux/netlink.h).
 const HEADER_BYTES: usize = 16;
@@ -20,15 +20,17 @@ const HEADER_BYTES: usize = 16;
 // repeated.
 const INTERRUPTED: u16 = 0x10;
 
-pub(crate) struct NetlinkConnection {
+#[derive(Debug)]
+pub struct NetlinkConnection {
     socket: Socket,
     sequence: u32,
 }
 
 /// Message type and the bytes after the header.
-pub(crate) struct NetlinkAnswer {
-    pub(crate) kind: u16,
-    pub(crate) body: Vec<u8>,
+#[derive(Debug)]
+pub struct NetlinkAnswer {
+    pub kind: u16,
+    pub body: Vec<u8>,
 }
 
 /// `NLM_F_CAPPED` and `NLM_F_ACK_TLVS` of an acknowledgement, and the attribute with the message.
@@ -44,21 +46,26 @@ struct NetlinkAnswers {
 
 impl NetlinkConnection {
     /// Opens a socket in the calling thread's network namespace.
-    pub(crate) fn open(protocol: isize) -> io::Result<Self> {
+    ///
+    /// # Errors
+    /// The error of the system call.
+    pub fn open(protocol: isize) -> io::Result<Self> {
         let mut socket = Socket::new(protocol)?;
         socket.bind(&SocketAddr::new(0, 0))?;
         Ok(Self { socket, sequence: 0 })
     }
 
-    // Requests error messages as text (`NETLINK_EXT_ACK`, Linux 4.12) without a copy of the
-    // request. Older kernels return only the error number.
-    pub(crate) fn request_error_texts(&mut self) {
+    /// Requests error messages as text (`NETLINK_EXT_ACK`, Linux 4.12) without a copy of the
+    /// request. Older kernels return only the error number.
+    pub fn request_error_texts(&mut self) {
         let _ = self.socket.set_cap_ack(true).and_then(|()| self.socket.set_ext_ack(true));
     }
 
     /// Sends a request and reads its answers up to the acknowledgement or the end of the dump.
-    /// `Interrupted` if a dump is inconsistent.
-    pub(crate) fn request(&mut self, kind: u16, flags: u16, body: &[u8]) -> io::Result<Vec<NetlinkAnswer>> {
+    ///
+    /// # Errors
+    /// The error of the answer; `Interrupted` if a dump is inconsistent.
+    pub fn request(&mut self, kind: u16, flags: u16, body: &[u8]) -> io::Result<Vec<NetlinkAnswer>> {
         self.sequence = self.sequence.wrapping_add(1);
         self.socket.send(&message(kind, NLM_F_REQUEST | NLM_F_ACK | flags, self.sequence, body), 0)?;
         let deadline = Instant::now() + ANSWER_DEADLINE;
@@ -153,6 +160,12 @@ fn error_text(body: &[u8], flags: u16) -> Option<String> {
     };
     let message = attribute(request.get(length..)?, MESSAGE).map(text)?;
     (!message.is_empty()).then_some(message)
+}
+
+/// The error number of an answer, with or without a message.
+#[must_use]
+pub fn errno(error: &io::Error) -> Option<i32> {
+    ExplainedErrno::of(error).map_or(error.raw_os_error(), |explained| Some(explained.errno))
 }
 
 /// Fuzzer entry.
