@@ -70,9 +70,13 @@ pub(crate) enum SampleOwner {
 /// The owner of a thread of this process: the server for its worker threads, `other_owner` for all
 /// other threads.
 pub(crate) fn thread_owner(stack: &SampledStack, other_owner: SampleOwner) -> SampleOwner {
-    let suffix = stack.comm.strip_prefix(WORKER_THREAD).unwrap_or_default();
-    let is_worker = !suffix.is_empty() && suffix.bytes().all(|byte| byte.is_ascii_digit());
-    if is_worker { SampleOwner::Server } else { other_owner }
+    if is_worker(&stack.comm) { SampleOwner::Server } else { other_owner }
+}
+
+/// Whether a thread of this name is one of the engine's workers.
+pub(crate) fn is_worker(comm: &str) -> bool {
+    let suffix = comm.strip_prefix(WORKER_THREAD).unwrap_or_default();
+    !suffix.is_empty() && suffix.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// Samples the CPUs while the generator offers the rate. Unknown if sampling is not possible.

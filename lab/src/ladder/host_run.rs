@@ -204,11 +204,7 @@ impl PreparedRun {
     /// The steps of the run that change a running server with boost. The changes are planned under load.
     #[must_use]
     pub fn boosted_steps(&self) -> Vec<&'static str> {
-        let is_boosted = |step: &&&LadderStep| {
-            let mut configuration = ServerConfiguration::baseline();
-            (step.change)(&mut configuration);
-            boost_changes::is_boosted(&configuration)
-        };
+        let is_boosted = |step: &&&LadderStep| boost_changes::is_boosted(&step.configuration());
         let steps = self.config.run.steps.iter().filter(is_boosted).map(|step| step.id);
         if self.setup.program.is_some() { steps.collect() } else { Vec::new() }
     }

@@ -104,8 +104,7 @@ impl ConfigurationPart {
 
     /// The parts that a step changes; empty for server options.
     fn of_step(step: &LadderStep) -> impl Iterator<Item = Self> + use<> {
-        let mut configuration = ServerConfiguration::baseline();
-        (step.change)(&mut configuration);
+        let configuration = step.configuration();
         Self::ALL.into_iter().filter(move |part| part.is_planned(&configuration))
     }
 }

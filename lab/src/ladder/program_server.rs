@@ -70,7 +70,7 @@ impl ProgramServer {
         if let Some(why) = refusal_of_source(step) {
             return Some(why);
         }
-        let configuration = configuration_with(step);
+        let configuration = step.configuration();
         let needs_workers = configuration.sharing == PortSharing::Reuseport && !self.recipe.has_workers();
         needs_workers.then(|| {
             "the command has no {workers}: name the server's option for the number of workers or sockets"
@@ -189,14 +189,8 @@ impl AnswerProbe {
 
 /// Why a step requires a change of the server's source; `None` if it does not.
 pub(crate) fn refusal_of_source(step: &LadderStep) -> Option<String> {
-    (configuration_with(step).calls != ServerCalls::One)
+    (step.configuration().calls != ServerCalls::One)
         .then(|| "not possible from outside: the server's source decides about its system calls".to_owned())
-}
-
-fn configuration_with(step: &LadderStep) -> ServerConfiguration {
-    let mut configuration = ServerConfiguration::baseline();
-    (step.change)(&mut configuration);
-    configuration
 }
 
 impl From<ProgramError> for TestbedError {

@@ -10,7 +10,7 @@ use linerate_load::workload::WorkloadContents;
 use linerate_tune::boost::ObservedServer;
 use linerate_tune::boost::discovery::{ObservationOptions, ServerQuery};
 
-use crate::ladder::configuration::{PortSharing, ServerConfiguration};
+use crate::ladder::configuration::PortSharing;
 use crate::ladder::error::HostRunError;
 use crate::ladder::error::TestbedError;
 use crate::ladder::program_server::refusal_of_source;
@@ -97,9 +97,7 @@ impl RunningProgram {
 
     /// Why a step is not possible from outside.
     pub(crate) fn refusal(&self, step: &LadderStep) -> Option<String> {
-        let mut configuration = ServerConfiguration::baseline();
-        (step.change)(&mut configuration);
-        if configuration.sharing == PortSharing::Reuseport {
+        if step.configuration().sharing == PortSharing::Reuseport {
             let name = &self.name;
             return Some(format!(
                 "{name} runs and is not restarted: its configuration has the number of sockets"

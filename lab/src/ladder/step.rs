@@ -17,6 +17,15 @@ pub struct LadderStep {
     pub change: fn(&mut ServerConfiguration),
 }
 
+impl LadderStep {
+    /// The baseline with this step alone.
+    pub(crate) fn configuration(&self) -> ServerConfiguration {
+        let mut configuration = ServerConfiguration::baseline();
+        (self.change)(&mut configuration);
+        configuration
+    }
+}
+
 /// The part of the testbed that must be changeable for a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StepRequirement {

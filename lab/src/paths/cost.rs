@@ -15,6 +15,7 @@ use linerate_trace::drops::packet_counts::{DropsTracer, NamespaceScope, PortSubj
 use super::path_lab::PathLab;
 use super::recipe::PORT;
 use super::report::{CostContext, LoopLoss, PathCost, PathCostPart, PathLoss, PathOverload};
+use crate::ladder::cpu_use::is_worker;
 use crate::ladder::error::TestbedError;
 use crate::ladder::report::LatencyNs;
 
@@ -36,8 +37,6 @@ const MOST_LOSSES: usize = 5;
 /// Port of VXLAN (RFC 7348), which carries the packets to the service on the VXLAN path.
 const VXLAN_PORT: u16 = 4789;
 const CLIENT: &str = "sender0";
-/// Name of the engine's worker threads, before their number.
-const WORKER_THREAD: &str = "linerate-";
 
 /// The owner of a thread's CPU time.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -253,9 +252,7 @@ fn idle_ns(host: &Host) -> Known<(u64, usize)> {
 /// The owner of a thread. This process runs both the service and the client.
 pub(crate) fn owner(victim: &CostVictim) -> ThreadOwner {
     if victim.pid == std::process::id() {
-        let suffix = victim.comm.strip_prefix(WORKER_THREAD).unwrap_or_default();
-        let is_worker = !suffix.is_empty() && suffix.bytes().all(|byte| byte.is_ascii_digit());
-        return match is_worker {
+        return match is_worker(&victim.comm) {
             true => ThreadOwner::Host(CostContext::Service),
             false if victim.tid == rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned() => {
                 ThreadOwner::Other
