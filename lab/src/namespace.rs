@@ -108,7 +108,6 @@ impl NamespaceSysfs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Write;
 
     /// Calls `make` on a new thread and `look` on this thread, while the new thread still runs. If
     /// `make` fails, prints a SKIP message.
@@ -130,10 +129,8 @@ mod tests {
         thread.join().unwrap();
     }
 
-    /// Bypasses the output capture of the test runner, so that skips are always visible.
     fn print_skip(why: &str) {
-        let name = std::thread::current().name().unwrap_or_default().to_owned();
-        let _ = std::io::stderr().write_all(format!("\nSKIP {name}: {why}\n").as_bytes());
+        linerate_testkit::skip(std::thread::current().name().unwrap_or_default(), why);
     }
 
     fn interfaces(sys: &Path) -> Vec<String> {

@@ -19,12 +19,6 @@ fn config() -> LadderConfig {
     config
 }
 
-fn skip(test: &str, why: &str) {
-    use std::io::Write as _;
-    // Bypasses the output capture of the test runner, so that skips are always visible.
-    let _ = std::io::stderr().write_all(format!("\nSKIP {test}: {why}\n").as_bytes());
-}
-
 #[test]
 fn recipe_commands_use_lab_hosts_and_known_programs() {
     let values = RecipeValues { sender1: "1".into(), object: "/o".into(), linerate: "/bin/l".into() };
@@ -50,7 +44,7 @@ fn each_path_carries_requests_and_replies() {
         let mut lab = match PathLab::start(path, &config, "linerate".as_ref(), &cancel) {
             Ok(lab) => lab,
             Err(PathError::Lab(why)) => {
-                return skip("each_path_carries_requests_and_replies", &why.to_string());
+                return linerate_testkit::skip("each_path_carries_requests_and_replies", why);
             }
             Err(error @ PathError::Command { .. }) if ["ipvlan", "netkit", "ovs"].contains(&path.name) => {
                 let reasons =
@@ -153,7 +147,7 @@ fn cpu_time_per_packet_agrees_with_proc_stat_and_nftables() {
     let path = super::NetworkPath::find("bridge").expect("a path");
     let mut lab = match PathLab::start(path, &config, "linerate".as_ref(), &Arc::default()) {
         Ok(lab) => lab,
-        Err(error) => return skip(test, &error.to_string()),
+        Err(error) => return linerate_testkit::skip(test, error),
     };
     for line in [
         "nft add table bridge count",
@@ -170,7 +164,7 @@ fn cpu_time_per_packet_agrees_with_proc_stat_and_nftables() {
     for _ in 0..3 {
         let cost = match PathCost::measure(&mut lab, 20_000.0, &config.cpus).expect("load") {
             Known::Value(cost) => cost,
-            Known::Unknown { why } => return skip(test, &why),
+            Known::Unknown { why } => return linerate_testkit::skip(test, why),
         };
         let Known::Value(by_proc_stat) = cost.proc_stat_ns_per_transaction else { panic!("{cost:?}") };
         let output = lab

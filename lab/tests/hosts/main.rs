@@ -10,7 +10,6 @@ mod lab;
 mod ordinary;
 mod scene;
 
-use std::io::Write as _;
 use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Completion, Trial};
@@ -22,46 +21,34 @@ type Skipped = Result<(), String>;
 /// The name and the function of a test.
 type Test = (&'static str, fn() -> Skipped);
 
-const TESTS: &[Test] = &[
-    ("lab::packets_pass_both_ways", lab::packets_pass_both_ways),
-    ("lab::extra_addresses_exchange_packets", lab::extra_addresses_exchange_packets),
-    ("lab::sysfs_lists_only_the_interfaces_of_the_host", lab::sysfs_lists_only_the_interfaces_of_the_host),
-    ("lab::labs_with_equal_addresses_run_side_by_side", lab::labs_with_equal_addresses_run_side_by_side),
-    (
-        "lab::threads_spawned_in_a_host_stay_in_its_namespace",
-        lab::threads_spawned_in_a_host_stay_in_its_namespace,
-    ),
-    ("lab::a_panic_in_a_host_is_an_error", lab::a_panic_in_a_host_is_an_error),
-    (
-        "lab::invalid_shapes_are_refused_and_leave_no_files",
-        lab::invalid_shapes_are_refused_and_leave_no_files,
-    ),
-    (
-        "lab::child_processes_run_in_the_namespace_of_the_host",
-        lab::child_processes_run_in_the_namespace_of_the_host,
-    ),
-    ("lab::spawning_a_missing_program_is_an_error", lab::spawning_a_missing_program_is_an_error),
-    ("lab::drop_removes_processes_files_and_interfaces", lab::drop_removes_processes_files_and_interfaces),
-    (
-        "lab::the_namespace_limit_is_reported_and_leaves_no_files",
-        lab::the_namespace_limit_is_reported_and_leaves_no_files,
-    ),
-    (
-        "kill::clean_after_a_kill_leaves_no_processes_or_files",
-        kill::clean_after_a_kill_leaves_no_processes_or_files,
-    ),
-    ("kill::clean_succeeds_after_a_kill_at_any_moment", kill::clean_succeeds_after_a_kill_at_any_moment),
-    ("kill::clean_restores_the_settings_of_a_killed_lab", kill::clean_restores_the_settings_of_a_killed_lab),
-    ("kill::drop_reports_files_that_cannot_be_removed", kill::drop_reports_files_that_cannot_be_removed),
-    ("kill::clean_ends_living_labs_only_with_scope_all", kill::clean_ends_living_labs_only_with_scope_all),
-    (
-        "kill::clean_spares_a_namespace_that_reuses_an_inode_number",
-        kill::clean_spares_a_namespace_that_reuses_an_inode_number,
-    ),
-    ("hold::a_held_lab_supports_list_exec_and_down", hold::a_held_lab_supports_list_exec_and_down),
-    ("hold::a_lab_name_can_be_up_only_once", hold::a_lab_name_can_be_up_only_once),
-    ("hold::up_and_down_report_errors", hold::up_and_down_report_errors),
-    ("hold::a_killed_holder_is_cleaned_up", hold::a_killed_holder_is_cleaned_up),
+macro_rules! tests {
+    ($($module:ident::$test:ident,)*) => {
+        &[$((concat!(stringify!($module), "::", stringify!($test)), $module::$test)),*]
+    };
+}
+
+const TESTS: &[Test] = tests![
+    lab::packets_pass_both_ways,
+    lab::extra_addresses_exchange_packets,
+    lab::sysfs_lists_only_the_interfaces_of_the_host,
+    lab::labs_with_equal_addresses_run_side_by_side,
+    lab::threads_spawned_in_a_host_stay_in_its_namespace,
+    lab::a_panic_in_a_host_is_an_error,
+    lab::invalid_shapes_are_refused_and_leave_no_files,
+    lab::child_processes_run_in_the_namespace_of_the_host,
+    lab::spawning_a_missing_program_is_an_error,
+    lab::drop_removes_processes_files_and_interfaces,
+    lab::the_namespace_limit_is_reported_and_leaves_no_files,
+    kill::clean_after_a_kill_leaves_no_processes_or_files,
+    kill::clean_succeeds_after_a_kill_at_any_moment,
+    kill::clean_restores_the_settings_of_a_killed_lab,
+    kill::drop_reports_files_that_cannot_be_removed,
+    kill::clean_ends_living_labs_only_with_scope_all,
+    kill::clean_spares_a_namespace_that_reuses_an_inode_number,
+    hold::a_held_lab_supports_list_exec_and_down,
+    hold::a_lab_name_can_be_up_only_once,
+    hold::up_and_down_report_errors,
+    hold::a_killed_holder_is_cleaned_up,
 ];
 
 /// The tests that also work from outside the user namespace of the lab.
@@ -73,20 +60,11 @@ const FROM_OUTSIDE: &[&str] = &[
     "hold::a_killed_holder_is_cleaned_up",
 ];
 
-const AS_ORDINARY_USER: &[Test] = &[
-    ("ordinary::lab_tests_pass_inside_a_user_namespace", ordinary::lab_tests_pass_inside_a_user_namespace),
-    (
-        "ordinary::lab_tests_pass_from_outside_a_user_namespace",
-        ordinary::lab_tests_pass_from_outside_a_user_namespace,
-    ),
-    (
-        "ordinary::forbidden_user_namespaces_report_the_cause_and_the_fix",
-        ordinary::forbidden_user_namespaces_report_the_cause_and_the_fix,
-    ),
-    (
-        "ordinary::the_registry_is_the_same_inside_and_outside_a_user_namespace",
-        ordinary::the_registry_is_the_same_inside_and_outside_a_user_namespace,
-    ),
+const AS_ORDINARY_USER: &[Test] = tests![
+    ordinary::lab_tests_pass_inside_a_user_namespace,
+    ordinary::lab_tests_pass_from_outside_a_user_namespace,
+    ordinary::forbidden_user_namespaces_report_the_cause_and_the_fix,
+    ordinary::the_registry_is_the_same_inside_and_outside_a_user_namespace,
 ];
 
 fn main() -> ExitCode {
@@ -144,7 +122,7 @@ fn trial(name: &'static str, test: fn() -> Skipped, forbidden: Option<String>) -
     Trial::ignorable_test(name, move || match forbidden.map_or(Ok(()), Err).and_then(|()| test()) {
         Ok(()) => Ok(Completion::Completed),
         Err(why) => {
-            let _ = std::io::stderr().write_all(format!("\nSKIP {name}: {why}\n").as_bytes());
+            linerate_testkit::skip(name, &why);
             Ok(Completion::ignored_with(why))
         }
     })

@@ -1,7 +1,6 @@
 //! The ladder's testbed in a real lab. The receiver's kernel reports the values that each step
 //! sets.
 
-use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -9,11 +8,6 @@ use std::time::Duration;
 use super::*;
 use crate::ladder::config::{LadderConfig, RunTiming};
 use crate::ladder::step::STEPS;
-
-fn skip(test: &str, why: &str) {
-    // Bypasses the output capture of the test runner, so that skips are always visible.
-    let _ = std::io::stderr().write_all(format!("\nSKIP {test}: {why}\n").as_bytes());
-}
 
 fn config() -> LadderConfig {
     let timing = RunTiming { slot: Duration::from_millis(20), resolution_ratio: 1.1, ..RunTiming::LAB_QUICK };
@@ -25,7 +19,7 @@ fn testbed<'a>(test: &str, config: &'a LadderConfig) -> Option<LabTestbed<'a>> {
     match LabTestbed::start(config, None, Arc::default()) {
         Ok(testbed) => Some(testbed),
         Err(error) => {
-            skip(test, &error.to_string());
+            linerate_testkit::skip(test, error);
             None
         }
     }
@@ -64,7 +58,7 @@ fn every_supported_step_can_be_set_and_reverted() {
     };
     for step in STEPS {
         if let Some(why) = testbed.refusal(step) {
-            skip(step.id, &why);
+            linerate_testkit::skip(step.id, why);
             continue;
         }
         let previous = ServerConfiguration::baseline();
