@@ -63,6 +63,11 @@ impl<P: Send + 'static> GeneratorThread<P> {
         Ok(GeneratorThread { plans: Some(plan_sender), handle: Some(handle) })
     }
 
+    // Whether the thread ended, for example by a panic.
+    pub(super) fn is_finished(&self) -> bool {
+        self.handle.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
     // Passes a plan to the thread; `None` if the thread is gone.
     pub(super) fn send_plan(&self, plan: P) -> Option<()> {
         self.plans.as_ref()?.send(plan).ok()

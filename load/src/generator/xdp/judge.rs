@@ -39,6 +39,8 @@ pub(super) struct ReplyJudge {
 
 #[derive(Debug, Default)]
 struct JudgeShared {
+    /// The start of the slot, ns. Replies to earlier requests are not judged.
+    start_ns: AtomicU64,
     judged: AtomicU64,
     failures: Mutex<Vec<BadReply>>,
     stop: AtomicBool,
@@ -69,6 +71,10 @@ impl ReplyJudge {
                     let mut is_idle = true;
                     while let Some(record) = ring.next() {
                         is_idle = false;
+                        let Some(record) = parse_record(&record) else { continue };
+                        if record.intended_ns < thread_shared.start_ns.load(Ordering::Acquire) {
+                            continue;
+                        }
                         if let Some(failure) = find_bad_reply(&record, &exchange, &*verify) {
                             thread_shared
                                 .failures
@@ -91,7 +97,14 @@ impl ReplyJudge {
         Ok(ReplyJudge { shared, handle: Some(handle) })
     }
 
-    // Waits until `handed_over` replies have been verified since the last call. Returns the bad replies and
+    // Begins a slot. Late replies to the requests of the last slot may still be on their way.
+    pub(super) fn begin(&self, start_ns: u64) {
+        self.shared.start_ns.store(start_ns, Ordering::Release);
+        self.shared.failures.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.shared.judged.store(0, Ordering::Release);
+    }
+
+    // Waits until `handed_over` replies have been verified since the slot began. Returns the bad replies and
     // the number of replies that were not verified in time.
     pub(super) fn finish(&self, handed_over: u64) -> (Vec<BadReply>, u64) {
         let deadline = Instant::now() + PATIENCE;
@@ -100,7 +113,7 @@ impl ReplyJudge {
         }
         let failures =
             std::mem::take(&mut *self.shared.failures.lock().unwrap_or_else(PoisonError::into_inner));
-        let judged_count = self.shared.judged.swap(0, Ordering::AcqRel);
+        let judged_count = self.shared.judged.load(Ordering::Acquire);
         (failures, handed_over.saturating_sub(judged_count))
     }
 }
@@ -116,11 +129,10 @@ impl Drop for ReplyJudge {
 }
 
 fn find_bad_reply(
-    record: &[u8],
+    record: &VerdictRecord<'_>,
     exchange: &PreparedExchange,
     verify: &dyn ReplyVerifier,
 ) -> Option<BadReply> {
-    let record = parse_record(record)?;
     let is_answer = |sequence| {
         let request = prepared_request(exchange, record.flow, sequence);
         request.is_some_and(|request| verify.verify(request, record.reply))

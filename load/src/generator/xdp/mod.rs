@@ -188,6 +188,9 @@ impl Generator for XdpGenerator {
             interval_ns: interval_ns(slot, duration_ns),
         };
         let timings = self.timings(slot, start_ns);
+        if let Some(judge) = &self.judge {
+            judge.begin(start_ns);
+        }
         slot::begin(&self.program, &frame, &self.cpus, &timings, self.requests);
         for (thread, timing) in self.threads.iter().zip(&timings) {
             thread
@@ -195,13 +198,13 @@ impl Generator for XdpGenerator {
                 .ok_or(GeneratorError::Worker)?;
         }
         let mut watch = IntervalWatch::new(&self.program, self.hands_over, frame);
-        let Some(mut reports) = watch.collect_reports(&self.reports, self.threads.len(), observer) else {
+        let Some(mut reports) = watch.collect_reports(&self.reports, &self.threads, observer) else {
             // Reports of the other threads must not count as reports of the next slot.
             self.threads.clear();
             return Err(GeneratorError::Worker);
         };
         if let Some(failure) = reports.iter_mut().find_map(|report| report.failure.take()) {
-            return Err(GeneratorError::system("cannot send live XDP frames (BPF_PROG_TEST_RUN)", failure));
+            return Err(GeneratorError::system("cannot send requests (BPF_PROG_TEST_RUN)", failure));
         }
         let intervals = watch.finish(slot.drain, &self.cancel, observer);
         let verdicts = slot::RowTotals::read(&self.program, self.hands_over).verdicts;

@@ -124,6 +124,7 @@ fn complete_intervals(
     duration: Duration,
 ) -> Vec<SlotInterval> {
     let XdpSlot { frame, failures, timings, .. } = slot_facts;
+    let made_count: u64 = program.rows.iter().map(|row| row.sent.load(Ordering::Relaxed)).sum();
     if frame.interval_ns == 0 {
         return Vec::new();
     }
@@ -140,17 +141,23 @@ fn complete_intervals(
         interval.answered = Some(answered.saturating_sub(interval_failures.count() as u64));
         // With a schedule, requests count by their intended times.
         if let Some(due_count) = due_requests(program, timings, begins_ns..begins_ns + frame.interval_ns) {
-            interval.sent = due_count;
+            interval.sent = sent_share(due_count, sent, made_count);
         }
         interval.seconds = interval.seconds.min(duration.as_secs_f64() - interval.begins_seconds);
     }
     debug_assert!(intervals.len() <= INTERVALS);
-    // The last read may precede the last request, and errors are known only in total.
+    // The last read may precede the last request.
     let sent_in_intervals: u64 = intervals.iter().map(|interval| interval.sent).sum();
     if let Some(last) = intervals.last_mut() {
         last.sent = (last.sent + sent).saturating_sub(sent_in_intervals);
     }
     intervals
+}
+
+// Requests that left of the `due_count` that were due, if `sent` of `made` left in all: errors are known
+// only in total.
+fn sent_share(due_count: u64, sent: u64, made: u64) -> u64 {
+    (u128::from(due_count) * u128::from(sent) / u128::from(made.max(1))) as u64
 }
 
 // Requests with an intended time in `span`; `None` without a schedule.
@@ -166,4 +173,16 @@ fn due_requests(program: &LoadProgram, timings: &[XdpTiming], span: std::ops::Ra
         total += schedule.due_before(span.end).min(sent) - schedule.due_before(span.start).min(sent);
     }
     Some(total)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::sent_share;
+
+    #[test]
+    fn requests_that_did_not_leave_are_spread_over_the_intervals() {
+        for (due, sent, made, expected) in [(100, 300, 300, 100), (100, 291, 300, 97), (0, 0, 0, 0)] {
+            assert_eq!(sent_share(due, sent, made), expected);
+        }
+    }
 }

@@ -6,14 +6,18 @@ use std::time::Duration;
 
 use super::program::LoadProgram;
 use super::slot::{LatencyBuckets, RowTotals, SlotFrame};
-use super::worker::XdpWorkerReport;
+use super::worker::{XdpPlan, XdpWorkerReport};
 use crate::generator::clock;
 use crate::generator::drain::DrainWait;
+use crate::generator::thread::GeneratorThread;
 use crate::latency::LatencyQuantiles;
 use crate::outcome::SlotInterval;
 
 /// Polling interval of the counters during a drain.
 const LOOK_AGAIN_NS: u64 = 1_000_000;
+
+// Interval at which the threads of a slot are checked.
+const LIVENESS_NS: u64 = 1_000_000_000;
 
 /// The counters at the end of the last interval.
 pub(super) struct IntervalWatch<'a> {
@@ -37,14 +41,19 @@ impl<'a> IntervalWatch<'a> {
     pub(super) fn collect_reports(
         &mut self,
         reports: &Receiver<XdpWorkerReport>,
-        threads: usize,
+        threads: &[GeneratorThread<XdpPlan>],
         observer: &mut dyn FnMut(&SlotInterval),
     ) -> Option<Vec<XdpWorkerReport>> {
-        let mut thread_reports = Vec::with_capacity(threads);
-        while thread_reports.len() < threads {
-            let wait_ns = self.boundary_ns().saturating_sub(clock::now_ns());
+        let mut thread_reports = Vec::with_capacity(threads.len());
+        while thread_reports.len() < threads.len() {
+            let wait_ns = self.boundary_ns().saturating_sub(clock::now_ns()).min(LIVENESS_NS);
             match reports.recv_timeout(Duration::from_nanos(wait_ns)) {
                 Ok(report) => thread_reports.push(report),
+                // The other threads keep the channel open.
+                Err(RecvTimeoutError::Timeout) if threads.iter().any(GeneratorThread::is_finished) => {
+                    return None;
+                }
+                Err(RecvTimeoutError::Timeout) if clock::now_ns() < self.boundary_ns() => {}
                 Err(RecvTimeoutError::Timeout) => self.end_interval(observer),
                 Err(RecvTimeoutError::Disconnected) => return None,
             }
