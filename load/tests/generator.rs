@@ -152,6 +152,18 @@ fn a_window_does_not_stall_on_loss() {
 }
 
 #[test]
+fn a_slot_ends_in_time_while_its_windows_are_not_full() {
+    let service = Service::start(|_, _, _, _| {});
+    let mut generator = generator(&service, 64, 1);
+    let outcome = generator.run(&slot(PacingMode::Window { outstanding: 4_096 }, 50)).unwrap();
+    assert_balanced(&outcome);
+    assert!(outcome.sent < 64 * 4_096, "filling all windows takes several slots: {}", outcome.sent);
+    // Requests that left after the end of the slot lower the rate.
+    let sent_in_time = outcome.offered_per_second * outcome.duration.as_secs_f64();
+    assert!(sent_in_time > 0.5 * outcome.sent as f64, "{outcome:?}");
+}
+
+#[test]
 fn a_reply_after_the_window_timeout_counts_as_answered() {
     let mut delayed_requests: Vec<Vec<u8>> = Vec::new();
     let service = Service::start(move |socket, request, source, _| {

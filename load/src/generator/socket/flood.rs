@@ -8,8 +8,8 @@ use crate::generator::clock;
 // Bursts sent in a row before replies are read.
 const BURSTS_A_LOOK: u32 = 4;
 
-// Wait for replies when no socket has room.
-const PAUSE: Duration = Duration::from_micros(50);
+// Wait when no socket has room. A wait of epoll is rounded up to a millisecond.
+const PAUSE_NS: u64 = 50_000;
 
 impl SocketWorker {
     /// Sends a burst of each flow in turn until the slot ends. The intended time of a request is
@@ -32,7 +32,8 @@ impl SocketWorker {
             bursts = bursts.wrapping_add(1);
             if full_flows >= self.flows.len() {
                 full_flows = 0;
-                self.receive(PAUSE);
+                clock::sleep_until(now_ns + PAUSE_NS);
+                self.receive(Duration::ZERO);
             } else if bursts.is_multiple_of(BURSTS_A_LOOK) {
                 self.receive(Duration::ZERO);
             }

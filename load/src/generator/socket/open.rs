@@ -112,8 +112,12 @@ fn source_address(
     Ok(Some(SocketAddr::new(source, port)))
 }
 
+const NO_FREE_PORT: &str =
+    "no free source port: fewer flows, more source addresses, or a wider net.ipv4.ip_local_port_range";
+
 fn bind_error(local_address: SocketAddr, source: io::Error) -> GeneratorError {
     let why = match source.raw_os_error() {
+        Some(libc::EADDRINUSE) if local_address.port() == 0 => NO_FREE_PORT,
         Some(libc::EADDRNOTAVAIL) => {
             "not an address of this host: add it, or for a whole network `ip route add local NET dev lo`"
         }
@@ -127,10 +131,7 @@ fn bind_error(local_address: SocketAddr, source: io::Error) -> GeneratorError {
 // EAGAIN from connect means that no source port is left (ip(7)).
 fn connect_error(source: io::Error) -> io::Error {
     match source.raw_os_error() {
-        Some(libc::EAGAIN | libc::EADDRINUSE) => io::Error::new(
-            source.kind(),
-            "no free source port: fewer flows, more source addresses, or a wider net.ipv4.ip_local_port_range",
-        ),
+        Some(libc::EAGAIN | libc::EADDRINUSE) => io::Error::new(source.kind(), NO_FREE_PORT),
         _ => source,
     }
 }
@@ -163,6 +164,15 @@ mod tests {
         assert!(flows.iter().take(2).all(|(_, from)| from.port() == 5000));
         let error = source_of_flow(&builder.flows(9), 8).unwrap_err();
         assert!(matches!(error, GeneratorError::TooFewPorts { flows: 9, ports: 4, sources: 2 }), "{error}");
+    }
+
+    #[test]
+    fn a_port_in_use_is_reported_only_if_it_was_requested() {
+        for (address, words) in [("10.0.0.5:0", "no free source port"), ("10.0.0.5:9", "another socket")] {
+            let error = io::Error::from_raw_os_error(libc::EADDRINUSE);
+            let text = bind_error(address.parse().unwrap(), error).to_string();
+            assert!(text.contains(words), "{text}");
+        }
     }
 
     #[test]

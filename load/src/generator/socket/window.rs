@@ -46,18 +46,18 @@ impl SocketWorker {
             if now_ns >= next_sweep_ns {
                 next_sweep_ns = now_ns + SWEEP_NS;
                 for flow in 0..self.flows.len() {
-                    self.top_up(flow, outstanding);
+                    self.top_up(flow, outstanding, end_ns);
                 }
             }
             let wake_ns = next_sweep_ns.min(end_ns);
             self.receive(Duration::from_nanos(wake_ns.saturating_sub(clock::now_ns())));
             for touched_index in 0..self.touched.len() {
-                self.top_up(self.touched[touched_index], outstanding);
+                self.top_up(self.touched[touched_index], outstanding, end_ns);
             }
         }
     }
 
-    fn top_up(&mut self, index: usize, outstanding: u64) {
+    fn top_up(&mut self, index: usize, outstanding: u64, end_ns: u64) {
         loop {
             let Some(flow) = self.flows.get(index) else { return };
             let window = &flow.track.window;
@@ -67,6 +67,9 @@ impl SocketWorker {
                 return;
             }
             let now_ns = clock::now_ns();
+            if now_ns >= end_ns || self.is_cancelled() {
+                return;
+            }
             match self.send(index, free_places, now_ns, |_| now_ns) {
                 SendResult::Sent(count) if count > 0 => {}
                 // The sweep tries again.

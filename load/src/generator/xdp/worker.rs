@@ -144,7 +144,7 @@ impl<'a> XdpWorker<'a> {
             last_tick_ns = tick_began_ns;
             if sent_count < allowed_count {
                 self.note_lag(schedule, sent_count, allowed_count, tick_began_ns);
-                self.clone_requests(allowed_count - sent_count);
+                self.clone_requests(allowed_count - sent_count, limit_ns);
             }
             // Even if more is due now, because otherwise each call would send a few requests only.
             self.sleep_until(schedule.intended(self.sent_count()).max(tick_began_ns + schedule.tick_ns));
@@ -187,7 +187,7 @@ impl<'a> XdpWorker<'a> {
                 clock::sleep_until((now_ns + WINDOW_WAIT_NS).min(end_ns));
                 continue;
             }
-            self.clone_requests(free_places);
+            self.clone_requests(free_places, end_ns);
         }
     }
 
@@ -195,7 +195,7 @@ impl<'a> XdpWorker<'a> {
         let end_ns = plan.start_ns + plan.duration_ns;
         if self.outlets.frames.is_none() {
             while clock::now_ns() < end_ns && !self.is_stopped() {
-                self.clone_requests(CALL_CLONES);
+                self.clone_requests(CALL_CLONES, end_ns);
             }
             return;
         }
@@ -224,10 +224,10 @@ impl<'a> XdpWorker<'a> {
         }
     }
 
-    /// Sends `count` requests as clones.
-    fn clone_requests(&mut self, count: u64) {
+    /// Sends `count` requests as clones, or as many as leave until `end_ns`.
+    fn clone_requests(&mut self, count: u64, end_ns: u64) {
         let (start_count, mut clone_count) = (self.sent_count(), 0);
-        while clone_count < count && !self.is_stopped() {
+        while clone_count < count && clock::now_ns() < end_ns && !self.is_stopped() {
             self.row.looks.store(0, Ordering::Relaxed);
             self.row.clones.store((count - clone_count).min(CALL_CLONES), Ordering::Relaxed);
             let result = self.outlets.clones.send_requests(1, 0);
