@@ -17,7 +17,7 @@ pub(crate) const GROWTH: f64 = 0.02;
 pub const FEW: f64 = 16.0;
 
 /// The account of one slot. `sent == answered + lost`, always.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct SlotOutcome {
     /// When it began, ns of `CLOCK_REALTIME`.
     pub started_realtime_ns: u64,
@@ -79,6 +79,12 @@ impl SlotOutcome {
         if self.sent == 0 { 1.0 } else { self.lost as f64 / self.sent as f64 }
     }
 
+    /// Share of the requests to be sent that did not leave.
+    pub fn unsent_ratio(&self) -> f64 {
+        let unsent = self.send_errors.unsent();
+        unsent as f64 / (self.sent + unsent).max(1) as f64
+    }
+
     /// Whether the queue grew, which a deep socket buffer hides from the loss of a short slot: the last quarter's
     /// median latency exceeds the first half's by more than 1 ms and more than 2 % of the slot, or more than 5 % of
     /// the requests (and more than [`FEW`]) were unanswered at the slot's end and answered after it.
@@ -129,7 +135,7 @@ pub struct SendBursts {
 }
 
 /// An interval of a slot. Its latency is that of the replies that arrived in it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct SlotInterval {
     /// Counts up from 0.
     pub number: u32,
@@ -178,6 +184,24 @@ pub struct SendErrors {
 impl SendErrors {
     pub fn total(&self) -> u64 {
         self.refused + self.unreachable + self.too_long + self.forbidden + self.no_buffers + self.other
+    }
+
+    /// Requests that did not leave. A refused request is not one of them: ICMP reports it to a later one.
+    pub fn unsent(&self) -> u64 {
+        self.total() - self.refused
+    }
+
+    /// The most frequent reason why requests did not leave; `None` if all left.
+    pub fn unsent_reason(&self) -> Option<&'static str> {
+        let reasons = [
+            (self.forbidden, "a filter of this host forbids them"),
+            (self.no_buffers, "this host had no memory or queue space for them"),
+            (self.unreachable, "network or host unreachable, or the interface is down"),
+            (self.too_long, "larger than the path MTU or the link allows"),
+            (self.other, "the kernel reported another error"),
+        ];
+        let most_frequent = reasons.into_iter().max_by_key(|(count, _)| *count);
+        most_frequent.filter(|(count, _)| *count > 0).map(|(_, reason)| reason)
     }
 
     /// Whether an ICMP message reported that the port has no socket.

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use linerate_host::Known;
 use linerate_load::capacity::{self, SearchEnd, SearchEvent, SearchOptions};
@@ -95,7 +96,8 @@ impl Sampler<'_> {
         let max_rate = self.config.max_rate_per_second.unwrap_or(MAX_RATE);
         let factors: Vec<f64> =
             factors.iter().copied().filter(|factor| capacity * factor <= max_rate).collect();
-        let overloads = capacity::overload(generator, capacity, &factors, self.config.timing.slot)
+        let (slot, drain) = (self.config.timing.slot, Duration::from_secs(1));
+        let overloads = capacity::overload(generator, capacity, &factors, slot, drain)
             .map_err(|error| self.failure(error))?;
         Ok(overloads
             .into_iter()

@@ -29,17 +29,19 @@ pub struct OverloadResult {
 
 /// Offers multiples of `capacity` (transactions per second), each for `slot`, and reports the share
 /// of capacity that is still answered: 1 if overload does not hurt the service, 0 for a livelock.
+/// `drain` is the longest wait for stragglers after each slot.
 ///
 /// # Errors
 ///
-/// A generator that cannot run a slot.
+/// A generator that cannot run a slot, or a slot that was cut short.
 pub fn overload(
     generator: &mut dyn Generator,
     capacity: f64,
     factors: &[f64],
     slot: Duration,
+    drain: Duration,
 ) -> Result<Vec<OverloadResult>, GeneratorError> {
-    factors.iter().map(|factor| overload_by(generator, capacity, *factor, slot)).collect()
+    factors.iter().map(|factor| overload_by(generator, capacity, *factor, slot, drain)).collect()
 }
 
 fn overload_by(
@@ -47,6 +49,7 @@ fn overload_by(
     capacity: f64,
     factor: f64,
     slot: Duration,
+    drain: Duration,
 ) -> Result<OverloadResult, GeneratorError> {
     let per_second = capacity * factor;
     let unknown_result = |offered_per_second, send_method, why: String| OverloadResult {
@@ -62,11 +65,14 @@ fn overload_by(
     if !(per_second > 0.0 && per_second <= MAX_RATE) {
         return not_offered(format!("{factor} x capacity is beyond any generator"));
     }
-    let slot = LoadSlot::rate(per_second, slot);
+    let slot = LoadSlot { drain, ..LoadSlot::rate(per_second, slot) };
     let falls_short = |outcome: &SlotOutcome| outcome.offered_per_second < per_second * LEAST_OFFERED;
     let mut outcome = generator.run(&slot)?;
     if falls_short(&outcome) && outcome.self_watch.send_method == SendMethod::Clones {
         outcome = generator.run(&LoadSlot { live_frames: true, ..slot })?;
+    }
+    if outcome.duration < slot.duration {
+        return Err(GeneratorError::Cancelled);
     }
     let (offered_per_second, send_method) = (outcome.offered_per_second, outcome.self_watch.send_method);
     if falls_short(&outcome) {

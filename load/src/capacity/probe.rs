@@ -162,6 +162,9 @@ fn interval_loss(interval: &SlotInterval) -> Option<f64> {
     Some(interval.sent.saturating_sub(answered) as f64 / interval.sent as f64)
 }
 
+// Up to this share of requests may fail to leave. Their rate is then offered nevertheless.
+const MOST_UNSENT: f64 = 0.01;
+
 fn judge(outcome: &SlotOutcome, judged_part: &JudgedPart<'_>, options: &SearchOptions<'_>) -> ProbeVerdict {
     // The service answered the requests whose replies the generator's own sockets dropped.
     let drops = outcome.self_watch.receive_drops;
@@ -174,7 +177,7 @@ fn judge(outcome: &SlotOutcome, judged_part: &JudgedPart<'_>, options: &SearchOp
     // Late requests at the requested average rate are a harder load, not a lighter one: a service
     // that answers them holds. On a busy machine they occur at any rate.
     let reasons = &outcome.self_watch.bound_because;
-    let is_short = falls_short(reasons);
+    let is_short = falls_short(reasons) || outcome.unsent_ratio() > MOST_UNSENT;
     let is_slow = options.max_p99.is_some_and(|limit| {
         judged_part.latency_ns.quantile(0.99).is_some_and(|p99| u128::from(p99) > limit.as_nanos())
     });

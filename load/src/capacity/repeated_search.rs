@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use super::search::search_with_method;
+use super::search::{lowest_rate, search_with_method};
 use super::{CapacitySample, SearchEnd, SearchOptions, search};
 use crate::error::GeneratorError;
 use crate::generator::Generator;
@@ -58,7 +58,22 @@ pub fn search_repeatedly(
     times: u32,
 ) -> Result<RepeatedCapacity, GeneratorError> {
     let began = Instant::now();
-    let neighbourhood = search(generator, &coarse_options(options))?;
+    let mut neighbourhood = search(generator, &coarse_options(options))?;
+    // Its slots are short, so its lowest rate is higher than that of the fine searches.
+    let has_answers = neighbourhood.slots.iter().any(|probe| probe.answered > 0);
+    if neighbourhood.ended == SearchEnd::NothingHolds && has_answers {
+        let slow_options = SearchOptions {
+            slot: options.slot,
+            lead_in: options.lead_in,
+            start_per_second: lowest_rate(options),
+            budget: options.budget.saturating_sub(began.elapsed()),
+            bracket: None,
+            ..coarse_options(options)
+        };
+        let tried_slots = neighbourhood.slots;
+        neighbourhood = search_with_method(generator, &slow_options, false, 1)?;
+        neighbourhood.slots.splice(0..0, tried_slots);
+    }
     let coarse_rate = neighbourhood.transactions_per_second;
     let live_frames = neighbourhood.send_method == SendMethod::LiveFrames;
     let mut searches = Vec::new();

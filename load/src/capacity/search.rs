@@ -103,6 +103,11 @@ fn sends_live_frames(generator: &mut dyn Generator) -> Result<bool, GeneratorErr
     }
 }
 
+/// The lowest rate that a search offers, requests per second.
+pub(super) fn lowest_rate(options: &SearchOptions<'_>) -> f64 {
+    FEWEST_REQUESTS / options.slot.as_secs_f64()
+}
+
 /// Searches with a given send method. While no rate has held, it goes on for `patience` budgets.
 pub(super) fn search_with_method(
     generator: &mut dyn Generator,
@@ -126,7 +131,7 @@ pub(super) fn search_with_method(
         doubted: false,
         confirming: false,
     };
-    let lowest = FEWEST_REQUESTS / options.slot.as_secs_f64();
+    let lowest = lowest_rate(options);
     let ended = match search.narrow_bracket(lowest)? {
         Some(ended) => ended,
         None => search.confirm(lowest)?,

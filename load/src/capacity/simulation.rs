@@ -7,7 +7,7 @@ use crate::error::GeneratorError;
 use crate::generator::{Generator, GeneratorDescription, LoadSlot, PacingMode};
 use crate::latency::{Latency, LatencyQuantiles};
 use crate::outcome::{
-    BoundReason, QueueMedians, SelfWatch, SendBursts, SendErrors, SendMethod, SlotInterval, SlotOutcome,
+    BoundReason, QueueMedians, SelfWatch, SendErrors, SendMethod, SlotInterval, SlotOutcome,
 };
 
 // A service that answers `capacity` per second behind a buffer, and a generator with a limit.
@@ -21,6 +21,10 @@ pub(super) struct SimulatedService {
     pub(super) allowance: f64,
     // The highest rate of the generator.
     pub(super) reach: f64,
+    // The rate above which a filter drops requests before they leave.
+    pub(super) filter: f64,
+    /// Whether slots end early.
+    pub(super) cut: bool,
     /// Beyond capacity, goodput falls with this power of the offered rate; 0: it stays constant.
     pub(super) collapse: f64,
     // The chance that another cause disturbs a slot.
@@ -49,6 +53,8 @@ impl SimulatedService {
             buffer: 1_000.0,
             allowance: 0.0,
             reach: 1e9,
+            filter: f64::INFINITY,
+            cut: false,
             collapse: 0.0,
             hiccup: 0.0,
             spoilt: 0..0,
@@ -100,13 +106,7 @@ impl Generator for SimulatedService {
             threads: 1,
             flows: 1,
             payload_bytes: 100,
-            targets: Vec::new(),
-            sources: Vec::new(),
-            cpus: Vec::new(),
-            no_fragment: false,
-            nice: None,
-            receive_buffer_bytes: 0,
-            fallbacks: Vec::new(),
+            ..GeneratorDescription::default()
         }
     }
 
@@ -120,7 +120,9 @@ impl Generator for SimulatedService {
         std::thread::sleep(self.takes);
         let seconds = slot.duration.as_secs_f64();
         let frames_reach = self.frames_reach.filter(|_| slot.live_frames);
-        let offered = asked.min(frames_reach.unwrap_or(self.reach));
+        let made = asked.min(frames_reach.unwrap_or(self.reach));
+        let offered = made.min(self.filter);
+        let unsent = (made - offered) * seconds;
         let switched = asked >= self.switches_at;
         let capacity = if switched { self.capacity / 2.0 } else { self.capacity };
         let service =
@@ -142,8 +144,8 @@ impl Generator for SimulatedService {
         second_half_ns.record(wait(0.5));
         let mut latency_ns = second_half_ns.clone();
         latency_ns.record(wait(0.5) + self.warm_up_ns);
-        let mut bound_because = if offered < asked * 0.99 {
-            vec![BoundReason::OfferedTooLittle { ratio: offered / asked }]
+        let mut bound_because = if made < asked * 0.99 {
+            vec![BoundReason::OfferedTooLittle { ratio: made / asked }]
         } else {
             Vec::new()
         };
@@ -155,25 +157,16 @@ impl Generator for SimulatedService {
             if switched || frames_reach.is_some() { SendMethod::LiveFrames } else { SendMethod::Clones };
         let answered = sent - lost;
         Ok(SlotOutcome {
-            started_realtime_ns: 0,
             sent,
             answered,
             lost,
-            duplicate: 0,
-            reordered: 0,
-            corrupt: 0,
-            unsolicited: 0,
-            late: 0,
-            send_errors: SendErrors::default(),
-            duration: slot.duration,
+            send_errors: SendErrors { forbidden: unsent as u64, ..SendErrors::default() },
+            duration: if self.cut { slot.duration / 2 } else { slot.duration },
             requested_per_second: Some(asked),
             offered_per_second: offered,
             answered_per_second: offered.min(service + self.allowance / seconds),
             latency_ns,
             second_half_ns,
-            codes: Vec::new(),
-            unverified: 0,
-            bursts: SendBursts::default(),
             intervals: self.intervals(slot, offered, service, hiccup),
             queue: QueueMedians {
                 first_half_ns: (answered > 0).then(|| wait(0.25)),
@@ -181,6 +174,7 @@ impl Generator for SimulatedService {
             },
             generator_bound: !bound_because.is_empty(),
             self_watch: SelfWatch { late_sends, send_method, bound_because, ..SelfWatch::default() },
+            ..SlotOutcome::default()
         })
     }
 }

@@ -6,7 +6,10 @@ use super::simulation::{SLOT, SimulatedService};
 use super::{
     CapacitySample, ProbeVerdict, SearchEnd, SearchEvent, SearchOptions, overload, search, search_repeatedly,
 };
+use crate::error::GeneratorError;
 use crate::outcome::{BoundReason, SendMethod};
+
+const DRAIN: Duration = Duration::ZERO;
 
 fn options() -> SearchOptions<'static> {
     SearchOptions { slot: SLOT, ..SearchOptions::default() }
@@ -180,7 +183,7 @@ fn capacity_is_found_below_a_livelock_and_goodput_falls_above() {
     let mut simulation = SimulatedService { buffer: 0.0, collapse: 3.0, ..SimulatedService::of(270_000.0) };
     let sample = capacity_sample(&mut simulation, &options());
     assert_near(&sample, 270_000.0, 1.04);
-    let over = overload(&mut simulation, sample.transactions_per_second, &[2.0, 5.0], SLOT).unwrap();
+    let over = overload(&mut simulation, sample.transactions_per_second, &[2.0, 5.0], SLOT, DRAIN).unwrap();
     let ratio = |at: usize| *over[at].goodput_ratio.value().unwrap();
     assert!(ratio(0) < 0.2 && ratio(1) < ratio(0), "{over:?}");
 }
@@ -188,11 +191,36 @@ fn capacity_is_found_below_a_livelock_and_goodput_falls_above() {
 #[test]
 fn goodput_is_unknown_for_overload_that_cannot_be_offered() {
     let mut simulation = SimulatedService { reach: 150_000.0, ..SimulatedService::of(100_000.0) };
-    let over = overload(&mut simulation, 100_000.0, &[1.2, 2.0], SLOT).unwrap();
+    let over = overload(&mut simulation, 100_000.0, &[1.2, 2.0], SLOT, DRAIN).unwrap();
     assert!(over[0].goodput_ratio.value().is_some());
     assert!(over[1].goodput_ratio.why().unwrap().contains("75 %"), "{over:?}");
-    let none = overload(&mut simulation, 0.0, &[2.0], SLOT).unwrap();
+    let none = overload(&mut simulation, 0.0, &[2.0], SLOT, DRAIN).unwrap();
     assert!(none[0].goodput_ratio.why().is_some());
+}
+
+#[test]
+fn an_overload_that_was_cut_short_is_no_result() {
+    let mut simulation = SimulatedService { cut: true, ..SimulatedService::of(100_000.0) };
+    let result = overload(&mut simulation, 100_000.0, &[2.0], SLOT, DRAIN);
+    assert!(matches!(result, Err(GeneratorError::Cancelled)), "{result:?}");
+}
+
+#[test]
+fn a_rate_whose_requests_do_not_leave_is_not_held() {
+    let mut simulation = SimulatedService { filter: 5_000.0, ..SimulatedService::of(1e6) };
+    let sample = capacity_sample(&mut simulation, &options());
+    assert!(sample.generator_bound && sample.slots.len() < 20, "{sample:?}");
+    assert_near(&sample, 5_000.0 * 1.01, 1.06);
+}
+
+#[test]
+fn repeated_searches_find_rates_below_the_coarse_slots() {
+    for capacity in [45.0, 100.0] {
+        let mut simulation = SimulatedService { buffer: 0.0, ..SimulatedService::of(capacity) };
+        let options = SearchOptions { slot: Duration::from_millis(500), ..fine() };
+        let rate = search_repeatedly(&mut simulation, &options, 1).unwrap().transactions_per_second.median;
+        assert!(rate > 0.9 * capacity && rate < 1.1 * capacity, "{rate} of {capacity}");
+    }
 }
 
 #[test]

@@ -50,7 +50,7 @@ impl SlotRates {
         match self.requested_per_second {
             Some(requested_rate) => {
                 // Requests that the kernel refused do not show a lack of speed. ECONNREFUSED is about an earlier request.
-                let unsent_count = errors.total() - errors.refused;
+                let unsent_count = errors.unsent();
                 let ratio = self.offered_per_second / requested_rate * (sent + unsent_count) as f64
                     / sent.max(1) as f64;
                 if ratio < 0.99 && !self.cancelled {

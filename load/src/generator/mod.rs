@@ -175,7 +175,7 @@ impl LoadSlot {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct GeneratorDescription {
     /// `xdp` (live frames) or `socket`.
     pub backend: String,

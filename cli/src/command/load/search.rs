@@ -8,7 +8,7 @@ use anyhow::Result;
 use linerate_host::{Host, netlink};
 use linerate_load::capacity::{self, ProbeVerdict, RepeatedCapacity, SearchEnd, SearchEvent, SearchOptions};
 use linerate_load::report::{SearchMethod, SearchReport};
-use linerate_load::{BoundReason, GeneratorDescription, GeneratorError, SendMethod, stats};
+use linerate_load::{BoundReason, GeneratorDescription, SendMethod, stats};
 
 use super::arguments::LimitArgs;
 use super::run::{LoadRun, exit_code, seconds};
@@ -71,18 +71,9 @@ impl LoadRun {
         capacity: RepeatedCapacity,
         method: SearchMethod,
     ) -> Result<ExitCode> {
-        let overload = match self.goodput(capacity.transactions_per_second.median) {
-            // The result is reported even if no time is left for the extra step.
-            Err(error)
-                if error
-                    .downcast_ref::<GeneratorError>()
-                    .is_some_and(|error| matches!(error, GeneratorError::Cancelled)) =>
-            {
-                Vec::new()
-            }
-            overload => overload?,
-        };
-        let warnings = warnings(&capacity, &method);
+        let mut warnings = warnings(&capacity, &method);
+        let (overload, overload_warnings) = self.goodput(capacity.transactions_per_second.median)?;
+        warnings.extend(overload_warnings);
         let missed = self.bounds.thresholds_missed_by_search(&capacity);
         let is_success = capacity.transactions_per_second.median > 0.0 && missed.is_empty();
         let generator = self.generator.describe();
@@ -171,8 +162,15 @@ fn warnings(capacity: &RepeatedCapacity, method: &SearchMethod) -> Vec<String> {
     }
     if capacity.transactions_per_second.median == 0.0 && !has_ended(SearchEnd::Cancelled) {
         let last_slot = capacity.neighbourhood.slots.last();
-        let has_replies = last_slot.is_some_and(|probe| probe.answered > 0);
-        let cause = if has_replies { "even the lowest rate does not hold" } else { "nothing was answered" };
+        let cause = match last_slot.filter(|probe| probe.answered > 0) {
+            Some(probe) => {
+                let lowest_text = format::rate(probe.requested_per_second);
+                format!(
+                    "even the lowest rate does not hold: {lowest_text}/s; a longer --slot tries lower rates"
+                )
+            }
+            None => "nothing was answered".to_owned(),
+        };
         warnings.push(format!("no rate holds: {cause}"));
     }
     warnings

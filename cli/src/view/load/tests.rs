@@ -68,8 +68,9 @@ fn generator() -> Box<dyn linerate_load::Generator> {
 
 #[test]
 fn an_unknown_overload_goodput_has_a_reason() {
-    let overload_results = capacity::overload(&mut *generator(), 0.0, &[2.0], Duration::from_millis(1))
-        .expect("nothing is sent");
+    let overload_results =
+        capacity::overload(&mut *generator(), 0.0, &[2.0], Duration::from_millis(1), Duration::ZERO)
+            .expect("nothing is sent");
     let report = OverloadReport {
         generator: load_fixtures::generator(),
         capacity_per_second: 10.0,

@@ -148,9 +148,8 @@ impl RowTotals {
             other: sum(|row| &row.failed),
             ..SendErrors::default()
         };
-        let unsent = errors.total() - errors.refused;
         RowTotals {
-            sent: sum(|row| &row.sent).saturating_sub(unsent),
+            sent: sum(|row| &row.sent).saturating_sub(errors.unsent()),
             refused: if hands_over { refused } else { 0 },
             errors,
             arrivals: sum(|row| &row.arrivals),
