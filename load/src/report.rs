@@ -16,11 +16,14 @@ pub use merge::{LoadPart, MergeError, merge};
 const HIGHEST_COUNT: u64 = 1 << 53;
 
 /// The result of one stretch of load, or of several merged.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct LoadReport {
     pub generator: GeneratorDescription,
     #[serde(flatten)]
     pub outcome: SlotOutcome,
+    /// Window mode: requests that each flow kept outstanding.
+    #[serde(default)]
+    pub window_requests: Option<u32>,
     /// Whether the service sends no replies. Then only the sent counts have a meaning: all requests are `lost`.
     #[serde(default)]
     pub no_reply: bool,
@@ -88,6 +91,9 @@ pub struct MergedRun {
 pub struct RampReport {
     pub generator: GeneratorDescription,
     pub steps: Vec<SlotOutcome>,
+    /// Missed thresholds, one line each.
+    #[serde(default)]
+    pub missed: Vec<String>,
 }
 
 /// Multiples of a known capacity.

@@ -57,7 +57,34 @@ impl ComparedPaths<'_> {
             Some((old.key.clone(), old.less_is_better, [old.value, new.value]))
         });
         let comparison = self.build_comparison(figures.collect())?;
-        self.write(&old.host, Envelope::new(new.host, origin::unix_seconds(), comparison), targets)
+        let bound_warning =
+            self.judge_bounds(comparison.verdict, [old.bound.as_deref(), new.bound.as_deref()])?;
+        let envelope = Envelope::new(new.host, origin::unix_seconds(), comparison);
+        self.write(&old.host, envelope.with_warnings(bound_warning), targets)
+    }
+
+    // Whether the verdict holds if a capacity may be higher than measured: refuses a worse one, and
+    // warns of another.
+    fn judge_bounds(
+        &self,
+        verdict: ComparisonVerdict,
+        [old, new]: [Option<&str>; 2],
+    ) -> Result<Option<Warning>> {
+        let names = self.names();
+        match (verdict, old, new) {
+            (ComparisonVerdict::Worse, _, Some(reason)) => bail!(
+                "{}: its capacity is a lower bound, so it may be no worse: {reason}; search again for longer (--time) or with a faster generator",
+                names[1]
+            ),
+            (ComparisonVerdict::Better | ComparisonVerdict::NoDifferenceShown, Some(reason), _) => {
+                let detail = format!(
+                    "{}: its capacity is a lower bound, so the new one may be worse: {reason}",
+                    names[0]
+                );
+                Ok(Some(Warning::remark(detail)))
+            }
+            _ => Ok(None),
+        }
     }
 
     /// Compares the steps that two ladders have in common.
@@ -121,7 +148,12 @@ impl ComparedPaths<'_> {
         let figures = figures.into_iter().map(|(key, less_is_better, values)| {
             let short_name = values.iter().position(|value| value.low.is_none()).map(|index| &names[index]);
             RunFigure::new(key.clone(), less_is_better, values, tolerance).map_err(|error| match short_name {
-                Some(name) => anyhow::anyhow!("{name}: {key}: {error}: measure for longer"),
+                Some(name) => {
+                    let is_search = key == load::CAPACITY_KEY;
+                    let advice =
+                        if is_search { "search more often (--searches)" } else { "measure for longer" };
+                    anyhow::anyhow!("{name}: {key}: {error}: {advice}")
+                }
                 None => anyhow::anyhow!("{key}: {error}"),
             })
         });
@@ -250,6 +282,24 @@ mod tests {
         for costs in [[&new, &old], [&old, &new], [&old, &old]] {
             let error = check_comparable(&names, costs).expect_err("refused").to_string();
             assert!(error.contains("a.json") && error.contains("b.json"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_lower_bound_is_not_judged_worse() {
+        let comparison = ComparedPaths { paths: [Path::new("a.json"), Path::new("b.json")], tolerance: None };
+        let (none, bound) = (None, Some("no higher rate was judged"));
+        let judge = |verdict, bounds| comparison.judge_bounds(verdict, bounds);
+        let error = judge(ComparisonVerdict::Worse, [none, bound]).expect_err("refused").to_string();
+        assert!(error.starts_with("b.json: its capacity is a lower bound"), "{error}");
+        let warning = judge(ComparisonVerdict::Better, [bound, none]).expect("judged").expect("a warning");
+        assert!(warning.detail.starts_with("a.json: its capacity is a lower bound"), "{}", warning.detail);
+        for (verdict, bounds) in [
+            (ComparisonVerdict::Worse, [bound, none]),
+            (ComparisonVerdict::Better, [none, bound]),
+            (ComparisonVerdict::NoDifferenceShown, [none, bound]),
+        ] {
+            assert!(judge(verdict, bounds).expect("judged").is_none());
         }
     }
 

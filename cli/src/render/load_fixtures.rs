@@ -3,10 +3,7 @@
 use std::time::Duration;
 
 use linerate_load::report::LoadReport;
-use linerate_load::{
-    CodeCount, GeneratorDescription, Latency, QueueMedians, SelfWatch, SendBursts, SendErrors, SlotInterval,
-    SlotOutcome,
-};
+use linerate_load::{CodeCount, GeneratorDescription, Latency, SendBursts, SlotInterval, SlotOutcome};
 
 use crate::envelope::{CommandResult, Envelope};
 use crate::origin::{HostSummary, Warning};
@@ -20,12 +17,10 @@ pub(crate) fn generator() -> GeneratorDescription {
         flows: 64,
         payload_bytes: 40,
         targets: vec!["10.0.0.1:53".parse().expect("an address")],
-        sources: Vec::new(),
         cpus: vec![0, 1],
-        no_fragment: false,
-        nice: None,
         receive_buffer_bytes: 212_992,
         fallbacks: vec!["no live frames: <lo> has no native XDP".to_owned()],
+        ..GeneratorDescription::default()
     }
 }
 
@@ -53,13 +48,11 @@ pub(crate) fn outcome(per_second: f64, lost: u64) -> SlotOutcome {
         corrupt: 3,
         unsolicited: 4,
         late: 5,
-        send_errors: SendErrors::default(),
         duration: Duration::from_secs(3),
         requested_per_second: Some(per_second),
         offered_per_second: per_second,
         answered_per_second: per_second - lost as f64 / 3.0,
         intervals: (0..3).map(interval).collect(),
-        second_half_ns: Latency::new(),
         latency_ns,
         codes: vec![
             CodeCount {
@@ -70,24 +63,18 @@ pub(crate) fn outcome(per_second: f64, lost: u64) -> SlotOutcome {
             },
             CodeCount { code: 11, name: None, count: 7, truncated: 0 },
         ],
-        unverified: 0,
         bursts: SendBursts { median_requests: 4, max_requests: 32 },
-        queue: QueueMedians::default(),
-        self_watch: SelfWatch::default(),
-        generator_bound: false,
+        ..SlotOutcome::default()
     }
 }
 
 /// The result of one such slot.
 pub(crate) fn envelope() -> Envelope<LoadReport> {
     let report = LoadReport {
-        no_reply: false,
         generator: generator(),
         outcome: outcome(1_000.0, 30),
         missed: vec!["1.0 % of the requests were lost, over --max-loss 0.10 %".to_owned()],
-        merged: Vec::new(),
-        overlap_ratio: None,
-        clock: None,
+        ..LoadReport::default()
     };
     of_sender(1_772_375_400, "--rate 1k", report).with_warnings([Warning::remark("a <warning> & more")])
 }

@@ -75,9 +75,7 @@ fn slot(envelope: &Envelope<LoadReport>) -> Document {
         Section::new("Latency, us").only_for(Audience::Page).with(latency_table(outcome)),
         Section::new("Every datagram").only_for(Audience::Page).with(account_table(outcome)),
     ];
-    if !report.merged.is_empty() {
-        sections.push(Section::new("Generators").with(merged_generators::table(report)));
-    }
+    sections.extend(generators_section(report));
     if !outcome.codes.is_empty() {
         sections.push(Section::new("Replies by code").only_for(Audience::Page).with(codes_table(outcome)));
     }
@@ -89,6 +87,12 @@ fn slot(envelope: &Envelope<LoadReport>) -> Document {
         ..base_document("Load", verdict, envelope, &report.missed)
     };
     with_method_section(result, facts)
+}
+
+/// The generators of a merged result.
+fn generators_section(report: &LoadReport) -> Option<Section> {
+    let table = || merged_generators::table(report);
+    (!report.merged.is_empty()).then(|| Section::new("Generators").with(table()))
 }
 
 /// A slot to a service that sends no replies.
@@ -106,10 +110,13 @@ fn sent_only_document(envelope: &Envelope<LoadReport>) -> Document {
     if outcome.send_errors.total() > 0 {
         sending_facts.push(Fact::new("not sent", grouped(outcome.send_errors.total())));
     }
+    let mut sections =
+        vec![Section::default().only_for(Audience::Text).with(about.clone()).with(sending_facts)];
+    sections.extend(generators_section(&envelope.result));
     let result = Document {
         tiles: vec![Tile::new(per_second, "/s", "sent"), Tile::new(sent_count, "", "requests sent")],
-        about: about.clone(),
-        sections: vec![Section::default().only_for(Audience::Text).with(about).with(sending_facts)],
+        about,
+        sections,
         ..base_document("Load", verdict, envelope, &[])
     };
     with_method_section(result, generator_facts(&envelope.result.generator))
@@ -141,7 +148,8 @@ fn ramp(envelope: &Envelope<RampReport>) -> Document {
     let result = Document {
         about: generator_text(&report.generator),
         sections: vec![chart_section(rate_charts(steps)), Section::new("Each rate").with(table)],
-        ..base_document("Load, rate by rate", verdict, envelope, &[])
+        mark: mark(&report.missed),
+        ..base_document("Load, rate by rate", verdict, envelope, &report.missed)
     };
     with_method_section(result, facts)
 }
@@ -255,6 +263,14 @@ fn slot_facts(report: &LoadReport) -> Vec<Fact> {
     facts.push(Fact::new("other replies", other_replies));
     if outcome.lost > 0 {
         facts.push(Fact::new("no reply", unanswered(outcome, &report.generator.workload)));
+    }
+    if outcome.send_errors.unsent() > 0 {
+        facts.push(Fact::new("not sent", grouped(outcome.send_errors.unsent())));
+    }
+    if outcome.self_watch.timed_out > 0 {
+        let words =
+            format!("{} requests released their place after 200 ms", grouped(outcome.self_watch.timed_out));
+        facts.push(Fact::new("window", words));
     }
     facts.push(Fact::new("latency", latency_text(&outcome.latency_ns)));
     if !outcome.codes.is_empty() {

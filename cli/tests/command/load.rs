@@ -241,6 +241,32 @@ fn ramp_accounts_for_the_requests_of_each_rate() {
 }
 
 #[test]
+fn a_ramp_that_misses_a_threshold_exits_with_1() {
+    let (_service, address) = service(Reflector::builder());
+    let output =
+        load(&[&address, "--ramp", "200-400/2", "--duration", "0.1", "--min-rate", "1M", "--json", "-"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(document(&output)["result"]["missed"][0].as_str().expect("a miss").contains("--min-rate"));
+    let refusal = load(&[&address, "--capacity", "1k", "--overload", "2", "--min-rate", "1M"]);
+    assert_eq!(refusal.status.code(), Some(2));
+}
+
+#[test]
+fn merged_runs_without_replies_succeed() {
+    let (_service, address) = service(Reflector::builder());
+    let directory = tempfile::tempdir().expect("a directory");
+    let paths = ["a.json", "b.json"].map(|name| directory.path().join(name).display().to_string());
+    for path in &paths {
+        let output = load(&[&address, "--rate", "1k", "--no-reply", "--duration", "0.1", "--json", path]);
+        assert!(output.status.success());
+    }
+    let output = load(&["merge", &paths[0], &paths[1]]);
+    assert_eq!(output.status.code(), Some(0));
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(text.contains("Generators") && text.contains("b.json"), "{text}");
+}
+
+#[test]
 fn merge_refuses_invalid_documents() {
     let directory = tempfile::tempdir().expect("a directory");
     let refusal = |content: &str| {

@@ -78,13 +78,18 @@ pub fn merge(parts: &[LoadPart]) -> Result<(LoadReport, Vec<String>), MergeError
     let merged = LoadReport {
         generator: generator.unwrap_or_else(|| parts[0].report.generator.clone()),
         outcome,
+        window_requests: common_window(parts),
         no_reply: parts.iter().all(|part| part.report.no_reply),
-        missed: Vec::new(),
         merged,
         overlap_ratio: Some(overlap),
-        clock: None,
+        ..LoadReport::default()
     };
     Ok((merged, warnings))
+}
+
+fn common_window(parts: &[LoadPart]) -> Option<u32> {
+    let first = parts.first()?.report.window_requests;
+    first.filter(|_| parts.iter().all(|part| part.report.window_requests == first))
 }
 
 fn check(parts: &[LoadPart]) -> Result<(), MergeError> {

@@ -29,7 +29,6 @@ fn run(began: f64, latencies: &[u64], lost: u64) -> LoadReport {
         },
     };
     LoadReport {
-        no_reply: false,
         generator: GeneratorDescription {
             backend: "socket".to_owned(),
             workload: "echo".to_owned(),
@@ -37,12 +36,9 @@ fn run(began: f64, latencies: &[u64], lost: u64) -> LoadReport {
             flows: 4,
             payload_bytes: 100,
             targets: vec!["10.0.0.1:7".parse().unwrap()],
-            sources: Vec::new(),
             cpus: vec![0],
-            no_fragment: false,
-            nice: None,
             receive_buffer_bytes: 1,
-            fallbacks: Vec::new(),
+            ..GeneratorDescription::default()
         },
         outcome: SlotOutcome {
             started_realtime_ns: 1_000 * SECOND + (began * 1e9) as u64,
@@ -60,19 +56,15 @@ fn run(began: f64, latencies: &[u64], lost: u64) -> LoadReport {
             offered_per_second: 10.0,
             answered_per_second: 8.0,
             latency_ns,
-            second_half_ns: Latency::new(),
             codes: vec![CodeCount { code: 2, name: Some("two".to_owned()), count: answered, truncated: 1 }],
             unverified: 6,
             bursts: SendBursts { median_requests: 3, max_requests: 7 },
             intervals: (0..2).map(interval).collect(),
             queue: QueueMedians { first_half_ns: Some(1), last_quarter_ns: Some(2) },
             self_watch: SelfWatch { late_sends: 1, thread_cpu_ratio: vec![0.5], ..SelfWatch::default() },
-            generator_bound: false,
+            ..SlotOutcome::default()
         },
-        missed: Vec::new(),
-        merged: Vec::new(),
-        overlap_ratio: None,
-        clock: None,
+        ..LoadReport::default()
     }
 }
 

@@ -4,20 +4,26 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
+use linerate_load::capacity::RepeatedCapacity;
 use linerate_load::report::{LoadReport, RampReport, SearchReport};
 use linerate_load::stats::{self, ConfidenceInterval};
-use linerate_load::{GeneratorDescription, SlotInterval, SlotOutcome};
+use linerate_load::{BoundReason, GeneratorDescription, SlotInterval, SlotOutcome};
 use serde::Deserialize;
 
 use super::MethodFacts;
 use crate::envelope::{CommandResult, Envelope};
 use crate::origin::HostSummary;
 
+/// The key of a search's figure.
+pub(super) const CAPACITY_KEY: &str = "transactions_per_second";
+
 /// The parts of a result that a comparison requires.
 pub(super) struct LoadFigures {
     pub(super) host: HostSummary,
     pub(super) method: MethodFacts,
     pub(super) figures: Vec<LoadFigure>,
+    /// Why the capacity of a search is a lower bound, if it is.
+    pub(super) bound: Option<String>,
 }
 
 pub(super) struct LoadFigure {
@@ -55,11 +61,12 @@ fn parse(text: &str) -> Result<LoadFigures> {
 fn run_figures(envelope: Envelope<LoadReport>) -> LoadFigures {
     let report = &envelope.result;
     let outcome = &report.outcome;
-    // Without rate the load is a window or a flood.
+    // With neither rate nor window the load is a flood.
     let method = method("run", &envelope.host, &report.generator)
         .with_fact("the requested rate", outcome.requested_per_second)
+        .with_fact("the window", report.window_requests)
         .with_fact("the number of merged runs", report.merged.len());
-    LoadFigures { host: envelope.host, method, figures: slot_figures(outcome, "") }
+    LoadFigures { host: envelope.host, method, figures: slot_figures(outcome, ""), bound: None }
 }
 
 /// The figures of all steps. Their keys contain the rate, so that steps of equal rates are
@@ -70,7 +77,8 @@ fn ramp_figures(envelope: Envelope<RampReport>) -> LoadFigures {
         slot_figures(step, &format!("at {}/s: ", step.requested_per_second.unwrap_or_default()))
     };
     let figures = ramp.steps.iter().flat_map(step_figures).collect();
-    LoadFigures { method: method("ramp", &envelope.host, &ramp.generator), host: envelope.host, figures }
+    let method = method("ramp", &envelope.host, &ramp.generator);
+    LoadFigures { method, host: envelope.host, figures, bound: None }
 }
 
 /// The figures of a slot by its intervals, with keys that begin with `prefix`.
@@ -95,7 +103,9 @@ fn slot_figures(outcome: &SlotOutcome, prefix: &str) -> Vec<LoadFigure> {
         // and in a flood from the depth of the buffers.
         let medians =
             full_intervals.iter().filter_map(|interval| interval.latency_ns.p50).map(|ns| ns as f64);
-        figures.push(figure("latency_p50_ns", true, &medians.collect::<Vec<_>>()));
+        let medians: Vec<f64> = medians.collect();
+        // Of the intervals of merged runs only the longest latency is known.
+        figures.extend((medians.len() > 2).then(|| figure("latency_p50_ns", true, &medians)));
     }
     figures
 }
@@ -113,11 +123,20 @@ fn search_figures(envelope: Envelope<SearchReport>) -> LoadFigures {
         .with_fact("the p99 limit in ns", search.method.max_p99_ns)
         .with_fact("the way in which requests left", search.capacity.send_method);
     let figure = LoadFigure {
-        key: "transactions_per_second".to_owned(),
+        key: CAPACITY_KEY.to_owned(),
         less_is_better: false,
         value: search.capacity.transactions_per_second,
     };
-    LoadFigures { host: envelope.host, method, figures: vec![figure] }
+    let bound = capacity_bound(&search.capacity);
+    LoadFigures { host: envelope.host, method, figures: vec![figure], bound }
+}
+
+// Why the capacity may be higher. That the server delivers its own replies slows down every build.
+fn capacity_bound(capacity: &RepeatedCapacity) -> Option<String> {
+    let reasons = &capacity.bound_because;
+    let reason = reasons.iter().find(|reason| **reason != BoundReason::ServerDeliversReplies);
+    let is_bound = capacity.generator_bound && (reason.is_some() || reasons.is_empty());
+    is_bound.then(|| reason.map_or_else(|| "the generator was the limit".to_owned(), ToString::to_string))
 }
 
 fn method(kind: &str, host: &HostSummary, generator: &GeneratorDescription) -> MethodFacts {
@@ -140,4 +159,32 @@ pub(super) fn confidence_interval(samples: &[f64]) -> ConfidenceInterval {
     let samples: Vec<f64> = samples.iter().map(|sample| sample.max(floor)).collect();
     let no_replies = ConfidenceInterval { median: 0.0, low: None, high: None, samples: samples.len() };
     stats::interval(&samples).unwrap_or(no_replies)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::render::load_fixtures;
+
+    #[test]
+    fn merged_runs_are_compared_without_their_unknown_medians() {
+        let mut outcome = load_fixtures::outcome(1_000.0, 0);
+        let keys = |outcome: &SlotOutcome| -> Vec<String> {
+            slot_figures(outcome, "").into_iter().map(|figure| figure.key).collect()
+        };
+        assert_eq!(keys(&outcome), ["answered_per_second", "latency_p50_ns"]);
+        outcome.intervals.iter_mut().for_each(|interval| interval.latency_ns.p50 = None);
+        assert_eq!(keys(&outcome), ["answered_per_second"]);
+    }
+
+    #[test]
+    fn windows_of_different_sizes_are_measured_in_different_ways() {
+        let method = |window_requests| {
+            let mut envelope = load_fixtures::envelope();
+            envelope.result.window_requests = window_requests;
+            format!("{:?}", run_figures(envelope).method)
+        };
+        assert_ne!(method(Some(4)), method(Some(64)));
+        assert_ne!(method(Some(4)), method(None));
+    }
 }

@@ -18,7 +18,8 @@ pub(crate) struct PaceArgs {
     /// Open loop: requests per second over all flows, independent of the replies [default: 10k]
     #[arg(long, value_name = "PER_SECOND", group = "mode", value_parser = quantity::parse_rate)]
     pub(crate) rate: Option<f64>,
-    /// Closed loop: requests that each flow keeps outstanding (backend xdp: N per flow, shared by the flows of a thread)
+    /// Closed loop: requests that each flow keeps outstanding (backend xdp: N per flow, shared by the flows of a
+    /// thread). A request without reply is replaced after 200 ms
     #[arg(long, value_name = "N", group = "mode")]
     pub(crate) window: Option<u32>,
     /// Flood: send as fast as possible
@@ -106,14 +107,14 @@ pub(crate) struct FlowArgs {
 pub(crate) struct LimitArgs {
     /// Highest loss at which a rate holds (search: 0.1% if not given); with other modes, more than this ends with exit
     /// status 1
-    #[arg(long, value_name = "SHARE", value_parser = quantity::parse_share)]
+    #[arg(long, value_name = "SHARE", value_parser = quantity::parse_share, conflicts_with = "capacity")]
     pub(crate) max_loss: Option<f64>,
     /// Highest p99 latency at which a rate holds, such as 1ms; in other modes exit status 1 above
     /// it
-    #[arg(long, value_name = "TIME", value_parser = quantity::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = quantity::parse_duration, conflicts_with = "capacity")]
     pub(crate) max_p99: Option<Duration>,
-    /// Exit status 1 below this many replies per second, or below this capacity
-    #[arg(long, value_name = "PER_SECOND", value_parser = quantity::parse_rate)]
+    /// Exit status 1 below this many replies per second (ramp: at its best rate), or below this capacity
+    #[arg(long, value_name = "PER_SECOND", value_parser = quantity::parse_rate, conflicts_with = "capacity")]
     pub(crate) min_rate: Option<f64>,
     /// Measure goodput at these multiples of the capacity, such as 2,5; requires --search or
     /// --capacity

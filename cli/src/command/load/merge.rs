@@ -55,7 +55,7 @@ impl MergeArgs {
         let envelope =
             Envelope::<LoadReport>::new(host, started_unix_seconds, merged).with_warnings(warnings);
         targets.write(&envelope)?;
-        Ok(exit_code(envelope.result.outcome.answered > 0))
+        Ok(exit_code(envelope.result.outcome.answered > 0 || envelope.result.no_reply))
     }
 }
 

@@ -19,7 +19,8 @@ impl LoadRun {
         }
         self.outputs.write_start(&self.generator.describe())?;
         self.outputs.live_intervals().note(RAMP_HEADER);
-        let mut report = RampReport { generator: self.generator.describe(), steps: Vec::new() };
+        let generator = self.generator.describe();
+        let mut report = RampReport { generator, steps: Vec::new(), missed: Vec::new() };
         let mut notes = Vec::new();
         // All steps send in the same way, so that they differ only in their rate.
         let (max_rate, threads) = (rates.iter().copied().fold(0.0, f64::max), report.generator.threads);
@@ -37,13 +38,19 @@ impl LoadRun {
             }
             let rate_text = format::rate(*rate);
             notes.extend(warnings(&outcome).iter().map(|warning| format!("at {rate_text}/s: {warning}")));
+            let missed_limits = self.bounds.missed_limits(&outcome);
+            report.missed.extend(missed_limits.iter().map(|limit| format!("at {rate_text}/s: {limit}")));
             self.outputs.live_intervals().note(&ramp_step(&outcome));
             self.outputs.event("step", &outcome);
             report.steps.push(outcome);
         }
+        // The lower rates of a ramp cannot reach the least rate, so the best step counts.
+        let best_rate = report.steps.iter().map(|step| step.answered_per_second).fold(0.0, f64::max);
+        report.missed.extend(self.bounds.missed_rate(best_rate));
         let has_replies = report.steps.iter().any(|step| step.answered > 0);
+        let is_success = has_replies && report.missed.is_empty();
         let started_unix_seconds = report.steps.first().map(SlotOutcome::started_unix_seconds);
         self.finish(started_unix_seconds, report, notes)?;
-        Ok(exit_code(has_replies))
+        Ok(exit_code(is_success))
     }
 }

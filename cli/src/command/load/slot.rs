@@ -36,8 +36,19 @@ impl LoadRun {
         let started_unix_seconds = Some(outcome.started_unix_seconds());
         let generator = self.generator.describe();
         let clock = slot.start_at_realtime_ns.and_then(|_| ClockOffset::from_kernel());
-        let merged = Vec::new();
-        let report = LoadReport { generator, outcome, no_reply, missed, merged, overlap_ratio: None, clock };
+        let window_requests = match mode {
+            PacingMode::Window { outstanding } => Some(outstanding),
+            PacingMode::Rate { .. } | PacingMode::Flood => None,
+        };
+        let report = LoadReport {
+            generator,
+            outcome,
+            window_requests,
+            no_reply,
+            missed,
+            clock,
+            ..LoadReport::default()
+        };
         self.finish(started_unix_seconds, report, warnings)?;
         Ok(exit_code(is_success))
     }
@@ -53,7 +64,23 @@ impl LoadRun {
 impl LimitArgs {
     /// The thresholds that an outcome misses, one line each.
     pub(crate) fn missed_thresholds(&self, outcome: &SlotOutcome) -> Vec<String> {
+        let mut missed = self.missed_limits(outcome);
+        missed.extend(self.missed_rate(outcome.answered_per_second));
+        missed
+    }
+
+    /// The limits of loss and latency that an outcome misses.
+    pub(crate) fn missed_limits(&self, outcome: &SlotOutcome) -> Vec<String> {
         let mut missed = Vec::new();
+        if let Some(max_loss) = self.max_loss
+            && outcome.unsent_ratio() > max_loss
+        {
+            let (unsent_text, max_loss_text) =
+                (format::percent(outcome.unsent_ratio()), format::percent(max_loss));
+            missed.push(format!(
+                "{unsent_text} of the requests could not be sent, so --max-loss {max_loss_text} was not shown"
+            ));
+        }
         if let Some(max_loss) = self.max_loss
             && outcome.loss_ratio() > max_loss
         {
@@ -73,14 +100,14 @@ impl LimitArgs {
                 None => missed.push(format!("nothing was answered, so not within --max-p99 {max_p99_text}")),
             }
         }
-        if let Some(min_rate) = self.min_rate
-            && outcome.answered_per_second < min_rate
-        {
-            let (answered_text, min_rate_text) =
-                (format::rate(outcome.answered_per_second), format::rate(min_rate));
-            missed.push(format!("{answered_text}/s were answered, under --min-rate {min_rate_text}/s"));
-        }
         missed
+    }
+
+    /// The miss of `--min-rate`, if any.
+    pub(crate) fn missed_rate(&self, answered_per_second: f64) -> Option<String> {
+        let min_rate = self.min_rate.filter(|min_rate| answered_per_second < *min_rate)?;
+        let (answered_text, min_rate_text) = (format::rate(answered_per_second), format::rate(min_rate));
+        Some(format!("{answered_text}/s were answered, under --min-rate {min_rate_text}/s"))
     }
 }
 
@@ -91,10 +118,10 @@ pub(crate) fn no_requests_reason(outcome: &SlotOutcome, targets: &str) -> String
         format!("nobody listens on {targets}: connection refused")
     } else if errors.unreachable > 0 {
         format!("no way to {targets}: network or host unreachable")
-    } else if errors.total() == 0 {
-        format!("nothing was sent to {targets}: interrupted before the first request")
+    } else if let Some(reason) = errors.unsent_reason() {
+        format!("nothing could be sent to {targets}: {} requests failed: {reason}", errors.total())
     } else {
-        format!("nothing could be sent to {targets}: {} requests failed", errors.total())
+        format!("nothing was sent to {targets}: interrupted before the first request")
     }
 }
 
@@ -107,6 +134,10 @@ pub(crate) fn warnings(outcome: &SlotOutcome) -> Vec<String> {
         .collect();
     if outcome.send_errors.nobody_listens() {
         warnings.push(format!("connection refused {} times: nobody listened", outcome.send_errors.refused));
+    }
+    if let Some(reason) = outcome.send_errors.unsent_reason() {
+        let unsent = format::grouped(outcome.send_errors.unsent());
+        warnings.push(format!("{unsent} requests could not be sent: {reason}"));
     }
     if outcome.self_watch.refused_by_link > 0 {
         warnings.push(format!(
@@ -125,4 +156,34 @@ pub(crate) fn warnings(outcome: &SlotOutcome) -> Vec<String> {
             .push(format!("{} datagrams were no answers to this run", format::grouped(outcome.unsolicited)));
     }
     warnings
+}
+
+#[cfg(test)]
+mod tests {
+    use linerate_load::SendErrors;
+
+    use super::*;
+    use crate::render::load_fixtures;
+
+    #[test]
+    fn requests_that_did_not_leave_are_reported_and_miss_the_loss_limit() {
+        let limits = LimitArgs {
+            max_loss: Some(0.001),
+            max_p99: None,
+            min_rate: None,
+            overload: Vec::new(),
+            searches: 3,
+            resolution: 0.01,
+            slot: 0.5,
+            time: 300.0,
+        };
+        let mut outcome = load_fixtures::outcome(1_000.0, 0);
+        assert!(limits.missed_thresholds(&outcome).is_empty());
+        outcome.send_errors = SendErrors { forbidden: 2_000, no_buffers: 1_000, ..SendErrors::default() };
+        let warnings = warnings(&outcome);
+        let warning = "3,000 requests could not be sent: a filter of this host forbids them";
+        assert!(warnings.iter().any(|line| line == warning), "{warnings:?}");
+        let missed = limits.missed_thresholds(&outcome);
+        assert!(missed[0].contains("could not be sent, so --max-loss"), "{missed:?}");
+    }
 }

@@ -53,6 +53,7 @@ fn ramp() -> Envelope<RampReport> {
         steps: [(1_000.0, 0), (2_000.0, 40), (3_000.0, 900)]
             .map(|(rate, lost)| load_fixtures::outcome(rate, lost))
             .to_vec(),
+        missed: Vec::new(),
     };
     let warning = Warning::remark("at 3.00 k/s: the generator was the limit");
     load_fixtures::of_sender(1_772_375_400, "--ramp 1k-3k/3", report).with_warnings([warning])

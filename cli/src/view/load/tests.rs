@@ -55,10 +55,11 @@ fn a_ramp_page_has_three_curves_over_the_rate() {
     let report = RampReport {
         generator: load_fixtures::generator(),
         steps: vec![load_fixtures::outcome(100.0, 0), load_fixtures::outcome(200.0, 30)],
+        missed: vec!["at 200/s: 5.0 % of the requests were lost, over --max-loss 0.10 %".to_owned()],
     };
     let page = page(&envelope_of(report).document());
     assert_eq!(curves(&page), 3);
-    assert!(page.contains("lost: 5.0 % at 200"), "{page}");
+    assert!(page.contains("lost: 5.0 % at 200") && page.contains("Missed:"), "{page}");
 }
 
 fn generator() -> Box<dyn linerate_load::Generator> {

@@ -133,17 +133,7 @@ fn answer(
 ) -> RemoteAnswer {
     match outcome {
         Ok(outcome) => {
-            let generator = generator.describe();
-            let (missed, merged) = (Vec::new(), Vec::new());
-            let report = LoadReport {
-                generator,
-                outcome,
-                no_reply: false,
-                missed,
-                merged,
-                overlap_ratio: None,
-                clock: None,
-            };
+            let report = LoadReport { generator: generator.describe(), outcome, ..LoadReport::default() };
             RemoteAnswer::Done { slot, report: Box::new(report) }
         }
         Err(error) => RemoteAnswer::Failed {
