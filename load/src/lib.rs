@@ -58,7 +58,7 @@ pub use generator::{Generator, GeneratorDescription, LoadSlot, PacingMode, Socke
 pub use latency::{Latency, LatencyQuantiles};
 pub use linerate_host::{Known, stats};
 pub use outcome::{
-    BoundReason, CodeCount, FEW, QueueMedians, SelfWatch, SendBursts, SendErrors, SendMethod, SlotInterval,
+    BoundReason, CodeCount, QueueMedians, SelfWatch, SendBursts, SendErrors, SendMethod, SlotInterval,
     SlotOutcome,
 };
 pub use workload::LoadWorkload;

@@ -13,8 +13,8 @@ pub(crate) const LATE_NS: u64 = 1_000_000;
 /// A queue grows if latency grows by more than this share of the slot.
 pub(crate) const GROWTH: f64 = 0.02;
 
-/// Requests that may be in flight at the end of a slot of any length.
-pub const FEW: f64 = 16.0;
+// Requests that may be in flight at the end of a slot of any length.
+const FEW: f64 = 16.0;
 
 /// The account of one slot. `sent == answered + lost`, always.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -86,15 +86,11 @@ impl SlotOutcome {
     }
 
     /// Whether the queue grew, which a deep socket buffer hides from the loss of a short slot: the last quarter's
-    /// median latency exceeds the first half's by more than 1 ms and more than 2 % of the slot, or more than 5 % of
-    /// the requests (and more than [`FEW`]) were unanswered at the slot's end and answered after it.
-    pub fn queue_is_growing(&self) -> bool {
-        self.queue_grows_by(GROWTH)
-    }
-
-    /// Like [`SlotOutcome::queue_is_growing`], with another share of the slot than 2 %. A service
-    /// that gets slightly more requests than it can answer answers later and later, by that excess
-    /// times the elapsed time. A smaller share therefore detects a smaller excess.
+    /// median latency exceeds the first half's by more than 1 ms and more than this share of the slot, or more than
+    /// 5 % of the requests (and more than 16) were unanswered at the slot's end and answered after it.
+    ///
+    /// A service that gets slightly more requests than it can answer answers later and later, by
+    /// that excess times the elapsed time. A smaller share therefore detects a smaller excess.
     pub fn queue_grows_by(&self, share: f64) -> bool {
         self.latency_grows_by(share) || self.leaves_a_queue()
     }

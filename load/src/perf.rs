@@ -32,15 +32,6 @@ pub struct PerfCounts {
 }
 
 impl MachineCounters {
-    /// Whether the counters are available.
-    ///
-    /// # Errors
-    ///
-    /// The reason why they are not available, in one line for a person.
-    pub fn probe() -> Result<(), String> {
-        Self::open().map(drop)
-    }
-
     /// Opens cycles and instructions on every online CPU, stopped.
     ///
     /// # Errors
