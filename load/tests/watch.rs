@@ -53,7 +53,7 @@ fn intervals_are_reported_during_the_slot_and_add_up() {
         .flows(5)
         .threads(2)
         .timeout(Duration::from_millis(10))
-        .workload(LoadWorkload::Exchange(Arc::new(ntp::client(4).unwrap())))
+        .workload(LoadWorkload::Exchange(Arc::new(ntp::client())))
         .start_socket()
         .unwrap();
     for mode in [PacingMode::Rate { per_second: 4_000.0 }, PacingMode::Window { outstanding: 4 }] {
@@ -88,7 +88,7 @@ fn ntp_replies_and_kiss_codes_are_counted_exactly() {
     let mut generator = GeneratorBuilder::default()
         .targets(vec![service.address])
         .flows(3)
-        .workload(LoadWorkload::Exchange(Arc::new(ntp::client(4).unwrap())))
+        .workload(LoadWorkload::Exchange(Arc::new(ntp::client())))
         .start_socket()
         .unwrap();
     assert_eq!((generator.describe().workload.as_str(), generator.describe().payload_bytes), ("ntp", 48));

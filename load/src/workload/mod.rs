@@ -227,31 +227,3 @@ fn short_echo(payload_bytes: usize) -> PreparedExchange {
         notes: if tag_bytes.is_none() { vec![order_note.to_owned()] } else { Vec::new() },
     }
 }
-
-/// One line for a report: `dns: 3 requests of 29 to 41 bytes, matched by 2 bytes at offset 0`.
-impl fmt::Display for LoadWorkload {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            LoadWorkload::Echo { payload_bytes } => write!(f, "echo: requests of {payload_bytes} bytes"),
-            LoadWorkload::Exchange(exchange) => exchange.fmt(f),
-        }
-    }
-}
-
-impl fmt::Display for PreparedExchange {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let lengths = || self.requests.iter().map(Vec::len);
-        let (shortest, longest) = (lengths().min().unwrap_or(0), lengths().max().unwrap_or(0));
-        let count = self.requests.len();
-        write!(f, "{}: {count} request{}", self.protocol, if count == 1 { "" } else { "s" })?;
-        if shortest == longest {
-            write!(f, " of {longest} bytes")?;
-        } else {
-            write!(f, " of {shortest} to {longest} bytes")?;
-        }
-        match self.tag {
-            Some(tag) => write!(f, ", matched by {tag}"),
-            None => f.write_str(", replies taken in the order of the requests"),
-        }
-    }
-}

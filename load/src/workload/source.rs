@@ -8,8 +8,6 @@ use std::sync::Arc;
 use super::error::SourceError;
 use super::{EchoedTag, LoadWorkload, dns, ntp, radius, raw};
 
-const NTP_VERSION: u8 = 4;
-
 /// A workload as users write it: `echo`, `ntp`, `dns:FILE`, `radius:FILE` or `raw:FILE`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WorkloadSource {
@@ -31,7 +29,8 @@ pub struct WorkloadOptions {
     /// UDP payload of an echo request, bytes; 100 by default.
     pub payload_bytes: Option<usize>,
     pub dns: dns::DnsQueryOptions,
-    pub radius: radius::RadiusOptions,
+    /// How the password of an Access-Request is sent.
+    pub radius: radius::PasswordMethod,
     /// The tag of raw payloads; without one replies match in order.
     pub tag: Option<EchoedTag>,
 }
@@ -60,7 +59,7 @@ impl WorkloadSource {
     /// Reads the file. Its requests may still be wrong.
     ///
     /// # Errors
-    /// [`SourceError::File`].
+    /// A file that cannot be read.
     pub fn contents(&self) -> Result<WorkloadContents, SourceError> {
         let bytes = match self {
             Self::Echo | Self::Ntp => Vec::new(),
@@ -86,23 +85,22 @@ impl WorkloadContents {
     pub fn requests(&self, options: &WorkloadOptions) -> Result<LoadWorkload, SourceError> {
         const ECHO_PAYLOAD: usize = 100;
         let text = |file: &str, problem: &str| {
-            let file_error = || SourceError::File { file: file.to_owned(), problem: problem.to_owned() };
-            std::str::from_utf8(&self.bytes).map_err(|_| file_error())
+            std::str::from_utf8(&self.bytes).map_err(|_| SourceError::file(file, problem))
         };
         let exchange = match &self.source {
             WorkloadSource::Echo => {
                 return Ok(LoadWorkload::echo(options.payload_bytes.unwrap_or(ECHO_PAYLOAD)));
             }
-            WorkloadSource::Ntp => ntp::client(NTP_VERSION)?,
+            WorkloadSource::Ntp => ntp::client(),
             WorkloadSource::Dns(file) => dns::from_text(text(file, "is not text")?, file, &options.dns)?,
             WorkloadSource::Radius(file) => {
                 let mut lines = text(file, "is not text")?.lines();
                 let (Some(secret), Some(user), Some(password)) = (lines.next(), lines.next(), lines.next())
                 else {
-                    let problem = "requires three lines: secret, user name, password".to_owned();
-                    return Err(SourceError::File { file: file.clone(), problem });
+                    let problem = "requires three lines: secret, user name, password";
+                    return Err(SourceError::file(file, problem));
                 };
-                radius::access_requests(secret.as_bytes(), user, password.as_bytes(), &options.radius)?
+                radius::access_requests(secret.as_bytes(), user, password.as_bytes(), options.radius)?
             }
             WorkloadSource::Raw(file) if raw::is_capture(&self.bytes) => {
                 raw::from_pcap(&self.bytes, file, options.tag)?
@@ -117,11 +115,7 @@ impl WorkloadContents {
 }
 
 fn read_bytes(file: &str) -> Result<Vec<u8>, SourceError> {
-    let read_error = |error: std::io::Error| SourceError::File {
-        file: file.to_owned(),
-        problem: format!("cannot be read: {error}"),
-    };
-    fs::read(file).map_err(read_error)
+    fs::read(file).map_err(|error| SourceError::file(file, format!("cannot be read: {error}")))
 }
 
 impl FromStr for WorkloadSource {

@@ -57,8 +57,6 @@ impl WorkloadArguments {
     }
 
     fn options(&self) -> WorkloadOptions {
-        let authentication =
-            if self.chap { radius::PasswordMethod::Chap } else { radius::PasswordMethod::Pap };
         WorkloadOptions {
             payload_bytes: self.payload,
             dns: dns::DnsQueryOptions {
@@ -66,7 +64,7 @@ impl WorkloadArguments {
                 dnssec_ok: self.dnssec,
                 recursion_desired: !self.no_recursion,
             },
-            radius: radius::RadiusOptions { authentication, ..radius::RadiusOptions::default() },
+            radius: if self.chap { radius::PasswordMethod::Chap } else { radius::PasswordMethod::Pap },
             tag: self.tag,
         }
     }

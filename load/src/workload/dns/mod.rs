@@ -1,7 +1,8 @@
 //! DNS queries from a file in dnsperf's format: `NAME TYPE` per line.
 
 mod name;
-mod types;
+
+use domain::base::Rtype;
 
 use super::error::SourceError;
 use super::{EchoedTag, PreparedExchange, ReplyCode, ReplyMark, RequestOrder};
@@ -61,28 +62,22 @@ pub fn from_text(text: &str, file: &str, options: &DnsQueryOptions) -> Result<Pr
     }
     let mut requests = Vec::new();
     for (line, words) in (1..).zip(text.lines().map(words)) {
-        let line_error = |item: &str, problem: String| SourceError::Line {
-            file: file.to_owned(),
-            line,
-            item: item.to_owned(),
-            problem,
-        };
+        let line_error = |item: &str, problem: &str| SourceError::line(file, line, item, problem);
         match words[..] {
             [] => {}
-            [name] => return Err(line_error(name, "no type behind the name: write NAME TYPE".to_owned())),
+            [name] => return Err(line_error(name, "no type behind the name: write NAME TYPE")),
             [name, kind] => {
-                let name = name::encode_name(name).map_err(|problem| line_error(name, problem))?;
-                let kind = types::parse_type(kind).map_err(|problem| line_error(kind, problem.to_owned()))?;
+                let name = name::encode_name(name).map_err(|problem| line_error(name, &problem))?;
+                let kind = parse_type(kind).map_err(|problem| line_error(kind, problem))?;
                 requests.push(query(&name, kind, options));
             }
             [_, _, extra_word, ..] => {
-                return Err(line_error(extra_word, "surplus: write NAME TYPE, the class is IN".to_owned()));
+                return Err(line_error(extra_word, "surplus: write NAME TYPE, the class is IN"));
             }
         }
     }
     if requests.is_empty() {
-        let problem = "no query: give at least one line NAME TYPE".to_owned();
-        return Err(SourceError::File { file: file.to_owned(), problem });
+        return Err(SourceError::file(file, "no query: give at least one line NAME TYPE"));
     }
     Ok(PreparedExchange {
         protocol: "dns",
@@ -100,6 +95,16 @@ pub fn from_text(text: &str, file: &str, options: &DnsQueryOptions) -> Result<Pr
 /// The words of a line before a comment.
 fn words(line: &str) -> Vec<&str> {
     line.split_whitespace().take_while(|word| !word.starts_with([';', '#'])).collect()
+}
+
+/// The number of a record type, or why it is not accepted.
+fn parse_type(text: &str) -> Result<u16, &'static str> {
+    let unknown_type = "no record type: write a name such as A, AAAA or MX, or TYPE and its number";
+    match text.parse::<Rtype>().map_err(|_| unknown_type)?.to_int() {
+        251 | 252 => Err("zone transfers go over TCP: ask for something else"),
+        0 | TYPE_OPT | 249 | 250 => Err("no record type to ask for: it stands for no data in a zone"),
+        number => Ok(number),
+    }
 }
 
 fn query(name: &[u8], kind: u16, options: &DnsQueryOptions) -> Vec<u8> {
@@ -183,7 +188,6 @@ mod tests {
         let exchange = from_text(text, "q", &DnsQueryOptions::default()).unwrap();
         assert_eq!(exchange.requests.len(), 2);
         assert_eq!(exchange.requests[1][exchange.requests[1].len() - 4..], [0, 28, 0, 1]);
-        assert_eq!(exchange.to_string(), "dns: 2 requests of 29 bytes, matched by 2 bytes at offset 0");
         crate::LoadWorkload::Exchange(std::sync::Arc::new(exchange)).check().unwrap();
     }
 

@@ -3,7 +3,6 @@
 mod packet;
 mod verify;
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::error::SourceError;
@@ -29,31 +28,6 @@ pub enum PasswordMethod {
     Chap,
 }
 
-/// Options of requests other than user and password.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RadiusOptions {
-    /// How the password is sent.
-    pub authentication: PasswordMethod,
-    /// NAS-IP-Address, or NAS-IPv6-Address (RFC 3162).
-    pub nas_address: Option<IpAddr>,
-    /// NAS-Identifier. A request has to have it or the address (RFC 2865, 4.1).
-    pub nas_identifier: Option<String>,
-    /// Whether requests carry a Message-Authenticator, which servers may demand since 2024 (CVE-2024-3596).
-    pub message_authenticator: bool,
-}
-
-/// PAP, the identifier `linerate`, with a Message-Authenticator.
-impl Default for RadiusOptions {
-    fn default() -> Self {
-        RadiusOptions {
-            authentication: PasswordMethod::Pap,
-            nas_address: None,
-            nas_identifier: Some("linerate".to_owned()),
-            message_authenticator: true,
-        }
-    }
-}
-
 /// Access-Requests of one user: 16384 of them, with random authenticators, each the next
 /// identifier. Replies are distinguished by the identifier, so that a flow has at most 256 requests
 /// in flight. A reply counts if its length and its Response Authenticator are right, and its
@@ -66,13 +40,13 @@ pub fn access_requests(
     secret: &[u8],
     user: &str,
     password: &[u8],
-    options: &RadiusOptions,
+    method: PasswordMethod,
 ) -> Result<PreparedExchange, SourceError> {
-    check(secret, user, password, options)?;
+    check(secret, user, password)?;
     let requests = (0..REQUESTS).map(|number| {
         let mut authenticator = [0; AUTHENTICATOR_BYTES];
         fastrand::fill(&mut authenticator);
-        access_request(number as u8, authenticator, secret, user, password, options)
+        access_request(number as u8, authenticator, secret, user, password, method)
     });
     Ok(PreparedExchange {
         protocol: "radius",
@@ -93,16 +67,14 @@ fn access_request(
     secret: &[u8],
     user: &str,
     password: &[u8],
-    options: &RadiusOptions,
+    method: PasswordMethod,
 ) -> Vec<u8> {
     let mut packet = PacketBuilder::new(kind::ACCESS_REQUEST, identifier, authenticator);
-    if options.message_authenticator {
-        // The first attribute, so that anything an attacker appends comes after it
-        // (draft-ietf-radext-deprecating-radius).
-        packet.attribute(kind::MESSAGE_AUTHENTICATOR, &[0; AUTHENTICATOR_BYTES]);
-    }
+    // Servers may demand it since 2024 (CVE-2024-3596). The first attribute, so that anything an
+    // attacker appends comes after it (draft-ietf-radext-deprecating-radius).
+    packet.attribute(kind::MESSAGE_AUTHENTICATOR, &[0; AUTHENTICATOR_BYTES]);
     packet.attribute(kind::USER_NAME, user.as_bytes());
-    match options.authentication {
+    match method {
         PasswordMethod::Pap => {
             packet.attribute(kind::USER_PASSWORD, &packet::hide_password(password, secret, authenticator));
         }
@@ -111,18 +83,12 @@ fn access_request(
                 .attribute(kind::CHAP_PASSWORD, &packet::chap_password(identifier, password, authenticator));
         }
     }
-    match options.nas_address {
-        Some(IpAddr::V4(address)) => packet.attribute(kind::NAS_IP_ADDRESS, &address.octets()),
-        Some(IpAddr::V6(address)) => packet.attribute(kind::NAS_IPV6_ADDRESS, &address.octets()),
-        None => {}
-    }
-    if let Some(name) = &options.nas_identifier {
-        packet.attribute(kind::NAS_IDENTIFIER, name.as_bytes());
-    }
-    packet.finish(options.message_authenticator.then_some(secret))
+    // A request has to have this or the address (RFC 2865, 4.1).
+    packet.attribute(kind::NAS_IDENTIFIER, b"linerate");
+    packet.finish(secret)
 }
 
-fn check(secret: &[u8], user: &str, password: &[u8], options: &RadiusOptions) -> Result<(), SourceError> {
+fn check(secret: &[u8], user: &str, password: &[u8]) -> Result<(), SourceError> {
     let check_length = |option, bytes: usize, min: usize, max: usize| match bytes {
         bytes if bytes < min => Err(SourceError::option(option, "empty: give at least one byte")),
         bytes if bytes > max => {
@@ -132,15 +98,7 @@ fn check(secret: &[u8], user: &str, password: &[u8], options: &RadiusOptions) ->
     };
     check_length("RADIUS secret", secret.len(), 1, usize::MAX)?;
     check_length("RADIUS user", user.len(), 1, VALUE_BYTES)?;
-    check_length("RADIUS password", password.len(), 0, PASSWORD_BYTES)?;
-    match (&options.nas_identifier, options.nas_address) {
-        (Some(name), _) => check_length("NAS-Identifier", name.len(), 1, VALUE_BYTES),
-        (None, None) => Err(SourceError::option(
-            "NAS-Identifier",
-            "none, and no NAS-IP-Address: give at least one of them",
-        )),
-        (None, Some(_)) => Ok(()),
-    }
+    check_length("RADIUS password", password.len(), 0, PASSWORD_BYTES)
 }
 
 // Packet types that answer an Access-Request (RFC 2865, 3; Protocol-Error: RFC 7930).
@@ -160,12 +118,12 @@ mod tests {
 
     #[test]
     fn requests_have_distinct_authenticators_and_pass_the_check() {
-        let exchange = access_requests(b"s3cret", "bob", b"hello", &RadiusOptions::default()).unwrap();
+        let exchange = access_requests(b"s3cret", "bob", b"hello", PasswordMethod::Pap).unwrap();
         assert_eq!(exchange.requests.len(), REQUESTS);
         let authenticators: std::collections::HashSet<&[u8]> =
             exchange.requests.iter().map(|request| &request[4..20]).collect();
         assert_eq!(authenticators.len(), REQUESTS);
-        assert_eq!(exchange.to_string(), "radius: 16384 requests of 71 bytes, matched by 1 byte at offset 1");
+        assert!(exchange.requests.iter().all(|request| request.len() == 71));
         assert!(!format!("{exchange:?}").contains("s3cret"));
         crate::LoadWorkload::Exchange(Arc::new(exchange)).check().unwrap();
     }
@@ -173,14 +131,14 @@ mod tests {
     #[test]
     fn errors_name_the_invalid_radius_option() {
         let long = "x".repeat(254);
-        let options = RadiusOptions::default();
-        let nameless = RadiusOptions { nas_identifier: None, ..RadiusOptions::default() };
         for (result, message) in [
-            (access_requests(b"", "bob", b"", &options), "RADIUS secret: empty"),
-            (access_requests(b"s", "", b"", &options), "RADIUS user: empty"),
-            (access_requests(b"s", &long, b"", &options), "RADIUS user: 254 bytes: it has at most 253"),
-            (access_requests(b"s", "bob", &[1; 129], &options), "RADIUS password: 129 bytes"),
-            (access_requests(b"s", "bob", b"", &nameless), "NAS-Identifier: none"),
+            (access_requests(b"", "bob", b"", PasswordMethod::Pap), "RADIUS secret: empty"),
+            (access_requests(b"s", "", b"", PasswordMethod::Pap), "RADIUS user: empty"),
+            (
+                access_requests(b"s", &long, b"", PasswordMethod::Pap),
+                "RADIUS user: 254 bytes: it has at most 253",
+            ),
+            (access_requests(b"s", "bob", &[1; 129], PasswordMethod::Pap), "RADIUS password: 129 bytes"),
         ] {
             let error = result.unwrap_err().to_string();
             assert!(error.starts_with(message), "{error}");
@@ -189,25 +147,12 @@ mod tests {
 
     /// RFC 2865, 7.1: user nemo, password arctangent, secret xyzzy5461.
     #[test]
-    fn a_pap_request_equals_the_rfc_2865_example() {
+    fn a_hidden_password_equals_the_rfc_2865_example() {
         let authenticator =
             [0x0f, 0x40, 0x3f, 0x94, 0x73, 0x97, 0x80, 0x57, 0xbd, 0x83, 0xd5, 0xcb, 0x98, 0xf4, 0x22, 0x7a];
-        let options = RadiusOptions {
-            nas_address: Some("192.168.1.16".parse().unwrap()),
-            nas_identifier: None,
-            message_authenticator: false,
-            ..RadiusOptions::default()
-        };
-        let request = access_request(0, authenticator, b"xyzzy5461", "nemo", b"arctangent", &options);
-        let mut expected = vec![0x01, 0x00, 0x00, 0x32];
-        expected.extend_from_slice(&authenticator);
-        expected.extend_from_slice(&[0x01, 0x06, b'n', b'e', b'm', b'o', 0x02, 0x12]);
-        expected.extend_from_slice(&[
-            0x0d, 0xbe, 0x70, 0x8d, 0x93, 0xd4, 0x13, 0xce, 0x31, 0x96, 0xe4, 0x3f, 0x78, 0x2a, 0x0a, 0xee,
-        ]);
-        expected.extend_from_slice(&[0x04, 0x06, 0xc0, 0xa8, 0x01, 0x10]);
-        // The standard's example has a NAS-Port of 3 as well.
-        assert_eq!(request, expected);
+        let hidden =
+            [0x0d, 0xbe, 0x70, 0x8d, 0x93, 0xd4, 0x13, 0xce, 0x31, 0x96, 0xe4, 0x3f, 0x78, 0x2a, 0x0a, 0xee];
+        assert_eq!(packet::hide_password(b"arctangent", b"xyzzy5461", authenticator), hidden);
     }
 
     /// RFC 2865, 7.2: user flopsy, CHAP password arctangent, identifier 0x16.

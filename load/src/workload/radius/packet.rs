@@ -9,16 +9,14 @@ pub(super) const HEADER_BYTES: usize = 20;
 /// Bytes of an authenticator of either kind.
 pub(super) const AUTHENTICATOR_BYTES: usize = 16;
 
-// Numbers of packets and attributes (RFC 2865, 2869, 3162).
+// Numbers of packets and attributes (RFC 2865, 2869).
 pub(super) mod kind {
     pub(in super::super) const ACCESS_REQUEST: u8 = 1;
     pub(in super::super) const USER_NAME: u8 = 1;
     pub(in super::super) const USER_PASSWORD: u8 = 2;
     pub(in super::super) const CHAP_PASSWORD: u8 = 3;
-    pub(in super::super) const NAS_IP_ADDRESS: u8 = 4;
     pub(in super::super) const NAS_IDENTIFIER: u8 = 32;
     pub(in super::super) const MESSAGE_AUTHENTICATOR: u8 = 80;
-    pub(in super::super) const NAS_IPV6_ADDRESS: u8 = 95;
 }
 
 /// A packet under construction.
@@ -37,15 +35,13 @@ impl PacketBuilder {
         self.0.extend_from_slice(value);
     }
 
-    /// Writes the length, and with a secret the Message-Authenticator, which is the first attribute and still zero.
-    pub(super) fn finish(mut self, secret: Option<&[u8]>) -> Vec<u8> {
+    /// Writes the length and the Message-Authenticator, which is the first attribute and still zero.
+    pub(super) fn finish(mut self, secret: &[u8]) -> Vec<u8> {
         let length = self.0.len() as u16;
         self.0[2..4].copy_from_slice(&length.to_be_bytes());
-        if let Some(secret) = secret {
-            let mac = message_authenticator(secret, &[&self.0]);
-            let value_at = HEADER_BYTES + 2;
-            self.0[value_at..value_at + AUTHENTICATOR_BYTES].copy_from_slice(&mac);
-        }
+        let mac = message_authenticator(secret, &[&self.0]);
+        let value_at = HEADER_BYTES + 2;
+        self.0[value_at..value_at + AUTHENTICATOR_BYTES].copy_from_slice(&mac);
         self.0
     }
 }

@@ -60,7 +60,7 @@ pub(super) fn payloads(
     file: &str,
     tag: Option<EchoedTag>,
 ) -> Result<(Vec<Vec<u8>>, Option<SkippedPackets>), SourceError> {
-    let file_error = |problem: String| SourceError::File { file: file.to_owned(), problem };
+    let file_error = |problem: String| SourceError::file(file, problem);
     if !is_capture(bytes) {
         return Err(file_error("neither a pcap nor a pcapng file".to_owned()));
     }
