@@ -81,7 +81,10 @@ impl LoadArgs {
             "--overload needs the capacity to exceed: find it with --search, or give it with --capacity"
         );
         let outputs = LoadOutputs::open(&self.output)?;
-        let plan = self.pace.plan(&self.times)?;
+        ensure!(
+            !self.pace.search || self.times.duration.is_none(),
+            "--duration has no effect on a search: --slot is the time of one rate, --time of all"
+        );
         let interrupt = InterruptFlag::install()?;
         let workload = self.workload.workload()?;
         let notes = match &workload {
@@ -102,7 +105,7 @@ impl LoadArgs {
             notes,
             times: run::LoadTiming::new(&self.times, &self.output, start_at_realtime_ns)?,
         };
-        run.execute_plan(&plan)
+        run.execute(&self.pace)
     }
 
     fn builder(&self, cancel: Arc<AtomicBool>) -> Result<GeneratorBuilder> {

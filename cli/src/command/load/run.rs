@@ -1,9 +1,9 @@
-//! Turns the arguments of `linerate load` into a plan, and runs the plan.
+//! Runs the mode that the arguments of `linerate load` name.
 
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use linerate_host::Host;
 use linerate_load::generator::LEAST_INTERVAL;
 use linerate_load::{Generator, LoadSlot, PacingMode};
@@ -19,18 +19,6 @@ const DEFAULT_RATE: f64 = 10_000.0;
 const DEFAULT_DURATION: Duration = Duration::from_secs(10);
 const DEFAULT_STEP: Duration = Duration::from_secs(2);
 const STEP_INTERVALS: u32 = 8;
-
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) enum LoadPlan {
-    /// One slot of load.
-    Slot(PacingMode),
-    /// Several rates, one after the other.
-    Ramp(Vec<f64>),
-    /// The highest rate that holds.
-    Search,
-    /// Multiples of a known capacity.
-    Overload(f64),
-}
 
 /// Durations of the parts of a run.
 #[derive(Debug, Clone, Copy)]
@@ -52,30 +40,6 @@ pub(crate) struct LoadRun {
     pub(crate) times: LoadTiming,
     /// Notes about the workload, for the reader of the result.
     pub(crate) notes: Vec<String>,
-}
-
-impl PaceArgs {
-    /// The plan, or the reason why the arguments do not allow one.
-    pub(crate) fn plan(&self, times: &TimeArgs) -> Result<LoadPlan> {
-        let plan = match self {
-            PaceArgs { rate: Some(per_second), .. } => {
-                LoadPlan::Slot(PacingMode::Rate { per_second: *per_second })
-            }
-            PaceArgs { flood: true, .. } => LoadPlan::Slot(PacingMode::Flood),
-            PaceArgs { search: true, .. } => LoadPlan::Search,
-            PaceArgs { ramp: Some(ramp), .. } => LoadPlan::Ramp(ramp.0.clone()),
-            PaceArgs { capacity: Some(capacity), .. } => LoadPlan::Overload(*capacity),
-            PaceArgs { window: Some(outstanding), .. } => {
-                LoadPlan::Slot(PacingMode::Window { outstanding: *outstanding })
-            }
-            _ => LoadPlan::Slot(PacingMode::Rate { per_second: DEFAULT_RATE }),
-        };
-        ensure!(
-            plan != LoadPlan::Search || times.duration.is_none(),
-            "--duration has no effect on a search: --slot is the time of one rate, --time of all"
-        );
-        Ok(plan)
-    }
 }
 
 impl LoadTiming {
@@ -129,12 +93,20 @@ impl LoadRun {
         self.outputs.write_result(&Envelope::new(host, started_unix_seconds, report).with_warnings(warnings))
     }
 
-    pub(crate) fn execute_plan(&mut self, plan: &LoadPlan) -> Result<ExitCode> {
-        match plan {
-            LoadPlan::Slot(mode) => self.slot(*mode),
-            LoadPlan::Ramp(rates) => self.ramp(rates),
-            LoadPlan::Overload(capacity) => self.overload(*capacity),
-            LoadPlan::Search => self.search(),
+    /// Runs the mode that the arguments name.
+    pub(crate) fn execute(&mut self, pace: &PaceArgs) -> Result<ExitCode> {
+        match pace {
+            PaceArgs { rate: Some(per_second), .. } => {
+                self.slot(PacingMode::Rate { per_second: *per_second })
+            }
+            PaceArgs { flood: true, .. } => self.slot(PacingMode::Flood),
+            PaceArgs { search: true, .. } => self.search(),
+            PaceArgs { ramp: Some(ramp), .. } => self.ramp(&ramp.0),
+            PaceArgs { capacity: Some(capacity), .. } => self.overload(*capacity),
+            PaceArgs { window: Some(outstanding), .. } => {
+                self.slot(PacingMode::Window { outstanding: *outstanding })
+            }
+            _ => self.slot(PacingMode::Rate { per_second: DEFAULT_RATE }),
         }
     }
 }
