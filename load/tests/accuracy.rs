@@ -126,21 +126,23 @@ fn assert_agree(outcome: &SlotOutcome, account: &ReflectorAccount) {
 #[test]
 fn generator_and_reflector_counts_agree_exactly() {
     with_each_backend("generator_and_reflector_counts_agree_exactly", |scene| {
+        let mixed_faults = || Reflector::builder().drop_every(10).corrupt_every(9).duplicate_every(4);
         let faulty = [
-            Reflector::builder().drop_every(10).corrupt_every(9).duplicate_every(4),
-            Reflector::builder().swap_every(3),
-            Reflector::builder().swap_every(1).delay(Duration::from_millis(2)),
-            Reflector::builder().token_bucket(1_000.0, 20),
-            Reflector::builder().drop_every(1),
+            (rate(4_000.0), mixed_faults()),
+            (PacingMode::Window { outstanding: 4 }, mixed_faults()),
+            (rate(4_000.0), Reflector::builder().swap_every(3)),
+            (rate(4_000.0), Reflector::builder().swap_every(1).delay(Duration::from_millis(2))),
+            (rate(4_000.0), Reflector::builder().token_bucket(1_000.0, 20)),
+            (rate(4_000.0), Reflector::builder().drop_every(1)),
         ];
-        for builder in faulty {
+        for (mode, builder) in faulty {
             let service = scene.serve(builder);
             let Some(mut generator) =
                 scene.generator("generator_and_reflector_counts_agree_exactly", &service, 8)
             else {
                 return;
             };
-            let outcome = generator.run(&slot(rate(4_000.0), 500)).unwrap();
+            let outcome = generator.run(&slot(mode, 500)).unwrap();
             drop(generator);
             assert_agree(&outcome, &service.stop());
         }
