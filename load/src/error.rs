@@ -11,10 +11,8 @@ use crate::outcome::SlotOutcome;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GeneratorError {
-    /// The list of targets is empty.
     #[error("no target given: name at least one ADDR:PORT")]
     NoTargets,
-    /// A target's port is 0.
     #[error("target {0} has port 0: name the port the service listens on")]
     PortZero(SocketAddr),
     /// A target is neither loopback, lab nor private, and was not named as allowed.
@@ -26,12 +24,10 @@ pub enum GeneratorError {
     NoThreads,
     #[error("zero flows: a generator needs at least one source port")]
     NoFlows,
-    /// Fewer flows than threads.
     #[error(
         "{threads} threads but only {flows} flows: every thread needs a flow of its own, ask for fewer threads or more flows"
     )]
     FewerFlowsThanThreads { threads: usize, flows: usize },
-    /// Fewer flows than targets.
     #[error(
         "{targets} targets but only {flows} flows: a target without a flow would get nothing, ask for at least {targets} flows"
     )]
@@ -65,40 +61,27 @@ pub enum GeneratorError {
         "payload of {payload} bytes does not fit the path MTU of {mtu} bytes to {target} unfragmented: at most {most} bytes, or allow fragments"
     )]
     PayloadOverMtu {
-        /// The requested payload in bytes.
         payload: usize,
         /// The path MTU as the kernel sees it.
         mtu: usize,
-        /// The most that fits.
         most: usize,
         target: SocketAddr,
     },
     /// No source address has the target's family.
     #[error("no source address of the family of target {0}: give one, or none at all")]
     NoSourceFor(SocketAddr),
-    /// The list of CPUs is empty.
     #[error("empty list of CPUs to pin to: name at least one, or do not pin")]
     NoCpus,
     /// A thread could not be pinned.
     #[error(
         "cannot pin a generator thread to CPU {cpu}: {source} (it does not exist, is offline, or is outside this process's cpuset)"
     )]
-    Cpu {
-        /// The requested CPU.
-        cpu: u32,
-        /// The kernel's error.
-        source: io::Error,
-    },
+    Cpu { cpu: u32, source: io::Error },
     /// The niceness could not be set.
     #[error(
         "cannot set niceness {nice} on a generator thread: {source} (a lower value than now needs CAP_SYS_NICE)"
     )]
-    Nice {
-        /// The requested niceness.
-        nice: i32,
-        /// The kernel's error.
-        source: io::Error,
-    },
+    Nice { nice: i32, source: io::Error },
     /// A rate that is not a positive number.
     #[error("rate of {0} requests/s: it must be a positive number of at most 1e9")]
     Rate(f64),
@@ -122,9 +105,6 @@ pub enum GeneratorError {
     /// An interval too short to be accounted for.
     #[error("interval too short: give it at least {} ms", crate::limits::LEAST_INTERVAL.as_millis())]
     Interval,
-    /// A workload that the backend cannot carry.
-    #[error("workload {workload} needs {needs}")]
-    WorkloadNeeds { workload: &'static str, needs: &'static str },
     /// A workload whose parts do not fit together.
     #[error("workload {workload}: {problem}")]
     Workload {
@@ -137,12 +117,7 @@ pub enum GeneratorError {
     Burst(usize),
     /// A system call failed.
     #[error("{what}: {source}")]
-    System {
-        /// The operation, and its object.
-        what: String,
-        /// The kernel's error.
-        source: io::Error,
-    },
+    System { what: String, source: io::Error },
     /// The XDP backend does not work on the way to the targets.
     #[error("the XDP backend cannot be used: {why}")]
     Xdp {
@@ -167,11 +142,7 @@ pub enum GeneratorError {
     Cancelled,
     /// An option of a search is out of range.
     #[error("search option {option}: {problem}")]
-    Option {
-        option: &'static str,
-        /// The fault.
-        problem: String,
-    },
+    Option { option: &'static str, problem: String },
 }
 
 impl GeneratorError {

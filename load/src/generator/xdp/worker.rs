@@ -73,7 +73,7 @@ impl XdpTiming {
 }
 
 /// Facts of a thread's slot that its row does not have.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct XdpWorkerReport {
     pub(super) late_sends: u64,
     pub(super) worst_lag_ns: u64,
@@ -99,17 +99,7 @@ pub(super) struct XdpWorker<'a> {
 
 impl<'a> XdpWorker<'a> {
     pub(super) fn new(row: &'a XdpRow, outlets: &'a RequestOutlets, cancel: &'a AtomicBool) -> Self {
-        let report = XdpWorkerReport {
-            late_sends: 0,
-            worst_lag_ns: 0,
-            timed_out: 0,
-            cpu_ratio: 0.0,
-            last_sent_ns: 0,
-            ended_ns: 0,
-            bursts: BurstLengths::default(),
-            send_method: SendMethod::Clones,
-            failure: None,
-        };
+        let report = XdpWorkerReport { send_method: SendMethod::Clones, ..XdpWorkerReport::default() };
         XdpWorker { row, outlets, cancel, report }
     }
 
