@@ -3,10 +3,9 @@
 use std::io;
 use std::net::IpAddr;
 
-use netlink_packet_core::NLM_F_DUMP;
 use netlink_sys::protocols::NETLINK_ROUTE;
 
-use super::attribute::attribute;
+use super::attribute::{attribute, word};
 use super::connection::NetlinkConnection;
 use crate::{Host, HostError};
 
@@ -38,7 +37,7 @@ pub fn addresses(host: &Host, interface: &str) -> Result<Vec<IpAddr>, HostError>
 }
 
 fn request_addresses(interface: u32) -> io::Result<Vec<IpAddr>> {
-    let answers = NetlinkConnection::open(NETLINK_ROUTE)?.request(GET, NLM_F_DUMP, &[0; MESSAGE_BYTES])?;
+    let answers = NetlinkConnection::open(NETLINK_ROUTE)?.dump(GET, &[0; MESSAGE_BYTES])?;
     let messages = answers.iter().filter(|answer| answer.kind == NEW);
     let mut addresses: Vec<IpAddr> =
         messages.filter_map(|answer| parse_address(&answer.body, interface)).collect();
@@ -49,8 +48,7 @@ fn request_addresses(interface: u32) -> io::Result<Vec<IpAddr>> {
 
 // `None` for another interface, or a link-local address.
 fn parse_address(body: &[u8], interface: u32) -> Option<IpAddr> {
-    let index = body.get(INDEX..).and_then(<[u8]>::first_chunk).copied().map(u32::from_ne_bytes);
-    if index != Some(interface) || body.get(SCOPE) == Some(&SCOPE_LINK) {
+    if word(body, INDEX) != Some(interface) || body.get(SCOPE) == Some(&SCOPE_LINK) {
         return None;
     }
     let attributes = body.get(MESSAGE_BYTES..)?;

@@ -56,6 +56,11 @@ pub(crate) fn attribute(body: &[u8], kind: u16) -> Option<&[u8]> {
     attributes(body).find(|(attribute_kind, _)| *attribute_kind == kind).map(|(_, value)| value)
 }
 
+/// Four bytes in the host's order.
+pub(crate) fn word(bytes: &[u8], offset: usize) -> Option<u32> {
+    bytes.get(offset..)?.first_chunk().copied().map(u32::from_ne_bytes)
+}
+
 /// A number of 1, 2, 4 or 8 bytes.
 pub(crate) fn number(value: &[u8]) -> Option<u64> {
     match *value {

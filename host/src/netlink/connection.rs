@@ -6,12 +6,15 @@ use std::time::{Duration, Instant};
 
 use super::attribute::{attribute, text};
 use crate::root::ExplainedErrno;
-use netlink_packet_core::{NLM_F_ACK, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR, NetlinkBuffer};
+use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR, NetlinkBuffer};
 use netlink_sys::{Socket, SocketAddr};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 // The kernel answers sooner unless it lost the answer.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(10);
+
+// Attempts for a dump that the kernel interrupts because the listed objects change.
+const DUMP_ATTEMPTS: u32 = 3;
 
 // Bytes of struct nlmsghdr (linux/netlink.h).
 const HEADER_BYTES: usize = 16;
@@ -79,6 +82,19 @@ impl NetlinkConnection {
                 } else {
                     Ok(answers.received)
                 };
+            }
+        }
+    }
+
+    /// Sends a dump request, and repeats it if the dump is inconsistent.
+    pub(crate) fn dump(&mut self, kind: u16, body: &[u8]) -> io::Result<Vec<NetlinkAnswer>> {
+        let mut attempts = 1;
+        loop {
+            match self.request(kind, NLM_F_DUMP, body) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted && attempts < DUMP_ATTEMPTS => {
+                    attempts += 1;
+                }
+                result => return result,
             }
         }
     }

@@ -2,7 +2,6 @@
 
 use std::io;
 
-use netlink_packet_core::NLM_F_DUMP;
 use netlink_sys::protocols::NETLINK_GENERIC;
 
 use super::attribute::{RequestAttributes, attribute};
@@ -15,9 +14,6 @@ const FAMILY_ID: u16 = 1;
 const FAMILY_NAME: u16 = 2;
 
 const HEADER_BYTES: usize = 4;
-
-// Attempts for a dump that the kernel interrupts because the listed objects change.
-const DUMP_ATTEMPTS: u32 = 3;
 
 pub(crate) struct GenericFamily {
     connection: NetlinkConnection,
@@ -50,19 +46,8 @@ impl GenericFamily {
 
     /// Sends a dump command, and returns the attributes of each answer.
     pub(crate) fn dump(&mut self, id: u8, attributes: &RequestAttributes) -> io::Result<Vec<Vec<u8>>> {
-        let body = command(id, attributes);
-        let mut attempts = 1;
-        loop {
-            match self.connection.request(self.id, NLM_F_DUMP, &body) {
-                Ok(answers) => {
-                    return Ok(answers.iter().map(|answer| after_header(&answer.body).to_vec()).collect());
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted && attempts < DUMP_ATTEMPTS => {
-                    attempts += 1;
-                }
-                Err(error) => return Err(error),
-            }
-        }
+        let answers = self.connection.dump(self.id, &command(id, attributes))?;
+        Ok(answers.iter().map(|answer| after_header(&answer.body).to_vec()).collect())
     }
 }
 

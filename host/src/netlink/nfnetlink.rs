@@ -5,7 +5,6 @@ pub(crate) mod table;
 
 use std::io;
 
-use netlink_packet_core::NLM_F_DUMP;
 use netlink_sys::protocols::NETLINK_NETFILTER;
 
 use super::attribute::{RequestAttributes, attribute};
@@ -13,9 +12,6 @@ use super::connection::NetlinkConnection;
 
 // Bytes of struct nfgenmsg (linux/netfilter/nfnetlink.h).
 const HEADER_BYTES: usize = 4;
-
-// Attempts for a list that the kernel interrupts because the listed objects change.
-const ATTEMPTS: u32 = 3;
 
 // Protocol families of netfilter (linux/netfilter.h).
 const FAMILIES: [(u8, &str); 6] =
@@ -32,15 +28,8 @@ fn list(subsystem: u8, message: u8, family: u8, attributes: &RequestAttributes) 
     let mut body = vec![family, 0, 0, 0];
     body.extend(attributes.as_bytes());
     let kind = u16::from_be_bytes([subsystem, message]);
-    let mut connection = NetlinkConnection::open(NETLINK_NETFILTER)?;
-    let mut attempts = 1;
-    loop {
-        match connection.request(kind, NLM_F_DUMP, &body) {
-            Ok(answers) => return Ok(answers.into_iter().map(|answer| answer.body).collect()),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted && attempts < ATTEMPTS => attempts += 1,
-            Err(error) => return Err(error),
-        }
-    }
+    let answers = NetlinkConnection::open(NETLINK_NETFILTER)?.dump(kind, &body)?;
+    Ok(answers.into_iter().map(|answer| answer.body).collect())
 }
 
 fn split_message(body: &[u8]) -> io::Result<(u8, &[u8])> {

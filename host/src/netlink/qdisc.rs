@@ -4,11 +4,11 @@ pub(crate) mod parameters;
 
 use std::io;
 
-use netlink_packet_core::{NLM_F_CREATE, NLM_F_DUMP, NLM_F_REPLACE};
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
 use netlink_sys::protocols::NETLINK_ROUTE;
 use serde::{Deserialize, Serialize};
 
-use super::attribute::{RequestAttributes, attribute, number, text};
+use super::attribute::{RequestAttributes, attribute, number, text, word};
 use super::connection::NetlinkConnection;
 use crate::{Host, HostError, Known};
 
@@ -164,7 +164,7 @@ fn list_all() -> io::Result<Vec<(u32, QdiscState)>> {
 }
 
 fn list_matching(is_wanted: impl Fn(u32) -> bool) -> io::Result<Vec<(u32, QdiscState)>> {
-    let answers = NetlinkConnection::open(NETLINK_ROUTE)?.request(GET, NLM_F_DUMP, &[0; MESSAGE_BYTES])?;
+    let answers = NetlinkConnection::open(NETLINK_ROUTE)?.dump(GET, &[0; MESSAGE_BYTES])?;
     let matching_qdiscs = answers.iter().filter(|answer| answer.kind == NEW).filter_map(|answer| {
         let index = word(&answer.body, INDEX).filter(|index| is_wanted(*index))?;
         Some(
@@ -208,10 +208,6 @@ fn parent(handle: u32) -> String {
         (_, 0, minor) => format!(":{minor:x}"),
         (_, major, minor) => format!("{major:x}:{minor:x}"),
     }
-}
-
-fn word(bytes: &[u8], offset: usize) -> Option<u32> {
-    Some(u32::from_ne_bytes(*bytes.get(offset..)?.first_chunk()?))
 }
 
 /// Fuzzer entry.

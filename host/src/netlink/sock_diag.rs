@@ -3,11 +3,10 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use netlink_packet_core::NLM_F_DUMP;
 use netlink_sys::protocols::NETLINK_SOCK_DIAG;
 use serde::{Deserialize, Serialize};
 
-use super::attribute::attribute;
+use super::attribute::{attribute, word};
 use super::connection::NetlinkConnection;
 
 // `SOCK_DIAG_BY_FAMILY` of linux/sock_diag.h.
@@ -21,9 +20,6 @@ const MESSAGE_BYTES: usize = 72;
 const MEMORY: u16 = 7;
 const RECEIVE_BUFFER: usize = 1;
 const DROPS: usize = 8;
-
-/// Attempts for a list that changes while it is read.
-const ATTEMPTS: u32 = 3;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -77,14 +73,7 @@ pub struct DiagSocket {
 /// module, return `ENOENT`.
 pub(crate) fn sockets(family: u8, protocol: u8, state: SocketStates) -> io::Result<Vec<DiagSocket>> {
     let request = request(family, protocol, state);
-    let mut connection = NetlinkConnection::open(NETLINK_SOCK_DIAG)?;
-    let mut attempts = 1;
-    let answers = loop {
-        match connection.request(BY_FAMILY, NLM_F_DUMP, &request) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted && attempts < ATTEMPTS => attempts += 1,
-            result => break result?,
-        }
-    };
+    let answers = NetlinkConnection::open(NETLINK_SOCK_DIAG)?.dump(BY_FAMILY, &request)?;
     let answers = answers.iter().filter(|answer| answer.kind == BY_FAMILY);
     Ok(answers.filter_map(|answer| parse(&answer.body)).collect())
 }
@@ -107,18 +96,18 @@ pub(crate) fn parse(bytes: &[u8]) -> Option<DiagSocket> {
         (libc::AF_INET6, address) => IpAddr::from(Ipv6Addr::from(address)),
         _ => return None,
     };
-    let word = |offset: usize| bytes.get(offset..)?.first_chunk().copied().map(u32::from_ne_bytes);
-    let cookie = u64::from(word(44)?) | u64::from(word(48)?) << 32;
+    let number = |offset: usize| word(bytes, offset);
+    let cookie = u64::from(number(44)?) | u64::from(number(48)?) << 32;
     let attributes = bytes.get(MESSAGE_BYTES..)?;
     let memory = attribute(attributes, MEMORY).unwrap_or_default();
-    let item = |index: usize| memory.get(index * 4..)?.first_chunk().copied().map(u32::from_ne_bytes);
+    let item = |index: usize| word(memory, index * 4);
     Some(DiagSocket {
         local: SocketAddr::new(ip, u16::from_be_bytes(*bytes.get(4..)?.first_chunk()?)),
-        interface_index: word(40)?,
+        interface_index: number(40)?,
         cookie: Some(cookie),
-        queued: u64::from(word(56)?),
-        uid: word(64)?,
-        inode: u64::from(word(68)?),
+        queued: u64::from(number(56)?),
+        uid: number(64)?,
+        inode: u64::from(number(68)?),
         receive_buffer_bytes: item(RECEIVE_BUFFER).map(u64::from),
         drops: item(DROPS).map(u64::from),
     })

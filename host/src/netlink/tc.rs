@@ -3,11 +3,10 @@
 use std::collections::BTreeSet;
 use std::io;
 
-use netlink_packet_core::NLM_F_DUMP;
 use netlink_sys::protocols::NETLINK_ROUTE;
 use serde::{Deserialize, Serialize};
 
-use super::attribute::{attribute, text};
+use super::attribute::{attribute, text, word};
 use super::connection::NetlinkConnection;
 use crate::sys::tcx::{self, TcxDirection};
 
@@ -40,14 +39,14 @@ pub struct ProgramCounts {
 /// Numbers of tc filters and tcx programs of an interface.
 pub(crate) fn programs(index: u32) -> io::Result<ProgramCounts> {
     let mut connection = NetlinkConnection::open(NETLINK_ROUTE)?;
-    let qdiscs = match connection.request(GET_QDISC, NLM_F_DUMP, &header(index, 0)) {
+    let qdiscs = match connection.dump(GET_QDISC, &header(index, 0)) {
         // A kernel without CONFIG_NET_SCHED has neither qdiscs nor filters.
         Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => Vec::new(),
         answers => answers?,
     };
     let kind = qdiscs.iter().find_map(|answer| qdisc_for_filters(&answer.body, index));
     let mut filters = |parent| -> io::Result<u32> {
-        let answers = connection.request(GET_FILTER, NLM_F_DUMP, &header(index, parent))?;
+        let answers = connection.dump(GET_FILTER, &header(index, parent))?;
         Ok(count(answers.iter().map(|answer| answer.body.as_slice())))
     };
     // The older qdisc `ingress` has no egress side, and lists its filters for any parent below it.
@@ -67,10 +66,6 @@ fn header(index: u32, parent: u32) -> [u8; HEADER_BYTES] {
     bytes[INDEX..INDEX + 4].copy_from_slice(&index.to_ne_bytes());
     bytes[PARENT..PARENT + 4].copy_from_slice(&parent.to_ne_bytes());
     bytes
-}
-
-fn word(body: &[u8], offset: usize) -> Option<u32> {
-    body.get(offset..)?.first_chunk().copied().map(u32::from_ne_bytes)
 }
 
 /// The kind of the filter-only qdisc (`clsact` or `ingress`), if this answer is about it.
