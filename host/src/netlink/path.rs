@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use netlink_packet_core::{
     NLM_F_CREATE, NLM_F_REPLACE, NetlinkDeserializable, NetlinkHeader, NetlinkSerializable,
 };
-use netlink_packet_route::link::{InfoData, InfoKind, InfoVlan, LinkAttribute, LinkInfo, LinkMessage};
+use netlink_packet_route::link::{
+    InfoData, InfoKind, InfoVlan, LinkAttribute, LinkInfo, LinkMessage, VlanProtocol,
+};
 use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
 };
@@ -80,7 +82,7 @@ pub fn path_to(host: &Host, destination: IpAddr, source: Option<IpAddr>) -> Resu
     let mut netlink = RouteNetlink::open()?;
     let route = netlink.route(destination, source)?;
     let upper = netlink.link(route.interface)?;
-    let next_hop_mac = netlink.neighbour(route.interface, &upper.name, route.next_hop)?;
+    let upper_name = upper.name.clone();
     let (lower, vlan) = match upper.vlan {
         None => (upper, None),
         Some((lower_index, tag)) => {
@@ -93,6 +95,7 @@ pub fn path_to(host: &Host, destination: IpAddr, source: Option<IpAddr>) -> Resu
         return Err(PathError::Interface { interface: lower.name });
     }
     let Some(source_mac) = lower.mac else { return Err(PathError::Interface { interface: lower.name }) };
+    let next_hop_mac = netlink.neighbour(route.interface, &upper_name, route.next_hop)?;
     Ok(RoutePath {
         interface: lower.name,
         index: lower.index,
@@ -164,7 +167,7 @@ impl RouteNetlink {
         message.header.index = index;
         let subject = "an interface";
         match self.request(&RouteNetlinkMessage::GetLink(message), 0) {
-            Ok(Some(RouteNetlinkMessage::NewLink(link))) => Ok(read_link(&link)),
+            Ok(Some(RouteNetlinkMessage::NewLink(link))) => read_link(&link),
             Ok(_) => Err(PathError::Ask { what: subject, source: io::ErrorKind::UnexpectedEof.into() }),
             Err(source) => Err(PathError::Ask { what: subject, source }),
         }
@@ -269,31 +272,45 @@ fn read_route(
     Ok(RouteEntry { interface, next_hop, source, mtu })
 }
 
-fn read_link(link: &LinkMessage) -> LinkEntry {
+fn read_link(link: &LinkMessage) -> Result<LinkEntry, PathError> {
     let mut entry =
         LinkEntry { name: String::new(), index: link.header.index, mac: None, mtu: 0, vlan: None };
-    let (mut lower_index, mut tag) = (None, None);
+    let (mut lower_index, mut tag, mut is_other_vlan) = (None, None, false);
     for attribute in &link.attributes {
         match attribute {
             LinkAttribute::IfName(name) => entry.name.clone_from(name),
             LinkAttribute::Mtu(mtu) => entry.mtu = *mtu,
             LinkAttribute::Address(mac) => entry.mac = mac.as_slice().try_into().ok(),
             LinkAttribute::Link(index) => lower_index = Some(*index),
-            LinkAttribute::LinkInfo(infos) => tag = vlan_tag(infos),
+            LinkAttribute::LinkInfo(infos) => (tag, is_other_vlan) = (vlan_tag(infos), is_not_8021q(infos)),
             _ => {}
         }
     }
+    if is_other_vlan {
+        return Err(PathError::Interface { interface: entry.name });
+    }
     entry.vlan = lower_index.zip(tag);
-    entry
+    Ok(entry)
+}
+
+fn vlan_infos(infos: &[LinkInfo]) -> impl Iterator<Item = &InfoVlan> {
+    let vlans = infos.iter().filter_map(|info| match info {
+        LinkInfo::Data(InfoData::Vlan(vlan)) => Some(vlan),
+        _ => None,
+    });
+    vlans.flatten()
+}
+
+/// Whether it is a VLAN of another kind, such as 802.1ad.
+fn is_not_8021q(infos: &[LinkInfo]) -> bool {
+    vlan_infos(infos)
+        .any(|info| matches!(info, InfoVlan::Protocol(protocol) if *protocol != VlanProtocol::Ieee8021Q))
 }
 
 fn vlan_tag(infos: &[LinkInfo]) -> Option<u16> {
     infos.iter().find(|info| matches!(info, LinkInfo::Kind(InfoKind::Vlan)))?;
-    infos.iter().find_map(|info| match info {
-        LinkInfo::Data(InfoData::Vlan(vlan)) => vlan.iter().find_map(|info| match info {
-            InfoVlan::Id(tag) => Some(*tag),
-            _ => None,
-        }),
+    vlan_infos(infos).find_map(|info| match info {
+        InfoVlan::Id(tag) => Some(*tag),
         _ => None,
     })
 }

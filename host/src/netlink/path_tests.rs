@@ -58,14 +58,21 @@ fn vlan_link_has_its_parent_index_and_id() {
             LinkInfo::Data(InfoData::Vlan(vec![InfoVlan::Id(100)])),
         ]),
     ];
-    let link = read_link(&message);
+    let link = read_link(&message).expect("an 802.1Q VLAN");
     assert_eq!(
         (link.name.as_str(), link.mac, link.vlan),
         ("eth0.100", Some([2, 0, 0, 0, 0, 1]), Some((3, 100)))
     );
-    // A veth names its peer in the same attribute.
+    let service_tag = InfoData::Vlan(vec![InfoVlan::Id(100), InfoVlan::Protocol(VlanProtocol::Ieee8021Ad)]);
     message.attributes.pop();
-    assert_eq!(read_link(&message).vlan, None);
+    // A veth names its peer in the same attribute.
+    assert_eq!(read_link(&message).expect("a veth").vlan, None);
+    message
+        .attributes
+        .push(LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::Vlan), LinkInfo::Data(service_tag)]));
+    assert!(
+        matches!(read_link(&message), Err(PathError::Interface { interface }) if interface == "eth0.100")
+    );
 }
 
 #[test]
