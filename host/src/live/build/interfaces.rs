@@ -6,6 +6,7 @@ use crate::counter_sample::InterfaceSample;
 use crate::stage::irq::IrqVector;
 use crate::stage::link::LinkState;
 use crate::stage::rss::QueueCounts;
+use crate::stage::transmit::{QdiscState, TransmitQueueState};
 use crate::{CpuSet, Known};
 
 use super::input::{SnapshotInput, list};
@@ -107,8 +108,8 @@ impl RateReader<'_> {
         let counts = QueuePairs::new(self.before.map(|before| &before.transmit), &self.now.transmit);
         let vectors = self.readings.path.irq.vectors(interface);
         let (current_qdiscs, earlier_qdiscs) =
-            (qdiscs_by_queue(Some(self.now)), qdiscs_by_queue(self.before));
-        let queue = |item: &crate::stage::transmit::TransmitQueueState| {
+            (qdiscs_by_queue(qdiscs(Some(self.now))), qdiscs_by_queue(qdiscs(self.before)));
+        let queue = |item: &TransmitQueueState| {
             let queue = item.queue;
             let (now, before) = (current_qdiscs.get(&queue), earlier_qdiscs.get(&queue));
             TransmitQueueSnapshot {
@@ -138,7 +139,7 @@ impl RateReader<'_> {
         let seconds = self.readings.seconds;
         self.now.disciplines.clone().map(|_| {
             let now = root(self.now)?;
-            let rate_of = |count: fn(&crate::stage::transmit::QdiscState) -> u64| {
+            let rate_of = |count: fn(&QdiscState) -> u64| {
                 rate_32(before.as_ref().map(count), Some(count(&now)), seconds)
             };
             Some(QdiscSnapshot {
@@ -151,15 +152,24 @@ impl RateReader<'_> {
     }
 }
 
-/// Qdiscs by transmit queue: the children of an `mq`, which are numbered from 1 in hexadecimal.
-fn qdiscs_by_queue(sample: Option<&InterfaceSample>) -> BTreeMap<u32, &crate::stage::transmit::QdiscState> {
-    let qdiscs = sample.and_then(|sample| sample.disciplines.value()).into_iter().flatten();
-    let queue_number = |item: &crate::stage::transmit::QdiscState| {
-        let (_, minor) = item.parent.rsplit_once(':')?;
+fn qdiscs(sample: Option<&InterfaceSample>) -> &[QdiscState] {
+    sample.and_then(|sample| sample.disciplines.value()).map_or(&[][..], Vec::as_slice)
+}
+
+/// Qdiscs by transmit queue: the children of an `mq` or `mqprio` root, which are numbered from 1 in
+/// hexadecimal.
+fn qdiscs_by_queue(qdiscs: &[QdiscState]) -> BTreeMap<u32, &QdiscState> {
+    let is_root = |item: &&QdiscState| item.parent == "root" && ["mq", "mqprio"].contains(&&*item.kind);
+    let Some(root) = qdiscs.iter().find(is_root) else { return BTreeMap::new() };
+    let queue_number = |item: &QdiscState| {
+        let (major, minor) = item.parent.rsplit_once(':')?;
+        if !major.is_empty() && root.handle.strip_suffix(':') != Some(major) {
+            return None;
+        }
         u32::from_str_radix(minor, 16).ok()?.checked_sub(1)
     };
     // In reverse, so that the first of several entries of a queue stays in the map.
-    qdiscs.rev().filter_map(|item| Some((queue_number(item)?, item))).collect()
+    qdiscs.iter().rev().filter_map(|item| Some((queue_number(item)?, item))).collect()
 }
 
 fn count_source(counts: &Counts) -> Option<String> {
@@ -191,4 +201,34 @@ impl<'a> QueuePairs<'a> {
 /// Whether two CPU lists overlap; unreadable lists do not.
 pub(super) fn overlap(left: &CpuSet, right: &CpuSet) -> bool {
     left.iter().any(|cpu| right.contains(cpu))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn queue_kinds(qdiscs: &[(&str, &str, &str)]) -> Vec<(u32, String)> {
+        let qdisc = |(kind, handle, parent): &(&str, &str, &str)| {
+            let text = format!(
+                r#"{{"kind": "{kind}", "handle": "{handle}", "parent": "{parent}", "packets": 0, "drops": 0, "requeues": 0, "backlog": 0}}"#
+            );
+            serde_json::from_str(&text).expect("a qdisc")
+        };
+        let qdiscs: Vec<QdiscState> = qdiscs.iter().map(qdisc).collect();
+        qdiscs_by_queue(&qdiscs).into_iter().map(|(queue, item)| (queue, item.kind.clone())).collect()
+    }
+
+    #[test]
+    fn only_children_of_mq_belong_to_transmit_queues() {
+        let expected = [(0, "fq".to_owned()), (10, "fq_codel".to_owned())];
+        assert_eq!(queue_kinds(&[("mq", "0:", "root"), ("fq", "0:", ":1"), ("fq_codel", "0:", ":b")]), expected);
+        let nested = [
+            ("mqprio", "8001:", "root"),
+            ("fq", "0:", "8001:1"),
+            ("fq_codel", "0:", "8001:b"),
+            ("pfifo", "20:", "10:2"),
+        ];
+        assert_eq!(queue_kinds(&nested), expected);
+        assert_eq!(queue_kinds(&[("htb", "1:", "root"), ("fq_codel", "0:", "1:1")]), []);
+    }
 }
