@@ -23,11 +23,13 @@ pub enum Severity {
 }
 
 /// The packets whose number determines the cost of a finding.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CostUnit {
     UdpDatagram,
     /// Also packets of other protocols, and forwarded packets.
     IpPacket,
+    /// Packets that this interface receives or sends.
+    PacketOf(String),
 }
 
 /// A known problem of a stage, the published effect of its fix, and the cases in which not to fix
@@ -123,7 +125,7 @@ impl Rule {
 
     fn finding(&self, stage: StageName, view: &HostView<'_>, mut rule_match: RuleMatch) -> Finding {
         let severity_under_load = rule_match.severity;
-        let cost_unit = rule_match.cost_per.filter(|_| rule_match.severity > Severity::Note);
+        let cost_unit = rule_match.cost_per.as_ref().filter(|_| severity_under_load > Severity::Note);
         if let Some(load_evidence) = cost_unit.and_then(|unit| view.light_load(unit)) {
             rule_match.severity = Severity::Note;
             rule_match.evidence.push(load_evidence);
@@ -201,6 +203,12 @@ impl RuleMatch {
     pub fn costs_per(mut self, unit: CostUnit) -> Self {
         self.cost_per = Some(unit);
         self
+    }
+
+    /// Sets the effect to a cost per packet of an interface.
+    #[must_use]
+    pub fn costs_packets_of(self, interface: &str) -> Self {
+        self.costs_per(CostUnit::PacketOf(interface.to_owned()))
     }
 
     pub fn evidence(

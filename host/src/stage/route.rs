@@ -47,6 +47,11 @@ impl RouteState {
         let tables = [self.snmp.value(), self.netstat.value(), snmp6];
         tables.into_iter().flatten().find_map(|table| table.get(name)).copied()
     }
+
+    /// The sum of the known counters among these; `None` if all are unknown.
+    pub(in crate::stage) fn snmp_sum(&self, names: &[&str]) -> Option<u64> {
+        names.iter().filter_map(|name| self.snmp(name)).reduce(u64::saturating_add)
+    }
 }
 
 fn conf_path(interface: &str, setting: &str) -> String {

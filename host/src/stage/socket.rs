@@ -1,7 +1,7 @@
 //! Sockets: listeners, reuseport groups, buffers and losses.
 
 pub(super) mod counters;
-mod load;
+pub(in crate::stage) mod load;
 mod memory;
 mod observe;
 mod options;

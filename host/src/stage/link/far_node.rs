@@ -45,6 +45,7 @@ fn match_interface(view: &HostView<'_>, link: &LinkState) -> Option<RuleMatch> {
         node_names.join(" and ")
     );
     let rule_match = RuleMatch::new(Severity::Medium, title)
+        .costs_packets_of(&link.interface)
         .evidence(
             "NUMA node of the NIC",
             nic_node,

@@ -4,6 +4,7 @@
 use super::{HostSockets, ServiceSockets, SocketProtocol, SocketState};
 use crate::CpuSet;
 use crate::finding::{CostUnit, Evidence};
+use crate::stage::softirq::traffic;
 use crate::stage::thread::ServingThread;
 use crate::stage::{HostView, PacketPath};
 
@@ -21,7 +22,7 @@ const FEW_NOW: f64 = 20_000.0;
 const FEW_ON_AVERAGE: f64 = 5_000.0;
 
 const UDP_DATAGRAMS: [&str; 4] = ["Udp.InDatagrams", "Udp.InErrors", "Udp6InDatagrams", "Udp6InErrors"];
-const IP_PACKETS: [&str; 2] = ["Ip.InReceives", "Ip6InReceives"];
+pub(in crate::stage) const IP_PACKETS: [&str; 2] = ["Ip.InReceives", "Ip6InReceives"];
 
 impl HostSockets {
     /// UDP services. Services on ephemeral ports are left out unless the user named them.
@@ -47,17 +48,16 @@ impl<'a> HostView<'a> {
 
     /// The packet rate, if it is so low that a cost per packet does not matter, and no service
     /// loses packets.
-    pub(crate) fn light_load(&self, unit: CostUnit) -> Option<Evidence> {
+    pub(crate) fn light_load(&self, unit: &CostUnit) -> Option<Evidence> {
         if self.udp_services().any(|service| self.matters(service) && self.loses(service)) {
             return None;
         }
         let (unit_name, names) = match unit {
             CostUnit::UdpDatagram => ("UDP datagrams", &UDP_DATAGRAMS[..]),
             CostUnit::IpPacket => ("IP packets", &IP_PACKETS[..]),
+            CostUnit::PacketOf(interface) => return traffic::light_load(self, interface),
         };
-        let packet_count = |path: &PacketPath| {
-            names.iter().filter_map(|name| path.route.snmp(name)).reduce(u64::saturating_add)
-        };
+        let packet_count = |path: &PacketPath| path.route.snmp_sum(names);
         let (rate, threshold, when) = match self.before {
             Some(_) => (self.rate(packet_count)?, FEW_NOW, ""),
             None => (packet_count(self.now)? as f64 / self.service_seconds()?, FEW_ON_AVERAGE, " on average"),

@@ -58,7 +58,8 @@ fn match_interface(view: &HostView<'_>, interface: &str) -> Option<RuleMatch> {
         }
     );
     let hinted_vectors: Vec<&IrqVector> = hints.iter().map(|(vector, _)| *vector).collect();
-    let rule_match = super::with_vectors(RuleMatch::new(severity, title), &hinted_vectors).evidence_by(
+    let rule_match = RuleMatch::new(severity, title).costs_packets_of(interface);
+    let rule_match = super::with_vectors(rule_match, &hinted_vectors).evidence_by(
         "hinted CPU by interrupt",
         hints.iter().map(|(vector, cpu)| (vector.irq, *cpu)),
         "/proc/irq/*/affinity_hint",

@@ -57,7 +57,8 @@ fn match_interface(view: &HostView<'_>, nic: &ScaledInterface<'_>) -> Option<Rul
          share a queue",
         nic.queues
     );
-    let mut rule_match = RuleMatch::new(severity(view, nic, balance.as_ref()), title);
+    let severity = severity(view, nic, balance.as_ref());
+    let mut rule_match = RuleMatch::new(severity, title).costs_packets_of(interface);
     for (flow, current_fields) in flows_without_ports {
         rule_match = rule_match.evidence(
             format!("hash fields of {flow}"),

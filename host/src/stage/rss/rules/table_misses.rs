@@ -50,6 +50,7 @@ fn match_interface(view: &HostView<'_>, nic: &ScaledInterface<'_>) -> Option<Rul
     );
     let table = nic.rss.entries()?;
     let rule_match = RuleMatch::new(severity(view, interface, &reached_queues, missed_queues.len()), title)
+        .costs_packets_of(interface)
         .evidence("receive queues", nic.queues, format!("/sys/class/net/{interface}/queues"))
         .evidence("queues named in the table", reached_queues.to_string(), table_call(interface))
         .evidence("entries of the table", table.len(), table_call(interface));

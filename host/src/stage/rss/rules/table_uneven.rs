@@ -48,8 +48,11 @@ fn match_interface(nic: &ScaledInterface<'_>) -> Option<RuleMatch> {
     let queues: Vec<u32> = entries.keys().copied().collect();
     let even_table: Vec<u32> = queues.iter().copied().cycle().take(table.len()).collect();
     let setting = Setting::RssTable { interface: interface.to_owned() };
-    let rule_match =
-        RuleMatch::new(severity, title).evidence("entries by receive queue", by_queue, table_call(interface));
+    let rule_match = RuleMatch::new(severity, title).costs_packets_of(interface).evidence(
+        "entries by receive queue",
+        by_queue,
+        table_call(interface),
+    );
     Some(rule_match.change(setting, Some(table_value(table)), table_value(&even_table)))
 }
 

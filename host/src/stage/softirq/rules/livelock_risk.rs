@@ -63,6 +63,7 @@ fn match_service(view: &HostView<'_>, service: &ServiceSockets, usable: &CpuSet)
     let status = format!("/proc/{}/task/{}/status", thread.pid, thread.tid);
     Some(
         RuleMatch::new(severity, title)
+            .costs_packets_of(interface)
             .evidence("CPUs the thread may run on", allowed.to_string(), status)
             .evidence(
                 format!("CPUs that process packets of {interface}"),

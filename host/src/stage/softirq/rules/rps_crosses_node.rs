@@ -61,7 +61,7 @@ fn match_interface(path: &PacketPath, interface: &str) -> Option<RuleMatch> {
     let cpus_by_queue = crossing_queues
         .iter()
         .map(|(queue, (node, cpus))| (format!("rx-{queue}, polled on node {node}"), cpus.to_string()));
-    let mut rule_match = RuleMatch::new(severity, title).evidence_by(
+    let mut rule_match = RuleMatch::new(severity, title).costs_packets_of(interface).evidence_by(
         "CPUs of RPS",
         cpus_by_queue,
         super::rps_files(interface),

@@ -57,6 +57,7 @@ fn match_interface(path: &PacketPath, interface: &str) -> Option<RuleMatch> {
         (format!("rx-{queue}, polled on CPU {own_cpu}"), siblings.to_string())
     });
     let mut rule_match = RuleMatch::new(severity, title)
+        .costs_packets_of(interface)
         .evidence_by("CPUs of RPS on the same core", siblings_by_queue, super::rps_files(interface))
         .evidence(
             "cores without packets",

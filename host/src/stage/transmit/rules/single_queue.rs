@@ -41,6 +41,7 @@ fn match_interface(nic: &TransmitNic<'_>) -> Option<RuleMatch> {
     };
     let title = format!("{interface} has one transmit queue, and {cpus} CPUs meet at its lock");
     let rule_match = RuleMatch::new(severity, title)
+        .costs_packets_of(interface)
         .evidence("transmit queues", 1, format!("/sys/class/net/{interface}/queues"))
         .evidence("CPUs online", nic.cpus.to_string(), "/sys/devices/system/cpu/online");
     let (Some(limit), Some(channels)) = (channel_limit, channels) else { return Some(rule_match) };

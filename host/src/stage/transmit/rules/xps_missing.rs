@@ -50,6 +50,7 @@ fn match_interface(view: &HostView<'_>, nic: &TransmitNic<'_>) -> Option<RuleMat
         nic.cpus.len()
     );
     let rule_match = RuleMatch::new(severity, title)
+        .costs_packets_of(interface)
         .evidence("CPUs by transmit queue", by_queue(&xps), xps_files(interface))
         .evidence("CPUs online", nic.cpus.to_string(), "/sys/devices/system/cpu/online");
     let rule_match = match rate {

@@ -36,6 +36,7 @@ fn match_interface(nic: &TransmitNic<'_>) -> Option<RuleMatch> {
         .or_else(|| find_uncovered_cpus(nic, &xps))
         .or_else(|| find_far_cpus(nic, &xps))?;
     let rule_match = RuleMatch::new(severity, title)
+        .costs_packets_of(nic.interface())
         .evidence("CPUs by transmit queue", by_queue(&xps), xps_files(nic.interface()))
         .evidence("CPUs online", nic.cpus.to_string(), "/sys/devices/system/cpu/online");
     Some(nic.add_changes(rule_match, &xps))
