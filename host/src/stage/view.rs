@@ -6,6 +6,9 @@ use crate::stage::link::LinkState;
 use crate::stage::rss::RssState;
 use crate::stage::transmit::TransmitState;
 
+/// Lost packets below which a loss is a single event, whatever its share.
+const FEWEST_LOST: f64 = 10.0;
+
 #[derive(Debug, Clone, Copy)]
 pub struct HostView<'a> {
     /// The reading to check; with two readings, the later one.
@@ -33,6 +36,13 @@ impl<'a> HostView<'a> {
     pub fn rate(&self, counter: impl Fn(&PacketPath) -> Option<u64>) -> Option<f64> {
         let growth = counter(self.now)?.checked_sub(counter(self.before?)?)?;
         self.seconds().map(|seconds| growth as f64 / seconds)
+    }
+
+    /// Whether so few packets were lost that their share has no meaning. `lost` is a rate with two
+    /// readings, otherwise a number.
+    pub(in crate::stage) fn is_single_loss(&self, lost: f64) -> bool {
+        let seconds = if self.before.is_some() { self.seconds() } else { Some(1.0) };
+        seconds.is_some_and(|seconds| (lost * seconds).round() < FEWEST_LOST)
     }
 }
 

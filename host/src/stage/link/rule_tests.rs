@@ -220,6 +220,18 @@ fn packets_without_a_ring_descriptor_are_reported_with_their_rate() {
 }
 
 #[test]
+fn a_few_lost_packets_are_a_note_whatever_their_share() {
+    let before = with_counters(path(24, 11, None), "sfc", 500, &[("rx_nodesc_drop_cnt", 1)]);
+    for (lost, severity) in [(9, Severity::Note), (10, Severity::High)] {
+        let now = later(&before, 1_000, &[("rx_nodesc_drop_cnt", 1 + lost)]);
+        let view = HostView::twice(&before, &now);
+        assert_eq!(only_finding(&loss_rules::HARDWARE_DROPS, &view).0, severity, "{lost}");
+    }
+    let once = only_finding(&loss_rules::HARDWARE_DROPS, &HostView::once(&before));
+    assert_eq!(once.0, Severity::Note);
+}
+
+#[test]
 fn a_counter_unknown_in_the_first_reading_counts_since_boot() {
     let mut before = with_counters(path(24, 11, None), "sfc", 1_000_000, &[]);
     before.link[0].statistics = Known::unknown("no privilege");

@@ -131,6 +131,7 @@ fn check_drops(view: &HostView<'_>) -> Vec<RuleMatch> {
     else {
         return Vec::new();
     };
+    let severity = if view.is_single_loss(dropped) { Severity::Note } else { severity };
     let title = format!(
         "The reverse-path filter dropped {} of {} packets {when}",
         amount::rate(dropped),
@@ -245,6 +246,9 @@ mod tests {
         let since_boot = check_drops(&HostView::once(&now));
         assert_eq!(since_boot[0].title, "The reverse-path filter dropped 300 of 3,000 packets since boot");
         assert_eq!(since_boot[0].severity, Severity::Low);
+        let single = drop_reading("12.0", 101, 1900);
+        assert_eq!(check_drops(&HostView::twice(&before, &single))[0].severity, Severity::Note);
+        assert_eq!(check_drops(&HostView::once(&drop_reading("10.0", 1, 900)))[0].severity, Severity::Note);
     }
 
     #[test]

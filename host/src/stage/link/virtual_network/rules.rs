@@ -132,7 +132,11 @@ fn match_drops(view: &HostView<'_>, port: &VirtualPort) -> Option<RuleMatch> {
         port.owner.as_ref().map(|owner| format!(" to virtual machine {}", owner.name)).unwrap_or_default();
     let (severity, title) = if view.before.is_some() {
         let (drops, share) = drop_rate_and_share(view, port).filter(|(drops, _)| *drops > 0.0)?;
-        let severity = if share >= PART { Severity::High } else { Severity::Medium };
+        let severity = match share {
+            _ if view.is_single_loss(drops) => Severity::Note,
+            PART.. => Severity::High,
+            _ => Severity::Medium,
+        };
         let title = format!(
             "{interface} drops {} packets per second{machine_note}, {:.2} % of those for it",
             drops.ceil(),

@@ -51,7 +51,11 @@ fn match_between_readings(view: &HostView<'_>) -> Option<RuleMatch> {
         return None;
     }
     let share = drop_rate / (drop_rate + processed_rate);
-    let severity = if share >= CONSTANT { Severity::High } else { Severity::Medium };
+    let severity = match share {
+        _ if view.is_single_loss(drop_rate) => Severity::Note,
+        CONSTANT.. => Severity::High,
+        _ => Severity::Medium,
+    };
     let losing_cpus: Vec<String> =
         drop_rates.iter().filter(|(_, rate)| **rate > 0.0).map(|(cpu, _)| cpu.to_string()).collect();
     let title = format!(
@@ -83,7 +87,8 @@ fn match_since_boot(view: &HostView<'_>) -> Option<RuleMatch> {
     }
     // The counters wrap at 2^32, so the packet count may be too low, and the share too high.
     let share = dropped_count as f64 / processed_count.max(1) as f64;
-    let severity = if share >= CONSTANT { Severity::Low } else { Severity::Note };
+    let is_note = share < CONSTANT || view.is_single_loss(dropped_count as f64);
+    let severity = if is_note { Severity::Note } else { Severity::Low };
     let title = format!("Since boot {dropped_count} packets were lost at a full backlog");
     let lines = view.now.softirq.softnet.value()?;
     let drops_by_cpu = lines.iter().filter(|line| line.dropped > 0).map(|line| (line.cpu, line.dropped));
@@ -125,6 +130,8 @@ mod tests {
         assert_eq!(rule_match.changes[0].to.as_str(), "10000");
         let few = check(&HostView::twice(&before, &reading(20.0, 990_000, 100, "20000\n"))).remove(0);
         assert_eq!((few.severity, few.changes[0].to.as_str()), (Severity::Medium, "40000"));
+        let single = check(&HostView::twice(&before, &reading(20.0, 990, 9, "1000\n"))).remove(0);
+        assert_eq!(single.severity, Severity::Note);
         let long = check(&HostView::twice(&before, &reading(20.0, 990_000, 100, "100000\n"))).remove(0);
         assert!(long.changes.is_empty());
     }
@@ -135,6 +142,7 @@ mod tests {
         let rule_match = check(&HostView::once(&now)).remove(0);
         assert_eq!(rule_match.title, "Since boot 100 packets were lost at a full backlog");
         assert_eq!(rule_match.severity, Severity::Note);
+        assert_eq!(check(&HostView::once(&reading(10.0, 990, 9, "1000\n")))[0].severity, Severity::Note);
         assert_eq!(check(&HostView::once(&reading(10.0, 990, 100, "1000\n")))[0].severity, Severity::Low);
         assert!(check(&HostView::twice(&now, &reading(20.0, 1_990_000, 100, "1000\n"))).is_empty());
         assert!(check(&HostView::once(&reading(10.0, 990, 0, "1000\n"))).is_empty());

@@ -42,7 +42,11 @@ fn match_interface(view: &HostView<'_>, transmit: &TransmitState) -> Option<Rule
     let (severity, title, rule_match) = if view.before.is_some() {
         let drops = rate(|root| root.drops).filter(|drops| *drops > 0.0)?;
         let share = drops / (drops + rate(|root| root.packets)?);
-        let severity = if share >= PART_NOW { Severity::High } else { Severity::Medium };
+        let severity = match share {
+            _ if view.is_single_loss(drops) => Severity::Note,
+            PART_NOW.. => Severity::High,
+            _ => Severity::Medium,
+        };
         let title = format!(
             "The discipline {} of {interface} drops {} packets per second, {:.2} % of those to be sent",
             root.kind,
