@@ -23,9 +23,8 @@ const MERGED_BYTES: u64 = 128 << 10;
 /// Below this share of received packets, losses since boot are a note.
 const SHARE: f64 = 0.001;
 
-const ERRORS: &str = "Udp.RcvbufErrors";
-const RECEIVED: &str = "Udp.InDatagrams";
-const SNMP: &str = "/proc/net/snmp";
+const ERRORS: [&str; 2] = ["Udp.RcvbufErrors", "Udp6RcvbufErrors"];
+const RECEIVED: [&str; 2] = ["Udp.InDatagrams", "Udp6InDatagrams"];
 
 pub(in crate::stage) const RECEIVE_DROPS: Rule = Rule {
     id: "socket.receive-drops",
@@ -125,10 +124,10 @@ fn match_drops(view: &HostView<'_>, service: &ServiceSockets) -> Option<RuleMatc
 
 /// Losses of sockets outside the services: connected sockets, and sockets that are already closed.
 fn match_host_drops(view: &HostView<'_>) -> Option<RuleMatch> {
-    let errors = view.now.route.snmp(ERRORS).filter(|errors| *errors > 0)?;
+    let errors = view.now.route.snmp_sum(&ERRORS).filter(|errors| *errors > 0)?;
     let (severity, title) = match view.before {
         Some(_) => {
-            let rate = view.rate(|path| path.route.snmp(ERRORS)).filter(|rate| *rate > 0.0)?;
+            let rate = view.rate(|path| path.route.snmp_sum(&ERRORS)).filter(|rate| *rate > 0.0)?;
             let severity = if rate >= 1.0 { Severity::High } else { Severity::Medium };
             (severity, format!("UDP sockets lose {} packets/s to full receive buffers", amount::rate(rate)))
         }
@@ -140,15 +139,12 @@ fn match_host_drops(view: &HostView<'_>) -> Option<RuleMatch> {
             ),
         ),
     };
-    let rule_match = RuleMatch::new(severity, title).evidence(ERRORS, errors, SNMP);
-    Some(match view.now.route.snmp(RECEIVED) {
-        Some(received) => rule_match.evidence(RECEIVED, received, SNMP),
-        None => rule_match,
-    })
+    let rule_match = super::with_counters(RuleMatch::new(severity, title), view.now, &ERRORS);
+    Some(super::with_counters(rule_match, view.now, &RECEIVED))
 }
 
 fn severity_since_boot(view: &HostView<'_>, lost_packets: u64) -> Severity {
-    match view.now.route.snmp(RECEIVED) {
+    match view.now.route.snmp_sum(&RECEIVED) {
         Some(received) if (lost_packets as f64) < (received.saturating_add(lost_packets)) as f64 * SHARE => {
             Severity::Note
         }
@@ -253,7 +249,7 @@ mod tests {
     }
 
     fn snmp(path: &mut PacketPath, received: u64, errors: u64) {
-        let counters = [(RECEIVED.to_owned(), received), (ERRORS.to_owned(), errors)];
+        let counters = [(RECEIVED[0].to_owned(), received), (ERRORS[0].to_owned(), errors)];
         path.route.snmp = Known::Value(BTreeMap::from(counters));
     }
 
@@ -291,6 +287,11 @@ mod tests {
         assert_eq!(matches[0].evidence[0].read_from, "/proc/net/snmp");
         let title = "UDP sockets lost 4,510 packets to full receive buffers since boot";
         assert_eq!(check_receive_drops(&HostView::once(&now))[0].title, title);
+        let mut ipv6 = host(&[]);
+        ipv6.route.snmp6 = Known::Value(Some(BTreeMap::from([(ERRORS[1].to_owned(), 7)])));
+        let matches = check_receive_drops(&HostView::once(&ipv6));
+        assert_eq!(matches[0].title, "UDP sockets lost 7 packets to full receive buffers since boot");
+        assert_eq!(matches[0].evidence[0].read_from, "/proc/net/snmp6");
         let now = now.with(service(1), Vec::new());
         assert!(
             check_receive_drops(&HostView::once(&now)).is_empty(),

@@ -33,9 +33,7 @@ impl HostView<'_> {
     /// Packets lost because all UDP memory was in use: per second between two readings, or since
     /// boot.
     pub(super) fn memory_loss(&self) -> Option<f64> {
-        let count = |path: &crate::PacketPath| {
-            COUNTERS.iter().filter_map(|name| path.route.snmp(name)).reduce(u64::saturating_add)
-        };
+        let count = |path: &crate::PacketPath| path.route.snmp_sum(&COUNTERS);
         let loss = if self.before.is_some() { self.rate(count)? } else { count(self.now)? as f64 };
         (loss > 0.0).then_some(loss)
     }
@@ -84,13 +82,8 @@ fn find_large_buffer(view: &HostView<'_>) -> Option<(Severity, String)> {
     Some((Severity::Medium, title))
 }
 
-fn add_evidence(view: &HostView<'_>, mut rule_match: RuleMatch) -> RuleMatch {
-    for name in COUNTERS {
-        if let Some(count) = view.now.route.snmp(name).filter(|count| *count > 0) {
-            let file = if name.contains('6') { "/proc/net/snmp6" } else { "/proc/net/snmp" };
-            rule_match = rule_match.evidence(name, count, file);
-        }
-    }
+fn add_evidence(view: &HostView<'_>, rule_match: RuleMatch) -> RuleMatch {
+    let rule_match = super::with_counters(rule_match, view.now, &COUNTERS);
     let Some(Some(memory)) = view.now.socket.udp_memory.value() else { return rule_match };
     rule_match.evidence("pages in use", memory.used_pages, USED).evidence(
         "pages that may be in use",
