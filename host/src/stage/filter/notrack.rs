@@ -1,6 +1,7 @@
 //! Connection tracking of a UDP service's packets.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 
 use super::{ConntrackState, FilterState, IpFamily, conntrack};
 use crate::Setting;
@@ -8,13 +9,19 @@ use crate::amount;
 use crate::finding::{CostUnit, Rule, RuleMatch, Severity};
 use crate::setting::{NftFamily, SettingValue};
 use crate::stage::socket::ServiceSockets;
+use crate::stage::socket::load::IP_PACKETS;
 use crate::stage::{HostView, PacketPath};
 
 /// Fill level of the table above which a burst of new flows fills it.
 const NEARLY_FULL: f64 = 0.9;
 
-/// Packets, or packets per second, below which a loss is not reported.
+/// Packets per second below which a loss is not reported.
 const FEWEST_LOST: f64 = 0.5;
+
+/// Below this share of received packets, or this number, losses since boot are not a current
+/// problem.
+const PART_SINCE_BOOT: f64 = 0.001;
+const LEAST_SINCE_BOOT: u64 = 1_000;
 
 /// Name of the table that excludes a service's packets from tracking.
 const TABLE: &str = "linerate_notrack";
@@ -55,11 +62,10 @@ fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
         .filter(|service| loss.is_some() || fill.is_some() || view.matters(service))
         .collect();
     let Some(service) = services.first().filter(|_| filter.tracks() == Some(true)) else { return Vec::new() };
-    let ports: BTreeSet<u16> = services.iter().map(|service| service.local.port()).collect();
     let severity = match (&loss, fill) {
         (Some(ConntrackLoss { now: true, .. }), _) | (_, Some(_)) => Severity::High,
         (Some(_), _) => Severity::Medium,
-        _ if may_be_exempt(filter) => Severity::Note,
+        _ if may_be_exempt(filter, &services) => Severity::Note,
         _ => Severity::Medium,
     };
     let mut title = format!("Packets of {} are tracked as connections", service.name());
@@ -76,7 +82,7 @@ fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
     if loss.is_none() && fill.is_none() {
         rule_match = rule_match.costs_per(CostUnit::UdpDatagram);
     }
-    vec![add_remedy(rule_match, filter, &ports)]
+    vec![add_remedy(rule_match, filter, &services)]
 }
 
 /// Whether entries are the only sign of tracking, and no rule is left that could request it.
@@ -101,11 +107,14 @@ struct ConntrackLoss {
 
 fn conntrack_loss(view: &HostView<'_>, conntrack: &ConntrackState) -> Option<ConntrackLoss> {
     let drops = |path: &PacketPath| path.filter.conntrack.value()?.as_ref()?.drops();
-    let loss = match view.before {
-        Some(_) => ConntrackLoss { packets: view.rate(drops)?, when: "per second", now: true },
-        None => ConntrackLoss { packets: conntrack.drops()? as f64, when: "since boot", now: false },
-    };
-    (loss.packets >= FEWEST_LOST).then_some(loss)
+    if view.before.is_some() {
+        let packets = view.rate(drops).filter(|rate| *rate >= FEWEST_LOST)?;
+        return Some(ConntrackLoss { packets, when: "per second", now: true });
+    }
+    let drops = conntrack.drops().filter(|drops| *drops >= LEAST_SINCE_BOOT)? as f64;
+    let received = view.now.route.snmp_sum(&IP_PACKETS).unwrap_or(0) as f64;
+    let is_current = drops >= received * PART_SINCE_BOOT;
+    is_current.then_some(ConntrackLoss { packets: drops, when: "since boot", now: false })
 }
 
 fn fill_level(conntrack: &ConntrackState) -> Option<f64> {
@@ -116,12 +125,23 @@ fn fill_level(conntrack: &ConntrackState) -> Option<f64> {
 
 /// Whether there are rules at the hook of `notrack` rules, which may exempt these packets already:
 /// the rules themselves are not read.
-fn may_be_exempt(filter: &FilterState) -> bool {
+fn may_be_exempt(filter: &FilterState, services: &[&ServiceSockets]) -> bool {
     let is_raw = |table: &super::IptablesTableState| {
-        table.name == "raw" && table.content.value().is_none_or(|content| content.rules > 0)
+        table.name == "raw"
+            && services.iter().any(|service| families(service).contains(&table.family))
+            && table.content.value().is_none_or(|content| content.rules > 0)
     };
     filter.iptables.value().is_some_and(|tables| tables.iter().any(is_raw))
         || filter.nftables.value().is_some_and(|tables| tables.iter().any(|table| table.before_tracking))
+}
+
+/// The protocols of the packets that a service receives.
+fn families(service: &ServiceSockets) -> &'static [IpFamily] {
+    match service.local.ip() {
+        IpAddr::V6(address) if address.is_unspecified() => &[IpFamily::Ip, IpFamily::Ip6],
+        IpAddr::V6(address) if address.to_ipv4_mapped().is_none() => &[IpFamily::Ip6],
+        _ => &[IpFamily::Ip],
+    }
 }
 
 fn add_evidence(rule_match: RuleMatch, filter: &FilterState, conntrack: &ConntrackState) -> RuleMatch {
@@ -147,7 +167,8 @@ fn add_evidence(rule_match: RuleMatch, filter: &FilterState, conntrack: &Conntra
     }
 }
 
-fn add_remedy(rule_match: RuleMatch, filter: &FilterState, ports: &BTreeSet<u16>) -> RuleMatch {
+fn add_remedy(rule_match: RuleMatch, filter: &FilterState, services: &[&ServiceSockets]) -> RuleMatch {
+    let ports: BTreeSet<u16> = services.iter().map(|service| service.local.port()).collect();
     if ports.len() > MOST_PORTS {
         return rule_match;
     }
@@ -155,17 +176,7 @@ fn add_remedy(rule_match: RuleMatch, filter: &FilterState, ports: &BTreeSet<u16>
     let nftables = filter.nftables.value().is_some_and(|tables| !tables.is_empty());
     let port_texts: Vec<String> = ports.iter().map(u16::to_string).collect();
     if iptables && !nftables {
-        let rule = |chain: &str, port: &str| Setting::IptablesRule {
-            family: IpFamily::Ip,
-            table: "raw".to_owned(),
-            chain: chain.to_owned(),
-            rule: format!("-p udp {port} -j NOTRACK"),
-        };
-        return port_texts.iter().fold(rule_match, |rule_match, port| {
-            rule_match
-                .change(rule("PREROUTING", &format!("--dport {port}")), None, SettingValue::new("present"))
-                .change(rule("OUTPUT", &format!("--sport {port}")), None, SettingValue::new("present"))
-        });
+        return add_iptables_rules(rule_match, services);
     }
     let port_list = port_texts.join(", ");
     let chain = |hook: &str, port: &str| {
@@ -192,6 +203,25 @@ fn add_remedy(rule_match: RuleMatch, filter: &FilterState, ports: &BTreeSet<u16>
         SettingValue::new(ruleset),
     );
     commands.fold(rule_match, RuleMatch::command)
+}
+
+fn add_iptables_rules(mut rule_match: RuleMatch, services: &[&ServiceSockets]) -> RuleMatch {
+    for family in [IpFamily::Ip, IpFamily::Ip6] {
+        let rule = |chain: &str, port: String| Setting::IptablesRule {
+            family,
+            table: "raw".to_owned(),
+            chain: chain.to_owned(),
+            rule: format!("-p udp {port} -j NOTRACK"),
+        };
+        let of_family = services.iter().filter(|service| families(service).contains(&family));
+        let ports: BTreeSet<u16> = of_family.map(|service| service.local.port()).collect();
+        for port in ports {
+            rule_match = rule_match
+                .change(rule("PREROUTING", format!("--dport {port}")), None, SettingValue::new("present"))
+                .change(rule("OUTPUT", format!("--sport {port}")), None, SettingValue::new("present"));
+        }
+    }
+    rule_match
 }
 
 #[cfg(test)]
@@ -259,9 +289,10 @@ mod tests {
             "{}",
             drop_match.title
         );
-        let since_boot = rule_match(&now);
+        let since_boot = rule_match(&path(10, 3_000, false, &[HOOK, NO_TABLES]));
         assert_eq!(since_boot.severity, Severity::Medium);
-        assert!(since_boot.title.ends_with("dropped 30 packets since boot"), "{}", since_boot.title);
+        assert!(since_boot.title.ends_with("dropped 3,000 packets since boot"), "{}", since_boot.title);
+        assert!(check(&HostView::once(&now)).is_empty(), "30 packets since boot are few");
     }
 
     #[test]
@@ -277,6 +308,31 @@ mod tests {
         let commands: Vec<String> = rule_match.changes.iter().filter_map(command).collect();
         assert_eq!(commands[0], "iptables -t raw -A PREROUTING -p udp --dport 53 -j NOTRACK");
         assert_eq!(commands[1], "iptables -t raw -A OUTPUT -p udp --sport 53 -j NOTRACK");
+    }
+
+    #[test]
+    fn iptables_rules_are_for_the_protocols_of_the_service() {
+        let tables = [
+            ("/proc/net/ip_tables_names", "raw\n"),
+            ("/calls/iptables/ip/raw.json", r#"{"rules": 2, "hooks": 2}"#),
+        ];
+        let mut path = path(10, 0, true, &[HOOK, NO_TABLES, tables[0], tables[1]]);
+        for (local, families, severity) in [
+            ("192.0.2.1:53", &["ip"][..], Severity::Note),
+            ("[::ffff:192.0.2.1]:53", &["ip"], Severity::Note),
+            ("[::]:53", &["ip", "ip6"], Severity::Note),
+            ("[2001:db8::1]:53", &["ip6"], Severity::Medium),
+        ] {
+            path.service().local = local.parse().expect("an address");
+            let rule_match = rule_match(&path);
+            let family = |change: &crate::SettingChange| match &change.setting {
+                Setting::IptablesRule { family, .. } => family.to_string(),
+                other => panic!("{other}"),
+            };
+            let changed: BTreeSet<String> = rule_match.changes.iter().map(family).collect();
+            assert!(changed.iter().eq(families), "{local}: {changed:?}");
+            assert_eq!(rule_match.severity, severity, "{local}");
+        }
     }
 
     #[test]
