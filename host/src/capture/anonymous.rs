@@ -1,55 +1,49 @@
-//! Anonymous captures: addresses, the host name and process names are replaced.
+//! Anonymous captures: addresses, the host name, and the names of processes, control groups, virtual
+//! machines and open files are replaced.
 //!
 //! Each value has the same replacement everywhere, so that the findings stay the same. Addresses
 //! that are equal on every host (any, loopback, multicast) stay, and so do the program names that
 //! doctor uses.
 
-use std::collections::BTreeMap;
-
 use crate::HostRecording;
 use crate::recording::RecordedResult;
 
 mod address;
+mod names;
 
 use address::AddressAliases;
-
-// Prefixes of program names that doctor uses, and of kernel threads.
-const KNOWN: [&str; 14] = [
-    "irqbalance",
-    "tuned",
-    "google_guest",
-    "systemd",
-    "ksoftirqd",
-    "kworker",
-    "kthreadd",
-    "migration",
-    "rcu",
-    "irq/",
-    "napi/",
-    "cpuhp",
-    "idle_inject",
-    "kauditd",
-];
+use names::NameAliases;
 
 /// Files and directories written by people, which can contain the host name.
 const WRITTEN_BY_PEOPLE: [&str; 4] = ["/etc/", "/usr/", "/run/", "/proc/cmdline"];
 
-/// Replaces addresses, process names, and the host name if given.
+/// Replaces addresses and names, and the host name if given.
 pub fn anonymise(readings: &mut [HostRecording], host_name: Option<&str>) {
-    let mut names = ProcessAliases::default();
+    let mut names = NameAliases::default();
     let mut addresses = AddressAliases::default();
     for reading in readings {
+        reading.files = std::mem::take(&mut reading.files)
+            .into_iter()
+            .map(|(path, content)| (names.replace_in_path(path), content))
+            .collect();
+        for (path, result) in &mut reading.links {
+            if let RecordedResult::Read(target) = result {
+                *target = addresses.replace_in_text(&names::replace_in_link(path, target));
+            }
+        }
         for (path, result) in &mut reading.files {
             let RecordedResult::Read(content) = result else { continue };
             // Files that are not text contain nothing that is replaced here.
             let Ok(text) = std::str::from_utf8(content) else { continue };
-            let mut text = names.replace_names(path, text);
+            let mut text = names.replace_in_file(path, text);
             text = match path.as_str() {
                 "/proc/net/udp" | "/proc/net/udp6" | "/proc/net/tcp" | "/proc/net/tcp6" => {
                     addresses.replace_in_hexadecimal(&text)
                 }
                 // Driver versions look like addresses.
                 _ if path.ends_with("/driver.json") => text,
+                // "0::" is the group of cgroup v2, not an address.
+                _ if path.ends_with("/cgroup") => text,
                 _ => addresses.replace_in_text(&text),
             };
             if let Some(host) = host_name.filter(|name| name.len() > 1)
@@ -60,46 +54,6 @@ pub fn anonymise(readings: &mut [HostRecording], host_name: Option<&str>) {
             }
             *content = text.into_bytes();
         }
-    }
-}
-
-#[derive(Default)]
-struct ProcessAliases {
-    known: BTreeMap<String, String>,
-}
-
-impl ProcessAliases {
-    fn replace_names(&mut self, path: &str, text: &str) -> String {
-        let is_of_process = path.starts_with("/proc/");
-        match path.rsplit('/').next() {
-            Some("comm") if is_of_process => {
-                let name = text.trim_end_matches('\n');
-                format!("{}{}", self.alias_for(name), text.get(name.len()..).unwrap_or(""))
-            }
-            // The name is in parentheses, and may contain parentheses itself (proc_pid_stat(5)).
-            Some("stat") if is_of_process => match (text.find('('), text.rfind(')')) {
-                (Some(open), Some(close)) if open < close => {
-                    let name = self.alias_for(&text[open + 1..close]);
-                    format!("{}{name}{}", &text[..=open], &text[close..])
-                }
-                _ => text.to_owned(),
-            },
-            Some("status") if is_of_process => {
-                match text.strip_prefix("Name:\t").and_then(|rest| rest.split_once('\n')) {
-                    Some((name, rest)) => format!("Name:\t{}\n{rest}", self.alias_for(name)),
-                    None => text.to_owned(),
-                }
-            }
-            _ => text.to_owned(),
-        }
-    }
-
-    fn alias_for(&mut self, name: &str) -> String {
-        if KNOWN.iter().any(|known| name.starts_with(known)) {
-            return name.to_owned();
-        }
-        let next = self.known.len() + 1;
-        self.known.entry(name.to_owned()).or_insert_with(|| format!("process-{next}")).clone()
     }
 }
 
@@ -136,6 +90,52 @@ mod tests {
         assert_eq!(read("/proc/9/comm"), "irqbalance\n");
         assert_eq!(read("/proc/stat"), "cpu  1 2 3\n");
         assert_eq!(read("/proc/13/comm"), "process-2\n");
+    }
+
+    #[test]
+    fn control_groups_machines_and_open_files_get_aliases() {
+        let mut recording = HostRecording::new();
+        for (path, content) in [
+            ("/proc/12/cgroup", "12:cpuset:/secret\n0::/system.slice/secret-dns.service\n"),
+            ("/proc/13/cgroup", "0::/system.slice/docker-secret.scope/inner\n"),
+            ("/sys/fs/cgroup/system.slice/secret-dns.service/cpu.max", "20000 100000\n"),
+            ("/proc/12/cmdline", "qemu\0-name\0guest=secret-vm,debug-threads=on\0-drive\0/secret.img\0"),
+            ("/proc/13/cmdline", "/usr/sbin/secretd\0"),
+            ("/proc/14/cmdline", "/usr/sbin/irqbalance\0--banirq=24\0"),
+            ("/proc/12/task/15/comm", "vhost-12\n"),
+            ("/proc/12/task/16/comm", "CPU 0/KVM\n"),
+        ] {
+            recording.insert_file(path, content);
+        }
+        for (path, target) in [
+            ("/proc/12/fd/5", "/home/secret/customers.db"),
+            ("/proc/12/fd/6", "socket:[15400]"),
+            ("/proc/12/fd/7", "/dev/net/tun"),
+            ("/proc/12/ns/net", "net:[4026531840]"),
+            ("/sys/class/net/eth0/device/driver", "../../bus/pci/drivers/ixgbe"),
+        ] {
+            recording.links.insert(path.into(), RecordedResult::Read(target.into()));
+        }
+        let mut readings = [recording];
+        anonymise(&mut readings, None);
+        let [recording] = readings;
+        let all = format!("{recording:?}");
+        assert!(!all.contains("secret"), "{all}");
+        let host = Host::recorded(recording);
+        let read = |path| host.read(path).expect("kept");
+        let link = |path| host.read_link(path).expect("kept");
+        assert_eq!(read("/proc/12/cgroup"), "0::/system.slice/group-1.service\n");
+        assert_eq!(read("/proc/13/cgroup"), "0::/system.slice/group-2.scope/group-3\n");
+        assert_eq!(read("/sys/fs/cgroup/system.slice/group-1.service/cpu.max"), "20000 100000\n");
+        assert_eq!(read("/proc/12/cmdline"), "process-1\0-name\0process-2\0");
+        assert_eq!(read("/proc/14/cmdline"), "/usr/sbin/irqbalance\0--banirq=24\0");
+        assert_eq!(read("/proc/12/task/15/comm"), "vhost-12\n");
+        assert_eq!(read("/proc/12/task/16/comm"), "CPU 0/KVM\n");
+        assert_eq!(link("/proc/12/fd/5"), "file");
+        assert_eq!(link("/proc/12/fd/6"), "socket:[15400]");
+        assert_eq!(link("/proc/12/fd/7"), "/dev/net/tun");
+        assert_eq!(link("/proc/12/ns/net"), "net:[4026531840]");
+        assert_eq!(link("/sys/class/net/eth0/device/driver"), "../../bus/pci/drivers/ixgbe");
     }
 
     #[test]

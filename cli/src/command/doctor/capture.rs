@@ -16,7 +16,7 @@ pub(crate) struct CaptureArgs {
     /// File to write (tar.gz); - is standard output
     #[arg(value_name = "FILE.tar.gz")]
     file: String,
-    /// Replace addresses, host name and process names by aliases
+    /// Replace addresses and the names of host, processes, control groups and files by aliases
     #[arg(long)]
     anonymous: bool,
     #[command(flatten)]

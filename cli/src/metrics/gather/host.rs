@@ -110,12 +110,10 @@ fn conntrack_counters(conntrack: &ConntrackState, samples: &mut GatheredSamples)
         samples.add_integer_gauge(&CONNTRACK_LIMIT, &[], *limit);
     }
     let Some(statistics) = conntrack.statistics.value() else { return };
-    for (name, reason) in [("drop", "conntrack_full"), ("insert_failed", "conntrack_insert_failed")] {
-        if let Some(count) = statistics.get(name) {
-            samples.add_counter(&LOST_PACKETS, &["filter", reason, "", ""], *count);
-        }
+    if let Some(drops) = conntrack.drops() {
+        samples.add_counter(&LOST_PACKETS, &["filter", "conntrack_full", "", ""], drops);
     }
-    for event in ["early_drop", "invalid"] {
+    for event in ["early_drop", "insert_failed", "invalid"] {
         if let Some(count) = statistics.get(event) {
             samples.add_counter(&CONNTRACK_EVENTS, &[event], *count);
         }

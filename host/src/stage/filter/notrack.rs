@@ -158,11 +158,9 @@ fn add_evidence(rule_match: RuleMatch, filter: &FilterState, conntrack: &Conntra
         rule_match = rule_match.evidence("entries there can be", *max, conntrack::MAX);
     }
     match conntrack.drops() {
-        Some(drops) => rule_match.evidence(
-            "packets without an entry since boot: drop and insert_failed",
-            drops,
-            conntrack::STATISTICS,
-        ),
+        Some(drops) => {
+            rule_match.evidence("packets without an entry since boot", drops, conntrack::STATISTICS)
+        }
         None => rule_match,
     }
 }

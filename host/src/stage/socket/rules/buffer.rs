@@ -6,13 +6,14 @@ use crate::setting::{Setting, SettingValue};
 use crate::stage::HostView;
 use crate::stage::socket::{ServiceSockets, SocketState};
 
-/// A receive buffer up to this size is a default: 212,992 bytes since Linux 3.x (`SK_RMEM_MAX` in
-/// include/net/sock.h), or twice that if the process requested it.
-const SMALL_BYTES: u64 = 256 << 10;
-
-/// The kernel's default, and a size far below it, which holds fewer than a hundred small packets.
+/// The kernel's default since Linux 3.x (`SK_RMEM_MAX` in include/net/sock.h), and a size far below
+/// it, which holds fewer than a hundred small packets.
 const DEFAULT_BYTES: u64 = 212_992;
 const TINY_BYTES: u64 = 64 << 10;
+
+/// The kernel doubles a requested size, so this is the most a process gets by default
+/// (`net.core.rmem_max`).
+const SMALL_BYTES: u64 = 2 * DEFAULT_BYTES;
 
 /// The kernel's own limit since Linux 6.18 (`net.core.rmem_max`).
 const AMPLE_BYTES: u64 = 4 << 20;
