@@ -77,7 +77,7 @@ pub enum ServerError {
     },
     /// Stray CPUs were given to workers, but nothing is steered.
     #[error(
-        "stray CPUs can be given to workers only with steering: choose Sockets::SteeredByCpu, or Stray::Hash"
+        "stray CPUs can be given to workers only with steering: choose SocketMode::SteeredByCpu, or StrayRequests::Hash"
     )]
     StrayUnsteered,
     /// The batch size is 0 or more than one system call accepts.
@@ -96,13 +96,17 @@ pub enum ServerError {
         /// The range.
         limit: &'static str,
     },
+    /// [`Builder::join`](crate::Builder::join) with sockets that cannot share a group.
+    #[error("Builder::join requires SocketMode::Reuseport, or SteeredByCpu with SteeringProgram::Ebpf")]
+    CannotJoin,
     /// Another socket uses the port.
     #[error("{address} is in use: `ss -ulpn 'sport = :{}'` shows the process{}", .address.port(),
-            if *.shareable { "; it can be joined with Builder::join, which splits the traffic" } else { "" })]
+            if *.shareable { "; it allows others to share the port, which would split the traffic" } else { "" })]
     InUse {
         /// The requested address.
         address: SocketAddr,
-        /// Whether the present owner allows others to bind the port too.
+        /// Whether the present owner allows others to bind the port too
+        /// ([`Builder::join`](crate::Builder::join)).
         shareable: bool,
     },
     /// The port requires a privilege.

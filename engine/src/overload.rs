@@ -93,8 +93,8 @@ pub enum ShedPolicy {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", default)]
 pub struct XdpGuard {
-    /// The interfaces on which requests arrive. Default: those with the address of the server; for a wildcard address, all
-    /// that are up, except loopback.
+    /// The interfaces on which requests arrive. Default: those with an address of the server that are up, except loopback
+    /// and interfaces above another of these, such as VLANs.
     pub interfaces: Vec<String>,
     /// How long an admitted request may take until its reply leaves, as an estimate: the guard admits as many requests as
     /// the workers answer in this time, at the rate at which each of them took requests while it was busy (over its last

@@ -409,7 +409,14 @@ impl Builder {
             Backend::Xdp(_) => {
                 Err("AF_XDP receives the requests itself, and no more than its rings hold".to_owned())
             }
-            _ => AttachedGuard::start(guard, self.overload.fairness, addresses, &buffers, workers),
+            _ => AttachedGuard::start(
+                guard,
+                self.overload.fairness,
+                (addresses, self.options.only_v6),
+                &buffers,
+                workers,
+                fallbacks,
+            ),
         };
         let add_fallback = |why| {
             fallbacks.push(Fallback { what: "a guard against overload; none is used".to_owned(), why });

@@ -158,3 +158,12 @@ fn a_zone_exchange_applies_to_open_connections() {
     let message = answer(&mut stream);
     assert_eq!((message[3] & 15, message[7]), (0, 1));
 }
+
+#[test]
+fn port_of_another_server_is_refused_although_it_is_shared() {
+    let (first, zones) = server(|_| {}, true);
+    let settings = TcpSettings::new(first.local_addr());
+    let admits: ConnectionFilter = Arc::new(|_| true);
+    let error = TcpServer::start(&settings, &zones, &admits).map(drop).expect_err("the port is in use");
+    assert!(error.to_string().contains("in use"), "{error}");
+}

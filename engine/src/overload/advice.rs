@@ -6,7 +6,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use super::{OverloadPolicy, interfaces, napi};
+use super::{OverloadPolicy, napi};
 use crate::sys::interface::{self, NetDevice};
 
 /// A setting of the host that harms a server above its capacity. The server does not change it.
@@ -42,13 +42,17 @@ pub(crate) fn find_advice(serving: &ServingThreads<'_>) -> Vec<HostAdvice> {
     }
     let guard_interfaces = serving.overload.guard.as_ref().map_or(&[][..], |guard| &guard.interfaces);
     let devices = interface::interfaces().unwrap_or_default();
-    // Packets of other hosts cannot harm a server whose clients are on the loopback interface only.
-    let Ok(guarded) = interfaces::find(&devices, serving.address, guard_interfaces) else {
-        return Vec::new();
+    // Packets of other hosts cannot harm a server whose clients are on the loopback interface only. With
+    // a wildcard address, members of bonds and ports of bridges count, too, although they have none.
+    let ip = serving.address.ip().to_canonical();
+    let brings_requests = |device: &&NetDevice| match guard_interfaces {
+        [] => device.up && !device.loopback && (ip.is_unspecified() || device.addresses.contains(&ip)),
+        names => names.contains(&device.name),
     };
     let host = KernelSettings { sys: "/sys".into(), proc: "/proc".into() };
-    let is_local = |name: &&String| host.is_in_namespace(&devices, name);
-    guarded.interfaces.iter().filter(is_local).filter_map(|name| host.advice(name, serving)).collect()
+    let names = devices.iter().filter(brings_requests).map(|device| &device.name);
+    let local_names = names.filter(|name| host.is_in_namespace(&devices, name));
+    local_names.filter_map(|name| host.advice(name, serving)).collect()
 }
 
 // The folders in which the kernel shows its settings.

@@ -14,6 +14,7 @@ use super::admission::random_seed;
 use super::credit::AdmissionCredit;
 use super::interfaces::{self, GuardedInterfaces};
 use super::{SourceGrouping, XdpGuard};
+use crate::socket::Fallback;
 use crate::sys::bpf;
 use crate::sys::bpf::XdpMode;
 use crate::sys::guard::MappedGuardState;
@@ -91,17 +92,19 @@ pub(crate) fn receive_buffer(wait: Duration) -> usize {
 
 impl AttachedGuard {
     /// Attaches a guard for the sockets on `addresses`, which have these receive buffers, and their
-    /// workers. The error is the reason why there is no guard.
+    /// workers. Interfaces that refuse it are in `fallbacks`. The error is the reason why there is no
+    /// guard.
     pub(crate) fn start(
         guard: &XdpGuard,
         fairness: Option<SourceGrouping>,
-        addresses: &[SocketAddr],
+        (addresses, only_v6): (&[SocketAddr], bool),
         buffers_bytes: &[usize],
         workers: usize,
+        fallbacks: &mut Vec<Fallback>,
     ) -> Result<Self, String> {
         let devices =
             interface::interfaces().map_err(|error| format!("cannot list the interfaces: {error}"))?;
-        let guarded = interfaces::find_all(&devices, addresses, &guard.interfaces)?;
+        let guarded = interfaces::find_all(&devices, addresses, only_v6, &guard.interfaces)?;
         let mut object = load(guard, fairness, addresses)?;
         fill_addresses(&mut object, &guarded)?;
         let credit =
@@ -113,7 +116,7 @@ impl AttachedGuard {
             .map_err(|error| bpf::load_error(&error))?;
         program.load().map_err(|error| bpf::load_error(&error))?;
         let program = program.fd().map_err(|error| bpf::load_error(&error))?.as_fd();
-        let (mut links, mut interfaces) = (Vec::new(), Vec::new());
+        let (mut links, mut interfaces, mut refusals) = (Vec::new(), Vec::new(), Vec::new());
         for name in guarded.interfaces {
             let index = interface::index(&name).map_err(|error| format!("no interface {name}: {error}"))?;
             let (link, mode) = match bpf::attach_xdp(program, index, XdpMode::Driver) {
@@ -124,9 +127,21 @@ impl AttachedGuard {
                 }
                 link => (link, XdpMode::Driver),
             };
-            links.push(link.map_err(|error| bpf::attach_error(&name, mode, &error))?);
-            interfaces.push(GuardedInterface { name, mode });
+            match link {
+                Ok(link) => {
+                    links.push(link);
+                    interfaces.push(GuardedInterface { name, mode });
+                }
+                Err(error) => refusals.push((bpf::attach_error(&name, mode, &error), name)),
+            }
         }
+        if interfaces.is_empty() {
+            return Err(refusals.into_iter().map(|(why, _)| why).collect::<Vec<_>>().join("; "));
+        }
+        fallbacks.extend(refusals.into_iter().map(|(why, name)| Fallback {
+            what: format!("the guard against overload on {name}; requests there are not limited"),
+            why,
+        }));
         Ok(Self { object, _links: links, interfaces, credit: Arc::new(credit) })
     }
 

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
-use crate::sys::interface::NetDevice;
+use crate::sys::interface::{NetDevice, is_served};
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct GuardedInterfaces {
@@ -18,10 +18,13 @@ pub(super) struct GuardedInterfaces {
 pub(super) fn find_all(
     devices: &[NetDevice],
     addresses: &[SocketAddr],
+    only_v6: bool,
     requested_names: &[String],
 ) -> Result<GuardedInterfaces, String> {
-    let (guarded_parts, errors): (Vec<_>, Vec<_>) =
-        addresses.iter().map(|address| find(devices, *address, requested_names)).partition(Result::is_ok);
+    let (guarded_parts, errors): (Vec<_>, Vec<_>) = addresses
+        .iter()
+        .map(|address| find(devices, *address, only_v6, requested_names))
+        .partition(Result::is_ok);
     let mut guarded_parts: Vec<GuardedInterfaces> = guarded_parts.into_iter().flatten().collect();
     match (guarded_parts.len(), addresses) {
         (0, _) => Err(errors.into_iter().find_map(Result::err).unwrap_or_default()),
@@ -41,32 +44,42 @@ pub(super) fn find_all(
     }
 }
 
-pub(super) fn find(
+fn find(
     devices: &[NetDevice],
     address: SocketAddr,
+    only_v6: bool,
     requested_names: &[String],
 ) -> Result<GuardedInterfaces, String> {
     let served_ip = address.ip().to_canonical();
-    let is_candidate = |device: &&NetDevice| {
-        let has_address = || device.addresses.iter().any(|address| address.to_canonical() == served_ip);
-        device.up && !device.loopback && (served_ip.is_unspecified() || has_address())
+    let has_address =
+        |device: &NetDevice| device.addresses.iter().any(|address| is_served(served_ip, only_v6, *address));
+    let candidates: Vec<&NetDevice> =
+        devices.iter().filter(|device| device.up && !device.loopback && has_address(device)).collect();
+    // A packet to a VLAN or bridge passes the programs of both interfaces, and would count twice. The
+    // kernel allows no program below an interface that has one (net/core/dev.c, `dev_xdp_attach`).
+    let is_above_candidate = |device: &&&NetDevice| {
+        device.lower.iter().any(|lower| candidates.iter().any(|candidate| candidate.name == *lower))
     };
     let mut interfaces: BTreeSet<String> = requested_names.iter().cloned().collect();
     if interfaces.is_empty() {
-        interfaces = devices.iter().filter(is_candidate).map(|device| device.name.clone()).collect();
+        let lowest = candidates.iter().filter(|device| !is_above_candidate(device));
+        interfaces = lowest.map(|device| device.name.clone()).collect();
     }
     if interfaces.is_empty() {
         let address_text =
             if served_ip.is_unspecified() { "an address".to_owned() } else { served_ip.to_string() };
-        return Err(format!("no interface but the loopback one is up and has {address_text}: name one"));
+        return Err(format!("no interface but the loopback one is up and has {address_text}"));
     }
-    let addresses: BTreeSet<IpAddr> = match served_ip.is_unspecified() {
-        true => devices.iter().flat_map(|device| device.addresses.iter().copied()).collect(),
-        false => BTreeSet::new(),
-    };
-    let with_port = |ip| SocketAddr::new(ip, address.port());
-    let addresses = addresses.into_iter().map(with_port).collect();
-    Ok(GuardedInterfaces { interfaces: interfaces.into_iter().collect(), addresses })
+    let mut addresses = BTreeSet::new();
+    if served_ip.is_unspecified() {
+        let all = devices.iter().flat_map(|device| device.addresses.iter().copied());
+        let served = all.filter(|address| is_served(served_ip, only_v6, *address));
+        addresses.extend(served.map(|ip| SocketAddr::new(ip, address.port())));
+    }
+    Ok(GuardedInterfaces {
+        interfaces: interfaces.into_iter().collect(),
+        addresses: addresses.into_iter().collect(),
+    })
 }
 
 /// An address and a port as the program looks them up.
@@ -95,7 +108,8 @@ mod tests {
     fn devices() -> Vec<NetDevice> {
         let device = |name: &str, up, addresses: &[&str]| {
             let addresses = addresses.iter().filter_map(|address| address.parse().ok()).collect();
-            NetDevice { name: name.to_owned(), index: 1, up, loopback: name == "lo", addresses }
+            let loopback = name == "lo";
+            NetDevice { name: name.to_owned(), index: 1, up, loopback, addresses, lower: Vec::new() }
         };
         vec![
             device("lo", true, &["127.0.0.1"]),
@@ -107,22 +121,44 @@ mod tests {
 
     #[test]
     fn guard_attaches_to_up_interfaces_with_the_bound_address() -> Result<(), Box<dyn std::error::Error>> {
-        for (address, interfaces, addresses) in [
-            ("192.0.2.1:53", &["eth0"][..], 0),
-            ("[2001:db8::1]:53", &["eth0"], 0),
-            ("[::ffff:192.0.2.1]:53", &["eth0"], 0),
-            ("0.0.0.0:53", &["eth0", "eth1"], 5),
-            ("[::]:53", &["eth0", "eth1"], 5),
+        for (address, only_v6, interfaces, addresses) in [
+            ("192.0.2.1:53", false, &["eth0"][..], 0),
+            ("[2001:db8::1]:53", true, &["eth0"], 0),
+            ("[::ffff:192.0.2.1]:53", false, &["eth0"], 0),
+            ("0.0.0.0:53", false, &["eth0", "eth1"], 4),
+            ("[::]:53", false, &["eth0", "eth1"], 5),
+            ("[::]:53", true, &["eth0"], 1),
         ] {
-            let place = find(&devices(), address.parse()?, &[])?;
+            let place = find(&devices(), address.parse()?, only_v6, &[])?;
             assert_eq!(place.interfaces, interfaces, "{address}");
             assert_eq!(place.addresses.len(), addresses, "{address}");
         }
-        let named = find(&devices(), "192.0.2.1:53".parse()?, &["eth1".to_owned()])?;
+        let named = find(&devices(), "192.0.2.1:53".parse()?, false, &["eth1".to_owned()])?;
         assert_eq!(named.interfaces, ["eth1"]);
         for address in ["127.0.0.1:53", "203.0.113.1:53", "192.0.2.9:53"] {
-            assert!(find(&devices(), address.parse()?, &[]).is_err(), "{address}");
+            assert!(find(&devices(), address.parse()?, false, &[]).is_err(), "{address}");
         }
+        Ok(())
+    }
+
+    #[test]
+    fn wildcard_guard_skips_ports_of_bridges_and_interfaces_above_others()
+    -> Result<(), std::net::AddrParseError> {
+        let mut devices = devices();
+        let mut add = |name: &str, address: &str, lower: &[&str]| {
+            let addresses = address.parse().into_iter().collect();
+            let lower = lower.iter().map(|name| (*name).to_owned()).collect();
+            let name = name.to_owned();
+            devices.push(NetDevice { name, index: 1, up: true, loopback: false, addresses, lower });
+        };
+        add("docker0", "172.17.0.1", &["veth1"]);
+        add("veth1", "none", &[]);
+        add("eth0.100", "10.0.0.1", &["eth0"]);
+        let place = find(&devices, "0.0.0.0:53".parse()?, false, &[]);
+        assert_eq!(
+            place.map(|place| place.interfaces),
+            Ok(["docker0", "eth0", "eth1"].map(str::to_owned).to_vec())
+        );
         Ok(())
     }
 
@@ -130,11 +166,11 @@ mod tests {
     fn guard_attaches_to_the_interfaces_of_all_bound_addresses() -> Result<(), Box<dyn std::error::Error>> {
         let (first, second): (SocketAddr, SocketAddr) =
             ("192.0.2.1:53".parse()?, "198.51.100.1:5353".parse()?);
-        let place = find_all(&devices(), &[first, second], &[])?;
+        let place = find_all(&devices(), &[first, second], false, &[])?;
         assert_eq!((place.interfaces.len(), place.addresses), (2, vec![first, second]));
         let local = "127.0.0.1:53".parse()?;
-        assert_eq!(find_all(&devices(), &[local, second], &[])?.interfaces, ["eth1"]);
-        assert!(find_all(&devices(), &[local], &[]).is_err());
+        assert_eq!(find_all(&devices(), &[local, second], false, &[])?.interfaces, ["eth1"]);
+        assert!(find_all(&devices(), &[local], false, &[]).is_err());
         Ok(())
     }
 

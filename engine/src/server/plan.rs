@@ -5,7 +5,7 @@ use super::setup::ServerPlan;
 use crate::choices::{AfXdpSettings, Backend, SocketMode, StrayRequests, WorkerPinning};
 use crate::cpus;
 use crate::error::ServerError;
-use crate::steer::CpuTable;
+use crate::steer::{CpuTable, SteeringProgram};
 
 impl Builder {
     /// # Errors
@@ -58,10 +58,16 @@ impl Builder {
             WorkerPinning::Own => Some(&cpus),
             WorkerPinning::Cpus(list) => Some(list),
         };
+        // Another server's program or its lack decides about the whole group.
+        let shares_group =
+            matches!(self.sockets, SocketMode::Reuseport | SocketMode::SteeredByCpu(SteeringProgram::Ebpf));
+        if self.join && !shares_group {
+            return Err(ServerError::CannotJoin);
+        }
         let is_steered = matches!(self.sockets, SocketMode::SteeredByCpu(_));
         if is_steered && !self.adopted.is_empty() {
             return Err(ServerError::Adopted {
-                why: "the server does not steer them: call steer::attach, and choose other Sockets",
+                why: "the server does not steer them: call steer::attach, and choose another SocketMode",
             });
         }
         let placement = match pinned_cpus {

@@ -30,7 +30,7 @@ pub enum SteeringError {
     /// The table does not fit a classic program.
     #[error(
         "a table of {cpus} CPUs needs {instructions} instructions, the kernel accepts at most 4096 (BPF_MAXINSNS): \
-             use Program::Ebpf"
+             use SteeringProgram::Ebpf"
     )]
     TooLong {
         /// CPUs in the table.
@@ -41,7 +41,7 @@ pub enum SteeringError {
     /// The kernel has no room for the classic program.
     #[error(
         "the program for {cpus} CPUs does not fit the kernel's memory for socket options: raise \
-             net.core.optmem_max, or use Program::Ebpf"
+             net.core.optmem_max, or use SteeringProgram::Ebpf"
     )]
     NoRoom {
         /// CPUs in the table.
@@ -53,12 +53,12 @@ pub enum SteeringError {
     /// Loading an eBPF program is not allowed here.
     #[error(
         "not permitted to load an eBPF program: it needs CAP_BPF and CAP_NET_ADMIN (CAP_SYS_ADMIN before Linux \
-             5.8, and before 5.11 room in RLIMIT_MEMLOCK) in the initial user namespace; Program::Cbpf needs neither"
+             5.8, and before 5.11 room in RLIMIT_MEMLOCK) in the initial user namespace; SteeringProgram::Cbpf needs neither"
     )]
     NotPermitted,
     /// The kernel's verifier refused the program.
     #[error(
-        "the kernel refused the eBPF program: {source}; Program::Cbpf does the same. The verifier's log:\n{log}"
+        "the kernel refused the eBPF program: {source}; SteeringProgram::Cbpf does the same. The verifier's log:\n{log}"
     )]
     Refused {
         /// The error of the system call.

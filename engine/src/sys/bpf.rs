@@ -211,8 +211,12 @@ pub(crate) fn load_error(error: &dyn Error) -> String {
 
 pub(crate) fn attach_error(interface: &str, mode: XdpMode, error: &io::Error) -> String {
     match (error.raw_os_error(), mode) {
-        (Some(libc::EBUSY | libc::EEXIST), _) => format!(
+        (Some(libc::EBUSY), _) => format!(
             "{interface} runs another XDP program, which stays there (`ip link show {interface}` names it)"
+        ),
+        // A program of the other mode, or one above (net/core/dev.c, `dev_xdp_attach`).
+        (Some(libc::EEXIST), _) => format!(
+            "{interface}, or a bond or bridge above it, runs another XDP program, which stays there (`ip link` names it)"
         ),
         (Some(libc::EOPNOTSUPP), XdpMode::Driver) => format!(
             "the driver of {interface} does not support XDP programs with its present settings; try generic mode"

@@ -17,6 +17,17 @@ pub(crate) struct NetDevice {
     pub(crate) up: bool,
     pub(crate) loopback: bool,
     pub(crate) addresses: Vec<IpAddr>,
+    /// Names of the interfaces below it: a bond's or bridge's members, a VLAN's device.
+    pub(crate) lower: Vec<String>,
+}
+
+/// Whether a server on the bound address gets the packets to `address`.
+pub(crate) fn is_served(bound: IpAddr, only_v6: bool, address: IpAddr) -> bool {
+    match bound.to_canonical() {
+        IpAddr::V4(wildcard) if wildcard.is_unspecified() => address.is_ipv4(),
+        IpAddr::V6(wildcard) if wildcard.is_unspecified() => address.is_ipv6() || !only_v6,
+        bound => address.to_canonical() == bound,
+    }
 }
 
 /// All interfaces, sorted by index.
@@ -44,6 +55,7 @@ pub(crate) fn interfaces() -> io::Result<Vec<NetDevice>> {
                     up: flags & libc::IFF_UP != 0,
                     loopback: flags & libc::IFF_LOOPBACK != 0,
                     addresses: Vec::new(),
+                    lower: lower_interfaces(&name.to_string_lossy()),
                 });
                 devices.len() - 1
             }
@@ -57,6 +69,13 @@ pub(crate) fn interfaces() -> io::Result<Vec<NetDevice>> {
     unsafe { libc::freeifaddrs(first) };
     devices.sort_by_key(|device| device.index);
     Ok(devices)
+}
+
+/// From `/sys/class/net/NAME/lower_*` (Documentation/ABI/testing/sysfs-class-net).
+fn lower_interfaces(name: &str) -> Vec<String> {
+    let entries = std::fs::read_dir(format!("/sys/class/net/{name}")).into_iter().flatten().flatten();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    names.filter_map(|name| name.strip_prefix("lower_").map(str::to_owned)).collect()
 }
 
 /// The index of an interface.

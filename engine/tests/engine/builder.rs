@@ -87,10 +87,13 @@ fn binding_a_port_in_use_is_refused() -> EngineTestResult {
 fn sharing_the_port_of_another_server_requires_join() -> EngineTestResult {
     let first = local().workers(2).start(|_| Echo)?;
     let second_builder = local().bind(first.local_addr()).workers(1);
-    let error = prepare_error(second_builder.clone(), &["Builder::join"]);
+    let error = prepare_error(second_builder.clone(), &["share the port"]);
     assert!(matches!(error, ServerError::InUse { shareable: true, .. }), "{error:?}");
     let second = second_builder.join(true).start(|_| Echo)?;
     assert_eq!(second.local_addr(), first.local_addr());
+    for sockets in [SocketMode::Shared, STEERED] {
+        prepare_error(local().workers(1).sockets(sockets).join(true), &["Builder::join requires"]);
+    }
     Ok(())
 }
 

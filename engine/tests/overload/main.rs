@@ -94,8 +94,9 @@ fn check_shedding(backend: Backend) -> EngineTestResult {
     // The service blocks on this request, so later requests wait in the socket.
     hold.until_held()?;
     // The kernel enables receive timestamps from a work queue (net/core/dev.c,
-    // `net_enable_timestamp`) and does not report when they are enabled.
-    std::thread::sleep(Duration::from_millis(200));
+    // `net_enable_timestamp`) and does not report when they are enabled. On a busy machine this takes
+    // hundreds of milliseconds.
+    std::thread::sleep(Duration::from_secs(1));
     for _ in 0..20 {
         client.send_to(b"late", running.local_addr())?;
     }

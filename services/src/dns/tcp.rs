@@ -1,4 +1,5 @@
-//! DNS over TCP (RFC 7766): a few threads, each with a listener that receives the connections of its CPUs.
+//! DNS over TCP (RFC 7766): a few threads, each with a listener. The kernel spreads connections over
+//! them by hash.
 
 mod connection;
 
@@ -10,7 +11,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use linerate_engine::steer::{self, CpuTable, SteeringProgram};
 use rustix::event::epoll;
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 use socket2::{Domain, Protocol, Socket, Type};
@@ -26,7 +26,7 @@ const WAKE: u64 = u64::MAX - 1;
 #[derive(Debug, Clone)]
 pub struct TcpSettings {
     pub bind: SocketAddr,
-    /// Each thread has a listener; a connection goes to the thread of the CPU on which it arrives.
+    /// Each thread has a listener.
     pub threads: usize,
     /// Most connections of all threads together. New connections above this number are closed.
     pub connections: usize,
@@ -82,7 +82,6 @@ pub struct TcpServer {
     threads: Vec<JoinHandle<()>>,
     wakers: Vec<Arc<rustix::fd::OwnedFd>>,
     shared: Arc<TcpShared>,
-    steered: Option<String>,
 }
 
 /// Whether an address may connect.
@@ -99,25 +98,23 @@ impl TcpServer {
         let threads = settings.threads.max(1);
         let mut address = settings.bind;
         let mut listeners = Vec::new();
+        let bind_error = |(what, source): (&'static str, io::Error)| match what {
+            "bind" if source.kind() == io::ErrorKind::PermissionDenied => {
+                TcpError::NotPermitted { address: settings.bind }
+            }
+            _ => TcpError::Listen { address: settings.bind, what, source },
+        };
+        // SO_REUSEPORT alone would join the listeners of another process of the same user.
+        bind(address, settings.only_v6, false).map_err(bind_error)?;
         for _ in 0..threads {
-            let listener = listen(address, settings.only_v6).map_err(|(what, source)| match what {
-                "bind" if source.kind() == io::ErrorKind::PermissionDenied => {
-                    TcpError::NotPermitted { address }
-                }
-                _ => TcpError::Listen { address, what, source },
-            })?;
+            let listener = bind(address, settings.only_v6, true)
+                .and_then(|socket| socket.listen(1024).map(|()| socket).map_err(|error| ("listen", error)))
+                .map_err(bind_error)?;
             let bound_address = listener.local_addr().map(|bound_address| bound_address.as_socket());
             address = bound_address.ok().flatten().unwrap_or(address);
             listeners.push(listener);
         }
-        let steering_error = steer_by_cpu(&listeners).err();
-        let mut server = Self {
-            address,
-            threads: Vec::new(),
-            wakers: Vec::new(),
-            shared: Arc::default(),
-            steered: steering_error,
-        };
+        let mut server = Self { address, threads: Vec::new(), wakers: Vec::new(), shared: Arc::default() };
         for (number, listener) in listeners.into_iter().enumerate() {
             let listen_error = |what| move |source| TcpError::Listen { address, what, source };
             let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
@@ -153,12 +150,6 @@ impl TcpServer {
         self.address
     }
 
-    /// Why connections are not steered by CPU, but by hash.
-    #[must_use]
-    pub fn steering_error(&self) -> Option<&str> {
-        self.steered.as_deref()
-    }
-
     #[must_use]
     pub fn counts(&self) -> TcpCounts {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -184,7 +175,7 @@ impl Drop for TcpServer {
     }
 }
 
-fn listen(address: SocketAddr, only_v6: bool) -> Result<Socket, (&'static str, io::Error)> {
+fn bind(address: SocketAddr, only_v6: bool, shares_port: bool) -> Result<Socket, (&'static str, io::Error)> {
     let step_error = |what| move |source| (what, source);
     let socket = Socket::new(Domain::for_address(address), Type::STREAM.nonblocking(), Some(Protocol::TCP))
         .map_err(step_error("socket"))?;
@@ -193,17 +184,9 @@ fn listen(address: SocketAddr, only_v6: bool) -> Result<Socket, (&'static str, i
     }
     // Connections of an earlier server may still be closing.
     socket.set_reuse_address(true).map_err(step_error("SO_REUSEADDR"))?;
-    socket.set_reuse_port(true).map_err(step_error("SO_REUSEPORT"))?;
+    socket.set_reuse_port(shares_port).map_err(step_error("SO_REUSEPORT"))?;
     socket.bind(&address.into()).map_err(step_error("bind"))?;
-    socket.listen(1024).map_err(step_error("listen"))?;
     Ok(socket)
-}
-
-fn steer_by_cpu(listeners: &[Socket]) -> Result<(), String> {
-    let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let pairs = (0..cpus as u32).map(|cpu| (cpu, cpu as usize % listeners.len()));
-    let table = CpuTable::from_pairs(pairs).map_err(|error| error.to_string())?;
-    steer::attach(listeners, &table, SteeringProgram::Cbpf).map_err(|error| error.to_string())
 }
 
 struct TcpThread {

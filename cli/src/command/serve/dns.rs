@@ -135,9 +135,6 @@ impl DnsServeArgs {
             nets => nets.iter().any(|net| net.contains(source)),
         });
         let tcp = TcpServer::start(&settings, served_zones, &filter)?;
-        if let Some(reason) = tcp.steering_error() {
-            status_line!("linerate: TCP connections go to threads by hash, not by CPU: {reason}");
-        }
         status_line!("serving dns over TCP on {}", tcp.local_addr());
         Ok(tcp)
     }

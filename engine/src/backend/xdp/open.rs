@@ -12,12 +12,16 @@ use super::report::{self, XdpInterface, XdpQueue, XdpReport};
 use crate::choices::AfXdpSettings;
 use crate::socket::Fallback;
 use crate::sys::bpf::XdpMode;
-use crate::sys::interface::{self, NetDevice};
+use crate::sys::interface::{self, NetDevice, is_served};
 use crate::sys::thread::pin;
 use crate::sys::xsk::{self, RingSizes, Umem, XskBind, XskSocket};
 
 // Bytes that the kernel keeps free in front of a packet in a frame (`XDP_PACKET_HEADROOM`, include/uapi/linux/bpf.h).
 const HEADROOM: u32 = 256;
+/// The driver name of VLAN interfaces (net/8021q/vlan_dev.c).
+const VLAN_DRIVER: &str = "802.1Q VLAN Support";
+/// Interfaces whose members receive the frames (drivers/net/bonding, drivers/net/team).
+const DRIVERS_WITHOUT_QUEUES: [&str; 2] = ["bonding", "team"];
 /// An Ethernet header with two tags.
 const LINK_HEADER: u32 = 22;
 
@@ -128,19 +132,16 @@ fn choose_interfaces(
     devices: &[NetDevice],
     fallbacks: &mut Vec<Fallback>,
 ) -> Result<(Vec<NetDevice>, Vec<SocketAddr>), String> {
-    let ip = options.address.ip().to_canonical();
     let scope = match options.address {
         SocketAddr::V6(v6) => v6.scope_id(),
         SocketAddr::V4(_) => 0,
     };
-    let is_served = |address: &IpAddr| match ip {
-        IpAddr::V4(wildcard) if wildcard.is_unspecified() => address.is_ipv4(),
-        IpAddr::V6(wildcard) if wildcard.is_unspecified() => address.is_ipv6() || !options.only_v6,
-        served_address => *address == served_address,
-    };
+    let is_served = |address: &IpAddr| is_served(options.address.ip(), options.only_v6, *address);
+    // Most devices take the tag of a VLAN out of the frame before XDP, so a reply would have none.
+    let is_vlan = |device: &&NetDevice| device.driver().is_ok_and(|driver| driver == VLAN_DRIVER);
     let is_candidate = |device: &&NetDevice| {
         let in_scope = scope == 0 || device.index == scope;
-        !device.loopback && in_scope && device.addresses.iter().any(is_served)
+        !device.loopback && !is_vlan(device) && in_scope && device.addresses.iter().any(is_served)
     };
     let selected_devices: Vec<NetDevice> = if options.interfaces.is_empty() {
         devices.iter().filter(is_candidate).filter(|device| device.up).cloned().collect()
@@ -163,15 +164,24 @@ fn choose_interfaces(
             _ => "none of the interfaces named can be served".to_owned(),
         });
     }
-    let mut targets: Vec<SocketAddr> = devices
-        .iter()
-        .filter(|device| !device.loopback)
+    let (vlans, served_devices): (Vec<&NetDevice>, Vec<&NetDevice>) = devices.iter().partition(is_vlan);
+    for vlan in vlans {
+        if vlan.addresses.iter().any(is_served) {
+            fallbacks.push(xdp_fallback(&vlan.name, "replies would lack the tag of the VLAN".to_owned()));
+        }
+    }
+    // Addresses of the loopback interface, except its own, also get packets from outside.
+    let mut targets: Vec<SocketAddr> = served_devices
+        .into_iter()
         .flat_map(|device| &device.addresses)
-        .filter(|address| is_served(address))
+        .filter(|address| is_served(address) && !address.to_canonical().is_loopback())
         .map(|address| SocketAddr::new(*address, options.address.port()))
         .collect();
     targets.sort_unstable();
     targets.dedup();
+    if targets.is_empty() {
+        return Err(format!("AF_XDP cannot serve {}", options.address.ip()));
+    }
     if targets.len() > TARGETS {
         let what =
             format!("AF_XDP at all {} addresses; the sockets serve those after {TARGETS}", targets.len());
@@ -198,6 +208,12 @@ fn attach(
     if !device.up {
         return Err(format!("{name} is down when the server starts"));
     }
+    let driver = device.driver().ok();
+    // A frame has the queue of the member, and the kernel drops it if the socket has another device
+    // (net/xdp/xsk.c, `xsk_rcv_check`).
+    if driver.as_deref().is_some_and(|driver| DRIVERS_WITHOUT_QUEUES.contains(&driver)) {
+        return Err(format!("{name} receives by its members, and has no queues: name the members"));
+    }
     let mac = device.mac().map_err(|error| match error.raw_os_error() {
         Some(libc::EAFNOSUPPORT) => format!("{name} has no Ethernet frames"),
         _ => read_error("the hardware address", error),
@@ -207,7 +223,6 @@ fn attach(
     let queues = device.receive_queues().unwrap_or(1).max(1);
     let redirect_rule = program::RedirectRule { targets, mac, longest_frame: frame_bytes - HEADROOM, queues };
     let program = XskProgram::attach(&redirect_rule, name, device.index, options.settings.mode)?;
-    let driver = device.driver().ok();
     Ok(AttachedInterface { driver, mtu, queues, program, device })
 }
 
