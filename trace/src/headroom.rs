@@ -43,10 +43,11 @@ pub struct HeadroomReport {
     pub demand: ServiceDemand,
     /// Datagrams that full receive buffers dropped meanwhile.
     pub dropped: Known<u64>,
-    /// Time of a run of the measuring programs, ns. Already subtracted from the costs.
-    pub run_ns: f64,
+    /// Time of a run of the measuring programs, ns. Already subtracted from the costs; unknown without
+    /// CAP_SYS_ADMIN, and the costs then contain it.
+    pub run_ns: Known<f64>,
     /// The programs' share of the time of the CPU where they ran most, 0 to 1.
-    pub own_share: f64,
+    pub own_share: Known<f64>,
 }
 
 /// Fewer datagrams than this have too few batches for an estimate.
@@ -73,8 +74,8 @@ impl HeadroomReport {
             what_if: Vec::new(),
             demand,
             dropped: Known::default(),
-            run_ns: 0.0,
-            own_share: 0.0,
+            run_ns: Known::default(),
+            own_share: Known::default(),
         }
     }
 }

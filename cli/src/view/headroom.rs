@@ -40,13 +40,18 @@ impl CommandResult for HeadroomReport {
                 Known::Unknown { why } => section.with(Block::faint(format!("Not possible: {why}."))),
             }
         }));
-        document.sections.push(Section::new("CPUs").with(cpus(&report.demand.cpus)).with(Block::faint(
-            format!(
-                "The ns are per datagram, in the present batches and in full ones. The measurement took {} of the busiest CPU, {} ns per run of a \
-                 program, and is subtracted.",
-                percent(report.own_share),
-                significant(report.run_ns)
+        let own_cost = match (&report.own_share, &report.run_ns) {
+            (Known::Value(share), Known::Value(ns)) => format!(
+                "The measurement took {} of the busiest CPU, {} ns per run of a program, and is subtracted.",
+                percent(*share),
+                significant(*ns)
             ),
+            (Known::Unknown { why }, _) | (_, Known::Unknown { why }) => {
+                format!("They contain the time of the measurement, which is unknown: {why}.")
+            }
+        };
+        document.sections.push(Section::new("CPUs").with(cpus(&report.demand.cpus)).with(Block::faint(
+            format!("The ns are per datagram, in the present batches and in full ones. {own_cost}"),
         )));
         document
     }
@@ -260,8 +265,8 @@ mod tests {
             what_if: demand.what_if(&[Remedy::SpreadSoftirqs]),
             demand,
             dropped: Known::Value(3),
-            run_ns: 62.0,
-            own_share: 0.011,
+            run_ns: Known::Value(62.0),
+            own_share: Known::Value(0.011),
         };
         let line = live_line(&report);
         assert!(line.trim_start().starts_with("26.2 k ") && line.ends_with("12 %  CPU 1\n"), "{line}");

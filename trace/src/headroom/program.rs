@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use linerate_host::bpf;
+use linerate_host::{Known, bpf};
 
 use super::WHAT;
 use super::batch::{BatchClass, CLASSES};
@@ -105,9 +105,13 @@ impl HeadroomProgram {
         })
     }
 
-    /// Time of a run, ns, measured during `wait`, in which runs take longer.
-    pub(super) fn run_ns(&mut self, wait: &dyn Fn()) -> Result<f64, TraceError> {
-        let counting = RunCounting::start(WHAT)?;
+    /// Time of a run, ns, measured during `wait`, in which runs take longer; unknown if the kernel
+    /// refuses to time programs.
+    pub(super) fn run_ns(&mut self, wait: &dyn Fn()) -> Result<Known<f64>, TraceError> {
+        let counting = match RunCounting::start(WHAT) {
+            Ok(counting) => counting,
+            Err(why) => return Ok(Known::unknown(why.to_string())),
+        };
         let before = self.programs.runs(WHAT, &PROGRAMS)?;
         wait();
         let after = self.programs.runs(WHAT, &PROGRAMS)?;
@@ -115,7 +119,7 @@ impl HeadroomProgram {
         drop(counting);
         let program_runs =
             ProgramRuns { runs: after.runs - before.runs, time: after.time.saturating_sub(before.time) };
-        Ok(CallOverhead { way_ns: self.way_ns, clock_ns }.run_ns(program_runs))
+        Ok(Known::Value(CallOverhead { way_ns: self.way_ns, clock_ns }.run_ns(program_runs)))
     }
 }
 

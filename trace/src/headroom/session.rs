@@ -33,7 +33,8 @@ pub struct HeadroomSession<'h> {
     host: &'h Host,
     port: u16,
     program: HeadroomProgram,
-    run_ns: Option<f64>,
+    /// `None` before the first measurement.
+    run_ns: Option<Known<f64>>,
     last: HostCounters,
 }
 
@@ -58,8 +59,8 @@ impl<'h> HeadroomSession<'h> {
     /// Starts to count the datagrams of a port in the calling thread's network namespace.
     ///
     /// # Errors
-    /// [`TraceError::NotPermitted`] without CAP_BPF, CAP_PERFMON and CAP_SYS_ADMIN, [`TraceError::NotHere`]
-    /// before Linux 6.3.
+    /// [`TraceError::NotPermitted`] without CAP_BPF and CAP_PERFMON, [`TraceError::NotHere`] before
+    /// Linux 6.3.
     pub fn start(host: &'h Host, port: u16) -> Result<Self, TraceError> {
         let program = HeadroomProgram::start(port)?;
         let last = HostCounters::read(host, &program)?;
@@ -80,12 +81,12 @@ impl<'h> HeadroomSession<'h> {
         self.last = HostCounters::read(self.host, &self.program)?;
         wait(duration.mul_f64(1.0 - WAITS_PART).saturating_sub(TIMED));
         let counters = HostCounters::read(self.host, &self.program)?;
-        let run_ns = match self.run_ns {
-            Some(ns) => ns,
+        let run_ns = match self.run_ns.take() {
+            Some(run_ns) => run_ns,
             None => self.program.run_ns(&|| wait(TIMED))?,
         };
-        self.run_ns = Some(run_ns);
-        let (seconds, mut demand) = self.demand(&counters, run_ns);
+        self.run_ns = Some(run_ns.clone());
+        let (seconds, mut demand) = self.demand(&counters, run_ns.value().copied().unwrap_or(0.0));
         let sizes = buffers(&self.last.counted, &counters.counted);
         demand.buffer = self.buffer(sizes, duration.mul_f64(WAITS_PART), wait);
         let dropped = match before.and_then(|before| Ok(read_drops()?.saturating_sub(before))) {
@@ -100,8 +101,8 @@ impl<'h> HeadroomSession<'h> {
             );
         }
         let mut report = HeadroomReport::new(self.port, seconds, demand);
+        report.own_share = run_ns.clone().map(|ns| own_share(&self.last.counted, &counters.counted, ns));
         report.run_ns = run_ns;
-        report.own_share = own_share(&self.last.counted, &counters.counted, run_ns);
         report.dropped = dropped;
         self.last = counters;
         Ok(report)

@@ -1,9 +1,13 @@
-use linerate_host::{CpuSet, Known};
+use std::time::Duration;
+
+use linerate_host::{CpuSet, Host, Known};
+use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 
 use super::model::{
     BufferDemand, CpuDemand, FULL_LOAD_GAIN, LinkDemand, Remedy, ServiceDemand, ThreadDemand,
 };
-use super::{BatchCost, HeadroomReport, LimitingResource};
+use super::{BatchCost, HeadroomReport, HeadroomSession, LimitingResource};
+use crate::TraceError;
 
 // Scaled so that rates are round numbers.
 fn cost(packet_ns: f64) -> BatchCost {
@@ -117,4 +121,27 @@ fn capacity_is_unknown_with_little_traffic_or_on_a_busy_host() {
     assert!(why(crowded.clone(), 5.0).contains("other programs took 70 % of CPU 1"));
     crowded.cpus[1].steal = 0.2;
     assert!(why(crowded, 5.0).contains("the hypervisor took 20 % of CPU 1"));
+}
+
+#[test]
+fn without_sys_admin_only_its_own_time_is_unknown() {
+    // In the exporter's unit the kernel refuses to time programs. Capabilities are of one thread.
+    let measurement = std::thread::spawn(|| {
+        let mut sets = capabilities(None).expect("read");
+        sets.effective.remove(CapabilitySet::SYS_ADMIN);
+        set_capabilities(None, sets).expect("fewer");
+        let host = Host::live();
+        let mut session = HeadroomSession::start(&host, 9)?;
+        session.measure(Duration::from_millis(1), &|_| ())
+    });
+    match measurement.join().expect("no panic") {
+        Ok(report) => {
+            let why = report.run_ns.why().expect("unknown");
+            assert!(why.contains("CAP_SYS_ADMIN") && report.own_share.why() == Some(why), "{why}");
+        }
+        Err(TraceError::NotPermitted { capabilities, .. }) if capabilities.contains("CAP_SYS_ADMIN") => {
+            panic!("it requires CAP_SYS_ADMIN")
+        }
+        Err(why) => linerate_testkit::skip("without_sys_admin_only_its_own_time_is_unknown", why),
+    }
 }
