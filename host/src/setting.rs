@@ -15,7 +15,6 @@ mod nftables;
 mod ntuple_rule;
 mod offload;
 mod process_settings;
-mod qdisc;
 mod queue_polling;
 pub(crate) mod rss_table;
 mod smt_control;
@@ -98,9 +97,6 @@ pub enum Setting {
     Channels { interface: String },
     /// Interrupt moderation, with the parameters of the driver: `adaptive-rx off rx-usecs 50`.
     Coalesce { interface: String },
-    /// The root qdisc, with those of the queues below `mq`: `fq_codel limit 1000`, `mq of fq`, `mq
-    /// of fq at 0-3; pfifo_fast at 4-7`, and ` by default` for a qdisc that the kernel created.
-    Qdisc { interface: String },
     /// Number of virtual functions. Functions in use are left alone.
     VirtualFunctions { interface: String },
     /// An nftables table as a ruleset for `nft`, or nothing.
@@ -109,8 +105,6 @@ pub enum Setting {
         family: NftFamily,
         table: String,
     },
-    /// All nftables tables as a ruleset for `nft`, or nothing.
-    NftRuleset,
     /// A rule at the end of an iptables chain: `present` or `absent`. Restoring a removed rule
     /// appends it.
     IptablesRule {
@@ -122,8 +116,6 @@ pub enum Setting {
         /// `-p udp --dport 53 -j NOTRACK`.
         rule: String,
     },
-    /// An iptables table, as `iptables-save` prints it, or nothing if it has no effect.
-    IptablesTable { family: IpFamily, table: String },
     /// The CPUs an interrupt may go to, as a mask (`/proc/irq/N/smp_affinity`), and its CPU among
     /// several: `000000ff at 3`.
     IrqAffinity {
@@ -210,19 +202,14 @@ impl Setting {
             Setting::Rings { interface } => Box::new(PairsKnob { interface, kind: PairsKind::Rings }),
             Setting::Channels { interface } => Box::new(PairsKnob { interface, kind: PairsKind::Channels }),
             Setting::Coalesce { interface } => Box::new(PairsKnob { interface, kind: PairsKind::Coalesce }),
-            Setting::Qdisc { interface } => Box::new(qdisc::RootQdisc { interface }),
             Setting::VirtualFunctions { interface } => {
                 Box::new(virtual_functions::VirtualFunctions { interface })
             }
             Setting::NftTable { family, table } => {
                 Box::new(nftables::NftTableDump { family: *family, table })
             }
-            Setting::NftRuleset => Box::new(nftables::NftRuleset),
             Setting::IptablesRule { family, table, chain, rule } => {
                 Box::new(iptables::IptablesRule { family: *family, table, chain, rule })
-            }
-            Setting::IptablesTable { family, table } => {
-                Box::new(iptables::IptablesDump { family: *family, table })
             }
             Setting::IrqAffinity { irq, action } => Box::new(irq_affinity::IrqAffinity { irq: *irq, action }),
             Setting::Governor { cpu } => Box::new(SysfsFile::governor(*cpu)),
@@ -259,13 +246,10 @@ impl Setting {
             | Setting::Napi { interface, .. }
             | Setting::QueuePolling { interface, .. }
             | Setting::Coalesce { interface }
-            | Setting::Qdisc { interface }
             | Setting::VirtualFunctions { interface } => Some(interface),
             Setting::Sysctl(_)
             | Setting::NftTable { .. }
-            | Setting::NftRuleset
             | Setting::IptablesRule { .. }
-            | Setting::IptablesTable { .. }
             | Setting::IrqAffinity { .. }
             | Setting::Governor { .. }
             | Setting::Audit

@@ -4,7 +4,6 @@ pub(crate) mod affinity;
 pub(crate) mod audit;
 pub(crate) mod child;
 pub(crate) mod ethtool;
-pub(crate) mod interface;
 pub(crate) mod iptables;
 pub(crate) mod scheduler;
 pub(crate) mod socket_array;

@@ -1,20 +1,18 @@
 //! Qdiscs from rtnetlink (`RTM_GETQDISC`; linux/rtnetlink.h, linux/gen_stats.h).
 
-pub(crate) mod parameters;
+mod parameters;
 
 use std::io;
 
-use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
 use netlink_sys::protocols::NETLINK_ROUTE;
 use serde::{Deserialize, Serialize};
 
-use super::attribute::{RequestAttributes, attribute, number, text, word};
+use super::attribute::{attribute, number, text, word};
 use super::connection::NetlinkConnection;
-use crate::{Host, HostError, Known};
+use crate::{Host, Known};
 
 const GET: u16 = 38;
 const NEW: u16 = 36;
-const DELETE: u16 = 37;
 
 /// Bytes of struct tcmsg, and offsets of its fields.
 const MESSAGE_BYTES: usize = 20;
@@ -22,9 +20,8 @@ const INDEX: usize = 4;
 const HANDLE: usize = 8;
 const PARENT: usize = 12;
 
-// `TCA_KIND`, `TCA_OPTIONS`, `TCA_STATS2` and the attributes in it.
+// `TCA_KIND`, `TCA_STATS2` and the attributes in it.
 const KIND: u16 = 1;
-const OPTIONS: u16 = 2;
 const STATISTICS: u16 = 7;
 const BASIC: u16 = 1;
 const QUEUE: u16 = 3;
@@ -41,7 +38,7 @@ pub struct QdiscState {
     /// As tc prints it, such as `8001:`; `0:` for a default qdisc.
     #[serde(default)]
     pub handle: String,
-    /// As tc names them; `None` if they could not be restored, as those of classful kinds.
+    /// As tc names them; `None` if one is unknown, and for classful kinds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parameters: Option<String>,
     /// `root`, `ingress`, or the parent's handle as tc prints it, such as `:3`.
@@ -86,75 +83,9 @@ pub(crate) fn disciplines_of_links(
     links.iter().map(disciplines_of_link).collect()
 }
 
-pub(crate) fn of_interface(host: &Host, interface: &str) -> Result<Vec<QdiscState>, HostError> {
-    let operation = format!("reading the queueing disciplines of {interface}");
-    host.call(&format!("qdisc/{interface}"), &operation, || list(index_of(interface)?))
-}
-
-/// In the calling thread's network namespace.
-pub(crate) fn index_of(interface: &str) -> io::Result<u32> {
-    crate::sys::interface::index(interface)
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum QdiscPosition {
-    Root,
-    /// A transmit queue below an `mq` with this handle.
-    Queue {
-        root: u16,
-        queue: u16,
-    },
-}
-
-impl QdiscPosition {
-    fn parent(self) -> u32 {
-        match self {
-            QdiscPosition::Root => ROOT,
-            QdiscPosition::Queue { root, queue } => u32::from(root) << 16 | (u32::from(queue) + 1),
-        }
-    }
-}
-
-// Creates a qdisc in place of the default one; the kernel chooses its handle.
-//
-// An existing qdisc of the same kind would be changed instead (`tc_modify_qdisc` of
-// net/sched/sch_api.c), which not every kind supports for all parameters.
-pub(crate) fn create(index: u32, position: QdiscPosition, kind: &str, options: &[u8]) -> io::Result<()> {
-    let mut attributes = RequestAttributes::default().text(KIND, kind);
-    if !options.is_empty() {
-        attributes = attributes.bytes(OPTIONS, options);
-    }
-    send_request(NEW, NLM_F_CREATE | NLM_F_REPLACE, index, position, &attributes)
-}
-
-// Removes the root qdisc; the kernel then creates the default one.
-pub(crate) fn remove_root(index: u32) -> io::Result<()> {
-    let is_default = |qdisc: &QdiscState| qdisc.parent == "root" && qdisc.handle == "0:";
-    if list(index)?.iter().any(is_default) {
-        return Ok(());
-    }
-    send_request(DELETE, 0, index, QdiscPosition::Root, &RequestAttributes::default())
-}
-
-fn send_request(
-    kind: u16,
-    flags: u16,
-    index: u32,
-    position: QdiscPosition,
-    attributes: &RequestAttributes,
-) -> io::Result<()> {
-    let mut request = vec![0; MESSAGE_BYTES];
-    request[INDEX..INDEX + 4].copy_from_slice(&index.to_ne_bytes());
-    request[PARENT..PARENT + 4].copy_from_slice(&position.parent().to_ne_bytes());
-    request.extend(attributes.as_bytes());
-    let mut connection = NetlinkConnection::open(NETLINK_ROUTE)?;
-    connection.request_error_texts();
-    connection.request(kind, flags, &request).map(|_| ())
-}
-
 // The kernel always lists the qdiscs of all interfaces (`tc_dump_qdisc`, net/sched/sch_api.c, Linux
 // 6.18).
-pub(crate) fn list(interface: u32) -> io::Result<Vec<QdiscState>> {
+fn list(interface: u32) -> io::Result<Vec<QdiscState>> {
     Ok(list_matching(|index| index == interface)?.into_iter().map(|(_, discipline)| discipline).collect())
 }
 

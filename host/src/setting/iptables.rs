@@ -1,15 +1,13 @@
-//! Rules and tables of iptables, through its programs.
+//! Rules of iptables, through its programs.
 //!
 //! Listing a missing table of iptables-legacy creates it, with hooks that every packet passes;
 //! therefore missing tables are not listed.
 
 mod rule;
-mod table;
 
 use std::io;
 
 pub(super) use rule::IptablesRule;
-pub(super) use table::IptablesDump;
 
 use crate::root::run;
 use crate::sys::iptables::IpFamily;

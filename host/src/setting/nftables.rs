@@ -1,4 +1,4 @@
-//! Single tables of nftables, and the whole ruleset, through the `nft` program.
+//! Single tables of nftables, through the `nft` program.
 //!
 //! `nft -f` applies a script in one transaction (nft(8)).
 
@@ -139,58 +139,6 @@ impl Knob for NftTableDump<'_> {
     }
 }
 
-pub(super) struct NftRuleset;
-
-impl NftRuleset {
-    const KEY: &str = "nft/ruleset";
-
-    fn script(text: &str) -> String {
-        format!("flush ruleset\n{text}\n")
-    }
-}
-
-impl Knob for NftRuleset {
-    fn name(&self) -> String {
-        "nftables ruleset".to_owned()
-    }
-
-    fn read(&self, host: &Host) -> Result<SettingValue, HostError> {
-        let list = || run("nft", &["list", "ruleset"], "").map_err(io::Error::other);
-        host.call::<String>(Self::KEY, "listing the nftables ruleset", list).map(SettingValue::new)
-    }
-
-    fn check(&self, value: &SettingValue) -> Result<(), &'static str> {
-        let text = value.as_str();
-        if text.is_empty() || ruleset::is_tables(text) {
-            Ok(())
-        } else {
-            Err("tables as nft prints them, or nothing")
-        }
-    }
-
-    fn write(&self, host: &Host, value: &SettingValue) -> Result<(), WriteRefusal> {
-        let before = self.read(host)?;
-        if host.is_live() {
-            check_restorable(&self.name(), &Self::script(before.as_str()))?;
-        }
-        let change =
-            || run("nft", &["-f", "-"], &Self::script(value.as_str())).map(|_| ()).map_err(io::Error::other);
-        Ok(host.apply_change_to(Self::KEY, "replacing the nftables ruleset", change, &value.to_string())?)
-    }
-
-    fn same(&self, left: &SettingValue, right: &SettingValue) -> bool {
-        ruleset::is_equivalent(left.as_str(), right.as_str())
-    }
-
-    fn is_applied(&self, requested: &SettingValue, actual: &SettingValue) -> bool {
-        requested.as_str().is_empty() == actual.as_str().is_empty()
-    }
-
-    fn command(&self, value: &SettingValue) -> Option<String> {
-        value.as_str().is_empty().then(|| "nft flush ruleset".to_owned())
-    }
-}
-
 // Whether nft accepts its own output: it prints some rules of iptables-nft as comments.
 fn check_restorable(name: &str, script: &str) -> Result<(), WriteRefusal> {
     let has_comments =
@@ -269,16 +217,5 @@ mod tests {
         let ip = Setting::NftTable { family: NftFamily::Ip, table: "fw".into() };
         assert_eq!(ip.command(&SettingValue::new("")).as_deref(), Some("nft delete table ip fw"));
         assert!(serde_json::to_string(&ip).expect("written").contains(r#""family":"ip""#));
-    }
-
-    #[test]
-    fn nft_ruleset_on_a_scripted_host_is_flushed_and_restored() {
-        let host = Host::scripted([("/calls/nft/ruleset.json", serde_json::to_string(OURS).expect("json"))]);
-        let before = Setting::NftRuleset.read(&host).expect("read");
-        Setting::NftRuleset.write(&host, &SettingValue::new("")).expect("flushed");
-        assert_eq!(Setting::NftRuleset.read(&host).expect("read").as_str(), "");
-        Setting::NftRuleset.write(&host, &before).expect("restored");
-        assert_eq!(Setting::NftRuleset.read(&host).expect("read"), before);
-        assert!(Setting::NftRuleset.check(&SettingValue::new("reset counters")).is_err());
     }
 }

@@ -81,10 +81,7 @@ impl<'a> WantedKnob<'a> {
             Setting::IrqAffinity { .. } => single(OwnedKnob::Interrupt),
             Setting::Governor { .. } => single(OwnedKnob::Governor),
             Setting::Audit => single(OwnedKnob::Audit),
-            Setting::NftTable { .. }
-            | Setting::NftRuleset
-            | Setting::IptablesRule { .. }
-            | Setting::IptablesTable { .. } => single(OwnedKnob::Filter),
+            Setting::NftTable { .. } | Setting::IptablesRule { .. } => single(OwnedKnob::Filter),
             // No configuration file describes a running process.
             Setting::Steering { .. } | Setting::Socket { .. } | Setting::ThreadCpus { .. } => Vec::new(),
             // The command that a person would type uses the same words as scripts.

@@ -1,11 +1,9 @@
-//! Parameters of classless qdiscs as text, so that the original qdisc can be restored.
+//! Parameters of classless qdiscs as text.
 //!
 //! Names are those of tc(8). Times are in microseconds. Values that are not single numbers are
 //! hexadecimal.
 
-use std::collections::BTreeSet;
-
-use crate::netlink::attribute::{RequestAttributes, attribute, attributes};
+use crate::netlink::attribute::{attribute, attributes};
 
 enum ParameterForm {
     None,
@@ -18,59 +16,46 @@ struct QdiscParameter {
     attribute: u16,
     name: &'static str,
     bytes: usize,
-    unit: ParameterUnit,
 }
 
-#[derive(PartialEq, Eq)]
-enum ParameterUnit {
-    Plain,
-    // The kernel keeps units of 1024 ns and reports microseconds, rounded down both ways
-    // (net/codel.h).
-    Codel,
-}
-
-const fn plain(attribute: u16, name: &'static str, bytes: usize) -> QdiscParameter {
-    QdiscParameter { attribute, name, bytes, unit: ParameterUnit::Plain }
-}
-
-const fn codel(attribute: u16, name: &'static str) -> QdiscParameter {
-    QdiscParameter { attribute, name, bytes: 4, unit: ParameterUnit::Codel }
+const fn parameter(attribute: u16, name: &'static str, bytes: usize) -> QdiscParameter {
+    QdiscParameter { attribute, name, bytes }
 }
 
 // `TCA_FQ_...` (linux/pkt_sched.h, Linux 6.18).
 const FQ: &[QdiscParameter] = &[
-    plain(1, "limit", 4),
-    plain(2, "flow_limit", 4),
-    plain(3, "quantum", 4),
-    plain(4, "initial_quantum", 4),
-    plain(5, "pacing", 4),
-    plain(7, "maxrate", 4),
-    plain(8, "buckets_log", 4),
-    plain(9, "refill_delay", 4),
-    plain(10, "orphan_mask", 4),
-    plain(11, "low_rate_threshold", 4),
-    plain(12, "ce_threshold", 4),
-    plain(13, "timer_slack", 4),
-    plain(14, "horizon", 4),
-    plain(15, "horizon_drop", 1),
-    plain(16, "priomap", 20),
-    plain(17, "weights", 12),
-    plain(18, "offload_horizon", 4),
+    parameter(1, "limit", 4),
+    parameter(2, "flow_limit", 4),
+    parameter(3, "quantum", 4),
+    parameter(4, "initial_quantum", 4),
+    parameter(5, "pacing", 4),
+    parameter(7, "maxrate", 4),
+    parameter(8, "buckets_log", 4),
+    parameter(9, "refill_delay", 4),
+    parameter(10, "orphan_mask", 4),
+    parameter(11, "low_rate_threshold", 4),
+    parameter(12, "ce_threshold", 4),
+    parameter(13, "timer_slack", 4),
+    parameter(14, "horizon", 4),
+    parameter(15, "horizon_drop", 1),
+    parameter(16, "priomap", 20),
+    parameter(17, "weights", 12),
+    parameter(18, "offload_horizon", 4),
 ];
 
 /// `TCA_FQ_CODEL_...`.
 const FQ_CODEL: &[QdiscParameter] = &[
-    codel(1, "target"),
-    plain(2, "limit", 4),
-    codel(3, "interval"),
-    plain(4, "ecn", 4),
-    plain(5, "flows", 4),
-    plain(6, "quantum", 4),
-    codel(7, "ce_threshold"),
-    plain(8, "drop_batch", 4),
-    plain(9, "memory_limit", 4),
-    plain(10, "ce_threshold_selector", 1),
-    plain(11, "ce_threshold_mask", 1),
+    parameter(1, "target", 4),
+    parameter(2, "limit", 4),
+    parameter(3, "interval", 4),
+    parameter(4, "ecn", 4),
+    parameter(5, "flows", 4),
+    parameter(6, "quantum", 4),
+    parameter(7, "ce_threshold", 4),
+    parameter(8, "drop_batch", 4),
+    parameter(9, "memory_limit", 4),
+    parameter(10, "ce_threshold_selector", 1),
+    parameter(11, "ce_threshold_mask", 1),
 ];
 
 // Classless kinds without filters. `pfifo_fast` reports bands, but has no parameters
@@ -85,8 +70,8 @@ fn form(kind: &str) -> Option<ParameterForm> {
     })
 }
 
-// `None` if a parameter is unknown, because it could not be restored.
-pub(super) fn read(kind: &str, options: &[u8]) -> Option<String> {
+// `None` if a parameter is unknown.
+fn read(kind: &str, options: &[u8]) -> Option<String> {
     let parameters = match form(kind)? {
         ParameterForm::None => return Some(String::new()),
         ParameterForm::Number(name) => {
@@ -106,68 +91,12 @@ pub(super) fn read(kind: &str, options: &[u8]) -> Option<String> {
     Some(pairs.join(" "))
 }
 
-// Options for these parameters; `None` if the kind or a parameter is unknown.
-pub(crate) fn options(kind: &str, text: &str) -> Option<Vec<u8>> {
-    let words: Vec<&str> = text.split_whitespace().collect();
-    if !words.len().is_multiple_of(2) {
-        return None;
-    }
-    let parameters = match form(kind)? {
-        ParameterForm::None => return words.is_empty().then(Vec::new),
-        ParameterForm::Number(name) => {
-            return match words.as_slice() {
-                [] => Some(Vec::new()),
-                [word, number] if *word == name => Some(number.parse::<u32>().ok()?.to_ne_bytes().to_vec()),
-                _ => None,
-            };
-        }
-        ParameterForm::Attributes(parameters) => parameters,
-    };
-    let mut options = RequestAttributes::default();
-    let mut seen_names = BTreeSet::new();
-    for pair in words.chunks_exact(2) {
-        let [name, word] = pair else { return None };
-        let parameter = parameters.iter().find(|parameter| parameter.name == *name)?;
-        if !seen_names.insert(*name) {
-            return None;
-        }
-        options = options.bytes(parameter.attribute, &parameter.value(word)?);
-    }
-    Some(options.as_bytes().to_vec())
-}
-
-impl QdiscParameter {
-    fn value(&self, word: &str) -> Option<Vec<u8>> {
-        match self.bytes {
-            4 => {
-                let number: u32 = word.parse().ok()?;
-                let number = if self.unit == ParameterUnit::Codel { codel_time(number) } else { number };
-                Some(number.to_ne_bytes().to_vec())
-            }
-            1 => Some(vec![word.parse().ok()?]),
-            bytes => parse_hexadecimal(word).filter(|value| value.len() == bytes),
-        }
-    }
-}
-
-// The microseconds to write, so that the kernel then reports `microseconds`.
-fn codel_time(microseconds: u32) -> u32 {
-    let units = (u64::from(microseconds) * 1000).div_ceil(1024);
-    u32::try_from((units * 1024).div_ceil(1000)).unwrap_or(microseconds)
-}
-
 fn format_value(value: &[u8]) -> String {
     match *value {
         [byte] => byte.to_string(),
         [a, b, c, d] => u32::from_ne_bytes([a, b, c, d]).to_string(),
         _ => value.iter().map(|byte| format!("{byte:02x}")).collect(),
     }
-}
-
-fn parse_hexadecimal(word: &str) -> Option<Vec<u8>> {
-    let digits: Vec<u32> = word.chars().map(|digit| digit.to_digit(16)).collect::<Option<_>>()?;
-    let pairs = digits.chunks(2);
-    pairs.map(|pair| u8::try_from(pair.first()? * 16 + pair.get(1)?).ok()).collect()
 }
 
 /// From the options in an answer's attributes.
@@ -186,26 +115,19 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::netlink::attribute::RequestAttributes;
 
     #[test]
-    fn qdisc_parameters_round_trip_through_netlink() {
-        for (kind, text) in [
-            ("pfifo_fast", ""),
-            ("pfifo", "limit 1000"),
-            ("fq_codel", "limit 10240 flows 1024 quantum 1514 memory_limit 33554432 ecn 1 drop_batch 64"),
-            ("fq", "limit 10000 horizon_drop 1 weights 000004000000010000000200 maxrate 4294967295"),
+    fn qdisc_parameters_are_named_as_in_tc() {
+        let fq = RequestAttributes::default().u32(1, 10_000).bytes(15, &[1]).bytes(17, &[0xa; 12]);
+        let fq_codel = RequestAttributes::default().u32(1, 4999).u32(2, 10_240);
+        for (kind, options, expected) in [
+            ("pfifo_fast", &[][..], ""),
+            ("pfifo", &1000_u32.to_ne_bytes(), "limit 1000"),
+            ("fq", fq.as_bytes(), "limit 10000 horizon_drop 1 weights 0a0a0a0a0a0a0a0a0a0a0a0a"),
+            ("fq_codel", fq_codel.as_bytes(), "target 4999 limit 10240"),
         ] {
-            let options = options(kind, text).expect(kind);
-            assert_eq!(read(kind, &options).as_deref(), Some(text));
-        }
-    }
-
-    #[test]
-    fn codel_times_survive_the_rounding_by_the_kernel() {
-        for microseconds in [4999, 5000, 99_999, 1, 0, 4_000_000] {
-            let option = u64::from(codel_time(microseconds));
-            let ticks = (option * 1000) >> 10;
-            assert_eq!((ticks << 10) / 1000, u64::from(microseconds));
+            assert_eq!(read(kind, options).as_deref(), Some(expected));
         }
     }
 
@@ -214,29 +136,15 @@ mod tests {
         let unknown = RequestAttributes::default().u32(99, 1);
         assert_eq!(read("fq", unknown.as_bytes()), None);
         assert_eq!(read("htb", &[]), None);
-        for (kind, text) in
-            [("htb", ""), ("fq", "limit"), ("fq", "limit 1 limit 2"), ("fq", "weights 00"), ("mq", "x 1")]
-        {
-            assert_eq!(options(kind, text), None, "{kind} {text}");
-        }
     }
 
     proptest! {
         #[test]
         fn parsing_arbitrary_qdisc_parameters_never_panics(
-            bytes in proptest::collection::vec(any::<u8>(), 0..60), text in "([a-z_]{0,8} ?[0-9a-f]{0,9} ?){0,3}",
-            pairs in proptest::collection::vec((1..20_u16, any::<u32>()), 0..4),
+            bytes in proptest::collection::vec(any::<u8>(), 0..60),
         ) {
-            let attributes = pairs
-                .iter()
-                .fold(RequestAttributes::default(), |all, (parameter, value)| all.u32(*parameter, *value));
             for kind in ["fq", "fq_codel", "pfifo", "mq"] {
-                for text in [&bytes[..], attributes.as_bytes()].into_iter().filter_map(|bytes| read(kind, bytes)) {
-                    let names: Vec<&str> = text.split(' ').step_by(2).collect();
-                    let is_repeated = names.iter().collect::<BTreeSet<_>>().len() < names.len();
-                    prop_assert_eq!(options(kind, &text).is_none(), is_repeated, "{}", text);
-                }
-                let _ = options(kind, &text);
+                let _ = read(kind, &bytes);
             }
         }
     }
