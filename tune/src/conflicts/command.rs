@@ -3,17 +3,8 @@
 
 use super::knob::{EthtoolKind, OwnedKnob, OwnedSetting, sysctl_path};
 
-/// Files of an interface, or of each of its queues.
-const FILES: [&str; 8] = [
-    "rps_cpus",
-    "xps_cpus",
-    "rps_flow_cnt",
-    "xps_rxqs",
-    "sriov_numvfs",
-    "gro_flush_timeout",
-    "napi_defer_hard_irqs",
-    "threaded",
-];
+const QUEUE_FILES: [&str; 4] = ["rps_cpus", "xps_cpus", "rps_flow_cnt", "xps_rxqs"];
+const INTERFACE_FILES: [&str; 4] = ["sriov_numvfs", "gro_flush_timeout", "napi_defer_hard_irqs", "threaded"];
 
 pub(super) fn settings(line: &str) -> Vec<OwnedSetting> {
     let words: Vec<&str> = line
@@ -65,6 +56,13 @@ fn sysctl(word: &str) -> Option<OwnedSetting> {
     Some(OwnedSetting { knob: OwnedKnob::Sysctl(sysctl_path(name)), interface: None, to })
 }
 
+/// The queue in a path, such as `rx-0`; `None` for a variable or pattern, which may be any queue.
+fn queue(path: &str) -> Option<&str> {
+    let (_, below) = path.rsplit_once("queues/")?;
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || letter == '-';
+    below.split('/').next().filter(|queue| queue.chars().all(is_plain))
+}
+
 /// A path, and the value that the words before it write: `echo 3 > PATH`.
 fn file(path: &str, before: &[&str]) -> Option<OwnedSetting> {
     // udev assigns attributes like this: ATTR{queues/rx-0/rps_cpus}="f".
@@ -74,7 +72,11 @@ fn file(path: &str, before: &[&str]) -> Option<OwnedSetting> {
     let knob = match name {
         "smp_affinity" | "smp_affinity_list" => OwnedKnob::Interrupt,
         "scaling_governor" => OwnedKnob::Governor,
-        name if FILES.contains(&name) => OwnedKnob::File(name.to_owned()),
+        name if INTERFACE_FILES.contains(&name) => OwnedKnob::File(name.to_owned()),
+        name if QUEUE_FILES.contains(&name) => match queue(path) {
+            Some(queue) => OwnedKnob::File(format!("queues/{queue}/{name}")),
+            None => OwnedKnob::of_queues(name),
+        },
         _ => return None,
     };
     let interface = path.split_once("/sys/class/net/").and_then(|(_, below)| below.split('/').next());
@@ -120,11 +122,15 @@ mod tests {
     fn writes_to_sysctls_and_sysfs_files_parse_to_settings() {
         assert_eq!(
             settings_of("echo f > /sys/class/net/eth0/queues/rx-0/rps_cpus"),
-            ["File(\"rps_cpus\") eth0 f"]
+            ["File(\"queues/rx-0/rps_cpus\") eth0 f"]
         );
         assert_eq!(
             settings_of("SUBSYSTEM==\"net\", ATTR{queues/rx-0/rps_cpus}=\"ff\""),
-            ["File(\"rps_cpus\")  "]
+            ["File(\"queues/rx-0/rps_cpus\")  "]
+        );
+        assert_eq!(
+            settings_of("echo f > /sys/class/net/eth0/queues/rx-$i/rps_cpus"),
+            ["File(\"queues/*/rps_cpus\") eth0 f"]
         );
         assert_eq!(settings_of("for i in /proc/irq/*/smp_affinity; do echo 1 >$i; done"), ["Interrupt  "]);
         assert_eq!(

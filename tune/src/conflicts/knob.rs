@@ -8,7 +8,7 @@ pub(super) enum OwnedKnob {
     Sysctl(String),
     /// An option of ethtool and its parameter: `rx` of rings, `gro` of features.
     Link(EthtoolKind, String),
-    /// A file of each queue or interface, such as `rps_cpus`.
+    /// A file of an interface or queue, such as `threaded` or `queues/rx-0/rps_cpus`, or a pattern.
     File(String),
     /// The affinity of an interrupt.
     Interrupt,
@@ -62,9 +62,20 @@ pub(super) struct ConfigurationLine {
 }
 
 impl OwnedKnob {
+    /// A file of each queue.
+    pub(super) fn of_queues(name: &str) -> Self {
+        Self::File(format!("queues/*/{name}"))
+    }
+
+    /// Whether its values are masks of CPUs.
+    pub(super) fn is_mask(&self) -> bool {
+        matches!(self, Self::File(path) if path.ends_with("ps_cpus"))
+    }
+
     pub(super) fn is_covered_by(&self, other: &OwnedKnob) -> bool {
         match (self, other) {
-            (OwnedKnob::Sysctl(path), OwnedKnob::Sysctl(pattern)) => matches(pattern, path),
+            (OwnedKnob::Sysctl(path), OwnedKnob::Sysctl(pattern))
+            | (OwnedKnob::File(path), OwnedKnob::File(pattern)) => matches(pattern, path),
             (OwnedKnob::Link(EthtoolKind::Flow, _), OwnedKnob::Link(EthtoolKind::Flow, _)) => true,
             _ => self == other,
         }

@@ -152,7 +152,7 @@ pub(super) fn lines(text: &str, path: &str) -> Vec<ConfigurationLine> {
             return None;
         }
         let (knob, to) = match entry.key {
-            "ReceivePacketSteeringCPUMask" => (OwnedKnob::File("rps_cpus".to_owned()), None),
+            "ReceivePacketSteeringCPUMask" => (OwnedKnob::of_queues("rps_cpus"), None),
             "SR-IOVVirtualFunctions" => {
                 (OwnedKnob::File("sriov_numvfs".to_owned()), Some(entry.value.to_owned()))
             }

@@ -59,6 +59,9 @@ fn owner(line: &ConfigurationLine, uuid: &str, interface: &str) -> ConfiguredSet
         let to = match set.to.as_deref() {
             Some("on") if option.starts_with("feature-") => "true",
             Some("off") if option.starts_with("feature-") => "false",
+            // nm-settings(5): the options of coalescing are numbers.
+            Some("on") => "1",
+            Some("off") => "0",
             Some(to) => to,
             None => "''",
         };
@@ -139,7 +142,7 @@ mod tests {
 
     /// nmcli 1.42 wrote this file.
     const FILE: &str = "[connection]\nid=Wired connection 1\nuuid=0f6d-1\ntype=ethernet\ninterface-name=eth0\n\n\
-        [ethernet]\n\n[ethtool]\nfeature-gro=true\nring-rx=1024\nchannels-combined=4\npause-rx=false\n\n[ipv4]\nmethod=auto\n";
+        [ethernet]\n\n[ethtool]\nfeature-gro=true\nring-rx=1024\nchannels-combined=4\ncoalesce-adaptive-rx=1\npause-rx=false\n\n[ipv4]\nmethod=auto\n";
     const PATH: &str = "/etc/NetworkManager/system-connections/Wired connection 1.nmconnection";
 
     fn host(files: &[(&'static str, &'static str)]) -> Host {
@@ -163,6 +166,11 @@ mod tests {
     fn connection_profile_claims_settings_of_its_interface() {
         let found = claims(&[], "eth0");
         assert_eq!(found.len(), 1);
+        let coalesce = Setting::Coalesce { interface: "eth0".into() };
+        let adaptive =
+            SettingOwners::observe(&host(&[])).claims(&coalesce, &SettingValue::new("adaptive-rx off"));
+        let ClaimExclusion::ByHand { commands } = &adaptive[0].exclusion else { panic!("{adaptive:?}") };
+        assert!(commands[0].contains("ethtool.coalesce-adaptive-rx 0 "), "{commands:?}");
         assert_eq!(
             (found[0].enforcement, found[0].read_from.clone()),
             (EnforcementMode::OnLink, format!("{PATH}:10"))

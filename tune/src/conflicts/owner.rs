@@ -1,6 +1,6 @@
 //! Owners of settings: programs and configuration files, and their claims on a planned change.
 
-use linerate_host::{Setting, SettingValue};
+use linerate_host::{CpuSet, Setting, SettingValue};
 
 use super::command;
 use super::knob::{OwnedKnob, OwnedSetting, sysctl_path};
@@ -99,9 +99,16 @@ impl<'a> WantedKnob<'a> {
             };
             is_same_interface
                 && set.knob.is_covered_by(&other.knob)
+                && !(set.knob.is_mask() && is_same_mask(set.to.as_deref(), other.to.as_deref()))
                 && contradicts(set.to.as_deref(), other.to.as_deref())
         })
     }
+}
+
+/// Masks are written with and without leading zeros.
+fn is_same_mask(mask: Option<&str>, other_mask: Option<&str>) -> bool {
+    let cpus = |mask: Option<&str>| CpuSet::from_mask(mask?).ok();
+    cpus(mask).is_some_and(|cpus_of_mask| Some(cpus_of_mask) == cpus(other_mask))
 }
 
 /// An unknown value may be another one.
@@ -122,7 +129,7 @@ fn contradicts(value: Option<&str>, other_value: Option<&str>) -> bool {
 mod tests {
     use super::super::knob::{EthtoolKind, feature};
     use super::*;
-    use linerate_host::setting::Offload;
+    use linerate_host::setting::{Offload, QueueDirection};
 
     fn set(knob: OwnedKnob, interface: Option<&str>, to: &str) -> OwnedSetting {
         OwnedSetting { knob, interface: interface.map(str::to_owned), to: Some(to.to_owned()) }
@@ -159,6 +166,27 @@ mod tests {
         assert!(wanted.contradicted_by(&set(sysctl("net/ipv4/conf/eth0.5/rp_filter"), None, "2")).is_some());
         assert!(wanted.contradicted_by(&set(sysctl("net.ipv4.conf.*.rp_filter"), None, "2")).is_some());
         assert!(wanted.contradicted_by(&set(sysctl("net.ipv4.conf.eth0.5.rp_filter"), None, "2")).is_none());
+    }
+
+    #[test]
+    fn masks_contradict_only_other_masks_of_the_same_queue() {
+        let setting =
+            Setting::QueueCpus { interface: "eth0".into(), direction: QueueDirection::Receive, queue: 1 };
+        let to = SettingValue::new("00000003");
+        let wanted = WantedKnob::new(&setting, &to);
+        let line =
+            |queue: &str, mask: &str| format!("echo {mask} > /sys/class/net/eth0/queues/{queue}/rps_cpus");
+        for (queue, mask, contradicts) in [
+            ("rx-1", "3", false),
+            ("rx-1", "2", true),
+            ("rx-0", "2", false),
+            ("rx-$i", "2", true),
+            ("*", "03", false),
+            ("*", "$mask", true),
+        ] {
+            let set = command::settings(&line(queue, mask)).remove(0);
+            assert_eq!(wanted.contradicted_by(&set).is_some(), contradicts, "{queue} {mask}");
+        }
     }
 
     #[test]

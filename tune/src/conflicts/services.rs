@@ -129,7 +129,7 @@ fn google_agent(reader: &ConfigurationReader<'_>) -> Option<ConfiguredSetting> {
     if GOOGLE_FILES.iter().find_map(|path| spreads_queues(&reader.read(path)?)) == Some(false) {
         return None;
     }
-    let knobs = [OwnedKnob::Interrupt, OwnedKnob::File("xps_cpus".to_owned())];
+    let knobs = [OwnedKnob::Interrupt, OwnedKnob::of_queues("xps_cpus")];
     Some(ConfiguredSetting {
         owner: "google-guest-agent",
         what: "sets the affinity of interrupts, and XPS, of virtual NICs when it starts".to_owned(),

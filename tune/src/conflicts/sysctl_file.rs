@@ -4,6 +4,7 @@ use super::knob::{ConfigurationLine, OwnedKnob, OwnedSetting, sysctl_path};
 use super::owner::{FoundOwners, SettingOwner, WantedKnob};
 use super::reader::{ConfigurationReader, matches};
 use crate::claim::{ClaimExclusion, EnforcementMode, SettingClaim};
+use crate::persist::InitSystem;
 
 const DIRECTORIES: [&str; 5] =
     ["/etc/sysctl.d", "/run/sysctl.d", "/usr/local/lib/sysctl.d", "/usr/lib/sysctl.d", "/lib/sysctl.d"];
@@ -27,7 +28,9 @@ pub(super) struct SysctlLine {
 
 pub(super) fn observe(reader: &ConfigurationReader<'_>) -> FoundOwners {
     let mut paths = reader.layered(&DIRECTORIES, ".conf");
-    paths.push(LAST.to_owned());
+    if InitSystem::of(reader.host) == InitSystem::Other {
+        paths.push(LAST.to_owned());
+    }
     let lines_of =
         |path: String| reader.read(&path).map(|text| assignments(&text, &path)).unwrap_or_default();
     let lines: Vec<_> = paths.into_iter().filter(|path| path != OURS).flat_map(lines_of).collect();
@@ -182,5 +185,8 @@ mod tests {
                 commands: vec!["# /etc/sysctl.conf:1: make it 'net.core.rmem_max = 5'".into()]
             }
         );
+        let with_systemd = [last[0], last[1], ("/run/systemd/system/a.service", "")];
+        let found = claims(&with_systemd, "net.core.rmem_max", "5");
+        assert_eq!(found[0].read_from, "/etc/sysctl.d/10-a.conf:1");
     }
 }
