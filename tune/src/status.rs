@@ -191,7 +191,7 @@ impl StatusReader<'_> {
                 .and_then(UndoDeadline::boot_seconds)
                 .map(remaining),
             overdue: self.boot.as_ref().and_then(|boot| due(tune, boot, self.boot_seconds, is_running)),
-            persisted: !tune.persisted.is_empty(),
+            persisted: tune.persisted,
             settings: tune
                 .tracked
                 .iter()

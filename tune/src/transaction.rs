@@ -22,6 +22,7 @@ pub use error::TuneError;
 pub(crate) use locations::SettingLocations;
 pub use namespace::TuneNamespace;
 pub use target::ChangeTarget;
+use unconfirmed::has_deadline;
 pub(crate) use unconfirmed::is_pending;
 pub use unconfirmed::{boot_seconds, confirm, due, undo_overdue};
 pub(crate) use undo::later_holder;
@@ -76,14 +77,18 @@ impl<'w> TuneTransaction<'w> {
         target: &T,
         start: TuneStart<'_>,
     ) -> Result<Self, TuneError> {
-        if let Some(pending) = writer.tunes().iter().find(|tune| is_pending(tune)) {
+        let boot = target.boot()?;
+        // The changes of an earlier boot have ended, even if the host refuses to undo the rest.
+        let blocks =
+            |tune: &&RecordedTune| is_pending(tune) && tune.begun.is_of_earlier_boot(&boot) != Some(true);
+        if let Some(pending) = writer.tunes().iter().find(blocks) {
             return Err(TuneError::Pending { tune: pending.begun.tune });
         }
         let id = writer.next_tune();
         let begun = JournalRecord::Begun(BeginRecord {
             tune: id,
             unix_seconds: unix_seconds().unwrap_or(0),
-            boot: target.boot()?,
+            boot,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             argv: start.argv,
             goal: start.goal,
@@ -97,6 +102,7 @@ impl<'w> TuneTransaction<'w> {
                 .flat_map(|change| [&change.from, &change.to].map(|value| (change, value)))
                 .flat_map(|(change, value)| room_for(id, &change.setting, value))
                 .chain([begun.clone()])
+                .chain(writer.tunes().iter().filter(|tune| tune.is_open()).flat_map(undo_rooms))
                 .collect();
             writer.reserve(&records)?;
             writer.save_plan(id, plan)?;
@@ -160,6 +166,12 @@ impl<'w> TuneTransaction<'w> {
     #[must_use]
     pub fn id(&self) -> u64 {
         self.id
+    }
+
+    /// When the tune undoes itself; `None` for never.
+    #[must_use]
+    pub fn until(&self) -> Option<UndoDeadline> {
+        self.tune().filter(|tune| has_deadline(tune))?.begun.until
     }
 
     /// Replaces the plan.
@@ -363,14 +375,12 @@ impl<'w> TuneTransaction<'w> {
         Ok(Some(noted))
     }
 
-    // Reserves space for these records and the undo, so that a full disk cannot prevent the undo.
+    // Reserves space for these records and the undo of this and all earlier tunes, so that a full
+    // disk cannot prevent the undo.
     fn reserve_space(&self, records: impl Iterator<Item = JournalRecord>) -> Result<(), TuneError> {
-        let tracked = self.tune().map_or(&[] as &[TrackedSetting], |tune| &tune.tracked);
-        let records: Vec<JournalRecord> = tracked
-            .iter()
-            .flat_map(|tracked| undo_room(self.id, &tracked.setting, &tracked.original))
-            .chain(records)
-            .collect();
+        let is_to_undo = |tune: &&RecordedTune| tune.is_open() || tune.begun.tune == self.id;
+        let records: Vec<JournalRecord> =
+            self.writer.tunes().iter().filter(is_to_undo).flat_map(undo_rooms).chain(records).collect();
         Ok(self.writer.reserve(&records)?)
     }
 
@@ -426,6 +436,13 @@ fn room_for(tune: u64, setting: &Setting, value: &SettingValue) -> Vec<JournalRe
     let original = Some((setting.clone(), value.clone()));
     let done = JournalRecord::Done { tune, step: u32::MAX, found: value.clone(), change: original };
     [change, done].into_iter().chain(undo_room(tune, setting, value)).collect()
+}
+
+/// Records as long as the records of the undo of a tune.
+fn undo_rooms(tune: &RecordedTune) -> impl Iterator<Item = JournalRecord> {
+    let room =
+        move |tracked: &TrackedSetting| undo_room(tune.begun.tune, &tracked.setting, &tracked.original);
+    tune.tracked.iter().flat_map(room)
 }
 
 fn undo_room(tune: u64, setting: &Setting, value: &SettingValue) -> Vec<JournalRecord> {

@@ -2,10 +2,8 @@
 
 use std::io;
 
-/// Why a journal cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
-    /// A file of the state directory cannot be used.
     #[error("{path}: cannot {what}: {source}")]
     File {
         path: String,
@@ -17,12 +15,7 @@ pub enum JournalError {
     #[error(
         "{path}: no space for {bytes} bytes of journal ({source}): free some, or give another --state-dir"
     )]
-    NoSpace {
-        path: String,
-        /// Space that was needed.
-        bytes: u64,
-        source: io::Error,
-    },
+    NoSpace { path: String, bytes: u64, source: io::Error },
     /// Another process holds the lock for appending.
     #[error("linerate is changing settings already{}: wait until it has ended", process(*.pid))]
     Busy {
@@ -31,12 +24,7 @@ pub enum JournalError {
     },
     /// A user who can write the file could make root write any setting.
     #[error("{path}: {why}: not used, because its values would be written as root")]
-    NotOurs {
-        /// The file or directory.
-        path: String,
-        /// The fault.
-        why: String,
-    },
+    NotOurs { path: String, why: String },
     /// A line is whole, but this version does not know its content.
     #[error(
         "{path} line {line}: made by a newer linerate ({why}): use that version to undo, or upgrade this one"
@@ -45,7 +33,6 @@ pub enum JournalError {
         path: String,
         /// The line, from 1.
         line: u64,
-        /// The unknown part.
         why: String,
     },
     /// An earlier write failed, so the content of the disk is uncertain.

@@ -13,46 +13,31 @@ pub enum JournalRecord {
     /// A tune begins; nothing has been changed.
     Begun(BeginRecord),
     /// A tune that broke off, whose program died, or that had ended, goes on.
-    Resumed {
-        /// Number of the tune.
-        tune: u64,
-    },
+    Resumed { tune: u64 },
     /// The device of an interface that the start of the tune did not record.
-    Device {
-        /// Number of the tune.
-        tune: u64,
-        device: NamedDevice,
-    },
+    Device { tune: u64, device: NamedDevice },
     /// Values of settings that a change resets along with its own: after a change of channels the
     /// driver creates new queues, vectors and tables. Written before that change, and again after
     /// it.
     Noted {
-        /// Number of the tune.
         tune: u64,
         /// The change that they hang on.
         with: Setting,
-        /// The settings and their values.
         values: Vec<(Setting, SettingValue)>,
     },
     /// A setting is about to be written.
     Intent {
-        /// Number of the tune.
         tune: u64,
         /// Number of the change within it, from 0.
         step: u32,
         setting: Setting,
-        /// The current value.
         from: SettingValue,
-        /// The value to be written.
         to: SettingValue,
     },
     /// A setting was written and read back.
     Done {
-        /// Number of the tune.
         tune: u64,
-        /// Number of the change.
         step: u32,
-        /// The current value.
         found: SettingValue,
         /// The setting and its original value once more, so that it can be restored even if the
         /// record of its intent is damaged.
@@ -61,9 +46,7 @@ pub enum JournalRecord {
     },
     /// A setting was refused, or was accepted and had no effect. Without an intent before it, nothing was written.
     Refused {
-        /// Number of the tune.
         tune: u64,
-        /// Number of the change.
         step: u32,
         setting: Setting,
         why: String,
@@ -72,73 +55,39 @@ pub enum JournalRecord {
     },
     /// A tune made all of its changes, or broke off.
     Ended {
-        /// Number of the tune.
         tune: u64,
         /// Why it broke off. `None` if it did not.
         broke_off: Option<String>,
     },
     /// The service was measured with the changes and without them.
     Measured {
-        /// Number of the tune.
         tune: u64,
         verdict: ComparisonVerdict,
         /// The figures that differ, for people.
         summary: String,
     },
     /// Somebody confirmed a tune that would have been undone otherwise.
-    Confirmed {
-        /// Number of the tune.
-        tune: u64,
-    },
+    Confirmed { tune: u64 },
     /// A tune is about to be undone.
-    UndoBegun {
-        /// Number of the tune.
-        tune: u64,
-        why: UndoReason,
-    },
+    UndoBegun { tune: u64, why: UndoReason },
     /// A setting is about to be restored.
-    UndoIntent {
-        /// Number of the tune.
-        tune: u64,
-        setting: Setting,
-        /// The current value.
-        from: SettingValue,
-        /// The value to restore.
-        to: SettingValue,
-    },
+    UndoIntent { tune: u64, setting: Setting, from: SettingValue, to: SettingValue },
     /// The result of restoring a setting.
-    UndoDone {
-        /// Number of the tune.
-        tune: u64,
-        setting: Setting,
-        /// The result.
-        outcome: UndoOutcome,
-    },
+    UndoDone { tune: u64, setting: Setting, outcome: UndoOutcome },
     /// A tune was undone; settings whose outcome is a failure remain to be.
-    UndoEnded {
-        /// Number of the tune.
-        tune: u64,
-    },
+    UndoEnded { tune: u64 },
     /// Files that make a tune last are about to be written: any of them may be there from now on, whole.
     Persisting {
-        /// Number of the tune.
         tune: u64,
-        /// The files, as they will be.
         files: Vec<WrittenFile>,
         /// Directories that are not there and will be made, the outer ones first.
         directories: Vec<String>,
     },
     /// All of those files were written.
-    Persisted {
-        /// Number of the tune.
-        tune: u64,
-        files: Vec<WrittenFile>,
-    },
+    Persisted { tune: u64, files: Vec<WrittenFile> },
     /// Those files were removed.
     Unpersisted {
-        /// Number of the tune.
         tune: u64,
-        /// Files that were removed.
         removed: Vec<String>,
         /// Files that were left, because another program changed them since.
         left: Vec<String>,

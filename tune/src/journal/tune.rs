@@ -3,7 +3,7 @@
 use linerate_host::stats::ComparisonVerdict;
 use linerate_host::{Setting, SettingValue};
 
-use super::record::{BeginRecord, UndoOutcome, UndoReason, WrittenFile};
+use super::record::{BeginRecord, UndoOutcome, UndoReason};
 use super::{DamagedLine, JournalLine, JournalRecord};
 use crate::NamedDevice;
 
@@ -21,8 +21,8 @@ pub struct RecordedTune {
     /// was not measured.
     pub measured: Option<(ComparisonVerdict, String)>,
     pub undo: Option<RecordedUndo>,
-    /// Files that make it persist.
-    pub persisted: Vec<WrittenFile>,
+    /// Files that make it persist were written and not removed.
+    pub persisted: bool,
     /// Number of the next change.
     pub next_step: u32,
     /// Damaged lines of the journal that may belong to the tune, so that changes may be missing.
@@ -131,7 +131,8 @@ impl RecordedTune {
 
     fn apply(&mut self, record: &JournalRecord) {
         match record {
-            JournalRecord::Begun(_) => {}
+            // The end of files is that of the files of all tunes: see `apply_entry`.
+            JournalRecord::Begun(_) | JournalRecord::Unpersisted { .. } => {}
             JournalRecord::Resumed { .. } => self.ended = None,
             JournalRecord::Device { device, .. } => self.begun.devices.push(device.clone()),
             JournalRecord::Noted { with, values, .. } => {
@@ -197,12 +198,7 @@ impl RecordedTune {
                     undo.ended = true;
                 }
             }
-            JournalRecord::Persisting { files, .. } | JournalRecord::Persisted { files, .. } => {
-                self.persisted.clone_from(files);
-            }
-            JournalRecord::Unpersisted { removed, left, .. } => {
-                self.persisted.retain(|file| !removed.contains(&file.path) && !left.contains(&file.path));
-            }
+            JournalRecord::Persisting { .. } | JournalRecord::Persisted { .. } => self.persisted = true,
         }
     }
 
@@ -272,7 +268,7 @@ impl TrackedSetting {
     pub(crate) fn is_to_undo(&self, tune: &RecordedTune) -> bool {
         let pending = |with: &Setting| tune.tracked(with).is_some_and(|with| !with.is_settled());
         match &self.outcome {
-            Some(UndoOutcome::Gone { .. } | UndoOutcome::Covered { .. }) => false,
+            Some(UndoOutcome::Gone { .. }) => false,
             Some(outcome) if outcome.is_final() => self.depends_on.iter().any(pending),
             _ => true,
         }
@@ -334,6 +330,9 @@ pub(super) fn apply_entry(tunes: &mut Vec<RecordedTune>, entry: &JournalLine) {
     if let JournalRecord::UndoDone { tune, setting, outcome: UndoOutcome::Covered { by } } = record {
         hand_over(tunes, *tune, *by, setting);
     }
+    if let JournalRecord::Unpersisted { .. } = record {
+        tunes.iter_mut().for_each(|tune| tune.persisted = false);
+    }
     let number = record.tune();
     if find_tune(tunes, number).is_none() {
         // The record of its start is damaged.
@@ -372,7 +371,7 @@ impl RecordedTune {
             confirmed: false,
             measured: None,
             undo: None,
-            persisted: Vec::new(),
+            persisted: false,
             next_step: 0,
             damaged_lines: Vec::new(),
         }

@@ -78,7 +78,7 @@ fn past_tune(tune: &RecordedTune, entries: &[JournalLine]) -> PastTune {
         broke_off: tune.ended.as_ref().and_then(|ended| ended.broke_off.clone()),
         confirmed: tune.confirmed,
         undo: past_undo(tune, entries),
-        persisted: !tune.persisted.is_empty(),
+        persisted: tune.persisted,
     }
 }
 

@@ -4,7 +4,6 @@ use linerate_host::HostError;
 
 use crate::journal::JournalError;
 
-/// Why a tune cannot be begun, made, resumed or undone.
 #[derive(Debug, thiserror::Error)]
 pub enum TuneError {
     /// The journal could not be written, so nothing was changed.
@@ -21,36 +20,26 @@ pub enum TuneError {
     /// A tune that may still undo itself.
     #[error("tune {tune} undoes itself unless it is confirmed: confirm or undo it first")]
     Pending { tune: u64 },
-    /// The journal has no such tune.
     #[error("there is no tune {tune}: see `history`")]
-    NoSuchTune {
-        /// The requested number.
-        tune: u64,
-    },
-    /// No tune is left to undo.
+    NoSuchTune { tune: u64 },
     #[error("nothing to undo: no tune is in effect")]
     NothingToUndo,
-    /// A tune that was undone before.
     #[error("tune {tune} is undone already")]
     UndoneAlready { tune: u64 },
-    /// No tune is left to finish.
     #[error("nothing to resume: the last tune made all of its changes, or was undone")]
     NothingToResume,
     /// No guard would undo the tune when its time is over.
     #[error("no guard would undo it in time ({why}): nothing is changed")]
     NoGuard { why: String },
-    /// No tune waits for a confirmation.
     #[error("nothing to confirm: no tune waits for it")]
     NothingToConfirm,
     /// A tune whose time is over, or whose program died before it made all changes.
     #[error("too late to confirm tune {tune}: it is being undone, or will be by the next `undo`")]
     TooLate { tune: u64 },
-    /// A tune of another boot.
     #[error(
         "tune {tune} was made before the last boot, which ended its changes: undo it and make a new plan"
     )]
     EarlierBoot { tune: u64 },
-    /// A tune without a saved plan.
     #[error("tune {tune} was begun without a plan: undo it and make one")]
     NoPlan { tune: u64 },
     /// A tune of another network namespace, where the same names of interfaces and sysctls and the

@@ -56,16 +56,17 @@ impl TuneNamespace {
 
 /// Whether the setting belongs to a network namespace, and not to the machine.
 pub(super) fn is_of_namespace(setting: &Setting) -> bool {
-    let is_of_machine = matches!(
-        setting,
+    match setting {
+        Setting::Sysctl(name) => name.starts_with("net.") || name.starts_with("net/"),
         Setting::ThreadCpus { .. }
-            | Setting::IrqAffinity { .. }
-            | Setting::Governor { .. }
-            | Setting::Audit
-            | Setting::SmtControl
-            | Setting::UnitDropIn { .. }
-    );
-    !is_of_machine
+        | Setting::IrqAffinity { .. }
+        | Setting::IrqbalanceBans { .. }
+        | Setting::Governor { .. }
+        | Setting::Audit
+        | Setting::SmtControl
+        | Setting::UnitDropIn { .. } => false,
+        _ => true,
+    }
 }
 
 /// Inode of the network namespace of the calling thread.

@@ -14,7 +14,11 @@ pub fn boot_seconds() -> u64 {
 
 /// Whether a tune may still undo itself.
 pub(crate) fn is_pending(tune: &RecordedTune) -> bool {
-    tune.begun.until.is_some_and(|until| !(tune.confirmed && until.takes_confirmation())) && tune.is_open()
+    has_deadline(tune) && tune.is_open()
+}
+
+pub(super) fn has_deadline(tune: &RecordedTune) -> bool {
+    tune.begun.until.is_some_and(|until| !(tune.confirmed && until.takes_confirmation()))
 }
 
 /// Why a tune is due to be undone. `maker_runs`: whether a process holds the journal's lock.
@@ -48,12 +52,10 @@ pub fn undo_overdue<T: ChangeTarget>(
         .tunes()
         .iter()
         .rev()
-        .filter(|tune| {
-            let namespace = TuneNamespace::of(target.host(), &tune.begun);
-            namespace.check_here(tune.begun.tune).is_ok()
-        })
         // This process holds the lock, and makes no tune yet.
-        .filter_map(|tune| due(tune, &boot, now, false).map(|reason| (tune.begun.tune, reason)))
+        .filter_map(|tune| due(tune, &boot, now, false).map(|reason| (&tune.begun, reason)))
+        .filter(|(begun, _)| TuneNamespace::of(target.host(), begun).check_here(begun.tune).is_ok())
+        .map(|(begun, reason)| (begun.tune, reason))
         .collect();
     overdue.into_iter().map(|(tune, reason)| undo(writer, target, Some(tune), reason)).collect()
 }

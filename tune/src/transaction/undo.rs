@@ -4,7 +4,7 @@ use linerate_host::{Setting, SettingError, SettingValue};
 use serde::{Deserialize, Serialize};
 
 use super::locations::SettingLocations;
-use super::{ChangeTarget, TuneError, TuneNamespace, undo_room};
+use super::{ChangeTarget, TuneError, TuneNamespace, undo_rooms};
 use crate::journal::record::{UndoOutcome, UndoReason};
 use crate::journal::tune::TrackedSetting;
 use crate::journal::{JournalError, JournalRecord, JournalWriter, RecordedTune};
@@ -70,11 +70,7 @@ pub fn undo<T: ChangeTarget>(
     let tune = choose(writer, id)?;
     let boot = target.boot().ok();
     TuneNamespace::of(target.host(), &tune.begun).check_here(tune.begun.tune)?;
-    let records: Vec<JournalRecord> = tune
-        .tracked
-        .iter()
-        .flat_map(|tracked| undo_room(tune.begun.tune, &tracked.setting, &tracked.original))
-        .collect();
+    let records: Vec<JournalRecord> = undo_rooms(&tune).collect();
     writer.reserve(&records)?;
     let mut run = UndoRun {
         id: tune.begun.tune,
@@ -132,7 +128,7 @@ struct UndoRun<'a, T> {
     id: u64,
     places: SettingLocations<'a>,
     order: Vec<Setting>,
-    /// Values that other programs set and that undoing a change may reset.
+    /// Values that other programs or later tunes set and that undoing a change may reset.
     kept: Vec<(Setting, SettingValue)>,
     /// Tables that were restored before the channels.
     fitted: Vec<Setting>,
@@ -140,7 +136,8 @@ struct UndoRun<'a, T> {
 }
 
 impl<T: ChangeTarget> UndoRun<'_, T> {
-    /// Records the values that other programs set, before undoing a change of channels resets them.
+    /// Records the values that other programs and later tunes set, before undoing a change of channels
+    /// resets them.
     fn record_foreign_values(&mut self) -> Result<(), JournalError> {
         for setting in self.order.clone() {
             let Some(tracked) =
@@ -149,13 +146,18 @@ impl<T: ChangeTarget> UndoRun<'_, T> {
                 continue;
             };
             let now = self.places.find(&setting).ok().and_then(|setting| self.target.read(&setting).ok());
-            if let (Some(UndoOutcome::Drift { .. }), Some(now)) = (&tracked.outcome, &now) {
-                self.kept.push((setting.clone(), now.clone()));
+            let Some(now) = now else { continue };
+            if let Some(UndoOutcome::Drift { .. } | UndoOutcome::Covered { .. }) = &tracked.outcome {
+                self.kept.push((setting, now));
                 continue;
             }
-            let Some(now) = now.filter(|now| self.is_drift(&tracked, now)) else { continue };
-            self.kept.push((setting.clone(), now.clone()));
-            self.finish(&tracked, UndoOutcome::Drift { found: now })?;
+            let outcome = match self.covering_tune(&tracked, &now) {
+                Some(by) => UndoOutcome::Covered { by },
+                None if self.is_drift(&tracked, &now) => UndoOutcome::Drift { found: now.clone() },
+                None => continue,
+            };
+            self.kept.push((setting, now));
+            self.finish(&tracked, outcome)?;
         }
         Ok(())
     }

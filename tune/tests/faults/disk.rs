@@ -107,6 +107,21 @@ fn start(store: &StateStore) {
     assert!(
         plan.changes.iter().all(|change| change.setting.read(&host).ok() == Some(SettingValue::new("0")))
     );
+
+    // A later tune does not use the space for the undo of an earlier tune.
+    for name in ["other", "filler"] {
+        std::fs::remove_file(store.directory().join(name)).expect("removed");
+    }
+    for numbers in [0..80, 80..100] {
+        let mut transaction = TuneTransaction::begin(&mut writer, &host, begin(None)).expect("begun");
+        for number in numbers {
+            transaction.change(&host, &setting(number), &SettingValue::new("7")).expect("journalled");
+        }
+        transaction.end(None).expect("ended");
+    }
+    fill_disk(&store.directory().join("filler"));
+    let report = undo(&mut writer, &host, Some(2), Asked).expect("undone");
+    assert_eq!(report.settings.len(), 80);
 }
 
 fn fill_disk(filler: &Path) {

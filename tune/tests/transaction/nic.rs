@@ -275,6 +275,23 @@ fn undo_of_an_older_tune_passes_its_original_values_to_a_tune_that_reset_them() 
     assert!(status(&scratch, &nic).tunes.is_empty());
 }
 
+/// Undoing tune 1 changes the channels, which resets the mask that tune 2 set.
+#[test]
+fn undo_of_an_older_tune_keeps_values_of_a_later_tune_that_it_resets() {
+    let (nic, scratch) = (Nic::with_weights(), Scratch::new());
+    let before = nic.now();
+    nic.raise(&scratch);
+    tune(&nic, &scratch, &[(2, 3)]).expect("journalled");
+    let report = undo(&mut scratch.lock(), &nic, Some(1), Asked).expect("undone");
+    assert!(!report.has_failures() && !report.has_skipped(), "{report:#?}");
+    let now = nic.now();
+    assert_eq!((&now[..2], same(&nic, 2, &now[2], "8")), (&before[..2], true), "{now:?}");
+    let tunes = status(&scratch, &nic).tunes;
+    assert_eq!((tunes.len(), &tunes[0].settings[0].state), (1, &SettingState::InEffect));
+    undo(&mut scratch.lock(), &nic, Some(2), Asked).expect("undone");
+    assert!(same(&nic, 2, &nic.now()[2], &before[2]));
+}
+
 /// A change: the number of a setting, and the number of a value.
 type Change = (usize, usize);
 

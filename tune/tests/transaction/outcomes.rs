@@ -2,6 +2,7 @@
 
 use linerate_host::recording::RecordedEntry;
 use linerate_host::{Host, HostRecording, Setting, SettingError, SettingValue};
+use linerate_tune::journal::JournalRecord;
 use linerate_tune::journal::record::UndoReason::Asked;
 use linerate_tune::journal::record::{UndoDeadline, UndoOutcome};
 use linerate_tune::plan::PlannedChange;
@@ -229,6 +230,7 @@ fn in_namespace(inode: u64, name: &str, index: u32, device: Option<&str>, value:
         (format!("/sys/class/net/{name}/device/sriov_numvfs"), value.to_owned()),
         (format!("/proc/sys/net/ipv4/conf/{name}/rp_filter"), value.to_owned()),
         ("/proc/sys/net/ipv4/udp_early_demux".to_owned(), value.to_owned()),
+        ("/proc/sys/kernel/timer_migration".to_owned(), value.to_owned()),
         ("/proc/sys/kernel/random/boot_id".to_owned(), "boot-1".to_owned()),
     ] {
         recording.insert(path, RecordedEntry::File(format!("{text}\n").into_bytes()));
@@ -241,13 +243,15 @@ fn in_namespace(inode: u64, name: &str, index: u32, device: Option<&str>, value:
     Host::rehearsal(recording)
 }
 
-/// The kernel moves physical interfaces of a deleted network namespace to the initial one.
+/// The kernel moves physical interfaces of a deleted network namespace to the initial one. Settings of
+/// the machine stay.
 #[test]
 fn undo_restores_physical_interfaces_of_a_deleted_network_namespace() {
     let settings = [
         Setting::VirtualFunctions { interface: "eth0".to_owned() },
         Setting::sysctl("net.ipv4.conf.eth0.rp_filter"),
         Setting::sysctl("net.ipv4.udp_early_demux"),
+        Setting::sysctl("kernel.timer_migration"),
     ];
     let card = Some("0000:01:00.0");
     for (device, name, device_now, is_back) in [
@@ -270,7 +274,7 @@ fn undo_restores_physical_interfaces_of_a_deleted_network_namespace() {
         assert_eq!(is_in_effect, is_back, "{name} {device_now:?}");
         let report = undo(&mut scratch.lock(), &host, None, Asked).expect("undone");
         for undo in &report.settings {
-            let expected = is_back && undo.setting == settings[0];
+            let expected = undo.setting == settings[3] || is_back && undo.setting == settings[0];
             assert_eq!(undo.outcome == UndoOutcome::Restored, expected, "{name} {device_now:?}: {undo:?}");
             assert_eq!(matches!(undo.outcome, UndoOutcome::Gone { .. }), !expected, "{undo:?}");
         }
@@ -396,6 +400,35 @@ fn a_tune_of_an_earlier_boot_is_not_reopened() {
     assert!(matches!(error, TuneError::EarlierBoot { tune: 1 }));
     let error = TuneTransaction::reopen(&mut scratch.lock(), &fake, 2, &plan(1)).expect_err("no such");
     assert!(matches!(error, TuneError::NoSuchTune { tune: 2 }));
+}
+
+#[test]
+fn refused_undo_of_an_earlier_boot_does_not_block_other_tunes() {
+    let (fake, scratch) = (Fake::new(2), Scratch::new());
+    fake.behave(&setting(0), Manner::ObeysOnce);
+    let until = Some(UndoDeadline::Time { boot_seconds: boot_seconds() + 3600 });
+    tune(&scratch, &fake, TuneStart { until, ..begin() }, &setting(0), "5");
+    let error = TuneTransaction::begin(&mut scratch.lock(), &fake, begin()).expect_err("it is pending");
+    assert!(matches!(error, TuneError::Pending { tune: 1 }));
+    fake.reboot();
+    let reports = undo_overdue(&mut scratch.lock(), &fake).expect("journalled");
+    assert!(reports[0].has_failures(), "{reports:?}");
+    tune(&scratch, &fake, begin(), &setting(1), "5");
+    assert_eq!(fake.now(&setting(1)), "5");
+}
+
+#[test]
+fn unpersist_removes_the_files_of_all_tunes() {
+    let (fake, scratch) = (Fake::new(2), Scratch::new());
+    for (number, id) in [1, 2].into_iter().enumerate() {
+        tune(&scratch, &fake, begin(), &setting(number), "5");
+        scratch.lock().append(JournalRecord::Persisted { tune: id, files: Vec::new() }).expect("appended");
+    }
+    let persisted = || status(&scratch, &fake).tunes.iter().map(|tune| tune.persisted).collect::<Vec<_>>();
+    assert_eq!(persisted(), [true, true]);
+    let record = JournalRecord::Unpersisted { tune: 2, removed: Vec::new(), left: Vec::new() };
+    scratch.lock().append(record).expect("appended");
+    assert_eq!(persisted(), [false, false]);
 }
 
 /// A host on which a write of the number of virtual functions is killed after it wrote 0.
