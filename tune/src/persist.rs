@@ -91,6 +91,9 @@ pub enum FileContent {
 pub enum PersistError {
     #[error("no tune is in effect, so that there is nothing to persist")]
     Nothing,
+    /// Drop-ins of units are files, and exclusions from irqbalance are made again at boot.
+    #[error("the settings in effect require no files to persist")]
+    NoFiles,
     /// The device of a setting's interface is unknown.
     #[error("{setting}: the device of {interface} is not known, so that it would not be found again")]
     UnknownDevice { setting: String, interface: String },
@@ -172,6 +175,9 @@ impl PersistFiles {
                 files.extend(systemd_files(&document, target));
             }
         }
+        if files.is_empty() {
+            return Err(PersistError::NoFiles);
+        }
         let mut notes = notes(!sysctls.is_empty(), !other_settings.is_empty(), target);
         notes.extend(process_settings.first().map(|(setting, _)| {
             format!(
@@ -200,15 +206,15 @@ pub fn overridden(settings: &[(Setting, SettingValue)], owners: &SettingOwners) 
     settings.iter().filter_map(sentence).collect()
 }
 
-/// Makes systemd reload its units. Returns false without systemd.
+/// Makes systemd reload its units, if the host runs systemd.
 ///
 /// # Errors
 /// [`HostError`] with the message of systemctl. Then systemd loads the units at the next boot.
-pub fn reload_units(host: &Host) -> Result<bool, HostError> {
+pub fn reload_units(host: &Host) -> Result<(), HostError> {
     if InitSystem::of(host) == InitSystem::Other {
-        return Ok(false);
+        return Ok(());
     }
-    host.program("systemctl", &["daemon-reload"], "").map(|_| true)
+    host.program("systemctl", &["daemon-reload"], "").map(drop)
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "thiserror passes a reference")]

@@ -6,6 +6,7 @@ use crate::TunePlan;
 use crate::device::DeviceStatus;
 use crate::journal::{JournalError, StateStore};
 use crate::status::{JournalStatus, SettingState, TuneStatus};
+use crate::transaction::TuneNamespace;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ActiveSettings {
@@ -32,8 +33,14 @@ impl ActiveSettings {
         for tune in &status.tunes {
             active.add_tune(tune, host);
         }
+        let recorded_tunes = store.read()?.tunes();
         for tune in &status.tunes {
-            if let Some(plan) = store.plan(tune.tune)? {
+            // Interfaces and sysctls of another network namespace have other values here.
+            let is_here = recorded_tunes
+                .iter()
+                .filter(|recorded| recorded.begun.tune == tune.tune)
+                .all(|recorded| TuneNamespace::of(host, &recorded.begun) == TuneNamespace::Here);
+            if let Some(plan) = store.plan(tune.tune)?.filter(|_| is_here) {
                 active.add_targets(tune, &plan, host);
             }
         }
@@ -41,12 +48,15 @@ impl ActiveSettings {
     }
 
     fn add_targets(&mut self, tune: &TuneStatus, plan: &TunePlan, host: &Host) {
-        for target in &plan.target {
-            let setting = with_current_name(&target.setting, tune, host);
+        let targets = plan.target.iter().map(|target| (&target.setting, &target.value));
+        // A saved plan may find that a change was made before.
+        let changes = plan.changes.iter().map(|change| (&change.setting, &change.to));
+        for (setting, value) in targets.chain(changes) {
+            let setting = with_current_name(setting, tune, host);
             let is_known = self.settings.iter().any(|(known, _)| *known == setting);
             // A value that another program changed since does not persist.
-            if !is_known && setting.read(host).is_ok_and(|current| setting.same(&current, &target.value)) {
-                self.settings.push((setting, target.value.clone()));
+            if !is_known && setting.read(host).is_ok_and(|current| setting.same(&current, value)) {
+                self.settings.push((setting, value.clone()));
             }
         }
     }

@@ -14,6 +14,7 @@
 use std::fmt::Write as _;
 
 use linerate_host::Setting;
+use linerate_host::setting::QueueDirection;
 
 pub(super) const DIRECTORY: &str = "/etc/systemd/system";
 const SERVICE: &str = "linerate-tune.service";
@@ -66,19 +67,23 @@ fn wanted_by(settings: &[&Setting]) -> impl Iterator<Item = &'static str> {
 
 /// Units of programs that manage the same settings, or that forget exclusions when they are restarted.
 fn related_units(settings: &[&Setting]) -> Vec<&'static str> {
-    let has = |is_match: fn(&Setting) -> bool| settings.iter().any(|setting| is_match(setting));
-    let mut units = vec!["tuned.service"];
-    if has(|setting| matches!(setting, Setting::IrqAffinity { .. })) {
-        units.push("irqbalance.service");
-    }
-    // Both start with an empty ruleset.
-    if has(|setting| matches!(setting, Setting::NftTable { .. })) {
-        units.extend(["nftables.service", "firewalld.service"]);
-    }
-    if has(|setting| matches!(setting, Setting::Audit)) {
-        units.push("auditd.service");
-    }
+    let units_of = |setting: &&Setting| match setting {
+        Setting::IrqAffinity { .. } => &["google-guest-agent.service", "irqbalance.service"][..],
+        Setting::QueueCpus { direction: QueueDirection::Transmit, .. } => &["google-guest-agent.service"],
+        // They start with an empty ruleset, or with their own.
+        Setting::NftTable { .. } => &["nftables.service", "firewalld.service"],
+        Setting::IptablesRule { .. } => {
+            &["firewalld.service", "iptables.service", "ip6tables.service", "netfilter-persistent.service"]
+        }
+        Setting::Governor { .. } => {
+            &["cpufrequtils.service", "cpupower.service", "power-profiles-daemon.service", "tlp.service"]
+        }
+        Setting::Audit => &["auditd.service"],
+        _ => &[],
+    };
+    let mut units: Vec<_> = settings.iter().flat_map(units_of).copied().chain(["tuned.service"]).collect();
     units.sort_unstable();
+    units.dedup();
     units
 }
 
@@ -199,7 +204,6 @@ fn escape_from(text: &str, at_start: bool) -> String {
 mod tests {
     use std::process::Command;
 
-    use linerate_host::setting::QueueDirection;
     use linerate_testkit::skip;
 
     use super::*;
@@ -249,12 +253,16 @@ mod tests {
         let irq = Setting::IrqAffinity { irq: 3, action: "eth0-TxRx-0".into() };
         let table =
             Setting::NftTable { family: linerate_host::setting::NftFamily::Inet, table: "linerate".into() };
+        let xps =
+            Setting::QueueCpus { interface: "eth0".into(), direction: QueueDirection::Transmit, queue: 0 };
         assert_eq!(related_units(&[&rps()]), ["tuned.service"]);
+        assert_eq!(related_units(&[&xps, &xps]), ["google-guest-agent.service", "tuned.service"]);
         assert_eq!(
             related_units(&[&irq, &table, &Setting::Audit]),
             [
                 "auditd.service",
                 "firewalld.service",
+                "google-guest-agent.service",
                 "irqbalance.service",
                 "nftables.service",
                 "tuned.service"

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::file::{self, OpenedDirectory, PathOccupant};
-use super::{PersistError, PersistFile, PersistFiles, PlaceError};
+use super::{DOCUMENT_FILE, PersistError, PersistFile, PersistFiles, PlaceError, SYSCTL_FILE, unit};
 use crate::journal::record::WrittenFile;
 use crate::journal::{JournalError, JournalRecord, JournalWriter};
 
@@ -15,8 +15,6 @@ use crate::journal::{JournalError, JournalRecord, JournalWriter};
 pub struct StandingFiles {
     /// Number of their tune.
     pub tune: Option<u64>,
-    /// Whether all files were written; false if the program was killed.
-    pub whole: bool,
     /// Possible contents by path: after a kill, the old and the new one.
     files: BTreeMap<String, Vec<WrittenFile>>,
     /// Directories that were made for the files.
@@ -61,19 +59,22 @@ impl StandingFiles {
         match record {
             JournalRecord::Persisting { tune, files, directories } => {
                 self.tune = Some(*tune);
-                self.whole = false;
-                for file in files {
-                    self.files.entry(file.path.clone()).or_default().push(file.clone());
-                }
+                self.add(files);
                 self.directories.extend(directories.iter().cloned());
             }
             JournalRecord::Persisted { tune, files } => {
                 self.tune = Some(*tune);
-                self.whole = true;
-                self.files = files.iter().map(|file| (file.path.clone(), vec![file.clone()])).collect();
+                self.files.clear();
+                self.add(files);
             }
             JournalRecord::Unpersisted { .. } => *self = Self::default(),
             _ => {}
+        }
+    }
+
+    fn add(&mut self, files: &[WrittenFile]) {
+        for file in files {
+            self.files.entry(file.path.clone()).or_default().push(file.clone());
         }
     }
 
@@ -92,7 +93,8 @@ struct PendingFile<'a> {
 
 impl PersistFiles {
     /// Journals the files and writes them below `root` (`/`, or the image of another host). Files of an
-    /// earlier tune are replaced, or removed if they are not needed any more.
+    /// earlier tune are replaced, or removed if they are not needed any more. Files below other roots
+    /// stay.
     ///
     /// # Errors
     /// [`PersistError::Foreign`] if other files have these paths: then no file is written.
@@ -136,10 +138,14 @@ impl PersistFiles {
             list.push(pending_file.recorded.path.clone());
         }
         let needed: BTreeSet<_> = files.iter().map(|file| file.path.as_str()).collect();
-        for path in standing_files.paths().filter(|path| !needed.contains(path)) {
+        let is_superseded = |path: &&str| is_below(&root, path) && !needed.contains(path);
+        for path in standing_files.paths().filter(is_superseded) {
             standing_files.remove(path, &mut result.removed, &mut result.kept)?;
         }
         remove_directories(&standing_files, &mut result.removed)?;
+        let of_other_roots = standing_files.files.iter().filter(|(path, _)| !is_below(&root, path));
+        let other_files = of_other_roots.flat_map(|(_, versions)| versions).cloned();
+        let files = files.iter().cloned().chain(other_files).collect();
         writer.append(JournalRecord::Persisted { tune: self.tune, files })?;
         Ok(result)
     }
@@ -208,6 +214,13 @@ fn remove_directories(standing_files: &StandingFiles, removed: &mut Vec<String>)
         }
     }
     Ok(())
+}
+
+/// Whether a file was written below this root, and not below another root inside or outside it.
+fn is_below(root: &Path, path: &str) -> bool {
+    let Ok(relative) = Path::new(path).strip_prefix(root) else { return false };
+    let path = Path::new("/").join(relative);
+    path == Path::new(SYSCTL_FILE) || path == Path::new(DOCUMENT_FILE) || path.starts_with(unit::DIRECTORY)
 }
 
 fn read_standing_files(writer: &JournalWriter) -> Result<StandingFiles, JournalError> {

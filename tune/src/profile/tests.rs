@@ -90,11 +90,6 @@ fn parse_errors_name_the_line_and_fit_in_one_line() {
 
 proptest! {
     #[test]
-    fn parsing_arbitrary_text_never_panics(text in "\\PC{0,200}") {
-        let _ = TuneProfile::parse(&text, "any");
-    }
-
-    #[test]
     fn profiles_with_missing_lines_parse_or_give_a_one_line_error(
         keep in proptest::collection::vec(proptest::bool::weighted(0.95), 200),
     ) {

@@ -1,6 +1,6 @@
 //! `linerate tune persist`, `unpersist` and `reapply`: settings that outlast a boot.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -54,6 +54,12 @@ impl TunePersistArgs {
         let json = OutputTarget::from_option(self.json.as_deref())?;
         let interrupt = InterruptFlag::install()?;
         let (host, store) = (Host::live(), self.state_dir.existing_store()?);
+        let is_of_host = self.root == Path::new("/");
+        ensure!(
+            !is_of_host || is_in_first_namespace(&host),
+            "files of / are applied to the host at boot, and this is another network namespace: persist without \
+             --netns, or give the root of the namespace's own files by --root"
+        );
         let in_effect = ActiveSettings::of(&JournalStatus::of(&store.read()?, &host), &host, &store)?;
         if let Some(tune) = in_effect.pending {
             bail!(
@@ -74,7 +80,7 @@ impl TunePersistArgs {
             return Ok(ExitCode::from(1));
         }
         let write_result = files.write(&mut store.lock()?, &self.root)?;
-        if self.root.as_os_str() == "/" {
+        if is_of_host {
             reload_systemd(&host);
         }
         let has_kept_files = !write_result.kept.is_empty();
@@ -118,6 +124,13 @@ impl TuneUnpersistArgs {
         finish(json.as_ref(), &host, removed, |_| ())?;
         Ok(ExitCode::from(u8::from(has_kept_files)))
     }
+}
+
+/// Whether this is the network namespace of the first process, in which units run at boot.
+fn is_in_first_namespace(host: &Host) -> bool {
+    let namespace = |process: &str| host.read_link(&format!("/proc/{process}/ns/net")).ok();
+    let (first, own) = (namespace("1"), namespace("thread-self"));
+    first.is_none() || own.is_none() || first == own
 }
 
 fn finish<T: CommandResult>(
@@ -173,5 +186,29 @@ impl TuneReapplyArgs {
             reapply_report.settings.iter().map(|setting| format!("{setting}\n")).collect();
         output::print(&lines.concat())?;
         Ok(ExitCode::from(u8::from(reapply_report.has_failures())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use linerate_host::HostRecording;
+    use linerate_host::recording::RecordedEntry;
+
+    use super::*;
+
+    #[test]
+    fn files_of_the_host_are_written_only_in_its_network_namespace() {
+        for (links, expected) in [
+            (&[("1", 7), ("thread-self", 7)][..], true),
+            (&[("1", 7), ("thread-self", 8)], false),
+            (&[], true),
+        ] {
+            let mut recording = HostRecording::new();
+            for (process, inode) in links {
+                let link = RecordedEntry::Link(format!("net:[{inode}]"));
+                recording.insert(format!("/proc/{process}/ns/net"), link);
+            }
+            assert_eq!(is_in_first_namespace(&Host::recorded(recording)), expected, "{links:?}");
+        }
     }
 }

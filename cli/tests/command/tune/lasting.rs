@@ -18,6 +18,11 @@ fn persist_writes_settings_for_reapply_and_unpersist_removes_them() {
     let current = scene.shell("cat /sys/class/net/eth0/queues/rx-1/rps_cpus");
     let queue = json!({ "queue_cpus": { "interface": "eth0", "direction": "receive", "queue": 1 } });
     plan["target"] = json!([{ "setting": queue, "value": current }]);
+    // So does a queue whose change was made before the plan was applied.
+    let current = scene.shell("cat /sys/class/net/eth0/queues/rx-2/rps_cpus");
+    let changed = json!({ "queue_cpus": { "interface": "eth0", "direction": "receive", "queue": 2 } });
+    let change = &scene.plan_of(&[(changed.clone(), "5", &current)])["changes"][0];
+    plan["changes"].as_array_mut().expect("changes").push(change.clone());
     let file = scene.save("plan.json", &plan);
     fs::create_dir(scene.state()).expect("made");
     let image = scene.path("image");
@@ -38,7 +43,7 @@ fn persist_writes_settings_for_reapply_and_unpersist_removes_them() {
     conforms(&document, "linerate.persisted/1");
     let settings = document["settings"].as_array().expect("settings");
     let has = |expected: &Value| settings.iter().any(|entry| entry["setting"] == *expected);
-    assert!(has(&queue), "a setting that already has its value: {document}");
+    assert!(has(&queue) && has(&changed), "settings that already have their values: {document}");
     let (out, _) = scene.expect(0, "status", &[]);
     assert!(out.contains("persists"), "{out}");
 
