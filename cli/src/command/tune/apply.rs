@@ -9,6 +9,7 @@ use anyhow::{Result, bail, ensure};
 use clap::Args;
 use linerate_host::{Diagnosis, Host, Known, PacketPath, Severity};
 use linerate_tune::TunePlan;
+use linerate_tune::guard::TuneGuard;
 use linerate_tune::journal::StateStore;
 use linerate_tune::journal::record::{UndoDeadline, UndoReason};
 use linerate_tune::measure::{ChangeMeasurement, MeasuredService};
@@ -45,7 +46,7 @@ pub(super) struct TuneApplyArgs {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["interfaces", "port", "pid", "interval", "goal", "only", "except", "anyway"])]
     plan: Option<PathBuf>,
     /// Finish the tune that was interrupted
-    #[arg(long, conflicts_with_all = ["plan", "for_duration", "until_confirmed"])]
+    #[arg(long, conflicts_with_all = ["plan", "interfaces", "port", "pid", "interval", "goal", "only", "except", "anyway", "for_duration", "until_confirmed"])]
     resume: bool,
     /// Continue after a change that the host refuses
     #[arg(long)]
@@ -154,18 +155,31 @@ impl TuneApplyArgs {
         task: &TuneTask,
         interrupt: &'a InterruptFlag,
     ) -> Result<AppliedTune<'a>> {
-        let until = self.lasting.deadline();
         let mut writer = store.lock()?;
         let tune_start = TuneStart {
             goal: task.plan.goal.clone(),
             argv: output::argv(),
             devices: task.plan.devices.clone(),
-            until,
+            until: self.lasting.deadline(),
             plan: Some(&task.plan),
         };
         let transaction = TuneTransaction::begin(&mut writer, host, tune_start)?;
-        let id = transaction.id();
-        // The guard runs before the first change, so that no unconfirmed change can stay.
+        let (applied_tune, guard) = self.make_changes(transaction, host, task, interrupt)?;
+        drop(writer);
+        drop(guard);
+        Ok(applied_tune)
+    }
+
+    fn make_changes<'a>(
+        &self,
+        transaction: TuneTransaction<'_>,
+        host: &'a Host,
+        task: &TuneTask,
+        interrupt: &'a InterruptFlag,
+    ) -> Result<(AppliedTune<'a>, Option<TuneGuard>)> {
+        let (id, until) = (transaction.id(), transaction.until());
+        // The guard runs before the first change, so that no unconfirmed change can stay. The guard
+        // of a resumed tune ended if no change was in effect.
         let guard = match until.map(|_| confirm::start_guard(&self.state_dir, id)).transpose() {
             Ok(guard) => guard,
             Err(error) => {
@@ -174,10 +188,8 @@ impl TuneApplyArgs {
             }
         };
         let mut tune_run = TuneRun::new(host, interrupt, self.keep_going, until);
-        let run_result = execute_task(transaction, &mut tune_run, task);
-        drop(writer);
-        drop(guard);
-        Ok(AppliedTune { id, carrying: tune_run, ended: run_result })
+        let ended = execute_task(transaction, &mut tune_run, task);
+        Ok((AppliedTune { id, carrying: tune_run, ended }, guard))
     }
 
     /// Measures the service with the changes, judges, and undoes the changes if the service is
@@ -341,6 +353,8 @@ impl TuneApplyArgs {
         json: Option<&OutputTarget>,
         interrupt: &InterruptFlag,
     ) -> Result<ExitCode> {
+        let measurement =
+            self.measuring.without_measurement("a tune that is resumed has no window before it")?;
         let mut writer = store.lock()?;
         let (transaction, plan) = TuneTransaction::resume(&mut writer, host, None)?;
         let task = TuneTask {
@@ -350,15 +364,11 @@ impl TuneApplyArgs {
             rehearsal: None,
             unseen: Vec::new(),
         };
-        let id = transaction.id();
-        let mut tune_run = TuneRun::new(host, interrupt, self.keep_going, None);
-        let run_result = execute_task(transaction, &mut tune_run, &task);
+        let (applied_tune, guard) = self.make_changes(transaction, host, &task, interrupt)?;
         drop(writer);
-        let outcome = MeasuredOutcome {
-            measurement: Known::unknown("a tune that is resumed has no window before it"),
-            undone: None,
-        };
-        self.report(&task, AppliedTune { id, carrying: tune_run, ended: run_result }, outcome, json)
+        drop(guard);
+        let outcome = MeasuredOutcome { measurement: measurement.into(), undone: None };
+        self.report(&task, applied_tune, outcome, json)
     }
 
     fn report(

@@ -69,18 +69,21 @@ fn apply_stops_at_a_refused_change_and_resume_makes_the_others() {
     plan["changes"][position]["to"] = json!("nonsense");
     let file = scene.save("plan.json", &plan);
     let before = scene.values();
-    let (out, err) = scene.expect(2, "apply", &["--plan", &file, "--yes"]);
+    let (out, err) = scene.expect(2, "apply", &["--plan", &file, "--yes", "--for-duration", "1h"]);
     assert!(err.contains("rp_filter: 0 -> nonsense ... refused: cannot write 'nonsense' to "), "{err}");
     assert!(out.contains(&format!("stopped with {position} changes made")), "{out}");
     assert!(out.contains("to finish it") && out.contains("apply --resume"), "{out}");
     let (out, _) = scene.expect(1, "status", &[]);
     assert!(out.contains("not made ") && out.contains("net.ipv4.conf.eth0.rp_filter"), "{out}");
+    let (_, err) = scene.expect(2, "apply", &["--resume", "--keep-if-better", "--yes"]);
+    assert!(err.contains("nothing was changed: the service cannot be measured"), "{err}");
     // Resuming with --keep-going makes the other changes.
     let (out, _) = scene.expect(2, "apply", &["--resume", "--keep-going", "--yes"]);
     assert!(
         out.contains("stopped with 3 changes made, 4 had their value already: 1 change refused"),
         "{out}"
     );
+    assert!(out.contains("undone automatically in "), "{out}");
     scene.expect(0, "undo", &[]);
     assert_eq!(before, scene.values());
 }
