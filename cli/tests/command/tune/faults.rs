@@ -1,5 +1,4 @@
-//! strace injects kills and errors at every relevant system call. Afterwards undo restores all
-//! settings.
+//! strace injects errors at every relevant system call. Afterwards undo restores all settings.
 
 use std::fs;
 use std::process::Output;
@@ -34,14 +33,14 @@ struct FaultRun {
     output: Output,
 }
 
-/// Runs a verb of `tune` and injects `fault` into the `number`th `call` in any of its processes.
-/// For `write`, only calls of `tune` itself count. Returns `None` if there are fewer calls.
-fn run_with_fault(
+/// Applies a plan and injects `error` into the `number`th `call` in any of its processes. For
+/// `write`, only calls of `tune` itself count. Returns `None` if there are fewer calls.
+fn apply_with_fault(
     scene: &TuneTestLab,
     call: &str,
-    fault: &str,
+    error: &str,
     number: u32,
-    verb: &[&str],
+    file: &str,
 ) -> Option<FaultRun> {
     let trace = scene.path("trace");
     let mut command = scene.on_host("strace");
@@ -49,12 +48,11 @@ fn run_with_fault(
     // ruleset.
     command.args((call != "write").then_some("-f"));
     command.args(["-qq", "-e", &format!("trace={call}"), "-o", text(&trace)]);
-    command.args(["-e", &format!("inject={call}:{fault}:when={number}")]);
-    command.arg(crate::support::program()).args(["tune", verb[0], "--state-dir"]).arg(scene.state());
-    let output = command.args(&verb[1..]).output().expect("strace starts");
+    command.args(["-e", &format!("inject={call}:error={error}:when={number}")]);
+    command.arg(crate::support::program()).args(["tune", "apply", "--state-dir"]).arg(scene.state());
+    let output = command.args(["--plan", file, "--yes"]).output().expect("strace starts");
     let trace_text = fs::read_to_string(trace).expect("a trace");
-    let has_fault = |line: &&str| line.contains("INJECTED") || line.contains("killed by SIGKILL");
-    let place = trace_text.lines().find(has_fault)?.to_owned();
+    let place = trace_text.lines().find(|line| line.contains("INJECTED"))?.to_owned();
     Some(FaultRun { place, output })
 }
 
@@ -70,40 +68,6 @@ fn assert_undone(scene: &TuneTestLab, before: &HostSettingValues, place: &str) {
     assert!(nothing || after == "No tune is in effect.\n", "{place}: {after}");
 }
 
-/// Calls `round` with 1, 2, 3 and so on until it injects no fault. Returns the last number.
-fn for_each_fault(mut round: impl FnMut(u32) -> bool) -> u32 {
-    (1..200).find(|number| !round(*number)).expect("an end")
-}
-
-#[test]
-fn undo_restores_settings_after_a_kill_at_any_journal_sync() {
-    let test = "undo_restores_settings_after_a_kill_at_any_journal_sync";
-    let Some((scene, file, before)) = scene(test) else { return };
-    let calls = for_each_fault(|number| {
-        let verb = ["apply", "--plan", &file, "--yes"];
-        let has_fault = run_with_fault(&scene, "fdatasync", "signal=KILL", number, &verb).is_some();
-        assert_undone(&scene, &before, &format!("killed at fdatasync {number}"));
-        has_fault
-    });
-    // The journal records the start and the end of the tune, and the intent and the outcome of each
-    // change.
-    assert!(calls > 10, "{calls}");
-}
-
-#[test]
-fn undo_can_be_repeated_after_a_kill_at_any_journal_sync() {
-    let Some((scene, file, before)) = scene("undo_can_be_repeated_after_a_kill_at_any_journal_sync") else {
-        return;
-    };
-    let calls = for_each_fault(|number| {
-        scene.expect(0, "apply", &["--plan", &file, "--yes"]);
-        let has_fault = run_with_fault(&scene, "fdatasync", "signal=KILL", number, &["undo"]).is_some();
-        assert_undone(&scene, &before, &format!("undo killed at fdatasync {number}"));
-        has_fault
-    });
-    assert!(calls > 8, "{calls}");
-}
-
 #[test]
 fn undo_restores_settings_after_an_error_in_any_write() {
     let test = "undo_restores_settings_after_an_error_in_any_write";
@@ -116,9 +80,8 @@ fn undo_restores_settings_after_an_error_in_any_write() {
         ("ioctl", "EINVAL"),
         ("sendmsg", "EPERM"),
     ] {
-        for_each_fault(|number| {
-            let verb = ["apply", "--plan", &file, "--yes"];
-            let faulty_run = run_with_fault(&scene, call, &format!("error={error}"), number, &verb);
+        let injects_fault = |number| {
+            let faulty_run = apply_with_fault(&scene, call, error, number, &file);
             let place = format!("{error} from {call} {number}");
             if let Some(FaultRun { place: call, output }) = &faulty_run {
                 let (out, err) = output_text(output);
@@ -136,6 +99,7 @@ fn undo_restores_settings_after_an_error_in_any_write() {
             }
             assert_undone(&scene, &before, &place);
             faulty_run.is_some()
-        });
+        };
+        (1..200).find(|number| !injects_fault(*number)).expect("an end");
     }
 }

@@ -42,6 +42,12 @@ fn unconfirmed_tunes_are_undone() {
     assert!(join_lines(&out).contains("it was not confirmed"), "{out}");
     let (_, err) = scene.expect(2, "confirm", &[]);
     assert_eq!(err.lines().count(), 1, "{err}");
+
+    let (out, _) = scene.expect(0, "apply", &["--plan", &file, "--yes", "--for-duration", "2s"]);
+    assert!(out.contains("undone automatically in "), "{out}");
+    await_restored(&scene, &before);
+    let (out, _) = scene.expect(0, "history", &[]);
+    assert!(join_lines(&out).contains("its time is over"), "{out}");
 }
 
 #[test]
@@ -55,18 +61,6 @@ fn confirmed_tunes_stay_in_effect() {
     assert!(out.starts_with("Tune 1 is confirmed and stays."), "{out}");
     let (out, _) = scene.expect(0, "status", &[]);
     assert!(out.contains("8 settings in effect") && !out.contains("undone automatically"), "{out}");
-}
-
-#[test]
-fn tunes_with_for_duration_are_undone_after_that_time() {
-    let Some(scene) = TuneTestLab::up("tunes_with_for_duration_are_undone_after_that_time") else { return };
-    let file = scene.save("plan.json", &scene.plan());
-    let before = scene.values();
-    let (out, _) = scene.expect(0, "apply", &["--plan", &file, "--yes", "--for-duration", "2s"]);
-    assert!(out.contains("undone automatically in "), "{out}");
-    await_restored(&scene, &before);
-    let (out, _) = scene.expect(0, "history", &[]);
-    assert!(join_lines(&out).contains("its time is over"), "{out}");
 }
 
 /// Starts to apply and returns after four of the eight changes.
