@@ -387,12 +387,7 @@ int turn_changes(__u64 *arguments) {
     return 0;
 }
 
-// An empty program. trace/src/call.rs triggers it to measure the call overhead.
-SEC("tp_btf/task_rename")
-int nothing(void *arguments) {
-    (void)arguments;
-    return 0;
-}
+EMPTY_PROGRAM
 
 // Commands of user space, which runs `look` on each CPU (BPF_PROG_TEST_RUN) and never attaches it.
 // WATCH, before each attachment: observe this CPU. BEGIN: start counting. READ: write a reading.

@@ -13,62 +13,9 @@
 // irq_exit_rcu in between.
 #define AT_ONCE_NS 2000
 
-struct task_struct {
-    int pid;
-    int tgid;
-    unsigned int flags;
-    unsigned int __state;
-    char comm[16];
-} __attribute__((preserve_access_index));
-
 // Before Linux 5.14, which renamed the field to __state.
 struct task_struct___old {
     long state;
-} __attribute__((preserve_access_index));
-
-struct rtnl_link_ops {
-    const char *kind;
-} __attribute__((preserve_access_index));
-
-struct bpf_xdp_entity {
-    void *prog;
-    void *link;
-} __attribute__((preserve_access_index));
-
-struct net_device {
-    char name[16];
-    int ifindex;
-    unsigned int flags;
-    possible_net_t nd_net;
-    const struct rtnl_link_ops *rtnl_link_ops;
-    struct bpf_xdp_entity xdp_state[3];
-} __attribute__((preserve_access_index));
-
-struct sock_common {
-    possible_net_t skc_net;
-} __attribute__((preserve_access_index));
-
-struct sock {
-    struct sock_common __sk_common;
-} __attribute__((preserve_access_index));
-
-struct sk_buff {
-    struct net_device *dev;
-    struct sock *sk;
-    unsigned int len;
-    __u16 mac_len;
-    int skb_iif;
-    unsigned int end;
-    unsigned char *head;
-} __attribute__((preserve_access_index));
-
-struct skb_shared_info {
-    unsigned short gso_size;
-    unsigned short gso_segs;
-} __attribute__((preserve_access_index));
-
-struct napi_struct {
-    struct net_device *dev;
 } __attribute__((preserve_access_index));
 
 // Set before the programs are loaded: one bit per interrupt number, 1 for a network device.
@@ -80,7 +27,7 @@ const volatile __u8 by_path = 0;
 enum { FOR_PACKETS, FOR_OTHERS, IRQ_KINDS };
 enum { RX, TX, OTHER, SOFTIRQ_KINDS };
 // The source of an interrupt. The interrupt's time outside of its tracepoints depends on the source
-// (trace/src/cost/untraced.rs).
+// (trace/src/cost/untraced_time.rs).
 enum { BY_TIMER, BY_CPU, BY_DEVICE, IRQ_SOURCES };
 
 // Sums in ns since the programs were loaded. trace/src/cost/cost_tables.rs decodes this struct.

@@ -36,59 +36,6 @@ enum event_kind {
 #define EVENT_WORDS 4
 #define CHUNK_EVENTS 1024
 
-struct task_struct {
-    int pid;
-    unsigned int __state;
-    char comm[16];
-} __attribute__((preserve_access_index));
-
-struct net_device {
-    int ifindex;
-    possible_net_t nd_net;
-} __attribute__((preserve_access_index));
-
-struct napi_struct {
-    struct net_device *dev;
-} __attribute__((preserve_access_index));
-
-struct sock_common {
-    __u16 skc_num;
-    possible_net_t skc_net;
-} __attribute__((preserve_access_index));
-
-struct sk_buff {
-    struct net_device *dev;
-    __be16 protocol;
-    __u16 network_header;
-    // On 64-bit machines an offset from `head`.
-    unsigned int end;
-    unsigned char *head;
-    unsigned char *data;
-    unsigned int len;
-    // Bytes outside the linear part.
-    unsigned int data_len;
-} __attribute__((preserve_access_index));
-
-struct skb_shared_info {
-    unsigned short gso_segs;
-} __attribute__((preserve_access_index));
-
-struct sk_buff_head {
-    struct sk_buff *prev;
-    __u32 qlen;
-} __attribute__((preserve_access_index));
-
-struct sock {
-    struct sock_common __sk_common;
-    struct sk_buff_head sk_receive_queue;
-    __u16 sk_protocol;
-} __attribute__((preserve_access_index));
-
-// Readers move all of sk_receive_queue to reader_queue and read from there (since Linux 4.13).
-struct udp_sock {
-    struct sk_buff_head reader_queue;
-} __attribute__((preserve_access_index));
-
 // Set before the programs are loaded.
 // Inode of the server's network namespace.
 const volatile __u32 network = 0;
@@ -293,7 +240,10 @@ SEC("tp_btf/netif_receive_skb")
 int received(__u64 *arguments) {
     struct sk_buff *skb = (void *)arguments[0];
     __u64 client = 0;
-    if (!is_recording() || !is_here(skb->dev) || look(skb, data_offset(skb), 0, &client) != REQUEST)
+    // A bridge passes the same packet to the stack again.
+    if (!is_recording() || skb->skb_iif || !is_here(skb->dev))
+        return 0;
+    if (look(skb, data_offset(skb), 0, &client) != REQUEST)
         return 0;
     // The number of datagrams that GRO merged: the kernel splits them again before most sockets.
     struct skb_shared_info *shared = (void *)(skb->head + skb->end);
@@ -305,7 +255,9 @@ SEC("tp_btf/net_dev_queue")
 int reply_queued(__u64 *arguments) {
     struct sk_buff *skb = (void *)arguments[0];
     __u64 client = 0;
-    if (is_recording() && is_here(skb->dev) && look(skb, skb->network_header, 1, &client) == REPLY)
+    if (!is_recording() || !is_here(skb->dev) || is_upper(skb->dev))
+        return 0;
+    if (look(skb, skb->network_header, 1, &client) == REPLY)
         emit(REPLY_QUEUED, 0, skb->dev->ifindex, (__u64)skb, client);
     return 0;
 }
@@ -320,7 +272,7 @@ int starts_transmit(__u64 *arguments) {
         return 0;
     int here = is_here(device);
     enum direction direction = look(skb, skb->network_header, here, &client);
-    if (direction == REPLY && here)
+    if (direction == REPLY && here && !is_upper(device))
         emit(REPLY_SENT, 0, device->ifindex, (__u64)skb, client);
     else if (direction == REQUEST)
         emit(REQUEST_SENT, 0, device->ifindex, (__u64)skb, client);
@@ -354,11 +306,6 @@ int reads(__u64 *arguments) {
     return 0;
 }
 
-// An empty program. trace/src/call.rs triggers it to measure the call overhead.
-SEC("tp_btf/task_rename")
-int nothing(void *arguments) {
-    (void)arguments;
-    return 0;
-}
+EMPTY_PROGRAM
 
 char _license[] SEC("license") = "Dual MIT/GPL";

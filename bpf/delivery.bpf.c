@@ -22,26 +22,6 @@
 // wait. host/src/delivery/program.rs has the same number.
 #define CAME_BEFORE 0xffffffff
 
-struct sock_common {
-    __u16 skc_num;
-    possible_net_t skc_net;
-} __attribute__((preserve_access_index));
-
-struct sk_buff_head {
-    __u32 qlen;
-} __attribute__((preserve_access_index));
-
-struct sock {
-    struct sock_common __sk_common;
-    struct sk_buff_head sk_receive_queue;
-    __u16 sk_protocol;
-} __attribute__((preserve_access_index));
-
-// Readers move all of sk_receive_queue to reader_queue and read from there (since Linux 4.13).
-struct udp_sock {
-    struct sk_buff_head reader_queue;
-} __attribute__((preserve_access_index));
-
 // Set before the programs are loaded.
 // Inode of the network namespace.
 const volatile __u32 network = 0;

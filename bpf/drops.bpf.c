@@ -3,7 +3,7 @@
 // payload, and changes nothing.
 //
 // Tracepoints: include/trace/events/net.h, skb.h and sock.h, Linux 5.15 to 6.18. Some came after
-// 5.15: see trace/src/drops/seen/program.rs. Each program adds time to every packet, so there are
+// 5.15: see trace/src/drops/packet_counts/program.rs. Each program adds time to every packet, so there are
 // only the programs that the accounting requires, and they look up maps by packet only for dropped
 // packets.
 #include <linux/bpf.h>
@@ -106,16 +106,6 @@ int received(__u64 *arguments) {
     else if (what == PACKET_UNPARSED)
         all->notes[NOTE_UNPARSED]++;
     return 0;
-}
-
-// Whether the device is on top of a device of the same network namespace (bridge, VLAN, bond). Its
-// packets pass net_dev_queue again at the lower device, and count there.
-INLINE int is_upper(struct net_device *device) {
-    struct list_head *lower = device->adj_list.lower.next;
-    if (lower == &device->adj_list.lower)
-        return 0;
-    struct netdev_adjacent *first = (void *)lower - bpf_core_field_offset(struct netdev_adjacent, list);
-    return BPF_CORE_READ(first, dev, nd_net.net) == device->nd_net.net;
 }
 
 SEC("tp_btf/net_dev_queue")
@@ -265,7 +255,6 @@ int delivered(__u64 *arguments) {
     return 0;
 }
 
-// Readers move all of sk_receive_queue to reader_queue, and then read from there (Linux 4.13).
 INLINE void look_ahead(struct sock *socket, struct reader *reader) {
     struct udp_sock *udp = (void *)socket;
     struct sk_buff *first = BPF_CORE_READ(udp, reader_queue.next);
@@ -327,11 +316,6 @@ int sends(__u64 *arguments) {
     return 0;
 }
 
-// An empty program, to measure the cost of a call. User space triggers the tracepoint itself.
-SEC("tp_btf/task_rename")
-int nothing(void *context) {
-    (void)context;
-    return 0;
-}
+EMPTY_PROGRAM
 
 char _license[] SEC("license") = "Dual MIT/GPL";

@@ -1,5 +1,5 @@
-// Definitions that drops.bpf.c shares with program.rs and count.rs of trace/src/drops/seen, and the
-// kernel structures that drops.bpf.c reads.
+// Definitions that drops.bpf.c shares with program.rs and count.rs of trace/src/drops/packet_counts,
+// and the kernel structures that only drops.bpf.c reads.
 
 #pragma once
 
@@ -10,7 +10,7 @@
 // Interface index of lo in every network namespace (LOOPBACK_IFINDEX, include/net/flow.h).
 #define LOOPBACK 1
 
-// Points that packets pass, in the order of `POINTS` in trace/src/drops/seen/count.rs.
+// Points that packets pass, in the order of `POINTS` in trace/src/drops/packet_counts/count.rs.
 enum point {
     POINT_RECEIVED,
     POINT_DELIVERED,
@@ -59,70 +59,6 @@ enum note {
     NOTE_COPY,
     NOTES,
 };
-
-struct list_head {
-    struct list_head *next;
-} __attribute__((preserve_access_index));
-
-struct net_device {
-    int ifindex;
-    possible_net_t nd_net;
-    struct {
-        struct list_head lower;
-    } adj_list;
-} __attribute__((preserve_access_index));
-
-struct netdev_adjacent {
-    struct net_device *dev;
-    struct list_head list;
-} __attribute__((preserve_access_index));
-
-struct sock_common {
-    __u16 skc_num;
-    possible_net_t skc_net;
-} __attribute__((preserve_access_index));
-
-struct sk_buff;
-
-struct sk_buff_head {
-    struct sk_buff *next;
-    struct sk_buff *prev;
-    __u32 qlen;
-} __attribute__((preserve_access_index));
-
-struct sock {
-    struct sock_common __sk_common;
-    struct sk_buff_head sk_receive_queue;
-    __u16 sk_protocol;
-} __attribute__((preserve_access_index));
-
-struct udp_sock {
-    struct sk_buff_head reader_queue;
-    __u16 gso_size;
-} __attribute__((preserve_access_index));
-
-struct sk_buff {
-    struct net_device *dev;
-    struct sock *sk;
-    unsigned long _skb_refdst;
-    unsigned long _nfct;
-    unsigned int len;
-    unsigned int data_len;
-    int skb_iif;
-    __be16 protocol;
-    __u16 transport_header;
-    __u16 network_header;
-    __u16 mac_header;
-    // Offset from `head` on 64-bit kernels.
-    unsigned int end;
-    unsigned char *head;
-    unsigned char *data;
-} __attribute__((preserve_access_index));
-
-struct skb_shared_info {
-    unsigned short gso_size;
-    unsigned short gso_segs;
-} __attribute__((preserve_access_index));
 
 struct dst_entry {
     struct net_device *dev;

@@ -13,21 +13,6 @@
 
 #include "kernel.h"
 
-struct net_device {
-    possible_net_t nd_net;
-} __attribute__((preserve_access_index));
-
-struct sk_buff {
-    struct net_device *dev;
-    unsigned char *head;
-    unsigned char *data;
-    unsigned int len;
-    // Bytes outside the linear part.
-    unsigned int data_len;
-    __u16 network_header;
-    __be16 protocol;
-} __attribute__((preserve_access_index));
-
 // Set before the programs are loaded. Inode of the network namespace, and one bit per server port.
 const volatile __u32 network = 0;
 const volatile __u8 ports[8192] = {};
@@ -122,9 +107,9 @@ INLINE void look(struct sk_buff *skb, const unsigned char *at, int is_outgoing) 
     __be16 found[2];
     const unsigned char *next;
     int far = is_outgoing ? 1 : 0;
-    if (BPF_CORE_READ(skb, dev, nd_net.net, ns.inum) != network)
+    if (skb->dev->nd_net.net->ns.inum != network)
         return;
-    __be16 protocol = BPF_CORE_READ(skb, protocol);
+    __be16 protocol = skb->protocol;
     if (protocol == bpf_htons(ETH_P_IP)) {
         struct ipv4 ip;
         if (bpf_probe_read_kernel(&ip, sizeof(ip), at) || ip.protocol != IPPROTO_UDP ||
@@ -145,9 +130,8 @@ INLINE void look(struct sk_buff *skb, const unsigned char *at, int is_outgoing) 
     } else {
         return;
     }
-    const unsigned char *end =
-        BPF_CORE_READ(skb, data) + BPF_CORE_READ(skb, len) - BPF_CORE_READ(skb, data_len);
-    if (next + sizeof(found) > end || bpf_probe_read_kernel(found, sizeof(found), next))
+    __u64 end = (__u64)skb->data + skb->len - skb->data_len;
+    if ((__u64)next + sizeof(found) > end || bpf_probe_read_kernel(found, sizeof(found), next))
         return;
     client.server = bpf_ntohs(far ? found[0] : found[1]);
     client.port = far ? found[1] : found[0];
@@ -158,14 +142,17 @@ INLINE void look(struct sk_buff *skb, const unsigned char *at, int is_outgoing) 
 SEC("tp_btf/netif_receive_skb")
 int comes(__u64 *arguments) {
     struct sk_buff *skb = (void *)arguments[0];
-    look(skb, BPF_CORE_READ(skb, data), 0);
+    // A bridge passes the same packet to the stack again.
+    if (!skb->skb_iif)
+        look(skb, skb->data, 0);
     return 0;
 }
 
 SEC("tp_btf/net_dev_queue")
 int goes(__u64 *arguments) {
     struct sk_buff *skb = (void *)arguments[0];
-    look(skb, BPF_CORE_READ(skb, head) + BPF_CORE_READ(skb, network_header), 1);
+    if (!is_upper(skb->dev))
+        look(skb, skb->head + skb->network_header, 1);
     return 0;
 }
 

@@ -28,33 +28,6 @@
 // Busy periods and thread batches that last longer are counted in parts.
 #define LONGEST_NS 10000000
 
-struct task_struct {
-    int pid;
-    int tgid;
-    int static_prio;
-    char comm[16];
-} __attribute__((preserve_access_index));
-
-struct sk_buff {
-    unsigned int truesize;
-} __attribute__((preserve_access_index));
-
-struct sk_buff_head {
-    struct sk_buff *prev;
-} __attribute__((preserve_access_index));
-
-struct sock_common {
-    __u16 skc_num;
-    possible_net_t skc_net;
-} __attribute__((preserve_access_index));
-
-struct sock {
-    struct sock_common __sk_common;
-    struct sk_buff_head sk_receive_queue;
-    __u16 sk_protocol;
-    int sk_rcvbuf;
-} __attribute__((preserve_access_index));
-
 // Set before the programs are loaded: inode of the network namespace, and port in host byte order.
 const volatile __u32 network = 0;
 const volatile __u16 port = 0;
@@ -367,11 +340,6 @@ int reads(__u64 *arguments) {
     return 0;
 }
 
-// An empty program. trace/src/call.rs triggers it to measure the call overhead.
-SEC("tp_btf/task_rename")
-int nothing(void *arguments) {
-    (void)arguments;
-    return 0;
-}
+EMPTY_PROGRAM
 
 char _license[] SEC("license") = "Dual MIT/GPL";

@@ -28,6 +28,102 @@ typedef struct {
     struct net *net;
 } __attribute__((preserve_access_index)) possible_net_t;
 
+struct list_head {
+    struct list_head *next;
+} __attribute__((preserve_access_index));
+
+struct rtnl_link_ops {
+    const char *kind;
+} __attribute__((preserve_access_index));
+
+struct bpf_xdp_entity {
+    void *prog;
+    void *link;
+} __attribute__((preserve_access_index));
+
+struct net_device {
+    char name[16];
+    int ifindex;
+    unsigned int flags;
+    possible_net_t nd_net;
+    const struct rtnl_link_ops *rtnl_link_ops;
+    struct bpf_xdp_entity xdp_state[3];
+    struct {
+        struct list_head lower;
+    } adj_list;
+} __attribute__((preserve_access_index));
+
+struct netdev_adjacent {
+    struct net_device *dev;
+    struct list_head list;
+} __attribute__((preserve_access_index));
+
+struct napi_struct {
+    struct net_device *dev;
+} __attribute__((preserve_access_index));
+
+struct task_struct {
+    int pid;
+    int tgid;
+    unsigned int flags;
+    unsigned int __state;
+    int static_prio;
+    char comm[16];
+} __attribute__((preserve_access_index));
+
+struct sk_buff;
+
+struct sk_buff_head {
+    struct sk_buff *next;
+    struct sk_buff *prev;
+    __u32 qlen;
+} __attribute__((preserve_access_index));
+
+struct sock_common {
+    __u16 skc_num;
+    possible_net_t skc_net;
+} __attribute__((preserve_access_index));
+
+struct sock {
+    struct sock_common __sk_common;
+    struct sk_buff_head sk_receive_queue;
+    __u16 sk_protocol;
+    int sk_rcvbuf;
+} __attribute__((preserve_access_index));
+
+// Readers move all of sk_receive_queue to reader_queue and read from there (since Linux 4.13).
+struct udp_sock {
+    struct sk_buff_head reader_queue;
+    __u16 gso_size;
+} __attribute__((preserve_access_index));
+
+struct sk_buff {
+    struct net_device *dev;
+    struct sock *sk;
+    unsigned long _skb_refdst;
+    unsigned long _nfct;
+    unsigned int len;
+    // Bytes outside the linear part.
+    unsigned int data_len;
+    __u16 mac_len;
+    // Set by the first __netif_receive_skb_core, after the tracepoint netif_receive_skb.
+    int skb_iif;
+    __be16 protocol;
+    __u16 transport_header;
+    __u16 network_header;
+    __u16 mac_header;
+    // Offset from `head` on 64-bit kernels.
+    unsigned int end;
+    unsigned char *head;
+    unsigned char *data;
+    unsigned int truesize;
+} __attribute__((preserve_access_index));
+
+struct skb_shared_info {
+    unsigned short gso_size;
+    unsigned short gso_segs;
+} __attribute__((preserve_access_index));
+
 struct ipv4 {
     __u8 version_ihl;
     __u8 tos;
@@ -57,6 +153,34 @@ INLINE __u32 distance(const void *to, const void *from) {
     asm volatile("%0 -= %1" : "+r"(bytes) : "r"(start));
     return bytes;
 }
+
+// Whether the device encrypts or encapsulates what it passes to the device below.
+INLINE int is_tunnel(struct net_device *device) {
+    const struct rtnl_link_ops *links = device->rtnl_link_ops;
+    char kind[4] = {};
+    if (!links || bpf_probe_read_kernel(kind, sizeof(kind), links->kind))
+        return 0;
+    // vxlan and macsec.
+    return (kind[0] == 'v' && kind[1] == 'x') || (kind[0] == 'm' && kind[3] == 's');
+}
+
+// Whether the device is on top of a device of the same network namespace (bridge, VLAN, bond). Its
+// packets pass net_dev_queue and net_dev_start_xmit again at the lower device, and count there.
+INLINE int is_upper(struct net_device *device) {
+    struct list_head *lower = device->adj_list.lower.next;
+    if (lower == &device->adj_list.lower || is_tunnel(device))
+        return 0;
+    struct netdev_adjacent *first = (void *)lower - bpf_core_field_offset(struct netdev_adjacent, list);
+    return BPF_CORE_READ(first, dev, nd_net.net) == device->nd_net.net;
+}
+
+// An empty program. trace/src/call.rs triggers it to measure the call overhead.
+#define EMPTY_PROGRAM                                                                                                  \
+    SEC("tp_btf/task_rename")                                                                                          \
+    int nothing(void *arguments) {                                                                                     \
+        (void)arguments;                                                                                               \
+        return 0;                                                                                                      \
+    }
 
 // `ports` has one bit per port.
 INLINE int contains_port(const volatile __u8 *ports, __u16 port) {

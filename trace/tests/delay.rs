@@ -9,8 +9,9 @@ use std::thread::{self, Scope};
 use std::time::Duration;
 
 use linerate_host::Host;
+use linerate_host::delivery::FlowWatch;
 use linerate_host::setting::Offload;
-use linerate_lab::Lab;
+use linerate_lab::{Lab, LabHost};
 use linerate_testkit::skip;
 use linerate_trace::TraceError;
 use linerate_trace::delay::{DelayCause, DelayReport, DelaySession, DelayStage};
@@ -320,4 +321,48 @@ fn full_qdisc_is_reported_as_the_cause() {
         let qdisc = DelayCause::Qdisc { interface: "eth0".to_owned() };
         scene.assert_cause(&mut session, &[DelayStage::Transmit], &qdisc);
     });
+}
+
+#[test]
+fn replies_of_a_stacked_device_are_counted_once() {
+    const NAME: &str = "replies_of_a_stacked_device_are_counted_once";
+    let _machine = machine();
+    let Some(mut scene) = DelayScene::new(NAME) else { return };
+    let ip = |host: &LabHost, command: &str| {
+        let arguments: Vec<&str> = command.split(' ').collect();
+        host.run(|| scene.host.program("ip", &arguments, "").map(drop)).expect("run")
+    };
+    let (receiver, sender) = (scene.lab.receiver(), &scene.lab.senders()[0]);
+    if let Err(why) = ip(receiver, "link add upper link eth0 type macvlan mode bridge") {
+        return skip(NAME, why);
+    }
+    for (host, command) in [
+        (receiver, "addr add 10.77.0.1/24 dev upper"),
+        (receiver, "link set upper up"),
+        (sender, "addr add 10.77.0.2/24 dev eth0"),
+    ] {
+        ip(host, command).expect(command);
+    }
+    let server = receiver.run(|| UdpSocket::bind(("10.77.0.1", PORT))).expect("run").expect("bound");
+    scene.client.connect(("10.77.0.1", PORT)).expect("connected");
+    server.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    scene.server = server;
+    let Some(mut session) = scene.session(NAME) else { return };
+    let start = || FlowWatch::start(&scene.host, &[PORT], None);
+    let flows = scene.lab.receiver().run(start).expect("run").expect("started");
+    thread::scope(|scope| {
+        scene.serve(scope, 1, |_| ());
+        scope.spawn(|| scene.ask(2, 64));
+        while session.requests() < ENOUGH {
+            drop(session.turn(&scene.host).expect("observed"));
+        }
+        scene.end();
+    });
+    let report = session.report(&scene.host);
+    // A window begins with at most two requests that were received before.
+    assert!(report.replies <= report.received + 2 * report.windows, "{report:?}");
+    let counts = flows.by_address().expect("read");
+    let client = counts.values().next().expect("a client");
+    // The server does not answer the last request.
+    assert_eq!(client.replies, client.requests - 1, "{counts:?}");
 }
