@@ -169,9 +169,15 @@ INLINE void lose(struct counters *all, struct sk_buff *skb, __u64 location, __u3
     if (packet.is_new && !place.is_local)
         all->passed[POINT_RECEIVED][packet.direction & 1] += packets;
     __u64 *number = bpf_map_lookup_elem(&lost, &key);
+    if (!number) {
+        // Another CPU may add the key at the same time.
+        __u64 none = 0;
+        bpf_map_update_elem(&lost, &key, &none, BPF_NOEXIST);
+        number = bpf_map_lookup_elem(&lost, &key);
+    }
     if (number)
         *number += packets;
-    else if (bpf_map_update_elem(&lost, &key, &packets, BPF_NOEXIST))
+    else
         all->notes[NOTE_MISSED]++;
 }
 

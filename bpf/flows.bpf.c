@@ -80,8 +80,10 @@ INLINE void count(const struct client *client, int is_reply) {
     struct flow *flow = bpf_map_lookup_elem(&flows, client);
     if (!flow) {
         struct flow zero = {};
-        if (is_reply || bpf_map_update_elem(&flows, client, &zero, BPF_NOEXIST))
+        if (is_reply)
             return;
+        // Another CPU may add the client at the same time.
+        bpf_map_update_elem(&flows, client, &zero, BPF_NOEXIST);
         flow = bpf_map_lookup_elem(&flows, client);
         if (!flow)
             return;
