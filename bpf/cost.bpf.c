@@ -377,11 +377,12 @@ int turn_changes(__u64 *arguments) {
     __u64 now = bpf_ktime_get_ns();
     state->task_events++;
     turn_ends(state, task, now);
-    // A thread that is still runnable waits if the next thread processes packets.
+    // A thread that is still runnable waits if the next thread processes packets. A preempted
+    // thread is runnable, also if it was about to sleep.
     if (!is_of_packets(next))
         state->displaced = 0;
     else if (!is_of_packets(task))
-        state->displaced = could_run_on(task) ? task->pid : 0;
+        state->displaced = arguments[0] || could_run_on(task) ? task->pid : 0;
     state->poll_begin = now;
     state->poll_irq = state->irq[FOR_PACKETS] + state->irq[FOR_OTHERS];
     return 0;

@@ -152,7 +152,8 @@ int switches(__u64 *arguments) {
         return 0;
     __u64 comm[2];
     bpf_probe_read_kernel(comm, sizeof(comm), next->comm);
-    emit(SWITCH, previous->__state != 0, next->pid, comm[0], comm[1]);
+    // A preempted thread stays runnable, also if it was about to sleep.
+    emit(SWITCH, !arguments[0] && previous->__state, next->pid, comm[0], comm[1]);
     return 0;
 }
 
