@@ -166,8 +166,10 @@ INLINE int is_ours(struct request *request) {
 // lets one CPU do it. While workers do not run, at most `limit` requests are admitted. If windows
 // ended by time alone, the counts of heavy sources would fade meanwhile.
 INLINE void turn(struct state *state, __u64 now) {
-    __u64 began = state->began, passed = now - began, limit = state->limit;
+    __u64 began = state->began, limit = state->limit;
     __u64 enough = limit > ENOUGH ? limit : ENOUGH;
+    // Negative if another CPU began the window at a later tick.
+    __s64 passed = now - began;
 
     if (passed < WINDOW || (state->packets < enough && passed < LONGEST_WINDOW))
         return;
@@ -197,8 +199,9 @@ INLINE int drop(struct state *state, struct counts *counts, __u64 now) {
     __u64 taken = *(volatile __u64 *)&state->taken;
 
     if (state->refused_at != taken) {
-        state->refused_at = taken;
-        state->refused_since = now;
+        // In this order: another CPU must not see the new count with the old time.
+        *(volatile __u64 *)&state->refused_since = now;
+        *(volatile __u64 *)&state->refused_at = taken;
     } else if ((__s64)(now - state->refused_since) > (__s64)open_after) {
         // The workers ended or are stuck: pass the packet to the stack.
         counts->opened++;
