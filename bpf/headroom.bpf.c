@@ -53,7 +53,7 @@ struct cpu {
     __u64 arrivals;
     __u64 reads;
     // Of the 1st, 65th, 129th ... arrival in each busy period: their number, the sum of their
-    // truesize, and the smallest sk_rcvbuf, in bytes.
+    // truesize, and the last sk_rcvbuf, in bytes.
     __u64 sized;
     __u64 truesize;
     __u64 buffer;
@@ -272,7 +272,8 @@ int turn_changes(__u64 *arguments) {
     if (cpu->is_inside) {
         int sleeps = turn_ends(cpu, before, now, !arguments[0] && (__u32)arguments[3]);
         if (!next_is_inside && cpu->begin) {
-            if (sleeps)
+            // The CPU idles if the thread moved to another CPU, or its quota is used up.
+            if (sleeps || !next->pid)
                 period_ends(cpu, now);
             else
                 cpu->is_preempted = 1;
@@ -282,6 +283,9 @@ int turn_changes(__u64 *arguments) {
             other_turn_ends(cpu, before, now);
         if (cpu->begin && !cpu->is_preempted && now - cpu->softirq_end > WAKE_NS)
             period_ends(cpu, cpu->softirq_end);
+        // If the CPU idles, the preempted thread does not wait here any more.
+        if (cpu->begin && cpu->is_preempted && !next->pid)
+            period_ends(cpu, now);
     }
     if (cpu->begin && now - cpu->begin > LONGEST_NS)
         period_ends(cpu, now);
@@ -312,8 +316,7 @@ int arrives(__u64 *arguments) {
         return 0;
     cpu->sized++;
     cpu->truesize += truesize;
-    if (!cpu->buffer || (__u64)socket->sk_rcvbuf < cpu->buffer)
-        cpu->buffer = socket->sk_rcvbuf;
+    cpu->buffer = socket->sk_rcvbuf;
     return 0;
 }
 
