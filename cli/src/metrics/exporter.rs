@@ -57,9 +57,11 @@ pub(crate) struct Exporter {
     wanted: MetricSelection,
     tally: MetricTotals,
     before: Option<(Instant, PacketPath)>,
-    // The optional collectors by name, or the reason why one cannot run.
-    collectors: Vec<(&'static str, Result<Box<dyn MetricCollector>, String>)>,
+    collectors: Vec<OptionalCollector>,
 }
+
+// The name of a collector, and the collector or the reason why it cannot run.
+type OptionalCollector = (&'static str, Result<Box<dyn MetricCollector>, String>);
 
 impl Exporter {
     // Exports this host, in the network namespace of the calling thread. Scrapes must run in the

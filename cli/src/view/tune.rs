@@ -3,7 +3,6 @@
 use linerate_host::{SettingValue, Severity};
 use linerate_tune::journal::JournalCorruption;
 use linerate_tune::journal::record::{UndoDeadline, UndoOutcome, UndoReason};
-use linerate_tune::measure::ChangeMeasurement;
 use linerate_tune::report::{AppliedChange, ChangeOutcome, RemainingFinding, TuneApplyReport};
 use linerate_tune::status::history::PastTune;
 use linerate_tune::status::{JournalStatus, SettingState, SettingStatus, TuneHistory, TuneState, TuneStatus};
