@@ -221,7 +221,10 @@ mod tests {
     #[test]
     fn only_children_of_mq_belong_to_transmit_queues() {
         let expected = [(0, "fq".to_owned()), (10, "fq_codel".to_owned())];
-        assert_eq!(queue_kinds(&[("mq", "0:", "root"), ("fq", "0:", ":1"), ("fq_codel", "0:", ":b")]), expected);
+        assert_eq!(
+            queue_kinds(&[("mq", "0:", "root"), ("fq", "0:", ":1"), ("fq_codel", "0:", ":b")]),
+            expected
+        );
         let nested = [
             ("mqprio", "8001:", "root"),
             ("fq", "0:", "8001:1"),
