@@ -15,12 +15,6 @@ use linerate_trace::drops::{
 /// Time limit of every wait.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Number of requests in the test without losses.
-const REQUESTS: u64 = 30_000;
-
-/// Requests in flight: fewer than any receive buffer holds.
-const WINDOW: u64 = 16;
-
 fn lab(test: &str) -> Option<Lab> {
     Lab::builder().start().map_err(|why| skip(test, why)).ok()
 }
@@ -65,19 +59,6 @@ fn answer(socket: &UdpSocket, requests: u64, room: usize) {
     }
 }
 
-/// Sends requests, [`WINDOW`] at a time, and waits for the replies.
-fn ask(client: &UdpSocket, to: SocketAddr, requests: u64) {
-    let mut remaining = requests;
-    while remaining > 0 {
-        let together = remaining.min(WINDOW);
-        send(client, to, together);
-        for _ in 0..together {
-            client.recv(&mut [0; 64]).expect("a reply");
-        }
-        remaining -= together;
-    }
-}
-
 fn send(client: &UdpSocket, to: SocketAddr, requests: u64) {
     for _ in 0..requests {
         client.send_to(&[7; 20], to).expect("sent");
@@ -90,28 +71,8 @@ fn losses(ledger: &PacketAccounting) -> Vec<(PathStep, String, u64, LossExactnes
 }
 
 #[test]
-fn accounting_without_losses_balances() {
-    let test = "accounting_without_losses_balances";
-    let Some(lab) = lab(test) else { return };
-    let (server, client) = (bind_socket(lab.receiver(), address(&lab), 4001), client(&lab));
-    let run = count_packets(test, &lab, &[4001], || {
-        std::thread::scope(|scope| {
-            scope.spawn(|| answer(&server, REQUESTS, 64));
-            ask(&client, SocketAddr::from((address(&lab), 4001)), REQUESTS);
-        });
-    });
-    let Some((mut evidence, ())) = run else { return };
-    evidence.generator =
-        Some(GeneratorSaid { sent: REQUESTS, answered: REQUESTS, ..GeneratorSaid::default() });
-    let ledger = PacketAccounting::make(&evidence);
-    assert!(ledger.is_balanced() && ledger.lost() == 0, "{ledger:#?}");
-    for way in [&ledger.requests, &ledger.replies] {
-        assert_eq!((way.packets_in(), way.packets_out()), (Some(REQUESTS), Some(REQUESTS)), "{ledger:#?}");
-    }
-}
-
-#[test]
 fn each_loss_is_named_and_the_accounting_balances() {
+    let _machine = crate::machine();
     let test = "each_loss_is_named_and_the_accounting_balances";
     let Some(lab) = lab(test) else { return };
     let rules = "add table ip t; add chain ip t c { type filter hook input priority 0; }; \

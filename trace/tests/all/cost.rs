@@ -1,13 +1,10 @@
 //! CPU time of packets, measured while they arrive.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::hint::black_box;
-use std::io::{BufRead as _, BufReader};
 use std::net::UdpSocket;
-use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -16,22 +13,20 @@ use linerate_lab::Lab;
 use linerate_testkit::skip;
 use linerate_trace::TraceError;
 use linerate_trace::cost::calibrate::calibrate;
-use linerate_trace::cost::{CostOptions, CostReport, CostSession, CostVictim, CpuCost};
-use rustix::thread::{CpuSet as Mask, gettid, sched_getaffinity, sched_setaffinity};
+use linerate_trace::cost::{CostReport, CostSession, CostVictim, CpuCost};
+use rustix::thread::{CpuSet as Mask, gettid, sched_getaffinity};
 
-/// Printed by the process that is killed while it observes.
-const LOOKING: &str = "looking";
-
-/// One test at a time, because each uses the machine's CPUs.
-fn machine() -> MutexGuard<'static, ()> {
-    static MACHINE: Mutex<()> = Mutex::new(());
-    MACHINE.lock().unwrap_or_else(PoisonError::into_inner)
-}
+use crate::{machine, pin};
 
 /// Observes for a second. `None`, after printing SKIP, if that is not permitted here.
-fn observe(test: &str, cpus: Option<CpuSet>) -> Option<CostReport> {
-    let options = CostOptions { duration: Duration::from_secs(1), cpus };
-    match CostReport::observe(&Host::live(), &options, &|| false) {
+fn observe(test: &str, cpus: Option<&CpuSet>) -> Option<CostReport> {
+    let host = Host::live();
+    let measure = || {
+        let mut session = CostSession::start(&host, cpus)?;
+        session.wait(Duration::from_secs(1), &|| false)?;
+        session.finish(&host)
+    };
+    match measure() {
         Ok(cost) => Some(cost),
         Err(why @ (TraceError::NotPermitted { .. } | TraceError::NotHere { .. })) => {
             skip(test, why);
@@ -39,12 +34,6 @@ fn observe(test: &str, cpus: Option<CpuSet>) -> Option<CostReport> {
         }
         Err(why) => panic!("{why}"),
     }
-}
-
-fn pin(cpu: u32) {
-    let mut mask = Mask::new();
-    mask.set(cpu as usize);
-    sched_setaffinity(None, &mask).expect("a thread is pinned to a CPU it may use");
 }
 
 fn usable() -> Vec<u32> {
@@ -67,7 +56,7 @@ impl Threads {
     fn start(&mut self, cpu: u32, mut work: impl FnMut() + Send + 'static) -> u32 {
         let (stop, (sender, receiver)) = (Arc::clone(&self.stop), mpsc::channel());
         self.running.push(thread::spawn(move || {
-            pin(cpu);
+            pin(None, cpu as usize);
             sender.send(gettid().as_raw_nonzero().get().unsigned_abs()).expect("a receiver");
             while !stop.load(Ordering::Relaxed) {
                 work();
@@ -186,7 +175,7 @@ fn only_requested_cpus_are_observed() {
     const NAME: &str = "only_requested_cpus_are_observed";
     let _machine = machine();
     let Some(&cpu) = usable().last() else { return };
-    let Some(cost) = observe(NAME, Some(CpuSet::from_iter([cpu]))) else { return };
+    let Some(cost) = observe(NAME, Some(&CpuSet::from_iter([cpu]))) else { return };
     assert_eq!(cost.cpus.iter().map(|cpu| cpu.cpu).collect::<Vec<_>>(), [cpu]);
     assert_balanced(&cost);
     let threads: u64 = cost.victims.iter().map(|victim| victim.on_cpu_ns).sum();
@@ -273,64 +262,21 @@ fn frequent_short_softirqs_are_traced_in_windows() {
     assert!((in_windows - whole).abs() < 0.1, "{in_windows} {whole}");
 }
 
-/// Ids of the BPF programs whose descriptors a process holds.
-fn programs_of(process: &str) -> BTreeSet<u32> {
-    let Ok(entries) = fs::read_dir(format!("/proc/{process}/fdinfo")) else { return BTreeSet::new() };
-    let texts = entries.flatten().filter_map(|entry| fs::read_to_string(entry.path()).ok());
-    let number = |text: String| {
-        text.lines().find_map(|line| line.strip_prefix("prog_id:")).and_then(|id| id.trim().parse().ok())
-    };
-    texts.filter_map(number).collect()
-}
-
-/// Waits until none of these programs is loaded. The kernel removes them after a grace period.
-fn await_gone(programs: &BTreeSet<u32>) {
-    let patience = Instant::now() + Duration::from_secs(20);
-    let count_loaded = || {
-        let loaded_programs = aya::programs::loaded_programs().flatten();
-        loaded_programs.filter(|program| programs.contains(&program.id())).count()
-    };
-    while count_loaded() > 0 {
-        assert!(Instant::now() < patience, "{} programs are still loaded", count_loaded());
-        thread::sleep(Duration::from_millis(20));
-    }
-}
-
 #[test]
-fn dropped_and_killed_sessions_unload_their_programs() {
-    const NAME: &str = "dropped_and_killed_sessions_unload_their_programs";
+fn dropped_session_unloads_its_programs() {
     let _machine = machine();
-    let before = programs_of("self");
+    let own = || {
+        let descriptors = fs::read_dir("/proc/self/fdinfo").expect("/proc").flatten();
+        let texts = descriptors.filter_map(|entry| fs::read_to_string(entry.path()).ok());
+        texts.filter(|text| text.contains("prog_id:")).count()
+    };
     let session = match CostSession::start(&Host::live(), None) {
         Ok(session) => session,
-        Err(why) => return skip(NAME, why),
+        Err(why) => return skip("dropped_session_unloads_its_programs", why),
     };
-    let programs: BTreeSet<u32> = programs_of("self").difference(&before).copied().collect();
-    assert!(programs.len() >= 6, "{programs:?}");
+    assert!(own() >= 6, "{}", own());
     drop(session);
-    await_gone(&programs);
-    let mut child = Command::new(std::env::current_exe().expect("this program"))
-        .args(["--ignored", "--exact", "observe_until_killed", "--nocapture"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("started");
-    let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
-    assert!(lines.any(|line| line.is_ok_and(|line| line.ends_with(LOOKING))), "the process does not observe");
-    let programs = programs_of(&child.id().to_string());
-    assert!(programs.len() >= 6, "{programs:?}");
-    child.kill().expect("killed");
-    child.wait().expect("ended");
-    await_gone(&programs);
-}
-
-/// Not a test: the process that [`dropped_and_killed_sessions_unload_their_programs`] kills.
-#[test]
-#[ignore = "started by dropped_and_killed_sessions_unload_their_programs"]
-fn observe_until_killed() {
-    let _session = CostSession::start(&Host::live(), None).expect("a session");
-    println!("{LOOKING}");
-    let _ = std::io::stdin().read_line(&mut String::new());
+    assert_eq!(own(), 0);
 }
 
 /// The loss that inference finds in addition to tracing, and how much of it interrupts may explain,

@@ -3,7 +3,6 @@
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::process::Command;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use linerate_host::Host;
@@ -13,6 +12,8 @@ use linerate_testkit::skip;
 use linerate_trace::TraceError;
 use linerate_trace::cost::{COUNTING_POINT, CostReport, CostSession};
 use quinn_udp::{Transmit, UdpSocketState};
+
+use crate::machine;
 
 /// Largest relative difference between the counted packets and those sent or dropped.
 const ALLOWED: f64 = 0.01;
@@ -28,12 +29,6 @@ const PACKETS: usize = 30_000;
 const PORT: u16 = 9009;
 const SEGMENT: usize = 100;
 const SEGMENTS: usize = 10;
-
-/// One test at a time, because each counts the packets of the whole machine.
-fn machine() -> MutexGuard<'static, ()> {
-    static MACHINE: Mutex<()> = Mutex::new(());
-    MACHINE.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Two hosts of a lab with the network between them; the destination counts arrivals.
 struct Path<'l> {

@@ -3,8 +3,8 @@
 use std::fs;
 use std::hint::black_box;
 use std::net::UdpSocket;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Scope};
 use std::time::Duration;
 
@@ -15,7 +15,9 @@ use linerate_lab::{Lab, LabHost};
 use linerate_testkit::skip;
 use linerate_trace::TraceError;
 use linerate_trace::delay::{DelayCause, DelayReport, DelaySession, DelayStage};
-use rustix::thread::{CpuSet as Mask, Pid, sched_setaffinity};
+use rustix::thread::Pid;
+
+use crate::{machine, pin};
 
 const PORT: u16 = 5353;
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -27,18 +29,6 @@ const ATTEMPTS: usize = 4;
 /// Other programs have a lower priority than both.
 const SERVED: i32 = -10;
 const BURNING: i32 = -20;
-
-/// One test at a time, because each uses the machine's CPUs.
-fn machine() -> MutexGuard<'static, ()> {
-    static MACHINE: Mutex<()> = Mutex::new(());
-    MACHINE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn pin(thread: Option<Pid>, cpu: usize) {
-    let mut mask = Mask::new();
-    mask.set(cpu);
-    sched_setaffinity(thread, &mask).expect("a thread is pinned to a CPU it may use");
-}
 
 fn nice(value: i32) {
     rustix::process::setpriority_process(Some(rustix::thread::gettid()), value).expect("root may");

@@ -2,8 +2,7 @@
 
 use std::net::{SocketAddr, UdpSocket};
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -12,13 +11,10 @@ use linerate_host::{Host, Setting, SettingValue};
 use linerate_lab::{Lab, LabHost};
 use linerate_testkit::skip;
 use linerate_trace::TraceError;
-use linerate_trace::contention::{self, LockContention};
 use linerate_trace::flame::{self, StackProfile, spots};
 use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery};
-use rustix::thread::{CpuSet, sched_setaffinity};
 
-/// One test at a time, because each loads the whole machine.
-static MACHINE: Mutex<()> = Mutex::new(());
+use crate::{machine, pin};
 
 /// Enough for some hundred samples in the packet path, so that a spot of 1 % has some samples.
 const LOOK: Duration = Duration::from_millis(1500);
@@ -64,12 +60,6 @@ fn skip_unless_permitted<T>(test: &str, result: Result<T, TraceError>) -> Option
     }
 }
 
-fn pin(cpu: usize) {
-    let mut cpus = CpuSet::new();
-    cpus.set(cpu % 2);
-    sched_setaffinity(None, &cpus).expect("pinned");
-}
-
 fn address(lab: &Lab) -> SocketAddr {
     (lab.links()[0].receiver.ipv4[0], PORT).into()
 }
@@ -99,25 +89,22 @@ fn connect_socket(lab: &Lab) -> UdpSocket {
     lab.senders()[0].run(open).expect("run").expect("connected")
 }
 
-/// Sends from both CPUs to a server with [`THREADS`] threads while `look` runs. Also returns the
-/// number of answered datagrams.
-fn under_load<T>(lab: &Lab, sockets: &[UdpSocket], look: impl FnOnce() -> T) -> (T, u64) {
-    let (over, answered) = (AtomicBool::new(false), AtomicU64::new(0));
+/// Sends from both CPUs to a server with [`THREADS`] threads while `look` runs.
+fn under_load<T>(lab: &Lab, sockets: &[UdpSocket], look: impl FnOnce() -> T) -> T {
+    let over = AtomicBool::new(false);
     let go_on = || !over.load(Ordering::Relaxed);
     let serve = |number: usize| {
-        pin(number);
+        pin(None, number % 2);
         let socket = &sockets[number % sockets.len()];
         let mut buffer = [0; 100];
         while go_on() {
             let Ok((length, from)) = socket.recv_from(&mut buffer) else { continue };
-            if socket.send_to(&buffer[..length], from).is_ok() {
-                answered.fetch_add(1, Ordering::Relaxed);
-            }
+            let _ = socket.send_to(&buffer[..length], from);
         }
     };
     let senders: Vec<UdpSocket> = (0..2).map(|_| connect_socket(lab)).collect();
     let send = |number: usize| {
-        pin(number);
+        pin(None, number % 2);
         while go_on() {
             for _ in 0..32 {
                 let _ = senders[number].send(&[0; 64]);
@@ -129,68 +116,10 @@ fn under_load<T>(lab: &Lab, sockets: &[UdpSocket], look: impl FnOnce() -> T) -> 
     thread::scope(|scope| {
         (0..THREADS).for_each(|number| drop(scope.spawn(move || serve(number))));
         (0..2).for_each(|number| drop(scope.spawn(move || send(number))));
-        let before = answered.load(Ordering::Relaxed);
         let result = look();
-        let after = answered.load(Ordering::Relaxed);
         over.store(true, Ordering::Relaxed);
-        (result, after - before)
+        result
     })
-}
-
-#[test]
-fn shared_socket_lock_is_contended_and_per_cpu_sockets_are_not() {
-    let test = "shared_socket_lock_is_contended_and_per_cpu_sockets_are_not";
-    let _machine = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
-    let Some(lab) = lab(test) else { return };
-    let options = contention::ContentionOptions { duration: LOOK, cpus: None };
-    let look = || LockContention::observe(&Host::live(), &options, &|| false);
-    let shared_socket = [bind_socket(&lab)];
-    let (result, answered) = under_load(&lab, &shared_socket, look);
-    let Some(shared) = skip_unless_permitted(test, result) else { return };
-    drop(shared_socket);
-    let sockets_per_cpu: Vec<UdpSocket> = (0..2).map(|_| bind_socket(&lab)).collect();
-    for (cpu, socket) in (0..).zip(&sockets_per_cpu) {
-        sockopt::set_socket_incoming_cpu(socket, cpu).expect("set");
-    }
-    let (result, answered_per_cpu) = under_load(&lab, &sockets_per_cpu, look);
-    let Some(per_cpu) = skip_unless_permitted(test, result) else { return };
-    if shared.spinning_ns == 0 {
-        return skip(test, shared.notes.join("; "));
-    }
-    let (wait_ns, wait_ns_per_cpu) = (at(&shared, &OF_SOCKET), at(&per_cpu, &OF_SOCKET));
-    eprintln!(
-        "one socket: {} us waited, {} of them for the socket, {answered} answered; one per CPU: {} us, {}, {answered_per_cpu}",
-        shared.spinning_ns / 1000,
-        wait_ns / 1000,
-        per_cpu.spinning_ns / 1000,
-        wait_ns_per_cpu / 1000
-    );
-    // Threads that wait for one socket are woken up from any CPU, so the scheduler's locks are
-    // contended, too.
-    let first = first_spot(&shared);
-    assert!(first.is_some_and(|id| OF_SOCKET.contains(&id) || id == RUN_QUEUE), "{shared:#?}");
-    assert!(wait_ns > shared.spinning_ns - wait_ns - at(&shared, &[RUN_QUEUE]), "{shared:#?}");
-    let each = |wait_ns: u64, answered: u64| wait_ns * 1000 / answered.max(1);
-    assert!(
-        each(wait_ns, answered) > 10 * each(wait_ns_per_cpu, answered_per_cpu),
-        "{shared:#?} {per_cpu:#?}"
-    );
-}
-
-/// Spots whose finding is a socket that several threads share: the locks of its receive queue and
-/// of its wait queue.
-const OF_SOCKET: [&str; 2] = ["socket-lock", "wake-up-lock"];
-
-const RUN_QUEUE: &str = "run-queue-lock";
-
-fn at(contention: &LockContention, spots: &[&str]) -> u64 {
-    let is_at_spot =
-        |lock: &&contention::WaitSite| lock.spot.as_deref().is_some_and(|id| spots.contains(&id));
-    contention.locks.iter().filter(is_at_spot).map(|lock| lock.waited_ns).sum()
-}
-
-fn first_spot(contention: &LockContention) -> Option<&str> {
-    contention.locks.iter().find_map(|lock| lock.spot.as_deref())
 }
 
 /// A chain at one hook, with rules like those of a small firewall.
@@ -215,7 +144,7 @@ struct Cause<'a> {
 #[test]
 fn each_spot_is_hot_only_with_its_cause() {
     let test = "each_spot_is_hot_only_with_its_cause";
-    let _machine = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _machine = machine();
     let Some(lab) = lab(test) else { return };
     if Command::new("nft").arg("--version").output().is_err() {
         return skip(test, "requires the program nft");
@@ -256,10 +185,10 @@ fn each_spot_is_hot_only_with_its_cause() {
     causes.iter().for_each(|cause| (cause.set)(false));
     let options = flame::ProfileOptions { frequency_hz: 1999, ..flame::ProfileOptions::all(LOOK) };
     let look = || StackProfile::observe(&Host::live(), &options, &|| false);
-    let Some(without) = skip_unless_permitted(test, under_load(&lab, &server, look).0) else { return };
+    let Some(without) = skip_unless_permitted(test, under_load(&lab, &server, look)) else { return };
     for cause in causes {
         (cause.set)(true);
-        let summary = judge(cause.spot, &without, || under_load(&lab, &server, look).0.expect("as before"));
+        let summary = judge(cause.spot, &without, || under_load(&lab, &server, look).expect("as before"));
         (cause.set)(false);
         eprintln!("{summary}");
     }
@@ -315,7 +244,7 @@ fn audit_spot_is_hot_only_for_audited_threads() {
     if std::env::var_os("LINERATE_TEST_HOST_WIDE").is_none() {
         return skip(test, "switches auditing of the whole machine; LINERATE_TEST_HOST_WIDE=1 permits this");
     }
-    let _machine = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _machine = machine();
     let Some(lab) = lab(test) else { return };
     let server = [bind_socket(&lab)];
     let look = || {
@@ -324,10 +253,10 @@ fn audit_spot_is_hot_only_for_audited_threads() {
             StackProfile::observe(&Host::live(), &options, &|| false)
         });
         // Only samples of this process, because others may be audited or not.
-        if let Ok(profile) = &mut profile.0 {
+        if let Ok(profile) = &mut profile {
             profile.stacks.retain(|stack| stack.pid == std::process::id());
         }
-        profile.0
+        profile
     };
     let spared = match Spared::tasks() {
         Ok(spared) => spared,
