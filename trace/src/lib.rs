@@ -14,6 +14,7 @@ mod error;
 pub mod flame;
 mod gaps;
 pub mod headroom;
+mod machine;
 pub mod parse;
 mod programs;
 pub mod symbols;

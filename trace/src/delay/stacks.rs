@@ -1,11 +1,12 @@
 //! Stacks of long softirqs: a timer samples each CPU while a window is open.
 
-use linerate_host::{CpuSet, Host, Known};
+use linerate_host::{Host, Known};
 use perf_event::data::Record;
 use perf_event::events::Software;
 use perf_event::{Builder, Clock, SampleFlag, Sampler};
 
 use crate::flame::sample::{kernel_addresses, time_a_clock_sample};
+use crate::machine::online_cpus;
 
 /// Samples per second: not a divisor of tick rates.
 const FREQUENCY_HZ: u64 = 1_999;
@@ -40,8 +41,7 @@ impl StackSampler {
     /// Unknown if perf events are not permitted.
     pub(super) fn open(host: &Host) -> Known<Self> {
         let open_all = || -> std::io::Result<Self> {
-            let online = host.read("/sys/devices/system/cpu/online").map_err(std::io::Error::other)?;
-            let cpus = CpuSet::from_list(online.trim()).map_err(std::io::Error::other)?;
+            let cpus = online_cpus(host).map_err(std::io::Error::other)?;
             let samplers = cpus.iter().map(|cpu| Ok((cpu, open_on(cpu)?))).collect::<std::io::Result<_>>()?;
             Ok(Self { samplers, sample_ns: time_a_clock_sample()?.unwrap_or(0.0) })
         };

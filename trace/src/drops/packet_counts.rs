@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::reason;
 use crate::TraceError;
+use crate::machine::interface_names;
 use crate::symbols::KernelSymbols;
 
 pub use count::{LostCount, PacketOrigin, PassedCount, PathPoint};
@@ -270,7 +271,7 @@ impl DropsTracer {
             missed: notes.missed + self.attached.skipped_runs()?,
             lacking: lacking.collect(),
             notes: self.notes(),
-            devices: devices(host),
+            devices: interface_names(host),
         })
     }
 
@@ -349,16 +350,6 @@ fn own_addresses(host: &Host) -> Vec<IpAddr> {
     let known_addresses = known_addresses.unwrap_or_default().concat();
     // A namespace whose loopback is down is not known completely.
     if known_addresses.iter().any(IpAddr::is_loopback) { known_addresses } else { Vec::new() }
-}
-
-/// Names of the readable devices of the host's network namespace.
-fn devices(host: &Host) -> BTreeMap<u32, String> {
-    let names = host.list(DEVICES).unwrap_or_default();
-    let pairs = names.into_iter().filter_map(|name| {
-        let index = host.read(&format!("{DEVICES}/{name}/ifindex")).ok()?;
-        Some((index.trim().parse().ok()?, name))
-    });
-    pairs.collect()
 }
 
 #[cfg(test)]

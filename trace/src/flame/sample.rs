@@ -12,7 +12,7 @@ mod sample_tally;
 
 use std::time::{Duration, Instant};
 
-use linerate_host::{CpuSet, Host, Known};
+use linerate_host::{Host, Known};
 use perf_event::Sampler;
 use perf_event::data::Record;
 
@@ -24,6 +24,7 @@ use self::sample_tally::{KernelSample, SampleTally};
 use super::profile::{
     CpuContext, CpuProfile, FrameKind, ProfileOptions, SampleEvent, SampledStack, SamplingCost, StackProfile,
 };
+use crate::machine::{ONLINE, online_cpus};
 use crate::{TraceError, window};
 
 // Interval of draining. At 999 Hz a ring has room for ten times the deepest stacks of that time.
@@ -37,9 +38,6 @@ const ENOUGH: f64 = 0.9;
 
 /// From this share of the busy samples on, a note reports linerate's own samples.
 const NOTABLE: f64 = 0.01;
-
-// The kernel's list of online CPUs.
-const ONLINE: &str = "/sys/devices/system/cpu/online";
 
 /// The operation in an error message.
 const WHAT: &str = "sampling CPUs";
@@ -55,16 +53,8 @@ impl StackProfile {
         options: &ProfileOptions,
         stop: &dyn Fn() -> bool,
     ) -> Result<Self, TraceError> {
-        observe(host, options, stop)
+        observe_with(host, options, stop, &event::RINGS)
     }
-}
-
-fn observe(
-    host: &Host,
-    options: &ProfileOptions,
-    stop: &dyn Fn() -> bool,
-) -> Result<StackProfile, TraceError> {
-    observe_with(host, options, stop, &event::RINGS)
 }
 
 fn observe_with(
@@ -122,11 +112,10 @@ pub(crate) fn kernel_addresses(chain: &[u64]) -> Vec<u64> {
 
 /// The requested CPUs that are online.
 fn cpus(host: &Host, options: &ProfileOptions) -> Result<Vec<u32>, TraceError> {
-    let text = host.read(ONLINE)?;
-    let online = CpuSet::from_list(text.trim()).map_err(|error| refusal(format!("{ONLINE}: {error}")))?;
+    let online = online_cpus(host)?;
     let Some(selected) = &options.cpus else { return Ok(online.iter().collect()) };
     if let Some(offline) = selected.iter().find(|cpu| !online.contains(**cpu)) {
-        return Err(refusal(format!("CPU {offline} is not online ({ONLINE}: {})", text.trim())));
+        return Err(refusal(format!("CPU {offline} is not online ({ONLINE}: {online})")));
     }
     let mut selected = selected.clone();
     selected.sort_unstable();
