@@ -14,6 +14,7 @@ use super::stacks::StackSampler;
 use super::summary::DelaySummary;
 use super::{DelayCost, DelayReport, WHAT};
 use crate::TraceError;
+use crate::machine::interface_names;
 use crate::programs::RunCounting;
 use crate::symbols::KernelSymbols;
 use crate::window;
@@ -46,6 +47,8 @@ pub struct DelaySession {
     run_ns: Known<f64>,
     timed_runs: u64,
     timed: Duration,
+    /// Events while programs were timed, with those for which there was no room.
+    timed_events: u64,
     summary: DelaySummary,
     /// CPU time of programs and of this thread, s.
     program_seconds: f64,
@@ -77,6 +80,7 @@ impl DelaySession {
             run_ns: Known::unknown("no program has run"),
             timed_runs: 0,
             timed: Duration::ZERO,
+            timed_events: 0,
             summary: DelaySummary::new(),
             program_seconds: 0.0,
             process_seconds: 0.0,
@@ -98,7 +102,7 @@ impl DelaySession {
     pub fn turn(&mut self, host: &Host) -> Result<(Vec<DelayRecord>, Duration), TraceError> {
         let begin_ns = window::thread_ns();
         let window = self.record(self.window)?;
-        let records = self.summary.add(&window, &interfaces(host), |thread| comm(host, thread));
+        let records = self.summary.add(&window, &interface_names(host), |thread| comm(host, thread));
         let events = u64::try_from(window.events.len()).unwrap_or(0);
         let sample_ns = self.sampler.value().map_or(0.0, |sampler| sampler.sample_ns);
         let program_seconds = (events + window.lost) as f64 * self.run_ns.value().copied().unwrap_or(0.0)
@@ -197,6 +201,7 @@ impl DelaySession {
         let counting = RunCounting::start(WHAT);
         let window = self.record_with_stacks(duration)?;
         self.timed += duration;
+        self.timed_events += u64::try_from(window.events.len()).unwrap_or(0) + window.lost;
         match counting {
             Ok(counting) => drop(counting),
             Err(why) => {
@@ -208,8 +213,7 @@ impl DelaySession {
         self.timed_runs = program_runs.runs;
         if program_runs.runs > 0 {
             // Per event, including the runs that found nothing to record.
-            let events = (self.summary.events + u64::try_from(window.events.len()).unwrap_or(0)).max(1);
-            let runs = program_runs.runs as f64 / events as f64;
+            let runs = program_runs.runs as f64 / self.timed_events.max(1) as f64;
             self.run_ns = Known::Value(self.tracer.run_ns(program_runs) * runs.max(1.0));
         }
         Ok(window)
@@ -252,16 +256,6 @@ impl DelaySession {
 
 fn comm(host: &Host, thread: u32) -> Option<String> {
     host.read(&format!("/proc/{thread}/comm")).ok().map(|name| name.trim().to_owned())
-}
-
-fn interfaces(host: &Host) -> BTreeMap<u32, String> {
-    const DEVICES: &str = "/sys/class/net";
-    let names = host.list(DEVICES).unwrap_or_default();
-    let indexes = names.into_iter().filter_map(|name| {
-        let index = host.read(&format!("{DEVICES}/{name}/ifindex")).ok()?;
-        Some((index.trim().parse().ok()?, name))
-    });
-    indexes.collect()
 }
 
 fn squeezes(host: &Host) -> Known<BTreeMap<u32, u64>> {
