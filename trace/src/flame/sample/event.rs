@@ -30,6 +30,10 @@ pub(super) struct OpenedSamplers {
     pub(super) samplers: Vec<(u32, Sampler)>,
 }
 
+// The kernel's default of kernel.perf_event_max_sample_rate, which it does not check for a number of
+// cycles.
+const MOST_HZ: u32 = 100_000;
+
 #[derive(Debug, Clone, Copy)]
 enum SamplePace {
     // A number of cycles, not a frequency: with a frequency, samples of mostly idle CPUs would
@@ -42,6 +46,9 @@ enum SamplePace {
 /// Opens cycles on these CPUs, or the clock without cycles, with the first permitted ring size.
 pub(super) fn open(cpus: &[u32], frequency_hz: u32, rings: &[usize]) -> Result<OpenedSamplers, TraceError> {
     let why = match speed() {
+        Ok(_) if frequency_hz > MOST_HZ => {
+            return Err(kernel_failed(&io::Error::from_raw_os_error(libc::EINVAL)));
+        }
         Ok(hz) => match open_all(cpus, SamplePace::Cycles((hz / f64::from(frequency_hz)) as u64), rings) {
             Ok(samplers) => return Ok(OpenedSamplers { event: SampleEvent::CpuCycles, samplers }),
             Err(error) => explain(&error),
