@@ -1,4 +1,4 @@
-//! Kernel calls that no crate wraps safely.
+//! Kernel calls that no crate wraps safely, and structs that BPF programs share.
 
 use std::io;
 
@@ -16,3 +16,50 @@ pub(crate) fn set_real_time(is_real_time: bool) -> io::Result<()> {
 
 /// Above threads with the lowest real-time priority.
 const FIRST_PRIORITY: i32 = 2;
+
+/// A name of the kernel, up to its first NUL.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+#[repr(transparent)]
+pub(crate) struct KernelName(pub(crate) [u8; 16]);
+
+impl std::fmt::Display for KernelName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let name = self.0.split(|byte| *byte == 0).next().unwrap_or_default();
+        f.write_str(&String::from_utf8_lossy(name))
+    }
+}
+
+impl std::fmt::Debug for KernelName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?}", self.to_string())
+    }
+}
+
+/// Lets types with the layout of a struct of a BPF program, and its size in bytes, be read from maps.
+macro_rules! kernel_layout {
+    ($($type:ty: $bytes:literal),*) => {$(
+        const _: () = assert!(size_of::<$type>() == $bytes);
+
+        // SAFETY: the type is `repr(C)`, consists of integers, for which all bytes are valid, and
+        // has no padding.
+        unsafe impl aya::Pod for $type {}
+    )*};
+}
+
+pub(crate) use kernel_layout;
+
+#[cfg(test)]
+mod tests {
+    use super::KernelName;
+
+    #[test]
+    fn kernel_names_end_at_the_first_nul_byte() {
+        for (bytes, name) in [
+            (*b"openssl\0\xff\xff\xff\xff\xff\xff\xff\xff", "openssl"),
+            (*b"\0bcdefghijklmnop", ""),
+            (*b"abcdefghijklmnop", "abcdefghijklmnop"),
+        ] {
+            assert_eq!(KernelName(bytes).to_string(), name);
+        }
+    }
+}

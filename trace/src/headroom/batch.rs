@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// Classes of batches in bpf/headroom.bpf.c.
-pub(super) const CLASSES: usize = 56;
+const CLASSES: usize = 56;
 
 // Relative deviation of a single batch, and of a class with many batches from the line: as seen of servers at rest.
 const BATCH_DEVIATION: f64 = 0.3;
@@ -16,8 +16,9 @@ const ABOVE: f64 = 0.12;
 const BELOW: f64 = 0.3;
 const ROUNDS: usize = 8;
 
-/// Batches of about the same number of datagrams.
+/// `struct batches` of bpf/headroom.bpf.c: batches of about the same number of datagrams.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[repr(C)]
 pub(super) struct BatchClass {
     pub(super) batches: u64,
     pub(super) packets: u64,
@@ -25,6 +26,11 @@ pub(super) struct BatchClass {
     /// Runs of the measuring programs, whose time is part of `ns`.
     pub(super) runs: u64,
 }
+
+/// By size.
+#[derive(Debug, Clone, Copy)]
+#[repr(transparent)]
+pub(super) struct BatchClasses(pub(super) [BatchClass; CLASSES]);
 
 /// The CPU time of batches: `batch_ns + packets * packet_ns`, without the measurement's own.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
@@ -41,8 +47,20 @@ pub struct BatchCost {
     pub packets_per_batch: f64,
 }
 
-impl BatchClass {
+impl Default for BatchClasses {
+    fn default() -> Self {
+        Self([BatchClass::default(); CLASSES])
+    }
+}
+
+impl BatchClasses {
     pub(super) fn since(&self, before: &Self) -> Self {
+        Self(std::array::from_fn(|class| self.0[class].since(&before.0[class])))
+    }
+}
+
+impl BatchClass {
+    fn since(&self, before: &Self) -> Self {
         Self {
             batches: self.batches.saturating_sub(before.batches),
             packets: self.packets.saturating_sub(before.packets),

@@ -6,20 +6,14 @@ use std::time::Instant;
 use linerate_host::{Known, bpf};
 
 use super::WHAT;
-use super::batch::{BatchClass, CLASSES};
+use super::batch::BatchClasses;
 use crate::TraceError;
 use crate::call::CallOverhead;
 use crate::programs::{ProgramAttachment, ProgramRuns, RunCounting, TracePrograms};
+use crate::sys::{KernelName, kernel_layout};
 
 static OBJECT: &[u8] =
     aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/headroom.bpf.o"));
-
-// Words of `struct cpu` and `struct thread` of bpf/headroom.bpf.c, and of the parts before their classes.
-const CPU_HEAD: usize = 9;
-const CPU_WORDS: usize = CPU_HEAD + 2 * CLASSES * CLASS_WORDS + 13;
-const THREAD_HEAD: usize = 8;
-const THREAD_WORDS: usize = THREAD_HEAD + CLASSES * CLASS_WORDS;
-const CLASS_WORDS: usize = 4;
 
 const PROGRAMS: [ProgramAttachment; 5] = [
     attachment("reads", "sock_recv_length"),
@@ -52,7 +46,9 @@ pub(super) struct HeadroomCounters {
     pub(super) threads: BTreeMap<u32, ThreadCounters>,
 }
 
-#[derive(Debug, Clone, PartialEq, Default)]
+/// `struct cpu` of bpf/headroom.bpf.c.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
 pub(super) struct CpuCounters {
     pub(super) softirq_ns: u64,
     pub(super) service_ns: u64,
@@ -63,20 +59,29 @@ pub(super) struct CpuCounters {
     /// Datagrams whose memory is in `truesize`.
     pub(super) sized: u64,
     pub(super) truesize: u64,
-    /// The smallest receive buffer; zero if unknown.
+    /// The last receive buffer; zero if unknown.
     pub(super) buffer: u64,
-    pub(super) softirq: Vec<BatchClass>,
-    pub(super) service: Vec<BatchClass>,
+    pub(super) softirq: BatchClasses,
+    pub(super) service: BatchClasses,
+    /// The busy period.
+    pub(super) _period: [u64; 13],
 }
 
-#[derive(Debug, Clone, PartialEq, Default)]
+/// `struct thread`.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
 pub(super) struct ThreadCounters {
     pub(super) pid: u32,
-    pub(super) comm: String,
-    pub(super) ns: u64,
+    pub(super) _is_reader: u32,
+    pub(super) comm: KernelName,
+    pub(super) _ns: u64,
     pub(super) reads: u64,
-    pub(super) batches: Vec<BatchClass>,
+    /// Since its last sleep.
+    pub(super) _batch: [u64; 3],
+    pub(super) batches: BatchClasses,
 }
+
+kernel_layout!(CpuCounters: 3760, ThreadCounters: 1856);
 
 impl HeadroomProgram {
     pub(super) fn start(port: u16) -> Result<Self, TraceError> {
@@ -96,13 +101,9 @@ impl HeadroomProgram {
     }
 
     pub(super) fn read(&self) -> Result<HeadroomCounters, TraceError> {
-        let cpus = self.programs.per_cpu_values::<[u64; CPU_WORDS]>(WHAT, "cpus")?;
-        let threads = self.programs.entries::<u32, [u64; THREAD_WORDS]>(WHAT, "threads")?;
-        Ok(HeadroomCounters {
-            at: Instant::now(),
-            cpus: cpus.iter().map(CpuCounters::from_words).collect(),
-            threads: threads.iter().map(|(tid, words)| (*tid, ThreadCounters::from_words(words))).collect(),
-        })
+        let cpus = self.programs.per_cpu_values(WHAT, "cpus")?;
+        let threads = self.programs.entries(WHAT, "threads")?;
+        Ok(HeadroomCounters { at: Instant::now(), cpus, threads })
     }
 
     /// Time of a run, ns, measured during `wait`, in which runs take longer; unknown if the kernel
@@ -121,48 +122,4 @@ impl HeadroomProgram {
             ProgramRuns { runs: after.runs - before.runs, time: after.time.saturating_sub(before.time) };
         Ok(Known::Value(CallOverhead { way_ns: self.way_ns, clock_ns }.run_ns(program_runs)))
     }
-}
-
-impl CpuCounters {
-    fn from_words(words: &[u64; CPU_WORDS]) -> Self {
-        let [softirq_ns, service_ns, other_ns, yielding_ns, arrivals, reads, sized, truesize, buffer] =
-            *words.first_chunk().unwrap_or(&[0; CPU_HEAD]);
-        let classes = |index: usize| classes(&words[CPU_HEAD + index * CLASSES * CLASS_WORDS..]);
-        let (softirq, service) = (classes(0), classes(1));
-        Self {
-            softirq_ns,
-            service_ns,
-            other_ns,
-            yielding_ns,
-            arrivals,
-            reads,
-            sized,
-            truesize,
-            buffer,
-            softirq,
-            service,
-        }
-    }
-}
-
-impl ThreadCounters {
-    fn from_words(words: &[u64; THREAD_WORDS]) -> Self {
-        let (pid, _) = bpf::halves(words[0]);
-        let name: Vec<u8> = words[1..3].iter().flat_map(|word| word.to_ne_bytes()).collect();
-        let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
-        Self {
-            pid,
-            comm: String::from_utf8_lossy(name).into_owned(),
-            ns: words[3],
-            reads: words[4],
-            batches: classes(&words[THREAD_HEAD..]),
-        }
-    }
-}
-
-fn classes(words: &[u64]) -> Vec<BatchClass> {
-    let chunks = words.chunks_exact(CLASS_WORDS).take(CLASSES);
-    chunks
-        .map(|words| BatchClass { batches: words[0], packets: words[1], ns: words[2], runs: words[3] })
-        .collect()
 }

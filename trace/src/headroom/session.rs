@@ -8,11 +8,12 @@ use linerate_host::stage::machine::CpuTimes;
 use linerate_host::stage::socket::udp_socket_drops;
 use linerate_host::{CpuSet, Host, Known};
 
-use super::batch::{BatchClass, BatchCost};
+use super::batch::BatchCost;
 use super::links::LinkCounters;
 use super::program::{CpuCounters, HeadroomCounters, HeadroomProgram, ThreadCounters};
 use super::{BufferDemand, CpuDemand, HeadroomReport, ServiceDemand, ThreadDemand};
 use crate::TraceError;
+use crate::machine::online_cpus;
 
 /// The kernel times the programs for this long, because timing takes time itself.
 const TIMED: Duration = Duration::from_millis(200);
@@ -116,8 +117,7 @@ impl<'h> HeadroomSession<'h> {
         let total = |figure: fn(&CpuCounters) -> u64| cpus.iter().map(figure).sum::<u64>();
         let (arrivals, reads) = (total(|cpu| cpu.arrivals), total(|cpu| cpu.reads));
         let share = |part: u64, whole: u64| part as f64 / whole.max(1) as f64;
-        let online = self.host.read("/sys/devices/system/cpu/online").ok();
-        let online = online.and_then(|list| CpuSet::from_list(&list).ok());
+        let online = online_cpus(self.host).ok();
         let online_cpus =
             (0..).zip(&cpus).filter(|(cpu, _)| online.as_ref().is_none_or(|set| set.contains(*cpu)));
         let cpus = online_cpus.map(|(cpu, counters)| {
@@ -129,8 +129,8 @@ impl<'h> HeadroomSession<'h> {
                 cpu,
                 arrival_share,
                 read_share: share(counters.reads, reads),
-                softirq: BatchCost::fit(&counters.softirq, run_ns),
-                service: BatchCost::fit(&counters.service, run_ns),
+                softirq: BatchCost::fit(&counters.softirq.0, run_ns),
+                service: BatchCost::fit(&counters.service.0, run_ns),
                 softirq_use: cpu_use(counters.softirq_ns - other_softirq_ns),
                 service_use: cpu_use(counters.service_ns),
                 other_use: cpu_use(counters.other_ns + other_softirq_ns),
@@ -150,7 +150,7 @@ impl<'h> HeadroomSession<'h> {
 
     // `None` for threads that read no datagram.
     fn thread(&self, tid: u32, counters: &ThreadCounters, reads: u64, run_ns: f64) -> Option<ThreadDemand> {
-        let cost = BatchCost::fit(&counters.batches, run_ns)?;
+        let cost = BatchCost::fit(&counters.batches.0, run_ns)?;
         let path = format!("/proc/{}/task/{tid}/status", counters.pid);
         let allowed_cpus = match self.host.read(&path) {
             Ok(text) => {
@@ -163,7 +163,7 @@ impl<'h> HeadroomSession<'h> {
         Some(ThreadDemand {
             pid: counters.pid,
             tid,
-            comm: counters.comm.clone(),
+            comm: counters.comm.to_string(),
             allowed_cpus,
             read_share: counters.reads as f64 / reads.max(1) as f64,
             cost,
@@ -215,41 +215,34 @@ impl CpuCounters {
             reads: self.reads - before.reads,
             sized: self.sized - before.sized,
             truesize: self.truesize - before.truesize,
-            buffer: self.buffer,
-            softirq: classes_since(&self.softirq, &before.softirq),
-            service: classes_since(&self.service, &before.service),
+            softirq: self.softirq.since(&before.softirq),
+            service: self.service.since(&before.service),
+            ..*self
         }
     }
 
     fn runs(&self) -> u64 {
-        self.softirq.iter().chain(&self.service).map(|class| class.runs).sum()
+        self.softirq.0.iter().chain(&self.service.0).map(|class| class.runs).sum()
     }
 }
 
 impl ThreadCounters {
     // A thread that was not known before counts from zero.
     fn since(&self, before: Option<&Self>) -> Self {
-        let Some(before) = before else { return self.clone() };
-        Self {
-            reads: self.reads - before.reads,
-            batches: classes_since(&self.batches, &before.batches),
-            ..self.clone()
-        }
+        let Some(before) = before else { return *self };
+        Self { reads: self.reads - before.reads, batches: self.batches.since(&before.batches), ..*self }
     }
-}
-
-fn classes_since(now: &[BatchClass], before: &[BatchClass]) -> Vec<BatchClass> {
-    now.iter().zip(before).map(|(now, before)| now.since(before)).collect()
 }
 
 /// The smallest receive buffer of the port, and the datagrams that it holds.
 fn buffers(before: &HeadroomCounters, after: &HeadroomCounters) -> Option<(u64, f64)> {
     let cpus: Vec<CpuCounters> =
         after.cpus.iter().zip(&before.cpus).map(|(now, before)| now.since(before)).collect();
-    let bytes = cpus.iter().map(|cpu| cpu.buffer).filter(|bytes| *bytes > 0).min()?;
+    // A CPU without datagrams since may have the size of an earlier buffer.
+    let bytes = cpus.iter().filter(|cpu| cpu.sized > 0).map(|cpu| cpu.buffer).min()?;
     let sum = |figure: fn(&CpuCounters) -> u64| cpus.iter().map(figure).sum::<u64>() as f64;
     let (sized, truesize) = (sum(|cpu| cpu.sized), sum(|cpu| cpu.truesize));
-    (sized > 0.0).then(|| (bytes, bytes as f64 / (truesize / sized)))
+    Some((bytes, bytes as f64 / (truesize / sized)))
 }
 
 fn own_share(before: &HeadroomCounters, after: &HeadroomCounters, run_ns: f64) -> f64 {
@@ -270,4 +263,32 @@ fn steal(before: &Known<Vec<CpuTimes>>, after: &Known<Vec<CpuTimes>>, cpu: u32) 
         return 0.0;
     };
     after.saturating_sub(before) as f64 / total_after.saturating_sub(total_before).max(1) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    #[test]
+    fn receive_buffer_is_the_smallest_of_cpus_with_datagrams() {
+        let counters = |cpus: &[(u64, u64)]| HeadroomCounters {
+            at: Instant::now(),
+            cpus: cpus
+                .iter()
+                .map(|(sized, buffer)| CpuCounters {
+                    sized: *sized,
+                    truesize: sized * 1000,
+                    buffer: *buffer,
+                    ..CpuCounters::default()
+                })
+                .collect(),
+            threads: BTreeMap::new(),
+        };
+        let before = counters(&[(5, 212_992), (5, 212_992), (0, 0)]);
+        let after = counters(&[(9, 4_000_000), (5, 212_992), (1, 8_000_000)]);
+        assert_eq!(buffers(&before, &after), Some((4_000_000, 4_000.0)));
+        assert_eq!(buffers(&before, &before), None);
+    }
 }

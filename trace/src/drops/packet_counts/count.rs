@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use linerate_host::bpf::halves;
 use serde::{Deserialize, Serialize};
 
 use super::PacketDirection;
 use crate::symbols::KernelSymbols;
+use crate::sys::kernel_layout;
 
 /// Counting points in packet order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -85,9 +85,22 @@ pub struct LostCount {
     pub packets: u64,
 }
 
-/// `struct lost_key` of bpf/drops.bpf.c, in words of 8 bytes: location; reason and network; device,
-/// port, direction and origin; the route's error and the hook.
-pub(super) type LostKey = [u64; 4];
+/// `struct lost_key` of bpf/drops.bpf.c.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(C)]
+pub(super) struct LostKey {
+    location: u64,
+    reason: u32,
+    network: u32,
+    device: u32,
+    port: u16,
+    direction: u8,
+    origin: u8,
+    route_error: i32,
+    hook: u32,
+}
+
+kernel_layout!(LostKey: 32);
 
 // In the order of `enum point` of bpf/drops.h; `None` for points that are not reported.
 const POINTS: [Option<PathPoint>; 10] = [
@@ -183,7 +196,7 @@ impl DropCounters {
     }
 }
 
-fn direction(number: u32) -> PacketDirection {
+fn direction(number: u8) -> PacketDirection {
     if number == 0 { PacketDirection::Request } else { PacketDirection::Reply }
 }
 
@@ -195,30 +208,25 @@ pub(super) fn lost(
     reasons: Option<&BTreeMap<u32, String>>,
     symbols: &KernelSymbols,
 ) -> Vec<LostCount> {
-    let rows = counts.iter().filter_map(|([address, reason_word, device_word, route_word], packets)| {
-        let (reason, network) = halves(*reason_word);
-        let (device, port_word) = halves(*device_word);
-        let [low, high, direction_code, origin] = port_word.to_ne_bytes();
-        let port = u16::from_ne_bytes([low, high]);
-        let (route_error, hook) = halves(*route_word);
-        let symbol = symbols.name(*address).into_value();
-        let location = symbol.as_ref().map_or_else(|| format!("{address:#x}"), ToString::to_string);
+    let rows = counts.iter().filter_map(|(key, packets)| {
+        let symbol = symbols.name(key.location).into_value();
+        let location = symbol.as_ref().map_or_else(|| format!("{:#x}", key.location), ToString::to_string);
         let function = symbol.map(|symbol| symbol.name);
         (!function.as_deref().is_some_and(is_no_loss)).then(|| LostCount {
-            direction: direction(u32::from(direction_code)),
-            reason: reasons.map(|names| reason_name(names, reason)),
+            direction: direction(key.direction),
+            reason: reasons.map(|names| reason_name(names, key.reason)),
             function,
             location,
-            network,
-            device: (device != 0).then_some(device),
-            port,
-            origin: match origin {
+            network: key.network,
+            device: (key.device != 0).then_some(key.device),
+            port: key.port,
+            origin: match key.origin {
                 0 => PacketOrigin::Local,
                 1 => PacketOrigin::Received,
                 _ => PacketOrigin::Arriving,
             },
-            route_error: i32::from_ne_bytes(route_error.to_ne_bytes()),
-            hook: HOOKS.get(hook as usize).copied().flatten().map(str::to_owned),
+            route_error: key.route_error,
+            hook: HOOKS.get(key.hook as usize).copied().flatten().map(str::to_owned),
             packets: *packets,
         })
     });
