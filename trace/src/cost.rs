@@ -17,7 +17,7 @@
 mod account;
 mod accounted_times;
 pub mod calibrate;
-mod cgroup;
+pub(crate) mod cgroup;
 mod compare;
 mod cost_session;
 mod cost_tables;
@@ -29,18 +29,13 @@ mod tracer;
 mod untraced_time;
 mod windows;
 
-use linerate_host::{CpuSet, Known};
+use linerate_host::Known;
 use serde::{Deserialize, Serialize};
-use std::time::Duration;
 
 pub use compare::{ComparedFigure, CostComparison};
 pub use cost_session::CostSession;
 pub use result::{CostResult, TopVictim, VictimGrouping};
 pub use untraced_time::{UntracedEstimate, UntracedIrq};
-
-pub(crate) fn any_cgroup(text: &str) {
-    drop(cgroup::parse(text));
-}
 
 /// The point at which a packet is counted once: its `sk_buff` is handed to the network stack of
 /// this kernel for the first time, before GRO and RPS, counted as its segments; a frame that an XDP
@@ -49,13 +44,6 @@ pub const COUNTING_POINT: &str = "host-entry";
 
 /// The operation in an error message.
 const WHAT: &str = "measuring the CPU time of packets";
-
-#[derive(Debug, Clone)]
-pub struct CostOptions {
-    pub duration: Duration,
-    /// `None` for all that are online.
-    pub cpus: Option<CpuSet>,
-}
 
 /// CPU time of packet processing by CPU, victim and device.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -185,7 +173,7 @@ pub struct CostVictim {
     pub accounted_ns: Known<u64>,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct DeviceCost {
     /// `backlog` for packets of software: loopback, RPS, most tunnels.
     pub name: String,

@@ -3,18 +3,16 @@
 
 use linerate_host::parse::Parser;
 
-use crate::cost::any_cgroup;
+use crate::cost::cgroup;
 use crate::drops::reason;
-use crate::flame::fold;
 use crate::flame::profile::any_profile;
 use crate::flame::sample::any_mappings;
 use crate::symbols::any_symbols;
 
 pub const PARSERS: &[(&str, Parser)] = &[
-    ("cost: /proc/PID/cgroup", |bytes| any_cgroup(&String::from_utf8_lossy(bytes))),
+    ("cost: /proc/PID/cgroup", |bytes| drop(cgroup::parse(&String::from_utf8_lossy(bytes)))),
     ("flame: saved profile", any_profile),
     ("flame: /proc/PID/maps", |bytes| any_mappings(&String::from_utf8_lossy(bytes))),
-    ("flame: folded stacks", |bytes| _ = fold::parse(&String::from_utf8_lossy(bytes))),
     ("symbols: /proc/kallsyms", |bytes| any_symbols(&String::from_utf8_lossy(bytes))),
     ("drops: names of reasons in the kernel's types", |bytes| drop(reason::names(bytes))),
 ];

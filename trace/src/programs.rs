@@ -125,6 +125,18 @@ impl TracePrograms {
         table.iter().collect::<Result<_, _>>().map_err(|error| kernel_error(operation, error))
     }
 
+    /// Removes entries of a hash table.
+    pub(crate) fn remove<K: Pod, V: Pod>(
+        &mut self,
+        operation: &'static str,
+        name: &str,
+        entries: &BTreeMap<K, V>,
+    ) -> Result<(), TraceError> {
+        let map = self.object.map_mut(name).ok_or_else(|| missing_in_object(operation, name))?;
+        let mut table: HashMap<_, K, V> = map.try_into().map_err(|error| kernel_error(operation, error))?;
+        entries.keys().try_for_each(|key| table.remove(key)).map_err(|error| kernel_error(operation, error))
+    }
+
     pub(crate) fn skipped_runs(&self, operation: &'static str) -> Result<u64, TraceError> {
         bpf::skipped_runs(&self.object).map_err(|source| TraceError::Kernel { what: operation, source })
     }
@@ -197,20 +209,8 @@ impl TracePrograms {
         operation: &'static str,
         programs: &[ProgramAttachment],
     ) -> Result<ProgramRuns, TraceError> {
-        let mut sum = ProgramRuns::default();
-        for attachment in programs {
-            let Some(Program::BtfTracePoint(program)) = self.object.program(attachment.program) else {
-                continue;
-            };
-            // Not loaded without its tracepoint.
-            if program.fd().is_err() {
-                continue;
-            }
-            let info = program.info().map_err(|error| kernel_error(operation, error))?;
-            sum.runs += info.run_count();
-            sum.time += info.run_time();
-        }
-        Ok(sum)
+        let counters = self.run_counters(operation, programs)?;
+        counters.read().map_err(|source| TraceError::Kernel { what: operation, source })
     }
 }
 

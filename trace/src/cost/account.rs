@@ -141,17 +141,14 @@ impl AccountInput<'_> {
     }
 
     fn victims(&self, threads: &BTreeMap<ThreadOn, ThreadTurns>) -> Vec<CostVictim> {
+        let mut parts: Vec<_> =
+            threads.iter().filter(|(_, turns)| turns.role() == ThreadRole::Other).collect();
+        // The name of the CPU where the thread ran longest: another CPU may have the name from
+        // before its execve().
+        parts.sort_by_key(|(_, turns)| turns.on_cpu);
         let mut merged: BTreeMap<u32, ThreadTurns> = BTreeMap::new();
-        for (key, turns) in threads.iter().filter(|(_, turns)| turns.role() == ThreadRole::Other) {
-            let total = merged.entry(key.tid).or_insert_with(|| ThreadTurns {
-                on_cpu: 0,
-                taken: Default::default(),
-                displaced: 0,
-                ..turns.clone()
-            });
-            total.on_cpu += turns.on_cpu;
-            total.taken.add(&turns.taken);
-            total.displaced += turns.displaced;
+        for (key, turns) in parts {
+            merged.entry(key.tid).or_default().add(turns);
         }
         let mut victims: Vec<CostVictim> =
             merged.into_iter().map(|(tid, turns)| self.victim(tid, turns)).collect();
@@ -165,7 +162,7 @@ impl AccountInput<'_> {
         CostVictim {
             pid: turns.pid,
             tid,
-            comm: turns.comm,
+            comm: turns.comm.to_string(),
             cgroup_id: turns.cgroup,
             cgroup: Known::default(),
             on_cpu_ns: count(turns.on_cpu),
@@ -202,11 +199,11 @@ impl AccountInput<'_> {
 
 impl ThreadTurns {
     fn role(&self) -> ThreadRole {
-        if !self.is_kernel_thread {
+        if !self.is_kernel_thread() {
             return ThreadRole::Other;
         }
         // Names of kernel/softirq.c, net/core/dev.c and kernel/bpf/cpumap.c, Linux 6.18.
-        match self.comm.split_once('/') {
+        match self.comm.to_string().split_once('/') {
             Some(("ksoftirqd", _)) => ThreadRole::Ksoftirqd,
             Some(("napi" | "backlog_napi" | "cpumap", _)) => ThreadRole::Packets,
             _ => ThreadRole::Other,
@@ -221,17 +218,12 @@ impl ThreadTurns {
 fn devices(device_polls: &BTreeMap<PolledOn, DevicePolls>) -> Vec<DeviceCost> {
     let mut merged: BTreeMap<(String, u32, u32), DeviceCost> = BTreeMap::new();
     for (key, counts) in device_polls {
-        let name = if key.is_device { counts.name.clone() } else { "backlog".to_owned() };
+        let name = if key.is_device != 0 { counts.name.to_string() } else { "backlog".to_owned() };
         let device = merged.entry((name.clone(), key.ifindex, key.network)).or_insert_with(|| DeviceCost {
             name,
             ifindex: key.ifindex,
             network_namespace: key.network,
-            polls: 0,
-            threaded_polls: 0,
-            busy_polls: 0,
-            packets: 0,
-            budget_exhausted: 0,
-            taken_ns: 0,
+            ..DeviceCost::default()
         });
         device.polls += count(counts.polls);
         device.threaded_polls += count(counts.threaded);
@@ -284,6 +276,7 @@ mod tests {
     use super::super::cost_tables::{CpuReading, CpuTotals};
     use super::super::untraced_time::UntracedEstimate;
     use super::*;
+    use crate::sys::KernelName;
 
     #[test]
     fn untraced_interrupt_time_is_subtracted_from_threads_and_idle_time() {
@@ -293,10 +286,13 @@ mod tests {
         };
         let reading =
             CpuReading { totals: by_timer(10), idle: 500_000, tasks: 300_000, ..Default::default() };
-        let turns = ThreadTurns { taken: by_timer(4), pid: 7, ..Default::default() };
+        let name = |name: &[u8; 8]| KernelName(*[*name, [0; 8]].as_flattened().first_chunk().expect("16"));
+        let forked = ThreadTurns { on_cpu: 10, pid: 7, comm: name(b"bash\0\0\0\0"), ..Default::default() };
+        let turns = ThreadTurns { on_cpu: 100, taken: by_timer(4), comm: name(b"openssl\0"), ..forked };
         let mut counted_cost = CountedCost::default();
-        counted_cost.cpus.insert(0, CountedSpan { elapsed_ns: 800_000, reading, ..Default::default() });
-        counted_cost.tables.threads.insert(ThreadOn { tid: 7, cpu: 0 }, turns);
+        counted_cost.cpus.insert(1, CountedSpan { elapsed_ns: 800_000, reading, ..Default::default() });
+        counted_cost.tables.threads.insert(ThreadOn { tid: 7, cpu: 1 }, turns);
+        counted_cost.tables.threads.insert(ThreadOn { tid: 7, cpu: 0 }, forked);
         let estimate = UntracedEstimate { ns: 1_000.0, low_ns: 900.0, high_ns: 1_100.0, interrupts: 100 };
         let cost = AccountInput {
             runs: &BTreeMap::new(),
@@ -306,7 +302,7 @@ mod tests {
             ns_a_run: &Known::Value(10.0),
             sees_calls_between_cpus: true,
             untraced: &Known::Value(UntracedIrq {
-                cpu: 0,
+                cpu: 1,
                 by_timer: Known::Value(estimate),
                 by_cpu: Known::default(),
             }),
@@ -315,6 +311,8 @@ mod tests {
         let cpu = &cost.cpus[0];
         assert_eq!((cpu.idle_ns, cpu.tasks_ns, cpu.other_irq_ns), (494_000, 296_000, 10_000));
         assert_eq!((cpu.untraced_irq_ns, cpu.untraced_irq_doubt_ns), (10_000, 1_000));
-        assert_eq!(cost.victims[0].untraced_ns, 4_000);
+        let victim = &cost.victims[0];
+        assert_eq!(victim.untraced_ns, 4_000);
+        assert_eq!((victim.comm.as_str(), victim.on_cpu_ns), ("openssl", 110));
     }
 }

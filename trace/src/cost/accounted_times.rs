@@ -77,7 +77,10 @@ impl AccountedTimes {
         }
         let now = match read(host, pid, tid, self.windows) {
             Ok(reading) => reading,
-            Err(why) => return Known::unknown(why),
+            Err(why) => {
+                self.before.remove(&tid);
+                return Known::unknown(why);
+            }
         };
         let before = self.before.insert(tid, now).filter(|before| before.started == now.started);
         let ticks = now.ticks.saturating_sub(before.map_or(0, |before| before.ticks));

@@ -69,7 +69,7 @@ impl CostCalibration {
 /// Runs a thread on each of these CPUs while all CPUs are traced.
 ///
 /// # Errors
-/// As [`CostReport::observe`]; and if a thread cannot be pinned to its CPU.
+/// As [`CostSession::start`]; and if a thread cannot be pinned to its CPU.
 pub fn calibrate(
     host: &Host,
     cpus: &[u32],

@@ -15,7 +15,7 @@ pub(super) fn path(host: &Host, pid: u32) -> Known<String> {
 
 // One line per hierarchy: number, controllers and path separated by colons; number 0 is the unified
 // hierarchy (cgroups(7)). If it is unused, containers use version 1, with the longest path.
-pub(super) fn parse(text: &str) -> Option<String> {
+pub(crate) fn parse(text: &str) -> Option<String> {
     let lines = text.lines().filter_map(|line| {
         let (hierarchy, controllers_and_path) = line.split_once(':')?;
         let (_, path) = controllers_and_path.split_once(':')?;

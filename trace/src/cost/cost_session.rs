@@ -1,12 +1,12 @@
 //! A measurement that can be read repeatedly.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use linerate_host::stage::irq::IrqState;
 use linerate_host::stage::machine::CpuTimes;
 use linerate_host::stage::softirq::SoftnetCpu;
-use linerate_host::{CpuSet, Host, HostError, Known};
+use linerate_host::{CpuSet, Host, Known};
 
 use super::account::{AccountInput, KernelCpuTimes};
 use super::accounted_times::AccountedTimes;
@@ -17,9 +17,10 @@ use super::path::{self, PathNames};
 use super::tracer::{CostTracer, TracePoint};
 use super::untraced_time::UntracedIrq;
 use super::windows::{self, TraceWindow};
-use super::{CostOptions, CostReport, WHAT};
+use super::{CostReport, WHAT};
 use crate::TraceError;
 use crate::call::CallOverhead;
+use crate::machine::online_cpus;
 use crate::programs::RunCounting;
 use crate::window;
 
@@ -82,25 +83,13 @@ pub struct CostSession {
     by_path: bool,
 }
 
-impl CostReport {
-    /// Measures until the time is over or `stop` returns true.
-    ///
-    /// # Errors
-    /// [`TraceError::NotPermitted`] without the right to load BPF programs, [`TraceError::NotHere`]
-    /// without one of the tracepoints, [`TraceError::Kernel`] if softirqs run in preemptible
-    /// threads (`PREEMPT_RT`).
-    pub fn observe(host: &Host, options: &CostOptions, stop: &dyn Fn() -> bool) -> Result<Self, TraceError> {
-        let mut session = CostSession::start(host, options.cpus.as_ref())?;
-        session.wait(options.duration, stop)?;
-        session.finish(host)
-    }
-}
-
 impl CostSession {
     /// Starts to count on these CPUs, or on all online CPUs.
     ///
     /// # Errors
-    /// As [`CostReport::observe`], and if the list of CPUs cannot be read.
+    /// [`TraceError::NotPermitted`] without the right to load BPF programs, [`TraceError::NotHere`]
+    /// without one of the tracepoints, [`TraceError::Kernel`] if softirqs run in preemptible
+    /// threads (`PREEMPT_RT`), and if the list of CPUs cannot be read.
     pub fn start(host: &Host, cpus: Option<&CpuSet>) -> Result<Self, TraceError> {
         Self::begin(host, cpus, false)
     }
@@ -118,7 +107,7 @@ impl CostSession {
             let why = "this kernel is built with PREEMPT_RT, where softirqs are threads' own work and top shows them";
             return Err(TraceError::Kernel { what: WHAT, source: std::io::Error::other(why) });
         }
-        let online = online(host)?;
+        let online = online_cpus(host)?;
         let traced_cpus: Vec<u32> =
             online.iter().filter(|cpu| cpus.is_none_or(|selection| selection.contains(*cpu))).collect();
         if traced_cpus.is_empty() {
@@ -279,7 +268,8 @@ impl CostSession {
 
     /// Adds the counters of one pace to the other counters.
     fn end_stretch(&mut self) -> Result<(), TraceError> {
-        let tables = self.tracer.tables()?;
+        let mut tables = self.tracer.tables()?;
+        self.tracer.remove(&tables.take_idle(self.stretch.before()))?;
         let next = TraceWindow::begin(ThreadTables::default());
         let finished = std::mem::replace(&mut self.stretch, next);
         self.stretch = finished.end(tables, self.pace == TracePace::Always, &mut self.counted);
@@ -289,7 +279,7 @@ impl CostSession {
     /// Counters since the last reading, or since the beginning.
     ///
     /// # Errors
-    /// As [`CostReport::observe`].
+    /// As [`CostSession::start`].
     pub fn read(&mut self, host: &Host) -> Result<CostReport, TraceError> {
         self.read_report(host, false)
     }
@@ -297,7 +287,7 @@ impl CostSession {
     /// The last reading.
     ///
     /// # Errors
-    /// As [`CostReport::observe`].
+    /// As [`CostSession::start`].
     pub fn finish(mut self, host: &Host) -> Result<CostReport, TraceError> {
         self.read_report(host, true)
     }
@@ -341,6 +331,9 @@ impl CostSession {
             victim.cgroup = cgroup.or_insert_with(|| cgroup::path(host, victim.pid)).clone();
             victim.accounted_ns = self.accounted.time_of(host, victim.pid, victim.tid);
         }
+        // Without those of processes that ended.
+        let ran: BTreeSet<_> = cost.victims.iter().map(|victim| (victim.pid, victim.cgroup_id)).collect();
+        self.cgroups.retain(|process, _| ran.contains(process));
         cost.notes.extend(windows::note(&cost));
         cost.notes.extend(untraced);
         cost.notes.extend(self.notes.iter().cloned());
@@ -406,13 +399,6 @@ impl CostSession {
 
 fn events(point: &TracePoint) -> BTreeMap<u32, i64> {
     point.readings.iter().map(|(cpu, reading)| (*cpu, reading.events)).collect()
-}
-
-fn online(host: &Host) -> Result<CpuSet, TraceError> {
-    const PATH: &str = "/sys/devices/system/cpu/online";
-    let text = host.read(PATH)?;
-    let garbled_error = |reason: String| HostError::Garbled { path: PATH.to_owned(), reason };
-    Ok(CpuSet::from_list(&text).map_err(|error| garbled_error(error.to_string()))?)
 }
 
 /// Interrupts of all visible network devices. Interrupts of other devices, for example in other

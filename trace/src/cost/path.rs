@@ -8,6 +8,7 @@ use linerate_host::stage::link::virtual_network::{PortKind, VirtualNetwork, Virt
 
 use super::cost_tables::{Counters as _, PathOn, PathTime};
 use super::{CostReport, CostVictim, DeviceCost, PathCost};
+use crate::machine::interface_names;
 
 /// A path without its CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -30,16 +31,7 @@ pub(super) struct PathNames {
 impl PathNames {
     pub(super) fn observe(host: &Host) -> Self {
         let own = host.read_link("/proc/thread-self/ns/net").ok().as_deref().and_then(inode);
-        let names = host.list("/sys/class/net").unwrap_or_default();
-        let index = |name: &String| {
-            let text = host.read(&format!("/sys/class/net/{name}/ifindex")).ok()?;
-            Some((text.trim().parse().ok()?, name.clone()))
-        };
-        Self {
-            own,
-            interfaces: names.iter().filter_map(index).collect(),
-            network: VirtualNetwork::observe(host, &[], &[]),
-        }
+        Self { own, interfaces: interface_names(host), network: VirtualNetwork::observe(host, &[], &[]) }
     }
 
     fn name(&self, network: u32, index: u32, devices: &[DeviceCost]) -> String {
@@ -77,7 +69,8 @@ pub(super) fn paths(
     let mut sums: BTreeMap<DevicePair, PathTime> = BTreeMap::new();
     for (key, time) in times {
         let PathOn { network, ingress, egress, is_entry, .. } = *key;
-        sums.entry(DevicePair { network, ingress, egress, is_entry }).or_default().add(time);
+        let pair = DevicePair { network, ingress, egress, is_entry: is_entry != 0 };
+        sums.entry(pair).or_default().add(time);
     }
     // The packets that the host sent by its end of a veth pair continue at the container's end.
     let ends: Vec<(DevicePair, u32)> = sums
@@ -203,7 +196,8 @@ mod tests {
             egress,
             network,
             cpu,
-            is_entry: network == 100,
+            is_entry: u32::from(network == 100),
+            unused: 0,
         };
         let time = |ns, packets| PathTime { ns, packets, events: 0 };
         let path_times = BTreeMap::from([

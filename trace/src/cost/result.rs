@@ -1,9 +1,11 @@
 //! The document of a measurement, and its victims in the requested grouping.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use super::calibrate::CostCalibration;
-use super::{CostReport, VictimGroup};
+use super::{CostReport, CostVictim, VictimGroup};
 
 /// How threads that packets take time from are grouped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,36 +42,41 @@ impl CostReport {
     /// Groups of threads: those that lost most first, then those that ran most.
     #[must_use]
     pub fn top_victims(&self, grouping: VictimGrouping) -> Vec<TopVictim> {
-        let mut victims: Vec<TopVictim> = match grouping {
-            VictimGrouping::Process => self
-                .by_process()
-                .into_iter()
-                .map(|(pid, comm, group)| TopVictim { name: format!("{comm} ({pid})"), group })
-                .collect(),
-            VictimGrouping::Cgroup => {
-                self.by_cgroup().into_iter().map(|(name, group)| TopVictim { name, group }).collect()
+        let mut victims = match grouping {
+            VictimGrouping::Process => {
+                self.grouped(|victim| victim.pid, |victim| format!("{} ({})", victim.comm, victim.pid))
             }
-            VictimGrouping::Thread => self
-                .victims
-                .iter()
-                .map(|victim| TopVictim {
-                    name: format!("{} ({})", victim.comm, victim.tid),
-                    group: VictimGroup {
-                        threads: 1,
-                        on_cpu_ns: victim.on_cpu_ns,
-                        taken_ns: victim.taken_ns,
-                        taken_in_own_calls_ns: victim.taken_in_own_calls_ns.value().copied().unwrap_or(0),
-                        taken_other_ns: victim.taken_other_ns,
-                        displaced_ns: victim.displaced_ns,
-                        accounted_ns: victim.accounted_ns.value().copied().unwrap_or(0),
-                        unaccounted_threads: usize::from(victim.accounted_ns.value().is_none()),
-                    },
-                })
-                .collect(),
+            VictimGrouping::Cgroup => self.grouped(cgroup_name, cgroup_name),
+            VictimGrouping::Thread => {
+                self.grouped(|victim| victim.tid, |victim| format!("{} ({})", victim.comm, victim.tid))
+            }
         };
         victims.sort_by_key(|victim| std::cmp::Reverse((victim.group.lost_ns(), victim.group.on_cpu_ns)));
         victims
     }
+
+    /// By the key of each thread. The name is that of the process's first thread, if it is a victim.
+    fn grouped<K: Ord>(
+        &self,
+        key: impl Fn(&CostVictim) -> K,
+        name: impl Fn(&CostVictim) -> String,
+    ) -> Vec<TopVictim> {
+        let mut groups: BTreeMap<K, TopVictim> = BTreeMap::new();
+        for victim in &self.victims {
+            let new = || TopVictim { name: name(victim), group: VictimGroup::default() };
+            let top = groups.entry(key(victim)).or_insert_with(new);
+            top.group.add(victim);
+            if victim.tid == victim.pid {
+                top.name = name(victim);
+            }
+        }
+        groups.into_values().collect()
+    }
+}
+
+/// Its path, or its number if the path is unknown.
+fn cgroup_name(victim: &CostVictim) -> String {
+    victim.cgroup.value().cloned().unwrap_or_else(|| format!("cgroup {}", victim.cgroup_id))
 }
 
 impl VictimGroup {

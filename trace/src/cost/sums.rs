@@ -1,40 +1,8 @@
 //! Sums, shares and ratios.
 
-use std::collections::BTreeMap;
-
 use super::{CostReport, CostVictim, CpuCost, DeviceCost, VictimGroup};
 
 impl CostReport {
-    /// By process: id and name of the first thread seen; largest loss first.
-    pub fn by_process(&self) -> Vec<(u32, String, VictimGroup)> {
-        let mut processes: BTreeMap<u32, (&CostVictim, VictimGroup)> = BTreeMap::new();
-        for victim in &self.victims {
-            let (leader, group) = processes.entry(victim.pid).or_insert((victim, VictimGroup::default()));
-            group.add(victim);
-            if victim.tid == victim.pid {
-                *leader = victim;
-            }
-        }
-        let mut sorted: Vec<_> =
-            processes.into_iter().map(|(pid, (leader, group))| (pid, leader.comm.clone(), group)).collect();
-        sorted.sort_by_key(|(_, _, group)| std::cmp::Reverse(group.lost_ns()));
-        sorted
-    }
-
-    /// By cgroup, for example of a container: its path, or its number if unknown; largest loss
-    /// first.
-    pub fn by_cgroup(&self) -> Vec<(String, VictimGroup)> {
-        let mut cgroups: BTreeMap<String, VictimGroup> = BTreeMap::new();
-        for victim in &self.victims {
-            let name = victim.cgroup.value().cloned();
-            let name = name.unwrap_or_else(|| format!("cgroup {}", victim.cgroup_id));
-            cgroups.entry(name).or_default().add(victim);
-        }
-        let mut sorted: Vec<_> = cgroups.into_iter().collect();
-        sorted.sort_by_key(|(_, group)| std::cmp::Reverse(group.lost_ns()));
-        sorted
-    }
-
     /// All CPUs together; the number has no meaning.
     pub fn all_cpus(&self) -> CpuCost {
         let mut total =
@@ -142,7 +110,7 @@ impl DeviceCost {
 }
 
 impl VictimGroup {
-    fn add(&mut self, victim: &CostVictim) {
+    pub(super) fn add(&mut self, victim: &CostVictim) {
         self.threads += 1;
         self.on_cpu_ns += victim.on_cpu_ns;
         self.taken_ns += victim.taken_ns;

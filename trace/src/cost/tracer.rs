@@ -4,17 +4,18 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use super::WHAT;
-use super::cost_tables::{
-    CpuReading, DevicePolls, PATH_WORDS, POLLED_WORDS, PathOn, PathTime, PolledOn, READING_WORDS,
-    TURNS_WORDS, ThreadOn, ThreadTables, ThreadTurns,
-};
+use super::cost_tables::{CpuReading, ThreadTables};
 use crate::TraceError;
-use crate::programs::{ProgramAttachment, ProgramRuns, TracePrograms};
+use crate::programs::{ProgramAttachment, ProgramRuns, TracePrograms, kernel_error};
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/cost.bpf.o"));
 
 /// The program that starts, reads and ends the counting.
 const LOOK: &str = "look";
+
+// Entries of `threads`: one per thread and CPU where it ran in the last stretch.
+const THREADS: u32 = 16_384;
+const THREADS_PER_CPU: u32 = 1024;
 
 /// Size of `nic_irqs` in bpf/cost.h.
 const IRQS: usize = 8192;
@@ -123,10 +124,13 @@ impl CostTracer {
         let frequent_programs = [&OFTEN[..], path_programs].concat();
         let by_path = u8::from(by_path);
         let bits = linerate_host::bpf::bit_set(nic_irqs.iter().copied(), IRQS);
+        let possible_cpus = aya::util::nr_cpus().map_err(|(_, error)| kernel_error(WHAT, error))?;
+        let threads = u32::try_from(possible_cpus).unwrap_or(1).saturating_mul(THREADS_PER_CPU).max(THREADS);
         let mut programs = TracePrograms::load(
             WHAT,
             OBJECT,
             |loader| {
+                loader.map_max_entries("threads", threads);
                 loader.override_global("nic_irqs", bits.as_slice(), true);
                 loader.override_global("by_path", &by_path, true);
             },
@@ -168,12 +172,9 @@ impl CostTracer {
 
     fn take_point(&self, option: TracerOptions) -> Result<TracePoint, TraceError> {
         let times = self.run_on_all(option)?;
-        let readings = self.programs.per_cpu_values::<[u64; READING_WORDS]>(WHAT, "cpu_readings")?;
-        let cpu_readings = (0..).zip(readings).filter(|(cpu, _)| times.contains_key(cpu));
-        Ok(TracePoint {
-            readings: cpu_readings.map(|(cpu, words)| (cpu, CpuReading::from_words(words))).collect(),
-            times,
-        })
+        let readings = self.programs.per_cpu_values::<CpuReading>(WHAT, "cpu_readings")?;
+        let readings = (0..).zip(readings).filter(|(cpu, _)| times.contains_key(cpu)).collect();
+        Ok(TracePoint { readings, times })
     }
 
     pub(super) fn interrupt(&self, cpu: u32) -> Result<(), TraceError> {
@@ -182,23 +183,19 @@ impl CostTracer {
 
     /// Counters of threads, devices and paths at the last reading.
     pub(super) fn tables(&self) -> Result<ThreadTables, TraceError> {
-        let threads = self.programs.entries::<u64, [u64; TURNS_WORDS]>(WHAT, "threads")?;
-        let devices = self.programs.entries::<[u64; 2], [u64; POLLED_WORDS]>(WHAT, "devices")?;
-        let paths = self.programs.entries::<[u64; 3], [u64; PATH_WORDS]>(WHAT, "paths")?;
         Ok(ThreadTables {
-            paths: paths
-                .into_iter()
-                .map(|(key, time)| (PathOn::from_words(key), PathTime::from_words(time)))
-                .collect(),
-            threads: threads
-                .into_iter()
-                .map(|(key, turns)| (ThreadOn::from_word(key), ThreadTurns::from_words(turns)))
-                .collect(),
-            devices: devices
-                .into_iter()
-                .map(|(key, polls)| (PolledOn::from_words(key), DevicePolls::from_words(polls)))
-                .collect(),
+            threads: self.programs.entries(WHAT, "threads")?,
+            devices: self.programs.entries(WHAT, "devices")?,
+            paths: self.programs.entries(WHAT, "paths")?,
         })
+    }
+
+    /// Removes entries, so that tables do not fill up with threads that ended. A thread that runs
+    /// again counts from zero; a turn that ends during this call is lost.
+    pub(super) fn remove(&mut self, tables: &ThreadTables) -> Result<(), TraceError> {
+        self.programs.remove(WHAT, "threads", &tables.threads)?;
+        self.programs.remove(WHAT, "devices", &tables.devices)?;
+        self.programs.remove(WHAT, "paths", &tables.paths)
     }
 
     /// Whether interrupts between CPUs are visible here.
@@ -249,10 +246,10 @@ mod tests {
     use linerate_testkit::skip;
 
     use super::*;
-    use crate::cost::cost_tables::Counters as _;
+    use crate::cost::cost_tables::{Counters as _, DevicePolls, PathOn, PathTime, PolledOn};
 
     /// Fills a table with entries of no CPU.
-    fn fill<K: aya::Pod, V: aya::Pod>(tracer: &mut CostTracer, name: &str, key: impl Fn(u64) -> K, value: V) {
+    fn fill<K: aya::Pod, V: aya::Pod>(tracer: &mut CostTracer, name: &str, key: impl Fn(u32) -> K, value: V) {
         let map = tracer.programs.object.map_mut(name).expect("the map");
         let mut table: HashMap<_, K, V> = map.try_into().expect("a hash map");
         let entries = (0..).take_while(|at| table.insert(key(*at), value, 0).is_ok()).count();
@@ -264,8 +261,14 @@ mod tests {
         let cpus: Vec<u32> = (0..512).collect();
         let mut tracer = CostTracer::load(&cpus, &[], true)?;
         match table {
-            "devices" => fill(&mut tracer, table, |at| [at, u64::MAX], [0_u64; POLLED_WORDS]),
-            _ => fill(&mut tracer, table, |at| [at, u64::MAX, 0], [0_u64; PATH_WORDS]),
+            "devices" => {
+                let key = |ifindex| PolledOn { ifindex, network: 0, cpu: u32::MAX, is_device: 1 };
+                fill(&mut tracer, table, key, DevicePolls::default());
+            }
+            _ => {
+                let key = |ingress| PathOn { ingress, cpu: u32::MAX, ..PathOn::default() };
+                fill(&mut tracer, table, key, PathTime::default());
+            }
         }
         let [receiver, sender] = [0, 1].map(|_| UdpSocket::bind("127.0.0.1:0").expect("a socket"));
         tracer.attach()?;

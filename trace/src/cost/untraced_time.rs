@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use super::calibrate::spin::pin;
 use super::cost_tables::{CpuTotals, InterruptCounts, ThreadOn};
 use super::tracer::CostTracer;
-use super::windows::student_quantile;
+use super::windows::mean_and_doubt;
 use crate::gaps::ClockGaps;
 use crate::{TraceError, sys};
 
@@ -110,10 +110,7 @@ impl UntracedEstimate {
             ));
         }
         let traced_ns = (traced.packets() + traced.others()).max(0) as f64 / count as f64;
-        let bursts_count = means.len() as f64;
-        let mean = means.iter().sum::<f64>() / bursts_count;
-        let variance = means.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (bursts_count - 1.0);
-        let doubt = student_quantile(means.len()) * (variance / bursts_count).sqrt();
+        let (mean, doubt) = mean_and_doubt(&means);
         let ns = (mean - traced_ns).max(0.0);
         if doubt > LITTLE_DOUBT_NS.max(ns * MOST_DOUBT) {
             return Known::unknown(format!(

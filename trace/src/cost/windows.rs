@@ -18,8 +18,13 @@ const FEWEST: usize = 4;
 // samples.
 const STUDENT: [f64; 8] = [3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.2];
 
-pub(super) fn student_quantile(samples: usize) -> f64 {
-    STUDENT[samples.saturating_sub(FEWEST).min(STUDENT.len() - 1)]
+/// The mean of at least four samples, and half of its 95 % interval.
+pub(super) fn mean_and_doubt(samples: &[f64]) -> (f64, f64) {
+    let count = samples.len() as f64;
+    let mean = samples.iter().sum::<f64>() / count;
+    let variance = samples.iter().map(|sample| (sample - mean).powi(2)).sum::<f64>() / (count - 1.0);
+    let quantile = STUDENT[samples.len().saturating_sub(FEWEST).min(STUDENT.len() - 1)];
+    (mean, quantile * (variance / count).sqrt())
 }
 
 /// A stretch of time at one pace, in one window or several.
@@ -35,6 +40,10 @@ pub(super) struct TraceWindow {
 impl TraceWindow {
     pub(super) fn begin(tables: ThreadTables) -> Self {
         Self { begin: Instant::now(), before: tables, spans: BTreeMap::new(), windows: 0 }
+    }
+
+    pub(super) fn before(&self) -> &ThreadTables {
+        &self.before
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -137,17 +146,13 @@ impl CountedSpan {
         if self.traced_ns >= self.elapsed_ns {
             return Some(0.0);
         }
-        let count = self.shares.len();
-        if count < FEWEST {
+        if self.shares.len() < FEWEST {
             return None;
         }
-        let mean = self.shares.iter().sum::<f64>() / count as f64;
-        let variance =
-            self.shares.iter().map(|share| (share - mean).powi(2)).sum::<f64>() / (count - 1) as f64;
-        let quantile = student_quantile(count);
+        let (_, doubt) = mean_and_doubt(&self.shares);
         // Only the uncounted time is uncertain.
         let untraced_part = 1.0 - self.traced_ns as f64 / self.elapsed_ns as f64;
-        Some(quantile * (variance / count as f64 * untraced_part).sqrt())
+        Some(doubt * untraced_part.sqrt())
     }
 }
 

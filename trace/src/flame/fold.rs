@@ -100,30 +100,8 @@ fn clean(name: &str) -> String {
         .collect()
 }
 
-/// Functions, root first, and samples.
-pub type Line = (Vec<String>, u64);
-
-/// Reads folded text. Ignores empty lines and those with `#`. The error names a line without a
-/// number of samples.
-pub fn parse(text: &str) -> Result<Vec<Line>, String> {
-    let lines = text.lines().enumerate();
-    let data_lines = lines.filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#'));
-    data_lines
-        .map(|(index, line)| {
-            let split = line.trim_end().rsplit_once(' ');
-            let parsed = split.and_then(|(stack, samples)| Some((stack, samples.parse().ok()?)));
-            let (stack, samples) = parsed.ok_or_else(|| {
-                format!("line {} does not end in a number of samples: {line:.60}", index + 1)
-            })?;
-            Ok((stack.split(';').map(str::to_owned).collect(), samples))
-        })
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
     use crate::flame::fixture::profile;
 
@@ -157,33 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn parse_reports_the_number_of_a_bad_line() {
-        assert_eq!(parse("# nothing\n\na;b 3\n").unwrap(), [(vec!["a".to_owned(), "b".to_owned()], 3)]);
-        assert_eq!(parse("a 1\na;b\n").unwrap_err(), "line 2 does not end in a number of samples: a;b");
-        assert!(parse("a -1").is_err());
-    }
-
-    proptest! {
-        #[test]
-        fn folded_stacks_parse_to_the_same_value(comm in "\\PC{0,16}", names in prop::collection::vec("\\PC{1,12}", 1..6), samples in 1u64..1000) {
-            let mut profile = profile("1 x task y\n");
-            profile.frames = names
-                .iter()
-                .map(|name| StackFrame { name: name.clone(), module: None, kind: FrameKind::User })
-                .collect();
-            profile.stacks[0] = SampledStack {
-                frames: (0..names.len() as u32).collect(),
-                comm: comm.clone(),
-                samples,
-                ..profile.stacks[0].clone()
-            };
-            let stacks = parse(&format!("# a remark\n{}", folded(&profile, ProfileView::default()))).unwrap();
-            let mut expected = vec![clean(&comm)];
-            expected.extend(profile.frames.iter().map(label));
-            // A line that begins with # is a comment.
-            if !comm.starts_with('#') {
-                prop_assert_eq!(stacks, vec![(expected, samples)]);
-            }
-        }
+    fn names_contain_no_separators() {
+        assert_eq!(clean("a;b\nc d"), "a:b?c d");
     }
 }
