@@ -13,26 +13,17 @@ mod tests;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use linerate_host::{CpuSet, Host};
+use linerate_host::Host;
 use serde::{Deserialize, Serialize};
 
 use crate::TraceError;
+use crate::machine::online_cpus;
 use crate::symbols::KernelSymbols;
 use crate::window;
 use program::ContentionProgram;
 
 /// The operation in an error message.
 const WHAT: &str = "looking at waits for locks";
-
-// The kernel's list of online CPUs.
-const ONLINE: &str = "/sys/devices/system/cpu/online";
-
-#[derive(Debug, Clone)]
-pub struct ContentionOptions {
-    pub duration: Duration,
-    /// `None` for all.
-    pub cpus: Option<Vec<u32>>,
-}
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct LockContention {
@@ -147,25 +138,22 @@ impl LockKind {
 }
 
 impl LockContention {
-    /// Observes all kernel locks until the time is over or `stop` returns true. A wait counts when
-    /// it ends.
+    /// Observes all kernel locks on these CPUs, or on all, until the time is over or `stop` returns
+    /// true. A wait counts when it ends.
     ///
     /// # Errors
     /// [`TraceError::NotHere`] before Linux 5.19, [`TraceError::NotPermitted`] without CAP_BPF and
     /// CAP_PERFMON.
     pub fn observe(
         host: &Host,
-        options: &ContentionOptions,
+        duration: Duration,
+        cpus: Option<&[u32]>,
         stop: &dyn Fn() -> bool,
     ) -> Result<Self, TraceError> {
-        let online = CpuSet::from_list(&host.read(ONLINE)?).map_err(|error| TraceError::Kernel {
-            what: WHAT,
-            source: std::io::Error::other(format!("{ONLINE}: {error}")),
-        })?;
-        let is_selected = |cpu: &u32| options.cpus.as_ref().is_none_or(|cpus| cpus.contains(cpu));
-        let cpus: Vec<u32> = online.iter().filter(is_selected).collect();
+        let is_selected = |cpu: &u32| cpus.is_none_or(|cpus| cpus.contains(cpu));
+        let cpus: Vec<u32> = online_cpus(host)?.iter().filter(is_selected).collect();
         let program = ContentionProgram::start()?;
-        let seconds = window::wait(options.duration, stop).as_secs_f64();
+        let seconds = window::wait(duration, stop).as_secs_f64();
         let counts = program.read()?;
         // After the observation, so that modules and BPF programs loaded meanwhile have names.
         let symbols = KernelSymbols::kernel(host)?;

@@ -32,10 +32,6 @@ impl CommandResult for FlameResult {
     const SCHEMA: &'static str = "linerate.flame/2";
     const IS_COMPACT: bool = true;
 
-    fn check(&self) -> Result<(), String> {
-        FlameResult::check(self)
-    }
-
     fn document(envelope: &Envelope<Self>) -> Document {
         let result = &envelope.result;
         let verdict = FlameVerdict::new(result);

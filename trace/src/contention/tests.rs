@@ -21,7 +21,7 @@ fn observe(test: &str, work: &[&(dyn Fn() + Sync); 2]) -> Option<(LockContention
 
 fn observe_on(
     test: &str,
-    cpus: Option<Vec<u32>>,
+    cpus: Option<&[u32]>,
     work: &[&(dyn Fn() + Sync); 2],
 ) -> Option<(LockContention, u64)> {
     if thread::available_parallelism().map_or(1, std::num::NonZero::get) < 2 {
@@ -38,12 +38,12 @@ fn observe_on(
             done.fetch_add(1, Ordering::Relaxed);
         }
     };
-    let options = ContentionOptions { duration: Duration::from_millis(700), cpus };
+    let duration = Duration::from_millis(700);
     let result = thread::scope(|scope| {
         for (cpu, work) in work.iter().enumerate() {
             scope.spawn(move || repeat(cpu, *work));
         }
-        let result = LockContention::observe(&Host::live(), &options, &|| false);
+        let result = LockContention::observe(&Host::live(), duration, cpus, &|| false);
         over.store(true, Ordering::Relaxed);
         result
     });
@@ -118,7 +118,7 @@ fn mutex_waits_are_observed_only_on_the_requested_cpus() {
     rustix::io::ioctl_fionbio(&into, true).expect("set");
     // A full pipe only takes and releases its mutex.
     let write = || drop((&into).write(&[0; 4096]));
-    let Some((contention, _)) = observe_on(test, Some(vec![1]), &[&write, &write]) else { return };
+    let Some((contention, _)) = observe_on(test, Some(&[1]), &[&write, &write]) else { return };
     assert_eq!(contention.cpus, [1]);
     let at_pipe = |lock: &&WaitSite| lock.callers.first().is_some_and(|name| name.ends_with("pipe_write"));
     let pipe = contention.locks.iter().find(at_pipe).expect("a wait for the pipe");

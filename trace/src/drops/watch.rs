@@ -3,14 +3,11 @@
 mod reading;
 mod sampling;
 
-use std::time::Duration;
-
 use linerate_host::Host;
 
 use super::ledger::PacketEvidence;
 use super::packet_counts::{DropsTracer, PacketCounts, PacketDirection, PathPoint, PortSubject};
 use crate::TraceError;
-use crate::window;
 use reading::{DropsReading, SocketDrops};
 
 pub use sampling::SampledWatch;
@@ -131,20 +128,6 @@ impl DropsWatch {
         evidence.overhead = self.look.overhead();
         evidence
     }
-}
-
-/// Observes until the time is over or `stop` returns true; see [`DropsWatch::start`].
-/// [`PacketAccounting::make`](super::PacketAccounting::make) makes a ledger of the evidence.
-pub fn observe(
-    host: &Host,
-    subject: &PortSubject,
-    interfaces: &[String],
-    duration: Duration,
-    stop: &dyn Fn() -> bool,
-) -> Result<PacketEvidence, TraceError> {
-    let mut watch = DropsWatch::start(host, subject, interfaces)?;
-    window::wait(duration, stop);
-    watch.total(host)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::spots::{self, HotSpot};
-use super::{CpuContext, ProfileView, SampledStack, StackProfile};
+use super::{CpuContext, ProfileView, StackProfile};
 use crate::contention::LockContention;
 
 /// Which part of a profile is shown, and how.
@@ -86,23 +86,11 @@ impl FlameResult {
         self
     }
 
-    /// Checks that every function of a stack has a name.
-    ///
-    /// # Errors
-    /// Names the function that has none.
-    pub fn check(&self) -> Result<(), String> {
-        let nameless = self.profile.iter().find_map(|profile| {
-            let frames = profile.stacks.iter().flat_map(|stack| &stack.frames);
-            frames.copied().find(|index| profile.frames.get(*index as usize).is_none())
-        });
-        nameless.map_or(Ok(()), |nameless| Err(format!("a stack has function {nameless}, which has no name")))
-    }
-
     /// Selected samples that are not idle.
     #[must_use]
     pub fn samples(&self) -> u64 {
         let view = self.shown.view();
-        self.profile.iter().flat_map(|profile| selected(profile, view)).map(|stack| stack.samples).sum()
+        self.profile.iter().flat_map(|profile| view.stacks(profile)).map(|stack| stack.samples).sum()
     }
 
     /// Samples in interrupt context as a share of all that are not idle; `None` if all are idle.
@@ -116,13 +104,9 @@ impl FlameResult {
     }
 }
 
-fn selected(profile: &StackProfile, view: ProfileView) -> impl Iterator<Item = &SampledStack> {
-    profile.stacks.iter().filter(move |stack| view.has(stack.context, stack.cpu))
-}
-
 fn self_samples(profile: &StackProfile, view: ProfileView) -> Vec<SelfSamples> {
     let mut samples: BTreeMap<u32, u64> = BTreeMap::new();
-    for stack in selected(profile, view) {
+    for stack in view.stacks(profile) {
         if let Some(innermost) = stack.frames.last() {
             *samples.entry(*innermost).or_default() += stack.samples;
         }

@@ -7,7 +7,7 @@ use std::thread;
 use anyhow::Result;
 use linerate_host::Host;
 use linerate_trace::TraceError;
-use linerate_trace::contention::{self, LockContention};
+use linerate_trace::contention::LockContention;
 use linerate_trace::flame::{ProfileOptions, StackProfile};
 
 use crate::interrupt::InterruptFlag;
@@ -31,7 +31,7 @@ pub(super) fn measure(
     print_start(options);
     if !stacks {
         let stop = || interrupt.is_raised();
-        let contention = LockContention::observe(host, &contention_options(options), &stop)?;
+        let contention = LockContention::observe(host, options.duration, options.cpus.as_deref(), &stop)?;
         return Ok(FlameMeasurement { profile: None, contention: Some(contention), warnings: Vec::new() });
     }
     let (profile, contention) = observe_stacks_and_locks(host, options, locks, interrupt);
@@ -53,9 +53,9 @@ fn observe_stacks_and_locks(
     let (flag, has_failed) = (interrupt.flag(), AtomicBool::new(false));
     let stop = || flag.load(Ordering::Relaxed) || has_failed.load(Ordering::Relaxed);
     thread::scope(|scope| {
-        let contention = locks.then(|| {
-            scope.spawn(|| LockContention::observe(&Host::live(), &contention_options(options), &stop))
-        });
+        let observe_locks =
+            || LockContention::observe(&Host::live(), options.duration, options.cpus.as_deref(), &stop);
+        let contention = locks.then(|| scope.spawn(observe_locks));
         let profile = StackProfile::observe(host, options, &stop);
         has_failed.store(profile.is_err(), Ordering::Relaxed);
         let contention = contention.map(|thread| match thread.join() {
@@ -64,10 +64,6 @@ fn observe_stacks_and_locks(
         });
         (profile, contention)
     })
-}
-
-fn contention_options(options: &ProfileOptions) -> contention::ContentionOptions {
-    contention::ContentionOptions { duration: options.duration, cpus: options.cpus.clone() }
 }
 
 fn print_start(options: &ProfileOptions) {
