@@ -7,7 +7,8 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context as _, bail, ensure};
 use clap::Args;
-use sha2::{Digest as _, Sha256};
+
+use crate::image::digest;
 
 /// The compiler for the objects. Another version produces other bytes.
 const CLANG: &str = "clang-19";
@@ -78,15 +79,11 @@ fn build(folder: &Path, source: &str) -> anyhow::Result<BuiltObject> {
     let object = scratch.path().join("object.o");
     run(compiler(folder).args(["-c", source, "-o"]).arg(&object))?;
     run(Command::new(STRIP).arg("-g").arg(&object))?;
-    let mut hash = Sha256::new();
+    let mut sources = Vec::new();
     for file in included_files(folder, source)? {
-        hash.update(fs::read(&file).with_context(|| format!("read {}", file.display()))?);
+        sources.extend(fs::read(&file).with_context(|| format!("read {}", file.display()))?);
     }
-    Ok(BuiltObject {
-        source: source.to_owned(),
-        source_hash: hex(&hash.finalize()),
-        object: fs::read(&object)?,
-    })
+    Ok(BuiltObject { source: source.to_owned(), source_hash: digest(&sources), object: fs::read(&object)? })
 }
 
 /// The compiler, with options that keep the path of the directory out of the object.
@@ -121,7 +118,7 @@ fn manifest(objects: &[BuiltObject]) -> anyhow::Result<String> {
         "# Written by `cargo xtask bpf`. {version}\n# source, sha256 of source and headers, sha256 of object\n"
     );
     for program in objects {
-        let object_hash = hex(&Sha256::digest(&program.object));
+        let object_hash = digest(&program.object);
         writeln!(text, "{} {} {object_hash}", program.source, program.source_hash)?;
     }
     Ok(text)
@@ -155,12 +152,4 @@ fn run(command: &mut Command) -> anyhow::Result<String> {
         bail!("{name} failed: {}", String::from_utf8_lossy(&output.stderr).trim());
     }
     Ok(String::from_utf8(output.stdout)?)
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        // Writing to a string does not fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
