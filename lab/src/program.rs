@@ -104,6 +104,12 @@ impl ServerProgram {
         }
     }
 
+    /// Process id of the program.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Worker processes or threads that the server was started with.
     #[must_use]
     pub fn workers(&self) -> usize {

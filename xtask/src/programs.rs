@@ -3,7 +3,7 @@
 //! All programs are always built together, because cargo chooses the features of dependencies by
 //! the packages of a build, and would rebuild most dependencies for a single package.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
@@ -26,6 +26,14 @@ pub(crate) fn build(profile: BuildProfile, name: &str) -> Result<PathBuf> {
     ensure!(output.status.success(), "the workspace's programs do not build");
     find(&String::from_utf8_lossy(&output.stdout), name)
         .with_context(|| format!("cargo built no program '{name}'"))
+}
+
+/// The given program, or a release build of `linerate`.
+pub(crate) fn given_or_release(program: Option<&Path>) -> Result<PathBuf> {
+    match program {
+        Some(program) => program.canonicalize().with_context(|| program.display().to_string()),
+        None => build(BuildProfile::Release, "linerate"),
+    }
 }
 
 /// Cargo, in the workspace's own directory.

@@ -23,8 +23,7 @@ use types::SchemaDefinitions;
 pub(crate) struct SchemasCommand {}
 
 /// Documents with an envelope that exist only as JSON. Others implement `CommandResult`.
-const JSON_RESULTS: [(&str, &str); 8] = [
-    ("linerate.bench-servers/2", "ServersReport"),
+const JSON_RESULTS: [(&str, &str); 7] = [
     ("linerate.clean/2", "CleanReport"),
     ("linerate.labs/2", "LabList"),
     ("linerate.report/2", "ReportIndex"),

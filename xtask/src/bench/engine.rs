@@ -10,17 +10,11 @@ use std::process::ExitCode;
 use anyhow::ensure;
 use clap::Args;
 
-use super::meter::InstructionMeter;
+use super::meter;
 use super::subject::{BenchSubject, SubjectSide};
 
 #[derive(Debug, Args)]
 pub(crate) struct EngineBench {
-    /// Fail instead of skipping if instructions cannot be counted.
-    #[arg(long)]
-    require: bool,
-    /// Method of counting; by default the first that works.
-    #[arg(long)]
-    meter: Option<InstructionMeter>,
     /// Messages per system call; several sizes are measured one after the other.
     #[arg(long, value_delimiter = ',', default_values_t = [1, 64], value_parser = clap::value_parser!(u16).range(1..=64))]
     batch: Vec<u16>,
@@ -48,24 +42,21 @@ impl EngineBench {
         if cfg!(debug_assertions) {
             return super::run_optimized();
         }
-        let meter = match self.choose_meter() {
-            Ok(meter) => meter,
-            Err(reason) => {
-                println!("SKIP bench engine: {reason}");
-                return Ok(if self.require { ExitCode::FAILURE } else { ExitCode::SUCCESS });
-            }
-        };
+        let side = SubjectSide::C;
+        let probe = BenchSubject { side, requests: 1, batch: 1, payload: 1, wildcard: false };
+        if let Err(reason) = meter::count(&probe) {
+            println!("SKIP bench engine: ptrace does not work here: {reason:#}");
+            return Ok(ExitCode::SUCCESS);
+        }
         println!(
-            "user-space instructions a transaction (echo of {} bytes, by {}, {} repeats; median, lowest and highest):",
-            self.payload,
-            meter.name(),
-            self.repeats
+            "user-space instructions a transaction (echo of {} bytes, by single steps, {} repeats; median, lowest and highest):",
+            self.payload, self.repeats
         );
         let mut is_cheaper = true;
         for batch in &self.batch {
             for wildcard in [false, true] {
-                let engine_figure = self.measure(meter, SubjectSide::Engine, *batch, wildcard)?;
-                let c_figure = self.measure(meter, SubjectSide::C, *batch, wildcard)?;
+                let engine_figure = self.measure(SubjectSide::Engine, *batch, wildcard)?;
+                let c_figure = self.measure(SubjectSide::C, *batch, wildcard)?;
                 let ratio = engine_figure.median / c_figure.median;
                 println!(
                     "  batch {batch:2}, {:16}  engine {}  C {}  ratio {ratio:.3}",
@@ -85,27 +76,7 @@ impl EngineBench {
         }
     }
 
-    fn choose_meter(&self) -> Result<InstructionMeter, String> {
-        let meters = self
-            .meter
-            .map_or_else(|| vec![InstructionMeter::Perf, InstructionMeter::Step], |meter| vec![meter]);
-        let mut reasons = Vec::new();
-        for meter in meters {
-            match meter.probe() {
-                None => return Ok(meter),
-                Some(reason) => reasons.push(reason),
-            }
-        }
-        Err(reasons.join("; "))
-    }
-
-    fn measure(
-        &self,
-        meter: InstructionMeter,
-        side: SubjectSide,
-        batch: u16,
-        wildcard: bool,
-    ) -> anyhow::Result<InstructionFigure> {
+    fn measure(&self, side: SubjectSide, batch: u16, wildcard: bool) -> anyhow::Result<InstructionFigure> {
         // Both queues are whole batches. The long queue fits the receive buffer of any user.
         let short_queue = u64::from(batch);
         let long_queue = short_queue * (256 / short_queue).max(2);
@@ -113,7 +84,7 @@ impl EngineBench {
         for _ in 0..self.repeats {
             let count = |requests| {
                 let payload = usize::from(self.payload);
-                meter.count(&BenchSubject { side, requests, batch, payload, wildcard })
+                meter::count(&BenchSubject { side, requests, batch, payload, wildcard })
             };
             let (short_count, long_count) = (count(short_queue)?, count(long_queue)?);
             ensure!(

@@ -5,30 +5,27 @@
 //! end of a veth pair runs in a softirq on the CPU that sends, so one core has the whole cost.
 
 mod bare_loop;
-mod contender;
-mod own_generators;
 mod programs;
-mod report;
 mod testbed;
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use clap::Args;
-use linerate_load::generator::GeneratorBackend;
+use linerate_load::stats;
+use linerate_testkit::reflector::XdpService;
 
-use bare_loop::BareLoop;
-use contender::GeneratorContender;
-use own_generators::{OwnFlood, OwnMatching};
-use programs::ProgramContender;
-use report::{GeneratorLine, GeneratorsReport};
+pub(crate) use bare_loop::BareLoop;
+use programs::{BARE_LOOP, GeneratorProgram, XDP};
 use testbed::GeneratorTestbed;
 
+use super::threshold::{JudgedThreshold, ThresholdVerdict, interval_text, none_missed};
 use crate::machine;
 
 /// Bytes of UDP payload, the same for all generators.
-pub(super) const PAYLOAD: usize = 100;
+const PAYLOAD: usize = 100;
 
 /// Time from a generator's first packet to the first count, after which it has its full speed.
 const RUN_UP: Duration = Duration::from_millis(300);
@@ -56,13 +53,13 @@ pub(crate) struct GeneratorsBench {
     /// Measure only these generators, by name.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// Print a JSON document instead of a table.
-    #[arg(long)]
-    json: bool,
+    /// The program whose `load` is measured, instead of a release build.
+    #[arg(long, value_name = "FILE")]
+    program: Option<PathBuf>,
 }
 
 struct MeasuredGenerator {
-    contender: Box<dyn GeneratorContender>,
+    program: GeneratorProgram,
     samples: Vec<f64>,
 }
 
@@ -72,130 +69,98 @@ impl GeneratorsBench {
             return super::run_optimized();
         }
         ensure!(self.seconds >= 0.1, "--seconds {}: give 0.1 or more", self.seconds);
+        super::check_selection(&self.only, programs::SENDING.iter().map(|program| program.name))?;
         if let Some(skipped) = machine::skip_unless_root("bench generators") {
             return Ok(skipped);
         }
-        let mut report = GeneratorsReport::new(self.seconds);
-        self.sending(&mut report).context("only sending")?;
-        self.matching(&mut report).context("matching and timing")?;
-        if self.json {
-            println!("{}", serde_json::to_string_pretty(&report)?);
-        } else {
-            print!("{report}");
-        }
-        Ok(machine::exit_code(report.passes()))
+        let linerate = crate::programs::given_or_release(self.program.as_deref())?;
+        let load = machine::load_average().unwrap_or(f64::NAN);
+        println!(
+            "one core, UDP payload {PAYLOAD} bytes, {} s each, load average before {load:.1}; median and 95 % interval",
+            self.seconds
+        );
+        let sink = GeneratorTestbed::new(self.cpu, XdpService::sink())?;
+        let mut thresholds = self
+            .compare("only sending", programs::SENDING.into(), &sink, &linerate)
+            .context("only sending")?;
+        drop(sink);
+        let reflector = GeneratorTestbed::new(self.cpu, XdpService::reflector())?;
+        let title = "matching and timing every reply";
+        thresholds
+            .extend(self.compare(title, programs::MATCHING.into(), &reflector, &linerate).context(title)?);
+        Ok(machine::exit_code(none_missed(&thresholds)))
     }
 
-    /// Compares generators that only send, into a sink.
-    fn sending(&self, report: &mut GeneratorsReport) -> anyhow::Result<()> {
-        let testbed = GeneratorTestbed::sink(self.cpu)?;
-        let contenders: Vec<Box<dyn GeneratorContender>> = vec![
-            Box::new(OwnFlood::new(GeneratorBackend::Xdp, self.flows)),
-            Box::new(BareLoop::default()),
-            Box::new(OwnFlood::new(GeneratorBackend::Socket, self.flows)),
-            Box::new(ProgramContender::Iperf),
-            Box::new(ProgramContender::Trafgen),
-            Box::new(ProgramContender::Kxdpgun),
-        ];
-        let thresholds = [
-            (programs::IPERF, 10.0),
-            (programs::TRAFGEN, 4.0),
-            (programs::KXDPGUN, 4.0),
-            (bare_loop::NAME, 0.9),
-        ];
-        let lines = self.measure(contenders, &testbed, report, &|contender| {
-            self.count_with_retries(contender, &testbed)
-        })?;
-        report.add("only sending", lines, &thresholds)
-    }
-
-    /// Compares generators that also receive every reply, with a service that returns everything.
-    fn matching(&self, report: &mut GeneratorsReport) -> anyhow::Result<()> {
-        let testbed = GeneratorTestbed::reflector(self.cpu)?;
-        let contenders: Vec<Box<dyn GeneratorContender>> =
-            vec![Box::new(OwnMatching::new(self.flows)), Box::new(BareLoop::with_reply_sink())];
-        let time = Duration::from_secs_f64(self.seconds);
-        let lines =
-            self.measure(contenders, &testbed, report, &|contender| contender.replies(&testbed, time))?;
-        report.add("matching and timing every reply", lines, &[(bare_loop::NAME, 0.6)])
-    }
-
-    /// Measures all contenders in turns, forwards and backwards.
-    fn measure(
+    /// Measures generators in turns, forwards and backwards, and judges them.
+    fn compare(
         &self,
-        contenders: Vec<Box<dyn GeneratorContender>>,
+        title: &str,
+        programs: Vec<GeneratorProgram>,
         testbed: &GeneratorTestbed,
-        report: &mut GeneratorsReport,
-        measure_rate: &dyn Fn(&mut dyn GeneratorContender) -> anyhow::Result<f64>,
-    ) -> anyhow::Result<Vec<GeneratorLine>> {
-        let mut generators = self.prepare_contenders(contenders, testbed, report)?;
+        linerate: &Path,
+    ) -> anyhow::Result<Vec<JudgedThreshold>> {
+        let mut generators = Vec::new();
+        for program in programs {
+            match program.check_installed() {
+                _ if !super::is_selected(&self.only, program.name) => {}
+                Ok(()) => generators.push(MeasuredGenerator { program, samples: Vec::new() }),
+                Err(reason) => println!("SKIP {}: {reason:#}", program.name),
+            }
+        }
+        if generators.is_empty() {
+            return Ok(Vec::new());
+        }
         for round in 0..2 * self.rounds {
             for index in super::alternated(generators.len(), round) {
-                let MeasuredGenerator { contender, samples } = &mut generators[index];
-                let name = contender.name();
-                let rate = measure_rate(contender.as_mut()).with_context(|| name.to_owned())?;
-                eprintln!("{name}: {rate:.0}/s");
+                let MeasuredGenerator { program, samples } = &mut generators[index];
+                let rate = self.count_with_retries(program, testbed, linerate).context(program.name)?;
+                eprintln!("{}: {rate:.0}/s", program.name);
                 samples.push(rate);
             }
         }
-        generators
-            .into_iter()
-            .map(|generator| GeneratorLine::new(generator.contender.as_ref(), &generator.samples))
-            .collect()
-    }
-
-    /// Leaves out contenders that are not requested or not installed.
-    fn prepare_contenders(
-        &self,
-        contenders: Vec<Box<dyn GeneratorContender>>,
-        testbed: &GeneratorTestbed,
-        report: &mut GeneratorsReport,
-    ) -> anyhow::Result<Vec<MeasuredGenerator>> {
-        let mut generators = Vec::new();
-        for mut contender in contenders {
-            if !self.only.is_empty() && !self.only.iter().any(|name| name == contender.name()) {
-                continue;
-            }
-            match contender.prepare(testbed) {
-                Ok(()) => generators.push(MeasuredGenerator { contender, samples: Vec::new() }),
-                Err(reason) => {
-                    let line = format!("SKIP {}: {reason:#}", contender.name());
-                    eprintln!("{line}");
-                    report.skip(line);
-                }
-            }
+        println!("\n{title}, packets a second:");
+        for MeasuredGenerator { program, samples } in &generators {
+            let interval = stats::interval(samples)?;
+            println!("  {:16} {} of {}", program.name, interval_text(&interval, 1.0, 0), samples.len());
         }
-        ensure!(!generators.is_empty(), "nothing to measure");
-        Ok(generators)
+        for MeasuredGenerator { program, .. } in &generators {
+            println!("  {}: {}", program.name, program.command);
+        }
+        let thresholds = thresholds(&generators)?;
+        thresholds.iter().for_each(|threshold| println!("  {threshold}"));
+        Ok(thresholds)
     }
 
     // Packets per second at the receiver. Repeats the count if a program gave up: trafgen does if
     // its ring is full too often.
     fn count_with_retries(
         &self,
-        contender: &mut dyn GeneratorContender,
+        program: &GeneratorProgram,
         testbed: &GeneratorTestbed,
+        linerate: &Path,
     ) -> anyhow::Result<f64> {
         for _ in 1..ATTEMPTS {
-            match self.count(contender, testbed) {
+            match self.count(program, testbed, linerate) {
                 Ok(rate) => return Ok(rate),
-                Err(error) => eprintln!("{}: {error:#}; again", contender.name()),
+                Err(error) => eprintln!("{}: {error:#}; again", program.name),
             }
         }
-        self.count(contender, testbed)
+        self.count(program, testbed, linerate)
     }
 
     /// Packets per second at the receiver.
     fn count(
         &self,
-        contender: &mut dyn GeneratorContender,
+        program: &GeneratorProgram,
         testbed: &GeneratorTestbed,
+        linerate: &Path,
     ) -> anyhow::Result<f64> {
+        let directory = tempfile::tempdir()?;
         let before = testbed.received()?;
         let start_time = Instant::now();
-        let mut contender_run = contender.start(testbed)?;
+        let mut sender = program.start(self, linerate, testbed, directory.path())?;
         while testbed.received()? == before {
-            if let Some(reason) = contender_run.exit_reason()? {
+            if let Some(reason) = sender.exit_reason()? {
                 bail!("it ended before it sent anything: {reason}");
             }
             ensure!(start_time.elapsed() < PATIENCE, "it sent nothing within {PATIENCE:?}");
@@ -205,11 +170,61 @@ impl GeneratorsBench {
         let (first_count, begin) = (testbed.received()?, Instant::now());
         std::thread::sleep(Duration::from_secs_f64(self.seconds));
         let (last_count, seconds) = (testbed.received()?, begin.elapsed().as_secs_f64());
-        if let Some(reason) = contender_run.exit_reason()? {
+        if let Some(reason) = sender.exit_reason()? {
             bail!("it ended while it was counted: {reason}");
         }
-        contender_run.stop()?;
-        contender.clear(testbed)?;
+        sender.end()?;
+        program.clear(testbed)?;
+        programs::check_matched(directory.path(), testbed.received()? - before)?;
         Ok((last_count - first_count) as f64 / seconds)
+    }
+}
+
+/// The ratios of our XDP generator to the others that have a threshold.
+fn thresholds(generators: &[MeasuredGenerator]) -> anyhow::Result<Vec<JudgedThreshold>> {
+    let find = |name| generators.iter().find(|generator| generator.program.name == name);
+    let Some(xdp) = find(XDP) else { return Ok(Vec::new()) };
+    let mut thresholds = Vec::new();
+    for other in generators {
+        let Some(min_ratio) = other.program.min_ratio else { continue };
+        let name = other.program.name;
+        let compare_with = |generator: &MeasuredGenerator| stats::compare(&other.samples, &generator.samples);
+        let ratio = compare_with(xdp)?.ratio;
+        let bare_loop = find(BARE_LOOP).filter(|_| name != BARE_LOOP);
+        let bare_ratio = bare_loop.map(compare_with).transpose()?.map(|comparison| comparison.ratio.median);
+        let verdict = judge(ratio.median, min_ratio, bare_ratio);
+        let remark = "the bare loop is below it, too".to_owned();
+        thresholds.push(JudgedThreshold {
+            what: format!("{XDP} has at least {min_ratio} times the rate of {name}"),
+            verdict,
+            ratio: Some(ratio),
+            remarks: (verdict == ThresholdVerdict::NotHere).then_some(remark).into_iter().collect(),
+        });
+    }
+    Ok(thresholds)
+}
+
+// A ratio that a bare loop of the same run (`bare_ratio`, if one ran) misses too is not counted as
+// missed.
+fn judge(ratio: f64, min_ratio: f64, bare_ratio: Option<f64>) -> ThresholdVerdict {
+    if ratio >= min_ratio {
+        ThresholdVerdict::Pass
+    } else if bare_ratio.is_some_and(|ratio_of_bare| ratio_of_bare < min_ratio) {
+        ThresholdVerdict::NotHere
+    } else {
+        ThresholdVerdict::Miss
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ThresholdVerdict, judge};
+
+    #[test]
+    fn threshold_is_not_judged_if_the_bare_loop_misses_it() {
+        assert_eq!(judge(3.6, 4.0, Some(3.5)), ThresholdVerdict::NotHere);
+        assert_eq!(judge(3.6, 4.0, Some(4.2)), ThresholdVerdict::Miss);
+        assert_eq!(judge(3.6, 4.0, None), ThresholdVerdict::Miss);
+        assert_eq!(judge(4.1, 4.0, Some(3.5)), ThresholdVerdict::Pass);
     }
 }

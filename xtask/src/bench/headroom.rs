@@ -22,7 +22,7 @@ use rustix::process::Pid;
 
 use super::placement::{LongBacklog, steer_by_rps};
 use crate::machine;
-use crate::programs::{self, BuildProfile};
+use crate::programs;
 
 /// Parts of the capacity that are offered during the estimates.
 const SHARES: [f64; 3] = [0.2, 0.4, 0.6];
@@ -100,10 +100,8 @@ impl HeadroomBench {
         if let Some(exit_code) = machine::skip_unless_root("bench headroom") {
             return Ok(exit_code);
         }
-        let program = match &self.program {
-            Some(program) => program.canonicalize()?,
-            None => programs::build(BuildProfile::Release, "linerate")?,
-        };
+        super::check_selection(&self.only, SERVERS.map(|(name, _)| name))?;
+        let program = programs::given_or_release(self.program.as_deref())?;
         machine::pin(None, GENERATOR_CPU)?;
         let _backlog = LongBacklog::set()?;
         let lab = Lab::builder().queues(1).start()?;
@@ -115,7 +113,7 @@ impl HeadroomBench {
         );
         println!("|---|---|---|---|---|---|---|---|---|");
         for (name, workers) in SERVERS {
-            if !self.only.is_empty() && !self.only.iter().any(|name_filter| name_filter == name) {
+            if !super::is_selected(&self.only, name) {
                 continue;
             }
             match self.server(&lab, name, workers, &program) {

@@ -3,10 +3,8 @@
 use std::fmt;
 
 use linerate_load::stats::ConfidenceInterval;
-use serde::Serialize;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ThresholdVerdict {
     Pass,
     Miss,
@@ -17,7 +15,7 @@ pub(super) enum ThresholdVerdict {
 }
 
 /// A threshold and the ratio that was measured.
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 pub(super) struct JudgedThreshold {
     pub(super) what: String,
     pub(super) verdict: ThresholdVerdict,

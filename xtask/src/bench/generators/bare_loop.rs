@@ -1,22 +1,15 @@
 //! The shortest program that sends live frames.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
-
 use anyhow::Context;
 use aya::programs::{TestRun, TestRunOptions, Xdp};
-use aya::{Ebpf, EbpfLoader, include_bytes_aligned};
+use aya::{EbpfLoader, include_bytes_aligned};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use clap::Args;
 use linerate_lab::LabLink;
 use linerate_testkit::reflector::XdpService;
 
-use super::contender::{ContenderRun, GeneratorContender, LoopThread};
-use super::testbed::GeneratorTestbed;
-use super::{PAYLOAD, RUN_UP};
-use crate::machine;
-
-pub(super) const NAME: &str = "bare-loop";
+use super::PAYLOAD;
 
 static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/bare.bpf.o"));
 
@@ -32,94 +25,51 @@ const REPEAT: u32 = 1 << 20;
 const DESTINATION_PORT: u16 = 7;
 
 /// A loop of live frames from a program that picks a random source port and redirects: it neither
-/// matches nor times.
-#[derive(Default)]
-pub(super) struct BareLoop {
-    /// Whether replies arrive, which an XDP program of the sender drops.
-    takes_replies: bool,
+/// matches nor times. It runs until it is killed.
+#[derive(Debug, Args)]
+pub(crate) struct BareLoop {
+    /// Index of the interface that sends.
+    #[arg(long)]
+    index: u32,
+    /// The frame, in base64.
+    #[arg(long)]
+    frame: String,
+    /// Drop the replies that arrive at this interface, by an XDP program.
+    #[arg(long)]
+    drop_replies: Option<String>,
 }
 
 impl BareLoop {
-    /// A loop whose host drops the replies.
-    pub(super) fn with_reply_sink() -> Self {
-        Self { takes_replies: true }
-    }
-}
-
-impl GeneratorContender for BareLoop {
-    fn name(&self) -> &'static str {
-        NAME
-    }
-
-    fn describe(&self) -> String {
-        let replies = if self.takes_replies { ", replies dropped by XDP_DROP" } else { "" };
-        format!(
-            "BPF_PROG_TEST_RUN, BPF_F_TEST_XDP_LIVE_FRAMES, batch {BATCH}, repeat {REPEAT}, bpf/bare.bpf.c{replies}"
-        )
-    }
-
-    fn prepare(&mut self, testbed: &GeneratorTestbed) -> anyhow::Result<()> {
-        load(testbed.link().sender.index).map(drop)
-    }
-
-    fn start(&mut self, testbed: &GeneratorTestbed) -> anyhow::Result<Box<dyn ContenderRun>> {
-        let mut ebpf = load(testbed.link().sender.index)?;
+    pub(crate) fn run(&self) -> anyhow::Result<()> {
+        let interface = self.drop_replies.as_deref();
+        let _sink = interface.map(|interface| XdpService::sink().attach(interface)).transpose()?;
+        let mut ebpf = EbpfLoader::new()
+            .override_global("interface_index", &self.index, true)
+            .load(OBJECT)
+            .context("loading bpf/bare.bpf.o")?;
         let program: &mut Xdp =
             ebpf.program_mut("bare").context("the object has no such program")?.try_into()?;
         program.load()?;
-        let frame = frame(testbed.link());
+        let frame = STANDARD.decode(&self.frame)?;
         // struct xdp_md: data, data_end, data_meta, ingress_ifindex, rx_queue_index,
         // egress_ifindex.
-        let length = u32::try_from(frame.len())?;
-        let context: Vec<u8> = [0, length, 0, testbed.link().sender.index, 0, 0]
+        let context: Vec<u8> = [0, u32::try_from(frame.len())?, 0, self.index, 0, 0]
             .iter()
             .flat_map(|field: &u32| field.to_ne_bytes())
             .collect();
-        let stop = Arc::new(AtomicBool::new(false));
-        let (stop_flag, cpu) = (Arc::clone(&stop), testbed.cpu);
-        // In the sender's namespace, because the index above is looked up in the namespace of the
-        // calling thread.
-        let handle = testbed.sender().run(|| {
-            thread::spawn(move || {
-                machine::pin(None, cpu)?;
-                let program: &Xdp =
-                    ebpf.program("bare").context("the object has no such program")?.try_into()?;
-                while !stop_flag.load(Ordering::Relaxed) {
-                    let mut options = TestRunOptions::new();
-                    options.data_in = Some(&frame);
-                    options.ctx_in = Some(&context);
-                    options.repeat = REPEAT;
-                    options.attrs = options.attrs.xdp_live_frames(BATCH);
-                    program.test_run(options)?;
-                }
-                Ok(())
-            })
-        })?;
-        Ok(Box::new(LoopThread::new(stop, handle)))
-    }
-
-    fn replies(&mut self, testbed: &GeneratorTestbed, time: Duration) -> anyhow::Result<f64> {
-        let interface = testbed.link().sender.interface.clone();
-        let sink = testbed.sender().run(|| XdpService::sink().attach(&interface))??;
-        let sender_run = self.start(testbed)?;
-        thread::sleep(RUN_UP);
-        let (first_count, begin) = (sink.account()?.received, Instant::now());
-        thread::sleep(time);
-        let (last_count, seconds) = (sink.account()?.received, begin.elapsed().as_secs_f64());
-        sender_run.stop()?;
-        Ok((last_count - first_count) as f64 / seconds)
+        loop {
+            let mut options = TestRunOptions::new();
+            options.data_in = Some(&frame);
+            options.ctx_in = Some(&context);
+            options.repeat = REPEAT;
+            options.attrs = options.attrs.xdp_live_frames(BATCH);
+            program.test_run(options)?;
+        }
     }
 }
 
-fn load(interface_index: u32) -> anyhow::Result<Ebpf> {
-    EbpfLoader::new()
-        .override_global("interface_index", &interface_index, true)
-        .load(OBJECT)
-        .context("loading bpf/bare.bpf.o")
-}
-
-/// Ethernet, IPv4, UDP without a checksum, payload.
-fn frame(link: &LabLink) -> Vec<u8> {
+/// Ethernet, IPv4, UDP without a checksum, payload; in base64.
+pub(super) fn frame(link: &LabLink) -> String {
     let mut frame = Vec::new();
     frame.extend_from_slice(&link.receiver.mac);
     frame.extend_from_slice(&link.sender.mac);
@@ -130,7 +80,7 @@ fn frame(link: &LabLink) -> Vec<u8> {
     frame.extend_from_slice(&(8 + PAYLOAD as u16).to_be_bytes());
     frame.extend_from_slice(&[0, 0]);
     frame.resize(frame.len() + PAYLOAD, 0x55);
-    frame
+    STANDARD.encode(frame)
 }
 
 fn ipv4_header(link: &LabLink) -> [u8; 20] {

@@ -1,37 +1,187 @@
-//! Generators that other projects publish.
+//! The generators, each a program that sends at full speed from one core.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt as _;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use linerate_lab::LabChild;
 use rustix::process::{Pid, Signal, kill_process_group};
-use tempfile::NamedTempFile;
 
-use super::PAYLOAD;
-use super::contender::{ContenderRun, GeneratorContender};
 use super::testbed::GeneratorTestbed;
+use super::{GeneratorsBench, PAYLOAD, bare_loop};
 
-pub(super) const IPERF: &str = "iperf3";
-pub(super) const TRAFGEN: &str = "trafgen";
-pub(super) const KXDPGUN: &str = "kxdpgun";
+pub(super) const XDP: &str = "linerate-xdp";
+pub(super) const BARE_LOOP: &str = "bare-loop";
+const IPERF: &str = "iperf3";
+const KXDPGUN: &str = "kxdpgun";
+
+/// The document of a generator that matches replies, in the directory of the run.
+const DOCUMENT: &str = "load.json";
+
+/// The least share of returned requests that must be matched for the figure to count.
+const MATCHED: f64 = 0.99;
 
 // Time for a program to end after SIGINT.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// A program that sends, its server and its input. All end when this is dropped.
-struct SenderProgram {
+pub(super) struct GeneratorProgram {
+    pub(super) name: &'static str,
+    /// Its command line. `{...}` are values of the run.
+    pub(super) command: &'static str,
+    /// Its Debian package; `None` for ours.
+    package: Option<&'static str>,
+    /// The least ratio of the rate of our XDP generator to the rate of this one.
+    pub(super) min_ratio: Option<f64>,
+}
+
+/// Generators that only send.
+pub(super) const SENDING: [GeneratorProgram; 6] = [
+    GeneratorProgram {
+        name: XDP,
+        command: "{linerate} load {target}:7 --flood --backend xdp --flows {flows} --cpus {cpu} --duration 3600 --no-reply --quiet",
+        package: None,
+        min_ratio: None,
+    },
+    GeneratorProgram {
+        name: BARE_LOOP,
+        command: "{xtask} bench bare-loop --index {index} --frame {frame}",
+        package: None,
+        min_ratio: Some(0.9),
+    },
+    GeneratorProgram {
+        name: "linerate-socket",
+        command: "{linerate} load {target}:7 --flood --backend socket --flows {flows} --cpus {cpu} --duration 3600 --no-reply --quiet",
+        package: None,
+        min_ratio: None,
+    },
+    // A stream of datagrams to its own server, which it reaches by TCP.
+    GeneratorProgram {
+        name: IPERF,
+        command: "iperf3 -u -b 0 -l 100 -t 3600 -c {target}",
+        package: Some("iperf3"),
+        min_ratio: Some(10.0),
+    },
+    // The same frame repeatedly from a ring shared with the kernel, without the queueing
+    // discipline.
+    GeneratorProgram {
+        name: "trafgen",
+        command: "trafgen --dev eth0 --cpus 1 --no-cpu-stats --conf {directory}/trafgen",
+        package: Some("netsniff-ng"),
+        min_ratio: Some(4.0),
+    },
+    // DNS queries over AF_XDP. It has a thread per queue, here one.
+    GeneratorProgram {
+        name: KXDPGUN,
+        command: "kxdpgun -Q 100000000 -b 24 -r -p 53 -t 3600 -F {cpu} -i {directory}/query {target}",
+        package: Some("knot-dnsutils"),
+        min_ratio: Some(4.0),
+    },
+];
+
+/// Generators that also receive every reply: ours matches and times it, the bare loop drops it.
+pub(super) const MATCHING: [GeneratorProgram; 2] = [
+    GeneratorProgram {
+        name: XDP,
+        command: "{linerate} load {target}:7 --flood --backend xdp --flows {flows} --cpus {cpu} --duration 3600 --drain 0.2 --quiet --json {directory}/load.json",
+        package: None,
+        min_ratio: None,
+    },
+    GeneratorProgram {
+        name: BARE_LOOP,
+        command: "{xtask} bench bare-loop --index {index} --frame {frame} --drop-replies eth0",
+        package: None,
+        min_ratio: Some(0.6),
+    },
+];
+
+/// A program that sends, and its server. Both end when this is dropped.
+pub(super) struct SenderProgram {
     child: LabChild,
     /// Its process group; `None` once it has ended.
     group: Option<Pid>,
     _server: Option<LabChild>,
-    _input: Option<NamedTempFile>,
 }
 
-impl ContenderRun for SenderProgram {
-    fn exit_reason(&mut self) -> anyhow::Result<Option<String>> {
+impl GeneratorProgram {
+    pub(super) fn check_installed(&self) -> anyhow::Result<()> {
+        let Some(package) = self.package else { return Ok(()) };
+        let is_installed = std::env::var_os("PATH")
+            .is_some_and(|path| std::env::split_paths(&path).any(|folder| folder.join(self.name).is_file()));
+        ensure!(is_installed, "{} is not installed: apt install {package}", self.name);
+        Ok(())
+    }
+
+    /// Starts to send without end, as fast as possible.
+    pub(super) fn start(
+        &self,
+        settings: &GeneratorsBench,
+        linerate: &Path,
+        testbed: &GeneratorTestbed,
+        directory: &Path,
+    ) -> anyhow::Result<SenderProgram> {
+        std::fs::write(directory.join("trafgen"), trafgen_frame(testbed))?;
+        // 12 bytes of header, 4 of type and class, 3 of lengths. The two labels of the name fill
+        // the rest.
+        let letters = PAYLOAD - 12 - 4 - 3;
+        let labels = ("a".repeat(letters / 2), "b".repeat(letters - letters / 2));
+        std::fs::write(directory.join("query"), format!("{}.{}. A\n", labels.0, labels.1))?;
+        let mut server = None;
+        if self.name == IPERF {
+            let mut command = on_cpu(testbed.other_cpu, "iperf3 -s -1 --forceflush");
+            command.stdout(Stdio::piped()).stderr(Stdio::null());
+            await_line(server.insert(testbed.receiver().spawn(command)?), "listening")?;
+        }
+        let mut line = self.command.to_owned();
+        for (placeholder, value) in [
+            ("{linerate}", linerate.display().to_string()),
+            ("{xtask}", std::env::current_exe()?.display().to_string()),
+            ("{target}", testbed.target().to_string()),
+            ("{flows}", settings.flows.to_string()),
+            ("{cpu}", settings.cpu.to_string()),
+            ("{index}", testbed.link().sender.index.to_string()),
+            ("{frame}", bare_loop::frame(testbed.link())),
+            ("{directory}", directory.display().to_string()),
+        ] {
+            line = line.replace(placeholder, &value);
+        }
+        let child = testbed.sender().spawn(on_cpu(settings.cpu, &line))?;
+        let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+        Ok(SenderProgram { child, group, _server: server })
+    }
+
+    // kxdpgun leaves its XDP program, which would block the next generator.
+    pub(super) fn clear(&self, testbed: &GeneratorTestbed) -> anyhow::Result<()> {
+        if self.name != KXDPGUN {
+            return Ok(());
+        }
+        let mut command = Command::new("ip");
+        command.args(["link", "set", "dev", &testbed.link().sender.interface, "xdp", "off"]);
+        let status = testbed.sender().spawn(command)?.wait()?;
+        ensure!(status.success(), "ip cannot remove its XDP program: {status}");
+        Ok(())
+    }
+}
+
+/// Checks that a generator with a document matched and timed what the receiver returned.
+pub(super) fn check_matched(directory: &Path, returned_requests: u64) -> anyhow::Result<()> {
+    let Ok(text) = std::fs::read(directory.join(DOCUMENT)) else { return Ok(()) };
+    let document: serde_json::Value = serde_json::from_slice(&text).context("its document")?;
+    let count = |value: &serde_json::Value| value.as_u64().context("its document has no counts");
+    let answered = count(&document["result"]["answered"])?;
+    ensure!(count(&document["result"]["latency_ns"]["count"])? == answered, "not every answer was timed");
+    ensure!(
+        answered as f64 >= MATCHED * returned_requests as f64,
+        "of {returned_requests} requests returned only {answered} were matched"
+    );
+    Ok(())
+}
+
+impl SenderProgram {
+    /// The reason of its end; `None` while it runs.
+    pub(super) fn exit_reason(&mut self) -> anyhow::Result<Option<String>> {
         let Some(status) = self.child.wait_at_most(Duration::ZERO)? else { return Ok(None) };
         let mut error_text = String::new();
         if let Some(mut stderr) = self.child.stderr.take() {
@@ -40,14 +190,8 @@ impl ContenderRun for SenderProgram {
         Ok(Some(format!("{status}: {}", error_text.trim())))
     }
 
-    fn stop(mut self: Box<Self>) -> anyhow::Result<()> {
-        self.end()
-    }
-}
-
-impl SenderProgram {
     /// Ends the program and its forks, because forks of trafgen outlive it.
-    fn end(&mut self) -> anyhow::Result<()> {
+    pub(super) fn end(&mut self) -> anyhow::Result<()> {
         // The group gets signals only until the program has been waited for, because its number may
         // belong to another process afterwards.
         let Some(group) = self.group.take() else { return Ok(()) };
@@ -70,130 +214,28 @@ impl Drop for SenderProgram {
     }
 }
 
-/// `program` with its arguments on one CPU.
-fn on_cpu(cpu: u32, program: &str, arguments: &str) -> Command {
+/// A command line on one CPU.
+fn on_cpu(cpu: u32, line: &str) -> Command {
     let mut command = Command::new("taskset");
-    command.args(["-c", &cpu.to_string(), program]).args(arguments.split_whitespace());
+    command.args(["-c", &cpu.to_string()]).args(line.split_whitespace());
     command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     command
 }
 
-// Another project's generator, at full speed on one core.
-pub(super) enum ProgramContender {
-    /// A stream of datagrams to its own server, which it reaches by TCP.
-    Iperf,
-    // The same frame repeatedly from a ring shared with the kernel, without the queueing
-    // discipline.
-    Trafgen,
-    /// DNS queries over AF_XDP. It has a thread per queue, here one.
-    Kxdpgun,
-}
-
-impl ProgramContender {
-    fn arguments(&self) -> &'static str {
-        match self {
-            Self::Iperf => "-u -b 0 -l 100 -t 3600 -c",
-            Self::Trafgen => "--dev eth0 --cpus 1 --no-cpu-stats --conf",
-            Self::Kxdpgun => "-Q 100000000 -b 24 -r -p 53 -t 3600",
-        }
-    }
-
-    fn package(&self) -> &'static str {
-        match self {
-            Self::Iperf => "iperf3",
-            Self::Trafgen => "netsniff-ng",
-            Self::Kxdpgun => "knot-dnsutils",
-        }
-    }
-
-    /// The file that describes its packets, if it reads one.
-    fn input(&self, testbed: &GeneratorTestbed) -> anyhow::Result<Option<NamedTempFile>> {
-        let text = match self {
-            Self::Iperf => return Ok(None),
-            Self::Trafgen => {
-                let list = |bytes: &[u8]| bytes.iter().map(u8::to_string).collect::<Vec<_>>().join(", ");
-                let (sender, receiver) = (&testbed.link().sender, &testbed.link().receiver);
-                format!(
-                    "{{ {}, {}, c16(0x0800), 0x45, 0, c16({}), c16(0), c16(0x4000), 64, 17, csumip(14, 33), {}, {}, \
-                     c16(9), c16(7), c16({}), c16(0), fill(0x55, {PAYLOAD}) }}",
-                    list(&receiver.mac),
-                    list(&sender.mac),
-                    28 + PAYLOAD,
-                    list(&sender.ipv4[0].octets()),
-                    list(&receiver.ipv4[0].octets()),
-                    8 + PAYLOAD
-                )
-            }
-            Self::Kxdpgun => {
-                // 12 bytes of header, 4 of type and class, 3 of lengths. The two labels of the name
-                // fill the rest.
-                let letters = PAYLOAD - 12 - 4 - 3;
-                format!("{}.{}. A", "a".repeat(letters / 2), "b".repeat(letters - letters / 2))
-            }
-        };
-        let mut file = NamedTempFile::new()?;
-        writeln!(file, "{text}")?;
-        Ok(Some(file))
-    }
-}
-
-impl GeneratorContender for ProgramContender {
-    fn name(&self) -> &'static str {
-        match self {
-            Self::Iperf => IPERF,
-            Self::Trafgen => TRAFGEN,
-            Self::Kxdpgun => KXDPGUN,
-        }
-    }
-
-    fn describe(&self) -> String {
-        let details = match self {
-            Self::Iperf => "TARGET; its server on the other CPU: iperf3 -s -1".to_owned(),
-            Self::Trafgen => "FILE, one frame without changing parts".to_owned(),
-            Self::Kxdpgun => format!("-F CPU -i FILE TARGET, one query of {PAYLOAD} bytes, one queue"),
-        };
-        format!("taskset -c CPU {} {} {details}", self.name(), self.arguments())
-    }
-
-    fn prepare(&mut self, _: &GeneratorTestbed) -> anyhow::Result<()> {
-        let (program, package) = (self.name(), self.package());
-        let is_installed = std::env::var_os("PATH")
-            .is_some_and(|path| std::env::split_paths(&path).any(|folder| folder.join(program).is_file()));
-        ensure!(is_installed, "{program} is not installed: apt install {package}");
-        Ok(())
-    }
-
-    fn start(&mut self, testbed: &GeneratorTestbed) -> anyhow::Result<Box<dyn ContenderRun>> {
-        let input = self.input(testbed)?;
-        let file = input.as_ref().map(|file| file.path().display().to_string()).unwrap_or_default();
-        let mut server = None;
-        let target_arguments = match self {
-            Self::Iperf => {
-                let mut command = on_cpu(testbed.other_cpu, "iperf3", "-s -1 --forceflush");
-                command.stdout(Stdio::piped()).stderr(Stdio::null());
-                await_line(server.insert(testbed.receiver().spawn(command)?), "listening")?;
-                testbed.target().to_string()
-            }
-            Self::Trafgen => file,
-            Self::Kxdpgun => format!("-F {} -i {file} {}", testbed.cpu, testbed.target()),
-        };
-        let command = on_cpu(testbed.cpu, self.name(), &format!("{} {target_arguments}", self.arguments()));
-        let child = testbed.sender().spawn(command)?;
-        let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-        Ok(Box::new(SenderProgram { child, group, _server: server, _input: input }))
-    }
-
-    // kxdpgun leaves its XDP program, which would block the next generator.
-    fn clear(&self, testbed: &GeneratorTestbed) -> anyhow::Result<()> {
-        if !matches!(self, Self::Kxdpgun) {
-            return Ok(());
-        }
-        let mut command = Command::new("ip");
-        command.args(["link", "set", "dev", &testbed.link().sender.interface, "xdp", "off"]);
-        let status = testbed.sender().spawn(command)?.wait()?;
-        ensure!(status.success(), "ip cannot remove its XDP program: {status}");
-        Ok(())
-    }
+/// The frame in the language of trafgen.
+fn trafgen_frame(testbed: &GeneratorTestbed) -> String {
+    let list = |bytes: &[u8]| bytes.iter().map(u8::to_string).collect::<Vec<_>>().join(", ");
+    let (sender, receiver) = (&testbed.link().sender, &testbed.link().receiver);
+    format!(
+        "{{ {}, {}, c16(0x0800), 0x45, 0, c16({}), c16(0), c16(0x4000), 64, 17, csumip(14, 33), {}, {}, \
+         c16(9), c16(7), c16({}), c16(0), fill(0x55, {PAYLOAD}) }}\n",
+        list(&receiver.mac),
+        list(&sender.mac),
+        28 + PAYLOAD,
+        list(&sender.ipv4[0].octets()),
+        list(&receiver.ipv4[0].octets()),
+        8 + PAYLOAD
+    )
 }
 
 fn await_line(child: &mut LabChild, expected: &str) -> anyhow::Result<()> {

@@ -15,31 +15,19 @@ const SHORTEST: u16 = 40;
 pub(super) struct GeneratorTestbed {
     service: XdpService,
     lab: Lab,
-    /// The CPU that sends.
-    pub(super) cpu: u32,
-    // The CPU for everything else.
+    // The CPU for everything but the generator.
     pub(super) other_cpu: u32,
 }
 
 impl GeneratorTestbed {
-    /// A receiver that counts datagrams and drops them.
-    pub(super) fn sink(cpu: u32) -> anyhow::Result<Self> {
-        Self::new(cpu, XdpService::sink())
-    }
-
-    /// A receiver that returns datagrams.
-    pub(super) fn reflector(cpu: u32) -> anyhow::Result<Self> {
-        Self::new(cpu, XdpService::reflector())
-    }
-
-    fn new(cpu: u32, service: XdpBuilder) -> anyhow::Result<Self> {
+    pub(super) fn new(cpu: u32, service: XdpBuilder) -> anyhow::Result<Self> {
         let other_cpu = move_away_from(cpu)?;
         // One queue, because kxdpgun has a thread per queue.
         let lab = Lab::builder().queues(1).start()?;
         let interface = lab.links()[0].receiver.interface.clone();
         let service = service.shortest_payload(SHORTEST);
         let service = lab.receiver().run(|| service.attach(&interface))??;
-        Ok(Self { service, lab, cpu, other_cpu })
+        Ok(Self { service, lab, other_cpu })
     }
 
     pub(super) fn link(&self) -> &LabLink {

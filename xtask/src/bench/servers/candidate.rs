@@ -1,176 +1,150 @@
-//! The servers, and their start.
+//! The servers and their start.
 
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::time::Duration;
 
-use anyhow::{Context, bail};
-use linerate_lab::LabChild;
-use linerate_testkit::reflector::XdpService;
-use rustix::process::Signal;
+use linerate_lab::program::ServerRecipe;
 
-use super::dns;
-use super::program::ProgramKind;
-use super::testbed::ServersTestbed;
-use super::workload::ServerProtocol;
-
-// Time for a server to end after SIGTERM.
-const ENDING: Duration = Duration::from_secs(5);
+use super::{BUFFER, PORT};
 
 pub(super) struct ServerCandidate {
     pub(super) name: &'static str,
-    pub(super) protocol: ServerProtocol,
-    program: CandidateProgram,
+    pub(super) about: &'static str,
+    start: CandidateStart,
+    /// Whether the server receives requests from the device, before the network stack.
+    pub(super) takes_frames: bool,
 }
 
-enum CandidateProgram {
+enum CandidateStart {
     /// A server of this crate.
-    Here(ProgramKind),
+    Reference,
     /// XDP_TX at the interface.
     Reflector,
-    Nsd,
-    Knot {
-        /// Whether the server receives packets by AF_XDP.
-        xdp: bool,
-    },
-}
-
-/// A running server, until this is dropped.
-pub(super) enum CandidateRun {
-    Process(LabChild),
-    // A program that runs only in the kernel.
-    Program(#[expect(dead_code, reason = "held for its drop")] XdpService),
+    /// `linerate serve echo` with these options.
+    Echo(&'static str),
+    /// `linerate serve dns` with these options.
+    Dns(&'static str),
+    /// A recipe of share/servers, with another line after the given one.
+    Recipe(&'static str, &'static str),
 }
 
 pub(super) const MMSG: &str = "mmsg";
 /// The mmsg server with an overload policy.
 pub(super) const MMSG_POLICY: &str = "mmsg-policy";
 pub(super) const XDP: &str = "xdp";
-/// The XDP server with the given settings.
-pub(super) const XDP_SET: &str = "xdp-set";
-/// The XDP server with a service that works for each request.
-pub(super) const XDP_WORKING: &str = "xdp-working";
 pub(super) const C: &str = "c";
 pub(super) const TOKIO: &str = "tokio";
 pub(super) const XDP_TX: &str = "xdp-tx";
 pub(super) const DNS_XDP: &str = "dns-xdp";
 pub(super) const NSD: &str = "nsd";
 
+const DNS_FILES: &str = r#"workload = "dns:{directory}/queries"
+[files]
+"example.zone" = "{zone}"
+"queries" = "{queries}"
+"#;
+
 /// The servers in the order of their turns. Compared servers are neighbours, so that their turns
 /// are close in time.
-pub(super) fn all() -> Vec<ServerCandidate> {
-    use CandidateProgram::{Here, Knot, Nsd, Reflector};
-    let echo = |name, program| ServerCandidate { name, protocol: ServerProtocol::Echo, program };
-    let dns = |name, program| ServerCandidate { name, protocol: ServerProtocol::Dns, program };
-    vec![
-        echo("recvfrom", Here(ProgramKind::Recvfrom)),
-        echo("quinn-udp", Here(ProgramKind::Quinn)),
-        echo(TOKIO, Here(ProgramKind::Tokio)),
-        echo(C, Here(ProgramKind::C)),
-        echo(MMSG, Here(ProgramKind::Mmsg)),
-        echo(MMSG_POLICY, Here(ProgramKind::MmsgPolicy)),
-        echo(XDP, Here(ProgramKind::Xdp)),
-        echo(XDP_SET, Here(ProgramKind::XdpSet)),
-        echo(XDP_WORKING, Here(ProgramKind::XdpWorking)),
-        echo(XDP_TX, Reflector),
-        dns("dns-mmsg", Here(ProgramKind::DnsMmsg)),
-        dns(DNS_XDP, Here(ProgramKind::DnsXdp)),
-        dns(NSD, Nsd),
-        dns("knot", Knot { xdp: false }),
-        dns("knot-xdp", Knot { xdp: true }),
+pub(super) const CANDIDATES: [ServerCandidate; 10] = {
+    use CandidateStart::{Dns, Echo, Recipe, Reference, Reflector};
+    const fn stack(name: &'static str, about: &'static str, start: CandidateStart) -> ServerCandidate {
+        ServerCandidate { name, about, start, takes_frames: false }
+    }
+    const fn device(name: &'static str, about: &'static str, start: CandidateStart) -> ServerCandidate {
+        ServerCandidate { name, about, start, takes_frames: true }
+    }
+    [
+        stack(
+            TOKIO,
+            "tokio::net::UdpSocket, recv_from and send_to, a runtime and a socket a thread",
+            Reference,
+        ),
+        stack(C, "a loop in C, recvmmsg and sendmmsg of 64, a socket a thread", Reference),
+        stack(MMSG, "ours on mmsg: recvmmsg and sendmmsg of 64, a socket a thread", Echo("")),
+        stack(
+            MMSG_POLICY,
+            "the same that sheds, with fair shares and an XDP guard",
+            Echo("--overload protect"),
+        ),
+        device(XDP, "ours on AF_XDP, a socket a queue", Echo("--backend xdp")),
+        device(XDP_TX, "every frame returned by an XDP program: the ceiling", Reflector),
+        stack("dns-mmsg", "ours on mmsg, the zone in memory", Dns("")),
+        device(DNS_XDP, "ours on AF_XDP, the zone in memory", Dns("--backend xdp")),
+        stack(
+            NSD,
+            "NSD, reuseport, one process a worker",
+            Recipe(include_str!("../../../../share/servers/nsd.toml"), "server:"),
+        ),
+        stack("knot", "Knot DNS on sockets", Recipe(include_str!("../../../../share/servers/knot.toml"), "")),
     ]
-}
+};
 
 impl ServerCandidate {
-    pub(super) fn describe(&self) -> String {
-        match self.program {
-            CandidateProgram::Here(kind) => kind.describe().to_owned(),
-            CandidateProgram::Reflector => "every frame returned by an XDP program: the ceiling".to_owned(),
-            CandidateProgram::Nsd => "NSD, reuseport, one process a worker".to_owned(),
-            CandidateProgram::Knot { xdp: false } => "Knot DNS on sockets".to_owned(),
-            CandidateProgram::Knot { xdp: true } => "Knot DNS on AF_XDP".to_owned(),
-        }
-    }
-
-    /// Whether the server receives requests from the device, before the network stack.
-    pub(super) fn takes_frames(&self) -> bool {
-        match self.program {
-            CandidateProgram::Here(kind) => matches!(
-                kind,
-                ProgramKind::Xdp | ProgramKind::XdpSet | ProgramKind::XdpWorking | ProgramKind::DnsXdp
-            ),
-            CandidateProgram::Reflector => true,
-            CandidateProgram::Nsd => false,
-            CandidateProgram::Knot { xdp } => xdp,
-        }
-    }
-
-    /// Starts the server in the receiver. It may not answer yet.
-    pub(super) fn start(&self, testbed: &ServersTestbed) -> anyhow::Result<CandidateRun> {
-        let address = testbed.address();
-        let command = match &self.program {
-            CandidateProgram::Here(kind) => {
-                let mut command = Command::new(std::env::current_exe()?);
-                command.args(["bench", "server", "--kind", &kind.name(), "--bind", &address.to_string()]);
-                command.args(["--workers", &testbed.workers.to_string(), "--cpus", &testbed.cpu_list()]);
-                if let (ProgramKind::XdpSet, Some(settings)) = (kind, &testbed.xdp_settings) {
-                    command.args(["--xdp-settings", settings]);
-                }
-                if self.protocol == ServerProtocol::Dns {
-                    command.arg("--zone").arg(dns::zone(testbed.directory())?);
-                }
-                command
-            }
-            CandidateProgram::Reflector => {
-                let (service, interface) =
-                    (XdpService::reflector().port(address.port()), testbed.interface());
-                let attach = || service.attach(interface);
-                return Ok(CandidateRun::Program(testbed.receiver().run(attach)??));
-            }
-            CandidateProgram::Nsd => dns::nsd(testbed)?,
-            CandidateProgram::Knot { xdp } => dns::knot(testbed, *xdp)?,
+    /// Writes a recipe that runs the server on these CPUs. `None` if it runs in the kernel.
+    pub(super) fn recipe(
+        &self,
+        linerate: &Path,
+        cpus: &str,
+        directory: &Path,
+    ) -> anyhow::Result<Option<ServerRecipe>> {
+        let command = |program: &Path, arguments: &str| {
+            let program = program.display();
+            let line = format!(
+                "{program} {arguments} --bind {{address}}:{{port}} --workers {{workers}} --cpus {cpus}"
+            );
+            format!("command = {:?}\n", line.split_whitespace().collect::<Vec<_>>())
         };
-        spawn(testbed, &command).map(CandidateRun::Process)
+        let text = match self.start {
+            CandidateStart::Reflector => return Ok(None),
+            CandidateStart::Reference => {
+                let arguments = format!("bench server --kind {}", self.name);
+                command(&std::env::current_exe()?, &arguments) + "workload = \"echo\"\n"
+            }
+            CandidateStart::Echo(options) => {
+                let arguments = format!("serve echo --receive-buffer {BUFFER} {options}");
+                command(linerate, &arguments) + "workload = \"echo\"\n"
+            }
+            CandidateStart::Dns(options) => {
+                let zone = "--zone example={directory}/example.zone";
+                let arguments = format!("serve dns {zone} --receive-buffer {BUFFER} {options}");
+                command(linerate, &arguments) + DNS_FILES
+            }
+            CandidateStart::Recipe(text, "") => text.to_owned(),
+            CandidateStart::Recipe(text, line) => {
+                text.replace(line, &format!("{line}\n  receive-buffer-size: {BUFFER}"))
+            }
+        };
+        // All servers run on the same CPUs.
+        let text = text.replacen("command = [", &format!("command = [\"taskset\", \"-c\", \"{cpus}\", "), 1);
+        let file = directory.join(self.name).with_extension("toml");
+        std::fs::write(&file, text)?;
+        Ok(Some(ServerRecipe::find(&file.to_string_lossy(), None, Some(PORT))?))
     }
 }
 
-impl CandidateRun {
-    // Fails with the last output of the server if it has ended.
-    pub(super) fn check(&mut self, log: &Path) -> anyhow::Result<()> {
-        let Self::Process(child) = self else { return Ok(()) };
-        if let Some(status) = child.wait_at_most(Duration::ZERO)? {
-            let log_text = std::fs::read_to_string(log).unwrap_or_default();
-            let error = log_text.lines().find(|line| line.starts_with("Error: "));
-            let last_line = || log_text.lines().rev().find(|line| !line.trim().is_empty());
-            bail!("it ended with {status}: {}", error.or_else(last_line).unwrap_or("it said nothing").trim());
-        }
-        Ok(())
-    }
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
 
-    /// The process; `None` if the server runs in the kernel.
-    pub(super) fn process(&self) -> Option<u32> {
-        match self {
-            Self::Process(child) => Some(child.id()),
-            Self::Program(_) => None,
-        }
-    }
-}
+    use linerate_lab::program::RecipeValues;
 
-impl Drop for CandidateRun {
-    // SIGTERM before SIGKILL, so that the server can clean up its programs and sockets.
-    fn drop(&mut self) {
-        if let Self::Process(child) = self {
-            let _ = child.signal(Signal::TERM);
-            let _ = child.wait_at_most(ENDING);
+    use super::*;
+
+    #[test]
+    fn every_server_starts_on_the_given_cpus_with_its_files() {
+        for candidate in CANDIDATES {
+            let directory = tempfile::tempdir().expect("a directory");
+            let recipe = candidate.recipe(Path::new("/linerate"), "1,2", directory.path()).expect("a recipe");
+            let Some(recipe) = recipe else { continue };
+            let address = (Ipv4Addr::LOCALHOST, PORT).into();
+            let values = RecipeValues { address, workers: 2, directory: directory.path() };
+            let (program, arguments) = recipe.write(&values).expect("written");
+            assert_eq!((program.as_str(), arguments[..2].join(" ").as_str()), ("taskset", "-c 1,2"));
+            recipe.requests(directory.path()).expect("requests");
+            if candidate.name == NSD {
+                let configuration = std::fs::read_to_string(directory.path().join("nsd.conf")).expect("read");
+                assert!(configuration.contains("  receive-buffer-size: 4194304\n"), "{configuration}");
+            }
         }
     }
-}
-
-/// All servers run on the same CPUs.
-fn spawn(testbed: &ServersTestbed, program: &Command) -> anyhow::Result<LabChild> {
-    let mut command = Command::new("taskset");
-    command.args(["-c", &testbed.cpu_list()]).arg(program.get_program()).args(program.get_args());
-    let log = std::fs::File::create(testbed.log()).context("writing the output of a server")?;
-    command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
-    Ok(testbed.receiver().spawn(command)?)
 }

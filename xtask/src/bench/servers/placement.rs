@@ -3,15 +3,13 @@
 use anyhow::ensure;
 use clap::ValueEnum;
 use linerate_lab::LabHost;
-use serde::Serialize;
 
 use crate::bench::placement::{pin_napi_threads, set_device, steer_by_rps};
 use crate::machine;
 
 /// A veth pair has no interrupts: packets are received on the CPU that sent them, unless they are
 /// steered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum ReceivePlacement {
     /// RPS moves packets to the servers' CPUs; XDP programs run before that, on the generator's CPU
     Rps,

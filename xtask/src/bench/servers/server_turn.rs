@@ -1,20 +1,26 @@
 //! One turn: capacity, the cost of a transaction, and goodput at five times the capacity.
 
 use std::fmt;
+use std::net::SocketAddr;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{bail, ensure};
-use linerate_host::Known;
+use anyhow::{anyhow, bail, ensure};
+use linerate_lab::Lab;
+use linerate_lab::program::{RecipeValues, ServerProgram};
 use linerate_load::capacity::{self, SearchEnd, SearchOptions};
 use linerate_load::generator::LiveFrames;
-use linerate_load::perf::MachineCounters;
-use linerate_load::{Generator, LoadSlot, PacingMode};
-use serde::Serialize;
+use linerate_load::{Generator, LoadSlot, LoadWorkload, PacingMode};
+use linerate_testkit::reflector::XdpService;
 
-use super::candidate::{CandidateRun, ServerCandidate};
-use super::cpu_time;
-use super::testbed::{GeneratorPurpose, ServersTestbed};
-use super::workload::ServerProtocol;
+use super::candidate::ServerCandidate;
+use super::{PORT, ServersBench};
+use crate::bench::echo_load;
+
+/// Bytes of UDP payload of an echo request.
+const PAYLOAD: usize = 100;
+
+const FLOWS: usize = 64;
 
 // Time for a server to answer after its start.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -35,164 +41,202 @@ const NEIGHBOURHOOD: f64 = 1.15;
 // the CPU is no limit of a server.
 const LOSS: f64 = 0.002;
 
-/// The method of a turn.
-pub(super) struct TurnMethod {
-    seconds: f64,
-}
+/// Texts of fallbacks of `linerate serve`. The server would be measured under a wrong name.
+const FALLBACKS: [&str; 2] = ["mmsg is used instead", "guard against overload; none is used"];
 
-#[derive(Debug, Clone, Serialize)]
 pub(super) struct TurnSample {
     /// Transactions per second at the highest rate that held.
-    #[serde(rename = "capacity_per_second")]
     pub(super) capacity: f64,
     /// Whether the generator was the limit, so that the result is a lower bound.
     pub(super) generator_bound: bool,
     /// Whether the search ended before a rate was confirmed.
-    pub(super) unconfirmed: bool,
+    unconfirmed: bool,
     /// Load that was really offered under overload, as a multiple of the capacity.
     pub(super) overload_factor: f64,
     /// Answers per second under that load, as a share of the capacity.
     pub(super) goodput_ratio: f64,
-    /// Cycles of the whole machine per transaction, including the generator's.
-    pub(super) cycles_per_transaction: Known<f64>,
-    /// Instructions of the whole machine per transaction, including the generator's.
-    pub(super) instructions_per_transaction: Known<f64>,
-    /// CPU time of the server's processes per transaction, ns.
-    pub(super) cpu_ns_per_transaction: Known<f64>,
+    /// CPU time of the server's processes per transaction, ns; `None` if it runs in the kernel.
+    pub(super) cpu_ns: Option<f64>,
 }
 
-impl TurnMethod {
-    pub(super) fn new(seconds: f64) -> Self {
-        Self { seconds }
+/// What the turns of one placement have in common.
+pub(super) struct TurnSetup<'a> {
+    pub(super) settings: &'a ServersBench,
+    pub(super) linerate: &'a Path,
+    pub(super) lab: Lab,
+}
+
+/// A running server.
+enum CandidateRun {
+    Program(ServerProgram),
+    // A program that runs only in the kernel.
+    Kernel(#[expect(dead_code, reason = "held for its drop")] XdpService),
+}
+
+impl TurnSetup<'_> {
+    fn address(&self) -> SocketAddr {
+        (self.lab.links()[0].receiver.ipv4[0], PORT).into()
     }
 
     /// Starts a server, waits until it answers, and measures.
     pub(super) fn sample(
         &self,
-        testbed: &mut ServersTestbed,
         candidate: &ServerCandidate,
         hint: Option<f64>,
     ) -> anyhow::Result<TurnSample> {
-        testbed.wait_until_free()?;
-        testbed.clear_programs()?;
-        let mut candidate_run = candidate.start(testbed)?;
-        let log = testbed.log();
-        let live_frames = if candidate.takes_frames() { LiveFrames::Always } else { LiveFrames::Floods };
-        let generator = testbed.generator(GeneratorPurpose { protocol: candidate.protocol, live_frames })?;
+        let directory = tempfile::tempdir()?;
+        let host = self.lab.receiver();
+        let recipe = candidate.recipe(self.linerate, &self.settings.cpu_list(), directory.path())?;
+        let (mut server, workload) = match recipe {
+            Some(recipe) => {
+                let workers = self.settings.workers as usize;
+                let values = RecipeValues { address: self.address(), workers, directory: directory.path() };
+                let program = ServerProgram::start(host, &recipe, &values, None)?;
+                (CandidateRun::Program(program), recipe.requests(directory.path())?)
+            }
+            None => {
+                let interface = &self.lab.links()[0].receiver.interface;
+                let service = host.run(|| XdpService::reflector().port(PORT).attach(interface))??;
+                (CandidateRun::Kernel(service), LoadWorkload::Echo { payload_bytes: PAYLOAD })
+            }
+        };
+        let output = std::fs::read_to_string(directory.path().join("linerate-output")).unwrap_or_default();
+        let is_fallback = |line: &&str| FALLBACKS.iter().any(|text| line.contains(text));
+        let sample = match output.lines().find(is_fallback) {
+            Some(fallback) => Err(anyhow!("{fallback}")),
+            None => self.measure(candidate, &mut server, &workload, hint),
+        };
+        if let CandidateRun::Program(program) = server {
+            program.stop(host);
+        }
+        sample
+    }
+
+    fn measure(
+        &self,
+        candidate: &ServerCandidate,
+        server: &mut CandidateRun,
+        workload: &LoadWorkload,
+        hint: Option<f64>,
+    ) -> anyhow::Result<TurnSample> {
+        // If a network stack receives requests, above all after RPS, fewer live frames than clones
+        // arrive per second.
+        let live_frames = if candidate.takes_frames { LiveFrames::Always } else { LiveFrames::Floods };
+        let mut generator = self.generator(workload, live_frames)?;
         let begin = Instant::now();
-        while !answers(generator, candidate.protocol)? {
-            candidate_run.check(&log)?;
+        while !answers(&mut *generator)? {
+            server.check()?;
             ensure!(begin.elapsed() < PATIENCE, "it answered nothing within {PATIENCE:?}");
         }
-        let search_result = capacity::search(generator, &self.search(hint))?;
+        let search_result = capacity::search(&mut *generator, &self.search(hint))?;
         let capacity = search_result.transactions_per_second;
         ensure!(capacity > 0.0, "no rate held");
-        let cost = self.cost(generator, capacity, &candidate_run)?;
-        let generator = testbed
-            .generator(GeneratorPurpose { protocol: candidate.protocol, live_frames: LiveFrames::Always })?;
-        let (overload_factor, goodput_ratio) = self.overload(generator, capacity)?;
-        candidate_run.check(&log)?;
+        let before = server.cpu_time();
+        let outcome = generator.run(&LoadSlot::rate(capacity * AT_EASE, self.long_slot_duration()))?;
+        let cpu_time = before.zip(server.cpu_time()).map(|(before, after)| after.saturating_sub(before));
+        // Only one generator at a time can have the interface.
+        drop(generator);
+        let mut generator = self.generator(workload, LiveFrames::Always)?;
+        let (overload_factor, goodput_ratio) = self.overload(&mut *generator, capacity)?;
+        server.check()?;
         Ok(TurnSample {
             capacity,
             generator_bound: search_result.generator_bound,
             unconfirmed: search_result.ended != SearchEnd::Confirmed,
             overload_factor,
             goodput_ratio,
-            ..cost
+            cpu_ns: cpu_time.map(|time| time as f64 / outcome.answered.max(1) as f64),
         })
+    }
+
+    fn generator(
+        &self,
+        workload: &LoadWorkload,
+        live_frames: LiveFrames,
+    ) -> anyhow::Result<Box<dyn Generator>> {
+        let builder = echo_load(self.address(), self.settings.generator_cpu, FLOWS, PAYLOAD)
+            .workload(workload.clone())
+            .live_frames(live_frames);
+        Ok(self.lab.senders()[0].run(|| builder.start())??)
     }
 
     fn search(&self, hint: Option<f64>) -> SearchOptions<'static> {
         SearchOptions {
             max_loss: LOSS,
-            slot: self.slot(),
+            slot: Duration::from_secs_f64((self.settings.seconds / 16.0).clamp(0.05, 0.25)),
             drain: Duration::from_millis(60),
             start_per_second: START,
             bracket: hint.map(|rate| (rate / NEIGHBOURHOOD, rate * NEIGHBOURHOOD)),
             confirm: 1,
-            budget: Duration::from_secs_f64(self.seconds),
+            budget: Duration::from_secs_f64(self.settings.seconds),
             ..SearchOptions::default()
         }
     }
 
-    fn slot(&self) -> Duration {
-        Duration::from_secs_f64((self.seconds / 16.0).clamp(0.05, 0.25))
-    }
-
     /// A quarter of the time of a search.
     fn long_slot_duration(&self) -> Duration {
-        Duration::from_secs_f64(self.seconds / 4.0)
-    }
-
-    /// Measures the cost of a transaction. The other fields of the sample are empty.
-    fn cost(
-        &self,
-        generator: &mut dyn Generator,
-        capacity: f64,
-        candidate_run: &CandidateRun,
-    ) -> anyhow::Result<TurnSample> {
-        let mut counters =
-            MachineCounters::open().and_then(|mut counters| counters.start().map(|()| counters));
-        let before = cpu_time::of_process(candidate_run.process());
-        let outcome = generator.run(&LoadSlot::rate(capacity * AT_EASE, self.long_slot_duration()))?;
-        let after = cpu_time::of_process(candidate_run.process());
-        let per_request = |count: u64| count as f64 / outcome.answered.max(1) as f64;
-        let (cycles, instructions) = match &mut counters {
-            Ok(counters) => {
-                let counts = counters.stop();
-                (counts.cycles.map(per_request), counts.instructions.map(per_request))
-            }
-            Err(reason) => (Known::unknown(reason.clone()), Known::unknown(reason.clone())),
-        };
-        let cpu = match (before, after) {
-            (Known::Value(before), Known::Value(after)) => {
-                Known::Value(per_request(after.saturating_sub(before)))
-            }
-            (Known::Unknown { why }, _) | (_, Known::Unknown { why }) => Known::Unknown { why },
-        };
-        Ok(TurnSample {
-            capacity,
-            generator_bound: false,
-            unconfirmed: false,
-            overload_factor: 0.0,
-            goodput_ratio: 0.0,
-            cycles_per_transaction: cycles,
-            instructions_per_transaction: instructions,
-            cpu_ns_per_transaction: cpu,
-        })
+        Duration::from_secs_f64(self.settings.seconds / 4.0)
     }
 
     // The offered multiple of the capacity, and the share of the capacity that was answered. The
     // first part does not count, because the server answers from full buffers then.
     fn overload(&self, generator: &mut dyn Generator, capacity: f64) -> anyhow::Result<(f64, f64)> {
         let mode = PacingMode::Rate { per_second: capacity * OVERLOAD };
-        generator.run(&LoadSlot {
-            drain: Duration::from_millis(1),
+        let slot = |drain| LoadSlot {
+            drain: Duration::from_millis(drain),
             ..LoadSlot::new(mode, self.long_slot_duration())
-        })?;
-        let outcome = generator.run(&LoadSlot {
-            drain: Duration::from_millis(60),
-            ..LoadSlot::new(mode, self.long_slot_duration())
-        })?;
+        };
+        generator.run(&slot(1))?;
+        let outcome = generator.run(&slot(60))?;
         Ok((outcome.offered_per_second / capacity, outcome.answered_per_second / capacity))
     }
 }
 
-/// Whether a server answers a low rate of requests correctly.
-fn answers(generator: &mut dyn Generator, protocol: ServerProtocol) -> anyhow::Result<bool> {
+impl CandidateRun {
+    // Fails with the last output of the server if it has ended.
+    fn check(&mut self) -> anyhow::Result<()> {
+        if let Self::Program(program) = self {
+            program.check()?;
+        }
+        Ok(())
+    }
+
+    fn cpu_time(&self) -> Option<u64> {
+        match self {
+            Self::Program(program) => cpu_time(program.id()),
+            Self::Kernel(_) => None,
+        }
+    }
+}
+
+// CPU time of a process, its threads and descendants so far, ns (`/proc/PID/task/TID/schedstat`).
+// Includes softirqs on top of them, unless the kernel accounts these separately
+// (CONFIG_IRQ_TIME_ACCOUNTING).
+fn cpu_time(process: u32) -> Option<u64> {
+    let mut nanoseconds = 0;
+    for task in std::fs::read_dir(format!("/proc/{process}/task")).ok()?.flatten() {
+        let read = |file: &str| std::fs::read_to_string(task.path().join(file)).unwrap_or_default();
+        // A thread that has just ended is left out: its time is too short to matter in a
+        // measurement.
+        nanoseconds += read("schedstat").split(' ').next()?.parse().unwrap_or(0);
+        let children = read("children");
+        for child in children.split_whitespace().filter_map(|child| child.parse().ok()) {
+            nanoseconds += cpu_time(child).unwrap_or(0);
+        }
+    }
+    Some(nanoseconds)
+}
+
+/// Whether a server answers a low rate of requests correctly. A name server may answer before it
+/// has read its zones.
+fn answers(generator: &mut dyn Generator) -> anyhow::Result<bool> {
     let low_rate_slot =
         LoadSlot { drain: Duration::from_millis(100), ..LoadSlot::rate(2_000.0, Duration::from_millis(50)) };
     let outcome = generator.run(&low_rate_slot)?;
     if outcome.corrupt > 0 {
         bail!("{} of its answers were wrong", outcome.corrupt);
     }
-    if protocol == ServerProtocol::Dns && outcome.answered > 0 {
-        let correct_replies =
-            outcome.codes.iter().filter(|code| code.code == 0).map(|code| code.count).sum::<u64>();
-        // Not ready: a server may answer before it has read its zones.
-        return Ok(outcome.lost == 0 && correct_replies == outcome.answered);
-    }
-    Ok(outcome.lost == 0)
+    Ok(outcome.lost == 0 && outcome.codes.iter().all(|code| code.code == 0 || code.count == 0))
 }
 
 impl fmt::Display for TurnSample {
@@ -206,5 +250,24 @@ impl fmt::Display for TurnSample {
             self.goodput_ratio * 100.0,
             self.overload_factor
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpu_time_of_a_working_process_grows() {
+        let me = std::process::id();
+        if !Path::new("/proc/self/schedstat").exists() {
+            linerate_testkit::skip("cpu_time_of_a_working_process_grows", "no schedstat");
+            return;
+        }
+        let before = cpu_time(me).expect("a time");
+        let mut sum = 0_u64;
+        while cpu_time(me).is_some_and(|now| now <= before) {
+            sum = (0..100_000).fold(sum, |sum, number| std::hint::black_box(sum.wrapping_add(number)));
+        }
     }
 }

@@ -3,7 +3,7 @@
 use linerate_load::stats::{self, ConfidenceInterval};
 
 use super::MeasuredServerRun;
-use super::candidate::{C, DNS_XDP, MMSG, MMSG_POLICY, NSD, TOKIO, XDP, XDP_SET, XDP_TX, XDP_WORKING};
+use super::candidate::{C, DNS_XDP, MMSG, MMSG_POLICY, NSD, TOKIO, XDP, XDP_TX};
 use crate::bench::threshold::{JudgedThreshold, ThresholdVerdict};
 
 // Least offered multiple of capacity for a turn to count: 95 % of the planned five.
@@ -20,21 +20,16 @@ enum ServerThreshold {
     Told { who: &'static str, than: &'static str },
 }
 
-const THRESHOLDS: [ServerThreshold; 10] = [
+const THRESHOLDS: [ServerThreshold; 7] = [
     ServerThreshold::Level { who: MMSG, than: C },
     // The kernel's path decides, which is the same for both: docs/servers.md.
     ServerThreshold::Told { who: MMSG, than: TOKIO },
     ServerThreshold::Times { who: XDP, than: MMSG, at_least: 2.0 },
     ServerThreshold::Told { who: XDP, than: XDP_TX },
-    ServerThreshold::Told { who: XDP_SET, than: XDP },
-    ServerThreshold::Told { who: XDP_SET, than: XDP_TX },
     ServerThreshold::Goodput { who: XDP, at_least: 0.9 },
-    ServerThreshold::Goodput { who: XDP_WORKING, at_least: 0.9 },
     ServerThreshold::Goodput { who: MMSG_POLICY, at_least: 0.7 },
     ServerThreshold::Times { who: DNS_XDP, than: NSD, at_least: 2.0 },
 ];
-
-type Kept = Box<dyn Fn(&ConfidenceInterval) -> bool>;
 
 /// Judges the thresholds of the servers that take part. If not `is_judged`, only the ratios are
 /// reported.
@@ -53,46 +48,32 @@ impl ServerThreshold {
     // `None` if one of the servers does not take part.
     fn judge(&self, servers: &[MeasuredServerRun]) -> Option<JudgedThreshold> {
         let find = |name| servers.iter().find(|server| server.candidate.name == name);
-        let (what, server_name, other_name, is_kept): (_, _, _, Kept) = match *self {
-            ServerThreshold::Times { who: server_name, than, at_least: min_ratio } => (
-                format!("{server_name} has at least {min_ratio} times the capacity of {than}"),
-                server_name,
-                Some(than),
-                Box::new(move |ratio| ratio.median >= min_ratio),
-            ),
-            ServerThreshold::Level { who: server_name, than } => (
-                format!("{server_name} has at least the capacity of {than}"),
-                server_name,
-                Some(than),
-                Box::new(|ratio| ratio.high.unwrap_or(ratio.median) >= 1.0),
-            ),
-            ServerThreshold::Told { who: server_name, than } => {
-                (format!("{server_name} as a share of {than}"), server_name, Some(than), Box::new(|_| true))
-            }
-            ServerThreshold::Goodput { who: server_name, at_least } => (
-                format!(
-                    "{server_name} still answers {:.0} % of its capacity at five times that",
-                    at_least * 100.0
-                ),
-                server_name,
-                None,
-                Box::new(move |ratio| ratio.median >= at_least),
-            ),
-        };
-        let judged_server = find(server_name)?;
-        let other_server = match other_name {
-            Some(name) => Some(find(name)?),
-            None => None,
-        };
         let mut remarks = Vec::new();
-        let ratio = match other_server {
-            Some(other_server) => compare(other_server, judged_server, &mut remarks),
-            None => goodput(judged_server, &mut remarks),
+        let ratio = match *self {
+            Self::Times { who, than, .. } | Self::Level { who, than } | Self::Told { who, than } => {
+                compare(find(than)?, find(who)?, &mut remarks)
+            }
+            Self::Goodput { who, .. } => goodput(find(who)?, &mut remarks),
+        };
+        let what = match self {
+            Self::Times { who, than, at_least } => {
+                format!("{who} has at least {at_least} times the capacity of {than}")
+            }
+            Self::Level { who, than } => format!("{who} has at least the capacity of {than}"),
+            Self::Told { who, than } => format!("{who} as a share of {than}"),
+            Self::Goodput { who, at_least } => {
+                format!("{who} still answers {:.0} % of its capacity at five times that", at_least * 100.0)
+            }
+        };
+        let is_kept = |ratio: &ConfidenceInterval| match *self {
+            Self::Times { at_least, .. } | Self::Goodput { at_least, .. } => ratio.median >= at_least,
+            Self::Level { .. } => ratio.high.unwrap_or(ratio.median) >= 1.0,
+            Self::Told { .. } => true,
         };
         let verdict = match (&ratio, self) {
             (None, _) => ThresholdVerdict::NotHere,
-            (Some(_), ServerThreshold::Told { .. }) => ThresholdVerdict::Told,
-            (Some(_), ServerThreshold::Goodput { .. }) if !remarks.is_empty() => ThresholdVerdict::NotHere,
+            (Some(_), Self::Told { .. }) => ThresholdVerdict::Told,
+            (Some(_), Self::Goodput { .. }) if !remarks.is_empty() => ThresholdVerdict::NotHere,
             (Some(ratio), _) if is_kept(ratio) => ThresholdVerdict::Pass,
             (Some(_), _) => ThresholdVerdict::Miss,
         };
