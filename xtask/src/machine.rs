@@ -5,7 +5,6 @@ use std::process::ExitCode;
 use anyhow::{Context as _, ensure};
 use linerate_host::{Host, HostSummary};
 use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
-use serde::Serialize;
 
 // `Linux 6.18.0, Example CPU`.
 pub(crate) fn kernel_and_cpu() -> String {
@@ -17,23 +16,6 @@ pub(crate) fn kernel_and_cpu() -> String {
 /// Runnable tasks over the last minute: other work on the machine spoils figures.
 pub(crate) fn load_average() -> Option<f64> {
     std::fs::read_to_string("/proc/loadavg").ok()?.split(' ').next()?.parse().ok()
-}
-
-/// A result as a JSON document, with the keys of the documents of `linerate`.
-pub(crate) fn document(
-    schema: &str,
-    started_unix_seconds: Option<u64>,
-    result: &impl Serialize,
-) -> serde_json::Value {
-    serde_json::json!({
-        "schema": schema,
-        "version": env!("CARGO_PKG_VERSION"),
-        "argv": std::env::args().collect::<Vec<_>>(),
-        "started_unix_seconds": started_unix_seconds,
-        "host": HostSummary::observe(&Host::live()),
-        "warnings": [],
-        "result": result,
-    })
 }
 
 /// Prints SKIP and returns the exit code if the chore is not run by root.

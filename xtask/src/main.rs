@@ -10,9 +10,6 @@ mod guest;
 mod image;
 mod machine;
 mod programs;
-#[cfg(test)]
-#[path = "../../cli/tests/command/schema.rs"]
-mod schema;
 mod schemas;
 mod soak;
 mod sys;

@@ -23,12 +23,11 @@ use types::SchemaDefinitions;
 pub(crate) struct SchemasCommand {}
 
 /// Documents with an envelope that exist only as JSON. Others implement `CommandResult`.
-const JSON_RESULTS: [(&str, &str); 7] = [
+const JSON_RESULTS: [(&str, &str); 6] = [
     ("linerate.clean/2", "CleanReport"),
     ("linerate.labs/2", "LabList"),
     ("linerate.report/2", "ReportIndex"),
     ("linerate.serve/2", "ServeSummary"),
-    ("linerate.soak/2", "SoakReport"),
     ("linerate.steps/2", "StepList"),
     ("linerate.top/2", "Snapshot"),
 ];

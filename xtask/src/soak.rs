@@ -9,7 +9,6 @@ mod report;
 mod server;
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -68,18 +67,12 @@ pub(crate) struct SoakCommand {
     /// The CPU that sends.
     #[arg(long, default_value_t = 0)]
     cpu: u32,
-    /// Also write the result to this file, as JSON.
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
     /// Run as the server; only the soak itself uses this.
     #[arg(long, hide = true)]
     serve: bool,
 }
 
 struct SoakObservation {
-    load_average: Option<f64>,
-    /// Settings that the server could not use.
-    fallbacks: Vec<String>,
     /// Transactions per second.
     capacity: f64,
     /// Resident memory after each round, bytes.
@@ -89,7 +82,6 @@ struct SoakObservation {
     /// Requests of this chore that made a worker panic.
     poison: u64,
     total: Counts,
-    elapsed: Duration,
 }
 
 impl SoakCommand {
@@ -107,17 +99,11 @@ impl SoakCommand {
         if let Some(exit_code) = machine::skip_unless_root("soak") {
             return Ok(exit_code);
         }
-        if let Some(directory) = self.json.as_deref().and_then(Path::parent) {
-            let is_present = directory.as_os_str().is_empty() || directory.is_dir();
-            ensure!(is_present, "--json: there is no directory {}", directory.display());
-        }
         machine::pin(None, self.cpu)?;
-        let (started_unix_seconds, load_average) = (linerate_host::unix_seconds(), machine::load_average());
         let lab = Lab::builder().queues(1).start()?;
         let address = SocketAddr::from((lab.links()[0].receiver.ipv4[0], PORT));
         let mut server = SoakServer::start(&lab, self.backend, self.workers, self.server_cpu)?;
-        let fallbacks = server.open(address)?;
-        for fallback in &fallbacks {
+        for fallback in server.open(address)? {
             println!("the server fell back: {fallback}");
         }
         let builder = crate::bench::echo_load(address, self.cpu, FLOWS, PAYLOAD);
@@ -126,23 +112,16 @@ impl SoakCommand {
         let capacity = find_capacity(&mut *generator)?;
         println!("capacity {capacity:.0}/s, offered {:.0}/s, {} minutes", capacity * LOAD, self.minutes);
         let mut observation = SoakObservation {
-            load_average,
-            fallbacks,
             capacity,
             memory: Vec::new(),
             events: [0; SoakEvent::ALL.len()],
             accounting: SoakAccounting::new(self.workers),
             poison: 0,
             total: Counts::default(),
-            elapsed: Duration::ZERO,
         };
         self.rounds(&lab, address, &mut server, &mut *generator, &mut observation)?;
-        let report = SoakReport::new(self, &observation)?;
+        let report = SoakReport(&observation);
         print!("{report}");
-        if let Some(file) = &self.json {
-            let text = serde_json::to_string_pretty(&report.document(started_unix_seconds))?;
-            std::fs::write(file, text + "\n").with_context(|| format!("writing {}", file.display()))?;
-        }
         Ok(machine::exit_code(report.passes()))
     }
 
@@ -187,7 +166,6 @@ impl SoakCommand {
             observation.memory.push(memory);
         }
         observation.total = server.counts()?;
-        observation.elapsed = begin.elapsed();
         Ok(())
     }
 }

@@ -4,7 +4,6 @@ use std::fmt;
 use std::ops::AddAssign;
 
 use linerate_load::SlotOutcome;
-use serde::Serialize;
 
 use super::counters::PathCounters;
 use super::event::{ExtraRequests, SoakEvent};
@@ -42,41 +41,34 @@ impl AddAssign for RoundLoad {
     }
 }
 
-/// Losses with a counter: the name in documents, and the description.
-const NAMED: [(&str, &str); 11] = [
-    ("wire-full", "refused by the wire (the queue behind it full)"),
-    ("device", "lost by the device"),
-    ("ip", "lost by IP"),
-    ("no-socket", "no socket at the port"),
-    ("receive-buffer", "receive buffer full"),
-    ("udp", "lost by UDP"),
-    ("panic", "with a worker's panic"),
-    ("reply-not-sent", "reply not sent (the server's count)"),
-    ("reply-discarded", "reply discarded by IP"),
-    ("reply-unresolved", "reply without a link address to go to"),
-    ("reply-wire-full", "reply refused by the wire"),
+/// Losses with a counter.
+const NAMED: [&str; 11] = [
+    "refused by the wire (the queue behind it full)",
+    "lost by the device",
+    "lost by IP",
+    "no socket at the port",
+    "receive buffer full",
+    "lost by UDP",
+    "with a worker's panic",
+    "reply not sent (the server's count)",
+    "reply discarded by IP",
+    "reply without a link address to go to",
+    "reply refused by the wire",
 ];
 
 // Differences between consecutive counters on the path.
 const GAPS: [AccountingGap; 4] = [
     AccountingGap {
-        name: "device-queue",
         what: "freed with the device's queue as it went down",
         when_down: IN_A_QUEUE,
         retried: false,
     },
-    AccountingGap { name: "stack", what: "between the stack and the server", when_down: 0, retried: false },
-    AccountingGap { name: "server", what: "within the server", when_down: 0, retried: false },
-    AccountingGap {
-        name: "replies",
-        what: "replies freed as the interface went down",
-        when_down: IN_A_QUEUE,
-        retried: true,
-    },
+    AccountingGap { what: "between the stack and the server", when_down: 0, retried: false },
+    AccountingGap { what: "within the server", when_down: 0, retried: false },
+    AccountingGap { what: "replies freed as the interface went down", when_down: IN_A_QUEUE, retried: true },
 ];
 
 struct AccountingGap {
-    name: &'static str,
     what: &'static str,
     // Largest number of uncounted losses per device queue when an interface goes down. It is 0
     // while the link is up.
@@ -94,24 +86,6 @@ struct RequestFates {
     answered: u64,
     named: [u64; NAMED.len()],
     gaps: [i64; GAPS.len()],
-}
-
-/// Requests of the rounds in which the link was up, or of those in which it went down.
-#[derive(Debug, Serialize)]
-pub(super) struct RoundRequests {
-    link: &'static str,
-    pub(super) sent: u64,
-    answered: u64,
-    losses: Vec<RoundLoss>,
-    uncounted: Vec<RoundLoss>,
-}
-
-/// Requests that were lost at one point of the path; negative if more left the point than came.
-#[derive(Debug, Serialize)]
-struct RoundLoss {
-    name: &'static str,
-    what: &'static str,
-    requests: i64,
 }
 
 // The fates of all requests, separately for rounds with the link up and with the link down.
@@ -146,23 +120,6 @@ impl SoakAccounting {
         }
         let total = if is_link_down { &mut self.down } else { &mut self.up };
         total.add(&request_fates);
-    }
-
-    /// The fates of requests, in the form of the document.
-    pub(super) fn requests(&self) -> Vec<RoundRequests> {
-        let round_requests = |link, fates: &RequestFates| RoundRequests {
-            link,
-            sent: fates.sent,
-            answered: fates.answered,
-            losses: fates.counted_losses(),
-            uncounted: fates.uncounted_losses(),
-        };
-        vec![round_requests("up", &self.up), round_requests("down", &self.down)]
-    }
-
-    /// Rounds that did not balance, as messages.
-    pub(super) fn unbalanced_rounds(&self) -> &[String] {
-        &self.wrong
     }
 
     /// Whether every request of every round has a fate.
@@ -217,24 +174,6 @@ impl RequestFates {
         })
     }
 
-    /// Losses with a counter.
-    fn counted_losses(&self) -> Vec<RoundLoss> {
-        let losses = NAMED.into_iter().zip(self.named).filter(|(_, count)| *count > 0);
-        losses
-            .map(|((name, description), count)| RoundLoss {
-                name,
-                what: description,
-                requests: count.cast_signed(),
-            })
-            .collect()
-    }
-
-    /// Differences that no counter explains.
-    fn uncounted_losses(&self) -> Vec<RoundLoss> {
-        let unexplained = GAPS.iter().zip(self.gaps).filter(|(_, count)| *count != 0);
-        unexplained.map(|(gap, requests)| RoundLoss { name: gap.name, what: gap.what, requests }).collect()
-    }
-
     fn add(&mut self, other: &Self) {
         self.sent += other.sent;
         self.answered += other.answered;
@@ -258,8 +197,12 @@ impl fmt::Display for SoakAccounting {
 impl fmt::Display for RequestFates {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} sent, {} answered", self.sent, self.answered)?;
-        for loss in self.counted_losses().into_iter().chain(self.uncounted_losses()) {
-            write!(f, ", {} {}", loss.requests, loss.what)?;
+        for (what, count) in NAMED.iter().zip(self.named).filter(|(_, count)| *count > 0) {
+            write!(f, ", {count} {what}")?;
+        }
+        // Differences that no counter explains; negative if more requests left a point than came.
+        for (gap, count) in GAPS.iter().zip(self.gaps).filter(|(_, count)| *count != 0) {
+            write!(f, ", {count} {}", gap.what)?;
         }
         Ok(())
     }

@@ -1,12 +1,12 @@
 //! Counters of the receiving host and its server.
 
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use linerate_engine::Counts;
 use linerate_host::Scope;
 use linerate_host::stage::link;
+use linerate_host::stage::route::RouteState;
 use linerate_host::{Host, Known};
 use linerate_lab::{Lab, LabHost};
 
@@ -75,29 +75,24 @@ impl PathCounters {
     fn read(lab: &Lab, server: &mut SoakServer) -> anyhow::Result<Self> {
         let server = server.counts()?;
         let device = VethCounters::read(lab.receiver(), &lab.links()[0].receiver.interface)?;
-        let text = |name: &str| -> anyhow::Result<String> {
-            let file = Path::new("/proc/thread-self/net").join(name);
-            lab.receiver().run(|| std::fs::read_to_string(&file))?.with_context(|| file.display().to_string())
-        };
-        let (snmp, netstat) = (text("snmp")?, text("netstat")?);
-        let ip = |key| figure(&snmp, "Ip", key);
-        let udp = |key| figure(&snmp, "Udp", key);
-        let extended = |key| figure(&netstat, "IpExt", key);
-        let buffer_full = udp("RcvbufErrors")?;
+        let route = lab.receiver().run(|| RouteState::observe(&Host::live(), &[]))?;
+        let why = route.snmp.why().or_else(|| route.netstat.why()).unwrap_or("no such counter");
+        let counter = |name: &str| route.snmp(name).with_context(|| format!("/proc/net: {name}: {why}"));
+        let buffer_full = counter("Udp.RcvbufErrors")?;
         Ok(Self {
             server,
             device_lost: device.lost,
-            stack_received: ip("InReceives")?,
-            ip_lost: ip("InHdrErrors")?
-                + ip("InAddrErrors")?
-                + ip("InUnknownProtos")?
-                + ip("InDiscards")?
-                + extended("InNoRoutes")?
-                + extended("InTruncatedPkts")?,
-            no_port: udp("NoPorts")?,
+            stack_received: counter("Ip.InReceives")?,
+            ip_lost: counter("Ip.InHdrErrors")?
+                + counter("Ip.InAddrErrors")?
+                + counter("Ip.InUnknownProtos")?
+                + counter("Ip.InDiscards")?
+                + counter("IpExt.InNoRoutes")?
+                + counter("IpExt.InTruncatedPkts")?,
+            no_port: counter("Udp.NoPorts")?,
             buffer_full,
-            udp_errors: udp("InErrors")?.saturating_sub(buffer_full),
-            replies_discarded: ip("OutDiscards")? + ip("OutNoRoutes")?,
+            udp_errors: counter("Udp.InErrors")?.saturating_sub(buffer_full),
+            replies_discarded: counter("Ip.OutDiscards")? + counter("Ip.OutNoRoutes")?,
             unresolved: std::fs::read_to_string(ARP).map_or(Ok(0), |text| unresolved(&text))?,
             wire_full: device.refused,
         })
@@ -147,17 +142,6 @@ fn unresolved(text: &str) -> anyhow::Result<u64> {
     lines.map(cpu_count).sum()
 }
 
-// A figure from the line pairs of /proc/net/snmp or netstat that begin with `group`: the first line
-// has names, the second values.
-fn figure(text: &str, group: &str, key: &str) -> anyhow::Result<u64> {
-    let mut lines = text.lines().filter_map(|line| line.strip_prefix(group)?.strip_prefix(": "));
-    let pair = lines.next().zip(lines.next()).and_then(|(names, values)| {
-        names.split(' ').zip(values.split(' ')).find(|(name, _)| *name == key).map(|(_, value)| value)
-    });
-    let value = pair.with_context(|| format!("/proc/net: no {group} {key}"))?;
-    value.parse().with_context(|| format!("/proc/net: {group} {key}: {value}"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -169,16 +153,5 @@ mod tests {
         assert_eq!(unresolved(text).unwrap(), 16 + 145_954);
         assert!(unresolved("entries allocs\n1 2\n").is_err());
         assert!(unresolved("entries unresolved_discards\n1 x\n").is_err());
-    }
-
-    #[test]
-    fn snmp_counters_are_found_by_name() {
-        let text = "Ip: Forwarding InReceives\nIp: 2 17\nUdp: InDatagrams NoPorts\nUdp: 5 6\nUdpLite: NoPorts\nUdpLite: 9\n";
-        assert_eq!(figure(text, "Ip", "InReceives").unwrap(), 17);
-        assert_eq!(figure(text, "Udp", "NoPorts").unwrap(), 6);
-        assert_eq!(figure(text, "UdpLite", "NoPorts").unwrap(), 9);
-        assert!(figure(text, "Udp", "RcvbufErrors").unwrap_err().to_string().contains("no Udp RcvbufErrors"));
-        assert!(figure("Udp: NoPorts\nUdp: -1\n", "Udp", "NoPorts").is_err());
-        assert!(figure("Udp: NoPorts\n", "Udp", "NoPorts").is_err());
     }
 }

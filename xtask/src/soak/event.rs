@@ -35,17 +35,6 @@ pub(super) enum SoakEvent {
 impl SoakEvent {
     pub(super) const ALL: [SoakEvent; 5] = [Self::Nothing, Self::Flap, Self::Mtu, Self::Panic, Self::Port];
 
-    /// Its name in documents.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Nothing => "nothing",
-            Self::Flap => "flap",
-            Self::Mtu => "mtu",
-            Self::Panic => "panic",
-            Self::Port => "port",
-        }
-    }
-
     /// Causes the event and returns the requests that the server received in addition to the load.
     pub(super) fn cause(
         self,
