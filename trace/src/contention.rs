@@ -17,7 +17,7 @@ use linerate_host::Host;
 use serde::{Deserialize, Serialize};
 
 use crate::TraceError;
-use crate::machine::online_cpus;
+use crate::host_facts::online_cpus;
 use crate::symbols::KernelSymbols;
 use crate::window;
 use program::ContentionProgram;

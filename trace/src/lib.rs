@@ -14,7 +14,7 @@ mod error;
 pub mod flame;
 mod gaps;
 pub mod headroom;
-mod machine;
+mod host_facts;
 pub mod parse;
 mod programs;
 pub mod symbols;

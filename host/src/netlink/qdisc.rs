@@ -1,7 +1,5 @@
 //! Qdiscs from rtnetlink (`RTM_GETQDISC`; linux/rtnetlink.h, linux/gen_stats.h).
 
-mod parameters;
-
 use std::io;
 
 use netlink_sys::protocols::NETLINK_ROUTE;
@@ -38,9 +36,6 @@ pub struct QdiscState {
     /// As tc prints it, such as `8001:`; `0:` for a default qdisc.
     #[serde(default)]
     pub handle: String,
-    /// As tc names them; `None` if one is unknown, and for classful kinds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub parameters: Option<String>,
     /// `root`, `ingress`, or the parent's handle as tc prints it, such as `:3`.
     pub parent: String,
     pub packets: u64,
@@ -118,10 +113,8 @@ fn parse_qdisc(body: &[u8]) -> Option<QdiscState> {
     // struct gnet_stats_queue: packets and bytes waiting, drops, requeues, overlimits.
     let queue = attribute(statistics, QUEUE)?;
     let count = |offset| word(queue, offset).map(u64::from);
-    let kind = attribute(attributes, KIND).map(text)?;
     Some(QdiscState {
-        parameters: parameters::from_answer(&kind, attributes),
-        kind,
+        kind: attribute(attributes, KIND).map(text)?,
         handle: format!("{:x}:", word(body, HANDLE)? >> 16),
         parent: parent(word(body, PARENT)?),
         packets,

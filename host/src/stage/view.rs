@@ -6,7 +6,7 @@ use crate::stage::link::LinkState;
 use crate::stage::rss::RssState;
 use crate::stage::transmit::TransmitState;
 
-/// Lost packets below which a loss is a single event, whatever its share.
+/// Fewer lost packets than this are a small loss, whatever their share.
 const FEWEST_LOST: f64 = 10.0;
 
 #[derive(Debug, Clone, Copy)]
@@ -38,9 +38,9 @@ impl<'a> HostView<'a> {
         self.seconds().map(|seconds| growth as f64 / seconds)
     }
 
-    /// Whether so few packets were lost that their share has no meaning. `lost` is a rate with two
-    /// readings, otherwise a number.
-    pub(in crate::stage) fn is_single_loss(&self, lost: f64) -> bool {
+    /// Whether so few packets were lost that their share has no meaning. `lost` is packets per second
+    /// with two readings, otherwise packets.
+    pub(in crate::stage) fn is_small_loss(&self, lost: f64) -> bool {
         let seconds = if self.before.is_some() { self.seconds() } else { Some(1.0) };
         seconds.is_some_and(|seconds| (lost * seconds).round() < FEWEST_LOST)
     }

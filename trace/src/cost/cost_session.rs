@@ -20,7 +20,7 @@ use super::windows::{self, TraceWindow};
 use super::{CostReport, WHAT};
 use crate::TraceError;
 use crate::call::CallOverhead;
-use crate::machine::online_cpus;
+use crate::host_facts::online_cpus;
 use crate::programs::RunCounting;
 use crate::window;
 

@@ -8,7 +8,7 @@ use linerate_host::stage::link::virtual_network::{PortKind, VirtualNetwork, Virt
 
 use super::cost_tables::{Counters as _, PathOn, PathTime};
 use super::{CostReport, CostVictim, DeviceCost, PathCost};
-use crate::machine::interface_names;
+use crate::host_facts::interface_names;
 
 /// A path without its CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -14,7 +14,7 @@ use super::stacks::StackSampler;
 use super::summary::DelaySummary;
 use super::{DelayCost, DelayReport, WHAT};
 use crate::TraceError;
-use crate::machine::interface_names;
+use crate::host_facts::interface_names;
 use crate::programs::RunCounting;
 use crate::symbols::KernelSymbols;
 use crate::window;

@@ -6,7 +6,7 @@ use perf_event::events::Software;
 use perf_event::{Builder, Clock, SampleFlag, Sampler};
 
 use crate::flame::sample::{kernel_addresses, time_a_clock_sample};
-use crate::machine::online_cpus;
+use crate::host_facts::online_cpus;
 
 /// Samples per second: not a divisor of tick rates.
 const FREQUENCY_HZ: u64 = 1_999;

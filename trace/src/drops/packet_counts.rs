@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::reason;
 use crate::TraceError;
-use crate::machine::interface_names;
+use crate::host_facts::interface_names;
 use crate::symbols::KernelSymbols;
 
 pub use count::{LostCount, PacketOrigin, PassedCount, PathPoint};

@@ -24,7 +24,7 @@ use self::sample_tally::{KernelSample, SampleTally};
 use super::profile::{
     CpuContext, CpuProfile, FrameKind, ProfileOptions, SampleEvent, SampledStack, SamplingCost, StackProfile,
 };
-use crate::machine::{ONLINE, online_cpus};
+use crate::host_facts::{ONLINE, online_cpus};
 use crate::{TraceError, window};
 
 // Interval of draining. At 999 Hz a ring has room for ten times the deepest stacks of that time.

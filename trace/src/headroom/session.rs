@@ -13,7 +13,7 @@ use super::links::LinkCounters;
 use super::program::{CpuCounters, HeadroomCounters, HeadroomProgram, ThreadCounters};
 use super::{BufferDemand, CpuDemand, HeadroomReport, ServiceDemand, ThreadDemand};
 use crate::TraceError;
-use crate::machine::online_cpus;
+use crate::host_facts::online_cpus;
 
 /// The kernel times the programs for this long, because timing takes time itself.
 const TIMED: Duration = Duration::from_millis(200);

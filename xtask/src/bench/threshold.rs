@@ -11,7 +11,7 @@ pub(super) enum ThresholdVerdict {
     /// This machine cannot show it.
     NotHere,
     /// A ratio without a threshold.
-    Told,
+    Unjudged,
 }
 
 /// A threshold and the ratio that was measured.
@@ -34,7 +34,7 @@ impl fmt::Display for JudgedThreshold {
             ThresholdVerdict::Pass => "PASS",
             ThresholdVerdict::Miss => "MISS",
             ThresholdVerdict::NotHere => "NOT HERE",
-            ThresholdVerdict::Told => "told",
+            ThresholdVerdict::Unjudged => "not judged",
         };
         write!(f, "{verdict_text:8} {}", self.what)?;
         if let Some(ratio) = &self.ratio {

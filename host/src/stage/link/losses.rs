@@ -103,7 +103,7 @@ pub(super) fn measure(
         let receive_rate = view.rate(|path| received_packets(path.link_of(&link.interface)?));
         let share = receive_rate.map(|receive_rate| per_second / (per_second + receive_rate));
         let severity = match share {
-            _ if view.is_single_loss(per_second) => Severity::Note,
+            _ if view.is_small_loss(per_second) => Severity::Note,
             Some(share) if share >= LOSS_BOUND => Severity::High,
             Some(share) if share < PEAKS => Severity::Note,
             _ => Severity::Medium,
@@ -117,7 +117,7 @@ pub(super) fn measure(
     let severity = match share {
         Some(share) if share < NOTHING => return None,
         Some(share) if share < PEAKS => Severity::Note,
-        _ if view.before.is_none() && view.is_single_loss(packets as f64) => Severity::Note,
+        _ if view.before.is_none() && view.is_small_loss(packets as f64) => Severity::Note,
         // Earlier losses that did not recur during the observation are only a hint.
         Some(share) if share >= LOSS_BOUND && view.before.is_none() => Severity::Medium,
         _ => Severity::Low,

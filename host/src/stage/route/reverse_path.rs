@@ -131,7 +131,7 @@ fn check_drops(view: &HostView<'_>) -> Vec<RuleMatch> {
     else {
         return Vec::new();
     };
-    let severity = if view.is_single_loss(dropped) { Severity::Note } else { severity };
+    let severity = if view.is_small_loss(dropped) { Severity::Note } else { severity };
     let title = format!(
         "The reverse-path filter dropped {} of {} packets {when}",
         amount::rate(dropped),

@@ -17,15 +17,15 @@ enum ServerThreshold {
     /// The least goodput at five times the capacity, as a share of the capacity.
     Goodput { who: &'static str, at_least: f64 },
     /// A ratio without a threshold.
-    Told { who: &'static str, than: &'static str },
+    ShareOf { who: &'static str, than: &'static str },
 }
 
 const THRESHOLDS: [ServerThreshold; 7] = [
     ServerThreshold::Level { who: MMSG, than: C },
     // The kernel's path decides, which is the same for both: docs/servers.md.
-    ServerThreshold::Told { who: MMSG, than: TOKIO },
+    ServerThreshold::ShareOf { who: MMSG, than: TOKIO },
     ServerThreshold::Times { who: XDP, than: MMSG, at_least: 2.0 },
-    ServerThreshold::Told { who: XDP, than: XDP_TX },
+    ServerThreshold::ShareOf { who: XDP, than: XDP_TX },
     ServerThreshold::Goodput { who: XDP, at_least: 0.9 },
     ServerThreshold::Goodput { who: MMSG_POLICY, at_least: 0.7 },
     ServerThreshold::Times { who: DNS_XDP, than: NSD, at_least: 2.0 },
@@ -39,7 +39,7 @@ pub(super) fn judge(servers: &[MeasuredServerRun], is_judged: bool) -> Vec<Judge
     for threshold in
         thresholds.iter_mut().filter(|threshold| threshold.verdict != ThresholdVerdict::NotHere && !is_judged)
     {
-        threshold.verdict = ThresholdVerdict::Told;
+        threshold.verdict = ThresholdVerdict::Unjudged;
     }
     thresholds
 }
@@ -50,7 +50,7 @@ impl ServerThreshold {
         let find = |name| servers.iter().find(|server| server.candidate.name == name);
         let mut remarks = Vec::new();
         let ratio = match *self {
-            Self::Times { who, than, .. } | Self::Level { who, than } | Self::Told { who, than } => {
+            Self::Times { who, than, .. } | Self::Level { who, than } | Self::ShareOf { who, than } => {
                 compare(find(than)?, find(who)?, &mut remarks)
             }
             Self::Goodput { who, .. } => goodput(find(who)?, &mut remarks),
@@ -60,7 +60,7 @@ impl ServerThreshold {
                 format!("{who} has at least {at_least} times the capacity of {than}")
             }
             Self::Level { who, than } => format!("{who} has at least the capacity of {than}"),
-            Self::Told { who, than } => format!("{who} as a share of {than}"),
+            Self::ShareOf { who, than } => format!("{who} as a share of {than}"),
             Self::Goodput { who, at_least } => {
                 format!("{who} still answers {:.0} % of its capacity at five times that", at_least * 100.0)
             }
@@ -68,11 +68,11 @@ impl ServerThreshold {
         let is_kept = |ratio: &ConfidenceInterval| match *self {
             Self::Times { at_least, .. } | Self::Goodput { at_least, .. } => ratio.median >= at_least,
             Self::Level { .. } => ratio.high.unwrap_or(ratio.median) >= 1.0,
-            Self::Told { .. } => true,
+            Self::ShareOf { .. } => true,
         };
         let verdict = match (&ratio, self) {
             (None, _) => ThresholdVerdict::NotHere,
-            (Some(_), Self::Told { .. }) => ThresholdVerdict::Told,
+            (Some(_), Self::ShareOf { .. }) => ThresholdVerdict::Unjudged,
             (Some(_), Self::Goodput { .. }) if !remarks.is_empty() => ThresholdVerdict::NotHere,
             (Some(ratio), _) if is_kept(ratio) => ThresholdVerdict::Pass,
             (Some(_), _) => ThresholdVerdict::Miss,

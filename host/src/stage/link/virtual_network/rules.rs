@@ -133,7 +133,7 @@ fn match_drops(view: &HostView<'_>, port: &VirtualPort) -> Option<RuleMatch> {
     let (severity, title) = if view.before.is_some() {
         let (drops, share) = drop_rate_and_share(view, port).filter(|(drops, _)| *drops > 0.0)?;
         let severity = match share {
-            _ if view.is_single_loss(drops) => Severity::Note,
+            _ if view.is_small_loss(drops) => Severity::Note,
             PART.. => Severity::High,
             _ => Severity::Medium,
         };

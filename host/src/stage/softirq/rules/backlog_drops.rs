@@ -52,7 +52,7 @@ fn match_between_readings(view: &HostView<'_>) -> Option<RuleMatch> {
     }
     let share = drop_rate / (drop_rate + processed_rate);
     let severity = match share {
-        _ if view.is_single_loss(drop_rate) => Severity::Note,
+        _ if view.is_small_loss(drop_rate) => Severity::Note,
         CONSTANT.. => Severity::High,
         _ => Severity::Medium,
     };
@@ -87,7 +87,7 @@ fn match_since_boot(view: &HostView<'_>) -> Option<RuleMatch> {
     }
     // The counters wrap at 2^32, so the packet count may be too low, and the share too high.
     let share = dropped_count as f64 / processed_count.max(1) as f64;
-    let is_note = share < CONSTANT || view.is_single_loss(dropped_count as f64);
+    let is_note = share < CONSTANT || view.is_small_loss(dropped_count as f64);
     let severity = if is_note { Severity::Note } else { Severity::Low };
     let title = format!("Since boot {dropped_count} packets were lost at a full backlog");
     let lines = view.now.softirq.softnet.value()?;

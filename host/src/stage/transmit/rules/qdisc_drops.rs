@@ -43,7 +43,7 @@ fn match_interface(view: &HostView<'_>, transmit: &TransmitState) -> Option<Rule
         let drops = rate(|root| root.drops).filter(|drops| *drops > 0.0)?;
         let share = drops / (drops + rate(|root| root.packets)?);
         let severity = match share {
-            _ if view.is_single_loss(drops) => Severity::Note,
+            _ if view.is_small_loss(drops) => Severity::Note,
             PART_NOW.. => Severity::High,
             _ => Severity::Medium,
         };
@@ -88,7 +88,6 @@ mod tests {
     fn path_with_qdisc(kind: &str, packets: u64, drops: u64, uptime: f64) -> PacketPath {
         let mut path = path(4, &["0", "1"]);
         let discipline = |kind: &str, parent: &str| QdiscState {
-            parameters: None,
             kind: kind.into(),
             handle: "0:".into(),
             parent: parent.into(),
