@@ -182,7 +182,8 @@ impl Builder {
     }
 
     /// Whether to share the port with another process of the same user, for a hand-over without a gap. The kernel spreads
-    /// requests over all sockets, and steering applies to all of them. Default: false, the port must be free.
+    /// requests over all sockets, and steering applies to all of them. Requires [`SocketMode::Reuseport`], or steering by an
+    /// eBPF program. Default: false, the port must be free.
     pub fn join(mut self, join: bool) -> Self {
         self.join = join;
         self
@@ -412,7 +413,8 @@ impl Builder {
             _ => AttachedGuard::start(
                 guard,
                 self.overload.fairness,
-                (addresses, self.options.only_v6),
+                addresses,
+                self.options.only_v6,
                 &buffers,
                 workers,
                 fallbacks,

@@ -1,7 +1,7 @@
 //! The guard: its program loaded and attached, the credit that workers grant it, and its counters.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -97,7 +97,8 @@ impl AttachedGuard {
     pub(crate) fn start(
         guard: &XdpGuard,
         fairness: Option<SourceGrouping>,
-        (addresses, only_v6): (&[SocketAddr], bool),
+        addresses: &[SocketAddr],
+        only_v6: bool,
         buffers_bytes: &[usize],
         workers: usize,
         fallbacks: &mut Vec<Fallback>,
@@ -118,27 +119,18 @@ impl AttachedGuard {
         let program = program.fd().map_err(|error| bpf::load_error(&error))?.as_fd();
         let (mut links, mut interfaces, mut refusals) = (Vec::new(), Vec::new(), Vec::new());
         for name in guarded.interfaces {
-            let index = interface::index(&name).map_err(|error| format!("no interface {name}: {error}"))?;
-            let (link, mode) = match bpf::attach_xdp(program, index, XdpMode::Driver) {
-                // A driver without native XDP: the generic mode costs a socket buffer per packet,
-                // but works everywhere.
-                Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
-                    (bpf::attach_xdp(program, index, XdpMode::Generic), XdpMode::Generic)
-                }
-                link => (link, XdpMode::Driver),
-            };
-            match link {
-                Ok(link) => {
+            match attach(program, &name) {
+                Ok((link, mode)) => {
                     links.push(link);
                     interfaces.push(GuardedInterface { name, mode });
                 }
-                Err(error) => refusals.push((bpf::attach_error(&name, mode, &error), name)),
+                Err(why) => refusals.push((name, why)),
             }
         }
         if interfaces.is_empty() {
-            return Err(refusals.into_iter().map(|(why, _)| why).collect::<Vec<_>>().join("; "));
+            return Err(refusals.into_iter().map(|(_, why)| why).collect::<Vec<_>>().join("; "));
         }
-        fallbacks.extend(refusals.into_iter().map(|(why, name)| Fallback {
+        fallbacks.extend(refusals.into_iter().map(|(name, why)| Fallback {
             what: format!("the guard against overload on {name}; requests there are not limited"),
             why,
         }));
@@ -169,6 +161,19 @@ impl AttachedGuard {
         }
         Some(total)
     }
+}
+
+/// Attaches the program in driver mode, or in generic mode if the driver has no native XDP. The
+/// generic mode costs a socket buffer per packet, but works everywhere.
+fn attach(program: BorrowedFd<'_>, name: &str) -> Result<(OwnedFd, XdpMode), String> {
+    let index = interface::index(name).map_err(|error| format!("no interface {name}: {error}"))?;
+    let (link, mode) = match bpf::attach_xdp(program, index, XdpMode::Driver) {
+        Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
+            (bpf::attach_xdp(program, index, XdpMode::Generic), XdpMode::Generic)
+        }
+        link => (link, XdpMode::Driver),
+    };
+    Ok((link.map_err(|error| bpf::attach_error(name, mode, &error))?, mode))
 }
 
 /// The number of requests that each receive buffer holds.

@@ -58,7 +58,7 @@ impl Builder {
             WorkerPinning::Own => Some(&cpus),
             WorkerPinning::Cpus(list) => Some(list),
         };
-        // Another server's program or its lack decides about the whole group.
+        // A classic BPF program counts the other server's sockets, too, and one socket has no group.
         let shares_group =
             matches!(self.sockets, SocketMode::Reuseport | SocketMode::SteeredByCpu(SteeringProgram::Ebpf));
         if self.join && !shares_group {

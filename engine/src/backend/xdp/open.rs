@@ -212,7 +212,7 @@ fn attach(
     // A frame has the queue of the member, and the kernel drops it if the socket has another device
     // (net/xdp/xsk.c, `xsk_rcv_check`).
     if driver.as_deref().is_some_and(|driver| DRIVERS_WITHOUT_QUEUES.contains(&driver)) {
-        return Err(format!("{name} receives by its members, and has no queues: name the members"));
+        return Err(format!("{name} has no queues of its own: name its members instead"));
     }
     let mac = device.mac().map_err(|error| match error.raw_os_error() {
         Some(libc::EAFNOSUPPORT) => format!("{name} has no Ethernet frames"),
