@@ -74,19 +74,6 @@ impl GatheredSamples {
         self.readings.get(family.name).map_or(&[], Vec::as_slice)
     }
 
-    /// As [`Self::add_source_counter`], for a source that may be in another series of the family at
-    /// each reading. A series gets only the increase while the source is in it.
-    pub(crate) fn add_moving_counter(
-        &mut self,
-        family: &'static MetricFamily,
-        labels: &[&str],
-        (source, restart): (u64, CounterReset),
-        count: u64,
-    ) {
-        let labels = owned(labels);
-        self.add(family, MetricReading { labels, source, labels_change: true, count, restart, value: 0.0 });
-    }
-
     /// Adds a counter of one of the sources of a series, such as one of several sockets.
     pub(crate) fn add_source_counter(
         &mut self,
@@ -97,6 +84,20 @@ impl GatheredSamples {
     ) {
         let labels = owned(labels);
         self.add(family, MetricReading { labels, source, labels_change: false, count, restart, value: 0.0 });
+    }
+
+    /// As [`Self::add_source_counter`], for a source that restarts at zero, and that may be in another
+    /// series of the family at each reading. A series gets only the increase while the source is in
+    /// it.
+    pub(crate) fn add_moving_counter(
+        &mut self,
+        family: &'static MetricFamily,
+        labels: &[&str],
+        source: u64,
+        count: u64,
+    ) {
+        let (labels, restart) = (owned(labels), CounterReset::Restarted);
+        self.add(family, MetricReading { labels, source, labels_change: true, count, restart, value: 0.0 });
     }
 
     // Adds a counter that restarts at zero with its source.

@@ -99,7 +99,7 @@ fn thread_times(
     for (mode, ticks) in [("user", &thread.user_ticks), ("system", &thread.system_ticks)] {
         let Some(ticks) = ticks.value() else { continue };
         // The sockets of a thread are guessed from what it does at this moment, so its port changes.
-        let source = (source_id((thread.pid, thread.tid, mode)), CounterReset::Restarted);
+        let source = source_id((thread.pid, thread.tid, mode));
         samples.add_moving_counter(&THREAD_CPU_SECONDS, &[port, mode], source, *ticks);
         if selection.pids {
             let labels = [&*thread.pid.to_string(), &*thread.tid.to_string(), port, mode];

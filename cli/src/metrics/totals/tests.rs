@@ -74,8 +74,7 @@ fn a_source_that_changes_its_labels_is_counted_once() {
     let mut tally = MetricTotals::new(10);
     let mut thread = |port: &str, ticks| {
         let (exposition, _) = scrape(&mut tally, |all| {
-            let source = (1, CounterReset::Restarted);
-            all.add_moving_counter(&THREAD_CPU_SECONDS, &[port, "user"], source, ticks);
+            all.add_moving_counter(&THREAD_CPU_SECONDS, &[port, "user"], 1, ticks);
         });
         rows(&exposition, &THREAD_CPU_SECONDS)[0].1
     };

@@ -79,10 +79,9 @@ pub(crate) fn event(event: &ReplicaEvent) -> String {
             )
         }
         ReplicaEvent::Replaced(handover) => replaced_text(handover),
-        ReplicaEvent::Canceled { remaining } => format!(
-            "The replicas are ended before the old server: process {} still runs.",
-            pid_list(remaining)
-        ),
+        ReplicaEvent::Canceled { remaining } => {
+            format!("The replicas end. Process {} of the old server still runs.", pid_list(remaining))
+        }
         ReplicaEvent::HandedOver => {
             "Another linerate boost replace has taken the port over: copies that end are not started again."
                 .to_owned()
