@@ -88,7 +88,7 @@ fn replace_that_is_interrupted_leaves_the_old_server_as_it_was() {
         new.until(event);
         let output = new.end(Signal::INT, 0);
         assert_eq!((host.copies(), settings()), (vec![server.id()], before.clone()), "{output}");
-        let is_reported = output.contains(&format!("process {} still runs", server.id()));
+        let is_reported = output.contains(&format!("Process {} of the old server still runs", server.id()));
         assert_eq!(is_reported, options[0] == "--drain", "{output}");
     }
     server.kill().and_then(|()| server.wait()).expect("a child");
