@@ -121,6 +121,8 @@ pub enum ReplicaEvent {
     },
     /// Other copies have taken the port over: copies that end are not restarted.
     HandedOver,
+    /// The other copies have ended before they had replaced these, which are restarted again.
+    Resumed,
     /// Something failed while the copies serve.
     Failed {
         why: String,

@@ -86,6 +86,9 @@ pub(crate) fn event(event: &ReplicaEvent) -> String {
             "Another linerate boost replace has taken the port over: copies that end are not started again."
                 .to_owned()
         }
+        ReplicaEvent::Resumed => {
+            "The other linerate boost replace was interrupted: copies that end are started again.".to_owned()
+        }
         ReplicaEvent::Failed { why } => format!("Warning: {why}. The copies go on; linerate tries again."),
         ReplicaEvent::Ended { copy, status, again_in } if again_in.is_zero() => {
             format!("Copy {copy} ended ({status}) and is started again.")

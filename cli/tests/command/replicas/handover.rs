@@ -96,6 +96,28 @@ fn replace_that_is_interrupted_leaves_the_old_server_as_it_was() {
 }
 
 #[test]
+fn interrupted_replace_lets_the_supervisor_restart_its_copies() {
+    let test = "interrupted_replace_lets_the_supervisor_restart_its_copies";
+    let _machine = machine();
+    let Some(host) = ReplicaTestHost::up(test) else { return };
+    let mut old = host.run(&["--replicas", "2", "--port", PORT], &[]);
+    old.until("2 replicas on CPU");
+    let before = host.copies();
+    let mut new = host.replace(&["--replicas", "1", "--drain", "60"], &[]);
+    new.until("1 replica on CPU");
+    signal(before[0], Signal::KILL);
+    old.until("Another linerate boost replace has taken the port over");
+    new.end(Signal::INT, 0);
+    old.until("copies that end are started again");
+    old.until("Copy 0 serves again");
+    assert!(host.copies().len() == 2 && host.copies().contains(&before[1]), "{before:?}");
+    let status = host.host.document(&["status"]);
+    assert_eq!(status["replicas"][0]["is_replaced"], false, "{status}");
+    old.end(Signal::TERM, 0);
+    host.assert_all_removed();
+}
+
+#[test]
 fn replace_refuses_a_port_without_udp_socket() {
     let test = "replace_refuses_a_port_without_udp_socket";
     let _machine = machine();

@@ -57,6 +57,11 @@ impl SwitchLock {
     pub(super) fn mark_replaced(&self) -> io::Result<()> {
         fs::create_dir(self.path.join(REPLACED))
     }
+
+    /// The supervisor restarts copies again.
+    pub(super) fn clear_replaced(&self) -> io::Result<()> {
+        fs::remove_dir(self.path.join(REPLACED))
+    }
 }
 
 impl CgroupTree {

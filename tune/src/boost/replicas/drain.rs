@@ -105,6 +105,8 @@ impl ServerDrain {
     pub(super) fn next_step(&self) -> Instant {
         match self.stage {
             DrainStage::Reading { .. } => Instant::now() + LOOK_AGAIN,
+            // `descriptors` has no process that has already ended.
+            DrainStage::Ending { .. } if !self.processes.iter().any(OldProcess::is_running) => Instant::now(),
             DrainStage::Replying { until } | DrainStage::Ending { until } => until,
         }
     }
@@ -252,6 +254,7 @@ mod tests {
         let pending: Vec<_> = drain.descriptors().collect();
         assert!(pending.len() <= 1, "an ended process would wake the supervisor again and again");
         child.wait().expect("a child");
+        assert!(drain.descriptors().next().is_none() && drain.next_step() <= Instant::now());
         let handover = drain.step().expect("the server has ended");
         assert_eq!((handover.unread, &handover.ended[..]), (unread, &[child.id(), other.id()][..]));
     }

@@ -315,6 +315,9 @@ impl ReplicaSet {
         let needs_checks =
             self.takeover.is_some() || self.left_session.is_some() && self.phase == SetPhase::Starting;
         let next_check = needs_checks.then(|| Instant::now() + LOOK_AGAIN);
+        // There is no event for an interrupted hand-over either.
+        let is_replaced = self.phase == SetPhase::Replaced;
+        let next_check = next_check.or_else(|| is_replaced.then(|| Instant::now() + TRY_AGAIN));
         let next_wake =
             self.copies.iter().filter_map(|copy| copy.again_at).chain(slow_start).chain(next_check);
         let next_wake = next_wake.chain(self.failure.as_ref().map(|_| Instant::now() + TRY_AGAIN));
@@ -343,6 +346,7 @@ impl ReplicaSet {
             std::mem::take(&mut self.buffers).restore(&self.host);
             self.events.push(ReplicaEvent::Replaced(handover));
         }
+        self.resume_after_interrupted_handover();
         self.restart_due_copies();
         self.steer()?;
         self.report_slow_start();
@@ -357,6 +361,18 @@ impl ReplicaSet {
             self.events.push(ReplicaEvent::HandedOver);
         }
         matches!(self.phase, SetPhase::Replaced | SetPhase::Ending)
+    }
+
+    fn resume_after_interrupted_handover(&mut self) {
+        if self.phase != SetPhase::Replaced || self.group.is_replaced() {
+            return;
+        }
+        self.phase = SetPhase::Serving;
+        self.events.push(ReplicaEvent::Resumed);
+        for copy in self.copies.iter_mut().filter(|copy| copy.process.is_none()) {
+            copy.again_at = Some(Instant::now());
+            copy.missing_since.get_or_insert_with(Instant::now);
+        }
     }
 
     fn read_binds(&mut self) {

@@ -173,13 +173,18 @@ impl ServerTakeover {
         Ok(lock)
     }
 
-    /// Directs the datagrams to the old sockets again. Before the switch the old supervisor may have
-    /// a newer table.
+    /// Directs the datagrams to the old sockets again, and lets the old supervisor restart copies.
+    /// Before the switch that supervisor may have a newer table.
     pub(super) fn undo_switch(&self, host: &Host) {
-        for group in self.groups.iter().filter(|_| self.is_switched) {
-            // The server may be gone.
+        if !self.is_switched {
+            return;
+        }
+        // The server may be gone.
+        let lock = self.supervised.as_ref().and_then(|group| group.lock_steering().ok());
+        for group in &self.groups {
             let _ = group.setting.write(host, &group.table);
         }
+        let _ = lock.map(|lock| lock.clear_replaced());
     }
 
     /// Undoes [`ServerTakeover::prepare`]. The new copies have ended.
