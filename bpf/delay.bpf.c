@@ -13,7 +13,7 @@
 
 #include <bpf/bpf_endian.h>
 
-#include "kernel.h"
+#include "stacked.h"
 
 // trace/src/delay/event.rs has the same numbers.
 enum event_kind {
@@ -183,14 +183,19 @@ INLINE __u32 data_offset(struct sk_buff *skb) { return distance(skb->data, skb->
 // Returns the direction of a UDP packet of the port, and its client: address, port and tag. IPv6
 // addresses are hashed to 32 bits. Ignores IPv4 fragments except the first, IPv6 packets with
 // extension headers, and packets whose headers are outside the linear part (pages of a driver while
-// GRO is off). `offset`: the network header.
+// GRO is off). `offset`: the network header, or the VLAN tag of an incoming packet.
 INLINE enum direction look(struct sk_buff *skb, __u32 offset, int outgoing, __u64 *client) {
-    void *at = skb->head + offset;
+    const unsigned char *at = skb->head + offset;
+    __be16 protocol = skb->protocol;
+    if (!outgoing)
+        protocol = protocol_behind_tag(protocol, &at);
+    else if (is_vlan(protocol))
+        protocol = protocol_of_header(at);
     // From there to the end of the linear part.
-    __u32 space = data_offset(skb) + skb->len - skb->data_len - offset;
+    __u32 space = data_offset(skb) + skb->len - skb->data_len - distance(at, skb->head);
     struct ports found;
     __u32 source, destination;
-    if (skb->protocol == bpf_htons(ETH_P_IP)) {
+    if (protocol == bpf_htons(ETH_P_IP)) {
         struct {
             struct ipv4 ip;
             struct ports ports;
@@ -207,7 +212,7 @@ INLINE enum direction look(struct sk_buff *skb, __u32 offset, int outgoing, __u6
             return NEITHER;
         source = header.ip.source;
         destination = header.ip.destination;
-    } else if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
+    } else if (protocol == bpf_htons(ETH_P_IPV6)) {
         struct {
             struct ipv6 ip;
             struct ports ports;
@@ -241,8 +246,7 @@ SEC("tp_btf/netif_receive_skb")
 int received(__u64 *arguments) {
     struct sk_buff *skb = (void *)arguments[0];
     __u64 client = 0;
-    // A bridge passes the same packet to the stack again.
-    if (!is_recording() || skb->skb_iif || !is_here(skb->dev))
+    if (!is_recording() || !is_here(skb->dev) || is_passed_up(skb))
         return 0;
     if (look(skb, data_offset(skb), 0, &client) != REQUEST)
         return 0;
@@ -256,9 +260,12 @@ SEC("tp_btf/net_dev_queue")
 int reply_queued(__u64 *arguments) {
     struct sk_buff *skb = (void *)arguments[0];
     __u64 client = 0;
-    if (!is_recording() || !is_here(skb->dev) || is_upper(skb->dev))
+    if (!is_recording() || !is_here(skb->dev))
         return 0;
-    if (look(skb, skb->network_header, 1, &client) == REPLY)
+    enum stacking stacking = stacking_of(skb->dev);
+    if (stacking == STACKING_UPPER || look(skb, skb->network_header, 1, &client) != REPLY)
+        return 0;
+    if (!was_seen_above(skb, stacking, client))
         emit(REPLY_QUEUED, 0, skb->dev->ifindex, (__u64)skb, client);
     return 0;
 }
@@ -273,7 +280,8 @@ int starts_transmit(__u64 *arguments) {
         return 0;
     int here = is_here(device);
     enum direction direction = look(skb, skb->network_header, here, &client);
-    if (direction == REPLY && here && !is_upper(device))
+    // User space ignores the second event of a packet that was seen above.
+    if (direction == REPLY && here && stacking_of(device) != STACKING_UPPER)
         emit(REPLY_SENT, 0, device->ifindex, (__u64)skb, client);
     else if (direction == REQUEST)
         emit(REQUEST_SENT, 0, device->ifindex, (__u64)skb, client);

@@ -15,6 +15,7 @@
 
 #include "drops.h"
 #include "drops_packet.h"
+#include "stacked.h"
 
 struct lost_key {
     __u64 location;
@@ -118,7 +119,11 @@ int queued(__u64 *arguments) {
     struct packet packet = {};
     int came = skb->skb_iif != 0;
     int what = look_translated(skb, skb->network_header, !came, &packet);
-    if (what != PACKET_OURS || is_upper(device))
+    enum stacking stacking = stacking_of(device);
+    if (what != PACKET_OURS || stacking == STACKING_UPPER)
+        return 0;
+    __u64 identity = (__u64)packet.destination.words[3] << 32 | packet.port;
+    if (was_seen_above(skb, stacking, identity))
         return 0;
     if (came)
         forwards(all, skb, &packet);

@@ -11,7 +11,7 @@
 
 #include <bpf/bpf_endian.h>
 
-#include "kernel.h"
+#include "stacked.h"
 
 // Set before the programs are loaded. Inode of the network namespace, and one bit per server port.
 const volatile __u32 network = 0;
@@ -102,16 +102,16 @@ INLINE void count(const struct client *client, int is_reply) {
     }
 }
 
-// `at`: the network header. Packets whose headers are outside the linear part (pages of a driver
+// `at`: the network header, or the VLAN tag of an incoming packet. Packets whose headers are outside the linear part (pages of a driver
 // while GRO is off) are not counted: the memory behind the linear part may hold an earlier packet.
-INLINE void look(struct sk_buff *skb, const unsigned char *at, int is_outgoing) {
+INLINE void look(struct sk_buff *skb, const unsigned char *at, int is_outgoing, enum stacking stacking) {
     struct client client = {};
     __be16 found[2];
     const unsigned char *next;
     int far = is_outgoing ? 1 : 0;
     if (skb->dev->nd_net.net->ns.inum != network)
         return;
-    __be16 protocol = skb->protocol;
+    __be16 protocol = is_outgoing ? skb->protocol : protocol_behind_tag(skb->protocol, &at);
     if (protocol == bpf_htons(ETH_P_IP)) {
         struct ipv4 ip;
         if (bpf_probe_read_kernel(&ip, sizeof(ip), at) || ip.protocol != IPPROTO_UDP ||
@@ -137,24 +137,27 @@ INLINE void look(struct sk_buff *skb, const unsigned char *at, int is_outgoing) 
         return;
     client.server = bpf_ntohs(far ? found[0] : found[1]);
     client.port = far ? found[1] : found[0];
-    if (contains_port(ports, client.server))
+    if (!contains_port(ports, client.server))
+        return;
+    __u64 identity = (__u64)client.address[3] << 32 | (__u64)client.port << 16 | client.server;
+    if (!is_outgoing || !was_seen_above(skb, stacking, identity))
         count(&client, is_outgoing);
 }
 
 SEC("tp_btf/netif_receive_skb")
 int comes(__u64 *arguments) {
     struct sk_buff *skb = (void *)arguments[0];
-    // A bridge passes the same packet to the stack again.
-    if (!skb->skb_iif)
-        look(skb, skb->data, 0);
+    if (!is_passed_up(skb))
+        look(skb, skb->data, 0, STACKING_LOWEST);
     return 0;
 }
 
 SEC("tp_btf/net_dev_queue")
 int goes(__u64 *arguments) {
     struct sk_buff *skb = (void *)arguments[0];
-    if (!is_upper(skb->dev))
-        look(skb, skb->head + skb->network_header, 1);
+    enum stacking stacking = stacking_of(skb->dev);
+    if (stacking != STACKING_UPPER)
+        look(skb, skb->head + skb->network_header, 1, stacking);
     return 0;
 }
 

@@ -154,26 +154,6 @@ INLINE __u32 distance(const void *to, const void *from) {
     return bytes;
 }
 
-// Whether the device encrypts or encapsulates what it passes to the device below.
-INLINE int is_tunnel(struct net_device *device) {
-    const struct rtnl_link_ops *links = device->rtnl_link_ops;
-    char kind[4] = {};
-    if (!links || bpf_probe_read_kernel(kind, sizeof(kind), links->kind))
-        return 0;
-    // vxlan and macsec.
-    return (kind[0] == 'v' && kind[1] == 'x') || (kind[0] == 'm' && kind[3] == 's');
-}
-
-// Whether the device is on top of a device of the same network namespace (bridge, VLAN, bond). Its
-// packets pass net_dev_queue and net_dev_start_xmit again at the lower device, and count there.
-INLINE int is_upper(struct net_device *device) {
-    struct list_head *lower = device->adj_list.lower.next;
-    if (lower == &device->adj_list.lower || is_tunnel(device))
-        return 0;
-    struct netdev_adjacent *first = (void *)lower - bpf_core_field_offset(struct netdev_adjacent, list);
-    return BPF_CORE_READ(first, dev, nd_net.net) == device->nd_net.net;
-}
-
 // An empty program. trace/src/call.rs triggers it to measure the call overhead.
 #define EMPTY_PROGRAM                                                                                                  \
     SEC("tp_btf/task_rename")                                                                                          \

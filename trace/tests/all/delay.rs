@@ -313,46 +313,56 @@ fn full_qdisc_is_reported_as_the_cause() {
     });
 }
 
+/// Replies of a server on a macvlan pass the tracepoints at the lower device again if the client is
+/// outside, but not if the client is on another macvlan of the same device.
 #[test]
 fn replies_of_a_stacked_device_are_counted_once() {
     const NAME: &str = "replies_of_a_stacked_device_are_counted_once";
     let _machine = machine();
-    let Some(mut scene) = DelayScene::new(NAME) else { return };
-    let ip = |host: &LabHost, command: &str| {
-        let arguments: Vec<&str> = command.split(' ').collect();
-        host.run(|| scene.host.program("ip", &arguments, "").map(drop)).expect("run")
-    };
-    let (receiver, sender) = (scene.lab.receiver(), &scene.lab.senders()[0]);
-    if let Err(why) = ip(receiver, "link add upper link eth0 type macvlan mode bridge") {
-        return skip(NAME, why);
-    }
-    for (host, command) in [
-        (receiver, "addr add 10.77.0.1/24 dev upper"),
-        (receiver, "link set upper up"),
-        (sender, "addr add 10.77.0.2/24 dev eth0"),
-    ] {
-        ip(host, command).expect(command);
-    }
-    let server = receiver.run(|| UdpSocket::bind(("10.77.0.1", PORT))).expect("run").expect("bound");
-    scene.client.connect(("10.77.0.1", PORT)).expect("connected");
-    server.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-    scene.server = server;
-    let Some(mut session) = scene.session(NAME) else { return };
-    let start = || FlowWatch::start(&scene.host, &[PORT], None);
-    let flows = scene.lab.receiver().run(start).expect("run").expect("started");
-    thread::scope(|scope| {
-        scene.serve(scope, 1, |_| ());
-        scope.spawn(|| scene.ask(2, 64));
-        while session.requests() < ENOUGH {
-            drop(session.turn(&scene.host).expect("observed"));
+    for client_device in ["eth0", "sibling"] {
+        let Some(mut scene) = DelayScene::new(NAME) else { return };
+        let ip = |host: &LabHost, command: &str| {
+            let arguments: Vec<&str> = command.split(' ').collect();
+            host.run(|| scene.host.program("ip", &arguments, "").map(drop)).expect("run")
+        };
+        let (receiver, sender) = (scene.lab.receiver(), &scene.lab.senders()[0]);
+        if let Err(why) = ip(receiver, "link add upper link eth0 type macvlan mode bridge") {
+            return skip(NAME, why);
         }
-        scene.end();
-    });
-    let report = session.report(&scene.host);
-    // A window begins with at most two requests that were received before.
-    assert!(report.replies <= report.received + 2 * report.windows, "{report:?}");
-    let counts = flows.by_address().expect("read");
-    let client = counts.values().next().expect("a client");
-    // The server does not answer the last request.
-    assert_eq!(client.replies, client.requests - 1, "{counts:?}");
+        let move_sibling = format!("link set sibling netns {}", sender.thread_id());
+        let client_address = format!("addr add 10.77.0.2/24 dev {client_device}");
+        let client_up = format!("link set {client_device} up");
+        for (host, command) in [
+            (receiver, "addr add 10.77.0.1/24 dev upper"),
+            (receiver, "link set upper up"),
+            (receiver, "link add sibling link eth0 type macvlan mode bridge"),
+            (receiver, &move_sibling),
+            (sender, &client_address),
+            (sender, &client_up),
+        ] {
+            ip(host, command).expect(command);
+        }
+        let server = receiver.run(|| UdpSocket::bind(("10.77.0.1", PORT))).expect("run").expect("bound");
+        scene.client.connect(("10.77.0.1", PORT)).expect("connected");
+        server.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        scene.server = server;
+        let Some(mut session) = scene.session(NAME) else { return };
+        let start = || FlowWatch::start(&scene.host, &[PORT], None);
+        let flows = scene.lab.receiver().run(start).expect("run").expect("started");
+        thread::scope(|scope| {
+            scene.serve(scope, 1, |_| ());
+            scope.spawn(|| scene.ask(2, 64));
+            while session.requests() < ENOUGH {
+                drop(session.turn(&scene.host).expect("observed"));
+            }
+            scene.end();
+        });
+        let report = session.report(&scene.host);
+        // A window begins with at most two requests that were received before.
+        assert!(report.replies <= report.received + 2 * report.windows, "{client_device}: {report:?}");
+        let counts = flows.by_address().expect("read");
+        let client = counts.values().next().expect("a client");
+        // The server does not answer the last request.
+        assert_eq!(client.replies, client.requests - 1, "{client_device}: {counts:?}");
+    }
 }
