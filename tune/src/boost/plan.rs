@@ -148,8 +148,18 @@ impl BoostDraft {
             self.refuse(&format!("thread {} ({})", reader.tid, reader.name), &reason);
         }
         let hosts = CpuHosts::of(machine, receiving, &units);
+        let has_unit = |cpu| units.iter().any(|unit| unit.cpu == cpu);
+        let table_of = |owned| {
+            let table = hosts.table(machine, receiving, owned, &units);
+            match &owned.way {
+                SteeringMethod::Program(Some(current)) if receiving.is_as_good(current, &table, has_unit) => {
+                    current.clone()
+                }
+                _ => table,
+            }
+        };
         let tables: Vec<(&OwnedGroup<'_>, SteeringTable)> =
-            groups.iter().map(|owned| (owned, hosts.table(machine, receiving, owned, &units))).collect();
+            groups.iter().map(|owned| (owned, table_of(owned))).collect();
         self.advice.extend(advice::units(server, receiving, &units));
         if !choice.no_steer
             && let Some(reason) = benefit::skip_reason(server, &tables, &units)
@@ -171,7 +181,7 @@ impl BoostDraft {
         }
         if !choice.no_steer {
             for (owned, table) in &tables {
-                self.steer(server, receiving, (owned, table), &units);
+                self.steer(server, (owned, table), &units);
             }
         }
         self.places = places(receiving, &tables, &fed_units, choice);
@@ -238,7 +248,6 @@ impl BoostDraft {
     fn steer(
         &mut self,
         server: &ObservedServer,
-        receiving: &ReceivingCpus,
         (owned, table): (&OwnedGroup<'_>, &SteeringTable),
         units: &[ThreadPlacement<'_>],
     ) {
@@ -255,9 +264,7 @@ impl BoostDraft {
                 let reason = "one thread or one CPU has all its sockets: steering would change nothing";
                 self.refuse(&group_name, reason);
             }
-            SteeringMethod::Program(Some(current_table))
-                if receiving
-                    .is_as_good(current_table, table, |cpu| units.iter().any(|unit| unit.cpu == cpu)) => {}
+            SteeringMethod::Program(Some(current_table)) if current_table == table => {}
             SteeringMethod::Program(current_table) => {
                 self.steering.push(changes::steer(server, owned, current_table.as_ref(), table));
             }

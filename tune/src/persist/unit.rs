@@ -75,8 +75,9 @@ fn related_units(settings: &[&Setting]) -> Vec<&'static str> {
         Setting::IptablesRule { .. } => {
             &["firewalld.service", "iptables.service", "ip6tables.service", "netfilter-persistent.service"]
         }
+        // Not tlp.service, which starts after multi-user.target.
         Setting::Governor { .. } => {
-            &["cpufrequtils.service", "cpupower.service", "power-profiles-daemon.service", "tlp.service"]
+            &["cpufrequtils.service", "cpupower.service", "power-profiles-daemon.service"]
         }
         Setting::Audit => &["auditd.service"],
         _ => &[],
