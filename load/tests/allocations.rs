@@ -1,19 +1,18 @@
 //! Sending and receiving do not allocate memory per request. This is the only test of its binary,
 //! so no other test allocates.
 
-mod sys;
-
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use linerate_load::generator::GeneratorBuilder;
 use linerate_load::workload::raw;
 use linerate_load::{Generator, LoadSlot, LoadWorkload, PacingMode};
-use sys::Counting;
+use linerate_testkit::{ALLOCATIONS, CountingAllocator};
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 #[test]
 fn allocations_do_not_grow_with_the_slot_length() {
@@ -39,9 +38,9 @@ fn assert_allocations_constant(address: SocketAddr, workload: LoadWorkload) {
     let builder = GeneratorBuilder::default().targets(vec![address]).flows(8).threads(2).workload(workload);
     let mut generator = builder.start_socket().unwrap();
     let mut count = |slot: &LoadSlot| {
-        let before = Counting::allocations();
+        let before = ALLOCATIONS.load(Ordering::Relaxed);
         let outcome = generator.run(slot).unwrap();
-        (Counting::allocations() - before, outcome.sent)
+        (ALLOCATIONS.load(Ordering::Relaxed) - before, outcome.sent)
     };
     // A short slot and a long slot have the same number of intervals.
     let parts = |slot: LoadSlot| LoadSlot { interval: Some(slot.duration / 5), ..slot };

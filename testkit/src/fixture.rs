@@ -63,7 +63,6 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     HOSTS.iter().map(|(name, _)| *name)
 }
 
-/// The fixture host with this name.
 #[must_use]
 pub fn fixture(name: &str) -> Option<Fixture> {
     if name == "many" {

@@ -4,6 +4,11 @@
 
 pub mod fixture;
 pub mod reflector;
+mod sys;
+mod trials;
+
+pub use sys::{ALLOCATIONS, CountingAllocator, LIVE_BYTES, PEAK_BYTES};
+pub use trials::{NamedTest, TrialResult, run_tests};
 
 /// Prints that a test is skipped, even if the test runner captures output.
 pub fn skip(test: &str, why: impl std::fmt::Display) {

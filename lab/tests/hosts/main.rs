@@ -12,22 +12,11 @@ mod scene;
 
 use std::process::ExitCode;
 
-use libtest_mimic::{Arguments, Completion, Trial};
+use libtest_mimic::Arguments;
 use linerate_lab::userns::{LabPrivilege, enter_if_needed, probe};
+use linerate_testkit::{NamedTest as Test, TrialResult as Skipped, named_tests, run_tests};
 
-/// The result of a test. The error is the reason why the test cannot run here.
-type Skipped = Result<(), String>;
-
-/// The name and the function of a test.
-type Test = (&'static str, fn() -> Skipped);
-
-macro_rules! tests {
-    ($($module:ident::$test:ident,)*) => {
-        &[$((concat!(stringify!($module), "::", stringify!($test)), $module::$test)),*]
-    };
-}
-
-const TESTS: &[Test] = tests![
+const TESTS: &[Test] = named_tests![
     lab::packets_pass_both_ways,
     lab::extra_addresses_exchange_packets,
     lab::sysfs_lists_only_the_interfaces_of_the_host,
@@ -60,7 +49,7 @@ const FROM_OUTSIDE: &[&str] = &[
     "hold::a_killed_holder_is_cleaned_up",
 ];
 
-const AS_ORDINARY_USER: &[Test] = tests![
+const AS_ORDINARY_USER: &[Test] = named_tests![
     ordinary::lab_tests_pass_inside_a_user_namespace,
     ordinary::lab_tests_pass_from_outside_a_user_namespace,
     ordinary::forbidden_user_namespaces_report_the_cause_and_the_fix,
@@ -101,29 +90,16 @@ fn main() -> ExitCode {
     run(arguments, TESTS.iter().chain(AS_ORDINARY_USER), &privilege)
 }
 
-/// Runs the tests one after the other, because some of them count processes or change limits of the
-/// whole process.
+/// Runs the tests, one after the other, because some of them count processes or change limits of
+/// the whole process.
 fn run(
     arguments: Arguments,
     tests: impl Iterator<Item = &'static Test>,
     privilege: &LabPrivilege,
 ) -> ExitCode {
-    let forbidden = match privilege {
-        LabPrivilege::Forbidden { .. } => Some(privilege.to_string()),
-        _ => None,
+    let permitted = match privilege {
+        LabPrivilege::Forbidden { .. } => Err(privilege.to_string()),
+        _ => Ok(()),
     };
-    let trials = tests.map(|(name, test)| trial(name, *test, forbidden.clone())).collect();
-    libtest_mimic::run(&Arguments { test_threads: Some(1), ..arguments }, trials).exit_code()
-}
-
-/// Wraps a test for the harness. A test that cannot run here prints SKIP and counts as ignored, not
-/// as passed.
-fn trial(name: &'static str, test: fn() -> Skipped, forbidden: Option<String>) -> Trial {
-    Trial::ignorable_test(name, move || match forbidden.map_or(Ok(()), Err).and_then(|()| test()) {
-        Ok(()) => Ok(Completion::Completed),
-        Err(why) => {
-            linerate_testkit::skip(name, &why);
-            Ok(Completion::ignored_with(why))
-        }
-    })
+    run_tests(arguments, tests, &permitted)
 }

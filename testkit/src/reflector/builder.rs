@@ -142,27 +142,28 @@ impl ReflectorBuilder {
             ("swap_every", &self.swap),
         ];
         if let Some((setting, _)) = intervals.into_iter().find(|(_, every)| every.is_out_of_range()) {
-            return Err(out_of_range(setting, &0, "1 or more"));
+            return Err(ReflectorError::out_of_range(setting, 0, "1 or more"));
         }
         if let Some((per_second, depth)) = self.bucket {
             if !(per_second > 0.0 && per_second.is_finite()) {
-                return Err(out_of_range("the token bucket's rate", &per_second, "a positive number"));
+                return Err(ReflectorError::out_of_range(
+                    "the token bucket's rate",
+                    per_second,
+                    "a positive number",
+                ));
             }
             if depth == 0 {
-                return Err(out_of_range("the token bucket's depth", &depth, "1 or more"));
+                return Err(ReflectorError::out_of_range("the token bucket's depth", depth, "1 or more"));
             }
         }
         match self.freeze {
             Some((every, lasting)) if lasting.is_zero() || lasting >= every => {
-                Err(out_of_range("the freeze", &format!("{lasting:?} of {every:?}"), "less than its period"))
+                let value = format!("{lasting:?} of {every:?}");
+                Err(ReflectorError::out_of_range("the freeze", value, "less than its period"))
             }
             _ => Ok(()),
         }
     }
-}
-
-fn out_of_range(setting: &'static str, value: &impl ToString, allowed: &'static str) -> ReflectorError {
-    ReflectorError::OutOfRange { setting, value: value.to_string(), allowed }
 }
 
 // A duration in whole nanoseconds.

@@ -75,22 +75,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_fault_counts_requests_left_by_earlier_faults() {
-        let mut faults = FaultRates {
-            drop: FaultCounter::nth(10),
-            corrupt: FaultCounter::nth(9),
-            duplicate: FaultCounter::nth(4),
-        };
-        let fates: Vec<RequestFate> = (0..1_000).map(|_| faults.next()).collect();
-        let count = |expected| fates.iter().filter(|fate| **fate == expected).count();
-        assert_eq!(count(RequestFate::Drop), 100);
-        assert_eq!(count(RequestFate::Corrupt), 100);
-        assert_eq!(count(RequestFate::Answer { twice: true }), 200);
-        assert_eq!(count(RequestFate::Answer { twice: false }), 600);
-        assert_eq!(fates[9], RequestFate::Drop);
-    }
-
-    #[test]
     fn damage_always_changes_the_payload() {
         for (length, number) in (0..5).flat_map(|length| (0..12).map(move |number| (length, number))) {
             let mut after = vec![7; length];

@@ -15,7 +15,6 @@ const BATCH: usize = 64;
 /// Buffers kept for the next replies.
 const SPARE: usize = 4_096;
 
-/// A reply in the queue.
 #[derive(Debug)]
 pub(crate) struct PendingReply {
     pub(crate) to: SockAddr,

@@ -82,7 +82,7 @@ impl Drop for RunningReflector {
 fn start(builder: &ReflectorBuilder) -> Result<RunningReflector, ReflectorError> {
     let socket = open(builder.address)?;
     let address =
-        socket.local_addr().map_err(|e| ReflectorError::system("cannot read the reflector's address", e))?;
+        socket.local_addr().map_err(|e| ReflectorError::new("cannot read the reflector's address", e))?;
     let account = Arc::new(Mutex::new(ReflectorAccount::new()));
     let stop = Arc::new(AtomicBool::new(false));
     let (ready_sender, ready_receiver) = sync_channel(1);
@@ -99,7 +99,7 @@ fn start(builder: &ReflectorBuilder) -> Result<RunningReflector, ReflectorError>
                 ReflectorService::new(&builder, socket, account, stop).run();
             }
         })
-        .map_err(|e| ReflectorError::system("cannot start the reflector's thread", e))?;
+        .map_err(|e| ReflectorError::new("cannot start the reflector's thread", e))?;
     let running = RunningReflector { address, account, stop, handle: Some(handle) };
     // The thread closes its end only after it has sent its result.
     ready_receiver.recv().unwrap_or(Ok(()))?;
@@ -107,15 +107,19 @@ fn start(builder: &ReflectorBuilder) -> Result<RunningReflector, ReflectorError>
 }
 
 fn open(address: SocketAddr) -> Result<UdpSocket, ReflectorError> {
-    let socket = UdpSocket::bind(address).map_err(|source| ReflectorError::Bind { address, source })?;
+    let socket = UdpSocket::bind(address).map_err(|error| {
+        ReflectorError(format!(
+            "cannot serve {address}: {error}; choose an address of this host and a free port"
+        ))
+    })?;
     // A buffer above net.core.rmem_max requires CAP_NET_ADMIN. Without it, the kernel limits the
     // size.
     if sockopt::set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER_BYTES).is_err() {
         sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER_BYTES)
-            .map_err(|e| ReflectorError::system("cannot set the reflector's receive buffer", e))?;
+            .map_err(|e| ReflectorError::new("cannot set the reflector's receive buffer", e))?;
     }
     sys::request_receive_stamps(socket.as_fd())
-        .map_err(|e| ReflectorError::system("cannot ask for receive stamps", e))?;
+        .map_err(|e| ReflectorError::new("cannot ask for receive stamps", e))?;
     Ok(socket)
 }
 
@@ -125,14 +129,9 @@ fn prepare(cpu: Option<usize>) -> Result<(), ReflectorError> {
     let _ = set_current_timer_slack(NonZeroU64::new(1));
     let Some(cpu) = cpu else { return Ok(()) };
     if cpu >= CpuSet::MAX_CPU {
-        let allowed = "a CPU of this machine";
-        return Err(ReflectorError::OutOfRange {
-            setting: "the reflector's CPU",
-            value: cpu.to_string(),
-            allowed,
-        });
+        return Err(ReflectorError::out_of_range("the reflector's CPU", cpu, "a CPU of this machine"));
     }
     let mut set = CpuSet::new();
     set.set(cpu);
-    sched_setaffinity(None, &set).map_err(|e| ReflectorError::system("cannot pin the reflector's thread", e))
+    sched_setaffinity(None, &set).map_err(|e| ReflectorError::new("cannot pin the reflector's thread", e))
 }

@@ -29,7 +29,6 @@ const BUSY_NS: u64 = 150_000;
 // Longest wait, so that a stop is noticed.
 const PATIENCE_NS: u64 = 10_000_000;
 
-/// The state of a reflector's thread.
 pub(crate) struct ReflectorService {
     socket: UdpSocket,
     batch: ReflectorReceiveBatch,

@@ -25,7 +25,6 @@ pub struct XdpService {
     _link: FdLink,
 }
 
-/// Settings of an [`XdpService`].
 #[derive(Debug, Clone)]
 pub struct XdpBuilder {
     program: &'static str,
@@ -64,10 +63,10 @@ impl XdpService {
     pub fn account(&self) -> Result<XdpAccount, ReflectorError> {
         let operation = "cannot read the account of an XDP service";
         let map =
-            self.ebpf.map("accounts").ok_or_else(|| ReflectorError::xdp(operation, "its object has none"))?;
+            self.ebpf.map("accounts").ok_or_else(|| ReflectorError::new(operation, "its object has none"))?;
         let accounts =
-            PerCpuArray::<_, [u64; 4]>::try_from(map).map_err(|e| ReflectorError::xdp(operation, e))?;
-        let each_cpu = accounts.get(&0, 0).map_err(|e| ReflectorError::xdp(operation, e))?;
+            PerCpuArray::<_, [u64; 4]>::try_from(map).map_err(|e| ReflectorError::new(operation, e))?;
+        let each_cpu = accounts.get(&0, 0).map_err(|e| ReflectorError::new(operation, e))?;
         let mut total = XdpAccount::default();
         for [received, answered, dropped, corrupted] in each_cpu.iter().copied() {
             total.received += received;
@@ -126,18 +125,18 @@ impl XdpBuilder {
             .override_global("drop_every", &self.drop_every, true)
             .override_global("corrupt_every", &self.corrupt_every, true)
             .load(OBJECT)
-            .map_err(|e| ReflectorError::xdp(operation, e))?;
+            .map_err(|e| ReflectorError::new(operation, e))?;
         let program = ebpf.program_mut(self.program);
         let program =
-            program.ok_or_else(|| ReflectorError::xdp(operation, "its object has no such program"))?;
-        let program: &mut Xdp = program.try_into().map_err(|e| ReflectorError::xdp(operation, e))?;
-        program.load().map_err(|e| ReflectorError::xdp(operation, e))?;
+            program.ok_or_else(|| ReflectorError::new(operation, "its object has no such program"))?;
+        let program: &mut Xdp = program.try_into().map_err(|e| ReflectorError::new(operation, e))?;
+        program.load().map_err(|e| ReflectorError::new(operation, e))?;
         let operation = format!("cannot attach an XDP service to {interface}");
         let id =
-            program.attach(interface, XdpMode::Driver).map_err(|e| ReflectorError::xdp(&operation, e))?;
-        let link = program.take_link(id).map_err(|e| ReflectorError::xdp(&operation, e))?;
+            program.attach(interface, XdpMode::Driver).map_err(|e| ReflectorError::new(&operation, e))?;
+        let link = program.take_link(id).map_err(|e| ReflectorError::new(&operation, e))?;
         // A link without a file descriptor would outlive the process.
-        let link = FdLink::try_from(link).map_err(|e| ReflectorError::xdp(&operation, e))?;
+        let link = FdLink::try_from(link).map_err(|e| ReflectorError::new(&operation, e))?;
         Ok(XdpService { ebpf, _link: link })
     }
 }

@@ -19,13 +19,7 @@ struct Scene {
 }
 
 fn scene(test: &str, service: XdpBuilder) -> Option<Scene> {
-    let lab = match Lab::builder().start() {
-        Ok(lab) => lab,
-        Err(why) => {
-            skip(test, why);
-            return None;
-        }
-    };
+    let lab = Lab::builder().start().map_err(|why| skip(test, why)).ok()?;
     let interface = lab.links()[0].receiver.interface.clone();
     let service = match lab.receiver().run(|| service.attach(&interface)).unwrap() {
         Ok(service) => service,
@@ -38,13 +32,8 @@ fn scene(test: &str, service: XdpBuilder) -> Option<Scene> {
     };
     let mut ethtool = Command::new("ethtool");
     ethtool.args(["-K", "eth0", "tx", "off"]);
-    match lab.senders()[0].spawn(ethtool) {
-        Ok(mut child) => assert!(child.wait().unwrap().success()),
-        Err(why) => {
-            skip(test, why);
-            return None;
-        }
-    }
+    let mut child = lab.senders()[0].spawn(ethtool).map_err(|why| skip(test, why)).ok()?;
+    assert!(child.wait().unwrap().success());
     let passer = lab.senders()[0].run(|| XdpService::sink().port(1).attach("eth0")).unwrap().unwrap();
     Some(Scene { lab, service, _passer: passer })
 }

@@ -11,55 +11,23 @@ mod scene;
 
 use std::process::ExitCode;
 
-use libtest_mimic::{Arguments, Completion, Trial};
+use libtest_mimic::Arguments;
+use linerate_testkit::{NamedTest, TrialResult as Skipped, named_tests, run_tests};
 
-/// The error is the reason why a test cannot run here.
-type Skipped = Result<(), String>;
-
-/// The name and the function of a test.
-type Test = (&'static str, fn() -> Skipped);
-
-const TESTS: &[Test] = &[
-    (
-        "kill::undo_restores_settings_after_a_kill_at_any_step_of_a_tune",
-        kill::undo_restores_settings_after_a_kill_at_any_step_of_a_tune,
-    ),
-    (
-        "kill::undo_restores_settings_after_a_kill_at_any_step_of_an_undo",
-        kill::undo_restores_settings_after_a_kill_at_any_step_of_an_undo,
-    ),
-    (
-        "kill::undo_restores_settings_after_a_kill_at_any_journal_system_call",
-        kill::undo_restores_settings_after_a_kill_at_any_journal_system_call,
-    ),
-    ("kill::undo_keeps_values_that_others_set", kill::undo_keeps_values_that_others_set),
-    ("kill::settings_of_a_removed_interface_are_gone", kill::settings_of_a_removed_interface_are_gone),
-    (
-        "guard::unconfirmed_tune_is_undone_after_its_deadline",
-        guard::unconfirmed_tune_is_undone_after_its_deadline,
-    ),
-    ("guard::confirmed_tune_stays_in_effect", guard::confirmed_tune_stays_in_effect),
-    (
-        "guard::tune_of_a_killed_maker_is_undone_immediately",
-        guard::tune_of_a_killed_maker_is_undone_immediately,
-    ),
-    (
-        "guard::guard_inherits_no_descriptor_session_or_directory",
-        guard::guard_inherits_no_descriptor_session_or_directory,
-    ),
-    ("guard::a_killed_guard_leaves_an_overdue_tune", guard::a_killed_guard_leaves_an_overdue_tune),
-    (
-        "disk::tune_is_refused_at_the_start_if_the_disk_is_full",
-        disk::tune_is_refused_at_the_start_if_the_disk_is_full,
-    ),
-    (
-        "disk::disk_that_fills_up_midway_loses_no_journal_record",
-        disk::disk_that_fills_up_midway_loses_no_journal_record,
-    ),
-    (
-        "disk::values_that_a_change_reset_leave_space_for_its_undo",
-        disk::values_that_a_change_reset_leave_space_for_its_undo,
-    ),
+const TESTS: &[NamedTest] = named_tests![
+    kill::undo_restores_settings_after_a_kill_at_any_step_of_a_tune,
+    kill::undo_restores_settings_after_a_kill_at_any_step_of_an_undo,
+    kill::undo_restores_settings_after_a_kill_at_any_journal_system_call,
+    kill::undo_keeps_values_that_others_set,
+    kill::settings_of_a_removed_interface_are_gone,
+    guard::unconfirmed_tune_is_undone_after_its_deadline,
+    guard::confirmed_tune_stays_in_effect,
+    guard::tune_of_a_killed_maker_is_undone_immediately,
+    guard::guard_inherits_no_descriptor_session_or_directory,
+    guard::a_killed_guard_leaves_an_overdue_tune,
+    disk::tune_is_refused_at_the_start_if_the_disk_is_full,
+    disk::disk_that_fills_up_midway_loses_no_journal_record,
+    disk::values_that_a_change_reset_leave_space_for_its_undo,
 ];
 
 fn main() -> ExitCode {
@@ -69,20 +37,7 @@ fn main() -> ExitCode {
         return roles::play(role, rest);
     }
     // One test at a time, because each changes the machine's settings and starts processes.
-    let arguments = Arguments { test_threads: Some(1), ..Arguments::from_args() };
-    let trials = TESTS.iter().map(|(name, test)| trial(name, *test)).collect();
-    libtest_mimic::run(&arguments, trials).exit_code()
-}
-
-/// A trial that is ignored, with the reason, if the test cannot run here.
-fn trial(name: &'static str, test: fn() -> Skipped) -> Trial {
-    Trial::ignorable_test(name, move || match as_root().and_then(|()| test()) {
-        Ok(()) => Ok(Completion::Completed),
-        Err(why) => {
-            linerate_testkit::skip(name, &why);
-            Ok(Completion::ignored_with(why))
-        }
-    })
+    run_tests(Arguments::from_args(), TESTS, &as_root())
 }
 
 fn as_root() -> Skipped {

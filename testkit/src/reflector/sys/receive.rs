@@ -26,7 +26,6 @@ pub(crate) struct ReflectorReceiveBatch {
     received: usize,
 }
 
-/// One datagram of a [`ReflectorReceiveBatch`].
 pub(crate) struct ReflectorDatagram<'a> {
     pub(crate) bytes: &'a [u8],
     pub(crate) from: SockAddr,
@@ -85,7 +84,6 @@ impl ReflectorReceiveBatch {
         Ok(self.received)
     }
 
-    /// The datagrams of the last call.
     pub(crate) fn iter(&self) -> impl Iterator<Item = ReflectorDatagram<'_>> {
         let parts = self.buffers.chunks_exact(BUFFER_BYTES).zip(&self.sources).zip(&self.messages);
         parts.take(self.received).map(|((buffer, source), message)| ReflectorDatagram {

@@ -1,14 +1,15 @@
 //! Transactions do not allocate memory. This is the only test of its binary, so no other test
 //! allocates.
 
-mod sys;
-
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use linerate_engine::{Action, Backend, Request, Server};
-use sys::ALLOCATIONS;
+use linerate_testkit::{ALLOCATIONS, CountingAllocator};
+
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 /// Every kind of reply, selected by the first byte of the request.
 fn answer(to: SocketAddr) -> impl FnMut(&Request<'_>, &mut [u8]) -> Action + Send {

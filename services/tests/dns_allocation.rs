@@ -1,14 +1,15 @@
 //! Answers allocate no memory: for existing names, for missing names, and for malformed queries.
 //! Zones use little memory, also while they are reloaded.
 
-mod sys;
-
 use std::fmt::Write as _;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering::Relaxed;
 
 use linerate_services::dns::{DnsAnswerer, QueryTransport, ServedZones, UDP_SIZE, Zones};
-use sys::{ALLOCATIONS, LIVE, PEAK};
+use linerate_testkit::{ALLOCATIONS, CountingAllocator, LIVE_BYTES, PEAK_BYTES};
+
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 /// Held by each test, because the counters are global.
 static COUNTING: Mutex<()> = Mutex::new(());
@@ -89,17 +90,17 @@ fn zone_memory_is_bounded_during_load_and_reload() {
     let file = directory.path().join("zone");
     std::fs::write(&file, hosts(RECORDS, 0)).expect("written");
     let files = [("example.test", &file)];
-    let (before, peak_bytes) = (LIVE.load(Relaxed), || PEAK.load(Relaxed));
-    PEAK.store(before, Relaxed);
+    let (before, peak_bytes) = (LIVE_BYTES.load(Relaxed), || PEAK_BYTES.load(Relaxed));
+    PEAK_BYTES.store(before, Relaxed);
     let zones = Zones::load(&files).expect("zones");
-    let (zone_bytes, peak) = (LIVE.load(Relaxed) - before, peak_bytes() - before);
+    let (zone_bytes, peak) = (LIVE_BYTES.load(Relaxed) - before, peak_bytes() - before);
     let per_record = |bytes: u64| bytes as f64 / RECORDS as f64;
     println!("{:.0} bytes per record, at most {:.0} while loading", per_record(zone_bytes), per_record(peak));
     assert!(per_record(zone_bytes) < 100.0 && per_record(peak) < 250.0, "{zone_bytes} {peak}");
     // Reloads without a change, with 10 changed names, and with 100 more records.
     for (records, changed_names) in [(RECORDS, 0), (RECORDS, 10), (RECORDS + 100, 0)] {
         std::fs::write(&file, hosts(records, changed_names)).expect("written");
-        PEAK.store(LIVE.load(Relaxed), Relaxed);
+        PEAK_BYTES.store(LIVE_BYTES.load(Relaxed), Relaxed);
         let reloaded_zones = zones.reload(&files).expect("zones");
         let peak_of_both = peak_bytes() - before;
         println!(
@@ -116,14 +117,14 @@ fn exchanging_zones_frees_the_old_zones_despite_idle_answerers() {
     const RECORDS: usize = 20_000;
     let _alone = COUNTING.lock();
     let zones = || Zones::parse("example.test", &hosts(RECORDS, 0)).expect("zones");
-    let before = LIVE.load(Relaxed);
+    let before = LIVE_BYTES.load(Relaxed);
     let served = ServedZones::new(zones());
-    let zone_bytes = LIVE.load(Relaxed) - before;
+    let zone_bytes = LIVE_BYTES.load(Relaxed) - before;
     let idle = DnsAnswerer::new(std::sync::Arc::clone(&served));
     for _ in 0..3 {
         served.exchange(zones());
     }
-    let live_bytes = LIVE.load(Relaxed) - before;
+    let live_bytes = LIVE_BYTES.load(Relaxed) - before;
     assert!(live_bytes < zone_bytes + zone_bytes / 10, "{live_bytes} of {zone_bytes}");
     drop(idle);
 }
