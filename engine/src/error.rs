@@ -9,9 +9,9 @@ use crate::steer;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServerError {
-    /// Neither [`Builder::bind`](crate::Builder::bind) nor [`Builder::adopt`](crate::Builder::adopt) was called.
-    #[error("no address to serve on: give one with Builder::bind")]
-    NoAddress,
+    /// A setting is out of its range, contradicts another, or is missing.
+    #[error("{0}")]
+    Setting(String),
     /// A socket given by [`Builder::adopt`](crate::Builder::adopt) cannot be served on.
     #[error("the socket given by Builder::adopt cannot be used: {why}")]
     Adopted {
@@ -32,15 +32,6 @@ pub enum ServerError {
         /// The kernel's error.
         source: io::Error,
     },
-    /// The number of workers is 0.
-    #[error("0 workers cannot answer anything: give at least 1")]
-    NoWorkers,
-    /// The list of CPUs is empty.
-    #[error("no free CPU: the list of CPUs for {purpose} is empty, give at least one")]
-    NoCpu {
-        /// The purpose of the list.
-        purpose: &'static str,
-    },
     /// A CPU for a worker is not available.
     #[error("CPU {cpu} cannot be used: it does not exist, is offline, or is outside the cpuset of this process \
              (allowed here: {})", CpuRanges(.allowed))]
@@ -50,55 +41,6 @@ pub enum ServerError {
         /// The CPUs this process may run on.
         allowed: Vec<u32>,
     },
-    /// Steering by CPU requires a socket for each worker and a CPU for each socket.
-    #[error(
-        "{workers} workers cannot be steered to by {cpus} CPUs: a CPU feeds one socket, so at most {cpus} \
-             workers would get requests; use fewer workers or list more CPUs"
-    )]
-    MoreWorkersThanCpus {
-        /// The requested number of workers.
-        workers: usize,
-        /// Different CPUs listed.
-        cpus: usize,
-    },
-    /// A stray CPU is assigned to a worker that does not exist.
-    #[error("stray CPUs cannot go to worker {worker}: there are {workers} workers, counted from 0")]
-    StrayWorker {
-        /// The number of that worker.
-        worker: usize,
-        /// The number of workers.
-        workers: usize,
-    },
-    /// A CPU that belongs to a worker is listed as stray.
-    #[error("CPU {cpu} is not stray: Builder::cpus gives it to a worker already")]
-    NotStray {
-        /// The CPU's number.
-        cpu: u32,
-    },
-    /// Stray CPUs were given to workers, but nothing is steered.
-    #[error(
-        "stray CPUs can be given to workers only with steering: choose SocketMode::SteeredByCpu, or StrayRequests::Hash"
-    )]
-    StrayUnsteered,
-    /// The batch size is 0 or more than one system call accepts.
-    #[error("a batch of {batch} messages is not possible: recvmmsg accepts 1 to 1024 (UIO_MAXIOV)")]
-    Batch {
-        /// The requested size.
-        batch: u16,
-    },
-    /// A size setting is outside its range.
-    #[error("{what} of {value} is not possible: {limit}")]
-    Size {
-        /// The setting.
-        what: &'static str,
-        /// The requested value.
-        value: usize,
-        /// The range.
-        limit: &'static str,
-    },
-    /// [`Builder::join`](crate::Builder::join) with sockets that cannot share a group.
-    #[error("Builder::join requires SocketMode::Reuseport, or SteeredByCpu with SteeringProgram::Ebpf")]
-    CannotJoin,
     /// Another socket uses the port.
     #[error("{address} is in use: `ss -ulpn 'sport = :{}'` shows the process{}", .address.port(),
             if *.shareable { "; it allows others to share the port, which would split the traffic" } else { "" })]

@@ -94,12 +94,12 @@ impl RunningServer {
         service: impl FnMut(usize) -> S + Send + 'static,
     ) -> Result<Self, ServerError> {
         let workers = server.assignments.len();
+        let settings = Arc::new(server.settings);
         let service_factory: ServiceFactory<S> = Arc::new(Mutex::new(service));
-        let mut queues = server.queues.into_iter();
         let mut running = Self {
             setup: server.setup,
-            sockets: server.sockets[..server.bound].iter().map(Arc::downgrade).collect(),
-            stop: Arc::new(StopSignal::new(server.drain)),
+            sockets: server.bound,
+            stop: Arc::new(StopSignal::new(settings.drain)),
             counters: (0..workers).map(|_| Arc::default()).collect(),
             threads: Vec::with_capacity(workers),
             thread_ids: vec![0; workers],
@@ -108,18 +108,12 @@ impl RunningServer {
         for (worker, assignment) in server.assignments.into_iter().enumerate() {
             let start = WorkerStart {
                 worker,
-                socket: Arc::clone(&server.sockets[assignment.socket]),
-                cpu: assignment.cpu,
-                nice: server.nice,
-                backend: server.backend,
-                xdp: queues.next().flatten(),
-                shape: assignment.shape,
-                deliver_truncated: server.deliver_truncated,
+                assignment,
+                settings: Arc::clone(&settings),
                 service: service_factory.lock().unwrap_or_else(PoisonError::into_inner)(worker),
-                maker: server.restart_workers.then(|| Arc::clone(&service_factory)),
+                maker: settings.restart.then(|| Arc::clone(&service_factory)),
                 counters: Arc::clone(&running.counters[worker]),
                 stop: Arc::clone(&running.stop),
-                overload: server.overload.clone(),
                 credit: running.setup.guard.as_ref().map(AttachedGuard::credit),
             };
             let what = "start its thread";
@@ -130,7 +124,7 @@ impl RunningServer {
             })?;
             running.threads.push(thread);
         }
-        drop((ready_sender, server.sockets));
+        drop(ready_sender);
         // Ends when every worker has reported. An early return drops `running`, which stops the others.
         for (worker, placement_result) in ready_reports {
             running.thread_ids[worker] = placement_result?;

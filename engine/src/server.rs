@@ -6,7 +6,7 @@ mod setup;
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use socket2::Socket;
@@ -18,6 +18,7 @@ use crate::overload::{self, AttachedGuard, GuardReport, HostAdvice, OverloadPoli
 use crate::socket::{Fallback, PathMtuDiscovery, SocketReport, SocketSetup};
 use crate::steer;
 use crate::sys::batch::BatchShape;
+use crate::worker::{WorkerAssignment, WorkerSettings};
 
 use crate::choices::{Backend, SocketMode, StrayRequests, WorkerPinning};
 use listener::{BoundSockets, MulticastGroup};
@@ -37,16 +38,11 @@ pub struct Builder {
     pinning: WorkerPinning,
     cpus: Option<Vec<u32>>,
     stray: StrayRequests,
-    backend: Backend,
     options: SocketSetup,
     join: bool,
     max_request: Option<usize>,
     max_reply: usize,
-    deliver_truncated: bool,
-    nice: Option<i32>,
-    drain: Duration,
-    restart_workers: bool,
-    overload: OverloadPolicy,
+    worker: WorkerSettings,
     interfaces: Vec<String>,
 }
 
@@ -61,16 +57,18 @@ impl Builder {
             pinning: WorkerPinning::default(),
             cpus: None,
             stray: StrayRequests::default(),
-            backend: Backend::default(),
             options: SocketSetup::default(),
             join: false,
             max_request: None,
             max_reply: 2048,
-            deliver_truncated: false,
-            nice: None,
-            drain: Duration::from_millis(250),
-            restart_workers: true,
-            overload: OverloadPolicy::default(),
+            worker: WorkerSettings {
+                backend: Backend::default(),
+                deliver_truncated: false,
+                nice: None,
+                drain: Duration::from_millis(250),
+                restart: true,
+                overload: OverloadPolicy::default(),
+            },
             interfaces: Vec::new(),
         }
     }
@@ -144,7 +142,7 @@ impl Builder {
 
     /// How workers call the kernel. Default: [`Backend::Mmsg`] with batches of 64.
     pub fn backend(mut self, backend: Backend) -> Self {
-        self.backend = backend;
+        self.worker.backend = backend;
         self
     }
 
@@ -205,7 +203,7 @@ impl Builder {
     /// Whether requests above [`max_request`](Self::max_request) are delivered without their end, for protocols that answer
     /// them with an error. Default: false.
     pub fn deliver_truncated(mut self, enabled: bool) -> Self {
-        self.deliver_truncated = enabled;
+        self.worker.deliver_truncated = enabled;
         self
     }
 
@@ -235,13 +233,13 @@ impl Builder {
 
     /// Nice value of the worker threads, -20 to 19. Default: unchanged.
     pub fn nice(mut self, nice: i32) -> Self {
-        self.nice = Some(nice);
+        self.worker.nice = Some(nice);
         self
     }
 
     /// How long a stopping server answers requests that are queued in its sockets. Default: 250 ms.
     pub fn drain_limit(mut self, limit: Duration) -> Self {
-        self.drain = limit;
+        self.worker.drain = limit;
         self
     }
 
@@ -252,13 +250,13 @@ impl Builder {
     /// see [`RunningServer::ended_workers`](crate::RunningServer::ended_workers). In a program built with `panic = "abort"`, a
     /// panic ends the program.
     pub fn restart_workers(mut self, enabled: bool) -> Self {
-        self.restart_workers = enabled;
+        self.worker.restart = enabled;
         self
     }
 
     /// Handling of load above the capacity. Default: none, see [`OverloadPolicy`].
     pub fn overload(mut self, policy: OverloadPolicy) -> Self {
-        self.overload = policy;
+        self.worker.overload = policy;
         self
     }
 
@@ -280,14 +278,14 @@ impl Builder {
     /// [`Server::fallbacks`] reports it.
     pub fn prepare(mut self) -> Result<Server, ServerError> {
         let plan = self.plan()?;
-        if let Some(guard) = &self.overload.guard
+        if let Some(guard) = &self.worker.overload.guard
             && self.options.receive_buffer.is_none()
         {
             self.options.receive_buffer = Some(overload::receive_buffer(guard.wait));
         }
-        self.options.prefer_busy_poll = self.overload.prefer_busy_poll;
+        self.options.prefer_busy_poll = self.worker.overload.prefer_busy_poll;
         let mut fallbacks = Vec::new();
-        let mut backend = backend::available_backend(self.backend, &mut fallbacks);
+        let mut backend = backend::available_backend(self.worker.backend, &mut fallbacks);
         if let Some((name, why)) = self.unsupported_feature(backend) {
             fallbacks.push(Fallback { what: format!("{name}, mmsg is used instead"), why: why.to_owned() });
             backend = Backend::default();
@@ -300,8 +298,7 @@ impl Builder {
             listeners.push(BoundSockets::adopt(socket, &self.options, &mut fallbacks)?);
         }
         listener::join_groups(&self.groups, &listeners)?;
-        let first_address =
-            listeners.first().map(|listener| listener.address).ok_or(ServerError::NoAddress)?;
+        let first_address = listeners[0].address;
         let mut xdp = None;
         if let Backend::Xdp(settings) = backend {
             let (only_v6, interfaces) = (self.options.only_v6, self.interfaces.as_slice());
@@ -322,6 +319,8 @@ impl Builder {
                 fallbacks.push(Fallback { what, why });
             }
         }
+        let (xdp, queues) = xdp.map(|opened| (opened.report, opened.shares)).unzip();
+        let mut queues = queues.unwrap_or_default().into_iter();
         let (mut sockets, mut reports, mut assignments) = (Vec::new(), Vec::new(), Vec::new());
         for listener in &mut listeners {
             let shape = BatchShape {
@@ -337,29 +336,22 @@ impl Builder {
             for worker in 0..plan.workers {
                 let socket = first_socket + worker % (sockets.len() - first_socket);
                 assignments.push(WorkerAssignment {
-                    socket,
+                    socket: Arc::clone(&sockets[socket]),
                     cpu: plan.placement[first_worker + worker],
+                    queues: queues.next().flatten(),
                     shape,
                 });
             }
         }
-        let adopted_count = self.adopted.len();
         let addresses: Vec<SocketAddr> = listeners.iter().map(|listener| listener.address).collect();
         let guard = self.guard(&addresses, backend, (&reports, assignments.len()), &mut fallbacks);
         let advice = self.advice(&addresses, &plan.placement);
-        let (xdp, queues) = xdp.map(|opened| (opened.report, opened.shares)).unzip();
+        sockets.truncate(sockets.len() - self.adopted.len());
         Ok(Server {
             setup: ServerSetup { addresses, reports, fallbacks, advice, guard, xdp },
-            bound: sockets.len() - adopted_count,
-            sockets,
+            bound: sockets.iter().map(Arc::downgrade).collect(),
             assignments,
-            backend,
-            overload: self.overload,
-            queues: queues.unwrap_or_default(),
-            deliver_truncated: self.deliver_truncated,
-            nice: self.nice,
-            drain: self.drain,
-            restart_workers: self.restart_workers,
+            settings: WorkerSettings { backend, ..self.worker },
         })
     }
 
@@ -404,7 +396,8 @@ impl Builder {
         (reports, workers): (&[SocketReport], usize),
         fallbacks: &mut Vec<Fallback>,
     ) -> Option<AttachedGuard> {
-        let guard = self.overload.guard.as_ref()?;
+        let overload = &self.worker.overload;
+        let guard = overload.guard.as_ref()?;
         let buffers: Vec<usize> = reports.iter().map(|report| report.receive_buffer_bytes).collect();
         let guard_result = match backend {
             Backend::Xdp(_) => {
@@ -412,7 +405,7 @@ impl Builder {
             }
             _ => AttachedGuard::start(
                 guard,
-                self.overload.fairness,
+                overload.fairness,
                 addresses,
                 self.options.only_v6,
                 &buffers,
@@ -431,11 +424,11 @@ impl Builder {
         let allowed_cpus = cpus::allowed().unwrap_or_default();
         let cpus_of = |cpu: &Option<u32>| cpu.map_or_else(|| allowed_cpus.clone(), |cpu| vec![cpu]);
         let workers: Vec<Vec<u32>> = placement.iter().map(cpus_of).collect();
-        let polls = self.overload.prefer_busy_poll.is_some()
-            && self.options.busy_poll.is_some_and(|time| !time.is_zero());
+        let overload = &self.worker.overload;
+        let polls =
+            overload.prefer_busy_poll.is_some() && self.options.busy_poll.is_some_and(|time| !time.is_zero());
         let mut advice_list = Vec::new();
         for address in addresses.iter().copied() {
-            let overload = &self.overload;
             for advice in
                 overload::advice(&overload::ServingThreads { address, overload, workers: &workers, polls })
             {
@@ -448,32 +441,15 @@ impl Builder {
     }
 }
 
-/// The socket and CPU of a worker.
-#[derive(Debug)]
-pub(crate) struct WorkerAssignment {
-    /// Index in the server's sockets.
-    pub(crate) socket: usize,
-    pub(crate) cpu: Option<u32>,
-    pub(crate) shape: BatchShape,
-}
-
 /// A server whose sockets are bound and which does not answer requests yet.
 #[derive(Debug)]
 #[must_use]
 pub struct Server {
     pub(crate) setup: ServerSetup,
-    /// Number of sockets that the server bound; adopted sockets follow.
-    pub(crate) bound: usize,
-    pub(crate) sockets: Vec<Arc<Socket>>,
+    /// The sockets that the server bound; adopted sockets are those of the workers only.
+    pub(crate) bound: Vec<Weak<Socket>>,
     pub(crate) assignments: Vec<WorkerAssignment>,
-    pub(crate) backend: Backend,
-    pub(crate) overload: OverloadPolicy,
-    /// By worker; empty without AF_XDP.
-    pub(crate) queues: Vec<Option<backend::xdp::WorkerQueues>>,
-    pub(crate) deliver_truncated: bool,
-    pub(crate) nice: Option<i32>,
-    pub(crate) drain: Duration,
-    pub(crate) restart_workers: bool,
+    pub(crate) settings: WorkerSettings,
 }
 
 impl Server {

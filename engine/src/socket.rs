@@ -81,7 +81,6 @@ pub struct SocketReport {
     pub send_buffer_bytes: usize,
 }
 
-/// Settings of sockets.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SocketSetup {
     pub(crate) path_mtu_discovery: PathMtuDiscovery,
@@ -121,11 +120,7 @@ impl SocketSetup {
         fallbacks: &mut Vec<Fallback>,
     ) -> Result<Socket, ServerError> {
         let socket_error = |what: &'static str| move |source| ServerError::Socket { what, address, source };
-        let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))
-            .map_err(socket_error("opening a UDP socket"))?;
-        if address.is_ipv6() {
-            socket.set_only_v6(self.only_v6).map_err(socket_error("setting IPV6_V6ONLY"))?;
-        }
+        let socket = self.open_plain(address)?;
         if reuseport {
             socket.set_reuse_port(true).map_err(socket_error("setting SO_REUSEPORT"))?;
         }
@@ -205,24 +200,16 @@ impl SocketSetup {
     }
 
     fn is_shareable(&self, address: SocketAddr) -> bool {
-        self.open_plain(address)
-            .and_then(|socket| {
-                socket.set_reuse_port(true).map_err(|source| ServerError::Socket {
-                    what: "setting",
-                    address,
-                    source,
-                })?;
-                bind(&socket, address)
-            })
-            .is_ok()
+        let socket = self.open_plain(address);
+        socket.is_ok_and(|socket| socket.set_reuse_port(true).is_ok() && bind(&socket, address).is_ok())
     }
 
     fn open_plain(&self, address: SocketAddr) -> Result<Socket, ServerError> {
-        let socket_error = |source| ServerError::Socket { what: "opening a UDP socket", address, source };
+        let socket_error = |what: &'static str| move |source| ServerError::Socket { what, address, source };
         let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))
-            .map_err(socket_error)?;
+            .map_err(socket_error("opening a UDP socket"))?;
         if address.is_ipv6() {
-            socket.set_only_v6(self.only_v6).map_err(socket_error)?;
+            socket.set_only_v6(self.only_v6).map_err(socket_error("setting IPV6_V6ONLY"))?;
         }
         Ok(socket)
     }
@@ -264,27 +251,22 @@ impl SocketSetup {
     }
 
     fn set_buffers(&self, socket: &Socket, fallbacks: &mut Vec<Fallback>) -> io::Result<()> {
-        if let Some(requested_bytes) = self.receive_buffer {
-            let force_option = libc::SO_RCVBUFFORCE;
-            let granted_bytes = set_buffer_size(
-                socket,
-                requested_bytes,
-                force_option,
-                Socket::set_recv_buffer_size,
-                Socket::recv_buffer_size,
-            )?;
-            note_buffer(fallbacks, "receive", requested_bytes, granted_bytes, "net.core.rmem_max");
-        }
-        if let Some(requested_bytes) = self.send_buffer {
-            let force_option = libc::SO_SNDBUFFORCE;
-            let granted_bytes = set_buffer_size(
-                socket,
-                requested_bytes,
-                force_option,
-                Socket::set_send_buffer_size,
-                Socket::send_buffer_size,
-            )?;
-            note_buffer(fallbacks, "send", requested_bytes, granted_bytes, "net.core.wmem_max");
+        let receive = [libc::SO_RCVBUFFORCE, libc::SO_RCVBUF];
+        let send = [libc::SO_SNDBUFFORCE, libc::SO_SNDBUF];
+        for (bytes, options, direction, limit) in [
+            (self.receive_buffer, receive, "receive", "net.core.rmem_max"),
+            (self.send_buffer, send, "send", "net.core.wmem_max"),
+        ] {
+            let Some(requested_bytes) = bytes else { continue };
+            let granted_bytes = set_buffer_size(socket, requested_bytes, options)?;
+            if granted_bytes < requested_bytes.saturating_mul(2) {
+                let granted_bytes = granted_bytes / 2;
+                add_fallback(
+                    fallbacks,
+                    format!("a {direction} buffer of {requested_bytes} bytes; {granted_bytes} bytes granted"),
+                    format!("exceeding {limit} needs CAP_NET_ADMIN in the initial user namespace"),
+                );
+            }
         }
         Ok(())
     }
@@ -340,34 +322,14 @@ const SO_BUSY_POLL_BUDGET: i32 = 70;
 fn set_buffer_size(
     socket: &Socket,
     requested_bytes: usize,
-    force_option: i32,
-    set: impl Fn(&Socket, usize) -> io::Result<()>,
-    get: impl Fn(&Socket) -> io::Result<usize>,
+    [force_option, plain_option]: [i32; 2],
 ) -> io::Result<usize> {
-    let option_value =
-        i32::try_from(requested_bytes).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
-    if option::set(socket, libc::SOL_SOCKET, force_option, option_value).is_err() {
-        set(socket, requested_bytes)?;
+    let value = i32::try_from(requested_bytes).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
+    if option::set(socket, libc::SOL_SOCKET, force_option, value).is_err() {
+        option::set(socket, libc::SOL_SOCKET, plain_option, value)?;
     }
-    get(socket)
-}
-
-fn note_buffer(
-    fallbacks: &mut Vec<Fallback>,
-    direction: &str,
-    requested_bytes: usize,
-    granted_bytes: usize,
-    limit: &str,
-) {
-    if granted_bytes < requested_bytes.saturating_mul(2) {
-        let what =
-            format!("a {direction} buffer of {requested_bytes} bytes; {} bytes granted", granted_bytes / 2);
-        add_fallback(
-            fallbacks,
-            what,
-            format!("exceeding {limit} needs CAP_NET_ADMIN in the initial user namespace"),
-        );
-    }
+    let granted_bytes = option::get(socket, libc::SOL_SOCKET, plain_option)?;
+    Ok(usize::try_from(granted_bytes).unwrap_or(0))
 }
 
 fn add_fallback(fallbacks: &mut Vec<Fallback>, what: String, why: String) {

@@ -31,21 +31,34 @@ const SERVED_WELL: Duration = Duration::from_secs(10);
 /// Makes the service of a worker, and another one after a panic.
 pub(crate) type ServiceFactory<S> = Arc<Mutex<dyn FnMut(usize) -> S + Send>>;
 
-pub(crate) struct WorkerStart<S> {
-    pub(crate) worker: usize,
+#[derive(Debug, Clone)]
+pub(crate) struct WorkerSettings {
+    pub(crate) backend: Backend,
+    pub(crate) deliver_truncated: bool,
+    pub(crate) nice: Option<i32>,
+    pub(crate) drain: Duration,
+    pub(crate) restart: bool,
+    pub(crate) overload: OverloadPolicy,
+}
+
+/// The socket, CPU and queues of a worker.
+#[derive(Debug)]
+pub(crate) struct WorkerAssignment {
     pub(crate) socket: Arc<socket2::Socket>,
     pub(crate) cpu: Option<u32>,
-    pub(crate) nice: Option<i32>,
-    pub(crate) backend: Backend,
-    pub(crate) xdp: Option<backend::xdp::WorkerQueues>,
+    pub(crate) queues: Option<backend::xdp::WorkerQueues>,
     pub(crate) shape: BatchShape,
-    pub(crate) deliver_truncated: bool,
+}
+
+pub(crate) struct WorkerStart<S> {
+    pub(crate) worker: usize,
+    pub(crate) assignment: WorkerAssignment,
+    pub(crate) settings: Arc<WorkerSettings>,
     pub(crate) service: S,
     /// Creates a new service after a panic; without it the worker ends.
     pub(crate) maker: Option<ServiceFactory<S>>,
     pub(crate) counters: Arc<SharedCounters>,
     pub(crate) stop: Arc<StopSignal>,
-    pub(crate) overload: OverloadPolicy,
     pub(crate) credit: Option<Arc<AdmissionCredit>>,
 }
 
@@ -66,11 +79,11 @@ impl<S: Service + 'static> WorkerStart<S> {
     }
 
     fn apply_placement(&self) -> Result<i32, ServerError> {
-        if let Some(cpu) = self.cpu {
+        if let Some(cpu) = self.assignment.cpu {
             let what = "be pinned to its CPU";
             pin(cpu).map_err(|source| ServerError::Worker { worker: self.worker, what, source })?;
         }
-        if let Some(nice) = self.nice {
+        if let Some(nice) = self.settings.nice {
             let what = "set its nice value (below the present one needs CAP_SYS_NICE)";
             set_nice(nice).map_err(|source| ServerError::Worker { worker: self.worker, what, source })?;
         }
@@ -87,7 +100,7 @@ impl<S: Service + 'static> WorkerStart<S> {
                 Ok(result) => return result,
                 Err(panic) => panic,
             };
-            self.counters.count_panic(self.deliver_truncated);
+            self.counters.count_panic(self.settings.deliver_truncated);
             let Some(service_factory) = &self.maker else { resume_unwind(panic) };
             if start.elapsed() > SERVED_WELL {
                 pause = FIRST_PAUSE;
@@ -105,25 +118,26 @@ impl<S: Service + 'static> WorkerStart<S> {
     // Allocates the buffers here, because memory is on the NUMA node of the thread that first writes to it.
     fn serve(&mut self) -> io::Result<()> {
         let credit = self.credit.clone().map(|credit| WorkerCredit::new(credit, self.worker));
+        let WorkerAssignment { socket, shape, queues, .. } = &mut self.assignment;
         let job = WorkerJob {
-            socket: &self.socket,
-            shape: self.shape,
-            deliver_truncated: self.deliver_truncated,
+            socket,
+            shape: *shape,
+            deliver_truncated: self.settings.deliver_truncated,
             service: &mut self.service,
             path: Arc::new(ReplyPath {
-                socket: Arc::downgrade(&self.socket),
+                socket: Arc::downgrade(socket),
                 counters: Arc::clone(&self.counters),
-                family: self.shape.family,
-                asked: self.shape.asked,
+                family: shape.family,
+                asked: shape.asked,
             }),
             counters: &self.counters,
             shutdown: Shutdown::new(&self.stop),
-            admission: AdmissionControl::new(&self.overload, credit),
+            admission: AdmissionControl::new(&self.settings.overload, credit),
         };
-        match self.backend {
+        match self.settings.backend {
             Backend::Recvfrom => backend::recvfrom::run(job),
             Backend::Mmsg { .. } => backend::mmsg::run(job),
-            Backend::Xdp(_) => backend::xdp::run(job, self.xdp.as_mut()),
+            Backend::Xdp(_) => backend::xdp::run(job, queues.as_mut()),
         }
     }
 }

@@ -53,7 +53,6 @@ impl AdmissionPolicy for Unlimited {
     }
 }
 
-/// The admission control of one worker.
 #[derive(Debug)]
 pub(crate) struct AdmissionControl {
     oldest: Option<AgeLimit>,

@@ -218,6 +218,8 @@ mod tests {
     use super::*;
 
     type AdviceTestResult = Result<(), Box<dyn std::error::Error>>;
+    /// Files, CPUs of each worker, whether the workers poll, and the subject of the advice.
+    type AdviceCase<'a> = (&'a [(&'a str, &'a str)], &'a [&'a [u32]], bool, Option<&'a str>);
 
     /// A host with `eth0`, of two queues: vector 30 on CPU 0, 31 on CPU 1.
     fn host(files: &[(&str, &str)]) -> std::io::Result<(tempfile::TempDir, KernelSettings)> {
@@ -256,46 +258,44 @@ mod tests {
     }
 
     #[test]
-    fn workers_sharing_cpus_with_softirqs_get_advice() -> AdviceTestResult {
-        for (workers, subject) in [
-            (&[&[0][..]][..], "the worker,"),
-            (&[&[0], &[1]], "all 2 workers,"),
-            (&[&[0, 1]], "the worker,"),
-            (&[&[1], &[2], &[0, 2]], "1 of 3 workers,"),
-        ] {
-            let text = advice_text(&[], workers, false)?.ok_or("no advice")?;
-            assert!(text.contains(subject) && text.contains("of eth0"), "{text}");
-        }
-        Ok(())
-    }
-
-    #[test]
-    fn rps_cpus_replace_interrupt_cpus_only_if_all_queues_use_rps() -> AdviceTestResult {
+    fn workers_that_have_only_cpus_of_softirqs_get_advice() -> AdviceTestResult {
         let rps = |mask| {
             [
                 ("sys/class/net/eth0/queues/rx-0/rps_cpus", mask),
                 ("sys/class/net/eth0/queues/rx-1/rps_cpus", mask),
             ]
         };
-        assert!(advice_text(&rps("00000001,00000000"), &[&[0]], false)?.is_none());
-        assert!(advice_text(&rps("00000001,00000000"), &[&[32]], false)?.is_some());
-        // One queue is steered, the other's interrupt is as before.
-        assert!(advice_text(&rps("4")[..1], &[&[1]], false)?.is_some());
-        Ok(())
-    }
-
-    #[test]
-    fn free_cpus_threaded_napi_and_busy_polling_need_no_advice() -> AdviceTestResult {
+        let steered = rps("00000001,00000000");
+        let one_steered = &rps("4")[..1];
         let threaded = [("sys/class/net/eth0/threaded", "1")];
         let deferred = [
             ("sys/class/net/eth0/napi_defer_hard_irqs", "2"),
             ("sys/class/net/eth0/gro_flush_timeout", "200000"),
         ];
-        assert!(advice_text(&[], &[&[2], &[3]], false)?.is_none());
-        assert!(advice_text(&threaded, &[&[0]], false)?.is_none());
-        assert!(advice_text(&deferred, &[&[0]], true)?.is_none());
-        // Without polling, the softirqs of the timer remain.
-        assert!(advice_text(&deferred, &[&[0]], false)?.is_some());
+        let cases: &[AdviceCase<'_>] = &[
+            (&[], &[&[0]], false, Some("the worker,")),
+            (&[], &[&[0], &[1]], false, Some("all 2 workers,")),
+            (&[], &[&[0, 1]], false, Some("the worker,")),
+            (&[], &[&[1], &[2], &[0, 2]], false, Some("1 of 3 workers,")),
+            (&[], &[&[2], &[3]], false, None),
+            // CPUs of RPS replace those of interrupts only if all queues use RPS.
+            (&steered, &[&[0]], false, None),
+            (&steered, &[&[32]], false, Some("the worker,")),
+            (one_steered, &[&[1]], false, Some("the worker,")),
+            (&threaded, &[&[0]], false, None),
+            // Without polling, the softirqs of the timer remain.
+            (&deferred, &[&[0]], true, None),
+            (&deferred, &[&[0]], false, Some("the worker,")),
+        ];
+        for (files, workers, polls, expected) in cases {
+            let text = advice_text(files, workers, *polls)?;
+            let subject = text.as_deref().and_then(|text| text.split_once("of eth0 run on the CPUs of "));
+            let is_expected = match expected {
+                Some(expected) => subject.is_some_and(|(_, workers)| workers.starts_with(expected)),
+                None => text.is_none(),
+            };
+            assert!(is_expected, "{files:?} {workers:?} {polls}: {text:?}");
+        }
         Ok(())
     }
 

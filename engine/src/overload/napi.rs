@@ -7,7 +7,6 @@ use std::path::Path;
 // Most bytes of a thread's name before Linux 5.17 (`TASK_COMM_LEN` without its end).
 const SHORT: usize = 15;
 
-/// A thread of an interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct NapiThread {
     pub(super) pid: u32,

@@ -10,17 +10,14 @@ use crate::error::ServerError;
 use crate::socket::{self, Fallback, SocketReport, SocketSetup};
 use crate::sys::{interface, option};
 
-/// Sockets that are bound.
 pub(super) struct BoundSockets {
     pub(super) address: SocketAddr,
     pub(super) sockets: Vec<Socket>,
 }
 
-/// A multicast group to join.
 #[derive(Debug, Clone)]
 pub(super) struct MulticastGroup {
     pub(super) group: IpAddr,
-    /// The name of the interface.
     pub(super) interface: String,
 }
 

@@ -5,6 +5,7 @@ use super::setup::ServerPlan;
 use crate::choices::{AfXdpSettings, Backend, SocketMode, StrayRequests, WorkerPinning};
 use crate::cpus;
 use crate::error::ServerError;
+use crate::socket::SocketSetup;
 use crate::steer::{CpuTable, SteeringProgram};
 
 impl Builder {
@@ -13,45 +14,43 @@ impl Builder {
     pub(super) fn plan(&self) -> Result<ServerPlan, ServerError> {
         let listeners = self.addresses.len() + self.adopted.len();
         if listeners == 0 {
-            return Err(ServerError::NoAddress);
+            return refuse("no address to serve on: give one with Builder::bind");
         }
-        if let Backend::Mmsg { batch } = self.backend
+        if let Backend::Mmsg { batch } = self.worker.backend
             && !(1..=1024).contains(&batch)
         {
-            return Err(ServerError::Batch { batch });
+            return refuse(format!(
+                "a batch of {batch} messages is not possible: recvmmsg accepts 1 to 1024 (UIO_MAXIOV)"
+            ));
         }
-        if let Backend::Xdp(AfXdpSettings { frames, batch, .. }) = self.backend {
+        if let Backend::Xdp(AfXdpSettings { frames, batch, .. }) = self.worker.backend {
+            let is_valid = (128..=65_536).contains(&frames) && frames.is_power_of_two();
             let limit = "a queue has a power of two of them, 128 to 65,536";
-            check_size("a number of frames", frames as usize, 128..=65_536, limit)?;
-            if !frames.is_power_of_two() {
-                return Err(ServerError::Size { what: "a number of frames", value: frames as usize, limit });
-            }
+            check_size("a number of frames", frames as usize, is_valid, limit)?;
             let limit = "1 to 1024 requests are answered at once";
-            check_size("an AF_XDP batch", usize::from(batch), 1..=1024, limit)?;
+            check_size("an AF_XDP batch", usize::from(batch), (1..=1024).contains(&batch), limit)?;
         }
-        let datagram_limit = "a UDP datagram has at most 65,535 bytes, and 0 would hold nothing";
-        check_size("a max_request", self.request_bytes(), 1..=65_535, datagram_limit)?;
-        check_size("a max_reply", self.max_reply, 1..=65_535, datagram_limit)?;
-        let buffer_limit =
-            "the kernel accepts at most 1,073,741,823 bytes, because it doubles them into an int";
-        check_size(
-            "a receive buffer",
-            self.options.receive_buffer.unwrap_or(0),
-            0..=(1 << 30) - 1,
-            buffer_limit,
-        )?;
-        check_size("a send buffer", self.options.send_buffer.unwrap_or(0), 0..=(1 << 30) - 1, buffer_limit)?;
+        let limit = "a UDP datagram has at most 65,535 bytes, and 0 would hold nothing";
+        for (what, bytes) in [("a max_request", self.request_bytes()), ("a max_reply", self.max_reply)] {
+            check_size(what, bytes, (1..=65_535).contains(&bytes), limit)?;
+        }
+        let limit = "the kernel accepts at most 1,073,741,823 bytes, because it doubles them into an int";
+        let SocketSetup { receive_buffer, send_buffer, .. } = self.options;
+        for (what, bytes) in [("a receive buffer", receive_buffer), ("a send buffer", send_buffer)] {
+            let bytes = bytes.unwrap_or(0);
+            check_size(what, bytes, bytes < 1 << 30, limit)?;
+        }
 
         let cpus = match &self.cpus {
             Some(cpus) => cpus.clone(),
             None => cpus::allowed().map_err(|source| ServerError::AllowedCpus { source })?,
         };
         if cpus.is_empty() {
-            return Err(ServerError::NoCpu { purpose: "the workers" });
+            return no_cpu("the workers");
         }
         let workers = self.workers.unwrap_or(cpus.len());
         if workers == 0 {
-            return Err(ServerError::NoWorkers);
+            return refuse("0 workers cannot answer anything: give at least 1");
         }
         let pinned_cpus = match &self.pinning {
             WorkerPinning::None => None,
@@ -62,7 +61,9 @@ impl Builder {
         let shares_group =
             matches!(self.sockets, SocketMode::Reuseport | SocketMode::SteeredByCpu(SteeringProgram::Ebpf));
         if self.join && !shares_group {
-            return Err(ServerError::CannotJoin);
+            return refuse(
+                "Builder::join requires SocketMode::Reuseport, or SteeredByCpu with SteeringProgram::Ebpf",
+            );
         }
         let is_steered = matches!(self.sockets, SocketMode::SteeredByCpu(_));
         if is_steered && !self.adopted.is_empty() {
@@ -72,7 +73,7 @@ impl Builder {
         }
         let placement = match pinned_cpus {
             None => vec![None; workers * listeners],
-            Some(list) if list.is_empty() => return Err(ServerError::NoCpu { purpose: "pinning" }),
+            Some(list) if list.is_empty() => return no_cpu("pinning"),
             Some(list) => {
                 cpus::check_pinnable(list)?;
                 // Steering gives the CPUs to the workers of each address in the same way. Without
@@ -84,7 +85,10 @@ impl Builder {
         let table = match self.sockets {
             SocketMode::SteeredByCpu(_) => Some(self.cpu_table(&cpus, workers)?),
             SocketMode::Shared | SocketMode::Reuseport if self.stray != StrayRequests::Hash => {
-                return Err(ServerError::StrayUnsteered);
+                return refuse(
+                    "stray CPUs can be given to workers only with steering: choose SocketMode::SteeredByCpu, \
+                     or StrayRequests::Hash",
+                );
             }
             SocketMode::Shared | SocketMode::Reuseport => None,
         };
@@ -95,13 +99,20 @@ impl Builder {
         let mut distinct_cpus = cpus.to_vec();
         distinct_cpus.sort_unstable();
         distinct_cpus.dedup();
-        if workers > distinct_cpus.len() {
-            return Err(ServerError::MoreWorkersThanCpus { workers, cpus: distinct_cpus.len() });
+        let cpu_count = distinct_cpus.len();
+        if workers > cpu_count {
+            return refuse(format!(
+                "{workers} workers cannot be steered to by {cpu_count} CPUs: a CPU feeds one socket, so at most \
+                 {cpu_count} workers would get requests; use fewer workers or list more CPUs"
+            ));
         }
         let mut table =
             CpuTable::from_pairs(cpus.iter().enumerate().map(|(index, cpu)| (*cpu, index % workers)))?;
-        let check_worker = |worker: usize| {
-            if worker < workers { Ok(worker) } else { Err(ServerError::StrayWorker { worker, workers }) }
+        let check_worker = |worker: usize| match worker {
+            _ if worker < workers => Ok(worker),
+            _ => refuse(format!(
+                "stray CPUs cannot go to worker {worker}: there are {workers} workers, counted from 0"
+            )),
         };
         match &self.stray {
             StrayRequests::Hash => {}
@@ -109,7 +120,9 @@ impl Builder {
             StrayRequests::Map(pairs) => {
                 for (cpu, worker) in pairs {
                     if distinct_cpus.contains(cpu) {
-                        return Err(ServerError::NotStray { cpu: *cpu });
+                        return refuse(format!(
+                            "CPU {cpu} is not stray: Builder::cpus gives it to a worker already"
+                        ));
                     }
                     table.insert(*cpu, check_worker(*worker)?)?;
                 }
@@ -119,11 +132,14 @@ impl Builder {
     }
 }
 
-fn check_size(
-    what: &'static str,
-    value: usize,
-    range: std::ops::RangeInclusive<usize>,
-    limit: &'static str,
-) -> Result<(), ServerError> {
-    if range.contains(&value) { Ok(()) } else { Err(ServerError::Size { what, value, limit }) }
+fn refuse<T>(why: impl Into<String>) -> Result<T, ServerError> {
+    Err(ServerError::Setting(why.into()))
+}
+
+fn no_cpu<T>(purpose: &str) -> Result<T, ServerError> {
+    refuse(format!("no free CPU: the list of CPUs for {purpose} is empty, give at least one"))
+}
+
+fn check_size(what: &str, value: usize, is_valid: bool, limit: &str) -> Result<(), ServerError> {
+    if is_valid { Ok(()) } else { refuse(format!("{what} of {value} is not possible: {limit}")) }
 }

@@ -20,7 +20,6 @@ pub(crate) struct ServerSetup {
 }
 
 pub(super) struct ServerPlan {
-    /// Workers of each address.
     pub(super) workers: usize,
     /// The CPU of each worker of each address, if pinned.
     pub(super) placement: Vec<Option<u32>>,

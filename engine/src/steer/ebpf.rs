@@ -1,12 +1,21 @@
-//! The extended program: two maps, and the few instructions that look up both.
+//! The extended program: bpf/slots.bpf.c with two maps.
 
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::error::Error;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use aya::maps::{Array, Map, MapData, MapError, ReusePortSockArray};
+use aya::programs::SkReuseport;
+use aya::{Ebpf, EbpfLoader};
+
 use super::error::SteeringError;
 use super::table::CpuTable;
-use crate::sys::bpf::{self, BpfLoadError, EbpfInstruction};
+use crate::sys::bpf;
+
+static OBJECT: &[u8] =
+    aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/slots.bpf.o"));
 
 // In the map of CPUs: no slot. Out of range for any map of sockets, so that its lookup fails.
 const NONE: u32 = u32::MAX;
@@ -14,62 +23,72 @@ const NONE: u32 = u32::MAX;
 const ENOTSUPP: i32 = 524;
 
 pub(super) fn attach<S: AsFd>(sockets: &[S], table: &CpuTable) -> Result<(), SteeringError> {
-    let cpus = slots_by_cpu(table);
-    let kernel_error = |what| {
-        move |source: std::io::Error| match source.raw_os_error() {
-            Some(libc::EPERM) => SteeringError::NotPermitted,
-            _ => SteeringError::Kernel { what, source },
-        }
-    };
-    let to_u32 = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
-    let slots = bpf::create_map(bpf::MAP_ARRAY, size_of::<u32>(), to_u32(cpus.len()))
-        .map_err(kernel_error("making the map of CPUs"))?;
-    let members = bpf::create_map(bpf::MAP_REUSEPORT_SOCKARRAY, size_of::<u64>(), to_u32(sockets.len()))
-        .map_err(kernel_error("making the map of sockets (Linux 4.19)"))?;
-    for (cpu, slot) in cpus.iter().enumerate() {
-        bpf::update_map(&slots, to_u32(cpu), &slot.to_ne_bytes())
-            .map_err(kernel_error("filling the map of CPUs"))?;
-    }
-    for (slot, socket) in sockets.iter().enumerate() {
-        add_member(&members, slot, socket)?;
-    }
-    let program = assemble(slots.as_raw_fd(), members.as_raw_fd());
-    let program = bpf::load(bpf::PROG_SK_REUSEPORT, &program).map_err(|error| match error {
-        BpfLoadError { source, .. } if source.raw_os_error() == Some(libc::EPERM) => {
-            SteeringError::NotPermitted
-        }
-        BpfLoadError { source, log } => SteeringError::Refused { source, log },
-    })?;
     let first_socket = sockets.first().ok_or(SteeringError::Empty)?;
+    let cpus = slots_by_cpu(table);
+    let to_u32 = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
+    let mut object = EbpfLoader::new()
+        .btf(None)
+        .map_max_entries("slots", to_u32(cpus.len()))
+        .map_max_entries("members", to_u32(sockets.len()))
+        .load(OBJECT)
+        .map_err(|error| load_error(&error))?;
+    let mut slots: Array<&mut MapData, u32> = map(&mut object, "slots")?;
+    for (cpu, slot) in (0..).zip(cpus) {
+        slots.set(cpu, slot, 0).map_err(|error| load_error(&error))?;
+    }
+    let mut members: ReusePortSockArray<&mut MapData> = map(&mut object, "members")?;
+    for (slot, socket) in sockets.iter().enumerate() {
+        add_member(&mut members, slot, socket.as_fd())?;
+    }
+    let program = object.program_mut("select_by_cpu").ok_or_else(incomplete_object)?;
+    let program: &mut SkReuseport = program.try_into().map_err(|error| load_error(&error))?;
+    program.load().map_err(|error| load_error(&error))?;
     // The group holds the program, and the program its maps: nothing needs to be kept here.
-    crate::sys::option::set(
-        first_socket,
-        libc::SOL_SOCKET,
-        libc::SO_ATTACH_REUSEPORT_EBPF,
-        program.as_raw_fd(),
-    )
-    .map_err(|source| match source.raw_os_error() {
+    program.attach(first_socket).map_err(|error| match bpf::errno(&error) {
         Some(libc::EINVAL) => SteeringError::NotReuseport,
-        _ => SteeringError::Kernel {
+        errno => SteeringError::Kernel {
             what: "SO_ATTACH_REUSEPORT_EBPF (Linux 4.5; this kind of program 4.19)",
-            source,
+            source: errno.map_or_else(|| io::Error::other(error), io::Error::from_raw_os_error),
         },
     })
+}
+
+fn map<'a, M: TryFrom<&'a mut Map, Error = MapError>>(
+    object: &'a mut Ebpf,
+    name: &str,
+) -> Result<M, SteeringError> {
+    let map = object.map_mut(name).ok_or_else(incomplete_object)?;
+    map.try_into().map_err(|error| load_error(&error))
+}
+
+fn load_error(error: &(dyn Error + 'static)) -> SteeringError {
+    match bpf::errno(error) {
+        Some(libc::EPERM) => SteeringError::NotPermitted,
+        _ => SteeringError::Refused { why: bpf::load_error(error) },
+    }
+}
+
+fn incomplete_object() -> SteeringError {
+    SteeringError::Refused { why: "the BPF object is not whole: rebuild it with cargo xtask bpf".to_owned() }
 }
 
 // Longest time that a socket stays in the map of a detached program: the kernel frees both in the
 // background, after an RCU grace period each, without an event.
 const RELEASE: Duration = Duration::from_secs(2);
 
-fn add_member(members: &OwnedFd, slot: usize, socket: &impl AsFd) -> Result<(), SteeringError> {
+fn add_member(
+    members: &mut ReusePortSockArray<&mut MapData>,
+    slot: usize,
+    socket: BorrowedFd<'_>,
+) -> Result<(), SteeringError> {
     let key = u32::try_from(slot).unwrap_or(u32::MAX);
-    let value = u64::try_from(socket.as_fd().as_raw_fd()).unwrap_or(u64::MAX).to_ne_bytes();
     let start = Instant::now();
     loop {
-        let Err(source) = bpf::update_map(members, key, &value) else {
+        let Err(error) = members.set(key, &socket, 0) else {
             return Ok(());
         };
-        let why = match source.raw_os_error() {
+        let errno = bpf::errno(&error);
+        let why = match errno {
             Some(libc::EBUSY) if start.elapsed() < RELEASE => {
                 thread::sleep(Duration::from_millis(2));
                 continue;
@@ -79,6 +98,7 @@ fn add_member(members: &OwnedFd, slot: usize, socket: &impl AsFd) -> Result<(), 
             Some(ENOTSUPP) => "it is neither UDP nor TCP",
             _ => "the kernel does not accept it",
         };
+        let source = errno.map_or_else(|| io::Error::other(error), io::Error::from_raw_os_error);
         return Err(SteeringError::Member { slot, why, source });
     }
 }
@@ -98,48 +118,6 @@ fn slots_by_cpu(table: &CpuTable) -> Vec<u32> {
         }
     }
     slots
-}
-
-/// ```c
-/// u32 cpu = bpf_get_smp_processor_id();
-/// u32 *slot = bpf_map_lookup_elem(&slots, &cpu);
-/// if (slot)
-///         bpf_sk_select_reuseport(ctx, &members, slot, 0);
-/// return SK_PASS;
-/// ```
-/// If no socket was selected, `SK_PASS` leaves the choice to the hash (net/core/filter.c,
-/// `bpf_run_sk_reuseport`).
-fn assemble(slots: RawFd, members: RawFd) -> Vec<EbpfInstruction> {
-    const SK_PASS: i32 = 1;
-    let [slots_low, slots_high] = bpf::load_map(1, slots);
-    let [members_low, members_high] = bpf::load_map(2, members);
-    let select = [
-        // The helper requires the key on the stack or in a map; a copy on the stack satisfies every
-        // verifier.
-        bpf::load_word(1, 0, 0),
-        bpf::store_word(10, -8, 1),
-        bpf::move_register(1, 6),
-        members_low,
-        members_high,
-        bpf::move_register(3, 10),
-        bpf::add_immediate(3, -8),
-        bpf::move_immediate(4, 0),
-        bpf::call(bpf::SK_SELECT_REUSEPORT),
-    ];
-    let mut program = vec![
-        bpf::move_register(6, 1),
-        bpf::call(bpf::GET_SMP_PROCESSOR_ID),
-        bpf::store_word(10, -4, 0),
-        slots_low,
-        slots_high,
-        bpf::move_register(2, 10),
-        bpf::add_immediate(2, -4),
-        bpf::call(bpf::MAP_LOOKUP_ELEM),
-        bpf::jump_if_zero(0, select.len() as i16),
-    ];
-    program.extend(select);
-    program.extend([bpf::move_immediate(0, SK_PASS), bpf::exit()]);
-    program
 }
 
 #[cfg(test)]

@@ -56,15 +56,11 @@ pub enum SteeringError {
              5.8, and before 5.11 room in RLIMIT_MEMLOCK) in the initial user namespace; SteeringProgram::Cbpf needs neither"
     )]
     NotPermitted,
-    /// The kernel's verifier refused the program.
-    #[error(
-        "the kernel refused the eBPF program: {source}; SteeringProgram::Cbpf does the same. The verifier's log:\n{log}"
-    )]
+    /// The kernel refused the eBPF program or its maps.
+    #[error("the kernel refused the eBPF program: {why}; SteeringProgram::Cbpf does the same")]
     Refused {
-        /// The error of the system call.
-        source: io::Error,
-        /// The verifier's log.
-        log: String,
+        /// The kernel's reason.
+        why: String,
     },
     /// A socket cannot be put into the eBPF program's map.
     #[error("socket {slot} cannot be steered to: {why} ({source})")]

@@ -22,7 +22,6 @@ use super::control::{ControlBuffer, ControlRequest, PktinfoMode, ReceivedControl
 use super::name::{AddressFamily, SocketName};
 use crate::reply::ReplyOptions;
 
-/// The shape of a batch.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BatchShape {
     // Messages per call, at least 1.

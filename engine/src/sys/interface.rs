@@ -78,7 +78,6 @@ fn lower_interfaces(name: &str) -> Vec<String> {
     names.filter_map(|name| name.strip_prefix("lower_").map(str::to_owned)).collect()
 }
 
-/// The index of an interface.
 pub(crate) fn index(name: &str) -> io::Result<u32> {
     index_of(&CString::new(name).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?)
 }
@@ -143,7 +142,6 @@ impl NetDevice {
         Ok(String::from_utf8_lossy(&info.driver[..end]).into_owned())
     }
 
-    /// Number of receive queues.
     pub(crate) fn receive_queues(&self) -> io::Result<u32> {
         let mut channels = EthtoolChannels { command: ETHTOOL_GCHANNELS, ..EthtoolChannels::default() };
         // SAFETY: ETHTOOL_GCHANNELS fills a `struct ethtool_channels`.

@@ -7,7 +7,6 @@ use std::os::fd::{AsFd, AsRawFd};
 use super::control::{ControlBuffer, ControlRequest};
 use super::name::{AddressFamily, SocketName};
 
-/// A received datagram.
 pub(crate) struct ReceivedDatagram {
     /// Its real length in bytes, which may be more than the buffer holds.
     pub(crate) length: usize,

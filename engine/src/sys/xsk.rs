@@ -37,7 +37,6 @@ pub(crate) struct RingSizes {
     pub(crate) transmit: u32,
 }
 
-/// The rings of a socket.
 #[derive(Debug)]
 pub(crate) struct SocketRings {
     pub(crate) fill: ProducerRing<u64>,
@@ -81,7 +80,6 @@ impl XskSocket {
         unsafe { self.set(libc::XDP_UMEM_REG, &registration) }
     }
 
-    /// Sizes and maps the rings.
     pub(crate) fn rings(&self, sizes: RingSizes) -> io::Result<SocketRings> {
         for (option, size) in [
             (libc::XDP_UMEM_FILL_RING, sizes.fill),

@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-use crate::support::{BACKENDS, EngineTestResult, PATIENCE, ask, client, skip};
+use crate::support::{BACKENDS, EngineTestResult, PATIENCE, ask, client, local_server, skip};
 use linerate_engine::{
     Action, Builder, DeferredReply, Echo, Fallback, ReplyOptions, Request, RunningServer, Server,
     ServerError, Service, SocketMode,
@@ -65,7 +65,7 @@ fn deferred_replies_from_another_thread_reach_the_client() -> EngineTestResult {
 
 #[test]
 fn deferred_reply_after_stop_fails_and_does_not_keep_the_port() -> EngineTestResult {
-    let (running, requests) = start_forwarding(Server::builder().bind(ANY.parse()?).workers(1))?;
+    let (running, requests) = start_forwarding(local_server().workers(1))?;
     let address = running.local_addr();
     client(ANY)?.send_to(b"late", address)?;
     let (_, reply) = requests.recv_timeout(PATIENCE)?;
@@ -139,8 +139,7 @@ fn adopted_sockets_are_served_and_outlive_the_server() -> EngineTestResult {
 fn each_bound_address_has_its_own_workers() -> EngineTestResult {
     for backend in BACKENDS {
         for sockets in crate::LAYOUTS {
-            let running = Server::builder()
-                .bind(ANY.parse()?)
+            let running = local_server()
                 .also_bind("127.0.0.2:0".parse()?)
                 .also_bind("[::1]:0".parse()?)
                 .workers(2.min(crate::support::cpus()?.len()))

@@ -2,7 +2,6 @@
 
 #[path = "../support/mod.rs"]
 mod support;
-mod sys;
 
 mod addresses;
 mod authors;

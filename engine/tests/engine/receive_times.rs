@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::support::{BACKENDS, EngineTestResult, PATIENCE, ask, client};
-use linerate_engine::{Action, Backend, OverloadPolicy, Request, Server, ShedPolicy};
+use linerate_engine::{Action, Backend, Request, Server};
 
 /// The receive time of a request, and the time at which the worker processed it.
 type ReceiveTimes = (Option<SystemTime>, SystemTime);
@@ -131,58 +131,6 @@ fn receive_time_is_none_unless_requested() -> EngineTestResult {
             ask(&client("127.0.0.1:0")?, to, b"when?")?;
             running.stop()?;
         }
-    }
-    Ok(())
-}
-
-/// Requests are shed by their own receive times, because the socket then has no time of the last
-/// datagram.
-#[test]
-fn old_requests_are_shed_by_their_receive_times() -> EngineTestResult {
-    let shed_after = Duration::from_millis(20);
-    let overload = OverloadPolicy { shed: ShedPolicy::Oldest, shed_after, ..OverloadPolicy::default() };
-    for backend in BACKENDS {
-        let (entered, entries) = channel();
-        let (go_on, go_ahead) = channel::<()>();
-        let mut go_ahead = Some(go_ahead);
-        let running = Server::builder()
-            .bind("127.0.0.1:0".parse()?)
-            .workers(1)
-            .backend(backend)
-            .overload(overload.clone())
-            .receive_times(true)
-            .start(move |_| {
-                let (entered, go_ahead) = (entered.clone(), go_ahead.take());
-                move |_: &Request<'_>, _: &mut [u8]| {
-                    let _ = entered.send(());
-                    let _ = go_ahead.as_ref().map(|go_ahead| go_ahead.recv());
-                    Action::Echo
-                }
-            })?;
-        let (client, to) = (client("127.0.0.1:0")?, running.local_addr());
-        let started = Instant::now();
-        // On a busy machine, the first request may be too old itself, or the kernel does not take
-        // timestamps yet.
-        while running.total().shed == 0 || running.total().answered == 0 {
-            assert!(started.elapsed() < 2 * PATIENCE, "{backend:?}: {:?}", running.total());
-            client.send_to(b"first", to)?;
-            if entries.recv_timeout(Duration::from_millis(200)).is_err() {
-                continue;
-            }
-            client.send_to(b"second", to)?;
-            await_waiting(to.port())?;
-            let queued = Instant::now();
-            while queued.elapsed() < 2 * shed_after {
-                std::thread::yield_now();
-            }
-            go_on.send(())?;
-            // The worker reports the second request only if it is not shed; then let it continue.
-            if entries.recv_timeout(Duration::from_millis(50)).is_ok() {
-                go_on.send(())?;
-            }
-        }
-        drop(go_on);
-        running.stop()?;
     }
     Ok(())
 }

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::mpsc;
 
 use crate::LAYOUTS;
-use crate::support::{BACKENDS, EngineTestResult, PATIENCE, ask, client, cpus, skip};
+use crate::support::{BACKENDS, EngineTestResult, PATIENCE, ask, client, cpus, local_server, skip};
 use linerate_engine::{
     Action, Backend, Echo, PathMtuDiscovery, Request, Server, SocketMode, StrayRequests, WorkerPinning,
 };
@@ -13,11 +13,7 @@ use linerate_engine::{
 fn every_backend_and_socket_mode_echoes() -> EngineTestResult {
     for backend in BACKENDS {
         for sockets in LAYOUTS {
-            let running = Server::builder()
-                .bind("127.0.0.1:0".parse()?)
-                .sockets(sockets)
-                .backend(backend)
-                .start(|_| Echo)?;
+            let running = local_server().sockets(sockets).backend(backend).start(|_| Echo)?;
             for index in 0..20u8 {
                 let client = client("127.0.0.1:0")?;
                 let request = vec![index; usize::from(index) * 70];
@@ -114,12 +110,7 @@ fn replies_can_go_to_a_third_address() -> EngineTestResult {
 fn unsendable_replies_are_counted_and_other_replies_are_sent() -> EngineTestResult {
     for backend in BACKENDS {
         let six: SocketAddr = "[::1]:9".parse()?;
-        let server = Server::builder()
-            .bind("127.0.0.1:0".parse()?)
-            .workers(1)
-            .max_reply(100)
-            .backend(backend)
-            .prepare()?;
+        let server = local_server().workers(1).max_reply(100).backend(backend).prepare()?;
         let client = client("127.0.0.1:0")?;
         let kinds = [b"good", b"none", b"long", b"six ", b"zero", b"good"];
         for kind in kinds {
@@ -151,8 +142,7 @@ fn unsendable_replies_are_counted_and_other_replies_are_sent() -> EngineTestResu
 fn oversized_requests_are_counted_and_optionally_delivered_truncated() -> EngineTestResult {
     for backend in BACKENDS {
         for deliver in [false, true] {
-            let running = Server::builder()
-                .bind("127.0.0.1:0".parse()?)
+            let running = local_server()
                 .workers(1)
                 .max_request(100)
                 .deliver_truncated(deliver)
@@ -182,12 +172,7 @@ fn oversized_requests_are_counted_and_optionally_delivered_truncated() -> Engine
 #[test]
 fn batches_need_fewer_system_calls_than_single_messages() -> EngineTestResult {
     let calls = |backend| -> Result<u64, Box<dyn std::error::Error>> {
-        let server = Server::builder()
-            .bind("127.0.0.1:0".parse()?)
-            .workers(1)
-            .backend(backend)
-            .drain_limit(PATIENCE)
-            .prepare()?;
+        let server = local_server().workers(1).backend(backend).drain_limit(PATIENCE).prepare()?;
         let client = client("127.0.0.1:0")?;
         for _ in 0..64 {
             client.send_to(b"x", server.local_addr())?;
@@ -204,8 +189,7 @@ fn batches_need_fewer_system_calls_than_single_messages() -> EngineTestResult {
 
 #[test]
 fn granted_buffer_sizes_and_fallbacks_are_reported() -> EngineTestResult {
-    let server = Server::builder()
-        .bind("127.0.0.1:0".parse()?)
+    let server = local_server()
         .workers(2)
         .receive_buffer(64 * 1024)
         .send_buffer(1 << 30 >> 1)
@@ -226,11 +210,7 @@ fn granted_buffer_sizes_and_fallbacks_are_reported() -> EngineTestResult {
 #[test]
 fn workers_are_pinned_to_the_listed_cpus() -> EngineTestResult {
     let cpus = cpus()?;
-    let running = Server::builder()
-        .bind("127.0.0.1:0".parse()?)
-        .workers(3)
-        .pinning(WorkerPinning::Cpus(cpus.clone()))
-        .start(|_| Echo)?;
+    let running = local_server().workers(3).pinning(WorkerPinning::Cpus(cpus.clone())).start(|_| Echo)?;
     for (worker, thread) in running.thread_ids().iter().enumerate() {
         let thread = rustix::thread::Pid::from_raw(*thread);
         let set = rustix::thread::sched_getaffinity(thread)?;
@@ -247,8 +227,7 @@ fn one_steered_worker_gets_all_listed_cpus() -> EngineTestResult {
         skip("one_steered_worker_gets_all_listed_cpus", "one CPU");
         return Ok(());
     }
-    let server = Server::builder()
-        .bind("127.0.0.1:0".parse()?)
+    let server = local_server()
         .workers(1)
         .sockets(SocketMode::SteeredByCpu(linerate_engine::SteeringProgram::Cbpf))
         .cpus([cpus[1], cpus[0]])

@@ -5,9 +5,9 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::Instant;
 
-use crate::support::{EngineTestResult, PATIENCE, ask, client, cpus, on_cpu, skip};
+use crate::support::{EngineTestResult, PATIENCE, ask, client, cpus, local_server, on_cpu, skip};
 use linerate_engine::steer::{self, CpuTable, SteeringProgram};
-use linerate_engine::{Echo, Server, SocketMode, StrayRequests};
+use linerate_engine::{Echo, SocketMode, StrayRequests};
 use socket2::{Domain, Socket, Type};
 
 const FLOWS: usize = 64;
@@ -208,8 +208,7 @@ fn steered_workers_answer_requests_of_their_cpu_in_any_order() -> EngineTestResu
     };
     for program in [SteeringProgram::Cbpf, SteeringProgram::Ebpf] {
         for order in [[a, b], [b, a]] {
-            let result = Server::builder()
-                .bind("127.0.0.1:0".parse()?)
+            let result = local_server()
                 .cpus(order)
                 .sockets(SocketMode::SteeredByCpu(program))
                 .pinning(linerate_engine::WorkerPinning::Own)

@@ -9,15 +9,14 @@ use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use crate::LAYOUTS;
-use crate::support::{BACKENDS, EngineTestResult, PATIENCE, ask, client};
+use crate::support::{BACKENDS, EngineTestResult, PATIENCE, ask, client, local_server};
 use linerate_engine::{Action, Echo, Request, Server, ServerError};
 
 #[test]
 fn idle_workers_stop_without_waiting_for_the_drain_limit() -> EngineTestResult {
     for backend in BACKENDS {
         for sockets in LAYOUTS {
-            let running = Server::builder()
-                .bind("127.0.0.1:0".parse()?)
+            let running = local_server()
                 .sockets(sockets)
                 .backend(backend)
                 .drain_limit(Duration::from_secs(3600))
@@ -61,16 +60,13 @@ fn queued_requests_are_answered_on_stop_including_empty_datagrams() -> EngineTes
 fn stop_under_load_sends_every_counted_reply() -> EngineTestResult {
     for backend in BACKENDS {
         for sockets in LAYOUTS {
-            let running =
-                Server::builder().bind("127.0.0.1:0".parse()?).sockets(sockets).backend(backend).start(
-                    |_| {
-                        |request: &Request<'_>, reply: &mut [u8]| {
-                            let id = request.payload();
-                            reply[..id.len()].copy_from_slice(id);
-                            if id[0].is_multiple_of(10) { Action::Drop } else { Action::Reply(id.len()) }
-                        }
-                    },
-                )?;
+            let running = local_server().sockets(sockets).backend(backend).start(|_| {
+                |request: &Request<'_>, reply: &mut [u8]| {
+                    let id = request.payload();
+                    reply[..id.len()].copy_from_slice(id);
+                    if id[0].is_multiple_of(10) { Action::Drop } else { Action::Reply(id.len()) }
+                }
+            })?;
             let to = running.local_addr();
             let ended = AtomicBool::new(false);
             // `counted_replies`: replies that the server counted, set after its end.
@@ -139,17 +135,13 @@ fn stop_under_load_sends_every_counted_reply() -> EngineTestResult {
 /// A flood that never lets the queue become empty does not prevent the stop.
 #[test]
 fn draining_ends_under_a_continuous_flood() -> EngineTestResult {
-    let running = Server::builder()
-        .bind("127.0.0.1:0".parse()?)
-        .workers(1)
-        .drain_limit(Duration::from_millis(20))
-        .start(|_| {
-            |_: &Request<'_>, _: &mut [u8]| {
-                // The service is slower than the flood.
-                std::thread::sleep(Duration::from_micros(200));
-                Action::Drop
-            }
-        })?;
+    let running = local_server().workers(1).drain_limit(Duration::from_millis(20)).start(|_| {
+        |_: &Request<'_>, _: &mut [u8]| {
+            // The service is slower than the flood.
+            std::thread::sleep(Duration::from_micros(200));
+            Action::Drop
+        }
+    })?;
     let to = running.local_addr();
     let ended = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -176,8 +168,7 @@ fn draining_ends_under_a_continuous_flood() -> EngineTestResult {
 fn panic_is_reported_with_its_worker_and_others_continue() -> EngineTestResult {
     for backend in BACKENDS {
         for sockets in LAYOUTS {
-            let running = Server::builder()
-                .bind("127.0.0.1:0".parse()?)
+            let running = local_server()
                 .workers(2)
                 .cpus(crate::support::cpus()?.into_iter().chain([9999]).take(2).collect::<Vec<_>>())
                 .sockets(sockets)
@@ -218,15 +209,14 @@ fn panicked_worker_restarts_with_a_new_service_on_the_same_socket() -> EngineTes
     for backend in BACKENDS {
         let services = Arc::new(AtomicU64::new(0));
         let counter = Arc::clone(&services);
-        let running =
-            Server::builder().bind("127.0.0.1:0".parse()?).workers(1).backend(backend).start(move |_| {
-                let number = counter.fetch_add(1, Relaxed) as u8;
-                move |request: &Request<'_>, reply: &mut [u8]| {
-                    assert_ne!(request.payload(), b"poison", "cannot swallow this");
-                    reply[0] = number;
-                    Action::Reply(1)
-                }
-            })?;
+        let running = local_server().workers(1).backend(backend).start(move |_| {
+            let number = counter.fetch_add(1, Relaxed) as u8;
+            move |request: &Request<'_>, reply: &mut [u8]| {
+                assert_ne!(request.payload(), b"poison", "cannot swallow this");
+                reply[0] = number;
+                Action::Reply(1)
+            }
+        })?;
         let (to, client) = (running.local_addr(), client("127.0.0.1:0")?);
         for panics in 1..=3 {
             client.send_to(b"poison", to)?;
@@ -247,8 +237,7 @@ fn panicked_worker_restarts_with_a_new_service_on_the_same_socket() -> EngineTes
 /// A worker that pauses before its restart ends at once when the server stops.
 #[test]
 fn stop_does_not_wait_for_a_worker_restart() -> EngineTestResult {
-    let running = Server::builder()
-        .bind("127.0.0.1:0".parse()?)
+    let running = local_server()
         .workers(1)
         .start(|_| |_: &Request<'_>, _: &mut [u8]| -> Action { panic!("always") })?;
     let client = client("127.0.0.1:0")?;
@@ -267,7 +256,7 @@ fn stop_does_not_wait_for_a_worker_restart() -> EngineTestResult {
 
 #[test]
 fn dropping_a_running_server_frees_its_port() -> EngineTestResult {
-    let running = Server::builder().bind("127.0.0.1:0".parse()?).start(|_| Echo)?;
+    let running = local_server().start(|_| Echo)?;
     let address = running.local_addr();
     drop(running);
     // The port is free again, so no socket is bound to it.

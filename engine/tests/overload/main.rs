@@ -10,8 +10,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use linerate_engine::{Action, Backend, Counts, OverloadPolicy, Request, Server, Service, ShedPolicy};
-use support::{BACKENDS, EngineTestResult, PATIENCE, ask, client};
+use linerate_engine::{Action, Backend, Counts, OverloadPolicy, Request, Service, ShedPolicy};
+use support::{BACKENDS, EngineTestResult, PATIENCE, ask, client, local_server};
 
 /// A service that echoes requests, but blocks on each request until [`ServiceHold::release`] is
 /// dropped.
@@ -81,13 +81,15 @@ fn shedding(after: Duration) -> OverloadPolicy {
 /// The age at which a request is shed: longer than a fresh request waits on a busy machine.
 const AFTER: Duration = Duration::from_secs(1);
 
-fn check_shedding(backend: Backend) -> EngineTestResult {
+// With receive times, requests are shed by their own, because the socket then has no time of the last
+// datagram.
+fn check_shedding(backend: Backend, receive_times: bool) -> EngineTestResult {
     let (hold, service) = PausedServer::new();
-    let running = Server::builder()
-        .bind("127.0.0.1:0".parse()?)
+    let running = local_server()
         .workers(1)
         .backend(backend)
         .overload(shedding(AFTER))
+        .receive_times(receive_times)
         .start(move |_| service.clone())?;
     let client = client("127.0.0.1:0")?;
     client.send_to(b"first", running.local_addr())?;
@@ -114,10 +116,14 @@ fn check_shedding(backend: Backend) -> EngineTestResult {
 
 #[test]
 fn old_requests_are_shed_and_fresh_requests_are_answered() -> EngineTestResult {
-    let check = |backend| check_shedding(backend).map_err(|error| format!("{backend:?}: {error}"));
+    let check = |backend, receive_times| {
+        check_shedding(backend, receive_times)
+            .map_err(|error| format!("{backend:?}, receive times: {receive_times}: {error}"))
+    };
     std::thread::scope(|scope| {
+        let cases = BACKENDS.into_iter().flat_map(|backend| [(backend, false), (backend, true)]);
         let threads: Vec<_> =
-            BACKENDS.into_iter().map(|backend| scope.spawn(move || check(backend))).collect();
+            cases.map(|(backend, times)| scope.spawn(move || check(backend, times))).collect();
         for thread in threads {
             thread.join().map_err(|_| "a backend's server does not shed")??;
         }

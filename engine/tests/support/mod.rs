@@ -1,10 +1,10 @@
 //! Backends, clients and CPU binding for the tests.
 
-use std::io::Write as _;
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
-use linerate_engine::Backend;
+use linerate_engine::{Backend, Builder, Server};
+pub(crate) use linerate_testkit::skip;
 
 pub(crate) type EngineTestResult = Result<(), Box<dyn std::error::Error>>;
 
@@ -14,6 +14,11 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 /// The backends that run on every kernel.
 pub(crate) const BACKENDS: [Backend; 3] =
     [Backend::Recvfrom, Backend::Mmsg { batch: 1 }, Backend::Mmsg { batch: 64 }];
+
+/// A server on a free port of loopback.
+pub(crate) fn local_server() -> Builder {
+    Server::builder().bind(SocketAddr::from(([127, 0, 0, 1], 0)))
+}
 
 /// A UDP client with the read timeout [`PATIENCE`].
 pub(crate) fn client(local: &str) -> std::io::Result<UdpSocket> {
@@ -55,10 +60,4 @@ pub(crate) fn on_cpu<T: Send>(cpu: u32, action: impl FnOnce() -> T + Send) -> st
         });
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
-}
-
-/// Prints that a test is skipped.
-pub(crate) fn skip(test: &str, why: impl std::fmt::Display) {
-    // Bypasses the output capture of the test runner, so that skips are always visible.
-    let _ = std::io::stderr().write_all(format!("\nSKIP {test}: {why}\n").as_bytes());
 }

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 
 use linerate_engine::{AfXdpSettings, Echo};
 
-use crate::scene::{PATIENCE, PORT, XdpTestLab, XdpTestResult, ask, run};
+use crate::scene::{PATIENCE, PORT, XdpTestLab, XdpTestResult, ask, run, xdp_server};
 
 pub(crate) fn other_ports_tcp_and_arp_pass_to_the_stack() -> XdpTestResult {
     let scene = XdpTestLab::new()?;
@@ -54,12 +54,7 @@ pub(crate) fn fragmented_requests_arrive_through_the_socket() -> XdpTestResult {
     let scene = XdpTestLab::new()?;
     for address in scene.addresses() {
         let address = SocketAddr::new(address, PORT);
-        let builder = linerate_engine::Server::builder()
-            .bind(address)
-            .workers(2)
-            .max_request(8000)
-            .backend(linerate_engine::Backend::Xdp(AfXdpSettings::default()));
-        let running = scene.lab.receiver().run(|| builder.start(|_| Echo))??;
+        let running = scene.start(xdp_server(address, 2).max_request(8000), |_| Echo)?;
         let client = scene.client(address.ip())?;
         let long = vec![9; 5001];
         for request in [long.as_slice(), b"short", &long] {

@@ -36,6 +36,11 @@ pub(crate) struct XdpTestLab {
 
 pub(crate) const PORT: u16 = 5300;
 
+/// A server with default settings of AF_XDP.
+pub(crate) fn xdp_server(address: SocketAddr, workers: usize) -> Builder {
+    Server::builder().bind(address).workers(workers).backend(Backend::Xdp(AfXdpSettings::default()))
+}
+
 impl XdpTestLab {
     pub(crate) fn new() -> Result<Self, Box<dyn Error>> {
         if !rustix::process::geteuid().is_root() {
@@ -51,18 +56,18 @@ impl XdpTestLab {
         Ok(Self { lab, _directory: directory })
     }
 
-    /// Starts a server at `address` on the receiver. The server must use AF_XDP; skips the test if
-    /// the kernel has no AF_XDP.
+    /// Starts a server at `address` on the receiver, with two workers.
     pub(crate) fn serve<S: Service + 'static>(
         &self,
         address: SocketAddr,
         settings: AfXdpSettings,
         service: impl FnMut(usize) -> S + Send + 'static,
     ) -> Result<RunningServer, Box<dyn Error>> {
-        self.start(Server::builder().bind(address).workers(2).backend(Backend::Xdp(settings)), service)
+        self.start(xdp_server(address, 2).backend(Backend::Xdp(settings)), service)
     }
 
-    /// Like [`Self::serve`], with the settings in `builder`.
+    /// Starts a server on the receiver. The server must use AF_XDP; skips the test if the kernel has
+    /// no AF_XDP.
     pub(crate) fn start<S: Service + 'static>(
         &self,
         builder: Builder,

@@ -5,11 +5,11 @@ use std::sync::mpsc::channel;
 use std::time::SystemTime;
 
 use etherparse::{PacketBuilder, VlanId};
-use linerate_engine::{Action, AfXdpSettings, Backend, Echo, ReplyOptions, Request, Server, XdpMode};
+use linerate_engine::{Action, AfXdpSettings, Echo, ReplyOptions, Request, XdpMode};
 
 use socket2::SockFilter;
 
-use crate::scene::{PATIENCE, PORT, XdpTestLab, XdpTestResult, ask};
+use crate::scene::{PATIENCE, PORT, XdpTestLab, XdpTestResult, ask, xdp_server};
 use crate::sys;
 
 /// Offset of the VLAN tag for a socket filter (`SKF_AD_OFF + SKF_AD_VLAN_TAG`).
@@ -61,12 +61,7 @@ pub(crate) fn receive_time_of_a_frame_is_set_if_requested() -> XdpTestResult {
     for requested in [true, false] {
         let (sender, times) = channel();
         let at = SocketAddr::new(scene.ipv4(), PORT);
-        let builder = Server::builder()
-            .bind(at)
-            .workers(2)
-            .backend(Backend::Xdp(AfXdpSettings::default()))
-            .max_request(8192)
-            .receive_times(requested);
+        let builder = xdp_server(at, 2).max_request(8192).receive_times(requested);
         let service = move |_| {
             let sender = sender.clone();
             move |request: &Request<'_>, _: &mut [u8]| {
@@ -112,14 +107,12 @@ pub(crate) fn service_gets_source_and_destination_addresses() -> XdpTestResult {
                 .serve(SocketAddr::new(bind, PORT), AfXdpSettings::default(), |_| reply_with_addresses)?;
             let client = scene.client(address)?;
             client.connect((address, PORT))?;
-            let (answer, _) = {
-                client.send(b"who am I")?;
-                let mut answer = [0; 256];
-                let length = client.recv(&mut answer)?;
-                (String::from_utf8_lossy(&answer[..length]).into_owned(), ())
-            };
+            client.send(b"who am I")?;
+            let mut answer = [0; 256];
+            let length = client.recv(&mut answer)?;
             let destination = wildcard.then_some(address);
-            assert_eq!(answer, format!("{} {destination:?}", client.local_addr()?));
+            let expected = format!("{} {destination:?}", client.local_addr()?);
+            assert_eq!(String::from_utf8_lossy(&answer[..length]), expected);
             assert_eq!(running.stop()?.total().frames, 1);
         }
     }
@@ -135,39 +128,29 @@ pub(crate) fn long_deferred_and_redirected_replies_leave_through_the_socket() ->
             let end = &scene.lab.links()[0].sender;
             let ip = if address.is_ipv4() { IpAddr::V4(end.ipv4[0]) } else { IpAddr::V6(end.ipv6[0]) };
             let to = SocketAddr::new(ip, third.local_addr()?.port());
-            let running = {
-                let builder = linerate_engine::Server::builder()
-                    .bind(SocketAddr::new(bind, PORT))
-                    .workers(1)
-                    .max_reply(4000)
-                    .receive_traffic_class(true)
-                    .backend(linerate_engine::Backend::Xdp(AfXdpSettings::default()));
-                scene.lab.receiver().run(|| {
-                    builder.start(move |_| {
-                        move |request: &Request<'_>, reply: &mut [u8]| match request.payload() {
-                            b"long" => {
-                                reply[..3001].fill(7);
-                                Action::Reply(3001)
-                            }
-                            b"later" => {
-                                let reply = request.defer();
-                                std::thread::spawn(move || reply.send(b"now"));
-                                Action::Defer
-                            }
-                            b"class" => {
-                                reply[0] = request.traffic_class().unwrap_or(255);
-                                let options =
-                                    ReplyOptions { traffic_class: Some(0x2e << 2), ..Default::default() };
-                                Action::ReplyWith { length: 1, options }
-                            }
-                            _ => {
-                                reply[..5].copy_from_slice(b"hello");
-                                Action::ReplyTo { length: 5, to }
-                            }
-                        }
-                    })
-                })??
-            };
+            let builder = xdp_server(SocketAddr::new(bind, PORT), 1).max_reply(4000);
+            let running = scene.start(builder.receive_traffic_class(true), move |_| {
+                move |request: &Request<'_>, reply: &mut [u8]| match request.payload() {
+                    b"long" => {
+                        reply[..3001].fill(7);
+                        Action::Reply(3001)
+                    }
+                    b"later" => {
+                        let reply = request.defer();
+                        std::thread::spawn(move || reply.send(b"now"));
+                        Action::Defer
+                    }
+                    b"class" => {
+                        reply[0] = request.traffic_class().unwrap_or(255);
+                        let options = ReplyOptions { traffic_class: Some(0x2e << 2), ..Default::default() };
+                        Action::ReplyWith { length: 1, options }
+                    }
+                    _ => {
+                        reply[..5].copy_from_slice(b"hello");
+                        Action::ReplyTo { length: 5, to }
+                    }
+                }
+            })?;
             let server = SocketAddr::new(address, PORT);
             let client = scene.client(address)?;
             let (answer, from) = ask(&client, server, b"long")?;
@@ -196,12 +179,7 @@ pub(crate) fn dropped_truncated_and_unsent_requests_are_counted() -> XdpTestResu
         }
     };
     let address = SocketAddr::new(scene.ipv4(), PORT);
-    let builder = linerate_engine::Server::builder()
-        .bind(address)
-        .workers(2)
-        .max_request(100)
-        .backend(linerate_engine::Backend::Xdp(AfXdpSettings::default()));
-    let running = scene.lab.receiver().run(|| builder.start(service))??;
+    let running = scene.start(xdp_server(address, 2).max_request(100), service)?;
     let client = scene.client(scene.ipv4())?;
     for request in [b"none".as_slice(), b"long", &[1; 101], &[2; 100]] {
         client.send_to(request, address)?;
@@ -255,11 +233,7 @@ pub(crate) fn two_workers_or_one_worker_serve_both_queues() -> XdpTestResult {
     assert!(report.workers.iter().all(|counts| counts.frames > 0), "{report:?}");
     assert_eq!(report.total().frames, 64);
     // One worker serves both queues, which share one UMEM.
-    let builder = linerate_engine::Server::builder()
-        .bind(address)
-        .workers(1)
-        .backend(linerate_engine::Backend::Xdp(AfXdpSettings::default()));
-    let running = scene.lab.receiver().run(|| builder.start(|_| Echo))??;
+    let running = scene.start(xdp_server(address, 1), |_| Echo)?;
     assert_eq!(running.fallbacks(), []);
     assert_eq!(running.xdp().map(|xdp| xdp.interfaces[0].queues.len()), Some(2));
     for number in 0..64u8 {

@@ -5,9 +5,10 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{Command, ExitCode, Stdio};
 
-use linerate_engine::{AfXdpSettings, Backend, Echo, Server};
+use linerate_engine::{AfXdpSettings, Echo, Server};
+use rustix::thread::{CapabilitySet, CapabilitySets};
 
-use crate::scene::{PORT, XdpTestLab, XdpTestResult, ask, ask_until_answered, run};
+use crate::scene::{PORT, XdpTestLab, XdpTestResult, ask, ask_until_answered, run, xdp_server};
 
 pub(crate) fn stop_and_drop_detach_the_xdp_program() -> XdpTestResult {
     let scene = XdpTestLab::new()?;
@@ -17,8 +18,7 @@ pub(crate) fn stop_and_drop_detach_the_xdp_program() -> XdpTestResult {
     running.stop()?;
     assert!(!scene.link()?.contains("xdp"));
     // A prepared server that is dropped before its start also detaches its XDP program.
-    let builder = Server::builder().bind(address).workers(2).backend(Backend::Xdp(AfXdpSettings::default()));
-    let server = scene.lab.receiver().run(|| builder.prepare())??;
+    let server = scene.lab.receiver().run(|| xdp_server(address, 2).prepare())??;
     assert!(server.xdp().is_some() && scene.link()?.contains("xdp"));
     drop(server);
     assert!(!scene.link()?.contains("xdp"));
@@ -26,13 +26,8 @@ pub(crate) fn stop_and_drop_detach_the_xdp_program() -> XdpTestResult {
 }
 
 pub(crate) fn victim(address: &str) -> ExitCode {
-    let serve = || -> Result<_, Box<dyn std::error::Error>> {
-        let builder = Server::builder()
-            .bind(address.parse()?)
-            .workers(2)
-            .backend(Backend::Xdp(AfXdpSettings::default()));
-        Ok(builder.start(|_| Echo)?)
-    };
+    let serve =
+        || -> Result<_, Box<dyn std::error::Error>> { Ok(xdp_server(address.parse()?, 2).start(|_| Echo)?) };
     match serve() {
         Ok(running) => {
             println!("{}", if running.xdp().is_some() { "serving" } else { "fell back" });
@@ -133,8 +128,7 @@ pub(crate) fn other_xdp_program_stays_attached_and_mmsg_serves() -> XdpTestResul
     let (first, second) = (SocketAddr::new(scene.ipv4(), PORT), SocketAddr::new(scene.ipv4(), PORT + 1));
     let running = scene.serve(first, AfXdpSettings::default(), |_| Echo)?;
     let before = scene.link()?;
-    let builder = Server::builder().bind(second).workers(2).backend(Backend::Xdp(AfXdpSettings::default()));
-    let other = scene.lab.receiver().run(|| builder.start(|_| Echo))??;
+    let other = scene.lab.receiver().run(|| xdp_server(second, 2).start(|_| Echo))??;
     assert!(other.xdp().is_none());
     let fallbacks = format!("{:?}", other.fallbacks());
     assert!(fallbacks.contains("runs another XDP program") && fallbacks.contains("mmsg"), "{fallbacks}");
@@ -151,16 +145,10 @@ pub(crate) fn other_xdp_program_stays_attached_and_mmsg_serves() -> XdpTestResul
 /// Answers one request without any capability. Runs in a process of its own.
 pub(crate) fn without_privilege() -> ExitCode {
     let serve = || -> XdpTestResult {
-        rustix::thread::set_capabilities(
-            None,
-            rustix::thread::CapabilitySets {
-                effective: rustix::thread::CapabilitySet::empty(),
-                permitted: rustix::thread::CapabilitySet::empty(),
-                inheritable: rustix::thread::CapabilitySet::empty(),
-            },
-        )?;
-        let builder = Server::builder().bind("127.0.0.1:0".parse()?).workers(1);
-        let running = builder.backend(Backend::Xdp(AfXdpSettings::default())).start(|_| Echo)?;
+        let none = CapabilitySet::empty();
+        let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };
+        rustix::thread::set_capabilities(None, sets)?;
+        let running = xdp_server("127.0.0.1:0".parse()?, 1).start(|_| Echo)?;
         let fallbacks = format!("{:?}", running.fallbacks());
         if running.xdp().is_some()
             || !fallbacks.contains("CAP_NET_RAW") && !fallbacks.contains("CONFIG_XDP_SOCKETS")
@@ -190,11 +178,7 @@ pub(crate) fn unprivileged_server_falls_back_to_mmsg() -> XdpTestResult {
 pub(crate) fn unusable_interfaces_are_reported_as_fallbacks() -> XdpTestResult {
     let scene = XdpTestLab::new()?;
     let start = |bind: SocketAddr, interfaces: &[&str]| {
-        let builder = Server::builder()
-            .bind(bind)
-            .workers(1)
-            .backend(Backend::Xdp(AfXdpSettings::default()))
-            .xdp_interfaces(interfaces.iter().copied());
+        let builder = xdp_server(bind, 1).xdp_interfaces(interfaces.iter().copied());
         scene.lab.receiver().run(|| builder.start(|_| Echo))
     };
     let address = SocketAddr::new(scene.ipv4(), PORT);

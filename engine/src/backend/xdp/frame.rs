@@ -97,7 +97,6 @@ impl FrameLayout {
         mtu.saturating_sub(self.payload_offset() - self.ip)
     }
 
-    /// Whether the checksums are right.
     pub(super) fn verify(self, frame: &[u8]) -> RequestChecksum {
         let udp = self.udp_offset();
         if !self.ipv6 && fold(sum(&frame[self.ip..udp])) != 0xffff {
@@ -176,7 +175,6 @@ impl FrameLayout {
         end
     }
 
-    /// TOS, or traffic class.
     #[inline]
     pub(super) fn traffic_class(self, frame: &[u8]) -> u8 {
         match self.ipv6 {
@@ -185,7 +183,6 @@ impl FrameLayout {
         }
     }
 
-    /// The addresses and ports.
     #[inline]
     pub(super) fn addresses(self, frame: &[u8], interface: u32) -> FrameAddresses {
         let mut addresses =

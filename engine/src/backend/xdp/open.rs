@@ -28,7 +28,6 @@ const LINK_HEADER: u32 = 22;
 #[derive(Debug)]
 pub(crate) struct XdpServeOptions<'a> {
     pub(crate) settings: AfXdpSettings,
-    /// The bound address.
     pub(crate) address: SocketAddr,
     pub(crate) only_v6: bool,
     /// Names of interfaces; if empty, those with the address.
@@ -46,11 +45,9 @@ pub(crate) struct OpenedXdp {
 
 /// An interface with its program, before its queues have sockets.
 struct AttachedInterface {
-    device: NetDevice,
-    driver: Option<String>,
-    mtu: u32,
     queues: u32,
     program: XskProgram,
+    report: XdpInterface,
 }
 
 // Sets up all interfaces that it can, and adds the reasons for other interfaces to `fallbacks`.
@@ -69,42 +66,27 @@ pub(crate) fn open(options: &XdpServeOptions<'_>, fallbacks: &mut Vec<Fallback>)
     };
     let frame_bytes = frame_bytes(&devices);
     let mut attached_interfaces = Vec::new();
-    for device in devices {
-        let name = device.name.clone();
+    for device in &devices {
         match attach(options, device, &targets, frame_bytes) {
             Ok(attached_interface) => attached_interfaces.push(attached_interface),
-            Err(why) => fallbacks.push(xdp_fallback(&name, why)),
+            Err(why) => fallbacks.push(xdp_fallback(&device.name, why)),
         }
     }
-    let mut interfaces: Vec<XdpInterface> = attached_interfaces
-        .iter()
-        .map(|attached_interface| describe_interface(attached_interface, options.settings.mode))
-        .collect();
     let deadline = Instant::now() + BUSY;
     let mut parts: Vec<Option<(Vec<XskQueue>, FramePool)>> = Vec::new();
     for worker in 0..options.placement.len() {
-        parts.push(open_worker_queues(
-            options,
-            worker,
-            frame_bytes,
-            deadline,
-            &mut attached_interfaces,
-            &mut interfaces,
-            fallbacks,
-        ));
+        let interfaces = &mut attached_interfaces;
+        parts.push(open_worker_queues(options, worker, frame_bytes, deadline, interfaces, fallbacks));
     }
+    let (mut interfaces, programs): (Vec<XdpInterface>, Vec<XskProgram>) =
+        attached_interfaces.into_iter().map(|interface| (interface.report, interface.program)).unzip();
     interfaces.retain(|interface| !interface.queues.is_empty());
     if interfaces.is_empty() {
         // Each interface has its fallback already.
         fallbacks.push(backend_fallback("no interface could be served".to_owned()));
         return None;
     }
-    let programs = Arc::new(
-        attached_interfaces
-            .into_iter()
-            .map(|attached_interface| attached_interface.program)
-            .collect::<Vec<_>>(),
-    );
+    let programs = Arc::new(programs);
     let shares = parts.into_iter().map(|part| {
         part.map(|(queues, frames)| WorkerQueues {
             queues,
@@ -199,7 +181,7 @@ fn frame_bytes(devices: &[NetDevice]) -> u32 {
 
 fn attach(
     options: &XdpServeOptions<'_>,
-    device: NetDevice,
+    device: &NetDevice,
     targets: &[SocketAddr],
     frame_bytes: u32,
 ) -> Result<AttachedInterface, String> {
@@ -223,18 +205,15 @@ fn attach(
     let queues = device.receive_queues().unwrap_or(1).max(1);
     let redirect_rule = program::RedirectRule { targets, mac, longest_frame: frame_bytes - HEADROOM, queues };
     let program = XskProgram::attach(&redirect_rule, name, device.index, options.settings.mode)?;
-    Ok(AttachedInterface { driver, mtu, queues, program, device })
-}
-
-fn describe_interface(interface: &AttachedInterface, mode: XdpMode) -> XdpInterface {
-    XdpInterface {
-        name: interface.device.name.clone(),
-        index: interface.device.index,
-        driver: interface.driver.clone(),
-        mode,
-        mtu_bytes: interface.mtu,
+    let report = XdpInterface {
+        name: name.clone(),
+        index: device.index,
+        driver,
+        mode: options.settings.mode,
+        mtu_bytes: mtu,
         queues: Vec::new(),
-    }
+    };
+    Ok(AttachedInterface { queues, program, report })
 }
 
 /// The queues of a worker: those whose number modulo the number of workers is the worker's.
@@ -243,17 +222,14 @@ fn open_worker_queues(
     worker: usize,
     frame_bytes: u32,
     deadline: Instant,
-    attached_interfaces: &mut [AttachedInterface],
-    interfaces: &mut [XdpInterface],
+    interfaces: &mut [AttachedInterface],
     fallbacks: &mut Vec<Fallback>,
 ) -> Option<(Vec<XskQueue>, FramePool)> {
     let workers = options.placement.len();
-    let own_queues: Vec<(usize, u32)> = attached_interfaces
+    let own_queues: Vec<(usize, u32)> = interfaces
         .iter()
         .enumerate()
-        .flat_map(|(interface_index, attached_interface)| {
-            (0..attached_interface.queues).map(move |queue| (interface_index, queue))
-        })
+        .flat_map(|(index, interface)| (0..interface.queues).map(move |queue| (index, queue)))
         .filter(|(_, queue)| *queue as usize % workers == worker)
         .collect();
     if own_queues.is_empty() {
@@ -271,26 +247,21 @@ fn open_worker_queues(
     };
     let mut queues: Vec<XskQueue> = Vec::new();
     for (interface_index, number) in own_queues {
-        let AttachedInterface { device, driver, mtu, program, .. } =
-            &mut attached_interfaces[interface_index];
+        let AttachedInterface { program, report, .. } = &mut interfaces[interface_index];
         let owner = queues.first().map(|queue| &queue.socket);
-        let queue_setup = open_socket(options.settings, &umem, device.index, number, owner, deadline)
-            .and_then(|(socket, rings)| {
-                program.serve(number, &socket)?;
-                let zero_copy = socket.is_zero_copy().unwrap_or(false);
-                Ok((socket, rings, zero_copy))
-            });
-        let (socket, rings, zero_copy) = match queue_setup {
-            Ok(queue_setup) => queue_setup,
+        let opened = open_socket(options.settings, &umem, report.index, number, owner, deadline)
+            .and_then(|(socket, rings)| program.serve(number, &socket).map(|()| (socket, rings)));
+        let (socket, rings) = match opened {
+            Ok(opened) => opened,
             Err(why) => {
-                fallbacks.push(xdp_fallback(&format!("queue {number} of {}", device.name), why));
+                fallbacks.push(xdp_fallback(&format!("queue {number} of {}", report.name), why));
                 continue;
             }
         };
-        interfaces[interface_index].queues.push(XdpQueue {
+        report.queues.push(XdpQueue {
             queue: number,
             worker,
-            zero_copy,
+            zero_copy: socket.is_zero_copy().unwrap_or(false),
             need_wakeup: options.settings.need_wakeup,
             frames,
             frame_bytes,
@@ -299,9 +270,9 @@ fn open_worker_queues(
         queues.push(XskQueue {
             socket,
             rings,
-            interface: device.index,
-            mtu: *mtu as usize,
-            unfinished_checksums: driver.as_deref() == Some("veth"),
+            interface: report.index,
+            mtu: report.mtu_bytes as usize,
+            unfinished_checksums: report.driver.as_deref() == Some("veth"),
             need_wakeup: options.settings.need_wakeup,
             waiting: 0,
             wanted: frames / 2,

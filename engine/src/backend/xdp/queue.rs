@@ -40,12 +40,10 @@ impl FramePool {
     }
 }
 
-/// A device queue.
 #[derive(Debug)]
 pub(super) struct XskQueue {
     pub(super) socket: XskSocket,
     pub(super) rings: SocketRings,
-    /// Index of the interface.
     pub(super) interface: u32,
     /// Bytes of the largest IP packet it sends.
     pub(super) mtu: usize,

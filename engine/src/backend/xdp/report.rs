@@ -60,7 +60,6 @@ struct DriverFacts {
     source: &'static str,
 }
 
-/// Drivers with known problems.
 const KNOWN: [DriverFacts; 4] = [
     DriverFacts {
         driver: "veth",

@@ -14,7 +14,6 @@ pub(crate) struct XdpDescriptor {
     pub(crate) options: u32,
 }
 
-/// A mapped ring.
 #[derive(Debug)]
 pub(super) struct SharedRing<T> {
     area: *mut u8,
@@ -190,7 +189,6 @@ impl<T: Copy> ConsumerRing<T> {
         Self { shared, next: 0, produced: 0 }
     }
 
-    /// Number of entries.
     #[inline]
     pub(crate) fn available(&mut self) -> u32 {
         // Acquire: the kernel wrote the entries before it moved its index.
