@@ -88,7 +88,6 @@ impl Default for NtpSettings {
     }
 }
 
-/// The service of one worker.
 #[derive(Debug)]
 pub struct NtpService<C = SystemClock> {
     clock: C,

@@ -41,6 +41,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
 use linerate_engine::{Action, Request, Service};
+use strum::VariantArray;
 
 pub use packet::{
     AUTHENTICATOR_BYTES, HEADER_BYTES, MOST_BYTES, PacketError, PacketFull, PacketWriter, RadiusAttribute,
@@ -54,7 +55,7 @@ pub use secret::{
 pub use users::{RadiusClient, RadiusUser, UserDatabase, UsersError};
 
 /// Reply or reason for none.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, VariantArray)]
 pub enum RequestOutcome {
     Accepted,
     Rejected,
@@ -74,19 +75,6 @@ pub enum RequestOutcome {
 }
 
 impl RequestOutcome {
-    const ALL: [Self; 10] = [
-        Self::Accepted,
-        Self::Rejected,
-        Self::Status,
-        Self::Repeated,
-        Self::Malformed,
-        Self::WrongType,
-        Self::UnknownClient,
-        Self::Unsigned,
-        Self::WrongSecret,
-        Self::Incomplete,
-    ];
-
     fn text(self) -> &'static str {
         match self {
             Self::Accepted => "accepted",
@@ -105,7 +93,7 @@ impl RequestOutcome {
 
 /// Requests of all workers by outcome. Displayed as a list of the outcomes that occurred.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct RadiusCounts([u64; RequestOutcome::ALL.len()]);
+pub struct RadiusCounts([u64; RequestOutcome::VARIANTS.len()]);
 
 impl RadiusCounts {
     #[must_use]
@@ -116,7 +104,8 @@ impl RadiusCounts {
 
 impl fmt::Display for RadiusCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let counted_outcomes = RequestOutcome::ALL.into_iter().filter(|outcome| self.of(*outcome) > 0);
+        let counted_outcomes =
+            RequestOutcome::VARIANTS.iter().copied().filter(|outcome| self.of(*outcome) > 0);
         let list: Vec<String> =
             counted_outcomes.map(|outcome| format!("{} {}", self.of(outcome), outcome.text())).collect();
         f.write_str(if list.is_empty() { "no requests".to_owned() } else { list.join(", ") }.as_str())
@@ -128,7 +117,7 @@ impl fmt::Display for RadiusCounts {
 pub struct RadiusServer {
     users: Arc<UserDatabase>,
     recent: Arc<RecentAnswers>,
-    counters: Arc<[AtomicU64; RequestOutcome::ALL.len()]>,
+    counters: Arc<[AtomicU64; RequestOutcome::VARIANTS.len()]>,
 }
 
 impl RadiusServer {
@@ -202,7 +191,6 @@ impl RadiusServer {
     }
 }
 
-/// The service of one worker.
 #[derive(Debug)]
 pub struct RadiusService {
     server: RadiusServer,

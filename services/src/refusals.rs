@@ -3,13 +3,17 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use serde::{Serialize, Serializer};
+use strum::{IntoStaticStr, VariantArray};
 
 /// Why a request got no reply, or a truncated one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum RefusalReason {
     /// Source in none of the networks that get replies.
+    #[strum(serialize = "source_network")]
     Network,
     /// Source port below 1024, or the server's own.
+    #[strum(serialize = "source_port")]
     Port,
     /// Echo: a payload without the header of a request.
     NotRequest,
@@ -24,29 +28,6 @@ pub enum RefusalReason {
 }
 
 impl RefusalReason {
-    const ALL: [RefusalReason; 7] = [
-        RefusalReason::Network,
-        RefusalReason::Port,
-        RefusalReason::NotRequest,
-        RefusalReason::RateLimited,
-        RefusalReason::RateTruncated,
-        RefusalReason::SurplusTruncated,
-        RefusalReason::SizeTruncated,
-    ];
-
-    /// The key in JSON.
-    fn key(self) -> &'static str {
-        match self {
-            RefusalReason::Network => "source_network",
-            RefusalReason::Port => "source_port",
-            RefusalReason::NotRequest => "not_request",
-            RefusalReason::RateLimited => "rate_limited",
-            RefusalReason::RateTruncated => "rate_truncated",
-            RefusalReason::SurplusTruncated => "surplus_truncated",
-            RefusalReason::SizeTruncated => "size_truncated",
-        }
-    }
-
     /// A phrase for a message, after the count, with the option that decides.
     #[must_use]
     pub fn text(self) -> &'static str {
@@ -66,11 +47,11 @@ impl RefusalReason {
 
 /// Counters that all workers of a server share.
 #[derive(Debug, Default)]
-pub struct RefusalCounters([AtomicU64; RefusalReason::ALL.len()]);
+pub struct RefusalCounters([AtomicU64; RefusalReason::VARIANTS.len()]);
 
 /// A snapshot of the counters. In JSON, a map with a key per reason.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct RefusalCounts([u64; RefusalReason::ALL.len()]);
+pub struct RefusalCounts([u64; RefusalReason::VARIANTS.len()]);
 
 impl RefusalCounters {
     pub(crate) fn add(&self, refusal: RefusalReason) {
@@ -96,12 +77,12 @@ impl RefusalCounts {
 
     /// The reasons that occurred, with counts.
     pub fn iter(&self) -> impl Iterator<Item = (RefusalReason, u64)> {
-        RefusalReason::ALL.into_iter().zip(self.0).filter(|(_, count)| *count > 0)
+        RefusalReason::VARIANTS.iter().copied().zip(self.0).filter(|(_, count)| *count > 0)
     }
 }
 
 impl Serialize for RefusalCounts {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(RefusalReason::ALL.into_iter().map(RefusalReason::key).zip(self.0))
+        serializer.collect_map(RefusalReason::VARIANTS.iter().map(<&'static str>::from).zip(self.0))
     }
 }

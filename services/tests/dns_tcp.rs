@@ -49,7 +49,6 @@ fn answer(stream: &mut TcpStream) -> Vec<u8> {
     message
 }
 
-/// Whether the server has closed the connection.
 fn is_closed(stream: &mut TcpStream) -> bool {
     match stream.read(&mut [0]) {
         Ok(0) => true,

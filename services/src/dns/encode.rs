@@ -9,7 +9,6 @@ const FARTHEST: usize = 0x3fff;
 // Slots for name suffixes of one message. At most half are used; further names are not compressed.
 const SLOTS: usize = 4096;
 
-/// The owner name of a record in a reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RecordOwner {
     /// The name of the question, which may not be in the zone.
@@ -17,7 +16,6 @@ pub(crate) enum RecordOwner {
     Name(BucketIndex),
 }
 
-/// Offsets of name suffixes in the message.
 #[derive(Debug)]
 pub(crate) struct NameOffsets {
     /// Message number, hash and offset; a slot of another message is free.
@@ -58,7 +56,6 @@ impl NameOffsets {
         }
     }
 
-    /// Forgets suffixes from `offset` on.
     fn truncate(&mut self, offset: usize) {
         while let Some(slot) = self.used.pop_if(|slot| usize::from(self.slots[*slot].2) >= offset) {
             // The slot stays in use, so that the search still finds later ones.

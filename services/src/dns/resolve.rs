@@ -47,7 +47,6 @@ impl DnsSection {
     }
 }
 
-/// A set of records in an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct AnswerSet {
     pub(crate) section: DnsSection,
@@ -73,12 +72,10 @@ pub(crate) struct DnsAnswer {
     pub(crate) parts: Vec<AnswerSet>,
     pub(crate) rcode: u16,
     pub(crate) authoritative: bool,
-    /// Whether it is a referral to another zone.
     pub(crate) referral: bool,
     pub(crate) extended: Option<u16>,
     /// Equal for all names with the same answer.
     pub(crate) subject: u32,
-    /// Whether it comes from a wildcard.
     pub(crate) wildcard: bool,
 }
 
@@ -98,7 +95,6 @@ pub(crate) struct ZoneResolver<'a> {
     pub(crate) qtype: u16,
     pub(crate) qclass: u16,
     pub(crate) question: &'a WireName,
-    /// Buffers for aliases and hosts.
     pub(crate) alias: &'a mut NameBuffer,
     pub(crate) host: &'a mut NameBuffer,
 }

@@ -60,7 +60,6 @@ impl WrittenAnswer {
 pub(crate) struct DnsResponder {
     places: NameOffsets,
     answer: DnsAnswer,
-    /// The name of the question.
     name: WireName,
     alias: NameBuffer,
     host: NameBuffer,
@@ -85,37 +84,22 @@ impl DnsResponder {
         reply: &mut [u8],
         transport: QueryTransport,
     ) -> Option<WrittenAnswer> {
-        let header = |flags, edns: Option<EdnsInfo>, reply: &mut [u8]| {
-            let options_bytes = options_length(edns, None);
-            let length = HEADER + options_bytes;
-            let message = reply.get_mut(..length)?;
-            message[..HEADER].fill(0);
-            message[..2].copy_from_slice(&query[..2]);
-            put_u16(message, 2, flags);
-            put_u16(message, 10, u16::from(edns.is_some()));
-            put_options(message, HEADER, transport, edns, None, None);
-            Some(WrittenAnswer::error(length, options_bytes))
+        let mut reply_without_records = |end, flags, edns, upper_code| {
+            let codes = OptionCodes { upper_code, extended: None };
+            write_without_records(query, end, flags, edns, codes, transport, reply)
         };
         match query::parse(query) {
             ParsedQuery::Silence => None,
-            ParsedQuery::Header(flags) => header(flags, None, reply),
-            ParsedQuery::Bare(flags, edns) => header(flags, Some(edns), reply),
+            ParsedQuery::Header(flags) => reply_without_records(HEADER, flags, None, 0),
+            ParsedQuery::Bare(flags, edns) => reply_without_records(HEADER, flags, Some(edns), 0),
             ParsedQuery::Notify(name_length) => {
                 self.name.set(&query[HEADER..HEADER + name_length]);
                 let code = if zones.is_apex(&self.name) { rcode::REFUSED } else { rcode::NXDOMAIN };
-                header(flags_with_code(read_u16(query, 2), code), None, reply)
+                reply_without_records(HEADER, flags_with_code(read_u16(query, 2), code), None, 0)
             }
             ParsedQuery::BadVersion(name_length) => {
-                let end = HEADER + name_length + 4;
-                let message = reply.get_mut(..end + OPT_LENGTH)?;
-                message[..end].copy_from_slice(&query[..end]);
-                put_u16(message, 2, flags_with_code(read_u16(query, 2), 0));
-                [1, 0, 0, 1]
-                    .into_iter()
-                    .zip([4, 6, 8, 10])
-                    .for_each(|(count, offset)| put_u16(message, offset, count));
-                put_options(message, end, transport, Some(EdnsInfo::default()), Some(1), None);
-                Some(WrittenAnswer::error(end + OPT_LENGTH, OPT_LENGTH))
+                let flags = flags_with_code(read_u16(query, 2), 0);
+                reply_without_records(HEADER + name_length + 4, flags, Some(EdnsInfo::default()), 1)
             }
             ParsedQuery::Ask(question) => self.answer_question(zones, query, &question, reply, transport),
         }
@@ -130,17 +114,10 @@ impl DnsResponder {
         transport: QueryTransport,
     ) -> Option<WrittenAnswer> {
         let reply_flags = read_u16(query, 2) & flag::RD | flag::QR;
-        let mut write_refusal = |code, extended_code: Option<u16>, keep_question| {
+        let mut write_refusal = |code, extended: Option<u16>, keep_question| {
             let end = if keep_question { HEADER + question.name_length + 4 } else { HEADER };
-            let options_bytes = options_length(question.edns, extended_code);
-            let length = end + options_bytes;
-            let message = reply.get_mut(..length)?;
-            message[..end].copy_from_slice(&query[..end]);
-            put_u16(message, 2, reply_flags | code);
-            let counts = [u16::from(keep_question), 0, 0, u16::from(question.edns.is_some())];
-            counts.into_iter().zip([4, 6, 8, 10]).for_each(|(count, offset)| put_u16(message, offset, count));
-            put_options(message, end, transport, question.edns, None, extended_code);
-            Some(WrittenAnswer::error(length, options_bytes))
+            let codes = OptionCodes { upper_code: 0, extended };
+            write_without_records(query, end, reply_flags | code, question.edns, codes, transport, reply)
         };
         self.name.set(&query[HEADER..HEADER + question.name_length]);
         match question.qclass {
@@ -181,7 +158,6 @@ impl DnsResponder {
         self.write(zones, query, question, reply, transport)
     }
 
-    /// Encodes the answer.
     fn write(
         &mut self,
         zones: &Zones,
@@ -208,9 +184,9 @@ impl DnsResponder {
         }
         let end = encoder.position();
         put_u16(reply, 2, flags);
-        let counts = [1, counts[0], counts[1], counts[2] + u16::from(question.edns.is_some())];
-        counts.into_iter().zip([4, 6, 8, 10]).for_each(|(count, offset)| put_u16(reply, offset, count));
-        put_options(reply, end, transport, question.edns, None, self.answer.extended);
+        put_counts(reply, [1, counts[0], counts[1], counts[2] + u16::from(question.edns.is_some())]);
+        let codes = OptionCodes { upper_code: 0, extended: self.answer.extended };
+        put_options(reply, end, transport, question.edns, codes);
         let (kind, subject) = (self.kind(question), self.answer.subject);
         Some(WrittenAnswer { length: end + options_bytes, options_bytes, kind, subject, truncated })
     }
@@ -307,14 +283,41 @@ fn options_length(edns: Option<EdnsInfo>, extended: Option<u16>) -> usize {
     }
 }
 
-/// Writes the OPT record if the query had one. `upper_code` has the upper bits of the response code, for BADVERS.
+#[derive(Debug, Clone, Copy)]
+struct OptionCodes {
+    /// The upper bits of the response code, for BADVERS.
+    upper_code: u8,
+    /// An extended error (RFC 8914).
+    extended: Option<u16>,
+}
+
+/// Writes a reply of the query's first `end` bytes, which are its header or its header and question.
+fn write_without_records(
+    query: &[u8],
+    end: usize,
+    flags: u16,
+    edns: Option<EdnsInfo>,
+    codes: OptionCodes,
+    transport: QueryTransport,
+    reply: &mut [u8],
+) -> Option<WrittenAnswer> {
+    let options_bytes = options_length(edns, codes.extended);
+    let length = end + options_bytes;
+    let message = reply.get_mut(..length)?;
+    message[..end].copy_from_slice(&query[..end]);
+    put_u16(message, 2, flags);
+    put_counts(message, [u16::from(end > HEADER), 0, 0, u16::from(edns.is_some())]);
+    put_options(message, end, transport, edns, codes);
+    Some(WrittenAnswer::error(length, options_bytes))
+}
+
+/// Writes the OPT record if the query had one.
 fn put_options(
     message: &mut [u8],
     offset: usize,
     transport: QueryTransport,
     edns: Option<EdnsInfo>,
-    upper_code: Option<u8>,
-    extended: Option<u16>,
+    codes: OptionCodes,
 ) {
     let Some(edns) = edns else { return };
     let size = match transport {
@@ -323,11 +326,11 @@ fn put_options(
     };
     message[offset..offset + 3].copy_from_slice(&[0, 0, rtype::OPT as u8]);
     put_u16(message, offset + 3, size);
-    message[offset + 5..offset + 11].copy_from_slice(&[upper_code.unwrap_or(0), 0, 0, 0, 0, 0]);
+    message[offset + 5..offset + 11].copy_from_slice(&[codes.upper_code, 0, 0, 0, 0, 0]);
     if edns.dnssec_ok {
         message[offset + 7] = 0x80;
     }
-    if let Some(code) = extended {
+    if let Some(code) = codes.extended {
         put_u16(message, offset + 9, 6);
         message[offset + 11..offset + 15].copy_from_slice(&[0, 15, 0, 2]);
         put_u16(message, offset + 15, code);
@@ -341,6 +344,10 @@ fn flags_with_code(flags: u16, code: u16) -> u16 {
 
 fn read_u16(message: &[u8], offset: usize) -> u16 {
     u16::from_be_bytes([message[offset], message[offset + 1]])
+}
+
+fn put_counts(message: &mut [u8], counts: [u16; 4]) {
+    counts.into_iter().zip([4, 6, 8, 10]).for_each(|(count, offset)| put_u16(message, offset, count));
 }
 
 fn put_u16(message: &mut [u8], offset: usize, value: u16) {

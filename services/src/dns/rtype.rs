@@ -56,7 +56,6 @@ pub(crate) fn names(rtype: u16, data: &[u8]) -> [Option<Range<usize>>; 2] {
     [first, second]
 }
 
-/// Whether the data has all names of its type.
 pub(crate) fn has_required_names(rtype: u16, data: &[u8]) -> bool {
     let required_count = match rtype {
         SOA | 14 => 2,

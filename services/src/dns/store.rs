@@ -174,7 +174,6 @@ impl Zones {
         &self.notes
     }
 
-    /// Number of records in all zones.
     #[must_use]
     pub fn record_count(&self) -> usize {
         self.records
@@ -267,7 +266,6 @@ impl Zones {
         }
     }
 
-    /// The node of the suffix with this many labels.
     pub(crate) fn node(&self, zone: u16, name: &WireName, labels: usize) -> Option<BucketIndex> {
         self.lookup(zone, name.hash(labels), |bytes| bytes.starts_with(name.end(labels)))
     }

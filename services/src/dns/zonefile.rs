@@ -16,7 +16,6 @@ use super::rtype;
 
 /// Characters of an item in an error message.
 const LONGEST_ITEM: usize = 60;
-/// Depth of included files.
 const DEEPEST_INCLUDE: usize = 16;
 // Records of one `$GENERATE`: the addresses of an IPv4 /8.
 const MOST_GENERATED: u64 = 1 << 24;
@@ -72,12 +71,10 @@ pub(crate) enum ZoneText<'a> {
 #[derive(Debug)]
 pub(crate) struct ZoneFiles {
     pub(crate) apex: Vec<u8>,
-    /// The zone's file and the included files.
     pub(crate) files: Vec<PathBuf>,
 }
 
 impl ZoneFiles {
-    /// An error about a record.
     pub(crate) fn record_error(&self, record: &ZoneRecord<'_>, why: &str) -> ZoneError {
         ZoneError::Record {
             file: self.files[usize::from(record.file)].clone(),

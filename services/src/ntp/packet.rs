@@ -5,7 +5,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// Length of a packet without extension fields and MAC, and of every reply.
 pub const HEADER_BYTES: usize = 48;
 
-/// Modes.
 const CLIENT: u8 = 3;
 const SERVER: u8 = 4;
 

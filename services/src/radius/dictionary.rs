@@ -20,7 +20,6 @@ const SERVICE_TYPES: ValueForm = Named(
     "- Login-User Framed-User Callback-Login-User Callback-Framed-User Outbound-User Administrative-User NAS-Prompt-User \
      Authenticate-Only",
 );
-/// Attributes of replies.
 const REPLY: &[(&str, u8, ValueForm)] = &[
     ("Service-Type", 6, SERVICE_TYPES),
     ("Framed-Protocol", 7, Named("- PPP SLIP")),

@@ -181,7 +181,6 @@ impl UserDatabase {
         self.users.get(name)
     }
 
-    /// Number of users.
     #[must_use]
     pub fn count(&self) -> usize {
         self.users.len()

@@ -201,7 +201,6 @@ impl<'a> ReadPass<'a> {
         true
     }
 
-    /// Reads the files and builds the zones.
     fn build(mut self, zones: &[(&str, ZoneText<'_>)]) -> Result<Zones, ZoneError> {
         let files = self.files(zones)?;
         let kept_buckets = match self.before.take() {
@@ -308,7 +307,6 @@ fn sum(keys: &RandomState, zone: u16, record: &ZoneRecord<'_>) -> u64 {
     hasher.finish()
 }
 
-/// The item at an offset.
 fn read_item(items: &[u8], offset: u32) -> (u16, ZoneRecord<'_>) {
     let bytes = &items[offset as usize * ALIGNMENT..];
     let read_u16 = |position: usize| u16::from_ne_bytes([bytes[position], bytes[position + 1]]);

@@ -175,7 +175,6 @@ impl<R: BufRead> ZoneLexer<R> {
     }
 }
 
-/// The position of the closing quote.
 fn quote_end(line: &[u8], mut position: usize) -> Option<usize> {
     loop {
         match line.get(position)? {

@@ -179,7 +179,6 @@ const DELEGATION_EXAMPLE: &str =
 const SERVICE: &[RdataField] = &[F::U16, F::Name, F::Parameters];
 const SERVICE_EXAMPLE: &str = "1 . alpn=h2,h3 port=443 ipv4hint=192.0.2.1";
 
-/// The type with this number, if the table has it.
 pub(super) fn by_number(rtype: u16) -> Option<&'static RecordType> {
     TYPES.binary_search_by_key(&rtype, |kind| kind.rtype).ok().map(|index| &TYPES[index])
 }

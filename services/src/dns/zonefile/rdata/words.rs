@@ -66,7 +66,6 @@ pub(super) fn unexpected_word(word: ZoneWord<'_>, expected: &str) -> RdataError 
 }
 
 impl<'a, I: Iterator<Item = ZoneWord<'a>> + Clone> RdataWords<'_, I> {
-    /// Writes the data of a type.
     pub(in super::super) fn data(&mut self, kind: &RecordType) -> Result<(), RdataError> {
         for field in kind.fields {
             self.field(*field)?;
