@@ -36,7 +36,6 @@ enum HolderMessage {
     Failed(String),
 }
 
-/// Signals that end a holder.
 const END_SIGNALS: [i32; 3] = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP];
 
 /// Brings up a lab that stays when this process ends. Returns the state of the lab from the

@@ -58,7 +58,6 @@ impl Lab {
         &self.links
     }
 
-    /// A host by its name.
     pub fn host(&self, name: &str) -> Option<&LabHost> {
         self.hosts().find(|host| host.name() == name)
     }

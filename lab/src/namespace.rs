@@ -46,7 +46,6 @@ pub(crate) struct NetworkNamespace {
     pub sysfs: NamespaceSysfs,
 }
 
-/// Where the sysfs of a namespace is.
 #[derive(Debug)]
 pub(crate) enum NamespaceSysfs {
     /// On a detached mount that exists as long as the descriptor.
@@ -109,30 +108,6 @@ impl NamespaceSysfs {
 mod tests {
     use super::*;
 
-    /// Calls `make` on a new thread and `look` on this thread, while the new thread still runs. If
-    /// `make` fails, prints a SKIP message.
-    fn with_other_thread<T: Send + 'static>(
-        make: impl FnOnce() -> Result<T> + Send + 'static,
-        look: impl FnOnce(&T),
-    ) {
-        let (send, receive) = std::sync::mpsc::channel();
-        let (end, end_signal) = std::sync::mpsc::channel::<()>();
-        let thread = std::thread::spawn(move || {
-            let _ = send.send(make());
-            let _ = end_signal.recv();
-        });
-        match &receive.recv().unwrap() {
-            Ok(value) => look(value),
-            Err(why) => print_skip(&why.to_string()),
-        }
-        drop(end);
-        thread.join().unwrap();
-    }
-
-    fn print_skip(why: &str) {
-        linerate_testkit::skip(std::thread::current().name().unwrap_or_default(), why);
-    }
-
     fn interfaces(sys: &Path) -> Vec<String> {
         std::fs::read_dir(sys.join("class/net"))
             .unwrap()
@@ -142,30 +117,19 @@ mod tests {
     }
 
     #[test]
-    fn new_namespaces_have_a_sysfs_with_only_loopback() {
-        with_other_thread(NetworkNamespace::enter_new, |namespace| {
-            match &namespace.sysfs {
-                NamespaceSysfs::Detached { path, .. } | NamespaceSysfs::Private { path } => {
-                    assert_eq!(interfaces(path), ["lo"]);
-                }
-                NamespaceSysfs::Missing { why } => print_skip(why),
-            }
-            let own = NamespaceId::from_path(Path::new("/proc/self/ns/net")).unwrap();
-            assert_ne!(own, namespace.id);
-        });
-    }
-
-    #[test]
     fn other_threads_can_read_a_private_sysfs() {
-        with_other_thread(
-            || {
-                sys::unshare(UnshareFlags::NEWNET).map_err(|e| LabError::system("unshare", e))?;
-                NamespaceSysfs::make_private().map_err(|e| LabError::system("mount /sys", e))
-            },
-            |sysfs| {
-                let NamespaceSysfs::Private { path } = sysfs else { panic!("not private: {sysfs:?}") };
-                assert_eq!(interfaces(path), ["lo"]);
-            },
-        );
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let (_end, end_signal) = std::sync::mpsc::channel::<()>();
+        std::thread::spawn(move || {
+            let made = sys::unshare(UnshareFlags::NEWNET).and_then(|()| NamespaceSysfs::make_private());
+            let _ = sender.send(made);
+            // The mount ends with the thread.
+            let _ = end_signal.recv();
+        });
+        match receiver.recv().unwrap() {
+            Ok(NamespaceSysfs::Private { path }) => assert_eq!(interfaces(&path), ["lo"]),
+            Ok(sysfs) => panic!("not private: {sysfs:?}"),
+            Err(errno) => linerate_testkit::skip("other_threads_can_read_a_private_sysfs", errno),
+        }
     }
 }

@@ -39,8 +39,11 @@ const DRAIN: Duration = Duration::from_millis(50);
 const BATCH: u16 = 64;
 
 /// Where the receiver's thread runs, seen from the CPU that processes its packets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, strum::IntoStaticStr,
+)]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 pub enum ReceiverPlacement {
     SameCpu,
     /// Another hardware thread of its core.
@@ -101,12 +104,7 @@ impl ReceiverPlacement {
     /// The name in JSON.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Self::SameCpu => "same-cpu",
-            Self::SmtSibling => "smt-sibling",
-            Self::OtherCore => "other-core",
-            Self::OtherNode => "other-node",
-        }
+        self.into()
     }
 }
 

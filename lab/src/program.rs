@@ -23,7 +23,6 @@ const BIND_DEADLINE: Duration = Duration::from_secs(20);
 const BIND_POLL: Duration = Duration::from_millis(20);
 /// Time from SIGTERM to SIGKILL.
 const TERMINATION: Duration = Duration::from_secs(2);
-/// Lines of the program's output in an error.
 const OUTPUT_LINES: usize = 3;
 
 /// Why a server program cannot be used. One line; the last lines of its output are part of it.
@@ -104,7 +103,6 @@ impl ServerProgram {
         }
     }
 
-    /// Process id of the program.
     #[must_use]
     pub fn id(&self) -> u32 {
         self.child.id()

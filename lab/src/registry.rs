@@ -12,7 +12,6 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, flock};
 
 use crate::error::{LabError, Result};
-use crate::process::ProcessId;
 
 mod clean;
 mod entry;
@@ -21,6 +20,9 @@ mod state;
 pub use clean::{CleanReport, CleanScope, CleanedLab, NotRestored};
 pub(crate) use entry::RegistryEntry;
 pub use state::{HolderKind, HostState, HostWide, LabState};
+
+/// Extension of a file that replaces the state of a lab.
+const TEMPORARY: &str = "tmp";
 
 /// The directory of the labs of this user.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -138,7 +140,9 @@ impl LabRegistry {
 
     /// Replaces a state atomically.
     pub(crate) fn write(&self, state: &LabState) -> Result<()> {
-        let temporary = self.directory.join(TemporaryFile::name(state.process));
+        let path = self.file(&state.id);
+        // Each lab has one writer at a time.
+        let temporary = path.with_extension(TEMPORARY);
         let failed = |e: io::Error| LabError::file("write", &temporary, e);
         let mut text = serde_json::to_vec_pretty(state).map_err(|e| failed(e.into()))?;
         text.push(b'\n');
@@ -153,7 +157,6 @@ impl LabRegistry {
         file.write_all(&text).map_err(failed)?;
         // The original value must be on disk before a host-wide setting changes.
         file.sync_all().map_err(failed)?;
-        let path = self.file(&state.id);
         fs::rename(&temporary, &path).map_err(|e| LabError::file("write", path, e))
     }
 
@@ -175,26 +178,6 @@ impl LabRegistry {
             .map_err(failed)?
             .map(|entry| Ok(entry.map_err(failed)?.path()))
             .collect()
-    }
-}
-
-/// A temporary file has the PID of its process in its name, so that the file of a killed process
-/// can be recognized.
-struct TemporaryFile;
-
-impl TemporaryFile {
-    fn name(process: ProcessId) -> String {
-        use std::sync::atomic::{AtomicU64, Ordering};
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let ProcessId { pid, start_ticks } = process;
-        let next = NEXT.fetch_add(1, Ordering::Relaxed);
-        format!(".{pid}.{start_ticks}.{next}.tmp")
-    }
-
-    fn writer(path: &Path) -> Option<ProcessId> {
-        let name = path.file_name()?.to_str()?;
-        let mut parts = name.strip_prefix('.')?.strip_suffix(".tmp")?.split('.');
-        Some(ProcessId { pid: parts.next()?.parse().ok()?, start_ticks: parts.next()?.parse().ok()? })
     }
 }
 

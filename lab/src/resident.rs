@@ -52,12 +52,10 @@ impl ResidentThread {
         }
     }
 
-    /// Thread ID of the thread.
     pub(crate) fn thread_id(&self) -> i32 {
         self.thread_id.as_raw_nonzero().get()
     }
 
-    /// Runs `work` on the thread and waits for it.
     pub(crate) fn run<T: Send, F: FnOnce() -> T + Send>(&self, work: F) -> Result<T> {
         let outcome = if gettid() == self.thread_id {
             // This thread already; waiting for its own queue would be a deadlock.

@@ -10,7 +10,6 @@ use crate::rtnetlink::Mac;
 
 pub const RECEIVER: &str = "receiver";
 
-/// Most senders of a lab.
 pub const SENDERS: RangeInclusive<usize> = 1..=64;
 /// Queues an interface may have.
 pub const QUEUES: RangeInclusive<u32> = 1..=64;

@@ -46,7 +46,6 @@ pub fn enter(namespace: Option<&File>) -> Result<()> {
         .map_err(|errno| LabError::system("mount the sysfs of the network namespace on /sys", errno))
 }
 
-/// Mounts `mount` on `/sys`, and keeps the mounts below `/sys`.
 fn mount_over_sys(mount: &OwnedFd) -> rustix::io::Result<()> {
     sys::unshare(UnshareFlags::NEWNS)?;
     rustix::mount::mount_change(c"/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)?;

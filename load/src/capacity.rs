@@ -20,7 +20,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::error::GeneratorError;
-use crate::generator::MAX_RATE;
+use crate::generator::{MAX_RATE, check_duration};
 use crate::latency::Latency;
 use crate::outcome::{BoundReason, GROWTH, SendMethod};
 
@@ -115,7 +115,7 @@ impl Default for SearchOptions<'_> {
 
 impl SearchOptions<'_> {
     fn check(&self) -> Result<(), GeneratorError> {
-        let option_error = |option, problem: String| Err(GeneratorError::Option { option, problem });
+        let option_error = |option: &str, problem: String| Err(GeneratorError::option(option, &problem));
         if !(0.0..1.0).contains(&self.max_loss) {
             return option_error("max_loss", format!("{} is not a share from 0 to below 1", self.max_loss));
         }
@@ -143,9 +143,7 @@ impl SearchOptions<'_> {
         if self.confirm_stretch == 0 {
             return option_error("confirm_stretch", "0 leaves nothing to confirm in".to_owned());
         }
-        if self.slot < Duration::from_millis(1) {
-            return Err(GeneratorError::Duration);
-        }
+        check_duration(self.slot)?;
         match self.bracket {
             Some((low, high)) if !(low > 0.0 && low < high && high.is_finite()) => {
                 option_error("bracket", format!("{low} to {high} is not a range of positive rates"))

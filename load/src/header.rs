@@ -22,6 +22,8 @@
 /// Longest payload of a UDP datagram over IPv4: 65535 less 20 (IPv4) less 8 (UDP).
 pub const MAX_PAYLOAD_BYTES: usize = 65_507;
 
+use crate::error::GeneratorError;
+
 pub use linerate_networks::echo::{HEADER_BYTES, REPLY, REQUEST as MAGIC};
 
 /// The fields of a request that differ between requests.
@@ -76,7 +78,10 @@ impl RequestCodec {
         Some(RequestCodec { pattern, body_state })
     }
 
-    /// Bytes of a payload.
+    pub(crate) fn for_payload(payload: usize) -> Result<Self, GeneratorError> {
+        RequestCodec::new(payload).ok_or_else(|| payload_too_large(payload))
+    }
+
     pub fn payload_bytes(&self) -> usize {
         self.pattern.len()
     }
@@ -141,6 +146,12 @@ impl RequestCodec {
             intended_ns: be64(bytes, 32),
         })
     }
+}
+
+pub(crate) fn payload_too_large(payload: usize) -> GeneratorError {
+    GeneratorError::Invalid(format!(
+        "payload of {payload} bytes is larger than a UDP datagram holds ({MAX_PAYLOAD_BYTES} bytes)"
+    ))
 }
 
 // The fill at an offset. No run of equal bytes, so that a shifted body is detected.

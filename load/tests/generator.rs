@@ -12,8 +12,8 @@ use linerate_load::capacity::{ProbeVerdict, SearchEnd, SearchOptions, search};
 use linerate_load::generator::GeneratorBuilder;
 use linerate_load::{Generator, GeneratorError, LoadWorkload, PacingMode, SocketGenerator};
 use service::{
-    PAYLOAD, Service, assert_balanced, assert_faults_agree, assert_nobody_listens, cancel_after,
-    echo_with_faults, echo_with_forged_replies, rate, skip, slot,
+    PAYLOAD, Service, assert_balanced, assert_nobody_listens, cancel_after, echo_with_forged_replies, rate,
+    skip, slot,
 };
 
 fn generator(service: &Service, flows: usize, threads: usize) -> SocketGenerator {
@@ -54,68 +54,12 @@ fn all_echo_requests_are_answered() {
 }
 
 #[test]
-fn outcome_counts_service_faults_exactly() {
-    for mode in [rate(8_000.0), PacingMode::Window { outstanding: 4 }] {
-        let service = Service::start(echo_with_faults);
-        let mut generator = generator(&service, 7, 2);
-        let outcome = generator.run(&slot(mode, 800)).unwrap();
-        drop(generator);
-        // Loopback loses nothing at this rate.
-        assert_faults_agree(&outcome, service.stop(), 0);
-    }
-}
-
-#[test]
-fn swapped_replies_count_as_answered_and_reordered() {
-    // One flow, because a swap between two flows would reorder neither.
-    let mut first_of_pair: Option<Vec<u8>> = None;
-    let mut swapped = 0u64;
-    let count = Arc::new(std::sync::atomic::AtomicU64::new(0));
-    let swap_count = Arc::clone(&count);
-    let service = Service::start(move |socket, request, source, _| match first_of_pair.take() {
-        None => first_of_pair = Some(request.to_vec()),
-        Some(earlier) => {
-            socket.send_to(request, source).unwrap();
-            socket.send_to(&earlier, source).unwrap();
-            swapped += 1;
-            swap_count.store(swapped, Ordering::Relaxed);
-        }
-    });
-    let outcome = generator(&service, 1, 1).run(&slot(rate(2_000.0), 200)).unwrap();
-    assert_balanced(&outcome);
-    assert_eq!(outcome.sent, 400);
-    assert_eq!((outcome.answered, outcome.reordered), (400, 200));
-    assert_eq!(count.load(Ordering::Relaxed), 200);
-}
-
-#[test]
 fn unsolicited_late_and_corrupt_replies_are_distinguished() {
     let service = Service::start(echo_with_forged_replies);
     let outcome = generator(&service, 1, 1).run(&slot(rate(1_000.0), 100)).unwrap();
     assert_balanced(&outcome);
     assert_eq!((outcome.sent, outcome.answered, outcome.duplicate), (100, 100, 0));
     assert_eq!((outcome.unsolicited, outcome.late, outcome.corrupt), (4, 1, 3), "{outcome:?}");
-}
-
-#[test]
-fn latency_includes_the_wait_during_a_service_freeze() {
-    let mut frozen = false;
-    let service = Service::start(move |socket, request, source, account| {
-        if account.received == 300 && !frozen {
-            frozen = true;
-            // This sleep is the fault under test.
-            std::thread::sleep(Duration::from_millis(100));
-        }
-        socket.send_to(request, source).unwrap();
-    });
-    let outcome = generator(&service, 4, 1).run(&slot(rate(2_000.0), 500)).unwrap();
-    assert_balanced(&outcome);
-    assert_eq!(outcome.lost, 0);
-    // During the freeze, 200 of the 1000 requests were due, and half of them waited for more than
-    // 50 ms. A generator that waits for replies, or measures from the actual send time, would show
-    // one slow request.
-    assert!(outcome.latency_ns.quantile(0.92).unwrap() > 40_000_000, "{outcome:?}");
-    assert!(outcome.latency_ns.max().unwrap() >= 90_000_000);
 }
 
 #[test]
@@ -382,7 +326,8 @@ fn no_fragment_refuses_payloads_over_the_path_mtu() {
     assert!(error.contains("path MTU of 1500") && error.contains("at most 1472"), "{error}");
     if let Ok(v6) = v6 {
         assert!(start(&v6, 1_452, true).is_ok());
-        assert!(matches!(start(&v6, 1_453, true), Err(GeneratorError::PayloadOverMtu { most: 1_452, .. })));
+        let error = start(&v6, 1_453, true).unwrap_err().to_string();
+        assert!(error.contains("at most 1452"), "{error}");
     }
 }
 

@@ -113,7 +113,6 @@ impl From<DiscoveryError> for TestbedError {
     }
 }
 
-/// A part of a configuration that boost changes.
 struct BoostPart {
     name: &'static str,
     wanted: fn(&ServerConfiguration) -> bool,

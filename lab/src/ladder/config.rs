@@ -113,8 +113,9 @@ impl RunTiming {
 }
 
 /// Which settings stay for the following steps.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr)]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 pub enum KeepPolicy {
     /// Every step that could be applied.
     KeepAll,
@@ -126,10 +127,7 @@ impl KeepPolicy {
     /// The name on the command line and in JSON.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            KeepPolicy::KeepAll => "keep-all",
-            KeepPolicy::KeepBetter => "keep-better",
-        }
+        self.into()
     }
 }
 

@@ -37,7 +37,6 @@ pub use crate::ladder::running_program::RunningServerConfig;
 
 const DEFAULT_PORT: u16 = 7777;
 
-/// A run on a real interface.
 #[derive(Debug, Clone)]
 pub struct HostRunConfig {
     pub run: LadderConfig,
@@ -183,7 +182,6 @@ fn address(addresses: &[IpAddr], config: &HostRunConfig) -> Result<SocketAddr, H
 }
 
 impl PreparedRun {
-    /// Address of the server.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.setup.service.address

@@ -40,14 +40,11 @@ use crate::ladder::testbed::{OverloadGoodput, SampleRequest, StepSample, Testbed
 const LINK_TIME: Duration = Duration::from_secs(30);
 const CARRIER_POLL: Duration = Duration::from_millis(50);
 
-/// The server that is measured.
 #[derive(Debug, Clone)]
 pub(crate) struct MeasuredServer {
     pub(crate) interface: String,
     pub(crate) address: SocketAddr,
-    /// CPUs of its workers.
     pub(crate) cpus: Vec<u32>,
-    /// The longest request.
     pub(crate) payload_bytes: u32,
     /// Networks that it answers; empty: loopback, private and link-local networks.
     pub(crate) allowed: Vec<Net>,
@@ -80,7 +77,6 @@ pub(crate) struct HostSetup {
     pub(crate) service: MeasuredServer,
     /// A server that already runs; `None`: linerate starts its own server.
     pub(crate) program: Option<RunningProgram>,
-    /// Receive queues of the interface.
     pub(crate) queues: u32,
     pub(crate) numa_nodes: Option<u32>,
     pub(crate) changes: StepChanges,
@@ -271,7 +267,6 @@ impl<'a> HostTestbed<'a> {
         switch_result
     }
 
-    /// The changes of boost that a configuration has.
     pub(crate) fn boost_changes(&self, configuration: &ServerConfiguration) -> Vec<PlannedChange> {
         self.boost.as_ref().and_then(|boost| boost.changes_for(configuration).ok()).unwrap_or_default()
     }

@@ -7,13 +7,14 @@ use linerate_host::{CpuSet, Host, Setting, SettingValue};
 use linerate_tune::plan::{ChangeBenefit, ChangeImpact, PlannedChange, SkippedFinding};
 use linerate_tune::profile::FindingPolicy;
 use linerate_tune::{TunePlan, TuneProfile};
+use strum::VariantArray;
 
 use crate::ladder::configuration::ServerConfiguration;
 use crate::ladder::lab_testbed::queue_cpus;
 use crate::ladder::step::{LadderStep, STEPS};
 
 /// A part of a configuration that consists of settings of the host.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, VariantArray)]
 enum ConfigurationPart {
     /// CPUs that process received packets.
     Receive,
@@ -32,17 +33,6 @@ enum ConfigurationPart {
 }
 
 impl ConfigurationPart {
-    const ALL: [ConfigurationPart; 8] = [
-        ConfigurationPart::Receive,
-        ConfigurationPart::Transmit,
-        ConfigurationPart::Offload,
-        ConfigurationPart::Netfilter,
-        ConfigurationPart::SourceValidation,
-        ConfigurationPart::Audit,
-        ConfigurationPart::EarlyDemux,
-        ConfigurationPart::Smt,
-    ];
-
     /// `None` if no step alternates this setting.
     fn from_change(change: &PlannedChange) -> Option<Self> {
         match &change.setting {
@@ -105,7 +95,7 @@ impl ConfigurationPart {
     /// The parts that a step changes; empty for server options.
     fn of_step(step: &LadderStep) -> impl Iterator<Item = Self> + use<> {
         let configuration = step.configuration();
-        Self::ALL.into_iter().filter(move |part| part.is_planned(&configuration))
+        Self::VARIANTS.iter().copied().filter(move |part| part.is_planned(&configuration))
     }
 }
 
@@ -146,7 +136,9 @@ impl StepChanges {
             }
         }
         for skipped_finding in &plan.skipped {
-            for part in ConfigurationPart::ALL.into_iter().filter(|part| part.concerns(skipped_finding)) {
+            for part in
+                ConfigurationPart::VARIANTS.iter().copied().filter(|part| part.concerns(skipped_finding))
+            {
                 let why = format!("the plan skips it: {}: {}", skipped_finding.title, skipped_finding.why);
                 step_changes.reasons.entry(part).or_insert(why);
             }
@@ -179,7 +171,6 @@ impl StepChanges {
         })
     }
 
-    /// The part of a plan that a configuration applies.
     pub(crate) fn kept_plan(&self, plan: &TunePlan, configuration: &ServerConfiguration) -> TunePlan {
         let planned_settings = self.changes.iter().filter(|(part, _)| part.is_planned(configuration));
         let planned_settings: Vec<&Setting> = planned_settings.map(|(_, change)| &change.setting).collect();
@@ -204,7 +195,6 @@ impl StepChanges {
         }))
     }
 
-    /// The steps that change settings, with their changes.
     pub(crate) fn by_step(&self) -> Vec<(&'static LadderStep, Vec<&PlannedChange>)> {
         let changes_of = |step: &'static LadderStep| {
             let parts: Vec<ConfigurationPart> = ConfigurationPart::of_step(step).collect();
@@ -333,19 +323,8 @@ mod tests {
     use linerate_tune::plan::SCHEMA;
 
     fn change(setting: Setting, from: &str, to: &str, interrupts: ChangeImpact) -> PlannedChange {
-        PlannedChange {
-            setting,
-            from: SettingValue::new(from),
-            to: SettingValue::new(to),
-            why: String::new(),
-            findings: Vec::new(),
-            effect: None,
-            source: None,
-            risk: None,
-            interrupts,
-            claims: Vec::new(),
-            benefit: ChangeBenefit::default(),
-        }
+        let change = added_change(setting, SettingValue::new(from), SettingValue::new(to), "", "");
+        PlannedChange { interrupts, ..change }
     }
 
     fn plan(changes: Vec<PlannedChange>) -> TunePlan {

@@ -318,16 +318,8 @@ impl Generator for RemoteGenerators {
         GeneratorDescription::merge_all(&each).unwrap_or_else(|| GeneratorDescription {
             backend: "none".to_owned(),
             workload: "none".to_owned(),
-            threads: 0,
-            flows: 0,
-            payload_bytes: 0,
             targets: self.options.load.targets.clone(),
-            sources: Vec::new(),
-            cpus: Vec::new(),
-            no_fragment: false,
-            nice: None,
-            receive_buffer_bytes: 0,
-            fallbacks: Vec::new(),
+            ..GeneratorDescription::default()
         })
     }
 

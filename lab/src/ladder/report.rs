@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use linerate_load::GeneratorDescription;
 pub use linerate_load::stats::ComparisonVerdict;
 use serde::{Deserialize, Serialize};
+use strum::{IntoStaticStr, VariantArray};
 
 use crate::ladder::config::LadderConfig;
 use crate::ladder::cpu_use::CpuUse;
@@ -164,8 +165,11 @@ impl LadderWarning {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, IntoStaticStr, VariantArray,
+)]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 pub enum WarningKind {
     /// The generator was the limit: the figure is a lower bound.
     GeneratorBound,
@@ -194,38 +198,12 @@ pub enum WarningKind {
 }
 
 impl WarningKind {
-    pub const ALL: [WarningKind; 12] = [
-        WarningKind::GeneratorBound,
-        WarningKind::SharedCpus,
-        WarningKind::Unconfirmed,
-        WarningKind::CpuSteal,
-        WarningKind::Noisy,
-        WarningKind::Unknown,
-        WarningKind::Fallback,
-        WarningKind::NoEffectExpected,
-        WarningKind::Interrupted,
-        WarningKind::GeneratorLost,
-        WarningKind::LeftAsFound,
-        WarningKind::NotRestored,
-    ];
+    pub const ALL: &[WarningKind] = Self::VARIANTS;
 
     /// The name in JSON.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            WarningKind::GeneratorBound => "generator-bound",
-            WarningKind::SharedCpus => "shared-cpus",
-            WarningKind::Unconfirmed => "unconfirmed",
-            WarningKind::CpuSteal => "cpu-steal",
-            WarningKind::Noisy => "noisy",
-            WarningKind::Unknown => "unknown",
-            WarningKind::Fallback => "fallback",
-            WarningKind::NoEffectExpected => "no-effect-expected",
-            WarningKind::Interrupted => "interrupted",
-            WarningKind::GeneratorLost => "generator-lost",
-            WarningKind::LeftAsFound => "left-as-found",
-            WarningKind::NotRestored => "not-restored",
-        }
+        self.into()
     }
 }
 

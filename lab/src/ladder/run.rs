@@ -18,7 +18,6 @@ use crate::ladder::step::{BASELINE, LadderStep};
 use crate::ladder::summary;
 use crate::ladder::testbed::{OverloadGoodput, SampleRequest, StepSample, Testbed};
 
-/// Progress of a run.
 #[derive(Debug)]
 pub enum LadderEvent<'a> {
     /// A step is about to be measured.
@@ -38,7 +37,6 @@ pub enum LadderEvent<'a> {
     Done(&'a StepReport),
 }
 
-/// The result of a run.
 #[derive(Debug)]
 pub struct LadderOutcome {
     pub report: LadderReport,
@@ -124,7 +122,6 @@ struct LadderRunner<'a> {
     cpu_use: Vec<CpuUse>,
 }
 
-/// Samples of one configuration.
 #[derive(Default)]
 struct ConfigurationSamples(Vec<StepSample>);
 

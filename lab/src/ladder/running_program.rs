@@ -28,7 +28,6 @@ pub struct RunningServerConfig {
     pub workload: WorkloadContents,
 }
 
-/// The server of a run.
 #[derive(Debug, Clone)]
 pub(crate) struct RunningProgram {
     pub(crate) name: String,

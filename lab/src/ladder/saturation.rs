@@ -27,7 +27,6 @@ const WINDOW: u32 = 32;
 /// The rate must rise by at least this share, or by the noise of the slots, for more senders to be useful.
 const LEAST_RISE: f64 = 0.03;
 
-/// The result of one number of senders.
 #[derive(Debug, Clone, PartialEq)]
 struct SenderStep {
     /// Median of the slots.
@@ -47,7 +46,6 @@ pub struct RemoteSenders<G> {
     current: usize,
     generator: Option<G>,
     description: Option<GeneratorDescription>,
-    /// Names of the hosts.
     hosts: Vec<String>,
     /// Whether the rate still rose with the last senders.
     generator_bound: bool,
@@ -119,7 +117,6 @@ impl<G: Generator> RemoteSenders<G> {
         self.description.as_ref()
     }
 
-    /// The hosts that send.
     pub(crate) fn hosts(&self) -> &[String] {
         let count = self.counts.get(self.current).map_or(0, |senders| senders.hosts);
         self.hosts.get(..count).unwrap_or(&self.hosts)

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use crate::ladder::configuration::{PortSharing, ServerCalls, ServerConfiguration};
 
-/// One step of the ladder.
 #[derive(Debug, Clone, Copy)]
 pub struct LadderStep {
     /// The identifier in the published ladder if the step is the same.

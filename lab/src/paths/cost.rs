@@ -38,7 +38,6 @@ const MOST_LOSSES: usize = 5;
 const VXLAN_PORT: u16 = 4789;
 const CLIENT: &str = "sender0";
 
-/// The owner of a thread's CPU time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ThreadOwner {
     Host(CostContext),

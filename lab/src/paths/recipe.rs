@@ -20,7 +20,6 @@ pub struct NetworkPath {
     commands: &'static [&'static str],
 }
 
-/// Values for the placeholders of a recipe.
 pub(super) struct RecipeValues {
     /// A network namespace, as `ip link set ... netns` accepts it.
     pub(super) sender1: String,
@@ -265,7 +264,6 @@ impl NetworkPath {
         PATHS.iter().find(|path| path.name == name)
     }
 
-    /// Address on which the service listens.
     pub(super) fn service_address(&self) -> SocketAddr {
         (self.service, PORT).into()
     }

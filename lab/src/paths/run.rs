@@ -29,7 +29,6 @@ pub enum PathsEvent<'a> {
     Done(&'a PathReport),
 }
 
-/// Time for one search.
 const SEARCH: Duration = Duration::from_millis(1500);
 /// A search for a new path starts between these multiples of the capacity of `host`.
 const PATH_BRACKET: (f64, f64) = (0.2, 1.25);

@@ -23,7 +23,6 @@ pub struct ServerRecipe {
     /// One sentence about the server.
     #[serde(default)]
     pub about: String,
-    /// Debian package that has the program.
     #[serde(default, skip_serializing)]
     package: Option<String>,
     /// Program and arguments, with `{address}`, `{port}`, `{workers}` and `{directory}`.

@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{LabRegistry, LabState, TemporaryFile};
+use super::{LabRegistry, LabState, TEMPORARY};
 use crate::error::Result;
 use crate::namespace::NamespaceId;
 use crate::process::{self, FoundProcess};
@@ -176,9 +176,11 @@ impl LabRegistry {
         })
     }
 
+    // Those of living labs may be about to replace a state.
     fn remove_temporaries(&self) -> Result<()> {
         for path in self.files()? {
-            if TemporaryFile::writer(&path).is_some_and(|writer| !writer.is_alive()) {
+            let is_temporary = path.extension().is_some_and(|extension| extension == TEMPORARY);
+            if is_temporary && !path.with_extension("json").exists() {
                 // Another clean-up may have removed the file first.
                 let _ = fs::remove_file(&path);
             }

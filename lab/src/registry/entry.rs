@@ -37,7 +37,6 @@ impl RegistryEntry {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records hosts and links.
     pub(crate) fn record_topology(&self, hosts: Vec<HostState>, links: Vec<LabLink>) -> Result<()> {
         self.change(|state| {
             state.hosts = hosts;

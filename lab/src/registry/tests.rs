@@ -162,17 +162,17 @@ fn clean_reports_and_keeps_unreadable_files() {
 }
 
 #[test]
-fn clean_removes_temporary_files_of_dead_processes_only() {
+fn clean_removes_temporary_files_of_removed_labs_only() {
     let (_directory, registry) = registry();
-    let own = ProcessId::own().unwrap();
-    let dead_process = ProcessId { start_ticks: own.start_ticks + 1, ..own };
-    let (own_file, dead_file) = (TemporaryFile::name(own), TemporaryFile::name(dead_process));
-    for name in [&own_file, &dead_file] {
-        fs::write(registry.path().join(name), "").unwrap();
+    let living = RegistryEntry::new(registry.clone(), Some("one"), HolderKind::Running).unwrap();
+    let dead = register_dead_lab(&registry, "two", &[]);
+    let temporary = |id: &str| registry.file(id).with_extension(TEMPORARY);
+    let (own_file, dead_file) = (temporary(&living.state().id), temporary(&dead.id));
+    for file in [&own_file, &dead_file] {
+        fs::write(file, "").unwrap();
     }
     registry.clean(CleanScope::Dead, &mut nothing_to_restore).unwrap();
-    assert!(registry.path().join(own_file).exists());
-    assert!(!registry.path().join(dead_file).exists());
+    assert!(own_file.exists() && !dead_file.exists());
 }
 
 #[test]

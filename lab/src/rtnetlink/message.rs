@@ -62,12 +62,10 @@ pub(crate) fn veth_pair(
     RouteNetlinkMessage::NewLink(message)
 }
 
-/// Requests a link by its index.
 pub(crate) fn get_link(index: u32) -> RouteNetlinkMessage {
     RouteNetlinkMessage::GetLink(of_link(index))
 }
 
-/// Brings a link up.
 pub(crate) fn link_up(index: u32) -> RouteNetlinkMessage {
     let mut message = of_link(index);
     message.header.flags = LinkFlags::Up;

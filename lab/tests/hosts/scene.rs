@@ -51,7 +51,6 @@ pub(crate) fn names(directory: &Path) -> BTreeSet<String> {
     fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
 }
 
-/// The interfaces in a sysfs.
 pub(crate) fn interfaces(sys: &Path) -> Vec<String> {
     let mut found = names(&sys.join("class/net"));
     found.remove("bonding_masters");

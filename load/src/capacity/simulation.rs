@@ -14,7 +14,6 @@ use crate::outcome::{
 pub(super) struct SimulatedService {
     /// Transactions per second.
     pub(super) capacity: f64,
-    /// Requests the buffer holds.
     pub(super) buffer: f64,
     // Requests that a burst allowance answers at once in addition to the buffer. It only postpones
     // losses.

@@ -12,7 +12,7 @@ use rustix::process::{Resource, getrlimit};
 use super::{GeneratorDescription, MAX_BURST};
 use serde::{Deserialize, Serialize};
 
-use crate::error::GeneratorError;
+use crate::error::{GeneratorError, invalid};
 use crate::workload::LoadWorkload;
 
 // Estimate of the process's other open files, rather too high than too low.
@@ -46,7 +46,6 @@ pub enum LiveFrames {
     Never,
 }
 
-/// Settings of a generator.
 #[derive(Debug, Clone)]
 pub struct GeneratorBuilder {
     pub(super) targets: Vec<SocketAddr>,
@@ -210,39 +209,50 @@ impl GeneratorBuilder {
 
     pub(super) fn check(&self) -> Result<(), GeneratorError> {
         if self.targets.is_empty() {
-            return Err(GeneratorError::NoTargets);
+            return invalid("no target given: name at least one ADDR:PORT");
         }
         for target in &self.targets {
             if target.port() == 0 {
-                return Err(GeneratorError::PortZero(*target));
+                return invalid(format!("target {target} has port 0: name the port the service listens on"));
             }
             let address = target.ip();
             if !linerate_networks::is_near(address) && !self.allowed.iter().any(|net| net.contains(address)) {
-                return Err(GeneratorError::DestinationRefused(address));
+                return invalid(format!(
+                    "destination {address} is neither loopback, lab nor private: nothing was sent; if that host \
+                     is yours to load, add --allow-destination {address}"
+                ));
             }
             if !self.sources.is_empty() && !self.sources.iter().any(|ip| ip.is_ipv4() == address.is_ipv4()) {
-                return Err(GeneratorError::NoSourceFor(*target));
+                return invalid(format!(
+                    "no source address of the family of target {target}: give one, or none at all"
+                ));
             }
         }
         let (threads, flows, targets) = (self.threads, self.flows, self.targets.len());
         if threads == 0 {
-            return Err(GeneratorError::NoThreads);
+            return invalid("zero threads: a generator needs at least one");
         }
         if flows == 0 {
-            return Err(GeneratorError::NoFlows);
+            return invalid("zero flows: a generator needs at least one source port");
         }
         if flows < threads {
-            return Err(GeneratorError::FewerFlowsThanThreads { threads, flows });
+            return invalid(format!(
+                "{threads} threads but only {flows} flows: every thread needs a flow of its own, ask for fewer \
+                 threads or more flows"
+            ));
         }
         if flows < targets {
-            return Err(GeneratorError::FewerFlowsThanTargets { targets, flows });
+            return invalid(format!(
+                "{targets} targets but only {flows} flows: a target without a flow would get nothing, ask for \
+                 at least {targets} flows"
+            ));
         }
         self.workload.check()?;
         if !(1..=MAX_BURST).contains(&self.burst) {
-            return Err(GeneratorError::Burst(self.burst));
+            return invalid(format!("burst of {} requests: it must be 1 to {MAX_BURST}", self.burst));
         }
         if self.cpus.as_ref().is_some_and(Vec::is_empty) {
-            return Err(GeneratorError::NoCpus);
+            return invalid("empty list of CPUs to pin to: name at least one, or do not pin");
         }
         Ok(())
     }
@@ -253,7 +263,7 @@ impl GeneratorBuilder {
         let needed_files = flows as u64 + self.threads as u64 + OTHER_FILES;
         match getrlimit(Resource::Nofile).current {
             Some(limit) if needed_files > limit => {
-                Err(GeneratorError::TooManyFlows { flows, wanted: needed_files, limit })
+                Err(GeneratorError::too_many_flows(flows, needed_files, limit))
             }
             _ => Ok(()),
         }

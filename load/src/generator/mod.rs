@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::GeneratorError;
+use crate::error::{GeneratorError, invalid};
 use crate::outcome::{SlotInterval, SlotOutcome};
 
 pub use builder::{GeneratorBackend, GeneratorBuilder, LiveFrames};
@@ -38,7 +38,6 @@ pub const MAX_RATE: f64 = 1e9;
 
 /// Offers load slot by slot.
 pub trait Generator: Send {
-    /// Describes it for the report.
     fn describe(&self) -> GeneratorDescription;
 
     /// Offers the load of `slot`, waits for stragglers and accounts for every request.
@@ -77,7 +76,7 @@ impl<G: Generator + ?Sized> Generator for Box<G> {
 }
 
 /// One period of load.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct LoadSlot {
     /// How requests are timed.
     pub mode: PacingMode,
@@ -97,7 +96,8 @@ pub struct LoadSlot {
 }
 
 /// How requests are timed.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum PacingMode {
     /// Open loop: a fixed schedule over all flows, independent of the answers.
     Rate {
@@ -158,21 +158,32 @@ impl LoadSlot {
     pub fn check(&self) -> Result<(), GeneratorError> {
         match self.mode {
             PacingMode::Rate { per_second } if !(per_second > 0.0 && per_second <= MAX_RATE) => {
-                return Err(GeneratorError::Rate(per_second));
+                return invalid(format!(
+                    "rate of {per_second} requests/s: it must be a positive number of at most 1e9"
+                ));
             }
             PacingMode::Window { outstanding } if !(1..=MAX_WINDOW).contains(&outstanding) => {
-                return Err(GeneratorError::Window(outstanding));
+                return invalid(format!(
+                    "window of {outstanding} outstanding requests a flow: it must be 1 to {MAX_WINDOW}"
+                ));
             }
             _ => {}
         }
-        if self.duration < Duration::from_millis(1) {
-            return Err(GeneratorError::Duration);
-        }
+        check_duration(self.duration)?;
         match self.interval {
-            Some(interval) if interval < LEAST_INTERVAL => Err(GeneratorError::Interval),
+            Some(interval) if interval < LEAST_INTERVAL => {
+                invalid(format!("interval too short: give it at least {} ms", LEAST_INTERVAL.as_millis()))
+            }
             _ => Ok(()),
         }
     }
+}
+
+pub(crate) fn check_duration(duration: Duration) -> Result<(), GeneratorError> {
+    if duration < Duration::from_millis(1) {
+        return invalid("slot of zero duration: give it at least a millisecond");
+    }
+    Ok(())
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -227,6 +238,19 @@ impl GeneratorDescription {
         }
         Some(merged)
     }
+}
+
+// Added to the sequences of a flow, so that tags are not predictable.
+fn tag_salt(run: u64, flow: u32) -> u64 {
+    mix(run ^ mix(u64::from(flow) + 1))
+}
+
+// Mixes all bits (the finalizer of splitmix64).
+fn mix(mut bits: u64) -> u64 {
+    bits = bits.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    bits ^ (bits >> 31)
 }
 
 fn add_missing<T: PartialEq + Clone>(items: &mut Vec<T>, candidates: &[T]) {

@@ -56,7 +56,6 @@ impl SendSchedule {
         self.start_ns + (self.offset_ns + self.step_ns * index as f64) as u64
     }
 
-    /// The number of requests that are due.
     pub(super) fn due(&self, now_ns: u64) -> u64 {
         let elapsed_ns = now_ns.saturating_sub(self.start_ns) as f64 - self.offset_ns;
         // Before the first request this is negative, and the cast makes it 0.

@@ -89,8 +89,12 @@ fn configure_thread(cpu: Option<u32>, nice: Option<i32>) -> Result<(), Generator
     }
     if let Some(nice) = nice {
         // On Linux the niceness of "the calling process" is that of the calling thread (setpriority(2)).
-        setpriority_process(None, nice)
-            .map_err(|source| GeneratorError::Nice { nice, source: source.into() })?;
+        setpriority_process(None, nice).map_err(|source| {
+            GeneratorError::Invalid(format!(
+                "cannot set niceness {nice} on a generator thread: {source} (a lower value than now needs \
+                 CAP_SYS_NICE)"
+            ))
+        })?;
     }
     // The default slack of 50 us would lengthen every sleep by 50 us (prctl(2), PR_SET_TIMERSLACK).
     // If this fails, requests only leave later, which their latency shows.

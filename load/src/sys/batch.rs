@@ -73,7 +73,6 @@ pub(crate) struct ReceiveBatch {
     received: usize,
 }
 
-/// One datagram of a [`ReceiveBatch`].
 pub(crate) struct Received<'a> {
     /// Its payload, up to the size of the buffer.
     pub(crate) bytes: &'a [u8],

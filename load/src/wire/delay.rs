@@ -7,7 +7,6 @@ use super::speed::LinkSpeed;
 /// The speed of light in fibre, metres per second: two thirds of that in vacuum.
 pub const FIBRE_METRES_PER_SECOND: f64 = 2e8;
 
-/// The path of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct DelayPath {
     /// Length of the cable, m.

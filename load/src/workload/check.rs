@@ -1,13 +1,14 @@
 //! Whether the parts of an exchange fit together.
 
 use super::{EchoedTag, PreparedExchange, RequestOrder};
-use crate::error::GeneratorError;
+use crate::error::{GeneratorError, invalid};
 
 impl PreparedExchange {
-    /// Whether a generator can send it at all.
     pub(super) fn check(&self) -> Result<(), GeneratorError> {
-        self.problem()
-            .map_or(Ok(()), |problem| Err(GeneratorError::Workload { workload: self.protocol, problem }))
+        match self.problem() {
+            Some(problem) => invalid(format!("workload {}: {problem}", self.protocol)),
+            None => Ok(()),
+        }
     }
 
     fn problem(&self) -> Option<String> {
@@ -37,7 +38,6 @@ impl PreparedExchange {
         }
     }
 
-    /// Bytes of a reply that are read at fixed offsets.
     fn reply_bytes_read(&self) -> usize {
         let marks = self.marks.iter().map(|mark| mark.offset + 1);
         let code = self.code.iter().map(|code| code.offset + 1);

@@ -25,7 +25,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::error::GeneratorError;
-use crate::header::{HEADER_BYTES, MAX_PAYLOAD_BYTES, fill_byte};
+use crate::header::{HEADER_BYTES, MAX_PAYLOAD_BYTES, fill_byte, payload_too_large};
 use crate::outcome::CodeCount;
 
 pub use error::SourceError;
@@ -118,6 +118,9 @@ pub struct ReplyCode {
     pub name: fn(u8) -> Option<&'static str>,
 }
 
+// The number of earlier requests with the same tag against which a reply is verified.
+const ROUNDS: u64 = 4;
+
 // Flag of a counted value: the reply was truncated.
 pub(crate) const TRUNCATED: u8 = 0x80;
 
@@ -148,7 +151,33 @@ impl PreparedExchange {
         reply.len() >= self.shortest_reply_bytes && self.marks.iter().all(has_mark)
     }
 
-    /// The code of a reply, if the exchange has codes.
+    /// [`RequestOrder::ByTag`]: the index of a flow's request.
+    pub(crate) fn request_index(&self, flow: u32, sequence: u64) -> usize {
+        let number = sequence.wrapping_add(self.tag_range().wrapping_mul(u64::from(flow)));
+        (number % self.requests.len() as u64) as usize
+    }
+
+    // Whether a reply is valid for a request, or for an earlier one with the same tag: how often the tag
+    // was used since. `None` if it is valid for none.
+    pub(crate) fn find_answered(
+        &self,
+        verify: &dyn ReplyVerifier,
+        (flow, sequence): (u32, u64),
+        reply: &[u8],
+    ) -> Option<u64> {
+        let tag_range = self.tag_range();
+        let earlier_rounds = sequence.checked_div(tag_range).unwrap_or(0).min(ROUNDS);
+        (0..=earlier_rounds).find(|rounds| {
+            let index = self.request_index(flow, sequence.wrapping_sub(rounds * tag_range));
+            verify.verify(&self.requests[index], reply)
+        })
+    }
+
+    /// Number of distinct tags; 0 for 2^64.
+    fn tag_range(&self) -> u64 {
+        self.tag.map_or(1, |tag| tag.mask().wrapping_add(1))
+    }
+
     #[inline]
     pub(crate) fn code_of(&self, reply: &[u8]) -> Option<u8> {
         let code = self.code?;
@@ -196,10 +225,9 @@ impl LoadWorkload {
         u32::try_from(mean).unwrap_or(u32::MAX)
     }
 
-    /// Whether a generator can send it at all.
     pub(crate) fn check(&self) -> Result<(), GeneratorError> {
         if self.longest_bytes() > MAX_PAYLOAD_BYTES {
-            return Err(GeneratorError::PayloadTooLarge(self.longest_bytes()));
+            return Err(payload_too_large(self.longest_bytes()));
         }
         match self {
             LoadWorkload::Echo { .. } => Ok(()),

@@ -31,19 +31,11 @@ impl Scene {
             skip(test, format_args!("{program} is not installed"));
             return None;
         }
-        match Lab::builder().start() {
-            Ok(lab) => {
-                let directory = tempfile::tempdir().unwrap();
-                Some(Scene { test, lab, directory, server: None })
-            }
-            Err(why) => {
-                skip(test, why);
-                None
-            }
-        }
+        let lab = Lab::builder().start().map_err(|why| skip(test, why)).ok()?;
+        let directory = tempfile::tempdir().unwrap();
+        Some(Scene { test, lab, directory, server: None })
     }
 
-    /// The server's address on the link.
     pub(crate) fn address(&self) -> IpAddr {
         self.lab.links()[0].receiver.ipv4[0].into()
     }

@@ -14,7 +14,6 @@ pub(crate) use linerate_testkit::skip;
 /// Payload of an echo request in bytes.
 pub(crate) const PAYLOAD: usize = 100;
 
-/// The counters of the service.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Account {
     pub(crate) received: u64,
@@ -84,30 +83,6 @@ pub(crate) fn echo(socket: &UdpSocket, request: &mut [u8], source: SocketAddr, a
     socket.send_to(request, source).unwrap();
 }
 
-/// Drops every 10th request, answers every 100th twice and every 1000th with a changed byte.
-pub(crate) fn echo_with_faults(
-    socket: &UdpSocket,
-    request: &mut [u8],
-    source: SocketAddr,
-    account: &mut Account,
-) {
-    let number = account.received;
-    if number % 1_000 == 1 {
-        account.corrupted += 1;
-        let at = number as usize % request.len();
-        request[at] ^= 0x20;
-        socket.send_to(request, source).unwrap();
-    } else if number % 10 == 2 {
-        account.dropped += 1;
-    } else {
-        echo(socket, request, source, account);
-        if number % 100 == 3 {
-            account.duplicated += 1;
-            socket.send_to(request, source).unwrap();
-        }
-    }
-}
-
 /// Echoes each request. After each of the first eight requests, also sends a forged reply: four
 /// unsolicited, one late, and three corrupt replies.
 pub(crate) fn echo_with_forged_replies(
@@ -156,19 +131,6 @@ pub(crate) fn assert_nobody_listens(outcome: &SlotOutcome) {
     assert_eq!(outcome.answered, 0);
     assert!(outcome.sent > 0 && outcome.send_errors.nobody_listens(), "{outcome:?}");
     assert_eq!(outcome.send_errors.total(), outcome.send_errors.refused);
-}
-
-/// Checks that the account of [`echo_with_faults`] and the generator's outcome agree. `refused`:
-/// requests that the link did not accept.
-pub(crate) fn assert_faults_agree(outcome: &SlotOutcome, account: Account, refused: u64) {
-    assert_balanced(outcome);
-    assert_eq!(outcome.sent, account.received + refused);
-    assert_eq!(outcome.answered, account.answered);
-    assert_eq!(outcome.lost, account.dropped + account.corrupted + refused);
-    assert_eq!(outcome.duplicate, account.duplicated);
-    assert_eq!(outcome.corrupt, account.corrupted);
-    assert_eq!((outcome.unsolicited, outcome.late, outcome.reordered), (0, 0, 0), "{outcome:?}");
-    assert!(account.corrupted > 0 && account.duplicated > 0 && account.dropped > 0, "{account:?}");
 }
 
 /// Sets `cancel` after `milliseconds`.

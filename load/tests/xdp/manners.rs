@@ -181,14 +181,12 @@ fn xdp_programs_are_unloaded_after_the_process_is_killed() {
 
 type Ids = std::collections::BTreeSet<u32>;
 
-/// The ids of all loaded programs that have the names of the generator's programs.
 fn generator_program_ids() -> Ids {
     let ours = |name: Option<&str>| matches!(name, Some("send" | "receive" | "sent" | "not_redirected"));
     let programs = aya::programs::loaded_programs().filter_map(Result::ok);
     programs.filter(|program| ours(program.name_as_str())).map(|program| program.id()).collect()
 }
 
-/// The ids of the programs that this process holds.
 fn own_program_ids() -> Ids {
     let mut ids = Ids::new();
     for entry in std::fs::read_dir("/proc/self/fdinfo").unwrap().filter_map(Result::ok) {

@@ -17,13 +17,8 @@ pub(crate) struct Scene {
 impl Scene {
     /// `None`, after a SKIP message, if no lab can start here.
     pub(crate) fn new(test: &'static str) -> Option<Self> {
-        match Lab::builder().start() {
-            Ok(lab) => Some(Scene { lab, test }),
-            Err(error) => {
-                skip(test, error.to_string());
-                None
-            }
-        }
+        let lab = Lab::builder().start().map_err(|why| skip(test, why)).ok()?;
+        Some(Scene { lab, test })
     }
 
     pub(crate) fn link(&self) -> &LabLink {
@@ -36,7 +31,6 @@ impl Scene {
         if v4 { (end.ipv4[0], 0).into() } else { (end.ipv6[0], 0).into() }
     }
 
-    /// Starts an echo service on the receiver.
     pub(crate) fn echo(&self, v4: bool) -> Service {
         self.serve(v4, echo)
     }
@@ -51,7 +45,6 @@ impl Scene {
         self.lab.receiver().run(move || Service::start_at(at, serve)).unwrap()
     }
 
-    /// A builder for echo requests to `target`.
     pub(crate) fn builder(&self, target: SocketAddr, flows: usize) -> GeneratorBuilder {
         GeneratorBuilder::default()
             .targets(vec![target])
@@ -59,7 +52,6 @@ impl Scene {
             .workload(LoadWorkload::Echo { payload_bytes: PAYLOAD })
     }
 
-    /// Starts a generator on the sender.
     pub(crate) fn start(&self, builder: GeneratorBuilder) -> Result<XdpGenerator, GeneratorError> {
         self.lab.senders()[0].run(move || builder.start_xdp()).unwrap()
     }

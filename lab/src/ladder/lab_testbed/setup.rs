@@ -22,7 +22,6 @@ use crate::ladder::sampler::Sampler;
 use crate::ladder::server;
 use crate::{Lab, LabHost, LabLink};
 
-/// Port of the lab's server.
 const PORT: u16 = 7777;
 /// Niceness of the generator's threads on shared CPUs, so that the server is the limit.
 const GENERATOR_NICE: i32 = -20;

@@ -16,13 +16,8 @@ fn config() -> LadderConfig {
 
 fn testbed<'a>(test: &str, config: &'a LadderConfig) -> Option<LabTestbed<'a>> {
     // A user namespace requires a process with one thread, and a test has more.
-    match LabTestbed::start(config, None, Arc::default()) {
-        Ok(testbed) => Some(testbed),
-        Err(error) => {
-            linerate_testkit::skip(test, error);
-            None
-        }
-    }
+    let result = LabTestbed::start(config, None, Arc::default());
+    result.map_err(|error| linerate_testkit::skip(test, error)).ok()
 }
 
 /// Repeats the switch while the port is in use: a program that another test starts at the same time

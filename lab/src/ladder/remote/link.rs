@@ -150,7 +150,6 @@ impl HostLink {
         &self.line
     }
 
-    /// Readings of its clock that are kept.
     pub(super) fn clock_readings(&self) -> usize {
         lock(&self.line.clock).readings()
     }

@@ -102,7 +102,7 @@ fn run(
                 cancel.store(true, Ordering::Relaxed);
             }
         };
-        let outcome = begin(generator, &order.slot(), &mut observer);
+        let outcome = begin(generator, &order.slot, &mut observer);
         write_result?;
         output.write_answer(&answer(number, generator, outcome))?;
     }

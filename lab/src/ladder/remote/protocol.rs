@@ -1,13 +1,11 @@
 //! The protocol: one JSON object per line on the remote program's standard input and output.
 
-use std::time::Duration;
-
 use linerate_load::report::LoadReport;
 use linerate_load::{GeneratorDescription, LoadSlot, PacingMode, SlotInterval};
 use serde::{Deserialize, Serialize};
 
 /// Schema of the lines, part of [`RemoteAnswer::Ready`].
-pub(super) const SCHEMA: &str = "linerate.load-on-demand/2";
+pub(super) const SCHEMA: &str = "linerate.load-on-demand/3";
 
 /// A line of the local side.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -27,24 +25,8 @@ pub(super) enum RemoteOrder {
 pub(super) struct SlotOrder {
     /// Repeated in the answers.
     pub(super) number: u64,
-    pub(super) pace: RemotePace,
-    pub(super) duration_ns: u64,
-    pub(super) drain_ns: u64,
-    pub(super) interval_ns: Option<u64>,
-    /// Whether a paced rate may leave as live frames.
-    #[serde(default)]
-    pub(super) live_frames: bool,
-    /// Start by `CLOCK_REALTIME` of the remote host.
-    pub(super) begin_realtime_ns: u64,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum RemotePace {
-    RatePerSecond(f64),
-    /// Outstanding requests per flow.
-    Window(u32),
-    Flood,
+    /// Starts by the clock of the remote host.
+    pub(super) slot: LoadSlot,
 }
 
 /// A line of the remote side.
@@ -81,45 +63,20 @@ pub(super) enum RemoteAnswer {
 impl SlotOrder {
     /// An order for one of `shares` equal parts of `slot`.
     pub(super) fn new(number: u64, slot: &LoadSlot, shares: usize, begin_realtime_ns: u64) -> Self {
-        let pace = match slot.mode {
-            PacingMode::Rate { per_second } => RemotePace::RatePerSecond(per_second / shares.max(1) as f64),
-            PacingMode::Window { outstanding } => RemotePace::Window(outstanding),
-            PacingMode::Flood => RemotePace::Flood,
+        let mode = match slot.mode {
+            PacingMode::Rate { per_second } => {
+                PacingMode::Rate { per_second: per_second / shares.max(1) as f64 }
+            }
+            mode @ (PacingMode::Window { .. } | PacingMode::Flood) => mode,
         };
-        SlotOrder {
-            number,
-            pace,
-            duration_ns: whole_ns(slot.duration),
-            drain_ns: whole_ns(slot.drain),
-            interval_ns: slot.interval.map(whole_ns),
-            live_frames: slot.live_frames,
-            begin_realtime_ns,
-        }
+        SlotOrder { number, slot: LoadSlot { mode, start_at_realtime_ns: Some(begin_realtime_ns), ..*slot } }
     }
-
-    /// The slot for the remote generator.
-    pub(super) fn slot(&self) -> LoadSlot {
-        let mode = match self.pace {
-            RemotePace::RatePerSecond(per_second) => PacingMode::Rate { per_second },
-            RemotePace::Window(outstanding) => PacingMode::Window { outstanding },
-            RemotePace::Flood => PacingMode::Flood,
-        };
-        LoadSlot {
-            drain: Duration::from_nanos(self.drain_ns),
-            interval: self.interval_ns.map(Duration::from_nanos),
-            live_frames: self.live_frames,
-            start_at_realtime_ns: Some(self.begin_realtime_ns),
-            ..LoadSlot::new(mode, Duration::from_nanos(self.duration_ns))
-        }
-    }
-}
-
-fn whole_ns(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -137,7 +94,7 @@ mod tests {
             let text = serde_json::to_string(&order).expect("JSON");
             prop_assert!(!text.contains('\n'));
             let Ok(RemoteOrder::Slot(slot_order)) = serde_json::from_str::<RemoteOrder>(&text) else { panic!("{text}") };
-            let mut parsed_slot = slot_order.slot();
+            let mut parsed_slot = slot_order.slot;
             prop_assert_eq!(parsed_slot.start_at_realtime_ns.take(), Some(begin));
             if let (PacingMode::Rate { per_second: all }, PacingMode::Rate { per_second: part }) = (slot.mode, &mut parsed_slot.mode) {
                 prop_assert!((*part * shares as f64 - all).abs() <= all * 1e-12);

@@ -101,7 +101,7 @@ impl RemoteGenerators {
                 start_delay.as_secs(),
                 LATEST_START.as_secs()
             );
-            return Err(GeneratorError::Option { option: "start_at_realtime_ns", problem });
+            return Err(GeneratorError::option("start_at_realtime_ns", &problem));
         }
         let mut pending = self.send_orders(slot);
         let deadline =
@@ -267,7 +267,6 @@ impl RemoteGenerators {
     }
 }
 
-/// The results of all hosts as one, with the warnings of the merging.
 fn merged_outcome(mut parts: Vec<(String, LoadReport)>) -> Result<(SlotOutcome, Vec<String>), String> {
     if parts.len() == 1 {
         let single = parts.pop().ok_or_else(|| "no part".to_owned())?;
@@ -352,12 +351,10 @@ mod tests {
     fn an_interval_is_complete_when_all_hosts_have_reported() {
         let interval = |number, sent| SlotInterval {
             number,
-            begins_seconds: 0.0,
             seconds: 1.0,
             sent,
             received: sent,
-            answered: None,
-            latency_ns: linerate_load::LatencyQuantiles::default(),
+            ..SlotInterval::default()
         };
         let mut intervals = MergedIntervals::default();
         assert_eq!(intervals.add(interval(0, 5), 2), None);

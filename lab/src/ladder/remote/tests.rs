@@ -40,13 +40,7 @@ impl Generator for FakeGenerator {
             threads: 1,
             flows: 16,
             payload_bytes: 100,
-            targets: Vec::new(),
-            sources: Vec::new(),
-            cpus: Vec::new(),
-            no_fragment: false,
-            nice: None,
-            receive_buffer_bytes: 0,
-            fallbacks: Vec::new(),
+            ..GeneratorDescription::default()
         }
     }
 
@@ -61,32 +55,25 @@ impl Generator for FakeGenerator {
         let rate = self.answered_per_second * factor;
         let count = (rate * slot.duration.as_secs_f64()) as u64;
         let interval = SlotInterval {
-            number: 0,
-            begins_seconds: 0.0,
             seconds: slot.duration.as_secs_f64(),
             sent: count,
             received: count,
-            answered: None,
-            latency_ns: linerate_load::LatencyQuantiles::default(),
+            ..SlotInterval::default()
         };
         observer(&interval);
         let mut latency_ns = Latency::new();
         latency_ns.record(1_000);
-        let interval = serde_json::to_value(&interval).expect("JSON");
-        let latency = serde_json::to_value(&latency_ns).expect("JSON");
-        let text = serde_json::json!({
-            "started_realtime_ns": slot.start_at_realtime_ns.unwrap_or(7), "sent": count, "answered": count,
-            "lost": 0, "duplicate": 0, "reordered": 0, "corrupt": 0, "unsolicited": 0, "late": 0,
-            "send_errors": {"refused": 0, "unreachable": 0, "too_long": 0, "forbidden": 0, "no_buffers": 0, "other": 0},
-            "duration_seconds": slot.duration.as_secs_f64(), "requested_per_second": null,
-            "offered_per_second": rate, "answered_per_second": rate, "latency_ns": latency, "codes": [],
-            "unverified": 0, "bursts": {"median_requests": 1, "max_requests": 1}, "intervals": [interval],
-            "queue": {"first_half_ns": null, "last_quarter_ns": null},
-            "self_watch": {"late_sends": 0, "worst_lag_ns": 0, "tick_ns": 0, "thread_cpu_ratio": [0.5],
-                "receive_drops": 0, "refused_by_link": 0, "timed_out": 0, "bound_because": []},
-            "generator_bound": false,
-        });
-        Ok(serde_json::from_value(text).expect("an outcome"))
+        Ok(SlotOutcome {
+            started_realtime_ns: slot.start_at_realtime_ns.unwrap_or(7),
+            sent: count,
+            answered: count,
+            duration: slot.duration,
+            offered_per_second: rate,
+            answered_per_second: rate,
+            latency_ns,
+            intervals: vec![interval],
+            ..SlotOutcome::default()
+        })
     }
 }
 

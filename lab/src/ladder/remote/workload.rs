@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 
 /// The longest first line.
 const LONGEST_HEAD: usize = 8192;
-/// The largest file that is accepted.
 const LARGEST_FILE: usize = 256 << 20;
 
 /// The first line. The bytes of the file follow.

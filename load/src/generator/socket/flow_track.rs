@@ -1,6 +1,7 @@
 //! Finds the request of a reply by its tag.
 
 use super::sequence_window::{ReplyKind, SequenceWindow};
+use crate::generator::tag_salt;
 use crate::workload::{EchoedTag, PreparedExchange, RequestOrder};
 
 // The most requests in view of all flows of a thread, even if tags distinguish more: 32 MiB of intended
@@ -69,7 +70,7 @@ impl FlowTrack {
 impl FlowTags {
     fn new(exchange: &PreparedExchange, run: u64, flow: u32) -> Self {
         let salt = match exchange.order {
-            RequestOrder::InTurn => mix(run ^ mix(u64::from(flow).wrapping_add(1))),
+            RequestOrder::InTurn => tag_salt(run, flow),
             RequestOrder::ByTag => 0,
         };
         FlowTags { tag: exchange.tag, salt, timed: true, ..FlowTags::default() }
@@ -107,7 +108,6 @@ impl FlowTags {
         self.sequence(request).wrapping_add(self.salt)
     }
 
-    /// Records the intended time of a request of this slot.
     pub(super) fn record_sent(&mut self, request: u64, intended_ns: u64) {
         let index = self.time_index(request);
         if let Some(time) = self.times.get_mut(index) {
@@ -115,12 +115,10 @@ impl FlowTags {
         }
     }
 
-    /// The intended time of a request in view.
     pub(super) fn intended_ns(&self, request: u64) -> u64 {
         self.times.get(self.time_index(request)).copied().unwrap_or(0)
     }
 
-    /// The request that a reply answers.
     pub(super) fn find_request(&mut self, reply: &[u8], window: &SequenceWindow) -> TagMeaning {
         let Some(tag) = self.tag else { return self.oldest_outstanding(window) };
         let Some(value) = tag.read(reply) else { return TagMeaning::Unknown };
@@ -166,12 +164,4 @@ impl TagMeaning {
             TagMeaning::Unknown => ReplyKind::NeverSent,
         }
     }
-}
-
-// Mixes all bits (the finalizer of splitmix64).
-fn mix(mut bits: u64) -> u64 {
-    bits = bits.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    bits ^ (bits >> 31)
 }

@@ -31,7 +31,6 @@ pub(super) struct SocketFlow {
     pub(super) track: FlowTrack,
 }
 
-/// Receives for all flows of one thread.
 pub(super) struct FlowInbox {
     epoll: OwnedFd,
     events: Vec<epoll::Event>,

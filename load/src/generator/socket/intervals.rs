@@ -7,7 +7,6 @@ use super::totals::ReceivedTotals;
 use crate::generator::MAX_BURST;
 use crate::generator::clock;
 use crate::latency::Latency;
-use crate::latency::LatencyQuantiles;
 use crate::outcome::SlotInterval;
 
 #[derive(Debug)]
@@ -18,7 +17,6 @@ pub(super) enum IntervalMessage {
     Done(Box<SocketWorkerReport>),
 }
 
-/// A thread's share of an interval.
 #[derive(Debug)]
 pub(super) struct IntervalPart {
     counts: IntervalCounts,
@@ -35,20 +33,32 @@ pub(super) struct IntervalCounts {
     pub(super) answered: u64,
 }
 
-#[derive(Debug)]
-pub(super) struct SocketWorkerReport {
+// Counters of the requests of a slot.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SendCounts {
     pub(super) sent: u64,
-    pub(super) totals: ReceivedTotals,
-    /// Number of bursts by length.
-    pub(super) bursts: [u64; MAX_BURST + 1],
-    pub(super) intervals: Vec<IntervalCounts>,
     pub(super) late_sends: u64,
     pub(super) worst_lag_ns: u64,
     pub(super) timed_out: u64,
-    pub(super) receive_drops: u64,
-    pub(super) cpu_ratio: f64,
     /// When the last request left; 0 if none did.
     pub(super) last_sent_ns: u64,
+    pub(super) bursts: [u64; MAX_BURST + 1],
+}
+
+impl Default for SendCounts {
+    fn default() -> Self {
+        let bursts = [0; MAX_BURST + 1];
+        SendCounts { sent: 0, late_sends: 0, worst_lag_ns: 0, timed_out: 0, last_sent_ns: 0, bursts }
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct SocketWorkerReport {
+    pub(super) sends: SendCounts,
+    pub(super) totals: ReceivedTotals,
+    pub(super) intervals: Vec<IntervalCounts>,
+    pub(super) receive_drops: u64,
+    pub(super) cpu_ratio: f64,
     /// When the cancellation was seen, or the end of the slot if all requests had left before.
     pub(super) ended_ns: u64,
 }
@@ -78,10 +88,7 @@ impl SlotSplit {
             number: u32::try_from(number).unwrap_or(u32::MAX),
             begins_seconds: offset.as_secs_f64(),
             seconds: length.as_secs_f64(),
-            sent: 0,
-            received: 0,
-            answered: None,
-            latency_ns: LatencyQuantiles::default(),
+            ..SlotInterval::default()
         }
     }
 }

@@ -190,7 +190,6 @@ impl Generator for SocketGenerator {
     }
 }
 
-/// A sending thread and its channels.
 #[derive(Debug)]
 struct SocketThread {
     thread: GeneratorThread<SocketPlan>,
@@ -221,8 +220,7 @@ fn requests(
 ) -> Result<(RequestSource, Vec<u8>), GeneratorError> {
     match &builder.workload {
         LoadWorkload::Echo { payload_bytes } => {
-            let codec =
-                RequestCodec::new(*payload_bytes).ok_or(GeneratorError::PayloadTooLarge(*payload_bytes))?;
+            let codec = RequestCodec::for_payload(*payload_bytes)?;
             let blank = codec.blank();
             Ok((RequestSource::Echo(EchoRequests::new(codec, run)), blank))
         }

@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 
 use socket2::{Domain, Protocol, Socket, Type};
 
-use crate::error::GeneratorError;
+use crate::error::{GeneratorError, invalid};
 use crate::generator::builder::GeneratorBuilder;
 use crate::sys;
 
@@ -18,7 +18,6 @@ const fn headers_bytes(v4: bool) -> usize {
     if v4 { 28 } else { 48 }
 }
 
-/// Source addresses by family.
 pub(super) struct SourceAddresses {
     v4: Vec<IpAddr>,
     v6: Vec<IpAddr>,
@@ -43,11 +42,10 @@ pub(super) fn open(
     let socket = Socket::new(domain, Type::DGRAM.cloexec(), Some(Protocol::UDP)).map_err(|source| {
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
         match source.raw_os_error() {
-            Some(libc::EMFILE) => GeneratorError::TooManyFlows {
-                flows: builder.flows,
-                wanted: limit.saturating_add(builder.flows as u64),
-                limit,
-            },
+            Some(libc::EMFILE) => {
+                let needed_files = limit.saturating_add(builder.flows as u64);
+                GeneratorError::too_many_flows(builder.flows, needed_files, limit)
+            }
             _ => GeneratorError::system(format!("cannot open socket {id} of {}", builder.flows), source),
         }
     })?;
@@ -67,13 +65,12 @@ pub(super) fn open(
             GeneratorError::system(format!("cannot read the path MTU to {target}"), source)
         })?;
         let max_payload = mtu.saturating_sub(headers_bytes(v4));
-        if builder.workload.longest_bytes() > max_payload {
-            return Err(GeneratorError::PayloadOverMtu {
-                payload: builder.workload.longest_bytes(),
-                mtu,
-                most: max_payload,
-                target,
-            });
+        let payload = builder.workload.longest_bytes();
+        if payload > max_payload {
+            return invalid(format!(
+                "payload of {payload} bytes does not fit the path MTU of {mtu} bytes to {target} unfragmented: at \
+                 most {max_payload} bytes, or allow fragments"
+            ));
         }
     }
     // The forced size may exceed net.core.rmem_max but requires CAP_NET_ADMIN. Otherwise take as
@@ -102,11 +99,8 @@ fn source_address(
     let any_address = [if v4 { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() }];
     let sources = if sources.is_empty() { &any_address[..] } else { sources };
     let row = id / sources.len();
-    let port = ports.clone().nth(row).ok_or(GeneratorError::TooFewPorts {
-        flows: builder.flows,
-        ports: ports.len(),
-        sources: sources.len(),
-    })?;
+    let too_few = || GeneratorError::too_few_ports(builder.flows, ports.len(), sources.len());
+    let port = ports.clone().nth(row).ok_or_else(too_few)?;
     // The source moves by one per port, otherwise a target would always get the same sources.
     let source = sources[(id + row) % sources.len()];
     Ok(Some(SocketAddr::new(source, port)))
@@ -162,8 +156,11 @@ mod tests {
         let paths: HashSet<(usize, IpAddr)> = flows.iter().map(|(to, from)| (*to, from.ip())).collect();
         assert_eq!(paths.len(), 4);
         assert!(flows.iter().take(2).all(|(_, from)| from.port() == 5000));
-        let error = source_of_flow(&builder.flows(9), 8).unwrap_err();
-        assert!(matches!(error, GeneratorError::TooFewPorts { flows: 9, ports: 4, sources: 2 }), "{error}");
+        let error = source_of_flow(&builder.flows(9), 8).unwrap_err().to_string();
+        assert!(
+            error.contains("9 flows, but 4 source ports on 2 source") && error.contains("8 flows"),
+            "{error}"
+        );
     }
 
     #[test]

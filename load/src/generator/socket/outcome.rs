@@ -36,16 +36,16 @@ pub(super) fn outcome(
         first_half.merge(&report.totals.first_half);
         last_quarter.merge(&report.totals.last_quarter);
         errors.add(&report.totals.errors);
-        watch.late_sends += report.late_sends;
-        watch.worst_lag_ns = watch.worst_lag_ns.max(report.worst_lag_ns);
+        watch.late_sends += report.sends.late_sends;
+        watch.worst_lag_ns = watch.worst_lag_ns.max(report.sends.worst_lag_ns);
         watch.receive_drops += report.receive_drops;
-        watch.timed_out += report.timed_out;
+        watch.timed_out += report.sends.timed_out;
         watch.thread_cpu_ratio.push(report.cpu_ratio);
     }
     let sum = |counter: fn(&SocketWorkerReport) -> u64| reports.iter().map(counter).sum::<u64>();
-    let sent = sum(|report| report.sent);
+    let sent = sum(|report| report.sends.sent);
     let answered = sum(|report| report.totals.counts.answered);
-    let last_sent_ns = reports.iter().map(|report| report.last_sent_ns).max().unwrap_or(0);
+    let last_sent_ns = reports.iter().map(|report| report.sends.last_sent_ns).max().unwrap_or(0);
     let ended_ns = reports.iter().map(|report| report.ended_ns).max().unwrap_or(0);
     let rates = SlotRates::new(slot, start_ns, last_sent_ns, ended_ns, sent, cancelled);
     intervals::complete_intervals(&mut intervals, rates.duration, reports);
@@ -86,7 +86,7 @@ fn codes(code: ReplyCode, reports: &[SocketWorkerReport]) -> Vec<CodeCount> {
 
 fn bursts(reports: &[SocketWorkerReport]) -> BurstLengths {
     let mut bursts = BurstLengths::default();
-    for (length, count) in reports.iter().flat_map(|report| (0..).zip(&report.bursts)) {
+    for (length, count) in reports.iter().flat_map(|report| (0..).zip(&report.sends.bursts)) {
         bursts.add(length, *count);
     }
     bursts
@@ -97,8 +97,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::generator::MAX_BURST;
-    use crate::generator::socket::intervals::SlotSplit;
+    use crate::generator::socket::intervals::{SendCounts, SlotSplit};
     use crate::generator::socket::totals::{DatagramCounts, ReceivedTotals};
     use crate::outcome::{BoundReason, SendBursts};
     use crate::workload::ReplyMark;
@@ -107,20 +106,14 @@ mod tests {
 
     fn report(sent: u64, answered: u64) -> SocketWorkerReport {
         SocketWorkerReport {
-            sent,
+            sends: SendCounts { sent, last_sent_ns: 1_000_000_000, ..SendCounts::default() },
             totals: ReceivedTotals {
                 counts: DatagramCounts { answered, answered_in_time: answered, ..DatagramCounts::default() },
                 ..ReceivedTotals::default()
             },
-            bursts: [0; MAX_BURST + 1],
-            intervals: Vec::new(),
-            late_sends: 0,
-            worst_lag_ns: 0,
-            timed_out: 0,
-            receive_drops: 0,
             cpu_ratio: 0.5,
-            last_sent_ns: 1_000_000_000,
             ended_ns: 1_000_000_000,
+            ..SocketWorkerReport::default()
         }
     }
 
@@ -159,13 +152,15 @@ mod tests {
         let paced = LoadSlot::rate(1_000.0, SECOND);
         let window = LoadSlot::window(1, SECOND);
         assert_eq!(reasons(&paced, report(980, 980)), [BoundReason::OfferedTooLittle { ratio: 0.98 }]);
-        let late = SocketWorkerReport { late_sends: 20, ..report(1_000, 1_000) };
+        let mut late = report(1_000, 1_000);
+        late.sends.late_sends = 20;
         assert_eq!(reasons(&paced, late), [BoundReason::SentLate { ratio: 0.02 }]);
         let busy = SocketWorkerReport { cpu_ratio: 0.97, ..report(1_000, 1_000) };
         assert_eq!(reasons(&window, busy), [BoundReason::ThreadBusy { cpu_ratio: 0.97 }]);
         let lossy = SocketWorkerReport { receive_drops: 10, ..report(1_000, 990) };
         assert_eq!(reasons(&paced, lossy), [BoundReason::RepliesDropped { ratio: 0.01 }]);
-        let overtime = SocketWorkerReport { last_sent_ns: 1_100_000_000, ..report(1_000, 1_000) };
+        let mut overtime = report(1_000, 1_000);
+        overtime.sends.last_sent_ns = 1_100_000_000;
         assert!(outcome_of(&paced, false, &[overtime]).generator_bound);
     }
 
@@ -181,7 +176,12 @@ mod tests {
 
     #[test]
     fn a_cancelled_slot_ends_with_its_cancellation_and_not_with_its_last_request() {
-        let once = SocketWorkerReport { last_sent_ns: 100_000, ended_ns: 500_000_000, ..report(1, 1) };
+        let report_until = |last_sent_ns, ended_ns, count| {
+            let mut report = SocketWorkerReport { ended_ns, ..report(count, count) };
+            report.sends.last_sent_ns = last_sent_ns;
+            report
+        };
+        let once = report_until(100_000, 500_000_000, 1);
         let split = SlotSplit { start_ns: 0, duration_ns: 1_000_000_000, interval_ns: 100_000_000 };
         let intervals = (0..10).map(|number| split.interval(number, SECOND)).collect();
         let slot_facts = SocketSlot {
@@ -195,12 +195,11 @@ mod tests {
         assert_eq!(outcome.duration, SECOND / 2);
         assert_eq!((outcome.offered_per_second, outcome.answered_per_second), (2.0, 2.0));
         assert_eq!(outcome.intervals.len(), 5, "intervals without requests count");
-        let half =
-            SocketWorkerReport { last_sent_ns: 500_000_000, ended_ns: 500_000_000, ..report(500, 500) };
+        let half = report_until(500_000_000, 500_000_000, 500);
         let outcome = outcome_of(&LoadSlot::rate(1_000.0, SECOND), true, &[half]);
         assert_eq!(outcome.duration, SECOND / 2);
         assert_eq!(outcome.offered_per_second, 1_000.0);
-        let none = SocketWorkerReport { last_sent_ns: 0, ended_ns: 0, ..report(0, 0) };
+        let none = report_until(0, 0, 0);
         let outcome = outcome_of(&LoadSlot::rate(1_000.0, SECOND), true, &[none]);
         assert_eq!((outcome.sent, outcome.loss_ratio()), (0, 1.0));
     }
@@ -212,9 +211,9 @@ mod tests {
         first.totals.codes[3] = 2;
         second.totals.codes[3] = 7;
         second.totals.codes[0x83] = 5;
-        first.bursts[1] = 6;
-        first.bursts[24] = 1;
-        second.bursts[3] = 4;
+        first.sends.bursts[1] = 6;
+        first.sends.bursts[24] = 1;
+        second.sends.bursts[3] = 4;
         let name = |code| (code == 3).then_some("NXDOMAIN");
         let truncated = Some(ReplyMark { offset: 2, mask: 2, value: 2 });
         let code = ReplyCode { offset: 3, mask: 0x0f, truncated, name };

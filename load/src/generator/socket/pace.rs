@@ -26,7 +26,6 @@ pub(super) fn tick_ns(per_second: f64) -> u64 {
 }
 
 impl SocketWorker {
-    /// Sends this thread's share of a schedule.
     pub(super) fn pace(&mut self, plan: &SocketPlan, schedule: &SendSchedule) {
         let limit_ns = schedule.limit_ns(plan.duration_ns);
         let mut sent_count = 0;

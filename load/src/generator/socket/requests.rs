@@ -9,16 +9,12 @@ use crate::header::{RequestCodec, RequestHeader};
 use crate::sys::{Received, SendBatch};
 use crate::workload::{PreparedExchange, RequestOrder};
 
-/// The number of earlier requests with the same tag against which a reply is verified.
-const ROUNDS: u64 = 4;
-
 #[derive(Debug)]
 pub(super) enum RequestSource {
     Echo(EchoRequests),
     Exchange(ScriptedRequests),
 }
 
-/// Requests with our header.
 #[derive(Debug)]
 pub(super) struct EchoRequests {
     codec: RequestCodec,
@@ -65,7 +61,6 @@ impl RequestSource {
         }
     }
 
-    /// Determines the kind of a datagram.
     #[inline]
     pub(super) fn judge(&self, reply: &Received<'_>, flow: &mut FlowTrack) -> DatagramKind {
         match self {
@@ -123,7 +118,7 @@ impl ScriptedRequests {
         let sequence = flow.window.next() + index;
         let number = match exchange.order {
             RequestOrder::InTurn => (self.turn + self.stride * index as usize) % count,
-            RequestOrder::ByTag => self.request_index(flow, sequence),
+            RequestOrder::ByTag => exchange.request_index(flow.id, flow.tags.sequence(sequence)),
         };
         let request = &exchange.requests[number];
         payload[..request.len()].copy_from_slice(request);
@@ -150,17 +145,13 @@ impl ScriptedRequests {
         if let (TagMeaning::Request(request), Some(verify)) = (meaning, &exchange.verify)
             && flow.window.is_open(request)
         {
-            let is_answer =
-                |request| verify.verify(&exchange.requests[self.request_index(flow, request)], reply.bytes);
-            if reply.truncated || !is_answer(request) {
+            let tagged_request = (flow.id, flow.tags.sequence(request));
+            match exchange.find_answered(&**verify, tagged_request, reply.bytes) {
+                Some(0) if !reply.truncated => {}
                 // The service may have been so slow that the tag was used again: then the reply is
                 // valid, but late.
-                let answers_earlier = self.earlier_with_tag(flow, request).any(is_answer);
-                return if answers_earlier && !reply.truncated {
-                    DatagramKind::Late
-                } else {
-                    DatagramKind::Corrupt
-                };
+                Some(1..) if !reply.truncated => return DatagramKind::Late,
+                _ => return DatagramKind::Corrupt,
             }
         }
         let intended_ns = match meaning {
@@ -168,26 +159,6 @@ impl ScriptedRequests {
             TagMeaning::Past | TagMeaning::Unknown => 0,
         };
         datagram_kind(meaning.classify_reply(&mut flow.window), intended_ns, exchange.code_of(reply.bytes))
-    }
-
-    /// The last requests before `request` that had its tag, over the slots.
-    fn earlier_with_tag(&self, flow: &FlowTrack, request: u64) -> impl Iterator<Item = u64> + use<> {
-        let tag_range = self.tag_range();
-        let sequence = flow.tags.sequence(request);
-        let earlier_rounds = sequence.checked_div(tag_range).unwrap_or(0).min(ROUNDS);
-        (1..=earlier_rounds).map(move |rounds| request.wrapping_sub(rounds * tag_range))
-    }
-
-    /// Number of distinct tags; 0 for 2^64.
-    fn tag_range(&self) -> u64 {
-        self.exchange.tag.map_or(1, |tag| tag.mask().wrapping_add(1))
-    }
-
-    /// [`RequestOrder::ByTag`]: the number of a flow's request among the prepared requests.
-    fn request_index(&self, flow: &FlowTrack, request: u64) -> usize {
-        let tag_range = self.tag_range();
-        let number = flow.tags.sequence(request).wrapping_add(tag_range.wrapping_mul(u64::from(flow.id)));
-        (number % self.exchange.requests.len() as u64) as usize
     }
 }
 

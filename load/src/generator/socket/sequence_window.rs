@@ -1,6 +1,5 @@
 //! Matches replies to the requests of a flow.
 
-/// The least number of sequences in view.
 const LEAST_IN_VIEW: u64 = 1 << 12;
 
 // The most, which require 4 MiB per flow.
@@ -77,7 +76,6 @@ impl SequenceWindow {
         self.outstanding = 0;
     }
 
-    /// The sequence of the next request.
     pub(super) fn next(&self) -> u64 {
         self.next
     }

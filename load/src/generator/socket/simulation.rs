@@ -57,7 +57,6 @@ fn exchange(tag_bytes: Option<usize>, order: RequestOrder) -> PreparedExchange {
 struct SimulatedDatagram {
     bytes: Vec<u8>,
     slot: u32,
-    /// Number of the request in its slot.
     request: u64,
 }
 

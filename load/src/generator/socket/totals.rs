@@ -20,7 +20,6 @@ pub(super) enum DatagramKind {
     },
 }
 
-/// Counters of one slot.
 #[derive(Debug, Clone)]
 pub(super) struct ReceivedTotals {
     pub(super) counts: DatagramCounts,

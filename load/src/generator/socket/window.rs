@@ -11,19 +11,14 @@ const SWEEP_NS: u64 = 1_000_000;
 // Number of parts of the timeout. A place is released at most one part late.
 const PARTS: u64 = 8;
 
-/// The next sequence of each flow at one time. Earlier requests that are still unanswered one
-/// timeout later release their places.
-struct FlowMark {
-    sequences: Vec<u64>,
-}
-
 impl SocketWorker {
     /// Keeps `outstanding` requests per flow under way until the slot ends.
     pub(super) fn keep_windows_full(&mut self, plan: &SocketPlan, outstanding: u64, timeout_ns: u64) {
         let end_ns = plan.start_ns + plan.duration_ns;
         let part_ns = timeout_ns.div_ceil(PARTS).max(1);
-        let mut marks: [FlowMark; PARTS as usize] =
-            std::array::from_fn(|_| FlowMark { sequences: vec![0; self.flows.len()] });
+        // The next sequence of each flow at one time. Earlier requests that are still unanswered one
+        // timeout later release their places.
+        let mut marks: [Vec<u64>; PARTS as usize] = std::array::from_fn(|_| vec![0; self.flows.len()]);
         let mut mark_index = 0;
         let mut next_mark_ns = plan.start_ns + part_ns;
         let mut next_sweep_ns = plan.start_ns;
@@ -37,8 +32,8 @@ impl SocketWorker {
                 mark_index = (mark_index + 1) % marks.len();
                 // The marks are at least a part apart, so that the oldest mark is a whole timeout
                 // old.
-                for (sequence, flow) in marks[mark_index].sequences.iter_mut().zip(&mut self.flows) {
-                    self.timed_out += flow.track.window.release(*sequence);
+                for (sequence, flow) in marks[mark_index].iter_mut().zip(&mut self.flows) {
+                    self.counts.timed_out += flow.track.window.release(*sequence);
                     *sequence = flow.track.window.next();
                 }
                 next_sweep_ns = now_ns;

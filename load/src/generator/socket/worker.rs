@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::inbox::{FlowInbox, SocketFlow};
-use super::intervals::{SlotSplit, SocketWorkerReport, ThreadIntervals};
+use super::intervals::{SendCounts, SlotSplit, SocketWorkerReport, ThreadIntervals};
 use super::requests::RequestSource;
 use super::totals::CountedParts;
 use crate::error::GeneratorError;
@@ -67,18 +67,13 @@ pub(super) enum SendResult {
 pub(super) struct SocketWorker {
     pub(super) flows: Vec<SocketFlow>,
     pub(super) burst: usize,
-    pub(super) timed_out: u64,
+    pub(super) counts: SendCounts,
     pub(super) touched: Vec<usize>,
     inbox: FlowInbox,
     requests: RequestSource,
-    bursts: [u64; MAX_BURST + 1],
     batch: SendBatch,
     expected: CountedParts,
     cancel: Arc<AtomicBool>,
-    sent: u64,
-    last_sent_ns: u64,
-    late_sends: u64,
-    worst_lag_ns: u64,
 }
 
 impl SocketWorker {
@@ -95,21 +90,15 @@ impl SocketWorker {
             inbox: FlowInbox::new(&flows, blank.len(), intervals)?,
             touched: Vec::with_capacity(flows.len()),
             batch: SendBatch::new(burst, blank),
-            bursts: [0; MAX_BURST + 1],
             expected: CountedParts::default(),
             flows,
             requests,
             burst,
             cancel,
-            sent: 0,
-            last_sent_ns: 0,
-            late_sends: 0,
-            worst_lag_ns: 0,
-            timed_out: 0,
+            counts: SendCounts::default(),
         })
     }
 
-    /// Runs one slot.
     pub(super) fn run(&mut self, plan: &SocketPlan) -> SocketWorkerReport {
         self.begin(plan);
         let drops_before = self.receive_drops();
@@ -130,16 +119,11 @@ impl SocketWorker {
         let drops_after = self.receive_drops();
         let drops = drops_after.iter().zip(&drops_before).map(|(after, before)| after.wrapping_sub(*before));
         SocketWorkerReport {
-            sent: self.sent,
+            sends: self.counts,
             receive_drops: drops.map(u64::from).sum(),
             intervals: self.inbox.intervals.end(self.is_cancelled()),
             totals: self.inbox.totals.clone(),
-            bursts: self.bursts,
-            late_sends: self.late_sends,
-            worst_lag_ns: self.worst_lag_ns,
-            timed_out: self.timed_out,
             cpu_ratio: cpu as f64 / wall as f64,
-            last_sent_ns: self.last_sent_ns,
             ended_ns,
         }
     }
@@ -176,13 +160,13 @@ impl SocketWorker {
         }
         match result {
             Ok(sent_count) => {
-                self.bursts[sent_count.min(MAX_BURST)] += 1;
+                self.counts.bursts[sent_count.min(MAX_BURST)] += 1;
                 let sent_count = sent_count as u64;
                 self.requests.record_sent(&mut flow.track, sent_count, &intended);
                 flow.track.window.record_sent(sent_count);
                 self.inbox.intervals.record_sent(sent_count, &intended);
-                self.sent += sent_count;
-                self.last_sent_ns = now_ns;
+                self.counts.sent += sent_count;
+                self.counts.last_sent_ns = now_ns;
                 self.note_lag(sent_count, now_ns, intended);
                 SendResult::Sent(sent_count)
             }
@@ -207,9 +191,9 @@ impl SocketWorker {
     fn note_lag(&mut self, count: u64, now_ns: u64, intended: impl Fn(u64) -> u64) {
         // Intended times rise, so the first request is the latest.
         let worst_lag_ns = now_ns.saturating_sub(intended(0));
-        self.worst_lag_ns = self.worst_lag_ns.max(worst_lag_ns);
+        self.counts.worst_lag_ns = self.counts.worst_lag_ns.max(worst_lag_ns);
         if worst_lag_ns > LATE_NS {
-            self.late_sends +=
+            self.counts.late_sends +=
                 (0..count).filter(|index| now_ns.saturating_sub(intended(*index)) > LATE_NS).count() as u64;
         }
     }
@@ -225,12 +209,7 @@ impl SocketWorker {
         self.expected.half_ns = plan.start_ns + plan.duration_ns / 2;
         self.expected.last_quarter_ns = plan.start_ns + plan.duration_ns / 4 * 3;
         self.expected.end_ns = plan.start_ns + plan.duration_ns;
-        self.sent = 0;
-        self.last_sent_ns = 0;
-        self.late_sends = 0;
-        self.worst_lag_ns = 0;
-        self.timed_out = 0;
-        self.bursts.fill(0);
+        self.counts = SendCounts::default();
     }
 
     // Waits for the start of the slot, and receives stragglers of the last slot: without tags they
@@ -264,13 +243,12 @@ impl SocketWorker {
         }
     }
 
-    /// Waits for stragglers.
     fn drain(&mut self, drain: Duration) {
         let slowest_ns = self.inbox.totals.latency.max().unwrap_or(0);
         let mut wait = DrainWait::new(drain);
         loop {
             let now_ns = clock::now_ns();
-            let until_ns = wait.until_ns(self.inbox.totals.counts.answered == self.sent, slowest_ns);
+            let until_ns = wait.until_ns(self.inbox.totals.counts.answered == self.counts.sent, slowest_ns);
             // The last call comes after the end, so that replies in a socket buffer are not lost.
             if self.receive(Duration::from_nanos(until_ns.saturating_sub(now_ns))) > 0 {
                 if wait.note_arrival() {

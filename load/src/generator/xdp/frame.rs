@@ -12,7 +12,6 @@ const UDP: u8 = 17;
 const HOPS: u8 = 64;
 const UDP_BYTES: usize = 8;
 
-/// The source and the destination of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FlowRoute {
     pub(super) from: SocketAddr,

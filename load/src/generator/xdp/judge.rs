@@ -17,9 +17,6 @@ const LOOK_AGAIN: Duration = Duration::from_micros(500);
 // The longest wait for the ring at the end of a slot.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The number of earlier requests with the same tag against which a reply is verified.
-const ROUNDS: u64 = 4;
-
 /// A reply that the program counted as an answer and that does not verify.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct BadReply {
@@ -133,30 +130,14 @@ fn find_bad_reply(
     exchange: &PreparedExchange,
     verify: &dyn ReplyVerifier,
 ) -> Option<BadReply> {
-    let is_answer = |sequence| {
-        let request = prepared_request(exchange, record.flow, sequence);
-        request.is_some_and(|request| verify.verify(request, record.reply))
-    };
-    if is_answer(record.sequence) {
-        return None;
-    }
-    let range = exchange.tag.map_or(0, |tag| tag.mask().wrapping_add(1));
-    let earlier_rounds = record.sequence.checked_div(range).unwrap_or(0).min(ROUNDS);
-    Some(BadReply {
+    let answered = exchange.find_answered(verify, (record.flow, record.sequence), record.reply);
+    (answered != Some(0)).then(|| BadReply {
         latency_ns: record.latency_ns,
         intended_ns: record.intended_ns,
         in_time: record.in_time,
         code: exchange.code_of(record.reply),
-        late: (1..=earlier_rounds).any(|rounds| is_answer(record.sequence - rounds * range)),
+        late: answered.is_some(),
     })
-}
-
-/// [`crate::workload::RequestOrder::ByTag`]: the prepared request with this sequence.
-fn prepared_request(exchange: &PreparedExchange, flow: u32, sequence: u64) -> Option<&[u8]> {
-    let range = exchange.tag?.mask().wrapping_add(1);
-    let number = sequence.wrapping_add(range.wrapping_mul(u64::from(flow)));
-    let index = number.checked_rem(exchange.requests.len() as u64)?;
-    exchange.requests.get(index as usize).map(Vec::as_slice)
 }
 
 fn parse_record(record: &[u8]) -> Option<VerdictRecord<'_>> {

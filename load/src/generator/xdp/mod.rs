@@ -68,7 +68,6 @@ pub struct XdpGenerator {
     cpus: Vec<u32>,
     hands_over: bool,
     requests: u64,
-    /// Which requests leave as live frames.
     live_frames: LiveFrames,
     code: Option<ReplyCode>,
     timeout_ns: u64,

@@ -115,7 +115,6 @@ fn codes(program: &LoadProgram, code: ReplyCode, failures: &[BadReply]) -> Vec<C
     })
 }
 
-/// Completes the intervals at the end of the slot.
 fn complete_intervals(
     program: &LoadProgram,
     slot_facts: &XdpSlot<'_>,

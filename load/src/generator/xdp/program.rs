@@ -10,8 +10,9 @@ use aya::{Ebpf, EbpfLoader};
 
 use super::frame::{self, request_headers};
 use super::route::FlowRoutes;
-use crate::error::GeneratorError;
+use crate::error::{GeneratorError, invalid};
 use crate::generator::builder::{GeneratorBuilder, LiveFrames};
+use crate::generator::tag_salt;
 use crate::header::RequestCodec;
 use crate::sys::xdp::{
     self, FILL_BYTES, MappedArray, PROBES, ReplyNamespace, RequestOutlet, TupleEntry, XdpFlow, XdpRequest,
@@ -175,7 +176,7 @@ impl LoadProgram {
             if let LoadWorkload::Exchange(exchange) = workload
                 && exchange.order == crate::workload::RequestOrder::InTurn
             {
-                flow.salt.store(mix(self.run ^ mix(id as u64 + 1)), Ordering::Relaxed);
+                flow.salt.store(tag_salt(self.run, id as u32), Ordering::Relaxed);
             }
         }
     }
@@ -223,7 +224,7 @@ fn load(
 }
 
 fn settings(routes: &FlowRoutes, workload: &LoadWorkload, run: u64) -> Result<XdpSettings, GeneratorError> {
-    let Some(route) = routes.ways.first() else { return Err(GeneratorError::NoFlows) };
+    let Some(route) = routes.ways.first() else { return invalid("no flows") };
     let (mask, factor) = tuple_table(routes)?;
     let common_settings = XdpSettings {
         run,
@@ -237,8 +238,7 @@ fn settings(routes: &FlowRoutes, workload: &LoadWorkload, run: u64) -> Result<Xd
     let flows = routes.ways.len() as u64;
     match workload {
         LoadWorkload::Echo { payload_bytes } => {
-            let codec =
-                RequestCodec::new(*payload_bytes).ok_or(GeneratorError::PayloadTooLarge(*payload_bytes))?;
+            let codec = RequestCodec::for_payload(*payload_bytes)?;
             Ok(XdpSettings {
                 echo: 1,
                 payload: *payload_bytes as u32,
@@ -316,13 +316,6 @@ const REPLY_BYTES: usize = 1024;
 /// The greatest power of two that is not greater; 1 for none.
 fn power_below(number: u64) -> u64 {
     1 << number.max(1).ilog2()
-}
-
-// A finaliser of good spread (Stafford's mix 13).
-fn mix(value: u64) -> u64 {
-    let value = (value ^ value >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let value = (value ^ value >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    value ^ value >> 31
 }
 
 // Start of the search for a flow; must agree with `tuple_hash` of bpf/load.bpf.c.

@@ -8,7 +8,7 @@ use linerate_host::netlink::{self, RoutePath, XdpAttachKind, XdpState};
 
 use super::frame::{FlowRoute, head_bytes};
 use super::ports;
-use crate::error::GeneratorError;
+use crate::error::{GeneratorError, invalid};
 use crate::generator::builder::GeneratorBuilder;
 use crate::sys::xdp::{FILL_BYTES, REQUEST_BYTES};
 use crate::workload::LoadWorkload;
@@ -73,7 +73,7 @@ impl FlowRoutes {
                 vlan: path.vlan,
             });
         }
-        let Some(common_path) = common_path else { return Err(GeneratorError::NoFlows) };
+        let Some(common_path) = common_path else { return invalid("no flows") };
         check_length(builder, &common_path, v4)?;
         let state = netlink::xdp_state(&host, &common_path.interface, common_path.index)
             .map_err(|error| GeneratorError::xdp(error.to_string()))?;
@@ -114,7 +114,7 @@ impl PathCache<'_> {
         if !requested_sources.is_empty() {
             return Ok(requested_sources);
         }
-        let target = builder.targets.first().ok_or(GeneratorError::NoTargets)?;
+        let target = &builder.targets[0];
         Ok(vec![self.find(target.ip(), None)?.source])
     }
 }

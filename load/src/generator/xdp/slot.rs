@@ -113,7 +113,6 @@ pub(super) fn part_ns(timeout_ns: u64) -> u64 {
     timeout_ns.div_ceil(TIMEOUT_PARTS).max(1)
 }
 
-/// Sums of all rows.
 #[derive(Debug, Clone)]
 pub(super) struct RowTotals {
     pub(super) sent: u64,

@@ -118,7 +118,6 @@ impl<'a> IntervalWatch<'a> {
         self.intervals
     }
 
-    /// Waits for stragglers.
     fn drain(&self, drain: Duration) {
         let mut wait = DrainWait::new(drain);
         let mut totals = RowTotals::read(self.program, self.hands_over);

@@ -89,7 +89,6 @@ pub(super) struct XdpWorkerReport {
     pub(super) failure: Option<std::io::Error>,
 }
 
-/// One slot of one thread.
 pub(super) struct XdpWorker<'a> {
     row: &'a XdpRow,
     outlets: &'a RequestOutlets,
@@ -259,7 +258,6 @@ impl<'a> XdpWorker<'a> {
         }
     }
 
-    /// Sleeps until then, in pieces.
     fn sleep_until(&self, at_ns: u64) {
         loop {
             let now_ns = clock::now_ns();

@@ -29,7 +29,6 @@ const CLASS_IN: u16 = 1;
 const TYPE_OPT: u16 = 41;
 const DNSSEC_OK: u32 = 0x8000;
 
-/// Options of queries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DnsQueryOptions {
     /// The response size that an OPT record advertises, bytes; without it there is no record,

@@ -6,7 +6,6 @@ use md5::{Digest as _, Md5};
 /// Bytes of a header: type, identifier, length, authenticator.
 pub(super) const HEADER_BYTES: usize = 20;
 
-/// Bytes of an authenticator of either kind.
 pub(super) const AUTHENTICATOR_BYTES: usize = 16;
 
 // Numbers of packets and attributes (RFC 2865, 2869).
@@ -19,7 +18,6 @@ pub(super) mod kind {
     pub(in super::super) const MESSAGE_AUTHENTICATOR: u8 = 80;
 }
 
-/// A packet under construction.
 pub(super) struct PacketBuilder(Vec<u8>);
 
 impl PacketBuilder {
@@ -55,7 +53,6 @@ pub(super) fn message_authenticator(secret: &[u8], parts: &[&[u8]]) -> [u8; AUTH
     mac.finalize().into_bytes().into()
 }
 
-/// MD5 over some parts.
 pub(super) fn md5(parts: &[&[u8]]) -> [u8; AUTHENTICATOR_BYTES] {
     let mut hash = Md5::new();
     for part in parts {

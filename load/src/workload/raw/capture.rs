@@ -146,7 +146,6 @@ impl<'a> CaptureFields<'a> {
     }
 }
 
-/// An interface of a pcapng file.
 struct CapturedInterface {
     link: u32,
     // The most bytes of a packet that are in the file; 0: all.
