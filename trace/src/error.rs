@@ -36,3 +36,16 @@ pub enum TraceError {
     #[error(transparent)]
     Host(#[from] linerate_host::HostError),
 }
+
+/// The result; `None`, after printing SKIP, if this kernel does not permit the observation.
+#[cfg(test)]
+pub(crate) fn skip_unless_permitted<T>(test: &str, result: Result<T, TraceError>) -> Option<T> {
+    match result {
+        Ok(value) => Some(value),
+        Err(why @ (TraceError::NotPermitted { .. } | TraceError::NotHere { .. })) => {
+            linerate_testkit::skip(test, why);
+            None
+        }
+        Err(why) => panic!("{why}"),
+    }
+}

@@ -7,7 +7,7 @@ use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::time::Duration;
 
-use aya::maps::{HashMap, PerCpuArray};
+use aya::maps::{HashMap, Map, MapData, MapError, PerCpuArray};
 use aya::programs::tp_btf::BtfTracePointLinkId;
 use aya::programs::{
     BtfTracePoint, Program, ProgramError, RawTracePoint, RawTracePointRunOptions, TestRun as _,
@@ -21,7 +21,6 @@ use crate::TraceError;
 /// Required to load BPF programs.
 const CAPABILITIES: &str = "CAP_BPF and CAP_PERFMON";
 
-/// A program of an object and its tracepoint.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ProgramAttachment {
     pub(crate) program: &'static str,
@@ -36,6 +35,8 @@ pub(crate) struct ProgramAttachment {
 /// Loaded programs, some attached. They end when this is dropped, or with the process.
 #[derive(Debug)]
 pub(crate) struct TracePrograms {
+    // For errors.
+    operation: &'static str,
     pub(crate) object: Ebpf,
     // Optional programs whose tracepoint this kernel lacks.
     pub(crate) lacking: Vec<ProgramAttachment>,
@@ -52,7 +53,7 @@ impl TracePrograms {
         programs: &[ProgramAttachment],
     ) -> Result<Self, TraceError> {
         let mut loaded = Self::load(operation, object, prepare, programs)?;
-        loaded.attach(operation, programs)?;
+        loaded.attach(programs)?;
         Ok(loaded)
     }
 
@@ -66,13 +67,13 @@ impl TracePrograms {
         let btf = Btf::from_sys_fs().map_err(|error| kernel_error(operation, error))?;
         let mut loader = EbpfLoader::new();
         prepare(&mut loader);
-        let mut object = loader.load(object).map_err(|error| kernel_error(operation, error))?;
-        let mut lacking = Vec::new();
+        let object = loader.load(object).map_err(|error| kernel_error(operation, error))?;
+        let mut loaded = Self { operation, object, lacking: Vec::new(), attached: BTreeMap::new() };
         for attachment in programs {
-            match program(operation, &mut object, attachment.program)?.load(attachment.tracepoint, &btf) {
+            match loaded.program(attachment)?.load(attachment.tracepoint, &btf) {
                 Ok(()) => {}
                 Err(ProgramError::Btf(BtfError::UnknownBtfTypeName { .. })) if attachment.optional => {
-                    lacking.push(*attachment);
+                    loaded.lacking.push(*attachment);
                 }
                 Err(ProgramError::Btf(BtfError::UnknownBtfTypeName { .. })) => {
                     let feature = format!("tracepoint {}", attachment.tracepoint);
@@ -81,97 +82,101 @@ impl TracePrograms {
                 Err(error) => return Err(kernel_error(operation, error)),
             }
         }
-        Ok(Self { object, lacking, attached: BTreeMap::new() })
+        Ok(loaded)
     }
 
     /// Attaches programs in order, except attached programs and programs without tracepoint.
-    pub(crate) fn attach(
-        &mut self,
-        operation: &'static str,
-        programs: &[ProgramAttachment],
-    ) -> Result<(), TraceError> {
+    pub(crate) fn attach(&mut self, programs: &[ProgramAttachment]) -> Result<(), TraceError> {
         for attachment in programs {
             let is_lacking = self.lacking.iter().any(|lacking| lacking.program == attachment.program);
             if is_lacking || self.attached.contains_key(attachment.program) {
                 continue;
             }
-            let link = program(operation, &mut self.object, attachment.program)?.attach();
-            self.attached.insert(attachment.program, link.map_err(|error| kernel_error(operation, error))?);
+            let link = self.program(attachment)?.attach();
+            self.attached.insert(attachment.program, link.map_err(|error| self.error(error))?);
         }
         Ok(())
     }
 
     /// Detaches programs in reverse order. They stay loaded.
-    pub(crate) fn detach(
-        &mut self,
-        operation: &'static str,
-        programs: &[ProgramAttachment],
-    ) -> Result<(), TraceError> {
+    pub(crate) fn detach(&mut self, programs: &[ProgramAttachment]) -> Result<(), TraceError> {
         for attachment in programs.iter().rev() {
             let Some(link) = self.attached.remove(attachment.program) else { continue };
-            let detached = program(operation, &mut self.object, attachment.program)?.detach(link);
-            detached.map_err(|error| kernel_error(operation, error))?;
+            let detached = self.program(attachment)?.detach(link);
+            detached.map_err(|error| self.error(error))?;
         }
         Ok(())
     }
 
-    pub(crate) fn entries<K: Pod + Ord, V: Pod>(
-        &self,
-        operation: &'static str,
-        name: &str,
-    ) -> Result<BTreeMap<K, V>, TraceError> {
-        let Some(map) = self.object.map(name) else { return Err(missing_in_object(operation, name)) };
-        let table: HashMap<_, K, V> = map.try_into().map_err(|error| kernel_error(operation, error))?;
-        table.iter().collect::<Result<_, _>>().map_err(|error| kernel_error(operation, error))
+    fn program(&mut self, attachment: &ProgramAttachment) -> Result<&mut BtfTracePoint, TraceError> {
+        let operation = self.operation;
+        let program = self.object.program_mut(attachment.program);
+        let program = program.ok_or_else(|| missing_in_object(operation, attachment.program))?;
+        program.try_into().map_err(|error: ProgramError| kernel_error(operation, error))
+    }
+
+    pub(crate) fn error(&self, error: impl Error) -> TraceError {
+        kernel_error(self.operation, error)
+    }
+
+    pub(crate) fn map<'a, M>(&'a self, name: &str) -> Result<M, TraceError>
+    where
+        M: TryFrom<&'a Map, Error = MapError>,
+    {
+        let map = self.object.map(name).ok_or_else(|| missing_in_object(self.operation, name))?;
+        map.try_into().map_err(|error| self.error(error))
+    }
+
+    pub(crate) fn map_mut<'a, M>(&'a mut self, name: &str) -> Result<M, TraceError>
+    where
+        M: TryFrom<&'a mut Map, Error = MapError>,
+    {
+        let operation = self.operation;
+        let map = self.object.map_mut(name).ok_or_else(|| missing_in_object(operation, name))?;
+        map.try_into().map_err(|error| kernel_error(operation, error))
+    }
+
+    pub(crate) fn entries<K: Pod + Ord, V: Pod>(&self, name: &str) -> Result<BTreeMap<K, V>, TraceError> {
+        let table: HashMap<&MapData, K, V> = self.map(name)?;
+        table.iter().collect::<Result<_, _>>().map_err(|error| self.error(error))
     }
 
     /// Removes entries of a hash table.
     pub(crate) fn remove<K: Pod, V: Pod>(
         &mut self,
-        operation: &'static str,
         name: &str,
         entries: &BTreeMap<K, V>,
     ) -> Result<(), TraceError> {
-        let map = self.object.map_mut(name).ok_or_else(|| missing_in_object(operation, name))?;
-        let mut table: HashMap<_, K, V> = map.try_into().map_err(|error| kernel_error(operation, error))?;
+        let operation = self.operation;
+        let mut table: HashMap<&mut MapData, K, V> = self.map_mut(name)?;
         entries.keys().try_for_each(|key| table.remove(key)).map_err(|error| kernel_error(operation, error))
     }
 
-    pub(crate) fn skipped_runs(&self, operation: &'static str) -> Result<u64, TraceError> {
-        bpf::skipped_runs(&self.object).map_err(|source| TraceError::Kernel { what: operation, source })
+    pub(crate) fn skipped_runs(&self) -> Result<u64, TraceError> {
+        bpf::skipped_runs(&self.object).map_err(|error| self.error(error))
     }
 
     /// The only item of a per-CPU array, in order of possible CPUs.
-    pub(crate) fn per_cpu_values<V: Pod>(
-        &self,
-        operation: &'static str,
-        name: &str,
-    ) -> Result<Vec<V>, TraceError> {
-        let Some(map) = self.object.map(name) else { return Err(missing_in_object(operation, name)) };
-        let table: PerCpuArray<_, V> = map.try_into().map_err(|error| kernel_error(operation, error))?;
-        let values = table.get(&0, 0).map_err(|error| kernel_error(operation, error))?;
+    pub(crate) fn per_cpu_values<V: Pod>(&self, name: &str) -> Result<Vec<V>, TraceError> {
+        let table: PerCpuArray<&MapData, V> = self.map(name)?;
+        let values = table.get(&0, 0).map_err(|error| self.error(error))?;
         Ok(values.iter().copied().collect())
     }
 
     /// Loads a program without attaching it, for [`TracePrograms::run`].
-    pub(crate) fn load_to_run(&mut self, operation: &'static str, name: &str) -> Result<(), TraceError> {
+    pub(crate) fn load_to_run(&mut self, name: &str) -> Result<(), TraceError> {
+        let operation = self.operation;
+        let error = |error: ProgramError| kernel_error(operation, error);
         let program = self.object.program_mut(name).ok_or_else(|| missing_in_object(operation, name))?;
-        let program: &mut RawTracePoint =
-            program.try_into().map_err(|error| kernel_error(operation, error))?;
-        program.load().map_err(|error| kernel_error(operation, error))
+        let program: &mut RawTracePoint = program.try_into().map_err(error)?;
+        program.load().map_err(error)
     }
 
     // Runs a program once on a CPU with an argument; returns its result, `None` if the CPU is
     // offline (`BPF_F_TEST_RUN_ON_CPU`, Linux 5.10). On another CPU it runs in an interrupt.
-    pub(crate) fn run(
-        &self,
-        operation: &'static str,
-        name: &str,
-        cpu: u32,
-        argument: u64,
-    ) -> Result<Option<u32>, TraceError> {
-        let program = self.object.program(name).ok_or_else(|| missing_in_object(operation, name))?;
-        let program: &RawTracePoint = program.try_into().map_err(|error| kernel_error(operation, error))?;
+    pub(crate) fn run(&self, name: &str, cpu: u32, argument: u64) -> Result<Option<u32>, TraceError> {
+        let program = self.object.program(name).ok_or_else(|| missing_in_object(self.operation, name))?;
+        let program: &RawTracePoint = program.try_into().map_err(|error: ProgramError| self.error(error))?;
         let mut options = RawTracePointRunOptions::new();
         options.args[0] = argument;
         options.cpu = Some(cpu);
@@ -180,16 +185,12 @@ impl TracePrograms {
             Err(ProgramError::SyscallError(error)) if error.io_error.raw_os_error() == Some(libc::ENXIO) => {
                 Ok(None)
             }
-            Err(error) => Err(kernel_error(operation, error)),
+            Err(error) => Err(self.error(error)),
         }
     }
 
     /// Counters of these programs that another thread can read.
-    pub(crate) fn run_counters(
-        &self,
-        operation: &'static str,
-        programs: &[ProgramAttachment],
-    ) -> Result<RunCounters, TraceError> {
+    pub(crate) fn run_counters(&self, programs: &[ProgramAttachment]) -> Result<RunCounters, TraceError> {
         let mut files = Vec::new();
         for attachment in programs {
             // Not loaded without its tracepoint.
@@ -198,19 +199,14 @@ impl TracePrograms {
             };
             let Ok(file) = program.fd() else { continue };
             let file = file.as_fd().try_clone_to_owned();
-            files.push(file.map_err(|source| TraceError::Kernel { what: operation, source })?);
+            files.push(file.map_err(|error| self.error(error))?);
         }
         Ok(RunCounters { files })
     }
 
     // Runs and time of these programs while the kernel timed them (`BPF_ENABLE_STATS`, Linux 5.8).
-    pub(crate) fn runs(
-        &self,
-        operation: &'static str,
-        programs: &[ProgramAttachment],
-    ) -> Result<ProgramRuns, TraceError> {
-        let counters = self.run_counters(operation, programs)?;
-        counters.read().map_err(|source| TraceError::Kernel { what: operation, source })
+    pub(crate) fn runs(&self, programs: &[ProgramAttachment]) -> Result<ProgramRuns, TraceError> {
+        self.run_counters(programs)?.read().map_err(|error| self.error(error))
     }
 }
 
@@ -261,15 +257,6 @@ impl RunCounting {
             })?;
         Ok(Self { _descriptor: descriptor })
     }
-}
-
-fn program<'o>(
-    operation: &'static str,
-    object: &'o mut Ebpf,
-    name: &str,
-) -> Result<&'o mut BtfTracePoint, TraceError> {
-    let program = object.program_mut(name).ok_or_else(|| missing_in_object(operation, name))?;
-    program.try_into().map_err(|error| kernel_error(operation, error))
 }
 
 pub(crate) fn missing_in_object(operation: &'static str, name: &str) -> TraceError {

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use aya::maps::StackTraceMap;
+use aya::maps::{MapData, StackTraceMap};
 
 use super::WHAT;
 use crate::TraceError;
-use crate::programs::{ProgramAttachment, TracePrograms, kernel_error, missing_in_object};
+use crate::programs::{ProgramAttachment, TracePrograms};
 
 static OBJECT: &[u8] =
     aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/contention.bpf.o"));
@@ -50,7 +50,7 @@ impl ContentionProgram {
     }
 
     pub(super) fn read(&self) -> Result<ContentionCounts, TraceError> {
-        let places = self.programs.entries::<[u32; 4], [u64; 3]>(WHAT, "places")?;
+        let places = self.programs.entries::<[u32; 4], [u64; 3]>("places")?;
         let places: Vec<WaitPlace> = places.into_iter().map(WaitPlace::from_entry).collect();
         let mut stacks = BTreeMap::new();
         for stack in places.iter().filter_map(|place| place.stack) {
@@ -62,16 +62,15 @@ impl ContentionProgram {
     }
 
     fn stack(&self, id: u32) -> Result<Vec<u64>, TraceError> {
-        let map = self.programs.object.map("stacks").ok_or_else(|| missing_in_object(WHAT, "stacks"))?;
-        let map = StackTraceMap::try_from(map).map_err(|error| kernel_error(WHAT, error))?;
-        let trace = map.get(&id, 0).map_err(|error| kernel_error(WHAT, error))?;
+        let map: StackTraceMap<&MapData> = self.programs.map("stacks")?;
+        let trace = map.get(&id, 0).map_err(|error| self.programs.error(error))?;
         Ok(trace.frames().iter().map(|frame| frame.ip).collect())
     }
 
     // Losses of full tables, and runs that the kernel skipped.
     fn missed(&self) -> Result<u64, TraceError> {
-        let counts: Vec<u64> = self.programs.per_cpu_values(WHAT, "missed")?;
-        Ok(counts.iter().sum::<u64>() + self.programs.skipped_runs(WHAT)?)
+        let counts: Vec<u64> = self.programs.per_cpu_values("missed")?;
+        Ok(counts.iter().sum::<u64>() + self.programs.skipped_runs()?)
     }
 }
 

@@ -11,6 +11,7 @@ use rustix::thread::{CpuSet as Cpus, sched_setaffinity};
 use super::callers::callers;
 use super::program::{ContentionCounts, WaitPlace};
 use super::*;
+use crate::error::skip_unless_permitted;
 use linerate_testkit::skip;
 
 /// The waits while each of two CPUs repeats its `work`, and the number of repetitions. Prints the
@@ -47,14 +48,7 @@ fn observe_on(
         over.store(true, Ordering::Relaxed);
         result
     });
-    match result {
-        Ok(contention) => Some((contention, done.into_inner())),
-        Err(error @ (TraceError::NotPermitted { .. } | TraceError::NotHere { .. })) => {
-            skip(test, error.to_string());
-            None
-        }
-        Err(error) => panic!("{error}"),
-    }
+    Some((skip_unless_permitted(test, result)?, done.into_inner()))
 }
 
 /// One at a time, because each requires two CPUs.

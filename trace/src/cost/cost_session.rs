@@ -63,7 +63,6 @@ pub struct CostSession {
     place: f64,
     /// The start of the open window.
     window: Option<TracePoint>,
-    /// The last reading.
     last: TracePoint,
     stretch: TraceWindow,
     // Stretches since the last reading, or since the beginning.

@@ -222,7 +222,6 @@ impl ThreadTurns {
     }
 }
 
-/// Extrapolates a sum.
 fn scaled(sum: i64, factor: f64) -> i64 {
     // If everything was counted, sums beyond the mantissa stay exact.
     if factor == 1.0 { sum } else { (sum as f64 * factor).round() as i64 }
@@ -268,7 +267,6 @@ fn take_equal<K: Copy + Ord, V: Copy + PartialEq>(
     now.extract_if(.., |key, value| before.get(key) == Some(&*value)).collect()
 }
 
-/// The counters that grew.
 fn growth<K: Copy + Ord, V: Copy + Counters>(
     now: &BTreeMap<K, V>,
     before: &BTreeMap<K, V>,

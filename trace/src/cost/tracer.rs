@@ -136,7 +136,7 @@ impl CostTracer {
             },
             &[&NOTHING[..], &OF_IRQS, &frequent_programs].concat(),
         )?;
-        programs.load_to_run(WHAT, LOOK)?;
+        programs.load_to_run(LOOK)?;
         let mut tracer = Self { programs, cpus: cpus.to_vec(), often: frequent_programs };
         let traced_cpus = tracer.run_on_all(TracerOptions::Watch)?;
         tracer.cpus.retain(|cpu| traced_cpus.contains_key(cpu));
@@ -147,14 +147,14 @@ impl CostTracer {
     /// were running have ended.
     pub(super) fn attach(&mut self) -> Result<(), TraceError> {
         self.run_on_all(TracerOptions::Watch)?;
-        self.programs.attach(WHAT, &OF_IRQS)?;
-        self.programs.attach(WHAT, &self.often)
+        self.programs.attach(&OF_IRQS)?;
+        self.programs.attach(&self.often)
     }
 
     /// Detaches the programs; the interrupt programs only if requested.
     pub(super) fn detach(&mut self, with_irqs: bool) -> Result<(), TraceError> {
-        self.programs.detach(WHAT, &self.often)?;
-        if with_irqs { self.programs.detach(WHAT, &OF_IRQS) } else { Ok(()) }
+        self.programs.detach(&self.often)?;
+        if with_irqs { self.programs.detach(&OF_IRQS) } else { Ok(()) }
     }
 
     pub(super) fn begin(&self) -> Result<TracePoint, TraceError> {
@@ -172,7 +172,7 @@ impl CostTracer {
 
     fn take_point(&self, option: TracerOptions) -> Result<TracePoint, TraceError> {
         let times = self.run_on_all(option)?;
-        let readings = self.programs.per_cpu_values::<CpuReading>(WHAT, "cpu_readings")?;
+        let readings = self.programs.per_cpu_values::<CpuReading>("cpu_readings")?;
         let readings = (0..).zip(readings).filter(|(cpu, _)| times.contains_key(cpu)).collect();
         Ok(TracePoint { readings, times })
     }
@@ -184,18 +184,18 @@ impl CostTracer {
     /// Counters of threads, devices and paths at the last reading.
     pub(super) fn tables(&self) -> Result<ThreadTables, TraceError> {
         Ok(ThreadTables {
-            threads: self.programs.entries(WHAT, "threads")?,
-            devices: self.programs.entries(WHAT, "devices")?,
-            paths: self.programs.entries(WHAT, "paths")?,
+            threads: self.programs.entries("threads")?,
+            devices: self.programs.entries("devices")?,
+            paths: self.programs.entries("paths")?,
         })
     }
 
     /// Removes entries, so that tables do not fill up with threads that ended. A thread that runs
     /// again counts from zero; a turn that ends during this call is lost.
     pub(super) fn remove(&mut self, tables: &ThreadTables) -> Result<(), TraceError> {
-        self.programs.remove(WHAT, "threads", &tables.threads)?;
-        self.programs.remove(WHAT, "devices", &tables.devices)?;
-        self.programs.remove(WHAT, "paths", &tables.paths)
+        self.programs.remove("threads", &tables.threads)?;
+        self.programs.remove("devices", &tables.devices)?;
+        self.programs.remove("paths", &tables.paths)
     }
 
     /// Whether interrupts between CPUs are visible here.
@@ -206,17 +206,17 @@ impl CostTracer {
 
     // Runs and time of programs while the kernel measured them.
     pub(super) fn runs(&self) -> Result<ProgramRuns, TraceError> {
-        self.programs.runs(WHAT, &[&OF_IRQS[..], &self.often].concat())
+        self.programs.runs(&[&OF_IRQS[..], &self.often].concat())
     }
 
     // Call and return of a program, ns.
     pub(super) fn way_ns(&mut self) -> Result<f64, TraceError> {
-        self.programs.way_ns(WHAT, &NOTHING)
+        self.programs.way_ns(&NOTHING)
     }
 
     // The clock's part of a run, ns.
     pub(super) fn clock_ns(&mut self) -> Result<Option<f64>, TraceError> {
-        self.programs.clock_ns(WHAT, &NOTHING)
+        self.programs.clock_ns(&NOTHING)
     }
 
     /// Runs the program `look` on all observed CPUs that are online.
@@ -233,7 +233,7 @@ impl CostTracer {
     // Runs the program on a CPU; `None` if it is offline.
     fn run_on_cpu(&self, cpu: u32, option: TracerOptions) -> Result<Option<AskedAt>, TraceError> {
         let before = Instant::now();
-        let result = self.programs.run(WHAT, LOOK, cpu, option as u64)?;
+        let result = self.programs.run(LOOK, cpu, option as u64)?;
         Ok(result.filter(|answer| *answer != 0).map(|_| AskedAt { before, after: Instant::now() }))
     }
 }

@@ -83,7 +83,6 @@ impl UntracedIrq {
         sum
     }
 
-    /// Measures on a CPU that is being traced.
     pub(super) fn measure(tracer: &CostTracer, cpu: u32) -> Result<Self, TraceError> {
         let by_timer = timer_bursts(cpu);
         let by_cpu = interrupt_bursts(tracer, cpu)?;
@@ -134,7 +133,6 @@ const SPIN: u8 = 1;
 const SPINS: u8 = 2;
 const END: u8 = 3;
 
-/// Bursts with the CPU's own timer.
 fn timer_bursts(cpu: u32) -> io::Result<(u32, Vec<ClockGaps>)> {
     spawn_on_cpu(cpu, move || {
         let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC)?;
@@ -158,7 +156,6 @@ fn timer_bursts(cpu: u32) -> io::Result<(u32, Vec<ClockGaps>)> {
     .unwrap_or_else(|_| Err(io::Error::other("the thread that looks at the clock ended")))
 }
 
-/// Bursts with interrupts from another CPU.
 fn interrupt_bursts(tracer: &CostTracer, cpu: u32) -> Result<io::Result<(u32, Vec<ClockGaps>)>, TraceError> {
     let stage = Arc::new(AtomicU8::new(WAIT));
     let thread_stage = Arc::clone(&stage);

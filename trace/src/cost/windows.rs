@@ -31,7 +31,6 @@ pub(super) fn mean_and_doubt(samples: &[f64]) -> (f64, f64) {
 #[derive(Debug)]
 pub(super) struct TraceWindow {
     begin: Instant,
-    /// At the start.
     before: ThreadTables,
     spans: BTreeMap<u32, CountedSpan>,
     windows: usize,

@@ -58,7 +58,6 @@ pub(super) struct CauseFinder<'w> {
 }
 
 impl CauseFinder<'_> {
-    /// The cause of most of a stage's time.
     pub(super) fn cause(&self, record: &DelayRecord, stage: DelayStage) -> DelayCause {
         let (from, to) = (record.points[stage as usize], record.points[stage as usize + 1]);
         let mut sums: BTreeMap<DelayCause, u64> = BTreeMap::new();

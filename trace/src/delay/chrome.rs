@@ -99,7 +99,6 @@ impl DelayTrace {
         writer.to.write_all(b"\n]}\n")
     }
 
-    /// Names the tracks; returns names of threads.
     fn name_tracks(&self, writer: &mut ChromeWriter<'_>) -> io::Result<BTreeMap<u32, String>> {
         let mut names = BTreeMap::new();
         let mut cpus = BTreeMap::new();
@@ -122,7 +121,6 @@ impl DelayTrace {
         Ok(names)
     }
 
-    /// Numbers of the sockets.
     fn sockets(&self) -> Vec<(u32, u64)> {
         let mut sockets: Vec<u64> = self.records.iter().map(|record| record.socket).collect();
         sockets.sort_unstable();

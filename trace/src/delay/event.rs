@@ -4,7 +4,6 @@ use linerate_host::bpf::halves;
 
 use super::stacks::StackSample;
 
-/// Words of an event.
 pub(super) const EVENT_WORDS: usize = 4;
 
 /// Address, port and first two bytes of the payload of a client's packet.

@@ -10,9 +10,7 @@ use super::WHAT;
 use super::event::{EVENT_WORDS, RecordedWindow, TraceEvent};
 use crate::TraceError;
 use crate::call::CallOverhead;
-use crate::programs::{
-    ProgramAttachment, ProgramRuns, RunCounting, TracePrograms, kernel_error, missing_in_object,
-};
+use crate::programs::{ProgramAttachment, ProgramRuns, TracePrograms, kernel_error};
 
 static OBJECT: &[u8] =
     aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/delay.bpf.o"));
@@ -22,7 +20,6 @@ pub(super) const CHUNK_EVENTS: u64 = 1024;
 const CHUNK_WORDS: usize = 1024 * EVENT_WORDS;
 /// Interval at which the free room is checked.
 const PATIENCE: Duration = Duration::from_millis(10);
-/// Size of an event in the kernel.
 pub(super) const EVENT_BYTES: u64 = 32;
 
 const fn attachment(program: &'static str, tracepoint: &'static str) -> ProgramAttachment {
@@ -84,12 +81,8 @@ impl DelayTracer {
             },
             &[&PROGRAMS[..], &NOTHING].concat(),
         )?;
-        let way_ns = programs.way_ns(WHAT, &NOTHING)?;
-        let clock_ns = match RunCounting::start(WHAT) {
-            Ok(_counting) => programs.clock_ns(WHAT, &NOTHING)?.unwrap_or(0.0),
-            Err(_) => 0.0,
-        };
-        Ok(Self { programs, events_per_cpu, overhead: CallOverhead { way_ns, clock_ns } })
+        let overhead = programs.call_overhead(&NOTHING)?;
+        Ok(Self { programs, events_per_cpu, overhead })
     }
 
     pub(super) fn events_per_cpu(&self) -> u64 {
@@ -97,11 +90,11 @@ impl DelayTracer {
     }
 
     pub(super) fn attach(&mut self) -> Result<(), TraceError> {
-        self.programs.attach(WHAT, &PROGRAMS)
+        self.programs.attach(&PROGRAMS)
     }
 
     pub(super) fn detach(&mut self) -> Result<(), TraceError> {
-        self.programs.detach(WHAT, &PROGRAMS)
+        self.programs.detach(&PROGRAMS)
     }
 
     /// Records for a time, or until a CPU's room is nearly used up, while the programs are attached.
@@ -114,8 +107,7 @@ impl DelayTracer {
         let start = Instant::now();
         while start.elapsed() < duration {
             std::thread::sleep(duration.saturating_sub(start.elapsed()).min(PATIENCE));
-            if self.programs.per_cpu_values::<u64>(WHAT, "positions")?.iter().any(|written| *written > limit)
-            {
+            if self.programs.per_cpu_values::<u64>("positions")?.iter().any(|written| *written > limit) {
                 break;
             }
         }
@@ -133,13 +125,11 @@ impl DelayTracer {
 
     // Runs and time while the kernel timed them.
     pub(super) fn runs(&self) -> Result<ProgramRuns, TraceError> {
-        self.programs.runs(WHAT, &PROGRAMS)
+        self.programs.runs(&PROGRAMS)
     }
 
     fn empty(&mut self) -> Result<(), TraceError> {
-        let map =
-            self.programs.object.map_mut("positions").ok_or_else(|| missing_in_object(WHAT, "positions"))?;
-        let mut table: PerCpuArray<_, u64> = map.try_into().map_err(|error| kernel_error(WHAT, error))?;
+        let mut table: PerCpuArray<&mut MapData, u64> = self.programs.map_mut("positions")?;
         let zeros = vec![0_u64; usize::try_from(possible_cpus()?).unwrap_or(1)];
         let zeros = PerCpuValues::try_from(zeros).map_err(|error| kernel_error(WHAT, error))?;
         table.set(0, zeros, 0).map_err(|error| kernel_error(WHAT, error))
@@ -147,17 +137,13 @@ impl DelayTracer {
 
     /// Opens a window until this time (CLOCK_MONOTONIC, ns), or closes it with 0.
     fn set_recording(&mut self, end: u64) -> Result<(), TraceError> {
-        let map =
-            self.programs.object.map_mut("recording").ok_or_else(|| missing_in_object(WHAT, "recording"))?;
-        let mut table: Array<_, u64> = map.try_into().map_err(|error| kernel_error(WHAT, error))?;
+        let mut table: Array<&mut MapData, u64> = self.programs.map_mut("recording")?;
         table.set(0, end, 0).map_err(|error| kernel_error(WHAT, error))
     }
 
     fn read(&self, begin: u64, end: u64) -> Result<RecordedWindow, TraceError> {
-        let map = self.programs.object.map("chunks").ok_or_else(|| missing_in_object(WHAT, "chunks"))?;
-        let chunks: Array<&MapData, [u64; CHUNK_WORDS]> =
-            map.try_into().map_err(|error| kernel_error(WHAT, error))?;
-        let written = self.programs.per_cpu_values::<u64>(WHAT, "positions")?;
+        let chunks: Array<&MapData, [u64; CHUNK_WORDS]> = self.programs.map("chunks")?;
+        let written = self.programs.per_cpu_values::<u64>("positions")?;
         let mut window = RecordedWindow { begin, end, ..RecordedWindow::default() };
         for (cpu, written) in (0_u32..).zip(written) {
             let kept_events = written.min(self.events_per_cpu);

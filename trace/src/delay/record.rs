@@ -34,7 +34,7 @@ impl DelayStage {
 
 /// Times of a request, CLOCK_MONOTONIC in ns, never decreasing. Stages are their differences, so
 /// that they add up to the end-to-end time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DelayRecord {
     pub points: [u64; POINTS],
     pub receive_cpu: u32,

@@ -9,26 +9,20 @@
 use std::collections::{HashMap, VecDeque};
 
 use super::event::{ClientTag, EventKind, RecordedWindow};
-use super::record::{DelayRecord, POINTS};
+use super::record::DelayRecord;
 
 const NET_RX: u16 = 3;
 
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 struct OpenRequest {
-    points: [u64; POINTS],
-    receive_cpu: u32,
-    read_cpu: u32,
-    socket: u64,
-    reader: u32,
-    replier: u32,
-    device: u32,
+    /// As far as it is known.
+    record: DelayRecord,
     tag: u64,
     client: u64,
     /// Datagrams behind this one that GRO merged with it.
     merged: u16,
 }
 
-/// The receive work of a CPU.
 #[derive(Debug, Default)]
 struct ReceiveState {
     irq: Option<u64>,
@@ -78,7 +72,6 @@ impl SocketQueue {
     }
 }
 
-/// The requests of a window.
 #[derive(Debug, Default)]
 pub(super) struct MatchedRequests {
     pub(super) records: Vec<DelayRecord>,
@@ -140,13 +133,12 @@ pub(super) fn match_requests(window: &RecordedWindow) -> MatchedRequests {
                 };
                 let arrival = send_times.remove(&buffer).unwrap_or(raised_at);
                 let mut request = OpenRequest {
-                    receive_cpu: cpu,
+                    record: DelayRecord { receive_cpu: cpu, ..DelayRecord::default() },
                     client: client.client(),
                     tag: client.tag(),
                     merged: packets.saturating_sub(1),
-                    ..OpenRequest::default()
                 };
-                request.points[..3].copy_from_slice(&[arrival, run_at.max(arrival), at]);
+                request.record.points[..3].copy_from_slice(&[arrival, run_at.max(arrival), at]);
                 arriving.insert(buffer, request);
                 state.order.push_back(buffer);
             }
@@ -165,8 +157,8 @@ pub(super) fn match_requests(window: &RecordedWindow) -> MatchedRequests {
                     }
                 }
                 if let Some(request) = &mut request {
-                    request.points[3] = at;
-                    request.socket = socket;
+                    request.record.points[3] = at;
+                    request.record.socket = socket;
                 }
                 sockets.entry(socket).or_default().known.push_back(request);
             }
@@ -176,25 +168,26 @@ pub(super) fn match_requests(window: &RecordedWindow) -> MatchedRequests {
                 result.known_reads += 1;
                 // The thread's turn began before the window if no switch was seen.
                 let turn = if state.thread == thread { state.turn } else { 0 };
-                request.points[4] = turn.clamp(request.points[3], at);
-                request.points[5] = at;
-                request.reader = thread;
-                request.read_cpu = cpu;
+                request.record.points[4] = turn.clamp(request.record.points[3], at);
+                request.record.points[5] = at;
+                request.record.reader = thread;
+                request.record.read_cpu = cpu;
                 unanswered.entry(request.client).or_default().push_back(request);
             }
             EventKind::ReplyQueued { buffer, client, device } => {
                 result.replies += 1;
                 let Some(mut request) = take_answered(&mut unanswered, client) else { continue };
-                request.points[6] = at;
-                request.replier = if state.turn > 0 { state.thread } else { request.reader };
-                request.device = device;
+                request.record.points[6] = at;
+                request.record.replier = if state.turn > 0 { state.thread } else { request.record.reader };
+                request.record.device = device;
                 leaving.insert(buffer, request);
             }
             EventKind::ReplySent { buffer, device } => {
                 let Some(mut request) = leaving.remove(&buffer) else { continue };
-                request.points[7] = at;
-                if request.device == device {
-                    result.records.push(request.into_record(cpu));
+                request.record.points[7] = at;
+                request.record.transmit_cpu = cpu;
+                if request.record.device == device {
+                    result.records.push(request.record);
                 }
             }
         }
@@ -214,19 +207,4 @@ fn take_answered(
         unanswered.remove(&client.client());
     }
     request
-}
-
-impl OpenRequest {
-    fn into_record(self, transmit_cpu: u32) -> DelayRecord {
-        DelayRecord {
-            points: self.points,
-            receive_cpu: self.receive_cpu,
-            read_cpu: self.read_cpu,
-            transmit_cpu,
-            socket: self.socket,
-            reader: self.reader,
-            replier: self.replier,
-            device: self.device,
-        }
-    }
 }

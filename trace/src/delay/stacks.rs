@@ -52,7 +52,6 @@ impl StackSampler {
         self.samplers.iter_mut().try_for_each(|(_, sampler)| sampler.enable())
     }
 
-    /// Stops sampling, and returns the samples that are in the kernel.
     pub(super) fn take(&mut self) -> std::io::Result<Vec<StackSample>> {
         let mut samples = Vec::new();
         for (cpu, sampler) in &mut self.samplers {

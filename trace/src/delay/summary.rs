@@ -165,7 +165,6 @@ struct SoftirqCounts {
     begin: Option<(u16, u64)>,
 }
 
-/// The sum of windows.
 #[derive(Debug)]
 pub(super) struct DelaySummary {
     end_to_end: Distribution,
@@ -183,7 +182,6 @@ pub(super) struct DelaySummary {
     pub(super) windows: u64,
 }
 
-/// The distributions of a summary.
 #[derive(Debug)]
 pub(super) struct SummedDelays {
     pub(super) end_to_end: DelayQuantiles,

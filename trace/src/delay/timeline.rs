@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::event::{EventKind, RecordedWindow, thread_name};
 
-/// The work that used a CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum CpuWork {
     /// Before its first switch in the window.

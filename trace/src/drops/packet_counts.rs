@@ -29,7 +29,7 @@ const TYPES: &str = "/sys/kernel/btf/vmlinux";
 const DEVICES: &str = "/sys/class/net";
 
 // Points at which a datagram belongs to a socket, so that its peer is unknown.
-const AT_SOCKETS: [PathPoint; 6] = [
+pub(super) const AT_SOCKETS: [PathPoint; 6] = [
     PathPoint::Delivered,
     PathPoint::Read,
     PathPoint::Truncated,
@@ -331,7 +331,6 @@ impl DropsTracer {
     }
 }
 
-/// The points that a program counts.
 fn points(program: &str) -> &'static [PathPoint] {
     match program {
         "sends" => &[PathPoint::Sent, PathPoint::SendFailed],

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::difference::cpus;
 use super::result::{FlameResult, FlameSelection};
 use super::spots::HotSpot;
 use super::{ProfileDifference, StackProfile};
@@ -104,12 +105,6 @@ impl FlameComparison {
     }
 }
 
-/// CPUs' worth of time of a number of samples.
-fn cpus(samples: u64, profile: &StackProfile) -> f64 {
-    let samples_per_cpu = f64::from(profile.frequency_hz) * profile.seconds;
-    if samples_per_cpu > 0.0 { samples as f64 / samples_per_cpu } else { 0.0 }
-}
-
 fn spots(sides: [(&[HotSpot], &StackProfile); 2]) -> Vec<SpotChange> {
     let mut changes: BTreeMap<&str, SpotChange> = BTreeMap::new();
     for (side, (spots, profile)) in sides.into_iter().enumerate() {
@@ -120,7 +115,7 @@ fn spots(sides: [(&[HotSpot], &StackProfile); 2]) -> Vec<SpotChange> {
                 after_cpus: 0.0,
             });
             let value = if side == 0 { &mut change.before_cpus } else { &mut change.after_cpus };
-            *value += cpus(spot.samples, profile);
+            *value += cpus(profile, spot.samples);
         }
     }
     let mut changes: Vec<SpotChange> = changes.into_values().collect();

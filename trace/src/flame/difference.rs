@@ -67,8 +67,9 @@ impl ProfileDifference {
 }
 
 /// CPUs' worth of time of this many samples.
-fn cpus(profile: &StackProfile, samples: u64) -> f64 {
-    samples as f64 / (profile.seconds * f64::from(profile.frequency_hz))
+pub(super) fn cpus(profile: &StackProfile, samples: u64) -> f64 {
+    let samples_per_cpu = f64::from(profile.frequency_hz) * profile.seconds;
+    if samples_per_cpu > 0.0 { samples as f64 / samples_per_cpu } else { 0.0 }
 }
 
 /// Time in each function without its callees.

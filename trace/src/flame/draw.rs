@@ -111,7 +111,6 @@ fn remove_part(text: &str, begin: &str, end: &str) -> String {
     range.map_or_else(|| text.to_owned(), |(from, to)| format!("{}{}", &text[..from], &text[to..]))
 }
 
-/// Adds the legend at the bottom.
 fn with_legend<'n>(svg: &str, entries: impl Iterator<Item = (&'n str, (u8, u8, u8))>) -> String {
     let parts = svg.split_once("xmlns=").and_then(|(head, body)| {
         Some((head, body.trim_end().strip_suffix("</svg>")?, attribute(head, "height")?))

@@ -110,7 +110,6 @@ pub(crate) fn kernel_addresses(chain: &[u64]) -> Vec<u64> {
     kernel.map(|(_, address)| address).collect()
 }
 
-/// The requested CPUs that are online.
 fn cpus(host: &Host, options: &ProfileOptions) -> Result<Vec<u32>, TraceError> {
     let online = online_cpus(host)?;
     let Some(selected) = &options.cpus else { return Ok(online.iter().collect()) };
@@ -223,7 +222,6 @@ impl SampleRun {
     }
 }
 
-/// Limits of this event.
 fn limits(event: &SampleEvent) -> Vec<String> {
     match event {
         SampleEvent::CpuCycles => vec![

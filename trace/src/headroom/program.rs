@@ -36,7 +36,6 @@ pub(super) struct HeadroomProgram {
     way_ns: f64,
 }
 
-/// Counters since the start.
 #[derive(Debug, Clone)]
 pub(super) struct HeadroomCounters {
     pub(super) at: Instant,
@@ -63,7 +62,6 @@ pub(super) struct CpuCounters {
     pub(super) buffer: u64,
     pub(super) softirq: BatchClasses,
     pub(super) service: BatchClasses,
-    /// The busy period.
     pub(super) _period: [u64; 13],
 }
 
@@ -95,14 +93,14 @@ impl HeadroomProgram {
             },
             &[&PROGRAMS[..], &NOTHING].concat(),
         )?;
-        let way_ns = programs.way_ns(WHAT, &NOTHING)?;
-        programs.attach(WHAT, &PROGRAMS)?;
+        let way_ns = programs.way_ns(&NOTHING)?;
+        programs.attach(&PROGRAMS)?;
         Ok(Self { programs, way_ns })
     }
 
     pub(super) fn read(&self) -> Result<HeadroomCounters, TraceError> {
-        let cpus = self.programs.per_cpu_values(WHAT, "cpus")?;
-        let threads = self.programs.entries(WHAT, "threads")?;
+        let cpus = self.programs.per_cpu_values("cpus")?;
+        let threads = self.programs.entries("threads")?;
         Ok(HeadroomCounters { at: Instant::now(), cpus, threads })
     }
 
@@ -113,10 +111,10 @@ impl HeadroomProgram {
             Ok(counting) => counting,
             Err(why) => return Ok(Known::unknown(why.to_string())),
         };
-        let before = self.programs.runs(WHAT, &PROGRAMS)?;
+        let before = self.programs.runs(&PROGRAMS)?;
         wait();
-        let after = self.programs.runs(WHAT, &PROGRAMS)?;
-        let clock_ns = self.programs.clock_ns(WHAT, &NOTHING)?.unwrap_or(0.0);
+        let after = self.programs.runs(&PROGRAMS)?;
+        let clock_ns = self.programs.clock_ns(&NOTHING)?.unwrap_or(0.0);
         drop(counting);
         let program_runs =
             ProgramRuns { runs: after.runs - before.runs, time: after.time.saturating_sub(before.time) };

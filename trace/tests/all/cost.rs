@@ -16,7 +16,7 @@ use linerate_trace::cost::calibrate::calibrate;
 use linerate_trace::cost::{CostReport, CostSession, CostVictim, CpuCost};
 use rustix::thread::{CpuSet as Mask, gettid, sched_getaffinity};
 
-use crate::{machine, pin};
+use crate::{machine, pin, skip_unless_permitted};
 
 /// Observes for a second. `None`, after printing SKIP, if that is not permitted here.
 fn observe(test: &str, cpus: Option<&CpuSet>) -> Option<CostReport> {
@@ -26,14 +26,7 @@ fn observe(test: &str, cpus: Option<&CpuSet>) -> Option<CostReport> {
         session.wait(Duration::from_secs(1), &|| false)?;
         session.finish(&host)
     };
-    match measure() {
-        Ok(cost) => Some(cost),
-        Err(why @ (TraceError::NotPermitted { .. } | TraceError::NotHere { .. })) => {
-            skip(test, why);
-            None
-        }
-        Err(why) => panic!("{why}"),
-    }
+    skip_unless_permitted(test, measure())
 }
 
 fn usable() -> Vec<u32> {
@@ -286,15 +279,8 @@ fn difference(test: &str, cpu: u32) -> Option<(f64, f64)> {
     const UNSEEN_NS: f64 = 15_000.0;
     let mut differences = Vec::new();
     for _ in 0..3 {
-        let (cost, calibrations) =
-            match calibrate(&Host::live(), &[cpu], Duration::from_millis(700), &|| false) {
-                Ok(value) => value,
-                Err(why @ TraceError::NotPermitted { .. }) => {
-                    skip(test, why);
-                    return None;
-                }
-                Err(why) => panic!("{why}"),
-            };
+        let result = calibrate(&Host::live(), &[cpu], Duration::from_millis(700), &|| false);
+        let (cost, calibrations) = skip_unless_permitted(test, result)?;
         assert_balanced(&cost);
         let [calibration] = calibrations.as_slice() else { panic!("{calibrations:?} {:?}", cost.notes) };
         let interrupts = calibration.interrupts as f64 * UNSEEN_NS / calibration.elapsed_ns as f64;

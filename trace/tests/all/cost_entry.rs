@@ -138,13 +138,7 @@ fn assert_counted_once(test: &str, path: &Path<'_>, in_one: usize) {
 }
 
 fn lab(test: &str, senders: usize) -> Option<Lab> {
-    match Lab::builder().senders(senders).queues(1).start() {
-        Ok(lab) => Some(lab),
-        Err(why) => {
-            skip(test, why);
-            None
-        }
-    }
+    Lab::builder().senders(senders).queues(1).start().map_err(|why| skip(test, why)).ok()
 }
 
 fn direct(lab: &Lab) -> Path<'_> {

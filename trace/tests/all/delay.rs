@@ -13,11 +13,10 @@ use linerate_host::delivery::FlowWatch;
 use linerate_host::setting::Offload;
 use linerate_lab::{Lab, LabHost};
 use linerate_testkit::skip;
-use linerate_trace::TraceError;
 use linerate_trace::delay::{DelayCause, DelayReport, DelaySession, DelayStage};
 use rustix::thread::Pid;
 
-use crate::{machine, pin};
+use crate::{machine, pin, skip_unless_permitted};
 
 const PORT: u16 = 5353;
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -66,16 +65,10 @@ impl DelayScene {
     }
 
     fn session(&self, test: &str) -> Option<DelaySession> {
-        match self.lab.receiver().run(|| DelaySession::start(&self.host, PORT)).expect("run") {
-            // With half a CPU as its budget, the session observes most of the time, so that tests
-            // are short.
-            Ok(session) => Some(session.with_budget(0.5)),
-            Err(why @ (TraceError::NotPermitted { .. } | TraceError::NotHere { .. })) => {
-                skip(test, why);
-                None
-            }
-            Err(why) => panic!("{why}"),
-        }
+        let session = self.lab.receiver().run(|| DelaySession::start(&self.host, PORT)).expect("run");
+        // With half a CPU as its budget, the session observes most of the time, so that tests
+        // are short.
+        skip_unless_permitted(test, session).map(|session| session.with_budget(0.5))
     }
 
     fn is_over(&self) -> bool {

@@ -10,11 +10,10 @@ use linerate_host::setting::Offload;
 use linerate_host::{Host, Setting, SettingValue};
 use linerate_lab::{Lab, LabHost};
 use linerate_testkit::skip;
-use linerate_trace::TraceError;
 use linerate_trace::flame::{self, StackProfile, spots};
 use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery};
 
-use crate::{machine, pin};
+use crate::{machine, pin, skip_unless_permitted};
 
 /// Enough for some hundred samples in the packet path, so that a spot of 1 % has some samples.
 const LOOK: Duration = Duration::from_millis(1500);
@@ -24,7 +23,6 @@ const ENOUGH: u64 = 4;
 
 const ATTEMPTS: u32 = 3;
 
-/// Threads of the server.
 const THREADS: usize = 4;
 
 const PORT: u16 = 4000;
@@ -39,25 +37,7 @@ fn lab(test: &str) -> Option<Lab> {
         skip(test, "requires root");
         return None;
     }
-    match Lab::builder().start() {
-        Ok(lab) => Some(lab),
-        Err(error) => {
-            skip(test, error.to_string());
-            None
-        }
-    }
-}
-
-/// The result; `None`, after printing SKIP, if this kernel does not permit the observation.
-fn skip_unless_permitted<T>(test: &str, result: Result<T, TraceError>) -> Option<T> {
-    match result {
-        Ok(value) => Some(value),
-        Err(error @ (TraceError::NotPermitted { .. } | TraceError::NotHere { .. })) => {
-            skip(test, error.to_string());
-            None
-        }
-        Err(error) => panic!("{error}"),
-    }
+    Lab::builder().start().map_err(|why| skip(test, why)).ok()
 }
 
 fn address(lab: &Lab) -> SocketAddr {

@@ -8,6 +8,7 @@ mod ledger;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use linerate_trace::TraceError;
 use rustix::thread::{CpuSet, Pid, sched_setaffinity};
 
 /// One test at a time, because each uses the machine's CPUs.
@@ -21,4 +22,16 @@ fn pin(thread: Option<Pid>, cpu: usize) {
     let mut cpus = CpuSet::new();
     cpus.set(cpu);
     sched_setaffinity(thread, &cpus).expect("a thread is pinned to a CPU it may use");
+}
+
+/// The result; `None`, after printing SKIP, if this kernel does not permit the observation.
+fn skip_unless_permitted<T>(test: &str, result: Result<T, TraceError>) -> Option<T> {
+    match result {
+        Ok(value) => Some(value),
+        Err(why @ (TraceError::NotPermitted { .. } | TraceError::NotHere { .. })) => {
+            linerate_testkit::skip(test, why);
+            None
+        }
+        Err(why) => panic!("{why}"),
+    }
 }

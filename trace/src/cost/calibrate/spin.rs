@@ -54,7 +54,6 @@ pub(super) struct SpinThread {
 pub(super) struct SpinResult {
     pub(super) tid: u32,
     pub(super) elapsed: Duration,
-    /// Undisturbed duration of the same work.
     pub(super) undisturbed: Duration,
     pub(super) rounds_per_second: f64,
 }

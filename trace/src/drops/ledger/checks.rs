@@ -28,7 +28,6 @@ const CHECKS: &[CounterCheck] = &[
     CounterCheck { counters: &["TcpExt.IPReversePathFilter"], losses: &["rp-filter"], udp_only: false },
 ];
 
-/// Notes about the quality of the evidence.
 pub(super) fn notes(evidence: &PacketEvidence, placed_losses: &[PlacedLoss]) -> Vec<String> {
     let mut notes = [&evidence.unread[..], &evidence.resets].concat();
     notes.extend(tracepoint_notes(evidence));
@@ -73,7 +72,6 @@ fn clash_note(evidence: &PacketEvidence, placed_losses: &[PlacedLoss]) -> Option
     })
 }
 
-/// Limits of the tracepoints.
 fn tracepoint_notes(evidence: &PacketEvidence) -> Vec<String> {
     let counts = &evidence.seen;
     let mut notes: Vec<String> =

@@ -4,7 +4,6 @@ use linerate_host::Known;
 
 use super::{AccountingPath, LossExactness, PathStep, StageEntry, StageLoss};
 
-/// A stage before balancing.
 #[derive(Debug)]
 pub(super) struct UnbalancedStage {
     pub(super) step: PathStep,

@@ -25,7 +25,6 @@ struct LossPart {
     /// A function whose drops are not of this part.
     but_not_in: Option<&'static str>,
     part: &'static str,
-    /// The counters of the part.
     counters: &'static [&'static str],
 }
 

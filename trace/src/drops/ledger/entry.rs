@@ -1,13 +1,25 @@
 //! A line of the ledger.
 
-use std::fmt;
-
 use linerate_host::{Known, StageName};
 use serde::{Deserialize, Serialize};
 
 /// A place on a packet's path with a line in the ledger. Both directions use the same names.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    strum::Display,
+    strum::IntoStaticStr,
+)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum PathStep {
     /// Sends requests and receives replies.
     Generator,
@@ -100,25 +112,7 @@ impl PathStep {
     }
 
     pub fn name(self) -> &'static str {
-        match self {
-            PathStep::Generator => "generator",
-            PathStep::Wire => "wire",
-            PathStep::Link => "link",
-            PathStep::Xdp => "xdp",
-            PathStep::Softirq => "softirq",
-            PathStep::Ingress => "ingress",
-            PathStep::Filter => "filter",
-            PathStep::Route => "route",
-            PathStep::Socket => "socket",
-            PathStep::Application => "application",
-            PathStep::Transmit => "transmit",
-        }
-    }
-}
-
-impl fmt::Display for PathStep {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
+        self.into()
     }
 }
 

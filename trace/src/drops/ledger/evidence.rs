@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::GeneratorSaid;
 use crate::drops::packet_counts::{
-    EdgeCounts, PacketCounts, PacketDirection, PathPoint, PortSubject, TraceOverhead,
+    AT_SOCKETS, EdgeCounts, PacketCounts, PacketDirection, PathPoint, PortSubject, TraceOverhead,
 };
 
 /// Everything known about packets over a time. A ledger is a pure function of it.
@@ -182,7 +182,7 @@ impl PacketEvidence {
 
     /// Packets that passed a point; unknown without a tracepoint there.
     pub(super) fn passed(&self, point: PathPoint, direction: PacketDirection) -> Known<u64> {
-        if let Some(peer) = self.subject.peer.filter(|_| is_at_socket(point)) {
+        if let Some(peer) = self.subject.peer.filter(|_| AT_SOCKETS.contains(&point)) {
             return Known::unknown(format!("a socket does not report which of its datagrams are of {peer}"));
         }
         let tracepoints = tracepoints(point);
@@ -195,13 +195,6 @@ impl PacketEvidence {
     }
 }
 
-/// Whether the tracepoint is about a socket, not a packet.
-fn is_at_socket(point: PathPoint) -> bool {
-    use PathPoint::{Delivered, LengthUnknown, Read, SendFailed, Sent, Truncated};
-    matches!(point, Delivered | Read | Truncated | LengthUnknown | Sent | SendFailed)
-}
-
-/// The tracepoints that a point requires.
 fn tracepoints(point: PathPoint) -> &'static [&'static str] {
     match point {
         PathPoint::Received => &[],

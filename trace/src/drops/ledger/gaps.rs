@@ -32,10 +32,8 @@ fn likely(
         lines.push(in_flight.clone());
     }
     lines.extend(counters(evidence, entry.stage, direction, gap));
-    let known_gaps = GAPS.iter().filter(|candidate| {
-        (candidate.direction, candidate.step, candidate.more) == (direction, entry.stage, gap < 0)
-    });
-    lines.extend(known_gaps.map(|candidate| candidate.text.to_owned()));
+    let known_gaps = GAPS.iter().filter(|(place, _)| *place == (direction, entry.stage, gap < 0));
+    lines.extend(known_gaps.flat_map(|(_, texts)| *texts).map(|text| (*text).to_owned()));
     if evidence.subject.network == NamespaceScope::All {
         lines.push("packets that passed several network namespaces, and were counted in each".to_owned());
     }
@@ -45,108 +43,70 @@ fn likely(
     lines
 }
 
-struct UnexplainedGap {
-    direction: PacketDirection,
-    step: PathStep,
-    /// Whether more left than came in.
-    more: bool,
-    text: &'static str,
-}
-
-const fn gap(direction: PacketDirection, step: PathStep, more: bool, text: &'static str) -> UnexplainedGap {
-    UnexplainedGap { direction, step, more, text }
-}
-
 use PacketDirection::{Reply, Request};
 
-const GAPS: &[UnexplainedGap] = &[
-    gap(
-        Request,
-        PathStep::Softirq,
-        false,
-        "the generator's own host: its qdisc, its device, or no route to here",
+/// A direction, a step, and whether more left than came in.
+type GapPlace = (PacketDirection, PathStep, bool);
+
+const GAPS: &[(GapPlace, &[&str])] = &[
+    (
+        (Request, PathStep::Softirq, false),
+        &[
+            "the generator's own host: its qdisc, its device, or no route to here",
+            "the wire, or a switch between",
+            "AF_XDP sockets and XDP programs that take packets without a counter",
+            "another network namespace of this host: only this one's packets are counted",
+            "packets that GRO held back",
+            "packets that came while the kernel ran no programs, and that no socket counted either",
+        ],
     ),
-    gap(Request, PathStep::Softirq, false, "the wire, or a switch between"),
-    gap(
-        Request,
-        PathStep::Softirq,
-        false,
-        "AF_XDP sockets and XDP programs that take packets without a counter",
+    (
+        (Request, PathStep::Softirq, true),
+        &[
+            "others than the generator that send to the same port",
+            "a driver or tunnel that hands packets over past the points where arrivals are counted",
+        ],
     ),
-    gap(
-        Request,
-        PathStep::Softirq,
-        false,
-        "another network namespace of this host: only this one's packets are counted",
+    (
+        (Request, PathStep::Socket, false),
+        &[
+            "packets that a macvlan or a switch took from the device (ip link show master)",
+            "packets that tc, a tunnel or netfilter sent elsewhere (redirect, NFQUEUE, DNAT to other ports)",
+            "packets for sockets of tunnels (VXLAN, WireGuard), which take them past any receive buffer",
+            "fragments: several arrive as one datagram",
+        ],
     ),
-    gap(Request, PathStep::Softirq, true, "others than the generator that send to the same port"),
-    gap(Request, PathStep::Softirq, false, "packets that GRO held back"),
-    gap(
-        Request,
-        PathStep::Softirq,
-        false,
-        "packets that came while the kernel ran no programs, and that no socket counted either",
+    (
+        (Request, PathStep::Socket, true),
+        &[
+            "multicast: a packet for several sockets",
+            "packets from programs on this host that reach the socket past the device",
+        ],
     ),
-    gap(
-        Request,
-        PathStep::Softirq,
-        true,
-        "a driver or tunnel that hands packets over past the points where arrivals are counted",
+    (
+        (Request, PathStep::Application, false),
+        &[
+            "datagrams that still wait in a socket that is not read",
+            "datagrams that are read without a tracepoint (splice, users in the kernel)",
+        ],
     ),
-    gap(
-        Request,
-        PathStep::Socket,
-        false,
-        "packets that a macvlan or a switch took from the device (ip link show master)",
+    ((Request, PathStep::Application, true), &["datagrams that had waited before counting began"]),
+    (
+        (Reply, PathStep::Ingress, false),
+        &[
+            "sends to sockets of this host that leave by no device, and sends that are gathered (MSG_MORE, UDP_CORK)",
+        ],
     ),
-    gap(
-        Request,
-        PathStep::Socket,
-        false,
-        "packets that tc, a tunnel or netfilter sent elsewhere (redirect, NFQUEUE, DNAT to other ports)",
+    (
+        (Reply, PathStep::Ingress, true),
+        &["calls that send several datagrams (UDP_SEGMENT), and packets that the kernel sends by itself"],
     ),
-    gap(
-        Request,
-        PathStep::Socket,
-        false,
-        "packets for sockets of tunnels (VXLAN, WireGuard), which take them past any receive buffer",
+    ((Reply, PathStep::Transmit, false), &["packets that wait in a queueing discipline"]),
+    (
+        (Reply, PathStep::Transmit, true),
+        &["packets that waited in a queueing discipline, or that netem doubles"],
     ),
-    gap(Request, PathStep::Socket, false, "fragments: several arrive as one datagram"),
-    gap(Request, PathStep::Socket, true, "multicast: a packet for several sockets"),
-    gap(
-        Request,
-        PathStep::Socket,
-        true,
-        "packets from programs on this host that reach the socket past the device",
-    ),
-    gap(Request, PathStep::Application, false, "datagrams that still wait in a socket that is not read"),
-    gap(
-        Request,
-        PathStep::Application,
-        false,
-        "datagrams that are read without a tracepoint (splice, users in the kernel)",
-    ),
-    gap(Request, PathStep::Application, true, "datagrams that had waited before counting began"),
-    gap(
-        Reply,
-        PathStep::Ingress,
-        false,
-        "sends to sockets of this host that leave by no device, and sends that are gathered (MSG_MORE, UDP_CORK)",
-    ),
-    gap(
-        Reply,
-        PathStep::Ingress,
-        true,
-        "calls that send several datagrams (UDP_SEGMENT), and packets that the kernel sends by itself",
-    ),
-    gap(Reply, PathStep::Transmit, false, "packets that wait in a queueing discipline"),
-    gap(
-        Reply,
-        PathStep::Transmit,
-        true,
-        "packets that waited in a queueing discipline, or that netem doubles",
-    ),
-    gap(Reply, PathStep::Wire, true, "replies from others than this host"),
+    ((Reply, PathStep::Wire, true), &["replies from others than this host"]),
 ];
 
 /// Growing counters that may be related.

@@ -354,7 +354,6 @@ fn forwarded(evidence: &PacketEvidence, losses: &mut UnplacedLosses) -> Accounti
     )
 }
 
-/// Whether a loss concerns received packets.
 fn is_received(placed: &PlacedLoss, direction: PacketDirection) -> bool {
     placed.direction == direction && placed.origin != PacketOrigin::Local
 }

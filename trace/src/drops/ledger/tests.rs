@@ -55,11 +55,18 @@ fn generator_report(sent: u64, answered: u64) -> GeneratorSaid {
     GeneratorSaid { sent, answered, lost: sent - answered, ..GeneratorSaid::default() }
 }
 
-/// The only loss.
 fn only(ledger: &PacketAccounting) -> (PathStep, &StageLoss) {
     let all: Vec<_> = ledger.requests.losses().chain(ledger.replies.losses()).collect();
     assert_eq!(all.len(), 1, "{all:#?}");
     all[0]
+}
+
+fn named(path: &AccountingPath) -> Vec<(&str, u64)> {
+    path.losses().map(|(_, loss)| (loss.name.as_str(), loss.packets)).collect()
+}
+
+fn placed(path: &AccountingPath) -> Vec<(PathStep, &str, u64)> {
+    path.losses().map(|(step, loss)| (step, loss.name.as_str(), loss.packets)).collect()
 }
 
 #[test]
@@ -89,9 +96,7 @@ fn conntrack_drops_are_separated_from_netfilter_rule_drops() {
         grown_counter("eth0 pfifo", "drop", CounterUse::Other, 9),
     ];
     let ledger = PacketAccounting::make(&evidence);
-    let losses: Vec<_> =
-        ledger.requests.losses().map(|(_, loss)| (loss.name.as_str(), loss.packets)).collect();
-    assert_eq!(losses, [("conntrack-full", 20), ("netfilter-rule", 10)]);
+    assert_eq!(named(&ledger.requests), [("conntrack-full", 20), ("netfilter-rule", 10)]);
     assert!(ledger.is_balanced());
     assert_eq!(ledger.lost(), 30);
 
@@ -99,9 +104,7 @@ fn conntrack_drops_are_separated_from_netfilter_rule_drops() {
     evidence.seen.lost[0].packets = 18;
     evidence.seen.lost.push(lost_count(Request, "NETFILTER_DROP", "nft_do_chain", 12));
     let ledger = PacketAccounting::make(&evidence);
-    let losses: Vec<_> =
-        ledger.requests.losses().map(|(_, loss)| (loss.name.as_str(), loss.packets)).collect();
-    assert_eq!(losses, [("conntrack-full", 18), ("netfilter-rule", 12)]);
+    assert_eq!(named(&ledger.requests), [("conntrack-full", 18), ("netfilter-rule", 12)]);
 }
 
 #[test]
@@ -205,11 +208,8 @@ fn truncated_and_unanswered_requests_are_application_losses() {
     let mut evidence = evidence([100; 3], [80; 2]);
     evidence.seen.passed.push(passed_count(PathPoint::Truncated, Request, 5));
     let ledger = PacketAccounting::make(&evidence);
-    let losses: Vec<_> = ledger.requests.losses().chain(ledger.replies.losses()).collect();
-    let losses: Vec<_> =
-        losses.iter().map(|(step, loss)| (*step, loss.name.as_str(), loss.packets)).collect();
     assert_eq!(
-        losses,
+        [placed(&ledger.requests), placed(&ledger.replies)].concat(),
         [(PathStep::Application, "truncated", 5), (PathStep::Application, "not-answered", 15)]
     );
     assert!(ledger.is_balanced(), "{ledger:#?}");
@@ -221,10 +221,8 @@ fn reply_dropped_by_a_rule_is_not_counted_as_failed_send() {
     evidence.seen.passed.push(passed_count(PathPoint::SendFailed, Reply, 40));
     evidence.seen.lost = vec![lost_count(Reply, "NETFILTER_DROP", "nf_hook_slow", 30)];
     let ledger = PacketAccounting::make(&evidence);
-    let losses: Vec<_> =
-        ledger.replies.losses().map(|(step, loss)| (step, loss.name.as_str(), loss.packets)).collect();
     assert_eq!(
-        losses,
+        placed(&ledger.replies),
         [(PathStep::Application, "send-failed", 10), (PathStep::Filter, "netfilter-rule", 30)]
     );
     assert!(ledger.is_balanced(), "{ledger:#?}");
@@ -235,9 +233,10 @@ fn missing_replies_are_lost_on_the_wire_or_late() {
     let generator = GeneratorSaid { late: 2, ..generator_report(100, 90) };
     let evidence = PacketEvidence { generator: Some(generator), ..evidence([100; 3], [100; 2]) };
     let ledger = PacketAccounting::make(&evidence);
-    let losses: Vec<_> =
-        ledger.replies.losses().map(|(step, loss)| (step, loss.name.as_str(), loss.packets)).collect();
-    assert_eq!(losses, [(PathStep::Wire, "reply-lost", 8), (PathStep::Generator, "reply-late", 2)]);
+    assert_eq!(
+        placed(&ledger.replies),
+        [(PathStep::Wire, "reply-lost", 8), (PathStep::Generator, "reply-late", 2)]
+    );
     assert!(ledger.is_balanced());
     assert_eq!(ledger.replies.packets_out(), Some(90));
 }
@@ -276,9 +275,7 @@ fn unlisted_drop_reasons_keep_their_own_name() {
         lost_count(Request, "NOT_SPECIFIED", "brand_new", 3),
     ];
     let ledger = PacketAccounting::make(&evidence);
-    let losses: Vec<_> =
-        ledger.requests.losses().map(|(_, loss)| (loss.name.as_str(), loss.packets)).collect();
-    assert_eq!(losses, [("brand-new", 7), ("unknown", 3)]);
+    assert_eq!(named(&ledger.requests), [("brand-new", 7), ("unknown", 3)]);
     assert!(ledger.is_balanced());
 }
 
@@ -320,10 +317,8 @@ fn captured_evidence_balances() {
     let ledger = PacketAccounting::make(&evidence);
     assert!(ledger.is_balanced(), "{ledger:#?}");
     assert_eq!(ledger.notes, Vec::<String>::new());
-    let losses: Vec<_> =
-        ledger.requests.losses().map(|(_, loss)| (loss.name.as_str(), loss.packets)).collect();
     assert_eq!(
-        losses,
+        named(&ledger.requests),
         [("netfilter-rule", 30), ("receive-buffer", 61), ("no-socket", 50), ("truncated", 100)]
     );
     let read = ledger.requests.entry(PathStep::Application).expect("an entry");
@@ -337,8 +332,7 @@ fn socket_counts_are_ignored_for_a_single_peer() {
     evidence.seen.lost = vec![lost_count(Request, "SOCKET_RCVBUFF", "udp_queue_rcv_one_skb", 10)];
     let ledger = PacketAccounting::make(&evidence);
     assert!(ledger.is_balanced(), "{ledger:#?}");
-    let losses: Vec<_> =
-        ledger.requests.losses().map(|(_, loss)| (loss.name.as_str(), loss.packets)).collect();
+    let losses = named(&ledger.requests);
     assert_eq!((losses, ledger.replies.packets_out()), (vec![("receive-buffer", 10)], Some(90)));
 }
 

@@ -19,7 +19,6 @@ use crate::TraceError;
 use crate::call::CallOverhead;
 use crate::programs::{ProgramRuns, RunCounters, RunCounting};
 
-/// Duration and interval of timing.
 const TIMED: Duration = Duration::from_millis(10);
 const EVERY: Duration = Duration::from_millis(490);
 

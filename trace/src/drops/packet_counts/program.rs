@@ -11,9 +11,7 @@ use super::count::{COUNTERS, DropCounters, LostKey};
 use super::{NamespaceScope, PortSubject};
 use crate::TraceError;
 use crate::call::CallOverhead;
-use crate::programs::{
-    ProgramAttachment, RunCounters, RunCounting, TracePrograms, kernel_error, missing_in_object,
-};
+use crate::programs::{ProgramAttachment, RunCounters, TracePrograms, kernel_error};
 
 /// The operation in an error message.
 pub(super) const WHAT: &str = "seeing single packets";
@@ -87,26 +85,21 @@ impl AttachedDrops {
     }
 
     pub(super) fn attach(&mut self) -> Result<(), TraceError> {
-        self.programs.attach(WHAT, &self.at)
+        self.programs.attach(&self.at)
     }
 
     /// They stay loaded and keep their counters.
     pub(super) fn detach(&mut self) -> Result<(), TraceError> {
-        self.programs.detach(WHAT, &self.at)
+        self.programs.detach(&self.at)
     }
 
     /// No other programs may be attached yet.
     pub(super) fn call_overhead(&mut self) -> Result<CallOverhead, TraceError> {
-        let way_ns = self.programs.way_ns(WHAT, &NOTHING)?;
-        let clock_ns = match RunCounting::start(WHAT) {
-            Ok(_counting) => self.programs.clock_ns(WHAT, &NOTHING)?.unwrap_or(0.0),
-            Err(_) => 0.0,
-        };
-        Ok(CallOverhead { way_ns, clock_ns })
+        self.programs.call_overhead(&NOTHING)
     }
 
     pub(super) fn run_counters(&self) -> Result<RunCounters, TraceError> {
-        self.programs.run_counters(WHAT, &self.at)
+        self.programs.run_counters(&self.at)
     }
 
     // Tracepoints that this kernel lacks.
@@ -115,7 +108,7 @@ impl AttachedDrops {
     }
 
     pub(super) fn counters(&self) -> Result<DropCounters, TraceError> {
-        Ok(DropCounters::from_cpus(&self.programs.per_cpu_values::<[u64; COUNTERS]>(WHAT, "counters")?))
+        Ok(DropCounters::from_cpus(&self.programs.per_cpu_values::<[u64; COUNTERS]>("counters")?))
     }
 
     pub(super) fn lost(&self) -> Result<BTreeMap<LostKey, u64>, TraceError> {
@@ -123,14 +116,13 @@ impl AttachedDrops {
     }
 
     pub(super) fn skipped_runs(&self) -> Result<u64, TraceError> {
-        self.programs.skipped_runs(WHAT)
+        self.programs.skipped_runs()
     }
 }
 
 /// Writes the network namespace's addresses, as IPv6.
 fn write_addresses(programs: &mut TracePrograms, addresses: &[IpAddr]) -> Result<(), TraceError> {
-    let map = programs.object.map_mut("addresses").ok_or_else(|| missing_in_object(WHAT, "addresses"))?;
-    let mut table: HashMap<_, [u8; 16], u8> = map.try_into().map_err(|error| kernel_error(WHAT, error))?;
+    let mut table: HashMap<&mut MapData, [u8; 16], u8> = programs.map_mut("addresses")?;
     for address in addresses {
         let key = match address {
             IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
@@ -141,12 +133,10 @@ fn write_addresses(programs: &mut TracePrograms, addresses: &[IpAddr]) -> Result
     Ok(())
 }
 
-/// Sums over all CPUs.
 fn sums<K: Pod + Ord>(programs: &TracePrograms, name: &str) -> Result<BTreeMap<K, u64>, TraceError> {
-    let map = programs.object.map(name).ok_or_else(|| missing_in_object(WHAT, name))?;
-    let table: PerCpuHashMap<&MapData, K, u64> = map.try_into().map_err(|error| kernel_error(WHAT, error))?;
+    let table: PerCpuHashMap<&MapData, K, u64> = programs.map(name)?;
     let entries = table.iter().map(|entry| entry.map(|(key, values)| (key, values.iter().sum())));
-    entries.collect::<Result<_, _>>().map_err(|error| kernel_error(WHAT, error))
+    entries.collect::<Result<_, _>>().map_err(|error| programs.error(error))
 }
 
 fn inode(network: NamespaceScope) -> Result<u32, TraceError> {

@@ -21,7 +21,6 @@ pub(super) struct DropsReading {
     links: Vec<LinkState>,
 }
 
-/// Drops of sockets.
 #[derive(Debug, Clone, Default)]
 pub(super) struct SocketDrops(DropsReading);
 
@@ -259,7 +258,6 @@ const UDP: &[&str] = &[
     "Ip6ReasmReqds",
 ];
 
-/// Whether a ledger uses the counter.
 fn is_of_packets(counter: &Counter) -> bool {
     let counts = !matches!(counter.counts, CountedUnit::BytesIn | CountedUnit::BytesOut | CountedUnit::Ticks);
     counts && !matches!(counter.stage, StageName::Machine | StageName::Irq | StageName::Thread)

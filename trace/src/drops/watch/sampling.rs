@@ -31,7 +31,6 @@ pub struct SampledWatch {
     begun: Instant,
     first_drops: SocketDrops,
     state: SamplingState,
-    /// The windows that ended.
     windows: Option<PacketEvidence>,
     // Windows since the last lap.
     lap: Option<PacketEvidence>,

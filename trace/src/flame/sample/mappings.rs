@@ -1,7 +1,6 @@
 //! Memory mappings of a process: they give the file of a function without symbol, and exclude
 //! addresses that are not code.
 
-/// An executable mapping.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct CodeMapping {
     begin: u64,

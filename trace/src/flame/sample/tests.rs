@@ -10,6 +10,7 @@ pub(super) use linerate_testkit::skip;
 use rustix::thread::{CpuSet as Mask, sched_setaffinity};
 
 use super::*;
+use crate::error::skip_unless_permitted;
 use crate::flame::{ProfileView, fold};
 
 /// Tests that use whole CPUs run one at a time.
@@ -28,55 +29,26 @@ fn sample(test: &str, cpus: Option<Vec<u32>>, work: fn(&AtomicBool)) -> Option<S
     skip_unless_permitted(test, result)
 }
 
-fn skip_unless_permitted(test: &str, result: Result<StackProfile, TraceError>) -> Option<StackProfile> {
-    match result {
-        Ok(profile) => Some(profile),
-        Err(error @ (TraceError::NotPermitted { .. } | TraceError::NotHere { .. })) => {
-            skip(test, error.to_string());
-            None
-        }
-        Err(error) => panic!("{error}"),
-    }
-}
-
 /// Arithmetic only, so that even without optimization no other function is called.
-#[inline(never)]
-fn spin(mut rounds: u64) -> u64 {
-    let mut value = 88_172_645_463_325_252_u64;
-    while rounds > 0 {
-        value ^= value << 13;
-        value ^= value >> 7;
-        value ^= value << 17;
-        rounds -= 1;
-    }
-    value
+macro_rules! spinning_function {
+    ($name:ident, $rounds:expr) => {
+        #[inline(never)]
+        fn $name() -> u64 {
+            let (mut value, mut rounds) = (1_u64, $rounds);
+            while rounds > 0 {
+                value ^= value << 13;
+                value ^= value >> 7;
+                value ^= value << 17;
+                rounds -= 1;
+            }
+            value
+        }
+    };
 }
 
-#[inline(never)]
-fn spin_one_part() -> u64 {
-    let mut value = 1;
-    let mut rounds = 100_000_u64;
-    while rounds > 0 {
-        value ^= value << 13;
-        value ^= value >> 7;
-        value ^= value << 17;
-        rounds -= 1;
-    }
-    value
-}
-
-#[inline(never)]
-fn spin_three_parts() -> u64 {
-    let mut value = 1;
-    let mut rounds = 300_000_u64;
-    while rounds > 0 {
-        value ^= value << 13;
-        value ^= value >> 7;
-        value ^= value << 17;
-        rounds -= 1;
-    }
-    value
-}
+spinning_function!(spin, 50_000_u64);
+spinning_function!(spin_one_part, 100_000_u64);
+spinning_function!(spin_three_parts, 300_000_u64);
 
 /// Samples whose innermost function contains this name, on one CPU or all.
 fn inside(profile: &StackProfile, name: &str, cpu: Option<u32>) -> u64 {
@@ -118,7 +90,7 @@ fn pinned_thread_is_sampled_only_on_its_cpu() {
         mask.set(0);
         if sched_setaffinity(None, &mask).is_ok() {
             while !stop.load(Ordering::Relaxed) {
-                black_box(spin(100_000));
+                black_box(spin());
             }
         }
     };

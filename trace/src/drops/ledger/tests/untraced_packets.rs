@@ -44,8 +44,7 @@ fn untraced_drops_are_named_by_the_udp_counters_or_unknown() {
         grown_counter("host", "Udp6MemErrors", CounterUse::Other, 15),
     ];
     let ledger = PacketAccounting::make(&evidence);
-    let mut losses: Vec<_> =
-        ledger.requests.losses().map(|(_, loss)| (loss.name.as_str(), loss.packets)).collect();
+    let mut losses = named(&ledger.requests);
     losses.sort_unstable();
     assert_eq!(losses, [("receive-buffer", 18), ("udp-memory", 15), ("unknown", 7)]);
     assert!(ledger.is_balanced(), "{ledger:#?}");
