@@ -1,7 +1,6 @@
 //! Reply loops: datagrams with a forged source make two linerate servers in a lab answer each
 //! other. The conversation must end after a few datagrams.
 
-use std::io::Write as _;
 use std::net::{SocketAddr, UdpSocket};
 use std::path::Path;
 use std::sync::Arc;
@@ -18,6 +17,7 @@ use linerate_services::echo::RequestEcho;
 use linerate_services::guarded_service::GuardedService;
 use linerate_services::ntp::{NtpService, NtpSettings};
 use linerate_services::radius::{RadiusServer, UserDatabase};
+use linerate_testkit::skip;
 use md5::Md5;
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -172,13 +172,9 @@ fn backend_name(backend: Backend) -> &'static str {
 
 #[test]
 fn reply_loops_between_two_servers_end_after_a_few_datagrams() {
-    let test = "reply_loops_between_two_servers_end_after_a_few_datagrams";
     let lab = match Lab::builder().start() {
         Ok(lab) => lab,
-        Err(why) => {
-            let _ = std::io::stderr().write_all(format!("\nSKIP {test}: {why}\n").as_bytes());
-            return;
-        }
+        Err(why) => return skip("reply_loops_between_two_servers_end_after_a_few_datagrams", why),
     };
     // For comparison: two plain echo servers answer each other forever.
     let careless = pair(&lab, [7, 7], || Echo);

@@ -47,9 +47,8 @@ fn groff_formats_man_pages_without_warnings() {
             .stderr(Stdio::piped())
             .spawn();
         let Ok(mut groff) = child else {
-            let skip = "SKIP groff_formats_man_pages_without_warnings: groff is not installed\n";
-            let _ = std::io::stderr().write_all(skip.as_bytes());
-            return;
+            let test = "groff_formats_man_pages_without_warnings";
+            return linerate_testkit::skip(test, "groff is not installed");
         };
         let source = page.text.clone();
         let mut input = groff.stdin.take().expect("piped");

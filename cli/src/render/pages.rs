@@ -20,9 +20,7 @@ fn every_page_renders_without_faults_in_a_browser() {
     let mut browser = match TestBrowser::start() {
         Ok(browser) => browser,
         Err(reason) => {
-            use std::io::Write as _;
-            let message = format!("SKIP every_page_renders_without_faults_in_a_browser: {reason}\n");
-            return std::io::stderr().write_all(message.as_bytes()).expect("standard error");
+            return linerate_testkit::skip("every_page_renders_without_faults_in_a_browser", reason);
         }
     };
     let temporary = tempfile::tempdir().expect("a directory");

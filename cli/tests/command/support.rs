@@ -1,6 +1,5 @@
 //! Helpers for the tests of the command.
 
-use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -17,10 +16,9 @@ pub(crate) fn linerate(arguments: &[&str]) -> Output {
     Command::new(program()).args(arguments).output().expect("the command starts")
 }
 
-/// Prints a SKIP line for a test that cannot run here, past the test runner's capture so that it is
-/// always visible.
+/// Prints a SKIP line for a test that cannot run here.
 pub(crate) fn skip(test: &str, why: &str) {
-    let _ = std::io::stderr().write_all(format!("\nSKIP {test}: {why}\n").as_bytes());
+    linerate_testkit::skip(test, why);
 }
 
 /// Some tests read counters of the whole machine or use all of its CPUs, so they run one at a time.

@@ -15,7 +15,6 @@ mod stage;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
@@ -231,10 +230,7 @@ fn commands_and_options_named_in_documents_exist() {
 
 #[test]
 fn examples_run_and_print_the_documented_output() {
-    let skip = |why: &str| {
-        let _ = std::io::stderr()
-            .write_all(format!("\nSKIP examples_run_and_print_the_documented_output: {why}\n").as_bytes());
-    };
+    let skip = |why: &str| linerate_testkit::skip("examples_run_and_print_the_documented_output", why);
     if !rustix::process::geteuid().is_root() {
         return skip("requires root");
     }
@@ -295,8 +291,8 @@ fn run_document(file: &str, document: &MarkdownDocument, subcommands: &[String])
                 if setting.program.as_ref().is_some_and(|name| !is_installed(name)) =>
             {
                 let name = setting.program.unwrap_or_default();
-                let skip_line = format!("\nSKIP {file}:{}: {name} is not installed\n", block.line);
-                let _ = std::io::stderr().write_all(skip_line.as_bytes());
+                let example = format!("{file}:{}", block.line);
+                linerate_testkit::skip(&example, format!("{name} is not installed"));
                 outputs.clear();
                 Ok(())
             }

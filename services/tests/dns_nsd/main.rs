@@ -16,6 +16,7 @@ use std::io::Write as _;
 
 use linerate_services::dns::{DnsAnswerer, QueryTransport, ServedZones, UDP_SIZE, Zones};
 use linerate_testkit::reflector::installed::find;
+use linerate_testkit::skip;
 use meaning::MessageContent;
 
 fn environment(name: &str) -> Option<u64> {
@@ -25,9 +26,7 @@ fn environment(name: &str) -> Option<u64> {
 #[test]
 fn answers_agree_with_nsd_up_to_rfc_differences() {
     let Some(program) = find("nsd") else {
-        let _ = std::io::stderr()
-            .write_all(b"\nSKIP answers_agree_with_nsd_up_to_rfc_differences: nsd is not installed\n");
-        return;
+        return skip("answers_agree_with_nsd_up_to_rfc_differences", "nsd is not installed");
     };
     let directory = tempfile::tempdir().expect("a directory");
     let files = zones::write(directory.path());
@@ -105,9 +104,8 @@ fn differences_from_nsd_and_knot_are_allowed_by_rfcs() {
         [("nsd", rival::ReferenceServer::nsd), ("knotd", rival::ReferenceServer::knot)];
     for (name, start) in rivals {
         let Some(program) = find(name) else {
-            let test = "differences_from_nsd_and_knot_are_allowed_by_rfcs";
-            let _ =
-                std::io::stderr().write_all(format!("\nSKIP {test}: {name} is not installed\n").as_bytes());
+            let why = format!("{name} is not installed");
+            skip("differences_from_nsd_and_knot_are_allowed_by_rfcs", why);
             continue;
         };
         let rival = start(&program, directory.path(), &files);

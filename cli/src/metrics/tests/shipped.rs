@@ -35,10 +35,7 @@ fn queries() -> Vec<(String, String)> {
 /// Runs promtool on a file. Returns false, after printing SKIP, if it is not installed.
 fn promtool(test: &str, arguments: &[&str], file: &Path) -> bool {
     let Ok(output) = Command::new("promtool").args(arguments).arg(file).output() else {
-        let _ = std::io::Write::write_all(
-            &mut std::io::stderr(),
-            format!("\nSKIP {test}: promtool is not installed\n").as_bytes(),
-        );
+        linerate_testkit::skip(test, "promtool is not installed");
         return false;
     };
     let messages = [output.stdout, output.stderr].concat();

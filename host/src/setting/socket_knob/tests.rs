@@ -1,8 +1,8 @@
-use std::io::Write as _;
 use std::net::UdpSocket;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
 
+use linerate_testkit::skip;
 use proptest::prelude::*;
 
 use super::*;
@@ -63,7 +63,7 @@ fn is_permitted(test: &str, capable: bool) -> bool {
     });
     match done {
         Err(error) if error.is_denied() => {
-            let _ = io::stderr().write_all(format!("\nSKIP {test}: {error}\n").as_bytes());
+            skip(test, error);
             false
         }
         done => {
@@ -130,8 +130,7 @@ fn receive_buffer_value_marks_the_default_size() {
 fn path_mtu_of_a_dual_stack_socket_is_set_for_ipv4() {
     let test = "path_mtu_of_a_dual_stack_socket_is_set_for_ipv4";
     let Ok(both) = UdpSocket::bind("[::]:0") else {
-        let _ = io::stderr().write_all(format!("\nSKIP {test}: no IPv6\n").as_bytes());
-        return;
+        return skip(test, "no IPv6");
     };
     if !is_permitted(test, false) {
         return;
@@ -141,8 +140,7 @@ fn path_mtu_of_a_dual_stack_socket_is_set_for_ipv4() {
         crate::sys::sockopt::word(socket, level, option).expect("an option")
     };
     if word(&both, libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) != 0 {
-        let _ = io::stderr().write_all(format!("\nSKIP {test}: net.ipv6.bindv6only is set\n").as_bytes());
-        return;
+        return skip(test, "net.ipv6.bindv6only is set");
     }
     let paths = |socket: &UdpSocket| {
         [(libc::IPPROTO_IP, libc::IP_MTU_DISCOVER), (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER)]

@@ -63,7 +63,6 @@ fn read(inode: u64, pid: u32, descriptor: u32) -> io::Result<SocketOptions> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write as _;
     use std::net::UdpSocket;
     use std::os::fd::AsRawFd;
 
@@ -85,9 +84,7 @@ mod tests {
                 let error = error_for_another_socket(inode, at);
                 assert!(error.contains("descriptor"), "{error}");
             }
-            Err(error) => {
-                let _ = io::stderr().write_all(format!("\nSKIP {test}: {error}\n").as_bytes());
-            }
+            Err(error) => linerate_testkit::skip(test, error),
         }
     }
 
