@@ -14,15 +14,24 @@ pub(crate) fn link_message(index: u32, attributes: Vec<LinkAttribute>) -> io::Re
     let mut message = LinkMessage::default();
     message.header.index = index;
     message.attributes = attributes;
-    let message = RouteNetlinkMessage::GetLink(message);
+    let mut connection = NetlinkConnection::open(NETLINK_ROUTE)?;
+    match first_answer(&mut connection, &RouteNetlinkMessage::GetLink(message), 0)? {
+        Some(RouteNetlinkMessage::NewLink(link)) => Ok(link),
+        Some(_) => Err(io::ErrorKind::InvalidData.into()),
+        None => Err(io::ErrorKind::UnexpectedEof.into()),
+    }
+}
+
+pub(super) fn first_answer(
+    connection: &mut NetlinkConnection,
+    message: &RouteNetlinkMessage,
+    flags: u16,
+) -> io::Result<Option<RouteNetlinkMessage>> {
     let mut body = vec![0; message.buffer_len()];
     message.serialize(&mut body);
-    let answers = NetlinkConnection::open(NETLINK_ROUTE)?.request(message.message_type(), 0, &body)?;
-    let answer = answers.first().ok_or(io::ErrorKind::UnexpectedEof)?;
+    let answers = connection.request(message.message_type(), flags, &body)?;
+    let Some(answer) = answers.first() else { return Ok(None) };
     let mut header = NetlinkHeader::default();
     header.message_type = answer.kind;
-    match RouteNetlinkMessage::deserialize(&header, &answer.body).map_err(io::Error::other)? {
-        RouteNetlinkMessage::NewLink(link) => Ok(link),
-        _ => Err(io::ErrorKind::InvalidData.into()),
-    }
+    RouteNetlinkMessage::deserialize(&header, &answer.body).map(Some).map_err(io::Error::other)
 }

@@ -4,9 +4,7 @@ use std::io;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use netlink_packet_core::{
-    NLM_F_CREATE, NLM_F_REPLACE, NetlinkDeserializable, NetlinkHeader, NetlinkSerializable,
-};
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
 use netlink_packet_route::link::{
     InfoData, InfoKind, InfoVlan, LinkAttribute, LinkInfo, LinkMessage, VlanProtocol,
 };
@@ -17,7 +15,8 @@ use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, Ro
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::protocols::NETLINK_ROUTE;
 
-use super::connection::{NetlinkAnswer, NetlinkConnection};
+use super::connection::NetlinkConnection;
+use super::link::first_answer;
 use crate::root::Host;
 
 pub type Mac = [u8; 6];
@@ -140,10 +139,7 @@ impl RouteNetlink {
         message: &RouteNetlinkMessage,
         flags: u16,
     ) -> io::Result<Option<RouteNetlinkMessage>> {
-        let mut body = vec![0; message.buffer_len()];
-        message.serialize(&mut body);
-        let answers = self.0.request(message.message_type(), flags, &body)?;
-        answers.first().map(decode).transpose()
+        first_answer(&mut self.0, message, flags)
     }
 
     fn route(&mut self, destination: IpAddr, source: Option<IpAddr>) -> Result<RouteEntry, PathError> {
@@ -209,12 +205,6 @@ impl RouteNetlink {
             .map(drop)
             .map_err(|source| PathError::Ask { what: "an address resolution", source })
     }
-}
-
-fn decode(answer: &NetlinkAnswer) -> io::Result<RouteNetlinkMessage> {
-    let mut header = NetlinkHeader::default();
-    header.message_type = answer.kind;
-    RouteNetlinkMessage::deserialize(&header, &answer.body).map_err(io::Error::other)
 }
 
 fn neighbour_message(index: u32, address: IpAddr) -> NeighbourMessage {
