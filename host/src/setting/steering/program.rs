@@ -25,6 +25,8 @@ const ANY_LENGTH: u32 = 1 << 12;
 // about 100 bytes.
 const REMEMBERED: u32 = 1 << 17;
 
+const MAPS: [&str; 5] = ["steer_sockets", "steer_tables", "steer_chosen", "steer_hashed", "steer_ids"];
+
 // Nothing is pinned: the maps exist as long as the program, which exists as long as it is
 // attached.
 pub(super) struct SteeringMaps {
@@ -56,27 +58,37 @@ impl SteeringMaps {
             .map_err(bpf::error)?;
         pause_after_burst();
         steering_program(&mut object)?.load().map_err(bpf::error)?;
-        let mut maps = FoundMaps::default();
-        for name in FoundMaps::NAMES {
-            maps.add_map(name, object.take_map(name).ok_or(io::ErrorKind::NotFound)?)?;
-        }
-        let program = maps.complete().ok_or(io::ErrorKind::InvalidData)?;
-        Ok((LoadedSteering(object), program))
+        let maps = MAPS.iter().filter_map(|name| Some(((*name).to_owned(), object.take_map(name)?)));
+        let maps = Self::from_maps(maps.collect()).ok_or(io::ErrorKind::InvalidData)?;
+        Ok((LoadedSteering(object), maps))
     }
 
     // The maps of the program with this id. `None` if it is not linerate's program, even if it has
     // the same name.
     pub(super) fn of(id: u32) -> io::Result<Option<Self>> {
-        let mut maps = FoundMaps::default();
+        let mut maps = BTreeMap::new();
         for map in maps_of(id)? {
             let data = MapData::from_id(map).map_err(bpf::error)?;
             let name = data.info().map_err(bpf::error)?.name_as_str().unwrap_or_default().to_owned();
-            let map = Map::from_map_data(data).map_err(bpf::error)?;
-            if maps.add_map(&name, map).is_err() {
-                return Ok(None);
-            }
+            maps.insert(name, Map::from_map_data(data).map_err(bpf::error)?);
         }
-        Ok(maps.complete())
+        Ok(Self::from_maps(maps))
+    }
+
+    fn from_maps(mut maps: BTreeMap<String, Map>) -> Option<Self> {
+        let (Map::ReusePortSockArray(sockets), Map::LruHashMap(ids)) =
+            (maps.remove("steer_sockets")?, maps.remove("steer_ids")?)
+        else {
+            return None;
+        };
+        let tables = maps.remove("steer_tables")?.try_into().ok()?;
+        let chosen: PerCpuArray<_, _> = maps.remove("steer_chosen")?.try_into().ok()?;
+        let hashed = maps.remove("steer_hashed")?.try_into().ok()?;
+        let are_others_known =
+            maps.keys().all(|name| ["steer_flows", "steer_lengths", ".rodata"].contains(&name.as_str()));
+        let info = sockets.info().ok()?;
+        let is_consistent = info.value_size() == 8 && info.max_entries() == chosen.len();
+        (are_others_known && is_consistent).then_some(Self { sockets, tables, chosen, hashed, ids })
     }
 
     pub(super) fn follows_quic_ids(&self) -> bool {
@@ -191,46 +203,4 @@ fn maps_of(id: u32) -> io::Result<Vec<u32>> {
 fn by_cpu(values: &PerCpuValues<u64>) -> io::Result<BTreeMap<u32, u64>> {
     let counts = possible_cpus()?.into_iter().zip(values.iter().copied());
     Ok(counts.filter(|(_, packets)| *packets > 0).collect())
-}
-
-#[derive(Default)]
-struct FoundMaps {
-    sockets: Option<MapData>,
-    tables: Option<ArrayOfMaps<MapData, Array<MapData, Entry>>>,
-    chosen: Option<PerCpuArray<MapData, u64>>,
-    hashed: Option<PerCpuArray<MapData, u64>>,
-    ids: Option<MapData>,
-}
-
-impl FoundMaps {
-    const NAMES: [&str; 5] = ["steer_sockets", "steer_tables", "steer_chosen", "steer_hashed", "steer_ids"];
-
-    fn add_map(&mut self, name: &str, map: Map) -> io::Result<()> {
-        match (name, map) {
-            ("steer_sockets", Map::ReusePortSockArray(data)) => self.sockets = Some(data),
-            ("steer_tables", map) => self.tables = Some(map.try_into().map_err(bpf::error)?),
-            ("steer_chosen", map) => self.chosen = Some(map.try_into().map_err(bpf::error)?),
-            ("steer_hashed", map) => self.hashed = Some(map.try_into().map_err(bpf::error)?),
-            ("steer_ids", Map::LruHashMap(data)) => self.ids = Some(data),
-            ("steer_flows" | "steer_lengths" | ".rodata", _) => {}
-            _ => return Err(io::ErrorKind::InvalidData.into()),
-        }
-        Ok(())
-    }
-
-    fn complete(self) -> Option<SteeringMaps> {
-        let FoundMaps {
-            sockets: Some(sockets),
-            tables: Some(tables),
-            chosen: Some(chosen),
-            hashed: Some(hashed),
-            ids: Some(ids),
-        } = self
-        else {
-            return None;
-        };
-        let info = sockets.info().ok()?;
-        let is_consistent = info.value_size() == 8 && info.max_entries() == chosen.len();
-        is_consistent.then_some(SteeringMaps { sockets, tables, chosen, hashed, ids })
-    }
 }
