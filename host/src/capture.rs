@@ -36,36 +36,21 @@ pub struct OpenedCapture {
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum CaptureError {
-    #[error("{path}: {source}")]
-    Io { path: PathBuf, source: io::Error },
-    #[error("{path}: {reason}")]
-    Garbled { path: PathBuf, reason: String },
-    #[error("{path}: its schema is {schema}, and this program reads {SCHEMA}: a newer linerate can read it")]
-    Newer { path: PathBuf, schema: String },
-}
-
-impl CaptureError {
-    fn new(path: &Path, fault: CaptureFault) -> Self {
-        let path = path.to_owned();
-        match fault {
-            CaptureFault::Io(source) => CaptureError::Io { path, source },
-            CaptureFault::Garbled(reason) => CaptureError::Garbled { path, reason },
-            CaptureFault::Newer(schema) => CaptureError::Newer { path, schema },
-        }
-    }
+#[error("{path}: {fault}")]
+pub struct CaptureError {
+    path: PathBuf,
+    fault: CaptureFault,
 }
 
 impl OpenedCapture {
     /// Opens a directory or an archive.
     pub fn open(path: &Path) -> Result<Self, CaptureError> {
-        let fault = |fault: CaptureFault| CaptureError::new(path, fault);
-        let metadata = std::fs::metadata(path).map_err(|source| fault(source.into()))?;
-        if metadata.is_dir() {
-            Self::open_directory(path).map_err(fault)
-        } else {
-            Self::open_archive(path).map_err(fault)
-        }
+        let capture = match std::fs::metadata(path) {
+            Ok(metadata) if metadata.is_dir() => Self::open_directory(path),
+            Ok(_) => Self::open_archive(path),
+            Err(error) => Err(error.into()),
+        };
+        capture.map_err(|fault| CaptureError { path: path.to_owned(), fault })
     }
 
     fn open_directory(path: &Path) -> Result<Self, CaptureFault> {

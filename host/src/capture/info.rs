@@ -35,17 +35,14 @@ pub struct CaptureInfo {
     pub readings: Vec<CaptureExtras>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum CaptureFault {
-    Io(io::Error),
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error("{0}")]
     Garbled(String),
+    #[error("its schema is {0}, and this program reads {SCHEMA}: a newer linerate can read it")]
     Newer(String),
-}
-
-impl From<io::Error> for CaptureFault {
-    fn from(error: io::Error) -> Self {
-        CaptureFault::Io(error)
-    }
 }
 
 // Reads `capture.json`. Checks the schema first, because the other fields of a later schema are
