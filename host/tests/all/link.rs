@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 
 use linerate_host::stage::link::{self, DeviceKind, LinkState};
-use linerate_host::{Host, Known, Scope, Setting, SettingValue};
-use linerate_lab::{Lab, LabHost};
-use linerate_testkit::skip;
+use linerate_host::{Host, Known, Scope};
+use linerate_lab::LabHost;
 
 use super::lab;
 
@@ -43,36 +42,4 @@ fn missing_interface_has_only_unknown_values() {
     assert_eq!(links.len(), 1);
     assert!(links[0].features.why().is_some_and(|why| why.contains("gone0")), "{links:?}");
     assert!(links[0].totals.why().is_some() && links[0].rings.why().is_some(), "{links:?}");
-}
-
-#[test]
-fn channels_are_set_and_restored() {
-    let test = "channels_are_set_and_restored";
-    let Ok(lab) = Lab::builder().queues(2).start().map_err(|error| skip(test, error)) else { return };
-    let setting = Setting::Channels { interface: lab.links()[0].receiver.interface.clone() };
-    let outcome = lab.receiver().run(|| {
-        let host = Host::live();
-        let before = setting.read(&host)?;
-        setting.write(&host, &SettingValue::new("rx 1 tx 1"))?;
-        let changed = setting.read(&host)?;
-        setting.write(&host, &before)?;
-        Ok::<_, linerate_host::SettingError>((before, changed, setting.read(&host)?))
-    });
-    match outcome.expect("run on the host") {
-        Ok((before, changed, after)) => {
-            assert_eq!(before.as_str(), "rx 2 tx 2");
-            assert_eq!(changed.as_str(), "rx 1 tx 1");
-            assert_eq!(after, before);
-        }
-        Err(error) => skip(test, error),
-    }
-}
-
-#[test]
-fn rings_of_a_veth_are_not_supported() {
-    let Some(lab) = lab("rings_of_a_veth_are_not_supported") else { return };
-    let setting = Setting::Rings { interface: lab.links()[0].receiver.interface.clone() };
-    let error =
-        lab.receiver().run(|| setting.read(&Host::live())).expect("run on the host").expect_err("no rings");
-    assert!(error.to_string().starts_with(&format!("{setting}: Operation not supported")), "{error}");
 }

@@ -2,16 +2,14 @@
 
 use linerate_host::{Host, Known};
 use linerate_host::{PacketPath, Scope};
-use linerate_lab::Lab;
 use linerate_testkit::skip;
+
+use super::lab;
 
 #[test]
 fn veth_queues_and_qdisc_are_read_and_recorded() {
     let test = "veth_queues_and_qdisc_are_read_and_recorded";
-    let lab = match Lab::builder().start() {
-        Ok(lab) => lab,
-        Err(error) => return skip(test, error),
-    };
+    let Some(lab) = lab(test) else { return };
     let link = &lab.links()[0];
     let sys = match lab.receiver().sys_path() {
         Ok(sys) => sys.to_owned(),

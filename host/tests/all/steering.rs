@@ -12,7 +12,6 @@ use linerate_engine::steer::{self, CpuTable, SteeringProgram};
 use linerate_host::setting::{SteeringTable, steering_counts};
 use linerate_host::stage::socket::SocketProtocol;
 use linerate_host::{Host, Setting, SettingError, SettingValue};
-use linerate_lab::Lab;
 use linerate_testkit::skip;
 use rustix::net::sockopt::{set_socket_reuseport, socket_cookie};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with};
@@ -26,10 +25,7 @@ const DEADLINE: Duration = Duration::from_secs(20);
 /// Runs a test on a host of a lab, with the CPUs that it may use. Prints SKIP with fewer than two
 /// CPUs, or if the kernel does not permit steering.
 fn run_on_lab_host(test: &str, work: impl FnOnce(&[u32]) + Send) {
-    let lab = match Lab::builder().start() {
-        Ok(lab) => lab,
-        Err(error) => return skip(test, error),
-    };
+    let Some(lab) = super::lab(test) else { return };
     let allowed = sched_getaffinity(None).expect("an affinity");
     let cpus: Vec<u32> =
         (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).map(|cpu| cpu as u32).collect();
