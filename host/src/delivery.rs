@@ -129,9 +129,7 @@ impl DeliveryWatch {
     }
 
     fn start_with(host: &Host, ports: &[u16], waits: bool, softirqs: bool) -> Result<Self, HostError> {
-        if !host.is_live() {
-            return Err(HostError::NotLive { what: WHAT.to_owned() });
-        }
+        host.must_be_live(WHAT)?;
         DeliveryProgram::start(ports, waits, softirqs).map(|program| Self { program }).map_err(call_error)
     }
 

@@ -81,9 +81,7 @@ impl FlowWatch {
     }
 
     fn start_with(host: &Host, ports: &[u16], slow_us: u32, times: bool) -> Result<Self, HostError> {
-        if !host.is_live() {
-            return Err(HostError::NotLive { what: WHAT.to_owned() });
-        }
+        host.must_be_live(WHAT)?;
         let times = u8::from(times);
         let start = || {
             let (network, ports) = (bpf::network_namespace()?, bpf::port_set(ports));

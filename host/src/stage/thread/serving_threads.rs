@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{ServingEvidence, ServingThread};
-use crate::stage::HostView;
+use crate::stage::{HostView, PacketPath};
 
 /// Ticks of `USER_HZ` per second: 100 on every architecture (include/asm-generic/param.h) except
 /// Alpha and ia64.
@@ -72,11 +72,7 @@ impl<'a> HostView<'a> {
 
     /// Kernel ticks between the readings, or since the start of the thread.
     fn kernel_ticks(&self, thread: &ServingThread) -> Option<u64> {
-        let ticks = |path: &crate::PacketPath| {
-            let all = path.thread.serving.value()?;
-            let found = all.iter().find(|other| (other.pid, other.tid) == (thread.pid, thread.tid))?;
-            found.system_ticks.value().copied()
-        };
+        let ticks = |path| same_thread(path, thread)?.system_ticks.value().copied();
         let total_ticks = thread.system_ticks.value()?;
         Some(match self.before {
             // A thread missing from one of the readings did other work at that time.
@@ -91,10 +87,7 @@ impl<'a> HostView<'a> {
     /// CPUs' worth of time: between the readings, or with one reading the average since boot, which
     /// is a lower bound.
     pub fn cpus_used(&self, thread: &ServingThread) -> Option<f64> {
-        let ticks = |path: &crate::PacketPath| {
-            let all = path.thread.serving.value()?;
-            all.iter().find(|other| (other.pid, other.tid) == (thread.pid, thread.tid))?.ticks()
-        };
+        let ticks = |path: &PacketPath| same_thread(path, thread)?.ticks();
         match self.before {
             Some(_) => self.rate(ticks).map(|rate| rate / TICKS_PER_SECOND),
             None => {
@@ -103,6 +96,10 @@ impl<'a> HostView<'a> {
             }
         }
     }
+}
+
+fn same_thread<'p>(path: &'p PacketPath, thread: &ServingThread) -> Option<&'p ServingThread> {
+    path.thread.serving.value()?.iter().find(|other| (other.pid, other.tid) == (thread.pid, thread.tid))
 }
 
 impl ServingThread {

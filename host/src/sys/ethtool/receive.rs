@@ -186,11 +186,9 @@ pub(crate) fn rule_spec(interface: &str, location: u32) -> io::Result<Option<Rul
     if !locations(interface)?.contains(&location) {
         return Ok(None);
     }
-    let mut request = vec![0; RXNFC_BYTES];
-    put_word(&mut request, RXNFC_LOCATION, location);
-    send_command(interface, GET_RULE, &mut request)?;
-    let context = word(&request, RXNFC_RULE_COUNT);
-    let rule = RuleSpec::of(&request[RXNFC_SPEC..RXNFC_RULE_COUNT], context);
+    let answer = send_rule_command(interface, GET_RULE, location)?;
+    let context = word(&answer, RXNFC_RULE_COUNT);
+    let rule = RuleSpec::of(&answer[RXNFC_SPEC..RXNFC_RULE_COUNT], context);
     rule.map(Some).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
@@ -205,17 +203,20 @@ pub(crate) fn insert_rule(interface: &str, location: u32, rule: &RuleSpec) -> io
 
 /// `ETHTOOL_SRXCLSRLDEL`.
 pub(crate) fn delete_rule(interface: &str, location: u32) -> io::Result<()> {
-    let mut request = vec![0; RXNFC_BYTES];
-    put_word(&mut request, RXNFC_LOCATION, location);
-    send_command(interface, DELETE_RULE, &mut request)
+    send_rule_command(interface, DELETE_RULE, location).map(drop)
 }
 
 fn rule(interface: &str, location: u32) -> io::Result<NtupleRule> {
+    let answer = send_rule_command(interface, GET_RULE, location)?;
+    flow_spec::read_rule(&answer[RXNFC_SPEC..RXNFC_RULE_COUNT])
+        .ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+fn send_rule_command(interface: &str, command: u32, location: u32) -> io::Result<Vec<u8>> {
     let mut request = vec![0; RXNFC_BYTES];
     put_word(&mut request, RXNFC_LOCATION, location);
-    send_command(interface, GET_RULE, &mut request)?;
-    flow_spec::read_rule(&request[RXNFC_SPEC..RXNFC_RULE_COUNT])
-        .ok_or_else(|| io::ErrorKind::InvalidData.into())
+    send_command(interface, command, &mut request)?;
+    Ok(request)
 }
 
 /// Sends a structure with this command as its first word. The answer replaces the structure.

@@ -39,7 +39,7 @@ fn match_interface(view: &HostView<'_>, transmit: &TransmitState) -> Option<Rule
         view.rate(|path| path.transmit_of(interface)?.root().filter(|now| now.kind == root.kind).map(count))
     };
     let read_from = format!("RTM_GETQDISC of {interface}, as tc -s qdisc show dev {interface} shows it");
-    let (severity, title, rule_match) = if view.before.is_some() {
+    let rule_match = if view.before.is_some() {
         let drops = rate(|root| root.drops).filter(|drops| *drops > 0.0)?;
         let share = drops / (drops + rate(|root| root.packets)?);
         let severity = match share {
@@ -53,9 +53,7 @@ fn match_interface(view: &HostView<'_>, transmit: &TransmitState) -> Option<Rule
             drops.ceil(),
             share * 100.0
         );
-        let rule_match =
-            RuleMatch::new(severity, "").evidence("drops per second", drops.ceil(), read_from.clone());
-        (severity, title, rule_match)
+        RuleMatch::new(severity, title).evidence("drops per second", drops.ceil(), read_from.clone())
     } else {
         let share = root.drops as f64 / root.packets.saturating_add(root.drops).max(1) as f64;
         if root.drops < LEAST_SINCE_BOOT || share < PART_SINCE_BOOT {
@@ -67,10 +65,10 @@ fn match_interface(view: &HostView<'_>, transmit: &TransmitState) -> Option<Rule
             root.drops,
             share * 100.0
         );
-        (Severity::Low, title, RuleMatch::new(Severity::Low, ""))
+        RuleMatch::new(Severity::Low, title)
     };
     Some(
-        RuleMatch { severity, title, ..rule_match }
+        rule_match
             .evidence("drops", root.drops, read_from.clone())
             .evidence("packets sent", root.packets, read_from.clone())
             .evidence("requeues", root.requeues, read_from.clone())
