@@ -49,6 +49,24 @@ impl HostRecording {
         Self::default()
     }
 
+    /// With these files, by absolute path.
+    pub fn from_files<P: Into<String>, C: Into<Vec<u8>>>(files: impl IntoIterator<Item = (P, C)>) -> Self {
+        let mut recording = Self::default();
+        files.into_iter().for_each(|(path, content)| recording.insert_file(path, content));
+        recording
+    }
+
+    /// Adds links, by absolute path.
+    #[must_use]
+    pub fn with_links<P: Into<String>, T: Into<String>>(
+        mut self,
+        links: impl IntoIterator<Item = (P, T)>,
+    ) -> Self {
+        let links = links.into_iter();
+        self.links.extend(links.map(|(path, target)| (path.into(), RecordedResult::Read(target.into()))));
+        self
+    }
+
     /// Includes kernel answers.
     pub fn files(&self) -> usize {
         self.files.values().filter(|result| matches!(result, RecordedResult::Read(_))).count()
@@ -70,7 +88,7 @@ impl HostRecording {
         }
     }
 
-    pub(crate) fn insert_file(&mut self, path: impl Into<String>, content: impl Into<Vec<u8>>) {
+    pub fn insert_file(&mut self, path: impl Into<String>, content: impl Into<Vec<u8>>) {
         self.insert(path, RecordedEntry::File(content.into()));
     }
 
@@ -217,11 +235,8 @@ mod tests {
 
     #[test]
     fn unrecorded_directories_list_their_recorded_entries() {
-        let mut recording = HostRecording::new();
-        recording.insert_file("/sys/class/net/eth0/mtu", "1500\n");
-        recording
-            .links
-            .insert("/sys/class/net/eth0/device/driver".into(), RecordedResult::Read("../ixgbe".into()));
+        let mut recording = HostRecording::from_files([("/sys/class/net/eth0/mtu", "1500\n")])
+            .with_links([("/sys/class/net/eth0/device/driver", "../ixgbe")]);
         let names = vec!["comm".to_owned(), "fd".to_owned()];
         recording.directories.insert("/proc/1".into(), RecordedResult::Read(names.clone()));
         recording.files.insert(
@@ -238,10 +253,7 @@ mod tests {
 
     #[test]
     fn recorded_link_to_a_directory_is_readable_as_link_and_directory() {
-        let mut recording = HostRecording::new();
-        recording
-            .links
-            .insert("/sys/class/net/eth0".into(), RecordedResult::Read("../../devices/eth0".into()));
+        let mut recording = HostRecording::new().with_links([("/sys/class/net/eth0", "../../devices/eth0")]);
         recording.directories.insert("/sys/class/net/eth0".into(), RecordedResult::Read(vec!["mtu".into()]));
         assert_eq!(recording.read_link("/sys/class/net/eth0").expect("a link"), "../../devices/eth0");
         assert_eq!(recording.list("/sys/class/net/eth0").expect("names"), ["mtu"]);

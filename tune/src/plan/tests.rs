@@ -1,20 +1,12 @@
-use linerate_host::recording::RecordedEntry;
 use linerate_host::{Diagnosis, Host, HostRecording, HostView, PacketPath, Scope, Severity};
-use linerate_testkit::fixture::{Node, Tree, fixture, healthy_guests};
+use linerate_testkit::fixture::{Tree, fixture, healthy_guests};
 
 use super::*;
 use crate::TuneProfile;
 
 pub(super) fn recording(tree: &Tree) -> HostRecording {
-    let mut recording = HostRecording::new();
-    for (path, node) in tree.followed().entries() {
-        let entry = match node {
-            Node::File(content) => RecordedEntry::File(content.clone().into_bytes()),
-            Node::Link(target) => RecordedEntry::Link(target.clone()),
-        };
-        recording.insert(path, entry);
-    }
-    recording
+    let tree = tree.followed();
+    HostRecording::from_files(tree.files()).with_links(tree.links())
 }
 
 pub(crate) fn recordings(name: &str) -> Vec<HostRecording> {
@@ -218,7 +210,7 @@ fn read_only_sysctls_are_skipped_with_the_command_to_set_them() {
     let mut readings = recordings("makita-2016");
     let writable_plan = plan(&readings, &builtin_profile("udp-server"));
     let path = "/calls/read_only/proc/sys/net/core/rmem_max.json";
-    readings.last_mut().expect("a reading").insert(path, RecordedEntry::File(b"true".to_vec()));
+    readings.last_mut().expect("a reading").insert_file(path, "true");
     let plan = plan(&readings, &builtin_profile("udp-server"));
     let mut expected = change_lines(&writable_plan);
     expected.retain(|change| !change.starts_with("net.core.rmem_max"));

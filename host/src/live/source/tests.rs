@@ -1,7 +1,6 @@
 use super::*;
 use crate::HostRecording;
-use crate::recording::RecordedEntry;
-use linerate_testkit::fixture::{Node, fixture};
+use linerate_testkit::fixture::fixture;
 use serde_json::Value;
 
 fn snapshot_source(name: &str) -> SnapshotSource {
@@ -11,15 +10,8 @@ fn snapshot_source(name: &str) -> SnapshotSource {
 fn capture(name: &str) -> OpenedCapture {
     let trees = fixture(name).expect("a fixture").trees();
     let mut hosts = trees.iter().map(|tree| {
-        let mut recording = HostRecording::new();
-        for (path, node) in tree.followed().entries() {
-            let entry = match node {
-                Node::File(content) => RecordedEntry::File(content.clone().into_bytes()),
-                Node::Link(target) => RecordedEntry::Link(target.clone()),
-            };
-            recording.insert(path, entry);
-        }
-        Host::recorded(recording)
+        let tree = tree.followed();
+        Host::recorded(HostRecording::from_files(tree.files()).with_links(tree.links()))
     });
     let first = hosts.next().expect("a reading");
     OpenedCapture { about: None, first, later: hosts.next() }

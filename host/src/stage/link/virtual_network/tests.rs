@@ -1,19 +1,12 @@
-use linerate_testkit::fixture::{Node, Tree, fixture};
+use linerate_testkit::fixture::{Tree, fixture};
 
 use super::*;
-use crate::recording::RecordedEntry;
 use crate::stage::{HostView, PacketPath};
 use crate::{Diagnosis, Host, HostRecording, Scope, Severity};
 
 fn observe(tree: &Tree) -> PacketPath {
-    let mut recording = HostRecording::new();
-    for (path, node) in tree.followed().entries() {
-        let entry = match node {
-            Node::File(content) => RecordedEntry::File(content.clone().into_bytes()),
-            Node::Link(target) => RecordedEntry::Link(target.clone()),
-        };
-        recording.insert(path, entry);
-    }
+    let tree = tree.followed();
+    let recording = HostRecording::from_files(tree.files()).with_links(tree.links());
     PacketPath::observe(&Host::recorded(recording), &Scope::default())
 }
 
@@ -99,13 +92,9 @@ fn veth_owner_is_the_container_at_the_peer_end() {
     }
     files.push(("/proc/77/root/sys/class/net/eth0/ifindex".to_owned(), "7".to_owned()));
     files.push(("/proc/77/root/sys/class/net/eth0/iflink".to_owned(), "8".to_owned()));
-    let mut recording = HostRecording::new();
-    for (path, content) in files {
-        recording.insert(path, RecordedEntry::File(content.into_bytes()));
-    }
-    for (pid, namespace) in [("self", "net:[1]"), ("1", "net:[1]"), ("77", "net:[2]")] {
-        recording.insert(format!("/proc/{pid}/ns/net"), RecordedEntry::Link(namespace.to_owned()));
-    }
+    let links = [("self", "net:[1]"), ("1", "net:[1]"), ("77", "net:[2]")];
+    let links = links.map(|(pid, namespace)| (format!("/proc/{pid}/ns/net"), namespace));
+    let recording = HostRecording::from_files(files).with_links(links);
     let network = VirtualNetwork::observe(&Host::recorded(recording), &[], &[]);
     let names: Vec<_> = network
         .ports
@@ -122,22 +111,15 @@ fn veth_owner_is_the_container_at_the_peer_end() {
 
 #[test]
 fn tap_owner_is_the_process_in_the_same_network_namespace() {
-    let mut recording = HostRecording::new();
-    let mut file = |path: String, content: &str| {
-        recording.insert(path, RecordedEntry::File(content.as_bytes().to_vec()));
-    };
-    file("/sys/class/net/tap0/tun_flags".into(), "0x1002\n");
+    let mut recording = HostRecording::from_files([("/sys/class/net/tap0/tun_flags", "0x1002\n")]);
     for pid in [50, 77] {
-        file(format!("/proc/{pid}/fdinfo/9"), "pos:\t0\niff:\ttap0\n");
-        file(format!("/proc/{pid}/comm"), "qemu\n");
+        recording.insert_file(format!("/proc/{pid}/fdinfo/9"), "pos:\t0\niff:\ttap0\n");
+        recording.insert_file(format!("/proc/{pid}/comm"), "qemu\n");
     }
-    let mut link = |path: String, target: &str| {
-        recording.insert(path, RecordedEntry::Link(target.to_owned()));
-    };
-    for (pid, namespace) in [("self", "net:[1]"), ("50", "net:[1]"), ("77", "net:[2]")] {
-        link(format!("/proc/{pid}/ns/net"), namespace);
-        link(format!("/proc/{pid}/fd/9"), "/dev/net/tun");
-    }
+    let links = [("self", "net:[1]"), ("50", "net:[1]"), ("77", "net:[2]")].map(|(pid, namespace)| {
+        [(format!("/proc/{pid}/ns/net"), namespace), (format!("/proc/{pid}/fd/9"), "/dev/net/tun")]
+    });
+    let recording = recording.with_links(links.into_iter().flatten());
     let network = VirtualNetwork::observe(&Host::recorded(recording), &[], &[]);
     let owner = network.port("tap0").and_then(|tap| tap.owner.as_ref()).expect("an owner");
     assert_eq!(owner.pid, 50);
