@@ -19,6 +19,19 @@ pub struct Counter {
     pub read_from: String,
 }
 
+impl Counter {
+    pub(crate) fn new(
+        stage: StageName,
+        place: impl Into<String>,
+        name: impl Into<String>,
+        counts: CountedUnit,
+        value: u64,
+        read_from: impl Into<String>,
+    ) -> Self {
+        Self { stage, place: place.into(), name: name.into(), counts, value, read_from: read_from.into() }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CountedUnit {

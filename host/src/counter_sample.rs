@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 
 use crate::interrupts;
-use crate::netlink::qdisc;
-use crate::netlink::qdisc::QdiscState;
+use crate::netlink::DiagSocket;
+use crate::netlink::qdisc::{self, QdiscState};
 use crate::netlink::qstats::QueueStatistics;
 use crate::process::task::TaskStat;
 use crate::setting::QueueDirection;
@@ -32,7 +32,7 @@ pub struct CounterSample {
     pub interrupts: Known<BTreeMap<u32, Vec<(u32, u64)>>>,
     pub interfaces: Vec<InterfaceSample>,
     /// UDP sockets that are bound and not connected.
-    pub sockets: Known<Vec<SocketSample>>,
+    pub sockets: Known<Vec<DiagSocket>>,
     /// By process and thread id; threads that ended are left out.
     pub threads: BTreeMap<(u32, u32), TaskStat>,
 }
@@ -62,19 +62,6 @@ pub const TOTALS: [&str; 8] = [
     "tx_errors",
 ];
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SocketSample {
-    pub inode: u64,
-    pub port: u16,
-    pub is_on_loopback: bool,
-    /// Memory charged to waiting datagrams.
-    pub queued_bytes: u64,
-    /// `None` if this source does not report it.
-    pub receive_buffer_bytes: Option<u64>,
-    /// `None` if this source does not report it.
-    pub drops: Option<u64>,
-}
-
 #[derive(Debug)]
 pub struct SampleReader {
     /// Their statistics and totals are read each time.
@@ -94,10 +81,10 @@ impl SampleReader {
             uptime_seconds: uptime(host),
             cpu_times: CpuTimes::observe(host),
             softnet: SoftnetCpu::observe(host),
-            net_rx: read_and_parse(host, "/proc/softirqs", |text| softirqs::parse(text, "NET_RX")),
-            interrupts: read_and_parse(host, "/proc/interrupts", |text| {
-                let lines = interrupts::parse(text)?;
-                Ok(lines.into_iter().map(|(irq, line)| (irq, line.handled)).collect())
+            net_rx: host.read_known("/proc/softirqs", |text| softirqs::parse(text, "NET_RX")),
+            interrupts: host.read_known("/proc/interrupts", |text| {
+                interrupts::parse(text)
+                    .map(|lines| lines.into_iter().map(|(irq, line)| (irq, line.handled)).collect())
             }),
             interfaces: {
                 let names: Vec<_> =
@@ -106,7 +93,7 @@ impl SampleReader {
                 let links = self.links.iter_mut().zip(disciplines);
                 links.map(|(link, disciplines)| read_interface(host, link, disciplines)).collect()
             },
-            sockets: read_sockets(host),
+            sockets: udp_sockets(host).into(),
             threads: self.read_threads(host),
         }
     }
@@ -116,13 +103,6 @@ impl SampleReader {
             TaskStat::of_thread(host, *pid, *tid).ok().map(|task| ((*pid, *tid), task))
         };
         self.threads.iter().filter_map(read_task).collect()
-    }
-}
-
-fn read_and_parse<T>(host: &Host, path: &str, parse: impl FnOnce(&str) -> Result<T, String>) -> Known<T> {
-    match host.read(path) {
-        Ok(text) => parse(&text).map_err(|error| format!("{path}: {error}")).into(),
-        Err(error) => Known::unknown(error.to_string()),
     }
 }
 
@@ -153,18 +133,6 @@ fn read_interface(host: &Host, link: &mut LinkState, disciplines: Known<Vec<Qdis
         index,
         totals,
     }
-}
-
-fn read_sockets(host: &Host) -> Known<Vec<SocketSample>> {
-    let sample = |socket: crate::netlink::DiagSocket| SocketSample {
-        inode: socket.inode,
-        port: socket.local.port(),
-        is_on_loopback: socket.local.ip().to_canonical().is_loopback(),
-        queued_bytes: socket.queued,
-        receive_buffer_bytes: socket.receive_buffer_bytes,
-        drops: socket.drops,
-    };
-    Known::from(udp_sockets(host)).map(|sockets| sockets.into_iter().map(sample).collect())
 }
 
 #[cfg(test)]

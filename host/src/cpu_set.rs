@@ -180,11 +180,5 @@ mod tests {
             prop_assert_eq!(&CpuSet::from_list(&set.to_string()).expect("own list"), &set);
             prop_assert_eq!(&CpuSet::from_mask(&set.to_mask()).expect("own mask"), &set);
         }
-
-        #[test]
-        fn parsing_arbitrary_text_never_panics(text in ".{0,40}") {
-            let _ = CpuSet::from_list(&text);
-            let _ = CpuSet::from_mask(&text);
-        }
     }
 }

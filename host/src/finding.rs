@@ -4,10 +4,11 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::Setting;
 use crate::setting::SettingValue;
 use crate::stage::HostView;
+use crate::stage::irq::IrqVector;
 use crate::stage::name::StageName;
+use crate::{CpuSet, Setting};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -184,17 +185,14 @@ impl Finding {
 
 impl RuleMatch {
     pub fn new(severity: Severity, title: impl Into<String>) -> Self {
-        let title = title.into();
-        let (first_commands, commands) = (Vec::new(), Vec::new());
-        let cost_per = None;
         Self {
             severity,
-            cost_per,
-            title,
+            cost_per: None,
+            title: title.into(),
             evidence: Vec::new(),
             changes: Vec::new(),
-            first_commands,
-            commands,
+            first_commands: Vec::new(),
+            commands: Vec::new(),
         }
     }
 
@@ -234,9 +232,35 @@ impl RuleMatch {
     }
 
     #[must_use]
-    pub fn change(mut self, setting: Setting, from: Option<SettingValue>, to: SettingValue) -> Self {
+    pub fn change(
+        mut self,
+        setting: Setting,
+        from: Option<impl fmt::Display>,
+        to: impl fmt::Display,
+    ) -> Self {
+        let (from, to) = (from.map(SettingValue::new), SettingValue::new(to));
         self.changes.push(SettingChange { setting, from, to });
         self
+    }
+
+    /// Moves the interrupt of a vector to one CPU.
+    #[must_use]
+    pub(crate) fn move_vector(self, vector: &IrqVector, cpu: u32) -> Self {
+        let setting = Setting::IrqAffinity { irq: vector.irq, action: vector.name.clone() };
+        let from = vector.affinity.value().map(CpuSet::to_mask);
+        self.change(setting, from, CpuSet::from_iter([cpu]).to_mask())
+    }
+
+    /// Setting and new value of each change.
+    #[cfg(test)]
+    pub(crate) fn change_texts(&self) -> Vec<String> {
+        self.changes.iter().map(|change| format!("{} {}", change.setting, change.to)).collect()
+    }
+
+    /// The commands of the changes.
+    #[cfg(test)]
+    pub(crate) fn change_commands(&self) -> Vec<String> {
+        self.changes.iter().filter_map(|change| change.setting.command(&change.to)).collect()
     }
 
     #[must_use]

@@ -1,6 +1,12 @@
 //! Values that may be unknown.
 
+use std::fmt;
+use std::io;
+use std::str::FromStr;
+
 use serde::{Deserialize, Deserializer, Serialize, Serializer, ser::SerializeMap};
+
+use crate::Host;
 
 /// A value that was read, or the reason why it could not be read.
 ///
@@ -33,6 +39,22 @@ impl<T> Known<T> {
         }
     }
 
+    /// The value, for `?`.
+    pub(crate) fn known(&self) -> Result<&T, UnknownReason> {
+        match self {
+            Known::Value(value) => Ok(value),
+            Known::Unknown { why } => Err(UnknownReason(why.clone())),
+        }
+    }
+
+    /// The value, for `?`.
+    pub(crate) fn into_known(self) -> Result<T, UnknownReason> {
+        match self {
+            Known::Value(value) => Ok(value),
+            Known::Unknown { why } => Err(UnknownReason(why)),
+        }
+    }
+
     pub fn why(&self) -> Option<&str> {
         match self {
             Known::Value(_) => None,
@@ -49,6 +71,14 @@ impl<T> Known<T> {
 }
 
 impl<T> Known<Option<T>> {
+    /// `None` if the value is known to be none.
+    pub(crate) fn transpose(self) -> Option<Known<T>> {
+        match self {
+            Known::Value(value) => value.map(Known::Value),
+            Known::Unknown { why } => Some(Known::Unknown { why }),
+        }
+    }
+
     /// `None` if the host reports that it does not support the value (`EOPNOTSUPP`), unknown after
     /// another error.
     pub fn if_supported(result: Result<T, crate::HostError>) -> Self {
@@ -60,12 +90,81 @@ impl<T> Known<Option<T>> {
     }
 }
 
-impl<T, E: std::fmt::Display> From<Result<T, E>> for Known<T> {
+impl<T, E: fmt::Display> From<Result<T, E>> for Known<T> {
     fn from(result: Result<T, E>) -> Self {
         match result {
             Ok(value) => Known::Value(value),
             Err(error) => Known::unknown(error.to_string()),
         }
+    }
+}
+
+/// Why a value is unknown. `?` makes one from every error.
+#[derive(Debug)]
+pub(crate) struct UnknownReason(String);
+
+impl<E: fmt::Display> From<E> for UnknownReason {
+    fn from(error: E) -> Self {
+        Self(error.to_string())
+    }
+}
+
+impl From<UnknownReason> for io::Error {
+    fn from(UnknownReason(why): UnknownReason) -> Self {
+        io::Error::other(why)
+    }
+}
+
+impl<T> From<Result<T, UnknownReason>> for Known<T> {
+    fn from(result: Result<T, UnknownReason>) -> Self {
+        match result {
+            Ok(value) => Known::Value(value),
+            Err(UnknownReason(why)) => Known::Unknown { why },
+        }
+    }
+}
+
+impl Host {
+    /// The value that `parse` finds in a file.
+    pub(crate) fn read_known<T, E: fmt::Display>(
+        &self,
+        path: &str,
+        parse: impl FnOnce(&str) -> Result<T, E>,
+    ) -> Known<T> {
+        self.read(path).map_or_else(
+            |error| Known::unknown(error.to_string()),
+            |text| parse(&text).map_err(|error| format!("{path}: {error}")).into(),
+        )
+    }
+
+    /// `None` if the file does not exist.
+    pub(crate) fn read_optional<T, E: fmt::Display>(
+        &self,
+        path: &str,
+        parse: impl FnOnce(&str) -> Result<T, E>,
+    ) -> Known<Option<T>> {
+        match self.read(path) {
+            Err(error) if error.is_missing() => Known::Value(None),
+            Err(error) => Known::unknown(error.to_string()),
+            Ok(text) => parse(&text).map(Some).map_err(|error| format!("{path}: {error}")).into(),
+        }
+    }
+}
+
+/// The number in a file.
+pub(crate) fn number<T: FromStr>(text: &str) -> Result<T, String> {
+    let text = text.trim();
+    text.parse().map_err(|_| {
+        let start: String = text.chars().take(40).collect();
+        format!("'{start}' is not a number that fits")
+    })
+}
+
+/// The text in a file.
+pub(crate) fn nonempty_text(text: &str) -> Result<String, &'static str> {
+    match text.trim() {
+        "" => Err("empty"),
+        text => Ok(text.to_owned()),
     }
 }
 

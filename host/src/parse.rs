@@ -4,17 +4,20 @@
 use std::borrow::Cow;
 
 use crate::CpuSet;
+use crate::ethtool::HashFields;
 use crate::interrupts;
 use crate::netlink;
 use crate::netlink::nfnetlink::{hook, table};
 use crate::netlink::tc;
+use crate::setting::SettingValue;
+use crate::setting::irq_affinity::AffinityValue;
 use crate::stage::filter::{self, NftTable};
 use crate::stage::irq::owner::{irqbalance, link_file, tuned};
 use crate::stage::irq::served_queues::VectorNames;
 use crate::stage::softirq::{softirqs, softnet};
 use crate::stage::thread::AuditRules;
-use crate::stage::{machine, route, socket, thread};
-use crate::sys::audit;
+use crate::stage::{machine, route, rss, socket, thread};
+use crate::sys::ethtool;
 
 pub type Parser = fn(&[u8]);
 
@@ -30,12 +33,14 @@ pub const PARSERS: &[(&str, Parser)] = &[
     // link
     ("link: ethtool answer", netlink::ethtool::any_answer),
     // rss
-    ("rss: rule for a flow", crate::sys::ethtool::any_rule),
-    ("rss: rule for a flow as text", |bytes| crate::sys::ethtool::any_rule_text(&text(bytes))),
+    ("rss: rule for a flow", |bytes| drop(ethtool::parse_rule(bytes))),
+    ("rss: rule for a flow as text", |bytes| {
+        drop(ethtool::RuleSpec::parse(&text(bytes)).map(|rule| rule.text()));
+    }),
     ("rss: queue statistics", crate::netlink::qstats::any_answer),
-    ("rss: counter names", |bytes| crate::stage::rss::any_name(&text(bytes))),
+    ("rss: counter names", |bytes| _ = rss::parse_counter_name(&text(bytes)).count()),
     ("rss: indirection table", |bytes| crate::setting::any_table(&text(bytes))),
-    ("rss: hash fields", |bytes| crate::setting::any_fields(&text(bytes))),
+    ("rss: hash fields", |bytes| _ = HashFields::from_letters(&text(bytes))),
     // irq
     ("irq: /proc/interrupts", |bytes| drop(interrupts::parse(&text(bytes)))),
     ("irq: name of a vector", |bytes| {
@@ -50,6 +55,7 @@ pub const PARSERS: &[(&str, Parser)] = &[
     }),
     ("irq: environment of irqbalance", |bytes| drop(irqbalance::environment(&text(bytes)))),
     ("irq: irqbalance's answer", |bytes| drop(crate::root::irqbalance::parse_setup(&text(bytes)))),
+    ("irq: affinity", |bytes| drop(AffinityValue::parse(&SettingValue::new(text(bytes))))),
     ("irq: list of interrupts", |bytes| drop(crate::setting::any_interrupts(&text(bytes)))),
     ("irq: systemd .link file", |bytes| drop(link_file::affinity_lines(&text(bytes)))),
     ("irq: TuneD profile", |bytes| drop(tuned::parse_profile(&text(bytes)))),
@@ -90,11 +96,10 @@ pub const PARSERS: &[(&str, Parser)] = &[
     ("thread: task status", |bytes| drop(crate::process::task::parse_allowed_cpus(&text(bytes)))),
     ("thread: task syscall", |bytes| _ = thread::ThreadActivity::parse(&text(bytes))),
     ("thread: epoll's fdinfo", |bytes| drop(thread::parse_epoll_targets(&text(bytes)))),
-    ("thread: an audit rule", |bytes| drop(audit::count_rule(bytes, &mut AuditRules::default()))),
+    ("thread: an audit rule", |bytes| drop(netlink::audit::count_rule(bytes, &mut AuditRules::default()))),
     // transmit
-    ("netlink: an address", crate::netlink::address::any_answer),
-    ("transmit: queueing discipline", crate::netlink::qdisc::any_answer),
-    ("transmit: queue files", |bytes| crate::stage::transmit::any_file(&text(bytes))),
+    ("netlink: an address", |bytes| _ = netlink::address::parse_address(bytes, 1)),
+    ("transmit: queueing discipline", |bytes| drop(netlink::qdisc::parse_qdisc(bytes))),
 ];
 
 /// Bytes as [`crate::Host::read`] returns them.
@@ -106,20 +111,57 @@ pub fn text(bytes: &[u8]) -> Cow<'_, str> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use proptest::test_runner::TestRunner;
+
+    /// Texts that resemble those of some parsers.
+    const TEXTS: [&str; 17] = [
+        "\\PC*",
+        "([ -~]{0,20}[ \t:,=/x0-9a-f-]{0,30}\n){0,6}",
+        "(tfd:|Cpus_allowed_list:|1 \\(a\\) )[ 0-9a-f,:ino-]{0,40}",
+        "[0-9,x-]{0,20}",
+        "[a-z{};,\"# \n]{0,60}",
+        "([0-9a-f,]{0,9} ?(at)? ?[0-9]{0,12} ?){0,2}",
+        "(SLEEP |IRQ |BANNED |LOAD |[0-9]{1,12} |[ -~]{0,5}){0,12}",
+        "(flow-type|raw) (udp4|tcp6|[0-9a-f]{0,9})( [a-z-]{0,8} [0-9.:]{0,8}){0,3}",
+        "(CPU[0-9 ]{0,3}){0,4}\n?(NET_RX:[0-9 x]{0,30}\n)?",
+        "[\0-\x03]([0-9a-fg]{0,9} ?){0,40}\n?",
+        "-?[0-9]{1,22} ?(0x[0-9a-f]{0,20} ?){0,3}",
+        "(UserFiles:\n)?[ 0-9:a-z\\[\\]\n]{0,60}",
+        "sl local_address\n 1: [ 0-9A-F:]{0,90} 07 \\PC*\n 0: 00000000:07E8 [ 0-9A-F:]{0,90} 07 [ 0-9A-F:]{0,90}",
+        ".{0,12}\n.{0,12}\n.{0,40}",
+        "(\\[?[A-Za-z_=# ]{0,20}\\]?\n){0,6}",
+        "[ -~\0\n=]{0,80}",
+        "( {0,3}CPU[0-9]{1,2}){0,4}\n?([ -~]{0,6}:?[ 0-9a-zA-Z,-]{0,40}\n){0,4}",
+    ];
+
+    fn parse_all(bytes: &[u8]) {
+        for (_, parser) in PARSERS {
+            parser(bytes);
+        }
+    }
 
     proptest! {
+        /// The first byte of some messages is an address family.
         #[test]
-        fn parsing_arbitrary_bytes_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            for (_, parser) in PARSERS {
-                parser(&bytes);
-            }
+        fn parsing_arbitrary_bytes_never_panics(
+            mut bytes in proptest::collection::vec(any::<u8>(), 1..200),
+            family in proptest::sample::select(&[libc::AF_INET as u8, libc::AF_INET6 as u8][..]),
+        ) {
+            parse_all(&bytes);
+            bytes[0] = family;
+            parse_all(&bytes);
         }
+    }
 
-        #[test]
-        fn parsing_arbitrary_lines_never_panics(text in "([ -~]{0,20}[ \t:,=/x0-9a-f-]{0,30}\n){0,6}") {
-            for (_, parser) in PARSERS {
-                parser(text.as_bytes());
-            }
+    #[test]
+    fn parsing_nearly_valid_text_never_panics() {
+        for regex in TEXTS {
+            let texts = proptest::string::string_regex(regex).expect("a regular expression");
+            let parse = |text: String| {
+                parse_all(text.as_bytes());
+                Ok(())
+            };
+            TestRunner::default().run(&texts, parse).expect("no panic");
         }
     }
 }

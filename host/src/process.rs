@@ -6,7 +6,9 @@ pub(crate) mod task;
 
 pub use task::allowed_cpus;
 
+use crate::known::UnknownReason;
 use crate::{Host, HostError, Known};
+use task::TaskStat;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostProcess {
@@ -17,25 +19,21 @@ pub struct HostProcess {
 
 /// In the order of process ids. A process that ends during the reading is left out.
 pub fn processes(host: &Host) -> Known<Vec<HostProcess>> {
-    let names = match host.list("/proc") {
-        Ok(names) => names,
-        Err(error) => return Known::unknown(error.to_string()),
-    };
-    let mut pids: Vec<u32> = names.iter().filter_map(|name| name.parse().ok()).collect();
-    pids.sort_unstable();
-    let processes: Vec<HostProcess> = pids.into_iter().filter_map(|pid| read_process(host, pid)).collect();
-    if processes.is_empty() { Known::unknown("/proc: no process in it") } else { Known::Value(processes) }
+    list_processes(host).into()
 }
 
-/// Start time in clock ticks since boot: field 22 of `/proc/PID/stat` (proc_pid_stat(5)), also per
-/// thread.
+fn list_processes(host: &Host) -> Result<Vec<HostProcess>, UnknownReason> {
+    let pids = host.list_numbers("/proc", "")?;
+    let processes: Vec<HostProcess> = pids.into_iter().filter_map(|pid| read_process(host, pid)).collect();
+    if processes.is_empty() { Err("/proc: no process in it".into()) } else { Ok(processes) }
+}
+
+/// Start time of a process or thread in clock ticks since boot.
 pub fn start_time(host: &Host, directory: &str) -> Result<u64, HostError> {
-    let path = format!("{directory}/stat");
-    let text = host.read(&path)?;
-    // The name may contain spaces and parentheses.
-    let rest = text.rsplit_once(')').map_or("", |(_, rest)| rest);
-    let field = rest.split_whitespace().nth(19).and_then(|field| field.parse().ok());
-    field.ok_or_else(|| HostError::Garbled { path, reason: "no start time in field 22".to_owned() })
+    TaskStat::read(host, directory)?.started.ok_or_else(|| HostError::Garbled {
+        path: format!("{directory}/stat"),
+        reason: "no start time in field 22".to_owned(),
+    })
 }
 
 fn read_process(host: &Host, pid: u32) -> Option<HostProcess> {

@@ -19,6 +19,7 @@ use serde::de::DeserializeOwned;
 
 use crate::background::pause_after_burst;
 use crate::ethtool::LinkDriver;
+use crate::netlink::audit;
 use crate::recording::{CaptureExtras, HostRecording, RecordedFailure, RecordedResult};
 use crate::sys;
 pub(crate) use error::ExplainedErrno;
@@ -91,12 +92,8 @@ impl Host {
     }
 
     /// A fake host with these files (absolute path and content). Writes change it.
-    pub fn scripted<P: Into<String>, C: Into<String>>(files: impl IntoIterator<Item = (P, C)>) -> Self {
-        let mut recording = HostRecording::new();
-        for (path, content) in files {
-            recording.insert_file(path, content.into());
-        }
-        Self::rehearsal(recording)
+    pub fn scripted<P: Into<String>, C: Into<Vec<u8>>>(files: impl IntoIterator<Item = (P, C)>) -> Self {
+        Self::rehearsal(HostRecording::from_files(files))
     }
 
     /// A fake host from a recording. Writes change it, including those that are not files on a live
@@ -184,6 +181,15 @@ impl Host {
             },
         );
         names.map_err(|source| HostError::Read { path: path.to_owned(), source })
+    }
+
+    /// The numbers that names in a directory have after a prefix, sorted.
+    pub fn list_numbers(&self, path: &str, prefix: &str) -> Result<Vec<u32>, HostError> {
+        let names = self.list(path)?;
+        let mut numbers: Vec<u32> =
+            names.iter().filter_map(|name| name.strip_prefix(prefix)?.parse().ok()).collect();
+        numbers.sort_unstable();
+        Ok(numbers)
     }
 
     /// The target as written in the link.
@@ -360,7 +366,7 @@ impl Host {
     /// Whether the kernel audits system calls (`AUDIT_GET`): 0 off, 1 on, 2 on and locked. The
     /// kernel answers only in the initial user namespace.
     pub fn audit_enabled(&self) -> Result<u32, HostError> {
-        self.call("audit/enabled", "reading the audit status", sys::audit::enabled)
+        self.call("audit/enabled", "reading the audit status", audit::enabled)
     }
 
     /// Sets auditing of system calls (`AUDIT_SET`) for the whole machine. Requires
@@ -370,7 +376,7 @@ impl Host {
         self.apply_change(
             "audit/enabled",
             &operation,
-            || sys::audit::set_enabled(enabled),
+            || audit::set_enabled(enabled),
             |answer| *answer = enabled,
         )
     }

@@ -8,7 +8,7 @@ mod error;
 mod ethtool;
 pub(crate) mod flow_hash;
 mod iptables;
-mod irq_affinity;
+pub(crate) mod irq_affinity;
 mod irqbalance_bans;
 mod knob;
 mod nftables;
@@ -41,7 +41,6 @@ use knob::{Knob, WriteRefusal};
 use sysfs::SysfsFile;
 
 pub use error::SettingError;
-pub(crate) use flow_hash::any_fields;
 pub use irqbalance_bans::list as interrupts;
 pub(crate) use irqbalance_bans::parse as any_interrupts;
 pub use nftables::NftFamily;

@@ -80,14 +80,8 @@ impl PacketPath {
 }
 
 pub(crate) fn uptime(host: &Host) -> Known<f64> {
-    const PATH: &str = "/proc/uptime";
-    match host.read(PATH) {
-        Ok(text) => text
-            .split_whitespace()
-            .next()
-            .and_then(|first| first.parse().ok())
-            .filter(|seconds: &f64| seconds.is_finite())
-            .map_or_else(|| Known::unknown(format!("{PATH}: no seconds in it")), Known::Value),
-        Err(error) => Known::unknown(error.to_string()),
-    }
+    host.read_known("/proc/uptime", |text| {
+        let first = text.split_whitespace().next().and_then(|first| first.parse().ok());
+        first.filter(|seconds: &f64| seconds.is_finite()).ok_or("no seconds in it")
+    })
 }

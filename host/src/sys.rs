@@ -1,7 +1,6 @@
 //! System calls that no library wraps. All unsafe code of the crate is in this module.
 
 pub(crate) mod affinity;
-pub(crate) mod audit;
 pub(crate) mod child;
 pub(crate) mod ethtool;
 pub(crate) mod iptables;

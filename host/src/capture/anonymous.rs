@@ -63,11 +63,7 @@ mod tests {
     use crate::Host;
 
     fn anonymised_host(files: &[(&str, &str)]) -> Host {
-        let mut recording = HostRecording::new();
-        for (path, content) in files {
-            recording.insert_file(*path, *content);
-        }
-        let mut readings = [recording];
+        let mut readings = [HostRecording::from_files(files.iter().copied())];
         anonymise(&mut readings, Some("db-7.example"));
         let [recording] = readings;
         Host::recorded(recording)
@@ -94,8 +90,7 @@ mod tests {
 
     #[test]
     fn control_groups_machines_and_open_files_get_aliases() {
-        let mut recording = HostRecording::new();
-        for (path, content) in [
+        let recording = HostRecording::from_files([
             ("/proc/12/cgroup", "12:cpuset:/secret\n0::/system.slice/secret-dns.service\n"),
             ("/proc/13/cgroup", "0::/system.slice/docker-secret.scope/inner\n"),
             ("/sys/fs/cgroup/system.slice/secret-dns.service/cpu.max", "20000 100000\n"),
@@ -104,19 +99,14 @@ mod tests {
             ("/proc/14/cmdline", "/usr/sbin/irqbalance\0--banirq=24\0"),
             ("/proc/12/task/15/comm", "vhost-12\n"),
             ("/proc/12/task/16/comm", "CPU 0/KVM\n"),
-        ] {
-            recording.insert_file(path, content);
-        }
-        for (path, target) in [
+        ]);
+        let mut readings = [recording.with_links([
             ("/proc/12/fd/5", "/home/secret/customers.db"),
             ("/proc/12/fd/6", "socket:[15400]"),
             ("/proc/12/fd/7", "/dev/net/tun"),
             ("/proc/12/ns/net", "net:[4026531840]"),
             ("/sys/class/net/eth0/device/driver", "../../bus/pci/drivers/ixgbe"),
-        ] {
-            recording.links.insert(path.into(), RecordedResult::Read(target.into()));
-        }
-        let mut readings = [recording];
+        ])];
         anonymise(&mut readings, None);
         let [recording] = readings;
         let all = format!("{recording:?}");

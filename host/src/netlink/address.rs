@@ -47,7 +47,7 @@ fn request_addresses(interface: u32) -> io::Result<Vec<IpAddr>> {
 }
 
 // `None` for another interface, or a link-local address.
-fn parse_address(body: &[u8], interface: u32) -> Option<IpAddr> {
+pub(crate) fn parse_address(body: &[u8], interface: u32) -> Option<IpAddr> {
     if word(body, INDEX) != Some(interface) || body.get(SCOPE) == Some(&SCOPE_LINK) {
         return None;
     }
@@ -55,11 +55,6 @@ fn parse_address(body: &[u8], interface: u32) -> Option<IpAddr> {
     let bytes = attribute(attributes, LOCAL).or_else(|| attribute(attributes, ADDRESS))?;
     let ipv4 = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
     ipv4.or_else(|_| <[u8; 16]>::try_from(bytes).map(IpAddr::from)).ok()
-}
-
-/// Fuzzer entry.
-pub(crate) fn any_answer(bytes: &[u8]) {
-    let _ = parse_address(bytes, 1);
 }
 
 #[cfg(test)]

@@ -69,14 +69,34 @@ impl NetlinkConnection {
     /// # Errors
     /// The error of the answer; `Interrupted` if a dump is inconsistent.
     pub fn request(&mut self, kind: u16, flags: u16, body: &[u8]) -> io::Result<Vec<NetlinkAnswer>> {
+        self.exchange(kind, NLM_F_ACK | flags, body, |_| false)
+    }
+
+    /// Sends a request without acknowledgement, and reads its answers until they are complete or a
+    /// message marks their end.
+    pub(crate) fn ask(
+        &mut self,
+        kind: u16,
+        is_complete: impl Fn(&[NetlinkAnswer]) -> bool,
+    ) -> io::Result<Vec<NetlinkAnswer>> {
+        self.exchange(kind, 0, &[], is_complete)
+    }
+
+    fn exchange(
+        &mut self,
+        kind: u16,
+        flags: u16,
+        body: &[u8],
+        is_complete: impl Fn(&[NetlinkAnswer]) -> bool,
+    ) -> io::Result<Vec<NetlinkAnswer>> {
         self.sequence = self.sequence.wrapping_add(1);
-        self.socket.send(&message(kind, NLM_F_REQUEST | NLM_F_ACK | flags, self.sequence, body), 0)?;
+        self.socket.send(&message(kind, NLM_F_REQUEST | flags, self.sequence, body), 0)?;
         let deadline = Instant::now() + ANSWER_DEADLINE;
         let mut answers = NetlinkAnswers::default();
         loop {
             self.wait(deadline)?;
             let (datagram, _) = self.socket.recv_from_full()?;
-            if self.read_datagram(&datagram, &mut answers)? {
+            if self.read_datagram(&datagram, &mut answers)? || is_complete(&answers.received) {
                 return if answers.interrupted {
                     Err(io::ErrorKind::Interrupted.into())
                 } else {
@@ -107,6 +127,8 @@ impl NetlinkConnection {
             if packet.sequence_number() == self.sequence {
                 answers.interrupted |= packet.flags() & INTERRUPTED != 0;
                 match packet.message_type() {
+                    // The end of a list of audit rules.
+                    NLMSG_DONE if body.is_empty() => return Ok(true),
                     // The end of a dump contains an error like an acknowledgement.
                     NLMSG_ERROR | NLMSG_DONE => {
                         return check_acknowledgement(body, packet.flags()).map(|()| true);

@@ -4,7 +4,8 @@
 //! to the calling thread's namespace.
 
 pub(crate) mod address;
-mod attribute;
+pub(crate) mod attribute;
+pub(crate) mod audit;
 pub(crate) mod connection;
 pub(crate) mod ethtool;
 mod generic;

@@ -46,12 +46,7 @@ pub struct QdiscState {
 
 pub(crate) fn disciplines(host: &Host, interface: &str, index: &Known<u32>) -> Known<Vec<QdiscState>> {
     let operation = format!("reading the queueing disciplines of {interface}");
-    let index = index.clone();
-    let answer = host.call(&format!("qdisc/{interface}"), &operation, || match index {
-        Known::Value(index) => list(index),
-        Known::Unknown { why } => Err(io::Error::other(why)),
-    });
-    answer.into()
+    host.call(&format!("qdisc/{interface}"), &operation, || list(*index.known()?)).into()
 }
 
 // The qdiscs of each interface. One request suffices, because the kernel always lists all.
@@ -103,7 +98,7 @@ fn list_matching(is_wanted: impl Fn(u32) -> bool) -> io::Result<Vec<(u32, QdiscS
 }
 
 // `None` if it is incomplete or has no statistics.
-fn parse_qdisc(body: &[u8]) -> Option<QdiscState> {
+pub(crate) fn parse_qdisc(body: &[u8]) -> Option<QdiscState> {
     let attributes = body.get(MESSAGE_BYTES..)?;
     let statistics = attribute(attributes, STATISTICS)?;
     // struct gnet_stats_basic: 64 bits of bytes, 32 bits of packets; since Linux 5.5 also 64 bits
@@ -132,11 +127,6 @@ fn parent(handle: u32) -> String {
         (_, 0, minor) => format!(":{minor:x}"),
         (_, major, minor) => format!("{major:x}:{minor:x}"),
     }
-}
-
-/// Fuzzer entry.
-pub(crate) fn any_answer(bytes: &[u8]) {
-    let _ = parse_qdisc(bytes);
 }
 
 #[cfg(test)]

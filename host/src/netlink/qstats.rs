@@ -47,12 +47,8 @@ impl QueueStatistics {
     // `None` if the kernel or the driver does not report queue statistics.
     pub(crate) fn observe(host: &Host, interface: &str, index: &Known<u32>) -> Known<Option<Self>> {
         let operation = format!("reading the queue statistics of {interface}");
-        let index = index.clone();
-        let answer = host.call(&format!("netdev/{interface}/qstats"), &operation, || match index {
-            Known::Value(index) => request_statistics(index),
-            Known::Unknown { why } => Err(io::Error::other(why)),
-        });
-        match answer {
+        let request = || request_statistics(*index.known()?);
+        match host.call(&format!("netdev/{interface}/qstats"), &operation, request) {
             Err(error) if is_missing_family(&error) => Known::Value(None),
             answer => Known::if_supported(answer),
         }

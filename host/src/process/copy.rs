@@ -11,7 +11,7 @@ use std::os::fd::OwnedFd;
 use rustix::fs::FileType;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
-use super::owners::DescriptorKind;
+use super::owners::{DescriptorKind, descriptors};
 use crate::Host;
 use crate::root::ExplainedErrno;
 
@@ -50,19 +50,16 @@ pub(crate) fn copy_of_any(host: &Host, inode: u64, first: (u32, u32)) -> io::Res
         result => return result,
     }
     let mut unreadable_pid = None;
-    for pid in
-        host.list("/proc").map_err(io::Error::other)?.iter().filter_map(|name| name.parse::<u32>().ok())
-    {
-        let descriptors = match host.list(&format!("/proc/{pid}/fd")) {
+    for pid in host.list_numbers("/proc", "").map_err(io::Error::other)? {
+        let descriptors = match descriptors(host, pid) {
             Ok(descriptors) => descriptors,
             Err(error) => {
                 unreadable_pid = unreadable_pid.or(error.is_denied().then_some(pid));
                 continue;
             }
         };
-        for descriptor in descriptors.iter().filter_map(|name| name.parse::<u32>().ok()) {
-            let link = host.read_link(&format!("/proc/{pid}/fd/{descriptor}"));
-            if link.is_ok_and(|link| DescriptorKind::of(&link) == DescriptorKind::Socket(inode)) {
+        for (descriptor, link) in descriptors {
+            if DescriptorKind::of(&link) == DescriptorKind::Socket(inode) {
                 match copy(inode, (pid, descriptor)) {
                     // The descriptor was closed in the meantime.
                     Err(error) if is_gone(&error) => {}

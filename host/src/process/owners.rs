@@ -35,23 +35,31 @@ impl DescriptorKind {
     }
 }
 
+/// The descriptors of a process with their links.
+pub(crate) fn descriptors(
+    host: &Host,
+    pid: u32,
+) -> Result<impl Iterator<Item = (u32, String)> + use<'_>, HostError> {
+    let directory = format!("/proc/{pid}/fd");
+    let descriptors = host.list_numbers(&directory, "")?.into_iter();
+    Ok(descriptors.filter_map(move |descriptor| {
+        Some((descriptor, host.read_link(&format!("{directory}/{descriptor}")).ok()?))
+    }))
+}
+
 impl DescriptorOwners {
     /// Reads the descriptors of all processes. A process that ends during the reading is left out.
     pub(crate) fn observe(host: &Host) -> Self {
         let mut owners = DescriptorOwners::default();
-        match host.list("/proc") {
-            Ok(names) => names
-                .iter()
-                .filter_map(|name| name.parse().ok())
-                .for_each(|pid| owners.add_process(host, pid)),
+        match host.list_numbers("/proc", "") {
+            Ok(pids) => pids.into_iter().for_each(|pid| owners.add_process(host, pid)),
             Err(error) => owners.whole_failure = Some(error.to_string()),
         }
         owners
     }
 
     fn add_process(&mut self, host: &Host, pid: u32) {
-        let directory = format!("/proc/{pid}/fd");
-        let descriptors = match host.list(&directory) {
+        let descriptors = match descriptors(host, pid) {
             Ok(descriptors) => descriptors,
             Err(error) => {
                 if is_refusal(&error) {
@@ -60,8 +68,7 @@ impl DescriptorOwners {
                 return;
             }
         };
-        for descriptor in descriptors.iter().filter_map(|name| name.parse::<u32>().ok()) {
-            let Ok(link) = host.read_link(&format!("{directory}/{descriptor}")) else { continue };
+        for (descriptor, link) in descriptors {
             match DescriptorKind::of(&link) {
                 DescriptorKind::Socket(inode) => {
                     self.sockets.entry(inode).or_default().push((pid, descriptor));
@@ -104,16 +111,12 @@ mod tests {
     use crate::recording::{RecordedEntry, RecordedFailure};
 
     fn recording() -> HostRecording {
-        let mut recording = HostRecording::new();
-        for (path, target) in [
+        HostRecording::new().with_links([
             ("/proc/12/fd/3", "socket:[700]"),
             ("/proc/12/fd/4", "anon_inode:bpf-prog"),
             ("/proc/12/fd/5", "/dev/null"),
             ("/proc/30/fd/9", "socket:[700]"),
-        ] {
-            recording.insert(path, RecordedEntry::Link(target.into()));
-        }
-        recording
+        ])
     }
 
     #[test]

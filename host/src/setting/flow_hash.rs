@@ -65,11 +65,6 @@ impl Knob for FlowHash<'_> {
     }
 }
 
-/// Fuzzer entry.
-pub(crate) fn any_fields(text: &str) {
-    let _ = HashFields::from_letters(text);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,6 +1,7 @@
 //! Settings of running processes and threads.
 
-use super::{Setting, irqbalance_bans, thread_cpus};
+use super::Setting;
+use crate::process::start_time;
 use crate::{Host, HostError};
 
 impl Setting {
@@ -9,7 +10,7 @@ impl Setting {
     /// # Errors
     /// [`HostError`] without such a process, or if its start time is unknown.
     pub fn irqbalance_bans(host: &Host, pid: u32) -> Result<Self, HostError> {
-        Ok(Setting::IrqbalanceBans { pid, started: irqbalance_bans::start_time(host, pid)? })
+        Ok(Setting::IrqbalanceBans { pid, started: start_time(host, &format!("/proc/{pid}"))? })
     }
 
     /// The affinity of the running thread with these ids.
@@ -17,6 +18,7 @@ impl Setting {
     /// # Errors
     /// [`HostError`] without such a thread, or if its start time is unknown.
     pub fn thread_cpus(host: &Host, pid: u32, tid: u32) -> Result<Self, HostError> {
-        Ok(Setting::ThreadCpus { pid, tid, started: thread_cpus::start_time(host, pid, tid)? })
+        let started = start_time(host, &format!("/proc/{pid}/task/{tid}"))?;
+        Ok(Setting::ThreadCpus { pid, tid, started })
     }
 }

@@ -26,7 +26,7 @@ impl ThreadKnob {
     }
 
     fn check_running(&self, host: &Host) -> Result<(), HostError> {
-        match start_time(host, self.pid, self.tid) {
+        match process::start_time(host, &format!("/proc/{}/task/{}", self.pid, self.tid)) {
             Ok(started) if started == self.started => Ok(()),
             Err(error) if !is_ended(&error) => Err(error),
             _ => Err(ended_error(self.tid)),
@@ -107,10 +107,6 @@ fn widen(host: &Host, cpus: &CpuSet) -> CpuSet {
         }
         _ => cpus.clone(),
     }
-}
-
-pub(super) fn start_time(host: &Host, pid: u32, tid: u32) -> Result<u64, HostError> {
-    process::start_time(host, &format!("/proc/{pid}/task/{tid}"))
 }
 
 /// A thread that ends while its file is open reads as `ESRCH`.

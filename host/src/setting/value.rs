@@ -11,8 +11,8 @@ pub struct SettingValue(String);
 
 impl SettingValue {
     /// Trims white space.
-    pub fn new(text: impl AsRef<str>) -> Self {
-        Self(text.as_ref().trim().to_owned())
+    pub fn new(value: impl fmt::Display) -> Self {
+        Self(value.to_string().trim().to_owned())
     }
 
     pub fn as_str(&self) -> &str {

@@ -125,8 +125,7 @@ mod tests {
     }
 
     fn host(active: &str, more: &[(&str, RecordedEntry)]) -> Host {
-        let mut recording = HostRecording::new();
-        recording.insert(PATH, RecordedEntry::File(active.as_bytes().to_vec()));
+        let mut recording = HostRecording::from_files([(PATH, active)]);
         for (path, entry) in more {
             recording.insert(format!("/sys/class/net/eth0/device/{path}"), entry.clone());
         }

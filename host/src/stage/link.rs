@@ -97,7 +97,7 @@ impl LinkState {
     /// Reads only the counters again.
     pub fn update_counters(&mut self, host: &Host) {
         self.statistics = Known::if_supported(host.statistics(&self.interface));
-        self.totals = observe::totals(host, &self.interface);
+        self.totals = observe::totals(host, &self.interface).into();
     }
 }
 

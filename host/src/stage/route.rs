@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::{Host, Known};
+use crate::Known;
 
 pub(crate) use snmp::{parse_snmp, parse_snmp6};
 
@@ -61,14 +61,4 @@ fn conf_path(interface: &str, setting: &str) -> String {
 /// The `sysctl` name of an interface's setting; a dot in the interface's name becomes a slash.
 fn conf_name(interface: &str, setting: &str) -> String {
     format!("net.ipv4.conf.{}.{setting}", interface.replace('.', "/"))
-}
-
-fn read_number(host: &Host, path: &str) -> Known<u32> {
-    match host.read(path) {
-        Ok(text) => text
-            .trim()
-            .parse()
-            .map_or_else(|_| Known::unknown(format!("{path}: '{}' is no number", text.trim())), Known::Value),
-        Err(error) => Known::unknown(error.to_string()),
-    }
 }

@@ -16,7 +16,7 @@ use crate::Known;
 
 pub use crate::ethtool::{HashFields, HashFunction, IndirectionInfo, NtupleRule};
 pub use queue_counts::QueueCounts;
-pub(crate) use queue_counts::{any_name, queue_counts};
+pub(crate) use queue_counts::{parse_counter_name, queue_counts};
 
 #[derive(Debug, Clone, Serialize)]
 pub struct RssState {

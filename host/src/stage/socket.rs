@@ -153,6 +153,6 @@ impl SocketState {
     }
 }
 
-fn is_loopback(local: SocketAddr) -> bool {
+pub(crate) fn is_loopback(local: SocketAddr) -> bool {
     local.ip().to_canonical().is_loopback()
 }

@@ -13,8 +13,8 @@ use serde::Serialize;
 
 use crate::{CpuSet, Known};
 
+pub use crate::netlink::audit::AuditRules;
 pub use crate::process::task::TaskStat;
-pub use crate::sys::audit::AuditRules;
 pub use cpu_quota::CpuQuota;
 pub use sampling::{ThreadSampling, ThreadSightings};
 pub(crate) use serving_threads::TICKS_PER_SECOND;

@@ -9,7 +9,6 @@ use serde::Serialize;
 use crate::{CpuSet, Known};
 
 pub use crate::netlink::qdisc::QdiscState;
-pub(crate) use observe::any_file;
 
 #[derive(Debug, Clone, Serialize)]
 pub struct TransmitState {

@@ -13,8 +13,8 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use crate::ethtool::LinkDriver;
 
-pub(crate) use flow_spec::{any_rule, read_rule as parse_rule};
-pub(crate) use rule_text::{RuleSpec, any_rule_text};
+pub(crate) use flow_spec::read_rule as parse_rule;
+pub(crate) use rule_text::RuleSpec;
 pub(crate) use strings::{features, is_feature_changeable, set_feature, statistics};
 pub(crate) use words::{CHANNELS, COALESCE, EthtoolWords, RINGS, WordStructure};
 

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::Known;
-use crate::counter_sample::{CounterSample, SocketSample};
+use crate::counter_sample::CounterSample;
+use crate::netlink::DiagSocket;
 use crate::stage::socket::{self, SteeringState};
 
 use super::input::SnapshotInput;
@@ -17,7 +18,7 @@ pub(super) fn all(readings: &SnapshotInput<'_>) -> Known<Vec<ServiceSnapshot>> {
     if let Some(why) = sockets.services.why().or(readings.now.sockets.why()) {
         return Known::unknown(why);
     }
-    let sockets_by_inode = |sample: Option<&CounterSample>| -> BTreeMap<u64, SocketSample> {
+    let sockets_by_inode = |sample: Option<&CounterSample>| -> BTreeMap<u64, DiagSocket> {
         let all = sample.and_then(|sample| sample.sockets.value()).into_iter().flatten();
         all.map(|item| (item.inode, item.clone())).collect()
     };
@@ -42,18 +43,18 @@ pub(super) fn all(readings: &SnapshotInput<'_>) -> Known<Vec<ServiceSnapshot>> {
 fn socket(
     place: u32,
     state: &socket::SocketState,
-    (before, now): (&BTreeMap<u64, SocketSample>, &BTreeMap<u64, SocketSample>),
+    (before, now): (&BTreeMap<u64, DiagSocket>, &BTreeMap<u64, DiagSocket>),
     seconds: Option<f64>,
 ) -> Option<SocketSnapshot> {
     let now = now.get(&state.inode)?;
     let size = now.receive_buffer_bytes.or(state.receive_buffer_bytes);
-    let fill = size.filter(|size| *size > 0).map(|size| now.queued_bytes as f64 / size as f64);
+    let fill = size.filter(|size| *size > 0).map(|size| now.queued as f64 / size as f64);
     Some(SocketSnapshot {
         inode: state.inode,
         place,
         gone_seconds: None,
         incoming_cpu: state.incoming_cpu(),
-        queued_bytes: Some(now.queued_bytes),
+        queued_bytes: Some(now.queued),
         receive_buffer_bytes: size,
         fill,
         drops_per_second: rate(

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::counter_sample::CounterSample;
 use crate::netlink::sock_diag::SocketProtocol;
+use crate::stage::socket::is_loopback;
 use crate::{Host, PacketPath, Scope};
 
 /// Age at which a full reading is repeated.
@@ -105,10 +106,10 @@ impl ReadingPlan {
         let has_closed = self.sockets.iter().any(|inode| !is_open(inode));
         let has_opened = sockets.iter().any(|socket| {
             let in_scope = match (scope.port, scope.pid) {
-                (Some(port), _) => socket.port == port,
+                (Some(port), _) => socket.local.port() == port,
                 // The owner of a new socket is only known after a full reading.
                 (None, Some(_)) => false,
-                (None, None) => !socket.is_on_loopback,
+                (None, None) => !is_loopback(socket.local),
             };
             in_scope && !self.sockets.contains(&socket.inode)
         });

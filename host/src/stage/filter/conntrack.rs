@@ -4,36 +4,20 @@ use std::collections::BTreeMap;
 
 use super::{ConntrackState, FilterState};
 use crate::counter::{CountedUnit, Counter};
+use crate::known::number;
 use crate::stage::name::StageName;
-use crate::{Host, HostError, Known};
+use crate::{Host, Known};
 
 pub(super) const COUNT: &str = "/proc/sys/net/netfilter/nf_conntrack_count";
 pub(super) const MAX: &str = "/proc/sys/net/netfilter/nf_conntrack_max";
 pub(super) const STATISTICS: &str = "/proc/net/stat/nf_conntrack";
 
 pub(super) fn conntrack(host: &Host) -> Known<Option<ConntrackState>> {
-    let count = host.read(COUNT);
-    if count.as_ref().is_err_and(HostError::is_missing) {
-        return Known::Value(None);
-    }
-    Known::Value(Some(ConntrackState {
-        count: parse_number(COUNT, count),
-        max: parse_number(MAX, host.read(MAX)),
-        statistics: match host.read(STATISTICS) {
-            Ok(text) => statistics(&text).map_err(|reason| format!("{STATISTICS}: {reason}")).into(),
-            Err(error) => Known::unknown(error.to_string()),
-        },
+    Known::Value(host.read_optional(COUNT, number).transpose().map(|count| ConntrackState {
+        count,
+        max: host.read_known(MAX, number),
+        statistics: host.read_known(STATISTICS, statistics),
     }))
-}
-
-fn parse_number(path: &str, text: Result<String, HostError>) -> Known<u64> {
-    match text {
-        Ok(text) => text
-            .trim()
-            .parse()
-            .map_or_else(|_| Known::unknown(format!("{path}: '{}' is no number", text.trim())), Known::Value),
-        Err(error) => Known::unknown(error.to_string()),
-    }
 }
 
 /// Counters by name, summed over CPUs: a line of names, then one line of hexadecimal numbers per
@@ -74,14 +58,8 @@ pub(in crate::stage) fn counters(filter: &FilterState) -> Vec<Counter> {
         return Vec::new();
     };
     let counter = |(name, counts): &(&str, CountedUnit)| {
-        Some(Counter {
-            stage: StageName::Filter,
-            place: "conntrack".to_owned(),
-            name: (*name).to_owned(),
-            counts: *counts,
-            value: *statistics.get(*name)?,
-            read_from: STATISTICS.to_owned(),
-        })
+        let value = *statistics.get(*name)?;
+        Some(Counter::new(StageName::Filter, "conntrack", *name, *counts, value, STATISTICS))
     };
     COUNTED.iter().filter_map(counter).collect()
 }
@@ -123,7 +101,10 @@ mod tests {
     fn malformed_conntrack_files_are_unknown_with_path_and_line() {
         let state =
             |count, statistics| conntrack(&host(count, statistics)).into_value().flatten().expect("loaded");
-        assert_eq!(state("x\n", CAPTURED).count.why(), Some(&*format!("{COUNT}: 'x' is no number")));
+        assert_eq!(
+            state("x\n", CAPTURED).count.why(),
+            Some(&*format!("{COUNT}: 'x' is not a number that fits"))
+        );
         assert_eq!(
             state("1", "a b\n1\n").statistics.why(),
             Some(&*format!("{STATISTICS}: line 2: 1 numbers for 2 names"))

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{FilterState, IptablesTableState, NftTable};
 use crate::finding::{CostUnit, Rule, RuleMatch, Severity};
-use crate::setting::{NftFamily, SettingValue};
+use crate::setting::NftFamily;
 use crate::stage::HostView;
 use crate::{Known, Setting};
 
@@ -55,7 +55,7 @@ fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
     for table in tables {
         rule_match = rule_match.evidence(format!("rules in {}", table.name), 0, table.read_from);
         rule_match = match table.removal {
-            Some(TableRemoval::Change(setting)) => rule_match.change(setting, None, SettingValue::new("")),
+            Some(TableRemoval::Change(setting)) => rule_match.change(setting, None::<&str>, ""),
             Some(TableRemoval::Command(command)) => rule_match.command(command),
             None => rule_match,
         };
@@ -149,9 +149,7 @@ mod tests {
         let tables =
             r#"[{"family": "inet", "name": "fw", "hooks": 3}, {"family": "ip", "name": "nat", "hooks": 4}]"#;
         let matches = matches(&[("/calls/nfnetlink/tables.json", tables)]);
-        let command = |change: &crate::SettingChange| change.setting.command(&change.to);
-        let commands: Vec<String> = matches[0].changes.iter().filter_map(command).collect();
-        assert_eq!(commands, ["nft delete table inet fw", "nft delete table ip nat"]);
+        assert_eq!(matches[0].change_commands(), ["nft delete table inet fw", "nft delete table ip nat"]);
     }
 
     #[test]

@@ -30,20 +30,13 @@ pub(super) struct KernelModules {
 
 impl KernelModules {
     pub(super) fn read(host: &Host) -> Self {
-        let loaded = match host.read(LOADED) {
-            Ok(text) => {
-                parse_loaded_modules(&text).map(Some).map_err(|reason| format!("{LOADED}: {reason}")).into()
-            }
-            Err(error) if error.is_missing() => Known::Value(None),
-            Err(error) => Known::unknown(error.to_string()),
-        };
         let builtin_path =
             host.read(RELEASE).map(|release| format!("/lib/modules/{}/modules.builtin", release.trim()));
-        let builtin = match builtin_path.and_then(|path| host.read(&path)) {
-            Ok(text) => Known::Value(parse_builtin_modules(&text)),
-            Err(error) => Known::unknown(error.to_string()),
-        };
-        Self { loaded, builtin }
+        let builtin = builtin_path.and_then(|path| host.read(&path));
+        Self {
+            loaded: host.read_optional(LOADED, parse_loaded_modules),
+            builtin: builtin.map(|text| parse_builtin_modules(&text)).into(),
+        }
     }
 
     /// Whether the module is loaded or built in, or there are no modules, so that a request loads

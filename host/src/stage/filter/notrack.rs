@@ -198,7 +198,7 @@ fn add_remedy(rule_match: RuleMatch, filter: &FilterState, services: &[&ServiceS
     let rule_match = rule_match.change(
         Setting::NftTable { family: NftFamily::Inet, table: TABLE.to_owned() },
         from,
-        SettingValue::new(ruleset),
+        ruleset,
     );
     commands.fold(rule_match, RuleMatch::command)
 }
@@ -215,8 +215,8 @@ fn add_iptables_rules(mut rule_match: RuleMatch, services: &[&ServiceSockets]) -
         let ports: BTreeSet<u16> = of_family.map(|service| service.local.port()).collect();
         for port in ports {
             rule_match = rule_match
-                .change(rule("PREROUTING", format!("--dport {port}")), None, SettingValue::new("present"))
-                .change(rule("OUTPUT", format!("--sport {port}")), None, SettingValue::new("present"));
+                .change(rule("PREROUTING", format!("--dport {port}")), None::<&str>, "present")
+                .change(rule("OUTPUT", format!("--sport {port}")), None::<&str>, "present");
         }
     }
     rule_match
@@ -302,8 +302,7 @@ mod tests {
         ];
         let rule_match = rule_match(&path(10, 0, true, &[HOOK, NO_TABLES, tables[0], tables[1], tables[2]]));
         assert_eq!(rule_match.severity, Severity::Note);
-        let command = |change: &crate::SettingChange| change.setting.command(&change.to);
-        let commands: Vec<String> = rule_match.changes.iter().filter_map(command).collect();
+        let commands = rule_match.change_commands();
         assert_eq!(commands[0], "iptables -t raw -A PREROUTING -p udp --dport 53 -j NOTRACK");
         assert_eq!(commands[1], "iptables -t raw -A OUTPUT -p udp --sport 53 -j NOTRACK");
     }

@@ -12,7 +12,7 @@ impl FilterState {
             interfaces: links.iter().map(|link| programs::read_programs(host, link)).collect(),
             hooks: hooks::hooks(host, &modules, &names),
             nftables: tables::nftables(host, &modules),
-            iptables: tables::iptables(host),
+            iptables: tables::iptables(host).into(),
             conntrack: conntrack::conntrack(host),
             modules: modules.netfilter_modules(),
         }

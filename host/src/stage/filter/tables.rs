@@ -4,6 +4,7 @@ use std::io;
 
 use super::IptablesTableState;
 use super::modules::KernelModules;
+use crate::known::UnknownReason;
 use crate::netlink::nfnetlink::table::{self, NftTable};
 use crate::sys::iptables::{self, IpFamily};
 use crate::{Host, Known};
@@ -26,21 +27,18 @@ pub(super) fn nftables(host: &Host, modules: &KernelModules) -> Known<Vec<NftTab
     host.call("nfnetlink/tables", "listing nftables' tables", list_tables).into()
 }
 
-pub(super) fn iptables(host: &Host) -> Known<Vec<IptablesTableState>> {
+pub(super) fn iptables(host: &Host) -> Result<Vec<IptablesTableState>, UnknownReason> {
     let mut tables = Vec::new();
     for family in [IpFamily::Ip, IpFamily::Ip6] {
+        // Missing if ip_tables is not loaded.
         let path = format!("/proc/net/{family}_tables_names");
-        match host.read(&path) {
-            Ok(text) => match parse_table_names(&text) {
-                Ok(names) => tables.extend(names.into_iter().map(|name| read_table(host, family, name))),
-                Err(reason) => return Known::unknown(format!("{path}: {reason}")),
-            },
-            // ip_tables is not loaded.
-            Err(error) if error.is_missing() => {}
-            Err(error) => return Known::unknown(error.to_string()),
-        }
+        let read_tables = |text: &str| {
+            let names = parse_table_names(text)?;
+            Ok::<_, String>(names.into_iter().map(|name| read_table(host, family, name)).collect::<Vec<_>>())
+        };
+        tables.extend(host.read_optional(&path, read_tables).into_known()?.into_iter().flatten());
     }
-    Known::Value(tables)
+    Ok(tables)
 }
 
 fn read_table(host: &Host, family: IpFamily, name: &str) -> IptablesTableState {
@@ -81,7 +79,7 @@ mod tests {
             ("/calls/iptables/ip/filter.json", r#"{"rules": 0, "hooks": 3}"#),
             ("/calls/iptables/ip/raw.json", r#"{"errno": 1}"#),
         ]);
-        let tables = iptables(&host).into_value().expect("tables");
+        let tables = Known::from(iptables(&host)).into_value().expect("tables");
         assert_eq!((tables.len(), &*tables[1].name), (2, "filter"));
         assert_eq!(tables[1].content, Known::Value(IptablesTable { rules: 0, hooks: 3 }));
         assert!(
@@ -96,8 +94,8 @@ mod tests {
     fn table_names_with_path_separators_are_rejected() {
         let host = Host::scripted([("/proc/net/ip_tables_names", "filter\n../../etc/x\n")]);
         let why = "/proc/net/ip_tables_names: line 2: '../../etc/x' is no table";
-        assert_eq!(iptables(&host).why(), Some(why));
-        assert_eq!(iptables(&Host::scripted::<String, String>([])), Known::Value(Vec::new()));
+        assert_eq!(Known::from(iptables(&host)).why(), Some(why));
+        assert_eq!(Known::from(iptables(&Host::scripted::<String, String>([]))), Known::Value(Vec::new()));
     }
 
     #[test]
@@ -124,6 +122,6 @@ mod tests {
                 .why()
                 .is_none_or(|why| why.starts_with("listing nftables' tables: "))
         );
-        assert!(iptables(&host).why().is_none_or(|why| why.contains("_tables_names")));
+        assert!(Known::from(iptables(&host)).why().is_none_or(|why| why.contains("_tables_names")));
     }
 }

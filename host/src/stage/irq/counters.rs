@@ -10,13 +10,11 @@ pub(in crate::stage) fn counters(path: &PacketPath) -> Vec<Counter> {
         item.vectors.value().into_iter().flatten().map(move |vector| (item.interface.as_str(), vector))
     });
     vectors
-        .map(|(interface, vector)| Counter {
-            stage: StageName::Irq,
-            place: format!("{interface} irq {}", vector.irq),
-            name: vector.name.clone(),
-            counts: CountedUnit::Events,
-            value: vector.handled.iter().map(|(_, count)| count).sum(),
-            read_from: "/proc/interrupts".to_owned(),
+        .map(|(interface, vector)| {
+            let place = format!("{interface} irq {}", vector.irq);
+            let handled = vector.handled.iter().map(|(_, count)| count).sum();
+            let (name, events) = (&vector.name, CountedUnit::Events);
+            Counter::new(StageName::Irq, place, name, events, handled, "/proc/interrupts")
         })
         .collect()
 }

@@ -59,16 +59,12 @@ fn isolated_cpus(host: &Host) -> Known<Option<CpuSet>> {
 }
 
 fn cpu_list(host: &Host, file: &str) -> Known<Option<CpuSet>> {
-    let path = format!("/sys/devices/system/cpu/{file}");
-    match host.read(&path) {
+    let parse = |text: &str| match text.trim() {
         // Printed for a mask that was never allocated (lib/vsprintf.c).
-        Ok(text) if text.trim() == "(null)" => Known::Value(None),
-        Ok(text) => {
-            Known::from(CpuSet::from_list(&text).map_err(|error| format!("{path}: {error}"))).map(Some)
-        }
-        Err(error) if error.is_missing() => Known::Value(None),
-        Err(error) => Known::unknown(error.to_string()),
-    }
+        "(null)" => Ok(None),
+        list => CpuSet::from_list(list).map(Some),
+    };
+    host.read_optional(&format!("/sys/devices/system/cpu/{file}"), parse).map(Option::flatten)
 }
 
 struct VectorSource<'a> {
@@ -158,9 +154,8 @@ impl VectorSource<'_> {
         names: &VectorNames<'_>,
         reported_queues: &BTreeMap<u32, Queues>,
     ) -> Vec<u32> {
-        let msi_irqs =
-            self.host.list(&format!("/sys/class/net/{interface}/device/msi_irqs")).unwrap_or_default();
-        let msi_irqs: BTreeSet<u32> = msi_irqs.iter().filter_map(|name| name.parse().ok()).collect();
+        let msi_directory = format!("/sys/class/net/{interface}/device/msi_irqs");
+        let msi_irqs = self.host.list_numbers(&msi_directory, "").unwrap_or_default();
         let mut irqs: BTreeSet<u32> = if msi_irqs.is_empty() {
             lines.iter().filter(|(_, line)| names.owns_any(&line.name)).map(|(irq, _)| *irq).collect()
         } else {

@@ -9,9 +9,7 @@ pub(in crate::stage) mod stacked;
 use std::collections::BTreeMap;
 
 use super::IrqVector;
-use crate::CpuSet;
 use crate::finding::RuleMatch;
-use crate::setting::{Setting, SettingValue};
 use crate::stage::{HostView, PacketPath, spread};
 
 const CAVEATS: &str = "Somebody put them there on purpose, for example to keep CPUs free for a service that \
@@ -71,11 +69,5 @@ fn add_changes(
         path,
         &moves.iter().map(|(vector, _)| vector.irq).collect::<Vec<_>>(),
     );
-    for (vector, cpu) in moves {
-        let from = vector.affinity.value().map(|cpus| SettingValue::new(cpus.to_mask()));
-        let to = SettingValue::new(CpuSet::from_iter([cpu]).to_mask());
-        let setting = Setting::IrqAffinity { irq: vector.irq, action: vector.name.clone() };
-        rule_match = rule_match.change(setting, from, to);
-    }
-    rule_match
+    moves.into_iter().fold(rule_match, |rule_match, (vector, cpu)| rule_match.move_vector(vector, cpu))
 }

@@ -1,10 +1,10 @@
 //! Machines for the tests of rules: one interface, `eth0`, whose vector of queue n is interrupt 100
 //! + n.
 
+use super::{InterfaceVectors, IrqVector};
 use crate::Scope;
-use crate::recording::{HostRecording, RecordedEntry};
 use crate::stage::PacketPath;
-use crate::{CpuSet, Host};
+use crate::{CpuSet, Host, HostRecording, Known};
 
 /// CPU lists in the kernel's notation.
 #[derive(Debug, Clone)]
@@ -47,11 +47,27 @@ pub(in crate::stage) fn cpus(list: &str) -> CpuSet {
     CpuSet::from_list(list).expect("a list")
 }
 
+/// Vectors of `eth0` from this interrupt on, each on one CPU, for a queue pair.
+pub(in crate::stage) fn vectors(first_irq: u32, cpus: &[u32]) -> Vec<InterfaceVectors> {
+    let vector = |(queue, cpu): (u32, &u32)| IrqVector {
+        irq: first_irq + queue,
+        name: format!("eth0-TxRx-{queue}"),
+        receive_queue: Some(queue),
+        transmit_queue: Some(queue),
+        affinity: Known::Value(CpuSet::from_iter([*cpu])),
+        effective: Known::Value(None),
+        hint: Known::Value(None),
+        handled: Vec::new(),
+        managed: Known::Value(None),
+    };
+    let vectors = Known::Value((0..).zip(cpus).map(vector).collect());
+    vec![InterfaceVectors { interface: "eth0".into(), vectors }]
+}
+
 impl SampleMachine<'_> {
     fn recording(&self) -> HostRecording {
         let mut recording = HostRecording::new();
-        let mut file =
-            |path: String, content: String| recording.insert(path, RecordedEntry::File(content.into_bytes()));
+        let mut file = |path: String, content: String| recording.insert_file(path, content);
         let all = cpus(&self.nodes.join(","));
         file("/sys/devices/system/cpu/online".into(), format!("{all}\n"));
         file("/sys/devices/system/cpu/isolated".into(), format!("{}\n", self.isolated));
@@ -73,11 +89,8 @@ impl SampleMachine<'_> {
         for (path, content) in self.files {
             file((*path).to_owned(), (*content).to_owned());
         }
-        if !self.vectors.is_empty() {
-            recording
-                .insert("/sys/class/net/eth0/device", RecordedEntry::Link("../../../0000:01:00.0".into()));
-        }
-        recording
+        let device = ("/sys/class/net/eth0/device", "../../../0000:01:00.0");
+        recording.with_links((!self.vectors.is_empty()).then_some(device))
     }
 
     fn interface(&self, file: &mut impl FnMut(String, String)) {

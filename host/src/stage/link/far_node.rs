@@ -4,9 +4,8 @@ use std::collections::BTreeSet;
 
 use super::LinkState;
 use crate::finding::{Rule, RuleMatch};
-use crate::setting::SettingValue;
 use crate::stage::HostView;
-use crate::{CpuSet, Setting, Severity};
+use crate::{CpuSet, Severity};
 
 pub(in crate::stage) const RULE: Rule = Rule {
     id: "link.far-node",
@@ -79,13 +78,9 @@ fn move_to_node(
     let receive_vectors = vectors.filter(|vector| vector.receive_queue.is_some());
     let cpus: Vec<u32> = node_cpus.iter().collect();
     for (vector, cpu) in receive_vectors.zip(cpus.into_iter().cycle()) {
-        if vector.is_managed() {
-            continue;
+        if !vector.is_managed() {
+            rule_match = rule_match.move_vector(vector, cpu);
         }
-        let to = SettingValue::new(CpuSet::from_iter([cpu]).to_mask());
-        let from = vector.affinity.value().map(|cpus| SettingValue::new(cpus.to_mask()));
-        let setting = Setting::IrqAffinity { irq: vector.irq, action: vector.name.clone() };
-        rule_match = rule_match.change(setting, from, to);
     }
     rule_match
 }

@@ -2,7 +2,7 @@
 
 use super::{DeviceKind, LinkState};
 use crate::finding::{CostUnit, Rule, RuleMatch};
-use crate::setting::{Offload, SettingValue};
+use crate::setting::Offload;
 use crate::stage::socket::{ServiceSockets, SocketProtocol};
 use crate::stage::{HostView, PacketPath};
 use crate::{Known, Setting, Severity};
@@ -99,6 +99,6 @@ fn match_interface(link: &LinkState, service: &ServiceSockets) -> Option<RuleMat
         .costs_per(CostUnit::UdpDatagram)
         .evidence(FEATURE, "on", format!("ethtool -k {interface}"))
         .evidence("UDP service", service.local.to_string(), &service.read_from)
-        .change(setting, Some(SettingValue::new("on")), SettingValue::new("off"));
+        .change(setting, Some("on"), "off");
     Some(rule_match)
 }

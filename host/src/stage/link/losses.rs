@@ -175,13 +175,8 @@ pub(super) fn counters_of_link(link: &LinkState) -> Vec<Counter> {
         ("tx_packets", CountedUnit::PacketsOut),
         ("tx_bytes", CountedUnit::BytesOut),
     ];
-    let counter = |name: &str, counts, value, read_from| Counter {
-        stage: StageName::Link,
-        place: link.interface.clone(),
-        name: name.to_owned(),
-        counts,
-        value,
-        read_from,
+    let counter = |name: &str, counts, value, read_from: String| {
+        Counter::new(StageName::Link, &link.interface, name, counts, value, read_from)
     };
     let totals = TOTALS.iter().filter_map(|(name, counts)| {
         let value = *link.totals.value()?.get(*name)?;

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::{BridgePort, DeviceKind, LinkDriver, LinkState, SriovState};
-use crate::Scope;
-use crate::{Host, HostError, Known};
+use crate::known::{UnknownReason, number};
+use crate::{Host, Known, Scope};
 
 const INTERFACES: &str = "/sys/class/net";
 
@@ -42,32 +42,33 @@ fn directory(interface: &str) -> String {
 
 fn link(host: &Host, interface: &str) -> LinkState {
     let base = directory(interface);
-    let files = host.list(&base);
-    let device_files = device_files(host, &base, &files);
+    let files = Known::from(host.list(&base));
+    let device_files = device_files(host, &base, &files).into();
     let driver = driver(host, interface, &base, &device_files);
-    let device = device(&device_files, &driver);
+    let device = Known::from(device(&device_files, &driver));
+    let file = |name: &str| format!("{base}/{name}");
     let (receive_queues, transmit_queues) = queues(host, &base);
     LinkState {
         interface: interface.to_owned(),
-        index: read_value(host, &format!("{base}/ifindex"), "an index"),
-        up: Known::from(host.read(&format!("{base}/operstate"))).map(|state| state.trim() != "down"),
+        index: host.read_known(&file("ifindex"), number),
+        up: Known::from(host.read(&file("operstate"))).map(|state| state.trim() != "down"),
         speed_bits_per_second: match &device {
             // The reported speed of veth and tun has no meaning.
             Known::Value(DeviceKind::Software) => Known::Value(None),
-            _ => speed(host, &base),
+            _ => speed(host, &base).into(),
         },
-        mtu_bytes: read_value(host, &format!("{base}/mtu"), "a number of bytes"),
-        node: node(host, &base, &device_files, &driver),
+        mtu_bytes: host.read_known(&file("mtu"), number),
+        node: node(host, &base, &device_files, &driver).into(),
         receive_queues,
         transmit_queues,
         channels: Known::if_supported(host.channels(interface)),
         rings: Known::if_supported(host.rings(interface)),
         coalesce: Known::if_supported(host.coalesce(interface)),
         features: host.features(interface).into(),
-        sriov: sriov(host, &base, &device_files),
-        bridge: bridge(host, &base, &files),
+        sriov: sriov(host, &base, &device_files).into(),
+        bridge: bridge(host, &base, &files).into(),
         statistics: Known::if_supported(host.statistics(interface)),
-        totals: totals(host, interface),
+        totals: totals(host, interface).into(),
         driver,
         device,
     }
@@ -77,27 +78,21 @@ fn link(host: &Host, interface: &str) -> LinkState {
 fn device_files(
     host: &Host,
     base: &str,
-    files: &Result<Vec<String>, HostError>,
-) -> Known<Option<Vec<String>>> {
-    match files {
-        Ok(files) if files.iter().any(|file| file == "device") => {
-            Known::from(host.list(&format!("{base}/device"))).map(Some)
-        }
-        Ok(_) => Known::Value(None),
-        Err(error) => Known::unknown(error.to_string()),
-    }
+    files: &Known<Vec<String>>,
+) -> Result<Option<Vec<String>>, UnknownReason> {
+    let has_device = files.known()?.iter().any(|file| file == "device");
+    Ok(if has_device { Some(host.list(&format!("{base}/device"))?) } else { None })
 }
 
-fn device(files: &Known<Option<Vec<String>>>, driver: &Known<Option<LinkDriver>>) -> Known<DeviceKind> {
-    match (files, driver) {
-        (Known::Unknown { why }, _) => Known::unknown(why.clone()),
-        (Known::Value(None), _) => Known::Value(DeviceKind::Software),
-        (Known::Value(Some(_)), Known::Unknown { why }) => Known::unknown(why.clone()),
-        (Known::Value(Some(_)), Known::Value(driver)) => {
-            let is_virtio = driver.as_ref().is_some_and(|driver| driver.name == "virtio_net");
-            Known::Value(if is_virtio { DeviceKind::Virtio } else { DeviceKind::Hardware })
-        }
+fn device(
+    files: &Known<Option<Vec<String>>>,
+    driver: &Known<Option<LinkDriver>>,
+) -> Result<DeviceKind, UnknownReason> {
+    if files.known()?.is_none() {
+        return Ok(DeviceKind::Software);
     }
+    let is_virtio = driver.known()?.as_ref().is_some_and(|driver| driver.name == "virtio_net");
+    Ok(if is_virtio { DeviceKind::Virtio } else { DeviceKind::Hardware })
 }
 
 /// The driver as ethtool reports it. Before Linux 5.17 a driver could omit its name; sysfs has it.
@@ -125,19 +120,16 @@ fn driver(
 /// For an interface that is down, the kernel returns EINVAL. If the driver does not know the speed,
 /// it reports -1 (net/core/net-sysfs.c), and older kernels report -1 as an unsigned number of 32 or
 /// 16 bits.
-fn speed(host: &Host, base: &str) -> Known<Option<u64>> {
+fn speed(host: &Host, base: &str) -> Result<Option<u64>, UnknownReason> {
     const MEGABIT: u64 = 1_000_000;
     let path = format!("{base}/speed");
-    match host.read(&path) {
-        Ok(text) => match text.trim().parse::<i64>() {
-            Ok(i64::MIN..=0 | 65_535 | 4_294_967_295) => Known::Value(None),
-            Ok(speed) => Known::Value(u64::try_from(speed).ok().and_then(|speed| speed.checked_mul(MEGABIT))),
-            Err(_) => Known::unknown(format!("{path}: '{}' is no rate in Mbit/s", shorten(&text))),
-        },
-        Err(HostError::Read { source, .. }) if source.raw_os_error() == Some(libc::EINVAL) => {
-            Known::Value(None)
-        }
-        Err(error) => Known::unknown(error.to_string()),
+    let text = match host.read(&path) {
+        Err(error) if error.errno() == Some(libc::EINVAL) => return Ok(None),
+        text => text?,
+    };
+    match number::<i64>(&text).map_err(|error| format!("{path}: {error}"))? {
+        i64::MIN..=0 | 65_535 | 4_294_967_295 => Ok(None),
+        speed => Ok(u64::try_from(speed).ok().and_then(|speed| speed.checked_mul(MEGABIT))),
     }
 }
 
@@ -148,29 +140,19 @@ fn node(
     base: &str,
     device_files: &Known<Option<Vec<String>>>,
     driver: &Known<Option<LinkDriver>>,
-) -> Known<Option<u32>> {
-    let files = match device_files {
-        Known::Value(Some(files)) => files,
-        Known::Value(None) => return Known::Value(None),
-        Known::Unknown { why } => return Known::unknown(why.clone()),
-    };
+) -> Result<Option<u32>, UnknownReason> {
+    let Some(files) = device_files.known()? else { return Ok(None) };
     let path = if files.iter().any(|file| file == "numa_node") {
         format!("{base}/device/numa_node")
     } else {
         let bus = driver.value().and_then(|driver| driver.as_ref()).map(|driver| driver.bus.as_str());
         match bus {
             Some(bus) if is_pci_address(bus) => format!("/sys/bus/pci/devices/{bus}/numa_node"),
-            _ => return Known::Value(None),
+            _ => return Ok(None),
         }
     };
-    match host.read(&path) {
-        Ok(text) => match text.trim().parse::<i64>() {
-            Ok(node) => Known::Value(u32::try_from(node).ok()),
-            Err(_) => Known::unknown(format!("{path}: '{}' is no number of a node", shorten(&text))),
-        },
-        Err(error) if error.is_missing() => Known::Value(None),
-        Err(error) => Known::unknown(error.to_string()),
-    }
+    let node = host.read_optional(&path, number::<i64>).into_known()?;
+    Ok(node.and_then(|node| u32::try_from(node).ok()))
 }
 
 /// Whether the text is like `0000:01:00.0`.
@@ -183,100 +165,61 @@ fn is_pci_address(bus: &str) -> bool {
 
 /// The queues in use: sysfs has a directory per queue.
 fn queues(host: &Host, base: &str) -> (Known<u32>, Known<u32>) {
-    match host.list(&format!("{base}/queues")) {
-        Ok(names) => {
-            let count = |prefix: &str| {
-                let count = names.iter().filter(|name| name.starts_with(prefix)).count();
-                Known::Value(u32::try_from(count).unwrap_or(u32::MAX))
-            };
-            (count("rx-"), count("tx-"))
-        }
-        Err(error) => (Known::unknown(error.to_string()), Known::unknown(error.to_string())),
-    }
+    let names = Known::from(host.list(&format!("{base}/queues")));
+    let count = |prefix: &str, names: Known<Vec<String>>| {
+        let count = |names: Vec<String>| names.iter().filter(|name| name.starts_with(prefix)).count();
+        names.map(|names| u32::try_from(count(names)).unwrap_or(u32::MAX))
+    };
+    (count("rx-", names.clone()), count("tx-", names))
 }
 
-fn sriov(host: &Host, base: &str, device_files: &Known<Option<Vec<String>>>) -> Known<Option<SriovState>> {
-    let files = match device_files {
-        Known::Value(Some(files)) => files,
-        Known::Value(None) => return Known::Value(None),
-        Known::Unknown { why } => return Known::unknown(why.clone()),
-    };
+fn sriov(
+    host: &Host,
+    base: &str,
+    device_files: &Known<Option<Vec<String>>>,
+) -> Result<Option<SriovState>, UnknownReason> {
+    let Some(files) = device_files.known()? else { return Ok(None) };
     let has_file = |name: &str| files.iter().any(|file| file == name);
     if has_file("physfn") {
         let (total, active) = (None, None);
-        return Known::Value(Some(SriovState {
-            is_virtual_function: true,
-            total,
-            active,
-            interfaces: Vec::new(),
-        }));
+        return Ok(Some(SriovState { is_virtual_function: true, total, active, interfaces: Vec::new() }));
     }
     if !has_file("sriov_totalvfs") {
-        return Known::Value(None);
+        return Ok(None);
     }
-    let number =
-        |file: &str| read_value(host, &format!("{base}/device/{file}"), "a number of virtual functions");
-    match (number("sriov_totalvfs"), number("sriov_numvfs")) {
-        (Known::Value(total), Known::Value(active)) => {
-            let functions = files.iter().filter(|file| file.starts_with("virtfn"));
-            // A function assigned to a virtual machine is not an interface of this host, and has no
-            // such directory.
-            let interfaces = functions
-                .flat_map(|function| host.list(&format!("{base}/device/{function}/net")).unwrap_or_default());
-            Known::Value(Some(SriovState {
-                is_virtual_function: false,
-                total: Some(total),
-                active: Some(active),
-                interfaces: interfaces.collect(),
-            }))
-        }
-        (Known::Unknown { why }, _) | (_, Known::Unknown { why }) => Known::unknown(why),
-    }
+    let number = |file: &str| host.read_known(&format!("{base}/device/{file}"), number).into_known();
+    let functions = files.iter().filter(|file| file.starts_with("virtfn"));
+    // A function assigned to a virtual machine is not an interface of this host, and has no such
+    // directory.
+    let interfaces = functions
+        .flat_map(|function| host.list(&format!("{base}/device/{function}/net")).unwrap_or_default());
+    Ok(Some(SriovState {
+        is_virtual_function: false,
+        total: Some(number("sriov_totalvfs")?),
+        active: Some(number("sriov_numvfs")?),
+        interfaces: interfaces.collect(),
+    }))
 }
 
 /// Ports with `tun_flags` are taps (drivers/net/tun.c).
-fn bridge(host: &Host, base: &str, files: &Result<Vec<String>, HostError>) -> Known<Option<BridgePort>> {
-    match files {
-        Ok(files) if files.iter().any(|file| file == "brport") => {
-            let is_tap = |port: &String| {
-                let files = host.list(&directory(port));
-                files.is_ok_and(|files| files.iter().any(|file| file == "tun_flags"))
-            };
-            Known::from(host.list(&format!("{base}/brport/bridge/brif")))
-                .map(|ports| Some(BridgePort { taps: ports.into_iter().filter(is_tap).collect() }))
-        }
-        Ok(_) => Known::Value(None),
-        Err(error) => Known::unknown(error.to_string()),
+fn bridge(host: &Host, base: &str, files: &Known<Vec<String>>) -> Result<Option<BridgePort>, UnknownReason> {
+    if !files.known()?.iter().any(|file| file == "brport") {
+        return Ok(None);
     }
-}
-
-pub(super) fn totals(host: &Host, interface: &str) -> Known<BTreeMap<String, u64>> {
-    let directory = format!("{}/statistics", directory(interface));
-    let names = match host.list(&directory) {
-        Ok(names) => names,
-        Err(error) => return Known::unknown(error.to_string()),
+    let is_tap = |port: &String| {
+        let files = host.list(&directory(port));
+        files.is_ok_and(|files| files.iter().any(|file| file == "tun_flags"))
     };
+    let ports = host.list(&format!("{base}/brport/bridge/brif"))?;
+    Ok(Some(BridgePort { taps: ports.into_iter().filter(is_tap).collect() }))
+}
+
+pub(super) fn totals(host: &Host, interface: &str) -> Result<BTreeMap<String, u64>, UnknownReason> {
+    let directory = format!("{}/statistics", directory(interface));
     let mut totals = BTreeMap::new();
-    for name in names {
-        match read_value(host, &format!("{directory}/{name}"), "a count") {
-            Known::Value(count) => drop(totals.insert(name, count)),
-            Known::Unknown { why } => return Known::unknown(why),
-        }
+    for name in host.list(&directory)? {
+        let count = host.read_known(&format!("{directory}/{name}"), number).into_known()?;
+        totals.insert(name, count);
     }
-    Known::Value(totals)
-}
-
-fn read_value<T: std::str::FromStr>(host: &Host, path: &str, expected: &str) -> Known<T> {
-    match host.read(path) {
-        Ok(text) => match text.trim().parse() {
-            Ok(number) => Known::Value(number),
-            Err(_) => Known::unknown(format!("{path}: '{}' is not {expected}", shorten(&text))),
-        },
-        Err(error) => Known::unknown(error.to_string()),
-    }
-}
-
-/// The beginning of a text, short enough for a line.
-fn shorten(text: &str) -> String {
-    text.trim().chars().take(40).collect()
+    Ok(totals)
 }

@@ -6,10 +6,10 @@ use super::*;
 use crate::Scope;
 use crate::finding::{Rule, RuleMatch};
 use crate::setting::SettingValue;
-use crate::stage::irq::{InterfaceVectors, IrqVector};
+use crate::stage::irq::sample::vectors;
 use crate::stage::machine::NumaNode;
-use crate::stage::socket::{ServiceSockets, SocketOptions, SocketProtocol, SocketState};
-use crate::stage::softirq::{InterfaceRps, RpsQueue};
+use crate::stage::rss::sample::rps;
+use crate::stage::socket::{ServiceSockets, SocketOptions, SocketProtocol, sample};
 use crate::stage::{HostView, PacketPath};
 use crate::{CpuSet, Host, Severity};
 
@@ -28,23 +28,8 @@ fn path(cpus: u32, queues: u32, channels: Option<ChannelCounts>) -> PacketPath {
     link.receive_queues = Known::Value(queues);
     link.channels = Known::Value(channels);
     link.bridge = Known::Value(None);
-    path.softirq.rps = vec![rps(queues, &[])];
+    path.softirq.rps = rps((0..queues).map(|_| CpuSet::default()));
     path
-}
-
-fn rps(queues: u32, cpus: &[u32]) -> InterfaceRps {
-    let queue = |queue| RpsQueue {
-        queue,
-        cpus: Known::Value(cpus.iter().copied().collect()),
-        flow_count: Known::Value(0),
-    };
-    InterfaceRps {
-        interface: "eth0".into(),
-        queues: Known::Value((0..queues).map(queue).collect()),
-        gro_flush_timeout_ns: Known::Value(None),
-        napi_defer_hard_irqs: Known::Value(None),
-        threaded: Known::Value(None),
-    }
 }
 
 fn combined(now: u32, max: u32) -> Option<ChannelCounts> {
@@ -77,26 +62,9 @@ fn later(before: &PacketPath, received: u64, statistics: &[(&str, u64)]) -> Pack
 }
 
 fn service(protocol: SocketProtocol, named: bool, gro: Known<bool>) -> ServiceSockets {
-    let socket = SocketState {
-        inode: 1,
-        cookie: None,
-        uid: 0,
-        queued_bytes: 0,
-        receive_buffer_bytes: None,
-        drops: None,
-        options: gro.map(|gro| Some(SocketOptions { gro, ..SocketOptions::default() })),
-        descriptors: Vec::new(),
-    };
-    ServiceSockets {
-        protocol,
-        local: ([0, 0, 0, 0], 53).into(),
-        processes: Known::Value(Vec::new()),
-        sockets: vec![socket],
-        ordered: false,
-        steering: Known::Value(None),
-        named,
-        read_from: "sock_diag".into(),
-    }
+    let mut service = ServiceSockets { protocol, named, ..sample::service(1) };
+    service.sockets[0].options = gro.map(|gro| Some(SocketOptions { gro, ..SocketOptions::default() }));
+    service
 }
 
 /// The only finding of a rule: severity, title and commands.
@@ -145,7 +113,7 @@ fn a_busy_fixed_single_queue_is_medium_unless_rps_is_set() {
     assert_eq!(severity, Severity::Medium);
     assert!(title.contains("and its driver does not let that be changed"), "{title}");
     let mut with_rps = now.clone();
-    with_rps.softirq.rps = vec![rps(1, &[1, 2, 3])];
+    with_rps.softirq.rps = rps([CpuSet::from_iter([1, 2, 3])]);
     assert!(has_no_match(&queues::SINGLE, &HostView::twice(&before, &with_rps)));
     let mut unknown = now.clone();
     unknown.softirq.rps[0].queues = Known::unknown("no privilege");
@@ -194,7 +162,7 @@ fn queues_at_the_device_limit_are_a_note_unless_rps_is_set() {
         "eth0 has 8 receive queues for 20 CPUs, and its device offers no more: RPS can give the others work"
     );
     assert!(commands.is_empty());
-    path.softirq.rps = vec![rps(8, &[8, 9])];
+    path.softirq.rps = rps((0..8).map(|_| CpuSet::from_iter([8, 9])));
     assert!(has_no_match(&queues::BELOW_CPUS, &HostView::once(&path)));
 }
 
@@ -346,7 +314,7 @@ fn gro_is_reported_on_udp_only_hosts_except_for_bridge_ports() {
     assert_eq!(severity, Severity::Low);
     assert_eq!(
         title,
-        "GRO is on for eth0, and the UDP service on 0.0.0.0:53 does not accept merged datagrams"
+        "GRO is on for eth0, and the UDP service on 10.0.0.1:53 does not accept merged datagrams"
     );
     assert_eq!(commands, ["ethtool -K eth0 generic-receive-offload off"]);
     path.link[0].bridge = Known::Value(Some(BridgePort::default()));
@@ -388,19 +356,7 @@ fn on_nodes(queue_cpus: &[u32]) -> PacketPath {
     let node = |node: u32| NumaNode { node, cpus: (4 * node..4 * node + 4).collect() };
     path.machine.nodes = Known::Value(vec![node(0), node(1)]);
     path.link[0].node = Known::Value(Some(0));
-    let vector = |(queue, cpu): (u32, &u32)| IrqVector {
-        irq: 30 + queue,
-        name: format!("eth0-TxRx-{queue}"),
-        receive_queue: Some(queue),
-        transmit_queue: Some(queue),
-        affinity: Known::Value(CpuSet::from_iter([*cpu])),
-        effective: Known::Value(None),
-        hint: Known::Value(None),
-        handled: Vec::new(),
-        managed: Known::Value(None),
-    };
-    let vectors = Known::Value((0..).zip(queue_cpus).map(vector).collect());
-    path.irq.interfaces = vec![InterfaceVectors { interface: "eth0".into(), vectors }];
+    path.irq.interfaces = vectors(30, queue_cpus);
     path
 }
 

@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::HostRecording;
 use crate::Scope;
-use crate::recording::{HostRecording, RecordedEntry};
 use crate::stage::{HostView, PacketPath, STAGES, StageName};
 use crate::{Host, Known};
 
@@ -12,7 +12,7 @@ use crate::{Host, Known};
 fn host(files: &[(&str, &str)]) -> Host {
     let base = "/sys/class/net/eth0";
     let mut recording = HostRecording::new();
-    let mut file = |path: String, content: &str| recording.insert(path, RecordedEntry::File(content.into()));
+    let mut file = |path: String, content: &str| recording.insert_file(path, content);
     for (name, content) in [
         ("ifindex", "2\n"),
         ("operstate", "up\n"),
@@ -74,15 +74,12 @@ fn link_attributes_are_read_from_sysfs_and_ethtool() {
 
 #[test]
 fn virtio_interfaces_have_the_numa_node_of_their_pci_device() {
-    let mut recording = HostRecording::new();
-    for (path, content) in [
+    let recording = HostRecording::from_files([
         ("/sys/class/net/ens3/device/features", "0\n"),
         ("/sys/class/net/ens3/speed", "-1\n"),
         ("/calls/ethtool/ens3/driver.json", r#"{ "name": "virtio_net", "bus": "0000:00:03.0" }"#),
         ("/sys/bus/pci/devices/0000:00:03.0/numa_node", "0\n"),
-    ] {
-        recording.insert(path, RecordedEntry::File(content.into()));
-    }
+    ]);
     let links = observe(&Host::recorded(recording), &Scope::default());
     assert_eq!(links[0].device, Known::Value(DeviceKind::Virtio));
     assert_eq!(links[0].node, Known::Value(Some(0)));
@@ -98,23 +95,23 @@ fn numa_node_minus_one_is_none() {
 #[test]
 fn malformed_link_files_are_unknown_and_name_the_file() {
     for (file, content, why) in [
-        ("/sys/class/net/eth0/mtu", "many\n", "/sys/class/net/eth0/mtu: 'many' is not a number of bytes"),
-        ("/sys/class/net/eth0/mtu", "", "/sys/class/net/eth0/mtu: '' is not a number of bytes"),
-        ("/sys/class/net/eth0/speed", "fast", "/sys/class/net/eth0/speed: 'fast' is no rate in Mbit/s"),
+        ("/sys/class/net/eth0/mtu", "many\n", "/sys/class/net/eth0/mtu: 'many' is not a number that fits"),
+        ("/sys/class/net/eth0/mtu", "", "/sys/class/net/eth0/mtu: '' is not a number that fits"),
+        ("/sys/class/net/eth0/speed", "fast", "/sys/class/net/eth0/speed: 'fast' is not a number that fits"),
         (
             "/sys/class/net/eth0/statistics/rx_packets",
             "1 2",
-            "/sys/class/net/eth0/statistics/rx_packets: '1 2' is not a count",
+            "/sys/class/net/eth0/statistics/rx_packets: '1 2' is not a number that fits",
         ),
         (
             "/sys/class/net/eth0/device/numa_node",
             "x",
-            "/sys/class/net/eth0/device/numa_node: 'x' is no number of a node",
+            "/sys/class/net/eth0/device/numa_node: 'x' is not a number that fits",
         ),
         (
             "/sys/class/net/eth0/device/sriov_numvfs",
             "",
-            "/sys/class/net/eth0/device/sriov_numvfs: '' is not a number of virtual functions",
+            "/sys/class/net/eth0/device/sriov_numvfs: '' is not a number that fits",
         ),
         (
             "/calls/ethtool/eth0/rings.json",

@@ -2,7 +2,6 @@
 
 use super::LinkState;
 use crate::finding::{Rule, RuleMatch};
-use crate::setting::SettingValue;
 use crate::stage::HostView;
 use crate::{Known, Setting, Severity};
 
@@ -55,6 +54,5 @@ fn match_interface(link: &LinkState, iommu: Option<bool>) -> Option<RuleMatch> {
         None => rule_match,
     };
     let setting = Setting::VirtualFunctions { interface: interface.clone() };
-    let to = SettingValue::new(machines.min(total).to_string());
-    Some(rule_match.change(setting, Some(SettingValue::new("0")), to))
+    Some(rule_match.change(setting, Some(0), machines.min(total)))
 }

@@ -1,22 +1,18 @@
 //! The cloud of a machine, from its firmware (SMBIOS). Advice differs between clouds.
 
-use crate::{Host, Known};
+use crate::{Host, HostError};
 
 /// The asset tag of Azure machines. Other machines on Hyper-V do not have it.
 const AZURE_TAG: &str = "7783-7084-3265-9085-8269-3286-77";
 
-pub(super) fn cloud(host: &Host) -> Known<Option<String>> {
+pub(super) fn cloud(host: &Host) -> Result<Option<String>, HostError> {
     let read =
         |name: &str| host.read(&format!("/sys/class/dmi/id/{name}")).map(|text| text.trim().to_owned());
-    match read("sys_vendor") {
-        Ok(vendor) => {
-            // A machine without this text is not in a cloud that is recognized by it.
-            let text = |name: &str| read(name).unwrap_or_default();
-            let texts = [text("product_name"), text("chassis_asset_tag"), text("bios_version")];
-            Known::Value(cloud_name(&vendor, &texts).map(str::to_owned))
-        }
-        Err(error) => Known::unknown(error.to_string()),
-    }
+    let vendor = read("sys_vendor")?;
+    // A machine without this text is not in a cloud that is recognized by it.
+    let text = |name: &str| read(name).unwrap_or_default();
+    let texts = [text("product_name"), text("chassis_asset_tag"), text("bios_version")];
+    Ok(cloud_name(&vendor, &texts).map(str::to_owned))
 }
 
 fn cloud_name(vendor: &str, [product, tag, bios]: &[String; 3]) -> Option<&'static str> {
@@ -38,11 +34,13 @@ fn cloud_name(vendor: &str, [product, tag, bios]: &[String; 3]) -> Option<&'stat
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Known;
 
     fn cloud_of(files: &[(&str, &str)]) -> Known<Option<String>> {
         cloud(&Host::scripted(
             files.iter().map(|(name, text)| (format!("/sys/class/dmi/id/{name}"), format!("{text}\n"))),
         ))
+        .into()
     }
 
     #[test]

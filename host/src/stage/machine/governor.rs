@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::finding::{Rule, RuleMatch, Severity};
-use crate::setting::SettingValue;
+use crate::known::{UnknownReason, nonempty_text};
 use crate::stage::HostView;
 use crate::{CpuSet, Host, Known, Setting};
 
@@ -11,34 +11,21 @@ fn path(cpu: u32, file: &str) -> String {
     format!("/sys/devices/system/cpu/cpu{cpu}/cpufreq/{file}")
 }
 
-pub(super) fn governors(host: &Host, online: &Known<CpuSet>) -> Known<Option<BTreeMap<u32, String>>> {
-    let online = match online {
-        Known::Value(online) => online,
-        Known::Unknown { why } => return Known::unknown(why.clone()),
-    };
+pub(super) fn governors(
+    host: &Host,
+    online: &Known<CpuSet>,
+) -> Result<Option<BTreeMap<u32, String>>, UnknownReason> {
     let mut governors = BTreeMap::new();
-    for cpu in online.iter() {
-        let path = path(cpu, "scaling_governor");
-        match host.read(&path).map(|text| text.trim().to_owned()) {
-            Ok(governor) if governor.is_empty() => return Known::unknown(format!("{path}: empty")),
-            Ok(governor) => drop(governors.insert(cpu, governor)),
-            Err(error) if error.is_missing() => {}
-            Err(error) => return Known::unknown(error.to_string()),
-        }
+    for cpu in online.known()?.iter() {
+        let governor = host.read_optional(&path(cpu, "scaling_governor"), nonempty_text).into_known()?;
+        governors.extend(governor.map(|governor| (cpu, governor)));
     }
-    Known::Value(Some(governors).filter(|governors| !governors.is_empty()))
+    Ok(Some(governors).filter(|governors| !governors.is_empty()))
 }
 
-pub(super) fn driver(host: &Host, online: &Known<CpuSet>) -> Known<Option<String>> {
-    let first_cpu = match online {
-        Known::Value(online) => online.iter().next().unwrap_or(0),
-        Known::Unknown { why } => return Known::unknown(why.clone()),
-    };
-    match host.read(&path(first_cpu, "scaling_driver")) {
-        Ok(driver) => Known::Value(Some(driver.trim().to_owned())),
-        Err(error) if error.is_missing() => Known::Value(None),
-        Err(error) => Known::unknown(error.to_string()),
-    }
+pub(super) fn driver(host: &Host, online: &Known<CpuSet>) -> Result<Option<String>, UnknownReason> {
+    let first_cpu = online.known()?.iter().next().unwrap_or(0);
+    host.read_optional(&path(first_cpu, "scaling_driver"), nonempty_text).into_known()
 }
 
 pub(in crate::stage) const RULE: Rule = Rule {
@@ -105,8 +92,7 @@ fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
     }
     for (cpu, governor) in &slow_cpus {
         let setting = Setting::Governor { cpu: *cpu };
-        rule_match =
-            rule_match.change(setting, Some(SettingValue::new(governor)), SettingValue::new("performance"));
+        rule_match = rule_match.change(setting, Some(governor), "performance");
     }
     vec![rule_match]
 }
@@ -169,11 +155,11 @@ mod tests {
     fn governors_are_none_without_scaling_and_unknown_if_empty() {
         let online = Known::Value(CpuSet::from_list("0").expect("a list"));
         let without_scaling = Host::scripted::<String, String>([]);
-        assert_eq!(governors(&without_scaling, &online), Known::Value(None));
-        assert_eq!(driver(&without_scaling, &online), Known::Value(None));
+        assert_eq!(Known::from(governors(&without_scaling, &online)), Known::Value(None));
+        assert_eq!(Known::from(driver(&without_scaling, &online)), Known::Value(None));
         let empty = Host::scripted([(path(0, "scaling_governor"), "")]);
         assert_eq!(
-            governors(&empty, &online).why(),
+            Known::from(governors(&empty, &online)).why(),
             Some(&*format!("{}: empty", path(0, "scaling_governor")))
         );
     }

@@ -2,44 +2,37 @@
 
 use super::topology::cpu_list;
 use super::{MachineState, cloud, governor, proc_stat, smt, topology};
-use crate::{Host, Known};
+use crate::known::UnknownReason;
+use crate::{CpuSet, Host, Known};
 
 impl MachineState {
     pub fn observe(host: &Host) -> Self {
-        let cpuinfo = host.read("/proc/cpuinfo");
-        let (cpu_model, hypervisor) = match &cpuinfo {
-            Ok(text) => (cpu_model(text), hypervisor(text)),
-            Err(error) => (Known::unknown(error.to_string()), Known::unknown(error.to_string())),
-        };
         let online = cpu_list(host, "/sys/devices/system/cpu/online");
+        let cpu_info = Known::from(host.read("/proc/cpuinfo"));
+        let node_count = |nodes: CpuSet| u32::try_from(nodes.len()).unwrap_or(u32::MAX);
         Self {
-            kernel: kernel(host),
-            cpu_model,
-            numa_nodes: match cpu_list(host, "/sys/devices/system/node/online") {
-                Known::Value(nodes) => Known::Value(u32::try_from(nodes.len()).unwrap_or(u32::MAX)),
-                Known::Unknown { why } => Known::Unknown { why },
-            },
-            hypervisor,
-            nodes: topology::nodes(host),
-            cores: topology::cores(host, &online),
-            governors: governor::governors(host, &online),
-            frequency_driver: governor::driver(host, &online),
+            kernel: host.read_known("/proc/sys/kernel/osrelease", kernel),
+            cpu_model: cpu_model(&cpu_info).into(),
+            numa_nodes: cpu_list(host, "/sys/devices/system/node/online").map(node_count),
+            hypervisor: hypervisor(&cpu_info).into(),
+            nodes: topology::nodes(host).into(),
+            cores: topology::cores(host, &online).into(),
+            governors: governor::governors(host, &online).into(),
+            frequency_driver: governor::driver(host, &online).into(),
             smt_control: smt::control(host),
-            cloud: cloud::cloud(host),
+            cloud: cloud::cloud(host).into(),
             cpu_times: proc_stat::read_cpu_times(host, &online),
             online,
         }
     }
 }
 
-fn kernel(host: &Host) -> Known<String> {
-    const PATH: &str = "/proc/sys/kernel/osrelease";
-    match host.read(PATH) {
-        Ok(text) if text.starts_with(|letter: char| letter.is_ascii_digit()) => {
-            Known::Value(text.trim().to_owned())
-        }
-        Ok(text) => Known::unknown(format!("{PATH}: '{}' is no release of a kernel", text.trim())),
-        Err(error) => Known::unknown(error.to_string()),
+fn kernel(text: &str) -> Result<String, String> {
+    let release = text.trim();
+    if release.starts_with(|letter: char| letter.is_ascii_digit()) {
+        Ok(release.to_owned())
+    } else {
+        Err(format!("'{release}' is no release of a kernel"))
     }
 }
 
@@ -50,18 +43,14 @@ fn cpuinfo_value<'a>(text: &'a str, key: &str) -> Option<&'a str> {
         .map(|(_, value)| value.trim())
 }
 
-fn cpu_model(text: &str) -> Known<String> {
-    cpuinfo_value(text, "model name").map_or_else(
-        || Known::unknown("/proc/cpuinfo names no model"),
-        |model| Known::Value(model.to_owned()),
-    )
+fn cpu_model(info: &Known<String>) -> Result<String, UnknownReason> {
+    let model = cpuinfo_value(info.known()?, "model name");
+    Ok(model.ok_or("/proc/cpuinfo names no model")?.to_owned())
 }
 
-fn hypervisor(text: &str) -> Known<bool> {
-    cpuinfo_value(text, "flags").map_or_else(
-        || Known::unknown("/proc/cpuinfo has no x86 flags"),
-        |flags| Known::Value(flags.split_whitespace().any(|flag| flag == "hypervisor")),
-    )
+fn hypervisor(info: &Known<String>) -> Result<bool, UnknownReason> {
+    let flags = cpuinfo_value(info.known()?, "flags").ok_or("/proc/cpuinfo has no x86 flags")?;
+    Ok(flags.split_whitespace().any(|flag| flag == "hypervisor"))
 }
 
 #[cfg(test)]

@@ -39,12 +39,7 @@ pub struct CpuTime {
 
 impl CpuTime {
     pub fn observe(host: &Host) -> Known<Self> {
-        match host.read(PATH) {
-            Ok(text) => {
-                cpu_time(&text).map_or_else(|| Known::unknown("/proc/stat has no line 'cpu'"), Known::Value)
-            }
-            Err(error) => Known::unknown(error.to_string()),
-        }
+        host.read_known(PATH, |text| cpu_time(text).ok_or("no line 'cpu'"))
     }
 }
 
@@ -62,17 +57,14 @@ impl CpuTimes {
 
 /// The file has a line for each online CPU.
 pub(super) fn read_cpu_times(host: &Host, online: &Known<CpuSet>) -> Known<Vec<CpuTimes>> {
-    let times = match host.read(PATH).map(|text| cpu_times(&text)) {
-        Ok(Ok(times)) => times,
-        Ok(Err(reason)) => return Known::unknown(format!("{PATH}: {reason}")),
-        Err(error) => return Known::unknown(error.to_string()),
-    };
-    let missing =
-        online.value().and_then(|online| online.iter().find(|cpu| times.iter().all(|time| time.cpu != *cpu)));
-    match missing {
-        Some(cpu) => Known::unknown(format!("{PATH}: no line of CPU {cpu}, which is online")),
-        None => Known::Value(times),
-    }
+    host.read_known(PATH, |text| {
+        let times = cpu_times(text)?;
+        let has_line = |cpu: &u32| times.iter().any(|time| time.cpu == *cpu);
+        match online.value().into_iter().flat_map(CpuSet::iter).find(|cpu| !has_line(cpu)) {
+            Some(cpu) => Err(format!("no line of CPU {cpu}, which is online")),
+            None => Ok(times),
+        }
+    })
 }
 
 pub(crate) fn cpu_time(text: &str) -> Option<CpuTime> {
@@ -121,13 +113,8 @@ pub(in crate::stage) fn counters(machine: &MachineState) -> Vec<Counter> {
             ("softirq", time.softirq),
             ("steal", time.steal),
         ];
-        parts.map(|(name, value)| Counter {
-            stage: StageName::Machine,
-            place: place.clone(),
-            name: name.to_owned(),
-            counts: CountedUnit::Ticks,
-            value,
-            read_from: PATH.to_owned(),
+        parts.map(|(name, ticks)| {
+            Counter::new(StageName::Machine, &place, name, CountedUnit::Ticks, ticks, PATH)
         })
     };
     times.iter().flat_map(cpu_counters).collect()

@@ -2,6 +2,7 @@
 
 use super::proc_stat;
 use crate::finding::{Rule, RuleMatch, Severity};
+use crate::known::nonempty_text;
 use crate::stage::{HostView, PacketPath};
 use crate::{Host, Known};
 
@@ -12,12 +13,7 @@ const BUSY: f64 = 0.9;
 
 /// `/sys/devices/system/cpu/smt/control` (Documentation/ABI/testing/sysfs-devices-system-cpu).
 pub(super) fn control(host: &Host) -> Known<Option<String>> {
-    match host.read(CONTROL).map(|text| text.trim().to_owned()) {
-        Ok(control) if control.is_empty() => Known::unknown(format!("{CONTROL}: empty")),
-        Ok(control) => Known::Value(Some(control)),
-        Err(error) if error.is_missing() => Known::Value(None),
-        Err(error) => Known::unknown(error.to_string()),
-    }
+    host.read_optional(CONTROL, nonempty_text)
 }
 
 pub(in crate::stage) const SHARED: Rule = Rule {

@@ -1,20 +1,11 @@
 //! Early demux: a lookup of a connected socket before the route lookup.
 
-use super::read_number;
+use crate::Setting;
 use crate::finding::{CostUnit, Rule, RuleMatch, Severity};
-use crate::setting::SettingValue;
 use crate::stage::HostView;
-use crate::{Host, Known, Setting};
 
 const UDP: &str = "net.ipv4.udp_early_demux";
-const UDP_PATH: &str = "/proc/sys/net/ipv4/udp_early_demux";
-
-pub(super) fn read_udp_early_demux(host: &Host) -> Known<Option<bool>> {
-    match host.read(UDP_PATH) {
-        Err(error) if error.is_missing() => Known::Value(None),
-        _ => read_number(host, UDP_PATH).map(|value| Some(value != 0)),
-    }
-}
+pub(super) const UDP_PATH: &str = "/proc/sys/net/ipv4/udp_early_demux";
 
 pub(in crate::stage) const RULE: Rule = Rule {
     id: "route.early-demux",
@@ -48,7 +39,7 @@ fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
             .costs_per(CostUnit::UdpDatagram)
             .evidence(UDP, 1, UDP_PATH)
             .evidence("unconnected UDP services", services.len(), service.read_from.clone())
-            .change(Setting::sysctl(UDP), Some(SettingValue::new("1")), SettingValue::new("0")),
+            .change(Setting::sysctl(UDP), Some(1), 0),
     ]
 }
 
@@ -57,7 +48,7 @@ mod tests {
     use super::*;
     use crate::stage::socket::sample::service;
     use crate::stage::socket::{ServiceSockets, SocketProtocol};
-    use crate::{PacketPath, Scope};
+    use crate::{Host, Known, PacketPath, Scope};
 
     fn path(protocol: SocketProtocol, named: bool, files: &[(&str, &str)]) -> PacketPath {
         let mut path = PacketPath::observe(&Host::scripted(files.iter().copied()), &Scope::default());

@@ -1,40 +1,45 @@
 //! Reads the IP layer.
 
-use super::{InterfaceRoute, RouteState, conf_path, early_demux, read_number, snmp};
+use super::{InterfaceRoute, RouteState, conf_path, early_demux, snmp};
+use crate::known::{UnknownReason, number};
 use crate::{Host, Known};
 
 impl RouteState {
     pub fn observe(host: &Host, interfaces: &[&str]) -> Self {
-        let rp_filter_all = read_number(host, &conf_path("all", "rp_filter"));
-        let accept_all = read_number(host, &conf_path("all", "accept_local"));
+        let rp_filter_all = host.read_known(&conf_path("all", "rp_filter"), number);
+        let accept_all = host.read_known(&conf_path("all", "accept_local"), number);
         let route = |name: &&str| {
-            let own_filter = read_number(host, &conf_path(name, "rp_filter"));
-            let own_accept = read_number(host, &conf_path(name, "accept_local"));
+            let own_filter = host.read_known(&conf_path(name, "rp_filter"), number);
+            let own_accept = host.read_known(&conf_path(name, "accept_local"), number);
             InterfaceRoute {
                 interface: (*name).to_owned(),
-                rp_filter: combine(&rp_filter_all, &own_filter, u32::max),
+                rp_filter: combine(&rp_filter_all, &own_filter, u32::max).into(),
                 rp_filter_own: own_filter,
-                accept_local: combine(&accept_all, &own_accept, |all, own| (all | own != 0).into())
-                    .map(|value| value != 0),
+                accept_local: combine(&accept_all, &own_accept, u32::max).map(|value| value != 0).into(),
             }
         };
         Self {
             interfaces: interfaces.iter().map(route).collect(),
             rp_filter_all: rp_filter_all.clone(),
-            ip_early_demux: read_number(host, "/proc/sys/net/ipv4/ip_early_demux").map(|value| value != 0),
-            udp_early_demux: early_demux::read_udp_early_demux(host),
-            snmp: snmp::read_table(host, snmp::SNMP),
-            netstat: snmp::read_table(host, snmp::NETSTAT),
-            snmp6: snmp::read_table6(host),
+            ip_early_demux: host.read_known("/proc/sys/net/ipv4/ip_early_demux", is_on),
+            udp_early_demux: host.read_optional(early_demux::UDP_PATH, is_on),
+            snmp: host.read_known(snmp::SNMP, snmp::parse_snmp),
+            netstat: host.read_known(snmp::NETSTAT, snmp::parse_snmp),
+            snmp6: host.read_optional(snmp::SNMP6, snmp::parse_snmp6),
         }
     }
 }
 
-fn combine(left: &Known<u32>, right: &Known<u32>, operation: impl Fn(u32, u32) -> u32) -> Known<u32> {
-    match (left, right) {
-        (Known::Value(left), Known::Value(right)) => Known::Value(operation(*left, *right)),
-        (Known::Unknown { why }, _) | (_, Known::Unknown { why }) => Known::unknown(why.clone()),
-    }
+fn is_on(text: &str) -> Result<bool, String> {
+    number(text).map(|value: u32| value != 0)
+}
+
+fn combine(
+    left: &Known<u32>,
+    right: &Known<u32>,
+    operation: impl Fn(u32, u32) -> u32,
+) -> Result<u32, UnknownReason> {
+    Ok(operation(*left.known()?, *right.known()?))
 }
 
 #[cfg(test)]
@@ -71,7 +76,7 @@ mod tests {
         let route = RouteState::observe(&host, &[]);
         assert_eq!(
             route.rp_filter_all.why(),
-            Some("/proc/sys/net/ipv4/conf/all/rp_filter: 'on' is no number")
+            Some("/proc/sys/net/ipv4/conf/all/rp_filter: 'on' is not a number that fits")
         );
     }
 }

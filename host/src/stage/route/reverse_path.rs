@@ -3,7 +3,6 @@
 use super::{InterfaceRoute, conf_name, conf_path, snmp};
 use crate::amount;
 use crate::finding::{CostUnit, Rule, RuleMatch, Severity};
-use crate::setting::SettingValue;
 use crate::stage::{HostView, PacketPath};
 use crate::{Known, Setting};
 
@@ -69,8 +68,8 @@ fn add_global_filter(rule_match: RuleMatch, path: &PacketPath) -> RuleMatch {
         Some(0) | None => rule_match,
         Some(value) => rule_match.evidence("rp_filter of all", *value, conf_path("all", "rp_filter")).change(
             Setting::sysctl(conf_name("all", "rp_filter")),
-            Some(SettingValue::new(value.to_string())),
-            SettingValue::new("0"),
+            Some(value),
+            0,
         ),
     }
 }
@@ -82,21 +81,13 @@ fn add_interface(rule_match: RuleMatch, interface: &InterfaceRoute, needs_accept
         rule_match =
             rule_match.evidence(format!("rp_filter of {name}"), *own_value, conf_path(name, "rp_filter"));
         if *own_value != 0 {
-            rule_match = rule_match.change(
-                Setting::sysctl(conf_name(name, "rp_filter")),
-                Some(SettingValue::new(own_value.to_string())),
-                SettingValue::new("0"),
-            );
+            rule_match = rule_match.change(Setting::sysctl(conf_name(name, "rp_filter")), Some(own_value), 0);
         }
     }
     if needs_accept_local && interface.accept_local == Known::Value(false) {
         rule_match = rule_match
             .evidence(format!("accept_local of {name}"), 0, conf_path(name, "accept_local"))
-            .change(
-                Setting::sysctl(conf_name(name, "accept_local")),
-                Some(SettingValue::new("0")),
-                SettingValue::new("1"),
-            );
+            .change(Setting::sysctl(conf_name(name, "accept_local")), Some(0), 1);
     }
     rule_match
 }
@@ -141,14 +132,13 @@ fn check_drops(view: &HostView<'_>) -> Vec<RuleMatch> {
         .evidence(format!("{DROPPED}, {when}"), dropped, snmp::NETSTAT)
         .evidence(format!("{RECEIVED}, {when}"), received, snmp::SNMP);
     let is_strict = |interface: &&InterfaceRoute| interface.rp_filter == Known::Value(1);
-    let add_strict_interface = |rule_match: RuleMatch, interface: &InterfaceRoute| {
-        let name = &interface.interface;
-        rule_match.evidence(format!("rp_filter in effect on {name}"), 1, conf_path(name, "rp_filter")).change(
-            Setting::sysctl(conf_name(name, "rp_filter")),
-            interface.rp_filter_own.value().map(|own_value| SettingValue::new(own_value.to_string())),
-            SettingValue::new("2"),
-        )
-    };
+    let add_strict_interface =
+        |rule_match: RuleMatch, interface: &InterfaceRoute| {
+            let name = &interface.interface;
+            rule_match
+                .evidence(format!("rp_filter in effect on {name}"), 1, conf_path(name, "rp_filter"))
+                .change(Setting::sysctl(conf_name(name, "rp_filter")), interface.rp_filter_own.value(), 2)
+        };
     vec![view.now.route.interfaces.iter().filter(is_strict).fold(rule_match, add_strict_interface)]
 }
 
@@ -172,17 +162,13 @@ mod tests {
         path
     }
 
-    fn commands(rule_match: &RuleMatch) -> Vec<String> {
-        rule_match.changes.iter().filter_map(|change| change.setting.command(&change.to)).collect()
-    }
-
     #[test]
     fn disabling_validation_on_linux_4_6_also_sets_accept_local() {
         let matches = check_validation(&HostView::once(&host("4.6.3", "1", "1", "0", 2)));
         assert_eq!(matches[0].title, "The route of each IPv4 packet is looked up twice on ens1f0");
         assert_eq!(matches[0].severity, Severity::Low);
         assert_eq!(
-            commands(&matches[0]),
+            matches[0].change_commands(),
             [
                 "sysctl -w net.ipv4.conf.all.rp_filter=0",
                 "sysctl -w net.ipv4.conf.ens1f0.rp_filter=0",
@@ -192,13 +178,13 @@ mod tests {
         let evidence = &matches[0].evidence[1];
         assert_eq!((&evidence.value, &evidence.read_from), (&1.into(), &conf_path("ens1f0", "rp_filter")));
         let half_fixed = check_validation(&HostView::once(&host("4.6.3", "0", "0", "0", 2)));
-        assert_eq!(commands(&half_fixed[0]), ["sysctl -w net.ipv4.conf.ens1f0.accept_local=1"]);
+        assert_eq!(half_fixed[0].change_commands(), ["sysctl -w net.ipv4.conf.ens1f0.accept_local=1"]);
     }
 
     #[test]
     fn disabling_validation_on_linux_6_1_only_clears_rp_filter() {
         let loose = check_validation(&HostView::once(&host("6.1.0", "0", "2", "0", 2)));
-        assert_eq!(commands(&loose[0]), ["sysctl -w net.ipv4.conf.ens1f0.rp_filter=0"]);
+        assert_eq!(loose[0].change_commands(), ["sysctl -w net.ipv4.conf.ens1f0.rp_filter=0"]);
         assert!(check_validation(&HostView::once(&host("6.1.0", "0", "0", "0", 2))).is_empty());
     }
 
@@ -242,7 +228,7 @@ mod tests {
         let matches = check_drops(&HostView::twice(&before, &now));
         assert_eq!(matches[0].title, "The reverse-path filter dropped 100 of 1,000 packets per second");
         assert_eq!(matches[0].severity, Severity::Medium);
-        assert_eq!(commands(&matches[0]), ["sysctl -w net.ipv4.conf.ens1f0.rp_filter=2"]);
+        assert_eq!(matches[0].change_commands(), ["sysctl -w net.ipv4.conf.ens1f0.rp_filter=2"]);
         let since_boot = check_drops(&HostView::once(&now));
         assert_eq!(since_boot[0].title, "The reverse-path filter dropped 300 of 3,000 packets since boot");
         assert_eq!(since_boot[0].severity, Severity::Low);

@@ -5,26 +5,10 @@ use std::collections::BTreeMap;
 use super::RouteState;
 use crate::counter::{CountedUnit, Counter};
 use crate::stage::name::StageName;
-use crate::{Host, Known};
 
 pub(super) const SNMP: &str = "/proc/net/snmp";
 pub(super) const NETSTAT: &str = "/proc/net/netstat";
-const SNMP6: &str = "/proc/net/snmp6";
-
-pub(super) fn read_table(host: &Host, path: &str) -> Known<BTreeMap<String, u64>> {
-    match host.read(path) {
-        Ok(text) => parse_snmp(&text).map_err(|reason| format!("{path}: {reason}")).into(),
-        Err(error) => Known::unknown(error.to_string()),
-    }
-}
-
-pub(super) fn read_table6(host: &Host) -> Known<Option<BTreeMap<String, u64>>> {
-    match host.read(SNMP6) {
-        Ok(text) => parse_snmp6(&text).map(Some).map_err(|reason| format!("{SNMP6}: {reason}")).into(),
-        Err(error) if error.is_missing() => Known::Value(None),
-        Err(error) => Known::unknown(error.to_string()),
-    }
-}
+pub(super) const SNMP6: &str = "/proc/net/snmp6";
 
 /// Counters in pairs of lines (names and values) that begin with the protocol: `Udp: InDatagrams
 /// ...`. Negative values (`Tcp.MaxConn`) are left out.
@@ -108,14 +92,7 @@ const COUNTED: &[(&str, CountedUnit, &str)] = &[
 
 pub(in crate::stage) fn counters(route: &RouteState) -> Vec<Counter> {
     let counter = |(name, counts, file): &(&str, CountedUnit, &str)| {
-        Some(Counter {
-            stage: StageName::Route,
-            place: "host".to_owned(),
-            name: (*name).to_owned(),
-            counts: *counts,
-            value: route.snmp(name)?,
-            read_from: (*file).to_owned(),
-        })
+        Some(Counter::new(StageName::Route, "host", *name, *counts, route.snmp(name)?, *file))
     };
     COUNTED.iter().filter_map(counter).collect()
 }
@@ -123,8 +100,8 @@ pub(in crate::stage) fn counters(route: &RouteState) -> Vec<Counter> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Scope;
     use crate::stage::PacketPath;
+    use crate::{Host, Known, Scope};
 
     /// Captured on Linux 6.18, without some protocols.
     const CAPTURED: &str = "Ip: Forwarding DefaultTTL InReceives InHdrErrors InAddrErrors ForwDatagrams InUnknownProtos \
@@ -157,8 +134,12 @@ mod tests {
         assert_eq!(error(""), "no counters");
         assert_eq!(parse_snmp6("Ip6InReceives").expect_err("no value"), "line 1: Ip6InReceives has no value");
         let host = Host::scripted([(SNMP, CAPTURED.get(..200).unwrap_or_default())]);
-        assert!(read_table(&host, SNMP).why().is_some_and(|why| why.starts_with("/proc/net/snmp: line 1: ")));
-        assert_eq!(read_table6(&host), Known::Value(None));
+        assert!(
+            host.read_known(SNMP, parse_snmp)
+                .why()
+                .is_some_and(|why| why.starts_with("/proc/net/snmp: line 1: "))
+        );
+        assert_eq!(host.read_optional(SNMP6, parse_snmp6), Known::Value(None));
     }
 
     #[test]

@@ -21,25 +21,20 @@ impl RssState {
         statistics: &Known<Option<QueueStatistics>>,
     ) -> Self {
         let interface = link.interface.as_str();
-        let (table, hash) = match Known::if_supported(indirection(host, interface)) {
-            Known::Value(Some(answer)) => {
-                let table = (!answer.table.is_empty()).then_some(answer.table);
-                (Known::Value(table), Known::Value(answer.hash))
-            }
-            Known::Value(None) => (Known::Value(None), Known::Value(None)),
-            Known::Unknown { why } => (Known::unknown(why.clone()), Known::unknown(why)),
-        };
+        let indirection = Known::if_supported(indirection(host, interface));
+        let hash = indirection.clone().map(|answer| answer?.hash);
+        let table = indirection.map(|answer| answer.map(|answer| answer.table));
         let action = |subject: &str| format!("reading {subject} of {interface}");
         Self {
             interface: interface.to_owned(),
-            table,
+            table: table.map(|table| table.filter(|entries| !entries.is_empty())),
             table_queues: Known::if_supported(host.call(
                 &format!("ethtool/{interface}/table-queues"),
                 &action("the number of queues for RSS"),
                 || receive::table_queues(interface),
             )),
             hash,
-            fields: fields(host, interface),
+            fields: fields(host, interface).into(),
             ntuple: Known::if_supported(host.call(
                 &format!("ethtool/{interface}/ntuple"),
                 &action("the rules for flows"),
@@ -50,18 +45,15 @@ impl RssState {
     }
 }
 
-fn fields(host: &Host, interface: &str) -> Known<Option<BTreeMap<String, HashFields>>> {
+fn fields(host: &Host, interface: &str) -> Result<Option<BTreeMap<String, HashFields>>, HostError> {
     let mut fields_by_flow = BTreeMap::new();
     for flow in FLOWS {
         match flow_hash(host, interface, flow) {
-            Ok(fields) => {
-                fields_by_flow.insert(flow.to_owned(), fields);
-            }
             Err(error) if is_unreported(&error) => {}
-            Err(error) => return Known::unknown(error.to_string()),
+            fields => drop(fields_by_flow.insert(flow.to_owned(), fields?)),
         }
     }
-    Known::Value((!fields_by_flow.is_empty()).then_some(fields_by_flow))
+    Ok((!fields_by_flow.is_empty()).then_some(fields_by_flow))
 }
 
 /// Drivers return `EINVAL` for flow types that they do not hash, as igb does

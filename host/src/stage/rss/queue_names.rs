@@ -3,7 +3,7 @@
 use QueueCounterKind::{ReceiveDrops, ReceivedBytes, ReceivedPackets, SentPackets};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum QueueCounterKind {
+pub(crate) enum QueueCounterKind {
     ReceivedPackets,
     ReceivedBytes,
     ReceiveDrops,

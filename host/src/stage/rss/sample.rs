@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::{HashFields, QueueCounts, RssState};
+use super::{HashFields, NtupleRule, QueueCounts, RssState};
 use crate::Scope;
 use crate::stage::PacketPath;
 use crate::stage::link::{DeviceKind, LinkDriver, LinkState};
+use crate::stage::softirq::{InterfaceRps, RpsQueue};
 use crate::stage::transmit::TransmitState;
 use crate::{CpuSet, Host, Known};
 
@@ -67,6 +68,24 @@ pub(crate) fn path(cpus: u32, queues: u32) -> PacketPath {
         disciplines: Known::unknown("made up"),
     }];
     path
+}
+
+/// RPS of `eth0` with these CPUs of each receive queue.
+pub(crate) fn rps(queue_cpus: impl IntoIterator<Item = CpuSet>) -> Vec<InterfaceRps> {
+    let queue = |(queue, cpus)| RpsQueue { queue, cpus: Known::Value(cpus), flow_count: Known::Value(0) };
+    vec![InterfaceRps {
+        interface: "eth0".into(),
+        queues: Known::Value((0..).zip(queue_cpus).map(queue).collect()),
+        gro_flush_timeout_ns: Known::Value(None),
+        napi_defer_hard_irqs: Known::Value(None),
+        threaded: Known::Value(None),
+    }]
+}
+
+/// A rule that sends DNS to a queue.
+pub(crate) fn ntuple_rule(queue: u32) -> NtupleRule {
+    let (queue, destination_port) = (Some(queue), Some(53));
+    NtupleRule { location: 1, flow: "udp4".into(), queue, rss_context: false, destination_port }
 }
 
 /// Packets of each queue since boot.

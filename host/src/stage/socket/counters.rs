@@ -16,14 +16,9 @@ impl HostSockets {
         let sockets =
             services.flat_map(|service| service.sockets.iter().map(move |socket| (service, socket)));
         let counter = |(service, socket): (&ServiceSockets, &SocketState)| {
-            Some(Counter {
-                stage: StageName::Socket,
-                place: format!("{} ino {}", service.name(), socket.inode),
-                name: "drops".to_owned(),
-                counts: CountedUnit::PacketsLost,
-                value: socket.drops?,
-                read_from: service.read_from.clone(),
-            })
+            let place = format!("{} ino {}", service.name(), socket.inode);
+            let (lost, drops) = (CountedUnit::PacketsLost, socket.drops?);
+            Some(Counter::new(StageName::Socket, place, "drops", lost, drops, &service.read_from))
         };
         sockets.filter_map(counter).collect()
     }

@@ -152,8 +152,7 @@ impl PacketPath {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stage::socket::sample::{host, later, service, thread};
-    use crate::stage::thread::ThreadWatch;
+    use crate::stage::socket::sample::{host, later, service, thread, thread_watch};
     use crate::{Diagnosis, Known, Severity};
 
     fn count(path: &mut PacketPath, name: &str, value: u64) {
@@ -197,15 +196,7 @@ mod tests {
         let average = |datagrams: u64, started_seconds: Option<f64>| {
             let mut path = server();
             count(&mut path, "Udp.InDatagrams", datagrams);
-            path.thread.processes = vec![ThreadWatch {
-                pid: 50,
-                threads: Known::Value(2),
-                started_seconds,
-                calls: Known::Value(2),
-                stopped: 0,
-                scheduled_idle: 0,
-                cpu_quota: None,
-            }];
+            path.thread.processes = vec![thread_watch(started_seconds)];
             severity(&HostView::once(&path)).0
         };
         // The host is up for 100 s.

@@ -1,28 +1,21 @@
 //! Memory of all UDP sockets: `udp_mem` and `sockstat`.
 
 use super::UdpMemory;
-use crate::{Host, Known};
+use crate::Host;
+use crate::known::UnknownReason;
 
 pub(super) const LIMIT: &str = "/proc/sys/net/ipv4/udp_mem";
 pub(super) const USED: &str = "/proc/net/sockstat";
 
 /// `None` if the kernel does not show the limit, as in network namespaces.
-pub(super) fn udp_memory(host: &Host) -> Known<Option<UdpMemory>> {
-    let limit = match host.read(LIMIT) {
-        Ok(text) => match text.split_whitespace().nth(2).and_then(|pages| pages.parse().ok()) {
-            Some(pages) => pages,
-            None => return Known::unknown(format!("{LIMIT}: '{}' is no three numbers", text.trim())),
-        },
-        Err(error) if error.is_missing() => return Known::Value(None),
-        Err(error) => return Known::unknown(error.to_string()),
+pub(super) fn udp_memory(host: &Host) -> Result<Option<UdpMemory>, UnknownReason> {
+    let limit = |text: &str| {
+        let pages = text.split_whitespace().nth(2).and_then(|pages| pages.parse().ok());
+        pages.ok_or_else(|| format!("'{}' is no three numbers", text.trim()))
     };
-    match host.read(USED) {
-        Ok(text) => match used_pages(&text) {
-            Some(used_pages) => Known::Value(Some(UdpMemory { limit_pages: limit, used_pages })),
-            None => Known::unknown(format!("{USED}: no line 'UDP:' with 'mem'")),
-        },
-        Err(error) => Known::unknown(error.to_string()),
-    }
+    let Some(limit_pages) = host.read_optional(LIMIT, limit).into_known()? else { return Ok(None) };
+    let used_pages = |text: &str| used_pages(text).ok_or("no line 'UDP:' with 'mem'");
+    Ok(Some(UdpMemory { limit_pages, used_pages: host.read_known(USED, used_pages).into_known()? }))
 }
 
 /// Reads a line such as `UDP: inuse 5 mem 258` (sockstat_seq_show, net/ipv4/proc.c).
@@ -34,17 +27,19 @@ fn used_pages(text: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Known;
 
     const SOCKSTAT: &str = "sockets: used 60\nTCP: inuse 2 orphan 0 tw 0 alloc 4 mem 1\nUDP: inuse 5 mem 258\nUDPLITE: inuse 0\n";
 
     #[test]
     fn udp_memory_limit_and_usage_are_read() {
-        let read =
-            |limit: &str, sockstat: &str| udp_memory(&Host::scripted([(LIMIT, limit), (USED, sockstat)]));
+        let read = |limit: &str, sockstat: &str| {
+            Known::from(udp_memory(&Host::scripted([(LIMIT, limit), (USED, sockstat)])))
+        };
         let expected = UdpMemory { limit_pages: 94_002, used_pages: 258 };
         assert_eq!(read("46998\t62667\t94002\n", SOCKSTAT), Known::Value(Some(expected)));
         assert!(read("46998\n", SOCKSTAT).why().is_some_and(|why| why.contains("udp_mem")));
         assert!(read("1 2 3", "TCP: mem 1\n").why().is_some_and(|why| why.contains("sockstat")));
-        assert_eq!(udp_memory(&Host::scripted([(USED, SOCKSTAT)])), Known::Value(None));
+        assert_eq!(Known::from(udp_memory(&Host::scripted([(USED, SOCKSTAT)]))), Known::Value(None));
     }
 }

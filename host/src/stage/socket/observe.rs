@@ -1,6 +1,6 @@
 //! Reads the sockets in scope, and groups them into services.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use super::options::options;
@@ -8,6 +8,7 @@ use super::proc_net::{PortRange, port_range, proc_net_sockets};
 use super::steering::{sort_by_place, steering};
 use super::{HostSockets, ServiceSockets, SocketOwner, SocketProtocol, SocketState, is_loopback};
 use crate::Scope;
+use crate::known::{UnknownReason, number};
 use crate::netlink::{DiagSocket, SocketStates, diag_sockets};
 use crate::process::owners::DescriptorOwners;
 use crate::reuseport::ChooserReader;
@@ -79,7 +80,7 @@ impl HostSockets {
             lists,
             receive_buffer_max_bytes: read_sysctl(host, "rmem_max"),
             receive_buffer_default_bytes: read_sysctl(host, "rmem_default"),
-            udp_memory: super::memory::udp_memory(host),
+            udp_memory: super::memory::udp_memory(host).into(),
             local_ports: local_ports(host),
         }
     }
@@ -232,7 +233,7 @@ fn group_sockets(
     let service = |(key, mut members): (ServiceKey, Vec<OwnedSocket>)| {
         // Cookies are assigned on first use, so they do not show the order of creation.
         members.sort_by_key(|member| member.socket.inode);
-        let processes = processes(host, &members, &mut names);
+        let processes = processes(host, &members, &mut names).into();
         let read_from = members.first().map_or("", |member| member.read_from).to_owned();
         let mut sockets: Vec<SocketState> = members.into_iter().map(|member| member.socket).collect();
         let ordered = sort_by_place(&choosers, key.protocol, &mut sockets);
@@ -255,16 +256,11 @@ fn processes(
     host: &Host,
     members: &[OwnedSocket],
     names: &mut BTreeMap<u32, String>,
-) -> Known<Vec<SocketOwner>> {
-    let mut all_pids = Vec::new();
+) -> Result<Vec<SocketOwner>, UnknownReason> {
+    let mut all_pids = BTreeSet::new();
     for member in members {
-        match &member.owners {
-            Known::Value(pids) => all_pids.extend(pids.iter().copied()),
-            Known::Unknown { why } => return Known::unknown(why.clone()),
-        }
+        all_pids.extend(member.owners.known()?);
     }
-    all_pids.sort_unstable();
-    all_pids.dedup();
     let owner = |pid: u32| {
         let name = names.entry(pid).or_insert_with(|| {
             host.read(&format!("/proc/{pid}/comm")).map_or_else(
@@ -275,31 +271,22 @@ fn processes(
         });
         SocketOwner { pid, name: name.clone() }
     };
-    Known::Value(all_pids.into_iter().map(owner).collect())
+    Ok(all_pids.into_iter().map(owner).collect())
 }
 
 /// A sysctl of `net.core`. In network namespaces other than the first, older kernels do not show
 /// global sysctls (net/core/sysctl_net_core.c), and the directory exists without the file.
 fn read_sysctl(host: &Host, name: &str) -> Known<Option<u64>> {
     let path = format!("/proc/sys/net/core/{name}");
-    match host.read(&path) {
-        Ok(text) => match text.trim().parse() {
-            Ok(bytes) => Known::Value(Some(bytes)),
-            Err(_) => Known::unknown(format!("{path}: '{}' is no number of bytes", text.trim())),
-        },
-        Err(error) if error.is_missing() && host.read("/proc/sys/net/core/somaxconn").is_ok() => {
-            Known::Value(None)
+    match host.read_optional(&path, number) {
+        Known::Value(None) if host.read("/proc/sys/net/core/somaxconn").is_err() => {
+            host.read_known(&path, number).map(Some)
         }
-        Err(error) => Known::unknown(error.to_string()),
+        value => value,
     }
 }
 
 fn local_ports(host: &Host) -> Known<PortRange> {
-    const PATH: &str = "/proc/sys/net/ipv4/ip_local_port_range";
-    match host.read(PATH) {
-        Ok(text) => {
-            port_range(&text).map_or_else(|| Known::unknown(format!("{PATH}: not two ports")), Known::Value)
-        }
-        Err(error) => Known::unknown(error.to_string()),
-    }
+    let parse = |text: &str| port_range(text).ok_or("not two ports");
+    host.read_known("/proc/sys/net/ipv4/ip_local_port_range", parse)
 }

@@ -4,7 +4,7 @@ use super::{ServiceSockets, SocketOptions, SocketOwner, SocketProtocol, SocketSt
 use crate::Scope;
 use crate::stage::PacketPath;
 use crate::stage::machine::NumaNode;
-use crate::stage::thread::{ServingEvidence, ServingThread};
+use crate::stage::thread::{ServingEvidence, ServingThread, ThreadWatch};
 use crate::{CpuSet, Host, Known};
 
 /// A host of four CPUs, whose eth0 has a queue for each of these CPUs.
@@ -72,6 +72,19 @@ pub(in crate::stage) fn thread(tid: u32, inode: u64, allowed: &str) -> ServingTh
         last_cpu: Known::Value(0),
         user_ticks: Known::Value(0),
         system_ticks: Known::Value(0),
+    }
+}
+
+/// The process of the service.
+pub(in crate::stage) fn thread_watch(started_seconds: Option<f64>) -> ThreadWatch {
+    ThreadWatch {
+        pid: 50,
+        threads: Known::Value(2),
+        started_seconds,
+        calls: Known::Value(2),
+        stopped: 0,
+        scheduled_idle: 0,
+        cpu_quota: None,
     }
 }
 

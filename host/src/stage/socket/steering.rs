@@ -99,8 +99,7 @@ mod tests {
     /// A service of two sockets that a process holds.
     fn tree(options: [&str; 2], kernel: &str) -> HostRecording {
         let mut recording = HostRecording::new();
-        let mut file =
-            |path: &str, text: &str| recording.insert(path, RecordedEntry::File(text.as_bytes().to_vec()));
+        let mut file = |path: &str, text: &str| recording.insert_file(path, text);
         let socket = |inode: u32| {
             format!(r#"{{"local": "10.0.0.1:53", "inode": {inode}, "cookie": {}}}"#, inode - 600)
         };
@@ -109,9 +108,7 @@ mod tests {
         file("/calls/socket/701/options.json", options[1]);
         file("/proc/sys/kernel/osrelease", kernel);
         file("/proc/50/comm", "echo\n");
-        recording.insert("/proc/50/fd/3", RecordedEntry::Link("socket:[700]".into()));
-        recording.insert("/proc/50/fd/4", RecordedEntry::Link("socket:[701]".into()));
-        recording
+        recording.with_links([("/proc/50/fd/3", "socket:[700]"), ("/proc/50/fd/4", "socket:[701]")])
     }
 
     const REUSEPORT: [&str; 2] = [r#"{"reuseport": true}"#; 2];

@@ -33,12 +33,5 @@ fn counters_of_cpu(line: &SoftnetCpu) -> Vec<Counter> {
 }
 
 fn counter(cpu: u32, name: &str, counts: CountedUnit, value: u64, read_from: &str) -> Counter {
-    Counter {
-        stage: StageName::Softirq,
-        place: format!("cpu {cpu}"),
-        name: name.to_owned(),
-        counts,
-        value,
-        read_from: read_from.to_owned(),
-    }
+    Counter::new(StageName::Softirq, format!("cpu {cpu}"), name, counts, value, read_from)
 }

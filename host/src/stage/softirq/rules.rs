@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use crate::CpuSet;
 use crate::finding::RuleMatch;
-use crate::setting::{QueueDirection, Setting, SettingValue};
+use crate::setting::{QueueDirection, Setting};
 use crate::stage::PacketPath;
 
 /// Adds a change of RPS of a receive queue, unless it already has these CPUs.
@@ -23,11 +23,7 @@ fn with_rps(rule_match: RuleMatch, path: &PacketPath, interface: &str, queue: u3
     }
     let setting =
         Setting::QueueCpus { interface: interface.to_owned(), direction: QueueDirection::Receive, queue };
-    rule_match.change(
-        setting,
-        current_cpus.map(|cpus| SettingValue::new(cpus.to_mask())),
-        SettingValue::new(to.to_mask()),
-    )
+    rule_match.change(setting, current_cpus.map(CpuSet::to_mask), to.to_mask())
 }
 
 /// Rounded rates by CPU, for evidence.
@@ -36,8 +32,7 @@ fn rounded_rates(rates: &BTreeMap<u32, f64>) -> impl Iterator<Item = (u32, f64)>
 }
 
 fn with_sysctl(rule_match: RuleMatch, name: &str, from: u64, to: u64) -> RuleMatch {
-    let setting = Setting::sysctl(format!("net.core.{name}"));
-    rule_match.change(setting, Some(SettingValue::new(from.to_string())), SettingValue::new(to.to_string()))
+    rule_match.change(Setting::sysctl(format!("net.core.{name}")), Some(from), to)
 }
 
 fn sysctl(path: &PacketPath, name: &str) -> Option<u64> {

@@ -1,7 +1,7 @@
 //! The state of system call auditing.
 
 use super::AuditState;
-use crate::sys::audit::{self, AuditRules};
+use crate::netlink::audit::{self, AuditRules};
 use crate::{Host, HostError, Known};
 
 impl AuditState {

@@ -13,14 +13,9 @@ pub(in crate::stage) fn counters(path: &PacketPath) -> Vec<Counter> {
 fn times(thread: &ServingThread) -> impl Iterator<Item = Counter> + '_ {
     let fields = [("utime", &thread.user_ticks), ("stime", &thread.system_ticks)];
     fields.into_iter().filter_map(|(name, ticks)| {
-        Some(Counter {
-            stage: StageName::Thread,
-            place: format!("thread {} {}", thread.name, thread.tid),
-            name: name.to_owned(),
-            counts: CountedUnit::Ticks,
-            value: *ticks.value()?,
-            read_from: format!("/proc/{}/task/{}/stat", thread.pid, thread.tid),
-        })
+        let place = format!("thread {} {}", thread.name, thread.tid);
+        let read_from = format!("/proc/{}/task/{}/stat", thread.pid, thread.tid);
+        Some(Counter::new(StageName::Thread, place, name, CountedUnit::Ticks, *ticks.value()?, read_from))
     })
 }
 

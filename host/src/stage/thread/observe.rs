@@ -6,6 +6,7 @@ use super::syscall::{Architecture, DescriptorCall, ThreadActivity};
 use super::{
     AuditState, CpuQuota, ServingEvidence, ServingThread, TICKS_PER_SECOND, ThreadState, ThreadWatch,
 };
+use crate::known::UnknownReason;
 use crate::process::task::{TaskStat, parse_epoll_targets, read_allowed_cpus};
 use crate::stage::socket::{HostSockets, SocketProtocol};
 use crate::{Host, HostError, Known};
@@ -71,29 +72,16 @@ impl<'h> ProcessThreads<'h> {
         pid: u32,
         sockets: BTreeMap<u32, u64>,
     ) -> Option<Self> {
-        let threads = match host.list(&format!("/proc/{pid}/task")) {
-            Ok(names) => Known::Value(threads(host, pid, &names)),
-            Err(error) if error.is_missing() && host.list(&format!("/proc/{pid}")).is_err() => return None,
-            Err(error) => Known::unknown(error.to_string()),
-        };
+        let tids = host.list_numbers(&format!("/proc/{pid}/task"), "");
+        if tids.as_ref().is_err_and(HostError::is_missing) && host.list(&format!("/proc/{pid}")).is_err() {
+            return None;
+        }
+        let threads = tids.map(|tids| threads(host, pid, tids)).into();
         Some(ProcessThreads { host, architecture, pid, sockets, threads })
     }
 
     fn watch(&self) -> ThreadWatch {
-        let calls = match &self.threads {
-            Known::Value(threads) => {
-                let reported_count = threads.iter().filter(|thread| thread.doing.value().is_some()).count();
-                match threads.iter().find_map(|thread| thread.doing.why()) {
-                    Some(reason) if reported_count == 0 => Known::unknown(reason),
-                    _ => Known::Value(u32::try_from(reported_count).unwrap_or(u32::MAX)),
-                }
-            }
-            Known::Unknown { why } => Known::unknown(why.clone()),
-        };
-        let threads = match &self.threads {
-            Known::Value(threads) => Known::Value(u32::try_from(threads.len()).unwrap_or(u32::MAX)),
-            Known::Unknown { why } => Known::unknown(why.clone()),
-        };
+        let threads = self.threads.known().map(|threads| u32::try_from(threads.len()).unwrap_or(u32::MAX));
         let count = |predicate: fn(&TaskStat) -> bool| {
             let all = self.threads.value().into_iter().flatten();
             let tasks = all.filter_map(|thread| thread.task.value());
@@ -103,12 +91,22 @@ impl<'h> ProcessThreads<'h> {
         let started = started.filter_map(|thread| thread.task.value()?.started).min();
         ThreadWatch {
             pid: self.pid,
-            threads,
+            threads: threads.into(),
             started_seconds: started.map(|ticks| ticks as f64 / TICKS_PER_SECOND),
-            calls,
+            calls: self.calls().into(),
             stopped: count(|task| task.stopped),
             scheduled_idle: count(|task| task.scheduled_idle),
             cpu_quota: CpuQuota::of_process(self.host, self.pid),
+        }
+    }
+
+    /// The number of threads whose system call is known.
+    fn calls(&self) -> Result<u32, UnknownReason> {
+        let threads = self.threads.known()?;
+        let known_count = threads.iter().filter(|thread| thread.doing.value().is_some()).count();
+        match threads.iter().find_map(|thread| thread.doing.why()) {
+            Some(reason) if known_count == 0 => Err(reason.into()),
+            _ => Ok(u32::try_from(known_count).unwrap_or(u32::MAX)),
         }
     }
 
@@ -229,12 +227,9 @@ impl<'h> ProcessThreads<'h> {
         sockets: Vec<u64>,
     ) -> ServingThread {
         let task_directory = directory(self.pid, thread.tid);
-        let number = |field: fn(&TaskStat) -> Option<u64>, name: &str| match &thread.task {
-            Known::Value(task) => {
-                let missing_field = || Known::unknown(format!("{task_directory}/stat: no {name}"));
-                field(task).map_or_else(missing_field, Known::Value)
-            }
-            Known::Unknown { why } => Known::unknown(why.clone()),
+        let field = |number: fn(&TaskStat) -> Option<u64>, name: &str| {
+            let number = number(thread.task.known()?);
+            number.ok_or_else(|| UnknownReason::from(format!("{task_directory}/stat: no {name}")))
         };
         ServingThread {
             pid: self.pid,
@@ -244,10 +239,11 @@ impl<'h> ProcessThreads<'h> {
             how,
             takes_turns_at: None,
             allowed: read_allowed_cpus(self.host, &task_directory),
-            last_cpu: number(|task| task.last_cpu.map(u64::from), "processor")
-                .map(|cpu| u32::try_from(cpu).unwrap_or(u32::MAX)),
-            user_ticks: number(|task| task.user_ticks, "utime"),
-            system_ticks: number(|task| task.system_ticks, "stime"),
+            last_cpu: field(|task| task.last_cpu.map(u64::from), "processor")
+                .map(|cpu| u32::try_from(cpu).unwrap_or(u32::MAX))
+                .into(),
+            user_ticks: field(|task| task.user_ticks, "utime").into(),
+            system_ticks: field(|task| task.system_ticks, "stime").into(),
         }
     }
 }
@@ -299,10 +295,9 @@ pub(super) fn directory(pid: u32, tid: u32) -> String {
 }
 
 /// Leaves out threads that ended during the reading.
-fn threads(host: &Host, pid: u32, names: &[String]) -> Vec<ObservedThread> {
-    let mut threads: Vec<ObservedThread> = names
-        .iter()
-        .filter_map(|name| name.parse().ok())
+fn threads(host: &Host, pid: u32, tids: Vec<u32>) -> Vec<ObservedThread> {
+    let mut threads: Vec<ObservedThread> = tids
+        .into_iter()
         .filter_map(|tid| {
             Some(ObservedThread {
                 tid,
@@ -347,32 +342,21 @@ fn switches(host: &Host, pid: u32, tid: u32) -> Option<u64> {
 
 /// `None` if the thread ended.
 pub(super) fn read_task(host: &Host, pid: u32, tid: u32) -> Option<Known<TaskStat>> {
-    let path = format!("{}/stat", directory(pid, tid));
-    match host.read(&path) {
-        Ok(text) => {
-            Some(TaskStat::parse(&text).map_or_else(
-                || Known::unknown(format!("{path}: no name and state of a thread")),
-                Known::Value,
-            ))
-        }
+    match TaskStat::of_thread(host, pid, tid) {
         Err(error) if has_ended(&error) => None,
-        Err(error) => Some(Known::unknown(error.to_string())),
+        task => Some(task.into()),
     }
 }
 
 pub(super) fn read_activity(host: &Host, pid: u32, tid: u32) -> Known<ThreadActivity> {
-    let path = format!("{}/syscall", directory(pid, tid));
-    match host.read(&path) {
-        Ok(text) => ThreadActivity::parse(&text)
-            .map_or_else(|| Known::unknown(format!("{path}: '{}' is no call", text.trim())), Known::Value),
-        Err(error) => Known::unknown(error.to_string()),
-    }
+    host.read_known(&format!("{}/syscall", directory(pid, tid)), |text| {
+        ThreadActivity::parse(text).ok_or_else(|| format!("'{}' is no call", text.trim()))
+    })
 }
 
 /// Reading a file that was opened before its thread ended returns `ESRCH`.
 fn has_ended(error: &HostError) -> bool {
-    error.is_missing()
-        || matches!(error, HostError::Read { source, .. } if source.raw_os_error() == Some(libc::ESRCH))
+    error.is_missing() || error.errno() == Some(libc::ESRCH)
 }
 
 #[cfg(test)]
@@ -399,7 +383,7 @@ mod tests {
         }
 
         fn file(&mut self, path: &str, text: &str) {
-            self.0.insert(path, RecordedEntry::File(text.as_bytes().to_vec()));
+            self.0.insert_file(path, text);
         }
 
         fn link(&mut self, path: &str, target: &str) {

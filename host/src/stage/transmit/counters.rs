@@ -18,14 +18,9 @@ pub(in crate::stage) fn counters(path: &PacketPath) -> Vec<Counter> {
 
 /// The root's counters include the counters of its children.
 fn of_discipline(interface: &str, root: &QdiscState) -> [Counter; 3] {
-    let counter = |name: &str, counts, value| Counter {
-        stage: StageName::Transmit,
-        place: format!("{interface} {}", root.kind),
-        name: name.to_owned(),
-        counts,
-        value,
-        read_from: format!("RTM_GETQDISC of {interface}"),
-    };
+    let (place, read_from) = (format!("{interface} {}", root.kind), format!("RTM_GETQDISC of {interface}"));
+    let counter =
+        |name, counts, value| Counter::new(StageName::Transmit, &place, name, counts, value, &read_from);
     [
         counter("packets", CountedUnit::PacketsIn, root.packets),
         counter("drops", CountedUnit::PacketsLost, root.drops),
@@ -35,13 +30,8 @@ fn of_discipline(interface: &str, root: &QdiscState) -> [Counter; 3] {
 
 fn of_queue(interface: &str, queue: &TransmitQueueState) -> impl Iterator<Item = Counter> {
     let place = format!("{interface} tx-{}", queue.queue);
-    let counter = |name: &str, counts, value, read_from| Counter {
-        stage: StageName::Transmit,
-        place: place.clone(),
-        name: name.to_owned(),
-        counts,
-        value,
-        read_from,
+    let counter = |name: &str, counts, value, read_from: String| {
+        Counter::new(StageName::Transmit, &place, name, counts, value, read_from)
     };
     let file = format!("/sys/class/net/{interface}/queues/tx-{}/tx_timeout", queue.queue);
     let timeouts =

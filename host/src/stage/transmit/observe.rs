@@ -1,12 +1,13 @@
 //! Reads the transmit queues of an interface.
 
 use super::{TransmitQueueState, TransmitState};
+use crate::known::number;
 use crate::netlink::qdisc;
 use crate::netlink::qstats::QueueStatistics;
 use crate::setting::QueueDirection;
 use crate::stage::link::LinkState;
 use crate::stage::rss::{QueueCounts, queue_counts};
-use crate::{CpuSet, Host, HostError, Known};
+use crate::{CpuSet, Host, Known};
 
 impl TransmitState {
     /// `statistics` are the kernel's counters of its queues, if available.
@@ -17,8 +18,8 @@ impl TransmitState {
     ) -> Self {
         let counts = queue_counts(link, statistics, QueueDirection::Transmit);
         let directory = format!("/sys/class/net/{}/queues", link.interface);
-        let queues = host.list(&directory).map(|names| {
-            numbers(&names).into_iter().map(|queue| read_queue(host, &directory, queue, &counts)).collect()
+        let queues = host.list_numbers(&directory, "tx-").map(|queues| {
+            queues.into_iter().map(|queue| read_queue(host, &directory, queue, &counts)).collect()
         });
         Self {
             interface: link.interface.clone(),
@@ -28,15 +29,9 @@ impl TransmitState {
     }
 }
 
-/// In numerical order, because the directory lists names in text order: `tx-0`, `tx-1`, `tx-10`,
-/// `tx-2`.
-fn numbers(names: &[String]) -> Vec<u32> {
-    let mut numbers: Vec<u32> =
-        names.iter().filter_map(|name| name.strip_prefix("tx-")?.parse().ok()).collect();
-    numbers.sort_unstable();
-    numbers
-}
-
+/// A missing file, or `ENOENT` on read, means that the interface does not have the feature: XPS
+/// with one queue (`xps_cpus_show`, net/core/net-sysfs.c, Linux 6.18), `xps_rxqs` before 4.18, BQL
+/// before 3.3.
 fn read_queue(
     host: &Host,
     directory: &str,
@@ -50,50 +45,13 @@ fn read_queue(
     };
     TransmitQueueState {
         queue,
-        xps_cpus: read_optional(host, &file("xps_cpus"), read_mask),
-        xps_receive_queues: read_optional(host, &file("xps_rxqs"), read_mask),
-        timeouts: parse_reply(&file("tx_timeout"), host.read(&file("tx_timeout")), read_number),
-        limit_bytes: read_optional(host, &file("byte_queue_limits/limit"), read_number),
+        xps_cpus: host.read_optional(&file("xps_cpus"), CpuSet::from_mask),
+        xps_receive_queues: host.read_optional(&file("xps_rxqs"), CpuSet::from_mask),
+        timeouts: host.read_known(&file("tx_timeout"), number),
+        limit_bytes: host.read_optional(&file("byte_queue_limits/limit"), number),
         packets: counter.map(|item| item.map(|item| item.packets)).into(),
         packets_read_from: counter.ok().flatten().map(|item| item.read_from.clone()),
     }
-}
-
-/// A missing file, or `ENOENT` on read, means that the interface does not have the feature: XPS
-/// with one queue (`xps_cpus_show`, net/core/net-sysfs.c, Linux 6.18), `xps_rxqs` before 4.18, BQL
-/// before 3.3.
-fn read_optional<T>(host: &Host, path: &str, read: fn(&str) -> Result<T, String>) -> Known<Option<T>> {
-    match host.read(path) {
-        Err(error) if error.is_missing() => Known::Value(None),
-        reply => parse_reply(path, reply, read).map(Some),
-    }
-}
-
-fn parse_reply<T>(
-    path: &str,
-    reply: Result<String, HostError>,
-    read: fn(&str) -> Result<T, String>,
-) -> Known<T> {
-    match reply
-        .map_err(|error| error.to_string())
-        .and_then(|text| read(&text).map_err(|reason| format!("{path}: {reason}")))
-    {
-        Ok(value) => Known::Value(value),
-        Err(reason) => Known::unknown(reason),
-    }
-}
-
-fn read_mask(text: &str) -> Result<CpuSet, String> {
-    CpuSet::from_mask(text).map_err(|error| error.to_string())
-}
-
-fn read_number(text: &str) -> Result<u64, String> {
-    text.trim().parse().map_err(|_| format!("'{}' is not a number", text.trim()))
-}
-
-/// Fuzzer entry.
-pub(crate) fn any_file(text: &str) {
-    let _ = (read_mask(text), read_number(text), numbers(&[text.to_owned()]));
 }
 
 #[cfg(test)]
@@ -146,7 +104,7 @@ mod tests {
         let queue = &transmit.queues()[0];
         assert_eq!((&queue.xps_cpus, &queue.limit_bytes), (&Known::Value(None), &Known::Value(None)));
         let why = queue.timeouts.why().unwrap_or_default();
-        assert_eq!(why, format!("{QUEUES}/tx-0/tx_timeout: '' is not a number"));
+        assert_eq!(why, format!("{QUEUES}/tx-0/tx_timeout: '' is not a number that fits"));
         assert!(queue.xps_receive_queues.why().is_some_and(|why| why.contains("tx-0/xps_rxqs: 'zz'")));
         assert!(transmit.disciplines.why().is_some());
         assert!(observe(&host(&[])).queues.why().is_some_and(|why| why.contains(QUEUES)));

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use super::TransmitState;
 use crate::CpuSet;
 use crate::finding::RuleMatch;
-use crate::setting::{QueueDirection, Setting, SettingValue};
+use crate::setting::{QueueDirection, Setting};
 use crate::stage::link::{DeviceKind, LinkState};
 use crate::stage::{HostView, PacketPath, spread};
 
@@ -65,11 +65,7 @@ impl TransmitNic<'_> {
                 direction: QueueDirection::Transmit,
                 queue,
             };
-            rule_match = rule_match.change(
-                setting,
-                Some(SettingValue::new(from.to_mask())),
-                SettingValue::new(cpus.to_mask()),
-            );
+            rule_match = rule_match.change(setting, Some(from.to_mask()), cpus.to_mask());
         }
         rule_match
     }

@@ -2,6 +2,7 @@
 //! (linux/ethtool.h).
 
 use crate::ethtool::NtupleRule;
+use crate::netlink::attribute::word;
 
 /// Offsets of the flow's values, their mask, the action and the rule's index.
 pub(super) const VALUES: usize = 4;
@@ -85,15 +86,6 @@ fn destination_port(flow: u32, spec: &[u8]) -> Option<u16> {
     let (_, offset) = PORTS.iter().find(|(number, _)| *number == flow)?;
     let port = |base: usize| Some(u16::from_be_bytes(*spec.get(base + offset..)?.first_chunk()?));
     (port(MASK)? == u16::MAX).then(|| port(VALUES)).flatten()
-}
-
-fn word(bytes: &[u8], offset: usize) -> Option<u32> {
-    Some(u32::from_ne_bytes(*bytes.get(offset..)?.first_chunk()?))
-}
-
-/// Fuzzer entry.
-pub(crate) fn any_rule(bytes: &[u8]) {
-    let _ = read_rule(bytes);
 }
 
 #[cfg(test)]

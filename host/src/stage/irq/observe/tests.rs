@@ -1,15 +1,8 @@
 use super::*;
-use crate::recording::{HostRecording, RecordedEntry};
+use crate::HostRecording;
 
 fn host(files: &[(&str, &str)], links: &[(&str, &str)]) -> Host {
-    let mut recording = HostRecording::new();
-    for (path, content) in files {
-        recording.insert(*path, RecordedEntry::File(content.as_bytes().to_vec()));
-    }
-    for (path, target) in links {
-        recording.insert(*path, RecordedEntry::Link((*target).to_owned()));
-    }
-    Host::recorded(recording)
+    Host::recorded(HostRecording::from_files(files.iter().copied()).with_links(links.iter().copied()))
 }
 
 fn vectors(host: &Host, interface: &str) -> Known<Vec<IrqVector>> {

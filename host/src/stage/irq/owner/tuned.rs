@@ -67,7 +67,6 @@ pub(crate) fn parse_profile(text: &str) -> (Vec<String>, Vec<String>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
 
     fn host(profile: &'static str) -> Host {
         Host::scripted([
@@ -102,12 +101,5 @@ mod tests {
             None
         );
         assert_eq!(observe(&Host::scripted::<String, String>([]), 9), None);
-    }
-
-    proptest! {
-        #[test]
-        fn parsing_arbitrary_text_never_panics(text in "(\\[?[a-z_=# ]{0,20}\\]?\n){0,6}") {
-            let _ = parse_profile(&text);
-        }
     }
 }

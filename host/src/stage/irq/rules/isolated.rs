@@ -70,8 +70,8 @@ fn has_serving_thread(view: &HostView<'_>, cpus: &CpuSet) -> bool {
 mod tests {
     use super::*;
     use crate::Known;
-    use crate::stage::irq::sample::{SampleMachine, cpus, path};
-    use crate::stage::thread::{ServingEvidence, ServingThread};
+    use crate::stage::irq::sample::{SampleMachine, path};
+    use crate::stage::socket::sample::thread;
 
     const BUSY: [(&str, &str); 2] =
         [("/proc/uptime", "1000.00 1.00\n"), ("/sys/class/net/eth0/statistics/rx_packets", "9900000\n")];
@@ -87,9 +87,7 @@ mod tests {
         let rule_match = matches(&machine).remove(0);
         assert_eq!(rule_match.title, "1 of 2 receive queues of eth0 interrupt isolated CPUs (2)");
         assert_eq!(rule_match.severity, Severity::Medium);
-        let changes: Vec<String> =
-            rule_match.changes.iter().map(|change| format!("{} {}", change.setting, change.to)).collect();
-        assert_eq!(changes, ["affinity of IRQ 101 (eth0-TxRx-1) 00000002"]);
+        assert_eq!(rule_match.change_texts(), ["affinity of IRQ 101 (eth0-TxRx-1) 00000002"]);
     }
 
     #[test]
@@ -116,20 +114,8 @@ mod tests {
         let machine =
             SampleMachine { vectors: &[0, 2], isolated: "2-3", files: &BUSY, ..SampleMachine::default() };
         let mut path = path(&machine);
-        let thread = |allowed: &str| ServingThread {
-            pid: 7,
-            tid: 7,
-            name: "server".into(),
-            sockets: vec![1],
-            how: ServingEvidence::OnlyThread,
-            takes_turns_at: None,
-            allowed: Known::Value(cpus(allowed)),
-            last_cpu: Known::Value(0),
-            user_ticks: Known::Value(0),
-            system_ticks: Known::Value(0),
-        };
         let mut severity = |allowed| {
-            path.thread.serving = Known::Value(vec![thread(allowed)]);
+            path.thread.serving = Known::Value(vec![thread(7, 1, allowed)]);
             check(&HostView::once(&path))[0].severity
         };
         assert_eq!((severity("2"), severity("0-3")), (Severity::Note, Severity::Medium));

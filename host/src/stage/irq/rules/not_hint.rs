@@ -92,10 +92,8 @@ mod tests {
         );
         assert_eq!(rule_match.severity, Severity::Medium);
         assert_eq!(rule_match.evidence[1].value["101"], 1);
-        let changes: Vec<String> =
-            rule_match.changes.iter().map(|change| format!("{} {}", change.setting, change.to)).collect();
         assert_eq!(
-            changes,
+            rule_match.change_texts(),
             ["affinity of IRQ 101 (eth0-TxRx-1) 00000002", "affinity of IRQ 103 (eth0-TxRx-3) 00000008"]
         );
     }

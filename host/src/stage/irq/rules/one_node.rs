@@ -96,8 +96,8 @@ fn count_threads_beyond(path: &PacketPath, node: u32) -> Option<usize> {
 mod tests {
     use super::*;
     use crate::Known;
-    use crate::stage::irq::sample::{SampleMachine, cpus, path};
-    use crate::stage::thread::{ServingEvidence, ServingThread};
+    use crate::stage::irq::sample::{SampleMachine, path};
+    use crate::stage::socket::sample::thread;
 
     const TWO_NODES: SampleMachine<'_> = SampleMachine {
         nodes: &["0-1", "2-3"],
@@ -110,21 +110,6 @@ mod tests {
         files: &[],
     };
 
-    fn serving_thread(allowed: &str, tid: u32) -> ServingThread {
-        ServingThread {
-            pid: 7,
-            tid,
-            name: "server".into(),
-            sockets: vec![1],
-            how: ServingEvidence::OnlyThread,
-            takes_turns_at: None,
-            allowed: Known::Value(cpus(allowed)),
-            last_cpu: Known::Value(0),
-            user_ticks: Known::Value(0),
-            system_ticks: Known::Value(0),
-        }
-    }
-
     fn matches(path: &PacketPath) -> Vec<RuleMatch> {
         check(&HostView::once(path))
     }
@@ -132,7 +117,7 @@ mod tests {
     #[test]
     fn queues_exceeding_the_cpus_of_a_node_are_spread_over_both_nodes() {
         let mut path = path(&TWO_NODES);
-        path.thread.serving = Known::Value(vec![serving_thread("0-3", 7), serving_thread("0-3", 8)]);
+        path.thread.serving = Known::Value(vec![thread(7, 1, "0-3"), thread(8, 1, "0-3")]);
         let rule_match = matches(&path).remove(0);
         assert_eq!(
             rule_match.title,
@@ -141,10 +126,8 @@ mod tests {
         assert_eq!(rule_match.severity, Severity::High);
         assert_eq!(rule_match.evidence[0].value["101 eth0-TxRx-1"], "1");
         assert_eq!(rule_match.evidence[1].value["1"], "2-3");
-        let changes: Vec<String> =
-            rule_match.changes.iter().map(|change| format!("{} {}", change.setting, change.to)).collect();
         assert_eq!(
-            changes,
+            rule_match.change_texts(),
             ["affinity of IRQ 102 (eth0-TxRx-2) 00000004", "affinity of IRQ 103 (eth0-TxRx-3) 00000008"]
         );
     }
@@ -154,9 +137,9 @@ mod tests {
         let mut path = path(&TWO_NODES);
         path.thread.serving = Known::unknown("not looked at");
         assert_eq!(matches(&path)[0].severity, Severity::Medium);
-        path.thread.serving = Known::Value(vec![serving_thread("0-3", 7)]);
+        path.thread.serving = Known::Value(vec![thread(7, 1, "0-3")]);
         assert_eq!(matches(&path)[0].severity, Severity::Low);
-        path.thread.serving = Known::Value(vec![serving_thread("0-1", 7), serving_thread("0", 8)]);
+        path.thread.serving = Known::Value(vec![thread(7, 1, "0-1"), thread(8, 1, "0")]);
         assert!(matches(&path).is_empty());
         let quiet =
             [("/proc/uptime", "1000.00 1.00\n"), ("/sys/class/net/eth0/statistics/rx_packets", "99000\n")];

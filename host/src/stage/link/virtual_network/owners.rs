@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{PortKind, PortOwner, VirtualPort};
 use crate::Host;
+use crate::process::owners::descriptors;
 
 /// Sets the owners of ports, and returns the processes of virtual machines.
 pub(super) fn assign(host: &Host, ports: &mut [VirtualPort]) -> BTreeSet<u32> {
@@ -13,8 +14,7 @@ pub(super) fn assign(host: &Host, ports: &mut [VirtualPort]) -> BTreeSet<u32> {
     if !has_taps && !has_veths {
         return machines;
     }
-    let names = host.list("/proc").unwrap_or_default();
-    let pids: Vec<u32> = names.iter().filter_map(|name| name.parse().ok()).collect();
+    let pids = host.list_numbers("/proc", "").unwrap_or_default();
     if has_taps {
         let holders = tap_holders(host, &pids);
         machines.extend(holders.values());
@@ -48,9 +48,8 @@ fn tap_holders(host: &Host, pids: &[u32]) -> BTreeMap<String, u32> {
     let own_network = own_namespace(host);
     let mut holders: BTreeMap<String, (bool, u32)> = BTreeMap::new();
     for pid in pids {
-        let Ok(descriptors) = host.list(&format!("/proc/{pid}/fd")) else { continue };
-        for descriptor in descriptors {
-            let Ok(target) = host.read_link(&format!("/proc/{pid}/fd/{descriptor}")) else { continue };
+        let Ok(descriptors) = descriptors(host, *pid) else { continue };
+        for (descriptor, target) in descriptors {
             if target == "/dev/net/tun" {
                 // `tun_chr_show_fdinfo` of drivers/net/tun.c, Linux 3.18.
                 let info = host.read(&format!("/proc/{pid}/fdinfo/{descriptor}")).unwrap_or_default();

@@ -14,8 +14,7 @@ pub(super) fn threads(host: &Host, machines: &BTreeSet<u32>, nodes: &[NumaNode])
     }
     let mut vhost_threads = Vec::new();
     let mut add_thread = |directory: String, tid: u32, pid: u32| {
-        let Ok(text) = host.read(&format!("{directory}/stat")) else { return };
-        let Some(stat) = TaskStat::parse(&text) else { return };
+        let Ok(stat) = TaskStat::read(host, &directory) else { return };
         let last_cpu = stat.last_cpu;
         let node = nodes.iter().find(|node| last_cpu.is_some_and(|cpu| node.cpus.contains(cpu)));
         vhost_threads.push(VhostThread {
@@ -28,8 +27,7 @@ pub(super) fn threads(host: &Host, machines: &BTreeSet<u32>, nodes: &[NumaNode])
         });
     };
     for pid in machines {
-        let threads = host.list(&format!("/proc/{pid}/task")).unwrap_or_default();
-        for tid in threads.iter().filter_map(|name| name.parse().ok()) {
+        for tid in host.list_numbers(&format!("/proc/{pid}/task"), "").unwrap_or_default() {
             let directory = format!("/proc/{pid}/task/{tid}");
             if host.read(&format!("{directory}/comm")).is_ok_and(|comm| comm.starts_with("vhost-")) {
                 add_thread(directory, tid, *pid);

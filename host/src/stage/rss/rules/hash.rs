@@ -4,7 +4,7 @@ use super::balance::QueueBalance;
 use super::{ScaledInterface, scaled_interfaces};
 use crate::finding::{Rule, RuleMatch, Severity};
 use crate::netlink::sock_diag::SocketProtocol;
-use crate::setting::{Setting, SettingValue};
+use crate::setting::Setting;
 use crate::stage::HostView;
 use crate::stage::rss::HashFields;
 use crate::stage::softirq::traffic;
@@ -67,11 +67,7 @@ fn match_interface(view: &HostView<'_>, nic: &ScaledInterface<'_>) -> Option<Rul
         );
         let with_ports = HashFields { source_port: true, destination_port: true, ..current_fields };
         let setting = Setting::FlowHash { interface: interface.to_owned(), flow: flow.to_owned() };
-        rule_match = rule_match.change(
-            setting,
-            Some(SettingValue::new(current_fields.letters())),
-            SettingValue::new(with_ports.letters()),
-        );
+        rule_match = rule_match.change(setting, Some(current_fields.letters()), with_ports.letters());
     }
     Some(match balance {
         Some(balance) => rule_match.evidence(balance.label(), balance.by_queue(), balance.read_from),
@@ -100,6 +96,7 @@ fn severity(view: &HostView<'_>, nic: &ScaledInterface<'_>, balance: Option<&Que
 mod tests {
     use super::*;
     use crate::Known;
+    use crate::setting::SettingValue;
     use crate::stage::PacketPath;
     use crate::stage::rss::sample;
 

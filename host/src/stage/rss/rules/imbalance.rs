@@ -103,8 +103,7 @@ mod tests {
     use super::*;
     use crate::Known;
     use crate::stage::PacketPath;
-    use crate::stage::rss::{HashFields, NtupleRule, sample};
-    use crate::stage::softirq::{InterfaceRps, RpsQueue};
+    use crate::stage::rss::{HashFields, sample};
 
     /// A NIC with this many queues that hashes addresses only.
     fn addresses_only(queues: u32) -> PacketPath {
@@ -139,14 +138,7 @@ mod tests {
     #[test]
     fn rps_on_the_busy_queue_lowers_the_severity() {
         let mut path = addresses_only(4);
-        let rps = RpsQueue { queue: 0, cpus: Known::Value((0..4).collect()), flow_count: Known::Value(0) };
-        path.softirq.rps = vec![InterfaceRps {
-            interface: "eth0".into(),
-            queues: Known::Value(vec![rps]),
-            gro_flush_timeout_ns: Known::Value(None),
-            napi_defer_hard_irqs: Known::Value(None),
-            threaded: Known::Value(None),
-        }];
+        path.softirq.rps = sample::rps([(0..4).collect()]);
         assert_eq!(matches(&path, &[350_000, 0, 0, 0])[0].severity, Severity::Low);
         assert_eq!(matches(&addresses_only(4), &[350_000, 0, 0, 0])[0].severity, Severity::High);
         assert_eq!(matches(&addresses_only(4), &[20_000, 0, 0, 0])[0].severity, Severity::Medium);
@@ -158,13 +150,7 @@ mod tests {
         assert!(matches(&addresses_only(2), &[80_000, 20_000]).is_empty());
         assert!(matches(&addresses_only(4), &[4_000, 0, 0, 0]).is_empty());
         let mut with_rule = addresses_only(4);
-        with_rule.rss[0].ntuple = Known::Value(Some(vec![NtupleRule {
-            location: 0,
-            flow: "udp4".into(),
-            queue: Some(2),
-            rss_context: false,
-            destination_port: Some(53),
-        }]));
+        with_rule.rss[0].ntuple = Known::Value(Some(vec![sample::ntuple_rule(2)]));
         assert!(matches(&with_rule, &[10, 10, 350_000, 10]).is_empty());
         // A table that gives one queue most entries is found by the other rule.
         let mut uneven = addresses_only(4);

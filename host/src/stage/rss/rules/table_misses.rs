@@ -137,7 +137,6 @@ mod tests {
     use crate::stage::PacketPath;
     use crate::stage::link::DeviceKind;
     use crate::stage::rss::{NtupleRule, sample};
-    use crate::stage::softirq::{InterfaceRps, RpsQueue};
 
     /// A host with this many queues, of which only the first `table_queues` are in the table.
     fn path(cpus: u32, queues: u32, table_queues: u32) -> PacketPath {
@@ -189,18 +188,7 @@ mod tests {
     fn unreached_queues_are_a_note_if_rps_reaches_their_cpus() {
         let with_rps = |targets: &dyn Fn(u32) -> Vec<u32>| {
             let mut path = path(20, 20, 16);
-            let queue = |queue| RpsQueue {
-                queue,
-                cpus: Known::Value(targets(queue).into_iter().collect()),
-                flow_count: Known::Value(0),
-            };
-            path.softirq.rps = vec![InterfaceRps {
-                interface: "eth0".into(),
-                queues: Known::Value((0..20).map(queue).collect()),
-                gro_flush_timeout_ns: Known::Value(None),
-                napi_defer_hard_irqs: Known::Value(None),
-                threaded: Known::Value(None),
-            }];
+            path.softirq.rps = sample::rps((0..20).map(|queue| targets(queue).into_iter().collect()));
             matches(&path)[0].severity
         };
         let half = |queue: u32| if queue < 4 { vec![queue, queue + 16] } else { vec![queue] };
@@ -215,18 +203,12 @@ mod tests {
     #[test]
     fn queues_reached_by_table_rule_or_traffic_are_not_reported() {
         assert!(matches(&sample::path(20, 20)).is_empty());
-        let rule = |queue, rss_context| NtupleRule {
-            location: 1,
-            flow: "udp4".into(),
-            queue,
-            rss_context,
-            destination_port: Some(53),
-        };
         let mut with_rule = path(4, 4, 3);
-        with_rule.rss[0].ntuple = Known::Value(Some(vec![rule(Some(3), false)]));
+        with_rule.rss[0].ntuple = Known::Value(Some(vec![sample::ntuple_rule(3)]));
         assert!(matches(&with_rule).is_empty());
         let mut with_context = path(4, 4, 2);
-        with_context.rss[0].ntuple = Known::Value(Some(vec![rule(None, true)]));
+        let rule = NtupleRule { queue: None, rss_context: true, ..sample::ntuple_rule(0) };
+        with_context.rss[0].ntuple = Known::Value(Some(vec![rule]));
         assert!(matches(&with_context).is_empty());
         let mut before = path(4, 4, 3);
         before.rss[0].queues = sample::counts(&[1_000_000; 4]);

@@ -2,7 +2,7 @@
 
 use crate::amount;
 use crate::finding::{Rule, RuleMatch, Severity};
-use crate::setting::{Setting, SettingValue};
+use crate::setting::Setting;
 use crate::stage::HostView;
 use crate::stage::socket::{ServiceSockets, SocketState};
 
@@ -183,12 +183,8 @@ fn match_small(view: &HostView<'_>, service: &ServiceSockets) -> Option<RuleMatc
             rule_match.evidence(format!("net.core.{name}"), *current, format!("/proc/sys/net/core/{name}"));
         // The default matters to sockets without a requested size, the maximum to sockets with one.
         if *current < AMPLE_BYTES && (name == "rmem_max" || *current == bytes) {
-            let from = Some(SettingValue::new(current.to_string()));
-            rule_match = rule_match.change(
-                Setting::sysctl(format!("net.core.{name}")),
-                from,
-                SettingValue::new(AMPLE_BYTES.to_string()),
-            );
+            let setting = Setting::sysctl(format!("net.core.{name}"));
+            rule_match = rule_match.change(setting, Some(current), AMPLE_BYTES);
         }
     }
     Some(rule_match)
@@ -206,8 +202,7 @@ fn match_tiny(view: &HostView<'_>, service: &ServiceSockets) -> Option<RuleMatch
     let rule_match = RuleMatch::new(Severity::Medium, title)
         .evidence("receive buffer in bytes", default, service.read_from.clone())
         .evidence("net.core.rmem_default", default, "/proc/sys/net/core/rmem_default");
-    let (from, to) = (SettingValue::new(default.to_string()), SettingValue::new(DEFAULT_BYTES.to_string()));
-    Some(rule_match.change(Setting::sysctl("net.core.rmem_default"), Some(from), to))
+    Some(rule_match.change(Setting::sysctl("net.core.rmem_default"), Some(default), DEFAULT_BYTES))
 }
 
 fn check_gro_small(view: &HostView<'_>) -> Vec<RuleMatch> {

@@ -108,45 +108,15 @@ fn nearest_cpus(path: &PacketPath, other_cpus: &CpuSet, cpus: &CpuSet) -> CpuSet
 mod tests {
     use super::*;
     use crate::Known;
-    use crate::stage::irq::sample::{SampleMachine, cpus, path};
-    use crate::stage::socket::{SocketProtocol, SocketState};
-    use crate::stage::thread::ServingEvidence;
+    use crate::stage::irq::sample::{SampleMachine, path};
+    use crate::stage::socket::sample::{service, thread};
 
     fn with_server(machine: &SampleMachine<'_>, local: &str, allowed: &[&str]) -> PacketPath {
         let mut path = path(machine);
-        let socket = SocketState {
-            inode: 7,
-            cookie: None,
-            uid: 0,
-            queued_bytes: 0,
-            receive_buffer_bytes: None,
-            drops: None,
-            options: Known::Value(None),
-            descriptors: Vec::new(),
-        };
-        path.socket.services = Known::Value(vec![ServiceSockets {
-            protocol: SocketProtocol::Udp,
-            local: local.parse().expect("an address"),
-            processes: Known::Value(Vec::new()),
-            sockets: vec![socket],
-            steering: Known::Value(None),
-            ordered: false,
-            named: true,
-            read_from: "sock_diag".into(),
-        }]);
-        let thread = |(tid, allowed): (u32, &&str)| ServingThread {
-            pid: 40,
-            tid,
-            name: "named".into(),
-            sockets: vec![7],
-            how: ServingEvidence::OnlyThread,
-            takes_turns_at: None,
-            allowed: Known::Value(cpus(allowed)),
-            last_cpu: Known::Value(0),
-            user_ticks: Known::Value(0),
-            system_ticks: Known::Value(0),
-        };
-        path.thread.serving = Known::Value((40..).zip(allowed).map(thread).collect());
+        let local = local.parse().expect("an address");
+        path.socket.services = Known::Value(vec![ServiceSockets { local, ..service(1) }]);
+        let threads = (40..).zip(allowed).map(|(tid, allowed)| thread(tid, 700, allowed));
+        path.thread.serving = Known::Value(threads.collect());
         path
     }
 
@@ -157,7 +127,7 @@ mod tests {
         let rule_match = check(&HostView::once(&path)).remove(0);
         assert_eq!(
             rule_match.title,
-            "The only thread of named on 0.0.0.0:53 may run on CPU 0 only, where all packets of eth0 are processed"
+            "The only thread of worker on 0.0.0.0:53 may run on CPU 0 only, where all packets of eth0 are processed"
         );
         assert_eq!(rule_match.severity, Severity::High);
         assert_eq!(rule_match.commands, ["taskset -pc 1 40"]);

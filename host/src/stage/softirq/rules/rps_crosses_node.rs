@@ -93,10 +93,6 @@ mod tests {
         check(&HostView::once(&path(machine)))
     }
 
-    fn changes(rule_match: &RuleMatch) -> Vec<String> {
-        rule_match.changes.iter().map(|change| format!("{} {}", change.setting, change.to)).collect()
-    }
-
     #[test]
     fn rps_is_limited_to_the_queue_node_if_each_node_has_a_queue() {
         let machine = SampleMachine {
@@ -111,11 +107,11 @@ mod tests {
             "RPS of rx-0 of eth0, which is polled on NUMA node 0, hands packets to CPUs 0-3"
         );
         assert_eq!(rule_match.severity, Severity::Low);
-        assert_eq!(changes(&rule_match), ["eth0 rx-0/rps_cpus 00000003"]);
+        assert_eq!(rule_match.change_texts(), ["eth0 rx-0/rps_cpus 00000003"]);
         let both_queues = SampleMachine { rps: &["2", "0"], ..machine };
         let rule_match = matches(&both_queues).remove(0);
         assert_eq!(rule_match.title, "RPS of 2 receive queues of eth0 hands packets to another NUMA node");
-        assert_eq!(changes(&rule_match), ["eth0 rx-0/rps_cpus 00000000", "eth0 rx-1/rps_cpus 00000000"]);
+        assert_eq!(rule_match.change_texts(), ["eth0 rx-0/rps_cpus 00000000", "eth0 rx-1/rps_cpus 00000000"]);
     }
 
     #[test]

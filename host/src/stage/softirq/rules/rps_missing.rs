@@ -209,10 +209,6 @@ mod tests {
     use crate::Known;
     use crate::stage::irq::sample::{SampleMachine, path};
 
-    fn changes(rule_match: &RuleMatch) -> Vec<String> {
-        rule_match.changes.iter().map(|change| format!("{} {}", change.setting, change.to)).collect()
-    }
-
     /// 20 CPUs on two nodes, 20 queues of which the table reaches 16.
     fn makita() -> PacketPath {
         let vectors: Vec<u32> = (0..20).collect();
@@ -232,7 +228,7 @@ mod tests {
         );
         assert_eq!(rule_match.severity, Severity::Medium);
         assert_eq!(
-            changes(&rule_match),
+            rule_match.change_texts(),
             [
                 "eth0 rx-5/rps_cpus 00010020",
                 "eth0 rx-6/rps_cpus 00020040",
@@ -251,16 +247,19 @@ mod tests {
             rule_match.title,
             "eth0 has 1 receive queue for 8 CPUs, and RPS is off: CPUs 1-7 get none of its packets"
         );
-        assert_eq!(changes(&rule_match), ["eth0 rx-0/rps_cpus 000000fe"]);
+        assert_eq!(rule_match.change_texts(), ["eth0 rx-0/rps_cpus 000000fe"]);
         let two_nodes = SampleMachine { nodes: &["0-1", "2-3"], vectors: &[0], ..SampleMachine::default() };
-        assert_eq!(changes(&check(&HostView::once(&path(&two_nodes)))[0]), ["eth0 rx-0/rps_cpus 00000003"]);
+        assert_eq!(
+            check(&HostView::once(&path(&two_nodes)))[0].change_texts(),
+            ["eth0 rx-0/rps_cpus 00000003"]
+        );
     }
 
     #[test]
     fn rps_prefers_another_core_to_the_sibling_thread() {
         let machine = SampleMachine { cores: &["0,2", "1,3"], vectors: &[0, 1], ..SampleMachine::default() };
         let rule_match = check(&HostView::once(&path(&machine))).remove(0);
-        assert_eq!(changes(&rule_match), ["eth0 rx-0/rps_cpus 00000009", "eth0 rx-1/rps_cpus 00000006"]);
+        assert_eq!(rule_match.change_texts(), ["eth0 rx-0/rps_cpus 00000009", "eth0 rx-1/rps_cpus 00000006"]);
     }
 
     #[test]

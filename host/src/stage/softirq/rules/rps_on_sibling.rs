@@ -129,9 +129,7 @@ mod tests {
             "RPS of rx-0 of eth0 hands packets from CPU 0 to CPU 4 of the same core, while 2 cores have none"
         );
         assert_eq!(rule_match.severity, Severity::Low);
-        let changes: Vec<String> =
-            rule_match.changes.iter().map(|change| format!("{} {}", change.setting, change.to)).collect();
-        assert_eq!(changes, ["eth0 rx-0/rps_cpus 00000005"]);
+        assert_eq!(rule_match.change_texts(), ["eth0 rx-0/rps_cpus 00000005"]);
     }
 
     #[test]

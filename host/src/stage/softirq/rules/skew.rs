@@ -233,9 +233,10 @@ mod tests {
         let rule_match = check(&HostView::twice(&before, &now)).remove(0);
         assert_eq!(rule_match.title, "CPU 0 processes 100 % of 60,000 packets/s, the other CPU the rest");
         assert_eq!(rule_match.severity, Severity::Medium);
-        let commands: Vec<_> =
-            rule_match.changes.iter().filter_map(|change| change.setting.command(&change.to)).collect();
-        assert_eq!(commands, ["echo 00000002 > /sys/class/net/eth0/queues/rx-1/rps_cpus"]);
+        assert_eq!(
+            rule_match.change_commands(),
+            ["echo 00000002 > /sys/class/net/eth0/queues/rx-1/rps_cpus"]
+        );
         now.service().steering = Known::Value(Some(SteeringState::Hash));
         assert_eq!(check(&HostView::twice(&before, &now))[0].severity, Severity::Note);
     }

@@ -117,9 +117,7 @@ mod tests {
             "Softirqs stop 200 times per second with packets left, of 100,000 packets/s"
         );
         assert_eq!(rule_match.severity, Severity::Low);
-        let changes: Vec<String> =
-            rule_match.changes.iter().map(|change| format!("{} {}", change.setting, change.to)).collect();
-        assert_eq!(changes, ["net.core.netdev_budget 600"]);
+        assert_eq!(rule_match.change_texts(), ["net.core.netdev_budget 600"]);
     }
 
     #[test]

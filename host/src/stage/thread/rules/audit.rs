@@ -1,7 +1,7 @@
 //! The cost of auditing per system call.
 
 use crate::finding::{CostUnit, Rule, RuleMatch, Severity};
-use crate::setting::{Setting, SettingValue};
+use crate::setting::Setting;
 use crate::stage::HostView;
 
 pub(in crate::stage) const AUDIT: Rule = Rule {
@@ -49,11 +49,7 @@ fn check_audit(view: &HostView<'_>) -> Vec<RuleMatch> {
     }
     vec![match audit.enabled {
         2 => rule_match,
-        enabled => rule_match.change(
-            Setting::Audit,
-            Some(SettingValue::new(enabled.to_string())),
-            SettingValue::new("0"),
-        ),
+        enabled => rule_match.change(Setting::Audit, Some(enabled), 0),
     }]
 }
 

@@ -130,22 +130,14 @@ fn match_crowded(view: &HostView<'_>, service: &ServiceSockets) -> Option<RuleMa
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stage::socket::sample::{host, later, service, thread};
+    use crate::PacketPath;
+    use crate::stage::socket::sample::{host, later, service, thread, thread_watch};
     use crate::stage::thread::CpuQuota;
-    use crate::{Known, PacketPath};
 
     fn path(cpus: [&str; 2]) -> PacketPath {
         let threads = vec![thread(51, 700, cpus[0]), thread(52, 701, cpus[1])];
         let mut path = host(&[]).with(service(2), threads);
-        path.thread.processes = vec![ThreadWatch {
-            pid: 50,
-            threads: Known::Value(2),
-            started_seconds: None,
-            calls: Known::Value(2),
-            stopped: 0,
-            scheduled_idle: 0,
-            cpu_quota: None,
-        }];
+        path.thread.processes = vec![thread_watch(None)];
         path
     }
 

@@ -85,8 +85,7 @@ mod tests {
         );
         assert_eq!(rule_match.severity, Severity::Medium);
         assert_eq!(rule_match.evidence[0].value["tx-3"], "");
-        let commands: Vec<_> =
-            rule_match.changes.iter().filter_map(|change| change.setting.command(&change.to)).collect();
+        let commands = rule_match.change_commands();
         assert_eq!(commands.len(), 4);
         assert_eq!(commands[3], "echo 00000008 > /sys/class/net/eth0/queues/tx-3/xps_cpus");
     }

@@ -142,10 +142,8 @@ fn node_of_queue(nic: &TransmitNic<'_>, queue: u32) -> Option<u32> {
 mod tests {
     use super::super::tests::path;
     use super::*;
-    use crate::Known;
     use crate::stage::PacketPath;
-    use crate::stage::irq::{InterfaceVectors, IrqVector};
-    use crate::stage::machine::NumaNode;
+    use crate::stage::irq::sample::vectors;
 
     fn matches(path: &PacketPath) -> Vec<(Severity, String)> {
         check(&HostView::once(path))
@@ -208,22 +206,8 @@ mod tests {
     }
 
     fn two_nodes(masks: &[&str], interrupts: &[u32]) -> PacketPath {
-        let mut path = path(4, masks);
-        let node = |node, cpus| NumaNode { node, cpus: CpuSet::from_list(cpus).expect("a list") };
-        path.machine.nodes = Known::Value(vec![node(0, "0-1"), node(1, "2-3")]);
-        let vector = |(cpu, queue): (&u32, u32)| IrqVector {
-            irq: 40 + queue,
-            name: format!("eth0-TxRx-{queue}"),
-            receive_queue: Some(queue),
-            transmit_queue: Some(queue),
-            affinity: Known::Value([*cpu].into_iter().collect()),
-            effective: Known::Value(None),
-            hint: Known::Value(None),
-            handled: Vec::new(),
-            managed: Known::unknown("made up"),
-        };
-        let vectors = Known::Value(interrupts.iter().zip(0..).map(vector).collect());
-        path.irq.interfaces = vec![InterfaceVectors { interface: "eth0".into(), vectors }];
+        let mut path = path(4, masks).with_nodes();
+        path.irq.interfaces = vectors(40, interrupts);
         path
     }
 
