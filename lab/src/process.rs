@@ -8,6 +8,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use linerate_host::Host;
+use linerate_host::stage::thread::TaskStat;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
@@ -42,12 +44,12 @@ impl ProcessId {
     }
 
     fn from_pid(pid: i32) -> io::Result<Self> {
-        let stat = read_stat(pid)?;
-        Ok(Self { pid, start_ticks: stat.start_ticks })
+        let start_ticks = read_stat(pid)?.started.ok_or(io::ErrorKind::InvalidData)?;
+        Ok(Self { pid, start_ticks })
     }
 
     pub fn is_alive(self) -> bool {
-        read_stat(self.pid).is_ok_and(|stat| !stat.is_dead && stat.start_ticks == self.start_ticks)
+        read_stat(self.pid).is_ok_and(|stat| !stat.ended && stat.started == Some(self.start_ticks))
     }
 
     /// Sends a signal and waits at most `max_wait` for the process to end; `false` if it still runs.
@@ -161,31 +163,8 @@ fn end(pid: i32, signal: Signal, max_wait: Duration, is_same_process: impl Fn() 
     }
 }
 
-#[derive(Debug, PartialEq, Eq)]
-struct ProcessStat {
-    /// Ended, perhaps not yet waited for by its parent.
-    is_dead: bool,
-    start_ticks: u64,
-}
-
-fn read_stat(pid: i32) -> io::Result<ProcessStat> {
-    let path = path(pid, "stat");
-    let bytes = fs::read(&path)?;
-    parse_stat(&String::from_utf8_lossy(&bytes)).ok_or_else(|| {
-        io::Error::new(io::ErrorKind::InvalidData, format!("{}: no start time", path.display()))
-    })
-}
-
-/// The program name in parentheses can contain parentheses and blanks.
-fn parse_stat(text: &str) -> Option<ProcessStat> {
-    let (_, fields_text) = text.rsplit_once(')')?;
-    let mut fields = fields_text.split_ascii_whitespace();
-    let state = fields.next()?;
-    Some(ProcessStat {
-        is_dead: matches!(state, "Z" | "X" | "x"),
-        // `state` is field 3 of proc_pid_stat(5), the start time 22.
-        start_ticks: fields.nth(18)?.parse().ok()?,
-    })
+fn read_stat(pid: i32) -> io::Result<TaskStat> {
+    TaskStat::of_process(&Host::live(), pid.cast_unsigned()).map_err(io::Error::other)
 }
 
 fn path(pid: i32, file: &str) -> PathBuf {
@@ -199,16 +178,6 @@ fn read_text(pid: i32, file: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
-
-    #[test]
-    fn parse_stat_accepts_process_names_with_parentheses() {
-        let text = "17 (a) b (c) S 1 17 17 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4711 99 1";
-        assert_eq!(parse_stat(text), Some(ProcessStat { is_dead: false, start_ticks: 4711 }));
-        let text = "17 (x) Z 1 17 17 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4711";
-        assert!(parse_stat(text).is_some_and(|stat| stat.is_dead));
-        assert_eq!(parse_stat("17 (x) S 1"), None);
-    }
 
     #[test]
     fn a_pid_with_another_start_time_is_not_alive() {
@@ -247,12 +216,5 @@ mod tests {
         let namespace = NamespaceId::from_path(Path::new("/proc/self/ns/net")).unwrap();
         assert_eq!(is_inside(own, &[namespace]), Some(true));
         assert_eq!(is_inside(own, &[]), Some(false));
-    }
-
-    proptest! {
-        #[test]
-        fn parsing_arbitrary_text_never_panics(text in ".*") {
-            let _ = parse_stat(&text);
-        }
     }
 }
