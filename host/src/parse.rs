@@ -76,7 +76,6 @@ pub const PARSERS: &[(&str, Parser)] = &[
     ("filter: a netfilter hook", |bytes| drop(hook::parse_hook(bytes))),
     ("filter: a table of nftables", |bytes| drop(table::parse_table(bytes))),
     ("filter: a chain of nftables", |bytes| drop(table::add_chain(bytes, &mut [NftTable::default()]))),
-    ("filter: a qdisc", |bytes| drop(tc::qdisc_for_filters(bytes, 2))),
     ("filter: a tc filter", |bytes| _ = tc::count(std::iter::once(bytes))),
     ("filter: a ruleset as text", |bytes| crate::setting::any_ruleset(&text(bytes))),
     // route

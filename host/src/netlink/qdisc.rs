@@ -13,10 +13,11 @@ const GET: u16 = 38;
 const NEW: u16 = 36;
 
 /// Bytes of struct tcmsg, and offsets of its fields.
-const MESSAGE_BYTES: usize = 20;
-const INDEX: usize = 4;
+pub(super) const HEADER_BYTES: usize = 20;
+pub(super) const INDEX: usize = 4;
 const HANDLE: usize = 8;
-const PARENT: usize = 12;
+pub(super) const PARENT: usize = 12;
+pub(super) const INFO: usize = 16;
 
 // `TCA_KIND`, `TCA_STATS2` and the attributes in it.
 const KIND: u16 = 1;
@@ -54,15 +55,10 @@ pub(crate) fn disciplines_of_links(
     host: &Host,
     links: &[(&str, &Known<u32>)],
 ) -> Vec<Known<Vec<QdiscState>>> {
-    if !host.is_live() || links.len() < 2 {
+    let is_one_request = host.is_live() && links.len() > 1;
+    // After an error each interface reports its own reason.
+    let Some(qdiscs) = is_one_request.then(|| list_matching(|_| true).ok()).flatten() else {
         return links.iter().map(|(interface, index)| disciplines(host, interface, index)).collect();
-    }
-    let qdiscs = match list_all() {
-        Ok(qdiscs) => qdiscs,
-        // Each interface reports its own reason.
-        Err(_) => {
-            return links.iter().map(|(interface, index)| disciplines(host, interface, index)).collect();
-        }
     };
     let disciplines_of_link = |(_, index): &(&str, &Known<u32>)| {
         let with_index = |index: u32| {
@@ -75,17 +71,13 @@ pub(crate) fn disciplines_of_links(
 
 // The kernel always lists the qdiscs of all interfaces (`tc_dump_qdisc`, net/sched/sch_api.c, Linux
 // 6.18).
-fn list(interface: u32) -> io::Result<Vec<QdiscState>> {
+pub(super) fn list(interface: u32) -> io::Result<Vec<QdiscState>> {
     Ok(list_matching(|index| index == interface)?.into_iter().map(|(_, discipline)| discipline).collect())
 }
 
 /// With the index of the interface.
-fn list_all() -> io::Result<Vec<(u32, QdiscState)>> {
-    list_matching(|_| true)
-}
-
 fn list_matching(is_wanted: impl Fn(u32) -> bool) -> io::Result<Vec<(u32, QdiscState)>> {
-    let answers = NetlinkConnection::open(NETLINK_ROUTE)?.dump(GET, &[0; MESSAGE_BYTES])?;
+    let answers = NetlinkConnection::open(NETLINK_ROUTE)?.dump(GET, &[0; HEADER_BYTES])?;
     let matching_qdiscs = answers.iter().filter(|answer| answer.kind == NEW).filter_map(|answer| {
         let index = word(&answer.body, INDEX).filter(|index| is_wanted(*index))?;
         Some(
@@ -99,7 +91,7 @@ fn list_matching(is_wanted: impl Fn(u32) -> bool) -> io::Result<Vec<(u32, QdiscS
 
 // `None` if it is incomplete or has no statistics.
 pub(crate) fn parse_qdisc(body: &[u8]) -> Option<QdiscState> {
-    let attributes = body.get(MESSAGE_BYTES..)?;
+    let attributes = body.get(HEADER_BYTES..)?;
     let statistics = attribute(attributes, STATISTICS)?;
     // struct gnet_stats_basic: 64 bits of bytes, 32 bits of packets; since Linux 5.5 also 64 bits
     // of packets.
