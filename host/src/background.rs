@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-use rustix::thread::{Pid, gettid};
+use rustix::thread::{CapabilitySet, Pid, capabilities, gettid};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::sys::scheduler;
@@ -24,9 +24,6 @@ const PAUSE_NEXT_TO_OTHERS: u32 = 9;
 /// as long.
 const STARVED: Duration = Duration::from_millis(100);
 const STARVED_RATIO: u32 = 10;
-
-/// CAP_SYS_NICE in include/uapi/linux/capability.h. Returning to the normal policy requires it.
-const SYS_NICE: u32 = 23;
 
 thread_local! {
     /// Until the last pause.
@@ -56,12 +53,10 @@ pub struct BackgroundThread {
 impl BackgroundThread {
     #[must_use]
     pub fn enter() -> Self {
-        let can_return =
-            fs::read_to_string("/proc/thread-self/status").is_ok_and(|status| has_sys_nice(&status));
         let thread = gettid();
         let (watcher, end) = channel();
         // The watcher starts first, because later it would inherit the policy.
-        let is_background = can_return
+        let is_background = has_sys_nice()
             && scheduler::is_normal()
             && thread::Builder::new().spawn(move || return_if_starved(thread, &end)).is_ok()
             && scheduler::set_idle(thread, true).is_ok();
@@ -98,9 +93,9 @@ fn is_runnable(thread: Pid) -> bool {
     stat.is_ok_and(|stat| stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with('R')))
 }
 
-fn has_sys_nice(status: &str) -> bool {
-    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    line.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).is_some_and(|set| set >> SYS_NICE & 1 == 1)
+/// Returning to the normal policy requires it.
+fn has_sys_nice() -> bool {
+    capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_NICE))
 }
 
 impl CpuTimes {
@@ -158,8 +153,7 @@ mod tests {
         let before = scheduler::is_normal();
         let guard = BackgroundThread::enter();
         drop(BackgroundThread::enter());
-        let status = fs::read_to_string("/proc/thread-self/status").expect("status");
-        assert_eq!(scheduler::is_normal(), before && !has_sys_nice(&status));
+        assert_eq!(scheduler::is_normal(), before && !has_sys_nice());
         drop(guard);
         assert_eq!(scheduler::is_normal(), before);
     }
@@ -197,13 +191,5 @@ mod tests {
         let before = times(20, 500);
         assert!(!times(20, 590).is_starved_since(&before) && !times(150, 900).is_starved_since(&before));
         assert!(times(21, 840).is_starved_since(&before));
-    }
-
-    #[test]
-    fn idle_policy_requires_cap_sys_nice() {
-        assert!(has_sys_nice("Name:\tx\nCapEff:\t000001ffffffffff\n"));
-        // Docker's default set.
-        assert!(!has_sys_nice("CapEff:\t00000000a80425fb\n"));
-        assert!(!has_sys_nice("Name:\tx\n"));
     }
 }
