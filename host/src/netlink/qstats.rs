@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::attribute::{RequestAttributes, attribute, number, u32_of};
 use super::generic::GenericFamily;
-use crate::{Host, HostError, Known};
+use crate::{Host, Known};
 
 // `NETDEV_CMD_QSTATS_GET`, `NETDEV_A_QSTATS_...` and `NETDEV_QSTATS_SCOPE_QUEUE` of linux/netdev.h.
 const GET: u8 = 12;
@@ -49,15 +49,11 @@ impl QueueStatistics {
         let operation = format!("reading the queue statistics of {interface}");
         let request = || request_statistics(*index.known()?);
         match host.call(&format!("netdev/{interface}/qstats"), &operation, request) {
-            Err(error) if is_missing_family(&error) => Known::Value(None),
+            // Kernels before Linux 6.3 have no netdev family.
+            Err(error) if error.errno() == Some(libc::ENOENT) => Known::Value(None),
             answer => Known::if_supported(answer),
         }
     }
-}
-
-// Kernels before Linux 6.3 have no netdev family.
-fn is_missing_family(error: &HostError) -> bool {
-    matches!(error, HostError::Call { source, .. } if source.raw_os_error() == Some(libc::ENOENT))
 }
 
 fn request_statistics(interface: u32) -> io::Result<QueueStatistics> {

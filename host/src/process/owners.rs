@@ -62,7 +62,7 @@ impl DescriptorOwners {
         let descriptors = match descriptors(host, pid) {
             Ok(descriptors) => descriptors,
             Err(error) => {
-                if is_refusal(&error) {
+                if error.is_denied() {
                     self.refused.push(pid);
                 }
                 return;
@@ -98,10 +98,6 @@ impl DescriptorOwners {
     pub(crate) fn programs_of(&self, pid: u32) -> &[u32] {
         self.programs.get(&pid).map_or(&[], Vec::as_slice)
     }
-}
-
-fn is_refusal(error: &HostError) -> bool {
-    matches!(error, HostError::Read { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied)
 }
 
 #[cfg(test)]

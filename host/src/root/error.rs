@@ -36,6 +36,11 @@ impl HostError {
         matches!(self, HostError::Read { source, .. } if source.kind() == io::ErrorKind::NotFound)
     }
 
+    /// Also if a thread ended while its file was open (`ESRCH`).
+    pub(crate) fn is_ended(&self) -> bool {
+        self.is_missing() || self.errno() == Some(libc::ESRCH)
+    }
+
     /// `EOPNOTSUPP`.
     pub fn is_unsupported(&self) -> bool {
         self.errno() == Some(libc::EOPNOTSUPP)

@@ -28,7 +28,7 @@ impl ThreadKnob {
     fn check_running(&self, host: &Host) -> Result<(), HostError> {
         match process::start_time(host, &format!("/proc/{}/task/{}", self.pid, self.tid)) {
             Ok(started) if started == self.started => Ok(()),
-            Err(error) if !is_ended(&error) => Err(error),
+            Err(error) if !error.is_ended() => Err(error),
             _ => Err(ended_error(self.tid)),
         }
     }
@@ -38,7 +38,7 @@ impl ThreadKnob {
     fn read_status(&self, host: &Host) -> Result<String, HostError> {
         let text = host
             .read(&self.status_path())
-            .map_err(|error| if is_ended(&error) { ended_error(self.tid) } else { error })?;
+            .map_err(|error| if error.is_ended() { ended_error(self.tid) } else { error })?;
         self.check_running(host)?;
         Ok(text)
     }
@@ -107,11 +107,6 @@ fn widen(host: &Host, cpus: &CpuSet) -> CpuSet {
         }
         _ => cpus.clone(),
     }
-}
-
-/// A thread that ends while its file is open reads as `ESRCH`.
-fn is_ended(error: &HostError) -> bool {
-    error.is_missing() || error.errno() == Some(libc::ESRCH)
 }
 
 fn ended_error(tid: u32) -> HostError {

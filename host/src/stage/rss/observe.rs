@@ -49,18 +49,13 @@ fn fields(host: &Host, interface: &str) -> Result<Option<BTreeMap<String, HashFi
     let mut fields_by_flow = BTreeMap::new();
     for flow in FLOWS {
         match flow_hash(host, interface, flow) {
-            Err(error) if is_unreported(&error) => {}
+            // Drivers return `EINVAL` for flow types that they do not hash, as igb does
+            // (`igb_get_rxfh_fields`).
+            Err(error) if matches!(error.errno(), Some(libc::EOPNOTSUPP | libc::EINVAL)) => {}
             fields => drop(fields_by_flow.insert(flow.to_owned(), fields?)),
         }
     }
     Ok((!fields_by_flow.is_empty()).then_some(fields_by_flow))
-}
-
-/// Drivers return `EINVAL` for flow types that they do not hash, as igb does
-/// (`igb_get_rxfh_fields`).
-fn is_unreported(error: &HostError) -> bool {
-    error.is_unsupported()
-        || matches!(error, HostError::Call { source, .. } if source.raw_os_error() == Some(libc::EINVAL))
 }
 
 #[cfg(test)]

@@ -40,7 +40,7 @@ fn softnet(host: &Host) -> Known<Vec<SoftnetCpu>> {
     let online =
         host.read("/sys/devices/system/cpu/online").ok().and_then(|text| CpuSet::from_list(&text).ok());
     host.read_known("/proc/net/softnet_stat", |text| {
-        let lines = softnet::parse(text, online.as_ref()).map_err(|error| error.to_string())?;
+        let lines = softnet::parse(text, online.as_ref())?;
         let has_line = |cpu: &u32| lines.iter().any(|line| line.cpu == *cpu);
         match online.iter().flat_map(CpuSet::iter).find(|cpu| !has_line(cpu)) {
             Some(cpu) => Err(format!("no line of CPU {cpu}, which is online")),

@@ -2,7 +2,7 @@
 
 use super::AuditState;
 use crate::netlink::audit::{self, AuditRules};
-use crate::{Host, HostError, Known};
+use crate::{Host, Known};
 
 impl AuditState {
     /// The kernel answers only in the initial user namespace, and lists rules only with
@@ -11,7 +11,7 @@ impl AuditState {
         let enabled = match host.audit_enabled() {
             Ok(enabled) => enabled,
             // Without CONFIG_AUDIT there is no such netlink protocol, and nothing is audited.
-            Err(HostError::Call { source, .. }) if source.raw_os_error() == Some(libc::EPROTONOSUPPORT) => {
+            Err(error) if error.errno() == Some(libc::EPROTONOSUPPORT) => {
                 return Known::Value(Self { enabled: 0, rules: Known::Value(AuditRules::default()) });
             }
             Err(error) => return Known::unknown(error.to_string()),

@@ -343,7 +343,7 @@ fn switches(host: &Host, pid: u32, tid: u32) -> Option<u64> {
 /// `None` if the thread ended.
 pub(super) fn read_task(host: &Host, pid: u32, tid: u32) -> Option<Known<TaskStat>> {
     match TaskStat::of_thread(host, pid, tid) {
-        Err(error) if has_ended(&error) => None,
+        Err(error) if error.is_ended() => None,
         task => Some(task.into()),
     }
 }
@@ -352,11 +352,6 @@ pub(super) fn read_activity(host: &Host, pid: u32, tid: u32) -> Known<ThreadActi
     host.read_known(&format!("{}/syscall", directory(pid, tid)), |text| {
         ThreadActivity::parse(text).ok_or_else(|| format!("'{}' is no call", text.trim()))
     })
-}
-
-/// Reading a file that was opened before its thread ended returns `ESRCH`.
-fn has_ended(error: &HostError) -> bool {
-    error.is_missing() || error.errno() == Some(libc::ESRCH)
 }
 
 #[cfg(test)]
