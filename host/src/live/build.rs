@@ -23,9 +23,9 @@ impl SnapshotInput<'_> {
     pub(crate) fn snapshot(&self, host: HostLine) -> Snapshot {
         let interrupts = InterruptRates::between(self);
         let interfaces = interfaces::all(self, &interrupts);
-        let cpus = cpus::all(self, &interrupts);
+        let cpus = cpus::all(self, &interrupts).into();
         let services = services::all(self);
-        let threads = threads::all(self, &cpus);
+        let threads = threads::all(self, &cpus).into();
         let mut unknown = Vec::new();
         let mut add_unknown = |subject: &str, why: Option<&str>| {
             if let Some(why) = why {

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::Known;
 use crate::counter_sample::CounterSample;
+use crate::known::UnknownReason;
 use crate::stage::machine::CpuTimes;
 use crate::stage::softirq::SoftnetCpu;
 
@@ -12,11 +12,11 @@ use super::interrupts::InterruptRates;
 use crate::live::growth::rate_32;
 use crate::live::snapshot::CpuSnapshot;
 
-pub(super) fn all(readings: &SnapshotInput<'_>, interrupts: &InterruptRates) -> Known<Vec<CpuSnapshot>> {
-    let times = match &readings.now.cpu_times {
-        Known::Value(times) => times,
-        Known::Unknown { why } => return Known::unknown(why.clone()),
-    };
+pub(super) fn all(
+    readings: &SnapshotInput<'_>,
+    interrupts: &InterruptRates,
+) -> Result<Vec<CpuSnapshot>, UnknownReason> {
+    let times = readings.now.cpu_times.known()?;
     let before = CpuCounters::of(readings.before);
     let now = CpuCounters::of(Some(readings.now));
     let mut cpus: Vec<CpuSnapshot> =
@@ -25,7 +25,7 @@ pub(super) fn all(readings: &SnapshotInput<'_>, interrupts: &InterruptRates) -> 
     for cpu in &mut cpus {
         cpu.packets_share = cpu.packets_per_second.filter(|_| total > 0.0).map(|packets| packets / total);
     }
-    Known::Value(cpus)
+    Ok(cpus)
 }
 
 struct CpuCounters<'a> {

@@ -1,5 +1,6 @@
 //! Threads that serve sockets: their CPU time, and their CPU relative to the packets.
 
+use crate::known::UnknownReason;
 use crate::stage::thread::{ServingThread, TICKS_PER_SECOND, TaskStat};
 use crate::{CpuSet, Known};
 
@@ -15,11 +16,8 @@ const LEAST_PACKETS: f64 = 100.0;
 pub(super) fn all(
     readings: &SnapshotInput<'_>,
     cpus: &Known<Vec<CpuSnapshot>>,
-) -> Known<Vec<ThreadSnapshot>> {
-    let serving = match &readings.path.thread.serving {
-        Known::Value(serving) => serving,
-        Known::Unknown { why } => return Known::unknown(why.clone()),
-    };
+) -> Result<Vec<ThreadSnapshot>, UnknownReason> {
+    let serving = readings.path.thread.serving.known()?;
     let packet_cpus = packet_cpus(cpus.value().map_or(&[], Vec::as_slice));
     let mut threads: Vec<ThreadSnapshot> = Vec::new();
     for serving_thread in serving {
@@ -35,7 +33,7 @@ pub(super) fn all(
         let before = before.filter(|task| task.started == now.started);
         threads.push(thread(readings, serving_thread, (before, now), &packet_cpus));
     }
-    Known::Value(threads)
+    Ok(threads)
 }
 
 /// CPUs on which packets enter the network stack, by activity.

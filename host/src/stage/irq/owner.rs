@@ -17,14 +17,10 @@ const GOOGLE: &str = "google_guest_ag";
 
 /// Scripts that ran once leave no trace and cannot be found.
 pub(super) fn observe(host: &Host) -> Known<Vec<IrqOwner>> {
-    let processes = match processes(host) {
-        Known::Value(processes) => processes,
-        Known::Unknown { why } => return Known::Unknown { why },
-    };
-    let mut owners: Vec<IrqOwner> =
-        processes.iter().filter_map(|process| owner_of_process(host, process)).collect();
-    owners.extend(link_file::observe(host));
-    Known::Value(owners)
+    processes(host).map(|processes| {
+        let of_processes = processes.iter().filter_map(|process| owner_of_process(host, process));
+        of_processes.chain(link_file::observe(host)).collect()
+    })
 }
 
 /// Adds the tools as evidence, and a first command that makes irqbalance leave these interrupts
