@@ -220,6 +220,19 @@ impl RuleMatch {
         self
     }
 
+    /// Adds a value if it is known.
+    pub(crate) fn evidence_if(
+        self,
+        label: impl Into<String>,
+        value: Option<impl Into<serde_json::Value>>,
+        read_from: impl Into<String>,
+    ) -> Self {
+        match value {
+            Some(value) => self.evidence(label, value, read_from),
+            None => self,
+        }
+    }
+
     /// Adds a table of values by key.
     pub fn evidence_by<K: ToString, V: Into<serde_json::Value>>(
         self,

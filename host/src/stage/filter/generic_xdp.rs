@@ -42,19 +42,15 @@ fn match_interface(view: &HostView<'_>, filters: &InterfaceFilters) -> Option<Ru
         Some(false) => ", since its driver cannot run it itself",
         None => "",
     };
-    let mut rule_match =
-        RuleMatch::new(severity, format!("The XDP program on {interface} runs in generic mode{driver_note}"))
-            .evidence(format!("mode of the XDP program on {interface}"), "generic", "RTM_GETLINK, IFLA_XDP");
-    if let Some(id) = program.id {
-        rule_match = rule_match.evidence("id of the program", id, "RTM_GETLINK, IFLA_XDP");
-    }
-    if let Some(driver_runs_xdp) = driver_runs_xdp {
-        rule_match = rule_match.evidence(
+    let title = format!("The XDP program on {interface} runs in generic mode{driver_note}");
+    let rule_match = RuleMatch::new(severity, title)
+        .evidence(format!("mode of the XDP program on {interface}"), "generic", "RTM_GETLINK, IFLA_XDP")
+        .evidence_if("id of the program", program.id, "RTM_GETLINK, IFLA_XDP")
+        .evidence_if(
             format!("the driver of {interface} runs XDP programs"),
             driver_runs_xdp,
             "netdev netlink, dev-get, xdp-features",
         );
-    }
     Some(rule_match)
 }
 

@@ -151,18 +151,10 @@ fn add_evidence(rule_match: RuleMatch, filter: &FilterState, conntrack: &Conntra
         let label = format!("function at the hook {} of {}", hook.hook, hook.family);
         rule_match = rule_match.evidence(label, hook.function.clone(), "nfnetlink, NFNL_MSG_HOOK_GET");
     }
-    if let Some(count) = conntrack.count.value() {
-        rule_match = rule_match.evidence("entries in the table", *count, conntrack::COUNT);
-    }
-    if let Some(max) = conntrack.max.value() {
-        rule_match = rule_match.evidence("entries there can be", *max, conntrack::MAX);
-    }
-    match conntrack.drops() {
-        Some(drops) => {
-            rule_match.evidence("packets without an entry since boot", drops, conntrack::STATISTICS)
-        }
-        None => rule_match,
-    }
+    rule_match
+        .evidence_if("entries in the table", conntrack.count.value().copied(), conntrack::COUNT)
+        .evidence_if("entries there can be", conntrack.max.value().copied(), conntrack::MAX)
+        .evidence_if("packets without an entry since boot", conntrack.drops(), conntrack::STATISTICS)
 }
 
 fn add_remedy(rule_match: RuleMatch, filter: &FilterState, services: &[&ServiceSockets]) -> RuleMatch {

@@ -98,16 +98,13 @@ fn add_evidence(
     selects: fn(LossReason) -> bool,
 ) -> RuleMatch {
     for loss in losses(link).into_iter().filter(|loss| selects(loss.reason) && loss.packets > 0) {
-        if let Some(rate) = rate(view, link, &loss) {
-            rule_match = rule_match.evidence(format!("{} per second", loss.name), rate, &loss.read_from);
-        }
-        rule_match = rule_match.evidence(format!("{} since boot", loss.name), loss.packets, loss.read_from);
+        rule_match = rule_match
+            .evidence_if(format!("{} per second", loss.name), rate(view, link, &loss), &loss.read_from)
+            .evidence(format!("{} since boot", loss.name), loss.packets, loss.read_from);
     }
-    if let Some(received) = link.totals.value().and_then(|totals| totals.get("rx_packets")) {
-        let path = format!("/sys/class/net/{}/statistics/rx_packets", link.interface);
-        rule_match = rule_match.evidence("packets received since boot", *received, path);
-    }
-    rule_match
+    let received = link.totals.value().and_then(|totals| totals.get("rx_packets")).copied();
+    let path = format!("/sys/class/net/{}/statistics/rx_packets", link.interface);
+    rule_match.evidence_if("packets received since boot", received, path)
 }
 
 /// Above this share the CPU is too slow on average, so a longer ring would only lose more

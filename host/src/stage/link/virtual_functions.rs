@@ -48,11 +48,8 @@ fn match_interface(link: &LinkState, iommu: Option<bool>) -> Option<RuleMatch> {
             "tap interfaces on its bridge",
             bridge.taps.clone(),
             format!("/sys/class/net/{interface}/brport/bridge/brif"),
-        );
-    let rule_match = match iommu {
-        Some(is_on) => rule_match.evidence("IOMMU", if is_on { "on" } else { "off" }, "/sys/class/iommu"),
-        None => rule_match,
-    };
+        )
+        .evidence_if("IOMMU", iommu.map(|is_on| if is_on { "on" } else { "off" }), "/sys/class/iommu");
     let setting = Setting::VirtualFunctions { interface: interface.clone() };
     Some(rule_match.change(setting, Some(0), machines.min(total)))
 }

@@ -86,10 +86,8 @@ fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
             *first_governor,
             path(*first_cpu, "scaling_governor"),
         )
-        .evidence("CPUs governed so", slow_cpus.len(), "scaling_governor of each CPU");
-    if let Some(driver) = driver {
-        rule_match = rule_match.evidence("frequency driver", driver, path(*first_cpu, "scaling_driver"));
-    }
+        .evidence("CPUs governed so", slow_cpus.len(), "scaling_governor of each CPU")
+        .evidence_if("frequency driver", driver, path(*first_cpu, "scaling_driver"));
     for (cpu, governor) in &slow_cpus {
         let setting = Setting::Governor { cpu: *cpu };
         rule_match = rule_match.change(setting, Some(governor), "performance");

@@ -86,20 +86,15 @@ fn vhost_saturated(view: &HostView<'_>) -> Vec<RuleMatch> {
         let severity = if has_drops { Severity::High } else { Severity::Medium };
         let directory = format!("/proc/{}/task/{}", thread.pid, thread.tid);
         let percent = (share * 100.0).round();
-        let mut rule_match = RuleMatch::new(severity, title).evidence(
-            "CPU time of the thread in percent",
-            percent,
-            format!("{directory}/stat"),
-        );
-        if let Some(allowed) = thread.allowed.value() {
-            rule_match =
-                rule_match.evidence("CPUs it may run on", allowed.to_string(), format!("{directory}/status"));
-        }
-        if let Some(cpu) = thread.last_cpu {
-            rule_match = rule_match.evidence("CPU it ran on last", cpu, format!("{directory}/stat"));
-        }
+        let allowed = thread.allowed.value().map(ToString::to_string);
         let names: Vec<&str> = ports.iter().map(|port| port.interface.as_str()).collect();
-        Some(rule_match.evidence("interfaces of the machine", names, format!("/proc/{}/fdinfo", thread.pid)))
+        Some(
+            RuleMatch::new(severity, title)
+                .evidence("CPU time of the thread in percent", percent, format!("{directory}/stat"))
+                .evidence_if("CPUs it may run on", allowed, format!("{directory}/status"))
+                .evidence_if("CPU it ran on last", thread.last_cpu, format!("{directory}/stat"))
+                .evidence("interfaces of the machine", names, format!("/proc/{}/fdinfo", thread.pid)),
+        )
     });
     matches.collect()
 }

@@ -61,17 +61,13 @@ fn match_interface(view: &HostView<'_>, nic: &ScaledInterface<'_>) -> Option<Rul
         balance.queues.len() - 1
     );
     let severity = severity(view, nic, &balance);
+    let drops = drops(view, nic, &balance).filter(|drops| *drops > 0.0).map(f64::round);
+    let drops_label = format!("packets per second that queue {} lost", balance.hottest);
     let rule_match = RuleMatch::new(severity, title)
-        .evidence(balance.label(), balance.by_queue(), balance.read_from.clone())
-        .evidence("share of the queue in percent", percent, balance.read_from.clone());
-    Some(match drops(view, nic, &balance) {
-        Some(drops) if drops > 0.0 => rule_match.evidence(
-            format!("packets per second that queue {} lost", balance.hottest),
-            drops.round(),
-            balance.read_from,
-        ),
-        _ => rule_match,
-    })
+        .evidence(balance.label(), balance.by_queue(), &balance.read_from)
+        .evidence("share of the queue in percent", percent, &balance.read_from)
+        .evidence_if(drops_label, drops, balance.read_from);
+    Some(rule_match)
 }
 
 fn severity(view: &HostView<'_>, nic: &ScaledInterface<'_>, balance: &QueueBalance) -> Severity {

@@ -72,15 +72,13 @@ fn match_imbalance(view: &HostView<'_>, service: &ServiceSockets) -> Option<Rule
     let rule_match = RuleMatch::new(severity, title);
     Some(loads.into_iter().fold(rule_match, |rule_match, (socket, cpus)| {
         let label = format!("percent of a CPU used by the threads of socket {} take", socket.inode);
-        let rule_match =
-            rule_match.evidence(label, (cpus * 1000.0).round() / 10.0, "/proc/PID/task/TID/stat");
-        match view.socket_loss_rate(socket).filter(|rate| *rate > 0.0) {
-            Some(rate) => {
-                let label = format!("packets/s that socket {} loses", socket.inode);
-                rule_match.evidence(label, rate.round(), service.read_from.clone())
-            }
-            None => rule_match,
-        }
+        let loss_rate = view.socket_loss_rate(socket).filter(|rate| *rate > 0.0).map(f64::round);
+        let loss_label = format!("packets/s that socket {} loses", socket.inode);
+        rule_match.evidence(label, (cpus * 1000.0).round() / 10.0, "/proc/PID/task/TID/stat").evidence_if(
+            loss_label,
+            loss_rate,
+            &service.read_from,
+        )
     }))
 }
 

@@ -90,10 +90,8 @@ fn build_match(
         rule_match =
             rule_match.evidence(format!("thread {} {}", thread.name, thread.tid), evidence, read_from);
     }
-    if let Some(drops) = socket.drops.filter(|drops| *drops > 0) {
-        rule_match = rule_match.evidence("packets the socket lost", drops, service.read_from.clone());
-    }
-    rule_match
+    let drops = socket.drops.filter(|drops| *drops > 0);
+    rule_match.evidence_if("packets the socket lost", drops, &service.read_from)
 }
 
 #[cfg(test)]

@@ -80,17 +80,9 @@ fn match_between_readings(view: &HostView<'_>) -> Option<RuleMatch> {
         share * 100.0,
         amount::rate(rates.values().sum()),
     );
-    let rule_match = RuleMatch::new(severity, title).evidence_by(
-        "packets/s by CPU",
-        super::rounded_rates(&rates),
-        "/proc/net/softnet_stat",
-    );
-    let rule_match = match softirq_share {
-        Some(softirq_share) => {
-            rule_match.evidence(format!("share of CPU {cpu}'s time in softirqs"), softirq_share, "/proc/stat")
-        }
-        None => rule_match,
-    };
+    let rule_match = RuleMatch::new(severity, title)
+        .evidence_by("packets/s by CPU", super::rounded_rates(&rates), "/proc/net/softnet_stat")
+        .evidence_if(format!("share of CPU {cpu}'s time in softirqs"), softirq_share, "/proc/stat");
     Some(match rps_interface {
         Some(interface) => add_rps_changes(view, rule_match, interface),
         None => rule_match,

@@ -39,14 +39,10 @@ fn check_audit(view: &HostView<'_>) -> Vec<RuleMatch> {
     };
     let lock_text = if audit.enabled == 2 { "; the setting is locked until the next boot" } else { "" };
     let title = format!("System calls are audited{rule_text}{service_text}{lock_text}");
-    let mut rule_match = RuleMatch::new(severity, title).costs_per(CostUnit::UdpDatagram).evidence(
-        "audit enabled",
-        audit.enabled,
-        "AUDIT_GET",
-    );
-    if let Some(rules) = rules {
-        rule_match = rule_match.evidence("audit rules", rules.count, "AUDIT_LIST_RULES");
-    }
+    let rule_match = RuleMatch::new(severity, title)
+        .costs_per(CostUnit::UdpDatagram)
+        .evidence("audit enabled", audit.enabled, "AUDIT_GET")
+        .evidence_if("audit rules", rules.map(|rules| rules.count), "AUDIT_LIST_RULES");
     vec![match audit.enabled {
         2 => rule_match,
         enabled => rule_match.change(Setting::Audit, Some(enabled), 0),

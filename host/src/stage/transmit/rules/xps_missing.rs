@@ -52,15 +52,12 @@ fn match_interface(view: &HostView<'_>, nic: &TransmitNic<'_>) -> Option<RuleMat
     let rule_match = RuleMatch::new(severity, title)
         .costs_packets_of(interface)
         .evidence("CPUs by transmit queue", by_queue(&xps), xps_files(interface))
-        .evidence("CPUs online", nic.cpus.to_string(), "/sys/devices/system/cpu/online");
-    let rule_match = match rate {
-        Some(rate) => rule_match.evidence(
+        .evidence("CPUs online", nic.cpus.to_string(), "/sys/devices/system/cpu/online")
+        .evidence_if(
             "packets sent per second",
-            rate.round(),
+            rate.map(f64::round),
             format!("/sys/class/net/{interface}/statistics/tx_packets"),
-        ),
-        None => rule_match,
-    };
+        );
     Some(nic.add_changes(rule_match, &xps))
 }
 
