@@ -1,8 +1,8 @@
 // Drops requests to a server in XDP, once as many admitted requests wait as its workers allow.
-// Packets to other ports or addresses pass, and so do packets that are not UDP, have a VLAN tag or
-// an IPv6 extension header, or are IPv4 fragments. If no worker takes a request for `open_after`
-// after a refusal, everything passes. The server's process holds the link, so the program is
-// detached when the process ends.
+// Packets to other ports or addresses pass, and so do packets that are not UDP, have more than two
+// VLAN tags or an IPv6 extension header, or are IPv4 fragments. If no worker takes a request for
+// `open_after` after a refusal, everything passes. The server's process holds the link, so the
+// program is detached when the process ends.
 //
 // Workers set the total number of requests that may be admitted (`granted`), so the room left is
 // `granted` minus `admitted`. If admitted packets are lost, workers raise `granted` when no request
@@ -112,17 +112,41 @@ struct request {
     __u64 source;
 };
 
+struct vlan_header {
+    __be16 tag;
+    __be16 protocol;
+};
+
 // Whether the packet is UDP to the port. Sets destination, port and source if so.
 INLINE int parse(struct xdp_md *context, struct request *request) {
     void *at = (void *)(long)context->data;
     void *end = (void *)(long)context->data_end;
     struct ethhdr *ethernet = at;
     struct udphdr *udp;
+    __be16 protocol;
 
     if (at + sizeof(*ethernet) > end)
         return 0;
     at += sizeof(*ethernet);
-    if (ethernet->h_proto == bpf_htons(ETH_P_IP)) {
+    protocol = ethernet->h_proto;
+    // Tags that the device left in the frame, as without `rx-vlan-offload`.
+    if (protocol == bpf_htons(ETH_P_8021Q) || protocol == bpf_htons(ETH_P_8021AD)) {
+        struct vlan_header *vlan = at;
+
+        at += sizeof(*vlan);
+        if (at > end)
+            return 0;
+        protocol = vlan->protocol;
+    }
+    if (protocol == bpf_htons(ETH_P_8021Q)) {
+        struct vlan_header *vlan = at;
+
+        at += sizeof(*vlan);
+        if (at > end)
+            return 0;
+        protocol = vlan->protocol;
+    }
+    if (protocol == bpf_htons(ETH_P_IP)) {
         struct iphdr *ip = at;
 
         if (at + sizeof(*ip) > end)
@@ -136,7 +160,7 @@ INLINE int parse(struct xdp_md *context, struct request *request) {
         request->to[2] = bpf_htonl(0xffff);
         request->to[3] = ip->daddr;
         request->source = bpf_ntohl(ip->saddr) & v4_mask;
-    } else if (ethernet->h_proto == bpf_htons(ETH_P_IPV6)) {
+    } else if (protocol == bpf_htons(ETH_P_IPV6)) {
         struct ipv6hdr *ip = at;
 
         if (at + sizeof(*ip) > end || ip->nexthdr != IPPROTO_UDP)

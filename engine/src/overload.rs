@@ -82,7 +82,7 @@ pub enum ShedPolicy {
 }
 
 /// An XDP program that refuses requests for the server's port at the interface, before the network stack spends time on
-/// them. Packets for other ports or addresses, other protocols, tagged packets and fragments pass.
+/// them. Packets for other ports or addresses, other protocols and fragments pass.
 ///
 /// It admits a limited number of requests more than the workers took. If the workers stop taking requests, it passes
 /// everything. It is attached by a BPF link of this process (Linux 5.9), so it is detached when the process ends. Requires

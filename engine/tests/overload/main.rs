@@ -3,6 +3,9 @@
 mod goodput;
 mod guard;
 mod other_paths;
+#[expect(dead_code, reason = "these tests only send frames")]
+#[path = "../xdp/sys.rs"]
+mod packets;
 #[path = "../support/mod.rs"]
 mod support;
 

@@ -4,10 +4,12 @@
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
-use linerate_engine::{Action, Request, RunningServer, Service, XdpMode};
+use etherparse::{PacketBuilder, VlanId};
+use linerate_engine::{Action, Echo, Request, RunningServer, Service, XdpMode};
 use linerate_lab::Lab;
 
 use crate::guard::{FIRST, FOREVER, counts, guarded, lab, serve_at};
+use crate::packets::packet_socket;
 use crate::support::{EngineTestResult, PATIENCE, ask, client, skip};
 use crate::{PausedServer, ServiceHold, until};
 
@@ -74,6 +76,27 @@ fn guard_limits_all_addresses_of_a_wildcard_bind() -> EngineTestResult {
         // IPv4 requests to a dual-stack socket.
         check_guard(&lab, any, v4)?;
         check_guard(&lab, any, (*v6, 0).into())?;
+    }
+    Ok(())
+}
+
+#[test]
+fn guard_counts_requests_with_vlan_tags_in_the_frame() -> EngineTestResult {
+    let Some(lab) = lab("guard_counts_requests_with_vlan_tags_in_the_frame", 1) else { return Ok(()) };
+    let (sender, receiver) = (&lab.links()[0].sender, &lab.links()[0].receiver);
+    let running = serve_at(&lab, (Ipv4Addr::UNSPECIFIED, 0).into(), 1, &guarded(FOREVER), Echo)?;
+    let wire = lab.senders()[0].run(|| packet_socket(sender.index, PATIENCE))??;
+    let (from, to) = (sender.ipv4[0].octets(), receiver.ipv4[0].octets());
+    let (inner, outer) = (VlanId::try_new(42)?, VlanId::try_new(7)?);
+    let ethernet = || PacketBuilder::ethernet2(sender.mac, receiver.mac);
+    let untagged = ethernet().ipv4(from, to, 9);
+    let tagged = ethernet().single_vlan(inner).ipv4(from, to, 9);
+    let twice_tagged = ethernet().double_vlan(outer, inner).ipv4(from, to, 9);
+    for (admitted, packet) in (1..).zip([untagged, tagged, twice_tagged]) {
+        let mut frame = Vec::new();
+        packet.udp(4321, running.local_addr().port()).write(&mut frame, b"request")?;
+        wire.send(&frame)?;
+        until(&format!("{admitted} requests are counted"), || counts(&running).admitted == admitted)?;
     }
     Ok(())
 }
