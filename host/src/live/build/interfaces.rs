@@ -156,10 +156,11 @@ fn qdiscs(sample: Option<&InterfaceSample>) -> &[QdiscState] {
     sample.and_then(|sample| sample.disciplines.value()).map_or(&[][..], Vec::as_slice)
 }
 
-/// Qdiscs by transmit queue: the children of an `mq` or `mqprio` root, which are numbered from 1 in
-/// hexadecimal.
+/// Qdiscs by transmit queue: the children of an `mq`, `mqprio` or `taprio` root, which are numbered
+/// from 1 in hexadecimal (net/sched/sch_taprio.c, `taprio_init`).
 fn qdiscs_by_queue(qdiscs: &[QdiscState]) -> BTreeMap<u32, &QdiscState> {
-    let is_root = |item: &&QdiscState| item.parent == "root" && ["mq", "mqprio"].contains(&&*item.kind);
+    let is_root =
+        |item: &&QdiscState| item.parent == "root" && ["mq", "mqprio", "taprio"].contains(&&*item.kind);
     let Some(root) = qdiscs.iter().find(is_root) else { return BTreeMap::new() };
     let queue_number = |item: &QdiscState| {
         let (major, minor) = item.parent.rsplit_once(':')?;
@@ -219,19 +220,21 @@ mod tests {
     }
 
     #[test]
-    fn only_children_of_mq_belong_to_transmit_queues() {
+    fn only_children_of_multiqueue_roots_belong_to_transmit_queues() {
         let expected = [(0, "fq".to_owned()), (10, "fq_codel".to_owned())];
         assert_eq!(
             queue_kinds(&[("mq", "0:", "root"), ("fq", "0:", ":1"), ("fq_codel", "0:", ":b")]),
             expected
         );
-        let nested = [
-            ("mqprio", "8001:", "root"),
-            ("fq", "0:", "8001:1"),
-            ("fq_codel", "0:", "8001:b"),
-            ("pfifo", "20:", "10:2"),
-        ];
-        assert_eq!(queue_kinds(&nested), expected);
+        for root in ["mqprio", "taprio"] {
+            let nested = [
+                (root, "8001:", "root"),
+                ("fq", "0:", "8001:1"),
+                ("fq_codel", "0:", "8001:b"),
+                ("pfifo", "20:", "10:2"),
+            ];
+            assert_eq!(queue_kinds(&nested), expected, "{root}");
+        }
         assert_eq!(queue_kinds(&[("htb", "1:", "root"), ("fq_codel", "0:", "1:1")]), []);
     }
 }
