@@ -251,7 +251,7 @@ class FakeModule:
 
 
 def test_changes(fleet):
-    """Half-applied tunes are undone, and only own tunes are confirmed."""
+    """Half-applied tunes are undone, and only own tunes that are in effect are confirmed."""
     command = command_module()
 
     class Tunes(command.Changes):
@@ -277,10 +277,16 @@ def test_changes(fleet):
     goals = {1: "tune", 2: "tune", 3: "boost"}
     tunes = [{"tune": number, "goal": goal, "until": {"confirmed": 1}} for number, goal in goals.items()]
     answers = {"tune status": (0, {"schema": "linerate.tune-status/2", "result": {"tunes": tunes}}), "tune confirm": (0, {})}
-    for chosen, confirmed in ((None, ["tune confirm 2"]), (1, ["tune confirm 1"]), (0, []), (3, [])):
+    for chosen, confirmed in ((None, ["tune confirm 2"]), (1, ["tune confirm 1"]), (0, [])):
         kept = Tunes(answers, tune=chosen)
         assert kept.confirmed() == {"changed": bool(confirmed)}, chosen
         assert kept.module.commands[1:] == confirmed, kept.module.commands
+    # A boost, and a tune that its guard has undone.
+    for chosen in (3, 4):
+        try:
+            raise AssertionError(Tunes(answers, tune=chosen).confirmed())
+        except SystemExit as failure:
+            assert str(failure).startswith("tune %d is not in effect" % chosen), failure
 
 
 def test_schedule(fleet):

@@ -138,7 +138,11 @@ class Changes(Linerate):
         return result
 
     def confirmed(self):
-        waiting = [tune for tune in self.own() if "confirmed" in (tune["until"] or {})]
+        tunes = self.own()
+        # As after a confirmation that comes too late: the guard has undone the tune.
+        if self.params["tune"] and not tunes:
+            self.fail("tune %d is not in effect, so it cannot be confirmed" % self.params["tune"])
+        waiting = [tune for tune in tunes if "confirmed" in (tune["until"] or {})]
         if waiting and not self.module.check_mode:
             status, _, err = self.run("tune", "confirm", str(waiting[-1]["tune"]), *self.place)
             if status:
