@@ -109,7 +109,8 @@ mod tests {
         let device = |name: &str, up, addresses: &[&str]| {
             let addresses = addresses.iter().filter_map(|address| address.parse().ok()).collect();
             let loopback = name == "lo";
-            NetDevice { name: name.to_owned(), index: 1, up, loopback, addresses, lower: Vec::new() }
+            let (name, lower) = (name.to_owned(), Vec::new());
+            NetDevice { name, index: 1, up, loopback, addresses, driver: None, lower }
         };
         vec![
             device("lo", true, &["127.0.0.1"]),
@@ -149,7 +150,8 @@ mod tests {
             let addresses = address.parse().into_iter().collect();
             let lower = lower.iter().map(|name| (*name).to_owned()).collect();
             let name = name.to_owned();
-            devices.push(NetDevice { name, index: 1, up: true, loopback: false, addresses, lower });
+            let driver = None;
+            devices.push(NetDevice { name, index: 1, up: true, loopback: false, addresses, driver, lower });
         };
         add("docker0", "172.17.0.1", &["veth1"]);
         add("veth1", "none", &[]);

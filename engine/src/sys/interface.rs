@@ -10,6 +10,9 @@ const SIOCETHTOOL: libc::Ioctl = 0x8946;
 const ETHTOOL_GDRVINFO: u32 = 0x03;
 const ETHTOOL_GCHANNELS: u32 = 0x3c;
 
+/// The driver of VLAN interfaces (net/8021q/vlan_dev.c).
+pub(crate) const VLAN_DRIVER: &str = "802.1Q VLAN Support";
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct NetDevice {
     pub(crate) name: String,
@@ -17,6 +20,9 @@ pub(crate) struct NetDevice {
     pub(crate) up: bool,
     pub(crate) loopback: bool,
     pub(crate) addresses: Vec<IpAddr>,
+    /// As ethtool reports it: the kind of link for most virtual interfaces (net/ethtool/ioctl.c,
+    /// `ethtool_get_drvinfo`). `None` if it reports none.
+    pub(crate) driver: Option<String>,
     /// Names of the interfaces below it: a bond's or bridge's members, a VLAN's device.
     pub(crate) lower: Vec<String>,
 }
@@ -55,6 +61,7 @@ pub(crate) fn interfaces() -> io::Result<Vec<NetDevice>> {
                     up: flags & libc::IFF_UP != 0,
                     loopback: flags & libc::IFF_LOOPBACK != 0,
                     addresses: Vec::new(),
+                    driver: None,
                     lower: lower_interfaces(&name.to_string_lossy()),
                 });
                 devices.len() - 1
@@ -68,6 +75,9 @@ pub(crate) fn interfaces() -> io::Result<Vec<NetDevice>> {
     // SAFETY: the list that getifaddrs made, freed once; nothing refers to it now.
     unsafe { libc::freeifaddrs(first) };
     devices.sort_by_key(|device| device.index);
+    for device in &mut devices {
+        device.driver = device.read_driver().ok();
+    }
     Ok(devices)
 }
 
@@ -134,7 +144,7 @@ struct EthtoolChannels {
 }
 
 impl NetDevice {
-    pub(crate) fn driver(&self) -> io::Result<String> {
+    fn read_driver(&self) -> io::Result<String> {
         let mut info = DriverInfo { command: ETHTOOL_GDRVINFO, driver: [0; 32], rest: [0; 160] };
         // SAFETY: ETHTOOL_GDRVINFO fills a `struct ethtool_drvinfo`, 196 bytes.
         unsafe { self.ethtool(&mut info)? };

@@ -12,16 +12,16 @@ use super::report::{self, XdpInterface, XdpQueue, XdpReport};
 use crate::choices::AfXdpSettings;
 use crate::socket::Fallback;
 use crate::sys::bpf::XdpMode;
-use crate::sys::interface::{self, NetDevice, is_served};
+use crate::sys::interface::{self, NetDevice, VLAN_DRIVER, is_served};
 use crate::sys::thread::pin;
 use crate::sys::xsk::{self, RingSizes, Umem, XskBind, XskSocket};
 
 // Bytes that the kernel keeps free in front of a packet in a frame (`XDP_PACKET_HEADROOM`, include/uapi/linux/bpf.h).
 const HEADROOM: u32 = 256;
-/// The driver name of VLAN interfaces (net/8021q/vlan_dev.c).
-const VLAN_DRIVER: &str = "802.1Q VLAN Support";
 /// Interfaces whose members receive the frames (drivers/net/bonding, drivers/net/team).
 const DRIVERS_WITHOUT_QUEUES: [&str; 2] = ["bonding", "team"];
+/// Why AF_XDP serves no VLAN interface.
+const LACKS_TAG: &str = "replies would lack the tag of the VLAN";
 /// An Ethernet header with two tags.
 const LINK_HEADER: u32 = 22;
 
@@ -120,7 +120,7 @@ fn choose_interfaces(
     };
     let is_served = |address: &IpAddr| is_served(options.address.ip(), options.only_v6, *address);
     // Most devices take the tag of a VLAN out of the frame before XDP, so a reply would have none.
-    let is_vlan = |device: &&NetDevice| device.driver().is_ok_and(|driver| driver == VLAN_DRIVER);
+    let is_vlan = |device: &&NetDevice| device.driver.as_deref() == Some(VLAN_DRIVER);
     let is_candidate = |device: &&NetDevice| {
         let in_scope = scope == 0 || device.index == scope;
         !device.loopback && !is_vlan(device) && in_scope && device.addresses.iter().any(is_served)
@@ -140,18 +140,16 @@ fn choose_interfaces(
         }
         selected_devices
     };
+    let (vlans, served_devices): (Vec<&NetDevice>, Vec<&NetDevice>) = devices.iter().partition(is_vlan);
+    let mut served_vlans = vlans.into_iter().filter(|vlan| vlan.addresses.iter().any(is_served)).peekable();
     if selected_devices.is_empty() {
-        return Err(match options.interfaces {
-            [] => format!("no interface that is up and not loopback has {}", options.address.ip()),
+        return Err(match (options.interfaces, served_vlans.peek()) {
+            ([], Some(vlan)) => format!("{}: {LACKS_TAG}", vlan.name),
+            ([], None) => format!("no interface that is up and not loopback has {}", options.address.ip()),
             _ => "none of the interfaces named can be served".to_owned(),
         });
     }
-    let (vlans, served_devices): (Vec<&NetDevice>, Vec<&NetDevice>) = devices.iter().partition(is_vlan);
-    for vlan in vlans {
-        if vlan.addresses.iter().any(is_served) {
-            fallbacks.push(xdp_fallback(&vlan.name, "replies would lack the tag of the VLAN".to_owned()));
-        }
-    }
+    fallbacks.extend(served_vlans.map(|vlan| xdp_fallback(&vlan.name, LACKS_TAG.to_owned())));
     // Addresses of the loopback interface, except its own, also get packets from outside.
     let mut targets: Vec<SocketAddr> = served_devices
         .into_iter()
@@ -190,7 +188,7 @@ fn attach(
     if !device.up {
         return Err(format!("{name} is down when the server starts"));
     }
-    let driver = device.driver().ok();
+    let driver = device.driver.clone();
     // A frame has the queue of the member, and the kernel drops it if the socket has another device
     // (net/xdp/xsk.c, `xsk_rcv_check`).
     if driver.as_deref().is_some_and(|driver| DRIVERS_WITHOUT_QUEUES.contains(&driver)) {
@@ -381,4 +379,53 @@ fn describe_xsk_error(what: &str, error: &io::Error) -> String {
         _ => "",
     };
     format!("cannot {what}: {error}{hint}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn device(name: &str, driver: &str, address: &str) -> Result<NetDevice, std::net::AddrParseError> {
+        Ok(NetDevice {
+            name: name.to_owned(),
+            index: 2,
+            up: true,
+            loopback: name == "lo",
+            addresses: vec![address.parse()?],
+            driver: Some(driver.to_owned()),
+            lower: Vec::new(),
+        })
+    }
+
+    #[test]
+    fn reason_names_the_vlan_that_has_the_address() -> Result<(), Box<dyn std::error::Error>> {
+        let devices = [
+            device("lo", "", "127.0.0.1")?,
+            device("eth0", "ixgbe", "192.0.2.1")?,
+            device("eth0.100", VLAN_DRIVER, "10.0.0.1")?,
+        ];
+        let named = ["lo".to_owned()];
+        for (address, interfaces, served, fallbacks, reason) in [
+            ("192.0.2.1:7", &[][..], Some("192.0.2.1:7"), 0, ""),
+            ("0.0.0.0:7", &[], Some("192.0.2.1:7"), 1, ""),
+            ("10.0.0.1:7", &[], None, 0, "eth0.100: replies would lack the tag of the VLAN"),
+            ("10.0.0.9:7", &[], None, 0, "no interface that is up and not loopback has 10.0.0.9"),
+            ("10.0.0.1:7", &named, None, 1, "none of the interfaces named can be served"),
+        ] {
+            let settings = AfXdpSettings::default();
+            let options = XdpServeOptions {
+                settings,
+                address: address.parse()?,
+                only_v6: false,
+                interfaces,
+                placement: &[],
+            };
+            let mut found = Vec::new();
+            let choice = choose_interfaces(&options, &devices, &mut found).map(|(_, targets)| targets);
+            let expected = served.map(str::parse).transpose()?.map(|target| vec![target]);
+            assert_eq!(choice, expected.ok_or_else(|| reason.to_owned()), "{address}");
+            assert_eq!(found.len(), fallbacks, "{address}: {found:?}");
+        }
+        Ok(())
+    }
 }
