@@ -93,8 +93,9 @@ pub enum ShedPolicy {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", default)]
 pub struct XdpGuard {
-    /// The interfaces on which requests arrive. Default: those with an address of the server that are up, except loopback
-    /// and interfaces above another of these, such as VLANs.
+    /// The interfaces on which requests arrive. Default: those with an address of the server that are up, except loopback,
+    /// ports of a bridge or bond among these, and VLANs, macvlans and ipvlans above another of these. With a wildcard
+    /// address on a host whose addresses are all on the loopback interface: all that are up, with the same exceptions.
     pub interfaces: Vec<String>,
     /// How long an admitted request may take until its reply leaves, as an estimate: the guard admits as many requests as
     /// the workers answer in this time, at the rate at which each of them took requests while it was busy (over its last

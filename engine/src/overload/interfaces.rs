@@ -4,10 +4,24 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
-use crate::sys::interface::{NetDevice, is_served};
+use crate::sys::interface::{NetDevice, VLAN_DRIVER, is_served};
+
+/// Interfaces that receive all frames of their ports (net/bridge, drivers/net/bonding,
+/// drivers/net/team).
+const DRIVERS_WITH_PORTS: [&str; 3] = ["bridge", "bonding", "team"];
+/// Interfaces that receive some frames of the interface below them, except that a VLAN tag may be
+/// missing (net/8021q, drivers/net/macvlan.c, drivers/net/ipvlan). Other upper interfaces, such as
+/// those of VXLAN, MACsec or a switch (DSA), receive packets that these frames contain.
+const DRIVERS_ABOVE: [&str; 3] = [VLAN_DRIVER, "macvlan", "ipvlan"];
+/// Interfaces that have addresses, but receive only frames of this host (drivers/net/dummy.c,
+/// drivers/net/vrf.c).
+const DRIVERS_WITHOUT_FRAMES: [&str; 2] = ["dummy", "vrf"];
+/// Most levels of interfaces above each other (include/linux/netdevice.h, `MAX_NEST_DEV`).
+const MOST_LEVELS: usize = 8;
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct GuardedInterfaces {
+    /// In the order in which programs can be attached.
     pub(super) interfaces: Vec<String>,
     /// Empty if the server has one address, which the program knows.
     pub(super) addresses: Vec<SocketAddr>,
@@ -21,65 +35,94 @@ pub(super) fn find_all(
     only_v6: bool,
     requested_names: &[String],
 ) -> Result<GuardedInterfaces, String> {
-    let (guarded_parts, errors): (Vec<_>, Vec<_>) = addresses
-        .iter()
-        .map(|address| find(devices, *address, only_v6, requested_names))
-        .partition(Result::is_ok);
-    let mut guarded_parts: Vec<GuardedInterfaces> = guarded_parts.into_iter().flatten().collect();
-    match (guarded_parts.len(), addresses) {
-        (0, _) => Err(errors.into_iter().find_map(Result::err).unwrap_or_default()),
-        (1, [_]) => Ok(guarded_parts.remove(0)),
-        _ => {
-            let interfaces: BTreeSet<String> =
-                guarded_parts.iter_mut().flat_map(|part| part.interfaces.drain(..)).collect();
-            let specific_addresses =
-                addresses.iter().filter(|address| !address.ip().to_canonical().is_unspecified());
-            let mut all_addresses: BTreeSet<SocketAddr> = specific_addresses.copied().collect();
-            all_addresses.extend(guarded_parts.into_iter().flat_map(|part| part.addresses));
-            Ok(GuardedInterfaces {
-                interfaces: interfaces.into_iter().collect(),
-                addresses: all_addresses.into_iter().collect(),
-            })
+    let names: BTreeSet<&str> = match requested_names {
+        [] => selected_names(devices, addresses, only_v6),
+        names => names.iter().map(String::as_str).collect(),
+    };
+    if names.is_empty() {
+        let ip = addresses.first().map(|address| address.ip().to_canonical());
+        let specific = ip.filter(|ip| !ip.is_unspecified()).map(|ip| ip.to_string());
+        let address_text = specific.as_deref().unwrap_or("an address");
+        return Err(format!(
+            "no interface that receives packets from other hosts is up and has {address_text}: name one"
+        ));
+    }
+    let mut interfaces: Vec<String> = names.into_iter().map(str::to_owned).collect();
+    // The kernel attaches no program below an interface that has one (net/core/dev.c,
+    // `dev_xdp_attach`).
+    interfaces.sort_by_key(|name| levels_below(devices, name, MOST_LEVELS));
+    let all_addresses = || devices.iter().flat_map(|device| device.addresses.iter().copied());
+    let mut listed_addresses = BTreeSet::new();
+    for address in addresses {
+        if address.ip().to_canonical().is_unspecified() {
+            let served = all_addresses().filter(|ip| is_served(address.ip(), only_v6, *ip));
+            listed_addresses.extend(served.map(|ip| SocketAddr::new(ip, address.port())));
+        } else if addresses.len() > 1 {
+            listed_addresses.insert(*address);
         }
     }
+    Ok(GuardedInterfaces { interfaces, addresses: listed_addresses.into_iter().collect() })
 }
 
-fn find(
-    devices: &[NetDevice],
-    address: SocketAddr,
+/// The interfaces on which requests arrive. As far as possible, each request arrives on one of them
+/// only: it would count twice if the programs of two interfaces saw it.
+fn selected_names<'a>(
+    devices: &'a [NetDevice],
+    addresses: &[SocketAddr],
     only_v6: bool,
-    requested_names: &[String],
-) -> Result<GuardedInterfaces, String> {
-    let served_ip = address.ip().to_canonical();
-    let has_address =
-        |device: &NetDevice| device.addresses.iter().any(|address| is_served(served_ip, only_v6, *address));
-    let candidates: Vec<&NetDevice> =
-        devices.iter().filter(|device| device.up && !device.loopback && has_address(device)).collect();
-    // A packet to a VLAN or bridge passes the programs of both interfaces, and would count twice. The
-    // kernel allows no program below an interface that has one (net/core/dev.c, `dev_xdp_attach`).
-    let is_above_candidate = |device: &&&NetDevice| {
-        device.lower.iter().any(|lower| candidates.iter().any(|candidate| candidate.name == *lower))
+) -> BTreeSet<&'a str> {
+    let mut candidates: Vec<&NetDevice> = Vec::new();
+    for address in addresses {
+        candidates.extend(receivers(devices, address.ip(), only_v6));
+    }
+    let is_port = |device: &&NetDevice| {
+        let has_port =
+            |upper: &&NetDevice| has_driver(upper, &DRIVERS_WITH_PORTS) && upper.lower.contains(&device.name);
+        candidates.iter().any(has_port)
     };
-    let mut interfaces: BTreeSet<String> = requested_names.iter().cloned().collect();
-    if interfaces.is_empty() {
-        let lowest = candidates.iter().filter(|device| !is_above_candidate(device));
-        interfaces = lowest.map(|device| device.name.clone()).collect();
+    let names: BTreeSet<&str> =
+        candidates.iter().filter(|device| !is_port(device)).map(|device| device.name.as_str()).collect();
+    let is_seen_below = |name: &&str| is_covered(devices, &names, name, MOST_LEVELS);
+    names.iter().filter(|name| !is_seen_below(name)).copied().collect()
+}
+
+/// The interfaces on which requests to `served_ip` arrive.
+fn receivers(devices: &[NetDevice], served_ip: IpAddr, only_v6: bool) -> Vec<&NetDevice> {
+    let is_served = |address: &IpAddr| is_served(served_ip, only_v6, *address);
+    let receives_frames =
+        |device: &NetDevice| !device.loopback && !has_driver(device, &DRIVERS_WITHOUT_FRAMES);
+    let outer_devices = || devices.iter().filter(|device| device.up && receives_frames(device));
+    let with_address: Vec<&NetDevice> =
+        outer_devices().filter(|device| device.addresses.iter().any(is_served)).collect();
+    // Requests to addresses of the loopback interface arrive on any other, as with BGP unnumbered.
+    let inner_addresses =
+        devices.iter().filter(|device| !receives_frames(device)).flat_map(|device| &device.addresses);
+    let has_inner_address =
+        inner_addresses.copied().any(|address| is_served(&address) && !address.to_canonical().is_loopback());
+    if with_address.is_empty() && served_ip.to_canonical().is_unspecified() && has_inner_address {
+        return outer_devices().collect();
     }
-    if interfaces.is_empty() {
-        let address_text =
-            if served_ip.is_unspecified() { "an address".to_owned() } else { served_ip.to_string() };
-        return Err(format!("no interface but the loopback one is up and has {address_text}"));
-    }
-    let mut addresses = BTreeSet::new();
-    if served_ip.is_unspecified() {
-        let all = devices.iter().flat_map(|device| device.addresses.iter().copied());
-        let served = all.filter(|address| is_served(served_ip, only_v6, *address));
-        addresses.extend(served.map(|ip| SocketAddr::new(ip, address.port())));
-    }
-    Ok(GuardedInterfaces {
-        interfaces: interfaces.into_iter().collect(),
-        addresses: addresses.into_iter().collect(),
-    })
+    with_address
+}
+
+/// Whether the programs of the interfaces `names` see all packets of an interface above them.
+fn is_covered(devices: &[NetDevice], names: &BTreeSet<&str>, name: &str, levels: usize) -> bool {
+    let Some(device) = devices.iter().find(|device| device.name == name) else { return false };
+    let passes_frames = has_driver(device, &DRIVERS_ABOVE) || has_driver(device, &DRIVERS_WITH_PORTS);
+    let is_seen =
+        |lower: &String| names.contains(lower.as_str()) || is_covered(devices, names, lower, levels - 1);
+    levels > 0 && passes_frames && !device.lower.is_empty() && device.lower.iter().all(is_seen)
+}
+
+fn has_driver(device: &NetDevice, drivers: &[&str]) -> bool {
+    device.driver.as_deref().is_some_and(|driver| drivers.contains(&driver))
+}
+
+/// The number of levels of interfaces below an interface, at most `levels`.
+fn levels_below(devices: &[NetDevice], name: &str, levels: usize) -> usize {
+    let device = devices.iter().find(|device| device.name == name && levels > 0);
+    let lower_names = device.into_iter().flat_map(|device| &device.lower);
+    lower_names.map(|lower| 1 + levels_below(devices, lower, levels - 1)).max().unwrap_or(0)
 }
 
 /// An address and a port as the program looks them up.
@@ -105,23 +148,41 @@ pub(super) fn address_words(address: IpAddr) -> [u32; 4] {
 mod tests {
     use super::*;
 
+    type InterfacesTestResult = Result<(), Box<dyn std::error::Error>>;
+
+    /// An interface that is up: its name, driver, addresses and the interfaces below it.
+    fn device(name: &str, driver: &str, addresses: &[&str], lower: &[&str]) -> NetDevice {
+        NetDevice {
+            name: name.to_owned(),
+            index: 1,
+            up: true,
+            loopback: name == "lo",
+            addresses: addresses.iter().filter_map(|address| address.parse().ok()).collect(),
+            driver: Some(driver.to_owned()),
+            lower: lower.iter().map(|name| (*name).to_owned()).collect(),
+        }
+    }
+
     fn devices() -> Vec<NetDevice> {
-        let device = |name: &str, up, addresses: &[&str]| {
-            let addresses = addresses.iter().filter_map(|address| address.parse().ok()).collect();
-            let loopback = name == "lo";
-            let (name, lower) = (name.to_owned(), Vec::new());
-            NetDevice { name, index: 1, up, loopback, addresses, driver: None, lower }
-        };
         vec![
-            device("lo", true, &["127.0.0.1"]),
-            device("eth0", true, &["192.0.2.1", "2001:db8::1"]),
-            device("eth1", true, &["198.51.100.1"]),
-            device("eth2", false, &["203.0.113.1"]),
+            device("lo", "", &["127.0.0.1"], &[]),
+            device("eth0", "ixgbe", &["192.0.2.1", "2001:db8::1"], &[]),
+            device("eth1", "ixgbe", &["198.51.100.1"], &[]),
+            NetDevice { up: false, ..device("eth2", "ixgbe", &["203.0.113.1"], &[]) },
         ]
     }
 
+    /// The guarded interfaces of a server on `addresses`, separated by spaces.
+    fn interfaces_for(
+        devices: &[NetDevice],
+        addresses: &str,
+    ) -> Result<Vec<String>, Box<dyn std::error::Error>> {
+        let parsed: Result<Vec<SocketAddr>, _> = addresses.split(' ').map(str::parse).collect();
+        Ok(find_all(devices, &parsed?, true, &[])?.interfaces)
+    }
+
     #[test]
-    fn guard_attaches_to_up_interfaces_with_the_bound_address() -> Result<(), Box<dyn std::error::Error>> {
+    fn guard_attaches_to_up_interfaces_with_the_bound_address() -> InterfacesTestResult {
         for (address, only_v6, interfaces, addresses) in [
             ("192.0.2.1:53", false, &["eth0"][..], 0),
             ("[2001:db8::1]:53", true, &["eth0"], 0),
@@ -130,46 +191,125 @@ mod tests {
             ("[::]:53", false, &["eth0", "eth1"], 5),
             ("[::]:53", true, &["eth0"], 1),
         ] {
-            let place = find(&devices(), address.parse()?, only_v6, &[])?;
-            assert_eq!(place.interfaces, interfaces, "{address}");
-            assert_eq!(place.addresses.len(), addresses, "{address}");
+            let guarded = find_all(&devices(), &[address.parse()?], only_v6, &[])?;
+            assert_eq!(guarded.interfaces, interfaces, "{address}");
+            assert_eq!(guarded.addresses.len(), addresses, "{address}");
         }
-        let named = find(&devices(), "192.0.2.1:53".parse()?, false, &["eth1".to_owned()])?;
+        let named = find_all(&devices(), &["192.0.2.1:53".parse()?], false, &["eth1".to_owned()])?;
         assert_eq!(named.interfaces, ["eth1"]);
         for address in ["127.0.0.1:53", "203.0.113.1:53", "192.0.2.9:53"] {
-            assert!(find(&devices(), address.parse()?, false, &[]).is_err(), "{address}");
+            assert!(interfaces_for(&devices(), address).is_err(), "{address}");
         }
         Ok(())
     }
 
     #[test]
-    fn wildcard_guard_skips_ports_of_bridges_and_interfaces_above_others()
-    -> Result<(), std::net::AddrParseError> {
-        let mut devices = devices();
-        let mut add = |name: &str, address: &str, lower: &[&str]| {
-            let addresses = address.parse().into_iter().collect();
-            let lower = lower.iter().map(|name| (*name).to_owned()).collect();
-            let name = name.to_owned();
-            let driver = None;
-            devices.push(NetDevice { name, index: 1, up: true, loopback: false, addresses, driver, lower });
-        };
-        add("docker0", "172.17.0.1", &["veth1"]);
-        add("veth1", "none", &[]);
-        add("eth0.100", "10.0.0.1", &["eth0"]);
-        let place = find(&devices, "0.0.0.0:53".parse()?, false, &[]);
-        assert_eq!(
-            place.map(|place| place.interfaces),
-            Ok(["docker0", "eth0", "eth1"].map(str::to_owned).to_vec())
-        );
+    fn requests_to_interfaces_above_others_count_once() -> InterfacesTestResult {
+        let v4 = "0.0.0.0:53";
+        for (above, addresses, expected) in [
+            (vec![device("eth0.5", VLAN_DRIVER, &["10.0.0.1"], &["eth0"])], v4, &["eth0", "eth1"][..]),
+            (vec![device("eth0.5", VLAN_DRIVER, &["10.0.0.1"], &["eth0"])], "10.0.0.1:53", &["eth0.5"]),
+            (
+                vec![device("eth0.5", VLAN_DRIVER, &["10.0.0.1"], &["eth0"])],
+                "192.0.2.1:53 10.0.0.1:53",
+                &["eth0"],
+            ),
+            // Frames with a header of their own: attached after the interface below.
+            (vec![device("a", "vxlan", &["10.0.0.1"], &["eth0"])], v4, &["eth0", "eth1", "a"]),
+            (vec![device("macsec0", "macsec", &["10.0.0.1"], &["eth0"])], v4, &["eth0", "eth1", "macsec0"]),
+            // A bridge of a VLAN of a guarded interface, and one that has other ports, too.
+            (
+                vec![
+                    device("eth0.5", VLAN_DRIVER, &[], &["eth0"]),
+                    device("br5", "bridge", &["10.0.0.1"], &["eth0.5"]),
+                ],
+                v4,
+                &["eth0", "eth1"],
+            ),
+            (
+                vec![
+                    device("eth0.5", VLAN_DRIVER, &[], &["eth0"]),
+                    device("tap5", "tun", &[], &[]),
+                    device("br5", "bridge", &["10.0.0.1"], &["eth0.5", "tap5"]),
+                ],
+                v4,
+                &["eth0", "eth1", "br5"],
+            ),
+            (
+                vec![
+                    device("veth1", "veth", &[], &[]),
+                    device("docker0", "bridge", &["172.17.0.1"], &["veth1"]),
+                ],
+                v4,
+                &["docker0", "eth0", "eth1"],
+            ),
+            // Each address alone would choose one of the two.
+            (
+                vec![
+                    device("veth1", "veth", &["fe80::1"], &[]),
+                    device("docker0", "bridge", &["172.17.0.1"], &["veth1"]),
+                ],
+                "0.0.0.0:53 [::]:53",
+                &["docker0", "eth0", "eth1"],
+            ),
+            (
+                vec![
+                    device("eth3", "ixgbe", &[], &[]),
+                    device("bond0", "bonding", &["10.0.0.1"], &["eth3"]),
+                    device("bond0.5", VLAN_DRIVER, &["10.0.5.1"], &["bond0"]),
+                ],
+                v4,
+                &["bond0", "eth0", "eth1"],
+            ),
+        ] {
+            let mut devices = devices();
+            let name = format!("{above:?} {addresses}");
+            devices.extend(above);
+            let mut interfaces = interfaces_for(&devices, addresses)?;
+            // Only the order of interfaces above each other matters.
+            let levels = |name: &String| levels_below(&devices, name, MOST_LEVELS);
+            assert!(interfaces.is_sorted_by_key(levels), "{interfaces:?}");
+            interfaces.sort();
+            let mut expected = expected.to_vec();
+            expected.sort_unstable();
+            assert_eq!(interfaces, expected, "{name}");
+        }
         Ok(())
     }
 
     #[test]
-    fn guard_attaches_to_the_interfaces_of_all_bound_addresses() -> Result<(), Box<dyn std::error::Error>> {
+    fn wildcard_guard_without_numbered_interfaces_attaches_to_all() -> InterfacesTestResult {
+        let unnumbered = |inner: NetDevice| {
+            let bond = device("bond0", "bonding", &["fe80::3"], &["eth3"]);
+            let eth = |name| device(name, "ixgbe", &["fe80::2"], &[]);
+            vec![
+                inner,
+                eth("eth0"),
+                eth("eth1"),
+                eth("eth3"),
+                bond,
+                device("eth0.5", VLAN_DRIVER, &[], &["eth0"]),
+            ]
+        };
+        for inner in [
+            device("lo", "", &["127.0.0.1", "192.0.2.1"], &[]),
+            device("anycast", "dummy", &["192.0.2.1"], &[]),
+        ] {
+            let devices = unnumbered(inner);
+            assert_eq!(interfaces_for(&devices, "0.0.0.0:53")?, ["eth0", "eth1", "bond0"]);
+            assert!(interfaces_for(&devices, "192.0.2.1:53").is_err());
+        }
+        let error = interfaces_for(&unnumbered(device("lo", "", &["127.0.0.1"], &[])), "0.0.0.0:53");
+        assert!(error.is_err_and(|error| error.to_string().ends_with("has an address: name one")));
+        Ok(())
+    }
+
+    #[test]
+    fn guard_attaches_to_the_interfaces_of_all_bound_addresses() -> InterfacesTestResult {
         let (first, second): (SocketAddr, SocketAddr) =
             ("192.0.2.1:53".parse()?, "198.51.100.1:5353".parse()?);
-        let place = find_all(&devices(), &[first, second], false, &[])?;
-        assert_eq!((place.interfaces.len(), place.addresses), (2, vec![first, second]));
+        let guarded = find_all(&devices(), &[first, second], false, &[])?;
+        assert_eq!((guarded.interfaces.len(), guarded.addresses), (2, vec![first, second]));
         let local = "127.0.0.1:53".parse()?;
         assert_eq!(find_all(&devices(), &[local, second], false, &[])?.interfaces, ["eth1"]);
         assert!(find_all(&devices(), &[local], false, &[]).is_err());

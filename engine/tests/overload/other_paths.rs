@@ -2,10 +2,11 @@
 //! several workers.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use etherparse::{PacketBuilder, VlanId};
-use linerate_engine::{Action, Echo, Request, RunningServer, Service, XdpMode};
+use linerate_engine::{Action, Echo, Request, RunningServer, Server, Service, XdpMode};
 use linerate_lab::Lab;
 
 use crate::guard::{FIRST, FOREVER, counts, guarded, lab, serve_at};
@@ -97,6 +98,46 @@ fn guard_counts_requests_with_vlan_tags_in_the_frame() -> EngineTestResult {
         packet.udp(4321, running.local_addr().port()).write(&mut frame, b"request")?;
         wire.send(&frame)?;
         until(&format!("{admitted} requests are counted"), || counts(&running).admitted == admitted)?;
+    }
+    Ok(())
+}
+
+/// Not a test: the process that `wildcard_guard_attaches_to_a_tunnel_and_not_to_a_macvlan` starts in
+/// the receiver, whose /sys it sees.
+#[test]
+#[ignore = "requires the interfaces of another test"]
+fn check_guarded_interfaces() -> EngineTestResult {
+    let builder = Server::builder().bind("0.0.0.0:0".parse()?).workers(1).overload(guarded(FOREVER));
+    let running = builder.start(|_| Echo)?;
+    assert_eq!(running.fallbacks(), []);
+    let report = running.guard().ok_or("no guard")?;
+    let names: Vec<&str> = report.interfaces.iter().map(|interface| interface.name.as_str()).collect();
+    assert_eq!(names.join(" "), std::env::var("LINERATE_TEST_INTERFACES")?);
+    Ok(())
+}
+
+#[test]
+fn wildcard_guard_attaches_to_a_tunnel_and_not_to_a_macvlan() -> EngineTestResult {
+    let test = "wildcard_guard_attaches_to_a_tunnel_and_not_to_a_macvlan";
+    let Some(lab) = lab(test, 1) else { return Ok(()) };
+    let ip = |words: &str| lab.receiver().run(|| Command::new("ip").args(words.split(' ')).output());
+    // The name is the first by letters, but the program of eth0 has to be attached first.
+    for (link, expected) in [
+        ("link add a0 link eth0 type macvlan", "eth0"),
+        ("link add a0 type vxlan id 5 dev eth0 dstport 4789", "eth0 a0"),
+    ] {
+        for words in [link, "address add 10.99.0.1/24 dev a0", "link set a0 up"] {
+            let output = ip(words)??;
+            if !output.status.success() {
+                skip(test, format!("ip {words}: {}", String::from_utf8_lossy(&output.stderr)));
+                return Ok(());
+            }
+        }
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(["--exact", "other_paths::check_guarded_interfaces", "--ignored", "--nocapture"]);
+        command.env("LINERATE_TEST_INTERFACES", expected).stdout(Stdio::null());
+        assert!(lab.receiver().spawn(command)?.wait()?.success(), "{link}");
+        assert!(ip("link delete a0")??.status.success());
     }
     Ok(())
 }
