@@ -100,12 +100,7 @@ impl TurnSetup<'_> {
                 (CandidateRun::Kernel(service), LoadWorkload::Echo { payload_bytes: PAYLOAD })
             }
         };
-        let output = std::fs::read_to_string(directory.path().join("linerate-output")).unwrap_or_default();
-        let is_fallback = |line: &&str| FALLBACKS.iter().any(|text| line.contains(text));
-        let sample = match output.lines().find(is_fallback) {
-            Some(fallback) => Err(anyhow!("{fallback}")),
-            None => self.measure(candidate, &mut server, &workload, hint),
-        };
+        let sample = self.measure(candidate, &mut server, (&workload, directory.path()), hint);
         if let CandidateRun::Program(program) = server {
             program.stop(host);
         }
@@ -116,7 +111,7 @@ impl TurnSetup<'_> {
         &self,
         candidate: &ServerCandidate,
         server: &mut CandidateRun,
-        workload: &LoadWorkload,
+        (workload, directory): (&LoadWorkload, &Path),
         hint: Option<f64>,
     ) -> anyhow::Result<TurnSample> {
         // If a network stack receives requests, above all after RPS, fewer live frames than clones
@@ -128,6 +123,7 @@ impl TurnSetup<'_> {
             server.check()?;
             ensure!(begin.elapsed() < PATIENCE, "it answered nothing within {PATIENCE:?}");
         }
+        check_fallbacks(directory)?;
         let search_result = capacity::search(&mut *generator, &self.search(hint))?;
         let capacity = search_result.transactions_per_second;
         ensure!(capacity > 0.0, "no rate held");
@@ -139,6 +135,8 @@ impl TurnSetup<'_> {
         let mut generator = self.generator(workload, LiveFrames::Always)?;
         let (overload_factor, goodput_ratio) = self.overload(&mut *generator, capacity)?;
         server.check()?;
+        // A worker may answer a moment before the server prints its fallbacks.
+        check_fallbacks(directory)?;
         Ok(TurnSample {
             capacity,
             generator_bound: search_result.generator_bound,
@@ -227,6 +225,13 @@ fn cpu_time(process: u32) -> Option<u64> {
     Some(nanoseconds)
 }
 
+/// Fails with the fallback that the server printed.
+fn check_fallbacks(directory: &Path) -> anyhow::Result<()> {
+    let output = std::fs::read_to_string(directory.join("linerate-output")).unwrap_or_default();
+    let is_fallback = |line: &&str| FALLBACKS.iter().any(|text| line.contains(text));
+    output.lines().find(is_fallback).map_or(Ok(()), |fallback| Err(anyhow!("{fallback}")))
+}
+
 /// Whether a server answers a low rate of requests correctly. A name server may answer before it
 /// has read its zones.
 fn answers(generator: &mut dyn Generator) -> anyhow::Result<bool> {
@@ -256,6 +261,30 @@ impl fmt::Display for TurnSample {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn server_that_fell_back_is_not_measured() -> anyhow::Result<()> {
+        let directory = tempfile::tempdir()?;
+        // A reference server writes no output.
+        check_fallbacks(directory.path())?;
+        for (output, fallback) in [
+            ("", None),
+            ("serving echo on 192.0.2.1:7\n", None),
+            (
+                "linerate: AF_XDP, mmsg is used instead: no memory\nserving\n",
+                Some("linerate: AF_XDP, mmsg is used instead: no memory"),
+            ),
+            (
+                "a guard against overload; none is used: why\n",
+                Some("a guard against overload; none is used: why"),
+            ),
+        ] {
+            std::fs::write(directory.path().join("linerate-output"), output)?;
+            let error = check_fallbacks(directory.path()).err().map(|error| error.to_string());
+            assert_eq!(error.as_deref(), fallback);
+        }
+        Ok(())
+    }
 
     #[test]
     fn cpu_time_of_a_working_process_grows() {
