@@ -175,7 +175,7 @@ impl GeneratorsBench {
         }
         sender.end()?;
         program.clear(testbed)?;
-        programs::check_matched(directory.path(), testbed.received()? - before)?;
+        program.check_matched(directory.path(), testbed.received()? - before)?;
         Ok((last_count - first_count) as f64 / seconds)
     }
 }

@@ -163,20 +163,23 @@ impl GeneratorProgram {
         ensure!(status.success(), "ip cannot remove its XDP program: {status}");
         Ok(())
     }
-}
 
-/// Checks that a generator with a document matched and timed what the receiver returned.
-pub(super) fn check_matched(directory: &Path, returned_requests: u64) -> anyhow::Result<()> {
-    let Ok(text) = std::fs::read(directory.join(DOCUMENT)) else { return Ok(()) };
-    let document: serde_json::Value = serde_json::from_slice(&text).context("its document")?;
-    let count = |value: &serde_json::Value| value.as_u64().context("its document has no counts");
-    let answered = count(&document["result"]["answered"])?;
-    ensure!(count(&document["result"]["latency_ns"]["count"])? == answered, "not every answer was timed");
-    ensure!(
-        answered as f64 >= MATCHED * returned_requests as f64,
-        "of {returned_requests} requests returned only {answered} were matched"
-    );
-    Ok(())
+    /// Checks that a generator with a document matched and timed what the receiver returned.
+    pub(super) fn check_matched(&self, directory: &Path, returned_requests: u64) -> anyhow::Result<()> {
+        if !self.command.contains(DOCUMENT) {
+            return Ok(());
+        }
+        let text = std::fs::read(directory.join(DOCUMENT)).context("it wrote no document")?;
+        let document: serde_json::Value = serde_json::from_slice(&text).context("its document")?;
+        let count = |value: &serde_json::Value| value.as_u64().context("its document has no counts");
+        let answered = count(&document["result"]["answered"])?;
+        ensure!(count(&document["result"]["latency_ns"]["count"])? == answered, "not every answer was timed");
+        ensure!(
+            answered as f64 >= MATCHED * returned_requests as f64,
+            "of {returned_requests} requests returned only {answered} were matched"
+        );
+        Ok(())
+    }
 }
 
 impl SenderProgram {
@@ -246,4 +249,33 @@ fn await_line(child: &mut LabChild, expected: &str) -> anyhow::Result<()> {
         }
     }
     bail!("it ended without saying {expected:?}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn generator_that_matches_must_write_what_it_matched() -> anyhow::Result<()> {
+        let [matching, bare_loop] = &MATCHING;
+        let document = |answered, timed| {
+            format!(r#"{{"result": {{"answered": {answered}, "latency_ns": {{"count": {timed}}}}}}}"#)
+        };
+        for (program, text, is_accepted) in [
+            (matching, None, false),
+            (matching, Some(String::new()), false),
+            (matching, Some(document(100, 99)), false),
+            (matching, Some(document(98, 98)), false),
+            (matching, Some(document(100, 100)), true),
+            (bare_loop, None, true),
+        ] {
+            let directory = tempfile::tempdir()?;
+            if let Some(text) = &text {
+                std::fs::write(directory.path().join(DOCUMENT), text)?;
+            }
+            let check = program.check_matched(directory.path(), 100);
+            assert_eq!(check.is_ok(), is_accepted, "{} {text:?}: {check:?}", program.name);
+        }
+        Ok(())
+    }
 }
