@@ -18,6 +18,7 @@ const TESTS: &[NamedTest] = named_tests![
     kill::undo_restores_settings_after_a_kill_at_any_step_of_a_tune,
     kill::undo_restores_settings_after_a_kill_at_any_step_of_an_undo,
     kill::undo_restores_settings_after_a_kill_at_any_journal_system_call,
+    kill::undo_can_be_repeated_after_a_kill_at_any_journal_system_call,
     kill::undo_keeps_values_that_others_set,
     kill::settings_of_a_removed_interface_are_gone,
     guard::unconfirmed_tune_is_undone_after_its_deadline,
