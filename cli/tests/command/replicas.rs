@@ -11,7 +11,7 @@ use rustix::process::Signal;
 
 use crate::boost_servers::scene::{checked_output, count, print_figure, signal, within};
 use crate::support::machine;
-use scene::{PORT, ReplicaTestHost};
+use scene::{PORT, PORT_NUMBER, ReplicaTestHost};
 
 #[test]
 fn replicas_share_a_port_and_end_with_boost_run() {
@@ -22,15 +22,15 @@ fn replicas_share_a_port_and_end_with_boost_run() {
     run.until("2 replicas on CPU");
     let [one, other] = host.copies()[..] else { panic!("{:?}", host.copies()) };
     assert_eq!(host.cpus_of(&[one, other]), ["0", "1"]);
-    let outcome = host.run_load(&["--rate", "2000", "--duration", "2"]);
+    let outcome = host.run_load(PORT_NUMBER, &["--rate", "2000", "--duration", "2"]);
     assert_eq!(count(&outcome, "lost"), 0, "{outcome}");
 
     // A boost of the copies can be undone while they run.
     let buffers = ["--receive-buffer", "33554432", "--no-pin", "--no-steer", "--yes"];
-    host.host.expect(0, &[&["apply", "--port", PORT], &buffers[..]].concat());
-    let (out, _) = host.host.expect(0, &["undo", "--port", PORT]);
+    host.expect(0, &[&["apply", "--port", PORT], &buffers[..]].concat());
+    let (out, _) = host.expect(0, &["undo", "--port", PORT]);
     assert!(out.contains("Tune 1"), "{out}");
-    let output = host.host.boost(&["undo", "--port", PORT]).output().expect("it starts");
+    let output = host.boost(&["undo", "--port", PORT]).output().expect("it starts");
     let (_, err) = checked_output(2, &["undo"], &output);
     assert!(err.contains("end that process"), "{err}");
 
@@ -51,7 +51,7 @@ fn replicas_start_in_a_pid_namespace_without_their_session() {
     let Some(host) = ReplicaTestHost::up(test) else { return };
     let mut run = host.run_without_session(&["--replicas", "2", "--port", PORT]);
     run.until("2 replicas on CPU");
-    let outcome = host.run_load(&["--rate", "1000", "--duration", "1"]);
+    let outcome = host.run_load(PORT_NUMBER, &["--rate", "1000", "--duration", "1"]);
     assert_eq!(count(&outcome, "lost"), 0, "{outcome}");
     signal(run.children()[0], Signal::TERM);
     run.wait(0);
@@ -66,7 +66,7 @@ fn killed_replica_restarts_within_1_s_and_loses_few_requests() {
     let mut run = host.run(&["--replicas", "2", "--port", PORT], &[]);
     run.until("2 replicas on CPU");
     let copies = host.copies();
-    let load = host.start_load(2_000.0);
+    let load = host.start_load(PORT_NUMBER, 2_000.0, &[]);
     signal(copies[1], Signal::KILL);
     let line = run.until("Copy 1 serves again");
     // A signal makes it look for ended children.
@@ -95,22 +95,22 @@ fn replicas_outlive_a_killed_boost_run_until_undo_run_or_replace_ends_them() {
         let refusal = host.refusal(&["--replicas", "1", "--port", PORT], &[]);
         assert!(refusal.contains(&format!("linerate process {}", run.pid())), "{refusal}");
         let copies = host.copies();
-        let load = host.start_load(1_000.0);
+        let load = host.start_load(PORT_NUMBER, 1_000.0, &[]);
         run.kill();
         assert_eq!(host.copies(), copies);
         // On SIGHUP the copies write to the pipe of the killed command.
         copies.iter().for_each(|copy| signal(*copy, Signal::HUP));
-        let outcome = host.run_load(&["--rate", "1000", "--duration", "1"]);
+        let outcome = host.run_load(PORT_NUMBER, &["--rate", "1000", "--duration", "1"]);
         assert_eq!((count(&outcome, "lost"), count(&load.end(), "lost")), (0, 0));
         assert_eq!(host.copies(), copies);
         if next == "replace" {
             let mut new = host.replace(&["--replicas", "1", "--drain", "0"], &[]);
             new.until(&format!("Port {PORT} is taken over"));
-            let status = host.host.document(&["status"]);
+            let status = host.document(&["status"]);
             assert_eq!(status["replicas"].as_array().map(Vec::len), Some(1), "{status}");
             new.end(Signal::TERM, 0);
         } else if next == "undo" {
-            let (out, _) = host.host.expect(0, &["undo", "--port", PORT]);
+            let (out, _) = host.expect(0, &["undo", "--port", PORT]);
             assert!(out.contains("2 processes"), "{out}");
         } else {
             let mut run = host.run(&["--replicas", "1", "--port", PORT], &[]);

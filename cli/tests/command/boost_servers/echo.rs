@@ -3,9 +3,9 @@
 
 use linerate_load::stats::compare;
 
-use super::scene::{ADDRESS, BUSY_RATE, BoostServersTestHost, count, print_figure};
+use super::scene::{BUSY_RATE, BoostServersTestHost, count, print_figure};
 use super::traces::steering;
-use crate::support::{machine, program};
+use crate::support::machine;
 
 const PLAIN: u16 = 5301;
 const STEERED: u16 = 5302;
@@ -42,10 +42,8 @@ fn boosted_server_is_as_fast_as_a_self_steering_server() {
     let _machine = machine();
     let Some(mut host) = BoostServersTestHost::up(test, &["ss"]) else { return };
     host.spread();
-    let bind = |port: u16| format!("{ADDRESS}:{port}");
-    let plain = ["serve", "echo", "--bind", &bind(PLAIN), "--sockets", "reuseport", "--no-pin"];
-    host.serve(PLAIN, program(), &plain);
-    host.serve(STEERED, program(), &["serve", "echo", "--bind", &bind(STEERED), "--sockets", "ebpf"]);
+    host.serve_echo(PLAIN, &["--sockets", "reuseport", "--no-pin"]);
+    host.serve_echo(STEERED, &["--sockets", "ebpf"]);
     let port = PLAIN.to_string();
 
     let full = host.full_buffers();

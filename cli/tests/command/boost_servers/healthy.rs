@@ -1,11 +1,9 @@
 //! `linerate doctor` reports only notes about healthy servers.
 
-use linerate_lab::program::{RecipeValues, ServerRecipe};
-use linerate_testkit::reflector::installed::find;
 use serde_json::Value;
 
-use super::scene::{ADDRESS, BoostServersTestHost};
-use crate::support::{machine, skip};
+use super::scene::BoostServersTestHost;
+use crate::support::machine;
 use crate::tune::scene::output_text;
 
 /// Requests per second.
@@ -45,19 +43,8 @@ fn doctor_reports_only_notes_for_healthy_servers() {
     let Some(mut host) = BoostServersTestHost::up(test, &["ss"]) else { return };
     host.spread();
     for (name, program) in SERVERS {
-        let Some(server) = find(program) else {
-            skip(test, &format!("{program} is not installed"));
-            continue;
-        };
-        let recipe = ServerRecipe::find(name, None, None).expect("a recipe");
-        let directory = host.scene.path(name);
-        std::fs::create_dir(&directory).expect("created");
-        let address = (ADDRESS.parse::<std::net::IpAddr>().expect("an address"), recipe.port).into();
-        let values = RecipeValues { address, workers: 2, directory: &directory };
-        let (_, arguments) = recipe.write(&values).expect("written");
-        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        host.serve(recipe.port, server, &arguments);
-        let load = ["--workload", &values.fill(&recipe.workload)];
+        let Some((recipe, workload)) = host.serve_recipe(test, name, program) else { continue };
+        let load = ["--workload", &workload];
         for rate in RATES {
             let load = (rate > 0.0).then(|| host.start_load(recipe.port, rate, &load));
             let diagnosis = findings(&host, recipe.port);

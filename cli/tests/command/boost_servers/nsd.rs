@@ -1,5 +1,6 @@
 //! NSD as Debian packages it, with two server processes that have one socket each.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -91,6 +92,24 @@ fn share(agreement: &Value) -> (f64, u64) {
     (count(agreement, "on_arrival_cpu") as f64 / packets as f64, packets)
 }
 
+/// Each server process was seen to read the datagrams of one of the two sockets, and no other process
+/// was.
+fn assert_readers(server: &Value, nsd: &NsdTestServer) {
+    assert_eq!((&server["name"], &server["processes"][0]["pid"]), (&"nsd".into(), &nsd.pid.into()));
+    let groups = server["groups"].as_array().expect("groups");
+    let udp = groups.iter().find(|group| group["protocol"] == "udp").expect("a group");
+    assert!(udp["reuseport"] == true && udp["ordered"] == true && udp["steering"] == "none", "{udp}");
+    let readers = server["readers"].as_array().expect("readers");
+    assert!(readers.iter().all(|reader| reader["seen"] == "reading"), "{readers:?}");
+    let pids: BTreeSet<u64> = readers.iter().map(|reader| count(reader, "pid")).collect();
+    assert_eq!(pids, nsd.servers().into_iter().map(u64::from).collect(), "{readers:?}");
+    for member in udp["members"].as_array().expect("sockets") {
+        let cookie = &member["socket"]["cookie"];
+        let reads = |reader: &&Value| reader["sockets"].as_array().is_some_and(|all| all.contains(cookie));
+        assert_eq!(readers.iter().filter(reads).count(), 1, "{server}");
+    }
+}
+
 /// Applies and undoes a boost several times under load. No request may be lost. If full socket
 /// buffers drop some, repeats all at half the rate, with at most `ATTEMPTS` attempts.
 fn apply_and_undo_under_load(host: &BoostServersTestHost, nsd: &NsdTestServer, mut rate: f64) {
@@ -137,6 +156,7 @@ fn boosting_nsd_under_load_loses_nothing_and_undo_restores_all() {
     let load = host.start_load(PORT, rate, &nsd.load_arguments(&[]));
     let plan = host.document(&boost(&["plan", "--look", "1"]));
     load.end();
+    assert_readers(&plan["server"], &nsd);
     let (share_before, packets) = share(&plan["agreement"]);
     print_figure(&format!(
         "nsd at {rate:.0}/s, as found: {:.1} % of {packets} read where they arrived",

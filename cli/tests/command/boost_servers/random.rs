@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::process::Stdio;
 use std::time::Duration;
 
-use super::scene::{ADDRESS, BackgroundLoad, BoostServersTestHost};
+use super::scene::{BackgroundLoad, BoostServersTestHost};
 use super::traces::{ServerSettingValues, traces};
 use crate::support::{machine, program};
 use crate::tune::scene::output_text;
@@ -57,10 +57,7 @@ impl RandomHistory<'_> {
         self.log.push("the server is started".into());
         self.load = None;
         self.host.end_servers();
-        let bind = format!("{ADDRESS}:{PORT}");
-        let arguments =
-            ["serve", "echo", "--bind", &bind, "--sockets", "reuseport", "--no-pin", "--workers", "2"];
-        let pid = self.host.serve(PORT, program(), &arguments);
+        let pid = self.host.serve_echo(PORT, &["--sockets", "reuseport", "--no-pin"]);
         self.load = Some(self.host.start_load(PORT, 3_000.0, &[]));
         self.server = (pid, traces(self.host, pid, PORT));
     }

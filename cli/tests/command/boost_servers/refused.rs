@@ -1,8 +1,6 @@
 //! `linerate boost` prints one line with the reason if it cannot boost a server.
 
-use std::process::Command;
-
-use super::scene::{ADDRESS, BoostServersTestHost, checked_output};
+use super::scene::{BoostServersTestHost, assert_one_line, checked_output};
 use super::traces::steering;
 use crate::support::program;
 use crate::tune::scene::output_text;
@@ -10,39 +8,7 @@ use crate::tune::scene::output_text;
 const PORT: u16 = 5303;
 
 fn echo(host: &mut BoostServersTestHost, sockets: &str) -> u32 {
-    let bind = format!("{ADDRESS}:{PORT}");
-    let arguments = ["serve", "echo", "--bind", &bind, "--sockets", sockets, "--no-pin", "--workers", "2"];
-    host.serve(PORT, program(), &arguments)
-}
-
-/// Runs a command that has to fail with this status. Returns its one line on standard error.
-fn refusal(command: &mut Command, status: i32) -> String {
-    let output = command.output().expect("the command starts");
-    let (out, err) = checked_output(status, &["..."], &output);
-    assert!(out.is_empty() && err.lines().count() == 1, "{out}{err}");
-    err
-}
-
-#[test]
-fn boost_names_a_port_without_a_server() {
-    let Some(host) = BoostServersTestHost::up("boost_names_a_port_without_a_server", &[]) else { return };
-    let line = refusal(&mut host.boost(&["--port", "5399"]), 2);
-    assert!(line.contains("nobody listens on port 5399: "), "{line}");
-}
-
-#[test]
-fn boost_without_privileges_names_the_capabilities() {
-    let Some(mut host) =
-        BoostServersTestHost::up("boost_without_privileges_names_the_capabilities", &["ss", "setpriv"])
-    else {
-        return;
-    };
-    echo(&mut host, "reuseport");
-    let mut command = host.scene.on_host("setpriv");
-    command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]).arg(program());
-    command.args(["boost", "--port", &PORT.to_string(), "apply", "--yes"]);
-    let line = refusal(&mut command, 2);
-    assert!(line.contains("CAP_"), "{line}");
+    host.serve_echo(PORT, &["--sockets", sockets, "--no-pin"])
 }
 
 #[test]
@@ -56,7 +22,10 @@ fn apply_keeps_the_steering_of_a_self_steering_server() {
         echo(&mut host, sockets);
         let before = steering(&host, PORT);
         let port = PORT.to_string();
-        let output = host.boost(&["--port", &port, "apply", "--yes"]).output().expect("it starts");
+        let apply = ["--port", &port, "apply", "--yes", "--no-pin"];
+        let output = host.boost(&apply).output().expect("it starts");
+        assert_one_line(&output, 1, "nothing can be done from outside");
+        let output = host.boost(&apply[..4]).output().expect("it starts");
         let (out, err) = output_text(&output);
         let lines: Vec<&str> =
             out.lines().chain(err.lines()).filter(|line| line.contains("steered")).collect();
@@ -73,8 +42,7 @@ fn boost_refuses_a_server_in_another_pid_namespace() {
     let mut command = host.scene.on_host("unshare");
     command.args(["--pid", "--fork", "--mount-proc"]).arg(program());
     command.args(["boost", "--port", &PORT.to_string()]);
-    let line = refusal(&mut command, 2);
-    assert!(line.to_lowercase().contains("pid namespace"), "{line}");
+    assert_one_line(&command.output().expect("it starts"), 2, "PID namespace");
 }
 
 #[test]

@@ -1,14 +1,17 @@
 //! A lab: servers run on the receiver, and the other host sends load.
 
 use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use linerate_lab::program::{RecipeValues, ServerRecipe};
 use linerate_testkit::reflector::installed::find;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
+use crate::schema::conforms;
 use crate::support::{program, skip};
 use crate::tune::scene::{TuneTestLab, output_text, text};
 
@@ -102,6 +105,37 @@ impl BoostServersTestHost {
         pid
     }
 
+    /// Starts `linerate serve echo` with two workers. Returns its process.
+    pub(crate) fn serve_echo(&mut self, port: u16, arguments: &[&str]) -> u32 {
+        let bind = format!("{ADDRESS}:{port}");
+        let words = ["serve", "echo", "--bind", &bind, "--workers", "2"];
+        self.serve(port, program(), &[&words[..], arguments].concat())
+    }
+
+    /// Starts a server with two workers from its recipe. Returns the recipe and the value for
+    /// `--workload`. Prints a SKIP line and returns `None` if the program is missing.
+    pub(crate) fn serve_recipe(
+        &mut self,
+        test: &str,
+        name: &str,
+        program: &str,
+    ) -> Option<(ServerRecipe, String)> {
+        let Some(server) = find(program) else {
+            skip(test, &format!("{program} is not installed"));
+            return None;
+        };
+        let recipe = ServerRecipe::find(name, None, None).expect("a recipe");
+        let directory = self.scene.path(name);
+        std::fs::create_dir(&directory).expect("created");
+        let address = (ADDRESS.parse::<IpAddr>().expect("an address"), recipe.port).into();
+        let values = RecipeValues { address, workers: 2, directory: &directory };
+        let (_, arguments) = recipe.write(&values).expect("written");
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        self.serve(recipe.port, server, &arguments);
+        let workload = values.fill(&recipe.workload);
+        Some((recipe, workload))
+    }
+
     /// Kills all servers.
     pub(crate) fn end_servers(&mut self) {
         for mut server in self.servers.drain(..) {
@@ -128,11 +162,17 @@ impl BoostServersTestHost {
         checked_output(status, arguments, &output)
     }
 
-    /// The `result` of the command's JSON document.
+    /// The `result` of the command's JSON document, which has to match its schema.
     pub(crate) fn document(&self, arguments: &[&str]) -> Value {
-        let (out, err) = self.expect(0, &[arguments, &["--json", "-"]].concat());
+        self.document_with_status(0, arguments)
+    }
+
+    pub(crate) fn document_with_status(&self, status: i32, arguments: &[&str]) -> Value {
+        let (out, err) = self.expect(status, &[arguments, &["--json", "-"]].concat());
         let document = serde_json::from_str::<Value>(&out);
-        document.unwrap_or_else(|error| panic!("{error}: {out}{err}"))["result"].take()
+        let mut document = document.unwrap_or_else(|error| panic!("{error}: {out}{err}"));
+        conforms(&document, document["schema"].as_str().expect("a schema"));
+        document["result"].take()
     }
 
     /// `linerate load` from the other host to this port, on CPUs 0 and 1.
@@ -218,6 +258,13 @@ pub(crate) fn checked_output(status: i32, arguments: &[&str], output: &Output) -
     let (out, err) = output_text(output);
     assert_eq!(output.status.code(), Some(status), "boost {arguments:?}: {out}{err}");
     (out, err)
+}
+
+/// Checks a command that has to fail with this status, and with one line that has these words.
+pub(crate) fn assert_one_line(output: &Output, status: i32, words: &str) {
+    let (out, err) = output_text(output);
+    assert_eq!((output.status.code(), err.lines().count()), (Some(status), 1), "{out}{err}");
+    assert!(out.is_empty() && err.contains(words), "no '{words}' in {out}{err}");
 }
 
 /// Polls a condition, because no event reports it.

@@ -1,12 +1,9 @@
 //! `linerate boost` detects servers with one socket and explains them.
 
-use std::path::Path;
-
-use linerate_testkit::reflector::installed::{self, find};
+use serde_json::Value;
 
 use super::nsd::{self, NsdTestServer};
-use super::scene::{ADDRESS, BoostServersTestHost};
-use crate::tune::scene::text;
+use super::scene::BoostServersTestHost;
 
 /// Plans a boost of the server on a port. Returns standard output.
 fn plan(host: &BoostServersTestHost, port: u16) -> String {
@@ -16,70 +13,24 @@ fn plan(host: &BoostServersTestHost, port: u16) -> String {
 }
 
 #[test]
-fn plan_reports_one_socket_for_chronyd() {
-    const PORT: u16 = 1230;
-    let Some(mut host) = BoostServersTestHost::up("plan_reports_one_socket_for_chronyd", &["chronyd", "ss"])
-    else {
-        return;
-    };
-    let address = ADDRESS.parse().expect("an address");
-    let config = installed::chrony(Path::new(&host.directory()), Some(address), PORT).expect("written");
-    // -x: chronyd must not set the clock.
-    let chronyd = find("chronyd").expect("it is there");
-    host.serve(PORT, chronyd, &["-x", "-d", "-u", "root", "-f", text(&config)]);
-    let plan_text = plan(&host, PORT);
-    assert!(plan_text.contains("chrony") && plan_text.contains("one socket"), "{plan_text}");
-}
-
-fn radius(directory: &str) -> String {
-    format!(
-        "prefix = /usr
-libdir = /usr/lib/freeradius
-logdir = {directory}
-run_dir = {directory}
-db_dir = {directory}
-raddbdir = {directory}
-pidfile = {directory}/pid
-security {{
-  status_server = no
-}}
-thread pool {{
-  start_servers = 4
-  max_servers = 4
-  min_spare_servers = 1
-  max_spare_servers = 4
-  max_requests_per_server = 0
-}}
-client lab {{
-  ipaddr = 198.18.0.0/15
-  secret = testing123
-}}
-server lab {{
-  listen {{
-    type = auth
-    ipaddr = {ADDRESS}
-    port = 1812
-  }}
-  authorize {{
-  }}
-}}
-"
-    )
-}
-
-#[test]
-fn plan_reports_one_socket_and_one_reading_thread_for_freeradius() {
-    let test = "plan_reports_one_socket_and_one_reading_thread_for_freeradius";
-    let Some(mut host) = BoostServersTestHost::up(test, &["freeradius", "ss"]) else { return };
-    let directory = host.directory();
-    host.write("radiusd.conf", &radius(&directory));
-    let freeradius = find("freeradius").expect("it is there");
-    host.serve(1812, freeradius, &["-f", "-l", "stdout", "-d", &directory]);
-    let plan_text = plan(&host, 1812);
-    assert!(
-        plan_text.contains("1 of 5 threads read") && plan_text.contains("one socket, 1 thread"),
-        "{plan_text}"
-    );
+fn plan_reports_one_socket_and_one_reading_thread_for_chronyd_and_freeradius() {
+    let test = "plan_reports_one_socket_and_one_reading_thread_for_chronyd_and_freeradius";
+    let Some(mut host) = BoostServersTestHost::up(test, &["ss"]) else { return };
+    for (name, program, threads) in
+        [("chrony", "chronyd", "reads, 1 thread"), ("freeradius", "freeradius", "1 of 3 threads read")]
+    {
+        let Some((recipe, _)) = host.serve_recipe(test, name, program) else { continue };
+        let plan_text = plan(&host, recipe.port);
+        for words in [name, threads, "one socket, 1 thread"] {
+            assert!(plan_text.contains(words), "no '{words}' in {plan_text}");
+        }
+        if name == "chrony" {
+            let plan = host.document(&["--port", &recipe.port.to_string(), "--no-datagrams"]);
+            let readers = &plan["server"]["readers"];
+            assert_eq!((readers[0]["seen"].as_str(), &readers[1]), (Some("only_thread"), &Value::Null));
+        }
+        host.end_servers();
+    }
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Stdio};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -34,15 +35,14 @@ fn longest_gap(outcome: &Value) -> f64 {
     longest
 }
 
-/// Starts `boost apply --watch` and returns once it watches.
-fn start_watch(host: &BoostServersTestHost, port: &str) -> Child {
+/// Starts `boost apply --watch` and returns once it watches, with a thread that reads its other lines.
+fn start_watch(host: &BoostServersTestHost, port: &str) -> (Child, JoinHandle<Vec<String>>) {
     let mut command = host.boost(&["--port", port, "apply", "--yes", "--watch", "--look", "0.5"]);
     let mut watch = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the command starts");
     let mut lines = BufReader::new(watch.stderr.take().expect("a pipe")).lines().map_while(Result::ok);
     assert!(lines.any(|line| line.contains("is watched")), "it ended");
     // The rest is read, so that the pipe never fills.
-    std::thread::spawn(move || lines.for_each(|line| eprintln!("{line}")));
-    watch
+    (watch, std::thread::spawn(move || lines.collect()))
 }
 
 #[test]
@@ -53,7 +53,7 @@ fn watch_covers_a_killed_process_within_1_s_and_pins_its_successor() {
     let nsd = NsdTestServer::start(&mut host);
     let port = PORT.to_string();
     let busy = host.start_load(PORT, BUSY_RATE, &nsd.load_arguments(&[]));
-    let mut watch = start_watch(&host, &port);
+    let (mut watch, lines) = start_watch(&host, &port);
     let is_pinned = |pid: u32| allowed_cpus(pid, pid).parse::<u32>().is_ok();
     within(10, "both are pinned", || nsd.servers().iter().all(|pid| is_pinned(*pid)));
     busy.end();
@@ -86,6 +86,10 @@ fn watch_covers_a_killed_process_within_1_s_and_pins_its_successor() {
     host.expect(0, &["--port", &port, "status"]);
     signal(watch.id(), Signal::INT);
     assert!(watch.wait().expect("a child").success());
+    let lines = lines.join().expect("all lines");
+    let has_event = |words: [&str; 2]| lines.iter().any(|line| words.iter().all(|word| line.contains(word)));
+    let is_reported = |pid: u32, words| has_event([&format!("of process {pid} is "), words]);
+    assert!(is_reported(killed, " go to socket ") && lines.iter().any(|line| line.contains(" is new: ")));
     assert_eq!(steering(&host, PORT)[0].1, "\"cpu\"", "the boost stays in effect");
     host.expect(0, &["--port", &port, "undo"]);
     assert_eq!(steering(&host, PORT)[0].1, "\"hash\"");

@@ -17,7 +17,7 @@ fn replacing_replicas_loses_no_request() {
     let options = ["--replicas", "2", "--drain", "0.1"];
     let mut old = host.run(&["--replicas", "2", "--port", PORT], &[]);
     old.until("2 replicas on CPU");
-    let load = host.start_load(4_000.0);
+    let load = host.start_load(PORT_NUMBER, 4_000.0, &[]);
     for _ in 0..REPLACEMENTS {
         let before = host.copies();
         let mut new = host.replace(&options, &[]);
@@ -49,7 +49,7 @@ fn replacing_a_server_started_without_boost_run_loses_no_request() {
     let Some(host) = ReplicaTestHost::up(test) else { return };
     let mut server = host.server(&["--tcp"]).spawn().expect("it starts");
     within(10, "the server is there", || !host.copies().is_empty());
-    let load = host.start_load(4_000.0);
+    let load = host.start_load(PORT_NUMBER, 4_000.0, &[]);
     // Copies that do not answer leave the server as it is.
     let options = ["--port", PORT, "--probe", "echo"];
     let output = host.refusal_of("replace", &options, &["--silent"]);
@@ -77,7 +77,7 @@ fn replace_that_is_interrupted_leaves_the_old_server_as_it_was() {
     let Some(host) = ReplicaTestHost::up(test) else { return };
     let mut server = host.server(&["--tcp"]).spawn().expect("it starts");
     within(10, "the server is there", || host.copies() == [server.id()]);
-    let settings = || traces(&host.host, server.id(), PORT_NUMBER);
+    let settings = || traces(&host, server.id(), PORT_NUMBER);
     let before = settings();
     // Before the copies have the port, and while the server drains.
     for (options, words, event) in [
@@ -147,7 +147,7 @@ fn only_new_replicas_are_restarted_while_old_ones_drain() {
     signal(after[1], Signal::KILL);
     // The new copies are supervised while the old server drains.
     new.until("Copy 1 serves again");
-    let (out, _) = host.host.expect(0, &["status"]);
+    let (out, _) = host.expect(0, &["status"]);
     assert!(out.contains("Other copies have taken the port over"), "{out}");
     new.until(&format!("Port {PORT} is taken over"));
     old.wait(0);
@@ -156,7 +156,7 @@ fn only_new_replicas_are_restarted_while_old_ones_drain() {
         remaining.len() == 2 && remaining[0] == after[0] && remaining[1] != after[1],
         "{before:?} {after:?} {remaining:?}"
     );
-    let status = host.host.document(&["status"]);
+    let status = host.document(&["status"]);
     assert_eq!(status["replicas"][0]["copies"][1]["restarts"], 1, "{status}");
     new.end(Signal::TERM, 0);
     host.assert_all_removed();

@@ -1,15 +1,15 @@
 //! A lab whose receiver runs copies of a server that is compiled for the test.
 
 use std::io::{BufRead as _, BufReader};
+use std::ops::Deref;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
 use rustix::process::Signal;
-use serde_json::Value;
 
-use crate::boost_servers::scene::{BackgroundLoad, BoostServersTestHost, signal, within};
+use crate::boost_servers::scene::{BoostServersTestHost, signal, within};
 use crate::boost_servers::traces::allowed_cpus;
 use crate::support::program;
 
@@ -20,7 +20,7 @@ pub(super) const PORT_NUMBER: u16 = 5300;
 const PATIENCE: u64 = 20;
 
 pub(super) struct ReplicaTestHost {
-    pub(super) host: BoostServersTestHost,
+    host: BoostServersTestHost,
 }
 
 /// A running `linerate boost`, with the lines of its standard output and standard error.
@@ -42,17 +42,17 @@ impl ReplicaTestHost {
 
     /// The server itself, without `linerate boost`.
     pub(super) fn server(&self, words: &[&str]) -> Command {
-        let mut command = self.host.scene.on_host(self.host.scene.path("server"));
+        let mut command = self.scene.on_host(self.scene.path("server"));
         command.arg(PORT).args(words);
         command
     }
 
     fn command(&self, verb: &str, options: &[&str], words: &[&str]) -> Command {
-        self.with_server(self.host.scene.on_host(program()), verb, options, words)
+        self.with_server(self.scene.on_host(program()), verb, options, words)
     }
 
     fn with_server(&self, mut command: Command, verb: &str, options: &[&str], words: &[&str]) -> Command {
-        command.args(["boost", verb]).args(options).arg("--").arg(self.host.scene.path("server"));
+        command.args(["boost", verb]).args(options).arg("--").arg(self.scene.path("server"));
         // `--at PORT` replaces the server's first argument, the port.
         let (port, words) = match words.iter().position(|word| *word == "--at") {
             Some(at) => (words[at + 1], &words[..at]),
@@ -69,7 +69,7 @@ impl ReplicaTestHost {
     /// `linerate boost run` in a PID namespace where the leader of its session is not visible, like
     /// the first process of some containers. The namespace ends with its first process.
     pub(super) fn run_without_session(&self, options: &[&str]) -> ReplicaRun {
-        let mut command = self.host.scene.on_host("unshare");
+        let mut command = self.scene.on_host("unshare");
         command.args(["--pid", "--fork", "--mount-proc"]).arg(program());
         ReplicaRun::start(self.with_server(command, "run", options, &[]))
     }
@@ -80,7 +80,7 @@ impl ReplicaTestHost {
     }
 
     pub(super) fn attach(&self, arguments: &[&str]) -> ReplicaRun {
-        let mut command = self.host.scene.on_host(program());
+        let mut command = self.scene.on_host(program());
         command.args(["boost", "attach"]).args(arguments);
         ReplicaRun::start(command)
     }
@@ -88,14 +88,14 @@ impl ReplicaTestHost {
     /// The server itself, in the control group at this path.
     pub(super) fn server_in(&self, group: &str) -> Command {
         let script = format!("echo $$ >{group}/cgroup.procs && exec \"$0\" {PORT}");
-        let mut command = self.host.scene.on_host("sh");
-        command.args(["-c", &script]).arg(self.host.scene.path("server")).stderr(Stdio::null());
+        let mut command = self.scene.on_host("sh");
+        command.args(["-c", &script]).arg(self.scene.path("server")).stderr(Stdio::null());
         command
     }
 
     /// Runs a bash script on the other host. Returns standard output.
     pub(super) fn on_sender(&self, script: &str) -> String {
-        let output = self.host.scene.on("sender0", "bash").args(["-c", script]).output().expect("bash");
+        let output = self.scene.on("sender0", "bash").args(["-c", script]).output().expect("bash");
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
@@ -115,17 +115,9 @@ impl ReplicaTestHost {
         output
     }
 
-    pub(super) fn run_load(&self, arguments: &[&str]) -> Value {
-        self.host.run_load(PORT_NUMBER, arguments)
-    }
-
-    pub(super) fn start_load(&self, rate: f64) -> BackgroundLoad {
-        self.host.start_load(PORT_NUMBER, rate, &[])
-    }
-
     /// Processes that hold a UDP socket of the port, sorted by process ID.
     pub(super) fn copies(&self) -> Vec<u32> {
-        let sockets = self.host.scene.shell(&format!("ss -Hulpn 'sport = :{PORT}'"));
+        let sockets = self.scene.shell(&format!("ss -Hulpn 'sport = :{PORT}'"));
         let pids = sockets.split("pid=").skip(1);
         let pids = pids.filter_map(|rest| rest.split(',').next()?.parse().ok());
         let mut pids: Vec<u32> = pids.collect();
@@ -150,6 +142,14 @@ impl ReplicaTestHost {
             !std::path::Path::new("/proc").join(pid).exists()
         };
         assert_eq!(groups.lines().filter(is_dead).count(), 0, "{groups}");
+    }
+}
+
+impl Deref for ReplicaTestHost {
+    type Target = BoostServersTestHost;
+
+    fn deref(&self) -> &BoostServersTestHost {
+        &self.host
     }
 }
 

@@ -80,6 +80,9 @@ fn undo_keeps_and_names_settings_changed_by_others() {
     let (out, _) = scene.expect(1, "undo", &["1"]);
     assert!(out.contains("eth0 rx-3/rps_cpus: 0, set by others since; before the tune it was none"), "{out}");
     assert!(out.contains("7 settings as before; 1 changed by others since, and left."), "{out}");
+    let (out, _) = scene.expect(0, "history", &[]);
+    let words = out.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("8 settings written; undone") && words.ends_with("; 1 left"), "{out}");
     let mut after = scene.values();
     let path = "/sys/class/net/eth0/queues/rx-3/rps_cpus";
     assert_eq!(after.insert(path.into(), before[path].clone()).as_deref(), Some("1"));
