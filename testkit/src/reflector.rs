@@ -19,9 +19,6 @@
 //!
 //! An [`XdpService`] answers millions of frames per second at the interface.
 //!
-//! A [`PreforkServer`] is a program with forked workers, for tools that inspect a server from
-//! outside.
-//!
 //! [`installed`] configures real servers for tests.
 //!
 //! For tests and benchmarks only: a reflector answers requests from every address.
@@ -36,7 +33,6 @@ mod freeze;
 pub mod installed;
 mod outbox;
 mod pairs;
-mod prefork;
 mod running_reflector;
 mod service;
 mod sys;
@@ -45,6 +41,5 @@ mod xdp;
 pub use account::{FrozenSpan, ReflectorAccount};
 pub use builder::{Reflector, ReflectorBuilder};
 pub use error::ReflectorError;
-pub use prefork::PreforkServer;
 pub use running_reflector::RunningReflector;
 pub use xdp::{XdpAccount, XdpBuilder, XdpService};

@@ -59,23 +59,6 @@ fn undo_reason(scene: &Scene) -> Option<UndoReason> {
 
 const LONG: Duration = Duration::from_secs(30);
 
-pub(crate) fn unconfirmed_tune_is_undone_after_its_deadline() -> Skipped {
-    let scene = Scene::new()?;
-    let before = scene.values();
-    let started = Instant::now();
-    let mut tune = GuardedTune::start(&scene, "fast", "4");
-    tune.wait_until_ended();
-    assert_ne!(scene.values(), before);
-    assert!(scene.status().tunes[0].seconds_left.is_some_and(|left| left <= 4));
-    // The tune has ended, so the death of its maker does not trigger the undo.
-    tune.maker.kill().expect("killed");
-    assert!(tune.guard_ends_within(LONG));
-    assert!(started.elapsed() >= Duration::from_secs(3), "{:?}", started.elapsed());
-    assert_eq!(scene.values(), before);
-    assert_eq!(undo_reason(&scene), Some(UndoReason::Unconfirmed));
-    Ok(())
-}
-
 pub(crate) fn confirmed_tune_stays_in_effect() -> Skipped {
     let scene = Scene::new()?;
     let before = scene.values();

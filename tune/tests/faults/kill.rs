@@ -185,29 +185,3 @@ pub(crate) fn undo_keeps_values_that_others_set() -> Skipped {
     assert_eq!(scene.values(), before);
     Ok(())
 }
-
-pub(crate) fn settings_of_a_removed_interface_are_gone() -> Skipped {
-    let scene = Scene::new()?;
-    let ip = |words: &[&str]| {
-        scene.inside(|| Command::new("ip").args(words).output().is_ok_and(|output| output.status.success()))
-    };
-    if !ip(&["link", "show", "eth0"]) {
-        return Err("iproute2 is not installed".to_owned());
-    }
-    let mut child = scene.start(&[], &["tune", &scene.directory(), "stepping"]);
-    kill_at(&mut child, 30);
-    let demux = Setting::sysctl("net.ipv4.udp_early_demux");
-    assert!(ip(&["link", "delete", "eth0"]));
-    let status = scene.status();
-    let gone_count = status.tunes[0]
-        .settings
-        .iter()
-        .filter(|setting| matches!(setting.state, SettingState::Gone { .. }))
-        .count();
-    assert!(gone_count >= 2, "{status:?}");
-    let report = scene.undo();
-    assert!(!report.has_failures() && report.has_skipped(), "{report:?}");
-    assert!(scene.status().tunes.is_empty());
-    assert_eq!(scene.inside(|| demux.read(&scene.host)).expect("read"), SettingValue::new("1"));
-    Ok(())
-}

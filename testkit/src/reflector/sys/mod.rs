@@ -2,12 +2,10 @@
 
 #![allow(unsafe_code)]
 
-mod fork;
 mod receive;
 mod send;
 mod socket;
 
-pub(crate) use fork::fork;
 pub(crate) use receive::ReflectorReceiveBatch;
 pub(crate) use send::ReflectorSendBatch;
 pub(crate) use socket::{receive_drops, request_receive_stamps};
