@@ -48,37 +48,16 @@ impl PersistedSetting {
     }
 }
 
-/// Why a file cannot be used.
+/// Why a file cannot be used, in one line.
 #[derive(Debug, thiserror::Error)]
-pub enum PersistFileError {
-    #[error("{file}: {reason}; `linerate tune persist` writes it again")]
-    Garbled {
-        file: String,
-        /// The fault, with line and column.
-        reason: String,
-    },
-    #[error("{file}: schema is '{found}', this linerate reads {SCHEMA}")]
-    Schema { file: String, found: String },
-    /// The interface of a setting is not among the devices.
-    #[error("{file}: setting {number} ({setting}) is about {interface}, which is not among the devices")]
-    UnknownDevice {
-        file: String,
-        /// Number of the setting, from 1.
-        number: usize,
-        setting: String,
-        interface: String,
-    },
-}
+#[error("{0}")]
+pub struct PersistFileError(String);
 
 impl PersistedSettings {
-    /// Parses a document. Errors name `file`.
-    ///
-    /// # Errors
-    /// [`PersistFileError`] with the place.
+    /// Parses a document. Errors name `file` and the place.
     pub fn parse(text: &str, file: &str) -> Result<Self, PersistFileError> {
-        let garbled = |error: serde_json::Error| PersistFileError::Garbled {
-            file: file.to_owned(),
-            reason: error.to_string(),
+        let garbled = |error: serde_json::Error| {
+            PersistFileError(format!("{file}: {error}; `linerate tune persist` writes it again"))
         };
         // The schema first, because a later schema may have other fields.
         #[derive(Deserialize)]
@@ -87,18 +66,19 @@ impl PersistedSettings {
         }
         let head: DocumentHead = serde_json::from_str(text).map_err(garbled)?;
         if head.schema != SCHEMA {
-            return Err(PersistFileError::Schema { file: file.to_owned(), found: head.schema });
+            let found = head.schema;
+            return Err(PersistFileError(format!(
+                "{file}: schema is '{found}', this linerate reads {SCHEMA}"
+            )));
         }
         let document: Self = serde_json::from_str(text).map_err(garbled)?;
-        for (index, persisted) in document.settings.iter().enumerate() {
+        for (number, persisted) in (1_usize..).zip(&document.settings) {
             let Some(interface) = persisted.interface() else { continue };
             if document.device(&interface).is_none() {
-                return Err(PersistFileError::UnknownDevice {
-                    file: file.to_owned(),
-                    number: index + 1,
-                    setting: persisted.setting.to_string(),
-                    interface: interface.into_owned(),
-                });
+                return Err(PersistFileError(format!(
+                    "{file}: setting {number} ({}) is about {interface}, which is not among the devices",
+                    persisted.setting
+                )));
             }
         }
         Ok(document)
@@ -109,10 +89,6 @@ impl PersistedSettings {
         self.devices.iter().find(|device| device.interface == interface)
     }
 
-    /// The document as text.
-    ///
-    /// # Errors
-    /// The errors of serde.
     pub fn to_text(&self) -> Result<String, serde_json::Error> {
         let mut text = serde_json::to_string_pretty(self)?;
         text.push('\n');

@@ -6,55 +6,10 @@ use linerate_host::{CpuSet, Host, Setting, SettingValue};
 use super::{PlannedChange, TunePlan};
 use crate::device::DeviceStatus;
 
-/// Why a plan cannot be applied.
+/// Why a plan cannot be read or applied, in one line.
 #[derive(Debug, thiserror::Error)]
-pub enum PlanError {
-    /// It is not JSON, or its fields are not the fields of a plan.
-    #[error("{origin} is no plan: {what}")]
-    Text {
-        origin: String,
-        /// The fault, with line and column.
-        what: String,
-    },
-    /// It is another kind of document.
-    #[error("{origin} is no plan: its schema is '{found}', not '{}'", super::SCHEMA)]
-    Schema { origin: String, found: String },
-    /// A setting or a value in it is not valid.
-    #[error("{origin}: {what}")]
-    Value {
-        origin: String,
-        /// The setting or value, and the expected form.
-        what: String,
-    },
-    /// An interface is not the device for which the plan was made.
-    #[error("{interface} {what}: make a new plan")]
-    Interface {
-        /// Its name in the plan.
-        interface: String,
-        /// Its current state.
-        what: String,
-    },
-    /// It names CPUs that are not online.
-    #[error("{setting} is to be '{to}', and {cpus} not online: make a new plan")]
-    Cpus {
-        setting: String,
-        to: String,
-        /// The CPUs, as `CPU 3 is` or `CPUs 3-4 are`.
-        cpus: String,
-    },
-    /// A setting does not have the value that it had when the plan was made.
-    #[error("{setting} is '{found}' now, and was '{from}' when the plan was made: make a new plan")]
-    Changed { setting: String, from: String, found: String },
-    /// A setting cannot be read.
-    #[error("{what}: make a new plan")]
-    Unread {
-        /// The setting and the host's error.
-        what: String,
-    },
-    /// The host does not report facts that the check requires.
-    #[error("{what}")]
-    Host { what: String },
-}
+#[error("{0}")]
+pub struct PlanError(pub(super) String);
 
 impl TunePlan {
     /// Whether the plan can be applied on this host as it is: its interfaces are the same devices,
@@ -68,11 +23,8 @@ impl TunePlan {
         let online = online(host)?;
         for change in self.exclusions.iter().chain(&self.changes) {
             self.check_device_of(&change.setting)?;
-            let value_error = |error: linerate_host::SettingError| PlanError::Value {
-                origin: "the plan".to_owned(),
-                what: error.to_string(),
-            };
-            change.setting.check(&change.to).map_err(value_error)?;
+            let checked = change.setting.check(&change.to);
+            checked.map_err(|error| PlanError(format!("the plan: {error}")))?;
             check_cpus(&change.setting, &change.to, &online)?;
             check_from(change, host)?;
         }
@@ -81,15 +33,13 @@ impl TunePlan {
 
     fn check_devices(&self, host: &Host) -> Result<(), PlanError> {
         for device in &self.devices {
-            let interface = device.interface.clone();
-            let unread = |error: linerate_host::HostError| PlanError::Host { what: error.to_string() };
-            let what = match device.status(host).map_err(unread)? {
+            let what = match device.status(host).map_err(|error| PlanError(error.to_string()))? {
                 DeviceStatus::Same => continue,
                 DeviceStatus::Renamed(name) => format!("is called {name} now"),
                 DeviceStatus::Gone => "is gone".to_owned(),
                 DeviceStatus::Replaced => "is another device now".to_owned(),
             };
-            return Err(PlanError::Interface { interface, what });
+            return Err(PlanError(format!("{} {what}: make a new plan", device.interface)));
         }
         Ok(())
     }
@@ -102,16 +52,16 @@ impl TunePlan {
         if is_generic || self.devices.iter().any(|device| device.interface == interface) {
             return Ok(());
         }
-        let what = format!("is in the change of {setting}, and not among the plan's devices");
-        Err(PlanError::Interface { interface, what })
+        Err(PlanError(format!(
+            "{interface} is in the change of {setting}, and not among the plan's devices: make a new plan"
+        )))
     }
 }
 
 fn online(host: &Host) -> Result<CpuSet, PlanError> {
     const PATH: &str = "/sys/devices/system/cpu/online";
-    let unread = |error: String| PlanError::Host { what: error };
-    let text = host.read(PATH).map_err(|error| unread(error.to_string()))?;
-    CpuSet::from_list(&text).map_err(|error| unread(format!("{PATH}: {error}")))
+    let text = host.read(PATH).map_err(|error| PlanError(error.to_string()))?;
+    CpuSet::from_list(&text).map_err(|error| PlanError(format!("{PATH}: {error}")))
 }
 
 /// The kernel applies a mask with offline CPUs only in part, or refuses it.
@@ -133,19 +83,16 @@ fn check_cpus(setting: &Setting, to: &SettingValue, online: &CpuSet) -> Result<(
         return Ok(());
     }
     let cpus = if offline.len() == 1 { format!("CPU {offline} is") } else { format!("CPUs {offline} are") };
-    Err(PlanError::Cpus { setting: setting.to_string(), to: to.to_string(), cpus })
+    Err(PlanError(format!("{setting} is to be '{to}', and {cpus} not online: make a new plan")))
 }
 
 fn check_from(change: &PlannedChange, host: &Host) -> Result<(), PlanError> {
-    let current = change.setting.read(host).map_err(|error| PlanError::Unread { what: error.to_string() })?;
-    let is_as_planned =
-        change.setting.same(&current, &change.from) || change.setting.same(&current, &change.to);
-    if is_as_planned || change.is_moved_by_others() {
+    let PlannedChange { setting, from, to, .. } = change;
+    let current = setting.read(host).map_err(|error| PlanError(format!("{error}: make a new plan")))?;
+    if setting.same(&current, from) || setting.same(&current, to) || change.is_moved_by_others() {
         return Ok(());
     }
-    Err(PlanError::Changed {
-        setting: change.setting.to_string(),
-        from: change.from.to_string(),
-        found: current.to_string(),
-    })
+    Err(PlanError(format!(
+        "{setting} is '{current}' now, and was '{from}' when the plan was made: make a new plan"
+    )))
 }

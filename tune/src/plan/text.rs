@@ -6,33 +6,25 @@ impl TunePlan {
     /// Reads a plan, also one of version 0.1; `origin` names it in errors.
     ///
     /// # Errors
-    /// [`PlanError::Text`] names line and column, [`PlanError::Schema`] another kind of document,
-    /// [`PlanError::Value`] a value that its setting does not accept.
+    /// Names line and column, another schema, or a value that its setting does not accept.
     pub fn parse(text: &str, origin: &str) -> Result<Self, PlanError> {
-        let wrong = |error: &serde_json::Error| PlanError::Text {
-            origin: origin.to_owned(),
-            what: error.to_string().replace('\n', " "),
-        };
-        let json: serde_json::Value = serde_json::from_str(text).map_err(|error| wrong(&error))?;
+        let wrong = |what: String| PlanError(format!("{origin} is no plan: {}", what.replace('\n', " ")));
+        let json: serde_json::Value = serde_json::from_str(text).map_err(|error| wrong(error.to_string()))?;
         // A document of another kind is recognized by its schema, rather than by a missing field.
         let schema = json.get("schema").and_then(serde_json::Value::as_str).unwrap_or_default();
         if ![SCHEMA, SCHEMA_OF_0_1].contains(&schema) {
-            return Err(PlanError::Schema { origin: origin.to_owned(), found: schema.to_owned() });
+            return Err(wrong(format!("its schema is '{schema}', not '{SCHEMA}'")));
         }
-        let mut plan: TunePlan = serde_json::from_str(text).map_err(|error| wrong(&error))?;
+        let mut plan: TunePlan = serde_json::from_str(text).map_err(|error| wrong(error.to_string()))?;
         SCHEMA.clone_into(&mut plan.schema);
         for change in plan.exclusions.iter().chain(&plan.changes) {
             for value in [&change.from, &change.to] {
                 let checked = change.setting.check(value);
-                checked.map_err(|error| PlanError::Value {
-                    origin: origin.to_owned(),
-                    what: error.to_string(),
-                })?;
+                checked.map_err(|error| PlanError(format!("{origin}: {error}")))?;
             }
         }
         if let Some(duplicate) = plan.duplicate_setting() {
-            let what = format!("{duplicate} is there twice");
-            return Err(PlanError::Value { origin: origin.to_owned(), what });
+            return Err(PlanError(format!("{origin}: {duplicate} is there twice")));
         }
         Ok(plan)
     }

@@ -29,13 +29,10 @@ pub struct ReplicaUnit {
     pub notes: Vec<String>,
 }
 
+/// Why copies of a unit's server cannot be run, in one line.
 #[derive(Debug, thiserror::Error)]
-pub enum ReplicaUnitError {
-    #[error("there is no unit {unit} (looked in {}): see systemctl list-unit-files", DIRECTORIES.join(", "))]
-    NotThere { unit: String },
-    #[error("{unit}: {why}")]
-    Unsuited { unit: String, why: String },
-}
+#[error("{0}")]
+pub struct ReplicaUnitError(String);
 
 /// The section `[Service]` of a unit with its drop-ins.
 struct ServiceSection(Vec<(String, String)>);
@@ -43,17 +40,18 @@ struct ServiceSection(Vec<(String, String)>);
 impl ReplicaUnit {
     /// `options` are the options of `boost run`. `command` replaces the command of the unit, if it
     /// is not empty. `program` is the absolute path of linerate.
-    ///
-    /// # Errors
-    /// [`ReplicaUnitError`] if the unit is missing, or copies of its server cannot be run.
     pub fn of(
         host: &Host,
         unit: &str,
         (program, options, command): (&str, &[String], &[String]),
     ) -> Result<Self, ReplicaUnitError> {
-        let service = ServiceSection::read(host, unit)
-            .ok_or_else(|| ReplicaUnitError::NotThere { unit: unit.to_owned() })?;
-        let unsuited = |why: String| ReplicaUnitError::Unsuited { unit: unit.to_owned(), why };
+        let service = ServiceSection::read(host, unit).ok_or_else(|| {
+            let directories = DIRECTORIES.join(", ");
+            ReplicaUnitError(format!(
+                "there is no unit {unit} (looked in {directories}): see systemctl list-unit-files"
+            ))
+        })?;
+        let unsuited = |why: String| ReplicaUnitError(format!("{unit}: {why}"));
         if !is_expressible(program) {
             return Err(unsuited(format!(
                 "systemd cannot start {program}: move linerate to another directory"
