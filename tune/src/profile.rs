@@ -133,23 +133,10 @@ pub enum FindingPolicy<'a> {
     Unnamed,
 }
 
-/// Why a profile cannot be read.
+/// Why a profile cannot be read, in one line.
 #[derive(Debug, thiserror::Error)]
-pub enum ProfileError {
-    /// No profile has this name.
-    #[error(
-        "no profile '{name}': there are {known}; a file of your own is named with a slash, as in ./{name}.toml"
-    )]
-    NoSuch { name: String, known: String },
-    #[error("{origin}:{line}: {what}")]
-    Wrong {
-        origin: String,
-        /// The line, from 1.
-        line: usize,
-        /// The fault, and the expected form.
-        what: String,
-    },
-}
+#[error("{0}")]
+pub struct ProfileError(String);
 
 const BUILTIN: [(&str, &str); 4] = [
     ("udp-server", include_str!("../profiles/udp-server.toml")),
@@ -164,23 +151,19 @@ impl TuneProfile {
         BUILTIN.into_iter()
     }
 
-    /// The built-in profile with this name.
-    ///
-    /// # Errors
-    /// [`ProfileError::NoSuch`] with the existing names.
+    /// The built-in profile with this name. The error has the existing names.
     pub fn named(name: &str) -> Result<Self, ProfileError> {
         let Some((_, text)) = BUILTIN.iter().find(|(known, _)| *known == name) else {
             let known: Vec<&str> = BUILTIN.iter().map(|(known, _)| *known).collect();
-            return Err(ProfileError::NoSuch { name: name.to_owned(), known: known.join(", ") });
+            return Err(ProfileError(format!(
+                "no profile '{name}': there are {}; a file of your own is named with a slash, as in ./{name}.toml",
+                known.join(", ")
+            )));
         };
         Self::parse(text, &format!("{name}.toml"))
     }
 
-    /// Reads a profile; `origin` names it in errors.
-    ///
-    /// # Errors
-    ///
-    /// [`ProfileError::Wrong`] names the line and the expected form.
+    /// Reads a profile; `origin` names it in errors, with the line and the expected form.
     pub fn parse(text: &str, origin: &str) -> Result<Self, ProfileError> {
         read::profile(text, origin)
     }

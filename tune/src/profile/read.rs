@@ -30,7 +30,7 @@ struct ProfileFile {
     needs_udp_service: bool,
     cpus: FileCpus,
     #[serde(default)]
-    fix: BTreeMap<Spanned<String>, FileSeverity>,
+    fix: BTreeMap<Spanned<String>, Severity>,
     #[serde(default)]
     ask: Reasons,
     #[serde(default)]
@@ -42,35 +42,11 @@ struct ProfileFile {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct FileCpus {
-    second_threads: FileSecondThreads,
+    second_threads: SecondThreads,
     free: Spanned<String>,
     interrupts: bool,
-    rps: FileHanding,
+    rps: RpsTarget,
     xps: bool,
-}
-
-#[derive(Clone, Copy, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum FileSecondThreads {
-    Last,
-    Never,
-}
-
-#[derive(Clone, Copy, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum FileHanding {
-    None,
-    OwnNode,
-    EveryNode,
-}
-
-#[derive(Clone, Copy, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum FileSeverity {
-    Note,
-    Low,
-    Medium,
-    High,
 }
 
 #[derive(Deserialize)]
@@ -104,7 +80,7 @@ impl ProfileText<'_> {
     fn wrong(&self, span: Option<Range<usize>>, message: impl Into<String>) -> ProfileError {
         let offset = span.map_or(0, |span| span.start);
         let line = self.text.bytes().take(offset).filter(|byte| *byte == b'\n').count() + 1;
-        ProfileError::Wrong { origin: self.origin.to_owned(), line, what: message.into() }
+        ProfileError(format!("{}:{line}: {}", self.origin, message.into()))
     }
 }
 
@@ -143,17 +119,13 @@ pub(super) fn profile(text: &str, origin: &str) -> Result<TuneProfile, ProfileEr
 fn cpus(source: &ProfileText<'_>, file: &FileCpus) -> Result<CpuPolicy, ProfileError> {
     let free = CpuSet::from_list(file.free.get_ref())
         .map_err(|error| source.wrong(Some(file.free.span()), format!("free: {error}")))?;
-    let second_threads = match file.second_threads {
-        FileSecondThreads::Last => SecondThreads::Last,
-        FileSecondThreads::Never => SecondThreads::Never,
+    let policy = SpreadPolicy {
+        second_threads: file.second_threads,
+        handing: file.rps,
+        free,
+        interrupts_stay: !file.interrupts,
+        stays: BTreeSet::new(),
     };
-    let handing = match file.rps {
-        FileHanding::None => RpsTarget::None,
-        FileHanding::OwnNode => RpsTarget::OwnNode,
-        FileHanding::EveryNode => RpsTarget::EveryNode,
-    };
-    let stays = BTreeSet::new();
-    let policy = SpreadPolicy { second_threads, handing, free, interrupts_stay: !file.interrupts, stays };
     Ok(CpuPolicy { policy, xps: file.xps })
 }
 
@@ -171,7 +143,7 @@ fn id(source: &ProfileText<'_>, id: &Spanned<String>) -> Result<String, ProfileE
 }
 
 fn fix(source: &ProfileText<'_>, file: &ProfileFile) -> Result<BTreeMap<String, Severity>, ProfileError> {
-    file.fix.iter().map(|(key, severity)| Ok((id(source, key)?, severity.severity()))).collect()
+    file.fix.iter().map(|(key, severity)| Ok((id(source, key)?, *severity))).collect()
 }
 
 fn reasons(source: &ProfileText<'_>, reasons: &Reasons) -> Result<BTreeMap<String, String>, ProfileError> {
@@ -226,15 +198,4 @@ fn profile_value(source: &ProfileText<'_>, item: Spanned<FileWanted>) -> Result<
         _ => return wrong("each [[set]] has one of `to`, `at_least` and `at_most`"),
     };
     Ok(ProfileValue { knob, to, why: item.why, source: item.source, risk: item.risk, unless: item.unless })
-}
-
-impl FileSeverity {
-    fn severity(self) -> Severity {
-        match self {
-            FileSeverity::Note => Severity::Note,
-            FileSeverity::Low => Severity::Low,
-            FileSeverity::Medium => Severity::Medium,
-            FileSeverity::High => Severity::High,
-        }
-    }
 }

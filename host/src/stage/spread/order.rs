@@ -20,7 +20,8 @@ pub struct SpreadPolicy {
 }
 
 /// Whether second hardware threads of cores process packets.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum SecondThreads {
     /// After the first threads of all cores.
     #[default]
@@ -29,7 +30,8 @@ pub enum SecondThreads {
 }
 
 /// RPS targets if there are fewer queues than CPUs.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum RpsTarget {
     None,
     /// CPUs without a queue, on nodes that have a queue.
