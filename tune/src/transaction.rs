@@ -22,6 +22,7 @@ pub use error::TuneError;
 pub(crate) use locations::SettingLocations;
 pub use namespace::TuneNamespace;
 pub use target::ChangeTarget;
+pub(crate) use namespace::namespace_inode;
 use unconfirmed::has_deadline;
 pub(crate) use unconfirmed::is_pending;
 pub use unconfirmed::{boot_seconds, confirm, due, undo_overdue};
@@ -94,7 +95,7 @@ impl<'w> TuneTransaction<'w> {
             goal: start.goal,
             devices: start.devices,
             until: start.until,
-            namespace: namespace::own_inode(target.host()),
+            namespace: namespace_inode(target.host(), "thread-self"),
         });
         if let Some(plan) = start.plan {
             let changes = plan.exclusions.iter().chain(&plan.changes);

@@ -8,6 +8,7 @@ use linerate_host::stage::socket::SocketProtocol;
 use serde::{Deserialize, Serialize};
 
 use crate::boost::ObservedServer;
+use crate::boost::discovery::ServerGroup;
 use crate::boost::plan::CpuAssignment;
 
 /// Datagrams of a server by CPU of arrival and of reading.
@@ -37,7 +38,15 @@ impl DeliveryAgreement {
     /// Counts the datagrams of the server's UDP sockets.
     #[must_use]
     pub fn of(server: &ObservedServer, delivery: &DeliveryReport) -> Self {
-        let groups = server.groups.iter().filter(|group| group.protocol == SocketProtocol::Udp);
+        Self::of_groups(&server.groups, delivery)
+    }
+
+    /// Counts the datagrams of the UDP sockets of these groups.
+    pub(super) fn of_groups<'g>(
+        groups: impl IntoIterator<Item = &'g ServerGroup>,
+        delivery: &DeliveryReport,
+    ) -> Self {
+        let groups = groups.into_iter().filter(|group| group.protocol == SocketProtocol::Udp);
         let cookies: Vec<u64> =
             groups.flat_map(|group| group.members.iter().map(|member| member.socket.cookie)).collect();
         Self::of_sockets(&cookies, delivery)

@@ -18,6 +18,7 @@ use linerate_host::{BackgroundThread, CpuSet, Host, HostError, Known, PacketPath
 use serde::{Deserialize, Serialize};
 
 use crate::boost::catalog;
+use crate::transaction::namespace_inode;
 use find::{FoundServer, find};
 use process_table::ProcessTable;
 
@@ -141,23 +142,17 @@ pub enum ReaderEvidence {
 /// Why a server cannot be observed.
 #[derive(Debug, thiserror::Error)]
 pub enum DiscoveryError {
-    /// There is no such server.
+    /// There is no such server, or its processes are in another namespace.
     #[error("{0}")]
     NotThere(String),
     #[error("{what}: not permitted: this requires {capability}: run it as root")]
     NotPermitted { what: String, capability: &'static str },
-    /// Its processes are in another namespace.
-    #[error("{0}")]
-    Elsewhere(String),
     #[error(transparent)]
     Host(#[from] HostError),
 }
 
 impl ObservedServer {
     /// Observes a server and its packet path.
-    ///
-    /// # Errors
-    /// [`DiscoveryError`].
     pub fn observe(
         host: &Host,
         query: &ServerQuery,
@@ -170,7 +165,7 @@ impl ObservedServer {
         let _kernel_types = options.datagrams.then(linerate_host::bpf::kernel_btf);
         let processes = ProcessTable::observe(host);
         let FoundServer { processes: pids, services, path, others } = find(host, query, &processes)?;
-        let namespace = limits::namespace(host, "thread-self").unwrap_or_default();
+        let namespace = namespace_inode(host, "thread-self").unwrap_or_default();
         let groups = services
             .iter()
             .map(|service| ServerGroup::of(host, namespace, service, &pids))

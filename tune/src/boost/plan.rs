@@ -12,7 +12,7 @@ mod unit;
 #[cfg(test)]
 mod properties;
 #[cfg(test)]
-mod sample;
+pub(super) mod sample;
 #[cfg(test)]
 mod tests;
 
@@ -147,7 +147,7 @@ impl BoostDraft {
         for (reader, reason) in unplaced_readers {
             self.refuse(&format!("thread {} ({})", reader.tid, reader.name), &reason);
         }
-        let hosts = CpuHosts::of(machine, receiving, &units);
+        let hosts = CpuHosts::of(machine, receiving, &units.iter().map(|unit| unit.cpu).collect());
         let has_unit = |cpu| units.iter().any(|unit| unit.cpu == cpu);
         let table_of = |owned| {
             let table = hosts.table(machine, receiving, owned, &units);

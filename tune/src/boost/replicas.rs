@@ -202,9 +202,6 @@ impl ReplicaError {
 }
 
 /// The sets of copies in this network namespace, supervised or not, on this port or any.
-///
-/// # Errors
-/// If the host has no control groups of version 2.
 pub fn groups(host: &Host, port: Option<u16>) -> Result<Vec<ReplicaCgroup>, ReplicaError> {
     let mut groups = CgroupTree::open(host)?.groups(host);
     groups.retain(|group| port.is_none_or(|port| group.ports.contains(&port)));
@@ -213,9 +210,6 @@ pub fn groups(host: &Host, port: Option<u16>) -> Result<Vec<ReplicaCgroup>, Repl
 
 /// Ends the copies that killed supervisors left on this port, or on any port. Returns the removed
 /// sets.
-///
-/// # Errors
-/// If the host has no control groups of version 2, or the error of the kernel.
 pub fn remove_leftovers(host: &Host, port: Option<u16>) -> Result<Vec<ReplicaLeftover>, ReplicaError> {
     let mut removed = Vec::new();
     for group in groups(host, port)?.into_iter().filter(|group| !group.is_supervised(host)) {

@@ -70,9 +70,6 @@ pub enum WatchEvent {
 /// When a thread dies, other threads get the packets of its CPU at once. A new thread gets a CPU as
 /// soon as its socket is known. Nothing changes while the same threads read the same sockets. The
 /// journal is locked only during changes, so that the tune can be undone in the meantime.
-///
-/// # Errors
-/// [`TuneError`] if a change cannot be journalled.
 pub fn watch(
     host: &Host,
     store: &StateStore,
@@ -120,6 +117,10 @@ pub fn watch(
 
 fn lost_event(reader: &ReaderThread) -> WatchEvent {
     WatchEvent::Lost { pid: reader.pid, tid: reader.tid, done: Vec::new() }
+}
+
+fn found_event(reader: &ReaderThread) -> WatchEvent {
+    WatchEvent::Found { pid: reader.pid, tid: reader.tid, done: Vec::new() }
 }
 
 struct BoostWatch<'w> {
@@ -217,23 +218,19 @@ impl BoostWatch<'_> {
             return self.begin(server, path);
         };
         let mut merged = snapshot::merge(known, server, &self.dead);
-        let reader_changes = snapshot::reader_changes(known, &merged);
+        let lost = snapshot::missing_readers(known, &merged);
+        let found = snapshot::missing_readers(&merged, known);
         let has_changed =
-            !reader_changes.is_empty() || snapshot::members(known) != snapshot::members(&merged);
+            !lost.is_empty() || !found.is_empty() || snapshot::members(known) != snapshot::members(&merged);
         // The next turn finds readers that died during the observation.
-        for (pid, tid) in reader_changes.found {
-            let new_reader = merged.readers.iter().find(|reader| (reader.pid, reader.tid) == (pid, tid));
+        for new_reader in &found {
             let is_replaced = |reader: &ReaderThread| {
-                new_reader.is_some_and(|new_reader| {
-                    reader.sockets.iter().any(|cookie| new_reader.sockets.contains(cookie))
-                })
+                reader.sockets.iter().any(|cookie| new_reader.sockets.contains(cookie))
             };
             self.dead.retain(|reader| !is_replaced(reader));
-            self.waiting.push(WatchEvent::Found { pid, tid, done: Vec::new() });
         }
-        for (pid, tid) in reader_changes.lost {
-            self.waiting.push(WatchEvent::Lost { pid, tid, done: Vec::new() });
-        }
+        self.waiting.extend(found.into_iter().map(found_event));
+        self.waiting.extend(lost.into_iter().map(lost_event));
         fix::refresh_steering(self.host, &mut merged);
         self.known = Some((merged, path));
         self.needs_fix |= has_changed;
@@ -254,11 +251,7 @@ impl BoostWatch<'_> {
             !pins.is_empty() && is_planned && !pins::is_pinned(reader, pins)
         };
         let new_readers = server.readers.iter().filter(to_pin);
-        self.waiting.extend(new_readers.map(|reader| WatchEvent::Found {
-            pid: reader.pid,
-            tid: reader.tid,
-            done: Vec::new(),
-        }));
+        self.waiting.extend(new_readers.map(found_event));
         self.needs_fix = !self.waiting.is_empty() || snapshot::feeds_unread_sockets(&server);
         if self.needs_fix {
             self.looks.begin(Instant::now());

@@ -25,7 +25,9 @@ impl TuneNamespace {
     #[must_use]
     pub fn of(host: &Host, begun: &BeginRecord) -> Self {
         let boot = host.read("/proc/sys/kernel/random/boot_id");
-        let (Some(inode), Some(own_inode), Ok(boot)) = (begun.namespace, own_inode(host), boot) else {
+        let (Some(inode), Some(own_inode), Ok(boot)) =
+            (begun.namespace, namespace_inode(host, "thread-self"), boot)
+        else {
             return Self::Here;
         };
         if inode == own_inode || begun.is_of_earlier_boot(boot.trim()) == Some(true) {
@@ -69,9 +71,9 @@ pub(super) fn is_of_namespace(setting: &Setting) -> bool {
     }
 }
 
-/// Inode of the network namespace of the calling thread.
-pub(super) fn own_inode(host: &Host) -> Option<u64> {
-    inode(&host.read_link("/proc/thread-self/ns/net").ok()?)
+/// Inode of the network namespace of a process or `thread-self`.
+pub(crate) fn namespace_inode(host: &Host, process: &str) -> Option<u64> {
+    inode(&host.read_link(&format!("/proc/{process}/ns/net")).ok()?)
 }
 
 /// From `net:[4026531840]`.

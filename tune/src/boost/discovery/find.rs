@@ -8,9 +8,10 @@ use linerate_host::stage::socket::{HostSockets, ServiceSockets, SocketProtocol};
 use linerate_host::stage::thread::ThreadState;
 use linerate_host::{Host, Known, PacketPath};
 
-use super::limits::{may_trace, namespace};
+use super::limits::may_trace;
 use super::process_table::ProcessTable;
 use super::{DiscoveryError, ServerQuery};
+use crate::transaction::namespace_inode;
 
 /// Capabilities that a boost requires.
 const CAPABILITIES: &str = "CAP_SYS_PTRACE to find and copy its sockets, CAP_NET_ADMIN and CAP_BPF to steer them, \
@@ -35,9 +36,7 @@ pub(super) fn find(
     processes: &ProcessTable<'_>,
 ) -> Result<FoundServer, DiscoveryError> {
     match find_at_once(host, query, processes) {
-        Err(DiscoveryError::Elsewhere(_) | DiscoveryError::NotThere(_)) => {
-            find_at_once(host, query, processes)
-        }
+        Err(DiscoveryError::NotThere(_)) => find_at_once(host, query, processes),
         result => result,
     }
 }
@@ -95,9 +94,9 @@ fn find_at_once(
 fn check_process(host: &Host, pid: u32) -> Result<(), DiscoveryError> {
     let scope = Scope { pid: Some(pid), ..Scope::default() };
     scope.check(host).map_err(|error| DiscoveryError::NotThere(error.to_string()))?;
-    match (namespace(host, "thread-self"), namespace(host, &pid.to_string())) {
+    match (namespace_inode(host, "thread-self"), namespace_inode(host, &pid.to_string())) {
         (Some(own_namespace), Some(process_namespace)) if own_namespace != process_namespace => {
-            Err(DiscoveryError::Elsewhere(format!(
+            Err(DiscoveryError::NotThere(format!(
                 "process {pid} is in another network namespace: linerate boost --netns {pid} --pid {pid}"
             )))
         }
@@ -228,7 +227,7 @@ fn hidden_sockets_error(service: &ServiceSockets) -> Option<DiscoveryError> {
         }
         _ => format!("{} is", service.name()),
     };
-    Some(DiscoveryError::Elsewhere(format!(
+    Some(DiscoveryError::NotThere(format!(
         "{subject} held by no process that is visible here: the server is in another PID namespace, as a container's: run \
          linerate on the host, or where `ps` shows it"
     )))

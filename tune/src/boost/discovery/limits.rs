@@ -58,12 +58,6 @@ pub(super) fn may_trace(host: &Host) -> bool {
     effective.is_none_or(|bits| bits & (1 << SYS_PTRACE) != 0)
 }
 
-/// Inode of a network namespace, from the link `net:[4026531840]`.
-pub(super) fn namespace(host: &Host, process: &str) -> Option<u64> {
-    let link = host.read_link(&format!("/proc/{process}/ns/net")).ok()?;
-    link.strip_prefix("net:[")?.strip_suffix(']')?.parse().ok()
-}
-
 /// The PID that a process has in its own PID namespace, if that is not the namespace of `pid`.
 pub(super) fn inner_pid(host: &Host, pid: u32) -> Option<u32> {
     let status = host.read(&format!("/proc/{pid}/status")).ok()?;
@@ -83,8 +77,6 @@ pub(crate) fn any_text(text: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use linerate_host::HostRecording;
-    use linerate_host::recording::RecordedEntry;
 
     #[test]
     fn cpuset_is_read_from_the_nearest_cgroup_that_has_one() {
@@ -128,13 +120,5 @@ mod tests {
                 && !may_trace_with("0000000000000000")
         );
         assert!(may_trace(&Host::scripted::<String, String>([])));
-    }
-
-    #[test]
-    fn namespace_is_the_inode_of_its_link() {
-        let mut recording = HostRecording::new();
-        recording.insert("/proc/50/ns/net", RecordedEntry::Link("net:[4026531840]".to_owned()));
-        let host = Host::recorded(recording);
-        assert_eq!((namespace(&host, "50"), namespace(&host, "51")), (Some(4_026_531_840), None));
     }
 }

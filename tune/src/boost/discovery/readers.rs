@@ -237,39 +237,35 @@ impl ReaderGuess {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+    use std::ops::Range;
 
     use linerate_host::Known;
     use linerate_host::delivery::DeliveryCount;
-    use linerate_host::setting::SocketAt;
-    use linerate_host::stage::socket::SocketProtocol;
     use proptest::prelude::*;
 
     use super::*;
+    use crate::boost::plan::sample;
+
+    /// The inode of the sample socket with the cookie 0.
+    const FIRST_INODE: u64 = 10_000;
 
     const SOCKETS: u64 = 6;
 
     /// Two groups of equal size, whose sockets these processes hold.
     fn groups(holders: &BTreeSet<u32>) -> Vec<ServerGroup> {
         let member = |cookie: u64| GroupSocket {
-            socket: SocketAt { cookie, inode: cookie + 700, pid: 0, descriptor: 3 },
             holders: holders.iter().map(|pid| (*pid, 3)).collect(),
-            options: Known::Value(None),
-            drops: None,
-            receive_buffer_bytes: None,
+            ..sample::member(cookie, 0)
         };
-        let group = |cookies: std::ops::Range<u64>| ServerGroup {
-            protocol: SocketProtocol::Udp,
-            local: ([10, 0, 0, 1], 53).into(),
-            reuseport: true,
+        let group = |cookies: Range<u64>| ServerGroup {
             members: cookies.map(member).collect(),
-            ordered: true,
-            steering: Known::Value("none".to_owned()),
+            ..sample::echo(2, "0-3").groups.remove(0)
         };
         vec![group(0..SOCKETS / 2), group(SOCKETS / 2..SOCKETS)]
     }
 
     fn inodes() -> impl Strategy<Value = BTreeSet<u64>> {
-        proptest::collection::btree_set(700..700 + SOCKETS, 0..3)
+        proptest::collection::btree_set(FIRST_INODE..FIRST_INODE + SOCKETS, 0..3)
     }
 
     fn sighting() -> impl Strategy<Value = ThreadSightings> {
@@ -334,7 +330,8 @@ mod tests {
                 let guesses = evidence.iter().filter(is_guess).count();
                 prop_assert!(guesses == 0 || guesses == evidence.len(), "{:?}", evidence);
                 let is_awaited = sightings.iter().any(|sighting| {
-                    sighting.in_call.contains(&(cookie + 700)) || sighting.polling.contains(&(cookie + 700))
+                    let inode = FIRST_INODE + cookie;
+                    sighting.in_call.contains(&inode) || sighting.polling.contains(&inode)
                 });
                 prop_assert!(
                     !is_awaited || !evidence.is_empty(),

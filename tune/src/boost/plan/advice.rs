@@ -91,16 +91,12 @@ pub(super) fn units(
 pub(super) fn lasting_option(server: &ObservedServer, effect: OptionEffect) -> Vec<ServerAdvice> {
     let product = server.product.as_deref().and_then(catalog::product);
     let options = product.into_iter().flat_map(|product| &product.options);
-    let cpus = server.readers.len();
-    let item = |option: &ProductOption| ServerAdvice {
-        what: format!(
-            "What is set from outside ends with the server; it has an option for {} itself.",
-            effect.in_words()
-        ),
-        option: Some(option_text(option, cpus)),
-        source: Some(option.source.clone()),
-    };
-    options.filter(|option| option.gives == effect).map(item).collect()
+    let sentence = format!(
+        "What is set from outside ends with the server; it has an option for {} itself.",
+        effect.in_words()
+    );
+    let of_effect = options.filter(|option| option.gives == effect);
+    of_effect.map(|option| option_advice(sentence.clone(), option, server.readers.len())).collect()
 }
 
 /// The sentence, with the first option of the product that has one of `effects`. Each
@@ -129,24 +125,21 @@ fn with_options(
         }
         (None, _) => return vec![ServerAdvice { what: sentence, option: None, source: None }],
     };
-    let item = |sentence: String, option: &ProductOption| ServerAdvice {
-        what: sentence,
-        option: Some(option_text(option, cpus)),
-        source: Some(option.source.clone()),
+    let further_advice = |option: &&ProductOption| {
+        let sentence = format!("{} has an option for {} too.", product.name, option.gives.in_words());
+        option_advice(sentence, option, cpus)
     };
-    let further_item = |option: &&ProductOption| {
-        item(format!("{} has an option for {} too.", product.name, option.gives.in_words()), option)
-    };
-    std::iter::once(item(sentence, first)).chain(further.iter().map(further_item)).collect()
+    std::iter::once(option_advice(sentence, first, cpus)).chain(further.iter().map(further_advice)).collect()
 }
 
-/// The option as a person writes it, with the number of CPUs and the version that it requires.
-fn option_text(option: &ProductOption, cpus: usize) -> String {
+/// Advice with the option as a person writes it: the number of CPUs, the version that it requires.
+fn option_advice(sentence: String, option: &ProductOption, cpus: usize) -> ServerAdvice {
     let setting = option.with_cpus(cpus);
-    match &option.since {
+    let text = match &option.since {
         Some(since) => format!("{setting} ({since} and later)"),
         None => setting,
-    }
+    };
+    ServerAdvice { what: sentence, option: Some(text), source: Some(option.source.clone()) }
 }
 
 fn count(number: usize, noun: &str) -> String {

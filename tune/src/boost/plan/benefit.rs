@@ -8,6 +8,7 @@ use super::changes;
 use super::group::{OwnedGroup, SteeringMethod};
 use super::unit::ThreadPlacement;
 use crate::boost::ObservedServer;
+use crate::boost::delivery::DeliveryAgreement;
 
 /// Least number of datagrams for the comparison.
 const ENOUGH: u64 = 300;
@@ -72,14 +73,9 @@ fn find_group<'t, 's>(
 
 /// The share of datagrams that are read on their CPU of arrival.
 fn share_now(server: &ObservedServer, tables: &[(&OwnedGroup<'_>, SteeringTable)]) -> Option<f64> {
-    let (mut total, mut matching) = (0, 0);
-    for item in server.delivery.value()?.read.iter().filter(|item| find_group(tables, item.cookie).is_some())
-    {
-        let Some(arrived_on) = item.arrived_on else { continue };
-        total += item.packets;
-        matching += if arrived_on == item.read_on { item.packets } else { 0 };
-    }
-    (total >= ENOUGH).then(|| matching as f64 / total as f64)
+    let groups = tables.iter().map(|(owned, _)| owned.group);
+    let agreement = DeliveryAgreement::of_groups(groups, server.delivery.value()?);
+    agreement.share().filter(|_| agreement.packets >= ENOUGH)
 }
 
 /// The same share if the threads run as planned and the tables choose the sockets.

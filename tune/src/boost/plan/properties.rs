@@ -3,11 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use linerate_host::setting::SteeringTable;
-use linerate_host::stage::socket::SocketProtocol;
 use linerate_host::{CpuSet, Known};
 use proptest::prelude::*;
 
-use super::sample::{BoostSampleMachine, cpus, pins, seen_on, server, tables};
+use super::sample::{BoostSampleMachine, cpus, nsd, pins, seen_on, tables};
 use super::{BoostChoice, make};
 use crate::boost::ObservedServer;
 
@@ -81,13 +80,8 @@ impl PlanCase {
     }
 
     fn server(&self) -> ObservedServer {
-        let addresses = [
-            (SocketProtocol::Udp, "0.0.0.0:53"),
-            (SocketProtocol::Udp, "[::]:53"),
-            (SocketProtocol::Tcp, "0.0.0.0:53"),
-        ];
         let all = self.all();
-        let mut server = server("nsd", &addresses, self.workers, &format!("0-{}", all - 1));
+        let mut server = nsd(self.workers, &format!("0-{}", all - 1));
         for (at, reader) in server.readers.iter_mut().enumerate() {
             let (cpuset, allowed) = &self.restricted[at];
             if let Some(cpuset) = cpuset {

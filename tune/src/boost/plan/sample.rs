@@ -99,7 +99,7 @@ pub(super) fn cpus(list: &str) -> CpuSet {
 }
 
 /// A server whose workers each read one socket per address.
-pub(super) fn server(
+pub(in crate::boost) fn server(
     name: &str,
     addresses: &[(SocketProtocol, &str)],
     workers: u32,
@@ -146,7 +146,7 @@ pub(super) fn server(
     }
 }
 
-pub(super) fn member(cookie: u64, pid: u32) -> GroupSocket {
+pub(in crate::boost) fn member(cookie: u64, pid: u32) -> GroupSocket {
     let descriptor = u32::try_from(cookie).expect("few");
     let knobs = [
         (SocketKnob::ReceiveBuffer, "212992 by default"),
@@ -163,7 +163,7 @@ pub(super) fn member(cookie: u64, pid: u32) -> GroupSocket {
     }
 }
 
-pub(super) fn reader(name: &str, tid: u32, sockets: Vec<u64>, allowed: &str) -> ReaderThread {
+pub(in crate::boost) fn reader(name: &str, tid: u32, sockets: Vec<u64>, allowed: &str) -> ReaderThread {
     ReaderThread {
         pid: tid,
         tid,
@@ -178,7 +178,7 @@ pub(super) fn reader(name: &str, tid: u32, sockets: Vec<u64>, allowed: &str) -> 
 }
 
 /// A server with one address.
-pub(super) fn echo(workers: u32, allowed: &str) -> ObservedServer {
+pub(in crate::boost) fn echo(workers: u32, allowed: &str) -> ObservedServer {
     server("echo", &[(SocketProtocol::Udp, "0.0.0.0:7")], workers, allowed)
 }
 

@@ -26,16 +26,7 @@ impl CpuHosts {
     /// Distributes the packets of all CPUs to the CPUs that have units. The packets of every CPU go
     /// to a unit. If no packets arrive on a CPU with a unit, it shares the packets of the nearest
     /// CPU on which packets arrive.
-    pub(super) fn of(
-        machine: &MachineState,
-        receiving: &ReceivingCpus,
-        units: &[ThreadPlacement<'_>],
-    ) -> Self {
-        Self::of_cpus(machine, receiving, &units.iter().map(|unit| unit.cpu).collect())
-    }
-
-    /// The same, given the CPUs with units.
-    pub(in crate::boost) fn of_cpus(
+    pub(in crate::boost) fn of(
         machine: &MachineState,
         receiving: &ReceivingCpus,
         unit_cpus: &BTreeSet<u32>,

@@ -11,6 +11,11 @@ fn plan_on(server: &ObservedServer, machine: &BoostSampleMachine) -> BoostPlan {
     make(server, &machine.path(), &BoostChoice::default())
 }
 
+/// A plan for a machine with two CPUs.
+fn plan_with(server: &ObservedServer, choice: &BoostChoice) -> BoostPlan {
+    make(server, &BoostSampleMachine::of(2).path(), choice)
+}
+
 fn pairs(map: &BTreeMap<u32, String>) -> Vec<(u32, &str)> {
     map.iter().map(|(tid, cpu)| (*tid, cpu.as_str())).collect()
 }
@@ -47,11 +52,10 @@ fn threads_are_pinned_before_steering_programs_are_attached() {
 
 #[test]
 fn no_pin_and_no_steer_leave_out_their_changes() {
-    let (server, path) = (nsd(2, "0-1"), BoostSampleMachine::of(2).path());
-    let plan_without_pins = make(&server, &path, &BoostChoice { no_pin: true, ..BoostChoice::default() });
+    let server = nsd(2, "0-1");
+    let plan_without_pins = plan_with(&server, &BoostChoice { no_pin: true, ..BoostChoice::default() });
     assert!(pins(&plan_without_pins).is_empty() && tables(&plan_without_pins).len() == 3);
-    let plan_without_steering =
-        make(&server, &path, &BoostChoice { no_steer: true, ..BoostChoice::default() });
+    let plan_without_steering = plan_with(&server, &BoostChoice { no_steer: true, ..BoostChoice::default() });
     assert!(tables(&plan_without_steering).is_empty() && pins(&plan_without_steering).len() == 2);
 }
 
@@ -96,13 +100,12 @@ fn table_is_kept_if_the_traffic_changes_and_it_spreads_packets_as_evenly() {
 
 #[test]
 fn nothing_is_placed_if_only_buffers_grow() {
-    let path = BoostSampleMachine::of(2).path();
     let buffers = BoostChoice { receive_buffer_bytes: Some(8 << 20), ..BoostChoice::default() };
     let no_pin = BoostChoice { no_pin: true, no_steer: true, ..buffers };
     // A table that is like the hash: both threads are confined to one CPU.
     for (server, choice) in [(nsd(2, "0-1"), no_pin), (nsd(2, "1"), BoostChoice { no_pin: true, ..buffers })]
     {
-        let plan = make(&server, &path, &choice);
+        let plan = plan_with(&server, &choice);
         assert!(!plan.plan.changes.is_empty() && tables(&plan).is_empty(), "{plan:#?}");
         assert_eq!(plan.places, []);
     }
@@ -234,11 +237,7 @@ fn servers_with_per_thread_client_state_are_steered_only_with_anyway() {
         assert!(plan.plan.changes.is_empty() && plan.places.is_empty(), "{name}: {plan:#?}");
         let why = &plan.refusals[0].why;
         assert!(why.contains("keeps each client's state in") && why.contains("https://"), "{why}");
-        let anyway_plan = make(
-            &server,
-            &BoostSampleMachine::of(2).path(),
-            &BoostChoice { anyway: true, ..BoostChoice::default() },
-        );
+        let anyway_plan = plan_with(&server, &BoostChoice { anyway: true, ..BoostChoice::default() });
         assert!(!anyway_plan.plan.changes.is_empty(), "{name}: {:?}", anyway_plan.refusals);
     }
 }
@@ -248,11 +247,7 @@ fn plans_without_benefit_are_refused() {
     let plan_for = |counts: &[(u64, u32, u32, u64)]| {
         let mut server = echo(2, "0-1");
         set_delivery(&mut server, counts);
-        make(
-            &server,
-            &BoostSampleMachine { vectors: vec![0], ..BoostSampleMachine::of(2) }.path(),
-            &BoostChoice::default(),
-        )
+        plan_on(&server, &BoostSampleMachine { vectors: vec![0], ..BoostSampleMachine::of(2) })
     };
     // All datagrams arrive on CPU 0, and the scheduler runs both threads there most of the time.
     let plan = plan_for(&[(100, 0, 0, 430), (100, 0, 1, 70), (101, 0, 0, 430), (101, 0, 1, 70)]);
@@ -350,15 +345,15 @@ fn foreign_steering_programs_are_named_and_kept() {
 #[test]
 fn steering_tables_are_changed_only_if_they_differ() {
     let mut server = echo(2, "0-1");
-    let path = BoostSampleMachine::of(2).path();
-    let table = tables(&make(&server, &path, &BoostChoice::default()))["udp 0.0.0.0:7"].clone();
+    let machine = BoostSampleMachine::of(2);
+    let table = tables(&plan_on(&server, &machine))["udp 0.0.0.0:7"].clone();
     server.groups[0].steering = Known::Value(table);
     server.readers[0].allowed = Known::Value(cpus("0"));
     server.readers[1].allowed = Known::Value(cpus("1"));
-    let plan = make(&server, &path, &BoostChoice::default());
+    let plan = plan_on(&server, &machine);
     assert!(plan.plan.changes.is_empty() && plan.refusals.is_empty(), "{plan:#?}");
     server.groups[0].steering = Known::Value("by-cpu 0:101 1:100".to_owned());
-    let plan = make(&server, &path, &BoostChoice::default());
+    let plan = plan_on(&server, &machine);
     assert_eq!(plan.plan.changes[0].from.as_str(), "by-cpu 0:101 1:100");
     assert_eq!(plan.plan.changes[0].to.as_str(), "by-cpu 0:100 1:101");
 }
@@ -427,13 +422,7 @@ fn without_cap_bpf_sockets_get_so_incoming_cpu() {
     let mut server = echo(2, "0-1");
     server.groups[0].steering = Known::unknown("no CAP_BPF");
     let plan = plan_on(&server, &BoostSampleMachine::of(2));
-    let incoming_cpus: Vec<(String, String)> = plan
-        .plan
-        .changes
-        .iter()
-        .filter(|change| matches!(change.setting, Setting::Socket { .. }))
-        .map(|change| (change.from.to_string(), change.to.to_string()))
-        .collect();
+    let incoming_cpus = changes_of(&plan, SocketKnob::IncomingCpu);
     assert_eq!(incoming_cpus, [("none".to_owned(), "0".to_owned()), ("none".to_owned(), "1".to_owned())]);
     let old_kernel = BoostSampleMachine { kernel: "6.1.0".into(), ..BoostSampleMachine::of(2) };
     let plan = plan_on(&server, &old_kernel);
@@ -479,20 +468,19 @@ fn receive_buffers_grow_first_and_only_for_recent_drops_or_on_request() {
     assert!(plan.plan.changes[0].why.contains("lost 7 packets"));
     assert_eq!(plan.advice[0].option.as_deref(), Some("receive-buffer-size: 4194304"));
     let larger = BoostChoice { receive_buffer_bytes: Some(1_000_001), ..BoostChoice::default() };
-    let plan = make(&nsd(2, "0-1"), &BoostSampleMachine::of(2).path(), &larger);
+    let plan = plan_with(&nsd(2, "0-1"), &larger);
     let buffers = changes_of(&plan, SocketKnob::ReceiveBuffer);
     assert_eq!((buffers.len(), buffers[0].1.as_str()), (4, "1000002"));
     let smaller = BoostChoice { receive_buffer_bytes: Some(4096), ..BoostChoice::default() };
-    let plan = make(&nsd(2, "0-1"), &BoostSampleMachine::of(2).path(), &smaller);
+    let plan = plan_with(&nsd(2, "0-1"), &smaller);
     assert!(changes_of(&plan, SocketKnob::ReceiveBuffer).is_empty());
 }
 
 #[test]
 fn skip_ip_id_requires_observed_replies_that_fit_the_mtu() {
-    let path = BoostSampleMachine::of(2).path();
     let choice = BoostChoice { skip_ip_id: true, ..BoostChoice::default() };
     let why =
-        |server: &ObservedServer| make(server, &path, &choice).refusals.last().map(|last| last.why.clone());
+        |server: &ObservedServer| plan_with(server, &choice).refusals.last().map(|last| last.why.clone());
     let mut server =
         server("echo", &[(SocketProtocol::Udp, "0.0.0.0:7"), (SocketProtocol::Udp, "[::]:7")], 2, "0-1");
     assert!(why(&server).is_some_and(|why| why.contains("nobody looked")));
@@ -502,7 +490,7 @@ fn skip_ip_id_requires_observed_replies_that_fit_the_mtu() {
     let why_large = why(&server).expect("a refusal");
     assert!(why_large.contains("1473 bytes, with 28 of headers more than the 1500 of eth0"), "{why_large}");
     sent(&mut server, 1000, 1472);
-    let plan = make(&server, &path, &choice);
+    let plan = plan_with(&server, &choice);
     let change = ("want".to_owned(), "do".to_owned());
     assert_eq!(changes_of(&plan, SocketKnob::PathMtu), [change.clone(), change]);
     for member in &mut server.groups[0].members {
@@ -514,11 +502,10 @@ fn skip_ip_id_requires_observed_replies_that_fit_the_mtu() {
 
 #[test]
 fn busy_poll_is_set_only_on_request() {
-    let path = BoostSampleMachine::of(2).path();
-    assert!(
-        changes_of(&make(&nsd(2, "0-1"), &path, &BoostChoice::default()), SocketKnob::BusyPoll).is_empty()
-    );
-    let choice = BoostChoice { busy_poll_us: Some(50), ..BoostChoice::default() };
-    let polls = changes_of(&make(&nsd(2, "0-1"), &path, &choice), SocketKnob::BusyPoll);
-    assert_eq!((polls.len(), polls[0].1.as_str()), (4, "50"));
+    let polls = |busy_poll_us| {
+        let choice = BoostChoice { busy_poll_us, ..BoostChoice::default() };
+        changes_of(&plan_with(&nsd(2, "0-1"), &choice), SocketKnob::BusyPoll)
+    };
+    assert!(polls(None).is_empty());
+    assert_eq!((polls(Some(50)).len(), polls(Some(50))[0].1.as_str()), (4, "50"));
 }

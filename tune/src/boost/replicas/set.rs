@@ -240,9 +240,6 @@ impl ReplicaSet {
 
     /// Sends a signal to each copy and restarts none afterwards. A server whose port is being taken
     /// over continues, unless it was told to end already. A second call kills the copies.
-    ///
-    /// # Errors
-    /// The error of the kernel.
     pub fn end(&mut self, signal: Signal) -> Result<(), ReplicaError> {
         if self.phase == SetPhase::Ending {
             return cgroup::kill(&self.group.path).map_err(ReplicaError::io("kill the copies"));
@@ -270,9 +267,6 @@ impl ReplicaSet {
     }
 
     /// Waits for the last lines, and removes the control group.
-    ///
-    /// # Errors
-    /// The error of the kernel.
     pub fn finish(&mut self) -> Result<(), ReplicaError> {
         let result = self.remove_copies();
         self.release_server();

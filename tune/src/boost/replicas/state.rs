@@ -33,9 +33,6 @@ pub struct CopyState {
 
 impl ReplicaSetState {
     /// The sets in this network namespace, on this port or any.
-    ///
-    /// # Errors
-    /// No control groups of version 2.
     pub fn observe_all(host: &Host, port: Option<u16>) -> Result<Vec<Self>, ReplicaError> {
         let mut sets: Vec<Self> = groups(host, port)?.iter().map(|group| Self::of(host, group)).collect();
         sets.sort_by_key(|set| set.supervisor);

@@ -38,7 +38,7 @@ impl CopyPlacement {
         }
         let cpus: Vec<u32> = usable.iter().copied().cycle().take(config.replicas as usize).collect();
         let copy_cpus: BTreeSet<u32> = cpus.iter().copied().collect();
-        let hosts = CpuHosts::of_cpus(&path.machine, &receiving, &copy_cpus);
+        let hosts = CpuHosts::of(&path.machine, &receiving, &copy_cpus);
         let hosts = receiving.online.iter().map(|cpu| (cpu, hosts.hosts_of(cpu).collect())).collect();
         Ok(Self { cpus, hosts, steering: config.steering })
     }

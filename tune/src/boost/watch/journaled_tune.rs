@@ -20,9 +20,6 @@ impl<'s> JournaledTune<'s> {
     }
 
     /// Whether no undo of the tune was begun.
-    ///
-    /// # Errors
-    /// [`JournalError`] if the journal cannot be read.
     pub(super) fn is_in_effect(&mut self) -> Result<bool, JournalError> {
         let stamp = self.stamp();
         if stamp.is_some() && stamp == self.seen {
@@ -37,31 +34,5 @@ impl<'s> JournaledTune<'s> {
     fn stamp(&self) -> Option<Stamp> {
         let metadata = std::fs::metadata(self.store.journal_path()).ok()?;
         Some((metadata.ino(), metadata.len(), metadata.mtime(), metadata.mtime_nsec()))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use crate::journal::record::UndoReason;
-    use crate::transaction::{TuneStart, TuneTransaction, undo};
-    use linerate_host::{Host, Setting, SettingValue};
-
-    use super::*;
-
-    #[test]
-    fn journaled_tune_lasts_until_undo() {
-        let directory = tempfile::tempdir().expect("a directory");
-        let store = StateStore::at(directory.path().join("state"));
-        let host = Host::scripted([("/proc/sys/kernel/random/boot_id", "boot-1"), ("/proc/sys/net/a", "0")]);
-        let mut tune = JournaledTune::of(&store, 1);
-        assert!(!tune.is_in_effect().expect("read"));
-        let mut writer = store.lock().expect("locked");
-        let begin = TuneStart::new("boost", Vec::new());
-        let mut transaction = TuneTransaction::begin(&mut writer, &host, begin).expect("begun");
-        transaction.change(&host, &Setting::sysctl("net.a"), &SettingValue::new("1")).expect("made");
-        transaction.end(None).expect("ended");
-        assert!(tune.is_in_effect().expect("read") && tune.is_in_effect().expect("stamped"));
-        undo(&mut writer, &host, Some(1), UndoReason::Asked).expect("undone");
-        assert!(!tune.is_in_effect().expect("read"));
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use linerate_host::Host;
+use linerate_host::stage::thread::TaskStat;
 
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct ServerSample {
@@ -21,14 +22,14 @@ impl ServerSample {
         let mut pending: Vec<(u32, Option<u64>)> =
             start_times.iter().map(|(pid, started)| (*pid, Some(*started))).collect();
         while let Some((pid, started)) = pending.pop() {
-            let Some(life) = read_life(host, &format!("/proc/{pid}/stat")) else { continue };
+            let Ok(task) = TaskStat::of_process(host, pid) else { continue };
+            let started_now = task.started.unwrap_or_default();
             // The id was reused by another process.
-            let is_other_process = started.is_some_and(|started| started != 0 && started != life.started);
+            let is_other_process = started.is_some_and(|started| started != 0 && started != started_now);
             // A first thread that has ended stays listed, and its state is that of the process.
             let tasks = host.list(&format!("/proc/{pid}/task")).unwrap_or_default();
-            let threads: Vec<u32> = parse_numbers(&tasks).filter(|tid| life.lives || *tid != pid).collect();
-            if threads.is_empty() || is_other_process || sample.processes.insert(pid, life.started).is_some()
-            {
+            let threads: Vec<u32> = parse_numbers(&tasks).filter(|tid| !task.ended || *tid != pid).collect();
+            if threads.is_empty() || is_other_process || sample.processes.insert(pid, started_now).is_some() {
                 continue;
             }
             for tid in threads {
@@ -84,24 +85,6 @@ fn bound_inodes(table: &str, ports: &[u16]) -> Vec<u64> {
         ports.contains(&port).then_some(inode)
     };
     table.lines().filter_map(row).collect()
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct LifeState {
-    lives: bool,
-    started: u64,
-}
-
-fn read_life(host: &Host, path: &str) -> Option<LifeState> {
-    parse_life(&host.read(path).ok()?)
-}
-
-/// The state (field 3) and the start time (field 22) from `/proc/PID/stat` (proc_pid_stat(5)). The
-/// name before these fields may contain parentheses and blanks.
-fn parse_life(stat: &str) -> Option<LifeState> {
-    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
-    let state = fields.next()?;
-    Some(LifeState { lives: !matches!(state, "Z" | "X" | "x"), started: fields.nth(18)?.parse().ok()? })
 }
 
 #[cfg(test)]
@@ -179,7 +162,7 @@ mod tests {
     proptest! {
         #[test]
         fn parsing_arbitrary_text_never_panics(text in ".*") {
-            let _ = (parse_life(&text), bound_inodes(&text, &[53]));
+            let _ = bound_inodes(&text, &[53]);
         }
     }
 }

@@ -12,19 +12,6 @@ use super::sample::ServerSample;
 use crate::boost::ObservedServer;
 use crate::boost::discovery::{ReaderEvidence, ReaderThread};
 
-#[derive(Debug, Clone, PartialEq, Default)]
-pub(super) struct ReaderChanges {
-    /// Process and thread.
-    pub(super) lost: Vec<(u32, u32)>,
-    pub(super) found: Vec<(u32, u32)>,
-}
-
-impl ReaderChanges {
-    pub(super) fn is_empty(&self) -> bool {
-        self.lost.is_empty() && self.found.is_empty()
-    }
-}
-
 /// Removes and returns the readers that are dead.
 pub(super) fn remove_dead(server: &mut ObservedServer, sample: &ServerSample) -> Vec<ReaderThread> {
     let (living, dead) = std::mem::take(&mut server.readers)
@@ -90,13 +77,13 @@ pub(super) fn merge(
     observation
 }
 
-/// The readers that are only in `before`, and the readers that are only in `after`.
-pub(super) fn reader_changes(before: &ObservedServer, after: &ObservedServer) -> ReaderChanges {
-    let not_in = |server: &ObservedServer, other: &ObservedServer| {
-        let missing = |reader: &&ReaderThread| !other.readers.iter().any(|present| is_same(present, reader));
-        server.readers.iter().filter(missing).map(|reader| (reader.pid, reader.tid)).collect()
-    };
-    ReaderChanges { lost: not_in(before, after), found: not_in(after, before) }
+/// The readers of `server` that `other` lacks.
+pub(super) fn missing_readers<'s>(
+    server: &'s ObservedServer,
+    other: &ObservedServer,
+) -> Vec<&'s ReaderThread> {
+    let is_missing = |reader: &&ReaderThread| !other.readers.iter().any(|present| is_same(present, reader));
+    server.readers.iter().filter(is_missing).collect()
 }
 
 pub(super) fn members(server: &ObservedServer) -> BTreeSet<u64> {
@@ -149,51 +136,19 @@ fn is_new(reader: &ReaderThread, known: &ObservedServer) -> bool {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use linerate_host::setting::SocketAt;
-    use linerate_host::stage::socket::SocketProtocol;
-
     use super::*;
-    use crate::boost::discovery::{GroupSocket, ServerGroup};
+    use crate::boost::plan::sample;
 
     pub(crate) fn reader(pid: u32, sockets: &[u64], seen: ReaderEvidence) -> ReaderThread {
-        ReaderThread {
-            pid,
-            tid: pid,
-            started: u64::from(pid),
-            name: "nsd".into(),
-            sockets: sockets.to_vec(),
-            seen,
-            guessed: if seen < ReaderEvidence::Ring { Vec::new() } else { sockets.to_vec() },
-            allowed: Known::Value((0..4).collect()),
-            cpuset: None,
-        }
+        let guessed = if seen < ReaderEvidence::Ring { Vec::new() } else { sockets.to_vec() };
+        ReaderThread { seen, guessed, ..sample::reader("nsd", pid, sockets.to_vec(), "0-3") }
     }
 
     pub(crate) fn server(sockets: &[u64], readers: Vec<ReaderThread>) -> ObservedServer {
-        let member = |cookie: &u64| GroupSocket {
-            socket: SocketAt { cookie: *cookie, inode: cookie + 1000, pid: 50, descriptor: 3 },
-            holders: vec![(50, 3)],
-            options: Known::Value(None),
-            drops: None,
-            receive_buffer_bytes: None,
-        };
-        ObservedServer {
-            name: "nsd".into(),
-            product: None,
-            processes: Vec::new(),
-            namespace: 1,
-            groups: vec![ServerGroup {
-                protocol: SocketProtocol::Udp,
-                local: "127.0.0.1:53".parse().expect("an address"),
-                reuseport: true,
-                members: sockets.iter().map(member).collect(),
-                ordered: true,
-                steering: Known::Value("by-cpu 0:1 1:2".into()),
-            }],
-            readers,
-            delivery: Known::unknown("not looked"),
-            notes: Vec::new(),
-        }
+        let mut server = sample::echo(2, "0-3");
+        server.groups[0].members = sockets.iter().map(|cookie| sample::member(*cookie, 50)).collect();
+        server.groups[0].steering = Known::Value("by-cpu 0:1 1:2".into());
+        ObservedServer { readers, ..server }
     }
 
     fn sockets_of(server: &ObservedServer, pid: u32) -> Option<Vec<u64>> {
@@ -223,10 +178,8 @@ pub(super) mod tests {
         let observation = server(&[1, 2], vec![parent, reader(52, &[2], ReaderEvidence::Polling)]);
         let result = merge(&remaining, observation, &dead);
         assert_eq!((sockets_of(&result, 50), sockets_of(&result, 52)), (None, Some(vec![2])));
-        assert_eq!(
-            reader_changes(&known, &result),
-            ReaderChanges { lost: vec![(51, 51)], found: Vec::new() }
-        );
+        let lost: Vec<u32> = missing_readers(&known, &result).iter().map(|reader| reader.pid).collect();
+        assert_eq!((lost, missing_readers(&result, &known).len()), (vec![51], 0));
     }
 
     #[test]
@@ -241,7 +194,8 @@ pub(super) mod tests {
         );
         let result = merge(&known, observation, &[]);
         assert!(
-            reader_changes(&known, &result).is_empty()
+            missing_readers(&known, &result).is_empty()
+                && missing_readers(&result, &known).is_empty()
                 && !is_unclear(&result)
                 && !feeds_unread_sockets(&result)
         );
