@@ -3,7 +3,7 @@
 use linerate_host::finding::{Finding, Severity};
 use linerate_host::{Host, Setting, SettingValue, diagnosis};
 
-use super::{ChangeImpact, PlannedChange, SkippedFinding, TargetSetting, precondition};
+use super::{ChangeImpact, PlannedChange, SkippedFinding, TargetSetting};
 
 /// A plan while its changes are collected.
 pub(super) struct PlanDraft<'a> {
@@ -93,18 +93,6 @@ impl<'a> PlanDraft<'a> {
     /// also fixes. The current value comes from the host. If the host is a capture without the
     /// value, `known_value` is used, the value from the finding.
     pub(super) fn add(
-        &mut self,
-        setting: &Setting,
-        known_value: Option<&SettingValue>,
-        to: &SettingValue,
-        reason: &DraftReason,
-    ) -> AddedChange {
-        let is_held_back = self.precondition.is_some() && precondition::spreads_packets(setting);
-        self.add_to(is_held_back, setting, known_value, to, reason)
-    }
-
-    /// The same, but `is_held_back` decides whether the change is held back.
-    pub(super) fn add_to(
         &mut self,
         is_held_back: bool,
         setting: &Setting,

@@ -115,7 +115,7 @@ fn add_finding(
     for change in finding.changes.iter().filter(|change| is_added_here(&change.setting)) {
         let is_held_back = draft.precondition.is_some()
             && (change.setting.spreads_packets() || PlacementOwner::of(&change.setting).is_some());
-        match draft.add_to(is_held_back, &change.setting, change.from.as_ref(), &change.to, &reason) {
+        match draft.add(is_held_back, &change.setting, change.from.as_ref(), &change.to, &reason) {
             AddedChange::Unread(error) => {
                 let skip_reason =
                     format!("Its present value cannot be read, so undo could not restore it: {error}.");
@@ -343,7 +343,7 @@ fn add_placements(
     let reason = placement_reason(spread, owner, &findings);
     for placement in placements {
         let result =
-            draft.add_to(is_held_back, &placement.setting, placement.from.as_ref(), &placement.to, &reason);
+            draft.add(is_held_back, &placement.setting, placement.from.as_ref(), &placement.to, &reason);
         if let AddedChange::Unread(error) = result {
             draft.skip_finding(first_finding, format!("What is set cannot be read: {error}."), Vec::new());
         }

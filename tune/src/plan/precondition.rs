@@ -1,9 +1,9 @@
 //! Findings that have to be fixed before a change, because alone the change would make things
 //! worse.
 
+use linerate_host::Diagnosis;
 use linerate_host::finding::Finding;
 use linerate_host::stage::HostView;
-use linerate_host::{Diagnosis, Setting};
 
 use super::{HeldBack, PlannedChange};
 use crate::TuneProfile;
@@ -23,12 +23,6 @@ pub(super) fn unmet<'d>(
     let is_shared_socket = |finding: &&Finding| finding.id == "socket.shared-by-threads";
     let is_unmet = !profile.anyway && view.busy_services_share_a_socket();
     diagnosis.findings.iter().find(is_shared_socket).filter(|_| is_unmet)
-}
-
-/// Whether a setting spreads packets over more queues, and so over more CPUs. Interrupts and RPS
-/// are excluded: the layout decides about their CPUs.
-pub(super) fn spreads_packets(setting: &Setting) -> bool {
-    setting.spreads_packets()
 }
 
 /// The changes of a plan that are held back because of a finding.

@@ -46,7 +46,8 @@ fn add_value(draft: &mut PlanDraft<'_>, setting: &Setting, value: &ProfileValue)
     if let Err(error) = setting.check(&to) {
         return skip_setting(draft, setting, error.reason());
     }
-    match draft.add(setting, None, &to, &reason) {
+    let is_held_back = draft.precondition.is_some() && setting.spreads_packets();
+    match draft.add(is_held_back, setting, None, &to, &reason) {
         AddedChange::Unread(error) => {
             let error = error.strip_prefix(&format!("{setting}: ")).unwrap_or(&error);
             skip_setting(draft, setting, format!("what it is now cannot be read: {error}"));
