@@ -30,9 +30,6 @@ pub enum DeviceStatus {
 
 impl NamedDevice {
     /// The device that has this name now.
-    ///
-    /// # Errors
-    /// [`HostError`] if there is no such interface.
     pub fn observe(host: &Host, interface: &str) -> Result<Self, HostError> {
         let file = |name: &str| format!("/sys/class/net/{interface}/{name}");
         let index = host.read(&file("ifindex"))?;
@@ -51,9 +48,6 @@ impl NamedDevice {
     /// Finds the device within the boot in which it was observed: by its index, unless another
     /// device has this index in another network namespace. If a reloaded driver gave it a new
     /// index, finds it by its attachment and address.
-    ///
-    /// # Errors
-    /// [`HostError`] if interfaces cannot be listed.
     pub fn status(&self, host: &Host) -> Result<DeviceStatus, HostError> {
         let names = host.list("/sys/class/net")?;
         let is_this_device = |name: &String| {
@@ -73,10 +67,6 @@ impl NamedDevice {
 
     /// Finds the device in a later boot, where it has another index: by its attachment and address,
     /// by the attachment alone if its address changed, and a software device by its address.
-    ///
-    /// # Errors
-    ///
-    /// [`HostError`] if interfaces cannot be listed.
     pub fn status_in_later_boot(&self, host: &Host) -> Result<DeviceStatus, HostError> {
         let names = host.list("/sys/class/net")?;
         let present: Vec<_> = names.iter().filter_map(|name| Self::observe(host, name).ok()).collect();

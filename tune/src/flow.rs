@@ -120,9 +120,6 @@ impl FlowMatch {
 }
 
 /// The changes for a flow. The rule comes first, because a NIC may refuse it.
-///
-/// # Errors
-/// [`FlowError`], in one line, if the host cannot do it.
 pub fn plan(host: &Host, path: &PacketPath, request: &FlowRequest) -> Result<TunePlan, FlowError> {
     let FlowRequest { interface, cpu, packets, rps } = request;
     if let Some(online) = path.machine.online.value().filter(|online| !online.contains(*cpu)) {

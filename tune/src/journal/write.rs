@@ -122,9 +122,6 @@ impl JournalWriter {
     }
 
     /// Makes sure that there is space for these records, if the file system can reserve it.
-    ///
-    /// # Errors
-    /// [`JournalError::NoSpace`].
     pub fn reserve<'a>(
         &self,
         records: impl IntoIterator<Item = &'a JournalRecord>,
@@ -146,9 +143,6 @@ impl JournalWriter {
     }
 
     /// Saves the plan of a tune, and replaces an earlier plan.
-    ///
-    /// # Errors
-    /// [`JournalError::NoSpace`], [`JournalError::File`].
     pub fn save_plan(&self, tune: u64, plan: &TunePlan) -> Result<(), JournalError> {
         make_directory(&self.store.plans_path())?;
         let path = self.store.plan_path(tune);

@@ -95,9 +95,6 @@ impl<'a> ServiceMeter<'a> {
     }
 
     /// Takes samples of this length one after the other until `wait` returns false.
-    ///
-    /// # Errors
-    /// If the counters of the programs cannot be read.
     pub fn window(
         &mut self,
         changed: bool,

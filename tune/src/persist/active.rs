@@ -25,9 +25,6 @@ pub struct ActiveSettings {
 impl ActiveSettings {
     /// The settings in a status, and the settings that already had the wanted value when its tunes
     /// were planned. Both persist, because the next boot may start from other values.
-    ///
-    /// # Errors
-    /// [`JournalError`] if a plan cannot be read.
     pub fn of(status: &JournalStatus, host: &Host, store: &StateStore) -> Result<Self, JournalError> {
         let mut active = Self::default();
         for tune in &status.tunes {

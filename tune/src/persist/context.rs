@@ -37,9 +37,6 @@ pub(super) struct BootHost<'a> {
 }
 
 impl SettingContext {
-    ///
-    /// # Errors
-    /// [`HostError`] if an interface of the settings does not exist.
     pub fn observe(host: &Host, settings: &[(Setting, SettingValue)]) -> Result<Self, HostError> {
         let irqs: Vec<_> = settings
             .iter()

@@ -24,9 +24,6 @@ pub(super) enum DevicePosition {
 }
 
 impl DeviceIdentity {
-    ///
-    /// # Errors
-    /// [`HostError`] if there is no such interface.
     pub fn observe(host: &Host, interface: &str) -> Result<Self, HostError> {
         let file = |name: &str| host.read(&format!("/sys/class/net/{interface}/{name}"));
         let address = file("address")?.trim().to_owned();

@@ -11,33 +11,21 @@ pub trait ChangeTarget {
     fn host(&self) -> &Host;
 
     /// Reads a setting.
-    ///
-    /// # Errors
-    /// The errors of [`Setting::read`].
     fn read(&self, setting: &Setting) -> Result<SettingValue, SettingError> {
         setting.read(self.host())
     }
 
     /// Writes a setting and reads it back.
-    ///
-    /// # Errors
-    /// The errors of [`Setting::write`].
     fn write(&self, setting: &Setting, value: &SettingValue) -> Result<(), SettingError> {
         setting.write(self.host(), value)
     }
 
     /// The id of the running boot.
-    ///
-    /// # Errors
-    /// [`HostError`] if it cannot be read.
     fn boot(&self) -> Result<String, HostError> {
         Ok(self.host().read("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
     }
 
     /// The device that has this name now.
-    ///
-    /// # Errors
-    /// [`HostError`] if there is none.
     fn device(&self, interface: &str) -> Result<NamedDevice, HostError> {
         NamedDevice::observe(self.host(), interface)
     }

@@ -39,9 +39,6 @@ pub fn due(tune: &RecordedTune, boot: &str, boot_seconds: u64, maker_runs: bool)
 
 /// Undoes all tunes that are overdue because their guards were killed, the latest first. Tunes of
 /// other network namespaces are skipped.
-///
-/// # Errors
-/// The errors of [`undo`].
 pub fn undo_overdue<T: ChangeTarget>(
     writer: &mut JournalWriter,
     target: &T,
@@ -62,9 +59,6 @@ pub fn undo_overdue<T: ChangeTarget>(
 
 /// Confirms a tune, so that it stays: tune `id`, or the tune that waits for a confirmation. Returns
 /// its number.
-///
-/// # Errors
-/// [`TuneError::NothingToConfirm`], [`TuneError::TooLate`]; [`TuneError::Journal`].
 pub fn confirm<T: ChangeTarget>(
     writer: &mut JournalWriter,
     target: &T,
