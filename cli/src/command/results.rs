@@ -29,6 +29,21 @@ pub(crate) struct ResultTargets {
     pub(crate) text: bool,
 }
 
+/// Writes a result as JSON if that is requested, and as text unless the JSON is on standard output.
+pub(crate) fn write_result<T: CommandResult>(
+    json: Option<&OutputTarget>,
+    envelope: &Envelope<T>,
+    document: impl FnOnce() -> Document,
+) -> Result<()> {
+    if let Some(target) = json {
+        target.write_json(envelope)?;
+    }
+    if json == Some(&OutputTarget::Stdout) {
+        return Ok(());
+    }
+    output::print(&text::text(&document(), TextStyle::stdout()))
+}
+
 impl ResultArgs {
     /// The requested outputs, checked before the work.
     pub(crate) fn targets(&self) -> Result<ResultTargets> {

@@ -9,12 +9,11 @@ use linerate_tune::boost::report::BoostPlanReport;
 
 use super::arguments::BoostTargetArgs;
 use super::observation;
+use crate::command::results::write_result;
 use crate::document::Section;
 use crate::interrupt::InterruptFlag;
 use crate::origin::HostSummary;
-use crate::output::{self, OutputTarget};
-use crate::render::style::TextStyle;
-use crate::render::text;
+use crate::output::OutputTarget;
 use crate::view;
 
 pub(super) fn run(target: &BoostTargetArgs) -> Result<ExitCode> {
@@ -25,10 +24,7 @@ pub(super) fn run(target: &BoostTargetArgs) -> Result<ExitCode> {
     let host = Host::live().gently();
     let discovered = observation::discover(&host, target, &InterruptFlag::install()?)?;
     let envelope = discovered.envelope(HostSummary::observe(&host));
-    if let Some(target) = &json {
-        target.write_json(&envelope)?;
-    }
-    if json != Some(OutputTarget::Stdout) {
+    write_result(json.as_ref(), &envelope, || {
         let mut document = view::boost::plan(&envelope, target.full);
         let BoostPlanReport { server, boost, .. } = &envelope.result;
         if !boost.plan.changes.is_empty() {
@@ -39,7 +35,7 @@ pub(super) fn run(target: &BoostTargetArgs) -> Result<ExitCode> {
             };
             document.sections.push(Section::default().with(text));
         }
-        output::print(&text::text(&document, TextStyle::stdout()))?;
-    }
+        document
+    })?;
     Ok(ExitCode::SUCCESS)
 }

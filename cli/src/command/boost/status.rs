@@ -15,12 +15,11 @@ use linerate_tune::status::{JournalStatus, TuneStatus};
 
 use super::arguments::BoostTargetArgs;
 use super::boosts;
+use crate::command::results::write_result;
 use crate::envelope::Envelope;
 use crate::interrupt::InterruptFlag;
 use crate::origin::{self, HostSummary};
-use crate::output::{self, OutputTarget};
-use crate::render::style::TextStyle;
-use crate::render::text;
+use crate::output::OutputTarget;
 use crate::view;
 
 pub(super) fn run(target: &BoostTargetArgs) -> Result<ExitCode> {
@@ -39,14 +38,9 @@ pub(super) fn run(target: &BoostTargetArgs) -> Result<ExitCode> {
     let report = BoostStatusReport { journal: file, trouble: corruption, holder, boosts, replicas };
     let needs_attention = report.needs_attention();
     let envelope = Envelope::new(HostSummary::observe(&host), origin::unix_seconds(), report);
-    if let Some(target) = &json {
-        target.write_json(&envelope)?;
-    }
-    if json != Some(OutputTarget::Stdout) {
-        let document =
-            view::boost::status(&envelope, &|subcommand| target.state_dir.command(subcommand), target.full);
-        output::print(&text::text(&document, TextStyle::stdout()))?;
-    }
+    write_result(json.as_ref(), &envelope, || {
+        view::boost::status(&envelope, &|subcommand| target.state_dir.command(subcommand), target.full)
+    })?;
     Ok(ExitCode::from(u8::from(needs_attention)))
 }
 

@@ -14,6 +14,7 @@ use linerate_tune::report::PersistReport;
 use linerate_tune::status::JournalStatus;
 
 use super::arguments::{ConsentMode, StateDirArgs, must_be_root};
+use crate::command::results::write_result;
 use crate::document::{Document, Section};
 use crate::envelope::{CommandResult, Envelope};
 use crate::interrupt::InterruptFlag;
@@ -21,7 +22,6 @@ use crate::origin::{self, HostSummary};
 use crate::output::{self, OutputTarget};
 use crate::render::format::count_with_noun;
 use crate::render::style::TextStyle;
-use crate::render::text;
 use crate::view;
 
 #[derive(Debug, Args)]
@@ -140,15 +140,11 @@ fn finish<T: CommandResult>(
     add_sections: impl Fn(&mut Document),
 ) -> Result<()> {
     let envelope = Envelope::new(HostSummary::observe(host), origin::unix_seconds(), result);
-    if let Some(target) = json {
-        target.write_json(&envelope)?;
-    }
-    if json == Some(&OutputTarget::Stdout) {
-        return Ok(());
-    }
-    let mut document = envelope.document();
-    add_sections(&mut document);
-    output::print(&text::text(&document, TextStyle::stdout()))
+    write_result(json, &envelope, || {
+        let mut document = envelope.document();
+        add_sections(&mut document);
+        document
+    })
 }
 
 /// Makes systemd reload its units. If that fails, the next boot loads them.

@@ -8,12 +8,11 @@ use linerate_host::Host;
 use linerate_tune::status::{JournalStatus, TuneHistory};
 
 use super::arguments::StateDirArgs;
+use crate::command::results::write_result;
 use crate::document::Document;
 use crate::envelope::{CommandResult, Envelope};
 use crate::origin::{self, HostSummary};
-use crate::output::{self, OutputTarget};
-use crate::render::style::TextStyle;
-use crate::render::text;
+use crate::output::OutputTarget;
 use crate::view;
 
 #[derive(Debug, Args)]
@@ -71,11 +70,5 @@ fn print<T: CommandResult>(
     document: impl Fn(&Envelope<T>) -> Document,
 ) -> Result<()> {
     let envelope = Envelope::new(HostSummary::observe(host), origin::unix_seconds(), result);
-    if let Some(target) = json {
-        target.write_json(&envelope)?;
-    }
-    if json == Some(&OutputTarget::Stdout) {
-        return Ok(());
-    }
-    output::print(&text::text(&document(&envelope), TextStyle::stdout()))
+    write_result(json, &envelope, || document(&envelope))
 }

@@ -10,12 +10,11 @@ use linerate_tune::transaction::{self, UndoReport};
 
 use super::arguments::{StateDirArgs, must_be_root};
 use crate::command::netns;
+use crate::command::results::write_result;
 use crate::envelope::Envelope;
 use crate::interrupt::InterruptFlag;
 use crate::origin::{self, HostSummary};
-use crate::output::{self, OutputTarget, print_status};
-use crate::render::style::TextStyle;
-use crate::render::text;
+use crate::output::{OutputTarget, print_status};
 use crate::view;
 
 #[derive(Debug, Args)]
@@ -61,13 +60,7 @@ pub(crate) fn undo_and_print(
     drop(writer);
     let status = status(&undo_report);
     let envelope = Envelope::new(HostSummary::observe(&host), started_unix_seconds, undo_report);
-    if let Some(target) = &json {
-        target.write_json(&envelope)?;
-    }
-    if json != Some(OutputTarget::Stdout) {
-        let document = view::tune::undo(&envelope, full);
-        output::print(&text::text(&document, TextStyle::stdout()))?;
-    }
+    write_result(json.as_ref(), &envelope, || view::tune::undo(&envelope, full))?;
     Ok(status)
 }
 
