@@ -8,6 +8,7 @@ use crate::journal::record::UndoDeadline;
 use crate::measure::ChangeMeasurement;
 use crate::persist::{PersistFiles, WrittenFiles};
 use crate::plan::PlannedChange;
+use crate::transaction::ChangeOutcome;
 
 /// Outcome of `tune apply`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -38,18 +39,6 @@ pub struct AppliedChange {
     pub from: String,
     pub to: String,
     pub outcome: ChangeOutcome,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ChangeOutcome {
-    Made,
-    /// The setting had the value before.
-    Already,
-    /// The host refused the change.
-    Refused {
-        why: String,
-    },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

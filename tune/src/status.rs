@@ -263,7 +263,7 @@ impl StatusReader<'_> {
         if let Some(tune) = later_holder(self.tunes, tune.begun.tune, &tracked.setting, now) {
             return SettingState::ChangedBy { tune };
         }
-        if tracked.outcome.as_ref().is_some_and(|outcome| is_restored(outcome) && same(&tracked.original)) {
+        if tracked.outcome.as_ref().is_some_and(UndoOutcome::is_back) && same(&tracked.original) {
             return SettingState::Restored;
         }
         let (expected, is_original) = (tracked.expects(now), same(&tracked.original));
@@ -303,10 +303,6 @@ fn in_effect<'a>(tracked: &'a TrackedSetting, now: &SettingValue) -> Option<&'a 
         tracked.setting.same(value, now) && !tracked.setting.same(value, &tracked.original)
     };
     tracked.wanted.iter().chain(&tracked.applied).find(same)
-}
-
-fn is_restored(outcome: &UndoOutcome) -> bool {
-    matches!(outcome, UndoOutcome::Restored | UndoOutcome::Already)
 }
 
 fn state(tune: &RecordedTune, is_running: bool) -> TuneState {

@@ -11,6 +11,7 @@ mod unconfirmed;
 mod undo;
 
 use linerate_host::{Setting, SettingError, SettingValue, unix_seconds};
+use serde::{Deserialize, Serialize};
 
 use crate::NamedDevice;
 use crate::TunePlan;
@@ -21,8 +22,8 @@ use crate::journal::{JournalError, JournalRecord, JournalWriter, RecordedTune};
 pub use error::TuneError;
 pub(crate) use locations::SettingLocations;
 pub use namespace::TuneNamespace;
-pub use target::ChangeTarget;
 pub(crate) use namespace::namespace_inode;
+pub use target::ChangeTarget;
 use unconfirmed::has_deadline;
 pub(crate) use unconfirmed::is_pending;
 pub use unconfirmed::{boot_seconds, confirm, due, undo_overdue};
@@ -57,14 +58,16 @@ pub struct TuneTransaction<'w> {
     id: u64,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ChangeResult {
-    /// Written, and read back.
-    Made { from: SettingValue },
-    /// The setting had this value before.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ChangeOutcome {
+    Made,
+    /// The setting had the value before.
     Already,
-    /// The host refused the value, or did something else with it; then the original was restored.
-    Refused { why: String },
+    /// The host refused the change.
+    Refused {
+        why: String,
+    },
 }
 
 impl<'w> TuneTransaction<'w> {
@@ -113,10 +116,7 @@ impl<'w> TuneTransaction<'w> {
     }
 
     /// Resumes a tune of this boot that broke off or whose program died: `id`, or the latest one.
-    /// Returns its plan, too. Changes that were made before turn out as [`ChangeResult::Already`].
-    ///
-    /// # Errors
-    /// [`TuneError::NothingToResume`], [`TuneError::EarlierBoot`], [`TuneError::NoPlan`]; [`TuneError::Journal`].
+    /// Returns its plan, too. Changes that were made before turn out as [`ChangeOutcome::Already`].
     pub fn resume<T: ChangeTarget>(
         writer: &'w mut JournalWriter,
         target: &T,
@@ -176,9 +176,6 @@ impl<'w> TuneTransaction<'w> {
     }
 
     /// Replaces the plan.
-    ///
-    /// # Errors
-    /// [`TuneError::Journal`].
     pub fn replan(&mut self, plan: &TunePlan) -> Result<(), TuneError> {
         Ok(self.writer.save_plan(self.id, plan)?)
     }
@@ -195,7 +192,7 @@ impl<'w> TuneTransaction<'w> {
         target: &T,
         setting: &Setting,
         to: &SettingValue,
-    ) -> Result<ChangeResult, TuneError> {
+    ) -> Result<ChangeOutcome, TuneError> {
         self.apply(target, setting, None, to)
     }
 
@@ -209,14 +206,11 @@ impl<'w> TuneTransaction<'w> {
         setting: &Setting,
         from: &SettingValue,
         to: &SettingValue,
-    ) -> Result<ChangeResult, TuneError> {
+    ) -> Result<ChangeOutcome, TuneError> {
         self.apply(target, setting, Some(from), to)
     }
 
     /// Ends the tune. `broke_off` is the reason if changes are missing.
-    ///
-    /// # Errors
-    /// [`TuneError::Journal`].
     pub fn end(self, broke_off: Option<String>) -> Result<(), TuneError> {
         Ok(self.writer.append(JournalRecord::Ended { tune: self.id, broke_off })?)
     }
@@ -227,7 +221,7 @@ impl<'w> TuneTransaction<'w> {
         setting: &Setting,
         planned: Option<&SettingValue>,
         to: &SettingValue,
-    ) -> Result<ChangeResult, TuneError> {
+    ) -> Result<ChangeOutcome, TuneError> {
         if let Err(reason) = self.check_device(target, setting)? {
             return self.record_refusal(self.next_step(), setting, reason, None);
         }
@@ -250,7 +244,7 @@ impl<'w> TuneTransaction<'w> {
             from: from.clone(),
             to: to.clone(),
         })?;
-        let result = self.write(target, setting, from, to, step)?;
+        let result = self.write(target, setting, &from, to, step)?;
         self.record_dependents(target, setting)?;
         Ok(result)
     }
@@ -260,31 +254,31 @@ impl<'w> TuneTransaction<'w> {
         &mut self,
         target: &T,
         setting: &Setting,
-        from: SettingValue,
+        from: &SettingValue,
         to: &SettingValue,
         step: u32,
-    ) -> Result<ChangeResult, TuneError> {
+    ) -> Result<ChangeOutcome, TuneError> {
         let result = target.write(setting, to).and_then(|()| target.read(setting));
         match result {
             Ok(found) => {
                 let change = Some((setting.clone(), from.clone()));
                 self.append(|tune| JournalRecord::Done { tune, step, found, change })?;
-                Ok(ChangeResult::Made { from })
+                Ok(ChangeOutcome::Made)
             }
             Err(error) => {
-                let found = restore_original(target, setting, &from);
-                let reason = refusal_message(&error, &from, found.as_ref());
+                let found = restore_original(target, setting, from);
+                let reason = refusal_message(&error, from, found.as_ref());
                 self.record_refusal(step, setting, reason, found)
             }
         }
     }
 
-    fn record_already(&mut self, setting: &Setting, found: SettingValue) -> Result<ChangeResult, TuneError> {
+    fn record_already(&mut self, setting: &Setting, found: SettingValue) -> Result<ChangeOutcome, TuneError> {
         // A resumed tune finds the value that it wrote before it was killed.
         if let Some(step) = self.tracked(setting).and_then(|tracked| tracked.open_step) {
             self.append(|tune| JournalRecord::Done { tune, step, found, change: None })?;
         }
-        Ok(ChangeResult::Already)
+        Ok(ChangeOutcome::Already)
     }
 
     fn record_refusal(
@@ -293,7 +287,7 @@ impl<'w> TuneTransaction<'w> {
         setting: &Setting,
         why: String,
         found: Option<SettingValue>,
-    ) -> Result<ChangeResult, TuneError> {
+    ) -> Result<ChangeOutcome, TuneError> {
         self.append(|tune| JournalRecord::Refused {
             tune,
             step,
@@ -301,7 +295,7 @@ impl<'w> TuneTransaction<'w> {
             why: why.clone(),
             found,
         })?;
-        Ok(ChangeResult::Refused { why })
+        Ok(ChangeOutcome::Refused { why })
     }
 
     // The interface's name may belong to another device since the plan was made.

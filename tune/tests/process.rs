@@ -15,7 +15,7 @@ use linerate_tune::journal::record::UndoOutcome;
 use linerate_tune::journal::record::UndoReason::Asked;
 use linerate_tune::journal::{JournalWriter, StateStore};
 use linerate_tune::status::{JournalStatus, SettingState};
-use linerate_tune::transaction::{ChangeResult, TuneStart, TuneTransaction, UndoReport, undo};
+use linerate_tune::transaction::{ChangeOutcome, TuneStart, TuneTransaction, UndoReport, undo};
 
 /// Held by the running test.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -103,7 +103,7 @@ fn make(scratch: &Scratch, changes: &[(Setting, SettingValue)]) {
     let mut transaction = TuneTransaction::begin(&mut writer, &host, begin).expect("begun");
     for (setting, to) in changes {
         let result = transaction.change(&host, setting, to).expect("journalled");
-        assert!(matches!(result, ChangeResult::Made { .. }), "{setting}: {result:?}");
+        assert!(matches!(result, ChangeOutcome::Made), "{setting}: {result:?}");
     }
     transaction.end(None).expect("ended");
 }

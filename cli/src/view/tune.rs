@@ -3,10 +3,10 @@
 use linerate_host::{SettingValue, Severity};
 use linerate_tune::journal::JournalCorruption;
 use linerate_tune::journal::record::{UndoDeadline, UndoOutcome, UndoReason};
-use linerate_tune::report::{AppliedChange, ChangeOutcome, RemainingFinding, TuneApplyReport};
+use linerate_tune::report::{AppliedChange, RemainingFinding, TuneApplyReport};
 use linerate_tune::status::history::PastTune;
 use linerate_tune::status::{JournalStatus, SettingState, SettingStatus, TuneHistory, TuneState, TuneStatus};
-use linerate_tune::transaction::{UndoReport, UndoneSetting, boot_seconds};
+use linerate_tune::transaction::{ChangeOutcome, UndoReport, UndoneSetting, boot_seconds};
 
 use super::measurement;
 use super::tune_plan::value_text;
@@ -151,7 +151,7 @@ pub(crate) fn undo(envelope: &Envelope<UndoReport>, full: bool) -> Document {
     let report = &envelope.result;
     let mut document =
         Document::new("Undone tune", undo_summary(report), envelope.origin(), &envelope.warnings);
-    let restored_count = report.settings.iter().filter(|setting| is_restored(&setting.outcome)).count();
+    let restored_count = report.settings.iter().filter(|setting| setting.outcome.is_back()).count();
     let setting_count = report.settings.len();
     document.mark = Some(match restored_count == setting_count && report.damaged_lines.is_empty() {
         true => Mark::new(Tone::Good, "undone"),
@@ -163,7 +163,7 @@ pub(crate) fn undo(envelope: &Envelope<UndoReport>, full: bool) -> Document {
         "settings have their original values",
     )];
     document.notes.extend(undo_notes(report));
-    let rows = report.settings.iter().filter(|setting| full || !is_restored(&setting.outcome));
+    let rows = report.settings.iter().filter(|setting| full || !setting.outcome.is_back());
     document.sections = vec![Section::new("Settings").with(rows.map(undo_fact).collect::<Vec<_>>())];
     document
 }
@@ -186,16 +186,12 @@ fn undo_notes(report: &UndoReport) -> Vec<Note> {
     notes
 }
 
-fn is_restored(outcome: &UndoOutcome) -> bool {
-    matches!(outcome, UndoOutcome::Restored | UndoOutcome::Already)
-}
-
 /// Number of settings per outcome.
 pub(crate) fn undo_summary(report: &UndoReport) -> String {
     let count = |matches_outcome: fn(&UndoOutcome) -> bool| {
         report.settings.iter().filter(|setting| matches_outcome(&setting.outcome)).count()
     };
-    let restored_text = count_with_noun(count(is_restored), "setting");
+    let restored_text = count_with_noun(count(UndoOutcome::is_back), "setting");
     let other_outcomes: Vec<String> = [
         (count(|outcome| matches!(outcome, UndoOutcome::Drift { .. })), "changed by others since, and left"),
         (

@@ -15,7 +15,7 @@ use linerate_tune::conflicts::{self, SettingOwners};
 use linerate_tune::journal::record::{UndoDeadline, UndoOutcome, UndoReason};
 use linerate_tune::journal::{JournalWriter, StateStore};
 use linerate_tune::plan::PlannedChange;
-use linerate_tune::transaction::{ChangeResult, TuneStart, TuneTransaction, UndoReport, undo};
+use linerate_tune::transaction::{ChangeOutcome, TuneStart, TuneTransaction, UndoReport, undo};
 use linerate_tune::{TunePlan, TuneProfile, guard, plan};
 
 use crate::ladder::boost_changes;
@@ -350,7 +350,7 @@ fn apply_kept(
     for change in plan.exclusions.iter().chain(&plan.changes) {
         let change_result =
             transaction.change_from(&prepared.setup.host, &change.setting, &change.from, &change.to)?;
-        if let ChangeResult::Refused { why } = change_result {
+        if let ChangeOutcome::Refused { why } = change_result {
             let detail = format!("{} was not kept: {why}", change.setting);
             warnings.push(LadderWarning::new(WarningKind::Unknown, detail));
             abort_reason = Some(why);

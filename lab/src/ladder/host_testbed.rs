@@ -18,7 +18,7 @@ use linerate_services::guarded_service::GuardedService;
 use linerate_trace::flame::SampledStack;
 use linerate_tune::boost::ObservedServer;
 use linerate_tune::plan::PlannedChange;
-use linerate_tune::transaction::{ChangeResult, ChangeTarget, TuneTransaction};
+use linerate_tune::transaction::{ChangeOutcome, ChangeTarget, TuneTransaction};
 
 use crate::ladder::boost_changes::{self, BoostChanges};
 use crate::ladder::client_guard::{ClientGuard, ClientLimits};
@@ -220,8 +220,10 @@ impl<'a> HostTestbed<'a> {
         value: &SettingValue,
     ) -> Result<(), TestbedError> {
         match self.transaction.change_from(&self.setup.host, setting, original, value)? {
-            ChangeResult::Made { .. } | ChangeResult::Already => Ok(()),
-            ChangeResult::Refused { why } => Err(TestbedError::Refused { setting: setting.to_string(), why }),
+            ChangeOutcome::Made | ChangeOutcome::Already => Ok(()),
+            ChangeOutcome::Refused { why } => {
+                Err(TestbedError::Refused { setting: setting.to_string(), why })
+            }
         }
     }
 

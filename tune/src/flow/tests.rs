@@ -6,7 +6,7 @@ use super::*;
 use crate::journal::StateStore;
 use crate::journal::record::UndoReason;
 use crate::plan::tests::{change_lines, recordings};
-use crate::transaction::{ChangeResult, TuneStart, TuneTransaction, undo};
+use crate::transaction::{ChangeOutcome, TuneStart, TuneTransaction, undo};
 
 fn host(fixture: &str) -> Host {
     host_with(fixture, &[])
@@ -42,7 +42,7 @@ fn apply_and_undo(host: &Host, plan: &TunePlan) -> (Vec<String>, Vec<String>) {
     let mut refusals = Vec::new();
     for change in &plan.changes {
         let result = transaction.change_from(host, &change.setting, &change.from, &change.to);
-        if let ChangeResult::Refused { why } = result.expect("journalled") {
+        if let ChangeOutcome::Refused { why } = result.expect("journalled") {
             refusals.push(why);
         }
     }

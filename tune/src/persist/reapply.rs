@@ -12,7 +12,7 @@ use crate::NamedDevice;
 use crate::conflicts::{self, SettingOwners};
 use crate::journal::StateStore;
 use crate::plan::{self, ChangeImpact, PlannedChange, TunePlan};
-use crate::transaction::{ChangeResult, TuneError, TuneStart, TuneTransaction, undo_overdue};
+use crate::transaction::{ChangeOutcome, TuneError, TuneStart, TuneTransaction, undo_overdue};
 
 /// The goal of the resulting tune.
 pub const GOAL: &str = "persisted";
@@ -135,9 +135,9 @@ fn apply_change(
     change: &PlannedChange,
 ) -> Result<ReappliedSetting, TuneError> {
     let outcome = match transaction.change(host, &change.setting, &change.to) {
-        Ok(ChangeResult::Already) => ReapplyOutcome::Already,
-        Ok(ChangeResult::Made { from }) => ReapplyOutcome::Made { from },
-        Ok(ChangeResult::Refused { why }) => ReapplyOutcome::Refused { why },
+        Ok(ChangeOutcome::Already) => ReapplyOutcome::Already,
+        Ok(ChangeOutcome::Made) => ReapplyOutcome::Made { from: change.from.clone() },
+        Ok(ChangeOutcome::Refused { why }) => ReapplyOutcome::Refused { why },
         Err(error @ TuneError::ChangedSince { .. }) => ReapplyOutcome::Refused { why: error.to_string() },
         Err(error) => return Err(error),
     };

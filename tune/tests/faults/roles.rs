@@ -8,7 +8,7 @@ use linerate_tune::journal::StateStore;
 use linerate_tune::journal::record::UndoDeadline;
 use linerate_tune::journal::record::UndoReason::Asked;
 use linerate_tune::transaction::{
-    ChangeResult, ChangeTarget, TuneStart, TuneTransaction, boot_seconds, undo,
+    ChangeOutcome, ChangeTarget, TuneStart, TuneTransaction, boot_seconds, undo,
 };
 use linerate_tune::{NamedDevice, guard};
 
@@ -55,7 +55,7 @@ fn tune(directory: &str, target: &Paced, until: Option<UndoDeadline>) {
     });
     for (setting, value) in changes() {
         let result = transaction.change(target, &setting, &value).expect("journalled");
-        assert!(matches!(result, ChangeResult::Made { .. }), "{setting}: {result:?}");
+        assert!(matches!(result, ChangeOutcome::Made), "{setting}: {result:?}");
     }
     transaction.end(None).expect("ended");
     drop(writer);

@@ -6,8 +6,10 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
 
 use linerate_host::{Host, HostError, Setting, SettingError, SettingValue};
+use linerate_tune::journal::record::UndoReason::Asked;
 use linerate_tune::journal::{JournalWriter, StateStore};
-use linerate_tune::transaction::{ChangeTarget, TuneStart};
+use linerate_tune::status::JournalStatus;
+use linerate_tune::transaction::{ChangeTarget, TuneError, TuneStart, UndoReport, undo};
 
 /// The result of a write to a setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,7 +28,7 @@ pub(crate) enum Manner {
 pub(crate) struct Fake {
     host: Host,
     manners: RefCell<BTreeMap<Setting, Manner>>,
-    fuse: Fuse,
+    pub(crate) fuse: Fuse,
 }
 
 /// Number of events until the program is killed; `None`: never.
@@ -168,6 +170,34 @@ impl Scratch {
     pub(crate) fn lock(&self) -> JournalWriter {
         self.store().lock().expect("locked")
     }
+}
+
+pub(crate) fn value(text: &str) -> SettingValue {
+    SettingValue::new(text)
+}
+
+pub(crate) fn status(scratch: &Scratch, target: &impl ChangeTarget) -> JournalStatus {
+    JournalStatus::of(&scratch.store().read().expect("read"), target.host())
+}
+
+/// Undoes until an undo has nothing to do. The first undos are killed at these events. Returns all
+/// reports.
+pub(crate) fn undo_until_finished(
+    (target, fuse): (&impl ChangeTarget, &Fuse),
+    scratch: &Scratch,
+    id: Option<u64>,
+    kills: &[u32],
+) -> Vec<UndoReport> {
+    let mut reports = Vec::new();
+    for kill in kills.iter().copied().map(Some).chain([None, None]) {
+        match fuse.killed_at(kill, || undo(&mut scratch.lock(), target, id, Asked)) {
+            Some(Ok(report)) => reports.push(report),
+            Some(Err(TuneError::NothingToUndo | TuneError::UndoneAlready { .. })) => break,
+            Some(Err(error)) => panic!("{error}"),
+            None => {}
+        }
+    }
+    reports
 }
 
 pub(crate) fn begin() -> TuneStart<'static> {

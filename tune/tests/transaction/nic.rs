@@ -9,13 +9,11 @@ use linerate_tune::NamedDevice;
 use linerate_tune::journal::JournalRecord;
 use linerate_tune::journal::record::UndoOutcome;
 use linerate_tune::journal::record::UndoReason::Asked;
-use linerate_tune::status::{JournalStatus, SettingState, TuneState};
-use linerate_tune::transaction::{
-    ChangeResult, ChangeTarget, TuneError, TuneStart, TuneTransaction, UndoReport, undo,
-};
+use linerate_tune::status::{SettingState, TuneState};
+use linerate_tune::transaction::{ChangeOutcome, ChangeTarget, TuneError, TuneStart, TuneTransaction, undo};
 use proptest::prelude::*;
 
-use crate::fake::{Fuse, Scratch, begin};
+use crate::fake::{Fuse, Scratch, begin, status, undo_until_finished, value};
 
 /// The largest number of queues.
 const QUEUES: u32 = 4;
@@ -23,14 +21,6 @@ const ENTRIES: usize = 8;
 const CHANNELS: &str = "/calls/ethtool/eth0/channels.json";
 /// Queue 0 has three times the weight of queue 1.
 const WEIGHTS: &str = "0,0,0,1,0,0,0,1";
-
-fn value(text: &str) -> SettingValue {
-    SettingValue::new(text)
-}
-
-fn status(scratch: &Scratch, target: &impl ChangeTarget) -> JournalStatus {
-    JournalStatus::of(&scratch.store().read().expect("read"), target.host())
-}
 
 fn channels(interface: &str) -> Setting {
     Setting::Channels { interface: interface.to_owned() }
@@ -118,7 +108,7 @@ impl Nic {
         let mut writer = scratch.lock();
         let mut transaction = TuneTransaction::begin(&mut writer, self, begin()).expect("begun");
         let result = transaction.change(self, &channels("eth0"), &value("combined 4")).expect("journalled");
-        assert!(matches!(result, ChangeResult::Made { .. }), "{result:?}");
+        assert!(matches!(result, ChangeOutcome::Made), "{result:?}");
         transaction.end(None).expect("ended");
         assert_eq!(self.channels_and_table(), ("combined 4".to_owned(), "equal 4".to_owned()));
     }
@@ -325,19 +315,6 @@ fn tune(nic: &Nic, scratch: &Scratch, changes: &[Change]) -> Result<(), TuneErro
     transaction.end(None)
 }
 
-fn undo_until_finished(nic: &Nic, scratch: &Scratch, kills: &[u32]) -> Vec<UndoReport> {
-    let mut reports = Vec::new();
-    for kill in kills.iter().copied().map(Some).chain([None, None]) {
-        match nic.fuse.killed_at(kill, || undo(&mut scratch.lock(), nic, None, Asked)) {
-            Some(Ok(report)) => reports.push(report),
-            Some(Err(TuneError::NothingToUndo | TuneError::UndoneAlready { .. })) => break,
-            Some(Err(error)) => panic!("{error}"),
-            None => {}
-        }
-    }
-    reports
-}
-
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
@@ -389,7 +366,7 @@ proptest! {
             is_damaged = true;
             std::fs::write(&journal, text).expect("written");
         }
-        let reports = undo_until_finished(&nic, &scratch, &undo_kills);
+        let reports = undo_until_finished((&nic, &nic.fuse), &scratch, None, &undo_kills);
         let unrestored: Vec<&Setting> = reports
             .iter()
             .flat_map(|report| &report.settings)
@@ -415,7 +392,7 @@ proptest! {
                 || is_damaged && is_reported;
             prop_assert!(is_well, "{}: {before} is {now} now\n{reports:#?}", original.settings()[number]);
         }
-        let status = JournalStatus::of(&scratch.store().read().expect("read"), &nic.host);
+        let status = status(&scratch, &nic);
         prop_assert!(is_damaged || status.tunes.is_empty() || reports.is_empty(), "{status:#?}");
     }
 }

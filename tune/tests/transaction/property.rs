@@ -6,11 +6,11 @@ use std::sync::Once;
 use linerate_host::{Setting, SettingValue};
 use linerate_tune::journal::record::UndoOutcome;
 use linerate_tune::journal::record::UndoReason::Asked;
-use linerate_tune::status::{JournalStatus, SettingState};
-use linerate_tune::transaction::{ChangeResult, ChangeTarget, TuneError, TuneTransaction, UndoReport, undo};
+use linerate_tune::status::SettingState;
+use linerate_tune::transaction::{ChangeOutcome, TuneError, TuneTransaction, undo};
 use proptest::prelude::*;
 
-use crate::fake::{Fake, Manner, Scratch, begin, setting};
+use crate::fake::{Fake, Manner, Scratch, begin, setting, undo_until_finished};
 
 const SETTINGS: usize = 5;
 
@@ -39,27 +39,11 @@ fn tune(fake: &Fake, scratch: &Scratch, changes: &Changes) -> Result<(), TuneErr
     for (number, value) in changes {
         let setting = setting(*number);
         let to = SettingValue::new(value.to_string());
-        if let ChangeResult::Made { .. } = transaction.change(fake, &setting, &to)? {
+        if let ChangeOutcome::Made = transaction.change(fake, &setting, &to)? {
             assert_eq!(fake.now(&setting), to.as_str());
         }
     }
     transaction.end(None)
-}
-
-/// Undoes until one undo finishes; the undos before it are killed at these events. Returns all
-/// reports.
-fn undo_until_finished(fake: &Fake, scratch: &Scratch, id: Option<u64>, kills: &[u32]) -> Vec<UndoReport> {
-    let mut reports = Vec::new();
-    for kill in kills.iter().copied().map(Some).chain([None]) {
-        let report = fake.killed_at(kill, || undo(&mut scratch.lock(), fake, id, Asked));
-        match report {
-            Some(Ok(report)) => reports.push(report),
-            Some(Err(TuneError::NothingToUndo | TuneError::UndoneAlready { .. })) => break,
-            Some(Err(error)) => panic!("{error}"),
-            None => {}
-        }
-    }
-    reports
 }
 
 fn state(fake: &Fake) -> BTreeMap<Setting, String> {
@@ -68,7 +52,7 @@ fn state(fake: &Fake) -> BTreeMap<Setting, String> {
 
 /// Asserts that every state that status reports is true.
 fn status_is_true(fake: &Fake, scratch: &Scratch, foreign: &BTreeMap<Setting, String>) {
-    let status = JournalStatus::of(&scratch.store().read().expect("read"), fake.host());
+    let status = crate::fake::status(scratch, fake);
     for entry in status.tunes.iter().flat_map(|tune| &tune.settings) {
         let now = fake.now(&entry.setting);
         assert_eq!(entry.now.as_ref().map(SettingValue::as_str), Some(now.as_str()));
@@ -139,7 +123,7 @@ proptest! {
         for number in 0..SETTINGS {
             fake.behave(&setting(number), Manner::Obeys);
         }
-        let reports = undo_until_finished(&fake, &scratch, None, &undo_kills);
+        let reports = undo_until_finished((&fake, &fake.fuse), &scratch, None, &undo_kills);
         prop_assert_eq!(state(&fake), expected.clone());
         for undo in reports.iter().flat_map(|report| &report.settings) {
             if let UndoOutcome::Drift { found } = &undo.outcome {
@@ -147,7 +131,7 @@ proptest! {
                 prop_assert_ne!(found.as_str(), "0");
             }
         }
-        let status = JournalStatus::of(&scratch.store().read().expect("read"), fake.host());
+        let status = crate::fake::status(&scratch, &fake);
         let mut settings = status.tunes.iter().flat_map(|tune| &tune.settings);
         let in_effect = settings.any(|entry| entry.state == SettingState::InEffect);
         prop_assert!(!in_effect, "{:?}", status);
@@ -167,7 +151,7 @@ proptest! {
             tune(&fake, &scratch, &changes).expect("made");
         }
         for id in order {
-            undo_until_finished(&fake, &scratch, Some(id), &undo_kills);
+            undo_until_finished((&fake, &fake.fuse), &scratch, Some(id), &undo_kills);
         }
         prop_assert!(state(&fake).values().all(|value| value == "0"), "{:?}", state(&fake));
     }

@@ -7,7 +7,7 @@ use clap::Args;
 use linerate_host::setting::SettingValue;
 use linerate_host::{CpuSet, Host, Setting};
 use linerate_tune::boost::replicas::ReplicaUnit;
-use linerate_tune::transaction::{ChangeResult, TuneStart, TuneTransaction};
+use linerate_tune::transaction::{ChangeOutcome, TuneStart, TuneTransaction};
 
 use super::apply::must_be_root;
 use super::run::copies;
@@ -67,8 +67,8 @@ impl BoostUnitArgs {
         let tune = transaction.id();
         let outcome = transaction.change_from(&host, &setting, &current_value, &new_value)?;
         let refusal = match outcome {
-            ChangeResult::Refused { why } => Some(why),
-            ChangeResult::Made { .. } | ChangeResult::Already => None,
+            ChangeOutcome::Refused { why } => Some(why),
+            ChangeOutcome::Made | ChangeOutcome::Already => None,
         };
         transaction.end(refusal.clone())?;
         ensure!(refusal.is_none(), "{}", refusal.unwrap_or_default());

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::TunePlan;
 use crate::journal::{JournalError, StateStore};
-use crate::transaction::{ChangeResult, TuneError, TuneTransaction};
+use crate::transaction::{ChangeOutcome, TuneError, TuneTransaction};
 use linerate_host::setting::SteeringTable;
 use linerate_host::{CpuSet, Host, Known, Setting, SettingValue};
 
@@ -41,11 +41,11 @@ pub(super) fn fix(
     let (mut done, mut refused) = (Vec::new(), Vec::new());
     for change in &plan.changes {
         match transaction.change(host, &change.setting, &change.to) {
-            Ok(ChangeResult::Made { from }) => {
-                done.extend(describe_change(&change.setting, &from, &change.to));
+            Ok(ChangeOutcome::Made) => {
+                done.extend(describe_change(&change.setting, &change.from, &change.to));
             }
-            Ok(ChangeResult::Already) => {}
-            Ok(ChangeResult::Refused { why }) => refused.push(why),
+            Ok(ChangeOutcome::Already) => {}
+            Ok(ChangeOutcome::Refused { why }) => refused.push(why),
             // A setting that another program changed is left alone.
             Err(error @ TuneError::ChangedSince { .. }) => refused.push(error.to_string()),
             Err(error) => return Err(error),

@@ -9,8 +9,8 @@ use linerate_host::{Host, Setting};
 use linerate_tune::TunePlan;
 use linerate_tune::journal::record::UndoDeadline;
 use linerate_tune::plan::{ChangeImpact, PlannedChange};
-use linerate_tune::report::{AppliedChange, ChangeOutcome};
-use linerate_tune::transaction::{ChangeResult, TuneError, TuneTransaction, boot_seconds};
+use linerate_tune::report::AppliedChange;
+use linerate_tune::transaction::{ChangeOutcome, TuneError, TuneTransaction, boot_seconds};
 
 use crate::interrupt::InterruptFlag;
 use crate::origin;
@@ -131,19 +131,15 @@ impl<'a> TuneRun<'a> {
     ) -> Result<ChangeOutcome, TuneError> {
         let PlannedChange { setting, from, to, .. } = change;
         let is_reset = setting.interface().is_some_and(|interface| self.reset.contains(interface.as_ref()));
-        let change_result = if is_reset || change.is_moved_by_others() {
+        let outcome = if is_reset || change.is_moved_by_others() {
             transaction.change(self.host, setting, to)?
         } else {
             transaction.change_from(self.host, setting, from, to)?
         };
-        if change.interrupts == ChangeImpact::Link && matches!(change_result, ChangeResult::Made { .. }) {
+        if change.interrupts == ChangeImpact::Link && outcome == ChangeOutcome::Made {
             self.reset.extend(setting.interface().map(Cow::into_owned));
         }
-        Ok(match change_result {
-            ChangeResult::Made { .. } => ChangeOutcome::Made,
-            ChangeResult::Already => ChangeOutcome::Already,
-            ChangeResult::Refused { why } => ChangeOutcome::Refused { why },
-        })
+        Ok(outcome)
     }
 
     /// The reason to stop, if there is one.
