@@ -11,7 +11,7 @@ use linerate_tune::boost::discovery::{ObservationOptions, ObservedServer};
 use linerate_tune::boost::plan::BoostChoice;
 use linerate_tune::boost::report::{BoostApplyReport, BoostPlanReport, BoostVerification, DeliveryCounts};
 use linerate_tune::journal::record::{UndoDeadline, UndoReason};
-use linerate_tune::measure::{ChangeMeasurement, MeasuredService};
+use linerate_tune::measure::MeasuredService;
 use linerate_tune::transaction::{self, TuneStart, TuneTransaction, UndoReport};
 
 use super::arguments::{BoostApplyArgs, BoostTargetArgs};
@@ -19,17 +19,16 @@ use super::boosts;
 use super::observation::{self, DiscoveredServer};
 use super::restart::KnownServer;
 use super::watch_loop::{self, WatchOutcome};
-use crate::command::tune::apply::check_unfinished_tunes;
-use crate::command::tune::apply::runner::TuneRun;
+use crate::command::tune::apply::runner::{AppliedTune, TuneRun};
+use crate::command::tune::apply::{check_unfinished_tunes, print_plan};
 use crate::command::tune::confirm;
 use crate::command::tune::generated_load::GeneratedLoad;
-use crate::command::tune::measure_args::{BROKE_OFF, StartedMeasurement};
+use crate::command::tune::measure_args::StartedMeasurement;
 use crate::document::Document;
 use crate::envelope::Envelope;
 use crate::interrupt::InterruptFlag;
 use crate::origin::HostSummary;
 use crate::output::{self, OutputTarget, print_status};
-use crate::render::format::count_with_noun;
 use crate::render::style::TextStyle;
 use crate::render::text;
 use crate::view;
@@ -47,14 +46,6 @@ struct BoostRun {
     host: Host,
     interrupt: InterruptFlag,
     json: Option<OutputTarget>,
-}
-
-struct BoostResult<'a> {
-    tune: u64,
-    carrying: TuneRun<'a>,
-    broke_off: Option<String>,
-    /// Clients before and after; `None` if they cannot be counted.
-    flows: Option<FlowWatch>,
 }
 
 pub(super) fn run(target: BoostTargetArgs, apply_args: BoostApplyArgs) -> Result<ExitCode> {
@@ -107,21 +98,17 @@ impl BoostRun {
             return Ok(ExitCode::from(1));
         }
         let measurement = self.begin_measurement(&discovered.report.server, load.as_ref())?;
-        let mut boost_result = self.apply_changes(&discovered)?;
-        let (status, is_kept) = self.report(&discovered, &mut boost_result, measurement)?;
+        let (mut applied_tune, flows) = self.apply_changes(&discovered)?;
+        let (status, is_kept) = self.report(&discovered, &mut applied_tune, flows.as_ref(), measurement)?;
         drop(load);
-        if !is_kept || boost_result.broke_off.is_some() {
+        if !is_kept || applied_tune.broke_off.is_some() {
             return Ok(status);
         }
-        match boost_result.carrying.until {
-            _ if self.making.watch => {
-                let tune = boost_result.tune;
-                drop(boost_result);
-                self.watch(tune, &discovered.report.server).map(|()| status)
-            }
+        let (tune, until) = (applied_tune.id, applied_tune.run.until);
+        match until {
+            _ if self.making.watch => self.watch(tune, &discovered.report.server).map(|()| status),
             Some(UndoDeadline::Confirmed { boot_seconds }) => {
                 let state_dir = &self.target.state_dir;
-                let tune = boost_result.tune;
                 let is_undone =
                     confirm::is_undone(state_dir, &self.host, tune, boot_seconds, &self.interrupt)?;
                 Ok(if is_undone { ExitCode::from(1) } else { status })
@@ -132,12 +119,7 @@ impl BoostRun {
 
     fn print_plan(&self, discovered: &DiscoveredServer) -> Result<()> {
         let document = view::boost::plan(&self.envelope(discovered), self.target.full);
-        let text = |style| text::text(&document, style);
-        if self.json == Some(OutputTarget::Stdout) {
-            print_status(&text(TextStyle { colour: false, ..TextStyle::stdout() }));
-            return Ok(());
-        }
-        output::print(&text(TextStyle::stdout()))
+        print_plan(&document, self.json.as_ref())
     }
 
     fn envelope(&self, discovered: &DiscoveredServer) -> Envelope<BoostPlanReport> {
@@ -179,7 +161,8 @@ impl BoostRun {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn apply_changes(&self, discovered: &DiscoveredServer) -> Result<BoostResult<'_>> {
+    /// Makes the changes. Returns the clients before and after, too; `None` if they cannot be counted.
+    fn apply_changes(&self, discovered: &DiscoveredServer) -> Result<(AppliedTune<'_>, Option<FlowWatch>)> {
         let plan = &discovered.report.boost.plan;
         let until = self.making.lasting.deadline();
         let mut flows = self.watch_flows(&discovered.report.server)?;
@@ -195,41 +178,22 @@ impl BoostRun {
         };
         // Changes for new workers join the server's boost that is in effect, unless that would be
         // undone with them.
-        let mut transaction =
-            match boosts::find_by_server(&writer, &self.host, &discovered.report.server, plan)
-                .filter(|_| until.is_none() && !self.making.measuring.may_undo())
-            {
-                Some(tune) => TuneTransaction::reopen(&mut writer, &self.host, tune, plan)?,
-                None => TuneTransaction::begin(&mut writer, &self.host, tune_start)?,
-            };
-        let tune = transaction.id();
-        // The guard runs before the first change, so that no unconfirmed change can stay.
-        let guard = match until.map(|_| confirm::start_guard(&self.target.state_dir, tune)).transpose() {
-            Ok(guard) => guard,
-            Err(error) => {
-                transaction.end(Some("its guard did not start".to_owned()))?;
-                return Err(error);
-            }
+        let transaction = match boosts::find_by_server(&writer, &self.host, &discovered.report.server, plan)
+            .filter(|_| until.is_none() && !self.making.measuring.may_undo())
+        {
+            Some(tune) => TuneTransaction::reopen(&mut writer, &self.host, tune, plan)?,
+            None => TuneTransaction::begin(&mut writer, &self.host, tune_start)?,
         };
-        let mut tune_run = TuneRun::new(&self.host, &self.interrupt, self.making.keep_going, until);
-        let run_result = tune_run.apply_plan(&mut transaction, plan).and_then(|stop_reason| {
-            let refusal_summary = || match tune_run.refused_count() {
-                0 => None,
-                refusal_count => Some(format!("{} refused", count_with_noun(refusal_count, "change"))),
-            };
-            let broke_off = stop_reason.or_else(refusal_summary);
-            transaction.end(broke_off.clone())?;
-            Ok(broke_off)
-        });
+        let tune_run = TuneRun::new(&self.host, &self.interrupt, self.making.keep_going, until);
+        let (applied_tune, guard) =
+            tune_run.complete(transaction, &self.target.state_dir, |tune_run, transaction| {
+                tune_run.apply_plan(transaction, plan)
+            })?;
         drop(writer);
         drop(guard);
         // Counts are useless if before and after cannot be separated.
         flows = flows.and_then(|mut flows| flows.mark_change().ok().map(|()| flows));
-        let broke_off = run_result.map_err(|error| {
-            let state_dir = &self.target.state_dir;
-            anyhow::anyhow!("tune {tune} stopped: {error}: {}", state_dir.recovery_hint(tune))
-        })?;
-        Ok(BoostResult { tune, carrying: tune_run, broke_off, flows })
+        Ok((applied_tune?, flows))
     }
 
     /// Measures the window before the changes.
@@ -248,48 +212,16 @@ impl BoostRun {
         self.making.measuring.begin(&self.host, &path, service, load, &self.interrupt)
     }
 
-    /// Measures a boost that did no harm. In alternation, undoes the boost and makes it again. Returns
-    /// the undo if the measurement broke off after it.
-    fn measure<'a>(
-        &'a self,
-        started_measurement: Result<StartedMeasurement<'_>, String>,
-        discovered: &DiscoveredServer,
-        boost_result: &mut BoostResult<'a>,
-    ) -> Result<(Known<ChangeMeasurement>, Option<UndoReport>)> {
-        let not_measured = |reason: String| Ok((Known::unknown(reason), None));
-        let mut started_measurement = match started_measurement {
-            Ok(started_measurement) if boost_result.broke_off.is_none() => started_measurement,
-            Ok(_) => return not_measured("not all changes were made".to_owned()),
-            Err(reason) => return not_measured(reason),
-        };
-        if let Err(reason) = started_measurement.measure(true) {
-            return not_measured(reason);
-        }
-        if self.making.measuring.alternates() {
-            let undo_report = self.undo(boost_result.tune, UndoReason::Measured)?;
-            if let Err(reason) = started_measurement.measure(false) {
-                print_status(&format!("tune {} is undone\n", boost_result.tune));
-                boost_result.broke_off = Some(format!("{BROKE_OFF} ({reason})"));
-                return Ok((Known::unknown(reason), Some(undo_report)));
-            }
-            *boost_result = self.apply_changes(discovered)?;
-            if boost_result.broke_off.is_some() {
-                return not_measured("the changes could not be made again".to_owned());
-            }
-        }
-        let store = self.target.state_dir.store();
-        Ok((Known::Value(started_measurement.finish(&store, boost_result.tune)?), None))
-    }
-
     /// Observes again, undoes a harmful boost, measures a harmless one, and prints the outcome.
     /// Returns the status and whether the boost stays.
     fn report<'a>(
         &'a self,
         discovered: &DiscoveredServer,
-        boost_result: &mut BoostResult<'a>,
+        applied_tune: &mut AppliedTune<'a>,
+        flow_watch: Option<&FlowWatch>,
         started_measurement: Result<StartedMeasurement<'_>, String>,
     ) -> Result<(ExitCode, bool)> {
-        let client_flows = || boost_result.flows.as_ref()?.read().ok();
+        let client_flows = || flow_watch?.read().ok();
         // A short observation first: clients lack replies until harm is detected.
         let mut observed_again = self.observe_again(SOON.min(self.target.observation_options().duration));
         let mut flows = client_flows();
@@ -306,8 +238,15 @@ impl BoostRun {
         let (measurement, undo_report, is_worse) = match &verification {
             BoostVerification::Harmful { .. } => (Known::unknown("the boost did harm"), None, true),
             _ => {
-                let (measurement, undo_report) =
-                    self.measure(started_measurement, discovered, boost_result)?;
+                let (measurement, undo_report) = match started_measurement {
+                    Ok(started_measurement) => started_measurement.complete(
+                        &self.target.state_dir.store(),
+                        applied_tune,
+                        |tune| self.undo(tune, UndoReason::Measured),
+                        || Ok(self.apply_changes(discovered)?.0),
+                    )?,
+                    Err(reason) => (Known::unknown(reason), None),
+                };
                 let options = &self.making.measuring;
                 let change_measurement = measurement.value();
                 let is_worse = change_measurement
@@ -319,14 +258,14 @@ impl BoostRun {
             }
         };
         let undo_report = match is_worse {
-            true => Some(self.undo(boost_result.tune, UndoReason::Harmful)?),
+            true => Some(self.undo(applied_tune.id, UndoReason::Harmful)?),
             false => undo_report,
         };
         let has_failed = verification.is_failure() || self.making.measuring.shows_harm(&measurement);
         let report = BoostApplyReport {
             measurement,
             undone: undo_report.is_some(),
-            ..self.build_report(discovered, Some(boost_result), observed_again.value(), verification)
+            ..self.build_report(discovered, Some(applied_tune), observed_again.value(), verification)
         };
         let envelope = self.apply_envelope(discovered, report);
         if let Some(target) = &self.json {
@@ -346,7 +285,7 @@ impl BoostRun {
         let is_incomplete =
             |undo_report: &UndoReport| undo_report.has_failures() || undo_report.has_skipped();
         let is_kept = undo_report.is_none();
-        let status = match (&boost_result.broke_off, has_failed) {
+        let status = match (&applied_tune.broke_off, has_failed) {
             (Some(_), _) => ExitCode::from(2),
             _ if undo_report.is_some_and(|undo_report| is_incomplete(&undo_report)) => ExitCode::from(2),
             (None, has_failed) => ExitCode::from(u8::from(has_failed)),
@@ -386,17 +325,17 @@ impl BoostRun {
     fn build_report(
         &self,
         discovered: &DiscoveredServer,
-        boost_result: Option<&BoostResult<'_>>,
+        applied_tune: Option<&AppliedTune<'_>>,
         observed_again: Option<&ObservedServer>,
         verification: BoostVerification,
     ) -> BoostApplyReport {
         let boost = &discovered.report.boost;
         BoostApplyReport {
-            tune: boost_result.map(|boost_result| boost_result.tune),
+            tune: applied_tune.map(|applied_tune| applied_tune.id),
             goal: boost.plan.goal.clone(),
-            until: boost_result.and_then(|boost_result| boost_result.carrying.until),
-            changes: boost_result.map(|boost_result| boost_result.carrying.steps.clone()).unwrap_or_default(),
-            broke_off: boost_result.and_then(|boost_result| boost_result.broke_off.clone()),
+            until: applied_tune.and_then(|applied_tune| applied_tune.run.until),
+            changes: applied_tune.map(|applied_tune| applied_tune.run.steps.clone()).unwrap_or_default(),
+            broke_off: applied_tune.and_then(|applied_tune| applied_tune.broke_off.clone()),
             places: boost.places.clone(),
             refusals: boost.refusals.clone(),
             advice: boost.advice.clone(),
@@ -427,13 +366,13 @@ impl BoostRun {
                 server.port()
             ));
             let Some(discovered) = self.await_restart(&server)? else { return Ok(()) };
-            let mut boost_result = self.apply_changes(&discovered)?;
+            let (mut applied_tune, flows) = self.apply_changes(&discovered)?;
             let no_measurement = Err("the server was started again".to_owned());
-            let (_, is_kept) = self.report(&discovered, &mut boost_result, no_measurement)?;
-            if !is_kept || boost_result.broke_off.is_some() {
+            let (_, is_kept) = self.report(&discovered, &mut applied_tune, flows.as_ref(), no_measurement)?;
+            if !is_kept || applied_tune.broke_off.is_some() {
                 return Ok(());
             }
-            tune = boost_result.tune;
+            tune = applied_tune.id;
         }
         Ok(())
     }

@@ -132,9 +132,6 @@ impl BoostTargetArgs {
 
 impl BoostApplyArgs {
     /// Checks that no option of `boost apply` is given.
-    ///
-    /// # Errors
-    /// If one is given.
     pub(super) fn check_no_apply_options(&self, subcommand: &str) -> Result<()> {
         let options = [
             ("--watch", self.watch),

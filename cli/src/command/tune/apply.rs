@@ -20,11 +20,13 @@ use linerate_tune::transaction::{self, TuneError, TuneStart, TuneTransaction, Un
 use super::arguments::{AutoUndoArgs, ConsentMode, StateDirArgs, must_be_root};
 use super::confirm;
 use super::flow::{FlowTarget, TuneFlowArgs};
-use super::measure_args::{BROKE_OFF, MeasureArgs, StartedMeasurement};
+use super::measure_args::MeasureArgs;
 use super::plan::{self, TunePlanner};
 use super::profiles::ProfileArgs;
 use crate::command::doctor::arguments::{HostScopeArgs, ScopeArgs};
 use crate::command::doctor::reading::ObservedHost;
+use crate::command::results::write_result;
+use crate::document::Document;
 use crate::envelope::Envelope;
 use crate::interrupt::InterruptFlag;
 use crate::origin::{HostSummary, Warning};
@@ -33,7 +35,7 @@ use crate::render::format::count_with_noun;
 use crate::render::style::TextStyle;
 use crate::render::text;
 use crate::view::{self, tune_plan::PlanView};
-use runner::TuneRun;
+use runner::{AppliedTune, TuneRun};
 
 /// Arguments of `tune apply`.
 #[derive(Debug, Args)]
@@ -52,6 +54,16 @@ pub(super) struct TuneApplyArgs {
     #[arg(long)]
     keep_going: bool,
     #[command(flatten)]
+    options: ChangeOptions,
+    /// `tune flow`: plans for it instead of findings.
+    #[arg(skip)]
+    flow: Option<FlowTarget>,
+}
+
+/// Options of `tune apply` and `tune flow`.
+#[derive(Debug, Args)]
+pub(super) struct ChangeOptions {
+    #[command(flatten)]
     lasting: AutoUndoArgs,
     #[command(flatten)]
     measuring: MeasureArgs,
@@ -65,9 +77,6 @@ pub(super) struct TuneApplyArgs {
     json: Option<String>,
     #[command(flatten)]
     state_dir: StateDirArgs,
-    /// `tune flow`: plans for it instead of findings.
-    #[arg(skip)]
-    flow: Option<FlowTarget>,
 }
 
 /// A plan to apply, and the planner that can make it again.
@@ -80,36 +89,33 @@ struct TuneTask {
     unseen: Vec<String>,
 }
 
-/// A tune that was applied completely or in part.
-struct AppliedTune<'a> {
-    id: u64,
-    carrying: TuneRun<'a>,
-    ended: Result<Option<String>, TuneError>,
-}
-
-/// The measured effect of the changes, and the undo that it caused.
-#[derive(Default)]
-struct MeasuredOutcome {
-    measurement: Known<ChangeMeasurement>,
-    undone: Option<UndoReport>,
+impl TuneTask {
+    /// A plan that is not made again.
+    fn of_plan(plan: TunePlan, host: &Host) -> Self {
+        let host_name = plan::host_name(host);
+        Self { plan, host_name, planner: None, rehearsal: None, unseen: Vec::new() }
+    }
 }
 
 impl TuneApplyArgs {
     pub(super) fn run(self) -> Result<ExitCode> {
         must_be_root(if self.flow.is_some() { "flow" } else { "apply" })?;
-        self.consent.check()?;
-        self.measuring.check()?;
-        let json = OutputTarget::from_option(self.json.as_deref())?;
+        self.options.consent.check()?;
+        self.options.measuring.check()?;
+        let json = OutputTarget::from_option(self.options.json.as_deref())?;
         let interrupt = InterruptFlag::install_ignoring_hangup()?;
         let host = Host::live();
-        let store =
-            if self.resume { self.state_dir.existing_store()? } else { self.state_dir.writable_store()? };
-        check_unfinished_tunes(&store, &host, &self.state_dir, self.resume)?;
+        let store = if self.resume {
+            self.options.state_dir.existing_store()?
+        } else {
+            self.options.state_dir.writable_store()?
+        };
+        check_unfinished_tunes(&store, &host, &self.options.state_dir, self.resume)?;
         if self.resume {
             return self.resume_tune(&host, &store, json.as_ref(), &interrupt);
         }
         // The load starts first, because plans depend on it.
-        let load = self.measuring.generate(&interrupt)?;
+        let load = self.options.measuring.generate(&interrupt)?;
         let task = self.task(&host, &interrupt)?;
         self.print_plan(&task, json.as_ref())?;
         let count = task.plan.exclusions.len() + task.plan.changes.len();
@@ -117,19 +123,20 @@ impl TuneApplyArgs {
             return Ok(ExitCode::SUCCESS);
         }
         let changes = count_with_noun(count, "change");
-        if !self.consent.confirm(&format!("apply {changes} to {}?", task.host_name), &interrupt)? {
+        if !self.options.consent.confirm(&format!("apply {changes} to {}?", task.host_name), &interrupt)? {
             print_status("nothing was changed\n");
             return Ok(ExitCode::from(1));
         }
         ensure!(
-            !(self.measuring.alternates() && task.plan.until_link_reset().is_some()),
+            !(self.options.measuring.alternates() && task.plan.until_link_reset().is_some()),
             "nothing was changed: --measure=alternate would reset the link of an interface three times; use --measure"
         );
         let path = PacketPath::observe(&host, &self.scope_args.scope().unwrap_or_default());
         let service = MeasuredService::of(&path);
-        let started_measurement = self.measuring.begin(&host, &path, service, load.as_ref(), &interrupt)?;
+        let started_measurement =
+            self.options.measuring.begin(&host, &path, service, load.as_ref(), &interrupt)?;
         let mut applied_tune = self.apply(&host, &store, &task, &interrupt)?;
-        if let (Some(_), Ok(Some(reason))) = (&self.flow, &applied_tune.ended) {
+        if let (Some(_), Some(reason)) = (&self.flow, &applied_tune.broke_off) {
             // A part of these changes is useless, and may take a queue from other flows.
             let undo_report = undo(&store, &host, applied_tune.id, UndoReason::Finished)?;
             ensure!(
@@ -139,12 +146,22 @@ impl TuneApplyArgs {
             );
             bail!("{reason}: all changes are undone");
         }
-        let outcome = match started_measurement {
-            Ok(measurement) => self.measure(measurement, &mut applied_tune, &task, &host, &interrupt)?,
-            Err(reason) => MeasuredOutcome { measurement: Known::unknown(reason), undone: None },
+        let (measurement, mut undo_report) = match started_measurement {
+            Ok(started_measurement) => started_measurement.complete(
+                &store,
+                &mut applied_tune,
+                |id| undo(&store, &host, id, UndoReason::Measured),
+                || self.apply(&host, &store, &task, &interrupt),
+            )?,
+            Err(reason) => (Known::unknown(reason), None),
         };
+        if let Some(measurement) = measurement.value()
+            && self.options.measuring.should_undo(measurement, self.options.consent, &interrupt)?
+        {
+            undo_report = Some(undo(&store, &host, applied_tune.id, UndoReason::Harmful)?);
+        }
         drop(load);
-        self.report(&task, applied_tune, outcome, json.as_ref())
+        self.report(&task, applied_tune, (measurement, undo_report), json.as_ref())
     }
 
     /// Makes the changes of a plan as one tune.
@@ -160,14 +177,14 @@ impl TuneApplyArgs {
             goal: task.plan.goal.clone(),
             argv: output::argv(),
             devices: task.plan.devices.clone(),
-            until: self.lasting.deadline(),
+            until: self.options.lasting.deadline(),
             plan: Some(&task.plan),
         };
         let transaction = TuneTransaction::begin(&mut writer, host, tune_start)?;
         let (applied_tune, guard) = self.make_changes(transaction, host, task, interrupt)?;
         drop(writer);
         drop(guard);
-        Ok(applied_tune)
+        applied_tune
     }
 
     fn make_changes<'a>(
@@ -176,83 +193,26 @@ impl TuneApplyArgs {
         host: &'a Host,
         task: &TuneTask,
         interrupt: &'a InterruptFlag,
-    ) -> Result<(AppliedTune<'a>, Option<TuneGuard>)> {
-        let (id, until) = (transaction.id(), transaction.until());
-        // The guard runs before the first change, so that no unconfirmed change can stay. The guard
-        // of a resumed tune ended if no change was in effect.
-        let guard = match until.map(|_| confirm::start_guard(&self.state_dir, id)).transpose() {
-            Ok(guard) => guard,
-            Err(error) => {
-                transaction.end(Some("its guard did not start".to_owned()))?;
-                return Err(error);
-            }
-        };
-        let mut tune_run = TuneRun::new(host, interrupt, self.keep_going, until);
-        let ended = execute_task(transaction, &mut tune_run, task);
-        Ok((AppliedTune { id, carrying: tune_run, ended }, guard))
-    }
-
-    /// Measures the service with the changes, judges, and undoes the changes if the service is
-    /// worse and the options or the user request it. In alternation the changes are undone and made
-    /// again, so that `applied_tune` is another tune afterwards.
-    fn measure<'a>(
-        &self,
-        mut started_measurement: StartedMeasurement<'_>,
-        applied_tune: &mut AppliedTune<'a>,
-        task: &TuneTask,
-        host: &'a Host,
-        interrupt: &'a InterruptFlag,
-    ) -> Result<MeasuredOutcome> {
-        let store = self.state_dir.store();
-        let not_measured =
-            |reason: String| Ok(MeasuredOutcome { measurement: Known::unknown(reason), undone: None });
-        if !matches!(applied_tune.ended, Ok(None)) {
-            return not_measured("not all changes were made".to_owned());
-        }
-        if let Err(reason) = started_measurement.measure(true) {
-            return not_measured(reason);
-        }
-        if self.measuring.alternates() {
-            let undo_report = undo(&store, host, applied_tune.id, UndoReason::Measured)?;
-            if let Err(reason) = started_measurement.measure(false) {
-                print_status(&format!("tune {} is undone\n", applied_tune.id));
-                applied_tune.ended = Ok(Some(format!("{BROKE_OFF} ({reason})")));
-                return Ok(MeasuredOutcome {
-                    measurement: Known::unknown(reason),
-                    undone: Some(undo_report),
-                });
-            }
-            *applied_tune = self.apply(host, &store, task, interrupt)?;
-            if !matches!(applied_tune.ended, Ok(None)) {
-                return not_measured("the changes could not be made again".to_owned());
-            }
-        }
-        let measurement = started_measurement.finish(&store, applied_tune.id)?;
-        let is_to_be_undone = self.measuring.should_undo(&measurement, self.consent, interrupt)?;
-        let undo_report =
-            is_to_be_undone.then(|| undo(&store, host, applied_tune.id, UndoReason::Harmful)).transpose()?;
-        Ok(MeasuredOutcome { measurement: Known::Value(measurement), undone: undo_report })
+    ) -> Result<(Result<AppliedTune<'a>>, Option<TuneGuard>)> {
+        let tune_run = TuneRun::new(host, interrupt, self.keep_going, transaction.until());
+        tune_run.complete(transaction, &self.options.state_dir, |tune_run, transaction| {
+            apply_all(transaction, tune_run, task)
+        })
     }
 
     fn task(&self, host: &Host, interrupt: &InterruptFlag) -> Result<TuneTask> {
         if let Some(file) = &self.plan {
             let plan = plan::read_saved_plan(file)?;
             plan.check(host)?;
-            return Ok(TuneTask {
-                plan,
-                host_name: plan::host_name(host),
-                planner: None,
-                rehearsal: None,
-                unseen: Vec::new(),
-            });
+            return Ok(TuneTask::of_plan(plan, host));
         }
         if let Some(flow) = &self.flow {
             let (plan, unread_owners) = flow.plan(host, &self.scope_args)?;
-            let host_name = plan::host_name(host);
-            return Ok(TuneTask { plan, host_name, planner: None, rehearsal: None, unseen: unread_owners });
+            return Ok(TuneTask { unseen: unread_owners, ..TuneTask::of_plan(plan, host) });
         }
         let input = HostScopeArgs { scope_args: self.scope_args.clone(), root: None };
-        let planner = TunePlanner { input, profile: self.choice.profile()?, store: self.state_dir.store() };
+        let planner =
+            TunePlanner { input, profile: self.choice.profile()?, store: self.options.state_dir.store() };
         let planning_result = planner.rehearsed_plan(interrupt)?;
         Ok(TuneTask {
             plan: planning_result.plan,
@@ -272,12 +232,7 @@ impl From<TuneFlowArgs> for TuneApplyArgs {
             plan: None,
             resume: false,
             keep_going: false,
-            lasting: flow.lasting,
-            measuring: flow.measuring,
-            consent: flow.consent,
-            full: flow.full,
-            json: flow.json,
-            state_dir: flow.state_dir,
+            options: flow.options,
             flow: Some(flow.target),
         }
     }
@@ -285,22 +240,6 @@ impl From<TuneFlowArgs> for TuneApplyArgs {
 
 /// Link resets per tune: channels and rings may require one each.
 const MOST_RESETS: usize = 3;
-
-/// Makes the changes and ends the tune. Returns the reason if it stopped.
-fn execute_task(
-    mut transaction: TuneTransaction<'_>,
-    tune_run: &mut TuneRun<'_>,
-    task: &TuneTask,
-) -> Result<Option<String>, TuneError> {
-    let stop_reason = apply_all(&mut transaction, tune_run, task)?;
-    let refusal_summary = || match tune_run.refused_count() {
-        0 => None,
-        refusal_count => Some(format!("{} refused", count_with_noun(refusal_count, "change"))),
-    };
-    let broke_off = stop_reason.or_else(refusal_summary);
-    transaction.end(broke_off.clone())?;
-    Ok(broke_off)
-}
 
 /// Makes the changes. Plans again after each link reset, because queues and vectors differ then.
 fn apply_all(
@@ -335,14 +274,9 @@ impl TuneApplyArgs {
             host: &task.host_name,
             rehearsal: task.rehearsal.as_ref(),
             unseen: &task.unseen,
-            full: self.full,
+            full: self.options.full,
         });
-        let text = |style| text::text(&document, style);
-        if json == Some(&OutputTarget::Stdout) {
-            print_status(&text(TextStyle { colour: false, ..TextStyle::stdout() }));
-            return Ok(());
-        }
-        output::print(&text(TextStyle::stdout()))
+        print_plan(&document, json)
     }
 
     /// Finishes the tune of an earlier call, with its recorded plan.
@@ -354,37 +288,25 @@ impl TuneApplyArgs {
         interrupt: &InterruptFlag,
     ) -> Result<ExitCode> {
         let measurement =
-            self.measuring.without_measurement("a tune that is resumed has no window before it")?;
+            self.options.measuring.without_measurement("a tune that is resumed has no window before it")?;
         let mut writer = store.lock()?;
         let (transaction, plan) = TuneTransaction::resume(&mut writer, host, None)?;
-        let task = TuneTask {
-            plan,
-            host_name: plan::host_name(host),
-            planner: None,
-            rehearsal: None,
-            unseen: Vec::new(),
-        };
+        let task = TuneTask::of_plan(plan, host);
         let (applied_tune, guard) = self.make_changes(transaction, host, &task, interrupt)?;
         drop(writer);
         drop(guard);
-        let outcome = MeasuredOutcome { measurement: measurement.into(), undone: None };
-        self.report(&task, applied_tune, outcome, json)
+        self.report(&task, applied_tune?, (measurement.into(), None), json)
     }
 
     fn report(
         &self,
         task: &TuneTask,
         applied_tune: AppliedTune<'_>,
-        outcome: MeasuredOutcome,
+        (measurement, undo_report): (Known<ChangeMeasurement>, Option<UndoReport>),
         json: Option<&OutputTarget>,
     ) -> Result<ExitCode> {
-        let AppliedTune { id, carrying: tune_run, ended: run_result } = applied_tune;
-        let is_worse = self.measuring.shows_harm(&outcome.measurement);
-        let undo_report = outcome.undone;
-        let broke_off = match run_result {
-            Ok(broke_off) => broke_off,
-            Err(error) => bail!("tune {id} stopped: {error}: {}", self.state_dir.recovery_hint(id)),
-        };
+        let AppliedTune { id, run: tune_run, broke_off } = applied_tune;
+        let is_worse = self.options.measuring.shows_harm(&measurement);
         let diagnosis = task.diagnose(tune_run.interrupt);
         let report = TuneApplyReport {
             tune: id,
@@ -393,7 +315,7 @@ impl TuneApplyArgs {
             changes: tune_run.steps.clone(),
             broke_off: broke_off.clone(),
             findings: diagnosis.as_ref().ok().map(RemainingFinding::all_of),
-            measurement: outcome.measurement,
+            measurement,
             undone: undo_report.is_some(),
         };
         let read_warning = diagnosis.as_ref().err().map(output::one_line);
@@ -402,20 +324,16 @@ impl TuneApplyArgs {
         let envelope =
             Envelope::new(HostSummary::observe(tune_run.host), tune_run.started_unix_seconds, report)
                 .with_warnings(read_warning);
-        if let Some(target) = json {
-            target.write_json(&envelope)?;
-        }
-        if json != Some(&OutputTarget::Stdout) {
-            let document = view::tune::apply(&envelope, &|subcommand| self.state_dir.command(subcommand));
-            output::print(&text::text(&document, TextStyle::stdout()))?;
-        }
+        write_result(json, &envelope, || {
+            view::tune::apply(&envelope, &|subcommand| self.options.state_dir.command(subcommand))
+        })?;
         if let Some(undo_report) = undo_report {
             let status = print_undo(tune_run.host, undo_report)?;
             return Ok(if broke_off.is_some() { ExitCode::from(2) } else { status });
         }
         if let Some(UndoDeadline::Confirmed { boot_seconds }) = tune_run.until {
             let (host, interrupt) = (tune_run.host, tune_run.interrupt);
-            if confirm::is_undone(&self.state_dir, host, id, boot_seconds, interrupt)? {
+            if confirm::is_undone(&self.options.state_dir, host, id, boot_seconds, interrupt)? {
                 return Ok(ExitCode::from(1));
             }
         }
@@ -426,6 +344,16 @@ impl TuneApplyArgs {
             )),
         })
     }
+}
+
+/// Prints a plan before its changes. JSON on standard output moves the text to standard error.
+pub(crate) fn print_plan(document: &Document, json: Option<&OutputTarget>) -> Result<()> {
+    let text = |style| text::text(document, style);
+    if json == Some(&OutputTarget::Stdout) {
+        print_status(&text(TextStyle { colour: false, ..TextStyle::stdout() }));
+        return Ok(());
+    }
+    output::print(&text(TextStyle::stdout()))
 }
 
 /// Undoes a tune of this call.

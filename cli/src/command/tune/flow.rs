@@ -8,8 +8,7 @@ use linerate_tune::TunePlan;
 use linerate_tune::conflicts::{self, SettingOwners};
 use linerate_tune::flow::{self, FlowMatch, FlowRequest};
 
-use super::arguments::{AutoUndoArgs, ConsentMode, StateDirArgs};
-use super::measure_args::MeasureArgs;
+use super::apply::ChangeOptions;
 use crate::command::doctor::arguments::ScopeArgs;
 
 #[derive(Debug, Args)]
@@ -20,19 +19,7 @@ pub(super) struct TuneFlowArgs {
     #[arg(short = 'i', long, value_name = "IF")]
     interface: Option<String>,
     #[command(flatten)]
-    pub(super) lasting: AutoUndoArgs,
-    #[command(flatten)]
-    pub(super) measuring: MeasureArgs,
-    #[command(flatten)]
-    pub(super) consent: ConsentMode,
-    /// Show all reasons, masks, commands and sources
-    #[arg(long)]
-    pub(super) full: bool,
-    /// Write what was done as JSON; - is standard output
-    #[arg(short = 'j', long, value_name = "FILE")]
-    pub(super) json: Option<String>,
-    #[command(flatten)]
-    pub(super) state_dir: StateDirArgs,
+    pub(super) options: ChangeOptions,
 }
 
 #[derive(Debug, Clone, Args)]

@@ -11,7 +11,9 @@ use linerate_tune::journal::{JournalRecord, StateStore};
 use linerate_tune::measure::{
     ChangeMeasurement, MeasuredService, ServiceMeter, ServiceSample, ServiceWindow, WindowOrder,
 };
+use linerate_tune::transaction::UndoReport;
 
+use super::apply::runner::AppliedTune;
 use super::arguments::ConsentMode;
 use super::generated_load::{GeneratedLoad, GeneratedLoadArgs};
 use crate::interrupt::InterruptFlag;
@@ -28,9 +30,6 @@ const SHORT_SAMPLE: Duration = Duration::from_millis(250);
 const SETTLING: Duration = Duration::from_millis(500);
 /// A service with fewer datagrams per sample is not measured.
 const ENOUGH: u64 = 100;
-
-/// Why the changes of a tune are not in effect.
-pub(crate) const BROKE_OFF: &str = "the measurement broke off while the changes were undone";
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct MeasureArgs {
@@ -185,7 +184,7 @@ impl StartedMeasurement<'_> {
 
     /// Measures a window after a switch. In alternation the window with the changes has twice as
     /// many samples, because it is followed by a window without them.
-    pub(crate) fn measure(&mut self, with_changes: bool) -> Result<(), String> {
+    fn measure(&mut self, with_changes: bool) -> Result<(), String> {
         let state_text = if with_changes { "with the changes" } else { "without the changes" };
         print_status(&format!("measuring the service {state_text}\n"));
         let _ = self.interrupt.wait(Some(SETTLING));
@@ -219,8 +218,41 @@ impl StartedMeasurement<'_> {
         Ok(window)
     }
 
+    /// Measures a tune and judges. In alternation, undoes the tune and makes it again, so that
+    /// `applied_tune` is another tune afterwards. Returns the undo if the measurement broke off after
+    /// it.
+    pub(crate) fn complete<'t>(
+        mut self,
+        store: &StateStore,
+        applied_tune: &mut AppliedTune<'t>,
+        undo: impl FnOnce(u64) -> Result<UndoReport>,
+        apply_again: impl FnOnce() -> Result<AppliedTune<'t>>,
+    ) -> Result<(Known<ChangeMeasurement>, Option<UndoReport>)> {
+        let not_measured = |reason: &str| Ok((Known::unknown(reason), None));
+        if applied_tune.broke_off.is_some() {
+            return not_measured("not all changes were made");
+        }
+        if let Err(reason) = self.measure(true) {
+            return not_measured(&reason);
+        }
+        if self.order == WindowOrder::Alternate {
+            let undo_report = undo(applied_tune.id)?;
+            if let Err(reason) = self.measure(false) {
+                print_status(&format!("tune {} is undone\n", applied_tune.id));
+                applied_tune.broke_off =
+                    Some(format!("the measurement broke off while the changes were undone ({reason})"));
+                return Ok((Known::unknown(reason), Some(undo_report)));
+            }
+            *applied_tune = apply_again()?;
+            if applied_tune.broke_off.is_some() {
+                return not_measured("the changes could not be made again");
+            }
+        }
+        Ok((Known::Value(self.finish(store, applied_tune.id)?), None))
+    }
+
     /// Judges the windows, and adds the verdict to the journal, so that later plans refer to it.
-    pub(crate) fn finish(self, store: &StateStore, tune: u64) -> Result<ChangeMeasurement> {
+    fn finish(self, store: &StateStore, tune: u64) -> Result<ChangeMeasurement> {
         let load_per_second = self.load.map(|load| load.per_second);
         let service = self.meter.service().clone();
         let measurement = ChangeMeasurement::new(service, self.order, load_per_second, self.windows);

@@ -4,17 +4,20 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use linerate_host::{Host, Setting};
 use linerate_tune::TunePlan;
+use linerate_tune::guard::TuneGuard;
 use linerate_tune::journal::record::UndoDeadline;
 use linerate_tune::plan::{ChangeImpact, PlannedChange};
 use linerate_tune::report::AppliedChange;
 use linerate_tune::transaction::{ChangeOutcome, TuneError, TuneTransaction, boot_seconds};
 
+use super::super::{StateDirArgs, confirm};
 use crate::interrupt::InterruptFlag;
 use crate::origin;
 use crate::output::print_status;
+use crate::render::format::count_with_noun;
 use crate::view::tune_plan;
 
 /// Time that a link may take to come up after a reset.
@@ -37,6 +40,14 @@ pub(crate) struct TuneRun<'a> {
     reset: BTreeSet<String>,
 }
 
+/// A tune that was made completely or in part.
+pub(crate) struct AppliedTune<'a> {
+    pub(crate) id: u64,
+    pub(crate) run: TuneRun<'a>,
+    /// Why changes are missing; `None` if all were made.
+    pub(crate) broke_off: Option<String>,
+}
+
 impl<'a> TuneRun<'a> {
     pub(crate) fn new(
         host: &'a Host,
@@ -56,10 +67,39 @@ impl<'a> TuneRun<'a> {
         }
     }
 
+    /// Makes the changes by `make`, which returns the reason if it stopped, and ends the tune. Drop the
+    /// guard after the lock of the journal.
+    pub(crate) fn complete(
+        mut self,
+        mut transaction: TuneTransaction<'_>,
+        state_dir: &StateDirArgs,
+        make: impl FnOnce(&mut Self, &mut TuneTransaction<'_>) -> Result<Option<String>, TuneError>,
+    ) -> Result<(Result<AppliedTune<'a>>, Option<TuneGuard>)> {
+        let id = transaction.id();
+        // The guard runs before the first change, so that no unconfirmed change can stay. The guard
+        // of a resumed tune ended if no change was in effect.
+        let guard = match self.until.map(|_| confirm::start_guard(state_dir, id)).transpose() {
+            Ok(guard) => guard,
+            Err(error) => {
+                transaction.end(Some("its guard did not start".to_owned()))?;
+                return Err(error);
+            }
+        };
+        let result = make(&mut self, &mut transaction).and_then(|stop_reason| {
+            let refused_count = self.refused_count();
+            let refusals = format!("{} refused", count_with_noun(refused_count, "change"));
+            let broke_off = stop_reason.or_else(|| (refused_count > 0).then_some(refusals));
+            transaction.end(broke_off.clone())?;
+            Ok(broke_off)
+        });
+        let applied_tune = match result {
+            Ok(broke_off) => Ok(AppliedTune { id, run: self, broke_off }),
+            Err(error) => Err(anyhow!("tune {id} stopped: {error}: {}", state_dir.recovery_hint(id))),
+        };
+        Ok((applied_tune, guard))
+    }
+
     /// Makes all changes of a plan. Returns the reason if it stopped.
-    ///
-    /// # Errors
-    /// If the journal cannot be written.
     pub(crate) fn apply_plan(
         &mut self,
         transaction: &mut TuneTransaction<'_>,
@@ -120,7 +160,7 @@ impl<'a> TuneRun<'a> {
         Ok(None)
     }
 
-    pub(crate) fn refused_count(&self) -> usize {
+    fn refused_count(&self) -> usize {
         self.steps.iter().filter(|step| matches!(step.outcome, ChangeOutcome::Refused { .. })).count()
     }
 
