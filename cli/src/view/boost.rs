@@ -82,10 +82,11 @@ fn plan_verdict(report: &BoostPlanReport) -> (Tone, String) {
 }
 
 fn delivery_tiles(agreement: &Known<DeliveryAgreement>) -> Vec<Tile> {
-    let Some(seen) = agreement.value().filter(|seen| seen.packets > 0) else { return Vec::new() };
-    let share = format::percent(seen.on_arrival_cpu as f64 / seen.packets as f64);
+    let Some((seen, share)) = agreement.value().and_then(|seen| Some((seen, seen.share()?))) else {
+        return Vec::new();
+    };
     vec![
-        Tile::new(share, "", "of datagrams read on the CPU where they arrived"),
+        Tile::new(format::percent(share), "", "of datagrams read on the CPU where they arrived"),
         Tile::new(format::grouped(seen.packets), "", "datagrams observed"),
     ]
 }
@@ -93,9 +94,10 @@ fn delivery_tiles(agreement: &Known<DeliveryAgreement>) -> Vec<Tile> {
 fn delivery_text(agreement: &Known<DeliveryAgreement>) -> String {
     match agreement {
         Known::Unknown { why } => format!("where its packets are delivered is not known ({why})"),
-        Known::Value(seen) if seen.packets == 0 => "no datagram was read while it was observed".to_owned(),
         Known::Value(seen) => {
-            let share = format::percent(seen.on_arrival_cpu as f64 / seen.packets as f64);
+            let Some(share) = seen.share().map(format::percent) else {
+                return "no datagram was read while it was observed".to_owned();
+            };
             let refused = match seen.refused {
                 0 => String::new(),
                 some => format!(", and {} were lost to full buffers", format::grouped(some)),
@@ -281,9 +283,8 @@ fn comparison(before: &DeliveryCounts, now: Option<&DeliveryCounts>) -> Table {
     table.row(row("datagrams read per second", |seen, seconds| {
         format::rate(seen.packets as f64 / seconds.max(f64::MIN_POSITIVE))
     }));
-    table.row(row("read on the CPU they arrived on", |seen, _| match seen.packets {
-        0 => "-".to_owned(),
-        all => format::percent(seen.on_arrival_cpu as f64 / all as f64),
+    table.row(row("read on the CPU they arrived on", |seen, _| {
+        seen.share().map_or_else(|| "-".to_owned(), format::percent)
     }));
     table.row(row("lost to full buffers", |seen, _| format::grouped(seen.refused)));
     table

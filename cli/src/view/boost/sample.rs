@@ -15,8 +15,9 @@ use linerate_tune::boost::discovery::{
 };
 use linerate_tune::boost::plan::{BoostRefusal, CpuAssignment, ServerAdvice};
 use linerate_tune::boost::report::{BoostApplyReport, BoostPlanReport, BoostVerification, DeliveryCounts};
-use linerate_tune::plan::{ChangeBenefit, ChangeImpact, PlannedChange, SCHEMA};
-use linerate_tune::report::{AppliedChange, ChangeOutcome};
+use linerate_tune::plan::PlannedChange;
+use linerate_tune::report::AppliedChange;
+use linerate_tune::transaction::ChangeOutcome;
 
 /// A master that holds all sockets, and two workers with a socket of each group.
 pub(crate) fn nsd() -> BoostPlanReport {
@@ -37,22 +38,13 @@ pub(crate) fn nsd() -> BoostPlanReport {
         notes: vec!["Its calls were sampled 40 times over 2 s.".into()],
     };
     let plan = TunePlan {
-        schema: SCHEMA.into(),
-        version: "0.1.0".into(),
-        read_unix_seconds: None,
-        goal: "boost nsd on port 53".into(),
-        devices: Vec::new(),
         cpus: vec![0, 1],
-        layouts: Vec::new(),
-        exclusions: Vec::new(),
         changes: vec![
             change(thread(813), "0-3", "0", "Its socket's packets arrive on CPU 0."),
             change(thread(814), "0-3", "1", "Its socket's packets arrive on CPU 1."),
             change(steering(), "none", "by-cpu 0:41 1:42 2:41 3:42", "The hash of a flow knows of no CPU."),
         ],
-        target: Vec::new(),
-        held_back: Vec::new(),
-        skipped: Vec::new(),
+        ..TunePlan::new("boost nsd on port 53")
     };
     let assignment = |cpu, receives, sockets: [u64; 2], threads: &[u32]| CpuAssignment {
         cpu,
@@ -189,17 +181,5 @@ fn steering() -> Setting {
 }
 
 fn change(setting: Setting, from: &str, to: &str, reason: &str) -> PlannedChange {
-    PlannedChange {
-        setting,
-        from: SettingValue::new(from),
-        to: SettingValue::new(to),
-        why: reason.into(),
-        findings: Vec::new(),
-        effect: None,
-        source: None,
-        risk: None,
-        interrupts: ChangeImpact::Nothing,
-        claims: Vec::new(),
-        benefit: ChangeBenefit::default(),
-    }
+    PlannedChange::new(setting, SettingValue::new(from), SettingValue::new(to), reason)
 }

@@ -127,15 +127,15 @@ fn member_table(report: &BoostPlanReport, group: &ServerGroup, full: bool) -> Ta
 /// Datagrams of a socket, and the share that was read on the CPU of their arrival.
 fn delivery_cells(report: &BoostPlanReport, socket_agreement: &SocketAgreement) -> (String, String) {
     let arrivals: u64 = socket_agreement.arrived.iter().map(|(_, packets)| packets).sum();
+    let (mut read_packets, mut read_on_arrival_cpu) = (0, 0);
     let delivery = report.server.delivery.value();
-    let packet_counts = delivery.into_iter().flat_map(|delivery| &delivery.read).filter_map(|item| {
-        let arrived_on = item.arrived_on.filter(|_| item.cookie == socket_agreement.cookie)?;
-        Some((item.packets, if arrived_on == item.read_on { item.packets } else { 0 }))
-    });
-    let (read_packets, read_on_arrival_cpu) =
-        packet_counts.fold((0, 0), |(read_packets, read_on_arrival_cpu), (packets, on_arrival_cpu)| {
-            (read_packets + packets, read_on_arrival_cpu + on_arrival_cpu)
-        });
+    for item in delivery.into_iter().flat_map(|delivery| &delivery.read) {
+        let Some(arrived_on) = item.arrived_on.filter(|_| item.cookie == socket_agreement.cookie) else {
+            continue;
+        };
+        read_packets += item.packets;
+        read_on_arrival_cpu += if arrived_on == item.read_on { item.packets } else { 0 };
+    }
     let share = if read_packets == 0 {
         "-".to_owned()
     } else {

@@ -5,7 +5,7 @@ use linerate_tune::boost::replicas::{CopyState, ReplicaSetState};
 use linerate_tune::boost::report::BoostedServerState;
 use linerate_tune::status::{TuneState, TuneStatus};
 
-use super::sample::nsd;
+use super::sample::{nsd, nsd_applied};
 use super::*;
 use crate::origin::HostSummary;
 use crate::render::style::TextStyle;
@@ -55,21 +55,9 @@ fn delivery(packets: u64, on_arrival_cpu: u64) -> DeliveryCounts {
 }
 
 fn apply_text(verification: BoostVerification, now: Option<DeliveryCounts>) -> String {
-    let report = BoostApplyReport {
-        tune: Some(3),
-        goal: "boost nsd on port 53".into(),
-        until: None,
-        changes: Vec::new(),
-        broke_off: None,
-        places: nsd().boost.places,
-        refusals: Vec::new(),
-        advice: Vec::new(),
-        before: delivery(2_000, 1_000),
-        now,
-        verification,
-        measurement: Known::unknown("too few datagrams came"),
-        undone: false,
-    };
+    let changes = Vec::new();
+    let before = delivery(2_000, 1_000);
+    let report = BoostApplyReport { tune: Some(3), changes, before, now, verification, ..nsd_applied() };
     plain_text(&apply(&Envelope::new(HostSummary::default(), None, report), &default_command))
 }
 

@@ -2,7 +2,7 @@ use linerate_host::setting::QueueDirection;
 use linerate_host::{Setting, SettingValue};
 use linerate_tune::NamedDevice;
 use linerate_tune::claim::{ClaimExclusion, EnforcementMode, SettingClaim};
-use linerate_tune::plan::{ChangeBenefit, ChangeImpact, PlannedChange, SCHEMA, SkippedFinding};
+use linerate_tune::plan::{ChangeImpact, PlannedChange, SkippedFinding};
 
 use super::*;
 use crate::render::style::TextStyle;
@@ -13,17 +13,11 @@ const NARROW: TextStyle = TextStyle { width: 60, colour: false };
 
 fn change(setting: Setting, from: &str, to: &str, why: &str) -> PlannedChange {
     PlannedChange {
-        setting,
-        from: SettingValue::new(from),
-        to: SettingValue::new(to),
-        why: why.to_owned(),
         findings: vec!["softirq.rps-missing".into()],
         effect: Some("At most as many CPUs more as had no packets.".into()),
         source: Some("Makita 2016".into()),
         risk: Some("The queues' CPUs have time left.".into()),
-        interrupts: ChangeImpact::Nothing,
-        claims: Vec::new(),
-        benefit: ChangeBenefit::default(),
+        ..PlannedChange::new(setting, SettingValue::new(from), SettingValue::new(to), why)
     }
 }
 
@@ -51,10 +45,6 @@ fn sample() -> TunePlan {
         },
     });
     TunePlan {
-        schema: SCHEMA.into(),
-        version: "0.1.0".into(),
-        read_unix_seconds: None,
-        goal: "udp-server".into(),
         devices: vec![NamedDevice {
             interface: "eth0".into(),
             index: 2,
@@ -62,11 +52,7 @@ fn sample() -> TunePlan {
             device: Some("0000:03:00.0".into()),
         }],
         cpus: vec![0, 1, 2, 3, 8, 9],
-        layouts: Vec::new(),
-        exclusions: Vec::new(),
         changes: vec![rps(0, "11"), audit, table, rps(1, "22")],
-        target: Vec::new(),
-        held_back: Vec::new(),
         skipped: vec![SkippedFinding {
             finding: "socket.shared-by-threads".into(),
             severity: "high".into(),
@@ -74,6 +60,7 @@ fn sample() -> TunePlan {
             why: "No setting of the host fixes it.".into(),
             commands: Vec::new(),
         }],
+        ..TunePlan::new("udp-server")
     }
 }
 
