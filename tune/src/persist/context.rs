@@ -7,7 +7,7 @@ use linerate_host::{Host, HostError, Setting, SettingValue};
 use serde::{Deserialize, Serialize};
 
 use super::document::PersistedSetting;
-use super::identity::{self, DeviceIdentity, DevicePosition};
+use super::identity::{self, DeviceIdentity};
 
 /// The queues that an interrupt serves, which identify it over boots. Its name may depend on that of the
 /// interface and on the order of discovery.
@@ -88,16 +88,9 @@ impl<'a> BootHost<'a> {
         self.host
     }
 
-    pub(super) fn position(&self, device: &DeviceIdentity) -> DevicePosition {
-        device.find(&self.present)
-    }
-
     /// The current name of a device.
     pub(super) fn name(&self, device: &DeviceIdentity) -> Option<String> {
-        match self.position(device) {
-            DevicePosition::There(name) => Some(name),
-            DevicePosition::Absent(_) => None,
-        }
+        device.find(&self.present).ok()
     }
 
     /// The setting with the names of this boot.
@@ -110,10 +103,7 @@ impl<'a> BootHost<'a> {
         device: Option<&DeviceIdentity>,
     ) -> Result<Setting, String> {
         let Some(device) = device else { return Ok(persisted.setting.clone()) };
-        let current_name = match self.position(device) {
-            DevicePosition::There(current_name) => current_name,
-            DevicePosition::Absent(reason) => return Err(reason),
-        };
+        let current_name = device.find(&self.present)?;
         match (&persisted.vector, &persisted.setting) {
             (Some(vector), Setting::IrqAffinity { action, .. }) => {
                 self.interrupt(&current_name, vector, action)

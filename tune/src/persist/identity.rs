@@ -16,13 +16,6 @@ pub struct DeviceIdentity {
     pub address: String,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum DevicePosition {
-    There(String),
-    /// Not found, with the reason.
-    Absent(String),
-}
-
 impl DeviceIdentity {
     pub fn observe(host: &Host, interface: &str) -> Result<Self, HostError> {
         let file = |name: &str| host.read(&format!("/sys/class/net/{interface}/{name}"));
@@ -33,19 +26,18 @@ impl DeviceIdentity {
         Ok(Self { interface: interface.to_owned(), attached_at, port, address })
     }
 
-    // Looks for the device among the present interfaces.
+    // The name of the device among the present interfaces, or why it is absent.
     //
     // Hardware is found by its attachment; if nothing is attached there, by its hardware address, because
     // the card may have been moved. The attachment goes first because the interfaces of a bond share one
     // address. A software interface is found by its name.
-    #[must_use]
-    pub(super) fn find(&self, present: &[DeviceIdentity]) -> DevicePosition {
+    pub(super) fn find(&self, present: &[DeviceIdentity]) -> Result<String, String> {
         let Some(attachment) = &self.attached_at else {
             let namesake = present.iter().find(|other| other.interface == self.interface);
             return match namesake {
-                Some(other) if other.attached_at.is_none() => DevicePosition::There(self.interface.clone()),
-                Some(_) => DevicePosition::Absent(format!("{} is another device now", self.interface)),
-                None => DevicePosition::Absent(format!("there is no interface {}", self.interface)),
+                Some(other) if other.attached_at.is_none() => Ok(self.interface.clone()),
+                Some(_) => Err(format!("{} is another device now", self.interface)),
+                None => Err(format!("there is no interface {}", self.interface)),
             };
         };
         let attached: Vec<_> = present
@@ -65,23 +57,17 @@ impl DeviceIdentity {
         };
         only_match(&|other| other.address == self.address)
             .or_else(|| only_match(&|other| other.interface == self.interface))
-            .map_or_else(
-                || {
-                    DevicePosition::Absent(format!(
-                        "several interfaces are attached at {attachment}, and none is {}",
-                        self.interface
-                    ))
-                },
-                DevicePosition::There,
-            )
+            .ok_or_else(|| {
+                format!("several interfaces are attached at {attachment}, and none is {}", self.interface)
+            })
     }
 
-    fn find_by_address(&self, present: &[DeviceIdentity], attachment: &str) -> DevicePosition {
+    fn find_by_address(&self, present: &[DeviceIdentity], attachment: &str) -> Result<String, String> {
         let is_same = |other: &&DeviceIdentity| other.attached_at.is_some() && other.address == self.address;
         let candidates: Vec<_> = present.iter().filter(is_same).collect();
         match candidates.as_slice() {
-            [only] => DevicePosition::There(only.interface.clone()),
-            _ => DevicePosition::Absent(format!(
+            [only] => Ok(only.interface.clone()),
+            _ => Err(format!(
                 "no interface is attached at {attachment}, and {} has the address {}",
                 if candidates.is_empty() { "none" } else { "more than one" },
                 self.address
@@ -140,8 +126,8 @@ mod tests {
         }
     }
 
-    fn position(name: &str) -> DevicePosition {
-        DevicePosition::There(name.into())
+    fn position(name: &str) -> Result<String, String> {
+        Ok(name.into())
     }
 
     #[test]
@@ -187,9 +173,9 @@ mod tests {
         );
         let duplicates =
             [card_in_new_slot.clone(), DeviceIdentity { interface: "eth1".into(), ..card_in_new_slot }];
-        let DevicePosition::Absent(why) = card.find(&duplicates) else { panic!("found") };
+        let why = card.find(&duplicates).expect_err("absent");
         assert!(why.ends_with("more than one has the address aa"), "{why}");
-        let DevicePosition::Absent(why) = card.find(&[]) else { panic!("found") };
+        let why = card.find(&[]).expect_err("absent");
         assert_eq!(why, "no interface is attached at pci0000:00/0000:00:02.0, and none has the address aa");
     }
 
@@ -204,15 +190,15 @@ mod tests {
         assert_eq!(hardware("eth0", place, 0, "aa").find(&devices), position("p0"));
         assert_eq!(hardware("eth1", place, 1, "cc").find(&devices), position("p1rep"));
         assert_eq!(hardware("p1", place, 1, "dd").find(&devices), position("p1"));
-        assert!(matches!(hardware("x", place, 1, "dd").find(&devices), DevicePosition::Absent(_)));
+        assert!(hardware("x", place, 1, "dd").find(&devices).is_err());
     }
 
     #[test]
     fn software_interfaces_are_identified_by_name() {
         assert_eq!(software("bond0").find(&[software("bond0")]), position("bond0"));
-        assert!(matches!(software("bond0").find(&[software("bond1")]), DevicePosition::Absent(_)));
+        assert!(software("bond0").find(&[software("bond1")]).is_err());
         let card = hardware("bond0", "pci", 0, "02::");
-        let DevicePosition::Absent(why) = software("bond0").find(&[card]) else { panic!("found") };
+        let why = software("bond0").find(&[card]).expect_err("absent");
         assert_eq!(why, "bond0 is another device now");
     }
 }

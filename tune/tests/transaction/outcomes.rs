@@ -152,6 +152,11 @@ fn with_interface(name: &str, index: u32, mask: &str) -> Host {
     ])
 }
 
+/// A tune of the device of `eth0`.
+fn begin_for_device(host: &Host) -> TuneStart<'static> {
+    TuneStart { devices: vec![NamedDevice::observe(host, "eth0").expect("there")], ..begin() }
+}
+
 fn rps(interface: &str) -> Setting {
     let direction = linerate_host::setting::QueueDirection::Receive;
     Setting::QueueCpus { interface: interface.to_owned(), direction, queue: 0 }
@@ -159,8 +164,7 @@ fn rps(interface: &str) -> Setting {
 
 fn tune_rps(scratch: &Scratch) {
     let host = with_interface("eth0", 4, "00000000");
-    let devices = vec![NamedDevice::observe(&host, "eth0").expect("there")];
-    tune(scratch, &host, TuneStart { devices, ..begin() }, &rps("eth0"), "3");
+    tune(scratch, &host, begin_for_device(&host), &rps("eth0"), "3");
 }
 
 #[test]
@@ -255,10 +259,9 @@ fn undo_restores_physical_interfaces_of_a_deleted_network_namespace() {
 fn change_is_refused_if_the_interface_was_replaced_midway() {
     let scratch = Scratch::new();
     let host = with_interface("eth0", 4, "00000000");
-    let devices = vec![NamedDevice::observe(&host, "eth0").expect("there")];
     let mut writer = scratch.lock();
     let mut transaction =
-        TuneTransaction::begin(&mut writer, &host, TuneStart { devices, ..begin() }).expect("begun");
+        TuneTransaction::begin(&mut writer, &host, begin_for_device(&host)).expect("begun");
     let replaced_host = with_interface("eth0", 5, "0");
     let result = transaction.change(&replaced_host, &rps("eth0"), &value("3")).expect("journalled");
     assert_eq!(result, ChangeOutcome::Refused { why: "eth0 is another device now".to_owned() });
@@ -457,8 +460,7 @@ fn status_and_undo_follow_interrupts_of_a_renamed_interface() {
         let scratch = Scratch::new();
         let host = with_interrupt("eth0", "eth0-TxRx-0", "00000001");
         let setting = |action: &str| Setting::IrqAffinity { irq: 30, action: action.to_owned() };
-        let devices = vec![NamedDevice::observe(&host, "eth0").expect("there")];
-        tune(&scratch, &host, TuneStart { devices, ..begin() }, &setting("eth0-TxRx-0"), "2");
+        tune(&scratch, &host, begin_for_device(&host), &setting("eth0-TxRx-0"), "2");
         let renamed_host = with_interrupt("lan0", action, "00000002");
         assert_eq!(
             status(&scratch, &renamed_host).tunes[0].settings[0].state,
@@ -477,8 +479,7 @@ fn undo_skips_interrupts_of_another_device_with_the_same_name() {
     let scratch = Scratch::new();
     let host = with_interrupt("eth0", "eth0-TxRx-0", "00000001");
     let setting = Setting::IrqAffinity { irq: 30, action: "eth0-TxRx-0".to_owned() };
-    let devices = vec![NamedDevice::observe(&host, "eth0").expect("there")];
-    tune(&scratch, &host, TuneStart { devices, ..begin() }, &setting, "2");
+    tune(&scratch, &host, begin_for_device(&host), &setting, "2");
     let other_device = with_interrupt("eth0", "eth0-TxRx-0", "00000002");
     other_device.write("/sys/class/net/eth0/ifindex", "9\n").expect("another device");
     let report = undo(&mut scratch.lock(), &other_device, None, Asked).expect("undone");
