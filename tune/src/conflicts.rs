@@ -32,7 +32,6 @@ pub struct SettingOwners {
 }
 
 impl SettingOwners {
-    #[must_use]
     pub fn observe(host: &Host) -> Self {
         const KINDS: [fn(&ConfigurationReader<'_>) -> FoundOwners; 7] = [
             irqbalance::observe,
@@ -49,14 +48,12 @@ impl SettingOwners {
     }
 
     /// The claims of all owners that give this setting another value.
-    #[must_use]
     pub fn claims(&self, setting: &Setting, to: &SettingValue) -> Vec<SettingClaim> {
         let knob = WantedKnob::new(setting, to);
         self.owners.iter().filter_map(|owner| owner.claim(&knob)).collect()
     }
 
     /// One line per read that failed, so that there may be more owners.
-    #[must_use]
     pub fn unknown(&self) -> &[String] {
         &self.unknown
     }

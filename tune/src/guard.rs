@@ -74,7 +74,6 @@ pub fn start(arguments: impl IntoIterator<Item = OsString>) -> Result<TuneGuard,
 }
 
 impl TuneGuard {
-    #[must_use]
     pub fn id(&self) -> u32 {
         self.child.id()
     }

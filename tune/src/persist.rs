@@ -126,7 +126,6 @@ pub enum PersistError {
 
 impl InitSystem {
     /// systemd if its directory is in `/run` (sd_booted(3)).
-    #[must_use]
     pub fn of(host: &Host) -> Self {
         if host.list("/run/systemd/system").is_ok() { Self::Systemd } else { Self::Other }
     }
@@ -191,7 +190,6 @@ impl PersistFiles {
 }
 
 /// One sentence per setting that a file read after [`SYSCTL_FILE`] overrides.
-#[must_use]
 pub fn overridden(settings: &[(Setting, SettingValue)], owners: &SettingOwners) -> Vec<String> {
     let name = |file: &str| file.rsplit('/').next().unwrap_or(file).to_owned();
     let sentence = |(setting, to): &(Setting, SettingValue)| {

@@ -167,7 +167,6 @@ pub struct SkippedFinding {
 
 impl TunePlan {
     /// An empty plan.
-    #[must_use]
     pub fn new(goal: impl Into<String>) -> Self {
         Self {
             schema: SCHEMA.to_owned(),
@@ -187,7 +186,6 @@ impl TunePlan {
 
     /// The changes up to the last link reset; `None` without a reset. After them, observe the host and plan
     /// again, because queues, vectors and tables have changed.
-    #[must_use]
     pub fn until_link_reset(&self) -> Option<Self> {
         let is_link_reset = |change: &PlannedChange| change.interrupts == ChangeImpact::Link;
         let last = self.changes.iter().rposition(is_link_reset)?;
@@ -210,7 +208,6 @@ impl TunePlan {
 
 impl PlannedChange {
     /// A change that interrupts nothing, fixes no finding and that no other owner claims.
-    #[must_use]
     pub fn new(setting: Setting, from: SettingValue, to: SettingValue, reason: impl Into<String>) -> Self {
         Self {
             setting,
@@ -229,7 +226,6 @@ impl PlannedChange {
 
     /// Whether an owner such as irqbalance changes the setting again and again until the plan's exclusions are made. Then the
     /// plan stays valid although the setting has another value now.
-    #[must_use]
     pub fn is_moved_by_others(&self) -> bool {
         self.claims.iter().any(|claim| {
             claim.enforcement == EnforcementMode::Always && claim.exclusion == ClaimExclusion::InPlan
@@ -239,7 +235,6 @@ impl PlannedChange {
 
 impl HeldBack {
     /// Whether one of its changes fixes the finding of this id.
-    #[must_use]
     pub fn fixes(&self, finding: &str) -> bool {
         self.changes.iter().any(|change| change.findings.iter().any(|id| id == finding))
     }
@@ -247,7 +242,6 @@ impl HeldBack {
 
 impl SkippedFinding {
     /// The finding that a skipped change leaves, with the command to make the change by hand.
-    #[must_use]
     pub fn of(change: &PlannedChange, why: String) -> Self {
         Self {
             finding: change.findings.first().cloned().unwrap_or_else(|| "profile".to_owned()),

@@ -169,7 +169,6 @@ impl TuneProfile {
     }
 
     /// The policy for findings of this id.
-    #[must_use]
     pub fn verdict(&self, id: &str) -> FindingPolicy<'_> {
         let stage = id.split_once('.').map(|(stage, _)| format!("{stage}.*"));
         let keys = [Some(id), stage.as_deref()];

@@ -59,7 +59,6 @@ pub struct PersistReport {
 }
 
 impl AppliedChange {
-    #[must_use]
     pub fn new(change: &PlannedChange, outcome: ChangeOutcome) -> Self {
         Self {
             setting: change.setting.clone(),
@@ -72,7 +71,6 @@ impl AppliedChange {
 }
 
 impl RemainingFinding {
-    #[must_use]
     pub fn all_of(diagnosis: &Diagnosis) -> Vec<Self> {
         let remaining = |finding: &Finding| Self {
             id: finding.id.to_owned(),

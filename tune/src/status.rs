@@ -120,7 +120,6 @@ pub enum SettingState {
 
 impl JournalStatus {
     /// Reads all settings of the tunes that are not undone. Changes nothing.
-    #[must_use]
     pub fn of(journal: &Journal, host: &Host) -> Self {
         let tunes = journal.tunes();
         let view =
@@ -137,14 +136,12 @@ impl JournalStatus {
     }
 
     /// Whether a setting does not have the tune's value, or a tune is incomplete.
-    #[must_use]
     pub fn needs_attention(&self) -> bool {
         self.trouble.is_some() || self.tunes.iter().any(TuneStatus::needs_attention)
     }
 }
 
 impl TuneStatus {
-    #[must_use]
     pub fn needs_attention(&self) -> bool {
         let is_settled = matches!(self.state, TuneState::Made | TuneState::Running);
         let is_expected = |setting: &SettingStatus| match setting.state {

@@ -45,7 +45,6 @@ pub struct TuneStart<'a> {
 
 impl TuneStart<'_> {
     /// A tune without devices, end and plan.
-    #[must_use]
     pub fn new(goal: impl Into<String>, argv: Vec<String>) -> Self {
         Self { goal: goal.into(), argv, devices: Vec::new(), until: None, plan: None }
     }
@@ -164,13 +163,11 @@ impl<'w> TuneTransaction<'w> {
         Ok(Self { writer, id })
     }
 
-    #[must_use]
     pub fn id(&self) -> u64 {
         self.id
     }
 
     /// When the tune undoes itself; `None` for never.
-    #[must_use]
     pub fn until(&self) -> Option<UndoDeadline> {
         self.tune().filter(|tune| has_deadline(tune))?.begun.until
     }

@@ -48,7 +48,6 @@ pub struct AnswerCounts {
 
 impl AnswerCounts {
     /// `None` if datagrams were not traced.
-    #[must_use]
     pub fn of(server: &ObservedServer) -> Option<Self> {
         let delivery = server.delivery.value()?;
         let groups = server.groups.iter().filter(|group| group.protocol == SocketProtocol::Udp);
@@ -63,7 +62,6 @@ impl AnswerCounts {
         })
     }
 
-    #[must_use]
     pub fn per_request(&self) -> Option<f64> {
         (self.requests > 0).then(|| self.replies as f64 / self.requests as f64)
     }
@@ -81,7 +79,6 @@ impl AnswerCounts {
 /// Why an unknown server is not steered now: so few requests arrived that its replies could not
 /// show afterwards whether its threads know only their own clients. `None` if datagrams were not
 /// traced.
-#[must_use]
 pub fn too_few_to_judge(server: &ObservedServer, plan: &TunePlan) -> Option<String> {
     let starts_steering = |change: &PlannedChange| match &change.setting {
         Setting::Steering { .. } => change.from.as_str() == "none",
@@ -113,7 +110,6 @@ fn is_stateless(server: &ObservedServer) -> bool {
 /// `flows` counts the clients right after the changes. Without it, missing replies count as harm,
 /// although the load may have ended. Without `places` nothing was steered or pinned, so that the
 /// scheduler alone decides where datagrams are read.
-#[must_use]
 pub fn harm(
     places: &[CpuAssignment],
     before: &ObservedServer,

@@ -91,25 +91,21 @@ static PRODUCTS: LazyLock<Vec<ServerProduct>> = LazyLock::new(|| {
 });
 
 /// The server whose process has this name.
-#[must_use]
 pub fn of_process(comm: &str) -> Option<&'static ServerProduct> {
     PRODUCTS.iter().find(|product| product.processes.iter().any(|name| name == comm))
 }
 
 /// The server that these UDP ports are assigned to.
-#[must_use]
 pub fn of_ports(ports: &[u16]) -> Option<&'static ServerProduct> {
     PRODUCTS.iter().find(|product| product.ports.iter().any(|port| ports.contains(port)))
 }
 
-#[must_use]
 pub fn product(id: &str) -> Option<&'static ServerProduct> {
     PRODUCTS.iter().find(|product| product.id == id)
 }
 
 impl ProductOption {
     /// The setting with this number of CPUs in the place of each word `N`.
-    #[must_use]
     pub fn with_cpus(&self, cpus: usize) -> String {
         let is_word = |text: &str, index: usize| {
             let is_boundary = |letter: Option<char>| letter.is_none_or(|letter| !letter.is_alphanumeric());
@@ -128,7 +124,6 @@ impl ProductOption {
 }
 
 impl OptionEffect {
-    #[must_use]
     pub fn in_words(self) -> &'static str {
         match self {
             OptionEffect::Workers => "more workers",

@@ -36,7 +36,6 @@ pub struct SocketAgreement {
 
 impl DeliveryAgreement {
     /// Counts the datagrams of the server's UDP sockets.
-    #[must_use]
     pub fn of(server: &ObservedServer, delivery: &DeliveryReport) -> Self {
         Self::of_groups(&server.groups, delivery)
     }
@@ -53,7 +52,6 @@ impl DeliveryAgreement {
     }
 
     /// The ratio of datagrams that were read on their CPU of arrival.
-    #[must_use]
     pub fn share(&self) -> Option<f64> {
         (self.packets > 0).then(|| self.on_arrival_cpu as f64 / self.packets as f64)
     }
@@ -121,7 +119,6 @@ pub struct PlanConformity {
 
 impl PlanConformity {
     /// Compares deliveries with the plan.
-    #[must_use]
     pub fn of(places: &[CpuAssignment], delivery: &DeliveryReport) -> Self {
         let by_cpu: BTreeMap<u32, &CpuAssignment> = places.iter().map(|place| (place.cpu, place)).collect();
         let cpu_by_thread: BTreeMap<u32, u32> =
@@ -144,7 +141,6 @@ impl PlanConformity {
     }
 
     /// The ratio of datagrams that were delivered as planned.
-    #[must_use]
     pub fn share(&self) -> Option<f64> {
         (self.packets > 0).then(|| self.as_planned as f64 / self.packets as f64)
     }

@@ -204,7 +204,6 @@ impl ObservedServer {
     }
 
     /// `nsd on port 53`.
-    #[must_use]
     pub fn title(&self) -> String {
         let mut ports = self.udp_ports();
         if ports.is_empty() {
@@ -218,7 +217,6 @@ impl ObservedServer {
     }
 
     /// The ports of its UDP sockets.
-    #[must_use]
     pub fn udp_ports(&self) -> Vec<u16> {
         udp_ports(&self.groups)
     }

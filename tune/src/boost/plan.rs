@@ -99,7 +99,6 @@ pub struct BoostRefusal {
 /// Buffers grow first. Then threads are pinned while the kernel's hash still spreads packets over
 /// all of them. When the steering program starts, each socket's thread is in place. The undo has
 /// the reverse order, so no socket receives the packets of a CPU that its thread has left.
-#[must_use]
 pub fn make(server: &ObservedServer, path: &PacketPath, choice: &BoostChoice) -> BoostPlan {
     let mut draft = BoostDraft::default();
     let cpus = match ReceivingCpus::of(server, path) {

@@ -139,7 +139,6 @@ pub enum BoostVerification {
 }
 
 impl DeliveryCounts {
-    #[must_use]
     pub fn of(server: &ObservedServer) -> Self {
         Self {
             seconds: server.delivery.value().map(|delivery| delivery.seconds),
@@ -149,7 +148,6 @@ impl DeliveryCounts {
 }
 
 /// Delivery of the datagrams of a server while it was observed.
-#[must_use]
 pub fn agreement(server: &ObservedServer) -> Known<DeliveryAgreement> {
     match &server.delivery {
         Known::Value(delivery) => Known::Value(DeliveryAgreement::of(server, delivery)),
@@ -158,13 +156,11 @@ pub fn agreement(server: &ObservedServer) -> Known<DeliveryAgreement> {
 }
 
 impl BoostVerification {
-    #[must_use]
     pub fn not_judged(reason: &str) -> Self {
         BoostVerification::NotJudged { why: reason.to_owned() }
     }
 
     /// Compares the observations before and after the changes.
-    #[must_use]
     pub fn of(
         places: &[CpuAssignment],
         (before, after): (&ObservedServer, &Known<ObservedServer>),
@@ -198,7 +194,6 @@ impl BoostVerification {
     }
 
     /// Whether packets are delivered elsewhere, or the boost did harm.
-    #[must_use]
     pub fn is_failure(&self) -> bool {
         matches!(self, BoostVerification::Elsewhere { .. } | BoostVerification::Harmful { .. })
     }
@@ -211,7 +206,6 @@ fn replies_per_request(before: &ObservedServer, after: &ObservedServer) -> Optio
 }
 
 impl BoostedServerState {
-    #[must_use]
     pub fn of(server: &ObservedServer, boost: &BoostPlan) -> Self {
         let members = server.groups.iter().flat_map(|group| &group.members);
         let is_unread = |cookie: &u64| server.readers_of(*cookie).next().is_none();
@@ -230,7 +224,6 @@ impl BoostedServerState {
 impl BoostStatusReport {
     /// Whether a setting drifted, a socket is gone or not read, a copy is missing or left by a
     /// linerate that was killed.
-    #[must_use]
     pub fn needs_attention(&self) -> bool {
         let lacks_socket = |group: &SteeredGroup| match &group.steered {
             Known::Value(Some(steered)) => steered.sockets.iter().any(|socket| !socket.present),

@@ -134,7 +134,6 @@ impl BeginRecord {
     }
 
     /// Whether the tune was made before the last boot. `None` if that is unknown.
-    #[must_use]
     pub fn is_of_earlier_boot(&self, boot: &str) -> Option<bool> {
         (!self.boot.is_empty()).then(|| self.boot != boot)
     }
@@ -204,7 +203,6 @@ pub enum UndoOutcome {
 
 impl JournalRecord {
     /// Number of the tune to which the record belongs.
-    #[must_use]
     pub fn tune(&self) -> u64 {
         match self {
             JournalRecord::Begun(begun) => begun.tune,
@@ -230,7 +228,6 @@ impl JournalRecord {
 
 impl UndoDeadline {
     /// The time of its undo, in seconds since boot. `None` if no time is set.
-    #[must_use]
     pub fn boot_seconds(self) -> Option<u64> {
         match self {
             UndoDeadline::Time { boot_seconds } | UndoDeadline::Confirmed { boot_seconds } => {
@@ -241,7 +238,6 @@ impl UndoDeadline {
     }
 
     /// Whether a confirmation makes the tune stay.
-    #[must_use]
     pub fn takes_confirmation(self) -> bool {
         !matches!(self, UndoDeadline::Time { .. })
     }
@@ -249,13 +245,11 @@ impl UndoDeadline {
 
 impl UndoOutcome {
     /// Whether the outcome is final: every outcome except a failure.
-    #[must_use]
     pub fn is_final(&self) -> bool {
         !matches!(self, UndoOutcome::Failed { .. })
     }
 
     /// Whether the setting has its original value.
-    #[must_use]
     pub fn is_back(&self) -> bool {
         matches!(self, UndoOutcome::Restored | UndoOutcome::Already)
     }

@@ -46,12 +46,10 @@ impl StateStore {
         Self { directory: std::path::absolute(&directory).unwrap_or(directory) }
     }
 
-    #[must_use]
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    #[must_use]
     pub fn journal_path(&self) -> PathBuf {
         self.directory.join("journal")
     }
@@ -136,7 +134,6 @@ impl StateStore {
 
 impl Journal {
     /// All tunes, the earliest first.
-    #[must_use]
     pub fn tunes(&self) -> Vec<RecordedTune> {
         super::tune::tunes(&self.entries, &self.damage)
     }

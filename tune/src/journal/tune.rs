@@ -73,7 +73,6 @@ pub enum ExpectedValue {
 
 impl RecordedTune {
     /// Whether every setting is restored, or was reported as changed by another program.
-    #[must_use]
     pub fn is_undone(&self) -> bool {
         // A setting that was only reset and came back by itself has no record.
         let is_back = |tracked: &TrackedSetting| {
@@ -83,24 +82,20 @@ impl RecordedTune {
     }
 
     /// Whether undo has something to do.
-    #[must_use]
     pub fn is_open(&self) -> bool {
         !self.is_undone() && (self.undo.is_some() || self.tracked.iter().any(TrackedSetting::is_in_effect))
     }
 
     /// Whether changes are missing and no undo was begun.
-    #[must_use]
     pub fn is_unfinished(&self) -> bool {
         self.undo.is_none() && self.ended.as_ref().is_none_or(|ended| ended.broke_off.is_some())
     }
 
-    #[must_use]
     pub fn tracked(&self, setting: &Setting) -> Option<&TrackedSetting> {
         self.tracked.iter().find(|tracked| tracked.setting == *setting)
     }
 
     /// The device that had this name when the tune recorded it.
-    #[must_use]
     pub fn device(&self, interface: &str) -> Option<&NamedDevice> {
         self.begun.devices.iter().find(|device| device.interface == interface)
     }
@@ -235,7 +230,6 @@ impl TrackedSetting {
     }
 
     /// Whether the tune may have changed the value, and undo has not restored it.
-    #[must_use]
     pub fn is_in_effect(&self) -> bool {
         !self.is_settled()
             && match &self.expected {
@@ -245,7 +239,6 @@ impl TrackedSetting {
     }
 
     /// Whether this may be a value that the tune left.
-    #[must_use]
     pub fn expects(&self, value: &SettingValue) -> bool {
         match &self.expected {
             ExpectedValue::Anything => true,

@@ -63,31 +63,26 @@ impl JournalWriter {
         })
     }
 
-    #[must_use]
     pub fn store(&self) -> &StateStore {
         &self.store
     }
 
     /// The corruption of the journal; `None` if all lines are whole.
-    #[must_use]
     pub fn trouble(&self) -> Option<&JournalCorruption> {
         self.trouble.as_ref()
     }
 
     /// All tunes, the earliest first, including the appended records.
-    #[must_use]
     pub fn tunes(&self) -> &[RecordedTune] {
         &self.tunes
     }
 
     /// A tune by its number.
-    #[must_use]
     pub fn tune(&self, number: u64) -> Option<&RecordedTune> {
         self.tunes.iter().find(|tune| tune.begun.tune == number)
     }
 
     /// The number of the next tune.
-    #[must_use]
     pub fn next_tune(&self) -> u64 {
         self.tunes.last().map_or(1, |tune| tune.begun.tune.saturating_add(1))
     }

@@ -67,7 +67,6 @@ const RULES: [FigureRule; 9] = [
 
 impl ServiceSample {
     /// Datagrams that arrived, including lost datagrams.
-    #[must_use]
     pub fn offered(&self) -> u64 {
         self.arrived + self.buffer_drops + self.stage_drops
     }
@@ -85,7 +84,6 @@ impl ServiceSample {
 
 impl ChangeMeasurement {
     /// Judges windows in the order of time. Samples of the same configuration are combined.
-    #[must_use]
     pub fn new(
         service: MeasuredService,
         order: WindowOrder,
@@ -153,7 +151,6 @@ impl ChangeMeasurement {
         }
     }
 
-    #[must_use]
     pub fn is_worse(&self) -> bool {
         self.verdict == ComparisonVerdict::Worse
     }

@@ -35,7 +35,6 @@ pub enum MeterError {
 
 impl MeasuredService {
     /// The UDP services of an observed packet path.
-    #[must_use]
     pub fn of(path: &PacketPath) -> Self {
         let services = path.socket.services.value().into_iter().flatten();
         let udp = services.filter(|service| service.protocol == SocketProtocol::Udp);
@@ -89,7 +88,6 @@ impl<'a> ServiceMeter<'a> {
         Ok(Self { host, service, watch, clients, reader: SampleReader::new(path) })
     }
 
-    #[must_use]
     pub fn service(&self) -> &MeasuredService {
         &self.service
     }

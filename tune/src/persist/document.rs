@@ -39,7 +39,6 @@ pub struct PersistedSetting {
 
 impl PersistedSetting {
     /// Its interface by the name when the file was written; `None` for a setting of the host.
-    #[must_use]
     pub fn interface(&self) -> Option<Cow<'_, str>> {
         match &self.vector {
             Some(vector) => Some(Cow::Borrowed(vector.interface.as_str())),
@@ -84,7 +83,6 @@ impl PersistedSettings {
         Ok(document)
     }
 
-    #[must_use]
     pub fn device(&self, interface: &str) -> Option<&DeviceIdentity> {
         self.devices.iter().find(|device| device.interface == interface)
     }

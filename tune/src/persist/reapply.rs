@@ -57,7 +57,6 @@ pub enum ReapplyOutcome {
 
 impl ReapplyResult {
     /// Whether a setting of a present device is not in effect.
-    #[must_use]
     pub fn has_failures(&self) -> bool {
         self.settings.iter().any(|setting| {
             matches!(setting.outcome, ReapplyOutcome::Left { .. } | ReapplyOutcome::Refused { .. })

@@ -32,7 +32,6 @@ pub enum ChangeBenefit {
 impl ChangeBenefit {
     /// The benefit of changes to these settings for these findings. `tunes` are the tunes of this
     /// host's journal.
-    #[must_use]
     pub fn of<'a>(
         changes: impl IntoIterator<Item = (&'a Setting, &'a SettingValue)>,
         findings: impl IntoIterator<Item = &'a str>,

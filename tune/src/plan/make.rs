@@ -20,7 +20,6 @@ use crate::profile::{FindingPolicy, TuneProfile};
 ///
 /// A change of channels resets the interface, so settings of its queues are planned for the new
 /// queues, which the layout shows.
-#[must_use]
 pub fn make(host: &Host, view: &HostView<'_>, diagnosis: &Diagnosis, profile: &TuneProfile) -> TunePlan {
     let path = view.now;
     let mut draft =

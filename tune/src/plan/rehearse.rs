@@ -20,7 +20,6 @@ pub struct PlanRehearsal {
 }
 
 /// Applies a plan to a recording of a host (one reading, or two with time between them), and runs the rules on the result.
-#[must_use]
 pub fn rehearse(readings: Vec<HostRecording>, scope: &Scope, plan: &TunePlan) -> PlanRehearsal {
     let mut hosts: Vec<Host> = readings.into_iter().map(Host::rehearsal).collect();
     let mut unrehearsed = Vec::new();

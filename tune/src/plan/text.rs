@@ -30,7 +30,6 @@ impl TunePlan {
     }
 
     /// The plan as it is saved: JSON, in the order of the fields.
-    #[must_use]
     pub fn to_json(&self) -> String {
         // Serialization cannot fail: all keys of maps are text, and all numbers are finite.
         let mut text = serde_json::to_string_pretty(self).unwrap_or_default();

@@ -52,7 +52,6 @@ pub struct PastUndo {
 }
 
 impl TuneHistory {
-    #[must_use]
     pub fn of(journal: &Journal) -> Self {
         Self {
             journal: journal.path.display().to_string(),

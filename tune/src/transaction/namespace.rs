@@ -22,7 +22,6 @@ pub enum TuneNamespace {
 
 impl TuneNamespace {
     /// Looks for the namespace. After another boot the answer is `Here`.
-    #[must_use]
     pub fn of(host: &Host, begun: &BeginRecord) -> Self {
         let boot = host.read("/proc/sys/kernel/random/boot_id");
         let (Some(inode), Some(own_inode), Ok(boot)) =

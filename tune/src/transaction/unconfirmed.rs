@@ -7,7 +7,6 @@ use crate::journal::record::{UndoDeadline, UndoReason};
 use crate::journal::{JournalRecord, JournalWriter, RecordedTune};
 
 /// Seconds since boot, sleep included (`CLOCK_BOOTTIME`).
-#[must_use]
 pub fn boot_seconds() -> u64 {
     u64::try_from(clock_gettime(ClockId::Boottime).tv_sec).unwrap_or(0)
 }
@@ -22,7 +21,6 @@ pub(super) fn has_deadline(tune: &RecordedTune) -> bool {
 }
 
 /// Why a tune is due to be undone. `maker_runs`: whether a process holds the journal's lock.
-#[must_use]
 pub fn due(tune: &RecordedTune, boot: &str, boot_seconds: u64, maker_runs: bool) -> Option<UndoReason> {
     let until = tune.begun.until.filter(|_| is_pending(tune))?;
     let expired = match until {

@@ -36,7 +36,6 @@ pub struct UndoneSetting {
 
 impl UndoReport {
     /// Whether the host refused to restore a setting, so that the tune stays open.
-    #[must_use]
     pub fn has_failures(&self) -> bool {
         self.settings.iter().any(|setting| !setting.outcome.is_final())
     }
@@ -44,7 +43,6 @@ impl UndoReport {
     /// Whether a setting was skipped because another program changed it or because it is gone, or
     /// may have been skipped because a record of the tune is damaged. Settings of a process that has
     /// ended do not count: they ended with it.
-    #[must_use]
     pub fn has_skipped(&self) -> bool {
         let is_skipped = |setting: &UndoneSetting| match setting.outcome {
             UndoOutcome::Drift { .. } => true,

@@ -215,14 +215,12 @@ impl ReplicaCgroup {
     }
 
     /// Whether the process that created the group still runs.
-    #[must_use]
     pub fn is_supervised(&self, host: &Host) -> bool {
         process::start_time(host, &format!("/proc/{}", self.supervisor))
             .is_ok_and(|started| started == self.started)
     }
 
     /// Whether the port of its copies was handed over to other copies.
-    #[must_use]
     pub fn is_replaced(&self) -> bool {
         self.path.join(REPLACED).exists()
     }
@@ -236,7 +234,6 @@ impl ReplicaCgroup {
     }
 
     /// The processes of all copies.
-    #[must_use]
     pub fn processes(&self) -> Vec<u32> {
         directories(&self.path).iter().flat_map(|name| processes(&self.path.join(name))).collect()
     }

@@ -259,7 +259,6 @@ impl ReplicaSet {
         Ok(())
     }
 
-    #[must_use]
     pub fn has_ended(&self) -> bool {
         matches!(self.phase, SetPhase::Replaced | SetPhase::Ending)
             && self.copies.iter().all(|copy| copy.process.is_none())
