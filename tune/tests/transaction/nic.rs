@@ -10,7 +10,9 @@ use linerate_tune::journal::JournalRecord;
 use linerate_tune::journal::record::UndoOutcome;
 use linerate_tune::journal::record::UndoReason::Asked;
 use linerate_tune::status::{SettingState, TuneState};
-use linerate_tune::transaction::{ChangeOutcome, ChangeTarget, TuneError, TuneStart, TuneTransaction, undo};
+use linerate_tune::transaction::{
+    ChangeOutcome, ChangeTarget, TuneError, TuneStart, TuneTransaction, UndoReport, undo,
+};
 use proptest::prelude::*;
 
 use crate::fake::{Fuse, Scratch, begin, status, undo_until_finished, value};
@@ -173,14 +175,20 @@ impl ChangeTarget for Nic {
     }
 }
 
+/// Undoes a tune, which has to restore all settings.
+fn undo_completely(nic: &Nic, scratch: &Scratch, id: Option<u64>) -> UndoReport {
+    let report = undo(&mut scratch.lock(), nic, id, Asked).expect("undone");
+    assert!(!report.has_failures() && !report.has_skipped(), "{report:#?}");
+    report
+}
+
 #[test]
 fn undo_restores_channels_and_rss_table_in_the_required_order() {
     let (nic, scratch) = (Nic::with_weights(), Scratch::new());
     let before = nic.channels_and_table();
     assert_eq!(before, ("combined 2".to_owned(), WEIGHTS.to_owned()));
     nic.raise(&scratch);
-    let report = undo(&mut scratch.lock(), &nic, None, Asked).expect("undone");
-    assert!(!report.has_failures() && !report.has_skipped(), "{report:#?}");
+    let report = undo_completely(&nic, &scratch, None);
     assert_eq!(nic.channels_and_table(), before);
     let count = |setting: Setting| report.settings.iter().filter(|undo| undo.setting == setting).count();
     assert_eq!((count(channels("eth0")), count(table("eth0"))), (1, 1), "each setting is reported once");
@@ -192,8 +200,7 @@ fn undo_restores_channels_and_rss_table_in_the_required_order() {
 fn undo_leaves_a_default_rss_table_to_the_driver() {
     let (nic, scratch) = (Nic::new("eth0", "eth0", &state(2, "equal 2")), Scratch::new());
     nic.raise(&scratch);
-    let report = undo(&mut scratch.lock(), &nic, None, Asked).expect("undone");
-    assert!(!report.has_failures() && !report.has_skipped(), "{report:#?}");
+    let report = undo_completely(&nic, &scratch, None);
     assert_eq!(nic.channels_and_table(), ("combined 2".to_owned(), "equal 2".to_owned()));
     assert!(!nic.has_user_table.get(), "{report:#?}");
 }
@@ -211,8 +218,7 @@ fn tune_stays_open_until_channels_and_rss_table_are_restored() {
     assert_eq!(status(&scratch, &busy_nic).tunes[0].state, TuneState::UndoRefused);
     let working_nic = Nic::with_weights();
     working_nic.host.write(CHANNELS, r#"{ "combined": 4, "combined_max": 4 }"#).expect("set");
-    let report = undo(&mut scratch.lock(), &working_nic, None, Asked).expect("undone");
-    assert!(!report.has_failures() && !report.has_skipped(), "{report:#?}");
+    undo_completely(&working_nic, &scratch, None);
     assert_eq!(working_nic.channels_and_table(), before);
     assert!(status(&scratch, &working_nic).tunes.is_empty());
 }
@@ -240,8 +246,7 @@ fn rss_table_restored_before_the_channels_is_restored_again_later() {
         }
     }
     table("eth0").write(&nic.host, &value(WEIGHTS)).expect("written");
-    let report = undo(&mut scratch.lock(), &nic, None, Asked).expect("undone");
-    assert!(!report.has_failures() && !report.has_skipped(), "{report:#?}");
+    undo_completely(&nic, &scratch, None);
     assert_eq!(nic.channels_and_table(), ("combined 2".to_owned(), WEIGHTS.to_owned()));
 }
 
@@ -256,8 +261,7 @@ fn undo_of_an_older_tune_passes_its_original_values_to_a_tune_that_reset_them() 
     let state = status(&scratch, &nic).tunes[0].settings[0].state.clone();
     assert_eq!(state, SettingState::ChangedBy { tune: 2 });
     for number in [1, 2] {
-        let report = undo(&mut scratch.lock(), &nic, Some(number), Asked).expect("undone");
-        assert!(!report.has_failures() && !report.has_skipped(), "{report:#?}");
+        undo_completely(&nic, &scratch, Some(number));
     }
     for (number, (before, now)) in before.iter().zip(nic.now()).enumerate() {
         assert!(same(&nic, number, before, &now), "{number}: {before} is {now} now");
@@ -272,8 +276,7 @@ fn undo_of_an_older_tune_keeps_values_of_a_later_tune_that_it_resets() {
     let before = nic.now();
     nic.raise(&scratch);
     tune(&nic, &scratch, &[(2, 3)]).expect("journalled");
-    let report = undo(&mut scratch.lock(), &nic, Some(1), Asked).expect("undone");
-    assert!(!report.has_failures() && !report.has_skipped(), "{report:#?}");
+    undo_completely(&nic, &scratch, Some(1));
     let now = nic.now();
     assert_eq!((&now[..2], same(&nic, 2, &now[2], "8")), (&before[..2], true), "{now:?}");
     let tunes = status(&scratch, &nic).tunes;

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::UdpSocket;
 use std::os::fd::AsFd as _;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -129,6 +129,29 @@ fn buffer_plan(scene: &TuneTestLab, bytes: &str) -> Option<Value> {
     Some(plan)
 }
 
+/// A saved plan that changes XPS of one queue.
+fn xps_plan(scene: &TuneTestLab) -> String {
+    let queue = json!({ "queue_cpus": { "interface": "eth0", "direction": "transmit", "queue": 3 } });
+    scene.save("plan.json", &scene.plan_of(&[(queue, "0", "1")]))
+}
+
+fn xps(scene: &TuneTestLab) -> String {
+    scene.shell("cat /sys/class/net/eth0/queues/tx-3/xps_cpus")
+}
+
+/// The result of `tune apply --json -`, and standard error. Skips the test if the kernel cannot measure.
+fn measured_result(test: &str, output: &Output) -> Option<(Value, String)> {
+    let (out, err) = output_text(output);
+    if err.contains("CAP_BPF") || err.contains("Linux 6.3") {
+        skip(test, err.trim());
+        return None;
+    }
+    let mut document: Value =
+        serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}{err}"));
+    conforms(&document, "linerate.tune-apply/2");
+    Some((document["result"].take(), err))
+}
+
 #[test]
 fn keep_if_better_undoes_a_receive_buffer_that_loses_requests() {
     let test = "keep_if_better_undoes_a_receive_buffer_that_loses_requests";
@@ -139,19 +162,9 @@ fn keep_if_better_undoes_a_receive_buffer_that_loses_requests() {
     assert!(!plan["changes"].as_array().expect("changes").is_empty(), "{plan}");
     let file = scene.save("plan.json", &plan);
     let output = scene.run("apply", &["--plan", &file, "--yes", "--keep-if-better", "--json", "-"]);
-    let (out, err) = output_text(&output);
-    if err.contains("CAP_BPF") || err.contains("Linux 6.3") {
-        return skip(test, err.trim());
-    }
-    assert_eq!(output.status.code(), Some(1), "{out}{err}");
-    let document: Value = serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}{err}"));
-    conforms(&document, "linerate.tune-apply/2");
-    let measurement = &document["result"]["measurement"];
-    assert_eq!(
-        (&measurement["verdict"], &document["result"]["undone"]),
-        (&json!("worse"), &json!(true)),
-        "{measurement}"
-    );
+    let Some((result, err)) = measured_result(test, &output) else { return };
+    assert_eq!(output.status.code(), Some(1), "{result}{err}");
+    assert!(result["measurement"]["verdict"] == "worse" && result["undone"] == true, "{result}");
     assert!(err.contains("Tune 1 undone because it did harm"), "{err}");
     let (out, _) = scene.expect(0, "status", &[]);
     assert_eq!(out, "No tune is in effect.\n");
@@ -162,23 +175,18 @@ fn measure_alternate_undoes_and_reapplies_changes() {
     let test = "measure_alternate_undoes_and_reapplies_changes";
     let Some(scene) = TuneTestLab::up(test) else { return };
     let _server = LoadedServer::start(&scene, ClientLoad::Paced("5k"));
-    let queue = json!({ "queue_cpus": { "interface": "eth0", "direction": "transmit", "queue": 3 } });
-    let file = scene.save("plan.json", &scene.plan_of(&[(queue, "0", "1")]));
+    let file = xps_plan(&scene);
     let output = scene.run("apply", &["--plan", &file, "--yes", "--measure=alternate", "--json", "-"]);
-    let (out, err) = output_text(&output);
-    if err.contains("CAP_BPF") || err.contains("Linux 6.3") {
-        return skip(test, err.trim());
-    }
-    let document: Value = serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}{err}"));
-    let windows = document["result"]["measurement"]["windows"].as_array().expect("windows");
+    let Some((result, _)) = measured_result(test, &output) else { return };
+    let windows = result["measurement"]["windows"].as_array().expect("windows");
     let states: Vec<&Value> = windows.iter().map(|window| &window["changed"]).collect();
-    assert_eq!(states, [false, true, false], "{out}");
-    assert_eq!(document["result"]["tune"], 2, "{out}");
-    assert_eq!(scene.shell("cat /sys/class/net/eth0/queues/tx-3/xps_cpus"), "1");
+    assert_eq!(states, [false, true, false], "{result}");
+    assert_eq!(result["tune"], 2, "{result}");
+    assert_eq!(xps(&scene), "1");
     let (out, _) = scene.expect_any("history", &[]);
     assert!(out.contains("to measure the"), "{out}");
     scene.expect(0, "undo", &[]);
-    assert_eq!(scene.shell("cat /sys/class/net/eth0/queues/tx-3/xps_cpus"), "0");
+    assert_eq!(xps(&scene), "0");
 }
 
 #[test]
@@ -186,8 +194,7 @@ fn measure_alternate_that_is_interrupted_after_its_undo_reports_the_undo() {
     let test = "measure_alternate_that_is_interrupted_after_its_undo_reports_the_undo";
     let Some(scene) = TuneTestLab::up(test) else { return };
     let _server = LoadedServer::start(&scene, ClientLoad::Paced("5k"));
-    let queue = json!({ "queue_cpus": { "interface": "eth0", "direction": "transmit", "queue": 3 } });
-    let file = scene.save("plan.json", &scene.plan_of(&[(queue, "0", "1")]));
+    let file = xps_plan(&scene);
     let mut apply = scene.tune("apply", &["--plan", &file, "--yes", "--measure=alternate", "--json", "-"]);
     let mut apply = apply.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
     let mut lines = BufReader::new(apply.stderr.take().expect("a pipe")).lines().map_while(Result::ok);
@@ -201,10 +208,9 @@ fn measure_alternate_that_is_interrupted_after_its_undo_reports_the_undo() {
         return skip(test, "the service cannot be measured");
     }
     assert_eq!(output.status.code(), Some(2));
-    let (out, _) = output_text(&output);
-    let document: Value = serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}"));
-    assert_eq!(document["result"]["undone"], true, "{out}");
-    assert_eq!(scene.shell("cat /sys/class/net/eth0/queues/tx-3/xps_cpus"), "0");
+    let Some((result, _)) = measured_result(test, &output) else { return };
+    assert_eq!(result["undone"], true, "{result}");
+    assert_eq!(xps(&scene), "0");
 }
 
 #[test]
@@ -213,8 +219,7 @@ fn apply_measures_changes_under_generated_load() {
     let Some(scene) = TuneTestLab::up(test) else { return };
     let Some(generators) = SshTestGenerators::up(test, &scene) else { return };
     let _server = LoadedServer::start(&scene, ClientLoad::Idle);
-    let queue = json!({ "queue_cpus": { "interface": "eth0", "direction": "transmit", "queue": 3 } });
-    let file = scene.save("plan.json", &scene.plan_of(&[(queue, "0", "1")]));
+    let file = xps_plan(&scene);
     let generators_arguments = generators.arguments();
     let mut arguments = vec!["--plan", file.as_str(), "--yes", "--json", "-", "--target", "198.18.0.1:7777"];
     arguments.extend(generators_arguments.iter().map(String::as_str));
@@ -222,16 +227,11 @@ fn apply_measures_changes_under_generated_load() {
         ["--from", "ssh://root@198.18.0.100:2299", "--target", "198.18.0.1:7777", "--rate", "4k"];
     let (_, err) = scene.expect(2, "apply", &[&["--plan", &file, "--yes"][..], &unreachable].concat());
     assert!(err.contains("--from: ") && err.contains("2299"), "{err}");
-    assert_eq!(scene.shell("cat /sys/class/net/eth0/queues/tx-3/xps_cpus"), "0");
+    assert_eq!(xps(&scene), "0");
     let output = scene.run("apply", &[&arguments[..], &["--rate", "4k"]].concat());
-    let (out, err) = output_text(&output);
-    if err.contains("CAP_BPF") || err.contains("Linux 6.3") {
-        return skip(test, err.trim());
-    }
-    let document: Value = serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}{err}"));
-    conforms(&document, "linerate.tune-apply/2");
-    let measurement = &document["result"]["measurement"];
-    assert_eq!(measurement["generated_per_second"], 4_000.0, "{out}{err}");
+    let Some((result, err)) = measured_result(test, &output) else { return };
+    let measurement = &result["measurement"];
+    assert_eq!(measurement["generated_per_second"], 4_000.0, "{measurement}{err}");
     for offered in measurement["offered_per_second"].as_array().expect("two rates") {
         assert!((2_000.0..6_000.0).contains(&offered.as_f64().expect("a rate")), "{measurement}");
     }
@@ -245,13 +245,12 @@ fn measure_and_keep_if_better_refuse_an_idle_service() {
     let test = "measure_and_keep_if_better_refuse_an_idle_service";
     let Some(scene) = TuneTestLab::up(test) else { return };
     let _server = LoadedServer::start(&scene, ClientLoad::Idle);
-    let queue = json!({ "queue_cpus": { "interface": "eth0", "direction": "transmit", "queue": 3 } });
-    let file = scene.save("plan.json", &scene.plan_of(&[(queue, "0", "1")]));
+    let file = xps_plan(&scene);
     for option in ["--measure", "--keep-if-better"] {
         let (_, err) = scene.expect(2, "apply", &["--plan", &file, "--yes", option]);
         assert!(err.contains("nothing was changed: the service cannot be measured"), "{err}");
     }
-    assert_eq!(scene.shell("cat /sys/class/net/eth0/queues/tx-3/xps_cpus"), "0");
+    assert_eq!(xps(&scene), "0");
     let (out, _) = scene.expect(0, "apply", &["--plan", &file, "--yes"]);
     assert!(out.contains("Not measured: "), "{out}");
     let (_, err) =
