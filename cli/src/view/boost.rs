@@ -20,7 +20,9 @@ use linerate_tune::boost::report::{
 use linerate_tune::boost::watch::WatchEvent;
 
 use super::measurement;
-use super::tune::{TuneCommand, apply_verdict, change_table, journal_note, next_steps, status_section};
+use super::tune::{
+    TuneCommand, apply_verdict, change_table, default_command, journal_note, next_steps, status_section,
+};
 use super::tune_plan;
 use crate::document::{Audience, Block, Document, Fact, Mark, Note, Section, Table, Tile, Tone};
 use crate::envelope::{CommandResult, Envelope};
@@ -31,10 +33,6 @@ const ROWS: usize = 16;
 
 fn limited(table: Table) -> Table {
     table.with_text_limit(ROWS, "more (--full)")
-}
-
-fn default_command(verb: &str) -> String {
-    format!("linerate tune {verb}")
 }
 
 impl CommandResult for BoostPlanReport {

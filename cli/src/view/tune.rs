@@ -18,7 +18,7 @@ use crate::render::format::{self, count_with_noun};
 /// for the state directory.
 pub(crate) type TuneCommand<'a> = &'a dyn Fn(&str) -> String;
 
-fn default_command(subcommand: &str) -> String {
+pub(super) fn default_command(subcommand: &str) -> String {
     format!("linerate tune {subcommand}")
 }
 

@@ -272,12 +272,9 @@ impl ChangeGroup<'_> {
         let headings: &[&str] =
             if has_masks { &["setting", "from", "to", "as masks"] } else { &["setting", "from", "to"] };
         let table = Table::new(headings).with_rows(self.changes.iter().map(|change| {
-            let mut row = vec![
-                self.name(&change.setting),
-                value_text(&change.setting, &change.from),
-                value_text(&change.setting, &change.to),
-            ];
-            row.extend(has_masks.then(|| format!("{} -> {}", change.from, change.to)));
+            let PlannedChange { setting, from, to, .. } = change;
+            let mut row = vec![self.name(setting), value_text(setting, from), value_text(setting, to)];
+            row.extend(has_masks.then(|| format!("{from} -> {to}")));
             row
         }));
         table.with_text_limit(ROWS, "more (--full)")
@@ -371,11 +368,8 @@ fn held_back_section(held_changes: &[HeldBack]) -> Option<Section> {
     for HeldBack { until_fixed, why, fix_first, effect, source, changes } in held_changes {
         let summary = format!("{} until {until_fixed} is fixed", count_with_noun(changes.len(), "change"));
         let table = Table::new(&["setting", "from", "to"]).with_rows(changes.iter().map(|change| {
-            [
-                change.setting.to_string(),
-                value_text(&change.setting, &change.from),
-                value_text(&change.setting, &change.to),
-            ]
+            let PlannedChange { setting, from, to, .. } = change;
+            [setting.to_string(), value_text(setting, from), value_text(setting, to)]
         }));
         let table = table.with_text_limit(2, "more (--full)");
         section = section.with(Block::Paragraph(Tone::Warn, summary)).with(table).with(vec![
