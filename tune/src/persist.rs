@@ -31,7 +31,6 @@ pub use reapply::{GOAL, ReappliedSetting, ReapplyOutcome, ReapplyResult, reapply
 pub(crate) use unit::{argument, is_expressible};
 pub use written_files::{RemovedFiles, StandingFiles, WrittenFiles, unpersist};
 
-/// The file of sysctls.
 pub const SYSCTL_FILE: &str = "/etc/sysctl.d/90-linerate.conf";
 /// The file of all other settings.
 pub const DOCUMENT_FILE: &str = "/etc/linerate/tune.json";
@@ -49,9 +48,7 @@ pub struct PersistTarget<'a> {
     /// In the order in which they were made.
     pub settings: &'a [(Setting, SettingValue)],
     pub surroundings: &'a SettingContext,
-    /// The goal of the tune.
     pub goal: &'a str,
-    /// Number of the tune.
     pub tune: u64,
     /// Absolute path of linerate at boot.
     pub program: &'a str,
@@ -94,7 +91,6 @@ pub enum PersistError {
     /// Drop-ins of units are files, and exclusions from irqbalance are made again at boot.
     #[error("the settings in effect require no files to persist")]
     NoFiles,
-    /// The device of a setting's interface is unknown.
     #[error("{setting}: the device of {interface} is not known, so that it would not be found again")]
     UnknownDevice { setting: String, interface: String },
     /// All settings in effect end with a process.

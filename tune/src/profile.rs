@@ -17,7 +17,6 @@ pub struct TuneProfile {
     pub name: String,
     /// A description in a line.
     pub title: String,
-    /// The purpose.
     pub purpose: String,
     /// When not to use it.
     pub not_for: String,
@@ -53,14 +52,12 @@ pub struct CpuPolicy {
 /// A value that no finding requires.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProfileValue {
-    /// The setting.
     pub knob: ProfileKnob,
     /// The value, or its lower or upper bound.
     pub to: ValueBound,
     pub why: String,
     /// The source of the reason.
     pub source: Option<String>,
-    /// The risk.
     pub risk: Option<String>,
     /// Conditions under which the setting stays unchanged.
     pub unless: Vec<SkipCondition>,
@@ -72,7 +69,6 @@ pub enum ProfileKnob {
     /// A sysctl by its dotted name.
     Sysctl(String),
     Interface(InterfaceKnob),
-    /// The governor of each CPU.
     Governor,
 }
 
@@ -96,7 +92,6 @@ pub enum InterfaceKnob {
     RxUdpGroForwarding,
 }
 
-/// The requirement on a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ValueBound {
     Exactly(String),
@@ -120,7 +115,6 @@ pub enum SkipCondition {
     NoUdpService,
 }
 
-/// The policy of a profile for a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FindingPolicy<'a> {
     /// It is fixed from this severity on.
@@ -168,7 +162,6 @@ impl TuneProfile {
         read::profile(text, origin)
     }
 
-    /// The policy for findings of this id.
     pub fn verdict(&self, id: &str) -> FindingPolicy<'_> {
         let stage = id.split_once('.').map(|(stage, _)| format!("{stage}.*"));
         let keys = [Some(id), stage.as_deref()];

@@ -50,7 +50,6 @@ impl TuneStart<'_> {
     }
 }
 
-/// A tune in progress.
 #[derive(Debug)]
 pub struct TuneTransaction<'w> {
     writer: &'w mut JournalWriter,
@@ -172,7 +171,6 @@ impl<'w> TuneTransaction<'w> {
         self.tune().filter(|tune| has_deadline(tune))?.begun.until
     }
 
-    /// Replaces the plan.
     pub fn replan(&mut self, plan: &TunePlan) -> Result<(), TuneError> {
         Ok(self.writer.save_plan(self.id, plan)?)
     }

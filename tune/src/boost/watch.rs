@@ -129,7 +129,6 @@ struct BoostWatch<'w> {
     tune: u64,
     wanted: &'w ServerQuery,
     choice: &'w BoostChoice,
-    /// The threads that the boost pinned.
     pins: &'w [PinnedThread],
     stop: &'w dyn Fn() -> bool,
     tell: &'w mut dyn FnMut(WatchEvent),

@@ -16,7 +16,6 @@ use crate::plan::{PlannedChange, TunePlan};
 
 const NAME: &str = "irqbalance";
 
-/// A running irqbalance.
 struct IrqbalanceOwner {
     setter: IrqOwner,
     pid: u32,

@@ -10,7 +10,6 @@ pub(super) enum OwnedKnob {
     Link(EthtoolKind, String),
     /// A file of an interface or queue, such as `threaded` or `queues/rx-0/rps_cpus`, or a pattern.
     File(String),
-    /// The affinity of an interrupt.
     Interrupt,
     /// The frequency governor of a CPU.
     Governor,

@@ -4,7 +4,6 @@ use serde::{Deserialize, Serialize};
 
 use super::JournalRecord;
 
-/// A record as it is in the journal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JournalLine {

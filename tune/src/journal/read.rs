@@ -19,7 +19,6 @@ pub enum JournalCorruption {
     Damaged {
         /// The first such line, from 1.
         line: u64,
-        /// The fault.
         why: String,
         /// The other such lines.
         #[serde(skip_serializing_if = "Vec::is_empty")]

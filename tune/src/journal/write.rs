@@ -77,12 +77,10 @@ impl JournalWriter {
         &self.tunes
     }
 
-    /// A tune by its number.
     pub fn tune(&self, number: u64) -> Option<&RecordedTune> {
         self.tunes.iter().find(|tune| tune.begun.tune == number)
     }
 
-    /// The number of the next tune.
     pub fn next_tune(&self) -> u64 {
         self.tunes.last().map_or(1, |tune| tune.begun.tune.saturating_add(1))
     }

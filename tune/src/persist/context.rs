@@ -88,7 +88,6 @@ impl<'a> BootHost<'a> {
         self.host
     }
 
-    /// The current name of a device.
     pub(super) fn name(&self, device: &DeviceIdentity) -> Option<String> {
         device.find(&self.present).ok()
     }

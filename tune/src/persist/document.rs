@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 
 use super::{DeviceIdentity, QueueVector};
 
-/// The schema of the file.
 pub const SCHEMA: &str = "linerate.persisted/1";
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

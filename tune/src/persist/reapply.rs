@@ -158,7 +158,6 @@ impl<'a> ReapplyOptions<'a> {
         self.document.settings.split_inclusive(|persisted| resets_link(&persisted.setting))
     }
 
-    /// The present devices.
     fn devices(&self, host: &Host) -> Result<Vec<NamedDevice>, HostError> {
         let boot_host = BootHost::observe(host)?;
         let names = self.document.devices.iter().filter_map(|device| boot_host.name(device));

@@ -46,7 +46,6 @@ fn sysctl(name: &str, value: &str) -> (Setting, SettingValue) {
     (Setting::sysctl(name), SettingValue::new(value))
 }
 
-/// One setting of each kind.
 fn example() -> Vec<(Setting, SettingValue)> {
     vec![
         sysctl("net.ipv4.udp_early_demux", "0"),

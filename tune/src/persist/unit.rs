@@ -176,7 +176,6 @@ fn specifiers(word: &str) -> String {
     word.replace('%', "%%")
 }
 
-/// The unit of an interface's device.
 fn device_unit(interface: &str) -> String {
     format!("sys-subsystem-net-devices-{}.device", escape_from(interface, false))
 }

@@ -20,7 +20,6 @@ pub(super) struct PlanDraft<'a> {
     pub(super) has_service: bool,
 }
 
-/// The reason for a change.
 #[derive(Debug, Clone, Default)]
 pub(super) struct DraftReason {
     pub(super) why: String,
@@ -30,7 +29,6 @@ pub(super) struct DraftReason {
     pub(super) risk: Option<String>,
 }
 
-/// The result of adding a change.
 pub(super) enum AddedChange {
     /// The change is planned, or held back.
     Planned,

@@ -391,7 +391,6 @@ fn placement_owner(id: &str) -> PlacementOwner {
     }
 }
 
-/// Whether a title names an interface.
 fn names_interface(title: &str, interface: &str) -> bool {
     title
         .split(|letter: char| letter.is_whitespace() || matches!(letter, ',' | ':'))

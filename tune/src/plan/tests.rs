@@ -13,7 +13,6 @@ pub(crate) fn recordings(name: &str) -> Vec<HostRecording> {
     fixture(name).expect("a fixture").trees().iter().map(recording).collect()
 }
 
-/// The plan for recorded readings.
 pub(super) fn plan(readings: &[HostRecording], profile: &TuneProfile) -> TunePlan {
     let states: Vec<PacketPath> = readings
         .iter()

@@ -17,7 +17,6 @@ use super::{
 /// Reasons by id of a finding.
 type Reasons = BTreeMap<Spanned<String>, Spanned<String>>;
 
-/// A profile as it is written.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ProfileFile {

@@ -10,7 +10,6 @@ use crate::device::DeviceStatus;
 pub trait ChangeTarget {
     fn host(&self) -> &Host;
 
-    /// Reads a setting.
     fn read(&self, setting: &Setting) -> Result<SettingValue, SettingError> {
         setting.read(self.host())
     }

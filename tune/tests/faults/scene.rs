@@ -93,7 +93,6 @@ impl Scene {
         StateStore::at(self.directory.path().join("state"))
     }
 
-    /// Deletes the journal.
     pub(crate) fn delete_journal(&self) {
         match std::fs::remove_dir_all(self.store().directory()) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => panic!("{error}"),

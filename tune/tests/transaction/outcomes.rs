@@ -152,7 +152,6 @@ fn with_interface(name: &str, index: u32, mask: &str) -> Host {
     ])
 }
 
-/// A tune of the device of `eth0`.
 fn begin_for_device(host: &Host) -> TuneStart<'static> {
     TuneStart { devices: vec![NamedDevice::observe(host, "eth0").expect("there")], ..begin() }
 }

@@ -110,7 +110,6 @@ impl BoostTargetArgs {
         &self.interfaces
     }
 
-    /// The options of the observation.
     pub(super) fn observation_options(&self) -> ObservationOptions {
         ObservationOptions { duration: self.look, datagrams: !self.no_datagrams }
     }

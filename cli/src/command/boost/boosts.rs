@@ -29,7 +29,6 @@ fn matches_target(tune: &RecordedTune, target: &BoostTargetArgs) -> bool {
         })
 }
 
-/// Whether the goal is that of a boost.
 pub(super) fn is_boost_goal(goal: &str) -> bool {
     goal.strip_prefix(GOAL).is_some_and(|suffix| suffix.is_empty() || suffix.starts_with(' '))
 }

@@ -12,10 +12,8 @@ use crate::interrupt::InterruptFlag;
 use crate::origin::{self, HostSummary};
 use crate::output::ProgressLine;
 
-/// A server with its plan.
 pub(super) struct DiscoveredServer {
     pub(super) report: BoostPlanReport,
-    /// Start of the observation.
     pub(super) started_unix_seconds: Option<u64>,
 }
 

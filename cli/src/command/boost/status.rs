@@ -67,7 +67,6 @@ impl BoostStatusReader<'_> {
         Some(SteeredGroup { protocol: *protocol, local: *local, steered: group_state })
     }
 
-    /// Observes the server again.
     fn observe_again(&self, tune: &TuneStatus) -> Known<BoostedServerState> {
         let tunes = self.journal.tunes();
         let recorded_tune = tunes.iter().find(|recorded| recorded.begun.tune == tune.tune);

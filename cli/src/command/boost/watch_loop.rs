@@ -13,7 +13,6 @@ use crate::view;
 /// Why watching ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WatchOutcome {
-    /// The server has ended.
     Ended,
     /// A signal arrived, or the boost was undone.
     Over,

@@ -73,7 +73,6 @@ pub(crate) fn nsd() -> BoostPlanReport {
     BoostPlanReport { server, boost, agreement: Known::Value(agreement()) }
 }
 
-/// The plan, applied.
 pub(crate) fn nsd_applied() -> BoostApplyReport {
     let BoostPlanReport { server, boost, .. } = nsd();
     let conformity = PlanConformity { packets: 59_189, as_planned: 59_189, ..PlanConformity::default() };

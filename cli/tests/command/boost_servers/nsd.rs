@@ -56,7 +56,6 @@ impl NsdTestServer {
         nsd
     }
 
-    /// The value for `--workload`.
     pub(super) fn workload(&self) -> &str {
         &self.workload
     }

@@ -136,7 +136,6 @@ impl BoostServersTestHost {
         Some((recipe, workload))
     }
 
-    /// Kills all servers.
     pub(crate) fn end_servers(&mut self) {
         for mut server in self.servers.drain(..) {
             let _ = server.kill();

@@ -26,7 +26,6 @@ fn scene(test: &str) -> Option<(TuneTestLab, String, HostSettingValues)> {
     Some((scene, file, before))
 }
 
-/// A run with an injected fault.
 struct FaultRun {
     /// The system call, as strace prints it.
     place: String,

@@ -17,13 +17,11 @@ use crate::transaction::namespace_inode;
 const CAPABILITIES: &str = "CAP_SYS_PTRACE to find and copy its sockets, CAP_NET_ADMIN and CAP_BPF to steer them, \
                             CAP_SYS_NICE to pin its threads";
 
-/// A server that was found.
 pub(super) struct FoundServer {
     /// The processes, the parent of the others first.
     pub(super) processes: Vec<u32>,
     /// The sockets, one item per group.
     pub(super) services: Vec<ServiceSockets>,
-    /// The packet path to the server.
     pub(super) path: PacketPath,
     /// Addresses on which other servers have sockets, too.
     pub(super) others: Vec<String>,

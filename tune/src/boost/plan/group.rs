@@ -137,7 +137,6 @@ fn is_only_holder(reader: &ReaderThread, cookie: u64, group: &ServerGroup) -> bo
     !reads(&cookie) && group_cookies.filter(|other| reader.sockets.contains(other)).any(reads)
 }
 
-/// The name of the group in messages.
 pub(super) fn name(group: &ServerGroup) -> String {
     format!("{} {}", group.protocol.name(), group.local)
 }

@@ -144,7 +144,6 @@ fn options(member: &GroupSocket) -> Option<&linerate_host::stage::socket::Socket
     member.options.value()?.as_ref()
 }
 
-/// The current value of an option.
 fn current_value(member: &GroupSocket, knob: SocketKnob) -> Result<String, String> {
     let value = options(member).and_then(|options| options.knobs.get(&knob));
     value.cloned().ok_or_else(|| {

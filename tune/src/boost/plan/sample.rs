@@ -177,7 +177,6 @@ pub(in crate::boost) fn reader(name: &str, tid: u32, sockets: Vec<u64>, allowed:
     }
 }
 
-/// A server with one address.
 pub(in crate::boost) fn echo(workers: u32, allowed: &str) -> ObservedServer {
     server("echo", &[(SocketProtocol::Udp, "0.0.0.0:7")], workers, allowed)
 }

@@ -83,7 +83,6 @@ impl CgroupTree {
         Ok(Self { root })
     }
 
-    /// The group of this process.
     fn own_group(&self, host: &Host) -> Result<PathBuf, ReplicaError> {
         let groups = host.read("/proc/self/cgroup")?;
         let path = groups.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
@@ -233,7 +232,6 @@ impl ReplicaCgroup {
         Ok(SwitchLock { _directory: directory, path: self.path.clone() })
     }
 
-    /// The processes of all copies.
     pub fn processes(&self) -> Vec<u32> {
         directories(&self.path).iter().flat_map(|name| processes(&self.path.join(name))).collect()
     }

@@ -23,7 +23,6 @@ const SYSTEM_CALLS: &str = "bpf perf_event_open pidfd_open pidfd_getfd pidfd_sen
 pub struct ReplicaUnit {
     /// Such as `ntpd.service`.
     pub unit: String,
-    /// The text of the drop-in.
     pub drop_in: String,
     /// Notes for the user, one sentence each.
     pub notes: Vec<String>,

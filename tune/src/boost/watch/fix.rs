@@ -16,7 +16,6 @@ pub(super) enum FixOutcome {
     Done { done: Vec<String>, refused: Vec<String> },
     /// Another process holds the journal: try again.
     Busy,
-    /// The tune was undone.
     Undone,
 }
 
@@ -99,7 +98,6 @@ pub(super) fn without_effective_changes(mut plan: TunePlan) -> TunePlan {
     plan
 }
 
-/// A change in words.
 fn describe_change(setting: &Setting, from: &SettingValue, to: &SettingValue) -> Vec<String> {
     match setting {
         Setting::ThreadCpus { pid, tid, .. } => {

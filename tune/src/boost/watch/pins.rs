@@ -20,7 +20,6 @@ pub(super) struct PinnedThread {
     cpus: CpuSet,
 }
 
-/// The pinned threads of a tune.
 pub(super) fn pinned_threads(tune: &RecordedTune) -> Vec<PinnedThread> {
     let pin = |tracked: &crate::journal::tune::TrackedSetting| {
         let Setting::ThreadCpus { pid, tid, started } = tracked.setting else { return None };

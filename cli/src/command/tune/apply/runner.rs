@@ -182,7 +182,6 @@ impl<'a> TuneRun<'a> {
         Ok(outcome)
     }
 
-    /// The reason to stop, if there is one.
     fn stop_reason(&self) -> Option<String> {
         if self.interrupt.is_raised() {
             return Some("it was interrupted".to_owned());
