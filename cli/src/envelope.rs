@@ -73,6 +73,11 @@ impl<T> Envelope<T> {
         self
     }
 
+    /// A document with a verdict, and with the warnings as notes.
+    pub(crate) fn new_document(&self, title: &'static str, verdict: impl Into<String>) -> Document {
+        Document::new(title, verdict, self.origin(), &self.warnings)
+    }
+
     pub(crate) fn origin(&self) -> Origin {
         Origin {
             schema: self.schema.clone(),

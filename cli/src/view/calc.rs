@@ -26,8 +26,7 @@ impl CommandResult for LinkCapacity {
             grouped(figures.payload_bytes.into()),
             link(figures.link_bits_per_second),
         );
-        let mut document =
-            Document::new("What a link can carry", verdict, envelope.origin(), &envelope.warnings);
+        let mut document = envelope.new_document("What a link can carry", verdict);
         document.notes.iter_mut().for_each(|note| (note.lead, note.tone) = ("Warning:", Tone::Bad));
         document.tiles = vec![
             Tile::new(grouped(figures.datagrams_per_second), "/s", "transactions at line rate"),

@@ -12,8 +12,7 @@ impl CommandResult for RunComparison {
 
     fn document(envelope: &Envelope<Self>) -> Document {
         let comparison = &envelope.result;
-        let mut document =
-            Document::new("Comparison", sentence(comparison), envelope.origin(), &envelope.warnings);
+        let mut document = envelope.new_document("Comparison", sentence(comparison));
         document.mark = Some(mark(comparison.verdict));
         let names = ["old", "new"].into_iter().zip(&comparison.names);
         let names = names.map(|(label, name)| Fact::new(label, name.clone())).collect::<Vec<_>>();

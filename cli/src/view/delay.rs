@@ -20,8 +20,7 @@ impl CommandResult for DelayReport {
 
     fn document(envelope: &Envelope<Self>) -> Document {
         let report = &envelope.result;
-        let mut document =
-            Document::new("Where requests wait", verdict(report), envelope.origin(), &envelope.warnings);
+        let mut document = envelope.new_document("Where requests wait", verdict(report));
         document.about = about(report);
         document.tiles = tiles(report);
         document.sections = vec![

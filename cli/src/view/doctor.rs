@@ -100,8 +100,6 @@ const LONGEST_VALUE: usize = 48;
 const SHORT_LINES: usize = 2;
 
 impl DoctorResult {
-    /// # Errors
-    /// If a value cannot be written as JSON, which no state of a host is known to cause.
     pub(crate) fn new(
         view: &HostView<'_>,
         diagnosis: &Diagnosis,
@@ -163,12 +161,8 @@ impl CommandResult for DoctorResult {
     fn document(envelope: &Envelope<Self>) -> Document {
         let result = &envelope.result;
         let severities: Vec<Severity> = result.findings.iter().map(|finding| finding.severity).collect();
-        let mut document = Document::new(
-            "Diagnosis of the packet path",
-            summary(&severities, result.unknown.len()),
-            envelope.origin(),
-            &envelope.warnings,
-        );
+        let mut document =
+            envelope.new_document("Diagnosis of the packet path", summary(&severities, result.unknown.len()));
         document.mark = Some(match severities.iter().max() {
             None => Mark::new(Tone::Good, "no finding"),
             Some(worst) => Mark::new(tone(*worst), worst.name()),

@@ -27,8 +27,7 @@ impl CommandResult for DropsResult {
         let accounting = &result.accounting;
         let mut lines = verdict::lines(accounting).into_iter();
         let first_line = lines.next().map(|line| line.text).unwrap_or_default();
-        let mut document =
-            Document::new("What became of packets", first_line, envelope.origin(), &envelope.warnings);
+        let mut document = envelope.new_document("What became of packets", first_line);
         document.mark = Some(match (result.clean, result.balanced) {
             (true, _) => Mark::new(Tone::Good, "nothing lost"),
             (false, true) => Mark::new(Tone::Bad, "packets lost"),

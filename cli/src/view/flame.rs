@@ -35,8 +35,7 @@ impl CommandResult for FlameResult {
     fn document(envelope: &Envelope<Self>) -> Document {
         let result = &envelope.result;
         let verdict = FlameVerdict::new(result);
-        let mut document =
-            Document::new("Hot spots", verdict.sentence, envelope.origin(), &envelope.warnings);
+        let mut document = envelope.new_document("Hot spots", verdict.sentence);
         document.notes.iter_mut().for_each(|note| note.tone = Tone::Warn);
         if verdict.tone == Tone::Bad {
             document.mark = Some(Mark::new(Tone::Bad, "hot spot"));
@@ -74,9 +73,6 @@ impl CommandResult for FlameResult {
 }
 
 /// The flame graph as an SVG file, or for a page without a script; `None` without samples.
-///
-/// # Errors
-/// If it cannot be drawn.
 pub(crate) fn flame_graph(
     envelope: &Envelope<FlameResult>,
     interactive: bool,

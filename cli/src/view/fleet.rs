@@ -25,7 +25,7 @@ impl CommandResult for FleetReport {
              those of their peers.",
             count_with_noun(fleet.hosts.len(), "host"),
         );
-        let mut document = Document::new("Fleet", verdict, envelope.origin(), &envelope.warnings);
+        let mut document = envelope.new_document("Fleet", verdict);
         document.mark = Some(match (without_diagnosis, with_high_findings) {
             (0, 0) => Mark::new(Tone::Good, "no severe finding"),
             (_, 0) => Mark::new(Tone::Warn, "incomplete"),

@@ -21,8 +21,7 @@ impl CommandResult for HeadroomReport {
 
     fn document(envelope: &Envelope<Self>) -> Document {
         let report = &envelope.result;
-        let mut document =
-            Document::new("Headroom of a service", verdict(report), envelope.origin(), &envelope.warnings);
+        let mut document = envelope.new_document("Headroom of a service", verdict(report));
         document.about = format!("UDP port {}, measured for {:.1} s", report.port, report.seconds);
         document.mark = report.capacity.value().map(mark);
         document.tiles =

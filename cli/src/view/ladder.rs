@@ -17,11 +17,11 @@ use crate::origin::HostSummary;
 use crate::render::format::{
     self, UNKNOWN, cpu_list, grouped, megabits, microseconds, percent, plus_minus, rate, rate_range, ratio,
 };
+pub(crate) use words::verdict_name;
 use words::{
     best_step_sentence, caveats, fastest, gain, is_lower_bound, lab_caveat, machine, method,
-    published_sources, was_interrupted, was_reverted,
+    published_sources, ratio_interval, was_interrupted, was_reverted,
 };
-pub(crate) use words::{ratio_interval, verdict_name};
 
 impl CommandResult for LadderReport {
     const SCHEMA: &'static str = "linerate.ladder/2";
@@ -106,7 +106,7 @@ fn uncertainty(step: &StepReport) -> String {
     })
 }
 
-pub(crate) fn verdict_tone(verdict: ComparisonVerdict) -> (Tone, &'static str) {
+fn verdict_tone(verdict: ComparisonVerdict) -> (Tone, &'static str) {
     match verdict {
         ComparisonVerdict::Better => (Tone::Good, "▲"),
         ComparisonVerdict::Worse => (Tone::Bad, "▼"),
@@ -237,6 +237,14 @@ fn capacity_chart(report: &LadderReport) -> RangeChart {
         }
     });
     rates_chart(rows.collect())
+}
+
+/// A comparison as the cells ratio, interval and verdict of a table; empty without one.
+pub(crate) fn comparison_cells(versus: Option<&VersusPrevious>) -> [Cell; 3] {
+    versus.map_or_else(Default::default, |versus| {
+        let verdict = Cell::toned(verdict_name(versus.verdict), verdict_tone(versus.verdict).0);
+        [ratio(versus.ratio.median).into(), ratio_interval(&versus.ratio).unwrap_or_default().into(), verdict]
+    })
 }
 
 pub(crate) fn comparison_badge(versus: &VersusPrevious, words: String) -> Badge {

@@ -13,7 +13,7 @@ use crate::document::{
     Table, Tile, Tone,
 };
 use crate::envelope::{CommandResult, Envelope};
-use crate::render::format::{UNKNOWN, cpu_list, grouped, microseconds, percent, rate};
+use crate::render::format::{UNKNOWN, count_with_noun, cpu_list, grouped, microseconds, percent, rate};
 
 impl CommandResult for LoadReport {
     const SCHEMA: &'static str = "linerate.load/2";
@@ -200,14 +200,12 @@ fn chart_section(charts: impl IntoIterator<Item = LineChart>) -> Section {
 /// The generator in one line.
 fn generator_text(generator: &GeneratorDescription) -> String {
     format!(
-        "{} flow{}, {}, {} bytes, {} backend, {} thread{}",
-        generator.flows,
-        if generator.flows == 1 { "" } else { "s" },
+        "{}, {}, {} bytes, {} backend, {}",
+        count_with_noun(generator.flows, "flow"),
         generator.workload,
         generator.payload_bytes,
         generator.backend,
-        generator.threads,
-        if generator.threads == 1 { "" } else { "s" },
+        count_with_noun(generator.threads, "thread"),
     )
 }
 

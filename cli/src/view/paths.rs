@@ -6,21 +6,20 @@ use linerate_lab::paths::report::{CostContext, PathCost, PathReport, PathsReport
 
 use crate::document::{
     Audience, BarChart, BarSegment, Block, Cell, Document, Fact, MarkShape, Note, RangeChart, RangeMark,
-    RangeRow, Section, SegmentFill, StackedBar, Table, Tone,
+    RangeRow, Section, SegmentFill, StackedBar, Table,
 };
 use crate::envelope::{CommandResult, Envelope};
 use crate::render::format::{
     self, UNKNOWN, grouped, microseconds, percent, plus_minus, rate, rate_range, ratio, significant,
 };
-use crate::view::ladder::{comparison_badge, rates_chart, ratio_interval, verdict_name, verdict_tone};
+use crate::view::ladder::{comparison_badge, comparison_cells, rates_chart, verdict_name};
 
 impl CommandResult for PathsReport {
     const SCHEMA: &'static str = "linerate.paths/1";
 
     fn document(envelope: &Envelope<Self>) -> Document {
         let report = &envelope.result;
-        let mut document =
-            Document::new("Network paths compared", verdict(report), envelope.origin(), &envelope.warnings);
+        let mut document = envelope.new_document("Network paths compared", verdict(report));
         document.about =
             format!("in temporary hosts on this machine, took {}", format::elapsed(report.elapsed_seconds));
         document.notes.extend(notes(report).into_iter().map(Note::new));
@@ -103,17 +102,14 @@ fn capacities(report: &PathsReport) -> Table {
     for path in &report.paths {
         let Some(estimate) = path.transactions_per_second else { continue };
         let bound_sign = if path.generator_bound.is_some() { "≥" } else { "" };
-        let versus = path.versus_host.as_ref();
-        let (tone, words) = versus.map_or((Tone::Faint, ""), |versus| {
-            (verdict_tone(versus.verdict).0, verdict_name(versus.verdict))
-        });
+        let [host_ratio, interval, verdict] = comparison_cells(path.versus_host.as_ref());
         table.row([
             Cell::from(path.name.as_str()),
             format!("{bound_sign}{}", rate(estimate.median)).into(),
             plus_minus(estimate.median, estimate.low, estimate.high).into(),
-            versus.map_or_else(String::new, |versus| ratio(versus.ratio.median)).into(),
-            versus.and_then(|versus| ratio_interval(&versus.ratio)).unwrap_or_default().into(),
-            Cell::toned(words, tone),
+            host_ratio,
+            interval,
+            verdict,
             known_text(&path.bridge_netfilter, |is_on| if *is_on { "1" } else { "0" }.to_owned()).into(),
         ]);
     }

@@ -39,7 +39,7 @@ impl CommandResult for PersistReport {
     fn document(envelope: &Envelope<Self>) -> Document {
         let write_result = &envelope.result.wrote;
         let verdict = format!("{} written.", count_with_noun(write_result.written.len(), "file"));
-        let mut document = Document::new("Persistent tune", verdict, envelope.origin(), &envelope.warnings);
+        let mut document = envelope.new_document("Persistent tune", verdict);
         document.sections = vec![files(&[
             ("written", &write_result.written),
             ("up to date", &write_result.already),
@@ -59,8 +59,7 @@ impl CommandResult for RemovedFiles {
             true => "Nothing was made to persist.".to_owned(),
             false => format!("{} removed.", count_with_noun(removed.len(), "file")),
         };
-        let mut document =
-            Document::new("Removed persistent tune", verdict, envelope.origin(), &envelope.warnings);
+        let mut document = envelope.new_document("Removed persistent tune", verdict);
         document.sections =
             vec![files(&[("removed", removed), ("left, because it was changed since", kept)])];
         document

@@ -5,7 +5,7 @@ use linerate_lab::placement::{PlacementComparison, PlacementResult, ReceiverPlac
 use crate::document::{Audience, Cell, Document, Fact, Note, RangeChart, RangeRow, Section, Table};
 use crate::envelope::{CommandResult, Envelope};
 use crate::render::format::{self, UNKNOWN, percent, plus_minus, rate, ratio};
-use crate::view::ladder::{rates_chart, ratio_interval, verdict_name, verdict_tone};
+use crate::view::ladder::{comparison_cells, rates_chart};
 use crate::view::paths::{ns_as_microseconds, rate_row};
 
 /// If a smaller share of packets was lost, the sender may have been the limit.
@@ -16,12 +16,7 @@ impl CommandResult for PlacementComparison {
 
     fn document(envelope: &Envelope<Self>) -> Document {
         let report = &envelope.result;
-        let mut document = Document::new(
-            "Where receiver and packets are",
-            verdict(report),
-            envelope.origin(),
-            &envelope.warnings,
-        );
+        let mut document = envelope.new_document("Where receiver and packets are", verdict(report));
         document.about =
             format!("in temporary hosts on this machine, took {}", format::elapsed(report.elapsed_seconds));
         document.notes.extend(notes(report).into_iter().map(Note::new));
@@ -99,7 +94,7 @@ fn table(report: &PlacementComparison) -> Table {
     ]);
     for (result, packets) in measured_placements(report) {
         let estimate = result.packets_per_second;
-        let versus = result.versus_first.as_ref();
+        let [first_ratio, interval, verdict] = comparison_cells(result.versus_first.as_ref());
         let cost = |ns_of: fn(&linerate_lab::placement::PlacementCost) -> f64| {
             result.cost.value().map_or_else(|| UNKNOWN.to_owned(), |cost| ns_as_microseconds(ns_of(cost)))
         };
@@ -108,12 +103,9 @@ fn table(report: &PlacementComparison) -> Table {
             result.receiver_cpu.map_or_else(String::new, |cpu| cpu.to_string()).into(),
             rate(packets).into(),
             estimate.map_or_else(String::new, |rate| plus_minus(rate.median, rate.low, rate.high)).into(),
-            versus.map_or_else(String::new, |versus| ratio(versus.ratio.median)).into(),
-            versus.and_then(|versus| ratio_interval(&versus.ratio)).unwrap_or_default().into(),
-            versus.map_or_else(
-                || Cell::from(""),
-                |versus| Cell::toned(verdict_name(versus.verdict), verdict_tone(versus.verdict).0),
-            ),
+            first_ratio,
+            interval,
+            verdict,
             result.lost_ratio.map_or_else(String::new, percent).into(),
             cost(|cost| cost.receiver_ns_per_packet).into(),
             cost(|cost| cost.softirq_ns_per_packet).into(),

@@ -11,12 +11,7 @@ impl CommandResult for LadderPrediction {
 
     fn document(envelope: &Envelope<Self>) -> Document {
         let prediction = &envelope.result;
-        let mut document = Document::new(
-            "The ladder, predicted",
-            verdict(prediction),
-            envelope.origin(),
-            &envelope.warnings,
-        );
+        let mut document = envelope.new_document("The ladder, predicted", verdict(prediction));
         document.about = format!(
             "from costs of {} CPUs at {} transactions/s",
             prediction.cost.cpus,

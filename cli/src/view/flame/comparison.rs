@@ -17,12 +17,7 @@ impl CommandResult for FlameComparison {
 
     fn document(envelope: &Envelope<Self>) -> Document {
         let comparison = &envelope.result;
-        let mut document = Document::new(
-            "Hot spots before and after",
-            verdict(comparison),
-            envelope.origin(),
-            &envelope.warnings,
-        );
+        let mut document = envelope.new_document("Hot spots before and after", verdict(comparison));
         document.notes.iter_mut().for_each(|note| note.tone = Tone::Warn);
         document.notes.extend(comparison.difference.notes.iter().map(Note::new));
         document.tiles = vec![
@@ -45,9 +40,6 @@ impl CommandResult for FlameComparison {
 }
 
 /// The graph of the change, as a file or for a page; `None` if the comparison was read from a file.
-///
-/// # Errors
-/// If it cannot be drawn.
 pub(crate) fn difference_graph(
     comparison: &FlameComparison,
     interactive: bool,

@@ -42,7 +42,6 @@ impl LiveIntervals {
 
 const HEADER: &str = "       seconds      sent/s  received/s     p50 us     p99 us   unanswered";
 
-/// An interval in one line.
 fn line(interval: &SlotInterval, unanswered: i64) -> String {
     let begin_seconds = interval.begins_seconds;
     let end_seconds = begin_seconds + interval.seconds;
