@@ -67,7 +67,6 @@ impl Exporter {
     // Exports this host, in the network namespace of the calling thread. Scrapes must run in the
     // same namespace. [`Exporter::unavailable_collectors`] reports collectors of `options` that
     // cannot run.
-    #[must_use]
     pub(crate) fn new(host: Host, options: &ExporterOptions) -> Self {
         // A scope has one port. With several ports, all services are read and filtered later.
         let port = if let [port] = options.ports.as_slice() { Some(*port) } else { None };
@@ -85,7 +84,6 @@ impl Exporter {
     }
 
     // Collectors of [`ExporterOptions`] that cannot run, each with the reason in one line.
-    #[must_use]
     pub(crate) fn unavailable_collectors(&self) -> Vec<(&'static str, String)> {
         let collectors = self.collectors.iter();
         collectors.filter_map(|(name, state)| Some((*name, state.as_ref().err()?.clone()))).collect()

@@ -167,14 +167,12 @@ table! {
 
 /// The family to which a series of this name belongs.
 #[cfg(test)]
-#[must_use]
 pub(crate) fn family(series: &str) -> Option<&'static MetricFamily> {
     FAMILIES.iter().copied().find(|family| family.series() == series)
 }
 
 /// The table of families as Markdown, which docs/export.md has.
 #[cfg(test)]
-#[must_use]
 pub(crate) fn table() -> String {
     let mut text =
         String::from("| metric | type | unit | labels | part | meaning |\n|---|---|---|---|---|---|\n");

@@ -58,7 +58,6 @@ const FOLDED: [&str; 5] = ["queue", "cpu", "port", "pid", "tid"];
 
 impl MetricFamily {
     /// The name of the series: counters end with `_total`.
-    #[must_use]
     pub(crate) fn series(&self) -> String {
         match self.kind {
             MetricKind::Counter(_) => format!("{}_total", self.name),
@@ -67,7 +66,6 @@ impl MetricFamily {
     }
 
     /// `counter` or `gauge`.
-    #[must_use]
     pub(crate) fn kind_name(&self) -> &'static str {
         match self.kind {
             MetricKind::Counter(_) => "counter",
@@ -91,7 +89,6 @@ pub(crate) const OTHER: &str = "other";
 impl MetricScope {
     /// Its heading in the documentation.
     #[cfg(test)]
-    #[must_use]
     pub(crate) fn name(self) -> &'static str {
         match self {
             MetricScope::Stage(stage) => stage.name(),

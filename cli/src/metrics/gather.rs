@@ -74,14 +74,16 @@ impl GatheredSamples {
         self.readings.get(family.name).map_or(&[], Vec::as_slice)
     }
 
-    /// Adds a counter of one of the sources of a series, such as one of several sockets.
+    /// Adds a counter of one of the sources of a series, such as one of several sockets. As the other
+    /// functions, it adds nothing if the value is unknown.
     pub(crate) fn add_source_counter(
         &mut self,
         family: &'static MetricFamily,
         labels: &[&str],
         (source, restart): (u64, CounterReset),
-        count: u64,
+        count: impl Into<Option<u64>>,
     ) {
+        let Some(count) = count.into() else { return };
         let labels = owned(labels);
         self.add(family, MetricReading { labels, source, labels_change: false, count, restart, value: 0.0 });
     }
@@ -101,20 +103,36 @@ impl GatheredSamples {
     }
 
     // Adds a counter that restarts at zero with its source.
-    pub(crate) fn add_counter(&mut self, family: &'static MetricFamily, labels: &[&str], count: u64) {
+    pub(crate) fn add_counter(
+        &mut self,
+        family: &'static MetricFamily,
+        labels: &[&str],
+        count: impl Into<Option<u64>>,
+    ) {
         self.add_source_counter(family, labels, (0, CounterReset::Restarted), count);
     }
 
     /// Adds a gauge. The family's fold combines several values of one series.
-    pub(crate) fn add_gauge(&mut self, family: &'static MetricFamily, labels: &[&str], value: f64) {
+    pub(crate) fn add_gauge(
+        &mut self,
+        family: &'static MetricFamily,
+        labels: &[&str],
+        value: impl Into<Option<f64>>,
+    ) {
+        let Some(value) = value.into() else { return };
         let (labels, restart) = (owned(labels), CounterReset::Restarted);
         self.add(family, MetricReading { labels, source: 0, labels_change: false, count: 0, restart, value });
     }
 
     /// Adds a gauge with a whole number.
     #[expect(clippy::cast_precision_loss, reason = "Prometheus keeps all values as floats")]
-    pub(crate) fn add_integer_gauge(&mut self, family: &'static MetricFamily, labels: &[&str], value: u64) {
-        self.add_gauge(family, labels, value as f64);
+    pub(crate) fn add_integer_gauge(
+        &mut self,
+        family: &'static MetricFamily,
+        labels: &[&str],
+        value: impl Into<Option<u64>>,
+    ) {
+        self.add_gauge(family, labels, value.into().map(|value| value as f64));
     }
 
     fn add(&mut self, family: &'static MetricFamily, reading: MetricReading) {

@@ -42,7 +42,6 @@ impl Default for ClientLimits {
     }
 }
 
-/// A response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct HttpResponse {
     /// Status and reason, such as `200 OK`.
@@ -54,7 +53,6 @@ pub(crate) struct HttpResponse {
 
 impl HttpResponse {
     /// A line of text.
-    #[must_use]
     pub(crate) fn line(status: &'static str, text: &str) -> Self {
         Self { status, content_type: "text/plain; charset=utf-8", body: format!("{text}\n").into() }
     }
@@ -73,10 +71,6 @@ pub(crate) struct HttpServer {
 
 impl HttpServer {
     /// Listens on an address; port 0 selects a free one.
-    ///
-    /// # Errors
-    ///
-    /// The kernel's error, for example if the address is in use.
     pub(crate) fn bind(address: SocketAddr, limits: ClientLimits) -> io::Result<Self> {
         let listener = TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
@@ -84,10 +78,6 @@ impl HttpServer {
     }
 
     /// The listening address.
-    ///
-    /// # Errors
-    ///
-    /// The kernel's error.
     pub(crate) fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
@@ -153,7 +143,7 @@ fn serve(stream: &TcpStream, limits: &ClientLimits, handler: &Arc<RequestHandler
             format!("{}{body}", head(&response, response.body.len()))
         }
         Err(request_error) => {
-            let response = HttpResponse::line(request_error.status(), request_error.description());
+            let response = request_error.response();
             format!("{}{}", head(&response, response.body.len()), response.body)
         }
     };

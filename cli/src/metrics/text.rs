@@ -23,7 +23,6 @@ const TEXT: &str = "text/plain";
 
 impl ExpositionFormat {
     /// The media type of a response.
-    #[must_use]
     pub(crate) fn content_type(self) -> &'static str {
         match self {
             ExpositionFormat::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
@@ -33,7 +32,6 @@ impl ExpositionFormat {
 
     // The format that a request's `Accept` prefers (RFC 9110, 12.5.1); the older format if it does
     // not name OpenMetrics.
-    #[must_use]
     pub(crate) fn from_accept_header(accept: &str) -> Self {
         let quality = |media_type: &str| {
             let ranges = accept.split(',').filter_map(|range| {
@@ -54,7 +52,6 @@ impl ExpositionFormat {
     }
 }
 
-#[must_use]
 pub(crate) fn write(exposition: &Exposition, format: ExpositionFormat) -> String {
     let mut text = String::new();
     for (family, rows) in &exposition.families {

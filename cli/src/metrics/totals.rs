@@ -70,7 +70,6 @@ pub(crate) enum MetricValue {
 impl MetricValue {
     /// The value as a float.
     #[cfg(test)]
-    #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "Prometheus keeps all values as floats")]
     pub(crate) fn value(self) -> f64 {
         match self {

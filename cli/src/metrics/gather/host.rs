@@ -44,18 +44,13 @@ pub(super) fn softirq(path: &PacketPath, samples: &mut GatheredSamples) {
     for (cpu, runs) in path.softirq.net_rx.value().into_iter().flatten() {
         samples.add_source_counter(&SOFTIRQ_RUNS, &[&cpu.to_string()], (0, CounterReset::At32Bits), *runs);
     }
-    if let Some(limit) = path.softirq.sysctls.get("netdev_max_backlog").and_then(|limit| limit.value()) {
-        samples.add_integer_gauge(&SOFTIRQ_BACKLOG_LIMIT, &[], *limit);
-    }
+    let limit = path.softirq.sysctls.get("netdev_max_backlog").and_then(|limit| limit.value());
+    samples.add_integer_gauge(&SOFTIRQ_BACKLOG_LIMIT, &[], limit.copied());
     for item in &path.softirq.rps {
         for queue in item.queues.value().into_iter().flatten() {
-            if let Some(cpus) = queue.cpus.value() {
-                samples.add_integer_gauge(
-                    &SOFTIRQ_RPS_CPUS,
-                    &[&item.interface, &queue.queue.to_string()],
-                    cpus.len() as u64,
-                );
-            }
+            let labels: [&str; 2] = [&item.interface, &queue.queue.to_string()];
+            let cpus = queue.cpus.value().map(|cpus| cpus.len() as u64);
+            samples.add_integer_gauge(&SOFTIRQ_RPS_CPUS, &labels, cpus);
         }
     }
 }
@@ -70,21 +65,16 @@ fn softnet_counters(line: &SoftnetCpu, samples: &mut GatheredSamples) {
     ];
     let cpu = line.cpu.to_string();
     for (family, count) in counts {
-        if let Some(count) = count {
-            samples.add_source_counter(family, &[&cpu], (0, CounterReset::At32Bits), count);
-        }
+        samples.add_source_counter(family, &[&cpu], (0, CounterReset::At32Bits), count);
     }
-    if let Some(backlog) = line.backlog {
-        samples.add_integer_gauge(&SOFTIRQ_BACKLOG, &[&cpu], backlog);
-    }
+    samples.add_integer_gauge(&SOFTIRQ_BACKLOG, &[&cpu], line.backlog);
 }
 
 pub(super) fn filter(path: &PacketPath, samples: &mut GatheredSamples) {
     for item in &path.filter.interfaces {
         let interface = item.interface.as_str();
-        if let Some(xdp) = item.xdp.value() {
-            samples.add_gauge(&FILTER_PROGRAMS, &[interface, "xdp"], f64::from(u8::from(xdp.is_some())));
-        }
+        let xdp = item.xdp.value().map(|xdp| f64::from(u8::from(xdp.is_some())));
+        samples.add_gauge(&FILTER_PROGRAMS, &[interface, "xdp"], xdp);
         if let Some(tc) = item.tc.value() {
             samples.add_gauge(&FILTER_PROGRAMS, &[interface, "tc_ingress"], f64::from(tc.ingress));
             samples.add_gauge(&FILTER_PROGRAMS, &[interface, "tc_egress"], f64::from(tc.egress));
@@ -103,20 +93,12 @@ pub(super) fn filter(path: &PacketPath, samples: &mut GatheredSamples) {
 }
 
 fn conntrack_counters(conntrack: &ConntrackState, samples: &mut GatheredSamples) {
-    if let Some(entries) = conntrack.count.value() {
-        samples.add_integer_gauge(&CONNTRACK_ENTRIES, &[], *entries);
-    }
-    if let Some(limit) = conntrack.max.value() {
-        samples.add_integer_gauge(&CONNTRACK_LIMIT, &[], *limit);
-    }
+    samples.add_integer_gauge(&CONNTRACK_ENTRIES, &[], conntrack.count.value().copied());
+    samples.add_integer_gauge(&CONNTRACK_LIMIT, &[], conntrack.max.value().copied());
     let Some(statistics) = conntrack.statistics.value() else { return };
-    if let Some(drops) = conntrack.drops() {
-        samples.add_counter(&LOST_PACKETS, &["filter", "conntrack_full", "", ""], drops);
-    }
+    samples.add_counter(&LOST_PACKETS, &["filter", "conntrack_full", "", ""], conntrack.drops());
     for event in ["early_drop", "insert_failed", "invalid"] {
-        if let Some(count) = statistics.get(event) {
-            samples.add_counter(&CONNTRACK_EVENTS, &[event], *count);
-        }
+        samples.add_counter(&CONNTRACK_EVENTS, &[event], statistics.get(event).copied());
     }
 }
 
@@ -147,15 +129,12 @@ const BY_NAME: [StageName; 2] = [StageName::Link, StageName::Route];
 
 pub(super) fn route(path: &PacketPath, samples: &mut GatheredSamples) {
     for (name, family, labels) in &COUNTED {
-        if let Some(count) = path.route.snmp(name) {
-            samples.add_counter(family, labels, count);
-        }
+        samples.add_counter(family, labels, path.route.snmp(name));
     }
     for (name, reason) in ERRORS {
         for (prefix, family) in [("Udp.", "ipv4"), ("Udp6", "ipv6")] {
-            if let Some(count) = path.route.snmp(&format!("{prefix}{name}")) {
-                samples.add_counter(&UDP_ERRORS, &[family, reason], count);
-            }
+            let count = path.route.snmp(&format!("{prefix}{name}"));
+            samples.add_counter(&UDP_ERRORS, &[family, reason], count);
         }
     }
     let stages = STAGES.iter().filter(|stage| BY_NAME.contains(&stage.name));

@@ -32,9 +32,7 @@ pub(super) fn interface_identity(path: &PacketPath, interface: &str) -> (u64, Co
 
 fn link_counters(link: &LinkState, samples: &mut GatheredSamples) {
     let name = link.interface.as_str();
-    if let Some(is_up) = link.up.value() {
-        samples.add_gauge(&LINK_UP, &[name], f64::from(u8::from(*is_up)));
-    }
+    samples.add_gauge(&LINK_UP, &[name], link.up.value().map(|is_up| f64::from(u8::from(*is_up))));
     let device = link.device.value().map(|device| match device {
         DeviceKind::Hardware => "hardware",
         DeviceKind::Virtio => "virtio",
@@ -44,27 +42,18 @@ fn link_counters(link: &LinkState, samples: &mut GatheredSamples) {
         let driver = driver.as_ref().map_or("none", |driver| driver.name.as_str());
         samples.add_gauge(&LINK_INFO, &[name, driver, device], 1.0);
     }
-    if let Some(Some(speed)) = link.speed_bits_per_second.value() {
-        samples.add_integer_gauge(&LINK_SPEED, &[name], *speed);
-    }
+    samples.add_integer_gauge(&LINK_SPEED, &[name], link.speed_bits_per_second.value().copied().flatten());
     for (direction, queues) in [("receive", &link.receive_queues), ("transmit", &link.transmit_queues)] {
-        if let Some(queues) = queues.value() {
-            samples.add_gauge(&LINK_QUEUES, &[name, direction], f64::from(*queues));
-        }
+        samples.add_gauge(&LINK_QUEUES, &[name, direction], queues.value().copied().map(f64::from));
     }
     if let Some(Some(rings)) = link.rings.value() {
         samples.add_gauge(&LINK_RING, &[name, "receive"], f64::from(rings.rx));
         samples.add_gauge(&LINK_RING, &[name, "transmit"], f64::from(rings.tx));
     }
+    let source = (source_id(link.index.value()), CounterReset::Restarted);
     for (counter, family) in &TOTALS {
-        if let Some(value) = link.totals.value().and_then(|totals| totals.get(*counter)) {
-            samples.add_source_counter(
-                family,
-                &[name],
-                (source_id(link.index.value()), CounterReset::Restarted),
-                *value,
-            );
-        }
+        let count = link.totals.value().and_then(|totals| totals.get(*counter));
+        samples.add_source_counter(family, &[name], source, count.copied());
     }
 }
 
@@ -75,12 +64,8 @@ pub(super) fn rss(path: &PacketPath, samples: &mut GatheredSamples) {
             let queue = counts.queue.to_string();
             let labels = [rss.interface.as_str(), &queue];
             samples.add_source_counter(&RSS_RECEIVE_PACKETS, &labels, source, counts.packets);
-            if let Some(bytes) = counts.bytes {
-                samples.add_source_counter(&RSS_RECEIVE_BYTES, &labels, source, bytes);
-            }
-            if let Some(drops) = counts.drops {
-                samples.add_source_counter(&RSS_DROPPED_PACKETS, &labels, source, drops);
-            }
+            samples.add_source_counter(&RSS_RECEIVE_BYTES, &labels, source, counts.bytes);
+            samples.add_source_counter(&RSS_DROPPED_PACKETS, &labels, source, counts.drops);
         }
     }
 }
@@ -121,12 +106,10 @@ pub(super) fn transmit(path: &PacketPath, samples: &mut GatheredSamples) {
         }
         for queue in transmit.queues() {
             let number = queue.queue.to_string();
-            if let Some(Some(packets)) = queue.packets.value() {
-                samples.add_source_counter(&TRANSMIT_PACKETS, &[interface, &number], source, *packets);
-            }
-            if let Some(timeouts) = queue.timeouts.value() {
-                samples.add_source_counter(&TRANSMIT_TIMEOUTS, &[interface, &number], source, *timeouts);
-            }
+            let labels = [interface, &number];
+            let packets = queue.packets.value().copied().flatten();
+            samples.add_source_counter(&TRANSMIT_PACKETS, &labels, source, packets);
+            samples.add_source_counter(&TRANSMIT_TIMEOUTS, &labels, source, queue.timeouts.value().copied());
         }
     }
 }

@@ -10,7 +10,6 @@ use crate::metrics::text::{self, ExpositionFormat};
 // How long a scrape is fresh: more frequent requests get the same text again.
 const FRESH: Duration = Duration::from_millis(500);
 
-/// Pages of an exporter.
 #[derive(Debug)]
 pub(crate) struct ExporterPages {
     state: Mutex<ExporterState>,
@@ -22,7 +21,6 @@ struct ExporterState {
     last: Option<ScrapeText>,
 }
 
-/// A scrape as text.
 #[derive(Debug)]
 struct ScrapeText {
     at: Instant,
@@ -31,13 +29,11 @@ struct ScrapeText {
 }
 
 impl ExporterPages {
-    #[must_use]
     pub(crate) fn new(exporter: Exporter) -> Self {
         Self { state: Mutex::new(ExporterState { exporter, last: None }) }
     }
 
     /// The page of a request.
-    #[must_use]
     pub(crate) fn answer(&self, request: &HttpRequest) -> HttpResponse {
         match request.path.as_str() {
             "/metrics" => {
@@ -60,7 +56,6 @@ impl ExporterPages {
 
     // The metrics, at most `FRESH` old. One scrape at a time: concurrent requests wait, and share
     // its result.
-    #[must_use]
     pub(crate) fn metrics(&self, format: ExpositionFormat) -> Arc<str> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let state = &mut *state;

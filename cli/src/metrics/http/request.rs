@@ -1,5 +1,7 @@
 //! The parts of an HTTP request that the server uses.
 
+use super::HttpResponse;
+
 /// A request for a page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct HttpRequest {
@@ -25,24 +27,16 @@ pub(crate) enum RequestError {
 }
 
 impl RequestError {
-    /// Status and reason of the response.
-    #[must_use]
-    pub(crate) fn status(self) -> &'static str {
-        match self {
-            RequestError::Garbled => "400 Bad Request",
-            RequestError::Method => "405 Method Not Allowed",
-            RequestError::TooLong => "431 Request Header Fields Too Large",
-            RequestError::TooSlow => "408 Request Timeout",
-        }
-    }
-
-    pub(super) fn description(self) -> &'static str {
-        match self {
-            RequestError::Garbled => "this is no request of HTTP/1",
-            RequestError::Method => "pages can be read with GET and HEAD, nothing else",
-            RequestError::TooLong => "the request is too long",
-            RequestError::TooSlow => "the request did not come in time",
-        }
+    pub(super) fn response(self) -> HttpResponse {
+        let (status, text) = match self {
+            RequestError::Garbled => ("400 Bad Request", "this is no request of HTTP/1"),
+            RequestError::Method => {
+                ("405 Method Not Allowed", "pages can be read with GET and HEAD, nothing else")
+            }
+            RequestError::TooLong => ("431 Request Header Fields Too Large", "the request is too long"),
+            RequestError::TooSlow => ("408 Request Timeout", "the request did not come in time"),
+        };
+        HttpResponse::line(status, text)
     }
 }
 
@@ -54,9 +48,6 @@ pub(super) fn complete(bytes: &[u8]) -> Option<&[u8]> {
 
 impl HttpRequest {
     /// Reads line and headers.
-    ///
-    /// # Errors
-    /// [`RequestError`].
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self, RequestError> {
         let text = std::str::from_utf8(bytes).map_err(|_| RequestError::Garbled)?;
         let mut lines = text.split("\r\n");

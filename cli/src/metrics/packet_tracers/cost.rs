@@ -26,7 +26,6 @@ struct CostTotals {
     share: Option<f64>,
 }
 
-// Nanoseconds of a CPU.
 #[derive(Debug, Default, Clone, Copy)]
 struct CpuNanoseconds {
     net_rx: u64,
@@ -81,9 +80,7 @@ impl MetricCollector for CostCollector {
             }
             samples.add_counter(&COST_STOLEN, &[&cpu], totals.stolen);
         }
-        if let Some(share) = sums.share {
-            samples.add_gauge(&COST_LOOK, &[], share);
-        }
+        samples.add_gauge(&COST_LOOK, &[], sums.share);
         Ok(())
     }
 }

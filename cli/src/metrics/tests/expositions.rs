@@ -20,6 +20,12 @@ fn value(exposition: &Exposition, series: &str, labels: &[&str]) -> Option<f64> 
     rows.iter().find(|row| row.labels == labels).map(|row| row.number.value())
 }
 
+/// The numbers of a family's series.
+fn numbers(exposition: &Exposition, name: &str) -> Vec<f64> {
+    let (_, rows) = exposition.families.iter().find(|(family, _)| family.name == name).expect("a family");
+    rows.iter().map(|row| row.number.value()).collect()
+}
+
 #[test]
 fn every_series_is_unique_and_of_a_listed_family() {
     let fixtures = linerate_testkit::fixture::names().filter(|name| *name != "many").filter_map(fixture);
@@ -72,36 +78,20 @@ fn each_queue_has_a_series_up_to_the_series_limit() {
     let all = fixture_exposition(&host, &ExporterOptions::default(), 1);
     assert_eq!(value(&all, "linerate_softirq_processed_packets_total", &["31"]), Some(4_000_000.0));
     assert_eq!(value(&all, "linerate_machine_cpu_seconds_total", &["31", "softirq"]), Some(6_400.0));
-    let queues = |exposition: &Exposition| {
-        let families = &exposition.families;
-        let (_, rows) = families
-            .iter()
-            .find(|(family, _)| family.name == "linerate_rss_receive_packets")
-            .expect("queues");
-        rows.len()
-    };
-    assert_eq!(queues(&all), 64);
+    let all_queues = numbers(&all, "linerate_rss_receive_packets");
+    assert_eq!(all_queues.len(), 64);
     let few = fixture_exposition(&host, &ExporterOptions { max_series: 10, ..ExporterOptions::default() }, 1);
     // Ten queues, and for each interface a series for its other queues.
-    assert!((11..=14).contains(&queues(&few)), "{}", queues(&few));
+    let few_queues = numbers(&few, "linerate_rss_receive_packets");
+    assert!((11..=14).contains(&few_queues.len()), "{few_queues:?}");
     assert_eq!(value(&few, "linerate_folded_series", &["linerate_rss_receive_packets"]), Some(54.0));
-    let sum = |exposition: &Exposition| -> f64 {
-        let families = &exposition.families;
-        let (_, rows) = families
-            .iter()
-            .find(|(family, _)| family.name == "linerate_rss_receive_packets")
-            .expect("queues");
-        rows.iter().map(|row| row.number.value()).sum()
-    };
-    assert!((sum(&all) - sum(&few)).abs() < 0.5);
+    assert!((all_queues.iter().sum::<f64>() - few_queues.iter().sum::<f64>()).abs() < 0.5);
 }
 
 #[test]
 fn unreadable_values_are_absent_and_counted_as_unknown() {
-    let exposition = {
-        let mut exporter = Exporter::new(Host::scripted::<String, String>([]), &ExporterOptions::default());
-        exporter.scrape()
-    };
+    let host = Host::scripted::<String, String>([]);
+    let exposition = Exporter::new(host, &ExporterOptions::default()).scrape();
     assert_eq!(value(&exposition, "linerate_unknown", &["machine.kernel", "missing"]), Some(1.0));
     assert!(value(&exposition, "linerate_build_info", &[env!("CARGO_PKG_VERSION")]).is_some());
     assert!(exposition.families.iter().all(|(family, _)| !family.name.contains("softirq")));

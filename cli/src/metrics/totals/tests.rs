@@ -44,7 +44,7 @@ fn a_sum_does_not_shrink_when_a_source_disappears() {
 #[test]
 fn decreasing_counters_restart_wrap_or_stay_by_their_reset_kind() {
     let mut tally = MetricTotals::new(10);
-    let mut series_value = |restart, count| {
+    let mut series_value = |restart, count: u64| {
         let labels = [match restart {
             CounterReset::Restarted => "0",
             CounterReset::At32Bits => "1",
@@ -110,7 +110,7 @@ fn series_beyond_the_limit_are_summed_as_other() {
 #[test]
 fn a_freed_slot_counts_a_new_series_from_its_current_value() {
     let mut tally = MetricTotals::new(1);
-    let mut queue = |queue: &str, count| {
+    let mut queue = |queue: &str, count: u64| {
         let (exposition, _) =
             scrape(&mut tally, |all| all.add_counter(&RSS_RECEIVE_PACKETS, &["eth0", queue], count));
         rows(&exposition, &RSS_RECEIVE_PACKETS)
@@ -146,7 +146,7 @@ fn the_number_of_label_groups_is_limited() {
     let mut tally = MetricTotals::new(1);
     let (exposition, folded) = scrape(&mut tally, |all| {
         for interface in 0..1000 {
-            all.add_counter(&RSS_RECEIVE_PACKETS, &[&format!("eth{interface}"), "0"], 1);
+            all.add_counter(&RSS_RECEIVE_PACKETS, &[&format!("eth{interface}"), "0"], 1_u64);
         }
     });
     let rows = rows(&exposition, &RSS_RECEIVE_PACKETS);
