@@ -17,6 +17,7 @@ mod ladder_args;
 pub(crate) mod load;
 mod man;
 mod netns;
+mod packet_cpus;
 mod remote_args;
 pub(crate) mod report;
 mod results;

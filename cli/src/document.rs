@@ -251,7 +251,6 @@ impl Section {
             .any(|(_, block)| matches!(block, Block::Picture(picture) if picture.class.is_empty()))
     }
 
-    /// The blocks for `audience`.
     pub(crate) fn blocks_for(&self, audience: Audience) -> impl Iterator<Item = &Block> {
         let is_visible = self.audience.includes(audience);
         let blocks = self

@@ -6,7 +6,6 @@
 #[macro_use]
 mod output;
 
-mod backend;
 mod command;
 mod document;
 mod envelope;
@@ -15,6 +14,7 @@ mod fixture_hosts;
 mod interrupt;
 mod manual;
 mod metrics;
+mod named_values;
 mod origin;
 mod progress;
 mod quantity;

@@ -15,7 +15,6 @@ use serde::Serialize;
 pub(crate) enum OutputTarget {
     /// Standard output.
     Stdout,
-    /// A file.
     File(PathBuf),
 }
 
@@ -146,6 +145,9 @@ macro_rules! status_line {
     ($($text:tt)*) => { $crate::output::print_status(&format!("{}\n", format_args!($($text)*))) };
 }
 
+/// Moves to the top left of a terminal and clears it.
+pub(crate) const CLEAR_SCREEN: &str = "\x1b[H\x1b[J";
+
 /// The control sequences that linerate writes: colours, and clearing of a line or the screen.
 const OWN_SEQUENCES: [&str; 10] = [
     "\x1b[0m",
@@ -157,7 +159,7 @@ const OWN_SEQUENCES: [&str; 10] = [
     "\x1b[36m",
     "\r\x1b[K",
     "\r\x1b[2K",
-    "\x1b[H\x1b[J",
+    CLEAR_SCREEN,
 ];
 
 /// Replaces control characters that linerate does not write itself. Names of processes and texts of

@@ -12,7 +12,6 @@ use crate::output;
 /// The variable with which the shell functions request the matching words from this program.
 const REQUEST_VARIABLE: &str = "LINERATE_COMPLETE";
 
-/// Arguments of `linerate completions`.
 #[derive(Debug, Args)]
 pub(crate) struct CompletionsArgs {
     /// The shell

@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use clap::Args;
-use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use linerate_host::{CpuSet, Host};
 use linerate_trace::cost::{CostReport, CostResult, CostSession, VictimGrouping, calibrate};
 
@@ -17,8 +16,9 @@ use super::netns::NetnsArgs;
 use super::results::{ResultArgs, ResultTargets};
 use crate::envelope::Envelope;
 use crate::interrupt::InterruptFlag;
+use crate::named_values::{NamedValue, one_of};
 use crate::origin::{self, HostSummary, Warning};
-use crate::output;
+use crate::output::{self, CLEAR_SCREEN};
 use crate::quantity;
 use crate::render::style::TextStyle;
 use crate::render::text;
@@ -29,10 +29,13 @@ const DEFAULT_DURATION: Duration = Duration::from_secs(10);
 const SCOUTING: Duration = Duration::from_millis(300);
 /// Interval between two outputs of `--watch`.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
-/// Moves to the top left of a terminal and clears it.
-const CLEAR_SCREEN: &str = "\u{1b}[H\u{1b}[J";
 
-/// Arguments of `linerate cost`.
+const GROUPINGS: &[NamedValue<VictimGrouping>] = &[
+    ("process", "Processes", VictimGrouping::Process),
+    ("thread", "Threads", VictimGrouping::Thread),
+    ("cgroup", "Control groups: containers, services", VictimGrouping::Cgroup),
+];
+
 #[derive(Debug, Args)]
 pub(crate) struct CostArgs {
     #[command(flatten)]
@@ -47,7 +50,7 @@ pub(crate) struct CostArgs {
     #[arg(short = 'i', long, value_name = "IF")]
     interface: Option<String>,
     /// Group by process, thread or cgroup
-    #[arg(long, value_name = "WHO", default_value = "process", value_parser = grouping())]
+    #[arg(long, value_name = "WHO", default_value = "process", value_parser = one_of(GROUPINGS))]
     by: VictimGrouping,
     /// Number of rows
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..))]
@@ -216,18 +219,4 @@ fn print_start(cpus: &CpuSet, duration: Option<Duration>) {
         Some(time) => status_line!("looking at {noun} {cpus} for {} s", time.as_secs_f64()),
         None => status_line!("looking at {noun} {cpus} until Ctrl-C"),
     }
-}
-
-/// The values of `--by`.
-fn grouping() -> impl TypedValueParser<Value = VictimGrouping> {
-    PossibleValuesParser::new([
-        PossibleValue::new("process").help("Processes"),
-        PossibleValue::new("thread").help("Threads"),
-        PossibleValue::new("cgroup").help("Control groups: containers, services"),
-    ])
-    .map(|name| match name.as_str() {
-        "thread" => VictimGrouping::Thread,
-        "cgroup" => VictimGrouping::Cgroup,
-        _ => VictimGrouping::Process,
-    })
 }

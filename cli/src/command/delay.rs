@@ -14,7 +14,7 @@ use super::results::ResultArgs;
 use crate::envelope::Envelope;
 use crate::interrupt::InterruptFlag;
 use crate::origin::{self, HostSummary};
-use crate::output::{self, OutputTarget};
+use crate::output::{self, CLEAR_SCREEN, OutputTarget};
 use crate::quantity;
 use crate::render::format::grouped;
 use crate::render::style::TextStyle;
@@ -22,10 +22,7 @@ use crate::render::text;
 
 const DEFAULT_DURATION: Duration = Duration::from_secs(10);
 const WATCH_INTERVAL: Duration = Duration::from_secs(2);
-/// Moves to the top left of a terminal and clears it.
-const CLEAR_SCREEN: &str = "\u{1b}[H\u{1b}[J";
 
-/// Arguments of `linerate delay`.
 #[derive(Debug, Args)]
 pub(crate) struct DelayArgs {
     #[command(flatten)]

@@ -18,11 +18,12 @@ use super::netns::NetnsArgs;
 use super::results::ResultArgs;
 use super::tune::measured_tunes;
 use crate::interrupt::InterruptFlag;
+use crate::named_values::one_of;
 use crate::output;
 use crate::render::format::count_with_noun;
 use crate::suggestion::SuggestedValues;
 use crate::view::doctor::{self, DoctorResult};
-use arguments::{HostScopeArgs, SeverityLevel};
+use arguments::{HostScopeArgs, SEVERITIES};
 use reading::ObservedHost;
 
 #[derive(Debug, Args)]
@@ -40,8 +41,8 @@ pub(crate) struct DoctorArgs {
     #[arg(long)]
     full: bool,
     /// Lowest severity that causes exit status 1
-    #[arg(long, value_name = "SEVERITY", value_enum, default_value_t = SeverityLevel::Low)]
-    fail_on: SeverityLevel,
+    #[arg(long, value_name = "SEVERITY", default_value = "low", value_parser = one_of(SEVERITIES))]
+    fail_on: Severity,
     /// Form of standard output
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t = DoctorOutput::Text, conflicts_with_all = ["json", "html", "full"])]
     output: DoctorOutput,
@@ -88,10 +89,9 @@ impl DoctorArgs {
         let readings = ObservedHost::open(&self.input, false)?.read(&interrupt)?;
         let mut diagnosis = Diagnosis::of(&readings.view());
         diagnosis.unknown.extend(readings.vanished_items());
-        let has_failed =
-            diagnosis.findings.iter().any(|finding| finding.severity >= Severity::from(self.fail_on));
+        let has_failed = diagnosis.findings.iter().any(|finding| finding.severity >= self.fail_on);
         if self.output == DoctorOutput::NodeProblemDetector {
-            output::print(&message(&diagnosis, self.fail_on.into()))?;
+            output::print(&message(&diagnosis, self.fail_on))?;
             return Ok(ExitCode::from(u8::from(has_failed)));
         }
         let tunes = measured_tunes(&StateStore::at(STATE_DIR), readings.live);

@@ -25,7 +25,6 @@ use workload::{ConcurrentWorkload, EndedCommand};
 use super::netns::NetnsArgs;
 use super::results::ResultArgs;
 
-/// Arguments of `linerate drops`.
 #[derive(Debug, Args)]
 pub(crate) struct DropsArgs {
     #[command(flatten)]

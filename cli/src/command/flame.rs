@@ -22,7 +22,6 @@ use crate::output::OutputTarget;
 use crate::view::flame::{difference_graph, flame_graph};
 use target::FlameTargetArgs;
 
-/// Arguments of `linerate flame`.
 #[derive(Debug, Args)]
 pub(crate) struct FlameArgs {
     #[command(flatten)]

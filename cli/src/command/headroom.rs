@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
-use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use linerate_host::Host;
 use linerate_trace::headroom::{HeadroomSession, Remedy};
 
@@ -13,12 +12,12 @@ use super::netns::NetnsArgs;
 use super::results::ResultArgs;
 use crate::envelope::Envelope;
 use crate::interrupt::InterruptFlag;
+use crate::named_values::{NamedValue, one_of};
 use crate::origin::{self, HostSummary};
 use crate::output;
 use crate::quantity;
 use crate::view::headroom::{LIVE_HEADER, live_line};
 
-/// Arguments of `linerate headroom`.
 #[derive(Debug, Args)]
 pub(crate) struct HeadroomArgs {
     #[command(flatten)]
@@ -33,26 +32,18 @@ pub(crate) struct HeadroomArgs {
     #[arg(long, value_name = "S", value_parser = quantity::seconds(1.0..=3_600.0), conflicts_with_all = ["duration", "json", "html"])]
     watch: Option<Duration>,
     /// Also print the limits after these changes, each alone
-    #[arg(long, value_name = "CHANGE", value_delimiter = ',', value_parser = change(), conflicts_with = "watch")]
+    #[arg(long, value_name = "CHANGE", value_delimiter = ',', value_parser = one_of(CHANGES), conflicts_with = "watch")]
     what_if: Vec<Remedy>,
     #[command(flatten)]
     results: ResultArgs,
 }
 
-fn change() -> impl TypedValueParser<Value = Remedy> {
-    PossibleValuesParser::new([
-        PossibleValue::new("boost").help("A worker on each CPU that reads the packets which arrive there"),
-        PossibleValue::new("spread-softirqs").help("Packets over all CPUs (RSS or RPS); threads as they are"),
-        PossibleValue::new("separate-threads").help("The threads on other CPUs than the packets"),
-        PossibleValue::new("larger-buffer").help("A receive buffer that never overflows"),
-    ])
-    .map(|name| match name.as_str() {
-        "boost" => Remedy::Boost,
-        "spread-softirqs" => Remedy::SpreadSoftirqs,
-        "separate-threads" => Remedy::SeparateThreads,
-        _ => Remedy::LargerBuffer,
-    })
-}
+const CHANGES: &[NamedValue<Remedy>] = &[
+    ("boost", "A worker on each CPU that reads the packets which arrive there", Remedy::Boost),
+    ("spread-softirqs", "Packets over all CPUs (RSS or RPS); threads as they are", Remedy::SpreadSoftirqs),
+    ("separate-threads", "The threads on other CPUs than the packets", Remedy::SeparateThreads),
+    ("larger-buffer", "A receive buffer that never overflows", Remedy::LargerBuffer),
+];
 
 impl HeadroomArgs {
     pub(crate) fn run(self) -> Result<ExitCode> {

@@ -165,7 +165,7 @@ impl LadderArgs {
             payload_bytes: workload.is_none().then_some(self.running.payload as usize),
             workload,
             flows: Some(self.running.flows as usize),
-            backend: self.running.backend.into(),
+            backend: self.running.backend,
             no_fragment: self.running.no_fragment,
             ..remote::RemoteLoad::default()
         };

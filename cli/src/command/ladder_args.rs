@@ -4,18 +4,19 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use linerate_host::{CpuSet, Host};
 use linerate_lab::ladder::config::{KeepPolicy, LadderConfig, RunTiming};
 use linerate_lab::ladder::report::{LadderReport, LadderWarning, WarningKind};
 use linerate_lab::ladder::step::{self, STEPS, StepRequirement};
+use linerate_load::generator::GeneratorBackend;
 use linerate_load::wire::LinkSpeed;
 use serde::Serialize;
 
 use super::compare::CompareArgs;
 use super::results::{ResultArgs, ResultTargets};
-use crate::backend::LoadBackendArgument;
 use crate::envelope::Envelope;
+use crate::named_values::{LOAD_BACKENDS, NamedValue, one_of};
 use crate::origin::{HostSummary, Warning};
 use crate::output::{self, OutputTarget};
 use crate::quantity;
@@ -39,11 +40,11 @@ pub(crate) struct LadderRunArgs {
     #[arg(long)]
     host_wide: bool,
     /// Which settings stay for the following steps
-    #[arg(long, value_enum, default_value_t = PolicyArgument::KeepAll)]
-    policy: PolicyArgument,
+    #[arg(long, default_value = "keep-all", value_parser = one_of(POLICIES))]
+    policy: KeepPolicy,
     /// How requests enter the kernel of the sending host
-    #[arg(long, value_enum, default_value_t = LoadBackendArgument::Auto)]
-    pub(crate) backend: LoadBackendArgument,
+    #[arg(long, default_value = "auto", value_parser = one_of(LOAD_BACKENDS))]
+    pub(crate) backend: GeneratorBackend,
     /// Fail if a request would be fragmented
     #[arg(long)]
     pub(crate) no_fragment: bool,
@@ -71,22 +72,10 @@ pub(crate) struct LadderRunArgs {
     pub(crate) quiet: bool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum PolicyArgument {
-    /// Every step that could be applied
-    KeepAll,
-    /// Only steps shown to be better
-    KeepBetter,
-}
-
-impl From<PolicyArgument> for KeepPolicy {
-    fn from(argument: PolicyArgument) -> Self {
-        match argument {
-            PolicyArgument::KeepAll => KeepPolicy::KeepAll,
-            PolicyArgument::KeepBetter => KeepPolicy::KeepBetter,
-        }
-    }
-}
+const POLICIES: &[NamedValue<KeepPolicy>] = &[
+    ("keep-all", "Every step that could be applied", KeepPolicy::KeepAll),
+    ("keep-better", "Only steps shown to be better", KeepPolicy::KeepBetter),
+];
 
 impl LadderRunArgs {
     pub(crate) fn targets(&self) -> Result<ResultTargets> {
@@ -122,13 +111,13 @@ impl LadderRunArgs {
             config.duration = Duration::try_from_secs_f64(seconds).context("--time")?;
         }
         Ok(LadderConfig {
-            policy: self.policy.into(),
+            policy: self.policy,
             payload_bytes: self.payload,
             flows: self.flows,
             max_loss_ratio: self.max_loss,
             cpus: cpus.iter().flat_map(CpuSet::iter).collect(),
             host_wide: self.host_wide,
-            backend: self.backend.into(),
+            backend: self.backend,
             no_fragment: self.no_fragment,
             link: self.link,
             ..config

@@ -31,6 +31,7 @@ use arguments::{FlowArgs, LimitArgs, OutputArgs, PaceArgs, TimeArgs};
 pub(crate) use outputs::EventStream;
 use outputs::LoadOutputs;
 use run::LoadRun;
+use start::StartAt;
 use workload::WorkloadArguments;
 
 #[derive(Debug, Args)]
@@ -92,10 +93,8 @@ impl LoadArgs {
             LoadWorkload::Echo { .. } => Vec::new(),
         };
         let builder = self.builder(interrupt.flag())?.workload(workload);
-        let start_at_realtime_ns = match self.times.start_at {
-            Some(start) => Some(start.realtime_ns().map_err(anyhow::Error::msg)?),
-            None => None,
-        };
+        let start_at = self.times.start_at.map(StartAt::realtime_ns).transpose();
+        let start_at_realtime_ns = start_at.map_err(anyhow::Error::msg)?;
         let generator = builder.start()?;
         let mut run = LoadRun {
             generator,
@@ -111,10 +110,8 @@ impl LoadArgs {
     fn builder(&self, cancel: Arc<AtomicBool>) -> Result<GeneratorBuilder> {
         let flows = &self.flows;
         let targets = destinations::targets(&self.targets, flows.targets_file.as_deref())?;
-        let cpus: Option<Vec<u32>> = match &flows.cpus {
-            Some(list) => Some(CpuSet::from_list(list).context("--cpus")?.iter().collect()),
-            None => None,
-        };
+        let cpus = flows.cpus.as_deref().map(CpuSet::from_list).transpose().context("--cpus")?;
+        let cpus: Option<Vec<u32>> = cpus.map(|cpus| cpus.iter().collect());
         let threads = flows.threads.unwrap_or_else(|| cpus.as_ref().map_or(1, Vec::len).max(1));
         let default_flows = threads.max(targets.len()).max(DEFAULT_FLOWS);
         let mut builder = GeneratorBuilder::default()
@@ -123,7 +120,7 @@ impl LoadArgs {
             .flows(flows.flows.unwrap_or(default_flows))
             .cpus(cpus)
             .sources(destinations::sources(&flows.sources)?)
-            .backend(flows.backend.into())
+            .backend(flows.backend)
             .live_frames(match (flows.live_frames, flows.no_live_frames) {
                 (true, _) => LiveFrames::Always,
                 (_, true) => LiveFrames::Never,

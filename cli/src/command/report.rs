@@ -17,7 +17,6 @@ use crate::output;
 use crate::render::report::{self, OrderedResults};
 use crate::render::style::TextStyle;
 
-/// Arguments of `linerate report`.
 #[derive(Debug, Args)]
 pub(crate) struct ReportArgs {
     /// Files written by other commands with --json, or directories of such *.json files

@@ -17,6 +17,7 @@ use clap::Args;
 use linerate_host::live::{LiveHost, Snapshot, SnapshotRecording, SnapshotSource};
 use linerate_host::{OpenedCapture, Scope};
 
+use crate::command::doctor::arguments::SubjectArgs;
 use crate::command::netns::NetnsArgs;
 use crate::interrupt::InterruptFlag;
 use crate::output::{self, OutputTarget};
@@ -27,20 +28,12 @@ use crate::top::panel::RowSelection;
 use crate::top::text;
 use record::RecordFile;
 
-/// Arguments of `linerate top`.
 #[derive(Debug, Args)]
 pub(crate) struct TopArgs {
     #[command(flatten)]
     pub(super) netns: NetnsArgs,
-    /// Network interface; repeatable [default: all with a device]
-    #[arg(short = 'i', long = "interface", value_name = "IF")]
-    interfaces: Vec<String>,
-    /// Only the service on this UDP port
-    #[arg(short = 'p', long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
-    port: Option<u16>,
-    /// Only the services of this process
-    #[arg(long, value_name = "P", value_parser = clap::value_parser!(u32).range(1..))]
-    pid: Option<u32>,
+    #[command(flatten)]
+    subject: SubjectArgs,
     /// Time between two snapshots
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = quantity::seconds(0.1..=3_600.0))]
     interval: Duration,
@@ -96,7 +89,7 @@ impl TopArgs {
 
     /// Opens the observed host and reads it completely.
     fn open(&self) -> Result<LiveHost> {
-        let requested_scope = Scope { interfaces: self.interfaces.clone(), port: self.port, pid: self.pid };
+        let requested_scope = self.subject.scope();
         let Some(root) = &self.root else {
             return Ok(LiveHost::open(SnapshotSource::live(), requested_scope));
         };

@@ -38,7 +38,6 @@ const WIDTHS: [(f64, &str); 7] = [
 const LETTER: f64 = 0.45;
 const BETWEEN: f64 = 0.4;
 
-/// One row of a chart.
 pub(crate) struct ChartRow<'a> {
     pub(crate) row: &'a RangeRow,
     /// Ends of the horizontal line, in per cent.

@@ -42,7 +42,6 @@ pub(crate) struct PlotLine {
     pub(crate) label: String,
 }
 
-/// A drawn series.
 pub(crate) struct DrawnSeries {
     // The style: `one` to `three` by rank, `holds`, `fails`.
     pub(crate) class: &'static str,

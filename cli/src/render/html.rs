@@ -46,18 +46,11 @@ struct BlockBody<'a> {
     heading: &'a str,
 }
 
-/// The page of one result.
-///
-/// # Errors
-/// Only if formatting fails, which no document is known to cause.
 pub(crate) fn page(document: &Document) -> Result<String> {
     single_result_page(|position| part(document, position))
 }
 
 /// The result as a part of a page of several results.
-///
-/// # Errors
-/// As [`page()`].
 pub(crate) fn part(document: &Document, position: &ResultPosition) -> Result<PageResult> {
     let mut groups: Vec<Vec<Card<'_>>> = Vec::new();
     let mut is_row_open = false;

@@ -28,7 +28,6 @@ pub(crate) struct PageHead {
     pub(crate) command: String,
 }
 
-/// A result for a page.
 #[derive(Debug)]
 pub(crate) struct PageResult {
     pub(crate) head: PageHead,
@@ -107,11 +106,6 @@ pub(crate) fn mark_class(tone: &Tone) -> &'static str {
     }
 }
 
-/// The page of one result.
-///
-/// # Errors
-///
-/// The error of `part`; or a formatting error, which no result is known to cause.
 pub(crate) fn single_result_page(part: impl FnOnce(&ResultPosition) -> Result<PageResult>) -> Result<String> {
     let PageResult { head, body } = part(&ResultPosition::standalone())?;
     let page = SingleResultPage {
@@ -125,9 +119,6 @@ pub(crate) fn single_result_page(part: impl FnOnce(&ResultPosition) -> Result<Pa
 }
 
 /// A result's body from its template.
-///
-/// # Errors
-/// If formatting fails, which no result is known to cause.
 pub(crate) fn part(head: PageHead, body: &impl Template) -> Result<PageResult> {
     Ok(PageResult { head, body: body.render().context("the page cannot be formatted")? })
 }

@@ -149,10 +149,6 @@ fn file_name(file: &str) -> &str {
     file.rsplit_once('/').map_or(file, |(_, name)| name)
 }
 
-/// The page of all results.
-///
-/// # Errors
-/// Only if formatting fails, which no result is known to cause.
 pub(crate) fn page(report: &JoinedResults, argv: &[String]) -> Result<String> {
     let results = report.members.iter().map(|member| ContentsEntry {
         id: &member.id,

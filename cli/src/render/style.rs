@@ -4,7 +4,6 @@ use std::io::IsTerminal;
 
 pub(crate) use crate::document::Tone as TextTone;
 
-/// Width without a terminal.
 const WIDTH_WITHOUT_TERMINAL: usize = 100;
 
 /// The style of text output.
@@ -38,7 +37,6 @@ impl TextStyle {
         }
     }
 
-    /// Paints the text in its tone.
     pub(crate) fn paint(self, tone: TextTone, text: &str) -> String {
         let code = match tone {
             _ if !self.colour => return text.to_owned(),

@@ -75,7 +75,6 @@ impl<'p> PanelFit<'p> {
         })
     }
 
-    /// The lines from index `first_index` on.
     pub(crate) fn lines(&self, first_index: usize) -> impl Iterator<Item = Vec<StyledSpan>> + '_ {
         self.lines.iter().skip(first_index).map(|line| match line {
             FittedLine::Block(block) => self.layout.block(block),

@@ -3,7 +3,8 @@
 use anyhow::{Context, Result, bail, ensure};
 use linerate_host::{CpuSet, Host, PacketPath, Scope};
 
-/// The online CPUs.
+use crate::command::packet_cpus::packet_cpus;
+
 pub(super) fn online(host: &Host) -> Result<CpuSet> {
     CpuSet::from_list(&host.read("/sys/devices/system/cpu/online")?).context("/sys/devices/system/cpu/online")
 }
@@ -18,7 +19,6 @@ pub(super) fn parse_online_cpus(list: &str, online: &CpuSet) -> Result<CpuSet> {
     Ok(cpus)
 }
 
-/// Checks that a CPU is online.
 pub(super) fn check_online(cpu: u32, online: &CpuSet) -> Result<u32> {
     ensure!(online.contains(cpu), "no CPU {cpu} is online; CPUs {online} are");
     Ok(cpu)
@@ -33,7 +33,7 @@ pub(super) fn interface_cpus(host: &Host, name: &str, online: &CpuSet) -> Result
         bail!("no interface {name} here; there are {}", interfaces.join(", "));
     }
     let path = PacketPath::observe(host, &Scope { interfaces: vec![name.to_owned()], ..Scope::default() });
-    let cpus = packet_cpus(&path, name, online);
+    let cpus = packet_cpus(&path, name);
     if cpus.is_empty() {
         let note = format!(
             "{name} has neither queue interrupts nor RPS, as is usual for virtual interfaces: all CPUs are observed"
@@ -41,12 +41,6 @@ pub(super) fn interface_cpus(host: &Host, name: &str, online: &CpuSet) -> Result
         return Ok((online.clone(), Some(note)));
     }
     Ok((cpus, None))
-}
-
-fn packet_cpus(path: &PacketPath, name: &str, online: &CpuSet) -> CpuSet {
-    let vector_cpus = path.irq.vectors(name).iter().filter_map(linerate_host::stage::irq::IrqVector::cpus);
-    let rps_cpus = path.softirq.rps_queues(name).iter().filter_map(|queue| queue.cpus.value());
-    vector_cpus.chain(rps_cpus).flat_map(CpuSet::iter).filter(|cpu| online.contains(*cpu)).collect()
 }
 
 /// The CPU with most runs of NET_RX between two readings of `/proc/softirqs`.
@@ -84,18 +78,5 @@ mod tests {
         assert_eq!(busiest(AFTER, AFTER, &online), Some(2), "of equal CPUs not CPU 0, which has other work");
         assert_eq!(busiest(BEFORE, AFTER, &CpuSet::from_list("0").expect("a list")), Some(0));
         assert_eq!(busiest("", "nonsense", &CpuSet::new()), None);
-    }
-
-    #[test]
-    fn cpu_lists_accept_only_online_cpus() {
-        let online = CpuSet::from_list("0-3").expect("a list");
-        assert_eq!(
-            parse_online_cpus("1,3", &online).map(|cpus| cpus.to_string()).ok(),
-            Some("1,3".to_owned())
-        );
-        for (list, words) in [("7", "no CPU 7 is online"), ("", "no CPU in ''"), ("x", "not a CPU number")] {
-            let error = parse_online_cpus(list, &online).expect_err(list);
-            assert!(format!("{error:#}").contains(words), "{error:#}");
-        }
     }
 }

@@ -3,23 +3,31 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use linerate_host::{Scope, Severity};
 
+use crate::named_values::NamedValue;
 use crate::quantity;
 
 /// Interfaces and services.
 #[derive(Debug, Clone, Default, Args)]
-pub(crate) struct ScopeArgs {
+pub(crate) struct SubjectArgs {
     /// Network interface; repeatable [default: all with a device]
     #[arg(short = 'i', long = "interface", value_name = "IF")]
-    interfaces: Vec<String>,
+    pub(crate) interfaces: Vec<String>,
     /// Only the service on this UDP port
     #[arg(short = 'p', long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
-    port: Option<u16>,
+    pub(crate) port: Option<u16>,
     /// Only the services of this process
     #[arg(long, value_name = "P", value_parser = clap::value_parser!(u32).range(1..))]
-    pid: Option<u32>,
+    pub(crate) pid: Option<u32>,
+}
+
+/// Interfaces and services, and whether they are read twice.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct ScopeArgs {
+    #[command(flatten)]
+    subject: SubjectArgs,
     /// Read the counters twice, this many seconds apart, and judge by the difference
     #[arg(long, value_name = "SECONDS", value_parser = quantity::seconds(0.1..=86_400.0))]
     pub(crate) interval: Option<Duration>,
@@ -35,21 +43,23 @@ pub(crate) struct HostScopeArgs {
     pub(crate) root: Option<PathBuf>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum SeverityLevel {
-    /// Keeps the service from scaling, or loses packets now
-    High,
-    /// Costs tens of percent, or loses packets at peaks
-    Medium,
-    /// Costs a few percent, or only under some loads
-    Low,
-    /// Worth knowing
-    Note,
+pub(crate) const SEVERITIES: &[NamedValue<Severity>] = &[
+    ("high", "Keeps the service from scaling, or loses packets now", Severity::High),
+    ("medium", "Costs tens of percent, or loses packets at peaks", Severity::Medium),
+    ("low", "Costs a few percent, or only under some loads", Severity::Low),
+    ("note", "Worth knowing", Severity::Note),
+];
+
+impl SubjectArgs {
+    pub(crate) fn scope(&self) -> Scope {
+        Scope { interfaces: self.interfaces.clone(), port: self.port, pid: self.pid }
+    }
 }
 
 impl ScopeArgs {
     pub(crate) fn of_interface(interface: Option<String>) -> Self {
-        Self { interfaces: interface.into_iter().collect(), ..Self::default() }
+        let subject = SubjectArgs { interfaces: interface.into_iter().collect(), ..SubjectArgs::default() };
+        Self { subject, ..Self::default() }
     }
 
     /// The same arguments for a single reading.
@@ -59,18 +69,7 @@ impl ScopeArgs {
 
     // The named interfaces and services; `None` without any.
     pub(crate) fn scope(&self) -> Option<Scope> {
-        let scope = Scope { interfaces: self.interfaces.clone(), port: self.port, pid: self.pid };
+        let scope = self.subject.scope();
         (scope != Scope::default()).then_some(scope)
-    }
-}
-
-impl From<SeverityLevel> for Severity {
-    fn from(level: SeverityLevel) -> Self {
-        match level {
-            SeverityLevel::High => Severity::High,
-            SeverityLevel::Medium => Severity::Medium,
-            SeverityLevel::Low => Severity::Low,
-            SeverityLevel::Note => Severity::Note,
-        }
     }
 }

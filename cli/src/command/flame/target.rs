@@ -9,6 +9,7 @@ use linerate_host::{CpuSet, Host, PacketPath, Scope};
 use linerate_trace::flame::ProfileOptions;
 use linerate_trace::flame::profile::FREQUENCY_HZ;
 
+use crate::command::packet_cpus::packet_cpus;
 use crate::quantity;
 
 #[derive(Debug, Args)]
@@ -61,31 +62,11 @@ fn of_interface(host: &Host, interface: &str) -> Result<Vec<u32>> {
         bail!("no interface '{interface}': there are {}", names.join(", "));
     }
     let scope = Scope { interfaces: vec![interface.to_owned()], ..Scope::default() };
-    let cpus = packet_cpus(&PacketPath::observe(host, &scope), interface);
+    let cpus: Vec<u32> = packet_cpus(&PacketPath::observe(host, &scope), interface).iter().collect();
     ensure!(
         !cpus.is_empty(),
         "{interface} has neither queue interrupts nor RPS, as is usual for virtual interfaces, so its CPUs are unknown: \
          select CPUs with --cpus"
     );
     Ok(cpus)
-}
-
-/// CPUs of the interrupts of an interface's queues, and CPUs that RPS steers their packets to.
-fn packet_cpus(path: &PacketPath, interface: &str) -> Vec<u32> {
-    let vectors = path.irq.vectors(interface);
-    let serves_queue = |vector: &&linerate_host::stage::irq::IrqVector| {
-        vector.receive_queue.is_some() || vector.transmit_queue.is_some()
-    };
-    // If no vector names its queue, any of them may belong to a queue.
-    let has_queue_vectors = vectors.iter().any(|vector| serves_queue(&vector));
-    let vector_cpus = vectors
-        .iter()
-        .filter(|vector| !has_queue_vectors || serves_queue(vector))
-        .filter_map(|vector| vector.cpus());
-    let rps = path.softirq.rps.iter().filter(|rps| rps.interface == interface);
-    let queues = rps.filter_map(|rps| rps.queues.value()).flatten();
-    let rps_cpus = queues.filter_map(|queue| queue.cpus.value());
-    let online = path.machine.online.value();
-    let cpus: std::collections::BTreeSet<u32> = vector_cpus.chain(rps_cpus).flat_map(CpuSet::iter).collect();
-    cpus.into_iter().filter(|cpu| online.is_none_or(|online| online.contains(*cpu))).collect()
 }

@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use clap::Args;
+use linerate_load::generator::GeneratorBackend;
 use linerate_networks::Net;
 
 use super::ranges::{RateRamp, SourcePortRange};
 use super::start::StartAt;
-use crate::backend::LoadBackendArgument;
 use crate::command::results::ResultArgs;
+use crate::named_values::{LOAD_BACKENDS, one_of};
 use crate::quantity;
 
 /// Timing of requests: one of these options; by default 10k requests per second.
@@ -91,8 +92,8 @@ pub(crate) struct FlowArgs {
     #[arg(long)]
     pub(crate) no_fragment: bool,
     /// How requests enter the kernel
-    #[arg(long, value_enum, default_value_t = LoadBackendArgument::Auto)]
-    pub(crate) backend: LoadBackendArgument,
+    #[arg(long, default_value = "auto", value_parser = one_of(LOAD_BACKENDS))]
+    pub(crate) backend: GeneratorBackend,
     /// Send live XDP frames at all paced rates
     #[arg(long, conflicts_with = "no_live_frames")]
     pub(crate) live_frames: bool,

@@ -55,12 +55,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_destination_without_a_port_is_refused() {
-        let error = resolve("127.0.0.1").expect_err("no port");
-        assert!(error.to_string().starts_with("'127.0.0.1' is no destination such as"));
-    }
-
-    #[test]
     fn destination_files_parse_with_comments_and_report_bad_lines() {
         let text = "# all of them\n10.0.0.1:53\n\n  [fd00::1]:53  # the other\n";
         let targets = parse_targets(text, "x").expect("a list");

@@ -71,10 +71,7 @@ impl LoadOutputs {
             "start",
             &LoadStreamStart { schema: STREAM_SCHEMA, version, argv: output::argv(), generator },
         );
-        match self.stream.as_mut().and_then(|stream| stream.failed.take()) {
-            Some(error) => Err(error),
-            None => Ok(()),
-        }
+        self.stream.as_mut().map_or(Ok(()), EventStream::check)
     }
 
     /// Reports the end of an interval.
@@ -99,10 +96,7 @@ impl LoadOutputs {
     pub(crate) fn write_result<T: CommandResult>(&mut self, envelope: &Envelope<T>) -> Result<()> {
         self.event("end", envelope);
         self.results.write(envelope)?;
-        match self.stream.as_mut().and_then(|stream| stream.failed.take()) {
-            Some(error) => Err(error),
-            None => Ok(()),
-        }
+        self.stream.as_mut().map_or(Ok(()), EventStream::check)
     }
 }
 
@@ -120,6 +114,10 @@ impl EventStream {
     /// Writes one line.
     pub(crate) fn event(&mut self, event: &str, body: &impl Serialize) -> Result<()> {
         self.line(&StreamEvent { event, body });
+        self.check()
+    }
+
+    fn check(&mut self) -> Result<()> {
         self.failed.take().map_or(Ok(()), Err)
     }
 

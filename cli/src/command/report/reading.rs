@@ -32,7 +32,6 @@ use crate::view::tune_plan::{self, PlanView};
 // The schema of this command's own output. In a directory of results it is skipped.
 pub(crate) const OWN_SCHEMA: &str = "linerate.report/2";
 
-/// A file with a result.
 #[derive(Debug)]
 pub(crate) struct ResultFile {
     pub(crate) file: String,

@@ -21,6 +21,7 @@ use serde::Serialize;
 use super::xdp::{self, XdpArguments};
 use crate::envelope::Envelope;
 use crate::interrupt::InterruptFlag;
+use crate::named_values::{NamedValue, one_of};
 use crate::origin::{self, HostSummary, Warning};
 use crate::output::{self, OutputTarget};
 use crate::render::format;
@@ -37,8 +38,8 @@ pub(crate) struct ServerArguments {
     #[arg(long, value_name = "N")]
     workers: Option<usize>,
     /// How the workers share the port
-    #[arg(long, value_enum, default_value_t = SocketsArgument::Cbpf)]
-    sockets: SocketsArgument,
+    #[arg(long, default_value = "cbpf", value_parser = one_of(SOCKET_MODES))]
+    sockets: SocketMode,
     /// System calls of a worker
     #[arg(long, value_enum, default_value_t = ServeBackendArgument::Mmsg)]
     backend: ServeBackendArgument,
@@ -93,17 +94,16 @@ pub(crate) struct ServerArguments {
     pub(crate) reloads: bool,
 }
 
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum SocketsArgument {
-    /// One socket, read by all workers
-    Shared,
-    /// SO_REUSEPORT, chosen by flow hash
-    Reuseport,
-    /// SO_REUSEPORT, chosen by CPU, classic BPF
-    Cbpf,
-    /// SO_REUSEPORT, chosen by CPU, eBPF with a socket map
-    Ebpf,
-}
+const SOCKET_MODES: &[NamedValue<SocketMode>] = &[
+    ("shared", "One socket, read by all workers", SocketMode::Shared),
+    ("reuseport", "SO_REUSEPORT, chosen by flow hash", SocketMode::Reuseport),
+    ("cbpf", "SO_REUSEPORT, chosen by CPU, classic BPF", SocketMode::SteeredByCpu(SteeringProgram::Cbpf)),
+    (
+        "ebpf",
+        "SO_REUSEPORT, chosen by CPU, eBPF with a socket map",
+        SocketMode::SteeredByCpu(SteeringProgram::Ebpf),
+    ),
+];
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum ServeBackendArgument {
@@ -186,10 +186,7 @@ impl ServerArguments {
         service: impl FnMut(usize) -> S + Send + 'static,
     ) -> Result<ExitCode> {
         let json = OutputTarget::from_option(self.json.as_deref())?;
-        let end = match self.duration.map(Duration::try_from_secs_f64) {
-            Some(duration) => Some(duration.context("--duration")?),
-            None => None,
-        };
+        let end = self.duration.map(Duration::try_from_secs_f64).transpose().context("--duration")?;
         let interrupt =
             if self.reloads { InterruptFlag::install_ignoring_hangup()? } else { InterruptFlag::install()? };
         let (started, started_unix_seconds) = (std::time::Instant::now(), origin::unix_seconds());
@@ -204,12 +201,8 @@ impl ServerArguments {
         if let Some(report) = server.xdp() {
             status!("{}", xdp::describe_queues(report));
         }
-        let workers = server.counters().len();
-        let plural = if workers == 1 { "" } else { "s" };
-        status_line!(
-            "serving {protocol} on {} with {workers} worker{plural}; end with Ctrl-C",
-            server.local_addr()
-        );
+        let workers = format::count_with_noun(server.counters().len(), "worker");
+        status_line!("serving {protocol} on {} with {workers}; end with Ctrl-C", server.local_addr());
         let mut reported_counts = RefusalCounts::default();
         while !interrupt.is_raised() && end.is_none_or(|end| started.elapsed() < end) {
             let remaining = end.map_or(EVERY, |end| end.saturating_sub(started.elapsed()));
@@ -268,12 +261,7 @@ impl ServerArguments {
     ) -> Result<RunningServer> {
         let mut builder = Server::builder()
             .bind(self.bind)
-            .sockets(match self.sockets {
-                SocketsArgument::Shared => SocketMode::Shared,
-                SocketsArgument::Reuseport => SocketMode::Reuseport,
-                SocketsArgument::Cbpf => SocketMode::SteeredByCpu(SteeringProgram::Cbpf),
-                SocketsArgument::Ebpf => SocketMode::SteeredByCpu(SteeringProgram::Ebpf),
-            })
+            .sockets(self.sockets)
             .backend(match self.backend {
                 ServeBackendArgument::Recvfrom => Backend::Recvfrom,
                 ServeBackendArgument::Mmsg => Backend::Mmsg { batch: self.batch },
@@ -290,12 +278,9 @@ impl ServerArguments {
         if let Some(bytes) = admission.reply_bytes {
             builder = builder.max_reply(bytes);
         }
-        let cpus = match &self.cpus {
-            Some(list) => Some(CpuSet::from_list(list).context("--cpus")?.iter().collect::<Vec<u32>>()),
-            None => None,
-        };
-        if let Some(cpus) = cpus {
-            builder = builder.cpus(cpus);
+        if let Some(list) = &self.cpus {
+            let cpus = CpuSet::from_list(list).context("--cpus")?;
+            builder = builder.cpus(cpus.iter().collect::<Vec<u32>>());
         }
         if !self.no_pin {
             builder = builder.pinning(WorkerPinning::Own);
@@ -338,7 +323,6 @@ fn refusal_line(counts: &RefusalCounts) -> Option<String> {
     (!parts.is_empty()).then(|| format!("in the last second: {}", parts.join("; ")))
 }
 
-/// A guard in one line.
 fn guard_line(guard: &GuardReport) -> String {
     let interfaces: Vec<String> = guard
         .interfaces

@@ -19,7 +19,7 @@ pub(super) struct HostWatcher {
 
 impl HostWatcher {
     pub(super) fn start(
-        open: impl FnOnce() -> anyhow::Result<LiveHost> + Send + 'static,
+        open: impl FnOnce() -> LiveHost + Send + 'static,
         mut record: Option<RecordFile>,
         interval: Duration,
         events: Sender<SessionEvent>,
@@ -28,9 +28,7 @@ impl HostWatcher {
         thread::spawn(move || {
             // Reports a panic, because the receiver of snapshots would wait forever otherwise.
             let watcher_end = WatcherEnd(events.clone());
-            let watch_result = open().and_then(|mut live_host| {
-                send_snapshots(&mut live_host, record.as_mut(), interval, &stop_signal, &events)
-            });
+            let watch_result = send_snapshots(&mut open(), record.as_mut(), interval, &stop_signal, &events);
             if let Err(error) = watch_result {
                 // The session may have ended already.
                 let _ = events.send(SessionEvent::Failed(error));

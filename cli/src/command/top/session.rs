@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use linerate_host::live::SnapshotRecording;
+use linerate_host::live::{LiveHost, SnapshotRecording, SnapshotSource};
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
 
@@ -38,7 +38,8 @@ pub(super) fn run_live(
         None => SnapshotFeed::Live { seconds: arguments.interval.as_secs_f64() },
     };
     let mut state = TopState { source, ..TopState::default() };
-    let mut jobs = JobRunner::new(arguments.port, arguments.interfaces.clone(), sender.clone());
+    let mut jobs =
+        JobRunner::new(arguments.subject.port, arguments.subject.interfaces.clone(), sender.clone());
     // Open everything before the screen is taken over, because its errors go to the terminal.
     let live_host = if arguments.root.is_some() { Some(arguments.open()?) } else { None };
     let mut screen = TerminalScreen::take()?;
@@ -63,20 +64,12 @@ pub(super) fn run_live(
 
 fn start_watcher(
     arguments: &TopArgs,
-    live_host: Option<linerate_host::live::LiveHost>,
+    live_host: Option<LiveHost>,
     record: Option<RecordFile>,
     events: Sender<SessionEvent>,
 ) -> HostWatcher {
-    let scope = linerate_host::Scope {
-        interfaces: arguments.interfaces.clone(),
-        port: arguments.port,
-        pid: arguments.pid,
-    };
-    let open = move || {
-        Ok(live_host.unwrap_or_else(|| {
-            linerate_host::live::LiveHost::open(linerate_host::live::SnapshotSource::live(), scope)
-        }))
-    };
+    let scope = arguments.subject.scope();
+    let open = move || live_host.unwrap_or_else(|| LiveHost::open(SnapshotSource::live(), scope));
     HostWatcher::start(open, record, arguments.interval, events)
 }
 
