@@ -82,7 +82,6 @@ fn programs(stage: &ExampleTestbed) -> std::io::Result<PathBuf> {
     Ok(directory)
 }
 
-/// All files below a directory.
 fn files_below(directory: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {

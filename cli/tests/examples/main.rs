@@ -20,6 +20,8 @@ use std::process::Command;
 use std::sync::Mutex;
 use std::time::Instant;
 
+use linerate_testkit::skip;
+
 use broken_off::RefusalState;
 use mark::{BlockAction, ExampleSettings};
 use markdown::{FencedBlock, MarkdownDocument};
@@ -230,12 +232,12 @@ fn commands_and_options_named_in_documents_exist() {
 
 #[test]
 fn examples_run_and_print_the_documented_output() {
-    let skip = |why: &str| linerate_testkit::skip("examples_run_and_print_the_documented_output", why);
+    let test = "examples_run_and_print_the_documented_output";
     if !rustix::process::geteuid().is_root() {
-        return skip("requires root");
+        return skip(test, "requires root");
     }
     if let Err(why) = ExampleTestbed::new() {
-        return skip(&why);
+        return skip(test, why);
     }
     let subcommands = subcommands();
     // Authors can select documents by name.
@@ -291,8 +293,7 @@ fn run_document(file: &str, document: &MarkdownDocument, subcommands: &[String])
                 if setting.program.as_ref().is_some_and(|name| !is_installed(name)) =>
             {
                 let name = setting.program.unwrap_or_default();
-                let example = format!("{file}:{}", block.line);
-                linerate_testkit::skip(&example, format!("{name} is not installed"));
+                skip(&format!("{file}:{}", block.line), format!("{name} is not installed"));
                 outputs.clear();
                 Ok(())
             }

@@ -27,7 +27,7 @@ pub(crate) enum BlockAction {
 }
 
 /// Settings for the commands of a block.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, Default, PartialEq)]
 pub(crate) struct ExampleSettings {
     pub place: ExampleHost,
     /// Whether commands run on a terminal, where questions are answered with yes.
@@ -64,8 +64,9 @@ pub(crate) enum InterruptTrigger {
 }
 
 /// The host on which commands run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum ExampleHost {
+    #[default]
     Here,
     /// A lab's receiver, where a name server on port 53 answers queries.
     Server,
@@ -122,25 +123,11 @@ impl BlockAction {
 }
 
 impl ExampleSettings {
-    /// The defaults: on this machine, without attributes.
-    pub(crate) fn here() -> Self {
-        Self {
-            place: ExampleHost::Here,
-            terminal: false,
-            interrupts: Vec::new(),
-            generators: false,
-            program: None,
-            fixture: None,
-            broken_off: None,
-            before: Vec::new(),
-        }
-    }
-
     fn parse(text: &str) -> Result<Self, String> {
         let mut lines = text.lines();
         let first = lines.next().unwrap_or_default();
         let before = lines.map(|line| line.trim().to_owned()).filter(|line| !line.is_empty()).collect();
-        let mut setting = Self { before, ..Self::here() };
+        let mut setting = Self { before, ..Self::default() };
         for word in first.split(',').map(str::trim).filter(|word| !word.is_empty()) {
             match word {
                 "here" => setting.place = ExampleHost::Here,
@@ -271,7 +258,7 @@ mod tests {
                     ExampleInterrupt { when: InterruptTrigger::Shown("2/3".to_owned()), only: None },
                 ],
                 before: vec!["touch a".to_owned(), "touch b".to_owned()],
-                ..ExampleSettings::here()
+                ..ExampleSettings::default()
             }))
         );
         assert_eq!(
@@ -279,7 +266,7 @@ mod tests {
             Ok(BlockAction::Run(ExampleSettings {
                 program: Some("promtool".to_owned()),
                 fixture: Some("makita-2016".to_owned()),
-                ..ExampleSettings::here()
+                ..ExampleSettings::default()
             }))
         );
         assert!(mark("sh", "ls", Some("run: on the roof")).unwrap_err().contains("on the roof"));

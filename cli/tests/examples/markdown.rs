@@ -77,7 +77,6 @@ impl MarkdownDocument {
     }
 }
 
-/// The text of an HTML comment.
 fn comment_text(html: &str) -> Option<String> {
     let inner = html.trim().strip_prefix("<!--")?.strip_suffix("-->")?;
     Some(inner.trim().to_owned())

@@ -110,7 +110,7 @@ fn is_fixed(before: &[DoctorFinding], after: &[DoctorFinding]) -> Result<(), Str
 /// doctor's findings with this ID, worst first.
 fn findings(stage: &mut ExampleTestbed, host: &str, id: &str) -> Result<Vec<DoctorFinding>, String> {
     let text = format!("linerate doctor --root {host} --json doctor.json");
-    let result = stage.run(&ShellCommand { text, background: false }, &ExampleSettings::here())?;
+    let result = stage.run(&ShellCommand { text, background: false }, &ExampleSettings::default())?;
     if let Some(result) = result.filter(|result| !result.is_well(false)) {
         return Err(format!("doctor --root {host} ended with {}\n{}", result.status, result.stderr));
     }

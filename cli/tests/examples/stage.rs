@@ -114,7 +114,7 @@ impl ExampleTestbed {
         if setting.place != ExampleHost::Here {
             self.raise_lab()?;
         }
-        match self.run(line, &ExampleSettings::here())? {
+        match self.run(line, &ExampleSettings::default())? {
             Some(result) if !result.status.success() => {
                 Err(format!("{}: {}", result.status, result.stderr.trim()))
             }
@@ -162,10 +162,7 @@ impl ExampleTestbed {
                 let _ = kill_process_group(group, Signal::KILL);
                 return Err("a background program does not end".to_owned());
             }
-            let status = status
-                .join()
-                .map_err(|_| "the waiting thread panicked".to_owned())?
-                .map_err(|e| e.to_string())?;
+            let status = status.join().expect("no panic").map_err(|e| e.to_string())?;
             if !matches!(status.code(), Some(0 | 1)) {
                 return Err(format!("a background program ended with {status}"));
             }
@@ -236,7 +233,6 @@ impl ExampleTestbed {
         command
     }
 
-    /// Runs a command to its end.
     pub(crate) fn run_to_end(&self, command: Command) -> Result<CommandResult, String> {
         self.finish(command, false, None)
     }
@@ -334,10 +330,7 @@ impl ExampleTestbed {
         if outcome.is_err() {
             let _ = kill_process_group(group, Signal::KILL);
         }
-        let status = status
-            .join()
-            .map_err(|_| "the waiting thread panicked".to_owned())?
-            .map_err(|e| e.to_string())?;
+        let status = status.join().expect("no panic").map_err(|e| e.to_string())?;
         let text = |path: &Path| fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
         let stdout = match person {
             Some(person) => person.screen_text(),
