@@ -4,4 +4,3 @@ mod accord;
 mod compared;
 mod refused;
 mod scene;
-mod traces;

@@ -5,18 +5,14 @@ mod calls;
 use std::io::Read;
 use std::net::UdpSocket;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
 use linerate_testkit::fixture::fixture;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::schema::conforms;
-use crate::support::{self, linerate, skip};
-
-fn json(output: &Output) -> Value {
-    serde_json::from_slice(&output.stdout)
-        .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)))
-}
+use crate::support::{self, assert_refused, document_of, errors_of, is_installed, is_root, linerate, skip};
 
 /// The document without the fields that differ from run to run.
 fn without_run_fields(mut document: Value) -> Value {
@@ -47,9 +43,9 @@ fn captures_give_the_same_document_as_their_host() {
         let tree = tree(name);
         let file = tree.path().join("capture.tar.gz");
         let capture = linerate(&["doctor", "capture", text(&file), "--root", text(tree.path())]);
-        assert_eq!(capture.status.code(), Some(0), "{}", String::from_utf8_lossy(&capture.stderr));
+        assert_eq!(capture.status.code(), Some(0), "{}", errors_of(&capture));
         let diagnose = |root: &Path| {
-            without_run_fields(json(&linerate(&["doctor", "--root", text(root), "--json", "-"])))
+            without_run_fields(document_of(&linerate(&["doctor", "--root", text(root), "--json", "-"])))
         };
         assert_eq!(diagnose(tree.path()), diagnose(&file), "{name}");
     }
@@ -63,8 +59,8 @@ fn anonymous_captures_keep_the_findings_and_hide_names() {
         let file = tree.path().join("capture.tar.gz");
         let capture =
             linerate(&["doctor", "capture", text(&file), "--anonymous", "--root", text(tree.path())]);
-        assert_eq!(capture.status.code(), Some(0), "{}", String::from_utf8_lossy(&capture.stderr));
-        let diagnose = |root: &Path| json(&linerate(&["doctor", "--root", text(root), "--json", "-"]));
+        assert_eq!(capture.status.code(), Some(0), "{}", errors_of(&capture));
+        let diagnose = |root: &Path| document_of(&linerate(&["doctor", "--root", text(root), "--json", "-"]));
         let (named, anonymous) = (diagnose(tree.path()), diagnose(&file));
         assert_eq!(ids(&named), ids(&anonymous), "{host}");
         let content = std::fs::File::open(&file).expect("a capture");
@@ -90,9 +86,9 @@ fn captures_of_this_machine_are_readable_and_private() {
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("here.tar.gz");
     let capture = linerate(&["doctor", "capture", text(&file), "--interval", "0.2"]);
-    assert_eq!(capture.status.code(), Some(0), "{}", String::from_utf8_lossy(&capture.stderr));
+    assert_eq!(capture.status.code(), Some(0), "{}", errors_of(&capture));
     conforms(&manifest(&file), "linerate.capture/1");
-    let document = json(&linerate(&["doctor", "--root", text(&file), "--json", "-"]));
+    let document = document_of(&linerate(&["doctor", "--root", text(&file), "--json", "-"]));
     let document = &document["result"];
     assert_eq!(document["live"], false);
     assert!(
@@ -111,7 +107,7 @@ fn json_has_the_documented_fields_and_sorts_findings_by_severity() {
     let tree = tree("makita-2016");
     let output = linerate(&["doctor", "--root", text(tree.path()), "--json", "-"]);
     assert_eq!(output.status.code(), Some(1));
-    let document = json(&output);
+    let document = document_of(&output);
     conforms(&document, "linerate.doctor/2");
     let document = &document["result"];
     for key in ["seconds_between_readings", "unknown", "counters", "stages"] {
@@ -166,16 +162,14 @@ fn doctor_reports_ports_without_a_listener() {
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
     let port = socket.local_addr().expect("an address").port().to_string();
     let output = linerate(&["doctor", "--port", &port, "--json", "-"]);
-    let document = json(&output);
+    let document = document_of(&output);
     assert!(
         document["result"]["stages"]["socket"]["services"][0]["named"].as_bool() == Some(true),
         "{output:?}"
     );
     drop(socket);
     let output = linerate(&["doctor", "--port", &port]);
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2));
-    assert!(errors.starts_with(&format!("linerate: nobody listens on port {port} in this")), "{errors}");
+    assert_refused(&output, &format!("linerate: nobody listens on port {port} in this"));
 }
 
 #[test]
@@ -186,7 +180,7 @@ fn interrupted_doctor_reports_the_first_reading() {
         .stderr(Stdio::piped())
         .spawn()
         .expect("the command starts");
-    let pid = child.id().to_string();
+    let pid = child.id();
     // doctor installs its signal handlers first, then waits in a call that a signal interrupts.
     let has_handler = || {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
@@ -197,9 +191,9 @@ fn interrupted_doctor_reports_the_first_reading() {
         assert!(child.try_wait().expect("a child").is_none(), "doctor ended by itself");
         std::thread::yield_now();
     }
-    assert!(Command::new("kill").args(["-INT", &pid]).status().expect("kill starts").success());
+    kill_process(Pid::from_child(&child), Signal::INT).expect("a signal");
     let output = child.wait_with_output().expect("ended");
-    let document = json(&output);
+    let document = document_of(&output);
     let document = &document["result"];
     assert!(document["seconds_between_readings"].is_null() && document["stages"]["machine"].is_object());
 }
@@ -207,8 +201,8 @@ fn interrupted_doctor_reports_the_first_reading() {
 #[test]
 fn doctor_makes_no_system_call_that_changes_the_host() {
     const NAME: &str = "doctor_makes_no_system_call_that_changes_the_host";
-    if Command::new("strace").arg("-V").output().is_err() {
-        return skip(NAME, "strace is not installed");
+    if !is_installed(NAME, "strace") {
+        return;
     }
     let directory = tempfile::tempdir().expect("a directory");
     let shim = directory.path().join("ethtool_log.so");
@@ -233,10 +227,7 @@ fn doctor_makes_no_system_call_that_changes_the_host() {
     };
     let (output, trace_text) = run(false);
     if trace_text.lines().count() < 3 {
-        return skip(
-            NAME,
-            &format!("strace cannot trace here: {}", String::from_utf8_lossy(&output.stderr).trim()),
-        );
+        return skip(NAME, format!("strace cannot trace here: {}", errors_of(&output)));
     }
     assert!(matches!(output.status.code(), Some(0 | 1)), "{output:?}");
     let changes: Vec<String> = trace_text.lines().filter_map(calls::change).collect();
@@ -256,7 +247,7 @@ fn links_and_processes_gone_at_the_second_reading_are_unknown() {
         std::fs::remove_dir_all(tree.path().join(path)).expect("it was there");
     }
     let output = linerate(&["doctor", "--root", text(tree.path()), "--pid", "3021", "--json", "-"]);
-    let document = json(&output);
+    let document = document_of(&output);
     let unknown = document["result"]["unknown"].as_array().expect("a list");
     for name in ["link[eth2]", "process 3021"] {
         let entry =
@@ -272,9 +263,7 @@ fn interval_requires_a_capture_with_two_readings() {
     assert_eq!(run().status.code(), Some(1));
     std::fs::remove_dir_all(tree.path().join("later")).expect("it was there");
     let output = run();
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert_eq!((output.status.code(), errors.lines().count()), (Some(2), 1), "{errors}");
-    assert!(errors.contains("holds one reading"), "{errors}");
+    assert_refused(&output, "holds one reading");
 }
 
 #[test]
@@ -296,11 +285,9 @@ fn node_problem_detector_output_is_one_line_of_at_most_80_characters() {
 fn host_root_reads_a_mounted_host_and_requires_its_proc() {
     let test = "host_root_reads_a_mounted_host_and_requires_its_proc";
     let root = tempfile::tempdir().expect("a directory");
-    let refusal = linerate(&["doctor", "--host-root", text(root.path())]);
-    assert_eq!(refusal.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&refusal.stderr).contains("no /proc of the host"), "{refusal:?}");
-    if !rustix::process::geteuid().is_root() {
-        return skip(test, "requires root");
+    assert_refused(&linerate(&["doctor", "--host-root", text(root.path())]), "no /proc of the host");
+    if !is_root(test) {
+        return;
     }
     // Only the mounted root has a /marker.
     let script = "set -e; cd \"$1\"; mount -t tmpfs none .; cd \"$1\"; mkdir proc sys; touch marker; mount --rbind /proc proc; \
@@ -309,5 +296,5 @@ fn host_root_reads_a_mounted_host_and_requires_its_proc() {
     let mut unshare = Command::new("unshare");
     unshare.args(["--mount", "sh", "-c", script, "sh"]).arg(root.path()).arg(support::program());
     let output = unshare.output().expect("unshare starts");
-    conforms(&json(&output), "linerate.doctor/2");
+    conforms(&document_of(&output), "linerate.doctor/2");
 }

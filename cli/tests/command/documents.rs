@@ -1,16 +1,10 @@
 //! The JSON documents match their schemas, and their figures agree with each other.
 
 use crate::schema::conforms;
-use crate::support;
-use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
+use crate::serve::ServeProcess;
+use crate::support::{can_make_labs, document_of, errors_of, linerate, machine};
 
 use serde_json::Value;
-
-fn document(output: &std::process::Output) -> Value {
-    serde_json::from_slice(&output.stdout)
-        .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)))
-}
 
 fn assert_has_keys(value: &Value, keys: &[&str]) {
     for key in keys {
@@ -20,20 +14,11 @@ fn assert_has_keys(value: &Value, keys: &[&str]) {
 
 #[test]
 fn load_and_serve_documents_agree_on_counts() {
-    let mut server = Command::new(support::program())
-        .args(["serve", "echo", "--bind", "127.0.0.1:0", "--json", "-"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the command starts");
-    let mut errors = BufReader::new(server.stderr.take().expect("piped")).lines();
-    let ready = errors.by_ref().map_while(Result::ok).find(|line| line.starts_with("serving echo on "));
-    let ready = ready.expect("a line when it is ready");
-    let address = ready.split_whitespace().nth(3).expect("an address");
-
-    let load = support::linerate(&["load", address, "--duration", "0.3", "--rate", "5k", "--json", "-"]);
-    assert!(load.status.success(), "{}", String::from_utf8_lossy(&load.stderr));
-    let load = document(&load);
+    let server = ServeProcess::start("echo", &[]);
+    let address = server.address().to_string();
+    let load = linerate(&["load", &address, "--duration", "0.3", "--rate", "5k", "--json", "-"]);
+    assert!(load.status.success(), "{}", errors_of(&load));
+    let load = document_of(&load);
     conforms(&load, "linerate.load/2");
     let load = &load["result"];
     assert_has_keys(load, &["sent", "answered", "lost", "duplicate", "reordered", "corrupt", "unsolicited"]);
@@ -42,14 +27,7 @@ fn load_and_serve_documents_agree_on_counts() {
     let count = |key: &str| load[key].as_u64().expect("a count");
     assert_eq!(count("sent"), count("answered") + count("lost"));
 
-    let kill_status =
-        Command::new("kill").args(["-INT", &server.id().to_string()]).status().expect("kill starts");
-    assert!(kill_status.success());
-    let server = server.wait_with_output().expect("ended");
-    assert!(server.status.success());
-    let serve = document(&server);
-    conforms(&serve, "linerate.serve/2");
-    let serve = &serve["result"];
+    let serve = server.stop();
     // The path over loopback loses nothing. Lost requests were lost before the server read them.
     assert!(serve["total"]["answered"].as_u64() >= Some(count("answered")), "{serve} {load}");
     assert!(serve["total"]["received"].as_u64() <= Some(count("sent")), "{serve} {load}");
@@ -57,9 +35,9 @@ fn load_and_serve_documents_agree_on_counts() {
 
 #[test]
 fn lab_reports_each_step_as_measured_or_skipped() {
-    let _machine = support::machine();
-    if let Err(why) = support::labs_can_be_made() {
-        return support::skip("lab_reports_each_step_as_measured_or_skipped", &why);
+    let _machine = machine();
+    if !can_make_labs("lab_reports_each_step_as_measured_or_skipped") {
+        return;
     }
     let directory = tempfile::tempdir().expect("a directory");
     let html = directory.path().join("ladder.html");
@@ -67,9 +45,9 @@ fn lab_reports_each_step_as_measured_or_skipped() {
     let steps = "reuseport,audit-off,ip-id-skip";
     let arguments =
         ["lab", "--quick", "--time", "6", "--quiet", "--steps", steps, "--json", "-", "--html", html];
-    let output = support::linerate(&arguments);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let report = document(&output);
+    let output = linerate(&arguments);
+    assert!(output.status.success(), "{}", errors_of(&output));
+    let report = document_of(&output);
     conforms(&report, "linerate.ladder/2");
     let report = &report["result"];
     assert_has_keys(report, &["config", "testbed", "published"]);
@@ -106,50 +84,38 @@ fn lab_reports_each_step_as_measured_or_skipped() {
 
 #[test]
 fn lab_up_and_down_match_their_schemas_and_list_has_the_lab() {
-    let _machine = support::machine();
-    if let Err(why) = support::labs_can_be_made() {
-        return support::skip("lab_up_and_down_match_their_schemas_and_list_has_the_lab", &why);
+    let _machine = machine();
+    if !can_make_labs("lab_up_and_down_match_their_schemas_and_list_has_the_lab") {
+        return;
     }
     let name = format!("documents-{}", std::process::id());
     let lab = |arguments: &[&str]| {
-        let output = support::linerate(&[&["lab"], arguments].concat());
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let output = linerate(&[&["lab"], arguments].concat());
+        assert!(output.status.success(), "{}", errors_of(&output));
         output
     };
-    let up = document(&lab(&["up", &name, "--senders", "2", "--json", "-"]));
+    let up = document_of(&lab(&["up", &name, "--senders", "2", "--json", "-"]));
     conforms(&up, "linerate.labs/2");
     assert_eq!(up["result"]["labs"][0]["hosts"].as_array().map(Vec::len), Some(3));
-    let list = document(&lab(&["list", "--json", "-"]));
+    let list = document_of(&lab(&["list", "--json", "-"]));
     let labs = list["result"]["labs"].as_array().expect("labs");
     assert!(labs.iter().any(|lab| lab["name"] == name.as_str()), "{list}");
     let run = lab(&["exec", "--lab", &name, "sender1", "--", "cat", "/sys/class/net/eth0/operstate"]);
     assert_eq!(String::from_utf8_lossy(&run.stdout), "up\n");
-    let down = document(&lab(&["down", &name, "--json", "-"]));
+    let down = document_of(&lab(&["down", &name, "--json", "-"]));
     conforms(&down, "linerate.clean/2");
     assert_eq!(down["result"]["labs"][0]["gone"], true);
 }
 
 #[test]
 fn list_of_steps_matches_its_schema() {
-    let list = document(&support::linerate(&["lab", "--list", "--json", "-"]));
+    let list = document_of(&linerate(&["lab", "--list", "--json", "-"]));
     conforms(&list, "linerate.steps/2");
     assert_eq!(list["result"]["steps"][0]["id"], "baseline");
 }
 
 #[test]
 fn calc_json_matches_its_schema() {
-    let output =
-        support::linerate(&["calc", "--payload", "100", "--link", "10G", "--tps", "270k", "--json", "-"]);
-    conforms(&document(&output), "linerate.calc/2");
-}
-
-#[test]
-fn calc_prints_packet_rates_of_10g_links() {
-    let text = |arguments: &[&str]| {
-        let output = support::linerate(arguments);
-        assert!(output.status.success());
-        String::from_utf8(output.stdout).expect("text")
-    };
-    assert!(text(&["calc", "--payload", "100", "--link", "10G"]).contains("7,530,120"));
-    assert!(text(&["calc", "--frame", "64", "--link", "10G"]).contains("14,880,952"));
+    let calc = linerate(&["calc", "--payload", "100", "--link", "10G", "--tps", "270k", "--json", "-"]);
+    conforms(&document_of(&calc), "linerate.calc/2");
 }

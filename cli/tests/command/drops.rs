@@ -3,9 +3,9 @@
 mod balanced;
 mod forwarded;
 mod host_wide;
-pub(crate) mod killed;
+mod killed;
 mod losses;
 mod refused;
 mod replies;
-pub(crate) mod scene;
+mod scene;
 mod virtual_machines;

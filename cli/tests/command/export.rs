@@ -6,3 +6,10 @@ mod prometheus;
 mod rules;
 mod scraped;
 mod steady;
+
+use std::net::SocketAddr;
+
+/// The address in the line that `linerate export` prints when it serves.
+fn metrics_address(line: &str) -> Option<SocketAddr> {
+    line.strip_prefix("serving metrics on http://")?.strip_suffix("/metrics")?.parse().ok()
+}

@@ -1,6 +1,5 @@
 //! `linerate flame` next to a running server.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::net::{SocketAddr, UdpSocket};
 use std::process::{Command, Stdio};
@@ -13,9 +12,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, soc
 use rustix::thread::{CpuSet, sched_setaffinity};
 use serde_json::Value;
 
-use crate::drops::killed::{loaded_count, program_ids};
-use crate::drops::scene::within;
-use crate::support::{self, program, skip};
+use crate::support::{self, is_root, program, skip, start_lab};
 
 const PORT: u16 = 4054;
 
@@ -35,11 +32,10 @@ fn lab(test: &str) -> Option<Lab> {
         skip(test, "requires two CPUs");
         return None;
     }
-    if !rustix::process::geteuid().is_root() {
-        skip(test, "requires root");
+    if !is_root(test) {
         return None;
     }
-    Lab::builder().start().map_err(|error| skip(test, &error.to_string())).ok()
+    start_lab(test, Lab::builder())
 }
 
 fn pin(cpu: usize) {
@@ -163,7 +159,7 @@ fn run_flame(test: &str, json: &str) -> Option<FlameOutput> {
     }
     let document: Value = serde_json::from_str(&fs::read_to_string(json).expect("written")).expect("JSON");
     if document["result"]["contention"].is_null() {
-        skip(test, &document["warnings"].to_string());
+        skip(test, &document["warnings"]);
         return None;
     }
     Some(FlameOutput { text: String::from_utf8(output.stdout).expect("text"), document })
@@ -198,24 +194,4 @@ fn flame_reports_a_shared_socket_first_but_not_per_cpu_sockets() {
     assert!(!separate.reports_shared_socket_first(), "{}", separate.text);
     let (waited, waited_separate) = (shared.waited_for_socket_ns(), separate.waited_for_socket_ns());
     assert!(waited > 10 * waited_separate, "{waited} {waited_separate}: {} {}", shared.text, separate.text);
-}
-
-#[test]
-fn killed_flame_leaves_no_bpf_program_loaded() {
-    let test = "killed_flame_leaves_no_bpf_program_loaded";
-    if !rustix::process::geteuid().is_root() {
-        return skip(test, "requires root");
-    }
-    let mut command = Command::new(program());
-    command.args(["flame", "--duration", "60"]).stdin(Stdio::null()).stdout(Stdio::null());
-    let mut child = command.stderr(Stdio::null()).spawn().expect("the command starts");
-    // One program for each end of a lock wait.
-    let mut programs = BTreeSet::new();
-    within("flame has loaded its programs", || {
-        programs = program_ids(child.id());
-        programs.len() >= 2
-    });
-    child.kill().expect("killed");
-    child.wait().expect("ended");
-    within("its programs are gone", || loaded_count(&programs) == 0);
 }

@@ -1,12 +1,12 @@
 //! Saved documents that `flame` reads, and its errors for documents that it cannot read.
 
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
 use crate::schema::conforms;
-use crate::support;
+use crate::support::{assert_refused, document_of, errors_of, linerate, program};
 
 /// A run of 1 s on one CPU. Half of the samples are softirq, or all are idle.
 fn document(idle: bool) -> Value {
@@ -41,18 +41,12 @@ fn write(directory: &Path, name: &str, document: &Value) -> String {
     path.to_str().expect("a name").to_owned()
 }
 
-fn refusal(output: &Output) -> String {
-    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!((output.status.code(), errors.lines().count()), (Some(2), 1), "{errors}");
-    errors
-}
-
 #[test]
 fn closed_output_pipes_change_neither_files_nor_exit_status() {
     let directory = tempfile::tempdir().expect("a directory");
     let run = |file: &str| {
         let folded = directory.path().join("folded");
-        let mut command = Command::new(support::program());
+        let mut command = Command::new(program());
         command.args(["flame", "--from", file, "--folded"]).arg(&folded);
         for set_output in [Command::stdout::<Stdio>, Command::stderr::<Stdio>] {
             let (reader, writer) = std::io::pipe().expect("a pipe");
@@ -73,19 +67,18 @@ fn saved_runs_are_printed_drawn_and_converted() {
     let directory = tempfile::tempdir().expect("a directory");
     let file = write(directory.path(), "run.json", &document(false));
     let svg = directory.path().join("run.svg");
-    let output = support::linerate(&["flame", "--from", &file, "--svg", svg.to_str().expect("a name")]);
+    let output = linerate(&["flame", "--from", &file, "--svg", svg.to_str().expect("a name")]);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{}", errors_of(&output));
     assert!(text.contains("nft_do_chain [nf_tables]") && text.contains("50 %"), "{text}");
     let svg = std::fs::read_to_string(svg).expect("drawn");
     assert!(svg.contains("<svg") && svg.contains("nft_do_chain"), "{svg}");
 
-    let saved = support::linerate(&["flame", "--from", &file, "--irq-only", "--json", "-"]);
-    let saved: Value = serde_json::from_slice(&saved.stdout).expect("a document");
+    let saved = document_of(&linerate(&["flame", "--from", &file, "--irq-only", "--json", "-"]));
     assert_eq!(saved["result"]["profile"]["stacks"], document(false)["result"]["profile"]["stacks"]);
     conforms(&saved, "linerate.flame/2");
     assert_eq!(saved["result"]["irq_only"], true);
-    let folded = support::linerate(&["flame", "--from", &file, "--folded", "-"]);
+    let folded = linerate(&["flame", "--from", &file, "--folded", "-"]);
     let folded = String::from_utf8_lossy(&folded.stdout).into_owned();
     assert!(folded.trim_end().ends_with("handle_softirqs;net_rx_action;nft_do_chain 50"), "{folded}");
 }
@@ -95,10 +88,10 @@ fn runs_with_only_idle_samples_write_no_svg() {
     let directory = tempfile::tempdir().expect("a directory");
     let file = write(directory.path(), "idle.json", &document(true));
     let svg = directory.path().join("idle.svg");
-    let output = support::linerate(&["flame", "--from", &file, "--svg", svg.to_str().expect("a name")]);
+    let output = linerate(&["flame", "--from", &file, "--svg", svg.to_str().expect("a name")]);
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stdout).starts_with("All samples are idle"));
-    assert!(String::from_utf8_lossy(&output.stderr).starts_with("linerate: --svg: no file was written"));
+    assert!(errors_of(&output).starts_with("linerate: --svg: no file was written"));
     assert!(!svg.exists());
 }
 
@@ -106,9 +99,9 @@ fn runs_with_only_idle_samples_write_no_svg() {
 fn diff_of_a_run_with_itself_shows_no_change() {
     let directory = tempfile::tempdir().expect("a directory");
     let file = write(directory.path(), "run.json", &document(false));
-    let output = support::linerate(&["flame", "--diff", &file, &file, "--json", "-"]);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let difference: Value = serde_json::from_slice(&output.stdout).expect("a document");
+    let output = linerate(&["flame", "--diff", &file, &file, "--json", "-"]);
+    assert!(output.status.success(), "{}", errors_of(&output));
+    let difference = document_of(&output);
     conforms(&difference, "linerate.flame-diff/2");
     let difference = &difference["result"];
     assert_eq!(difference["difference"]["before_cpus"], difference["difference"]["after_cpus"]);
@@ -122,21 +115,21 @@ fn flame_refuses_other_and_invalid_documents() {
     let directory = tempfile::tempdir().expect("a directory");
     let file = write(directory.path(), "run.json", &document(false));
     let other = write(directory.path(), "other.json", &json!({"schema": "linerate.load/1"}));
-    let errors = refusal(&support::linerate(&["flame", "--diff", &file, &other]));
-    assert!(errors.contains("its schema is linerate.load/1; linerate.flame/2 is required"), "{errors}");
+    let output = linerate(&["flame", "--diff", &file, &other]);
+    assert_refused(&output, "its schema is linerate.load/1; linerate.flame/2 is required");
     let nameless = write(directory.path(), "nameless.json", &json!([1]));
-    assert!(refusal(&support::linerate(&["flame", "--from", &nameless])).contains("it names no schema"));
+    assert_refused(&linerate(&["flame", "--from", &nameless]), "it names no schema");
     let mut invalid = document(false);
     invalid["result"]["profile"]["stacks"][0]["samples"] = "many".into();
     let invalid = write(directory.path(), "half.json", &invalid);
-    assert!(refusal(&support::linerate(&["flame", "--from", &invalid])).contains("invalid type"));
+    assert_refused(&linerate(&["flame", "--from", &invalid]), "invalid type");
     let mut locks = document(false);
     locks["result"]["profile"] = Value::Null;
     let locks = write(directory.path(), "locks.json", &locks);
-    let errors = refusal(&support::linerate(&["flame", "--diff", &locks, &file]));
-    assert!(errors.contains("it has no samples (a run with --locks)"), "{errors}");
+    let output = linerate(&["flame", "--diff", &locks, &file]);
+    assert_refused(&output, "it has no samples (a run with --locks)");
     let mut unknown_function = document(false);
     unknown_function["result"]["profile"]["stacks"][0]["frames"] = json!([77]);
     let unknown_function = write(directory.path(), "foreign.json", &unknown_function);
-    assert!(refusal(&support::linerate(&["flame", "--from", &unknown_function])).contains("function 77"));
+    assert_refused(&linerate(&["flame", "--from", &unknown_function]), "function 77");
 }

@@ -1,21 +1,18 @@
 //! `linerate headroom` in a lab.
 
 use std::net::SocketAddr;
-use std::process::{Command, Output, Stdio};
+use std::process::Output;
 
 use linerate_lab::{Lab, LabHost};
-use linerate_testkit::reflector::Reflector;
 use serde_json::Value;
 
 use crate::schema;
-use crate::support::{machine, program, skip};
+use crate::support::{document_of, machine, program, run_on, start_echo, start_lab, start_on};
 
 const PORT: u16 = 4098;
 
 fn headroom(host: &LabHost, arguments: &[&str]) -> Output {
-    let mut command = Command::new(program());
-    command.args(["headroom", "--port", "4098"]).args(arguments);
-    host.run(move || command.output()).expect("the host runs").expect("the command starts")
+    run_on(host, program(), &[&["headroom", "--port", "4098"], arguments].concat())
 }
 
 fn sum(items: &Value, key: &str) -> f64 {
@@ -24,25 +21,20 @@ fn sum(items: &Value, key: &str) -> f64 {
 
 #[test]
 fn headroom_estimates_capacity_only_with_traffic() {
-    let lab = match Lab::builder().start() {
-        Ok(lab) => lab,
-        Err(why) => return skip("headroom::headroom_estimates_capacity_only_with_traffic", &why.to_string()),
-    };
+    let test = "headroom::headroom_estimates_capacity_only_with_traffic";
+    let Some(lab) = start_lab(test, Lab::builder()) else { return };
     let _machine = machine();
     let address = SocketAddr::from((lab.links()[0].receiver.ipv4[0], PORT));
-    let start = || Reflector::builder().address(address).start();
-    let _echo = lab.receiver().run(start).expect("the host runs").expect("an echo");
+    let _echo = start_echo(lab.receiver(), address);
     let quiet = headroom(lab.receiver(), &["--duration", "1"]);
     let text = String::from_utf8_lossy(&quiet.stdout);
     assert!(quiet.status.code() == Some(1) && text.contains("read 0 datagrams"), "{quiet:?}");
 
-    let mut command = Command::new(program());
-    command.args(["load", &address.to_string(), "--rate", "10k", "--duration", "60", "--quiet"]);
-    command.stdout(Stdio::null()).stderr(Stdio::null());
-    let mut load = lab.senders()[0].spawn(command).expect("the load starts");
+    let load = ["load", &address.to_string(), "--rate", "10k", "--duration", "60", "--quiet"];
+    let mut load = start_on(&lab.senders()[0], program(), &load);
     let busy = headroom(lab.receiver(), &["--duration", "3", "--json", "-"]);
     let _ = load.kill();
-    let document: Value = serde_json::from_slice(&busy.stdout).expect("JSON");
+    let document = document_of(&busy);
     schema::conforms(&document, "linerate.headroom/1");
     let (report, demand) = (&document["result"], &document["result"]["demand"]);
     for (items, key) in [("cpus", "arrival_share"), ("cpus", "read_share"), ("threads", "read_share")] {

@@ -4,33 +4,26 @@
 
 use crate::support;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 use linerate_host::{Host, Setting, SettingValue};
-use serde_json::Value as Json;
 
 /// The original audit setting, restored at the end.
 struct AuditGuard(SettingValue);
 
 impl AuditGuard {
     fn switch_on(test: &str) -> Option<Self> {
-        let skip_test = |why: &str| {
-            support::skip(test, why);
-            None
-        };
         if std::env::var_os("LINERATE_TEST_HOST_WIDE").is_none() {
-            return skip_test(
+            support::skip(
+                test,
                 "it switches auditing of the whole machine; LINERATE_TEST_HOST_WIDE=1 allows it",
             );
+            return None;
         }
-        let original = match Setting::Audit.read(&Host::live()) {
-            Ok(original) => Self(original),
-            Err(error) => return skip_test(&error.to_string()),
-        };
-        match Setting::Audit.write(&Host::live(), &SettingValue::new("1")) {
-            Ok(()) => Some(original),
-            Err(error) => skip_test(&error.to_string()),
-        }
+        let original = Setting::Audit.read(&Host::live()).and_then(|original| {
+            Setting::Audit.write(&Host::live(), &SettingValue::new("1"))?;
+            Ok(Self(original))
+        });
+        original.map_err(|error| support::skip(test, error)).ok()
     }
 }
 
@@ -46,18 +39,8 @@ fn audit_is(value: &str) -> bool {
 
 fn run(time: &str) -> Command {
     let mut command = Command::new(support::program());
-    command.args([
-        "lab",
-        "--quick",
-        "--quiet",
-        "--time",
-        time,
-        "--steps",
-        "audit-off",
-        "--host-wide",
-        "--json",
-        "-",
-    ]);
+    command.args(["lab", "--quick", "--quiet", "--time", time, "--steps", "audit-off", "--host-wide"]);
+    command.args(["--json", "-"]);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
@@ -69,8 +52,8 @@ fn audit_off_step_restores_auditing_even_after_a_kill() {
         return;
     };
     let output = run("5").output().expect("the command starts");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let report: Json = serde_json::from_slice(&output.stdout).expect("a report");
+    assert!(output.status.success(), "{}", support::errors_of(&output));
+    let report = support::document_of(&output);
     let step = &report["result"]["steps"][1];
     assert_eq!(step["applied"], true, "{step}");
     assert_eq!(step["changes"][0]["setting"], "audit enabled");
@@ -78,11 +61,7 @@ fn audit_off_step_restores_auditing_even_after_a_kill() {
     assert!(audit_is("1"));
 
     let mut child = run("5").spawn().expect("the command starts");
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while !audit_is("0") {
-        assert!(Instant::now() < deadline, "the step is reached within 30 s");
-        std::thread::yield_now();
-    }
+    support::within(30, "the step is reached", || audit_is("0"));
     child.kill().expect("killed");
     child.wait().expect("reaped");
     let clean = support::linerate(&["lab", "clean"]);

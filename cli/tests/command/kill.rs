@@ -4,10 +4,12 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::support::{labs_can_be_made, machine, program, skip};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+
+use crate::support::{await_line, can_make_labs, document_of, errors_of, machine, program, within};
 
 /// Links in the test's network namespace, and the network namespaces of all linerate and nft
 /// processes.
@@ -30,39 +32,28 @@ fn traces() -> (BTreeSet<String>, BTreeSet<String>) {
     (links, namespaces)
 }
 
-fn await_condition(description: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while !condition() {
-        assert!(Instant::now() < deadline, "{description} within 20 s");
-        std::thread::yield_now();
-    }
+/// `linerate lab` with these arguments and its own registry of labs.
+fn lab(runtime: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(program());
+    command.arg("lab").args(arguments).env("XDG_RUNTIME_DIR", runtime);
+    command
 }
 
 fn start(runtime: &Path) -> Child {
-    Command::new(program())
-        .args(["lab", "--steps", "reuseport", "--time", "20"])
-        .env("XDG_RUNTIME_DIR", runtime)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("the command starts")
+    let mut run = lab(runtime, &["--steps", "reuseport", "--time", "20"]);
+    run.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the command starts")
 }
 
 fn lab_list(runtime: &Path) -> Vec<Value> {
-    let output = Command::new(program())
-        .args(["lab", "list", "--json", "-"])
-        .env("XDG_RUNTIME_DIR", runtime)
-        .output()
-        .expect("the command starts");
-    let document: Value = serde_json::from_slice(&output.stdout).expect("a JSON document");
-    document["result"]["labs"].as_array().cloned().expect("a list")
+    let list = document_of(&lab(runtime, &["list", "--json", "-"]).output().expect("the command starts"));
+    list["result"]["labs"].as_array().cloned().expect("a list")
 }
 
 #[test]
 fn lab_clean_removes_all_traces_of_a_killed_run() {
     let _machine = machine();
-    if let Err(why) = labs_can_be_made() {
-        return skip("lab_clean_removes_all_traces_of_a_killed_run", &why);
+    if !can_make_labs("lab_clean_removes_all_traces_of_a_killed_run") {
+        return;
     }
     let runtime = tempfile::tempdir().expect("a directory");
     let runtime = runtime.path();
@@ -72,10 +63,9 @@ fn lab_clean_removes_all_traces_of_a_killed_run() {
         let mut child = start(runtime);
         let pid = child.id();
         if round % 2 == 0 {
-            let moment = Instant::now() + Duration::from_millis(u64::from(round) * 9);
-            await_condition("the moment comes", || Instant::now() >= moment);
+            std::thread::sleep(Duration::from_millis(u64::from(round) * 9));
         } else {
-            await_condition("the lab is up", || {
+            within(20, "the lab is up", || {
                 lab_list(runtime)
                     .iter()
                     .any(|lab| lab["process"]["pid"] == pid && lab["hosts"] != Value::Array(vec![]))
@@ -83,13 +73,9 @@ fn lab_clean_removes_all_traces_of_a_killed_run() {
         }
         child.kill().expect("killed");
         child.wait().expect("reaped");
-        let clean = Command::new(program())
-            .args(["lab", "clean"])
-            .env("XDG_RUNTIME_DIR", runtime)
-            .output()
-            .expect("the command starts");
-        assert!(clean.status.success(), "{}", String::from_utf8_lossy(&clean.stderr));
-        await_condition("links and namespaces are as before", || {
+        let clean = lab(runtime, &["clean"]).output().expect("the command starts");
+        assert!(clean.status.success(), "{}", errors_of(&clean));
+        within(20, "links and namespaces are as before", || {
             let now = traces();
             now.0 == before.0 && now.1.is_subset(&before.1)
         });
@@ -100,28 +86,20 @@ fn lab_clean_removes_all_traces_of_a_killed_run() {
 #[test]
 fn interrupted_run_reports_and_removes_its_lab() {
     let _machine = machine();
-    if let Err(why) = labs_can_be_made() {
-        return skip("interrupted_run_reports_and_removes_its_lab", &why);
+    if !can_make_labs("interrupted_run_reports_and_removes_its_lab") {
+        return;
     }
     let runtime = tempfile::tempdir().expect("a directory");
-    let mut child = Command::new(program())
-        .args(["lab", "--quick", "--steps", "reuseport,steer-by-cpu", "--time", "30", "--json", "-"])
-        .env("XDG_RUNTIME_DIR", runtime.path())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the command starts");
-    // The first line on standard error says that the baseline is done.
-    let mut errors = std::io::BufReader::new(child.stderr.take().expect("piped"));
-    let mut line = String::new();
-    std::io::BufRead::read_line(&mut errors, &mut line).expect("a line");
-    assert!(line.starts_with("baseline"), "{line}");
+    let steps = ["--quick", "--steps", "reuseport,steer-by-cpu", "--time", "30", "--json", "-"];
+    let mut run = lab(runtime.path(), &steps);
+    let mut child = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command starts");
+    // The line on standard error says that the baseline is done.
+    await_line(&mut child.stderr, |line| line.starts_with("baseline").then_some(()));
     let pid = child.id();
-    let status = Command::new("kill").args(["-INT", &pid.to_string()]).status().expect("kill starts");
-    assert!(status.success());
+    kill_process(Pid::from_child(&child), Signal::INT).expect("a signal");
     let output = child.wait_with_output().expect("ended");
     assert_eq!(output.status.code(), Some(2));
-    let report: Value = serde_json::from_slice(&output.stdout).expect("a report");
+    let report = document_of(&output);
     assert_eq!(report["result"]["steps"][0]["id"], "baseline");
     let warnings = report["warnings"].as_array().expect("a list");
     assert!(warnings.iter().any(|warning| warning["kind"] == "interrupted"), "{warnings:?}");

@@ -4,17 +4,18 @@ use std::fs;
 
 use serde_json::Value;
 
-use crate::support::{linerate, machine, program, skip};
+use crate::support::{
+    assert_refused, document_of, errors_of, is_installed, is_root, linerate, machine, program,
+};
 
-fn is_root_with_nsd(test: &str) -> bool {
-    let has_nsd = std::path::Path::new("/usr/sbin/nsd").exists();
-    let why = match (rustix::process::geteuid().is_root(), has_nsd) {
-        (true, true) => return true,
-        (false, _) => "boost requires root",
-        (true, false) => "nsd is not installed",
-    };
-    skip(test, why);
-    false
+const NSD: &str = "/usr/sbin/nsd";
+
+/// `linerate lab --quick --server`, with its document on standard output.
+fn measure(server: &str, time: &str, steps: &str) -> Value {
+    let server = ["lab", "--server", server, "--time", time, "--steps", steps];
+    let output = linerate(&[&server[..], &["--quick", "--quiet", "--json", "-"]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", errors_of(&output));
+    document_of(&output)["result"].take()
 }
 
 /// Number of processes whose command line contains this text.
@@ -30,29 +31,19 @@ fn processes_with(text: &str) -> usize {
 
 #[test]
 fn lab_measures_restarts_and_boosts_nsd() {
-    if !is_root_with_nsd("lab_measures_restarts_and_boosts_nsd") {
+    let test = "lab_measures_restarts_and_boosts_nsd";
+    if !is_root(test) || !is_installed(test, NSD) {
         return;
     }
     let _machine = machine();
-    let steps = "irq-affinity-rps,reuseport,steer-by-cpu,batch-syscalls";
-    let output = linerate(&[
-        "lab", "--server", "nsd", "--time", "12", "--quick", "--quiet", "--json", "-", "--steps", steps,
-    ]);
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert_eq!(output.status.code(), Some(0), "{text}{}", String::from_utf8_lossy(&output.stderr));
-    let document: Value = serde_json::from_str(&text).expect("JSON");
-    let report = &document["result"];
+    let report = measure("nsd", "12", "irq-affinity-rps,reuseport,steer-by-cpu,batch-syscalls");
     assert_eq!(report["config"]["server"]["name"], "nsd");
     let step = |id: &str| {
-        let steps = report["steps"].as_array().expect("steps");
-        steps
-            .iter()
-            .find(|step| step["id"] == id)
-            .unwrap_or_else(|| panic!("{id} is missing: {text}"))
-            .clone()
+        let mut steps = report["steps"].as_array().expect("steps").iter();
+        steps.find(|step| step["id"] == id).unwrap_or_else(|| panic!("{id} is missing: {report}"))
     };
     for id in ["baseline", "irq-affinity-rps", "reuseport", "steer-by-cpu"] {
-        assert!(step(id)["transactions_per_second"]["median"].as_f64() > Some(100.0), "{id}: {text}");
+        assert!(step(id)["transactions_per_second"]["median"].as_f64() > Some(100.0), "{id}: {report}");
     }
     assert_eq!(step("reuseport")["changes"][0]["setting"], "server workers");
     assert!(step("steer-by-cpu")["changes"].to_string().contains("chosen by CPU, with boost"));
@@ -64,31 +55,12 @@ fn lab_measures_restarts_and_boosts_nsd() {
 #[test]
 fn no_reply_servers_have_a_rate_and_no_latency() {
     let test = "no_reply_servers_have_a_rate_and_no_latency";
-    let has_rsyslog = std::path::Path::new("/usr/sbin/rsyslogd").exists();
-    match (rustix::process::geteuid().is_root(), has_rsyslog) {
-        (true, true) => {}
-        (false, _) => return skip(test, "boost requires root"),
-        (true, false) => return skip(test, "rsyslog is not installed"),
+    if !is_root(test) || !is_installed(test, "/usr/sbin/rsyslogd") {
+        return;
     }
     let _machine = machine();
-    let output = linerate(&[
-        "lab",
-        "--server",
-        "rsyslog",
-        "--time",
-        "4",
-        "--quick",
-        "--quiet",
-        "--json",
-        "-",
-        "--steps",
-        "steer-by-cpu",
-    ]);
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert_eq!(output.status.code(), Some(0), "{text}{}", String::from_utf8_lossy(&output.stderr));
-    let document: Value = serde_json::from_str(&text).expect("JSON");
-    let steps = document["result"]["steps"].as_array().expect("steps");
-    for step in steps {
+    let report = measure("rsyslog", "4", "steer-by-cpu");
+    for step in report["steps"].as_array().expect("steps") {
         if step["id"] == "steer-by-cpu" {
             assert!(step["skipped_because"].to_string().contains("one socket"), "{step}");
             continue;
@@ -100,21 +72,21 @@ fn no_reply_servers_have_a_rate_and_no_latency() {
 
 #[test]
 fn server_on_another_port_is_reported_with_its_ports() {
-    if !is_root_with_nsd("server_on_another_port_is_reported_with_its_ports") {
+    if !is_root("server_on_another_port_is_reported_with_its_ports") {
         return;
     }
     let wrong_port_server =
         format!("sh -c 'exec {} serve echo --bind {{address}}:5999' {{port}}", program().display());
     let workload = ["--workload", "echo", "--no-reply", "--quick", "--quiet"];
     let output = linerate(&[&["lab", "--server", &wrong_port_server][..], &workload].concat());
-    let error = String::from_utf8_lossy(&output.stderr);
-    assert!(error.contains("did not bind UDP port 5300") && error.lines().count() == 1, "{error}");
-    assert!(error.contains("5999"), "{error}");
+    assert_refused(&output, "did not bind UDP port 5300");
+    assert_refused(&output, "5999");
 }
 
 #[test]
 fn unmeasurable_servers_are_reported_in_one_line() {
-    if !is_root_with_nsd("unmeasurable_servers_are_reported_in_one_line") {
+    let test = "unmeasurable_servers_are_reported_in_one_line";
+    if !is_root(test) || !is_installed(test, NSD) {
         return;
     }
     let _machine = machine();
@@ -147,9 +119,7 @@ fn unmeasurable_servers_are_reported_in_one_line() {
         ("nsd", "dnsx", "workload 'dnsx': give dns:FILE"),
     ] {
         let output = linerate(&["lab", "--quick", "--quiet", "--server", server, "--workload", workload]);
-        let error = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{server}: {error}");
-        assert!(error.contains(expected) && error.lines().count() == 1, "{server}, {workload}: {error}");
+        assert_refused(&output, expected);
     }
     assert_eq!(processes_with("sleep 471.5"), 0, "a background process ends with the lab");
 }

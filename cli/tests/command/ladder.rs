@@ -5,12 +5,11 @@ pub(crate) mod generators;
 
 use std::fs;
 use std::process::{Child, Stdio};
-use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::support::{machine, program};
+use crate::support::{machine, program, within};
 use crate::tune::scene::{TuneTestLab, output_text};
 use generators::SshTestGenerators;
 
@@ -36,13 +35,10 @@ fn kinds(warnings: &Value) -> Vec<&str> {
     warnings.as_array().expect("warnings").iter().filter_map(|warning| warning["kind"].as_str()).collect()
 }
 
-fn within(seconds: u64, description: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(seconds);
-    while !condition() {
-        assert!(Instant::now() < deadline, "{description} within {seconds} s");
-        // No event reports a change of a setting.
-        std::thread::sleep(Duration::from_millis(20));
-    }
+fn start(test: &str) -> Option<(TuneTestLab, SshTestGenerators)> {
+    let scene = TuneTestLab::up(test)?;
+    let generators = SshTestGenerators::up(test, &scene)?;
+    Some((scene, generators))
 }
 
 /// Starts a run of the step xps and returns once its setting is in effect.
@@ -71,9 +67,7 @@ fn assert_restored(scene: &TuneTestLab, before: &crate::tune::scene::HostSetting
 
 #[test]
 fn ladder_with_two_generators_restores_all_settings() {
-    let test = "ladder_with_two_generators_restores_all_settings";
-    let Some(scene) = TuneTestLab::up(test) else { return };
-    let Some(generators) = SshTestGenerators::up(test, &scene) else { return };
+    let Some((scene, generators)) = start("ladder_with_two_generators_restores_all_settings") else { return };
     let before = scene.values();
     let arguments = [&["--steps", "xps,gro-off"][..], &LOW_RATE].concat();
     let output = generators.ladder(&scene, &arguments).output().expect("started");
@@ -103,8 +97,7 @@ fn ladder_with_two_generators_restores_all_settings() {
 #[test]
 fn killed_generator_marks_the_step_and_stops_the_ladder() {
     let test = "killed_generator_marks_the_step_and_stops_the_ladder";
-    let Some(scene) = TuneTestLab::up(test) else { return };
-    let Some(generators) = SshTestGenerators::up(test, &scene) else { return };
+    let Some((scene, generators)) = start(test) else { return };
     let before = scene.values();
     let child = start_xps_step(&scene, &generators);
     let victim = generators.processes().into_iter().max().expect("a generator runs");
@@ -124,8 +117,7 @@ fn killed_generator_marks_the_step_and_stops_the_ladder() {
 #[test]
 fn interrupted_ladder_reports_its_steps_and_restores_settings() {
     let test = "interrupted_ladder_reports_its_steps_and_restores_settings";
-    let Some(scene) = TuneTestLab::up(test) else { return };
-    let Some(generators) = SshTestGenerators::up(test, &scene) else { return };
+    let Some((scene, generators)) = start(test) else { return };
     let before = scene.values();
     let child = start_xps_step(&scene, &generators);
     signal(child.id(), Signal::INT);
@@ -140,9 +132,7 @@ fn interrupted_ladder_reports_its_steps_and_restores_settings() {
 
 #[test]
 fn guard_undoes_a_killed_ladder() {
-    let test = "guard_undoes_a_killed_ladder";
-    let Some(scene) = TuneTestLab::up(test) else { return };
-    let Some(generators) = SshTestGenerators::up(test, &scene) else { return };
+    let Some((scene, generators)) = start("guard_undoes_a_killed_ladder") else { return };
     let before = scene.values();
     let mut child = start_xps_step(&scene, &generators);
     signal(child.id(), Signal::KILL);
@@ -155,9 +145,7 @@ fn guard_undoes_a_killed_ladder() {
 #[test]
 fn keep_better_keeps_a_better_step_as_a_tune() {
     let _machine = machine();
-    let test = "keep_better_keeps_a_better_step_as_a_tune";
-    let Some(scene) = TuneTestLab::up(test) else { return };
-    let Some(generators) = SshTestGenerators::up(test, &scene) else { return };
+    let Some((scene, generators)) = start("keep_better_keeps_a_better_step_as_a_tune") else { return };
     // Two of the four transmit queues drop most packets. Once each CPU has its own queue, no CPU
     // uses these two.
     scene.shell(
@@ -184,9 +172,7 @@ fn keep_better_keeps_a_better_step_as_a_tune() {
 
 #[test]
 fn ladder_reports_that_no_request_passes_a_firewall() {
-    let test = "ladder_reports_that_no_request_passes_a_firewall";
-    let Some(scene) = TuneTestLab::up(test) else { return };
-    let Some(generators) = SshTestGenerators::up(test, &scene) else { return };
+    let Some((scene, generators)) = start("ladder_reports_that_no_request_passes_a_firewall") else { return };
     scene.shell(
         "nft 'table inet wall { chain in { type filter hook input priority 0; udp dport 7777 drop; }; }'",
     );

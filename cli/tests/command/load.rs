@@ -2,14 +2,16 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::Output;
 
 use linerate_lab::Lab;
 use linerate_testkit::reflector::{Reflector, ReflectorBuilder, RunningReflector};
 use serde_json::Value;
 
 use crate::schema::conforms;
-use crate::support;
+use crate::support::{
+    assert_refused, document_of, errors_of, is_root, linerate, machine, program, run_on, start_lab,
+};
 
 fn service(builder: ReflectorBuilder) -> (RunningReflector, String) {
     let running = builder.start().expect("a service on loopback");
@@ -18,12 +20,7 @@ fn service(builder: ReflectorBuilder) -> (RunningReflector, String) {
 }
 
 fn load(arguments: &[&str]) -> Output {
-    support::linerate(&[&["load"], arguments].concat())
-}
-
-fn document(output: &Output) -> Value {
-    serde_json::from_slice(&output.stdout)
-        .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)))
+    linerate(&[&["load"], arguments].concat())
 }
 
 fn count(value: &Value, key: &str) -> u64 {
@@ -44,7 +41,7 @@ fn assert_self_contained(page: &str) {
 
 #[test]
 fn search_finds_the_capacity_of_a_rate_limited_server() {
-    let _machine = support::machine();
+    let _machine = machine();
     let capacity = 5_000.0;
     let (_service, address) = service(Reflector::builder().token_bucket(capacity, 100));
     let directory = tempfile::tempdir().expect("a directory");
@@ -55,8 +52,8 @@ fn search_finds_the_capacity_of_a_rate_limited_server() {
     let more = ["--json-stream", stream.to_str().expect("a name"), "--overload", "2"];
     let output = load(&[&[address.as_str()][..], &search, &files, &more].concat());
     // --min-rate requires ten times the capacity of the service.
-    assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
-    let report = document(&output);
+    assert_eq!(output.status.code(), Some(1), "{}", errors_of(&output));
+    let report = document_of(&output);
     conforms(&report, "linerate.load-search/2");
     let report = &report["result"];
     let rate = report["transactions_per_second"]["median"].as_f64().expect("a rate");
@@ -80,36 +77,20 @@ fn search_finds_the_capacity_of_a_rate_limited_server() {
 #[test]
 fn search_with_sockets_over_veth_is_a_lower_bound() {
     let test = "search_with_sockets_over_veth_is_a_lower_bound";
-    if !rustix::process::geteuid().is_root() {
-        return support::skip(test, "requires root");
+    if !is_root(test) {
+        return;
     }
-    let lab = match Lab::builder().start() {
-        Ok(lab) => lab,
-        Err(error) => return support::skip(test, &error.to_string()),
-    };
-    let _machine = support::machine();
+    let Some(lab) = start_lab(test, Lab::builder()) else { return };
+    let _machine = machine();
     let echo = || Reflector::builder().address(([198, 18, 0, 1], 7777)).token_bucket(5_000.0, 100).start();
     let _service = lab.receiver().run(echo).expect("the host runs").expect("a service");
-    let directory = tempfile::tempdir().expect("a directory");
     for (backend, is_bound) in [("socket", true), ("xdp", false)] {
-        let file = directory.path().join(backend);
-        let mut load = Command::new(support::program());
-        load.args([
-            "load",
-            "198.18.0.1:7777",
-            "--search",
-            "--searches",
-            "1",
-            "--slot",
-            "0.2",
-            "--time",
-            "3",
-            "--quiet",
-        ]);
-        load.args(["--resolution", "5%", "--backend", backend, "--json"]).arg(&file).stdout(Stdio::null());
-        let mut load = lab.senders()[0].spawn(load).expect("it starts");
-        assert!(load.wait().expect("it ends").success());
-        let result = &read(&file)["result"];
+        let search =
+            ["load", "198.18.0.1:7777", "--search", "--searches", "1", "--slot", "0.2", "--time", "3"];
+        let more = ["--quiet", "--resolution", "5%", "--backend", backend, "--json", "-"];
+        let output = run_on(&lab.senders()[0], program(), &[&search[..], &more].concat());
+        assert!(output.status.success(), "{}", errors_of(&output));
+        let result = &document_of(&output)["result"];
         let reasons = result["bound_because"].as_array().expect("reasons");
         let has_veth_reason = reasons.iter().any(|reason| reason["reason"] == "server-delivers-replies");
         assert_eq!(has_veth_reason, is_bound, "{backend}: {result}");
@@ -124,7 +105,7 @@ fn json_stream_ends_with_a_document_whose_intervals_add_up() {
     let arguments =
         [&address, "--rate", "2k", "--duration", "1", "--interval", "0.25", "--json-stream", "-", "--live"];
     let output = load(&arguments);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{}", errors_of(&output));
     let lines: Vec<Value> = String::from_utf8_lossy(&output.stdout)
         .lines()
         .map(|line| serde_json::from_str(line).expect("one object per line"))
@@ -144,7 +125,7 @@ fn json_stream_ends_with_a_document_whose_intervals_add_up() {
     let sum = |key: &str| final_intervals.iter().map(|interval| count(interval, key)).sum::<u64>();
     assert_eq!(sum("sent"), count(end, "sent"));
     assert_eq!(sum("answered"), count(end, "answered"));
-    let live_lines = String::from_utf8_lossy(&output.stderr).lines().count();
+    let live_lines = errors_of(&output).lines().count();
     assert_eq!(live_lines, 5, "a header and one line per interval");
     assert_eq!(service.stop().received, count(end, "sent"));
 }
@@ -165,8 +146,8 @@ fn merge_adds_up_runs_that_start_together() {
     });
     let names = [&a, &b, &html].map(|path| path.to_str().expect("a name"));
     let output = load(&["merge", names[0], names[1], "--json", "-", "--html", names[2]]);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let (document, a, b) = (document(&output), read(&a), read(&b));
+    assert!(output.status.success(), "{}", errors_of(&output));
+    let (document, a, b) = (document_of(&output), read(&a), read(&b));
     conforms(&document, "linerate.load/2");
     let (merged, a, b) = (&document["result"], &a["result"], &b["result"]);
     assert!(a["clock"]["uncertain_seconds"].is_number(), "{a}");
@@ -192,16 +173,9 @@ fn merge_adds_up_runs_that_start_together() {
     let merge = load(&["merge", names[0], names[1]]);
     let text = String::from_utf8_lossy(&merge.stdout);
     assert!(text.contains("may differ by") && text.contains("was the limit"), "{text}");
-    let refusal = load(&["merge", names[0], names[1], "--max-clock-offset", "15s"]);
-    assert_eq!(refusal.status.code(), Some(2));
-    assert!(
-        String::from_utf8_lossy(&refusal.stderr).contains("its clock may be off by 16.000 s"),
-        "{refusal:?}"
-    );
-
-    let duplicate = load(&["merge", names[0], names[0]]);
-    assert_eq!(duplicate.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&duplicate.stderr).contains("would be counted twice"));
+    let strict = load(&["merge", names[0], names[1], "--max-clock-offset", "15s"]);
+    assert_refused(&strict, "its clock may be off by 16.000 s");
+    assert_refused(&load(&["merge", names[0], names[0]]), "would be counted twice");
 }
 
 #[test]
@@ -212,16 +186,16 @@ fn missed_max_loss_exits_with_status_1() {
     };
     let (strict, lenient) = (run("5%"), run("60%"));
     assert_eq!((strict.status.code(), lenient.status.code()), (Some(1), Some(0)));
-    let missed = document(&strict)["result"]["missed"].to_string();
+    let missed = document_of(&strict)["result"]["missed"].to_string();
     assert!(missed.contains("over --max-loss 5"), "{missed}");
-    assert_eq!(document(&lenient)["result"]["missed"], Value::Array(Vec::new()));
+    assert_eq!(document_of(&lenient)["result"]["missed"], Value::Array(Vec::new()));
 }
 
 #[test]
 fn overload_with_a_given_capacity_matches_its_schema() {
     let (_service, address) = service(Reflector::builder());
     let output = load(&[&address, "--capacity", "1k", "--overload", "2", "--duration", "0.3", "--json", "-"]);
-    let report = document(&output);
+    let report = document_of(&output);
     conforms(&report, "linerate.load-overload/2");
     assert_eq!(report["result"]["overload"].as_array().map(Vec::len), Some(1), "{report}");
 }
@@ -230,8 +204,8 @@ fn overload_with_a_given_capacity_matches_its_schema() {
 fn ramp_accounts_for_the_requests_of_each_rate() {
     let (service, address) = service(Reflector::builder());
     let output = load(&[&address, "--ramp", "500-1500/3", "--duration", "0.3", "--json", "-"]);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let ramp = document(&output);
+    assert!(output.status.success(), "{}", errors_of(&output));
+    let ramp = document_of(&output);
     conforms(&ramp, "linerate.load-ramp/2");
     let steps = ramp["result"]["steps"].as_array().expect("steps");
     let rates: Vec<Option<f64>> = steps.iter().map(|step| step["requested_per_second"].as_f64()).collect();
@@ -246,7 +220,7 @@ fn a_ramp_that_misses_a_threshold_exits_with_1() {
     let output =
         load(&[&address, "--ramp", "200-400/2", "--duration", "0.1", "--min-rate", "1M", "--json", "-"]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(document(&output)["result"]["missed"][0].as_str().expect("a miss").contains("--min-rate"));
+    assert!(document_of(&output)["result"]["missed"][0].as_str().expect("a miss").contains("--min-rate"));
     let refusal = load(&[&address, "--capacity", "1k", "--overload", "2", "--min-rate", "1M"]);
     assert_eq!(refusal.status.code(), Some(2));
 }
@@ -269,32 +243,28 @@ fn merged_runs_without_replies_succeed() {
 #[test]
 fn merge_refuses_invalid_documents() {
     let directory = tempfile::tempdir().expect("a directory");
-    let refusal = |content: &str| {
-        let path = directory.path().join("x.json");
+    let path = directory.path().join("x.json");
+    let name = path.to_str().expect("a name");
+    for (content, words) in [
+        ("", "no linerate.load/2 document"),
+        ("{}", "it names no schema; linerate.load/2 is required"),
+        (r#"{"schema": "linerate.load/1"}"#, "its schema is linerate.load/1; linerate.load/2"),
+        (r#"{"schema": "linerate.load/2"}"#, "missing field"),
+    ] {
         fs::write(&path, content).expect("written");
-        let name = path.to_str().expect("a name");
         let output = load(&["merge", name, name]);
-        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!((output.status.code(), errors.lines().count()), (Some(2), 1), "{errors}");
-        assert!(errors.contains("x.json: "), "{errors}");
-        errors
-    };
-    assert!(refusal("").contains("no linerate.load/2 document"));
-    assert!(refusal("{}").contains("it names no schema; linerate.load/2 is required"));
-    assert!(
-        refusal(r#"{"schema": "linerate.load/1"}"#)
-            .contains("its schema is linerate.load/1; linerate.load/2")
-    );
-    assert!(refusal(r#"{"schema": "linerate.load/2"}"#).contains("missing field"));
+        assert_refused(&output, "x.json: ");
+        assert_refused(&output, words);
+    }
 }
 
 #[test]
 fn load_without_a_rate_requests_10_000_per_second() {
-    let _machine = support::machine();
+    let _machine = machine();
     let (_service, address) = service(Reflector::builder());
     let output = load(&[&address, "--duration", "0.2", "--payload", "18", "--json", "-"]);
-    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
-    let document = document(&output);
+    assert_eq!(output.status.code(), Some(0), "{}", errors_of(&output));
+    let document = document_of(&output);
     conforms(&document, "linerate.load/2");
     let document = &document["result"];
     assert_eq!(document["requested_per_second"], 10_000.0);

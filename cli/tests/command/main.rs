@@ -27,6 +27,7 @@ mod report;
 mod schema;
 mod schema_coverage;
 mod serve;
+mod sshd;
 mod support;
 mod sys;
 mod top;

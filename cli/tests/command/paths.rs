@@ -2,33 +2,24 @@
 
 use std::fs;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
-
-use serde_json::Value;
 
 use crate::schema::conforms;
-use crate::support::{labs_can_be_made, linerate, machine, program, skip};
-
-fn paths_can_be_compared() -> Result<(), String> {
-    if !rustix::process::geteuid().is_root() {
-        return Err("lab paths requires root".to_owned());
-    }
-    labs_can_be_made()
-}
+use crate::support::{can_make_labs, document_of, errors_of, is_root, linerate, machine, program, within};
 
 #[test]
 fn paths_are_compared_with_host_and_only_tap_has_a_relay() {
     let _machine = machine();
-    if let Err(why) = paths_can_be_compared() {
-        return skip("paths_are_compared_with_host_and_only_tap_has_a_relay", &why);
+    let test = "paths_are_compared_with_host_and_only_tap_has_a_relay";
+    if !is_root(test) || !can_make_labs(test) {
+        return;
     }
     let directory = tempfile::tempdir().expect("a directory");
     let page = directory.path().join("paths.html");
     let page = page.to_str().expect("a name");
     let output =
         linerate(&["lab", "paths", "--paths", "tap,ipvlan", "--samples", "4", "--json", "-", "--html", page]);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert!(output.status.success(), "{}", errors_of(&output));
+    let document = document_of(&output);
     conforms(&document, "linerate.paths/1");
     let paths = document["result"]["paths"].as_array().expect("paths");
     let names: Vec<&str> = paths.iter().filter_map(|path| path["name"].as_str()).collect();
@@ -58,8 +49,9 @@ fn paths_are_compared_with_host_and_only_tap_has_a_relay() {
 /// The relay process of a path ends with the killed command. `lab clean` removes the rest.
 #[test]
 fn killed_lab_paths_leaves_no_relay_process() {
-    if let Err(why) = paths_can_be_compared() {
-        return skip("killed_lab_paths_leaves_no_relay_process", &why);
+    let test = "killed_lab_paths_leaves_no_relay_process";
+    if !is_root(test) || !can_make_labs(test) {
+        return;
     }
     let mut child = Command::new(program())
         .args(["lab", "paths", "--paths", "tap", "--samples", "4"])
@@ -67,10 +59,15 @@ fn killed_lab_paths_leaves_no_relay_process() {
         .stderr(Stdio::null())
         .spawn()
         .expect("the command starts");
-    let relay = await_some(|| relays_of(child.id()).first().copied());
+    let mut relay = None;
+    within(20, "the relay runs", || {
+        relay = relays_of(child.id()).first().copied();
+        relay.is_some()
+    });
+    let relay = relay.expect("a process");
     child.kill().expect("killed");
     child.wait().expect("its status");
-    await_some(|| (!fs::exists(format!("/proc/{relay}")).unwrap_or(true)).then_some(()));
+    within(20, "the relay ends", || !fs::exists(format!("/proc/{relay}")).unwrap_or(true));
     assert!(linerate(&["lab", "clean"]).status.success());
 }
 
@@ -83,33 +80,4 @@ fn relays_of(pid: u32) -> Vec<u32> {
         read("cmdline").contains("relay\0tap") && read("status").contains(&format!("PPid:\t{pid}\n"))
     };
     pids.filter(is_relay).collect()
-}
-
-fn await_some<T>(mut poll: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    loop {
-        match poll() {
-            Some(value) => return value,
-            None if Instant::now() < deadline => std::thread::yield_now(),
-            None => panic!("not within 20 s"),
-        }
-    }
-}
-
-#[test]
-fn invalid_paths_and_relays_are_refused_in_one_line() {
-    for (arguments, words) in [
-        (
-            &["lab", "paths", "--paths", "bridge,nothing"][..],
-            "there is no path nothing; the paths are host, routed",
-        ),
-        (&["lab", "paths", "--samples", "5"], "--samples 5: an even number is required"),
-        (&["lab", "relay", "tap", "nothing0", "nothing-with-a-long-name"], "nothing"),
-        (&["lab", "relay", "udp", "192.0.2.1:9", "192.0.2.1:9"], "relay from 192.0.2.1:9"),
-    ] {
-        let output = linerate(arguments);
-        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(2), "{errors}");
-        assert!(errors.contains(words) && errors.trim().lines().count() == 1, "{errors}");
-    }
 }

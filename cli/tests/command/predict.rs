@@ -2,10 +2,8 @@
 
 use std::process::Output;
 
-use serde_json::Value;
-
 use crate::schema;
-use crate::support::linerate;
+use crate::support::{assert_refused, document_of, linerate};
 
 fn predict(run: &str, arguments: &[&str]) -> Output {
     let file = format!("{}/../docs/runs/{run}.json", env!("CARGO_MANIFEST_DIR"));
@@ -15,7 +13,7 @@ fn predict(run: &str, arguments: &[&str]) -> Output {
 #[test]
 fn predict_matches_the_published_prediction() {
     let output = predict("2026-11-26-2-cpu-vm", &["--cpus", "20", "--json", "-"]);
-    let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let document = document_of(&output);
     schema::conforms(&document, "linerate.prediction/1");
     let prediction = &document["result"];
     assert!(prediction["rank_correlation"].as_f64().expect("a number") >= 0.7, "{prediction}");
@@ -31,9 +29,6 @@ fn predict_matches_the_published_prediction() {
 
 #[test]
 fn predict_refuses_runs_without_hot_spots_and_zero_cpus() {
-    let old = predict("server-nsd", &["--cpus", "20"]);
-    let errors = String::from_utf8_lossy(&old.stderr);
-    assert!(old.status.code() == Some(2) && errors.contains("measure again"), "{errors}");
-    let none = predict("2026-11-26-2-cpu-vm", &["--cpus", "0"]);
-    assert_eq!(none.status.code(), Some(2));
+    assert_refused(&predict("server-nsd", &["--cpus", "20"]), "measure again");
+    assert_refused(&predict("2026-11-26-2-cpu-vm", &["--cpus", "0"]), "--cpus");
 }

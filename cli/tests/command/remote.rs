@@ -10,6 +10,10 @@ use linerate_load::{Generator, GeneratorError, LoadSlot};
 
 use scene::RemoteTestLab;
 
+fn slot(per_second: f64, duration: Duration) -> LoadSlot {
+    LoadSlot { interval: Some(Duration::from_millis(100)), ..LoadSlot::rate(per_second, duration) }
+}
+
 #[test]
 fn two_remote_generators_send_together_and_their_counts_add_up() {
     let Some(scene) = RemoteTestLab::up("two_remote_generators_send_together_and_their_counts_add_up") else {
@@ -26,10 +30,7 @@ fn two_remote_generators_send_together_and_their_counts_add_up() {
         // All lab hosts share one clock.
         assert!(clock.ahead_ns.unsigned_abs() <= clock.uncertain_ns, "{host}: {clock:?}");
     }
-    let slot = LoadSlot {
-        interval: Some(Duration::from_millis(100)),
-        ..LoadSlot::rate(2_000.0, Duration::from_millis(500))
-    };
+    let slot = slot(2_000.0, Duration::from_millis(500));
     let mut sent_in_intervals = 0;
     let outcome =
         generators.watch(&slot, &mut |interval| sent_in_intervals += interval.sent).expect("a slot");
@@ -57,10 +58,7 @@ fn killed_remote_generator_is_named_and_other_counts_are_kept() {
         return;
     };
     let mut generators = scene.generators(scene.options()).expect("they start");
-    let slot = LoadSlot {
-        interval: Some(Duration::from_millis(100)),
-        ..LoadSlot::rate(2_000.0, Duration::from_secs(1))
-    };
+    let slot = slot(2_000.0, Duration::from_secs(1));
     let error = generators.watch(&slot, &mut |interval| {
         if interval.number == 1 {
             scene.kill_remote_program(1);
@@ -86,10 +84,7 @@ fn cancelling_and_killing_ssh_end_remote_generators() {
     let options = scene.options();
     let cancel = options.cancel.clone();
     let mut generators = scene.generators(options).expect("they start");
-    let slot = LoadSlot {
-        interval: Some(Duration::from_millis(100)),
-        ..LoadSlot::rate(500.0, Duration::from_secs(60))
-    };
+    let slot = slot(500.0, Duration::from_secs(60));
     let outcome = generators.watch(&slot, &mut |interval| {
         if interval.number == 1 {
             cancel.store(true, Ordering::Relaxed);
@@ -116,10 +111,7 @@ fn both_ends_detect_a_cut_link() {
     let Some(scene) = RemoteTestLab::up("both_ends_detect_a_cut_link") else { return };
     let mut generators = scene.generators(scene.options()).expect("they start");
     let programs = scene.remote_programs();
-    let slot = LoadSlot {
-        interval: Some(Duration::from_millis(100)),
-        ..LoadSlot::rate(500.0, Duration::from_secs(1))
-    };
+    let slot = slot(500.0, Duration::from_secs(1));
     let error = generators.watch(&slot, &mut |interval| {
         if interval.number == 1 {
             scene.cut_link(1);

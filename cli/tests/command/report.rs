@@ -2,10 +2,8 @@
 
 use std::fs;
 
-use serde_json::Value;
-
 use crate::schema::conforms;
-use crate::support::{linerate, program};
+use crate::support::{assert_refused, document_of, errors_of, linerate, program};
 
 fn path(directory: &tempfile::TempDir, name: &str) -> String {
     directory.path().join(name).display().to_string()
@@ -23,7 +21,7 @@ fn report_joins_results_and_lists_unreadable_files() {
 
     let report = linerate(&["report", &runs.path().display().to_string(), "--json", "-", "--html", &page]);
     assert!(report.status.success(), "{report:?}");
-    let document: Value = serde_json::from_slice(&report.stdout).expect("JSON");
+    let document = document_of(&report);
     conforms(&document, "linerate.report/2");
     let files = |list: &str| -> Vec<String> {
         let rows = document["result"][list].as_array().expect("a list");
@@ -43,10 +41,7 @@ fn report_joins_results_and_lists_unreadable_files() {
 fn report_refuses_directories_without_results() {
     let empty = tempfile::tempdir().expect("a directory");
     for from in [empty.path().display().to_string(), path(&empty, "gone")] {
-        let refusal = linerate(&["report", &from]);
-        assert_eq!(refusal.status.code(), Some(2), "{refusal:?}");
-        let errors = String::from_utf8_lossy(&refusal.stderr);
-        assert!(errors.lines().count() == 1 && errors.contains(&from), "{errors}");
+        assert_refused(&linerate(&["report", &from]), &from);
     }
 }
 
@@ -55,7 +50,7 @@ fn fleet_report_of_1000_hosts_fits_in_512_mib() {
     const HOSTS: usize = 1_000;
     let fleet = tempfile::tempdir().expect("a directory");
     let diagnosis = linerate(&["doctor", "--interface", "lo", "--json", "-"]);
-    let document: Value = serde_json::from_slice(&diagnosis.stdout).expect("JSON");
+    let document = document_of(&diagnosis);
     let text = document.to_string();
     for number in 0..HOSTS {
         let host = fleet.path().join(format!("host{number}"));
@@ -79,8 +74,8 @@ fn fleet_report_of_1000_hosts_fits_in_512_mib() {
         .args(["report", "--fleet", &fleet, "--json", "-", "--html", &page])
         .output()
         .expect("a shell");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert!(output.status.success(), "{}", errors_of(&output));
+    let report = document_of(&output);
     conforms(&report, "linerate.fleet/1");
     let hosts = report["result"]["hosts"].as_array().expect("hosts");
     assert_eq!(hosts.len(), HOSTS);

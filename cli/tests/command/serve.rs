@@ -13,6 +13,7 @@ use std::process::{Child, ChildStderr, Command, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
+use crate::schema::conforms;
 use crate::support;
 
 /// A running `linerate serve`.
@@ -63,6 +64,7 @@ impl ServeProcess {
         let output = self.child.stdout.take().expect("a pipe");
         let document: Value = serde_json::from_reader(output).expect("a document");
         assert!(self.child.wait().expect("it ends").success());
+        conforms(&document, "linerate.serve/2");
         document["result"].clone()
     }
 
@@ -80,13 +82,4 @@ impl Drop for ServeProcess {
             let _ = self.child.wait();
         }
     }
-}
-
-/// Whether a program is installed. If not, prints a SKIP line with its name.
-pub(crate) fn is_installed(test: &str, program: &str) -> bool {
-    let status = Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
-    if status.is_err() {
-        support::skip(test, &format!("{program} is not installed"));
-    }
-    status.is_ok()
 }

@@ -3,27 +3,21 @@
 mod screen;
 mod without_terminal;
 
-use std::net::SocketAddr;
-use std::process::Command;
-
 use linerate_lab::Lab;
-use linerate_testkit::reflector::Reflector;
 use screen::TmuxTerminal;
 
-use crate::support::{program, skip};
+use crate::support::{is_root, shell, start_echo, start_lab, within};
 
 /// The receiver's address, and a port for an echo server there.
 const ECHO: &str = "198.18.0.1:4077";
+
+const ADD_TOP0: &str = "ip link add top0 type veth peer name top1; ip link set top0 up; ip link set top1 up";
 
 #[test]
 fn top_handles_keys_resizes_and_recreated_interfaces() {
     const NAME: &str = "top_handles_keys_resizes_and_recreated_interfaces";
     let Some(lab) = lab(NAME) else { return };
-    let start = || {
-        let address: SocketAddr = ECHO.parse().expect("an address");
-        Reflector::builder().address(address).start()
-    };
-    let _echo = lab.receiver().run(start).expect("the host runs").expect("an echo");
+    let _echo = start_echo(lab.receiver(), ECHO.parse().expect("an address"));
     let directory = tempfile::tempdir().expect("a directory");
     let recording = directory.path().join("top.jsonl");
     let arguments = format!("top --interval 0.3 --record {}", recording.display());
@@ -34,16 +28,12 @@ fn top_handles_keys_resizes_and_recreated_interfaces() {
     pane.wait_until_gone("reading the host");
     assert!(pane.text().lines().count() <= 24);
 
-    pane.ip("link add top0 type veth peer name top1");
-    pane.ip("link set top0 up");
-    pane.ip("link set top1 up");
+    shell(lab.receiver(), ADD_TOP0);
     pane.wait_for("top0");
-    pane.ip("link del top0");
+    shell(lab.receiver(), "ip link del top0");
     pane.wait_for("gone");
     pane.wait_until_gone("top0");
-    pane.ip("link add top0 type veth peer name top1");
-    pane.ip("link set top0 up");
-    pane.ip("link set top1 up");
+    shell(lab.receiver(), ADD_TOP0);
     pane.wait_for("top0");
 
     pane.resize(200, 60);
@@ -91,7 +81,7 @@ fn sigterm_restores_the_terminal_and_replay_steps_through_a_recording() {
     let arguments = format!("top --interval 0.1 --record {}", recording.display());
     let Some(pane) = TmuxTerminal::start(NAME, &lab, directory.path(), &arguments, (80, 24)) else { return };
     pane.wait_for("eth0");
-    screen::within("ten snapshots", || {
+    within(40, "ten snapshots", || {
         std::fs::read_to_string(&recording).is_ok_and(|text| text.lines().count() >= 10)
     });
     assert!(pane.is_alternate());
@@ -141,26 +131,5 @@ fn key_d_counts_and_shows_drops() {
 
 /// Prints a SKIP line and returns `None` without root or if no lab can be created.
 fn lab(test: &str) -> Option<Lab> {
-    if !rustix::process::geteuid().is_root() {
-        skip(test, "requires root");
-        return None;
-    }
-    match Lab::builder().senders(1).queues(2).start() {
-        Ok(lab) => Some(lab),
-        Err(error) => {
-            skip(test, &error.to_string());
-            None
-        }
-    }
-}
-
-/// Runs `linerate` with these arguments on the receiver of a lab.
-fn on_receiver(lab: &Lab, arguments: &[&str]) -> std::process::Output {
-    let mut command = Command::new(program());
-    command.args(arguments).stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
-    let mut child = lab.receiver().spawn(command).expect("it starts");
-    let (mut out, mut errors) = (Vec::new(), Vec::new());
-    std::io::Read::read_to_end(&mut child.stdout.take().expect("a pipe"), &mut out).expect("text");
-    std::io::Read::read_to_end(&mut child.stderr.take().expect("a pipe"), &mut errors).expect("text");
-    std::process::Output { status: child.wait().expect("it ends"), stdout: out, stderr: errors }
+    if is_root(test) { start_lab(test, Lab::builder().queues(2)) } else { None }
 }

@@ -42,7 +42,7 @@ impl BoostServersTestHost {
     /// program is missing.
     pub(crate) fn up(test: &str, programs: &[&str]) -> Option<Self> {
         if let Some(program) = programs.iter().find(|name| find(name).is_none()) {
-            skip(test, &format!("{program} is not installed"));
+            skip(test, format!("{program} is not installed"));
             return None;
         }
         if std::thread::available_parallelism().map_or(1, usize::from) < 2 {

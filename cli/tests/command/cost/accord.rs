@@ -84,7 +84,7 @@ fn cost_matches_the_time_a_process_loses_to_packets() {
         if reached < load - SHORT_OF {
             skip(
                 NAME,
-                &format!(
+                format!(
                     "frames sent here took {:.0} % of the CPU where {:.0} % were wanted",
                     reached * 100.0,
                     load * 100.0

@@ -5,19 +5,19 @@ use std::fs;
 use serde_json::Value;
 
 use crate::schema::conforms;
-use crate::support::{linerate, skip};
+use crate::support::{assert_refused, document_of, errors_of, is_root, linerate};
 
 #[test]
 fn compare_shows_two_cost_results_and_refuses_other_schemas() {
-    if !rustix::process::geteuid().is_root() {
-        return skip("compare_shows_two_cost_results_and_refuses_other_schemas", "requires root");
+    if !is_root("compare_shows_two_cost_results_and_refuses_other_schemas") {
+        return;
     }
     let directory = tempfile::tempdir().expect("a directory");
     let path = |name: &str| directory.path().join(name).to_str().expect("a name").to_owned();
     let (one, other, html) = (path("a.json"), path("b.json"), path("b.html"));
     let cost = |arguments: &[&str]| {
         let output = linerate(&[&["cost", "--duration", "0.3"], arguments].concat());
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "{}", errors_of(&output));
         String::from_utf8(output.stdout).expect("text")
     };
     let text = cost(&["--json", &one]);
@@ -31,17 +31,16 @@ fn compare_shows_two_cost_results_and_refuses_other_schemas() {
     assert_eq!(document["result"]["by"], "cgroup");
 
     let comparison = linerate(&["cost", "--compare", &one, &other]);
-    assert!(comparison.status.success(), "{}", String::from_utf8_lossy(&comparison.stderr));
+    assert!(comparison.status.success(), "{}", errors_of(&comparison));
     let text = String::from_utf8_lossy(&comparison.stdout).into_owned();
     assert!(text.contains("a.json") && text.contains("b.json"), "{text}");
     let comparison = linerate(&["cost", "--compare", &one, &other, "--json", "-"]);
-    let comparison: Value = serde_json::from_slice(&comparison.stdout).expect("JSON");
-    conforms(&comparison, "linerate.cost-comparison/2");
+    conforms(&document_of(&comparison), "linerate.cost-comparison/2");
 
     let wrong = path("load.json");
     fs::write(&wrong, r#"{"schema": "linerate.load/1"}"#).expect("written");
-    let refusal = linerate(&["cost", "--compare", &one, &wrong]);
-    let errors = String::from_utf8_lossy(&refusal.stderr);
-    assert_eq!((refusal.status.code(), errors.lines().count()), (Some(2), 1), "{errors}");
-    assert!(errors.contains("load.json") && errors.contains("linerate.load/1"), "{errors}");
+    assert_refused(
+        &linerate(&["cost", "--compare", &one, &wrong]),
+        "load.json: its schema is linerate.load/1",
+    );
 }

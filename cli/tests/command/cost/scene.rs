@@ -5,11 +5,10 @@ use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use linerate_testkit::reflector::installed::find;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::support::{program, skip};
+use crate::support::{await_line, is_installed, program, skip};
 use crate::tune::scene::TuneTestLab;
 
 /// The CPU that receives packets, and the CPU that sends them.
@@ -50,16 +49,12 @@ pub(super) struct OpensslSpeed {
 impl CostTestHost {
     /// Prints a SKIP line and returns `None` if something is missing.
     pub(super) fn up(test: &str) -> Option<Self> {
-        if let Some(program) = ["openssl", "taskset"].into_iter().find(|name| find(name).is_none()) {
-            skip(test, &format!("{program} is not installed"));
-            return None;
-        }
         if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
             skip(test, "requires two CPUs");
             return None;
         }
-        if let Some(program) = ["ethtool", "chrt", "nft"].into_iter().find(|name| find(name).is_none()) {
-            skip(test, &format!("{program} is not installed"));
+        let programs = ["openssl", "taskset", "ethtool", "chrt", "nft"];
+        if !programs.iter().all(|program| is_installed(test, program)) {
             return None;
         }
         let host = Self { scene: TuneTestLab::up(test)? };
@@ -95,13 +90,18 @@ impl CostTestHost {
         ));
         let mut first = self.scene.on("sender0", "taskset");
         // The CPU that sends the first packet becomes the CPU that polls.
-        first.args(["-c", &CPU.to_string()]).arg(program()).args([
-            "load",
-            "198.18.0.1:9",
+        first.args(["-c", &CPU.to_string()]).arg(program()).args(["load", "198.18.0.1:9"]);
+        first.args([
             "--backend",
             "socket",
+            "--rate",
+            "10",
+            "--duration",
+            "0.1",
+            "--drain",
+            "0.01",
+            "--quiet",
         ]);
-        first.args(["--rate", "10", "--duration", "0.1", "--drain", "0.01", "--quiet"]);
         // No host answers, so the exit status has no meaning.
         first.output().expect("the load starts");
     }
@@ -166,16 +166,8 @@ impl CostProcess {
         let mut command = Command::new(program());
         command.arg("cost").args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the command starts");
-        let mut errors = BufReader::new(child.stderr.take().expect("a pipe"));
-        let mut line = String::new();
-        errors.read_line(&mut line).expect("a line");
-        assert!(line.starts_with("looking at "), "{line}");
-        std::thread::spawn(move || errors.lines().for_each(drop));
+        await_line(&mut child.stderr, |line| line.starts_with("looking at ").then_some(()));
         Self(child)
-    }
-
-    pub(super) fn pid(&self) -> u32 {
-        self.0.id()
     }
 
     /// Ends it with SIGINT and returns its document.
@@ -185,12 +177,6 @@ impl CostProcess {
         self.0.stdout.take().expect("a pipe").read_to_string(&mut text).expect("text");
         assert!(self.0.wait().expect("a child").success());
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
-    }
-
-    /// Kills it while it measures.
-    pub(super) fn kill(mut self) {
-        self.0.kill().expect("killed");
-        self.0.wait().expect("reaped");
     }
 }
 

@@ -1,8 +1,7 @@
 //! Runs in which nothing is lost.
 
-use std::io::{BufRead as _, BufReader, IoSlice, Write as _};
+use std::io::{IoSlice, Write as _};
 use std::net::UdpSocket;
-use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use linerate_lab::LabChild;
@@ -10,9 +9,9 @@ use serde_json::Value;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
 
-use super::scene::{ADDRESS, DropsTestLab, PORT, target, within};
+use super::scene::{DropsTestLab, PORT, target};
 use crate::schema::conforms;
-use crate::support::{self, program, skip};
+use crate::support::{self, await_line, document_of, errors_of, program, run_on, skip, start_on, within};
 use crate::sys::open_tap_with_pages;
 
 #[test]
@@ -62,7 +61,7 @@ fn healthy_servers_lose_nothing() {
             let client_thread = scope.spawn(|| send_requests(&client, &is_sending, &answered));
             let drops = scene.start_drops(&["--port", &PORT.to_string()]);
             let goal = answered.load(Ordering::Relaxed) + 3_000;
-            within("the server answers", || answered.load(Ordering::Relaxed) >= goal);
+            within(20, "the server answers", || answered.load(Ordering::Relaxed) >= goal);
             let output = drops.end();
             is_sending.store(false, Ordering::Relaxed);
             client_thread.join().expect("the client thread");
@@ -78,25 +77,18 @@ fn healthy_servers_lose_nothing() {
 fn sampled_packets_balance_at_high_rates() {
     let Some(scene) = DropsTestLab::up("sampled_packets_balance_at_high_rates", 1) else { return };
     let server = reuseport(&scene);
-    let (is_over, file) = (AtomicBool::new(false), scene.path("sampled.json"));
-    std::thread::scope(|scope| {
+    let is_over = AtomicBool::new(false);
+    let mut document = std::thread::scope(|scope| {
         let end = TrafficStopGuard { is_sending: &is_over, is_over: &is_over };
         scope.spawn(|| echo(&server, &is_over));
-        let mut load = Command::new(program());
-        load.args(["load", &target().to_string(), "--window", "64", "--duration", "6", "--quiet"]);
-        load.stdout(Stdio::null());
-        let mut load = scene.sender().spawn(load).expect("the generator starts");
-        let mut drops = Command::new(program());
-        drops.args(["drops", "--port", &PORT.to_string(), "--duration", "3", "--json", &file]);
-        drops.stdout(Stdio::null());
-        let mut drops = scene.receiver().spawn(drops).expect("the command starts");
-        assert!(drops.wait().expect("it ends").code().is_some());
+        let load = ["load", &target().to_string(), "--window", "64", "--duration", "6", "--quiet"];
+        let mut load = start_on(scene.sender(), program(), &load);
+        let drops = ["drops", "--port", &PORT.to_string(), "--duration", "3", "--json", "-"];
+        let drops = run_on(scene.receiver(), program(), &drops);
         load.kill().expect("killed");
-        load.wait().expect("ended");
         drop(end);
+        document_of(&drops)
     });
-    let mut document: Value =
-        serde_json::from_str(&std::fs::read_to_string(&file).expect("written")).expect("JSON");
     conforms(&document, "linerate.drops/2");
     let document = document["result"].take();
     if document["sampled"].is_null() {
@@ -175,7 +167,7 @@ fn packets_with_headers_in_pages_are_counted_at_the_socket() {
     let Some(scene) = DropsTestLab::up(TEST, 1) else { return };
     let mut tap = match scene.receiver().run(open_tap_with_pages).expect("the host runs") {
         Ok(tap) => tap,
-        Err(error) => return skip(TEST, &format!("/dev/net/tun: {error}")),
+        Err(error) => return skip(TEST, format!("/dev/net/tun: {error}")),
     };
     let mac = scene.shell(
         "ethtool -K tap0 gro off && ip address add 198.18.9.1/24 dev tap0 && ip link set tap0 up && \
@@ -236,24 +228,20 @@ fn answered(load: &Value) -> u64 {
 
 /// Starts `linerate serve echo` on the receiver and waits until it serves.
 fn serve(scene: &DropsTestLab) -> LabChild {
-    let mut command = Command::new(program());
-    command.args(["serve", "echo", "--bind", &format!("{ADDRESS}:{PORT}")]);
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-    let mut child = scene.receiver().spawn(command).expect("the command starts");
-    let mut lines = BufReader::new(child.stderr.take().expect("a pipe")).lines().map_while(Result::ok);
-    assert!(lines.by_ref().any(|line| line.starts_with("serving echo on ")), "it serves");
-    std::thread::spawn(move || lines.for_each(drop));
+    let serve = ["serve", "echo", "--bind", &target().to_string()];
+    let mut child = start_on(scene.receiver(), program(), &serve);
+    await_line(&mut child.stderr, |line| line.starts_with("serving echo on ").then_some(()));
     child
 }
 
 /// The result of a closed-loop load, which waits for replies.
 fn load(scene: &DropsTestLab, seconds: f64) -> Value {
     let file = scene.path("load.json");
-    let mut command = Command::new(program());
-    command.args(["load", &format!("{ADDRESS}:{PORT}"), "--window", "4", "--backend", "socket", "--quiet"]);
-    command.args(["--duration", &format!("{seconds:.2}"), "--json", &file]).stdout(Stdio::null());
-    let mut child = scene.sender().spawn(command).expect("the command starts");
-    assert!(child.wait().expect("it ends").success());
+    let (server, seconds) = (target().to_string(), format!("{seconds:.2}"));
+    let load = ["load", &server, "--window", "4", "--backend", "socket", "--quiet"];
+    let files = ["--duration", &seconds, "--json", &file];
+    let output = run_on(scene.sender(), program(), &[&load[..], &files].concat());
+    assert!(output.status.success(), "{}", errors_of(&output));
     let text = std::fs::read_to_string(file).expect("written");
     serde_json::from_str::<Value>(&text).expect("JSON")["result"].take()
 }

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, UdpSocket};
 
-use super::scene::{DropsOutput, DropsTestLab, PORT, shell};
+use super::scene::{DropsOutput, DropsTestLab, PORT};
+use crate::support::shell;
 
 /// Packets lost at each place, and packets that reach the server.
 const LOST: u64 = 10;

@@ -2,12 +2,11 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Stdio};
 
 use rustix::net::sockopt;
 
-use super::scene::{ADDRESS, DropsTestLab, PORT, within};
-use crate::support::{self, program, skip};
+use super::scene::{ADDRESS, DropsTestLab, PORT};
+use crate::support::{machine, program, run_on, skip, within};
 
 /// A machine-wide setting, restored at the end.
 struct HostSettingGuard {
@@ -18,24 +17,15 @@ struct HostSettingGuard {
 impl HostSettingGuard {
     fn set(test: &str, path: &'static str, value: &str) -> Option<Self> {
         if std::env::var_os("LINERATE_TEST_HOST_WIDE").is_none() {
-            skip(
-                test,
-                &format!("it writes {path} of the whole machine; LINERATE_TEST_HOST_WIDE=1 allows it"),
-            );
+            let why = "it writes it for the whole machine; LINERATE_TEST_HOST_WIDE=1 allows that";
+            skip(test, format!("{path}: {why}"));
             return None;
         }
-        let original = match fs::read_to_string(path) {
-            Ok(original) => original,
-            Err(error) => {
-                skip(test, &format!("{path}: {error}"));
-                return None;
-            }
-        };
-        if let Err(error) = fs::write(path, value) {
-            skip(test, &format!("{path}: {error}"));
-            return None;
-        }
-        Some(Self { path, original })
+        let setting = fs::read_to_string(path).and_then(|original| {
+            fs::write(path, value)?;
+            Ok(Self { path, original })
+        });
+        setting.map_err(|error| skip(test, format!("{path}: {error}"))).ok()
     }
 }
 
@@ -49,7 +39,7 @@ impl Drop for HostSettingGuard {
 fn full_connection_table_is_counted_as_conntrack_full() {
     const TEST: &str = "full_connection_table_is_counted_as_conntrack_full";
     const FLOWS: u64 = 300;
-    let _machine = support::machine();
+    let _machine = machine();
     let Some(scene) = DropsTestLab::up(TEST, 1) else { return };
     scene.shell(
         "nft add table inet t; nft 'add chain inet t c { type filter hook input priority 0; }'; \
@@ -67,7 +57,7 @@ fn full_connection_table_is_counted_as_conntrack_full() {
     let output = scene.run_during(|| {
         clients.iter().for_each(|client| super::scene::send(client, 1));
         let mut read = 0;
-        within("all are dropped or read", || {
+        within(20, "all are dropped or read", || {
             while server.recv(&mut [0; 200]).is_ok() {
                 read += 1;
             }
@@ -95,7 +85,7 @@ fn statistics(scene: &DropsTestLab) -> Vec<Vec<u64>> {
 #[test]
 fn full_backlog_is_counted_as_backlog_full() {
     const TEST: &str = "full_backlog_is_counted_as_backlog_full";
-    let _machine = support::machine();
+    let _machine = machine();
     if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
         return skip(TEST, "requires two CPUs");
     }
@@ -106,12 +96,11 @@ fn full_backlog_is_counted_as_backlog_full() {
     scene.shell("for queue in /sys/class/net/eth0/queues/rx-*; do echo 2 > $queue/rps_cpus; done");
     let _server = scene.server();
     let file = scene.path("load.json");
-    let mut command = Command::new(program());
-    command.args(["load", &format!("{ADDRESS}:{PORT}"), "--flood", "--duration", "0.3", "--drain", "0.1"]);
-    command.args(["--cpus", "0", "--json", &file, "--quiet"]).stdout(Stdio::null());
+    let server = format!("{ADDRESS}:{PORT}");
+    let flood = ["load", &server, "--flood", "--duration", "0.3", "--drain", "0.1", "--cpus", "0", "--quiet"];
     let before = softnet_dropped();
     let drops = scene.start_drops(&["--port", &PORT.to_string(), "--load", &file]);
-    scene.sender().spawn(command).expect("the command starts").wait().expect("it ends");
+    run_on(scene.sender(), program(), &[&flood[..], &["--json", &file]].concat());
     assert!(Path::new(&file).exists());
     let output = drops.end();
     // The counter is machine-wide, so it may include losses of other programs.
@@ -135,7 +124,7 @@ fn exhausted_udp_memory_is_counted_as_udp_memory() {
     // More datagrams than fit into the reserve of the CPUs: SK_MEMORY_PCPU_RESERVE, 1 MiB per CPU
     // (include/net/sock.h, Linux 6.18).
     const SENT: u64 = 5000;
-    let _machine = support::machine();
+    let _machine = machine();
     let Some(scene) = DropsTestLab::up(TEST, 1) else { return };
     let (server, client) = (scene.server(), scene.client());
     sockopt::set_socket_recv_buffer_size_force(&server, 16 << 20).expect("a large buffer");
@@ -151,7 +140,7 @@ fn exhausted_udp_memory_is_counted_as_udp_memory() {
         super::scene::send(&client, SENT);
         let mut read = 0;
         server.set_nonblocking(true).expect("it does not wait");
-        within("all are refused or read", || {
+        within(20, "all are refused or read", || {
             while server.recv(&mut [0; 200]).is_ok() {
                 read += 1;
             }

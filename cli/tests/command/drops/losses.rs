@@ -5,7 +5,8 @@ use std::net::{SocketAddrV4, UdpSocket};
 use linerate_testkit::reflector::XdpService;
 use rustix::net::{AddressFamily, SendFlags, SocketType, ipproto, sendto, socket, sockopt};
 
-use super::scene::{ADDRESS, DropsTestLab, PORT, exchange, send, shell, target, within};
+use super::scene::{ADDRESS, DropsTestLab, PORT, exchange, send, target};
+use crate::support::{shell, within};
 
 #[test]
 fn nftables_drops_are_counted_as_netfilter_rule() {
@@ -38,7 +39,7 @@ fn full_receive_buffers_are_counted_as_receive_buffer() {
     let output = scene.run_during(|| {
         send(&client, SENT);
         let mut read = 0;
-        within("all are refused or read", || {
+        within(20, "all are refused or read", || {
             read += drain(&server);
             read + full_count() == SENT
         });
@@ -55,10 +56,10 @@ fn datagrams_waiting_in_a_receive_buffer_are_not_lost() {
     let (server, client) = (scene.server(), scene.client());
     let output = scene.run_during(|| {
         send(&client, 1);
-        within("the first is there", || queued_bytes(&scene) > 0);
+        within(20, "the first is there", || queued_bytes(&scene) > 0);
         let each = queued_bytes(&scene);
         send(&client, 19);
-        within("all are there", || queued_bytes(&scene) == 20 * each);
+        within(20, "all are there", || queued_bytes(&scene) == 20 * each);
     });
     assert_eq!(output.losses("requests").iter().map(|(_, packets)| packets).sum::<u64>(), 0);
     assert_eq!(output.unaccounted(), [], "{:#}", output.document);
@@ -76,7 +77,7 @@ fn datagrams_to_a_closed_port_are_counted_as_no_socket() {
     let no_ports = || scene.counter("Udp", "NoPorts") - before;
     let output = scene.run_during(|| {
         send(&client, 100);
-        within("all are refused", || no_ports() == 100);
+        within(20, "all are refused", || no_ports() == 100);
     });
     output.assert_only_loss("requests", "no-socket", 100);
 }
@@ -91,7 +92,7 @@ fn reverse_path_drops_are_counted_as_rp_filter() {
     let filtered = || scene.counter("TcpExt", "IPReversePathFilter") - before;
     let output = scene.run_during(|| {
         send(&client, 100);
-        within("all are refused", || filtered() == 100);
+        within(20, "all are refused", || filtered() == 100);
     });
     output.assert_only_loss("requests", "rp-filter", 100);
 }
@@ -105,7 +106,7 @@ fn wrong_udp_checksums_are_counted_as_bad_checksum() {
     let output = scene.run_during(|| {
         exchange(&client, 10, 10);
         scene.sender().run(|| send_damaged(50)).expect("the host runs");
-        within("all are counted", || checksum_errors() == 50);
+        within(20, "all are counted", || checksum_errors() == 50);
         exchange(&client, 10, 10);
     });
     output.assert_only_loss("requests", "bad-checksum", 50);
@@ -120,7 +121,7 @@ fn xdp_drops_are_counted_as_xdp_drop() {
     let dropped = || sink.account().expect("an account").dropped;
     let output = scene.run_during(|| {
         send(&client, 100);
-        within("all are dropped", || dropped() == 100);
+        within(20, "all are dropped", || dropped() == 100);
     });
     output.assert_only_loss("requests", "xdp-drop", 100);
 }

@@ -1,7 +1,7 @@
 //! Lost replies.
 
-use super::scene::{DropsTestLab, send, within};
-use crate::support::skip;
+use super::scene::{DropsTestLab, send};
+use crate::support::{skip, within};
 use crate::sys::open_tun;
 
 #[test]
@@ -18,7 +18,7 @@ fn qdisc_drops_are_counted_as_qdisc_drop() {
     let output = scene.run_during(|| {
         send(&client, SENT);
         let mut answered = 0;
-        within("all are dropped or answered", || {
+        within(20, "all are dropped or answered", || {
             while client.recv(&mut [0; 200]).is_ok() {
                 answered += 1;
             }
@@ -54,7 +54,7 @@ fn full_tun_queues_are_counted_as_tap_full() {
     let Some(scene) = DropsTestLab::up(TEST, 1) else { return };
     let tun = match scene.receiver().run(open_tun).expect("the host runs") {
         Ok(tun) => tun,
-        Err(error) => return skip(TEST, &format!("/dev/net/tun: {error}")),
+        Err(error) => return skip(TEST, format!("/dev/net/tun: {error}")),
     };
     scene.shell(&format!(
         "echo 1 > /proc/sys/net/ipv6/conf/tun0/disable_ipv6; ip link set tun0 txqueuelen {ROOM} up; ip address add 198.18.7.1/24 dev tun0; tc qdisc replace dev tun0 root noqueue"

@@ -5,14 +5,14 @@ use std::io::{BufRead as _, BufReader};
 use std::net::{SocketAddr, UdpSocket};
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use linerate_lab::{Lab, LabChild, LabHost};
-use linerate_testkit::reflector::{Reflector, RunningReflector};
+use linerate_testkit::reflector::RunningReflector;
 use serde_json::Value;
 
 use crate::schema::conforms;
-use crate::support::{program, skip};
+use crate::support::{is_root, program, shell, start_echo, start_lab};
 
 /// The receiver's address on its first link.
 pub(super) const ADDRESS: &str = "198.18.0.1";
@@ -53,21 +53,12 @@ pub(super) struct DropsProcess {
 impl DropsTestLab {
     /// Prints a SKIP line and returns `None` without root or if no lab can be created.
     pub(super) fn up(test: &str, senders: usize) -> Option<Self> {
-        if !rustix::process::geteuid().is_root() {
-            skip(test, "requires root");
+        if !is_root(test) {
             return None;
         }
         let guard = TRACES.lock().unwrap_or_else(PoisonError::into_inner);
-        match Lab::builder().senders(senders).start() {
-            Ok(lab) => {
-                let directory = tempfile::tempdir().expect("a directory");
-                Some(Self { lab, directory, _guard: guard })
-            }
-            Err(error) => {
-                skip(test, &error.to_string());
-                None
-            }
-        }
+        let lab = start_lab(test, Lab::builder().senders(senders))?;
+        Some(Self { lab, directory: tempfile::tempdir().expect("a directory"), _guard: guard })
     }
 
     pub(super) fn receiver(&self) -> &LabHost {
@@ -106,8 +97,7 @@ impl DropsTestLab {
 
     /// An echo server on the receiver at the port.
     pub(super) fn echo(&self) -> RunningReflector {
-        let start = || Reflector::builder().address(target()).start();
-        self.receiver().run(start).expect("the host runs").expect("an echo")
+        start_echo(self.receiver(), target())
     }
 
     /// A socket on the sender.
@@ -161,10 +151,6 @@ impl DropsTestLab {
 }
 
 impl DropsProcess {
-    pub(super) fn child(&mut self) -> &mut LabChild {
-        &mut self.child
-    }
-
     /// Ends `linerate drops` and returns its result.
     pub(super) fn end(mut self) -> DropsOutput {
         drop(self.child.stdin.take());
@@ -251,26 +237,6 @@ pub(super) fn exchange(client: &UdpSocket, requests: u64, replies: u64) {
     for _ in 0..replies {
         client.recv(&mut [0; 200]).expect("a reply");
     }
-}
-
-/// Polls a condition, because no event reports it.
-pub(crate) fn within(description: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !condition() {
-        assert!(Instant::now() < deadline, "{description} within {PATIENCE:?}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-/// Runs a shell script on a host. Returns standard output.
-pub(super) fn shell(host: &LabHost, script: &str) -> String {
-    let mut command = Command::new("sh");
-    command.args(["-c", script]).stdin(Stdio::null()).stdout(Stdio::piped());
-    let mut child = host.spawn(command).expect("a shell");
-    let mut output = String::new();
-    std::io::Read::read_to_string(&mut child.stdout.take().expect("a pipe"), &mut output).expect("text");
-    assert!(child.wait().expect("it ends").success(), "{script}");
-    output.trim().to_owned()
 }
 
 fn list<'v>(value: &'v Value, key: &str) -> &'v [Value] {

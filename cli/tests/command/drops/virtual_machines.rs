@@ -3,10 +3,9 @@
 use std::fs::File;
 use std::io::Read as _;
 use std::net::UdpSocket;
-use std::process::{Command, Stdio};
 
-use super::scene::{DropsOutput, DropsTestLab, PORT, shell, within};
-use crate::support::skip;
+use super::scene::{DropsOutput, DropsTestLab, PORT};
+use crate::support::{shell, skip, start_on, within};
 use crate::sys::open_tap;
 
 /// Packets to each destination, and the length of a tap's queue in packets.
@@ -58,7 +57,7 @@ fn drops_names_full_taps_and_shaped_container_veths_on_a_bridge() {
     silence(&scene);
     let tap = match scene.receiver().run(open_tap).expect("the host runs") {
         Ok(tap) => tap,
-        Err(error) => return skip(TEST, &format!("/dev/net/tun: {error}")),
+        Err(error) => return skip(TEST, format!("/dev/net/tun: {error}")),
     };
     scene.shell(&format!(
         "echo 1 >/proc/sys/net/ipv6/conf/default/disable_ipv6; echo 1 >/proc/sys/net/ipv6/conf/tap0/disable_ipv6; \
@@ -67,9 +66,7 @@ fn drops_names_full_taps_and_shaped_container_veths_on_a_bridge() {
     ));
     shell(scene.other_sender(), "ip address add 198.18.0.200/24 dev eth0");
     // A process of a container. `drops` names the container's veth after it.
-    let mut sleep = Command::new("sleep");
-    sleep.arg("60").stdin(Stdio::null());
-    let mut container = scene.other_sender().spawn(sleep).expect("a process");
+    let mut container = start_on(scene.other_sender(), "sleep", &["60"]);
     let (client, server) =
         (scene.client(), scene.socket(scene.other_sender(), &format!("198.18.0.200:{PORT}")));
     send(&client, "198.18.0.200", 1);
@@ -89,7 +86,7 @@ fn drops_names_full_taps_and_shaped_container_veths_on_a_bridge() {
             send(&client, address, SENT);
         }
         let mut served = 0;
-        within("all are dropped or received", || {
+        within(20, "all are dropped or received", || {
             while server.recv(&mut [0; 200]).is_ok() {
                 served += 1;
             }

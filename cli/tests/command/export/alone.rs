@@ -1,11 +1,12 @@
 //! `linerate export` without a Prometheus.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use crate::support::{linerate, program};
+use super::metrics_address;
+use crate::support::{await_line, linerate, program};
 
 /// A running `linerate export`.
 struct ExportProcess {
@@ -19,19 +20,8 @@ impl ExportProcess {
         let mut command = Command::new(program());
         command.args(["export", "--listen", "127.0.0.1:0"]).args(arguments);
         let mut child = command.stderr(Stdio::piped()).spawn().expect("the command starts");
-        let mut messages = Vec::new();
-        let mut lines = BufReader::new(child.stderr.take().expect("a pipe")).lines().map_while(Result::ok);
-        let address = lines.find_map(|line| {
-            let place = line
-                .strip_prefix("serving metrics on http://")
-                .and_then(|rest| rest.strip_suffix("/metrics"));
-            let address = place.and_then(|place| place.parse().ok());
-            if address.is_none() {
-                messages.push(line);
-            }
-            address
-        });
-        Self { child, address: address.expect("an address"), messages }
+        let (address, messages) = await_line(&mut child.stderr, metrics_address);
+        Self { child, address, messages }
     }
 
     fn get(&self, path: &str, header: &str) -> String {
@@ -114,31 +104,4 @@ fn once_writes_metrics_to_standard_output_or_the_textfile() {
         linerate(&["export", "--once", "--interface", "lo", "--textfile", file.to_str().expect("a name")]);
     assert!(output.status.success() && output.stdout.is_empty(), "{output:?}");
     assert!(std::fs::read_to_string(&file).expect("written").contains("linerate_build_info{version="));
-}
-
-#[test]
-fn export_refuses_invalid_arguments_in_one_line() {
-    for (arguments, words) in [
-        (
-            &["--listen", "0.0.0.0:0"][..],
-            "--listen 0.0.0.0:0: other hosts could reach that; give --allow-remote",
-        ),
-        (&["--interface", "nowhere0"], "no interface 'nowhere0': there are "),
-        (
-            &["--textfile", "/nonexistent/x.prom"],
-            "cannot write /nonexistent/x.prom: No such file or directory",
-        ),
-        (
-            &["--listen", "203.0.113.1:9", "--allow-remote"],
-            "cannot listen on 203.0.113.1:9: choose another address",
-        ),
-        (&["--every", "5"], "--textfile"),
-        (&["--with", "all"], "invalid value 'all'"),
-    ] {
-        let output = linerate(&[&["export"], arguments].concat());
-        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {errors}");
-        assert!(errors.starts_with("linerate: ") && errors.contains(words), "{arguments:?}: {errors}");
-        assert_eq!(errors.lines().count(), 1, "{errors}");
-    }
 }

@@ -2,15 +2,16 @@
 //! back, and a scrape by another host.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead as _, BufReader};
 use std::net::{SocketAddr, UdpSocket};
-use std::process::{Command, Stdio};
 
 use linerate_lab::{Lab, LabChild, LabHost};
-use linerate_testkit::reflector::Reflector;
 
-use super::prometheus::{page_of, within};
-use crate::support::{self, program, skip};
+use super::metrics_address;
+use super::prometheus::page_of;
+use crate::support::{
+    self, assert_refused, await_line, is_root, program, run_on, shell, start_echo, start_lab, start_on,
+    within,
+};
 
 const SERVER: &str = "198.18.0.1:4097";
 
@@ -26,28 +27,8 @@ struct LabExportProcess {
 
 impl LabExportProcess {
     fn start(host: &LabHost, arguments: &[&str]) -> Self {
-        let mut command = Command::new(program());
-        command
-            .arg("export")
-            .args(arguments)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped());
-        let mut child = host.spawn(command).expect("the command starts");
-        let mut lines = BufReader::new(child.stderr.take().expect("a pipe")).lines().map_while(Result::ok);
-        let mut messages = Vec::new();
-        let address = lines.by_ref().find_map(|line| {
-            let address = line
-                .strip_prefix("serving metrics on http://")
-                .and_then(|rest| rest.strip_suffix("/metrics"));
-            let address = address.and_then(|address| address.parse().ok());
-            if address.is_none() {
-                messages.push(line);
-            }
-            address
-        });
-        let address = address.unwrap_or_else(|| panic!("it does not serve: {messages:?}"));
-        std::thread::spawn(move || lines.for_each(drop));
+        let mut child = start_on(host, program(), &[&["export"], arguments].concat());
+        let (address, messages) = await_line(&mut child.stderr, metrics_address);
         Self { _child: child, address, messages }
     }
 
@@ -67,24 +48,7 @@ impl LabExportProcess {
 
 /// Prints a SKIP line and returns `None` without root or if no lab can be created.
 fn lab(test: &str) -> Option<Lab> {
-    if !rustix::process::geteuid().is_root() {
-        skip(test, "requires root");
-        return None;
-    }
-    match Lab::builder().queues(2).start() {
-        Ok(lab) => Some(lab),
-        Err(error) => {
-            skip(test, &error.to_string());
-            None
-        }
-    }
-}
-
-fn shell(host: &LabHost, script: &str) {
-    let mut command = Command::new("sh");
-    command.args(["-ec", script]);
-    let status = host.spawn(command).expect("a shell").wait().expect("it ends");
-    assert!(status.success(), "{script}");
+    if is_root(test) { start_lab(test, Lab::builder().queues(2)) } else { None }
 }
 
 /// The series of a metric, as labels and values.
@@ -127,8 +91,7 @@ fn drops_and_cost_metrics_match_a_known_loss() {
         "nft add table inet t; nft 'add chain inet t c { type filter hook input priority 0; }'; \
          nft add rule inet t c udp dport 4097 numgen inc mod 2 0 counter drop",
     );
-    let start = || Reflector::builder().address(SERVER.parse::<SocketAddr>().expect("an address")).start();
-    let _echo = receiver.run(start).expect("the host runs").expect("an echo");
+    let _echo = start_echo(receiver, SERVER.parse().expect("an address"));
     let client = sender.run(|| UdpSocket::bind("0.0.0.0:0")).expect("the host runs").expect("a socket");
     client.connect(SERVER).expect("connected");
     let arguments =
@@ -147,7 +110,7 @@ fn drops_and_cost_metrics_match_a_known_loss() {
         client.send(b"one of two").expect("sent");
     }
     let mut after = before;
-    within("all are read or lost", || {
+    within(30, "all are read or lost", || {
         let now = export.scrape(receiver);
         assert_no_counter_decreases(&after, &now);
         after = now;
@@ -161,7 +124,7 @@ fn drops_and_cost_metrics_match_a_known_loss() {
     assert_eq!(value(&after, "linerate_drops_missed_events_total"), 0.0);
 
     // Cost is measured in windows. Some of the packets fall into one.
-    within("a cost", || {
+    within(30, "a cost", || {
         for _ in 0..SENT {
             client.send(b"one of two").expect("sent");
         }
@@ -192,18 +155,8 @@ fn drops_and_cost_metrics_match_a_known_loss() {
 fn remote_scrapes_require_allow_remote() {
     let Some(lab) = lab("export::remote_scrapes_require_allow_remote") else { return };
     let (receiver, sender) = (lab.receiver(), &lab.senders()[0]);
-    let mut command = Command::new(program());
-    command.args(["export", "--listen", "198.18.0.1:0"]).stderr(Stdio::piped());
-    let mut child = receiver.spawn(command).expect("the command starts");
-    let mut errors = String::new();
-    let mut stderr = child.stderr.take().expect("a pipe");
-    std::io::Read::read_to_string(&mut stderr, &mut errors).expect("text");
-    assert_eq!(child.wait().expect("it ends").code(), Some(2), "{errors}");
-    assert!(
-        errors.contains("--listen 198.18.0.1:0: other hosts could reach that; give --allow-remote"),
-        "{errors}"
-    );
-    assert_eq!(errors.lines().count(), 1, "{errors}");
+    let refusal = run_on(receiver, program(), &["export", "--listen", "198.18.0.1:0"]);
+    assert_refused(&refusal, "--listen 198.18.0.1:0: other hosts could reach that; give --allow-remote");
 
     let export = LabExportProcess::start(receiver, &["--listen", "198.18.0.1:0", "--allow-remote"]);
     assert!(export.messages.is_empty(), "{:?}", export.messages);
@@ -236,7 +189,7 @@ fn counters_continue_when_an_interface_is_recreated() {
     let export = LabExportProcess::start(receiver, &arguments);
     let mut last = export.scrape(receiver);
     let mut until = |description: &str, condition: &dyn Fn(&ScrapedSeries) -> bool| {
-        within(description, || {
+        within(30, description, || {
             let now = export.scrape(receiver);
             assert_no_counter_decreases(&last, &now);
             last.extend(now.clone());

@@ -4,16 +4,18 @@ use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use linerate_lab::{LabChild, LabHost};
 use serde_json::Value;
+
+use crate::support::within;
 
 /// Ports on the receiver. No other process uses its network namespace.
 pub(super) const PROMETHEUS: u16 = 9090;
 pub(super) const EXPORTER: u16 = 9853;
 
-/// Time limit for each wait.
+/// Time limit for each answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A Prometheus that scrapes the exporter on the same host and evaluates the rules, once per
@@ -50,7 +52,7 @@ impl<'h> PrometheusServer<'h> {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         let child = host.spawn(command).expect("prometheus starts");
         let prometheus = Self { host, child };
-        within("prometheus is ready", || {
+        within(30, "prometheus is ready", || {
             page(host, PROMETHEUS, "/-/ready").is_some_and(|text| text.contains(" 200 OK"))
         });
         prometheus
@@ -119,15 +121,6 @@ fn only_value(query: &str, rows: &[Value]) -> Option<f64> {
 
 fn number(value: &Value) -> f64 {
     value.as_str().and_then(|text| text.parse().ok()).expect("a number")
-}
-
-/// Polls a condition, because no event reports it.
-pub(super) fn within(description: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !condition() {
-        assert!(Instant::now() < deadline, "{description} within {PATIENCE:?}");
-        std::thread::sleep(Duration::from_millis(100));
-    }
 }
 
 /// A page of a server on the host, or `None` without a response.

@@ -1,9 +1,7 @@
 //! A real Prometheus scrapes the export of a server under load. The rate that it shows is right,
 //! and alerts fire only when the server is flooded.
 
-use std::io::{BufRead as _, BufReader};
 use std::net::UdpSocket;
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -11,10 +9,10 @@ use std::time::Duration;
 use linerate_lab::{Lab, LabChild, LabHost};
 use serde_json::Value;
 
-use super::prometheus::{EXPORTER, PrometheusServer, share, within};
-use super::rules;
+use super::prometheus::{EXPORTER, PrometheusServer, share};
 use super::steady::SteadyLoad;
-use crate::support::{self, program, skip};
+use super::{metrics_address, rules};
+use crate::support::{self, await_line, is_installed, is_root, program, start_lab, start_on, within};
 
 const TEST: &str = "export::prometheus_shows_the_load_rate_and_alerts_on_a_flood";
 const SERVER: &str = "198.18.0.1:4099";
@@ -30,23 +28,17 @@ const LIVELOCK_ALERTS: [&str; 2] = ["LinerateLivelock", "LinerateReceiveBufferDr
 
 #[test]
 fn prometheus_shows_the_load_rate_and_alerts_on_a_flood() {
-    if !rustix::process::geteuid().is_root() {
-        return skip(TEST, "requires root");
-    }
-    if Command::new("prometheus").arg("--version").output().is_err() {
-        return skip(TEST, "prometheus is not installed");
+    if !is_root(TEST) || !is_installed(TEST, "prometheus") {
+        return;
     }
     let _machine = support::machine();
-    let lab = match Lab::builder().queues(2).start() {
-        Ok(lab) => lab,
-        Err(error) => return skip(TEST, &error.to_string()),
-    };
+    let Some(lab) = start_lab(TEST, Lab::builder().queues(2)) else { return };
     let directory = tempfile::tempdir().expect("a directory");
     let (receiver, sender) = (lab.receiver(), &lab.senders()[0]);
     let is_slow = serve(receiver);
     let _exporter = export(receiver);
     let prometheus = PrometheusServer::start(receiver, directory.path(), &fast_rules());
-    within("Prometheus scrapes the exporter", || prometheus.value("up") == Some(1.0));
+    within(30, "Prometheus scrapes the exporter", || prometheus.value("up") == Some(1.0));
 
     let steady = SteadyLoad::start(sender, SERVER, CALM);
     assert_rate_matches(&prometheus, &steady);
@@ -59,8 +51,9 @@ fn prometheus_shows_the_load_rate_and_alerts_on_a_flood() {
     drop(steady);
 
     is_slow.store(true, Ordering::Relaxed);
-    let mut flood = load(sender, &["--flood", "--duration", "60"]);
-    within("the alerts fire", || {
+    let flood = ["load", SERVER, "--backend", "socket", "--flows", "8", "--flood", "--duration", "60"];
+    let mut flood = start_on(sender, program(), &[&flood[..], &["--quiet"]].concat());
+    within(30, "the alerts fire", || {
         let firing = prometheus.firing_alerts();
         LIVELOCK_ALERTS.iter().all(|alert| firing.iter().any(|name| name == alert))
     });
@@ -82,7 +75,7 @@ fn assert_rate_matches(prometheus: &PrometheusServer<'_>, steady: &SteadyLoad) {
     const TRIES: u32 = 20;
     let mut tries = 0;
     let mut window = None;
-    within("a window of steady load", || {
+    within(30, "a window of steady load", || {
         let durations = prometheus.samples("scrape_duration_seconds[40s]");
         let duration_at =
             |time: f64| durations.iter().find(|(at, _)| *at == time).map(|(_, seconds)| *seconds);
@@ -188,19 +181,8 @@ fn serve(receiver: &LabHost) -> Arc<AtomicBool> {
 
 /// Starts `linerate export` on the receiver and waits until it serves.
 fn export(receiver: &LabHost) -> LabChild {
-    let mut command = Command::new(program());
-    command.arg("export").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-    let mut child = receiver.spawn(command).expect("the command starts");
-    let mut lines = BufReader::new(child.stderr.take().expect("a pipe")).lines().map_while(Result::ok);
-    let ready = format!("serving metrics on http://127.0.0.1:{EXPORTER}/metrics");
-    assert!(lines.by_ref().any(|line| line == ready), "it serves");
-    std::thread::spawn(move || lines.for_each(drop));
+    let mut child = start_on(receiver, program(), &["export"]);
+    let (address, _) = await_line(&mut child.stderr, metrics_address);
+    assert_eq!(address.port(), EXPORTER);
     child
-}
-
-fn load(sender: &LabHost, arguments: &[&str]) -> LabChild {
-    let mut command = Command::new(program());
-    command.args(["load", SERVER, "--backend", "socket", "--flows", "8", "--quiet"]).args(arguments);
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    sender.spawn(command).expect("the command starts")
 }

@@ -1,14 +1,15 @@
 //! Two sshds on a lab's sender, through which linerate starts load generators.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use crate::support::{program, skip};
+use crate::sshd;
+use crate::support::program;
 use crate::tune::scene::{TuneTestLab, text};
 
-const SSHD: &str = "/usr/sbin/sshd";
+const SENDER: &str = "198.18.0.100";
 const PORTS: [u16; 2] = [2201, 2202];
 
 /// Load generators: one host that is reached over two ports.
@@ -22,37 +23,25 @@ pub(crate) struct SshTestGenerators {
 impl SshTestGenerators {
     /// Starts two sshds. Prints a SKIP line and returns `None` if a program is missing.
     pub(crate) fn up(test: &str, scene: &TuneTestLab) -> Option<Self> {
-        for program in [SSHD, "/usr/bin/ssh", "/usr/bin/ssh-keygen", "/usr/bin/unshare"] {
-            if !Path::new(program).exists() {
-                skip(test, &format!("{program} is not here (openssh-server, openssh-client, util-linux)"));
-                return None;
-            }
+        if !sshd::is_installed(test) {
+            return None;
         }
-        for key in ["key", "hostkey"] {
-            let path = scene.path(key);
-            let status =
-                Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(path).status();
-            assert!(status.expect("ssh-keygen starts").success());
-        }
+        sshd::make_keys(&scene.path(""));
         let remote_program = scene.path("generator");
         std::os::unix::fs::symlink(program(), &remote_program).expect("a link");
-        let config = scene.path("ssh_config");
-        let key = scene.path("key");
-        fs::write(
-            &config,
-            format!(
-                "Host *\n  IdentityFile {}\n  UserKnownHostsFile /dev/null\n  StrictHostKeyChecking no\n  LogLevel ERROR\n",
-                text(&key)
-            ),
-        )
-        .expect("written");
-        let sshds = PORTS.map(|port| sshd(scene, port)).into();
+        let (config, key) = (scene.path("ssh_config"), scene.path("client"));
+        let lines = format!(
+            "Host *\n  IdentityFile {}\n  UserKnownHostsFile /dev/null\n  StrictHostKeyChecking no\n  LogLevel ERROR\n",
+            text(&key)
+        );
+        fs::write(&config, lines).expect("written");
+        let sshds = PORTS.map(|port| start_sshd(scene, port)).into();
         Some(Self { sshds, program: remote_program, ssh: format!("ssh -F {}", text(&config)) })
     }
 
     /// Arguments for the generator hosts and the ssh command.
     pub(crate) fn arguments(&self) -> [String; 6] {
-        let from = PORTS.map(|port| format!("ssh://root@198.18.0.100:{port}")).join(",");
+        let from = PORTS.map(|port| format!("ssh://root@{SENDER}:{port}")).join(",");
         let program = text(&self.program).to_owned();
         ["--from".into(), from, "--ssh".into(), self.ssh.clone(), "--remote-program".into(), program]
     }
@@ -91,30 +80,11 @@ impl Drop for SshTestGenerators {
 }
 
 /// Starts an sshd and waits until it listens.
-fn sshd(scene: &TuneTestLab, port: u16) -> Child {
-    let config = scene.path(&format!("sshd_config_{port}"));
-    let lines = [
-        format!("Port {port}"),
-        format!("HostKey {}", text(&scene.path("hostkey"))),
-        format!("AuthorizedKeysFile {}", text(&scene.path("key.pub"))),
-        "PermitRootLogin yes\nUsePAM no\nStrictModes no\nPasswordAuthentication no\nPidFile none".to_owned(),
-    ];
-    fs::write(&config, lines.join("\n") + "\n").expect("written");
-    // sshd requires /run/sshd, which may not exist here. A private mount namespace provides one.
-    let script = format!(
-        "mount -t tmpfs none /run && mkdir -m 755 /run/sshd && exec {SSHD} -D -e -f {}",
-        text(&config)
-    );
+fn start_sshd(scene: &TuneTestLab, port: u16) -> Child {
+    let address = SocketAddr::new(SENDER.parse().expect("an address"), port);
     let mut command = scene.on("sender0", "unshare");
-    command.args(["-m", "sh", "-c", &script]).stderr(Stdio::piped());
+    command.args(sshd::sshd_arguments(&scene.path(""), address)).stderr(Stdio::piped());
     let mut child = command.spawn().expect("the command starts");
-    let mut errors = BufReader::new(child.stderr.take().expect("a pipe"));
-    let mut line = String::new();
-    while !line.contains("listening") {
-        line.clear();
-        assert_ne!(errors.read_line(&mut line).expect("read"), 0, "sshd ends at once");
-    }
-    // Reads later output, so that sshd never blocks on a full pipe.
-    std::thread::spawn(move || std::io::copy(&mut errors, &mut std::io::sink()));
+    sshd::await_listening(&mut child.stderr);
     child
 }

@@ -1,23 +1,22 @@
 //! A lab with two senders, which have one sshd each, and a service on the receiver.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::Path;
 use std::sync::Arc;
 
 use linerate_lab::ladder::remote::{RemoteError, RemoteGenerators, RemoteLoad, RemoteOptions, SshHost};
 use linerate_lab::{Lab, LabChild, LabRegistry};
 use linerate_load::generator::GeneratorBackend;
-use linerate_testkit::reflector::{Reflector, ReflectorAccount, RunningReflector};
+use linerate_testkit::reflector::{ReflectorAccount, RunningReflector};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
-use crate::support::{program, skip};
+use crate::sshd;
+use crate::support::{is_root, program, shell, start_echo, start_lab, start_on};
 
-const SSHD: &str = "/usr/sbin/sshd";
 const PORT: u16 = 2222;
 const SERVICE: &str = "198.18.0.1:7777";
 
@@ -25,7 +24,7 @@ const SERVICE: &str = "198.18.0.1:7777";
 pub(crate) struct RemoteTestLab {
     // Rust drops fields in this order, so that programs in the lab end before the lab.
     service: RunningReflector,
-    _sshds: Vec<LabChild>,
+    _sshds: [LabChild; 2],
     lab: Lab,
     directory: tempfile::TempDir,
 }
@@ -33,31 +32,27 @@ pub(crate) struct RemoteTestLab {
 impl RemoteTestLab {
     /// Starts everything. Prints a SKIP line and returns `None` if a requirement is missing.
     pub(crate) fn up(test: &str) -> Option<Self> {
-        if let Err(why) = check_requirements() {
-            skip(test, &why);
+        if !is_root(test) || !sshd::is_installed(test) {
             return None;
         }
         let directory = tempfile::tempdir().expect("a directory");
         let registry = LabRegistry::at(directory.path().join("labs")).expect("a registry");
-        let lab = match Lab::builder().registry(&registry).senders(2).queues(2).start() {
-            Ok(lab) => lab,
-            Err(error) => {
-                skip(test, &error.to_string());
-                return None;
-            }
-        };
+        let lab = start_lab(test, Lab::builder().registry(&registry).senders(2).queues(2))?;
         // The service's address is on the first sender's link, so the second sender requires a
         // route.
-        let route = ["route", "add", "198.18.0.1/32", "via", "198.18.1.1"];
-        finish(&lab, "sender1", Command::new("ip").args(route));
-        make_keys(directory.path());
-        let sshds = (0..2).map(|number| start_sshd(&lab, number, directory.path())).collect();
-        let address: std::net::SocketAddr = SERVICE.parse().expect("an address");
-        let service = lab
-            .receiver()
-            .run(|| Reflector::builder().address(address).start())
-            .expect("it ran")
-            .expect("a service");
+        shell(&lab.senders()[1], "ip route add 198.18.0.1/32 via 198.18.1.1");
+        sshd::make_keys(directory.path());
+        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).expect("a mode");
+        let start_sshd = |number: usize| {
+            let address = SocketAddr::from((lab.links()[number].sender.ipv4[0], PORT));
+            let arguments = sshd::sshd_arguments(directory.path(), address);
+            let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+            let mut child = start_on(&lab.senders()[number], "unshare", &arguments);
+            sshd::await_listening(&mut child.stderr);
+            child
+        };
+        let sshds = [start_sshd(0), start_sshd(1)];
+        let service = start_echo(lab.receiver(), SERVICE.parse().expect("an address"));
         Some(RemoteTestLab { service, _sshds: sshds, lab, directory })
     }
 
@@ -148,66 +143,8 @@ impl RemoteTestLab {
     /// Takes a link down. Neither end closes its connections.
     pub(crate) fn cut_link(&self, number: usize) {
         let interface = &self.lab.links()[number].receiver.interface;
-        finish(&self.lab, "receiver", Command::new("ip").args(["link", "set", interface, "down"]));
+        shell(self.lab.receiver(), &format!("ip link set {interface} down"));
     }
-}
-
-fn check_requirements() -> Result<(), String> {
-    if !rustix::process::geteuid().is_root() {
-        return Err("requires root".to_owned());
-    }
-    if !Path::new(SSHD).exists() || Command::new("ssh").arg("-V").stderr(Stdio::null()).status().is_err() {
-        return Err("no sshd and ssh: install openssh-server and openssh-client".to_owned());
-    }
-    let shadow = fs::read_to_string("/etc/shadow").unwrap_or_default();
-    if shadow.lines().any(|line| line.starts_with("root:!")) {
-        return Err("sshd lets nobody in to a locked account without PAM".to_owned());
-    }
-    Ok(())
-}
-
-fn make_keys(directory: &Path) {
-    for name in ["host", "client", "other"] {
-        let status = Command::new("ssh-keygen")
-            .args(["-q", "-t", "ed25519", "-N", "", "-f"])
-            .arg(directory.join(name))
-            .status()
-            .expect("ssh-keygen starts");
-        assert!(status.success());
-    }
-    fs::set_permissions(directory, fs::Permissions::from_mode(0o755)).expect("a mode");
-}
-
-/// Starts a sender's sshd, and waits until it listens.
-fn start_sshd(lab: &Lab, number: usize, directory: &Path) -> LabChild {
-    let address = lab.links()[number].sender.ipv4[0];
-    let file = |name: &str| directory.join(name).to_str().expect("a name").to_owned();
-    let (host_key, authorized) = (file("host"), file("client.pub"));
-    let config: PathBuf = directory.join(format!("sshd{number}"));
-    let text = format!(
-        "ListenAddress {address}:{PORT}\nHostKey {host_key}\nAuthorizedKeysFile {authorized}\nPidFile none\n\
-         UsePAM no\nStrictModes no\nPasswordAuthentication no\nKbdInteractiveAuthentication no\nPermitRootLogin yes\n"
-    );
-    fs::write(&config, text).expect("written");
-    // sshd requires an empty /run/sshd, which exists only where sshd runs as a service.
-    let line = "mount -t tmpfs none /run && mkdir -m 755 /run/sshd && exec \"$@\"";
-    let mut command = Command::new("unshare");
-    command.args(["-m", "sh", "-c", line, "sh", SSHD, "-D", "-e", "-f"]).arg(&config).stderr(Stdio::piped());
-    let mut sshd = lab.senders()[number].spawn(command).expect("sshd starts");
-    let mut errors = BufReader::new(sshd.stderr.take().expect("piped"));
-    let mut output = String::new();
-    while !output.contains("Server listening") {
-        assert!(errors.read_line(&mut output).expect("a line") > 0, "sshd ended: {output}");
-    }
-    // Reads later output, so that sshd never blocks on a full pipe.
-    std::thread::spawn(move || std::io::copy(&mut errors, &mut std::io::sink()));
-    sshd
-}
-
-fn finish(lab: &Lab, host: &str, command: &mut Command) {
-    let host = lab.host(host).expect("a host");
-    let status = host.run(|| command.status()).expect("it ran").expect("it starts");
-    assert!(status.success());
 }
 
 fn processes(is_match: impl Fn(&Path) -> bool) -> Vec<Pid> {

@@ -1,39 +1,31 @@
 //! At its start, a server warns about host settings that starve it above its capacity.
 
-use std::io::Read as _;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use linerate_lab::{Lab, LabHost};
 
-use crate::support;
+use crate::support::{self, errors_of, program, run_on, start_lab};
 
 /// Standard error of a server with one worker on CPU 0, until it ends.
 fn server_errors(host: &LabHost, address: &str, policy: &str) -> String {
-    let mut command = Command::new(support::program());
-    command.args(["serve", "echo", "--bind", address, "--cpus", "0", "--workers", "1", "--overload", policy]);
-    command.args(["--duration", "0.05"]).stdout(Stdio::null()).stderr(Stdio::piped());
-    let mut child = host.spawn(command).expect("it starts");
-    let mut errors = String::new();
-    child.stderr.take().expect("a pipe").read_to_string(&mut errors).expect("text");
-    assert!(child.wait().expect("it ends").success(), "{errors}");
-    errors
+    let serve = ["serve", "echo", "--bind", address, "--cpus", "0", "--workers", "1", "--duration", "0.05"];
+    let output = run_on(host, program(), &[&serve[..], &["--overload", policy]].concat());
+    assert!(output.status.success(), "{}", errors_of(&output));
+    errors_of(&output)
 }
 
 #[test]
 fn overload_policies_warn_about_softirqs_on_worker_cpus() {
     let test = "overload_policies_warn_about_softirqs_on_worker_cpus";
-    let lab = match Lab::builder().queues(1).start() {
-        Ok(lab) => lab,
-        Err(error) => return support::skip(test, &error.to_string()),
-    };
+    let Some(lab) = start_lab(test, Lab::builder().queues(1)) else { return };
     let end = &lab.links()[0].receiver;
     let sysfs = match lab.receiver().sys_path() {
         Ok(path) => path.join("class/net").join(&end.interface),
-        Err(error) => return support::skip(test, &error.to_string()),
+        Err(error) => return support::skip(test, error),
     };
     let set = |file: &str, value: &str| std::fs::write(sysfs.join(file), value);
     if let Err(error) = set("queues/rx-0/rps_cpus", "1") {
-        return support::skip(test, &format!("RPS: {error}"));
+        return support::skip(test, format!("RPS: {error}"));
     }
     let address = format!("{}:0", end.ipv4[0]);
     let start_server = |policy: &str| {

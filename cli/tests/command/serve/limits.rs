@@ -1,17 +1,17 @@
 //! A server reports requests that it does not answer or answers only in part: every second, at the
 //! end, and in its document.
 
-use std::io::Read as _;
+use std::io::{BufRead as _, BufReader, Lines, Read as _};
 use std::net::UdpSocket;
-use std::process::{Command, Stdio};
+use std::process::{ChildStderr, Command};
 use std::time::{Duration, Instant};
 
-use linerate_lab::{Lab, LabChild};
+use linerate_lab::Lab;
 use rustix::process::Signal;
 use serde_json::Value;
 
 use super::ServeProcess;
-use crate::support;
+use crate::support::{self, await_line, errors_of, program, run_on, start_lab, start_on};
 
 const ZONE: &str = "$TTL 60\n@ IN SOA ns hostmaster 1 2 3 4 5\n@ IN NS ns\nns IN A 192.0.2.1\n";
 /// A query for the address of `ns.example.test`.
@@ -22,49 +22,38 @@ const QUERY: &[u8] = b"\x12\x34\0\0\0\x01\0\0\0\0\0\0\x02ns\x07example\x04test\0
 fn run_server(lab: &Lab, arguments: &[&str], ask: impl FnOnce(UdpSocket) + Send) -> (Value, String) {
     let link = &lab.links()[0];
     let address = format!("{}:5300", link.receiver.ipv4[0]);
-    let mut command = Command::new(support::program());
-    command
-        .args(["serve", arguments[0], "--bind", &address, "--workers", "1", "--json", "-"])
-        .args(&arguments[1..]);
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = lab.receiver().spawn(command).expect("it starts");
-    let mut errors = until(&mut child, "end with Ctrl-C");
+    let serve = ["serve", arguments[0], "--bind", &address, "--workers", "1", "--json", "-"];
+    let mut child = start_on(lab.receiver(), program(), &[&serve[..], &arguments[1..]].concat());
+    let mut lines = BufReader::new(child.stderr.take().expect("a pipe")).lines();
+    let mut errors = until(&mut lines, "end with Ctrl-C");
     let run_client = move || {
         let socket = UdpSocket::bind("0.0.0.0:0").expect("a socket");
         socket.connect(&*address).expect("connected");
         ask(socket);
     };
     lab.senders()[0].run(run_client).expect("a host");
-    errors += &until(&mut child, "in the last second: ");
+    errors += &until(&mut lines, "in the last second: ");
     child.signal(Signal::INT).expect("it runs");
     let mut document = String::new();
     child.stdout.take().expect("a pipe").read_to_string(&mut document).expect("text");
-    child.stderr.take().expect("a pipe").read_to_string(&mut errors).expect("text");
+    errors.extend(lines.map(|line| line.expect("text") + "\n"));
     assert!(child.wait().expect("it ends").success(), "{errors}");
     let document: Value = serde_json::from_str(&document).expect("a document");
     (document["result"].clone(), errors)
 }
 
-/// Standard error up to the end of a line with `part`.
-fn until(child: &mut LabChild, part: &str) -> String {
-    let (pipe, mut errors) = (child.stderr.as_mut().expect("a pipe"), Vec::new());
-    while !(errors.ends_with(b"\n")
-        && String::from_utf8_lossy(&errors).lines().last().is_some_and(|line| line.contains(part)))
-    {
-        let mut byte = [0];
-        assert_eq!(
-            pipe.read(&mut byte).expect("text"),
-            1,
-            "no '{part}': {}",
-            String::from_utf8_lossy(&errors)
-        );
-        errors.push(byte[0]);
+/// Standard error up to a line with `part`.
+fn until(lines: &mut Lines<BufReader<ChildStderr>>, part: &str) -> String {
+    let mut text = String::new();
+    while !text.lines().last().is_some_and(|line| line.contains(part)) {
+        let line = lines.next().unwrap_or_else(|| panic!("no '{part}': {text}")).expect("text");
+        text += &format!("{line}\n");
     }
-    String::from_utf8_lossy(&errors).into_owned()
+    text
 }
 
 fn lab(test: &str) -> Option<Lab> {
-    Lab::builder().queues(1).start().map_err(|why| support::skip(test, &why.to_string())).ok()
+    start_lab(test, Lab::builder().queues(1))
 }
 
 #[test]
@@ -125,33 +114,14 @@ fn load_recognizes_echo_replies_with_both_backends() {
     let Some(lab) = lab("load_recognizes_echo_replies_with_both_backends") else { return };
     let link = &lab.links()[0];
     let address = format!("{}:5300", link.receiver.ipv4[0]);
-    let mut command = Command::new(support::program());
-    command.args(["serve", "echo", "--bind", &address, "--json", "-"]).stdin(Stdio::null());
-    command.stdout(Stdio::null()).stderr(Stdio::piped());
-    let mut server = lab.receiver().spawn(command).expect("it starts");
-    until(&mut server, "end with Ctrl-C");
+    let mut server = start_on(lab.receiver(), program(), &["serve", "echo", "--bind", &address]);
+    await_line(&mut server.stderr, |line| line.ends_with("end with Ctrl-C").then_some(()));
     for backend in ["socket", "xdp"] {
-        let mut command = Command::new(support::program());
-        command.args([
-            "load",
-            &address,
-            "--rate",
-            "2k",
-            "--duration",
-            "0.3",
-            "--backend",
-            backend,
-            "--json",
-            "-",
-        ]);
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut load = lab.senders()[0].spawn(command).expect("it starts");
-        let (mut document, mut errors) = (String::new(), String::new());
-        load.stdout.take().expect("a pipe").read_to_string(&mut document).expect("text");
-        load.stderr.take().expect("a pipe").read_to_string(&mut errors).expect("text");
-        let Ok(document) = serde_json::from_str::<Value>(&document) else {
-            assert!(backend == "xdp", "{errors}");
-            support::skip("load_recognizes_echo_replies_with_both_backends", errors.trim());
+        let load = ["load", &address, "--rate", "2k", "--duration", "0.3", "--backend", backend];
+        let output = run_on(&lab.senders()[0], program(), &[&load[..], &["--json", "-"]].concat());
+        let Ok(document) = serde_json::from_slice::<Value>(&output.stdout) else {
+            assert!(backend == "xdp", "{}", errors_of(&output));
+            support::skip("load_recognizes_echo_replies_with_both_backends", errors_of(&output));
             continue;
         };
         let document = &document["result"];
@@ -183,7 +153,7 @@ fn low_port_without_privilege_names_cap_net_bind_service() {
         &["export", "--listen", "127.0.0.1:80"],
     ];
     for arguments in commands {
-        let mut command = Command::new(support::program());
+        let mut command = Command::new(program());
         command.args(arguments).uid(65_534).gid(65_534);
         if arguments[0] == "serve" {
             command.args(["--duration", "0.1"]);

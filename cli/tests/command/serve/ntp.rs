@@ -2,10 +2,8 @@
 
 use std::process::{Command, Output};
 
-use serde_json::Value;
-
-use super::{ServeProcess, is_installed};
-use crate::support;
+use super::ServeProcess;
+use crate::support::{self, document_of, is_installed};
 
 /// Runs chronyd against `server`, without setting the clock.
 fn chronyd(server: &ServeProcess, seconds: &str) -> Output {
@@ -27,8 +25,7 @@ fn chronyd_measures_a_small_offset_from_serve_ntp() {
     let text = [output.stdout, output.stderr].concat();
     let text = String::from_utf8_lossy(&text);
     if text.contains("not permitted") || text.contains("Permission denied") || text.contains("must be") {
-        support::skip(test, &format!("chronyd: {}", text.trim().replace('\n', "; ")));
-        return;
+        return support::skip(test, format!("chronyd: {}", text.trim().replace('\n', "; ")));
     }
     // "System clock wrong by 0.000037 seconds (ignored)": both use the same clock.
     let offset = text.split_once("wrong by ").and_then(|(_, rest)| rest.split(' ').next());
@@ -45,9 +42,7 @@ fn load_finds_no_corrupt_ntp_replies() {
     let arguments =
         ["load", &address, "--workload", "ntp", "--rate", "500", "--duration", "0.3", "--json", "-"];
     let output = support::linerate(&arguments);
-    let load: Value = serde_json::from_slice(&output.stdout)
-        .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)));
-    let load = &load["result"];
+    let load = &document_of(&output)["result"];
     let answered = load["answered"].as_u64();
     assert!(answered > Some(0) && load["corrupt"] == 0, "{load}");
     let counters = server.stop();

@@ -4,10 +4,8 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 
-use serde_json::Value;
-
-use super::{ServeProcess, is_installed};
-use crate::support;
+use super::ServeProcess;
+use crate::support::{self, assert_refused, document_of, is_installed};
 
 const USERS: &str = r#"
 [[client]]
@@ -99,9 +97,7 @@ fn load_finds_no_corrupt_radius_replies() {
     let workload = format!("radius:{}", user.display());
     let time = ["--rate", "500", "--duration", "0.4", "--json", "-"];
     let output = support::linerate(&[&["load", &address, "--workload", &workload][..], &time].concat());
-    let load: Value = serde_json::from_slice(&output.stdout)
-        .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)));
-    let load = &load["result"];
+    let load = &document_of(&output)["result"];
     assert!(load["answered"].as_u64() > Some(0) && load["corrupt"] == 0, "{load}");
     let counters = server.stop();
     assert!(counters["total"]["answered"].as_u64() >= load["answered"].as_u64(), "{counters}");
@@ -115,8 +111,6 @@ fn invalid_users_file_is_reported_with_user_and_attribute() {
     std::fs::write(&users, USERS.replace("192.0.2.7", "192.0.2")).expect("written");
     let name = users.to_str().expect("a name");
     let output = support::linerate(&["serve", "radius", "--bind", "127.0.0.1:0", "--users", name]);
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert_eq!((output.status.code(), errors.lines().count()), (Some(2), 1), "{errors}");
     let expected = "users.toml: user \"alice\": reply.Framed-IP-Address: \"192.0.2\" is not an IPv4 address";
-    assert!(errors.contains(expected), "{errors}");
+    assert_refused(&output, expected);
 }

@@ -1,42 +1,24 @@
 //! `serve sink` counts as many packets as an nftables counter in front of it.
 
-use std::io::{BufRead, BufReader, Read as _};
-use std::process::{Command, Stdio};
+use std::io::{BufRead, BufReader};
 
-use linerate_lab::{Lab, LabHost};
+use linerate_lab::Lab;
 use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::schema::conforms;
-use crate::support;
+use crate::support::{self, await_line, document_of, is_installed, program, run_on, start_lab, start_on};
 
 const PAYLOAD: u64 = 18;
-
-/// Runs a command on a lab host to its end. Returns standard output.
-fn output_of(host: &LabHost, mut command: Command) -> String {
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-    let mut child = host.spawn(command).expect("it starts");
-    let mut text = String::new();
-    child.stdout.take().expect("a pipe").read_to_string(&mut text).expect("text");
-    child.wait().expect("it ends");
-    text
-}
 
 #[test]
 fn sink_and_nftables_count_the_same_packets() {
     let test = "sink_and_nftables_count_the_same_packets";
-    let lab = match Lab::builder().queues(1).start() {
-        Ok(lab) => lab,
-        Err(why) => return support::skip(test, &why.to_string()),
-    };
-    if !super::is_installed(test, "nft") {
+    let Some(lab) = start_lab(test, Lab::builder().queues(1)) else { return };
+    if !is_installed(test, "nft") {
         return;
     }
-    let nft = |arguments: &[&str]| {
-        let mut command = Command::new("nft");
-        command.args(arguments);
-        output_of(lab.receiver(), command)
-    };
+    let nft = |arguments: &[&str]| run_on(lab.receiver(), "nft", arguments);
     nft(&["add table ip t; add counter ip t c; add chain ip t i { type filter hook input priority 0; };
            add rule ip t i udp dport 5300 counter name c"]);
 
@@ -44,18 +26,14 @@ fn sink_and_nftables_count_the_same_packets() {
     let directory = tempfile::tempdir().expect("a directory");
     let json = directory.path().join("sink.json");
     let json = json.to_str().expect("a name");
-    let mut sink = Command::new(support::program());
-    sink.args(["serve", "sink", "--bind", &address, "--workers", "1", "--json", json, "--json-stream", "-"]);
-    sink.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut sink = lab.receiver().spawn(sink).expect("it starts");
-    let mut messages = BufReader::new(sink.stderr.take().expect("a pipe")).lines();
-    assert!(messages.any(|line| line.expect("text").ends_with("end with Ctrl-C")));
+    let serve = ["serve", "sink", "--bind", &address, "--workers", "1", "--json", json, "--json-stream", "-"];
+    let mut sink = start_on(lab.receiver(), program(), &serve);
+    await_line(&mut sink.stderr, |line| line.ends_with("end with Ctrl-C").then_some(()));
 
-    let mut load = Command::new(support::program());
     let payload = PAYLOAD.to_string();
-    load.args(["load", &address, "--rate", "10k", "--duration", "1", "--no-reply", "--quiet"]);
-    load.args(["--payload", &payload, "--backend", "socket", "--json", "-"]);
-    let load: Value = serde_json::from_str(&output_of(&lab.senders()[0], load)).expect("a document");
+    let load = ["load", &address, "--rate", "10k", "--duration", "1", "--no-reply", "--quiet"];
+    let more = ["--payload", &payload, "--backend", "socket", "--json", "-"];
+    let load = document_of(&run_on(&lab.senders()[0], program(), &[&load[..], &more].concat()));
 
     // Reads up to the first second without packets after the load.
     let mut stream = BufReader::new(sink.stdout.take().expect("a pipe")).lines();
@@ -75,7 +53,7 @@ fn sink_and_nftables_count_the_same_packets() {
     let summary: Value = serde_json::from_slice(&std::fs::read(json).expect("written")).expect("a document");
     let summary = &summary["result"];
 
-    let counters: Value = serde_json::from_str(&nft(&["-j", "list", "counters"])).expect("JSON");
+    let counters = document_of(&nft(&["-j", "list", "counters"]));
     let counter =
         counters["nftables"].as_array().expect("a list").iter().find_map(|entry| entry.get("counter"));
     let counter_packets = &counter.expect("a counter")["packets"];

@@ -7,31 +7,29 @@ use std::time::{Duration, Instant};
 
 use linerate_lab::{Lab, LabChild};
 
-use crate::support::{program, skip};
+use crate::support::{is_installed, program, within};
 
 /// Time limit for each wait.
 const PATIENCE: Duration = Duration::from_secs(40);
 
 /// A terminal with `linerate` on it.
-pub(super) struct TmuxTerminal<'l> {
-    lab: &'l Lab,
+pub(super) struct TmuxTerminal {
     directory: tempfile::TempDir,
     /// The tmux server, which ends with the terminal.
     server: LabChild,
 }
 
-impl<'l> TmuxTerminal<'l> {
+impl TmuxTerminal {
     /// Starts `linerate` with these arguments in the directory `work`, on a terminal of this size
     /// in columns and rows. Prints a SKIP line and returns `None` without tmux.
     pub(super) fn start(
         test: &str,
-        lab: &'l Lab,
+        lab: &Lab,
         work: &Path,
         arguments: &str,
         (width, height): (u16, u16),
     ) -> Option<Self> {
-        if Command::new("tmux").arg("-V").stdout(Stdio::null()).status().is_err() {
-            skip(test, "there is no tmux");
+        if !is_installed(test, "tmux") {
             return None;
         }
         let directory = tempfile::tempdir().expect("a directory");
@@ -40,8 +38,8 @@ impl<'l> TmuxTerminal<'l> {
         let mut command = tmux(directory.path());
         command.args(["-D", "-f", "/dev/null"]).stdin(Stdio::null()).stdout(Stdio::null());
         let server = lab.receiver().spawn(command).expect("tmux starts");
-        let pane = Self { lab, directory, server };
-        within("a server of tmux", || pane.tmux(["list-sessions"]).is_some() || pane.has_socket());
+        let pane = Self { directory, server };
+        within(40, "a server of tmux", || pane.tmux(["list-sessions"]).is_some() || pane.has_socket());
         // The shell stays after linerate has ended, so that the test can still read the screen.
         let script = format!(
             "cd {}; {} {arguments}; echo ended $?; exec sleep 600",
@@ -50,7 +48,7 @@ impl<'l> TmuxTerminal<'l> {
         );
         let (width, height) = (width.to_string(), height.to_string());
         let session = ["-u", "new-session", "-d", "-x", &width, "-y", &height, "-s", "top", &script];
-        within("a session of tmux", || pane.tmux(session).is_some());
+        within(40, "a session of tmux", || pane.tmux(session).is_some());
         Some(pane)
     }
 
@@ -94,14 +92,6 @@ impl<'l> TmuxTerminal<'l> {
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("a signal");
     }
 
-    /// Runs `ip` on the receiver.
-    pub(super) fn ip(&self, arguments: &str) {
-        let mut command = Command::new("ip");
-        command.args(arguments.split(' '));
-        let mut child = self.lab.receiver().spawn(command).expect("ip starts");
-        assert!(child.wait().expect("it ends").success(), "ip {arguments}");
-    }
-
     fn wait_until(&self, description: &str, condition: impl Fn(&str) -> bool) {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -125,19 +115,10 @@ impl<'l> TmuxTerminal<'l> {
     }
 }
 
-impl Drop for TmuxTerminal<'_> {
+impl Drop for TmuxTerminal {
     fn drop(&mut self) {
         let _ = self.tmux(["kill-server"]);
         let _ = self.server.kill();
-    }
-}
-
-/// Polls a condition, because no event reports it.
-pub(super) fn within(description: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !condition() {
-        assert!(Instant::now() < deadline, "{description} within {PATIENCE:?}");
-        std::thread::sleep(Duration::from_millis(20));
     }
 }
 

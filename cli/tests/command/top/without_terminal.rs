@@ -1,31 +1,18 @@
 //! Without a terminal: one snapshot, recordings, and error messages.
 
-use serde_json::Value;
-
-use super::{lab, on_receiver};
+use super::lab;
 use crate::schema::conforms;
-use crate::support::linerate;
+use crate::support::{assert_refused, document_of, linerate, program, run_on};
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
 #[test]
-fn top_without_a_terminal_advises_once() {
-    let output = linerate(&["top"]);
-    assert_eq!(output.status.code(), Some(2));
-    let errors = text(&output.stderr);
-    assert!(
-        errors.contains("no terminal") && errors.contains("--once") && errors.lines().count() == 1,
-        "{errors}"
-    );
-}
-
-#[test]
 fn once_prints_the_host_as_text_and_as_json() {
     const NAME: &str = "once_prints_the_host_as_text_and_as_json";
     let Some(lab) = lab(NAME) else { return };
-    let output = on_receiver(&lab, &["top", "--once", "--interval", "0.2"]);
+    let output = run_on(lab.receiver(), program(), &["top", "--once", "--interval", "0.2"]);
     let screen = text(&output.stdout);
     assert!(output.status.success(), "{}", text(&output.stderr));
     for stage in ["QUEUES", "IRQ / CPU", "SOCKETS", "THREADS", "OUT", "eth0", "rates over"] {
@@ -33,8 +20,8 @@ fn once_prints_the_host_as_text_and_as_json() {
     }
     assert!(!screen.contains('\u{1b}'), "no colour in a pipe");
 
-    let output = on_receiver(&lab, &["top", "--once", "--json", "--interval", "0.2"]);
-    let document: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let output = run_on(lab.receiver(), program(), &["top", "--once", "--json", "--interval", "0.2"]);
+    let document = document_of(&output);
     conforms(&document, "linerate.top/2");
     let document = &document["result"];
     assert!(document["interval_seconds"].as_f64().is_some_and(|seconds| seconds >= 0.2), "{document:#}");
@@ -66,11 +53,7 @@ fn invalid_recordings_are_reported() {
     let file = directory.path().join("x.jsonl");
     std::fs::write(&file, "{}").expect("written");
     let name = file.to_str().expect("a name");
-    let output = linerate(&["top", "--replay", name, "--once"]);
-    assert_eq!(output.status.code(), Some(2));
-    assert!(text(&output.stderr).contains("x.jsonl: line 1: no snapshot"), "{}", text(&output.stderr));
+    assert_refused(&linerate(&["top", "--replay", name, "--once"]), "x.jsonl: line 1: no snapshot");
     let output = linerate(&["top", "--root", "/nonexistent", "--once", "--record", name]);
-    assert!(text(&output.stderr).contains("it ends in the middle of a line"), "{}", text(&output.stderr));
-    let output = linerate(&["top", "--replay", "/nonexistent", "--once"]);
-    assert!(text(&output.stderr).contains("cannot read /nonexistent"), "{}", text(&output.stderr));
+    assert_refused(&output, "it ends in the middle of a line");
 }

@@ -27,7 +27,7 @@ fn machine_wide_settings_are_not_planned_in_a_network_namespace() {
     }
     let lab = match Lab::builder().queues(2).start() {
         Ok(lab) => lab,
-        Err(error) => return skip(test, &error.to_string()),
+        Err(error) => return skip(test, error),
     };
     let (receiver, sender) = (lab.receiver(), &lab.senders()[0]);
     // No process reads this socket.
@@ -39,7 +39,7 @@ fn machine_wide_settings_are_not_planned_in_a_network_namespace() {
     let default = fs::read_to_string("/proc/sys/net/core/rmem_default").expect("a number");
     let default: u64 = default.trim().parse().expect("a number");
     if default > 256 << 10 {
-        return skip(test, &format!("a default of {default} bytes is none that a plan would change"));
+        return skip(test, format!("a default of {default} bytes is none that a plan would change"));
     }
     let directory = tempfile::tempdir().expect("a directory");
     let (file, capture) = (directory.path().join("plan.json"), directory.path().join("host.tar.gz"));

@@ -1,0 +1,48 @@
+//! An sshd on a host of a lab.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{ChildStderr, Command};
+
+use crate::support::{await_line, skip};
+
+const SSHD: &str = "/usr/sbin/sshd";
+
+/// Whether ssh and sshd are installed. If not, prints a SKIP line.
+pub(crate) fn is_installed(test: &str) -> bool {
+    let programs = [SSHD, "/usr/bin/ssh", "/usr/bin/ssh-keygen", "/usr/bin/unshare"];
+    let missing = programs.into_iter().find(|program| !Path::new(program).exists());
+    if let Some(program) = missing {
+        skip(test, format!("{program} is not here (openssh-server, openssh-client, util-linux)"));
+    }
+    missing.is_none()
+}
+
+/// Makes the key pairs `host`, `client` and `other`. sshd accepts `client`.
+pub(crate) fn make_keys(directory: &Path) {
+    for name in ["host", "client", "other"] {
+        let mut command = Command::new("ssh-keygen");
+        command.args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(directory.join(name));
+        assert!(command.status().expect("ssh-keygen starts").success());
+    }
+}
+
+/// Arguments for `unshare`, which runs sshd with the keys of the directory.
+pub(crate) fn sshd_arguments(directory: &Path, address: SocketAddr) -> Vec<String> {
+    let file = |name: &str| directory.join(name).to_str().expect("a name").to_owned();
+    let (config, host_key, authorized) = (file(&format!("sshd-{address}")), file("host"), file("client.pub"));
+    let text = format!(
+        "ListenAddress {address}\nHostKey {host_key}\nAuthorizedKeysFile {authorized}\nPidFile none\n\
+         UsePAM no\nStrictModes no\nPasswordAuthentication no\nKbdInteractiveAuthentication no\nPermitRootLogin yes\n"
+    );
+    fs::write(&config, text).expect("written");
+    // sshd requires an empty /run/sshd, which exists only where sshd runs as a service.
+    let script = "mount -t tmpfs none /run && mkdir -m 755 /run/sshd && exec \"$@\"";
+    ["-m", "sh", "-c", script, "sh", SSHD, "-D", "-e", "-f", &config].map(str::to_owned).into()
+}
+
+/// Waits until an sshd listens.
+pub(crate) fn await_listening(errors: &mut Option<ChildStderr>) {
+    await_line(errors, |line| line.contains("Server listening").then_some(()));
+}
