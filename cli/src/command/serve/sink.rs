@@ -1,6 +1,5 @@
 //! `linerate serve sink`: counts datagrams and sends nothing.
 
-use std::fs;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,8 +8,9 @@ use std::time::Instant;
 use anyhow::{Result, ensure};
 use clap::Args;
 use linerate_engine::RunningServer;
-use linerate_host::Host;
+use linerate_host::process::allowed_cpus;
 use linerate_host::stage::socket::udp_socket_drops;
+use linerate_host::{CpuSet, Host};
 use linerate_networks::Net;
 use linerate_services::sink::{SinkBytes, SinkService};
 use serde::Serialize;
@@ -140,7 +140,9 @@ impl SinkCounts {
         };
         let workers: Vec<SinkWorker> = (self.received.iter().zip(server.thread_ids()).enumerate())
             .map(|(worker, (&received, &thread))| SinkWorker {
-                cpus: allowed_cpus(thread).unwrap_or_else(|| format::UNKNOWN.to_owned()),
+                cpus: allowed_cpus(&Host::live(), thread.cast_unsigned())
+                    .value()
+                    .map_or_else(|| format::UNKNOWN.to_owned(), CpuSet::to_string),
                 packets_per_second: rate(received, before.received.get(worker).copied().unwrap_or(0)),
             })
             .collect();
@@ -170,10 +172,4 @@ impl SinkRates {
             workers.join(", ")
         )
     }
-}
-
-/// `Cpus_allowed_list` of a thread of this process.
-fn allowed_cpus(thread: i32) -> Option<String> {
-    let status = fs::read_to_string(format!("/proc/self/task/{thread}/status")).ok()?;
-    Some(status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?.trim().to_owned())
 }

@@ -6,6 +6,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
+use linerate_testkit::reflector::installed::find;
 use serde_json::{Value, json};
 
 // How long one answer may take on a busy machine.
@@ -26,11 +27,8 @@ pub(super) struct TestBrowser {
 impl TestBrowser {
     /// Starts the browser. The error is the reason why there is none.
     pub(super) fn start() -> Result<Self, String> {
-        let browser_name = ["chromium", "chromium-browser", "google-chrome"].into_iter().find(|name| {
-            let path = std::env::var_os("PATH").unwrap_or_default();
-            std::env::split_paths(&path).any(|directory| directory.join(name).is_file())
-        });
-        let program = browser_name.ok_or("no chromium in PATH")?;
+        let names = ["chromium", "chromium-browser", "google-chrome"];
+        let program = names.into_iter().find(|name| find(name).is_some()).ok_or("no chromium in PATH")?;
         let home = tempfile::tempdir().map_err(|error| error.to_string())?;
         // The protocol's pipe is descriptors 3 and 4.
         let mut child = Command::new("sh")

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use linerate_host::stats::median;
 use serde_json::Value;
 
 use crate::command::report::fleet_report::{FleetHost, FleetOutlier};
@@ -107,8 +108,10 @@ impl PeerValues {
     fn figure_outliers(&self) -> Vec<FleetOutlier> {
         let mut outliers = Vec::new();
         for (name, values) in self.figures.iter().filter(|(_, values)| values.len() >= FEWEST_HOSTS) {
-            let median_value = median(values.iter().map(|(_, value)| *value).collect());
-            let deviation = median(values.iter().map(|(_, value)| (value - median_value).abs()).collect());
+            let figures: Vec<f64> = values.iter().map(|(_, value)| *value).collect();
+            let Some(median_value) = median(&figures) else { continue };
+            let deviations: Vec<f64> = figures.iter().map(|value| (value - median_value).abs()).collect();
+            let Some(deviation) = median(&deviations) else { continue };
             let min_bound = if name.contains("loss") || name.contains("lost") { FEWEST_LOSSES } else { 0.0 };
             let bound = (5.0 * 1.4826 * deviation).max(0.2 * median_value.abs()).max(min_bound);
             for (host, value) in values.iter().filter(|(_, value)| (value - median_value).abs() > bound) {
@@ -123,12 +126,6 @@ impl PeerValues {
         }
         outliers
     }
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    let (low, high) = (values[(values.len() - 1) / 2], values[values.len() / 2]);
-    f64::midpoint(low, high)
 }
 
 /// The scalars of a state by place. Items with a name or interface are places of their own; the
