@@ -10,6 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use linerate_lab::{Lab, LabBuilder, LabChild, LabHost};
+use linerate_testkit::reflector::installed::find;
 use linerate_testkit::reflector::{Reflector, RunningReflector};
 pub(crate) use linerate_testkit::skip;
 use serde_json::Value;
@@ -54,8 +55,7 @@ pub(crate) fn is_root(test: &str) -> bool {
 
 /// Whether a program is installed. If not, prints a SKIP line with its name.
 pub(crate) fn is_installed(test: &str, program: &str) -> bool {
-    let search_path = std::env::var_os("PATH").unwrap_or_default();
-    let is_installed = std::env::split_paths(&search_path).any(|path| path.join(program).is_file());
+    let is_installed = find(program).is_some();
     if !is_installed {
         skip(test, format!("{program} is not installed"));
     }

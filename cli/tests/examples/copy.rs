@@ -5,6 +5,8 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
+use linerate_testkit::reflector::installed::find;
+
 use crate::stage::{CommandResult, ExampleTestbed};
 
 /// Stand-ins for programs that talk to a kernel. Each uses the copy in `$HOST`, and refuses
@@ -73,11 +75,9 @@ fn programs(stage: &ExampleTestbed) -> std::io::Result<PathBuf> {
         fs::write(&path, text)?;
         fs::set_permissions(path, fs::Permissions::from_mode(0o755))?;
     }
-    let path = std::env::var_os("PATH").unwrap_or_default();
     for name in REAL {
-        let found = std::env::split_paths(&path).map(|folder| folder.join(name)).find(|path| path.is_file());
         let missing = || std::io::Error::other(format!("{name} is not installed"));
-        symlink(found.ok_or_else(missing)?, directory.join(name))?;
+        symlink(find(name).ok_or_else(missing)?, directory.join(name))?;
     }
     Ok(directory)
 }

@@ -20,6 +20,7 @@ use std::process::Command;
 use std::sync::Mutex;
 use std::time::Instant;
 
+use linerate_testkit::reflector::installed::find;
 use linerate_testkit::skip;
 
 use broken_off::RefusalState;
@@ -290,7 +291,7 @@ fn run_document(file: &str, document: &MarkdownDocument, subcommands: &[String])
     for block in &document.blocks {
         let outcome = match BlockAction::of(block, subcommands) {
             Ok(BlockAction::Run(setting))
-                if setting.program.as_ref().is_some_and(|name| !is_installed(name)) =>
+                if setting.program.as_ref().is_some_and(|name| find(name).is_none()) =>
             {
                 let name = setting.program.unwrap_or_default();
                 skip(&format!("{file}:{}", block.line), format!("{name} is not installed"));
@@ -336,11 +337,6 @@ fn check_output(documented: &str, of: Option<&str>, outputs: &[PrintedOutput]) -
         true => Err(format!("output of nothing that was run: {of}")),
         false => shape::difference(documented, &stdout.concat()).map_or(Ok(()), Err),
     }
-}
-
-fn is_installed(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
 /// Runs the commands of a block and returns their output.
