@@ -19,6 +19,9 @@ use page::InstallPage;
 // The pinned version of cargo-deb: another one may build another package.
 const CARGO_DEB: &str = "3.8.0";
 
+/// The Debian version of the package.
+const PACKAGE_VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "-1");
+
 /// Shells, and the files in which they look for completions of `linerate`.
 const COMPLETIONS: [(&str, &str); 3] =
     [("bash", "linerate.bash"), ("zsh", "_linerate"), ("fish", "linerate.fish")];
@@ -40,17 +43,16 @@ struct PackagePaths {
 impl DebCommand {
     pub(crate) fn run(&self) -> Result<ExitCode> {
         let paths = PackagePaths::find()?;
-        let version = package_version()?;
-        check_changelog(&paths.root, &version)?;
+        check_changelog(&paths.root)?;
         programs::build(BuildProfile::Release, "linerate")?;
         paths.write_completions()?;
         paths.write_manual()?;
-        let package = paths.package(&version)?;
+        let package = paths.package()?;
         println!("{} ({} bytes)", package.display(), fs::metadata(&package)?.len());
         if self.test {
             trial::lintian(&package)?;
             let page = InstallPage::read(&paths.root)?;
-            trial::try_installation(&package, &version, &paths, &page)?;
+            trial::try_installation(&package, &paths, &page)?;
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -92,9 +94,9 @@ impl PackagePaths {
         run(Command::new("gzip").args(["--best", "--no-name", "--recursive"]).arg(directory))
     }
 
-    fn package(&self, version: &str) -> Result<PathBuf> {
+    fn package(&self) -> Result<PathBuf> {
         let program = self.cargo_deb()?;
-        let package = self.target.join(format!("debian/linerate_{version}.deb"));
+        let package = self.target.join(format!("debian/linerate_{PACKAGE_VERSION}.deb"));
         // The time of the commit, so that the same sources make the same package.
         let time = read(Command::new("git").args(["log", "-1", "--format=%ct"]).current_dir(&self.root));
         let mut command = Command::new(program);
@@ -129,18 +131,13 @@ impl PackagePaths {
     }
 }
 
-/// The Debian version of the package.
-fn package_version() -> Result<String> {
-    Ok(concat!(env!("CARGO_PKG_VERSION"), "-1").to_owned())
-}
-
-/// Checks that Debian's changelog has this version.
-fn check_changelog(root: &Path, version: &str) -> Result<()> {
+/// Checks that Debian's changelog has the version.
+fn check_changelog(root: &Path) -> Result<()> {
     let path = root.join("share/debian/changelog");
     let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;
     ensure!(
-        text.starts_with(&format!("linerate ({version}) ")),
-        "{} begins with another version than {version}: add an entry",
+        text.starts_with(&format!("linerate ({PACKAGE_VERSION}) ")),
+        "{} begins with another version than {PACKAGE_VERSION}: add an entry",
         path.display()
     );
     Ok(())

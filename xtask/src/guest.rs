@@ -15,7 +15,6 @@ mod steps;
 mod traffic;
 mod tuning;
 
-use std::fmt;
 use std::fs::File;
 use std::io::{stderr, stdout};
 use std::path::{Path, PathBuf};
@@ -101,16 +100,9 @@ pub(crate) struct GuestParts {
 }
 
 /// A missing requirement of the guest. Other errors are failures.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
 struct GuestUnavailable(String);
-
-impl fmt::Display for GuestUnavailable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for GuestUnavailable {}
 
 struct PreparedGuest {
     kernel: UnpackedKernel,

@@ -55,13 +55,13 @@ fn block(text: &str) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::deb::PACKAGE_VERSION;
 
     #[test]
     fn install_page_names_the_current_package_version() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let InstallPage { package, rest, .. } = InstallPage::read(&root).expect("the page");
-        let version = super::super::package_version().expect("a version");
-        assert_eq!(package, format!("apt install ./target/debian/linerate_{version}.deb"));
+        assert_eq!(package, format!("apt install ./target/debian/linerate_{PACKAGE_VERSION}.deb"));
         assert!(rest.lines().count() > 1, "{rest}");
     }
 

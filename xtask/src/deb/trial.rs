@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::{InstallPage, PackagePaths, read, run};
+use super::{InstallPage, PACKAGE_VERSION, PackagePaths, read, run};
 
 /// The script that runs in the installation.
 const STEPS: &str = include_str!("in_root.sh");
@@ -38,12 +38,7 @@ pub(super) fn lintian(package: &Path) -> Result<()> {
 }
 
 /// Installs, uses and removes a package.
-pub(super) fn try_installation(
-    package: &Path,
-    version: &str,
-    paths: &PackagePaths,
-    page: &InstallPage,
-) -> Result<()> {
+pub(super) fn try_installation(package: &Path, paths: &PackagePaths, page: &InstallPage) -> Result<()> {
     let target = paths.target.as_path();
     let debian = debian(target)?;
     let root = tempfile::tempdir_in(target)?;
@@ -51,10 +46,10 @@ pub(super) fn try_installation(
     fs::write(trial.path().join("in_root.sh"), STEPS)?;
     fs::copy(package, trial.path().join("linerate.deb")).context("copy the package")?;
     prepare_page_steps(package, paths, page, trial.path())?;
-    build_later_version(package, version, trial.path()).context("make a later version of the package")?;
+    build_later_version(package, trial.path()).context("make a later version of the package")?;
     let mut unshare = Command::new("unshare");
     unshare.args(["--mount", "--net", "--pid", "--fork", "--kill-child", "sh", "-c", AROUND, "sh"]);
-    run(unshare.args([root.path(), &debian, trial.path()]).arg(version)).context("the trial")
+    run(unshare.args([root.path(), &debian, trial.path()]).arg(PACKAGE_VERSION)).context("the trial")
 }
 
 // Prepares the files that the commands of docs/install.md expect: the package below the same path
@@ -92,15 +87,16 @@ fn debian(target: &Path) -> Result<PathBuf> {
 }
 
 /// The same package with a later version, to test an upgrade.
-fn build_later_version(package: &Path, version: &str, trial: &Path) -> Result<()> {
+fn build_later_version(package: &Path, trial: &Path) -> Result<()> {
     let scratch = tempfile::tempdir()?;
     let unpacked = scratch.path().join("package");
     let deb = |arguments: [&OsStr; 3]| run(Command::new("dpkg-deb").args(arguments));
     deb(["-R".as_ref(), package.as_os_str(), unpacked.as_os_str()])?;
     let control = unpacked.join("DEBIAN/control");
     let text = fs::read_to_string(&control)?;
-    let later_text = text.replace(&format!("Version: {version}\n"), &format!("Version: {version}+later\n"));
-    ensure!(later_text != text, "{} has no version {version}", control.display());
+    let later_text = text
+        .replace(&format!("Version: {PACKAGE_VERSION}\n"), &format!("Version: {PACKAGE_VERSION}+later\n"));
+    ensure!(later_text != text, "{} has no version {PACKAGE_VERSION}", control.display());
     fs::write(&control, later_text)?;
     read(Command::new("dpkg-deb").args(["--build", "-Znone"]).arg(&unpacked).arg(trial.join("later.deb")))?;
     Ok(())

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, bail, ensure};
+use linerate_testkit::reflector::installed::find;
 use tempfile::TempDir;
 
 use super::GuestUnavailable;
@@ -144,15 +145,6 @@ impl GuestImage {
         self.add(&format!("{folder}/modules.dep"), 0o644, picked_modules.dependencies.as_bytes())?;
         self.add(&format!("{folder}/modules.alias"), 0o644, picked_modules.aliases.as_bytes())
     }
-}
-
-/// Finds a program in PATH or in the directories of system programs.
-pub(super) fn find(program: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path)
-        .chain(["/usr/sbin".into(), "/sbin".into()])
-        .map(|folder| folder.join(program))
-        .find(|file| file.is_file())
 }
 
 // The shared libraries of a program; empty for a static one.

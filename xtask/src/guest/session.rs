@@ -12,11 +12,11 @@ use anyhow::{Context as _, bail, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use linerate_lab::{Lab, LabChild};
+use linerate_testkit::reflector::installed::find;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{FdFlags, fcntl_setfd};
 use serde_json::Value;
 
-use super::image::find;
 use super::kernel::command_output;
 use crate::sys::tsc;
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use linerate_lab::LabChild;
+use linerate_testkit::reflector::installed::find;
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::testbed::GeneratorTestbed;
@@ -108,9 +109,7 @@ pub(super) struct SenderProgram {
 impl GeneratorProgram {
     pub(super) fn check_installed(&self) -> anyhow::Result<()> {
         let Some(package) = self.package else { return Ok(()) };
-        let is_installed = std::env::var_os("PATH")
-            .is_some_and(|path| std::env::split_paths(&path).any(|folder| folder.join(self.name).is_file()));
-        ensure!(is_installed, "{} is not installed: apt install {package}", self.name);
+        ensure!(find(self.name).is_some(), "{} is not installed: apt install {package}", self.name);
         Ok(())
     }
 
