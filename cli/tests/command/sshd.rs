@@ -9,14 +9,19 @@ use crate::support::{await_line, skip};
 
 const SSHD: &str = "/usr/sbin/sshd";
 
-/// Whether ssh and sshd are installed. If not, prints a SKIP line.
-pub(crate) fn is_installed(test: &str) -> bool {
+/// Whether sshd can let root in. If not, prints a SKIP line.
+pub(crate) fn is_usable(test: &str) -> bool {
     let programs = [SSHD, "/usr/bin/ssh", "/usr/bin/ssh-keygen", "/usr/bin/unshare"];
     let missing = programs.into_iter().find(|program| !Path::new(program).exists());
     if let Some(program) = missing {
         skip(test, format!("{program} is not here (openssh-server, openssh-client, util-linux)"));
     }
-    missing.is_none()
+    let shadow = fs::read_to_string("/etc/shadow").unwrap_or_default();
+    let is_locked = shadow.lines().any(|line| line.starts_with("root:!"));
+    if is_locked {
+        skip(test, "sshd lets nobody in to a locked account without PAM");
+    }
+    missing.is_none() && !is_locked
 }
 
 /// Makes the key pairs `host`, `client` and `other`. sshd accepts `client`.

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use rustix::process::Signal;
+use serde_json::Value;
 
 use super::scene::DropsTestLab;
 use crate::support::{await_line, program, start_on, within};
@@ -30,11 +31,11 @@ fn commands_ended_by_a_signal_leave_no_bpf_program_loaded() {
     };
     for (arguments, ready, signals) in [
         (
-            &["drops", "--port", "4053", "--", "sh", "-c", "echo ready; exec sleep 60"][..],
+            &["drops", "--json", "-", "--port", "4053", "--", "sh", "-c", "echo ready; exec sleep 60"][..],
             "ready",
             &[Signal::KILL, Signal::INT, Signal::TERM][..],
         ),
-        (&["cost", "--duration", "60"], "looking at ", &[Signal::KILL, Signal::INT]),
+        (&["cost", "--json", "-", "--duration", "60"], "looking at ", &[Signal::KILL, Signal::INT]),
         // flame prints nothing at its start.
         (&["flame", "--duration", "60"], "", &[Signal::KILL]),
     ] {
@@ -50,6 +51,11 @@ fn commands_ended_by_a_signal_leave_no_bpf_program_loaded() {
             });
             assert!(loaded_count(&programs) > 0, "{programs:?}");
             child.signal(*signal).expect("a signal");
+            if *signal != Signal::KILL {
+                let output = child.stdout.take().expect("a pipe");
+                let document: Value = serde_json::from_reader(output).expect("a document");
+                assert_eq!(document["schema"], format!("linerate.{}/2", arguments[0]));
+            }
             let status = child.wait().expect("it ends");
             assert_eq!(
                 status.code().is_none(),

@@ -23,7 +23,7 @@ pub(crate) struct SshTestGenerators {
 impl SshTestGenerators {
     /// Starts two sshds. Prints a SKIP line and returns `None` if a program is missing.
     pub(crate) fn up(test: &str, scene: &TuneTestLab) -> Option<Self> {
-        if !sshd::is_installed(test) {
+        if !sshd::is_usable(test) {
             return None;
         }
         sshd::make_keys(&scene.path(""));

@@ -32,7 +32,7 @@ pub(crate) struct RemoteTestLab {
 impl RemoteTestLab {
     /// Starts everything. Prints a SKIP line and returns `None` if a requirement is missing.
     pub(crate) fn up(test: &str) -> Option<Self> {
-        if !is_root(test) || !sshd::is_installed(test) {
+        if !is_root(test) || !sshd::is_usable(test) {
             return None;
         }
         let directory = tempfile::tempdir().expect("a directory");
