@@ -106,7 +106,8 @@ fn notes(report: &HeadroomReport) -> Vec<String> {
     if let (Some(reason), Some(_)) = (report.demand.buffer.why(), report.capacity.value()) {
         notes.push(format!("The receive buffer is not among the limits: {reason}"));
     }
-    if report.demand.threads.len() > 1 && shares_sockets(report) {
+    let shares_sockets = report.limits.iter().any(|limit| limit.resource == LimitingResource::AllCpus);
+    if report.demand.threads.len() > 1 && shares_sockets {
         notes.push(
             "Several threads read with the CPUs of their choice: waits for each other are in the costs only as \
              far as they happen now, so the estimate is an upper bound"
@@ -114,10 +115,6 @@ fn notes(report: &HeadroomReport) -> Vec<String> {
         );
     }
     notes
-}
-
-fn shares_sockets(report: &HeadroomReport) -> bool {
-    report.limits.iter().any(|limit| limit.resource == LimitingResource::AllCpus)
 }
 
 fn limits(limits: &[CapacityLimit]) -> Table {

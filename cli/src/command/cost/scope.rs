@@ -79,4 +79,11 @@ mod tests {
         assert_eq!(busiest(BEFORE, AFTER, &CpuSet::from_list("0").expect("a list")), Some(0));
         assert_eq!(busiest("", "nonsense", &CpuSet::new()), None);
     }
+
+    #[test]
+    fn cpu_lists_accept_only_online_cpus() {
+        let online = CpuSet::from_list("0-3").expect("a list");
+        assert_eq!(parse_online_cpus("1,3", &online).expect("online").to_string(), "1,3");
+        assert!(parse_online_cpus("3,7", &online).is_err());
+    }
 }

@@ -42,11 +42,6 @@ pub(super) struct DropsTargetArgs {
 }
 
 impl DropsTargetArgs {
-    // Whether every packet must be counted, to compare with a generator or a command. Otherwise counting may be sampled.
-    pub(super) fn counts_all(&self) -> bool {
-        self.load.is_some() || !self.command.is_empty()
-    }
-
     /// Counting time without a command; `None` counts until Ctrl-C.
     pub(super) fn time(&self) -> Option<Duration> {
         const DEFAULT: Duration = Duration::from_secs(10);
@@ -74,7 +69,8 @@ impl DropsSession {
         }
         let port_subject =
             PortSubject { network: NamespaceScope::Here, ports: args.ports.clone(), peer: args.peer };
-        let counting = if args.counts_all() {
+        // To compare with a generator or a command, every packet must be counted.
+        let counting = if args.load.is_some() || !args.command.is_empty() {
             CountingMode::All(Box::new(DropsWatch::start(&host, &port_subject, &args.interfaces)?))
         } else {
             CountingMode::Sampled(Box::new(SampledWatch::start(&host, &port_subject, &args.interfaces)?))
