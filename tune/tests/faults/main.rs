@@ -20,7 +20,6 @@ const TESTS: &[NamedTest] = named_tests![
     kill::undo_restores_settings_after_a_kill_at_any_journal_system_call,
     kill::undo_can_be_repeated_after_a_kill_at_any_journal_system_call,
     kill::undo_keeps_values_that_others_set,
-    kill::settings_of_a_removed_interface_are_gone,
     guard::confirmed_tune_stays_in_effect,
     guard::tune_of_a_killed_maker_is_undone_immediately,
     guard::guard_inherits_no_descriptor_session_or_directory,

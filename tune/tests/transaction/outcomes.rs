@@ -259,8 +259,7 @@ fn change_is_refused_if_the_interface_was_replaced_midway() {
     let scratch = Scratch::new();
     let host = with_interface("eth0", 4, "00000000");
     let mut writer = scratch.lock();
-    let mut transaction =
-        TuneTransaction::begin(&mut writer, &host, begin_for_device(&host)).expect("begun");
+    let mut transaction = TuneTransaction::begin(&mut writer, &host, begin_for_device(&host)).expect("begun");
     let replaced_host = with_interface("eth0", 5, "0");
     let result = transaction.change(&replaced_host, &rps("eth0"), &value("3")).expect("journalled");
     assert_eq!(result, ChangeOutcome::Refused { why: "eth0 is another device now".to_owned() });
