@@ -111,7 +111,7 @@ fn interrupted_replace_lets_the_supervisor_restart_its_copies() {
     old.until("copies that end are started again");
     old.until("Copy 0 serves again");
     assert!(host.copies().len() == 2 && host.copies().contains(&before[1]), "{before:?}");
-    let status = host.host.document(&["status"]);
+    let status = host.document(&["status"]);
     assert_eq!(status["replicas"][0]["is_replaced"], false, "{status}");
     old.end(Signal::TERM, 0);
     host.assert_all_removed();
