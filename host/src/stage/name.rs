@@ -2,8 +2,11 @@
 
 use std::fmt;
 
+use serde::de::IntoDeserializer as _;
+use serde::de::value::{self, StrDeserializer};
 use serde::{Deserialize, Serialize};
 
+// In packet order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum StageName {
@@ -20,22 +23,9 @@ pub enum StageName {
 }
 
 impl StageName {
-    /// In packet order.
-    const ALL: [StageName; 10] = [
-        StageName::Machine,
-        StageName::Link,
-        StageName::Rss,
-        StageName::Irq,
-        StageName::Softirq,
-        StageName::Filter,
-        StageName::Route,
-        StageName::Socket,
-        StageName::Thread,
-        StageName::Transmit,
-    ];
-
     pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|stage| stage.name() == name)
+        let name: StrDeserializer<'_, value::Error> = name.into_deserializer();
+        Self::deserialize(name).ok()
     }
 
     /// The name in JSON and in the ids of findings.
