@@ -21,7 +21,7 @@ const SYSCTLS: [&str; 7] = [
 impl SoftirqState {
     pub fn observe(host: &Host, links: &[LinkState]) -> Self {
         Self {
-            softnet: softnet(host),
+            softnet: SoftnetCpu::observe(host),
             net_rx: net_rx(host),
             rps: links.iter().map(|link| rps(host, &link.interface)).collect(),
             napi: NapiInstance::all(host),
@@ -32,21 +32,17 @@ impl SoftirqState {
 
 impl SoftnetCpu {
     pub fn observe(host: &Host) -> Known<Vec<Self>> {
-        softnet(host)
+        let online =
+            host.read("/sys/devices/system/cpu/online").ok().and_then(|text| CpuSet::from_list(&text).ok());
+        host.read_known("/proc/net/softnet_stat", |text| {
+            let lines = softnet::parse(text, online.as_ref())?;
+            let has_line = |cpu: &u32| lines.iter().any(|line| line.cpu == *cpu);
+            match online.iter().flat_map(CpuSet::iter).find(|cpu| !has_line(cpu)) {
+                Some(cpu) => Err(format!("no line of CPU {cpu}, which is online")),
+                None => Ok(lines),
+            }
+        })
     }
-}
-
-fn softnet(host: &Host) -> Known<Vec<SoftnetCpu>> {
-    let online =
-        host.read("/sys/devices/system/cpu/online").ok().and_then(|text| CpuSet::from_list(&text).ok());
-    host.read_known("/proc/net/softnet_stat", |text| {
-        let lines = softnet::parse(text, online.as_ref())?;
-        let has_line = |cpu: &u32| lines.iter().any(|line| line.cpu == *cpu);
-        match online.iter().flat_map(CpuSet::iter).find(|cpu| !has_line(cpu)) {
-            Some(cpu) => Err(format!("no line of CPU {cpu}, which is online")),
-            None => Ok(lines),
-        }
-    })
 }
 
 /// The file also has columns for offline CPUs.
