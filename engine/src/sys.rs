@@ -5,6 +5,7 @@ pub(crate) mod bpf;
 pub(crate) mod control;
 pub(crate) mod guard;
 pub(crate) mod interface;
+pub(crate) mod mapping;
 pub(crate) mod name;
 pub(crate) mod option;
 pub(crate) mod single_message;

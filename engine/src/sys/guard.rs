@@ -2,9 +2,10 @@
 
 use std::io;
 use std::ops::Deref;
-use std::os::fd::{AsRawFd, BorrowedFd};
-use std::ptr::NonNull;
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::AtomicU64;
+
+use super::mapping::MappedMemory;
 
 /// The first fields of `struct state` of bpf/guard.bpf.c: those that workers read or write.
 #[derive(Debug)]
@@ -23,33 +24,15 @@ pub(crate) struct GuardState {
 
 // The state in the memory of this process (`BPF_F_MMAPABLE`, Linux 5.5).
 #[derive(Debug)]
-pub(crate) struct MappedGuardState {
-    place: NonNull<GuardState>,
-}
+pub(crate) struct MappedGuardState(MappedMemory);
 
 // SAFETY: the memory belongs to no thread, and all accesses to it are atomic.
-unsafe impl Send for MappedGuardState {}
-// SAFETY: as above.
 unsafe impl Sync for MappedGuardState {}
 
 impl MappedGuardState {
     /// Maps `map`, which is an array of one state.
     pub(crate) fn new(map: BorrowedFd<'_>) -> io::Result<Self> {
-        // SAFETY: a new mapping at a place of the kernel's choice; it fails if the map is shorter.
-        let mapping = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                size_of::<GuardState>(),
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED,
-                map.as_raw_fd(),
-                0,
-            )
-        };
-        match NonNull::new(mapping.cast::<GuardState>()) {
-            Some(state) if mapping != libc::MAP_FAILED => Ok(Self { place: state }),
-            _ => Err(io::Error::last_os_error()),
-        }
+        MappedMemory::shared(map, 0, size_of::<GuardState>()).map(Self)
     }
 }
 
@@ -58,13 +41,6 @@ impl Deref for MappedGuardState {
 
     fn deref(&self) -> &GuardState {
         // SAFETY: the mapping holds a state until it is dropped, is aligned to a page, and any bytes make atomic integers.
-        unsafe { self.place.as_ref() }
-    }
-}
-
-impl Drop for MappedGuardState {
-    fn drop(&mut self) {
-        // SAFETY: the mapping of `new`, and no reference outlives `self`.
-        unsafe { libc::munmap(self.place.as_ptr().cast(), size_of::<GuardState>()) };
+        unsafe { self.0.start().cast().as_ref() }
     }
 }

@@ -1,46 +1,31 @@
 //! The memory of frames (UMEM).
 
 use std::io;
-use std::ptr;
+
+use crate::sys::mapping::MappedMemory;
 
 // Memory for frames, shared by one or more sockets and the kernel.
 #[derive(Debug)]
 pub(crate) struct Umem {
-    area: *mut u8,
-    bytes: usize,
+    area: MappedMemory,
     frame_bytes: u32,
 }
-
-// SAFETY: the memory is this value's own; nothing of it belongs to a thread.
-unsafe impl Send for Umem {}
 
 impl Umem {
     /// Maps memory for `frames` frames of `frame_bytes`, a power of two, on the calling thread's NUMA node.
     pub(crate) fn new(frames: usize, frame_bytes: u32) -> io::Result<Self> {
-        let bytes = frames * frame_bytes as usize;
-        // SAFETY: an anonymous mapping of its own. Populated at once, so that this thread is the one that first touches it.
-        let area = unsafe {
-            libc::mmap(
-                ptr::null_mut(),
-                bytes,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE,
-                -1,
-                0,
-            )
-        };
-        if area == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        Ok(Self { area: area.cast(), bytes, frame_bytes })
+        // Populated by this thread, so that it is the one that first touches the memory.
+        let area = MappedMemory::anonymous(frames * frame_bytes as usize)?;
+        Ok(Self { area, frame_bytes })
     }
 
     pub(crate) fn address(&self) -> u64 {
-        self.area as u64
+        self.area.start().as_ptr() as u64
     }
 
+    #[inline]
     pub(crate) fn bytes(&self) -> usize {
-        self.bytes
+        self.area.bytes()
     }
 
     pub(crate) fn frame_bytes(&self) -> u32 {
@@ -54,31 +39,25 @@ impl Umem {
         let start = usize::try_from(address).ok()?;
         let frame_bytes = self.frame_bytes as usize;
         let room = frame_bytes - (start & (frame_bytes - 1));
-        if start >= self.bytes || length as usize > room {
+        if start >= self.bytes() || length as usize > room {
             return None;
         }
         // SAFETY: inside the mapping, whose length is a multiple of the frames'. The kernel writes only to frames that
         // are in a fill ring, and takes one from there before it is in a receive ring.
-        Some((unsafe { std::slice::from_raw_parts_mut(self.area.add(start), room) }, length as usize))
+        let packet = unsafe { std::slice::from_raw_parts_mut(self.area.start().as_ptr().add(start), room) };
+        Some((packet, length as usize))
     }
 
     /// Prefetches the beginning of a packet that is processed soon.
     #[inline]
     pub(crate) fn prefetch(&self, address: u64) {
         #[cfg(target_arch = "x86_64")]
-        if (address as usize) < self.bytes {
+        if (address as usize) < self.bytes() {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
             // SAFETY: inside the mapping; a prefetch changes nothing that a program sees.
-            unsafe { _mm_prefetch(self.area.add(address as usize).cast(), _MM_HINT_T0) };
+            unsafe { _mm_prefetch(self.area.start().as_ptr().add(address as usize).cast(), _MM_HINT_T0) };
         }
         #[cfg(not(target_arch = "x86_64"))]
         let _ = address;
-    }
-}
-
-impl Drop for Umem {
-    fn drop(&mut self) {
-        // SAFETY: mapped in `new` with this length, and unmapped once.
-        unsafe { libc::munmap(self.area.cast(), self.bytes) };
     }
 }

@@ -1,9 +1,10 @@
 //! Rings of one producer and one consumer, one of which is the kernel (net/xdp/xsk_queue.h).
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
-use std::ptr;
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::sys::mapping::MappedMemory;
 
 /// `struct xdp_desc`: a packet in memory.
 #[derive(Debug, Clone, Copy)]
@@ -16,8 +17,7 @@ pub(crate) struct XdpDescriptor {
 
 #[derive(Debug)]
 pub(super) struct SharedRing<T> {
-    area: *mut u8,
-    bytes: usize,
+    _area: MappedMemory,
     producer: *const AtomicU32,
     consumer: *const AtomicU32,
     flags: *const AtomicU32,
@@ -37,33 +37,19 @@ impl<T> SharedRing<T> {
         file_offset: libc::off_t,
     ) -> io::Result<Self> {
         let bytes = offsets.desc as usize + size as usize * size_of::<T>();
-        // SAFETY: a new mapping of the socket's ring, as long as offsets and size say.
-        let area = unsafe {
-            libc::mmap(
-                ptr::null_mut(),
-                bytes,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED | libc::MAP_POPULATE,
-                socket.as_raw_fd(),
-                file_offset,
-            )
-        };
-        if area == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        let area: *mut u8 = area.cast();
+        let area = MappedMemory::shared(socket, file_offset, bytes)?;
+        let start = area.start().as_ptr();
         // SAFETY: the kernel's offsets are inside the mapping, which is aligned to pages, and the fields to their sizes.
         let (producer, consumer, flags, entries) = unsafe {
             (
-                area.add(offsets.producer as usize),
-                area.add(offsets.consumer as usize),
-                area.add(offsets.flags as usize),
-                area.add(offsets.desc as usize),
+                start.add(offsets.producer as usize),
+                start.add(offsets.consumer as usize),
+                start.add(offsets.flags as usize),
+                start.add(offsets.desc as usize),
             )
         };
         Ok(Self {
-            area,
-            bytes,
+            _area: area,
             producer: producer.cast(),
             consumer: consumer.cast(),
             flags: flags.cast(),
@@ -88,13 +74,6 @@ impl<T> SharedRing<T> {
     fn entry(&self, index: u32) -> *mut T {
         // SAFETY: the remainder is below `size`.
         unsafe { self.entries.add((index & (self.size - 1)) as usize) }
-    }
-}
-
-impl<T> Drop for SharedRing<T> {
-    fn drop(&mut self) {
-        // SAFETY: mapped in `map` with this length, and unmapped once.
-        unsafe { libc::munmap(self.area.cast(), self.bytes) };
     }
 }
 
