@@ -96,7 +96,7 @@ fn nft_tables_are_written_and_restored() {
     let test = "nft_tables_are_written_and_restored";
     let Some(lab) = lab(test) else { return };
     let first = "table inet ours {\n chain c { type filter hook input priority 0; policy drop; udp dport { 53 } accept; }\n}";
-    let second = "table inet ours {\n chain c {\n type filter hook prerouting priority raw;\n udp dport { 123, 53 } counter \
+    let second = "table inet ours {\n chain c {\n type filter hook prerouting priority raw;\n fib daddr type local udp dport { 123, 53 } counter \
                   notrack\n }\n}";
     let outcome = on_receiver(&lab, |host, _| {
         let ours = Setting::NftTable { family: NftFamily::Inet, table: "ours".into() };
@@ -136,7 +136,7 @@ fn iptables_rules_are_written_and_restored() {
             rule: rule.into(),
         };
         for rule in [
-            setting("PREROUTING", "-p udp --dport 53 -j NOTRACK"),
+            setting("PREROUTING", "-p udp --dport 53 -m addrtype --dst-type LOCAL -j NOTRACK"),
             setting("OUTPUT", "-p udp --sport 53 -j NOTRACK"),
         ] {
             assert_eq!(rule.read(host).expect("read").as_str(), "absent");

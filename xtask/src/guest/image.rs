@@ -14,7 +14,7 @@ use super::GuestUnavailable;
 use super::kernel::{UnpackedKernel, command_output};
 
 // Modules that can be loaded in the guest; their dependencies are added.
-const MODULES: [&str; 20] = [
+const MODULES: [&str; 21] = [
     "igb",
     "igbvf",
     "e1000e",
@@ -31,6 +31,7 @@ const MODULES: [&str; 20] = [
     "nf_conntrack",
     "nf_tables",
     "nft_ct",
+    "nft_fib_inet",
     "iptable_filter",
     "xt_conntrack",
     "crc32c_generic",

@@ -26,6 +26,11 @@ const LEAST_SINCE_BOOT: u64 = 1_000;
 /// Name of the table that excludes a service's packets from tracking.
 const TABLE: &str = "linerate_notrack";
 
+/// Forwarded packets also pass prerouting. NAT skips packets that are not tracked (nf_nat_inet_fn in
+/// net/netfilter/nf_nat_core.c), so a rule there is limited to local addresses.
+const REQUESTS: &str = "fib daddr type local udp dport";
+const REPLIES: &str = "udp sport";
+
 /// With more services than this there are no commands, because a long list is not a remedy.
 const MOST_PORTS: usize = 8;
 
@@ -40,10 +45,13 @@ pub(in crate::stage) const RULE: Rule = Rule {
     source: "Linux Documentation/networking/nf_conntrack-sysctl.rst; net/netfilter/nf_conntrack_core.c, nf_conntrack_in",
     kernels: "all; before 4.10 packets are tracked as soon as the module is loaded, later if a rule requests \
               it",
-    remedy: "Keep the service's packets from being tracked, both ways, by `notrack` rules at priority raw. A \
-             rule that accepts established flows no longer matches them, so accept the port explicitly. If \
-             tracking has to stay, raise nf_conntrack_max.",
-    caveats: "The service is behind NAT on this host, or rules about the state of its flows are required.",
+    remedy: "Keep the service's packets from being tracked, both ways, by `notrack` rules at priority raw. The \
+             rule for requests is limited to local addresses, because NAT of forwarded packets requires \
+             tracking. A rule that accepts established flows no longer matches them, so accept the port \
+             explicitly. If tracking has to stay, raise nf_conntrack_max.",
+    caveats: "The service, or an address of it, is behind NAT or IPVS on this host, such as a port that Docker \
+              or Podman publishes, or a service address of Kubernetes; or rules about the state of its flows \
+              are required.",
     check,
 };
 
@@ -157,34 +165,48 @@ fn add_evidence(rule_match: RuleMatch, filter: &FilterState, conntrack: &Conntra
         .evidence_if("packets without an entry since boot", conntrack.drops(), conntrack::STATISTICS)
 }
 
+/// Whether a container engine holds the sockets, while NAT sends the packets to a container. Without
+/// tracking they would not reach it.
+fn is_published_port(service: &ServiceSockets) -> bool {
+    let owners = service.processes.value().into_iter().flatten();
+    owners.into_iter().any(|owner| matches!(owner.name.as_str(), "docker-proxy" | "conmon"))
+}
+
 fn add_remedy(rule_match: RuleMatch, filter: &FilterState, services: &[&ServiceSockets]) -> RuleMatch {
+    let published_ports: BTreeSet<u16> = services
+        .iter()
+        .filter(|service| is_published_port(service))
+        .map(|service| service.local.port())
+        .collect();
+    let services: Vec<&ServiceSockets> =
+        services.iter().copied().filter(|service| !published_ports.contains(&service.local.port())).collect();
     let ports: BTreeSet<u16> = services.iter().map(|service| service.local.port()).collect();
-    if ports.len() > MOST_PORTS {
+    if ports.is_empty() || ports.len() > MOST_PORTS {
         return rule_match;
     }
     let iptables = filter.iptables.value().is_some_and(|tables| !tables.is_empty());
     let nftables = filter.nftables.value().is_some_and(|tables| !tables.is_empty());
     let port_texts: Vec<String> = ports.iter().map(u16::to_string).collect();
     if iptables && !nftables {
-        return add_iptables_rules(rule_match, services);
+        return add_iptables_rules(rule_match, &services);
     }
     let port_list = port_texts.join(", ");
     let chain = |hook: &str, port: &str| {
         format!(
-            "\tchain {hook} {{\n\t\ttype filter hook {hook} priority raw; policy accept;\n\t\tudp {port} {{ {port_list} }} notrack\n\t}}\n"
+            "\tchain {hook} {{\n\t\ttype filter hook {hook} priority raw; policy accept;\n\t\t{port} {{ {port_list} }} notrack\n\t}}\n"
         )
     };
     let ruleset =
-        format!("table inet {TABLE} {{\n{}{}}}", chain("prerouting", "dport"), chain("output", "sport"));
+        format!("table inet {TABLE} {{\n{}{}}}", chain("prerouting", REQUESTS), chain("output", REPLIES));
     let rule = |hook: &str, port: &str| {
         [
             format!("nft 'add chain inet {TABLE} {hook} {{ type filter hook {hook} priority raw; }}'"),
-            format!("nft 'add rule inet {TABLE} {hook} udp {port} {{ {port_list} }} notrack'"),
+            format!("nft 'add rule inet {TABLE} {hook} {port} {{ {port_list} }} notrack'"),
         ]
     };
     let commands = std::iter::once(format!("nft add table inet {TABLE}"))
-        .chain(rule("prerouting", "dport"))
-        .chain(rule("output", "sport"));
+        .chain(rule("prerouting", REQUESTS))
+        .chain(rule("output", REPLIES));
     let table_exists = filter.nftables.value().map(|tables| tables.iter().any(|table| table.name == TABLE));
     let from = (table_exists == Some(false)).then(|| SettingValue::new(""));
     let rule_match = rule_match.change(
@@ -206,8 +228,10 @@ fn add_iptables_rules(mut rule_match: RuleMatch, services: &[&ServiceSockets]) -
         let of_family = services.iter().filter(|service| families(service).contains(&family));
         let ports: BTreeSet<u16> = of_family.map(|service| service.local.port()).collect();
         for port in ports {
+            // See REQUESTS.
+            let requests = format!("--dport {port} -m addrtype --dst-type LOCAL");
             rule_match = rule_match
-                .change(rule("PREROUTING", format!("--dport {port}")), None::<&str>, "present")
+                .change(rule("PREROUTING", requests), None::<&str>, "present")
                 .change(rule("OUTPUT", format!("--sport {port}")), None::<&str>, "present");
         }
     }
@@ -217,6 +241,7 @@ fn add_iptables_rules(mut rule_match: RuleMatch, services: &[&ServiceSockets]) -
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stage::socket::SocketOwner;
     use crate::stage::socket::sample::service;
     use crate::{Host, Known, Scope};
 
@@ -257,10 +282,12 @@ mod tests {
         );
         assert_eq!(
             rule_match.commands[2],
-            "nft 'add rule inet linerate_notrack prerouting udp dport { 53 } notrack'"
+            "nft 'add rule inet linerate_notrack prerouting fib daddr type local udp dport { 53 } notrack'"
         );
         assert_eq!(rule_match.changes[0].from, Some(SettingValue::new("")));
-        assert!(rule_match.changes[0].to.as_str().contains("udp sport { 53 } notrack"));
+        let ruleset = rule_match.changes[0].to.as_str();
+        assert!(ruleset.contains("\t\tfib daddr type local udp dport { 53 } notrack\n"), "{ruleset}");
+        assert!(ruleset.contains("\t\tudp sport { 53 } notrack\n"), "{ruleset}");
         // Nobody named the service, and no traffic is known.
         assert!(check(&HostView::once(&path(10, 0, false, &[HOOK, NO_TABLES]))).is_empty());
     }
@@ -295,8 +322,26 @@ mod tests {
         let rule_match = rule_match(&path(10, 0, true, &[HOOK, NO_TABLES, tables[0], tables[1], tables[2]]));
         assert_eq!(rule_match.severity, Severity::Note);
         let commands = rule_match.change_commands();
-        assert_eq!(commands[0], "iptables -t raw -A PREROUTING -p udp --dport 53 -j NOTRACK");
+        let requests = "-A PREROUTING -p udp --dport 53 -m addrtype --dst-type LOCAL -j NOTRACK";
+        assert_eq!(commands[0], format!("iptables -t raw {requests}"));
         assert_eq!(commands[1], "iptables -t raw -A OUTPUT -p udp --sport 53 -j NOTRACK");
+    }
+
+    #[test]
+    fn ports_published_to_containers_stay_tracked() {
+        for (holder, ports) in [("conmon", "5353"), ("docker-proxy", "5353"), ("unbound", "53, 5353")] {
+            let mut path = path(950, 0, true, &[HOOK, NO_TABLES]);
+            let mut published = service(0);
+            published.processes = Known::Value(vec![SocketOwner { pid: 60, name: holder.to_owned() }]);
+            let other = ServiceSockets { local: ([10, 0, 0, 1], 5353).into(), ..service(0) };
+            path.socket.services = Known::Value(vec![published.clone(), other]);
+            let found = rule_match(&path);
+            let ruleset = found.changes[0].to.as_str();
+            assert!(ruleset.contains(&format!("dport {{ {ports} }} notrack")), "{holder}: {ruleset}");
+            path.socket.services = Known::Value(vec![published]);
+            let found = rule_match(&path);
+            assert_eq!((found.severity, found.changes.is_empty()), (Severity::High, holder != "unbound"));
+        }
     }
 
     #[test]
