@@ -15,9 +15,14 @@ pub(crate) use snmp::{parse_snmp, parse_snmp6};
 
 #[derive(Debug, Clone, Serialize)]
 pub struct RouteState {
+    /// The observed interfaces; instead of the port of a bond or bridge, the bond or bridge, on
+    /// which its packets enter the IP layer.
     pub interfaces: Vec<InterfaceRoute>,
     /// `rp_filter` of `all`: the larger of this and the interface's own is in effect.
     pub rp_filter_all: Known<u32>,
+    /// `rp_filter` of `default` and of the interfaces that are not in `interfaces`, without the
+    /// loopback. Empty if that of `all` is 0.
+    pub rp_filter_others: Known<BTreeMap<String, u32>>,
     pub ip_early_demux: Known<bool>,
     /// `None` before Linux 4.12.
     pub udp_early_demux: Known<Option<bool>>,

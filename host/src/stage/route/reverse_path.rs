@@ -1,6 +1,6 @@
 //! Source validation by the reverse-path filter.
 
-use super::{InterfaceRoute, conf_name, conf_path, snmp};
+use super::{InterfaceRoute, RouteState, conf_name, conf_path, snmp};
 use crate::amount;
 use crate::finding::{CostUnit, Rule, RuleMatch, Severity};
 use crate::stage::{HostView, PacketPath};
@@ -9,6 +9,12 @@ use crate::{Known, Setting};
 /// Since this version, disabling `rp_filter` alone saves the second lookup (fib_validate_source in
 /// net/ipv4/fib_frontend.c, commit 6e617de84e87). Earlier versions also required `accept_local`.
 const CHEAP_WITHOUT_ACCEPT_LOCAL: (u32, u32) = (4, 15);
+
+const STRICT: u32 = 1;
+
+/// With more interfaces than this that have the value of `all`, such as those of containers, there
+/// are no changes.
+const MOST_OTHERS: usize = 8;
 
 const DROPPED: &str = "TcpExt.IPReversePathFilter";
 const RECEIVED: &str = "Ip.InReceives";
@@ -28,7 +34,8 @@ pub(in crate::stage) const VALIDATION: Rule = Rule {
     published_ratio: Some(5.49 / 5.38),
     source: "T. Makita, Boost UDP Transaction Performance, LinuxCon Japan 2016; net/ipv4/fib_frontend.c",
     kernels: "all; accept_local matters before 4.15. IPv4 only",
-    remedy: "Set rp_filter to 0 for `all` and for the interface; before Linux 4.15 also accept_local to 1 for the interface.",
+    remedy: "Set rp_filter to 0 for `all` and for the interface; before Linux 4.15 also accept_local to 1 for the interface. \
+             First give other interfaces the value of `all`, so that the value in effect for them stays.",
     caveats: "The host routes for others, has several uplinks, or nothing in front of it drops packets with \
               forged sources: a UDP service that answers them can be used for reflection attacks. If the \
               network filters at its edge (BCP 38), the host need not.",
@@ -55,23 +62,42 @@ fn check_validation(view: &HostView<'_>) -> Vec<RuleMatch> {
     let names: Vec<&str> = interfaces.iter().map(|interface| interface.interface.as_str()).collect();
     let title = format!("The route of each IPv4 packet is looked up twice on {}", names.join(", "));
     let rule_match = RuleMatch::new(severity, title).costs_per(CostUnit::IpPacket);
-    let rule_match = add_global_filter(rule_match, view.now);
-    vec![
-        interfaces.iter().fold(rule_match, |rule_match, interface| {
-            add_interface(rule_match, interface, needs_accept_local)
-        }),
-    ]
+    let rule_match = add_global_filter(rule_match, &view.now.route);
+    let rule_match = interfaces
+        .iter()
+        .fold(rule_match, |rule_match, interface| add_interface(rule_match, interface, needs_accept_local));
+    let has_changes = dependent_interfaces(&view.now.route).is_some();
+    vec![if has_changes { rule_match } else { RuleMatch { changes: Vec::new(), ..rule_match } }]
 }
 
-fn add_global_filter(rule_match: RuleMatch, path: &PacketPath) -> RuleMatch {
-    match path.route.rp_filter_all.value() {
-        Some(0) | None => rule_match,
-        Some(value) => rule_match.evidence("rp_filter of all", *value, conf_path("all", "rp_filter")).change(
-            Setting::sysctl(conf_name("all", "rp_filter")),
-            Some(value),
-            0,
-        ),
+/// Other interfaces, whose value in effect is that of `all`, with their own smaller values. `None`
+/// if `all` has to stay, so that the values of interfaces have no effect.
+fn dependent_interfaces(route: &RouteState) -> Option<Vec<(&str, u32)>> {
+    let Some(all) = route.rp_filter_all.value().copied().filter(|all| *all != 0) else {
+        return Some(Vec::new());
+    };
+    let others = route.rp_filter_others.value()?;
+    // New interfaces would become strict. A change of `default` also changes existing interfaces.
+    if others.get("default").is_some_and(|default| *default == STRICT && all > STRICT) {
+        return None;
     }
+    let others = others.iter().filter(|(name, own)| *name != "default" && **own < all);
+    let dependent: Vec<(&str, u32)> = others.map(|(name, own)| (name.as_str(), *own)).collect();
+    (dependent.len() <= MOST_OTHERS).then_some(dependent)
+}
+
+fn add_global_filter(rule_match: RuleMatch, route: &RouteState) -> RuleMatch {
+    let Some(all) = route.rp_filter_all.value().copied().filter(|all| *all != 0) else { return rule_match };
+    let change = |rule_match: RuleMatch, name: &str, from: u32, to: u32| {
+        rule_match.evidence(format!("rp_filter of {name}"), from, conf_path(name, "rp_filter")).change(
+            Setting::sysctl(conf_name(name, "rp_filter")),
+            Some(from),
+            to,
+        )
+    };
+    let others = dependent_interfaces(route).unwrap_or_default().into_iter();
+    let rule_match = others.fold(rule_match, |rule_match, (name, own)| change(rule_match, name, own, all));
+    change(rule_match, "all", all, 0)
 }
 
 fn add_interface(rule_match: RuleMatch, interface: &InterfaceRoute, needs_accept_local: bool) -> RuleMatch {
@@ -198,6 +224,48 @@ mod tests {
         assert!(check_validation(&HostView::once(&host("4.6.3", "x", "1", "0", 2))).is_empty());
         // Without a kernel version the effect of accept_local is unknown.
         assert!(check_validation(&HostView::once(&host("", "0", "0", "0", 2))).is_empty());
+    }
+
+    #[test]
+    fn lowering_all_keeps_the_value_in_effect_of_other_interfaces() {
+        for (all, others, expected) in [
+            ("2", &[("bond0", "1"), ("eth0.100", "0"), ("wg0", "2")][..], &["bond0=2", "eth0/100=2"][..]),
+            ("1", &[("docker0", "0"), ("default", "0")], &["docker0=1"]),
+            ("2", &[("default", "2"), ("docker0", "2")], &[]),
+            ("0", &[("default", "1"), ("docker0", "1")], &[]),
+        ] {
+            let path = with_others(all, others);
+            let expected_others: Vec<String> = expected
+                .iter()
+                .map(|value| format!("sysctl -w net.ipv4.conf.{}", value.replace('=', ".rp_filter=")))
+                .collect();
+            let mut expected = expected_others;
+            if all != "0" {
+                expected.push("sysctl -w net.ipv4.conf.all.rp_filter=0".to_owned());
+            }
+            expected.push("sysctl -w net.ipv4.conf.ens1f0.rp_filter=0".to_owned());
+            assert_eq!(commands(&check_validation(&HostView::once(&path))[0]), expected, "{all} {others:?}");
+        }
+    }
+
+    #[test]
+    fn source_validation_has_no_changes_if_all_has_to_stay() {
+        let many: Vec<String> = (0..9).map(|number| format!("veth{number}")).collect();
+        let many: Vec<(&str, &str)> = many.iter().map(|name| (name.as_str(), "0")).collect();
+        for others in [&[("default", "1")][..], many.as_slice(), &[("eth1", "on")]] {
+            let matches = check_validation(&HostView::once(&with_others("2", others)));
+            assert_eq!((matches[0].severity, commands(&matches[0])), (Severity::Low, vec![]), "{others:?}");
+        }
+    }
+
+    /// Linux 6.1 with this value of `all` and these other interfaces; ens1f0 has 1.
+    fn with_others(all: &str, others: &[(&str, &str)]) -> PacketPath {
+        let mut path = host("6.1.0", all, "1", "0", 2);
+        let own = [("all", all), ("ens1f0", "1"), ("lo", "0")];
+        let files = own.iter().chain(others).map(|(name, value)| (conf_path(name, "rp_filter"), *value));
+        path.route =
+            RouteState { snmp: path.route.snmp, ..RouteState::observe(&Host::scripted(files), &["ens1f0"]) };
+        path
     }
 
     #[test]
