@@ -9,6 +9,11 @@ use crate::stage::transmit::TransmitState;
 /// Fewer lost packets than this are a small loss, whatever their share.
 const FEWEST_LOST: f64 = 10.0;
 
+/// Whether a sum of lost packets, such as since boot, is so small that its share has no meaning.
+pub(in crate::stage) fn is_small_sum(packets: u64) -> bool {
+    (packets as f64) < FEWEST_LOST
+}
+
 #[derive(Debug, Clone, Copy)]
 pub struct HostView<'a> {
     /// The reading to check; with two readings, the later one.

@@ -197,6 +197,16 @@ fn a_few_lost_packets_are_a_note_whatever_their_share() {
     }
     let once = only_finding(&loss_rules::HARDWARE_DROPS, &HostView::once(&before));
     assert_eq!(once.0, Severity::Note);
+    for (lost, severity) in [(9, Severity::Note), (10, Severity::Low)] {
+        let mut before = with_counters(path(24, 11, None), "sfc", 10_000, &[("rx_nodesc_drop_cnt", lost)]);
+        before.link[0].rings =
+            Known::Value(Some(RingLengths { rx: 512, tx: 512, rx_max: 4096, tx_max: 4096 }));
+        let now = later(&before, 20_000, &[("rx_nodesc_drop_cnt", lost)]);
+        let view = HostView::twice(&before, &now);
+        let found = only_finding(&loss_rules::HARDWARE_DROPS, &view);
+        assert_eq!(found.0, severity, "{lost} since boot, and none between two readings");
+        assert_eq!(has_no_match(&loss_rules::RING_SMALL, &view), severity == Severity::Note, "{lost}");
+    }
 }
 
 #[test]
