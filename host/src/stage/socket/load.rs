@@ -6,6 +6,7 @@ use crate::CpuSet;
 use crate::finding::{CostUnit, Evidence};
 use crate::stage::softirq::traffic;
 use crate::stage::thread::ServingThread;
+use crate::stage::view::is_small_sum;
 use crate::stage::{HostView, PacketPath};
 
 /// Default of `ip_local_port_range` (inet_init_net in net/ipv4/af_inet.c).
@@ -16,12 +17,17 @@ const USUAL_LOCAL_PORTS: (u16, u16) = (32_768, 60_999);
 const BUSY_NOW: f64 = 0.2;
 const BUSY_SINCE_BOOT: f64 = 0.02;
 
+/// Below this share of received datagrams, losses since boot are not a current problem.
+const NOTABLE_SHARE: f64 = 0.001;
+
 /// Packets per second below which a cost per packet hardly matters: a microsecond per packet is
 /// then 2 % of a CPU. An average hides peaks.
 const FEW_NOW: f64 = 20_000.0;
 const FEW_ON_AVERAGE: f64 = 5_000.0;
 
-const UDP_DATAGRAMS: [&str; 4] = ["Udp.InDatagrams", "Udp.InErrors", "Udp6InDatagrams", "Udp6InErrors"];
+pub(in crate::stage) const UDP_DATAGRAMS: [&str; 4] =
+    ["Udp.InDatagrams", "Udp.InErrors", "Udp6InDatagrams", "Udp6InErrors"];
+const RECEIVED: [&str; 2] = ["Udp.InDatagrams", "Udp6InDatagrams"];
 pub(in crate::stage) const IP_PACKETS: [&str; 2] = ["Ip.InReceives", "Ip6InReceives"];
 
 impl HostSockets {
@@ -47,16 +53,16 @@ impl<'a> HostView<'a> {
     }
 
     /// The packet rate, if it is so low that a cost per packet does not matter, and no service
-    /// loses packets.
+    /// loses packets. An idle interface is not the cause of losses.
     pub(crate) fn light_load(&self, unit: &CostUnit) -> Option<Evidence> {
-        if self.udp_services().any(|service| self.matters(service) && self.loses(service)) {
-            return None;
-        }
         let (unit_name, names) = match unit {
             CostUnit::UdpDatagram => ("UDP datagrams", &UDP_DATAGRAMS[..]),
             CostUnit::IpPacket => ("IP packets", &IP_PACKETS[..]),
             CostUnit::PacketOf(interface) => return traffic::light_load(self, interface),
         };
+        if self.udp_services().any(|service| self.matters(service) && self.loses(service)) {
+            return None;
+        }
         let packet_count = |path: &PacketPath| path.route.snmp_sum(names);
         let (rate, threshold, when) = match self.before {
             Some(_) => (self.rate(packet_count)?, FEW_NOW, ""),
@@ -85,13 +91,23 @@ impl<'a> HostView<'a> {
         (seconds > 0.0).then_some(seconds)
     }
 
-    /// Whether it loses packets: between two readings, or with one reading since its sockets were
-    /// created.
+    /// Whether it loses packets: between two readings, or with one reading a notable number since
+    /// its sockets were created.
     pub(in crate::stage) fn loses(&self, service: &ServiceSockets) -> bool {
         match self.before {
             Some(_) => self.loss_rate(service).is_some_and(|rate| rate > 0.0),
-            None => service.drops().is_some_and(|drops| drops > 0),
+            None => service.drops().is_some_and(|drops| self.is_notable_loss(drops)),
         }
+    }
+
+    /// Whether losses of sockets since boot, or since the sockets were created, are more than a few
+    /// packets and more than a small share of the received datagrams.
+    pub(super) fn is_notable_loss(&self, lost_packets: u64) -> bool {
+        let received = self.now.route.snmp_sum(&RECEIVED);
+        let is_small_share = received.is_some_and(|received| {
+            (lost_packets as f64) < received.saturating_add(lost_packets) as f64 * NOTABLE_SHARE
+        });
+        !is_small_sum(lost_packets) && !is_small_share
     }
 
     /// Packets per second. `None` without two readings, or if unknown.
@@ -189,6 +205,44 @@ mod tests {
         let mut unknown = later(&server());
         unknown.route.snmp = Known::unknown("no such file");
         assert_eq!(severity(&HostView::twice(&server(), &unknown)), MEDIUM);
+    }
+
+    #[test]
+    fn few_datagrams_lost_since_a_socket_was_created_do_not_make_its_service_busy() {
+        for (drops, received, loses) in [
+            (1, 100, false),
+            (9, 100, false),
+            (10, 9_000, true),
+            (10, 11_000, false),
+            (1_000, 100_000, true),
+            (1_000, 10_000_000, false),
+        ] {
+            let mut path = server();
+            count(&mut path, "Udp.InDatagrams", received);
+            let service = path.service();
+            service.named = false;
+            service.sockets[0].drops = Some(drops);
+            let view = HostView::once(&path);
+            let service = &path.socket.services()[0];
+            assert_eq!((view.loses(service), view.matters(service)), (loses, loses), "{drops} {received}");
+            let light_load = view.light_load(&CostUnit::UdpDatagram);
+            assert_eq!(light_load.is_none(), loses || received > 500_000, "{drops} {received}");
+        }
+    }
+
+    #[test]
+    fn losses_of_a_service_do_not_make_an_idle_interface_busy() {
+        let before = server();
+        let with_packets = |mut path: PacketPath, packets: u64| {
+            path.link[0].totals = Known::Value([("rx_packets".to_owned(), packets)].into());
+            path
+        };
+        let mut now = with_packets(later(&before), 5_000);
+        now.service().sockets[0].drops = Some(1_000);
+        let before = with_packets(before, 0);
+        let view = HostView::twice(&before, &now);
+        assert!(view.light_load(&CostUnit::IpPacket).is_none());
+        assert!(view.light_load(&CostUnit::PacketOf("eth0".to_owned())).is_some());
     }
 
     #[test]

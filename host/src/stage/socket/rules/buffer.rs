@@ -21,9 +21,6 @@ const AMPLE_BYTES: u64 = 4 << 20;
 /// A merged datagram has up to 64 KiB of payload, and the kernel charges more than that.
 const MERGED_BYTES: u64 = 128 << 10;
 
-/// Below this share of received packets, losses since boot are a note.
-const SHARE: f64 = 0.001;
-
 const ERRORS: [&str; 2] = ["Udp.RcvbufErrors", "Udp6RcvbufErrors"];
 const RECEIVED: [&str; 2] = ["Udp.InDatagrams", "Udp6InDatagrams"];
 
@@ -145,12 +142,7 @@ fn match_host_drops(view: &HostView<'_>) -> Option<RuleMatch> {
 }
 
 fn severity_since_boot(view: &HostView<'_>, lost_packets: u64) -> Severity {
-    match view.now.route.snmp_sum(&RECEIVED) {
-        Some(received) if (lost_packets as f64) < (received.saturating_add(lost_packets)) as f64 * SHARE => {
-            Severity::Note
-        }
-        _ => Severity::Low,
-    }
+    if view.is_notable_loss(lost_packets) { Severity::Low } else { Severity::Note }
 }
 
 fn check_small(view: &HostView<'_>) -> Vec<RuleMatch> {
@@ -168,7 +160,10 @@ fn match_small(view: &HostView<'_>, service: &ServiceSockets) -> Option<RuleMatc
     let smallest =
         service.sockets.iter().filter(is_losing).filter_map(|socket| socket.receive_buffer_bytes).min();
     let bytes = smallest.filter(|bytes| *bytes <= SMALL_BYTES)?;
-    let severity = if view.before.is_some() { Severity::Medium } else { Severity::Low };
+    let severity = match view.before {
+        Some(_) => Severity::Medium,
+        None => severity_since_boot(view, service.drops().unwrap_or(0)),
+    };
     let sockets = &view.now.socket;
     let title = format!("{} loses packets with a receive buffer of {bytes} bytes", service.name());
     let mut rule_match =
@@ -297,7 +292,9 @@ mod tests {
 
     #[test]
     fn the_default_buffer_is_reported_only_if_packets_are_lost() {
-        let matches = check_small(&HostView::once(&path_with_drops(9)));
+        let few = check_small(&HostView::once(&path_with_drops(9)));
+        assert_eq!(few[0].severity, Severity::Note);
+        let matches = check_small(&HostView::once(&path_with_drops(10)));
         let title = "udp 10.0.0.1:53 (echo) loses packets with a receive buffer of 212992 bytes";
         assert_eq!((matches[0].severity, matches[0].title.as_str()), (Severity::Low, title));
         let settings: Vec<String> =
