@@ -9,7 +9,8 @@ pub(in crate::stage) mod stacked;
 use std::collections::BTreeMap;
 
 use super::IrqVector;
-use crate::finding::RuleMatch;
+use crate::finding::{CostUnit, RuleMatch};
+use crate::stage::softirq::traffic;
 use crate::stage::{HostView, PacketPath, spread};
 
 const CAVEATS: &str = "Somebody put them there on purpose, for example to keep CPUs free for a service that \
@@ -35,6 +36,12 @@ fn with_vectors(rule_match: RuleMatch, vectors: &[&IrqVector]) -> RuleMatch {
         cpus_by_vector,
         "/proc/irq/*/effective_affinity_list or smp_affinity",
     )
+}
+
+/// Sets the effect to a cost per packet, unless two readings show that one of the vectors' CPUs has
+/// little time left.
+fn with_cost(rule_match: RuleMatch, view: &HostView<'_>, cpus: impl Iterator<Item = u32>) -> RuleMatch {
+    if traffic::is_any_busy(view, cpus) { rule_match } else { rule_match.costs_per(CostUnit::IpPacket) }
 }
 
 /// Adds the changes that spread the vectors over CPUs.

@@ -121,7 +121,8 @@ fn match_queues(
     let limit = match *room {
         QueueRoom::More(from, to) => {
             let title = format!("{summary}, and its device offers {}", max_receive_channels(from));
-            let rule_match = add_evidence(RuleMatch::new(severity(true), title), link, cpus);
+            let rule_match = RuleMatch::new(severity(true), title).costs_packets_of(interface);
+            let rule_match = add_evidence(rule_match, link, cpus);
             let setting = Setting::Channels { interface: interface.clone() };
             return Some(rule_match.change(setting, Some(SettingValue::from(from)), SettingValue::from(to)));
         }
@@ -133,7 +134,8 @@ fn match_queues(
         return None;
     }
     let title = format!("{summary}, and {limit}: RPS can give the others work");
-    Some(add_evidence(RuleMatch::new(severity(false), title), link, cpus))
+    let rule_match = RuleMatch::new(severity(false), title).costs_packets_of(interface);
+    Some(add_evidence(rule_match, link, cpus))
 }
 
 fn max_receive_channels(channels: ChannelCounts) -> u32 {

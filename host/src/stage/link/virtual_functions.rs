@@ -42,6 +42,7 @@ fn match_interface(link: &LinkState, iommu: Option<bool>) -> Option<RuleMatch> {
     );
     let directory = format!("/sys/class/net/{interface}/device");
     let rule_match = RuleMatch::new(Severity::Low, title)
+        .costs_packets_of(interface)
         .evidence("virtual functions it can have", total, format!("{directory}/sriov_totalvfs"))
         .evidence("virtual functions it has", 0, format!("{directory}/sriov_numvfs"))
         .evidence(

@@ -1,5 +1,6 @@
 //! Traffic of an interface.
 
+use super::load;
 use crate::finding::Evidence;
 use crate::stage::{HostView, PacketPath};
 
@@ -7,6 +8,15 @@ use crate::stage::{HostView, PacketPath};
 /// boot, which includes nights.
 const QUIET_NOW: f64 = 1_000.0;
 const QUIET_SINCE_BOOT: f64 = 100.0;
+
+/// Softirq share of a CPU's time from which on the CPU is busy.
+const BUSY: f64 = 0.5;
+
+/// Whether softirqs used a large part of one of these CPUs between two readings.
+pub(in crate::stage) fn is_any_busy(view: &HostView<'_>, mut cpus: impl Iterator<Item = u32>) -> bool {
+    let shares = view.before.and_then(|_| load::time_shares(view)).unwrap_or_default();
+    cpus.any(|cpu| shares.get(&cpu).is_some_and(|share| *share >= BUSY))
+}
 
 /// Whether an interface received almost nothing between two readings.
 pub(in crate::stage) fn is_quiet_now(view: &HostView<'_>, interface: &str) -> bool {

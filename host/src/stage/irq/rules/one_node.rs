@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::super::IrqVector;
+use crate::CpuSet;
 use crate::finding::{Rule, RuleMatch, Severity};
 use crate::stage::softirq::traffic;
 use crate::stage::{HostView, PacketPath, spread};
@@ -65,6 +66,8 @@ fn match_interface(view: &HostView<'_>, interface: &str) -> Option<RuleMatch> {
         nodes.iter().map(|node| (node.node, node.cpus.to_string())),
         "/sys/devices/system/node/node*/cpulist",
     );
+    let cpus = vector_list.iter().filter_map(|vector| vector.cpus()).flat_map(CpuSet::iter);
+    let rule_match = super::with_cost(rule_match, view, cpus);
     Some(super::add_spread_changes(rule_match, path, interface))
 }
 

@@ -56,6 +56,7 @@ fn match_interface(view: &HostView<'_>, interface: &str) -> Option<RuleMatch> {
     );
     let vector_list: Vec<&IrqVector> = vectors.values().copied().collect();
     let rule_match = super::with_vectors(RuleMatch::new(severity, title), &vector_list);
+    let rule_match = super::with_cost(rule_match, view, by_cpu.into_keys());
     Some(super::add_spread_changes(rule_match, path, interface))
 }
 
@@ -114,6 +115,37 @@ mod tests {
         assert_eq!(matches(&machine)[0].severity, Severity::Note);
         let busy = [quiet[0], ("/sys/class/net/eth0/statistics/rx_packets", "9900000\n")];
         assert_eq!(matches(&SampleMachine { files: &busy, ..machine.clone() })[0].severity, Severity::High);
+    }
+
+    #[test]
+    fn queues_sharing_a_cpu_are_a_note_at_low_rates_unless_the_cpu_is_busy() {
+        const NOTE: (Severity, Severity) = (Severity::Note, Severity::High);
+        const HIGH: (Severity, Severity) = (Severity::High, Severity::High);
+        let reading = |uptime: &str, packets: u64, (softirq, idle): (u64, u64)| {
+            let received = format!("{packets}\n");
+            let snmp = format!("Ip: InReceives\nIp: {packets}\n");
+            let others = "cpu1 0 0 0 9 0 0 0 0\ncpu2 0 0 0 9 0 0 0 0\ncpu3 0 0 0 9 0 0 0 0\n";
+            let stat = format!("cpu0 0 0 0 {idle} 0 0 {softirq} 0\n{others}");
+            let files = [
+                ("/proc/uptime", uptime),
+                ("/sys/class/net/eth0/statistics/rx_packets", &*received),
+                ("/proc/net/snmp", &*snmp),
+                ("/proc/stat", &*stat),
+            ];
+            path(&SampleMachine { vectors: &[0; 4], files: &files, ..SampleMachine::default() })
+        };
+        let severities = |view: &HostView<'_>| {
+            let finding = RULE.findings(view).remove(0);
+            (finding.severity, finding.severity_under_load)
+        };
+        let average = |packets| severities(&HostView::once(&reading("1000 1", packets, (0, 1000))));
+        assert_eq!((average(4_900_000), average(5_100_000)), (NOTE, HIGH));
+        let current = |packets, times| {
+            let before = reading("1000 1", 0, (0, 0));
+            severities(&HostView::twice(&before, &reading("1010 1", packets, times)))
+        };
+        assert_eq!((current(190_000, (490, 510)), current(190_000, (510, 490))), (NOTE, HIGH));
+        assert_eq!(current(210_000, (10, 990)), HIGH);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::CpuSet;
-use crate::finding::{Rule, RuleMatch, Severity};
+use crate::finding::{CostUnit, Rule, RuleMatch, Severity};
 use crate::stage::link::{DeviceKind, LinkState};
 use crate::stage::softirq::{load, traffic};
 use crate::stage::spread::{self, RpsTarget};
@@ -97,6 +97,10 @@ fn match_interface(view: &HostView<'_>, link: &LinkState) -> Option<RuleMatch> {
         let reached: CpuSet = queues.reached.iter().copied().collect();
         let read_from = format!("indirection table of {} (ethtool -x)", queues.interface);
         rule_match = rule_match.evidence("receive queues in the table", reached.to_string(), read_from);
+    }
+    // Two readings show how busy the queues' CPUs are.
+    if view.before.is_none() {
+        rule_match = rule_match.costs_per(CostUnit::IpPacket);
     }
     for (queue, cpus) in plan(path, &queues, &uncovered) {
         rule_match = super::with_rps(rule_match, path, queues.interface, queue, &cpus);
