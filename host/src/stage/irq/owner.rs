@@ -25,7 +25,7 @@ pub(super) fn observe(host: &Host) -> Known<Vec<IrqOwner>> {
 
 /// Adds the tools as evidence, and a first command that makes irqbalance leave these interrupts
 /// alone.
-pub(super) fn add_owners(mut rule_match: RuleMatch, path: &PacketPath, irqs: &[u32]) -> RuleMatch {
+pub(in crate::stage) fn add_owners(mut rule_match: RuleMatch, path: &PacketPath, irqs: &[u32]) -> RuleMatch {
     for owner in path.irq.owners.value().into_iter().flatten() {
         let is_listed = rule_match.evidence.iter().any(|evidence| evidence.read_from == owner.read_from);
         if !is_listed {

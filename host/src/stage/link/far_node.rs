@@ -1,10 +1,11 @@
 //! Whether packets are processed on the NUMA node of their NIC.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::LinkState;
 use crate::finding::{Rule, RuleMatch};
-use crate::stage::HostView;
+use crate::stage::irq::owner::add_owners;
+use crate::stage::{HostView, spread};
 use crate::{CpuSet, Severity};
 
 pub(in crate::stage) const RULE: Rule = Rule {
@@ -33,7 +34,11 @@ fn match_interface(view: &HostView<'_>, link: &LinkState) -> Option<RuleMatch> {
     let nic_node = link.node.value().copied().flatten()?;
     let node_cpus = machine.cpus_of(nic_node).filter(|cpus| !cpus.is_empty())?;
     let cpus = polling_cpus(view, link)?;
-    if cpus.is_empty() || cpus.iter().any(|cpu| node_cpus.contains(cpu)) {
+    let usable = spread::usable_cpus(view.now)?;
+    let free_cpus: CpuSet = node_cpus.iter().filter(|cpu| usable.contains(*cpu)).collect();
+    let is_near = cpus.iter().any(|cpu| node_cpus.contains(cpu));
+    // With isolated CPUs alone on its node, the interrupts are elsewhere on purpose.
+    if cpus.is_empty() || is_near || free_cpus.is_empty() {
         return None;
     }
     let nodes: BTreeSet<u32> = cpus.iter().map(|cpu| machine.node_of(cpu)).collect::<Option<_>>()?;
@@ -56,7 +61,7 @@ fn match_interface(view: &HostView<'_>, link: &LinkState) -> Option<RuleMatch> {
             node_cpus.to_string(),
             format!("/sys/devices/system/node/node{nic_node}/cpulist"),
         );
-    Some(move_to_node(rule_match, view, link, node_cpus))
+    Some(move_to_node(rule_match, view, link, nic_node, &free_cpus))
 }
 
 /// The CPUs that poll the receive queues of the interface; `None` unless all CPUs are known.
@@ -69,18 +74,21 @@ fn polling_cpus(view: &HostView<'_>, link: &LinkState) -> Option<CpuSet> {
 
 /// Moves the vector of each receive queue to a CPU of the node, in turn.
 fn move_to_node(
-    mut rule_match: RuleMatch,
+    rule_match: RuleMatch,
     view: &HostView<'_>,
     link: &LinkState,
+    node: u32,
     node_cpus: &CpuSet,
 ) -> RuleMatch {
     let vectors = view.now.irq.vectors(&link.interface).iter();
     let receive_vectors = vectors.filter(|vector| vector.receive_queue.is_some());
-    let cpus: Vec<u32> = node_cpus.iter().collect();
-    for (vector, cpu) in receive_vectors.zip(cpus.into_iter().cycle()) {
-        if !vector.is_managed() {
-            rule_match = rule_match.move_vector(vector, cpu);
-        }
+    let cpus = spread::order(&view.now.machine, node_cpus, Some(node), &BTreeMap::new());
+    let mut moves: Vec<_> = receive_vectors.zip(cpus.into_iter().cycle()).collect();
+    moves.retain(|(vector, _)| !vector.is_managed());
+    let irqs: Vec<u32> = moves.iter().map(|(vector, _)| vector.irq).collect();
+    let mut rule_match = add_owners(rule_match, view.now, &irqs);
+    for (vector, cpu) in moves {
+        rule_match = rule_match.move_vector(vector, cpu);
     }
     rule_match
 }

@@ -397,6 +397,24 @@ fn local_or_unknown_interrupt_nodes_are_not_reported() {
 }
 
 #[test]
+#[test]
+fn isolated_cpus_get_no_interrupts_of_their_node() {
+    let mut path = on_nodes(&[4, 5]);
+    path.machine.cores =
+        Known::Value((0..4).map(|core| CpuSet::from_iter([2 * core, 2 * core + 1])).collect());
+    let isolate = |cpus: &[u32]| Known::Value(Some(cpus.iter().copied().collect()));
+    for (isolated, masks) in [(&[][..], ["00000001", "00000004"]), (&[0], ["00000002", "00000004"])] {
+        path.irq.isolated = isolate(isolated);
+        let (.., commands) = only_finding(&far_node::RULE, &HostView::once(&path));
+        for (irq, mask) in (30..).zip(masks) {
+            let command = format!("echo {mask} > /proc/irq/{irq}/smp_affinity");
+            assert!(commands.contains(&command), "{isolated:?}: {commands:?}");
+        }
+    }
+    path.irq.isolated = isolate(&[0, 1, 2, 3]);
+    assert!(has_no_match(&far_node::RULE, &HostView::once(&path)), "no CPU of the node is left");
+}
+
 fn missing_virtual_functions_are_reported_for_bridged_vms() {
     let mut path = path(4, 4, None);
     let sriov =
