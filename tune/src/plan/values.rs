@@ -100,7 +100,9 @@ fn unchanged_reason(path: &PacketPath, link: Option<&LinkState>, condition: Skip
         SkipCondition::MergedDatagrams => merged_datagrams(path),
         SkipCondition::Forwards => {
             let bridged = link.is_some_and(|link| !matches!(link.bridge.value(), Some(None)));
-            let forwards = path.route.snmp("Ip.Forwarding") != Some(2);
+            // There is no such counter for IPv6, only the number of packets.
+            let forwards = path.route.snmp("Ip.Forwarding") != Some(2)
+                || path.route.snmp("Ip6OutForwDatagrams").is_some_and(|packets| packets > 0);
             match (bridged, forwards) {
                 (true, _) => Some("the interface is a port of a bridge, or may be one".to_owned()),
                 (_, true) => Some("this host forwards packets, or may do so".to_owned()),

@@ -3,6 +3,7 @@
 use super::{DeviceKind, LinkState};
 use crate::finding::{CostUnit, Rule, RuleMatch};
 use crate::setting::Offload;
+use crate::stage::socket::load::UDP_DATAGRAMS;
 use crate::stage::socket::{ServiceSockets, SocketProtocol};
 use crate::stage::{HostView, PacketPath};
 use crate::{Known, Setting, Severity};
@@ -64,20 +65,25 @@ struct PacketLoad {
 
 /// Received packets, between two readings or on average since boot.
 fn load(view: &HostView<'_>) -> Option<PacketLoad> {
-    let count = |path: &PacketPath, name: &str| path.route.snmp.value()?.get(name).copied();
-    let rate = |name: &str| match view.before {
-        Some(_) => view.rate(|path| count(path, name)),
+    // IPv6 may be absent, but an unknown number of packets may be forwarded.
+    let count = |path: &PacketPath, names: &[&str]| {
+        let _ = path.route.snmp6.value()?;
+        path.route.snmp_sum(names)
+    };
+    let rate = |names: &[&str]| match view.before {
+        Some(_) => view.rate(|path| count(path, names)),
         None => match view.now.uptime_seconds {
             Known::Value(seconds) if seconds > 0.0 => {
-                count(view.now, name).map(|count| count as f64 / seconds)
+                count(view.now, names).map(|count| count as f64 / seconds)
             }
             _ => None,
         },
     };
     Some(PacketLoad {
-        udp: rate("Udp.InDatagrams")? + rate("Udp.InErrors").unwrap_or(0.0),
-        tcp: rate("Tcp.InSegs")?,
-        forwarded: rate("Ip.ForwDatagrams")?,
+        udp: rate(&UDP_DATAGRAMS)?,
+        // Both address families.
+        tcp: rate(&["Tcp.InSegs"])?,
+        forwarded: rate(&["Ip.ForwDatagrams", "Ip6OutForwDatagrams"])?,
     })
 }
 

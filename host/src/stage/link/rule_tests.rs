@@ -352,6 +352,19 @@ fn gro_stays_on_for_tcp_low_traffic_udp_gro_sockets_and_routers() {
 }
 
 #[test]
+fn gro_follows_datagrams_and_forwarded_packets_of_both_families() {
+    let mut path = with_gro(0, 10, vec![service(SocketProtocol::Udp, true, Known::Value(false))]);
+    assert!(has_no_match(&gro::RULE, &HostView::once(&path)));
+    path.route.snmp6 = Known::Value(Some(counts(&[("Udp6InDatagrams", 10_000_000)])));
+    assert_eq!(only_finding(&gro::RULE, &HostView::once(&path)).0, Severity::Low);
+    path.route.snmp6 =
+        Known::Value(Some(counts(&[("Udp6InDatagrams", 10_000_000), ("Ip6OutForwDatagrams", 5_000_000)])));
+    assert!(has_no_match(&gro::RULE, &HostView::once(&path)), "an IPv6 router");
+    path.route.snmp6 = Known::unknown("no privilege");
+    assert!(has_no_match(&gro::RULE, &HostView::once(&path)), "it may be an IPv6 router");
+}
+
+#[test]
 fn gro_of_a_named_service_is_reported_without_load() {
     let path = with_gro(100, 10, vec![service(SocketProtocol::Udp, true, Known::Value(false))]);
     assert_eq!(only_finding(&gro::RULE, &HostView::once(&path)).0, Severity::Low);
@@ -385,19 +398,6 @@ fn interrupts_only_on_the_remote_numa_node_are_reported() {
 }
 
 #[test]
-fn local_or_unknown_interrupt_nodes_are_not_reported() {
-    assert!(has_no_match(&far_node::RULE, &HostView::once(&on_nodes(&[0, 5]))));
-    assert!(
-        has_no_match(&far_node::RULE, &HostView::once(&on_nodes(&[4]))),
-        "the vector of one queue is unknown"
-    );
-    let mut unknown_node = on_nodes(&[4, 5]);
-    unknown_node.link[0].node = Known::Value(None);
-    assert!(has_no_match(&far_node::RULE, &HostView::once(&unknown_node)));
-}
-
-#[test]
-#[test]
 fn isolated_cpus_get_no_interrupts_of_their_node() {
     let mut path = on_nodes(&[4, 5]);
     path.machine.cores =
@@ -415,6 +415,19 @@ fn isolated_cpus_get_no_interrupts_of_their_node() {
     assert!(has_no_match(&far_node::RULE, &HostView::once(&path)), "no CPU of the node is left");
 }
 
+#[test]
+fn local_or_unknown_interrupt_nodes_are_not_reported() {
+    assert!(has_no_match(&far_node::RULE, &HostView::once(&on_nodes(&[0, 5]))));
+    assert!(
+        has_no_match(&far_node::RULE, &HostView::once(&on_nodes(&[4]))),
+        "the vector of one queue is unknown"
+    );
+    let mut unknown_node = on_nodes(&[4, 5]);
+    unknown_node.link[0].node = Known::Value(None);
+    assert!(has_no_match(&far_node::RULE, &HostView::once(&unknown_node)));
+}
+
+#[test]
 fn missing_virtual_functions_are_reported_for_bridged_vms() {
     let mut path = path(4, 4, None);
     let sriov =
