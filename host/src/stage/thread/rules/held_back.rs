@@ -4,9 +4,10 @@ use crate::CpuSet;
 use crate::finding::{CostUnit, Rule, RuleMatch, Severity};
 use crate::stage::HostView;
 use crate::stage::socket::ServiceSockets;
-use crate::stage::thread::ThreadWatch;
+use crate::stage::thread::{CpuQuota, ThreadWatch};
 
-/// Share of exhausted periods since the cgroup was created above which they are reported.
+/// Share of exhausted periods above which they matter, since the cgroup was created or between two
+/// readings.
 const OFTEN: f64 = 0.01;
 
 pub(in crate::stage) const RULE: Rule = Rule {
@@ -61,21 +62,28 @@ fn match_stopped(service: &ServiceSockets, watch: &ThreadWatch) -> Option<RuleMa
 
 fn match_throttled(view: &HostView<'_>, service: &ServiceSockets, watch: &ThreadWatch) -> Option<RuleMatch> {
     let quota = watch.cpu_quota.as_ref()?;
-    let count = |path: &crate::PacketPath| {
-        let found = path.thread.processes.iter().find(|other| other.pid == watch.pid)?;
-        found.cpu_quota.as_ref().filter(|other| other.cgroup == quota.cgroup).map(|quota| quota.throttled)
+    let rate = |count: fn(&CpuQuota) -> u64| {
+        view.rate(|path| {
+            let found = path.thread.processes.iter().find(|other| other.pid == watch.pid)?;
+            found.cpu_quota.as_ref().filter(|other| other.cgroup == quota.cgroup).map(count)
+        })
     };
-    let throttle_text = match view.before {
+    let is_rare = |throttled: f64, periods: f64| throttled < periods * OFTEN;
+    let (severity, throttle_text) = match view.before {
         Some(_) => {
-            let rate = view.rate(count).filter(|rate| *rate > 0.0)?;
-            format!("stops it {rate:.1} times per second")
+            let throttled = rate(|quota| quota.throttled).filter(|rate| *rate > 0.0)?;
+            let is_rare = rate(|quota| quota.periods).is_some_and(|periods| is_rare(throttled, periods));
+            let severity = if is_rare { Severity::Note } else { Severity::High };
+            (severity, format!("stops it {throttled:.1} times per second"))
         }
-        None if (quota.throttled as f64) < quota.periods as f64 * OFTEN || quota.throttled == 0 => {
+        None if is_rare(quota.throttled as f64, quota.periods as f64) || quota.throttled == 0 => {
             return None;
         }
-        None => format!("stopped it in {} of {} periods", quota.throttled, quota.periods),
+        None => {
+            let text = format!("stopped it in {} of {} periods", quota.throttled, quota.periods);
+            (Severity::Low, text)
+        }
     };
-    let severity = if view.before.is_some() { Severity::High } else { Severity::Low };
     let title = format!("The CPU quota of {} is {:.2} CPUs and {throttle_text}", service.name(), quota.cpus);
     let stat = format!("{}/cpu.stat", quota.cgroup);
     let rule_match = RuleMatch::new(severity, title)
@@ -130,9 +138,8 @@ fn match_crowded(view: &HostView<'_>, service: &ServiceSockets) -> Option<RuleMa
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::PacketPath;
     use crate::stage::socket::sample::{host, later, service, thread, thread_watch};
-    use crate::stage::thread::CpuQuota;
+    use crate::{Known, PacketPath};
 
     fn path(cpus: [&str; 2]) -> PacketPath {
         let threads = vec![thread(51, 700, cpus[0]), thread(52, 701, cpus[1])];
@@ -182,5 +189,11 @@ mod tests {
         let now = later(&quota(89));
         assert_eq!(matches(&HostView::twice(&quota(9), &now)), [(Severity::High, title.to_owned())]);
         assert_eq!(matches(&HostView::twice(&quota(89), &now)), []);
+        for (periods, severity) in [(100, Severity::High), (101, Severity::Note)] {
+            let mut now = later(&quota(10));
+            let now_quota = now.thread.processes[0].cpu_quota.as_mut().expect("a quota");
+            now_quota.periods += periods;
+            assert_eq!(matches(&HostView::twice(&quota(9), &now))[0].0, severity, "1 of {periods}");
+        }
     }
 }
