@@ -3,7 +3,8 @@
 //!
 //! A counter's total is the sum of its sources' increases. When a source such as a socket goes, the
 //! total stays. A new source adds its full count; a source that starts at zero again adds its count
-//! since then. Therefore a series never shrinks while the exporter runs. A family with too many
+//! since then. A source whose labels change, such as a thread, may have been hidden: first seen after
+//! the first scrape of its family, it adds only its growth from then on. Therefore a series never shrinks while the exporter runs. A family with too many
 //! series keeps the first ones; the others become one series, whose total is the sum of their
 //! increases.
 
@@ -29,6 +30,7 @@ pub(crate) struct MetricTotals {
 
 #[derive(Debug, Default)]
 struct FamilyTotals {
+    first_scrape: Option<u64>,
     sources: HashMap<(Vec<String>, u64), SeriesSource>,
     series: BTreeMap<Vec<String>, SeriesTotal>,
     others: BTreeMap<Vec<String>, SeriesTotal>,
@@ -101,6 +103,7 @@ impl MetricTotals {
                 continue;
             }
             let family_totals = self.families.entry(family.name).or_default();
+            family_totals.first_scrape.get_or_insert(self.scrape);
             let (rows, folded_count) =
                 family_totals.record_readings(family, readings, self.most, self.scrape);
             if folded_count > 0 {
@@ -177,7 +180,8 @@ impl FamilyTotals {
         match self.sources.get_mut(&key) {
             None => {
                 self.sources.insert(key, SeriesSource { last: count, seen: scrape });
-                count
+                let was_hidden = reading.labels_change && self.first_scrape != Some(scrape);
+                if was_hidden { 0 } else { count }
             }
             Some(source) => {
                 let (last, has_shrunk) = (source.last, count < source.last);

@@ -86,6 +86,26 @@ fn a_source_that_changes_its_labels_is_counted_once() {
 }
 
 #[test]
+fn a_thread_that_was_hidden_adds_only_its_later_cpu_time() {
+    let mut tally = MetricTotals::new(10);
+    let mut threads = |threads: &[(u64, u64)]| {
+        let (exposition, _) = scrape(&mut tally, |all| {
+            for (thread, ticks) in threads {
+                all.add_moving_counter(&THREAD_CPU_SECONDS, &["1812", "user"], *thread, *ticks);
+            }
+        });
+        rows(&exposition, &THREAD_CPU_SECONDS).first().map(|row| row.1)
+    };
+    assert_eq!(threads(&[(1, 1000)]), Some(10.0), "the first scrape has the whole count");
+    assert_eq!(threads(&[(1, 1100), (2, 1_440_000)]), Some(11.0));
+    assert_eq!(threads(&[(1, 1100), (2, 1_440_100)]), Some(12.0));
+    for _ in 0..REMEMBERED {
+        threads(&[(1, 1100)]);
+    }
+    assert_eq!(threads(&[(1, 1100), (2, 1_500_000)]), Some(12.0), "thread 2 was forgotten");
+}
+
+#[test]
 fn series_beyond_the_limit_are_summed_as_other() {
     let mut tally = MetricTotals::new(2);
     let queues = |tally: &mut MetricTotals, counts: &[(&str, u64)]| {
