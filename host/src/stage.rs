@@ -46,6 +46,11 @@ pub struct PacketPath {
 impl PacketPath {
     /// Values that cannot be read are unknown.
     pub fn observe(host: &Host, scope: &Scope) -> Self {
+        Self::observe_ports(host, scope, scope.port.as_slice())
+    }
+
+    /// As [`PacketPath::observe`], with several ports instead of the port of the scope.
+    pub fn observe_ports(host: &Host, scope: &Scope, ports: &[u16]) -> Self {
         let uptime_seconds = uptime(host);
         let machine = machine::MachineState::observe(host);
         let link = link::observe(host, scope);
@@ -53,7 +58,7 @@ impl PacketPath {
         let statistics: Vec<_> =
             link.iter().map(|link| QueueStatistics::observe(host, &link.interface, &link.index)).collect();
         let links_with_statistics = || link.iter().zip(&statistics);
-        let socket = socket::HostSockets::observe(host, scope);
+        let socket = socket::HostSockets::observe_ports(host, scope, ports);
         Self {
             uptime_seconds,
             rss: links_with_statistics()

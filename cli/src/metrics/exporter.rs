@@ -68,9 +68,7 @@ impl Exporter {
     // same namespace. [`Exporter::unavailable_collectors`] reports collectors of `options` that
     // cannot run.
     pub(crate) fn new(host: Host, options: &ExporterOptions) -> Self {
-        // A scope has one port. With several ports, all services are read and filtered later.
-        let port = if let [port] = options.ports.as_slice() { Some(*port) } else { None };
-        let scope = Scope { interfaces: options.interfaces.clone(), port, pid: None };
+        let scope = Scope { interfaces: options.interfaces.clone(), ..Scope::default() };
         let selection =
             MetricSelection { ports: options.ports.iter().copied().collect(), pids: options.pids };
         let collectors = [
@@ -93,7 +91,8 @@ impl Exporter {
     /// counters.
     pub(crate) fn scrape(&mut self) -> Exposition {
         let begin = Instant::now();
-        let path = PacketPath::observe(&self.host, &self.scope);
+        let ports: Vec<u16> = self.wanted.ports.iter().copied().collect();
+        let path = PacketPath::observe_ports(&self.host, &self.scope, &ports);
         let before = self.before.as_ref().filter(|(read_at, _)| read_at.elapsed() < LONG_AGO);
         let view = HostView { now: &path, before: before.map(|(_, path)| path) };
         let diagnosis = Diagnosis::of(&view);

@@ -89,6 +89,28 @@ fn each_queue_has_a_series_up_to_the_series_limit() {
 }
 
 #[test]
+fn several_ports_include_services_on_the_loopback_and_no_other_services() {
+    let header = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref \
+                  pointer drops\n";
+    let socket = |address: &str, inode: u32| {
+        format!(
+            "1: {address} 00000000:0000 07 00000000:00000000 00:00000000 00000000 0 0 {inode} 2 0000000000000000 0\n"
+        )
+    };
+    let sockets = [("0100007F:0035", 1), ("00000000:0355", 2), ("00000000:007B", 3)];
+    let table = sockets.map(|(address, inode)| socket(address, inode)).concat();
+    for ports in [vec![53], vec![53, 853], vec![53, 123, 853]] {
+        let host = Host::scripted([("/proc/net/udp", format!("{header}{table}"))]);
+        let options = ExporterOptions { ports: ports.clone(), ..ExporterOptions::default() };
+        let exposition = Exporter::new(host, &options).scrape();
+        for port in [53, 123, 853] {
+            let sockets = value(&exposition, "linerate_socket_sockets", &["udp", &port.to_string()]);
+            assert_eq!(sockets, ports.contains(&port).then_some(1.0), "{ports:?} {port}");
+        }
+    }
+}
+
+#[test]
 fn unreadable_values_are_absent_and_counted_as_unknown() {
     let host = Host::scripted::<String, String>([]);
     let exposition = Exporter::new(host, &ExporterOptions::default()).scrape();

@@ -57,6 +57,11 @@ enum SocketGroup {
 
 impl HostSockets {
     pub fn observe(host: &Host, scope: &Scope) -> Self {
+        Self::observe_ports(host, scope, scope.port.as_slice())
+    }
+
+    /// As [`HostSockets::observe`], with several ports instead of the port of the scope.
+    pub(in crate::stage) fn observe_ports(host: &Host, scope: &Scope, ports: &[u16]) -> Self {
         let mut lists = BTreeMap::new();
         let mut listed_sockets = Vec::new();
         for list in &LISTS {
@@ -73,7 +78,7 @@ impl HostSockets {
         }
         let services = match lists.get("udp4") {
             Some(Known::Unknown { why }) => Known::unknown(why.clone()),
-            _ => services(host, scope, listed_sockets),
+            _ => services(host, scope, ports, listed_sockets),
         };
         Self {
             services,
@@ -132,12 +137,13 @@ pub(crate) fn udp_sockets(host: &Host) -> Result<Vec<DiagSocket>, String> {
 fn services(
     host: &Host,
     scope: &Scope,
+    ports: &[u16],
     listed_sockets: Vec<(SocketProtocol, DiagSocket, &'static str)>,
 ) -> Known<Vec<ServiceSockets>> {
-    let is_unscoped = scope.port.is_none() && scope.pid.is_none();
-    let in_scope = |socket: &DiagSocket| match scope.port {
-        Some(port) => socket.local.port() == port,
-        None => !(is_unscoped && is_loopback(socket.local)),
+    let is_unscoped = ports.is_empty() && scope.pid.is_none();
+    let in_scope = |socket: &DiagSocket| match ports {
+        [] => !(is_unscoped && is_loopback(socket.local)),
+        ports => ports.contains(&socket.local.port()),
     };
     let listed_sockets: Vec<_> =
         listed_sockets.into_iter().filter(|(_, socket, _)| in_scope(socket)).collect();
