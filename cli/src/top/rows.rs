@@ -255,13 +255,14 @@ fn socket_blocks(snapshot: &Snapshot) -> Result<Vec<RowBlock>, String> {
         return Err("no UDP service but on the loopback: --port names one".to_owned());
     }
     let block = |service: &ServiceSnapshot| {
-        let is_gone = service.sockets.iter().all(|socket| socket.gone_seconds.is_some());
+        let open_sockets = service.sockets.iter().filter(|socket| socket.gone_seconds.is_none()).count();
+        let is_gone = open_sockets == 0;
         let pids: Vec<String> = service.pids.iter().map(|pid| format!(" pid {pid}")).collect();
         let words = format!("{}{}", service.name, pids.concat());
         RowBlock {
             item: Some(HistoryItem::Service(service.name.clone())),
             title: service.name.clone(),
-            facts: match (is_gone, service.steering.as_deref(), service.sockets.len()) {
+            facts: match (is_gone, service.steering.as_deref(), open_sockets) {
                 (true, ..) => "gone".to_owned(),
                 (_, Some(steering), count) => format!("{count} by {steering}"),
                 _ => String::new(),

@@ -1,5 +1,6 @@
 //! Snapshots show removed items for some seconds.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use crate::{Known, Scope};
@@ -9,11 +10,20 @@ use crate::live::snapshot::{InterfaceSnapshot, ServiceSnapshot, Snapshot, Socket
 /// Seconds.
 const SHOWN: f64 = 5.0;
 
+#[derive(Debug)]
+struct ServiceSocket {
+    service: String,
+    place: u32,
+    removed_at: Option<Instant>,
+}
+
 /// Items of the last snapshot, and the times at which they were removed.
 #[derive(Debug, Default)]
 pub(super) struct RecentlyRemoved {
     interfaces: Vec<(InterfaceSnapshot, Option<Instant>)>,
     services: Vec<(ServiceSnapshot, Option<Instant>)>,
+    /// By inode: sockets of services that are still there.
+    sockets: BTreeMap<u64, ServiceSocket>,
     threads: Vec<(ThreadSnapshot, Option<Instant>)>,
 }
 
@@ -44,19 +54,7 @@ impl RecentlyRemoved {
         };
         merge(&mut self.interfaces, &mut snapshot.interfaces, now, (is_same, mark_removed), is_requested);
         if let Known::Value(services) = &mut snapshot.services {
-            let is_same = |left: &ServiceSnapshot, right: &ServiceSnapshot| {
-                left.sockets.iter().any(|socket| has_socket(right, socket))
-            };
-            let mark_removed = |item: &ServiceSnapshot, seconds: f64| {
-                let socket = |socket: &SocketSnapshot| SocketSnapshot {
-                    inode: socket.inode,
-                    place: socket.place,
-                    gone_seconds: Some(seconds),
-                    ..SocketSnapshot::default()
-                };
-                ServiceSnapshot { sockets: item.sockets.iter().map(socket).collect(), ..item.clone() }
-            };
-            merge(&mut self.services, services, now, (is_same, mark_removed), |_| false);
+            self.add_services(services, now);
         }
         if let Known::Value(threads) = &mut snapshot.threads {
             let is_same = |left: &ThreadSnapshot, right: &ThreadSnapshot| {
@@ -73,6 +71,56 @@ impl RecentlyRemoved {
             merge(&mut self.threads, threads, now, (is_same, mark_removed), |_| false);
         }
     }
+}
+
+impl RecentlyRemoved {
+    fn add_services(&mut self, services: &mut Vec<ServiceSnapshot>, now: Instant) {
+        let is_same = |left: &ServiceSnapshot, right: &ServiceSnapshot| {
+            left.sockets.iter().any(|socket| has_socket(right, socket))
+        };
+        let mark_removed = |item: &ServiceSnapshot, seconds: f64| {
+            let socket = |socket: &SocketSnapshot| removed_socket(socket.inode, socket.place, seconds);
+            ServiceSnapshot { sockets: item.sockets.iter().map(socket).collect(), ..item.clone() }
+        };
+        merge(&mut self.services, services, now, (is_same, mark_removed), |_| false);
+        self.add_sockets(services, now);
+    }
+
+    /// Adds recently removed sockets to services that go on.
+    fn add_sockets(&mut self, services: &mut [ServiceSnapshot], now: Instant) {
+        let mut sockets = BTreeMap::new();
+        let mut removed_with_service = BTreeSet::new();
+        for service in services.iter() {
+            for socket in &service.sockets {
+                if socket.gone_seconds.is_some() {
+                    removed_with_service.insert(socket.inode);
+                } else {
+                    let (service, place) = (service.name.clone(), socket.place);
+                    sockets.insert(socket.inode, ServiceSocket { service, place, removed_at: None });
+                }
+            }
+        }
+        for (inode, socket) in std::mem::take(&mut self.sockets) {
+            let removed_at = socket.removed_at.unwrap_or(now);
+            let seconds = now.duration_since(removed_at).as_secs_f64();
+            if sockets.contains_key(&inode) || removed_with_service.contains(&inode) || seconds >= SHOWN {
+                continue;
+            }
+            let is_its_service = |service: &&mut ServiceSnapshot| {
+                service.name == socket.service
+                    && service.sockets.iter().any(|other| other.gone_seconds.is_none())
+            };
+            if let Some(service) = services.iter_mut().find(is_its_service) {
+                service.sockets.push(removed_socket(inode, socket.place, seconds));
+                sockets.insert(inode, ServiceSocket { removed_at: Some(removed_at), ..socket });
+            }
+        }
+        self.sockets = sockets;
+    }
+}
+
+fn removed_socket(inode: u64, place: u32, seconds: f64) -> SocketSnapshot {
+    SocketSnapshot { inode, place, gone_seconds: Some(seconds), ..SocketSnapshot::default() }
 }
 
 fn has_socket(service: &ServiceSnapshot, socket: &SocketSnapshot) -> bool {
@@ -108,6 +156,34 @@ fn merge<T>(
 mod tests {
     use super::*;
     use std::time::Duration;
+
+    #[test]
+    fn a_closed_socket_of_a_service_that_goes_on_is_shown_as_gone() {
+        let begin = Instant::now();
+        let mut removed = RecentlyRemoved::default();
+        let mut refresh = |services: &[(&str, &[u64])], after: u64| -> Vec<Vec<(u64, Option<f64>)>> {
+            let socket = |inode: &u64| SocketSnapshot { inode: *inode, ..SocketSnapshot::default() };
+            let service = |(name, inodes): &(&str, &[u64])| ServiceSnapshot {
+                name: (*name).to_owned(),
+                sockets: inodes.iter().map(socket).collect(),
+                ..ServiceSnapshot::default()
+            };
+            let mut services = services.iter().map(service).collect();
+            removed.add_services(&mut services, begin + Duration::from_secs(after));
+            let sockets = |service: ServiceSnapshot| {
+                service.sockets.into_iter().map(|socket| (socket.inode, socket.gone_seconds)).collect()
+            };
+            services.into_iter().map(sockets).collect()
+        };
+        let (ntp, ntp_socket) = (("ntp", &[9][..]), vec![(9, None)]);
+        refresh(&[("dns", &[1, 2, 3]), ntp], 0);
+        let closed = |seconds| vec![(1, None), (2, None), (3, Some(seconds))];
+        assert_eq!(refresh(&[("dns", &[1, 2]), ntp], 1), [closed(0.0), ntp_socket.clone()]);
+        assert_eq!(refresh(&[("dns", &[1, 2]), ntp], 5), [closed(4.0), ntp_socket.clone()]);
+        assert_eq!(refresh(&[("dns", &[1, 2]), ntp], 6), [vec![(1, None), (2, None)], ntp_socket.clone()]);
+        let ended = vec![(1, Some(0.0)), (2, Some(0.0))];
+        assert_eq!(refresh(&[("dns", &[4]), ntp], 7), [vec![(4, None)], ntp_socket, ended], "a restart");
+    }
 
     #[test]
     fn removed_items_are_shown_as_gone_until_they_return_or_expire() {
