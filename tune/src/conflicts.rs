@@ -17,10 +17,13 @@ mod sysctl_file;
 mod tests;
 mod tuned;
 
-use linerate_host::{Host, Setting, SettingValue, diagnosis};
+use std::collections::BTreeSet;
 
+use linerate_host::{Diagnosis, Host, HostView, Setting, SettingValue, diagnosis};
+
+use crate::TuneProfile;
 use crate::claim::{ClaimExclusion, EnforcementMode, SettingClaim};
-use crate::plan::{PlannedChange, SkippedFinding, TunePlan};
+use crate::plan::{self, PlannedChange, SkippedFinding, TunePlan};
 pub(crate) use knob::sysctl_path;
 use owner::{FoundOwners, OwnerTerms, WantedKnob};
 use reader::ConfigurationReader;
@@ -59,9 +62,55 @@ impl SettingOwners {
     }
 }
 
+/// Makes a plan and resolves its conflicts. If the owner of an interface's interrupts would revert their placement, the plan is
+/// made again for interrupts that stay: RPS and XPS must fit the CPUs that the queues interrupt.
+#[must_use]
+pub fn resolved_plan(
+    host: &Host,
+    view: &HostView<'_>,
+    diagnosis: &Diagnosis,
+    profile: &TuneProfile,
+    owners: &SettingOwners,
+) -> TunePlan {
+    let mut first_plan = plan::make(host, view, diagnosis, profile);
+    let known_findings = first_plan.skipped.clone();
+    let left_out = resolve(&mut first_plan, owners);
+    let irq_of = |setting: &Setting| match setting {
+        Setting::IrqAffinity { irq, .. } => Some(*irq),
+        _ => None,
+    };
+    let left_irqs: BTreeSet<u32> = left_out.iter().filter_map(|change| irq_of(&change.setting)).collect();
+    let irqs_of = |interface: &str| -> BTreeSet<u32> {
+        view.now.irq.vectors(interface).iter().map(|vector| vector.irq).collect()
+    };
+    let interfaces = view.now.link.iter().map(|link| link.interface.clone());
+    let staying_interfaces: BTreeSet<String> =
+        interfaces.filter(|interface| !irqs_of(interface).is_disjoint(&left_irqs)).collect();
+    if staying_interfaces.is_empty() {
+        return first_plan;
+    }
+    let staying_irqs: BTreeSet<u32> =
+        staying_interfaces.iter().flat_map(|interface| irqs_of(interface)).collect();
+    let mut profile = profile.clone();
+    profile.cpus.policy.stays.extend(staying_interfaces);
+    let mut plan = plan::make(host, view, diagnosis, &profile);
+    // They are where the owner put them, which is no target.
+    plan.target.retain(|target| irq_of(&target.setting).is_none_or(|irq| !staying_irqs.contains(&irq)));
+    // The owner is the reason why their findings remain.
+    let owner_findings: Vec<SkippedFinding> =
+        first_plan.skipped.into_iter().filter(|skipped| !known_findings.contains(skipped)).collect();
+    plan.skipped.retain(|skipped| {
+        known_findings.contains(skipped)
+            || owner_findings.iter().all(|of_owner| of_owner.finding != skipped.finding)
+    });
+    plan.skipped.extend(owner_findings);
+    resolve(&mut plan, owners);
+    plan
+}
+
 /// Adds the claims of other owners to a plan, and the changes that make the owners leave its settings alone. A change that an
-/// owner would revert by itself is skipped until a person has reconfigured the owner.
-pub fn resolve(plan: &mut TunePlan, owners: &SettingOwners) {
+/// owner would revert by itself is skipped until a person has reconfigured the owner. Returns these changes.
+pub fn resolve(plan: &mut TunePlan, owners: &SettingOwners) -> Vec<PlannedChange> {
     for change in &mut plan.changes {
         change.claims = owners.claims(&change.setting, &change.to);
     }
@@ -80,7 +129,8 @@ pub fn resolve(plan: &mut TunePlan, owners: &SettingOwners) {
     let (kept, skipped) =
         std::mem::take(&mut plan.changes).into_iter().partition(|change| lasting_claim(change).is_none());
     plan.changes = kept;
-    skip(plan, skipped);
+    skip(plan, &skipped);
+    skipped
 }
 
 /// Runs all parsers of owners' files over a text.
@@ -120,9 +170,9 @@ fn leave_to_person(plan: &mut TunePlan, owner: &str, reason: &str, commands: &[S
 }
 
 /// Reports skipped changes, once per finding and owner.
-fn skip(plan: &mut TunePlan, changes: Vec<PlannedChange>) {
+fn skip(plan: &mut TunePlan, changes: &[PlannedChange]) {
     for change in changes {
-        let Some(claim) = lasting_claim(&change) else { continue };
+        let Some(claim) = lasting_claim(change) else { continue };
         let ClaimExclusion::ByHand { commands } = &claim.exclusion else { continue };
         let reason = format!("{} would take it back: it {}", claim.owner, claim.what);
         let mut findings = change.findings.clone();

@@ -16,7 +16,7 @@ use linerate_tune::journal::record::{UndoDeadline, UndoOutcome, UndoReason};
 use linerate_tune::journal::{JournalWriter, StateStore};
 use linerate_tune::plan::PlannedChange;
 use linerate_tune::transaction::{ChangeOutcome, TuneStart, TuneTransaction, UndoReport, undo};
-use linerate_tune::{TunePlan, TuneProfile, guard, plan};
+use linerate_tune::{TunePlan, TuneProfile, guard};
 
 use crate::ladder::boost_changes;
 use crate::ladder::config::LadderConfig;
@@ -121,7 +121,8 @@ pub fn prepare(mut config: HostRunConfig) -> Result<PreparedRun, HostRunError> {
     // packets. A running server may have only one socket; then the run measures the effect of
     // spreading on it.
     let profile = TuneProfile { anyway: true, ..config.profile.clone() };
-    let mut plan = plan::make(&host, &view, &Diagnosis::of(&view), &profile);
+    let owners = SettingOwners::observe(&host);
+    let mut plan = conflicts::resolved_plan(&host, &view, &Diagnosis::of(&view), &profile, &owners);
     service.cpus = plan.cpus.iter().copied().filter(|cpu| usable_cpus.contains(cpu)).collect();
     if service.cpus.is_empty() {
         let planned_cpus = plan.cpus.iter().copied().collect();
@@ -133,7 +134,7 @@ pub fn prepare(mut config: HostRunConfig) -> Result<PreparedRun, HostRunError> {
         plan_changes::add_transmit_queues(&mut plan, &host, &interface, queues, &service.cpus);
     }
     plan_changes::add_offload(&mut plan, &host, &interface, &config.profile);
-    conflicts::resolve(&mut plan, &SettingOwners::observe(&host));
+    conflicts::resolve(&mut plan, &owners);
     let speed = link.and_then(|link| link.speed_bits_per_second.value().copied().flatten());
     let speed = config.run.link.or_else(|| speed.and_then(LinkSpeed::from_bits_per_second));
     let speed = speed.ok_or(HostRunError::NoSpeed { interface })?;

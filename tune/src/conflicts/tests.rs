@@ -1,11 +1,14 @@
 //! Plans whose settings have other owners.
 
-use linerate_host::{Host, Setting, SettingValue};
+use linerate_host::recording::RecordedEntry;
+use linerate_host::{Diagnosis, Host, HostView, PacketPath, Scope, Setting, SettingValue};
 use proptest::prelude::*;
 
-use super::{SettingOwners, any_text, lasting_claim, resolve};
+use super::{SettingOwners, any_text, lasting_claim, resolve, resolved_plan};
+use crate::TuneProfile;
 use crate::claim::{ClaimExclusion, EnforcementMode};
-use crate::plan::{InterfaceLayout, PlannedChange, QueueLayout, TargetSetting, TunePlan};
+use crate::plan::tests::{change_lines, recordings};
+use crate::plan::{InterfaceLayout, PlannedChange, QueueLayout, TargetSetting, TunePlan, make};
 
 const STAT: &str = "612 (irqbalance) S 1 612 612 0 -1 4194304 1 0 0 0 5 3 0 0 20 0 2 0 1234 8 9 10\n";
 const SETUP: &str = r#"{"interval_seconds": 10, "banned": [9]}"#;
@@ -129,6 +132,33 @@ fn bans_that_exceed_a_message_are_skipped_with_a_command() {
     let plan = resolve_plan(&host(Some(SETUP)), plan(changes));
     assert_eq!((plan.changes.len(), plan.exclusions.len(), plan.skipped.len()), (0, 0, 1));
     assert!(plan.skipped[0].commands[0].contains("--banirq=1199"), "{:?}", plan.skipped[0].commands);
+}
+
+/// The queues keep their CPUs, so RPS and XPS are those for these CPUs.
+#[test]
+fn rps_and_xps_fit_interrupts_that_irqbalance_would_move_back() {
+    let mut recording = recordings("makita-2016").remove(0);
+    // irqbalance does not answer.
+    let failure = serde_json::from_str(r#"{"errno": 111}"#).expect("a failure");
+    recording.insert("/calls/irqbalance/811/setup.json", RecordedEntry::Failed(failure));
+    let host = Host::recorded(recording);
+    let path = PacketPath::observe(&host, &Scope::default());
+    let (view, owners) = (HostView::once(&path), SettingOwners::observe(&host));
+    let diagnosis = Diagnosis::of(&view);
+    let mut profile = TuneProfile { anyway: true, ..TuneProfile::named("udp-server").expect("a profile") };
+    let plan = resolved_plan(&host, &view, &diagnosis, &profile, &owners);
+    let interrupts: Vec<_> = plan.layouts[0].queues.iter().map(|queue| queue.interrupt).collect();
+    assert_eq!(interrupts[..4], [Some(12), Some(11), Some(10), Some(10)], "as they are now");
+    let is_irq = |setting: &Setting| matches!(setting, Setting::IrqAffinity { .. });
+    assert!(!plan.target.iter().any(|target| is_irq(&target.setting)), "{:?}", plan.target);
+    assert_eq!(plan.exclusions, []);
+    profile.cpus.policy.interrupts_stay = true;
+    let expected_lines = change_lines(&make(&host, &view, &diagnosis, &profile));
+    assert!(expected_lines.iter().any(|line| line.contains("ps_cpus")), "{expected_lines:?}");
+    assert_eq!(change_lines(&plan), expected_lines);
+    let skipped: Vec<_> = plan.skipped.iter().filter(|skipped| skipped.finding == "irq.stacked").collect();
+    let [skipped] = skipped.as_slice() else { panic!("{:#?}", plan.skipped) };
+    assert!(skipped.commands.concat().contains("--banirq="), "{skipped:?}");
 }
 
 #[test]

@@ -53,7 +53,17 @@ impl FlowTarget {
         let request = FlowRequest { interface, cpu: self.cpu, packets: self.packets.clone(), rps: self.rps };
         let mut plan = flow::plan(host, &path, &request)?;
         let owners = SettingOwners::observe(host);
-        conflicts::resolve(&mut plan, &owners);
+        if let [change, ..] = conflicts::resolve(&mut plan, &owners).as_slice() {
+            // A rule to a queue whose interrupt stays elsewhere would bring the packets to another CPU.
+            let skipped = plan.skipped.last();
+            bail!(
+                "nothing was changed: {} cannot be set to {}: {}{}",
+                change.setting,
+                change.to,
+                skipped.map_or("another program sets it", |skipped| &skipped.why),
+                skipped.map_or_else(String::new, |skipped| format!(": {}", skipped.commands.join("; ")))
+            );
+        }
         let unread_owners = owners.unknown().iter();
         Ok((
             plan,

@@ -118,10 +118,9 @@ impl TunePlanner {
         let mut diagnosis = Diagnosis::of(&readings.view());
         diagnosis.unknown.extend(readings.vanished_items());
         let host = readings.hosts.last().context("the host was not read")?;
-        let mut plan = plan::make(host, &readings.view(), &diagnosis, &self.profile);
-        plan.read_unix_seconds = readings.unix_seconds;
         let owners = SettingOwners::observe(host);
-        conflicts::resolve(&mut plan, &owners);
+        let mut plan = conflicts::resolved_plan(host, &readings.view(), &diagnosis, &self.profile, &owners);
+        plan.read_unix_seconds = readings.unix_seconds;
         plan.order_by_benefit(&measured_tunes(&self.store, readings.live));
         let unread_parts = list_unread_parts(&diagnosis, &owners);
         complete_skipped(&mut plan.skipped, &diagnosis);
