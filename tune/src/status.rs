@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::NamedDevice;
 use crate::journal::record::{UndoDeadline, UndoOutcome, UndoReason};
-use crate::journal::tune::TrackedSetting;
+use crate::journal::tune::{TrackedSetting, resumable};
 use crate::journal::{Journal, JournalCorruption, LockHolder, RecordedTune};
 use crate::transaction::{SettingLocations, boot_seconds, due, later_holder};
 
@@ -49,6 +49,8 @@ pub struct TuneStatus {
     pub overdue: Option<UndoReason>,
     /// Files were written that make it persist.
     pub persisted: bool,
+    /// Whether `apply --resume` finishes it.
+    pub can_resume: bool,
     /// Its settings, in the order in which they were changed.
     pub settings: Vec<SettingStatus>,
 }
@@ -96,9 +98,9 @@ pub enum SettingState {
         /// The host's error; `None` if the program ended before.
         why: Option<String>,
     },
-    /// Reset by another change of the tune.
+    /// Reset by another change of the tune. Other programs may have changed it since.
     Reset,
-    /// Another program changed it since.
+    /// Another program changed it after the tune did.
     Drifted,
     /// A later tune changed or reset it.
     ChangedBy {
@@ -111,6 +113,10 @@ pub enum SettingState {
     EndedByBoot,
     /// Its device, queue or process is gone.
     Gone {
+        why: String,
+    },
+    /// It is in another network namespace, where `--netns` shows its value.
+    OtherNamespace {
         why: String,
     },
     Unknown {
@@ -145,7 +151,10 @@ impl TuneStatus {
     pub fn needs_attention(&self) -> bool {
         let is_settled = matches!(self.state, TuneState::Made | TuneState::Running);
         let is_expected = |setting: &SettingStatus| match setting.state {
-            SettingState::InEffect | SettingState::Reset | SettingState::ChangedBy { .. } => true,
+            SettingState::InEffect
+            | SettingState::Reset
+            | SettingState::ChangedBy { .. }
+            | SettingState::OtherNamespace { .. } => true,
             // Servers replace their workers.
             SettingState::Gone { .. } => setting.setting.is_of_process(),
             _ => false,
@@ -189,6 +198,9 @@ impl StatusReader<'_> {
                 .map(remaining),
             overdue: self.boot.as_ref().and_then(|boot| due(tune, boot, self.boot_seconds, is_running)),
             persisted: tune.persisted,
+            can_resume: earlier_boot == Some(false)
+                && !is_running
+                && resumable(self.tunes).is_some_and(|resumable| resumable.begun.tune == begun.tune),
             settings: tune
                 .tracked
                 .iter()
@@ -224,7 +236,7 @@ impl StatusReader<'_> {
                     false => SettingState::Unknown { why },
                 }
             }),
-            Err(why) if locations.is_elsewhere => Err(SettingState::Unknown { why: why.clone() }),
+            Err(why) if locations.is_elsewhere => Err(SettingState::OtherNamespace { why: why.clone() }),
             Err(why) => Err(SettingState::Gone { why: why.clone() }),
         };
         let (now, state) = match result {
@@ -264,11 +276,16 @@ impl StatusReader<'_> {
             return SettingState::Restored;
         }
         let (expected, is_original) = (tracked.expects(now), same(&tracked.original));
+        // A tune sets the original value again if another of its changes reset it.
+        let is_set_again = |wanted: &SettingValue| {
+            same(wanted) && tracked.applied.as_ref() == Some(wanted) && !tracked.depends_on.is_empty()
+        };
         match &tracked.wanted {
-            None if expected => SettingState::Reset,
-            None => SettingState::Drifted,
+            // The tune has no value that other programs could replace: irqbalance moves interrupts that no plan places.
+            None => SettingState::Reset,
             Some(_) if is_original && earlier_boot == Some(true) => SettingState::EndedByBoot,
             Some(_) if expected && in_effect(tracked, now).is_some() => SettingState::InEffect,
+            Some(wanted) if expected && is_set_again(wanted) => SettingState::InEffect,
             // A refused write may have changed the value.
             Some(_) if expected => SettingState::NotMade { why: tracked.refused.clone() },
             Some(_) => SettingState::Drifted,

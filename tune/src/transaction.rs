@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::NamedDevice;
 use crate::TunePlan;
 use crate::journal::record::{BeginRecord, UndoDeadline, UndoOutcome};
-use crate::journal::tune::{ExpectedValue, TrackedSetting};
+use crate::journal::tune::{ExpectedValue, TrackedSetting, resumable};
 use crate::journal::{JournalError, JournalRecord, JournalWriter, RecordedTune};
 
 pub use error::TuneError;
@@ -113,7 +113,8 @@ impl<'w> TuneTransaction<'w> {
         Ok(Self { writer, id })
     }
 
-    /// Resumes a tune of this boot that broke off or whose program died: `id`, or the latest one.
+    /// Resumes a tune of this boot that broke off or whose program died: `id`, or the latest one if no
+    /// later tune is in effect.
     /// Returns its plan, too. Changes that were made before turn out as [`ChangeOutcome::Already`].
     pub fn resume<T: ChangeTarget>(
         writer: &'w mut JournalWriter,
@@ -122,7 +123,7 @@ impl<'w> TuneTransaction<'w> {
     ) -> Result<(Self, TunePlan), TuneError> {
         let tune = match id {
             Some(id) => writer.tune(id).ok_or(TuneError::NoSuchTune { tune: id })?,
-            None => writer.tunes().last().ok_or(TuneError::NothingToResume)?,
+            None => resumable(writer.tunes()).ok_or(TuneError::NothingToResume)?,
         };
         if !tune.is_unfinished() {
             return Err(TuneError::NothingToResume);

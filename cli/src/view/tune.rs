@@ -315,13 +315,11 @@ pub(super) fn status_section(tune: &TuneStatus, command: TuneCommand<'_>, full: 
     let settings = tune.settings.iter().filter(|setting| full || !is_as_left(&setting.state));
     facts.extend(settings.map(setting_fact));
     let undo = command(&format!("undo {number}"));
-    match tune.state {
-        TuneState::BrokeOff { .. } | TuneState::Died if tune.earlier_boot == Some(false) => {
-            facts.push(Fact::new("to finish it", command("apply --resume")));
-            facts.push(Fact::new("to undo it", undo));
-        }
-        TuneState::Running => {}
-        _ => facts.push(Fact::new("to undo it", undo)),
+    if tune.can_resume {
+        facts.push(Fact::new("to finish it", command("apply --resume")));
+    }
+    if tune.state != TuneState::Running {
+        facts.push(Fact::new("to undo it", undo));
     }
     facts.retain(|fact| !fact.value.is_empty());
     Section::new(format!("tune {number}  {}  {}", tune.goal, format::utc(tune.unix_seconds)))
@@ -356,6 +354,7 @@ fn state_text(tune: &TuneStatus) -> (Tone, String) {
     .into_iter()
     .filter(|(count, _)| *count > 0)
     .map(|(count, words)| format!(", {count} {words}"))
+        (count(|state| matches!(state, SettingState::OtherNamespace { .. })), "in another network namespace"),
     .collect();
     (tone, format!("{words}; {} in effect{}", count_with_noun(in_effect, "setting"), other_states.concat()))
 }
@@ -414,6 +413,7 @@ fn setting_fact(setting: &SettingStatus) -> Fact {
     Fact::new(label, text)
 }
 
+        SettingState::OtherNamespace { why } => ("not here", format!("{name}: {why}")),
 fn is_as_left(state: &SettingState) -> bool {
     matches!(state, SettingState::InEffect | SettingState::Reset | SettingState::ChangedBy { .. })
 }

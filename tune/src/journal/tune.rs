@@ -310,6 +310,13 @@ pub(super) fn tunes(entries: &[JournalLine], damage: &[DamagedLine]) -> Vec<Reco
     tunes
 }
 
+/// The tune that can be resumed. Tunes after it hold no setting: its plan does not know their values.
+pub(crate) fn resumable(tunes: &[RecordedTune]) -> Option<&RecordedTune> {
+    let last = tunes.last()?.begun.tune;
+    let holds = |tune: &&RecordedTune| tune.is_open() || (tune.is_unfinished() && tune.begun.tune == last);
+    tunes.iter().rev().find(holds).filter(|tune| tune.is_unfinished())
+}
+
 fn find_tune(tunes: &mut [RecordedTune], number: u64) -> Option<&mut RecordedTune> {
     tunes.iter_mut().rev().find(|tune| tune.begun.tune == number)
 }

@@ -76,7 +76,12 @@ impl ActiveSettings {
                 (SettingState::Drifted, Some(to)) => {
                     self.others.push(format!("{}: set to {to}, and somebody changed it since", item.name));
                 }
-                (SettingState::Gone { why } | SettingState::Unknown { why }, Some(to)) => {
+                (
+                    SettingState::Gone { why }
+                    | SettingState::Unknown { why }
+                    | SettingState::OtherNamespace { why },
+                    Some(to),
+                ) => {
                     self.others.push(format!("{}: set to {to}, and now {why}", item.name));
                 }
                 _ => {}

@@ -26,7 +26,7 @@ pub enum TuneError {
     NothingToUndo,
     #[error("tune {tune} is undone already")]
     UndoneAlready { tune: u64 },
-    #[error("nothing to resume: the last tune made all of its changes, or was undone")]
+    #[error("nothing to resume: the last tune in effect made all of its changes")]
     NothingToResume,
     /// No guard would undo the tune when its time is over.
     #[error("no guard would undo it in time ({why}): nothing is changed")]

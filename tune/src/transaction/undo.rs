@@ -151,6 +151,11 @@ impl<T: ChangeTarget> UndoRun<'_, T> {
             }
             let outcome = match self.covering_tune(&tracked, &now) {
                 Some(by) => UndoOutcome::Covered { by },
+                // irqbalance moves interrupts all the time, those without a queue, too. The tune did not set it.
+                None if is_moved_interrupt(&tracked) && self.is_drift(&tracked, &now) => {
+                    self.kept.push((setting, now));
+                    continue;
+                }
                 None if self.is_drift(&tracked, &now) => UndoOutcome::Drift { found: now.clone() },
                 None => continue,
             };
@@ -290,7 +295,7 @@ impl<T: ChangeTarget> UndoRun<'_, T> {
         if let Ok(current_setting) = self.places.find(setting)
             && self.target.read(&current_setting).is_ok_and(|now| now != *value)
         {
-            // The report has it as drift. If it cannot be set any more, its queue or device is gone.
+            // The report has it as drift, except interrupts that irqbalance moves. If it cannot be set any more, its queue or device is gone.
             let _ = self.target.write(&current_setting, value);
         }
         Ok(())
@@ -342,6 +347,11 @@ impl<T: ChangeTarget> UndoRun<'_, T> {
             outcome,
         });
     }
+}
+
+/// Whether the tune only reset an interrupt.
+fn is_moved_interrupt(tracked: &TrackedSetting) -> bool {
+    tracked.wanted.is_none() && matches!(tracked.setting, Setting::IrqAffinity { .. })
 }
 
 /// The number of receive queues of a channels value.

@@ -310,6 +310,30 @@ fn a_killed_tune_is_resumed_from_its_plan() {
     }
 }
 
+/// Resuming it would change settings behind the back of the later tune.
+#[test]
+fn tune_before_another_tune_in_effect_cannot_be_resumed() {
+    let (fake, scratch) = (Fake::new(2), Scratch::new());
+    let original_plan = plan(2);
+    let mut writer = scratch.lock();
+    let begin_with_plan = TuneStart { plan: Some(&original_plan), ..begin() };
+    let mut transaction = TuneTransaction::begin(&mut writer, &fake, begin_with_plan).expect("begun");
+    transaction.change(&fake, &setting(0), &value("5")).expect("made");
+    transaction.end(Some("it was interrupted".to_owned())).expect("ended");
+    drop(writer);
+    let can_resume = || status(&scratch, &fake).tunes[0].can_resume;
+    assert!(can_resume());
+    tune(&scratch, &fake, begin(), &setting(1), "7");
+    assert!(!can_resume());
+    let error = TuneTransaction::resume(&mut scratch.lock(), &fake, None).expect_err("not the last one");
+    assert!(matches!(error, TuneError::NothingToResume));
+    undo(&mut scratch.lock(), &fake, Some(2), Asked).expect("undone");
+    assert!(can_resume());
+    let mut writer = scratch.lock();
+    let (transaction, _) = TuneTransaction::resume(&mut writer, &fake, None).expect("resumed");
+    assert_eq!(transaction.id(), 1);
+}
+
 #[test]
 fn undo_of_a_reopened_tune_restores_the_first_original_values() {
     let (fake, scratch) = (Fake::new(2), Scratch::new());

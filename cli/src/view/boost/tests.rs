@@ -141,6 +141,7 @@ fn status_report() -> BoostStatusReport {
         seconds_left: None,
         overdue: None,
         persisted: false,
+        can_resume: false,
         settings: Vec::new(),
     };
     let now =

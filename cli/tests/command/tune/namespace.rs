@@ -120,6 +120,7 @@ fn undo_restores_settings_in_the_namespace_of_the_tune() {
     let state = state.to_str().expect("UTF-8");
     let status = linerate(&["tune", "status", "--state-dir", state]);
     assert!(output_text(&status).0.contains("it is in another network namespace"), "{status:?}");
+    assert_eq!(status.status.code(), Some(0), "{status:?}");
     // The test's own namespace has a setting of the same name.
     let undo = linerate(&["tune", "undo", "--state-dir", state]);
     assert_eq!(undo.status.code(), Some(0), "{undo:?}");
