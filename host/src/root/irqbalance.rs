@@ -10,17 +10,20 @@ use std::collections::BTreeSet;
 use std::io::{self, IoSlice, Read};
 use std::mem::MaybeUninit;
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_peercred};
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags,
     SocketType, UCred, connect, sendmsg, socket_with,
 };
+use rustix::param::clock_ticks_per_second;
 use rustix::process::{getgid, getpid, getuid};
+use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
 use super::{Host, HostError};
+use crate::process;
 
 // irqbalance reads a message into 500 bytes and cuts the rest (up to 1.9.4; 16384 bytes since): a
 // truncated number would ban another interrupt.
@@ -38,6 +41,12 @@ const LONGEST_PATIENCE: Duration = Duration::from_secs(120);
 
 const LONGEST_ANSWER: u64 = 1 << 20;
 
+// irqbalance makes its socket after it has read all CPUs and interrupts (`main` of irqbalance.c,
+// 1.9.4), and systemd regards it as started before that (Type=simple).
+const STARTUP: Duration = Duration::from_secs(10);
+const SOCKET_WAIT: Duration = Duration::from_secs(5);
+const SOCKET_RETRY: Duration = Duration::from_millis(50);
+
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IrqbalanceSetup {
     /// Seconds between two scans.
@@ -52,7 +61,11 @@ impl Host {
     /// this user.
     pub fn irqbalance_setup(&self, pid: u32) -> Result<IrqbalanceSetup, HostError> {
         self.call(&setup_key(pid), &format!("asking irqbalance ({pid}) for its setup"), || {
-            let answer = send_message(pid, "setup", self.answer_timeout(pid))?;
+            let deadline = Instant::now() + SOCKET_WAIT;
+            let answer = retry_while_absent(
+                || send_message(pid, "setup", self.answer_timeout(pid)),
+                || Instant::now() < deadline && self.is_starting(pid),
+            )?;
             parse_setup(&answer).map_err(|reason| io::Error::new(io::ErrorKind::InvalidData, reason))
         })
     }
@@ -71,6 +84,13 @@ impl Host {
         self.apply_change(&setup_key(pid), &operation, send_ban, |setup: &mut IrqbalanceSetup| {
             setup.banned.clone_from(irqs);
         })
+    }
+
+    // Whether the process is so young that its socket may not exist yet.
+    fn is_starting(&self, pid: u32) -> bool {
+        let Ok(started) = process::start_time(self, &format!("/proc/{pid}")) else { return false };
+        let now = u64::try_from(clock_gettime(ClockId::Boottime).tv_sec).unwrap_or(0);
+        now.saturating_sub(started / clock_ticks_per_second()) < STARTUP.as_secs()
     }
 
     // The longest wait for an answer.
@@ -118,6 +138,23 @@ fn parse_interval(arguments: &[&str]) -> Option<u64> {
         seconds = value.and_then(|value| value.parse().ok()).or(seconds);
     }
     seconds
+}
+
+/// Repeats a request while nothing listens on the socket and `may_appear` permits.
+fn retry_while_absent<T>(
+    request: impl Fn() -> io::Result<T>,
+    may_appear: impl Fn() -> bool,
+) -> io::Result<T> {
+    loop {
+        match request() {
+            Err(error) if is_absent(&error) && may_appear() => std::thread::sleep(SOCKET_RETRY),
+            result => return result,
+        }
+    }
+}
+
+fn is_absent(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
 }
 
 /// Sends a message, and reads until irqbalance closes the connection after it has acted.
@@ -204,6 +241,28 @@ mod tests {
         assert_eq!(parse_setup(answer), Ok(expected));
         let none = IrqbalanceSetup { interval_seconds: 3, banned: BTreeSet::new() };
         assert_eq!(parse_setup("SLEEP 3 BANNED 00000000,00000fff"), Ok(none));
+    }
+
+    #[test]
+    fn requests_are_repeated_only_until_the_socket_of_a_young_process_exists() {
+        use io::ErrorKind::{ConnectionRefused, NotFound, PermissionDenied};
+        for (errors, young_for, expected_requests) in [
+            (&[][..], 9, 1),
+            (&[NotFound, ConnectionRefused], 9, 3),
+            (&[NotFound, NotFound, NotFound], 1, 2),
+            (&[NotFound], 0, 1),
+            (&[PermissionDenied], 9, 1),
+        ] {
+            let (requests, checks) = (std::cell::Cell::new(0), std::cell::Cell::new(0));
+            let request = || {
+                requests.set(requests.get() + 1);
+                errors.get(requests.get() - 1).map_or(Ok(()), |kind| Err(io::Error::from(*kind)))
+            };
+            let may_appear = || checks.replace(checks.get() + 1) < young_for;
+            let result = retry_while_absent(request, may_appear);
+            assert_eq!(requests.get(), expected_requests, "{errors:?}");
+            assert_eq!(result.is_ok(), requests.get() > errors.len(), "{errors:?}");
+        }
     }
 
     #[test]

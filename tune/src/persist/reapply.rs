@@ -1,6 +1,7 @@
 //! Applies persisted settings again: at boot, and when a device appears or a program is restarted.
 
 use std::fmt;
+use std::time::{Duration, Instant};
 
 use linerate_host::{Host, HostError, Setting, SettingValue};
 use serde::Serialize;
@@ -10,12 +11,18 @@ use super::context::BootHost;
 use super::document::PersistedSetting;
 use crate::NamedDevice;
 use crate::conflicts::{self, SettingOwners};
-use crate::journal::StateStore;
+use crate::journal::record::UndoReason;
+use crate::journal::{JournalWriter, RecordedTune, StateStore};
 use crate::plan::{self, ChangeImpact, PlannedChange, TunePlan};
-use crate::transaction::{ChangeOutcome, TuneError, TuneStart, TuneTransaction, undo_overdue};
+use crate::transaction::{
+    ChangeOutcome, ChangeTarget, SettingLocations, TuneError, TuneStart, TuneTransaction, undo, undo_overdue,
+};
 
 /// The goal of the resulting tune.
 pub const GOAL: &str = "persisted";
+
+/// Time to end tunes of earlier boots. A later run ends the others.
+const CLEANUP_TIME: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct ReapplyResult {
@@ -99,7 +106,10 @@ pub fn reapply(
     only: Option<&str>,
     argv: Vec<String>,
 ) -> Result<ReapplyResult, TuneError> {
-    let options = ReapplyOptions { document, only };
+    let mut document = document.clone();
+    // A link reset would reset settings before it.
+    document.settings.sort_by_key(|persisted| !resets_link(&persisted.setting));
+    let options = ReapplyOptions { document: &document, only };
     let mut idle_result = ReapplyResult::default();
     let mut is_idle = true;
     for part in options.parts() {
@@ -112,6 +122,7 @@ pub fn reapply(
     }
     let mut writer = store.lock_waiting()?;
     undo_overdue(&mut writer, host)?;
+    end_earlier_boots(&mut writer, host)?;
     let begin = TuneStart { devices: options.devices(host)?, ..TuneStart::new(GOAL, argv) };
     let mut transaction = TuneTransaction::begin(&mut writer, host, begin)?;
     let mut result = ReapplyResult { tune: Some(transaction.id()), settings: Vec::new() };
@@ -126,6 +137,32 @@ pub fn reapply(
     }
     transaction.end(None)?;
     Ok(result)
+}
+
+/// Ends the tunes of earlier boots that applied persisted settings: their changes ended with the boots, and each boot adds such
+/// a tune. Nothing is written to the host. A tune stays open if a setting has its value in this boot, too, because its undo
+/// would change that.
+fn end_earlier_boots(writer: &mut JournalWriter, host: &Host) -> Result<(), TuneError> {
+    let boot = host.boot()?;
+    let has_ended = |tune: &&RecordedTune| {
+        let locations = SettingLocations::observe(host, tune, Some(&boot));
+        tune.tracked.iter().all(|tracked| {
+            match locations.find(&tracked.setting).map(|setting| setting.read(host)) {
+                Ok(Ok(now)) => tracked.setting.same(&tracked.original, &now) || !tracked.expects(&now),
+                Ok(Err(error)) => error.is_gone(),
+                Err(_) => true,
+            }
+        })
+    };
+    let tunes = writer.tunes().iter().rev();
+    let candidates = tunes.filter(|tune| tune.is_open() && tune.begun.goal == GOAL);
+    let earlier_tunes = candidates.filter(|tune| tune.begun.is_of_earlier_boot(&boot) == Some(true));
+    let ended: Vec<u64> = earlier_tunes.filter(has_ended).map(|tune| tune.begun.tune).collect();
+    let begin = Instant::now();
+    for tune in ended.into_iter().take_while(|_| begin.elapsed() < CLEANUP_TIME) {
+        undo(writer, host, Some(tune), UndoReason::Finished)?;
+    }
+    Ok(())
 }
 
 fn apply_change(
@@ -212,17 +249,24 @@ fn resolve_conflicts(plan: &mut TunePlan, settled: &mut Vec<ReappliedSetting>, h
     let is_in_effect = |change: &PlannedChange| change.setting.same(&change.from, &change.to);
     let is_moved_by_others = |change: &PlannedChange| matches!(change.setting, Setting::IrqAffinity { .. });
     let planned_changes = plan.changes.clone();
-    if planned_changes.iter().any(|change| !is_in_effect(change) || is_moved_by_others(change)) {
-        conflicts::resolve(plan, &SettingOwners::observe(host));
-    }
+    let left_out =
+        match planned_changes.iter().any(|change| !is_in_effect(change) || is_moved_by_others(change)) {
+            true => conflicts::resolve(plan, &SettingOwners::observe(host)),
+            false => Vec::new(),
+        };
     plan.changes.retain(|change| !is_in_effect(change));
     for change in planned_changes {
-        if is_in_effect(&change) {
-            settled.push(reapplied_setting(&change.setting, &change.to, ReapplyOutcome::Already));
-        } else if plan.changes.iter().all(|kept| kept.setting != change.setting) {
-            let why = skip_reason(plan, &change);
-            settled.push(reapplied_setting(&change.setting, &change.to, ReapplyOutcome::Left { why }));
-        }
+        let is_left_out = left_out.iter().any(|left| left.setting == change.setting);
+        let outcome = match (is_left_out, is_in_effect(&change)) {
+            (false, false) => continue,
+            (false, true) => ReapplyOutcome::Already,
+            (true, false) => ReapplyOutcome::Left { why: skip_reason(plan, &change) },
+            // A present value that does not last.
+            (true, true) => ReapplyOutcome::Left {
+                why: format!("it has this value now, but {}", skip_reason(plan, &change)),
+            },
+        };
+        settled.push(reapplied_setting(&change.setting, &change.to, outcome));
     }
 }
 

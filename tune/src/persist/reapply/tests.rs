@@ -178,23 +178,81 @@ fn refused_setting_is_reported_and_other_settings_are_applied() {
     assert_eq!(current_value(&host, &rps("eth0")), "0000000c");
 }
 
+/// A host with irqbalance and an interrupt in place.
+fn with_irqbalance() -> HostRecording {
+    let mut recording = recording("eth0", PLACE, 100);
+    let mut file = |path: &str, content: &[u8]| recording.insert(path, RecordedEntry::File(content.to_vec()));
+    file("/proc/irq/101/smp_affinity", b"2\n");
+    file("/proc/612/comm", b"irqbalance\n");
+    file("/proc/612/cmdline", b"/usr/sbin/irqbalance\0--foreground\0");
+    file(
+        "/proc/612/stat",
+        b"612 (irqbalance) S 1 612 612 0 -1 4194304 1 0 0 0 5 3 0 0 20 0 2 0 1234 8 9 10\n",
+    );
+    recording
+}
+
+#[test]
+fn interrupt_in_place_that_irqbalance_would_move_is_a_failure() {
+    let (_directory, store) = store();
+    let result = reapply_document(&Host::rehearsal(with_irqbalance()), &store, Some("eth0"));
+    let line = &lines(&result)[0];
+    let start =
+        "affinity of IRQ 101 (eth0-TxRx-1): not set to 2: it has this value now, but irqbalance would";
+    assert!(line.starts_with(start) && result.has_failures(), "{line}");
+}
+
+#[test]
+fn settings_that_reset_the_link_are_made_first() {
+    let (_directory, store) = store();
+    let mut recording = recording("eth0", PLACE, 100);
+    let channels = br#"{ "combined": 1, "combined_max": 2 }"#.to_vec();
+    recording.insert("/calls/ethtool/eth0/channels.json", RecordedEntry::File(channels));
+    let mut document = document();
+    document.settings.push(PersistedSetting {
+        setting: Setting::Channels { interface: "eth0".into() },
+        value: SettingValue::new("combined 2"),
+        vector: None,
+    });
+    let result = reapply(&store, &Host::rehearsal(recording), &document, None, Vec::new()).expect("done");
+    let lines = lines(&result);
+    assert_eq!(
+        (lines[0].as_str(), lines.len()),
+        ("channels of eth0: combined 1 -> combined 2", 4),
+        "{lines:?}"
+    );
+}
+
+#[test]
+fn reapply_ends_its_tunes_of_earlier_boots_whose_values_are_gone() {
+    let in_boot = |boot: &str, rps: &str| {
+        let mut recording = recording("eth0", PLACE, 100);
+        let mut file =
+            |path: &str, text: String| recording.insert(path, RecordedEntry::File(text.into_bytes()));
+        file("/proc/sys/kernel/random/boot_id", format!("{boot}\n"));
+        file("/sys/class/net/eth0/queues/rx-1/rps_cpus", format!("{rps}\n"));
+        Host::rehearsal(recording)
+    };
+    // In the second case another program of the new boot sets the same mask.
+    for (rps, expected_tunes) in [("0", &[2][..]), ("c", &[1, 2])] {
+        let (_directory, store) = store();
+        for host in [in_boot("one", "0"), in_boot("two", rps)] {
+            assert!(!reapply_document(&host, &store, None).has_failures());
+            assert_eq!(current_value(&host, &self::rps("eth0")).trim_start_matches('0'), "c");
+        }
+        let tunes = store.read().expect("a journal").tunes();
+        let open_tunes: Vec<u64> =
+            tunes.iter().filter(|tune| tune.is_open()).map(|tune| tune.begun.tune).collect();
+        assert_eq!(open_tunes, expected_tunes, "{rps}");
+    }
+}
+
 #[test]
 fn restarted_irqbalance_gets_its_interrupt_bans_again() {
     let (_directory, store) = store();
-    let with_irqbalance = |recording: &mut HostRecording| {
-        let mut file =
-            |path: &str, content: &[u8]| recording.insert(path, RecordedEntry::File(content.to_vec()));
-        file("/proc/612/comm", b"irqbalance\n");
-        file("/proc/612/cmdline", b"/usr/sbin/irqbalance\0--foreground\0");
-        file(
-            "/proc/612/stat",
-            b"612 (irqbalance) S 1 612 612 0 -1 4194304 1 0 0 0 5 3 0 0 20 0 2 0 1234 8 9 10\n",
-        );
-        file("/calls/irqbalance/612/setup.json", br#"{"interval_seconds": 10, "banned": [24]}"#);
-    };
-    let mut recording = recording("eth0", PLACE, 100);
-    recording.insert("/proc/irq/101/smp_affinity", RecordedEntry::File(b"2\n".to_vec()));
-    with_irqbalance(&mut recording);
+    let mut recording = with_irqbalance();
+    let setup = br#"{"interval_seconds": 10, "banned": [24]}"#.to_vec();
+    recording.insert("/calls/irqbalance/612/setup.json", RecordedEntry::File(setup));
     let host = Host::rehearsal(recording);
     let result = reapply_document(&host, &store, Some("eth0"));
     assert_eq!(
