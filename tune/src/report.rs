@@ -13,8 +13,8 @@ use crate::transaction::ChangeOutcome;
 /// Outcome of `tune apply`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TuneApplyReport {
-    /// Number of the tune.
-    pub tune: u64,
+    /// Number of the tune; `None` if nothing was changed.
+    pub tune: Option<u64>,
     pub goal: String,
     /// When linerate undoes the tune by itself; `None` for never.
     pub until: Option<UndoDeadline>,

@@ -33,11 +33,16 @@ impl CommandResult for TuneApplyReport {
 pub(crate) fn apply(envelope: &Envelope<TuneApplyReport>, command: TuneCommand<'_>) -> Document {
     let report = &envelope.result;
     let broke_off = report.broke_off.as_deref();
-    let verdict = apply_verdict(report.tune, &report.changes, broke_off);
+    let verdict = match (report.tune, broke_off) {
+        (Some(tune), _) => apply_verdict(tune, &report.changes, broke_off),
+        (None, Some(reason)) => format!("Nothing was changed: {reason}."),
+        (None, None) => "Nothing was changed.".to_owned(),
+    };
     let mut document = Document::new("Tune", verdict, envelope.origin(), &envelope.warnings);
     let findings = report.findings.as_deref().unwrap_or_default();
     let remaining: Vec<_> = findings.iter().filter(|finding| finding.severity > Severity::Note).collect();
     document.mark = Some(match (broke_off, remaining.len()) {
+        _ if report.tune.is_none() => Mark::new(Tone::Plain, "nothing changed"),
         (Some(_), _) => Mark::new(Tone::Bad, "stopped"),
         (None, 0) => Mark::new(Tone::Good, "applied"),
         (None, _) => Mark::new(Tone::Warn, "applied, findings remain"),
@@ -56,9 +61,9 @@ pub(crate) fn apply(envelope: &Envelope<TuneApplyReport>, command: TuneCommand<'
         if broke_off.is_none() {
             document.mark = Some(Mark::new(Tone::Bad, "undone: the service was worse"));
         }
-    } else {
+    } else if let Some(tune) = report.tune {
         let broke_off = broke_off.is_some();
-        document.sections.push(next_steps(report.tune, &report.changes, report.until, broke_off, command));
+        document.sections.push(next_steps(tune, &report.changes, report.until, broke_off, command));
     }
     document
 }
@@ -349,12 +354,12 @@ fn state_text(tune: &TuneStatus) -> (Tone, String) {
         (count(|state| matches!(state, SettingState::EndedByBoot)), "ended by the last boot"),
         (count(|state| matches!(state, SettingState::Drifted)), "changed by others since"),
         (count(|state| matches!(state, SettingState::Gone { .. })), "gone"),
+        (count(|state| matches!(state, SettingState::OtherNamespace { .. })), "in another network namespace"),
         (count(|state| matches!(state, SettingState::Unknown { .. })), "unknown"),
     ]
     .into_iter()
     .filter(|(count, _)| *count > 0)
     .map(|(count, words)| format!(", {count} {words}"))
-        (count(|state| matches!(state, SettingState::OtherNamespace { .. })), "in another network namespace"),
     .collect();
     (tone, format!("{words}; {} in effect{}", count_with_noun(in_effect, "setting"), other_states.concat()))
 }
@@ -408,12 +413,12 @@ fn setting_fact(setting: &SettingStatus) -> Fact {
         SettingState::Restored => ("restored", format!("{name}: {current}")),
         SettingState::EndedByBoot => ("ended", format!("{name}: {current}; the tune set {target}")),
         SettingState::Gone { why } => ("gone", format!("{name}: {why}")),
+        SettingState::OtherNamespace { why } => ("not here", format!("{name}: {why}")),
         SettingState::Unknown { why } => ("unknown", format!("{name}: {why}")),
     };
     Fact::new(label, text)
 }
 
-        SettingState::OtherNamespace { why } => ("not here", format!("{name}: {why}")),
 fn is_as_left(state: &SettingState) -> bool {
     matches!(state, SettingState::InEffect | SettingState::Reset | SettingState::ChangedBy { .. })
 }

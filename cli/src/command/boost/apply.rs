@@ -95,6 +95,7 @@ impl BoostRun {
         let question = format!("{}?", view::boost::change_summary(&discovered.report.boost));
         if self.interrupt.is_raised() || !self.making.consent.confirm(&question, &self.interrupt)? {
             print_status("nothing was changed\n");
+            self.write_unchanged(&discovered, Some("the answer was no"))?;
             return Ok(ExitCode::from(1));
         }
         let measurement = self.begin_measurement(&discovered.report.server, load.as_ref())?;
@@ -167,7 +168,8 @@ impl BoostRun {
         let until = self.making.lasting.deadline();
         let mut flows = self.watch_flows(&discovered.report.server)?;
         let store = self.target.state_dir.store();
-        let mut writer = store.lock()?;
+        // After a measurement the changes must not end half made because another process holds the lock.
+        let mut writer = store.lock_waiting()?;
         boosts::close_ended(&mut writer, &self.host, &discovered.report.server)?;
         let tune_start = TuneStart {
             goal: plan.goal.clone(),
@@ -305,7 +307,7 @@ impl BoostRun {
     }
 
     fn undo(&self, tune: u64, reason: UndoReason) -> Result<UndoReport> {
-        let mut writer = self.target.state_dir.store().lock()?;
+        let mut writer = self.target.state_dir.store().lock_waiting()?;
         Ok(transaction::undo(&mut writer, &self.host, Some(tune), reason)?)
     }
 

@@ -2,6 +2,7 @@
 
 pub(crate) mod runner;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -13,7 +14,7 @@ use linerate_tune::guard::TuneGuard;
 use linerate_tune::journal::StateStore;
 use linerate_tune::journal::record::{UndoDeadline, UndoReason};
 use linerate_tune::measure::{ChangeMeasurement, MeasuredService};
-use linerate_tune::plan::PlanRehearsal;
+use linerate_tune::plan::{ChangeImpact, PlanRehearsal};
 use linerate_tune::report::{RemainingFinding, TuneApplyReport};
 use linerate_tune::transaction::{self, TuneError, TuneStart, TuneTransaction, UndoReport};
 
@@ -29,7 +30,7 @@ use crate::command::results::write_result;
 use crate::document::Document;
 use crate::envelope::Envelope;
 use crate::interrupt::InterruptFlag;
-use crate::origin::{HostSummary, Warning};
+use crate::origin::{self, HostSummary, Warning};
 use crate::output::{self, OutputTarget, print_status};
 use crate::render::format::count_with_noun;
 use crate::render::style::TextStyle;
@@ -120,11 +121,13 @@ impl TuneApplyArgs {
         self.print_plan(&task, json.as_ref())?;
         let count = task.plan.exclusions.len() + task.plan.changes.len();
         if count == 0 {
+            write_unchanged(&task, &host, json.as_ref(), None)?;
             return Ok(ExitCode::SUCCESS);
         }
         let changes = count_with_noun(count, "change");
         if !self.options.consent.confirm(&format!("apply {changes} to {}?", task.host_name), &interrupt)? {
             print_status("nothing was changed\n");
+            write_unchanged(&task, &host, json.as_ref(), Some("the answer was no"))?;
             return Ok(ExitCode::from(1));
         }
         ensure!(
@@ -172,7 +175,8 @@ impl TuneApplyArgs {
         task: &TuneTask,
         interrupt: &'a InterruptFlag,
     ) -> Result<AppliedTune<'a>> {
-        let mut writer = store.lock()?;
+        // After a measurement the changes must not end half made because another process holds the lock.
+        let mut writer = store.lock_waiting()?;
         let tune_start = TuneStart {
             goal: task.plan.goal.clone(),
             argv: output::argv(),
@@ -309,7 +313,7 @@ impl TuneApplyArgs {
         let is_worse = self.options.measuring.shows_harm(&measurement);
         let diagnosis = task.diagnose(tune_run.interrupt);
         let report = TuneApplyReport {
-            tune: id,
+            tune: Some(id),
             goal: task.plan.goal.clone(),
             until: tune_run.until,
             changes: tune_run.steps.clone(),
@@ -321,9 +325,18 @@ impl TuneApplyArgs {
         let read_warning = diagnosis.as_ref().err().map(output::one_line);
         let read_warning = read_warning
             .map(|reason| Warning::remark(format!("doctor could not read the host afterwards: {reason}")));
+        // `apply` plans again after a link reset. A resumed tune cannot: its scope and profile are not recorded.
+        let reset_interfaces = reset_interfaces(&task.plan).filter(|_| self.resume && broke_off.is_none());
+        let has_unplanned_queues = reset_interfaces.is_some();
+        let reset_warning = reset_interfaces.map(|interfaces| {
+            Warning::remark(format!(
+                "the queues of {interfaces} were made again, and this tune has no changes for them: {} plans these",
+                self.options.state_dir.command("apply")
+            ))
+        });
         let envelope =
             Envelope::new(HostSummary::observe(tune_run.host), tune_run.started_unix_seconds, report)
-                .with_warnings(read_warning);
+                .with_warnings(read_warning.into_iter().chain(reset_warning));
         write_result(json, &envelope, || {
             view::tune::apply(&envelope, &|subcommand| self.options.state_dir.command(subcommand))
         })?;
@@ -340,7 +353,9 @@ impl TuneApplyArgs {
         Ok(match broke_off {
             Some(_) => ExitCode::from(2),
             None => ExitCode::from(u8::from(
-                is_worse || diagnosis.is_ok_and(|diagnosis| task.has_unfixed(&diagnosis)),
+                is_worse
+                    || has_unplanned_queues
+                    || diagnosis.is_ok_and(|diagnosis| task.has_unfixed(&diagnosis)),
             )),
         })
     }
@@ -356,10 +371,39 @@ pub(crate) fn print_plan(document: &Document, json: Option<&OutputTarget>) -> Re
     output::print(&text(TextStyle::stdout()))
 }
 
+/// The interfaces whose links a plan resets, `None` if there are none.
+fn reset_interfaces(plan: &TunePlan) -> Option<String> {
+    let resets = plan.changes.iter().filter(|change| change.interrupts == ChangeImpact::Link);
+    let names: BTreeSet<_> = resets.filter_map(|change| change.setting.interface()).collect();
+    let names: Vec<&str> = names.iter().map(AsRef::as_ref).collect();
+    (!names.is_empty()).then(|| names.join(", "))
+}
+
+/// Writes the document of a call that changed nothing.
+fn write_unchanged(
+    task: &TuneTask,
+    host: &Host,
+    json: Option<&OutputTarget>,
+    reason: Option<&str>,
+) -> Result<()> {
+    let Some(target) = json else { return Ok(()) };
+    let report = TuneApplyReport {
+        tune: None,
+        goal: task.plan.goal.clone(),
+        until: None,
+        changes: Vec::new(),
+        broke_off: reason.map(str::to_owned),
+        findings: None,
+        measurement: Known::unknown("nothing was changed"),
+        undone: false,
+    };
+    target.write_json(&Envelope::new(HostSummary::observe(host), origin::unix_seconds(), report))
+}
+
 /// Undoes a tune of this call.
 fn undo(store: &StateStore, host: &Host, id: u64, reason: UndoReason) -> Result<UndoReport> {
     print_status(&format!("undoing tune {id}\n"));
-    Ok(transaction::undo(&mut store.lock()?, host, Some(id), reason)?)
+    Ok(transaction::undo(&mut store.lock_waiting()?, host, Some(id), reason)?)
 }
 
 /// Prints an undo that followed a measurement. The status is 2 if the undo is incomplete, else 1.

@@ -256,7 +256,7 @@ impl StartedMeasurement<'_> {
         let load_per_second = self.load.map(|load| load.per_second);
         let service = self.meter.service().clone();
         let measurement = ChangeMeasurement::new(service, self.order, load_per_second, self.windows);
-        store.lock()?.append(JournalRecord::Measured {
+        store.lock_waiting()?.append(JournalRecord::Measured {
             tune,
             verdict: measurement.verdict,
             summary: view::measurement::summary(&measurement),

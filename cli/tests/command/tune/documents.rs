@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::scene::{TuneTestLab, text};
 use crate::schema::conforms;
@@ -15,6 +15,10 @@ fn json_of_each_tune_verb_matches_its_schema() {
         serde_json::from_str(&out).unwrap_or_else(|error| panic!("tune {verb}: {error}: {out}{err}"))
     };
     conforms(&document("plan", &["--interface", "eth0"]), "linerate.plan/2");
+    // A plan without changes makes no tune.
+    let file = scene.save("empty.json", &scene.plan_of(&[]));
+    let unchanged = document("apply", &["--plan", &file, "--yes"]);
+    assert_eq!((&unchanged["result"]["tune"], &unchanged["result"]["changes"]), (&Value::Null, &json!([])));
     let file = scene.save("plan.json", &scene.plan());
     conforms(&document("apply", &["--plan", &file, "--yes"]), "linerate.tune-apply/2");
     conforms(&document("status", &[]), "linerate.tune-status/2");

@@ -127,7 +127,8 @@ class Changes(Linerate):
         )
         report = document["result"]
         done = {key: report.get(key) for key in ("tune", "measurement", "undone", "broke_off", "findings")}
-        result.update(done, diff=difference(report["changes"]))
+        # The second plan, made by apply, may have nothing to change.
+        result.update(done, diff=difference(report["changes"]), changed=report["tune"] is not None)
         if report["undone"]:
             self.fail("the changes made the service worse and are undone: " + worse(report), **result)
         if status == 2:
