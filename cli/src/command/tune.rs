@@ -6,7 +6,7 @@ pub(crate) mod confirm;
 mod flow;
 pub(crate) mod generated_load;
 pub(crate) mod measure_args;
-mod persist;
+pub(crate) mod persist;
 mod plan;
 mod profiles;
 mod status;

@@ -11,6 +11,7 @@ use linerate_tune::transaction::{ChangeOutcome, TuneStart, TuneTransaction};
 
 use super::apply::must_be_root;
 use super::run::copies;
+use crate::command::tune::persist::check_program;
 use crate::command::tune::{ConsentMode, StateDirArgs};
 use crate::interrupt::InterruptFlag;
 use crate::output::{self, print_status};
@@ -44,6 +45,7 @@ impl BoostUnitArgs {
         self.consent.check()?;
         let (host, interrupt) = (Host::live(), InterruptFlag::install()?);
         let program = std::env::current_exe().context("cannot find the path of this program")?;
+        check_program(&program)?;
         let command_parts = (&*program.to_string_lossy(), &*self.options(), &*self.command);
         let replica_unit = ReplicaUnit::of(&host, &self.unit, command_parts)?;
         let (setting, new_value) = (

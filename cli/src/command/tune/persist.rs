@@ -95,6 +95,7 @@ impl TunePersistArgs {
     fn files(&self, host: &Host, in_effect: &ActiveSettings) -> Result<PersistFiles> {
         ensure!(in_effect.tune.is_some(), "no tune is in effect: there is nothing to persist");
         let program = std::env::current_exe().context("cannot find the path of this program")?;
+        check_program(&program)?;
         let directory =
             self.state_dir.store().directory().canonicalize().context("the journal's directory")?;
         let target = PersistTarget {
@@ -124,6 +125,19 @@ impl TuneUnpersistArgs {
         finish(json.as_ref(), &host, removed, |_| ())?;
         Ok(ExitCode::from(u8::from(has_kept_files)))
     }
+}
+
+/// Fails if units cannot run this path: in a container with `--host-root` it is a path of the image, and after an upgrade it
+/// ends with `(deleted)`.
+pub(crate) fn check_program(program: &Path) -> Result<()> {
+    let is_program = program.is_file() && rustix::fs::access(program, rustix::fs::Access::EXEC_OK).is_ok();
+    ensure!(
+        is_program,
+        "{}: this host has no such program, so that no unit could run it: install linerate on the host and run the command \
+         with that",
+        program.display()
+    );
+    Ok(())
 }
 
 /// Whether this is the network namespace of the first process, in which units run at boot.
@@ -191,6 +205,20 @@ mod tests {
     use linerate_host::recording::RecordedEntry;
 
     use super::*;
+
+    #[test]
+    fn persist_requires_a_program_that_exists_and_is_executable() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join("linerate");
+        std::fs::write(&file, "").expect("written");
+        let own_program = std::env::current_exe().expect("this test");
+        let deleted = PathBuf::from(format!("{} (deleted)", own_program.display()));
+        for (program, expected) in
+            [(own_program, true), (deleted, false), (file, false), (directory.path().to_owned(), false)]
+        {
+            assert_eq!(check_program(&program).is_ok(), expected, "{}", program.display());
+        }
+    }
 
     #[test]
     fn files_of_the_host_are_written_only_in_its_network_namespace() {
