@@ -124,11 +124,13 @@ fn wait(
         if interrupt.is_raised() {
             break ConfirmationAnswer::Open;
         }
-        if has_input && remaining > 0 {
+        if has_input {
             let mut buffer = [0; 256];
             match rustix::io::read(&stdin, &mut buffer) {
                 // The terminal has disappeared.
                 Ok(0) | Err(_) => break ConfirmationAnswer::Open,
+                // Too late: the guard undoes the tune. Input that stays unread would end each wait at once.
+                Ok(_) if remaining == 0 => {}
                 Ok(_) => match transaction::confirm(&mut store.lock_waiting()?, host, Some(tune)) {
                     // The guard was faster: the journal has the outcome.
                     Ok(_) | Err(TuneError::TooLate { .. } | TuneError::NothingToConfirm) => {}
