@@ -254,7 +254,7 @@ mod tests {
         let many: Vec<(&str, &str)> = many.iter().map(|name| (name.as_str(), "0")).collect();
         for others in [&[("default", "1")][..], many.as_slice(), &[("eth1", "on")]] {
             let matches = check_validation(&HostView::once(&with_others("2", others)));
-            assert_eq!((matches[0].severity, commands(&matches[0])), (Severity::Low, vec![]), "{others:?}");
+            assert_eq!((matches[0].severity, &matches[0].change_commands()), (Severity::Low, vec![]), "{others:?}");
         }
     }
 

@@ -139,7 +139,7 @@ fn match_crowded(view: &HostView<'_>, service: &ServiceSockets) -> Option<RuleMa
 mod tests {
     use super::*;
     use crate::stage::socket::sample::{host, later, service, thread, thread_watch};
-    use crate::{Known, PacketPath};
+    use crate::PacketPath;
 
     fn path(cpus: [&str; 2]) -> PacketPath {
         let threads = vec![thread(51, 700, cpus[0]), thread(52, 701, cpus[1])];
