@@ -193,17 +193,6 @@ impl TunePlan {
         plan.changes.truncate(last + 1);
         Some(plan)
     }
-
-    /// Moves changes for which `skip_reason` returns a reason to the skipped findings.
-    pub fn leave_out(&mut self, skip_reason: impl Fn(&PlannedChange) -> Option<String>) {
-        let changes = std::mem::take(&mut self.changes);
-        for change in changes {
-            match skip_reason(&change) {
-                Some(reason) => self.skipped.push(SkippedFinding::of(&change, reason)),
-                None => self.changes.push(change),
-            }
-        }
-    }
 }
 
 impl PlannedChange {
@@ -237,18 +226,5 @@ impl HeldBack {
     /// Whether one of its changes fixes the finding of this id.
     pub fn fixes(&self, finding: &str) -> bool {
         self.changes.iter().any(|change| change.findings.iter().any(|id| id == finding))
-    }
-}
-
-impl SkippedFinding {
-    /// The finding that a skipped change leaves, with the command to make the change by hand.
-    pub fn of(change: &PlannedChange, why: String) -> Self {
-        Self {
-            finding: change.findings.first().cloned().unwrap_or_else(|| "profile".to_owned()),
-            severity: "note".to_owned(),
-            title: format!("{} stays '{}' instead of '{}'", change.setting, change.from, change.to),
-            why,
-            commands: change.setting.command(&change.to).into_iter().collect(),
-        }
     }
 }

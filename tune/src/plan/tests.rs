@@ -254,17 +254,6 @@ fn channel_changes_come_first_and_postpone_queue_and_irq_changes() {
     assert_eq!((first_part.changes.len(), first_part.layouts), (1, plan.layouts.clone()));
     let rehearsal = rehearse(readings.to_vec(), &Scope::default(), &plan);
     assert_eq!(rehearsal.unrehearsed.len(), 1);
-    let mut plan_without_reset = plan;
-    plan_without_reset.leave_out(|change| {
-        (change.interrupts == ChangeImpact::Link).then(|| "the interface must not pause".to_owned())
-    });
-    assert_eq!(plan_without_reset.until_link_reset(), None);
-    let skipped = plan_without_reset
-        .skipped
-        .iter()
-        .find(|skipped| skipped.title.starts_with("channels of ens1f0"))
-        .expect("skipped");
-    assert_eq!(skipped.commands, ["ethtool -L ens1f0 combined 20"]);
 }
 
 #[test]
