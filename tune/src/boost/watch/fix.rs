@@ -19,6 +19,7 @@ pub(super) enum FixOutcome {
     },
     /// Another process holds the journal: try again.
     Busy,
+    /// The tune was undone.
     Undone,
 }
 
