@@ -230,9 +230,11 @@ fn add_iptables_rules(mut rule_match: RuleMatch, services: &[&ServiceSockets]) -
         for port in ports {
             // See REQUESTS.
             let requests = format!("--dport {port} -m addrtype --dst-type LOCAL");
-            rule_match = rule_match
-                .change(rule("PREROUTING", requests), None::<&str>, "present")
-                .change(rule("OUTPUT", format!("--sport {port}")), None::<&str>, "present");
+            rule_match = rule_match.change(rule("PREROUTING", requests), None::<&str>, "present").change(
+                rule("OUTPUT", format!("--sport {port}")),
+                None::<&str>,
+                "present",
+            );
         }
     }
     rule_match

@@ -244,7 +244,11 @@ mod tests {
                 expected.push("sysctl -w net.ipv4.conf.all.rp_filter=0".to_owned());
             }
             expected.push("sysctl -w net.ipv4.conf.ens1f0.rp_filter=0".to_owned());
-            assert_eq!(commands(&check_validation(&HostView::once(&path))[0]), expected, "{all} {others:?}");
+            assert_eq!(
+                check_validation(&HostView::once(&path))[0].change_commands(),
+                expected,
+                "{all} {others:?}"
+            );
         }
     }
 
@@ -254,7 +258,11 @@ mod tests {
         let many: Vec<(&str, &str)> = many.iter().map(|name| (name.as_str(), "0")).collect();
         for others in [&[("default", "1")][..], many.as_slice(), &[("eth1", "on")]] {
             let matches = check_validation(&HostView::once(&with_others("2", others)));
-            assert_eq!((matches[0].severity, &matches[0].change_commands()), (Severity::Low, vec![]), "{others:?}");
+            assert_eq!(
+                (matches[0].severity, matches[0].change_commands()),
+                (Severity::Low, Vec::<String>::new()),
+                "{others:?}"
+            );
         }
     }
 

@@ -13,10 +13,7 @@ use crate::boost::ObservedServer;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum FixOutcome {
     /// All changes were tried: those made and those refused, in words.
-    Done {
-        done: Vec<String>,
-        refused: Vec<String>,
-    },
+    Done { done: Vec<String>, refused: Vec<String> },
     /// Another process holds the journal: try again.
     Busy,
     /// The tune was undone.

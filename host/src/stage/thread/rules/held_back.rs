@@ -138,8 +138,8 @@ fn match_crowded(view: &HostView<'_>, service: &ServiceSockets) -> Option<RuleMa
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stage::socket::sample::{host, later, service, thread, thread_watch};
     use crate::PacketPath;
+    use crate::stage::socket::sample::{host, later, service, thread, thread_watch};
 
     fn path(cpus: [&str; 2]) -> PacketPath {
         let threads = vec![thread(51, 700, cpus[0]), thread(52, 701, cpus[1])];
