@@ -12,7 +12,8 @@ use super::table::{ReuseportGroup, SteeringTable};
 use super::table_rows;
 use crate::root::ExplainedErrno;
 
-// Spare places for workers that are added later. A place needs 8 bytes, and 8 bytes per CPU.
+// Least number of spare places for workers that are added later, and for copies that take the port
+// over. A place needs 8 bytes, and 8 bytes per CPU.
 const SPARE_PLACES: u32 = 64;
 
 // How long a socket may stay in the map of a detached program.
@@ -132,16 +133,20 @@ fn check(members: &GroupMembers, table: &SteeringTable) -> Result<(), SteeringFa
 /// The program gets its sockets and table before it is attached in one step.
 fn attach(members: &GroupMembers, table: &SteeringTable) -> Result<(), SteeringFailure> {
     let socket_count = u32::try_from(members.cookies().count()).map_err(io::Error::other)?;
-    let (loaded_program, mut program) = SteeringMaps::load(
-        socket_count.saturating_mul(2).saturating_add(SPARE_PLACES),
-        table.follows_quic_ids,
-    )?;
+    let cpu_count = u32::try_from(possible_cpus()?.len()).map_err(io::Error::other)?;
+    let (loaded_program, mut program) =
+        SteeringMaps::load(places(socket_count, cpu_count), table.follows_quic_ids)?;
     change(&mut program, members, table)?;
     let open_cookie = table
         .cookies()
         .find(|cookie| members.contains(*cookie))
         .ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
     Ok(loaded_program.attach(members.copy(open_cookie)?.as_fd())?)
+}
+
+/// Places of the program for this number of sockets.
+fn places(sockets: u32, cpus: u32) -> u32 {
+    sockets.saturating_mul(2).saturating_add(cpus.saturating_mul(2).max(SPARE_PLACES))
 }
 
 // Adds new sockets, which no table refers to yet; then replaces the table; then removes unused
@@ -164,7 +169,9 @@ fn change(
     for cookie in new_cookies {
         let place = free_places.next().ok_or_else(|| {
             SteeringFailure::Reason(format!(
-                "the program has no place for socket {cookie}: undo it and apply it again"
+                "the program has no place for socket {cookie}: it has {} (undo it and apply it again, or start fewer \
+                 replicas)",
+                program.places()
             ))
         })?;
         additions.push((place, cookie));
@@ -237,5 +244,17 @@ fn explain_error(error: io::Error) -> io::Error {
             ExplainedErrno { errno, words: words.into() }.into()
         }
         _ => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steering_of_one_socket_has_places_for_two_more_per_cpu() {
+        for (cpus, least) in [(1, 64), (128, 256), (256, 512)] {
+            assert!(places(1, cpus) > least);
+        }
     }
 }
