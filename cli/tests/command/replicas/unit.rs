@@ -28,9 +28,19 @@ fn boost_unit_writes_a_drop_in_and_undo_removes_it() {
     let output = command.output().expect("unshare");
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{out}{err}");
-    let command = "boost run --replicas 2 --port 123 -- /usr/bin/setpriv --reuid=nobody --regid=nobody --init-groups -- \
-                   /usr/sbin/server $WORDS\nDelegate=yes\n";
-    assert!(out.contains(command), "{out}");
+    let privileges = "/usr/bin/setpriv --reuid=nobody --regid=$GID --init-groups -- ";
+    let group = Command::new("id").args(["-g", "nobody"]).output().expect("id");
+    let privileges = privileges.replace("$GID", String::from_utf8_lossy(&group.stdout).trim());
+    let start = format!("/usr/bin/env --ignore-signal=PIPE {privileges}");
+    let command =
+        format!("boost run --replicas 2 --port 123 -- {start}/usr/sbin/server $WORDS\nDelegate=yes\n");
+    assert!(out.contains(&command), "{out}");
+    // The line works, and the program ignores SIGPIPE (bit 12).
+    let test = r#"test "$(id -u):$(id -g)" = "$(id -u nobody):$(id -g nobody)" && grep -q 'SigIgn:.*[13579bdf]...$' /proc/self/status"#;
+    let status = Command::new("sh")
+        .args(["-c", &format!("exec {start}/bin/sh -c '{}'", test.replace('\'', "'\\''"))])
+        .status();
+    assert!(status.expect("sh").success(), "{start}");
     assert!(err.contains("nothing to change"), "{err}");
     assert!(out.ends_with("linerate-test.service\n"), "the drop-in and its directory are gone: {out}");
 }

@@ -69,7 +69,9 @@ impl ReplicaUnit {
         // Only linerate runs as root: `!` leaves the other restrictions of the unit as they are.
         let as_root = if service.last("User").is_some() { "!" } else { "" };
         let kept_flags: String = flags.chars().filter(|flag| "-:".contains(*flag)).collect();
-        let privileges = service.privileges(flags.contains(['+', '!']));
+        // `!!` is ignored where the kernel has ambient capabilities (systemd.service(5)).
+        let is_privileged = flags.contains('+') || flags.matches('!').count() == 1;
+        let privileges = service.privileges(host, is_privileged).map_err(unsuited)?;
         let options = options.iter().map(|word| argument(word)).collect::<Vec<_>>().join(" ");
         let mut drop_in = format!(
             "# Written by linerate boost unit; linerate tune undo removes it.\n[Service]\nExecStart=\n\
@@ -158,7 +160,7 @@ impl ServiceSection {
 
     /// The command before the command of the server. It gives the copies the user, groups and
     /// capabilities that the unit gave the server.
-    fn privileges(&self, is_privileged: bool) -> String {
+    fn privileges(&self, host: &Host, is_privileged: bool) -> Result<String, String> {
         let capabilities = |key: &str| {
             let names = self.values(key).flat_map(str::split_whitespace).map(str::to_lowercase);
             let names: Vec<String> = names.collect();
@@ -173,17 +175,33 @@ impl ServiceSection {
         };
         let mut words = Vec::new();
         if let Some(user) = self.last("User").filter(|_| !is_privileged) {
-            let group = self.last("Group").unwrap_or(user);
+            let group = self.last("Group").map(str::to_owned).or_else(|| primary_group(host, user));
+            let group = group.ok_or_else(|| {
+                format!("the primary group of its User={user} is not in /etc/passwd: give the unit a Group=")
+            })?;
             words.push(format!("--reuid={user} --regid={group}"));
-            words.push(match self.values("SupplementaryGroups").collect::<Vec<_>>().join(" ") {
-                groups if groups.is_empty() => "--init-groups".to_owned(),
-                groups => format!("--groups={}", groups.split_whitespace().collect::<Vec<_>>().join(",")),
+            let more: Vec<&str> =
+                self.values("SupplementaryGroups").flat_map(str::split_whitespace).collect();
+            words.push(match more.is_empty() {
+                true => "--init-groups".to_owned(),
+                false => {
+                    let more = more.into_iter().map(str::to_owned);
+                    let groups: Vec<String> =
+                        std::iter::once(group).chain(groups_of(host, user)).chain(more).collect();
+                    format!("--groups={}", groups.join(","))
+                }
             });
         }
         words.extend(capabilities("CapabilityBoundingSet").map(|set| format!("--bounding-set={set}")));
         let ambient = capabilities("AmbientCapabilities");
         words.extend(ambient.map(|set| format!("--inh-caps={set} --ambient-caps={set}")));
-        if words.is_empty() { String::new() } else { format!("/usr/bin/setpriv {} -- ", words.join(" ")) }
+        // linerate starts programs with the default action.
+        let is_ignored = self.last("IgnoreSIGPIPE").is_none_or(|value| ini::switch(value) != Some("off"));
+        let signals = if is_ignored { "/usr/bin/env --ignore-signal=PIPE " } else { "" };
+        Ok(match words.is_empty() {
+            true => signals.to_owned(),
+            false => format!("{signals}/usr/bin/setpriv {} -- ", words.join(" ")),
+        })
     }
 
     /// The changes of the drop-in other than the command, with reasons.
@@ -199,6 +217,17 @@ impl ServiceSection {
                 change("NotifyAccess", "all", Some("the first copy that is ready makes the service ready"));
             }
             _ => {}
+        }
+        if self.last("KillMode").is_none_or(|mode| mode == "control-group") {
+            change("KillMode", "mixed", Some("linerate ends the copies, and prints their last lines"));
+        }
+        // systemd expects the notifications of linerate's process, so that the copies send none.
+        if self.last("WatchdogSec").is_some_and(|time| !["0", "infinity"].contains(&time)) {
+            change(
+                "WatchdogSec",
+                "0",
+                Some("linerate is the main process, and restarts copies that end, but none that hangs"),
+            );
         }
         if self.is_on("ProtectControlGroups")
             || self.last("ProtectControlGroups").is_some_and(|value| value != "no")
@@ -227,9 +256,37 @@ impl ServiceSection {
     }
 }
 
+/// The lines of a file with fields and colons (passwd(5), group(5)).
+fn lines(text: &str) -> impl Iterator<Item = Vec<&str>> {
+    text.lines().map(|line| line.split(':').collect())
+}
+
+/// The number of the group of a user, by name or number.
+fn primary_group(host: &Host, user: &str) -> Option<String> {
+    let text = host.read("/etc/passwd").ok()?;
+    lines(&text).find_map(|fields| match fields[..] {
+        [name, _, uid, gid, ..] if name == user || uid == user => Some(gid.to_owned()),
+        _ => None,
+    })
+}
+
+/// The numbers of the other groups that have a user as a member.
+fn groups_of(host: &Host, user: &str) -> Vec<String> {
+    let text = host.read("/etc/group").unwrap_or_default();
+    let group = |fields: Vec<&str>| match fields[..] {
+        [_, _, gid, members] if members.split(',').any(|member| member == user) => Some(gid.to_owned()),
+        _ => None,
+    };
+    lines(&text).filter_map(group).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const PASSWD: (&str, &str) =
+        ("/etc/passwd", "root:x:0:0::/root:/bin/sh\nntp:x:105:112::/:/x\nnobody:x:65534:65533::/:/x\n");
+    const GROUP: (&str, &str) = ("/etc/group", "ntp:x:112:\nssl-cert:x:115:nobody,ntp\nadm:x:4:syslog\n");
 
     fn unit(files: &[(&str, &str)], command: &[&str]) -> Result<ReplicaUnit, ReplicaUnitError> {
         let host = Host::scripted(files.iter().map(|(path, text)| (*path, *text)));
@@ -245,6 +302,7 @@ mod tests {
         let drop_in = "[Service]\nExecStart=\nExecStart=/opt/ntpd $OPTIONS\nCapabilityBoundingSet=CAP_NET_BIND_SERVICE CAP_SYS_TIME\n\
                        SystemCallFilter=@system-service\nRestrictAddressFamilies=AF_INET\n";
         let files = [
+            PASSWD,
             ("/usr/lib/systemd/system/ntp.service", main),
             ("/etc/systemd/system/ntp.service.d/10-local.conf", drop_in),
             ("/etc/systemd/system/ntp.service.d/90-linerate.conf", "[Service]\nExecStart=\nExecStart=/x\n"),
@@ -254,14 +312,50 @@ mod tests {
             unit.drop_in,
             format!(
                 "# Written by linerate boost unit; linerate tune undo removes it.\n[Service]\nExecStart=\n\
-                 ExecStart=!/usr/bin/linerate boost run --replicas 2 -- /usr/bin/setpriv --reuid=ntp --regid=ntp --init-groups \
+                 ExecStart=!/usr/bin/linerate boost run --replicas 2 -- /usr/bin/env --ignore-signal=PIPE \
+                 /usr/bin/setpriv --reuid=ntp --regid=112 --init-groups \
                  --bounding-set=-all,+net_bind_service,+sys_time --inh-caps=-all,+net_bind_service \
                  --ambient-caps=-all,+net_bind_service -- /opt/ntpd $OPTIONS\n\
-                 Delegate=yes\nNotifyAccess=all\nProtectControlGroups=no\nCapabilityBoundingSet={CAPABILITIES}\n\
+                 Delegate=yes\nNotifyAccess=all\nKillMode=mixed\nProtectControlGroups=no\nCapabilityBoundingSet={CAPABILITIES}\n\
                  SystemCallFilter={SYSTEM_CALLS}\nRestrictAddressFamilies=AF_NETLINK\n"
             )
         );
-        assert_eq!(unit.notes.len(), 5, "{:?}", unit.notes);
+        assert_eq!(unit.notes.len(), 6, "{:?}", unit.notes);
+    }
+
+    #[test]
+    fn drop_in_follows_the_settings_of_the_unit() {
+        let prefix = "-- /usr/bin/env --ignore-signal=PIPE ";
+        for (lines, expected) in [
+            ("User=nobody\n", "/usr/bin/setpriv --reuid=nobody --regid=65533 --init-groups -- /bin/x"),
+            ("User=105\n", "/usr/bin/setpriv --reuid=105 --regid=112 --init-groups -- /bin/x"),
+            ("User=nobody\nGroup=adm\n", "--reuid=nobody --regid=adm --init-groups -- /bin/x"),
+            (
+                "User=nobody\nSupplementaryGroups=adm audio\nSupplementaryGroups=4\n",
+                "--regid=65533 --groups=65533,115,adm,audio,4 -- /bin/x",
+            ),
+            ("IgnoreSIGPIPE=no\n", "--replicas 2 -- /bin/x\n"),
+            ("WatchdogSec=1min\n", "\nWatchdogSec=0\n"),
+            ("KillMode=process\n", "Delegate=yes\n"),
+            ("", "Delegate=yes\nKillMode=mixed\n"),
+        ] {
+            let text = format!("[Service]\nExecStart=/bin/x\n{lines}");
+            let files = [PASSWD, GROUP, ("/lib/systemd/system/ntp.service", &*text)];
+            let drop_in = unit(&files, &[]).expect("suited").drop_in;
+            assert!(drop_in.contains(expected), "{lines}: {drop_in}");
+            assert_eq!(drop_in.contains("WatchdogSec"), lines.starts_with("WatchdogSec"), "{drop_in}");
+            assert_eq!(drop_in.contains("KillMode"), !lines.starts_with("KillMode"), "{drop_in}");
+        }
+        for (flags, has_user) in [("", true), ("!!", true), ("-!!", true), ("!", false), ("+", false)] {
+            let text = format!("[Service]\nExecStart={flags}/bin/x\nUser=ntp\n");
+            let files = [PASSWD, ("/lib/systemd/system/ntp.service", &*text)];
+            let drop_in = unit(&files, &[]).expect("suited").drop_in;
+            assert!(drop_in.contains(prefix), "{drop_in}");
+            assert_eq!(drop_in.contains("--reuid=ntp"), has_user, "{flags}: {drop_in}");
+        }
+        let text = "[Service]\nExecStart=/bin/x\nUser=%i\n";
+        let error = unit(&[PASSWD, ("/lib/systemd/system/ntp.service", text)], &[]).expect_err("no group");
+        assert!(error.to_string().contains("give the unit a Group="), "{error}");
     }
 
     #[test]
@@ -275,7 +369,9 @@ mod tests {
         let drop_in =
             unit(&files, &["/usr/sbin/ntpd", "-n", "-p", "/run/{replica} $x"]).expect("suited").drop_in;
         assert!(
-            drop_in.contains("ExecStart=/usr/bin/linerate boost run --replicas 2 -- /usr/sbin/ntpd -n"),
+            drop_in.contains(
+                "ExecStart=/usr/bin/linerate boost run --replicas 2 -- /usr/bin/env --ignore-signal=PIPE /usr/sbin/ntpd -n"
+            ),
             "{drop_in}"
         );
         assert!(
