@@ -8,6 +8,7 @@ const PARENT: usize = 4 - FIRST;
 const SESSION: usize = 6 - FIRST;
 const THREADS: usize = 20 - FIRST;
 const STARTED: usize = 22 - FIRST;
+const STACK_START: usize = 28 - FIRST;
 const USER: usize = 14 - FIRST;
 const SYSTEM: usize = 15 - FIRST;
 const PROCESSOR: usize = 39 - FIRST;
@@ -36,6 +37,9 @@ pub struct TaskStat {
     pub threads: Option<u32>,
     /// In clock ticks since boot.
     pub started: Option<u64>,
+    /// Address of the bottom of the stack, which exec randomizes and fork keeps; 0 without permission
+    /// to trace the process.
+    pub stack_start: Option<u64>,
     /// In ticks of `USER_HZ`.
     pub user_ticks: Option<u64>,
     pub system_ticks: Option<u64>,
@@ -60,6 +64,7 @@ impl TaskStat {
             session: small(SESSION),
             threads: small(THREADS),
             started: number(STARTED),
+            stack_start: number(STACK_START),
             user_ticks: number(USER),
             system_ticks: number(SYSTEM),
             last_cpu: small(PROCESSOR),

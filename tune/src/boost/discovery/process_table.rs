@@ -1,5 +1,5 @@
 //! The processes of a server: processes that share its sockets, and their kin (ancestors and
-//! descendants) that run the same program.
+//! descendants), which were forked without exec.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -41,14 +41,26 @@ impl<'h> ProcessTable<'h> {
         self.host.read_link(&format!("/proc/{pid}/exe")).unwrap_or_else(|_| self.name(pid))
     }
 
-    /// The process and its ancestors that run the same program, up to the first that does not.
+    /// Whether the process was forked by its parent and has called no exec since, or was started with
+    /// the same command line. The same program does not suffice: unrelated services may be scripts of
+    /// one interpreter, or commands of busybox.
+    fn is_forked(&self, pid: u32, parent: u32) -> bool {
+        let stack_start = |pid| self.task(pid)?.stack_start.filter(|address| *address != 0);
+        let command_line =
+            |pid| self.host.read(&format!("/proc/{pid}/cmdline")).ok().filter(|line| !line.is_empty());
+        let has_same_stack = stack_start(pid).is_some_and(|address| stack_start(parent) == Some(address));
+        let has_same_words =
+            || parent != 1 && command_line(pid).is_some_and(|line| command_line(parent) == Some(line));
+        self.program(parent) == self.program(pid) && (has_same_stack || has_same_words())
+    }
+
+    /// The process and its ancestors up to the first that did not fork it.
     fn ancestry(&self, pid: u32) -> Vec<u32> {
-        let program = self.program(pid);
         let mut ancestry = vec![pid];
         let mut current = pid;
         while let Some(parent) = self.parent(current)
             && !ancestry.contains(&parent)
-            && self.program(parent) == program
+            && self.is_forked(current, parent)
         {
             ancestry.push(parent);
             current = parent;
@@ -56,16 +68,15 @@ impl<'h> ProcessTable<'h> {
         ancestry
     }
 
-    /// These processes, their ancestors that run the same program, and all descendants that run it,
-    /// too.
+    /// These processes, the ancestors that forked them, and all descendants that they forked.
     pub(super) fn kin(&self, pids: &BTreeSet<u32>) -> BTreeSet<u32> {
         let mut kin: BTreeSet<u32> = pids.iter().flat_map(|pid| self.ancestry(*pid)).collect();
-        let programs: BTreeSet<String> = kin.iter().map(|pid| self.program(*pid)).collect();
         loop {
             let child = |pid: &&u32| {
                 !kin.contains(pid)
-                    && self.parent(**pid).is_some_and(|parent| kin.contains(&parent))
-                    && programs.contains(&self.program(**pid))
+                    && self
+                        .parent(**pid)
+                        .is_some_and(|parent| kin.contains(&parent) && self.is_forked(**pid, parent))
             };
             let children: Vec<u32> = self.tasks.keys().filter(child).copied().collect();
             if children.is_empty() {
@@ -88,7 +99,7 @@ impl<'h> ProcessTable<'h> {
     }
 
     /// The processes that hold these services, one item per server. Processes of one server share a
-    /// socket or a reuseport group, or descend from the same process of the same program.
+    /// socket or a reuseport group, or were forked by the same process.
     pub(super) fn servers(&self, services: &[ServiceSockets]) -> Vec<BTreeSet<u32>> {
         let mut servers: Vec<BTreeSet<u32>> = Vec::new();
         let mut join = |pids: BTreeSet<u32>| {

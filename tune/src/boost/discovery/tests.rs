@@ -11,11 +11,13 @@ const WAIT4: &str = "61 0xffffffff 0x0";
 struct Tree {
     recording: HostRecording,
     sockets: BTreeMap<&'static str, Vec<String>>,
+    /// Start of the stack of the processes that are added.
+    stack: u32,
 }
 
 impl Tree {
     fn new() -> Self {
-        let mut tree = Tree { recording: HostRecording::new(), sockets: BTreeMap::new() };
+        let mut tree = Tree { recording: HostRecording::new(), sockets: BTreeMap::new(), stack: 7_000 };
         for list in ["udp4", "udp6", "tcp4", "tcp6"] {
             tree.sockets.insert(list, Vec::new());
         }
@@ -51,13 +53,19 @@ impl Tree {
         self
     }
 
+    /// The processes that are added next are no forks of those before.
+    fn after_exec(mut self) -> Self {
+        self.stack += 1;
+        self
+    }
+
     /// Adds a process with one thread per system call in `calls`.
     fn process(mut self, (pid, parent): (u32, u32), name: &str, calls: &[&str]) -> Self {
-        let zeros = "0 ".repeat(15);
+        let numbers = format!("{}{} {}", "0 ".repeat(5), self.stack, "0 ".repeat(9));
         let stat = |tid: u32| {
             let threads = calls.len();
             format!(
-                "{tid} ({name}) S {parent} 1 1 0 -1 0 0 0 0 0 5 6 0 0 20 0 {threads} 0 {} {zeros}2 0 0\n",
+                "{tid} ({name}) S {parent} 1 1 0 -1 0 0 0 0 0 5 6 0 0 20 0 {threads} 0 {} {numbers}2 0 0\n",
                 1_000 + tid
             )
         };
@@ -208,6 +216,36 @@ fn master_without_sockets_belongs_to_the_server_of_its_workers() {
         readers(&server),
         [(60, vec![103], ReaderEvidence::InCall), (61, vec![104], ReaderEvidence::InCall)]
     );
+}
+
+#[test]
+fn parent_with_the_same_interpreter_is_not_part_of_the_server() {
+    let services = |parent: u32, program: &str| {
+        Tree::new()
+            .process((parent, 0), program, &[WAIT4])
+            .after_exec()
+            .process((50, parent), program, &["45 0x3 0x7f00"])
+            .process((51, 50), program, &["45 0x3 0x7f00"])
+            .after_exec()
+            .process((60, parent), program, &["45 0x3 0x7f00"])
+            .socket("udp4", "10.0.0.1:53", 703, &[50, 51])
+            .socket("udp4", "10.0.0.1:54", 704, &[60])
+    };
+    let with_command_lines = |mut tree: Tree, lines: &[(u32, &str)]| {
+        lines.iter().for_each(|(pid, line)| tree.file(&format!("/proc/{pid}/cmdline"), line));
+        tree
+    };
+    let supervisord = [(40, "python3\0supervisord\0"), (50, "python3\0a\0"), (60, "python3\0b\0")];
+    let reexec = [(40, "nsd\0-d\0"), (50, "nsd\0-d\0")];
+    let init = [(1, "init\0"), (50, "init\0")];
+    for (tree, expected) in [
+        (with_command_lines(services(40, "python3"), &supervisord), &[50, 51][..]),
+        (with_command_lines(services(40, "nsd"), &reexec), &[40, 50, 51]),
+        (with_command_lines(services(1, "busybox"), &init), &[50, 51]),
+    ] {
+        let server = tree.server();
+        assert_eq!(server.processes.iter().map(|process| process.pid).collect::<Vec<_>>(), expected);
+    }
 }
 
 #[test]
