@@ -162,6 +162,8 @@ pub struct BoundSocket {
     pub cookie: u64,
     pub inode: u64,
     pub local: SocketAddr,
+    /// IPV6_V6ONLY of an IPv6 socket; `None` if the kernel does not report it.
+    pub v6_only: Option<bool>,
     /// Memory of the datagrams in its buffer, bytes.
     pub queued: u64,
     /// Datagrams dropped because the buffer was full; `None` if the kernel does not report it.
@@ -182,6 +184,7 @@ pub fn sockets_on(port: u16) -> io::Result<Vec<BoundSocket>> {
                 cookie: socket.cookie.unwrap_or_default(),
                 inode: socket.inode,
                 local: socket.local,
+                v6_only: socket.v6_only,
                 queued: socket.queued,
                 drops: socket.drops,
             }

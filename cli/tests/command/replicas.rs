@@ -5,12 +5,13 @@ mod scene;
 mod sticky;
 mod unit;
 
-use std::process::Command;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
 
 use crate::boost_servers::scene::{checked_output, count, print_figure, signal, within};
-use crate::support::machine;
+use crate::support::{machine, program};
 use scene::{PORT, PORT_NUMBER, ReplicaTestHost};
 
 #[test]
@@ -45,6 +46,25 @@ fn replicas_share_a_port_and_end_with_boost_run() {
 }
 
 #[test]
+fn prefixed_lines_are_printed_until_the_input_ends() {
+    let mut command = Command::new(program());
+    command.args(["boost", "prefix-lines", "--", "0| "]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut printer = command.spawn().expect("it starts");
+    let mut input = printer.stdin.take().expect("a pipe");
+    let mut output = BufReader::new(printer.stdout.take().expect("a pipe"));
+    let mut text = String::new();
+    input.write_all(b"ready\n").and_then(|()| output.read_line(&mut text)).expect("a line");
+    for with in [Signal::INT, Signal::TERM, Signal::QUIT, Signal::HUP] {
+        signal(printer.id(), with);
+    }
+    input.write_all(b"shutting down\n").expect("the printer runs");
+    drop(input);
+    output.read_to_string(&mut text).expect("lines");
+    assert_eq!(text, "0| ready\n0| shutting down\n");
+    assert!(printer.wait().expect("a child").success());
+}
+
+#[test]
 fn replicas_start_in_a_pid_namespace_without_their_session() {
     let test = "replicas_start_in_a_pid_namespace_without_their_session";
     let _machine = machine();
@@ -53,6 +73,19 @@ fn replicas_start_in_a_pid_namespace_without_their_session() {
     run.until("2 replicas on CPU");
     let outcome = host.run_load(PORT_NUMBER, &["--rate", "1000", "--duration", "1"]);
     assert_eq!(count(&outcome, "lost"), 0, "{outcome}");
+    // Its process id is that of another process here.
+    let copies = host.copies();
+    let status = host.document(&["status"]);
+    assert_eq!(status["replicas"][0]["is_supervised"], true, "{status}");
+    let output = host.boost(&["undo", "--port", PORT]).output().expect("it starts");
+    let (_, err) = checked_output(2, &["undo"], &output);
+    assert!(err.contains("in another PID namespace"), "{err}");
+    for (verb, options) in [("replace", &["--port", PORT][..]), ("run", &["--replicas", "1", "--port", PORT])]
+    {
+        let refusal = host.refusal_of(verb, options, &[]);
+        assert!(refusal.contains("in another PID namespace"), "{refusal}");
+    }
+    assert_eq!(host.copies(), copies);
     signal(run.children()[0], Signal::TERM);
     run.wait(0);
     host.assert_all_removed();

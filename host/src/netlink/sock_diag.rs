@@ -21,6 +21,9 @@ const MEMORY: u16 = 7;
 const RECEIVE_BUFFER: usize = 1;
 const DROPS: usize = 8;
 
+// `INET_DIAG_SKV6ONLY`, of unconnected sockets and listeners of IPv6 (linux/inet_diag.h).
+const V6_ONLY: u16 = 11;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SocketProtocol {
@@ -66,6 +69,9 @@ pub struct DiagSocket {
     /// Packets lost because the buffer was full, and for other reasons after the socket was found.
     #[serde(default)]
     pub drops: Option<u64>,
+    /// IPV6_V6ONLY of an IPv6 socket.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub v6_only: Option<bool>,
 }
 
 /// The sockets of an address family and protocol (`libc::AF_INET`, `libc::IPPROTO_UDP`) in a state,
@@ -110,6 +116,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Option<DiagSocket> {
         inode: u64::from(number(68)?),
         receive_buffer_bytes: item(RECEIVE_BUFFER).map(u64::from),
         drops: item(DROPS).map(u64::from),
+        v6_only: attribute(attributes, V6_ONLY).and_then(|value| Some(*value.first()? != 0)),
     })
 }
 
@@ -140,6 +147,7 @@ mod tests {
             assert!(found.inode != 0 && found.cookie.is_some_and(|cookie| cookie != 0));
             assert_eq!((found.queued, found.drops), (0, Some(0)));
             assert!(found.receive_buffer_bytes.is_some_and(|bytes| bytes > 2000));
+            assert_eq!(found.v6_only.is_some(), local.is_ipv6());
             let peer = UdpSocket::bind(local.ip().to_string() + ":0").ok();
             if let Some(peer) = peer {
                 peer.connect(local).expect("connected");

@@ -22,7 +22,7 @@ use crate::transaction::namespace_inode;
 use find::{FoundServer, find};
 use process_table::ProcessTable;
 
-pub(crate) use limits::any_text;
+pub(crate) use limits::{any_text, cpuset};
 
 #[derive(Debug, Clone, Default)]
 pub struct ServerQuery {

@@ -25,10 +25,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use linerate_host::setting::SteeringTable;
 use linerate_host::stage::socket::SocketProtocol;
 use linerate_host::{CpuSet, Host, HostError};
 
-use crate::boost::discovery::DiscoveryError;
+use crate::boost::discovery::{DiscoveryError, ObservedServer, ServerGroup};
 use cgroup::CgroupTree;
 pub use cgroup::ReplicaCgroup;
 pub use drain::ServerHandover;
@@ -53,6 +54,8 @@ pub struct ReplicaConfig {
     /// Take the port over from the server that has it. The old server gets this time to reply after
     /// it has read its last datagram.
     pub takeover: Option<Duration>,
+    /// A process of the server whose port is taken over, if several servers have the port.
+    pub takeover_pid: Option<u32>,
     /// The probe that each copy must answer before it takes the port over.
     pub probe: Option<ReplicaProbe>,
     /// Arguments that make this program print the lines of its standard input with a prefix. The
@@ -102,10 +105,12 @@ pub enum ReplicaEvent {
         local: SocketAddr,
         sockets: usize,
     },
-    /// The copies have no port in common yet. `bound` has the addresses that they have.
+    /// The copies have no port in common yet. `bound` has the addresses that they have, `missing`
+    /// those of the old server that not every copy has.
     SlowStart {
         port: Option<u16>,
         bound: Vec<SocketAddr>,
+        missing: Vec<SocketAddr>,
         after: Duration,
     },
     /// The copies have the port of the old server, and not every copy waits for datagrams or answers
@@ -158,6 +163,23 @@ pub enum ReplicaError {
     )]
     PortInUse { port: u16, supervisor: u32 },
     #[error(
+        "port {port} is shared by the copies of a linerate process in another PID namespace (process {supervisor} there, \
+         as in a container): end that process first, or run linerate there"
+    )]
+    PortInUseElsewhere { port: u16, supervisor: u32 },
+    #[error(
+        "port {port} is shared by the copies of linerate process {supervisor}, which was killed: end the copies first: \
+         linerate boost undo --port {port}"
+    )]
+    PortOfLeftover { port: u16, supervisor: u32 },
+    #[error("linerate process {supervisor} is taking port {port} over: try again when it has")]
+    TakeoverRunning { port: u16, supervisor: u32 },
+    #[error(
+        "process 1 has port {port}, and with it the host or container would end: end the server there (systemctl stop \
+         NAME.socket, if systemd waits for its first datagram)"
+    )]
+    InitProcess { port: u16 },
+    #[error(
         "{} has sockets of another server, too: end that server first (ss -ulpn 'sport = :{}' names it)",
         name(SocketProtocol::Udp, *local), local.port()
     )]
@@ -187,6 +209,8 @@ pub enum ReplicaError {
     CannotStart { program: String, source: io::Error },
     #[error("there is no CPU {cpu} online: see lscpu")]
     NoSuchCpu { cpu: u32 },
+    #[error("CPU {cpu} is not in the cpuset of this control group ({cpuset}): see cpuset.cpus.effective")]
+    CpuNotInCpuset { cpu: u32, cpuset: CpuSet },
     #[error("copy {copy} {why}")]
     Startup { copy: u32, why: String },
     #[error("{what}: {source}")]
@@ -218,6 +242,17 @@ pub fn remove_leftovers(host: &Host, port: Option<u16>) -> Result<Vec<ReplicaLef
         removed.push(ReplicaLeftover { supervisor: group.supervisor, processes });
     }
     Ok(removed)
+}
+
+/// Whether `boost run` or `replace` started the server, and steers its sockets.
+#[must_use]
+pub fn are_copies(host: &Host, server: &ObservedServer) -> bool {
+    let is_steered = |group: &ServerGroup| {
+        group.steering.value().is_some_and(|steering| steering.parse::<SteeringTable>().is_ok())
+    };
+    // The search for control groups is costly on large hosts.
+    server.groups.iter().any(is_steered)
+        && groups(host, None).is_ok_and(|groups| groups.iter().any(|group| group.has_server(server)))
 }
 
 /// Copies that were ended.

@@ -41,6 +41,9 @@ pub(super) struct BoostReplaceArgs {
     /// The UDP port of the old and the new server
     #[arg(short = 'p', long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     port: u16,
+    /// A process of the old server, if several servers have the port
+    #[arg(long, value_name = "P", value_parser = clap::value_parser!(u32).range(1..))]
+    pid: Option<u32>,
     /// Number of copies of the new server
     #[arg(short = 'n', long, value_name = "N", default_value = "1", value_parser = copies())]
     replicas: u32,
@@ -109,7 +112,8 @@ impl BoostReplaceArgs {
     pub(super) fn run(self) -> Result<ExitCode> {
         must_be_root("replace")?;
         let probe = self.probe.as_ref().map(probe).transpose()?;
-        run(ReplicaConfig { probe, ..self.server.config(Some(self.port), self.replicas, Some(self.drain))? })
+        let config = self.server.config(Some(self.port), self.replicas, Some(self.drain))?;
+        run(ReplicaConfig { probe, takeover_pid: self.pid, ..config })
     }
 }
 
@@ -156,6 +160,7 @@ impl ServerArgs {
                 SteerArg::QuicCid => ReplicaSteering::QuicId,
             },
             takeover,
+            takeover_pid: None,
             probe: None,
             prefix_lines: vec!["boost".into(), "prefix-lines".into(), "--".into()],
         })
@@ -227,6 +232,11 @@ impl PrefixLinesArgs {
     /// Prints standard input until its end and ignores errors of the output, because a copy must
     /// not wait for a reader.
     pub(super) fn run(self) -> Result<ExitCode> {
+        // The copy still prints lines after a signal to its whole control group, and the pipe ends with
+        // it.
+        for signal in [Signal::INT, Signal::TERM, Signal::QUIT, Signal::HUP] {
+            signal_hook::flag::register(signal.as_raw(), Arc::default()).context("cannot ignore signals")?;
+        }
         let (mut input, mut line) = (std::io::stdin().lock(), Vec::new());
         loop {
             line.clear();

@@ -50,9 +50,16 @@ fn end_leftovers(port: Option<u16>, has_boost: bool) -> Result<bool> {
     if let (Some(port), true) = (port, removed.is_empty() && !has_boost)
         && let Some(group) = replicas::groups(&host, Some(port))?.first()
     {
+        let supervisor = group.supervisor;
+        if !group.is_supervisor_visible(&host) {
+            bail!(
+                "the replicas on port {port} belong to linerate boost run in another PID namespace, process {supervisor} \
+                 there: end it there"
+            );
+        }
         bail!(
-            "the replicas on port {port} belong to linerate boost run, process {}: end that process (kill {0})",
-            group.supervisor
+            "the replicas on port {port} belong to linerate boost run, process {supervisor}: end that process (kill \
+             {supervisor})"
         );
     }
     Ok(!removed.is_empty())

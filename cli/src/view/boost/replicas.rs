@@ -1,5 +1,7 @@
 //! Lines of `linerate boost run`.
 
+use std::net::SocketAddr;
+
 use linerate_host::Known;
 use linerate_tune::boost::replicas::{
     CopyState, ReplicaEvent, ReplicaLeftover, ReplicaSetState, ServerHandover,
@@ -56,19 +58,24 @@ pub(crate) fn event(event: &ReplicaEvent) -> String {
         ReplicaEvent::BoundAgain { copy, local, sockets } => format!(
             "Copy {copy} has {sockets} sockets of udp {local}. Its datagrams are shared among them: check that it reads all."
         ),
-        ReplicaEvent::SlowStart { port, bound, after: waited } => {
+        ReplicaEvent::SlowStart { port, bound, missing, after: waited } => {
             let port_text = match port {
                 Some(port) => format!("port {port}"),
                 None => "a port that they share".to_owned(),
             };
-            let bound_sockets: Vec<String> = bound.iter().map(|local| format!("udp {local}")).collect();
-            let bound_text = match bound_sockets.is_empty() {
-                true => "no UDP port".to_owned(),
-                false => bound_sockets.join(", "),
+            let list = |locals: &[SocketAddr]| {
+                locals.iter().map(|local| format!("udp {local}")).collect::<Vec<_>>().join(", ")
+            };
+            let bound_text = if bound.is_empty() { "no UDP port".to_owned() } else { list(bound) };
+            let missing_text = match bound.is_empty() || missing.is_empty() {
+                true => String::new(),
+                false => {
+                    format!(" The old server has {}: both have to bind the same addresses.", list(missing))
+                }
             };
             let seconds = waited.as_secs();
             format!(
-                "After {seconds} s not every copy has {port_text}. Bound so far: {bound_text}. Still waiting."
+                "After {seconds} s not every copy has {port_text}. Bound so far: {bound_text}.{missing_text} Still waiting."
             )
         }
         ReplicaEvent::SlowHandover { after: waited } => {

@@ -86,6 +86,11 @@ fn replace_that_is_interrupted_leaves_the_old_server_as_it_was() {
     ] {
         let mut new = host.replace(&[&["--replicas", "1"], &options[..]].concat(), words);
         new.until(event);
+        let refusal = host.refusal_of("replace", &["--port", PORT], &[]);
+        assert!(
+            refusal.contains(&format!("linerate process {} is taking port {PORT} over", new.pid())),
+            "{refusal}"
+        );
         let output = new.end(Signal::INT, 0);
         assert_eq!((host.copies(), settings()), (vec![server.id()], before.clone()), "{output}");
         let is_reported = output.contains(&format!("Process {} of the old server still runs", server.id()));
@@ -128,6 +133,40 @@ fn replace_refuses_a_port_without_udp_socket() {
     assert!(output.contains("has no UDP socket"), "{output}");
     assert!(server.try_wait().is_ok_and(|ended| ended.is_none()));
     server.kill().and_then(|()| server.wait()).expect("a child");
+    host.assert_all_removed();
+}
+
+#[test]
+fn replace_requires_the_addresses_of_the_old_server() {
+    let test = "replace_requires_the_addresses_of_the_old_server";
+    let _machine = machine();
+    let Some(host) = ReplicaTestHost::up(test) else { return };
+    let mut server = host.server(&[]).spawn().expect("it starts");
+    within(10, "the server is there", || host.copies() == [server.id()]);
+    let output = host.refusal_of("replace", &["--port", PORT], &["--address", "127.0.0.1"]);
+    assert!(output.contains("gets datagrams of udp 0.0.0.0:5300 of the old server at once"), "{output}");
+    assert_eq!(host.copies(), [server.id()]);
+    server.kill().and_then(|()| server.wait()).expect("a child");
+    host.assert_all_removed();
+}
+
+#[test]
+fn replace_takes_the_port_of_the_named_server_only() {
+    let test = "replace_takes_the_port_of_the_named_server_only";
+    let _machine = machine();
+    let Some(host) = ReplicaTestHost::up(test) else { return };
+    let start = |address| host.server(&["--address", address]).spawn().expect("it starts");
+    let (mut old, mut other) = (start("127.0.0.1"), start("127.0.0.2"));
+    within(10, "both servers are there", || host.copies().len() == 2);
+    let words = ["--address", "127.0.0.1"];
+    let output = host.refusal_of("replace", &["--port", PORT], &words);
+    assert!(output.contains("several servers are on this port"), "{output}");
+    let mut new = host.replace(&["--pid", &old.id().to_string(), "--drain", "0"], &words);
+    new.until(&format!("and process {} has ended", old.id()));
+    old.wait().expect("a child");
+    assert!(host.copies().len() == 2 && host.copies().contains(&other.id()));
+    new.end(Signal::TERM, 0);
+    other.kill().and_then(|()| other.wait()).expect("a child");
     host.assert_all_removed();
 }
 

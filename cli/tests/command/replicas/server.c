@@ -1,6 +1,6 @@
 // A server with one UDP socket, which knows nothing of SO_REUSEPORT: returns each datagram.
 // server PORT [--control TCP_PORT] [--try] [--second] [--background] [--user UID] [--tcp] [--answer]
-//   [--silent]
+//   [--silent] [--address IP]
 // With --stateful it is two processes with a socket each (SO_REUSEPORT), and each answers only the
 // clients whose first datagram it got, as TURN and QUIC servers do.
 
@@ -20,9 +20,10 @@ static void on_hangup(int signal) {
 }
 
 static int shared;
+static in_addr_t ip;
 
 static int bound(int type, int port) {
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(port)};
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(port), .sin_addr = {ip}};
     // A busy machine must not make the tests lose datagrams in full buffers.
     int socket_ = socket(AF_INET, type, 0), bytes = 4 << 20;
 
@@ -57,6 +58,8 @@ int main(int count, char **words) {
     for (i = 2; i < count; i++) {
         if (!strcmp(words[i], "--control"))
             bound(SOCK_STREAM, atoi(words[++i]));
+        else if (!strcmp(words[i], "--address"))
+            ip = inet_addr(words[++i]);
         else if (!strcmp(words[i], "--tcp"))
             bound(SOCK_STREAM, port);
         else if (!strcmp(words[i], "--try"))

@@ -56,6 +56,7 @@ pub(crate) fn proc_net_sockets(text: &str, path: &str, state: &str) -> Result<Ve
                 _ if has_drops => return Err(parse_error("drops")),
                 _ => None,
             },
+            v6_only: None,
         });
     }
     Ok(sockets)

@@ -8,7 +8,7 @@ use linerate_host::{CpuSet, Host};
 const SYS_PTRACE: u32 = 19;
 
 /// The CPUs that the control group of a thread permits; `None` without a limit, or if it is unknown.
-pub(super) fn cpuset(host: &Host, pid: u32, tid: u32, online: Option<&CpuSet>) -> Option<CpuSet> {
+pub(crate) fn cpuset(host: &Host, pid: u32, tid: u32, online: Option<&CpuSet>) -> Option<CpuSet> {
     let groups = host.read(&format!("/proc/{pid}/task/{tid}/cgroup")).ok()?;
     let file = cpuset_file(&groups)?;
     // A group without the controller has the limit of the nearest group above that has the

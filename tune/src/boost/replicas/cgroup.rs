@@ -2,8 +2,9 @@
 //! remains of a killed supervisor can be found without a file.
 //!
 //! `linerate-boost-PID-STARTED` is the group of a supervisor, with a group per copy (`0`, `1`, ...)
-//! and an empty group per shared port (`port-53`). An additional group `replaced` means that other
-//! copies have taken the port over.
+//! and an empty group per shared port (`port-53`). The supervisor locks the empty group `supervised`
+//! as long as it runs. An additional group `taking-over` means that it is taking the port over, and
+//! `replaced` that other copies have taken the port over.
 
 use std::fs::{self, File};
 use std::io;
@@ -20,6 +21,7 @@ use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, 
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::ReplicaError;
+use crate::boost::ObservedServer;
 
 /// Longest wait for processes that were told to end.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
@@ -28,6 +30,11 @@ const PREFIX: &str = "linerate-boost-";
 const PORT_PREFIX: &str = "port-";
 /// A group below the group of a supervisor whose port was handed over.
 const REPLACED: &str = "replaced";
+/// A group that the supervisor locks: in another PID namespace its process id is that of another
+/// process, or of none.
+const SUPERVISED: &str = "supervised";
+/// A group below the group of a supervisor that takes a port over, until the old server has ended.
+const TAKING_OVER: &str = "taking-over";
 /// Attribute of a copy's group. Groups have attributes of users since Linux 5.7.
 const RESTARTS: &str = "user.linerate.restarts";
 
@@ -121,10 +128,11 @@ impl CgroupTree {
             |pid: &u32| host.read_link(&format!("/proc/{pid}/ns/net")).ok() == own_namespace;
         groups.retain(|group| {
             let mut processes = group.processes();
-            if group.is_supervised(host) {
+            if group.is_supervisor_visible(host) {
                 processes.push(group.supervisor);
             }
-            processes.is_empty() || processes.iter().any(is_in_namespace)
+            // Processes of other PID namespaces may be in any network namespace.
+            processes.is_empty() && !group.has_hidden_processes() || processes.iter().any(is_in_namespace)
         });
         groups
     }
@@ -213,8 +221,27 @@ impl ReplicaCgroup {
         Ok(())
     }
 
-    /// Whether the process that created the group still runs.
+    /// Marks the group as supervised until the file is closed.
+    pub(super) fn supervise(&self) -> io::Result<File> {
+        let path = self.path.join(SUPERVISED);
+        fs::create_dir(&path)?;
+        let directory = File::open(path)?;
+        rustix::fs::flock(&directory, FlockOperation::LockExclusive)?;
+        Ok(directory)
+    }
+
+    /// Whether the process that created the group still runs, in any PID namespace.
+    #[must_use]
     pub fn is_supervised(&self, host: &Host) -> bool {
+        let is_locked = |directory: File| {
+            rustix::fs::flock(&directory, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK)
+        };
+        self.is_supervisor_visible(host) || File::open(self.path.join(SUPERVISED)).is_ok_and(is_locked)
+    }
+
+    /// Whether the process that created the group still runs, and has the same process id here.
+    #[must_use]
+    pub fn is_supervisor_visible(&self, host: &Host) -> bool {
         process::start_time(host, &format!("/proc/{}", self.supervisor))
             .is_ok_and(|started| started == self.started)
     }
@@ -222,6 +249,18 @@ impl ReplicaCgroup {
     /// Whether the port of its copies was handed over to other copies.
     pub fn is_replaced(&self) -> bool {
         self.path.join(REPLACED).exists()
+    }
+
+    pub(super) fn begin_takeover(&self) -> io::Result<()> {
+        fs::create_dir(self.path.join(TAKING_OVER))
+    }
+
+    pub(super) fn end_takeover(&self) -> io::Result<()> {
+        fs::remove_dir(self.path.join(TAKING_OVER))
+    }
+
+    pub(super) fn is_taking_over(&self) -> bool {
+        self.path.join(TAKING_OVER).exists()
     }
 
     /// Held while the port is steered, by the supervisor or by another process that takes the port
@@ -234,6 +273,33 @@ impl ReplicaCgroup {
 
     pub fn processes(&self) -> Vec<u32> {
         directories(&self.path).iter().flat_map(|name| processes(&self.path.join(name))).collect()
+    }
+
+    /// Whether it is the same group, whose path may lead through another mount.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        (self.supervisor, self.started) == (other.supervisor, other.started)
+    }
+
+    /// Whether a process of the server is in it.
+    pub(super) fn has_server(&self, server: &ObservedServer) -> bool {
+        self.processes().iter().any(|pid| server.processes.iter().any(|process| process.pid == *pid))
+    }
+
+    /// Why another server cannot have the port.
+    pub(super) fn conflict(&self, host: &Host, port: u16) -> ReplicaError {
+        let supervisor = self.supervisor;
+        match (self.is_supervisor_visible(host), self.is_supervised(host)) {
+            (true, _) => ReplicaError::PortInUse { port, supervisor },
+            (false, true) => ReplicaError::PortInUseElsewhere { port, supervisor },
+            (false, false) => ReplicaError::PortOfLeftover { port, supervisor },
+        }
+    }
+
+    /// Whether it has processes whose ids are not visible in this PID namespace.
+    fn has_hidden_processes(&self) -> bool {
+        let procs = |name: String| fs::read_to_string(self.path.join(name).join("cgroup.procs"));
+        let mut lists = directories(&self.path).into_iter().filter_map(|name| procs(name).ok());
+        lists.any(|list| list.lines().any(|pid| pid == "0"))
     }
 
     pub(super) fn processes_of_copy(&self, copy: u32) -> Vec<u32> {
@@ -332,6 +398,36 @@ mod tests {
                          41 31 0:38 / /sys/fs/cgroup/unified rw,relatime shared:4 - cgroup2 cgroup2 rw\n";
         assert_eq!(mount_points(mountinfo).collect::<Vec<_>>(), ["/sys/fs/cgroup/unified"]);
         assert_eq!(mount_points("").count(), 0);
+    }
+
+    #[test]
+    fn cgroup_is_supervised_while_its_mark_is_locked() {
+        let directory = tempfile::tempdir().expect("a directory");
+        // As in another PID namespace, in which the supervisor's process id is that of no process.
+        let group = ReplicaCgroup {
+            path: directory.path().to_owned(),
+            supervisor: 4_000_000_000,
+            started: 1,
+            ports: Vec::new(),
+        };
+        let host = Host::live();
+        assert!(!group.is_supervised(&host));
+        let supervision = group.supervise().expect("locked");
+        assert!(group.is_supervised(&host) && !group.is_supervisor_visible(&host));
+        drop(supervision);
+        assert!(!group.is_supervised(&host));
+    }
+
+    #[test]
+    fn cgroup_with_processes_of_another_pid_namespace_has_hidden_processes() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().to_owned();
+        let group = ReplicaCgroup { path, supervisor: 7, started: 1, ports: Vec::new() };
+        fs::create_dir(group.copy_path(0)).expect("made");
+        for (text, hidden) in [("", false), ("812\n10\n", false), ("0\n0\n", true)] {
+            fs::write(group.copy_path(0).join("cgroup.procs"), text).expect("written");
+            assert_eq!(group.has_hidden_processes(), hidden, "{text}");
+        }
     }
 
     #[test]

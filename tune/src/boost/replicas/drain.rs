@@ -2,8 +2,9 @@
 //! and its processes are ended. This happens step by step, so that the new copies are supervised
 //! meanwhile.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -59,6 +60,8 @@ pub(super) struct ServerDrain {
     grace: Duration,
     stage: DrainStage,
     handover: ServerHandover,
+    /// The addresses that were handed over.
+    pub(super) addresses: BTreeSet<SocketAddr>,
     /// Until the server is told to end. The copies of its sockets must be closed then.
     pub(super) takeover: Option<ServerTakeover>,
     /// The control group of the old server, if its supervisor was killed.
@@ -91,7 +94,8 @@ impl ServerDrain {
         let now = Instant::now();
         let stage = DrainStage::Reading { began: now, since: now };
         let handover = ServerHandover { port, ..ServerHandover::default() };
-        Self { old, processes, grace, stage, handover, takeover: None, leftover: None }
+        let addresses = BTreeSet::new();
+        Self { old, processes, grace, stage, handover, addresses, takeover: None, leftover: None }
     }
 
     /// The hand-over that can still be undone, and the processes that still run.
@@ -177,8 +181,10 @@ impl ServerDrain {
 
     fn read_buffers(&mut self) -> io::Result<()> {
         self.handover.unread = None;
+        // Another server may have the port on another address.
         let (old, new): (Vec<_>, Vec<_>) = sockets_on(self.handover.port)?
             .into_iter()
+            .filter(|socket| self.old.contains_key(&socket.cookie) || self.addresses.contains(&socket.local))
             .partition(|socket| self.old.contains_key(&socket.cookie));
         let old_drops =
             |socket: &BoundSocket| self.old.get(&socket.cookie).copied().flatten().unwrap_or_default();

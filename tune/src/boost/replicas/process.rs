@@ -20,7 +20,7 @@ pub(super) struct CopyProcess {
     /// Readable when the process has ended.
     descriptor: OwnedFd,
     /// Prints the lines of the copy. A process of its own, so that a copy that writes does not get
-    /// SIGPIPE when the supervisor is killed.
+    /// SIGPIPE when the supervisor is killed. It ignores signals that end a whole control group.
     printer: Child,
 }
 

@@ -46,6 +46,8 @@ pub struct ReplicaSet {
     host: Host,
     config: ReplicaConfig,
     group: ReplicaCgroup,
+    /// Locked while this process runs.
+    _supervision: File,
     hooks: BindHooks,
     placement: CopyPlacement,
     copies: Vec<ServerCopy>,
@@ -105,7 +107,7 @@ impl ReplicaSet {
         if let (Some(port), None) = (config.port, config.takeover) {
             events.extend(remove_leftovers(&host, Some(port))?.into_iter().map(ReplicaEvent::Removed));
             if let Some(group) = groups(&host, Some(port))?.first() {
-                return Err(ReplicaError::PortInUse { port, supervisor: group.supervisor });
+                return Err(group.conflict(&host, port));
             }
         }
         let placement = CopyPlacement::choose(&host, &config)?;
@@ -125,6 +127,10 @@ impl ReplicaSet {
         mut group: ReplicaCgroup,
         events: Vec<ReplicaEvent>,
     ) -> Result<Self, ReplicaError> {
+        let supervision = group.supervise().map_err(ReplicaError::io("lock the control group"))?;
+        if config.takeover.is_some() {
+            group.begin_takeover().map_err(ReplicaError::io("mark the control group"))?;
+        }
         let hooks =
             File::open(&group.path).and_then(|directory| BindHooks::attach(directory.as_fd(), config.port));
         let hooks = hooks.map_err(|source| ReplicaError::Hooks { path: group.path.clone(), source })?;
@@ -151,6 +157,7 @@ impl ReplicaSet {
             host,
             config,
             group,
+            _supervision: supervision,
             hooks,
             placement,
             copies,
@@ -168,7 +175,8 @@ impl ReplicaSet {
             ended: Vec::new(),
         };
         if let (Some(port), Some(_)) = (set.config.port, set.config.takeover) {
-            set.takeover = Some(ServerTakeover::prepare(&set.host, &set.placement, port)?);
+            let server = (port, set.config.takeover_pid);
+            set.takeover = Some(ServerTakeover::prepare(&set.host, &set.placement, &set.group, server)?);
         }
         for copy in 0..set.config.replicas {
             if let Err(error) = set.start_copy(copy) {
@@ -337,6 +345,7 @@ impl ReplicaSet {
         if let Some(handover) = self.drain.as_mut().and_then(ServerDrain::step) {
             self.drain = None;
             std::mem::take(&mut self.buffers).restore(&self.host);
+            let _ = self.group.end_takeover();
             self.events.push(ReplicaEvent::Replaced(handover));
         }
         self.resume_after_interrupted_handover();
@@ -428,12 +437,14 @@ impl ReplicaSet {
             self.is_slow = true;
             let groups = self.complete_groups();
             let takeover = self.takeover.as_ref();
-            let has_port = takeover
-                .is_some_and(|takeover| takeover.addresses().all(|local| groups.contains_key(&local)));
+            let old_addresses = takeover.into_iter().flat_map(ServerTakeover::addresses);
+            let missing: Vec<SocketAddr> =
+                old_addresses.filter(|local| !groups.contains_key(local)).collect();
             let bound = self.copies.iter().flat_map(|copy| copy.binds.bound_addresses()).collect();
-            self.events.push(match has_port {
-                true => ReplicaEvent::SlowHandover { after: SLOW_START },
-                false => ReplicaEvent::SlowStart { port: self.config.port, bound, after: SLOW_START },
+            let (port, after) = (self.config.port, SLOW_START);
+            self.events.push(match takeover.is_some() && missing.is_empty() {
+                true => ReplicaEvent::SlowHandover { after },
+                false => ReplicaEvent::SlowStart { port, bound, missing, after },
             });
         }
     }

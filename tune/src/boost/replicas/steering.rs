@@ -8,6 +8,7 @@ use linerate_host::stage::socket::SocketProtocol;
 use linerate_host::{CpuSet, Host, PacketPath, Scope, Setting, bpf};
 
 use super::{ReplicaConfig, ReplicaError, ReplicaSteering};
+use crate::boost::discovery::cpuset;
 use crate::boost::plan::{CpuHosts, ReceivingCpus};
 
 /// CPUs of the copies, and the CPUs whose copies take the packets of each CPU.
@@ -24,18 +25,21 @@ impl CopyPlacement {
         let receiving = ReceivingCpus::of_path(&path).ok_or_else(|| linerate_host::HostError::NotLive {
             what: "the list of online CPUs".to_owned(),
         })?;
+        if let Some(named) = &config.cpus {
+            let pid = std::process::id();
+            check_cpus(named, &receiving.online, cpuset(host, pid, pid, Some(&receiving.online)))?;
+        }
         // A container may have only a part of the CPUs.
         let allowed = rustix::thread::sched_getaffinity(None).map_err(|errno| ReplicaError::Io {
             what: "read the CPUs of this process",
             source: errno.into(),
         })?;
-        let is_usable = |cpu: &u32| {
-            allowed.is_set(*cpu as usize) && config.cpus.as_ref().is_none_or(|cpus| cpus.contains(*cpu))
+        // Named CPUs may be outside the affinity of this process, such as isolated CPUs.
+        let is_usable = |cpu: &u32| match &config.cpus {
+            Some(cpus) => cpus.contains(*cpu),
+            None => allowed.is_set(*cpu as usize),
         };
         let usable: Vec<u32> = receiving.order().into_iter().filter(is_usable).collect();
-        if let Some(missing) = config.cpus.iter().flat_map(CpuSet::iter).find(|cpu| !usable.contains(cpu)) {
-            return Err(ReplicaError::NoSuchCpu { cpu: missing });
-        }
         let cpus: Vec<u32> = usable.iter().copied().cycle().take(config.replicas as usize).collect();
         let copy_cpus: BTreeSet<u32> = cpus.iter().copied().collect();
         let hosts = CpuHosts::of(&path.machine, &receiving, &copy_cpus);
@@ -85,9 +89,37 @@ impl CopyPlacement {
     }
 }
 
+/// Whether copies can run on these CPUs. `cpuset` has the CPUs of the control group, if it has not
+/// all.
+fn check_cpus(named: &CpuSet, online: &CpuSet, cpuset: Option<CpuSet>) -> Result<(), ReplicaError> {
+    if let Some(cpu) = named.iter().find(|cpu| !online.contains(*cpu)) {
+        return Err(ReplicaError::NoSuchCpu { cpu });
+    }
+    match cpuset.and_then(|cpuset| Some((named.iter().find(|cpu| !cpuset.contains(*cpu))?, cpuset))) {
+        Some((cpu, cpuset)) => Err(ReplicaError::CpuNotInCpuset { cpu, cpuset }),
+        None => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn named_cpus_must_be_online_and_in_the_cpuset() {
+        let cpus = |list| CpuSet::from_list(list).expect("a list");
+        for (named, cpuset, expected) in [
+            ("2-3", None, None),
+            ("2-3", Some("1-3"), None),
+            ("3-4", None, Some("there is no CPU 4 online")),
+            ("2-3", Some("0-2"), Some("CPU 3 is not in the cpuset of this control group (0-2)")),
+        ] {
+            let result = check_cpus(&cpus(named), &cpus("0-3"), cpuset.map(cpus));
+            let error = result.err().map(|error| error.to_string()).unwrap_or_default();
+            assert_eq!(error.is_empty(), expected.is_none(), "{error}");
+            assert!(error.contains(expected.unwrap_or_default()), "{error}");
+        }
+    }
 
     fn placement(steering: ReplicaSteering) -> CopyPlacement {
         let hosts = BTreeMap::from([

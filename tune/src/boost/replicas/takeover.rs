@@ -62,17 +62,25 @@ fn observe_briefly(host: &Host, query: &ServerQuery) -> Result<ObservedServer, R
 
 impl ServerTakeover {
     /// Finds the server on the port, and keeps its datagrams for its own sockets.
-    pub(super) fn prepare(host: &Host, placement: &CopyPlacement, port: u16) -> Result<Self, ReplicaError> {
-        let server = observe_briefly(host, &ServerQuery { port: Some(port), ..ServerQuery::default() })?;
+    pub(super) fn prepare(
+        host: &Host,
+        placement: &CopyPlacement,
+        own_group: &ReplicaCgroup,
+        (port, pid): (u16, Option<u32>),
+    ) -> Result<Self, ReplicaError> {
+        let server = observe_briefly(host, &ServerQuery { port: Some(port), pid, ..ServerQuery::default() })?;
         // The group of this process has the port already, and groups that are replaced are handing
         // it over.
-        let has_port = |group: &ReplicaCgroup| {
-            let is_running = group.is_supervised(host) || !group.processes().is_empty();
-            group.supervisor != std::process::id() && !group.is_replaced() && is_running
-        };
-        let old_group = groups(host, Some(port))?.into_iter().find(has_port);
+        let is_other = |group: &ReplicaCgroup| !group.is_same(own_group) && !group.is_replaced();
+        let mut groups = groups(host, Some(port))?;
+        groups.retain(is_other);
+        if let Some(group) = groups.iter().find(|group| group.is_taking_over() && group.is_supervised(host)) {
+            return Err(ReplicaError::TakeoverRunning { port, supervisor: group.supervisor });
+        }
+        let old_group = groups.into_iter().find(|group| group.has_server(&server));
         let (supervised, leftover) = match old_group {
-            Some(group) if group.is_supervised(host) => (Some(group), None),
+            Some(group) if group.is_supervisor_visible(host) => (Some(group), None),
+            Some(group) if group.is_supervised(host) => return Err(group.conflict(host, port)),
             group => (None, group),
         };
         let pids = match (&supervised, &leftover) {
@@ -80,6 +88,9 @@ impl ServerTakeover {
             (None, Some(group)) => group.processes(),
             (None, None) => top_processes(&server),
         };
+        if pids.contains(&1) {
+            return Err(ReplicaError::InitProcess { port });
+        }
         let processes = pids.into_iter().map(OldProcess::open).collect::<Result<Vec<_>, _>>();
         let mut takeover = Self {
             port,
@@ -199,6 +210,10 @@ impl ServerTakeover {
         }
     }
 
+    pub(super) fn has_socket(&self, cookie: u64) -> bool {
+        self.sockets.contains_key(&cookie)
+    }
+
     pub(super) fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
         self.groups.iter().map(|group| group.local)
     }
@@ -207,6 +222,7 @@ impl ServerTakeover {
     pub(super) fn drain(mut self, grace: Duration) -> ServerDrain {
         let (sockets, processes) = (mem::take(&mut self.sockets), mem::take(&mut self.processes));
         let mut drain = ServerDrain::new(self.port, sockets, processes, grace);
+        drain.addresses = self.addresses().collect();
         drain.leftover = self.leftover.take();
         drain.takeover = Some(self);
         drain

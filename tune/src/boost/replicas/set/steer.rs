@@ -1,13 +1,13 @@
 //! Steers datagrams to the copies. A takeover moves them from the server that has the port.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use linerate_host::bind_hooks::{BoundSocket, sockets_on};
 use linerate_host::stage::socket::SocketProtocol;
 
-use super::super::cgroup;
+use super::super::cgroup::{self, ReplicaCgroup};
 use super::super::readiness;
 use super::super::{ReplicaError, ReplicaEvent, groups, name};
 use super::{GroupSockets, ReplicaSet, SetPhase};
@@ -74,6 +74,7 @@ impl ReplicaSet {
 
     /// Moves the datagrams of the old server's addresses to the copies, once these read their sockets.
     fn take_over(&mut self) -> Result<(), ReplicaError> {
+        self.check_addresses()?;
         let groups = self.complete_groups();
         let Some(takeover) = &self.takeover else { return Ok(()) };
         if !takeover.addresses().all(|local| groups.contains_key(&local)) {
@@ -113,6 +114,25 @@ impl ReplicaSet {
             self.record_steering(local, sockets, result)?;
         }
         mark_result.map_err(ReplicaError::io("tell the old supervisor that its port is taken over"))
+    }
+
+    /// Fails if a copy has a socket to which the kernel gives datagrams of the old server's
+    /// addresses, whatever the steering program of these addresses does.
+    fn check_addresses(&self) -> Result<(), ReplicaError> {
+        let Some((takeover, port)) = self.takeover.as_ref().zip(self.config.port) else { return Ok(()) };
+        if self.copies.iter().all(|copy| copy.binds.shared_sockets().next().is_none()) {
+            return Ok(());
+        }
+        let bound_sockets = bound_sockets(port)?;
+        let old_sockets: Vec<&BoundSocket> =
+            bound_sockets.iter().filter(|socket| takeover.has_socket(socket.cookie)).collect();
+        for (copy, state) in (0..).zip(&self.copies) {
+            let new_sockets = bound_sockets.iter().filter(|socket| state.binds.has(socket.cookie));
+            if let Some(why) = new_sockets.filter_map(|new| overlap(&old_sockets, new)).next() {
+                return Err(ReplicaError::Startup { copy, why });
+            }
+        }
+        Ok(())
     }
 
     /// Whether a thread of each copy waits for datagrams of each of its sockets.
@@ -222,8 +242,9 @@ impl ReplicaSet {
     fn port_conflict(&self, local: SocketAddr) -> ReplicaError {
         let port = local.port();
         let other_groups = groups(&self.host, Some(port)).unwrap_or_default();
-        match other_groups.iter().find(|group| group.supervisor != self.group.supervisor) {
-            Some(group) => ReplicaError::PortInUse { port, supervisor: group.supervisor },
+        let is_other = |group: &&ReplicaCgroup| !group.is_same(&self.group) && !group.processes().is_empty();
+        match other_groups.iter().find(is_other) {
+            Some(group) => group.conflict(&self.host, port),
             None => ReplicaError::PortTaken { local },
         }
     }
@@ -257,6 +278,76 @@ impl ReplicaSet {
     }
 }
 
+/// Why a new socket gets datagrams of an old socket that is in another group: the kernel prefers the
+/// more specific address, and an IPv4 socket to one of both families (`compute_score` of
+/// net/ipv4/udp.c and net/ipv6/udp.c, Linux 6.18).
+fn overlap(old_sockets: &[&BoundSocket], new: &BoundSocket) -> Option<String> {
+    let (new_ip, new_name) = (new.local.ip().to_canonical(), name(SocketProtocol::Udp, new.local));
+    let has_same_address = |old: &&&BoundSocket| old.local.ip().to_canonical() == new_ip;
+    let mut same_address = old_sockets.iter().filter(has_same_address).peekable();
+    if same_address.peek().is_some() {
+        let differs = same_address.all(|old| old.v6_only.is_some() && old.v6_only != new.v6_only);
+        return (differs && new.v6_only.is_some()).then(|| {
+            format!("binds {new_name} with another value of IPV6_V6ONLY than the old server: let both bind the same addresses")
+        });
+    }
+    let diverts = |old: &&&BoundSocket| match (old.local.ip(), new_ip) {
+        (IpAddr::V4(old_ip), IpAddr::V4(_)) => old_ip.is_unspecified(),
+        (IpAddr::V6(old_ip), IpAddr::V6(_)) => old_ip.is_unspecified(),
+        (IpAddr::V6(old_ip), IpAddr::V4(_)) => old_ip.is_unspecified() && old.v6_only == Some(false),
+        (IpAddr::V4(_), IpAddr::V6(_)) => false,
+    };
+    old_sockets.iter().find(diverts).map(|old| {
+        format!(
+            "binds {new_name}, which gets datagrams of {} of the old server at once: let both bind the same addresses",
+            name(SocketProtocol::Udp, old.local)
+        )
+    })
+}
+
 fn bound_sockets(port: u16) -> Result<Vec<BoundSocket>, ReplicaError> {
     sockets_on(port).map_err(ReplicaError::io("list the UDP sockets (module udp_diag)"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn new_sockets_that_divert_datagrams_of_old_ones_are_refused() {
+        let socket = |(local, v6_only): (&str, Option<bool>)| BoundSocket {
+            cookie: 1,
+            inode: 2,
+            local: local.parse().expect("an address"),
+            v6_only,
+            queued: 0,
+            drops: None,
+        };
+        let any4 = ("0.0.0.0:53", None);
+        let one4 = ("192.0.2.1:53", None);
+        let dual = ("[::]:53", Some(false));
+        let only6 = ("[::]:53", Some(true));
+        let one6 = ("[2001:db8::1]:53", Some(true));
+        for (old, new, expected) in [
+            (&[any4][..], any4, None),
+            (&[any4], one4, Some("gets datagrams of udp 0.0.0.0:53")),
+            (&[any4], only6, None),
+            (&[any4], ("[::ffff:192.0.2.1]:53", Some(false)), Some("gets datagrams of udp 0.0.0.0:53")),
+            (&[any4, one4], one4, None),
+            (&[one4], any4, None),
+            (&[dual], any4, Some("gets datagrams of udp [::]:53")),
+            (&[dual], one4, Some("gets datagrams of udp [::]:53")),
+            (&[dual], one6, Some("gets datagrams of udp [::]:53")),
+            (&[dual], only6, Some("another value of IPV6_V6ONLY")),
+            (&[dual], dual, None),
+            (&[only6], any4, None),
+            (&[any4, only6], dual, Some("another value of IPV6_V6ONLY")),
+            (&[("[::]:53", None)], only6, None),
+        ] {
+            let old_sockets: Vec<BoundSocket> = old.iter().copied().map(socket).collect();
+            let reason = overlap(&old_sockets.iter().collect::<Vec<_>>(), &socket(new));
+            assert_eq!(reason.is_some(), expected.is_some(), "{old:?} {new:?} {reason:?}");
+            assert!(reason.unwrap_or_default().contains(expected.unwrap_or_default()), "{old:?} {new:?}");
+        }
+    }
 }
