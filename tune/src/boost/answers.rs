@@ -77,17 +77,24 @@ impl AnswerCounts {
 }
 
 /// Why an unknown server is not steered now: so few requests arrived that its replies could not
-/// show afterwards whether its threads know only their own clients. `None` if datagrams were not
-/// traced.
+/// show afterwards whether its threads know only their own clients, or datagrams could not be traced.
 pub fn too_few_to_judge(server: &ObservedServer, plan: &TunePlan) -> Option<String> {
     let starts_steering = |change: &PlannedChange| match &change.setting {
         Setting::Steering { .. } => change.from.as_str() == "none",
         Setting::Socket { knob, .. } => *knob == SocketKnob::IncomingCpu,
         _ => false,
     };
+    if is_stateless(server) || !plan.changes.iter().any(starts_steering) {
+        return None;
+    }
+    if let Some(why) = server.delivery.why() {
+        return Some(format!(
+            "its datagrams could not be traced ({why}), so that nothing would show whether its clients still get \
+             replies, and it is not known as a server whose threads can answer every client. --anyway steers it"
+        ));
+    }
     let counts = AnswerCounts::of(server)?;
-    if counts.requests >= ENOUGH_REQUESTS || is_stateless(server) || !plan.changes.iter().any(starts_steering)
-    {
+    if counts.requests >= ENOUGH_REQUESTS {
         return None;
     }
     Some(format!(

@@ -46,6 +46,8 @@ pub struct BoostChoice {
     pub no_steer: bool,
     /// Steer by SO_INCOMING_CPU instead of a program.
     pub by_incoming_cpu: bool,
+    /// `boost run` started the server, and steers its sockets.
+    pub is_steered_by_run: bool,
     /// Steer a server even if, according to the catalogue, it keeps the state of a client in one
     /// thread.
     pub anyway: bool,

@@ -9,6 +9,7 @@ use linerate_host::{Host, Known, PacketPath, Scope};
 use linerate_tune::boost::answers;
 use linerate_tune::boost::discovery::{ObservationOptions, ObservedServer};
 use linerate_tune::boost::plan::BoostChoice;
+use linerate_tune::boost::replicas;
 use linerate_tune::boost::report::{BoostApplyReport, BoostPlanReport, BoostVerification, DeliveryCounts};
 use linerate_tune::journal::record::{UndoDeadline, UndoReason};
 use linerate_tune::measure::MeasuredService;
@@ -82,11 +83,13 @@ impl BoostRun {
         // The load starts first, because the server is observed under load.
         let load = self.making.measuring.generate(&self.interrupt)?;
         let discovered = observation::discover(&self.host, &self.target, &self.interrupt)?;
+        self.choice.is_steered_by_run = replicas::are_copies(&self.host, &discovered.report.server);
         if discovered.report.boost.plan.changes.is_empty() {
             return self.report_nothing_to_change(&discovered);
         }
         let BoostPlanReport { server, boost, .. } = &discovered.report;
         if !self.choice.anyway
+            && self.target.observation_options().datagrams
             && let Some(reason) = answers::too_few_to_judge(server, &boost.plan)
         {
             return self.refuse(&discovered, &reason);

@@ -125,6 +125,7 @@ impl BoostTargetArgs {
             no_steer: change_options.no_steer,
             by_incoming_cpu: change_options.by_incoming_cpu,
             anyway: change_options.anyway,
+            is_steered_by_run: false,
         }
     }
 }

@@ -4,6 +4,7 @@ use anyhow::Result;
 use linerate_host::Host;
 use linerate_tune::boost::discovery::ObservedServer;
 use linerate_tune::boost::plan;
+use linerate_tune::boost::replicas;
 use linerate_tune::boost::report::{self, BoostPlanReport};
 
 use super::arguments::BoostTargetArgs;
@@ -29,7 +30,7 @@ pub(super) fn discover(
     target: &BoostTargetArgs,
     interrupt: &InterruptFlag,
 ) -> Result<DiscoveredServer> {
-    let (query, boost_choice) = (target.server_query()?, target.boost_choice());
+    let (query, mut boost_choice) = (target.server_query()?, target.boost_choice());
     let progress_line = ProgressLine::new();
     let server_text = match (query.port, query.pid) {
         (Some(port), _) => format!("the server on port {port}"),
@@ -43,6 +44,7 @@ pub(super) fn discover(
     let (server, path) =
         ObservedServer::observe(host, &query, target.observation_options(), &|| interrupt.is_raised())?;
     drop(progress_line);
+    boost_choice.is_steered_by_run = replicas::are_copies(host, &server);
     let mut boost = plan::make(&server, &path, &boost_choice);
     boost.plan.read_unix_seconds = started_unix_seconds;
     let agreement = report::agreement(&server);

@@ -29,7 +29,8 @@ pub(super) fn run(target: &BoostTargetArgs) -> Result<ExitCode> {
         let BoostPlanReport { server, boost, .. } = &envelope.result;
         if !boost.plan.changes.is_empty() {
             let refusal = answers::too_few_to_judge(server, &boost.plan);
-            let text = match refusal.filter(|_| !target.boost_choice().anyway) {
+            let is_judged = !target.boost_choice().anyway && target.observation_options().datagrams;
+            let text = match refusal.filter(|_| is_judged) {
                 Some(reason) => format!("Nothing was changed, and apply refuses for now: {reason}."),
                 None => "Nothing was changed. To make these changes: the same command with apply.".to_owned(),
             };

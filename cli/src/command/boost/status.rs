@@ -7,8 +7,8 @@ use anyhow::Result;
 use linerate_host::setting::steering_counts;
 use linerate_host::{Host, Known, Setting};
 use linerate_tune::boost::discovery::{ObservedServer, ServerQuery};
-use linerate_tune::boost::plan;
-use linerate_tune::boost::replicas::ReplicaSetState;
+use linerate_tune::boost::plan::{self, BoostChoice};
+use linerate_tune::boost::replicas::{self, ReplicaSetState};
 use linerate_tune::boost::report::{ActiveBoost, BoostStatusReport, BoostedServerState, SteeredGroup};
 use linerate_tune::journal::Journal;
 use linerate_tune::status::{JournalStatus, TuneStatus};
@@ -88,7 +88,8 @@ impl BoostStatusReader<'_> {
             self.interrupt.is_raised()
         }) {
             Ok((server, path)) => {
-                let choice = target.boost_choice();
+                let is_steered_by_run = replicas::are_copies(self.host, &server);
+                let choice = BoostChoice { is_steered_by_run, ..target.boost_choice() };
                 let choice = match recorded_tune {
                     Some(recorded_tune) => boosts::choice_of(recorded_tune, &choice),
                     None => choice,

@@ -58,6 +58,9 @@ pub(super) fn judge<'s>(
     if !group.reuseport || group.members.len() < 2 {
         return Err(single_socket(server, group));
     }
+    if choice.is_steered_by_run {
+        return Err(SkipReason::Because("linerate boost run steers its replicas (--steer)".to_owned()));
+    }
     if group.protocol == SocketProtocol::Udp
         && !choice.anyway
         && let Some(reason) = client_state(server, group)
@@ -201,6 +204,9 @@ fn parse_steering(text: &str) -> Result<Option<SteeringTable>, String> {
         "none" => Ok(None),
         "classic" => Err(other_owner("a classic BPF program")),
         other => match other.parse::<SteeringTable>() {
+            Ok(table) if table.follows_quic_ids => {
+                Err("is steered by QUIC connection ID, by linerate boost run".to_owned())
+            }
             Ok(table) => Ok(Some(table)),
             Err(_) => Err(other_owner(&format!("the BPF program '{other}'"))),
         },

@@ -70,8 +70,20 @@ pub(super) fn path_mtu(
     path: &PacketPath,
     choice: &BoostChoice,
 ) -> Result<Vec<PlannedChange>, String> {
-    if !choice.skip_ip_id || group.local.is_ipv6() {
+    if !choice.skip_ip_id {
         return Ok(Vec::new());
+    }
+    if group.local.is_ipv6() {
+        // A socket of all addresses gets IPv4 requests, too, unless another socket gets them.
+        let is_ipv4 = |other: &ServerGroup| {
+            other.protocol == group.protocol
+                && other.local.is_ipv4()
+                && other.local.port() == group.local.port()
+        };
+        return match group.local.ip().is_unspecified() && !server.groups.iter().any(is_ipv4) {
+            true => Err("an IPv6 socket may send IPv4 replies, too: their IP IDs stay".to_owned()),
+            false => Ok(Vec::new()),
+        };
     }
     let (replies, largest) = replies(server, group)?;
     let (link, mtu) = smallest_mtu(path)?;

@@ -359,6 +359,24 @@ fn steering_tables_are_changed_only_if_they_differ() {
 }
 
 #[test]
+fn steering_of_boost_run_is_kept() {
+    let mut server = echo(2, "0-1");
+    let machine = BoostSampleMachine::of(2);
+    let why = |server: &ObservedServer, is_steered_by_run| {
+        let choice = BoostChoice { is_steered_by_run, ..BoostChoice::default() };
+        let plan = make(server, &machine.path(), &choice);
+        assert_eq!(plan.plan.changes.is_empty(), !plan.refusals.is_empty(), "{plan:#?}");
+        plan.refusals.first().map(|refusal| refusal.why.clone()).unwrap_or_default()
+    };
+    // The table of --steer flow is one that boost could have made, too.
+    server.groups[0].steering = Known::Value("by-cpu 0:100+101 1:100+101".to_owned());
+    assert_eq!(why(&server, false), "");
+    assert!(why(&server, true).contains("linerate boost run steers"));
+    server.groups[0].steering = Known::Value("by-quic-id 0:100+101 1:100+101".to_owned());
+    assert!(why(&server, false).contains("by QUIC connection ID"));
+}
+
+#[test]
 fn sockets_without_a_reader_get_no_packets() {
     let mut server = nsd(2, "0-1");
     server.readers.remove(0);
@@ -498,6 +516,33 @@ fn skip_ip_id_requires_observed_replies_that_fit_the_mtu() {
         options.knobs.insert(SocketKnob::PathMtu, "omit".to_owned());
     }
     assert!(why(&server).is_some_and(|why| why.contains("'omit'")));
+}
+
+#[test]
+fn skip_ip_id_refuses_sockets_of_both_families_only() {
+    for (addresses, is_refused) in
+        [(&["[::]:7"][..], true), (&["[::]:7", "0.0.0.0:7"], false), (&["[2001:db8::1]:7"], false)]
+    {
+        let addresses: Vec<_> = addresses.iter().map(|local| (SocketProtocol::Udp, *local)).collect();
+        let mut server = server("echo", &addresses, 2, "0-1");
+        sent(&mut server, 1000, 512);
+        let choice = BoostChoice { skip_ip_id: true, ..BoostChoice::default() };
+        let plan = make(&server, &BoostSampleMachine::of(2).path(), &choice);
+        let has_refusal = plan.refusals.iter().any(|refusal| refusal.why.contains("may send IPv4 replies"));
+        assert_eq!(has_refusal, is_refused, "{addresses:?} {:?}", plan.refusals);
+    }
+}
+
+#[test]
+fn unknown_servers_whose_datagrams_cannot_be_traced_are_not_judged() {
+    let path = BoostSampleMachine::of(2).path();
+    let why = |server: &ObservedServer, choice: &BoostChoice| {
+        crate::boost::answers::too_few_to_judge(server, &make(server, &path, choice).plan)
+    };
+    let steers = BoostChoice::default();
+    assert!(why(&echo(2, "0-1"), &steers).is_some_and(|why| why.contains("nobody looked")));
+    assert_eq!(why(&nsd(2, "0-1"), &steers), None);
+    assert_eq!(why(&echo(2, "0-1"), &BoostChoice { no_steer: true, ..steers }), None);
 }
 
 #[test]
