@@ -121,7 +121,7 @@ impl BoostServersTestHost {
         program: &str,
     ) -> Option<(ServerRecipe, String)> {
         let Some(server) = find(program) else {
-            skip(test, &format!("{program} is not installed"));
+            skip(test, format!("{program} is not installed"));
             return None;
         };
         let recipe = ServerRecipe::find(name, None, None).expect("a recipe");
