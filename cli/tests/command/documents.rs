@@ -42,7 +42,7 @@ fn lab_reports_each_step_as_measured_or_skipped() {
     let directory = tempfile::tempdir().expect("a directory");
     let html = directory.path().join("ladder.html");
     let html = html.to_str().expect("a name");
-    let steps = "reuseport,audit-off";
+    let steps = "reuseport,audit-off,ip-id-skip";
     let arguments =
         ["lab", "--quick", "--time", "6", "--quiet", "--steps", steps, "--json", "-", "--html", html];
     let output = linerate(&arguments);
@@ -53,7 +53,7 @@ fn lab_reports_each_step_as_measured_or_skipped() {
     assert_has_keys(report, &["config", "testbed", "published"]);
     let steps = report["steps"].as_array().expect("steps");
     let ids: Vec<&str> = steps.iter().filter_map(|step| step["id"].as_str()).collect();
-    assert_eq!(ids, ["baseline", "reuseport", "audit-off"]);
+    assert_eq!(ids, ["baseline", "reuseport", "audit-off", "ip-id-skip"]);
     for step in steps {
         if step["applied"] == false {
             assert!(step["skipped_because"].as_str().is_some_and(|why| !why.is_empty()), "{step}");

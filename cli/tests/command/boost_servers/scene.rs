@@ -170,7 +170,13 @@ impl BoostServersTestHost {
         let (out, err) = self.expect(status, &[arguments, &["--json", "-"]].concat());
         let document = serde_json::from_str::<Value>(&out);
         let mut document = document.unwrap_or_else(|error| panic!("{error}: {out}{err}"));
-        conforms(&document, document["schema"].as_str().expect("a schema"));
+        if arguments.contains(&"status") {
+            conforms(&document, "linerate.boost-status/2");
+        } else if arguments.contains(&"apply") {
+            conforms(&document, "linerate.boost-apply/2");
+        } else {
+            conforms(&document, "linerate.boost/2");
+        }
         document["result"].take()
     }
 
