@@ -40,7 +40,7 @@ const PATIENCE: usize = 30;
 const SERIES: usize = 3;
 
 /// How far a load may be below its target, as a share of the CPU.
-const SHORT_OF: f64 = 0.1;
+const SHORT_OF: f64 = 0.15;
 
 const NAME: &str = "cost_matches_the_time_a_process_loses_to_packets";
 
