@@ -69,7 +69,7 @@ tc qdisc show dev NIC
 "#;
 
 // Files of a capture with counters or events instead of settings.
-const COUNTERS: [&str; 17] = [
+const COUNTERS: [&str; 18] = [
     "capture.json",
     "proc/uptime",
     "proc/stat",
