@@ -102,8 +102,9 @@ INLINE void count(const struct client *client, int is_reply) {
     }
 }
 
-// `at`: the network header, or the VLAN tag of an incoming packet. Packets whose headers are outside the linear part (pages of a driver
-// while GRO is off) are not counted: the memory behind the linear part may hold an earlier packet.
+// `at`: the network header, or the VLAN tag of an incoming packet. Packets whose headers are outside
+// the linear part (pages of a driver while GRO is off) are not counted: the memory behind the linear
+// part may hold an earlier packet.
 INLINE void look(struct sk_buff *skb, const unsigned char *at, int is_outgoing, enum stacking stacking) {
     struct client client = {};
     __be16 found[2];

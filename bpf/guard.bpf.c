@@ -19,6 +19,8 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
+#include "vlan.h"
+
 #define INLINE static __always_inline
 
 // Set before loading, by these names (engine/src/overload/guard.rs).
@@ -112,11 +114,6 @@ struct request {
     __u64 source;
 };
 
-struct vlan_header {
-    __be16 tag;
-    __be16 protocol;
-};
-
 // Whether the packet is UDP to the port. Sets destination, port and source if so.
 INLINE int parse(struct xdp_md *context, struct request *request) {
     void *at = (void *)(long)context->data;
@@ -128,24 +125,7 @@ INLINE int parse(struct xdp_md *context, struct request *request) {
     if (at + sizeof(*ethernet) > end)
         return 0;
     at += sizeof(*ethernet);
-    protocol = ethernet->h_proto;
-    // Tags that the device left in the frame, as without `rx-vlan-offload`.
-    if (protocol == bpf_htons(ETH_P_8021Q) || protocol == bpf_htons(ETH_P_8021AD)) {
-        struct vlan_header *vlan = at;
-
-        at += sizeof(*vlan);
-        if (at > end)
-            return 0;
-        protocol = vlan->protocol;
-    }
-    if (protocol == bpf_htons(ETH_P_8021Q)) {
-        struct vlan_header *vlan = at;
-
-        at += sizeof(*vlan);
-        if (at > end)
-            return 0;
-        protocol = vlan->protocol;
-    }
+    protocol = skip_tags(ethernet->h_proto, &at, end);
     if (protocol == bpf_htons(ETH_P_IP)) {
         struct iphdr *ip = at;
 

@@ -12,6 +12,8 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
+#include "vlan.h"
+
 // Set before loading; 0 disables a setting.
 const volatile __u16 served_port;      // destination port, host byte order; 0: any port
 const volatile __u32 shortest_payload; // bytes; shorter datagrams pass
@@ -32,11 +34,6 @@ struct {
     __type(key, __u32);
     __type(value, struct account);
 } accounts SEC(".maps");
-
-struct vlan_header {
-    __be16 tag;
-    __be16 protocol;
-};
 
 // 16-bit words, so that the compiler copies words and not bytes.
 struct mac {
@@ -69,14 +66,8 @@ static __always_inline int parse(struct xdp_md *context, struct datagram *found)
     if (at > end)
         return 0;
     found->protocol = ethernet->h_proto;
-    if (found->protocol == bpf_htons(ETH_P_8021Q)) {
-        struct vlan_header *vlan = at;
-
-        at += sizeof(*vlan);
-        if (at > end)
-            return 0;
-        found->protocol = vlan->protocol;
-    }
+    if (found->protocol == bpf_htons(ETH_P_8021Q))
+        found->protocol = skip_tag(&at, end);
     found->ip = at;
     if (found->protocol == bpf_htons(ETH_P_IP)) {
         at += sizeof(struct iphdr);

@@ -4,11 +4,9 @@
 #pragma once
 
 #include <linux/bpf.h>
-#include <linux/if_ether.h>
-
-#include <bpf/bpf_endian.h>
 
 #include "kernel.h"
+#include "vlan.h"
 
 INLINE void read_kind(struct net_device *device, char kind[8]) {
     const struct rtnl_link_ops *links = device->rtnl_link_ops;
@@ -92,17 +90,10 @@ INLINE int was_seen_above(struct sk_buff *skb, enum stacking stacking, __u64 ide
     return is_same;
 }
 
-INLINE int is_vlan(__be16 protocol) {
-    return protocol == bpf_htons(ETH_P_8021Q) || protocol == bpf_htons(ETH_P_8021AD);
-}
-
 // The protocol of a packet whose network header is at `header`, and may begin with a VLAN tag that
 // the device left in the packet.
 INLINE __be16 protocol_behind_tag(__be16 protocol, const unsigned char **header) {
-    struct {
-        __be16 control;
-        __be16 protocol;
-    } tag;
+    struct vlan_header tag;
     if (!is_vlan(protocol) || bpf_probe_read_kernel(&tag, sizeof(tag), *header))
         return protocol;
     *header += sizeof(tag);

@@ -12,6 +12,8 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
+#include "vlan.h"
+
 #define TARGETS 64
 
 // An address and port. An IPv4 address is in the first word, and the other words are zero. The
@@ -35,11 +37,6 @@ struct {
     __type(key, __u32);
     __type(value, __u32);
 } sockets SEC(".maps");
-
-struct vlan_header {
-    __be16 tag;
-    __be16 protocol;
-};
 
 static __always_inline int is_to_us(const struct ethhdr *ethernet) {
     int byte;
@@ -100,23 +97,7 @@ static __always_inline int ours(struct xdp_md *context) {
     at += sizeof(*ethernet);
     if (at > end || !is_to_us(ethernet))
         return 0;
-    protocol = ethernet->h_proto;
-    if (protocol == bpf_htons(ETH_P_8021Q) || protocol == bpf_htons(ETH_P_8021AD)) {
-        struct vlan_header *vlan = at;
-
-        at += sizeof(*vlan);
-        if (at > end)
-            return 0;
-        protocol = vlan->protocol;
-    }
-    if (protocol == bpf_htons(ETH_P_8021Q)) {
-        struct vlan_header *vlan = at;
-
-        at += sizeof(*vlan);
-        if (at > end)
-            return 0;
-        protocol = vlan->protocol;
-    }
+    protocol = skip_tags(ethernet->h_proto, &at, end);
     if (protocol == bpf_htons(ETH_P_IP)) {
         struct iphdr *ip = at;
 

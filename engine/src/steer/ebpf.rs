@@ -1,4 +1,4 @@
-//! The extended program: bpf/slots.bpf.c with two maps.
+//! The extended program: bpf/select_by_cpu.bpf.c with two maps.
 
 use std::error::Error;
 use std::io;
@@ -15,7 +15,7 @@ use super::table::CpuTable;
 use crate::sys::bpf;
 
 static OBJECT: &[u8] =
-    aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/slots.bpf.o"));
+    aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/select_by_cpu.bpf.o"));
 
 // In the map of CPUs: no slot. Out of range for any map of sockets, so that its lookup fails.
 const NONE: u32 = u32::MAX;
