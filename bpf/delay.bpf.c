@@ -186,11 +186,7 @@ INLINE __u32 data_offset(struct sk_buff *skb) { return distance(skb->data, skb->
 // GRO is off). `offset`: the network header, or the VLAN tag of an incoming packet.
 INLINE enum direction look(struct sk_buff *skb, __u32 offset, int outgoing, __u64 *client) {
     const unsigned char *at = skb->head + offset;
-    __be16 protocol = skb->protocol;
-    if (!outgoing)
-        protocol = protocol_behind_tag(protocol, &at);
-    else if (is_vlan(protocol))
-        protocol = protocol_of_header(at);
+    __be16 protocol = network_protocol(skb->protocol, outgoing, &at);
     // From there to the end of the linear part.
     __u32 space = data_offset(skb) + skb->len - skb->data_len - distance(at, skb->head);
     struct ports found;

@@ -112,7 +112,7 @@ INLINE void look(struct sk_buff *skb, const unsigned char *at, int is_outgoing, 
     int far = is_outgoing ? 1 : 0;
     if (skb->dev->nd_net.net->ns.inum != network)
         return;
-    __be16 protocol = is_outgoing ? skb->protocol : protocol_behind_tag(skb->protocol, &at);
+    __be16 protocol = network_protocol(skb->protocol, is_outgoing, &at);
     if (protocol == bpf_htons(ETH_P_IP)) {
         struct ipv4 ip;
         if (bpf_probe_read_kernel(&ip, sizeof(ip), at) || ip.protocol != IPPROTO_UDP ||

@@ -100,9 +100,16 @@ INLINE __be16 protocol_behind_tag(__be16 protocol, const unsigned char **header)
     return tag.protocol;
 }
 
-// The protocol of an outgoing packet. The kernel inserts the tag of a VLAN before the network header.
+// The protocol of an outgoing tagged packet. The kernel inserts the tag of a VLAN before the network header.
 INLINE __be16 protocol_of_header(const unsigned char *header) {
     __u8 version = 0;
     bpf_probe_read_kernel(&version, 1, header);
     return bpf_htons(version >> 4 == 4 ? ETH_P_IP : version >> 4 == 6 ? ETH_P_IPV6 : 0);
+}
+
+// The protocol of a packet's network layer. Moves `header` of an incoming packet past its tag.
+INLINE __be16 network_protocol(__be16 protocol, int is_outgoing, const unsigned char **header) {
+    if (!is_outgoing)
+        return protocol_behind_tag(protocol, header);
+    return is_vlan(protocol) ? protocol_of_header(*header) : protocol;
 }
