@@ -93,9 +93,10 @@ pub enum ShedPolicy {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", default)]
 pub struct XdpGuard {
-    /// The interfaces on which requests arrive. Default: those with an address of the server that are up, except loopback,
-    /// ports of a bridge or bond among these, and VLANs, macvlans and ipvlans above another of these. With a wildcard
-    /// address on a host whose addresses are all on the loopback interface: all that are up, with the same exceptions.
+    /// The interfaces on which requests arrive. Default: all interfaces that are up and have an address of
+    /// the server, except loopback, ports of a bridge or bond that is guarded itself, and VLANs, macvlans
+    /// and ipvlans whose lower interface is guarded. If the server has a wildcard address and only the
+    /// loopback interface has addresses: all interfaces that are up, with the same exceptions.
     pub interfaces: Vec<String>,
     /// How long an admitted request may take until its reply leaves, as an estimate: the guard admits as many requests as
     /// the workers answer in this time, at the rate at which each of them took requests while it was busy (over its last

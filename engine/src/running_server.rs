@@ -111,7 +111,7 @@ impl RunningServer {
                 assignment,
                 settings: Arc::clone(&settings),
                 service: service_factory.lock().unwrap_or_else(PoisonError::into_inner)(worker),
-                maker: settings.restart.then(|| Arc::clone(&service_factory)),
+                restart_factory: settings.restart.then(|| Arc::clone(&service_factory)),
                 counters: Arc::clone(&running.counters[worker]),
                 stop: Arc::clone(&running.stop),
                 credit: running.setup.guard.as_ref().map(AttachedGuard::credit),

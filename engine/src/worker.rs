@@ -56,7 +56,7 @@ pub(crate) struct WorkerStart<S> {
     pub(crate) settings: Arc<WorkerSettings>,
     pub(crate) service: S,
     /// Creates a new service after a panic; without it the worker ends.
-    pub(crate) maker: Option<ServiceFactory<S>>,
+    pub(crate) restart_factory: Option<ServiceFactory<S>>,
     pub(crate) counters: Arc<SharedCounters>,
     pub(crate) stop: Arc<StopSignal>,
     pub(crate) credit: Option<Arc<AdmissionCredit>>,
@@ -101,7 +101,7 @@ impl<S: Service + 'static> WorkerStart<S> {
                 Err(panic) => panic,
             };
             self.counters.count_panic(self.settings.deliver_truncated);
-            let Some(service_factory) = &self.maker else { resume_unwind(panic) };
+            let Some(service_factory) = &self.restart_factory else { resume_unwind(panic) };
             if start.elapsed() > SERVED_WELL {
                 pause = FIRST_PAUSE;
             }
@@ -109,7 +109,7 @@ impl<S: Service + 'static> WorkerStart<S> {
                 return Ok(());
             }
             pause = (pause * 2).min(LONGEST_PAUSE);
-            // A maker that panics ends this worker only.
+            // A factory that panics ends this worker only.
             self.service = service_factory.lock().unwrap_or_else(PoisonError::into_inner)(self.worker);
             self.counters.count_restart();
         }

@@ -59,7 +59,7 @@ impl GeneratorError {
     /// An option of a search or slot that is out of range.
     #[must_use]
     pub fn option(option: &str, problem: &str) -> Self {
-        GeneratorError::Invalid(format!("search option {option}: {problem}"))
+        GeneratorError::Invalid(format!("option {option}: {problem}"))
     }
 
     // More flows than source ports and addresses can distinguish. `sources`: addresses of the family; 1

@@ -19,10 +19,10 @@
 //! the chain. It is the same for all requests of one size, so [`RequestCodec`] computes its part
 //! once, and a request costs nine steps at any length.
 
+use crate::error::GeneratorError;
+
 /// Longest payload of a UDP datagram over IPv4: 65535 less 20 (IPv4) less 8 (UDP).
 pub const MAX_PAYLOAD_BYTES: usize = 65_507;
-
-use crate::error::GeneratorError;
 
 pub use linerate_networks::echo::{HEADER_BYTES, REPLY, REQUEST as MAGIC};
 

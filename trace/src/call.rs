@@ -45,7 +45,7 @@ impl TracePrograms {
     // The overhead of the empty program. Requires that the kernel does not measure programs yet.
     pub(crate) fn call_overhead(&mut self, empty: &[ProgramAttachment]) -> Result<CallOverhead, TraceError> {
         let way_ns = self.way_ns(empty)?;
-        let clock_ns = match RunCounting::start("timing BPF programs") {
+        let clock_ns = match RunCounting::start(self.operation) {
             Ok(_counting) => self.clock_ns(empty)?.unwrap_or(0.0),
             Err(_) => 0.0,
         };

@@ -36,7 +36,7 @@ pub(crate) struct ProgramAttachment {
 #[derive(Debug)]
 pub(crate) struct TracePrograms {
     // For errors.
-    operation: &'static str,
+    pub(crate) operation: &'static str,
     pub(crate) object: Ebpf,
     // Optional programs whose tracepoint this kernel lacks.
     pub(crate) lacking: Vec<ProgramAttachment>,

@@ -84,8 +84,8 @@ fn shedding(after: Duration) -> OverloadPolicy {
 /// The age at which a request is shed: longer than a fresh request waits on a busy machine.
 const AFTER: Duration = Duration::from_secs(1);
 
-// With receive times, requests are shed by their own, because the socket then has no time of the last
-// datagram.
+// With receive times, a request is shed by its own receive time, because the socket then has no time
+// of the last datagram.
 fn check_shedding(backend: Backend, receive_times: bool) -> EngineTestResult {
     let (hold, service) = PausedServer::new();
     let running = local_server()

@@ -2,7 +2,7 @@
 //! several workers.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use etherparse::{PacketBuilder, VlanId};
@@ -133,10 +133,15 @@ fn wildcard_guard_attaches_to_a_tunnel_and_not_to_a_macvlan() -> EngineTestResul
                 return Ok(());
             }
         }
+        let output = tempfile::NamedTempFile::new()?;
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["--exact", "other_paths::check_guarded_interfaces", "--ignored", "--nocapture"]);
-        command.env("LINERATE_TEST_INTERFACES", expected).stdout(Stdio::null());
+        command.env("LINERATE_TEST_INTERFACES", expected).stdout(output.reopen()?);
         assert!(lab.receiver().spawn(command)?.wait()?.success(), "{link}");
+        assert!(
+            std::fs::read_to_string(output.path())?.contains("1 passed"),
+            "{link}: the check did not run"
+        );
         assert!(ip("link delete a0")??.status.success());
     }
     Ok(())

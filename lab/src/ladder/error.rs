@@ -113,7 +113,13 @@ pub enum HostRunError {
     #[error(transparent)]
     Tune(#[from] TuneError),
     #[error("{run}; then the settings could not be restored: {undo} (linerate tune undo {tune})")]
-    NotUndone { run: String, undo: TuneError, tune: u64 },
+    NotUndone {
+        /// How the run ended.
+        run: String,
+        undo: TuneError,
+        /// Number of the tune.
+        tune: u64,
+    },
     /// Server or generator failed.
     #[error(transparent)]
     Testbed(#[from] TestbedError),

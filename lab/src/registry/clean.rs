@@ -176,7 +176,7 @@ impl LabRegistry {
         })
     }
 
-    // Those of living labs may be about to replace a state.
+    // Keeps the temporary file of a registered lab, because the lab may be about to rename it.
     fn remove_temporaries(&self) -> Result<()> {
         for path in self.files()? {
             let is_temporary = path.extension().is_some_and(|extension| extension == TEMPORARY);

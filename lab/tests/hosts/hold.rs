@@ -7,7 +7,7 @@ use linerate_lab::hold::{self, HoldOptions};
 use linerate_lab::registry::{CleanScope, HolderKind};
 use linerate_lab::{LabError, LabRegistry, LabShape, NamespaceId};
 
-use crate::Skipped;
+use crate::TrialResult;
 use crate::scene::{Scene, eventually, nothing_to_restore, processes_in, role};
 
 /// The process that holds a lab.
@@ -43,7 +43,7 @@ fn output(scene: &Scene, lab: &str, host: &str, script: &str) -> (String, bool) 
     (text.trim().to_owned(), result.status.success())
 }
 
-pub(crate) fn a_held_lab_supports_list_exec_and_down() -> Skipped {
+pub(crate) fn a_held_lab_supports_list_exec_and_down() -> TrialResult {
     let scene = Scene::new();
     let lab = up(&scene, "test").unwrap();
     assert_eq!((lab.name.as_str(), lab.kind), ("test", HolderKind::Held));
@@ -85,7 +85,7 @@ pub(crate) fn a_held_lab_supports_list_exec_and_down() -> Skipped {
     Ok(())
 }
 
-pub(crate) fn a_lab_name_can_be_up_only_once() -> Skipped {
+pub(crate) fn a_lab_name_can_be_up_only_once() -> TrialResult {
     let scene = Scene::new();
     let lab = up(&scene, "same").unwrap();
     let error = up(&scene, "same").unwrap_err();
@@ -103,7 +103,7 @@ pub(crate) fn a_lab_name_can_be_up_only_once() -> Skipped {
     Ok(())
 }
 
-pub(crate) fn up_and_down_report_errors() -> Skipped {
+pub(crate) fn up_and_down_report_errors() -> TrialResult {
     let scene = Scene::new();
     let error = up(&scene, "Not A Name").unwrap_err();
     assert!(error.to_string().contains("is not usable"), "{error}");
@@ -125,7 +125,7 @@ pub(crate) fn up_and_down_report_errors() -> Skipped {
     Ok(())
 }
 
-pub(crate) fn a_killed_holder_is_cleaned_up() -> Skipped {
+pub(crate) fn a_killed_holder_is_cleaned_up() -> TrialResult {
     let scene = Scene::new();
     let lab = up(&scene, "test").unwrap();
     let namespaces: Vec<NamespaceId> = lab.hosts.iter().map(|host| host.namespace).collect();

@@ -9,7 +9,7 @@ use linerate_lab::userns::enter_if_needed;
 use linerate_lab::{Lab, LabRegistry, LabState, NamespaceId};
 use serde_json::json;
 
-use crate::Skipped;
+use crate::TrialResult;
 use crate::scene::{Scene, eventually, nothing_to_restore, processes_in, role};
 
 /// Whether the process to be killed keeps its lab (`Stays`) or drops it (`Passes`).
@@ -65,7 +65,7 @@ pub(crate) fn hindered(registry: &str) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-pub(crate) fn drop_reports_files_that_cannot_be_removed() -> Skipped {
+pub(crate) fn drop_reports_files_that_cannot_be_removed() -> TrialResult {
     let directory = tempfile::tempdir().unwrap();
     let registry = directory.path().join("labs");
     let output = role(&["hindered", registry.to_str().unwrap()]).output().unwrap();
@@ -123,7 +123,7 @@ fn restore_any(_: &str, _: &serde_json::Value) -> Result<(), String> {
     Ok(())
 }
 
-pub(crate) fn clean_after_a_kill_leaves_no_processes_or_files() -> Skipped {
+pub(crate) fn clean_after_a_kill_leaves_no_processes_or_files() -> TrialResult {
     let scene = Scene::new();
     let (victim, mut output) = start(&scene, "victim", Life::Stays);
     await_word(&mut output, "ready");
@@ -146,7 +146,7 @@ pub(crate) fn clean_after_a_kill_leaves_no_processes_or_files() -> Skipped {
     Ok(())
 }
 
-pub(crate) fn clean_succeeds_after_a_kill_at_any_moment() -> Skipped {
+pub(crate) fn clean_succeeds_after_a_kill_at_any_moment() -> TrialResult {
     let scene = Scene::new();
     let (victim, mut output) = start(&scene, "measured", Life::Passes);
     await_word(&mut output, "begin");
@@ -172,7 +172,7 @@ pub(crate) fn clean_succeeds_after_a_kill_at_any_moment() -> Skipped {
     Ok(())
 }
 
-pub(crate) fn clean_restores_the_settings_of_a_killed_lab() -> Skipped {
+pub(crate) fn clean_restores_the_settings_of_a_killed_lab() -> TrialResult {
     let scene = Scene::new();
     let (victim, mut output) = start(&scene, "victim", Life::Stays);
     await_word(&mut output, "ready");
@@ -198,7 +198,7 @@ pub(crate) fn clean_restores_the_settings_of_a_killed_lab() -> Skipped {
     Ok(())
 }
 
-pub(crate) fn clean_ends_living_labs_only_with_scope_all() -> Skipped {
+pub(crate) fn clean_ends_living_labs_only_with_scope_all() -> TrialResult {
     let scene = Scene::new();
     let (mut victim, mut output) = start(&scene, "living", Life::Stays);
     await_word(&mut output, "ready");
@@ -221,7 +221,7 @@ pub(crate) fn clean_ends_living_labs_only_with_scope_all() -> Skipped {
     Ok(())
 }
 
-pub(crate) fn clean_spares_a_namespace_that_reuses_an_inode_number() -> Skipped {
+pub(crate) fn clean_spares_a_namespace_that_reuses_an_inode_number() -> TrialResult {
     let scene = Scene::new();
     let lab = scene.builder().start().unwrap();
     let mut command = Command::new("/bin/sleep");

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use linerate_lab::{Lab, LabError, LabHost};
 
-use crate::Skipped;
+use crate::TrialResult;
 use crate::scene::{Scene, eventually, interfaces, processes_in};
 
 fn socket(host: &LabHost, address: IpAddr, port: u16) -> UdpSocket {
@@ -33,7 +33,7 @@ fn round_trip(lab: &Lab, sender: usize, from: IpAddr, to: IpAddr) {
     assert_eq!((&buffer[..length], source.ip()), (&b"back"[..], to));
 }
 
-pub(crate) fn packets_pass_both_ways() -> Skipped {
+pub(crate) fn packets_pass_both_ways() -> TrialResult {
     let scene = Scene::new();
     let lab = scene.builder().senders(3).start().unwrap();
     assert_eq!((lab.senders().len(), lab.links().len()), (3, 3));
@@ -51,7 +51,7 @@ pub(crate) fn packets_pass_both_ways() -> Skipped {
     Ok(())
 }
 
-pub(crate) fn extra_addresses_exchange_packets() -> Skipped {
+pub(crate) fn extra_addresses_exchange_packets() -> TrialResult {
     let scene = Scene::new();
     let lab = scene.builder().addresses(5).sender_addresses(2).start().unwrap();
     let link = &lab.links()[0];
@@ -68,7 +68,7 @@ pub(crate) fn extra_addresses_exchange_packets() -> Skipped {
     Ok(())
 }
 
-pub(crate) fn sysfs_lists_only_the_interfaces_of_the_host() -> Skipped {
+pub(crate) fn sysfs_lists_only_the_interfaces_of_the_host() -> TrialResult {
     let scene = Scene::new();
     let lab = scene.builder().senders(2).queues(5).mtu(9000).start().unwrap();
     let receiver = lab.receiver().sys_path().map_err(|e| e.to_string())?;
@@ -110,7 +110,7 @@ pub(crate) fn sysfs_lists_only_the_interfaces_of_the_host() -> Skipped {
     Ok(())
 }
 
-pub(crate) fn labs_with_equal_addresses_run_side_by_side() -> Skipped {
+pub(crate) fn labs_with_equal_addresses_run_side_by_side() -> TrialResult {
     let scene = Scene::new();
     let first = scene.builder().name("first").start().unwrap();
     let second = scene.builder().name("second").start().unwrap();
@@ -127,7 +127,7 @@ pub(crate) fn labs_with_equal_addresses_run_side_by_side() -> Skipped {
     Ok(())
 }
 
-pub(crate) fn threads_spawned_in_a_host_stay_in_its_namespace() -> Skipped {
+pub(crate) fn threads_spawned_in_a_host_stay_in_its_namespace() -> TrialResult {
     let scene = Scene::new();
     let lab = scene.builder().start().unwrap();
     let address = IpAddr::from(lab.links()[0].receiver.ipv4[0]);
@@ -147,7 +147,7 @@ pub(crate) fn threads_spawned_in_a_host_stay_in_its_namespace() -> Skipped {
     Ok(())
 }
 
-pub(crate) fn a_panic_in_a_host_is_an_error() -> Skipped {
+pub(crate) fn a_panic_in_a_host_is_an_error() -> TrialResult {
     let scene = Scene::new();
     let lab = scene.builder().start().unwrap();
     let error =
@@ -157,7 +157,7 @@ pub(crate) fn a_panic_in_a_host_is_an_error() -> Skipped {
     Ok(())
 }
 
-pub(crate) fn invalid_shapes_are_refused_and_leave_no_files() -> Skipped {
+pub(crate) fn invalid_shapes_are_refused_and_leave_no_files() -> TrialResult {
     let scene = Scene::new();
     for (builder, message) in [
         (scene.builder().senders(0), "senders 0 is out of range: 1 to 64"),
@@ -184,7 +184,7 @@ fn shell(script: &str) -> Command {
     command
 }
 
-pub(crate) fn child_processes_run_in_the_namespace_of_the_host() -> Skipped {
+pub(crate) fn child_processes_run_in_the_namespace_of_the_host() -> TrialResult {
     let scene = Scene::new();
     let lab = scene.builder().senders(2).start().unwrap();
     let mut command = shell("ls /sys/class/net; exit 3");
@@ -207,7 +207,7 @@ pub(crate) fn child_processes_run_in_the_namespace_of_the_host() -> Skipped {
     Ok(())
 }
 
-pub(crate) fn spawning_a_missing_program_is_an_error() -> Skipped {
+pub(crate) fn spawning_a_missing_program_is_an_error() -> TrialResult {
     let scene = Scene::new();
     let lab = scene.builder().start().unwrap();
     let error = lab.receiver().spawn(Command::new("/nowhere/to/be/found")).unwrap_err().to_string();
@@ -218,7 +218,7 @@ pub(crate) fn spawning_a_missing_program_is_an_error() -> Skipped {
     Ok(())
 }
 
-pub(crate) fn drop_removes_processes_files_and_interfaces() -> Skipped {
+pub(crate) fn drop_removes_processes_files_and_interfaces() -> TrialResult {
     let scene = Scene::new();
     let lab = scene.builder().senders(2).start().unwrap();
     let namespaces =
@@ -262,7 +262,7 @@ fn interfaces_of(namespace: OwnedFd) -> Vec<String> {
     std::thread::spawn(look).join().unwrap()
 }
 
-pub(crate) fn the_namespace_limit_is_reported_and_leaves_no_files() -> Skipped {
+pub(crate) fn the_namespace_limit_is_reported_and_leaves_no_files() -> TrialResult {
     let scene = Scene::new();
     let limit = std::path::Path::new("/proc/sys/user/max_net_namespaces");
     // The test changes the limit only in a user namespace of its own, never for the whole machine.

@@ -14,9 +14,9 @@ use std::process::ExitCode;
 
 use libtest_mimic::Arguments;
 use linerate_lab::userns::{LabPrivilege, enter_if_needed, probe};
-use linerate_testkit::{NamedTest as Test, TrialResult as Skipped, named_tests, run_tests};
+use linerate_testkit::{NamedTest, TrialResult, named_tests, run_tests};
 
-const TESTS: &[Test] = named_tests![
+const TESTS: &[NamedTest] = named_tests![
     lab::packets_pass_both_ways,
     lab::extra_addresses_exchange_packets,
     lab::sysfs_lists_only_the_interfaces_of_the_host,
@@ -49,7 +49,7 @@ const FROM_OUTSIDE: &[&str] = &[
     "hold::a_killed_holder_is_cleaned_up",
 ];
 
-const AS_ORDINARY_USER: &[Test] = named_tests![
+const AS_ORDINARY_USER: &[NamedTest] = named_tests![
     ordinary::lab_tests_pass_inside_a_user_namespace,
     ordinary::lab_tests_pass_from_outside_a_user_namespace,
     ordinary::forbidden_user_namespaces_report_the_cause_and_the_fix,
@@ -76,7 +76,7 @@ fn main() -> ExitCode {
             );
         }
         ["role", "outside"] => {
-            let from_outside = |(name, _): &&Test| FROM_OUTSIDE.contains(name);
+            let from_outside = |(name, _): &&NamedTest| FROM_OUTSIDE.contains(name);
             return run(
                 Arguments::from_iter(["from outside of it"]),
                 TESTS.iter().filter(from_outside),
@@ -94,7 +94,7 @@ fn main() -> ExitCode {
 /// the whole process.
 fn run(
     arguments: Arguments,
-    tests: impl Iterator<Item = &'static Test>,
+    tests: impl Iterator<Item = &'static NamedTest>,
     privilege: &LabPrivilege,
 ) -> ExitCode {
     let permitted = match privilege {

@@ -10,26 +10,26 @@ use linerate_lab::userns::{LabPrivilege, enter_if_needed};
 use linerate_lab::{Lab, LabRegistry};
 use tempfile::TempDir;
 
-use crate::Skipped;
+use crate::TrialResult;
 
 /// The user id and group id of `nobody`.
 const NOBODY: u32 = 65534;
 
 /// Runs the other tests again as an ordinary user who first enters a user namespace.
-pub(crate) fn lab_tests_pass_inside_a_user_namespace() -> Skipped {
+pub(crate) fn lab_tests_pass_inside_a_user_namespace() -> TrialResult {
     let program_copy = ProgramCopy::new()?;
     program_copy.run(&["role", "inside"])
 }
 
 /// Runs the tests that do not enter a user namespace themselves, because the processes that they
 /// start do.
-pub(crate) fn lab_tests_pass_from_outside_a_user_namespace() -> Skipped {
+pub(crate) fn lab_tests_pass_from_outside_a_user_namespace() -> TrialResult {
     let program_copy = ProgramCopy::new()?;
     program_copy.run(&["role", "outside"])
 }
 
 /// The registry of a user is the same before and after entering a user namespace.
-pub(crate) fn the_registry_is_the_same_inside_and_outside_a_user_namespace() -> Skipped {
+pub(crate) fn the_registry_is_the_same_inside_and_outside_a_user_namespace() -> TrialResult {
     let program_copy = ProgramCopy::new()?;
     let runtime = program_copy.directory.path().join("runtime");
     fs::create_dir(&runtime).unwrap();
@@ -59,7 +59,7 @@ pub(crate) fn print_registry_paths() -> ExitCode {
 }
 
 /// If the machine forbids user namespaces, the error names the rule and how to change it.
-pub(crate) fn forbidden_user_namespaces_report_the_cause_and_the_fix() -> Skipped {
+pub(crate) fn forbidden_user_namespaces_report_the_cause_and_the_fix() -> TrialResult {
     let program_copy = ProgramCopy::new()?;
     let output = program_copy.command(&["role", "forbidden"]).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
@@ -126,7 +126,7 @@ impl ProgramCopy {
         command
     }
 
-    fn run(&self, arguments: &[&str]) -> Skipped {
+    fn run(&self, arguments: &[&str]) -> TrialResult {
         let status = self.command(arguments).status().unwrap();
         assert!(status.success(), "{status}");
         Ok(())

@@ -154,17 +154,18 @@ impl LoadSlot {
     /// Fails if the slot is out of range.
     ///
     /// # Errors
-    /// A rate that is not positive and finite, a window of zero or over [`MAX_WINDOW`], no duration.
+    /// A rate that is not positive or over [`MAX_RATE`], a window of zero or over [`MAX_WINDOW`], a
+    /// duration below 1 ms, an interval below [`LEAST_INTERVAL`].
     pub fn check(&self) -> Result<(), GeneratorError> {
         match self.mode {
             PacingMode::Rate { per_second } if !(per_second > 0.0 && per_second <= MAX_RATE) => {
                 return invalid(format!(
-                    "rate of {per_second} requests/s: it must be a positive number of at most 1e9"
+                    "rate of {per_second} requests/s: it must be a positive number of at most {MAX_RATE:e}"
                 ));
             }
             PacingMode::Window { outstanding } if !(1..=MAX_WINDOW).contains(&outstanding) => {
                 return invalid(format!(
-                    "window of {outstanding} outstanding requests a flow: it must be 1 to {MAX_WINDOW}"
+                    "window of {outstanding} outstanding requests per flow: it must be 1 to {MAX_WINDOW}"
                 ));
             }
             _ => {}
@@ -181,7 +182,7 @@ impl LoadSlot {
 
 pub(crate) fn check_duration(duration: Duration) -> Result<(), GeneratorError> {
     if duration < Duration::from_millis(1) {
-        return invalid("slot of zero duration: give it at least a millisecond");
+        return invalid("slot too short: give it at least 1 ms");
     }
     Ok(())
 }

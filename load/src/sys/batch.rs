@@ -73,7 +73,7 @@ pub(crate) struct ReceiveBatch {
     received: usize,
 }
 
-pub(crate) struct Received<'a> {
+pub(crate) struct ReplyDatagram<'a> {
     /// Its payload, up to the size of the buffer.
     pub(crate) bytes: &'a [u8],
     /// Whether it was longer than the buffer.
@@ -131,9 +131,9 @@ impl ReceiveBatch {
     }
 
     /// The datagrams that the last call received.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = Received<'_>> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = ReplyDatagram<'_>> {
         let buffers = self.buffers.chunks_exact(self.buffer_bytes);
-        buffers.zip(&self.messages).take(self.received).map(|(buffer, message)| Received {
+        buffers.zip(&self.messages).take(self.received).map(|(buffer, message)| ReplyDatagram {
             bytes: &buffer[..(message.msg_len as usize).min(buffer.len())],
             truncated: message.msg_hdr.msg_flags & libc::MSG_TRUNC != 0,
             realtime_ns: receive_stamp(&message.msg_hdr),

@@ -157,8 +157,8 @@ impl PreparedExchange {
         (number % self.requests.len() as u64) as usize
     }
 
-    // Whether a reply is valid for a request, or for an earlier one with the same tag: how often the tag
-    // was used since. `None` if it is valid for none.
+    // How often the tag was used again after the request that the reply answers: 0 for this request, more
+    // for an earlier one with the same tag. `None` if the reply answers none of them.
     pub(crate) fn find_answered(
         &self,
         verify: &dyn ReplyVerifier,

@@ -1,4 +1,4 @@
-//! A UDP service with configurable faults and exact counters, and checks of generator outcomes.
+//! A UDP service with exact counters, and checks of generator outcomes.
 #![allow(dead_code, unused_imports, reason = "no test binary uses all of it")]
 
 use std::net::{SocketAddr, UdpSocket};

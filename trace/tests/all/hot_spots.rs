@@ -175,9 +175,9 @@ fn each_spot_is_hot_only_with_its_cause() {
 }
 
 /// The audit rule `never,task`, which is removed when this is dropped.
-struct Spared;
+struct AuditExemption;
 
-impl Spared {
+impl AuditExemption {
     /// Tasks that start from now on have no audit context.
     fn tasks() -> std::io::Result<Self> {
         audit_rule(AUDIT_ADD_RULE)?;
@@ -185,7 +185,7 @@ impl Spared {
     }
 }
 
-impl Drop for Spared {
+impl Drop for AuditExemption {
     fn drop(&mut self) {
         audit_rule(AUDIT_DEL_RULE).expect("the rule is removed");
     }
@@ -238,7 +238,7 @@ fn audit_spot_is_hot_only_for_audited_threads() {
         }
         profile
     };
-    let spared = match Spared::tasks() {
+    let spared = match AuditExemption::tasks() {
         Ok(spared) => spared,
         Err(error) => return skip(test, format!("audit rules: {error}")),
     };

@@ -14,7 +14,7 @@ use super::requests::RequestSource;
 use super::totals::{CountedParts, ReceivedTotals};
 use crate::error::GeneratorError;
 use crate::generator::clock;
-use crate::sys::{ReceiveBatch, Received};
+use crate::sys::{ReceiveBatch, ReplyDatagram};
 
 /// Datagrams per system call.
 const BATCH: usize = 64;
@@ -119,7 +119,7 @@ impl FlowInbox {
 }
 
 // When a datagram arrived, ns of the monotonic clock; read at `now_ns`.
-fn received_ns(reply: &Received<'_>, offset_ns: i64, now_ns: u64) -> u64 {
+fn received_ns(reply: &ReplyDatagram<'_>, offset_ns: i64, now_ns: u64) -> u64 {
     // The kernel's stamp excludes the wait for this thread. A stamp from the future means that the clock
     // was stepped: then the present time is used.
     reply

@@ -42,6 +42,7 @@ pub(super) struct SendCounts {
     pub(super) timed_out: u64,
     /// When the last request left; 0 if none did.
     pub(super) last_sent_ns: u64,
+    /// Number of bursts by length.
     pub(super) bursts: [u64; MAX_BURST + 1],
 }
 

@@ -6,7 +6,7 @@ use super::flow_track::{FlowTrack, TagMeaning};
 use super::sequence_window::ReplyKind;
 use super::totals::DatagramKind;
 use crate::header::{RequestCodec, RequestHeader};
-use crate::sys::{Received, SendBatch};
+use crate::sys::{ReplyDatagram, SendBatch};
 use crate::workload::{PreparedExchange, RequestOrder};
 
 #[derive(Debug)]
@@ -62,7 +62,7 @@ impl RequestSource {
     }
 
     #[inline]
-    pub(super) fn judge(&self, reply: &Received<'_>, flow: &mut FlowTrack) -> DatagramKind {
+    pub(super) fn judge(&self, reply: &ReplyDatagram<'_>, flow: &mut FlowTrack) -> DatagramKind {
         match self {
             RequestSource::Echo(echo) => echo.judge(reply, flow),
             RequestSource::Exchange(script) => script.judge(reply, flow),
@@ -86,7 +86,7 @@ impl EchoRequests {
         self.codec.write(&header, payload);
     }
 
-    fn judge(&self, reply: &Received<'_>, flow: &mut FlowTrack) -> DatagramKind {
+    fn judge(&self, reply: &ReplyDatagram<'_>, flow: &mut FlowTrack) -> DatagramKind {
         let header = match self.codec.read(reply.bytes) {
             Ok(header) if !reply.truncated => header,
             _ => return DatagramKind::Corrupt,
@@ -136,7 +136,7 @@ impl ScriptedRequests {
         self.turn = (self.turn + self.stride * count as usize) % self.exchange.requests.len();
     }
 
-    pub(super) fn judge(&self, reply: &Received<'_>, flow: &mut FlowTrack) -> DatagramKind {
+    pub(super) fn judge(&self, reply: &ReplyDatagram<'_>, flow: &mut FlowTrack) -> DatagramKind {
         let exchange = &*self.exchange;
         if !exchange.is_well_formed(reply.bytes) {
             return DatagramKind::Corrupt;

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use super::flow_track::FlowTrack;
 use super::requests::ScriptedRequests;
 use super::totals::DatagramKind;
-use crate::sys::Received;
+use crate::sys::ReplyDatagram;
 use crate::workload::{EchoedTag, PreparedExchange, ReplyCode, ReplyMark, ReplyVerifier, RequestOrder};
 
 // Layout of a reply: a mark, a code, the tag, and a number that only the test reads.
@@ -115,7 +115,7 @@ impl SimulatedNetwork {
     }
 
     fn judge(&mut self, bytes: &[u8]) -> DatagramKind {
-        let reply = Received { bytes, truncated: false, realtime_ns: None };
+        let reply = ReplyDatagram { bytes, truncated: false, realtime_ns: None };
         self.script.judge(&reply, &mut self.track)
     }
 
@@ -325,7 +325,7 @@ fn a_truncated_reply_matches_if_no_verification_is_required() {
         network.begin();
         network.send(1);
         let bytes = SimulatedNetwork::reply(&network.under_way[0], 0);
-        let reply = Received { bytes: &bytes, truncated: true, realtime_ns: None };
+        let reply = ReplyDatagram { bytes: &bytes, truncated: true, realtime_ns: None };
         let judgement = network.script.judge(&reply, &mut network.track);
         assert_eq!(matches!(judgement, DatagramKind::First { .. }), fine);
     }

@@ -15,7 +15,7 @@ options:
   state:
     description:
       - C(applied) makes the changes of the plan. If the host refuses one, all are undone and the task fails.
-      - C(confirmed) keeps changes that were applied with O(until_confirmed). It fails if O(tune) is undone already.
+      - C(confirmed) keeps changes that were applied with O(until_confirmed). It fails if O(tune) is not in effect, for example because it was undone.
       - C(planned) returns the plan and changes nothing. C(undone) restores the original values.
     type: str
     choices: [applied, confirmed, planned, undone]

@@ -140,7 +140,7 @@ class Changes(Linerate):
 
     def confirmed(self):
         tunes = self.own()
-        # As after a confirmation that comes too late: the guard has undone the tune.
+        # For example, the confirmation came too late, and the guard has undone the tune.
         if self.params["tune"] and not tunes:
             self.fail("tune %d is not in effect, so it cannot be confirmed" % self.params["tune"])
         waiting = [tune for tune in tunes if "confirmed" in (tune["until"] or {})]
