@@ -144,7 +144,7 @@ fn status_lists_an_applied_boost_and_undo_restores_the_server() {
     };
     assert_eq!(allowed(&before), allowed(&after));
 
-    // Status wants no pins that were declined.
+    // Status does not report declined pins as missing.
     expect(&host, 0, &["apply", "--port", PORT, "--yes", "--anyway", "--no-pin"]);
     expect(&host, 0, &["status"]);
 }

@@ -93,7 +93,7 @@ fn interrupted_run_reports_and_removes_its_lab() {
     let steps = ["--quick", "--steps", "reuseport,steer-by-cpu", "--time", "30", "--json", "-"];
     let mut run = lab(runtime.path(), &steps);
     let mut child = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command starts");
-    // The line on standard error says that the baseline is done.
+    // linerate prints this line when the baseline is done.
     await_line(&mut child.stderr, |line| line.starts_with("baseline").then_some(()));
     let pid = child.id();
     kill_process(Pid::from_child(&child), Signal::INT).expect("a signal");

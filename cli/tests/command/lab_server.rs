@@ -8,7 +8,7 @@ use crate::support::{
     assert_refused, document_of, errors_of, is_installed, is_root, linerate, machine, program,
 };
 
-const NSD: &str = "/usr/sbin/nsd";
+const NSD: &str = "nsd";
 
 /// `linerate lab --quick --server`, with its document on standard output.
 fn measure(server: &str, time: &str, steps: &str) -> Value {
@@ -55,7 +55,7 @@ fn lab_measures_restarts_and_boosts_nsd() {
 #[test]
 fn no_reply_servers_have_a_rate_and_no_latency() {
     let test = "no_reply_servers_have_a_rate_and_no_latency";
-    if !is_root(test) || !is_installed(test, "/usr/sbin/rsyslogd") {
+    if !is_root(test) || !is_installed(test, "rsyslogd") {
         return;
     }
     let _machine = machine();

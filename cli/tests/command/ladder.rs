@@ -6,9 +6,10 @@ pub(crate) mod generators;
 use std::fs;
 use std::process::{Child, Stdio};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::Value;
 
+use crate::boost_servers::scene::signal;
 use crate::support::{machine, program, within};
 use crate::tune::scene::{TuneTestLab, output_text};
 use generators::SshTestGenerators;
@@ -51,11 +52,6 @@ fn start_xps_step(scene: &TuneTestLab, generators: &SshTestGenerators) -> Child 
         scene.shell(XPS) != "0"
     });
     child
-}
-
-fn signal(pid: u32, signal: Signal) {
-    let pid = Pid::from_raw(pid.cast_signed()).expect("a process id");
-    kill_process(pid, signal).expect("a signal can be sent");
 }
 
 /// No tune may be in effect, and all settings have to have their original values.

@@ -54,8 +54,8 @@ fn prefixed_lines_are_printed_until_the_input_ends() {
     let mut output = BufReader::new(printer.stdout.take().expect("a pipe"));
     let mut text = String::new();
     input.write_all(b"ready\n").and_then(|()| output.read_line(&mut text)).expect("a line");
-    for with in [Signal::INT, Signal::TERM, Signal::QUIT, Signal::HUP] {
-        signal(printer.id(), with);
+    for stop_signal in [Signal::INT, Signal::TERM, Signal::QUIT, Signal::HUP] {
+        signal(printer.id(), stop_signal);
     }
     input.write_all(b"shutting down\n").expect("the printer runs");
     drop(input);
@@ -73,7 +73,7 @@ fn replicas_start_in_a_pid_namespace_without_their_session() {
     run.until("2 replicas on CPU");
     let outcome = host.run_load(PORT_NUMBER, &["--rate", "1000", "--duration", "1"]);
     assert_eq!(count(&outcome, "lost"), 0, "{outcome}");
-    // Its process id is that of another process here.
+    // In this namespace, the PID of boost run belongs to another process.
     let copies = host.copies();
     let status = host.document(&["status"]);
     assert_eq!(status["replicas"][0]["is_supervised"], true, "{status}");

@@ -5,23 +5,21 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{ChildStderr, Command};
 
-use crate::support::{await_line, skip};
+use crate::support::{await_line, is_installed, skip};
 
 const SSHD: &str = "/usr/sbin/sshd";
 
 /// Whether sshd can let root in. If not, prints a SKIP line.
 pub(crate) fn is_usable(test: &str) -> bool {
-    let programs = [SSHD, "/usr/bin/ssh", "/usr/bin/ssh-keygen", "/usr/bin/unshare"];
-    let missing = programs.into_iter().find(|program| !Path::new(program).exists());
-    if let Some(program) = missing {
-        skip(test, format!("{program} is not here (openssh-server, openssh-client, util-linux)"));
+    if !["sshd", "ssh", "ssh-keygen", "unshare"].iter().all(|program| is_installed(test, program)) {
+        return false;
     }
     let shadow = fs::read_to_string("/etc/shadow").unwrap_or_default();
     let is_locked = shadow.lines().any(|line| line.starts_with("root:!"));
     if is_locked {
-        skip(test, "sshd lets nobody in to a locked account without PAM");
+        skip(test, "root's account is locked, and sshd without PAM refuses locked accounts");
     }
-    missing.is_none() && !is_locked
+    !is_locked
 }
 
 /// Makes the key pairs `host`, `client` and `other`. sshd accepts `client`.

@@ -14,7 +14,7 @@ use linerate_tune::plan::PlannedChange;
 use linerate_tune::transaction::{ChangeTarget, TuneError, TuneStart, TuneTransaction, undo};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::Skipped;
+use crate::TrialResult;
 
 const SETTINGS: usize = 200;
 
@@ -33,7 +33,7 @@ fn begin(plan: Option<&TunePlan>) -> TuneStart<'_> {
 }
 
 /// Runs a role in a file system of its own, which ends with the role.
-fn in_file_system(mount: &str, words: &[&str]) -> Skipped {
+fn in_file_system(mount: &str, words: &[&str]) -> TrialResult {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().to_str().expect("text");
     let program = std::env::current_exe().expect("a program");
@@ -54,16 +54,16 @@ fn in_file_system(mount: &str, words: &[&str]) -> Skipped {
     Ok(())
 }
 
-pub(crate) fn tune_is_refused_at_the_start_if_the_disk_is_full() -> Skipped {
+pub(crate) fn tune_is_refused_at_the_start_if_the_disk_is_full() -> TrialResult {
     in_file_system("-t tmpfs -o size=300k,mode=700 tmpfs", &["start"])
 }
 
-pub(crate) fn disk_that_fills_up_midway_loses_no_journal_record() -> Skipped {
+pub(crate) fn disk_that_fills_up_midway_loses_no_journal_record() -> TrialResult {
     // ramfs has no fallocate, so no space can be reserved.
     in_file_system("-t ramfs -o mode=700 ramfs", &["midway"])
 }
 
-pub(crate) fn values_that_a_change_reset_leave_space_for_its_undo() -> Skipped {
+pub(crate) fn values_that_a_change_reset_leave_space_for_its_undo() -> TrialResult {
     in_file_system("-t tmpfs -o size=600k,mode=700 tmpfs", &["resets"])
 }
 

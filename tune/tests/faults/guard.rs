@@ -12,7 +12,7 @@ use linerate_tune::transaction::{confirm, undo_overdue};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use crate::Skipped;
+use crate::TrialResult;
 use crate::scene::Scene;
 
 /// A process that makes a tune, and its guard.
@@ -59,7 +59,7 @@ fn undo_reason(scene: &Scene) -> Option<UndoReason> {
 
 const LONG: Duration = Duration::from_secs(30);
 
-pub(crate) fn confirmed_tune_stays_in_effect() -> Skipped {
+pub(crate) fn confirmed_tune_stays_in_effect() -> TrialResult {
     let scene = Scene::new()?;
     let before = scene.values();
     let mut tune = GuardedTune::start(&scene, "fast", "1000");
@@ -74,7 +74,7 @@ pub(crate) fn confirmed_tune_stays_in_effect() -> Skipped {
     Ok(())
 }
 
-pub(crate) fn tune_of_a_killed_maker_is_undone_immediately() -> Skipped {
+pub(crate) fn tune_of_a_killed_maker_is_undone_immediately() -> TrialResult {
     for until in ["1000", "maker"] {
         let scene = Scene::new()?;
         let before = scene.values();
@@ -97,7 +97,7 @@ pub(crate) fn tune_of_a_killed_maker_is_undone_immediately() -> Skipped {
     Ok(())
 }
 
-pub(crate) fn guard_inherits_no_descriptor_session_or_directory() -> Skipped {
+pub(crate) fn guard_inherits_no_descriptor_session_or_directory() -> TrialResult {
     let scene = Scene::new()?;
     // A descriptor that the maker inherits, like one that a shell redirects.
     let inherited = rustix::fs::open("/dev/null", rustix::fs::OFlags::RDONLY, rustix::fs::Mode::empty());
@@ -132,7 +132,7 @@ pub(crate) fn guard_inherits_no_descriptor_session_or_directory() -> Skipped {
     Ok(())
 }
 
-pub(crate) fn a_killed_guard_leaves_an_overdue_tune() -> Skipped {
+pub(crate) fn a_killed_guard_leaves_an_overdue_tune() -> TrialResult {
     let scene = Scene::new()?;
     let before = scene.values();
     let mut tune = GuardedTune::start(&scene, "stepping", "1000");

@@ -9,7 +9,7 @@ use linerate_lab::LabChild;
 use linerate_tune::journal::record::UndoOutcome;
 use linerate_tune::status::{SettingState, TuneState};
 
-use crate::Skipped;
+use crate::TrialResult;
 use crate::scene::{Scene, changes};
 
 /// Lets a role run for `steps` steps and kills it at the next one. Returns false if it ended
@@ -55,7 +55,7 @@ fn assert_undo_restores_all(scene: &Scene, before: &std::collections::BTreeMap<S
     assert_eq!(scene.values(), *before, "{at}");
 }
 
-pub(crate) fn undo_restores_settings_after_a_kill_at_any_step_of_a_tune() -> Skipped {
+pub(crate) fn undo_restores_settings_after_a_kill_at_any_step_of_a_tune() -> TrialResult {
     let scene = Scene::new()?;
     let before = scene.values();
     for step in 0.. {
@@ -75,7 +75,7 @@ pub(crate) fn undo_restores_settings_after_a_kill_at_any_step_of_a_tune() -> Ski
     Ok(())
 }
 
-pub(crate) fn undo_restores_settings_after_a_kill_at_any_step_of_an_undo() -> Skipped {
+pub(crate) fn undo_restores_settings_after_a_kill_at_any_step_of_an_undo() -> TrialResult {
     let scene = Scene::new()?;
     let before = scene.values();
     for step in 0.. {
@@ -125,12 +125,12 @@ fn kill_at_system_calls(
     unreachable!("the loop has no end")
 }
 
-fn has_strace() -> Skipped {
+fn has_strace() -> TrialResult {
     let is_installed = Command::new("strace").arg("-V").output().is_ok_and(|output| output.status.success());
     is_installed.then_some(()).ok_or_else(|| "strace is not installed".to_owned())
 }
 
-pub(crate) fn undo_restores_settings_after_a_kill_at_any_journal_system_call() -> Skipped {
+pub(crate) fn undo_restores_settings_after_a_kill_at_any_journal_system_call() -> TrialResult {
     has_strace()?;
     let scene = Scene::new()?;
     let before = scene.values();
@@ -143,7 +143,7 @@ pub(crate) fn undo_restores_settings_after_a_kill_at_any_journal_system_call() -
     Ok(())
 }
 
-pub(crate) fn undo_can_be_repeated_after_a_kill_at_any_journal_system_call() -> Skipped {
+pub(crate) fn undo_can_be_repeated_after_a_kill_at_any_journal_system_call() -> TrialResult {
     has_strace()?;
     let scene = Scene::new()?;
     let before = scene.values();
@@ -158,7 +158,7 @@ pub(crate) fn undo_can_be_repeated_after_a_kill_at_any_journal_system_call() -> 
     Ok(())
 }
 
-pub(crate) fn undo_keeps_values_that_others_set() -> Skipped {
+pub(crate) fn undo_keeps_values_that_others_set() -> TrialResult {
     let scene = Scene::new()?;
     let mut before = scene.values();
     kill_at(&mut scene.start(&[], &["tune", &scene.directory(), "stepping"]), 10_000);

@@ -12,7 +12,7 @@ mod scene;
 use std::process::ExitCode;
 
 use libtest_mimic::Arguments;
-use linerate_testkit::{NamedTest, TrialResult as Skipped, named_tests, run_tests};
+use linerate_testkit::{NamedTest, TrialResult, named_tests, run_tests};
 
 const TESTS: &[NamedTest] = named_tests![
     kill::undo_restores_settings_after_a_kill_at_any_step_of_a_tune,
@@ -39,6 +39,6 @@ fn main() -> ExitCode {
     run_tests(Arguments::from_args(), TESTS, &as_root())
 }
 
-fn as_root() -> Skipped {
+fn as_root() -> TrialResult {
     if rustix::process::geteuid().is_root() { Ok(()) } else { Err("requires root".to_owned()) }
 }

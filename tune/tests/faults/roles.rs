@@ -17,18 +17,18 @@ use crate::scene::{INTERFACE, changes};
 /// Runs a role to its end.
 pub(crate) fn play(role: &str, words: &[&str]) -> ExitCode {
     match (role, words) {
-        ("tune", [directory, pace]) => tune(directory, &Paced::new(pace), None),
+        ("tune", [directory, pace]) => tune(directory, &PacedHost::new(pace), None),
         ("undo", [directory, pace]) => {
             let mut writer = StateStore::at(*directory).lock().expect("locked");
-            undo(&mut writer, &Paced::new(pace), None, Asked).expect("undone");
+            undo(&mut writer, &PacedHost::new(pace), None, Asked).expect("undone");
         }
         ("guarded", [directory, pace, "maker"]) => {
-            tune(directory, &Paced::new(pace), Some(UndoDeadline::Maker {}));
+            tune(directory, &PacedHost::new(pace), Some(UndoDeadline::Maker {}));
         }
         ("guarded", [directory, pace, seconds]) => {
             let seconds: u64 = seconds.parse().expect("a number");
             let until = UndoDeadline::Confirmed { boot_seconds: boot_seconds() + seconds };
-            tune(directory, &Paced::new(pace), Some(until));
+            tune(directory, &PacedHost::new(pace), Some(until));
         }
         ("guard", [directory, tune]) => {
             let tune = tune.parse().expect("a number");
@@ -41,7 +41,7 @@ pub(crate) fn play(role: &str, words: &[&str]) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn tune(directory: &str, target: &Paced, until: Option<UndoDeadline>) {
+fn tune(directory: &str, target: &PacedHost, until: Option<UndoDeadline>) {
     let store = StateStore::at(directory);
     let mut writer = store.lock().expect("locked");
     let devices = vec![NamedDevice::observe(target.host(), INTERFACE).expect("there")];
@@ -67,12 +67,12 @@ fn tune(directory: &str, target: &Paced, until: Option<UndoDeadline>) {
 
 /// The live host. If it waits, each read and write needs a line of input, so that a test chooses
 /// the moment of a kill.
-struct Paced {
+struct PacedHost {
     host: Host,
     waits: bool,
 }
 
-impl Paced {
+impl PacedHost {
     fn new(pace: &str) -> Self {
         Self { host: Host::live(), waits: pace == "stepping" }
     }
@@ -86,7 +86,7 @@ impl Paced {
     }
 }
 
-impl ChangeTarget for Paced {
+impl ChangeTarget for PacedHost {
     fn host(&self) -> &Host {
         &self.host
     }

@@ -36,7 +36,7 @@ pub(crate) struct Fake {
 pub(crate) struct Fuse(Cell<Option<u32>>);
 
 /// The panic of a killed program.
-struct Killed;
+struct KillPanic;
 
 pub(crate) fn setting(number: usize) -> Setting {
     Setting::sysctl(format!("net.fake.n{number}"))
@@ -54,14 +54,14 @@ impl Fuse {
         self.0.set(None);
         match result {
             Ok(result) => Some(result),
-            Err(panic) if panic.is::<Killed>() => None,
+            Err(panic) if panic.is::<KillPanic>() => None,
             Err(panic) => std::panic::resume_unwind(panic),
         }
     }
 
     pub(crate) fn event(&self) {
         match self.0.get() {
-            Some(0) => panic_any(Killed),
+            Some(0) => panic_any(KillPanic),
             Some(left) => self.0.set(Some(left - 1)),
             None => {}
         }
@@ -91,11 +91,6 @@ impl Fake {
 
     pub(crate) fn now(&self, setting: &Setting) -> String {
         setting.read(&self.host).expect("scripted").to_string()
-    }
-
-    /// Runs a program and kills it at its Nth event. Returns `None` if it was killed.
-    pub(crate) fn killed_at<T>(&self, event: Option<u32>, program: impl FnOnce() -> T) -> Option<T> {
-        self.fuse.killed_at(event, program)
     }
 
     fn event(&self) {

@@ -283,7 +283,7 @@ fn a_killed_tune_is_resumed_from_its_plan() {
     for kill in 0..12 {
         let (fake, scratch) = (Fake::new(3), Scratch::new());
         let original_plan = plan(3);
-        let completed = fake.killed_at(Some(kill), || {
+        let completed = fake.fuse.killed_at(Some(kill), || {
             let mut writer = scratch.lock();
             let begin = TuneStart { plan: Some(&original_plan), ..begin() };
             let mut transaction = TuneTransaction::begin(&mut writer, &fake, begin).expect("begun");
@@ -292,14 +292,13 @@ fn a_killed_tune_is_resumed_from_its_plan() {
         assert!(completed.is_none());
         assert_eq!(status(&scratch, &fake).tunes[0].state, TuneState::Died);
         let mut writer = scratch.lock();
-        let (mut transaction, saved_plan) =
-            TuneTransaction::resume(&mut writer, &fake, None).expect("resumed");
+        let (mut transaction, saved_plan) = TuneTransaction::resume(&mut writer, &fake).expect("resumed");
         assert_eq!((transaction.id(), &saved_plan), (1, &original_plan));
         let results = apply(&mut transaction, &fake, &saved_plan);
         let already_count = results.iter().filter(|result| **result == ChangeOutcome::Already).count();
         assert!(already_count >= kill as usize / 4, "{kill}: {results:?}");
         transaction.end(None).expect("ended");
-        let error = TuneTransaction::resume(&mut writer, &fake, None).expect_err("the tune is complete");
+        let error = TuneTransaction::resume(&mut writer, &fake).expect_err("the tune is complete");
         assert!(matches!(error, TuneError::NothingToResume));
         drop(writer);
         let status = status(&scratch, &fake);
@@ -325,12 +324,12 @@ fn tune_before_another_tune_in_effect_cannot_be_resumed() {
     assert!(can_resume());
     tune(&scratch, &fake, begin(), &setting(1), "7");
     assert!(!can_resume());
-    let error = TuneTransaction::resume(&mut scratch.lock(), &fake, None).expect_err("not the last one");
+    let error = TuneTransaction::resume(&mut scratch.lock(), &fake).expect_err("not the last one");
     assert!(matches!(error, TuneError::NothingToResume));
     undo(&mut scratch.lock(), &fake, Some(2), Asked).expect("undone");
     assert!(can_resume());
     let mut writer = scratch.lock();
-    let (transaction, _) = TuneTransaction::resume(&mut writer, &fake, None).expect("resumed");
+    let (transaction, _) = TuneTransaction::resume(&mut writer, &fake).expect("resumed");
     assert_eq!(transaction.id(), 1);
 }
 
@@ -364,7 +363,7 @@ fn a_reopened_tune_that_is_killed_is_resumed() {
         let (fake, scratch) = (Fake::new(2), Scratch::new());
         tune(&scratch, &fake, begin(), &setting(0), "5");
         let new_plan = plan(2);
-        let completed = fake.killed_at(Some(kill), || {
+        let completed = fake.fuse.killed_at(Some(kill), || {
             let mut writer = scratch.lock();
             let mut transaction =
                 TuneTransaction::reopen(&mut writer, &fake, 1, &new_plan).expect("reopened");
@@ -373,8 +372,7 @@ fn a_reopened_tune_that_is_killed_is_resumed() {
         assert!(completed.is_none(), "{kill}");
         assert_eq!(status(&scratch, &fake).tunes[0].state, TuneState::Died);
         let mut writer = scratch.lock();
-        let (mut transaction, saved_plan) =
-            TuneTransaction::resume(&mut writer, &fake, None).expect("resumed");
+        let (mut transaction, saved_plan) = TuneTransaction::resume(&mut writer, &fake).expect("resumed");
         assert_eq!(saved_plan, new_plan);
         apply(&mut transaction, &fake, &saved_plan);
         transaction.end(None).expect("ended");

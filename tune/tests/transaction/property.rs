@@ -103,7 +103,7 @@ proptest! {
         for (number, manner) in manners.iter().enumerate() {
             fake.behave(&setting(number), *manner);
         }
-        let result = fake.killed_at(kill, || tune(&fake, &scratch, &changes));
+        let result = fake.fuse.killed_at(kill, || tune(&fake, &scratch, &changes));
         if let Some(result) = result { result.expect("journalled") }
         // The half-written value of a killed program may be a value that others set, so undo keeps it.
         let half: BTreeMap<_, _> = state(&fake).into_iter().filter(|(_, now)| now.starts_with("half-")).collect();
@@ -166,10 +166,10 @@ proptest! {
         // A plan sets each setting once.
         let values: BTreeMap<usize, u8> = changes.into_iter().collect();
         let changes_once: Changes = values.into_iter().collect();
-        let is_killed = fake.killed_at(Some(kill), || tune(&fake, &scratch, &changes_once)).is_none();
+        let is_killed = fake.fuse.killed_at(Some(kill), || tune(&fake, &scratch, &changes_once)).is_none();
         if is_killed && !scratch.lock().tunes().is_empty() {
             let mut writer = scratch.lock();
-            let error = TuneTransaction::resume(&mut writer, &fake, None).expect_err("the tune has no plan");
+            let error = TuneTransaction::resume(&mut writer, &fake).expect_err("the tune has no plan");
             assert!(matches!(error, TuneError::NoPlan { tune: 1 }), "{error}");
         }
         if is_killed {

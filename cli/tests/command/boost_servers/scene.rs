@@ -4,7 +4,6 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
 use linerate_lab::program::{RecipeValues, ServerRecipe};
 use linerate_testkit::reflector::installed::find;
@@ -12,6 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::schema::conforms;
+pub(crate) use crate::support::within;
 use crate::support::{program, skip};
 use crate::tune::scene::{TuneTestLab, output_text, text};
 
@@ -163,11 +163,7 @@ impl BoostServersTestHost {
 
     /// The `result` of the command's JSON document, which has to match its schema.
     pub(crate) fn document(&self, arguments: &[&str]) -> Value {
-        self.document_with_status(0, arguments)
-    }
-
-    pub(crate) fn document_with_status(&self, status: i32, arguments: &[&str]) -> Value {
-        let (out, err) = self.expect(status, &[arguments, &["--json", "-"]].concat());
+        let (out, err) = self.expect(0, &[arguments, &["--json", "-"]].concat());
         let document = serde_json::from_str::<Value>(&out);
         let mut document = document.unwrap_or_else(|error| panic!("{error}: {out}{err}"));
         if arguments.contains(&"status") {
@@ -270,15 +266,6 @@ pub(crate) fn assert_one_line(output: &Output, status: i32, words: &str) {
     let (out, err) = output_text(output);
     assert_eq!((output.status.code(), err.lines().count()), (Some(status), 1), "{out}{err}");
     assert!(out.is_empty() && err.contains(words), "no '{words}' in {out}{err}");
-}
-
-/// Polls a condition, because no event reports it.
-pub(crate) fn within(seconds: u64, description: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(seconds);
-    while !condition() {
-        assert!(Instant::now() < deadline, "{description} within {seconds} s");
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }
 
 pub(crate) fn signal(pid: u32, signal: Signal) {

@@ -9,7 +9,7 @@ use crate::support::{machine, skip};
 /// Largest difference between the two, as a share of wall time.
 const ALLOWED: f64 = 0.03;
 
-/// Shares of the CPU that packets should take. The short form of the test has no load between.
+/// Shares of the CPU that packets should take. Without LINERATE_TEST_LONG, only the first two are tested.
 const LOADS: [f64; 3] = [0.0, 0.8, 0.4];
 
 /// Inter-processor interrupts per second.

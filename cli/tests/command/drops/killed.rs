@@ -49,7 +49,7 @@ fn commands_ended_by_a_signal_leave_no_bpf_program_loaded() {
                 programs = program_ids(child.id());
                 programs.len() >= 2
             });
-            assert!(loaded_count(&programs) > 0, "{programs:?}");
+            assert_eq!(loaded_count(&programs), programs.len(), "{programs:?}");
             child.signal(*signal).expect("a signal");
             if *signal != Signal::KILL {
                 let output = child.stdout.take().expect("a pipe");

@@ -10,8 +10,8 @@ fn assert_refused(arguments: &[&str], words: &str) {
 }
 
 #[test]
-fn drops_reports_missing_privileges_and_invalid_load_documents() {
-    if !is_root("drops_reports_missing_privileges_and_invalid_load_documents") {
+fn drops_refuses_missing_privileges_invalid_load_documents_and_failed_commands() {
+    if !is_root("drops_refuses_missing_privileges_invalid_load_documents_and_failed_commands") {
         return assert_refused(&["--duration", "0.1"], "CAP_BPF");
     }
     assert_refused(&["--interface", "nonesuch0", "--duration", "0.1"], "nonesuch0");

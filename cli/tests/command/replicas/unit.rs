@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::support::{program, skip};
+use crate::support::{is_root, program};
 
 const SCRIPT: &str = r#"
 set -e
@@ -20,18 +20,20 @@ ls $units
 #[test]
 fn boost_unit_writes_a_drop_in_and_undo_removes_it() {
     let state = tempfile::tempdir().expect("a directory");
-    if !rustix::process::geteuid().is_root() {
-        return skip("boost_unit_writes_a_drop_in_and_undo_removes_it", "not root");
+    if !is_root("boost_unit_writes_a_drop_in_and_undo_removes_it") {
+        return;
     }
     let mut command = Command::new("unshare");
     command.args(["-m", "sh", "-c", SCRIPT]).env("LINERATE", program()).env("STATE", state.path());
     let output = command.output().expect("unshare");
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{out}{err}");
-    let privileges = "/usr/bin/setpriv --reuid=nobody --regid=$GID --init-groups -- ";
     let group = Command::new("id").args(["-g", "nobody"]).output().expect("id");
-    let privileges = privileges.replace("$GID", String::from_utf8_lossy(&group.stdout).trim());
-    let start = format!("/usr/bin/env --ignore-signal=PIPE {privileges}");
+    assert!(group.status.success(), "{group:?}");
+    let group = String::from_utf8_lossy(&group.stdout).trim().to_owned();
+    let start = format!(
+        "/usr/bin/env --ignore-signal=PIPE /usr/bin/setpriv --reuid=nobody --regid={group} --init-groups -- "
+    );
     let command =
         format!("boost run --replicas 2 --port 123 -- {start}/usr/sbin/server $WORDS\nDelegate=yes\n");
     assert!(out.contains(&command), "{out}");

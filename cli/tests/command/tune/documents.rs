@@ -18,6 +18,7 @@ fn json_of_each_tune_verb_matches_its_schema() {
     // A plan without changes makes no tune.
     let file = scene.save("empty.json", &scene.plan_of(&[]));
     let unchanged = document("apply", &["--plan", &file, "--yes"]);
+    conforms(&unchanged, "linerate.tune-apply/2");
     assert_eq!((&unchanged["result"]["tune"], &unchanged["result"]["changes"]), (&Value::Null, &json!([])));
     let file = scene.save("plan.json", &scene.plan());
     conforms(&document("apply", &["--plan", &file, "--yes"]), "linerate.tune-apply/2");
