@@ -62,9 +62,9 @@ impl SettingOwners {
     }
 }
 
-/// Makes a plan and resolves its conflicts. If the owner of an interface's interrupts would revert their placement, the plan is
-/// made again for interrupts that stay: RPS and XPS must fit the CPUs that the queues interrupt.
-#[must_use]
+/// Makes a plan and resolves its conflicts. If the owner of an interface's interrupts would revert
+/// their placement, the plan is made again for interrupts that stay: RPS and XPS must fit the CPUs
+/// that the queues interrupt.
 pub fn resolved_plan(
     host: &Host,
     view: &HostView<'_>,
@@ -108,8 +108,9 @@ pub fn resolved_plan(
     plan
 }
 
-/// Adds the claims of other owners to a plan, and the changes that make the owners leave its settings alone. A change that an
-/// owner would revert by itself is skipped until a person has reconfigured the owner. Returns these changes.
+/// Adds the claims of other owners to a plan, and the changes that make the owners leave its settings
+/// alone. A change that an owner would revert by itself is skipped until a person has reconfigured
+/// the owner. Returns these changes.
 pub fn resolve(plan: &mut TunePlan, owners: &SettingOwners) -> Vec<PlannedChange> {
     for change in &mut plan.changes {
         change.claims = owners.claims(&change.setting, &change.to);

@@ -63,7 +63,7 @@ pub struct TunePlan {
     pub target: Vec<TargetSetting>,
     /// Changes that wait until a finding is fixed; `--anyway` plans them nevertheless.
     #[serde(default)]
-    pub held_back: Vec<HeldBack>,
+    pub held_back: Vec<HeldBackChanges>,
     /// Findings that the plan does not fix, with reasons.
     #[serde(alias = "left")]
     pub skipped: Vec<SkippedFinding>,
@@ -80,7 +80,7 @@ pub struct TargetSetting {
 /// Changes that would make things worse as long as a finding is not fixed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct HeldBack {
+pub struct HeldBackChanges {
     /// Id of the finding to fix first.
     pub until_fixed: String,
     pub why: String,
@@ -213,8 +213,8 @@ impl PlannedChange {
         }
     }
 
-    /// Whether an owner such as irqbalance changes the setting again and again until the plan's exclusions are made. Then the
-    /// plan stays valid although the setting has another value now.
+    /// Whether an owner such as irqbalance changes the setting again and again until the plan's
+    /// exclusions are made. Then the plan stays valid although the setting has another value now.
     pub fn is_moved_by_others(&self) -> bool {
         self.claims.iter().any(|claim| {
             claim.enforcement == EnforcementMode::Always && claim.exclusion == ClaimExclusion::InPlan
@@ -222,7 +222,7 @@ impl PlannedChange {
     }
 }
 
-impl HeldBack {
+impl HeldBackChanges {
     /// Whether one of its changes fixes the finding of this id.
     pub fn fixes(&self, finding: &str) -> bool {
         self.changes.iter().any(|change| change.findings.iter().any(|id| id == finding))

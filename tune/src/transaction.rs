@@ -113,21 +113,18 @@ impl<'w> TuneTransaction<'w> {
         Ok(Self { writer, id })
     }
 
-    /// Resumes a tune of this boot that broke off or whose program died: `id`, or the latest one if no
-    /// later tune is in effect.
-    /// Returns its plan, too. Changes that were made before turn out as [`ChangeOutcome::Already`].
+    /// Resumes the latest tune of this boot that broke off or whose program died, unless a later tune
+    /// is in effect. Returns its plan, too. Changes that were made before turn out as
+    /// [`ChangeOutcome::Already`].
+    ///
+    /// # Errors
+    /// [`TuneError::NothingToResume`], [`TuneError::EarlierBoot`], [`TuneError::NoPlan`];
+    /// [`TuneError::Journal`].
     pub fn resume<T: ChangeTarget>(
         writer: &'w mut JournalWriter,
         target: &T,
-        id: Option<u64>,
     ) -> Result<(Self, TunePlan), TuneError> {
-        let tune = match id {
-            Some(id) => writer.tune(id).ok_or(TuneError::NoSuchTune { tune: id })?,
-            None => resumable(writer.tunes()).ok_or(TuneError::NothingToResume)?,
-        };
-        if !tune.is_unfinished() {
-            return Err(TuneError::NothingToResume);
-        }
+        let tune = resumable(writer.tunes()).ok_or(TuneError::NothingToResume)?;
         let id = tune.begun.tune;
         if tune.begun.is_of_earlier_boot(&target.boot()?) == Some(true) {
             return Err(TuneError::EarlierBoot { tune: id });
@@ -165,6 +162,11 @@ impl<'w> TuneTransaction<'w> {
 
     pub fn id(&self) -> u64 {
         self.id
+    }
+
+    /// The value of a setting before the tune's first change of it.
+    pub fn original(&self, setting: &Setting) -> Option<&SettingValue> {
+        Some(&self.tracked(setting)?.original)
     }
 
     /// When the tune undoes itself; `None` for never.

@@ -54,7 +54,7 @@ impl Default for ExporterOptions {
 pub(crate) struct Exporter {
     host: Host,
     scope: Scope,
-    wanted: MetricSelection,
+    selection: MetricSelection,
     tally: MetricTotals,
     before: Option<(Instant, PacketPath)>,
     collectors: Vec<OptionalCollector>,
@@ -78,7 +78,7 @@ impl Exporter {
         ];
         let collectors = collectors.into_iter().flatten().collect();
         let tally = MetricTotals::new(usize::try_from(options.max_series).unwrap_or(usize::MAX));
-        Self { host, scope, wanted: selection, tally, before: None, collectors }
+        Self { host, scope, selection, tally, before: None, collectors }
     }
 
     // Collectors of [`ExporterOptions`] that cannot run, each with the reason in one line.
@@ -91,12 +91,12 @@ impl Exporter {
     /// counters.
     pub(crate) fn scrape(&mut self) -> Exposition {
         let begin = Instant::now();
-        let ports: Vec<u16> = self.wanted.ports.iter().copied().collect();
+        let ports: Vec<u16> = self.selection.ports.iter().copied().collect();
         let path = PacketPath::observe_ports(&self.host, &self.scope, &ports);
         let before = self.before.as_ref().filter(|(read_at, _)| read_at.elapsed() < LONG_AGO);
         let view = HostView { now: &path, before: before.map(|(_, path)| path) };
         let diagnosis = Diagnosis::of(&view);
-        let mut samples = GatheredSamples::from_path(&path, &diagnosis, &self.wanted);
+        let mut samples = GatheredSamples::from_path(&path, &diagnosis, &self.selection);
         self.before = Some((begin, path));
         self.gather_traced(&mut samples);
         samples.add_gauge(&BUILD_INFO, &[env!("CARGO_PKG_VERSION")], 1.0);

@@ -3,10 +3,10 @@
 //!
 //! A counter's total is the sum of its sources' increases. When a source such as a socket goes, the
 //! total stays. A new source adds its full count; a source that starts at zero again adds its count
-//! since then. A source whose labels change, such as a thread, may have been hidden: first seen after
-//! the first scrape of its family, it adds only its growth from then on. Therefore a series never shrinks while the exporter runs. A family with too many
-//! series keeps the first ones; the others become one series, whose total is the sum of their
-//! increases.
+//! since then. A source whose labels change, such as a thread, may have been hidden before: if it is
+//! first seen after the first scrape of its family, it adds only its later growth. Therefore a
+//! series never shrinks while the exporter runs. A family with too many series keeps the first ones;
+//! the others become one series, whose total is the sum of their increases.
 
 use std::collections::{BTreeMap, HashMap};
 

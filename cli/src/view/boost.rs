@@ -48,7 +48,7 @@ pub(crate) fn plan(envelope: &Envelope<BoostPlanReport>, full: bool) -> Document
     let report = &envelope.result;
     let boost = &report.boost;
     let (tone, verdict) = plan_verdict(report);
-    let mut document = Document::new("Boost plan", verdict, envelope.origin(), &envelope.warnings);
+    let mut document = envelope.new_document("Boost plan", verdict);
     document.full = full;
     document.mark = Some(match tone {
         Tone::Good => Mark::new(tone, "nothing to change"),
@@ -185,8 +185,7 @@ pub(crate) fn apply(envelope: &Envelope<BoostApplyReport>, command: TuneCommand<
             format!("Nothing was changed{}.", why.map(|why| format!(": {why}")).unwrap_or_default())
         }
     };
-    let mut document =
-        Document::new("Boost", format!("{changed} {verification}"), envelope.origin(), &envelope.warnings);
+    let mut document = envelope.new_document("Boost", format!("{changed} {verification}"));
     document.mark = Some(match (report.broke_off.is_some(), report.tune) {
         (true, _) => Mark::new(Tone::Bad, "stopped"),
         (false, None) => Mark::new(Tone::Plain, "nothing to change"),
@@ -327,7 +326,7 @@ pub(crate) fn status(
         0 => "No boost is in effect.".to_owned(),
         boosts => format!("{} in effect.", count_with_noun(boosts, "boost")),
     };
-    let mut document = Document::new("Boosts in effect", verdict, envelope.origin(), &envelope.warnings);
+    let mut document = envelope.new_document("Boosts in effect", verdict);
     document.full = full;
     document.notes.extend(journal_note(status.trouble.as_ref(), &status.journal));
     document.sections = status.boosts.iter().map(|boost| boost_section(boost, command, full)).collect();

@@ -38,7 +38,7 @@ pub(crate) fn apply(envelope: &Envelope<TuneApplyReport>, command: TuneCommand<'
         (None, Some(reason)) => format!("Nothing was changed: {reason}."),
         (None, None) => "Nothing was changed.".to_owned(),
     };
-    let mut document = Document::new("Tune", verdict, envelope.origin(), &envelope.warnings);
+    let mut document = envelope.new_document("Tune", verdict);
     let findings = report.findings.as_deref().unwrap_or_default();
     let remaining: Vec<_> = findings.iter().filter(|finding| finding.severity > Severity::Note).collect();
     document.mark = Some(match (broke_off, remaining.len()) {
@@ -154,8 +154,7 @@ impl CommandResult for UndoReport {
 /// `full` includes restored settings.
 pub(crate) fn undo(envelope: &Envelope<UndoReport>, full: bool) -> Document {
     let report = &envelope.result;
-    let mut document =
-        Document::new("Undone tune", undo_summary(report), envelope.origin(), &envelope.warnings);
+    let mut document = envelope.new_document("Undone tune", undo_summary(report));
     let restored_count = report.settings.iter().filter(|setting| setting.outcome.is_back()).count();
     let setting_count = report.settings.len();
     document.mark = Some(match restored_count == setting_count && report.damaged_lines.is_empty() {
@@ -275,7 +274,7 @@ pub(crate) fn status(envelope: &Envelope<JournalStatus>, command: TuneCommand<'_
         0 => "No tune is in effect.".to_owned(),
         tunes => format!("{} in effect.", count_with_noun(tunes, "tune")),
     };
-    let mut document = Document::new("Tunes in effect", verdict, envelope.origin(), &envelope.warnings);
+    let mut document = envelope.new_document("Tunes in effect", verdict);
     document.notes.extend(journal_note(status.trouble.as_ref(), &status.journal));
     document.sections = status.tunes.iter().map(|tune| status_section(tune, command, full)).collect();
     document
@@ -432,7 +431,7 @@ impl CommandResult for TuneHistory {
             0 => "No tune was ever made.".to_owned(),
             tunes => format!("{} in {}.", count_with_noun(tunes, "tune"), history.journal),
         };
-        let mut document = Document::new("Tune history", verdict, envelope.origin(), &envelope.warnings);
+        let mut document = envelope.new_document("Tune history", verdict);
         document.notes.extend(journal_note(history.trouble.as_ref(), &history.journal));
         let tunes = history.tunes.iter().map(|tune| {
             let text = format!("{}  {}: {}", format::utc(tune.unix_seconds), tune.goal, past_states(tune));

@@ -6,7 +6,7 @@ use linerate_host::setting::{QueueDirection, SteeringTable};
 use linerate_host::{CpuSet, Setting, SettingValue, Severity};
 use linerate_tune::claim::{ClaimExclusion, EnforcementMode, SettingClaim};
 use linerate_tune::plan::{
-    ChangeImpact, HeldBack, InterfaceLayout, PlanRehearsal, PlannedChange, SkippedFinding,
+    ChangeImpact, HeldBackChanges, InterfaceLayout, PlanRehearsal, PlannedChange, SkippedFinding,
 };
 use linerate_tune::{NamedDevice, TunePlan};
 
@@ -363,9 +363,9 @@ fn interruption_text(interrupts: ChangeImpact) -> &'static str {
 }
 
 /// Changes that wait until a finding is fixed.
-fn held_back_section(held_changes: &[HeldBack]) -> Option<Section> {
+fn held_back_section(held_changes: &[HeldBackChanges]) -> Option<Section> {
     let mut section = Section::new("Held back");
-    for HeldBack { until_fixed, why, fix_first, effect, source, changes } in held_changes {
+    for HeldBackChanges { until_fixed, why, fix_first, effect, source, changes } in held_changes {
         let summary = format!("{} until {until_fixed} is fixed", count_with_noun(changes.len(), "change"));
         let table = Table::new(&["setting", "from", "to"]).with_rows(changes.iter().map(|change| {
             let PlannedChange { setting, from, to, .. } = change;

@@ -96,7 +96,7 @@ impl TaskStat {
     }
 }
 
-/// The affinity of the main thread of a process.
+/// CPUs on which a thread may run. A process ID selects its main thread.
 pub fn allowed_cpus(host: &Host, pid: u32) -> Known<CpuSet> {
     read_allowed_cpus(host, &format!("/proc/{pid}"))
 }

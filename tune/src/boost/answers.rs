@@ -76,9 +76,9 @@ impl AnswerCounts {
     }
 }
 
-/// Why an unknown server is not steered now: so few requests arrived that its replies could not
-/// show afterwards whether its threads know only their own clients, or datagrams could not be traced.
-pub fn too_few_to_judge(server: &ObservedServer, plan: &TunePlan) -> Option<String> {
+/// Why an unknown server is not steered now: its datagrams could not be traced, or too few requests
+/// arrived to see afterwards whether each thread has the state of its own clients only.
+pub fn steering_refusal(server: &ObservedServer, plan: &TunePlan) -> Option<String> {
     let starts_steering = |change: &PlannedChange| match &change.setting {
         Setting::Steering { .. } => change.from.as_str() == "none",
         Setting::Socket { knob, .. } => *knob == SocketKnob::IncomingCpu,

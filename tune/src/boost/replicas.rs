@@ -172,11 +172,13 @@ pub enum ReplicaError {
          linerate boost undo --port {port}"
     )]
     PortOfLeftover { port: u16, supervisor: u32 },
-    #[error("linerate process {supervisor} is taking port {port} over: try again when it has")]
+    #[error(
+        "linerate process {supervisor} is taking port {port} over: try again when the takeover is complete"
+    )]
     TakeoverRunning { port: u16, supervisor: u32 },
     #[error(
-        "process 1 has port {port}, and with it the host or container would end: end the server there (systemctl stop \
-         NAME.socket, if systemd waits for its first datagram)"
+        "process 1 has port {port}, and the host or container would stop if it ended: free the port first (systemctl \
+         stop NAME.socket, if systemd holds the socket)"
     )]
     InitProcess { port: u16 },
     #[error(
@@ -245,7 +247,6 @@ pub fn remove_leftovers(host: &Host, port: Option<u16>) -> Result<Vec<ReplicaLef
 }
 
 /// Whether `boost run` or `replace` started the server, and steers its sockets.
-#[must_use]
 pub fn are_copies(host: &Host, server: &ObservedServer) -> bool {
     let is_steered = |group: &ServerGroup| {
         group.steering.value().is_some_and(|steering| steering.parse::<SteeringTable>().is_ok())

@@ -310,7 +310,8 @@ pub(super) fn tunes(entries: &[JournalLine], damage: &[DamagedLine]) -> Vec<Reco
     tunes
 }
 
-/// The tune that can be resumed. Tunes after it hold no setting: its plan does not know their values.
+/// The last tune in effect, or the last tune of all, if it is unfinished. Its plan lacks the values
+/// of later tunes, so a tune before another tune in effect cannot be resumed.
 pub(crate) fn resumable(tunes: &[RecordedTune]) -> Option<&RecordedTune> {
     let last = tunes.last()?.begun.tune;
     let holds = |tune: &&RecordedTune| tune.is_open() || (tune.is_unfinished() && tune.begun.tune == last);

@@ -139,9 +139,9 @@ pub fn reapply(
     Ok(result)
 }
 
-/// Ends the tunes of earlier boots that applied persisted settings: their changes ended with the boots, and each boot adds such
-/// a tune. Nothing is written to the host. A tune stays open if a setting has its value in this boot, too, because its undo
-/// would change that.
+/// Ends the tunes of earlier boots that applied persisted settings: their changes ended with the
+/// boots, and each boot adds such a tune. Nothing is written to the host. A tune stays open if a
+/// setting has its value in this boot, too, because its undo would change that.
 fn end_earlier_boots(writer: &mut JournalWriter, host: &Host) -> Result<(), TuneError> {
     let boot = host.boot()?;
     let has_ended = |tune: &&RecordedTune| {
@@ -172,7 +172,10 @@ fn apply_change(
 ) -> Result<ReappliedSetting, TuneError> {
     let outcome = match transaction.change(host, &change.setting, &change.to) {
         Ok(ChangeOutcome::Already) => ReapplyOutcome::Already,
-        Ok(ChangeOutcome::Made) => ReapplyOutcome::Made { from: change.from.clone() },
+        Ok(ChangeOutcome::Made) => {
+            let from = transaction.original(&change.setting).unwrap_or(&change.from).clone();
+            ReapplyOutcome::Made { from }
+        }
         Ok(ChangeOutcome::Refused { why }) => ReapplyOutcome::Refused { why },
         Err(error @ TuneError::ChangedSince { .. }) => ReapplyOutcome::Refused { why: error.to_string() },
         Err(error) => return Err(error),

@@ -5,7 +5,7 @@ use linerate_host::Diagnosis;
 use linerate_host::finding::Finding;
 use linerate_host::stage::HostView;
 
-use super::{HeldBack, PlannedChange};
+use super::{HeldBackChanges, PlannedChange};
 use crate::TuneProfile;
 
 /// The finding that has to be fixed before packets are spread over more CPUs: the only busy
@@ -26,8 +26,8 @@ pub(super) fn unmet<'d>(
 }
 
 /// The changes of a plan that are held back because of a finding.
-pub(super) fn held_back(finding: &Finding, changes: Vec<PlannedChange>) -> HeldBack {
-    HeldBack {
+pub(super) fn held_back(finding: &Finding, changes: Vec<PlannedChange>) -> HeldBackChanges {
+    HeldBackChanges {
         until_fixed: finding.id.to_owned(),
         why: format!(
             "{}. Each CPU that delivers packets waits for the one lock of that socket, and so does each thread that \

@@ -295,7 +295,8 @@ impl<T: ChangeTarget> UndoRun<'_, T> {
         if let Ok(current_setting) = self.places.find(setting)
             && self.target.read(&current_setting).is_ok_and(|now| now != *value)
         {
-            // The report has it as drift, except interrupts that irqbalance moves. If it cannot be set any more, its queue or device is gone.
+            // The report has it as drift, except interrupts that irqbalance moves. If it cannot be
+            // set any more, its queue or device is gone.
             let _ = self.target.write(&current_setting, value);
         }
         Ok(())

@@ -21,7 +21,7 @@ use super::observation::{self, DiscoveredServer};
 use super::restart::KnownServer;
 use super::watch_loop::{self, WatchOutcome};
 use crate::command::tune::apply::runner::{AppliedTune, TuneRun};
-use crate::command::tune::apply::{check_unfinished_tunes, print_plan};
+use crate::command::tune::apply::{check_unfinished_tunes, print_plan, unconfirmed_reason};
 use crate::command::tune::confirm;
 use crate::command::tune::generated_load::GeneratedLoad;
 use crate::command::tune::measure_args::StartedMeasurement;
@@ -42,7 +42,7 @@ const RESTART: Duration = Duration::from_secs(1);
 
 struct BoostRun {
     target: BoostTargetArgs,
-    making: BoostApplyArgs,
+    apply_args: BoostApplyArgs,
     choice: BoostChoice,
     host: Host,
     interrupt: InterruptFlag,
@@ -59,7 +59,7 @@ pub(super) fn run(target: BoostTargetArgs, apply_args: BoostApplyArgs) -> Result
     let boost_run = BoostRun {
         choice: target.boost_choice(),
         target,
-        making: apply_args,
+        apply_args,
         host,
         interrupt: InterruptFlag::install_ignoring_hangup()?,
         json,
@@ -81,24 +81,21 @@ impl BoostRun {
         let store = self.target.state_dir.store();
         check_unfinished_tunes(&store, &self.host, &self.target.state_dir, false)?;
         // The load starts first, because the server is observed under load.
-        let load = self.making.measuring.generate(&self.interrupt)?;
+        let load = self.apply_args.measuring.generate(&self.interrupt)?;
         let discovered = observation::discover(&self.host, &self.target, &self.interrupt)?;
         self.choice.is_steered_by_run = replicas::are_copies(&self.host, &discovered.report.server);
         if discovered.report.boost.plan.changes.is_empty() {
             return self.report_nothing_to_change(&discovered);
         }
         let BoostPlanReport { server, boost, .. } = &discovered.report;
-        if !self.choice.anyway
-            && self.target.observation_options().datagrams
-            && let Some(reason) = answers::too_few_to_judge(server, &boost.plan)
-        {
+        if let Some(reason) = self.target.steering_refusal(server, &boost.plan) {
             return self.refuse(&discovered, &reason);
         }
         self.print_plan(&discovered)?;
         let question = format!("{}?", view::boost::change_summary(&discovered.report.boost));
-        if self.interrupt.is_raised() || !self.making.consent.confirm(&question, &self.interrupt)? {
+        if self.interrupt.is_raised() || !self.apply_args.consent.confirm(&question, &self.interrupt)? {
             print_status("nothing was changed\n");
-            self.write_unchanged(&discovered, Some("the answer was no"))?;
+            self.write_unchanged(&discovered, Some(unconfirmed_reason(&self.interrupt)))?;
             return Ok(ExitCode::from(1));
         }
         let measurement = self.begin_measurement(&discovered.report.server, load.as_ref())?;
@@ -110,7 +107,7 @@ impl BoostRun {
         }
         let (tune, until) = (applied_tune.id, applied_tune.run.until);
         match until {
-            _ if self.making.watch => self.watch(tune, &discovered.report.server).map(|()| status),
+            _ if self.apply_args.watch => self.watch(tune, &discovered.report.server).map(|()| status),
             Some(UndoDeadline::Confirmed { boot_seconds }) => {
                 let state_dir = &self.target.state_dir;
                 let is_undone =
@@ -158,8 +155,8 @@ impl BoostRun {
             output::print(&text::text(&verdict, TextStyle::stdout()))?;
         }
         match boosts::latest(&self.target.state_dir.store().read()?, &self.target) {
-            Some(tune) if self.making.watch => self.watch(tune, &discovered.report.server)?,
-            None if self.making.watch => bail!("there is no boost in effect to watch"),
+            Some(tune) if self.apply_args.watch => self.watch(tune, &discovered.report.server)?,
+            None if self.apply_args.watch => bail!("there is no boost in effect to watch"),
             _ => {}
         }
         Ok(ExitCode::SUCCESS)
@@ -168,7 +165,7 @@ impl BoostRun {
     /// Makes the changes. Returns the clients before and after, too; `None` if they cannot be counted.
     fn apply_changes(&self, discovered: &DiscoveredServer) -> Result<(AppliedTune<'_>, Option<FlowWatch>)> {
         let plan = &discovered.report.boost.plan;
-        let until = self.making.lasting.deadline();
+        let until = self.apply_args.lasting.deadline();
         let mut flows = self.watch_flows(&discovered.report.server)?;
         let store = self.target.state_dir.store();
         // After a measurement the changes must not end half made because another process holds the lock.
@@ -184,12 +181,12 @@ impl BoostRun {
         // Changes for new workers join the server's boost that is in effect, unless that would be
         // undone with them.
         let transaction = match boosts::find_by_server(&writer, &self.host, &discovered.report.server, plan)
-            .filter(|_| until.is_none() && !self.making.measuring.may_undo())
+            .filter(|_| until.is_none() && !self.apply_args.measuring.may_undo())
         {
             Some(tune) => TuneTransaction::reopen(&mut writer, &self.host, tune, plan)?,
             None => TuneTransaction::begin(&mut writer, &self.host, tune_start)?,
         };
-        let tune_run = TuneRun::new(&self.host, &self.interrupt, self.making.keep_going, until);
+        let tune_run = TuneRun::new(&self.host, &self.interrupt, self.apply_args.keep_going, until);
         let (applied_tune, guard) =
             tune_run.complete(transaction, &self.target.state_dir, |tune_run, transaction| {
                 tune_run.apply_plan(transaction, plan)
@@ -208,13 +205,13 @@ impl BoostRun {
         load: Option<&'a GeneratedLoad>,
     ) -> Result<Result<StartedMeasurement<'a>, String>> {
         if !self.target.observation_options().datagrams {
-            return self.making.measuring.without_measurement("--no-datagrams");
+            return self.apply_args.measuring.without_measurement("--no-datagrams");
         }
         let scope = Scope { interfaces: self.target.interfaces().to_vec(), ..Scope::default() };
         let pids = server.processes.iter().map(|process| process.pid).collect();
         let service = MeasuredService { ports: server.udp_ports(), pids };
         let path = PacketPath::observe(&self.host, &scope);
-        self.making.measuring.begin(&self.host, &path, service, load, &self.interrupt)
+        self.apply_args.measuring.begin(&self.host, &path, service, load, &self.interrupt)
     }
 
     /// Observes again, undoes a harmful boost, measures a harmless one, and prints the outcome.
@@ -252,11 +249,11 @@ impl BoostRun {
                     )?,
                     Err(reason) => (Known::unknown(reason), None),
                 };
-                let options = &self.making.measuring;
+                let options = &self.apply_args.measuring;
                 let change_measurement = measurement.value();
                 let is_worse = change_measurement
                     .map(|change_measurement| {
-                        options.should_undo(change_measurement, self.making.consent, &self.interrupt)
+                        options.should_undo(change_measurement, self.apply_args.consent, &self.interrupt)
                     })
                     .transpose()?;
                 (measurement, undo_report, is_worse == Some(true))
@@ -266,7 +263,7 @@ impl BoostRun {
             true => Some(self.undo(applied_tune.id, UndoReason::Harmful)?),
             false => undo_report,
         };
-        let has_failed = verification.is_failure() || self.making.measuring.shows_harm(&measurement);
+        let has_failed = verification.is_failure() || self.apply_args.measuring.shows_harm(&measurement);
         let report = BoostApplyReport {
             measurement,
             undone: undo_report.is_some(),

@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use clap::Args;
+use linerate_tune::TunePlan;
 use linerate_tune::boost::discovery::{ObservationOptions, ServerQuery};
 use linerate_tune::boost::plan::BoostChoice;
+use linerate_tune::boost::{ObservedServer, answers};
 
 use crate::command::tune::measure_args::MeasureArgs;
 use crate::command::tune::{AutoUndoArgs, ConsentMode, StateDirArgs};
@@ -112,6 +114,12 @@ impl BoostTargetArgs {
 
     pub(super) fn observation_options(&self) -> ObservationOptions {
         ObservationOptions { duration: self.look, datagrams: !self.no_datagrams }
+    }
+
+    /// Why apply does not steer the server now, unless --anyway or --no-datagrams is given.
+    pub(super) fn steering_refusal(&self, server: &ObservedServer, plan: &TunePlan) -> Option<String> {
+        let is_checked = !self.boost_choice().anyway && self.observation_options().datagrams;
+        is_checked.then(|| answers::steering_refusal(server, plan)).flatten()
     }
 
     /// The requested changes.

@@ -4,7 +4,6 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use linerate_host::{BackgroundThread, Host};
-use linerate_tune::boost::answers;
 use linerate_tune::boost::report::BoostPlanReport;
 
 use super::arguments::BoostTargetArgs;
@@ -28,9 +27,7 @@ pub(super) fn run(target: &BoostTargetArgs) -> Result<ExitCode> {
         let mut document = view::boost::plan(&envelope, target.full);
         let BoostPlanReport { server, boost, .. } = &envelope.result;
         if !boost.plan.changes.is_empty() {
-            let refusal = answers::too_few_to_judge(server, &boost.plan);
-            let is_judged = !target.boost_choice().anyway && target.observation_options().datagrams;
-            let text = match refusal.filter(|_| is_judged) {
+            let text = match target.steering_refusal(server, &boost.plan) {
                 Some(reason) => format!("Nothing was changed, and apply refuses for now: {reason}."),
                 None => "Nothing was changed. To make these changes: the same command with apply.".to_owned(),
             };

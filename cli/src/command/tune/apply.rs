@@ -127,7 +127,7 @@ impl TuneApplyArgs {
         let changes = count_with_noun(count, "change");
         if !self.options.consent.confirm(&format!("apply {changes} to {}?", task.host_name), &interrupt)? {
             print_status("nothing was changed\n");
-            write_unchanged(&task, &host, json.as_ref(), Some("the answer was no"))?;
+            write_unchanged(&task, &host, json.as_ref(), Some(unconfirmed_reason(&interrupt)))?;
             return Ok(ExitCode::from(1));
         }
         ensure!(
@@ -294,7 +294,7 @@ impl TuneApplyArgs {
         let measurement =
             self.options.measuring.without_measurement("a tune that is resumed has no window before it")?;
         let mut writer = store.lock()?;
-        let (transaction, plan) = TuneTransaction::resume(&mut writer, host, None)?;
+        let (transaction, plan) = TuneTransaction::resume(&mut writer, host)?;
         let task = TuneTask::of_plan(plan, host);
         let (applied_tune, guard) = self.make_changes(transaction, host, &task, interrupt)?;
         drop(writer);
@@ -330,7 +330,8 @@ impl TuneApplyArgs {
         let has_unplanned_queues = reset_interfaces.is_some();
         let reset_warning = reset_interfaces.map(|interfaces| {
             Warning::remark(format!(
-                "the queues of {interfaces} were made again, and this tune has no changes for them: {} plans these",
+                "the link reset recreated the queues of {interfaces}, and this tune does not set them: run {} to plan \
+                 their settings",
                 self.options.state_dir.command("apply")
             ))
         });
@@ -377,6 +378,11 @@ fn reset_interfaces(plan: &TunePlan) -> Option<String> {
     let names: BTreeSet<_> = resets.filter_map(|change| change.setting.interface()).collect();
     let names: Vec<&str> = names.iter().map(AsRef::as_ref).collect();
     (!names.is_empty()).then(|| names.join(", "))
+}
+
+/// Why the changes were not confirmed.
+pub(crate) fn unconfirmed_reason(interrupt: &InterruptFlag) -> &'static str {
+    if interrupt.is_raised() { "it was interrupted" } else { "the answer was no" }
 }
 
 /// Writes the document of a call that changed nothing.

@@ -53,7 +53,7 @@ impl FlowTarget {
         let request = FlowRequest { interface, cpu: self.cpu, packets: self.packets.clone(), rps: self.rps };
         let mut plan = flow::plan(host, &path, &request)?;
         let owners = SettingOwners::observe(host);
-        if let [change, ..] = conflicts::resolve(&mut plan, &owners).as_slice() {
+        if let Some(change) = conflicts::resolve(&mut plan, &owners).last() {
             // A rule to a queue whose interrupt stays elsewhere would bring the packets to another CPU.
             let skipped = plan.skipped.last();
             bail!(
@@ -61,7 +61,9 @@ impl FlowTarget {
                 change.setting,
                 change.to,
                 skipped.map_or("another program sets it", |skipped| &skipped.why),
-                skipped.map_or_else(String::new, |skipped| format!(": {}", skipped.commands.join("; ")))
+                skipped
+                    .filter(|skipped| !skipped.commands.is_empty())
+                    .map_or_else(String::new, |skipped| format!(": {}", skipped.commands.join("; ")))
             );
         }
         let unread_owners = owners.unknown().iter();

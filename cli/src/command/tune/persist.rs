@@ -127,14 +127,14 @@ impl TuneUnpersistArgs {
     }
 }
 
-/// Fails if units cannot run this path: in a container with `--host-root` it is a path of the image, and after an upgrade it
-/// ends with `(deleted)`.
+/// Fails if units cannot run this path: in a container with `--host-root` it is a path of the image,
+/// and after an upgrade it ends with `(deleted)`.
 pub(crate) fn check_program(program: &Path) -> Result<()> {
     let is_program = program.is_file() && rustix::fs::access(program, rustix::fs::Access::EXEC_OK).is_ok();
     ensure!(
         is_program,
-        "{}: this host has no such program, so that no unit could run it: install linerate on the host and run the command \
-         with that",
+        "{}: this host has no such program, so that no unit could run it: install linerate on the host and run this command \
+         with that program",
         program.display()
     );
     Ok(())

@@ -28,11 +28,12 @@ impl TestBrowser {
     /// Starts the browser. The error is the reason why there is none.
     pub(super) fn start() -> Result<Self, String> {
         let names = ["chromium", "chromium-browser", "google-chrome"];
-        let program = names.into_iter().find(|name| find(name).is_some()).ok_or("no chromium in PATH")?;
+        let program = names.into_iter().find_map(find).ok_or("chromium is not installed")?;
         let home = tempfile::tempdir().map_err(|error| error.to_string())?;
         // The protocol's pipe is descriptors 3 and 4.
         let mut child = Command::new("sh")
-            .args(["-c", "exec \"$@\" 3<&0 4>&1 </dev/null >/dev/null 2>&1", "sh", program])
+            .args(["-c", "exec \"$@\" 3<&0 4>&1 </dev/null >/dev/null 2>&1", "sh"])
+            .arg(&program)
             .args([
                 "--headless=new",
                 "--no-sandbox",
@@ -53,7 +54,7 @@ impl TestBrowser {
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
-            .map_err(|error| format!("{program}: {error}"))?;
+            .map_err(|error| format!("{}: {error}", program.display()))?;
         let commands = child.stdin.take().ok_or("no pipe to chromium")?;
         let output = child.stdout.take().ok_or("no pipe from chromium")?;
         let (sender, answers) = channel();

@@ -84,7 +84,7 @@ fn an_empty_plan_prints_nothing_to_change() {
 fn held_back_changes_have_a_reason_a_first_fix_and_an_effect() {
     let mut waiting = sample();
     let changes = std::mem::take(&mut waiting.changes);
-    waiting.held_back.push(linerate_tune::plan::HeldBack {
+    waiting.held_back.push(linerate_tune::plan::HeldBackChanges {
         until_fixed: "socket.shared-by-threads".into(),
         why: "20 threads serve one socket.".into(),
         fix_first: "Open a socket per thread.".into(),

@@ -537,7 +537,7 @@ fn skip_ip_id_refuses_sockets_of_both_families_only() {
 fn unknown_servers_whose_datagrams_cannot_be_traced_are_not_judged() {
     let path = BoostSampleMachine::of(2).path();
     let why = |server: &ObservedServer, choice: &BoostChoice| {
-        crate::boost::answers::too_few_to_judge(server, &make(server, &path, choice).plan)
+        crate::boost::answers::steering_refusal(server, &make(server, &path, choice).plan)
     };
     let steers = BoostChoice::default();
     assert!(why(&echo(2, "0-1"), &steers).is_some_and(|why| why.contains("nobody looked")));

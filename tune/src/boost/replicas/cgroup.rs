@@ -23,7 +23,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::ReplicaError;
 use crate::boost::ObservedServer;
 
-/// Longest wait for processes that were told to end.
+/// Longest wait for the processes of a control group to end or freeze.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 const PREFIX: &str = "linerate-boost-";
@@ -231,7 +231,6 @@ impl ReplicaCgroup {
     }
 
     /// Whether the process that created the group still runs, in any PID namespace.
-    #[must_use]
     pub fn is_supervised(&self, host: &Host) -> bool {
         let is_locked = |directory: File| {
             rustix::fs::flock(&directory, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK)
@@ -240,7 +239,6 @@ impl ReplicaCgroup {
     }
 
     /// Whether the process that created the group still runs, and has the same process id here.
-    #[must_use]
     pub fn is_supervisor_visible(&self, host: &Host) -> bool {
         process::start_time(host, &format!("/proc/{}", self.supervisor))
             .is_ok_and(|started| started == self.started)

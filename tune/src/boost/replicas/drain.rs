@@ -19,7 +19,7 @@ use super::takeover::ServerTakeover;
 /// If a server reads nothing for this time, it will not read the remaining datagrams.
 const IDLE: Duration = Duration::from_secs(5);
 
-/// Longest wait for processes that were told to end.
+/// Longest wait for the old server to end after SIGTERM.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Time between checks of the buffers. The kernel has no event for an empty buffer.

@@ -89,8 +89,8 @@ impl CopyPlacement {
     }
 }
 
-/// Whether copies can run on these CPUs. `cpuset` has the CPUs of the control group, if it has not
-/// all.
+/// Fails if copies cannot run on these CPUs. `cpuset` has the CPUs of the control group; `None`
+/// without a limit.
 fn check_cpus(named: &CpuSet, online: &CpuSet, cpuset: Option<CpuSet>) -> Result<(), ReplicaError> {
     if let Some(cpu) = named.iter().find(|cpu| !online.contains(*cpu)) {
         return Err(ReplicaError::NoSuchCpu { cpu });

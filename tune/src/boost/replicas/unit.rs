@@ -180,12 +180,12 @@ impl ServiceSection {
                 format!("the primary group of its User={user} is not in /etc/passwd: give the unit a Group=")
             })?;
             words.push(format!("--reuid={user} --regid={group}"));
-            let more: Vec<&str> =
+            let supplementary: Vec<&str> =
                 self.values("SupplementaryGroups").flat_map(str::split_whitespace).collect();
-            words.push(match more.is_empty() {
+            words.push(match supplementary.is_empty() {
                 true => "--init-groups".to_owned(),
                 false => {
-                    let more = more.into_iter().map(str::to_owned);
+                    let more = supplementary.into_iter().map(str::to_owned);
                     let groups: Vec<String> =
                         std::iter::once(group).chain(groups_of(host, user)).chain(more).collect();
                     format!("--groups={}", groups.join(","))
@@ -226,7 +226,7 @@ impl ServiceSection {
             change(
                 "WatchdogSec",
                 "0",
-                Some("linerate is the main process, and restarts copies that end, but none that hangs"),
+                Some("linerate is the main process, and restarts copies that end, but not copies that hang"),
             );
         }
         if self.is_on("ProtectControlGroups")
@@ -257,14 +257,14 @@ impl ServiceSection {
 }
 
 /// The lines of a file with fields and colons (passwd(5), group(5)).
-fn lines(text: &str) -> impl Iterator<Item = Vec<&str>> {
+fn colon_fields(text: &str) -> impl Iterator<Item = Vec<&str>> {
     text.lines().map(|line| line.split(':').collect())
 }
 
 /// The number of the group of a user, by name or number.
 fn primary_group(host: &Host, user: &str) -> Option<String> {
     let text = host.read("/etc/passwd").ok()?;
-    lines(&text).find_map(|fields| match fields[..] {
+    colon_fields(&text).find_map(|fields| match fields[..] {
         [name, _, uid, gid, ..] if name == user || uid == user => Some(gid.to_owned()),
         _ => None,
     })
@@ -277,7 +277,7 @@ fn groups_of(host: &Host, user: &str) -> Vec<String> {
         [_, _, gid, members] if members.split(',').any(|member| member == user) => Some(gid.to_owned()),
         _ => None,
     };
-    lines(&text).filter_map(group).collect()
+    colon_fields(&text).filter_map(group).collect()
 }
 
 #[cfg(test)]
