@@ -190,7 +190,8 @@ INLINE int look6(void *at, __u32 space, __u32 outgoing, struct packet *packet) {
 
 INLINE __u32 data_offset(struct sk_buff *skb) { return distance(skb->data, skb->head); }
 
-// `offset`: the known offset of the network header from `head`.
+// `offset`: the known offset of the network header from `head`. Packets with a VLAN tag in the frame, as
+// without `rx-vlan-offload`, are PACKET_OTHER.
 INLINE int look_at(struct sk_buff *skb, __u32 offset, __u32 outgoing, struct packet *packet) {
     __u16 protocol = skb->protocol;
     __u32 space = data_offset(skb) + skb->len - skb->data_len - offset, header = 0;
