@@ -93,7 +93,7 @@ fn is_runnable(thread: Pid) -> bool {
     stat.is_ok_and(|stat| stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with('R')))
 }
 
-/// Returning to the normal policy requires it.
+// Returning to the normal policy requires CAP_SYS_NICE.
 fn has_sys_nice() -> bool {
     capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_NICE))
 }

@@ -156,7 +156,7 @@ pub(crate) fn number<T: FromStr>(text: &str) -> Result<T, String> {
     let text = text.trim();
     text.parse().map_err(|_| {
         let start: String = text.chars().take(40).collect();
-        format!("'{start}' is not a number that fits")
+        format!("'{start}' is not a valid number")
     })
 }
 

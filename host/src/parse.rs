@@ -27,6 +27,7 @@ pub const PARSERS: &[(&str, Parser)] = &[
     ("CPU mask", |bytes| drop(CpuSet::from_mask(&text(bytes)))),
     ("capture", |bytes| drop(crate::capture::read_tar(bytes))),
     ("netlink acknowledgement", netlink::any_acknowledgement),
+    ("netlink: an address", |bytes| _ = netlink::address::parse_address(bytes, 1)),
     // machine
     ("machine: /proc/stat, all CPUs", |bytes| _ = machine::cpu_time(&text(bytes))),
     ("machine: /proc/stat, each CPU", |bytes| drop(machine::cpu_times(&text(bytes)))),
@@ -97,7 +98,6 @@ pub const PARSERS: &[(&str, Parser)] = &[
     ("thread: epoll's fdinfo", |bytes| drop(thread::parse_epoll_targets(&text(bytes)))),
     ("thread: an audit rule", |bytes| drop(netlink::audit::count_rule(bytes, &mut AuditRules::default()))),
     // transmit
-    ("netlink: an address", |bytes| _ = netlink::address::parse_address(bytes, 1)),
     ("transmit: queueing discipline", |bytes| drop(netlink::qdisc::parse_qdisc(bytes))),
 ];
 

@@ -7,6 +7,7 @@ use netlink_sys::protocols::NETLINK_ROUTE;
 
 use super::attribute::{attribute, word};
 use super::connection::NetlinkConnection;
+use crate::known::number;
 use crate::{Host, HostError};
 
 const GET: u16 = 22;
@@ -27,11 +28,8 @@ const SCOPE_LINK: u8 = 253;
 /// The addresses of an interface, IPv4 first, in the kernel's order, without link-local ones.
 pub fn addresses(host: &Host, interface: &str) -> Result<Vec<IpAddr>, HostError> {
     let path = format!("/sys/class/net/{interface}/ifindex");
-    let index = host.read(&path)?;
-    let index: u32 = index
-        .trim()
-        .parse()
-        .map_err(|_| HostError::Garbled { path, reason: format!("'{}' is no number", index.trim()) })?;
+    let text = host.read(&path)?;
+    let index: u32 = number(&text).map_err(|reason| HostError::Garbled { path, reason })?;
     let operation = format!("reading the addresses of {interface}");
     host.call(&format!("addresses/{interface}"), &operation, || request_addresses(index))
 }

@@ -248,4 +248,15 @@ mod tests {
             any_acknowledgement(&[&[0, 3], &refusal(true)[..length]].concat());
         }
     }
+
+    #[test]
+    fn a_list_of_audit_rules_ends_with_an_empty_message() {
+        let connection = NetlinkConnection::open(netlink_sys::protocols::NETLINK_ROUTE).expect("a socket");
+        let mut answers = NetlinkAnswers::default();
+        let rule = message(1013, 0, connection.sequence, &[4, 0, 0, 0]);
+        assert!(!connection.read_datagram(&rule, &mut answers).expect("a rule"));
+        let end = message(NLMSG_DONE, 0, connection.sequence, &[]);
+        assert!(connection.read_datagram(&end, &mut answers).expect("the end"));
+        assert_eq!(answers.received.len(), 1);
+    }
 }

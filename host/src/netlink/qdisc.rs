@@ -20,7 +20,7 @@ pub(super) const PARENT: usize = 12;
 pub(super) const INFO: usize = 16;
 
 // `TCA_KIND`, `TCA_STATS2` and the attributes in it.
-const KIND: u16 = 1;
+pub(super) const KIND: u16 = 1;
 const STATISTICS: u16 = 7;
 const BASIC: u16 = 1;
 const QUEUE: u16 = 3;

@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn entries_of_a_tc_filter_are_counted_once() {
-        let chain = |number: u32| RequestAttributes::default().text(1, "flower").u32(CHAIN, number);
+        let chain = |number: u32| RequestAttributes::default().text(qdisc::KIND, "flower").u32(CHAIN, number);
         let answers = [
             answer(2, CLSACT_INGRESS, 0xc000_0008, &chain(0)),
             answer(2, CLSACT_INGRESS, 0xc000_0008, &chain(0)),

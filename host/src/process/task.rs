@@ -25,7 +25,7 @@ pub struct TaskStat {
     pub runs: bool,
     /// Stopped by a signal or a debugger.
     pub stopped: bool,
-    /// Perhaps its parent has not yet waited for it.
+    /// A zombie or dead: its parent may not have waited for it yet.
     pub ended: bool,
     /// SCHED_IDLE.
     pub scheduled_idle: bool,

@@ -36,7 +36,7 @@ impl HostError {
         matches!(self, HostError::Read { source, .. } if source.kind() == io::ErrorKind::NotFound)
     }
 
-    /// Also if a thread ended while its file was open (`ESRCH`).
+    /// The file is missing, or its thread ended while the file was open (`ESRCH`).
     pub(crate) fn is_ended(&self) -> bool {
         self.is_missing() || self.errno() == Some(libc::ESRCH)
     }

@@ -56,6 +56,8 @@ pub struct IrqbalanceSetup {
 }
 
 impl Host {
+    /// Waits up to 5 s for the socket if irqbalance started less than 10 s ago.
+    ///
     /// # Errors
     /// [`HostError::Call`] if the id is of another process, irqbalance does not answer, or refuses
     /// this user.

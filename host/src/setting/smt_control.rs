@@ -2,6 +2,7 @@
 
 use super::knob::{Knob, WriteRefusal, echo};
 use super::value::SettingValue;
+use crate::process::task::read_allowed_cpus;
 use crate::{CpuSet, Host, HostError};
 
 /// Documentation/ABI/testing/sysfs-devices-system-cpu, Linux 4.19. The file may also contain
@@ -45,14 +46,12 @@ impl Knob for SmtKnob {
 
 /// The CPUs that are not the first hardware thread of their core.
 fn siblings(host: &Host) -> CpuSet {
-    let names = host.list(CPUS).unwrap_or_default();
-    let number = |name: &String| name.strip_prefix("cpu")?.parse::<u32>().ok();
     let is_sibling = |cpu: &u32| {
         let list = host.read(&format!("{CPUS}/cpu{cpu}/topology/thread_siblings_list"));
         let list = list.ok().and_then(|list| CpuSet::from_list(list.trim()).ok());
         list.and_then(|list| list.iter().next()).is_some_and(|first| first != *cpu)
     };
-    names.iter().filter_map(number).filter(is_sibling).collect()
+    host.list_numbers(CPUS, "cpu").unwrap_or_default().into_iter().filter(is_sibling).collect()
 }
 
 /// A thread of a program that may run on these CPUs only. The kernel gives such a thread all CPUs
@@ -60,17 +59,15 @@ fn siblings(host: &Host) -> CpuSet {
 /// keeps them.
 fn thread_bound_to_siblings(host: &Host) -> Option<String> {
     let siblings = siblings(host);
-    let pids = host.list("/proc").unwrap_or_default();
-    let pids = pids.into_iter().filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()));
+    let pids = host.list_numbers("/proc", "").unwrap_or_default().into_iter();
     // Kernel threads have no command line; a kernel thread bound to one CPU returns with that CPU.
     let is_program =
-        |pid: &String| host.read(&format!("/proc/{pid}/cmdline")).is_ok_and(|line| !line.is_empty());
+        |pid: &u32| host.read(&format!("/proc/{pid}/cmdline")).is_ok_and(|line| !line.is_empty());
     pids.filter(is_program).find_map(|pid| {
-        let threads = host.list(&format!("/proc/{pid}/task")).unwrap_or_default();
-        let is_bound = |thread: &String| {
-            let status = host.read(&format!("/proc/{pid}/task/{thread}/status")).unwrap_or_default();
-            let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
-            let allowed = allowed.and_then(|list| CpuSet::from_list(list.trim()).ok()).unwrap_or_default();
+        let threads = host.list_numbers(&format!("/proc/{pid}/task"), "").unwrap_or_default();
+        let is_bound = |thread: &u32| {
+            let allowed = read_allowed_cpus(host, &format!("/proc/{pid}/task/{thread}"));
+            let allowed = allowed.into_value().unwrap_or_default();
             !allowed.is_empty() && allowed.iter().all(|cpu| siblings.contains(cpu))
         };
         let thread = threads.iter().find(|thread| is_bound(thread))?;

@@ -10,7 +10,7 @@ use crate::stage::transmit::TransmitState;
 const FEWEST_LOST: f64 = 10.0;
 
 /// Whether a sum of lost packets, such as since boot, is so small that its share has no meaning.
-pub(in crate::stage) fn is_small_sum(packets: u64) -> bool {
+pub(in crate::stage) fn is_small_loss_total(packets: u64) -> bool {
     (packets as f64) < FEWEST_LOST
 }
 

@@ -23,8 +23,7 @@ impl PortPlace {
             return Self::Here;
         }
         let mut namespaces = BTreeMap::new();
-        for name in host.list("/proc").unwrap_or_default() {
-            let Ok(pid) = name.parse::<u32>() else { continue };
+        for pid in host.list_numbers("/proc", "").unwrap_or_default() {
             if let Ok(namespace) = host.read_link(&format!("/proc/{pid}/ns/net")) {
                 namespaces.entry(namespace).or_insert(pid);
             }

@@ -51,9 +51,8 @@ fn queues(host: &Host, interface: &str) -> Vec<Setting> {
 
 /// Queues without a NAPI instance of their own cannot be read, and are omitted then.
 fn polling(host: &Host, interface: &str) -> Vec<Setting> {
-    let names = host.list(&format!("/sys/class/net/{interface}/queues")).unwrap_or_default();
-    let queues = names.iter().filter_map(|name| name.strip_prefix("rx-")?.parse().ok());
-    queues.map(|queue| Setting::QueuePolling { interface: interface.to_owned(), queue }).collect()
+    let queues = host.list_numbers(&format!("/sys/class/net/{interface}/queues"), "rx-").unwrap_or_default();
+    queues.into_iter().map(|queue| Setting::QueuePolling { interface: interface.to_owned(), queue }).collect()
 }
 
 fn vectors(host: &Host, interface: &str) -> Vec<Setting> {

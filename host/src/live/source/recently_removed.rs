@@ -71,9 +71,7 @@ impl RecentlyRemoved {
             merge(&mut self.threads, threads, now, (is_same, mark_removed), |_| false);
         }
     }
-}
 
-impl RecentlyRemoved {
     fn add_services(&mut self, services: &mut Vec<ServiceSnapshot>, now: Instant) {
         let is_same = |left: &ServiceSnapshot, right: &ServiceSnapshot| {
             left.sockets.iter().any(|socket| has_socket(right, socket))
@@ -86,7 +84,7 @@ impl RecentlyRemoved {
         self.add_sockets(services, now);
     }
 
-    /// Adds recently removed sockets to services that go on.
+    /// Adds recently removed sockets to services that still have open sockets.
     fn add_sockets(&mut self, services: &mut [ServiceSnapshot], now: Instant) {
         let mut sockets = BTreeMap::new();
         let mut removed_with_service = BTreeSet::new();
@@ -158,7 +156,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn a_closed_socket_of_a_service_that_goes_on_is_shown_as_gone() {
+    fn a_closed_socket_of_a_running_service_is_shown_as_gone() {
         let begin = Instant::now();
         let mut removed = RecentlyRemoved::default();
         let mut refresh = |services: &[(&str, &[u64])], after: u64| -> Vec<Vec<(u64, Option<f64>)>> {

@@ -101,10 +101,7 @@ mod tests {
     fn malformed_conntrack_files_are_unknown_with_path_and_line() {
         let state =
             |count, statistics| conntrack(&host(count, statistics)).into_value().flatten().expect("loaded");
-        assert_eq!(
-            state("x\n", CAPTURED).count.why(),
-            Some(&*format!("{COUNT}: 'x' is not a number that fits"))
-        );
+        assert_eq!(state("x\n", CAPTURED).count.why(), Some(&*format!("{COUNT}: 'x' is not a valid number")));
         assert_eq!(
             state("1", "a b\n1\n").statistics.why(),
             Some(&*format!("{STATISTICS}: line 2: 1 numbers for 2 names"))

@@ -165,11 +165,11 @@ fn add_evidence(rule_match: RuleMatch, filter: &FilterState, conntrack: &Conntra
         .evidence_if("packets without an entry since boot", conntrack.drops(), conntrack::STATISTICS)
 }
 
-/// Whether a container engine holds the sockets, while NAT sends the packets to a container. Without
-/// tracking they would not reach it.
+/// Whether a container engine holds the sockets. NAT sends the packets of such a port to a container,
+/// and NAT requires tracking.
 fn is_published_port(service: &ServiceSockets) -> bool {
-    let owners = service.processes.value().into_iter().flatten();
-    owners.into_iter().any(|owner| matches!(owner.name.as_str(), "docker-proxy" | "conmon"))
+    let mut owners = service.processes.value().into_iter().flatten();
+    owners.any(|owner| matches!(owner.name.as_str(), "docker-proxy" | "conmon"))
 }
 
 fn add_remedy(rule_match: RuleMatch, filter: &FilterState, services: &[&ServiceSockets]) -> RuleMatch {

@@ -37,7 +37,7 @@ fn match_interface(view: &HostView<'_>, link: &LinkState) -> Option<RuleMatch> {
     let usable = spread::usable_cpus(view.now)?;
     let free_cpus: CpuSet = node_cpus.iter().filter(|cpu| usable.contains(*cpu)).collect();
     let is_near = cpus.iter().any(|cpu| node_cpus.contains(cpu));
-    // With isolated CPUs alone on its node, the interrupts are elsewhere on purpose.
+    // If all CPUs of its node are isolated, the interrupts are on another node on purpose.
     if cpus.is_empty() || is_near || free_cpus.is_empty() {
         return None;
     }

@@ -9,7 +9,7 @@ use crate::Severity;
 use crate::amount;
 use crate::counter::{CountedUnit, Counter};
 use crate::stage::name::StageName;
-use crate::stage::view::is_small_sum;
+use crate::stage::view::is_small_loss_total;
 use crate::stage::{HostView, PacketPath};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -118,7 +118,7 @@ pub(super) fn measure(
     let severity = match share {
         Some(share) if share < NOTHING => return None,
         Some(share) if share < PEAKS => Severity::Note,
-        _ if is_small_sum(packets) => Severity::Note,
+        _ if is_small_loss_total(packets) => Severity::Note,
         // Earlier losses that did not recur during the observation are only a hint.
         Some(share) if share >= LOSS_BOUND && view.before.is_none() => Severity::Medium,
         _ => Severity::Low,

@@ -95,23 +95,23 @@ fn numa_node_minus_one_is_none() {
 #[test]
 fn malformed_link_files_are_unknown_and_name_the_file() {
     for (file, content, why) in [
-        ("/sys/class/net/eth0/mtu", "many\n", "/sys/class/net/eth0/mtu: 'many' is not a number that fits"),
-        ("/sys/class/net/eth0/mtu", "", "/sys/class/net/eth0/mtu: '' is not a number that fits"),
-        ("/sys/class/net/eth0/speed", "fast", "/sys/class/net/eth0/speed: 'fast' is not a number that fits"),
+        ("/sys/class/net/eth0/mtu", "many\n", "/sys/class/net/eth0/mtu: 'many' is not a valid number"),
+        ("/sys/class/net/eth0/mtu", "", "/sys/class/net/eth0/mtu: '' is not a valid number"),
+        ("/sys/class/net/eth0/speed", "fast", "/sys/class/net/eth0/speed: 'fast' is not a valid number"),
         (
             "/sys/class/net/eth0/statistics/rx_packets",
             "1 2",
-            "/sys/class/net/eth0/statistics/rx_packets: '1 2' is not a number that fits",
+            "/sys/class/net/eth0/statistics/rx_packets: '1 2' is not a valid number",
         ),
         (
             "/sys/class/net/eth0/device/numa_node",
             "x",
-            "/sys/class/net/eth0/device/numa_node: 'x' is not a number that fits",
+            "/sys/class/net/eth0/device/numa_node: 'x' is not a valid number",
         ),
         (
             "/sys/class/net/eth0/device/sriov_numvfs",
             "",
-            "/sys/class/net/eth0/device/sriov_numvfs: '' is not a number that fits",
+            "/sys/class/net/eth0/device/sriov_numvfs: '' is not a valid number",
         ),
         (
             "/calls/ethtool/eth0/rings.json",

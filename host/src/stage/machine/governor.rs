@@ -86,7 +86,7 @@ fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
             *first_governor,
             path(*first_cpu, "scaling_governor"),
         )
-        .evidence("CPUs governed so", slow_cpus.len(), "scaling_governor of each CPU")
+        .evidence("CPUs with such a governor", slow_cpus.len(), "scaling_governor of each CPU")
         .evidence_if("frequency driver", driver, path(*first_cpu, "scaling_driver"));
     for (cpu, governor) in &slow_cpus {
         let setting = Setting::Governor { cpu: *cpu };

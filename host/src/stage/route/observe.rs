@@ -28,7 +28,7 @@ impl RouteState {
         };
         Self {
             interfaces: names.iter().map(route).collect(),
-            rp_filter_others: other_filters(host, &rp_filter_all, &names),
+            rp_filter_others: other_filters(host, &rp_filter_all, &names).into(),
             rp_filter_all: rp_filter_all.clone(),
             ip_early_demux: host.read_known("/proc/sys/net/ipv4/ip_early_demux", is_on),
             udp_early_demux: host.read_optional(early_demux::UDP_PATH, is_on),
@@ -64,14 +64,15 @@ fn entry_interface(host: &Host, interface: &str) -> String {
 }
 
 /// Own values of interfaces that are not in `names`, and of `default`.
-fn other_filters(host: &Host, all: &Known<u32>, names: &[String]) -> Known<BTreeMap<String, u32>> {
+fn other_filters(
+    host: &Host,
+    all: &Known<u32>,
+    names: &[String],
+) -> Result<BTreeMap<String, u32>, UnknownReason> {
     if *all == Known::Value(0) {
-        return Known::Value(BTreeMap::new());
+        return Ok(BTreeMap::new());
     }
-    let listed_names = match host.list("/proc/sys/net/ipv4/conf") {
-        Ok(listed_names) => listed_names,
-        Err(error) => return Known::unknown(error.to_string()),
-    };
+    let listed_names = host.list("/proc/sys/net/ipv4/conf")?;
     let is_other = |name: &String| !matches!(name.as_str(), "all" | "lo") && !names.contains(name);
     let mut filters = BTreeMap::new();
     for name in listed_names.into_iter().filter(is_other) {
@@ -80,10 +81,10 @@ fn other_filters(host: &Host, all: &Known<u32>, names: &[String]) -> Known<BTree
             Known::Value(value) => drop(filters.insert(name, value)),
             // The interface was removed meanwhile.
             Known::Unknown { .. } if host.list(&format!("/proc/sys/net/ipv4/conf/{name}")).is_err() => {}
-            Known::Unknown { why } => return Known::unknown(why),
+            Known::Unknown { why } => return Err(why.into()),
         }
     }
-    Known::Value(filters)
+    Ok(filters)
 }
 
 fn combine(
@@ -149,7 +150,7 @@ mod tests {
         let route = RouteState::observe(&host, &[]);
         assert_eq!(
             route.rp_filter_all.why(),
-            Some("/proc/sys/net/ipv4/conf/all/rp_filter: 'on' is not a number that fits")
+            Some("/proc/sys/net/ipv4/conf/all/rp_filter: 'on' is not a valid number")
         );
     }
 }

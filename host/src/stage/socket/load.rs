@@ -6,7 +6,7 @@ use crate::CpuSet;
 use crate::finding::{CostUnit, Evidence};
 use crate::stage::softirq::traffic;
 use crate::stage::thread::ServingThread;
-use crate::stage::view::is_small_sum;
+use crate::stage::view::is_small_loss_total;
 use crate::stage::{HostView, PacketPath};
 
 /// Default of `ip_local_port_range` (inet_init_net in net/ipv4/af_inet.c).
@@ -27,7 +27,7 @@ const FEW_ON_AVERAGE: f64 = 5_000.0;
 
 pub(in crate::stage) const UDP_DATAGRAMS: [&str; 4] =
     ["Udp.InDatagrams", "Udp.InErrors", "Udp6InDatagrams", "Udp6InErrors"];
-const RECEIVED: [&str; 2] = ["Udp.InDatagrams", "Udp6InDatagrams"];
+pub(in crate::stage) const RECEIVED: [&str; 2] = ["Udp.InDatagrams", "Udp6InDatagrams"];
 pub(in crate::stage) const IP_PACKETS: [&str; 2] = ["Ip.InReceives", "Ip6InReceives"];
 
 impl HostSockets {
@@ -52,8 +52,9 @@ impl<'a> HostView<'a> {
         service.named || self.loses(service) || self.service_cpus(service) >= threshold
     }
 
-    /// The packet rate, if it is so low that a cost per packet does not matter, and no service
-    /// loses packets. An idle interface is not the cause of losses.
+    /// The packet rate, if it is so low that a cost per packet does not matter, and no service loses
+    /// packets. The rate of one interface is returned despite losses, because an idle interface does
+    /// not cause them.
     pub(crate) fn light_load(&self, unit: &CostUnit) -> Option<Evidence> {
         let (unit_name, names) = match unit {
             CostUnit::UdpDatagram => ("UDP datagrams", &UDP_DATAGRAMS[..]),
@@ -107,7 +108,7 @@ impl<'a> HostView<'a> {
         let is_small_share = received.is_some_and(|received| {
             (lost_packets as f64) < received.saturating_add(lost_packets) as f64 * NOTABLE_SHARE
         });
-        !is_small_sum(lost_packets) && !is_small_share
+        !is_small_loss_total(lost_packets) && !is_small_share
     }
 
     /// Packets per second. `None` without two readings, or if unknown.

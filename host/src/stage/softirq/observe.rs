@@ -142,7 +142,7 @@ mod tests {
         );
         assert_eq!(
             softirq.sysctls["dev_weight"].why(),
-            Some("/proc/sys/net/core/dev_weight: 'many' is not a number that fits")
+            Some("/proc/sys/net/core/dev_weight: 'many' is not a valid number")
         );
         assert!(softirq.softnet.why().is_some_and(|why| why.contains("/proc/net/softnet_stat")));
         assert!(softirq.net_rx.why().is_some_and(|why| why.contains("/proc/softirqs")));

@@ -16,8 +16,7 @@ pub(super) struct ProcessTable<'h> {
 impl<'h> ProcessTable<'h> {
     /// Lists all processes. Omits a process that ends meanwhile.
     pub(super) fn observe(host: &'h Host) -> Self {
-        let names = host.list("/proc").unwrap_or_default();
-        let pids = names.iter().filter_map(|name| name.parse().ok());
+        let pids = host.list_numbers("/proc", "").unwrap_or_default().into_iter();
         let tasks = pids.filter_map(|pid| Some((pid, TaskStat::of_process(host, pid).ok()?))).collect();
         Self { host, tasks }
     }

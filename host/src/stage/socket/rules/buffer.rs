@@ -4,6 +4,7 @@ use crate::amount;
 use crate::finding::{Rule, RuleMatch, Severity};
 use crate::setting::Setting;
 use crate::stage::HostView;
+use crate::stage::socket::load::RECEIVED;
 use crate::stage::socket::{ServiceSockets, SocketState};
 
 /// The kernel's default since Linux 3.x (`SK_RMEM_MAX` in include/net/sock.h), and a size far below
@@ -22,7 +23,6 @@ const AMPLE_BYTES: u64 = 4 << 20;
 const MERGED_BYTES: u64 = 128 << 10;
 
 const ERRORS: [&str; 2] = ["Udp.RcvbufErrors", "Udp6RcvbufErrors"];
-const RECEIVED: [&str; 2] = ["Udp.InDatagrams", "Udp6InDatagrams"];
 
 pub(in crate::stage) const RECEIVE_DROPS: Rule = Rule {
     id: "socket.receive-drops",

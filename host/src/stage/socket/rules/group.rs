@@ -71,7 +71,7 @@ fn match_imbalance(view: &HostView<'_>, service: &ServiceSockets) -> Option<Rule
     );
     let rule_match = RuleMatch::new(severity, title);
     Some(loads.into_iter().fold(rule_match, |rule_match, (socket, cpus)| {
-        let label = format!("percent of a CPU used by the threads of socket {} take", socket.inode);
+        let label = format!("percent of a CPU that the threads of socket {} use", socket.inode);
         let loss_rate = view.socket_loss_rate(socket).filter(|rate| *rate > 0.0).map(f64::round);
         let loss_label = format!("packets/s that socket {} loses", socket.inode);
         rule_match.evidence(label, (cpus * 1000.0).round() / 10.0, "/proc/PID/task/TID/stat").evidence_if(
