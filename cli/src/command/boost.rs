@@ -54,7 +54,7 @@ enum BoostAction {
 enum ReplicaAction {
     /// Run copies of a server that share its port, without changing the server
     Run(run::BoostRunArgs),
-    /// Run copies of a server in place of the one that has the port, without losing a request
+    /// Replace the server that has the port by copies of a new server, without losing a request
     Replace(run::BoostReplaceArgs),
     /// Have systemd start copies of a service's server, by a drop-in
     Unit(unit::BoostUnitArgs),

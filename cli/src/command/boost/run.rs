@@ -69,7 +69,7 @@ pub(super) fn copies() -> clap::builder::RangedI64ValueParser<u32> {
 /// The copies.
 #[derive(Debug, Args)]
 struct ServerArgs {
-    /// CPUs of the copies, such as 0-3,8 [default: those on which packets arrive]
+    /// CPUs of the copies, such as 0-3,8 [default: the CPUs on which packets arrive]
     #[arg(long, value_name = "LIST", value_parser = CpuSet::from_list)]
     cpus: Option<CpuSet>,
     /// Which copy gets a datagram

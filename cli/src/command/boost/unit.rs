@@ -26,7 +26,7 @@ pub(super) struct BoostUnitArgs {
     /// Share this UDP and TCP port only [default: every port that the server binds]
     #[arg(short = 'p', long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     port: Option<u16>,
-    /// CPUs of the copies, such as 0-3,8 [default: those on which packets arrive]
+    /// CPUs of the copies, such as 0-3,8 [default: the CPUs on which packets arrive]
     #[arg(long, value_name = "LIST", value_parser = CpuSet::from_list)]
     cpus: Option<CpuSet>,
     #[command(flatten)]
