@@ -36,13 +36,13 @@ fn lab_measures_restarts_and_boosts_nsd() {
         return;
     }
     let _machine = machine();
-    let report = measure("nsd", "12", "reuseport,steer-by-cpu,batch-syscalls");
+    let report = measure("nsd", "12", "irq-affinity-rps,reuseport,steer-by-cpu,batch-syscalls");
     assert_eq!(report["config"]["server"]["name"], "nsd");
     let step = |id: &str| {
         let mut steps = report["steps"].as_array().expect("steps").iter();
         steps.find(|step| step["id"] == id).unwrap_or_else(|| panic!("{id} is missing: {report}"))
     };
-    for id in ["baseline", "reuseport", "steer-by-cpu"] {
+    for id in ["baseline", "irq-affinity-rps", "reuseport", "steer-by-cpu"] {
         assert!(step(id)["transactions_per_second"]["median"].as_f64() > Some(100.0), "{id}: {report}");
     }
     assert_eq!(step("reuseport")["changes"][0]["setting"], "server workers");
