@@ -1,5 +1,5 @@
-//! `cargo xtask deb`: builds the Debian package with cargo-deb and the metadata of
-//! `cli/Cargo.toml`, and tries it in a temporary installation.
+//! `cargo xtask deb`: builds the Debian package with the tools of dpkg-dev and the metadata of
+//! `share/debian`, and tries it in a temporary installation.
 
 mod page;
 mod trial;
@@ -16,15 +16,8 @@ use serde_json::Value;
 use crate::programs::{self, BuildProfile, cargo};
 use page::InstallPage;
 
-// The pinned version of cargo-deb: another one may build another package.
-const CARGO_DEB: &str = "3.8.0";
-
 /// The Debian version of the package.
 const PACKAGE_VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "-1");
-
-/// Shells, and the files in which they look for completions of `linerate`.
-const COMPLETIONS: [(&str, &str); 3] =
-    [("bash", "linerate.bash"), ("zsh", "_linerate"), ("fish", "linerate.fish")];
 
 /// Build the Debian package, and try it in a throw-away installation.
 #[derive(Debug, Args)]
@@ -45,8 +38,6 @@ impl DebCommand {
         let paths = PackagePaths::find()?;
         check_changelog(&paths.root)?;
         programs::build(BuildProfile::Release, "linerate")?;
-        paths.write_completions()?;
-        paths.write_manual()?;
         let package = paths.package()?;
         println!("{} ({} bytes)", package.display(), fs::metadata(&package)?.len());
         if self.test {
@@ -69,65 +60,17 @@ impl PackagePaths {
         Ok(Self { root, target: PathBuf::from(target) })
     }
 
-    fn write_completions(&self) -> Result<()> {
-        let directory = self.target.join("release/completions");
-        fs::create_dir_all(&directory).with_context(|| format!("make {}", directory.display()))?;
-        for (shell, file) in COMPLETIONS {
-            let script =
-                read(Command::new(self.target.join("release/linerate")).args(["completions", shell]))?;
-            fs::write(directory.join(file), script).with_context(|| format!("write {file}"))?;
-        }
-        Ok(())
-    }
-
-    fn write_manual(&self) -> Result<()> {
-        // Removes the pages of commands that no longer exist.
-        let directory = self.target.join("release/man");
-        if directory.exists() {
-            fs::remove_dir_all(&directory).with_context(|| format!("remove {}", directory.display()))?;
-        }
-        run(Command::new(self.target.join("release/linerate"))
-            .arg("man")
-            .arg(&directory)
-            .stdout(Stdio::null()))?;
-        // cargo-deb compresses only manual pages that are not below the target directory.
-        run(Command::new("gzip").args(["--best", "--no-name", "--recursive"]).arg(directory))
-    }
-
     fn package(&self) -> Result<PathBuf> {
-        let program = self.cargo_deb()?;
         let package = self.target.join(format!("debian/linerate_{PACKAGE_VERSION}.deb"));
         // The time of the commit, so that the same sources make the same package.
         let time = read(Command::new("git").args(["log", "-1", "--format=%ct"]).current_dir(&self.root));
-        let mut command = Command::new(program);
-        command
-            .current_dir(&self.root)
-            .args(["--no-build", "--locked", "--strip", "--no-separate-debug-symbols"])
-            .args(["--package", "linerate", "--output"])
-            .arg(&package);
+        let mut pack = Command::new("sh");
+        pack.arg(self.root.join("xtask/src/deb/pack.sh")).arg(self.target.join("release")).arg(&package);
         if let Ok(time) = time {
-            command.env("SOURCE_DATE_EPOCH", time.trim());
+            pack.env("SOURCE_DATE_EPOCH", time.trim());
         }
-        run(&mut command)?;
+        run(pack.current_dir(&self.root)).context("packing (packages dpkg-dev and binutils)")?;
         Ok(package)
-    }
-
-    /// The path of cargo-deb in the pinned version. Installs it below the target directory if it is
-    /// missing.
-    fn cargo_deb(&self) -> Result<PathBuf> {
-        let tools = self.target.join("tools");
-        let program = tools.join("bin/cargo-deb");
-        if read(Command::new(&program).arg("--version"))
-            .is_ok_and(|version_text| version_text.split_whitespace().any(|word| word == CARGO_DEB))
-        {
-            return Ok(program);
-        }
-        // A debug build, because packing takes only a second. cargo-deb builds its own xz, because
-        // version 3.8.0 hung with the system's.
-        let mut install = cargo();
-        install.args(["install", "cargo-deb", "--version", CARGO_DEB, "--locked", "--debug", "--force"]);
-        run(install.arg("--root").arg(tools).env_remove("CARGO_TARGET_DIR").current_dir(&self.target))?;
-        Ok(program)
     }
 }
 
