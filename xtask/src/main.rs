@@ -13,7 +13,6 @@ mod programs;
 mod schemas;
 mod soak;
 mod sys;
-mod user_tests;
 
 use std::process::ExitCode;
 
@@ -51,8 +50,6 @@ enum XtaskCommand {
     Soak(soak::SoakCommand),
     /// Write a host with known faults into a directory, for `linerate doctor --root`.
     Fixture(fixture::Fixture),
-    /// Run the tests of the workspace as nobody; requires root.
-    UserTests(user_tests::UserTests),
 }
 
 fn main() -> anyhow::Result<ExitCode> {
@@ -67,7 +64,6 @@ fn main() -> anyhow::Result<ExitCode> {
         XtaskCommand::Schemas(schemas) => schemas.run(),
         XtaskCommand::Soak(soak) => soak.run(),
         XtaskCommand::Fixture(fixture) => fixture.run(),
-        XtaskCommand::UserTests(tests) => tests.run(),
     }
 }
 
