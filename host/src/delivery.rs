@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use crate::{Host, HostError};
 use program::DeliveryProgram;
 
-pub use flows::{AddressCounts, FlowCounts, FlowWatch};
+pub use flows::{ClientCounts, FlowCounts, FlowWatch};
 pub use report::{ArrivalCount, DeliveryCount, DeliveryReport, SendCount};
 pub use waits::WaitCounts;
 

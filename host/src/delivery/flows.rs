@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use aya::Ebpf;
@@ -47,11 +47,9 @@ pub struct FlowCounts {
     pub served: u64,
 }
 
-/// Requests and replies of one client address.
+/// Requests and replies of one client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct AddressCounts {
-    /// Source ports.
-    pub ports: usize,
+pub struct ClientCounts {
     pub requests: u64,
     pub replies: u64,
     /// Replies whose time was measured, each from the oldest request without a reply, and the
@@ -119,20 +117,21 @@ impl FlowWatch {
         Ok(FlowCounts::of(self.flows()?.into_values()))
     }
 
-    /// Requests and replies per client address since the start. A reply to a client without a
-    /// request is not counted.
-    pub fn by_address(&self) -> Result<BTreeMap<IpAddr, AddressCounts>, HostError> {
-        let mut counts: BTreeMap<IpAddr, AddressCounts> = BTreeMap::new();
-        for ([a, b, c, d, _], flow) in self.flows()? {
+    /// Requests and replies per client (address and port) since the start. A reply to a client
+    /// without a request is not counted.
+    pub fn by_client(&self) -> Result<BTreeMap<SocketAddr, ClientCounts>, HostError> {
+        let mut counts: BTreeMap<SocketAddr, ClientCounts> = BTreeMap::new();
+        for ([a, b, c, d, ports], flow) in self.flows()? {
             let [requests, later_requests, replies, later_replies, _, _, timed, slow] = flow.map(u64::from);
             let bytes: Vec<u8> = [a, b, c, d].into_iter().flat_map(u32::to_ne_bytes).collect();
             let address = <[u8; 16]>::try_from(bytes).map(Ipv6Addr::from).unwrap_or(Ipv6Addr::UNSPECIFIED);
-            let address_counts = counts.entry(address.to_canonical()).or_default();
-            address_counts.ports += 1;
-            address_counts.requests += requests + later_requests;
-            address_counts.replies += replies + later_replies;
-            address_counts.timed += timed;
-            address_counts.slow += slow;
+            let [first, second, ..] = ports.to_ne_bytes();
+            let client = SocketAddr::new(address.to_canonical(), u16::from_be_bytes([first, second]));
+            let client_counts = counts.entry(client).or_default();
+            client_counts.requests += requests + later_requests;
+            client_counts.replies += replies + later_replies;
+            client_counts.timed += timed;
+            client_counts.slow += slow;
         }
         Ok(counts)
     }

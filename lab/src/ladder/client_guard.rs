@@ -1,14 +1,14 @@
 //! Observes the real clients of a server during a run, and ends the run if they lose too many requests or wait too long.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use linerate_host::delivery::{AddressCounts, FlowWatch};
+use linerate_host::delivery::{ClientCounts, FlowWatch};
 use linerate_host::{Host, HostError};
 
 use crate::ladder::config::LadderConfig;
@@ -18,8 +18,7 @@ const INTERVAL: Duration = Duration::from_millis(500);
 /// Loss is judged after this number of requests, or after this time if there are fewer.
 const ENOUGH_REQUESTS: u64 = 50;
 const ENOUGH_TIME: Duration = Duration::from_secs(3);
-/// Fewer missing replies may belong to requests in flight at a reading; fewer slow replies may be
-/// chance.
+/// Fewer missing or slow replies may be chance.
 const MISSING: u64 = 3;
 /// More slow replies than this share put the 99th percentile over its limit.
 const SLOW_RATIO: f64 = 0.01;
@@ -59,15 +58,13 @@ impl ClientGuard {
         cancel: Arc<AtomicBool>,
     ) -> Result<Self, HostError> {
         // Started in this thread, because its network namespace is the server's.
-        let mut flows = FlowWatch::start(host, &[port], limits.p99)?;
+        let mut tables = ClientTables::start(host, port, GuardWindow::new(generators, limits))?;
         let (end_sender, end_receiver) = mpsc::channel();
         let verdict = Arc::new(Mutex::new(None));
         let shared_verdict = Arc::clone(&verdict);
         let thread = std::thread::spawn(move || {
-            let mut window = GuardWindow::new(generators, limits);
             while end_receiver.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Timeout) {
-                let violation =
-                    window.check_window(&mut flows, port).unwrap_or_else(|error| Some(error.to_string()));
+                let violation = tables.check().unwrap_or_else(|error| Some(error.to_string()));
                 if violation.is_some() {
                     *shared_verdict.lock().unwrap_or_else(PoisonError::into_inner) = violation;
                     cancel.store(true, Ordering::Relaxed);
@@ -93,49 +90,112 @@ impl Drop for ClientGuard {
     }
 }
 
-/// The counts at the start of the current window.
+/// Counts the requests and replies of clients.
+#[derive(Debug)]
+struct ClientTables {
+    port: u16,
+    current: (FlowWatch, GuardWindow),
+    /// A table that was replaced at the last reading. Its last requests are not judged yet.
+    full: Option<(FlowWatch, GuardWindow)>,
+}
+
+impl ClientTables {
+    fn start(host: &Host, port: u16, window: GuardWindow) -> Result<Self, HostError> {
+        let flows = FlowWatch::start(host, &[port], window.limits.p99)?;
+        Ok(Self { port, current: (flows, window), full: None })
+    }
+
+    fn check(&mut self) -> Result<Option<String>, HostError> {
+        if let Some((flows, mut window)) = self.full.take()
+            && let Some(why) = window.judge(flows.by_client()?, Instant::now())
+        {
+            return Ok(Some(why));
+        }
+        let (flows, window) = &mut self.current;
+        let why = window.judge(flows.by_client()?, Instant::now());
+        if window.reading.len() * 2 > FlowWatch::MOST_CLIENTS {
+            // A full table has no room for new clients.
+            let new_window = GuardWindow::new(window.generators.clone(), window.limits);
+            let new_tables = Self::start(&Host::live(), self.port, new_window)?;
+            self.full = Some(std::mem::replace(&mut self.current, new_tables.current));
+        }
+        Ok(why)
+    }
+}
+
+/// The requests between two readings. They are judged one reading later, when their replies have
+/// arrived.
 #[derive(Debug)]
 struct GuardWindow {
     generators: Vec<IpAddr>,
     limits: ClientLimits,
-    before: BTreeMap<IpAddr, AddressCounts>,
+    /// The latest reading and its time.
+    reading: BTreeMap<SocketAddr, ClientCounts>,
+    read_at: Instant,
+    /// Each client at the start of the window.
+    judged: BTreeMap<SocketAddr, JudgedCounts>,
     began: Instant,
+    /// Missing replies in the window before, lost or under way.
+    unclear: i64,
+}
+
+/// A client's requests before a window, and its replies up to the reading after these requests.
+#[derive(Debug, Clone, Copy, Default)]
+struct JudgedCounts {
+    requests: u64,
+    missing: u64,
+    timed: u64,
+    slow: u64,
 }
 
 impl GuardWindow {
     fn new(generators: Vec<IpAddr>, limits: ClientLimits) -> Self {
-        Self { generators, limits, before: BTreeMap::new(), began: Instant::now() }
+        let (reading, judged, now) = (BTreeMap::new(), BTreeMap::new(), Instant::now());
+        Self { generators, limits, reading, read_at: now, judged, began: now, unclear: 0 }
     }
 
-    fn check_window(&mut self, flows: &mut FlowWatch, port: u16) -> Result<Option<String>, HostError> {
-        let counts = flows.by_address()?;
-        let why = self.judge(&counts, Instant::now());
-        let ports: usize = counts.values().map(|counts| counts.ports).sum();
-        if ports * 2 > FlowWatch::MOST_CLIENTS {
-            // A full table has no room for new clients.
-            *flows = FlowWatch::start(&Host::live(), &[port], self.limits.p99)?;
-            self.before.clear();
+    /// Judges the window up to the reading before this one if it has enough requests, and begins
+    /// the next window.
+    fn judge(&mut self, reading: BTreeMap<SocketAddr, ClientCounts>, now: Instant) -> Option<String> {
+        let ended = std::mem::replace(&mut self.read_at, now);
+        let earlier_reading = std::mem::replace(&mut self.reading, reading);
+        let missing = |counts: &ClientCounts| counts.requests.saturating_sub(counts.replies);
+        let mut judged = BTreeMap::new();
+        let (mut requests, mut missing_replies, mut unclear) = (0, 0, 0);
+        let (mut timed_replies, mut slow_replies) = (0, 0);
+        for (client, counts) in &self.reading {
+            if self.generators.contains(&client.ip()) {
+                continue;
+            }
+            let earlier = earlier_reading.get(client).copied().unwrap_or_default();
+            let before = self.judged.get(client).copied().unwrap_or_default();
+            let after = JudgedCounts {
+                requests: earlier.requests,
+                missing: missing(&earlier).min(missing(counts)),
+                timed: counts.timed,
+                slow: counts.slow,
+            };
+            requests += after.requests.saturating_sub(before.requests);
+            // Later replies may belong to later requests.
+            let lost = earlier.requests.saturating_sub(counts.replies).saturating_sub(before.missing);
+            missing_replies += lost;
+            if before.requests > 0 {
+                unclear += after.missing.cast_signed() - before.missing.cast_signed() - lost.cast_signed();
+            }
+            timed_replies += after.timed.saturating_sub(before.timed);
+            slow_replies += after.slow.saturating_sub(before.slow);
+            judged.insert(*client, after);
         }
-        Ok(why)
-    }
-
-    /// Judges the window up to `now` if it has enough requests, and begins the next one.
-    fn judge(&mut self, counts: &BTreeMap<IpAddr, AddressCounts>, now: Instant) -> Option<String> {
-        let clients = || counts.iter().filter(|(address, _)| !self.generators.contains(address));
-        let growth = |count: fn(&AddressCounts) -> u64| -> u64 {
-            let previous_count = |address: &IpAddr| self.before.get(address).map_or(0, count);
-            clients().map(|(address, counts)| count(counts).saturating_sub(previous_count(address))).sum()
-        };
-        let (requests, replies) = (growth(|counts| counts.requests), growth(|counts| counts.replies));
-        let (timed_replies, slow_replies) = (growth(|counts| counts.timed), growth(|counts| counts.slow));
-        let seconds = now.saturating_duration_since(self.began);
+        let seconds = ended.saturating_duration_since(self.began);
         if requests < ENOUGH_REQUESTS && seconds < ENOUGH_TIME {
             return None;
         }
-        self.before.clone_from(counts);
-        self.began = now;
+        (self.judged, self.began) = (judged, ended);
+        // A client with many requests has some under way at each reading, and once more of them if
+        // replies take longer. Losses go on.
+        let unclear_before = std::mem::replace(&mut self.unclear, unclear);
+        missing_replies += u64::try_from(unclear.min(unclear_before)).unwrap_or(0);
         let ratio = |part: u64, whole: u64| part as f64 / whole.max(1) as f64;
-        let missing_replies = requests.saturating_sub(replies);
         let loss_ratio = ratio(missing_replies, requests);
         let interval_text = format!("within {:.1} s", seconds.as_secs_f64());
         if let Some(limit) =
@@ -164,13 +224,30 @@ impl GuardWindow {
 mod tests {
     use super::*;
 
-    const CLIENT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
     const GENERATOR: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 2));
 
-    fn counts(client: (u64, u64), generator: (u64, u64)) -> BTreeMap<IpAddr, AddressCounts> {
-        let of =
-            |(requests, replies)| AddressCounts { ports: 1, requests, replies, ..AddressCounts::default() };
-        [(CLIENT, of(client)), (GENERATOR, of(generator))].into()
+    type Reading = BTreeMap<SocketAddr, ClientCounts>;
+
+    fn counts(requests: u64, replies: u64) -> ClientCounts {
+        ClientCounts { requests, replies, ..ClientCounts::default() }
+    }
+
+    /// One port of a client that sends many requests, next to a generator that loses most of its
+    /// requests.
+    fn busy(requests: u64, replies: u64) -> Reading {
+        let client = SocketAddr::from(([192, 0, 2, 1], 5000));
+        [(client, counts(requests, replies)), (SocketAddr::new(GENERATOR, 7), counts(9_000, 100))].into()
+    }
+
+    /// Clients with one request each.
+    fn ports(requests: u16, replies: u16) -> Reading {
+        let client = |port| (SocketAddr::from(([192, 0, 2, 1], port)), counts(1, u64::from(port < replies)));
+        (0..requests).map(client).collect()
+    }
+
+    /// 1,000 more requests per reading, with these replies.
+    fn busy_series(replies: [u64; 5]) -> Vec<Reading> {
+        (1..).zip(replies).map(|(number, replies)| busy(number * 1_000, replies)).collect()
     }
 
     fn window() -> GuardWindow {
@@ -181,14 +258,17 @@ mod tests {
     #[test]
     fn slow_replies_to_real_clients_end_a_run() {
         let mut window = window();
-        let mut counts = counts((300, 300), (9_000, 9_000));
-        counts.entry(GENERATOR).and_modify(|generator| (generator.timed, generator.slow) = (9_000, 9_000));
-        assert_eq!(window.judge(&counts, window.began), None);
-        let client = |slow| AddressCounts { ports: 1, requests: 700, replies: 700, timed: 400, slow };
-        counts.insert(CLIENT, client(4));
-        assert_eq!(window.judge(&counts, window.began), None, "1 % is within the limit");
-        counts.insert(CLIENT, AddressCounts { requests: 1_100, replies: 1_100, timed: 800, ..client(9) });
-        let why = window.judge(&counts, window.began).expect("slow replies");
+        let now = window.began;
+        let reading = |requests, timed, slow| {
+            let mut reading = busy(requests, requests);
+            reading.values_mut().for_each(|counts| (counts.timed, counts.slow) = (timed, slow));
+            reading.entry(SocketAddr::new(GENERATOR, 7)).and_modify(|counts| counts.slow = 9_000);
+            reading
+        };
+        for within in [reading(300, 0, 0), reading(700, 400, 4)] {
+            assert_eq!(window.judge(within, now), None, "1 % is within the limit");
+        }
+        let why = window.judge(reading(1_100, 800, 9), now).expect("slow replies");
         assert!(
             why.starts_with("5 of 400 replies to real clients (1.2 %) took longer than 2.000 ms"),
             "{why}"
@@ -196,25 +276,48 @@ mod tests {
     }
 
     #[test]
-    fn only_the_losses_of_real_clients_end_a_run() {
-        let mut window = window();
-        let now = window.began;
-        assert_eq!(window.judge(&counts((60, 59), (9_000, 100)), now), None, "one reply is missing");
-        assert_eq!(window.judge(&counts((100, 60), (9_000, 100)), now), None, "too few new requests");
-        let why = window.judge(&counts((160, 150), (9_000, 100)), now).expect("a loss");
-        assert!(why.starts_with("real clients lost 9 of 100 requests (9.0 %)"), "{why}");
+    fn lost_requests_of_real_clients_end_a_run_and_late_replies_do_not() {
+        for (case, readings, expected) in [
+            ("replies under way at a reading", vec![ports(100, 60), ports(200, 160), ports(200, 200)], None),
+            ("no reply", vec![ports(100, 91); 2], Some("real clients lost 9 of 100 requests (9.0 %)")),
+            ("two lost requests", vec![ports(50, 48); 2], None),
+            ("too few requests", vec![ports(40, 20); 2], None),
+            (
+                "one port without replies",
+                vec![busy(1_000, 0), busy(2_000, 0)],
+                Some("real clients lost 1000 of 1000 requests (100.0 %)"),
+            ),
+            (
+                "one port on which replies take longer from the third reading",
+                busy_series([994, 1_994, 2_900, 3_900, 4_900]),
+                None,
+            ),
+            (
+                "one port that loses from the third reading",
+                busy_series([994, 1_994, 2_900, 3_800, 4_700]),
+                Some("real clients lost 94 of 1000 requests (9.4 %)"),
+            ),
+        ] {
+            let mut window = window();
+            let now = window.began;
+            let verdicts: Vec<String> =
+                readings.into_iter().filter_map(|reading| window.judge(reading, now)).collect();
+            assert_eq!(verdicts.len(), usize::from(expected.is_some()), "{case}: {verdicts:?}");
+            let starts = verdicts.iter().zip(expected).all(|(why, expected)| why.starts_with(expected));
+            assert!(starts, "{case}: {verdicts:?}");
+        }
     }
 
     #[test]
     fn clients_with_few_requests_are_judged_after_enough_time() {
         let mut window = window();
         let late = window.began + ENOUGH_TIME;
-        assert_eq!(window.judge(&counts((4, 1), (0, 0)), window.began), None);
-        assert!(window.judge(&counts((4, 1), (0, 0)), late).is_some());
-        assert_eq!(
-            window.judge(&counts((8, 6), (0, 0)), late + ENOUGH_TIME),
-            None,
-            "fewer than three lost requests"
-        );
+        for now in [window.began, late] {
+            assert_eq!(window.judge(ports(4, 1), now), None);
+        }
+        assert!(window.judge(ports(4, 1), late).is_some());
+        for reading in [ports(6, 1), ports(6, 1)] {
+            assert_eq!(window.judge(reading, late + ENOUGH_TIME), None, "fewer than three lost requests");
+        }
     }
 }

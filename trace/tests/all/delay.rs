@@ -353,7 +353,7 @@ fn replies_of_a_stacked_device_are_counted_once() {
         let report = session.report(&scene.host);
         // A window begins with at most two requests that were received before.
         assert!(report.replies <= report.received + 2 * report.windows, "{client_device}: {report:?}");
-        let counts = flows.by_address().expect("read");
+        let counts = flows.by_client().expect("read");
         let client = counts.values().next().expect("a client");
         // The server does not answer the last request.
         assert_eq!(client.replies, client.requests - 1, "{client_device}: {counts:?}");
