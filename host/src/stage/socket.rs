@@ -69,6 +69,9 @@ pub struct ServiceSockets {
     /// Whether that order is the group's.
     #[serde(skip)]
     pub ordered: bool,
+    /// Whether all have IPV6_V6ONLY, so that IPv4 packets to `::` do not reach them.
+    #[serde(skip)]
+    pub v6_only: bool,
     /// How the group chooses a socket; `None` for a single socket.
     pub steering: Known<Option<SteeringState>>,
     /// Whether `port` or `pid` of the scope selected it.

@@ -57,11 +57,12 @@ impl RunningProgram {
         let (server, path) = ObservedServer::observe(host, &query, options, &|| false)?;
         let groups = server.groups.iter().filter(|group| group.protocol == SocketProtocol::Udp);
         let bound_addresses: Vec<IpAddr> = groups.map(|group| group.local.ip()).collect();
-        let is_served = |address: &&IpAddr| {
-            bound_addresses
-                .iter()
-                .any(|ip| ip == *address || ip.is_unspecified() && (ip.is_ipv6() || address.is_ipv4()))
+        let is_v6_only = |ip: IpAddr| {
+            let local = SocketAddr::new(ip, port);
+            path.socket.services().iter().any(|service| service.local == local && service.v6_only)
         };
+        let is_served =
+            |address: &&IpAddr| bound_addresses.iter().any(|ip| is_reached(*ip, is_v6_only(*ip), **address));
         let Some(address) = addresses.iter().find(is_served) else {
             let join_addresses =
                 |ips: &[IpAddr]| ips.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
@@ -103,5 +104,32 @@ impl RunningProgram {
             ));
         }
         refusal_of_source(step)
+    }
+}
+
+/// Whether packets to an address reach a socket that is bound to another one.
+fn is_reached(bound: IpAddr, v6_only: bool, address: IpAddr) -> bool {
+    let is_family = bound.is_ipv4() == address.is_ipv4() || bound.is_ipv6() && !v6_only;
+    bound == address || bound.is_unspecified() && is_family
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_sockets_that_are_not_limited_to_ipv6_get_ipv4_packets() {
+        for (bound, v6_only, address, expected) in [
+            ("10.0.0.1", false, "10.0.0.1", true),
+            ("10.0.0.1", false, "10.0.0.2", false),
+            ("0.0.0.0", false, "10.0.0.1", true),
+            ("0.0.0.0", false, "fd00::1", false),
+            ("::", false, "10.0.0.1", true),
+            ("::", true, "10.0.0.1", false),
+            ("::", true, "fd00::1", true),
+        ] {
+            let [bound_ip, address_ip] = [bound, address].map(|ip: &str| ip.parse().expect("an address"));
+            assert_eq!(is_reached(bound_ip, v6_only, address_ip), expected, "{bound} {v6_only} {address}");
+        }
     }
 }

@@ -34,6 +34,7 @@ struct OwnedSocket {
     interface_index: u32,
     owners: Known<Vec<u32>>,
     socket: SocketState,
+    v6_only: bool,
     read_from: &'static str,
 }
 
@@ -206,7 +207,8 @@ impl OwnedSocket {
             descriptors: descriptors.into_value().unwrap_or_default(),
         };
         let (local, interface_index) = (diag_socket.local, diag_socket.interface_index);
-        OwnedSocket { protocol, local, interface_index, owners, socket, read_from }
+        let v6_only = diag_socket.v6_only == Some(true);
+        OwnedSocket { protocol, local, interface_index, owners, socket, v6_only, read_from }
     }
 
     fn key(&self) -> ServiceKey {
@@ -241,6 +243,7 @@ fn group_sockets(
         members.sort_by_key(|member| member.socket.inode);
         let processes = processes(host, &members, &mut names).into();
         let read_from = members.first().map_or("", |member| member.read_from).to_owned();
+        let v6_only = members.iter().all(|member| member.v6_only);
         let mut sockets: Vec<SocketState> = members.into_iter().map(|member| member.socket).collect();
         let ordered = sort_by_place(&choosers, key.protocol, &mut sockets);
         ServiceSockets {
@@ -250,6 +253,7 @@ fn group_sockets(
             processes,
             sockets,
             ordered,
+            v6_only,
             named,
             read_from,
         }

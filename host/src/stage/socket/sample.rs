@@ -41,6 +41,7 @@ pub(in crate::stage) fn service(sockets: u64) -> ServiceSockets {
         sockets: (700..700 + sockets).map(socket).collect(),
         steering: Known::Value(None),
         ordered: false,
+        v6_only: false,
         named: true,
         read_from: "sock_diag".to_owned(),
     }
