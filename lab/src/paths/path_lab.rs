@@ -127,7 +127,7 @@ impl PathCommand {
 
 /// Nothing on a path sets RPS, so the client, the path and the service share the CPUs.
 pub(super) fn placement(cpus: &[u32]) -> CpuPlacement {
-    CpuPlacement::from_cpus(cpus, false)
+    CpuPlacement::shared(cpus)
 }
 
 fn object_file() -> io::Result<NamedTempFile> {

@@ -1,6 +1,7 @@
 //! The CPUs of server and generator.
 
 use linerate_host::CpuSet;
+use linerate_host::stage::machine::MachineState;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CpuPlacement {
@@ -15,15 +16,29 @@ pub(crate) struct CpuPlacement {
 const ENOUGH_TO_SPLIT: usize = 4;
 
 impl CpuPlacement {
-    /// A packet of a veth pair is processed on the CPU that sent it unless RPS moves it. Therefore
+    pub(crate) fn shared(cpus: &[u32]) -> Self {
+        Self { server: cpus.to_vec(), generator: cpus.to_vec(), shared: true }
+    }
+
+    /// Separate halves if there are enough CPUs. The hardware threads of a core are in one half,
+    /// because they slow each other.
+    ///
+    /// A packet of a veth pair is processed on the CPU that sent it unless RPS moves it, so
     /// separate halves are useful only if RPS can be set.
-    pub(crate) fn from_cpus(cpus: &[u32], receive_can_be_directed: bool) -> Self {
-        if cpus.len() >= ENOUGH_TO_SPLIT && receive_can_be_directed {
-            let (server, generator) = cpus.split_at(cpus.len() / 2);
-            Self { server: server.to_vec(), generator: generator.to_vec(), shared: false }
-        } else {
-            Self { server: cpus.to_vec(), generator: cpus.to_vec(), shared: true }
+    pub(crate) fn separate(cpus: &[u32], machine: &MachineState) -> Self {
+        if cpus.len() < ENOUGH_TO_SPLIT {
+            return Self::shared(cpus);
         }
+        let core = |cpu: u32| machine.siblings_of(cpu).and_then(|core| core.iter().next()).unwrap_or(cpu);
+        let mut cpus = cpus.to_vec();
+        cpus.sort_by_key(|cpu| (core(*cpu), *cpu));
+        let half = cpus.len() / 2;
+        let is_between_cores = |cut: &usize| core(cpus[cut - 1]) != core(cpus[*cut]);
+        let cut = (1..=half).rev().find(is_between_cores).unwrap_or(half);
+        let mut generator = cpus.split_off(cut);
+        cpus.sort_unstable();
+        generator.sort_unstable();
+        Self { server: cpus, generator, shared: false }
     }
 
     /// RPS mask of every receive queue. The empty mask leaves packets on the CPU that received them.
@@ -59,37 +74,57 @@ pub(crate) fn queue_cpus(cpus: &[u32], queue: u32, queues: u32) -> CpuSet {
 
 #[cfg(test)]
 mod tests {
+    use linerate_host::Host;
+
     use super::*;
 
+    /// A placement on a machine whose cores have these hardware threads.
+    fn separate(cpus: &[u32], cores: &[&str]) -> CpuPlacement {
+        let online: CpuSet = cpus.iter().copied().collect();
+        let mut files = vec![("/sys/devices/system/cpu/online".to_owned(), format!("{online}\n"))];
+        for core in cores {
+            for cpu in CpuSet::from_list(core).expect("CPUs").iter() {
+                let file = format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
+                files.push((file, format!("{core}\n")));
+            }
+        }
+        CpuPlacement::separate(cpus, &MachineState::observe(&Host::scripted(files)))
+    }
+
     #[test]
-    fn cpus_are_split_only_if_there_are_enough_and_rps_is_settable() {
-        assert!(CpuPlacement::from_cpus(&[0, 1], true).shared);
-        let split = CpuPlacement::from_cpus(&[0, 1, 2, 3, 4, 5, 6, 9], true);
-        assert_eq!(
-            (split.server, split.generator, split.shared),
-            (vec![0, 1, 2, 3], vec![4, 5, 6, 9], false)
-        );
-        assert!(CpuPlacement::from_cpus(&[0, 1, 2, 3], false).shared);
+    fn enough_cpus_are_split_between_cores() {
+        assert!(separate(&[0, 1], &[]).shared);
+        type Cpus = &'static [u32];
+        let cases: [(Cpus, &[&str], Cpus, Cpus); 4] = [
+            (&[0, 1, 2, 3, 4, 5, 6, 9], &[], &[0, 1, 2, 3], &[4, 5, 6, 9]),
+            (&[0, 1, 2, 3], &["0,2", "1,3"], &[0, 2], &[1, 3]),
+            (&[0, 1, 2, 3, 4, 5], &["0,3", "1,4", "2,5"], &[0, 3], &[1, 2, 4, 5]),
+            (&[0, 1, 2, 3], &["0-3"], &[0, 1], &[2, 3]),
+        ];
+        for (cpus, cores, server, generator) in cases {
+            let split = separate(cpus, cores);
+            assert_eq!((&split.server[..], &split.generator[..], split.shared), (server, generator, false));
+        }
     }
 
     #[test]
     fn rps_masks_have_half_of_the_server_cpus_unless_spread() {
-        let shared = CpuPlacement::from_cpus(&[3, 5], true);
+        let shared = CpuPlacement::shared(&[3, 5]);
         assert_eq!(
             [shared.receive_cpus(false).to_string(), shared.receive_cpus(true).to_string()],
             ["3", ""]
         );
-        let split = CpuPlacement::from_cpus(&[0, 1, 2, 3, 4, 5, 6, 7], true);
+        let split = separate(&[0, 1, 2, 3, 4, 5, 6, 7], &[]);
         assert_eq!(
             [split.receive_cpus(false).to_string(), split.receive_cpus(true).to_string()],
             ["0-1", "0-3"]
         );
-        assert_eq!(CpuPlacement::from_cpus(&[7], true).receive_cpus(false).to_string(), "7");
+        assert_eq!(CpuPlacement::shared(&[7]).receive_cpus(false).to_string(), "7");
     }
 
     #[test]
     fn xps_masks_assign_each_cpu_to_one_transmit_queue() {
-        let placement = CpuPlacement::from_cpus(&[0, 1, 2], false);
+        let placement = CpuPlacement::shared(&[0, 1, 2]);
         let masks: Vec<String> =
             (0..2).map(|queue| placement.transmit_cpus(queue, 2, true).to_string()).collect();
         assert_eq!(masks, ["0,2", "1"]);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use linerate_host::setting::{NftFamily, Offload, QueueDirection};
+use linerate_host::stage::machine::MachineState;
 use linerate_host::{Host, Setting, SettingValue};
 use linerate_load::generator::{GeneratorBuilder, LiveFrames};
 use linerate_load::wire::{IpVersion, LinkSpeed};
@@ -63,7 +64,10 @@ impl<'a> LabTestbed<'a> {
         let address = SocketAddr::from((link.receiver.ipv4[0], port));
         let host = Host::live_with_sys(lab.receiver().sys_path()?);
         let settable = lab.receiver().run(|| probe(&host, &receiver, config.host_wide))?;
-        let placement = CpuPlacement::from_cpus(&config.cpus, settable.queue_cpus.is_ok());
+        let placement = match settable.queue_cpus {
+            Ok(()) => CpuPlacement::separate(&config.cpus, &MachineState::observe(&host)),
+            Err(_) => CpuPlacement::shared(&config.cpus),
+        };
         set_sender(&lab, &link, &placement, settable.offload.is_ok(), settable.queue_cpus.is_ok())?;
         let workload = match &program {
             Some(program) => program.workload(),
@@ -190,11 +194,13 @@ pub(crate) fn generator(
     workload: &LoadWorkload,
 ) -> Result<(Box<dyn Generator>, Option<i32>), TestbedError> {
     let config = sampler.config;
+    // Each thread has a flow of its own.
+    let threads = placement.generator.len().min(config.flows.max(1) as usize);
     let start = |nice| {
         sender.run(|| {
             GeneratorBuilder::default()
                 .targets(vec![target])
-                .threads(placement.generator.len())
+                .threads(threads)
                 .cpus(Some(placement.generator.clone()))
                 .flows(config.flows as usize)
                 .workload(workload.clone())

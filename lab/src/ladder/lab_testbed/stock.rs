@@ -114,7 +114,7 @@ mod tests {
 
     fn values(settable: &SettableParts, configuration: &ServerConfiguration) -> Vec<(String, String)> {
         let receiver = ReceiverInterface { interface: "eth0".into(), queues: 2, port: 7 };
-        settings(&receiver, &CpuPlacement::from_cpus(&[0, 1], true), settable, configuration)
+        settings(&receiver, &CpuPlacement::shared(&[0, 1]), settable, configuration)
             .into_iter()
             .map(|(setting, value)| (setting.to_string(), value.to_string()))
             .collect()
