@@ -58,8 +58,8 @@ impl MeasuredServer {
         let online = MachineState::observe(&Host::live()).online;
         let is_online = |cpu: &u32| online.value().is_none_or(|online| online.contains(*cpu));
         let cpus: Vec<u32> = self.cpus.iter().copied().filter(is_online).collect();
-        server::builder(configuration, self.address, &cpus, self.payload_bytes as usize)
-            .start(move |_| guarded.clone())
+        let builder = server::builder(configuration, self.address, &cpus, self.payload_bytes as usize);
+        server::confined(&cpus, || builder.start(move |_| guarded.clone()))?
             .map_err(|error| TestbedError::Server(error.to_string()))
     }
 }

@@ -89,7 +89,7 @@ impl LabTestbed<'_> {
         let running = self
             .lab
             .receiver()
-            .run(|| builder.start(|_| Echo))?
+            .run(|| server::confined(&self.placement.server, || builder.start(|_| Echo)))??
             .map_err(|error| TestbedError::Server(error.to_string()))?;
         self.server = Some(running);
         Ok(())
@@ -103,7 +103,7 @@ impl LabTestbed<'_> {
             host: &self.host,
             receiver: self.lab.receiver(),
             address: self.address,
-            cpus: self.placement.server.len(),
+            cpus: &self.placement.server,
             nice: self.server_nice,
         };
         program.switch(&place, &mut *self.generator, configuration)

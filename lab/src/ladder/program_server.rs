@@ -14,6 +14,7 @@ use crate::host::LabHost;
 use crate::ladder::boost_changes::{self, BoostChanges};
 use crate::ladder::configuration::{PortSharing, ServerCalls, ServerConfiguration};
 use crate::ladder::error::TestbedError;
+use crate::ladder::server;
 use crate::ladder::step::LadderStep;
 use crate::program::{ProgramError, RecipeValues, ServerProgram, ServerRecipe};
 
@@ -25,8 +26,8 @@ pub(crate) struct ProgramPlace<'a> {
     pub(crate) host: &'a Host,
     pub(crate) receiver: &'a LabHost,
     pub(crate) address: SocketAddr,
-    /// Number of CPUs of the server, and therefore of its workers.
-    pub(crate) cpus: usize,
+    /// CPUs of the server, with a worker for each.
+    pub(crate) cpus: &'a [u32],
     pub(crate) nice: Option<i32>,
 }
 
@@ -98,14 +99,16 @@ impl ProgramServer {
         generator: &mut dyn Generator,
         configuration: &ServerConfiguration,
     ) -> Result<(), TestbedError> {
-        let workers = self.workers(configuration, place.cpus);
+        let workers = self.workers(configuration, place.cpus.len());
         if self.running.as_ref().is_some_and(|running| running.workers() != workers) {
             self.stop(place.receiver);
         }
         self.check()?;
         if self.running.is_none() {
             let values = RecipeValues { address: place.address, workers, directory: self.directory.path() };
-            let start_result = ServerProgram::start(place.receiver, &self.recipe, &values, place.nice);
+            let start = || ServerProgram::start(place.receiver, &self.recipe, &values, place.nice);
+            // The thread of the receiver is the parent of the program.
+            let start_result = place.receiver.run(|| server::confined(place.cpus, start))??;
             self.running = Some(start_result.inspect_err(|_| ServerProgram::end_all(place.receiver))?);
             self.await_answers(generator)?;
         }

@@ -7,6 +7,9 @@ use linerate_engine::{
     Backend, Builder, PathMtuDiscovery, RunningServer, Server, SocketMode, SteeringProgram, WorkerPinning,
 };
 
+use rustix::io::Errno;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
 use crate::ladder::configuration::{PortSharing, ServerCalls, ServerConfiguration};
 use crate::ladder::error::TestbedError;
 
@@ -45,6 +48,20 @@ pub(crate) fn builder(
         .drain_limit(Duration::ZERO)
 }
 
+/// Runs `start` while the calling thread may use these CPUs only. The threads and processes that it
+/// starts inherit that.
+pub(crate) fn confined<T>(cpus: &[u32], start: impl FnOnce() -> T) -> Result<T, TestbedError> {
+    let failed =
+        |errno: Errno| TestbedError::Server(format!("it cannot be confined to CPUs {cpus:?}: {errno}"));
+    let allowed_before = sched_getaffinity(None).map_err(failed)?;
+    let mut allowed = CpuSet::new();
+    cpus.iter().for_each(|cpu| allowed.set(*cpu as usize));
+    sched_setaffinity(None, &allowed).map_err(failed)?;
+    let started = start();
+    sched_setaffinity(None, &allowed_before).map_err(failed)?;
+    Ok(started)
+}
+
 pub(crate) fn stop(server: &mut Option<RunningServer>) -> Result<(), TestbedError> {
     match server.take() {
         Some(running) => running.stop().map(|_| ()).map_err(|error| TestbedError::Server(error.to_string())),
@@ -71,5 +88,27 @@ pub(crate) fn busy_poll_refusal() -> Option<String> {
             .find(|fallback| fallback.what.contains("BUSY_POLL"))
             .map(|fallback| format!("{}: {}", fallback.what, fallback.why)),
         Err(error) => Some(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn only_the_started_processes_and_threads_are_confined() {
+        let own_cpus = || sched_getaffinity(None).expect("CPUs");
+        let before = own_cpus();
+        let first = (0..CpuSet::MAX_CPU).find(|cpu| before.is_set(*cpu)).expect("a CPU");
+        let start = || {
+            let output = Command::new("grep").args(["Cpus_allowed_list", "/proc/self/status"]).output();
+            (output.expect("grep runs").stdout, std::thread::spawn(own_cpus).join().expect("CPUs"))
+        };
+        let (process, thread) = confined(&[u32::try_from(first).expect("a CPU")], start).expect("confined");
+        assert_eq!(String::from_utf8_lossy(&process), format!("Cpus_allowed_list:\t{first}\n"));
+        assert!(thread.is_set(first) && thread.count() == 1);
+        assert_eq!(own_cpus(), before);
     }
 }

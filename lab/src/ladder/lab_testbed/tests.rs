@@ -1,11 +1,13 @@
 //! The ladder's testbed in a real lab. The receiver's kernel reports the values that each step
 //! sets.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::*;
+use crate::NamespaceId;
 use crate::ladder::config::{LadderConfig, RunTiming};
 use crate::ladder::step::STEPS;
 
@@ -81,6 +83,45 @@ fn a_lab_sample_has_a_rate_and_latencies() {
     let sample = testbed.sample(&mut request).expect("measured");
     assert!(sample.transactions_per_second > 0.0 && sample.latency.count() > 0, "{sample:?}");
     assert!(probes > 1, "{probes} rates offered");
+}
+
+/// The CPUs on which the threads of the receiver may run, by name.
+fn receiver_threads(testbed: &LabTestbed<'_>) -> Vec<(String, String)> {
+    let receiver = testbed.lab.receiver().namespace_id();
+    let tasks = std::fs::read_dir("/proc/self/task").expect("threads").flatten().map(|task| task.path());
+    let is_in_receiver =
+        |task: &PathBuf| NamespaceId::from_path(&task.join("ns/net")).is_ok_and(|id| id == receiver);
+    tasks
+        .filter(is_in_receiver)
+        .map(|task| {
+            let read = |file: &str| std::fs::read_to_string(task.join(file)).unwrap_or_default();
+            let status = read("status");
+            let cpus = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:\t"));
+            (read("comm").trim_end().to_owned(), cpus.unwrap_or_default().to_owned())
+        })
+        .collect()
+}
+
+#[test]
+fn a_server_that_is_not_pinned_is_confined_to_its_cpus() {
+    let config = config();
+    let Some(mut testbed) = testbed("a_server_that_is_not_pinned_is_confined_to_its_cpus", &config) else {
+        return;
+    };
+    let before = receiver_threads(&testbed);
+    switch(&mut testbed, &ServerConfiguration::baseline()).expect("set");
+    let (workers, others): (Vec<_>, Vec<_>) =
+        receiver_threads(&testbed).into_iter().partition(|(name, _)| cpu_use::is_worker(name));
+    assert_eq!(workers, [("linerate-0".to_owned(), "0".to_owned())]);
+    assert!(before.iter().all(|thread| others.contains(thread)), "{before:?} {others:?}");
+}
+
+#[test]
+fn a_lab_with_fewer_flows_than_cpus_starts() {
+    let config = LadderConfig { cpus: vec![0, 0], flows: 1, ..config() };
+    let threads = |testbed: LabTestbed<'_>| testbed.generator.describe().threads;
+    let count = testbed("a_lab_with_fewer_flows_than_cpus_starts", &config).map(threads);
+    assert!(count.is_none_or(|count| count == 1), "{count:?}");
 }
 
 #[test]
