@@ -140,9 +140,13 @@ impl<'a> HostTestbed<'a> {
         self.switch(&ServerConfiguration::baseline())?;
         if let Some(program) = &self.setup.program {
             // A few requests first, because a wrong workload should not become a flood.
-            let mut probe = AnswerProbe::default();
-            if !probe.is_answered(self.senders.ensure_started()?).map_err(Self::generator_lost)? {
-                program.check(&self.setup.host)?;
+            let mut probe = AnswerProbe::new(self.sampler.config.max_rate_per_second);
+            let generator = self.senders.ensure_started()?;
+            let is_answered = probe.await_answer(generator, || {
+                self.sampler.check_cancelled()?;
+                program.check(&self.setup.host)
+            });
+            if !is_answered.map_err(Self::generator_lost)? {
                 return Err(TestbedError::Unanswered(probe.describe_silence(&program.recipe)));
             }
         }

@@ -18,8 +18,12 @@ use crate::ladder::server;
 use crate::ladder::step::LadderStep;
 use crate::program::{ProgramError, RecipeValues, ServerProgram, ServerRecipe};
 
-/// Tries, each of 200 ms, until a started server answers.
+/// Slots of an [`AnswerProbe`]. A resolver answers once it has asked other servers.
 const ANSWER_TRIES: u32 = 25;
+/// Most requests per second of an [`AnswerProbe`].
+const ANSWER_RATE: f64 = 500.0;
+/// Time of a slot, and time for its replies.
+const ANSWER_SLOT: Duration = Duration::from_millis(100);
 
 /// Where a server program runs.
 pub(crate) struct ProgramPlace<'a> {
@@ -145,12 +149,9 @@ impl ProgramServer {
     }
 
     fn await_answers(&mut self, generator: &mut dyn Generator) -> Result<(), TestbedError> {
-        let mut probe = AnswerProbe::default();
-        for _ in 0..ANSWER_TRIES {
-            if probe.is_answered(generator)? {
-                return Ok(());
-            }
-            self.check()?;
+        let mut probe = AnswerProbe::new(None);
+        if probe.await_answer(generator, || self.check())? {
+            return Ok(());
         }
         let output = self.running.as_ref().map_or_else(String::new, ServerProgram::last_output);
         let why = probe.describe_silence(&self.recipe);
@@ -159,27 +160,44 @@ impl ProgramServer {
 }
 
 /// A few requests, to see whether a server answers this workload at all.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct AnswerProbe {
+    slot: LoadSlot,
     sent: u64,
     corrupt: u64,
 }
 
 impl AnswerProbe {
-    pub(crate) fn is_answered(&mut self, generator: &mut dyn Generator) -> Result<bool, TestbedError> {
-        let slot = LoadSlot {
-            drain: Duration::from_millis(100),
-            ..LoadSlot::rate(500.0, Duration::from_millis(100))
-        };
-        let outcome = generator.run(&slot)?;
-        self.sent += outcome.sent;
-        self.corrupt += outcome.corrupt;
-        Ok(outcome.answered > 0)
+    /// Offers at most `max_per_second`.
+    pub(crate) fn new(max_per_second: Option<f64>) -> Self {
+        let rate = max_per_second.map_or(ANSWER_RATE, |limit| limit.min(ANSWER_RATE));
+        // At a low rate, too, a slot has a request.
+        let duration = ANSWER_SLOT.max(Duration::from_secs_f64((1.0 / rate).min(1.0)));
+        Self { slot: LoadSlot { drain: ANSWER_SLOT, ..LoadSlot::rate(rate, duration) }, sent: 0, corrupt: 0 }
+    }
+
+    /// Sends requests until one is answered, for some seconds at most. Calls `check` after each
+    /// unanswered slot.
+    pub(crate) fn await_answer(
+        &mut self,
+        generator: &mut dyn Generator,
+        mut check: impl FnMut() -> Result<(), TestbedError>,
+    ) -> Result<bool, TestbedError> {
+        for _ in 0..ANSWER_TRIES {
+            let outcome = generator.run(&self.slot)?;
+            self.sent += outcome.sent;
+            self.corrupt += outcome.corrupt;
+            if outcome.answered > 0 {
+                return Ok(true);
+            }
+            check()?;
+        }
+        Ok(false)
     }
 
     /// One line about a server that did not answer.
     pub(crate) fn describe_silence(&self, recipe: &ServerRecipe) -> String {
-        let Self { sent, corrupt } = self;
+        let Self { sent, corrupt, .. } = self;
         let ServerRecipe { name, workload, .. } = recipe;
         if recipe.no_reply {
             return format!("{name} read none of {sent} requests of workload {workload}");
