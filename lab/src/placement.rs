@@ -25,7 +25,7 @@ use crate::ladder::error::TestbedError;
 use crate::ladder::lab_testbed::{CpuPlacement, setup};
 use crate::ladder::read_count::ReadCountGenerator;
 use crate::ladder::report::{RateEstimate, VersusPrevious};
-use crate::ladder::{server, summary};
+use crate::ladder::{sampler, server, summary};
 use crate::paths::cost::{self, TRACED_LOAD};
 use crate::paths::report::{CostContext, PathCost};
 
@@ -185,7 +185,8 @@ struct PlacementLab<'a> {
 /// second of each sample.
 ///
 /// # Errors
-/// If the lab cannot be made, or the run is cancelled.
+/// If the lab cannot be made, or the run is cancelled before the first sample. Later, the rest is
+/// reported as interrupted.
 pub fn run(
     config: &PlacementConfig,
     cancel: &Arc<AtomicBool>,
@@ -205,15 +206,26 @@ pub fn run(
         let mut result = PlacementResult::new(*placement, receiver);
         if let Ok(cpu) = receiver {
             let (mut own_samples, mut baseline_samples) = (Vec::new(), Vec::new());
-            for _ in 0..config.samples.div_ceil(2) {
-                for is_first in [true, false, false, true] {
-                    let (sampled_placement, cpu, samples) = match is_first {
-                        true => (ReceiverPlacement::SameCpu, cpus.packets, &mut baseline_samples),
-                        false => (*placement, *cpu, &mut own_samples),
-                    };
-                    samples.push(lab.sample(cpu)?);
-                    on_sample(sampled_placement, samples[samples.len() - 1].packets_per_second);
+            let mut alternate = || -> Result<(), TestbedError> {
+                for _ in 0..config.samples.div_ceil(2) {
+                    for is_first in [true, false, false, true] {
+                        let (sampled_placement, cpu, samples) = match is_first {
+                            true => (ReceiverPlacement::SameCpu, cpus.packets, &mut baseline_samples),
+                            false => (*placement, *cpu, &mut own_samples),
+                        };
+                        let sample = lab.sample(cpu)?;
+                        samples.push(sample);
+                        on_sample(sampled_placement, sample.packets_per_second);
+                    }
                 }
+                Ok(())
+            };
+            match alternate() {
+                Err(TestbedError::Cancelled) if own_samples.is_empty() => {
+                    result.skipped_because = Some(TestbedError::Cancelled.to_string());
+                }
+                Ok(()) | Err(TestbedError::Cancelled) => {}
+                Err(error) => return Err(error),
             }
             result.fill(&own_samples);
             let comparison = stats::compare(&rates(&baseline_samples), &rates(&own_samples)).ok();
@@ -224,13 +236,20 @@ pub fn run(
         results.push(result);
     }
     while first_samples.len() < config.samples as usize {
-        first_samples.push(lab.sample(cpus.packets)?);
+        match lab.sample(cpus.packets) {
+            Ok(sample) => first_samples.push(sample),
+            Err(TestbedError::Cancelled) if !first_samples.is_empty() => break,
+            Err(error) => return Err(error),
+        }
     }
     first.fill(&first_samples);
     results.insert(0, first);
     for result in &mut results {
         if let Some(cpu) = result.receiver_cpu {
-            result.cost = lab.cost(cpu)?;
+            result.cost = match lab.cost(cpu) {
+                Err(error @ TestbedError::Cancelled) => Known::unknown(error.to_string()),
+                cost => cost?,
+            };
         }
     }
     Ok(PlacementComparison {
@@ -294,13 +313,12 @@ impl<'a> PlacementLab<'a> {
         let builder = server::builder(&configuration, self.address, &[cpu], self.payload_bytes);
         let start_result = self.lab.receiver().run(|| builder.start(|_| SinkService::default()))?;
         self.server = Some(start_result.map_err(|error| TestbedError::Server(error.to_string()))?);
-        self.generator.run(&flood(LEAD))?;
-        Ok(())
+        sampler::offer(&mut *self.generator, &flood(LEAD)).map(drop)
     }
 
     fn sample(&mut self, cpu: u32) -> Result<PlacementSample, TestbedError> {
         self.place(cpu)?;
-        let outcome = self.generator.run(&flood(SAMPLE))?;
+        let outcome = sampler::offer(&mut *self.generator, &flood(SAMPLE))?;
         Ok(PlacementSample {
             packets_per_second: outcome.answered_per_second,
             lost_ratio: outcome.loss_ratio(),
@@ -311,7 +329,7 @@ impl<'a> PlacementLab<'a> {
         self.place(cpu)?;
         let host = Host::live();
         let (outcome, cost_report) =
-            cost::under_load(&mut *self.generator, &flood(TRACED_LOAD), || cost::trace(&host))?;
+            sampler::under_load(&mut *self.generator, &flood(TRACED_LOAD), || cost::trace(&host))?;
         let cost_report = match cost_report {
             Ok((cost_report, _)) => cost_report,
             Err(error) => return Ok(Known::unknown(error.to_string())),

@@ -11,12 +11,15 @@ use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
 use linerate_lab::ladder::config::{LadderConfig, RunTiming};
 use linerate_lab::ladder::lab_run;
+use linerate_lab::ladder::report::WarningKind;
 use linerate_lab::program::ServerRecipe;
 use linerate_lab::userns::{self, LabPrivilege};
 
 use crate::command::ladder_args::{LadderRunArgs, write_report};
+use crate::command::results::ResultTargets;
+use crate::envelope::{CommandResult, Envelope};
 use crate::interrupt::InterruptFlag;
-use crate::origin;
+use crate::origin::{self, Warning};
 use crate::progress::RunProgress;
 use crate::suggestion::SuggestedValues;
 
@@ -72,6 +75,20 @@ impl LabArgs {
             Some(LabAction::Relay(relay)) => relay.run(),
         }
     }
+}
+
+/// Writes a result, and returns status 2 if the run was interrupted.
+fn write_result<T: CommandResult>(
+    targets: &ResultTargets,
+    envelope: Envelope<T>,
+    interrupt: &InterruptFlag,
+) -> Result<ExitCode> {
+    let warning = interrupt
+        .is_raised()
+        .then(|| Warning::new(WarningKind::Interrupted.name(), "the run was stopped before its end"));
+    let code = if warning.is_some() { ExitCode::from(2) } else { ExitCode::SUCCESS };
+    targets.write(&envelope.with_warnings(warning))?;
+    Ok(code)
 }
 
 #[derive(Debug, Args)]

@@ -1,8 +1,11 @@
 //! `linerate lab paths`.
 
 use std::fs;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
+use rustix::process::Signal;
+
+use crate::boost_servers::scene::signal;
 use crate::schema::conforms;
 use crate::support::{can_make_labs, document_of, errors_of, is_root, linerate, machine, program, within};
 
@@ -53,9 +56,37 @@ fn killed_lab_paths_leaves_no_relay_process() {
     if !is_root(test) || !can_make_labs(test) {
         return;
     }
-    let mut child = Command::new(program())
-        .args(["lab", "paths", "--paths", "tap", "--samples", "4"])
-        .stdout(Stdio::null())
+    let (mut child, relay) = start_tap_path();
+    child.kill().expect("killed");
+    child.wait().expect("its status");
+    within(20, "the relay ends", || !fs::exists(format!("/proc/{relay}")).unwrap_or(true));
+    assert!(linerate(&["lab", "clean"]).status.success());
+}
+
+#[test]
+fn interrupted_lab_paths_reports_the_paths_until_then() {
+    let test = "interrupted_lab_paths_reports_the_paths_until_then";
+    if !is_root(test) || !can_make_labs(test) {
+        return;
+    }
+    let (child, _) = start_tap_path();
+    signal(child.id(), Signal::INT);
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!(output.status.code(), Some(2), "{}", errors_of(&output));
+    let document = document_of(&output);
+    assert_eq!(document["warnings"][0]["kind"], "interrupted");
+    let [host, tap] = &document["result"]["paths"].as_array().expect("paths")[..] else {
+        panic!("{document}")
+    };
+    assert!(host["transactions_per_second"]["median"].as_f64() > Some(0.0), "{host}");
+    assert_eq!(tap["skipped_because"], "interrupted");
+}
+
+/// A comparison that has measured `host` and now has the path `tap`, and the relay process.
+fn start_tap_path() -> (Child, u32) {
+    let child = Command::new(program())
+        .args(["lab", "paths", "--paths", "tap", "--samples", "4", "--json", "-"])
+        .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
         .expect("the command starts");
@@ -64,11 +95,7 @@ fn killed_lab_paths_leaves_no_relay_process() {
         relay = relays_of(child.id()).first().copied();
         relay.is_some()
     });
-    let relay = relay.expect("a process");
-    child.kill().expect("killed");
-    child.wait().expect("its status");
-    within(20, "the relay ends", || !fs::exists(format!("/proc/{relay}")).unwrap_or(true));
-    assert!(linerate(&["lab", "clean"]).status.success());
+    (child, relay.expect("a process"))
 }
 
 /// `linerate lab relay tap` processes that this process started.

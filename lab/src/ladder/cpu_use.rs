@@ -9,6 +9,7 @@ use linerate_trace::flame::{CpuContext, FrameKind, ProfileOptions, SampledStack,
 use serde::{Deserialize, Serialize};
 
 use crate::ladder::error::TestbedError;
+use crate::ladder::sampler::under_load;
 
 /// Sampling begins with the slot, or shortly before it with remote generators, and ends before the
 /// slot ends.
@@ -87,18 +88,12 @@ pub(crate) fn sample(
     is_remote: bool,
     owner: &dyn Fn(&SampledStack) -> SampleOwner,
 ) -> Result<Known<CpuUse>, TestbedError> {
-    let sampling_result = std::thread::scope(|scope| {
-        let sampler = scope.spawn(move || {
-            if is_remote {
-                std::thread::sleep(REMOTE_LEAD);
-            }
-            StackProfile::observe(host, &ProfileOptions::all(SAMPLED), &|| false)
-        });
-        let load_result = generator.run(&LoadSlot::rate(per_second, SLOT));
-        sampler.join().map(|profile| load_result.map(|_| profile))
-    });
-    let profile =
-        sampling_result.map_err(|_| TestbedError::Lab("sampling the CPUs panicked".to_owned()))??;
+    let (_, profile) = under_load(generator, &LoadSlot::rate(per_second, SLOT), || {
+        if is_remote {
+            std::thread::sleep(REMOTE_LEAD);
+        }
+        StackProfile::observe(host, &ProfileOptions::all(SAMPLED), &|| false)
+    })?;
     Ok(match profile {
         Ok(profile) => Known::Value(CpuUse {
             step: String::new(),

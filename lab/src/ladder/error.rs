@@ -72,7 +72,10 @@ impl From<crate::LabError> for TestbedError {
 
 impl From<linerate_load::GeneratorError> for TestbedError {
     fn from(error: linerate_load::GeneratorError) -> Self {
-        TestbedError::Generator(error.to_string())
+        match error {
+            linerate_load::GeneratorError::Cancelled => TestbedError::Cancelled,
+            error => TestbedError::Generator(error.to_string()),
+        }
     }
 }
 

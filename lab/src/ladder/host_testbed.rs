@@ -388,7 +388,9 @@ impl Testbed for HostTestbed<'_> {
             _ => SampleOwner::Other,
         };
         let generator = self.senders.generator()?;
-        cpu_use::sample(&self.setup.host, generator, per_second, true, &owner)
+        let sampled = cpu_use::sample(&self.setup.host, generator, per_second, true, &owner)
+            .map_err(Self::generator_lost);
+        sampled.map_err(|error| self.cause(error))
     }
 
     fn step_warnings(&self, _: &LadderStep, _: &ServerConfiguration) -> Vec<LadderWarning> {

@@ -111,6 +111,30 @@ impl Sampler<'_> {
     }
 }
 
+/// Offers a whole slot of load.
+///
+/// # Errors
+/// [`TestbedError::Cancelled`] also if the slot was ended early, which has an outcome, too.
+pub(crate) fn offer(generator: &mut dyn Generator, slot: &LoadSlot) -> Result<SlotOutcome, TestbedError> {
+    let outcome = generator.run(slot)?;
+    if outcome.duration < slot.duration { Err(TestbedError::Cancelled) } else { Ok(outcome) }
+}
+
+/// Runs `observe` while the load is offered.
+pub(crate) fn under_load<T>(
+    generator: &mut dyn Generator,
+    slot: &LoadSlot,
+    observe: impl FnOnce() -> T,
+) -> Result<(SlotOutcome, T), TestbedError> {
+    let (outcome, observation) = std::thread::scope(|scope| {
+        let load_thread = scope.spawn(|| offer(generator, slot));
+        let observation = observe();
+        (load_thread.join(), observation)
+    });
+    let outcome = outcome.map_err(|_| TestbedError::GeneratorLost("its thread panicked".to_owned()))?;
+    Ok((outcome?, observation))
+}
+
 struct SlotCost {
     requested_per_second: f64,
     cycles_per_transaction: Known<f64>,
@@ -190,5 +214,35 @@ fn mean<'a>(values: impl Iterator<Item = &'a Known<f64>>) -> Known<f64> {
         Known::Value(sum / f64::from(count))
     } else {
         Known::unknown(reason.unwrap_or_else(|| "the counters did not run at the rate found".to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A generator whose slots are ended after this share of their time.
+    struct EndingGenerator(f64);
+
+    impl Generator for EndingGenerator {
+        fn describe(&self) -> GeneratorDescription {
+            GeneratorDescription::default()
+        }
+
+        fn watch(
+            &mut self,
+            slot: &LoadSlot,
+            _: &mut dyn FnMut(&SlotInterval),
+        ) -> Result<SlotOutcome, GeneratorError> {
+            Ok(SlotOutcome { duration: slot.duration.mul_f64(self.0), ..SlotOutcome::default() })
+        }
+    }
+
+    #[test]
+    fn a_slot_that_was_ended_early_is_an_interruption() {
+        let slot = LoadSlot::rate(1_000.0, Duration::from_secs(1));
+        let observed = |share| under_load(&mut EndingGenerator(share), &slot, || 5);
+        assert!(observed(1.0).is_ok_and(|(_, observation)| observation == 5));
+        assert!(matches!(observed(0.9), Err(TestbedError::Cancelled)));
     }
 }

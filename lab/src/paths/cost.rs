@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use linerate_host::stage::machine::CpuTimes;
 use linerate_host::{Host, Known};
-use linerate_load::{Generator, LoadSlot, SlotOutcome};
+use linerate_load::LoadSlot;
 use linerate_trace::TraceError;
 use linerate_trace::cost::calibrate::{CostCalibration, calibrate};
 use linerate_trace::cost::{CostReport, CostSession, CostVictim};
@@ -18,6 +18,7 @@ use super::report::{CostContext, LoopLoss, PathCost, PathCostPart, PathLoss, Pat
 use crate::ladder::cpu_use::is_worker;
 use crate::ladder::error::TestbedError;
 use crate::ladder::report::LatencyNs;
+use crate::ladder::sampler::under_load;
 
 /// The load begins this time before the measurement and ends this time after it.
 const LEAD: Duration = Duration::from_millis(200);
@@ -205,21 +206,6 @@ impl From<&CostCalibration> for LoopLoss {
             packets_ratio: share(calibration.taken_ns),
         }
     }
-}
-
-/// Runs `observe` while the load is offered.
-pub(crate) fn under_load<T>(
-    generator: &mut dyn Generator,
-    slot: &LoadSlot,
-    observe: impl FnOnce() -> T,
-) -> Result<(SlotOutcome, T), TestbedError> {
-    let (outcome, observation) = std::thread::scope(|scope| {
-        let load_thread = scope.spawn(|| generator.run(slot));
-        let observation = observe();
-        (load_thread.join(), observation)
-    });
-    let outcome = outcome.map_err(|_| TestbedError::GeneratorLost("its thread panicked".to_owned()))?;
-    Ok((outcome?, observation))
 }
 
 /// Traces the CPUs for a time, and reads their busy time from `/proc/stat`, ns per second.

@@ -34,12 +34,6 @@ pub enum PathError {
     Testbed(#[from] TestbedError),
 }
 
-impl PathError {
-    pub(super) fn is_cancelled(&self) -> bool {
-        matches!(self, PathError::Testbed(TestbedError::Cancelled))
-    }
-}
-
 /// The client, the path and the service, ready for load.
 pub(super) struct PathLab {
     pub(super) path: &'static NetworkPath,

@@ -53,8 +53,8 @@ struct PathsRunner<'a> {
 /// Requires root.
 ///
 /// # Errors
-/// If `host` cannot be measured, or the run is cancelled. A path that this machine does not support
-/// is reported as skipped.
+/// If `host` cannot be measured. A path that this machine does not support is reported as skipped,
+/// and so are all paths after the run was cancelled.
 pub fn run(
     config: &PathsConfig,
     linerate: &Path,
@@ -78,14 +78,14 @@ pub fn run(
         paths.push(runner.host(&mut host, config.samples)?);
         let is_selected = |path: &&NetworkPath| config.paths.iter().any(|name| name == path.name);
         for path in PATHS[1..].iter().filter(is_selected) {
-            paths.push(runner.compare(path, &mut host, config.samples)?);
+            paths.push(runner.compare(path, &mut host, config.samples));
         }
     }
     let rates = paths.iter().filter_map(|path| path.transactions_per_second.map(|rate| rate.median));
     let common_rate = rates.min_by(f64::total_cmp).map(|rate| rate * COMMON_SHARE);
     if let Some(rate) = common_rate {
         for report in paths.iter_mut().filter(|path| path.transactions_per_second.is_some()) {
-            runner.measure_cost(report, rate)?;
+            runner.measure_cost(report, rate);
         }
     }
     Ok(PathsReport {
@@ -123,12 +123,7 @@ impl PathsRunner<'_> {
         Ok(report)
     }
 
-    fn compare(
-        &mut self,
-        path: &'static NetworkPath,
-        host: &mut PathLab,
-        sample_count: u32,
-    ) -> Result<PathReport, PathError> {
+    fn compare(&mut self, path: &'static NetworkPath, host: &mut PathLab, sample_count: u32) -> PathReport {
         let mut report = empty_report(path);
         let samples = self.start(path).and_then(|mut lab| {
             report.bridge_netfilter = lab.bridge_netfilter();
@@ -144,11 +139,10 @@ impl PathsRunner<'_> {
                 report.versus_host =
                     comparison.ok().map(|ratio| summary::versus(NetworkPath::HOST.name, &ratio));
             }
-            Err(error) if error.is_cancelled() => return Err(error),
             Err(error) => report.skipped_because = Some(error.to_string()),
         }
         (self.observer)(&PathsEvent::Done(&report));
-        Ok(report)
+        report
     }
 
     /// Samples in the order A B B A, where A is `host`.
@@ -202,24 +196,30 @@ impl PathsRunner<'_> {
         Err(TestbedError::Unanswered("no request was answered".to_owned()))
     }
 
-    fn measure_cost(&mut self, report: &mut PathReport, rate: f64) -> Result<(), PathError> {
+    fn measure_cost(&mut self, report: &mut PathReport, rate: f64) {
         let (Some(path), Some(capacity)) = (NetworkPath::find(&report.name), report.transactions_per_second)
         else {
-            return Ok(());
+            return;
         };
-        self.sampler.check_cancelled()?;
-        (self.observer)(&PathsEvent::Path { name: path.name, at_rate: Some(rate) });
-        let measured = self.lab(path).and_then(|mut lab| {
-            let cost = PathCost::measure(&mut lab, rate, &self.sampler.config.cpus)?;
-            Ok((cost, PathOverload::measure(&mut lab, capacity.median)?))
+        let lab = self.sampler.check_cancelled().map_err(PathError::from).and_then(|()| {
+            (self.observer)(&PathsEvent::Path { name: path.name, at_rate: Some(rate) });
+            self.lab(path)
         });
-        match measured {
-            Ok((cost, overload)) => (report.cost, report.overload) = (cost, overload),
-            Err(error) if error.is_cancelled() => return Err(error),
-            Err(error) => report.cost = Known::unknown(error.to_string()),
+        match lab {
+            Ok(mut lab) => {
+                report.cost = known(PathCost::measure(&mut lab, rate, &self.sampler.config.cpus));
+                report.overload = known(PathOverload::measure(&mut lab, capacity.median));
+            }
+            Err(error) => {
+                (report.cost, report.overload) =
+                    (Known::unknown(error.to_string()), Known::unknown(error.to_string()));
+            }
         }
-        Ok(())
     }
+}
+
+fn known<T>(measured: Result<Known<T>, TestbedError>) -> Known<T> {
+    measured.unwrap_or_else(|error| Known::unknown(error.to_string()))
 }
 
 fn median(samples: &[StepSample]) -> Option<f64> {

@@ -85,8 +85,8 @@ impl LabPathsArgs {
             }
         };
         let report = paths::run(&config, &program, &interrupt.flag(), &mut observer)?;
-        targets.write(&Envelope::new(HostSummary::observe(&Host::live()), started, report))?;
-        Ok(ExitCode::SUCCESS)
+        let envelope = Envelope::new(HostSummary::observe(&Host::live()), started, report);
+        super::write_result(&targets, envelope, &interrupt)
     }
 
     /// The first path `host`, then the requested paths in the order of the list; without any, all

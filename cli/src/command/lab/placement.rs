@@ -49,7 +49,7 @@ impl LabPlacementArgs {
                 status_line!("{:<11} {:>8} packets/s", placement.name(), format::rate(packets_per_second));
             }
         })?;
-        targets.write(&Envelope::new(HostSummary::observe(&Host::live()), started, report))?;
-        Ok(ExitCode::SUCCESS)
+        let envelope = Envelope::new(HostSummary::observe(&Host::live()), started, report);
+        super::write_result(&targets, envelope, &interrupt)
     }
 }
