@@ -132,7 +132,8 @@ pub(crate) fn write_report(
     report: LadderReport,
     warnings: &[LadderWarning],
 ) -> Result<ExitCode> {
-    let is_failure = |kind| matches!(kind, WarningKind::Interrupted | WarningKind::NotRestored);
+    let is_failure =
+        |kind| matches!(kind, WarningKind::Interrupted | WarningKind::NotRestored | WarningKind::NotKept);
     let has_failed = warnings.iter().any(|warning| is_failure(warning.kind));
     let warnings = warnings.iter().map(|warning| Warning::new(warning.kind.name(), warning.detail.as_str()));
     let envelope = Envelope::new(HostSummary::observe(&Host::live()), started_unix_seconds, report)

@@ -1,6 +1,7 @@
 //! The changes of a run on a real interface: the prompt before the run, and the settings after it.
 
 use linerate_lab::ladder::host_run::{HostRunResult, PreparedRun};
+use linerate_lab::ladder::report::WarningKind;
 use linerate_tune::plan::PlannedChange;
 
 use super::format;
@@ -65,10 +66,12 @@ pub(crate) fn after(
     style: TextStyle,
 ) -> String {
     let Some(settings) = &run_result.report.settings else { return String::new() };
+    let is_kept = run_result.warnings.iter().all(|warning| warning.kind != WarningKind::NotKept);
     let line = match (settings.restored, settings.kept_tune) {
         (true, None) => "All settings are restored.".to_owned(),
         (true, Some(tune)) => format!(
-            "The better settings are in place as tune {tune}: {} shows it, {} undoes it.",
+            "{} better settings are in place as tune {tune}: {} shows it, {} undoes it.",
+            if is_kept { "The" } else { "Not all" },
             command("status"),
             command(&format!("undo {tune}"))
         ),

@@ -15,7 +15,7 @@ use linerate_tune::conflicts::{self, SettingOwners};
 use linerate_tune::journal::record::{UndoDeadline, UndoOutcome, UndoReason};
 use linerate_tune::journal::{JournalWriter, StateStore};
 use linerate_tune::plan::PlannedChange;
-use linerate_tune::transaction::{ChangeOutcome, TuneStart, TuneTransaction, UndoReport, undo};
+use linerate_tune::transaction::{ChangeOutcome, ChangeTarget, TuneStart, TuneTransaction, UndoReport, undo};
 use linerate_tune::{TunePlan, TuneProfile, guard};
 
 use crate::ladder::boost_changes;
@@ -76,8 +76,6 @@ pub struct HostRunResult {
     pub report: LadderReport,
     /// Warnings about the whole run.
     pub warnings: Vec<LadderWarning>,
-    /// The state of each setting that was changed.
-    pub undone: UndoReport,
 }
 
 /// Reads the host while the server runs, and makes the plan. linerate's own server is stopped
@@ -267,23 +265,39 @@ pub fn run(
             Err(HostRunError::Testbed(TestbedError::Server(format!("nothing was changed: {error}"))))
         }),
     };
-    let undo_report = undo(&mut writer, host, Some(tune), UndoReason::Finished);
-    let undo_report = undo_report.map_err(|error| HostRunError::NotUndone {
-        run: measurement.as_ref().map_or_else(ToString::to_string, |_| "the run is complete".to_owned()),
-        undo: error,
-        tune,
-    })?;
-    let (LadderOutcome { mut report, mut warnings, kept: kept_configuration }, kept_changes) = measurement?;
-    warnings.extend(restore_warnings(&undo_report));
-    let is_restored = !undo_report.has_failures() && !undo_report.has_skipped();
+    let undo_result = undo(&mut writer, host, Some(tune), UndoReason::Finished);
+    let (LadderOutcome { mut report, mut warnings, kept }, kept_changes) = match measurement {
+        Ok(measurement) => measurement,
+        Err(error) => {
+            return Err(match undo_result {
+                Ok(_) => error,
+                Err(undo) => HostRunError::NotUndone { run: error.to_string(), undo, tune },
+            });
+        }
+    };
+    let is_restored = match &undo_result {
+        Ok(undo_report) => {
+            warnings.extend(restore_warnings(undo_report));
+            !undo_report.has_failures() && !undo_report.has_skipped()
+        }
+        Err(error) => {
+            let detail = format!("the settings could not be restored: {error} (linerate tune undo {tune})");
+            warnings.push(LadderWarning::new(WarningKind::NotRestored, detail));
+            false
+        }
+    };
     let mut settings = SettingsFacts { tune, restored: is_restored, kept_tune: None };
-    let is_complete = warnings.iter().all(|warning| warning.kind != WarningKind::Interrupted);
-    if prepared.config.keep_better && is_restored && is_complete {
-        settings.kept_tune =
-            apply_kept(prepared, (&kept_configuration, kept_changes), &mut writer, &records, &mut warnings)?;
+    if prepared.config.keep_better && is_restored && !is_interrupted(&warnings) {
+        let mut plan = prepared.setup.changes.kept_plan(&prepared.plan, &kept);
+        plan.changes.extend(kept_changes);
+        settings.kept_tune = apply_kept(host, &plan, &mut writer, &records, &mut warnings);
     }
     report.settings = Some(settings);
-    Ok(HostRunResult { report, warnings, undone: undo_report })
+    Ok(HostRunResult { report, warnings })
+}
+
+fn is_interrupted(warnings: &[LadderWarning]) -> bool {
+    warnings.iter().any(|warning| warning.kind == WarningKind::Interrupted)
 }
 
 /// Ends the tune. Returns the outcome and the changes of boost to keep, or an error.
@@ -297,16 +311,21 @@ fn measure(
     let config = &prepared.config.run;
     let mut testbed = HostTestbed::new(&prepared.setup, Sampler { config, cancel }, transaction, senders);
     let started = Instant::now();
-    let measurement = testbed
+    let mut measurement = testbed
         .exclude_others(prepared.exclusions())
         .and_then(|()| testbed.begin())
         .and_then(|()| run::run(&mut testbed, config, started, observer));
     let kept_changes =
         measurement.as_ref().map_or_else(|_| Vec::new(), |outcome| testbed.boost_changes(&outcome.kept));
+    let interruption = testbed.interruption();
     let end_result = testbed.end(measurement.as_ref().err().map(ToString::to_string));
-    let measurement = measurement?;
-    end_result?;
-    Ok((measurement, kept_changes))
+    if let (Ok(outcome), Some(error)) = (&mut measurement, interruption.or(end_result.err()))
+        && !is_interrupted(&outcome.warnings)
+    {
+        let detail = format!("ended after the last step: {error}");
+        outcome.warnings.push(LadderWarning::new(WarningKind::Interrupted, detail));
+    }
+    Ok((measurement?, kept_changes))
 }
 
 fn restore_warnings(undo_report: &UndoReport) -> impl Iterator<Item = LadderWarning> {
@@ -325,39 +344,102 @@ fn restore_warnings(undo_report: &UndoReport) -> impl Iterator<Item = LadderWarn
     })
 }
 
-/// Applies the better settings again as a new tune.
-fn apply_kept(
-    prepared: &PreparedRun,
-    (configuration, kept_changes): (&ServerConfiguration, Vec<PlannedChange>),
+/// Applies the better settings again as a new tune, and returns its number. What cannot be applied
+/// becomes a warning.
+fn apply_kept<T: ChangeTarget>(
+    target: &T,
+    plan: &TunePlan,
     writer: &mut JournalWriter,
     records: &ChangeRecords<'_>,
     warnings: &mut Vec<LadderWarning>,
-) -> Result<Option<u64>, HostRunError> {
-    let mut plan = prepared.setup.changes.kept_plan(&prepared.plan, configuration);
-    plan.changes.extend(kept_changes);
+) -> Option<u64> {
     if plan.changes.is_empty() {
-        return Ok(None);
+        return None;
     }
+    let mut warn = |detail| warnings.push(LadderWarning::new(WarningKind::NotKept, detail));
     let tune_start = TuneStart {
         goal: format!("{}: what a ladder showed to be better", plan.goal),
         argv: records.argv.to_vec(),
         devices: plan.devices.clone(),
         until: None,
-        plan: Some(&plan),
+        plan: Some(plan),
     };
-    let mut transaction = TuneTransaction::begin(writer, &prepared.setup.host, tune_start)?;
+    let mut transaction = match TuneTransaction::begin(writer, target, tune_start) {
+        Ok(transaction) => transaction,
+        Err(error) => {
+            warn(format!("no setting was kept: {error}"));
+            return None;
+        }
+    };
     let tune = transaction.id();
     let mut abort_reason = None;
     for change in plan.exclusions.iter().chain(&plan.changes) {
-        let change_result =
-            transaction.change_from(&prepared.setup.host, &change.setting, &change.from, &change.to)?;
-        if let ChangeOutcome::Refused { why } = change_result {
-            let detail = format!("{} was not kept: {why}", change.setting);
-            warnings.push(LadderWarning::new(WarningKind::Unknown, detail));
-            abort_reason = Some(why);
-            break;
+        let why = match transaction.change_from(target, &change.setting, &change.from, &change.to) {
+            Ok(ChangeOutcome::Made | ChangeOutcome::Already) => continue,
+            Ok(ChangeOutcome::Refused { why }) => why,
+            Err(error) => error.to_string(),
+        };
+        warn(format!("{} was not kept: {why}", change.setting));
+        abort_reason.get_or_insert(why);
+    }
+    if let Err(error) = transaction.end(abort_reason) {
+        warn(format!("the end of tune {tune} is not recorded: {error}"));
+    }
+    Some(tune)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::collections::BTreeMap;
+
+    use linerate_host::{Setting, SettingError, SettingValue};
+
+    use super::*;
+    use crate::ladder::plan_changes::tests::plan;
+
+    /// A host with these settings, which cannot read others.
+    struct KeptSettings(Host, RefCell<BTreeMap<Setting, SettingValue>>);
+
+    impl ChangeTarget for KeptSettings {
+        fn host(&self) -> &Host {
+            &self.0
+        }
+
+        fn read(&self, setting: &Setting) -> Result<SettingValue, SettingError> {
+            self.1.borrow().get(setting).cloned().map_or_else(|| setting.read(&self.0), Ok)
+        }
+
+        fn write(&self, setting: &Setting, value: &SettingValue) -> Result<(), SettingError> {
+            self.1.borrow_mut().insert(setting.clone(), value.clone());
+            Ok(())
         }
     }
-    transaction.end(abort_reason)?;
-    Ok(Some(tune))
+
+    #[test]
+    fn settings_that_cannot_be_kept_become_warnings() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let store = StateStore::at(directory.path());
+        let mut writer = store.lock().expect("a journal");
+        let value = |text: &str| SettingValue::new(text);
+        let found = [("a", "1"), ("changed", "5"), ("z", "1")];
+        let found = found.map(|(name, text)| (Setting::sysctl(name), value(text)));
+        let host = Host::scripted([("/proc/sys/kernel/random/boot_id", "6c")]);
+        let target = KeptSettings(host, RefCell::new(found.into()));
+        let change = |name| PlannedChange::new(Setting::sysctl(name), value("1"), value("0"), "");
+        let plan = plan(["a", "changed", "missing", "z"].map(change).into());
+        let records = ChangeRecords { store: &store, argv: &[], guard: &|_| Vec::new() };
+        let mut warnings = Vec::new();
+        let tune = apply_kept(&target, &plan, &mut writer, &records, &mut warnings);
+        assert!(tune.is_some());
+        let details: Vec<&str> = warnings.iter().map(|warning| warning.detail.as_str()).collect();
+        assert!(
+            details.len() == 2
+                && details[0].starts_with("changed was not kept: ")
+                && details[1].starts_with("missing was not kept: "),
+            "{details:?}"
+        );
+        let value_of = |name| target.1.borrow()[&Setting::sysctl(name)].to_string();
+        assert_eq!(["a", "changed", "z"].map(value_of), ["0", "5", "0"]);
+    }
 }

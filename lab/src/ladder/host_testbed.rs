@@ -169,6 +169,11 @@ impl<'a> HostTestbed<'a> {
         )
     }
 
+    /// Why the run has to end, if it was cancelled.
+    pub(crate) fn interruption(&self) -> Option<TestbedError> {
+        self.sampler.check_cancelled().err().map(|error| self.cause(error))
+    }
+
     /// Stops server and generators. Changed settings stay in effect; the journal can undo them.
     pub(crate) fn end(mut self, abort_reason: Option<String>) -> Result<(), TestbedError> {
         let stop_result = server::stop(&mut self.server);

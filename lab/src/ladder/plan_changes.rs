@@ -172,10 +172,9 @@ impl StepChanges {
     }
 
     pub(crate) fn kept_plan(&self, plan: &TunePlan, configuration: &ServerConfiguration) -> TunePlan {
-        let planned_settings = self.changes.iter().filter(|(part, _)| part.is_planned(configuration));
-        let planned_settings: Vec<&Setting> = planned_settings.map(|(_, change)| &change.setting).collect();
+        let kept_changes = self.changes.iter().filter(|(part, _)| part.is_planned(configuration));
         let mut plan = plan.clone();
-        plan.changes.retain(|change| planned_settings.contains(&&change.setting));
+        plan.changes = kept_changes.map(|(_, change)| change.clone()).collect();
         if plan.changes.is_empty() {
             plan.exclusions.clear();
         }
@@ -317,7 +316,7 @@ fn added_change(
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::ladder::step;
     use linerate_tune::plan::SCHEMA;
@@ -327,7 +326,7 @@ mod tests {
         PlannedChange { interrupts, ..change }
     }
 
-    fn plan(changes: Vec<PlannedChange>) -> TunePlan {
+    pub(crate) fn plan(changes: Vec<PlannedChange>) -> TunePlan {
         TunePlan {
             schema: SCHEMA.to_owned(),
             version: String::new(),
@@ -414,6 +413,10 @@ mod tests {
             step_changes.add_smt(&host, host_wide);
             let change =
                 step_changes.changes.first().map(|(_, change)| format!("{} to {}", change.from, change.to));
+            let mut switched = ServerConfiguration::baseline();
+            switched.smt_switched = true;
+            let kept_plan = step_changes.kept_plan(&plan(Vec::new()), &switched);
+            assert_eq!(kept_plan.changes.len(), step_changes.changes.len());
             change.unwrap_or_else(|| refusal(&step_changes, "smt").expect("refused"))
         };
         assert_eq!(smt_change("on\n", true, "nsd\n"), "on to off");

@@ -195,6 +195,8 @@ pub enum WarningKind {
     LeftAsFound,
     /// A setting does not have its original value.
     NotRestored,
+    /// A setting that proved better could not be applied again after the run.
+    NotKept,
 }
 
 impl WarningKind {
