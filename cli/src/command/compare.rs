@@ -93,9 +93,15 @@ impl ComparedPaths<'_> {
         let (old, new) = (old?, new?);
         let methods = [&old, &new].map(|envelope| ladder_method(&envelope.host, &envelope.result));
         self.check_same_method([&methods[0], &methods[1]])?;
+        let mut warnings = Vec::new();
         let figures = old.result.steps.iter().filter_map(|old_step| {
             let new_step = new.result.steps.iter().find(|candidate| candidate.id == old_step.id)?;
             let values = [old_step.transactions_per_second?, new_step.transactions_per_second?];
+            let in_place = [&old.result, &new.result].map(|report| steps_in_place(report, &old_step.id));
+            if in_place[0] != in_place[1] {
+                warnings.push(self.other_steps_warning(&old_step.id, in_place));
+                return None;
+            }
             let values = values.map(|rate| ConfidenceInterval {
                 median: rate.median,
                 low: (rate.samples > 2).then_some(rate.low),
@@ -105,7 +111,17 @@ impl ComparedPaths<'_> {
             Some((format!("{}.transactions_per_second", old_step.id), false, values))
         });
         let comparison = self.build_comparison(figures.collect())?;
-        self.write(&old.host, Envelope::new(new.host, origin::unix_seconds(), comparison), targets)
+        let envelope = Envelope::new(new.host, origin::unix_seconds(), comparison);
+        self.write(&old.host, envelope.with_warnings(warnings), targets)
+    }
+
+    fn other_steps_warning(&self, step: &str, in_place: [Vec<&str>; 2]) -> Warning {
+        let [old_name, new_name] = self.names();
+        let [old_steps, new_steps] = in_place.map(|steps| steps.join(", "));
+        Warning::remark(format!(
+            "{step} is not compared, because other steps were in place: {old_steps} in {old_name}, \
+             {new_steps} in {new_name}"
+        ))
     }
 
     /// Compares two costs of packets. The verdict is about their time per packet.
@@ -221,6 +237,12 @@ impl MethodFacts {
             .with_fact("the CPU model", &host.cpu_model)
             .with_fact("the hypervisor's presence", host.hypervisor)
     }
+}
+
+// The steps whose settings were in place when a step was measured.
+fn steps_in_place<'r>(report: &'r LadderReport, id: &str) -> Vec<&'r str> {
+    let steps_before = report.steps.iter().take_while(|step| step.id != id);
+    steps_before.filter(|step| step.kept).map(|step| step.id.as_str()).collect()
 }
 
 fn ladder_method(host: &HostSummary, report: &LadderReport) -> MethodFacts {

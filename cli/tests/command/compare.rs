@@ -148,12 +148,17 @@ fn ladders_are_compared_by_step_and_other_payloads_refused() {
         path
     };
     let old = write_document("old.json", &|_| ());
-    let slower = write_document("slower.json", &|document| {
-        let step = document["result"]["steps"].as_array_mut().expect("steps").first_mut().expect("a step");
+    let halve = |step: &mut Value| {
         for key in ["median", "low", "high"] {
             let value = &mut step["transactions_per_second"][key];
             *value = (value.as_f64().expect("a figure") * 0.5).into();
         }
+    };
+    let slower = write_document("slower.json", &|document| halve(&mut document["result"]["steps"][0]));
+    let fewer_steps = write_document("fewer.json", &|document| {
+        let steps = document["result"]["steps"].as_array_mut().expect("steps");
+        steps.retain(|step| ["baseline", "pin-threads"].contains(&step["id"].as_str().expect("an id")));
+        halve(&mut steps[1]);
     });
     let payload =
         write_document("payload.json", &|document| document["result"]["config"]["payload_bytes"] = 18.into());
@@ -164,4 +169,8 @@ fn ladders_are_compared_by_step_and_other_payloads_refused() {
     conforms(&document, "linerate.comparison/1");
     assert_eq!(compare(&slower).status.code(), Some(1), "{}", errors_of(&compare(&slower)));
     assert_refused(&compare(&payload), "the payload in bytes is");
+    let fewer = compare(&fewer_steps);
+    assert_eq!(fewer.status.code(), Some(0), "{}", errors_of(&fewer));
+    let warning = document_of(&fewer)["warnings"][0]["detail"].to_string();
+    assert!(warning.contains("pin-threads is not compared, because other steps were in place"), "{warning}");
 }
