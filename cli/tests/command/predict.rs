@@ -2,6 +2,8 @@
 
 use std::process::Output;
 
+use serde_json::Value;
+
 use crate::schema;
 use crate::support::{assert_refused, document_of, linerate};
 
@@ -25,6 +27,23 @@ fn predict_matches_the_published_prediction() {
         let row = format!("| `{}` | {rate} |", id.as_str().expect("an id"));
         assert!(methodology.contains(&row), "no {row}");
     }
+}
+
+#[test]
+fn gains_here_are_predicted_for_the_cpus_of_the_server() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/runs/2026-11-26-2-cpu-vm.json");
+    let mut run: Value = serde_json::from_str(&std::fs::read_to_string(file).expect("a run")).expect("JSON");
+    let testbed = &mut run["result"]["testbed"];
+    (testbed["server_cpus"], testbed["shares_cpus"]) = (vec![0].into(), false.into());
+    let path = directory.path().join("run.json");
+    std::fs::write(&path, run.to_string()).expect("written");
+    let path = path.to_str().expect("a name");
+    let document = document_of(&linerate(&["lab", "predict", path, "--cpus", "20", "--json", "-"]));
+    let steps = document["result"]["steps"].as_array().expect("steps");
+    let reuseport = steps.iter().find(|step| step["id"] == "reuseport").expect("a step");
+    // On one CPU, no datagram is read on another CPU than it arrived on.
+    assert!(reuseport["local_ratio"].as_f64() >= Some(1.0), "{reuseport}");
 }
 
 #[test]

@@ -206,7 +206,7 @@ impl LadderPrediction {
     pub fn new(report: &LadderReport, machine: PredictedMachine) -> Result<Self, PredictError> {
         let cost = TransactionCost::from_report(report)?;
         let local_machine = PredictedMachine {
-            cpus: cost.cpus,
+            cpus: u32::try_from(report.testbed.server_cpus.len()).unwrap_or(u32::MAX),
             queues: report.testbed.queues,
             has_generator: report.testbed.shares_cpus,
             ..machine
