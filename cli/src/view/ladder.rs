@@ -383,7 +383,7 @@ fn facts(host: &HostSummary, report: &LadderReport) -> Vec<Section> {
         Fact::new("testbed", testbed_name(report)),
         Fact::new("server", testbed.server_address.clone()),
         Fact::new("server CPUs", cpu_list(&testbed.server_cpus)),
-        Fact::new("workers, queues", format!("{}, {}", testbed.server_cpus.len(), testbed.queues)),
+        workers_and_queues(report),
         Fact::new("rate holds with loss up to", percent(config.max_loss_ratio)),
         Fact::new("one probe", format!("{} s", config.timing.slot.as_secs_f64())),
         Fact::new("samples per comparison", config.timing.samples.to_string()),
@@ -400,6 +400,15 @@ fn facts(host: &HostSummary, report: &LadderReport) -> Vec<Section> {
             ..Section::new(heading).only_for(Audience::Page).with(facts)
         })
         .collect()
+}
+
+/// The number of workers of another server is among its settings.
+fn workers_and_queues(report: &LadderReport) -> Fact {
+    let LadderReport { config, testbed, .. } = report;
+    match config.server {
+        Some(_) => Fact::new("queues", testbed.queues.to_string()),
+        None => Fact::new("workers, queues", format!("{}, {}", testbed.server_cpus.len(), testbed.queues)),
+    }
 }
 
 fn testbed_name(report: &LadderReport) -> &'static str {

@@ -14,7 +14,7 @@ use crate::ladder::error::TestbedError;
 use crate::ladder::report::{
     self, LadderReport, LadderWarning, SettingDifference, StepReport, TestbedFacts, WarningKind,
 };
-use crate::ladder::step::{BASELINE, LadderStep};
+use crate::ladder::step::{self, BASELINE, LadderStep};
 use crate::ladder::summary;
 use crate::ladder::testbed::{OverloadGoodput, SampleRequest, StepSample, Testbed};
 
@@ -70,6 +70,7 @@ pub(crate) fn run(
     observer: &mut dyn FnMut(&LadderEvent<'_>),
 ) -> Result<LadderOutcome, TestbedError> {
     let facts = testbed.facts();
+    let kind = facts.kind;
     let mut runner = LadderRunner {
         testbed,
         config,
@@ -87,6 +88,10 @@ pub(crate) fn run(
     let kept_configuration = runner.kept;
     let published = report::published_ladders();
     for step in &mut steps {
+        if step.id == BASELINE {
+            let (title, what) = step::baseline_text(config.server.is_some(), kind);
+            (step.title, step.what) = (title.to_owned(), what.to_owned());
+        }
         step.published_ratio = report::published_ratio(&published, &step.id);
     }
     warnings.extend(testbed.run_warnings());

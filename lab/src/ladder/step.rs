@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::ladder::configuration::{PortSharing, ServerCalls, ServerConfiguration};
+use crate::ladder::report::TestbedKind;
 
 #[derive(Debug, Clone, Copy)]
 pub struct LadderStep {
@@ -170,6 +171,24 @@ pub const STEPS: &[LadderStep] = &[
         change: |configuration| configuration.smt_switched = true,
     },
 ];
+
+/// Title and description of the baseline, which depend on what is measured.
+pub(crate) fn baseline_text(has_program: bool, kind: TestbedKind) -> (&'static str, &'static str) {
+    match (has_program, kind) {
+        (false, TestbedKind::Lab) => (STEPS[0].title, STEPS[0].what),
+        (false, TestbedKind::Host) => (
+            "One socket, the host as found",
+            "One worker per CPU, all on one socket, recvfrom and sendto; the settings of the host as found.",
+        ),
+        (true, TestbedKind::Lab) => (
+            "The server as started, stock host",
+            "The server with one worker, where the number can be chosen; receive processing on half of the CPUs, as with all IRQs on one NUMA node.",
+        ),
+        (true, TestbedKind::Host) => {
+            ("Server and host as found", "The running server and the settings of the host as found.")
+        }
+    }
+}
 
 /// A step that is not one of [`STEPS`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -260,17 +260,18 @@ pub(crate) fn method(report: &LadderReport) -> String {
     let hosts = &testbed.generator_hosts;
     let hosts = (!hosts.is_empty()).then(|| format!("load from {}", hosts.join(", ")));
     let flows = testbed.generator.as_ref().map_or(0, |generator| generator.flows);
+    // The number of workers of another server is among its settings.
+    let workers = config.server.is_none().then(|| plural(testbed.server_cpus.len() as u64, "worker"));
+    let load =
+        [format!("{} B payload", format::grouped(config.payload_bytes.into())), plural(flows as u64, "flow")];
     let facts = [
-        format!("{} B payload", format::grouped(config.payload_bytes.into())),
-        plural(flows as u64, "flow"),
-        plural(testbed.server_cpus.len() as u64, "worker"),
         plural(testbed.queues.into(), "queue"),
         format!("loss up to {}", format::percent(config.max_loss_ratio)),
         format!("line rate {}", format::link(testbed.link_bits_per_second)),
         plural(config.timing.samples.into(), "sample"),
         format!("took {}", format::elapsed(report.elapsed_seconds)),
     ];
-    hosts.into_iter().chain(facts).collect::<Vec<_>>().join(" · ")
+    hosts.into_iter().chain(load).chain(workers).chain(facts).collect::<Vec<_>>().join(" · ")
 }
 
 fn plural(count: u64, noun: &str) -> String {

@@ -3,6 +3,7 @@ use crate::ladder::config::RunTiming;
 use crate::ladder::configuration::PortSharing;
 use crate::ladder::report::TestbedKind;
 use crate::ladder::step;
+use crate::program::ServerRecipe;
 use linerate_load::Latency;
 
 type OverloadFailure = fn() -> Option<TestbedError>;
@@ -172,6 +173,18 @@ fn each_step_alternates_with_the_previous_configuration() {
     assert!(step.warnings.iter().any(|warning| warning.detail == "cycles per transaction: no counters"));
     assert_eq!(step.cycles_per_transaction, None);
     assert_eq!(step.instructions_per_transaction, Some(10_000.0));
+}
+
+#[test]
+fn the_baseline_is_described_as_what_was_measured() {
+    let what = |server: Option<ServerRecipe>| {
+        let config = LadderConfig { server, ..config(step::select([]).expect("known"), KeepPolicy::KeepAll) };
+        let outcome = run_config(&mut FakeTestbed::new(by_sharing), &config).expect("a report");
+        outcome.report.steps[0].what.clone()
+    };
+    let nsd = ServerRecipe::of_running("nsd", Vec::new(), 53, "echo");
+    assert!(what(None).starts_with("One worker per CPU"));
+    assert!(what(Some(nsd)).starts_with("The server with one worker"));
 }
 
 #[test]
