@@ -92,6 +92,12 @@ fn notes(report: &PathsReport) -> Vec<String> {
         if let Some(reason) = path.cost.why() {
             notes.push(format!("{}: CPU time is unknown: {reason}", path.name));
         }
+        if let Some(reason) = path.cost.value().and_then(|cost| cost.loops.why()) {
+            notes.push(format!("{}: the loss of a loop next to the load is unknown: {reason}", path.name));
+        }
+        if let Some(reason) = path.overload.why() {
+            notes.push(format!("{}: losses at twice the capacity are unknown: {reason}", path.name));
+        }
     }
     notes
 }
@@ -134,7 +140,8 @@ fn costs(report: &PathsReport) -> Section {
         Some(common_rate) => format!("CPU time and latency at {} transactions per second", rate(common_rate)),
         None => "CPU time and latency".to_owned(),
     };
-    let host_ns = with_cost(report).next().map(|(_, cost)| cost.host_ns_per_transaction);
+    let host_cost = report.paths.first().and_then(|host| host.cost.value());
+    let host_ns = host_cost.map(|cost| cost.host_ns_per_transaction);
     let mut table = Table::new(&[
         "us per transaction",
         ">host",
@@ -305,5 +312,54 @@ fn details(path: &PathReport) -> Block {
         summary: format!("{}: {}", path.name, path.about),
         anchor: None,
         blocks: vec![Block::Commands(path.recipe.clone())],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn report(cost: Value, overload: Value) -> PathsReport {
+        let path = json!({
+            "name": "bridge",
+            "about": "",
+            "recipe": [],
+            "transactions_per_second": { "median": 9.0, "low": 8.0, "high": 10.0, "samples": 6 },
+            "bridge_netfilter": false,
+            "cost": cost,
+            "overload": overload,
+        });
+        let report = json!({
+            "elapsed_seconds": 1.0,
+            "config": { "paths": [], "payload_bytes": 100, "flows": 64, "samples": 6 },
+            "cpus": [0],
+            "shares_cpus": false,
+            "paths": [path],
+        });
+        serde_json::from_value(report).expect("a report")
+    }
+
+    #[test]
+    fn unknown_costs_losses_and_loops_have_a_reason() {
+        let no_cost = report(json!({ "unknown": "no BPF" }), json!({ "unknown": "no tracepoint" }));
+        let [cost, losses] = &notes(&no_cost)[..] else { panic!("{:?}", notes(&no_cost)) };
+        assert_eq!(cost, "bridge: CPU time is unknown: no BPF");
+        assert_eq!(losses, "bridge: losses at twice the capacity are unknown: no tracepoint");
+        let cost = json!({
+            "offered_per_second": 1.0,
+            "answered_ratio": 1.0,
+            "host_ns_per_transaction": 1.0,
+            "parts": [],
+            "client_ns_per_transaction": 1.0,
+            "machine_ns_per_transaction": 1.0,
+            "proc_stat_ns_per_transaction": 1.0,
+            "loops": { "unknown": "no clock" },
+        });
+        let no_loops =
+            report(cost, json!({ "offered_per_second": 1.0, "answered_ratio": 1.0, "losses": [] }));
+        let note = "bridge: the loss of a loop next to the load is unknown: no clock";
+        assert_eq!(notes(&no_loops), [note]);
     }
 }
