@@ -94,8 +94,8 @@ struct LabList {
 impl LabUpArgs {
     pub(super) fn run(self) -> Result<ExitCode> {
         let json = OutputTarget::from_option(self.json.as_deref())?;
+        clean_before()?;
         let registry = LabRegistry::open()?;
-        clean(&registry, CleanScope::Dead)?;
         let default_shape = LabShape::default();
         let options = hold::HoldOptions {
             name: self.name,
@@ -178,6 +178,7 @@ fn print_labs(labs: Vec<LabState>, json: Option<&OutputTarget>) -> Result<()> {
 /// Removes processes and restores settings of dead labs. Prints each action to standard error.
 pub(super) fn clean_before() -> Result<()> {
     let report = clean(&LabRegistry::open()?, CleanScope::Dead)?;
+    print_unreadable(&report);
     for line in report.labs.iter().flat_map(cleaned_lines) {
         status_line!("linerate: {line}");
     }
@@ -197,11 +198,15 @@ fn clean(registry: &LabRegistry, scope: CleanScope<'_>) -> Result<CleanReport> {
     Ok(registry.clean(scope, &mut restore)?)
 }
 
-fn finish(report: &CleanReport, json: Option<&OutputTarget>) -> Result<ExitCode> {
-    let is_complete = report.is_complete();
+fn print_unreadable(report: &CleanReport) {
     for file in &report.unreadable {
         status_line!("linerate: left alone: {file}");
     }
+}
+
+fn finish(report: &CleanReport, json: Option<&OutputTarget>) -> Result<ExitCode> {
+    let is_complete = report.is_complete();
+    print_unreadable(report);
     let mut lines: Vec<String> = report.labs.iter().flat_map(cleaned_lines).collect();
     if lines.is_empty() {
         lines.push("nothing was left".to_owned());
