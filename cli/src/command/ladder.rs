@@ -162,7 +162,7 @@ impl LadderArgs {
         let workload = prepared_run.workload().cloned();
         let load = remote::RemoteLoad {
             targets: vec![prepared_run.address()],
-            payload_bytes: workload.is_none().then_some(self.running.payload as usize),
+            payload_bytes: workload.is_none().then_some(prepared_run.payload_bytes()),
             workload,
             flows: Some(self.running.flows as usize),
             backend: self.running.backend,

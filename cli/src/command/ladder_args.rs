@@ -51,9 +51,9 @@ pub(crate) struct LadderRunArgs {
     /// Link speed for the line-rate share [default: the interface's speed, 10G in a lab]
     #[arg(long, value_name = "SPEED")]
     link: Option<LinkSpeed>,
-    /// UDP payload of a request, bytes
-    #[arg(long, value_name = "BYTES", default_value_t = 100)]
-    pub(crate) payload: u32,
+    /// UDP payload of a request to linerate's own server, bytes [default: 100]
+    #[arg(long, value_name = "BYTES")]
+    payload: Option<u32>,
     /// Flows (source ports) per generator
     #[arg(long, value_name = "N", default_value_t = 64)]
     pub(crate) flows: u32,
@@ -71,6 +71,9 @@ pub(crate) struct LadderRunArgs {
     #[arg(long, short)]
     pub(crate) quiet: bool,
 }
+
+/// Longest `--time`, eleven days.
+const MOST_TIME: Duration = Duration::from_secs(1_000_000);
 
 const POLICIES: &[NamedValue<KeepPolicy>] = &[
     ("keep-all", "Every step that could be applied", KeepPolicy::KeepAll),
@@ -105,14 +108,19 @@ impl LadderRunArgs {
             }
         };
         let cpus = self.cpus.as_deref().map(CpuSet::from_list).transpose().context("--cpus")?;
+        ensure!(
+            !(has_program && self.payload.is_some()),
+            "--payload is for linerate's own server; the workload has the size of these requests"
+        );
         ensure!(cpus.as_ref().is_none_or(|cpus| !cpus.is_empty()), "--cpus: the list of CPUs is empty");
         let mut config = LadderConfig::new(steps, if self.quick { quick_timing } else { full_timing });
         if let Some(seconds) = self.time {
             config.duration = Duration::try_from_secs_f64(seconds).context("--time")?;
+            ensure!(config.duration <= MOST_TIME, "--time: at most {} seconds", MOST_TIME.as_secs());
         }
         Ok(LadderConfig {
             policy: self.policy,
-            payload_bytes: self.payload,
+            payload_bytes: self.payload.unwrap_or(config.payload_bytes),
             flows: self.flows,
             max_loss_ratio: self.max_loss,
             cpus: cpus.iter().flat_map(CpuSet::iter).collect(),

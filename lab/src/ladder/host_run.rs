@@ -186,6 +186,12 @@ impl PreparedRun {
         self.setup.service.address
     }
 
+    /// UDP payload of a request to linerate's own server.
+    #[must_use]
+    pub fn payload_bytes(&self) -> usize {
+        self.config.run.payload_bytes as usize
+    }
+
     /// The requests for a server that runs already.
     #[must_use]
     pub fn workload(&self) -> Option<&WorkloadContents> {
