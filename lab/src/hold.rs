@@ -13,12 +13,13 @@ use std::process::{Command, Stdio};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use signal_hook::iterator::Signals;
 
 use crate::error::{LabError, Result};
 use crate::lab::Lab;
 use crate::namespace::NamespaceId;
 use crate::registry::{CleanReport, CleanScope, HolderKind, LabRegistry, LabState};
-use crate::sys::{self, ChildSetup, SysMount, arm};
+use crate::sys::{ChildSetup, SysMount, arm};
 use crate::topology::LabShape;
 use crate::userns::{self, LabPrivilege};
 
@@ -96,11 +97,10 @@ pub fn up(registry: &LabRegistry, options: &HoldOptions, mut holder: Command) ->
 /// The errors of [`Builder::start`](crate::LabBuilder::start), which are also reported to `up`.
 pub fn run(directory: &Path, options: &str) -> Result<()> {
     match start_lab(directory, options) {
-        Ok(lab) => {
+        Ok((_lab, mut signals)) => {
             print_message(&HolderMessage::Ready)?;
-            let signal_result = sys::signal::wait(&END_SIGNALS);
-            drop(lab);
-            signal_result.map(drop).map_err(|e| LabError::system("wait for a signal", e))
+            signals.forever().next();
+            Ok(())
         }
         Err(error) => {
             print_message(&HolderMessage::Failed(error.to_string()))?;
@@ -201,23 +201,19 @@ pub fn exec<A: AsRef<OsStr>>(
     Err(LabError::system(format!("run {:?} in {host} of lab {lab}", command.get_program()), failed))
 }
 
-fn start_lab(directory: &Path, options: &str) -> Result<Lab> {
+fn start_lab(directory: &Path, options: &str) -> Result<(Lab, Signals)> {
     let options: HoldOptions = serde_json::from_str(options)
         .map_err(|e| LabError::system("read the description of the lab", io::Error::from(e)))?;
     // A new session, so that closing the terminal does not end the lab.
     rustix::process::setsid().map_err(|e| LabError::system("make a session", e))?;
     std::env::set_current_dir("/").map_err(|e| LabError::file("enter", "/", e))?;
-    // Before threads start, so that they inherit the mask.
-    sys::signal::block(&END_SIGNALS).map_err(|e| LabError::system("block signals", e))?;
+    let signals = Signals::new(END_SIGNALS).map_err(|e| LabError::system("take over signals", e))?;
     if let LabPrivilege::Forbidden { why, how_to_allow } = userns::enter_if_needed() {
         return Err(LabError::NoNamespace { why: format!("{why}; {how_to_allow}") });
     }
-    Lab::builder()
-        .name(options.name)
-        .shape(options.shape)
-        .registry(&LabRegistry::at(directory)?)
-        .held()
-        .start()
+    let registry = LabRegistry::at(directory)?;
+    let builder = Lab::builder().name(options.name).shape(options.shape).registry(&registry);
+    Ok((builder.held().start()?, signals))
 }
 
 fn print_message(message: &HolderMessage) -> Result<()> {

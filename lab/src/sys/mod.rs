@@ -2,7 +2,6 @@
 
 mod child;
 mod scoped;
-pub(crate) mod signal;
 pub(crate) mod tap;
 
 pub(crate) use child::{ChildSetup, SysMount, arm, try_unshare};
