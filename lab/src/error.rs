@@ -70,11 +70,7 @@ pub enum LabError {
     OtherSysfs { why: String },
     /// There is no sysfs that shows the host's network namespace.
     #[error("lab host {host} has no /sys of its own: {why}")]
-    NoSysfs {
-        host: String,
-        /// One reason per attempt.
-        why: String,
-    },
+    NoSysfs { host: String, why: String },
 }
 
 impl LabError {

@@ -50,10 +50,10 @@ impl LabHost {
     /// A sysfs that shows this host's interfaces (`class/net`), for any thread of this process.
     ///
     /// # Errors
-    /// [`LabError::NoSysfs`] if neither `fsopen` nor `mount` can make a sysfs.
+    /// [`LabError::NoSysfs`] if `fsopen` cannot make a sysfs.
     pub fn sys_path(&self) -> Result<&Path> {
         match &self.namespace.sysfs {
-            NamespaceSysfs::Detached { path, .. } | NamespaceSysfs::Private { path } => Ok(path),
+            NamespaceSysfs::Detached { path, .. } => Ok(path),
             NamespaceSysfs::Missing { why } => {
                 Err(LabError::NoSysfs { host: self.name.clone(), why: why.clone() })
             }

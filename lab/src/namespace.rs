@@ -5,13 +5,12 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use rustix::io::Errno;
 use rustix::thread::UnshareFlags;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{LabError, Result};
 use crate::sys;
-use crate::sysfs::{mount_detached, mount_private_sys};
+use crate::sysfs::mount_detached;
 
 /// Identifies a namespace while it exists. The kernel reuses the numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -53,10 +52,6 @@ pub(crate) enum NamespaceSysfs {
         _mount: OwnedFd,
         path: PathBuf,
     },
-    /// On `/sys` of the mount namespace of its thread.
-    Private {
-        path: PathBuf,
-    },
     Missing {
         why: String,
     },
@@ -77,59 +72,12 @@ impl NetworkNamespace {
 impl NamespaceSysfs {
     /// A sysfs shows the network namespace of the thread that mounted it.
     fn make() -> Self {
-        let detached_error = match mount_detached() {
+        match mount_detached() {
             Ok(mount) => {
                 let path = PathBuf::from(format!("/proc/self/fd/{}", mount.as_raw_fd()));
-                return Self::Detached { _mount: mount, path };
+                Self::Detached { _mount: mount, path }
             }
-            Err(errno) => errno,
-        };
-        match Self::make_private() {
-            Ok(private_sysfs) => private_sysfs,
-            Err(errno) => Self::Missing {
-                why: format!(
-                    "fsopen: {}; mount: {}",
-                    std::io::Error::from(detached_error),
-                    std::io::Error::from(errno)
-                ),
-            },
-        }
-    }
-
-    fn make_private() -> Result<Self, Errno> {
-        mount_private_sys()?;
-        // Every thread of the process sees these mounts through the root of this thread.
-        let thread = rustix::thread::gettid().as_raw_nonzero();
-        Ok(Self::Private { path: PathBuf::from(format!("/proc/self/task/{thread}/root/sys")) })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn interfaces(sys: &Path) -> Vec<String> {
-        std::fs::read_dir(sys.join("class/net"))
-            .unwrap()
-            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-            .filter(|name| name != "bonding_masters")
-            .collect()
-    }
-
-    #[test]
-    fn other_threads_can_read_a_private_sysfs() {
-        let (sender, receiver) = std::sync::mpsc::channel();
-        let (_end, end_signal) = std::sync::mpsc::channel::<()>();
-        std::thread::spawn(move || {
-            let made = sys::unshare(UnshareFlags::NEWNET).and_then(|()| NamespaceSysfs::make_private());
-            let _ = sender.send(made);
-            // The mount ends with the thread.
-            let _ = end_signal.recv();
-        });
-        match receiver.recv().unwrap() {
-            Ok(NamespaceSysfs::Private { path }) => assert_eq!(interfaces(&path), ["lo"]),
-            Ok(sysfs) => panic!("not private: {sysfs:?}"),
-            Err(errno) => linerate_testkit::skip("other_threads_can_read_a_private_sysfs", errno),
+            Err(errno) => Self::Missing { why: format!("fsopen: {}", std::io::Error::from(errno)) },
         }
     }
 }
