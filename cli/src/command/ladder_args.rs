@@ -8,7 +8,7 @@ use clap::Args;
 use linerate_host::{CpuSet, Host};
 use linerate_lab::ladder::config::{KeepPolicy, LadderConfig, RunTiming};
 use linerate_lab::ladder::report::{LadderReport, LadderWarning, WarningKind};
-use linerate_lab::ladder::step::{self, STEPS, StepRequirement};
+use linerate_lab::ladder::step::{self, STEPS};
 use linerate_load::generator::GeneratorBackend;
 use linerate_load::wire::LinkSpeed;
 use serde::Serialize;
@@ -103,9 +103,7 @@ impl LadderRunArgs {
     ) -> Result<LadderConfig> {
         let steps = match &self.steps {
             Some(names) => step::select(names.iter().map(String::as_str))?,
-            None => {
-                STEPS.iter().filter(|step| has_program || step.requires != StepRequirement::Program).collect()
-            }
+            None => STEPS.iter().filter(|step| has_program || !step.needs_program()).collect(),
         };
         let cpus = self.cpus.as_deref().map(CpuSet::from_list).transpose().context("--cpus")?;
         ensure!(

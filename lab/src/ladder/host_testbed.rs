@@ -33,7 +33,7 @@ use crate::ladder::running_program::RunningProgram;
 use crate::ladder::sampler::Sampler;
 use crate::ladder::saturation::RemoteSenders;
 use crate::ladder::server;
-use crate::ladder::step::{LadderStep, StepRequirement};
+use crate::ladder::step::LadderStep;
 use crate::ladder::testbed::{OverloadGoodput, SampleRequest, StepSample, Testbed};
 
 /// Longest wait for the link after a change.
@@ -344,10 +344,12 @@ impl Testbed for HostTestbed<'_> {
         if let Some(program) = &self.setup.program {
             return program.refusal(step).or_else(|| self.setup.changes.refusal(step));
         }
-        match step.requires {
-            StepRequirement::BusyPoll => self.busy_poll.clone(),
-            StepRequirement::Program => Some("only a server program has this step".to_owned()),
-            _ => self.setup.changes.refusal(step),
+        if step.needs_program() {
+            return Some("only a server program has this step".to_owned());
+        }
+        match step.configuration().busy_poll {
+            Some(_) => self.busy_poll.clone(),
+            None => self.setup.changes.refusal(step),
         }
     }
 

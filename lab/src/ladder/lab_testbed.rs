@@ -24,7 +24,7 @@ use crate::ladder::program_server::{ProgramPlace, ProgramServer};
 use crate::ladder::report::{LadderWarning, TestbedFacts, TestbedKind, WarningKind};
 use crate::ladder::sampler::Sampler;
 use crate::ladder::server;
-use crate::ladder::step::{LadderStep, StepRequirement};
+use crate::ladder::step::LadderStep;
 use crate::ladder::testbed::{OverloadGoodput, SampleRequest, StepSample, Testbed};
 use crate::process;
 use stock::{ReceiverInterface, SettableParts};
@@ -115,21 +115,24 @@ impl Testbed for LabTestbed<'_> {
         if let Some(why) = self.program.as_ref().and_then(|program| program.refusal(step)) {
             return Some(why);
         }
-        match step.requires {
-            StepRequirement::Program => self
+        let (configuration, settable) = (step.configuration(), &self.settable);
+        match &configuration {
+            ServerConfiguration { receive_buffer: true, .. } => self
                 .program
                 .is_none()
                 .then(|| "linerate's own server has receive buffers of 4 MiB at every step".to_owned()),
-            StepRequirement::Server | StepRequirement::Sysctl => None,
-            StepRequirement::QueueCpus => self.settable.queue_cpus.clone().err(),
-            StepRequirement::Offload => self.settable.offload.clone().err(),
-            StepRequirement::Netfilter => self.settable.netfilter.clone().err(),
-            StepRequirement::Audit => self.settable.audit.clone().err(),
-            StepRequirement::Smt => {
+            ServerConfiguration { receive_spread: true, .. }
+            | ServerConfiguration { transmit_by_cpu: true, .. } => settable.queue_cpus.clone().err(),
+            ServerConfiguration { gro: false, .. } => settable.offload.clone().err(),
+            ServerConfiguration { netfilter: false, .. } => settable.netfilter.clone().err(),
+            ServerConfiguration { audit: false, .. } => settable.audit.clone().err(),
+            ServerConfiguration { smt_switched: true, .. } => {
                 Some("server and generator have CPUs of their own in the lab: use linerate ladder".to_owned())
             }
-            StepRequirement::BusyPoll if self.program.is_some() => None,
-            StepRequirement::BusyPoll => self.settable.busy_poll.clone().err(),
+            ServerConfiguration { busy_poll: Some(_), .. } if self.program.is_none() => {
+                settable.busy_poll.clone().err()
+            }
+            _ => None,
         }
     }
 
@@ -190,7 +193,7 @@ impl Testbed for LabTestbed<'_> {
     }
 
     fn step_warnings(&self, step: &LadderStep, configuration: &ServerConfiguration) -> Vec<LadderWarning> {
-        let without_napi = step.requires == StepRequirement::BusyPoll && !configuration.gro;
+        let without_napi = step.configuration().busy_poll.is_some() && !configuration.gro;
         let detail = "with GRO off a veth interface has no NAPI instance to poll";
         without_napi.then(|| LadderWarning::new(WarningKind::NoEffectExpected, detail)).into_iter().collect()
     }

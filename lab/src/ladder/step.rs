@@ -12,41 +12,23 @@ pub struct LadderStep {
     pub title: &'static str,
     /// The change, in one sentence.
     pub what: &'static str,
-    pub requires: StepRequirement,
     /// Turns the configuration without the step into the configuration with it.
     pub change: fn(&mut ServerConfiguration),
 }
 
 impl LadderStep {
+    /// Whether it is about a server program. linerate's own server has the setting at every step.
+    #[must_use]
+    pub fn needs_program(&self) -> bool {
+        self.configuration().receive_buffer
+    }
+
     /// The baseline with this step alone.
     pub(crate) fn configuration(&self) -> ServerConfiguration {
         let mut configuration = ServerConfiguration::baseline();
         (self.change)(&mut configuration);
         configuration
     }
-}
-
-/// The part of the testbed that must be changeable for a step.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StepRequirement {
-    /// Server options only.
-    Server,
-    /// RPS or XPS masks of the receiver's interface.
-    QueueCpus,
-    /// Generic receive offload of the receiver's interface.
-    Offload,
-    /// The receiver's nftables ruleset.
-    Netfilter,
-    /// Sysctls of the receiver's network namespace.
-    Sysctl,
-    /// Auditing, of the whole machine.
-    Audit,
-    /// The hardware threads of each core, of the whole machine.
-    Smt,
-    /// Busy polling of the server's sockets.
-    BusyPoll,
-    /// A server program. linerate's own server has the setting at every step.
-    Program,
 }
 
 /// The first step of every run.
@@ -62,112 +44,96 @@ pub const STEPS: &[LadderStep] = &[
         id: BASELINE,
         title: "One socket, stock host",
         what: "One worker per CPU, all on one socket, recvfrom and sendto; receive processing on half of the CPUs, as with all IRQs on one NUMA node.",
-        requires: StepRequirement::Server,
         change: |_| {},
     },
     LadderStep {
         id: "irq-affinity-rps",
         title: "Receive processing on every CPU",
         what: "All CPUs process received packets instead of half of them: by IRQ affinity on a NIC, by RPS in the lab.",
-        requires: StepRequirement::QueueCpus,
         change: |configuration| configuration.receive_spread = true,
     },
     LadderStep {
         id: "reuseport",
         title: "One socket per worker",
         what: "SO_REUSEPORT splits the socket lock and queue; the flow hash chooses the socket.",
-        requires: StepRequirement::Server,
         change: |configuration| configuration.sharing = PortSharing::Reuseport,
     },
     LadderStep {
         id: "steer-by-cpu",
         title: "Socket chosen by CPU",
         what: "SO_ATTACH_REUSEPORT_CBPF chooses the socket of the CPU that processes the packet, so that CPUs do not share sockets.",
-        requires: StepRequirement::Server,
         change: |configuration| configuration.sharing = PortSharing::SteeredByCpu,
     },
     LadderStep {
         id: "pin-threads",
         title: "Workers pinned",
         what: "Each worker runs on the CPU that processes the packets of its socket.",
-        requires: StepRequirement::Server,
         change: |configuration| configuration.pinned = true,
     },
     LadderStep {
         id: "xps",
         title: "One transmit queue per CPU",
         what: "XPS: each CPU sends by its own queue instead of one chosen by flow hash.",
-        requires: StepRequirement::QueueCpus,
         change: |configuration| configuration.transmit_by_cpu = true,
     },
     LadderStep {
         id: "gro-off",
         title: "GRO off",
         what: "Datagrams of many clients cannot be merged, and the attempt costs CPU time. Do not do this on a hypervisor or where TCP matters.",
-        requires: StepRequirement::Offload,
         change: |configuration| configuration.gro = false,
     },
     LadderStep {
         id: "netfilter-off",
         title: "No netfilter ruleset",
         what: "The nftables ruleset with connection tracking is removed.",
-        requires: StepRequirement::Netfilter,
         change: |configuration| configuration.netfilter = false,
     },
     LadderStep {
         id: "source-validation-off",
         title: "No source validation",
         what: "rp_filter=0 and accept_local=1 save a route lookup for each datagram.",
-        requires: StepRequirement::Sysctl,
         change: |configuration| configuration.source_validation = false,
     },
     LadderStep {
         id: "audit-off",
         title: "Audit off",
         what: "System calls are no longer audited, on the whole machine.",
-        requires: StepRequirement::Audit,
         change: |configuration| configuration.audit = false,
     },
     LadderStep {
         id: "ip-id-skip",
         title: "IP ID skipped",
         what: "IP_MTU_DISCOVER=IP_PMTUDISC_DO: the kernel gives replies no IP ID. Only if no reply exceeds the MTU.",
-        requires: StepRequirement::Server,
         change: |configuration| configuration.skip_ip_id = true,
     },
     LadderStep {
         id: "batch-syscalls",
         title: "Batched system calls",
         what: "recvmmsg and sendmmsg, up to 64 datagrams per call.",
-        requires: StepRequirement::Server,
         change: |configuration| configuration.calls = ServerCalls::Batched(BATCH),
     },
     LadderStep {
         id: "early-demux-off",
         title: "Early demux off",
         what: "udp_early_demux=0: no socket lookup before routing. It finds nothing for an unconnected server.",
-        requires: StepRequirement::Sysctl,
         change: |configuration| configuration.early_demux = false,
     },
     LadderStep {
         id: "receive-buffer",
         title: "Receive buffers of 4 MiB",
         what: "SO_RCVBUFFORCE on the sockets of a server program: bursts wait instead of being lost.",
-        requires: StepRequirement::Program,
         change: |configuration| configuration.receive_buffer = true,
     },
     LadderStep {
         id: "busy-poll",
         title: "Busy polling",
         what: "SO_BUSY_POLL: a worker without work polls its NAPI instance for 50 us before it sleeps.",
-        requires: StepRequirement::BusyPoll,
         change: |configuration| configuration.busy_poll = Some(BUSY_POLL),
     },
     LadderStep {
         id: "smt",
         title: "Hardware threads switched",
         what: "The further hardware threads of each core go offline, or come online if they are offline.",
-        requires: StepRequirement::Smt,
         change: |configuration| configuration.smt_switched = true,
     },
 ];
