@@ -1,6 +1,5 @@
 //! A lab without root: in a user namespace of its own.
 
-use std::fmt;
 use std::fs;
 use std::io;
 
@@ -8,22 +7,17 @@ use linerate_host::Host;
 use rustix::io::Errno;
 use rustix::mount::{MountPropagationFlags, mount_change};
 use rustix::thread::{CapabilitySet, UnshareFlags, capabilities};
-use serde::Serialize;
 
 use crate::rtnetlink::{self, RtnetlinkConnection};
 use crate::sys;
 
 /// The rights of the process.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case", tag = "privilege")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LabPrivilege {
     /// It has the capabilities that a lab requires.
     Root,
     /// It is root in its own user namespace: enough for a lab, not for settings of the whole machine.
-    UserNamespace {
-        /// The user outside the namespace.
-        outside: u32,
-    },
+    UserNamespace,
     /// Neither is possible.
     Forbidden {
         /// The rule of this machine that forbids it.
@@ -31,22 +25,6 @@ pub enum LabPrivilege {
         /// How to allow it, or what to do instead.
         how_to_allow: String,
     },
-}
-
-impl fmt::Display for LabPrivilege {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Root => write!(f, "root"),
-            Self::UserNamespace { outside } => {
-                write!(f, "root in a user namespace of user {outside}")
-            }
-            Self::Forbidden { why, how_to_allow } => write!(
-                f,
-                "cannot make a network namespace: needs CAP_SYS_ADMIN (run as root), \
-                 or unprivileged user namespaces: {why}; {how_to_allow}"
-            ),
-        }
-    }
 }
 
 /// Makes the process root in a user namespace of its own, if it lacks the capabilities for a lab.
@@ -66,7 +44,7 @@ pub fn enter_if_needed() -> LabPrivilege {
         return forbidden(errno);
     }
     match become_root(uid.as_raw(), gid.as_raw()) {
-        Ok(()) => LabPrivilege::UserNamespace { outside: uid.as_raw() },
+        Ok(()) => LabPrivilege::UserNamespace,
         Err((operation, error)) => {
             let failure = format!("a user namespace was made, but {operation} failed: {error}");
             match restriction(&Host::live()) {
@@ -86,7 +64,7 @@ pub fn probe() -> LabPrivilege {
         return LabPrivilege::Root;
     }
     match sys::try_unshare(NEEDED) {
-        Ok(()) => LabPrivilege::UserNamespace { outside: rustix::process::geteuid().as_raw() },
+        Ok(()) => LabPrivilege::UserNamespace,
         Err(error) => forbidden(error),
     }
 }
@@ -129,7 +107,7 @@ pub(crate) fn why_not_unshare(errno: Errno) -> String {
     }
     match probe() {
         LabPrivilege::Forbidden { why, how_to_allow } => format!("{why}; {how_to_allow}"),
-        LabPrivilege::UserNamespace { .. } => {
+        LabPrivilege::UserNamespace => {
             "they are allowed here, but this process did not enter one before it had threads".to_owned()
         }
         LabPrivilege::Root => {
@@ -235,22 +213,5 @@ mod tests {
     fn enospc_is_reported_as_a_limit() {
         let host = Host::scripted([("/proc/sys/user/max_user_namespaces", "10000")]);
         assert!(explain(&host, Errno::NOSPC).0.contains("limit"));
-    }
-
-    #[test]
-    fn the_forbidden_message_has_the_cause_and_the_fix() {
-        let line = forbidden_line();
-        assert_eq!(
-            line,
-            "cannot make a network namespace: needs CAP_SYS_ADMIN (run as root), or unprivileged \
-             user namespaces: user.max_user_namespaces is 0; allow it: sysctl -w \
-             user.max_user_namespaces=10000, or run as root"
-        );
-    }
-
-    fn forbidden_line() -> String {
-        let host = Host::scripted([("/proc/sys/user/max_user_namespaces", "0")]);
-        let (why, how_to_allow) = explain(&host, Errno::NOSPC);
-        LabPrivilege::Forbidden { why, how_to_allow }.to_string()
     }
 }

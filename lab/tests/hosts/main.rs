@@ -95,7 +95,7 @@ fn run(
     privilege: &LabPrivilege,
 ) -> ExitCode {
     let permitted = match privilege {
-        LabPrivilege::Forbidden { .. } => Err(privilege.to_string()),
+        LabPrivilege::Forbidden { why, how_to_allow } => Err(format!("{why}; {how_to_allow}")),
         _ => Ok(()),
     };
     run_tests(arguments, tests, &permitted)

@@ -47,12 +47,12 @@ pub(crate) fn the_registry_is_the_same_inside_and_outside_a_user_namespace() -> 
 pub(crate) fn print_registry_paths() -> ExitCode {
     println!("{}", LabRegistry::open().unwrap().path().display());
     match enter_if_needed() {
-        LabPrivilege::UserNamespace { .. } => {
+        LabPrivilege::UserNamespace => {
             println!("{}", LabRegistry::open().unwrap().path().display());
             ExitCode::SUCCESS
         }
         other => {
-            println!("{other}");
+            println!("{other:?}");
             ExitCode::FAILURE
         }
     }
@@ -66,8 +66,7 @@ pub(crate) fn forbidden_user_namespaces_report_the_cause_and_the_fix() -> TrialR
     assert_eq!(
         text,
         "cannot make a network namespace: needs CAP_SYS_ADMIN (run as root), or unprivileged user namespaces: \
-         user.max_user_namespaces is 0; allow it: sysctl -w user.max_user_namespaces=10000, or run as root\n\
-         the same of a lab: true\n"
+         user.max_user_namespaces is 0; allow it: sysctl -w user.max_user_namespaces=10000, or run as root\n"
     );
     Ok(())
 }
@@ -80,12 +79,11 @@ pub(crate) fn forbidden() -> ExitCode {
     fs::write("/proc/sys/user/max_user_namespaces", "0").unwrap();
     let none = CapabilitySet::empty();
     set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none }).unwrap();
-    let privilege = enter_if_needed();
-    println!("{privilege}");
+    enter_if_needed();
     let directory = tempfile::tempdir().unwrap();
     let registry = LabRegistry::at(directory.path().join("labs")).unwrap();
     let error = Lab::builder().registry(&registry).start().unwrap_err();
-    println!("the same of a lab: {}", error.to_string() == privilege.to_string());
+    println!("{error}");
     ExitCode::SUCCESS
 }
 
