@@ -3,13 +3,13 @@
 //! The functions that make messages are pure; a [`RtnetlinkConnection`] sends one and waits for the answer.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use linerate_host::netlink::{NetlinkAnswer, NetlinkConnection};
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, NetlinkSerializable};
 use netlink_packet_route::RouteNetlinkMessage;
-use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
+use netlink_sys::protocols::NETLINK_ROUTE;
 
 mod message;
 
@@ -20,8 +20,6 @@ pub(crate) use message::{
 /// Index of `lo` in every namespace (`LOOPBACK_IFINDEX` of net/flow.h).
 pub(crate) const LOOPBACK: u32 = 1;
 
-/// `RTMGRP_LINK` of linux/rtnetlink.h: changes of links.
-const GROUP_LINK: u32 = 1;
 /// `IFF_RUNNING` of linux/if.h: up, with carrier, and its queues active.
 const FLAG_RUNNING: u32 = 0x40;
 
@@ -62,30 +60,6 @@ impl RtnetlinkConnection {
         let mut body = vec![0; message.buffer_len()];
         message.serialize(&mut body);
         self.0.request(message.message_type(), flags, &body)
-    }
-}
-
-/// Receives changes of links in the network namespace of the thread that opened it.
-pub(crate) struct LinkWatch(Socket);
-
-impl LinkWatch {
-    pub(crate) fn open() -> io::Result<Self> {
-        let mut socket = Socket::new(NETLINK_ROUTE)?;
-        socket.bind(&SocketAddr::new(0, GROUP_LINK))?;
-        Ok(Self(socket))
-    }
-
-    /// Waits for any change of links; `false` if there was none in time.
-    pub(crate) fn wait_for_change(&self, max_wait: Duration) -> io::Result<bool> {
-        let has_change = wait_readable(self.0.as_fd(), max_wait)?;
-        if has_change {
-            // The content does not matter, because the caller queries again.
-            match self.0.recv_from_full() {
-                Err(e) if e.raw_os_error() != Some(libc::ENOBUFS) => return Err(e),
-                _ => {}
-            }
-        }
-        Ok(has_change)
     }
 }
 

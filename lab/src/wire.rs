@@ -8,11 +8,12 @@ use linerate_host::{Host, Setting, SettingValue};
 
 use crate::error::{LabError, Result, warn};
 use crate::host::LabHost;
-use crate::rtnetlink::{self, LinkWatch, NewEnd, RtnetlinkConnection};
+use crate::rtnetlink::{self, NewEnd, RtnetlinkConnection};
 use crate::topology::{LabLink, LinkEnd};
 
 /// Longest wait for a link, which usually takes milliseconds.
 const CARRIER_DEADLINE: Duration = Duration::from_secs(5);
+const CARRIER_POLL: Duration = Duration::from_millis(1);
 
 /// An error has a description of the request.
 pub(crate) type Step<T> = std::result::Result<T, (String, io::Error)>;
@@ -92,18 +93,14 @@ pub(crate) fn receive_by_napi(host: &LabHost, end: &LinkEnd) -> Result<()> {
 /// Waits until an end is up with its queues active, because it drops packets before.
 pub(crate) fn await_running(host: &LabHost, end: &LinkEnd) -> Result<()> {
     let is_up = run_in_host(host, |route| {
-        let look_error = || with_operation(format!("look at {}", end.interface));
-        // The watch starts before the first query, so that no change is missed.
-        let watch = LinkWatch::open().map_err(look_error())?;
         let deadline = Instant::now() + CARRIER_DEADLINE;
         loop {
-            if route.is_running(end.index).map_err(look_error())? {
-                return Ok(true);
+            let is_running = route.is_running(end.index);
+            let is_running = is_running.map_err(with_operation(format!("look at {}", end.interface)))?;
+            if is_running || Instant::now() >= deadline {
+                return Ok(is_running);
             }
-            let remaining = deadline.saturating_duration_since(Instant::now());
-            if !watch.wait_for_change(remaining).map_err(look_error())? {
-                return Ok(false);
-            }
+            std::thread::sleep(CARRIER_POLL);
         }
     })?;
     if is_up {
