@@ -304,7 +304,7 @@ SEC("tp_btf/sock_recv_length")
 int reads(__u64 *arguments) {
     struct sock *socket = (void *)arguments[0];
     int result = arguments[1], flags = arguments[2];
-    if (!is_recording() || result < 0 || flags & MSG_PEEK || !is_asked_for(socket))
+    if (!is_recording() || !is_read(result, flags) || !is_asked_for(socket))
         return 0;
     __u32 waiting = socket->sk_receive_queue.qlen + BPF_CORE_READ((struct udp_sock *)socket, reader_queue.qlen);
     emit(READ, 0, (__u32)bpf_get_current_pid_tgid(), (__u64)socket, waiting);

@@ -238,7 +238,7 @@ SEC("tp_btf/sock_recv_length")
 int reads(__u64 *arguments) {
     struct sock *socket = (void *)arguments[0];
     int result = arguments[1], flags = arguments[2];
-    if (result < 0 || flags & MSG_PEEK || !is_asked_for(socket))
+    if (!is_read(result, flags) || !is_asked_for(socket))
         return 0;
     __u64 cookie = bpf_get_socket_cookie(socket), zero = 0;
     struct reading reading = {

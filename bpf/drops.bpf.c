@@ -287,7 +287,7 @@ int reads(__u64 *arguments) {
     struct sock *socket = (void *)arguments[0];
     int result = arguments[1], flags = arguments[2];
     struct counters *all = here();
-    if (!all || result < 0 || flags & (MSG_PEEK | MSG_ERRQUEUE) || !is_asked_for(socket))
+    if (!all || !is_read(result, flags) || !is_asked_for(socket))
         return 0;
     __u32 length = result;
     struct reader *its = reader(socket);

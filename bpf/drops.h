@@ -5,7 +5,6 @@
 
 #include "kernel.h"
 
-#define MSG_ERRQUEUE 0x2000
 #define EAGAIN 11
 // Interface index of lo in every network namespace (LOOPBACK_IFINDEX, include/net/flow.h).
 #define LOOPBACK 1

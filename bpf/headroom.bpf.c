@@ -325,7 +325,7 @@ int reads(__u64 *arguments) {
     struct sock *socket = (void *)arguments[0];
     int result = arguments[1], flags = arguments[2];
     struct cpu *cpu = this_cpu();
-    if (!cpu || result < 0 || flags & MSG_PEEK || !is_asked_for(socket))
+    if (!cpu || !is_read(result, flags) || !is_asked_for(socket))
         return 0;
     cpu->service_runs++;
     cpu->period_reads++;

@@ -11,6 +11,7 @@
 #define INLINE static __always_inline
 
 #define MSG_PEEK 2
+#define MSG_ERRQUEUE 0x2000
 
 // Softirq numbers (enum in include/linux/interrupt.h).
 #define NET_TX_SOFTIRQ 2
@@ -161,6 +162,12 @@ INLINE __u32 distance(const void *to, const void *from) {
         (void)arguments;                                                                                               \
         return 0;                                                                                                      \
     }
+
+// Whether a call at sock_recv_length took a datagram out of the receive queue. Reads of the error
+// queue (timestamps, MSG_ZEROCOPY) pass the tracepoint, too (sock_recvmsg, net/socket.c, Linux 6.18).
+INLINE int is_read(int result, int flags) {
+    return result >= 0 && !(flags & (MSG_PEEK | MSG_ERRQUEUE));
+}
 
 // `ports` has one bit per port.
 INLINE int contains_port(const volatile __u8 *ports, __u16 port) {

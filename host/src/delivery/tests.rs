@@ -1,5 +1,6 @@
 //! Real datagrams over loopback, which delivers them on the sender's CPU.
 
+use std::io::IoSliceMut;
 use std::net::UdpSocket;
 use std::os::fd::AsFd as _;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,9 +9,11 @@ use std::time::Duration;
 
 use linerate_testkit::skip;
 use rustix::net::sockopt::socket_cookie;
+use rustix::net::{RecvAncillaryBuffer, RecvFlags, recvmsg};
 use rustix::thread::{CpuSet, gettid, sched_setaffinity};
 
 use super::*;
+use crate::sys::sockopt::set_word;
 
 const DEADLINE: Duration = Duration::from_secs(20);
 
@@ -144,6 +147,8 @@ fn ipv4_and_ipv6_sockets_are_counted_and_unwatched_ports_are_not() {
         }
     };
     let (other, other_port, _) = bind_socket("127.0.0.1:0");
+    let times = libc::SOF_TIMESTAMPING_TX_SOFTWARE | libc::SOF_TIMESTAMPING_SOFTWARE;
+    set_word(&four, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, times.cast_signed()).expect("set");
     let four_cookie = socket_cookie(four.as_fd()).expect("a cookie");
     let traffic = || {
         pin(1);
@@ -160,6 +165,10 @@ fn ipv4_and_ipv6_sockets_are_counted_and_unwatched_ports_are_not() {
                 let (length, from) = socket.recv_from(&mut buffer).expect("a datagram");
                 socket.send_to(&buffer[..length], from).expect("answered");
             }
+            // The time at which the answer left is no datagram either.
+            let error_queue = RecvFlags::from_bits_retain(libc::MSG_ERRQUEUE.unsigned_abs());
+            let mut control = RecvAncillaryBuffer::default();
+            recvmsg(&four, &mut [IoSliceMut::new(&mut buffer)], &mut control, error_queue).expect("a time");
         }
     };
     let test = "ipv4_and_ipv6_sockets_are_counted_and_unwatched_ports_are_not";
