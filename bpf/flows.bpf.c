@@ -35,7 +35,8 @@ struct client {
     __u16 server;
 };
 
-// Arrays are indexed by phase. Clients that do not fit into the map are not counted.
+// Arrays are indexed by phase. A client that does not fit into the map replaces one without recent
+// packets.
 struct flow {
     __u32 requests[2];
     __u32 replies[2];
@@ -49,7 +50,7 @@ struct flow {
 };
 
 struct {
-    __uint(type, BPF_MAP_TYPE_HASH);
+    __uint(type, BPF_MAP_TYPE_LRU_HASH);
     __uint(max_entries, 16384);
     __type(key, struct client);
     __type(value, struct flow);

@@ -6,7 +6,7 @@ use std::net::{Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use aya::Ebpf;
-use aya::maps::Array;
+use aya::maps::{Array, HashMap};
 use serde::Serialize;
 
 use super::waits::WaitCounts;
@@ -136,12 +136,18 @@ impl FlowWatch {
         Ok(counts)
     }
 
-    /// Clients (address and port) that fit into the table. Requests of further clients are not
-    /// counted.
+    /// Clients (address and port) that fit into the table. A further client replaces one without
+    /// recent packets.
     pub const MOST_CLIENTS: usize = 16_384;
 
     fn flows(&self) -> Result<BTreeMap<[u32; 5], [u32; 8]>, HostError> {
-        bpf::entries(&self.object, "flows").map_err(call_error)
+        let Some(map) = self.object.map("flows") else { return Err(call_error(bpf::missing("flows"))) };
+        let read = || {
+            let table: HashMap<_, [u32; 5], [u32; 8]> = map.try_into().map_err(bpf::error)?;
+            // Reading starts again if a new client has replaced the client that was read last.
+            table.iter().take(4 * Self::MOST_CLIENTS).collect::<Result<_, _>>().map_err(bpf::error)
+        };
+        read().map_err(call_error)
     }
 }
 

@@ -300,3 +300,28 @@ fn flow_watch_counts_clients_answered_and_silenced_by_a_change() {
     let longest = times.quantile_ns(1.0).expect("a time");
     assert!(times.count() == 10 && longest <= begin.elapsed().as_nanos() as f64, "{times:?}");
 }
+
+#[test]
+fn replies_to_more_clients_than_the_table_holds_are_timed() {
+    let (server, port, _) = bind_socket("127.0.0.1:0");
+    let watch = match FlowWatch::start_with_times(&Host::live(), &[port]) {
+        Ok(watch) => watch,
+        Err(error) if error.is_denied() || error.is_unsupported() => {
+            return skip("replies_to_more_clients_than_the_table_holds_are_timed", error);
+        }
+        Err(error) => panic!("{error}"),
+    };
+    let mut clients = std::collections::BTreeSet::new();
+    let mut sent = 0;
+    while clients.len() < FlowWatch::MOST_CLIENTS + 1000 {
+        // A free port each; some come twice.
+        let client = UdpSocket::bind("127.0.0.1:0").expect("bound");
+        clients.insert(client.local_addr().expect("an address").port());
+        client.send_to(b"request", ("127.0.0.1", port)).expect("sent");
+        let (_, from) = server.recv_from(&mut [0; 8]).expect("received");
+        server.send_to(b"reply", from).expect("sent");
+        sent += 1;
+    }
+    assert_eq!(watch.reply_times().expect("read").count(), sent);
+    assert!(watch.by_address().expect("read").values().all(|client| client.ports <= FlowWatch::MOST_CLIENTS));
+}
