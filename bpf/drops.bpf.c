@@ -319,7 +319,8 @@ int sends(__u64 *arguments) {
         all->passed[POINT_SEND_FAILED][DIRECTION_REPLY]++;
         return 0;
     }
-    // UDP_SEGMENT as a socket option. UDP_SEGMENT as a control message of the call is not visible.
+    // UDP_SEGMENT as a socket option. UDP_SEGMENT as a control message of the call is not visible,
+    // so `replies` of trace/src/drops/ledger/make.rs uses the packets that leave, if there are more.
     struct udp_sock *udp = (void *)socket;
     __u32 size = BPF_CORE_READ(udp, gso_size);
     __u32 length = result;

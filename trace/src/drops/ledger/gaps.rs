@@ -97,14 +97,14 @@ const GAPS: &[(GapPlace, &[&str])] = &[
             "sends to sockets of this host that leave by no device, and sends that are gathered (MSG_MORE, UDP_CORK)",
         ],
     ),
-    (
-        (Reply, PathStep::Ingress, true),
-        &["calls that send several datagrams (UDP_SEGMENT), and packets that the kernel sends by itself"],
-    ),
     ((Reply, PathStep::Transmit, false), &["packets that wait in a queueing discipline"]),
     (
         (Reply, PathStep::Transmit, true),
         &["packets that waited in a queueing discipline, or that netem doubles"],
+    ),
+    (
+        (Reply, PathStep::Wire, false),
+        &["replies to others than the generator", "second replies to a request, which did not arrive"],
     ),
     ((Reply, PathStep::Wire, true), &["replies from others than this host"]),
 ];

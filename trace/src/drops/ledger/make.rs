@@ -212,10 +212,13 @@ fn replies(
         combine_known(passed(PathPoint::Sent), passed(PathPoint::SendFailed), u64::saturating_add);
     let failed_sends =
         failed_calls(&send_calls, &passed(PathPoint::SendFailed), dropped, &passed(PathPoint::Queued));
-    let AnsweringCounts { first, silent, at_work } = count_answers(evidence, requests, &send_calls, notes);
+    // A call with UDP_SEGMENT as a control message sends several packets.
+    let packets_left = passed(PathPoint::Queued).map(|queued| queued.saturating_add(dropped));
+    let sent = combine_known(send_calls, packets_left, u64::max);
+    let AnsweringCounts { first, silent, at_work } = count_answers(evidence, requests, &sent, notes);
     let in_transit = packets_between(evidence, &[PathPoint::Sent, PathPoint::Queued], true);
     let remaining =
-        send_calls.map(|calls| calls.saturating_sub(failed_sends.as_ref().map_or(0, |loss| loss.packets)));
+        sent.map(|packets| packets.saturating_sub(failed_sends.as_ref().map_or(0, |loss| loss.packets)));
     let (waited, waiting) = (evidence.waited.disciplines_packets, evidence.waiting.disciplines_packets);
     let application =
         silent.into_iter().chain(failed_sends).chain(take_losses(PathStep::Application)).collect();
@@ -236,7 +239,11 @@ fn replies(
         None => stages.push(UnbalancedStage::new(PathStep::Link, link)),
         Some(generator) => {
             let remaining = remaining.map(|remaining| remaining.saturating_sub(sum(&link)));
-            let missing = remaining.value().map(|remaining| remaining.saturating_sub(generator.received()));
+            // Others may get replies, too: the generator only misses those of its own requests.
+            let unanswered = generator.lost.saturating_sub(generator.late);
+            let missing = remaining
+                .value()
+                .map(|remaining| remaining.saturating_sub(generator.received()).min(unanswered));
             let unsent = device::losses(evidence, &[(CounterUse::DeviceUnsent, "transmit-ring")], &link);
             let unsent = attribute_losses(unsent, missing);
             let lost_packets = missing.map(|missing| missing.saturating_sub(sum(&unsent)));
@@ -271,7 +278,7 @@ fn failed_calls(
 
 /// Requests that reached the replying program.
 struct AnsweringCounts {
-    /// As requests, or as send calls if the two are unrelated.
+    /// As requests, or as sent packets if the two are unrelated.
     first: Known<u64>,
     /// Requests without a reply.
     silent: Option<StageLoss>,
@@ -284,11 +291,11 @@ struct AnsweringCounts {
 fn count_answers(
     evidence: &PacketEvidence,
     requests: &AccountingPath,
-    send_calls: &Known<u64>,
+    sent: &Known<u64>,
     notes: &mut Vec<String>,
 ) -> AnsweringCounts {
     let unrelated_counts =
-        |why: &str| AnsweringCounts { first: known_or(send_calls, why), silent: None, at_work: 0 };
+        |why: &str| AnsweringCounts { first: known_or(sent, why), silent: None, at_work: 0 };
     let between = packets_between(evidence, &[PathPoint::Sent, PathPoint::SendFailed], false);
     if evidence.subject.ports.is_empty() {
         return unrelated_counts("no port was named");
@@ -296,28 +303,28 @@ fn count_answers(
     let read = evidence.passed(PathPoint::Read, PacketDirection::Request).into_value();
     // A truncated request may have been answered or not.
     let complete = requests.entry(PathStep::Application).and_then(|entry| entry.packets_out.value().copied());
-    match (read.zip(complete), send_calls.value()) {
+    match (read.zip(complete), sent.value()) {
         (Some((read, _)), Some(0)) if read > 0 => {
             notes.push(format!("the program read {read} packets and sent none from these ports"));
             unrelated_counts("nothing was sent")
         }
-        (Some((_, complete)), Some(send_calls)) if *send_calls < complete => {
-            let at_work = between.min(complete - send_calls);
-            let silent = complete - send_calls - at_work;
+        (Some((_, complete)), Some(sent)) if *sent < complete => {
+            let at_work = between.min(complete - sent);
+            let silent = complete - sent - at_work;
             let silent = loss("not-answered", silent, "sock_recv_length less sock_send_length").pop();
             AnsweringCounts { first: Known::Value(complete), silent, at_work }
         }
-        (Some((read, _)), Some(send_calls)) if *send_calls > read.saturating_add(between) => {
-            notes.push(format!("the program sent {} packets more than it read", send_calls - read));
+        (Some((read, _)), Some(sent)) if *sent > read.saturating_add(between) => {
+            notes.push(format!("the program sent {} packets more than it read", sent - read));
             unrelated_counts("")
         }
         _ => unrelated_counts(""),
     }
 }
 
-fn known_or(send_calls: &Known<u64>, why: &str) -> Known<u64> {
-    match send_calls {
-        Known::Value(send_calls) => Known::Value(*send_calls),
+fn known_or(sent: &Known<u64>, why: &str) -> Known<u64> {
+    match sent {
+        Known::Value(sent) => Known::Value(*sent),
         Known::Unknown { why: unknown } if why.is_empty() => Known::unknown(unknown.clone()),
         Known::Unknown { .. } => Known::unknown(why),
     }

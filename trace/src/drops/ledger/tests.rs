@@ -242,6 +242,26 @@ fn missing_replies_are_lost_on_the_wire_or_late() {
 }
 
 #[test]
+fn replies_to_others_than_the_generator_are_not_lost() {
+    let generator = Some(generator_report(10_000, 10_000));
+    let evidence = PacketEvidence { generator, ..evidence([60_000; 3], [60_000; 2]) };
+    let replies = PacketAccounting::make(&evidence).replies;
+    let wire = replies.entry(PathStep::Wire).expect("an entry");
+    assert_eq!((replies.lost(), &wire.unaccounted), (0, &Known::Value(50_000)));
+    assert_eq!(wire.likely[0], "replies to others than the generator");
+}
+
+#[test]
+fn calls_that_send_several_packets_are_neither_lost_nor_unaccounted() {
+    // Replies of three packets each; then a protocol that sends less often than it reads.
+    for (requests, calls, packets) in [(100, 100, 300), (900, 300, 1000)] {
+        let ledger = PacketAccounting::make(&evidence([requests; 3], [calls, packets]));
+        assert!(ledger.is_clean(), "{ledger:#?}");
+        assert_eq!(ledger.replies.packets_out(), Some(packets));
+    }
+}
+
+#[test]
 fn full_qdisc_drops_are_transmit_losses() {
     let mut evidence = evidence([100; 3], [100, 100]);
     evidence.seen.lost = vec![lost_count(Reply, "QDISC_DROP", "__dev_queue_xmit", 55)];

@@ -129,6 +129,7 @@ proptest! {
         let second_report = second.evidence.generator.expect("a report");
         report.sent += second_report.sent;
         report.answered += second_report.answered;
+        report.lost += second_report.lost;
         let mut evidence = first.evidence.joined(&second.evidence);
         evidence.generator = Some(report);
         let ledger = PacketAccounting::make(&evidence);
