@@ -8,6 +8,7 @@ mod divide;
 mod entry;
 mod evidence;
 mod gaps;
+mod ignored_packets;
 mod loss_placement;
 mod make;
 mod untraced_packets;

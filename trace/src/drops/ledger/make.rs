@@ -5,6 +5,7 @@ use linerate_host::Known;
 use super::direction_balance::{UnbalancedStage, attribute_losses, balance_stages};
 use super::divide::PlacedLoss;
 use super::evidence::{CounterUse, PacketEvidence};
+use super::ignored_packets::without_ignored_packets;
 use super::loss_placement::place_losses;
 use super::untraced_packets::{CompletedEvidence, complete_evidence};
 use super::{AccountingPath, LossExactness, PacketAccounting, PathStep, StageLoss, checks, device, gaps};
@@ -25,9 +26,12 @@ impl UnplacedLosses {
 
 impl PacketAccounting {
     pub fn make(evidence: &PacketEvidence) -> Self {
+        let (evidence, ignored_note) = without_ignored_packets(evidence);
+        let placed_losses = place_losses(&evidence);
         let CompletedEvidence { evidence, fallen: placed_losses, mut notes } =
-            complete_evidence(evidence, place_losses(evidence));
+            complete_evidence(evidence, placed_losses);
         let evidence = &evidence;
+        notes.extend(ignored_note);
         let taken_packets = macvtap_packets(evidence, &placed_losses, &mut notes);
         notes.extend(checks::notes(evidence, &placed_losses));
         let mut losses = UnplacedLosses(placed_losses);

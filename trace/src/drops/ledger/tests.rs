@@ -288,6 +288,24 @@ fn missing_tracepoint_is_replaced_by_the_next_count() {
 }
 
 #[test]
+fn broadcasts_that_no_socket_wants_are_not_lost() {
+    let mut evidence = evidence([100, 63, 63], [63; 2]);
+    evidence.subject.ports.clear();
+    for function in ["__udp4_lib_rcv", "__udp4_lib_mcast_deliver.isra.0"] {
+        evidence.seen.lost = vec![lost_count(Request, "NOT_SPECIFIED", function, 37)];
+        evidence.grown = vec![grown_counter("host", "Udp.IgnoredMulti", CounterUse::Other, 37)];
+        let ledger = PacketAccounting::make(&evidence);
+        assert!(ledger.is_clean(), "{ledger:#?}");
+        assert_eq!(ledger.requests.packets_in(), Some(63));
+        assert!(ledger.notes[0].starts_with("37 broadcasts and multicasts"), "{:?}", ledger.notes);
+        evidence.grown[0].packets = 30;
+        assert_eq!(PacketAccounting::make(&evidence).requests.lost(), 7);
+        evidence.seen.lost[0].reason = Some("NO_SOCKET".to_owned());
+        assert_eq!(PacketAccounting::make(&evidence).requests.lost(), 37);
+    }
+}
+
+#[test]
 fn unlisted_drop_reasons_keep_their_own_name() {
     let mut evidence = evidence([100, 90, 90], [90; 2]);
     evidence.seen.lost = vec![

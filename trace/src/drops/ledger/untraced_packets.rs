@@ -34,10 +34,9 @@ pub(super) struct CompletedEvidence {
 
 /// Completes evidence. Without proof it stays unchanged.
 pub(super) fn complete_evidence(
-    evidence: &PacketEvidence,
+    mut evidence: PacketEvidence,
     mut placed_losses: Vec<PlacedLoss>,
 ) -> CompletedEvidence {
-    let mut evidence = evidence.clone();
     let mut notes = Vec::new();
     let dropped_packets = add_socket_drops(&evidence, &mut placed_losses);
     if dropped_packets > 0 {

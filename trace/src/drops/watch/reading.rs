@@ -250,11 +250,13 @@ const UDP: &[&str] = &[
     "Udp.RcvbufErrors",
     "Udp.InCsumErrors",
     "Udp.MemErrors",
+    "Udp.IgnoredMulti",
     "Ip.ReasmReqds",
     "Udp6NoPorts",
     "Udp6RcvbufErrors",
     "Udp6InCsumErrors",
     "Udp6MemErrors",
+    "Udp6IgnoredMulti",
     "Ip6ReasmReqds",
 ];
 

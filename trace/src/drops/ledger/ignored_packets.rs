@@ -1,0 +1,46 @@
+//! Broadcasts and multicasts that no socket of this host wants, such as discovery on a LAN.
+//!
+//! The kernel frees them as it frees packets without a socket, and counts them as `IgnoredMulti`
+//! (__udp4_lib_mcast_deliver, net/ipv4/udp.c; __udp6_lib_mcast_deliver, net/ipv6/udp.c; Linux 6.18).
+
+use super::evidence::PacketEvidence;
+use crate::drops::causes;
+use crate::drops::packet_counts::{LostCount, PacketDirection, PathPoint};
+use crate::symbols::source_name;
+
+// Both functions are usually inlined into the second ones.
+const FUNCTIONS: [&str; 4] =
+    ["__udp4_lib_mcast_deliver", "__udp6_lib_mcast_deliver", "__udp4_lib_rcv", "__udp6_lib_rcv"];
+
+/// The evidence without these packets, and a note about their number.
+pub(super) fn without_ignored_packets(evidence: &PacketEvidence) -> (PacketEvidence, Option<String>) {
+    let mut evidence = evidence.clone();
+    let mut left = evidence
+        .counter_growth("Udp.IgnoredMulti")
+        .saturating_add(evidence.counter_growth("Udp6IgnoredMulti"));
+    let is_narrowed = evidence.is_narrowed();
+    let mut ignored: u64 = 0;
+    for lost in evidence.seen.lost.iter_mut().filter(|lost| can_be_ignored(lost, is_narrowed)) {
+        let packets = lost.packets.min(left);
+        (lost.packets, left, ignored) = (lost.packets - packets, left - packets, ignored + packets);
+    }
+    let is_arrival = |point, direction| (point, direction) == (PathPoint::Received, PacketDirection::Request);
+    let mut passed = evidence.seen.passed.iter_mut();
+    if let Some(received) = passed.find(|row| is_arrival(row.point, row.direction)) {
+        received.packets = received.packets.saturating_sub(ignored);
+    }
+    let note =
+        format!("{ignored} broadcasts and multicasts came that no socket here wants; they are in no count");
+    (evidence, (ignored > 0).then_some(note))
+}
+
+// The counter is of all ports. Before Linux 5.17 packets without a socket have no reason, either.
+fn can_be_ignored(lost: &LostCount, is_narrowed: bool) -> bool {
+    let has_no_reason = match lost.reason.as_deref() {
+        Some(reason) => reason == causes::NO_REASON,
+        None => !is_narrowed,
+    };
+    has_no_reason
+        && lost.direction == PacketDirection::Request
+        && lost.function.as_deref().is_some_and(|function| FUNCTIONS.contains(&source_name(function)))
+}
