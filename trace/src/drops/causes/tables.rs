@@ -75,7 +75,7 @@ pub(super) const REASONS: &[CauseRow] = &[
     // Drivers: drivers/net/tun.c, tap.c, veth.c.
     (PathStep::Link, "driver-dropped", "DEV_HDR TAP_FILTER TAP_TXFILTER"),
     (PathStep::Link, "device-down", "DEV_READY"),
-    (PathStep::Link, "transmit-ring", "FULL_RING NO_TX_TARGET"),
+    (PathStep::Link, "transmit-ring", "FULL_RING"),
     (PathStep::Link, "bad-length", "HDR_TRUNC"),
     (PathStep::Link, "policy", "PSP_INPUT PSP_OUTPUT"),
     // net/core/dev.c: do_xdp_generic, enqueue_to_backlog, sch_handle_ingress, __netif_receive_skb_core.
@@ -85,12 +85,12 @@ pub(super) const REASONS: &[CauseRow] = &[
     (PathStep::Ingress, "tc-egress", "TC_EGRESS QDISC_EGRESS"),
     (PathStep::Ingress, "no-protocol", "UNHANDLED_PROTO PTYPE_ABSENT"),
     (PathStep::Transmit, "loop", "RECURSION_LIMIT"),
-    // net/bridge, drivers/net/vxlan, net/ipv4/ip_tunnel.c.
+    // net/bridge, drivers/net/vxlan, net/ipv4/ip_tunnel.c. NO_TX_TARGET: br_flood and vxlan_xmit.
     (
         PathStep::Ingress,
         "bridge",
         "BRIDGE_INGRESS_STP_STATE MAC_IEEE_MAC_CONTROL MAC_INVALID_SOURCE LOCAL_MAC VXLAN_INVALID_HDR \
-         VXLAN_VNI_NOT_FOUND VXLAN_ENTRY_EXISTS IP_TUNNEL_ECN",
+         VXLAN_VNI_NOT_FOUND VXLAN_ENTRY_EXISTS IP_TUNNEL_ECN NO_TX_TARGET",
     ),
     (PathStep::Route, "no-route", "TUNNEL_TXINFO"),
     // Netfilter, policies: net/netfilter/core.c, net/xfrm, kernel/bpf/cgroup.c, security hooks.

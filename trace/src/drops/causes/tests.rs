@@ -39,6 +39,7 @@ fn drop_reason_determines_cause_and_step() {
     );
     assert_eq!(cause_of(Some("NETFILTER_DROP"), Some("nf_hook_slow")), ("netfilter-rule", PathStep::Filter));
     assert_eq!(cause_of(Some("IP_RPFILTER"), None), ("rp-filter", PathStep::Route));
+    assert_eq!(cause_of(Some("NO_TX_TARGET"), Some("br_flood")), ("bridge", PathStep::Ingress));
     assert_eq!(cause_of(Some("FULL_RING"), Some("tun_net_xmit")), ("tap-full", PathStep::Link));
     assert_eq!(cause_of(Some("FULL_RING"), Some("tap_handle_frame.part.0")), ("tap-full", PathStep::Ingress));
     assert_eq!(cause_of(Some("FULL_RING"), Some("other_xmit")), ("transmit-ring", PathStep::Link));
