@@ -92,6 +92,18 @@ fn tracepoint_notes(evidence: &PacketEvidence) -> Vec<String> {
             "the ports of {packets} packets could not be read on arrival, so only those that later points saw are counted"
         ));
     }
+    if counts.lost_fragments_packets > 0 {
+        let fragments = counts.lost_fragments_packets;
+        notes.push(format!(
+            "{fragments} fragments without ports were dropped; they are in no count, because their port is unknown"
+        ));
+    }
+    if counts.lost_unparsed_packets > 0 {
+        let packets = counts.lost_unparsed_packets;
+        notes.push(format!(
+            "{packets} packets were dropped whose ports could not be read; they are in no count"
+        ));
+    }
     if counts.copies_packets > 0 {
         let copies = counts.copies_packets;
         notes.push(format!("a bridge made {copies} copies of packets; each counts as a packet"));

@@ -393,6 +393,10 @@ fn packets_with_unreadable_ports_are_added_from_later_points() {
     let ledger = PacketAccounting::make(&evidence);
     assert!(ledger.is_balanced(), "{ledger:#?}");
     assert_eq!(ledger.requests.packets_in(), Some(100));
+    (evidence.seen.lost_unparsed_packets, evidence.seen.lost_fragments_packets) = (4, 5);
+    let notes = PacketAccounting::make(&evidence).notes;
+    assert!(notes.iter().any(|note| note.starts_with("4 packets were dropped")), "{notes:?}");
+    assert!(notes.iter().any(|note| note.starts_with("5 fragments without ports were dropped")), "{notes:?}");
 }
 
 #[test]
