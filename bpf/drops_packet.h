@@ -7,10 +7,11 @@
 // Not UDP over IP, or not from or to the peer.
 #define PACKET_OTHER 0
 #define PACKET_OURS 1
-// An IPv4 UDP fragment other than the first, which has no ports.
+// A UDP fragment other than the first, which has no ports.
 #define PACKET_FRAGMENT 2
-// Ports not read: IPv6 with extension headers, or ports outside the linear part. Drivers that
-// receive into pages (napi_gro_frags) may leave all of IP there while GRO is off.
+// Ports not read: IPv6 with other extension headers than that of a fragment, or ports outside the
+// linear part. Drivers that receive into pages (napi_gro_frags) may leave all of IP there while GRO
+// is off.
 #define PACKET_UNPARSED 3
 // UDP over IP, neither port in `ports`.
 #define PACKET_UNASKED 4
@@ -157,6 +158,29 @@ INLINE int look4(void *at, __u32 space, __u32 outgoing, struct packet *packet) {
     return judge(&found.ports, outgoing, packet);
 }
 
+// For a fragment whose header follows the IPv6 header (RFC 8200, 4.5).
+INLINE int look6_fragment(void *at, __u32 space, __u32 outgoing, struct packet *packet) {
+    struct {
+        struct ipv6 ip;
+        __u8 next;
+        __u8 reserved;
+        __be16 offset;
+        __be32 id;
+        struct udp_ports ports;
+    } found = {};
+    __u32 size = space < sizeof(found) ? sizeof(found) - sizeof(found.ports) : sizeof(found);
+    if (space < size || bpf_probe_read_kernel(&found, size, at))
+        return PACKET_UNPARSED;
+    if (found.next != IPPROTO_UDP)
+        return PACKET_OTHER;
+    if (found.offset & bpf_htons(0xfff8))
+        return PACKET_FRAGMENT;
+    if (size < sizeof(found))
+        return PACKET_UNPARSED;
+    __builtin_memcpy(&packet->destination, found.ip.destination, sizeof(packet->destination));
+    return judge(&found.ports, outgoing, packet);
+}
+
 // Like look4, for IPv6.
 INLINE int look6(void *at, __u32 space, __u32 outgoing, struct packet *packet) {
     struct {
@@ -174,9 +198,10 @@ INLINE int look6(void *at, __u32 space, __u32 outgoing, struct packet *packet) {
     switch (ip->next) {
     case IPPROTO_UDP:
         break;
+    case IPPROTO_FRAGMENT:
+        return look6_fragment(at, space, outgoing, packet);
     case IPPROTO_HOPOPTS:
     case IPPROTO_ROUTING:
-    case IPPROTO_FRAGMENT:
     case IPPROTO_DSTOPTS:
         return PACKET_UNPARSED;
     default:

@@ -100,8 +100,8 @@ pub struct PacketCounts {
     /// Received fragments other than the first, without ports, so their subject is unknown. Not in
     /// any other number.
     pub fragments_packets: u64,
-    /// Received packets with unreadable ports: IPv6 with extension headers, or headers outside the
-    /// linear part of the socket buffer. Not in any other number.
+    /// Received packets with unreadable ports: IPv6 with extension headers other than that of a
+    /// fragment, or headers outside the linear part of the socket buffer. Not in any other number.
     pub unparsed_packets: u64,
     /// Dropped fragments.
     pub lost_fragments_packets: u64,

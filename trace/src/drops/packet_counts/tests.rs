@@ -39,6 +39,13 @@ fn socket(host: &LabHost, address: &str) -> UdpSocket {
     socket
 }
 
+/// Whether the command succeeds.
+fn ip(host: &LabHost, arguments: &str) -> bool {
+    let mut command = Command::new("ip");
+    command.args(arguments.split(' '));
+    host.spawn(command).unwrap().wait().unwrap().success()
+}
+
 fn address(lab: &Lab, port: u16) -> SocketAddr {
     let link = &lab.links()[0];
     SocketAddr::new(link.receiver.ipv4[0].into(), port)
@@ -187,17 +194,21 @@ fn ipv6_packets_are_counted_for_one_port_all_ports_or_one_peer() {
         return skip("ipv6_packets_are_counted_for_one_port_all_ports_or_one_peer", "no IPv6 here");
     };
     let client = socket(lab.receiver(), "[::1]:0");
+    assert!(ip(lab.receiver(), "link set lo mtu 1280"));
     let one_port = start_tracer(lab.receiver(), &subject(&[PORT]));
     let all_ports = start_tracer(lab.receiver(), &PortSubject::default());
     let peer = PortSubject { peer: Some("::1".parse().unwrap()), ..subject(&[PORT]) };
     let peer = start_tracer(lab.receiver(), &peer);
     let other_peer = PortSubject { peer: Some("2001:db8::1".parse().unwrap()), ..subject(&[PORT]) };
     let other_peer = start_tracer(lab.receiver(), &other_peer);
-    send(&client, server.local_addr().unwrap(), [32; 20]);
+    send(&client, server.local_addr().unwrap(), [32; 19]);
+    // Two fragments, of which the first one counts.
+    send(&client, server.local_addr().unwrap(), [2000]);
     send(&client, "[::1]:9".parse().unwrap(), [32; 5]);
     let counts = until(&one_port, |counts| counts.packets(PathPoint::Delivered, Request) >= 20);
     assert_eq!(counts.packets(PathPoint::Received, Request), 20, "{counts:#?}");
     assert_eq!(counts.packets(PathPoint::Delivered, Request), 20, "{counts:#?}");
+    assert_eq!((counts.fragments_packets, counts.unparsed_packets), (1, 0), "{counts:#?}");
     assert_eq!(lost_here(&counts), []);
     let counts = until(&all_ports, |counts| counts.lost_for("NO_SOCKET", Request) >= 5);
     assert_eq!(counts.packets(PathPoint::Queued, Reply), 25, "{counts:#?}");
