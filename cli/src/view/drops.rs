@@ -102,9 +102,9 @@ fn overhead(accounting: &PacketAccounting) -> String {
 fn sampling_text(accounting: &PacketAccounting) -> Option<String> {
     let sampling = accounting.sampled?;
     let drops_text = match sampling.socket_drops_packets {
-        0 => "The sockets dropped nothing in the whole time.".to_owned(),
-        1 => "The sockets dropped 1 datagram in the whole time.".to_owned(),
-        packets => format!("The sockets dropped {} datagrams in the whole time.", grouped(packets)),
+        0 => "Unconnected sockets dropped nothing in the whole time.".to_owned(),
+        1 => "Unconnected sockets dropped 1 datagram in the whole time.".to_owned(),
+        packets => format!("Unconnected sockets dropped {} datagrams in the whole time.", grouped(packets)),
     };
     Some(format!(
         "Sampled, because counting every packet took up to {} of one CPU: all figures are of the windows counted. \

@@ -11,9 +11,12 @@ use linerate_host::{Host, PacketPath, Scope, StageName};
 use crate::drops::ledger::{CounterUse, GrownCounter, PacketEvidence, QueuedPackets};
 use crate::drops::packet_counts::{PacketCounts, PortSubject};
 
+/// Place and name.
+type CounterKey = (String, String);
+
 #[derive(Debug, Clone, Default)]
 pub(super) struct DropsReading {
-    counters: BTreeMap<(String, String), ReadCounter>,
+    counters: BTreeMap<CounterKey, ReadCounter>,
     waiting: QueuedPackets,
     chains: Vec<String>,
     ports: BTreeMap<String, String>,
@@ -47,8 +50,17 @@ impl SocketDrops {
         self.0.waiting.sockets_bytes
     }
 
+    /// The drops of a socket count from zero if it is new. It is the same socket if its inode is,
+    /// although other processes may hold it now.
     pub(super) fn since(&self, earlier: &Self) -> Vec<GrownCounter> {
-        self.0.grown_since(&earlier.0)
+        let inode = |place: &str| place.rsplit(' ').next().map(str::to_owned);
+        let earlier_drops: BTreeMap<Option<String>, u64> =
+            earlier.0.counters.iter().map(|((place, _), drops)| (inode(place), drops.value)).collect();
+        let is_unknown = earlier.waiting().is_none();
+        let previous = |(place, _): &CounterKey| {
+            earlier_drops.get(&inode(place)).copied().or((!is_unknown).then_some(0))
+        };
+        self.0.grown_since(previous)
     }
 }
 
@@ -110,7 +122,7 @@ impl DropsReading {
     pub(super) fn drops(&self) -> SocketDrops {
         let drop_counters = self.counters.iter().filter(|((_, name), _)| name == "drops");
         let counters = drop_counters.map(|(key, counter)| (key.clone(), counter.clone())).collect();
-        SocketDrops(Self { counters, ..Self::default() })
+        SocketDrops(Self { counters, waiting: self.waiting.clone(), ..Self::default() })
     }
 
     /// Sets a lower bound from an earlier reading.
@@ -183,7 +195,7 @@ impl DropsReading {
         PacketEvidence {
             subject,
             seen,
-            grown: self.grown_since(earlier),
+            grown: self.grown_since(|key| Some(earlier.counters.get(key)?.value)),
             waited: earlier.waiting.clone(),
             waiting: self.waiting.clone(),
             chains: self.chains.clone(),
@@ -215,10 +227,10 @@ impl DropsReading {
         names.into_iter().map(note).collect()
     }
 
-    fn grown_since(&self, earlier: &Self) -> Vec<GrownCounter> {
+    // `previous`: the earlier value of a counter; `None` if it cannot be compared.
+    fn grown_since(&self, previous: impl Fn(&CounterKey) -> Option<u64>) -> Vec<GrownCounter> {
         let grown_counters = self.counters.iter().filter_map(|(key, counter)| {
-            let previous = earlier.counters.get(key)?.value;
-            let packets = counter_growth(previous, counter)?;
+            let packets = counter_growth(previous(key)?, counter)?;
             let (place, name) = key.clone();
             Some(GrownCounter {
                 place,

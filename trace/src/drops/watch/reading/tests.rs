@@ -82,3 +82,28 @@ fn device_counters_that_go_back_or_vanish_are_noted_and_keep_the_checks() {
     let accounting = crate::drops::ledger::PacketAccounting::make(&evidence);
     assert!(accounting.notes.iter().any(|line| line == note), "{:?}", accounting.notes);
 }
+
+#[test]
+fn new_sockets_count_from_zero_and_keep_their_count_with_other_owners() {
+    let drops = |sockets: &[(&str, u64)]| {
+        let mut drops = DropsReading::default();
+        drops.waiting.sockets_bytes = Some(0);
+        for (place, value) in sockets {
+            drops.put(place, "drops", CounterUse::Other, *value, "sock_diag");
+        }
+        drops.drops()
+    };
+    let old = "udp 0.0.0.0:53 (named) ino 81";
+    let mut before = drops(&[(old, 5)]);
+    for (socket, value, grown) in [
+        (old, 5, None),
+        (old, 7, Some(2)),
+        ("udp 0.0.0.0:53 (named, worker) ino 81", 7, Some(2)),
+        ("udp 0.0.0.0:53 (named) ino 812", 7, Some(7)),
+    ] {
+        let growth = drops(&[(socket, value)]).since(&before);
+        assert_eq!(growth.first().map(|counter| counter.packets), grown, "{socket}");
+    }
+    before.0.waiting.sockets_bytes = None;
+    assert_eq!(drops(&[("udp 0.0.0.0:53 (named) ino 812", 7)]).since(&before), [], "all are unknown");
+}
