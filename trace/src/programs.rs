@@ -18,6 +18,8 @@ use linerate_host::bpf;
 
 use crate::TraceError;
 
+const TYPES: &str = "/sys/kernel/btf/vmlinux";
+
 /// Required to load BPF programs.
 const CAPABILITIES: &str = "CAP_BPF and CAP_PERFMON";
 
@@ -64,7 +66,10 @@ impl TracePrograms {
         prepare: impl FnOnce(&mut EbpfLoader<'p>),
         programs: &[ProgramAttachment],
     ) -> Result<Self, TraceError> {
-        let btf = Btf::from_sys_fs().map_err(|error| kernel_error(operation, error))?;
+        let btf = Btf::from_sys_fs().map_err(|error| match error {
+            BtfError::FileError { error, .. } => types_error(operation, &error),
+            error => kernel_error(operation, error),
+        })?;
         let mut loader = EbpfLoader::new();
         prepare(&mut loader);
         let object = loader.load(object).map_err(|error| kernel_error(operation, error))?;
@@ -264,6 +269,20 @@ pub(crate) fn missing_in_object(operation: &'static str, name: &str) -> TraceErr
     TraceError::Kernel { what: operation, source }
 }
 
+/// The kernel's type information (BTF).
+pub(crate) fn kernel_types(operation: &'static str) -> Result<Vec<u8>, TraceError> {
+    fs::read(TYPES).map_err(|error| types_error(operation, &error))
+}
+
+fn types_error(operation: &'static str, error: &io::Error) -> TraceError {
+    const SINCE: &str = "comes with CONFIG_DEBUG_INFO_BTF (Linux 5.4)";
+    if error.kind() == io::ErrorKind::NotFound {
+        return TraceError::NotHere { what: operation, feature: TYPES.to_owned(), since: SINCE };
+    }
+    let source = io::Error::new(error.kind(), format!("{TYPES}: {error}"));
+    TraceError::Kernel { what: operation, source }
+}
+
 /// An error with its causes, which aya keeps apart. Missing privileges are reported as such.
 pub(crate) fn kernel_error(operation: &'static str, error: impl Error) -> TraceError {
     let mut causes: Vec<String> = vec![error.to_string()];
@@ -280,5 +299,60 @@ pub(crate) fn kernel_error(operation: &'static str, error: impl Error) -> TraceE
         }
         cause = error.source();
     }
-    TraceError::Kernel { what: operation, source: io::Error::other(causes.join(": ")) }
+    let text = causes.join(": ");
+    match unknown_helper(&text) {
+        Some(feature) => TraceError::NotHere { what: operation, feature, since: "came with Linux 5.11" },
+        None => TraceError::Kernel { what: operation, source: io::Error::other(without_log(&text)) },
+    }
+}
+
+// A helper function with a number above those of this kernel (check_helper_call,
+// kernel/bpf/verifier.c, Linux 5.10). The newest that programs here call is
+// bpf_get_current_task_btf.
+fn unknown_helper(text: &str) -> Option<String> {
+    let (_, number) = text.split_once("invalid func unknown#")?;
+    let number = number.split(|character: char| !character.is_ascii_digit()).next()?;
+    Some(format!("BPF helper function {number}"))
+}
+
+// The first line, and the last line of the verifier's log before its statistics.
+fn without_log(text: &str) -> String {
+    let mut lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with("processed "));
+    match (lines.next(), lines.next_back()) {
+        (Some(first), Some(last)) => format!("{first} [...] {last}"),
+        (first, _) => first.unwrap_or_default().to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refused_programs_are_reported_in_one_line() {
+        let refusal = |log: &str| {
+            let text = format!("the BPF_PROG_LOAD syscall returned EINVAL. Verifier output: {log}");
+            kernel_error("cost", io::Error::other(text)).to_string()
+        };
+        assert_eq!(
+            refusal(
+                "0: (bf) r6 = r1\n1: (85) call unknown#158\ninvalid func unknown#158\nprocessed 2 insns\n"
+            ),
+            "cost: this kernel has no BPF helper function 158, which came with Linux 5.11"
+        );
+        assert_eq!(
+            refusal(
+                "0: (bf) r6 = r1\n1: (b7) r0 = 0\nR0 invalid mem access\nprocessed 2 insns limit 1000000\n"
+            ),
+            "cost: the BPF_PROG_LOAD syscall returned EINVAL. Verifier output: 0: (bf) r6 = r1 [...] R0 invalid mem access"
+        );
+    }
+
+    #[test]
+    fn missing_type_information_is_named_with_its_option() {
+        assert_eq!(
+            types_error("cost", &io::ErrorKind::NotFound.into()).to_string(),
+            "cost: this kernel has no /sys/kernel/btf/vmlinux, which comes with CONFIG_DEBUG_INFO_BTF (Linux 5.4)"
+        );
+    }
 }

@@ -5,7 +5,6 @@ mod overhead;
 mod program;
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
@@ -16,15 +15,13 @@ use serde::{Deserialize, Serialize};
 use super::reason;
 use crate::TraceError;
 use crate::host_facts::interface_names;
+use crate::programs::kernel_types;
 use crate::symbols::KernelSymbols;
 
 pub use count::{LostCount, PacketOrigin, PassedCount, PathPoint};
 use overhead::ProgramTiming;
 pub use overhead::TraceOverhead;
 use program::AttachedDrops;
-
-// The kernel's type information.
-const TYPES: &str = "/sys/kernel/btf/vmlinux";
 
 const DEVICES: &str = "/sys/class/net";
 
@@ -225,8 +222,7 @@ impl DropsTracer {
     /// `host` provides the kernel's symbols.
     pub fn start(host: &Host, subject: &PortSubject) -> Result<Self, TraceError> {
         let symbols = KernelSymbols::kernel(host)?;
-        let types = fs::read(TYPES).map_err(|source| TraceError::Kernel { what: program::WHAT, source })?;
-        let reasons = reason::names(&types);
+        let reasons = reason::names(&kernel_types(program::WHAT)?);
         let mut attached = AttachedDrops::load(subject, reasons.is_some(), &own_addresses(host))?;
         let timing = ProgramTiming::start(&mut attached)?;
         attached.attach()?;
