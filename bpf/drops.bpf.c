@@ -38,10 +38,11 @@ struct {
     __type(value, __u64);
 } lost SEC(".maps");
 
-// Addresses of the network namespace, IPv4 as IPv4-mapped IPv6; empty if unknown.
+// Addresses of the network namespace, IPv4 as IPv4-mapped IPv6; empty if unknown. The loader sets
+// the number of entries.
 struct {
     __uint(type, BPF_MAP_TYPE_HASH);
-    __uint(max_entries, 4096);
+    __uint(max_entries, 1);
     __type(key, struct address);
     __type(value, __u8);
 } addresses SEC(".maps");

@@ -63,6 +63,7 @@ impl AttachedDrops {
         let some_ports = u32::from(!subject.ports.is_empty());
         let ports = bpf::port_set(&subject.ports);
         let (version, peer) = address(subject.peer);
+        let most_addresses = u32::try_from(addresses.len()).unwrap_or(u32::MAX).max(1);
         let mut programs = PROGRAMS;
         if !has_reasons {
             programs[PROGRAMS.len() - 1].program = "loses_without_reason";
@@ -76,7 +77,8 @@ impl AttachedDrops {
                     .override_global("some_ports", &some_ports, true)
                     .override_global("ports", ports.as_slice(), true)
                     .override_global("peer_version", &version, true)
-                    .override_global("peer", &peer, true);
+                    .override_global("peer", &peer, true)
+                    .map_max_entries("addresses", most_addresses);
             },
             &[&programs[..], &NOTHING].concat(),
         )?;
