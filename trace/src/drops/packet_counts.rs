@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::reason;
 use crate::TraceError;
-use crate::host_facts::interface_names;
+use crate::host_facts::{interface_names, online_cpus};
 use crate::programs::kernel_types;
 use crate::symbols::KernelSymbols;
 
@@ -216,6 +216,8 @@ pub struct DropsTracer {
     symbols: KernelSymbols,
     reasons: Option<BTreeMap<u32, String>>,
     unseen: Vec<PathPoint>,
+    // CPUs of the host, of which this process may be allowed to use only some.
+    cpus: u64,
 }
 
 impl DropsTracer {
@@ -223,6 +225,7 @@ impl DropsTracer {
     pub fn start(host: &Host, subject: &PortSubject) -> Result<Self, TraceError> {
         let symbols = KernelSymbols::kernel(host)?;
         let reasons = reason::names(&kernel_types(program::WHAT)?);
+        let cpus = online_cpus(host)?.len();
         let mut attached = AttachedDrops::load(subject, reasons.is_some(), &own_addresses(host))?;
         let timing = ProgramTiming::start(&mut attached)?;
         attached.attach()?;
@@ -233,7 +236,8 @@ impl DropsTracer {
         }
         unseen.sort_unstable();
         unseen.dedup();
-        Ok(Self { attached, timing, begin: Instant::now(), symbols, reasons, unseen })
+        let cpus = u64::try_from(cpus).unwrap_or(u64::MAX);
+        Ok(Self { attached, timing, begin: Instant::now(), symbols, reasons, unseen, cpus })
     }
 
     /// Counts since the start; `host` provides the names of devices. Differences:
@@ -285,10 +289,9 @@ impl DropsTracer {
             if is_answering {
                 continue;
             }
-            let cpus = std::thread::available_parallelism().map_or(1, usize::from);
             for edge in &mut counts.edges {
                 edge.after = after.clone();
-                edge.at_work_packets = TOGETHER.saturating_mul(u64::try_from(cpus).unwrap_or(1));
+                edge.at_work_packets = TOGETHER.saturating_mul(self.cpus);
             }
             return Ok(());
         }
