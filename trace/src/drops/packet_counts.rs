@@ -62,8 +62,6 @@ pub enum NamespaceScope {
     /// That of the thread that starts the observation.
     #[default]
     Here,
-    /// The one with this inode (`/proc/PID/ns/net`).
-    Inode(u32),
     /// The whole host. A packet on a veth pair is seen in each namespace it passes.
     All,
 }
@@ -91,9 +89,6 @@ pub struct PacketCounts {
     /// Copies made by a bridge; included in the numbers.
     #[serde(default)]
     pub copies_packets: u64,
-    /// Points not visible here, so that a count of zero means nothing: the kernel lacks the
-    /// tracepoint, or the owner of a datagram is unknown there.
-    pub unseen: Vec<PathPoint>,
     /// Received fragments other than the first, without ports, so their subject is unknown. Not in
     /// any other number.
     pub fragments_packets: u64,
@@ -163,7 +158,6 @@ impl PacketCounts {
                 .lost_fragments_packets
                 .saturating_sub(earlier.lost_fragments_packets),
             lost_unparsed_packets: self.lost_unparsed_packets.saturating_sub(earlier.lost_unparsed_packets),
-            unseen: self.unseen.clone(),
             missed: self.missed.saturating_sub(earlier.missed),
             lacking: self.lacking.clone(),
             notes: self.notes.clone(),
@@ -215,7 +209,6 @@ pub struct DropsTracer {
     begin: Instant,
     symbols: KernelSymbols,
     reasons: Option<BTreeMap<u32, String>>,
-    unseen: Vec<PathPoint>,
     // CPUs of the host, of which this process may be allowed to use only some.
     cpus: u64,
 }
@@ -229,15 +222,8 @@ impl DropsTracer {
         let mut attached = AttachedDrops::load(subject, reasons.is_some(), &own_addresses(host))?;
         let timing = ProgramTiming::start(&mut attached)?;
         attached.attach()?;
-        let mut unseen: Vec<PathPoint> =
-            attached.lacking().iter().flat_map(|attachment| points(attachment.program)).copied().collect();
-        if subject.peer.is_some() {
-            unseen.extend(AT_SOCKETS);
-        }
-        unseen.sort_unstable();
-        unseen.dedup();
         let cpus = u64::try_from(cpus).unwrap_or(u64::MAX);
-        Ok(Self { attached, timing, begin: Instant::now(), symbols, reasons, unseen, cpus })
+        Ok(Self { attached, timing, begin: Instant::now(), symbols, reasons, cpus })
     }
 
     /// Counts since the start; `host` provides the names of devices. Differences:
@@ -263,7 +249,6 @@ impl DropsTracer {
             lost: count::lost(&lost_counts, self.reasons.as_ref(), &self.symbols),
             edges: vec![edge],
             copies_packets: notes.copies,
-            unseen: self.unseen.clone(),
             fragments_packets: notes.fragments,
             unparsed_packets: notes.unparsed,
             lost_fragments_packets: notes.lost_fragments,
@@ -327,16 +312,6 @@ impl DropsTracer {
             .why_unknown()
             .map(|why| format!("functions have no names, and parts of aggregates may count twice: {why}"));
         reasons.into_iter().chain(symbols).collect()
-    }
-}
-
-fn points(program: &str) -> &'static [PathPoint] {
-    match program {
-        "sends" => &[PathPoint::Sent, PathPoint::SendFailed],
-        "reads" => &[PathPoint::Read, PathPoint::Truncated, PathPoint::LengthUnknown],
-        // The program also records lengths.
-        "delivered" => &[PathPoint::Delivered, PathPoint::Truncated, PathPoint::LengthUnknown],
-        _ => &[],
     }
 }
 

@@ -4,7 +4,6 @@ mod cost;
 mod cost_entry;
 mod delay;
 mod hot_spots;
-mod ledger;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -75,11 +75,16 @@ fn datagrams_to_a_closed_port_are_counted_as_no_socket() {
     let client = scene.client();
     let before = scene.counter("Udp", "NoPorts");
     let no_ports = || scene.counter("Udp", "NoPorts") - before;
-    let output = scene.run_during(|| {
-        send(&client, 100);
-        within(20, "all are refused", || no_ports() == 100);
-    });
-    output.assert_only_loss("requests", "no-socket", 100);
+    let drops = scene.start_drops(&["--port", "4053", "--port", "4054"]);
+    send(&client, 100);
+    for _ in 0..50 {
+        while client.send_to(&[0; 100], (ADDRESS, 4054)).is_err() {}
+    }
+    within(20, "all are refused", || no_ports() == 150);
+    let output = drops.end();
+    assert_eq!(output.losses("requests"), [("no-socket".to_owned(), 100), ("no-socket".to_owned(), 50)]);
+    assert_eq!(output.places("no-socket"), ["port 4053", "port 4054"]);
+    assert_eq!(output.unaccounted(), [], "{:#}", output.document);
 }
 
 #[test]

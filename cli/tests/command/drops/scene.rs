@@ -208,7 +208,8 @@ impl DropsOutput {
         lost.extend(self.losses("replies"));
         lost.retain(|(_, packets)| *packets > 0);
         assert_eq!(lost, [(name.to_owned(), packets)], "{:#}", self.document);
-        assert_eq!(count(self.loss(direction, name), "packets"), packets);
+        let loss = self.loss(direction, name);
+        assert_eq!((count(loss, "packets"), &loss["exactness"]), (packets, &"exact".into()));
         assert_eq!(self.unaccounted(), [], "{:#}", self.document);
         assert_eq!(self.status, Some(1), "{}", self.errors);
     }

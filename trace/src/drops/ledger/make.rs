@@ -64,7 +64,6 @@ fn describe_subject(subject: &PortSubject) -> String {
     let peer = subject.peer.map(|peer| format!(" with {peer}")).unwrap_or_default();
     let place = match subject.network {
         NamespaceScope::Here => String::new(),
-        NamespaceScope::Inode(inode) => format!(" in network namespace {inode}"),
         NamespaceScope::All => " in all network namespaces".to_owned(),
     };
     format!("{traffic}{peer}{place}")

@@ -144,7 +144,6 @@ fn sums<K: Pod + Ord>(programs: &TracePrograms, name: &str) -> Result<BTreeMap<K
 fn inode(network: NamespaceScope) -> Result<u32, TraceError> {
     match network {
         NamespaceScope::All => Ok(0),
-        NamespaceScope::Inode(inode) => Ok(inode),
         NamespaceScope::Here => {
             bpf::network_namespace().map_err(|source| TraceError::Kernel { what: WHAT, source })
         }
