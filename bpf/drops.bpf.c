@@ -209,7 +209,7 @@ int loses_without_reason(__u64 *arguments) {
 INLINE int is_asked_for(struct sock *socket) {
     if (peer_version || !socket || socket->sk_protocol != IPPROTO_UDP)
         return 0;
-    if (some_ports && !has_port(socket->__sk_common.skc_num))
+    if ((__u32)has_port(socket->__sk_common.skc_num) != some_ports)
         return 0;
     return !is_elsewhere(socket->__sk_common.skc_net.net);
 }

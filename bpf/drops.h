@@ -95,7 +95,7 @@ struct nf_conn {
 // Set before the programs are loaded.
 // Inode of the network namespace; 0: all network namespaces.
 const volatile __u32 network = 0;
-// 0: count all UDP ports. 1: count only `ports`, which has one bit per port.
+// 0: count all UDP ports except `ports`. 1: count only `ports`, which has one bit per port.
 const volatile __u32 some_ports = 0;
 const volatile __u8 ports[8192] = {};
 // 4 or 6: count only packets from or to the address `peer` of this IP version. 0: no peer. The

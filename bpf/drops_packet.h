@@ -4,7 +4,7 @@
 
 #include "drops.h"
 
-// Not UDP over IP, or not from or to the peer.
+// Not UDP over IP, not from or to the peer, or of a port that is left out.
 #define PACKET_OTHER 0
 #define PACKET_OURS 1
 // A UDP fragment other than the first, which has no ports.
@@ -13,7 +13,7 @@
 // linear part. Drivers that receive into pages (napi_gro_frags) may leave all of IP there while GRO
 // is off.
 #define PACKET_UNPARSED 3
-// UDP over IP, neither port in `ports`.
+// UDP over IP, neither port in `ports`, if only those are counted.
 #define PACKET_UNASKED 4
 
 struct address {
@@ -118,12 +118,14 @@ INLINE int is_peer(__u32 version, const __be32 *address) {
 // Sets direction and port of a packet with a port in `ports`. If both ports are in `ports`, as with
 // NTP, incoming packets are requests and outgoing packets are replies.
 INLINE int judge(const struct udp_ports *found, __u32 outgoing, struct packet *packet) {
+    __u16 source = bpf_ntohs(found->source), destination = bpf_ntohs(found->destination);
+    int from = has_port(source), to = has_port(destination);
     if (!some_ports) {
+        if (from || to)
+            return PACKET_OTHER;
         packet->direction = outgoing ? DIRECTION_REPLY : DIRECTION_REQUEST;
         return PACKET_OURS;
     }
-    __u16 source = bpf_ntohs(found->source), destination = bpf_ntohs(found->destination);
-    int from = has_port(source), to = has_port(destination);
     if (!from && !to)
         return PACKET_UNASKED;
     int is_reply = from && (!to || outgoing);

@@ -10,9 +10,7 @@ use std::time::{Duration, Instant};
 use linerate_host::stage::thread::TaskStat;
 use linerate_host::{Host, Known, process};
 
-// The initial PID namespace (`PROC_PID_INIT_INO`, include/linux/proc_ns.h, since Linux 3.8), whose
-// ids BPF programs use.
-const FIRST_PROCESSES: &str = "pid:[4026531836]";
+use crate::host_facts::sees_all_processes;
 
 #[derive(Debug)]
 pub(super) struct AccountedTimes {
@@ -41,8 +39,8 @@ impl AccountedTimes {
             length: Duration::ZERO,
             why: None,
         };
-        let namespace = host.read_link("/proc/self/ns/pid");
-        if namespace.as_deref().ok() != Some(FIRST_PROCESSES) {
+        // BPF programs use the ids of the initial PID namespace.
+        if !sees_all_processes(host) {
             times.why = Some("this is a process namespace of its own, with other ids".to_owned());
             return times;
         }

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::reason;
 use crate::TraceError;
-use crate::host_facts::{interface_names, online_cpus};
+use crate::host_facts::{interface_names, online_cpus, tunnel_ports};
 use crate::programs::kernel_types;
 use crate::symbols::KernelSymbols;
 
@@ -209,6 +209,8 @@ pub struct DropsTracer {
     begin: Instant,
     symbols: KernelSymbols,
     reasons: Option<BTreeMap<u32, String>>,
+    // Ports that are not counted, although no port was named.
+    left_out: Vec<u16>,
     // CPUs of the host, of which this process may be allowed to use only some.
     cpus: u64,
 }
@@ -219,11 +221,13 @@ impl DropsTracer {
         let symbols = KernelSymbols::kernel(host)?;
         let reasons = reason::names(&kernel_types(program::WHAT)?);
         let cpus = online_cpus(host)?.len();
-        let mut attached = AttachedDrops::load(subject, reasons.is_some(), &own_addresses(host))?;
+        // A tunnel takes packets before they reach a receive buffer, and no program sends its packets.
+        let left_out = if subject.ports.is_empty() { tunnel_ports(host) } else { Vec::new() };
+        let mut attached = AttachedDrops::load(subject, &left_out, reasons.is_some(), &own_addresses(host))?;
         let timing = ProgramTiming::start(&mut attached)?;
         attached.attach()?;
         let cpus = u64::try_from(cpus).unwrap_or(u64::MAX);
-        Ok(Self { attached, timing, begin: Instant::now(), symbols, reasons, cpus })
+        Ok(Self { attached, timing, begin: Instant::now(), symbols, reasons, left_out, cpus })
     }
 
     /// Counts since the start; `host` provides the names of devices. Differences:
@@ -311,7 +315,10 @@ impl DropsTracer {
             .symbols
             .why_unknown()
             .map(|why| format!("functions have no names, and parts of aggregates may count twice: {why}"));
-        reasons.into_iter().chain(symbols).collect()
+        let left_out = self.left_out.iter().map(|port| {
+            format!("UDP port {port} of a tunnel in the kernel is not counted, unless it is named")
+        });
+        reasons.into_iter().chain(symbols).chain(left_out).collect()
     }
 }
 

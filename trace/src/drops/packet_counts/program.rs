@@ -52,16 +52,17 @@ pub(super) struct AttachedDrops {
 }
 
 impl AttachedDrops {
-    /// `has_reasons` decides which program sees losses. `addresses` are those of the network
-    /// namespace, empty if unknown.
+    /// Without ports in the subject, those `left_out` are not counted. `has_reasons` decides which
+    /// program sees losses. `addresses` are those of the network namespace, empty if unknown.
     pub(super) fn load(
         subject: &PortSubject,
+        left_out: &[u16],
         has_reasons: bool,
         addresses: &[IpAddr],
     ) -> Result<Self, TraceError> {
         let network = inode(subject.network)?;
         let some_ports = u32::from(!subject.ports.is_empty());
-        let ports = bpf::port_set(&subject.ports);
+        let ports = bpf::port_set(if subject.ports.is_empty() { left_out } else { &subject.ports });
         let (version, peer) = address(subject.peer);
         let most_addresses = u32::try_from(addresses.len()).unwrap_or(u32::MAX).max(1);
         let mut programs = PROGRAMS;

@@ -9,6 +9,7 @@ use linerate_lab::{Lab, LabHost};
 use linerate_testkit::skip;
 
 use super::*;
+use crate::host_facts::sees_all_processes;
 use crate::programs::RunCounting;
 
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -177,6 +178,27 @@ fn ipv6_packets_are_counted_for_one_port_all_ports_or_one_peer() {
     let counts = until(&peer, |_| true);
     assert_eq!(counts.packets(PathPoint::Received, Request), 20, "{counts:#?}");
     assert_eq!(until(&other_peer, |_| true).passed, []);
+}
+
+#[test]
+fn packets_of_tunnels_are_left_out_if_no_port_is_named() {
+    let test = "packets_of_tunnels_are_left_out_if_no_port_is_named";
+    let Some(lab) = lab(test) else { return };
+    let receiver = lab.receiver();
+    let host = Host::live_with_sys(receiver.sys_path().unwrap());
+    if !sees_all_processes(&host) || !ip(receiver, "link add vx0 type vxlan id 3 dstport 5300") {
+        return skip(test, "VXLAN, or processes of other namespaces");
+    }
+    assert!(ip(receiver, "link set vx0 up"));
+    let start = |subject: PortSubject| receiver.run(|| DropsTracer::start(&host, &subject)).unwrap().unwrap();
+    let (all_ports, one_port) = (start(PortSubject::default()), start(subject(&[PORT])));
+    let sender = socket(&lab.senders()[0], "0.0.0.0:0");
+    send(&sender, address(&lab, PORT), [50; 10]);
+    send(&sender, address(&lab, PORT + 1), [50; 10]);
+    until(&one_port, |counts| counts.packets(PathPoint::Received, Request) == 10);
+    let counts = until(&all_ports, |counts| counts.packets(PathPoint::Received, Request) >= 10);
+    assert_eq!(counts.packets(PathPoint::Received, Request), 10, "{counts:#?}");
+    assert!(counts.notes.iter().any(|note| note.starts_with("UDP port 5300 of a tunnel")), "{counts:#?}");
 }
 
 #[test]
