@@ -38,9 +38,6 @@ pub(super) const AT_SOCKETS: [PathPoint; 6] = [
 /// Wait for packets in flight. Softirqs end sooner, including packets they have begun to handle.
 const SETTLED: Duration = Duration::from_millis(20);
 
-// The longest wait for replies of a program.
-const ANSWERED: Duration = Duration::from_millis(500);
-
 // Packets that a CPU handles together: a driver's weight (`NAPI_POLL_WEIGHT`,
 // include/linux/netdevice.h, Linux 6.18).
 const TOGETHER: u64 = 64;
@@ -265,17 +262,19 @@ impl DropsTracer {
     }
 
     /// Waits until packets in flight at a reading have arrived, and adds them to the reading. Waits
-    /// longer while a program answers `unanswered` requests.
-    pub(super) fn settle(&self, counts: &mut PacketCounts, unanswered: u64) -> Result<(), TraceError> {
+    /// up to `longest` until a program has answered `unanswered` requests.
+    pub(super) fn settle(
+        &self,
+        counts: &mut PacketCounts,
+        unanswered: u64,
+        longest: Duration,
+    ) -> Result<(), TraceError> {
         let begin = Instant::now();
-        let mut answered = 0;
         loop {
             std::thread::sleep(SETTLED);
             let after = count::passed_since(&self.attached.counters()?.passed(), &counts.passed);
-            let sent = after.iter().filter(|row| row.point == PathPoint::Sent).map(|row| row.packets).sum();
-            let is_answering = sent > answered && sent < unanswered && begin.elapsed() < ANSWERED;
-            answered = sent;
-            if is_answering {
+            let sent = after.iter().filter(|row| row.point == PathPoint::Sent).map(|row| row.packets);
+            if sent.sum::<u64>() < unanswered && begin.elapsed() < longest {
                 continue;
             }
             for edge in &mut counts.edges {

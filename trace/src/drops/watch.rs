@@ -3,6 +3,8 @@
 mod reading;
 mod sampling;
 
+use std::time::Duration;
+
 use linerate_host::Host;
 
 use super::ledger::PacketEvidence;
@@ -11,6 +13,9 @@ use crate::TraceError;
 use reading::{DropsReading, SocketDrops};
 
 pub use sampling::SampledWatch;
+
+// The longest wait for replies of a program.
+const ANSWERED: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Clone)]
 struct DropsMoment {
@@ -36,7 +41,7 @@ impl DropsMoment {
         // Programs were attached since the reading. The losses of devices must be of the same time
         // as the packets, to which they are added.
         reading.replace_devices(reading.devices(host));
-        tracer.settle(&mut counts, 0)?;
+        tracer.settle(&mut counts, 0, ANSWERED)?;
         Ok(Self { before: reading.drops(), reading, seen: counts, after })
     }
 }
@@ -84,40 +89,53 @@ impl DropsWatch {
         SocketDrops::observe(host, &self.subject, &self.interfaces)
     }
 
-    // Everything since the start, and since the last lap.
-    fn total_and_lap(&mut self, host: &Host) -> Result<(PacketEvidence, PacketEvidence), TraceError> {
-        let now = self.read_moment(host, &self.last.seen)?;
+    // Everything since the start, and since the last lap. Waits up to `longest` for replies.
+    fn total_and_lap(
+        &mut self,
+        host: &Host,
+        longest: Duration,
+    ) -> Result<(PacketEvidence, PacketEvidence), TraceError> {
+        let now = self.read_moment(host, &[&self.first, &self.last], longest)?;
         let earlier = std::mem::replace(&mut self.last, now);
         Ok((self.evidence(&self.first.clone()), self.evidence(&earlier)))
     }
 
     pub fn total(&mut self, host: &Host) -> Result<PacketEvidence, TraceError> {
-        self.last = self.read_moment(host, &self.first.seen)?;
+        self.last = self.read_moment(host, &[&self.first], ANSWERED)?;
         Ok(self.evidence(&self.first.clone()))
     }
 
     /// Everything since the last lap, or the start.
     pub fn lap(&mut self, host: &Host) -> Result<PacketEvidence, TraceError> {
-        let now = self.read_moment(host, &self.last.seen)?;
+        let now = self.read_moment(host, &[&self.last], ANSWERED)?;
         let earlier = std::mem::replace(&mut self.last, now);
         Ok(self.evidence(&earlier))
     }
 
-    fn read_moment(&self, host: &Host, earlier: &PacketCounts) -> Result<DropsMoment, TraceError> {
+    fn read_moment(
+        &self,
+        host: &Host,
+        earlier: &[&DropsMoment],
+        longest: Duration,
+    ) -> Result<DropsMoment, TraceError> {
         let before = SocketDrops::observe(host, &self.subject, &self.interfaces);
         let mut counts = self.look.read(host)?;
         let waiting = SocketDrops::observe(host, &self.subject, &self.interfaces).waiting();
         let devices = self.first.reading.devices(host);
-        let growth = counts.since(earlier);
-        let unanswered = growth.packets(PathPoint::Read, PacketDirection::Request);
-        self.look.settle(
-            &mut counts,
-            unanswered.saturating_sub(growth.packets(PathPoint::Sent, PacketDirection::Reply)),
-        )?;
+        let unanswered = earlier.iter().map(|earlier| self.unanswered(&counts.since(&earlier.seen))).max();
+        self.look.settle(&mut counts, unanswered.unwrap_or_default(), longest)?;
         let mut reading = DropsReading::observe(host, &self.subject, &self.interfaces);
         reading.waits_at_least(waiting);
         reading.replace_devices(devices);
         Ok(DropsMoment { before, seen: counts, after: reading.drops(), reading })
+    }
+
+    // Requests without a reply; zero if the program answers nothing, or sends no replies.
+    fn unanswered(&self, counts: &PacketCounts) -> u64 {
+        let sent = counts.packets(PathPoint::Sent, PacketDirection::Reply);
+        let is_answering = sent > 0 && !self.subject.ports.is_empty();
+        let read = counts.packets(PathPoint::Read, PacketDirection::Request);
+        if is_answering { read.saturating_sub(sent) } else { 0 }
     }
 
     fn evidence(&mut self, earlier: &DropsMoment) -> PacketEvidence {

@@ -224,3 +224,13 @@ fn overhead_contains_only_timed_runs_while_another_process_keeps_timing_programs
     let timed = timed_runs(&mut tracer) - timed_before;
     assert!(timed <= after - before, "{timed} runs in a time with {}", after - before);
 }
+
+#[test]
+fn replies_are_awaited_longer_than_packets_in_flight() {
+    let Some(lab) = lab("replies_are_awaited_longer_than_packets_in_flight") else { return };
+    let tracer = start_tracer(lab.receiver(), &subject(&[PORT]));
+    let mut counts = tracer.read(&Host::live()).unwrap();
+    let begin = Instant::now();
+    tracer.settle(&mut counts, 1, 3 * SETTLED).unwrap();
+    assert!(begin.elapsed() >= 3 * SETTLED);
+}

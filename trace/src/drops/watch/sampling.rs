@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use linerate_host::{Host, Known};
 
-use super::DropsWatch;
 use super::reading::SocketDrops;
+use super::{ANSWERED, DropsWatch};
 use crate::TraceError;
 use crate::drops::ledger::{PacketEvidence, SampledTime};
 use crate::drops::packet_counts::PortSubject;
@@ -76,7 +76,7 @@ impl SampledWatch {
         if self.share <= BUDGET {
             return Ok(if checked.is_some() { CHECK } else { WINDOW });
         }
-        self.close(host)?;
+        self.close(host, WINDOW)?;
         self.watch.pause()?;
         self.state = SamplingState::Paused;
         self.has_paused = true;
@@ -87,7 +87,7 @@ impl SampledWatch {
     pub fn total(mut self, host: &Host) -> Result<PacketEvidence, TraceError> {
         if matches!(self.state, SamplingState::Counting { .. }) {
             self.check();
-            self.close(host)?;
+            self.close(host, ANSWERED)?;
         }
         let mut evidence = self.windows.unwrap_or_default();
         if self.has_paused {
@@ -121,8 +121,9 @@ impl SampledWatch {
         *checked = Some(Instant::now());
     }
 
-    fn close(&mut self, host: &Host) -> Result<(), TraceError> {
-        let (window, lap) = self.watch.total_and_lap(host)?;
+    // Ends a window; waits up to `longest` for replies.
+    fn close(&mut self, host: &Host, longest: Duration) -> Result<(), TraceError> {
+        let (window, lap) = self.watch.total_and_lap(host, longest)?;
         let join = |sum: Option<PacketEvidence>, added: PacketEvidence| match sum {
             Some(sum) => sum.joined(&added),
             None => added,
