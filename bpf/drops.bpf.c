@@ -64,7 +64,10 @@ struct {
 
 INLINE struct counters *here(void) {
     __u32 only = 0;
-    return bpf_map_lookup_elem(&counters, &only);
+    struct counters *all = bpf_map_lookup_elem(&counters, &only);
+    if (all)
+        all->notes[NOTE_RUN]++;
+    return all;
 }
 
 INLINE int is_elsewhere(struct net *net) {

@@ -56,6 +56,8 @@ enum note {
     NOTE_LOST_FRAGMENT,
     NOTE_LOST_UNPARSED,
     NOTE_COPY,
+    // A run of any program.
+    NOTE_RUN,
     NOTES,
 };
 

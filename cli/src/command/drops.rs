@@ -48,7 +48,7 @@ impl DropsArgs {
             watch(&mut session, &workload, &interrupt, (targets.text, style))?
         } else {
             loop {
-                let ended_command = workload.wait(&interrupt, session.turn()?)?;
+                let ended_command = workload.wait(&interrupt, Some(session.turn()?))?;
                 if ended_command.is_some() || interrupt.is_raised() || workload.is_over() {
                     break ended_command;
                 }
@@ -95,7 +95,7 @@ fn watch(
 ) -> Result<Option<EndedCommand>> {
     let begin = Instant::now();
     let mut printed = PrintedDrops::default();
-    let mut next_turn = session.turn()?.map(|delay| Instant::now() + delay);
+    let mut next_turn = Some(Instant::now() + session.turn()?);
     for number in 1_u32.. {
         let interval_end = begin + WATCH_INTERVAL.saturating_mul(number);
         loop {
@@ -106,7 +106,7 @@ fn watch(
                 return Ok(ended_command);
             }
             if next_turn.is_some_and(|next_turn| next_turn <= Instant::now()) {
-                next_turn = session.turn()?.map(|delay| Instant::now() + delay);
+                next_turn = Some(Instant::now() + session.turn()?);
             }
             if interval_end <= Instant::now() {
                 break;

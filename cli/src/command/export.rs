@@ -73,7 +73,7 @@ pub(crate) struct ExportArgs {
 /// Optional metrics that require tracing or create many series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum TracedMetrics {
-    /// Dropped UDP packets by the kernel's reason; requires CAP_BPF and CAP_PERFMON
+    /// Dropped UDP packets by the kernel's reason; requires CAP_BPF and CAP_PERFMON, and counts every packet
     Drops,
     /// CPU time that packets take, by victim; requires the same, and at most 1 % of a CPU
     Cost,

@@ -6,6 +6,8 @@
 
 use std::time::Duration;
 
+use crate::call::USUAL_RUN_NS;
+
 // Limit of the measurement's share of the busiest CPU.
 pub(super) const BUDGET: f64 = 0.01;
 
@@ -24,9 +26,6 @@ const PARTS: [u32; 5] = [2, 4, 8, 16, 32];
 
 // Share of the budget that more attached time may use, so that the pace does not go back and forth.
 const SURE: f64 = 0.7;
-
-// Time per run if the kernel does not report it, ns: about the value of machines that report it.
-const USUAL_NS: f64 = 150.0;
 
 /// The part of the time for which programs are attached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,7 +50,7 @@ pub(super) struct ProgramRates {
 impl TracePace {
     /// The pace within the budget at these rates.
     pub(super) fn for_rates(self, rates: &ProgramRates) -> Self {
-        let share = |runs: f64| runs * rates.ns_a_run.unwrap_or(USUAL_NS) / 1e9;
+        let share = |runs: f64| runs * rates.ns_a_run.unwrap_or(USUAL_RUN_NS) / 1e9;
         let (often, irqs) = (share(rates.often), share(rates.irqs));
         let pace = Self::for_shares(often, irqs, 1.0);
         // A slower pace at once; a faster one only with budget to spare.

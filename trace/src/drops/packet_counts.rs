@@ -285,18 +285,14 @@ impl DropsTracer {
         }
     }
 
-    pub(super) fn overhead(&mut self) -> Known<TraceOverhead> {
+    pub(super) fn overhead(&self) -> Known<TraceOverhead> {
         self.timing.overhead()
     }
 
-    /// Times the programs only when [`time_now`](Self::time_now) is called.
-    pub(super) fn end_timing_thread(&mut self) {
-        self.timing.end_thread();
-    }
-
-    // Times the programs for 10 ms: their share of one CPU; `None` if the kernel cannot time them.
-    pub(super) fn time_now(&mut self) -> Option<f64> {
-        self.timing.time_now()
+    // Times the programs for 10 ms, and returns their share of one CPU: an estimate if the kernel
+    // cannot time them.
+    pub(super) fn time_now(&mut self) -> Result<f64, TraceError> {
+        self.timing.time_now(&self.attached)
     }
 
     /// Stops counting, without cost, until [`resume`](Self::resume).

@@ -17,6 +17,10 @@ pub use sampling::SampledWatch;
 // The longest wait for replies of a program.
 const ANSWERED: Duration = Duration::from_millis(500);
 
+/// Time from the start to the first timing of the programs, and between two timings.
+const FIRST_TIMING: Duration = Duration::from_millis(40);
+const TIMING_INTERVAL: Duration = Duration::from_millis(490);
+
 #[derive(Debug, Clone)]
 struct DropsMoment {
     reading: DropsReading,
@@ -54,6 +58,7 @@ pub struct DropsWatch {
     interfaces: Vec<String>,
     first: DropsMoment,
     last: DropsMoment,
+    is_timing: bool,
 }
 
 impl DropsWatch {
@@ -69,7 +74,17 @@ impl DropsWatch {
         let tracer = DropsTracer::start(host, subject)?;
         let first = DropsMoment::first(host, &tracer, reading, subject, interfaces)?;
         let last = first.clone();
-        Ok(Self { look: tracer, subject: subject.clone(), interfaces: interfaces.to_vec(), first, last })
+        let (subject, interfaces) = (subject.clone(), interfaces.to_vec());
+        Ok(Self { look: tracer, subject, interfaces, first, last, is_timing: false })
+    }
+
+    /// Times the programs, which takes 10 ms; returns when to call this again.
+    pub fn turn(&mut self) -> Result<Duration, TraceError> {
+        if !std::mem::replace(&mut self.is_timing, true) {
+            return Ok(FIRST_TIMING);
+        }
+        self.look.time_now()?;
+        Ok(TIMING_INTERVAL)
     }
 
     fn pause(&mut self) -> Result<(), TraceError> {
@@ -97,12 +112,12 @@ impl DropsWatch {
     ) -> Result<(PacketEvidence, PacketEvidence), TraceError> {
         let now = self.read_moment(host, &[&self.first, &self.last], longest)?;
         let earlier = std::mem::replace(&mut self.last, now);
-        Ok((self.evidence(&self.first.clone()), self.evidence(&earlier)))
+        Ok((self.evidence(&self.first), self.evidence(&earlier)))
     }
 
     pub fn total(&mut self, host: &Host) -> Result<PacketEvidence, TraceError> {
         self.last = self.read_moment(host, &[&self.first], ANSWERED)?;
-        Ok(self.evidence(&self.first.clone()))
+        Ok(self.evidence(&self.first))
     }
 
     /// Everything since the last lap, or the start.
@@ -138,7 +153,7 @@ impl DropsWatch {
         if is_answering { read.saturating_sub(sent) } else { 0 }
     }
 
-    fn evidence(&mut self, earlier: &DropsMoment) -> PacketEvidence {
+    fn evidence(&self, earlier: &DropsMoment) -> PacketEvidence {
         let now = &self.last;
         let counts = now.seen.since(&earlier.seen);
         let mut evidence = now.reading.since(&earlier.reading, self.subject.clone(), counts);

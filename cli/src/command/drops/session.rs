@@ -78,13 +78,12 @@ impl DropsSession {
         Ok(Self { host, counting })
     }
 
-    // Pauses or resumes a sampled count. Returns the time until the next call; `None` for no
-    // further call.
-    pub(super) fn turn(&mut self) -> Result<Option<Duration>> {
-        match &mut self.counting {
-            CountingMode::All(_) => Ok(None),
-            CountingMode::Sampled(watch) => Ok(Some(watch.turn(&self.host)?)),
-        }
+    // Times the programs; pauses or resumes a sampled count. Returns the time until the next call.
+    pub(super) fn turn(&mut self) -> Result<Duration> {
+        Ok(match &mut self.counting {
+            CountingMode::All(watch) => watch.turn()?,
+            CountingMode::Sampled(watch) => watch.turn(&self.host)?,
+        })
     }
 
     /// Ends the counting, then reads the generator's counts with `read_generator`.

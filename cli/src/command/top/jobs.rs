@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::mpsc::Sender;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use linerate_host::Host;
@@ -106,7 +106,10 @@ fn drops(ports: Vec<u16>, interfaces: &[String]) -> Result<Vec<String>> {
     let host = Host::live();
     let port_subject = PortSubject { network: NamespaceScope::Here, ports, peer: None };
     let mut watch = DropsWatch::start(&host, &port_subject, interfaces).context("drops")?;
-    thread::sleep(TIME);
+    let end = Instant::now() + TIME;
+    while Instant::now() < end {
+        thread::sleep(watch.turn().context("drops")?.min(end.saturating_duration_since(Instant::now())));
+    }
     let accounting = PacketAccounting::make(&watch.total(&host).context("drops")?);
     Ok(lines(DropsResult::new(accounting)))
 }

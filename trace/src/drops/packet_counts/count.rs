@@ -120,7 +120,7 @@ const POINTS: [Option<PathPoint>; 10] = [
 const DIRECTIONS: usize = 2;
 
 /// `enum note` of bpf/drops.h.
-const NOTES: usize = 6;
+const NOTES: usize = 7;
 
 /// `struct counters` without its last word.
 pub(super) const COUNTERS: usize = POINTS.len() * DIRECTIONS + NOTES + 1;
@@ -148,6 +148,7 @@ pub(super) struct CountNotes {
     pub(super) lost_fragments: u64,
     pub(super) lost_unparsed: u64,
     pub(super) copies: u64,
+    pub(super) runs: u64,
 }
 
 impl DropCounters {
@@ -156,8 +157,8 @@ impl DropCounters {
     }
 
     pub(super) fn notes(&self) -> CountNotes {
-        let [.., missed, fragments, unparsed, lost_fragments, lost_unparsed, copies, _] = self.0;
-        CountNotes { missed, fragments, unparsed, lost_fragments, lost_unparsed, copies }
+        let [.., missed, fragments, unparsed, lost_fragments, lost_unparsed, copies, runs, _] = self.0;
+        CountNotes { missed, fragments, unparsed, lost_fragments, lost_unparsed, copies, runs }
     }
 
     fn count_at(&self, point: usize, direction: usize) -> u64 {

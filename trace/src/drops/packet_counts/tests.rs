@@ -2,11 +2,13 @@
 
 use std::net::{SocketAddr, UdpSocket};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use linerate_host::Host;
 use linerate_lab::{Lab, LabHost};
 use linerate_testkit::skip;
+use rustix::thread::CapabilitySet;
 
 use super::*;
 use crate::host_facts::sees_all_processes;
@@ -210,9 +212,8 @@ fn overhead_contains_only_timed_runs_while_another_process_keeps_timing_programs
     let _counting = RunCounting::start(program::WHAT).unwrap();
     let server = socket(lab.receiver(), "0.0.0.0:5300");
     let mut tracer = start_tracer(lab.receiver(), &subject(&[PORT]));
-    tracer.end_timing_thread();
-    let timed_runs = |tracer: &mut DropsTracer| tracer.overhead().value().map_or(0, |share| share.timed_runs);
-    let timed_before = timed_runs(&mut tracer);
+    let timed_runs = |tracer: &DropsTracer| tracer.overhead().value().map_or(0, |share| share.timed_runs);
+    let timed_before = timed_runs(&tracer);
     for _ in 0..1000 {
         send(&server, address(&lab, PORT), [32]);
     }
@@ -221,8 +222,37 @@ fn overhead_contains_only_timed_runs_while_another_process_keeps_timing_programs
     assert!(before >= 1000, "{before} runs: the kernel times programs all the time");
     tracer.time_now().unwrap();
     let after = counters.read().unwrap().runs;
-    let timed = timed_runs(&mut tracer) - timed_before;
+    let timed = timed_runs(&tracer) - timed_before;
     assert!(timed <= after - before, "{timed} runs in a time with {}", after - before);
+}
+
+#[test]
+fn without_cap_sys_admin_the_share_of_the_programs_is_an_estimate() {
+    let Some(lab) = lab("without_cap_sys_admin_the_share_of_the_programs_is_an_estimate") else { return };
+    let server = socket(lab.receiver(), "0.0.0.0:5300");
+    let mut tracer = start_tracer(lab.receiver(), &subject(&[PORT]));
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                send(&server, address(&lab, PORT), [32]);
+            }
+        });
+        let estimate = scope.spawn(|| {
+            let mut capabilities = rustix::thread::capabilities(None).unwrap();
+            capabilities.effective.remove(CapabilitySet::SYS_ADMIN);
+            rustix::thread::set_capabilities(None, capabilities).unwrap();
+            let begin = Instant::now();
+            while tracer.time_now().unwrap() == 0.0 {
+                assert!(begin.elapsed() < DEADLINE);
+            }
+            tracer.overhead()
+        });
+        let overhead = estimate.join();
+        is_over.store(true, Ordering::Relaxed);
+        let why = overhead.unwrap();
+        assert!(why.why().is_some_and(|why| why.contains("CAP_SYS_ADMIN")), "{why:?}");
+    });
 }
 
 #[test]

@@ -49,8 +49,7 @@ enum SamplingState {
 
 impl SampledWatch {
     pub fn start(host: &Host, subject: &PortSubject, interfaces: &[String]) -> Result<Self, TraceError> {
-        let mut watch = DropsWatch::start(host, subject, interfaces)?;
-        watch.look.end_timing_thread();
+        let watch = DropsWatch::start(host, subject, interfaces)?;
         Ok(Self {
             begun: Instant::now(),
             first_drops: watch.first.after.clone(),
@@ -72,7 +71,7 @@ impl SampledWatch {
             self.state = SamplingState::Counting { since: Instant::now(), checked: None };
             return Ok(WINDOW);
         };
-        self.check();
+        self.check()?;
         if self.share <= BUDGET {
             return Ok(if checked.is_some() { CHECK } else { WINDOW });
         }
@@ -86,7 +85,7 @@ impl SampledWatch {
 
     pub fn total(mut self, host: &Host) -> Result<PacketEvidence, TraceError> {
         if matches!(self.state, SamplingState::Counting { .. }) {
-            self.check();
+            self.check()?;
             self.close(host, ANSWERED)?;
         }
         let mut evidence = self.windows.unwrap_or_default();
@@ -113,12 +112,13 @@ impl SampledWatch {
         Ok(self.lap.take())
     }
 
-    fn check(&mut self) {
-        let SamplingState::Counting { since, checked } = &mut self.state else { return };
-        self.share = self.watch.look.time_now().unwrap_or(self.share);
+    fn check(&mut self) -> Result<(), TraceError> {
+        let SamplingState::Counting { since, checked } = &mut self.state else { return Ok(()) };
+        self.share = self.watch.look.time_now()?;
         self.largest_share = self.largest_share.max(self.share);
         self.taken_seconds += self.share * checked.unwrap_or(*since).elapsed().as_secs_f64();
         *checked = Some(Instant::now());
+        Ok(())
     }
 
     // Ends a window; waits up to `longest` for replies.
