@@ -93,32 +93,30 @@ fn watch(
     interrupt: &InterruptFlag,
     (to_stdout, style): (bool, TextStyle),
 ) -> Result<Option<EndedCommand>> {
-    let begin = Instant::now();
     let mut printed = PrintedDrops::default();
-    let mut next_turn = Some(Instant::now() + session.turn()?);
-    for number in 1_u32.. {
-        let interval_end = begin + WATCH_INTERVAL.saturating_mul(number);
-        loop {
-            let wait_end = next_turn.map_or(interval_end, |next_turn| next_turn.min(interval_end));
-            let ended_command =
-                workload.wait(interrupt, Some(wait_end.saturating_duration_since(Instant::now())))?;
-            if ended_command.is_some() || interrupt.is_raised() || workload.is_over() {
-                return Ok(ended_command);
-            }
-            if next_turn.is_some_and(|next_turn| next_turn <= Instant::now()) {
-                next_turn = Some(Instant::now() + session.turn()?);
-            }
-            if interval_end <= Instant::now() {
-                break;
-            }
+    let mut interval_end = Instant::now() + WATCH_INTERVAL;
+    let mut next_turn = Instant::now() + session.turn()?;
+    loop {
+        let wait = next_turn.min(interval_end).saturating_duration_since(Instant::now());
+        let ended_command = workload.wait(interrupt, Some(wait))?;
+        let is_over = ended_command.is_some() || interrupt.is_raised() || workload.is_over();
+        if !is_over && next_turn <= Instant::now() {
+            next_turn = Instant::now() + session.turn()?;
         }
-        let Some(accounting) = session.lap()? else { continue };
-        let line = printed.interval_line(&accounting, style);
-        if to_stdout {
-            output::print_live(&line)?;
-        } else {
-            status!("{line}");
+        // The last interval may be shorter.
+        if is_over || interval_end <= Instant::now() {
+            if let Some(accounting) = session.lap()? {
+                let line = printed.interval_line(&accounting, style);
+                if to_stdout {
+                    output::print_live(&line)?;
+                } else {
+                    status!("{line}");
+                }
+            }
+            interval_end += WATCH_INTERVAL;
+        }
+        if is_over {
+            return Ok(ended_command);
         }
     }
-    Ok(None)
 }

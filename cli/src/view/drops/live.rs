@@ -10,7 +10,7 @@ use crate::render::style::TextStyle;
 /// Lines between two headings.
 const A_SCREEN: u32 = 20;
 /// Columns for the figures. The names after them are cut in a narrow terminal.
-const LEAST_WIDTH: usize = 92;
+const LEAST_WIDTH: usize = 104;
 /// Largest number of losses named in a line.
 const MOST: usize = 3;
 
@@ -33,6 +33,8 @@ impl PrintedDrops {
         self.replies_lost = self.replies_lost.saturating_add(replies_lost);
         self.unaccounted = self.unaccounted.saturating_add(unaccounted);
         let figures = [
+            // Less than the time between two lines if packets are sampled.
+            format!("{:.2} s", accounting.seconds),
             count(accounting.requests.packets_in()),
             grouped(requests_lost),
             grouped(self.requests_lost),
@@ -49,8 +51,10 @@ impl PrintedDrops {
         );
         let line = cut(line.trim_end(), style.width.max(LEAST_WIDTH));
         let tone = if requests_lost > 0 || replies_lost > 0 { Tone::Bad } else { Tone::Plain };
-        let headings =
-            cells("time", ["requests", "lost", "total", "replies", "lost", "total", "unaccounted"]);
+        let headings = cells(
+            "time",
+            ["counted", "requests", "lost", "total", "replies", "lost", "total", "unaccounted"],
+        );
         let heading_line = self.seconds.is_multiple_of(A_SCREEN).then(|| style.paint(Tone::Faint, &headings));
         self.seconds += 1;
         let lines: Vec<String> =
@@ -59,10 +63,10 @@ impl PrintedDrops {
     }
 }
 
-fn cells(time: &str, figures: [&str; 7]) -> String {
-    let [requests, lost, lost_total, replies, replies_lost, replies_total, unaccounted] = figures;
+fn cells(time: &str, figures: [&str; 8]) -> String {
+    let [counted, requests, lost, lost_total, replies, replies_lost, replies_total, unaccounted] = figures;
     format!(
-        "{time:<8}  {requests:>11}  {lost:>9}  {lost_total:>11}  {replies:>11}  {replies_lost:>9}  {replies_total:>11}  {unaccounted:>11}"
+        "{time:<8}  {counted:>7}  {requests:>11}  {lost:>9}  {lost_total:>11}  {replies:>11}  {replies_lost:>9}  {replies_total:>11}  {unaccounted:>11}"
     )
 }
 
@@ -98,7 +102,10 @@ mod tests {
         let second = printer.interval_line(&accounting(), style);
         assert!(first.starts_with("time ") && first.ends_with('\n') && first.lines().count() == 2, "{first}");
         let cells: Vec<&str> = second.split_whitespace().skip(1).collect();
-        assert_eq!(cells, ["1,000", "100", "200", "900", "0", "0", "0", "netfilter-rule", "100"]);
+        assert_eq!(
+            cells,
+            ["2.00", "s", "1,000", "100", "200", "900", "0", "0", "0", "netfilter-rule", "100"]
+        );
         let narrow = printer.interval_line(&accounting(), TextStyle { width: 20, colour: false });
         assert!(narrow.lines().all(|line| line.chars().count() <= LEAST_WIDTH), "{narrow}");
     }

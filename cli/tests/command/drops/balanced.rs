@@ -103,6 +103,34 @@ fn sampled_packets_balance_at_high_rates() {
     assert_eq!(document["balanced"], true, "{document:#}");
 }
 
+#[test]
+fn broadcasts_that_no_socket_wants_are_not_lost() {
+    let Some(scene) = DropsTestLab::up("broadcasts_that_no_socket_wants_are_not_lost", 1) else { return };
+    let client = scene.client();
+    client.set_broadcast(true).expect("set");
+    let before = scene.counter("Udp", "IgnoredMulti");
+    let drops = scene.start_drops(&[]);
+    for _ in 0..20 {
+        client.send_to(&[7; 100], "198.18.0.255:4099").expect("sent");
+    }
+    within(20, "all are ignored", || scene.counter("Udp", "IgnoredMulti") - before == 20);
+    let output = drops.end();
+    assert_eq!(output.status, Some(0), "{:#}", output.document);
+    assert!(output.document["notes"].to_string().contains("20 broadcasts"), "{:#}", output.document);
+}
+
+#[test]
+fn watch_prints_a_line_for_a_last_interval_below_a_second() {
+    let Some(scene) = DropsTestLab::up("watch_prints_a_line_for_a_last_interval_below_a_second", 1) else {
+        return;
+    };
+    let drops = ["drops", "--port", &PORT.to_string(), "--watch", "--duration", "0.2"];
+    let output = run_on(scene.receiver(), program(), &drops);
+    let text = String::from_utf8(output.stdout).expect("text");
+    let line = text.lines().nth(1).unwrap_or_default();
+    assert!(text.starts_with("time ") && line.contains("  0.2"), "{text}");
+}
+
 /// Ends the traffic, even if a check fails.
 struct TrafficStopGuard<'f> {
     is_sending: &'f AtomicBool,

@@ -32,7 +32,7 @@ pub struct SampledWatch {
     first_drops: SocketDrops,
     state: SamplingState,
     windows: Option<PacketEvidence>,
-    // Windows since the last lap.
+    // Ended windows since the last lap.
     lap: Option<PacketEvidence>,
     has_paused: bool,
     // CPU time of counting, s, and its last measured share of one CPU.
@@ -106,10 +106,11 @@ impl SampledWatch {
 
     /// Everything since the last lap, or the start; `None` if nothing was counted.
     pub fn lap(&mut self, host: &Host) -> Result<Option<PacketEvidence>, TraceError> {
-        if !self.has_paused {
-            return self.watch.lap(host).map(Some);
-        }
-        Ok(self.lap.take())
+        let open = match self.state {
+            SamplingState::Counting { .. } => Some(self.watch.lap(host)?),
+            SamplingState::Paused => None,
+        };
+        Ok([self.lap.take(), open].into_iter().flatten().reduce(|sum, added| sum.joined(&added)))
     }
 
     fn check(&mut self) -> Result<(), TraceError> {
@@ -131,5 +132,28 @@ impl SampledWatch {
         self.windows = Some(join(self.windows.take(), window));
         self.lap = Some(join(self.lap.take(), lap));
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::skip_unless_permitted;
+
+    #[test]
+    fn laps_continue_after_a_pause() {
+        let host = Host::live();
+        let watch = SampledWatch::start(&host, &PortSubject::default(), &[]);
+        let Some(mut watch) = skip_unless_permitted("laps_continue_after_a_pause", watch) else { return };
+        // As after a busy moment: a window has ended, and counting goes on without pauses.
+        watch.close(&host, WINDOW).unwrap();
+        watch.watch.pause().unwrap();
+        (watch.state, watch.has_paused) = (SamplingState::Paused, true);
+        assert!(watch.lap(&host).unwrap().is_some(), "the ended window");
+        assert!(watch.lap(&host).unwrap().is_none(), "nothing is counted in a pause");
+        watch.turn(&host).unwrap();
+        let laps = [(); 2].map(|()| watch.lap(&host).unwrap().expect("a lap").seen.seconds);
+        let total = watch.total(&host).unwrap();
+        assert!(total.sampled.is_some() && laps.iter().sum::<f64>() < total.seen.seconds, "{laps:?}");
     }
 }
