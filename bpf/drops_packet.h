@@ -160,10 +160,15 @@ INLINE int look4(void *at, __u32 space, __u32 outgoing, struct packet *packet) {
     return judge(&found.ports, outgoing, packet);
 }
 
-// For a fragment whose header follows the IPv6 header (RFC 8200, 4.5).
-INLINE int look6_fragment(void *at, __u32 space, __u32 outgoing, struct packet *packet) {
+INLINE int is_extension(__u8 next) {
+    return next == IPPROTO_HOPOPTS || next == IPPROTO_ROUTING || next == IPPROTO_FRAGMENT || next == IPPROTO_DSTOPTS;
+}
+
+// For a packet with an extension header behind the IPv6 header (RFC 8200, 4).
+INLINE int look6_extended(void *at, __u32 space, __u32 outgoing, struct packet *packet) {
     struct {
         struct ipv6 ip;
+        // In any extension header. The other fields are those of a fragment.
         __u8 next;
         __u8 reserved;
         __be16 offset;
@@ -174,7 +179,9 @@ INLINE int look6_fragment(void *at, __u32 space, __u32 outgoing, struct packet *
     if (space < size || bpf_probe_read_kernel(&found, size, at))
         return PACKET_UNPARSED;
     if (found.next != IPPROTO_UDP)
-        return PACKET_OTHER;
+        return is_extension(found.next) ? PACKET_UNPARSED : PACKET_OTHER;
+    if (found.ip.next != IPPROTO_FRAGMENT)
+        return PACKET_UNPARSED;
     if (found.offset & bpf_htons(0xfff8))
         return PACKET_FRAGMENT;
     if (size < sizeof(found))
@@ -197,18 +204,8 @@ INLINE int look6(void *at, __u32 space, __u32 outgoing, struct packet *packet) {
         return -1;
     if (peer_version == 4 || (peer_version == 6 && !is_peer(6, ip->source) && !is_peer(6, ip->destination)))
         return PACKET_OTHER;
-    switch (ip->next) {
-    case IPPROTO_UDP:
-        break;
-    case IPPROTO_FRAGMENT:
-        return look6_fragment(at, space, outgoing, packet);
-    case IPPROTO_HOPOPTS:
-    case IPPROTO_ROUTING:
-    case IPPROTO_DSTOPTS:
-        return PACKET_UNPARSED;
-    default:
-        return PACKET_OTHER;
-    }
+    if (ip->next != IPPROTO_UDP)
+        return is_extension(ip->next) ? look6_extended(at, space, outgoing, packet) : PACKET_OTHER;
     if (space < sizeof(found))
         return PACKET_UNPARSED;
     __builtin_memcpy(&packet->destination, ip->destination, sizeof(packet->destination));
