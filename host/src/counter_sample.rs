@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::counter::CountedUnit;
 use crate::interrupts;
 use crate::netlink::DiagSocket;
 use crate::netlink::qdisc::{self, QdiscState};
@@ -44,6 +45,10 @@ pub struct InterfaceSample {
     pub index: Option<u32>,
     /// The values of `/sys/class/net/IF/statistics` that are listed in [`TOTALS`], by name.
     pub totals: BTreeMap<&'static str, u64>,
+    /// Packets lost before the network stack, by the driver's counters or `rx_missed_errors`; `None` if unknown.
+    /// The kernel's `rx_dropped` also contains packets that a full backlog dropped (enqueue_to_backlog) and frames
+    /// without a protocol handler, such as LLDP (__netif_receive_skb_core, net/core/dev.c, Linux 6.18).
+    pub lost_packets: Option<u64>,
     /// `None` if no source reports them.
     pub receive: Known<Option<Vec<QueueCounts>>>,
     /// `None` if no source reports them.
@@ -54,13 +59,26 @@ pub struct InterfaceSample {
 pub const TOTALS: [&str; 8] = [
     "rx_packets",
     "rx_bytes",
-    "rx_dropped",
     "rx_missed_errors",
+    "rx_crc_errors",
     "tx_packets",
     "tx_bytes",
     "tx_dropped",
     "tx_errors",
 ];
+
+impl InterfaceSample {
+    /// Packets lost before the network stack since an earlier sample; `None` if unknown. Drivers add the drops of
+    /// queues to those of the interface, so the greater of both counts.
+    pub fn lost_since(&self, before: &Self) -> Option<u64> {
+        let queue_drops = |sample: &Self| {
+            let queues = sample.receive.value()?.iter().flatten();
+            queues.filter_map(|queue| queue.drops).reduce(u64::saturating_add)
+        };
+        let growth = |count: &dyn Fn(&Self) -> Option<u64>| count(self)?.checked_sub(count(before)?);
+        growth(&|sample| sample.lost_packets).max(growth(&queue_drops))
+    }
+}
 
 #[derive(Debug)]
 pub struct SampleReader {
@@ -122,10 +140,15 @@ fn read_interface(host: &Host, link: &mut LinkState, disciplines: Known<Vec<Qdis
     let has_both_directions =
         |statistics: &QueueStatistics| !statistics.rx.is_empty() && !statistics.tx.is_empty();
     // A driver has hundreds of statistics, needed only if the kernel does not report the queues.
-    if !queue_statistics.value().and_then(Option::as_ref).is_some_and(has_both_directions) {
-        link.statistics = Known::if_supported(host.statistics(&name));
-    }
+    link.statistics = if queue_statistics.value().and_then(Option::as_ref).is_some_and(has_both_directions) {
+        Known::Value(None)
+    } else {
+        Known::if_supported(host.statistics(&name))
+    };
+    let counters = link.counters().into_iter();
+    let losses = counters.filter(|counter| counter.counts == CountedUnit::PacketsLost);
     InterfaceSample {
+        lost_packets: losses.map(|counter| counter.value).reduce(u64::saturating_add),
         receive: queue_counts(link, &queue_statistics, QueueDirection::Receive),
         transmit: queue_counts(link, &queue_statistics, QueueDirection::Transmit),
         disciplines,
@@ -152,6 +175,37 @@ mod tests {
             sample.interfaces.iter().map(|item| (item.interface.as_str(), item.index)).collect();
         assert_eq!(indices, [("eth0", Some(2)), ("eth1", None)]);
         assert!(sample.interfaces[1].totals.is_empty());
+    }
+
+    #[test]
+    fn losses_of_an_interface_are_those_of_its_driver_or_of_its_queues() {
+        let sample = |files: &[(&str, u64)], queue_drops: Option<u64>| {
+            let mut script = vec![("/sys/class/net/eth0/ifindex".to_owned(), "2\n".to_owned())];
+            script.extend(files.iter().map(|(name, count)| {
+                (format!("/sys/class/net/eth0/statistics/{name}"), format!("{count}\n"))
+            }));
+            let host = Host::scripted(script);
+            let scope = Scope { interfaces: vec!["eth0".into()], ..Scope::default() };
+            let mut sample = SampleReader::new(&PacketPath::observe(&host, &scope)).read(&host);
+            let mut interface = sample.interfaces.remove(0);
+            let read_from = String::new();
+            interface.receive = Known::Value(queue_drops.map(|drops| {
+                vec![QueueCounts { queue: 0, packets: 9, bytes: None, drops: Some(drops), read_from }]
+            }));
+            interface
+        };
+        let missed = |missed| [("rx_missed_errors", missed), ("rx_dropped", 100 * missed)];
+        let cases = [
+            (sample(&missed(1), None), sample(&missed(4), None), Some(3)),
+            (sample(&missed(1), Some(1)), sample(&missed(4), Some(4)), Some(3)),
+            (sample(&missed(1), Some(1)), sample(&missed(1), Some(8)), Some(7)),
+            (sample(&[], Some(1)), sample(&[], Some(8)), Some(7)),
+            (sample(&[], None), sample(&[], None), None),
+            (sample(&missed(4), None), sample(&missed(1), None), None),
+        ];
+        for (before, now, lost) in cases {
+            assert_eq!(now.lost_since(&before), lost, "{before:?} {now:?}");
+        }
     }
 
     #[test]

@@ -59,7 +59,8 @@ pub struct InterfaceSnapshot {
     pub rx_packets_per_second: Option<f64>,
     /// Without preamble and gap.
     pub rx_bits_per_second: Option<f64>,
-    /// `rx_missed_errors` and `rx_dropped`.
+    /// Lost before the network stack: counted by the driver, by its receive queues, or as
+    /// `rx_missed_errors`.
     pub rx_drops_per_second: Option<f64>,
     pub tx_packets_per_second: Option<f64>,
     pub tx_bits_per_second: Option<f64>,

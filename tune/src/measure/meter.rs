@@ -156,7 +156,7 @@ impl ServiceCounters {
             read: self.read - before.read,
             sent: self.sent - before.sent,
             buffer_drops: self.buffer_drops - before.buffer_drops,
-            stage_drops: stage_drops(&self.stages).saturating_sub(stage_drops(&before.stages)),
+            stage_drops: stage_drops(&before.stages, &self.stages),
             wait_p50_ns: quantile(&waits, 0.5),
             wait_p99_ns: quantile(&waits, 0.99),
             reply_p50_ns: quantile(&replies, 0.5),
@@ -178,10 +178,37 @@ impl ServiceCounters {
 }
 
 /// Losses before a socket.
-fn stage_drops(stages: &CounterSample) -> u64 {
-    let backlog: u64 = stages.softnet.value().into_iter().flatten().map(|cpu| cpu.dropped).sum();
-    let names = ["rx_dropped", "rx_missed_errors"];
-    let interfaces = stages.interfaces.iter();
-    let links: u64 = interfaces.flat_map(|item| names.iter().filter_map(|name| item.totals.get(name))).sum();
-    backlog + links
+fn stage_drops(before: &CounterSample, now: &CounterSample) -> u64 {
+    let backlog_drops = |sample: &CounterSample| -> u64 {
+        sample.softnet.value().into_iter().flatten().map(|cpu| cpu.dropped).sum()
+    };
+    let link_drops = now.interfaces.iter().filter_map(|interface| {
+        let earlier = before.interfaces.iter().find(|item| item.interface == interface.interface)?;
+        interface.lost_since(earlier)
+    });
+    backlog_drops(now).saturating_sub(backlog_drops(before)) + link_drops.sum::<u64>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use linerate_host::Scope;
+
+    #[test]
+    fn a_packet_that_a_full_backlog_dropped_is_counted_once() {
+        let sample = |backlog: u32, missed: u32| {
+            // The kernel adds the drops of a backlog to the interface's rx_dropped.
+            let softnet = format!("00000100 {backlog:08x} {}\n", "00000000 ".repeat(11));
+            let files = [
+                ("/sys/class/net/eth0/ifindex", "2\n".to_owned()),
+                ("/sys/class/net/eth0/statistics/rx_dropped", format!("{backlog}\n")),
+                ("/sys/class/net/eth0/statistics/rx_missed_errors", format!("{missed}\n")),
+                ("/proc/net/softnet_stat", softnet),
+            ];
+            let host = Host::scripted(files);
+            let scope = Scope { interfaces: vec!["eth0".into()], ..Scope::default() };
+            SampleReader::new(&PacketPath::observe(&host, &scope)).read(&host)
+        };
+        assert_eq!(stage_drops(&sample(5, 2), &sample(15, 6)), 14);
+    }
 }

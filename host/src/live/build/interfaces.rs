@@ -55,7 +55,11 @@ impl RateReader<'_> {
             gone_seconds: None,
             rx_packets_per_second: total("rx_packets"),
             rx_bits_per_second: total("rx_bytes").map(|bytes| bytes * 8.0),
-            rx_drops_per_second: sum([total("rx_missed_errors"), total("rx_dropped")]),
+            rx_drops_per_second: rate(
+                Some(0),
+                self.before.and_then(|before| self.now.lost_since(before)),
+                self.readings.seconds,
+            ),
             tx_packets_per_second: total("tx_packets"),
             tx_bits_per_second: total("tx_bytes").map(|bytes| bytes * 8.0),
             tx_drops_per_second: sum([total("tx_dropped"), total("tx_errors"), qdisc_drops]),
