@@ -73,7 +73,8 @@ linerate tune status
 [ -s /etc/sysctl.d/90-linerate.conf ] || fail "an upgrade took what is to last"
 
 say "remove"
-apt-get remove -qq linerate
+apt-get remove -qq linerate >/tmp/removed 2>&1
+grep -q "'linerate tune undo'" /tmp/removed || fail "removing did not warn of the tune in effect"
 [ ! -e /usr/bin/linerate ] || fail "the program is still there"
 [ -s /etc/sysctl.d/90-linerate.conf ] || fail "removing took what only a purge takes"
 
@@ -81,7 +82,8 @@ say "install again, undo, purge"
 install /trial/linerate.deb
 linerate tune undo
 linerate tune persist --yes || true
-apt-get purge -qq linerate
+apt-get purge -qq linerate >/tmp/purged 2>&1
+! grep "'linerate tune undo'" /tmp/purged || fail "purging warned of tunes, and none is in effect"
 files | sort >/tmp/after
 if ! diff /tmp/before /tmp/after | grep '^[<>]' >/tmp/difference; then
     say "purged, and nothing is left"
