@@ -66,11 +66,18 @@ def test_diagnose(fleet):
     fleet.serve("host1")
     inventory = fleet.inventory(HOSTS, **fleet.bad_hosts())
     before = fleet.settings()
+    results = fleet.directory / "linerate-fleet"
+    # A result of last week, of a host that is unreachable now.
+    stale = results / "host2/doctor.json"
+    stale.parent.mkdir(parents=True)
+    stale.write_text("{}")
     with fleet.full_disk("host7"):
         for _ in range(2):
             recap, output, _ = fleet.play("diagnose", inventory, {})
             unchanged(recap, output)
-    results = fleet.directory / "linerate-fleet"
+    assert not stale.exists() and (results / "host1/doctor.json").exists(), output
+    left = run(*fleet.inside("host1"), "ls", "/tmp/linerate-doctor.json", check=False)
+    assert left.returncode, left
     report = json.loads(run(fleet.program, "report", "--fleet", results, "--json", "-").stdout)["result"]
     hosts = {host["name"]: host for host in report["hosts"]}
     problems = {name: " ".join(host["problems"]) for name, host in hosts.items() if host["problems"]}

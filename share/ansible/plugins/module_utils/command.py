@@ -74,11 +74,11 @@ class Linerate:
         return document, status, err
 
     def save(self, document, path):
-        """Writes a document whole, or not at all."""
+        """Writes a document whole, or not at all. Only this user may read it, as what root read."""
         # In /tmp other users can make files and links too: a new name, and never an existing file.
         part = "%s.%s.part" % (path, os.urandom(8).hex())
         try:
-            with open(part, "x", encoding="utf-8") as file:
+            with open(part, "x", encoding="utf-8", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
                 json.dump(document, file)
             os.replace(part, path)
         except OSError as error:
