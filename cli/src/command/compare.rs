@@ -9,7 +9,7 @@ use anyhow::{Result, bail, ensure};
 use clap::Args;
 use linerate_host::Known;
 use linerate_host::stats::{ComparisonVerdict, ConfidenceInterval, RunComparison, RunFigure};
-use linerate_lab::ladder::report::LadderReport;
+use linerate_lab::ladder::report::{LadderReport, StepReport};
 use linerate_trace::cost::{CostComparison, CostReport, CostResult};
 use serde::Serialize;
 
@@ -28,7 +28,7 @@ pub(crate) struct CompareArgs {
     #[arg(long, num_args = 2, value_names = ["OLD.json", "NEW.json"], help_heading = "Comparison")]
     compare: Vec<PathBuf>,
     /// Smallest difference that counts [default: 5%]
-    #[arg(long, value_name = "PERCENT", requires = "compare", value_parser = quantity::parse_share, help_heading = "Comparison")]
+    #[arg(long, value_name = "SHARE", requires = "compare", value_parser = tolerance, help_heading = "Comparison")]
     tolerance: Option<f64>,
 }
 
@@ -59,8 +59,18 @@ impl ComparedPaths<'_> {
         let comparison = self.build_comparison(figures.collect())?;
         let bound_warning =
             self.judge_bounds(comparison.verdict, [old.bound.as_deref(), new.bound.as_deref()])?;
+        let names = self.names();
+        let warnings =
+            [old.keys_without_partner(&new), new.keys_without_partner(&old)].into_iter().zip(names);
+        let warnings = warnings.filter(|(keys, _)| !keys.is_empty()).map(|(keys, name)| {
+            let keys = keys.join(", ");
+            Warning::remark(format!(
+                "{name} has figures that the other lacks, so they are not compared: {keys}"
+            ))
+        });
+        let warnings: Vec<Warning> = bound_warning.into_iter().chain(warnings).collect();
         let envelope = Envelope::new(new.host, origin::unix_seconds(), comparison);
-        self.write(&old.host, envelope.with_warnings(bound_warning), targets)
+        self.write(&old.host, envelope.with_warnings(warnings), targets)
     }
 
     // Whether the verdict holds if a capacity may be higher than measured: refuses a worse one, and
@@ -110,7 +120,12 @@ impl ComparedPaths<'_> {
             });
             Some((format!("{}.transactions_per_second", old_step.id), false, values))
         });
-        let comparison = self.build_comparison(figures.collect())?;
+        let mut comparison = self.build_comparison(figures.collect())?;
+        let (details, has_lost_step) = uncompared_steps(&self.names(), [&old.result, &new.result]);
+        warnings.extend(details);
+        if has_lost_step {
+            comparison.verdict = ComparisonVerdict::Worse;
+        }
         let envelope = Envelope::new(new.host, origin::unix_seconds(), comparison);
         self.write(&old.host, envelope.with_warnings(warnings), targets)
     }
@@ -208,6 +223,37 @@ impl ComparedPaths<'_> {
         targets.write(&envelope.with_warnings(host_warning))?;
         Ok(status(Some(verdict)))
     }
+}
+
+/// Parses a tolerance. A greater one would hide any difference: 1 is 100 %, not 1 %.
+fn tolerance(text: &str) -> Result<f64, String> {
+    let share = quantity::parse_share(text).ok().filter(|share| *share <= 0.5);
+    share.ok_or_else(|| format!("'{text}' is no share up to 50% such as 5% or 0.05"))
+}
+
+/// The measured steps that one of two ladders lacks, and whether the new one could not measure one of the old.
+fn uncompared_steps(names: &[String; 2], [old, new]: [&LadderReport; 2]) -> (Vec<Warning>, bool) {
+    let [old_name, new_name] = names;
+    let mut has_lost_step = false;
+    let mut details = Vec::new();
+    for StepReport { id, .. } in old.steps.iter().filter(|step| step.transactions_per_second.is_some()) {
+        match new.steps.iter().find(|step| step.id == *id) {
+            None => details.push(format!("step {id} is in {old_name} only")),
+            Some(step) if step.transactions_per_second.is_none() => {
+                has_lost_step = true;
+                let reason = step.skipped_because.as_deref().unwrap_or("no rate held");
+                details.push(format!("step {id} was measured in {old_name} and not in {new_name}: {reason}"));
+            }
+            Some(_) => {}
+        }
+    }
+    for StepReport { id, .. } in new.steps.iter().filter(|step| step.transactions_per_second.is_some()) {
+        let old_step = old.steps.iter().find(|step| step.id == *id);
+        if old_step.is_none_or(|step| step.transactions_per_second.is_none()) {
+            details.push(format!("step {id} was measured in {new_name} only"));
+        }
+    }
+    (details.into_iter().map(Warning::remark).collect(), has_lost_step)
 }
 
 fn status(verdict: Option<ComparisonVerdict>) -> ExitCode {

@@ -39,8 +39,9 @@ fn tone(verdict: ComparisonVerdict) -> Tone {
 /// The verdict with the figure that decides it.
 pub(crate) fn sentence(comparison: &RunComparison) -> String {
     let deciding_figure = comparison.figures.iter().find(|figure| figure.verdict == comparison.verdict);
-    let figure_text = deciding_figure.map_or_else(String::new, |figure| {
-        format!(": {} is {} of the old one", figure.key, interval(&figure.ratio, ratio))
+    let figure_text = deciding_figure.map_or_else(String::new, |figure| match figure.values[1].median {
+        0.0 => format!(": {} is 0", figure.key),
+        _ => format!(": {} is {} of the old one", figure.key, interval(&figure.ratio, ratio)),
     });
     match comparison.verdict {
         ComparisonVerdict::Better => format!("The new run is better{figure_text}."),

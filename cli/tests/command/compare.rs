@@ -110,8 +110,30 @@ fn ramps_are_compared_at_the_rates_they_share() {
     let keys: Vec<&str> = figures.iter().filter_map(|figure| figure["key"].as_str()).collect();
     let of_rate = |rate| ["answered_per_second", "latency_p50_ns"].map(|key| format!("at {rate}/s: {key}"));
     assert_eq!(keys, [of_rate(200), of_rate(400)].concat());
+    let warning = document["warnings"][0]["detail"].as_str().expect("a warning");
+    let missing = of_rate(600).join(", ");
+    assert!(warning.contains("slow.json has figures") && warning.ends_with(&missing), "{warning}");
     let same = linerate(&["load", "--compare", old, old]);
     assert_eq!(same.status.code(), Some(0), "{}", errors_of(&same));
+}
+
+#[test]
+fn a_run_without_replies_is_worse() {
+    let _machine = machine();
+    let directory = tempfile::tempdir().expect("a directory");
+    let [old, silent] = ["old.json", "silent.json"].map(|name| directory.path().join(name));
+    BurningServer::start(1).load(&["--rate", "500", "--duration", "1"], &old, SHORT);
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    let address = socket.local_addr().expect("an address").to_string();
+    let file = silent.to_str().expect("a name");
+    let run = ["load", &address, "--rate", "500", "--duration", "1", "--flows", "1", "--backend", "socket"];
+    let output = linerate(&[&run[..], &["--quiet", "--json", file], SHORT].concat());
+    assert_eq!(output.status.code(), Some(1), "nothing was answered: {}", errors_of(&output));
+    let output = linerate(&["load", "--compare", old.to_str().expect("a name"), file]);
+    assert_eq!(output.status.code(), Some(1), "{}", errors_of(&output));
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(text.starts_with("The new run is worse: answered_per_second is 0."), "{text}");
+    assert!(text.contains("latency_p50_ns"), "{text}");
 }
 
 #[test]
@@ -160,6 +182,11 @@ fn ladders_are_compared_by_step_and_other_payloads_refused() {
         steps.retain(|step| ["baseline", "pin-threads"].contains(&step["id"].as_str().expect("an id")));
         halve(&mut steps[1]);
     });
+    let skipped = write_document("skipped.json", &|document| {
+        let step = document["result"]["steps"].as_array_mut().expect("steps").last_mut().expect("a step");
+        step["transactions_per_second"] = Value::Null;
+        step["skipped_because"] = "no such sysctl".into();
+    });
     let payload =
         write_document("payload.json", &|document| document["result"]["config"]["payload_bytes"] = 18.into());
     let compare = |new: &str| linerate(&["lab", "--compare", &old, new, "--json", "-"]);
@@ -168,6 +195,13 @@ fn ladders_are_compared_by_step_and_other_payloads_refused() {
     let document = document_of(&same);
     conforms(&document, "linerate.comparison/1");
     assert_eq!(compare(&slower).status.code(), Some(1), "{}", errors_of(&compare(&slower)));
+    let lost_step = compare(&skipped);
+    assert_eq!(lost_step.status.code(), Some(1), "{}", errors_of(&lost_step));
+    let warning = document_of(&lost_step)["warnings"][0]["detail"].as_str().expect("a warning").to_owned();
+    assert!(
+        warning.starts_with("step busy-poll was measured in") && warning.ends_with(": no such sysctl"),
+        "{warning}"
+    );
     assert_refused(&compare(&payload), "the payload in bytes is");
     let fewer = compare(&fewer_steps);
     assert_eq!(fewer.status.code(), Some(0), "{}", errors_of(&fewer));

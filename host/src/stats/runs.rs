@@ -45,7 +45,7 @@ impl RunFigure {
     ///
     /// # Errors
     /// [`StatsError::TooFew`] if a run has no interval, [`StatsError::NotPositive`] if there is no
-    /// ratio.
+    /// ratio. A second run of zeros is 0 times the first.
     pub fn new(
         key: impl Into<String>,
         less_is_better: bool,
@@ -63,8 +63,12 @@ impl RunFigure {
                 None => Ok([low.ln(), value.median.ln(), high.ln()]),
             }
         };
-        let ([old_low, old_middle, old_high], [new_low, new_middle, new_high]) =
-            (log_bounds(old)?, log_bounds(new)?);
+        let [old_low, old_middle, old_high] = log_bounds(old)?;
+        if !less_is_better && [new.low, Some(new.median), new.high] == [Some(0.0); 3] {
+            let verdict = ComparisonVerdict::Worse;
+            return Ok(Self { key: key.into(), less_is_better, values, ratio: new, verdict });
+        }
+        let [new_low, new_middle, new_high] = log_bounds(new)?;
         let middle = new_middle - old_middle;
         let low = middle - (new_middle - new_low).hypot(old_high - old_middle);
         let high = middle + (new_high - new_middle).hypot(old_middle - old_low);
@@ -130,12 +134,22 @@ mod tests {
     }
 
     #[test]
-    fn figures_without_interval_or_with_zero_are_refused() {
+    fn figures_without_interval_or_ratio_are_refused() {
         let few = interval(&[1.0, 2.0]).expect("a median");
-        let new = |values| RunFigure::new("x", false, values, 0.05);
-        assert_eq!(new([few, interval_around(1.0)]), Err(StatsError::TooFew { samples: 2 }));
-        let zero = interval(&[0.0; 4]).expect("an interval");
-        assert_eq!(new([interval_around(1.0), zero]), Err(StatsError::NotPositive { value: 0.0 }));
+        let (one, zero) = (interval_around(1.0), interval(&[0.0; 4]).expect("an interval"));
+        let error =
+            |less_is_better, values| RunFigure::new("x", less_is_better, values, 0.05).expect_err("no ratio");
+        assert_eq!(error(false, [few, one]), StatsError::TooFew { samples: 2 });
+        for (less_is_better, values) in [(false, [zero, one]), (false, [zero, zero]), (true, [one, zero])] {
+            assert_eq!(error(less_is_better, values), StatsError::NotPositive { value: 0.0 });
+        }
+    }
+
+    #[test]
+    fn a_run_of_zeros_is_worse() {
+        let values = [interval_around(1.0), interval(&[0.0; 4]).expect("an interval")];
+        let figure = RunFigure::new("x", false, values, 0.05).expect("a figure");
+        assert_eq!((figure.verdict, figure.ratio.median), (ComparisonVerdict::Worse, 0.0));
     }
 
     #[test]

@@ -32,6 +32,14 @@ pub(super) struct LoadFigure {
     pub(super) value: ConfidenceInterval,
 }
 
+impl LoadFigures {
+    /// The keys of figures that the other result does not have.
+    pub(super) fn keys_without_partner<'a>(&'a self, other: &Self) -> Vec<&'a str> {
+        let keys = self.figures.iter().map(|figure| figure.key.as_str());
+        keys.filter(|key| other.figures.iter().all(|figure| figure.key != *key)).collect()
+    }
+}
+
 #[derive(Deserialize)]
 struct SchemaLine {
     schema: String,
