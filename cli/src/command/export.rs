@@ -10,7 +10,7 @@ use crate::metrics::http::{ClientLimits, ExporterPages, HttpServer, RequestHandl
 use crate::metrics::{Exporter, ExporterOptions, ExpositionFormat, MOST_SERIES};
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, ValueEnum};
-use linerate_host::{Host, OpenedCapture};
+use linerate_host::{Host, OpenedCapture, Scope};
 
 use crate::command::netns::NetnsArgs;
 use crate::interrupt::InterruptFlag;
@@ -95,7 +95,9 @@ impl ExportArgs {
         }
         let address = self.address()?;
         let host = self.host()?;
-        self.check_interfaces(&host)?;
+        // A named interface must exist at the start, because a mistyped name would export nothing; later it may
+        // disappear and return.
+        Scope { interfaces: self.interfaces.clone(), ..Scope::default() }.check(&host)?;
         let interrupt = InterruptFlag::install()?;
         // Binds before the host is read, because reading takes time.
         let server = address.map(bind).transpose()?;
@@ -172,16 +174,6 @@ impl ExportArgs {
         match &self.root {
             Some(root) => Ok(OpenedCapture::open(root)?.first),
             None => Ok(Host::live()),
-        }
-    }
-
-    // A named interface must exist at the start, because a mistyped name would export nothing;
-    // later it may disappear and return.
-    fn check_interfaces(&self, host: &Host) -> Result<()> {
-        let Ok(names) = host.list("/sys/class/net") else { return Ok(()) };
-        match self.interfaces.iter().find(|name| !names.contains(name)) {
-            Some(unknown_name) => bail!("no interface '{unknown_name}': there are {}", names.join(", ")),
-            None => Ok(()),
         }
     }
 

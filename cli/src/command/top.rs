@@ -15,7 +15,7 @@ use std::time::Duration;
 use anyhow::{Result, bail, ensure};
 use clap::Args;
 use linerate_host::live::{LiveHost, Snapshot, SnapshotRecording, SnapshotSource};
-use linerate_host::{OpenedCapture, Scope};
+use linerate_host::{Host, OpenedCapture, Scope};
 
 use crate::command::doctor::arguments::SubjectArgs;
 use crate::command::netns::NetnsArgs;
@@ -74,6 +74,10 @@ impl TopArgs {
             return session::run_replay(&recording, file, self.interval, interrupt)
                 .map(|()| ExitCode::SUCCESS);
         }
+        if self.root.is_none() {
+            // The interface and the process may disappear later.
+            self.subject.scope().check(&Host::live())?;
+        }
         let record = self.record.as_deref().map(RecordFile::open).transpose()?;
         if self.once {
             return self.print_once(record, &interrupt).map(|()| ExitCode::SUCCESS);
@@ -94,6 +98,7 @@ impl TopArgs {
             return Ok(LiveHost::open(SnapshotSource::live(), requested_scope));
         };
         let capture = OpenedCapture::open(root)?;
+        requested_scope.check(&capture.first)?;
         let captured_scope = capture.about.as_ref().map(|about| about.scope.clone());
         let scope = if requested_scope == Scope::default() {
             captured_scope.unwrap_or_default()

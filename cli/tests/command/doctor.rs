@@ -169,7 +169,7 @@ fn doctor_reports_ports_without_a_listener() {
     );
     drop(socket);
     let output = linerate(&["doctor", "--port", &port]);
-    assert_refused(&output, &format!("linerate: nobody listens on port {port} in this"));
+    assert_refused(&output, &format!("linerate: nobody listens on port {port}: "));
 }
 
 #[test]

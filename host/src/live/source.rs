@@ -128,7 +128,19 @@ impl LiveHost {
             self.removed.add_to(&mut snapshot, at, &self.scope);
             self.before = Some((at, sample));
         }
+        if snapshot.services.value().is_some_and(Vec::is_empty) {
+            snapshot.services = self.missing_service().map_or(snapshot.services, Known::unknown);
+        }
         snapshot
+    }
+
+    /// Why the named port or process has no service; `None` if none is named.
+    fn missing_service(&self) -> Option<String> {
+        self.scope.port.map(u32::from).or(self.scope.pid)?;
+        Some(match self.scope.check_sockets(&self.path.socket) {
+            Err(error) => error.to_string(),
+            Ok(()) => "no UDP socket of that port or process is open, and TCP is not shown".to_owned(),
+        })
     }
 
     fn read_whole(&mut self) {

@@ -19,6 +19,7 @@ use crate::{Host, Known};
 
 pub use crate::ethtool::{ChannelCounts, CoalesceSettings, LinkDriver, RingLengths};
 pub(in crate::stage) use loss_names::xdp_counter_within;
+pub(crate) use observe::is_interface_name;
 pub use observe::observe;
 
 #[derive(Debug, Clone, Serialize)]

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, ensure};
 use linerate_host::diagnosis::UnknownItem;
-use linerate_host::{Host, HostRecording, HostView, Known, OpenedCapture, PacketPath, Scope};
+use linerate_host::{Host, HostRecording, HostView, OpenedCapture, PacketPath, Scope};
 
 use super::arguments::HostScopeArgs;
 use super::interval_wait::wait;
@@ -63,47 +63,15 @@ impl ObservedHost {
             live: input.root.is_none(),
             unix_seconds: capture_info.map(|capture_info| capture_info.unix_seconds),
         };
-        observed_host.check_names()?;
+        observed_host.scope.check(&observed_host.first)?;
         Ok(observed_host)
-    }
-
-    fn check_names(&self) -> Result<()> {
-        if let Ok(names) = self.first.list("/sys/class/net")
-            && let Some(unknown_name) = self.scope.interfaces.iter().find(|name| !names.contains(name))
-        {
-            bail!("no interface '{unknown_name}': there are {}", names.join(", "));
-        }
-        if let Some(pid) = self.scope.pid
-            && !process_exists(&self.first, pid)
-        {
-            bail!("no process {pid}");
-        }
-        Ok(())
-    }
-
-    // Fails if it is known that no process serves the named port or is the named server.
-    fn check_services(&self, path: &PacketPath) -> Result<()> {
-        let Known::Value(services) = &path.socket.services else { return Ok(()) };
-        match (services.is_empty(), self.scope.port, self.scope.pid) {
-            (true, Some(port), None) => bail!(
-                "nobody listens on port {port} in this network namespace (a container has its own: --netns PID)"
-            ),
-            (true, Some(port), Some(pid)) => bail!(
-                "process {pid} does not listen on port {port} in this network namespace (its own: --netns {pid})"
-            ),
-            (true, None, Some(pid)) => bail!(
-                "process {pid} serves nothing in this network namespace: it has no UDP socket that is bound and not connected, and \
-                 listens on no TCP port (its own: --netns {pid})"
-            ),
-            _ => Ok(()),
-        }
     }
 
     /// Reads once, or twice with `--interval` and no interrupt.
     pub(crate) fn read(self, interrupt: &InterruptFlag) -> Result<HostReadings> {
         let mut unix_seconds = if self.live { origin::unix_seconds() } else { self.unix_seconds };
         let first = PacketPath::observe(&self.first, &self.scope);
-        self.check_services(&first)?;
+        self.scope.check_sockets(&first.socket)?;
         let Self { first: host, later, keep, scope, interval, live, .. } = self;
         let mut hosts = vec![host];
         let second_host = match (interval, live) {
@@ -130,7 +98,7 @@ impl ObservedHost {
         }
         // So that the capture contains the list of interfaces.
         let _ = second_host.list("/sys/class/net");
-        let process_is_gone = scope.pid.is_some_and(|pid| !process_exists(&second_host, pid));
+        let process_is_gone = scope.process_is_gone(&second_host);
         let now = PacketPath::observe(&second_host, &scope);
         hosts.push(second_host);
         Ok(HostReadings { before: Some(first), now, unix_seconds, live, hosts, scope, process_is_gone })
@@ -156,9 +124,4 @@ impl HostReadings {
         let process = self.scope.pid.filter(|_| self.process_is_gone).map(|pid| format!("process {pid}"));
         interfaces.chain(process).map(|item| UnknownItem { what: item, why: WHY.to_owned() }).collect()
     }
-}
-
-/// Whether the process exists, even if it cannot be read.
-fn process_exists(host: &Host, pid: u32) -> bool {
-    !host.read(&format!("/proc/{pid}/stat")).is_err_and(|error| error.is_missing())
 }

@@ -67,6 +67,18 @@ fn a_requested_interface_that_is_missing_is_shown_as_gone() {
 }
 
 #[test]
+fn a_named_port_without_a_service_is_unknown_with_the_reason() {
+    let services = |scope: Scope| {
+        let lists =
+            ["udp4", "udp6", "tcp4", "tcp6"].map(|key| (format!("/calls/sock_diag/{key}.json"), "[]"));
+        LiveHost::open(SnapshotSource::Live(Host::scripted(lists)), scope).refresh().services
+    };
+    assert_eq!(services(Scope::default()), Known::Value(Vec::new()));
+    let named = services(Scope { port: Some(53), ..Scope::default() });
+    assert!(named.why().is_some_and(|why| why.starts_with("nobody listens on port 53: ")), "{named:?}");
+}
+
+#[test]
 fn snapshots_round_trip_through_json() {
     for name in ["many", "small-vm", "makita-2016"] {
         let source = snapshot_source(name);

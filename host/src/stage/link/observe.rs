@@ -1,6 +1,6 @@
 //! Reads interfaces.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{BridgePort, DeviceKind, LinkDriver, LinkState, SriovState};
 use crate::known::{UnknownReason, number};
@@ -12,10 +12,10 @@ const INTERFACES: &str = "/sys/class/net";
 /// that are up except the loopback.
 pub fn observe(host: &Host, scope: &Scope) -> Vec<LinkState> {
     if !scope.interfaces.is_empty() {
-        let mut names: Vec<&String> =
-            scope.interfaces.iter().filter(|name| is_interface_name(name)).collect();
-        names.dedup();
-        return names.into_iter().map(|name| link(host, name)).collect();
+        let mut known_names = BTreeSet::new();
+        let names =
+            scope.interfaces.iter().filter(|name| is_interface_name(name) && known_names.insert(*name));
+        return names.map(|name| link(host, name)).collect();
     }
     let names = host.list(INTERFACES).unwrap_or_default();
     let (devices, software): (Vec<String>, Vec<String>) =
@@ -32,7 +32,7 @@ pub fn observe(host: &Host, scope: &Scope) -> Vec<LinkState> {
 
 /// Whether the text can be the name of an interface, not a path. `bonding_masters` is a file in the
 /// same directory.
-fn is_interface_name(name: &str) -> bool {
+pub(crate) fn is_interface_name(name: &str) -> bool {
     !name.is_empty() && name != "." && name != ".." && !name.contains('/') && name != "bonding_masters"
 }
 

@@ -1,12 +1,15 @@
-//! Errors of a scope: no such process, or no socket on the port.
+//! Errors of a scope: no such interface or process, or no socket on the port.
 
 use crate::Scope;
+use crate::stage::link::is_interface_name;
 use crate::{Host, Known};
 
 use super::HostSockets;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ScopeError {
+    #[error("no interface '{interface}': there are {}", .interfaces.join(", "))]
+    NoInterface { interface: String, interfaces: Vec<String> },
     #[error("no process {pid}: it is gone, or was never there")]
     NoProcess { pid: u32 },
     #[error(
@@ -27,14 +30,23 @@ fn port_text(port: &Option<u16>) -> String {
 }
 
 impl Scope {
-    /// Whether the process of this scope exists, before anything else is read.
+    /// Whether the interfaces and the process of this scope exist, before anything else is read.
     pub fn check(&self, host: &Host) -> Result<(), ScopeError> {
-        match self.pid {
-            Some(pid) if host.list(&format!("/proc/{pid}")).is_err_and(|error| error.is_missing()) => {
-                Err(ScopeError::NoProcess { pid })
+        if let Ok(mut interfaces) = host.list("/sys/class/net") {
+            interfaces.retain(|name| is_interface_name(name));
+            if let Some(interface) = self.interfaces.iter().find(|name| !interfaces.contains(name)) {
+                return Err(ScopeError::NoInterface { interface: interface.clone(), interfaces });
             }
+        }
+        match self.pid {
+            Some(pid) if self.process_is_gone(host) => Err(ScopeError::NoProcess { pid }),
             _ => Ok(()),
         }
+    }
+
+    /// Whether the process of this scope does not exist. One that cannot be read exists.
+    pub fn process_is_gone(&self, host: &Host) -> bool {
+        self.pid.is_some_and(|pid| host.list(&format!("/proc/{pid}")).is_err_and(|error| error.is_missing()))
     }
 
     /// Whether any socket matches the port and process of this scope. Unknown sockets are not an
@@ -63,6 +75,18 @@ mod tests {
         assert_eq!(scope(12).check(&host), Ok(()));
         let error = scope(13).check(&host).expect_err("gone");
         assert_eq!(error.to_string(), "no process 13: it is gone, or was never there");
+    }
+
+    #[test]
+    fn a_missing_interface_in_scope_is_an_error_with_the_names_of_others() {
+        let paths = ["bonding_masters", "eth0/ifindex", "lo/ifindex"];
+        let host = Host::scripted(paths.map(|path| (format!("/sys/class/net/{path}"), "1\n")));
+        let check = |name: &str| Scope { interfaces: vec![name.to_owned()], ..Scope::default() }.check(&host);
+        assert_eq!(check("eth0"), Ok(()));
+        for name in ["eth1", "bonding_masters"] {
+            let error = check(name).expect_err("no interface").to_string();
+            assert_eq!(error, format!("no interface '{name}': there are eth0, lo"));
+        }
     }
 
     #[test]
