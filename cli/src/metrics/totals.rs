@@ -187,11 +187,11 @@ impl FamilyTotals {
                 let (last, has_shrunk) = (source.last, count < source.last);
                 source.seen = scrape;
                 source.last = if has_shrunk && reading.restart == CounterReset::Never { last } else { count };
+                let growth_32 = count.wrapping_sub(last) % (1 << 32);
                 match reading.restart {
                     _ if !has_shrunk => count - last,
-                    CounterReset::At32Bits if last < 1 << 31 => count,
-                    CounterReset::Restarted => count,
-                    CounterReset::At32Bits => (count + (1 << 32)).saturating_sub(last),
+                    CounterReset::At32Bits if last >= 1 << 31 && growth_32 < 1 << 31 => growth_32,
+                    CounterReset::At32Bits | CounterReset::Restarted => count,
                     CounterReset::Never => 0,
                 }
             }

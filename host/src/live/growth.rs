@@ -6,12 +6,15 @@ pub(crate) fn rate(before: Option<u64>, now: Option<u64>, seconds: Option<f64>) 
     Some(growth as f64 / seconds?)
 }
 
-/// A 32-bit counter wraps at 2^32. A growth of 2^31 or more means that the source was recreated.
 pub(crate) fn rate_32(before: Option<u64>, now: Option<u64>, seconds: Option<f64>) -> Option<f64> {
+    rate(Some(0), growth_32(before?, now?), seconds)
+}
+
+/// A 32-bit counter wraps at 2^32. A growth of 2^31 or more means that the source was recreated.
+pub(crate) fn growth_32(before: u64, now: u64) -> Option<u64> {
     const ROUND: u64 = 1 << 32;
-    let (before, now) = (before?, now?);
     let growth = (now.checked_add(ROUND)?.checked_sub(before)?) % ROUND;
-    (growth < ROUND / 2).then(|| rate(Some(0), Some(growth), seconds)).flatten()
+    (growth < ROUND / 2).then_some(growth)
 }
 
 // The sum of the known values, `None` without any.

@@ -96,9 +96,13 @@ fn conntrack_counters(conntrack: &ConntrackState, samples: &mut GatheredSamples)
     samples.add_integer_gauge(&CONNTRACK_ENTRIES, &[], conntrack.count.value().copied());
     samples.add_integer_gauge(&CONNTRACK_LIMIT, &[], conntrack.max.value().copied());
     let Some(statistics) = conntrack.statistics.value() else { return };
-    samples.add_counter(&LOST_PACKETS, &["filter", "conntrack_full", "", ""], conntrack.drops());
+    // Sums of unsigned ints, one per possible CPU (struct ip_conntrack_stat,
+    // include/linux/netfilter/nf_conntrack_common.h, Linux 6.18).
+    let source = (0, CounterReset::At32Bits);
+    let lost_labels = ["filter", "conntrack_full", "", ""];
+    samples.add_source_counter(&LOST_PACKETS, &lost_labels, source, conntrack.drops());
     for event in ["early_drop", "insert_failed", "invalid"] {
-        samples.add_counter(&CONNTRACK_EVENTS, &[event], statistics.get(event).copied());
+        samples.add_source_counter(&CONNTRACK_EVENTS, &[event], source, statistics.get(event).copied());
     }
 }
 

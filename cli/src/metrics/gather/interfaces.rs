@@ -94,15 +94,14 @@ pub(super) fn transmit(path: &PacketPath, samples: &mut GatheredSamples) {
         let interface = transmit.interface.as_str();
         let source = interface_identity(path, interface);
         if let Some(root) = transmit.root() {
-            samples.add_source_counter(&QDISC_PACKETS, &[interface], source, root.packets);
-            samples.add_source_counter(&QDISC_REQUEUES, &[interface], source, root.requeues);
+            // struct gnet_stats_queue has 32-bit counts (include/uapi/linux/gen_stats.h, Linux 6.18).
+            let source_32 = (source.0, CounterReset::At32Bits);
+            let packets_source = (source.0, qdisc_packets_reset(path));
+            samples.add_source_counter(&QDISC_PACKETS, &[interface], packets_source, root.packets);
+            samples.add_source_counter(&QDISC_REQUEUES, &[interface], source_32, root.requeues);
             samples.add_integer_gauge(&QDISC_BACKLOG, &[interface], root.backlog);
-            samples.add_source_counter(
-                &LOST_PACKETS,
-                &["transmit", "qdisc", interface, ""],
-                source,
-                root.drops,
-            );
+            let lost_labels = ["transmit", "qdisc", interface, ""];
+            samples.add_source_counter(&LOST_PACKETS, &lost_labels, source_32, root.drops);
         }
         for queue in transmit.queues() {
             let number = queue.queue.to_string();
@@ -111,5 +110,15 @@ pub(super) fn transmit(path: &PacketPath, samples: &mut GatheredSamples) {
             samples.add_source_counter(&TRANSMIT_PACKETS, &labels, source, packets);
             samples.add_source_counter(&TRANSMIT_TIMEOUTS, &labels, source, queue.timeouts.value().copied());
         }
+    }
+}
+
+/// Before Linux 5.5 (`TCA_STATS_PKT64`) the packets of a qdisc are counted with 32 bits.
+fn qdisc_packets_reset(path: &PacketPath) -> CounterReset {
+    let release = path.machine.kernel.value().map_or("", String::as_str);
+    let mut numbers = release.split('.').map(str::parse::<u32>);
+    match (numbers.next(), numbers.next()) {
+        (Some(Ok(major)), Some(Ok(minor))) if (major, minor) < (5, 5) => CounterReset::At32Bits,
+        _ => CounterReset::Restarted,
     }
 }

@@ -62,6 +62,12 @@ fn decreasing_counters_restart_wrap_or_stay_by_their_reset_kind() {
     let almost = (1 << 32) - 10;
     assert_eq!(series_value(CounterReset::At32Bits, almost) + 15.0, series_value(CounterReset::At32Bits, 5));
     assert_eq!(series_value(CounterReset::At32Bits, 3), f64::from(u32::MAX) + 1.0 + 8.0);
+    // A sum of three counters, of which one wraps.
+    let sum = 3 * almost;
+    assert_eq!(
+        series_value(CounterReset::At32Bits, sum) + 15.0,
+        series_value(CounterReset::At32Bits, sum + 15 - (1 << 32))
+    );
     assert_eq!(
         (series_value(CounterReset::Never, 100), series_value(CounterReset::Never, 98)),
         (100.0, 100.0)

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::input::SnapshotInput;
+use crate::live::growth::growth_32;
 
 pub(super) struct InterruptRates {
     // Per interrupt: rate, and the CPU that handled most of its interrupts.
@@ -37,10 +38,7 @@ impl InterruptRates {
             for (cpu, count) in handled {
                 while before.next_if(|(other, _)| other < cpu).is_some() {}
                 let earlier = before.next_if(|(other, _)| other == cpu).map_or(0, |(_, count)| *count);
-                let growth = count.saturating_sub(earlier);
-                if growth == 0 {
-                    continue;
-                }
+                let Some(growth) = growth_32(earlier, *count).filter(|growth| *growth > 0) else { continue };
                 let rate = growth as f64 / seconds;
                 total_rate += rate;
                 *of_cpus.entry(*cpu).or_default() += rate;

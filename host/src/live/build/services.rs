@@ -8,7 +8,7 @@ use crate::netlink::DiagSocket;
 use crate::stage::socket::{self, SteeringState};
 
 use super::input::SnapshotInput;
-use crate::live::growth::rate;
+use crate::live::growth::rate_32;
 use crate::live::snapshot::{ServiceSnapshot, SocketSnapshot};
 
 // The UDP services of the path. Services on ephemeral ports are left out unless the user named
@@ -57,7 +57,7 @@ fn socket(
         queued_bytes: Some(now.queued),
         receive_buffer_bytes: size,
         fill,
-        drops_per_second: rate(
+        drops_per_second: rate_32(
             before.get(&state.inode).and_then(|item| item.drops),
             now.drops.or(state.drops),
             seconds,

@@ -9,8 +9,10 @@ use super::interfaces::overlap;
 use crate::live::growth::rate;
 use crate::live::snapshot::{CpuSnapshot, ThreadLocality, ThreadSnapshot};
 
-// A CPU with less than this share of all packets, or this rate, does not count as receiving them.
+// A CPU with less than this share of all packets, or this rate, does not count as receiving them. If packets are
+// spread over many CPUs, a quarter of an even share suffices.
 const LEAST_SHARE: f64 = 0.02;
+const LEAST_PART_OF_EVEN_SHARE: f64 = 0.25;
 const LEAST_PACKETS: f64 = 100.0;
 
 pub(super) fn all(
@@ -38,10 +40,11 @@ pub(super) fn all(
 
 /// CPUs on which packets enter the network stack, by activity.
 fn packet_cpus(cpus: &[CpuSnapshot]) -> CpuSet {
-    let receives_packets = |cpu: &&CpuSnapshot| {
-        cpu.packets_share.is_some_and(|share| share >= LEAST_SHARE)
-            && cpu.packets_per_second.is_some_and(|packets| packets >= LEAST_PACKETS)
-    };
+    let is_active = |cpu: &&CpuSnapshot| cpu.packets_per_second.is_some_and(|rate| rate >= LEAST_PACKETS);
+    let even_share = 1.0 / cpus.iter().filter(is_active).count().max(1) as f64;
+    let least_share = LEAST_SHARE.min(LEAST_PART_OF_EVEN_SHARE * even_share);
+    let receives_packets =
+        |cpu: &&CpuSnapshot| is_active(cpu) && cpu.packets_share.is_some_and(|share| share >= least_share);
     cpus.iter().filter(receives_packets).map(|cpu| cpu.cpu).collect()
 }
 
@@ -90,4 +93,30 @@ fn thread_locality(readings: &SnapshotInput<'_>, cpu: u32, packet_cpus: &CpuSet)
         Some(node_cpus) if !overlap(node_cpus, packet_cpus) => ThreadLocality::FarNode,
         _ => ThreadLocality::OffQueue,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpus_receive_packets_from_two_percent_or_a_quarter_of_an_even_share() {
+        for (rates, receiving) in [
+            (vec![10_000.0; 128], 128),
+            ([vec![30_000.0; 60], vec![45_000.0; 4]].concat(), 64),
+            ([vec![250_000.0; 4], vec![150.0; 60]].concat(), 4),
+            (vec![1_000_000.0, 50_000.0, 10_000.0, 0.0], 2),
+            (vec![99.0; 2], 0),
+        ] {
+            let total: f64 = rates.iter().sum();
+            let cpu = |(cpu, rate): (u32, &f64)| CpuSnapshot {
+                cpu,
+                packets_per_second: Some(*rate),
+                packets_share: Some(rate / total),
+                ..CpuSnapshot::default()
+            };
+            let cpus: Vec<CpuSnapshot> = (0..).zip(&rates).map(cpu).collect();
+            assert_eq!(packet_cpus(&cpus).len(), receiving, "{rates:?}");
+        }
+    }
 }
