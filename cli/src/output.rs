@@ -2,9 +2,9 @@
 //! standard error.
 
 use std::borrow::Cow;
-use std::fs;
+use std::fs::{self, Metadata, Permissions};
 use std::io::{self, IsTerminal, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -48,33 +48,42 @@ impl OutputTarget {
             directory.display()
         );
         anyhow::ensure!(!path.is_dir(), "cannot write {}: it is a directory", path.display());
-        Ok(())
+        if is_written_in_place(path) {
+            return Ok(());
+        }
+        // Only an attempt shows the effect of capabilities, read-only mounts and servers of network file systems.
+        let part_path = part_path(path);
+        write_new(&part_path, &[], READ_BY_OWNER)
+            .and_then(|()| fs::remove_file(&part_path))
+            .with_context(|| format!("cannot write {}", path.display()))
     }
 
     // Writes `text`. A file is replaced by a rename, so that it is never incomplete.
     pub(crate) fn write(&self, text: &str) -> Result<()> {
-        self.bytes(text.as_bytes(), READ_BY_ALL)
+        self.bytes(text.as_bytes(), false)
     }
 
     /// Writes content that only this user may read.
     pub(crate) fn write_private(&self, content: &[u8]) -> Result<()> {
-        self.bytes(content, READ_BY_OWNER)
+        self.bytes(content, true)
     }
 
-    fn bytes(&self, content: &[u8], mode: u32) -> Result<()> {
+    fn bytes(&self, content: &[u8], is_private: bool) -> Result<()> {
         let path = match self {
             OutputTarget::Stdout => return if_read(print_bytes(content)),
             OutputTarget::File(path) => path,
         };
-        // A device or pipe cannot be replaced, only written to.
-        if path.exists() && !path.is_file() {
+        if is_written_in_place(path) {
             let write_result = fs::write(path, content);
             return if_read(write_result.with_context(|| format!("cannot write {}", path.display())));
         }
-        let mut name = path.file_name().unwrap_or_default().to_os_string();
-        name.push(format!(".{}.part", std::process::id()));
-        let part_path = parent_directory(path).join(name);
-        let write_result = write_new(&part_path, content, mode).and_then(|()| fs::rename(&part_path, path));
+        let kept_mode = if is_private { None } else { mode_of_own_file(path) };
+        let mode = kept_mode.unwrap_or(if is_private { READ_BY_OWNER } else { READ_BY_ALL });
+        let part_path = part_path(path);
+        let keep_mode = |mode: u32| fs::set_permissions(&part_path, Permissions::from_mode(mode));
+        let write_result = write_new(&part_path, content, mode)
+            .and_then(|()| kept_mode.map_or(Ok(()), keep_mode))
+            .and_then(|()| fs::rename(&part_path, path));
         if write_result.is_err() {
             // The file may never have been created. The first error is the one to return.
             let _ = fs::remove_file(&part_path);
@@ -101,6 +110,32 @@ impl OutputTarget {
 // Modes of files, before the umask.
 const READ_BY_ALL: u32 = 0o666;
 const READ_BY_OWNER: u32 = 0o600;
+
+/// A device or pipe cannot be replaced by another file, and a link such as `/dev/stdout` must not be. Links of other
+/// users are replaced, because they could lead anywhere.
+fn is_written_in_place(path: &Path) -> bool {
+    let Ok(metadata) = fs::symlink_metadata(path) else { return false };
+    let is_trusted_link = metadata.is_symlink() && (metadata.uid() == 0 || is_own(&metadata));
+    path.exists() && (is_trusted_link || !path.is_file())
+}
+
+/// Another user could have made a file that all may write to.
+fn mode_of_own_file(path: &Path) -> Option<u32> {
+    let metadata =
+        fs::symlink_metadata(path).ok().filter(|metadata| metadata.is_file() && is_own(metadata))?;
+    Some(metadata.permissions().mode() & READ_BY_ALL)
+}
+
+fn is_own(metadata: &Metadata) -> bool {
+    metadata.uid() == rustix::process::geteuid().as_raw()
+}
+
+/// The name under which a file is written until it is complete.
+fn part_path(path: &Path) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_os_string();
+    name.push(format!(".{}.part", std::process::id()));
+    parent_directory(path).join(name)
+}
 
 /// Writes a file that must not exist. In a directory that other users may write to, one of them
 /// could have put a link there.
@@ -145,25 +180,17 @@ macro_rules! status_line {
     ($($text:tt)*) => { $crate::output::print_status(&format!("{}\n", format_args!($($text)*))) };
 }
 
-/// Moves to the top left of a terminal and clears it.
+/// Moves to the top left of a terminal and clears it, if a text begins with it.
 pub(crate) const CLEAR_SCREEN: &str = "\x1b[H\x1b[J";
 
-/// The control sequences that linerate writes: colours, and clearing of a line or the screen.
-const OWN_SEQUENCES: [&str; 10] = [
-    "\x1b[0m",
-    "\x1b[1m",
-    "\x1b[2m",
-    "\x1b[31m",
-    "\x1b[32m",
-    "\x1b[33m",
-    "\x1b[36m",
-    "\r\x1b[K",
-    "\r\x1b[2K",
-    CLEAR_SCREEN,
-];
+/// Goes to the first column and clears the line, if a text begins with it.
+pub(crate) const CLEAR_LINE: &str = "\r\x1b[K";
 
-/// Replaces control characters that linerate does not write itself. Names of processes and texts of
-/// other hosts may contain some, which could hide or forge parts of a report on a terminal.
+/// The colours of [`TextStyle`](crate::render::style::TextStyle).
+const COLOURS: [&str; 6] = ["\x1b[0m", "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[32m", "\x1b[33m"];
+
+/// Replaces control characters other than colours, and clearing at the beginning. Names of processes and texts
+/// of other hosts may contain some, which could hide or forge parts of a report on a terminal.
 fn printable(text: &str) -> Cow<'_, str> {
     let is_harmless = |character: char| !character.is_control() || matches!(character, '\n' | '\t');
     if text.chars().all(is_harmless) {
@@ -171,13 +198,19 @@ fn printable(text: &str) -> Cow<'_, str> {
     }
     let mut printable_text = String::with_capacity(text.len());
     let mut rest = text;
+    for clearing in [CLEAR_SCREEN, CLEAR_LINE] {
+        if let Some(cleared_text) = text.strip_prefix(clearing) {
+            printable_text.push_str(clearing);
+            rest = cleared_text;
+        }
+    }
     while let Some(character) = rest.chars().next() {
-        let own_sequence = OWN_SEQUENCES.into_iter().find(|sequence| rest.starts_with(sequence));
-        match own_sequence {
+        let colour = COLOURS.into_iter().find(|sequence| rest.starts_with(sequence));
+        match colour {
             Some(sequence) => printable_text.push_str(sequence),
             None => printable_text.push(if is_harmless(character) { character } else { '?' }),
         }
-        rest = &rest[own_sequence.map_or(character.len_utf8(), str::len)..];
+        rest = &rest[colour.map_or(character.len_utf8(), str::len)..];
     }
     Cow::Owned(printable_text)
 }
@@ -232,7 +265,7 @@ impl ProgressLine {
 
     pub(crate) fn show(&self, text: &str) {
         if self.is_terminal {
-            status!("\r\u{1b}[K{text}");
+            status!("{CLEAR_LINE}{text}");
         }
     }
 }
@@ -258,8 +291,14 @@ mod tests {
         assert_eq!(fs::read_to_string(&path).expect("read"), "[\n  3\n]\n");
         assert_eq!(fs::read_dir(directory.path()).expect("listed").count(), 1);
         let old = fs::File::open(&path).expect("opened");
+        fs::set_permissions(&path, Permissions::from_mode(0o640)).expect("set");
         target.write("new").expect("written");
         assert_eq!(io::read_to_string(old).expect("read"), "[\n  3\n]\n", "a reader keeps the old file");
+        assert_eq!(fs::metadata(&path).expect("a file").permissions().mode() & 0o777, 0o640);
+        let link = directory.path().join("link.json");
+        std::os::unix::fs::symlink(&path, &link).expect("a link");
+        OutputTarget::File(link.clone()).write("by a link").expect("written");
+        assert!(link.is_symlink() && fs::read_to_string(&path).expect("read") == "by a link");
     }
 
     #[test]
@@ -273,15 +312,18 @@ mod tests {
     }
 
     #[test]
-    fn only_own_control_sequences_are_printed() {
+    fn only_colours_and_clearing_at_the_beginning_are_printed() {
         use crate::render::style::{TextStyle, TextTone};
         let style = TextStyle { width: 80, colour: true };
         for tone in [TextTone::Strong, TextTone::Good, TextTone::Bad, TextTone::Warn, TextTone::Faint] {
             let painted = style.paint(tone, "x\ty\n");
             assert_eq!(printable(&painted), painted);
         }
-        assert_eq!(printable("\r\x1b[2K\x1b[36m━\x1b[0m"), "\r\x1b[2K\x1b[36m━\x1b[0m");
         assert_eq!(printable("\x1b[8mna\x07me\x1b]0;t\r\u{9b}31m"), "?[8mna?me?]0;t??31m");
+        for clearing in [CLEAR_SCREEN, CLEAR_LINE] {
+            let replaced = clearing.replace(char::is_control, "?");
+            assert_eq!(printable(&format!("{clearing}a{clearing}")), format!("{clearing}a{replaced}"));
+        }
     }
 
     #[test]

@@ -6,11 +6,9 @@ use std::time::Duration;
 use linerate_lab::ladder::report::StepReport;
 use linerate_lab::ladder::run::LadderEvent;
 
+use crate::output::CLEAR_LINE;
 use crate::render::format;
 use crate::view::ladder::verdict_name;
-
-/// Goes to the first column and clears the line.
-const CLEAR: &str = "\r\x1b[2K";
 
 /// Prints the progress of a run on standard error.
 pub(crate) struct RunProgress {
@@ -61,7 +59,7 @@ impl RunProgress {
     /// Removes the bar.
     pub(crate) fn finish(&self) {
         if self.has_bar {
-            status!("{CLEAR}");
+            status!("{CLEAR_LINE}");
         }
     }
 
@@ -80,7 +78,7 @@ impl RunProgress {
         let (cyan, dim, reset) =
             if self.has_colour { ("\x1b[36m", "\x1b[2m", "\x1b[0m") } else { ("", "", "") };
         // If the terminal has disappeared, so has the bar.
-        let _ = write!(std::io::stderr(), "{CLEAR}{cyan}{done_bar}{reset}{dim}{left_bar}{reset} {text}");
+        let _ = write!(std::io::stderr(), "{CLEAR_LINE}{cyan}{done_bar}{reset}{dim}{left_bar}{reset} {text}");
     }
 }
 

@@ -45,15 +45,11 @@ impl ReportArgs {
             paths.join(", ")
         );
         let rendered = results.render_results()?;
-        if let Some(target) = &targets.json {
-            target.write_json(&Envelope::of_now(reading::OWN_SCHEMA, rendered.index()))?;
-        }
-        if let Some(target) = &targets.html {
-            target.write(&report::page(&rendered, &output::argv())?)?;
-        }
-        if targets.text {
-            output::print(&report::text(&rendered, TextStyle::stdout()))?;
-        }
+        targets.write_forms(
+            || report::text(&rendered, TextStyle::stdout()),
+            |target| target.write_json(&Envelope::of_now(reading::OWN_SCHEMA, rendered.index())),
+            |target| target.write(&report::page(&rendered, &output::argv())?),
+        )?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -29,19 +29,18 @@ pub(crate) struct ResultTargets {
     pub(crate) text: bool,
 }
 
-/// Writes a result as JSON if that is requested, and as text unless the JSON is on standard output.
+/// Writes a result as JSON if that is requested, and as text unless the JSON is on standard output. A file that
+/// cannot be written must not cost the text.
 pub(crate) fn write_result<T: CommandResult>(
     json: Option<&OutputTarget>,
     envelope: &Envelope<T>,
     document: impl FnOnce() -> Document,
 ) -> Result<()> {
-    if let Some(target) = json {
-        target.write_json(envelope)?;
-    }
-    if json == Some(&OutputTarget::Stdout) {
-        return Ok(());
-    }
-    output::print(&text::text(&document(), TextStyle::stdout()))
+    let printed = match json {
+        Some(OutputTarget::Stdout) => Ok(()),
+        _ => output::print(&text::text(&document(), TextStyle::stdout())),
+    };
+    printed.and(json.map_or(Ok(()), |target| target.write_json(envelope)))
 }
 
 impl ResultArgs {
@@ -68,19 +67,29 @@ impl ResultTargets {
         envelope: &Envelope<T>,
         full: bool,
     ) -> Result<()> {
-        if let Some(target) = &self.json {
-            if T::IS_COMPACT { target.write_compact_json(envelope)? } else { target.write_json(envelope)? }
-        }
+        let json = |target: &OutputTarget| {
+            if T::IS_COMPACT { target.write_compact_json(envelope) } else { target.write_json(envelope) }
+        };
         if self.html.is_none() && !self.text {
-            return Ok(());
+            return self.json.as_ref().map_or(Ok(()), json);
         }
         let document = Document { full, ..envelope.document() };
-        if let Some(target) = &self.html {
-            target.write(&html::page(&document)?)?;
-        }
-        if self.text {
-            output::print(&text::text(&document, TextStyle::stdout()))?;
-        }
-        Ok(())
+        self.write_forms(
+            || text::text(&document, TextStyle::stdout()),
+            json,
+            |target| target.write(&html::page(&document)?),
+        )
+    }
+
+    /// Writes the requested forms. The text comes first, and a form that cannot be written does not cost another.
+    pub(crate) fn write_forms(
+        &self,
+        text: impl FnOnce() -> String,
+        json: impl FnOnce(&OutputTarget) -> Result<()>,
+        html: impl FnOnce(&OutputTarget) -> Result<()>,
+    ) -> Result<()> {
+        let printed = self.text.then(|| output::print(&text()));
+        let files = [self.json.as_ref().map(json), self.html.as_ref().map(html)];
+        printed.into_iter().chain(files.into_iter().flatten()).collect()
     }
 }

@@ -2,7 +2,9 @@
 
 use crate::schema::conforms;
 use crate::serve::ServeProcess;
-use crate::support::{can_make_labs, document_of, errors_of, linerate, machine};
+use crate::support::{
+    assert_refused, can_make_labs, document_of, errors_of, is_root, linerate, machine, program,
+};
 
 use serde_json::Value;
 
@@ -10,6 +12,45 @@ fn assert_has_keys(value: &Value, keys: &[&str]) {
     for key in keys {
         assert!(value.get(key).is_some(), "no '{key}' in {value}");
     }
+}
+
+#[test]
+fn a_result_is_printed_even_if_its_file_cannot_be_written() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let state = directory.path().join("state").display().to_string();
+    let commands: [&[&str]; 4] = [
+        &["doctor", "--interface", "lo", "--html", "/dev/full"],
+        &["doctor", "--interface", "lo", "--json", "/dev/full"],
+        &["tune", "plan", "--interface", "lo", "--json", "/dev/full"],
+        &["tune", "status", "--state-dir", &state, "--json", "/dev/full"],
+    ];
+    for arguments in commands {
+        let output = linerate(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?} {output:?}");
+        assert!(!output.stdout.is_empty(), "{arguments:?}");
+        assert!(
+            errors_of(&output).starts_with("linerate: cannot write /dev/full: "),
+            "{}",
+            errors_of(&output)
+        );
+    }
+}
+
+#[test]
+fn a_directory_that_cannot_be_written_is_refused_before_the_work() {
+    let test = "a_directory_that_cannot_be_written_is_refused_before_the_work";
+    if !is_root(test) {
+        return;
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let readable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(directory.path(), readable).expect("set");
+    let file = directory.path().join("x.json").display().to_string();
+    let mut command = std::process::Command::new(program());
+    std::os::unix::process::CommandExt::uid(&mut command, 65_534);
+    let output = command.args(["doctor", "--interface", "lo", "--json", &file]).output().expect("it starts");
+    assert_refused(&output, &format!("cannot write {file}: Permission denied"));
+    assert!(output.stdout.is_empty(), "{output:?}");
 }
 
 #[test]

@@ -148,12 +148,12 @@ impl BoostRun {
         if let Some(reason) = view::boost::refusal_summary(&discovered.report.boost) {
             return self.refuse(discovered, &format!("nothing can be done from outside: {reason}"));
         }
-        self.write_unchanged(discovered, None)?;
         if self.json != Some(OutputTarget::Stdout) {
             let document = view::boost::plan(&self.envelope(discovered), false);
             let verdict = Document { verdict: document.verdict, ..Document::default() };
             output::print(&text::text(&verdict, TextStyle::stdout()))?;
         }
+        self.write_unchanged(discovered, None)?;
         match boosts::latest(&self.target.state_dir.store().read()?, &self.target) {
             Some(tune) if self.apply_args.watch => self.watch(tune, &discovered.report.server)?,
             None if self.apply_args.watch => bail!("there is no boost in effect to watch"),
@@ -270,19 +270,20 @@ impl BoostRun {
             ..self.build_report(discovered, Some(applied_tune), observed_again.value(), verification)
         };
         let envelope = self.apply_envelope(discovered, report);
-        if let Some(target) = &self.json {
-            target.write_json(&envelope)?;
-        }
         if self.json != Some(OutputTarget::Stdout) {
             let document =
                 view::boost::apply(&envelope, &|subcommand| self.target.state_dir.command(subcommand));
             let mut printed = text::text(&document, TextStyle::stdout());
             if let Some(undo_report) = &undo_report {
-                let envelope = Envelope::new(envelope.host, None, undo_report.clone());
+                let envelope = Envelope::new(envelope.host.clone(), None, undo_report.clone());
                 let document = view::tune::undo(&envelope, self.target.full);
                 printed.push_str(&text::text(&document, TextStyle::stdout()));
             }
             output::print(&printed)?;
+        }
+        // A file that cannot be written must not cost the text.
+        if let Some(target) = &self.json {
+            target.write_json(&envelope)?;
         }
         let is_incomplete =
             |undo_report: &UndoReport| undo_report.has_failures() || undo_report.has_skipped();

@@ -338,19 +338,22 @@ impl TuneApplyArgs {
         let envelope =
             Envelope::new(HostSummary::observe(tune_run.host), tune_run.started_unix_seconds, report)
                 .with_warnings(read_warning.into_iter().chain(reset_warning));
-        write_result(json, &envelope, || {
+        // A file that cannot be written must cost neither the report of the undo nor the confirmation.
+        let outcome = write_result(json, &envelope, || {
             view::tune::apply(&envelope, &|subcommand| self.options.state_dir.command(subcommand))
-        })?;
+        });
         if let Some(undo_report) = undo_report {
             let status = print_undo(tune_run.host, undo_report)?;
+            outcome?;
             return Ok(if broke_off.is_some() { ExitCode::from(2) } else { status });
         }
         if let Some(UndoDeadline::Confirmed { boot_seconds }) = tune_run.until {
             let (host, interrupt) = (tune_run.host, tune_run.interrupt);
             if confirm::is_undone(&self.options.state_dir, host, id, boot_seconds, interrupt)? {
-                return Ok(ExitCode::from(1));
+                return outcome.map(|()| ExitCode::from(1));
             }
         }
+        outcome?;
         Ok(match broke_off {
             Some(_) => ExitCode::from(2),
             None => ExitCode::from(u8::from(

@@ -46,9 +46,6 @@ impl TunePlanArgs {
         let json = OutputTarget::from_option(self.json.as_deref())?;
         let planned_tune = self.plan()?;
         let plan = &planned_tune.plan;
-        if let Some(target) = &json {
-            target.write(&plan.to_json())?;
-        }
         if json != Some(OutputTarget::Stdout) {
             let mut document = view::tune_plan::document(&PlanView {
                 plan,
@@ -64,6 +61,10 @@ impl TunePlanArgs {
                 document.sections.push(Section::default().with(text));
             }
             output::print(&text::text(&document, TextStyle::stdout()))?;
+        }
+        // A file that cannot be written must not cost the text.
+        if let Some(target) = &json {
+            target.write(&plan.to_json())?;
         }
         Ok(ExitCode::SUCCESS)
     }
