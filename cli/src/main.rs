@@ -25,6 +25,7 @@ mod view;
 
 use std::process::ExitCode;
 
+use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 
 use command::Command;
@@ -62,12 +63,14 @@ fn tree() -> clap::Command {
     CliArgs::command()
 }
 
-/// Prints help and version as clap does, and a mistake in one line like all other errors.
+/// Prints help and version as clap does, and a mistake in one line like all other errors. Without a command the
+/// help lists the commands.
 fn usage(error: &clap::Error) -> ExitCode {
-    if !error.use_stderr() {
+    let lacks_command = error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
+    if lacks_command || !error.use_stderr() {
         // If the output cannot be written, nobody reads it, so the error is ignored.
         let _ = error.print();
-        return ExitCode::SUCCESS;
+        return ExitCode::from(if lacks_command { 2 } else { 0 });
     }
     let text = error.to_string();
     // The words before the usage. clap lists missing arguments on separate lines.

@@ -10,7 +10,7 @@ pub(crate) fn parse_rate(text: &str) -> Result<f64, String> {
         None => text.strip_suffix(['m', 'M']).map_or((text, 1.0), |number| (number, 1e6)),
     };
     match number.parse::<f64>() {
-        Ok(value) if value > 0.0 && value.is_finite() => Ok(value * scale),
+        Ok(value) if value > 0.0 && (value * scale).is_finite() => Ok(value * scale),
         _ => Err(format!("'{text}' is no positive rate such as 50000, 50k or 1.2M")),
     }
 }
@@ -86,7 +86,7 @@ mod tests {
         assert_eq!(parse_rate("50k"), Ok(50_000.0));
         assert_eq!(parse_rate("1.2M"), Ok(1_200_000.0));
         assert_eq!(parse_rate("7"), Ok(7.0));
-        for wrong in ["0", "-1", "k", "", "1G", "inf", "NaN"] {
+        for wrong in ["0", "-1", "k", "", "1G", "inf", "NaN", "1e306M"] {
             assert!(parse_rate(wrong).is_err(), "{wrong}");
         }
     }

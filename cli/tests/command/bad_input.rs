@@ -88,6 +88,17 @@ fn every_command_refuses_unknown_options() {
 }
 
 #[test]
+fn a_missing_command_prints_the_list_of_commands() {
+    for (arguments, command) in [(&[][..], "doctor"), (&["serve"], "echo"), (&["lab", "relay"], "")] {
+        let output = support::linerate(arguments);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{arguments:?}");
+        let mut lines = errors.lines().skip_while(|line| *line != "Commands:");
+        assert!(lines.any(|line| line.trim_start().starts_with(command)), "{arguments:?}: {errors}");
+    }
+}
+
+#[test]
 fn help_and_version_succeed_and_version_names_the_package_version() {
     for arguments in [["--help"], ["--version"]] {
         let output = support::linerate(&arguments);
