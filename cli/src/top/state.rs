@@ -103,6 +103,12 @@ impl TopState {
         if key.modifiers.contains(KeyModifiers::CONTROL) && matches!(key.code, KeyCode::Char('c')) {
             return Some(TopAction::Quit);
         }
+        // Ctrl-F is another key than f, and pages down in other programs.
+        if key.modifiers.intersects(KeyModifiers::CONTROL | KeyModifiers::ALT)
+            && matches!(key.code, KeyCode::Char(_))
+        {
+            return None;
+        }
         self.message = None;
         if self.typing.is_some() {
             self.type_key(key.code);

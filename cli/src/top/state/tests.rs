@@ -50,6 +50,19 @@ fn slash_starts_a_filter_and_escape_clears_the_filter() {
 }
 
 #[test]
+fn letters_with_control_or_alt_do_nothing_except_control_c() {
+    for modifiers in [KeyModifiers::CONTROL, KeyModifiers::ALT] {
+        let mut state = state();
+        for letter in "fdeuqp/".chars() {
+            assert_eq!(state.press(KeyEvent::new(KeyCode::Char(letter), modifiers)), None, "{letter}");
+        }
+        assert!(!state.paused && state.typing.is_none());
+    }
+    let control_c = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
+    assert_eq!(state().press(control_c), Some(TopAction::Quit));
+}
+
+#[test]
 fn q_closes_the_overlay_without_quitting() {
     let mut state = state();
     press(&mut state, KeyCode::Char('?'));
