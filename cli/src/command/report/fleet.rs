@@ -55,6 +55,13 @@ struct CounterPart {
     per_second: Option<f64>,
 }
 
+/// A file with a document.
+struct DocumentFile<'a> {
+    name: &'a str,
+    /// The name of its directory; `None` for a file next to the directories of hosts.
+    host: Option<&'a str>,
+}
+
 /// The hosts read so far.
 #[derive(Default)]
 struct FleetReader {
@@ -64,7 +71,7 @@ struct FleetReader {
     peers: PeerValues,
 }
 
-/// Reads `DIR/HOST/*.json`, and `DIR/*.json` by the node name in each.
+/// Reads `DIR/HOST/*.json`, and `DIR/*.json` by the node name in each, or by the name of the file without one.
 ///
 /// # Errors
 /// If the directory cannot be read or has no host.
@@ -122,7 +129,7 @@ impl FleetReader {
                 return;
             }
             (Ok(_), None) if file == ERROR_FILE => return,
-            (Ok(text), name) => self.document(&text, name),
+            (Ok(text), name) => self.document(&text, &DocumentFile { name: &file, host: name }),
             (Err(error), _) => Err(error),
         };
         if let Err(error) = outcome {
@@ -131,10 +138,10 @@ impl FleetReader {
         }
     }
 
-    fn document(&mut self, text: &str, name: Option<&str>) -> Result<()> {
+    fn document(&mut self, text: &str, file: &DocumentFile<'_>) -> Result<()> {
         let origin: DocumentOrigin = serde_json::from_str(text).context("no result of linerate")?;
         match origin.schema.as_str() {
-            DoctorResult::SCHEMA => self.add::<DoctorPart>(&origin, text, name, |row, peers, result| {
+            DoctorResult::SCHEMA => self.add::<DoctorPart>(&origin, text, file, |row, peers, result| {
                 peers.add_state(&row.name, &result.stages);
                 let mut findings = BTreeMap::new();
                 for FindingPart { id, severity } in result.findings {
@@ -151,20 +158,20 @@ impl FleetReader {
                 // `None` with one reading.
                 row.figures.lost_packets_per_second = loss_rates.reduce(|sum, rate| sum + rate);
             })?,
-            SearchReport::SCHEMA => self.add::<SearchReport>(&origin, text, name, |row, _, report| {
+            SearchReport::SCHEMA => self.add::<SearchReport>(&origin, text, file, |row, _, report| {
                 row.figures.transactions_per_second = Some(report.capacity.transactions_per_second.median);
             })?,
-            LadderReport::SCHEMA => self.add::<LadderReport>(&origin, text, name, |row, _, report| {
+            LadderReport::SCHEMA => self.add::<LadderReport>(&origin, text, file, |row, _, report| {
                 let kept_steps =
                     report.steps.iter().filter(|step| step.kept || step.versus_previous.is_none());
                 let mut rates = kept_steps.filter_map(|step| Some(step.transactions_per_second?.median));
                 row.figures.first_step_per_second = rates.next();
                 row.figures.last_step_per_second = rates.next_back().or(row.figures.first_step_per_second);
             })?,
-            CostResult::SCHEMA => self.add::<CostResult>(&origin, text, name, |row, _, result| {
+            CostResult::SCHEMA => self.add::<CostResult>(&origin, text, file, |row, _, result| {
                 row.figures.packet_cpu_ns = result.cost.all_cpus().ns_a_packet();
             })?,
-            DropsResult::SCHEMA => self.add::<DropsResult>(&origin, text, name, |row, _, result| {
+            DropsResult::SCHEMA => self.add::<DropsResult>(&origin, text, file, |row, _, result| {
                 let accounting = &result.accounting;
                 row.figures.counted_losses_per_second = Some(accounting.lost() as f64 / accounting.seconds);
             })?,
@@ -181,17 +188,25 @@ impl FleetReader {
         &mut self,
         origin: &DocumentOrigin,
         text: &str,
-        name: Option<&str>,
+        file: &DocumentFile<'_>,
         set_result: impl FnOnce(&mut FleetHost, &mut PeerValues, T),
     ) -> Result<()> {
         let HostDocument { version, started_unix_seconds, host, result } = serde_json::from_str(text)?;
-        let name = name.or(host.name.as_deref()).unwrap_or("unnamed").to_owned();
-        let newest = self.started.entry((name.clone(), origin.schema.clone())).or_default();
-        if started_unix_seconds < *newest {
+        let node_name = host.name.as_deref().unwrap_or(file.name.trim_end_matches(".json"));
+        let name = file.host.unwrap_or(node_name).to_owned();
+        let previous = self.started.get(&(name.clone(), origin.schema.clone())).copied();
+        let row = self.hosts.entry(name.clone()).or_insert_with_key(|name| FleetHost::new(name));
+        if previous.is_some() && file.host.is_none() {
+            row.problems.push(format!(
+                "{}: a second {} of {name}, and only the later counts; if it is another host, put it into a directory \
+                 of its own",
+                file.name, origin.schema
+            ));
+        }
+        if previous.is_some_and(|previous| started_unix_seconds < previous) {
             return Ok(());
         }
-        *newest = started_unix_seconds;
-        let row = self.hosts.entry(name).or_insert_with_key(|name| FleetHost::new(name));
+        self.started.insert((name, origin.schema.clone()), started_unix_seconds);
         set_result(row, &mut self.peers, result);
         row.describe(version, host);
         Ok(())
@@ -282,9 +297,32 @@ mod tests {
                 "schema": DoctorResult::SCHEMA, "version": "1", "started_unix_seconds": started,
                 "host": {}, "result": result,
             });
-            reader.document(&document.to_string(), Some("a")).expect("a document");
+            let file = DocumentFile { name: "doctor.json", host: Some("a") };
+            reader.document(&document.to_string(), &file).expect("a document");
         }
+        assert!(reader.hosts["a"].problems.is_empty());
         reader.hosts["a"].figures.lost_packets_per_second
+    }
+
+    #[test]
+    fn documents_without_a_name_are_hosts_of_their_own_and_equal_names_are_reported() {
+        let mut reader = FleetReader::default();
+        for (name, host) in [
+            ("a.json", json!({})),
+            ("b.json", json!({})),
+            ("c.json", json!({ "name": "localhost" })),
+            ("d.json", json!({ "name": "localhost" })),
+        ] {
+            let result = json!({ "findings": [], "unknown": [], "counters": [], "stages": {} });
+            let document = json!({
+                "schema": DoctorResult::SCHEMA, "version": "1", "started_unix_seconds": 1,
+                "host": host, "result": result,
+            });
+            reader.document(&document.to_string(), &DocumentFile { name, host: None }).expect("a document");
+        }
+        let problems: Vec<(&str, usize)> =
+            reader.hosts.values().map(|host| (host.name.as_str(), host.problems.len())).collect();
+        assert_eq!(problems, [("a", 0), ("b", 0), ("localhost", 1)]);
     }
 
     #[test]
