@@ -101,8 +101,6 @@ type Figures = Vec<(HistoryMetric, Option<f64>)>;
 fn figures(snapshot: &Snapshot) -> Vec<(HistoryItem, Figures)> {
     use HistoryMetric::{Drops, Interrupts, Packets, Queued, Sent, Softirq, Squeezes, Time};
     let totals = &snapshot.totals;
-    let drop_rates =
-        [totals.rx_drops_per_second, totals.backlog_drops_per_second, totals.socket_drops_per_second];
     let mut items: Vec<(HistoryItem, Figures)> = vec![(
         HistoryItem::Path,
         vec![
@@ -111,8 +109,6 @@ fn figures(snapshot: &Snapshot) -> Vec<(HistoryItem, Figures)> {
             (Softirq, totals.softirq_cpus),
             (Queued, totals.queued_bytes.map(|bytes| bytes as f64)),
             (Time, totals.thread_cpus),
-            (Interrupts, totals.interrupts_per_second),
-            (Drops, crate::live::growth::sum(drop_rates)),
         ],
     )];
     for interface in &snapshot.interfaces {
