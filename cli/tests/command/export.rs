@@ -5,7 +5,6 @@ mod lab;
 mod prometheus;
 mod rules;
 mod scraped;
-mod steady;
 
 use std::net::SocketAddr;
 

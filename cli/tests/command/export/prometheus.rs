@@ -60,30 +60,7 @@ impl<'h> PrometheusServer<'h> {
 
     /// The result of a query for the current time.
     pub(super) fn query(&self, query: &str) -> Vec<Value> {
-        self.query_at(query, "")
-    }
-
-    /// The single value of a query at `time` (seconds since 1970), or `None` if the result is
-    /// empty.
-    pub(super) fn value_at(&self, query: &str, time: f64) -> Option<f64> {
-        only_value(query, &self.query_at(query, &format!("&time={time:.3}")))
-    }
-
-    /// The samples of the single series of a range selector: seconds since 1970, and the value.
-    pub(super) fn samples(&self, selector: &str) -> Vec<(f64, f64)> {
-        let rows = self.query(selector);
-        assert!(rows.len() < 2, "{selector}: {rows:?}");
-        let values = rows.first().and_then(|row| row["values"].as_array()).into_iter().flatten();
-        let sample = |pair: &Value| (pair[0].as_f64().expect("a time"), number(&pair[1]));
-        values.map(sample).collect()
-    }
-
-    fn query_at(&self, query: &str, time_parameter: &str) -> Vec<Value> {
-        let text = page(
-            self.host,
-            PROMETHEUS,
-            &format!("/api/v1/query?query={}{time_parameter}", percent_encode(query)),
-        );
+        let text = page(self.host, PROMETHEUS, &format!("/api/v1/query?query={}", percent_encode(query)));
         let text = text.expect("an answer");
         let (_, body) = text.split_once("\r\n\r\n").expect("a body");
         let mut answer: Value = serde_json::from_str(body).expect("JSON");
@@ -96,7 +73,9 @@ impl<'h> PrometheusServer<'h> {
 
     /// The single value of a query for the current time, or `None` if the result is empty.
     pub(super) fn value(&self, query: &str) -> Option<f64> {
-        only_value(query, &self.query(query))
+        let rows = self.query(query);
+        assert!(rows.len() < 2, "{query}: {rows:?}");
+        rows.first().map(|row| row["value"][1].as_str()?.parse().ok()).map(|value| value.expect("a number"))
     }
 
     /// Names of the alerts that fire now.
@@ -112,15 +91,6 @@ impl Drop for PrometheusServer<'_> {
         // ended.
         let _ = self.child.kill();
     }
-}
-
-fn only_value(query: &str, rows: &[Value]) -> Option<f64> {
-    assert!(rows.len() < 2, "{query}: {rows:?}");
-    rows.first().map(|row| number(&row["value"][1]))
-}
-
-fn number(value: &Value) -> f64 {
-    value.as_str().and_then(|text| text.parse().ok()).expect("a number")
 }
 
 /// A page of a server on the host, or `None` without a response.
