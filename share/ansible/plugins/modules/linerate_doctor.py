@@ -10,7 +10,7 @@ options:
     description: Fail if a finding has this severity or a higher one.
     type: str
     choices: [high, medium, low, note]
-  dest: {description: Write the JSON document to this file on the host., type: path}
+  dest: {description: "Write the JSON document to this file on the host, which only the user may read.", type: path}
 """
 EXAMPLES = r"""
 - name: Diagnose the name server

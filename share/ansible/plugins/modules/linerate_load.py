@@ -16,7 +16,7 @@ options:
     type: float
   clock: {description: RV(clock) of an earlier comparison., type: dict}
   max_clock_offset: {description: Largest difference of clocks., type: float, default: 0.05}
-  dest: {description: Write the JSON document to this file on the host., type: path, required: true}
+  dest: {description: "Write the JSON document to this file on the host, which only the user may read.", type: path, required: true}
   arguments: {description: Further arguments of C(linerate load)., type: list, elements: str, default: []}
 author: [The linerate authors (@linerate)]
 """
