@@ -57,9 +57,9 @@ fn find_at_once(
             ));
         }
     };
-    check_interfaces(host, query)?;
     let (first_port, other_ports) = ports.split_first().unwrap_or((&0, &[]));
     let scope = |port: u16| Scope { interfaces: query.interfaces.clone(), port: Some(port), pid: None };
+    check_scope(host, &scope(*first_port))?;
     let mut path = PacketPath::observe(host, &scope(*first_port));
     let mut services = services(host, &path.socket)?;
     for port in other_ports {
@@ -90,8 +90,7 @@ fn find_at_once(
 
 /// Whether the process exists, in the observed network namespace.
 fn check_process(host: &Host, pid: u32) -> Result<(), DiscoveryError> {
-    let scope = Scope { pid: Some(pid), ..Scope::default() };
-    scope.check(host).map_err(|error| DiscoveryError::NotThere(error.to_string()))?;
+    check_scope(host, &Scope { pid: Some(pid), ..Scope::default() })?;
     match (namespace_inode(host, "thread-self"), namespace_inode(host, &pid.to_string())) {
         (Some(own_namespace), Some(process_namespace)) if own_namespace != process_namespace => {
             Err(DiscoveryError::NotThere(format!(
@@ -106,15 +105,9 @@ fn check_process(host: &Host, pid: u32) -> Result<(), DiscoveryError> {
     }
 }
 
-/// Whether the host has each named interface.
-fn check_interfaces(host: &Host, query: &ServerQuery) -> Result<(), DiscoveryError> {
-    let Ok(names) = host.list("/sys/class/net") else { return Ok(()) };
-    match query.interfaces.iter().find(|name| !names.contains(name)) {
-        Some(unknown) => {
-            Err(DiscoveryError::NotThere(format!("no interface '{unknown}': there are {}", names.join(", "))))
-        }
-        None => Ok(()),
-    }
+/// Whether the host has the interfaces and the process of a scope.
+fn check_scope(host: &Host, scope: &Scope) -> Result<(), DiscoveryError> {
+    scope.check(host).map_err(|error| DiscoveryError::NotThere(error.to_string()))
 }
 
 /// The ports on which the process or its kin listens.
