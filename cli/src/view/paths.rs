@@ -321,7 +321,7 @@ mod tests {
 
     use super::*;
 
-    fn report(cost: Value, overload: Value) -> PathsReport {
+    fn report(cost: &Value, overload: &Value) -> PathsReport {
         let path = json!({
             "name": "bridge",
             "about": "",
@@ -343,7 +343,7 @@ mod tests {
 
     #[test]
     fn unknown_costs_losses_and_loops_have_a_reason() {
-        let no_cost = report(json!({ "unknown": "no BPF" }), json!({ "unknown": "no tracepoint" }));
+        let no_cost = report(&json!({ "unknown": "no BPF" }), &json!({ "unknown": "no tracepoint" }));
         let [cost, losses] = &notes(&no_cost)[..] else { panic!("{:?}", notes(&no_cost)) };
         assert_eq!(cost, "bridge: CPU time is unknown: no BPF");
         assert_eq!(losses, "bridge: losses at twice the capacity are unknown: no tracepoint");
@@ -358,7 +358,7 @@ mod tests {
             "loops": { "unknown": "no clock" },
         });
         let no_loops =
-            report(cost, json!({ "offered_per_second": 1.0, "answered_ratio": 1.0, "losses": [] }));
+            report(&cost, &json!({ "offered_per_second": 1.0, "answered_ratio": 1.0, "losses": [] }));
         let note = "bridge: the loss of a loop next to the load is unknown: no clock";
         assert_eq!(notes(&no_loops), [note]);
     }
