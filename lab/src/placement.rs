@@ -6,7 +6,7 @@ mod tests;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use linerate_engine::RunningServer;
@@ -171,14 +171,13 @@ struct PlacementSample {
     lost_ratio: f64,
 }
 
-struct PlacementLab<'a> {
+struct PlacementLab {
     // In the order of dropping: server and generator live in the hosts of the lab.
     server: Option<RunningServer>,
     generator: Box<dyn Generator>,
     lab: Lab,
     address: SocketAddr,
     payload_bytes: usize,
-    cancel: &'a AtomicBool,
 }
 
 /// Measures each placement that this machine has, in a lab. Requires root. `on_sample` is called with the packets per
@@ -262,11 +261,11 @@ pub fn run(
     })
 }
 
-impl<'a> PlacementLab<'a> {
+impl PlacementLab {
     fn start(
         config: &PlacementConfig,
         cpus: &PlacementCpus,
-        cancel: &'a Arc<AtomicBool>,
+        cancel: &Arc<AtomicBool>,
     ) -> Result<Self, TestbedError> {
         let lab = Lab::builder().queues(1).start()?;
         let link = lab.links()[0].clone();
@@ -296,14 +295,11 @@ impl<'a> PlacementLab<'a> {
         })??;
         let counters = format!("/proc/self/task/{}/net/snmp", receiver.thread_id());
         let generator = Box::new(ReadCountGenerator::new(generator, counters));
-        Ok(Self { server: None, generator, lab, address, payload_bytes, cancel })
+        Ok(Self { server: None, generator, lab, address, payload_bytes })
     }
 
     /// Moves the receiver to a CPU.
     fn place(&mut self, cpu: u32) -> Result<(), TestbedError> {
-        if self.cancel.load(Ordering::Relaxed) {
-            return Err(TestbedError::Cancelled);
-        }
         server::stop(&mut self.server)?;
         let configuration = ServerConfiguration {
             pinned: true,
