@@ -57,8 +57,12 @@ impl InterruptFlag {
         Arc::clone(&self.flag)
     }
 
-    /// Sleeps until a signal arrives, or for `limit`.
+    /// Sleeps until a signal arrives, or for `limit`; not at all after a signal.
     pub(crate) fn wait(&self, limit: Option<Duration>) -> Result<()> {
+        // An earlier wait has read the byte.
+        if self.is_raised() {
+            return Ok(());
+        }
         // A timeout of zero is an error.
         let limit = limit.map(|time| time.max(Duration::from_millis(1)));
         self.woken.set_read_timeout(limit).context("cannot set a timeout")?;
@@ -70,6 +74,9 @@ impl InterruptFlag {
     /// Sleeps until `input` is readable or ended, a signal arrives, or for `limit`. Returns
     /// whether the input was the reason.
     pub(crate) fn wait_for(&self, input: impl AsFd, limit: Option<Duration>) -> Result<bool> {
+        if self.is_raised() {
+            return Ok(false);
+        }
         let limit = limit.map(Timespec::try_from).transpose().context("too long a wait")?;
         let events = PollFlags::IN;
         let mut fds = [PollFd::new(&input, events), PollFd::new(&self.woken, events)];
@@ -80,5 +87,28 @@ impl InterruptFlag {
         }
         let [input, _] = fds;
         Ok(!input.revents().is_empty() && !self.is_raised())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use signal_hook::consts::SIGUSR1;
+
+    use super::*;
+
+    #[test]
+    fn all_waits_after_a_signal_end_at_once() {
+        let interrupt = InterruptFlag::for_signals(&[SIGUSR1]).expect("installed");
+        signal_hook::low_level::raise(SIGUSR1).expect("raised");
+        let long = Duration::from_secs(20);
+        let begin = Instant::now();
+        for _ in 0..2 {
+            interrupt.wait(Some(long)).expect("waited");
+        }
+        let (quiet, _writer) = UnixStream::pair().expect("a pair");
+        assert!(!interrupt.wait_for(&quiet, Some(long)).expect("waited"));
+        assert!(begin.elapsed() < long);
     }
 }
