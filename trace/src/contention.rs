@@ -118,23 +118,6 @@ impl LockKind {
     pub fn spins(self) -> bool {
         matches!(self, Self::Spinlock | Self::RwlockRead | Self::RwlockWrite | Self::MutexSpin)
     }
-
-    /// For people, such as `rwlock, to read`.
-    pub fn describe(self) -> &'static str {
-        match self {
-            Self::Spinlock => "spinlock",
-            Self::RwlockRead => "rwlock, to read",
-            Self::RwlockWrite => "rwlock, to write",
-            Self::MutexSpin => "mutex, spinning",
-            Self::Mutex => "mutex",
-            Self::RwsemRead => "rwsem, to read",
-            Self::RwsemWrite => "rwsem, to write",
-            Self::PercpuRwsemRead => "per-CPU rwsem, to read",
-            Self::PercpuRwsemWrite => "per-CPU rwsem, to write",
-            Self::Rt => "rt_mutex",
-            Self::Other => "semaphore or other",
-        }
-    }
 }
 
 impl LockContention {

@@ -1,9 +1,7 @@
 //! Real locks of the running kernel, and captured stacks.
 
 use std::io::Write as _;
-use std::net::UdpSocket;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use rustix::thread::{CpuSet as Cpus, sched_setaffinity};
@@ -14,105 +12,43 @@ use super::*;
 use crate::error::skip_unless_permitted;
 use linerate_testkit::skip;
 
-/// The waits while each of two CPUs repeats its `work`, and the number of repetitions. Prints the
-/// reason and returns `None` if that is not possible here.
-fn observe(test: &str, work: &[&(dyn Fn() + Sync); 2]) -> Option<(LockContention, u64)> {
-    observe_on(test, None, work)
-}
-
-fn observe_on(
-    test: &str,
-    cpus: Option<&[u32]>,
-    work: &[&(dyn Fn() + Sync); 2],
-) -> Option<(LockContention, u64)> {
+/// The waits on these CPUs while each of two CPUs repeats `work`. Prints the reason and returns
+/// `None` if that is not possible here.
+fn observe_on(test: &str, cpus: &[u32], work: &(dyn Fn() + Sync)) -> Option<LockContention> {
     if thread::available_parallelism().map_or(1, std::num::NonZero::get) < 2 {
         skip(test, "requires two CPUs");
         return None;
     }
-    let (over, done) = (AtomicBool::new(false), AtomicU64::new(0));
-    let repeat = |cpu: usize, work: &(dyn Fn() + Sync)| {
+    let over = AtomicBool::new(false);
+    let repeat = |cpu: usize| {
         let mut cpus = Cpus::new();
         cpus.set(cpu);
         sched_setaffinity(None, &cpus).expect("pinned");
         while !over.load(Ordering::Relaxed) {
             work();
-            done.fetch_add(1, Ordering::Relaxed);
         }
     };
-    let duration = Duration::from_millis(700);
     let result = thread::scope(|scope| {
-        for (cpu, work) in work.iter().enumerate() {
-            scope.spawn(move || repeat(cpu, *work));
+        for cpu in 0..2 {
+            let repeat = &repeat;
+            scope.spawn(move || repeat(cpu));
         }
-        let result = LockContention::observe(&Host::live(), duration, cpus, &|| false);
+        let duration = Duration::from_millis(700);
+        let result = LockContention::observe(&Host::live(), duration, Some(cpus), &|| false);
         over.store(true, Ordering::Relaxed);
         result
     });
-    Some((skip_unless_permitted(test, result)?, done.into_inner()))
-}
-
-/// One at a time, because each requires two CPUs.
-static MACHINE: Mutex<()> = Mutex::new(());
-
-fn socket() -> UdpSocket {
-    let socket = UdpSocket::bind("127.0.0.1:0").expect("bound");
-    socket.set_nonblocking(true).expect("set");
-    socket
-}
-
-fn read(socket: &UdpSocket) {
-    // The socket is empty.
-    let _ = socket.recv(&mut [0; 8]);
-}
-
-/// Waits of socket readers for the lock of the socket's queue. Other programs and concurrent tests
-/// may wait longer for other locks.
-fn of_readers(contention: &LockContention) -> Option<&WaitSite> {
-    let of_readers = |lock: &&WaitSite| {
-        lock.callers.first().is_some_and(|name| name == "__skb_recv_udp") && lock.lock == LockKind::Spinlock
-    };
-    contention.locks.iter().find(of_readers)
-}
-
-/// Time of these waits per million reads, ns.
-fn wait_ns((contention, done): &(LockContention, u64)) -> u64 {
-    of_readers(contention).map_or(0, |lock| lock.waited_ns) * 1_000_000 / done.max(&1)
-}
-
-#[test]
-fn threads_sharing_a_socket_wait_for_its_lock_and_others_do_not() {
-    let test = "threads_sharing_a_socket_wait_for_its_lock_and_others_do_not";
-    let _machine = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
-    let (first, second) = (socket(), socket());
-    let mut tries = Vec::new();
-    // Two threads contend only while both run, which other work on two CPUs may prevent.
-    for _ in 0..5 {
-        let Some(shared) = observe(test, &[&|| read(&first), &|| read(&first)]) else { return };
-        if !shared.0.locks.iter().any(|lock| lock.lock.spins()) {
-            return skip(test, shared.0.notes.join("; "));
-        }
-        let Some(apart) = observe(test, &[&|| read(&first), &|| read(&second)]) else { return };
-        let differ = wait_ns(&shared) > 10 * wait_ns(&apart);
-        if let Some(lock) = of_readers(&shared.0).filter(|_| differ) {
-            assert_eq!(lock.spot.as_deref(), Some("socket-lock"), "{lock:?}");
-            assert_eq!(lock.by_cpu_ns.values().sum::<u64>(), lock.waited_ns);
-            assert!(lock.longest_ns <= lock.waited_ns && lock.waits > 0, "{lock:?}");
-            return;
-        }
-        tries.push((shared, apart));
-    }
-    panic!("the shared socket never waits 10 times as long: {tries:#?}");
+    skip_unless_permitted(test, result)
 }
 
 #[test]
 fn mutex_waits_are_observed_only_on_the_requested_cpus() {
     let test = "mutex_waits_are_observed_only_on_the_requested_cpus";
-    let _machine = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
     let (_out, into) = std::io::pipe().expect("a pipe");
     rustix::io::ioctl_fionbio(&into, true).expect("set");
     // A full pipe only takes and releases its mutex.
     let write = || drop((&into).write(&[0; 4096]));
-    let Some((contention, _)) = observe_on(test, Some(&[1]), &[&write, &write]) else { return };
+    let Some(contention) = observe_on(test, &[1], &write) else { return };
     assert_eq!(contention.cpus, [1]);
     let at_pipe = |lock: &&WaitSite| lock.callers.first().is_some_and(|name| name.ends_with("pipe_write"));
     let pipe = contention.locks.iter().find(at_pipe).expect("a wait for the pipe");

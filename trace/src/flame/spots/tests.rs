@@ -2,45 +2,11 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 
-use super::super::{CpuProfile, SampleEvent, StackFrame};
 use super::*;
-
-/// A profile of stacks as in `perf script`: functions with the root first, and samples.
-fn profile(stacks: &[(&[&str], FrameKind, u64)]) -> StackProfile {
-    let mut frames: Vec<StackFrame> = Vec::new();
-    let mut index = |name: &str, kind: FrameKind| {
-        let frame = StackFrame { name: name.into(), module: None, kind };
-        let at = frames.iter().position(|other| *other == frame).unwrap_or_else(|| {
-            frames.push(frame);
-            frames.len() - 1
-        });
-        u32::try_from(at).expect("few")
-    };
-    let stack = |(names, kind, samples): &(&[&str], FrameKind, u64)| SampledStack {
-        frames: names.iter().map(|name| index(name, *kind)).collect(),
-        context: CpuContext::Task,
-        entry: 0,
-        cpu: 0,
-        pid: 1,
-        comm: "server".into(),
-        samples: *samples,
-    };
-    let stacks: Vec<SampledStack> = stacks.iter().map(stack).collect();
-    let samples = stacks.iter().map(|stack| stack.samples).sum();
-    StackProfile {
-        seconds: 1.0,
-        event: SampleEvent::CpuCycles,
-        frequency_hz: 999,
-        cpus: vec![CpuProfile { cpu: 0, samples, idle: 0, lost: 0 }],
-        frames,
-        stacks,
-        own: Default::default(),
-        notes: Vec::new(),
-    }
-}
+use crate::flame::fixture::profile;
 
 fn spot_of(names: &[&str]) -> Option<String> {
-    find(&profile(&[(names, FrameKind::Kernel, 1)])).pop().map(|spot| spot.id)
+    find(&profile(&format!("1 server task {}", names.join(";")))).pop().map(|spot| spot.id)
 }
 
 const SENDING: [&str; 4] =
@@ -99,8 +65,9 @@ fn spots_are_found_by_compiler_variants_and_callers() {
 
 #[test]
 fn application_and_kernel_copies_are_separate_spots() {
-    let copy = ["main", "__memcpy_avx_unaligned_erms"];
-    let found = find(&profile(&[(&copy, FrameKind::User, 3), (&["main"], FrameKind::User, 1)]));
+    let mut application = profile("3 server task main;__memcpy_avx_unaligned_erms\n1 server task main");
+    application.frames.iter_mut().for_each(|frame| frame.kind = FrameKind::User);
+    let found = find(&application);
     let shares: Vec<_> = found.iter().map(|s| (s.id.as_str(), s.share_of_busy, s.share_of_path)).collect();
     assert_eq!(shares, [("application-copy", 0.75, 0.0)]);
     assert_eq!(below(&SENDING, &["memcpy_orig"]), Some("copy".into()));
@@ -108,13 +75,7 @@ fn application_and_kernel_copies_are_separate_spots() {
 
 #[test]
 fn interrupted_functions_are_not_spots() {
-    let mut profile = profile(&[(
-        &["udp_recvmsg", "_copy_to_iter", "handle_softirqs", "net_rx_action"],
-        FrameKind::Kernel,
-        5,
-    )]);
-    profile.stacks[0].context = CpuContext::Softirq;
-    profile.stacks[0].entry = 2;
+    let mut profile = profile("5 server softirq udp_recvmsg;_copy_to_iter;handle_softirqs;net_rx_action");
     assert_eq!(find(&profile), []);
     assert_eq!(samples_in_path(&profile), 5);
     profile.stacks[0].context = CpuContext::Idle;
@@ -123,18 +84,13 @@ fn interrupted_functions_are_not_spots() {
 
 #[test]
 fn spots_and_their_functions_are_sorted_by_samples() {
-    let enqueue =
-        [&RECEIVING[..], &["__udp_enqueue_schedule_skb", "__pv_queued_spin_lock_slowpath"]].concat();
-    let merge = ["net_rx_action", "dev_gro_receive"];
-    let merge4 = ["net_rx_action", "dev_gro_receive", "inet_gro_receive"];
-    let rest = ["net_rx_action", "veth_poll"];
-    let kernel = FrameKind::Kernel;
-    let found = find(&profile(&[
-        (&merge, kernel, 10),
-        (&enqueue, kernel, 50),
-        (&merge4, kernel, 20),
-        (&rest, kernel, 20),
-    ]));
+    let found = find(&profile(&format!(
+        "10 server task net_rx_action;dev_gro_receive\n\
+         50 server task {};__udp_enqueue_schedule_skb;__pv_queued_spin_lock_slowpath\n\
+         20 server task net_rx_action;dev_gro_receive;inet_gro_receive\n\
+         20 server task net_rx_action;veth_poll",
+        RECEIVING.join(";")
+    )));
     let shares: Vec<_> = found.iter().map(|s| (s.id.as_str(), s.share_of_path, s.samples)).collect();
     assert_eq!(shares, [("socket-lock", 0.5, 50), ("gro", 0.3, 30)]);
     let functions: Vec<_> = found[1].functions.iter().map(|f| (f.name.as_str(), f.samples)).collect();
@@ -166,7 +122,7 @@ proptest! {
         stacks in proptest::collection::vec(
             (proptest::collection::vec(0_u32..20, 0..12), 0_u32..14, 0_u64..1000, 0_usize..6), 0..20)
     ) {
-        let mut input = profile(&[(&ANY, FrameKind::Kernel, 1)]);
+        let mut input = profile(&format!("1 server task {}", ANY.join(";")));
         input.stacks.clear();
         for (frames, entry, samples, context) in stacks {
             let context = CpuContext::ALL[context];
