@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use linerate_host::stage::socket::{HostSockets, SocketProtocol};
 use linerate_host::{CpuSet, Host, HostError, Scope};
 
-pub(crate) const ONLINE: &str = "/sys/devices/system/cpu/online";
+const ONLINE: &str = "/sys/devices/system/cpu/online";
 
 pub(crate) fn online_cpus(host: &Host) -> Result<CpuSet, HostError> {
     let garbled_error = |reason: String| HostError::Garbled { path: ONLINE.to_owned(), reason };

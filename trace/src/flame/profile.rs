@@ -166,7 +166,7 @@ pub struct SampledStack {
     #[serde(default)]
     pub entry: u32,
     pub cpu: u32,
-    /// 0 for the idle task.
+    /// 0 for the idle task, and for processes outside of this PID namespace.
     pub pid: u32,
     pub comm: String,
     pub samples: u64,

@@ -16,15 +16,16 @@ use linerate_host::{Host, Known};
 use perf_event::Sampler;
 use perf_event::data::Record;
 
+pub(crate) use self::event::kernel_failed;
 pub(crate) use self::mappings::any_mappings;
 
-use self::event::{OpenedSamplers, kernel_failed};
-use self::names::FunctionNames;
+use self::event::OpenedSamplers;
+use self::names::{FunctionNames, OUTSIDE};
 use self::sample_tally::{KernelSample, SampleTally};
 use super::profile::{
     CpuContext, CpuProfile, FrameKind, ProfileOptions, SampleEvent, SampledStack, SamplingCost, StackProfile,
 };
-use crate::host_facts::{ONLINE, online_cpus};
+use crate::host_facts::online_cpus;
 use crate::{TraceError, window};
 
 // Interval of draining. At 999 Hz a ring has room for ten times the deepest stacks of that time.
@@ -47,7 +48,7 @@ impl StackProfile {
     ///
     /// # Errors
     /// If perf events are not permitted (CAP_PERFMON, or `kernel.perf_event_paranoid` of 0 or less)
-    /// or not in this kernel, or none of the requested CPUs is online.
+    /// or not in this kernel.
     pub fn observe(
         host: &Host,
         options: &ProfileOptions,
@@ -110,16 +111,10 @@ pub(crate) fn kernel_addresses(chain: &[u64]) -> Vec<u64> {
     kernel.map(|(_, address)| address).collect()
 }
 
+/// The requested CPUs that are online.
 fn cpus(host: &Host, options: &ProfileOptions) -> Result<Vec<u32>, TraceError> {
-    let online = online_cpus(host)?;
-    let Some(selected) = &options.cpus else { return Ok(online.iter().collect()) };
-    if let Some(offline) = selected.iter().find(|cpu| !online.contains(**cpu)) {
-        return Err(refusal(format!("CPU {offline} is not online ({ONLINE}: {online})")));
-    }
-    let mut selected = selected.clone();
-    selected.sort_unstable();
-    selected.dedup();
-    Ok(selected)
+    let is_requested = |cpu: &u32| options.cpus.as_ref().is_none_or(|cpus| cpus.contains(cpu));
+    Ok(online_cpus(host)?.iter().filter(is_requested).collect())
 }
 
 fn refusal(why: String) -> TraceError {
@@ -207,6 +202,13 @@ impl SampleRun {
         };
         let mut notes = limits(&event);
         notes.extend(self.names.notes());
+        let outside: u64 =
+            stacks.iter().filter(|stack| stack.comm == OUTSIDE).map(|stack| stack.samples).sum();
+        if outside > 0 {
+            notes.push(format!(
+                "{outside} samples are of processes outside of this PID namespace, which have no names here"
+            ));
+        }
         if self.throttled > 0 {
             notes.push(format!(
                 "the kernel paused the samples {} times, since they were too many",

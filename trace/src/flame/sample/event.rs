@@ -169,7 +169,7 @@ fn builder(cpu: u32, pace: SamplePace, ring: usize) -> Builder<'static> {
     builder
 }
 
-pub(super) fn kernel_failed(error: &io::Error) -> TraceError {
+pub(crate) fn kernel_failed(error: &io::Error) -> TraceError {
     match error.raw_os_error() {
         Some(libc::EACCES | libc::EPERM) => {
             TraceError::NotPermitted { what: WHAT, capabilities: "CAP_PERFMON" }

@@ -11,6 +11,9 @@ use crate::TraceError;
 use crate::flame::profile::{FrameKind, StackFrame};
 use crate::symbols::{KernelSymbols, source_name};
 
+/// Instead of the name of a thread outside of this PID namespace, which has no number here.
+pub(super) const OUTSIDE: &str = "[other PID namespace]";
+
 /// Limit of lookups for addresses of a process, if lookups fail.
 const TRIES: u32 = 64;
 

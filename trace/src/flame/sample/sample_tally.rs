@@ -6,6 +6,7 @@ use linerate_host::Host;
 
 use super::context;
 use super::names::FunctionNames;
+use super::names::OUTSIDE;
 use crate::flame::profile::{CpuContext, FrameKind, SampledStack, StackFrame};
 
 // Values from here on are context markers (`PERF_CONTEXT_MAX`, include/uapi/linux/perf_event.h,
@@ -13,6 +14,9 @@ use crate::flame::profile::{CpuContext, FrameKind, SampledStack, StackFrame};
 const MARKERS: u64 = -4095_i64 as u64;
 const KERNEL: u64 = -128_i64 as u64;
 const USER: u64 = -512_i64 as u64;
+
+/// Outermost functions of a kernel thread, which the idle task does not have.
+const KERNEL_THREAD: [&str; 3] = ["kthread", "ret_from_fork", "ret_from_fork_asm"];
 
 #[derive(Clone, Copy)]
 pub(super) struct KernelSample<'r> {
@@ -68,6 +72,8 @@ impl SampleTally {
                 stacks.keys().flat_map(|chain| addresses(chain)).filter(|(kind, _)| *kind == FrameKind::User);
             addresses_by_pid.entry(place.pid).or_default().extend(user_addresses.map(|(_, address)| address));
         }
+        // Process 0 is no process.
+        addresses_by_pid.remove(&0);
         for (pid, addresses) in addresses_by_pid {
             names.look_up(host, pid, addresses);
         }
@@ -115,9 +121,14 @@ fn named_place(place: SamplePlace, comm: &str, chain: &[u64], names: &mut Functi
     frames.reverse();
     let user_count = frames.iter().take_while(|index| names.frame(**index).kind == FrameKind::User).count();
     let kernel = frames[user_count..].iter().map(|index| names.frame(*index).name.as_str());
-    let (context, entry) = context::classify(kernel, place.pid == 0);
+    // The kernel reports process 0 also for processes outside of this PID namespace.
+    let has_user_code = addresses(chain).any(|(kind, _)| kind == FrameKind::User);
+    let is_outside =
+        place.pid == 0 && (has_user_code || kernel.clone().any(|name| KERNEL_THREAD.contains(&name)));
+    let (context, entry) = context::classify(kernel, place.pid == 0 && !is_outside);
     let entry = if context.is_interrupt() { user_count + entry } else { 0 };
-    NamedPlace { cpu: place.cpu, pid: place.pid, comm: comm.to_owned(), context, entry: entry as u32, frames }
+    let comm = if is_outside { OUTSIDE } else { comm }.to_owned();
+    NamedPlace { cpu: place.cpu, pid: place.pid, comm, context, entry: entry as u32, frames }
 }
 
 /// Addresses of a chain, innermost first, with their kind. All but the innermost are return
@@ -142,6 +153,26 @@ pub(super) fn addresses(chain: &[u64]) -> impl Iterator<Item = (FrameKind, u64)>
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn process_zero_is_idle_unless_it_is_of_another_pid_namespace() {
+        let (idle, thread, syscall) = (0xffff_ffff_8100_0010, 0xffff_ffff_8100_0110, 0xffff_ffff_8100_0210);
+        let kallsyms = "ffffffff81000000 T do_idle\nffffffff81000100 T kthread\nffffffff81000200 T udp_sendmsg\n\
+                        ffffffff81000300 T last\n";
+        let host = Host::scripted([("/proc/kallsyms", kallsyms)]);
+        let mut names = FunctionNames::new(&host).expect("symbols");
+        let place = SamplePlace { cpu: 0, pid: 0, thread: 0 };
+        for (chain, expected) in [
+            (&[KERNEL, idle][..], (CpuContext::Idle, "swapper")),
+            (&[], (CpuContext::Idle, "swapper")),
+            (&[KERNEL, thread], (CpuContext::Task, OUTSIDE)),
+            (&[KERNEL, syscall, USER, 0x1000], (CpuContext::Task, OUTSIDE)),
+            (&[USER, 0x1000], (CpuContext::Task, OUTSIDE)),
+        ] {
+            let named = named_place(place, "swapper", chain, &mut names);
+            assert_eq!((named.context, named.comm.as_str()), expected, "{chain:x?}");
+        }
+    }
 
     #[test]
     fn call_chains_are_split_at_context_markers() {

@@ -109,9 +109,6 @@ fn only_requested_cpus_are_sampled() {
     };
     assert_eq!(profile.cpus.iter().map(|cpu| cpu.cpu).collect::<Vec<_>>(), [0]);
     assert!(profile.stacks.iter().all(|stack| stack.cpu == 0));
-    let options = ProfileOptions { cpus: Some(vec![0, 4095]), ..ProfileOptions::all(Duration::ZERO) };
-    let error = StackProfile::observe(&Host::live(), &options, &|| false).unwrap_err().to_string();
-    assert!(error.contains("CPU 4095 is not online"), "{error}");
 }
 
 #[test]
@@ -176,7 +173,7 @@ fn samples_lost_to_a_full_ring_buffer_are_counted() {
 #[test]
 fn samples_are_taken_without_kernel_symbols() {
     let host = Host::scripted([
-        (ONLINE, "0\n"),
+        ("/sys/devices/system/cpu/online", "0\n"),
         ("/proc/kallsyms", "0000000000000000 T _text\n"),
         ("/proc/sys/kernel/kptr_restrict", "2\n"),
     ]);
