@@ -58,6 +58,24 @@ fn the_verdict_falls_back_from_hot_spots_to_lock_waits() {
 }
 
 #[test]
+fn verdict_requires_enough_samples_and_an_alarm_enough_busy_time() {
+    for (path_samples, share_of_busy, sentence, is_alarm) in [
+        (5_942, 0.391, "41 % of packet processing", true),
+        (100, 0.391, "41 % of packet processing", true),
+        (99, 0.391, "Too few samples of packet processing for a verdict: 99.", false),
+        (5_942, 0.001, "41 % of packet processing", false),
+    ] {
+        let mut document = envelope();
+        document.result.contention = None;
+        document.result.path_samples = path_samples;
+        document.result.spots[0].share_of_busy = share_of_busy;
+        let text = flame(&document, false, WIDE);
+        assert!(text.starts_with(sentence), "{text}");
+        assert_eq!(document.document().mark.is_some(), is_alarm, "{text}");
+    }
+}
+
+#[test]
 fn lock_waits_come_first_only_if_they_take_much_time() {
     let mut document = envelope();
     // Samples show the work of waking up. Other CPUs wait for its lock meanwhile.

@@ -7,11 +7,16 @@ use linerate_trace::flame::StackProfile;
 use linerate_trace::flame::result::FlameResult;
 use linerate_trace::flame::spots::{self, HotSpot};
 
+use super::words::share_uncertainty;
 use crate::document::Tone;
 use crate::render::format::percent;
 
 /// The least share of packet processing for a verdict.
 const LEAST: f64 = 0.05;
+/// The least share of the busy time for an alarm.
+const NOTABLE: f64 = 0.01;
+/// The least number of samples of packet processing for a verdict.
+const FEWEST_SAMPLES: u64 = 100;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct FlameVerdict {
@@ -40,9 +45,12 @@ impl FlameVerdict {
         if result.samples() == 0 {
             return Self::plain(nothing_shown(result, profile));
         }
-        let spot = result.spots.first().filter(|spot| spot.share_of_path >= LEAST);
+        let has_enough = result.path_samples >= FEWEST_SAMPLES;
+        let surely_least = LEAST + share_uncertainty(result.path_samples);
+        let spot = result.spots.first().filter(|spot| has_enough && spot.share_of_path >= surely_least);
         let lock_share =
             result.contention.as_ref().and_then(|contention| spinning_share(contention, profile));
+        let lock_share = lock_share.filter(|share| *share >= NOTABLE);
         match (spot, lock_share) {
             (Some(spot), _) if is_same_spot(spot, result.contention.as_ref()) => Self::from_spot(spot),
             (Some(spot), Some(share)) if share >= LEAST.min(spot.share_of_busy) => {
@@ -63,7 +71,7 @@ impl FlameVerdict {
                 finding(spot)
             ),
             advice: spot.remedy.clone(),
-            tone: Tone::Bad,
+            tone: if spot.share_of_busy >= NOTABLE { Tone::Bad } else { Tone::Plain },
             of_locks: false,
         }
     }
@@ -117,6 +125,9 @@ fn nothing_hot(result: &FlameResult) -> String {
     let interrupt = result.interrupt_share().unwrap_or(0.0);
     match result.spots.first() {
         _ if result.path_samples == 0 => "No packet was processed in any of the samples.".to_owned(),
+        _ if result.path_samples < FEWEST_SAMPLES => {
+            format!("Too few samples of packet processing for a verdict: {}.", result.path_samples)
+        }
         Some(spot) => format!(
             "No hot spot: the largest, {}, has {} of packet processing.",
             spot.what,
