@@ -5,7 +5,8 @@ use perf_event::data::Record;
 use perf_event::events::Software;
 use perf_event::{Builder, Clock, SampleFlag, Sampler};
 
-use crate::flame::sample::{kernel_addresses, time_a_clock_sample};
+use crate::TraceError;
+use crate::flame::sample::{kernel_addresses, kernel_failed, time_a_clock_sample};
 use crate::host_facts::online_cpus;
 
 /// Samples per second: not a divisor of tick rates.
@@ -40,12 +41,14 @@ impl std::fmt::Debug for StackSampler {
 impl StackSampler {
     /// Unknown if perf events are not permitted.
     pub(super) fn open(host: &Host) -> Known<Self> {
-        let open_all = || -> std::io::Result<Self> {
-            let cpus = online_cpus(host).map_err(std::io::Error::other)?;
-            let samplers = cpus.iter().map(|cpu| Ok((cpu, open_on(cpu)?))).collect::<std::io::Result<_>>()?;
-            Ok(Self { samplers, sample_ns: time_a_clock_sample()?.unwrap_or(0.0) })
+        let open_all = || -> Result<Self, TraceError> {
+            let open = |cpu| Ok((cpu, open_on(cpu).map_err(|error| kernel_failed(&error))?));
+            let samplers = online_cpus(host)?.iter().map(open).collect::<Result<_, TraceError>>()?;
+            // The kernel may permit samples, but not as many as are needed to time them.
+            let sample_ns = time_a_clock_sample().ok().flatten().unwrap_or(0.0);
+            Ok(Self { samplers, sample_ns })
         };
-        open_all().map_or_else(|error| Known::unknown(format!("perf events: {error}")), Known::Value)
+        open_all().map_or_else(|error| Known::unknown(error.to_string()), Known::Value)
     }
 
     pub(super) fn enable(&mut self) -> std::io::Result<()> {
