@@ -45,6 +45,10 @@ pub struct DelayReport {
     pub reads: u64,
     pub unmatched_reads: u64,
     pub replies: u64,
+    /// Replies that do not repeat the first two bytes of a request: each was taken for the reply to
+    /// the oldest request of its client.
+    #[serde(default)]
+    pub replies_by_order: u64,
     /// Requests of which every stage was seen.
     pub requests: u64,
     pub end_to_end_ns: DelayQuantiles,

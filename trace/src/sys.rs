@@ -22,6 +22,15 @@ const FIRST_PRIORITY: i32 = 2;
 #[repr(transparent)]
 pub(crate) struct KernelName(pub(crate) [u8; 16]);
 
+impl KernelName {
+    /// From memory of the kernel that was copied as words.
+    pub(crate) fn from_words(words: [u64; 2]) -> Self {
+        let mut bytes = [0; 16];
+        bytes.as_chunks_mut().0.iter_mut().zip(words).for_each(|(chunk, word)| *chunk = word.to_ne_bytes());
+        Self(bytes)
+    }
+}
+
 impl std::fmt::Display for KernelName {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let name = self.0.split(|byte| *byte == 0).next().unwrap_or_default();

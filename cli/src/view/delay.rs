@@ -266,6 +266,13 @@ fn notes(report: &DelayReport) -> Vec<String> {
             percent(ratio(report.unmatched_reads, report.reads))
         ));
     }
+    if ratio(report.replies_by_order, report.replies) > 0.05 {
+        notes.push(
+            "Replies do not repeat the first two bytes of requests, so each was taken for the reply to the \
+             oldest request of its client: a request without a reply makes later times of its client longer."
+                .to_owned(),
+        );
+    }
     if report.lost_events > 0 {
         notes.push(format!("{} events had no room, and are left out.", grouped(report.lost_events)));
     }

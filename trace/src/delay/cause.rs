@@ -43,7 +43,7 @@ pub enum DelayCause {
 // Of include/linux/interrupt.h, Linux 6.18, as in /proc/softirqs.
 const SOFTIRQS: [&str; 10] =
     ["HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU"];
-const NET_RX: u16 = 3;
+pub(super) const NET_RX: u16 = 3;
 
 pub(super) fn softirq_name(vector: u16) -> &'static str {
     SOFTIRQS.get(usize::from(vector)).copied().unwrap_or("unknown")

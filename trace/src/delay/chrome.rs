@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::WHAT;
 use super::cause::softirq_name;
-use super::event::{EventKind, RecordedWindow, thread_name};
+use super::event::{EventKind, RecordedWindow};
 use super::program::{DelayTracer, EVENT_BYTES, possible_cpus};
 use super::record::DelayRecord;
 use super::requests;
@@ -105,7 +105,7 @@ impl DelayTrace {
         for event in &self.window.events {
             cpus.insert(event.cpu, ());
             if let EventKind::Switch { next, name, .. } = event.kind {
-                names.entry(next).or_insert_with(|| thread_name(name));
+                names.entry(next).or_insert_with(|| name.to_string());
             }
         }
         writer.name("process_name", CPUS, 0, "CPUs")?;

@@ -3,6 +3,7 @@
 use linerate_host::bpf::halves;
 
 use super::stacks::StackSample;
+use crate::sys::KernelName;
 
 pub(super) const EVENT_WORDS: usize = 4;
 
@@ -39,13 +40,14 @@ pub(super) enum EventKind {
     Switch {
         sleeps: bool,
         next: u32,
-        name: [u64; 2],
+        name: KernelName,
     },
     Waking {
         thread: u32,
     },
     RequestSent {
         buffer: u64,
+        client: ClientTag,
     },
     /// `packets`: the number of packets that GRO merged, 0 if it merged none.
     Received {
@@ -96,10 +98,11 @@ impl TraceEvent {
             5 => EventKind::SoftirqEnd { vector: short_value },
             6 => EventKind::PollEnd { packets: short_value },
             7 => {
-                EventKind::Switch { sleeps: short_value != 0, next: number, name: [first_word, second_word] }
+                let name = KernelName::from_words([first_word, second_word]);
+                EventKind::Switch { sleeps: short_value != 0, next: number, name }
             }
             8 => EventKind::Waking { thread: number },
-            9 => EventKind::RequestSent { buffer: first_word },
+            9 => EventKind::RequestSent { buffer: first_word, client },
             10 => EventKind::Received { buffer: first_word, client, packets: short_value },
             11 => EventKind::Queued { socket: first_word, last: second_word },
             12 => EventKind::Read { socket: first_word, thread: number, waiting: second_word },
@@ -127,11 +130,4 @@ impl RecordedWindow {
     pub(super) fn seconds(&self) -> f64 {
         self.end.saturating_sub(self.begin) as f64 / 1e9
     }
-}
-
-/// A thread's name as the kernel keeps it.
-pub(super) fn thread_name(words: [u64; 2]) -> String {
-    let bytes = words.map(u64::to_ne_bytes).concat();
-    let name = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
-    String::from_utf8_lossy(name).into_owned()
 }

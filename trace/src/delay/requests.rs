@@ -3,21 +3,24 @@
 //! Buffers are known by their address from the client's interface to the socket. None of the
 //! kernel's tracepoints reports which datagram a call read. Therefore the order of the socket's
 //! queue, and the number of datagrams that wait behind it, decide. A reply belongs to the request
-//! of its client with the same first two bytes (the ID of DNS), otherwise to the client's oldest
-//! request.
+//! of its client with the same first two bytes (the ID of DNS). If the replies of a window do not
+//! repeat these bytes, it belongs to the client's oldest request.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
+use super::cause::NET_RX;
 use super::event::{ClientTag, EventKind, RecordedWindow};
 use super::record::DelayRecord;
 
-const NET_RX: u16 = 3;
+/// If a smaller part of the replies repeats the tag of a request, it does so by chance.
+const LEAST_REPEATED: f64 = 0.1;
 
 #[derive(Debug, Clone, Copy)]
 struct OpenRequest {
     /// As far as it is known.
     record: DelayRecord,
-    tag: u64,
+    /// `None` after the first of the datagrams that GRO merged: their bytes were not seen.
+    tag: Option<u64>,
     client: u64,
     /// Datagrams behind this one that GRO merged with it.
     merged: u16,
@@ -81,17 +84,20 @@ pub(super) struct MatchedRequests {
     pub(super) known_reads: u64,
     pub(super) reads: u64,
     pub(super) replies: u64,
+    /// Replies that were matched by their order alone.
+    pub(super) replies_by_order: u64,
 }
 
 pub(super) fn match_requests(window: &RecordedWindow) -> MatchedRequests {
     let mut result = MatchedRequests::default();
     let mut cpus: HashMap<u32, ReceiveState> = HashMap::new();
     let mut wake_times: HashMap<u32, u64> = HashMap::new();
-    let mut send_times: HashMap<u64, u64> = HashMap::new();
+    let mut send_times: HashMap<u64, (ClientTag, u64)> = HashMap::new();
     let mut arriving: HashMap<u64, OpenRequest> = HashMap::new();
     let mut sockets: HashMap<u64, SocketQueue> = HashMap::new();
     let mut unanswered: HashMap<u64, VecDeque<OpenRequest>> = HashMap::new();
     let mut leaving: HashMap<u64, OpenRequest> = HashMap::new();
+    let repeats_tags = repeats_tags(window);
     for event in &window.events {
         let (at, cpu) = (event.at, event.cpu);
         let state = cpus.entry(cpu).or_default();
@@ -118,7 +124,7 @@ pub(super) fn match_requests(window: &RecordedWindow) -> MatchedRequests {
                 state.polled = None;
             }
             EventKind::Waking { thread } => _ = wake_times.insert(thread, at),
-            EventKind::RequestSent { buffer } => _ = send_times.insert(buffer, at),
+            EventKind::RequestSent { buffer, client } => _ = send_times.insert(buffer, (client, at)),
             EventKind::Received { buffer, client, packets } => {
                 result.received += u64::from(packets.max(1));
                 let (raised_at, run_at) = match (state.polled, state.run) {
@@ -131,11 +137,13 @@ pub(super) fn match_requests(window: &RecordedWindow) -> MatchedRequests {
                         (wake_time.copied().unwrap_or(turn), turn)
                     }
                 };
-                let arrival = send_times.remove(&buffer).unwrap_or(raised_at);
+                // Drivers use the buffers of sent packets again, also of requests to other hosts.
+                let sent = send_times.remove(&buffer).filter(|(sender, _)| *sender == client);
+                let arrival = sent.map_or(raised_at, |(_, sent_at)| sent_at);
                 let mut request = OpenRequest {
                     record: DelayRecord { receive_cpu: cpu, ..DelayRecord::default() },
                     client: client.client(),
-                    tag: client.tag(),
+                    tag: Some(client.tag()),
                     merged: packets.saturating_sub(1),
                 };
                 request.record.points[..3].copy_from_slice(&[arrival, run_at.max(arrival), at]);
@@ -149,8 +157,7 @@ pub(super) fn match_requests(window: &RecordedWindow) -> MatchedRequests {
                     match arriving.get_mut(buffer) {
                         Some(merged_request) if merged_request.merged > 0 => {
                             request = Some(*merged_request);
-                            // Only the bytes of the first packet were seen.
-                            merged_request.tag = u64::MAX;
+                            merged_request.tag = None;
                             merged_request.merged -= 1;
                         }
                         _ => request = state.order.pop_front().and_then(|buffer| arriving.remove(&buffer)),
@@ -176,7 +183,10 @@ pub(super) fn match_requests(window: &RecordedWindow) -> MatchedRequests {
             }
             EventKind::ReplyQueued { buffer, client, device } => {
                 result.replies += 1;
-                let Some(mut request) = take_answered(&mut unanswered, client) else { continue };
+                let Some(mut request) = take_answered(&mut unanswered, client, repeats_tags) else {
+                    continue;
+                };
+                result.replies_by_order += u64::from(!repeats_tags && request.tag != Some(client.tag()));
                 request.record.points[6] = at;
                 request.record.replier = if state.turn > 0 { state.thread } else { request.record.reader };
                 request.record.device = device;
@@ -195,13 +205,37 @@ pub(super) fn match_requests(window: &RecordedWindow) -> MatchedRequests {
     result
 }
 
-/// The request that a reply to this client answers.
+/// Whether replies repeat the tags of their requests, as in DNS.
+fn repeats_tags(window: &RecordedWindow) -> bool {
+    let (mut requests, mut clients) = (HashSet::new(), HashSet::new());
+    let (mut repeated, mut others) = (0_u64, 0_u64);
+    for event in &window.events {
+        match event.kind {
+            EventKind::Received { client, packets, .. } => {
+                requests.insert(client.0);
+                if packets <= 1 {
+                    clients.insert(client.client());
+                }
+            }
+            EventKind::ReplyQueued { client, .. } if requests.contains(&client.0) => repeated += 1,
+            EventKind::ReplyQueued { client, .. } if clients.contains(&client.client()) => others += 1,
+            _ => {}
+        }
+    }
+    repeated as f64 > (repeated + others) as f64 * LEAST_REPEATED
+}
+
+/// The request that a reply to this client answers; `None` if it came before the window.
 fn take_answered(
     unanswered: &mut HashMap<u64, VecDeque<OpenRequest>>,
     client: ClientTag,
+    repeats_tags: bool,
 ) -> Option<OpenRequest> {
     let requests = unanswered.get_mut(&client.client())?;
-    let index = requests.iter().position(|request| request.tag == client.tag()).unwrap_or(0);
+    let index = requests
+        .iter()
+        .position(|request| request.tag == Some(client.tag()))
+        .or_else(|| requests.iter().position(|request| !repeats_tags || request.tag.is_none()))?;
     let request = requests.remove(index);
     if requests.is_empty() {
         unanswered.remove(&client.client());

@@ -153,6 +153,7 @@ impl DelaySession {
             reads: summary.reads,
             unmatched_reads: summary.reads.saturating_sub(summary.known_reads),
             replies: summary.replies,
+            replies_by_order: summary.replies_by_order,
             requests: summary.requests(),
             end_to_end_ns: sums.end_to_end,
             slowest_ns: sums.slowest,

@@ -6,14 +6,13 @@ use hdrhistogram::Histogram;
 use linerate_host::Known;
 use serde::{Deserialize, Serialize};
 
-use super::cause::{CauseFinder, DelayCause, softirq_name};
+use super::cause::{CauseFinder, DelayCause, NET_RX, softirq_name};
 use super::event::{EventKind, RecordedWindow};
 use super::record::{DelayRecord, DelayStage, STAGES};
 use super::requests::{self, MatchedRequests};
 use super::timeline::WindowTimeline;
 
 const LONGEST_NS: u64 = 60_000_000_000;
-const NET_RX: u16 = 3;
 /// Number of softirqs in `longest_softirqs`.
 const LONGEST_RUNS: usize = 5;
 /// kernel/softirq.c; the second name before Linux 6.10.
@@ -176,6 +175,7 @@ pub(super) struct DelaySummary {
     pub(super) reads: u64,
     pub(super) known_reads: u64,
     pub(super) replies: u64,
+    pub(super) replies_by_order: u64,
     pub(super) events: u64,
     pub(super) lost_events: u64,
     pub(super) seconds: f64,
@@ -203,6 +203,7 @@ impl DelaySummary {
             reads: 0,
             known_reads: 0,
             replies: 0,
+            replies_by_order: 0,
             events: 0,
             lost_events: 0,
             seconds: 0.0,
@@ -218,12 +219,13 @@ impl DelaySummary {
         interfaces: &BTreeMap<u32, String>,
         name: impl Fn(u32) -> Option<String>,
     ) -> Vec<DelayRecord> {
-        let MatchedRequests { records, received, known_reads, reads, replies } =
+        let MatchedRequests { records, received, known_reads, reads, replies, replies_by_order } =
             requests::match_requests(window);
         self.received += received;
         self.known_reads += known_reads;
         self.reads += reads;
         self.replies += replies;
+        self.replies_by_order += replies_by_order;
         self.events += u64::try_from(window.events.len()).unwrap_or(0);
         self.lost_events += window.lost;
         self.seconds += window.seconds();

@@ -6,7 +6,7 @@ use linerate_host::Known;
 use proptest::prelude::*;
 use serde_json::Value;
 
-use super::cause::CauseFinder;
+use super::cause::{CauseFinder, NET_RX};
 use super::chrome::DelayTrace;
 use super::event::{ClientTag, EventKind, RecordedWindow, TraceEvent};
 use super::requests::match_requests;
@@ -14,19 +14,15 @@ use super::stacks::StackSample;
 use super::summary::DelaySummary;
 use super::timeline::WindowTimeline;
 use super::{DelayCause, DelayRecord, DelayStage};
+use crate::sys::KernelName;
 
-const NET_RX: u16 = 3;
 const SERVER: u32 = 70;
 const BURNER: u32 = 80;
 
-fn name(text: &str) -> [u64; 2] {
+fn switch(next: u32, name: &str, sleeps: bool) -> EventKind {
     let mut bytes = [0; 16];
-    bytes[..text.len()].copy_from_slice(text.as_bytes());
-    [0, 8].map(|at| bytes[at..].first_chunk().map_or(0, |word| u64::from_ne_bytes(*word)))
-}
-
-fn switch(next: u32, words: &str, sleeps: bool) -> EventKind {
-    EventKind::Switch { sleeps, next, name: name(words) }
+    bytes[..name.len()].copy_from_slice(name.as_bytes());
+    EventKind::Switch { sleeps, next, name: KernelName(bytes) }
 }
 
 fn window(events: &[(u64, u32, EventKind)]) -> RecordedWindow {
@@ -105,6 +101,42 @@ fn unread_datagram_does_not_shift_later_matches() {
     let matches = match_requests(&window(&[events, first.events()].concat()));
     let points: Vec<_> = matches.records.iter().map(|record| record.points).collect();
     assert!(points.contains(&first.at), "{points:?}");
+}
+
+#[test]
+fn replies_belong_to_the_request_with_their_tag_or_else_to_the_oldest() {
+    const TIMES: [u64; 8] = [10, 20, 30, 40, 50, 60, 170, 180];
+    // Each request is read before the previous one is answered.
+    let requests = [1, 2, 3].map(|id| {
+        let at = TIMES.map(|point| id * 100 + point);
+        RequestTimes { buffer: id * 10, client: 9 << 16 | id, waiting: 0, at }
+    });
+    let times = requests.each_ref().map(|request| request.at);
+    let events: Vec<_> = requests.iter().flat_map(RequestTimes::events).collect();
+    let earlier = [
+        (165, 1, EventKind::ReplyQueued { buffer: 7, client: ClientTag(9 << 16 | 90), device: 2 }),
+        (166, 1, EventKind::ReplySent { buffer: 7, device: 2 }),
+    ];
+    let other_tags = events.iter().map(|(at, cpu, kind)| match *kind {
+        EventKind::ReplyQueued { buffer, client, device } => {
+            (*at, *cpu, EventKind::ReplyQueued { buffer, client: ClientTag(client.0 | 0x8000), device })
+        }
+        other => (*at, *cpu, other),
+    });
+    for (events, by_order) in [(other_tags.collect(), 3), ([&events[..], &earlier].concat(), 0)] {
+        let matches = match_requests(&window(&events));
+        let points: Vec<_> = matches.records.iter().map(|record| record.points).collect();
+        assert_eq!((points, matches.replies_by_order), (times.to_vec(), by_order));
+    }
+}
+
+#[test]
+fn only_the_send_time_of_the_same_client_begins_a_request() {
+    for (client, begin) in [(9 << 16, 5), (4 << 16, ONE.at[0])] {
+        let sent = (5, 1, EventKind::RequestSent { buffer: ONE.buffer, client: ClientTag(client) });
+        let matches = match_requests(&window(&[vec![sent], ONE.events()].concat()));
+        assert_eq!(matches.records[0].points[0], begin);
+    }
 }
 
 #[test]
@@ -232,9 +264,9 @@ proptest! {
                 3 => EventKind::SoftirqBegin { vector: NET_RX },
                 4 => EventKind::SoftirqEnd { vector: NET_RX },
                 5 => EventKind::PollEnd { packets: 1 },
-                6 => EventKind::Switch { sleeps: number.is_multiple_of(2), next: thread, name: [0; 2] },
+                6 => EventKind::Switch { sleeps: number.is_multiple_of(2), next: thread, name: KernelName::default() },
                 7 => EventKind::Waking { thread },
-                8 => EventKind::RequestSent { buffer },
+                8 => EventKind::RequestSent { buffer, client },
                 9 => EventKind::Received { buffer, client, packets: u16::try_from(number).unwrap_or(0) },
                 10 => EventKind::Queued { socket, last: buffer },
                 11 => EventKind::Read { socket, thread, waiting: number },

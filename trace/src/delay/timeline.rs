@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::event::{EventKind, RecordedWindow, thread_name};
+use super::event::{EventKind, RecordedWindow};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum CpuWork {
@@ -77,7 +77,7 @@ impl WindowTimeline {
                         states.push((at, ThreadState::Running { cpu }));
                     }
                     context.thread = Some(next);
-                    timeline.names.entry(next).or_insert_with(|| thread_name(name));
+                    timeline.names.entry(next).or_insert_with(|| name.to_string());
                 }
                 EventKind::Waking { thread } if watched.contains(&thread) => {
                     let states = timeline.threads.entry(thread).or_default();
