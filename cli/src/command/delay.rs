@@ -109,6 +109,10 @@ impl DelayArgs {
         while !interrupt.is_raised() && self.duration.is_none_or(|time| begin.elapsed() < time) {
             let remaining = self.duration.map_or(WATCH_INTERVAL, |time| time.saturating_sub(begin.elapsed()));
             session.wait(host, remaining.min(WATCH_INTERVAL), &|| interrupt.is_raised())?;
+            // Pauses between windows may be longer than the interval.
+            if session.windows() == 0 {
+                continue;
+            }
             let envelope = Envelope::new(HostSummary::default(), None, session.take_report(host));
             let interval_text = text::text(&envelope.document(), TextStyle::stdout());
             let clear_prefix = if is_terminal { CLEAR_SCREEN } else { "" };

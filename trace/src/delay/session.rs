@@ -41,8 +41,8 @@ pub struct DelaySession {
     port: u16,
     budget: f64,
     tracer: DelayTracer,
-    is_attached: bool,
     begun: Instant,
+    next_window: Instant,
     window: Duration,
     run_ns: Known<f64>,
     timed_runs: u64,
@@ -74,8 +74,8 @@ impl DelaySession {
             port,
             budget: DELAY_BUDGET,
             tracer,
-            is_attached: false,
             begun: Instant::now(),
+            next_window: Instant::now(),
             window: FIRST,
             run_ns: Known::unknown("no program has run"),
             timed_runs: 0,
@@ -121,22 +121,26 @@ impl DelaySession {
         let longest = if pause > LONGEST * 2 { self.window / 2 } else { self.window * 2 };
         self.window = self.window.mul_f64(room_factor.min(64.0)).min(longest).clamp(SHORTEST, LONGEST);
         if pause > SHORT_PAUSE {
-            self.detach()?;
+            self.tracer.detach()?;
         }
+        self.next_window = Instant::now() + pause;
         Ok((records, pause))
     }
 
-    /// Observes for a time or until `stop` returns true.
+    /// Observes for a time or until `stop` returns true. A pause may be longer than the time.
     ///
     /// # Errors
     /// As [`DelaySession::turn`].
     pub fn wait(&mut self, host: &Host, time: Duration, stop: &dyn Fn() -> bool) -> Result<(), TraceError> {
-        let begin = Instant::now();
-        while begin.elapsed() < time && !stop() {
-            let (_, pause) = self.turn(host)?;
-            window::wait(pause.min(time.saturating_sub(begin.elapsed())), stop);
+        let end = Instant::now() + time;
+        loop {
+            let next = self.next_window.min(end);
+            window::wait(next.saturating_duration_since(Instant::now()), stop);
+            if next == end || stop() {
+                return Ok(());
+            }
+            self.turn(host)?;
         }
-        Ok(())
     }
 
     /// The sum of all windows since the start.
@@ -174,6 +178,11 @@ impl DelaySession {
         }
     }
 
+    /// Windows since the last report.
+    pub fn windows(&self) -> u64 {
+        self.summary.windows
+    }
+
     /// Requests of which every stage was seen.
     pub fn requests(&self) -> u64 {
         self.summary.requests()
@@ -190,10 +199,7 @@ impl DelaySession {
     }
 
     fn record(&mut self, duration: Duration) -> Result<RecordedWindow, TraceError> {
-        if !self.is_attached {
-            self.tracer.attach()?;
-            self.is_attached = true;
-        }
+        self.tracer.attach()?;
         // The kernel times programs in the first windows only, because that makes them slower.
         let is_timed = self.timed_runs < 10_000 && self.timed < Duration::from_secs(2);
         if !is_timed {
@@ -247,11 +253,6 @@ impl DelaySession {
             Known::Value(symbols) => symbols.name(address).map(|symbol| symbol.name),
             Known::Unknown { why } => Known::unknown(why.clone()),
         }
-    }
-
-    fn detach(&mut self) -> Result<(), TraceError> {
-        self.is_attached = false;
-        self.tracer.detach()
     }
 }
 

@@ -207,6 +207,19 @@ fn delay_stages_add_up_to_a_time_within_the_round_trip() {
 }
 
 #[test]
+fn pauses_between_windows_outlast_an_interval() {
+    let host = Host::live();
+    let session = DelaySession::start(&host, PORT);
+    let session = skip_unless_permitted("pauses_between_windows_outlast_an_interval", session);
+    let Some(mut session) = session.map(|session| session.with_budget(1e-6)) else { return };
+    let windows = [(); 2].map(|()| {
+        session.wait(&host, Duration::from_millis(200), &|| false).expect("observed");
+        session.take_report(&host).windows
+    });
+    assert_eq!(windows, [1, 0]);
+}
+
+#[test]
 fn sleeping_server_is_reported_as_the_cause() {
     const NAME: &str = "sleeping_server_is_reported_as_the_cause";
     let _machine = machine();
