@@ -4,24 +4,26 @@ use std::io::IsTerminal as _;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Result, ensure};
 use clap::Args;
 use linerate_host::Host;
-use linerate_trace::delay::{DelaySession, DelayTrace, PortPlace};
+use linerate_trace::delay::{DelaySession, DelayTrace};
 
-use super::netns::NetnsArgs;
+use super::netns::{NetnsArgs, check_port_is_open};
 use super::results::ResultArgs;
 use crate::envelope::Envelope;
 use crate::interrupt::InterruptFlag;
 use crate::origin::{self, HostSummary};
 use crate::output::{self, CLEAR_SCREEN, OutputTarget};
 use crate::quantity;
-use crate::render::format::grouped;
+use crate::render::format::{grouped, time_span};
 use crate::render::style::TextStyle;
 use crate::render::text;
 
 const DEFAULT_DURATION: Duration = Duration::from_secs(10);
 const WATCH_INTERVAL: Duration = Duration::from_secs(2);
+/// A timeline of at least this part of its length is complete.
+const COMPLETE: f64 = 0.95;
 
 #[derive(Debug, Args)]
 pub(crate) struct DelayArgs {
@@ -50,7 +52,7 @@ impl DelayArgs {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let targets = self.results.targets()?;
         let host = Host::live();
-        self.check_port_is_open(&host)?;
+        check_port_is_open(&host, "delay", self.port)?;
         if let (Some(window), Some(output)) = (self.trace, &self.out) {
             self.record(&host, window, output)?;
             return Ok(ExitCode::SUCCESS);
@@ -79,25 +81,17 @@ impl DelayArgs {
             target.write(&String::from_utf8(document)?)?;
         }
         let (requests, events) = (grouped(trace.requests() as u64), grouped(trace.events() as u64));
+        let recorded = time_span(trace.recorded().as_nanos() as f64);
         status_line!(
-            "{requests} requests and {events} events written to {output_path}: open it on ui.perfetto.dev"
+            "{requests} requests and {events} events of {recorded} written to {output_path}: open it on \
+             ui.perfetto.dev"
         );
-        match trace.lost_events() {
-            0 => Ok(()),
-            lost_events => bail!("{} later events had no room: use a shorter --trace", grouped(lost_events)),
-        }
-    }
-
-    fn check_port_is_open(&self, host: &Host) -> Result<()> {
-        let port = self.port;
-        match PortPlace::find(host, port) {
-            PortPlace::Here => Ok(()),
-            PortPlace::Elsewhere { pid, process } => bail!(
-                "no UDP socket on port {port} in this network namespace, but in that of process {pid} \
-                 ({process}): linerate delay --netns {pid} --port {port}"
-            ),
-            PortPlace::Nowhere => bail!("no UDP socket on port {port}: `ss -lun` lists the sockets"),
-        }
+        ensure!(
+            trace.lost_events() == 0 && trace.recorded() >= window.mul_f64(COMPLETE),
+            "the timeline ends after {recorded}, because the rate of events rose and later events had no \
+             room: try again"
+        );
+        Ok(())
     }
 
     /// Prints each interval until a signal arrives or the time is over: in place on a terminal.

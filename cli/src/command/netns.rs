@@ -3,9 +3,10 @@
 use std::fs::File;
 use std::path::PathBuf;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
 use linerate_host::Host;
+use linerate_trace::delay::PortPlace;
 use linerate_tune::journal::Journal;
 use linerate_tune::transaction::TuneNamespace;
 
@@ -60,6 +61,18 @@ pub(super) fn enter_namespace_of_tune(journal: &Journal, tune: Option<u64>) -> R
     match recorded_tune.map(|tune| TuneNamespace::of(&Host::live(), &tune.begun)) {
         Some(TuneNamespace::Elsewhere { path }) => Ok(linerate_lab::visit::enter(Some(&open(&path)?))?),
         _ => Ok(()),
+    }
+}
+
+/// Fails if the UDP port is not open in this network namespace, and names the namespace where it is.
+pub(super) fn check_port_is_open(host: &Host, command: &str, port: u16) -> Result<()> {
+    match PortPlace::find(host, port) {
+        PortPlace::Here => Ok(()),
+        PortPlace::Elsewhere { pid, process } => bail!(
+            "no UDP socket on port {port} in this network namespace, but in that of process {pid} \
+             ({process}): linerate {command} --netns {pid} --port {port}"
+        ),
+        PortPlace::Nowhere => bail!("no UDP socket on port {port}: `ss -lun` lists the sockets"),
     }
 }
 

@@ -26,7 +26,7 @@ impl CommandResult for DelayReport {
         document.sections = vec![
             Section::default().with_for(Audience::Text, Block::faint(about(report))),
             Section::new("Stages, us").with_for(Audience::Page, bars(report)).with(stages(report)),
-            Section::new("Why the slowest 1 % were slow").with(reasons(report)),
+            Section::new(format!("Why the {} were slow", slowest_words(report))).with(reasons(report)),
             Section::new("Stages by CPU, us").with(cpus(report)).only_for(Audience::Page),
             Section::new("NET_RX by CPU").with(softirqs(report)),
             Section::new("Longest softirqs").with(longest_table(report)),
@@ -38,6 +38,15 @@ impl CommandResult for DelayReport {
         document.sections.push(section);
         document
     }
+}
+
+/// The requests with reasons: fewer than 1 % after more requests than are kept.
+fn slowest_words(report: &DelayReport) -> String {
+    let (slowest, requests) = (report.slowest_ns.count, report.requests);
+    if slowest * 100 >= requests {
+        return "slowest 1 %".to_owned();
+    }
+    format!("slowest {}", percent(slowest as f64 / requests as f64))
 }
 
 pub(crate) fn stage_name(stage: DelayStage) -> &'static str {
@@ -79,9 +88,13 @@ fn verdict(report: &DelayReport) -> String {
     let sentence =
         format!("Half of the requests to port {port} took up to {median}, 1 % took {p99_text} or more.");
     let Some(reason) = report.reasons.first() else { return sentence };
-    let subject = if reason.share > 0.5 { "Most of these" } else { "The largest group of these" };
+    let subject = if reason.share > 0.5 { "Most" } else { "The largest group" };
+    let group = match slowest_words(report) {
+        words if words == "slowest 1 %" => "these".to_owned(),
+        words => format!("the {words}"),
+    };
     format!(
-        "{sentence} {subject} ({}) waited from {}: {}.",
+        "{sentence} {subject} of {group} ({}) waited from {}: {}.",
         percent(reason.share),
         stage_name(reason.stage),
         cause_words(&reason.cause)
@@ -124,7 +137,7 @@ fn stages(report: &DelayReport) -> Table {
     let end_to_end = row("end to end", &report.end_to_end_ns, &report.slowest_ns);
     Table::new(&["stage", ">p50", ">p90", ">p99", ">p99.9", ">max", ">slow p50", ">slow p99"])
         .with_rows(rows.chain([end_to_end]))
-        .with_caption("slow: of the slowest 1 % of requests")
+        .with_caption(format!("slow: of the {} of requests", slowest_words(report)))
 }
 
 const FILLS: [SegmentFill; 7] = [
@@ -160,7 +173,7 @@ fn bars(report: &DelayReport) -> BarChart {
     };
     BarChart {
         legend: FILLS.into_iter().zip(DelayStage::ALL.map(stage_name)).collect(),
-        bars: vec![bar("all requests", &medians), bar("slowest 1 %", &slowest_medians)],
+        bars: vec![bar("all requests", &medians), bar(&slowest_words(report), &slowest_medians)],
         caption: "Medians of each stage; the sum of medians is not the median of sums.".to_owned(),
         ..BarChart::default()
     }

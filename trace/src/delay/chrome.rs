@@ -81,6 +81,11 @@ impl DelayTrace {
         self.window.events.len()
     }
 
+    /// Shorter than the requested time if the tables were full.
+    pub fn recorded(&self) -> Duration {
+        Duration::from_nanos(self.window.end.saturating_sub(self.window.begin))
+    }
+
     /// Events for which the tables had no room.
     pub fn lost_events(&self) -> u64 {
         self.window.lost
