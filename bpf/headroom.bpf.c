@@ -53,9 +53,10 @@ struct cpu {
     __u64 arrivals;
     __u64 reads;
     // Of the 1st, 65th, 129th ... arrival in each busy period: their number, the sum of their
-    // truesize, and the last sk_rcvbuf, in bytes.
+    // truesize, the datagrams that GRO merged in them, and the last sk_rcvbuf, in bytes.
     __u64 sized;
     __u64 truesize;
+    __u64 segments;
     __u64 buffer;
     struct batches softirq[CLASSES];
     struct batches service[CLASSES];
@@ -75,7 +76,6 @@ struct cpu {
     // Whether the running thread belongs to the service, and whether a service thread is preempted.
     __u32 is_inside;
     __u32 is_preempted;
-    __u32 priority;
     __u32 is_net;
     __u32 period_arrivals;
     __u32 period_reads;
@@ -90,13 +90,22 @@ struct {
     __type(value, struct cpu);
 } cpus SEC(".maps");
 
+// The static priority of the service thread that ran last, 0 before.
+struct {
+    __uint(type, BPF_MAP_TYPE_ARRAY);
+    __uint(max_entries, 1);
+    __type(key, __u32);
+    __type(value, __u32);
+} service_priority SEC(".maps");
+
 // A thread of a process that reads datagrams of the port.
 struct thread {
     __u32 tgid;
-    __u32 is_reader;
+    __u32 unused;
     __u64 comm[2];
-    __u64 ns;
     __u64 reads;
+    // Reads that found no datagram.
+    __u64 empty_reads;
     // Since its last sleep.
     __u64 batch_ns;
     __u64 batch_reads;
@@ -181,24 +190,6 @@ INLINE void period_ends(struct cpu *cpu, __u64 now) {
     cpu->period_arrivals = cpu->period_reads = cpu->softirq_runs = cpu->service_runs = cpu->is_preempted = 0;
 }
 
-SEC("tp_btf/softirq_entry")
-int softirq_begins(__u64 *arguments) {
-    __u64 now = bpf_ktime_get_ns();
-    struct cpu *cpu = this_cpu();
-    if (!cpu)
-        return 0;
-    if (!cpu->is_inside) {
-        if (cpu->begin && !cpu->is_preempted && now - cpu->softirq_end > PAUSE_NS)
-            period_ends(cpu, cpu->softirq_end);
-        if (!cpu->begin)
-            cpu->begin = now;
-    }
-    cpu->softirq_runs++;
-    cpu->is_net = arguments[0] == NET_RX_SOFTIRQ || arguments[0] == NET_TX_SOFTIRQ;
-    cpu->softirq_begin = now;
-    return 0;
-}
-
 SEC("tp_btf/softirq_exit")
 int softirq_ends(void *arguments) {
     (void)arguments;
@@ -227,9 +218,11 @@ INLINE int turn_ends(struct cpu *cpu, struct task_struct *task, __u64 now, int s
         for (int at = 0; at < 16; at++)
             name[at] = task->comm[at];
     }
-    cpu->priority = task->static_prio;
+    __u32 only = 0, priority = task->static_prio;
+    __u32 *known_priority = bpf_map_lookup_elem(&service_priority, &only);
+    if (known_priority && *known_priority != priority)
+        *known_priority = priority;
     __u64 own = difference(now - cpu->turn_begin, cpu->all_softirq - cpu->turn_all_softirq);
-    thread->ns += own;
     thread->batch_ns += own;
     thread->batch_runs++;
     if (!sleeps && thread->batch_ns < LONGEST_NS)
@@ -253,10 +246,42 @@ INLINE void other_turn_ends(struct cpu *cpu, struct task_struct *task, __u64 now
         return;
     }
     cpu->other_ns += own;
-    if (cpu->priority && (__u32)task->static_prio >= cpu->priority + LOWER_PRIORITY)
+    __u32 only = 0, *priority = bpf_map_lookup_elem(&service_priority, &only);
+    if (priority && *priority && (__u32)task->static_prio >= *priority + LOWER_PRIORITY)
         cpu->yielding_ns += own;
     if (cpu->begin)
         cpu->period_other += in_period;
+}
+
+INLINE void turn_begins(struct cpu *cpu, __u64 now) {
+    cpu->turn_begin = now;
+    cpu->turn_all_softirq = cpu->all_softirq;
+    cpu->turn_softirq = cpu->period_softirq;
+}
+
+SEC("tp_btf/softirq_entry")
+int softirq_begins(__u64 *arguments) {
+    __u64 now = bpf_ktime_get_ns();
+    struct cpu *cpu = this_cpu();
+    if (!cpu)
+        return 0;
+    if (!cpu->is_inside) {
+        struct task_struct *task = bpf_get_current_task_btf();
+        // The turn of a busy program may be longer than a measurement.
+        if (task->pid) {
+            if (cpu->turn_begin)
+                other_turn_ends(cpu, task, now);
+            turn_begins(cpu, now);
+        }
+        if (cpu->begin && !cpu->is_preempted && now - cpu->softirq_end > PAUSE_NS)
+            period_ends(cpu, cpu->softirq_end);
+        if (!cpu->begin)
+            cpu->begin = now;
+    }
+    cpu->softirq_runs++;
+    cpu->is_net = arguments[0] == NET_RX_SOFTIRQ || arguments[0] == NET_TX_SOFTIRQ;
+    cpu->softirq_begin = now;
+    return 0;
 }
 
 SEC("tp_btf/sched_switch")
@@ -295,9 +320,7 @@ int turn_changes(__u64 *arguments) {
         cpu->is_preempted = 0;
     }
     cpu->is_inside = next_is_inside;
-    cpu->turn_begin = now;
-    cpu->turn_all_softirq = cpu->all_softirq;
-    cpu->turn_softirq = cpu->period_softirq;
+    turn_begins(cpu, now);
     return 0;
 }
 
@@ -314,8 +337,11 @@ int arrives(__u64 *arguments) {
     __u32 truesize = last->truesize;
     if (!truesize || (void *)last == (void *)&socket->sk_receive_queue)
         return 0;
+    struct skb_shared_info *shared = (void *)(last->head + last->end);
+    __u16 segments = BPF_CORE_READ(shared, gso_segs);
     cpu->sized++;
     cpu->truesize += truesize;
+    cpu->segments += segments ? segments : 1;
     cpu->buffer = socket->sk_rcvbuf;
     return 0;
 }
@@ -325,18 +351,26 @@ int reads(__u64 *arguments) {
     struct sock *socket = (void *)arguments[0];
     int result = arguments[1], flags = arguments[2];
     struct cpu *cpu = this_cpu();
-    if (!cpu || !is_read(result, flags) || !is_asked_for(socket))
+    // Empty reads (result < 0) count as runs of the thread; reads of the error queue do not.
+    if (!cpu || flags & (MSG_PEEK | MSG_ERRQUEUE) || !is_asked_for(socket))
         return 0;
-    cpu->service_runs++;
-    cpu->period_reads++;
     __u64 ids = bpf_get_current_pid_tgid();
-    __u32 tgid = ids >> 32, one = 1;
+    __u32 tid = ids, tgid = ids >> 32, one = 1;
+    cpu->service_runs++;
+    if (result < 0) {
+        struct thread *reader = bpf_map_lookup_elem(&threads, &tid);
+        if (reader) {
+            reader->empty_reads++;
+            reader->batch_runs++;
+        }
+        return 0;
+    }
+    cpu->period_reads++;
     if (!bpf_map_lookup_elem(&processes, &tgid))
         bpf_map_update_elem(&processes, &tgid, &one, BPF_NOEXIST);
-    struct thread *thread = known_thread(ids);
+    struct thread *thread = known_thread(tid);
     if (!thread)
         return 0;
-    thread->is_reader = 1;
     thread->reads++;
     thread->batch_reads++;
     thread->batch_runs++;

@@ -18,8 +18,8 @@ use serde::{Deserialize, Serialize};
 
 pub use batch::BatchCost;
 pub use model::{
-    BufferDemand, CapacityLimit, ChangedLimits, CpuDemand, LimitingResource, LinkDemand, Remedy, RemedyGain,
-    ServiceDemand, ThreadDemand,
+    BufferDemand, CapacityLimit, ChangedLimits, CpuDemand, LimitingResource, LinkDemand, QuotaDemand, Remedy,
+    RemedyGain, ServiceDemand, ThreadDemand,
 };
 pub use session::HeadroomSession;
 
@@ -89,16 +89,23 @@ fn refusal(demand: &ServiceDemand, seconds: f64) -> Option<String> {
              {LEAST_DATAGRAMS:.0}: measure under its usual load, or longer"
         ));
     }
-    let is_serving = |cpu: &&CpuDemand| cpu.arrival_share > 0.1 || cpu.read_share > 0.1;
-    let serving_cpus: Vec<&CpuDemand> = demand.cpus.iter().filter(is_serving).collect();
-    if let Some(cpu) = serving_cpus.iter().find(|cpu| cpu.steal > MOST_STEAL) {
+    if let Some(thread) = demand.threads.iter().find(|thread| thread.polls) {
+        return Some(format!(
+            "thread {} ({}) reads without a pause, also if no datagram waits (busy polling), so its CPU time does not \
+             depend on the rate",
+            thread.comm, thread.tid
+        ));
+    }
+    let serving_cpus = || demand.serving_cpus(0.1, 0.5);
+    if let Some(cpu) = serving_cpus().find(|cpu| cpu.steal > MOST_STEAL) {
         return Some(format!(
             "the hypervisor took {:.0} % of CPU {}: the capacity depends on other virtual machines",
             cpu.steal * 100.0,
             cpu.cpu
         ));
     }
-    let crowded_cpu = serving_cpus.iter().find(|cpu| cpu.other_use > MOST_OTHER)?;
+    let is_crowded = |cpu: &&CpuDemand| cpu.other_use > MOST_OTHER;
+    let crowded_cpu = serving_cpus().find(is_crowded).or(demand.exhausted_cpu())?;
     Some(format!(
         "other programs took {:.0} % of CPU {}, on which the service runs, so an estimate would be theirs: move them to other CPUs",
         crowded_cpu.other_use * 100.0,

@@ -8,7 +8,7 @@ use clap::Args;
 use linerate_host::Host;
 use linerate_trace::headroom::{HeadroomSession, Remedy};
 
-use super::netns::NetnsArgs;
+use super::netns::{NetnsArgs, check_port_is_open};
 use super::results::ResultArgs;
 use crate::envelope::Envelope;
 use crate::interrupt::InterruptFlag;
@@ -49,6 +49,7 @@ impl HeadroomArgs {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let targets = self.results.targets()?;
         let host = Host::live();
+        check_port_is_open(&host, "headroom", self.port)?;
         let interrupt = InterruptFlag::install()?;
         // A failed wait ends the measurement early, as a signal does.
         let wait = |time: Duration| {
@@ -58,10 +59,16 @@ impl HeadroomArgs {
         let mut session = HeadroomSession::start(&host, self.port)?;
         if let Some(watch_interval) = self.watch {
             output::print_live(LIVE_HEADER)?;
+            let mut has_note = false;
             while !interrupt.is_raised() {
                 let report = session.measure(watch_interval, &wait)?;
-                if !interrupt.is_raised() {
-                    output::print_live(&live_line(&report))?;
+                if interrupt.is_raised() {
+                    break;
+                }
+                output::print_live(&live_line(&report))?;
+                if let (Some(why), false) = (report.demand.buffer.why(), has_note) {
+                    status_line!("the receive buffer is not among the limits: {why}");
+                    has_note = true;
                 }
             }
             return Ok(ExitCode::SUCCESS);

@@ -13,6 +13,9 @@ use crate::render::format::{UNKNOWN, percent, rate, rate_range, ratio, significa
 const NEAR: f64 = 0.7;
 const FULL: f64 = 0.9;
 
+/// From this number of datagrams per read on, a note has it.
+const MERGED: f64 = 1.05;
+
 /// The heading of `--watch`.
 pub(crate) const LIVE_HEADER: &str = "    rate/s  capacity/s         90 % interval    used  limit\n";
 
@@ -106,6 +109,12 @@ fn notes(report: &HeadroomReport) -> Vec<String> {
     if let (Some(reason), Some(_)) = (report.demand.buffer.why(), report.capacity.value()) {
         notes.push(format!("The receive buffer is not among the limits: {reason}"));
     }
+    if report.demand.datagrams_per_read > MERGED {
+        notes.push(format!(
+            "Rates are of reads: with UDP_GRO each returns {:.1} datagrams on average",
+            report.demand.datagrams_per_read
+        ));
+    }
     let shares_sockets = report.limits.iter().any(|limit| limit.resource == LimitingResource::AllCpus);
     if report.demand.threads.len() > 1 && shares_sockets {
         notes.push(
@@ -193,6 +202,7 @@ pub(crate) fn resource(resource: &LimitingResource) -> String {
         LimitingResource::AllCpus => "all CPUs together".to_owned(),
         LimitingResource::ReceiveBuffer { bytes } => format!("receive buffer of {bytes} bytes"),
         LimitingResource::Link { interface } => format!("link {interface}"),
+        LimitingResource::CpuQuota { cgroup } => format!("CPU quota of {cgroup}"),
     }
 }
 

@@ -7,7 +7,9 @@ use linerate_lab::{Lab, LabHost};
 use serde_json::Value;
 
 use crate::schema;
-use crate::support::{document_of, machine, program, run_on, start_echo, start_lab, start_on};
+use crate::support::{
+    assert_refused, document_of, machine, program, run_on, start_echo, start_lab, start_on,
+};
 
 const PORT: u16 = 4098;
 
@@ -24,6 +26,7 @@ fn headroom_estimates_capacity_only_with_traffic() {
     let test = "headroom::headroom_estimates_capacity_only_with_traffic";
     let Some(lab) = start_lab(test, Lab::builder()) else { return };
     let _machine = machine();
+    assert_refused(&headroom(lab.receiver(), &["--duration", "1"]), "no UDP socket on port 4098");
     let address = SocketAddr::from((lab.links()[0].receiver.ipv4[0], PORT));
     let _echo = start_echo(lab.receiver(), address);
     let quiet = headroom(lab.receiver(), &["--duration", "1"]);

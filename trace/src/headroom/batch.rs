@@ -2,6 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+/// Half of the time after which a batch of a thread that does not sleep is counted (`LONGEST_NS`).
+const HALF_OF_LONGEST_NS: u64 = 5_000_000;
+
 /// Classes of batches in bpf/headroom.bpf.c.
 const CLASSES: usize = 56;
 
@@ -56,6 +59,12 @@ impl Default for BatchClasses {
 impl BatchClasses {
     pub(super) fn since(&self, before: &Self) -> Self {
         Self(std::array::from_fn(|class| self.0[class].since(&before.0[class])))
+    }
+
+    /// Whether most batches end only because they are too long.
+    pub(super) fn are_endless(&self) -> bool {
+        let sum = |figure: fn(&BatchClass) -> u64| self.0.iter().map(figure).sum::<u64>();
+        sum(|class| class.ns) > sum(|class| class.batches) * HALF_OF_LONGEST_NS
     }
 }
 

@@ -16,7 +16,7 @@ pub(super) const FULL_LOAD_GAIN: f64 = 1.06;
 /// Half of a 90 % interval in standard errors.
 const NINETY_PERCENT: f64 = 1.645;
 
-/// From this share of a CPU's demand on, one part alone gives the limit its name.
+/// From this share of a demand on, one part alone gives the limit its name.
 const NEARLY_ALL: f64 = 0.85;
 
 /// The part of a host that the service uses, and the part that other work uses.
@@ -24,13 +24,19 @@ const NEARLY_ALL: f64 = 0.85;
 pub struct ServiceDemand {
     /// Datagrams that the server read.
     pub read_per_second: f64,
+    /// With UDP_GRO a read returns several; 0 if unknown.
+    #[serde(default)]
+    pub datagrams_per_read: f64,
     /// Online CPUs.
     pub cpus: Vec<CpuDemand>,
     /// Threads that read the port's datagrams, busiest first.
     pub threads: Vec<ThreadDemand>,
     pub buffer: Known<BufferDemand>,
-    /// Interfaces with a known speed that carry at least as many packets as the service has datagrams.
+    /// Interfaces with a known speed of whose packets the service has at least a quarter.
     pub links: Vec<LinkDemand>,
+    /// Of the processes of `threads`.
+    #[serde(default)]
+    pub quotas: Vec<QuotaDemand>,
 }
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -62,6 +68,9 @@ pub struct ThreadDemand {
     /// The CPUs it may run on.
     pub allowed_cpus: Known<CpuSet>,
     pub read_share: f64,
+    /// It never sleeps, and most of its reads find no datagram.
+    #[serde(default)]
+    pub polls: bool,
     pub cost: BatchCost,
 }
 
@@ -83,6 +92,19 @@ pub struct LinkDemand {
     pub bits_per_second: f64,
     /// The busier direction, with 24 bytes per packet for preamble, checksum and gap.
     pub used_bits_per_second: f64,
+    /// The service's part of `used_bits_per_second`, by its part of the packets.
+    #[serde(default)]
+    pub own_bits_per_second: f64,
+}
+
+/// The CPU quota of a control group (`cpu.max`).
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct QuotaDemand {
+    pub cgroup: String,
+    /// CPUs' worth of time for all its processes.
+    pub cpus: f64,
+    /// The part of all datagrams that its processes read.
+    pub read_share: f64,
 }
 
 /// The resource that ends a service's growth.
@@ -110,6 +132,10 @@ pub enum LimitingResource {
     },
     Link {
         interface: String,
+    },
+    /// The quota of a control group.
+    CpuQuota {
+        cgroup: String,
     },
 }
 
@@ -197,6 +223,10 @@ impl Demand {
         })
     }
 
+    fn part(self, share: f64) -> Self {
+        Self { ns: self.ns * share, variance: self.variance * share.powi(2) }
+    }
+
     fn plus(self, other: Self) -> Self {
         Self { ns: self.ns + other.ns, variance: self.variance + other.variance }
     }
@@ -205,17 +235,44 @@ impl Demand {
     fn rate(self, resource: LimitingResource, cpus: [f64; 2], parts: String) -> Option<ResourceRate> {
         let error = (self.variance / self.ns.powi(2) + MODEL_ERROR.powi(2)).sqrt();
         let [cpus, sure_cpus] = cpus;
-        (self.ns > 0.0).then(|| ResourceRate {
+        (self.ns > 0.0 && cpus > 0.0).then(|| ResourceRate {
             resource,
             per_second: cpus * 1e9 / self.ns * FULL_LOAD_GAIN,
-            sure_part: if cpus > 0.0 { sure_cpus / cpus } else { 1.0 },
+            sure_part: sure_cpus / cpus,
             error,
             parts,
         })
     }
 }
 
+impl LinkDemand {
+    /// How many times its traffic the service can have while other traffic stays as it is.
+    pub(super) fn growth(&self) -> f64 {
+        let own = self.own_bits_per_second.max(1.0);
+        ((self.bits_per_second - self.used_bits_per_second) / own).max(0.0) + 1.0
+    }
+
+    fn rate(&self, read_per_second: f64) -> ResourceRate {
+        let own_share = self.own_bits_per_second / self.used_bits_per_second.max(1.0);
+        let parts =
+            format!("other traffic as now, and {:.0} % of the packets are its own", own_share * 100.0);
+        let is_own = own_share > NEARLY_ALL;
+        ResourceRate {
+            resource: LimitingResource::Link { interface: self.interface.clone() },
+            per_second: read_per_second * self.growth(),
+            sure_part: 1.0,
+            error: if is_own { 0.01 } else { MODEL_ERROR },
+            parts: if is_own { String::new() } else { parts },
+        }
+    }
+}
+
 impl CpuDemand {
+    /// The larger part of the datagrams that came here or were read here.
+    pub(super) fn datagram_share(&self) -> f64 {
+        self.arrival_share.max(self.read_share)
+    }
+
     /// The share of the CPU that is left for the service.
     fn available(&self) -> f64 {
         (1.0 - (self.other_use - self.yielding_use).max(0.0) - self.steal).max(0.0)
@@ -247,20 +304,11 @@ impl ServiceDemand {
     /// The limits, the lowest rate first.
     #[must_use]
     pub fn limits(&self) -> Vec<CapacityLimit> {
+        let links = self.links.iter().map(|link| link.rate(self.read_per_second));
         let rates = self.cpu_rates().into_iter().chain(self.thread_rates()).chain(self.pool_rate());
+        let rates = rates.chain(self.quota_rates()).chain(links);
         let mut limits: Vec<CapacityLimit> = rates.map(|rate| self.limit(rate)).collect();
         limits.extend(self.buffer_limit());
-        limits.extend(self.links.iter().map(|link| {
-            let per_second = self.read_per_second * link.bits_per_second / link.used_bits_per_second.max(1.0);
-            let resource = LimitingResource::Link { interface: link.interface.clone() };
-            self.limit(ResourceRate {
-                resource,
-                per_second,
-                sure_part: 1.0,
-                error: 0.01,
-                parts: String::new(),
-            })
-        }));
         limits.sort_by(|left, right| left.per_second.total_cmp(&right.per_second));
         limits
     }
@@ -278,10 +326,32 @@ impl ServiceDemand {
         }
     }
 
+    /// CPUs with at least this share of the datagrams, and with many CPUs this part of the mean.
+    pub(super) fn serving_cpus(&self, share: f64, part_of_mean: f64) -> impl Iterator<Item = &CpuDemand> {
+        let count = self.cpus.iter().filter(|cpu| cpu.datagram_share() > 0.0).count();
+        let least = share.min(part_of_mean / count.max(1) as f64);
+        self.cpus.iter().filter(move |cpu| cpu.datagram_share() > least)
+    }
+
+    /// CPUs whose share of the datagrams is large enough for a limit.
+    fn limiting_cpus(&self) -> impl Iterator<Item = &CpuDemand> {
+        self.serving_cpus(0.01, 0.1)
+    }
+
+    fn threads_only_on(&self, cpu: u32) -> Vec<&ThreadDemand> {
+        self.threads.iter().filter(|thread| thread.only_cpu() == Some(cpu)).collect()
+    }
+
+    /// A CPU whose time other programs take from threads that may run only there.
+    pub(super) fn exhausted_cpu(&self) -> Option<&CpuDemand> {
+        let is_exhausted =
+            |cpu: &&CpuDemand| cpu.available() == 0.0 && !self.threads_only_on(cpu.cpu).is_empty();
+        self.limiting_cpus().find(is_exhausted)
+    }
+
     fn cpu_rates(&self) -> Vec<ResourceRate> {
         let cpu_rate = |cpu: &CpuDemand| {
-            let pinned: Vec<&ThreadDemand> =
-                self.threads.iter().filter(|thread| thread.only_cpu() == Some(cpu.cpu)).collect();
+            let pinned = self.threads_only_on(cpu.cpu);
             let softirq = cpu.softirq_demand();
             let service = if pinned.is_empty() { Demand::default() } else { cpu.service_demand() };
             let total = softirq.plus(service);
@@ -302,9 +372,14 @@ impl ServiceDemand {
                 [thread] if softirq_share < 1.0 - NEARLY_ALL => (thread.resource(), String::new()),
                 _ => (LimitingResource::Cpu { cpu: cpu.cpu }, parts),
             };
-            total.rate(resource, [cpu.available(), cpu.surely_available()], parts)
+            // Softirqs preempt the threads of other programs.
+            let available = match pinned.as_slice() {
+                [] => [(1.0 - cpu.steal).max(0.0); 2],
+                _ => [cpu.available(), cpu.surely_available()],
+            };
+            total.rate(resource, available, parts)
         };
-        self.cpus.iter().filter_map(cpu_rate).collect()
+        self.limiting_cpus().filter_map(cpu_rate).collect()
     }
 
     // Threads that may run on several CPUs: each can use one CPU at most.
@@ -333,6 +408,15 @@ impl ServiceDemand {
         has_floating
             .then(|| self.total_demand().rate(LimitingResource::AllCpus, available, String::new()))
             .flatten()
+    }
+
+    fn quota_rates(&self) -> impl Iterator<Item = ResourceRate> {
+        let service = self.cpus.iter().map(CpuDemand::service_demand).fold(Demand::default(), Demand::plus);
+        self.quotas.iter().filter_map(move |quota| {
+            let resource = LimitingResource::CpuQuota { cgroup: quota.cgroup.clone() };
+            let parts = format!("{} CPUs", quota.cpus);
+            service.part(quota.read_share).rate(resource, [quota.cpus; 2], parts)
+        })
     }
 
     /// Softirqs and threads of all CPUs.

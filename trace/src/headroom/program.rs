@@ -58,6 +58,8 @@ pub(super) struct CpuCounters {
     /// Datagrams whose memory is in `truesize`.
     pub(super) sized: u64,
     pub(super) truesize: u64,
+    /// Before GRO merged them.
+    pub(super) segments: u64,
     /// The last receive buffer; zero if unknown.
     pub(super) buffer: u64,
     pub(super) softirq: BatchClasses,
@@ -70,16 +72,17 @@ pub(super) struct CpuCounters {
 #[repr(C)]
 pub(super) struct ThreadCounters {
     pub(super) pid: u32,
-    pub(super) _is_reader: u32,
+    pub(super) _unused: u32,
     pub(super) comm: KernelName,
-    pub(super) _ns: u64,
     pub(super) reads: u64,
+    /// Reads that found no datagram.
+    pub(super) empty_reads: u64,
     /// Since its last sleep.
     pub(super) _batch: [u64; 3],
     pub(super) batches: BatchClasses,
 }
 
-kernel_layout!(CpuCounters: 3760, ThreadCounters: 1856);
+kernel_layout!(CpuCounters: 3768, ThreadCounters: 1856);
 
 impl HeadroomProgram {
     pub(super) fn start(port: u16) -> Result<Self, TraceError> {

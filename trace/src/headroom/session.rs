@@ -6,12 +6,13 @@ use std::time::Duration;
 use linerate_host::delivery::DeliveryWatch;
 use linerate_host::stage::machine::CpuTimes;
 use linerate_host::stage::socket::udp_socket_drops;
+use linerate_host::stage::thread::CpuQuota;
 use linerate_host::{CpuSet, Host, Known};
 
 use super::batch::BatchCost;
 use super::links::LinkCounters;
 use super::program::{CpuCounters, HeadroomCounters, HeadroomProgram, ThreadCounters};
-use super::{BufferDemand, CpuDemand, HeadroomReport, ServiceDemand, ThreadDemand};
+use super::{BufferDemand, CpuDemand, HeadroomReport, QuotaDemand, ServiceDemand, ThreadDemand};
 use crate::TraceError;
 use crate::host_facts::online_cpus;
 
@@ -80,7 +81,8 @@ impl<'h> HeadroomSession<'h> {
         let read_drops = || udp_socket_drops(self.host, self.port);
         let before = read_drops();
         self.last = HostCounters::read(self.host, &self.program)?;
-        wait(duration.mul_f64(1.0 - WAITS_PART).saturating_sub(TIMED));
+        let timed = if self.run_ns.is_none() { TIMED } else { Duration::ZERO };
+        wait(duration.mul_f64(1.0 - WAITS_PART).saturating_sub(timed));
         let counters = HostCounters::read(self.host, &self.program)?;
         let run_ns = match self.run_ns.take() {
             Some(run_ns) => run_ns,
@@ -120,7 +122,7 @@ impl<'h> HeadroomSession<'h> {
         let online = online_cpus(self.host).ok();
         let online_cpus =
             (0..).zip(&cpus).filter(|(cpu, _)| online.as_ref().is_none_or(|set| set.contains(*cpu)));
-        let cpus = online_cpus.map(|(cpu, counters)| {
+        let demands = online_cpus.map(|(cpu, counters)| {
             let cpu_use = |ns: u64| ns as f64 / 1e9 / seconds;
             let arrival_share = share(counters.arrivals, arrivals);
             // The softirqs of other traffic are not the service's.
@@ -133,19 +135,44 @@ impl<'h> HeadroomSession<'h> {
                 service: BatchCost::fit(&counters.service.0, run_ns),
                 softirq_use: cpu_use(counters.softirq_ns - other_softirq_ns),
                 service_use: cpu_use(counters.service_ns),
-                other_use: cpu_use(counters.other_ns + other_softirq_ns),
+                // With a turn that began before.
+                other_use: cpu_use(counters.other_ns + other_softirq_ns).min(1.0),
                 yielding_use: cpu_use(counters.yielding_ns),
                 steal: steal(&self.last.times, &now.times, cpu),
             }
         });
-        let cpus = cpus.collect();
+        let demands = demands.collect();
         let threads = after.threads.iter().map(|(tid, now)| (*tid, now.since(before.threads.get(tid))));
         let mut threads: Vec<ThreadDemand> =
             threads.filter_map(|(tid, counters)| self.thread(tid, &counters, reads, run_ns)).collect();
         threads.sort_by(|left, right| right.read_share.total_cmp(&left.read_share));
-        let links = now.links.since(&self.last.links, seconds, reads);
-        let read_per_second = reads as f64 / seconds;
-        (seconds, ServiceDemand { read_per_second, cpus, threads, buffer: Known::default(), links })
+        let datagrams_per_read = share(total(|cpu| cpu.segments), total(|cpu| cpu.sized));
+        let datagrams = (reads as f64 * datagrams_per_read.max(1.0)) as u64;
+        let links = now.links.since(&self.last.links, seconds, datagrams);
+        let quotas = self.quotas(&threads);
+        let demand = ServiceDemand {
+            read_per_second: reads as f64 / seconds,
+            datagrams_per_read,
+            cpus: demands,
+            threads,
+            buffer: Known::default(),
+            links,
+            quotas,
+        };
+        (seconds, demand)
+    }
+
+    fn quotas(&self, threads: &[ThreadDemand]) -> Vec<QuotaDemand> {
+        let mut shares = BTreeMap::<u32, f64>::new();
+        threads.iter().for_each(|thread| *shares.entry(thread.pid).or_default() += thread.read_share);
+        let mut quotas = BTreeMap::<String, QuotaDemand>::new();
+        for (pid, share) in shares {
+            for CpuQuota { cgroup, cpus, .. } in CpuQuota::all_of_process(self.host, pid) {
+                let quota = quotas.entry(cgroup.clone()).or_default();
+                *quota = QuotaDemand { cgroup, cpus, read_share: quota.read_share + share };
+            }
+        }
+        quotas.into_values().collect()
     }
 
     // `None` for threads that read no datagram.
@@ -166,6 +193,7 @@ impl<'h> HeadroomSession<'h> {
             comm: counters.comm.to_string(),
             allowed_cpus,
             read_share: counters.reads as f64 / reads.max(1) as f64,
+            polls: counters.empty_reads > counters.reads && counters.batches.are_endless(),
             cost,
         })
     }
@@ -215,6 +243,7 @@ impl CpuCounters {
             reads: self.reads - before.reads,
             sized: self.sized - before.sized,
             truesize: self.truesize - before.truesize,
+            segments: self.segments - before.segments,
             softirq: self.softirq.since(&before.softirq),
             service: self.service.since(&before.service),
             ..*self
@@ -230,7 +259,12 @@ impl ThreadCounters {
     // A thread that was not known before counts from zero.
     fn since(&self, before: Option<&Self>) -> Self {
         let Some(before) = before else { return *self };
-        Self { reads: self.reads - before.reads, batches: self.batches.since(&before.batches), ..*self }
+        Self {
+            reads: self.reads - before.reads,
+            empty_reads: self.empty_reads - before.empty_reads,
+            batches: self.batches.since(&before.batches),
+            ..*self
+        }
     }
 }
 

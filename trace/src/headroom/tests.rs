@@ -4,7 +4,7 @@ use linerate_host::{CpuSet, Host, Known};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 
 use super::model::{
-    BufferDemand, CpuDemand, FULL_LOAD_GAIN, LinkDemand, Remedy, ServiceDemand, ThreadDemand,
+    BufferDemand, CpuDemand, FULL_LOAD_GAIN, LinkDemand, QuotaDemand, Remedy, ServiceDemand, ThreadDemand,
 };
 use super::{BatchCost, HeadroomReport, HeadroomSession, LimitingResource};
 use crate::TraceError;
@@ -102,10 +102,38 @@ fn receive_buffer_limits_the_rate_during_long_pauses() {
 }
 
 #[test]
-fn link_capacity_limits_the_bit_rate() {
-    let link = LinkDemand { interface: "eth0".to_owned(), bits_per_second: 1e9, used_bits_per_second: 5e8 };
-    let linked = ServiceDemand { links: vec![link], ..demand() };
-    assert_eq!(first(&linked), (100_000.0, LimitingResource::Link { interface: "eth0".to_owned() }));
+fn link_limits_the_rate_next_to_its_other_traffic() {
+    for (own_bits_per_second, capacity) in [(5e8, 100_000.0), (2.5e8, 150_000.0)] {
+        let link = LinkDemand {
+            interface: "eth0".to_owned(),
+            bits_per_second: 1e9,
+            used_bits_per_second: 5e8,
+            own_bits_per_second,
+        };
+        let linked = ServiceDemand { links: vec![link], ..demand() };
+        assert_eq!(first(&linked), (capacity, LimitingResource::Link { interface: "eth0".to_owned() }));
+    }
+}
+
+#[test]
+fn cpu_quota_limits_the_threads_of_its_control_group() {
+    let cgroup = "/sys/fs/cgroup/dns.slice".to_owned();
+    let quota = QuotaDemand { cgroup: cgroup.clone(), cpus: 0.3, read_share: 0.5 };
+    let limited = ServiceDemand { threads: vec![thread("0-1")], quotas: vec![quota], ..demand() };
+    assert_eq!(first(&limited), (200_000.0, LimitingResource::CpuQuota { cgroup }));
+}
+
+#[test]
+fn other_programs_do_not_limit_cpus_with_few_datagrams_or_softirqs_only() {
+    let spread: Vec<CpuDemand> = (0..16).map(|number| cpu(number, 1.0 / 16.0, 0.0)).collect();
+    let limits = |changed: fn(&mut CpuDemand)| {
+        let mut demand = ServiceDemand { cpus: spread.clone(), ..demand() };
+        changed(&mut demand.cpus[7]);
+        demand.limits().iter().map(|limit| limit.per_second.round()).collect::<Vec<_>>()
+    };
+    assert_eq!(limits(|_| ()), [8e6; 16]);
+    assert_eq!(limits(|cpu| cpu.other_use = 0.4), [8e6; 16], "softirqs preempt threads");
+    assert_eq!(limits(|cpu| (cpu.arrival_share, cpu.other_use) = (1e-5, 1.0)), [8e6; 15]);
 }
 
 #[test]
@@ -121,6 +149,17 @@ fn capacity_is_unknown_with_little_traffic_or_on_a_busy_host() {
     assert!(why(crowded.clone(), 5.0).contains("other programs took 70 % of CPU 1"));
     crowded.cpus[1].steal = 0.2;
     assert!(why(crowded, 5.0).contains("the hypervisor took 20 % of CPU 1"));
+    let mut spread = demand();
+    spread.cpus = (0..16).map(|number| cpu(number, 1.0 / 16.0, 1.0 / 16.0)).collect();
+    spread.cpus[7].other_use = 0.97;
+    assert!(why(spread, 5.0).contains("other programs took 97 % of CPU 7"));
+    let mut exhausted = demand();
+    (exhausted.cpus[0], exhausted.cpus[1]) = (cpu(0, 0.98, 0.95), cpu(1, 0.02, 0.05));
+    exhausted.cpus[1].other_use = 1.0;
+    assert!(why(exhausted, 5.0).contains("other programs took 100 % of CPU 1"));
+    let mut polling = demand();
+    polling.threads[0].polls = true;
+    assert!(why(polling, 5.0).contains("thread worker (0) reads without a pause"));
 }
 
 #[test]

@@ -16,18 +16,19 @@ pub struct CpuQuota {
 }
 
 impl CpuQuota {
-    /// The most exhausted quota of the process's cgroup and its parents. `None` without a quota,
-    /// for an ended process, and with cgroup v1.
+    /// The most exhausted of [`CpuQuota::all_of_process`], the innermost of equal ones.
     pub(super) fn of_process(host: &Host, pid: u32) -> Option<Self> {
-        let text = host.read(&format!("/proc/{pid}/cgroup")).ok()?;
-        let mut path = text.lines().find_map(|line| line.strip_prefix("0::/"))?.trim_end();
-        let mut most_throttled: Option<Self> = None;
-        while !path.is_empty() {
-            let quota = Self::of_cgroup(host, format!("/sys/fs/cgroup/{path}"));
-            most_throttled = quota.into_iter().chain(most_throttled).max_by_key(|quota| quota.throttled);
-            path = path.rsplit_once('/').map_or("", |(parent, _)| parent);
-        }
-        most_throttled
+        Self::all_of_process(host, pid).into_iter().rev().max_by_key(|quota| quota.throttled)
+    }
+
+    /// The quotas of the process's cgroup and its parents, the innermost first. Empty without a
+    /// quota, for an ended process, and with cgroup v1.
+    pub fn all_of_process(host: &Host, pid: u32) -> Vec<Self> {
+        let text = host.read(&format!("/proc/{pid}/cgroup")).unwrap_or_default();
+        let path = text.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default().trim_end();
+        let parents = std::iter::successors(Some(path), |path| Some(path.rsplit_once('/')?.0));
+        let cgroups = parents.filter(|path| !path.is_empty());
+        cgroups.filter_map(|path| Self::of_cgroup(host, format!("/sys/fs/cgroup/{path}"))).collect()
     }
 
     /// `cpu.max` is a quota and a period in microseconds, or `max` for no limit
