@@ -20,7 +20,7 @@ use crate::{Host, Known};
 pub use crate::ethtool::{ChannelCounts, CoalesceSettings, LinkDriver, RingLengths};
 pub(in crate::stage) use loss_names::xdp_counter_within;
 pub(crate) use observe::is_interface_name;
-pub use observe::observe;
+pub use observe::{observe, with_devices_below};
 
 #[derive(Debug, Clone, Serialize)]
 pub struct LinkState {
@@ -49,7 +49,7 @@ pub struct LinkState {
     pub features: Known<BTreeMap<String, bool>>,
     /// `None` if the device supports none and is none.
     pub sriov: Known<Option<SriovState>>,
-    /// The bridge it is a port of.
+    /// The bridge or Open vSwitch that it is a port of, directly or through a bond or VLAN above it.
     pub bridge: Known<Option<BridgePort>>,
     /// The driver's statistics (`ethtool -S`); `None` without any.
     pub statistics: Known<Option<BTreeMap<String, u64>>>,
@@ -70,8 +70,10 @@ pub enum DeviceKind {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct BridgePort {
-    /// Its other ports that are tap interfaces, usually of virtual machines.
+    /// Ports of the bridge that are tap interfaces, usually of virtual machines.
     pub taps: Vec<String>,
+    /// The directory that lists the ports.
+    pub read_from: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

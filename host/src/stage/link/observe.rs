@@ -8,13 +8,16 @@ use crate::{Host, Known, Scope};
 
 const INTERFACES: &str = "/sys/class/net";
 
+/// The interface that is the master of all ports of Open vSwitch (net/openvswitch/vport-netdev.c).
+const OPEN_VSWITCH: &str = "ovs-system";
+
 /// The interfaces that the scope names. Otherwise those with a device, or if there are none, all
 /// that are up except the loopback.
 pub fn observe(host: &Host, scope: &Scope) -> Vec<LinkState> {
     if !scope.interfaces.is_empty() {
-        let mut known_names = BTreeSet::new();
+        let mut seen_names = BTreeSet::new();
         let names =
-            scope.interfaces.iter().filter(|name| is_interface_name(name) && known_names.insert(*name));
+            scope.interfaces.iter().filter(|name| is_interface_name(name) && seen_names.insert(*name));
         return names.map(|name| link(host, name)).collect();
     }
     let names = host.list(INTERFACES).unwrap_or_default();
@@ -38,6 +41,33 @@ pub(crate) fn is_interface_name(name: &str) -> bool {
 
 fn directory(interface: &str) -> String {
     format!("{INTERFACES}/{interface}")
+}
+
+/// These interfaces, each with the devices that carry its packets if it has none itself: the ports of
+/// a bond or a bridge, the interface under a VLAN.
+pub fn with_devices_below(host: &Host, interfaces: &[String]) -> Vec<String> {
+    let (mut names, mut checked) = (interfaces.to_vec(), interfaces.to_vec());
+    let mut index = 0;
+    while let Some(name) = checked.get(index).cloned() {
+        index += 1;
+        let files = host.list(&directory(&name)).unwrap_or_default();
+        if !files.iter().any(|file| file == "device") {
+            add_neighbours(&mut checked, &files, "lower_");
+        } else if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names
+}
+
+/// Adds the interfaces directly above (`upper_`) or below (`lower_`) one with these files (Linux 3.14,
+/// netdev_adjacent_sysfs_add in net/core/dev.c).
+fn add_neighbours(names: &mut Vec<String>, files: &[String], prefix: &str) {
+    for name in files.iter().filter_map(|file| file.strip_prefix(prefix)) {
+        if is_interface_name(name) && !names.iter().any(|known| known == name) {
+            names.push(name.to_owned());
+        }
+    }
 }
 
 fn link(host: &Host, interface: &str) -> LinkState {
@@ -66,7 +96,7 @@ fn link(host: &Host, interface: &str) -> LinkState {
         coalesce: Known::if_supported(host.coalesce(interface)),
         features: host.features(interface).into(),
         sriov: sriov(host, &base, &device_files).into(),
-        bridge: bridge(host, &base, &files).into(),
+        bridge: bridge(host, interface).into(),
         statistics: Known::if_supported(host.statistics(interface)),
         totals: totals(host, interface).into(),
         driver,
@@ -201,17 +231,35 @@ fn sriov(
     }))
 }
 
-/// Ports with `tun_flags` are taps (drivers/net/tun.c).
-fn bridge(host: &Host, base: &str, files: &Known<Vec<String>>) -> Result<Option<BridgePort>, UnknownReason> {
-    if !files.known()?.iter().any(|file| file == "brport") {
-        return Ok(None);
-    }
+/// The bridge or Open vSwitch that the interface is a port of, directly, or through bonds and VLANs
+/// above it. Ports with `tun_flags` are taps (drivers/net/tun.c).
+fn bridge(host: &Host, interface: &str) -> Result<Option<BridgePort>, UnknownReason> {
     let is_tap = |port: &String| {
         let files = host.list(&directory(port));
         files.is_ok_and(|files| files.iter().any(|file| file == "tun_flags"))
     };
-    let ports = host.list(&format!("{base}/brport/bridge/brif"))?;
-    Ok(Some(BridgePort { taps: ports.into_iter().filter(is_tap).collect() }))
+    let mut names = vec![interface.to_owned()];
+    let mut index = 0;
+    while let Some(name) = names.get(index).cloned() {
+        index += 1;
+        let base = directory(&name);
+        let files = host.list(&base)?;
+        let (read_from, mut ports) = if name == OPEN_VSWITCH {
+            let mut ports = Vec::new();
+            add_neighbours(&mut ports, &files, "lower_");
+            (base, ports)
+        } else if files.iter().any(|file| file == "brport") {
+            let path = format!("{base}/brport/bridge/brif");
+            let ports = host.list(&path)?;
+            (path, ports)
+        } else {
+            add_neighbours(&mut names, &files, "upper_");
+            continue;
+        };
+        ports.retain(is_tap);
+        return Ok(Some(BridgePort { taps: ports, read_from }));
+    }
+    Ok(None)
 }
 
 pub(super) fn totals(host: &Host, interface: &str) -> Result<BTreeMap<String, u64>, UnknownReason> {

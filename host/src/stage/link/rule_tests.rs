@@ -437,7 +437,8 @@ fn missing_virtual_functions_are_reported_for_bridged_vms() {
         has_no_match(&virtual_functions::RULE, &HostView::once(&path)),
         "no virtual machine would use them"
     );
-    path.link[0].bridge = Known::Value(Some(BridgePort { taps: vec!["vnet0".into(), "vnet1".into()] }));
+    let taps = vec!["vnet0".into(), "vnet1".into()];
+    path.link[0].bridge = Known::Value(Some(BridgePort { taps, ..BridgePort::default() }));
     let (severity, title, commands) = only_finding(&virtual_functions::RULE, &HostView::once(&path));
     assert_eq!(severity, Severity::Low);
     assert_eq!(

@@ -155,6 +155,67 @@ fn software_interfaces_that_are_up_are_observed_without_hardware() {
     assert_eq!(observe(&host, &scope).len(), 1);
 }
 
+/// Interfaces whose directories have these files.
+fn stacked_host(interfaces: &[(&str, &[&str])]) -> Host {
+    let path = |name: &str, file: &str| format!("/sys/class/net/{name}/{file}");
+    Host::scripted(
+        interfaces.iter().flat_map(|(name, files)| files.iter().map(|file| (path(name, file), ""))),
+    )
+}
+
+#[test]
+fn named_interfaces_are_followed_by_the_devices_below_them() {
+    let host = stacked_host(&[
+        ("br0", &["lower_bond0", "lower_vnet0"]),
+        ("bond0", &["lower_eth0", "lower_eth1"]),
+        ("bond0.100", &["lower_bond0"]),
+        ("vnet0", &["tun_flags"]),
+        ("eth0", &["device/vendor"]),
+        ("eth1", &["device/vendor"]),
+    ]);
+    for (named, expected) in [
+        (&["bond0"][..], &["bond0", "eth0", "eth1"][..]),
+        (&["br0"], &["br0", "eth0", "eth1"]),
+        (&["bond0.100"], &["bond0.100", "eth0", "eth1"]),
+        (&["eth1", "bond0"], &["eth1", "bond0", "eth0"]),
+        (&["eth0", "eth1"], &["eth0", "eth1"]),
+        (&[], &[]),
+    ] {
+        let named: Vec<String> = named.iter().map(ToString::to_string).collect();
+        assert_eq!(with_devices_below(&host, &named), expected);
+    }
+}
+
+#[test]
+fn interfaces_that_are_named_twice_are_observed_once() {
+    let interfaces = ["eth0", "eth1", "eth0"].map(str::to_owned).to_vec();
+    let links = observe(&host(&[]), &Scope { interfaces, ..Scope::default() });
+    let names: Vec<&str> = links.iter().map(|link| link.interface.as_str()).collect();
+    assert_eq!(names, ["eth0", "eth1"]);
+}
+
+#[test]
+fn bridges_above_bonds_and_vlans_and_open_vswitch_are_found() {
+    let bridge = ["brport/bridge/brif/vnet0/x", "brport/bridge/brif/eth0/x"];
+    let tap: (&str, &[&str]) = ("vnet0", &["tun_flags"]);
+    let scope = Scope { interfaces: vec!["eth0".into()], ..Scope::default() };
+    let bridge_of_eth0 = |host: &Host| observe(host, &scope).remove(0).bridge.into_value().expect("known");
+    let stacks: [&[(&str, &[&str])]; 4] = [
+        &[("eth0", &bridge)],
+        &[("eth0", &["upper_bond0"]), ("bond0", &bridge)],
+        &[("eth0", &["upper_eth0.5", "upper_eth0.100"]), ("eth0.5", &["mtu"]), ("eth0.100", &bridge)],
+        &[("eth0", &["upper_ovs-system"]), ("ovs-system", &["lower_eth0", "lower_vnet0"])],
+    ];
+    for stack in stacks {
+        let host = stacked_host(&[stack, &[tap]].concat());
+        let bridge = bridge_of_eth0(&host).expect("a bridge");
+        assert_eq!(bridge.taps, ["vnet0"], "{stack:?}");
+        assert!(host.list(&bridge.read_from).is_ok(), "{bridge:?}");
+    }
+    let host = stacked_host(&[("eth0", &["upper_vrf0"]), ("vrf0", &["mtu"])]);
+    assert_eq!(bridge_of_eth0(&host), None);
+}
+
 #[test]
 fn links_read_from_a_recording_equal_the_live_links() {
     let host = Host::live().recording();

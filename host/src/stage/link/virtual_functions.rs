@@ -45,11 +45,7 @@ fn match_interface(link: &LinkState, iommu: Option<bool>) -> Option<RuleMatch> {
         .costs_packets_of(interface)
         .evidence("virtual functions it can have", total, format!("{directory}/sriov_totalvfs"))
         .evidence("virtual functions it has", 0, format!("{directory}/sriov_numvfs"))
-        .evidence(
-            "tap interfaces on its bridge",
-            bridge.taps.clone(),
-            format!("/sys/class/net/{interface}/brport/bridge/brif"),
-        )
+        .evidence("tap interfaces on its bridge", bridge.taps.clone(), bridge.read_from.clone())
         .evidence_if("IOMMU", iommu.map(|is_on| if is_on { "on" } else { "off" }), "/sys/class/iommu");
     let setting = Setting::VirtualFunctions { interface: interface.clone() };
     Some(rule_match.change(setting, Some(0), machines.min(total)))
