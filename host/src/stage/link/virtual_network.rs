@@ -25,6 +25,8 @@ pub struct VirtualNetwork {
     pub vhost: Vec<VhostThread>,
     /// Virtual functions of the interfaces in scope.
     pub functions: Vec<VirtualFunction>,
+    /// How many virtual functions each physical function describes, by interface.
+    pub described_functions: BTreeMap<String, Known<usize>>,
     /// Whether an IOMMU is in use (`/sys/class/iommu`); `None` if the kernel has no support.
     pub iommu: Option<bool>,
     /// `net.bridge.bridge-nf-call-iptables`; `None` without br_netfilter.

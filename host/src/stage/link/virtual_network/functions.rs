@@ -10,20 +10,18 @@ use crate::netlink::link::link_message;
 use crate::stage::link::LinkState;
 use crate::{Host, Known};
 
-/// Empty for an interface without virtual functions.
-pub(super) fn observe(host: &Host, link: &LinkState) -> Vec<VirtualFunction> {
-    let Known::Value(Some(sriov)) = &link.sriov else { return Vec::new() };
-    let count = sriov.active.unwrap_or(0);
-    if count == 0 {
-        return Vec::new();
-    }
+/// The virtual functions of an interface, and how many it describes. `None` without any.
+pub(super) fn observe(host: &Host, link: &LinkState) -> Option<(Vec<VirtualFunction>, Known<usize>)> {
+    let count = link.sriov.value()?.as_ref()?.active.filter(|count| *count > 0)?;
     let interface = &link.interface;
     let action = format!("reading the virtual functions of {interface}");
     let index = link.index.value().copied();
     let result = host.call::<Vec<VirtualFunction>>(&format!("link/{interface}/functions"), &action, || {
         read_functions(index.ok_or(io::ErrorKind::NotFound)?)
     });
-    let mut functions = result.unwrap_or_default();
+    let result = Known::from(result);
+    let described = result.known().map(Vec::len).into();
+    let mut functions = result.into_value().unwrap_or_default();
     for number in 0..count {
         if !functions.iter().any(|function| function.number == number) {
             functions.push(VirtualFunction { number, ..VirtualFunction::default() });
@@ -38,7 +36,7 @@ pub(super) fn observe(host: &Host, link: &LinkState) -> Vec<VirtualFunction> {
         function.interface_here =
             host.list(&format!("{base}/net")).ok().and_then(|names| names.into_iter().next());
     }
-    functions
+    Some((functions, described))
 }
 
 fn read_functions(index: u32) -> io::Result<Vec<VirtualFunction>> {

@@ -1,5 +1,7 @@
 //! Reads interfaces without a device.
 
+use std::collections::BTreeMap;
+
 use super::{PortKind, VirtualNetwork, VirtualPort, functions, owners, vhost};
 use crate::Host;
 use crate::stage::link::LinkState;
@@ -17,10 +19,18 @@ impl VirtualNetwork {
         let names = host.list(INTERFACES).unwrap_or_default();
         let mut ports: Vec<VirtualPort> = names.iter().filter_map(|name| port(host, name)).collect();
         let machines = owners::assign(host, &mut ports);
+        let (mut functions, mut described_functions) = (Vec::new(), BTreeMap::new());
+        for link in links {
+            if let Some((of_link, described)) = functions::observe(host, link) {
+                functions.extend(of_link);
+                described_functions.insert(link.interface.clone(), described);
+            }
+        }
         let bridge_netfilter = host.read("/proc/sys/net/bridge/bridge-nf-call-iptables").ok();
         Self {
             vhost: vhost::threads(host, &machines, nodes),
-            functions: links.iter().flat_map(|link| functions::observe(host, link)).collect(),
+            functions,
+            described_functions,
             iommu: host.list("/sys/class/iommu").ok().map(|units| !units.is_empty()),
             bridge_netfilter: bridge_netfilter.map(|text| text.trim() != "0"),
             ports,

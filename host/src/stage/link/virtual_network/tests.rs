@@ -74,6 +74,16 @@ fn saturated_vms_are_reported_and_idle_vms_are_not() {
     assert!(!findings(&host.first, None).iter().any(|(id, ..)| id == "link.tap-drops"));
 }
 
+#[test]
+fn virtual_functions_that_are_not_described_are_listed_with_the_reason() {
+    let file = |name: &str, content| (format!("/sys/class/net/eth0/device/{name}"), content);
+    let host = Host::scripted([file("sriov_totalvfs", "8"), file("sriov_numvfs", "2")]);
+    let network = PacketPath::observe(&host, &Scope::default()).virtual_network;
+    assert_eq!(network.functions.len(), 2);
+    let why = network.described_functions["eth0"].why().expect("unknown");
+    assert!(why.starts_with("reading the virtual functions of eth0: "), "{why}");
+}
+
 /// Two containers with their veth pairs, and one interface of another kind.
 #[test]
 fn veth_owner_is_the_container_at_the_peer_end() {
