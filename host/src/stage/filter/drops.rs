@@ -8,16 +8,17 @@ use crate::stage::HostView;
 
 pub(in crate::stage) const RULE: Rule = Rule {
     id: "filter.rule-drops",
-    title: "Firewall rules drop packets that the host received",
-    why: "A packet that a rule drops at prerouting or input was received and routed, but no socket gets it and no \
-          counter of the IP layer names it. The number of such packets is the packets received minus those that were \
-          delivered, forwarded or counted as an error.",
+    title: "Firewall rules or blackhole routes drop packets that the host received",
+    why: "A packet that a rule drops at prerouting or input, or that a blackhole route drops, was received, but no \
+          socket gets it and no counter of the IP layer names it. The number of such packets is the packets received \
+          minus those that were delivered, forwarded or counted as an error.",
     effect: "If they belong to the service: each is a request without an answer.",
     published_ratio: None,
     source: "net/ipv4/ip_input.c, ip_rcv_core and ip_local_deliver_finish; RFC 4293, ipSystemStats",
     kernels: "all; IPv4 only",
     remedy: "See which packets and which rule: `linerate drops --port PORT` counts them by port and reason, `nft list ruleset` and \
-             `iptables -nvL` show the counters of rules. Change a limit that is too low for the service.",
+             `iptables -nvL` show the counters of rules, `ip route show table all type blackhole` the routes. Change a \
+             limit that is too low for the service.",
     caveats: "The rules are meant to drop these packets.",
     check,
 };
@@ -25,9 +26,12 @@ pub(in crate::stage) const RULE: Rule = Rule {
 const RECEIVED: &str = "Ip.InReceives";
 
 /// Counters that account for packets that IP received.
-const ACCOUNTED: [&str; 10] = [
+const ACCOUNTED: [&str; 11] = [
     "Ip.InDelivers",
     "Ip.ForwDatagrams",
+    // To be forwarded, and larger than the MTU (ip_forward in net/ipv4/ip_forward.c). The same failure
+    // of an own packet only makes the result smaller.
+    "Ip.FragFails",
     "Ip.InHdrErrors",
     "Ip.InAddrErrors",
     "Ip.InUnknownProtos",
@@ -63,7 +67,7 @@ fn find_unaccounted_drops(view: &HostView<'_>) -> Option<RuleMatch> {
     let affects_service = drop_rate >= receive_rate * MANY && view.has_busy_udp_service();
     let severity = if affects_service { Severity::Medium } else { Severity::Note };
     let title = format!(
-        "Firewall rules drop {} of {} IPv4 packets/s that were received",
+        "Firewall rules or blackhole routes drop {} of {} IPv4 packets/s that were received",
         amount::rate(drop_rate),
         amount::rate(receive_rate)
     );
@@ -140,9 +144,22 @@ mod tests {
     #[test]
     fn undelivered_packets_are_reported_as_firewall_drops() {
         let rule_match = matches(&path(500, 400, 0), &path(100_500, 90_400, 0)).remove(0);
-        let title = "Firewall rules drop 1,000 of 10,000 IPv4 packets/s that were received";
+        let title =
+            "Firewall rules or blackhole routes drop 1,000 of 10,000 IPv4 packets/s that were received";
         assert_eq!((rule_match.severity, rule_match.title.as_str()), (Severity::Medium, title));
         assert_eq!(rule_match.commands, ["linerate drops --port 53"]);
+    }
+
+    #[test]
+    fn packets_too_large_to_forward_are_no_firewall_drops() {
+        let with_failures = |mut path: PacketPath, failures: u64| {
+            if let Known::Value(counters) = &mut path.route.snmp {
+                counters.insert("Ip.FragFails".to_owned(), failures);
+            }
+            path
+        };
+        let before = with_failures(path(500, 400, 0), 7);
+        assert!(matches(&before, &with_failures(path(100_500, 90_400, 0), 10_007)).is_empty());
     }
 
     #[test]
