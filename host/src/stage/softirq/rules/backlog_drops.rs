@@ -45,24 +45,24 @@ fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
 
 fn match_between_readings(view: &HostView<'_>) -> Option<RuleMatch> {
     let drop_rates = load::rates(view, |line| line.dropped)?;
-    let processed_rate: f64 = load::rates(view, |line| line.processed)?.into_values().sum();
+    let processed_rate = load::packet_rates(view).map(|rates| rates.into_values().sum::<f64>());
     let drop_rate: f64 = drop_rates.values().sum();
     if drop_rate <= 0.0 {
         return None;
     }
-    let share = drop_rate / (drop_rate + processed_rate);
+    let share = processed_rate.map(|processed_rate| drop_rate / (drop_rate + processed_rate));
     let severity = match share {
         _ if view.is_small_loss(drop_rate) => Severity::Note,
-        CONSTANT.. => Severity::High,
+        Some(CONSTANT..) => Severity::High,
         _ => Severity::Medium,
     };
     let losing_cpus: Vec<String> =
         drop_rates.iter().filter(|(_, rate)| **rate > 0.0).map(|(cpu, _)| cpu.to_string()).collect();
     let title = format!(
-        "{drop_rate:.0} packets/s are lost at the full backlog of {} {}, {:.2} % of all",
+        "{drop_rate:.0} packets/s are lost at the full backlog of {} {}{}",
         if losing_cpus.len() == 1 { "CPU" } else { "CPUs" },
         losing_cpus.join(", "),
-        share * 100.0
+        share.map(|share| format!(", {:.2} % of all", share * 100.0)).unwrap_or_default()
     );
     Some(
         RuleMatch::new(severity, title)
@@ -71,9 +71,9 @@ fn match_between_readings(view: &HostView<'_>) -> Option<RuleMatch> {
                 super::rounded_rates(&drop_rates),
                 "/proc/net/softnet_stat, column 2",
             )
-            .evidence(
+            .evidence_if(
                 "packets processed per second",
-                processed_rate.round(),
+                processed_rate.map(f64::round),
                 "/proc/net/softnet_stat, column 1",
             ),
     )
@@ -134,6 +134,10 @@ mod tests {
         assert_eq!(single.severity, Severity::Note);
         let long = check(&HostView::twice(&before, &reading(20.0, 990_000, 100, "100000\n"))).remove(0);
         assert!(long.changes.is_empty());
+        // The packet counter may have wrapped several times in an hour, the counter of drops has not.
+        let hour = check(&HostView::twice(&before, &reading(3_610.0, 990, 36_000, "1000\n"))).remove(0);
+        assert_eq!(hour.title, "10 packets/s are lost at the full backlog of CPU 0");
+        assert_eq!(hour.severity, Severity::Medium);
     }
 
     #[test]

@@ -53,7 +53,7 @@ fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
 }
 
 fn match_between_readings(view: &HostView<'_>) -> Option<RuleMatch> {
-    let rates = load::rates(view, |line| line.processed)?;
+    let rates = load::packet_rates(view)?;
     let (cpu, rate) = rates.iter().max_by(|left, right| left.1.total_cmp(right.1))?;
     let share = rate / rates.values().sum::<f64>();
     if *rate < WORTH_A_LOOK || share < MOST {

@@ -56,7 +56,7 @@ fn match_squeezes(view: &HostView<'_>) -> Option<RuleMatch> {
         return Some(rule_match);
     }
     let squeezes = load::rates(view, |line| line.time_squeeze)?;
-    let packets: f64 = load::rates(view, |line| line.processed)?.into_values().sum();
+    let packets: f64 = load::packet_rates(view)?.into_values().sum();
     let rate: f64 = squeezes.values().sum();
     let budget = super::sysctl(view.now, "netdev_budget").unwrap_or(DEFAULT_BUDGET);
     let share = (rate * budget as f64 / packets.max(1.0)).min(1.0);
