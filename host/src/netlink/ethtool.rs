@@ -1,10 +1,9 @@
 //! Driver settings through the ethtool family of generic netlink (Linux 5.6;
 //! Documentation/networking/ethtool-netlink.rst).
 
-use std::collections::BTreeMap;
 use std::io;
 
-use super::attribute::{RequestAttributes, attribute, attributes, text, u32_of};
+use super::attribute::{RequestAttributes, u32_of};
 use super::generic::GenericFamily;
 use crate::sys::ethtool::{CHANNELS, COALESCE, EthtoolWords, WordStructure};
 
@@ -12,13 +11,12 @@ use crate::sys::ethtool::{CHANNELS, COALESCE, EthtoolWords, WordStructure};
 const HEADER: u16 = 1;
 const HEADER_DEVICE_NAME: u16 = 2;
 
-/// `ETHTOOL_MSG_FEATURES_GET`.
-const GET_FEATURES: u8 = 11;
-
 // `EOPNOTSUPP` if the driver or the kernel does not have the command, `ENOENT` if the kernel does
 // not have the family.
 pub(crate) fn read(structure: &WordStructure, interface: &str) -> io::Result<EthtoolWords> {
-    get(structure.netlink_get, interface).map(|answer| parse_words(structure, &answer))
+    let answer =
+        GenericFamily::open("ethtool")?.request(structure.netlink_get, &device_request(interface))?;
+    Ok(parse_words(structure, &answer))
 }
 
 // `None` leaves a word unchanged. The error contains the kernel's text if the kernel sends one.
@@ -40,15 +38,6 @@ pub(crate) fn change(
     GenericFamily::open("ethtool")?.send(structure.netlink_set, &attributes)
 }
 
-// Keyed by the kernel's names.
-pub(crate) fn features(interface: &str) -> io::Result<BTreeMap<String, bool>> {
-    get(GET_FEATURES, interface).map(|answer| read_features(&answer))
-}
-
-fn get(command: u8, interface: &str) -> io::Result<Vec<u8>> {
-    GenericFamily::open("ethtool")?.request(command, &device_request(interface))
-}
-
 fn device_request(interface: &str) -> RequestAttributes {
     let header = RequestAttributes::default().text(HEADER_DEVICE_NAME, interface);
     RequestAttributes::default().nested(HEADER, &header)
@@ -59,26 +48,9 @@ fn parse_words(structure: &WordStructure, answer: &[u8]) -> EthtoolWords {
     (0..structure.length).map(|index| u32_of(answer, u16::try_from(index + 1).ok()?)).collect()
 }
 
-// `ETHTOOL_A_FEATURES_HW` lists every feature, `_ACTIVE` the enabled ones
-// (net/ethtool/features.c).
-fn read_features(answer: &[u8]) -> BTreeMap<String, bool> {
-    let mut features: BTreeMap<String, bool> =
-        bit_names(attribute(answer, 2).unwrap_or_default()).map(|name| (name, false)).collect();
-    features.extend(bit_names(attribute(answer, 4).unwrap_or_default()).map(|name| (name, true)));
-    features
-}
-
-// The names in a bit set: `ETHTOOL_A_BITSET_BITS` has a nested attribute per bit, with
-// `ETHTOOL_A_BITSET_BIT_NAME` in it.
-fn bit_names(bitset: &[u8]) -> impl Iterator<Item = String> {
-    attributes(attribute(bitset, 3).unwrap_or_default())
-        .filter_map(|(_, bit)| attribute(bit, 2).map(text))
-        .filter(|name| !name.is_empty())
-}
-
 /// Fuzzer entry.
 pub(crate) fn any_answer(bytes: &[u8]) {
-    let _ = (parse_words(&CHANNELS, bytes), parse_words(&COALESCE, bytes), read_features(bytes));
+    let _ = (parse_words(&CHANNELS, bytes), parse_words(&COALESCE, bytes));
 }
 
 #[cfg(test)]
@@ -108,27 +80,14 @@ mod tests {
 
     #[test]
     fn netlink_and_ioctl_return_equal_values_for_every_interface() {
-        match features("lo") {
-            Ok(of_loopback) => {
-                assert_eq!(of_loopback, crate::sys::ethtool::features("lo").expect("features"));
-            }
-            // Before Linux 5.6, or without CONFIG_ETHTOOL_NETLINK.
-            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {
-                return skip("netlink_and_ioctl_return_equal_values_for_every_interface", error);
-            }
-            Err(error) => panic!("{error}"),
+        // Before Linux 5.6, or without CONFIG_ETHTOOL_NETLINK.
+        if let Err(error) = GenericFamily::open("ethtool") {
+            return skip("netlink_and_ioctl_return_equal_values_for_every_interface", error);
         }
         let interfaces = std::fs::read_dir("/sys/class/net").expect("the interfaces");
         for interface in interfaces.filter_map(Result::ok) {
             let interface = interface.file_name().to_string_lossy().into_owned();
             // A concurrent test may remove the interface.
-            if let Ok(features) = features(&interface) {
-                assert!(features.contains_key("rx-gro"), "{interface}: {features:?}");
-                let again = crate::sys::ethtool::features(&interface);
-                if let Ok(again) = again {
-                    assert_eq!(features, again, "{interface}");
-                }
-            }
             for structure in [&RINGS, &CHANNELS, &COALESCE] {
                 if let (Ok(one), Ok(again)) = (read(structure, &interface), structure.read(&interface)) {
                     for (place, (one, again)) in one.iter().zip(again).enumerate().skip(1) {

@@ -30,10 +30,9 @@ impl Host {
 
     /// Keyed by the names of `ethtool -k`.
     pub fn features(&self, interface: &str) -> Result<BTreeMap<String, bool>, HostError> {
-        let with_names = |features: fn(&str) -> io::Result<BTreeMap<String, bool>>| {
-            move |interface: &str| features(interface).map(feature_names::with_ethtool_names)
-        };
-        self.read_ethtool(interface, "features", with_names(netlink::features), with_names(ioctl::features))
+        self.call_ethtool(interface, "features", || {
+            ioctl::features(interface).map(feature_names::with_ethtool_names)
+        })
     }
 
     /// `EOPNOTSUPP` if the kernel has no such offload.
@@ -68,9 +67,9 @@ impl Host {
         self.apply_change(&format!("ethtool/{interface}/features"), &operation, change, rehearse)
     }
 
-    /// The values of `ethtool -S`; netlink has no command for them.
+    /// The values of `ethtool -S`.
     pub fn statistics(&self, interface: &str) -> Result<BTreeMap<String, u64>, HostError> {
-        self.read_ethtool(interface, "statistics", ioctl::statistics, ioctl::statistics)
+        self.call_ethtool(interface, "statistics", || ioctl::statistics(interface))
     }
 
     /// `None` leaves a length unchanged. Requires `CAP_NET_ADMIN` in the network namespace.
@@ -125,8 +124,11 @@ impl Host {
         item: &str,
         structure: &WordStructure,
     ) -> Result<T, HostError> {
-        let netlink = |interface: &str| netlink::read(structure, interface).map(T::from);
-        self.read_ethtool(interface, item, netlink, |interface| structure.read(interface).map(T::from))
+        // If netlink fails for any reason, the error of the ioctl is the driver's, not that of a kernel
+        // without the netlink family or command.
+        self.call_ethtool(interface, item, || {
+            netlink::read(structure, interface).or_else(|_| structure.read(interface)).map(T::from)
+        })
     }
 
     // Changes words through netlink, which returns error texts, or by ioctl if the kernel is too
@@ -151,19 +153,14 @@ impl Host {
         self.apply_change(&format!("ethtool/{interface}/{item}"), &operation, change, rehearse)
     }
 
-    // Calls `first`, and if it fails for any reason, returns the result of `second`, whose error
-    // is the driver's, not that of a kernel without the netlink family or command.
-    fn read_ethtool<T: Serialize + DeserializeOwned>(
+    fn call_ethtool<T: Serialize + DeserializeOwned>(
         &self,
         interface: &str,
         item: &str,
-        first: impl FnOnce(&str) -> io::Result<T>,
-        second: impl FnOnce(&str) -> io::Result<T>,
+        perform: impl FnOnce() -> io::Result<T>,
     ) -> Result<T, HostError> {
         let operation = format!("reading the {item} of {interface}");
-        self.call(&format!("ethtool/{interface}/{item}"), &operation, || {
-            first(interface).or_else(|_| second(interface))
-        })
+        self.call(&format!("ethtool/{interface}/{item}"), &operation, perform)
     }
 }
 
