@@ -16,7 +16,7 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::protocols::NETLINK_ROUTE;
 
 use super::connection::NetlinkConnection;
-use super::link::first_answer;
+use super::link::{first_answer, link_message};
 use crate::root::Host;
 
 pub type Mac = [u8; 6];
@@ -80,12 +80,12 @@ pub fn path_to(host: &Host, destination: IpAddr, source: Option<IpAddr>) -> Resu
     host.must_be_live("the way to a destination")?;
     let mut netlink = RouteNetlink::open()?;
     let route = netlink.route(destination, source)?;
-    let upper = netlink.link(route.interface)?;
+    let upper = interface_entry(route.interface)?;
     let upper_name = upper.name.clone();
     let (lower, vlan) = match upper.vlan {
         None => (upper, None),
         Some((lower_index, tag)) => {
-            let lower = netlink.link(lower_index)?;
+            let lower = interface_entry(lower_index)?;
             // A VLAN has its own hardware address and MTU.
             (LinkEntry { mac: upper.mac, mtu: upper.mtu, ..lower }, Some(tag))
         }
@@ -127,6 +127,11 @@ struct LinkEntry {
 
 struct RouteNetlink(NetlinkConnection);
 
+fn interface_entry(index: u32) -> Result<LinkEntry, PathError> {
+    let ask_error = |source| PathError::Ask { what: "an interface", source };
+    read_link(&link_message(index, Vec::new()).map_err(ask_error)?)
+}
+
 impl RouteNetlink {
     fn open() -> Result<Self, PathError> {
         NetlinkConnection::open(NETLINK_ROUTE)
@@ -155,17 +160,6 @@ impl RouteNetlink {
             Ok(Some(RouteNetlinkMessage::NewRoute(route))) => read_route(&route, destination, source),
             Ok(_) => Err(PathError::Ask { what: "a route", source: io::ErrorKind::UnexpectedEof.into() }),
             Err(source) => Err(PathError::NoRoute { destination, source }),
-        }
-    }
-
-    fn link(&mut self, index: u32) -> Result<LinkEntry, PathError> {
-        let mut message = LinkMessage::default();
-        message.header.index = index;
-        let subject = "an interface";
-        match self.request(&RouteNetlinkMessage::GetLink(message), 0) {
-            Ok(Some(RouteNetlinkMessage::NewLink(link))) => read_link(&link),
-            Ok(_) => Err(PathError::Ask { what: subject, source: io::ErrorKind::UnexpectedEof.into() }),
-            Err(source) => Err(PathError::Ask { what: subject, source }),
         }
     }
 
