@@ -29,7 +29,6 @@ pub const PARSERS: &[(&str, Parser)] = &[
     ("netlink acknowledgement", netlink::any_acknowledgement),
     ("netlink: an address", |bytes| _ = netlink::address::parse_address(bytes, 1)),
     // machine
-    ("machine: /proc/stat, all CPUs", |bytes| _ = machine::cpu_time(&text(bytes))),
     ("machine: /proc/stat, each CPU", |bytes| drop(machine::cpu_times(&text(bytes)))),
     // link
     ("link: ethtool answer", netlink::ethtool::any_answer),
@@ -57,7 +56,6 @@ pub const PARSERS: &[(&str, Parser)] = &[
     ("irq: environment of irqbalance", |bytes| drop(irqbalance::environment(&text(bytes)))),
     ("irq: irqbalance's answer", |bytes| drop(crate::root::irqbalance::parse_setup(&text(bytes)))),
     ("irq: affinity", |bytes| drop(AffinityValue::parse(&SettingValue::new(text(bytes))))),
-    ("irq: list of interrupts", |bytes| drop(crate::setting::any_interrupts(&text(bytes)))),
     ("irq: systemd .link file", |bytes| drop(link_file::affinity_lines(&text(bytes)))),
     ("irq: TuneD profile", |bytes| drop(tuned::parse_profile(&text(bytes)))),
     // softirq

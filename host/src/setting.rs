@@ -42,7 +42,6 @@ use sysfs::SysfsFile;
 
 pub use error::SettingError;
 pub use irqbalance_bans::list as interrupts;
-pub(crate) use irqbalance_bans::parse as any_interrupts;
 pub use nftables::NftFamily;
 pub(crate) use nftables::any_ruleset;
 pub use offload::Offload;

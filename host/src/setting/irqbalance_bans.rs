@@ -4,19 +4,14 @@
 //! time.
 
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
 
 use super::knob::{Knob, WriteRefusal};
 use super::value::SettingValue;
 use crate::root::ExplainedErrno;
 use crate::root::irqbalance::ban_message;
-use crate::{Host, HostError, process};
+use crate::{CpuSet, Host, HostError, process};
 
 const EXPECTED: &str = "a list of interrupts such as 24-31,40 that fits one message to irqbalance";
-
-// Larger than any interrupt number (`NR_IRQS` with `CONFIG_SPARSE_IRQ`, Linux 6.12), because a
-// range must not fill the memory.
-const HIGHEST: u32 = 1 << 20;
 
 pub(super) struct IrqbalanceBans {
     pub(super) pid: u32,
@@ -68,38 +63,14 @@ impl Knob for IrqbalanceBans {
     }
 }
 
-/// Interrupts as a list with ranges.
+/// Interrupts as a list with ranges, which has the form of a list of CPUs.
 pub fn list(irqs: &BTreeSet<u32>) -> SettingValue {
-    let mut text = String::new();
-    let mut numbers = irqs.iter().copied().peekable();
-    while let Some(first) = numbers.next() {
-        let mut last = first;
-        while let Some(next) = numbers.next_if(|next| *next == last + 1) {
-            last = next;
-        }
-        let comma = if text.is_empty() { "" } else { "," };
-        // Writing to a string does not fail.
-        let _ = match last - first {
-            0 => write!(text, "{comma}{first}"),
-            _ => write!(text, "{comma}{first}-{last}"),
-        };
-    }
-    SettingValue::new(text)
+    SettingValue::new(irqs.iter().copied().collect::<CpuSet>().to_string())
 }
 
 // `None` if it is not a list.
-pub(crate) fn parse(text: &str) -> Option<BTreeSet<u32>> {
-    let number = |text: &str| text.parse::<u32>().ok().filter(|irq| (1..=HIGHEST).contains(irq));
-    let mut irqs = BTreeSet::new();
-    for part in text.split(',').filter(|_| !text.is_empty()) {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let (first, last) = (number(first)?, number(last)?);
-        if first > last {
-            return None;
-        }
-        irqs.extend(first..=last);
-    }
-    Some(irqs)
+fn parse(text: &str) -> Option<BTreeSet<u32>> {
+    CpuSet::from_list(text).ok().map(|irqs| irqs.into_iter().collect())
 }
 
 #[cfg(test)]
@@ -154,7 +125,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn ban_lists_parse_to_the_same_interrupts(irqs in proptest::collection::btree_set(1..HIGHEST, 0..40)) {
+        fn ban_lists_parse_to_the_same_interrupts(irqs in proptest::collection::btree_set(1..65_536_u32, 0..40)) {
             prop_assert_eq!(parse(list(&irqs).as_str()), Some(irqs));
         }
     }

@@ -15,8 +15,8 @@ use serde::Serialize;
 
 use crate::{CpuSet, Known};
 
+pub(crate) use proc_stat::cpu_times;
 pub use proc_stat::{CpuTime, CpuTimes};
-pub(crate) use proc_stat::{cpu_time, cpu_times};
 
 #[derive(Debug, Clone, Serialize)]
 pub struct MachineState {
