@@ -10,6 +10,32 @@ use crate::known::UnknownReason;
 use crate::{Host, HostError, Known};
 use task::TaskStat;
 
+pub(crate) const IRQBALANCE: &str = "irqbalance";
+pub(crate) const TUNED: &str = "tuned";
+
+/// Google's guest agent sets affinity and XPS when it starts (google_set_multiqueue).
+pub(crate) const GOOGLE_AGENT: &str = "google_guest_ag";
+
+/// Programs of container engines that hold the sockets of published ports.
+pub(crate) const PORT_PROXIES: [&str; 2] = ["docker-proxy", "conmon"];
+
+/// The names by which rules and tune recognise programs. An anonymous capture keeps them.
+pub const KNOWN_PROGRAMS: [&str; 13] = [
+    IRQBALANCE,
+    TUNED,
+    GOOGLE_AGENT,
+    PORT_PROXIES[0],
+    PORT_PROXIES[1],
+    "NetworkManager",
+    "auditd",
+    "auto-cpufreq",
+    "firewalld",
+    "google_guest_co",
+    "kube-proxy",
+    "power-profiles-",
+    "tuned-ppd",
+];
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostProcess {
     pub pid: u32,

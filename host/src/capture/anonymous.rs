@@ -17,7 +17,12 @@ use names::NameAliases;
 /// Files and directories written by people, which can contain the host name.
 const WRITTEN_BY_PEOPLE: [&str; 4] = ["/etc/", "/usr/", "/run/", "/proc/cmdline"];
 
-/// Replaces addresses and names, and the host name if given.
+/// The ends of paths whose text stays. Versions of drivers, kernels and firmware can look like
+/// addresses, and so does "0::", the group of cgroup v2.
+const WITHOUT_ADDRESSES: [&str; 4] =
+    ["/driver.json", "/cgroup", "/proc/sys/kernel/osrelease", "/sys/class/dmi/id/bios_version"];
+
+/// Replaces addresses and names, and the host name with its first label if given.
 pub fn anonymise(readings: &mut [HostRecording], host_name: Option<&str>) {
     let mut names = NameAliases::default();
     let mut addresses = AddressAliases::default();
@@ -33,34 +38,47 @@ pub fn anonymise(readings: &mut [HostRecording], host_name: Option<&str>) {
         }
         for (path, result) in &mut reading.files {
             let RecordedResult::Read(content) = result else { continue };
-            // Files that are not text contain nothing that is replaced here.
-            let Ok(text) = std::str::from_utf8(content) else { continue };
-            let mut text = names.replace_in_file(path, text);
+            // The kernel cuts names of processes within a letter, and comments can be in Latin-1.
+            let mut text = names.replace_in_file(path, &String::from_utf8_lossy(content));
             text = match path.as_str() {
                 "/proc/net/udp" | "/proc/net/udp6" | "/proc/net/tcp" | "/proc/net/tcp6" => {
                     addresses.replace_in_hexadecimal(&text)
                 }
-                // Driver versions look like addresses.
-                _ if path.ends_with("/driver.json") => text,
-                // "0::" is the group of cgroup v2, not an address.
-                _ if path.ends_with("/cgroup") => text,
+                _ if WITHOUT_ADDRESSES.iter().any(|end| path.ends_with(end)) => text,
                 _ => addresses.replace_in_text(&text),
             };
             if let Some(host) = host_name.filter(|name| name.len() > 1)
                 && (WRITTEN_BY_PEOPLE.iter().any(|prefix| path.starts_with(prefix))
                     || path.ends_with("/cmdline"))
             {
-                text = text.replace(host, "host");
+                text = replace_word(&text, host);
+                if let Some((label, _)) = host.split_once('.').filter(|(label, _)| label.len() > 1) {
+                    text = replace_word(&text, label);
+                }
             }
             *content = text.into_bytes();
         }
     }
 }
 
+/// Replaces a host name where it is not a part of another word.
+fn replace_word(text: &str, name: &str) -> String {
+    let mut output = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once(name) {
+        output.push_str(before);
+        let is_part = output.ends_with(char::is_alphanumeric) || after.starts_with(char::is_alphanumeric);
+        output.push_str(if is_part { name } else { "host" });
+        rest = after;
+    }
+    output + rest
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::Host;
+    use crate::process::KNOWN_PROGRAMS;
 
     fn anonymised_host(files: &[(&str, &str)]) -> Host {
         let mut readings = [HostRecording::from_files(files.iter().copied())];
@@ -129,14 +147,46 @@ mod tests {
     }
 
     #[test]
-    fn host_name_and_mac_are_replaced_but_driver_versions_stay() {
-        let host = anonymised_host(&[
-            ("/etc/systemd/network/10-x.link", "[Match]\nMACAddress=52:54:00:12:34:56\n# of db-7.example\n"),
-            ("/calls/ethtool/eth0/driver.json", r#"{"name": "x", "version": "5.1.0.13"}"#),
-        ]);
+    fn host_name_and_mac_are_replaced_but_versions_stay() {
+        let link = "[Match]\nMACAddress=52:54:00:12:34:56\n# of db-7.example, db-7, db-70 and db-7's\n";
+        let driver = r#"{"name": "x", "version": "5.1.0.13"}"#;
+        for (path, content, expected) in [
+            (
+                "/etc/systemd/network/10-x.link",
+                link,
+                "[Match]\nMACAddress=02:00:00:00:00:01\n# of host, host, db-70 and host's\n",
+            ),
+            ("/calls/ethtool/eth0/driver.json", driver, driver),
+            ("/proc/sys/kernel/osrelease", "6.6.47.1-1.azl3\n", "6.6.47.1-1.azl3\n"),
+        ] {
+            let host = anonymised_host(&[(path, content)]);
+            assert_eq!(host.read(path).expect("kept"), expected);
+        }
+    }
+
+    #[test]
+    fn names_and_addresses_in_files_that_are_not_utf8_are_replaced() {
+        let mut readings = [HostRecording::from_files([
+            // A name that was cut within its last letter.
+            ("/proc/12/comm", b"secret-name-\xc3\n".to_vec()),
+            ("/proc/12/cmdline", b"secretd\0--for=M\xfcller\0".to_vec()),
+            ("/etc/default/irqbalance", b"# f\xfcr 10.1.2.3 auf db-7.example\n".to_vec()),
+        ])];
+        anonymise(&mut readings, Some("db-7.example"));
+        let [recording] = readings;
+        let host = Host::recorded(recording);
         let read = |path| host.read(path).expect("kept");
-        let link = read("/etc/systemd/network/10-x.link");
-        assert_eq!(link, "[Match]\nMACAddress=02:00:00:00:00:01\n# of host\n");
-        assert!(read("/calls/ethtool/eth0/driver.json").contains("5.1.0.13"));
+        assert_eq!(read("/proc/12/comm"), "process-2\n");
+        assert_eq!(read("/proc/12/cmdline"), "process-1\0");
+        assert_eq!(read("/etc/default/irqbalance"), "# f\u{fffd}r 198.18.0.1 auf host\n");
+    }
+
+    #[test]
+    fn programs_that_rules_recognise_keep_their_names() {
+        for name in KNOWN_PROGRAMS {
+            let comm = format!("{name}\n");
+            let host = anonymised_host(&[("/proc/12/comm", &comm)]);
+            assert_eq!(host.read("/proc/12/comm").expect("kept"), comm);
+        }
     }
 }

@@ -3,7 +3,7 @@
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeSet;
 
-use linerate_host::process::{HostProcess, processes};
+use linerate_host::process::{HostProcess, KNOWN_PROGRAMS, processes};
 use linerate_host::{Host, HostError};
 
 pub(super) struct ConfigurationReader<'a> {
@@ -49,6 +49,7 @@ impl<'a> ConfigurationReader<'a> {
     }
 
     pub(super) fn process(&self, name: &str) -> Option<&HostProcess> {
+        debug_assert!(KNOWN_PROGRAMS.contains(&name), "an anonymous capture would hide {name}");
         self.processes.iter().find(|process| process.comm == name)
     }
 

@@ -2,12 +2,11 @@
 
 use std::collections::BTreeMap;
 
-// Prefixes of program names that doctor uses, and of kernel threads. "vhost-" and "CPU " are threads
-// of virtual machines.
-const KNOWN: [&str; 16] = [
-    "irqbalance",
-    "tuned",
-    "google_guest",
+use crate::process::{IRQBALANCE, KNOWN_PROGRAMS};
+
+// Prefixes of the names of systemd and of kernel threads. "vhost-" and "CPU " are threads of virtual
+// machines.
+const KNOWN_PREFIXES: [&str; 13] = [
     "systemd",
     "ksoftirqd",
     "kworker",
@@ -22,6 +21,9 @@ const KNOWN: [&str; 16] = [
     "vhost-",
     "CPU ",
 ];
+
+/// Programs whose whole command line decides findings and plans.
+const FULLY_READ: [&str; 2] = [IRQBALANCE, "auditd"];
 
 /// Control groups that systemd has on every host (systemd.special(7)).
 const STANDARD_GROUPS: [&str; 4] = ["system.slice", "user.slice", "machine.slice", "init.scope"];
@@ -84,11 +86,11 @@ impl NameAliases {
         }
     }
 
-    /// Keeps the words that doctor reads: all of irqbalance, and the name of a virtual machine.
+    /// Keeps the words that doctor and tune read, such as the name of a virtual machine.
     fn command_line(&mut self, text: &str) -> String {
         let mut words = text.split('\0');
         let program = words.next().and_then(|path| path.rsplit('/').next()).unwrap_or_default();
-        if program.is_empty() || program == "irqbalance" {
+        if program.is_empty() || FULLY_READ.contains(&program) {
             return text.to_owned();
         }
         let machine =
@@ -103,7 +105,7 @@ impl NameAliases {
     /// The path of a control group with an alias for each name. Aliases keep the type of the unit.
     fn group_path(&mut self, path: &str) -> String {
         let names = path.split('/').map(|name| {
-            if name.is_empty() || STANDARD_GROUPS.contains(&name) {
+            if matches!(name, "" | "..") || STANDARD_GROUPS.contains(&name) {
                 return name.to_owned();
             }
             let unit = name.rfind('.').and_then(|dot| name.get(dot..));
@@ -115,7 +117,7 @@ impl NameAliases {
     }
 
     fn alias_for(&mut self, name: &str) -> String {
-        if KNOWN.iter().any(|known| name.starts_with(known)) {
+        if KNOWN_PROGRAMS.contains(&name) || KNOWN_PREFIXES.iter().any(|known| name.starts_with(known)) {
             return name.to_owned();
         }
         let next = self.processes.len() + 1;

@@ -7,6 +7,7 @@ use super::{ConntrackState, FilterState, IpFamily, conntrack};
 use crate::Setting;
 use crate::amount;
 use crate::finding::{CostUnit, Rule, RuleMatch, Severity};
+use crate::process::PORT_PROXIES;
 use crate::setting::{NftFamily, SettingValue};
 use crate::stage::socket::ServiceSockets;
 use crate::stage::socket::load::IP_PACKETS;
@@ -169,7 +170,7 @@ fn add_evidence(rule_match: RuleMatch, filter: &FilterState, conntrack: &Conntra
 /// and NAT requires tracking.
 fn is_published_port(service: &ServiceSockets) -> bool {
     let mut owners = service.processes.value().into_iter().flatten();
-    owners.any(|owner| matches!(owner.name.as_str(), "docker-proxy" | "conmon"))
+    owners.any(|owner| PORT_PROXIES.contains(&owner.name.as_str()))
 }
 
 fn add_remedy(rule_match: RuleMatch, filter: &FilterState, services: &[&ServiceSockets]) -> RuleMatch {

@@ -7,13 +7,9 @@ pub(crate) mod tuned;
 
 use super::IrqOwner;
 use crate::finding::RuleMatch;
-use crate::process::{HostProcess, processes};
+use crate::process::{GOOGLE_AGENT, HostProcess, IRQBALANCE, TUNED, processes};
 use crate::stage::PacketPath;
 use crate::{Host, Known};
-
-/// Google's guest agent sets affinity and XPS when it starts (google_set_multiqueue). A process
-/// name has at most 15 bytes.
-const GOOGLE: &str = "google_guest_ag";
 
 /// Scripts that ran once leave no trace and cannot be found.
 pub(super) fn observe(host: &Host) -> Known<Vec<IrqOwner>> {
@@ -46,9 +42,9 @@ impl IrqOwner {
 
 fn owner_of_process(host: &Host, process: &HostProcess) -> Option<IrqOwner> {
     match process.comm.as_str() {
-        "irqbalance" => Some(irqbalance::observe(host, process.pid)),
-        "tuned" => tuned::observe(host, process.pid),
-        GOOGLE => Some(IrqOwner {
+        IRQBALANCE => Some(irqbalance::observe(host, process.pid)),
+        TUNED => tuned::observe(host, process.pid),
+        GOOGLE_AGENT => Some(IrqOwner {
             name: "google-guest-agent".to_owned(),
             how: "sets affinity and XPS when it starts".to_owned(),
             pid: Some(process.pid),
