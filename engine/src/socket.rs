@@ -168,8 +168,8 @@ impl SocketSetup {
         self.enable_pktinfo(socket, address)
             .map_err(socket_error("asking for the destination address (IP_PKTINFO)"))?;
         if self.receive_times {
-            option::set(socket, libc::SOL_SOCKET, control::SO_TIMESTAMPNS_NEW, 1)
-                .map_err(socket_error("asking for receive times (SO_TIMESTAMPNS_NEW, Linux 5.1)"))?;
+            option::set(socket, libc::SOL_SOCKET, control::SO_TIMESTAMPNS, 1)
+                .map_err(socket_error("asking for receive times (SO_TIMESTAMPNS)"))?;
         }
         if self.traffic_class {
             self.enable_traffic_class(socket, address)

@@ -10,7 +10,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ControlRequest {
     pub(crate) pktinfo: PktinfoMode,
-    // Whether each message has its receive time (`SO_TIMESTAMPNS_NEW`).
+    // Whether each message has its receive time (`SO_TIMESTAMPNS`).
     pub(crate) times: bool,
     /// Whether each message has its TOS or traffic class (`IP_RECVTOS`, `IPV6_RECVTCLASS`).
     pub(crate) traffic_class: bool,
@@ -162,11 +162,15 @@ const IPV4: ControlField = ControlField { level: libc::IPPROTO_IP, kind: libc::I
 // `struct in6_pktinfo { struct in6_addr ipi6_addr; int ipi6_ifindex; }`
 const IPV6: ControlField = ControlField { level: libc::IPPROTO_IPV6, kind: libc::IPV6_PKTINFO, data: 20 };
 
-// `struct __kernel_timespec { __kernel_time64_t tv_sec; long long tv_nsec; }`, of the real-time clock: two 64-bit numbers on
-// every target, under `SO_TIMESTAMPNS_NEW` (include/uapi/asm-generic/socket.h, Linux 5.1).
-const TIME: ControlField = ControlField { level: libc::SOL_SOCKET, kind: SO_TIMESTAMPNS_NEW, data: 16 };
-// Makes the kernel report when it received each message. Also the type of its control message.
-pub(crate) const SO_TIMESTAMPNS_NEW: i32 = 64;
+// `struct timespec` of the real-time clock, as two 64-bit numbers.
+const TIME: ControlField = ControlField { level: libc::SOL_SOCKET, kind: SO_TIMESTAMPNS, data: 16 };
+// Makes the kernel report when it received each message. Also the type of its control message. On 64-bit
+// targets the option that all kernels have; on others `SO_TIMESTAMPNS_NEW` (Linux 5.1,
+// include/uapi/asm-generic/socket.h).
+#[cfg(target_pointer_width = "64")]
+pub(crate) const SO_TIMESTAMPNS: i32 = libc::SO_TIMESTAMPNS;
+#[cfg(not(target_pointer_width = "64"))]
+pub(crate) const SO_TIMESTAMPNS: i32 = 64;
 
 // One byte when received (net/ipv4/ip_sockglue.c, `ip_cmsg_recv_tos`); for sending, an `int` is
 // accepted.

@@ -5,7 +5,11 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use rustix::time::{ClockId, clock_gettime};
 
-// `SIOCGSTAMPNS_NEW` (include/uapi/linux/sockios.h, Linux 5.1): two 64-bit numbers on every target.
+// Two 64-bit numbers (include/uapi/linux/sockios.h): on 64-bit targets `SIOCGSTAMPNS_OLD`, which all
+// kernels have, on others `SIOCGSTAMPNS_NEW` (Linux 5.1).
+#[cfg(target_pointer_width = "64")]
+const SIOCGSTAMPNS: libc::Ioctl = 0x8907;
+#[cfg(not(target_pointer_width = "64"))]
 const SIOCGSTAMPNS: libc::Ioctl = libc::_IOR::<[i64; 2]>(0x89, 0x07);
 
 // Arrival time of the last received packet, in nanoseconds of the real-time clock. From the first
