@@ -259,8 +259,7 @@ INLINE int admit_fairly(struct state *state, struct counts *counts, __u64 source
     return admit(state, counts);
 }
 
-SEC("xdp.frags")
-int linerate_guard(struct xdp_md *context) {
+INLINE int guard(struct xdp_md *context) {
     struct request request;
     struct state *state;
     struct counts *counts;
@@ -283,6 +282,17 @@ int linerate_guard(struct xdp_md *context) {
     if (fair)
         return admit_fairly(state, counts, request.source, room, now);
     return admit(state, counts);
+}
+
+SEC("xdp.frags")
+int linerate_guard(struct xdp_md *context) {
+    return guard(context);
+}
+
+// For kernels before 5.18, which have no packets of several pages in XDP.
+SEC("xdp")
+int guard_one_page(struct xdp_md *context) {
+    return guard(context);
 }
 
 char _license[] SEC("license") = "Dual MIT/GPL";

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aya::maps::{Map, MapData, PerCpuArray};
-use aya::programs::Xdp;
+use aya::programs::{ProgramError, Xdp};
 use aya::{Ebpf, EbpfLoader};
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +24,9 @@ static OBJECT: &[u8] =
     aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/guard.bpf.o"));
 
 const PROGRAM: &str = "linerate_guard";
+// The same program without packets of several pages. Kernels before 5.18 refuse the flag for such packets
+// (kernel/bpf/syscall.c, `bpf_prog_load`: BPF_F_XDP_HAS_FRAGS).
+const PROGRAM_BEFORE_5_18: &str = "guard_one_page";
 
 // Socket memory that one request can take, in bytes: a page, plus the kernel's own structures
 // (`SKB_TRUESIZE`, include/linux/skbuff.h).
@@ -110,13 +113,16 @@ impl AttachedGuard {
         fill_addresses(&mut object, &guarded)?;
         let credit =
             AdmissionCredit::new(map_state(&object)?, guard.wait, &buffer_capacities(buffers_bytes), workers);
-        let program: &mut Xdp = object
-            .program_mut(PROGRAM)
-            .ok_or_else(|| missing_map_message(PROGRAM))?
-            .try_into()
-            .map_err(|error| bpf::load_error(&error))?;
-        program.load().map_err(|error| bpf::load_error(&error))?;
-        let program = program.fd().map_err(|error| bpf::load_error(&error))?.as_fd();
+        let program = match load_program(&mut object, PROGRAM)? {
+            Err(error) if bpf::errno(&error) == Some(libc::EINVAL) => {
+                load_program(&mut object, PROGRAM_BEFORE_5_18)?
+                    .map_err(|_| format!("{}; the guard requires Linux 5.11", bpf::load_error(&error)))?;
+                PROGRAM_BEFORE_5_18
+            }
+            result => result.map(|()| PROGRAM).map_err(|error| bpf::load_error(&error))?,
+        };
+        let program =
+            xdp_program(&mut object, program)?.fd().map_err(|error| bpf::load_error(&error))?.as_fd();
         let (mut links, mut interfaces, mut refusals) = (Vec::new(), Vec::new(), Vec::new());
         for name in guarded.interfaces {
             match attach(program, &name) {
@@ -161,6 +167,16 @@ impl AttachedGuard {
         }
         Some(total)
     }
+}
+
+fn xdp_program<'a>(object: &'a mut Ebpf, name: &str) -> Result<&'a mut Xdp, String> {
+    let program = object.program_mut(name).ok_or_else(|| missing_map_message(name))?;
+    program.try_into().map_err(|error| bpf::load_error(&error))
+}
+
+/// Loads a program; the inner error is the kernel's.
+fn load_program(object: &mut Ebpf, name: &str) -> Result<Result<(), ProgramError>, String> {
+    Ok(xdp_program(object, name)?.load())
 }
 
 /// Attaches the program in driver mode, or in generic mode if the driver has no native XDP. The
@@ -225,4 +241,24 @@ fn map_state(object: &Ebpf) -> Result<MappedGuardState, String> {
 
 fn missing_map_message(name: &str) -> String {
     format!("the BPF object lacks {name}: rebuild it with cargo xtask bpf")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_programs_load() -> Result<(), Box<dyn std::error::Error>> {
+        let mut object = match load(&XdpGuard::default(), None, &["192.0.2.1:53".parse()?]) {
+            Ok(object) => object,
+            Err(why) => {
+                let line = format!("\nSKIP both_programs_load: {why}\n");
+                return Ok(std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes())?);
+            }
+        };
+        for name in [PROGRAM, PROGRAM_BEFORE_5_18] {
+            load_program(&mut object, name)?.map_err(|error| format!("{name}: {error:?}"))?;
+        }
+        Ok(())
+    }
 }
