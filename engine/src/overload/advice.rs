@@ -180,9 +180,12 @@ impl KernelSettings {
         // The interrupts of a virtio device belong to the device of its bus.
         let entries = ["device/msi_irqs", "device/../msi_irqs"].into_iter();
         let entries = entries.filter_map(|name| fs::read_dir(folder.join(name)).ok()).next()?;
+        let queues = receive_queues(folder);
+        let vectors: Vec<PathBuf> =
+            entries.flatten().map(|vector| self.proc.join("irq").join(vector.file_name())).collect();
         let mut cpus = BTreeSet::new();
-        for vector in entries.flatten() {
-            let folder = self.proc.join("irq").join(vector.file_name());
+        let has_one_vector = vectors.len() == 1;
+        for folder in vectors.iter().filter(|folder| has_one_vector || serves_queue(folder, queues)) {
             let allowed = napi::parse_cpu_list(&read_text(&folder.join("smp_affinity_list"))?)?;
             // One of the allowed CPUs, unless it is stale: without interrupt remapping it changes
             // with the next interrupt only.
@@ -193,6 +196,26 @@ impl KernelSettings {
         }
         Some(cpus)
     }
+}
+
+fn receive_queues(folder: &Path) -> usize {
+    let queues = fs::read_dir(folder.join("queues")).into_iter().flatten().flatten();
+    queues.filter(|queue| queue.file_name().to_string_lossy().starts_with("rx-")).count()
+}
+
+// Whether the vector is one of a receive queue, and not of link events, mailboxes or RDMA, by the name of
+// its handler: the directory in `/proc/irq/N`.
+fn serves_queue(folder: &Path, queues: usize) -> bool {
+    let handlers = fs::read_dir(folder).into_iter().flatten().flatten().filter(|entry| entry.path().is_dir());
+    let names = handlers.map(|entry| entry.file_name().to_string_lossy().to_lowercase());
+    names.into_iter().any(|name| {
+        let of_queue = ["rx-", "rxtx", "input", "fp-"].iter().any(|part| name.contains(part));
+        // mlx5 has a completion vector per CPU; the first ones are of the queues.
+        let completion = name.split_once("_comp").map(|(_, rest)| rest);
+        let digits = |rest: &str| rest.chars().take_while(char::is_ascii_digit).collect::<String>();
+        let number = completion.and_then(|rest| digits(rest).parse::<usize>().ok());
+        (of_queue && !name.contains("fdir")) || number.is_some_and(|number| number < queues)
+    })
 }
 
 fn read_text(path: &Path) -> Option<String> {
@@ -231,6 +254,8 @@ mod tests {
             ("sys/class/net/eth0/queues/tx-0/xps_cpus", "1"),
             ("sys/class/net/eth0/device/msi_irqs/30", "msix"),
             ("sys/class/net/eth0/device/msi_irqs/31", "msix"),
+            ("proc/irq/30/eth0-TxRx-0/spurious", ""),
+            ("proc/irq/31/eth0-TxRx-1/spurious", ""),
             ("proc/irq/30/smp_affinity_list", "0-3"),
             ("proc/irq/30/effective_affinity_list", "0"),
             ("proc/irq/31/smp_affinity_list", "1"),
@@ -272,6 +297,16 @@ mod tests {
             ("sys/class/net/eth0/napi_defer_hard_irqs", "2"),
             ("sys/class/net/eth0/gro_flush_timeout", "200000"),
         ];
+        // Vectors on CPU 2 that are not of a queue.
+        let vector = |name| {
+            [
+                ("sys/class/net/eth0/device/msi_irqs/32", "msix"),
+                ("proc/irq/32/smp_affinity_list", "2"),
+                (name, ""),
+            ]
+        };
+        let misc = vector("proc/irq/32/ice-0000:3b:00.0:misc/spurious");
+        let rdma = vector("proc/irq/32/mlx5_comp2@pci:0000:3b:00.0/spurious");
         let cases: &[AdviceCase<'_>] = &[
             (&[], &[&[0]], false, Some("the worker,")),
             (&[], &[&[0], &[1]], false, Some("all 2 workers,")),
@@ -283,6 +318,9 @@ mod tests {
             (&steered, &[&[32]], false, Some("the worker,")),
             (one_steered, &[&[1]], false, Some("the worker,")),
             (&threaded, &[&[0]], false, None),
+            (&misc, &[&[2]], false, None),
+            (&misc, &[&[2], &[0]], false, Some("1 of 2 workers,")),
+            (&rdma, &[&[2]], false, None),
             // Without polling, the softirqs of the timer remain.
             (&deferred, &[&[0]], true, None),
             (&deferred, &[&[0]], false, Some("the worker,")),
