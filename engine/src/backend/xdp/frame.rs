@@ -40,8 +40,8 @@ impl FrameLayout {
     pub(super) fn parse(frame: &[u8]) -> Option<Self> {
         let mut ip = MACS + 2;
         let mut kind = read_u16(frame, MACS)?;
-        // An 802.1Q tag, or an 802.1ad one with another inside.
-        if kind == 0x88a8 {
+        // Up to two tags, of which the inner one is always 802.1Q (bpf/vlan.h, `skip_tags`).
+        if kind == 0x88a8 || kind == 0x8100 {
             kind = read_u16(frame, ip + 2)?;
             ip += 4;
         }

@@ -48,12 +48,16 @@ impl FrameEndpoints {
             1 => finish!(ethernet.single_vlan(vlan(77))),
             _ => finish!(ethernet.double_vlan(vlan(5), vlan(4095))),
         }
+        if self.vlans == 3 {
+            // Both tags are 802.1Q.
+            frame[12..14].copy_from_slice(&[0x81, 0]);
+        }
         frame
     }
 }
 
 fn ends() -> impl Strategy<Value = FrameEndpoints> {
-    (any::<bool>(), 0..3u8, any::<[[u8; 6]; 2]>(), any::<[[u8; 16]; 2]>(), any::<[u16; 2]>()).prop_map(
+    (any::<bool>(), 0..4u8, any::<[[u8; 6]; 2]>(), any::<[[u8; 16]; 2]>(), any::<[u16; 2]>()).prop_map(
         |(ipv6, vlans, macs, addresses, ports)| FrameEndpoints { ipv6, vlans, macs, addresses, ports },
     )
 }
