@@ -85,7 +85,7 @@ pub enum ShedPolicy {
 /// them. Packets for other ports or addresses, other protocols and fragments pass.
 ///
 /// It admits a limited number of requests more than the workers took. If the workers stop taking requests, it passes
-/// everything. It is attached by a BPF link of this process (Linux 5.9), so it is detached when the process ends. Requires
+/// everything. It is attached by a BPF link of this process, so it is detached when the process ends. Requires Linux 5.11,
 /// `CAP_BPF` and `CAP_NET_ADMIN`. If it cannot be attached, or the interface has another XDP program (which stays),
 /// [`Server::fallbacks`](crate::Server::fallbacks) has the reason.
 ///
@@ -95,8 +95,9 @@ pub enum ShedPolicy {
 pub struct XdpGuard {
     /// The interfaces on which requests arrive. Default: all interfaces that are up and have an address of
     /// the server, except loopback, ports of a bridge or bond that is guarded itself, and VLANs, macvlans
-    /// and ipvlans whose lower interface is guarded. If the server has a wildcard address and only the
-    /// loopback interface has addresses: all interfaces that are up, with the same exceptions.
+    /// and ipvlans whose lower interface is guarded. A wildcard address leaves out veths that have a
+    /// link-local address only. If the server has a wildcard address and only the loopback interface has
+    /// addresses: all interfaces that are up, with the same exceptions.
     pub interfaces: Vec<String>,
     /// How long an admitted request may take until its reply leaves, as an estimate: the guard admits as many requests as
     /// the workers answer in this time, at the rate at which each of them took requests while it was busy (over its last

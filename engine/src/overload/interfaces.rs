@@ -4,11 +4,8 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
-use crate::sys::interface::{NetDevice, VLAN_DRIVER, is_served};
+use crate::sys::interface::{DRIVERS_WITH_PORTS, NetDevice, VLAN_DRIVER, is_served};
 
-/// Interfaces that receive all frames of their ports (net/bridge, drivers/net/bonding,
-/// drivers/net/team).
-const DRIVERS_WITH_PORTS: [&str; 3] = ["bridge", "bonding", "team"];
 /// Interfaces that receive some frames of the interface below them, except that a VLAN tag may be
 /// missing (net/8021q, drivers/net/macvlan.c, drivers/net/ipvlan). Other upper interfaces, such as
 /// those of VXLAN, MACsec or a switch (DSA), receive packets that these frames contain.
@@ -44,7 +41,8 @@ pub(super) fn find_all(
         let specific = ip.filter(|ip| !ip.is_unspecified()).map(|ip| ip.to_string());
         let address_text = specific.as_deref().unwrap_or("an address");
         return Err(format!(
-            "no interface that receives packets from other hosts is up and has {address_text}: name one"
+            "no interface that receives packets from other hosts is up and has {address_text}: name one \
+             (XdpGuard::interfaces, or --xdp-interface of linerate serve)"
         ));
     }
     let mut interfaces: Vec<String> = names.into_iter().map(str::to_owned).collect();
@@ -75,13 +73,11 @@ fn selected_names<'a>(
     for address in addresses {
         candidates.extend(receivers(devices, address.ip(), only_v6));
     }
-    let is_port = |device: &&NetDevice| {
-        let has_port =
-            |upper: &&NetDevice| has_driver(upper, &DRIVERS_WITH_PORTS) && upper.lower.contains(&device.name);
-        candidates.iter().any(has_port)
-    };
-    let names: BTreeSet<&str> =
-        candidates.iter().filter(|device| !is_port(device)).map(|device| device.name.as_str()).collect();
+    let names: BTreeSet<&str> = candidates
+        .iter()
+        .filter(|device| !device.is_port(&candidates))
+        .map(|device| device.name.as_str())
+        .collect();
     let is_seen_below = |name: &&str| is_covered(devices, &names, name, MOST_LEVELS);
     names.iter().filter(|name| !is_seen_below(name)).copied().collect()
 }
@@ -90,10 +86,10 @@ fn selected_names<'a>(
 fn receivers(devices: &[NetDevice], served_ip: IpAddr, only_v6: bool) -> Vec<&NetDevice> {
     let is_served = |address: &IpAddr| is_served(served_ip, only_v6, *address);
     let receives_frames =
-        |device: &NetDevice| !device.loopback && !has_driver(device, &DRIVERS_WITHOUT_FRAMES);
+        |device: &NetDevice| !device.loopback && !device.has_driver(&DRIVERS_WITHOUT_FRAMES);
     let outer_devices = || devices.iter().filter(|device| device.up && receives_frames(device));
     let with_address: Vec<&NetDevice> =
-        outer_devices().filter(|device| device.addresses.iter().any(is_served)).collect();
+        outer_devices().filter(|device| device.gets_requests(served_ip, only_v6)).collect();
     // Requests to addresses of the loopback interface arrive on any other, as with BGP unnumbered.
     let inner_addresses =
         devices.iter().filter(|device| !receives_frames(device)).flat_map(|device| &device.addresses);
@@ -108,14 +104,10 @@ fn receivers(devices: &[NetDevice], served_ip: IpAddr, only_v6: bool) -> Vec<&Ne
 /// Whether the programs of the interfaces `names` see all packets of an interface above them.
 fn is_covered(devices: &[NetDevice], names: &BTreeSet<&str>, name: &str, levels: usize) -> bool {
     let Some(device) = devices.iter().find(|device| device.name == name) else { return false };
-    let passes_frames = has_driver(device, &DRIVERS_ABOVE) || has_driver(device, &DRIVERS_WITH_PORTS);
+    let passes_frames = device.has_driver(&DRIVERS_ABOVE) || device.has_driver(&DRIVERS_WITH_PORTS);
     let is_seen =
         |lower: &String| names.contains(lower.as_str()) || is_covered(devices, names, lower, levels - 1);
     levels > 0 && passes_frames && !device.lower.is_empty() && device.lower.iter().all(is_seen)
-}
-
-fn has_driver(device: &NetDevice, drivers: &[&str]) -> bool {
-    device.driver.as_deref().is_some_and(|driver| drivers.contains(&driver))
 }
 
 /// The number of levels of interfaces below an interface, at most `levels`.
@@ -300,7 +292,7 @@ mod tests {
             assert!(interfaces_for(&devices, "192.0.2.1:53").is_err());
         }
         let error = interfaces_for(&unnumbered(device("lo", "", &["127.0.0.1"], &[])), "0.0.0.0:53");
-        assert!(error.is_err_and(|error| error.to_string().ends_with("has an address: name one")));
+        assert!(error.is_err_and(|error| error.to_string().contains("has an address: name one")));
         Ok(())
     }
 

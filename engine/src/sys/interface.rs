@@ -13,6 +13,10 @@ const ETHTOOL_GCHANNELS: u32 = 0x3c;
 /// The driver of VLAN interfaces (net/8021q/vlan_dev.c).
 pub(crate) const VLAN_DRIVER: &str = "802.1Q VLAN Support";
 
+/// Drivers of interfaces that receive all frames of their ports (net/bridge, drivers/net/bonding,
+/// drivers/net/team).
+pub(crate) const DRIVERS_WITH_PORTS: [&str; 3] = ["bridge", "bonding", "team"];
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct NetDevice {
     pub(crate) name: String,
@@ -144,6 +148,29 @@ struct EthtoolChannels {
 }
 
 impl NetDevice {
+    pub(crate) fn has_driver(&self, drivers: &[&str]) -> bool {
+        self.driver.as_deref().is_some_and(|driver| drivers.contains(&driver))
+    }
+
+    /// Whether one of `devices` is a bridge, bond or team that receives all frames of this interface.
+    pub(crate) fn is_port(&self, devices: &[&NetDevice]) -> bool {
+        devices.iter().any(|upper| upper.has_driver(&DRIVERS_WITH_PORTS) && upper.lower.contains(&self.name))
+    }
+
+    /// Whether requests to the bound address arrive at `address` of this interface. A wildcard address
+    /// leaves out the automatic link-local addresses of veths, of which each container has one.
+    pub(crate) fn gets_requests_at(&self, address: IpAddr, bound: IpAddr, only_v6: bool) -> bool {
+        let is_link_local = matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local());
+        let is_left_out =
+            is_link_local && bound.to_canonical().is_unspecified() && self.has_driver(&["veth"]);
+        is_served(bound, only_v6, address) && !is_left_out
+    }
+
+    /// Whether requests to the bound address arrive at any address of this interface.
+    pub(crate) fn gets_requests(&self, bound: IpAddr, only_v6: bool) -> bool {
+        self.addresses.iter().any(|address| self.gets_requests_at(*address, bound, only_v6))
+    }
+
     fn read_driver(&self) -> io::Result<String> {
         let mut info = DriverInfo { command: ETHTOOL_GDRVINFO, driver: [0; 32], rest: [0; 160] };
         // SAFETY: ETHTOOL_GDRVINFO fills a `struct ethtool_drvinfo`, 196 bytes.

@@ -123,10 +123,16 @@ fn choose_interfaces(
     let is_vlan = |device: &&NetDevice| device.driver.as_deref() == Some(VLAN_DRIVER);
     let is_candidate = |device: &&NetDevice| {
         let in_scope = scope == 0 || device.index == scope;
-        !device.loopback && !is_vlan(device) && in_scope && device.addresses.iter().any(is_served)
+        let gets_requests = device.gets_requests(options.address.ip(), options.only_v6);
+        device.up && !device.loopback && !is_vlan(device) && in_scope && gets_requests
     };
     let selected_devices: Vec<NetDevice> = if options.interfaces.is_empty() {
-        devices.iter().filter(is_candidate).filter(|device| device.up).cloned().collect()
+        let candidates: Vec<&NetDevice> = devices.iter().filter(is_candidate).collect();
+        candidates
+            .iter()
+            .filter(|device| !device.is_port(&candidates))
+            .map(|device| (*device).clone())
+            .collect()
     } else {
         let mut selected_devices = Vec::new();
         for name in options.interfaces {
@@ -151,12 +157,17 @@ fn choose_interfaces(
     }
     fallbacks.extend(served_vlans.map(|vlan| xdp_fallback(&vlan.name, LACKS_TAG.to_owned())));
     // Addresses of the loopback interface, except its own, also get packets from outside.
-    let mut targets: Vec<SocketAddr> = served_devices
-        .into_iter()
-        .flat_map(|device| &device.addresses)
-        .filter(|address| is_served(address) && !address.to_canonical().is_loopback())
-        .map(|address| SocketAddr::new(*address, options.address.port()))
-        .collect();
+    let bound = options.address.ip();
+    let mut targets = Vec::new();
+    for device in served_devices {
+        let is_selected = selected_devices.iter().any(|selected| selected.index == device.index);
+        let addresses = device.addresses.iter().filter(|address| {
+            let gets_requests = device.gets_requests_at(**address, bound, options.only_v6);
+            gets_requests || (is_selected && is_served(address))
+        });
+        let outer_addresses = addresses.filter(|address| !address.to_canonical().is_loopback());
+        targets.extend(outer_addresses.map(|address| SocketAddr::new(*address, options.address.port())));
+    }
     targets.sort_unstable();
     targets.dedup();
     if targets.is_empty() {
@@ -395,6 +406,37 @@ mod tests {
             driver: Some(driver.to_owned()),
             lower: Vec::new(),
         })
+    }
+
+    #[test]
+    fn ports_of_bridges_and_link_local_veths_are_not_served_by_default()
+    -> Result<(), Box<dyn std::error::Error>> {
+        let mut devices = vec![
+            device("eth0", "ixgbe", "2001:db8::1")?,
+            device("eth1", "ixgbe", "fe80::2")?,
+            device("docker0", "bridge", "fd00::1")?,
+            device("tap1", "tun", "fe80::3")?,
+            device("veth1", "veth", "fe80::4")?,
+            device("veth2", "veth", "fd01::1")?,
+        ];
+        devices[2].lower.push("tap1".to_owned());
+        devices.iter_mut().zip(2..).for_each(|(device, index)| device.index = index);
+        let named = ["veth1".to_owned()];
+        for (interfaces, expected, target_count) in
+            [(&[][..], &["eth0", "eth1", "docker0", "veth2"][..], 5), (&named[..], &["veth1"], 6)]
+        {
+            let options = XdpServeOptions {
+                settings: AfXdpSettings::default(),
+                address: "[::]:7".parse()?,
+                only_v6: true,
+                interfaces,
+                placement: &[],
+            };
+            let (selected, targets) = choose_interfaces(&options, &devices, &mut Vec::new())?;
+            assert_eq!(targets.len(), target_count, "{targets:?}");
+            assert_eq!(selected.iter().map(|device| device.name.as_str()).collect::<Vec<_>>(), expected);
+        }
+        Ok(())
     }
 
     #[test]
