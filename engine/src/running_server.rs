@@ -146,6 +146,14 @@ impl RunningServer {
         total_counts(&self.counters())
     }
 
+    /// Frames that were dropped at the AF_XDP sockets because the workers took them too slowly (`XDP_STATISTICS`; before Linux
+    /// 5.9 without those that found a ring full). `None` if AF_XDP is not in use.
+    #[must_use]
+    pub fn lost_frames(&self) -> Option<u64> {
+        self.setup.xdp.as_ref()?;
+        self.setup.xdp_sockets.iter().filter_map(Weak::upgrade).map(|socket| socket.lost_frames().ok()).sum()
+    }
+
     /// Thread id of each worker, as in `/proc/self/task`.
     #[must_use]
     pub fn thread_ids(&self) -> &[i32] {
@@ -172,13 +180,15 @@ impl RunningServer {
     /// # Errors
     /// The error or panic of the first worker that failed; the others ended in order.
     pub fn stop(mut self) -> Result<ServerReport, ServerError> {
+        // The workers close their sockets.
+        let lost_frames = self.lost_frames();
         self.join()?;
         Ok(ServerReport {
             guard: self.guard(),
             workers: self.counters(),
             sockets: std::mem::take(&mut self.setup.reports),
             fallbacks: std::mem::take(&mut self.setup.fallbacks),
-            xdp: self.setup.xdp.take(),
+            xdp: self.setup.xdp.take().map(|report| XdpReport { lost_frames, ..report }),
         })
     }
 

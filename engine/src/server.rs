@@ -319,8 +319,11 @@ impl Builder {
                 fallbacks.push(Fallback { what, why });
             }
         }
-        let (xdp, queues) = xdp.map(|opened| (opened.report, opened.shares)).unzip();
-        let mut queues = queues.unwrap_or_default().into_iter();
+        let (xdp, queues, xdp_sockets) = match xdp {
+            Some(opened) => (Some(opened.report), opened.shares, opened.sockets),
+            None => (None, Vec::new(), Vec::new()),
+        };
+        let mut queues = queues.into_iter();
         let (mut sockets, mut reports, mut assignments) = (Vec::new(), Vec::new(), Vec::new());
         for listener in &mut listeners {
             let shape = BatchShape {
@@ -348,7 +351,7 @@ impl Builder {
         let advice = self.advice(&addresses, &plan.placement);
         sockets.truncate(sockets.len() - self.adopted.len());
         Ok(Server {
-            setup: ServerSetup { addresses, reports, fallbacks, advice, guard, xdp },
+            setup: ServerSetup { addresses, reports, fallbacks, advice, guard, xdp, xdp_sockets },
             bound: sockets.iter().map(Arc::downgrade).collect(),
             assignments,
             settings: WorkerSettings { backend, ..self.worker },

@@ -1,11 +1,13 @@
 //! The part of a server that its reports show, and its accessors.
 
 use std::net::SocketAddr;
+use std::sync::Weak;
 
 use crate::backend::XdpReport;
 use crate::overload::{AttachedGuard, HostAdvice};
 use crate::socket::{Fallback, SocketReport};
 use crate::steer::CpuTable;
+use crate::sys::xsk::XskSocket;
 
 /// The result of the settings, which a server reports before and after its start.
 #[derive(Debug)]
@@ -17,6 +19,8 @@ pub(crate) struct ServerSetup {
     pub(crate) advice: Vec<HostAdvice>,
     pub(crate) guard: Option<AttachedGuard>,
     pub(crate) xdp: Option<XdpReport>,
+    // The workers own them, so that a queue without a worker is left to the stack.
+    pub(crate) xdp_sockets: Vec<Weak<XskSocket>>,
 }
 
 pub(super) struct ServerPlan {

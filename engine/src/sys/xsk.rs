@@ -171,6 +171,21 @@ impl XskSocket {
         Ok(options.flags & libc::XDP_OPTIONS_ZEROCOPY != 0)
     }
 
+    /// Frames that the kernel dropped before they were in the receive ring: full ring, empty fill ring, or
+    /// not valid (net/xdp/xsk.c, `xsk_getsockopt`; the ring counters since Linux 5.9).
+    pub(crate) fn lost_frames(&self) -> io::Result<u64> {
+        // SAFETY: all-zero bytes are valid for a struct of integers, and XDP_STATISTICS writes no other.
+        match unsafe { self.get::<libc::xdp_statistics>(libc::XDP_STATISTICS) } {
+            Ok(counts) => Ok(counts.rx_dropped + counts.rx_ring_full + counts.rx_fill_ring_empty_descs),
+            Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
+                // SAFETY: as above.
+                let counts: libc::xdp_statistics_v1 = unsafe { self.get(libc::XDP_STATISTICS)? };
+                Ok(counts.rx_dropped)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     // Makes the kernel send the packets in the transmit ring.
     #[inline]
     pub(crate) fn kick_transmit(&self) -> io::Result<()> {

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -41,6 +41,8 @@ pub(crate) struct OpenedXdp {
     pub(crate) report: XdpReport,
     // By worker; `None` for a worker without queues.
     pub(crate) shares: Vec<Option<WorkerQueues>>,
+    /// The sockets of all queues.
+    pub(crate) sockets: Vec<Weak<XskSocket>>,
 }
 
 /// An interface with its program, before its queues have sockets.
@@ -87,6 +89,8 @@ pub(crate) fn open(options: &XdpServeOptions<'_>, fallbacks: &mut Vec<Fallback>)
         return None;
     }
     let programs = Arc::new(programs);
+    let all_queues = parts.iter().flatten().flat_map(|(queues, _)| queues);
+    let sockets = all_queues.map(|queue| Arc::downgrade(&queue.socket)).collect();
     let shares = parts.into_iter().map(|part| {
         part.map(|(queues, frames)| WorkerQueues {
             queues,
@@ -98,8 +102,8 @@ pub(crate) fn open(options: &XdpServeOptions<'_>, fallbacks: &mut Vec<Fallback>)
         })
     });
     let shares = shares.collect();
-    let warnings = report::warnings(&interfaces, options.settings.verify_checksums);
-    Some(OpenedXdp { report: XdpReport { interfaces, warnings }, shares })
+    let warnings = report::warnings(options.settings.verify_checksums);
+    Some(OpenedXdp { report: XdpReport { interfaces, warnings, lost_frames: None }, shares, sockets })
 }
 
 fn xdp_fallback(interface: &str, why: String) -> Fallback {
@@ -257,7 +261,7 @@ fn open_worker_queues(
     let mut queues: Vec<XskQueue> = Vec::new();
     for (interface_index, number) in own_queues {
         let AttachedInterface { program, report, .. } = &mut interfaces[interface_index];
-        let owner = queues.first().map(|queue| &queue.socket);
+        let owner = queues.first().map(|queue| &*queue.socket);
         let opened = open_socket(options.settings, &umem, report.index, number, owner, deadline)
             .and_then(|(socket, rings)| program.serve(number, &socket).map(|()| (socket, rings)));
         let (socket, rings) = match opened {
@@ -277,7 +281,7 @@ fn open_worker_queues(
             busy_poll_us: options.settings.busy_poll_us,
         });
         queues.push(XskQueue {
-            socket,
+            socket: Arc::new(socket),
             rings,
             interface: report.index,
             mtu: report.mtu_bytes as usize,

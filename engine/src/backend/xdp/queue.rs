@@ -42,7 +42,8 @@ impl FramePool {
 
 #[derive(Debug)]
 pub(super) struct XskQueue {
-    pub(super) socket: XskSocket,
+    // The only strong reference: the server reads its counters while the worker runs.
+    pub(super) socket: Arc<XskSocket>,
     pub(super) rings: SocketRings,
     pub(super) interface: u32,
     /// Bytes of the largest IP packet it sends.

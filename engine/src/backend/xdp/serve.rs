@@ -329,7 +329,7 @@ mod tests {
         let sizes = RingSizes { fill: FRAMES, completion: FRAMES, receive: FRAMES, transmit: FRAMES };
         let mut queue = XskQueue {
             rings: socket.rings(sizes)?,
-            socket,
+            socket: Arc::new(socket),
             interface: 1,
             mtu: 1500,
             unfinished_checksums: false,
