@@ -1,5 +1,4 @@
 //! Steering without the engine's server: each thread has its own event loop and a socket that gets the packets of its CPU.
-//! processes.
 //!
 //! `cargo run -p linerate-engine --example own_event_loop -- 127.0.0.1:7008`. Enter ends it.
 

@@ -3,9 +3,6 @@
 #[path = "../../examples/deferred.rs"]
 #[allow(dead_code, unreachable_pub)] // Its main.
 mod deferred;
-#[path = "../../examples/dns_stub.rs"]
-#[allow(dead_code, unreachable_pub)] // Its main.
-mod dns_stub;
 #[path = "../../examples/echo.rs"]
 #[allow(dead_code, unreachable_pub)]
 mod echo;
@@ -78,25 +75,6 @@ fn deferred_example_sends_deferred_replies() -> EngineTestResult {
     let total = example.running.stop()?.total();
     assert_eq!((total.deferred, total.deferred_sent), (1, 1));
     example.threads.into_iter().try_for_each(std::thread::JoinHandle::join).map_err(|_| "a panic")?;
-    Ok(())
-}
-
-#[test]
-fn dns_stub_example_answers_queries_and_drops_responses() -> EngineTestResult {
-    let running = dns_stub::start(ANY_PORT.parse()?)?;
-    let (client, name) = (client(ANY_PORT)?, b"\x03any\x04name\x00");
-    let query = |kind: u8, flags: u8| {
-        [&[7, 8, flags, 0, 0, 1, 0, 0, 0, 0, 0, 0], &name[..], &[0, kind, 0, 1]].concat()
-    };
-    let (answer, _) = ask(&client, running.local_addr(), &query(1, 1))?;
-    assert_eq!(answer[..12], [7, 8, 0x85, 0, 0, 1, 0, 1, 0, 0, 0, 0]);
-    assert_eq!(answer[answer.len() - 4..], [192, 0, 2, 1]);
-    // The server drops a DNS response (QR set), so the next reply belongs to the query after it,
-    // for a type without data.
-    client.send_to(&query(1, 0x80), running.local_addr())?;
-    let (answer, _) = ask(&client, running.local_addr(), &query(28, 0))?;
-    assert_eq!(answer[2..8], [0x84, 0, 0, 1, 0, 0]);
-    assert_eq!(running.stop()?.total().dropped, 1);
     Ok(())
 }
 
