@@ -2,23 +2,17 @@
 //! other. The conversation must end after a few datagrams.
 
 use std::net::{SocketAddr, UdpSocket};
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU16;
 use std::time::{Duration, Instant};
 
 use etherparse::PacketBuilder;
-use hmac::{Hmac, Mac as _};
 use linerate_engine::{AfXdpSettings, Backend, Echo, RunningServer, Server, Service};
 use linerate_lab::Lab;
 use linerate_networks::echo::{HEADER_BYTES, REPLY, REQUEST};
-use linerate_services::dns::{DnsService, ServedZones, Zones};
 use linerate_services::echo::RequestEcho;
 use linerate_services::guarded_service::GuardedService;
-use linerate_services::ntp::{NtpService, NtpSettings};
-use linerate_services::radius::{RadiusServer, UserDatabase};
 use linerate_testkit::skip;
-use md5::Md5;
 use socket2::{Domain, Protocol, Socket, Type};
 
 /// Number of datagrams sent after a conversation. When they are counted, all earlier datagrams are,
@@ -101,16 +95,6 @@ fn await_more(server: &RunningServer, received: u64) {
     }
 }
 
-fn assert_loop_ends<S: Service + 'static>(
-    label: &str,
-    lab: &Lab,
-    ports: [u16; 2],
-    payload: &[u8],
-    service: impl Fn() -> S + Clone + Send + Sync + 'static,
-) {
-    assert_loop_ends_between(label, lab, &pair(lab, ports, service), payload);
-}
-
 /// Forges two different datagrams. A server would have to remember both to detect that they return.
 fn assert_loop_ends_between(label: &str, lab: &Lab, pair: &ServerPair, payload: &[u8]) {
     let mut other = payload.to_vec();
@@ -184,27 +168,4 @@ fn reply_loops_between_two_servers_end_after_a_few_datagrams() {
 
     assert_echo_loops_end(&lab, Backend::Mmsg { batch: 64 });
     assert_echo_loops_end(&lab, Backend::Xdp(AfXdpSettings::default()));
-
-    let ntp = || NtpService::new(NtpSettings { local_stratum: Some(3), ..NtpSettings::default() });
-    let request = [&[0x23][..], &[0; 47]].concat();
-    assert_loop_ends("ntp, a request", &lab, [123, 123], &request, ntp);
-    let answer = [&[0x24][..], &[0; 47]].concat();
-    assert_loop_ends("ntp, an answer", &lab, [123, 1123], &answer, ntp);
-
-    let zone = "@ 60 IN SOA a b 1 2 3 4 5\n@ 60 IN NS a\na 60 IN A 192.0.2.1\n";
-    let served = ServedZones::new(Zones::parse("t", zone).expect("a zone"));
-    let dns = move || DnsService::new(Arc::clone(&served));
-    let mut query = [&[0, 7, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0][..], b"\x01a\x01t\0", &[0, 1, 0, 1]].concat();
-    assert_loop_ends("dns, a query", &lab, [53, 53], &query, dns.clone());
-    query[2] = 0x80;
-    assert_loop_ends("dns, an answer", &lab, [53, 5353], &query, dns);
-
-    let file = "[[client]]\nnetwork = \"198.18.0.0/15\"\nsecret = \"s\"\n";
-    let users = Arc::new(UserDatabase::parse(file, Path::new("users")).expect("a file of users"));
-    let radius = RadiusServer::new(users);
-    // Even a forger who knows the secret cannot start a conversation.
-    let mut request = [&[12, 1, 0, 38][..], &[0; 16], &[80, 18], &[0; 16]].concat();
-    let mac = Hmac::<Md5>::new_from_slice(b"s").expect("any key").chain_update(&request).finalize();
-    request[22..].copy_from_slice(&mac.into_bytes());
-    assert_loop_ends("radius, signed", &lab, [1812, 1812], &request, move || radius.worker());
 }
