@@ -41,9 +41,12 @@ mod packet;
 mod rate;
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use linerate_engine::{Action, Request, Service};
+
+use crate::refusals::{RefusalCounters, RefusalReason};
 
 pub use clock::{ClockStatus, ServedClock, SystemClock, measure_precision};
 pub use packet::{
@@ -94,6 +97,7 @@ pub struct NtpService<C = SystemClock> {
     settings: NtpSettings,
     precision: i8,
     limiter: Option<NtpLimiter>,
+    refusals: Arc<RefusalCounters>,
 }
 
 impl NtpService {
@@ -109,7 +113,14 @@ impl<C: ServedClock> NtpService<C> {
     pub fn with_clock(settings: NtpSettings, mut clock: C) -> Self {
         let precision = settings.precision.unwrap_or_else(|| measure_precision(&mut clock));
         let limiter = settings.rate_limit.map(NtpLimiter::new);
-        Self { clock, settings, precision, limiter }
+        Self { clock, settings, precision, limiter, refusals: Arc::default() }
+    }
+
+    /// Counts refused requests in `refusals`.
+    #[must_use]
+    pub fn with_refusals(mut self, refusals: Arc<RefusalCounters>) -> Self {
+        self.refusals = refusals;
+        self
     }
 
     /// Writes the reply to a datagram from `source`, received at `receive_time`, to the start of
@@ -167,7 +178,14 @@ impl<C: ServedClock> Service for NtpService<C> {
         let receive_time = receive_time.unwrap_or_else(|| self.clock.now());
         match self.answer_at(request.payload(), request.source().ip(), receive_time, reply) {
             Ok(length) => Action::Reply(length),
-            Err(_) => Action::Drop,
+            Err(reason) => {
+                self.refusals.add(match reason {
+                    None => RefusalReason::RateLimited,
+                    Some(IgnoreReason::Authenticated) => RefusalReason::Authenticated,
+                    Some(_) => RefusalReason::NotClientRequest,
+                });
+                Action::Drop
+            }
         }
     }
 }
@@ -254,5 +272,33 @@ mod tests {
         let mut server = server(LeapIndicator::None, NtpSettings::default());
         let request = [[0x23].as_slice(), &[0; 47]].concat();
         assert_eq!(server.answer_at(&request, SOURCE, NtpTimestamp::UNKNOWN, &mut [0; 47]), Err(None));
+    }
+
+    #[test]
+    fn refused_requests_are_counted_by_reason() -> Result<(), Box<dyn std::error::Error>> {
+        let settings = NtpSettings {
+            rate_limit: Some(NtpRateLimit { per_second: 0.001, burst: 1.0 }),
+            ..NtpSettings::default()
+        };
+        let refusals = Arc::<RefusalCounters>::default();
+        let counters = Arc::clone(&refusals);
+        let running = linerate_engine::Server::builder()
+            .bind("127.0.0.1:0".parse()?)
+            .workers(1)
+            .start(move |_| NtpService::new(settings).with_refusals(Arc::clone(&counters)))?;
+        let client = std::net::UdpSocket::bind("127.0.0.1:0")?;
+        // Twice a client's request, one with a MAC, and one of mode 6.
+        for (first, length) in [(0x23, 48), (0x23, 48), (0x23, 68), (0x26, 48)] {
+            let mut request = vec![0; length];
+            request[0] = first;
+            client.send_to(&request, running.local_addr())?;
+        }
+        // It answers what is queued.
+        running.stop()?;
+        let counts: Vec<_> = refusals.counts().iter().collect();
+        let expected =
+            [RefusalReason::NotClientRequest, RefusalReason::Authenticated, RefusalReason::RateLimited];
+        assert_eq!(counts, expected.map(|reason| (reason, 1)));
+        Ok(())
     }
 }

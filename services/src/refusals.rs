@@ -17,6 +17,10 @@ pub enum RefusalReason {
     Port,
     /// Echo: a payload without the header of a request.
     NotRequest,
+    /// NTP: not a client request of versions 1 to 4.
+    NotClientRequest,
+    /// NTP: a request with a MAC, which a server without keys cannot answer.
+    Authenticated,
     /// Above the rate limit: no reply.
     RateLimited,
     /// Above the rate limit: truncated (TC).
@@ -35,6 +39,8 @@ impl RefusalReason {
             RefusalReason::Network => "not answered: the source is in no network that is served (--allow)",
             RefusalReason::Port => "not answered: the source port is below 1024 or the server's own",
             RefusalReason::NotRequest => "not answered: no request of `linerate load` (--any)",
+            RefusalReason::NotClientRequest => "not answered: no client request of NTP version 1 to 4",
+            RefusalReason::Authenticated => "not answered: with a MAC, and the server has no keys",
             RefusalReason::RateLimited => "not answered: above --rate-limit",
             RefusalReason::RateTruncated => "truncated: above --rate-limit (--slip)",
             RefusalReason::SurplusTruncated => "truncated: above --surplus",
