@@ -164,5 +164,6 @@ fn port_of_another_server_is_refused_although_it_is_shared() {
     let settings = TcpSettings::new(first.local_addr());
     let admits: ConnectionFilter = Arc::new(|_| true);
     let error = TcpServer::start(&settings, &zones, &admits).map(drop).expect_err("the port is in use");
-    assert!(error.to_string().contains("in use"), "{error}");
+    let command = format!("`ss -ltnp 'sport = :{}'`", first.local_addr().port());
+    assert!(error.to_string().contains(&command), "{error}");
 }

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::epoll;
 use rustix::event::{EventfdFlags, Timespec, eventfd};
+use serde::Serialize;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::{DnsAnswerer, ServedZones};
@@ -55,9 +56,13 @@ pub enum TcpError {
          of its unit), or take a higher port"
     )]
     NotPermitted { address: SocketAddr },
+    #[error("TCP on {address}: another program uses the port; `ss -ltnp 'sport = :{}'` names it", address.port())]
+    InUse { address: SocketAddr },
+    #[error("TCP on {address}: no interface here has the address; `ip address` lists those that exist")]
+    NotLocal { address: SocketAddr },
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct TcpCounts {
     pub accepted: u64,
     /// Connections closed because of their number or source.
@@ -101,6 +106,12 @@ impl TcpServer {
         let bind_error = |(what, source): (&'static str, io::Error)| match what {
             "bind" if source.kind() == io::ErrorKind::PermissionDenied => {
                 TcpError::NotPermitted { address: settings.bind }
+            }
+            "bind" | "listen" if source.kind() == io::ErrorKind::AddrInUse => {
+                TcpError::InUse { address: settings.bind }
+            }
+            "bind" if source.kind() == io::ErrorKind::AddrNotAvailable => {
+                TcpError::NotLocal { address: settings.bind }
             }
             _ => TcpError::Listen { address: settings.bind, what, source },
         };
