@@ -41,7 +41,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
 use linerate_engine::{Action, Request, Service};
-use strum::VariantArray;
+use serde::{Serialize, Serializer};
+use strum::{IntoStaticStr, VariantArray};
 
 pub use packet::{
     AUTHENTICATOR_BYTES, HEADER_BYTES, MOST_BYTES, PacketError, PacketFull, PacketWriter, RadiusAttribute,
@@ -55,7 +56,8 @@ pub use secret::{
 pub use users::{RadiusClient, RadiusUser, UserDatabase, UsersError};
 
 /// Reply or reason for none.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, VariantArray)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum RequestOutcome {
     Accepted,
     Rejected,
@@ -91,7 +93,8 @@ impl RequestOutcome {
     }
 }
 
-/// Requests of all workers by outcome. Displayed as a list of the outcomes that occurred.
+/// Requests of all workers by outcome. Displayed as a list of the outcomes that occurred. In JSON, a map with
+/// a key per outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RadiusCounts([u64; RequestOutcome::VARIANTS.len()]);
 
@@ -99,6 +102,12 @@ impl RadiusCounts {
     #[must_use]
     pub fn of(&self, outcome: RequestOutcome) -> u64 {
         self.0[outcome as usize]
+    }
+}
+
+impl Serialize for RadiusCounts {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(RequestOutcome::VARIANTS.iter().map(<&'static str>::from).zip(self.0))
     }
 }
 

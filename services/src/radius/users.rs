@@ -147,7 +147,7 @@ impl UserDatabase {
         for entry in file.client {
             let name = format!("client \"{}\"", entry.network);
             let client = client(&entry).map_err(|why| item_error(name.clone(), why))?;
-            if users.clients.iter().any(|other| other.network == client.network) {
+            if users.clients.iter().any(|other| is_same_network(other.network, client.network)) {
                 return Err(item_error(name, "given twice".to_owned()));
             }
             users.clients.push(client);
@@ -185,6 +185,11 @@ impl UserDatabase {
     pub fn count(&self) -> usize {
         self.users.len()
     }
+}
+
+/// Whether the networks have the same addresses, whatever their host bits.
+fn is_same_network(network: Net, other: Net) -> bool {
+    network.prefix() == other.prefix() && other.hosts().next().is_some_and(|host| network.contains(host))
 }
 
 fn line_of(text: &str, offset: usize) -> usize {
@@ -295,6 +300,7 @@ password = "b"
             (client.replace("::/0", "x"), "users.toml: client \"x\": network: \"x\" is not"),
             (client.replace("\"s\"", "\"\""), "client \"::/0\": secret: empty"),
             (client.repeat(2), "client \"::/0\": given twice"),
+            (format!("{client}{}", client.replace("::/0", "::1/0")), "client \"::1/0\": given twice"),
             (client.replace("secret", "secert"), "users.toml:3: unknown field `secert`"),
             ("[[client]\n".to_owned(), "users.toml:1: "),
             (format!("{client}{}", user.replace("\"p\"", "\"\"")), "user \"a\": password: empty"),
