@@ -187,7 +187,6 @@ mod tests {
         let exchange = from_text(text, "q", &DnsQueryOptions::default()).unwrap();
         assert_eq!(exchange.requests.len(), 2);
         assert_eq!(exchange.requests[1][exchange.requests[1].len() - 4..], [0, 28, 0, 1]);
-        crate::LoadWorkload::Exchange(std::sync::Arc::new(exchange)).check().unwrap();
     }
 
     #[test]

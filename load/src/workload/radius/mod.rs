@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_have_distinct_authenticators_and_pass_the_check() {
+    fn requests_have_distinct_authenticators_and_their_number_as_identifier() {
         let exchange = access_requests(b"s3cret", "bob", b"hello", PasswordMethod::Pap).unwrap();
         assert_eq!(exchange.requests.len(), REQUESTS);
         let authenticators: std::collections::HashSet<&[u8]> =
@@ -125,7 +125,10 @@ mod tests {
         assert_eq!(authenticators.len(), REQUESTS);
         assert!(exchange.requests.iter().all(|request| request.len() == 71));
         assert!(!format!("{exchange:?}").contains("s3cret"));
-        crate::LoadWorkload::Exchange(Arc::new(exchange)).check().unwrap();
+        // `RequestOrder::ByTag` requires it.
+        assert!(REQUESTS.is_power_of_two());
+        let mut identifiers = (0..).zip(&exchange.requests);
+        assert!(identifiers.all(|(number, request): (usize, _)| request[1] == number as u8));
     }
 
     #[test]
