@@ -152,6 +152,8 @@ enum SimulationStep {
     Damage(prop::sample::Index),
     Forge(prop::sample::Index),
     Unsolicited(u64),
+    /// Gives up requests before this one, as a window does.
+    Release(u64),
     NewSlot,
 }
 
@@ -164,6 +166,7 @@ fn steps() -> impl Strategy<Value = Vec<SimulationStep>> {
         1 => any::<prop::sample::Index>().prop_map(SimulationStep::Damage),
         1 => any::<prop::sample::Index>().prop_map(SimulationStep::Forge),
         1 => any::<u64>().prop_map(SimulationStep::Unsolicited),
+        1 => (0..20_000u64).prop_map(SimulationStep::Release),
         1 => Just(SimulationStep::NewSlot),
     ];
     prop::collection::vec(step, 0..120)
@@ -180,6 +183,9 @@ fn run(tag_bytes: usize, order: RequestOrder, steps: Vec<SimulationStep>) {
         match step {
             SimulationStep::Send(count) => network.send(count),
             SimulationStep::NewSlot => network.begin(),
+            SimulationStep::Release(before) => {
+                network.track.window.release(before);
+            }
             SimulationStep::Answer(index) => {
                 if let Some(request) = request_at(&mut network, index) {
                     network.deliver(&request);
