@@ -87,7 +87,8 @@ impl SlotOutcome {
 
     /// Whether the queue grew, which a deep socket buffer hides from the loss of a short slot: the last quarter's
     /// median latency exceeds the first half's by more than 1 ms and more than this share of the slot, or more than
-    /// 5 % of the requests (and more than 16) were unanswered at the slot's end and answered after it.
+    /// 5 % of the requests (and more than 16) were unanswered at the slot's end and answered after it. Requests that
+    /// were in flight because of the first half's median latency are not counted among these.
     ///
     /// A service that gets slightly more requests than it can answer answers later and later, by
     /// that excess times the elapsed time. A smaller share therefore detects a smaller excess.
@@ -104,7 +105,8 @@ impl SlotOutcome {
 
     fn leaves_a_queue(&self) -> bool {
         let timely_replies = self.answered_per_second * self.duration.as_secs_f64();
-        let late_replies = self.answered as f64 - timely_replies;
+        let in_flight = self.offered_per_second * self.queue.first_half_ns.unwrap_or(0) as f64 / 1e9;
+        let late_replies = self.answered as f64 - timely_replies - in_flight;
         late_replies > FEW && late_replies > 0.05 * self.sent as f64
     }
 }

@@ -381,7 +381,8 @@ impl CapacitySearch<'_, '_> {
             // Without any result it is worth waiting a little longer for one.
             let has_held = self.slots.iter().any(|probe| probe.verdict == ProbeVerdict::Holds);
             let patience = if has_held { 1 } else { self.patience };
-            (self.began.elapsed() >= self.options.budget * patience).then_some(SearchEnd::OutOfTime)
+            (self.began.elapsed() >= self.options.budget.saturating_mul(patience))
+                .then_some(SearchEnd::OutOfTime)
         }
     }
 

@@ -37,6 +37,8 @@ pub(super) struct SimulatedService {
     pub(super) switches_at: f64,
     // The highest rate as live frames. `None` if the generator has none.
     pub(super) frames_reach: Option<f64>,
+    /// Added to the latency of all requests, ns.
+    pub(super) distance_ns: u64,
     /// Added to the latency of the requests in the first half of a slot, ns.
     pub(super) warm_up_ns: u64,
     /// The time for which a slot runs on this machine.
@@ -61,6 +63,7 @@ impl SimulatedService {
             late_from: 0.0,
             switches_at: f64::INFINITY,
             frames_reach: None,
+            distance_ns: 0,
             warm_up_ns: 0,
             takes: Duration::ZERO,
             slots: Vec::new(),
@@ -137,7 +140,7 @@ impl Generator for SimulatedService {
         let wait = |share: f64| {
             let utilization = (offered / service.max(1.0)).min(0.999);
             let in_service = 1.0 + utilization / (2.0 * (1.0 - utilization));
-            (1e9 * (in_service + queued_at(share)) / service.max(1.0)) as u64
+            (1e9 * (in_service + queued_at(share)) / service.max(1.0)) as u64 + self.distance_ns
         };
         let mut second_half_ns = Latency::new();
         second_half_ns.record(wait(0.5));
@@ -155,6 +158,7 @@ impl Generator for SimulatedService {
         let send_method =
             if switched || frames_reach.is_some() { SendMethod::LiveFrames } else { SendMethod::Clones };
         let answered = sent - lost;
+        let timely_share = 1.0 - (self.distance_ns as f64 / 1e9 / seconds).min(1.0);
         Ok(SlotOutcome {
             sent,
             answered,
@@ -163,7 +167,7 @@ impl Generator for SimulatedService {
             duration: if self.cut { slot.duration / 2 } else { slot.duration },
             requested_per_second: Some(asked),
             offered_per_second: offered,
-            answered_per_second: offered.min(service + self.allowance / seconds),
+            answered_per_second: offered.min(service + self.allowance / seconds) * timely_share,
             latency_ns,
             second_half_ns,
             intervals: self.intervals(slot, offered, service, hiccup),

@@ -42,6 +42,23 @@ fn capacity_is_found_within_the_resolution() {
 }
 
 #[test]
+fn a_constant_latency_does_not_lower_the_capacity() {
+    let far_service = || SimulatedService { distance_ns: 50_000_000, ..SimulatedService::of(100_000.0) };
+    let sample = capacity_sample(&mut SimulatedService { buffer: 0.0, ..far_service() }, &options());
+    assert_near(&sample, 100_000.0, 1.04);
+    // The buffer holds all requests above the capacity.
+    let sample = capacity_sample(&mut SimulatedService { buffer: 1e9, ..far_service() }, &options());
+    assert!(sample.offered_per_second < 100_000.0 * 1.04, "{}", sample.offered_per_second);
+}
+
+#[test]
+fn a_budget_without_end_is_no_error() {
+    let options = SearchOptions { budget: Duration::MAX, ..options() };
+    let sample = capacity_sample(&mut SimulatedService::of(1_000.0), &options);
+    assert_eq!(sample.ended, SearchEnd::Confirmed);
+}
+
+#[test]
 fn a_deep_buffer_does_not_hide_overload() {
     // The buffer holds all requests above the capacity, so no request is lost.
     let mut simulation = SimulatedService { buffer: 1e9, ..SimulatedService::of(50_000.0) };
