@@ -33,6 +33,9 @@ pub use crate::limits::{LEAST_INTERVAL, MAX_BURST, MAX_WINDOW};
 /// Requests per second and thread that clones reach easily.
 pub const CLONES_PER_SECOND: f64 = 750e3;
 
+/// The most intervals of a slot.
+pub const MAX_INTERVALS: usize = 1024;
+
 /// The highest rate that can be requested, in requests per second.
 pub const MAX_RATE: f64 = 1e9;
 
@@ -86,7 +89,8 @@ pub struct LoadSlot {
     /// a silence of 50 ms, a tenth of this, or twice the longest latency (at most a quarter of this),
     /// whichever is longest.
     pub drain: Duration,
-    /// The length of the reported intervals, at least 10 ms; `None` for no intervals.
+    /// The length of the reported intervals, at least 10 ms; `None` for no intervals. See
+    /// [`LoadSlot::interval_length`].
     pub interval: Option<Duration>,
     /// Whether a paced rate may leave as live frames, of which a thread can send more. Use it for
     /// overload, not for rates that are compared with other rates.
@@ -139,6 +143,13 @@ impl LoadSlot {
             live_frames: false,
             start_at_realtime_ns: None,
         }
+    }
+
+    /// The length of the intervals that a generator reports: longer than requested if there would be
+    /// more than [`MAX_INTERVALS`].
+    pub fn interval_length(&self) -> Option<Duration> {
+        let nanoseconds = clock::whole_ns(self.duration).div_ceil(MAX_INTERVALS as u64);
+        self.interval.map(|interval| interval.max(Duration::from_nanos(nanoseconds)))
     }
 
     // Fails unless a generator with `threads` living threads can run the slot now.
@@ -259,5 +270,23 @@ fn add_missing<T: PartialEq + Clone>(items: &mut Vec<T>, candidates: &[T]) {
         if !items.contains(item) {
             items.push(item.clone());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_has_at_most_1024_intervals() {
+        let length = |seconds: u64, interval_ms: u64| {
+            let interval = Some(Duration::from_millis(interval_ms));
+            let slot = LoadSlot { interval, ..LoadSlot::rate(1.0, Duration::from_secs(seconds)) };
+            slot.interval_length().map(|length| length.as_secs_f64())
+        };
+        assert_eq!(length(1_000, 1_000), Some(1.0));
+        assert_eq!(length(2_048, 1_000), Some(2.0));
+        assert!(length(999_999_999, 10).is_some_and(|seconds| seconds > 976_000.0));
+        assert_eq!(LoadSlot::rate(1.0, Duration::from_secs(9)).interval_length(), None);
     }
 }

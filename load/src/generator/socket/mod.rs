@@ -161,7 +161,7 @@ impl Generator for SocketGenerator {
         let lead_ns = LEAD_NS + FLOW_LEAD_NS * flows_per_thread;
         let (start_ns, start_realtime_ns) = clock::slot_start(slot.start_at_realtime_ns, lead_ns)?;
         let duration_ns = clock::whole_ns(slot.duration);
-        let split = slot.interval.map(|interval| SlotSplit {
+        let split = slot.interval_length().map(|interval| SlotSplit {
             start_ns,
             duration_ns,
             interval_ns: clock::whole_ns(interval).max(1),

@@ -29,7 +29,6 @@ use super::thread::GeneratorThread;
 use super::{Generator, GeneratorDescription, LoadSlot, PacingMode, clock};
 use crate::error::GeneratorError;
 use crate::outcome::{SlotInterval, SlotOutcome};
-use crate::sys::xdp::INTERVALS;
 use crate::workload::{LoadWorkload, ReplyCode};
 use judge::ReplyJudge;
 use outcome::{XdpSlot, outcome};
@@ -184,7 +183,7 @@ impl Generator for XdpGenerator {
             epoch: self.epoch,
             start_ns,
             duration_ns,
-            interval_ns: interval_ns(slot, duration_ns),
+            interval_ns: slot.interval_length().map_or(0, clock::whole_ns),
         };
         let timings = self.timings(slot, start_ns);
         if let Some(judge) = &self.judge {
@@ -228,12 +227,6 @@ impl Generator for XdpGenerator {
 
 fn thread_id() -> u32 {
     rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned()
-}
-
-// The length of the intervals, ns; 0 for none. Longer than requested if there would be too many.
-fn interval_ns(slot: &LoadSlot, duration_ns: u64) -> u64 {
-    let min_ns = duration_ns.div_ceil(INTERVALS as u64).max(1);
-    slot.interval.map_or(0, |interval: Duration| clock::whole_ns(interval).max(min_ns))
 }
 
 /// One CPU per thread: the requested CPUs, or the first CPUs that the caller may use.

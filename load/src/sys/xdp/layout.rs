@@ -8,8 +8,7 @@ pub(crate) const BUCKETS: usize = 4096;
 pub(crate) const SUB_BITS: u32 = 7;
 /// Requests of the first half, of the third quarter and of the last quarter of the slot.
 pub(crate) const SEGMENTS: usize = 3;
-// Most intervals of a slot.
-pub(crate) const INTERVALS: usize = 1024;
+pub(crate) const INTERVALS: usize = crate::generator::MAX_INTERVALS;
 // Frames that leave together. A veth interface's queue holds 256 (drivers/net/veth.c,
 // VETH_RING_SIZE), and a batch is passed on before the next one is created.
 pub(crate) const BATCH: usize = 64;
@@ -165,10 +164,12 @@ pub(crate) struct XdpRow {
     pub(crate) unsolicited: AtomicU64,
     pub(crate) late: AtomicU64,
     pub(crate) nobody: AtomicU64,
+    pub(crate) rejected: AtomicU64,
+    pub(crate) fragments: AtomicU64,
     pub(crate) unverified: AtomicU64,
     pub(crate) verdicts: AtomicU64,
     pub(crate) longest: AtomicU64,
-    _pad3: [AtomicU64; 14],
+    _pad3: [AtomicU64; 12],
     pub(crate) codes: [AtomicU64; 256],
     pub(crate) intervals: [AtomicU64; INTERVALS],
     pub(crate) latency: [[AtomicU64; BUCKETS]; SEGMENTS],
