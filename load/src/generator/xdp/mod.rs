@@ -51,6 +51,10 @@ const ROW_LEAD_NS: u64 = 50_000;
 // frames (measured), so a tenth of a CPU is spent on calls.
 const TICK_NS: u64 = 100_000;
 
+// A slot that shows whether the interface sends live frames.
+const TRIAL: Duration = Duration::from_millis(2);
+const TRIAL_REQUESTS: f64 = 20.0;
+
 /// A load generator of live XDP frames, with a sending thread for each of its CPUs.
 ///
 /// In window mode the requests in flight are those of all flows of a thread together: the window
@@ -68,6 +72,8 @@ pub struct XdpGenerator {
     hands_over: bool,
     requests: u64,
     live_frames: LiveFrames,
+    /// Whether only an attempt shows if the interface sends live frames.
+    frames_untried: bool,
     code: Option<ReplyCode>,
     timeout_ns: u64,
     epoch: u32,
@@ -130,6 +136,7 @@ impl XdpGenerator {
             hands_over: routes.hands_over,
             requests,
             live_frames: if routes.no_frames.is_none() { builder.live_frames } else { LiveFrames::Never },
+            frames_untried: routes.frames_untried,
             code,
             timeout_ns: clock::whole_ns(builder.timeout).max(1_000_000),
             epoch: 0,
@@ -138,25 +145,45 @@ impl XdpGenerator {
         })
     }
 
+    fn uses_live_frames(&self, slot: &LoadSlot) -> bool {
+        match (slot.mode, self.live_frames) {
+            (PacingMode::Window { .. }, _) | (_, LiveFrames::Never) => false,
+            (PacingMode::Flood, _) | (_, LiveFrames::Always) => true,
+            (PacingMode::Rate { .. }, LiveFrames::Floods) => slot.live_frames,
+        }
+    }
+
+    // Offers a few live frames. If none leaves, all requests leave as clones from then on.
+    fn try_live_frames(&mut self) -> Result<(), GeneratorError> {
+        self.frames_untried = false;
+        let trial = LoadSlot {
+            live_frames: true,
+            drain: TRIAL,
+            ..LoadSlot::rate(TRIAL_REQUESTS / TRIAL.as_secs_f64(), TRIAL)
+        };
+        let outcome = self.watch(&trial, &mut |_| {})?;
+        if outcome.sent == 0 && outcome.send_errors.unreachable > 0 {
+            self.live_frames = LiveFrames::Never;
+            self.description.fallbacks.push(clones_note("the interface did not send the first ones"));
+        }
+        Ok(())
+    }
+
     fn timings(&self, slot: &LoadSlot, start_ns: u64) -> Vec<XdpTiming> {
         let threads = self.cpus.len() as u64;
-        let uses_live_frames = match self.live_frames {
-            LiveFrames::Always => true,
-            LiveFrames::Floods => slot.live_frames,
-            LiveFrames::Never => false,
-        };
+        let live_frames = self.uses_live_frames(slot);
         let timing = |thread: u64| match slot.mode {
             PacingMode::Rate { per_second } => {
                 let span = (start_ns, clock::whole_ns(slot.duration));
                 let schedule = SendSchedule::from_rate(span, per_second, (thread, threads), TICK_NS);
-                if uses_live_frames { XdpTiming::Waits(schedule) } else { XdpTiming::Ticks(schedule) }
+                if live_frames { XdpTiming::Waits(schedule) } else { XdpTiming::Ticks(schedule) }
             }
             PacingMode::Window { outstanding } => {
                 let flows = (self.program.flows.len() as u64 - thread).div_ceil(threads);
                 let part_ns = slot::part_ns(self.timeout_ns);
                 XdpTiming::Window { outstanding: u64::from(outstanding) * flows, part_ns }
             }
-            PacingMode::Flood => XdpTiming::Flood,
+            PacingMode::Flood => XdpTiming::Flood { live_frames },
         };
         (0..threads).map(timing).collect()
     }
@@ -173,6 +200,9 @@ impl Generator for XdpGenerator {
         observer: &mut dyn FnMut(&SlotInterval),
     ) -> Result<SlotOutcome, GeneratorError> {
         slot.check_runnable(self.threads.len(), &self.cancel)?;
+        if self.frames_untried && self.uses_live_frames(slot) {
+            self.try_live_frames()?;
+        }
         self.epoch = self.epoch.wrapping_add(1);
         let lead_ns = LEAD_NS
             + FLOW_LEAD_NS * self.program.flows.len() as u64
@@ -256,8 +286,11 @@ fn thread_cpus(builder: &GeneratorBuilder) -> Result<Vec<u32>, GeneratorError> {
 }
 
 fn fallback_notes(routes: &FlowRoutes) -> Vec<String> {
-    let fallback = |why| format!("all requests leave as clones, fewer a second than live frames: {why}");
-    routes.no_frames.iter().map(fallback).collect()
+    routes.no_frames.iter().map(|why| clones_note(why)).collect()
+}
+
+fn clones_note(why: &str) -> String {
+    format!("all requests leave as clones, fewer a second than live frames: {why}")
 }
 
 fn source_addresses(routes: &FlowRoutes) -> Vec<std::net::IpAddr> {

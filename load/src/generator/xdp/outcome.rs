@@ -93,7 +93,7 @@ fn self_watch(slot_facts: &XdpSlot<'_>) -> SelfWatch {
     let reports = slot_facts.reports;
     let tick_ns = slot_facts.timings.first().map_or(0, |timing| match timing {
         XdpTiming::Ticks(schedule) | XdpTiming::Waits(schedule) => schedule.max_delay_ns(),
-        XdpTiming::Window { .. } | XdpTiming::Flood => 0,
+        XdpTiming::Window { .. } | XdpTiming::Flood { .. } => 0,
     });
     SelfWatch {
         late_sends: reports.iter().map(|report| report.late_sends).sum(),

@@ -29,6 +29,8 @@ pub(super) struct FlowRoutes {
     pub(super) hands_over: bool,
     // Why no live frames leave by the interface; `None` if they do.
     pub(super) no_frames: Option<String>,
+    /// Whether only an attempt shows if live frames leave by the interface (before Linux 6.3).
+    pub(super) frames_untried: bool,
 }
 
 impl FlowRoutes {
@@ -86,6 +88,7 @@ impl FlowRoutes {
             index: common_path.index,
             hands_over,
             no_frames,
+            frames_untried: state.features.value().is_none(),
         })
     }
 }

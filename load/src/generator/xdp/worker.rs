@@ -51,14 +51,16 @@ pub(super) enum XdpTiming {
         outstanding: u64,
         part_ns: u64,
     },
-    Flood,
+    Flood {
+        live_frames: bool,
+    },
 }
 
 impl XdpTiming {
     pub(super) fn schedule(&self) -> Option<&SendSchedule> {
         match self {
             XdpTiming::Ticks(schedule) | XdpTiming::Waits(schedule) => Some(schedule),
-            XdpTiming::Window { .. } | XdpTiming::Flood => None,
+            XdpTiming::Window { .. } | XdpTiming::Flood { .. } => None,
         }
     }
 
@@ -67,7 +69,7 @@ impl XdpTiming {
     pub(super) fn part_ns(&self) -> Option<u64> {
         match self {
             XdpTiming::Window { part_ns, .. } => Some(*part_ns),
-            XdpTiming::Ticks(_) | XdpTiming::Waits(_) | XdpTiming::Flood => None,
+            XdpTiming::Ticks(_) | XdpTiming::Waits(_) | XdpTiming::Flood { .. } => None,
         }
     }
 }
@@ -109,7 +111,7 @@ impl<'a> XdpWorker<'a> {
             XdpTiming::Ticks(schedule) => self.tick(plan, &schedule),
             XdpTiming::Waits(schedule) => self.wait(plan, &schedule),
             XdpTiming::Window { outstanding, part_ns } => self.keep_window_full(plan, outstanding, part_ns),
-            XdpTiming::Flood => self.flood(plan),
+            XdpTiming::Flood { live_frames } => self.flood(plan, live_frames),
         }
         self.report.ended_ns =
             if self.is_stopped() { clock::now_ns() } else { plan.start_ns + plan.duration_ns };
@@ -180,9 +182,9 @@ impl<'a> XdpWorker<'a> {
         }
     }
 
-    fn flood(&mut self, plan: &XdpPlan) {
+    fn flood(&mut self, plan: &XdpPlan, live_frames: bool) {
         let end_ns = plan.start_ns + plan.duration_ns;
-        if self.outlets.frames.is_none() {
+        if !live_frames {
             while clock::now_ns() < end_ns && !self.is_stopped() {
                 self.clone_requests(CALL_CLONES, end_ns);
             }
