@@ -4,7 +4,7 @@ use std::io;
 
 use netlink_packet_core::{NetlinkDeserializable, NetlinkHeader, NetlinkSerializable};
 use netlink_packet_route::RouteNetlinkMessage;
-use netlink_packet_route::link::{LinkAttribute, LinkMessage};
+use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
 use netlink_sys::protocols::NETLINK_ROUTE;
 
 use super::connection::NetlinkConnection;
@@ -20,6 +20,14 @@ pub(crate) fn link_message(index: u32, attributes: Vec<LinkAttribute>) -> io::Re
         Some(_) => Err(io::ErrorKind::InvalidData.into()),
         None => Err(io::ErrorKind::UnexpectedEof.into()),
     }
+}
+
+/// Whether the link of the interface with this index is up, in the calling thread's network namespace.
+///
+/// # Errors
+/// No such interface, or no answer of the kernel.
+pub fn has_carrier(index: u32) -> io::Result<bool> {
+    Ok(link_message(index, Vec::new())?.header.flags.contains(LinkFlags::LowerUp))
 }
 
 pub(super) fn first_answer(

@@ -23,6 +23,7 @@ pub use address::addresses;
 pub(crate) use connection::any_acknowledgement;
 #[doc(hidden)]
 pub use connection::{NetlinkAnswer, NetlinkConnection, errno};
+pub use link::has_carrier;
 pub use path::{Mac, PathError, RoutePath, path_to};
 pub use sock_diag::DiagSocket;
 pub(crate) use sock_diag::{SocketStates, parse as diag_socket, sockets as diag_sockets};

@@ -4,12 +4,14 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use linerate_host::Host;
 use linerate_host::netlink::xdp_state;
 use linerate_load::generator::GeneratorBuilder;
-use linerate_load::{Generator as _, GeneratorError};
+use linerate_load::workload::raw;
+use linerate_load::{Generator as _, GeneratorError, LoadWorkload};
 
 use crate::scene::Scene;
 use crate::service::{assert_balanced, assert_nobody_listens, rate, skip, slot};
@@ -123,6 +125,12 @@ fn failed_xdp_start_names_the_reason_or_falls_back_to_sockets() {
     assert!(why.contains("both IPv4 and IPv6"), "{why}");
     let why = scene.start_error(scene.builder(service.address, 4_000).threads(1_000));
     assert!(why.contains("each needs one of its own"), "{why}");
+    let why = scene.start_error(scene.builder("[fe80::1%1]:7".parse().unwrap(), 4));
+    assert!(why.contains("a link-local address"), "{why}");
+    let many = raw::from_hex(&"000001\n".repeat((1 << 18) + 1), "requests", "0:2".parse().ok()).unwrap();
+    let workload = LoadWorkload::Exchange(Arc::new(many));
+    let why = scene.start_error(scene.builder(service.address, 4).workload(workload));
+    assert!(why.contains("262145 prepared requests"), "{why}");
     // If no backend is required, the generator falls back to sockets.
     let target = (sender_address, service.address.port()).into();
     let builder = scene.builder(target, 4);

@@ -3,10 +3,12 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use aya::maps::{Map, MapData, RingBuf};
 use aya::programs::{ProgramFd, RawTracePoint, SchedClassifier, Xdp};
 use aya::{Ebpf, EbpfLoader};
+use linerate_host::netlink;
 
 use super::frame::{self, request_headers};
 use super::route::FlowRoutes;
@@ -35,6 +37,13 @@ const EXCHANGE_VIEW: u64 = 1 << 23;
 // The largest view of a flow, and the smallest view of an echo flow.
 const MOST_IN_VIEW: u64 = 1 << 24;
 const LEAST_ECHO_VIEW: u64 = 1 << 12;
+
+// The longest wait for the link after a program was attached, and the pause between two looks.
+const LINK_TIME: Duration = Duration::from_secs(15);
+const CARRIER_POLL: Duration = Duration::from_millis(20);
+
+// The most prepared requests. Their map takes 136 MB of kernel memory, which is never swapped.
+const MOST_REQUESTS: usize = 1 << 18;
 
 // Programs and maps of a generator. Nothing is pinned, so they end with it or with the process.
 pub(super) struct LoadProgram {
@@ -105,8 +114,12 @@ impl LoadProgram {
                 "cannot make a network namespace for the program: {error} (CAP_SYS_ADMIN)"
             ))
         })?;
+        let had_carrier = netlink::has_carrier(routes.index).unwrap_or(false);
         let link = xdp::attach(descriptor(&mut ebpf, "receive")?, routes.index)
             .map_err(|error| attach_error(&routes.interface, &error))?;
+        if had_carrier {
+            await_carrier(routes)?;
+        }
         let codec = match workload {
             LoadWorkload::Echo { payload_bytes } => RequestCodec::new(*payload_bytes),
             LoadWorkload::Exchange(_) => None,
@@ -262,6 +275,12 @@ fn exchange_settings(
             exchange.protocol
         )));
     };
+    if exchange.requests.len() > MOST_REQUESTS {
+        return Err(GeneratorError::xdp(format!(
+            "{} prepared requests: a program has room for {MOST_REQUESTS}",
+            exchange.requests.len()
+        )));
+    }
     let shortest = exchange.requests.iter().map(Vec::len).min().unwrap_or(0);
     let longest = exchange.requests.iter().map(Vec::len).max().unwrap_or(0);
     let mut marks = [xdp::XdpMark::default(); xdp::MARKS];
@@ -432,6 +451,22 @@ fn program_error(name: &str, error: &dyn std::error::Error) -> GeneratorError {
     }
     let line = text.lines().next().unwrap_or_default();
     GeneratorError::xdp(format!("the kernel does not accept the BPF program ({name}): {line}"))
+}
+
+// With many drivers, attaching a program resets the queues, which takes the link down for a moment.
+fn await_carrier(routes: &FlowRoutes) -> Result<(), GeneratorError> {
+    let began = Instant::now();
+    while !netlink::has_carrier(routes.index).unwrap_or(true) {
+        if began.elapsed() > LINK_TIME {
+            return Err(GeneratorError::xdp(format!(
+                "{} has no link {} s after its XDP program was attached",
+                routes.interface,
+                LINK_TIME.as_secs()
+            )));
+        }
+        std::thread::sleep(CARRIER_POLL);
+    }
+    Ok(())
 }
 
 fn attach_error(interface: &str, error: &std::io::Error) -> GeneratorError {

@@ -48,6 +48,11 @@ impl FlowRoutes {
                 "targets of both IPv4 and IPv6: a program makes frames of one, give one kind",
             ));
         }
+        if let Some(target) = builder.targets.iter().find(|target| is_link_local(target.ip())) {
+            return Err(GeneratorError::xdp(format!(
+                "{target} is a link-local address, which a route does not tie to one interface: use sockets"
+            )));
+        }
         let host = Host::live();
         let mut paths = PathCache { host: &host, found: HashMap::new() };
         let sources = paths.sources(builder, v4)?;
@@ -120,6 +125,10 @@ impl PathCache<'_> {
         let target = &builder.targets[0];
         Ok(vec![self.find(target.ip(), None)?.source])
     }
+}
+
+fn is_link_local(address: IpAddr) -> bool {
+    matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local())
 }
 
 fn path_label(path: &RoutePath) -> String {
