@@ -88,6 +88,7 @@ int receive(struct xdp_md *ctx) {
     const __u8 *udp = read_ip(ip, end, IPPROTO_UDP, &datagram);
     if (!udp) {
         note_icmp(row, ip, end);
+        note_fragment(row, ip, end);
         return XDP_PASS;
     }
     if (udp + sizeof(struct udphdr) > end)

@@ -172,10 +172,12 @@ struct row {
     __u64 unsolicited;
     __u64 late;
     __u64 nobody;        // ICMP port unreachable messages
+    __u64 rejected;      // other ICMP destination unreachable messages
+    __u64 fragments;     // first fragments of replies
     __u64 unverified;    // replies that could not be passed to user space
     __u64 verdicts;      // replies passed to user space
     __u64 longest;       // longest latency, ns
-    __u64 pad3[14];
+    __u64 pad3[12];
     __u64 codes[256];
     __u64 intervals[INTERVALS]; // answered requests by intended time
     __u64 latency[SEGMENTS][BUCKETS];

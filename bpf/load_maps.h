@@ -20,6 +20,8 @@
 
 // VLAN_HLEN of include/linux/if_vlan.h, which the UAPI headers lack.
 #define VLAN_BYTES 4
+// Bytes of an IPv6 fragment header (RFC 8200, section 4.5).
+#define FRAGMENT_BYTES 8
 #define MAGIC 0x4c4e5201u
 // Replaces MAGIC in a reply of `serve echo` (networks/src/echo.rs).
 #define REPLY_MAGIC 0x6c6e7201u
@@ -30,6 +32,7 @@
 // From linux/icmp.h and linux/icmpv6.h, which include headers that the BPF target lacks.
 #define ICMP_DEST_UNREACH 3
 #define ICMP_PORT_UNREACH 3
+#define ICMP_FRAG_NEEDED 4
 #define ICMPV6_DEST_UNREACH 1
 #define ICMPV6_PORT_UNREACH 4
 

@@ -266,6 +266,21 @@ INLINE void take_exchange(struct xdp_md *ctx, struct row *row, struct flow *flow
         hand_over(ctx, row, number, sequence, old >> 1, now, payload - (const __u8 *)(long)ctx->data, length);
 }
 
+// Reads the addresses of the IP header at `at`, which lies within the packet.
+INLINE void read_addresses(const __u8 *at, struct datagram *datagram) {
+    if (settings.ipv6) {
+        datagram->source[0] = get64(at + 8);
+        datagram->source[1] = get64(at + 16);
+        datagram->destination[0] = get64(at + 24);
+        datagram->destination[1] = get64(at + 32);
+    } else {
+        const struct iphdr *ip = (const void *)at;
+        datagram->source[0] = ip->saddr;
+        datagram->destination[0] = ip->daddr;
+        datagram->source[1] = datagram->destination[1] = 0;
+    }
+}
+
 // Reads the addresses of the IP header at `at`. Returns the end of the header, or 0 if the packet
 // has another protocol, IPv4 options or an IPv6 extension header, or is an IPv4 fragment.
 INLINE const __u8 *read_ip(const __u8 *at, const __u8 *end, __u8 protocol, struct datagram *datagram) {
@@ -273,37 +288,61 @@ INLINE const __u8 *read_ip(const __u8 *at, const __u8 *end, __u8 protocol, struc
         const struct ipv6hdr *ip = (const void *)at;
         if ((void *)(ip + 1) > (void *)end || ip->version != 6 || ip->nexthdr != protocol)
             return 0;
-        datagram->source[0] = get64(at + 8);
-        datagram->source[1] = get64(at + 16);
-        datagram->destination[0] = get64(at + 24);
-        datagram->destination[1] = get64(at + 32);
+        read_addresses(at, datagram);
         return (const void *)(ip + 1);
     }
     const struct iphdr *ip = (const void *)at;
     if ((void *)(ip + 1) > (void *)end || ip->version != 4 || ip->ihl != 5 || ip->protocol != protocol ||
         ip->frag_off & bpf_htons(0x3fff))
         return 0;
-    datagram->source[0] = ip->saddr;
-    datagram->destination[0] = ip->daddr;
-    datagram->source[1] = datagram->destination[1] = 0;
+    read_addresses(at, datagram);
     return (const void *)(ip + 1);
 }
 
-// Counts a port unreachable message for a request of a flow. The caller passes the message to the
-// stack, like all packets that are not replies.
+// Counts the first fragment of a reply. The caller passes it to the stack, where no socket has the
+// port.
+INLINE void note_fragment(struct row *row, const __u8 *ip, const __u8 *end) {
+    struct datagram datagram;
+    const __u8 *udp = ip + (settings.ipv6 ? sizeof(struct ipv6hdr) + FRAGMENT_BYTES : sizeof(struct iphdr));
+    __u32 number;
+    if (udp + 4 > end)
+        return;
+    // The first fragment has offset 0 and the flag "more fragments".
+    if (settings.ipv6) {
+        const __u8 *fragment = ip + sizeof(struct ipv6hdr);
+        if (ip[6] != IPPROTO_FRAGMENT || fragment[0] != IPPROTO_UDP ||
+            (*(const __u16 *)(fragment + 2) & bpf_htons(0xfff9)) != bpf_htons(1))
+            return;
+    } else {
+        const struct iphdr *header = (const void *)ip;
+        if (header->ihl != 5 || header->protocol != IPPROTO_UDP ||
+            (header->frag_off & bpf_htons(0x3fff)) != bpf_htons(0x2000))
+            return;
+    }
+    read_addresses(ip, &datagram);
+    __u32 ports = get32(udp);
+    if (find(datagram.destination, datagram.source, ports << 16 | ports >> 16, &number))
+        row->fragments++;
+}
+
+// Counts a message about a request of a flow that was not delivered. The caller passes the message to
+// the stack, like all packets that are not replies.
 INLINE void note_icmp(struct row *row, const __u8 *ip, const __u8 *end) {
     struct datagram outer, inner;
     const __u8 *icmp = read_ip(ip, end, settings.ipv6 ? IPPROTO_ICMPV6 : IPPROTO_ICMP, &outer);
     if (!icmp || icmp + 8 > end)
         return;
-    if (settings.ipv6 ? icmp[0] != ICMPV6_DEST_UNREACH || icmp[1] != ICMPV6_PORT_UNREACH
-                      : icmp[0] != ICMP_DEST_UNREACH || icmp[1] != ICMP_PORT_UNREACH)
+    if (settings.ipv6 ? icmp[0] != ICMPV6_DEST_UNREACH
+                      : icmp[0] != ICMP_DEST_UNREACH || icmp[1] == ICMP_FRAG_NEEDED)
         return;
     const __u8 *udp = read_ip(icmp + 8, end, IPPROTO_UDP, &inner);
     __u32 number;
     if (!udp || udp + 4 > end || !find(inner.source, inner.destination, get32(udp), &number))
         return;
-    row->nobody++;
+    if (icmp[1] == (settings.ipv6 ? ICMPV6_PORT_UNREACH : ICMP_PORT_UNREACH))
+        row->nobody++;
+    else
+        row->rejected++;
 }
 
 #endif

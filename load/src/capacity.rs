@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::GeneratorError;
 use crate::generator::{MAX_RATE, check_duration};
 use crate::latency::Latency;
-use crate::outcome::{BoundReason, GROWTH, SendMethod};
+use crate::outcome::{BoundReason, CodeCount, GROWTH, SendMethod};
 
 pub use overload::{OverloadResult, overload};
 pub use probe::{ProbeResult, ProbeVerdict};
@@ -175,6 +175,9 @@ pub struct CapacitySample {
     pub loss_ratio: f64,
     /// Latency at that rate, over all confirming slots.
     pub latency_ns: Latency,
+    /// First replies by their code, of these slots and their lead-ins.
+    #[serde(default)]
+    pub codes: Vec<CodeCount>,
     /// Share of requests that left more than 1 ms late because of the generator. Latency includes
     /// that delay.
     pub late_ratio: f64,

@@ -36,6 +36,9 @@ pub struct SlotOutcome {
     pub unsolicited: u64,
     /// Replies to earlier slots, or to requests that are out of view.
     pub late: u64,
+    /// Replies that came in fragments, which the XDP backend counts as lost.
+    #[serde(default)]
+    pub fragmented: u64,
     /// Requests that could not be sent.
     pub send_errors: SendErrors,
     /// The slot's length in seconds; shorter than requested if it was cancelled.
@@ -168,6 +171,9 @@ pub struct SendErrors {
     /// ECONNREFUSED: the destination port has no socket. Reported by an ICMP message to an earlier
     /// request.
     pub refused: u64,
+    /// Other ICMP errors about earlier requests: a firewall or a router on the way rejected them.
+    #[serde(default)]
+    pub rejected: u64,
     /// ENETUNREACH, EHOSTUNREACH, ENETDOWN: no way there.
     pub unreachable: u64,
     /// EMSGSIZE: over the path MTU and not to be fragmented.
@@ -181,12 +187,12 @@ pub struct SendErrors {
 
 impl SendErrors {
     pub fn total(&self) -> u64 {
-        self.refused + self.unreachable + self.too_long + self.forbidden + self.no_buffers + self.other
+        self.refused + self.rejected + self.unsent()
     }
 
-    /// Requests that did not leave. A refused request is not one of them: ICMP reports it to a later one.
+    /// Requests that did not leave. Refused and rejected requests left: ICMP reports them to later ones.
     pub fn unsent(&self) -> u64 {
-        self.total() - self.refused
+        self.unreachable + self.too_long + self.forbidden + self.no_buffers + self.other
     }
 
     /// The most frequent reason why requests did not leave; `None` if all left.
@@ -207,6 +213,15 @@ impl SendErrors {
         self.refused > 0
     }
 
+    /// Counts an error that an ICMP message to an earlier request caused.
+    pub(crate) fn count_icmp(&mut self, error: &std::io::Error) {
+        match error.raw_os_error() {
+            Some(libc::ECONNREFUSED) => self.refused += 1,
+            _ => self.rejected += 1,
+        }
+    }
+
+    /// Counts a request that could not be sent.
     pub(crate) fn count(&mut self, error: &std::io::Error) {
         let counter = match error.raw_os_error() {
             Some(libc::ECONNREFUSED) => &mut self.refused,
@@ -221,6 +236,7 @@ impl SendErrors {
 
     pub(crate) fn add(&mut self, other: &SendErrors) {
         self.refused += other.refused;
+        self.rejected += other.rejected;
         self.unreachable += other.unreachable;
         self.too_long += other.too_long;
         self.forbidden += other.forbidden;
@@ -255,6 +271,10 @@ pub struct SelfWatch {
     pub thread_cpu_ratio: Vec<f64>,
     /// Replies the generator's own sockets dropped for want of buffer space.
     pub receive_drops: u64,
+    /// Of the lost, those that the queueing discipline of this host's interface dropped (socket backend:
+    /// `SndbufErrors` of the network namespace, without full socket buffers).
+    #[serde(default)]
+    pub send_drops: u64,
     /// Of the lost, those that the link refused because the receiving end's queue was full: a veth pair hands frames to
     /// the receiver's queue itself.
     pub refused_by_link: u64,
@@ -313,6 +333,17 @@ pub enum BoundReason {
         /// Share of the requests.
         ratio: f64,
     },
+    /// The queue of its own interface dropped more than 0.1 % of the requests.
+    RequestsDropped {
+        /// Share of the requests.
+        ratio: f64,
+    },
+    /// More than 0.1 % of the replies came after their requests' tags were used again: the protocol has few
+    /// tags per flow.
+    TagsUsedUp {
+        /// Share of the requests.
+        ratio: f64,
+    },
     /// A search: at the rate that held requests left in another way than at the one that did not.
     SentAnotherWay {
         sustained: SendMethod,
@@ -341,6 +372,14 @@ impl fmt::Display for BoundReason {
             BoundReason::RepliesDropped { ratio } => {
                 write!(f, "the generator's own sockets dropped {:.2} % of the replies", ratio * 100.0)
             }
+            BoundReason::RequestsDropped { ratio } => {
+                write!(f, "the queue of this host's interface dropped {:.2} % of the requests", ratio * 100.0)
+            }
+            BoundReason::TagsUsedUp { ratio } => write!(
+                f,
+                "{:.2} % of the replies came after their tags were used again; more --flows have more tags",
+                ratio * 100.0
+            ),
             BoundReason::NothingHigher => f.write_str("no higher rate was judged"),
             BoundReason::ServerDeliversReplies => f.write_str(
                 "over a veth pair the server's CPU also delivers its replies to the generator's sockets; --backend xdp avoids that",

@@ -10,6 +10,7 @@ use crate::capacity::{OverloadResult, RepeatedCapacity};
 use crate::generator::GeneratorDescription;
 use crate::outcome::SlotOutcome;
 
+pub(crate) use merge::add_codes;
 pub use merge::{LoadPart, MergeError, merge};
 
 // JSON readers do not distinguish higher counts (IEEE 754 doubles), and no run reaches them.
@@ -147,15 +148,23 @@ impl LoadReport {
             outcome.corrupt,
             outcome.unsolicited,
             outcome.late,
+            outcome.fragmented,
             outcome.unverified,
             outcome.latency_ns.count(),
             outcome.self_watch.late_sends,
             outcome.self_watch.receive_drops,
+            outcome.self_watch.send_drops,
             outcome.self_watch.refused_by_link,
             outcome.self_watch.timed_out,
         ];
         let errors = &outcome.send_errors;
-        counts.extend([errors.refused, errors.unreachable, errors.too_long, errors.forbidden]);
+        counts.extend([
+            errors.refused,
+            errors.rejected,
+            errors.unreachable,
+            errors.too_long,
+            errors.forbidden,
+        ]);
         counts.extend([errors.no_buffers, errors.other]);
         counts.extend(outcome.codes.iter().flat_map(|code| [code.count, code.truncated]));
         let intervals = &outcome.intervals;

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::SearchOptions;
 use crate::latency::Latency;
-use crate::outcome::{BoundReason, SendMethod, SlotInterval, SlotOutcome};
+use crate::outcome::{BoundReason, CodeCount, SendErrors, SendMethod, SlotInterval, SlotOutcome};
 use crate::stats;
 
 /// The result of one slot of a search.
@@ -27,6 +27,18 @@ pub struct ProbeResult {
     /// Median loss ratio of the slot's intervals without the lead-in. `None` if the generator
     /// reports no intervals.
     pub steady_loss_ratio: Option<f64>,
+    /// First replies by their code, of lead-in and slot.
+    #[serde(default)]
+    pub codes: Vec<CodeCount>,
+    /// Datagrams that were no intact replies, of lead-in and slot.
+    #[serde(default)]
+    pub corrupt: u64,
+    /// Replies in fragments, which the XDP backend does not count, of lead-in and slot.
+    #[serde(default)]
+    pub fragmented: u64,
+    /// Requests that could not be sent, of lead-in and slot.
+    #[serde(default)]
+    pub send_errors: SendErrors,
     /// Share of requests that left more than 1 ms late.
     pub late_ratio: f64,
     /// Nanoseconds. With a lead-in, of the requests in the second half of lead-in and slot. Quantiles
@@ -73,9 +85,13 @@ impl ProbeResult {
             loss_ratio: judged_part.loss_ratio(),
             steady_loss_ratio: judged_part.steady_loss_ratio,
             late_ratio: outcome.self_watch.late_sends as f64 / outcome.sent.max(1) as f64,
+            corrupt: outcome.corrupt,
+            fragmented: outcome.fragmented,
+            send_errors: outcome.send_errors,
             verdict: judge(&outcome, &judged_part, options),
             latency_ns: judged_part.latency_ns.clone(),
             send_method: outcome.self_watch.send_method,
+            codes: outcome.codes,
             bound_because: outcome.self_watch.bound_because,
         }
     }
@@ -166,8 +182,9 @@ fn interval_loss(interval: &SlotInterval) -> Option<f64> {
 const MOST_UNSENT: f64 = 0.01;
 
 fn judge(outcome: &SlotOutcome, judged_part: &JudgedPart<'_>, options: &SearchOptions<'_>) -> ProbeVerdict {
-    // The service answered the requests whose replies the generator's own sockets dropped.
-    let drops = outcome.self_watch.receive_drops;
+    // The service answered the requests whose replies the generator's own sockets dropped, and did not
+    // get those that this host's interface dropped.
+    let drops = outcome.self_watch.receive_drops + outcome.self_watch.send_drops;
     let lost_by_service = judged_part.lost.saturating_sub(drops) as f64 / judged_part.sent.max(1) as f64;
     if judged_part.sent > 0 && lost_by_service > options.max_loss {
         // Too much even for the offered rate, so it does not matter whether all of the rate was

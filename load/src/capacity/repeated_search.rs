@@ -9,7 +9,8 @@ use super::{CapacitySample, SearchEnd, SearchOptions, search};
 use crate::error::GeneratorError;
 use crate::generator::Generator;
 use crate::latency::Latency;
-use crate::outcome::{BoundReason, SendMethod};
+use crate::outcome::{BoundReason, CodeCount, SendMethod};
+use crate::report::add_codes;
 use crate::stats::{self, ConfidenceInterval};
 
 // The search for the neighbourhood stops when a rate holds and a rate this much higher does not.
@@ -30,6 +31,9 @@ pub struct RepeatedCapacity {
     pub loss_ratio: f64,
     /// Latency at that rate, over all searches.
     pub latency_ns: Latency,
+    /// First replies at that rate by their code, over all searches.
+    #[serde(default)]
+    pub codes: Vec<CodeCount>,
     /// The send method of all searches.
     pub send_method: SendMethod,
     /// Whether the generator was the limit in a search, so that capacity is a lower bound.
@@ -128,7 +132,11 @@ fn summarize(neighbourhood: CapacitySample, searches: Vec<CapacitySample>) -> Re
     let lowest = rates.iter().copied().fold(f64::INFINITY, f64::min);
     let bound_search = counted_searches.iter().find(|sample| sample.generator_bound);
     let mut latency_ns = Latency::new();
-    counted_searches.iter().for_each(|sample| latency_ns.merge(&sample.latency_ns));
+    let mut codes = Vec::new();
+    for sample in &counted_searches {
+        latency_ns.merge(&sample.latency_ns);
+        add_codes(&mut codes, &sample.codes);
+    }
     let median_only = ConfidenceInterval { median, low: None, high: None, samples: rates.len() };
     RepeatedCapacity {
         // The rates are finite and at least one exists, so there is no error to report.
@@ -136,6 +144,7 @@ fn summarize(neighbourhood: CapacitySample, searches: Vec<CapacitySample>) -> Re
         spread_ratio: if median > 0.0 { (highest - lowest) / median } else { 0.0 },
         loss_ratio: stats::median(&losses).unwrap_or(1.0),
         latency_ns,
+        codes,
         send_method: neighbourhood.send_method,
         generator_bound: bound_search.is_some(),
         bound_because: bound_search.map_or_else(Vec::new, |sample| sample.bound_because.clone()),

@@ -7,6 +7,7 @@ use crate::error::GeneratorError;
 use crate::generator::{Generator, LEAST_INTERVAL, LoadSlot};
 use crate::latency::Latency;
 use crate::outcome::{BoundReason, SendMethod};
+use crate::report::add_codes;
 use crate::stats;
 
 // With fewer requests in a slot, no conclusion is possible.
@@ -417,11 +418,12 @@ impl CapacitySearch<'_, '_> {
         let holding_probes =
             if holding_probes.len() > 1 { &holding_probes[1..] } else { &holding_probes[..] };
         let mut latency_ns = Latency::new();
-        let (mut sent, mut answered, mut late) = (0, 0, 0.0);
+        let (mut sent, mut answered, mut late, mut codes) = (0, 0, 0.0, Vec::new());
         for probe in holding_probes {
             latency_ns.merge(&probe.latency_ns);
             sent += probe.sent;
             answered += probe.answered;
+            add_codes(&mut codes, &probe.codes);
             late += probe.late_ratio * probe.sent as f64;
         }
         let rates: Vec<f64> =
@@ -431,6 +433,7 @@ impl CapacitySearch<'_, '_> {
             offered_per_second: offered_rate,
             loss_ratio: if sent == 0 { 1.0 } else { (sent - answered) as f64 / sent as f64 },
             latency_ns,
+            codes,
             late_ratio: late / sent.max(1) as f64,
             send_method: self.slots.last().map_or_else(SendMethod::default, |probe| probe.send_method),
             generator_bound,

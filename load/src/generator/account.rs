@@ -43,7 +43,13 @@ impl SlotRates {
     }
 
     // Why the generator was the limit; empty if it was not.
-    pub(super) fn bound_because(&self, errors: &SendErrors, watch: &SelfWatch) -> Vec<BoundReason> {
+    // `late`: replies to requests whose tags were used again in this slot.
+    pub(super) fn bound_because(
+        &self,
+        errors: &SendErrors,
+        watch: &SelfWatch,
+        late: u64,
+    ) -> Vec<BoundReason> {
         let sent = self.sent;
         let mut reasons = Vec::new();
         let share = |count: u64| count as f64 / sent.max(1) as f64;
@@ -69,6 +75,12 @@ impl SlotRates {
         }
         if share(watch.receive_drops) > 0.001 {
             reasons.push(BoundReason::RepliesDropped { ratio: share(watch.receive_drops) });
+        }
+        if share(watch.send_drops) > 0.001 {
+            reasons.push(BoundReason::RequestsDropped { ratio: share(watch.send_drops) });
+        }
+        if share(late) > 0.001 {
+            reasons.push(BoundReason::TagsUsedUp { ratio: share(late) });
         }
         reasons
     }

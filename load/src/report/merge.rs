@@ -251,6 +251,7 @@ fn add_counts(merged: &mut SlotOutcome, outcome: &SlotOutcome) {
     merged.corrupt += outcome.corrupt;
     merged.unsolicited += outcome.unsolicited;
     merged.late += outcome.late;
+    merged.fragmented += outcome.fragmented;
     merged.unverified += outcome.unverified;
     merged.send_errors.add(&outcome.send_errors);
     merged.latency_ns.merge(&outcome.latency_ns);
@@ -258,7 +259,7 @@ fn add_counts(merged: &mut SlotOutcome, outcome: &SlotOutcome) {
     add_codes(&mut merged.codes, &outcome.codes);
 }
 
-fn add_codes(merged: &mut Vec<CodeCount>, codes: &[CodeCount]) {
+pub(crate) fn add_codes(merged: &mut Vec<CodeCount>, codes: &[CodeCount]) {
     for code in codes {
         match merged.iter_mut().find(|entry| entry.code == code.code) {
             Some(entry) => {
@@ -280,6 +281,7 @@ fn add_watch(merged: &mut SelfWatch, watch: &SelfWatch) {
     }
     merged.thread_cpu_ratio.extend_from_slice(&watch.thread_cpu_ratio);
     merged.receive_drops += watch.receive_drops;
+    merged.send_drops += watch.send_drops;
     merged.refused_by_link += watch.refused_by_link;
     merged.timed_out += watch.timed_out;
     merged.bound_because.extend_from_slice(&watch.bound_because);

@@ -213,6 +213,12 @@ impl LoadWorkload {
         }
     }
 
+    // Distinct tags of all flows together, if tags have one or two bytes and so repeat soon.
+    pub(crate) fn narrow_tags(&self, flows: usize) -> Option<u64> {
+        let LoadWorkload::Exchange(exchange) = self else { return None };
+        exchange.tag.filter(|tag| tag.bytes <= 2).map(|tag| (tag.mask() + 1).saturating_mul(flows as u64))
+    }
+
     /// Mean bytes of a request, rounded down.
     pub fn mean_bytes(&self) -> u32 {
         let mean = match self {

@@ -2,6 +2,7 @@
 
 mod exchange;
 mod manners;
+mod path;
 mod scene;
 mod send_methods;
 #[path = "../service/mod.rs"]

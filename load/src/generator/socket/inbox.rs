@@ -110,7 +110,7 @@ impl FlowInbox {
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                     // An ICMP message to an earlier request, reported once; replies may follow it.
-                    Err(error) => self.totals.errors.count(&error),
+                    Err(error) => self.totals.errors.count_icmp(&error),
                 }
             }
         }

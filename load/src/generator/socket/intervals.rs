@@ -40,6 +40,8 @@ pub(super) struct SendCounts {
     pub(super) late_sends: u64,
     pub(super) worst_lag_ns: u64,
     pub(super) timed_out: u64,
+    /// Send calls that did not send all requests, for example because the socket's buffer was full.
+    pub(super) short_calls: u64,
     /// When the last request left; 0 if none did.
     pub(super) last_sent_ns: u64,
     /// Number of bursts by length.
@@ -49,7 +51,15 @@ pub(super) struct SendCounts {
 impl Default for SendCounts {
     fn default() -> Self {
         let bursts = [0; MAX_BURST + 1];
-        SendCounts { sent: 0, late_sends: 0, worst_lag_ns: 0, timed_out: 0, last_sent_ns: 0, bursts }
+        SendCounts {
+            sent: 0,
+            late_sends: 0,
+            worst_lag_ns: 0,
+            timed_out: 0,
+            short_calls: 0,
+            last_sent_ns: 0,
+            bursts,
+        }
     }
 }
 
@@ -59,6 +69,8 @@ pub(super) struct SocketWorkerReport {
     pub(super) totals: ReceivedTotals,
     pub(super) intervals: Vec<IntervalCounts>,
     pub(super) receive_drops: u64,
+    /// Growth of the network namespace's counter; of one thread only.
+    pub(super) send_buffer_errors: u64,
     pub(super) cpu_ratio: f64,
     /// When the cancellation was seen, or the end of the slot if all requests had left before.
     pub(super) ended_ns: u64,

@@ -8,6 +8,7 @@ mod open;
 mod outcome;
 mod pace;
 mod requests;
+mod send_drops;
 mod sequence_window;
 #[cfg(test)]
 mod simulation;
@@ -51,6 +52,7 @@ pub struct SocketGenerator {
     description: GeneratorDescription,
     timeout: Duration,
     code: Option<ReplyCode>,
+    tags: Option<u64>,
     epoch: u32,
     cancel: Arc<AtomicBool>,
 }
@@ -86,6 +88,7 @@ impl SocketGenerator {
                 LoadWorkload::Echo { .. } => None,
                 LoadWorkload::Exchange(exchange) => exchange.code,
             },
+            tags: builder.workload.narrow_tags(builder.flows),
             epoch: 0,
             cancel: builder.cancel.clone(),
         };
@@ -173,6 +176,7 @@ impl Generator for SocketGenerator {
             drain: slot.drain,
             timing: self.timing(slot, start_ns, thread),
             cut: split,
+            counts_send_drops: thread == 0,
         };
         let Some((reports, intervals)) = self.run_all(plan, split, observer) else {
             // Messages of the other threads must not count as messages of the next slot.
@@ -185,6 +189,7 @@ impl Generator for SocketGenerator {
             start_realtime_ns,
             cancelled: self.cancel.load(Ordering::Relaxed),
             code: self.code,
+            tags: self.tags,
         };
         Ok(outcome(slot, &slot_facts, &reports, intervals))
     }

@@ -18,6 +18,8 @@ pub(super) struct SocketSlot {
     pub(super) start_realtime_ns: u64,
     pub(super) cancelled: bool,
     pub(super) code: Option<ReplyCode>,
+    /// Distinct tags of all flows together; `None` if tags do not repeat soon.
+    pub(super) tags: Option<u64>,
 }
 
 pub(super) fn outcome(
@@ -26,7 +28,7 @@ pub(super) fn outcome(
     reports: &[SocketWorkerReport],
     mut intervals: Vec<SlotInterval>,
 ) -> SlotOutcome {
-    let SocketSlot { timing, start_ns, start_realtime_ns, cancelled, code } = *slot_facts;
+    let SocketSlot { timing, start_ns, start_realtime_ns, cancelled, code, tags } = *slot_facts;
     let mut latency = Latency::new();
     let (mut first_half, mut last_quarter) = (Latency::new(), Latency::new());
     let mut errors = SendErrors::default();
@@ -52,7 +54,12 @@ pub(super) fn outcome(
     if let SendTiming::Paced(schedule) = timing {
         watch.tick_ns = schedule.max_delay_ns();
     }
-    watch.bound_because = rates.bound_because(&errors, &watch);
+    let (send_errors, short_calls) =
+        (sum(|report| report.send_buffer_errors), sum(|report| report.sends.short_calls));
+    watch.send_drops = send_errors.saturating_sub(short_calls);
+    let late = sum(|report| report.totals.counts.late);
+    let late_by_tag = if tags.is_some_and(|tags| sent > tags) { late } else { 0 };
+    watch.bound_because = rates.bound_because(&errors, &watch, late_by_tag);
     SlotOutcome {
         started_realtime_ns: start_realtime_ns,
         sent,
@@ -62,7 +69,8 @@ pub(super) fn outcome(
         reordered: sum(|report| report.totals.counts.reordered),
         corrupt: sum(|report| report.totals.counts.corrupt),
         unsolicited: sum(|report| report.totals.counts.unsolicited),
-        late: sum(|report| report.totals.counts.late),
+        late,
+        fragmented: 0,
         send_errors: errors,
         duration: rates.duration,
         requested_per_second: rates.requested_per_second,
@@ -119,7 +127,8 @@ mod tests {
 
     fn outcome_of(slot: &LoadSlot, cancelled: bool, reports: &[SocketWorkerReport]) -> SlotOutcome {
         let timing = SendTiming::Window { outstanding: 1, timeout_ns: 1 };
-        let course = SocketSlot { timing, start_ns: 0, start_realtime_ns: 0, cancelled, code: None };
+        let course =
+            SocketSlot { timing, start_ns: 0, start_realtime_ns: 0, cancelled, code: None, tags: None };
         outcome(slot, &course, reports, Vec::new())
     }
 
@@ -159,9 +168,35 @@ mod tests {
         assert_eq!(reasons(&window, busy), [BoundReason::ThreadBusy { cpu_ratio: 0.97 }]);
         let lossy = SocketWorkerReport { receive_drops: 10, ..report(1_000, 990) };
         assert_eq!(reasons(&paced, lossy), [BoundReason::RepliesDropped { ratio: 0.01 }]);
+        let dropped = SocketWorkerReport { send_buffer_errors: 12, ..report(1_000, 990) };
+        assert_eq!(reasons(&paced, dropped), [BoundReason::RequestsDropped { ratio: 0.012 }]);
         let mut overtime = report(1_000, 1_000);
         overtime.sends.last_sent_ns = 1_100_000_000;
         assert!(outcome_of(&paced, false, &[overtime]).generator_bound);
+    }
+
+    #[test]
+    fn late_replies_to_used_up_tags_are_the_generators_limit() {
+        let mut late = report(1_000, 900);
+        late.totals.counts.late = 100;
+        for (tags, expected) in [
+            (None, &[][..]),
+            // Late replies of the slot before, because no tag was used twice.
+            (Some(1_000), &[]),
+            (Some(512), &[BoundReason::TagsUsedUp { ratio: 0.1 }]),
+        ] {
+            let slot_facts = SocketSlot {
+                timing: SendTiming::Window { outstanding: 1, timeout_ns: 1 },
+                start_ns: 0,
+                start_realtime_ns: 0,
+                cancelled: false,
+                code: None,
+                tags,
+            };
+            let slot = LoadSlot::rate(1_000.0, SECOND);
+            let outcome = outcome(&slot, &slot_facts, std::slice::from_ref(&late), Vec::new());
+            assert_eq!(outcome.self_watch.bound_because, expected);
+        }
     }
 
     #[test]
@@ -190,6 +225,7 @@ mod tests {
             start_realtime_ns: 0,
             cancelled: true,
             code: None,
+            tags: None,
         };
         let outcome = outcome(&LoadSlot::rate(1.0, SECOND), &slot_facts, &[once], intervals);
         assert_eq!(outcome.duration, SECOND / 2);

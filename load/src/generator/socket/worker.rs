@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::inbox::{FlowInbox, SocketFlow};
 use super::intervals::{SendCounts, SlotSplit, SocketWorkerReport, ThreadIntervals};
 use super::requests::RequestSource;
+use super::send_drops::send_buffer_errors;
 use super::totals::CountedParts;
 use crate::error::GeneratorError;
 use crate::generator::drain::DrainWait;
@@ -30,6 +31,18 @@ const FLOOD_VIEW: u64 = 1 << 22;
 // The longest sleep before a slot begins, so that a cancellation is seen.
 const LONGEST_WAIT_NS: u64 = 20_000_000;
 
+// Errors that an ICMP message to an earlier request can cause (net/ipv4/icmp.c, `icmp_err_convert`;
+// net/ipv6/icmp.c, `tab_unreach`). Except ECONNREFUSED, the present request can cause them, too.
+const ICMP_ERRORS: [i32; 7] = [
+    libc::ECONNREFUSED,
+    libc::EHOSTUNREACH,
+    libc::ENETUNREACH,
+    libc::EHOSTDOWN,
+    libc::ENOPROTOOPT,
+    libc::EACCES,
+    libc::EPROTO,
+];
+
 // The work of one thread in a slot; times in ns of the monotonic clock.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SocketPlan {
@@ -39,6 +52,8 @@ pub(super) struct SocketPlan {
     pub(super) drain: Duration,
     pub(super) timing: SendTiming,
     pub(super) cut: Option<SlotSplit>,
+    /// Whether this thread reads the counter of its network namespace.
+    pub(super) counts_send_drops: bool,
 }
 
 /// When the requests of a thread leave.
@@ -101,7 +116,8 @@ impl SocketWorker {
 
     pub(super) fn run(&mut self, plan: &SocketPlan) -> SocketWorkerReport {
         self.begin(plan);
-        let drops_before = self.receive_drops();
+        let send_errors = || if plan.counts_send_drops { send_buffer_errors() } else { 0 };
+        let (drops_before, send_errors_before) = (self.receive_drops(), send_errors());
         self.wait_until(plan.start_ns);
         let (wall_before, cpu_before) = (clock::now_ns(), clock::thread_cpu_ns());
         match plan.timing {
@@ -121,6 +137,7 @@ impl SocketWorker {
         SocketWorkerReport {
             sends: self.counts,
             receive_drops: drops.map(u64::from).sum(),
+            send_buffer_errors: send_errors().saturating_sub(send_errors_before),
             intervals: self.inbox.intervals.end(self.is_cancelled()),
             totals: self.inbox.totals.clone(),
             cpu_ratio: cpu as f64 / wall as f64,
@@ -148,15 +165,22 @@ impl SocketWorker {
         // A connected socket first reports the ICMP error of an earlier request, and sends on the next call.
         let mut result = self.batch.send(flow.socket.as_fd(), count as usize);
         for _ in 0..2 {
-            let Err(error) = &result else { break };
-            match error.raw_os_error() {
-                Some(libc::EINTR) => {}
-                // The error belongs to an earlier datagram (ICMP port unreachable); the present
-                // datagram was not sent yet.
-                Some(libc::ECONNREFUSED) => self.inbox.totals.errors.count(error),
-                _ => break,
+            let Err(error) = result else { break };
+            let code = error.raw_os_error();
+            let may_be_icmp = code.is_some_and(|code| ICMP_ERRORS.contains(&code));
+            if !may_be_icmp && error.kind() != io::ErrorKind::Interrupted {
+                result = Err(error);
+                break;
             }
             result = self.batch.send(flow.socket.as_fd(), count as usize);
+            // An error that stays is about the present request.
+            let stays = result.as_ref().is_err_and(|next_error| next_error.raw_os_error() == code);
+            if may_be_icmp && (!stays || code == Some(libc::ECONNREFUSED)) {
+                self.inbox.totals.errors.count_icmp(&error);
+            }
+        }
+        if result.as_ref().map_or(true, |sent_count| (*sent_count as u64) < count) {
+            self.counts.short_calls += 1;
         }
         match result {
             Ok(sent_count) => {

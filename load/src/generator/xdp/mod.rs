@@ -75,6 +75,7 @@ pub struct XdpGenerator {
     /// Whether only an attempt shows if the interface sends live frames.
     frames_untried: bool,
     code: Option<ReplyCode>,
+    tags: Option<u64>,
     timeout_ns: u64,
     epoch: u32,
     description: GeneratorDescription,
@@ -138,6 +139,7 @@ impl XdpGenerator {
             live_frames: if routes.no_frames.is_none() { builder.live_frames } else { LiveFrames::Never },
             frames_untried: routes.frames_untried,
             code,
+            tags: builder.workload.narrow_tags(builder.flows),
             timeout_ns: clock::whole_ns(builder.timeout).max(1_000_000),
             epoch: 0,
             description,
@@ -246,6 +248,7 @@ impl Generator for XdpGenerator {
             cancelled: self.cancel.load(Ordering::Relaxed),
             hands_over: self.hands_over,
             code: self.code,
+            tags: self.tags,
             reports: &reports,
             intervals,
             failures,

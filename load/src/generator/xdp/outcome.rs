@@ -23,6 +23,8 @@ pub(super) struct XdpSlot<'a> {
     pub(super) cancelled: bool,
     pub(super) hands_over: bool,
     pub(super) code: Option<ReplyCode>,
+    /// Distinct tags of all flows together; `None` if tags do not repeat soon.
+    pub(super) tags: Option<u64>,
     pub(super) reports: &'a [XdpWorkerReport],
     pub(super) intervals: Vec<SlotInterval>,
     /// Replies that did not verify, and the number of replies that were not verified.
@@ -46,7 +48,8 @@ pub(super) fn outcome(program: &LoadProgram, mut slot_facts: XdpSlot<'_>) -> Slo
         SlotRates::new(slot, frame.start_ns, last_sent_ns, ended_ns, totals.sent, slot_facts.cancelled);
     let mut watch = self_watch(&slot_facts);
     watch.refused_by_link = totals.refused;
-    watch.bound_because = rates.bound_because(&totals.errors, &watch);
+    let late_by_tag = if slot_facts.tags.is_some_and(|tags| totals.sent > tags) { totals.late } else { 0 };
+    watch.bound_because = rates.bound_because(&totals.errors, &watch, late_by_tag);
     // A reply may be counted between the reads of two rows.
     let answered = totals.answered.saturating_sub(failed_count).min(totals.sent);
     let in_time =
@@ -64,6 +67,7 @@ pub(super) fn outcome(program: &LoadProgram, mut slot_facts: XdpSlot<'_>) -> Slo
         corrupt: totals.corrupt + failed_count - late_failures,
         unsolicited: totals.unsolicited,
         late: totals.late + late_failures,
+        fragmented: totals.fragments,
         send_errors: totals.errors,
         duration: rates.duration,
         requested_per_second: rates.requested_per_second,

@@ -62,9 +62,8 @@ fn reset(row: &XdpRow, frame: &SlotFrame) {
     [&row.run_over, &row.made_of].into_iter().for_each(|count| count.store(0, Ordering::Relaxed));
     row.returned.iter().chain(&row.made).chain(&row.bursts).for_each(zero);
     [&row.arrivals, &row.answered, &row.in_time, &row.duplicate, &row.reordered].into_iter().for_each(zero);
-    [&row.corrupt, &row.unsolicited, &row.late, &row.nobody, &row.unverified, &row.verdicts]
-        .into_iter()
-        .for_each(zero);
+    [&row.corrupt, &row.unsolicited, &row.late, &row.unverified, &row.verdicts].into_iter().for_each(zero);
+    [&row.nobody, &row.rejected, &row.fragments].into_iter().for_each(zero);
     zero(&row.longest);
     if is_used {
         row.codes.iter().chain(&row.intervals).chain(row.latency.iter().flatten()).for_each(zero);
@@ -126,6 +125,7 @@ pub(super) struct RowTotals {
     pub(super) corrupt: u64,
     pub(super) unsolicited: u64,
     pub(super) late: u64,
+    pub(super) fragments: u64,
     pub(super) unverified: u64,
     pub(super) verdicts: u64,
     pub(super) longest_ns: u64,
@@ -141,6 +141,7 @@ impl RowTotals {
         let refused = sum(|row| &row.refused);
         let errors = SendErrors {
             refused: sum(|row| &row.nobody),
+            rejected: sum(|row| &row.rejected),
             unreachable: sum(|row| &row.down),
             too_long: sum(|row| &row.too_long),
             no_buffers: if hands_over { 0 } else { refused },
@@ -159,6 +160,7 @@ impl RowTotals {
             corrupt: sum(|row| &row.corrupt),
             unsolicited: sum(|row| &row.unsolicited),
             late: sum(|row| &row.late),
+            fragments: sum(|row| &row.fragments),
             unverified: sum(|row| &row.unverified),
             verdicts: sum(|row| &row.verdicts),
             longest_ns: program.rows.iter().map(|row| row.longest.load(Ordering::Relaxed)).max().unwrap_or(0),

@@ -1,0 +1,95 @@
+//! Packets that the path loses or changes, and their place in the outcome.
+
+use std::process::Command;
+use std::sync::Arc;
+
+use linerate_lab::LabHost;
+use linerate_load::workload::raw;
+use linerate_load::{BoundReason, Generator, LoadWorkload};
+
+use crate::scene::Scene;
+use crate::service::{assert_balanced, rate, skip, slot};
+
+/// Runs a command on a host of the lab. False, after a SKIP message, if it fails.
+fn runs(test: &'static str, host: &LabHost, command: &str) -> bool {
+    let mut words = command.split(' ');
+    let mut process = Command::new(words.next().unwrap());
+    let output = host.run(|| process.args(words).output()).unwrap();
+    let is_done = output.as_ref().is_ok_and(|output| output.status.success());
+    if !is_done {
+        skip(test, format!("{command}: {output:?}"));
+    }
+    is_done
+}
+
+#[test]
+fn requests_rejected_by_a_router_count_as_sent_and_rejected() {
+    const TEST: &str = "requests_rejected_by_a_router_count_as_sent_and_rejected";
+    // The kernel limits the messages to one sender, so each backend has a lab.
+    for uses_xdp in [false, true] {
+        let Some(scene) = Scene::new(TEST) else { return };
+        let (sender, receiver) = (&scene.lab.senders()[0], scene.lab.receiver());
+        let route = format!("ip route add 10.9.9.9 via {}", scene.receiver(true).ip());
+        for (host, command) in [
+            (sender, route.as_str()),
+            (receiver, "ip route add prohibit 10.9.9.9"),
+            (receiver, "sysctl -qw net.ipv4.ip_forward=1"),
+        ] {
+            if !runs(TEST, host, command) {
+                return;
+            }
+        }
+        let builder = scene.builder("10.9.9.9:7".parse().unwrap(), 3);
+        let mut generator: Box<dyn Generator> = if uses_xdp {
+            let Some(generator) = scene.generator_of(builder) else { return };
+            Box::new(generator)
+        } else {
+            Box::new(sender.run(move || builder.start_socket()).unwrap().unwrap())
+        };
+        let outcome = generator.run(&slot(rate(1_000.0), 200)).unwrap();
+        assert_balanced(&outcome);
+        assert_eq!((outcome.sent, outcome.send_errors.unsent()), (200, 0), "{outcome:?}");
+        assert!(outcome.send_errors.rejected > 0, "{outcome:?}");
+    }
+}
+
+#[test]
+fn replies_in_fragments_are_reported_by_the_xdp_backend() {
+    let Some(scene) = Scene::new("replies_in_fragments_are_reported_by_the_xdp_backend") else { return };
+    let exchange = Arc::new(raw::from_hex("0000 01020304", "requests", "0:2".parse().ok()).unwrap());
+    for v4 in [true, false] {
+        let service = scene.serve(v4, |socket, request, source, _| {
+            let mut reply = request.to_vec();
+            reply.resize(3_000, 0);
+            socket.send_to(&reply, source).unwrap();
+        });
+        let workload = LoadWorkload::Exchange(Arc::clone(&exchange));
+        let builder = scene.builder(service.address, 2).workload(workload);
+        let Some(mut generator) = scene.generator_of(builder) else { return };
+        let outcome = generator.run(&slot(rate(1_000.0), 100)).unwrap();
+        assert_balanced(&outcome);
+        assert_eq!((outcome.sent, outcome.lost, outcome.fragmented), (100, 100, 100), "{outcome:?}");
+    }
+}
+
+#[test]
+fn requests_that_the_own_queue_drops_are_the_generators_limit() {
+    const TEST: &str = "requests_that_the_own_queue_drops_are_the_generators_limit";
+    let Some(scene) = Scene::new(TEST) else { return };
+    let service = scene.echo(true);
+    let command = format!(
+        "tc qdisc replace dev {} root tbf rate 1mbit burst 2000 limit 3000",
+        scene.link().sender.interface
+    );
+    if !runs(TEST, &scene.lab.senders()[0], &command) {
+        return;
+    }
+    let builder = scene.builder(service.address, 4);
+    let mut generator = scene.lab.senders()[0].run(move || builder.start_socket()).unwrap().unwrap();
+    let outcome = generator.run(&slot(rate(5_000.0), 200)).unwrap();
+    assert_balanced(&outcome);
+    let dropped = outcome.self_watch.send_drops;
+    assert!(dropped > 0 && dropped <= outcome.lost, "{outcome:?}");
+    let is_reason = |reason: &BoundReason| matches!(reason, BoundReason::RequestsDropped { .. });
+    assert!(outcome.self_watch.bound_because.iter().any(is_reason), "{outcome:?}");
+}
