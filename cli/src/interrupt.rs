@@ -1,5 +1,6 @@
 //! SIGINT and SIGTERM: the first ends the work cleanly, a second SIGINT ends it at once.
 
+use std::fs;
 use std::io::Read;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -23,7 +24,11 @@ pub(crate) struct InterruptFlag {
 impl InterruptFlag {
     /// Takes over the signals.
     pub(crate) fn install() -> Result<Self> {
-        Self::for_signals(&[SIGINT, SIGTERM, SIGHUP])
+        // `nohup` and `trap '' HUP` have the signal ignored, and a handler would end that.
+        match ignores_hangup(&fs::read_to_string("/proc/self/status").unwrap_or_default()) {
+            true => Self::for_signals(&[SIGINT, SIGTERM]),
+            false => Self::for_signals(&[SIGINT, SIGTERM, SIGHUP]),
+        }
     }
 
     // For commands that change a host: the terminal may disappear with a link that is reset, and a
@@ -90,6 +95,13 @@ impl InterruptFlag {
     }
 }
 
+/// Whether this process ignores SIGHUP, by its `/proc/PID/status`.
+fn ignores_hangup(status: &str) -> bool {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask & 1 << (SIGHUP - 1) != 0)
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Instant;
@@ -110,5 +122,17 @@ mod tests {
         let (quiet, _writer) = UnixStream::pair().expect("a pair");
         assert!(!interrupt.wait_for(&quiet, Some(long)).expect("waited"));
         assert!(begin.elapsed() < long);
+    }
+
+    #[test]
+    fn an_ignored_hangup_is_read_from_the_status() {
+        for (status, expected) in [
+            ("Name:\tx\nSigIgn:\t0000000000001001\n", true),
+            ("SigIgn:\t0000000000001000\n", false),
+            ("SigBlk:\t0000000000000001\n", false),
+            ("", false),
+        ] {
+            assert_eq!(ignores_hangup(status), expected, "{status}");
+        }
     }
 }
