@@ -1,5 +1,7 @@
 //! Quantities on the command line: rates, shares, spans of time.
 
+use std::borrow::Cow;
+use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -13,6 +15,26 @@ pub(crate) fn parse_rate(text: &str) -> Result<f64, String> {
         Ok(value) if value > 0.0 && (value * scale).is_finite() => Ok(value * scale),
         _ => Err(format!("'{text}' is no positive rate such as 50000, 50k or 1.2M")),
     }
+}
+
+/// The address and port with the number of the interface for its name, as in `[fe80::1%eth0]:53`. The
+/// standard library parses numbers only.
+pub(crate) fn with_scope_number(text: &str) -> Result<Cow<'_, str>, String> {
+    let Some((address, rest)) = text.split_once('%') else { return Ok(text.into()) };
+    let Some((name, port)) = rest.split_once(']') else { return Ok(text.into()) };
+    if name.parse::<u32>().is_ok() {
+        return Ok(text.into());
+    }
+    use rustix::net::{AddressFamily, SocketType, netdevice::name_to_index, socket};
+    let index = socket(AddressFamily::INET6, SocketType::DGRAM, None)
+        .and_then(|socket| name_to_index(socket, name))
+        .map_err(|_| format!("'{text}': no interface {name}"))?;
+    Ok(format!("{address}%{index}]{port}").into())
+}
+
+/// An address and port.
+pub(crate) fn parse_address(text: &str) -> Result<SocketAddr, String> {
+    with_scope_number(text)?.parse().map_err(|error| format!("{error}"))
 }
 
 /// A share such as `0.1%` or `0.001`.

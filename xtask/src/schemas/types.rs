@@ -290,7 +290,7 @@ fn serialized_by_hand(name: &str, arguments: &TypeArguments) -> Option<Value> {
         }
         "CpuSet" => json!({"type": "string", "description": "A list such as `0-3,8`."}),
         "LinkSpeed" => json!({"type": "integer", "minimum": 0, "description": "Bits per second."}),
-        "RefusalCounts" => json!({"type": "object", "additionalProperties": count}),
+        "RefusalCounts" | "RadiusCounts" => json!({"type": "object", "additionalProperties": count}),
         "Latency" => {
             let ns = optional(count.clone());
             let histogram = json!({

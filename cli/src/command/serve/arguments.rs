@@ -1,20 +1,22 @@
 //! Common options of all servers: addresses, CPUs, system calls, clients and time.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, ValueEnum};
 use linerate_engine::{
-    Backend, Counts, GuardReport, OverloadPolicy, RunningServer, Server, Service, ShedPolicy, SocketMode,
-    SteeringProgram, WorkerPinning, XdpMode, XdpReport,
+    Backend, Counts, GuardReport, OverloadPolicy, RunningServer, SendFailures, Server, Service, ShedPolicy,
+    SocketMode, SteeringProgram, WorkerPinning, XdpMode, XdpReport,
 };
 use linerate_host::{CpuSet, Host};
 use linerate_networks::Net;
+use linerate_services::dns::TcpCounts;
 use linerate_services::guarded_service::GuardedService;
+use linerate_services::radius::RadiusCounts;
 use linerate_services::refusals::{RefusalCounters, RefusalCounts};
 use serde::Serialize;
 
@@ -24,7 +26,11 @@ use crate::interrupt::InterruptFlag;
 use crate::named_values::{NamedValue, one_of};
 use crate::origin::{self, HostSummary, Warning};
 use crate::output::{self, OutputTarget};
+use crate::quantity;
 use crate::render::format;
+
+const DEFAULT_MAX_REQUEST: usize = 2048;
+const DEFAULT_BATCH: u16 = 64;
 
 /// Interval between reports of refused requests.
 const EVERY: Duration = Duration::from_secs(1);
@@ -32,7 +38,7 @@ const EVERY: Duration = Duration::from_secs(1);
 #[derive(Debug, Args)]
 pub(crate) struct ServerArguments {
     /// Address and port to serve; port 0 chooses a free one
-    #[arg(long, value_name = "ADDR:PORT")]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = quantity::parse_address)]
     pub(crate) bind: SocketAddr,
     /// Worker threads [default: one per CPU]
     #[arg(long, value_name = "N")]
@@ -43,9 +49,9 @@ pub(crate) struct ServerArguments {
     /// System calls of a worker
     #[arg(long, value_enum, default_value_t = ServeBackendArgument::Mmsg)]
     backend: ServeBackendArgument,
-    /// Most datagrams in one system call of the mmsg backend
-    #[arg(long, value_name = "N", default_value_t = 64)]
-    batch: u16,
+    /// Most datagrams in one system call of the mmsg backend [default: 64]
+    #[arg(long, value_name = "N")]
+    batch: Option<u16>,
     /// Do not pin the workers to CPUs
     #[arg(long)]
     no_pin: bool,
@@ -60,9 +66,9 @@ pub(crate) struct ServerArguments {
     /// Receive buffer of each socket, bytes
     #[arg(long, value_name = "BYTES")]
     receive_buffer: Option<usize>,
-    /// Longest request answered, bytes
-    #[arg(long, value_name = "BYTES", default_value_t = 2048)]
-    pub(crate) max_request: usize,
+    /// Longest request answered, bytes [default: 2048; radius: 4096; sink: 65535]
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) max_request: Option<usize>,
     /// Send replies with IP_PMTUDISC_DO: no IP ID, no fragments
     #[arg(long)]
     no_fragment: bool,
@@ -139,10 +145,23 @@ struct ServeSummary {
     guard: Option<GuardReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
     xdp: Option<XdpReport>,
+    #[serde(flatten)]
+    protocol: ProtocolCounts,
+}
+
+/// Counters of a protocol at the end.
+#[derive(Default, Serialize)]
+pub(crate) struct ProtocolCounts {
+    /// DNS over TCP. `None` for other protocols and with `--no-tcp`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) tcp: Option<TcpCounts>,
+    /// RADIUS requests by outcome. `None` for other protocols.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) radius: Option<RadiusCounts>,
 }
 
 /// The clients that a protocol answers, and its limits.
-#[derive(Debug, Clone, Default)]
+#[derive(Default)]
 pub(crate) struct AdmissionArgs {
     /// Allowed networks if `--allow` names none. Empty: loopback, private, link-local, lab.
     pub(crate) allowed: Vec<Net>,
@@ -158,6 +177,8 @@ pub(crate) struct AdmissionArgs {
     pub(crate) streams: bool,
     /// Requests without a reply, or with a partial one.
     pub(crate) refusals: Arc<RefusalCounters>,
+    /// Reads the protocol's own counters.
+    pub(crate) protocol_counts: Option<Box<dyn Fn() -> ProtocolCounts>>,
 }
 
 impl ServerArguments {
@@ -170,6 +191,11 @@ impl ServerArguments {
         service: impl FnMut(usize) -> S + Send + 'static,
     ) -> Result<ExitCode> {
         self.serve_observed(protocol, admission, |_| Ok(()), service)
+    }
+
+    /// `--max-request`, or the usual limit.
+    pub(crate) fn request_bytes(&self) -> usize {
+        self.max_request.unwrap_or(DEFAULT_MAX_REQUEST)
     }
 
     /// Whether the counters at the end go to standard output as JSON.
@@ -185,6 +211,7 @@ impl ServerArguments {
         mut observe: impl FnMut(&RunningServer) -> Result<()>,
         service: impl FnMut(usize) -> S + Send + 'static,
     ) -> Result<ExitCode> {
+        self.refuse_unused_options()?;
         let json = OutputTarget::from_option(self.json.as_deref())?;
         let end = self.duration.map(Duration::try_from_secs_f64).transpose().context("--duration")?;
         let interrupt =
@@ -204,6 +231,9 @@ impl ServerArguments {
         let workers = format::count_with_noun(server.counters().len(), "worker");
         status_line!("serving {protocol} on {} with {workers}; end with Ctrl-C", server.local_addr());
         let mut reported_counts = RefusalCounts::default();
+        let mut ended_workers = Vec::new();
+        // A failure to print must not cost the counters at the end.
+        let mut observed = Ok(());
         while !interrupt.is_raised() && end.is_none_or(|end| started.elapsed() < end) {
             let remaining = end.map_or(EVERY, |end| end.saturating_sub(started.elapsed()));
             interrupt.wait(Some(remaining.min(EVERY)))?;
@@ -212,19 +242,34 @@ impl ServerArguments {
                 status_line!("linerate: {line}");
             }
             reported_counts = current_counts;
-            observe(&server)?;
+            for worker in server.ended_workers() {
+                if !ended_workers.contains(&worker) {
+                    status_line!("linerate: worker {worker} ended; the reason follows at the end");
+                    ended_workers.push(worker);
+                }
+            }
+            observed = observe(&server);
+            if observed.is_err() {
+                break;
+            }
         }
-        let address = server.local_addr();
-        let report = server.stop()?;
-        let summary = ServeSummary {
-            address,
-            elapsed_seconds: started.elapsed().as_secs_f64(),
-            total: report.total(),
-            refusals: admission.refusals.counts(),
-            guard: report.guard,
-            workers: report.workers,
-            xdp: report.xdp,
+        let mut summary = ServeSummary {
+            address: server.local_addr(),
+            elapsed_seconds: 0.0,
+            total: server.total(),
+            refusals: RefusalCounts::default(),
+            guard: server.guard(),
+            workers: server.counters(),
+            xdp: server.xdp().cloned(),
+            protocol: ProtocolCounts::default(),
         };
+        let stopped = server.stop().map(|report| {
+            summary.total = report.total();
+            (summary.guard, summary.workers, summary.xdp) = (report.guard, report.workers, report.xdp);
+        });
+        summary.elapsed_seconds = started.elapsed().as_secs_f64();
+        summary.refusals = admission.refusals.counts();
+        summary.protocol = admission.protocol_counts.as_ref().map(|counts| counts()).unwrap_or_default();
         match &json {
             Some(target) => {
                 let host = HostSummary::observe(&Host::live());
@@ -234,7 +279,31 @@ impl ServerArguments {
             None if admission.streams => output::print_status(&summary_text(&summary, admission.silent)),
             None => output::print(&summary_text(&summary, admission.silent))?,
         }
+        stopped?;
+        observed?;
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// An option without effect is an error: the user would believe in a protection that is off.
+    fn refuse_unused_options(&self) -> Result<()> {
+        let protects = matches!(self.overload, OverloadArgument::Protect);
+        let sheds = protects || matches!(self.overload, OverloadArgument::Shed);
+        let is_mmsg = matches!(self.backend, ServeBackendArgument::Mmsg);
+        let is_xdp = matches!(self.backend, ServeBackendArgument::Xdp);
+        ensure!(sheds || self.shed_after.is_none(), "--shed-after has no effect without --overload");
+        ensure!(
+            protects || self.guard_wait.is_none(),
+            "--guard-wait has no effect without --overload protect"
+        );
+        ensure!(is_mmsg || self.batch.is_none(), "--batch has no effect without --backend mmsg");
+        ensure!(
+            is_xdp || protects || self.xdp.xdp_interface.is_empty(),
+            "--xdp-interface has no effect without --backend xdp or --overload protect"
+        );
+        match self.xdp.used_option().filter(|_| !is_xdp) {
+            Some(option) => bail!("{option} has no effect without --backend xdp"),
+            None => Ok(()),
+        }
     }
 
     fn overload(&self) -> OverloadPolicy {
@@ -251,6 +320,9 @@ impl ServerArguments {
         if let (Some(guard), Some(microseconds)) = (&mut overload.guard, self.guard_wait) {
             guard.wait = Duration::from_micros(microseconds);
         }
+        if let Some(guard) = &mut overload.guard {
+            guard.interfaces.clone_from(&self.xdp.xdp_interface);
+        }
         overload
     }
 
@@ -264,10 +336,10 @@ impl ServerArguments {
             .sockets(self.sockets)
             .backend(match self.backend {
                 ServeBackendArgument::Recvfrom => Backend::Recvfrom,
-                ServeBackendArgument::Mmsg => Backend::Mmsg { batch: self.batch },
+                ServeBackendArgument::Mmsg => Backend::Mmsg { batch: self.batch.unwrap_or(DEFAULT_BATCH) },
                 ServeBackendArgument::Xdp => Backend::Xdp(self.xdp.settings()),
             })
-            .max_request(self.max_request)
+            .max_request(self.request_bytes())
             .only_v6(self.only_v6)
             .receive_times(admission.receive_times)
             .overload(self.overload())
@@ -307,6 +379,12 @@ impl ServerArguments {
         own_port.store(server.local_addr().port(), Ordering::Relaxed);
         Ok(server)
     }
+}
+
+/// For protocols that decide themselves which sources get an answer.
+pub(crate) fn every_network() -> Vec<Net> {
+    let networks = [Net::new(Ipv4Addr::UNSPECIFIED.into(), 0), Net::new(Ipv6Addr::UNSPECIFIED.into(), 0)];
+    networks.into_iter().flatten().collect()
 }
 
 // The server's fallbacks, and properties of the host that would starve the server above its
@@ -359,6 +437,18 @@ fn summary_text(summary: &ServeSummary, silent: bool) -> String {
     for (refusal, count) in summary.refusals.iter() {
         text.push_str(&format!("  {count} {}\n", refusal.text()));
     }
+    if total.truncated > 0 {
+        text.push_str(&format!("  {} longer than --max-request, and got no answer\n", total.truncated));
+    }
+    for (count, cause) in send_failures(&total.send_failed).into_iter().filter(|(count, _)| *count > 0) {
+        text.push_str(&format!("  {count} replies not sent: {cause}\n"));
+    }
+    if total.receive_errors > 0 {
+        text.push_str(&format!("  {} receive calls failed\n", total.receive_errors));
+    }
+    if let Some(lost) = summary.xdp.as_ref().and_then(|report| report.lost_frames).filter(|lost| *lost > 0) {
+        text.push_str(&format!("  {lost} frames lost at the AF_XDP sockets\n"));
+    }
     for (worker, counts) in summary.workers.iter().enumerate() {
         let answered_text = if silent { String::new() } else { format!(", {} answered", counts.answered) };
         text.push_str(&format!("  worker {worker}: {} received{answered_text}\n", counts.received));
@@ -376,5 +466,58 @@ fn summary_text(summary: &ServeSummary, silent: bool) -> String {
             counts.admitted, counts.refused, counts.over_share, counts.opened
         ));
     }
+    if let Some(counts) = &summary.protocol.tcp {
+        text.push_str(&format!(
+            "over TCP: {} connections, {} refused, {} queries answered\n",
+            counts.accepted, counts.refused, counts.answered
+        ));
+    }
+    if let Some(counts) = &summary.protocol.radius {
+        text.push_str(&format!("radius: {counts}\n"));
+    }
     text
+}
+
+fn send_failures(failures: &SendFailures) -> [(u64, &'static str); 8] {
+    [
+        (failures.would_block, "the send buffer stayed full"),
+        (failures.no_buffers, "no memory, or no room in the queue of the interface"),
+        (failures.not_permitted, "a filter of this host forbids them"),
+        (failures.too_long, "longer than the path MTU or the reply buffer"),
+        (failures.refused, "the client had closed its port"),
+        (failures.unreachable, "no way to the client"),
+        (failures.invalid, "an address that cannot be sent to or from"),
+        (failures.other, "the kernel reported another error"),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn summary_names_the_reasons_for_missing_replies() {
+        let mut total = Counts::default();
+        (total.received, total.answered, total.truncated) = (10, 5, 3);
+        total.send_failed.not_permitted = 2;
+        let summary = ServeSummary {
+            address: "127.0.0.1:7".parse().expect("an address"),
+            elapsed_seconds: 1.0,
+            total,
+            workers: Vec::new(),
+            refusals: RefusalCounts::default(),
+            guard: None,
+            xdp: None,
+            protocol: ProtocolCounts::default(),
+        };
+        let text = summary_text(&summary, false);
+        let lines: Vec<&str> = text.lines().skip(1).collect();
+        assert_eq!(
+            lines,
+            [
+                "  3 longer than --max-request, and got no answer",
+                "  2 replies not sent: a filter of this host forbids them"
+            ]
+        );
+    }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::Args;
 use linerate_services::dns::{
     ConnectionFilter, DnsRateLimit, DnsService, ServedZones, TcpServer, TcpSettings, UDP_SIZE, Zones,
@@ -15,7 +15,7 @@ use linerate_services::dns::{
 use signal_hook::consts::SIGHUP;
 use signal_hook::iterator::Signals;
 
-use super::arguments::{AdmissionArgs, ServerArguments};
+use super::arguments::{AdmissionArgs, ProtocolCounts, ServerArguments};
 
 /// Queries from ports below 1024 are not answered over UDP: resolvers ask from high ports, and what comes from a server's
 /// port may be an answer. On SIGHUP the zone files are read again; one that is broken leaves all zones as they were.
@@ -33,9 +33,9 @@ pub(crate) struct DnsServeArgs {
     #[arg(long, value_name = "N", default_value_t = DnsRateLimit::default().per_second)]
     rate_limit: u32,
     /// Above the rate limit, truncate every Nth answer instead of dropping it, so that clients
-    /// retry over TCP; 0: none
-    #[arg(long, value_name = "N", default_value_t = DnsRateLimit::default().slip)]
-    slip: u32,
+    /// retry over TCP; 0: none [default: 2]
+    #[arg(long, value_name = "N")]
+    slip: Option<u32>,
     /// Bytes per second and worker that may be sent to such a network beyond the bytes that came from it; further answers are
     /// truncated, so that clients use TCP; 0: any number
     #[arg(long, value_name = "BYTES", default_value_t = DnsRateLimit::default().surplus_bytes)]
@@ -44,13 +44,13 @@ pub(crate) struct DnsServeArgs {
     #[arg(long)]
     no_tcp: bool,
     /// Threads that serve over TCP
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=256))]
+    #[arg(long, value_name = "N", default_value_t = 2, conflicts_with = "no_tcp", value_parser = clap::value_parser!(u16).range(1..=256))]
     tcp_threads: u16,
     /// TCP connections at a time
-    #[arg(long, value_name = "N", default_value_t = 256)]
+    #[arg(long, value_name = "N", default_value_t = 256, conflicts_with = "no_tcp")]
     tcp_connections: usize,
     /// Close idle TCP connections after this many seconds
-    #[arg(long, value_name = "S", default_value_t = 10.0)]
+    #[arg(long, value_name = "S", default_value_t = 10.0, conflicts_with = "no_tcp")]
     tcp_idle: f64,
 }
 
@@ -76,6 +76,7 @@ impl FromStr for ZoneFile {
 
 impl DnsServeArgs {
     pub(crate) fn run(mut self) -> Result<ExitCode> {
+        ensure!(self.rate_limit > 0 || self.slip.is_none(), "--slip has no effect with --rate-limit 0");
         let served_zones = ServedZones::new(load(&self.zone, None)?);
         reload_on_signal(self.zone.clone(), Arc::clone(&served_zones))?;
         self.server.reloads = true;
@@ -87,14 +88,19 @@ impl DnsServeArgs {
         let udp_size = self.udp_size;
         let limit = DnsRateLimit {
             per_second: self.rate_limit,
-            slip: self.slip,
+            slip: self.slip.unwrap_or(DnsRateLimit::default().slip),
             surplus_bytes: self.surplus,
             ..DnsRateLimit::default()
         };
         let limit = (limit.per_second > 0 || limit.surplus_bytes > 0).then_some(limit);
         // The reply buffer limits answers, too.
-        let admission =
-            AdmissionArgs { reply_bytes: Some(usize::from(udp_size).max(2048)), ..AdmissionArgs::default() };
+        let counts =
+            move || ProtocolCounts { tcp: tcp.as_ref().map(TcpServer::counts), ..ProtocolCounts::default() };
+        let admission = AdmissionArgs {
+            reply_bytes: Some(usize::from(udp_size).max(2048)),
+            protocol_counts: Some(Box::new(counts)),
+            ..AdmissionArgs::default()
+        };
         let refusals = Arc::clone(&admission.refusals);
         let service = move |_| {
             let service = DnsService::new(Arc::clone(&served_zones)).refusals(Arc::clone(&refusals));
@@ -108,17 +114,7 @@ impl DnsServeArgs {
                 limit.surplus_bytes
             );
         }
-        let code = self.server.serve("dns", &admission, service)?;
-        if let Some(tcp) = tcp {
-            let counts = tcp.counts();
-            status_line!(
-                "over TCP: {} connections, {} refused, {} queries answered",
-                counts.accepted,
-                counts.refused,
-                counts.answered
-            );
-        }
-        Ok(code)
+        self.server.serve("dns", &admission, service)
     }
 
     fn tcp(&self, served_zones: &Arc<ServedZones>) -> Result<TcpServer> {

@@ -24,7 +24,7 @@ pub(crate) struct EchoServeArgs {
 impl EchoServeArgs {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let admission =
-            AdmissionArgs { reply_bytes: Some(self.server.max_request), ..AdmissionArgs::default() };
+            AdmissionArgs { reply_bytes: Some(self.server.request_bytes()), ..AdmissionArgs::default() };
         let (allow_any, refusals) = (self.any, Arc::clone(&admission.refusals));
         self.server.serve("echo", &admission, move |_| RequestEcho::new(allow_any, Arc::clone(&refusals)))
     }

@@ -1,6 +1,7 @@
 //! `linerate serve ntp`: the time of this host's clock.
 
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -50,7 +51,9 @@ impl NtpServeArgs {
         };
         // Answering servers' ports cannot loop: only mode 3 is answered, and only with mode 4.
         let admission = AdmissionArgs { servers: true, receive_times: true, ..AdmissionArgs::default() };
-        self.server.serve("ntp", &admission, move |_| NtpService::new(settings))
+        let refusals = Arc::clone(&admission.refusals);
+        let service = move |_| NtpService::new(settings).with_refusals(Arc::clone(&refusals));
+        self.server.serve("ntp", &admission, service)
     }
 
     fn rate_limit(&self) -> Result<Option<NtpRateLimit>> {

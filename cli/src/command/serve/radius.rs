@@ -8,7 +8,7 @@ use anyhow::Result;
 use clap::Args;
 use linerate_services::radius::{MOST_BYTES, RadiusServer, UserDatabase};
 
-use super::arguments::{AdmissionArgs, ServerArguments};
+use super::arguments::{AdmissionArgs, ProtocolCounts, ServerArguments, every_network};
 
 #[derive(Debug, Args)]
 pub(crate) struct RadiusServeArgs {
@@ -20,19 +20,21 @@ pub(crate) struct RadiusServeArgs {
 }
 
 impl RadiusServeArgs {
-    pub(crate) fn run(self) -> Result<ExitCode> {
+    pub(crate) fn run(mut self) -> Result<ExitCode> {
+        self.server.max_request.get_or_insert(MOST_BYTES);
         let users = Arc::new(UserDatabase::read(&self.users)?);
-        let admission = AdmissionArgs {
-            // The file lists the clients, and proxies send from the port on which they serve.
-            allowed: users.clients().iter().map(|client| client.network).collect(),
-            servers: true,
-            reply_bytes: Some(MOST_BYTES),
-            ..AdmissionArgs::default()
-        };
         let server = RadiusServer::new(users);
         let workers = server.clone();
-        let exit_code = self.server.serve("radius", &admission, move |_| workers.worker())?;
-        status_line!("radius: {}", server.counts());
-        Ok(exit_code)
+        let counts = move || ProtocolCounts { radius: Some(server.counts()), ..ProtocolCounts::default() };
+        let admission = AdmissionArgs {
+            // The server answers the clients of the file only, and counts others. Proxies send from the
+            // port on which they serve.
+            allowed: every_network(),
+            servers: true,
+            reply_bytes: Some(MOST_BYTES),
+            protocol_counts: Some(Box::new(counts)),
+            ..AdmissionArgs::default()
+        };
+        self.server.serve("radius", &admission, move |_| workers.worker())
     }
 }

@@ -1,6 +1,5 @@
 //! `linerate serve sink`: counts datagrams and sends nothing.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -11,11 +10,10 @@ use linerate_engine::RunningServer;
 use linerate_host::process::allowed_cpus;
 use linerate_host::stage::socket::udp_socket_drops;
 use linerate_host::{CpuSet, Host};
-use linerate_networks::Net;
 use linerate_services::sink::{SinkBytes, SinkService};
 use serde::Serialize;
 
-use super::arguments::{AdmissionArgs, ServerArguments};
+use super::arguments::{AdmissionArgs, ServerArguments, every_network};
 use crate::command::load::EventStream;
 use crate::output;
 use crate::render::format;
@@ -48,9 +46,9 @@ struct SinkCounts {
     received: Vec<u64>,
     payload_bytes: u64,
     wire_bytes: u64,
-    /// Datagrams lost because a receive buffer was full; `None` if the kernel does not list the
-    /// sockets.
-    socket_drops: Option<u64>,
+    /// Datagrams lost because a receive buffer was full, or at AF_XDP sockets; `None` if the kernel does not
+    /// report them.
+    lost: Option<u64>,
 }
 
 /// The rates of one second.
@@ -61,7 +59,7 @@ struct SinkRates {
     payload_bits_per_second: f64,
     /// With Ethernet header, checksum, preamble and gap.
     wire_bits_per_second: f64,
-    /// Lost at full receive buffers.
+    /// Lost at full receive buffers and at AF_XDP sockets.
     lost_per_second: Option<f64>,
     workers: Vec<SinkWorker>,
 }
@@ -74,9 +72,9 @@ struct SinkWorker {
 }
 
 impl SinkServeArgs {
-    pub(crate) fn run(self) -> Result<ExitCode> {
-        let all_networks =
-            [Net::new(Ipv4Addr::UNSPECIFIED.into(), 0), Net::new(Ipv6Addr::UNSPECIFIED.into(), 0)];
+    pub(crate) fn run(mut self) -> Result<ExitCode> {
+        // Each datagram counts with all its bytes.
+        self.server.max_request.get_or_insert(65_535);
         let streams = self.json_stream.as_deref() == Some("-");
         ensure!(
             !(streams && self.server.prints_json()),
@@ -84,7 +82,7 @@ impl SinkServeArgs {
         );
         // Nothing is sent, so every source is allowed.
         let admission = AdmissionArgs {
-            allowed: all_networks.into_iter().flatten().collect(),
+            allowed: every_network(),
             servers: true,
             silent: true,
             streams,
@@ -99,7 +97,12 @@ impl SinkServeArgs {
         let prints_text = !streams && !self.server.prints_json();
         let workers: Arc<Mutex<Vec<Arc<SinkBytes>>>> = Arc::default();
         let worker_bytes = Arc::clone(&workers);
-        let (mut last_counts, mut last_read) = (SinkCounts::default(), Instant::now());
+        // Sockets of other programs at this port may have lost datagrams before.
+        let lost = match self.server.bind.port() {
+            0 => Some(0),
+            port => udp_socket_drops(&Host::live(), port).ok(),
+        };
+        let (mut last_counts, mut last_read) = (SinkCounts { lost, ..SinkCounts::default() }, Instant::now());
         let start_time = last_read;
         let observe = move |server: &RunningServer| -> Result<()> {
             let (counts, read_time) = (
@@ -130,7 +133,10 @@ impl SinkCounts {
             received: server.counters().iter().map(|counts| counts.received).collect(),
             payload_bytes: workers.iter().map(|bytes| bytes.payload()).sum(),
             wire_bytes: workers.iter().map(|bytes| bytes.wire()).sum(),
-            socket_drops: udp_socket_drops(&Host::live(), server.local_addr().port()).ok(),
+            lost: udp_socket_drops(&Host::live(), server.local_addr().port()).ok().and_then(|drops| {
+                let lost_frames = if server.xdp().is_some() { server.lost_frames()? } else { 0 };
+                Some(drops + lost_frames)
+            }),
         }
     }
 
@@ -151,7 +157,7 @@ impl SinkCounts {
             packets_per_second: workers.iter().map(|worker| worker.packets_per_second).sum(),
             payload_bits_per_second: rate(self.payload_bytes, before.payload_bytes) * 8.0,
             wire_bits_per_second: rate(self.wire_bytes, before.wire_bytes) * 8.0,
-            lost_per_second: self.socket_drops.map(|drops| rate(drops, before.socket_drops.unwrap_or(0))),
+            lost_per_second: self.lost.zip(before.lost).map(|(lost, before)| rate(lost, before)),
             workers,
         }
     }

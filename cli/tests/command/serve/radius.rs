@@ -86,6 +86,11 @@ fn radclient_gets_accept_reject_or_no_reply() {
     });
     let counters = server.stop();
     assert_eq!(counters["total"]["answered"], 4, "{counters}");
+    let outcomes = &counters["radius"];
+    for (outcome, count) in [("accepted", 2), ("rejected", 1), ("status", 1), ("unknown_client", 0)] {
+        assert_eq!(outcomes[outcome], count, "{outcome}: {outcomes}");
+    }
+    assert!(["wrong_secret", "unsigned"].iter().all(|outcome| outcomes[*outcome] != 0), "{outcomes}");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! `serve sink` counts as many packets as an nftables counter in front of it.
 
 use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
 
 use linerate_lab::Lab;
 use rustix::process::Signal;
@@ -70,6 +71,23 @@ fn sink_and_nftables_count_the_same_packets() {
     // A payload of 18 bytes makes the shortest frame, 84 bytes with preamble and gap.
     let ratio = bits("wire_bits_per_second") / bits("payload_bits_per_second");
     assert!((ratio - 84.0 / PAYLOAD as f64).abs() < 1e-6, "{ratio}");
+}
+
+#[test]
+fn a_reader_that_ends_does_not_cost_the_json_document() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let json = directory.path().join("sink.json");
+    let mut sink = Command::new(program())
+        .args(["serve", "sink", "--bind", "127.0.0.1:0", "--json"])
+        .arg(&json)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the command starts");
+    drop(sink.stdout.take());
+    assert!(sink.wait().expect("it ends").success());
+    let summary: Value = serde_json::from_slice(&std::fs::read(json).expect("written")).expect("a document");
+    assert_eq!(summary["result"]["total"]["received"], 0);
 }
 
 #[test]
