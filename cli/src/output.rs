@@ -154,7 +154,8 @@ pub(crate) fn print_live(text: &str) -> Result<()> {
     print_bytes(printable(text).as_bytes())
 }
 
-fn if_read(result: Result<()>) -> Result<()> {
+/// Success if the only failure was that the reader has ended.
+pub(crate) fn if_read(result: Result<()>) -> Result<()> {
     result.or_else(|error| if is_broken_pipe(&error) { Ok(()) } else { Err(error) })
 }
 

@@ -1,8 +1,10 @@
 //! `linerate load` against services of known behaviour.
 
 use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::net::UdpSocket;
 use std::path::Path;
-use std::process::Output;
+use std::process::{Command, Output, Stdio};
 
 use linerate_lab::Lab;
 use linerate_testkit::reflector::{Reflector, ReflectorBuilder, RunningReflector};
@@ -176,6 +178,24 @@ fn merge_adds_up_runs_that_start_together() {
     let strict = load(&["merge", names[0], names[1], "--max-clock-offset", "15s"]);
     assert_refused(&strict, "its clock may be off by 16.000 s");
     assert_refused(&load(&["merge", names[0], names[0]]), "would be counted twice");
+}
+
+#[test]
+fn a_missed_threshold_exits_with_1_without_a_reader() {
+    let free = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    let address = free.local_addr().expect("an address").to_string();
+    drop(free);
+    let mut load = Command::new(program())
+        .args(["load", &address, "--rate", "1k", "--duration", "0.2", "--max-loss", "1%"])
+        .args(["--backend", "socket", "--json-stream", "-"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the command starts");
+    let mut stream = BufReader::new(load.stdout.take().expect("a pipe"));
+    stream.read_line(&mut String::new()).expect("the start");
+    drop(stream);
+    assert_eq!(load.wait().expect("it ends").code(), Some(1));
 }
 
 #[test]

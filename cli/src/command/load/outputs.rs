@@ -96,7 +96,7 @@ impl LoadOutputs {
     pub(crate) fn write_result<T: CommandResult>(&mut self, envelope: &Envelope<T>) -> Result<()> {
         self.event("end", envelope);
         self.results.write(envelope)?;
-        self.stream.as_mut().map_or(Ok(()), EventStream::check)
+        output::if_read(self.stream.as_mut().map_or(Ok(()), EventStream::check))
     }
 }
 
