@@ -22,7 +22,8 @@ pub(crate) const LOAD_BACKENDS: &[NamedValue<GeneratorBackend>] = &[
     ("auto", "xdp if it works here, otherwise socket", GeneratorBackend::Auto),
     (
         "xdp",
-        "Sent by the kernel, replies matched by an XDP program; an error if a requirement is missing",
+        "Sent by the kernel, replies matched by an XDP program; an error if a requirement is missing. With many \
+         drivers, attaching the program takes the link down for a moment",
         GeneratorBackend::Xdp,
     ),
     ("socket", "Ordinary UDP sockets", GeneratorBackend::Socket),

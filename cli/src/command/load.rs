@@ -89,7 +89,11 @@ impl LoadArgs {
         let interrupt = InterruptFlag::install()?;
         let workload = self.workload.workload()?;
         let notes = match &workload {
-            LoadWorkload::Exchange(exchange) => exchange.notes.clone(),
+            LoadWorkload::Exchange(exchange) => {
+                let takes_order = exchange.tag.is_none() && !self.times.no_reply;
+                let order_note = (takes_order && exchange.protocol == "raw").then(|| ORDER_NOTE.to_owned());
+                exchange.notes.iter().cloned().chain(order_note).collect()
+            }
             LoadWorkload::Echo { .. } => Vec::new(),
         };
         let builder = self.builder(interrupt.flag())?.workload(workload);
@@ -137,6 +141,9 @@ impl LoadArgs {
         Ok(builder)
     }
 }
+
+const ORDER_NOTE: &str = "replies are taken in the order of the requests: after a lost reply, latency is an \
+                          upper bound; give --tag if the protocol has one";
 
 /// Least number of flows by default.
 const DEFAULT_FLOWS: usize = 16;

@@ -73,7 +73,7 @@ fn slot(envelope: &Envelope<LoadReport>) -> Document {
         Section::default().only_for(Audience::Text).with(about.clone()).with(slot_facts(report)),
         chart_section(charts),
         Section::new("Latency, us").only_for(Audience::Page).with(latency_table(outcome)),
-        Section::new("Every datagram").only_for(Audience::Page).with(account_table(outcome)),
+        Section::new("Every datagram").only_for(Audience::Page).with(slot_facts(report)),
     ];
     sections.extend(generators_section(report));
     if !outcome.codes.is_empty() {
@@ -107,8 +107,8 @@ fn sent_only_document(envelope: &Envelope<LoadReport>) -> Document {
         seconds(outcome.duration.as_secs_f64())
     );
     let mut sending_facts = vec![Fact::new("sent", outcome.self_watch.send_method.to_string())];
-    if outcome.send_errors.total() > 0 {
-        sending_facts.push(Fact::new("not sent", grouped(outcome.send_errors.total())));
+    if outcome.send_errors.unsent() > 0 {
+        sending_facts.push(Fact::new("not sent", grouped(outcome.send_errors.unsent())));
     }
     let mut sections =
         vec![Section::default().only_for(Audience::Text).with(about.clone()).with(sending_facts)];
@@ -271,21 +271,24 @@ fn slot_facts(report: &LoadReport) -> Vec<Fact> {
         facts.push(Fact::new("window", words));
     }
     facts.push(Fact::new("latency", latency_text(&outcome.latency_ns)));
-    if !outcome.codes.is_empty() {
-        let codes = outcome.codes.iter().map(|code| {
-            let truncated_text = match code.truncated {
-                0 => String::new(),
-                count => format!(" ({} truncated)", grouped(count)),
-            };
-            format!("{} {}{truncated_text}", code_name(code), grouped(code.count))
-        });
-        facts.push(Fact::new("codes", codes.collect::<Vec<_>>().join(", ")));
-    }
+    facts.extend(codes_fact(&outcome.codes));
     facts.extend(report.generator.fallbacks.iter().map(|fallback| Fact::new("fallback", fallback.clone())));
     facts
 }
 
-fn code_name(code: &CodeCount) -> String {
+/// Replies by code; `None` for a protocol without codes.
+fn codes_fact(codes: &[CodeCount]) -> Option<Fact> {
+    let texts = codes.iter().map(|code| {
+        let truncated_text = match code.truncated {
+            0 => String::new(),
+            count => format!(" ({} truncated)", grouped(count)),
+        };
+        format!("{} {}{truncated_text}", code_name(code), grouped(code.count))
+    });
+    (!codes.is_empty()).then(|| Fact::new("codes", texts.collect::<Vec<_>>().join(", ")))
+}
+
+pub(crate) fn code_name(code: &CodeCount) -> String {
     code.name.clone().unwrap_or_else(|| format!("code {}", code.code))
 }
 
@@ -296,6 +299,9 @@ fn unanswered(outcome: &SlotOutcome, workload: &str) -> String {
         (watch.refused_by_link, "found the link's receiving queue full"),
         (watch.receive_drops, "replies dropped by the generator's own sockets"),
         (outcome.send_errors.refused, "refused by ICMP: nobody listened"),
+        (outcome.send_errors.rejected, "rejected on the way (ICMP)"),
+        (outcome.self_watch.send_drops, "dropped by the queue of this host's interface"),
+        (outcome.fragmented, "replies in fragments, which only --backend socket counts"),
         (outcome.corrupt, "replies corrupt"),
         (outcome.late, "replies to earlier requests, too late"),
     ];
@@ -338,33 +344,6 @@ fn latency_table(outcome: &SlotOutcome) -> Table {
     let figures = quantiles.map(|quantile| latency_at(&outcome.latency_ns, quantile));
     Table::new(&["", ">p50", ">p90", ">p99", ">p99.9", ">p99.99", ">max"])
         .with_rows([std::iter::once("from the intended send time".to_owned()).chain(figures)])
-}
-
-fn account_table(outcome: &SlotOutcome) -> Table {
-    let counts = [
-        outcome.sent,
-        outcome.answered,
-        outcome.lost,
-        outcome.duplicate,
-        outcome.reordered,
-        outcome.corrupt,
-        outcome.unsolicited,
-        outcome.late,
-        outcome.send_errors.total(),
-    ];
-    Table::new(&[
-        "",
-        ">sent",
-        ">answered",
-        ">lost",
-        ">duplicate",
-        ">reordered",
-        ">corrupt",
-        ">unsolicited",
-        ">late",
-        ">not sent",
-    ])
-    .with_rows([std::iter::once("datagrams".to_owned()).chain(counts.map(grouped))])
 }
 
 fn codes_table(outcome: &SlotOutcome) -> Table {

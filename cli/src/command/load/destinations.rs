@@ -5,6 +5,8 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use anyhow::{Context, Result, ensure};
 use linerate_networks::Net;
 
+use crate::quantity;
+
 // The most addresses a network of sources may have.
 const MOST_SOURCES: usize = 1 << 16;
 
@@ -29,7 +31,8 @@ fn parse_targets(text: &str, file: &str) -> Result<Vec<SocketAddr>> {
 }
 
 fn resolve(target: &str) -> Result<SocketAddr> {
-    let mut addresses = target.to_socket_addrs().with_context(|| {
+    let scoped_target = quantity::with_scope_number(target).map_err(anyhow::Error::msg)?;
+    let mut addresses = scoped_target.to_socket_addrs().with_context(|| {
         format!("'{target}' is no destination such as 192.168.0.1:7777 or [fd00::1]:7777")
     })?;
     addresses.next().with_context(|| format!("'{target}' has no address"))
@@ -61,6 +64,14 @@ mod tests {
         assert_eq!(targets, ["10.0.0.1:53".parse().expect("v4"), "[fd00::1]:53".parse().expect("v6")]);
         let error = parse_targets("10.0.0.1:53\n\nhere\n", "list.txt").expect_err("refused");
         assert_eq!(error.to_string(), "list.txt:3");
+    }
+
+    #[test]
+    fn link_local_destinations_name_their_interface() {
+        assert_eq!(resolve("[fe80::1%lo]:7").expect("lo"), "[fe80::1%1]:7".parse().expect("an address"));
+        assert_eq!(resolve("[fe80::1%3]:7").expect("a number"), "[fe80::1%3]:7".parse().expect("an address"));
+        let error = resolve("[fe80::1%nosuch0]:7").expect_err("refused");
+        assert_eq!(error.to_string(), "'[fe80::1%nosuch0]:7': no interface nosuch0");
     }
 
     #[test]

@@ -45,6 +45,12 @@ impl MergeArgs {
         if hosts.len() < 2 {
             // All generators ran on one host and share its clock.
             parts.iter_mut().for_each(|part| part.report.clock = None);
+            if self.max_clock_offset.is_some() {
+                let name = hosts.first().map_or("without a name", String::as_str);
+                warnings.push(Warning::remark(format!(
+                    "all documents are of one host ({name}), so --max-clock-offset was not checked"
+                )));
+            }
         } else if let Some(max_offset) = self.max_clock_offset {
             parts.iter().try_for_each(|part| check_clock(part, max_offset))?;
         }

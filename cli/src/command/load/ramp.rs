@@ -2,12 +2,12 @@
 
 use std::process::ExitCode;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, ensure};
 use linerate_load::report::RampReport;
-use linerate_load::{PacingMode, SlotOutcome};
+use linerate_load::{GeneratorError, PacingMode, SlotOutcome};
 
 use super::run::{LoadRun, exit_code};
-use super::slot::{no_requests_reason, warnings};
+use super::slot::{no_requests_reason, replies_per_second, warnings};
 use crate::render::format;
 use crate::view::load::live::{RAMP_HEADER, ramp_step};
 
@@ -27,16 +27,25 @@ impl LoadRun {
         for (index, rate) in rates.iter().enumerate() {
             let mode = PacingMode::Rate { per_second: *rate };
             let slot = self.times.step(mode, index == 0).permit_live_frames(max_rate, threads);
-            let outcome = self.generator.run(&slot)?;
+            let outcome = match self.generator.run(&slot) {
+                Err(GeneratorError::Cancelled) if index > 0 => {
+                    notes.push(format!("interrupted after {index} of {} steps", rates.len()));
+                    break;
+                }
+                outcome => outcome?,
+            };
             if outcome.duration < slot.duration || self.interrupt.is_raised() {
                 let completed = report.steps.len();
                 notes.push(format!("interrupted after {completed} of {} steps", rates.len()));
                 break;
             }
-            if outcome.sent == 0 {
-                bail!(no_requests_reason(&outcome, &self.targets()));
-            }
             let rate_text = format::rate(*rate);
+            if outcome.sent == 0 {
+                let reason = no_requests_reason(&outcome, &self.targets());
+                ensure!(index > 0, reason);
+                report.missed.push(format!("at {rate_text}/s: {reason}; the ramp ended there"));
+                break;
+            }
             notes.extend(warnings(&outcome).iter().map(|warning| format!("at {rate_text}/s: {warning}")));
             let missed_limits = self.bounds.missed_limits(&outcome);
             report.missed.extend(missed_limits.iter().map(|limit| format!("at {rate_text}/s: {limit}")));
@@ -45,8 +54,10 @@ impl LoadRun {
             report.steps.push(outcome);
         }
         // The lower rates of a ramp cannot reach the least rate, so the best step counts.
-        let best_rate = report.steps.iter().map(|step| step.answered_per_second).fold(0.0, f64::max);
-        report.missed.extend(self.bounds.missed_rate(best_rate));
+        if !report.steps.is_empty() {
+            let best_rate = report.steps.iter().map(replies_per_second).fold(0.0, f64::max);
+            report.missed.extend(self.bounds.missed_rate(best_rate));
+        }
         let has_replies = report.steps.iter().any(|step| step.answered > 0);
         let is_success = has_replies && report.missed.is_empty();
         let started_unix_seconds = report.steps.first().map(SlotOutcome::started_unix_seconds);

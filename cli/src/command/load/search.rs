@@ -6,12 +6,15 @@ use std::time::Duration;
 
 use anyhow::Result;
 use linerate_host::{Host, netlink};
-use linerate_load::capacity::{self, ProbeVerdict, RepeatedCapacity, SearchEnd, SearchEvent, SearchOptions};
+use linerate_load::capacity::{
+    self, CapacitySample, ProbeVerdict, RepeatedCapacity, SearchEnd, SearchEvent, SearchOptions,
+};
 use linerate_load::report::{SearchMethod, SearchReport};
 use linerate_load::{BoundReason, GeneratorDescription, SendMethod, stats};
 
 use super::arguments::LimitArgs;
 use super::run::{LoadRun, exit_code, seconds};
+use super::slot::refusals_warning;
 use crate::origin;
 use crate::render::format;
 use crate::view::load::live::{PROBE_HEADER, probe};
@@ -132,17 +135,23 @@ impl LimitArgs {
 fn warnings(capacity: &RepeatedCapacity, method: &SearchMethod) -> Vec<String> {
     let mut warnings = Vec::new();
     if capacity.generator_bound {
-        let bound_reason = capacity.bound_because.last();
-        warnings.push(match bound_reason {
-            Some(bound_reason @ (BoundReason::NothingHigher | BoundReason::ServerDeliversReplies)) => {
-                format!("capacity is a lower bound: {bound_reason}")
+        let reasons: Vec<&BoundReason> = capacity.bound_because.iter().collect();
+        // Next to a property of the path, the generator's own limit is a reason, too.
+        let shown_reasons = match reasons[..] {
+            [.., _, BoundReason::ServerDeliversReplies] => &reasons[reasons.len() - 2..],
+            _ => &reasons[reasons.len().saturating_sub(1)..],
+        };
+        warnings.extend(shown_reasons.iter().map(|reason| match reason {
+            BoundReason::NothingHigher | BoundReason::ServerDeliversReplies => {
+                format!("capacity is a lower bound: {reason}")
             }
-            bound_reason => {
-                let reason_text = bound_reason.map_or_else(String::new, |reason| format!(": {reason}"));
-                format!("the generator was the limit, capacity is a lower bound{reason_text}")
-            }
-        });
+            reason => format!("the generator was the limit, capacity is a lower bound: {reason}"),
+        }));
+        if reasons.is_empty() {
+            warnings.push("the generator was the limit, capacity is a lower bound".to_owned());
+        }
     }
+    warnings.extend(refusals_warning(&capacity.codes));
     if let Some(late_ratio) =
         late_ratio_of_failed_probes(capacity).filter(|late_ratio| *late_ratio > LATE_MATTERS)
     {
@@ -161,19 +170,38 @@ fn warnings(capacity: &RepeatedCapacity, method: &SearchMethod) -> Vec<String> {
         warnings.push(format!("{confirmed} of {requested} searches were confirmed: set a longer --time"));
     }
     if capacity.transactions_per_second.median == 0.0 && !has_ended(SearchEnd::Cancelled) {
-        let last_slot = capacity.neighbourhood.slots.last();
-        let cause = match last_slot.filter(|probe| probe.answered > 0) {
-            Some(probe) => {
-                let lowest_text = format::rate(probe.requested_per_second);
-                format!(
-                    "even the lowest rate does not hold: {lowest_text}/s; a longer --slot tries lower rates"
-                )
-            }
-            None => "nothing was answered".to_owned(),
-        };
-        warnings.push(format!("no rate holds: {cause}"));
+        warnings.push(format!("no rate holds: {}", no_rate_cause(&capacity.neighbourhood)));
     }
     warnings
+}
+
+/// Why no rate holds, by the last rate that was tried.
+fn no_rate_cause(search: &CapacitySample) -> String {
+    let Some(probe) = search.slots.last() else {
+        return "the --time was over before the first request".to_owned();
+    };
+    let rate_text = format::rate(probe.requested_per_second);
+    let errors = &probe.send_errors;
+    let silence = |why: String| format!("nothing was answered: {why}");
+    match errors.unsent_reason() {
+        _ if probe.answered > 0 && search.ended == SearchEnd::OutOfTime => {
+            format!("{rate_text}/s does not hold; a longer --time tries lower rates")
+        }
+        _ if probe.answered > 0 => {
+            format!("even the lowest rate does not hold: {rate_text}/s; a longer --slot tries lower rates")
+        }
+        _ if errors.nobody_listens() => silence("connection refused, nobody listens".to_owned()),
+        _ if errors.rejected > 0 => silence("requests were rejected on the way (ICMP)".to_owned()),
+        Some(reason) if probe.sent == 0 => format!("no request could be sent: {reason}"),
+        _ if probe.fragmented > 0 => {
+            silence("replies came in fragments, which only --backend socket counts".to_owned())
+        }
+        _ if probe.corrupt > 0 => silence(format!(
+            "{} datagrams were no valid replies (--workload)",
+            format::grouped(probe.corrupt)
+        )),
+        _ => "nothing was answered".to_owned(),
+    }
 }
 
 // If this share of requests left late in the failed steps, the search may have been misled.
@@ -184,4 +212,66 @@ fn late_ratio_of_failed_probes(capacity: &RepeatedCapacity) -> Option<f64> {
     let probes = capacity.searches.iter().flat_map(|search| &search.slots);
     let failed_probes = probes.filter(|probe| probe.verdict != ProbeVerdict::Holds);
     stats::median(&failed_probes.map(|probe| probe.late_ratio).collect::<Vec<_>>())
+}
+
+#[cfg(test)]
+mod tests {
+    use linerate_load::capacity::ProbeResult;
+    use linerate_load::generator::GeneratorBuilder;
+    use linerate_load::{Latency, SendErrors};
+
+    use super::*;
+
+    fn probe() -> ProbeResult {
+        ProbeResult {
+            requested_per_second: 40.0,
+            offered_per_second: 40.0,
+            answered_per_second: 0.0,
+            sent: 20,
+            answered: 0,
+            loss_ratio: 1.0,
+            steady_loss_ratio: None,
+            codes: Vec::new(),
+            corrupt: 0,
+            fragmented: 0,
+            send_errors: SendErrors::default(),
+            late_ratio: 0.0,
+            latency_ns: Latency::new(),
+            verdict: ProbeVerdict::NothingAnswered,
+            send_method: SendMethod::Datagrams,
+            bound_because: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn the_reason_why_no_rate_holds_is_named() {
+        // The budget is zero, so nothing is sent.
+        let options = SearchOptions { budget: Duration::ZERO, ..SearchOptions::default() };
+        let target = "127.0.0.1:9".parse().expect("an address");
+        let generator = GeneratorBuilder::default().targets(vec![target]).start_socket();
+        let empty = capacity::search(&mut generator.expect("a generator"), &options).expect("a result");
+        assert!(no_rate_cause(&empty).starts_with("the --time was over before"));
+        let errors = |errors| ProbeResult { send_errors: errors, ..probe() };
+        for (last_probe, expected) in [
+            (probe(), "nothing was answered"),
+            (errors(SendErrors { refused: 3, ..SendErrors::default() }), "nobody listens"),
+            (errors(SendErrors { rejected: 3, ..SendErrors::default() }), "rejected on the way"),
+            (
+                ProbeResult { sent: 0, ..errors(SendErrors { forbidden: 3, ..SendErrors::default() }) },
+                "no request could be sent: a filter of this host",
+            ),
+            (ProbeResult { corrupt: 1_200, ..probe() }, "1,200 datagrams were no valid replies"),
+            (ProbeResult { fragmented: 5, ..probe() }, "fragments"),
+            (ProbeResult { answered: 5, ..probe() }, "/s does not hold; a longer --time"),
+        ] {
+            let search = CapacitySample { slots: vec![last_probe], ..empty.clone() };
+            assert!(no_rate_cause(&search).contains(expected), "{}", no_rate_cause(&search));
+        }
+        let lowest = CapacitySample {
+            slots: vec![ProbeResult { answered: 5, ..probe() }],
+            ended: SearchEnd::NothingHolds,
+            ..empty
+        };
+        assert!(no_rate_cause(&lowest).contains("a longer --slot tries lower rates"));
+    }
 }

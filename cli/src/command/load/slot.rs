@@ -3,12 +3,14 @@
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
+use linerate_load::generator::MAX_INTERVALS;
 use linerate_load::report::{ClockOffset, LoadReport};
-use linerate_load::{PacingMode, SlotOutcome};
+use linerate_load::{CodeCount, PacingMode, SlotOutcome};
 
 use super::arguments::LimitArgs;
 use super::run::{LoadRun, exit_code};
 use crate::render::format;
+use crate::view::load::code_name;
 
 impl LoadRun {
     /// Offers load once, and reports it.
@@ -25,6 +27,10 @@ impl LoadRun {
             bail!(no_requests_reason(&outcome, &self.targets()));
         }
         let mut warnings = warnings(&outcome);
+        if let Some(length) = slot.interval_length().filter(|length| Some(*length) > slot.interval) {
+            let (seconds, most) = (length.as_secs_f64(), MAX_INTERVALS);
+            warnings.push(format!("intervals of {seconds:.2} s, because a result has at most {most}"));
+        }
         if outcome.duration < slot.duration {
             let (sent_seconds, requested_seconds) =
                 (outcome.duration.as_secs_f64(), slot.duration.as_secs_f64());
@@ -65,7 +71,7 @@ impl LimitArgs {
     /// The thresholds that an outcome misses, one line each.
     pub(crate) fn missed_thresholds(&self, outcome: &SlotOutcome) -> Vec<String> {
         let mut missed = self.missed_limits(outcome);
-        missed.extend(self.missed_rate(outcome.answered_per_second));
+        missed.extend(self.missed_rate(replies_per_second(outcome)));
         missed
     }
 
@@ -111,6 +117,16 @@ impl LimitArgs {
     }
 }
 
+/// The rate for --min-rate. At a paced rate, all replies count, because those to the last requests come
+/// after the end.
+pub(crate) fn replies_per_second(outcome: &SlotOutcome) -> f64 {
+    let Some(requested) = outcome.requested_per_second else { return outcome.answered_per_second };
+    let rate = outcome.offered_per_second * (1.0 - outcome.loss_ratio());
+    // A schedule has whole requests.
+    let one_request = 1.0 / outcome.duration.as_secs_f64().max(1e-9);
+    if rate + one_request > requested { rate.max(requested) } else { rate }
+}
+
 /// Why nothing was sent.
 pub(crate) fn no_requests_reason(outcome: &SlotOutcome, targets: &str) -> String {
     let errors = &outcome.send_errors;
@@ -132,6 +148,19 @@ pub(crate) fn warnings(outcome: &SlotOutcome) -> Vec<String> {
         .iter()
         .map(|reason| format!("the generator was the limit, rates are lower bounds: {reason}"))
         .collect();
+    if outcome.send_errors.rejected > 0 {
+        let rejected = format::grouped(outcome.send_errors.rejected);
+        warnings.push(format!(
+            "{rejected} requests were rejected on the way (ICMP), as by a firewall or a router"
+        ));
+    }
+    if outcome.fragmented > 0 {
+        let fragmented = format::grouped(outcome.fragmented);
+        warnings.push(format!(
+            "{fragmented} replies came in fragments, which the XDP backend counts as lost: use --backend socket"
+        ));
+    }
+    warnings.extend(refusals_warning(&outcome.codes));
     if outcome.send_errors.nobody_listens() {
         warnings.push(format!("connection refused {} times: nobody listened", outcome.send_errors.refused));
     }
@@ -158,6 +187,25 @@ pub(crate) fn warnings(outcome: &SlotOutcome) -> Vec<String> {
     warnings
 }
 
+// Codes of replies that a service gives to requests that it serves.
+const SERVED: [&str; 7] =
+    ["NOERROR", "NXDOMAIN", "Access-Accept", "Access-Challenge", "primary", "secondary", "unsynchronized"];
+
+/// Replies are counted whatever they say. Reports codes of refusals and failures from 1 % of the replies on.
+pub(crate) fn refusals_warning(codes: &[CodeCount]) -> Option<String> {
+    let refusals: Vec<&CodeCount> = codes
+        .iter()
+        .filter(|code| code.name.as_deref().is_some_and(|name| !SERVED.contains(&name)))
+        .collect();
+    let total: u64 = codes.iter().map(|code| code.count).sum();
+    let refused: u64 = refusals.iter().map(|code| code.count).sum();
+    let names: Vec<String> = refusals.iter().map(|code| code_name(code)).collect();
+    (refused * 100 >= total && refused > 0).then(|| {
+        let share = format::percent(refused as f64 / total as f64);
+        format!("{share} of the replies were {}: they count as answers", names.join(", "))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use linerate_load::SendErrors;
@@ -165,10 +213,9 @@ mod tests {
     use super::*;
     use crate::render::load_fixtures;
 
-    #[test]
-    fn requests_that_did_not_leave_are_reported_and_miss_the_loss_limit() {
-        let limits = LimitArgs {
-            max_loss: Some(0.001),
+    fn limits() -> LimitArgs {
+        LimitArgs {
+            max_loss: None,
             max_p99: None,
             min_rate: None,
             overload: Vec::new(),
@@ -176,7 +223,38 @@ mod tests {
             resolution: 0.01,
             slot: 0.5,
             time: 300.0,
+        }
+    }
+
+    #[test]
+    fn min_rate_is_met_by_a_paced_rate_without_losses() {
+        let mut limits = limits();
+        limits.min_rate = Some(1_000.0);
+        let outcome = |answered_per_second, lost| SlotOutcome {
+            // The last reply came after the end.
+            answered_per_second,
+            ..load_fixtures::outcome(1_000.0, lost)
         };
+        assert_eq!(limits.missed_thresholds(&outcome(999.0, 0)), [""; 0]);
+        assert_eq!(limits.missed_thresholds(&outcome(989.0, 30)).len(), 1);
+        let flood = SlotOutcome { requested_per_second: None, ..outcome(999.0, 0) };
+        assert_eq!(limits.missed_thresholds(&flood).len(), 1);
+    }
+
+    #[test]
+    fn replies_that_refuse_are_reported_with_their_codes() {
+        let code =
+            |name: &str, count| CodeCount { code: 0, name: Some(name.to_owned()), count, truncated: 0 };
+        let warning = |codes: &[CodeCount]| refusals_warning(codes).unwrap_or_default();
+        assert_eq!(warning(&[code("NOERROR", 995), code("SERVFAIL", 5)]), "");
+        assert_eq!(warning(&[]), "");
+        let text = warning(&[code("NOERROR", 80), code("SERVFAIL", 15), code("REFUSED", 5)]);
+        assert!(text.contains("of the replies were SERVFAIL, REFUSED: they count as answers"), "{text}");
+    }
+
+    #[test]
+    fn requests_that_did_not_leave_are_reported_and_miss_the_loss_limit() {
+        let limits = LimitArgs { max_loss: Some(0.001), ..limits() };
         let mut outcome = load_fixtures::outcome(1_000.0, 0);
         assert!(limits.missed_thresholds(&outcome).is_empty());
         outcome.send_errors = SendErrors { forbidden: 2_000, no_buffers: 1_000, ..SendErrors::default() };

@@ -4,8 +4,8 @@ use linerate_load::capacity::{CapacitySample, ProbeResult, ProbeVerdict, SearchE
 use linerate_load::report::{SearchMethod, SearchReport};
 
 use super::{
-    axis, base_document, chart_section, generator_facts, generator_text, latency_at, latency_axis,
-    latency_text, line_chart, loss_axis, mark, overload_section, seconds, with_method_section,
+    axis, base_document, chart_section, codes_fact, generator_facts, generator_text, latency_at,
+    latency_axis, latency_text, line_chart, loss_axis, mark, overload_section, seconds, with_method_section,
 };
 use crate::document::{
     Audience, ChartScale, Document, Fact, LineAxis, LineChart, LineSeries, LineStyle, Section, Table, Tile,
@@ -28,6 +28,7 @@ fn search(envelope: &Envelope<SearchReport>) -> Document {
     let report = &envelope.result;
     let method = &report.method;
     let mut facts = generator_facts(&report.generator);
+    facts.extend(codes_fact(&report.capacity.codes));
     facts.extend([
         Fact::new("a rate holds with", bounds(method)),
         Fact::new("each rate offered for", seconds(method.slot_seconds)),
@@ -74,6 +75,7 @@ fn text_facts(report: &SearchReport) -> Vec<Fact> {
         facts.push(Fact::new("sent", report.capacity.send_method.to_string()));
         facts.push(Fact::new("loss there", percent(report.capacity.loss_ratio)));
         facts.push(Fact::new("latency", latency_text(latency)));
+        facts.extend(codes_fact(&report.capacity.codes));
     }
     facts
 }

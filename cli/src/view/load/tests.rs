@@ -134,3 +134,14 @@ fn requests_without_a_reply_have_reasons_that_add_up() {
     envelope.result.outcome.lost = 0;
     assert!(!plain(&slot(&envelope)).contains("no reply"));
 }
+
+#[test]
+fn refused_requests_count_as_sent() {
+    let mut envelope = load_fixtures::envelope();
+    envelope.result.outcome.send_errors.refused = 50;
+    for no_reply in [false, true] {
+        envelope.result.no_reply = no_reply;
+        let document = slot(&envelope);
+        assert!(!page(&document).contains("not sent") && !plain(&document).contains("not sent"));
+    }
+}
