@@ -1,9 +1,11 @@
 //! The processes of a host, by id and name.
 
+mod cgroup;
 pub(crate) mod copy;
 pub(crate) mod owners;
 pub(crate) mod task;
 
+pub use cgroup::cgroup_path;
 pub use task::allowed_cpus;
 
 use crate::known::UnknownReason;

@@ -1,6 +1,7 @@
 //! `--netns`: the network namespace of a command.
 
 use std::fs::File;
+use std::os::fd::AsFd as _;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -9,6 +10,7 @@ use linerate_host::Host;
 use linerate_trace::delay::PortPlace;
 use linerate_tune::journal::Journal;
 use linerate_tune::transaction::TuneNamespace;
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 /// The network namespace that a command looks at.
 #[derive(Debug, Default, Args)]
@@ -41,9 +43,18 @@ impl NetnsArgs {
             rustix::process::chroot(root)
                 .with_context(|| format!("--host-root {root_text} requires CAP_SYS_CHROOT"))?;
             std::env::set_current_dir("/").context("cannot enter the root of the host")?;
+            enter_cgroup_namespace();
         }
         let file = self.netns.as_deref().map(open).transpose()?;
         Ok(linerate_lab::visit::enter(file.as_ref())?)
+    }
+}
+
+/// Enters the cgroup namespace of the host, in which the paths of other containers' control groups are
+/// complete. Without CAP_SYS_ADMIN these groups stay unknown, those of services do not.
+fn enter_cgroup_namespace() {
+    if let Ok(file) = File::open("/proc/1/ns/cgroup") {
+        let _ = move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::ControlGroup));
     }
 }
 

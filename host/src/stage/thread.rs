@@ -43,7 +43,7 @@ pub struct ThreadWatch {
     /// Threads that run only on idle CPUs (SCHED_IDLE).
     pub scheduled_idle: u32,
     /// The CPU quota of its cgroup or a parent.
-    pub cpu_quota: Option<CpuQuota>,
+    pub cpu_quota: Known<Option<CpuQuota>>,
 }
 
 #[derive(Debug, Clone, Serialize)]

@@ -167,9 +167,12 @@ impl<'h> HeadroomSession<'h> {
         threads.iter().for_each(|thread| *shares.entry(thread.pid).or_default() += thread.read_share);
         let mut quotas = BTreeMap::<String, QuotaDemand>::new();
         for (pid, share) in shares {
-            for CpuQuota { cgroup, cpus, .. } in CpuQuota::all_of_process(self.host, pid) {
+            for CpuQuota { cgroup, cpus, .. } in
+                CpuQuota::all_of_process(self.host, pid).value().into_iter().flatten()
+            {
                 let quota = quotas.entry(cgroup.clone()).or_default();
-                *quota = QuotaDemand { cgroup, cpus, read_share: quota.read_share + share };
+                let read_share = quota.read_share + share;
+                *quota = QuotaDemand { cgroup: cgroup.clone(), cpus: *cpus, read_share };
             }
         }
         quotas.into_values().collect()

@@ -85,7 +85,7 @@ pub(in crate::stage) fn thread_watch(started_seconds: Option<f64>) -> ThreadWatc
         calls: Known::Value(2),
         stopped: 0,
         scheduled_idle: 0,
-        cpu_quota: None,
+        cpu_quota: Known::Value(None),
     }
 }
 

@@ -2,7 +2,8 @@
 
 use serde::Serialize;
 
-use crate::Host;
+use crate::process::cgroup_path;
+use crate::{Host, Known};
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CpuQuota {
@@ -17,18 +18,20 @@ pub struct CpuQuota {
 
 impl CpuQuota {
     /// The most exhausted of [`CpuQuota::all_of_process`], the innermost of equal ones.
-    pub(super) fn of_process(host: &Host, pid: u32) -> Option<Self> {
-        Self::all_of_process(host, pid).into_iter().rev().max_by_key(|quota| quota.throttled)
+    pub(super) fn of_process(host: &Host, pid: u32) -> Known<Option<Self>> {
+        let most_throttled = |quotas: Vec<Self>| quotas.into_iter().rev().max_by_key(|quota| quota.throttled);
+        Self::all_of_process(host, pid).map(most_throttled)
     }
 
     /// The quotas of the process's cgroup and its parents, the innermost first. Empty without a
     /// quota, for an ended process, and with cgroup v1.
-    pub fn all_of_process(host: &Host, pid: u32) -> Vec<Self> {
-        let text = host.read(&format!("/proc/{pid}/cgroup")).unwrap_or_default();
-        let path = text.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default().trim_end();
-        let parents = std::iter::successors(Some(path), |path| Some(path.rsplit_once('/')?.0));
-        let cgroups = parents.filter(|path| !path.is_empty());
-        cgroups.filter_map(|path| Self::of_cgroup(host, format!("/sys/fs/cgroup/{path}"))).collect()
+    pub fn all_of_process(host: &Host, pid: u32) -> Known<Vec<Self>> {
+        cgroup_path(host, &format!("/proc/{pid}")).map(|path| {
+            let path = path.unwrap_or_default();
+            let parents = std::iter::successors(Some(path.as_str()), |path| Some(path.rsplit_once('/')?.0));
+            let cgroups = parents.filter(|path| path.len() > 1);
+            cgroups.filter_map(|path| Self::of_cgroup(host, format!("/sys/fs/cgroup{path}"))).collect()
+        })
     }
 
     /// `cpu.max` is a quota and a period in microseconds, or `max` for no limit
@@ -64,8 +67,8 @@ mod tests {
         ]);
         let cgroup = "/sys/fs/cgroup/system.slice".to_owned();
         let expected = CpuQuota { cgroup, cpus: 0.2, periods: 91, throttled: 77 };
-        assert_eq!(CpuQuota::of_process(&host, 50), Some(expected));
-        assert_eq!(CpuQuota::of_process(&host, 51), None);
-        assert_eq!(CpuQuota::of_process(&host, 52), None);
+        assert_eq!(CpuQuota::of_process(&host, 50), Known::Value(Some(expected)));
+        assert_eq!(CpuQuota::of_process(&host, 51), Known::Value(None));
+        assert_eq!(CpuQuota::of_process(&host, 52), Known::Value(None));
     }
 }

@@ -1,6 +1,7 @@
 //! Limits of a process: the CPUs of its control group, its namespaces, and the capabilities of this
 //! process.
 
+use linerate_host::process::cgroup_path;
 use linerate_host::{CpuSet, Host};
 
 /// `CAP_SYS_PTRACE` of linux/capability.h: to read and copy the descriptors of other users'
@@ -9,8 +10,7 @@ const SYS_PTRACE: u32 = 19;
 
 /// The CPUs that the control group of a thread permits; `None` without a limit, or if it is unknown.
 pub(crate) fn cpuset(host: &Host, pid: u32, tid: u32, online: Option<&CpuSet>) -> Option<CpuSet> {
-    let groups = host.read(&format!("/proc/{pid}/task/{tid}/cgroup")).ok()?;
-    let file = cpuset_file(&groups)?;
+    let file = cpuset_file(host, &format!("/proc/{pid}/task/{tid}"))?;
     // A group without the controller has the limit of the nearest group above that has the
     // controller.
     let mut directory = file.directory.as_str();
@@ -35,19 +35,20 @@ struct CpusetFile {
 
 /// From lines such as `0::/system.slice/nsd.service`, or `4:cpuset:/` of version 1 (cgroups(7)). If
 /// both versions exist, version 1 has precedence, because a controller is in one version only.
-fn cpuset_file(groups: &str) -> Option<CpusetFile> {
-    let lines = || groups.lines().filter_map(|line| line.split_once(':')?.1.split_once(':'));
+fn cpuset_file(host: &Host, thread: &str) -> Option<CpusetFile> {
+    let groups = host.read(&format!("{thread}/cgroup")).ok()?;
+    let mut lines = groups.lines().filter_map(|line| line.split_once(':')?.1.split_once(':'));
     let file_below = |root: &'static str, path: &str, name| CpusetFile {
         root,
         directory: format!("{root}{}", path.trim_end_matches('/')),
         name,
     };
-    let cpuset_line = lines().find(|(names, _)| names.split(',').any(|name| name == "cpuset"));
+    let cpuset_line = lines.find(|(names, _)| names.split(',').any(|name| name == "cpuset"));
     if let Some((_, path)) = cpuset_line {
         return Some(file_below("/sys/fs/cgroup/cpuset", path, "cpuset.effective_cpus"));
     }
-    let (_, path) = lines().find(|(names, _)| names.is_empty())?;
-    Some(file_below("/sys/fs/cgroup", path, "cpuset.cpus.effective"))
+    let path = cgroup_path(host, thread).into_value().flatten()?;
+    Some(file_below("/sys/fs/cgroup", &path, "cpuset.cpus.effective"))
 }
 
 /// Whether this process may trace processes of other users; true if that is unknown.

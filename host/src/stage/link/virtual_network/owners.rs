@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{PortKind, PortOwner, VirtualPort};
 use crate::Host;
+use crate::process::cgroup_path;
 use crate::process::owners::descriptors;
 
 /// Sets the owners of ports, and returns the processes of virtual machines.
@@ -106,15 +107,11 @@ fn owner(host: &Host, pid: u32) -> PortOwner {
     let read = |file: &str| host.read(&format!("/proc/{pid}/{file}")).ok();
     let machine = read("cmdline").and_then(|text| machine_name(&text));
     let comm = || read("comm").map_or_else(|| pid.to_string(), |comm| comm.trim().to_owned());
-    let cgroup = read("cgroup").and_then(|text| {
-        let path = text.lines().find_map(|line| line.strip_prefix("0::"))?;
-        Some(path.trim_end().to_owned())
-    });
     let network = namespace(host, &pid.to_string());
     PortOwner {
         pid,
         name: machine.unwrap_or_else(comm),
-        cgroup,
+        cgroup: cgroup_path(host, &format!("/proc/{pid}")).into_value().flatten(),
         network,
         virtual_cpus: virtual_cpus(host, pid),
     }

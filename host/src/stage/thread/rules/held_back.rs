@@ -61,11 +61,11 @@ fn match_stopped(service: &ServiceSockets, watch: &ThreadWatch) -> Option<RuleMa
 }
 
 fn match_throttled(view: &HostView<'_>, service: &ServiceSockets, watch: &ThreadWatch) -> Option<RuleMatch> {
-    let quota = watch.cpu_quota.as_ref()?;
+    let quota = watch.cpu_quota.value()?.as_ref()?;
     let rate = |count: fn(&CpuQuota) -> u64| {
         view.rate(|path| {
             let found = path.thread.processes.iter().find(|other| other.pid == watch.pid)?;
-            found.cpu_quota.as_ref().filter(|other| other.cgroup == quota.cgroup).map(count)
+            found.cpu_quota.value()?.as_ref().filter(|other| other.cgroup == quota.cgroup).map(count)
         })
     };
     let is_rare = |throttled: f64, periods: f64| throttled < periods * OFTEN;
@@ -138,8 +138,8 @@ fn match_crowded(view: &HostView<'_>, service: &ServiceSockets) -> Option<RuleMa
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::PacketPath;
     use crate::stage::socket::sample::{host, later, service, thread, thread_watch};
+    use crate::{Known, PacketPath};
 
     fn path(cpus: [&str; 2]) -> PacketPath {
         let threads = vec![thread(51, 700, cpus[0]), thread(52, 701, cpus[1])];
@@ -178,8 +178,8 @@ mod tests {
         let quota = |throttled| {
             let mut path = path(["0", "1"]);
             let cgroup = "/sys/fs/cgroup/dns".to_owned();
-            path.thread.processes[0].cpu_quota =
-                Some(CpuQuota { cgroup, cpus: 0.2, periods: 100, throttled });
+            let quota = CpuQuota { cgroup, cpus: 0.2, periods: 100, throttled };
+            path.thread.processes[0].cpu_quota = Known::Value(Some(quota));
             path
         };
         assert_eq!(matches(&HostView::once(&quota(0))), []);
@@ -191,8 +191,9 @@ mod tests {
         assert_eq!(matches(&HostView::twice(&quota(89), &now)), []);
         for (periods, severity) in [(100, Severity::High), (101, Severity::Note)] {
             let mut now = later(&quota(10));
-            let now_quota = now.thread.processes[0].cpu_quota.as_mut().expect("a quota");
-            now_quota.periods += periods;
+            if let Known::Value(Some(quota)) = &mut now.thread.processes[0].cpu_quota {
+                quota.periods += periods;
+            }
             assert_eq!(matches(&HostView::twice(&quota(9), &now))[0].0, severity, "1 of {periods}");
         }
     }
