@@ -46,4 +46,4 @@ pub use root::{Host, HostError, IrqbalanceSetup};
 pub use scope::Scope;
 pub use setting::{Setting, SettingError, SettingValue};
 pub use stage::{HostView, PacketPath, StageName};
-pub use summary::{HostSummary, unix_seconds};
+pub use summary::{HostSummary, host_name, unix_seconds};

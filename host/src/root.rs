@@ -231,8 +231,8 @@ impl Host {
             let answer = perform();
             if let Some(record) = &self.record {
                 let json = match &answer {
-                    Ok(answer) => serde_json::to_vec_pretty(answer),
-                    Err(error) => serde_json::to_vec_pretty(&RecordedFailure::of(error)),
+                    Ok(answer) => serde_json::to_vec(answer),
+                    Err(error) => serde_json::to_vec(&RecordedFailure::of(error)),
                 };
                 // An answer that cannot be serialized is recorded as such, and still returned.
                 lock(record).files.insert(path, RecordedResult::of(&json.map_err(io::Error::other)));

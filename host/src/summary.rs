@@ -48,8 +48,8 @@ impl HostSummary {
     }
 }
 
-// The node name of this host; `None` if it has none.
-fn host_name() -> Option<String> {
+/// The node name of this host; `None` if it has none.
+pub fn host_name() -> Option<String> {
     let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
     (!name.is_empty() && name != "(none)").then_some(name)
 }

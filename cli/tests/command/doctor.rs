@@ -48,6 +48,7 @@ fn captures_give_the_same_document_as_their_host() {
             without_run_fields(document_of(&linerate(&["doctor", "--root", text(root), "--json", "-"])))
         };
         assert_eq!(diagnose(tree.path()), diagnose(&file), "{name}");
+        assert_eq!(manifest(&file)["unix_seconds"], Value::Null, "the directory has no time");
     }
 }
 
@@ -63,12 +64,38 @@ fn anonymous_captures_keep_the_findings_and_hide_names() {
         let diagnose = |root: &Path| document_of(&linerate(&["doctor", "--root", text(root), "--json", "-"]));
         let (named, anonymous) = (diagnose(tree.path()), diagnose(&file));
         assert_eq!(ids(&named), ids(&anonymous), "{host}");
-        let content = std::fs::File::open(&file).expect("a capture");
-        let mut bytes = Vec::new();
-        flate2::read::GzDecoder::new(content).read_to_end(&mut bytes).expect("a tar");
-        let capture = String::from_utf8_lossy(&bytes);
+        let capture = unpacked(&file);
         assert!(named.to_string().contains(name) && !capture.contains(name), "{host}");
     }
+}
+
+fn unpacked(file: &Path) -> String {
+    let content = std::fs::File::open(file).expect("a capture");
+    let mut bytes = Vec::new();
+    flate2::read::GzDecoder::new(content).read_to_end(&mut bytes).expect("a tar");
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[test]
+fn a_capture_that_is_made_anonymous_later_hides_the_host_name() {
+    let tree = tree("makita-2016");
+    let directory = tree.path().join("etc/systemd/network");
+    std::fs::create_dir_all(&directory).expect("made");
+    std::fs::write(directory.join("10-eth.link"), "# of db-7\n").expect("written");
+    let file = tree.path().join("capture.tar.gz");
+    let anonymous = || {
+        let capture =
+            linerate(&["doctor", "capture", text(&file), "--anonymous", "--root", text(tree.path())]);
+        assert_eq!(capture.status.code(), Some(0), "{}", errors_of(&capture));
+        (errors_of(&capture), unpacked(&file))
+    };
+    let (errors, capture) = anonymous();
+    assert!(errors.contains("the host name is unknown") && capture.contains("# of db-7"), "{errors}");
+    let info = r#"{"schema": "linerate.capture/1", "version": "0.1.0", "host_name": "db-7.example"}"#;
+    std::fs::write(tree.path().join("capture.json"), info).expect("written");
+    let (errors, capture) = anonymous();
+    assert!(!errors.contains("the host name is unknown"), "{errors}");
+    assert!(capture.contains("# of host\n") && !capture.contains("db-7"));
 }
 
 /// The manifest in a capture.

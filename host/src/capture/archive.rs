@@ -11,36 +11,65 @@ use tar::{Archive, Builder, Entry, EntryType, Header};
 use super::info::{ABOUT, CaptureFault, CaptureInfo, LATER, parse_info};
 use crate::HostRecording;
 use crate::recording::{CaptureExtras, RecordedResult};
+use crate::root::tree::LARGEST_FILE;
 
 // The limit of an archive's content, ten times the capture of a large host. A few bytes of gzip can
 // expand to gigabytes.
 const MOST_BYTES: u64 = 512 << 20;
 const MOST_ENTRIES: usize = 1_000_000;
-const LARGEST_FILE: u64 = 16 << 20;
 
+// Unit of a tar archive.
+const BLOCK: u64 = 512;
+
+const TOO_LARGE: &str = "more than any capture holds";
+
+/// Fails above the limits of [`read_tar`], so that every capture that is written can be read.
 pub fn write(output: impl Write, about: &CaptureInfo, readings: &[HostRecording]) -> io::Result<()> {
-    let mut builder = Builder::new(GzEncoder::new(output, Compression::default()));
     let extras = readings.iter().map(CaptureExtras::of).collect();
     let about = CaptureInfo { readings: extras, ..about.clone() };
-    append(&mut builder, ABOUT, &serde_json::to_vec_pretty(&about)?, about.unix_seconds)?;
+    let mut writer = ArchiveWriter {
+        builder: Builder::new(GzEncoder::new(output, Compression::default())),
+        time: about.unix_seconds.unwrap_or(0),
+        entries: 0,
+        bytes: 2 * BLOCK,
+    };
+    writer.append(ABOUT, &serde_json::to_vec(&about)?)?;
     for (index, reading) in readings.iter().enumerate() {
         let prefix = if index == 0 { String::new() } else { format!("{LATER}/") };
         for (path, result) in &reading.files {
             if let RecordedResult::Read(content) = result {
-                let path = format!("{prefix}{}", path.trim_start_matches('/'));
-                append(&mut builder, &path, content, about.unix_seconds)?;
+                writer.append(&format!("{prefix}{}", path.trim_start_matches('/')), content)?;
             }
         }
     }
-    builder.into_inner()?.finish()?.flush()
+    writer.builder.into_inner()?.finish()?.flush()
 }
 
-fn append(builder: &mut Builder<impl Write>, path: &str, content: &[u8], time: u64) -> io::Result<()> {
-    let mut header = Header::new_gnu();
-    header.set_size(content.len() as u64);
-    header.set_mode(0o600);
-    header.set_mtime(time);
-    builder.append_data(&mut header, path, content)
+struct ArchiveWriter<W: Write> {
+    builder: Builder<GzEncoder<W>>,
+    /// Seconds since 1970.
+    time: u64,
+    entries: usize,
+    /// With headers and the end of the archive.
+    bytes: u64,
+}
+
+impl<W: Write> ArchiveWriter<W> {
+    fn append(&mut self, path: &str, content: &[u8]) -> io::Result<()> {
+        let length = content.len() as u64;
+        self.entries += 1;
+        // A name that does not fit into the header has its own entry.
+        let header_blocks = if path.len() < 100 { 1 } else { 3 };
+        self.bytes += length.next_multiple_of(BLOCK) + header_blocks * BLOCK;
+        if self.entries > MOST_ENTRIES || length > LARGEST_FILE || self.bytes > MOST_BYTES {
+            return Err(io::Error::other(format!("{path}: {TOO_LARGE}")));
+        }
+        let mut header = Header::new_gnu();
+        header.set_size(length);
+        header.set_mode(0o600);
+        header.set_mtime(self.time);
+        self.builder.append_data(&mut header, path, content)
+    }
 }
 
 /// Reads a decompressed archive. Rejects archives larger than any capture, and paths that lead out
@@ -111,7 +140,7 @@ impl ArchiveReader {
         let length = content.len() as u64;
         self.bytes += length;
         if length > LARGEST_FILE || self.bytes > MOST_BYTES {
-            return Err(CaptureFault::Garbled(format!("{}: more than any capture holds", name.display())));
+            return Err(CaptureFault::Garbled(format!("{}: {TOO_LARGE}", name.display())));
         }
         Ok(content)
     }

@@ -21,10 +21,15 @@ pub(super) const LATER: &str = "later";
 pub struct CaptureInfo {
     pub schema: String,
     pub version: String,
-    /// When the last reading began, in seconds since 1970.
-    pub unix_seconds: u64,
+    /// When the last reading began, in seconds since 1970; `null` if a directory without
+    /// `capture.json` was read.
+    #[serde(default)]
+    pub unix_seconds: Option<u64>,
     #[serde(default)]
     pub kernel: Option<String>,
+    /// `null` in an anonymous capture, and if it is unknown.
+    #[serde(default)]
+    pub host_name: Option<String>,
     /// Whether addresses and names were replaced.
     #[serde(default)]
     pub anonymous: bool,

@@ -41,8 +41,9 @@ fn capture_info() -> CaptureInfo {
     CaptureInfo {
         schema: SCHEMA.to_owned(),
         version: "0.1.0".to_owned(),
-        unix_seconds: 1_700_000_000,
+        unix_seconds: Some(1_700_000_000),
         kernel: Some("6.18.0".to_owned()),
+        host_name: None,
         anonymous: false,
         scope: Scope { port: Some(53), ..Scope::default() },
         readings: Vec::new(),
@@ -102,6 +103,34 @@ fn unpacked_archive_reads_the_same_as_its_recordings() {
         read_results(&capture.later.expect("two readings")),
         read_results(&Host::recorded(recording()))
     );
+}
+
+#[test]
+fn answers_and_lists_of_large_hosts_are_read_completely() {
+    // More than 16 MiB of descriptors, and of sockets.
+    let large_list = vec![b' '; 17 << 20];
+    let names = vec!["a name of a file".repeat(64); 17 << 10];
+    let mut recording = recording();
+    recording.insert_file("/calls/sock_diag/udp4.json", large_list.clone());
+    recording.directories.insert("/proc/1/fd".into(), RecordedResult::Read(names.clone()));
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("x.tar.gz");
+    std::fs::write(&file, archive_bytes(&[recording])).expect("written");
+    let decoder = flate2::read::GzDecoder::new(std::fs::File::open(&file).expect("opened"));
+    tar::Archive::new(decoder).unpack(directory.path()).expect("unpacked");
+    for path in [file.as_path(), directory.path()] {
+        let host = OpenedCapture::open(path).expect("opened").first;
+        assert_eq!(host.read("/calls/sock_diag/udp4.json").expect("read").len(), large_list.len());
+        assert_eq!(host.list("/proc/1/fd").expect("listed"), names);
+    }
+}
+
+#[test]
+fn captures_that_could_not_be_read_are_not_written() {
+    let mut recording = recording();
+    recording.insert_file("/proc/large", vec![b' '; (128 << 20) + 1]);
+    let error = write(std::io::sink(), &capture_info(), &[recording]).expect_err("too large");
+    assert_eq!(error.to_string(), "proc/large: more than any capture holds");
 }
 
 #[test]

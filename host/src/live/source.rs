@@ -173,7 +173,7 @@ impl LiveHost {
                 SystemTime::now().duration_since(UNIX_EPOCH).ok().map(|elapsed| elapsed.as_secs_f64())
             }
             SnapshotSource::Captured(capture) => {
-                capture.about.as_ref().map(|about| about.unix_seconds as f64)
+                capture.about.as_ref().and_then(|about| about.unix_seconds.map(|seconds| seconds as f64))
             }
         }
     }

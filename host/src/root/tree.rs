@@ -11,12 +11,21 @@ use rustix::fs::{Dir, FileType, Mode, OFlags, ResolveFlags};
 
 use crate::recording::{CaptureExtras, RecordedResult};
 
-// Files of /proc and /sys are much smaller; a captured tree may contain anything.
-const LARGEST_FILE: u64 = 16 << 20;
+/// The limit of a file of a host or a capture, because a captured tree may contain anything. Two
+/// readings of a million open descriptors fit into `capture.json`.
+pub(crate) const LARGEST_FILE: u64 = 128 << 20;
 
 pub(crate) fn read_file(path: &Path) -> io::Result<Vec<u8>> {
+    read_content(std::fs::File::open(path)?)
+}
+
+/// `EFBIG` above the limit: the beginning of a file would be another value.
+fn read_content(file: std::fs::File) -> io::Result<Vec<u8>> {
     let mut content = Vec::new();
-    std::fs::File::open(path)?.take(LARGEST_FILE).read_to_end(&mut content)?;
+    file.take(LARGEST_FILE + 1).read_to_end(&mut content)?;
+    if content.len() as u64 > LARGEST_FILE {
+        return Err(io::Error::from_raw_os_error(libc::EFBIG));
+    }
     Ok(content)
 }
 
@@ -43,9 +52,7 @@ impl CapturedTree {
             FileType::Directory => return Err(io::Error::from_raw_os_error(libc::EISDIR)),
             _ => return Err(io::Error::other("no regular file")),
         }
-        let mut content = Vec::new();
-        std::fs::File::from(file).take(LARGEST_FILE).read_to_end(&mut content)?;
-        Ok(content)
+        read_content(file.into())
     }
 
     pub(super) fn list(&self, path: &str) -> io::Result<Vec<String>> {

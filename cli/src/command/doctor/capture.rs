@@ -34,23 +34,27 @@ impl CaptureArgs {
         let interrupt = InterruptFlag::install()?;
         let observed_host = ObservedHost::open(&self.input, true)?;
         let scope = observed_host.scope.clone();
+        let (host_name, was_anonymous) = (observed_host.host_name.clone(), observed_host.is_anonymous);
         let readings = observed_host.read(&interrupt)?;
         let kernel = readings.view().now.machine.kernel.value().cloned();
         let capture_info = CaptureInfo {
             schema: capture::SCHEMA.to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            unix_seconds: readings.unix_seconds.unwrap_or(0),
+            unix_seconds: readings.unix_seconds,
             kernel,
-            anonymous: self.anonymous,
+            host_name: host_name.clone().filter(|_| !self.anonymous),
+            anonymous: self.anonymous || was_anonymous,
             scope,
             readings: Vec::new(),
         };
-        let live = readings.live;
         let mut recordings = readings.into_recordings();
         if self.anonymous {
-            let name = rustix::system::uname();
-            let name = live.then(|| name.nodename().to_string_lossy());
-            capture::anonymise(&mut recordings, name.as_deref());
+            capture::anonymise(&mut recordings, host_name.as_deref());
+            if host_name.is_none() && !was_anonymous {
+                status_line!(
+                    "the host name is unknown, so configuration files in the capture may contain it"
+                );
+            }
         }
         let mut bytes = Vec::new();
         capture::write(&mut bytes, &capture_info, &recordings).context("the capture cannot be packed")?;

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use linerate_host::diagnosis::UnknownItem;
-use linerate_host::{Host, HostRecording, HostView, OpenedCapture, PacketPath, Scope};
+use linerate_host::stage::link::with_devices_below;
+use linerate_host::stage::socket::HostSockets;
+use linerate_host::{Host, HostRecording, HostView, OpenedCapture, PacketPath, Scope, host_name};
 
 use super::arguments::HostScopeArgs;
 use super::interval_wait::wait;
@@ -22,6 +24,9 @@ pub(crate) struct ObservedHost {
     interval: Option<Duration>,
     live: bool,
     unix_seconds: Option<u64>,
+    /// `None` if it is unknown, as in an anonymous capture.
+    pub(crate) host_name: Option<String>,
+    pub(crate) is_anonymous: bool,
 }
 
 pub(crate) struct HostReadings {
@@ -53,23 +58,35 @@ impl ObservedHost {
             None => (Host::live(), None, None),
         };
         let with_recording = |host: Host| if is_recording { host.recording() } else { host };
-        let captured_scope = capture_info.as_ref().map(|capture_info| capture_info.scope.clone());
-        let observed_host = Self {
+        let is_live = input.root.is_none();
+        let info = capture_info.as_ref();
+        let captured_scope = info.map(|info| info.scope.clone());
+        let captured_name = info.and_then(|info| info.host_name.clone());
+        let mut observed_host = Self {
             first: with_recording(first),
             later: later.map(with_recording),
             keep: is_recording,
             scope: input.scope_args.scope().or(captured_scope).unwrap_or_default(),
             interval: input.scope_args.interval,
-            live: input.root.is_none(),
-            unix_seconds: capture_info.map(|capture_info| capture_info.unix_seconds),
+            live: is_live,
+            unix_seconds: info.and_then(|info| info.unix_seconds),
+            host_name: if is_live { host_name() } else { captured_name },
+            is_anonymous: info.is_some_and(|info| info.anonymous),
         };
         observed_host.scope.check(&observed_host.first)?;
+        let scope = &mut observed_host.scope;
+        scope.interfaces = with_devices_below(&observed_host.first, &scope.interfaces);
         Ok(observed_host)
     }
 
     /// Reads once, or twice with `--interval` and no interrupt.
     pub(crate) fn read(self, interrupt: &InterruptFlag) -> Result<HostReadings> {
         let mut unix_seconds = if self.live { origin::unix_seconds() } else { self.unix_seconds };
+        if self.live && self.interval.is_some() {
+            // This loads the BPF iterators of groups, so that the first reading takes no longer than
+            // the second: rates refer to the time between their beginnings.
+            let _ = HostSockets::observe(&Host::live(), &self.scope);
+        }
         let first = PacketPath::observe(&self.first, &self.scope);
         self.scope.check_sockets(&first.socket)?;
         let Self { first: host, later, keep, scope, interval, live, .. } = self;
