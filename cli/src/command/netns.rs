@@ -50,8 +50,8 @@ impl NetnsArgs {
     }
 }
 
-/// Enters the cgroup namespace of the host, in which the paths of other containers' control groups are
-/// complete. Without CAP_SYS_ADMIN these groups stay unknown, those of services do not.
+/// Enters the cgroup namespace of the host, in which the paths of other containers' control groups
+/// are complete. Without CAP_SYS_ADMIN these groups stay unknown, those of services do not.
 fn enter_cgroup_namespace() {
     if let Ok(file) = File::open("/proc/1/ns/cgroup") {
         let _ = move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::ControlGroup));

@@ -3,8 +3,9 @@
 use crate::known::UnknownReason;
 use crate::{Host, Known};
 
-/// The path of the group from the root of the hierarchy, such as `/system.slice/dns.service`; `None`
-/// with cgroup v1, and for a process or thread that has ended. `directory` is such as `/proc/50`.
+/// The path of the group from the root of the hierarchy, such as `/system.slice/dns.service`.
+/// `None` with cgroup v1, and for a process or thread that has ended. `directory` is such as
+/// `/proc/50`.
 ///
 /// The kernel prints the path from the root of the reader's cgroup namespace, with `/..` for each
 /// level up from there (proc_cgroup_show in kernel/cgroup/cgroup.c). The group of process 1 is not
@@ -21,7 +22,8 @@ fn read_path(host: &Host, directory: &str) -> Result<Option<String>, UnknownReas
         return Ok(Some(path_below.to_owned()));
     }
     Err(format!(
-        "{directory}/cgroup: the path {path} starts at the cgroup namespace of linerate, and the host's path is not known"
+        "{directory}/cgroup: the path {path} starts at the cgroup namespace of linerate, \
+         and the host's path is not known"
     )
     .into())
 }

@@ -124,8 +124,8 @@ impl Host {
         item: &str,
         structure: &WordStructure,
     ) -> Result<T, HostError> {
-        // If netlink fails for any reason, the error of the ioctl is the driver's, not that of a kernel
-        // without the netlink family or command.
+        // If netlink fails for any reason, the error of the ioctl is the driver's, not that of a
+        // kernel without the netlink family or command.
         self.call_ethtool(interface, item, || {
             netlink::read(structure, interface).or_else(|_| structure.read(interface)).map(T::from)
         })

@@ -125,7 +125,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn ban_lists_parse_to_the_same_interrupts(irqs in proptest::collection::btree_set(1..65_536_u32, 0..40)) {
+        fn ban_lists_parse_to_the_same_interrupts(irqs in proptest::collection::btree_set(1..5000u32, 0..40)) {
             prop_assert_eq!(parse(list(&irqs).as_str()), Some(irqs));
         }
     }

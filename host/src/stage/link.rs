@@ -49,7 +49,7 @@ pub struct LinkState {
     pub features: Known<BTreeMap<String, bool>>,
     /// `None` if the device supports none and is none.
     pub sriov: Known<Option<SriovState>>,
-    /// The bridge or Open vSwitch that it is a port of, directly or through a bond or VLAN above it.
+    /// The bridge or Open vSwitch that it is a port of, directly or through a bond or VLAN.
     pub bridge: Known<Option<BridgePort>>,
     /// The driver's statistics (`ethtool -S`); `None` without any.
     pub statistics: Known<Option<BTreeMap<String, u64>>>,

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::process::{IRQBALANCE, KNOWN_PROGRAMS};
 
-// Prefixes of the names of systemd and of kernel threads. "vhost-" and "CPU " are threads of virtual
-// machines.
+// Prefixes of the names of systemd and of kernel threads. "vhost-" and "CPU " are threads of
+// virtual machines.
 const KNOWN_PREFIXES: [&str; 13] = [
     "systemd",
     "ksoftirqd",

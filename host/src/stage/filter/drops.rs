@@ -29,8 +29,8 @@ const RECEIVED: &str = "Ip.InReceives";
 const ACCOUNTED: [&str; 11] = [
     "Ip.InDelivers",
     "Ip.ForwDatagrams",
-    // To be forwarded, and larger than the MTU (ip_forward in net/ipv4/ip_forward.c). The same failure
-    // of an own packet only makes the result smaller.
+    // To be forwarded, and larger than the MTU (ip_forward in net/ipv4/ip_forward.c). The same
+    // failure of an own packet only makes the result smaller.
     "Ip.FragFails",
     "Ip.InHdrErrors",
     "Ip.InAddrErrors",

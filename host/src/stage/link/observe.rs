@@ -43,8 +43,8 @@ fn directory(interface: &str) -> String {
     format!("{INTERFACES}/{interface}")
 }
 
-/// These interfaces, each with the devices that carry its packets if it has none itself: the ports of
-/// a bond or a bridge, the interface under a VLAN.
+/// These interfaces, each with the devices that carry its packets if it has none itself: the ports
+/// of a bond or a bridge, the interface under a VLAN.
 pub fn with_devices_below(host: &Host, interfaces: &[String]) -> Vec<String> {
     let (mut names, mut checked) = (interfaces.to_vec(), interfaces.to_vec());
     let mut index = 0;
@@ -60,8 +60,8 @@ pub fn with_devices_below(host: &Host, interfaces: &[String]) -> Vec<String> {
     names
 }
 
-/// Adds the interfaces directly above (`upper_`) or below (`lower_`) one with these files (Linux 3.14,
-/// netdev_adjacent_sysfs_add in net/core/dev.c).
+/// Adds the interfaces directly above (`upper_`) or below (`lower_`) one with these files (Linux
+/// 3.14, netdev_adjacent_sysfs_add in net/core/dev.c).
 fn add_neighbours(names: &mut Vec<String>, files: &[String], prefix: &str) {
     for name in files.iter().filter_map(|file| file.strip_prefix(prefix)) {
         if is_interface_name(name) && !names.iter().any(|known| known == name) {

@@ -16,8 +16,8 @@ pub(super) fn rates(view: &HostView<'_>, count: Count) -> Option<BTreeMap<u32, f
     Some(now.into_iter().filter_map(rate).collect())
 }
 
-/// Packets processed per second and CPU. `None` also if the counter could have wrapped twice between
-/// the readings: a CPU processes at most about two million packets per second.
+/// Packets processed per second and CPU. `None` also if the counter could have wrapped twice
+/// between the readings: a CPU processes at most about two million packets per second.
 pub(super) fn packet_rates(view: &HostView<'_>) -> Option<BTreeMap<u32, f64>> {
     const SECONDS_PER_WRAP: f64 = 2_000.0;
     view.seconds().filter(|seconds| *seconds <= SECONDS_PER_WRAP)?;

@@ -134,7 +134,7 @@ mod tests {
         assert_eq!(single.severity, Severity::Note);
         let long = check(&HostView::twice(&before, &reading(20.0, 990_000, 100, "100000\n"))).remove(0);
         assert!(long.changes.is_empty());
-        // The packet counter may have wrapped several times in an hour, the counter of drops has not.
+        // In an hour the packet counter may have wrapped several times, unlike that of drops.
         let hour = check(&HostView::twice(&before, &reading(3_610.0, 990, 36_000, "1000\n"))).remove(0);
         assert_eq!(hour.title, "10 packets/s are lost at the full backlog of CPU 0");
         assert_eq!(hour.severity, Severity::Medium);
