@@ -106,6 +106,15 @@ impl Latency {
         self.quantile(0.5)
     }
 
+    // The mean, ns, in which longer latencies count as `longest_ns`; 0 without samples.
+    pub(crate) fn mean_up_to(&self, longest_ns: u64) -> f64 {
+        let entries = self.0.iter_recorded();
+        let sum: f64 = entries
+            .map(|entry| entry.value_iterated_to().min(longest_ns) as f64 * entry.count_at_value() as f64)
+            .sum();
+        sum / self.count().max(1) as f64
+    }
+
     /// The longest latency, ns.
     pub fn max(&self) -> Option<u64> {
         (!self.0.is_empty()).then(|| self.0.max())

@@ -65,6 +65,10 @@ pub struct SlotOutcome {
     pub intervals: Vec<SlotInterval>,
     /// Shows whether a queue grew during the slot.
     pub queue: QueueMedians,
+    /// Requests under way at the same time: the rate of replies times the mean latency of the first half. This number
+    /// remains unanswered at the end of the slot without a queue.
+    #[serde(default)]
+    pub mean_in_flight: u64,
     /// How well the generator kept up.
     pub self_watch: SelfWatch,
     /// Whether the generator was the limit, so that rates are lower bounds.
@@ -89,9 +93,9 @@ impl SlotOutcome {
     }
 
     /// Whether the queue grew, which a deep socket buffer hides from the loss of a short slot: the last quarter's
-    /// median latency exceeds the first half's by more than 1 ms and more than this share of the slot, or more than
-    /// 5 % of the requests (and more than 16) were unanswered at the slot's end and answered after it. Requests that
-    /// were in flight because of the first half's median latency are not counted among these.
+    /// median latency exceeds the first half's by more than 1 ms and more than this share of the slot, or at the
+    /// slot's end more than 5 % of the requests (and more than 16) were under way, in addition to those that are
+    /// always under way because of the latency, and were answered after it.
     ///
     /// A service that gets slightly more requests than it can answer answers later and later, by
     /// that excess times the elapsed time. A smaller share therefore detects a smaller excess.
@@ -108,10 +112,16 @@ impl SlotOutcome {
 
     fn leaves_a_queue(&self) -> bool {
         let timely_replies = self.answered_per_second * self.duration.as_secs_f64();
-        let in_flight = self.offered_per_second * self.queue.first_half_ns.unwrap_or(0) as f64 / 1e9;
-        let late_replies = self.answered as f64 - timely_replies - in_flight;
+        let late_replies = self.answered as f64 - timely_replies - self.mean_in_flight as f64;
         late_replies > FEW && late_replies > 0.05 * self.sent as f64
     }
+}
+
+// The requests of a slot that are under way at the same time, by Little's law.
+pub(crate) fn mean_in_flight(answered: u64, duration: Duration, first_half: &Latency) -> u64 {
+    let longest_ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+    let share_of_slot = first_half.mean_up_to(longest_ns) / (longest_ns.max(1) as f64);
+    (answered as f64 * share_of_slot) as u64
 }
 
 /// How often a code was answered.
@@ -399,4 +409,57 @@ fn from_seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, 
     let seconds = f64::deserialize(deserializer)?;
     Duration::try_from_secs_f64(seconds)
         .map_err(|_| D::Error::custom(format!("{seconds} is no duration in seconds")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // The outcome of a slot with a request every 100 us, each with the latency that `latency_ms` returns for its number
+    // and time, ms.
+    fn outcome(duration_ms: u64, latency_ms: impl Fn(u64, f64) -> f64) -> SlotOutcome {
+        let sent = duration_ms * 10;
+        let mut parts = [Latency::new(), Latency::new(), Latency::new()];
+        let mut timely = 0;
+        for number in 0..sent {
+            let at_ms = number as f64 / 10.0;
+            let part = match 4 * number / sent {
+                0 | 1 => 0,
+                quarter => quarter as usize - 1,
+            };
+            parts[part].record((latency_ms(number, at_ms) * 1e6) as u64);
+            timely += u64::from(at_ms + latency_ms(number, at_ms) <= duration_ms as f64);
+        }
+        let duration = Duration::from_millis(duration_ms);
+        SlotOutcome {
+            sent,
+            answered: sent,
+            duration,
+            requested_per_second: Some(10e3),
+            offered_per_second: 10e3,
+            answered_per_second: timely as f64 / duration.as_secs_f64(),
+            queue: QueueMedians { first_half_ns: parts[0].median(), last_quarter_ns: parts[2].median() },
+            mean_in_flight: mean_in_flight(sent, duration, &parts[0]),
+            ..SlotOutcome::default()
+        }
+    }
+
+    #[test]
+    fn a_queue_grows_only_beyond_the_latency() {
+        for duration_ms in [80, 120, 190, 750] {
+            for latency_ms in [0.1, 1.0, 5.0, 10.0, 37.0, 50.0, 100.0, 200.0] {
+                let steady = outcome(duration_ms, |_, _| latency_ms);
+                assert!(!steady.queue_grows_by(0.02), "{latency_ms} ms in {duration_ms} ms: {steady:?}");
+                // One reply in ten is slow, as from a resolver that has to ask others.
+                let uneven = |number, _| if number % 10 == 0 { latency_ms * 4.0 } else { 0.1 };
+                assert!(!outcome(duration_ms, uneven).queue_grows_by(0.02), "{latency_ms} ms");
+                // 5 % more requests than the service answers.
+                let growing = outcome(duration_ms, |_, at_ms| latency_ms + 0.05 * at_ms);
+                assert!(growing.queue_grows_by(0.02), "{latency_ms} ms in {duration_ms} ms: {growing:?}");
+            }
+            // One of four workers gets twice the requests that it answers. No median shows it.
+            let one_worker = outcome(duration_ms, |number, at_ms| if number % 4 == 0 { at_ms } else { 0.1 });
+            assert!(one_worker.queue_grows_by(0.02), "{one_worker:?}");
+        }
+    }
 }

@@ -150,6 +150,7 @@ impl LoadReport {
             outcome.late,
             outcome.fragmented,
             outcome.unverified,
+            outcome.mean_in_flight,
             outcome.latency_ns.count(),
             outcome.self_watch.late_sends,
             outcome.self_watch.receive_drops,

@@ -7,7 +7,7 @@ use crate::error::GeneratorError;
 use crate::generator::{Generator, GeneratorDescription, LoadSlot, PacingMode};
 use crate::latency::{Latency, LatencyQuantiles};
 use crate::outcome::{
-    BoundReason, QueueMedians, SelfWatch, SendErrors, SendMethod, SlotInterval, SlotOutcome,
+    BoundReason, QueueMedians, SelfWatch, SendErrors, SendMethod, SlotInterval, SlotOutcome, mean_in_flight,
 };
 
 // A service that answers `capacity` per second behind a buffer, and a generator with a limit.
@@ -37,8 +37,8 @@ pub(super) struct SimulatedService {
     pub(super) switches_at: f64,
     // The highest rate as live frames. `None` if the generator has none.
     pub(super) frames_reach: Option<f64>,
-    /// Added to the latency of all requests, ns.
-    pub(super) distance_ns: u64,
+    /// The latency of network and service without any queue, ns.
+    pub(super) constant_ns: u64,
     /// Added to the latency of the requests in the first half of a slot, ns.
     pub(super) warm_up_ns: u64,
     /// The time for which a slot runs on this machine.
@@ -63,7 +63,7 @@ impl SimulatedService {
             late_from: 0.0,
             switches_at: f64::INFINITY,
             frames_reach: None,
-            distance_ns: 0,
+            constant_ns: 0,
             warm_up_ns: 0,
             takes: Duration::ZERO,
             slots: Vec::new(),
@@ -140,8 +140,10 @@ impl Generator for SimulatedService {
         let wait = |share: f64| {
             let utilization = (offered / service.max(1.0)).min(0.999);
             let in_service = 1.0 + utilization / (2.0 * (1.0 - utilization));
-            (1e9 * (in_service + queued_at(share)) / service.max(1.0)) as u64 + self.distance_ns
+            self.constant_ns + (1e9 * (in_service + queued_at(share)) / service.max(1.0)) as u64
         };
+        let mut first_half = Latency::new();
+        first_half.record(wait(0.25));
         let mut second_half_ns = Latency::new();
         second_half_ns.record(wait(0.5));
         let mut latency_ns = second_half_ns.clone();
@@ -158,7 +160,7 @@ impl Generator for SimulatedService {
         let send_method =
             if switched || frames_reach.is_some() { SendMethod::LiveFrames } else { SendMethod::Clones };
         let answered = sent - lost;
-        let timely_share = 1.0 - (self.distance_ns as f64 / 1e9 / seconds).min(1.0);
+        let timely_share = 1.0 - (self.constant_ns as f64 / 1e9 / seconds).min(1.0);
         Ok(SlotOutcome {
             sent,
             answered,
@@ -175,6 +177,7 @@ impl Generator for SimulatedService {
                 first_half_ns: (answered > 0).then(|| wait(0.25)),
                 last_quarter_ns: (answered > 0).then(|| wait(0.875)),
             },
+            mean_in_flight: mean_in_flight(answered, slot.duration, &first_half),
             generator_bound: !bound_because.is_empty(),
             self_watch: SelfWatch { late_sends, send_method, bound_because, ..SelfWatch::default() },
             ..SlotOutcome::default()

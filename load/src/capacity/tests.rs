@@ -42,16 +42,6 @@ fn capacity_is_found_within_the_resolution() {
 }
 
 #[test]
-fn a_constant_latency_does_not_lower_the_capacity() {
-    let far_service = || SimulatedService { distance_ns: 50_000_000, ..SimulatedService::of(100_000.0) };
-    let sample = capacity_sample(&mut SimulatedService { buffer: 0.0, ..far_service() }, &options());
-    assert_near(&sample, 100_000.0, 1.04);
-    // The buffer holds all requests above the capacity.
-    let sample = capacity_sample(&mut SimulatedService { buffer: 1e9, ..far_service() }, &options());
-    assert!(sample.offered_per_second < 100_000.0 * 1.04, "{}", sample.offered_per_second);
-}
-
-#[test]
 fn a_budget_without_end_is_no_error() {
     let options = SearchOptions { budget: Duration::MAX, ..options() };
     let sample = capacity_sample(&mut SimulatedService::of(1_000.0), &options);
@@ -67,6 +57,27 @@ fn a_deep_buffer_does_not_hide_overload() {
     assert!(sample.offered_per_second < 50_000.0 * 1.04, "{}", sample.offered_per_second);
     assert!(sample.transactions_per_second > 50_000.0 / 1.04);
     assert!(sample.slots.iter().any(|slot| slot.verdict == ProbeVerdict::QueueGrows));
+}
+
+#[test]
+fn a_constant_latency_is_no_queue_and_hides_none() {
+    for constant_us in [100, 10_000, 50_000, 200_000] {
+        // A deep buffer holds all requests above the capacity.
+        for buffer in [0.0, 1e9] {
+            let constant_ns = constant_us * 1_000;
+            let mut simulation = SimulatedService { buffer, constant_ns, ..SimulatedService::of(50_000.0) };
+            for milliseconds in [80, 250] {
+                let options = SearchOptions { slot: Duration::from_millis(milliseconds), ..options() };
+                let rate = capacity_sample(&mut simulation, &options).offered_per_second;
+                assert!(
+                    (50_000.0 / 1.05..50_000.0 * 1.04).contains(&rate),
+                    "{rate} after {constant_us} us in slots of {milliseconds} ms"
+                );
+            }
+            let rate = search_repeatedly(&mut simulation, &fine(), 1).unwrap().transactions_per_second.median;
+            assert!((rate / 50_000.0 - 1.0).abs() < 0.02, "{rate} after {constant_us} us");
+        }
+    }
 }
 
 #[test]

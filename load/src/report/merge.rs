@@ -254,6 +254,7 @@ fn add_counts(merged: &mut SlotOutcome, outcome: &SlotOutcome) {
     merged.fragmented += outcome.fragmented;
     merged.unverified += outcome.unverified;
     merged.send_errors.add(&outcome.send_errors);
+    merged.mean_in_flight += outcome.mean_in_flight;
     merged.latency_ns.merge(&outcome.latency_ns);
     merged.second_half_ns.merge(&outcome.second_half_ns);
     add_codes(&mut merged.codes, &outcome.codes);

@@ -7,7 +7,9 @@ use crate::generator::LoadSlot;
 use crate::generator::account::SlotRates;
 use crate::generator::bursts::BurstLengths;
 use crate::latency::Latency;
-use crate::outcome::{CodeCount, QueueMedians, SelfWatch, SendErrors, SlotInterval, SlotOutcome};
+use crate::outcome::{
+    CodeCount, QueueMedians, SelfWatch, SendErrors, SlotInterval, SlotOutcome, mean_in_flight,
+};
 use crate::workload::ReplyCode;
 
 /// Facts of a slot that the reports of its threads do not have.
@@ -83,6 +85,7 @@ pub(super) fn outcome(
         bursts: bursts(reports).summary(),
         intervals,
         queue: QueueMedians { first_half_ns: first_half.median(), last_quarter_ns: last_quarter.median() },
+        mean_in_flight: mean_in_flight(answered, rates.duration, &first_half),
         generator_bound: !watch.bound_because.is_empty(),
         self_watch: watch,
     }

@@ -10,7 +10,9 @@ use super::worker::{XdpTiming, XdpWorkerReport};
 use crate::generator::LoadSlot;
 use crate::generator::account::SlotRates;
 use crate::generator::bursts::BurstLengths;
-use crate::outcome::{CodeCount, QueueMedians, SelfWatch, SendMethod, SlotInterval, SlotOutcome};
+use crate::outcome::{
+    CodeCount, QueueMedians, SelfWatch, SendMethod, SlotInterval, SlotOutcome, mean_in_flight,
+};
 use crate::sys::xdp::{INTERVALS, SEGMENTS};
 use crate::workload::ReplyCode;
 
@@ -56,7 +58,8 @@ pub(super) fn outcome(program: &LoadProgram, mut slot_facts: XdpSlot<'_>) -> Slo
         totals.in_time.saturating_sub(failures.iter().filter(|failure| failure.in_time).count() as u64);
     let mut bursts = BurstLengths::default();
     slot_facts.reports.iter().for_each(|report| bursts.merge(&report.bursts));
-    let median_of = |range| buckets.segment_latency(range, totals.longest_ns).median();
+    let latency_of = |range| buckets.segment_latency(range, totals.longest_ns);
+    let first_half = latency_of(0..1);
     SlotOutcome {
         started_realtime_ns: slot_facts.start_realtime_ns,
         sent: totals.sent,
@@ -73,12 +76,16 @@ pub(super) fn outcome(program: &LoadProgram, mut slot_facts: XdpSlot<'_>) -> Slo
         requested_per_second: rates.requested_per_second,
         offered_per_second: rates.offered_per_second,
         answered_per_second: rates.per_second(in_time),
-        latency_ns: buckets.segment_latency(0..SEGMENTS, totals.longest_ns),
-        second_half_ns: buckets.segment_latency(1..SEGMENTS, totals.longest_ns),
+        latency_ns: latency_of(0..SEGMENTS),
+        second_half_ns: latency_of(1..SEGMENTS),
         codes: slot_facts.code.map_or_else(Vec::new, |code| codes(program, code, failures)),
         unverified: totals.unverified + slot_facts.unjudged,
         bursts: bursts.summary(),
-        queue: QueueMedians { first_half_ns: median_of(0..1), last_quarter_ns: median_of(2..3) },
+        queue: QueueMedians {
+            first_half_ns: first_half.median(),
+            last_quarter_ns: latency_of(2..3).median(),
+        },
+        mean_in_flight: mean_in_flight(answered, rates.duration, &first_half),
         generator_bound: !watch.bound_because.is_empty(),
         self_watch: watch,
         intervals: complete_intervals(program, &slot_facts, intervals, totals.sent, rates.duration),
