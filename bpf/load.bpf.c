@@ -111,6 +111,18 @@ int receive(struct xdp_md *ctx) {
     return XDP_DROP;
 }
 
+// Records the current thread as the sender of its CPU. User space does not know its number: in a
+// container it has another one than in the initial PID namespace.
+SEC("raw_tp/enter_thread")
+int enter_thread(struct bpf_raw_tracepoint_args *ctx) {
+    __u32 cpu = bpf_get_smp_processor_id();
+    struct row *row = bpf_map_lookup_elem(&rows, &cpu);
+    (void)ctx;
+    if (row)
+        row->thread = (__u32)bpf_get_current_pid_tgid();
+    return 0;
+}
+
 // The row of this CPU if the current task is its sending thread; otherwise 0.
 INLINE struct row *sender(void) {
     __u32 cpu = bpf_get_smp_processor_id();

@@ -129,7 +129,7 @@ struct row {
     __u32 flow_count;    // of all threads
     __u32 clocked;       // no schedule: the intended time is the time of sending
     __u32 looks;         // requests until the clock is read again
-    __u32 thread;        // thread ID of the sending thread
+    __u32 thread;        // thread ID of the sending thread, in the initial PID namespace
     __u32 made_in;       // window mode: index in `made` of the current part
     // Requests that did not leave.
     __u64 refused;       // dropped by a qdisc or by a full receive queue of the veth peer

@@ -110,12 +110,7 @@ impl XdpGenerator {
             let (program, cancel) = (Arc::clone(&program), Arc::clone(&builder.cancel));
             let (reports, row_index) = (report_sender.clone(), cpu as usize);
             threads.push(GeneratorThread::start(index, Some(cpu), builder.nice, move || {
-                program
-                    .rows
-                    .get(row_index)
-                    .ok_or(GeneratorError::Worker)?
-                    .thread
-                    .store(thread_id(), Ordering::Relaxed);
+                program.enter_thread()?;
                 Ok(move |plan| {
                     let Some(row) = program.rows.get(row_index) else { return false };
                     reports.send(XdpWorker::new(row, &outlets, &cancel).run(&plan)).is_ok()
@@ -256,10 +251,6 @@ impl Generator for XdpGenerator {
         };
         Ok(outcome(&self.program, slot_facts))
     }
-}
-
-fn thread_id() -> u32 {
-    rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned()
 }
 
 /// One CPU per thread: the requested CPUs, or the first CPUs that the caller may use.

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use aya::maps::{Map, MapData, RingBuf};
-use aya::programs::{ProgramFd, RawTracePoint, SchedClassifier, Xdp};
+use aya::programs::{ProgramFd, RawTracePoint, RawTracePointRunOptions, SchedClassifier, TestRun as _, Xdp};
 use aya::{Ebpf, EbpfLoader};
 use linerate_host::netlink;
 
@@ -24,6 +24,9 @@ use crate::workload::{LoadWorkload, PreparedExchange};
 
 // The programs, aligned for the ELF reader.
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/load.bpf.o"));
+
+// The program that each sending thread runs once.
+const ENTER_THREAD: &str = "enter_thread";
 
 // Replies that wait for their verdict: 4 MiB.
 const VERDICT_RING_BYTES: u32 = 4 << 20;
@@ -109,6 +112,9 @@ impl LoadProgram {
         for (program, event) in [("sent", "xdp_devmap_xmit"), ("not_redirected", "xdp_redirect_err")] {
             attach_tracepoint(&mut ebpf, program, event)?;
         }
+        raw_tracepoint(&mut ebpf, ENTER_THREAD)?
+            .load()
+            .map_err(|error| program_error(ENTER_THREAD, &error))?;
         let namespace = ReplyNamespace::with_program(descriptor(&mut ebpf, "send")?).map_err(|error| {
             GeneratorError::xdp(format!(
                 "cannot make a network namespace for the program: {error} (CAP_SYS_ADMIN)"
@@ -141,6 +147,15 @@ impl LoadProgram {
         };
         program.fill_flows(routes, workload, cpus);
         Ok(program)
+    }
+
+    /// Records the calling thread as the sender of its CPU.
+    pub(super) fn enter_thread(&self) -> Result<(), GeneratorError> {
+        let program = self.ebpf.program(ENTER_THREAD).ok_or_else(|| missing_error(ENTER_THREAD))?;
+        let program: &RawTracePoint =
+            program.try_into().map_err(|error| program_error(ENTER_THREAD, &error))?;
+        let result = program.test_run(RawTracePointRunOptions::new());
+        result.map(drop).map_err(|error| program_error(ENTER_THREAD, &error))
     }
 
     pub(super) fn outlets(&mut self) -> Result<RequestOutlets, GeneratorError> {
@@ -429,11 +444,18 @@ fn descriptor<'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<BorrowedFd<'
 }
 
 fn attach_tracepoint(ebpf: &mut Ebpf, name: &'static str, event: &'static str) -> Result<(), GeneratorError> {
-    let program = ebpf.program_mut(name).ok_or_else(|| missing_error(name))?;
-    let program: &mut RawTracePoint = program.try_into().map_err(|error| program_error(name, &error))?;
+    let program = raw_tracepoint(ebpf, name)?;
     program.load().map_err(|error| program_error(name, &error))?;
     program.attach(event).map_err(|error| program_error(event, &error))?;
     Ok(())
+}
+
+fn raw_tracepoint<'a>(
+    ebpf: &'a mut Ebpf,
+    name: &'static str,
+) -> Result<&'a mut RawTracePoint, GeneratorError> {
+    let program = ebpf.program_mut(name).ok_or_else(|| missing_error(name))?;
+    program.try_into().map_err(|error| program_error(name, &error))
 }
 
 fn missing_error(name: &str) -> GeneratorError {
