@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn live_lines_have_losses_per_second_and_in_total() {
-        let style = TextStyle { width: 120, colour: false };
+        let style = TextStyle { width: 130, colour: false };
         let mut printer = PrintedDrops::default();
         let first = printer.interval_line(&accounting(), style);
         let second = printer.interval_line(&accounting(), style);
