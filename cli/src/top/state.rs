@@ -100,14 +100,9 @@ impl TopState {
 
     /// Handles a key.
     pub(crate) fn press(&mut self, key: KeyEvent) -> Option<TopAction> {
-        if key.modifiers.contains(KeyModifiers::CONTROL) && matches!(key.code, KeyCode::Char('c')) {
-            return Some(TopAction::Quit);
-        }
-        // Ctrl-F is another key than f, and pages down in other programs.
-        if key.modifiers.intersects(KeyModifiers::CONTROL | KeyModifiers::ALT)
-            && matches!(key.code, KeyCode::Char(_))
-        {
-            return None;
+        // Ctrl-F is another key than f, and pages down in other programs. Alt-f may be Esc and f in quick succession.
+        if let (true, KeyCode::Char(letter)) = (key.modifiers.contains(KeyModifiers::CONTROL), key.code) {
+            return (letter == 'c').then_some(TopAction::Quit);
         }
         self.message = None;
         if self.typing.is_some() {
