@@ -368,6 +368,14 @@ int reads(__u64 *arguments) {
     cpu->period_reads++;
     if (!bpf_map_lookup_elem(&processes, &tgid))
         bpf_map_update_elem(&processes, &tgid, &one, BPF_NOEXIST);
+    if (!cpu->is_inside) {
+        // Running since before its process was known.
+        __u64 now = bpf_ktime_get_ns();
+        cpu->is_inside = 1;
+        if (!cpu->begin)
+            cpu->begin = now;
+        turn_begins(cpu, now);
+    }
     struct thread *thread = known_thread(tid);
     if (!thread)
         return 0;

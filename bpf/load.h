@@ -21,7 +21,7 @@
 // Latency histograms by intended time: first half, third quarter and last quarter of the slot.
 #define SEGMENTS 3
 
-#define INTERVALS 1024
+#define INTERVALS 8192
 
 // Live frames per batch on a schedule.
 #define BATCH 64
@@ -182,6 +182,6 @@ struct row {
     __u64 intervals[INTERVALS]; // answered requests by intended time
     __u64 latency[SEGMENTS][BUCKETS];
 };
-_Static_assert(sizeof(struct row) == 1152 + 256 + 2048 + 8192 + 98304, "row");
+_Static_assert(sizeof(struct row) == 1152 + 256 + 2048 + 65536 + 98304, "row");
 
 #endif

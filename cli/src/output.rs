@@ -58,7 +58,8 @@ impl OutputTarget {
             .with_context(|| format!("cannot write {}", path.display()))
     }
 
-    // Writes `text`. A file is replaced by a rename, so that it is never incomplete.
+    // Writes `text`. A file is replaced by a rename, so that it is never incomplete; a device, a pipe
+    // and the target of a link are written in place.
     pub(crate) fn write(&self, text: &str) -> Result<()> {
         self.bytes(text.as_bytes(), false)
     }
@@ -74,6 +75,10 @@ impl OutputTarget {
             OutputTarget::File(path) => path,
         };
         if is_written_in_place(path) {
+            if is_private && path.is_file() {
+                fs::set_permissions(path, Permissions::from_mode(READ_BY_OWNER))
+                    .with_context(|| format!("cannot write {}", path.display()))?;
+            }
             let write_result = fs::write(path, content);
             return if_read(write_result.with_context(|| format!("cannot write {}", path.display())));
         }
@@ -111,8 +116,8 @@ impl OutputTarget {
 const READ_BY_ALL: u32 = 0o666;
 const READ_BY_OWNER: u32 = 0o600;
 
-/// A device or pipe cannot be replaced by another file, and a link such as `/dev/stdout` must not be. Links of other
-/// users are replaced, because they could lead anywhere.
+/// A device or pipe cannot be replaced by another file, and a link such as `/dev/stdout` must not be.
+/// Links of other users are replaced, because they could lead anywhere.
 fn is_written_in_place(path: &Path) -> bool {
     let Ok(metadata) = fs::symlink_metadata(path) else { return false };
     let is_trusted_link = metadata.is_symlink() && (metadata.uid() == 0 || is_own(&metadata));
@@ -181,10 +186,10 @@ macro_rules! status_line {
     ($($text:tt)*) => { $crate::output::print_status(&format!("{}\n", format_args!($($text)*))) };
 }
 
-/// Moves to the top left of a terminal and clears it, if a text begins with it.
+/// Moves to the top left of a terminal and clears it. Only printed at the beginning of a text.
 pub(crate) const CLEAR_SCREEN: &str = "\x1b[H\x1b[J";
 
-/// Goes to the first column and clears the line, if a text begins with it.
+/// Goes to the first column and clears the line. Only printed at the beginning of a text.
 pub(crate) const CLEAR_LINE: &str = "\r\x1b[K";
 
 /// The colours of [`TextStyle`](crate::render::style::TextStyle).

@@ -196,10 +196,6 @@ pub struct SendErrors {
 }
 
 impl SendErrors {
-    pub fn total(&self) -> u64 {
-        self.refused + self.rejected + self.unsent()
-    }
-
     /// Requests that did not leave. Refused and rejected requests left: ICMP reports them to later ones.
     pub fn unsent(&self) -> u64 {
         self.unreachable + self.too_long + self.forbidden + self.no_buffers + self.other
@@ -387,7 +383,7 @@ impl fmt::Display for BoundReason {
             }
             BoundReason::TagsUsedUp { ratio } => write!(
                 f,
-                "{:.2} % of the replies came after their tags were used again; more --flows have more tags",
+                "the replies to {:.2} % of the requests came after their tags were used again; use more --flows",
                 ratio * 100.0
             ),
             BoundReason::NothingHigher => f.write_str("no higher rate was judged"),

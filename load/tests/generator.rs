@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use linerate_load::capacity::{ProbeVerdict, SearchEnd, SearchOptions, search};
 use linerate_load::generator::GeneratorBuilder;
-use linerate_load::{Generator, GeneratorError, LoadWorkload, PacingMode, SocketGenerator};
+use linerate_load::{Generator, GeneratorError, LoadWorkload, PacingMode, SendErrors, SocketGenerator};
 use service::{
     PAYLOAD, Service, assert_balanced, assert_nobody_listens, cancel_after, echo_with_forged_replies, rate,
     skip, slot,
@@ -39,7 +39,7 @@ fn all_echo_requests_are_answered() {
             (0, 0, 0, 0),
             "{outcome:?}"
         );
-        assert!(outcome.sent > 0 && outcome.send_errors.total() == 0);
+        assert!(outcome.sent > 0 && outcome.send_errors == SendErrors::default());
         if let Some(per_second) = outcome.requested_per_second {
             let schedule = (per_second * 0.3).round() as u64;
             assert!(outcome.sent <= schedule);

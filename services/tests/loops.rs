@@ -27,17 +27,8 @@ struct ServerPair {
     far: RunningServer,
 }
 
-/// Starts a server with `service` on each host of a lab.
-fn pair<S: Service + 'static>(
-    lab: &Lab,
-    ports: [u16; 2],
-    service: impl Fn() -> S + Clone + Send + Sync + 'static,
-) -> ServerPair {
-    pair_with(lab, Backend::Mmsg { batch: 64 }, ports, service.clone(), service)
-}
-
-/// Like [`pair`], with a service per host and a backend.
-fn pair_with<N: Service + 'static, F: Service + 'static>(
+/// Starts a server on each host of a lab.
+fn pair<N: Service + 'static, F: Service + 'static>(
     lab: &Lab,
     backend: Backend,
     ports: [u16; 2],
@@ -124,13 +115,13 @@ fn payload_with_header(start: [u8; 4]) -> Vec<u8> {
 fn assert_echo_loops_end(lab: &Lab, backend: Backend) {
     for payload in [payload_with_header(REQUEST), payload_with_header(REPLY), b"hello".to_vec()] {
         let label = format!("echo, {}, {:?}", backend_name(backend), &payload[..4]);
-        let echo_pair = pair_with(lab, backend, [7007, 7008], || guarded_echo(false), || guarded_echo(false));
+        let echo_pair = pair(lab, backend, [7007, 7008], || guarded_echo(false), || guarded_echo(false));
         assert_loop_ends_between(&format!("{label}, two guarded servers"), lab, &echo_pair, &payload);
         drop(echo_pair);
-        let plain = pair_with(lab, backend, [7008, 7007], || Echo, || guarded_echo(false));
+        let plain = pair(lab, backend, [7008, 7007], || Echo, || guarded_echo(false));
         assert_loop_ends_between(&format!("{label}, plain server near"), lab, &plain, &payload);
         drop(plain);
-        let plain = pair_with(lab, backend, [7007, 7008], || guarded_echo(false), || Echo);
+        let plain = pair(lab, backend, [7007, 7008], || guarded_echo(false), || Echo);
         assert_loop_ends_between(&format!("{label}, plain server far"), lab, &plain, &payload);
     }
     // Servers that echo any payload refuse each other because of their ports. They recognize
@@ -141,7 +132,7 @@ fn assert_echo_loops_end(lab: &Lab, backend: Backend) {
 }
 
 fn assert_echo_loop_ends(lab: &Lab, backend: Backend, ports: [u16; 2], payload: &[u8]) {
-    let pair = pair_with(lab, backend, ports, || guarded_echo(true), || guarded_echo(true));
+    let pair = pair(lab, backend, ports, || guarded_echo(true), || guarded_echo(true));
     assert_loop_ends_between(
         &format!("echo of anything, {}, {ports:?}", backend_name(backend)),
         lab,
@@ -161,7 +152,7 @@ fn reply_loops_between_two_servers_end_after_a_few_datagrams() {
         Err(why) => return skip("reply_loops_between_two_servers_end_after_a_few_datagrams", why),
     };
     // For comparison: two plain echo servers answer each other forever.
-    let careless = pair(&lab, [7, 7], || Echo);
+    let careless = pair(&lab, Backend::Mmsg { batch: 64 }, [7, 7], || Echo, || Echo);
     forge(&lab, &careless, b"hello");
     await_more(&careless.far, 1_000);
     drop(careless);

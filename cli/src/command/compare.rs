@@ -134,7 +134,7 @@ impl ComparedPaths<'_> {
         let [old_name, new_name] = self.names();
         let [old_steps, new_steps] = in_place.map(|steps| steps.join(", "));
         Warning::remark(format!(
-            "{step} is not compared, because other steps were in place: {old_steps} in {old_name}, \
+            "step {step} is not compared: the steps before it were {old_steps} in {old_name} and \
              {new_steps} in {new_name}"
         ))
     }

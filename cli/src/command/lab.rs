@@ -78,7 +78,7 @@ impl LabArgs {
 }
 
 /// Writes a result, and returns status 2 if the run was interrupted.
-fn write_result<T: CommandResult>(
+fn write_until_interrupted<T: CommandResult>(
     targets: &ResultTargets,
     envelope: Envelope<T>,
     interrupt: &InterruptFlag,

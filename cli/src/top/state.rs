@@ -100,7 +100,8 @@ impl TopState {
 
     /// Handles a key.
     pub(crate) fn press(&mut self, key: KeyEvent) -> Option<TopAction> {
-        // Ctrl-F is another key than f, and pages down in other programs. Alt-f may be Esc and f in quick succession.
+        // Ctrl-F is another key than F: other programs page down with it. Alt is not checked: a
+        // terminal also reports Alt for Esc and a letter in quick succession.
         if let (true, KeyCode::Char(letter)) = (key.modifiers.contains(KeyModifiers::CONTROL), key.code) {
             return (letter == 'c').then_some(TopAction::Quit);
         }

@@ -124,7 +124,7 @@ impl DoctorResult {
     }
 }
 
-/// The result in its envelope. A capture has no host name.
+/// The result in its envelope, without a host name if a capture was read.
 pub(crate) fn envelope(
     view: &HostView<'_>,
     read_unix_seconds: Option<u64>,

@@ -13,8 +13,8 @@ use crate::render::format::{UNKNOWN, percent, rate, rate_range, ratio, significa
 const NEAR: f64 = 0.7;
 const FULL: f64 = 0.9;
 
-/// From this number of datagrams per read on, a note has it.
-const MERGED: f64 = 1.05;
+/// A note reports this number of datagrams per read, or more.
+const NOTED_DATAGRAMS_PER_READ: f64 = 1.05;
 
 /// The heading of `--watch`.
 pub(crate) const LIVE_HEADER: &str = "    rate/s  capacity/s         90 % interval    used  limit\n";
@@ -109,7 +109,7 @@ fn notes(report: &HeadroomReport) -> Vec<String> {
     if let (Some(reason), Some(_)) = (report.demand.buffer.why(), report.capacity.value()) {
         notes.push(format!("The receive buffer is not among the limits: {reason}"));
     }
-    if report.demand.datagrams_per_read > MERGED {
+    if report.demand.datagrams_per_read > NOTED_DATAGRAMS_PER_READ {
         notes.push(format!(
             "Rates are of reads: with UDP_GRO each returns {:.1} datagrams on average",
             report.demand.datagrams_per_read

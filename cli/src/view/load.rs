@@ -73,12 +73,9 @@ fn slot(envelope: &Envelope<LoadReport>) -> Document {
         Section::default().only_for(Audience::Text).with(about.clone()).with(slot_facts(report)),
         chart_section(charts),
         Section::new("Latency, us").only_for(Audience::Page).with(latency_table(outcome)),
-        Section::new("Every datagram").only_for(Audience::Page).with(slot_facts(report)),
+        Section::new("Requests and replies").only_for(Audience::Page).with(slot_facts(report)),
     ];
     sections.extend(generators_section(report));
-    if !outcome.codes.is_empty() {
-        sections.push(Section::new("Replies by code").only_for(Audience::Page).with(codes_table(outcome)));
-    }
     let result = Document {
         tiles: slot_tiles(outcome),
         about,
@@ -344,14 +341,6 @@ fn latency_table(outcome: &SlotOutcome) -> Table {
     let figures = quantiles.map(|quantile| latency_at(&outcome.latency_ns, quantile));
     Table::new(&["", ">p50", ">p90", ">p99", ">p99.9", ">p99.99", ">max"])
         .with_rows([std::iter::once("from the intended send time".to_owned()).chain(figures)])
-}
-
-fn codes_table(outcome: &SlotOutcome) -> Table {
-    let rows = outcome.codes.iter().map(|code| {
-        let share = code.count as f64 / outcome.answered.max(1) as f64;
-        [code_name(code), grouped(code.count), percent(share), grouped(code.truncated)]
-    });
-    Table::new(&["code", ">replies", ">share", ">truncated"]).with_rows(rows)
 }
 
 /// The share of the capacity that is answered at each multiple of it.

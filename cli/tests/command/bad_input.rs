@@ -89,7 +89,7 @@ fn every_command_refuses_unknown_options() {
 
 #[test]
 fn a_missing_command_prints_the_list_of_commands() {
-    for (arguments, command) in [(&[][..], "doctor"), (&["serve"], "echo"), (&["lab", "relay"], "")] {
+    for (arguments, command) in [(&[][..], "doctor"), (&["serve"], "echo"), (&["lab", "relay"], "tap")] {
         let output = support::linerate(arguments);
         let errors = String::from_utf8_lossy(&output.stderr);
         assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{arguments:?}");

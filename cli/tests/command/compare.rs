@@ -206,5 +206,5 @@ fn ladders_are_compared_by_step_and_other_payloads_refused() {
     let fewer = compare(&fewer_steps);
     assert_eq!(fewer.status.code(), Some(0), "{}", errors_of(&fewer));
     let warning = document_of(&fewer)["warnings"][0]["detail"].to_string();
-    assert!(warning.contains("pin-threads is not compared, because other steps were in place"), "{warning}");
+    assert!(warning.contains("step pin-threads is not compared: the steps before it were"), "{warning}");
 }

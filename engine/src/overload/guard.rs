@@ -116,7 +116,7 @@ impl AttachedGuard {
         let program = match load_program(&mut object, PROGRAM)? {
             Err(error) if bpf::errno(&error) == Some(libc::EINVAL) => {
                 load_program(&mut object, PROGRAM_BEFORE_5_18)?
-                    .map_err(|_| format!("{}; the guard requires Linux 5.11", bpf::load_error(&error)))?;
+                    .map_err(|error| format!("{}; the guard requires Linux 5.11", bpf::load_error(&error)))?;
                 PROGRAM_BEFORE_5_18
             }
             result => result.map(|()| PROGRAM).map_err(|error| bpf::load_error(&error))?,

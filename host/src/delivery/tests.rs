@@ -315,8 +315,8 @@ fn replies_to_more_clients_than_the_table_holds_are_timed() {
     let mut sent = 0;
     while clients.len() < FlowWatch::MOST_CLIENTS + 1000 {
         // A free port each; some come twice.
-        let client = UdpSocket::bind("127.0.0.1:0").expect("bound");
-        clients.insert(client.local_addr().expect("an address").port());
+        let client = UdpSocket::bind(format!("127.0.0.{}:0", 1 + sent % 2)).expect("bound");
+        clients.insert(client.local_addr().expect("an address"));
         client.send_to(b"request", ("127.0.0.1", port)).expect("sent");
         let (_, from) = server.recv_from(&mut [0; 8]).expect("received");
         server.send_to(b"reply", from).expect("sent");

@@ -139,14 +139,6 @@ impl RouteNetlink {
             .map_err(|source| PathError::Ask { what: "routes", source })
     }
 
-    fn request(
-        &mut self,
-        message: &RouteNetlinkMessage,
-        flags: u16,
-    ) -> io::Result<Option<RouteNetlinkMessage>> {
-        first_answer(&mut self.0, message, flags)
-    }
-
     fn route(&mut self, destination: IpAddr, source: Option<IpAddr>) -> Result<RouteEntry, PathError> {
         let mut message = RouteMessage::default();
         message.header.address_family = family(destination);
@@ -156,7 +148,7 @@ impl RouteNetlink {
             message.header.source_prefix_length = address_bits(source);
             message.attributes.push(RouteAttribute::Source(source.into()));
         }
-        match self.request(&RouteNetlinkMessage::GetRoute(message), 0) {
+        match first_answer(&mut self.0, &RouteNetlinkMessage::GetRoute(message), 0) {
             Ok(Some(RouteNetlinkMessage::NewRoute(route))) => read_route(&route, destination, source),
             Ok(_) => Err(PathError::Ask { what: "a route", source: io::ErrorKind::UnexpectedEof.into() }),
             Err(source) => Err(PathError::NoRoute { destination, source }),
@@ -168,7 +160,11 @@ impl RouteNetlink {
         let deadline = Instant::now() + RESOLUTION;
         let mut is_requested = false;
         loop {
-            match self.request(&RouteNetlinkMessage::GetNeighbour(neighbour_message(index, address)), 0) {
+            match first_answer(
+                &mut self.0,
+                &RouteNetlinkMessage::GetNeighbour(neighbour_message(index, address)),
+                0,
+            ) {
                 Ok(Some(RouteNetlinkMessage::NewNeighbour(neighbour))) => match read_neighbour(&neighbour) {
                     NeighborResolution::Known(mac) => return Ok(mac),
                     NeighborResolution::Failed if is_requested => break,
@@ -195,7 +191,7 @@ impl RouteNetlink {
     fn resolve(&mut self, index: u32, address: IpAddr) -> Result<(), PathError> {
         let mut message = neighbour_message(index, address);
         message.header.flags = NeighbourFlags::Use;
-        self.request(&RouteNetlinkMessage::NewNeighbour(message), NLM_F_CREATE | NLM_F_REPLACE)
+        first_answer(&mut self.0, &RouteNetlinkMessage::NewNeighbour(message), NLM_F_CREATE | NLM_F_REPLACE)
             .map(drop)
             .map_err(|source| PathError::Ask { what: "an address resolution", source })
     }

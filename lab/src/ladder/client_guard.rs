@@ -96,17 +96,17 @@ struct ClientTables {
     port: u16,
     current: (FlowWatch, GuardWindow),
     /// A table that was replaced at the last reading. Its last requests are not judged yet.
-    full: Option<(FlowWatch, GuardWindow)>,
+    replaced: Option<(FlowWatch, GuardWindow)>,
 }
 
 impl ClientTables {
     fn start(host: &Host, port: u16, window: GuardWindow) -> Result<Self, HostError> {
         let flows = FlowWatch::start(host, &[port], window.limits.p99)?;
-        Ok(Self { port, current: (flows, window), full: None })
+        Ok(Self { port, current: (flows, window), replaced: None })
     }
 
     fn check(&mut self) -> Result<Option<String>, HostError> {
-        if let Some((flows, mut window)) = self.full.take()
+        if let Some((flows, mut window)) = self.replaced.take()
             && let Some(why) = window.judge(flows.by_client()?, Instant::now())
         {
             return Ok(Some(why));
@@ -114,10 +114,10 @@ impl ClientTables {
         let (flows, window) = &mut self.current;
         let why = window.judge(flows.by_client()?, Instant::now());
         if window.reading.len() * 2 > FlowWatch::MOST_CLIENTS {
-            // A full table has no room for new clients.
+            // A full table forgets idle clients, with their counts.
             let new_window = GuardWindow::new(window.generators.clone(), window.limits);
             let new_tables = Self::start(&Host::live(), self.port, new_window)?;
-            self.full = Some(std::mem::replace(&mut self.current, new_tables.current));
+            self.replaced = Some(std::mem::replace(&mut self.current, new_tables.current));
         }
         Ok(why)
     }
@@ -135,8 +135,8 @@ struct GuardWindow {
     /// Each client at the start of the window.
     judged: BTreeMap<SocketAddr, JudgedCounts>,
     began: Instant,
-    /// Missing replies in the window before, lost or under way.
-    unclear: i64,
+    /// Missing replies of the previous window: lost, or still in flight.
+    undecided: i64,
 }
 
 /// A client's requests before a window, and its replies up to the reading after these requests.
@@ -151,7 +151,7 @@ struct JudgedCounts {
 impl GuardWindow {
     fn new(generators: Vec<IpAddr>, limits: ClientLimits) -> Self {
         let (reading, judged, now) = (BTreeMap::new(), BTreeMap::new(), Instant::now());
-        Self { generators, limits, reading, read_at: now, judged, began: now, unclear: 0 }
+        Self { generators, limits, reading, read_at: now, judged, began: now, undecided: 0 }
     }
 
     /// Judges the window up to the reading before this one if it has enough requests, and begins
@@ -161,14 +161,17 @@ impl GuardWindow {
         let earlier_reading = std::mem::replace(&mut self.reading, reading);
         let missing = |counts: &ClientCounts| counts.requests.saturating_sub(counts.replies);
         let mut judged = BTreeMap::new();
-        let (mut requests, mut missing_replies, mut unclear) = (0, 0, 0);
+        let (mut requests, mut missing_replies, mut undecided) = (0, 0, 0);
         let (mut timed_replies, mut slow_replies) = (0, 0);
         for (client, counts) in &self.reading {
             if self.generators.contains(&client.ip()) {
                 continue;
             }
-            let earlier = earlier_reading.get(client).copied().unwrap_or_default();
-            let before = self.judged.get(client).copied().unwrap_or_default();
+            // A client that was replaced in the table and came back counts from zero again.
+            let earlier = earlier_reading.get(client).copied();
+            let earlier = earlier.filter(|earlier| earlier.requests <= counts.requests).unwrap_or_default();
+            let before = self.judged.get(client).copied();
+            let before = before.filter(|before| before.requests <= earlier.requests).unwrap_or_default();
             let after = JudgedCounts {
                 requests: earlier.requests,
                 missing: missing(&earlier).min(missing(counts)),
@@ -180,7 +183,7 @@ impl GuardWindow {
             let lost = earlier.requests.saturating_sub(counts.replies).saturating_sub(before.missing);
             missing_replies += lost;
             if before.requests > 0 {
-                unclear += after.missing.cast_signed() - before.missing.cast_signed() - lost.cast_signed();
+                undecided += after.missing.cast_signed() - before.missing.cast_signed() - lost.cast_signed();
             }
             timed_replies += after.timed.saturating_sub(before.timed);
             slow_replies += after.slow.saturating_sub(before.slow);
@@ -191,10 +194,10 @@ impl GuardWindow {
             return None;
         }
         (self.judged, self.began) = (judged, ended);
-        // A client with many requests has some under way at each reading, and once more of them if
-        // replies take longer. Losses go on.
-        let unclear_before = std::mem::replace(&mut self.unclear, unclear);
-        missing_replies += u64::try_from(unclear.min(unclear_before)).unwrap_or(0);
+        // A busy client has requests in flight at every reading. Slower replies raise this number
+        // once; losses raise it in every window.
+        let undecided_before = std::mem::replace(&mut self.undecided, undecided);
+        missing_replies += u64::try_from(undecided.min(undecided_before)).unwrap_or(0);
         let ratio = |part: u64, whole: u64| part as f64 / whole.max(1) as f64;
         let loss_ratio = ratio(missing_replies, requests);
         let interval_text = format!("within {:.1} s", seconds.as_secs_f64());
@@ -277,9 +280,11 @@ mod tests {
 
     #[test]
     fn lost_requests_of_real_clients_end_a_run_and_late_replies_do_not() {
+        let both = |count| busy(count, count).into_iter().chain(ports(100, 100)).collect::<BTreeMap<_, _>>();
         for (case, readings, expected) in [
             ("replies under way at a reading", vec![ports(100, 60), ports(200, 160), ports(200, 200)], None),
             ("no reply", vec![ports(100, 91); 2], Some("real clients lost 9 of 100 requests (9.0 %)")),
+            ("a client that the table forgot", vec![busy(1_000, 1_000), both(1_000), both(1)], None),
             ("two lost requests", vec![ports(50, 48); 2], None),
             ("too few requests", vec![ports(40, 20); 2], None),
             (

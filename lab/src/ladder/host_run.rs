@@ -379,7 +379,7 @@ fn apply_kept<T: ChangeTarget>(
     };
     let tune = transaction.id();
     let mut abort_reason = None;
-    for change in plan.exclusions.iter().chain(&plan.changes) {
+    for (index, change) in plan.exclusions.iter().chain(&plan.changes).enumerate() {
         let why = match transaction.change_from(target, &change.setting, &change.from, &change.to) {
             Ok(ChangeOutcome::Made | ChangeOutcome::Already) => continue,
             Ok(ChangeOutcome::Refused { why }) => why,
@@ -387,6 +387,10 @@ fn apply_kept<T: ChangeTarget>(
         };
         warn(format!("{} was not kept: {why}", change.setting));
         abort_reason.get_or_insert(why);
+        // Without an exclusion, another program would change the settings again.
+        if index < plan.exclusions.len() {
+            break;
+        }
     }
     if let Err(error) = transaction.end(abort_reason) {
         warn(format!("the end of tune {tune} is not recorded: {error}"));

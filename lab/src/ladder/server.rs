@@ -6,7 +6,6 @@ use std::time::Duration;
 use linerate_engine::{
     Backend, Builder, PathMtuDiscovery, RunningServer, Server, SocketMode, SteeringProgram, WorkerPinning,
 };
-
 use rustix::io::Errno;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
@@ -51,8 +50,9 @@ pub(crate) fn builder(
 /// Runs `start` while the calling thread may use these CPUs only. The threads and processes that it
 /// starts inherit that.
 pub(crate) fn confined<T>(cpus: &[u32], start: impl FnOnce() -> T) -> Result<T, TestbedError> {
-    let failed =
-        |errno: Errno| TestbedError::Server(format!("it cannot be confined to CPUs {cpus:?}: {errno}"));
+    let failed = |errno: Errno| {
+        TestbedError::Server(format!("the server cannot be limited to CPUs {cpus:?}: {errno}"))
+    };
     let allowed_before = sched_getaffinity(None).map_err(failed)?;
     let mut allowed = CpuSet::new();
     cpus.iter().for_each(|cpu| allowed.set(*cpu as usize));

@@ -43,12 +43,13 @@ impl SlotRates {
     }
 
     // Why the generator was the limit; empty if it was not.
-    // `late`: replies to requests whose tags were used again in this slot.
+    // `tags`: the requests that the tags of all flows distinguish, if they are few.
     pub(super) fn bound_because(
         &self,
         errors: &SendErrors,
         watch: &SelfWatch,
         late: u64,
+        tags: Option<u64>,
     ) -> Vec<BoundReason> {
         let sent = self.sent;
         let mut reasons = Vec::new();
@@ -79,7 +80,8 @@ impl SlotRates {
         if share(watch.send_drops) > 0.001 {
             reasons.push(BoundReason::RequestsDropped { ratio: share(watch.send_drops) });
         }
-        if share(late) > 0.001 {
+        // In later requests, tags are used again. Otherwise late replies are those of the slot before.
+        if tags.is_some_and(|tags| sent > tags) && share(late) > 0.001 {
             reasons.push(BoundReason::TagsUsedUp { ratio: share(late) });
         }
         reasons

@@ -34,7 +34,7 @@ pub use crate::limits::{LEAST_INTERVAL, MAX_BURST, MAX_WINDOW};
 pub const CLONES_PER_SECOND: f64 = 750e3;
 
 /// The most intervals of a slot.
-pub const MAX_INTERVALS: usize = 1024;
+pub const MAX_INTERVALS: usize = 8192;
 
 /// The highest rate that can be requested, in requests per second.
 pub const MAX_RATE: f64 = 1e9;

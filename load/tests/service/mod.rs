@@ -130,7 +130,7 @@ pub(crate) fn assert_nobody_listens(outcome: &SlotOutcome) {
     assert_balanced(outcome);
     assert_eq!(outcome.answered, 0);
     assert!(outcome.sent > 0 && outcome.send_errors.nobody_listens(), "{outcome:?}");
-    assert_eq!(outcome.send_errors.total(), outcome.send_errors.refused);
+    assert_eq!((outcome.send_errors.unsent(), outcome.send_errors.rejected), (0, 0));
 }
 
 /// Sets `cancel` after `milliseconds`.

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use linerate_load::{Generator as _, LoadSlot, PacingMode};
+use linerate_load::{Generator as _, LoadSlot, PacingMode, SendErrors};
 use scene::Scene;
 use service::{assert_balanced, echo, echo_with_forged_replies, rate, skip, slot};
 
@@ -31,7 +31,7 @@ fn all_echo_requests_on_the_link_are_answered() {
             // machine.
             assert_eq!(outcome.lost, outcome.self_watch.refused_by_link, "{outcome:?}");
             assert_eq!((outcome.corrupt, outcome.unsolicited, outcome.late), (0, 0, 0), "{outcome:?}");
-            assert!(outcome.answered > 0 && outcome.send_errors.total() == 0, "{outcome:?}");
+            assert!(outcome.answered > 0 && outcome.send_errors == SendErrors::default(), "{outcome:?}");
             if let (Some(per_second), false) = (outcome.requested_per_second, outcome.generator_bound) {
                 assert_eq!(outcome.sent, (per_second * 0.3).round() as u64, "the whole schedule is sent");
             }

@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_service_s_part_of_a_link_grows_with_it() {
+    fn other_traffic_of_a_link_does_not_grow() {
         let counters = |received: [u64; 2], sent: [u64; 2]| {
             LinkCounters([("eth0".to_owned(), (1_000, [received, sent]))].into())
         };

@@ -254,8 +254,10 @@ impl LinkDemand {
 
     fn rate(&self, read_per_second: f64) -> ResourceRate {
         let own_share = self.own_bits_per_second / self.used_bits_per_second.max(1.0);
-        let parts =
-            format!("other traffic as now, and {:.0} % of the packets are its own", own_share * 100.0);
+        let parts = format!(
+            "{:.0} % of the packets are the service's; other traffic stays as it is",
+            own_share * 100.0
+        );
         let is_own = own_share > NEARLY_ALL;
         ResourceRate {
             resource: LimitingResource::Link { interface: self.interface.clone() },

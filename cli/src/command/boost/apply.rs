@@ -270,21 +270,20 @@ impl BoostRun {
             ..self.build_report(discovered, Some(applied_tune), observed_again.value(), verification)
         };
         let envelope = self.apply_envelope(discovered, report);
+        let mut printed = Ok(());
         if self.json != Some(OutputTarget::Stdout) {
             let document =
                 view::boost::apply(&envelope, &|subcommand| self.target.state_dir.command(subcommand));
-            let mut printed = text::text(&document, TextStyle::stdout());
+            let mut text = text::text(&document, TextStyle::stdout());
             if let Some(undo_report) = &undo_report {
                 let envelope = Envelope::new(envelope.host.clone(), None, undo_report.clone());
                 let document = view::tune::undo(&envelope, self.target.full);
-                printed.push_str(&text::text(&document, TextStyle::stdout()));
+                text.push_str(&text::text(&document, TextStyle::stdout()));
             }
-            output::print(&printed)?;
+            printed = output::print(&text);
         }
-        // A file that cannot be written must not cost the text.
-        if let Some(target) = &self.json {
-            target.write_json(&envelope)?;
-        }
+        // Neither the text nor the file may cost the other.
+        printed.and(self.json.as_ref().map_or(Ok(()), |target| target.write_json(&envelope)))?;
         let is_incomplete =
             |undo_report: &UndoReport| undo_report.has_failures() || undo_report.has_skipped();
         let is_kept = undo_report.is_none();

@@ -86,7 +86,7 @@ impl LabPathsArgs {
         };
         let report = paths::run(&config, &program, &interrupt.flag(), &mut observer)?;
         let envelope = Envelope::new(HostSummary::observe(&Host::live()), started, report);
-        super::write_result(&targets, envelope, &interrupt)
+        super::write_until_interrupted(&targets, envelope, &interrupt)
     }
 
     /// The first path `host`, then the requested paths in the order of the list; without any, all

@@ -50,6 +50,6 @@ impl LabPlacementArgs {
             }
         })?;
         let envelope = Envelope::new(HostSummary::observe(&Host::live()), started, report);
-        super::write_result(&targets, envelope, &interrupt)
+        super::write_until_interrupted(&targets, envelope, &interrupt)
     }
 }

@@ -58,6 +58,8 @@ impl LoadRun {
             let best_rate = report.steps.iter().map(replies_per_second).fold(0.0, f64::max);
             report.missed.extend(self.bounds.missed_rate(best_rate));
         }
+        // The first live frames may have added a fallback.
+        report.generator = self.generator.describe();
         let has_replies = report.steps.iter().any(|step| step.answered > 0);
         let is_success = has_replies && report.missed.is_empty();
         let started_unix_seconds = report.steps.first().map(SlotOutcome::started_unix_seconds);

@@ -28,8 +28,10 @@ impl LoadRun {
         }
         let mut warnings = warnings(&outcome);
         if let Some(length) = slot.interval_length().filter(|length| Some(*length) > slot.interval) {
-            let (seconds, most) = (length.as_secs_f64(), MAX_INTERVALS);
-            warnings.push(format!("intervals of {seconds:.2} s, because a result has at most {most}"));
+            let seconds = length.as_secs_f64();
+            warnings.push(format!(
+                "each interval has {seconds:.2} s, because a result has at most {MAX_INTERVALS} intervals"
+            ));
         }
         if outcome.duration < slot.duration {
             let (sent_seconds, requested_seconds) =
@@ -135,7 +137,7 @@ pub(crate) fn no_requests_reason(outcome: &SlotOutcome, targets: &str) -> String
     } else if errors.unreachable > 0 {
         format!("no way to {targets}: network or host unreachable")
     } else if let Some(reason) = errors.unsent_reason() {
-        format!("nothing could be sent to {targets}: {} requests failed: {reason}", errors.total())
+        format!("nothing could be sent to {targets}: {} requests failed: {reason}", errors.unsent())
     } else {
         format!("nothing was sent to {targets}: interrupted before the first request")
     }
@@ -150,9 +152,7 @@ pub(crate) fn warnings(outcome: &SlotOutcome) -> Vec<String> {
         .collect();
     if outcome.send_errors.rejected > 0 {
         let rejected = format::grouped(outcome.send_errors.rejected);
-        warnings.push(format!(
-            "{rejected} requests were rejected on the way (ICMP), as by a firewall or a router"
-        ));
+        warnings.push(format!("a firewall or router on the path rejected {rejected} requests (ICMP)"));
     }
     if outcome.fragmented > 0 {
         let fragmented = format::grouped(outcome.fragmented);
@@ -188,14 +188,15 @@ pub(crate) fn warnings(outcome: &SlotOutcome) -> Vec<String> {
 }
 
 // Codes of replies that a service gives to requests that it serves.
-const SERVED: [&str; 7] =
+const SERVED_CODES: [&str; 7] =
     ["NOERROR", "NXDOMAIN", "Access-Accept", "Access-Challenge", "primary", "secondary", "unsynchronized"];
 
-/// Replies are counted whatever they say. Reports codes of refusals and failures from 1 % of the replies on.
+/// Replies count as answers whatever their code. Returns a warning if 1 % of them or more are refusals
+/// or failures.
 pub(crate) fn refusals_warning(codes: &[CodeCount]) -> Option<String> {
     let refusals: Vec<&CodeCount> = codes
         .iter()
-        .filter(|code| code.name.as_deref().is_some_and(|name| !SERVED.contains(&name)))
+        .filter(|code| code.name.as_deref().is_some_and(|name| !SERVED_CODES.contains(&name)))
         .collect();
     let total: u64 = codes.iter().map(|code| code.count).sum();
     let refused: u64 = refusals.iter().map(|code| code.count).sum();

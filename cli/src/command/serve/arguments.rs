@@ -244,7 +244,9 @@ impl ServerArguments {
             reported_counts = current_counts;
             for worker in server.ended_workers() {
                 if !ended_workers.contains(&worker) {
-                    status_line!("linerate: worker {worker} ended; the reason follows at the end");
+                    status_line!(
+                        "linerate: worker {worker} ended; the reason is printed when the server stops"
+                    );
                     ended_workers.push(worker);
                 }
             }
@@ -270,16 +272,20 @@ impl ServerArguments {
         summary.elapsed_seconds = started.elapsed().as_secs_f64();
         summary.refusals = admission.refusals.counts();
         summary.protocol = admission.protocol_counts.as_ref().map(|counts| counts()).unwrap_or_default();
-        match &json {
+        let written = match &json {
             Some(target) => {
                 let host = HostSummary::observe(&Host::live());
                 let envelope = Envelope::with_schema("linerate.serve/2", host, started_unix_seconds, summary);
-                target.write_json(&envelope.with_warnings(warnings.into_iter().map(Warning::remark)))?;
+                target.write_json(&envelope.with_warnings(warnings.into_iter().map(Warning::remark)))
             }
-            None if admission.streams => output::print_status(&summary_text(&summary, admission.silent)),
-            None => output::print(&summary_text(&summary, admission.silent))?,
-        }
+            None if admission.streams => {
+                output::print_status(&summary_text(&summary, admission.silent));
+                Ok(())
+            }
+            None => output::print(&summary_text(&summary, admission.silent)),
+        };
         stopped?;
+        written?;
         observed?;
         Ok(ExitCode::SUCCESS)
     }

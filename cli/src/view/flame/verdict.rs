@@ -129,7 +129,8 @@ fn nothing_hot(result: &FlameResult) -> String {
             format!("Too few samples of packet processing for a verdict: {}.", result.path_samples)
         }
         Some(spot) => format!(
-            "No hot spot: the largest, {}, has {} of packet processing.",
+            "No {}hot spot: the largest, {}, has {} of packet processing.",
+            if spot.share_of_path >= LEAST { "certain " } else { "" },
             spot.what,
             percent(spot.share_of_path)
         ),

@@ -134,7 +134,8 @@ fn choose_interfaces(
         let candidates: Vec<&NetDevice> = devices.iter().filter(is_candidate).collect();
         candidates
             .iter()
-            .filter(|device| !device.is_port(&candidates))
+            // A bridge itself has no XDP in the driver, so its NIC stays.
+            .filter(|device| !(device.has_driver(&["tun", "veth"]) && device.is_port(&candidates)))
             .map(|device| (*device).clone())
             .collect()
     } else {

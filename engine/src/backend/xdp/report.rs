@@ -12,8 +12,8 @@ pub struct XdpReport {
     pub interfaces: Vec<XdpInterface>,
     /// Differences from sockets, one sentence each.
     pub warnings: Vec<String>,
-    /// Frames lost at the AF_XDP sockets until the server was stopped; see
-    /// [`RunningServer::lost_frames`](crate::RunningServer::lost_frames).
+    /// Frames lost at the AF_XDP sockets until the server was stopped. Null if the kernel did not
+    /// report them, or a worker failed.
     #[serde(default)]
     pub lost_frames: Option<u64>,
 }

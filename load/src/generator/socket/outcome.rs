@@ -58,10 +58,10 @@ pub(super) fn outcome(
     }
     let (send_errors, short_calls) =
         (sum(|report| report.send_buffer_errors), sum(|report| report.sends.short_calls));
-    watch.send_drops = send_errors.saturating_sub(short_calls);
+    // The counter is that of the network namespace, so that other programs may add to it.
+    watch.send_drops = send_errors.saturating_sub(short_calls).min(sent - answered);
     let late = sum(|report| report.totals.counts.late);
-    let late_by_tag = if tags.is_some_and(|tags| sent > tags) { late } else { 0 };
-    watch.bound_because = rates.bound_because(&errors, &watch, late_by_tag);
+    watch.bound_because = rates.bound_because(&errors, &watch, late, tags);
     SlotOutcome {
         started_realtime_ns: start_realtime_ns,
         sent,
@@ -172,7 +172,7 @@ mod tests {
         let lossy = SocketWorkerReport { receive_drops: 10, ..report(1_000, 990) };
         assert_eq!(reasons(&paced, lossy), [BoundReason::RepliesDropped { ratio: 0.01 }]);
         let dropped = SocketWorkerReport { send_buffer_errors: 12, ..report(1_000, 990) };
-        assert_eq!(reasons(&paced, dropped), [BoundReason::RequestsDropped { ratio: 0.012 }]);
+        assert_eq!(reasons(&paced, dropped), [BoundReason::RequestsDropped { ratio: 0.01 }]);
         let mut overtime = report(1_000, 1_000);
         overtime.sends.last_sent_ns = 1_100_000_000;
         assert!(outcome_of(&paced, false, &[overtime]).generator_bound);

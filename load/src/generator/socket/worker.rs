@@ -268,10 +268,10 @@ impl SocketWorker {
     }
 
     fn drain(&mut self, drain: Duration) {
-        let slowest_ns = self.inbox.totals.latency.max().unwrap_or(0);
         let mut wait = DrainWait::new(drain);
         loop {
             let now_ns = clock::now_ns();
+            let slowest_ns = self.inbox.totals.latency.max().unwrap_or(0);
             let until_ns = wait.until_ns(self.inbox.totals.counts.answered == self.counts.sent, slowest_ns);
             // The last call comes after the end, so that replies in a socket buffer are not lost.
             if self.receive(Duration::from_nanos(until_ns.saturating_sub(now_ns))) > 0 {

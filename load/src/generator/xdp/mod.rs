@@ -284,7 +284,7 @@ fn fallback_notes(routes: &FlowRoutes) -> Vec<String> {
 }
 
 fn clones_note(why: &str) -> String {
-    format!("all requests leave as clones, fewer a second than live frames: {why}")
+    format!("all requests leave as clones, fewer per second than live frames: {why}")
 }
 
 fn source_addresses(routes: &FlowRoutes) -> Vec<std::net::IpAddr> {

@@ -50,8 +50,7 @@ pub(super) fn outcome(program: &LoadProgram, mut slot_facts: XdpSlot<'_>) -> Slo
         SlotRates::new(slot, frame.start_ns, last_sent_ns, ended_ns, totals.sent, slot_facts.cancelled);
     let mut watch = self_watch(&slot_facts);
     watch.refused_by_link = totals.refused;
-    let late_by_tag = if slot_facts.tags.is_some_and(|tags| totals.sent > tags) { totals.late } else { 0 };
-    watch.bound_because = rates.bound_because(&totals.errors, &watch, late_by_tag);
+    watch.bound_because = rates.bound_because(&totals.errors, &watch, totals.late, slot_facts.tags);
     // A reply may be counted between the reads of two rows.
     let answered = totals.answered.saturating_sub(failed_count).min(totals.sent);
     let in_time =

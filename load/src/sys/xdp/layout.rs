@@ -175,4 +175,4 @@ pub(crate) struct XdpRow {
     pub(crate) latency: [[AtomicU64; BUCKETS]; SEGMENTS],
 }
 
-const _: () = assert!(size_of::<XdpRow>() == 1152 + 256 + 2048 + 8192 + 98304);
+const _: () = assert!(size_of::<XdpRow>() == 1152 + 256 + 2048 + 65536 + 98304);

@@ -83,7 +83,7 @@ fn tracepoint_notes(evidence: &PacketEvidence) -> Vec<String> {
     if counts.fragments_packets > 0 {
         let fragments = counts.fragments_packets;
         notes.push(format!(
-            "{fragments} fragments without ports passed; they are in no count, because their port is unknown"
+            "{fragments} fragments without ports passed; they are not counted, because their port is unknown"
         ));
     }
     if counts.unparsed_packets > 0 {
@@ -95,13 +95,13 @@ fn tracepoint_notes(evidence: &PacketEvidence) -> Vec<String> {
     if counts.lost_fragments_packets > 0 {
         let fragments = counts.lost_fragments_packets;
         notes.push(format!(
-            "{fragments} fragments without ports were dropped; they are in no count, because their port is unknown"
+            "{fragments} fragments without ports were dropped; they are not counted, because their port is unknown"
         ));
     }
     if counts.lost_unparsed_packets > 0 {
         let packets = counts.lost_unparsed_packets;
         notes.push(format!(
-            "{packets} packets were dropped whose ports could not be read; they are in no count"
+            "{packets} packets were dropped whose ports could not be read; they are not counted"
         ));
     }
     if counts.copies_packets > 0 {

@@ -104,7 +104,10 @@ const GAPS: &[(GapPlace, &[&str])] = &[
     ),
     (
         (Reply, PathStep::Wire, false),
-        &["replies to others than the generator", "second replies to a request, which did not arrive"],
+        &[
+            "replies to others than the generator",
+            "further replies to an answered request that did not arrive",
+        ],
     ),
     ((Reply, PathStep::Wire, true), &["replies from others than this host"]),
 ];

@@ -30,7 +30,7 @@ pub(super) fn without_ignored_packets(evidence: &PacketEvidence) -> (PacketEvide
         received.packets = received.packets.saturating_sub(ignored);
     }
     let note =
-        format!("{ignored} broadcasts and multicasts came that no socket here wants; they are in no count");
+        format!("{ignored} broadcasts and multicasts came that no socket here wants; they are not counted");
     (evidence, (ignored > 0).then_some(note))
 }
 
