@@ -16,7 +16,7 @@ use crate::envelope::{CommandResult, Envelope};
 use crate::render::format::{UNKNOWN, grouped, percent, time_span};
 pub(crate) use comparison::difference_graph;
 use verdict::{FlameVerdict, spinning_share};
-use words::{callers, lock_kind, lock_total, overhead_text, sampling_text, uncertainty_text};
+use words::{callers, lock_kind, lock_total, overhead_text, sampling_text, share_uncertainty};
 
 /// Hot spots with a smaller share of packet processing are listed in one line.
 const SMALL: f64 = 0.02;
@@ -141,7 +141,7 @@ fn spots(result: &FlameResult) -> Vec<Section> {
     let in_path: Vec<&HotSpot> = result.spots.iter().filter(|spot| spot.share_of_path > 0.0).collect();
     let large = in_path.iter().take_while(|spot| spot.share_of_path >= SMALL).count();
     let shown = large.min(FEW);
-    let uncertainty = uncertainty_text(result.path_samples);
+    let uncertainty = share_uncertainty(result.path_samples);
     let comma = if uncertainty.is_empty() { "" } else { ", " };
     let about =
         format!("Shares of packet processing: {} samples{comma}{uncertainty}.", grouped(result.path_samples));

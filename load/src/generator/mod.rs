@@ -278,15 +278,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slot_has_at_most_1024_intervals() {
+    fn a_slot_has_at_most_8192_intervals() {
         let length = |seconds: u64, interval_ms: u64| {
             let interval = Some(Duration::from_millis(interval_ms));
             let slot = LoadSlot { interval, ..LoadSlot::rate(1.0, Duration::from_secs(seconds)) };
             slot.interval_length().map(|length| length.as_secs_f64())
         };
         assert_eq!(length(1_000, 1_000), Some(1.0));
-        assert_eq!(length(2_048, 1_000), Some(2.0));
-        assert!(length(999_999_999, 10).is_some_and(|seconds| seconds > 976_000.0));
+        assert_eq!(length(16_384, 1_000), Some(2.0));
+        assert!(length(999_999_999, 10).is_some_and(|seconds| seconds > 122_000.0));
         assert_eq!(LoadSlot::rate(1.0, Duration::from_secs(9)).interval_length(), None);
     }
 }

@@ -7,7 +7,6 @@ use linerate_trace::flame::StackProfile;
 use linerate_trace::flame::result::FlameResult;
 use linerate_trace::flame::spots::{self, HotSpot};
 
-use super::words::share_uncertainty;
 use crate::document::Tone;
 use crate::render::format::percent;
 
@@ -46,7 +45,8 @@ impl FlameVerdict {
             return Self::plain(nothing_shown(result, profile));
         }
         let has_enough = result.path_samples >= FEWEST_SAMPLES;
-        let surely_least = LEAST + share_uncertainty(result.path_samples);
+        // Two standard deviations of a share of `LEAST`.
+        let surely_least = LEAST + (4.0 * LEAST * (1.0 - LEAST) / result.path_samples as f64).sqrt();
         let spot = result.spots.first().filter(|spot| has_enough && spot.share_of_path >= surely_least);
         let lock_share =
             result.contention.as_ref().and_then(|contention| spinning_share(contention, profile));

@@ -6,19 +6,16 @@ use linerate_trace::flame::{SampleEvent, StackProfile};
 
 use crate::render::format::{cpu_list, grouped, percent, time_span};
 
-/// Two standard deviations of a share of one half, which has the largest deviation.
-pub(super) fn share_uncertainty(samples: u64) -> f64 {
-    1.0 / (samples as f64).sqrt()
-}
-
 /// The uncertainty of a share of this number of samples; empty if it is small.
-pub(super) fn uncertainty_text(samples: u64) -> String {
+pub(super) fn share_uncertainty(samples: u64) -> String {
     /// With this number of samples, two standard deviations are about three points.
     const MANY: u64 = 1_000;
     if samples == 0 || samples >= MANY {
         return String::new();
     }
-    format!("so each share may be off by {:.0} points", share_uncertainty(samples) * 100.0)
+    // Two standard deviations of a share of one half, which has the largest deviation.
+    let points = 100.0 / (samples as f64).sqrt();
+    format!("so each share may be off by {points:.0} points")
 }
 
 /// The cost of sampling, as a sentence without its end.
