@@ -63,8 +63,8 @@ fn tree() -> clap::Command {
     CliArgs::command()
 }
 
-/// Prints help and version as clap does, and a mistake in one line like all other errors. Without a command the
-/// help lists the commands.
+/// Prints help and version as clap does, and a mistake in one line like all other errors. Without a
+/// command the help lists the commands.
 fn usage(error: &clap::Error) -> ExitCode {
     let lacks_command = error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
     if lacks_command || !error.use_stderr() {

@@ -51,15 +51,16 @@ impl OutputTarget {
         if is_written_in_place(path) {
             return Ok(());
         }
-        // Only an attempt shows the effect of capabilities, read-only mounts and servers of network file systems.
+        // Only an attempt shows the effect of capabilities, read-only mounts and servers of network
+        // file systems.
         let part_path = part_path(path);
         write_new(&part_path, &[], READ_BY_OWNER)
             .and_then(|()| fs::remove_file(&part_path))
             .with_context(|| format!("cannot write {}", path.display()))
     }
 
-    // Writes `text`. A file is replaced by a rename, so that it is never incomplete; a device, a pipe
-    // and the target of a link are written in place.
+    // Writes `text`. A file is replaced by a rename, so that it is never incomplete; a device, a
+    // pipe and the target of a link are written in place.
     pub(crate) fn write(&self, text: &str) -> Result<()> {
         self.bytes(text.as_bytes(), false)
     }
@@ -116,8 +117,8 @@ impl OutputTarget {
 const READ_BY_ALL: u32 = 0o666;
 const READ_BY_OWNER: u32 = 0o600;
 
-/// A device or pipe cannot be replaced by another file, and a link such as `/dev/stdout` must not be.
-/// Links of other users are replaced, because they could lead anywhere.
+/// A device or pipe cannot be replaced by another file, and a link such as `/dev/stdout` must not
+/// be. Links of other users are replaced, because they could lead anywhere.
 fn is_written_in_place(path: &Path) -> bool {
     let Ok(metadata) = fs::symlink_metadata(path) else { return false };
     let is_trusted_link = metadata.is_symlink() && (metadata.uid() == 0 || is_own(&metadata));
@@ -195,8 +196,9 @@ pub(crate) const CLEAR_LINE: &str = "\r\x1b[K";
 /// The colours of [`TextStyle`](crate::render::style::TextStyle).
 const COLOURS: [&str; 6] = ["\x1b[0m", "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[32m", "\x1b[33m"];
 
-/// Replaces control characters other than colours, and clearing at the beginning. Names of processes and texts
-/// of other hosts may contain some, which could hide or forge parts of a report on a terminal.
+/// Replaces control characters other than colours, and clearing at the beginning. Names of
+/// processes and texts of other hosts may contain some, which could hide or forge parts of a report
+/// on a terminal.
 fn printable(text: &str) -> Cow<'_, str> {
     let is_harmless = |character: char| !character.is_control() || matches!(character, '\n' | '\t');
     if text.chars().all(is_harmless) {

@@ -17,8 +17,8 @@ pub(crate) fn parse_rate(text: &str) -> Result<f64, String> {
     }
 }
 
-/// The address and port with the number of the interface for its name, as in `[fe80::1%eth0]:53`. The
-/// standard library parses numbers only.
+/// The address and port with the number of the interface for its name, as in `[fe80::1%eth0]:53`.
+/// The standard library parses numbers only.
 pub(crate) fn with_scope_number(text: &str) -> Result<Cow<'_, str>, String> {
     let Some((address, rest)) = text.split_once('%') else { return Ok(text.into()) };
     let Some((name, port)) = rest.split_once(']') else { return Ok(text.into()) };

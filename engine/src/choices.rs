@@ -101,8 +101,9 @@ pub struct AfXdpSettings {
     /// Whether the kernel signals when it needs a call. If false, a zero-copy driver polls the rings.
     pub need_wakeup: bool,
     /// Whether to check the IP and UDP checksums of requests. Wrong ones are counted
-    /// ([`Counts::checksum_errors`](crate::Counts::checksum_errors)) and get no reply, as with the stack. On a veth, unfinished
-    /// ones are accepted, because senders on this machine leave them so (drivers/net/veth.c, `veth_xdp_rcv_skb`).
+    /// ([`Counts::checksum_errors`](crate::Counts::checksum_errors)) and get no reply, as with the
+    /// stack. On a veth, unfinished ones are accepted, because senders on this machine leave them
+    /// so (drivers/net/veth.c, `veth_xdp_rcv_skb`).
     pub verify_checksums: bool,
     /// Microseconds that a call polls the device with interrupts off (`SO_PREFER_BUSY_POLL`, Linux 5.11); 0 for no busy
     /// polling. Set `napi_defer_hard_irqs` and `gro_flush_timeout` of the interface to keep interrupts off between calls.

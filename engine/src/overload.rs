@@ -84,20 +84,21 @@ pub enum ShedPolicy {
 /// An XDP program that refuses requests for the server's port at the interface, before the network stack spends time on
 /// them. Packets for other ports or addresses, other protocols and fragments pass.
 ///
-/// It admits a limited number of requests more than the workers took. If the workers stop taking requests, it passes
-/// everything. It is attached by a BPF link of this process, so it is detached when the process ends. Requires Linux 5.11,
-/// `CAP_BPF` and `CAP_NET_ADMIN`. If it cannot be attached, or the interface has another XDP program (which stays),
+/// It admits a limited number of requests more than the workers took. If the workers stop taking
+/// requests, it passes everything. It is attached by a BPF link of this process, so it is detached
+/// when the process ends. Requires Linux 5.11, `CAP_BPF` and `CAP_NET_ADMIN`. If it cannot be
+/// attached, or the interface has another XDP program (which stays),
 /// [`Server::fallbacks`](crate::Server::fallbacks) has the reason.
 ///
 /// With many drivers, attaching an XDP program resets the queues, which takes the link down for a moment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", default)]
 pub struct XdpGuard {
-    /// The interfaces on which requests arrive. Default: all interfaces that are up and have an address of
-    /// the server, except loopback, ports of a bridge or bond that is guarded itself, and VLANs, macvlans
-    /// and ipvlans whose lower interface is guarded. A wildcard address leaves out veths that have a
-    /// link-local address only. If the server has a wildcard address and only the loopback interface has
-    /// addresses: all interfaces that are up, with the same exceptions.
+    /// The interfaces on which requests arrive. Default: all interfaces that are up and have an
+    /// address of the server, except loopback, ports of a bridge or bond that is guarded itself,
+    /// and VLANs, macvlans and ipvlans whose lower interface is guarded. A wildcard address leaves
+    /// out veths that have a link-local address only. If the server has a wildcard address and only
+    /// the loopback interface has addresses: all interfaces that are up, with the same exceptions.
     pub interfaces: Vec<String>,
     /// How long an admitted request may take until its reply leaves, as an estimate: the guard admits as many requests as
     /// the workers answer in this time, at the rate at which each of them took requests while it was busy (over its last

@@ -146,8 +146,9 @@ impl RunningServer {
         total_counts(&self.counters())
     }
 
-    /// Frames that were dropped at the AF_XDP sockets because the workers took them too slowly (`XDP_STATISTICS`; before Linux
-    /// 5.9 without those that found a ring full). `None` if AF_XDP is not in use.
+    /// Frames that were dropped at the AF_XDP sockets because the workers took them too slowly
+    /// (`XDP_STATISTICS`; before Linux 5.9 without those that found a ring full). `None` if AF_XDP
+    /// is not in use.
     #[must_use]
     pub fn lost_frames(&self) -> Option<u64> {
         self.setup.xdp.as_ref()?;

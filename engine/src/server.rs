@@ -262,7 +262,8 @@ impl Builder {
 
     /// The interfaces whose queues [`Backend::Xdp`] serves. Default: interfaces that are up, not
     /// loopback, and have the bound address; for a wildcard address, all interfaces with an address
-    /// of its family, except ports of such a bridge or bond, and veths with a link-local address only.
+    /// of its family, except ports of such a bridge or bond, and veths with a link-local address
+    /// only.
     pub fn xdp_interfaces(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.interfaces = names.into_iter().map(Into::into).collect();
         self

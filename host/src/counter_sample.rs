@@ -45,9 +45,10 @@ pub struct InterfaceSample {
     pub index: Option<u32>,
     /// The values of `/sys/class/net/IF/statistics` that are listed in [`TOTALS`], by name.
     pub totals: BTreeMap<&'static str, u64>,
-    /// Packets lost before the network stack, by the driver's counters or `rx_missed_errors`; `None` if unknown.
-    /// The kernel's `rx_dropped` also contains packets that a full backlog dropped (enqueue_to_backlog) and frames
-    /// without a protocol handler, such as LLDP (__netif_receive_skb_core, net/core/dev.c, Linux 6.18).
+    /// Packets lost before the network stack, by the driver's counters or `rx_missed_errors`;
+    /// `None` if unknown. The kernel's `rx_dropped` also contains packets that a full backlog
+    /// dropped (enqueue_to_backlog) and frames without a protocol handler, such as LLDP
+    /// (__netif_receive_skb_core, net/core/dev.c, Linux 6.18).
     pub lost_packets: Option<u64>,
     /// `None` if no source reports them.
     pub receive: Known<Option<Vec<QueueCounts>>>,
@@ -68,8 +69,8 @@ pub const TOTALS: [&str; 8] = [
 ];
 
 impl InterfaceSample {
-    /// Packets lost before the network stack since an earlier sample; `None` if unknown. Drivers add the drops of
-    /// queues to those of the interface, so the greater of both counts.
+    /// Packets lost before the network stack since an earlier sample; `None` if unknown. Drivers
+    /// add the drops of queues to those of the interface, so the greater of both counts.
     pub fn lost_since(&self, before: &Self) -> Option<u64> {
         let queue_drops = |sample: &Self| {
             let queues = sample.receive.value()?.iter().flatten();

@@ -309,12 +309,12 @@ impl PlacementLab {
         let builder = server::builder(&configuration, self.address, &[cpu], self.payload_bytes);
         let start_result = self.lab.receiver().run(|| builder.start(|_| SinkService::default()))?;
         self.server = Some(start_result.map_err(|error| TestbedError::Server(error.to_string()))?);
-        sampler::offer(&mut *self.generator, &flood(LEAD)).map(drop)
+        sampler::run_whole_slot(&mut *self.generator, &flood(LEAD)).map(drop)
     }
 
     fn sample(&mut self, cpu: u32) -> Result<PlacementSample, TestbedError> {
         self.place(cpu)?;
-        let outcome = sampler::offer(&mut *self.generator, &flood(SAMPLE))?;
+        let outcome = sampler::run_whole_slot(&mut *self.generator, &flood(SAMPLE))?;
         Ok(PlacementSample {
             packets_per_second: outcome.answered_per_second,
             lost_ratio: outcome.loss_ratio(),

@@ -65,8 +65,8 @@ pub struct SlotOutcome {
     pub intervals: Vec<SlotInterval>,
     /// Shows whether a queue grew during the slot.
     pub queue: QueueMedians,
-    /// Requests under way at the same time: the rate of replies times the mean latency of the first half. This number
-    /// remains unanswered at the end of the slot without a queue.
+    /// Requests in flight at the same time: the rate of replies times the mean latency of the first
+    /// half. This number is unanswered at the end of the slot without a queue.
     #[serde(default)]
     pub mean_in_flight: u64,
     /// How well the generator kept up.
@@ -93,9 +93,9 @@ impl SlotOutcome {
     }
 
     /// Whether the queue grew, which a deep socket buffer hides from the loss of a short slot: the last quarter's
-    /// median latency exceeds the first half's by more than 1 ms and more than this share of the slot, or at the
-    /// slot's end more than 5 % of the requests (and more than 16) were under way, in addition to those that are
-    /// always under way because of the latency, and were answered after it.
+    /// median latency exceeds the first half's by more than 1 ms and more than this share of the slot, or more than
+    /// 5 % of the requests (and more than 16) were answered after the slot's end, in addition to
+    /// [`SlotOutcome::mean_in_flight`].
     ///
     /// A service that gets slightly more requests than it can answer answers later and later, by
     /// that excess times the elapsed time. A smaller share therefore detects a smaller excess.
@@ -117,7 +117,7 @@ impl SlotOutcome {
     }
 }
 
-// The requests of a slot that are under way at the same time, by Little's law.
+// The requests of a slot that are in flight at the same time, by Little's law.
 pub(crate) fn mean_in_flight(answered: u64, duration: Duration, first_half: &Latency) -> u64 {
     let longest_ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
     let share_of_slot = first_half.mean_up_to(longest_ns) / (longest_ns.max(1) as f64);
@@ -196,7 +196,8 @@ pub struct SendErrors {
 }
 
 impl SendErrors {
-    /// Requests that did not leave. Refused and rejected requests left: ICMP reports them to later ones.
+    /// Requests that did not leave. Refused and rejected requests left: ICMP reports them to later
+    /// ones.
     pub fn unsent(&self) -> u64 {
         self.unreachable + self.too_long + self.forbidden + self.no_buffers + self.other
     }
@@ -277,8 +278,8 @@ pub struct SelfWatch {
     pub thread_cpu_ratio: Vec<f64>,
     /// Replies the generator's own sockets dropped for want of buffer space.
     pub receive_drops: u64,
-    /// Of the lost, those that the queueing discipline of this host's interface dropped (socket backend:
-    /// `SndbufErrors` of the network namespace, without full socket buffers).
+    /// Of the lost, those that the queueing discipline of this host's interface dropped (socket
+    /// backend: `SndbufErrors` of the network namespace, without full socket buffers).
     #[serde(default)]
     pub send_drops: u64,
     /// Of the lost, those that the link refused because the receiving end's queue was full: a veth pair hands frames to
@@ -344,8 +345,8 @@ pub enum BoundReason {
         /// Share of the requests.
         ratio: f64,
     },
-    /// More than 0.1 % of the replies came after their requests' tags were used again: the protocol has few
-    /// tags per flow.
+    /// More than 0.1 % of the replies came after their requests' tags were used again: the protocol
+    /// has few tags per flow.
     TagsUsedUp {
         /// Share of the requests.
         ratio: f64,
@@ -411,8 +412,8 @@ fn from_seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, 
 mod tests {
     use super::*;
 
-    // The outcome of a slot with a request every 100 us, each with the latency that `latency_ms` returns for its number
-    // and time, ms.
+    // The outcome of a slot with a request every 100 us, each with the latency that `latency_ms`
+    // returns for its number and time, ms.
     fn outcome(duration_ms: u64, latency_ms: impl Fn(u64, f64) -> f64) -> SlotOutcome {
         let sent = duration_ms * 10;
         let mut parts = [Latency::new(), Latency::new(), Latency::new()];

@@ -93,8 +93,8 @@ impl RequestOutcome {
     }
 }
 
-/// Requests of all workers by outcome. Displayed as a list of the outcomes that occurred. In JSON, a map with
-/// a key per outcome.
+/// Requests of all workers by outcome. Displayed as a list of the outcomes that occurred. In JSON,
+/// a map with a key per outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RadiusCounts([u64; RequestOutcome::VARIANTS.len()]);
 

@@ -1,4 +1,5 @@
-//! Amplification: the reply bytes per query byte that a sender with forged source addresses can cause.
+//! Amplification: the reply bytes per query byte that a sender with forged source addresses can
+//! cause.
 
 use std::net::IpAddr;
 use std::time::Instant;

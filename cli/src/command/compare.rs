@@ -231,7 +231,8 @@ fn tolerance(text: &str) -> Result<f64, String> {
     share.ok_or_else(|| format!("'{text}' is no share up to 50% such as 5% or 0.05"))
 }
 
-/// The measured steps that one of two ladders lacks, and whether the new one could not measure one of the old.
+/// The measured steps that one of two ladders lacks, and whether the new one could not measure one
+/// of the old.
 fn uncompared_steps(names: &[String; 2], [old, new]: [&LadderReport; 2]) -> (Vec<Warning>, bool) {
     let [old_name, new_name] = names;
     let mut has_lost_step = false;

@@ -73,7 +73,8 @@ pub(crate) struct ExportArgs {
 /// Optional metrics that require tracing or create many series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum TracedMetrics {
-    /// Dropped UDP packets by the kernel's reason; requires CAP_BPF and CAP_PERFMON, and counts every packet
+    /// Dropped UDP packets by the kernel's reason; requires CAP_BPF and CAP_PERFMON, and counts
+    /// every packet
     Drops,
     /// CPU time that packets take, by victim; requires the same, and at most 1 % of a CPU
     Cost,
@@ -95,8 +96,8 @@ impl ExportArgs {
         }
         let address = self.address()?;
         let host = self.host()?;
-        // A named interface must exist at the start, because a mistyped name would export nothing; later it may
-        // disappear and return.
+        // A named interface must exist at the start, because a mistyped name would export nothing;
+        // later it may disappear and return.
         Scope { interfaces: self.interfaces.clone(), ..Scope::default() }.check(&host)?;
         let interrupt = InterruptFlag::install()?;
         // Binds before the host is read, because reading takes time.

@@ -75,7 +75,8 @@ pub(super) fn enter_namespace_of_tune(journal: &Journal, tune: Option<u64>) -> R
     }
 }
 
-/// Fails if the UDP port is not open in this network namespace, and names the namespace where it is.
+/// Fails if the UDP port is not open in this network namespace, and names the namespace where it
+/// is.
 pub(super) fn check_port_is_open(host: &Host, command: &str, port: u16) -> Result<()> {
     match PortPlace::find(host, port) {
         PortPlace::Here => Ok(()),

@@ -29,8 +29,8 @@ pub(crate) struct ResultTargets {
     pub(crate) text: bool,
 }
 
-/// Writes a result as JSON if that is requested, and as text unless the JSON is on standard output. A file that
-/// cannot be written must not cost the text.
+/// Writes a result as JSON if that is requested, and as text unless the JSON is on standard output.
+/// A file that cannot be written must not cost the text.
 pub(crate) fn write_result<T: CommandResult>(
     json: Option<&OutputTarget>,
     envelope: &Envelope<T>,
@@ -81,7 +81,8 @@ impl ResultTargets {
         )
     }
 
-    /// Writes the requested forms. The text comes first, and a form that cannot be written does not cost another.
+    /// Writes the requested forms. The text comes first, and a form that cannot be written does not
+    /// cost another.
     pub(crate) fn write_forms(
         &self,
         text: impl FnOnce() -> String,

@@ -37,8 +37,8 @@ pub(crate) struct MetricReading {
 pub(crate) enum CounterReset {
     /// The counter restarted at zero.
     Restarted,
-    /// The counter, or one of those whose sum it is, is 32 bits wide and wrapped. Below half of its range, it
-    /// restarted at zero.
+    /// The counter, or one of those whose sum it is, is 32 bits wide and wrapped. Below half of its
+    /// range, it restarted at zero.
     At32Bits,
     // The counter cannot be reset: the kernel's sums of idle time shrink a little at times.
     Never,

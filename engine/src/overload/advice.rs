@@ -203,8 +203,8 @@ fn receive_queues(folder: &Path) -> usize {
     queues.filter(|queue| queue.file_name().to_string_lossy().starts_with("rx-")).count()
 }
 
-// Whether the vector is one of a receive queue, and not of link events, mailboxes or RDMA, by the name of
-// its handler: the directory in `/proc/irq/N`.
+// Whether the vector is one of a receive queue, and not of link events, mailboxes or RDMA, by the
+// name of its handler: the directory in `/proc/irq/N`.
 fn serves_queue(folder: &Path, queues: usize) -> bool {
     let handlers = fs::read_dir(folder).into_iter().flatten().flatten().filter(|entry| entry.path().is_dir());
     let names = handlers.map(|entry| entry.file_name().to_string_lossy().to_lowercase());

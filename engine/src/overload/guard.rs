@@ -24,8 +24,8 @@ static OBJECT: &[u8] =
     aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/guard.bpf.o"));
 
 const PROGRAM: &str = "linerate_guard";
-// The same program without packets of several pages. Kernels before 5.18 refuse the flag for such packets
-// (kernel/bpf/syscall.c, `bpf_prog_load`: BPF_F_XDP_HAS_FRAGS).
+// The same program without packets of several pages. Kernels before 5.18 refuse the flag for such
+// packets (kernel/bpf/syscall.c, `bpf_prog_load`: BPF_F_XDP_HAS_FRAGS).
 const PROGRAM_BEFORE_5_18: &str = "guard_one_page";
 
 // Socket memory that one request can take, in bytes: a page, plus the kernel's own structures

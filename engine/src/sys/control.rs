@@ -164,8 +164,8 @@ const IPV6: ControlField = ControlField { level: libc::IPPROTO_IPV6, kind: libc:
 
 // `struct timespec` of the real-time clock, as two 64-bit numbers.
 const TIME: ControlField = ControlField { level: libc::SOL_SOCKET, kind: SO_TIMESTAMPNS, data: 16 };
-// Makes the kernel report when it received each message. Also the type of its control message. On 64-bit
-// targets the option that all kernels have; on others `SO_TIMESTAMPNS_NEW` (Linux 5.1,
+// Makes the kernel report when it received each message. Also the type of its control message. On
+// 64-bit targets the option that all kernels have; on others `SO_TIMESTAMPNS_NEW` (Linux 5.1,
 // include/uapi/asm-generic/socket.h).
 #[cfg(target_pointer_width = "64")]
 pub(crate) const SO_TIMESTAMPNS: i32 = libc::SO_TIMESTAMPNS;

@@ -152,13 +152,15 @@ impl NetDevice {
         self.driver.as_deref().is_some_and(|driver| drivers.contains(&driver))
     }
 
-    /// Whether one of `devices` is a bridge, bond or team that receives all frames of this interface.
+    /// Whether one of `devices` is a bridge, bond or team that receives all frames of this
+    /// interface.
     pub(crate) fn is_port(&self, devices: &[&NetDevice]) -> bool {
         devices.iter().any(|upper| upper.has_driver(&DRIVERS_WITH_PORTS) && upper.lower.contains(&self.name))
     }
 
-    /// Whether requests to the bound address arrive at `address` of this interface. A wildcard address
-    /// leaves out the automatic link-local addresses of veths, of which each container has one.
+    /// Whether requests to the bound address arrive at `address` of this interface. A wildcard
+    /// address leaves out the automatic link-local addresses of veths, of which each container has
+    /// one.
     pub(crate) fn gets_requests_at(&self, address: IpAddr, bound: IpAddr, only_v6: bool) -> bool {
         let is_link_local = matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local());
         let is_left_out =

@@ -5,8 +5,8 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use rustix::time::{ClockId, clock_gettime};
 
-// Two 64-bit numbers (include/uapi/linux/sockios.h): on 64-bit targets `SIOCGSTAMPNS_OLD`, which all
-// kernels have, on others `SIOCGSTAMPNS_NEW` (Linux 5.1).
+// Two 64-bit numbers (include/uapi/linux/sockios.h): on 64-bit targets `SIOCGSTAMPNS_OLD`, which
+// all kernels have, on others `SIOCGSTAMPNS_NEW` (Linux 5.1).
 #[cfg(target_pointer_width = "64")]
 const SIOCGSTAMPNS: libc::Ioctl = 0x8907;
 #[cfg(not(target_pointer_width = "64"))]

@@ -171,10 +171,11 @@ impl XskSocket {
         Ok(options.flags & libc::XDP_OPTIONS_ZEROCOPY != 0)
     }
 
-    /// Frames that the kernel dropped before they were in the receive ring: full ring, empty fill ring, or
-    /// not valid (net/xdp/xsk.c, `xsk_getsockopt`; the ring counters since Linux 5.9).
+    /// Frames that the kernel dropped before they were in the receive ring: full ring, empty fill
+    /// ring, or not valid (net/xdp/xsk.c, `xsk_getsockopt`; the ring counters since Linux 5.9).
     pub(crate) fn lost_frames(&self) -> io::Result<u64> {
-        // SAFETY: all-zero bytes are valid for a struct of integers, and XDP_STATISTICS writes no other.
+        // SAFETY: all-zero bytes are valid for a struct of integers, and XDP_STATISTICS writes no
+        // other.
         match unsafe { self.get::<libc::xdp_statistics>(libc::XDP_STATISTICS) } {
             Ok(counts) => Ok(counts.rx_dropped + counts.rx_ring_full + counts.rx_fill_ring_empty_descs),
             Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {

@@ -22,7 +22,8 @@ pub(crate) fn link_message(index: u32, attributes: Vec<LinkAttribute>) -> io::Re
     }
 }
 
-/// Whether the link of the interface with this index is up, in the calling thread's network namespace.
+/// Whether the link of the interface with this index is up, in the calling thread's network
+/// namespace.
 ///
 /// # Errors
 /// No such interface, or no answer of the kernel.

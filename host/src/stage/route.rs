@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::Known;
 
-pub(crate) use snmp::{parse_snmp, parse_snmp6};
+pub use snmp::{parse_snmp, parse_snmp6};
 
 #[derive(Debug, Clone, Serialize)]
 pub struct RouteState {

@@ -58,13 +58,15 @@ impl ClientGuard {
         cancel: Arc<AtomicBool>,
     ) -> Result<Self, HostError> {
         // Started in this thread, because its network namespace is the server's.
-        let mut tables = ClientTables::start(host, port, GuardWindow::new(generators, limits))?;
+        let flows = FlowWatch::start(host, &[port], limits.p99)?;
+        let mut window = GuardWindow::new(generators, limits);
         let (end_sender, end_receiver) = mpsc::channel();
         let verdict = Arc::new(Mutex::new(None));
         let shared_verdict = Arc::clone(&verdict);
         let thread = std::thread::spawn(move || {
             while end_receiver.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Timeout) {
-                let violation = tables.check().unwrap_or_else(|error| Some(error.to_string()));
+                let reading = flows.by_client().map_err(|error| error.to_string());
+                let violation = reading.map_or_else(Some, |reading| window.judge(reading, Instant::now()));
                 if violation.is_some() {
                     *shared_verdict.lock().unwrap_or_else(PoisonError::into_inner) = violation;
                     cancel.store(true, Ordering::Relaxed);
@@ -87,39 +89,6 @@ impl Drop for ClientGuard {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
-    }
-}
-
-/// Counts the requests and replies of clients.
-#[derive(Debug)]
-struct ClientTables {
-    port: u16,
-    current: (FlowWatch, GuardWindow),
-    /// A table that was replaced at the last reading. Its last requests are not judged yet.
-    replaced: Option<(FlowWatch, GuardWindow)>,
-}
-
-impl ClientTables {
-    fn start(host: &Host, port: u16, window: GuardWindow) -> Result<Self, HostError> {
-        let flows = FlowWatch::start(host, &[port], window.limits.p99)?;
-        Ok(Self { port, current: (flows, window), replaced: None })
-    }
-
-    fn check(&mut self) -> Result<Option<String>, HostError> {
-        if let Some((flows, mut window)) = self.replaced.take()
-            && let Some(why) = window.judge(flows.by_client()?, Instant::now())
-        {
-            return Ok(Some(why));
-        }
-        let (flows, window) = &mut self.current;
-        let why = window.judge(flows.by_client()?, Instant::now());
-        if window.reading.len() * 2 > FlowWatch::MOST_CLIENTS {
-            // A full table forgets idle clients, with their counts.
-            let new_window = GuardWindow::new(window.generators.clone(), window.limits);
-            let new_tables = Self::start(&Host::live(), self.port, new_window)?;
-            self.replaced = Some(std::mem::replace(&mut self.current, new_tables.current));
-        }
-        Ok(why)
     }
 }
 
@@ -167,7 +136,7 @@ impl GuardWindow {
             if self.generators.contains(&client.ip()) {
                 continue;
             }
-            // A client that was replaced in the table and came back counts from zero again.
+            // The full table replaces clients, which count from zero when they come back.
             let earlier = earlier_reading.get(client).copied();
             let earlier = earlier.filter(|earlier| earlier.requests <= counts.requests).unwrap_or_default();
             let before = self.judged.get(client).copied();
@@ -282,7 +251,7 @@ mod tests {
     fn lost_requests_of_real_clients_end_a_run_and_late_replies_do_not() {
         let both = |count| busy(count, count).into_iter().chain(ports(100, 100)).collect::<BTreeMap<_, _>>();
         for (case, readings, expected) in [
-            ("replies under way at a reading", vec![ports(100, 60), ports(200, 160), ports(200, 200)], None),
+            ("replies in flight at a reading", vec![ports(100, 60), ports(200, 160), ports(200, 200)], None),
             ("no reply", vec![ports(100, 91); 2], Some("real clients lost 9 of 100 requests (9.0 %)")),
             ("a client that the table forgot", vec![busy(1_000, 1_000), both(1_000), both(1)], None),
             ("two lost requests", vec![ports(50, 48); 2], None),

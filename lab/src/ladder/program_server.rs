@@ -176,8 +176,8 @@ impl AnswerProbe {
         Self { slot: LoadSlot { drain: ANSWER_SLOT, ..LoadSlot::rate(rate, duration) }, sent: 0, corrupt: 0 }
     }
 
-    /// Sends requests until one is answered, for some seconds at most. Calls `check` after each
-    /// unanswered slot.
+    /// Sends requests until one is answered, in at most [`ANSWER_TRIES`] slots. Calls `check` after
+    /// each unanswered slot.
     pub(crate) fn await_answer(
         &mut self,
         generator: &mut dyn Generator,

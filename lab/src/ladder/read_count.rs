@@ -4,6 +4,7 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
+use linerate_host::stage::route::parse_snmp;
 use linerate_load::{Generator, GeneratorDescription, GeneratorError, LoadSlot, SlotInterval, SlotOutcome};
 
 /// Time between two readings of the counter after a slot. The kernel has no event for it.
@@ -30,15 +31,8 @@ impl ReadCountGenerator {
             others: None,
         };
         let text = fs::read_to_string(&self.counters).map_err(|error| failed(error.to_string()))?;
-        let mut lines = text.lines().filter_map(|line| line.strip_prefix("Udp: "));
-        let names = lines.next().unwrap_or_default().split(' ');
-        let values = lines.next().unwrap_or_default().split(' ');
-        let count =
-            names.zip(values).find(|(name, _)| *name == "InDatagrams").map(|(_, value)| value.parse());
-        match count {
-            Some(Ok(count)) => Ok(count),
-            _ => Err(failed("it has no Udp InDatagrams".to_owned())),
-        }
+        let counters = parse_snmp(&text).map_err(failed)?;
+        counters.get("Udp.InDatagrams").copied().ok_or_else(|| failed("it has no Udp InDatagrams".to_owned()))
     }
 }
 

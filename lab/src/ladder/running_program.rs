@@ -107,7 +107,7 @@ impl RunningProgram {
     }
 }
 
-/// Whether packets to an address reach a socket that is bound to another one.
+/// Whether a socket on the bound address gets the packets to `address`.
 fn is_reached(bound: IpAddr, v6_only: bool, address: IpAddr) -> bool {
     let is_family = bound.is_ipv4() == address.is_ipv4() || bound.is_ipv6() && !v6_only;
     bound == address || bound.is_unspecified() && is_family

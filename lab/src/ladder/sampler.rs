@@ -115,7 +115,10 @@ impl Sampler<'_> {
 ///
 /// # Errors
 /// [`TestbedError::Cancelled`] also if the slot was ended early, which has an outcome, too.
-pub(crate) fn offer(generator: &mut dyn Generator, slot: &LoadSlot) -> Result<SlotOutcome, TestbedError> {
+pub(crate) fn run_whole_slot(
+    generator: &mut dyn Generator,
+    slot: &LoadSlot,
+) -> Result<SlotOutcome, TestbedError> {
     let outcome = generator.run(slot)?;
     if outcome.duration < slot.duration { Err(TestbedError::Cancelled) } else { Ok(outcome) }
 }
@@ -127,7 +130,7 @@ pub(crate) fn under_load<T>(
     observe: impl FnOnce() -> T,
 ) -> Result<(SlotOutcome, T), TestbedError> {
     let (outcome, observation) = std::thread::scope(|scope| {
-        let load_thread = scope.spawn(|| offer(generator, slot));
+        let load_thread = scope.spawn(|| run_whole_slot(generator, slot));
         let observation = observe();
         (load_thread.join(), observation)
     });

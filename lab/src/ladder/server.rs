@@ -51,11 +51,18 @@ pub(crate) fn builder(
 /// starts inherit that.
 pub(crate) fn confined<T>(cpus: &[u32], start: impl FnOnce() -> T) -> Result<T, TestbedError> {
     let failed = |errno: Errno| {
-        TestbedError::Server(format!("the server cannot be limited to CPUs {cpus:?}: {errno}"))
+        let cpus: linerate_host::CpuSet = cpus.iter().copied().collect();
+        TestbedError::Server(format!("the server cannot be limited to CPUs {cpus}: {errno}"))
     };
     let allowed_before = sched_getaffinity(None).map_err(failed)?;
     let mut allowed = CpuSet::new();
-    cpus.iter().for_each(|cpu| allowed.set(*cpu as usize));
+    for cpu in cpus {
+        // `set` panics on a CPU beyond its size.
+        if *cpu as usize >= CpuSet::MAX_CPU {
+            return Err(failed(Errno::INVAL));
+        }
+        allowed.set(*cpu as usize);
+    }
     sched_setaffinity(None, &allowed).map_err(failed)?;
     let started = start();
     sched_setaffinity(None, &allowed_before).map_err(failed)?;

@@ -183,7 +183,8 @@ pub(crate) fn a_setting_of_a_killed_lab_cannot_be_recorded_again() -> TrialResul
     let (victim, mut output) = start(&scene, "victim", Life::Stays);
     await_word(&mut output, "ready");
     kill(victim);
-    // The start of a lab removes all of a dead lab except its changed settings, which it cannot restore.
+    // The start of a lab removes all of a dead lab except its changed settings, which it cannot
+    // restore.
     let lab = scene.builder().start().unwrap();
     let error = lab.record_host_wide("audit", json!(0)).unwrap_err();
     assert!(error.to_string().ends_with("run `linerate lab clean` first"), "{error}");

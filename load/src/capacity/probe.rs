@@ -182,8 +182,8 @@ fn interval_loss(interval: &SlotInterval) -> Option<f64> {
 const MOST_UNSENT: f64 = 0.01;
 
 fn judge(outcome: &SlotOutcome, judged_part: &JudgedPart<'_>, options: &SearchOptions<'_>) -> ProbeVerdict {
-    // The service answered the requests whose replies the generator's own sockets dropped, and did not
-    // get those that this host's interface dropped.
+    // The service answered the requests whose replies the generator's own sockets dropped, and did
+    // not get those that this host's interface dropped.
     let drops = outcome.self_watch.receive_drops + outcome.self_watch.send_drops;
     let lost_by_service = judged_part.lost.saturating_sub(drops) as f64 / judged_part.sent.max(1) as f64;
     if judged_part.sent > 0 && lost_by_service > options.max_loss {

@@ -80,7 +80,8 @@ impl SlotRates {
         if share(watch.send_drops) > 0.001 {
             reasons.push(BoundReason::RequestsDropped { ratio: share(watch.send_drops) });
         }
-        // In later requests, tags are used again. Otherwise late replies are those of the slot before.
+        // In later requests, tags are used again. Otherwise late replies are those of the slot
+        // before.
         if tags.is_some_and(|tags| sent > tags) && share(late) > 0.001 {
             reasons.push(BoundReason::TagsUsedUp { ratio: share(late) });
         }

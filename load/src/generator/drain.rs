@@ -29,7 +29,8 @@ impl DrainWait {
         self.active_ns > self.deadline_ns
     }
 
-    // The end of the wait unless a datagram arrives before. `slowest_ns`: the longest latency, 0 without replies.
+    // The end of the wait unless a datagram arrives before. `slowest_ns`: the longest latency, 0
+    // without replies.
     pub(super) fn until_ns(&self, is_complete: bool, slowest_ns: u64) -> u64 {
         let patience_ns = if is_complete {
             clock::whole_ns(AFTERMATH).min(self.drain_ns)

@@ -85,9 +85,9 @@ pub struct LoadSlot {
     pub mode: PacingMode,
     /// How long requests are sent.
     pub duration: Duration,
-    /// The longest wait for stragglers afterwards. It ends early when all requests are answered, or, if
-    /// there was a reply, after a silence of 50 ms, a tenth of this, or twice the longest latency (at most
-    /// a quarter of this), whichever is longest.
+    /// The longest wait for stragglers afterwards. It ends early when all requests are answered,
+    /// or, if there was a reply, after a silence of 50 ms, a tenth of this, or twice the longest
+    /// latency (at most a quarter of this), whichever is longest.
     pub drain: Duration,
     /// The length of the reported intervals, at least 10 ms; `None` for no intervals. See
     /// [`LoadSlot::interval_length`].
@@ -145,8 +145,8 @@ impl LoadSlot {
         }
     }
 
-    /// The length of the intervals that a generator reports: longer than requested if there would be
-    /// more than [`MAX_INTERVALS`].
+    /// The length of the intervals that a generator reports: longer than requested if there would
+    /// be more than [`MAX_INTERVALS`].
     pub fn interval_length(&self) -> Option<Duration> {
         let nanoseconds = clock::whole_ns(self.duration).div_ceil(MAX_INTERVALS as u64);
         self.interval.map(|interval| interval.max(Duration::from_nanos(nanoseconds)))

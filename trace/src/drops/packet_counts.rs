@@ -218,7 +218,8 @@ impl DropsTracer {
         let symbols = KernelSymbols::kernel(host)?;
         let reasons = reason::names(&kernel_types(program::WHAT)?);
         let cpus = online_cpus(host)?.len();
-        // A tunnel takes packets before they reach a receive buffer, and no program sends its packets.
+        // A tunnel takes packets before they reach a receive buffer, and no program sends its
+        // packets.
         let left_out = if subject.ports.is_empty() { tunnel_ports(host) } else { Vec::new() };
         let mut attached = AttachedDrops::load(subject, &left_out, reasons.is_some(), &own_addresses(host))?;
         let timing = ProgramTiming::start(&mut attached)?;

@@ -15,7 +15,7 @@ use reading::{DropsReading, SocketDrops};
 pub use sampling::SampledWatch;
 
 // The longest wait for replies of a program.
-const ANSWERED: Duration = Duration::from_millis(500);
+const LONGEST_REPLY_WAIT: Duration = Duration::from_millis(500);
 
 /// Time from the start to the first timing of the programs, and between two timings.
 const FIRST_TIMING: Duration = Duration::from_millis(40);
@@ -45,7 +45,7 @@ impl DropsMoment {
         // Programs were attached since the reading. The losses of devices must be of the same time
         // as the packets, to which they are added.
         reading.replace_devices(reading.devices(host));
-        tracer.settle(&mut counts, 0, ANSWERED)?;
+        tracer.settle(&mut counts, 0, LONGEST_REPLY_WAIT)?;
         Ok(Self { before: reading.drops(), reading, seen: counts, after })
     }
 }
@@ -58,7 +58,7 @@ pub struct DropsWatch {
     interfaces: Vec<String>,
     first: DropsMoment,
     last: DropsMoment,
-    is_timing: bool,
+    has_begun: bool,
 }
 
 impl DropsWatch {
@@ -75,12 +75,12 @@ impl DropsWatch {
         let first = DropsMoment::first(host, &tracer, reading, subject, interfaces)?;
         let last = first.clone();
         let (subject, interfaces) = (subject.clone(), interfaces.to_vec());
-        Ok(Self { look: tracer, subject, interfaces, first, last, is_timing: false })
+        Ok(Self { look: tracer, subject, interfaces, first, last, has_begun: false })
     }
 
     /// Times the programs, which takes 10 ms; returns when to call this again.
     pub fn turn(&mut self) -> Result<Duration, TraceError> {
-        if !std::mem::replace(&mut self.is_timing, true) {
+        if !std::mem::replace(&mut self.has_begun, true) {
             return Ok(FIRST_TIMING);
         }
         self.look.time_now()?;
@@ -116,13 +116,13 @@ impl DropsWatch {
     }
 
     pub fn total(&mut self, host: &Host) -> Result<PacketEvidence, TraceError> {
-        self.last = self.read_moment(host, &[&self.first], ANSWERED)?;
+        self.last = self.read_moment(host, &[&self.first], LONGEST_REPLY_WAIT)?;
         Ok(self.evidence(&self.first))
     }
 
     /// Everything since the last lap, or the start.
     pub fn lap(&mut self, host: &Host) -> Result<PacketEvidence, TraceError> {
-        let now = self.read_moment(host, &[&self.last], ANSWERED)?;
+        let now = self.read_moment(host, &[&self.last], LONGEST_REPLY_WAIT)?;
         let earlier = std::mem::replace(&mut self.last, now);
         Ok(self.evidence(&earlier))
     }

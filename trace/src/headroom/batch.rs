@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Half of the time after which a batch of a thread that does not sleep is counted (`LONGEST_NS`).
+/// Half of `LONGEST_NS` of bpf/headroom.bpf.c: batches end after that time at the latest.
 const HALF_OF_LONGEST_NS: u64 = 5_000_000;
 
 /// Classes of batches in bpf/headroom.bpf.c.

@@ -328,7 +328,7 @@ impl ServiceDemand {
         }
     }
 
-    /// CPUs with at least this share of the datagrams, and with many CPUs this part of the mean.
+    /// CPUs with more than this share of the datagrams, or with many CPUs more than this part of the mean.
     pub(super) fn serving_cpus(&self, share: f64, part_of_mean: f64) -> impl Iterator<Item = &CpuDemand> {
         let count = self.cpus.iter().filter(|cpu| cpu.datagram_share() > 0.0).count();
         let least = share.min(part_of_mean / count.max(1) as f64);

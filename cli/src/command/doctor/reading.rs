@@ -83,8 +83,8 @@ impl ObservedHost {
     pub(crate) fn read(self, interrupt: &InterruptFlag) -> Result<HostReadings> {
         let mut unix_seconds = if self.live { origin::unix_seconds() } else { self.unix_seconds };
         if self.live && self.interval.is_some() {
-            // This loads the BPF iterators of groups, so that the first reading takes as long as the
-            // second: rates refer to the time between their beginnings.
+            // This loads the BPF iterators of groups, so that the first reading takes as long as
+            // the second: rates refer to the time between their beginnings.
             let _ = HostSockets::observe(&Host::live(), &self.scope);
         }
         let first = PacketPath::observe(&self.first, &self.scope);

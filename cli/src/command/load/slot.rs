@@ -119,8 +119,8 @@ impl LimitArgs {
     }
 }
 
-/// The rate for --min-rate. At a paced rate, all replies count, because those to the last requests come
-/// after the end.
+/// The rate for --min-rate. At a paced rate, all replies count, because those to the last requests
+/// come after the end.
 pub(crate) fn replies_per_second(outcome: &SlotOutcome) -> f64 {
     let Some(requested) = outcome.requested_per_second else { return outcome.answered_per_second };
     let rate = outcome.offered_per_second * (1.0 - outcome.loss_ratio());
@@ -191,8 +191,8 @@ pub(crate) fn warnings(outcome: &SlotOutcome) -> Vec<String> {
 const SERVED_CODES: [&str; 7] =
     ["NOERROR", "NXDOMAIN", "Access-Accept", "Access-Challenge", "primary", "secondary", "unsynchronized"];
 
-/// Replies count as answers whatever their code. Returns a warning if 1 % of them or more are refusals
-/// or failures.
+/// Replies count as answers whatever their code. Returns a warning if 1 % of them or more are
+/// refusals or failures.
 pub(crate) fn refusals_warning(codes: &[CodeCount]) -> Option<String> {
     let refusals: Vec<&CodeCount> = codes
         .iter()

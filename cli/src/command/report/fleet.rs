@@ -71,7 +71,8 @@ struct FleetReader {
     peers: PeerValues,
 }
 
-/// Reads `DIR/HOST/*.json`, and `DIR/*.json` by the node name in each, or by the name of the file without one.
+/// Reads `DIR/HOST/*.json`, and `DIR/*.json` by the node name in each, or by the name of the file
+/// without one.
 ///
 /// # Errors
 /// If the directory cannot be read or has no host.

@@ -17,7 +17,8 @@ pub(crate) struct FleetReport {
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct FleetHost {
-    /// Name of its directory, or the node name in its document, or the name of the file without one.
+    /// Name of its directory, or the node name in its document, or the name of the file without
+    /// one.
     pub(crate) name: String,
     /// Files that could not be used, and the reason why a result is missing.
     pub(crate) problems: Vec<String>,

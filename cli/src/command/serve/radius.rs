@@ -27,8 +27,8 @@ impl RadiusServeArgs {
         let workers = server.clone();
         let counts = move || ProtocolCounts { radius: Some(server.counts()), ..ProtocolCounts::default() };
         let admission = AdmissionArgs {
-            // The server answers the clients of the file only, and counts others. Proxies send from the
-            // port on which they serve.
+            // The server answers the clients of the file only, and counts others. Proxies send from
+            // the port on which they serve.
             allowed: every_network(),
             servers: true,
             reply_bytes: Some(MOST_BYTES),

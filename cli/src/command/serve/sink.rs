@@ -46,8 +46,8 @@ struct SinkCounts {
     received: Vec<u64>,
     payload_bytes: u64,
     wire_bytes: u64,
-    /// Datagrams lost because a receive buffer was full, or at AF_XDP sockets; `None` if the kernel does not
-    /// report them.
+    /// Datagrams lost because a receive buffer was full, or at AF_XDP sockets; `None` if the kernel
+    /// does not report them.
     lost: Option<u64>,
 }
 

@@ -5,8 +5,8 @@ use linerate_engine::{AfXdpSettings, XdpMode, XdpReport};
 
 #[derive(Debug, Args)]
 pub(crate) struct XdpArguments {
-    /// Interface whose queues the xdp backend serves, or where --overload protect attaches its guard; repeatable
-    /// [default: those of the address]
+    /// Interface whose queues the xdp backend serves, or where --overload protect attaches its
+    /// guard; repeatable [default: those of the address]
     #[arg(long, value_name = "NAME")]
     pub(crate) xdp_interface: Vec<String>,
     /// Run the xdp backend's program after the driver, for drivers that have no XDP

@@ -338,7 +338,8 @@ impl TuneApplyArgs {
         let envelope =
             Envelope::new(HostSummary::observe(tune_run.host), tune_run.started_unix_seconds, report)
                 .with_warnings(read_warning.into_iter().chain(reset_warning));
-        // A file that cannot be written must cost neither the report of the undo nor the confirmation.
+        // A file that cannot be written must cost neither the report of the undo nor the
+        // confirmation.
         let outcome = write_result(json, &envelope, || {
             view::tune::apply(&envelope, &|subcommand| self.options.state_dir.command(subcommand))
         });

@@ -46,6 +46,7 @@ impl TunePlanArgs {
         let json = OutputTarget::from_option(self.json.as_deref())?;
         let planned_tune = self.plan()?;
         let plan = &planned_tune.plan;
+        let mut printed = Ok(());
         if json != Some(OutputTarget::Stdout) {
             let mut document = view::tune_plan::document(&PlanView {
                 plan,
@@ -60,12 +61,10 @@ impl TunePlanArgs {
                     format!("Nothing was changed. To make these changes: {apply} with the same options.");
                 document.sections.push(Section::default().with(text));
             }
-            output::print(&text::text(&document, TextStyle::stdout()))?;
+            printed = output::print(&text::text(&document, TextStyle::stdout()));
         }
-        // A file that cannot be written must not cost the text.
-        if let Some(target) = &json {
-            target.write(&plan.to_json())?;
-        }
+        // Neither the text nor the file may cost the other.
+        printed.and(json.map_or(Ok(()), |target| target.write(&plan.to_json())))?;
         Ok(ExitCode::SUCCESS)
     }
 

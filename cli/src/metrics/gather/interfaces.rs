@@ -94,7 +94,8 @@ pub(super) fn transmit(path: &PacketPath, samples: &mut GatheredSamples) {
         let interface = transmit.interface.as_str();
         let source = interface_identity(path, interface);
         if let Some(root) = transmit.root() {
-            // struct gnet_stats_queue has 32-bit counts (include/uapi/linux/gen_stats.h, Linux 6.18).
+            // struct gnet_stats_queue has 32-bit counts (include/uapi/linux/gen_stats.h, Linux
+            // 6.18).
             let source_32 = (source.0, CounterReset::At32Bits);
             let packets_source = (source.0, qdisc_packets_reset(path));
             samples.add_source_counter(&QDISC_PACKETS, &[interface], packets_source, root.packets);

@@ -17,14 +17,14 @@ const MOST: usize = 3;
 /// The totals printed so far.
 #[derive(Debug, Default)]
 pub(crate) struct PrintedDrops {
-    seconds: u32,
+    lines: u32,
     requests_lost: u64,
     replies_lost: u64,
     unaccounted: u64,
 }
 
 impl PrintedDrops {
-    /// The line of one second, with headings every 20 lines.
+    /// The line of one interval, with headings every 20 lines.
     pub(crate) fn interval_line(&mut self, accounting: &PacketAccounting, style: TextStyle) -> String {
         let (requests_lost, replies_lost) =
             (lost_packets(&accounting.requests), lost_packets(&accounting.replies));
@@ -55,8 +55,8 @@ impl PrintedDrops {
             "time",
             ["counted", "requests", "lost", "total", "replies", "lost", "total", "unaccounted"],
         );
-        let heading_line = self.seconds.is_multiple_of(A_SCREEN).then(|| style.paint(Tone::Faint, &headings));
-        self.seconds += 1;
+        let heading_line = self.lines.is_multiple_of(A_SCREEN).then(|| style.paint(Tone::Faint, &headings));
+        self.lines += 1;
         let lines: Vec<String> =
             heading_line.into_iter().chain([style.paint(tone, &line), String::new()]).collect();
         lines.join("\n")

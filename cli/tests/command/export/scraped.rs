@@ -1,5 +1,5 @@
-//! A real Prometheus scrapes the export of a server under load. The requests that it shows are right,
-//! and alerts fire only when the server is flooded.
+//! A real Prometheus scrapes the export of a server under load. The requests that it shows are
+//! right, and alerts fire only when the server is flooded.
 
 use std::net::UdpSocket;
 use std::sync::Arc;
@@ -58,8 +58,8 @@ fn prometheus_shows_the_requests_of_a_load_and_alerts_on_a_flood() {
     flood.kill().expect("the flood is killed");
 }
 
-/// Sends at a low rate. The counter has to grow by the number of requests that the server read. Returns whether
-/// requests were lost, as on a busy machine.
+/// Sends at a low rate. The counter has to grow by the number of requests that the server read.
+/// Returns whether requests were lost, as on a busy machine.
 fn assert_counts_match(prometheus: &PrometheusServer<'_>, sender: &LabHost) -> bool {
     const COUNTER: &str = "linerate_udp_receive_datagrams_total{family=\"ipv4\"}";
     let before = prometheus.value(COUNTER).expect("a value");

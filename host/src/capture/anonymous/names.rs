@@ -23,7 +23,7 @@ const KNOWN_PREFIXES: [&str; 13] = [
 ];
 
 /// Programs whose whole command line decides findings and plans.
-const FULLY_READ: [&str; 2] = [IRQBALANCE, "auditd"];
+const KEPT_COMMAND_LINES: [&str; 2] = [IRQBALANCE, "auditd"];
 
 /// Control groups that systemd has on every host (systemd.special(7)).
 const STANDARD_GROUPS: [&str; 4] = ["system.slice", "user.slice", "machine.slice", "init.scope"];
@@ -90,7 +90,7 @@ impl NameAliases {
     fn command_line(&mut self, text: &str) -> String {
         let mut words = text.split('\0');
         let program = words.next().and_then(|path| path.rsplit('/').next()).unwrap_or_default();
-        if program.is_empty() || FULLY_READ.contains(&program) {
+        if program.is_empty() || KEPT_COMMAND_LINES.contains(&program) {
             return text.to_owned();
         }
         let machine =

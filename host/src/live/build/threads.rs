@@ -9,8 +9,8 @@ use super::interfaces::overlap;
 use crate::live::growth::rate;
 use crate::live::snapshot::{CpuSnapshot, ThreadLocality, ThreadSnapshot};
 
-// A CPU with less than this share of all packets, or this rate, does not count as receiving them. If packets are
-// spread over many CPUs, a quarter of an even share suffices.
+// A CPU with less than this share of all packets, or this rate, does not count as receiving them.
+// If packets are spread over many CPUs, a quarter of an even share suffices.
 const LEAST_SHARE: f64 = 0.02;
 const LEAST_PART_OF_EVEN_SHARE: f64 = 0.25;
 const LEAST_PACKETS: f64 = 100.0;

@@ -10,9 +10,13 @@ pub(super) const SNMP: &str = "/proc/net/snmp";
 pub(super) const NETSTAT: &str = "/proc/net/netstat";
 pub(super) const SNMP6: &str = "/proc/net/snmp6";
 
-/// Counters in pairs of lines (names and values) that begin with the protocol: `Udp: InDatagrams
-/// ...`. Negative values (`Tcp.MaxConn`) are left out.
-pub(crate) fn parse_snmp(text: &str) -> Result<BTreeMap<String, u64>, String> {
+/// Counters of `/proc/net/snmp` and `netstat` by names such as `Udp.InDatagrams`, from pairs of
+/// lines (names and values) that begin with the protocol. Negative values (`Tcp.MaxConn`) are left
+/// out.
+///
+/// # Errors
+/// The line that is malformed.
+pub fn parse_snmp(text: &str) -> Result<BTreeMap<String, u64>, String> {
     let mut counters = BTreeMap::new();
     let mut lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     while let Some((index, names)) = lines.next() {
@@ -41,8 +45,11 @@ pub(crate) fn parse_snmp(text: &str) -> Result<BTreeMap<String, u64>, String> {
     if counters.is_empty() { Err("no counters".to_owned()) } else { Ok(counters) }
 }
 
-/// One counter per line: name and value.
-pub(crate) fn parse_snmp6(text: &str) -> Result<BTreeMap<String, u64>, String> {
+/// Counters of `/proc/net/snmp6` by names such as `Udp6InDatagrams`, one per line.
+///
+/// # Errors
+/// The line that is malformed.
+pub fn parse_snmp6(text: &str) -> Result<BTreeMap<String, u64>, String> {
     let mut counters = BTreeMap::new();
     for (index, line) in text.lines().enumerate() {
         let mut words = line.split_ascii_whitespace();

@@ -41,8 +41,9 @@ const EXCHANGE_VIEW: u64 = 1 << 23;
 const MOST_IN_VIEW: u64 = 1 << 24;
 const LEAST_ECHO_VIEW: u64 = 1 << 12;
 
-// The longest wait for the link after a program was attached, and the pause between two looks.
-const LINK_TIME: Duration = Duration::from_secs(15);
+// The longest wait for the link after a program was attached, and the interval of reads of its
+// carrier.
+const LINK_TIMEOUT: Duration = Duration::from_secs(15);
 const CARRIER_POLL: Duration = Duration::from_millis(20);
 
 // The most prepared requests. Their map takes 136 MB of kernel memory, which is never swapped.
@@ -479,11 +480,11 @@ fn program_error(name: &str, error: &dyn std::error::Error) -> GeneratorError {
 fn await_carrier(routes: &FlowRoutes) -> Result<(), GeneratorError> {
     let began = Instant::now();
     while !netlink::has_carrier(routes.index).unwrap_or(true) {
-        if began.elapsed() > LINK_TIME {
+        if began.elapsed() > LINK_TIMEOUT {
             return Err(GeneratorError::xdp(format!(
                 "{} has no link {} s after its XDP program was attached",
                 routes.interface,
-                LINK_TIME.as_secs()
+                LINK_TIMEOUT.as_secs()
             )));
         }
         std::thread::sleep(CARRIER_POLL);

@@ -1,14 +1,15 @@
 //! Broadcasts and multicasts that no socket of this host wants, such as discovery on a LAN.
 //!
 //! The kernel frees them as it frees packets without a socket, and counts them as `IgnoredMulti`
-//! (__udp4_lib_mcast_deliver, net/ipv4/udp.c; __udp6_lib_mcast_deliver, net/ipv6/udp.c; Linux 6.18).
+//! (__udp4_lib_mcast_deliver, net/ipv4/udp.c; __udp6_lib_mcast_deliver, net/ipv6/udp.c; Linux
+//! 6.18).
 
 use super::evidence::PacketEvidence;
 use crate::drops::causes;
 use crate::drops::packet_counts::{LostCount, PacketDirection, PathPoint};
 use crate::symbols::source_name;
 
-// Both functions are usually inlined into the second ones.
+// The first two are usually inlined into the other two.
 const FUNCTIONS: [&str; 4] =
     ["__udp4_lib_mcast_deliver", "__udp6_lib_mcast_deliver", "__udp4_lib_rcv", "__udp6_lib_rcv"];
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use linerate_host::{Host, Known};
 
 use super::reading::SocketDrops;
-use super::{ANSWERED, DropsWatch};
+use super::{DropsWatch, LONGEST_REPLY_WAIT};
 use crate::TraceError;
 use crate::drops::ledger::{PacketEvidence, SampledTime};
 use crate::drops::packet_counts::PortSubject;
@@ -86,7 +86,7 @@ impl SampledWatch {
     pub fn total(mut self, host: &Host) -> Result<PacketEvidence, TraceError> {
         if matches!(self.state, SamplingState::Counting { .. }) {
             self.check()?;
-            self.close(host, ANSWERED)?;
+            self.close(host, LONGEST_REPLY_WAIT)?;
         }
         let mut evidence = self.windows.unwrap_or_default();
         if self.has_paused {
@@ -110,7 +110,7 @@ impl SampledWatch {
             SamplingState::Counting { .. } => Some(self.watch.lap(host)?),
             SamplingState::Paused => None,
         };
-        Ok([self.lap.take(), open].into_iter().flatten().reduce(|sum, added| sum.joined(&added)))
+        Ok(joined(self.lap.take(), open))
     }
 
     fn check(&mut self) -> Result<(), TraceError> {
@@ -125,14 +125,14 @@ impl SampledWatch {
     // Ends a window; waits up to `longest` for replies.
     fn close(&mut self, host: &Host, longest: Duration) -> Result<(), TraceError> {
         let (window, lap) = self.watch.total_and_lap(host, longest)?;
-        let join = |sum: Option<PacketEvidence>, added: PacketEvidence| match sum {
-            Some(sum) => sum.joined(&added),
-            None => added,
-        };
-        self.windows = Some(join(self.windows.take(), window));
-        self.lap = Some(join(self.lap.take(), lap));
+        self.windows = joined(self.windows.take(), Some(window));
+        self.lap = joined(self.lap.take(), Some(lap));
         Ok(())
     }
+}
+
+fn joined(sum: Option<PacketEvidence>, added: Option<PacketEvidence>) -> Option<PacketEvidence> {
+    sum.into_iter().chain(added).reduce(|sum, added| sum.joined(&added))
 }
 
 #[cfg(test)]
