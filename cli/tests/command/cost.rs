@@ -1,6 +1,4 @@
-//! `linerate cost` as root: frames that no server reads take time from a process on the same CPU.
+//! `linerate cost` compares results and names missing capabilities. Its accuracy has a test program of its own.
 
-mod accord;
 mod compared;
 mod refused;
-mod scene;

@@ -5,11 +5,11 @@ use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use linerate_lab::{Lab, LabChild, LabHost};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::support::{await_line, is_installed, program, skip};
-use crate::tune::scene::TuneTestLab;
+use crate::support::{await_line, is_installed, is_root, program, run_on, shell, skip, start_lab};
 
 /// The CPU that receives packets, and the CPU that sends them.
 pub(super) const CPU: u32 = 1;
@@ -25,13 +25,11 @@ const CYCLE: Duration = Duration::from_millis(3);
 /// nftables rules that each packet passes.
 const RULES: usize = 2000;
 
-/// A lab host that receives all packets on one CPU.
-pub(super) struct CostTestHost {
-    pub(super) scene: TuneTestLab,
-}
+/// A lab whose receiver processes all packets on one CPU.
+pub(super) struct CostTestHost(Lab);
 
 /// A generator of frames at a fixed rate, to a port without a listener.
-pub(super) struct FrameSender<'h>(Child, &'h CostTestHost);
+pub(super) struct FrameSender<'h>(LabChild, &'h CostTestHost);
 
 /// A running `linerate cost`.
 pub(super) struct CostProcess(Child);
@@ -54,25 +52,32 @@ impl CostTestHost {
             return None;
         }
         let programs = ["openssl", "taskset", "ethtool", "chrt", "nft"];
-        if !programs.iter().all(|program| is_installed(test, program)) {
+        if !is_root(test) || !programs.iter().all(|program| is_installed(test, program)) {
             return None;
         }
-        let host = Self { scene: TuneTestLab::up(test)? };
+        let host = Self(start_lab(test, Lab::builder().queues(4))?);
         // Without TSO, a veth uses NAPI polls for single packets too (drivers/net/veth.c,
         // veth_skb_is_eligible_for_gro, Linux 6.12).
         let queue = "ethtool -L eth0 rx 1 tx 1; ethtool -K eth0 tso off";
-        host.scene.shell(queue);
-        let status = host.scene.on("sender0", "sh").args(["-c", queue]).status().expect("a shell");
-        assert!(status.success(), "{queue}");
+        host.shell(queue);
+        shell(host.sender(), queue);
         host.make_packets_expensive();
         Some(host)
+    }
+
+    fn shell(&self, script: &str) {
+        shell(self.0.receiver(), script);
+    }
+
+    fn sender(&self) -> &LabHost {
+        &self.0.senders()[0]
     }
 
     /// Makes each packet pass rules that look up a route and never match, so that few packets take
     /// nearly all of a CPU. A poll then has few packets and ends before the kernel leaves the rest
     /// to ksoftirqd, which does not run before openssl.
     fn make_packets_expensive(&self) {
-        self.scene.shell(&format!(
+        self.shell(&format!(
             "{{ echo 'table ip dear {{ chain every {{ type filter hook prerouting priority 0;'
                for rule in $(seq {RULES}); do echo 'fib saddr type broadcast counter'; done
                echo '}}; }}'; }} | nft -f -",
@@ -85,25 +90,16 @@ impl CostTestHost {
     /// for them, which no tracing sees, would dominate the measurement.
     fn poll(&self, share: f64) {
         let pause_ns = (CYCLE.as_nanos() as f64 * (1.0 - share)).round();
-        self.scene.shell(&format!(
+        self.shell(&format!(
             "cd /sys/class/net/eth0; echo 1000000 >napi_defer_hard_irqs; echo {pause_ns} >gro_flush_timeout",
         ));
-        let mut first = self.scene.on("sender0", "taskset");
+        let program = program();
+        let program = program.to_str().expect("a path of text");
         // The CPU that sends the first packet becomes the CPU that polls.
-        first.args(["-c", &CPU.to_string()]).arg(program()).args(["load", "198.18.0.1:9"]);
-        first.args([
-            "--backend",
-            "socket",
-            "--rate",
-            "10",
-            "--duration",
-            "0.1",
-            "--drain",
-            "0.01",
-            "--quiet",
-        ]);
+        let arguments = ["-c", &CPU.to_string(), program, "load", "198.18.0.1:9", "--backend", "socket"];
+        let few = ["--rate", "10", "--duration", "0.1", "--drain", "0.01", "--quiet"];
         // No host answers, so the exit status has no meaning.
-        first.output().expect("the load starts");
+        run_on(self.sender(), "taskset", &[&arguments[..], &few].concat());
     }
 
     /// Sends this number of frames per second, which should take this share of the CPU, until the
@@ -117,14 +113,13 @@ impl CostTestHost {
     /// with an interrupt.
     pub(super) fn frames_over_rps(&self, per_second: f64) -> FrameSender<'_> {
         let mask = 1 << CPU;
-        self.scene
-            .shell(&format!("nft flush ruleset; echo {mask:x} >/sys/class/net/eth0/queues/rx-0/rps_cpus"));
+        self.shell(&format!("nft flush ruleset; echo {mask:x} >/sys/class/net/eth0/queues/rx-0/rps_cpus"));
         self.send(per_second)
     }
 
     fn send(&self, per_second: f64) -> FrameSender<'_> {
         let rate = format!("{per_second:.0}");
-        let mut command = self.scene.on("sender0", "chrt");
+        let mut command = Command::new("chrt");
         command.args(BEFORE_OTHERS).arg(program());
         // Port 9 has no listener: a datagram passes the whole receive path and is dropped at its
         // end.
@@ -140,8 +135,8 @@ impl CostTestHost {
             "--json-stream",
             "-",
         ]);
-        let mut child =
-            command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the load starts");
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = self.sender().spawn(command).expect("the load starts");
         let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
         let has_begun = lines.by_ref().any(|line| line.is_ok_and(|line| line.contains("\"interval\"")));
         assert!(has_begun, "the load prints an interval");
@@ -153,10 +148,10 @@ impl CostTestHost {
 
 impl Drop for FrameSender<'_> {
     fn drop(&mut self) {
-        signal(&self.0, Signal::INT);
+        let _ = self.0.signal(Signal::INT);
         let _ = self.0.wait();
         // The kernel does not set the timer again after its next poll.
-        self.1.scene.shell("echo 0 >/sys/class/net/eth0/gro_flush_timeout");
+        self.1.shell("echo 0 >/sys/class/net/eth0/gro_flush_timeout");
     }
 }
 
