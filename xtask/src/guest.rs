@@ -11,7 +11,6 @@ mod kernel;
 mod machine;
 mod plans;
 mod session;
-mod steps;
 mod traffic;
 mod tuning;
 

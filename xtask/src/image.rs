@@ -31,11 +31,10 @@ const TRIALS: [(&str, &str); 7] = [
     ("load 127.0.0.1:9 --rate 10 --duration 0.2 --no-reply --quiet", ""),
     ("tune apply --plan /var/lib/plan.json --yes", ",+net_admin"),
 ];
+/// Runs a command in the image's root.
+const AROUND: &str = include_str!("image_root.sh");
 /// A change that is visible only in the network namespace of the trials.
-const PLAN: &str = r#"{"schema": "linerate.plan/2", "version": "0.1.0", "goal": "trial", "devices": [], "cpus": [],
- "layouts": [], "exclusions": [], "skipped": [], "changes": [{"setting": {"sysctl": "net.ipv4.ip_default_ttl"}, "from": "64",
- "to": "63", "why": "a trial", "findings": [], "effect": null, "source": null, "risk": null, "interrupts": "nothing",
- "claims": []}]}"#;
+const PLAN: &str = include_str!("image_plan.json");
 
 /// Build the OCI image, and try it.
 #[derive(Debug, Args)]
@@ -174,27 +173,6 @@ fn descriptor(media_type: &str, data: &[u8]) -> Value {
 /// Runs the image's program with only the named capabilities. Commands that read the host run in
 /// the image's root, with the host's root at /host.
 fn try_image(layer: &[u8]) -> Result<()> {
-    const AROUND: &str = r#"
-set -eu
-mount --make-rprivate /
-root=$1 capabilities=$2
-shift 2
-case $capabilities in
-*sys_chroot*)
-    mkdir -p "$root/proc" "$root/sys"
-    mount --rbind / "$root/host"
-    mount --rbind /proc "$root/proc"
-    mount --rbind /sys "$root/sys"
-    set -- unshare --root="$root" /usr/bin/linerate "$@" ;;
-*)
-    mount -t sysfs sysfs /sys
-    mount -t tmpfs none /var/lib
-    ip link set lo up
-    cp "$root/tmp/plan.json" /var/lib
-    set -- "$root/usr/bin/linerate" "$@" ;;
-esac
-exec setpriv --inh-caps=-all --ambient-caps=-all --bounding-set="-all$capabilities" --no-new-privs "$@"
-"#;
     let root = tempfile::tempdir_in("/var/tmp")?;
     tar::Archive::new(layer).unpack(root.path())?;
     fs::write(root.path().join("tmp/plan.json"), PLAN)?;

@@ -14,18 +14,7 @@ const STEPS: &str = include_str!("in_root.sh");
 
 /// Makes the installation in memory, within namespaces that end with the script, so that nothing is
 /// left after any end.
-const AROUND: &str = r#"
-set -eu
-mount --make-rprivate /
-mount -t tmpfs -o mode=755 linerate-deb "$1"
-tar -C "$1" -xf "$2"
-mount -t proc proc "$1/proc"
-mount -t sysfs sysfs "$1/sys"
-mount --rbind /dev "$1/dev"
-mkdir -p "$1/trial"
-mount --bind "$3" "$1/trial"
-exec chroot "$1" /usr/bin/env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive /bin/sh /trial/in_root.sh "$4"
-"#;
+const AROUND: &str = include_str!("around.sh");
 
 // Errors of lintian that stay, because the project has no mail address yet.
 const KNOWN: &str = "bogus-mail-host,bogus-mail-host-in-debian-changelog";

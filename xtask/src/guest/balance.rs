@@ -26,13 +26,7 @@ until [ -S /run/irqbalance/irqbalance$(cat /run/irqbalance.pid).sock ]; do sleep
 /// Stops irqbalance.
 const STOP: &str = "kill $(cat /run/irqbalance.pid); while pidof irqbalance >/dev/null; do sleep 0.1; done";
 
-/// The CPUs of the interrupts of the queues, one line per interrupt.
-const PLACES: &str = r#"
-for irq in $(sed -n 's/^ *\([0-9]*\):.* virtio1-\(in\|out\)put\..*/\1/p; s/^ *\([0-9]*\):.* igb0-TxRx-.*/\1/p' \
-    /proc/interrupts); do
-    echo "$irq $(cat /proc/irq/$irq/smp_affinity_list)"
-done
-"#;
+const PLACES: &str = include_str!("interrupt_cpus.sh");
 
 /// Puts all interrupts on one CPU, which irqbalance changes under load.
 const ALL_ON_ONE: &str = r"

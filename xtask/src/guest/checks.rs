@@ -3,31 +3,40 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context as _, bail, ensure};
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::machine::{CPUS, GuestVariant, TO_VIRTIO};
 use super::session::GuestSession;
-use super::steps::{self, ManualStep};
 use super::traffic::{self, FlowCount, GuestTraffic};
 
 /// Describes the guest, one fact per line.
-const DESCRIBE: &str = r#"
-echo "CPUs: $(nproc)"
-echo "nodes: $(ls -d /sys/devices/system/node/node* | wc -l)"
-echo "threads a core: $(tr ',-' '\n\n' </sys/devices/system/cpu/cpu0/topology/thread_siblings_list | wc -l)"
-echo "CPUs of node 0: $(cat /sys/devices/system/node/node0/cpulist)"
-echo "queues of NIC: $(ls -d /sys/class/net/NIC/queues/rx-* | wc -l)"
-echo "queues of vnet0: $(ls -d /sys/class/net/vnet0/queues/rx-* | wc -l)"
-echo "node of NIC: $(cat /sys/class/net/NIC/device/numa_node)"
-echo "driver of NIC: $(ethtool -i NIC | sed -n 's/^driver: //p')"
-echo "driver of vnet0: $(ethtool -i vnet0 | sed -n 's/^driver: //p')"
-"#;
+const DESCRIBE: &str = include_str!("describe.sh");
+
+/// The steps by variant.
+const STEPS: &str = include_str!("steps.toml");
+
+/// A change by hand, and the findings that doctor must report after it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct ManualStep {
+    what: String,
+    change: String,
+    traffic: Option<FlowCount>,
+    doctor: String,
+    present: Vec<String>,
+    absent: Vec<String>,
+}
+
+fn steps() -> anyhow::Result<BTreeMap<String, Vec<ManualStep>>> {
+    toml::from_str(STEPS).context("steps.toml")
+}
 
 /// Runs all checks, prints the findings, and returns failures.
 pub(super) fn run(guest: &mut GuestSession, variant: GuestVariant) -> anyhow::Result<Vec<String>> {
     let mut failures = describe(guest, variant)?;
-    for step in steps::for_variant(variant) {
-        failures.extend(run_step(guest, step).with_context(|| step.what)?);
+    for step in steps()?.get(&variant.to_string()).into_iter().flatten() {
+        failures.extend(run_step(guest, step).with_context(|| step.what.clone())?);
     }
     Ok(failures)
 }
@@ -69,7 +78,7 @@ fn facts(variant: GuestVariant) -> Vec<(String, String)> {
 
 /// Makes the change of a step and runs doctor.
 fn run_step(guest: &mut GuestSession, step: &ManualStep) -> anyhow::Result<Vec<String>> {
-    guest.run_successfully(step.change)?;
+    guest.run_successfully(&step.change)?;
     let (document, traffic_text) = match step.traffic {
         Some(flows) => doctor_under_traffic(guest, step, flows)?,
         None => (doctor(guest, step)?, String::new()),
@@ -134,24 +143,36 @@ fn ids(document: &Value) -> anyhow::Result<BTreeSet<String>> {
 
 fn judge(step: &ManualStep, finding_ids: &BTreeSet<String>) -> Vec<String> {
     let missing_findings =
-        step.present.iter().filter(|id| !finding_ids.contains(**id)).map(|id| format!("{id} is not found"));
+        step.present.iter().filter(|id| !finding_ids.contains(*id)).map(|id| format!("{id} is not found"));
     let unexpected_findings =
-        step.absent.iter().filter(|id| finding_ids.contains(**id)).map(|id| format!("{id} is found"));
+        step.absent.iter().filter(|id| finding_ids.contains(*id)).map(|id| format!("{id} is found"));
     missing_findings.chain(unexpected_findings).map(|failure| format!("{}: {failure}", step.what)).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use clap::ValueEnum as _;
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn every_table_of_steps_is_named_after_a_variant() {
+        let variants: Vec<String> = GuestVariant::value_variants().iter().map(ToString::to_string).collect();
+        assert!(steps().expect("steps").keys().all(|name| variants.contains(name)));
+    }
 
     #[test]
     fn missing_and_unexpected_findings_are_reported() {
         let document =
             json!({ "result": { "findings": [{ "id": "a.b" }, { "id": "a.b" }, { "id": "c.d" }] } });
         let found = ids(&document).expect("a document");
-        let step = ManualStep { what: "s", present: &["a.b", "e.f"], absent: &["c.d"], ..steps::UNCHANGED };
+        let step = ManualStep {
+            what: "s".into(),
+            present: ["a.b", "e.f"].map(String::from).into(),
+            absent: ["c.d"].map(String::from).into(),
+            ..ManualStep::default()
+        };
         assert_eq!(judge(&step, &found), ["s: e.f is not found", "s: c.d is found"]);
         assert!(ids(&json!({})).is_err());
     }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow};
 use clap::ValueEnum;
+use serde::Deserialize;
 
 use super::machine::TapWire;
 use super::session::GuestSession;
@@ -25,7 +26,8 @@ pub(super) const ENOUGH: u32 = 8_000;
 const MANY: usize = 256;
 
 /// The number of flows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub(crate) enum FlowCount {
     /// One flow, which arrives on one queue
     One,

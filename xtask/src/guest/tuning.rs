@@ -11,62 +11,9 @@ use super::machine::TO_NIC;
 use super::session::GuestSession;
 use super::traffic::{ENOUGH, FEW, FlowCount, GuestTraffic};
 
-// A neglected interface: half of its queues, all interrupts on one CPU, a firewall with too small a
-// conntrack table, and reverse-path filtering.
-const DISORDER: &str = r#"
-ethtool -L igb0 combined 4 || exit
-for irq in /sys/class/net/igb0/device/msi_irqs/*; do
-    echo 1 >/proc/irq/${irq##*/}/smp_affinity || exit
-done
-sysctl -qw net.ipv4.conf.all.rp_filter=1 net.ipv4.conf.igb0.rp_filter=1 || exit
-nft -f - <<'END' || exit
-table inet fw {
-    chain input {
-        type filter hook input priority 0; policy accept;
-        ct state established,related accept
-        udp dport 4000 accept
-    }
-}
-END
-sysctl -qw net.netfilter.nf_conntrack_max=270 net.netfilter.nf_conntrack_udp_timeout=5 || exit
-sysctl -qw net.netfilter.nf_conntrack_udp_timeout_stream=5 || exit
-until [ "$(cat /sys/class/net/igb0/operstate)" = up ]; do sleep 0.1; done
-"#;
-
-// Waits for packets: after a reset the interface needs time for its link and neighbours. A reset of
-// igb removes the counters of its old queues, and the old sum is read until the link is up
-// (igb_update_stats of drivers/net/ethernet/intel/igb/igb_main.c, Linux 6.12).
-const ARRIVED: &str = "
-received=/sys/class/net/igb0/statistics/rx_packets
-lowest=$(cat $received)
-until
-    now=$(cat $received)
-    [ $now -ge $lowest ] || lowest=$now
-    [ $now -gt $((lowest + 1000)) ]
-do sleep 0.1; done
-";
-
-/// Every value that can be changed, by file or command. Counters are excluded by name.
-const SNAPSHOT: &str = r#"
-find /proc/sys/net /proc/sys/kernel/numa_balancing /proc/irq /sys/class/net/NIC/ /sys/devices/system/cpu -type f |
-    grep -vE '/statistics/|/spurious|/carrier_|/byte_queue_limits/(inflight|limit$|stall)|_count$|/nf_conntrack_buckets|/random/' |
-    grep -vE '/cpuidle/|/crash_notes|/uevent|/power/|/route/flush|/neigh/.*_ms$|/cpufreq/.*_cur_freq|/traffic_' |
-    grep -vE '/proc/irq/.*/effective_' | sort | while read -r file; do
-    [ -r "$file" ] && printf '%s = ' "$file" && { cat "$file" 2>&1 || echo; } && echo
-done
-# Others than those of queues take effect with their next interrupt, which may be meanwhile. Of several CPUs the kernel chooses.
-for irq in $(sed -n 's/^ *\([0-9]*\):.* NIC-.*/\1/p' /proc/interrupts); do
-    grep -q '[-,]' /proc/irq/$irq/smp_affinity_list ||
-        echo "$irq goes to $(cat /proc/irq/$irq/effective_affinity)"
-done
-for option in -k -c -g -l -x -a -n; do
-    echo "ethtool $option:"
-    ethtool $option NIC 2>&1
-done
-for flow in udp4 udp6 tcp4 tcp6; do ethtool -n NIC rx-flow-hash $flow; done
-nft list ruleset
-tc qdisc show dev NIC
-"#;
+const DISORDER: &str = include_str!("disorder.sh");
+const ARRIVED: &str = include_str!("arrived.sh");
+const SNAPSHOT: &str = include_str!("snapshot.sh");
 
 // Files of a capture with counters or events instead of settings.
 const COUNTERS: [&str; 18] = [
