@@ -3,10 +3,8 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use crate::reflector::bucket::ReflectorBucket;
 use crate::reflector::error::ReflectorError;
 use crate::reflector::faults::{FaultCounter, FaultRates};
-use crate::reflector::freeze::FreezeSchedule;
 
 /// A UDP service of known behaviour.
 #[derive(Debug)]
@@ -121,17 +119,6 @@ impl ReflectorBuilder {
     pub fn freeze(mut self, every: Duration, lasting: Duration) -> Self {
         self.freeze = Some((every, lasting));
         self
-    }
-
-    pub(crate) fn make_bucket(&self) -> Option<ReflectorBucket> {
-        self.bucket.map(|(per_second, depth)| ReflectorBucket::new(per_second, f64::from(depth)))
-    }
-
-    pub(crate) fn make_freeze(&self) -> Option<FreezeSchedule> {
-        self.freeze.map(|(every, lasting)| FreezeSchedule {
-            every_ns: whole_ns(every),
-            lasting_ns: whole_ns(lasting),
-        })
     }
 
     pub(crate) fn check(&self) -> Result<(), ReflectorError> {

@@ -1,15 +1,10 @@
 //! The clock of arrival timestamps.
 
-use rustix::time::{ClockId, Timespec, clock_gettime};
+use rustix::time::{ClockId, clock_gettime};
 
 // CLOCK_REALTIME, ns: the clock of SO_TIMESTAMPNS.
 pub(crate) fn now_ns() -> u64 {
     let now = clock_gettime(ClockId::Realtime);
     // A clock before 1970 is not useful for measurements.
     u64::try_from(now.tv_sec * 1_000_000_000 + now.tv_nsec).unwrap_or(0)
-}
-
-// A wait of `ns`.
-pub(crate) fn timeout(ns: u64) -> Timespec {
-    Timespec { tv_sec: (ns / 1_000_000_000) as _, tv_nsec: (ns % 1_000_000_000) as _ }
 }

@@ -21,22 +21,3 @@ impl FreezeSchedule {
         if start_ns(period) > now_ns { start_ns(period) } else { start_ns(period + 1) }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn freeze_covers_the_end_of_each_period() {
-        let freeze = FreezeSchedule { every_ns: 1_000, lasting_ns: 100 };
-        assert_eq!(freeze.thaw_ns(50, 949), None);
-        assert_eq!(freeze.thaw_ns(50, 950), Some(1_050));
-        assert_eq!(freeze.thaw_ns(50, 1_049), Some(1_050));
-        assert_eq!(freeze.thaw_ns(50, 1_050), None);
-        assert_eq!(freeze.thaw_ns(50, 7_999), Some(8_050));
-        assert_eq!(freeze.thaw_ns(50, 10), None);
-        assert_eq!(freeze.next_ns(50, 949), 950);
-        assert_eq!(freeze.next_ns(50, 950), 1_950);
-        assert_eq!(freeze.next_ns(50, 1_050), 1_950);
-    }
-}

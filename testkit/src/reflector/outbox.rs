@@ -1,16 +1,12 @@
 //! The queue of replies to send.
 
 use std::collections::VecDeque;
-use std::os::fd::BorrowedFd;
+use std::net::UdpSocket;
 
-use socket2::SockAddr;
+use socket2::{SockAddr, SockRef};
 
 use crate::reflector::account::ReflectorAccount;
 use crate::reflector::clock;
-use crate::reflector::sys::ReflectorSendBatch;
-
-/// Replies sent by one system call.
-const BATCH: usize = 64;
 
 /// Buffers kept for the next replies.
 const SPARE: usize = 4_096;
@@ -34,17 +30,13 @@ pub(crate) enum PendingKind {
 }
 
 /// Replies in sending order. Each is sent when it is due.
+#[derive(Default)]
 pub(crate) struct ReplyQueue {
     replies: VecDeque<PendingReply>,
     spare: Vec<Vec<u8>>,
-    batch: ReflectorSendBatch,
 }
 
 impl ReplyQueue {
-    pub(crate) fn new() -> Self {
-        ReplyQueue { replies: VecDeque::new(), spare: Vec::new(), batch: ReflectorSendBatch::new(BATCH) }
-    }
-
     pub(crate) fn push(&mut self, reply: PendingReply) {
         self.replies.push_back(reply);
     }
@@ -61,23 +53,16 @@ impl ReplyQueue {
         self.replies.front().map(|reply| reply.due_ns)
     }
 
-    pub(crate) fn flush(&mut self, socket: BorrowedFd<'_>, account: &mut ReflectorAccount) {
-        loop {
-            let now_ns = clock::now_ns();
-            let due_replies = self.replies.iter().take_while(|reply| reply.due_ns <= now_ns);
-            let mut due_replies = due_replies.map(|reply| (reply.bytes.as_slice(), &reply.to)).peekable();
-            if due_replies.peek().is_none() {
-                return;
+    pub(crate) fn flush(&mut self, socket: &UdpSocket, account: &mut ReflectorAccount) {
+        let mut now_ns = clock::now_ns();
+        while let Some(mut reply) = self.replies.pop_front_if(|reply| reply.due_ns <= now_ns) {
+            let sent = SockRef::from(socket).send_to(&reply.bytes, &reply.to).is_ok();
+            account.count(&reply, sent, now_ns);
+            if self.spare.len() < SPARE {
+                reply.bytes.clear();
+                self.spare.push(reply.bytes);
             }
-            let sent = self.batch.send(socket, due_replies);
-            for _ in 0..*sent.as_ref().unwrap_or(&1) {
-                let Some(mut reply) = self.replies.pop_front() else { return };
-                account.count(&reply, sent.is_ok(), now_ns);
-                if self.spare.len() < SPARE {
-                    reply.bytes.clear();
-                    self.spare.push(reply.bytes);
-                }
-            }
+            now_ns = clock::now_ns();
         }
     }
 }

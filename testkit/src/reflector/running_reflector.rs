@@ -52,11 +52,6 @@ impl RunningReflector {
         service::lock(&self.account).clone()
     }
 
-    /// Counters since the start or the previous call.
-    pub fn take_account(&self) -> ReflectorAccount {
-        std::mem::replace(&mut service::lock(&self.account), ReflectorAccount::new())
-    }
-
     /// Answers the requests that were sent until now, stops, and returns the counters.
     pub fn stop(mut self) -> ReflectorAccount {
         self.stop_thread();

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::reflector::account::{FrozenSpan, ReflectorAccount};
 use crate::reflector::bucket::ReflectorBucket;
@@ -57,11 +57,16 @@ impl ReflectorService {
         ReflectorService {
             socket,
             batch: ReflectorReceiveBatch::new(BATCH),
-            outbox: ReplyQueue::new(),
+            outbox: ReplyQueue::default(),
             account,
             stop,
-            bucket: builder.make_bucket(),
-            freeze: builder.make_freeze(),
+            bucket: builder
+                .bucket
+                .map(|(per_second, depth)| ReflectorBucket::new(per_second, f64::from(depth))),
+            freeze: builder.freeze.map(|(every, lasting)| FreezeSchedule {
+                every_ns: whole_ns(every),
+                lasting_ns: whole_ns(lasting),
+            }),
             faults: builder.faults.clone(),
             pairs: builder.swap.is_set().then(|| PairSwapper::new(builder.swap.clone())),
             delay_ns: whole_ns(builder.delay),
@@ -80,7 +85,7 @@ impl ReflectorService {
                 self.sleep_while_frozen();
             }
             self.release(stopping);
-            self.outbox.flush(self.socket.as_fd(), &mut lock(&self.account));
+            self.outbox.flush(&self.socket, &mut lock(&self.account));
             if self.is_reply_near() {
                 // A reply is due so soon that receiving requests could delay it.
                 std::hint::spin_loop();
@@ -201,9 +206,9 @@ impl ReflectorService {
 
 // Waits at most `ns` for a datagram; a signal may end the wait early.
 fn await_readable(socket: BorrowedFd<'_>, ns: u64) {
-    let timeout = clock::timeout(ns);
+    let timeout = Timespec::try_from(Duration::from_nanos(ns)).ok();
     // An interrupted wait is like a timeout: the caller checks the clock in its loop.
-    let _ = poll(&mut [PollFd::from_borrowed_fd(socket, PollFlags::IN)], Some(&timeout));
+    let _ = poll(&mut [PollFd::from_borrowed_fd(socket, PollFlags::IN)], timeout.as_ref());
 }
 
 pub(crate) fn lock(account: &Mutex<ReflectorAccount>) -> std::sync::MutexGuard<'_, ReflectorAccount> {

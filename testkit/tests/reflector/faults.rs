@@ -148,18 +148,6 @@ fn requests_during_a_freeze_wait_until_its_end() {
 }
 
 #[test]
-fn take_account_returns_counts_since_the_last_call() {
-    let service = Reflector::builder().start().unwrap();
-    let client = client(&service);
-    for _ in 0..3 {
-        client.send(b"request").unwrap();
-        receive(&client);
-        assert_eq!(service.take_account().answered, 1, "the account contains every received reply");
-    }
-    assert_eq!(service.stop().received, 0);
-}
-
-#[test]
 fn invalid_reflector_options_are_refused() {
     let error_text = |builder: ReflectorBuilder| builder.start().unwrap_err().to_string();
     assert_eq!(error_text(Reflector::builder().drop_every(0)), "drop_every is 0: give 1 or more");

@@ -3,9 +3,7 @@
 #![allow(unsafe_code)]
 
 mod receive;
-mod send;
 mod socket;
 
 pub(crate) use receive::ReflectorReceiveBatch;
-pub(crate) use send::ReflectorSendBatch;
 pub(crate) use socket::{receive_drops, request_receive_stamps};
