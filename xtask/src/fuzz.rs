@@ -2,6 +2,9 @@
 //!
 //! `cargo fuzz` enables coverage with `-Z` options of the compiler, which require nightly. Stable
 //! `-C` options run the same LLVM pass, and libFuzzer works the same without the address sanitizer.
+//!
+//! `cargo xtask fuzz TARGET -- -set_cover_merge=1 DIRECTORY` fills an empty directory with the
+//! smallest set of seeds and found inputs that has the same coverage, to replace `fuzz/seeds`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,9 +26,6 @@ pub(crate) struct Fuzz {
     /// Seconds to run each target
     #[arg(long, default_value_t = 60)]
     seconds: u32,
-    /// Replace `fuzz/seeds` by the smallest set of seeds and found inputs with the same coverage
-    #[arg(long, conflicts_with = "seconds")]
-    minimise: bool,
     /// Further arguments for libFuzzer, after `--`.
     #[arg(last = true)]
     more: Vec<String>,
@@ -35,9 +35,6 @@ pub(crate) struct Fuzz {
 const FLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares --cfg fuzzing -Ccodegen-units=1 -Cdebug-assertions";
-/// The limit of seeds per target in the repository.
-const MOST_SEEDS: usize = 100;
-const MOST_SEED_BYTES: u64 = 100_000;
 
 impl Fuzz {
     pub(crate) fn run(&self) -> Result<ExitCode> {
@@ -58,98 +55,29 @@ impl Fuzz {
         }
         let mut code = ExitCode::SUCCESS;
         for (target, program) in build(&directory, selected_targets)? {
-            let job = Job { directory: &directory, target: &target, program: &program };
-            let is_success = if self.minimise {
-                job.minimise(&self.more)?
-            } else {
-                job.run_target(self.seconds, &self.more)?
-            };
-            if !is_success {
+            let directory_of = |kind: &str| directory.join(kind).join(&target);
+            for kind in ["corpus", "artifacts", "seeds"] {
+                fs::create_dir_all(directory_of(kind))
+                    .with_context(|| format!("making {kind} of {target}"))?;
+            }
+            // libFuzzer writes new inputs to the first directory.
+            let status = Command::new(&program)
+                .arg(format!("-artifact_prefix={}/", directory_of("artifacts").display()))
+                .args(&self.more)
+                .arg(format!("-max_total_time={}", self.seconds))
+                .args([directory_of("corpus"), directory_of("seeds")])
+                .status()
+                .with_context(|| format!("starting {}", program.display()))?;
+            if !status.success() {
                 eprintln!(
                     "fuzz target {target} failed: what did it is in {}",
-                    job.directory_of("artifacts").display()
+                    directory_of("artifacts").display()
                 );
                 code = ExitCode::FAILURE;
             }
         }
         Ok(code)
     }
-}
-
-struct Job<'a> {
-    directory: &'a Path,
-    target: &'a str,
-    program: &'a Path,
-}
-
-impl Job<'_> {
-    fn directory_of(&self, kind: &str) -> PathBuf {
-        self.directory.join(kind).join(self.target)
-    }
-
-    fn command(&self, arguments: &[String]) -> Result<Command> {
-        for kind in ["corpus", "artifacts", "seeds"] {
-            let directory = self.directory_of(kind);
-            fs::create_dir_all(&directory).with_context(|| format!("making {}", directory.display()))?;
-        }
-        let mut command = Command::new(self.program);
-        command
-            .arg(format!("-artifact_prefix={}/", self.directory_of("artifacts").display()))
-            .args(arguments);
-        Ok(command)
-    }
-
-    /// Runs the target and returns whether it found no failure. libFuzzer writes new inputs to the
-    /// first directory.
-    fn run_target(&self, seconds: u32, arguments: &[String]) -> Result<bool> {
-        let mut command = self.command(arguments)?;
-        command
-            .arg(format!("-max_total_time={seconds}"))
-            .args([self.directory_of("corpus"), self.directory_of("seeds")]);
-        Ok(command.status().with_context(|| format!("starting {}", self.program.display()))?.success())
-    }
-
-    /// Replaces `seeds` by inputs that have the coverage of `seeds` and `corpus`, up to the limit.
-    fn minimise(&self, arguments: &[String]) -> Result<bool> {
-        let (seeds, new_seeds) = (self.directory_of("seeds"), self.directory_of("seeds.new"));
-        let mut command = self.command(arguments)?;
-        if new_seeds.exists() {
-            fs::remove_dir_all(&new_seeds).with_context(|| format!("removing {}", new_seeds.display()))?;
-        }
-        fs::create_dir_all(&new_seeds).with_context(|| format!("making {}", new_seeds.display()))?;
-        command.arg("-set_cover_merge=1").args([&new_seeds, &seeds, &self.directory_of("corpus")]);
-        if !command.status().with_context(|| format!("starting {}", self.program.display()))?.success() {
-            return Ok(false);
-        }
-        let removed_count = trim(&new_seeds)?;
-        fs::remove_dir_all(&seeds).with_context(|| format!("removing {}", seeds.display()))?;
-        fs::rename(&new_seeds, &seeds).with_context(|| format!("renaming {}", new_seeds.display()))?;
-        println!("{}: replaced; {removed_count} seeds that add least are left out", seeds.display());
-        Ok(true)
-    }
-}
-
-/// Removes the last files of a directory until the rest is within the limits. libFuzzer writes the
-/// inputs that add most first. Returns the number of removed files.
-fn trim(directory: &Path) -> Result<usize> {
-    let mut files = Vec::new();
-    for entry in fs::read_dir(directory).with_context(|| format!("reading {}", directory.display()))? {
-        let entry = entry?;
-        let metadata = entry.metadata()?;
-        files.push((metadata.modified()?, metadata.len(), entry.path()));
-    }
-    files.sort();
-    let (mut kept_count, mut bytes, mut removed_count) = (0, 0, 0);
-    for (_, length, path) in &files {
-        if kept_count < MOST_SEEDS && bytes + length <= MOST_SEED_BYTES {
-            kept_count += 1;
-            bytes += length;
-        } else {
-            fs::remove_file(path).with_context(|| format!("removing {}", path.display()))?;
-            removed_count += 1;
-        }
-    }
-    Ok(removed_count)
 }
 
 /// The names of all targets.
@@ -195,32 +123,7 @@ fn host() -> Result<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, UNIX_EPOCH};
-
     use super::*;
-
-    #[test]
-    fn trim_removes_late_files_beyond_the_size_and_count_limits() {
-        let directory = tempfile::tempdir().expect("a directory");
-        let write = |name: &str, length: usize, second: u64| {
-            let path = directory.path().join(name);
-            fs::write(&path, vec![0; length]).expect("written");
-            let at = UNIX_EPOCH + Duration::from_secs(second);
-            fs::File::options()
-                .append(true)
-                .open(path)
-                .and_then(|file| file.set_modified(at))
-                .expect("a time");
-        };
-        (1..MOST_SEEDS as u64).for_each(|number| write(&number.to_string(), 10, number));
-        write("long", MOST_SEED_BYTES as usize, 5000);
-        write("last", 1, 9000);
-        assert_eq!(trim(directory.path()).expect("trimmed"), 1);
-        assert!(!directory.path().join("long").exists() && directory.path().join("last").exists());
-        write("later", 1, 10_000);
-        assert_eq!(trim(directory.path()).expect("trimmed"), 1);
-        assert!(!directory.path().join("later").exists());
-    }
 
     #[test]
     fn every_fuzz_target_is_a_binary_in_the_manifest() {
