@@ -42,7 +42,6 @@ mod ebpf;
 mod error;
 mod table;
 
-use std::io;
 use std::os::fd::AsFd;
 
 use serde::{Deserialize, Serialize};
@@ -105,40 +104,5 @@ pub fn detach(socket: &impl AsFd) -> Result<(), SteeringError> {
             Some(libc::EINVAL) => Err(SteeringError::NotReuseport),
             _ => Err(SteeringError::Kernel { what, source }),
         },
-    }
-}
-
-/// The CPU on which the socket's last packet was processed (`SO_INCOMING_CPU`, Linux 3.19). On
-/// accepted TCP connections and connected UDP sockets it shows whether steering is right. `None`
-/// before the first packet, and on unconnected UDP sockets, for which the kernel does not store it
-/// (net/ipv4/udp.c, `__udp_queue_rcv_skb`), unless [`set_incoming_cpu`] set it.
-///
-/// # Errors
-/// The error of `getsockopt`: no socket, or an older kernel.
-pub fn incoming_cpu(socket: &impl AsFd) -> io::Result<Option<u32>> {
-    option::get(socket, libc::SOL_SOCKET, libc::SO_INCOMING_CPU).map(|cpu| u32::try_from(cpu).ok())
-}
-
-/// Prefers this socket of its reuseport group for packets processed on `cpu` (`SO_INCOMING_CPU`,
-/// with this effect since Linux 6.2). Requires neither a program nor a privilege.
-///
-/// # Errors
-/// The error of `setsockopt`: no socket, a number beyond 31 bits, or a kernel before 4.4.
-pub fn set_incoming_cpu(socket: &impl AsFd, cpu: u32) -> io::Result<()> {
-    let cpu = i32::try_from(cpu).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
-    option::set(socket, libc::SOL_SOCKET, libc::SO_INCOMING_CPU, cpu)
-}
-
-/// The NAPI instance, that is the device queue, that the socket's last packet came from
-/// (`SO_INCOMING_NAPI_ID`, Linux 4.12); `None` if no device queue was involved, as on loopback, or
-/// the kernel was built without busy polling.
-///
-/// # Errors
-/// The error of `getsockopt`: no socket.
-pub fn incoming_napi_id(socket: &impl AsFd) -> io::Result<Option<u32>> {
-    match option::get(socket, libc::SOL_SOCKET, libc::SO_INCOMING_NAPI_ID) {
-        Ok(id) => Ok(u32::try_from(id).ok().filter(|id| *id != 0)),
-        Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => Ok(None),
-        Err(error) => Err(error),
     }
 }

@@ -6,9 +6,6 @@ mod deferred;
 #[path = "../../examples/echo.rs"]
 #[allow(dead_code, unreachable_pub)]
 mod echo;
-#[path = "../../examples/own_event_loop.rs"]
-#[allow(dead_code, unreachable_pub)]
-mod own_event_loop;
 #[path = "../../examples/tokio_steer.rs"]
 #[allow(dead_code, unreachable_pub)]
 mod tokio_steer;
@@ -75,14 +72,6 @@ fn deferred_example_sends_deferred_replies() -> EngineTestResult {
     let total = example.running.stop()?.total();
     assert_eq!((total.deferred, total.deferred_sent), (1, 1));
     example.threads.into_iter().try_for_each(std::thread::JoinHandle::join).map_err(|_| "a panic")?;
-    Ok(())
-}
-
-#[test]
-fn own_event_loop_example_answers_every_client() -> EngineTestResult {
-    let example = own_event_loop::start(ANY_PORT.parse()?)?;
-    let expected = ask_on_last_cpu(example.address)?;
-    assert_eq!(example.stop()?, expected);
     Ok(())
 }
 

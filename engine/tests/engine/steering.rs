@@ -243,26 +243,6 @@ fn steered_workers_answer_requests_of_their_cpu_in_any_order() -> EngineTestResu
 }
 
 #[test]
-fn the_kernel_prefers_the_socket_of_the_incoming_cpu() -> EngineTestResult {
-    let test = "the_kernel_prefers_the_socket_of_the_incoming_cpu";
-    let Some([a, b]) = two_cpus(test)? else {
-        return Ok(());
-    };
-    let release = rustix::system::uname().release().to_string_lossy().into_owned();
-    let mut numbers = release.split('.').map_while(|part| part.parse::<u32>().ok());
-    if (numbers.next(), numbers.next()) < (Some(6), Some(2)) {
-        skip(test, format_args!("kernel {release} is older than 6.2"));
-        return Ok(());
-    }
-    let (sockets, to) = udp_group("127.0.0.1:0", 2)?;
-    steer::set_incoming_cpu(&sockets[0], b)?;
-    steer::set_incoming_cpu(&sockets[1], a)?;
-    assert_eq!(spread(a, &sockets, to)?, [0, FLOWS]);
-    assert_eq!(steer::incoming_napi_id(&sockets[1])?, None, "loopback has no queue");
-    Ok(())
-}
-
-#[test]
 fn longest_cbpf_program_attaches_or_the_error_names_optmem_max() -> EngineTestResult {
     let (sockets, to) = udp_group("127.0.0.1:0", 2)?;
     let cpu = cpus()?[0];
@@ -274,20 +254,6 @@ fn longest_cbpf_program_attaches_or_the_error_names_optmem_max() -> EngineTestRe
         }
         Err(error) => return Err(error.into()),
     }
-    Ok(())
-}
-
-#[test]
-fn incoming_cpu_returns_the_cpu_of_the_last_packet() -> EngineTestResult {
-    let Some([_, b]) = two_cpus("incoming_cpu_returns_the_cpu_of_the_last_packet")? else {
-        return Ok(());
-    };
-    let (receiver, sender) = (client("127.0.0.1:0")?, client("127.0.0.1:0")?);
-    receiver.connect(sender.local_addr()?)?;
-    assert_eq!(steer::incoming_cpu(&receiver)?, None);
-    on_cpu(b, || sender.send_to(b"x", receiver.local_addr()?))??;
-    receiver.recv(&mut [0; 8])?;
-    assert_eq!(steer::incoming_cpu(&receiver)?, Some(b));
     Ok(())
 }
 
