@@ -256,10 +256,4 @@ mod tests {
         sum += counts;
         assert_eq!((sum.received, sum.send_failed.total()), (6, 2));
     }
-
-    #[test]
-    fn shared_counters_are_aligned_to_a_cache_line_pair() {
-        assert_eq!(align_of::<SharedCounters>(), 128);
-        assert_eq!(size_of::<SharedCounters>() % 128, 0);
-    }
 }

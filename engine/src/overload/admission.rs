@@ -201,7 +201,8 @@ mod tests {
     }
 
     #[test]
-    fn frames_of_a_heavy_source_are_shed_while_more_frames_wait() -> Result<(), Box<dyn std::error::Error>> {
+    fn requests_of_a_heavy_source_are_shed_while_more_frames_wait() -> Result<(), Box<dyn std::error::Error>>
+    {
         let (mut gate, name) = (gate(Some(SourceGrouping::default()))?, name()?);
         let other = SocketName::encode("203.0.113.1:5353".parse()?, AddressFamily::V4).ok_or("no name")?;
         // Nothing waits in the socket of a worker with queues.
@@ -210,23 +211,9 @@ mod tests {
         assert!(gate.admits_from(|| other));
         let count = (0..1000).filter(|_| gate.admits_from(|| name)).count();
         assert!(count < 1000, "one of two sources gets all its requests admitted");
+        assert!(!gate.admits(&name), "frames and datagrams of a source count together");
         gate.record_frames(false);
         assert!(gate.admits_from(|| name), "all frames fit the batch");
-        Ok(())
-    }
-
-    #[test]
-    fn frames_and_datagrams_count_toward_the_share_of_their_source() -> Result<(), Box<dyn std::error::Error>>
-    {
-        let (mut gate, name) = (gate(Some(SourceGrouping::default()))?, name()?);
-        let other = SocketName::encode("203.0.113.1:5353".parse()?, AddressFamily::V4).ok_or("no name")?;
-        let Some((_, shares)) = &mut gate.fair else { return Err("no shares".into()) };
-        // More requests wait than the worker takes.
-        shares.advance_window(stamp::monotonic_ns(), true);
-        assert!(gate.admits_from(|| other));
-        let count = (0..1000).filter(|_| gate.admits_from(|| name)).count();
-        assert!(count < 1000, "one of two sources gets all its requests admitted");
-        assert!(!gate.admits(&name), "frames and datagrams of a source count together");
         Ok(())
     }
 }

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use crate::support::{BACKENDS, EngineTestResult, PATIENCE, ask, client, local_server, skip};
 use linerate_engine::{
-    Action, Builder, DeferredReply, Echo, Fallback, ReplyOptions, Request, RunningServer, Server,
-    ServerError, Service, SocketMode,
+    Action, Builder, DeferredReply, Echo, ReplyOptions, Request, RunningServer, Server, ServerError, Service,
+    SocketMode,
 };
 use socket2::{Domain, Socket, Type};
 
@@ -296,10 +296,4 @@ fn steering_adopted_sockets_is_refused() -> EngineTestResult {
     let result = Server::builder().adopt(UdpSocket::bind(ANY)?).sockets(steered).prepare();
     assert!(matches!(result, Err(ServerError::Adopted { .. })), "{result:?}");
     Ok(())
-}
-
-#[test]
-fn fallbacks_are_printed_with_the_reason() {
-    let fallback = Fallback { what: "all of it; half is used".to_owned(), why: "no right".to_owned() };
-    assert_eq!(fallback.to_string(), "all of it; half is used: no right");
 }

@@ -30,21 +30,6 @@ fn every_backend_and_socket_mode_echoes() -> EngineTestResult {
 }
 
 #[test]
-fn replies_come_from_the_requested_local_address() -> EngineTestResult {
-    for backend in BACKENDS {
-        let running =
-            Server::builder().bind("0.0.0.0:0".parse()?).workers(2).backend(backend).start(|_| Echo)?;
-        let port = running.local_addr().port();
-        for last in [1, 2, 3, 200] {
-            let to = SocketAddr::from(([127, 0, 0, last], port));
-            let (answer, from) = ask(&client("127.0.0.1:0")?, to, b"who are you")?;
-            assert_eq!((answer.as_slice(), from), (b"who are you".as_slice(), to), "{backend:?}");
-        }
-    }
-    Ok(())
-}
-
-#[test]
 fn dual_stack_server_answers_ipv4_and_ipv6() -> EngineTestResult {
     for backend in BACKENDS {
         let (sender, receiver) = mpsc::channel();

@@ -15,8 +15,9 @@ use crate::support::{EngineTestResult, PATIENCE, ask, client, skip};
 use crate::{PausedServer, ServiceHold, until};
 
 /// Blocks the worker with one request, then sends more requests than the guard admits. The guard
-/// must refuse the rest.
-fn check_excess_is_refused(
+/// must refuse the rest. The first request counts among the admitted requests, although the worker
+/// has taken it.
+pub(crate) fn check_excess_is_refused(
     running: &RunningServer,
     hold: &ServiceHold,
     client: &UdpSocket,

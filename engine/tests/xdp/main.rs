@@ -4,6 +4,9 @@
 mod pass;
 mod scene;
 mod serve;
+#[expect(dead_code, unused_imports, reason = "these tests use few of its functions")]
+#[path = "../support/mod.rs"]
+mod support;
 mod surroundings;
 mod sys;
 

@@ -2,19 +2,15 @@
 
 use std::error::Error;
 use std::fmt;
-use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+pub(crate) use crate::support::{PATIENCE, ask, client};
 use linerate_engine::{AfXdpSettings, Backend, Builder, RunningServer, Server, Service};
-use linerate_lab::{Lab, LabHost, LabRegistry};
-use tempfile::TempDir;
+use linerate_lab::{Lab, LabHost};
 
 pub(crate) type XdpTestResult = Result<(), Box<dyn Error>>;
-
-/// A read timeout that expires only if a datagram is lost.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The reason why a test cannot run on this machine.
 #[derive(Debug)]
@@ -28,10 +24,9 @@ impl fmt::Display for XdpTestSkip {
 
 impl Error for XdpTestSkip {}
 
-/// A lab with its own registry.
+/// A lab with two queues.
 pub(crate) struct XdpTestLab {
     pub(crate) lab: Lab,
-    _directory: TempDir,
 }
 
 pub(crate) const PORT: u16 = 5300;
@@ -46,14 +41,8 @@ impl XdpTestLab {
         if !rustix::process::geteuid().is_root() {
             return Err(XdpTestSkip("AF_XDP and a lab require root".to_owned()).into());
         }
-        let directory = tempfile::tempdir()?;
-        let registry = LabRegistry::at(directory.path().join("labs"))?;
-        let lab = Lab::builder()
-            .registry(&registry)
-            .queues(2)
-            .start()
-            .map_err(|error| XdpTestSkip(error.to_string()))?;
-        Ok(Self { lab, _directory: directory })
+        let lab = Lab::builder().queues(2).start().map_err(|error| XdpTestSkip(error.to_string()))?;
+        Ok(Self { lab })
     }
 
     /// Starts a server at `address` on the receiver, with two workers.
@@ -92,9 +81,7 @@ impl XdpTestLab {
     /// A UDP client on the sender, of the address family of `ip`.
     pub(crate) fn client(&self, ip: IpAddr) -> Result<UdpSocket, Box<dyn Error>> {
         let any = if ip.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
-        let socket = self.sender().run(|| UdpSocket::bind(any))??;
-        socket.set_read_timeout(Some(PATIENCE))?;
-        Ok(socket)
+        Ok(self.sender().run(|| client(any))??)
     }
 
     /// The receiver's first address per family.
@@ -122,15 +109,6 @@ pub(crate) fn run(host: &LabHost, program: &str, arguments: &[&str]) -> Result<S
         return Ok(String::from_utf8(output.stdout)?);
     }
     Err(format!("{program} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr)).into())
-}
-
-/// Sends one request. Returns the reply and its source address.
-pub(crate) fn ask(client: &UdpSocket, to: SocketAddr, request: &[u8]) -> io::Result<(Vec<u8>, SocketAddr)> {
-    client.send_to(request, to)?;
-    let mut answer = vec![0; 65_536];
-    let (length, from) = client.recv_from(&mut answer)?;
-    answer.truncate(length);
-    Ok((answer, from))
 }
 
 /// Repeats a request until its reply arrives, because requests are lost while an interface is down.
