@@ -17,7 +17,6 @@ use crate::server::{Builder, Server, ServerSetup, setup_accessors};
 use crate::service::Service;
 use crate::shutdown::StopSignal;
 use crate::socket::{Fallback, SocketReport};
-use crate::sys::option::shutdown_receive;
 use crate::worker::{ServiceFactory, WorkerStart};
 
 /// A running server. Dropping it stops it, as [`stop`](Self::stop) does.
@@ -196,7 +195,9 @@ impl RunningServer {
     fn join(&mut self) -> Result<(), ServerError> {
         self.stop.request();
         for socket in self.sockets.iter().filter_map(Weak::upgrade) {
-            shutdown_receive(&*socket);
+            // A blocked receiver of an unconnected socket wakes up although the call returns `ENOTCONN`
+            // (net/ipv4/af_inet.c, inet_shutdown); queued datagrams can still be read.
+            let _ = socket.shutdown(std::net::Shutdown::Read);
         }
         self.threads.iter().for_each(|thread| thread.thread().unpark());
         let mut outcome = Ok(());

@@ -301,8 +301,8 @@ impl SocketSetup {
             );
         }
         let set_option = |name, value| option::set(socket, libc::SOL_SOCKET, name, value);
-        let set_result =
-            set_option(SO_PREFER_BUSY_POLL, 1).and_then(|()| set_option(SO_BUSY_POLL_BUDGET, packets.into()));
+        let set_result = set_option(option::SO_PREFER_BUSY_POLL, 1)
+            .and_then(|()| set_option(option::SO_BUSY_POLL_BUDGET, packets.into()));
         if let Err(error) = set_result {
             let why = match error.raw_os_error() {
                 Some(libc::EPERM) => "it needs CAP_NET_ADMIN".to_owned(),
@@ -313,10 +313,6 @@ impl SocketSetup {
         }
     }
 }
-
-// `SO_PREFER_BUSY_POLL` and `SO_BUSY_POLL_BUDGET` (include/uapi/asm-generic/socket.h, Linux 5.11).
-const SO_PREFER_BUSY_POLL: i32 = 69;
-const SO_BUSY_POLL_BUDGET: i32 = 70;
 
 // Sets a buffer size, above the system's limit with `CAP_NET_ADMIN`. Returns the size that `getsockopt` reports.
 fn set_buffer_size(

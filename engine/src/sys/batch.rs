@@ -465,7 +465,7 @@ mod tests {
         let mut batch = MessageBatch::<NoControl>::new(shape());
         assert_eq!(batch.receive(&server, libc::MSG_WAITFORONE)?, 1);
         batch.rearm();
-        crate::sys::option::shutdown_receive(&server);
+        let _ = rustix::net::shutdown(&server, rustix::net::Shutdown::Read);
         assert_eq!(batch.receive(&server, libc::MSG_WAITFORONE)?, 0);
         batch.rearm();
         client.send_to(b"x", server.local_addr()?)?;

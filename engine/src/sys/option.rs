@@ -3,6 +3,10 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
+/// Linux 5.11 (include/uapi/asm-generic/socket.h).
+pub(crate) const SO_PREFER_BUSY_POLL: i32 = 69;
+pub(crate) const SO_BUSY_POLL_BUDGET: i32 = 70;
+
 /// Sets an option that is an `int`.
 pub(crate) fn set(socket: &impl AsFd, level: i32, name: i32, value: i32) -> io::Result<()> {
     // SAFETY: the pointer and length describe `value`, which outlives the call.
@@ -45,13 +49,4 @@ pub(crate) fn attach_reuseport_cbpf(socket: &impl AsFd, program: &[libc::sock_fi
         )
     };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-}
-
-// Stops the receiving half. A blocked receiver of an unconnected socket wakes up although the call
-// returns `ENOTCONN` (net/ipv4/af_inet.c, inet_shutdown); queued datagrams can still be read.
-pub(crate) fn shutdown_receive(socket: &impl AsFd) {
-    // SAFETY: takes no pointers. The result is ENOTCONN by design, see above, and nothing else can be done anyway.
-    unsafe {
-        libc::shutdown(socket.as_fd().as_raw_fd(), libc::SHUT_RD);
-    }
 }

@@ -14,7 +14,7 @@ use crate::cpus::pin;
 use crate::socket::Fallback;
 use crate::sys::bpf::XdpMode;
 use crate::sys::interface::{self, NetDevice, VLAN_DRIVER, is_served};
-use crate::sys::xsk::{self, RingSizes, Umem, XskBind, XskSocket};
+use crate::sys::xsk::{self, Umem, XskBind, XskSocket};
 
 // Bytes that the kernel keeps free in front of a packet in a frame (`XDP_PACKET_HEADROOM`, include/uapi/linux/bpf.h).
 const HEADROOM: u32 = 256;
@@ -358,13 +358,7 @@ fn bind(
     if owner.is_none() {
         socket.register(umem).map_err(step_error("register memory for frames"))?;
     }
-    let sizes = RingSizes {
-        fill: settings.frames,
-        completion: settings.frames,
-        receive: settings.frames,
-        transmit: settings.frames,
-    };
-    let rings = socket.rings(sizes).map_err(step_error("make the rings"))?;
+    let rings = socket.rings(settings.frames).map_err(step_error("make the rings"))?;
     if settings.busy_poll_us > 0 {
         let time = std::time::Duration::from_micros(settings.busy_poll_us.into());
         socket.busy_poll(time, settings.busy_poll_budget).map_err(step_error("turn busy polling on"))?;

@@ -1,7 +1,7 @@
 //! The BPF program that redirects requests to AF_XDP sockets.
 
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 
 use aya::maps::XskMap;
 use aya::{Ebpf, EbpfLoader};
@@ -70,7 +70,7 @@ impl XskProgram {
     pub(super) fn serve(&mut self, queue: u32, socket: &XskSocket) -> Result<(), String> {
         let map = self.ebpf.map_mut("sockets").ok_or_else(incomplete_object_message)?;
         let mut map = XskMap::try_from(map).map_err(|error| bpf::load_error(&error))?;
-        map.set(queue, std::os::fd::AsRawFd::as_raw_fd(socket), 0).map_err(|error| bpf::load_error(&error))
+        map.set(queue, socket.as_fd().as_raw_fd(), 0).map_err(|error| bpf::load_error(&error))
     }
 }
 

@@ -313,7 +313,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::sys::xsk::{RingSizes, Umem, XskSocket};
+    use crate::sys::xsk::{Umem, XskSocket};
 
     #[test]
     fn recovery_from_a_panic_takes_all_frames_back() -> io::Result<()> {
@@ -326,9 +326,8 @@ mod tests {
                 return io::Write::write_all(&mut io::stderr(), line.as_bytes());
             }
         };
-        let sizes = RingSizes { fill: FRAMES, completion: FRAMES, receive: FRAMES, transmit: FRAMES };
         let mut queue = XskQueue {
-            rings: socket.rings(sizes)?,
+            rings: socket.rings(FRAMES)?,
             socket: Arc::new(socket),
             interface: 1,
             mtu: 1500,

@@ -4,6 +4,8 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use rustix::net::xdp::XdpRingOffset;
+
 use crate::sys::mapping::MappedMemory;
 
 /// `struct xdp_desc`: a packet in memory.
@@ -33,9 +35,11 @@ impl<T> SharedRing<T> {
     pub(super) fn map(
         socket: BorrowedFd<'_>,
         size: u32,
-        offsets: libc::xdp_ring_offset,
+        offsets: XdpRingOffset,
         file_offset: libc::off_t,
     ) -> io::Result<Self> {
+        // Linux 5.4.
+        let flags_offset = offsets.flags.ok_or(io::ErrorKind::Unsupported)?;
         let bytes = offsets.desc as usize + size as usize * size_of::<T>();
         let area = MappedMemory::shared(socket, file_offset, bytes)?;
         let start = area.start().as_ptr();
@@ -44,7 +48,7 @@ impl<T> SharedRing<T> {
             (
                 start.add(offsets.producer as usize),
                 start.add(offsets.consumer as usize),
-                start.add(offsets.flags as usize),
+                start.add(flags_offset as usize),
                 start.add(offsets.desc as usize),
             )
         };
