@@ -66,20 +66,9 @@ impl Zones {
     /// # Errors
     /// The first error, with file, line and item.
     pub fn load<N: AsRef<str>, F: AsRef<Path>>(zones: &[(N, F)]) -> Result<Self, ZoneError> {
-        Self::read(&Self::files(zones), None)
-    }
-
-    /// Reads the files of the same zones again. Unchanged parts are shared with these zones, so both together need little
-    /// more memory than one.
-    ///
-    /// # Errors
-    /// As [`load`](Self::load), and [`ZoneError::Changed`] if the files change while they are read.
-    pub fn reload<N: AsRef<str>, F: AsRef<Path>>(&self, zones: &[(N, F)]) -> Result<Self, ZoneError> {
-        Self::read(&Self::files(zones), Some(self))
-    }
-
-    fn files<N: AsRef<str>, F: AsRef<Path>>(zones: &[(N, F)]) -> Vec<(&str, ZoneText<'_>)> {
-        zones.iter().map(|(name, file)| (name.as_ref(), ZoneText::File(file.as_ref()))).collect()
+        let zones: Vec<(&str, ZoneText<'_>)> =
+            zones.iter().map(|(name, file)| (name.as_ref(), ZoneText::File(file.as_ref()))).collect();
+        Self::read(&zones)
     }
 
     /// Makes a zone from the content of a file.
@@ -87,7 +76,7 @@ impl Zones {
     /// # Errors
     /// As [`load`](Self::load).
     pub fn parse(name: &str, text: &str) -> Result<Self, ZoneError> {
-        Self::read(&[(name, ZoneText::Here(text))], None)
+        Self::read(&[(name, ZoneText::Here(text))])
     }
 }
 
@@ -123,11 +112,6 @@ impl ServedZones {
             reference.inspect(|reference| *lock_unpoisoned(reference) = Arc::clone(&zones)).is_some()
         });
         drop(current);
-    }
-
-    #[must_use]
-    pub fn current(&self) -> Arc<Zones> {
-        Arc::clone(&lock_unpoisoned(&self.zones))
     }
 
     fn reference(&self) -> Arc<ZonesReference> {

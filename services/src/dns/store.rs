@@ -1,9 +1,6 @@
 //! Zones in memory: buckets of names by hash, one allocation each.
-//!
-//! Buckets are immutable. A reload shares unchanged buckets.
 
 use std::ops::Range;
-use std::sync::Arc;
 
 use super::rtype;
 use super::zonefile::is_below;
@@ -58,14 +55,6 @@ pub(crate) struct StoredZone {
     negative_ttl: u32,
 }
 
-#[derive(Debug)]
-struct NameBucket {
-    bytes: Box<[u8]>,
-    records: u32,
-    /// There is a note about it for the operator, which a reload repeats.
-    noted: bool,
-}
-
 // A bucket: the number of nodes, then the hash and the position of each (4 bytes each). A node: zone, flags, name, number of
 // sets. A set: type, TTL, length of its records; each record with its length before it.
 const COUNT: usize = 4;
@@ -77,9 +66,7 @@ const FLAG_WILDCARD: u8 = 1;
 /// All zones that are served.
 #[derive(Debug)]
 pub struct Zones {
-    buckets: Vec<Arc<NameBucket>>,
-    /// Checksum of the content of each bucket.
-    sums: Vec<u64>,
+    buckets: Vec<Box<[u8]>>,
     /// Bits of a hash below the bucket number.
     shift: u32,
     pub(crate) zones: Vec<StoredZone>,
@@ -88,7 +75,6 @@ pub struct Zones {
     // Labels of the longest name, and of the longest name of a zone.
     pub(crate) most_labels: u8,
     apex_labels: u8,
-    keys: std::hash::RandomState,
     records: usize,
     notes: Vec<String>,
 }
@@ -180,7 +166,7 @@ impl Zones {
     }
 
     fn bytes(&self, index: BucketIndex) -> &[u8] {
-        &self.buckets[index.bucket as usize].bytes[index.at as usize..]
+        &self.buckets[index.bucket as usize][index.at as usize..]
     }
 
     /// A name in wire form.
@@ -293,7 +279,7 @@ impl Zones {
     fn lookup(&self, zone: u16, hash: u32, is_match: impl Fn(&[u8]) -> bool) -> Option<BucketIndex> {
         let hash = mix_hash(hash, zone);
         let bucket = bucket_of(hash, self.shift);
-        let bytes = &*self.buckets[bucket as usize].bytes;
+        let bytes = &*self.buckets[bucket as usize];
         let count = u32_at(bytes, 0) as usize;
         let slots = bytes[COUNT..COUNT + count * SLOT].as_chunks::<SLOT>().0;
         slots.iter().find_map(|slot| {

@@ -46,8 +46,6 @@ pub enum ZoneError {
     },
     #[error("{}: zone {zone}: {why}", file.display())]
     Zone { file: PathBuf, zone: String, why: &'static str },
-    #[error("the zone files changed while they were read; read them again when they are complete")]
-    Changed,
 }
 
 /// A record with names in wire form. The owner and the names in the data that are compressed or looked up are in lower case.

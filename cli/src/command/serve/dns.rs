@@ -77,7 +77,7 @@ impl FromStr for ZoneFile {
 impl DnsServeArgs {
     pub(crate) fn run(mut self) -> Result<ExitCode> {
         ensure!(self.rate_limit > 0 || self.slip.is_none(), "--slip has no effect with --rate-limit 0");
-        let served_zones = ServedZones::new(load(&self.zone, None)?);
+        let served_zones = ServedZones::new(load(&self.zone)?);
         reload_on_signal(self.zone.clone(), Arc::clone(&served_zones))?;
         self.server.reloads = true;
         let tcp = if self.no_tcp { None } else { Some(self.tcp(&served_zones)?) };
@@ -141,7 +141,7 @@ fn reload_on_signal(files: Vec<ZoneFile>, served_zones: Arc<ServedZones>) -> Res
     let mut signals = Signals::new([SIGHUP]).context("cannot take over SIGHUP")?;
     let reload = move || {
         for _ in signals.forever() {
-            match load(&files, Some(&served_zones.current())) {
+            match load(&files) {
                 Ok(zones) => {
                     let records = zones.record_count();
                     served_zones.exchange(zones);
@@ -155,13 +155,10 @@ fn reload_on_signal(files: Vec<ZoneFile>, served_zones: Arc<ServedZones>) -> Res
     Ok(())
 }
 
-/// Reads all zones, and prints notes for the operator. Unchanged parts are shared with `before`.
-fn load(files: &[ZoneFile], before: Option<&Zones>) -> Result<Zones> {
+/// Reads all zones, and prints notes for the operator.
+fn load(files: &[ZoneFile]) -> Result<Zones> {
     let files: Vec<(&str, &PathBuf)> = files.iter().map(|zone| (zone.name.as_str(), &zone.file)).collect();
-    let zones = match before {
-        Some(before) => before.reload(&files)?,
-        None => Zones::load(&files)?,
-    };
+    let zones = Zones::load(&files)?;
     for note in zones.notes() {
         status_line!("linerate: {note}");
     }

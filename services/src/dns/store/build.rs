@@ -1,23 +1,16 @@
 //! Building zones from files: records are collected, then sorted into buckets.
-//!
-//! A reload reads the files twice: first to compute the checksum of each bucket, then to build the buckets with another
-//! checksum. So a change of some records needs little memory in addition to the zones that are served.
 
 use std::collections::HashSet;
-use std::hash::{BuildHasher as _, Hasher as _, RandomState};
-use std::sync::Arc;
 
 use super::super::rtype;
 use super::super::zonefile::{self, ZoneError, ZoneFiles, ZoneRecord, ZoneText, display_name};
 use super::{
-    BucketIndex, COUNT, FLAG_WILDCARD, NO_ZONE, NameBucket, SLOT, StoredZone, WireName, Zones, bucket_of,
-    label_count, mix_hash,
+    BucketIndex, COUNT, FLAG_WILDCARD, NO_ZONE, SLOT, StoredZone, WireName, Zones, bucket_of, label_count,
+    mix_hash,
 };
 
 /// Average records per bucket.
 const FILL: usize = 8;
-// Attempts to read files that change while they are read.
-const TRIES: usize = 3;
 /// Types of items that are no records.
 const MARK_EXISTS: u16 = 0;
 const MARK_WILDCARD: u16 = rtype::OPT;
@@ -29,59 +22,34 @@ const ALIGNMENT: usize = 8;
 const MANY: usize = 16;
 
 impl Zones {
-    /// Reads all zones. Shares unchanged buckets with `previous_zones`.
-    pub(crate) fn read(
-        zones: &[(&str, ZoneText<'_>)],
-        previous_zones: Option<&Zones>,
-    ) -> Result<Self, ZoneError> {
+    /// Reads all zones.
+    pub(crate) fn read(zones: &[(&str, ZoneText<'_>)]) -> Result<Self, ZoneError> {
         let names: Vec<Vec<u8>> =
             zones.iter().map(|(name, _)| zonefile::apex(name)).collect::<Result<_, _>>()?;
-        let previous_zones = previous_zones.filter(|previous_zones| {
-            previous_zones.zones.iter().map(|zone| &zone.apex[..]).eq(names.iter().map(Vec::as_slice))
-        });
         if let Some(index) = (1..names.len()).find(|index| names[..*index].contains(&names[*index])) {
             return Err(ZoneError::Twice { zone: display_name(&names[index]) });
         }
-        let Some(previous_zones) = previous_zones else { return ReadPass::new(names, None).build(zones) };
-        for _ in 0..TRIES {
-            let mut sum_pass = ReadPass::new(names.clone(), Some((previous_zones, RebuildChoice::Nothing)));
-            sum_pass.files(zones)?;
-            // If the number of records changed much, all buckets are built again with the right size.
-            let fits =
-                (previous_zones.records / 4..=previous_zones.records * 4 + FILL).contains(&sum_pass.records);
-            if !fits {
-                return ReadPass::new(names, None).build(zones);
-            }
-            let keep: Vec<bool> =
-                std::iter::zip(&previous_zones.buckets, std::iter::zip(&previous_zones.sums, &sum_pass.sums))
-                    .map(|(bucket, (old_sum, new_sum))| old_sum == new_sum && !bucket.noted)
-                    .collect();
-            let expected_sums = sum_pass.sums;
-            let new_zones =
-                ReadPass::new(names.clone(), Some((previous_zones, RebuildChoice::Buckets(keep))))
-                    .build(zones)?;
-            if new_zones.sums == expected_sums {
-                return Ok(new_zones);
-            }
+        ZoneReader {
+            most_labels: most_labels(&names),
+            signed: vec![false; names.len()],
+            names,
+            records: 0,
+            items: Vec::new(),
+            index: Vec::new(),
+            name: WireName::default(),
+            parent: Vec::new(),
         }
-        Err(ZoneError::Changed)
+        .build(zones)
     }
 }
 
-/// The previous buckets to build again.
-enum RebuildChoice {
-    Nothing,
-    /// All but the ones to keep.
-    Buckets(Vec<bool>),
+fn most_labels(names: &[Vec<u8>]) -> u8 {
+    names.iter().map(|name| label_count(name) as u8).max().unwrap_or(0)
 }
 
-/// One time that all files are read.
-struct ReadPass<'a> {
+/// The records of all files.
+struct ZoneReader {
     names: Vec<Vec<u8>>,
-    before: Option<(&'a Zones, RebuildChoice)>,
-    keys: RandomState,
-    sums: Vec<u64>,
-    shift: u32,
     records: usize,
     most_labels: u8,
     // The written items, and the hash and offset of each.
@@ -93,31 +61,7 @@ struct ReadPass<'a> {
     signed: Vec<bool>,
 }
 
-impl<'a> ReadPass<'a> {
-    fn new(names: Vec<Vec<u8>>, previous: Option<(&'a Zones, RebuildChoice)>) -> Self {
-        let (keys, buckets, shift) = match &previous {
-            Some((zones, _)) => (zones.keys.clone(), zones.buckets.len(), zones.shift),
-            None => (RandomState::new(), 0, 0),
-        };
-        let signed = vec![false; names.len()];
-        let sums = vec![0; buckets];
-        let most_labels = names.iter().map(|name| label_count(name) as u8).max().unwrap_or(0);
-        Self {
-            names,
-            before: previous,
-            keys,
-            sums,
-            shift,
-            records: 0,
-            most_labels,
-            items: Vec::new(),
-            index: Vec::new(),
-            name: WireName::default(),
-            parent: Vec::new(),
-            signed,
-        }
-    }
-
+impl ZoneReader {
     fn files(&mut self, zones: &[(&str, ZoneText<'_>)]) -> Result<Vec<ZoneFiles>, ZoneError> {
         let mut zone_files = Vec::new();
         for (number, (name, text)) in zones.iter().enumerate() {
@@ -177,14 +121,6 @@ impl<'a> ReadPass<'a> {
         self.name.set(record.owner);
         self.most_labels = self.most_labels.max(self.name.labels as u8);
         let hash = mix_hash(self.name.hash(self.name.labels), zone);
-        if let Some((_, choice)) = &self.before {
-            let bucket = bucket_of(hash, self.shift) as usize;
-            self.sums[bucket] = self.sums[bucket].wrapping_add(sum(&self.keys, zone, record));
-            match choice {
-                RebuildChoice::Buckets(keep) if !keep[bucket] => {}
-                _ => return true,
-            }
-        }
         let position = self.items.len().next_multiple_of(ALIGNMENT);
         let Ok(offset) = u32::try_from(position / ALIGNMENT) else { return false };
         self.index.push((hash, offset));
@@ -203,39 +139,27 @@ impl<'a> ReadPass<'a> {
 
     fn build(mut self, zones: &[(&str, ZoneText<'_>)]) -> Result<Zones, ZoneError> {
         let files = self.files(zones)?;
-        let kept_buckets = match self.before.take() {
-            Some((previous_zones, RebuildChoice::Buckets(keep))) => Some((previous_zones, keep)),
-            _ => None,
-        };
-        if kept_buckets.is_none() {
-            let buckets = (self.records / FILL).next_power_of_two();
-            self.shift = u32::BITS - buckets.trailing_zeros();
-            self.sums = vec![0; buckets];
-            for (hash, offset) in &self.index {
-                let (zone, record) = read_item(&self.items, *offset);
-                let bucket = bucket_of(*hash, self.shift) as usize;
-                self.sums[bucket] = self.sums[bucket].wrapping_add(sum(&self.keys, zone, &record));
-            }
-        }
+        let bucket_count = (self.records / FILL).next_power_of_two();
+        let shift = u32::BITS - bucket_count.trailing_zeros();
         // By bucket, hash and place in the files.
         self.index.sort_unstable();
-        let mut bucket_builder =
-            BucketBuilder { files: &files, items: &self.items, notes: Vec::new(), scratch: Vec::new() };
-        let mut buckets = Vec::with_capacity(self.sums.len());
+        let mut bucket_builder = BucketBuilder {
+            files: &files,
+            items: &self.items,
+            notes: Vec::new(),
+            scratch: Vec::new(),
+            records: 0,
+        };
+        let mut buckets = Vec::with_capacity(bucket_count);
         let mut remaining_index = &self.index[..];
-        for bucket in 0..self.sums.len() {
-            if let Some((previous_zones, keep)) = &kept_buckets
-                && keep[bucket]
-            {
-                buckets.push(Arc::clone(&previous_zones.buckets[bucket]));
-                continue;
-            }
+        for bucket in 0..bucket_count {
             let count =
-                remaining_index.partition_point(|(hash, _)| bucket_of(*hash, self.shift) as usize <= bucket);
+                remaining_index.partition_point(|(hash, _)| bucket_of(*hash, shift) as usize <= bucket);
             let (bucket_index, later_index) = remaining_index.split_at(count);
             remaining_index = later_index;
-            buckets.push(Arc::new(bucket_builder.bucket(bucket_index)?));
+            buckets.push(bucket_builder.bucket(bucket_index)?);
         }
+        let records = bucket_builder.records;
         let mut notes = bucket_builder.notes;
         for (zone, _) in files.iter().zip(&self.signed).filter(|(_, signed)| **signed) {
             notes.push(format!(
@@ -245,15 +169,13 @@ impl<'a> ReadPass<'a> {
             ));
         }
         let mut zones = Zones {
-            records: buckets.iter().map(|bucket| bucket.records as usize).sum(),
+            records,
             buckets,
-            sums: self.sums,
-            shift: self.shift,
+            shift,
             zones: Vec::new(),
             table: table(&self.names),
             most_labels: self.most_labels,
-            apex_labels: self.names.iter().map(|name| label_count(name) as u8).max().unwrap_or(0),
-            keys: self.keys,
+            apex_labels: most_labels(&self.names),
             notes,
         };
         zones.zones =
@@ -298,15 +220,6 @@ fn table(names: &[Vec<u8>]) -> Vec<(u32, u16)> {
     slots
 }
 
-/// The share of a record in the checksum of its bucket, which does not depend on the order of records.
-fn sum(keys: &RandomState, zone: u16, record: &ZoneRecord<'_>) -> u64 {
-    let mut hasher = keys.build_hasher();
-    hasher.write_u64(u64::from(zone) << 48 | u64::from(record.rtype) << 32 | u64::from(record.ttl));
-    hasher.write(record.owner);
-    hasher.write(record.data);
-    hasher.finish()
-}
-
 fn read_item(items: &[u8], offset: u32) -> (u16, ZoneRecord<'_>) {
     let bytes = &items[offset as usize * ALIGNMENT..];
     let read_u16 = |position: usize| u16::from_ne_bytes([bytes[position], bytes[position + 1]]);
@@ -331,6 +244,7 @@ struct BucketBuilder<'a> {
     items: &'a [u8],
     notes: Vec<String>,
     scratch: Vec<u8>,
+    records: usize,
 }
 
 struct NameNode<'a> {
@@ -343,9 +257,8 @@ struct NameNode<'a> {
 
 impl<'a> BucketBuilder<'a> {
     /// Builds a bucket from items sorted by hash.
-    fn bucket(&mut self, index: &[(u32, u32)]) -> Result<NameBucket, ZoneError> {
+    fn bucket(&mut self, index: &[(u32, u32)]) -> Result<Box<[u8]>, ZoneError> {
         let mut nodes: Vec<NameNode<'a>> = Vec::new();
-        let note_count = self.notes.len();
         for &(hash, offset) in index {
             let (zone, record) = read_item(self.items, offset);
             let is_same_node =
@@ -369,7 +282,6 @@ impl<'a> BucketBuilder<'a> {
         scratch.clear();
         scratch.extend_from_slice(&(nodes.len() as u32).to_ne_bytes());
         scratch.resize(COUNT + nodes.len() * SLOT, 0);
-        let mut records = 0;
         for (number, node) in nodes.iter().enumerate() {
             let (slot, node_offset) = (COUNT + number * SLOT, scratch.len() as u32);
             scratch[slot..slot + 4].copy_from_slice(&node.hash.to_ne_bytes());
@@ -387,10 +299,10 @@ impl<'a> BucketBuilder<'a> {
                     scratch.extend_from_slice(&(record.data.len() as u16).to_ne_bytes());
                     scratch.extend_from_slice(record.data);
                 }
-                records += set.len() as u32;
+                self.records += set.len();
             }
         }
-        Ok(NameBucket { bytes: Box::from(&scratch[..]), records, noted: self.notes.len() > note_count })
+        Ok(Box::from(&scratch[..]))
     }
 
     fn add(&mut self, node: &mut NameNode<'a>, record: ZoneRecord<'a>) -> Result<(), ZoneError> {

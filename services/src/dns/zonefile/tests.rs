@@ -8,7 +8,7 @@ use super::*;
 const HEAD: &str = "$TTL 60\n@ IN SOA ns hostmaster 1 2 3 4 5\n";
 
 fn zone(text: &str) -> Result<Zones, ZoneError> {
-    Zones::read(&[("example.test", ZoneText::Here(text))], None)
+    Zones::read(&[("example.test", ZoneText::Here(text))])
 }
 
 fn zone_error(rest: &str) -> String {
