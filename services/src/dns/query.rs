@@ -119,18 +119,8 @@ pub(crate) fn parse(message: &[u8]) -> ParsedQuery {
 
 /// Length of the name, type and class; the name without pointers.
 fn question(message: &[u8]) -> Option<(usize, u16, u16)> {
-    let mut offset = HEADER;
-    loop {
-        let length = usize::from(*message.get(offset)?);
-        offset += 1 + length;
-        if length > 63 || offset - HEADER > rtype::LONGEST_NAME {
-            return None;
-        }
-        if length == 0 {
-            break;
-        }
-    }
-    Some((offset - HEADER, u16_at(message, offset)?, u16_at(message, offset + 2)?))
+    let name = rtype::name_at(message, HEADER)?;
+    Some((name.len(), u16_at(message, name.end)?, u16_at(message, name.end + 2)?))
 }
 
 enum OptRecord {

@@ -65,7 +65,8 @@ pub(crate) fn has_required_names(rtype: u16, data: &[u8]) -> bool {
     names(rtype, data).iter().flatten().count() == required_count
 }
 
-fn name_at(data: &[u8], start: usize) -> Option<Range<usize>> {
+/// The range of the name at `start`, which has no pointers; `None` if it has, or is too long or incomplete.
+pub(crate) fn name_at(data: &[u8], start: usize) -> Option<Range<usize>> {
     let mut position = start;
     loop {
         let length = usize::from(*data.get(position)?);

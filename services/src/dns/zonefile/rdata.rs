@@ -21,7 +21,6 @@ pub(super) enum RdataField {
     Ip4,
     Ip6,
     Text,
-    OptionalText,
     /// One or more.
     Texts,
     /// A text without a length byte, to the end of the data.
@@ -46,17 +45,10 @@ pub(super) enum RdataField {
     Parameters,
     // IPSECKEY (RFC 4025): type of gateway, algorithm, gateway.
     Gateway,
-    // AMTRELAY (RFC 8777): discovery bit, type of relay, relay.
-    Relay,
-    // RFC 8005: algorithm, identity tag, key, servers.
-    Identity,
-    Nsap,
     /// This many bytes as pairs of hexadecimal digits separated by `-`.
     Eui(u8),
     /// Four groups of hexadecimal digits.
     Locator,
-    // RFC 1035, section 3.4.2: protocol and ports.
-    Services,
 }
 
 use RdataField as F;
@@ -95,7 +87,6 @@ static TYPES: &[RecordType] = &[
     record_type(7, "MB", &[F::Name], "mail.example.com."),
     record_type(8, "MG", &[F::Name], "user.example.com."),
     record_type(9, "MR", &[F::Name], "user.example.com."),
-    record_type(11, "WKS", &[F::Ip4, F::Services], "192.0.2.1 6 25 80"),
     record_type(12, "PTR", &[F::Name], "www.example.com."),
     record_type(13, "HINFO", &[F::Text, F::Text], "\"PC\" \"Linux\""),
     record_type(14, "MINFO", &[F::Name, F::Name], "owner.example.com. errors.example.com."),
@@ -104,9 +95,7 @@ static TYPES: &[RecordType] = &[
     record_type(17, "RP", &[F::Name, F::Name], "admin.example.com. about.example.com."),
     record_type(18, "AFSDB", &[F::U16, F::Name], "1 afs.example.com."),
     record_type(19, "X25", &[F::Text], "311061700956"),
-    record_type(20, "ISDN", &[F::Text, F::OptionalText], "150862028003217 004"),
     record_type(21, "RT", &[F::U16, F::Name], "10 relay.example.com."),
-    record_type(22, "NSAP", &[F::Nsap], "0x47.0005.80.005a00.0000.0001.e133.ffffff000161.00"),
     record_type(23, "NSAP-PTR", &[F::Name], "host.example.com."),
     record_type(24, "SIG", SIGNATURE, SIGNATURE_EXAMPLE),
     record_type(25, "KEY", KEY, KEY_EXAMPLE),
@@ -141,7 +130,6 @@ static TYPES: &[RecordType] = &[
     record_type(51, "NSEC3PARAM", &[F::U8, F::U8, F::U16, F::Salt], "1 0 0 -"),
     record_type(52, "TLSA", &[F::U8, F::U8, F::U8, F::Hex], "3 1 1 0123456789abcdef"),
     record_type(53, "SMIMEA", &[F::U8, F::U8, F::U8, F::Hex], "3 0 0 0123456789abcdef"),
-    record_type(55, "HIP", &[F::Identity], "2 200100107B1A74DF365639CC39F1D578 AwEAAbdx rvs.example.com."),
     record_type(59, "CDS", DELEGATION, DELEGATION_EXAMPLE),
     record_type(60, "CDNSKEY", KEY, KEY_EXAMPLE),
     record_type(61, "OPENPGPKEY", &[F::Base64], "mQENBFVHm5sBCADR"),
@@ -164,7 +152,6 @@ static TYPES: &[RecordType] = &[
     record_type(256, "URI", &[F::U16, F::U16, F::LongText], "10 1 \"https://www.example.com/\""),
     record_type(257, "CAA", &[F::U8, F::Tag, F::LongText], "0 issue \"ca.example.net\""),
     record_type(258, "AVC", &[F::Texts], "\"app-name:WOLFGANG|app-class:OAM\""),
-    record_type(260, "AMTRELAY", &[F::U8, F::Relay], "10 0 1 192.0.2.1"),
     record_type(261, "RESINFO", &[F::Texts], "qnamemin exterr=15-17"),
 ];
 

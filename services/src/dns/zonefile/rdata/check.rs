@@ -1,6 +1,6 @@
 //! The check of data that a zone file gives as bytes (RFC 3597).
 
-use super::super::super::rtype::LONGEST_NAME;
+use super::super::super::rtype::name_at;
 use super::{F, RdataField, by_number};
 
 /// Whether bytes have the form of a type's data. True for types that are not in the table.
@@ -17,19 +17,7 @@ pub(in super::super) fn is_of_type(rtype: u16, data: &[u8]) -> bool {
 fn skip_field(field: RdataField, data: &[u8]) -> Option<&[u8]> {
     let text_length = |data: &[u8]| Some(usize::from(*data.first()?) + 1);
     match field {
-        F::Name => {
-            let mut offset = 0;
-            loop {
-                let length = usize::from(*data.get(offset)?);
-                offset += length + 1;
-                if length > 63 || offset > LONGEST_NAME {
-                    return None;
-                }
-                if length == 0 {
-                    return data.get(offset..);
-                }
-            }
-        }
+        F::Name => data.get(name_at(data, 0)?.end..),
         F::U8 | F::Algorithm => data.get(1..),
         F::U16 | F::Type | F::Certificate => data.get(2..),
         F::U32 | F::Period | F::Time | F::Ip4 => data.get(4..),
@@ -38,8 +26,6 @@ fn skip_field(field: RdataField, data: &[u8]) -> Option<&[u8]> {
         F::Eui(bytes) => data.get(usize::from(bytes)..),
         F::Text | F::Salt => data.get(text_length(data)?..),
         F::Tag | F::Hash => data.get(text_length(data).filter(|length| *length > 1)?..),
-        F::OptionalText if data.is_empty() => Some(data),
-        F::OptionalText => data.get(text_length(data)?..),
         F::Texts => {
             let mut remaining = data.get(text_length(data)?..)?;
             while !remaining.is_empty() {
@@ -81,27 +67,16 @@ fn skip_field(field: RdataField, data: &[u8]) -> Option<&[u8]> {
             }
             Some(remaining)
         }
-        F::Gateway => skip_gateway(*data.first()?, data.get(2..)?),
-        F::Relay => skip_gateway(data.first()? & 0x7f, data.get(1..)?),
-        F::Identity => {
-            let [tag, _, high, low, remaining @ ..] = data else { return None };
-            let key = usize::from(u16::from_be_bytes([*high, *low]));
-            let mut remaining = remaining.get(usize::from(*tag) + key..)?;
-            while !remaining.is_empty() {
-                remaining = skip_field(F::Name, remaining)?;
+        F::Gateway => {
+            let remaining = data.get(2..)?;
+            match data[0] {
+                0 => Some(remaining),
+                1 => remaining.get(4..),
+                2 => remaining.get(16..),
+                3 => skip_field(F::Name, remaining),
+                _ => None,
             }
-            Some(remaining)
         }
-        F::Hex | F::Base64 | F::LongText | F::Nsap | F::Services => Some(&[]),
-    }
-}
-
-fn skip_gateway(kind: u8, data: &[u8]) -> Option<&[u8]> {
-    match kind {
-        0 => Some(data),
-        1 => data.get(4..),
-        2 => data.get(16..),
-        3 => skip_field(F::Name, data),
-        _ => None,
+        F::Hex | F::Base64 | F::LongText => Some(&[]),
     }
 }

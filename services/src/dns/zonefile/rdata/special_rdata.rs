@@ -1,4 +1,4 @@
-//! Data with a format of its own: LOC, APL, SVCB, HTTPS and HIP.
+//! Data with a format of its own: LOC, APL, SVCB and HTTPS.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -118,27 +118,6 @@ impl<'a, I: Iterator<Item = ZoneWord<'a>> + Clone> RdataWords<'_, I> {
             self.out.extend_from_slice(&key.to_be_bytes());
             self.out.extend_from_slice(&(data.len() as u16).to_be_bytes());
             self.out.extend_from_slice(&data);
-        }
-        Ok(())
-    }
-
-    pub(super) fn identity(&mut self) -> Result<(), RdataError> {
-        let algorithm: u8 = self.value("an algorithm's number", value::number)?;
-        let decode_word = |word: ZoneWord<'_>, decode: fn(&[u8], &mut Vec<u8>) -> bool, expected| {
-            let mut bytes = Vec::new();
-            if decode(word.raw, &mut bytes) { Ok(bytes) } else { Err(unexpected_word(word, expected)) }
-        };
-        let tag =
-            decode_word(self.next("an identity tag")?, value::hex, "an identity tag in hexadecimal digits")?;
-        let key = decode_word(self.next("a key")?, value::base64, "a key in base 64")?;
-        let length =
-            u8::try_from(tag.len()).map_err(|_| "the identity tag is too long: at most 255 bytes")?;
-        self.out.extend_from_slice(&[length, algorithm]);
-        self.out.extend_from_slice(&(key.len() as u16).to_be_bytes());
-        self.out.extend_from_slice(&tag);
-        self.out.extend_from_slice(&key);
-        while self.has_more() {
-            self.name()?;
         }
         Ok(())
     }

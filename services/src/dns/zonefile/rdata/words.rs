@@ -171,16 +171,10 @@ impl<'a, I: Iterator<Item = ZoneWord<'a>> + Clone> RdataWords<'_, I> {
         write(word.raw, self.out).map_err(|why| format!("{}: {why}", unexpected_word(word, "a text")))
     }
 
-    fn u8(&mut self, expected: &str) -> Result<u8, RdataError> {
-        let number = self.value(expected, value::number)?;
-        self.out.push(number);
-        Ok(number)
-    }
-
     pub(super) fn field(&mut self, field: RdataField) -> Result<(), RdataError> {
         match field {
             F::Name => self.name(),
-            F::U8 => self.u8("a number up to 255").map(drop),
+            F::U8 => self.put("a number up to 255", |raw| value::number(raw).map(u8::to_be_bytes)),
             F::U16 => self.put("a number up to 65535", |raw| value::number(raw).map(u16::to_be_bytes)),
             F::U32 => self.put("a number up to 4294967295", |raw| value::number(raw).map(u32::to_be_bytes)),
             F::Period => self.put("a time in seconds or with units, as 3600 or 1h", |raw| {
@@ -199,13 +193,6 @@ impl<'a, I: Iterator<Item = ZoneWord<'a>> + Clone> RdataWords<'_, I> {
             }),
             F::Text => self.text(value::text),
             F::LongText => self.text(value::bytes),
-            F::OptionalText => {
-                if self.has_more() {
-                    self.text(value::text)
-                } else {
-                    Ok(())
-                }
-            }
             F::Texts => {
                 self.text(value::text)?;
                 while self.has_more() {
@@ -223,13 +210,6 @@ impl<'a, I: Iterator<Item = ZoneWord<'a>> + Clone> RdataWords<'_, I> {
             F::Hash => self.decode_counted("a hash in base 32", value::base32),
             F::Hex => self.decode_joined("pairs of hexadecimal digits", value::hex),
             F::Base64 => self.decode_joined("base 64", value::base64),
-            F::Nsap => self.decode_word("0x and pairs of hexadecimal digits", |raw, out| {
-                let digits: Vec<u8> = raw.iter().copied().filter(|byte| *byte != b'.').collect();
-                let prefixed = digits.split_at_checked(2);
-                prefixed.is_some_and(|(prefix, digits)| {
-                    prefix.eq_ignore_ascii_case(b"0x") && !digits.is_empty() && value::hex(digits, out)
-                })
-            }),
             F::Eui(bytes) => self.decode_word("pairs of hexadecimal digits with - between", |raw, out| {
                 let pairs: Vec<&[u8]> = raw.split(|byte| *byte == b'-').collect();
                 pairs.len() == usize::from(bytes)
@@ -242,37 +222,11 @@ impl<'a, I: Iterator<Item = ZoneWord<'a>> + Clone> RdataWords<'_, I> {
                 groups.iter().for_each(|group| out.extend_from_slice(&group.to_be_bytes()));
                 !groups.is_empty()
             }),
-            F::Services => {
-                let protocols: &[(u8, &str)] = &[(6, "tcp"), (17, "udp")];
-                self.put("a protocol: tcp, udp or a number", |raw| {
-                    mnemonic(protocols, raw).map(u8::to_be_bytes)
-                })?;
-                let mut ports = Vec::new();
-                while self.has_more() {
-                    ports.push(self.value("a port's number", value::number)?);
-                }
-                self.bitmap(&ports);
-                Ok(())
-            }
             F::Types => self.types(),
-            F::Gateway => {
-                let kind = self.u8("a type of gateway, 0 to 3")?;
-                self.u8("an algorithm's number")?;
-                self.gateway(kind)
-            }
-            F::Relay => {
-                let discovery: u8 = self.value("the discovery bit, 0 or 1", value::number)?;
-                let kind: u8 = self.value("a type of relay, 0 to 3", value::number)?;
-                if discovery > 1 || kind > 3 {
-                    return Err("the discovery bit is 0 or 1, the type of relay 0 to 3".into());
-                }
-                self.out.push(discovery << 7 | kind);
-                if kind == 0 && !self.has_more() { Ok(()) } else { self.gateway(kind) }
-            }
+            F::Gateway => self.gateway(),
             F::Location => self.location(),
             F::Prefixes => self.prefixes(),
             F::Parameters => self.parameters(),
-            F::Identity => self.identity(),
         }
     }
 
@@ -301,7 +255,10 @@ impl<'a, I: Iterator<Item = ZoneWord<'a>> + Clone> RdataWords<'_, I> {
         Ok(())
     }
 
-    fn gateway(&mut self, kind: u8) -> Result<(), RdataError> {
+    fn gateway(&mut self) -> Result<(), RdataError> {
+        let kind: u8 = self.value("a type of gateway, 0 to 3", value::number)?;
+        self.out.push(kind);
+        self.put("an algorithm's number", |raw| value::number(raw).map(u8::to_be_bytes))?;
         match kind {
             0 => self.decode_word("\".\", as gateways of type 0 are", |raw, _| raw == b"."),
             1 => self.field(F::Ip4),
