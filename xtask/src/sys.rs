@@ -3,4 +3,3 @@
 pub(crate) mod echo;
 pub(crate) mod trace;
 pub(crate) mod tsc;
-pub(crate) mod usage;
