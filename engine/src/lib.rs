@@ -80,8 +80,7 @@ pub use deferred_reply::DeferredReply;
 pub use echo::Echo;
 pub use error::ServerError;
 pub use overload::{
-    GuardCounts, GuardReport, GuardedInterface, HostAdvice, OverloadPolicy, ShedPolicy, SourceGrouping,
-    XdpGuard,
+    GuardCounts, GuardReport, GuardedInterface, OverloadPolicy, ShedPolicy, SourceGrouping, XdpGuard,
 };
 pub use reply::ReplyOptions;
 pub use running_server::{RunningServer, ServerReport};

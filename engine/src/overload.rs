@@ -1,11 +1,9 @@
 //! Load above the capacity of a server.
 
 mod admission;
-mod advice;
 mod credit;
 mod guard;
 mod interfaces;
-mod napi;
 mod shares;
 
 use std::time::Duration;
@@ -13,8 +11,6 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use admission::{AdmissionControl, AdmissionPolicy, Unlimited};
-pub use advice::HostAdvice;
-pub(crate) use advice::{ServingThreads, find_advice as advice};
 pub(crate) use credit::{AdmissionCredit, WorkerCredit};
 pub(crate) use guard::{AttachedGuard, receive_buffer};
 pub use guard::{GuardCounts, GuardReport, GuardedInterface};

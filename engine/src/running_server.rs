@@ -12,11 +12,12 @@ use socket2::Socket;
 use crate::backend::XdpReport;
 use crate::counters::{Counts, SharedCounters};
 use crate::error::ServerError;
-use crate::overload::{AttachedGuard, GuardReport, HostAdvice};
+use crate::overload::{AttachedGuard, GuardReport};
 use crate::server::{Builder, Server, ServerSetup, setup_accessors};
 use crate::service::Service;
 use crate::shutdown::StopSignal;
 use crate::socket::{Fallback, SocketReport};
+use crate::sys::interface::{self, NetDevice};
 use crate::worker::{ServiceFactory, WorkerStart};
 
 /// A running server. Dropping it stops it, as [`stop`](Self::stop) does.
@@ -152,6 +153,20 @@ impl RunningServer {
     pub fn lost_frames(&self) -> Option<u64> {
         self.setup.xdp.as_ref()?;
         self.setup.xdp_sockets.iter().filter_map(Weak::upgrade).map(|socket| socket.lost_frames().ok()).sum()
+    }
+
+    /// The interfaces on which requests may arrive: those that are up, are not loopback, and have an address of the server;
+    /// for a wildcard address all of them.
+    #[must_use]
+    pub fn interfaces(&self) -> Vec<String> {
+        let brings_requests = |device: &NetDevice| {
+            let mut served = self.setup.addresses.iter().map(|address| address.ip().to_canonical());
+            device.up
+                && !device.loopback
+                && served.any(|ip| ip.is_unspecified() || device.addresses.contains(&ip))
+        };
+        let devices = interface::interfaces().unwrap_or_default();
+        devices.into_iter().filter(brings_requests).map(|device| device.name).collect()
     }
 
     /// Thread id of each worker, as in `/proc/self/task`.

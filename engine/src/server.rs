@@ -12,9 +12,8 @@ use std::time::Duration;
 use socket2::Socket;
 
 use crate::backend::{self, XdpReport};
-use crate::cpus;
 use crate::error::ServerError;
-use crate::overload::{self, AttachedGuard, GuardReport, HostAdvice, OverloadPolicy};
+use crate::overload::{self, AttachedGuard, GuardReport, OverloadPolicy};
 use crate::socket::{Fallback, PathMtuDiscovery, SocketReport, SocketSetup};
 use crate::steer;
 use crate::sys::batch::BatchShape;
@@ -349,10 +348,9 @@ impl Builder {
         }
         let addresses: Vec<SocketAddr> = listeners.iter().map(|listener| listener.address).collect();
         let guard = self.guard(&addresses, backend, (&reports, assignments.len()), &mut fallbacks);
-        let advice = self.advice(&addresses, &plan.placement);
         sockets.truncate(sockets.len() - self.adopted.len());
         Ok(Server {
-            setup: ServerSetup { addresses, reports, fallbacks, advice, guard, xdp, xdp_sockets },
+            setup: ServerSetup { addresses, reports, fallbacks, guard, xdp, xdp_sockets },
             bound: sockets.iter().map(Arc::downgrade).collect(),
             assignments,
             settings: WorkerSettings { backend, ..self.worker },
@@ -421,27 +419,6 @@ impl Builder {
             fallbacks.push(Fallback { what: "a guard against overload; none is used".to_owned(), why });
         };
         guard_result.map_err(add_fallback).ok()
-    }
-
-    /// Settings of the host that starve the workers of a server with an overload policy.
-    fn advice(&self, addresses: &[SocketAddr], placement: &[Option<u32>]) -> Vec<HostAdvice> {
-        let allowed_cpus = cpus::allowed().unwrap_or_default();
-        let cpus_of = |cpu: &Option<u32>| cpu.map_or_else(|| allowed_cpus.clone(), |cpu| vec![cpu]);
-        let workers: Vec<Vec<u32>> = placement.iter().map(cpus_of).collect();
-        let overload = &self.worker.overload;
-        let polls =
-            overload.prefer_busy_poll.is_some() && self.options.busy_poll.is_some_and(|time| !time.is_zero());
-        let mut advice_list = Vec::new();
-        for address in addresses.iter().copied() {
-            for advice in
-                overload::advice(&overload::ServingThreads { address, overload, workers: &workers, polls })
-            {
-                if !advice_list.contains(&advice) {
-                    advice_list.push(advice);
-                }
-            }
-        }
-        advice_list
     }
 }
 

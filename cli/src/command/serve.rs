@@ -1,5 +1,6 @@
 //! `linerate serve`: servers on the engine.
 
+mod advice;
 mod arguments;
 mod dns;
 mod echo;

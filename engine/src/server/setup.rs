@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Weak;
 
 use crate::backend::XdpReport;
-use crate::overload::{AttachedGuard, HostAdvice};
+use crate::overload::AttachedGuard;
 use crate::socket::{Fallback, SocketReport};
 use crate::steer::CpuTable;
 use crate::sys::xsk::XskSocket;
@@ -16,7 +16,6 @@ pub(crate) struct ServerSetup {
     pub(crate) addresses: Vec<SocketAddr>,
     pub(crate) reports: Vec<SocketReport>,
     pub(crate) fallbacks: Vec<Fallback>,
-    pub(crate) advice: Vec<HostAdvice>,
     pub(crate) guard: Option<AttachedGuard>,
     pub(crate) xdp: Option<XdpReport>,
     // The workers own them, so that a queue without a worker is left to the stack.
@@ -55,13 +54,6 @@ macro_rules! setup_accessors {
         #[must_use]
         pub fn fallbacks(&self) -> &[Fallback] {
             &self.setup.fallbacks
-        }
-
-        /// Settings of the host that starve the workers above capacity, or lose packets before the guard, if
-        /// [`Builder::overload`](crate::Builder::overload) set a policy. The server does not change them.
-        #[must_use]
-        pub fn advice(&self) -> &[HostAdvice] {
-            &self.setup.advice
         }
 
         /// The guard and its counts; `None` without a guard.

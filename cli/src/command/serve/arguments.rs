@@ -20,6 +20,7 @@ use linerate_services::radius::RadiusCounts;
 use linerate_services::refusals::{RefusalCounters, RefusalCounts};
 use serde::Serialize;
 
+use super::advice;
 use super::xdp::{self, XdpArguments};
 use crate::envelope::Envelope;
 use crate::interrupt::InterruptFlag;
@@ -218,7 +219,8 @@ impl ServerArguments {
             if self.reloads { InterruptFlag::install_ignoring_hangup()? } else { InterruptFlag::install()? };
         let (started, started_unix_seconds) = (std::time::Instant::now(), origin::unix_seconds());
         let server = self.start(admission, service)?;
-        let warnings: Vec<String> = warnings(&server).collect();
+        let mut warnings: Vec<String> = server.fallbacks().iter().map(ToString::to_string).collect();
+        warnings.extend(advice::find(&server, &self.overload()));
         for warning in &warnings {
             status_line!("linerate: {warning}");
         }
@@ -391,13 +393,6 @@ impl ServerArguments {
 pub(crate) fn every_network() -> Vec<Net> {
     let networks = [Net::new(Ipv4Addr::UNSPECIFIED.into(), 0), Net::new(Ipv6Addr::UNSPECIFIED.into(), 0)];
     networks.into_iter().flatten().collect()
-}
-
-// The server's fallbacks, and properties of the host that would starve the server above its
-// capacity.
-fn warnings(server: &RunningServer) -> impl Iterator<Item = String> {
-    let fallbacks = server.fallbacks().iter().map(ToString::to_string);
-    fallbacks.chain(server.advice().iter().map(ToString::to_string))
 }
 
 // The refusals of the last second in one line; `None` without refusals.
