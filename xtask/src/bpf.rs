@@ -5,10 +5,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 use clap::Args;
 
 use crate::image::digest;
+use crate::programs::command_output;
 
 /// The compiler for the objects. Another version produces other bytes.
 const CLANG: &str = "clang-19";
@@ -144,12 +145,5 @@ fn check(folder: &Path, objects: &[BuiltObject], manifest: &str) -> anyhow::Resu
 }
 
 fn run(command: &mut Command) -> anyhow::Result<String> {
-    let name = command.get_program().to_string_lossy().into_owned();
-    let output = command
-        .output()
-        .with_context(|| format!("run {name}: install clang-19, llvm-19, libbpf-dev and linux-libc-dev"))?;
-    if !output.status.success() {
-        bail!("{name} failed: {}", String::from_utf8_lossy(&output.stderr).trim());
-    }
-    Ok(String::from_utf8(output.stdout)?)
+    command_output(command).context("requires clang-19, llvm-19, libbpf-dev and linux-libc-dev")
 }

@@ -4,16 +4,15 @@
 mod page;
 mod trial;
 
-use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode};
 
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 use serde_json::Value;
 
-use crate::programs::{self, BuildProfile, cargo};
+use crate::programs::{self, BuildProfile, cargo, command_output};
 use page::InstallPage;
 
 /// The Debian version of the package.
@@ -52,8 +51,9 @@ impl DebCommand {
 impl PackagePaths {
     fn find() -> Result<Self> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize()?;
-        let output =
-            read(cargo().args(["metadata", "--no-deps", "--format-version", "1"]).current_dir(&root))?;
+        let output = command_output(
+            cargo().args(["metadata", "--no-deps", "--format-version", "1"]).current_dir(&root),
+        )?;
         let metadata: Value = serde_json::from_str(&output).context("cargo metadata")?;
         let target =
             metadata["target_directory"].as_str().context("cargo metadata names no target directory")?;
@@ -63,7 +63,8 @@ impl PackagePaths {
     fn package(&self) -> Result<PathBuf> {
         let package = self.target.join(format!("debian/linerate_{PACKAGE_VERSION}.deb"));
         // The time of the commit, so that the same sources make the same package.
-        let time = read(Command::new("git").args(["log", "-1", "--format=%ct"]).current_dir(&self.root));
+        let time =
+            command_output(Command::new("git").args(["log", "-1", "--format=%ct"]).current_dir(&self.root));
         let mut pack = Command::new("sh");
         pack.arg(self.root.join("xtask/src/deb/pack.sh")).arg(self.target.join("release")).arg(&package);
         if let Ok(time) = time {
@@ -88,24 +89,7 @@ fn check_changelog(root: &Path) -> Result<()> {
 
 // Runs a command with visible output.
 fn run(command: &mut Command) -> Result<()> {
-    let status = command.status().with_context(|| format!("run {}", command_text(command)))?;
-    ensure!(status.success(), "{}: {status}", command_text(command));
+    let status = command.status().with_context(|| format!("run {command:?}"))?;
+    ensure!(status.success(), "{command:?}: {status}");
     Ok(())
-}
-
-fn read(command: &mut Command) -> Result<String> {
-    let output = command
-        .stderr(Stdio::inherit())
-        .output()
-        .with_context(|| format!("run {}", command_text(command)))?;
-    ensure!(output.status.success(), "{}: {}", command_text(command), output.status);
-    Ok(String::from_utf8(output.stdout)?)
-}
-
-fn command_text(command: &Command) -> String {
-    let arguments: Vec<_> = std::iter::once(command.get_program())
-        .chain(command.get_args())
-        .map(OsStr::to_string_lossy)
-        .collect();
-    arguments.join(" ")
 }

@@ -8,7 +8,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
@@ -97,27 +97,20 @@ fn targets(directory: &Path) -> Result<Vec<String>> {
 /// Builds targets. Returns the path of each target's program.
 fn build(directory: &Path, targets: Vec<String>) -> Result<Vec<(String, PathBuf)>> {
     let mut cargo = programs::cargo();
-    cargo.args(["build", "--release", "--message-format=json-render-diagnostics"]);
     // With `--target`, build scripts and macros are built without the flags below.
-    cargo.args(["--target", &host()?]).arg("--manifest-path").arg(directory.join("Cargo.toml"));
-    cargo.args(targets.iter().flat_map(|target| ["--bin", target]));
-    let output = cargo.env("RUSTFLAGS", FLAGS).stderr(Stdio::inherit()).output().context("starting cargo")?;
-    ensure!(output.status.success(), "the fuzz targets do not build");
-    let cargo_output = String::from_utf8_lossy(&output.stdout);
-    let built_program = |target: String| {
-        let program = programs::find(&cargo_output, &target);
-        let program = program.with_context(|| format!("cargo built no fuzz target '{target}'"))?;
-        Ok((target, program))
-    };
+    cargo.args(["build", "--release", "--target", &host()?]);
+    cargo.arg("--manifest-path").arg(directory.join("Cargo.toml"));
+    cargo.args(targets.iter().flat_map(|target| ["--bin", target])).env("RUSTFLAGS", FLAGS);
+    let messages = programs::build_messages(&mut cargo).context("the fuzz targets")?;
+    let built_program = |target: String| Ok((target.clone(), programs::find(&messages, &target)?));
     targets.into_iter().map(built_program).collect()
 }
 
 /// The triple of this machine.
 fn host() -> Result<String> {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
-    let output = Command::new(rustc).arg("-vV").output().context("asking rustc for its host")?;
-    let rustc_output = String::from_utf8_lossy(&output.stdout);
-    let host = rustc_output.lines().find_map(|line| line.strip_prefix("host: "));
+    let version = programs::command_output(Command::new(rustc).arg("-vV"))?;
+    let host = version.lines().find_map(|line| line.strip_prefix("host: "));
     host.map(str::to_owned).context("rustc -vV names no host")
 }
 

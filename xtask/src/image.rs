@@ -4,7 +4,7 @@
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode};
 
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
@@ -13,7 +13,7 @@ use flate2::write::GzEncoder;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::programs::{cargo, find};
+use crate::programs::{build_messages, cargo, command_output, find};
 
 /// The largest size of the archive.
 const LARGEST_BYTES: u64 = 40_000_000;
@@ -74,21 +74,18 @@ impl ImageCommand {
 /// Builds with a target, so that the flags do not apply to build scripts and macros, which are
 /// loaded dynamically.
 fn build() -> Result<PathBuf> {
-    let output = cargo()
+    let mut cargo = cargo();
+    cargo
         .args(["build", "--quiet", "--locked", "--release", "--package", "linerate", "--target", TARGET])
-        .args(["--config", "profile.release.strip=\"symbols\"", "--message-format=json-render-diagnostics"])
-        .env("RUSTFLAGS", "-C target-feature=+crt-static")
-        .stderr(Stdio::inherit())
-        .output()
-        .context("starting cargo")?;
-    ensure!(output.status.success(), "the static program does not build");
-    find(&String::from_utf8_lossy(&output.stdout), "linerate").context("cargo built no program 'linerate'")
+        .args(["--config", "profile.release.strip=\"symbols\""])
+        .env("RUSTFLAGS", "-C target-feature=+crt-static");
+    find(&build_messages(&mut cargo)?, "linerate")
 }
 
 fn is_static(program: &Path) -> Result<bool> {
     let headers =
-        Command::new("readelf").args(["-lW"]).arg(program).output().context("run readelf (binutils)")?;
-    Ok(headers.status.success() && !String::from_utf8_lossy(&headers.stdout).contains("INTERP"))
+        command_output(Command::new("readelf").arg("-lW").arg(program)).context("package binutils")?;
+    Ok(!headers.contains("INTERP"))
 }
 
 /// A tar archive of the root: the program, and directories to mount or write to.

@@ -18,14 +18,27 @@ pub(crate) enum BuildProfile {
 /// Builds all programs and returns the path of one.
 pub(crate) fn build(profile: BuildProfile, name: &str) -> Result<PathBuf> {
     let mut cargo = cargo();
-    cargo.args(["build", "--quiet", "--workspace", "--bins", "--message-format=json-render-diagnostics"]);
+    cargo.args(["build", "--quiet", "--workspace", "--bins"]);
     if profile == BuildProfile::Release {
         cargo.arg("--release");
     }
-    let output = cargo.stderr(Stdio::inherit()).output().context("starting cargo")?;
-    ensure!(output.status.success(), "the workspace's programs do not build");
-    find(&String::from_utf8_lossy(&output.stdout), name)
-        .with_context(|| format!("cargo built no program '{name}'"))
+    find(&build_messages(&mut cargo)?, name)
+}
+
+/// Runs `cargo build` and returns its JSON messages.
+pub(crate) fn build_messages(cargo: &mut Command) -> Result<String> {
+    cargo.arg("--message-format=json-render-diagnostics").stderr(Stdio::inherit());
+    let output = cargo.output().context("starting cargo")?;
+    ensure!(output.status.success(), "cargo build failed");
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// The output of a program. If it fails, the error contains its messages.
+pub(crate) fn command_output(command: &mut Command) -> Result<String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let output = command.env("LC_ALL", "C").output().with_context(|| format!("run {name}"))?;
+    ensure!(output.status.success(), "{name} failed: {}", String::from_utf8_lossy(&output.stderr).trim());
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// The given program, or a release build of `linerate`.
@@ -44,12 +57,13 @@ pub(crate) fn cargo() -> Command {
 }
 
 /// Finds the path of a program in the JSON messages of cargo.
-pub(crate) fn find(cargo_output: &str, name: &str) -> Option<PathBuf> {
+pub(crate) fn find(cargo_output: &str, name: &str) -> Result<PathBuf> {
     cargo_output
         .lines()
         .filter_map(|line| serde_json::from_str::<Value>(line).ok())
         .filter(|message| message["target"]["name"] == name)
         .find_map(|message| message["executable"].as_str().map(PathBuf::from))
+        .with_context(|| format!("cargo built no program '{name}'"))
 }
 
 #[cfg(test)]
@@ -63,7 +77,7 @@ mod tests {
 {"reason":"compiler-artifact","target":{"kind":["bin"],"name":"linerate"},"executable":"/target/debug/linerate"}
 {"reason":"build-finished","success":true}
 "#;
-        assert_eq!(find(messages, "linerate"), Some(PathBuf::from("/target/debug/linerate")));
-        assert_eq!(find(messages, "reflector"), None);
+        assert_eq!(find(messages, "linerate").ok(), Some(PathBuf::from("/target/debug/linerate")));
+        assert!(find(messages, "reflector").is_err());
     }
 }

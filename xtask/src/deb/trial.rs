@@ -7,7 +7,8 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 
-use super::{InstallPage, PACKAGE_VERSION, PackagePaths, read, run};
+use super::{InstallPage, PACKAGE_VERSION, PackagePaths, run};
+use crate::programs::command_output;
 
 /// The script that runs in the installation.
 const STEPS: &str = include_str!("in_root.sh");
@@ -87,6 +88,6 @@ fn build_later_version(package: &Path, trial: &Path) -> Result<()> {
         .replace(&format!("Version: {PACKAGE_VERSION}\n"), &format!("Version: {PACKAGE_VERSION}+later\n"));
     ensure!(later_text != text, "{} has no version {PACKAGE_VERSION}", control.display());
     fs::write(&control, later_text)?;
-    read(Command::new("dpkg-deb").args(["--build", "-Znone"]).arg(&unpacked).arg(trial.join("later.deb")))?;
-    Ok(())
+    let mut build = Command::new("dpkg-deb");
+    command_output(build.args(["--build", "-Znone"]).arg(&unpacked).arg(trial.join("later.deb"))).map(drop)
 }

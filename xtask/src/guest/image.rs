@@ -11,7 +11,8 @@ use linerate_testkit::reflector::installed::find;
 use tempfile::TempDir;
 
 use super::GuestUnavailable;
-use super::kernel::{UnpackedKernel, command_output};
+use super::kernel::UnpackedKernel;
+use crate::programs::command_output;
 
 // Modules that can be loaded in the guest; their dependencies are added.
 const MODULES: [&str; 21] = [

@@ -9,6 +9,7 @@ use std::process::Command;
 use anyhow::{Context as _, bail};
 
 use super::GuestUnavailable;
+use crate::programs::command_output;
 
 // Packages that depend on the newest kernel, the preferred ones first: a recent one of Debian 12
 // (from its security archive), then each release's own.
@@ -188,15 +189,6 @@ fn only_entry(folder: &Path) -> anyhow::Result<String> {
         Ok([name]) => Ok(name),
         Err(names) => bail!("{} holds {names:?}, not one thing", folder.display()),
     }
-}
-
-pub(super) fn command_output(command: &mut Command) -> anyhow::Result<String> {
-    let name = command.get_program().to_string_lossy().into_owned();
-    let output = command.env("LC_ALL", "C").output().with_context(|| format!("run {name}"))?;
-    if !output.status.success() {
-        bail!("{name} failed: {}", String::from_utf8_lossy(&output.stderr).trim());
-    }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{FdFlags, fcntl_setfd};
 use serde_json::Value;
 
-use super::kernel::command_output;
+use crate::programs::command_output;
 use crate::sys::tsc;
 
 use super::machine::{GuestVariant, TAPS};
