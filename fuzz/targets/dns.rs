@@ -27,36 +27,8 @@ const CLASS_ANY: u16 = 255;
 /// Any address but loopback, which has no limit.
 const STRANGER: IpAddr = IpAddr::V4(Ipv4Addr::new(198, 51, 100, 7));
 
-const PARENT: &str = "\
-$TTL 60
-@ IN SOA ns hostmaster 1 2 3 4 5
-@ IN NS ns
-@ IN MX 1 a
-ns IN A 192.0.2.1
-a IN A 192.0.2.2
-a IN AAAA 2001:db8::1
-c IN CNAME d
-d IN CNAME a
-l IN CNAME l
-x IN CNAME e.z
-*.w IN CNAME x.w
-*.v IN TXT text
-_s._u IN SRV 1 2 3 a
-e.f.g IN PTR a
-b IN NS ns.b
-b IN NS ns.z
-z IN NS ns.z
-z IN DS 1 13 2 00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff
-ns.z IN A 192.0.2.3
-";
-const CHILD: &str = "\
-$TTL 60
-@ IN SOA ns hostmaster.t. 1 2 3 4 5
-@ IN NS ns
-@ IN NS ns.t.
-ns IN A 192.0.2.3
-e IN CNAME a.t.
-";
+const PARENT: &str = include_str!("../data/parent.zone");
+const CHILD: &str = include_str!("../data/child.zone");
 /// Labels to build names: labels of the zones, a wildcard's label, and the longest possible label.
 const LABELS: [&str; 17] = [
     "a",

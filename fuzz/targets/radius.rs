@@ -32,27 +32,7 @@ const EAP_MESSAGE: u8 = 79;
 const MESSAGE_AUTHENTICATOR: u8 = 80;
 const KINDS: [u8; 14] = [1, 2, 3, 4, 6, 18, 24, 26, 33, 40, 60, 79, 80, 255];
 
-const FILE: &str = r#"
-[[client]]
-network = "192.0.2.0/24"
-secret = "s3cret"
-[[client]]
-network = "198.51.100.0/24"
-secret = "s3cret"
-message-authenticator = "optional"
-[[client]]
-network = "2001:db8::/64"
-secret = "another"
-[[user]]
-name = "alice"
-password = "correct horse battery staple"
-[user.reply]
-Session-Timeout = 60
-Reply-Message = ["one", "two"]
-[[user]]
-name = "b"
-password = "b"
-"#;
+const FILE: &str = include_str!("../data/users.toml");
 /// Names and passwords of the users in the file.
 const USERS: [(&[u8], &[u8]); 2] = [(b"alice", b"correct horse battery staple"), (b"b", b"b")];
 
