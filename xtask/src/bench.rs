@@ -22,8 +22,6 @@ use crate::machine;
 use crate::programs::{self, BuildProfile};
 
 pub(crate) use subject::BenchSubject;
-#[cfg(test)]
-pub(crate) use subject::SubjectSide;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchCommand {

@@ -8,20 +8,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
-use clap::Args;
 use linerate_tune::TuneProfile;
 
-/// Write docs/findings.md from the rules of doctor.
-#[derive(Debug, Args)]
-pub(crate) struct FindingsCommand {}
-
-impl FindingsCommand {
-    pub(crate) fn run(&self) -> Result<ExitCode> {
-        let file = file();
-        fs::write(&file, text()?).with_context(|| format!("cannot write {}", file.display()))?;
-        println!("{} written", file.display());
-        Ok(ExitCode::SUCCESS)
-    }
+pub(crate) fn run() -> Result<ExitCode> {
+    let file = file();
+    fs::write(&file, text()?).with_context(|| format!("cannot write {}", file.display()))?;
+    println!("{} written", file.display());
+    Ok(ExitCode::SUCCESS)
 }
 
 fn file() -> PathBuf {

@@ -36,7 +36,7 @@ enum XtaskCommand {
     /// Build the Debian package, and try it in a throw-away installation.
     Deb(deb::DebCommand),
     /// Write docs/findings.md from the rules of doctor.
-    Findings(findings::FindingsCommand),
+    Findings,
     /// Run a fuzz target for a while, on the stable toolchain.
     Fuzz(fuzz::Fuzz),
     /// Boot a guest with many CPUs and NUMA nodes, and run a command or tests in it.
@@ -45,7 +45,7 @@ enum XtaskCommand {
     /// Build the container image, and try it.
     Image(image::ImageCommand),
     /// Write share/schemas, a JSON Schema for each document.
-    Schemas(schemas::SchemasCommand),
+    Schemas,
     /// Load a server while interface, MTU, workers and ports change; requires root.
     Soak(soak::SoakCommand),
     /// Write a host with known faults into a directory, for `linerate doctor --root`.
@@ -57,11 +57,11 @@ fn main() -> anyhow::Result<ExitCode> {
         XtaskCommand::Bench(bench) => bench.run(),
         XtaskCommand::Bpf(bpf) => bpf.run(),
         XtaskCommand::Deb(deb) => deb.run(),
-        XtaskCommand::Findings(findings) => findings.run(),
+        XtaskCommand::Findings => findings::run(),
         XtaskCommand::Fuzz(fuzz) => fuzz.run(),
         XtaskCommand::Guest(guest) => guest.run(),
         XtaskCommand::Image(image) => image.run(),
-        XtaskCommand::Schemas(schemas) => schemas.run(),
+        XtaskCommand::Schemas => schemas::run(),
         XtaskCommand::Soak(soak) => soak.run(),
         XtaskCommand::Fixture(fixture) => fixture.run(),
     }
@@ -75,19 +75,5 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         XtaskArgs::command().debug_assert();
-    }
-
-    #[test]
-    fn bench_subject_arguments_parse_to_the_same_subject() {
-        for side in [bench::SubjectSide::Engine, bench::SubjectSide::C] {
-            for wildcard in [false, true] {
-                let subject = bench::BenchSubject { side, requests: 256, batch: 64, payload: 100, wildcard };
-                let arguments = std::iter::once("xtask".to_owned()).chain(subject.arguments());
-                match XtaskArgs::parse_from(arguments).chore {
-                    XtaskCommand::Bench(bench::BenchCommand::Subject(parsed)) => assert_eq!(parsed, subject),
-                    other => panic!("parsed as {other:?}"),
-                }
-            }
-        }
     }
 }

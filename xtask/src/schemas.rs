@@ -12,15 +12,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
-use clap::Args;
 use serde_json::{Map, Value, json};
 
 use source::SourceTypes;
 use types::SchemaDefinitions;
-
-/// Write share/schemas from the types of the documents.
-#[derive(Debug, Args)]
-pub(crate) struct SchemasCommand {}
 
 /// Documents with an envelope that exist only as JSON. Others implement `CommandResult`.
 const JSON_RESULTS: [(&str, &str); 6] = [
@@ -42,17 +37,15 @@ const FILES: [(&str, &str); 5] = [
     ("linerate.sink-stream/1", "SinkStreamStart"),
 ];
 
-impl SchemasCommand {
-    pub(crate) fn run(&self) -> Result<ExitCode> {
-        let directory = directory();
-        fs::create_dir_all(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
-        for (name, text) in texts()? {
-            let file = directory.join(name);
-            fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
-        }
-        println!("{} written", directory.display());
-        Ok(ExitCode::SUCCESS)
+pub(crate) fn run() -> Result<ExitCode> {
+    let directory = directory();
+    fs::create_dir_all(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
+    for (name, text) in texts()? {
+        let file = directory.join(name);
+        fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
     }
+    println!("{} written", directory.display());
+    Ok(ExitCode::SUCCESS)
 }
 
 fn directory() -> PathBuf {

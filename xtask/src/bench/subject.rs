@@ -62,16 +62,12 @@ impl BenchSubject {
             SubjectSide::Engine => "engine",
             SubjectSide::C => "c",
         };
-        let mut arguments: Vec<String> = ["bench", "subject", "--side", side].map(str::to_owned).into();
-        for (name, value) in [
-            ("--requests", self.requests.to_string()),
-            ("--batch", self.batch.to_string()),
-            ("--payload", self.payload.to_string()),
-        ] {
-            arguments.extend([name.to_owned(), value]);
-        }
-        arguments.extend(self.wildcard.then(|| "--wildcard".to_owned()));
-        arguments
+        let wildcard = if self.wildcard { " --wildcard" } else { "" };
+        let line = format!(
+            "bench subject --side {side} --requests {} --batch {} --payload {}{wildcard}",
+            self.requests, self.batch, self.payload
+        );
+        line.split(' ').map(str::to_owned).collect()
     }
 
     fn address(&self) -> SocketAddr {

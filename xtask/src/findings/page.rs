@@ -210,23 +210,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn markdown_is_escaped_outside_code_spans() {
-        assert_eq!(
-            escape_markdown("/proc/irq/*/a_b <n> `x*|` [1]"),
-            "/proc/irq/\\*/a_b \\<n> `x*\\|` \\[1\\]"
-        );
-    }
-
-    #[test]
-    fn only_paragraphs_are_wrapped() {
-        let long = "word ".repeat(30).trim_end().to_owned();
-        let page = format!("{long}\n| {long} |\n```sh\n{long}\n```\n");
-        let text = wrap_lines(&page);
-        assert!(text.lines().take(2).all(|line| line.chars().count() <= 100), "{text}");
-        assert_eq!(text.lines().count(), page.lines().count() + 1);
-    }
-
-    #[test]
     fn long_values_are_cut_at_character_boundaries() {
         assert_eq!(code("a|b"), "`` a\\|b ``");
         assert_eq!(code(""), "nothing");

@@ -12,15 +12,11 @@ const MEMORY_MIB: u32 = 2048;
 
 /// The tap interface on the host's side of the guest's physical NIC, such as `igb0`.
 pub(super) const TO_NIC: TapWire =
-    TapWire { name: "tap0", address: [198, 18, 81, 1], guest: [198, 18, 81, 2], queues: TapQueues::One };
+    TapWire { name: "tap0", address: [198, 18, 81, 1], guest: [198, 18, 81, 2], is_virtio: false };
 
 /// The tap interface on the host's side of the guest's `vnet0`.
-pub(super) const TO_VIRTIO: TapWire = TapWire {
-    name: "tap1",
-    address: [198, 18, 82, 1],
-    guest: [198, 18, 82, 2],
-    queues: TapQueues::OfVariant,
-};
+pub(super) const TO_VIRTIO: TapWire =
+    TapWire { name: "tap1", address: [198, 18, 82, 1], guest: [198, 18, 82, 2], is_virtio: true };
 
 /// All wires to the guest.
 pub(super) const TAPS: [TapWire; 2] = [TO_NIC, TO_VIRTIO];
@@ -31,22 +27,14 @@ pub(super) struct TapWire {
     pub(super) address: [u8; 4],
     /// The address of the guest's end of the wire (guest/init).
     pub(super) guest: [u8; 4],
-    queues: TapQueues,
-}
-
-enum TapQueues {
-    // One tap queue: the emulated igb distributes its packets by its own indirection table.
-    One,
-    /// virtio-net has one tap queue for each of its queues.
-    OfVariant,
+    /// virtio-net has one tap queue for each of its queues. The emulated NICs distribute the packets
+    /// of one tap queue by their own indirection table.
+    is_virtio: bool,
 }
 
 impl TapWire {
     pub(super) fn queues(&self, variant: GuestVariant) -> u32 {
-        match self.queues {
-            TapQueues::One => 1,
-            TapQueues::OfVariant => variant.virtio_queues(),
-        }
+        if self.is_virtio { variant.virtio_queues() } else { 1 }
     }
 }
 
