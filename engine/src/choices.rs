@@ -67,19 +67,6 @@ pub enum WorkerPinning {
     Cpus(Vec<u32>),
 }
 
-/// The worker for requests that were processed on a CPU outside [`Builder::cpus`](crate::Builder::cpus). Requires steering.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum StrayRequests {
-    /// Selected by the kernel's hash of addresses and ports.
-    #[default]
-    Hash,
-    /// One worker for all.
-    Worker(usize),
-    /// Pairs of a CPU and its worker. The kernel's hash for other CPUs.
-    Map(Vec<(u32, usize)>),
-}
-
 /// Settings of the AF_XDP backend.
 ///
 /// Requires Linux 5.10, `CAP_NET_RAW` for the sockets, `CAP_BPF` and `CAP_NET_ADMIN` for the redirecting program, and locked

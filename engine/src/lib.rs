@@ -74,7 +74,7 @@ mod sys;
 mod worker;
 
 pub use backend::{XdpInterface, XdpQueue, XdpReport};
-pub use choices::{AfXdpSettings, Backend, SocketMode, StrayRequests, WorkerPinning};
+pub use choices::{AfXdpSettings, Backend, SocketMode, WorkerPinning};
 pub use counters::{Counts, SendFailures};
 pub use deferred_reply::DeferredReply;
 pub use echo::Echo;

@@ -28,11 +28,6 @@ pub struct OverloadPolicy {
     /// Longest wait of a request with [`ShedPolicy::Oldest`]. Default: 250 ms.
     #[serde(rename = "shed_after_seconds", with = "seconds")]
     pub shed_after: Duration,
-    /// Packets per poll if workers poll the device instead of its interrupts (`SO_PREFER_BUSY_POLL` and
-    /// `SO_BUSY_POLL_BUDGET`, Linux 5.11). Requires [`Builder::busy_poll`](crate::Builder::busy_poll), an interface with
-    /// deferred interrupts (`napi_defer_hard_irqs` and `gro_flush_timeout`), and `CAP_NET_ADMIN`; otherwise
-    /// [`Server::fallbacks`](crate::Server::fallbacks) has the reason. Default: `None`.
-    pub prefer_busy_poll: Option<u16>,
     /// Refuses requests at the interface while enough requests wait. Default: `None`.
     pub guard: Option<XdpGuard>,
     /// Limits each source to its share under overload. Default: `None`.
@@ -44,7 +39,6 @@ impl Default for OverloadPolicy {
         Self {
             shed: ShedPolicy::default(),
             shed_after: Duration::from_millis(250),
-            prefer_busy_poll: None,
             guard: None,
             fairness: None,
         }

@@ -19,7 +19,7 @@ use crate::steer;
 use crate::sys::batch::BatchShape;
 use crate::worker::{WorkerAssignment, WorkerSettings};
 
-use crate::choices::{Backend, SocketMode, StrayRequests, WorkerPinning};
+use crate::choices::{Backend, SocketMode, WorkerPinning};
 use listener::{BoundSockets, MulticastGroup};
 use setup::ServerPlan;
 pub(crate) use setup::{ServerSetup, setup_accessors};
@@ -36,7 +36,6 @@ pub struct Builder {
     sockets: SocketMode,
     pinning: WorkerPinning,
     cpus: Option<Vec<u32>>,
-    stray: StrayRequests,
     options: SocketSetup,
     join: bool,
     max_request: Option<usize>,
@@ -55,7 +54,6 @@ impl Builder {
             sockets: SocketMode::default(),
             pinning: WorkerPinning::default(),
             cpus: None,
-            stray: StrayRequests::default(),
             options: SocketSetup::default(),
             join: false,
             max_request: None,
@@ -127,15 +125,9 @@ impl Builder {
 
     /// The CPUs of the workers: worker `i` has `cpus[i % cpus.len()]`. With steering and fewer workers than CPUs, worker `i`
     /// receives the packets of every CPU whose index has the remainder `i`. Default: every CPU on which the calling thread
-    /// may run, ascending.
+    /// may run, ascending. The kernel's hash selects the worker for packets that other CPUs process.
     pub fn cpus(mut self, cpus: impl Into<Vec<u32>>) -> Self {
         self.cpus = Some(cpus.into());
-        self
-    }
-
-    /// The worker for requests that were processed on another CPU. Default: [`StrayRequests::Hash`].
-    pub fn stray(mut self, stray: StrayRequests) -> Self {
-        self.stray = stray;
         self
     }
 
@@ -283,7 +275,6 @@ impl Builder {
         {
             self.options.receive_buffer = Some(overload::receive_buffer(guard.wait));
         }
-        self.options.prefer_busy_poll = self.worker.overload.prefer_busy_poll;
         let mut fallbacks = Vec::new();
         let mut backend = backend::available_backend(self.worker.backend, &mut fallbacks);
         if let Some((name, why)) = self.unsupported_feature(backend) {

@@ -85,8 +85,6 @@ pub struct SocketReport {
 pub(crate) struct SocketSetup {
     pub(crate) path_mtu_discovery: PathMtuDiscovery,
     pub(crate) busy_poll: Option<Duration>,
-    /// Packets per poll if polling precedes interrupts.
-    pub(crate) prefer_busy_poll: Option<u16>,
     pub(crate) receive_buffer: Option<usize>,
     pub(crate) send_buffer: Option<usize>,
     pub(crate) only_v6: bool,
@@ -184,7 +182,6 @@ impl SocketSetup {
         self.set_path_mtu_discovery(socket, address).map_err(socket_error("setting IP_MTU_DISCOVER"))?;
         self.set_buffers(socket, fallbacks).map_err(socket_error("setting the socket's buffers"))?;
         self.set_busy_poll(socket, fallbacks).map_err(socket_error("setting SO_BUSY_POLL"))?;
-        self.set_prefer_busy_poll(socket, fallbacks);
         Ok(())
     }
 
@@ -286,31 +283,6 @@ impl SocketSetup {
         };
         add_fallback(fallbacks, format!("busy polling for {microseconds} us; not used"), why.to_owned());
         Ok(())
-    }
-
-    fn set_prefer_busy_poll(&self, socket: &Socket, fallbacks: &mut Vec<Fallback>) {
-        let Some(packets) = self.prefer_busy_poll else {
-            return;
-        };
-        let what = "busy polling before interrupts (SO_PREFER_BUSY_POLL); not used";
-        if self.busy_poll.is_none_or(|time| time.is_zero()) {
-            return add_fallback(
-                fallbacks,
-                what.to_owned(),
-                "no time to poll was given (busy_poll)".to_owned(),
-            );
-        }
-        let set_option = |name, value| option::set(socket, libc::SOL_SOCKET, name, value);
-        let set_result = set_option(option::SO_PREFER_BUSY_POLL, 1)
-            .and_then(|()| set_option(option::SO_BUSY_POLL_BUDGET, packets.into()));
-        if let Err(error) = set_result {
-            let why = match error.raw_os_error() {
-                Some(libc::EPERM) => "it needs CAP_NET_ADMIN".to_owned(),
-                Some(libc::ENOPROTOOPT) => "it needs Linux 5.11 with CONFIG_NET_RX_BUSY_POLL".to_owned(),
-                _ => error.to_string(),
-            };
-            add_fallback(fallbacks, what.to_owned(), why);
-        }
     }
 }
 

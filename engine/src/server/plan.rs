@@ -2,7 +2,7 @@
 
 use super::Builder;
 use super::setup::ServerPlan;
-use crate::choices::{AfXdpSettings, Backend, SocketMode, StrayRequests, WorkerPinning};
+use crate::choices::{AfXdpSettings, Backend, SocketMode, WorkerPinning};
 use crate::cpus;
 use crate::error::ServerError;
 use crate::socket::SocketSetup;
@@ -83,53 +83,25 @@ impl Builder {
             }
         };
         let table = match self.sockets {
-            SocketMode::SteeredByCpu(_) => Some(self.cpu_table(&cpus, workers)?),
-            SocketMode::Shared | SocketMode::Reuseport if self.stray != StrayRequests::Hash => {
-                return refuse(
-                    "stray CPUs can be given to workers only with steering: choose SocketMode::SteeredByCpu, \
-                     or StrayRequests::Hash",
-                );
-            }
+            SocketMode::SteeredByCpu(_) => Some(cpu_table(&cpus, workers)?),
             SocketMode::Shared | SocketMode::Reuseport => None,
         };
         Ok(ServerPlan { workers, placement, table })
     }
+}
 
-    fn cpu_table(&self, cpus: &[u32], workers: usize) -> Result<CpuTable, ServerError> {
-        let mut distinct_cpus = cpus.to_vec();
-        distinct_cpus.sort_unstable();
-        distinct_cpus.dedup();
-        let cpu_count = distinct_cpus.len();
-        if workers > cpu_count {
-            return refuse(format!(
-                "{workers} workers cannot be steered to by {cpu_count} CPUs: a CPU feeds one socket, so at most \
-                 {cpu_count} workers would get requests; use fewer workers or list more CPUs"
-            ));
-        }
-        let mut table =
-            CpuTable::from_pairs(cpus.iter().enumerate().map(|(index, cpu)| (*cpu, index % workers)))?;
-        let check_worker = |worker: usize| match worker {
-            _ if worker < workers => Ok(worker),
-            _ => refuse(format!(
-                "stray CPUs cannot go to worker {worker}: there are {workers} workers, counted from 0"
-            )),
-        };
-        match &self.stray {
-            StrayRequests::Hash => {}
-            StrayRequests::Worker(worker) => table.set_default(check_worker(*worker)?)?,
-            StrayRequests::Map(pairs) => {
-                for (cpu, worker) in pairs {
-                    if distinct_cpus.contains(cpu) {
-                        return refuse(format!(
-                            "CPU {cpu} is not stray: Builder::cpus gives it to a worker already"
-                        ));
-                    }
-                    table.insert(*cpu, check_worker(*worker)?)?;
-                }
-            }
-        }
-        Ok(table)
+fn cpu_table(cpus: &[u32], workers: usize) -> Result<CpuTable, ServerError> {
+    let mut distinct_cpus = cpus.to_vec();
+    distinct_cpus.sort_unstable();
+    distinct_cpus.dedup();
+    let cpu_count = distinct_cpus.len();
+    if workers > cpu_count {
+        return refuse(format!(
+            "{workers} workers cannot be steered to by {cpu_count} CPUs: a CPU feeds one socket, so at most \
+             {cpu_count} workers would get requests; use fewer workers or list more CPUs"
+        ));
     }
+    Ok(CpuTable::from_pairs(cpus.iter().enumerate().map(|(index, cpu)| (*cpu, index % workers)))?)
 }
 
 fn refuse<T>(why: impl Into<String>) -> Result<T, ServerError> {

@@ -3,10 +3,6 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// Linux 5.11 (include/uapi/asm-generic/socket.h).
-pub(crate) const SO_PREFER_BUSY_POLL: i32 = 69;
-pub(crate) const SO_BUSY_POLL_BUDGET: i32 = 70;
-
 /// Sets an option that is an `int`.
 pub(crate) fn set(socket: &impl AsFd, level: i32, name: i32, value: i32) -> io::Result<()> {
     // SAFETY: the pointer and length describe `value`, which outlives the call.

@@ -25,6 +25,10 @@ use super::option;
 // otherwise 32.
 const XDP_MAX_TX_SKB_BUDGET: libc::c_int = 9;
 
+// Linux 5.11 (include/uapi/asm-generic/socket.h).
+const SO_PREFER_BUSY_POLL: libc::c_int = 69;
+const SO_BUSY_POLL_BUDGET: libc::c_int = 70;
+
 /// An AF_XDP socket.
 #[derive(Debug)]
 pub(crate) struct XskSocket {
@@ -99,9 +103,9 @@ impl XskSocket {
     // (Linux 5.11).
     pub(crate) fn busy_poll(&self, time: Duration, budget: u16) -> io::Result<()> {
         let microseconds = i32::try_from(time.as_micros()).unwrap_or(i32::MAX);
-        option::set(self, libc::SOL_SOCKET, option::SO_PREFER_BUSY_POLL, 1)?;
+        option::set(self, libc::SOL_SOCKET, SO_PREFER_BUSY_POLL, 1)?;
         option::set(self, libc::SOL_SOCKET, libc::SO_BUSY_POLL, microseconds)?;
-        option::set(self, libc::SOL_SOCKET, option::SO_BUSY_POLL_BUDGET, i32::from(budget))
+        option::set(self, libc::SOL_SOCKET, SO_BUSY_POLL_BUDGET, i32::from(budget))
     }
 
     // Enlarges the socket's send buffer, beyond the system's limit if the privilege allows.

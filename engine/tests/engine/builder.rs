@@ -5,7 +5,7 @@ use std::net::UdpSocket;
 
 use crate::support::{EngineTestResult, cpus, local_server, skip};
 use linerate_engine::{
-    Backend, Builder, Echo, Server, ServerError, SocketMode, SteeringProgram, StrayRequests, WorkerPinning,
+    Backend, Builder, Echo, Server, ServerError, SocketMode, SteeringProgram, WorkerPinning,
 };
 
 const STEERED: SocketMode = SocketMode::SteeredByCpu(SteeringProgram::Cbpf);
@@ -41,19 +41,6 @@ fn errors_for_invalid_settings_name_the_setting() -> EngineTestResult {
     prepare_error(local_server().send_buffer(usize::MAX), &["send buffer"]);
     prepare_error(local_server().sockets(STEERED).workers(all.len() + 1), &["at most", "fewer workers"]);
     prepare_error(local_server().sockets(STEERED).cpus([all[0], all[0]]), &["at most 1"]);
-    prepare_error(
-        local_server().sockets(STEERED).workers(1).stray(StrayRequests::Worker(1)),
-        &["worker 1", "1 workers"],
-    );
-    prepare_error(
-        local_server().sockets(STEERED).workers(1).stray(StrayRequests::Map(vec![(9999, 1)])),
-        &["worker 1", "1 workers"],
-    );
-    prepare_error(
-        local_server().sockets(STEERED).workers(1).stray(StrayRequests::Map(vec![(all[0], 0)])),
-        &["not stray"],
-    );
-    prepare_error(local_server().stray(StrayRequests::Worker(0)), &["steering"]);
     Ok(())
 }
 

@@ -5,9 +5,7 @@ use std::sync::mpsc;
 
 use crate::LAYOUTS;
 use crate::support::{BACKENDS, EngineTestResult, PATIENCE, ask, client, cpus, local_server, skip};
-use linerate_engine::{
-    Action, Backend, Echo, PathMtuDiscovery, Request, Server, SocketMode, StrayRequests, WorkerPinning,
-};
+use linerate_engine::{Action, Backend, Echo, PathMtuDiscovery, Request, Server, SocketMode, WorkerPinning};
 
 #[test]
 fn every_backend_and_socket_mode_echoes() -> EngineTestResult {
@@ -216,7 +214,6 @@ fn one_steered_worker_gets_all_listed_cpus() -> EngineTestResult {
         .workers(1)
         .sockets(SocketMode::SteeredByCpu(linerate_engine::SteeringProgram::Cbpf))
         .cpus([cpus[1], cpus[0]])
-        .stray(StrayRequests::Worker(0))
         .prepare()?;
     let mut expected = [cpus[0], cpus[1]];
     expected.sort_unstable();

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use crate::support::{EngineTestResult, PATIENCE, ask, client, cpus, local_server, on_cpu, skip};
 use linerate_engine::steer::{self, CpuTable, SteeringProgram};
-use linerate_engine::{Echo, SocketMode, StrayRequests};
+use linerate_engine::{Echo, SocketMode};
 use socket2::{Domain, Socket, Type};
 
 const FLOWS: usize = 64;
@@ -212,7 +212,6 @@ fn steered_workers_answer_requests_of_their_cpu_in_any_order() -> EngineTestResu
                 .cpus(order)
                 .sockets(SocketMode::SteeredByCpu(program))
                 .pinning(linerate_engine::WorkerPinning::Own)
-                .stray(StrayRequests::Worker(0))
                 .start(|_| Echo);
             let running = match result {
                 Err(linerate_engine::ServerError::Steer(error @ steer::SteeringError::NotPermitted)) => {
