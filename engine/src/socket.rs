@@ -117,10 +117,9 @@ impl SocketSetup {
         reuseport: bool,
         fallbacks: &mut Vec<Fallback>,
     ) -> Result<Socket, ServerError> {
-        let socket_error = |what: &'static str| move |source| ServerError::Socket { what, address, source };
         let socket = self.open_plain(address)?;
         if reuseport {
-            socket.set_reuse_port(true).map_err(socket_error("setting SO_REUSEPORT"))?;
+            socket.set_reuse_port(true).map_err(socket_error("setting SO_REUSEPORT", address))?;
         }
         self.apply_options(&socket, address, fallbacks)?;
         bind(&socket, address)?;
@@ -133,15 +132,11 @@ impl SocketSetup {
         address: SocketAddr,
         fallbacks: &mut Vec<Fallback>,
     ) -> Result<(), ServerError> {
-        let what = "making it blocking";
-        socket.set_nonblocking(false).map_err(|source| ServerError::Socket { what, address, source })?;
+        socket.set_nonblocking(false).map_err(socket_error("making it blocking", address))?;
         // A shutdown would affect other owners of the socket, so workers wake up from time to time instead.
-        let what = "setting SO_RCVTIMEO";
-        socket.set_read_timeout(Some(RECEIVE_TIMEOUT)).map_err(|source| ServerError::Socket {
-            what,
-            address,
-            source,
-        })?;
+        socket
+            .set_read_timeout(Some(RECEIVE_TIMEOUT))
+            .map_err(socket_error("setting SO_RCVTIMEO", address))?;
         self.apply_options(socket, address, fallbacks)
     }
 
@@ -161,17 +156,21 @@ impl SocketSetup {
         address: SocketAddr,
         fallbacks: &mut Vec<Fallback>,
     ) -> Result<(), ServerError> {
-        let socket_error = |what: &'static str| move |source| ServerError::Socket { what, address, source };
-        socket.set_write_timeout(Some(SEND_TIMEOUT)).map_err(socket_error("setting SO_SNDTIMEO"))?;
-        self.enable_pktinfo(socket, address)
-            .map_err(socket_error("asking for the destination address (IP_PKTINFO)"))?;
+        socket.set_write_timeout(Some(SEND_TIMEOUT)).map_err(socket_error("setting SO_SNDTIMEO", address))?;
+        if pktinfo_for(address) != PktinfoMode::Off {
+            // Both on a dual-stack socket: IP_PKTINFO gives the local address that answers a broadcast,
+            // IPV6_PKTINFO does not.
+            self.set_ip_option(socket, address, libc::IP_PKTINFO, libc::IPV6_RECVPKTINFO, 1)
+                .map_err(socket_error("asking for the destination address (IP_PKTINFO)", address))?;
+        }
         if self.receive_times {
             option::set(socket, libc::SOL_SOCKET, control::SO_TIMESTAMPNS, 1)
-                .map_err(socket_error("asking for receive times (SO_TIMESTAMPNS)"))?;
+                .map_err(socket_error("asking for receive times (SO_TIMESTAMPNS)", address))?;
         }
         if self.traffic_class {
-            self.enable_traffic_class(socket, address)
-                .map_err(socket_error("asking for the traffic class (IP_RECVTOS, IPV6_RECVTCLASS)"))?;
+            self.set_ip_option(socket, address, libc::IP_RECVTOS, libc::IPV6_RECVTCLASS, 1).map_err(
+                socket_error("asking for the traffic class (IP_RECVTOS, IPV6_RECVTCLASS)", address),
+            )?;
         }
         if self.gro
             && let Err(error) = option::set(socket, libc::SOL_UDP, libc::UDP_GRO, 1)
@@ -179,9 +178,12 @@ impl SocketSetup {
             let what = "several datagrams at once (UDP_GRO, Linux 5.0); each comes alone".to_owned();
             add_fallback(fallbacks, what, error.to_string());
         }
-        self.set_path_mtu_discovery(socket, address).map_err(socket_error("setting IP_MTU_DISCOVER"))?;
-        self.set_buffers(socket, fallbacks).map_err(socket_error("setting the socket's buffers"))?;
-        self.set_busy_poll(socket, fallbacks).map_err(socket_error("setting SO_BUSY_POLL"))?;
+        if let Some(value) = self.path_mtu_discovery.value() {
+            self.set_ip_option(socket, address, libc::IP_MTU_DISCOVER, libc::IPV6_MTU_DISCOVER, value)
+                .map_err(socket_error("setting IP_MTU_DISCOVER", address))?;
+        }
+        self.set_buffers(socket, fallbacks).map_err(socket_error("setting the socket's buffers", address))?;
+        self.set_busy_poll(socket, fallbacks).map_err(socket_error("setting SO_BUSY_POLL", address))?;
         Ok(())
     }
 
@@ -202,47 +204,28 @@ impl SocketSetup {
     }
 
     fn open_plain(&self, address: SocketAddr) -> Result<Socket, ServerError> {
-        let socket_error = |what: &'static str| move |source| ServerError::Socket { what, address, source };
         let socket = Socket::new(Domain::for_address(address), Type::DGRAM, Some(Protocol::UDP))
-            .map_err(socket_error("opening a UDP socket"))?;
+            .map_err(socket_error("opening a UDP socket", address))?;
         if address.is_ipv6() {
-            socket.set_only_v6(self.only_v6).map_err(socket_error("setting IPV6_V6ONLY"))?;
+            socket.set_only_v6(self.only_v6).map_err(socket_error("setting IPV6_V6ONLY", address))?;
         }
         Ok(socket)
     }
 
-    fn enable_pktinfo(&self, socket: &Socket, address: SocketAddr) -> io::Result<()> {
-        let pktinfo = pktinfo_for(address);
-        if pktinfo == PktinfoMode::V6 {
-            option::set(socket, libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 1)?;
-        }
-        // On a dual-stack socket it gives the local address that answers a broadcast; IPV6_PKTINFO
-        // does not.
-        if pktinfo == PktinfoMode::V4 || pktinfo == PktinfoMode::V6 && !self.only_v6 {
-            option::set(socket, libc::IPPROTO_IP, libc::IP_PKTINFO, 1)?;
-        }
-        Ok(())
-    }
-
-    fn enable_traffic_class(&self, socket: &Socket, address: SocketAddr) -> io::Result<()> {
+    /// Sets an option of each IP version that the socket serves.
+    fn set_ip_option(
+        &self,
+        socket: &Socket,
+        address: SocketAddr,
+        v4_option: i32,
+        v6_option: i32,
+        value: i32,
+    ) -> io::Result<()> {
         if address.is_ipv6() {
-            option::set(socket, libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1)?;
+            option::set(socket, libc::IPPROTO_IPV6, v6_option, value)?;
         }
         if address.is_ipv4() || !self.only_v6 {
-            option::set(socket, libc::IPPROTO_IP, libc::IP_RECVTOS, 1)?;
-        }
-        Ok(())
-    }
-
-    fn set_path_mtu_discovery(&self, socket: &Socket, address: SocketAddr) -> io::Result<()> {
-        let Some(value) = self.path_mtu_discovery.value() else {
-            return Ok(());
-        };
-        if address.is_ipv6() {
-            option::set(socket, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, value)?;
-        }
-        if address.is_ipv4() || !self.only_v6 {
-            option::set(socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, value)?;
+            option::set(socket, libc::IPPROTO_IP, v4_option, value)?;
         }
         Ok(())
     }
@@ -307,6 +290,11 @@ fn add_fallback(fallbacks: &mut Vec<Fallback>, what: String, why: String) {
     }
 }
 
+/// Makes the error of a step in opening a socket.
+fn socket_error(what: &'static str, address: SocketAddr) -> impl Fn(io::Error) -> ServerError {
+    move |source| ServerError::Socket { what, address, source }
+}
+
 fn bind(socket: &Socket, address: SocketAddr) -> Result<(), ServerError> {
     socket.bind(&address.into()).map_err(|source| match source.raw_os_error() {
         Some(libc::EADDRINUSE) => ServerError::InUse { address, shareable: false },
@@ -321,17 +309,13 @@ pub(crate) fn local_address(
     socket: &Socket,
     requested_address: SocketAddr,
 ) -> Result<SocketAddr, ServerError> {
-    let read_error = |source| ServerError::Socket {
-        what: "reading the bound address",
-        address: requested_address,
-        source,
-    };
-    let address = socket.local_addr().map_err(read_error)?;
+    let read_error = socket_error("reading the bound address", requested_address);
+    let address = socket.local_addr().map_err(&read_error)?;
     address.as_socket().ok_or_else(|| read_error(io::Error::from_raw_os_error(libc::EAFNOSUPPORT)))
 }
 
 /// Bytes of the receive and the send buffer.
 pub(crate) fn buffers(socket: &Socket, address: SocketAddr) -> Result<(usize, usize), ServerError> {
     let read = || Ok((socket.recv_buffer_size()?, socket.send_buffer_size()?));
-    read().map_err(|source| ServerError::Socket { what: "reading the buffer sizes", address, source })
+    read().map_err(socket_error("reading the buffer sizes", address))
 }

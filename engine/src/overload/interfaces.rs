@@ -142,25 +142,12 @@ mod tests {
 
     type InterfacesTestResult = Result<(), Box<dyn std::error::Error>>;
 
-    /// An interface that is up: its name, driver, addresses and the interfaces below it.
-    fn device(name: &str, driver: &str, addresses: &[&str], lower: &[&str]) -> NetDevice {
-        NetDevice {
-            name: name.to_owned(),
-            index: 1,
-            up: true,
-            loopback: name == "lo",
-            addresses: addresses.iter().filter_map(|address| address.parse().ok()).collect(),
-            driver: Some(driver.to_owned()),
-            lower: lower.iter().map(|name| (*name).to_owned()).collect(),
-        }
-    }
-
     fn devices() -> Vec<NetDevice> {
         vec![
-            device("lo", "", &["127.0.0.1"], &[]),
-            device("eth0", "ixgbe", &["192.0.2.1", "2001:db8::1"], &[]),
-            device("eth1", "ixgbe", &["198.51.100.1"], &[]),
-            NetDevice { up: false, ..device("eth2", "ixgbe", &["203.0.113.1"], &[]) },
+            NetDevice::sample("lo", "", &["127.0.0.1"], &[]),
+            NetDevice::sample("eth0", "ixgbe", &["192.0.2.1", "2001:db8::1"], &[]),
+            NetDevice::sample("eth1", "ixgbe", &["198.51.100.1"], &[]),
+            NetDevice { up: false, ..NetDevice::sample("eth2", "ixgbe", &["203.0.113.1"], &[]) },
         ]
     }
 
@@ -199,38 +186,50 @@ mod tests {
     fn requests_to_interfaces_above_others_count_once() -> InterfacesTestResult {
         let v4 = "0.0.0.0:53";
         for (above, addresses, expected) in [
-            (vec![device("eth0.5", VLAN_DRIVER, &["10.0.0.1"], &["eth0"])], v4, &["eth0", "eth1"][..]),
-            (vec![device("eth0.5", VLAN_DRIVER, &["10.0.0.1"], &["eth0"])], "10.0.0.1:53", &["eth0.5"]),
             (
-                vec![device("eth0.5", VLAN_DRIVER, &["10.0.0.1"], &["eth0"])],
+                vec![NetDevice::sample("eth0.5", VLAN_DRIVER, &["10.0.0.1"], &["eth0"])],
+                v4,
+                &["eth0", "eth1"][..],
+            ),
+            (
+                vec![NetDevice::sample("eth0.5", VLAN_DRIVER, &["10.0.0.1"], &["eth0"])],
+                "10.0.0.1:53",
+                &["eth0.5"],
+            ),
+            (
+                vec![NetDevice::sample("eth0.5", VLAN_DRIVER, &["10.0.0.1"], &["eth0"])],
                 "192.0.2.1:53 10.0.0.1:53",
                 &["eth0"],
             ),
             // Frames with a header of their own: attached after the interface below.
-            (vec![device("a", "vxlan", &["10.0.0.1"], &["eth0"])], v4, &["eth0", "eth1", "a"]),
-            (vec![device("macsec0", "macsec", &["10.0.0.1"], &["eth0"])], v4, &["eth0", "eth1", "macsec0"]),
+            (vec![NetDevice::sample("a", "vxlan", &["10.0.0.1"], &["eth0"])], v4, &["eth0", "eth1", "a"]),
+            (
+                vec![NetDevice::sample("macsec0", "macsec", &["10.0.0.1"], &["eth0"])],
+                v4,
+                &["eth0", "eth1", "macsec0"],
+            ),
             // A bridge of a VLAN of a guarded interface, and one that has other ports, too.
             (
                 vec![
-                    device("eth0.5", VLAN_DRIVER, &[], &["eth0"]),
-                    device("br5", "bridge", &["10.0.0.1"], &["eth0.5"]),
+                    NetDevice::sample("eth0.5", VLAN_DRIVER, &[], &["eth0"]),
+                    NetDevice::sample("br5", "bridge", &["10.0.0.1"], &["eth0.5"]),
                 ],
                 v4,
                 &["eth0", "eth1"],
             ),
             (
                 vec![
-                    device("eth0.5", VLAN_DRIVER, &[], &["eth0"]),
-                    device("tap5", "tun", &[], &[]),
-                    device("br5", "bridge", &["10.0.0.1"], &["eth0.5", "tap5"]),
+                    NetDevice::sample("eth0.5", VLAN_DRIVER, &[], &["eth0"]),
+                    NetDevice::sample("tap5", "tun", &[], &[]),
+                    NetDevice::sample("br5", "bridge", &["10.0.0.1"], &["eth0.5", "tap5"]),
                 ],
                 v4,
                 &["eth0", "eth1", "br5"],
             ),
             (
                 vec![
-                    device("veth1", "veth", &[], &[]),
-                    device("docker0", "bridge", &["172.17.0.1"], &["veth1"]),
+                    NetDevice::sample("veth1", "veth", &[], &[]),
+                    NetDevice::sample("docker0", "bridge", &["172.17.0.1"], &["veth1"]),
                 ],
                 v4,
                 &["docker0", "eth0", "eth1"],
@@ -238,17 +237,17 @@ mod tests {
             // Each address alone would choose one of the two.
             (
                 vec![
-                    device("veth1", "veth", &["fe80::1"], &[]),
-                    device("docker0", "bridge", &["172.17.0.1"], &["veth1"]),
+                    NetDevice::sample("veth1", "veth", &["fe80::1"], &[]),
+                    NetDevice::sample("docker0", "bridge", &["172.17.0.1"], &["veth1"]),
                 ],
                 "0.0.0.0:53 [::]:53",
                 &["docker0", "eth0", "eth1"],
             ),
             (
                 vec![
-                    device("eth3", "ixgbe", &[], &[]),
-                    device("bond0", "bonding", &["10.0.0.1"], &["eth3"]),
-                    device("bond0.5", VLAN_DRIVER, &["10.0.5.1"], &["bond0"]),
+                    NetDevice::sample("eth3", "ixgbe", &[], &[]),
+                    NetDevice::sample("bond0", "bonding", &["10.0.0.1"], &["eth3"]),
+                    NetDevice::sample("bond0.5", VLAN_DRIVER, &["10.0.5.1"], &["bond0"]),
                 ],
                 v4,
                 &["bond0", "eth0", "eth1"],
@@ -272,26 +271,27 @@ mod tests {
     #[test]
     fn wildcard_guard_without_numbered_interfaces_attaches_to_all() -> InterfacesTestResult {
         let unnumbered = |inner: NetDevice| {
-            let bond = device("bond0", "bonding", &["fe80::3"], &["eth3"]);
-            let eth = |name| device(name, "ixgbe", &["fe80::2"], &[]);
+            let bond = NetDevice::sample("bond0", "bonding", &["fe80::3"], &["eth3"]);
+            let eth = |name| NetDevice::sample(name, "ixgbe", &["fe80::2"], &[]);
             vec![
                 inner,
                 eth("eth0"),
                 eth("eth1"),
                 eth("eth3"),
                 bond,
-                device("eth0.5", VLAN_DRIVER, &[], &["eth0"]),
+                NetDevice::sample("eth0.5", VLAN_DRIVER, &[], &["eth0"]),
             ]
         };
         for inner in [
-            device("lo", "", &["127.0.0.1", "192.0.2.1"], &[]),
-            device("anycast", "dummy", &["192.0.2.1"], &[]),
+            NetDevice::sample("lo", "", &["127.0.0.1", "192.0.2.1"], &[]),
+            NetDevice::sample("anycast", "dummy", &["192.0.2.1"], &[]),
         ] {
             let devices = unnumbered(inner);
             assert_eq!(interfaces_for(&devices, "0.0.0.0:53")?, ["eth0", "eth1", "bond0"]);
             assert!(interfaces_for(&devices, "192.0.2.1:53").is_err());
         }
-        let error = interfaces_for(&unnumbered(device("lo", "", &["127.0.0.1"], &[])), "0.0.0.0:53");
+        let error =
+            interfaces_for(&unnumbered(NetDevice::sample("lo", "", &["127.0.0.1"], &[])), "0.0.0.0:53");
         assert!(error.is_err_and(|error| error.to_string().contains("has an address: name one")));
         Ok(())
     }

@@ -141,6 +141,20 @@ struct EthtoolChannels {
 }
 
 impl NetDevice {
+    /// An interface that is up, for tests: its name, driver, addresses and the interfaces below it.
+    #[cfg(test)]
+    pub(crate) fn sample(name: &str, driver: &str, addresses: &[&str], lower: &[&str]) -> Self {
+        Self {
+            name: name.to_owned(),
+            index: 1,
+            up: true,
+            loopback: name == "lo",
+            addresses: addresses.iter().map(|address| address.parse().expect("an address")).collect(),
+            driver: Some(driver.to_owned()),
+            lower: lower.iter().map(|name| (*name).to_owned()).collect(),
+        }
+    }
+
     pub(crate) fn has_driver(&self, drivers: &[&str]) -> bool {
         self.driver.as_deref().is_some_and(|driver| drivers.contains(&driver))
     }

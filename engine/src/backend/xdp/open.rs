@@ -395,30 +395,17 @@ fn describe_xsk_error(what: &str, error: &io::Error) -> String {
 mod tests {
     use super::*;
 
-    fn device(name: &str, driver: &str, address: &str) -> Result<NetDevice, std::net::AddrParseError> {
-        Ok(NetDevice {
-            name: name.to_owned(),
-            index: 2,
-            up: true,
-            loopback: name == "lo",
-            addresses: vec![address.parse()?],
-            driver: Some(driver.to_owned()),
-            lower: Vec::new(),
-        })
-    }
-
     #[test]
     fn ports_of_bridges_and_link_local_veths_are_not_served_by_default()
     -> Result<(), Box<dyn std::error::Error>> {
         let mut devices = vec![
-            device("eth0", "ixgbe", "2001:db8::1")?,
-            device("eth1", "ixgbe", "fe80::2")?,
-            device("docker0", "bridge", "fd00::1")?,
-            device("tap1", "tun", "fe80::3")?,
-            device("veth1", "veth", "fe80::4")?,
-            device("veth2", "veth", "fd01::1")?,
+            NetDevice::sample("eth0", "ixgbe", &["2001:db8::1"], &[]),
+            NetDevice::sample("eth1", "ixgbe", &["fe80::2"], &[]),
+            NetDevice::sample("docker0", "bridge", &["fd00::1"], &["tap1"]),
+            NetDevice::sample("tap1", "tun", &["fe80::3"], &[]),
+            NetDevice::sample("veth1", "veth", &["fe80::4"], &[]),
+            NetDevice::sample("veth2", "veth", &["fd01::1"], &[]),
         ];
-        devices[2].lower.push("tap1".to_owned());
         devices.iter_mut().zip(2..).for_each(|(device, index)| device.index = index);
         let named = ["veth1".to_owned()];
         for (interfaces, expected, target_count) in
@@ -441,9 +428,9 @@ mod tests {
     #[test]
     fn reason_names_the_vlan_that_has_the_address() -> Result<(), Box<dyn std::error::Error>> {
         let devices = [
-            device("lo", "", "127.0.0.1")?,
-            device("eth0", "ixgbe", "192.0.2.1")?,
-            device("eth0.100", VLAN_DRIVER, "10.0.0.1")?,
+            NetDevice::sample("lo", "", &["127.0.0.1"], &[]),
+            NetDevice::sample("eth0", "ixgbe", &["192.0.2.1"], &[]),
+            NetDevice::sample("eth0.100", VLAN_DRIVER, &["10.0.0.1"], &[]),
         ];
         let named = ["lo".to_owned()];
         for (address, interfaces, served, fallbacks, reason) in [
