@@ -456,23 +456,4 @@ mod tests {
         }
         Ok(())
     }
-
-    #[test]
-    fn receive_returns_zero_after_shutdown_and_one_for_an_empty_datagram() -> io::Result<()> {
-        let server = UdpSocket::bind("127.0.0.1:0")?;
-        let client = UdpSocket::bind("127.0.0.1:0")?;
-        client.send_to(b"", server.local_addr()?)?;
-        let mut batch = MessageBatch::<NoControl>::new(shape());
-        assert_eq!(batch.receive(&server, libc::MSG_WAITFORONE)?, 1);
-        batch.rearm();
-        let _ = rustix::net::shutdown(&server, rustix::net::Shutdown::Read);
-        assert_eq!(batch.receive(&server, libc::MSG_WAITFORONE)?, 0);
-        batch.rearm();
-        client.send_to(b"x", server.local_addr()?)?;
-        assert_eq!(batch.receive(&server, libc::MSG_DONTWAIT)?, 1);
-        batch.rearm();
-        let result = batch.receive(&server, libc::MSG_DONTWAIT).map_err(|error| error.kind());
-        assert_eq!(result, Err(io::ErrorKind::WouldBlock));
-        Ok(())
-    }
 }

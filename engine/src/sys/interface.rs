@@ -259,17 +259,3 @@ unsafe fn control(number: libc::Ioctl, request: &mut libc::ifreq) -> io::Result<
     let result = unsafe { libc::ioctl(socket.as_raw_fd(), number, std::ptr::from_mut(request)) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn interface_names_resolve_to_their_index() -> io::Result<()> {
-        for device in interfaces()? {
-            assert_eq!(index(&device.name)?, device.index, "{device:?}");
-        }
-        assert!(index("no such interface").is_err());
-        Ok(())
-    }
-}

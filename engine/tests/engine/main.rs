@@ -8,7 +8,6 @@ mod authors;
 mod builder;
 mod examples;
 mod receive_times;
-mod robust;
 mod serve;
 mod steering;
 mod stop;

@@ -4,7 +4,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::support::{BACKENDS, EngineTestResult, PATIENCE, ask, client};
+use crate::support::{BACKENDS, EngineTestResult, PATIENCE, client};
 use linerate_engine::{Action, Backend, Request, Server};
 
 /// The receive time of a request, and the time at which the worker processed it.
@@ -112,24 +112,6 @@ fn receive_time_excludes_the_wait_in_the_socket_queue() -> EngineTestResult {
             );
             drop(server.go_on);
             server.running.stop()?;
-        }
-    }
-    Ok(())
-}
-
-#[test]
-fn receive_time_is_none_unless_requested() -> EngineTestResult {
-    for backend in BACKENDS {
-        for bind in ["127.0.0.1:0", "0.0.0.0:0"] {
-            let running = Server::builder().bind(bind.parse()?).workers(1).backend(backend).start(|_| {
-                |request: &Request<'_>, _: &mut [u8]| match request.receive_time() {
-                    None => Action::Echo,
-                    Some(_) => Action::Drop,
-                }
-            })?;
-            let to = SocketAddr::new("127.0.0.1".parse()?, running.local_addr().port());
-            ask(&client("127.0.0.1:0")?, to, b"when?")?;
-            running.stop()?;
         }
     }
     Ok(())

@@ -1,7 +1,6 @@
 //! The XDP guard, in a lab.
 
 use std::net::{SocketAddr, UdpSocket};
-use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
@@ -164,36 +163,6 @@ fn guard_keeps_another_xdp_program_and_reports_a_fallback() -> EngineTestResult 
     drop(first);
     until("the guard is detached", || {
         serve(&lab, &guarded(FOREVER), Echo).is_ok_and(|third| third.guard().is_some())
-    })
-}
-
-/// Not a test: the process that `guard_is_detached_when_its_process_is_killed` starts and kills.
-#[test]
-#[ignore = "serves until it is killed"]
-fn serve_until_killed() -> EngineTestResult {
-    let address: SocketAddr = std::env::var("LINERATE_TEST_ADDRESS")?.parse()?;
-    let running = Server::builder().bind(address).workers(1).overload(guarded(FOREVER)).start(|_| Echo)?;
-    assert!(running.guard().is_some());
-    loop {
-        std::thread::park();
-    }
-}
-
-#[test]
-fn guard_is_detached_when_its_process_is_killed() -> EngineTestResult {
-    let Some(lab) = lab("guard_is_detached_when_its_process_is_killed", 1) else { return Ok(()) };
-    let address = SocketAddr::from((lab.links()[0].receiver.ipv4[0], 4000));
-    let mut command = Command::new(std::env::current_exe()?);
-    command.args(["--exact", "guard::serve_until_killed", "--ignored", "--nocapture"]);
-    command.env("LINERATE_TEST_ADDRESS", address.to_string()).stdout(Stdio::null()).stderr(Stdio::null());
-    let mut child = lab.receiver().spawn(command)?;
-    let client = client_at(&lab, 0)?;
-    client.set_read_timeout(Some(Duration::from_millis(50)))?;
-    until("the process answers", || ask(&client, address, b"abc").is_ok())?;
-    assert!(serve(&lab, &guarded(FOREVER), Echo)?.guard().is_none());
-    child.kill()?;
-    until("the guard is detached", || {
-        serve(&lab, &guarded(FOREVER), Echo).is_ok_and(|running| running.guard().is_some())
     })
 }
 

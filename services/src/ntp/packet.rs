@@ -228,15 +228,6 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_is_never_answered() {
-        for version in 1..=4 {
-            let query = NtpQuery::parse(&request(first(version, CLIENT))).unwrap();
-            let answer = answer(query, &standing(), NtpTimestamp::UNKNOWN);
-            assert_eq!(NtpQuery::parse(&answer), Err(IgnoreReason::Mode(SERVER)));
-        }
-    }
-
-    #[test]
     fn packets_with_a_mac_are_refused_and_extension_fields_accepted() {
         let with = |version: u8, rest: &[u8]| NtpQuery::parse(&[&request(first(version, 3)), rest].concat());
         let mut field = vec![0xf3, 0x23, 0, 28];
@@ -251,18 +242,6 @@ mod tests {
         // A crypto-NAK, a field without a length, one beyond the end, and one of odd length.
         for garbled in [&[0; 4][..], &[0; 28], &[1, 1, 0, 64, 0, 0, 0, 0], &[1, 1, 0, 17], &[9]] {
             assert_eq!(with(4, garbled), Err(IgnoreReason::Garbled));
-        }
-    }
-
-    fn standing() -> ServerStanding {
-        ServerStanding {
-            leap: LeapIndicator::Insert,
-            stratum: 3,
-            precision: -20,
-            root_delay: [0, 0, 0, 1],
-            root_dispersion: [0, 0, 0, 2],
-            reference_id: *b"LOCL",
-            reference: NtpTimestamp::from_bytes([1; 8]),
         }
     }
 
@@ -287,29 +266,6 @@ mod tests {
     }
 
     proptest! {
-        #[test]
-        fn replies_to_arbitrary_bytes_are_valid_and_not_longer(
-            mut datagram in proptest::collection::vec(any::<u8>(), 0..200), client: bool,
-        ) {
-            if client && !datagram.is_empty() {
-                datagram[0] = 0x23;
-            }
-            if let Ok(query) = NtpQuery::parse(&datagram) {
-                let mut packet = answer(query, &standing(), NtpTimestamp::from_bytes([2; 8]));
-                set_transmit_time(&mut packet, NtpTimestamp::from_bytes([3; 8]));
-                prop_assert!(packet.len() <= datagram.len());
-                prop_assert_eq!(&packet[24..32], &datagram[40..48]);
-                prop_assert_eq!(packet[2], datagram[2]);
-                prop_assert_eq!((&packet[32..40], &packet[40..]), (&[2; 8][..], &[3; 8][..]));
-                prop_assert_eq!(packet[0], 1 << 6 | (datagram[0] & 0b0011_1000) | SERVER);
-            }
-        }
-
-        #[test]
-        fn timestamps_round_trip_through_bytes(bytes: [u8; 8]) {
-            prop_assert_eq!(NtpTimestamp::from_bytes(bytes).to_bytes(), bytes);
-        }
-
         #[test]
         fn timestamp_differences_equal_the_elapsed_time(
             at in 0_u64..4_000_000_000, by in 0_u64..1_000_000_000_000,

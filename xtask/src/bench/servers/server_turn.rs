@@ -285,18 +285,4 @@ mod tests {
         }
         Ok(())
     }
-
-    #[test]
-    fn cpu_time_of_a_working_process_grows() {
-        let me = std::process::id();
-        if !Path::new("/proc/self/schedstat").exists() {
-            linerate_testkit::skip("cpu_time_of_a_working_process_grows", "no schedstat");
-            return;
-        }
-        let before = cpu_time(me).expect("a time");
-        let mut sum = 0_u64;
-        while cpu_time(me).is_some_and(|now| now <= before) {
-            sum = (0..100_000).fold(sum, |sum, number| std::hint::black_box(sum.wrapping_add(number)));
-        }
-    }
 }
