@@ -1,26 +1,14 @@
-//! The CPUs of this process' threads.
+//! The CPUs that this process may use.
 
 use std::io;
 use std::thread;
 
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-
 use crate::error::ServerError;
+use crate::sys::thread::{allowed_cpus, pin};
 
 /// The CPUs the calling thread may run on now, ascending: online, inside the process' cpuset, and in its affinity.
 pub(crate) fn allowed() -> io::Result<Vec<u32>> {
-    let set = sched_getaffinity(None)?;
-    Ok((0..CpuSet::MAX_CPU as u32).filter(|cpu| set.is_set(*cpu as usize)).collect())
-}
-
-/// Binds the calling thread to one CPU.
-pub(crate) fn pin(cpu: u32) -> io::Result<()> {
-    if cpu as usize >= CpuSet::MAX_CPU {
-        return Err(io::ErrorKind::InvalidInput.into());
-    }
-    let mut set = CpuSet::new();
-    set.set(cpu as usize);
-    Ok(sched_setaffinity(None, &set)?)
+    allowed_cpus()
 }
 
 // Finds the first CPU of `cpus` that none of our threads can be pinned to. A short-lived thread

@@ -10,4 +10,5 @@ pub(crate) mod name;
 pub(crate) mod option;
 pub(crate) mod single_message;
 pub(crate) mod stamp;
+pub(crate) mod thread;
 pub(crate) mod xsk;

@@ -8,19 +8,17 @@ use std::sync::{Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use rustix::process::setpriority_process;
-
 use crate::backend;
 use crate::backend::job::WorkerJob;
 use crate::choices::Backend;
 use crate::counters::SharedCounters;
-use crate::cpus::pin;
 use crate::deferred_reply::ReplyPath;
 use crate::error::ServerError;
 use crate::overload::{AdmissionControl, AdmissionCredit, OverloadPolicy, WorkerCredit};
 use crate::service::Service;
 use crate::shutdown::{Shutdown, StopSignal};
 use crate::sys::batch::BatchShape;
+use crate::sys::thread::{pin, set_nice};
 
 // Pause before the first restart. Each further pause is twice as long, up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
@@ -87,12 +85,7 @@ impl<S: Service + 'static> WorkerStart<S> {
         }
         if let Some(nice) = self.settings.nice {
             let what = "set its nice value (below the present one needs CAP_SYS_NICE)";
-            // On Linux it is a property of the thread (setpriority(2), "C library/kernel differences").
-            setpriority_process(None, nice).map_err(|error| ServerError::Worker {
-                worker: self.worker,
-                what,
-                source: error.into(),
-            })?;
+            set_nice(nice).map_err(|source| ServerError::Worker { worker: self.worker, what, source })?;
         }
         Ok(rustix::thread::gettid().as_raw_nonzero().get())
     }

@@ -1,8 +1,8 @@
 //! Network interfaces of the calling thread's network namespace: `getifaddrs`, ioctl and ethtool.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::AsRawFd;
 
 // include/uapi/linux/sockios.h and ethtool.h.
@@ -52,22 +52,21 @@ pub(crate) fn interfaces() -> io::Result<Vec<NetDevice>> {
     while !entry_pointer.is_null() {
         // SAFETY: an entry of the list, which lives until it is freed; the name is a C string of it.
         let (entry, name) = unsafe { (&*entry_pointer, CStr::from_ptr((*entry_pointer).ifa_name)) };
-        let name = name.to_string_lossy();
         entry_pointer = entry.ifa_next;
         // Fails if the interface was removed in the meantime.
-        let Ok(index) = index(&name) else { continue };
+        let Ok(index) = index_of(name) else { continue };
         let flags = entry.ifa_flags.cast_signed();
         let device_index = match devices.iter().position(|device| device.index == index) {
             Some(device_index) => device_index,
             None => {
                 devices.push(NetDevice {
-                    name: name.clone().into_owned(),
+                    name: name.to_string_lossy().into_owned(),
                     index,
                     up: flags & libc::IFF_UP != 0,
                     loopback: flags & libc::IFF_LOOPBACK != 0,
                     addresses: Vec::new(),
                     driver: None,
-                    lower: lower_interfaces(&name),
+                    lower: lower_interfaces(&name.to_string_lossy()),
                 });
                 devices.len() - 1
             }
@@ -94,7 +93,15 @@ fn lower_interfaces(name: &str) -> Vec<String> {
 }
 
 pub(crate) fn index(name: &str) -> io::Result<u32> {
-    Ok(rustix::net::netdevice::name_to_index(control_socket()?, name)?)
+    index_of(&CString::new(name).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?)
+}
+
+fn index_of(name: &CStr) -> io::Result<u32> {
+    // SAFETY: a C string that outlives the call.
+    match unsafe { libc::if_nametoindex(name.as_ptr()) } {
+        0 => Err(io::Error::last_os_error()),
+        index => Ok(index),
+    }
 }
 
 /// # Safety
@@ -245,16 +252,11 @@ impl NetDevice {
     }
 }
 
-/// A socket for requests about interfaces.
-fn control_socket() -> io::Result<UdpSocket> {
-    UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))
-}
-
 /// # Safety
 ///
 /// `request` must be the argument that ioctl `number` requires on a socket.
 unsafe fn control(number: libc::Ioctl, request: &mut libc::ifreq) -> io::Result<()> {
-    let socket = control_socket()?;
+    let socket = std::net::UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
     // SAFETY: the caller's promise.
     let result = unsafe { libc::ioctl(socket.as_raw_fd(), number, std::ptr::from_mut(request)) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }

@@ -10,10 +10,10 @@ use super::program::{self, TARGETS, XskProgram};
 use super::queue::{FramePool, WorkerQueues, XskQueue};
 use super::report::{self, XdpInterface, XdpQueue, XdpReport};
 use crate::choices::AfXdpSettings;
-use crate::cpus::pin;
 use crate::socket::Fallback;
 use crate::sys::bpf::XdpMode;
 use crate::sys::interface::{self, NetDevice, VLAN_DRIVER, is_served};
+use crate::sys::thread::pin;
 use crate::sys::xsk::{self, Umem, XskBind, XskSocket};
 
 // Bytes that the kernel keeps free in front of a packet in a frame (`XDP_PACKET_HEADROOM`, include/uapi/linux/bpf.h).
