@@ -242,3 +242,23 @@ fn map_state(object: &Ebpf) -> Result<MappedGuardState, String> {
 fn missing_map_message(name: &str) -> String {
     format!("the BPF object lacks {name}: rebuild it with cargo xtask bpf")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_programs_load() -> Result<(), Box<dyn std::error::Error>> {
+        let mut object = match load(&XdpGuard::default(), None, &["192.0.2.1:53".parse()?]) {
+            Ok(object) => object,
+            Err(why) => {
+                let line = format!("\nSKIP both_programs_load: {why}\n");
+                return Ok(std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes())?);
+            }
+        };
+        for name in [PROGRAM, PROGRAM_BEFORE_5_18] {
+            load_program(&mut object, name)?.map_err(|error| format!("{name}: {error:?}"))?;
+        }
+        Ok(())
+    }
+}

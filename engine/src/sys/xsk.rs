@@ -64,6 +64,7 @@ impl XskSocket {
     pub(crate) fn register(&self, umem: &Umem) -> io::Result<()> {
         // The memory stays mapped as long as any socket may use it: sockets are closed before it is
         // dropped, and the kernel holds the pages itself.
+        // Each kernel reads the fields that it knows, and zero is valid for the later ones.
         let registration = XdpUmemReg {
             addr: umem.address(),
             len: umem.bytes() as u64,

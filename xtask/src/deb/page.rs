@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 const MARK: &str = "<!-- not run: by cargo xtask deb --test -->";
 
 /// The commands of the page, for a throw-away system.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub(super) struct InstallPage {
     /// Installs the package. Root needs no sudo.
     pub package: String,
@@ -63,5 +63,18 @@ mod tests {
         let InstallPage { package, rest, .. } = InstallPage::read(&root).expect("the page");
         assert_eq!(package, format!("apt install ./target/debian/linerate_{PACKAGE_VERSION}.deb"));
         assert!(rest.lines().count() > 1, "{rest}");
+    }
+
+    #[test]
+    fn unexpected_commands_in_the_install_page_are_an_error() {
+        let page =
+            |first: &str, second: &str| format!("{MARK}\n```sh\n{first}\n```\n{MARK}\n```\n{second}\n```\n");
+        let (first, second) = ("cargo xtask deb\nsudo apt install ./a.deb", "cargo install --path cli\nls");
+        let InstallPage { package, cargo, rest } = InstallPage::parse(&page(first, second)).expect("a page");
+        assert_eq!((&*package, &*cargo, &*rest), ("apt install ./a.deb", "cargo install --path cli", "ls"));
+        for (first, second) in [("make\nls", second), (first, "make\nls"), ("cargo xtask deb", second)] {
+            assert!(InstallPage::parse(&page(first, second)).is_err(), "{first} {second}");
+        }
+        assert!(InstallPage::parse(MARK).is_err());
     }
 }

@@ -39,7 +39,7 @@ impl<T> SharedRing<T> {
         file_offset: libc::off_t,
     ) -> io::Result<Self> {
         // Linux 5.4.
-        let flags_offset = offsets.flags.ok_or(io::ErrorKind::Unsupported)?;
+        let flags_offset = offsets.flags.ok_or(io::Error::from_raw_os_error(libc::EOPNOTSUPP))?;
         let bytes = offsets.desc as usize + size as usize * size_of::<T>();
         let area = MappedMemory::shared(socket, file_offset, bytes)?;
         let start = area.start().as_ptr();

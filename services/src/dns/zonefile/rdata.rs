@@ -170,10 +170,15 @@ pub(super) fn by_number(rtype: u16) -> Option<&'static RecordType> {
     TYPES.binary_search_by_key(&rtype, |kind| kind.rtype).ok().map(|index| &TYPES[index])
 }
 
+// Types whose data has no form of its own here: their names occur in NSEC and RRSIG records.
+const NAMES_ONLY: [(u16, &str); 5] =
+    [(11, "WKS"), (20, "ISDN"), (22, "NSAP"), (55, "HIP"), (260, "AMTRELAY")];
+
 // The number of a type by its name, or of `TYPE123` (RFC 3597, section 5).
 pub(super) fn number(raw: &[u8]) -> Option<u16> {
-    if let Some(kind) = TYPES.iter().find(|kind| kind.name.as_bytes().eq_ignore_ascii_case(raw)) {
-        return Some(kind.rtype);
+    let types = TYPES.iter().map(|kind| (kind.rtype, kind.name)).chain(NAMES_ONLY);
+    if let Some((number, _)) = types.into_iter().find(|(_, name)| name.as_bytes().eq_ignore_ascii_case(raw)) {
+        return Some(number);
     }
     let (start, digits) = raw.split_at_checked(4)?;
     start.eq_ignore_ascii_case(b"TYPE").then(|| value::number(digits)).flatten()
