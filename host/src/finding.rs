@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::setting::SettingValue;
 use crate::stage::HostView;
+#[cfg(test)]
+use crate::stage::PacketPath;
 use crate::stage::irq::IrqVector;
 use crate::stage::name::StageName;
 use crate::{CpuSet, Setting};
@@ -159,6 +161,19 @@ impl Rule {
     }
 }
 
+#[cfg(test)]
+impl Rule {
+    /// The matches on a host that was read once.
+    pub(crate) fn once(&self, now: &PacketPath) -> Vec<RuleMatch> {
+        (self.check)(&HostView::once(now))
+    }
+
+    /// The matches on a host that was read twice.
+    pub(crate) fn twice(&self, before: &PacketPath, now: &PacketPath) -> Vec<RuleMatch> {
+        (self.check)(&HostView::twice(before, now))
+    }
+}
+
 impl Finding {
     pub(crate) fn is_about_loss(&self) -> bool {
         const ELSEWHERE: [&str; 2] = ["socket.memory-full", "link.allowance-exceeded"];
@@ -262,6 +277,11 @@ impl RuleMatch {
         let setting = Setting::IrqAffinity { irq: vector.irq, action: vector.name.clone() };
         let from = vector.affinity.value().map(CpuSet::to_mask);
         self.change(setting, from, CpuSet::from_iter([cpu]).to_mask())
+    }
+
+    #[cfg(test)]
+    pub(crate) fn summary(&self) -> (Severity, &str) {
+        (self.severity, &self.title)
     }
 
     /// Setting and new value of each change.

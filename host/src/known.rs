@@ -62,6 +62,11 @@ impl<T> Known<T> {
         }
     }
 
+    #[cfg(test)]
+    pub(crate) fn why_contains(&self, part: &str) -> bool {
+        self.why().is_some_and(|why| why.contains(part))
+    }
+
     pub fn map<U>(self, change: impl FnOnce(T) -> U) -> Known<U> {
         match self {
             Known::Value(value) => Known::Value(change(value)),
@@ -209,18 +214,10 @@ mod tests {
 
     #[test]
     fn unknown_is_serialized_with_its_reason() {
-        let known: Known<u64> = Known::Value(3);
         let unknown: Known<u64> = Known::unknown("no counters");
-        assert_eq!(serde_json::to_string(&known).unwrap(), "3");
-        assert_eq!(serde_json::to_string(&unknown).unwrap(), r#"{"unknown":"no counters"}"#);
-        assert_eq!(unknown.map(|n| n + 1).why(), Some("no counters"));
-    }
-
-    #[test]
-    fn known_and_unknown_values_round_trip_through_json() {
-        for known in [Known::Value(3_u64), Known::unknown("no counters")] {
-            let text = serde_json::to_string(&known).unwrap();
-            assert_eq!(serde_json::from_str::<Known<u64>>(&text).unwrap(), known);
+        for (known, json) in [(Known::Value(3), "3"), (unknown, r#"{"unknown":"no counters"}"#)] {
+            assert_eq!(serde_json::to_string(&known).unwrap(), json);
+            assert_eq!(serde_json::from_str::<Known<u64>>(json).unwrap(), known);
         }
         assert!(serde_json::from_str::<Known<u64>>(r#"{"other":"no counters"}"#).is_err());
     }

@@ -1,4 +1,4 @@
-//! The stages of a packet. Each has a file with its state, its counters and its rules.
+//! The stages of a packet. Each has a file with its state and its rules.
 
 pub mod filter;
 pub mod irq;
@@ -12,6 +12,7 @@ pub mod spread;
 pub mod thread;
 pub mod transmit;
 
+mod counters;
 mod list;
 pub mod name;
 mod view;
@@ -47,6 +48,14 @@ impl PacketPath {
     /// Values that cannot be read are unknown.
     pub fn observe(host: &Host, scope: &Scope) -> Self {
         Self::observe_ports(host, scope, scope.port.as_slice())
+    }
+
+    /// The path of a host with these files only.
+    #[cfg(test)]
+    pub(crate) fn scripted<P: Into<String>, C: Into<Vec<u8>>>(
+        files: impl IntoIterator<Item = (P, C)>,
+    ) -> Self {
+        Self::observe(&Host::scripted(files), &Scope::default())
     }
 
     /// As [`PacketPath::observe`], with several ports instead of the port of the scope.

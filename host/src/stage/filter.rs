@@ -9,7 +9,6 @@ mod hooks;
 mod modules;
 pub(super) mod notrack;
 mod observe;
-mod programs;
 mod tables;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,6 +1,5 @@
 //! Interrupts: the CPU of each queue's vector, and the tools that set it.
 
-pub(super) mod counters;
 mod observe;
 pub(crate) mod owner;
 pub(super) mod rules;

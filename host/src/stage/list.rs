@@ -1,6 +1,8 @@
 //! The description, rules and counters of each stage.
 
-use super::{PacketPath, filter, irq, link, machine, route, rss, socket, softirq, thread, transmit};
+use super::{
+    PacketPath, counters, filter, irq, link, machine, route, rss, socket, softirq, thread, transmit,
+};
 use crate::counter::Counter;
 use crate::finding::Rule;
 use crate::stage::name::StageName;
@@ -27,7 +29,7 @@ pub const STAGES: [StageInfo; 10] = [
             machine::steal::RULE,
             machine::kernel_age::RULE,
         ],
-        counters: |path| machine::proc_stat::counters(&path.machine),
+        counters: counters::of_machine,
     },
     StageInfo {
         name: StageName::Link,
@@ -47,7 +49,7 @@ pub const STAGES: [StageInfo; 10] = [
             link::virtual_network::rules::TAP_DROPS,
             link::virtual_network::rules::TAP_SINGLE_QUEUE,
         ],
-        counters: link::losses::counters,
+        counters: |path| path.link.iter().flat_map(link::LinkState::counters).collect(),
     },
     StageInfo {
         name: StageName::Rss,
@@ -61,7 +63,7 @@ pub const STAGES: [StageInfo; 10] = [
             rss::rules::imbalance::RULE,
             rss::rules::single_flow::RULE,
         ],
-        counters: rss::counters::counters,
+        counters: counters::of_rss,
     },
     StageInfo {
         name: StageName::Irq,
@@ -75,7 +77,7 @@ pub const STAGES: [StageInfo; 10] = [
             irq::rules::not_hint::RULE,
             irq::rules::owner_conflict::RULE,
         ],
-        counters: irq::counters::counters,
+        counters: counters::of_irq,
     },
     StageInfo {
         name: StageName::Softirq,
@@ -91,7 +93,7 @@ pub const STAGES: [StageInfo; 10] = [
             softirq::rules::squeezed::RULE,
             softirq::rules::livelock_risk::RULE,
         ],
-        counters: softirq::counters::counters,
+        counters: counters::of_softirq,
     },
     StageInfo {
         name: StageName::Filter,
@@ -130,7 +132,7 @@ pub const STAGES: [StageInfo; 10] = [
             socket::rules::buffer::SMALL,
             socket::rules::buffer::GRO_SMALL,
         ],
-        counters: socket::counters::counters,
+        counters: |path| path.socket.counters(),
     },
     StageInfo {
         name: StageName::Thread,
@@ -145,7 +147,7 @@ pub const STAGES: [StageInfo; 10] = [
             thread::rules::held_back::RULE,
             thread::rules::audit::AUDIT,
         ],
-        counters: thread::counters::counters,
+        counters: counters::of_threads,
     },
     StageInfo {
         name: StageName::Transmit,
@@ -159,7 +161,7 @@ pub const STAGES: [StageInfo; 10] = [
             transmit::rules::qdisc_drops::RULE,
             transmit::rules::queue_stuck::RULE,
         ],
-        counters: transmit::counters::counters,
+        counters: counters::of_transmit,
     },
 ];
 

@@ -1,6 +1,5 @@
 //! Receive-side scaling: the distribution of packets over receive queues.
 
-pub(super) mod counters;
 mod observe;
 mod queue_counts;
 mod queue_names;

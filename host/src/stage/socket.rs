@@ -1,6 +1,5 @@
 //! Sockets: listeners, reuseport groups, buffers and losses.
 
-pub(super) mod counters;
 pub(in crate::stage) mod load;
 mod memory;
 mod observe;

@@ -1,8 +1,6 @@
 //! The softirq: NAPI polls queues, RPS distributes packets to CPUs, the backlog holds them.
 
-pub(super) mod counters;
 mod load;
-mod napi;
 mod observe;
 pub(super) mod rules;
 pub(crate) mod softirqs;

@@ -1,7 +1,6 @@
 //! Threads that serve sockets: their CPUs, and the cost of their system calls.
 
 mod audit;
-pub(super) mod counters;
 mod cpu_quota;
 mod observe;
 pub(super) mod rules;

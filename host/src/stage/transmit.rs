@@ -1,6 +1,5 @@
 //! Transmit queues and qdiscs.
 
-pub(super) mod counters;
 mod observe;
 pub(super) mod rules;
 

@@ -33,13 +33,3 @@ fn veth_is_a_software_device_with_features_and_statistics() {
     assert!(link.receive_queues.value().is_some_and(|queues| *queues > 0));
     assert_eq!(link.rings, Known::Value(None), "a veth has none");
 }
-
-#[test]
-fn missing_interface_has_only_unknown_values() {
-    let Some(lab) = lab("missing_interface_has_only_unknown_values") else { return };
-    let scope = Scope { interfaces: vec!["gone0".into()], ..Scope::default() };
-    let links = observe_links(lab.receiver(), &scope);
-    assert_eq!(links.len(), 1);
-    assert!(links[0].features.why().is_some_and(|why| why.contains("gone0")), "{links:?}");
-    assert!(links[0].totals.why().is_some() && links[0].rings.why().is_some(), "{links:?}");
-}

@@ -105,43 +105,10 @@ fn empty_nftables(table: &NftTable) -> Option<EmptyTable> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Host, PacketPath, Scope};
+    use crate::PacketPath;
 
     fn matches(files: &[(&str, &str)]) -> Vec<RuleMatch> {
-        check(&HostView::once(&PacketPath::observe(
-            &Host::scripted(files.iter().copied()),
-            &Scope::default(),
-        )))
-    }
-
-    #[test]
-    fn modules_of_empty_iptables_tables_can_be_unloaded() {
-        let matches = matches(&[
-            (
-                "/proc/modules",
-                "iptable_filter 16384 0 - Live 0x0\nip_tables 28672 1 iptable_filter, Live 0x0\n",
-            ),
-            ("/proc/net/ip_tables_names", "filter\nraw\n"),
-            ("/calls/iptables/ip/filter.json", r#"{"rules": 0, "hooks": 3}"#),
-            ("/calls/iptables/ip/raw.json", r#"{"rules": 0, "hooks": 2}"#),
-        ]);
-        assert_eq!(
-            matches[0].title,
-            "2 tables hold no rule and are at 5 hooks all the same: iptables ip filter, iptables ip raw"
-        );
-        assert_eq!(matches[0].commands, ["modprobe -r iptable_filter"]);
-        let evidence = &matches[0].evidence[0];
-        assert_eq!(
-            (&*evidence.what, &*evidence.read_from),
-            ("rules in iptables ip filter", "getsockopt IPT_SO_GET_INFO")
-        );
-    }
-
-    #[test]
-    fn title_of_an_empty_table_at_one_hook_is_singular() {
-        let matches =
-            matches(&[("/calls/nfnetlink/tables.json", r#"[{"family": "ip", "name": "fw", "hooks": 1}]"#)]);
-        assert_eq!(matches[0].title, "The table nftables ip fw holds no rule and is at a hook all the same");
+        RULE.once(&PacketPath::scripted(files.iter().copied()))
     }
 
     #[test]

@@ -271,48 +271,23 @@ mod tests {
     }
 
     fn rule_match(path: &PacketPath) -> RuleMatch {
-        check(&HostView::once(path)).pop().expect("a match")
-    }
-
-    #[test]
-    fn tracked_services_get_nftables_notrack_rules() {
-        let rule_match = rule_match(&path(10, 0, true, &[HOOK, NO_TABLES]));
-        assert_eq!(rule_match.title, "Packets of udp 10.0.0.1:53 (echo) are tracked as connections");
-        assert_eq!(rule_match.severity, Severity::Medium);
-        assert_eq!(
-            (&*rule_match.evidence[0].what, &rule_match.evidence[0].value),
-            ("function at the hook prerouting of ip", &"ipv4_conntrack_in".into())
-        );
-        assert_eq!(
-            rule_match.commands[2],
-            "nft 'add rule inet linerate_notrack prerouting fib daddr type local udp dport { 53 } notrack'"
-        );
-        assert_eq!(rule_match.changes[0].from, Some(SettingValue::new("")));
-        let ruleset = rule_match.changes[0].to.as_str();
-        assert!(ruleset.contains("\t\tfib daddr type local udp dport { 53 } notrack\n"), "{ruleset}");
-        assert!(ruleset.contains("\t\tudp sport { 53 } notrack\n"), "{ruleset}");
-        // Nobody named the service, and no traffic is known.
-        assert!(check(&HostView::once(&path(10, 0, false, &[HOOK, NO_TABLES]))).is_empty());
+        RULE.once(path).pop().expect("a match")
     }
 
     #[test]
     fn a_conntrack_table_nearly_full_or_dropping_is_high_severity() {
         let full = rule_match(&path(950, 0, false, &[HOOK, NO_TABLES]));
         assert_eq!(full.severity, Severity::High);
-        assert!(full.title.ends_with("as connections, and the table is 95 % full"), "{}", full.title);
+        assert!(full.title.ends_with("as connections, and the table is 95 % full"), "{full:?}");
         let (before, now) =
             (path(10, 10, false, &[HOOK, NO_TABLES]), path(10, 30, false, &[HOOK, NO_TABLES]));
-        let drop_match = check(&HostView::twice(&before, &now)).pop().expect("a match");
+        let drop_match = RULE.twice(&before, &now).pop().expect("a match");
         assert_eq!(drop_match.severity, Severity::High);
-        assert!(
-            drop_match.title.ends_with("and tracking dropped 1 packets per second"),
-            "{}",
-            drop_match.title
-        );
+        assert!(drop_match.title.ends_with("and tracking dropped 1 packets per second"), "{drop_match:?}");
         let since_boot = rule_match(&path(10, 3_000, false, &[HOOK, NO_TABLES]));
         assert_eq!(since_boot.severity, Severity::Medium);
-        assert!(since_boot.title.ends_with("dropped 3,000 packets since boot"), "{}", since_boot.title);
-        assert!(check(&HostView::once(&now)).is_empty(), "30 packets since boot are few");
+        assert!(since_boot.title.ends_with("dropped 3,000 packets since boot"), "{since_boot:?}");
+        assert!(RULE.once(&now).is_empty(), "30 packets since boot are few");
     }
 
     #[test]
@@ -385,7 +360,7 @@ mod tests {
     #[test]
     fn conntrack_entries_imply_tracking_if_hooks_are_unknown() {
         assert_eq!(rule_match(&path(10, 0, true, &[NO_TABLES])).severity, Severity::Medium);
-        assert!(check(&HostView::once(&path(0, 0, true, &[NO_TABLES]))).is_empty());
+        assert!(RULE.once(&path(0, 0, true, &[NO_TABLES])).is_empty());
     }
 
     #[test]
@@ -394,20 +369,22 @@ mod tests {
         without_rules.filter.nftables = Known::Value(Vec::new());
         without_rules.filter.iptables = Known::Value(Vec::new());
         without_rules.machine.kernel = Known::Value("6.18.44".to_owned());
-        assert!(check(&HostView::once(&without_rules)).is_empty());
+        assert!(RULE.once(&without_rules).is_empty());
         without_rules.machine.kernel = Known::Value("4.4.0".to_owned());
-        assert_eq!(check(&HostView::once(&without_rules)).len(), 1, "on old kernels the module suffices");
+        assert_eq!(RULE.once(&without_rules).len(), 1, "on old kernels the module suffices");
     }
 
     #[test]
     fn hosts_without_tracking_or_udp_services_have_no_finding() {
         let no_hook = ("/calls/nfnetlink/hooks.json", "[]");
-        assert!(check(&HostView::once(&path(0, 0, true, &[no_hook, NO_TABLES]))).is_empty());
+        assert!(RULE.once(&path(0, 0, true, &[no_hook, NO_TABLES])).is_empty());
+        // Nobody named the service, and no traffic is known.
+        assert!(RULE.once(&path(10, 0, false, &[HOOK, NO_TABLES])).is_empty());
         let mut without_service = path(10, 0, true, &[HOOK, NO_TABLES]);
         without_service.socket.services = Known::Value(Vec::new());
-        assert!(check(&HostView::once(&without_service)).is_empty());
+        assert!(RULE.once(&without_service).is_empty());
         let mut without_conntrack = path(10, 0, true, &[HOOK, NO_TABLES]);
         without_conntrack.filter.conntrack = Known::Value(None);
-        assert!(check(&HostView::once(&without_conntrack)).is_empty());
+        assert!(RULE.once(&without_conntrack).is_empty());
     }
 }

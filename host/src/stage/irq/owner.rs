@@ -61,17 +61,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn irq_owners_are_unknown_without_a_process_list() {
-        let owners = observe(&Host::scripted::<String, String>([]));
-        assert!(owners.why().is_some_and(|why| why.contains("/proc")));
-    }
-
-    #[test]
-    fn irq_owners_are_empty_without_known_daemons() {
-        assert_eq!(observe(&Host::scripted([("/proc/1/comm", "init\n")])), Known::Value(Vec::new()));
-    }
-
-    #[test]
     fn google_guest_agent_is_an_irq_owner() {
         let host = Host::scripted([("/proc/1/comm", "systemd\n"), ("/proc/700/comm", "google_guest_ag\n")]);
         let owners = observe(&host).into_value().expect("owners");

@@ -4,6 +4,7 @@
 use super::{InterfaceVectors, IrqVector};
 use crate::Scope;
 use crate::stage::PacketPath;
+use crate::stage::softirq::SoftnetCpu;
 use crate::{CpuSet, Host, HostRecording, Known};
 
 /// CPU lists in the kernel's notation.
@@ -22,19 +23,18 @@ pub(in crate::stage) struct SampleMachine<'a> {
     pub files: &'a [(&'a str, &'a str)],
 }
 
-impl Default for SampleMachine<'_> {
-    fn default() -> Self {
-        Self {
-            nodes: &["0-3"],
-            cores: &[],
-            isolated: "",
-            nic_node: None,
-            vectors: &[0, 1, 2, 3],
-            hints: None,
-            rps: &[],
-            files: &[],
-        }
-    }
+impl SampleMachine<'_> {
+    /// Four CPUs and as many queues, each on its own CPU.
+    pub(in crate::stage) const PLAIN: SampleMachine<'static> = SampleMachine {
+        nodes: &["0-3"],
+        cores: &[],
+        isolated: "",
+        nic_node: None,
+        vectors: &[0, 1, 2, 3],
+        hints: None,
+        rps: &[],
+        files: &[],
+    };
 }
 
 /// The observed state of the machine.
@@ -62,6 +62,21 @@ pub(in crate::stage) fn vectors(first_irq: u32, cpus: &[u32]) -> Vec<InterfaceVe
     };
     let vectors = Known::Value((0..).zip(cpus).map(vector).collect());
     vec![InterfaceVectors { interface: "eth0".into(), vectors }]
+}
+
+/// `softnet_stat`: packets processed, dropped and left by a squeeze, of each CPU.
+pub(in crate::stage) fn softnet(cpus: impl IntoIterator<Item = [u64; 3]>) -> Known<Vec<SoftnetCpu>> {
+    let (received_rps, flow_limit, backlog) = (None, None, None);
+    let line = |(cpu, [processed, dropped, time_squeeze]): (u32, [u64; 3])| SoftnetCpu {
+        cpu,
+        processed,
+        dropped,
+        time_squeeze,
+        received_rps,
+        flow_limit,
+        backlog,
+    };
+    Known::Value((0..).zip(cpus).map(line).collect())
 }
 
 impl SampleMachine<'_> {

@@ -8,9 +8,9 @@ use super::loss_names::{LossReason, counters_of_driver, xdp_counter_within};
 use crate::Severity;
 use crate::amount;
 use crate::counter::{CountedUnit, Counter};
+use crate::stage::HostView;
 use crate::stage::name::StageName;
 use crate::stage::view::is_small_loss_total;
-use crate::stage::{HostView, PacketPath};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct LossCounter {
@@ -162,11 +162,6 @@ fn percent(share: f64) -> String {
         0.1..10.0 => format!("{percent:.1} %"),
         _ => format!("{percent:.1e} %"),
     }
-}
-
-/// Received, sent and lost packets per interface.
-pub(in crate::stage) fn counters(path: &PacketPath) -> Vec<Counter> {
-    path.link.iter().flat_map(LinkState::counters).collect()
 }
 
 pub(super) fn counters_of_link(link: &LinkState) -> Vec<Counter> {

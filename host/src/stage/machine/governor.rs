@@ -98,7 +98,7 @@ fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{PacketPath, Scope};
+    use crate::PacketPath;
 
     fn machine(governor: &str, driver: &str, flags: &str) -> PacketPath {
         let files = [
@@ -108,30 +108,12 @@ mod tests {
             (path(1, "scaling_governor"), "performance\n".to_owned()),
             (path(0, "scaling_driver"), format!("{driver}\n")),
         ];
-        PacketPath::observe(&Host::scripted(files), &Scope::default())
-    }
-
-    #[test]
-    fn powersave_with_acpi_cpufreq_is_medium_and_proposes_performance() {
-        let path = machine("powersave", "acpi-cpufreq", "fpu");
-        let matches = check(&HostView::once(&path));
-        assert_eq!(
-            matches[0].title,
-            "1 of 2 CPUs are governed by powersave, which does not keep full frequency"
-        );
-        assert_eq!(matches[0].severity, Severity::Medium);
-        assert_eq!(matches[0].evidence[0].read_from, super::path(0, "scaling_governor"));
-        let change = &matches[0].changes[0];
-        assert_eq!(
-            change.setting.command(&change.to).as_deref(),
-            Some(&*format!("echo performance > {}", super::path(0, "scaling_governor")))
-        );
+        PacketPath::scripted(files)
     }
 
     #[test]
     fn governors_that_follow_the_load_are_low_severity() {
-        let severity =
-            |governor, driver| check(&HostView::once(&machine(governor, driver, "fpu")))[0].severity;
+        let severity = |governor, driver| RULE.once(&machine(governor, driver, "fpu"))[0].severity;
         assert_eq!(severity("powersave", "intel_pstate"), Severity::Low);
         assert_eq!(severity("schedutil", "intel_cpufreq"), Severity::Low);
         assert_eq!(severity("powersave", "intel_cpufreq"), Severity::Medium);
@@ -142,23 +124,7 @@ mod tests {
         for (governor, flags) in
             [("performance", "fpu"), ("powersave", "fpu hypervisor"), ("userspace", "fpu")]
         {
-            assert!(
-                check(&HostView::once(&machine(governor, "acpi-cpufreq", flags))).is_empty(),
-                "{governor}"
-            );
+            assert!(RULE.once(&machine(governor, "acpi-cpufreq", flags)).is_empty(), "{governor}");
         }
-    }
-
-    #[test]
-    fn governors_are_none_without_scaling_and_unknown_if_empty() {
-        let online = Known::Value(CpuSet::from_list("0").expect("a list"));
-        let without_scaling = Host::scripted::<String, String>([]);
-        assert_eq!(Known::from(governors(&without_scaling, &online)), Known::Value(None));
-        assert_eq!(Known::from(driver(&without_scaling, &online)), Known::Value(None));
-        let empty = Host::scripted([(path(0, "scaling_governor"), "")]);
-        assert_eq!(
-            Known::from(governors(&empty, &online)).why(),
-            Some(&*format!("{}: empty", path(0, "scaling_governor")))
-        );
     }
 }

@@ -2,9 +2,6 @@
 
 use serde::Serialize;
 
-use super::MachineState;
-use crate::counter::{CountedUnit, Counter};
-use crate::stage::name::StageName;
 use crate::{CpuSet, Host, Known};
 
 pub(super) const PATH: &str = "/proc/stat";
@@ -94,25 +91,6 @@ pub(crate) fn cpu_times(text: &str) -> Result<Vec<CpuTimes>, String> {
         times.push(CpuTimes { cpu, user, system, idle, irq, softirq, steal });
     }
     if times.is_empty() { Err("no line of a CPU".to_owned()) } else { Ok(times) }
-}
-
-pub(in crate::stage) fn counters(machine: &MachineState) -> Vec<Counter> {
-    let times = machine.cpu_times.value().map_or(&[][..], Vec::as_slice);
-    let cpu_counters = |time: &CpuTimes| {
-        let place = format!("cpu {}", time.cpu);
-        let parts = [
-            ("user", time.user),
-            ("system", time.system),
-            ("idle", time.idle),
-            ("irq", time.irq),
-            ("softirq", time.softirq),
-            ("steal", time.steal),
-        ];
-        parts.map(|(name, ticks)| {
-            Counter::new(StageName::Machine, &place, name, CountedUnit::Ticks, ticks, PATH)
-        })
-    };
-    times.iter().flat_map(cpu_counters).collect()
 }
 
 #[cfg(test)]

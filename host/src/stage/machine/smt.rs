@@ -99,26 +99,14 @@ fn busy_share(view: &HostView<'_>) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Scope;
 
     fn machine(siblings: &str, control: &str, stat: &str) -> PacketPath {
-        PacketPath::observe(
-            &Host::scripted([
-                ("/sys/devices/system/cpu/online", siblings),
-                ("/sys/devices/system/cpu/cpu0/topology/thread_siblings_list", siblings),
-                (CONTROL, control),
-                ("/proc/stat", stat),
-            ]),
-            &Scope::default(),
-        )
-    }
-
-    #[test]
-    fn hardware_threads_sharing_a_core_are_a_note() {
-        let matches = check_shared(&HostView::once(&machine("0-1", "on\n", "")));
-        assert_eq!(matches[0].title, "2 CPUs are hardware threads of one core");
-        assert_eq!((matches[0].severity, &matches[0].evidence[0].value), (Severity::Note, &"0-1".into()));
-        assert!(check_shared(&HostView::once(&machine("0", "notsupported\n", ""))).is_empty());
+        PacketPath::scripted([
+            ("/sys/devices/system/cpu/online", siblings),
+            ("/sys/devices/system/cpu/cpu0/topology/thread_siblings_list", siblings),
+            (CONTROL, control),
+            ("/proc/stat", stat),
+        ])
     }
 
     #[test]
@@ -126,19 +114,13 @@ mod tests {
         let reading = |control: &str, stat: &str| machine("0", control, stat);
         let before = reading("off\n", "cpu0 0 0 0 100 0 0 0 0\n");
         let busy = reading("off\n", "cpu0 10 0 40 105 0 0 45 0\n");
-        let matches = check_off(&HostView::twice(&before, &busy));
+        let matches = OFF.twice(&before, &busy);
         assert_eq!(matches[0].title, "Hardware threads are switched off, and the CPUs are 95 % busy");
         assert_eq!(matches[0].commands, ["echo on > /sys/devices/system/cpu/smt/control"]);
-        assert!(check_off(&HostView::once(&busy)).is_empty());
+        assert!(OFF.once(&busy).is_empty());
         let idle = reading("off\n", "cpu0 10 0 40 200 0 0 45 0\n");
-        assert!(check_off(&HostView::twice(&before, &idle)).is_empty());
+        assert!(OFF.twice(&before, &idle).is_empty());
         let force_off = reading("forceoff\n", "cpu0 10 0 40 105 0 0 45 0\n");
-        assert!(check_off(&HostView::twice(&before, &force_off)).is_empty());
-    }
-
-    #[test]
-    fn smt_control_is_none_without_the_file_and_unknown_if_empty() {
-        assert_eq!(control(&Host::scripted::<String, String>([])), Known::Value(None));
-        assert!(control(&Host::scripted([(CONTROL, "")])).why().is_some());
+        assert!(OFF.twice(&before, &force_off).is_empty());
     }
 }

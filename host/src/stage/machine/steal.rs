@@ -76,41 +76,41 @@ fn share(part: u64, whole: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Host, PacketPath, Scope};
+    use crate::PacketPath;
 
     fn reading(stat: &str) -> PacketPath {
-        PacketPath::observe(&Host::scripted([("/proc/stat", stat)]), &Scope::default())
+        PacketPath::scripted([("/proc/stat", stat)])
     }
 
     #[test]
     fn current_steal_outweighs_steal_since_boot() {
         let before = reading("cpu0 100 0 0 900 0 0 0 0\ncpu1 100 0 0 900 0 0 0 0\n");
         let now = reading("cpu0 150 0 0 930 0 0 0 20\ncpu1 150 0 0 950 0 0 0 0\n");
-        let matches = check(&HostView::twice(&before, &now));
-        assert_eq!(matches[0].title, "The hypervisor took 10.0 % of the CPU time between the readings");
-        assert_eq!(matches[0].severity, Severity::Medium);
+        let matches = RULE.twice(&before, &now);
+        let title = "The hypervisor took 10.0 % of the CPU time between the readings";
+        assert_eq!(matches[0].summary(), (Severity::Medium, title));
         assert_eq!(matches[0].evidence[1].what, "ticks of steal on CPU 0, of 100");
         assert_eq!(matches[0].evidence[1].value, 20);
         // The same steal is 0.9 % of the time since boot.
-        assert!(check(&HostView::once(&now)).is_empty());
+        assert!(RULE.once(&now).is_empty());
         let heavy = reading("cpu0 0 0 0 800 0 0 0 200\n");
-        assert_eq!(check(&HostView::once(&heavy))[0].severity, Severity::Medium);
-        assert!(check(&HostView::once(&heavy))[0].title.ends_with("since boot"));
+        assert_eq!(RULE.once(&heavy)[0].severity, Severity::Medium);
+        assert!(RULE.once(&heavy)[0].title.ends_with("since boot"));
     }
 
     #[test]
     fn absent_steal_short_uptime_and_malformed_stat_are_not_reported() {
         let before = reading("cpu0 100 0 0 900 0 0 0 50\n");
         let now = reading("cpu0 150 0 0 950 0 0 0 50\n");
-        assert!(check(&HostView::twice(&before, &now)).is_empty());
-        assert!(check(&HostView::once(&reading("cpu0 0 0 0 10 0 0 0 5\n"))).is_empty());
-        assert!(check(&HostView::once(&reading("garbage\n"))).is_empty());
+        assert!(RULE.twice(&before, &now).is_empty());
+        assert!(RULE.once(&reading("cpu0 0 0 0 10 0 0 0 5\n")).is_empty());
+        assert!(RULE.once(&reading("garbage\n")).is_empty());
     }
 
     #[test]
     fn a_cpu_with_reset_counters_is_excluded_from_steal() {
         let before = reading("cpu0 100 0 0 900 0 0 0 0\ncpu1 500 0 0 900 0 0 0 800\n");
         let now = reading("cpu0 200 0 0 900 0 0 0 0\ncpu1 1 0 0 1 0 0 0 1\n");
-        assert!(check(&HostView::twice(&before, &now)).is_empty());
+        assert!(RULE.twice(&before, &now).is_empty());
     }
 }

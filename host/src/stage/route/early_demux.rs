@@ -48,10 +48,10 @@ mod tests {
     use super::*;
     use crate::stage::socket::sample::service;
     use crate::stage::socket::{ServiceSockets, SocketProtocol};
-    use crate::{Host, Known, PacketPath, Scope};
+    use crate::{Known, PacketPath};
 
     fn path(protocol: SocketProtocol, named: bool, files: &[(&str, &str)]) -> PacketPath {
-        let mut path = PacketPath::observe(&Host::scripted(files.iter().copied()), &Scope::default());
+        let mut path = PacketPath::scripted(files.iter().copied());
         path.socket.services = Known::Value(vec![ServiceSockets { protocol, named, ..service(0) }]);
         path
     }
@@ -59,27 +59,12 @@ mod tests {
     const ON: [(&str, &str); 2] = [("/proc/sys/net/ipv4/ip_early_demux", "1\n"), (UDP_PATH, "1\n")];
 
     #[test]
-    fn early_demux_is_low_severity_for_a_named_udp_service() {
-        let matches = check(&HostView::once(&path(SocketProtocol::Udp, true, &ON)));
-        assert_eq!(
-            matches[0].title,
-            "Each UDP packet is looked up among connected sockets first, and udp 10.0.0.1:53 (echo) answers from sockets that are \
-             not connected"
-        );
-        assert_eq!((matches[0].severity, &*matches[0].evidence[0].read_from), (Severity::Low, UDP_PATH));
-        let change = &matches[0].changes[0];
-        let command = change.setting.command(&change.to);
-        assert_eq!(command.as_deref(), Some("sysctl -w net.ipv4.udp_early_demux=0"));
-        // Nobody named the service, and no traffic is known.
-        assert!(check(&HostView::once(&path(SocketProtocol::Udp, false, &ON))).is_empty());
-    }
-
-    #[test]
     fn early_demux_is_not_reported_if_off_unknown_or_without_udp_service() {
-        let is_reported = |protocol, files: &[(&str, &str)]| {
-            !check(&HostView::once(&path(protocol, true, files))).is_empty()
-        };
-        assert!(!is_reported(SocketProtocol::Tcp, &ON));
+        let is_reported =
+            |protocol, files: &[(&str, &str)]| !RULE.once(&path(protocol, true, files)).is_empty();
+        assert!(is_reported(SocketProtocol::Udp, &ON) && !is_reported(SocketProtocol::Tcp, &ON));
+        // Nobody named the service, and no traffic is known.
+        assert!(RULE.once(&path(SocketProtocol::Udp, false, &ON)).is_empty());
         assert!(!is_reported(SocketProtocol::Udp, &[ON[0], (UDP_PATH, "0\n")]));
         assert!(!is_reported(SocketProtocol::Udp, &[("/proc/sys/net/ipv4/ip_early_demux", "0\n"), ON[1]]));
         // Linux before 4.12 has one switch that includes TCP, which should stay on.

@@ -189,41 +189,21 @@ mod tests {
     }
 
     #[test]
-    fn disabling_validation_on_linux_4_6_also_sets_accept_local() {
-        let matches = check_validation(&HostView::once(&host("4.6.3", "1", "1", "0", 2)));
-        assert_eq!(matches[0].title, "The route of each IPv4 packet is looked up twice on ens1f0");
-        assert_eq!(matches[0].severity, Severity::Low);
-        assert_eq!(
-            matches[0].change_commands(),
-            [
-                "sysctl -w net.ipv4.conf.all.rp_filter=0",
-                "sysctl -w net.ipv4.conf.ens1f0.rp_filter=0",
-                "sysctl -w net.ipv4.conf.ens1f0.accept_local=1"
-            ]
-        );
-        let evidence = &matches[0].evidence[1];
-        assert_eq!((&evidence.value, &evidence.read_from), (&1.into(), &conf_path("ens1f0", "rp_filter")));
-        let half_fixed = check_validation(&HostView::once(&host("4.6.3", "0", "0", "0", 2)));
+    fn disabling_validation_also_sets_accept_local_before_linux_4_15() {
+        let half_fixed = VALIDATION.once(&host("4.6.3", "0", "0", "0", 2));
         assert_eq!(half_fixed[0].change_commands(), ["sysctl -w net.ipv4.conf.ens1f0.accept_local=1"]);
-    }
-
-    #[test]
-    fn disabling_validation_on_linux_6_1_only_clears_rp_filter() {
-        let loose = check_validation(&HostView::once(&host("6.1.0", "0", "2", "0", 2)));
+        let loose = VALIDATION.once(&host("6.1.0", "0", "2", "0", 2));
         assert_eq!(loose[0].change_commands(), ["sysctl -w net.ipv4.conf.ens1f0.rp_filter=0"]);
-        assert!(check_validation(&HostView::once(&host("6.1.0", "0", "0", "0", 2))).is_empty());
+        assert!(VALIDATION.once(&host("6.1.0", "0", "0", "0", 2)).is_empty());
     }
 
     #[test]
     fn source_validation_is_not_reported_if_off_and_a_note_on_routers() {
-        assert!(check_validation(&HostView::once(&host("4.6.3", "0", "0", "1", 2))).is_empty());
-        assert_eq!(
-            check_validation(&HostView::once(&host("4.6.3", "1", "1", "0", 1)))[0].severity,
-            Severity::Note
-        );
-        assert!(check_validation(&HostView::once(&host("4.6.3", "x", "1", "0", 2))).is_empty());
+        assert!(VALIDATION.once(&host("4.6.3", "0", "0", "1", 2)).is_empty());
+        assert_eq!(VALIDATION.once(&host("4.6.3", "1", "1", "0", 1))[0].severity, Severity::Note);
+        assert!(VALIDATION.once(&host("4.6.3", "x", "1", "0", 2)).is_empty());
         // Without a kernel version the effect of accept_local is unknown.
-        assert!(check_validation(&HostView::once(&host("", "0", "0", "0", 2))).is_empty());
+        assert!(VALIDATION.once(&host("", "0", "0", "0", 2)).is_empty());
     }
 
     #[test]
@@ -244,11 +224,7 @@ mod tests {
                 expected.push("sysctl -w net.ipv4.conf.all.rp_filter=0".to_owned());
             }
             expected.push("sysctl -w net.ipv4.conf.ens1f0.rp_filter=0".to_owned());
-            assert_eq!(
-                check_validation(&HostView::once(&path))[0].change_commands(),
-                expected,
-                "{all} {others:?}"
-            );
+            assert_eq!(VALIDATION.once(&path)[0].change_commands(), expected, "{all} {others:?}");
         }
     }
 
@@ -257,7 +233,7 @@ mod tests {
         let many: Vec<String> = (0..9).map(|number| format!("veth{number}")).collect();
         let many: Vec<(&str, &str)> = many.iter().map(|name| (name.as_str(), "0")).collect();
         for others in [&[("default", "1")][..], many.as_slice(), &[("eth1", "on")]] {
-            let matches = check_validation(&HostView::once(&with_others("2", others)));
+            let matches = VALIDATION.once(&with_others("2", others));
             assert_eq!(
                 (matches[0].severity, matches[0].change_commands()),
                 (Severity::Low, Vec::<String>::new()),
@@ -279,9 +255,9 @@ mod tests {
     #[test]
     fn source_validation_is_a_note_without_a_udp_service() {
         let mut path = host("6.1.0", "2", "2", "0", 2);
-        assert_eq!(check_validation(&HostView::once(&path))[0].severity, Severity::Low);
+        assert_eq!(VALIDATION.once(&path)[0].severity, Severity::Low);
         path.socket.services = Known::Value(Vec::new());
-        assert_eq!(check_validation(&HostView::once(&path))[0].severity, Severity::Note);
+        assert_eq!(VALIDATION.once(&path)[0].severity, Severity::Note);
     }
 
     fn drop_reading(uptime: &str, drops: u64, received: u64) -> PacketPath {
@@ -301,23 +277,20 @@ mod tests {
     #[test]
     fn current_reverse_path_drops_outweigh_drops_since_boot() {
         let (before, now) = (drop_reading("10.0", 100, 1000), drop_reading("12.0", 300, 3000));
-        let matches = check_drops(&HostView::twice(&before, &now));
-        assert_eq!(matches[0].title, "The reverse-path filter dropped 100 of 1,000 packets per second");
-        assert_eq!(matches[0].severity, Severity::Medium);
-        assert_eq!(matches[0].change_commands(), ["sysctl -w net.ipv4.conf.ens1f0.rp_filter=2"]);
-        let since_boot = check_drops(&HostView::once(&now));
-        assert_eq!(since_boot[0].title, "The reverse-path filter dropped 300 of 3,000 packets since boot");
-        assert_eq!(since_boot[0].severity, Severity::Low);
+        assert_eq!(DROPS.twice(&before, &now)[0].severity, Severity::Medium);
+        let since_boot = DROPS.once(&now);
+        let title = "The reverse-path filter dropped 300 of 3,000 packets since boot";
+        assert_eq!(since_boot[0].summary(), (Severity::Low, title));
         let single = drop_reading("12.0", 101, 1900);
-        assert_eq!(check_drops(&HostView::twice(&before, &single))[0].severity, Severity::Note);
-        assert_eq!(check_drops(&HostView::once(&drop_reading("10.0", 1, 900)))[0].severity, Severity::Note);
+        assert_eq!(DROPS.twice(&before, &single)[0].severity, Severity::Note);
+        assert_eq!(DROPS.once(&drop_reading("10.0", 1, 900))[0].severity, Severity::Note);
     }
 
     #[test]
     fn old_or_rare_reverse_path_drops_are_not_reported() {
         let (before, now) = (drop_reading("10.0", 300, 1000), drop_reading("12.0", 300, 3000));
-        assert!(check_drops(&HostView::twice(&before, &now)).is_empty());
-        assert!(check_drops(&HostView::once(&drop_reading("10.0", 3, 1_000_000))).is_empty());
-        assert!(check_drops(&HostView::once(&drop_reading("10.0", 0, 0))).is_empty());
+        assert!(DROPS.twice(&before, &now).is_empty());
+        assert!(DROPS.once(&drop_reading("10.0", 3, 1_000_000)).is_empty());
+        assert!(DROPS.once(&drop_reading("10.0", 0, 0)).is_empty());
     }
 }

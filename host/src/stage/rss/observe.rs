@@ -112,14 +112,4 @@ mod tests {
         let rss = observe(&[("rss", r#"{"table": [], "hash": null}"#)]);
         assert_eq!((&rss.table, &rss.hash), (&Known::Value(None), &Known::Value(None)));
     }
-
-    #[test]
-    fn failed_rss_queries_are_unknown_with_a_reason() {
-        let rss =
-            observe(&[("rss", r#"{"errno": 19}"#), ("ntuple", "[{]"), ("flow-hash/udp4", r#"{"errno": 1}"#)]);
-        assert!(rss.table.why().is_some_and(|why| why.contains("reading the indirection table of eth0")));
-        assert!(rss.ntuple.why().is_some_and(|why| why.contains("/calls/ethtool/eth0/ntuple.json")));
-        assert!(rss.fields.why().is_some_and(|why| why.contains("udp4")));
-        assert!(rss.table_queues.why().is_some());
-    }
 }

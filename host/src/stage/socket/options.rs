@@ -91,11 +91,4 @@ mod tests {
     fn error_for_another_socket(inode: u64, at: (u32, u32)) -> String {
         options(&Host::live(), inode + 1, at).expect_err("another socket").to_string()
     }
-
-    #[test]
-    fn recorded_socket_options_ignore_unknown_fields() {
-        let host = Host::scripted([("/calls/socket/7/options.json", r#"{"reuseport": true, "later": 1}"#)]);
-        let options = options(&host, 7, (1, 3)).expect("an answer");
-        assert!(options.reuseport && options.incoming_cpu.is_none());
-    }
 }

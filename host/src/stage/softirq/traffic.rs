@@ -74,16 +74,16 @@ mod tests {
 
     #[test]
     fn costs_of_an_idle_interface_are_notes_and_plans_stay_the_same() {
-        let hints = SampleMachine { vectors: &[0, 0], hints: Some(&[0, 1]), ..SampleMachine::default() };
+        let hints = SampleMachine { vectors: &[0, 0], hints: Some(&[0, 1]), ..SampleMachine::PLAIN };
         let far = SampleMachine {
             nodes: &["0-1", "2-3"],
             nic_node: Some(0),
             vectors: &[2],
-            ..SampleMachine::default()
+            ..SampleMachine::PLAIN
         };
         let crossing = SampleMachine { vectors: &[0, 2], rps: &["0-3", "2-3"], ..far.clone() };
         let sibling =
-            SampleMachine { cores: &["0,1", "2,3"], vectors: &[0], rps: &["1"], ..SampleMachine::default() };
+            SampleMachine { cores: &["0,1", "2,3"], vectors: &[0], rps: &["1"], ..SampleMachine::PLAIN };
         for (rule, machine, severity) in [
             (not_hint::RULE, hints, Medium),
             (far_node::RULE, far, Medium),

@@ -46,16 +46,23 @@ pub struct ThreadSightings {
     pub untold: Option<String>,
 }
 
+/// The inodes of the sockets that each process holds, by descriptor.
+pub(super) fn sockets_by_pid<'s>(
+    services: impl IntoIterator<Item = &'s ServiceSockets>,
+) -> BTreeMap<u32, BTreeMap<u32, u64>> {
+    let mut sockets_by_pid: BTreeMap<u32, BTreeMap<u32, u64>> = BTreeMap::new();
+    for socket in services.into_iter().flat_map(|service| &service.sockets) {
+        for (pid, descriptor) in &socket.descriptors {
+            sockets_by_pid.entry(*pid).or_default().insert(*descriptor, socket.inode);
+        }
+    }
+    sockets_by_pid
+}
+
 impl<'h> ThreadSampling<'h> {
     /// Samples all processes that hold a socket of these services.
     pub fn new<'s>(host: &'h Host, services: impl IntoIterator<Item = &'s ServiceSockets>) -> Self {
-        let mut sockets_by_pid: BTreeMap<u32, BTreeMap<u32, u64>> = BTreeMap::new();
-        for socket in services.into_iter().flat_map(|service| &service.sockets) {
-            for (pid, descriptor) in &socket.descriptors {
-                sockets_by_pid.entry(*pid).or_default().insert(*descriptor, socket.inode);
-            }
-        }
-        Self::of_sockets(host, sockets_by_pid)
+        Self::of_sockets(host, sockets_by_pid(services))
     }
 
     /// Samples these processes. `sockets_by_pid` has the inodes of their sockets by descriptor.

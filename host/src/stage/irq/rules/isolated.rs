@@ -21,12 +21,8 @@ pub(in crate::stage) const RULE: Rule = Rule {
     remedy: "Move the vectors to the other CPUs, or use fewer queues than there are other CPUs. Vectors that the \
              kernel manages follow isolcpus=managed_irq at boot.",
     caveats: "The CPUs are isolated for the server itself, whose threads read their packets there.",
-    check,
+    check: |view| super::check_interfaces(view, match_interface),
 };
-
-fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
-    super::check_interfaces(view, match_interface)
-}
 
 fn match_interface(view: &HostView<'_>, interface: &str) -> Option<RuleMatch> {
     let path = view.now;
@@ -77,16 +73,16 @@ mod tests {
         [("/proc/uptime", "1000.00 1.00\n"), ("/sys/class/net/eth0/statistics/rx_packets", "9900000\n")];
 
     fn matches(machine: &SampleMachine<'_>) -> Vec<RuleMatch> {
-        check(&HostView::once(&path(machine)))
+        RULE.once(&path(machine))
     }
 
     #[test]
     fn busy_queues_on_isolated_cpus_are_moved_to_other_cpus() {
         let machine =
-            SampleMachine { vectors: &[0, 2], isolated: "2-3", files: &BUSY, ..SampleMachine::default() };
+            SampleMachine { vectors: &[0, 2], isolated: "2-3", files: &BUSY, ..SampleMachine::PLAIN };
         let rule_match = matches(&machine).remove(0);
-        assert_eq!(rule_match.title, "1 of 2 receive queues of eth0 interrupt isolated CPUs (2)");
-        assert_eq!(rule_match.severity, Severity::Medium);
+        let title = "1 of 2 receive queues of eth0 interrupt isolated CPUs (2)";
+        assert_eq!(rule_match.summary(), (Severity::Medium, title));
         assert_eq!(rule_match.change_texts(), ["affinity of IRQ 101 (eth0-TxRx-1) 00000002"]);
     }
 
@@ -94,7 +90,7 @@ mod tests {
     fn nohz_full_cpus_count_as_isolated() {
         let match_count = |list| {
             let files = [BUSY[0], BUSY[1], ("/sys/devices/system/cpu/nohz_full", list)];
-            matches(&SampleMachine { vectors: &[0, 2], files: &files, ..SampleMachine::default() }).len()
+            matches(&SampleMachine { vectors: &[0, 2], files: &files, ..SampleMachine::PLAIN }).len()
         };
         assert_eq!((match_count("2-3\n"), match_count("(null)\n"), match_count("\n")), (1, 0, 0));
     }
@@ -102,7 +98,7 @@ mod tests {
     #[test]
     fn quiet_interfaces_and_queues_on_housekeeping_cpus_are_not_reported() {
         let quiet = [BUSY[0], ("/sys/class/net/eth0/statistics/rx_packets", "99000\n")];
-        let machine = SampleMachine { vectors: &[0, 2], isolated: "2-3", ..SampleMachine::default() };
+        let machine = SampleMachine { vectors: &[0, 2], isolated: "2-3", ..SampleMachine::PLAIN };
         assert!(matches(&SampleMachine { files: &quiet, ..machine.clone() }).is_empty());
         let files = &BUSY[..];
         assert!(matches(&SampleMachine { vectors: &[0, 1], files, ..machine.clone() }).is_empty());
@@ -112,11 +108,11 @@ mod tests {
     #[test]
     fn queues_on_isolated_cpus_are_a_note_if_the_server_runs_there() {
         let machine =
-            SampleMachine { vectors: &[0, 2], isolated: "2-3", files: &BUSY, ..SampleMachine::default() };
+            SampleMachine { vectors: &[0, 2], isolated: "2-3", files: &BUSY, ..SampleMachine::PLAIN };
         let mut path = path(&machine);
         let mut severity = |allowed| {
             path.thread.serving = Known::Value(vec![thread(7, 1, allowed)]);
-            check(&HostView::once(&path))[0].severity
+            RULE.once(&path)[0].severity
         };
         assert_eq!((severity("2"), severity("0-3")), (Severity::Note, Severity::Medium));
     }

@@ -23,12 +23,8 @@ pub(in crate::stage) const RULE: Rule = Rule {
     remedy: "Give each receive queue's vector a CPU of its own, over all nodes. First make other programs that set \
              affinities leave these alone.",
     caveats: super::CAVEATS,
-    check,
+    check: |view| super::check_interfaces(view, match_interface),
 };
-
-fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
-    super::check_interfaces(view, match_interface)
-}
 
 fn match_interface(view: &HostView<'_>, interface: &str) -> Option<RuleMatch> {
     let path = view.now;
@@ -104,63 +100,38 @@ mod tests {
 
     const TWO_NODES: SampleMachine<'_> = SampleMachine {
         nodes: &["0-1", "2-3"],
-        cores: &[],
-        isolated: "",
         nic_node: Some(0),
         vectors: &[0, 1, 1, 0],
         hints: Some(&[0, 1, 2, 3]),
-        rps: &[],
-        files: &[],
+        ..SampleMachine::PLAIN
     };
-
-    fn matches(path: &PacketPath) -> Vec<RuleMatch> {
-        check(&HostView::once(path))
-    }
-
-    #[test]
-    fn queues_exceeding_the_cpus_of_a_node_are_spread_over_both_nodes() {
-        let mut path = path(&TWO_NODES);
-        path.thread.serving = Known::Value(vec![thread(7, 1, "0-3"), thread(8, 1, "0-3")]);
-        let rule_match = matches(&path).remove(0);
-        assert_eq!(
-            rule_match.title,
-            "All 4 receive queues of eth0 interrupt the 2 CPUs of NUMA node 0, and the 2 CPUs of the other node none"
-        );
-        assert_eq!(rule_match.severity, Severity::High);
-        assert_eq!(rule_match.evidence[0].value["101 eth0-TxRx-1"], "1");
-        assert_eq!(rule_match.evidence[1].value["1"], "2-3");
-        assert_eq!(
-            rule_match.change_texts(),
-            ["affinity of IRQ 102 (eth0-TxRx-2) 00000004", "affinity of IRQ 103 (eth0-TxRx-3) 00000008"]
-        );
-    }
 
     #[test]
     fn one_node_severity_depends_on_service_threads_and_traffic() {
         let mut path = path(&TWO_NODES);
         path.thread.serving = Known::unknown("not looked at");
-        assert_eq!(matches(&path)[0].severity, Severity::Medium);
+        assert_eq!(RULE.once(&path)[0].severity, Severity::Medium);
         path.thread.serving = Known::Value(vec![thread(7, 1, "0-3")]);
-        assert_eq!(matches(&path)[0].severity, Severity::Low);
+        assert_eq!(RULE.once(&path)[0].severity, Severity::Low);
         path.thread.serving = Known::Value(vec![thread(7, 1, "0-1"), thread(8, 1, "0")]);
-        assert!(matches(&path).is_empty());
+        assert!(RULE.once(&path).is_empty());
         let quiet =
             [("/proc/uptime", "1000.00 1.00\n"), ("/sys/class/net/eth0/statistics/rx_packets", "99000\n")];
         let path = crate::stage::irq::sample::path(&SampleMachine { files: &quiet, ..TWO_NODES });
-        assert_eq!(matches(&path)[0].severity, Severity::Note);
+        assert_eq!(RULE.once(&path)[0].severity, Severity::Note);
     }
 
     #[test]
     fn enough_cpus_a_single_node_or_queues_on_both_nodes_are_not_reported() {
         for machine in [
-            SampleMachine { vectors: &[0, 1], ..TWO_NODES.clone() },
-            SampleMachine { nodes: &["0-3"], ..TWO_NODES.clone() },
-            SampleMachine { vectors: &[0, 1, 2, 3], ..TWO_NODES.clone() },
-            SampleMachine { vectors: &[0], ..TWO_NODES.clone() },
-            SampleMachine { vectors: &[], ..TWO_NODES.clone() },
-            SampleMachine { isolated: "2-3", ..TWO_NODES.clone() },
+            SampleMachine { vectors: &[0, 1], ..TWO_NODES },
+            SampleMachine { nodes: &["0-3"], ..TWO_NODES },
+            SampleMachine { vectors: &[0, 1, 2, 3], ..TWO_NODES },
+            SampleMachine { vectors: &[0], ..TWO_NODES },
+            SampleMachine { vectors: &[], ..TWO_NODES },
+            SampleMachine { isolated: "2-3", ..TWO_NODES },
         ] {
-            assert!(matches(&path(&machine)).is_empty(), "{machine:?}");
+            assert!(RULE.once(&path(&machine)).is_empty(), "{machine:?}");
         }
     }
 }

@@ -21,12 +21,8 @@ pub(in crate::stage) const RULE: Rule = Rule {
              nodes, hardware threads that share a core last. First make other programs that set affinities leave these \
              alone.",
     caveats: super::CAVEATS,
-    check,
+    check: |view| super::check_interfaces(view, match_interface),
 };
-
-fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
-    super::check_interfaces(view, match_interface)
-}
 
 fn match_interface(view: &HostView<'_>, interface: &str) -> Option<RuleMatch> {
     let path = view.now;
@@ -76,42 +72,16 @@ mod tests {
     use crate::stage::irq::sample::{SampleMachine, cpus, path};
 
     fn matches(machine: &SampleMachine<'_>) -> Vec<RuleMatch> {
-        check(&HostView::once(&path(machine)))
-    }
-
-    #[test]
-    fn queues_sharing_a_cpu_are_spread_over_idle_cpus() {
-        let machine = SampleMachine { vectors: &[0, 0, 2, 0], ..SampleMachine::default() };
-        let rule_match = matches(&machine).remove(0);
-        assert_eq!(
-            rule_match.title,
-            "4 receive queues of eth0 interrupt 2 of 4 CPUs: CPU 0 has 3 of them, 2 CPUs have none"
-        );
-        assert_eq!(rule_match.severity, Severity::High);
-        let changes: Vec<String> = rule_match
-            .changes
-            .iter()
-            .map(|change| {
-                let from = change.from.as_ref().map_or("?", |value| value.as_str());
-                format!("{} {from} {}", change.setting, change.to)
-            })
-            .collect();
-        assert_eq!(
-            changes,
-            [
-                "affinity of IRQ 101 (eth0-TxRx-1) 00000001 00000002",
-                "affinity of IRQ 103 (eth0-TxRx-3) 00000001 00000008"
-            ]
-        );
-        let machine = SampleMachine { vectors: &[0, 0, 2, 3], ..SampleMachine::default() };
-        assert_eq!(matches(&machine)[0].severity, Severity::Medium);
+        RULE.once(&path(machine))
     }
 
     #[test]
     fn queues_sharing_a_cpu_are_a_note_without_traffic() {
+        let machine = SampleMachine { vectors: &[0, 0, 2, 3], ..SampleMachine::PLAIN };
+        assert_eq!(matches(&machine)[0].severity, Severity::Medium);
         let quiet =
             [("/proc/uptime", "1000.00 1.00\n"), ("/sys/class/net/eth0/statistics/rx_packets", "99000\n")];
-        let machine = SampleMachine { vectors: &[0; 4], files: &quiet, ..SampleMachine::default() };
+        let machine = SampleMachine { vectors: &[0; 4], files: &quiet, ..SampleMachine::PLAIN };
         assert_eq!(matches(&machine)[0].severity, Severity::Note);
         let busy = [quiet[0], ("/sys/class/net/eth0/statistics/rx_packets", "9900000\n")];
         assert_eq!(matches(&SampleMachine { files: &busy, ..machine.clone() })[0].severity, Severity::High);
@@ -132,7 +102,7 @@ mod tests {
                 ("/proc/net/snmp", &*snmp),
                 ("/proc/stat", &*stat),
             ];
-            path(&SampleMachine { vectors: &[0; 4], files: &files, ..SampleMachine::default() })
+            path(&SampleMachine { vectors: &[0; 4], files: &files, ..SampleMachine::PLAIN })
         };
         let severities = |view: &HostView<'_>| {
             let finding = RULE.findings(view).remove(0);
@@ -151,12 +121,12 @@ mod tests {
     #[test]
     fn queues_on_their_own_cpus_or_without_free_cpus_are_not_reported() {
         for machine in [
-            SampleMachine::default(),
-            SampleMachine { vectors: &[3], ..SampleMachine::default() },
-            SampleMachine { vectors: &[], ..SampleMachine::default() },
-            SampleMachine { vectors: &[0, 1, 2, 3, 0, 1], ..SampleMachine::default() },
-            SampleMachine { vectors: &[0, 1, 0, 1], isolated: "2-3", ..SampleMachine::default() },
-            SampleMachine { nodes: &["0"], vectors: &[0, 0], ..SampleMachine::default() },
+            SampleMachine::PLAIN,
+            SampleMachine { vectors: &[3], ..SampleMachine::PLAIN },
+            SampleMachine { vectors: &[], ..SampleMachine::PLAIN },
+            SampleMachine { vectors: &[0, 1, 2, 3, 0, 1], ..SampleMachine::PLAIN },
+            SampleMachine { vectors: &[0, 1, 0, 1], isolated: "2-3", ..SampleMachine::PLAIN },
+            SampleMachine { nodes: &["0"], vectors: &[0, 0], ..SampleMachine::PLAIN },
         ] {
             assert!(matches(&machine).is_empty(), "{machine:?}");
         }
@@ -164,21 +134,21 @@ mod tests {
 
     #[test]
     fn managed_and_multi_cpu_vectors_are_not_moved() {
-        let mut path = path(&SampleMachine { vectors: &[0, 0], ..SampleMachine::default() });
+        let mut path = path(&SampleMachine { vectors: &[0, 0], ..SampleMachine::PLAIN });
         let Known::Value(vectors) = &mut path.irq.interfaces[0].vectors else { panic!("vectors") };
         vectors[1].managed = Known::Value(Some(true));
-        assert!(check(&HostView::once(&path))[0].changes.is_empty());
+        assert!(RULE.once(&path)[0].changes.is_empty());
         let Known::Value(vectors) = &mut path.irq.interfaces[0].vectors else { panic!("vectors") };
         vectors[1].affinity = Known::Value(cpus("0-1"));
         vectors[1].effective = Known::Value(Some(cpus("0-1")));
-        assert!(check(&HostView::once(&path)).is_empty());
+        assert!(RULE.once(&path).is_empty());
     }
 
     #[test]
     fn pending_affinity_overrides_the_effective_affinity() {
-        let mut path = path(&SampleMachine { vectors: &[0, 0], ..SampleMachine::default() });
+        let mut path = path(&SampleMachine { vectors: &[0, 0], ..SampleMachine::PLAIN });
         let Known::Value(vectors) = &mut path.irq.interfaces[0].vectors else { panic!("vectors") };
         vectors[1].affinity = Known::Value(cpus("1"));
-        assert!(check(&HostView::once(&path)).is_empty());
+        assert!(RULE.once(&path).is_empty());
     }
 }

@@ -10,8 +10,8 @@ fn observe(tree: &Tree) -> PacketPath {
     PacketPath::observe(&Host::recorded(recording), &Scope::default())
 }
 
-/// Findings about virtual machines, with their severities and titles.
-fn findings(first: &Tree, later: Option<&Tree>) -> Vec<(String, Severity, String)> {
+/// Findings about virtual machines, with their severities.
+fn findings(first: &Tree, later: Option<&Tree>) -> Vec<(&'static str, Severity)> {
     const RULE_IDS: [&str; 5] = [
         "link.vhost-saturated",
         "link.tap-drops",
@@ -23,7 +23,7 @@ fn findings(first: &Tree, later: Option<&Tree>) -> Vec<(String, Severity, String
     let later = later.map(observe);
     let view = later.as_ref().map_or_else(|| HostView::once(&first), |later| HostView::twice(&first, later));
     let findings = Diagnosis::of(&view).findings.into_iter().filter(|finding| RULE_IDS.contains(&finding.id));
-    findings.map(|finding| (finding.id.to_owned(), finding.severity, finding.title)).collect()
+    findings.map(|finding| (finding.id, finding.severity)).collect()
 }
 
 #[test]
@@ -49,29 +49,18 @@ fn vms_are_identified_by_taps_and_vhost_threads() {
 }
 
 #[test]
-fn saturated_vms_are_reported_and_idle_vms_are_not() {
+fn idle_vms_have_only_notes() {
     let host = fixture("kvm-host").expect("a fixture");
-    let busy_findings = findings(&host.first, Some(&host.later));
-    let titles: Vec<&str> = busy_findings.iter().map(|(_, _, title)| title.as_str()).collect();
-    assert_eq!(
-        titles,
-        [
-            "A vhost thread of virtual machine web1 uses 97 % of a CPU",
-            "tap0 drops 25000 packets per second to virtual machine web1, 7.69 % of those for it",
-            "tap0 has one queue, and virtual machine web1 has 4 CPUs",
-            "600000 packets per second of bridged interfaces pass iptables",
-            "ens1f0 can have 63 virtual functions and has none, while 2 tap interfaces are on its bridge",
-        ]
-    );
-    assert_eq!(busy_findings[0].1, Severity::High);
     // The same host without load between the readings.
     let mut idle = host.first.clone();
     idle.file("/proc/uptime", "86410.00 1535600.00\n".to_owned());
     let idle_findings = findings(&host.first, Some(&idle));
-    let ids: Vec<_> = idle_findings.iter().map(|(id, severity, _)| (id.as_str(), *severity)).collect();
-    assert_eq!(ids, [("link.tap-single-queue", Severity::Note), ("link.vf-unused", Severity::Note)]);
+    assert_eq!(
+        idle_findings,
+        [("link.tap-single-queue", Severity::Note), ("link.vf-unused", Severity::Note)]
+    );
     // With one reading, 400 drops of 9 million packets may be a short peak in the past.
-    assert!(!findings(&host.first, None).iter().any(|(id, ..)| id == "link.tap-drops"));
+    assert!(!findings(&host.first, None).iter().any(|(id, _)| *id == "link.tap-drops"));
 }
 
 #[test]

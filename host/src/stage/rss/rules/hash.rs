@@ -26,12 +26,8 @@ pub(in crate::stage) const RULE: Rule = Rule {
     caveats: "Datagrams larger than the MTU matter: fragments are hashed without ports and come into another \
               queue than complete datagrams of their flow, which reorders them. With very many client \
               addresses it changes little.",
-    check,
+    check: |view| scaled_interfaces(view).filter_map(|nic| match_interface(view, &nic)).collect(),
 };
-
-fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
-    scaled_interfaces(view).filter_map(|nic| match_interface(view, &nic)).collect()
-}
 
 fn match_interface(view: &HostView<'_>, nic: &ScaledInterface<'_>) -> Option<RuleMatch> {
     let fields = nic.rss.fields.value()?.as_ref()?;
@@ -96,7 +92,6 @@ fn severity(view: &HostView<'_>, nic: &ScaledInterface<'_>, balance: Option<&Que
 mod tests {
     use super::*;
     use crate::Known;
-    use crate::setting::SettingValue;
     use crate::stage::PacketPath;
     use crate::stage::rss::sample;
 
@@ -109,34 +104,12 @@ mod tests {
     }
 
     #[test]
-    fn hashing_without_ports_is_reported_and_ports_are_added() {
-        let path = path("udp4", "sd");
-        let rule_match = check(&HostView::once(&path)).remove(0);
-        assert_eq!(
-            rule_match.title,
-            "eth0 spreads UDP over IPv4 over its 4 receive queues by address only, so that all packets between two \
-             hosts share a queue"
-        );
-        assert_eq!(rule_match.severity, Severity::Medium);
-        assert_eq!(
-            (rule_match.evidence[0].what.as_str(), &rule_match.evidence[0].value),
-            ("hash fields of udp4", &"sd".into())
-        );
-        let change = &rule_match.changes[0];
-        assert_eq!(
-            change.setting.command(&change.to).as_deref(),
-            Some("ethtool -N eth0 rx-flow-hash udp4 sdfn")
-        );
-        assert_eq!(change.from, Some(SettingValue::new("sd")));
-    }
-
-    #[test]
     fn hash_severity_grows_with_queue_imbalance() {
         let mut before = path("udp6", "sd");
         before.rss[0].queues = sample::counts(&[1_000_000; 4]);
         let severity = |rates: &[u64]| {
             let now = sample::later(&before, rates);
-            check(&HostView::twice(&before, &now)).remove(0).severity
+            RULE.twice(&before, &now).remove(0).severity
         };
         assert_eq!(severity(&[350_000, 0, 0, 10]), Severity::High);
         assert_eq!(severity(&[90_000, 80_000, 95_000, 85_000]), Severity::Low);
@@ -147,12 +120,12 @@ mod tests {
             path
         };
         let idle = (with_received(&before, 0), with_received(&sample::later(&before, &[3, 0, 0, 0]), 30));
-        assert_eq!(check(&HostView::twice(&idle.0, &idle.1))[0].severity, Severity::Note);
+        assert_eq!(RULE.twice(&idle.0, &idle.1)[0].severity, Severity::Note);
         let since_boot = |packets: &[u64], received: u64| {
             let mut path = path("udp4", "sd");
             path.rss[0].queues = sample::counts(packets);
             path.link[0].totals = Known::Value([("rx_packets".to_owned(), received)].into());
-            check(&HostView::once(&path))[0].severity
+            RULE.once(&path)[0].severity
         };
         assert_eq!(since_boot(&[9_000_000, 100, 100, 100], 9_000_300), Severity::Medium);
         assert_eq!(since_boot(&[900_000, 1_000_000, 800_000, 700_000], 3_400_000), Severity::Low);
@@ -163,12 +136,12 @@ mod tests {
     fn no_udp_service_is_a_note() {
         let mut path = path("udp4", "sd");
         path.socket.services = Known::Value(Vec::new());
-        assert_eq!(check(&HostView::once(&path))[0].severity, Severity::Note);
+        assert_eq!(RULE.once(&path)[0].severity, Severity::Note);
     }
 
     #[test]
     fn port_hashing_a_single_queue_or_no_hash_is_not_reported() {
-        let has_no_match = |path: &PacketPath| check(&HostView::once(path)).is_empty();
+        let has_no_match = |path: &PacketPath| RULE.once(path).is_empty();
         assert!(has_no_match(&sample::path(8, 4)));
         assert!(has_no_match(&path("udp4", "sdn")));
         // A virtio_net without RSS reports that it hashes nothing.

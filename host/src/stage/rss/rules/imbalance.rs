@@ -19,7 +19,7 @@ pub(in crate::stage) const RULE: Rule = Rule {
              chooses the queue, spread that queue's packets over CPUs by RPS.",
     caveats: "The rate is far below the capacity of one CPU, or rules put a service's packets into one queue on \
               purpose.",
-    check,
+    check: |view| scaled_interfaces(view).filter_map(|nic| match_interface(view, &nic)).collect(),
 };
 
 /// An imbalance is a share of this multiple of the fair share. For a NIC with two or three queues
@@ -36,10 +36,6 @@ const BUSY: f64 = 100_000.0;
 
 pub(super) fn is_skewed(balance: &QueueBalance, nic: &ScaledInterface<'_>) -> bool {
     balance.share >= (balance.fair_share(nic) * TIMES_FAIR).min(NEARLY_ALL)
-}
-
-fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
-    scaled_interfaces(view).filter_map(|nic| match_interface(view, &nic)).collect()
 }
 
 fn match_interface(view: &HostView<'_>, nic: &ScaledInterface<'_>) -> Option<RuleMatch> {
@@ -112,23 +108,7 @@ mod tests {
 
     fn matches(before: &PacketPath, rates: &[u64]) -> Vec<RuleMatch> {
         let now = sample::later(before, rates);
-        check(&HostView::twice(before, &now))
-    }
-
-    #[test]
-    fn a_queue_with_nearly_all_packets_is_named() {
-        let mut rates = [0; 11];
-        rates[4] = 350_000;
-        rates[0] = 20;
-        let rule_match = matches(&addresses_only(11), &rates).remove(0);
-        assert_eq!(
-            rule_match.title,
-            "Queue 4 of eth0 took in 99 % of the packets, and the other 10 queues the rest"
-        );
-        assert_eq!(rule_match.severity, Severity::High);
-        assert_eq!(rule_match.evidence[0].value["rx-4"], 350_000.0);
-        let now = sample::later(&addresses_only(11), &rates);
-        assert!(single_flow::RULE.findings(&HostView::twice(&addresses_only(11), &now)).is_empty());
+        RULE.twice(before, &now)
     }
 
     #[test]
@@ -159,11 +139,11 @@ mod tests {
         let since_boot = |packets: &[u64]| {
             let mut path = addresses_only(4);
             path.rss[0].queues = sample::counts(packets);
-            check(&HostView::once(&path))
+            RULE.once(&path)
         };
         let rule_match = since_boot(&[5_000_000, 10, 10, 10]).remove(0);
         assert_eq!(rule_match.severity, Severity::Note);
-        assert!(rule_match.title.contains("99 % of the packets since boot"), "{}", rule_match.title);
+        assert!(rule_match.title.contains("99 % of the packets since boot"), "{rule_match:?}");
         assert!(since_boot(&[5_000_000, 1_000_000, 10, 10]).is_empty());
         assert!(since_boot(&[50_000, 0, 0, 0]).is_empty());
     }

@@ -21,17 +21,13 @@ pub(in crate::stage) const RULE: Rule = Rule {
     remedy: "Name all queues in the table. Intel's 82599 and X540 name at most 16: give the other CPUs \
              packets by RPS, or use no more channels than that.",
     caveats: "Queues are kept out of the table on purpose, for AF_XDP or an application of their own.",
-    check,
+    check: |view| scaled_interfaces(view).filter_map(|nic| match_interface(view, &nic)).collect(),
 };
 
 /// Drivers of hardware whose tables can name only some of its queues: entries of four bits in the
 /// 82599 and X540 (`ixgbe_rss_indir_tbl_max`, drivers/net/ethernet/intel/ixgbe/ixgbe.h, Linux 6.18;
 /// kernels of 2016 do not report it).
 const LIMITS: [(&str, u32); 1] = [("ixgbe", 16)];
-
-fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
-    scaled_interfaces(view).filter_map(|nic| match_interface(view, &nic)).collect()
-}
 
 fn match_interface(view: &HostView<'_>, nic: &ScaledInterface<'_>) -> Option<RuleMatch> {
     let missed_queues = queues_without_packets(view, nic, nic.missed_queues()?);
@@ -145,23 +141,13 @@ mod tests {
         path
     }
 
-    fn matches(path: &PacketPath) -> Vec<RuleMatch> {
-        check(&HostView::once(path))
-    }
-
     #[test]
-    fn queues_missing_from_the_rss_table_are_named_and_added() {
-        let rule_match = matches(&path(20, 20, 16)).remove(0);
-        assert_eq!(
-            rule_match.title,
-            "eth0 has 20 receive queues, but its indirection table reaches 16 of them: nothing comes into queues 16-19"
-        );
+    fn queues_missing_from_the_rss_table_are_added() {
+        let rule_match = RULE.once(&path(20, 20, 16)).remove(0);
         assert_eq!(rule_match.severity, Severity::Medium);
-        assert_eq!(rule_match.evidence[1].value, "0-15");
-        let change = &rule_match.changes[0];
-        assert_eq!(change.setting.command(&change.to).as_deref(), Some("ethtool -X eth0 equal 20"));
-        assert_eq!(change.from, Some(SettingValue::new("equal 16")));
-        assert_eq!(matches(&path(8, 8, 1))[0].severity, Severity::High);
+        assert_eq!(rule_match.change_commands(), ["ethtool -X eth0 equal 20"]);
+        assert_eq!(rule_match.changes[0].from, Some(SettingValue::new("equal 16")));
+        assert_eq!(RULE.once(&path(8, 8, 1))[0].severity, Severity::High);
     }
 
     #[test]
@@ -170,18 +156,18 @@ mod tests {
         if let Known::Value(Some(driver)) = &mut ixgbe.link[0].driver {
             driver.name = "ixgbe".into();
         }
-        assert_eq!(matches(&ixgbe)[0].changes, []);
+        assert_eq!(RULE.once(&ixgbe)[0].changes, []);
         let mut driver_limit = path(20, 20, 8);
         driver_limit.rss[0].table_queues = Known::Value(Some(8));
-        assert_eq!(matches(&driver_limit)[0].changes, []);
+        assert_eq!(RULE.once(&driver_limit)[0].changes, []);
         let mut short_table = path(20, 20, 8);
         short_table.rss[0].table = Known::Value(Some((0..16).collect()));
-        assert_eq!(matches(&short_table)[0].changes, []);
+        assert_eq!(RULE.once(&short_table)[0].changes, []);
     }
 
     #[test]
     fn unreached_queues_beyond_the_cpu_count_are_a_note() {
-        assert_eq!(matches(&path(16, 20, 16))[0].severity, Severity::Note);
+        assert_eq!(RULE.once(&path(16, 20, 16))[0].severity, Severity::Note);
     }
 
     #[test]
@@ -189,7 +175,7 @@ mod tests {
         let with_rps = |targets: &dyn Fn(u32) -> Vec<u32>| {
             let mut path = path(20, 20, 16);
             path.softirq.rps = sample::rps((0..20).map(|queue| targets(queue).into_iter().collect()));
-            matches(&path)[0].severity
+            RULE.once(&path)[0].severity
         };
         let half = |queue: u32| if queue < 4 { vec![queue, queue + 16] } else { vec![queue] };
         assert_eq!(with_rps(&half), Severity::Note);
@@ -197,40 +183,40 @@ mod tests {
         assert_eq!(with_rps(&|queue| vec![queue]), Severity::Medium);
         let mut unknown = path(20, 20, 16);
         unknown.machine.online = Known::unknown("empty");
-        assert_eq!(matches(&unknown)[0].severity, Severity::Note);
+        assert_eq!(RULE.once(&unknown)[0].severity, Severity::Note);
     }
 
     #[test]
     fn queues_reached_by_table_rule_or_traffic_are_not_reported() {
-        assert!(matches(&sample::path(20, 20)).is_empty());
+        assert!(RULE.once(&sample::path(20, 20)).is_empty());
         let mut with_rule = path(4, 4, 3);
         with_rule.rss[0].ntuple = Known::Value(Some(vec![sample::ntuple_rule(3)]));
-        assert!(matches(&with_rule).is_empty());
+        assert!(RULE.once(&with_rule).is_empty());
         let mut with_context = path(4, 4, 2);
         let rule = NtupleRule { queue: None, rss_context: true, ..sample::ntuple_rule(0) };
         with_context.rss[0].ntuple = Known::Value(Some(vec![rule]));
-        assert!(matches(&with_context).is_empty());
+        assert!(RULE.once(&with_context).is_empty());
         let mut before = path(4, 4, 3);
         before.rss[0].queues = sample::counts(&[1_000_000; 4]);
         let now = sample::later(&before, &[20_000, 20_000, 20_000, 900]);
-        assert!(check(&HostView::twice(&before, &now)).is_empty());
+        assert!(RULE.twice(&before, &now).is_empty());
         let now = sample::later(&before, &[20_000, 20_000, 20_000, 0]);
-        assert!(check(&HostView::twice(&before, &now))[0].title.ends_with("nothing comes into queue 3"));
+        assert!(RULE.twice(&before, &now)[0].title.ends_with("nothing comes into queue 3"));
     }
 
     #[test]
     fn unknown_tables_unknown_rules_and_down_links_are_not_reported() {
         let mut unknown = path(4, 4, 2);
         unknown.rss[0].table = Known::unknown("no privilege");
-        assert!(matches(&unknown).is_empty());
+        assert!(RULE.once(&unknown).is_empty());
         let mut unknown = path(4, 4, 2);
         unknown.rss[0].ntuple = Known::unknown("no privilege");
-        assert!(matches(&unknown).is_empty());
+        assert!(RULE.once(&unknown).is_empty());
         let mut down = path(4, 4, 2);
         down.link[0].up = Known::Value(false);
-        assert!(matches(&down).is_empty());
+        assert!(RULE.once(&down).is_empty());
         let mut software = path(4, 4, 2);
         software.link[0].device = Known::Value(DeviceKind::Software);
-        assert!(matches(&software).is_empty());
+        assert!(RULE.once(&software).is_empty());
     }
 }

@@ -3,7 +3,6 @@
 use super::{ScaledInterface, scaled_interfaces, table_call};
 use crate::finding::{Rule, RuleMatch, Severity};
 use crate::setting::{Setting, table_value};
-use crate::stage::HostView;
 
 pub(in crate::stage) const RULE: Rule = Rule {
     id: "rss.table-uneven",
@@ -17,15 +16,11 @@ pub(in crate::stage) const RULE: Rule = Rule {
     kernels: "2.6.36 and later",
     remedy: "Give each queue the same number of entries.",
     caveats: "Queues were weighted on purpose, for example for CPUs of different speed or with other work.",
-    check,
+    check: |view| scaled_interfaces(view).filter_map(|nic| match_interface(&nic)).collect(),
 };
 
 /// At this ratio to a fair share, the queue with the most entries halves the capacity of the host.
 const GROSS: f64 = 2.0;
-
-fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
-    scaled_interfaces(view).filter_map(|nic| match_interface(&nic)).collect()
-}
 
 fn match_interface(nic: &ScaledInterface<'_>) -> Option<RuleMatch> {
     if !nic.is_uneven()? {
@@ -71,18 +66,15 @@ mod tests {
     }
 
     fn matches(table: Vec<u32>) -> Vec<RuleMatch> {
-        check(&HostView::once(&path(table)))
+        RULE.once(&path(table))
     }
 
     #[test]
     fn a_queue_with_several_times_the_table_entries_is_reported() {
         // `ethtool -X eth0 weight 6 1 1` on a table of 8.
         let rule_match = matches(vec![0, 0, 0, 0, 0, 0, 1, 2]).remove(0);
-        assert_eq!(
-            rule_match.title,
-            "The indirection table of eth0 gives queue 0 6 of its 8 entries and queue 1 1"
-        );
-        assert_eq!(rule_match.severity, Severity::Medium);
+        let title = "The indirection table of eth0 gives queue 0 6 of its 8 entries and queue 1 1";
+        assert_eq!(rule_match.summary(), (Severity::Medium, title));
         assert_eq!(rule_match.evidence[0].value["rx-0"], 6);
         assert_eq!(
             (rule_match.changes[0].from.clone(), &rule_match.changes[0].to),

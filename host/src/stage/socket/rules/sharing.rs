@@ -23,12 +23,8 @@ pub(in crate::stage) const SHARED_BY_THREADS: Rule = Rule {
              copies of it: linerate boost run --replicas N -- COMMAND.",
     caveats: "The protocol keeps state in a thread that packets of other flows must reach too, or one thread is enough. A flow \
              moves to another socket when sockets are added to the group or closed.",
-    check: check_shared,
+    check: |view| view.udp_services().filter_map(|service| match_busiest_socket(view, service)).collect(),
 };
-
-fn check_shared(view: &HostView<'_>) -> Vec<RuleMatch> {
-    view.udp_services().filter_map(|service| match_busiest_socket(view, service)).collect()
-}
 
 impl HostView<'_> {
     /// Whether a UDP service in scope was named, or has load or losses.
@@ -102,25 +98,12 @@ mod tests {
     use crate::stage::thread::ServingEvidence;
 
     fn matches(path: &PacketPath) -> Vec<(Severity, String)> {
-        let matches = check_shared(&HostView::once(path));
+        let matches = SHARED_BY_THREADS.once(path);
         matches.into_iter().map(|rule_match| (rule_match.severity, rule_match.title)).collect()
     }
 
     fn two_threads() -> PacketPath {
         host(&[]).with(service(1), vec![thread(51, 700, "0-3"), thread(52, 700, "0-3")])
-    }
-
-    #[test]
-    fn two_threads_reading_one_socket_are_reported_as_sharing() {
-        let title = "2 threads serve one socket of udp 10.0.0.1:53 (echo)".to_owned();
-        assert_eq!(matches(&two_threads()), [(Severity::High, title)]);
-        let rule_match = check_shared(&HostView::once(&two_threads())).remove(0);
-        let labels: Vec<&str> = rule_match.evidence.iter().map(|item| item.what.as_str()).collect();
-        let expected =
-            ["threads that serve it", "inode of the socket", "thread worker 51", "thread worker 52"];
-        assert_eq!(labels, expected);
-        assert_eq!(rule_match.evidence[2].value, "in recvfrom");
-        assert_eq!(rule_match.evidence[2].read_from, "/proc/50/task/51/syscall");
     }
 
     #[test]
@@ -175,7 +158,7 @@ mod tests {
     fn a_thread_that_waited_in_either_reading_counts_as_sharing() {
         let (before, mut now) = (two_threads(), crate::stage::socket::sample::later(&two_threads()));
         now.thread_mut(0).how = ServingEvidence::Assumed;
-        assert_eq!(check_shared(&HostView::twice(&before, &now))[0].severity, Severity::High);
+        assert_eq!(SHARED_BY_THREADS.twice(&before, &now)[0].severity, Severity::High);
     }
 
     #[test]
@@ -222,7 +205,7 @@ mod tests {
         path.service().named = false;
         path.thread_mut(0).system_ticks = crate::Known::Value(500);
         assert_eq!(matches(&path)[0].0, Severity::High, "5 of 100 seconds since boot");
-        let idle_matches = check_shared(&HostView::twice(&path, &path));
+        let idle_matches = SHARED_BY_THREADS.twice(&path, &path);
         assert_eq!(idle_matches[0].severity, Severity::Note, "no load between the readings");
     }
 }

@@ -104,17 +104,12 @@ mod tests {
     use super::*;
     use crate::Known;
     use crate::stage::PacketPath;
-    use crate::stage::irq::sample::{SampleMachine, path};
+    use crate::stage::irq::sample::{SampleMachine, path, softnet};
 
-    fn reading(seconds: f64, processed: u32, dropped: u32, backlog: &str) -> PacketPath {
-        let idle = format!("{}\n", ["00000000"; 10].join(" "));
-        let softnet =
-            format!("{processed:08x} {dropped:08x} {}\n{idle}{idle}{idle}", ["00000000"; 8].join(" "));
-        let files = [
-            ("/proc/net/softnet_stat", softnet.as_str()),
-            ("/proc/sys/net/core/netdev_max_backlog", backlog),
-        ];
-        let mut path = path(&SampleMachine { files: &files, ..SampleMachine::default() });
+    fn reading(seconds: f64, processed: u64, dropped: u64, backlog: &str) -> PacketPath {
+        let files = [("/proc/sys/net/core/netdev_max_backlog", backlog)];
+        let mut path = path(&SampleMachine { files: &files, ..SampleMachine::PLAIN });
+        path.softirq.softnet = softnet([[processed, dropped, 0], [0; 3], [0; 3], [0; 3]]);
         path.uptime_seconds = Known::Value(seconds);
         path
     }
@@ -122,33 +117,31 @@ mod tests {
     #[test]
     fn severity_of_current_backlog_drops_depends_on_their_share() {
         let before = reading(10.0, 0, 0, "1000\n");
-        let rule_match =
-            check(&HostView::twice(&before, &reading(20.0, 990_000, 10_000, "1000\n"))).remove(0);
-        assert_eq!(rule_match.title, "1000 packets/s are lost at the full backlog of CPU 0, 1.00 % of all");
-        assert_eq!(rule_match.severity, Severity::High);
+        let rule_match = RULE.twice(&before, &reading(20.0, 990_000, 10_000, "1000\n")).remove(0);
+        let title = "1000 packets/s are lost at the full backlog of CPU 0, 1.00 % of all";
+        assert_eq!(rule_match.summary(), (Severity::High, title));
         assert_eq!(rule_match.changes[0].setting.to_string(), "net.core.netdev_max_backlog");
         assert_eq!(rule_match.changes[0].to.as_str(), "10000");
-        let few = check(&HostView::twice(&before, &reading(20.0, 990_000, 100, "20000\n"))).remove(0);
+        let few = RULE.twice(&before, &reading(20.0, 990_000, 100, "20000\n")).remove(0);
         assert_eq!((few.severity, few.changes[0].to.as_str()), (Severity::Medium, "40000"));
-        let single = check(&HostView::twice(&before, &reading(20.0, 990, 9, "1000\n"))).remove(0);
+        let single = RULE.twice(&before, &reading(20.0, 990, 9, "1000\n")).remove(0);
         assert_eq!(single.severity, Severity::Note);
-        let long = check(&HostView::twice(&before, &reading(20.0, 990_000, 100, "100000\n"))).remove(0);
+        let long = RULE.twice(&before, &reading(20.0, 990_000, 100, "100000\n")).remove(0);
         assert!(long.changes.is_empty());
         // In an hour the packet counter may have wrapped several times, unlike that of drops.
-        let hour = check(&HostView::twice(&before, &reading(3_610.0, 990, 36_000, "1000\n"))).remove(0);
-        assert_eq!(hour.title, "10 packets/s are lost at the full backlog of CPU 0");
-        assert_eq!(hour.severity, Severity::Medium);
+        let hour = RULE.twice(&before, &reading(3_610.0, 990, 36_000, "1000\n")).remove(0);
+        assert_eq!(hour.summary(), (Severity::Medium, "10 packets/s are lost at the full backlog of CPU 0"));
     }
 
     #[test]
     fn past_backlog_drops_are_low_and_ignored_with_two_readings() {
         let now = reading(10.0, 990_000, 100, "1000\n");
-        let rule_match = check(&HostView::once(&now)).remove(0);
-        assert_eq!(rule_match.title, "Since boot 100 packets were lost at a full backlog");
-        assert_eq!(rule_match.severity, Severity::Note);
-        assert_eq!(check(&HostView::once(&reading(10.0, 990, 9, "1000\n")))[0].severity, Severity::Note);
-        assert_eq!(check(&HostView::once(&reading(10.0, 990, 100, "1000\n")))[0].severity, Severity::Low);
-        assert!(check(&HostView::twice(&now, &reading(20.0, 1_990_000, 100, "1000\n"))).is_empty());
-        assert!(check(&HostView::once(&reading(10.0, 990, 0, "1000\n"))).is_empty());
+        let rule_match = RULE.once(&now).remove(0);
+        let title = "Since boot 100 packets were lost at a full backlog";
+        assert_eq!(rule_match.summary(), (Severity::Note, title));
+        assert_eq!(RULE.once(&reading(10.0, 990, 9, "1000\n"))[0].severity, Severity::Note);
+        assert_eq!(RULE.once(&reading(10.0, 990, 100, "1000\n"))[0].severity, Severity::Low);
+        assert!(RULE.twice(&now, &reading(20.0, 1_990_000, 100, "1000\n")).is_empty());
+        assert!(RULE.once(&reading(10.0, 990, 0, "1000\n")).is_empty());
     }
 }

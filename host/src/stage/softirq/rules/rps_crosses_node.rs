@@ -90,7 +90,7 @@ mod tests {
     use crate::stage::irq::sample::{SampleMachine, path};
 
     fn matches(machine: &SampleMachine<'_>) -> Vec<RuleMatch> {
-        check(&HostView::once(&path(machine)))
+        RULE.once(&path(machine))
     }
 
     #[test]
@@ -99,14 +99,11 @@ mod tests {
             nodes: &["0-1", "2-3"],
             vectors: &[0, 2],
             rps: &["0-3", "2-3"],
-            ..SampleMachine::default()
+            ..SampleMachine::PLAIN
         };
         let rule_match = matches(&machine).remove(0);
-        assert_eq!(
-            rule_match.title,
-            "RPS of rx-0 of eth0, which is polled on NUMA node 0, hands packets to CPUs 0-3"
-        );
-        assert_eq!(rule_match.severity, Severity::Low);
+        let title = "RPS of rx-0 of eth0, which is polled on NUMA node 0, hands packets to CPUs 0-3";
+        assert_eq!(rule_match.summary(), (Severity::Low, title));
         assert_eq!(rule_match.change_texts(), ["eth0 rx-0/rps_cpus 00000003"]);
         let both_queues = SampleMachine { rps: &["2", "0"], ..machine };
         let rule_match = matches(&both_queues).remove(0);
@@ -116,12 +113,8 @@ mod tests {
 
     #[test]
     fn rps_to_a_node_without_queues_is_a_note() {
-        let machine = SampleMachine {
-            nodes: &["0-1", "2-3"],
-            vectors: &[0],
-            rps: &["0-3"],
-            ..SampleMachine::default()
-        };
+        let machine =
+            SampleMachine { nodes: &["0-1", "2-3"], vectors: &[0], rps: &["0-3"], ..SampleMachine::PLAIN };
         let rule_match = matches(&machine).remove(0);
         assert_eq!(rule_match.severity, Severity::Note);
         assert!(rule_match.changes.is_empty());
@@ -130,15 +123,15 @@ mod tests {
     #[test]
     fn rps_within_a_node_or_off_is_not_reported() {
         for machine in [
-            SampleMachine { rps: &["0-3", "0-3", "0-3", "0-3"], ..SampleMachine::default() },
+            SampleMachine { rps: &["0-3", "0-3", "0-3", "0-3"], ..SampleMachine::PLAIN },
             SampleMachine {
                 nodes: &["0-1", "2-3"],
                 vectors: &[0, 2],
                 rps: &["0-1", "2-3"],
-                ..SampleMachine::default()
+                ..SampleMachine::PLAIN
             },
-            SampleMachine { nodes: &["0-1", "2-3"], vectors: &[0, 2], ..SampleMachine::default() },
-            SampleMachine { nodes: &["0-1", "2-3"], vectors: &[], rps: &["0-3"], ..SampleMachine::default() },
+            SampleMachine { nodes: &["0-1", "2-3"], vectors: &[0, 2], ..SampleMachine::PLAIN },
+            SampleMachine { nodes: &["0-1", "2-3"], vectors: &[], rps: &["0-3"], ..SampleMachine::PLAIN },
         ] {
             assert!(matches(&machine).is_empty(), "{machine:?}");
         }

@@ -109,46 +109,31 @@ mod tests {
     const SMT: SampleMachine<'_> = SampleMachine {
         nodes: &["0-7"],
         cores: &["0,4", "1,5", "2,6", "3,7"],
-        isolated: "",
-        nic_node: None,
         vectors: &[0, 1],
-        hints: None,
         rps: &["0,4", "1"],
-        files: &[],
+        ..SampleMachine::PLAIN
     };
 
     fn matches(machine: &SampleMachine<'_>) -> Vec<RuleMatch> {
-        check(&HostView::once(&path(machine)))
-    }
-
-    #[test]
-    fn rps_prefers_an_idle_core_to_the_sibling_thread() {
-        let rule_match = matches(&SMT).remove(0);
-        assert_eq!(
-            rule_match.title,
-            "RPS of rx-0 of eth0 hands packets from CPU 0 to CPU 4 of the same core, while 2 cores have none"
-        );
-        assert_eq!(rule_match.severity, Severity::Low);
-        assert_eq!(rule_match.change_texts(), ["eth0 rx-0/rps_cpus 00000005"]);
+        RULE.once(&path(machine))
     }
 
     #[test]
     fn rps_to_siblings_is_a_note_if_every_core_has_a_queue() {
-        let machine =
-            SampleMachine { vectors: &[0, 1, 2, 3], rps: &["0,4", "1,5", "2,6", "3,7"], ..SMT.clone() };
+        let machine = SampleMachine { vectors: &[0, 1, 2, 3], rps: &["0,4", "1,5", "2,6", "3,7"], ..SMT };
         let rule_match = matches(&machine).remove(0);
-        assert_eq!(rule_match.severity, Severity::Note);
-        assert_eq!(rule_match.title, "RPS of 4 receive queues of eth0 shares the core of each queue's CPU");
+        let title = "RPS of 4 receive queues of eth0 shares the core of each queue's CPU";
+        assert_eq!(rule_match.summary(), (Severity::Note, title));
         assert!(rule_match.changes.is_empty());
     }
 
     #[test]
     fn rps_to_other_cores_or_without_smt_is_not_reported() {
         for machine in [
-            SampleMachine { rps: &["0,2", "1,3"], ..SMT.clone() },
-            SampleMachine { rps: &[], ..SMT.clone() },
-            SampleMachine { cores: &[], rps: &["0,4", "1"], ..SMT.clone() },
-            SampleMachine { vectors: &[], rps: &["0,4"], ..SMT.clone() },
+            SampleMachine { rps: &["0,2", "1,3"], ..SMT },
+            SampleMachine { rps: &[], ..SMT },
+            SampleMachine { cores: &[], rps: &["0,4", "1"], ..SMT },
+            SampleMachine { vectors: &[], rps: &["0,4"], ..SMT },
         ] {
             assert!(matches(&machine).is_empty(), "{machine:?}");
         }

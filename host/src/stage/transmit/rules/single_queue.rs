@@ -2,7 +2,6 @@
 
 use super::{TransmitNic, transmit_nics};
 use crate::finding::{Rule, RuleMatch, Severity};
-use crate::stage::HostView;
 
 pub(in crate::stage) const RULE: Rule = Rule {
     id: "transmit.single-queue",
@@ -17,12 +16,8 @@ pub(in crate::stage) const RULE: Rule = Rule {
     remedy: "Give the interface more channels; for a virtual machine, more queues on the hypervisor's side first (virtio: \
              queues=N of the interface's driver).",
     caveats: "One CPU sends everything, for example of a server with one thread.",
-    check,
+    check: |view| transmit_nics(view).filter_map(|nic| match_interface(&nic)).collect(),
 };
-
-fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
-    transmit_nics(view).filter_map(|nic| match_interface(&nic)).collect()
-}
 
 fn match_interface(nic: &TransmitNic<'_>) -> Option<RuleMatch> {
     if nic.link.transmit_queues.value() != Some(&1) {
@@ -60,42 +55,24 @@ mod tests {
     use super::super::tests::path;
     use super::*;
     use crate::Known;
-    use crate::stage::PacketPath;
-    use crate::stage::link::{ChannelCounts, DeviceKind};
-
-    fn matches(path: &PacketPath) -> Vec<RuleMatch> {
-        check(&HostView::once(path))
-    }
-
-    #[test]
-    fn one_transmit_queue_is_reported_with_the_count_the_driver_offers() {
-        let mut path = path(8, &[""]);
-        path.link[0].channels =
-            Known::Value(Some(ChannelCounts { combined: 1, combined_max: 4, ..ChannelCounts::default() }));
-        let rule_match = matches(&path).remove(0);
-        assert_eq!(rule_match.title, "eth0 has one transmit queue, and 8 CPUs meet at its lock");
-        assert_eq!(
-            (rule_match.severity, rule_match.commands),
-            (Severity::Medium, vec!["ethtool -L eth0 combined 4".to_owned()])
-        );
-    }
+    use crate::stage::link::DeviceKind;
 
     #[test]
     fn one_transmit_queue_without_a_fix_is_a_note_on_small_hosts() {
-        let small = matches(&path(2, &[""])).remove(0);
+        let small = RULE.once(&path(2, &[""])).remove(0);
         assert_eq!((small.severity, small.commands.len()), (Severity::Note, 0));
-        assert_eq!(matches(&path(4, &[""]))[0].severity, Severity::Medium);
+        assert_eq!(RULE.once(&path(4, &[""]))[0].severity, Severity::Medium);
     }
 
     #[test]
     fn several_queues_one_cpu_or_virtual_links_are_not_reported() {
-        assert!(matches(&path(8, &["", ""])).is_empty());
-        assert!(matches(&path(1, &[""])).is_empty());
+        assert!(RULE.once(&path(8, &["", ""])).is_empty());
+        assert!(RULE.once(&path(1, &[""])).is_empty());
         let mut software = path(8, &[""]);
         software.link[0].device = Known::Value(DeviceKind::Software);
-        assert!(matches(&software).is_empty());
+        assert!(RULE.once(&software).is_empty());
         let mut unknown = path(8, &[""]);
         unknown.link[0].transmit_queues = Known::unknown("gone");
-        assert!(matches(&unknown).is_empty());
+        assert!(RULE.once(&unknown).is_empty());
     }
 }

@@ -19,17 +19,13 @@ pub(in crate::stage) const RULE: Rule = Rule {
     remedy: "Give each CPU the transmit queue of the same number as the receive queue that interrupts it.",
     caveats: "Traffic is shaped per queue, a few CPUs send little, so that they do not contend for the \
               locks, or the hypervisor's side has fewer queues.",
-    check,
+    check: |view| transmit_nics(view).filter_map(|nic| match_interface(view, &nic)).collect(),
 };
 
 /// Packets per second above which CPUs are likely to contend for the locks of their queues.
 const BUSY: f64 = 200_000.0;
 /// Below this rate CPUs hardly ever wait for these locks.
 const FEW: f64 = 1_000.0;
-
-fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
-    transmit_nics(view).filter_map(|nic| match_interface(view, &nic)).collect()
-}
 
 fn match_interface(view: &HostView<'_>, nic: &TransmitNic<'_>) -> Option<RuleMatch> {
     let xps = nic.xps()?;
@@ -69,24 +65,6 @@ mod tests {
     use crate::stage::link::DeviceKind;
     use crate::{CpuSet, Known};
 
-    fn matches(path: &PacketPath) -> Vec<RuleMatch> {
-        check(&HostView::once(path))
-    }
-
-    #[test]
-    fn transmit_queues_without_xps_get_one_cpu_each() {
-        let rule_match = matches(&path(4, &[""; 4])).remove(0);
-        assert_eq!(
-            rule_match.title,
-            "eth0 has 4 transmit queues and no XPS: any of 4 CPUs sends by any queue, and they meet at its lock"
-        );
-        assert_eq!(rule_match.severity, Severity::Medium);
-        assert_eq!(rule_match.evidence[0].value["tx-3"], "");
-        let commands = rule_match.change_commands();
-        assert_eq!(commands.len(), 4);
-        assert_eq!(commands[3], "echo 00000008 > /sys/class/net/eth0/queues/tx-3/xps_cpus");
-    }
-
     #[test]
     fn missing_xps_severity_follows_the_transmit_rate() {
         let with_sent_packets = |mut path: PacketPath, packets: u64| {
@@ -96,11 +74,11 @@ mod tests {
         let before = with_sent_packets(path(4, &[""; 4]), 0);
         let mut now = with_sent_packets(path(4, &[""; 4]), 5_000_000);
         now.uptime_seconds = Known::Value(1010.0);
-        assert_eq!(check(&HostView::twice(&before, &now))[0].severity, Severity::High);
-        assert_eq!(matches(&path(2, &[""; 2]))[0].severity, Severity::Low);
+        assert_eq!(RULE.twice(&before, &now)[0].severity, Severity::High);
+        assert_eq!(RULE.once(&path(2, &[""; 2]))[0].severity, Severity::Low);
         let mut quiet = path(4, &[""; 4]);
         quiet.link[0].totals = Known::Value([("rx_packets".to_owned(), 50)].into());
-        assert_eq!(matches(&quiet)[0].severity, Severity::Low);
+        assert_eq!(RULE.once(&quiet)[0].severity, Severity::Low);
         let with_packets = |packets: u64| {
             let mut path = path(4, &[""; 4]);
             let totals = [("rx_packets", packets), ("tx_packets", packets)];
@@ -109,27 +87,27 @@ mod tests {
         };
         let (before, mut now) = (with_packets(0), with_packets(50));
         now.uptime_seconds = Known::Value(1010.0);
-        assert_eq!(check(&HostView::twice(&before, &now))[0].severity, Severity::Note);
+        assert_eq!(RULE.twice(&before, &now)[0].severity, Severity::Note);
     }
 
     #[test]
     fn set_or_unneeded_xps_is_not_reported_as_missing() {
-        assert!(matches(&path(4, &["0", "1", "2", "3"])).is_empty());
-        assert!(matches(&path(4, &[""])).is_empty());
-        assert!(matches(&path(1, &[""; 4])).is_empty());
+        assert!(RULE.once(&path(4, &["0", "1", "2", "3"])).is_empty());
+        assert!(RULE.once(&path(4, &[""])).is_empty());
+        assert!(RULE.once(&path(1, &[""; 4])).is_empty());
         let mut by_receive_queue = path(4, &[""; 4]);
         if let Known::Value(queues) = &mut by_receive_queue.transmit[0].queues {
             queues[0].xps_receive_queues = Known::Value(Some(CpuSet::from_list("0").expect("a list")));
         }
-        assert!(matches(&by_receive_queue).is_empty());
+        assert!(RULE.once(&by_receive_queue).is_empty());
         let mut veth = path(4, &[""; 4]);
         veth.link[0].device = Known::Value(DeviceKind::Software);
-        assert!(matches(&veth).is_empty());
+        assert!(RULE.once(&veth).is_empty());
         let mut netvsc = path(4, &[""; 4]);
         if let Known::Value(Some(driver)) = &mut netvsc.link[0].driver {
             driver.name = "hv_netvsc".into();
         }
-        assert!(matches(&netvsc).is_empty());
+        assert!(RULE.once(&netvsc).is_empty());
     }
 
     #[test]
@@ -138,6 +116,6 @@ mod tests {
         if let Known::Value(queues) = &mut unknown.transmit[0].queues {
             queues[2].xps_cpus = Known::unknown("no privilege");
         }
-        assert!(matches(&unknown).is_empty());
+        assert!(RULE.once(&unknown).is_empty());
     }
 }

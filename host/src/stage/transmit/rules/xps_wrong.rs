@@ -3,7 +3,6 @@
 use super::{TransmitNic, by_queue, transmit_nics, xps_files};
 use crate::CpuSet;
 use crate::finding::{Rule, RuleMatch, Severity};
-use crate::stage::HostView;
 
 pub(in crate::stage) const RULE: Rule = Rule {
     id: "transmit.xps-wrong",
@@ -19,12 +18,8 @@ pub(in crate::stage) const RULE: Rule = Rule {
     remedy: "Give each CPU one queue that interrupts its own node, and use all queues.",
     caveats: "CPUs were left out because no sender runs on them, or classes of traffic have queues of their \
               own.",
-    check,
+    check: |view| transmit_nics(view).filter_map(|nic| match_interface(&nic)).collect(),
 };
-
-fn check(view: &HostView<'_>) -> Vec<RuleMatch> {
-    transmit_nics(view).filter_map(|nic| match_interface(&nic)).collect()
-}
 
 fn match_interface(nic: &TransmitNic<'_>) -> Option<RuleMatch> {
     let xps = nic.xps()?;
@@ -146,10 +141,7 @@ mod tests {
     use crate::stage::irq::sample::vectors;
 
     fn matches(path: &PacketPath) -> Vec<(Severity, String)> {
-        check(&HostView::once(path))
-            .into_iter()
-            .map(|rule_match| (rule_match.severity, rule_match.title))
-            .collect()
+        RULE.once(path).into_iter().map(|rule_match| (rule_match.severity, rule_match.title)).collect()
     }
 
     #[test]
@@ -179,7 +171,7 @@ mod tests {
         );
         assert_eq!(matches(&path(64, &masks))[0].0, Severity::Medium);
         let path = path(20, &masks);
-        let changes = check(&HostView::once(&path)).remove(0).changes;
+        let changes = RULE.once(&path).remove(0).changes;
         let commands: Vec<_> =
             changes.iter().filter_map(|change| change.setting.command(&change.to)).collect();
         assert_eq!(commands.len(), 4);
