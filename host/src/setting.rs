@@ -14,7 +14,6 @@ mod knob;
 mod nftables;
 mod ntuple_rule;
 mod offload;
-mod process_settings;
 mod queue_polling;
 pub(crate) mod rss_table;
 mod smt_control;
@@ -389,14 +388,6 @@ fn is_interface_name(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn settings_round_trip_through_json() {
-        let setting =
-            Setting::QueueCpus { interface: "eth0".into(), direction: QueueDirection::Transmit, queue: 3 };
-        let text = serde_json::to_string(&setting).expect("written");
-        assert_eq!(serde_json::from_str::<Setting>(&text).expect("read"), setting);
-    }
 
     #[test]
     fn on_interface_changes_only_settings_of_an_interface() {

@@ -167,8 +167,6 @@ impl From<CoalesceSettings> for SettingValue {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
     use crate::Setting;
 
@@ -257,40 +255,6 @@ mod tests {
         for bad in ["", "rx-usecs", "rx-usecs on", "adaptive-rx 1", "rx-usecs 1 rx-usecs 2", "pkt-rate-low 1"]
         {
             assert!(coalesce().check(&SettingValue::new(bad)).is_err(), "{bad}");
-        }
-    }
-
-    fn settings() -> impl Strategy<Value = CoalesceSettings> {
-        let (number, flag) = (proptest::option::of(any::<u32>()), proptest::option::of(any::<bool>()));
-        (number.clone(), number.clone(), number.clone(), number, flag.clone(), flag).prop_map(
-            |(rx_usecs, rx_frames, tx_usecs, tx_frames, adaptive_rx, adaptive_tx)| CoalesceSettings {
-                rx_usecs,
-                rx_frames,
-                tx_usecs,
-                tx_frames,
-                adaptive_rx,
-                adaptive_tx,
-            },
-        )
-    }
-
-    proptest! {
-        #[test]
-        fn coalesce_settings_round_trip_through_their_value(coalesce in settings()) {
-            let value = SettingValue::from(coalesce);
-            let parsed = PairsKind::Coalesce.parse(&value).map(|pairs| moderation(&pairs));
-            prop_assert_eq!(parsed, (coalesce != CoalesceSettings::default()).then_some(coalesce));
-        }
-
-        #[test]
-        fn arbitrary_text_parses_to_known_pairs_or_none(text in "([a-z-]{0,12} ?[a-z0-9]{0,12} ?){0,4}") {
-            let value = SettingValue::new(&text);
-            for kind in [PairsKind::Rings, PairsKind::Channels, PairsKind::Coalesce] {
-                if let Some(pairs) = kind.parse(&value) {
-                    prop_assert!(pairs.keys().all(|name| kind.properties().2.contains(name)));
-                    prop_assert!(same(kind, value.as_str(), value.as_str()));
-                }
-            }
         }
     }
 }

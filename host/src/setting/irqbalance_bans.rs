@@ -9,13 +9,23 @@ use super::knob::{Knob, WriteRefusal};
 use super::value::SettingValue;
 use crate::root::ExplainedErrno;
 use crate::root::irqbalance::ban_message;
-use crate::{CpuSet, Host, HostError, process};
+use crate::{CpuSet, Host, HostError, Setting, process};
 
 const EXPECTED: &str = "a list of interrupts such as 24-31,40 that fits one message to irqbalance";
 
 pub(super) struct IrqbalanceBans {
     pub(super) pid: u32,
     pub(super) started: u64,
+}
+
+impl Setting {
+    /// The bans of the running irqbalance with this process id.
+    ///
+    /// # Errors
+    /// [`HostError`] without such a process, or if its start time is unknown.
+    pub fn irqbalance_bans(host: &Host, pid: u32) -> Result<Self, HostError> {
+        Ok(Setting::IrqbalanceBans { pid, started: process::start_time(host, &format!("/proc/{pid}"))? })
+    }
 }
 
 impl IrqbalanceBans {
@@ -57,10 +67,6 @@ impl Knob for IrqbalanceBans {
         let left = parse(left.as_str());
         left.is_some() && left == parse(right.as_str())
     }
-
-    fn command(&self, _value: &SettingValue) -> Option<String> {
-        None
-    }
 }
 
 /// Interrupts as a list with ranges, which has the form of a list of CPUs.
@@ -76,9 +82,6 @@ fn parse(text: &str) -> Option<BTreeSet<u32>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Setting;
-    use proptest::prelude::*;
-
     const STAT: &str = "612 (irqbalance (x)) S 1 612 612 0 -1 4194304 1 0 0 0 5 3 0 0 20 0 2 0 1234 8 9 10\n";
 
     fn host(stat: &str) -> Host {
@@ -120,13 +123,6 @@ mod tests {
         assert!(setting.check(&SettingValue::new("100-219")).is_ok());
         for text in ["0", "5-3", "x", "1,,2", "1-4000000000", "100-220", "-"] {
             assert!(setting.check(&SettingValue::new(text)).is_err(), "{text}");
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn ban_lists_parse_to_the_same_interrupts(irqs in proptest::collection::btree_set(1..5000u32, 0..40)) {
-            prop_assert_eq!(parse(list(&irqs).as_str()), Some(irqs));
         }
     }
 }

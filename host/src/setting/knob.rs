@@ -39,8 +39,10 @@ pub(super) trait Knob {
         None
     }
 
-    // The equivalent shell command; `None` if one command does not suffice.
-    fn command(&self, value: &SettingValue) -> Option<String>;
+    /// The equivalent shell command; `None` if one command does not suffice.
+    fn command(&self, _value: &SettingValue) -> Option<String> {
+        None
+    }
 }
 
 /// The reason why a value was not written.

@@ -146,14 +146,4 @@ mod tests {
         assert!(setting.read(&host).expect_err("not there").is_unsupported());
         assert!(setting.write(&host, &SettingValue::new("on")).expect_err("not there").is_unsupported());
     }
-
-    #[test]
-    fn offload_names_are_unique_and_round_trip_through_json() {
-        let names: std::collections::BTreeSet<&str> = Offload::ALL.into_iter().map(Offload::name).collect();
-        assert_eq!(names.len(), Offload::ALL.len());
-        for offload in Offload::ALL {
-            let json = serde_json::to_string(&offload).expect("written");
-            assert_eq!(serde_json::from_str::<Offload>(&json).expect("read"), offload);
-        }
-    }
 }

@@ -87,11 +87,6 @@ impl Knob for QueuePolling<'_> {
             .zip(pairs(right))
             .all(|((_, left), (_, right))| left.is_none() || right.is_none() || *left == right)
     }
-
-    // The number of an instance is known only while it exists.
-    fn command(&self, _value: &SettingValue) -> Option<String> {
-        None
-    }
 }
 
 fn pairs(polling: NapiPolling) -> [(&'static str, Option<u64>); 4] {

@@ -106,10 +106,6 @@ impl Knob for OnSocket<'_> {
     fn can_leave(&self, requested: &SettingValue, actual: &SettingValue) -> bool {
         self.parse_both(requested, actual).is_some_and(|(requested, actual)| requested.can_leave(actual))
     }
-
-    fn command(&self, _value: &SettingValue) -> Option<String> {
-        None
-    }
 }
 
 /// Adds the required privilege to an error.

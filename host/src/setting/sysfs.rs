@@ -153,15 +153,6 @@ mod tests {
     }
 
     #[test]
-    fn xps_rxqs_of_a_transmit_queue_is_a_mask() {
-        let setting = Setting::QueueReceivers { interface: "eth0".into(), queue: 2 };
-        let host = Host::scripted([("/sys/class/net/eth0/queues/tx-2/xps_rxqs", "00\n")]);
-        setting.write(&host, &SettingValue::new("4")).expect("written");
-        assert!(setting.same(&setting.read(&host).expect("read"), &SettingValue::new("04")));
-        assert_eq!(setting.to_string(), "eth0 tx-2/xps_rxqs");
-    }
-
-    #[test]
     fn cpu_masks_above_64_cpus_are_written_in_32_bit_words() {
         let setting =
             Setting::QueueCpus { interface: "eth0".into(), direction: QueueDirection::Transmit, queue: 7 };

@@ -10,7 +10,7 @@ use super::knob::{Knob, WriteRefusal};
 use super::value::SettingValue;
 use crate::process::task::parse_allowed_cpus;
 use crate::root::ExplainedErrno;
-use crate::{CpuSet, Host, HostError, process, sys};
+use crate::{CpuSet, Host, HostError, Setting, process, sys};
 
 const EXPECTED: &str = "a list of CPUs such as 0,4-5";
 
@@ -18,6 +18,17 @@ pub(super) struct ThreadKnob {
     pub(super) pid: u32,
     pub(super) tid: u32,
     pub(super) started: u64,
+}
+
+impl Setting {
+    /// The affinity of the running thread with these ids.
+    ///
+    /// # Errors
+    /// [`HostError`] without such a thread, or if its start time is unknown.
+    pub fn thread_cpus(host: &Host, pid: u32, tid: u32) -> Result<Self, HostError> {
+        let started = process::start_time(host, &format!("/proc/{pid}/task/{tid}"))?;
+        Ok(Setting::ThreadCpus { pid, tid, started })
+    }
 }
 
 impl ThreadKnob {

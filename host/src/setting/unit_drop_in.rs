@@ -97,10 +97,6 @@ impl Knob for UnitDropIn<'_> {
             &value.as_str(),
         )?)
     }
-
-    fn command(&self, _value: &SettingValue) -> Option<String> {
-        None
-    }
 }
 
 #[cfg(test)]

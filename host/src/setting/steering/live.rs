@@ -7,8 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::group::{GroupMembers, GroupSteering, sockets, steering};
 use super::program::{SteeringMaps, detach, possible_cpus};
-use super::steered_sockets::{SteeredSocket, SteeredSockets};
-use super::table::{ReuseportGroup, SteeringTable};
+use super::table::{ReuseportGroup, SteeredSocket, SteeredSockets, SteeringTable};
 use super::table_rows;
 use crate::root::ExplainedErrno;
 

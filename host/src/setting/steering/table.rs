@@ -5,6 +5,8 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
+
 use crate::netlink::sock_diag::SocketProtocol;
 
 /// The sockets (cookies) for the packets of each CPU. Several sockets of one CPU share its flows by
@@ -87,4 +89,24 @@ impl ReuseportGroup {
     pub(super) fn call_key(&self) -> String {
         format!("steering/{}/{}", self.protocol.name(), self.local)
     }
+}
+
+/// Counts of the steering program of a group.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct SteeredSockets {
+    /// Cookies of the intended sockets, by CPU.
+    pub by_cpu: BTreeMap<u32, Vec<u64>>,
+    pub sockets: Vec<SteeredSocket>,
+    /// Packets by arrival CPU that were left to the kernel's hash, because the CPU has no open
+    /// socket in the table.
+    pub hashed_by_cpu: BTreeMap<u32, u64>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SteeredSocket {
+    pub cookie: u64,
+    /// Whether it is open. Packets for a closed one go to others.
+    pub present: bool,
+    /// Packets sent to it by the program, by arrival CPU, without zeros. For TCP, connections.
+    pub packets_by_cpu: BTreeMap<u32, u64>,
 }

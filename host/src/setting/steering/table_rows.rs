@@ -77,10 +77,5 @@ mod tests {
             let places_of_entries: BTreeMap<u64, u32> = super::places(&entries, 16).into_iter().map(|(p, c)| (c, p)).collect();
             prop_assert_eq!(places_of_entries, places);
         }
-
-        #[test]
-        fn decoding_arbitrary_map_entries_never_panics(map_entries in proptest::collection::vec(any::<[u64; 2]>(), 0..20), cpus in 0_u32..30) {
-            let _ = (table(&map_entries, cpus), super::places(&map_entries, cpus));
-        }
     }
 }

@@ -1,7 +1,6 @@
 use std::process::{Child, Command};
 
 use super::*;
-use crate::Setting;
 use crate::SettingError;
 
 const STAT: &str = "/proc/812/task/813/stat";
