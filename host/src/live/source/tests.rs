@@ -1,7 +1,6 @@
 use super::*;
 use crate::HostRecording;
 use linerate_testkit::fixture::fixture;
-use serde_json::Value;
 
 fn snapshot_source(name: &str) -> SnapshotSource {
     capture(name).into()
@@ -53,7 +52,7 @@ fn snapshot_of_an_empty_host_has_unknown_values() {
     let none = Host::scripted::<String, String>([]);
     let mut live = LiveHost::open(SnapshotSource::Live(none), Scope::default());
     let snapshot = live.refresh();
-    assert!(snapshot.cpus.why().is_some_and(|why| why.contains("/proc/stat")));
+    assert!(snapshot.cpus.why_contains("/proc/stat"));
     assert!(snapshot.services.why().is_some() && !snapshot.unknown.is_empty());
 }
 
@@ -76,34 +75,4 @@ fn a_named_port_without_a_service_is_unknown_with_the_reason() {
     assert_eq!(services(Scope::default()), Known::Value(Vec::new()));
     let named = services(Scope { port: Some(53), ..Scope::default() });
     assert!(named.why().is_some_and(|why| why.starts_with("nobody listens on port 53: ")), "{named:?}");
-}
-
-#[test]
-fn snapshots_round_trip_through_json() {
-    for name in ["many", "small-vm", "makita-2016"] {
-        let source = snapshot_source(name);
-        let snapshot = LiveHost::open(source, Scope::default()).refresh();
-        let text = serde_json::to_string(&snapshot).expect("written");
-        let again: Snapshot = serde_json::from_str(&text).expect("read");
-        let value = |snapshot: &Snapshot| serde_json::to_value(snapshot).expect("a value");
-        assert!(same(&value(&again), &value(&snapshot)), "{name}");
-    }
-}
-
-/// Equal except for the last digit of a fraction, which a reader may round.
-fn same(one: &Value, other: &Value) -> bool {
-    match (one, other) {
-        (Value::Object(one), Value::Object(other)) => {
-            one.len() == other.len()
-                && one.iter().all(|(key, value)| other.get(key).is_some_and(|other| same(value, other)))
-        }
-        (Value::Array(one), Value::Array(other)) => {
-            one.len() == other.len() && one.iter().zip(other).all(|(one, other)| same(one, other))
-        }
-        (Value::Number(one), Value::Number(other)) if one != other => {
-            let pair = one.as_f64().zip(other.as_f64());
-            pair.is_some_and(|(one, other)| (one - other).abs() <= one.abs() * 1e-12)
-        }
-        _ => one == other,
-    }
 }
