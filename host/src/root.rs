@@ -440,17 +440,6 @@ mod tests {
     }
 
     #[test]
-    fn scripted_host_lists_reads_and_writes_files() {
-        let host =
-            Host::scripted([("/sys/class/net/eth0/mtu", "1500\n"), ("/sys/class/net/lo/mtu", "65536\n")]);
-        assert_eq!(host.list("/sys/class/net").expect("listed"), ["eth0", "lo"]);
-        host.write("/sys/class/net/lo/mtu", "1").expect("written");
-        assert_eq!(host.read("/sys/class/net/lo/mtu").expect("read"), "1");
-        let error = host.read("/sys/nothing").expect_err("not there");
-        assert!(error.is_missing() && error.to_string().starts_with("cannot read /sys/nothing: "));
-    }
-
-    #[test]
     fn recorded_kernel_calls_return_the_same_result_or_error() {
         let live = Host::live().recording();
         let answer: u32 = live.call("a/number", "a number", || Ok(7)).expect("an answer");

@@ -77,32 +77,29 @@ fn read_results(host: &Host) -> Vec<String> {
     results
 }
 
-#[test]
-fn opened_archive_reads_the_same_as_its_recordings() {
+/// The archive as a file, and unpacked in a directory; both are in the temporary directory.
+fn opened(bytes: &[u8]) -> (tempfile::TempDir, [OpenedCapture; 2]) {
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("x.tar.gz");
-    let mut later = recording();
-    later.insert_file("/proc/uptime", "13.5 3.0\n");
-    std::fs::write(&file, archive_bytes(&[recording(), later.clone()])).expect("written");
-    let capture = OpenedCapture::open(&file).expect("opened");
-    assert_eq!(read_results(&capture.first), read_results(&Host::recorded(recording())));
-    assert_eq!(read_results(&capture.later.expect("two readings")), read_results(&Host::recorded(later)));
-    let about = capture.about.expect("capture info");
-    assert_eq!((about.scope.port, about.readings.len()), (Some(53), 2));
+    std::fs::write(&file, bytes).expect("written");
+    let unpacked = directory.path().join("x");
+    tar::Archive::new(flate2::read::GzDecoder::new(bytes)).unpack(&unpacked).expect("unpacked");
+    let captures = [file, unpacked].map(|path| OpenedCapture::open(&path).expect("opened"));
+    (directory, captures)
 }
 
 #[test]
-fn unpacked_archive_reads_the_same_as_its_recordings() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let bytes = archive_bytes(&[recording(), recording()]);
-    let decoder = flate2::read::GzDecoder::new(&bytes[..]);
-    tar::Archive::new(decoder).unpack(directory.path()).expect("unpacked");
-    let capture = OpenedCapture::open(directory.path()).expect("opened");
-    assert_eq!(read_results(&capture.first), read_results(&Host::recorded(recording())));
-    assert_eq!(
-        read_results(&capture.later.expect("two readings")),
-        read_results(&Host::recorded(recording()))
-    );
+fn opened_archive_reads_the_same_as_its_recordings() {
+    let mut later = recording();
+    later.insert_file("/proc/uptime", "13.5 3.0\n");
+    let (_directory, captures) = opened(&archive_bytes(&[recording(), later.clone()]));
+    for capture in captures {
+        assert_eq!(read_results(&capture.first), read_results(&Host::recorded(recording())));
+        let second = capture.later.expect("two readings");
+        assert_eq!(read_results(&second), read_results(&Host::recorded(later.clone())));
+        let about = capture.about.expect("capture info");
+        assert_eq!((about.scope.port, about.readings.len()), (Some(53), 2));
+    }
 }
 
 #[test]
@@ -113,13 +110,8 @@ fn answers_and_lists_of_large_hosts_are_read_completely() {
     let mut recording = recording();
     recording.insert_file("/calls/sock_diag/udp4.json", large_list.clone());
     recording.directories.insert("/proc/1/fd".into(), RecordedResult::Read(names.clone()));
-    let directory = tempfile::tempdir().expect("a directory");
-    let file = directory.path().join("x.tar.gz");
-    std::fs::write(&file, archive_bytes(&[recording])).expect("written");
-    let decoder = flate2::read::GzDecoder::new(std::fs::File::open(&file).expect("opened"));
-    tar::Archive::new(decoder).unpack(directory.path()).expect("unpacked");
-    for path in [file.as_path(), directory.path()] {
-        let host = OpenedCapture::open(path).expect("opened").first;
+    let (_directory, captures) = opened(&archive_bytes(&[recording]));
+    for host in captures.map(|capture| capture.first) {
         assert_eq!(host.read("/calls/sock_diag/udp4.json").expect("read").len(), large_list.len());
         assert_eq!(host.list("/proc/1/fd").expect("listed"), names);
     }

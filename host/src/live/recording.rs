@@ -96,6 +96,7 @@ mod tests {
     use super::*;
     use crate::live::{LiveHost, SnapshotSource};
     use crate::{Host, Scope};
+
     fn line() -> String {
         let host = Host::scripted([("/proc/stat", "cpu0 1 0 1 1 0 0 1 0\n"), ("/proc/uptime", "3 1\n")]);
         let snapshot = LiveHost::open(SnapshotSource::Live(host), Scope::default()).refresh();

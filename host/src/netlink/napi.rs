@@ -134,12 +134,4 @@ mod tests {
         assert_eq!((found[1].polling, found[0].polling), (polling, NapiPolling::default()));
         assert_eq!((&found[1].receive_queues[..], &found[1].transmit_queues[..]), (&[1][..], &[1][..]));
     }
-
-    #[test]
-    fn napi_instances_of_the_live_host_are_listed_or_unsupported() {
-        match instances() {
-            Ok(found) => assert!(found.iter().all(|napi| napi.interface_index > 0)),
-            Err(error) => assert_eq!(error.raw_os_error(), Some(libc::EOPNOTSUPP), "{error}"),
-        }
-    }
 }

@@ -135,24 +135,6 @@ mod tests {
     }
 
     #[test]
-    fn xdp_programs_and_features_are_read_from_a_capture() {
-        let host = Host::scripted([
-            ("/calls/xdp/eth0/attached.json", r#"{"id": 17, "mode": "generic"}"#),
-            ("/calls/xdp/eth1/attached.json", "null"),
-            ("/calls/xdp/eth0/features.json", r#"{"basic": true}"#),
-            ("/calls/xdp/eth1/features.json", r#"{"errno": 2}"#),
-        ]);
-        let attached_program = |name| xdp_attached(&host, name, 1).expect("captured");
-        assert_eq!(
-            attached_program("eth0"),
-            Some(AttachedXdp { id: Some(17), mode: XdpAttachKind::Generic })
-        );
-        assert_eq!(attached_program("eth1"), None);
-        assert!(xdp_features(&host, "eth0", 1).value().is_some_and(|features| features.basic));
-        assert!(xdp_features(&host, "eth1", 1).why().is_some_and(|why| why.contains("eth1")));
-    }
-
-    #[test]
     fn loopback_has_no_native_xdp_and_missing_interfaces_are_errors() {
         let state = xdp_state(&Host::live(), "lo", 1).expect("every host has a loopback");
         if let Known::Value(features) = state.features {

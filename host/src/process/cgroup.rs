@@ -63,7 +63,7 @@ mod tests {
         // The group of another container, of linerate's own container, and of no container.
         for path in ["/../other.scope", "/", "/../../../../system.slice"] {
             let reason = path_with(init, &format!("0::{path}\n"));
-            assert!(reason.why().is_some_and(|why| why.contains(path)), "{reason:?}");
+            assert!(reason.why_contains(path), "{reason:?}");
         }
         assert_eq!(path_with(init, "4:cpu:/a\n"), Known::Value(None));
         assert_eq!(cgroup_path(&Host::scripted([("/proc/1/cgroup", init)]), "/proc/50"), Known::Value(None));

@@ -163,21 +163,6 @@ mod tests {
     }
 
     #[test]
-    fn stat_and_allowed_cpus_of_this_thread_are_read() {
-        let host = Host::live();
-        let directory = format!("/proc/self/task/{}", rustix::thread::gettid().as_raw_nonzero());
-        let task =
-            TaskStat::parse(&host.read(&format!("{directory}/stat")).expect("read")).expect("a thread");
-        assert!(task.runs && task.last_cpu.is_some() && task.user_ticks.is_some());
-        assert!(read_allowed_cpus(&host, &directory).value().is_some_and(|cpus| !cpus.is_empty()));
-        assert!(
-            read_allowed_cpus(&host, "/proc/self/task/0")
-                .why()
-                .is_some_and(|why| why.contains("/task/0/status"))
-        );
-    }
-
-    #[test]
     fn epoll_targets_are_parsed_from_fdinfo() {
         let fdinfo = "pos:\t0\nflags:\t02\nmnt_id:\t16\nino:\t1057\n\
             tfd:        5 events:       19 data:                5  pos:0 ino:3b81 sdev:8\n\

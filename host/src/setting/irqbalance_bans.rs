@@ -82,6 +82,7 @@ fn parse(text: &str) -> Option<BTreeSet<u32>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
     const STAT: &str = "612 (irqbalance (x)) S 1 612 612 0 -1 4194304 1 0 0 0 5 3 0 0 20 0 2 0 1234 8 9 10\n";
 
     fn host(stat: &str) -> Host {
