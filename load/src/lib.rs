@@ -45,7 +45,6 @@ mod error;
 pub mod generator;
 pub mod header;
 mod latency;
-mod limits;
 mod outcome;
 pub mod perf;
 pub mod report;
@@ -54,7 +53,7 @@ pub mod wire;
 pub mod workload;
 
 pub use error::GeneratorError;
-pub use generator::{Generator, GeneratorDescription, LoadSlot, PacingMode, SocketGenerator, XdpGenerator};
+pub use generator::{Generator, GeneratorDescription, LoadSlot, PacingMode};
 pub use latency::{Latency, LatencyQuantiles};
 pub use linerate_host::{Known, stats};
 pub use outcome::{

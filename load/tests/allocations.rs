@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use linerate_load::generator::GeneratorBuilder;
 use linerate_load::workload::raw;
-use linerate_load::{Generator, LoadSlot, LoadWorkload, PacingMode};
+use linerate_load::{LoadSlot, LoadWorkload, PacingMode};
 use linerate_testkit::{ALLOCATIONS, CountingAllocator};
 
 #[global_allocator]

@@ -9,9 +9,11 @@ use std::time::Duration;
 use linerate_networks::Net;
 use rustix::process::{Resource, getrlimit};
 
-use super::{GeneratorDescription, MAX_BURST};
 use serde::{Deserialize, Serialize};
 
+use super::socket::SocketGenerator;
+use super::xdp::XdpGenerator;
+use super::{Generator, GeneratorDescription, MAX_BURST};
 use crate::error::{GeneratorError, invalid};
 use crate::workload::LoadWorkload;
 
@@ -207,7 +209,35 @@ impl GeneratorBuilder {
         self
     }
 
-    pub(super) fn check(&self) -> Result<(), GeneratorError> {
+    /// Opens sockets or loads programs, and starts threads, in the calling thread's network
+    /// namespace. The generator stays there, whichever thread uses it later. Nothing is sent yet.
+    ///
+    /// # Errors
+    ///
+    /// Settings out of range, a destination that was not allowed, a payload over the MTU, too few
+    /// open files, or a system call that failed: one line each. [`GeneratorError::Xdp`] with the
+    /// missing requirement, unless sockets may be used instead.
+    pub fn start(self) -> Result<Box<dyn Generator>, GeneratorError> {
+        self.check()?;
+        let no_xdp_reason = match self.backend {
+            GeneratorBackend::Socket => None,
+            GeneratorBackend::Xdp | GeneratorBackend::Auto => match XdpGenerator::start(&self) {
+                Ok(generator) => return Ok(Box::new(generator)),
+                Err(reason @ GeneratorError::Xdp { .. }) if self.backend == GeneratorBackend::Auto => {
+                    Some(reason.to_string())
+                }
+                Err(error) => return Err(error),
+            },
+        };
+        Ok(Box::new(SocketGenerator::start(&self, no_xdp_reason)?))
+    }
+
+    /// Like [`GeneratorBuilder::start`], always with sockets.
+    pub fn start_socket(self) -> Result<Box<dyn Generator>, GeneratorError> {
+        self.backend(GeneratorBackend::Socket).start()
+    }
+
+    fn check(&self) -> Result<(), GeneratorError> {
         if self.targets.is_empty() {
             return invalid("no target given: name at least one ADDR:PORT");
         }

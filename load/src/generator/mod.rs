@@ -1,8 +1,8 @@
 //! Load generators, which account for every request.
 //!
 //! Searches and comparisons drive a [`Generator`]. A [`GeneratorBuilder`] starts a generator: with
-//! live XDP frames if the route to the service allows that, otherwise with UDP sockets
-//! ([`SocketGenerator`]). Its threads, sockets and BPF programs serve many slots.
+//! live XDP frames if the route to the service allows that, otherwise with UDP sockets. Its threads,
+//! sockets and BPF programs serve many slots.
 
 mod account;
 mod builder;
@@ -11,7 +11,6 @@ mod clock;
 mod drain;
 mod schedule;
 mod socket;
-mod start;
 mod thread;
 mod xdp;
 
@@ -25,10 +24,15 @@ use crate::error::{GeneratorError, invalid};
 use crate::outcome::{SlotInterval, SlotOutcome};
 
 pub use builder::{GeneratorBackend, GeneratorBuilder, LiveFrames};
-pub use socket::SocketGenerator;
-pub use xdp::XdpGenerator;
 
-pub use crate::limits::{LEAST_INTERVAL, MAX_BURST, MAX_WINDOW};
+/// The most outstanding requests a flow may have in window mode.
+pub const MAX_WINDOW: u32 = 1 << 16;
+
+/// The most requests sent by one system call.
+pub const MAX_BURST: usize = 64;
+
+/// The shortest interval that is accounted for.
+pub const LEAST_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Requests per second and thread that clones reach easily.
 pub const CLONES_PER_SECOND: f64 = 750e3;
@@ -54,9 +58,6 @@ pub trait Generator: Send {
 
     /// Like [`Generator::run`], and passes each interval of the slot to `observer` soon after its end if
     /// [`LoadSlot::interval`] is set. The number of answered requests is unknown then.
-    ///
-    /// # Errors
-    /// As [`Generator::run`].
     fn watch(
         &mut self,
         slot: &LoadSlot,

@@ -1,8 +1,7 @@
 //! Servers that are installed on the machine, with configurations for tests.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
-use std::os::unix::fs::PermissionsExt as _;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 /// A zone of a few names.
@@ -94,25 +93,6 @@ remote-control:
         );
         write_file(self.directory, "nsd.conf", &text)
     }
-}
-
-/// Writes a configuration with which chronyd answers on this port, at one address or all, with the
-/// time of the local clock. Returns the file for `chronyd -x -d -u root -f FILE`: without `-x`
-/// chronyd sets the clock. chronyc uses the socket `control` in the directory.
-///
-/// # Errors
-///
-/// If a file cannot be written.
-pub fn chrony(directory: &Path, address: Option<IpAddr>, port: u16) -> io::Result<PathBuf> {
-    // chronyd rejects a directory that other users can read.
-    std::fs::set_permissions(directory, std::fs::Permissions::from_mode(0o700))?;
-    let bind = address.map_or_else(String::new, |address| format!("bindaddress {address}\n"));
-    // chronyd removes the file that is at this path, even a device.
-    let text = format!(
-        "local stratum 5\nallow all\nport {port}\n{bind}cmdport 0\nbindcmdaddress {0}/control\npidfile {0}/chronyd.pid\n",
-        directory.display()
-    );
-    write_file(directory, "chrony.conf", &text)
 }
 
 fn write_file(directory: &Path, name: &str, text: &str) -> io::Result<PathBuf> {

@@ -47,7 +47,7 @@ const FLOW_LEAD_NS: u64 = 4_000;
 /// A load generator on connected UDP sockets: one socket per flow, sendmmsg and recvmmsg, any number
 /// of threads.
 #[derive(Debug)]
-pub struct SocketGenerator {
+pub(super) struct SocketGenerator {
     threads: Vec<SocketThread>,
     description: GeneratorDescription,
     timeout: Duration,
@@ -58,7 +58,11 @@ pub struct SocketGenerator {
 }
 
 impl SocketGenerator {
-    pub(super) fn start(builder: &GeneratorBuilder) -> Result<Self, GeneratorError> {
+    /// `no_xdp_reason`: why the preferred backend is not used.
+    pub(super) fn start(
+        builder: &GeneratorBuilder,
+        no_xdp_reason: Option<String>,
+    ) -> Result<Self, GeneratorError> {
         builder.check_files()?;
         let run = fastrand::u64(..);
         let sources = SourceAddresses::from_builder(builder);
@@ -74,7 +78,7 @@ impl SocketGenerator {
             flows_by_thread[id % builder.threads]
                 .push(SocketFlow { socket, track: flow_track(builder, run, id as u32) });
         }
-        let mut fallbacks = Vec::new();
+        let mut fallbacks = Vec::from_iter(no_xdp_reason);
         if receive_buffer_bytes < RECEIVE_BUFFER_BYTES as u64 {
             fallbacks.push(format!(
                 "receive buffers of {receive_buffer_bytes} bytes instead of {RECEIVE_BUFFER_BYTES}: more needs CAP_NET_ADMIN or a larger net.core.rmem_max"
@@ -109,11 +113,6 @@ impl SocketGenerator {
             generator.threads.push(SocketThread { thread, messages, emptied });
         }
         Ok(generator)
-    }
-
-    /// Records why the requested backend is not used.
-    pub(super) fn add_fallback(&mut self, reason: String) {
-        self.description.fallbacks.insert(0, reason);
     }
 
     // Runs a plan per thread and returns their reports; `None` if a thread is gone.

@@ -62,7 +62,7 @@ const TRIAL_REQUESTS: f64 = 20.0;
 /// count as answers until they are verified; if they arrive too fast for that, the outcome has the
 /// number of unverified replies.
 #[derive(Debug)]
-pub struct XdpGenerator {
+pub(super) struct XdpGenerator {
     // In this order: threads and judge end before the program goes.
     threads: Vec<GeneratorThread<XdpPlan>>,
     reports: Receiver<XdpWorkerReport>,

@@ -1,104 +1,20 @@
-//! The socket generator against services on loopback.
-
-mod service;
+//! The socket generator.
 
 use std::net::UdpSocket;
-use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use linerate_load::capacity::{ProbeVerdict, SearchEnd, SearchOptions, search};
 use linerate_load::generator::GeneratorBuilder;
-use linerate_load::{Generator, GeneratorError, LoadWorkload, PacingMode, SendErrors, SocketGenerator};
-use service::{
-    PAYLOAD, Service, assert_balanced, assert_nobody_listens, cancel_after, echo_with_forged_replies, rate,
-    skip, slot,
-};
+use linerate_load::{Generator, GeneratorError, LoadSlot, LoadWorkload, PacingMode};
 
-fn generator(service: &Service, flows: usize, threads: usize) -> SocketGenerator {
-    GeneratorBuilder::default()
-        .targets(vec![service.address])
-        .flows(flows)
-        .threads(threads)
-        .workload(LoadWorkload::Echo { payload_bytes: PAYLOAD })
-        .start_socket()
-        .unwrap()
-}
-
-#[test]
-fn all_echo_requests_are_answered() {
-    let service = Service::echo();
-    let mut generator = generator(&service, 5, 2);
-    let (mut sent, mut full_schedules) = (0, 0);
-    for mode in [rate(5_000.0), PacingMode::Window { outstanding: 3 }, rate(200.0)] {
-        let outcome = generator.run(&slot(mode, 300)).unwrap();
-        assert_balanced(&outcome);
-        assert_eq!(
-            (outcome.lost, outcome.corrupt, outcome.unsolicited, outcome.late),
-            (0, 0, 0, 0),
-            "{outcome:?}"
-        );
-        assert!(outcome.sent > 0 && outcome.send_errors == SendErrors::default());
-        if let Some(per_second) = outcome.requested_per_second {
-            let schedule = (per_second * 0.3).round() as u64;
-            assert!(outcome.sent <= schedule);
-            full_schedules += u32::from(outcome.sent == schedule);
-        }
-        sent += outcome.sent;
-    }
-    // On a busy machine, a thread that is late at the end of a slot drops the rest of its schedule.
-    assert!(full_schedules > 0, "the whole schedule is sent");
-    drop(generator);
-    assert_eq!(service.stop().received, sent);
-}
-
-#[test]
-fn unsolicited_late_and_corrupt_replies_are_distinguished() {
-    let service = Service::start(echo_with_forged_replies);
-    let outcome = generator(&service, 1, 1).run(&slot(rate(1_000.0), 100)).unwrap();
-    assert_balanced(&outcome);
-    assert_eq!((outcome.sent, outcome.answered, outcome.duplicate), (100, 100, 0));
-    assert_eq!((outcome.unsolicited, outcome.late, outcome.corrupt), (4, 1, 3), "{outcome:?}");
-}
-
-#[test]
-fn a_closed_port_is_reported_as_refused() {
-    let free = UdpSocket::bind("127.0.0.1:0").unwrap();
-    let address = free.local_addr().unwrap();
-    drop(free);
-    let mut generator = GeneratorBuilder::default().targets(vec![address]).flows(3).start_socket().unwrap();
-    for mode in [rate(1_000.0), PacingMode::Window { outstanding: 2 }] {
-        let outcome = generator.run(&slot(mode, 100)).unwrap();
-        assert_nobody_listens(&outcome);
-    }
-}
-
-#[test]
-fn a_window_does_not_stall_on_loss() {
-    // Every second request is lost. If lost requests kept their places, two flows with a window of
-    // 4 would stop after 8 losses.
-    let service = Service::start(|socket, request, source, account| {
-        if account.received % 2 == 0 {
-            socket.send_to(request, source).unwrap();
-        }
-    });
-    let mut generator = GeneratorBuilder::default()
-        .targets(vec![service.address])
-        .flows(2)
-        .timeout(Duration::from_millis(20))
-        .start_socket()
-        .unwrap();
-    let outcome = generator.run(&slot(PacingMode::Window { outstanding: 4 }, 300)).unwrap();
-    assert_balanced(&outcome);
-    assert!(outcome.lost > 8 && outcome.self_watch.timed_out > 8, "{outcome:?}");
-    assert!(outcome.answered > 8);
-}
+use crate::scene::Scene;
+use crate::service::{PAYLOAD, Service, assert_balanced, rate, skip, slot};
 
 #[test]
 fn a_slot_ends_in_time_while_its_windows_are_not_full() {
     let service = Service::start(|_, _, _, _| {});
-    let mut generator = generator(&service, 64, 1);
+    let builder = GeneratorBuilder::default().targets(vec![service.address]).flows(64);
+    let mut generator = builder.start_socket().unwrap();
     let outcome = generator.run(&slot(PacingMode::Window { outstanding: 4_096 }, 50)).unwrap();
     assert_balanced(&outcome);
     assert!(outcome.sent < 64 * 4_096, "filling all windows takes several slots: {}", outcome.sent);
@@ -206,52 +122,6 @@ fn all_of_900_flows_send_on_schedule() {
 }
 
 #[test]
-fn capacity_search_runs_on_a_socket_generator() {
-    // A service that drops every 10th request: no rate meets 0.1 % loss, but many rates meet 20 %.
-    let service = Service::start(|socket, request, source, account| {
-        if account.received % 10 != 3 {
-            socket.send_to(request, source).unwrap();
-        }
-    });
-    let mut generator = generator(&service, 4, 1);
-    let options = SearchOptions {
-        slot: Duration::from_millis(50),
-        drain: Duration::from_millis(100),
-        bracket: Some((1_000.0, 2_000.0)),
-        max_loss: 0.001,
-        ..SearchOptions::default()
-    };
-    let none = search(&mut generator, &options).unwrap();
-    assert_eq!((none.ended, none.transactions_per_second), (SearchEnd::NothingHolds, 0.0));
-    assert!(none.slots.iter().all(|slot| slot.verdict == ProbeVerdict::Loss), "{:?}", none.slots);
-
-    let budget = Duration::from_millis(500);
-    let some = search(&mut generator, &SearchOptions { max_loss: 0.2, budget, ..options }).unwrap();
-    // Until a rate holds, the search continues for four budgets.
-    assert!(some.transactions_per_second > 0.0, "{some:?}");
-    assert!((0.02..=0.2).contains(&some.loss_ratio), "{some:?}");
-}
-
-#[test]
-fn a_cancelled_slot_ends_early_with_balanced_counts() {
-    let service = Service::echo();
-    let cancel = Arc::new(AtomicBool::new(false));
-    let mut generator = GeneratorBuilder::default()
-        .targets(vec![service.address])
-        .cancel(Arc::clone(&cancel))
-        .start_socket()
-        .unwrap();
-    let canceller = cancel_after(&cancel, 50);
-    let outcome = generator.run(&slot(rate(1_000.0), 60_000)).unwrap();
-    canceller.join().unwrap();
-    assert_balanced(&outcome);
-    assert!(outcome.duration < Duration::from_secs(30) && outcome.sent < 30_000);
-    assert!(matches!(generator.run(&slot(rate(1.0), 1)), Err(GeneratorError::Cancelled)));
-    cancel.store(false, Ordering::Relaxed);
-    assert_balanced(&generator.run(&slot(rate(1_000.0), 20)).unwrap());
-}
-
-#[test]
 fn invalid_options_are_one_line_errors_and_send_nothing() {
     let service = Service::echo();
     let good = || GeneratorBuilder::default().targets(vec![service.address]);
@@ -288,47 +158,6 @@ fn invalid_options_are_one_line_errors_and_send_nothing() {
     assert!(generator.run(&slot(rate(10.0), 0)).is_err());
     drop(generator);
     assert_eq!(service.stop().received, 0);
-}
-
-#[test]
-fn no_fragment_refuses_payloads_over_the_path_mtu() {
-    const NAME: &str = "no_fragment_refuses_payloads_over_the_path_mtu";
-    if std::env::var_os("LINERATE_TEST_SMALL_MTU").is_none() {
-        // The loopback MTU is too large, so this test runs itself again in a network namespace with
-        // a loopback MTU of 1500.
-        let script = "ip link set lo mtu 1500 up && exec \"$0\" --exact \"$1\" --nocapture";
-        let rerun = Command::new("unshare")
-            .args(["--map-root-user", "--net", "sh", "-c", script])
-            .arg(std::env::current_exe().unwrap())
-            .arg(NAME)
-            .env("LINERATE_TEST_SMALL_MTU", "1")
-            .output();
-        match rerun {
-            Ok(output) if String::from_utf8_lossy(&output.stdout).contains("running 1 test") => {
-                assert!(output.status.success(), "{output:?}");
-            }
-            Ok(output) => skip(NAME, String::from_utf8_lossy(&output.stderr)),
-            Err(error) => skip(NAME, format!("unshare: {error}")),
-        }
-        return;
-    }
-    let (v4, v6) = (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("[::1]:0"));
-    let start = |server: &UdpSocket, payload, no_fragment| {
-        GeneratorBuilder::default()
-            .targets(vec![server.local_addr().unwrap()])
-            .workload(LoadWorkload::Echo { payload_bytes: payload })
-            .no_fragment(no_fragment)
-            .start_socket()
-    };
-    assert!(start(&v4, 1_472, true).is_ok());
-    assert!(start(&v4, 1_473, false).is_ok());
-    let error = start(&v4, 1_473, true).unwrap_err().to_string();
-    assert!(error.contains("path MTU of 1500") && error.contains("at most 1472"), "{error}");
-    if let Ok(v6) = v6 {
-        assert!(start(&v6, 1_452, true).is_ok());
-        let error = start(&v6, 1_453, true).unwrap_err().to_string();
-        assert!(error.contains("at most 1452"), "{error}");
-    }
 }
 
 #[test]
@@ -373,4 +202,46 @@ fn generator_runs_with_given_cpu_and_nice_value() {
     assert!(std::fs::read_dir("/proc/self/task").unwrap().any(is_prepared));
     let outcome = generator.run(&slot(rate(1_000.0), 50)).unwrap();
     assert_balanced(&outcome);
+}
+
+#[test]
+fn no_fragment_refuses_payloads_over_the_path_mtu() {
+    let Some(scene) = Scene::new("no_fragment_refuses_payloads_over_the_path_mtu") else { return };
+    let start = |v4, payload_bytes, no_fragment| {
+        let mut target = scene.receiver(v4);
+        target.set_port(9);
+        let builder = scene.builder(target, 1).workload(LoadWorkload::Echo { payload_bytes });
+        let builder = builder.no_fragment(no_fragment);
+        scene.lab().senders()[0].run(move || builder.start_socket()).unwrap().map(drop)
+    };
+    for (v4, most) in [(true, 1_472), (false, 1_452)] {
+        assert!(start(v4, most, true).is_ok());
+        assert!(start(v4, most + 1, false).is_ok());
+        let error = start(v4, most + 1, true).unwrap_err().to_string();
+        assert!(error.contains("path MTU of 1500") && error.contains(&format!("at most {most}")), "{error}");
+    }
+}
+
+#[test]
+fn flows_send_from_the_given_addresses_and_ports() {
+    let sources = Arc::new(std::sync::Mutex::new(std::collections::BTreeSet::new()));
+    let service_sources = Arc::clone(&sources);
+    let service = Service::start(move |socket, request, source, _| {
+        service_sources.lock().unwrap().insert(source);
+        socket.send_to(request, source).unwrap();
+    });
+    let (first, second) = ("127.0.0.5", "127.0.0.6");
+    let builder = GeneratorBuilder::default()
+        .targets(vec![service.address])
+        .sources(vec![first.parse().unwrap(), second.parse().unwrap()])
+        .source_ports(23_101..=23_102);
+    let outcome =
+        builder.clone().flows(4).start_socket().unwrap().run(&LoadSlot::window(1, Duration::from_millis(50)));
+    assert!(outcome.unwrap().answered > 0);
+    let expected = [(first, 23_101), (first, 23_102), (second, 23_101), (second, 23_102)];
+    let expected =
+        expected.map(|(address, port)| (address.parse::<std::net::IpAddr>().unwrap(), port).into());
+    assert_eq!(sources.lock().unwrap().iter().copied().collect::<Vec<_>>(), expected);
+    let error = builder.flows(5).start_socket().err().unwrap().to_string();
+    assert!(error.contains("5 flows, but 2 source ports on 2 source address(es)"), "{error}");
 }

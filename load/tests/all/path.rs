@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use linerate_lab::LabHost;
 use linerate_load::workload::raw;
-use linerate_load::{BoundReason, Generator, LoadWorkload};
+use linerate_load::{BoundReason, LoadWorkload};
 
 use crate::scene::Scene;
 use crate::service::{assert_balanced, rate, skip, slot};
@@ -28,7 +28,7 @@ fn requests_rejected_by_a_router_count_as_sent_and_rejected() {
     // The kernel limits the messages to one sender, so each backend has a lab.
     for uses_xdp in [false, true] {
         let Some(scene) = Scene::new(TEST) else { return };
-        let (sender, receiver) = (&scene.lab.senders()[0], scene.lab.receiver());
+        let (sender, receiver) = (&scene.lab().senders()[0], scene.lab().receiver());
         let route = format!("ip route add 10.9.9.9 via {}", scene.receiver(true).ip());
         for (host, command) in [
             (sender, route.as_str()),
@@ -40,11 +40,11 @@ fn requests_rejected_by_a_router_count_as_sent_and_rejected() {
             }
         }
         let builder = scene.builder("10.9.9.9:7".parse().unwrap(), 3);
-        let mut generator: Box<dyn Generator> = if uses_xdp {
+        let mut generator = if uses_xdp {
             let Some(generator) = scene.generator_of(builder) else { return };
-            Box::new(generator)
+            generator
         } else {
-            Box::new(sender.run(move || builder.start_socket()).unwrap().unwrap())
+            sender.run(move || builder.start_socket()).unwrap().unwrap()
         };
         let outcome = generator.run(&slot(rate(1_000.0), 200)).unwrap();
         assert_balanced(&outcome);
@@ -81,11 +81,11 @@ fn requests_that_the_own_queue_drops_are_the_generators_limit() {
         "tc qdisc replace dev {} root tbf rate 1mbit burst 2000 limit 3000",
         scene.link().sender.interface
     );
-    if !runs(TEST, &scene.lab.senders()[0], &command) {
+    if !runs(TEST, &scene.lab().senders()[0], &command) {
         return;
     }
     let builder = scene.builder(service.address, 4);
-    let mut generator = scene.lab.senders()[0].run(move || builder.start_socket()).unwrap().unwrap();
+    let mut generator = scene.lab().senders()[0].run(move || builder.start_socket()).unwrap().unwrap();
     let outcome = generator.run(&slot(rate(5_000.0), 200)).unwrap();
     assert_balanced(&outcome);
     let dropped = outcome.self_watch.send_drops;

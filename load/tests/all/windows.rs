@@ -20,7 +20,7 @@ fn replies_on_another_cpu_make_room_in_the_window() {
         return skip(test, "one CPU");
     };
     let at = scene.receiver(true);
-    let service = scene.lab.receiver().run(move || {
+    let service = scene.lab().receiver().run(move || {
         // The service's thread inherits the CPU affinity of the thread that starts it.
         let mut server_cpus = CpuSet::new();
         server_cpus.set(server_cpu);

@@ -33,7 +33,7 @@ fn send_method_depends_on_live_frames_and_mode_not_on_rate() {
     let mut target = scene.receiver(true);
     target.set_port(PORT);
     let reflector =
-        scene.lab.receiver().run(|| XdpService::reflector().port(PORT).attach(&interface)).unwrap();
+        scene.lab().receiver().run(|| XdpService::reflector().port(PORT).attach(&interface)).unwrap();
     let mut answered_total = 0;
     for live_frames in [LiveFrames::Always, LiveFrames::Floods, LiveFrames::Never] {
         let Some(mut generator) = scene.generator_of(scene.builder(target, 8).live_frames(live_frames))
@@ -65,7 +65,7 @@ fn clones_are_used_if_the_receiver_accepts_no_live_frames() {
     let interface = scene.link().receiver.interface.clone();
     let gro = Setting::Offload { interface, offload: Offload::GenericReceive };
     let host = Host::live();
-    if let Err(error) = scene.lab.receiver().run(|| gro.write(&host, &SettingValue::new("off"))).unwrap() {
+    if let Err(error) = scene.lab().receiver().run(|| gro.write(&host, &SettingValue::new("off"))).unwrap() {
         return skip(test, error.to_string());
     }
     let service = scene.echo(true);

@@ -1,11 +1,10 @@
 //! A UDP service with exact counters, and checks of generator outcomes.
-#![allow(dead_code, unused_imports, reason = "no test binary uses all of it")]
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use linerate_load::header::{RequestCodec, RequestHeader};
 use linerate_load::{LoadSlot, PacingMode, SlotOutcome};
@@ -119,6 +118,10 @@ pub(crate) fn slot(mode: PacingMode, milliseconds: u64) -> LoadSlot {
 
 pub(crate) fn rate(per_second: f64) -> PacingMode {
     PacingMode::Rate { per_second }
+}
+
+pub(crate) fn realtime_in(time: Duration) -> u64 {
+    (SystemTime::now() + time).duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64
 }
 
 pub(crate) fn assert_balanced(outcome: &SlotOutcome) {
