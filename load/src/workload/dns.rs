@@ -1,8 +1,8 @@
 //! DNS queries from a file in dnsperf's format: `NAME TYPE` per line.
 
-mod name;
-
-use domain::base::Rtype;
+use domain::base::iana::Rcode;
+use domain::base::message_builder::OptBuilder;
+use domain::base::{MessageBuilder, Name, Rtype};
 
 use super::error::SourceError;
 use super::{EchoedTag, PreparedExchange, ReplyCode, ReplyMark, RequestOrder};
@@ -13,9 +13,6 @@ const HEADER_BYTES: usize = 12;
 // TC (RFC 1035, 4.1.1): the answer did not fit.
 const TRUNCATED: ReplyMark = ReplyMark { offset: 2, mask: 0x02, value: 0x02 };
 
-// Size of an OPT record without data (RFC 6891, 6.1.2).
-const OPT_BYTES: usize = 11;
-
 // Buffer size to advertise if only DNSSEC is requested: unfragmented on any link (DNS flag day
 // 2020).
 const USUAL_EDNS_BYTES: u16 = 1_232;
@@ -23,11 +20,6 @@ const USUAL_EDNS_BYTES: u16 = 1_232;
 // Size that every response may have without EDNS; a smaller buffer size means this size (RFC 6891,
 // 6.2.3).
 const LEAST_EDNS_BYTES: u16 = 512;
-
-const RECURSION_DESIRED: u16 = 0x0100;
-const CLASS_IN: u16 = 1;
-const TYPE_OPT: u16 = 41;
-const DNSSEC_OK: u32 = 0x8000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DnsQueryOptions {
@@ -66,7 +58,7 @@ pub fn from_text(text: &str, file: &str, options: &DnsQueryOptions) -> Result<Pr
             [] => {}
             [name] => return Err(line_error(name, "no type behind the name: write NAME TYPE")),
             [name, kind] => {
-                let name = name::encode_name(name).map_err(|problem| line_error(name, &problem))?;
+                let name = parse_name(name).map_err(|problem| line_error(name, &problem))?;
                 let kind = parse_type(kind).map_err(|problem| line_error(kind, problem))?;
                 requests.push(query(&name, kind, options));
             }
@@ -96,55 +88,48 @@ fn words(line: &str) -> Vec<&str> {
     line.split_whitespace().take_while(|word| !word.starts_with([';', '#'])).collect()
 }
 
-/// The number of a record type, or why it is not accepted.
-fn parse_type(text: &str) -> Result<u16, &'static str> {
+fn parse_name(text: &str) -> Result<Name<Vec<u8>>, String> {
+    if !text.is_ascii() {
+        return Err("not ASCII: write other letters in their xn-- form or as \\DDD".to_owned());
+    }
+    text.parse().map_err(|error| {
+        format!(
+            "{error}: a label has 1 to 63 bytes, a name at most 255, and behind a backslash there is a character, or three digits up to 255"
+        )
+    })
+}
+
+/// A record type, or why it is not accepted.
+fn parse_type(text: &str) -> Result<Rtype, &'static str> {
     let unknown_type = "no record type: write a name such as A, AAAA or MX, or TYPE and its number";
-    match text.parse::<Rtype>().map_err(|_| unknown_type)?.to_int() {
+    let kind: Rtype = text.parse().map_err(|_| unknown_type)?;
+    match kind.to_int() {
         251 | 252 => Err("zone transfers go over TCP: ask for something else"),
-        0 | TYPE_OPT | 249 | 250 => Err("no record type to ask for: it stands for no data in a zone"),
-        number => Ok(number),
+        0 | 41 | 249 | 250 => Err("no record type to ask for: it stands for no data in a zone"),
+        _ => Ok(kind),
     }
 }
 
-fn query(name: &[u8], kind: u16, options: &DnsQueryOptions) -> Vec<u8> {
+fn query(name: &Name<Vec<u8>>, kind: Rtype, options: &DnsQueryOptions) -> Vec<u8> {
     let edns = options.edns_bytes.or(options.dnssec_ok.then_some(USUAL_EDNS_BYTES));
-    let flags = if options.recursion_desired { RECURSION_DESIRED } else { 0 };
-    let mut query = Vec::with_capacity(HEADER_BYTES + name.len() + 4 + OPT_BYTES);
-    // Id, flags, one question, no answer, no authority, an OPT record or none.
-    for field in [0, flags, 1, 0, 0, u16::from(edns.is_some())] {
-        query.extend_from_slice(&field.to_be_bytes());
-    }
-    query.extend_from_slice(name);
-    query.extend_from_slice(&kind.to_be_bytes());
-    query.extend_from_slice(&CLASS_IN.to_be_bytes());
+    let mut message = MessageBuilder::new_vec();
+    message.header_mut().set_rd(options.recursion_desired);
+    let mut questions = message.question();
+    questions.push((name, kind)).expect("room for a question");
+    let mut records = questions.additional();
     if let Some(bytes) = edns {
-        let ttl = if options.dnssec_ok { DNSSEC_OK } else { 0 };
-        query.push(0);
-        query.extend_from_slice(&TYPE_OPT.to_be_bytes());
-        query.extend_from_slice(&bytes.to_be_bytes());
-        query.extend_from_slice(&ttl.to_be_bytes());
-        query.extend_from_slice(&[0; 2]);
+        let fill_opt = |opt: &mut OptBuilder<'_, Vec<u8>>| {
+            opt.set_udp_payload_size(bytes);
+            opt.set_dnssec_ok(options.dnssec_ok);
+            Ok(())
+        };
+        records.opt(fill_opt).expect("room for an OPT record");
     }
-    query
+    records.finish()
 }
 
-// Response codes of four bits (RFC 1035, 2136, 8490).
 fn code_name(code: u8) -> Option<&'static str> {
-    const NAMES: [&str; 12] = [
-        "NOERROR",
-        "FORMERR",
-        "SERVFAIL",
-        "NXDOMAIN",
-        "NOTIMP",
-        "REFUSED",
-        "YXDOMAIN",
-        "YXRRSET",
-        "NXRRSET",
-        "NOTAUTH",
-        "NOTZONE",
-        "DSOTYPENI",
-    ];
-    NAMES.get(usize::from(code)).copied()
+    Rcode::masked_from_int(code).to_mnemonic_str()
 }
 
 #[cfg(test)]
@@ -202,12 +187,12 @@ mod tests {
             ("example.com OPT", "q, line 2: \"OPT\": no record type to ask for"),
             ("a..b A", "q, line 2: \"a..b\": empty label"),
             (".a A", "q, line 2: \".a\": empty label"),
-            (r"a\25 A", r#"q, line 2: "a\25": escape"#),
-            (r"a\256 A", r#"q, line 2: "a\256": escape"#),
-            (r"a\ A", r#"q, line 2: "a\": escape"#),
+            (r"a\25 A", r#"q, line 2: "a\25": "#),
+            (r"a\256 A", r#"q, line 2: "a\256": illegal escape sequence: "#),
+            (r"a\ A", r#"q, line 2: "a\": unexpected end of input: "#),
             ("b\u{fc}cher.example A", "not ASCII"),
-            (&long, "257 bytes on the wire"),
-            (&label, "label of 64 bytes"),
+            (&long, "long domain name: a label has 1 to 63 bytes, a name at most 255"),
+            (&label, "label length limit exceeded: a label has 1 to 63 bytes"),
         ] {
             let error = from_text(&format!("; first\n{line}\n"), "q", &DnsQueryOptions::default())
                 .unwrap_err()
