@@ -7,7 +7,6 @@ use std::io;
 
 use perf_event::events::Hardware;
 use perf_event::{Builder, Counter, ReadFormat};
-use serde::Serialize;
 
 use crate::sys;
 use linerate_host::Known;
@@ -19,23 +18,17 @@ pub struct MachineCounters {
     instructions: Vec<Counter>,
 }
 
-/// Counts between [`MachineCounters::start`] and [`MachineCounters::stop`].
-#[derive(Debug, Clone, PartialEq, Serialize)]
+/// Counts between [`MachineCounters::start`] and [`MachineCounters::stop`], scaled up if others used the counters as well.
+#[derive(Debug)]
 pub struct PerfCounts {
     /// CPU cycles, halted ones not included.
     pub cycles: Known<u64>,
     /// Instructions retired.
     pub instructions: Known<u64>,
-    /// The smallest share of the time a counter was on the hardware; below 1 others used it as well, and the counts
-    /// were scaled up by it.
-    pub counted_ratio: f64,
 }
 
 impl MachineCounters {
     /// Opens cycles and instructions on every online CPU, stopped.
-    ///
-    /// # Errors
-    /// The reason why they cannot be opened, in one line for a person.
     pub fn open() -> Result<Self, String> {
         let mut counters = MachineCounters { cycles: Vec::new(), instructions: Vec::new() };
         for cpu in 0..sys::configured_cpus() {
@@ -55,9 +48,6 @@ impl MachineCounters {
     }
 
     /// Starts counting from zero.
-    ///
-    /// # Errors
-    /// The reason why counting cannot start.
     pub fn start(&mut self) -> Result<(), String> {
         for counter in self.counters_mut() {
             counter.reset().and_then(|()| counter.enable()).map_err(|error| explain(&error))?;
@@ -74,13 +64,12 @@ impl MachineCounters {
             return PerfCounts {
                 cycles: Known::unknown(reason.clone()),
                 instructions: Known::unknown(reason),
-                counted_ratio: 0.0,
             };
         }
-        let mut counted_ratio = 1.0;
-        let cycles = sum_counters(&mut self.cycles, &mut counted_ratio);
-        let instructions = sum_counters(&mut self.instructions, &mut counted_ratio);
-        PerfCounts { cycles, instructions, counted_ratio }
+        PerfCounts {
+            cycles: sum_counters(&mut self.cycles),
+            instructions: sum_counters(&mut self.instructions),
+        }
     }
 
     fn counters_mut(&mut self) -> impl Iterator<Item = &mut Counter> {
@@ -99,7 +88,7 @@ fn open_counter(event: Hardware, cpu: usize) -> io::Result<Counter> {
     builder.build()
 }
 
-fn sum_counters(counters: &mut [Counter], counted_ratio: &mut f64) -> Known<u64> {
+fn sum_counters(counters: &mut [Counter]) -> Known<u64> {
     let mut sum = 0.0;
     for counter in counters {
         let (count, enabled, running) = match counter.read_full() {
@@ -114,7 +103,6 @@ fn sum_counters(counters: &mut [Counter], counted_ratio: &mut f64) -> Known<u64>
         if ratio == 0.0 {
             return Known::unknown("the hardware counters were in use by others all the time");
         }
-        *counted_ratio = counted_ratio.min(ratio);
         sum += count as f64 / ratio;
     }
     // A CPU that runs counts cycles: all zero means a PMU that is offered but does not count.
@@ -159,7 +147,6 @@ mod tests {
             sum = std::hint::black_box(sum + value);
         }
         let counts = counters.stop();
-        assert!(counts.counted_ratio > 0.0 && counts.counted_ratio <= 1.0);
         match (counts.instructions.value(), counts.instructions.why()) {
             (Some(instructions), _) => assert!(*instructions >= 1_000_000, "{counts:?}"),
             (None, why) => {

@@ -52,10 +52,6 @@ pub struct RepeatedCapacity {
 /// time independently and with the resolution of `options`. [`SearchOptions::budget`] is the time
 /// for all searches together; when it is over, the remaining searches are left out.
 /// [`SearchOptions::bracket`] applies to the coarse search only.
-///
-/// # Errors
-///
-/// As [`search`].
 pub fn search_repeatedly(
     generator: &mut dyn Generator,
     options: &SearchOptions<'_>,

@@ -314,7 +314,11 @@ fn merged_intervals(
         for interval in &outcome.intervals {
             let position = (offset + interval.begins_seconds) / length;
             most_shift = most_shift.max((position - position.round()).abs());
-            add_interval(&mut joined_intervals, position.round() as u64, length, interval);
+            let begins_seconds = position.round() * length;
+            joined_intervals
+                .entry(position.round() as u64)
+                .and_modify(|joined_interval| joined_interval.join(interval))
+                .or_insert_with(|| SlotInterval { begins_seconds, ..interval.clone() });
         }
     }
     if most_shift > MOST_SHIFT {
@@ -326,19 +330,4 @@ fn merged_intervals(
         .zip(0..)
         .map(|(interval, number)| SlotInterval { number, ..interval })
         .collect()
-}
-
-fn add_interval(
-    joined_intervals: &mut BTreeMap<u64, SlotInterval>,
-    number: u64,
-    length: f64,
-    interval: &SlotInterval,
-) {
-    match joined_intervals.get_mut(&number) {
-        None => {
-            joined_intervals
-                .insert(number, SlotInterval { begins_seconds: number as f64 * length, ..interval.clone() });
-        }
-        Some(joined_interval) => joined_interval.join(interval),
-    }
 }

@@ -123,6 +123,13 @@ const ROUNDS: u64 = 4;
 // Flag of a counted value: the reply was truncated.
 pub(crate) const TRUNCATED: u8 = 0x80;
 
+impl ReplyMark {
+    #[inline]
+    fn is_in(&self, reply: &[u8]) -> bool {
+        reply.get(self.offset).is_some_and(|byte| byte & self.mask == self.value)
+    }
+}
+
 impl ReplyCode {
     /// Replies by code; `count_of` returns the count of a value.
     pub(crate) fn counts(&self, count_of: impl Fn(u8) -> u64) -> Vec<CodeCount> {
@@ -145,9 +152,7 @@ impl PreparedExchange {
     /// Whether a reply has the required length and marks.
     #[inline]
     pub(crate) fn is_well_formed(&self, reply: &[u8]) -> bool {
-        let has_mark =
-            |mark: &ReplyMark| reply.get(mark.offset).is_some_and(|byte| byte & mark.mask == mark.value);
-        reply.len() >= self.shortest_reply_bytes && self.marks.iter().all(has_mark)
+        reply.len() >= self.shortest_reply_bytes && self.marks.iter().all(|mark| mark.is_in(reply))
     }
 
     /// [`RequestOrder::ByTag`]: the index of a flow's request.
@@ -180,9 +185,7 @@ impl PreparedExchange {
     #[inline]
     pub(crate) fn code_of(&self, reply: &[u8]) -> Option<u8> {
         let code = self.code?;
-        let is_set =
-            |mark: &ReplyMark| reply.get(mark.offset).is_some_and(|byte| byte & mark.mask == mark.value);
-        let truncated = if code.truncated.as_ref().is_some_and(is_set) { TRUNCATED } else { 0 };
+        let truncated = if code.truncated.is_some_and(|mark| mark.is_in(reply)) { TRUNCATED } else { 0 };
         Some(reply.get(code.offset)? & code.mask | truncated)
     }
 }

@@ -128,11 +128,17 @@ mod tests {
         }
     }
 
+    const FACTS: SocketSlot = SocketSlot {
+        timing: SendTiming::Window { outstanding: 1, timeout_ns: 1 },
+        start_ns: 0,
+        start_realtime_ns: 0,
+        cancelled: false,
+        code: None,
+        tags: None,
+    };
+
     fn outcome_of(slot: &LoadSlot, cancelled: bool, reports: &[SocketWorkerReport]) -> SlotOutcome {
-        let timing = SendTiming::Window { outstanding: 1, timeout_ns: 1 };
-        let course =
-            SocketSlot { timing, start_ns: 0, start_realtime_ns: 0, cancelled, code: None, tags: None };
-        outcome(slot, &course, reports, Vec::new())
+        outcome(slot, &SocketSlot { cancelled, ..FACTS }, reports, Vec::new())
     }
 
     #[test]
@@ -188,14 +194,7 @@ mod tests {
             (Some(1_000), &[]),
             (Some(512), &[BoundReason::TagsUsedUp { ratio: 0.1 }]),
         ] {
-            let slot_facts = SocketSlot {
-                timing: SendTiming::Window { outstanding: 1, timeout_ns: 1 },
-                start_ns: 0,
-                start_realtime_ns: 0,
-                cancelled: false,
-                code: None,
-                tags,
-            };
+            let slot_facts = SocketSlot { tags, ..FACTS };
             let slot = LoadSlot::rate(1_000.0, SECOND);
             let outcome = outcome(&slot, &slot_facts, std::slice::from_ref(&late), Vec::new());
             assert_eq!(outcome.self_watch.bound_because, expected);
@@ -222,14 +221,7 @@ mod tests {
         let once = report_until(100_000, 500_000_000, 1);
         let split = SlotSplit { start_ns: 0, duration_ns: 1_000_000_000, interval_ns: 100_000_000 };
         let intervals = (0..10).map(|number| split.interval(number, SECOND)).collect();
-        let slot_facts = SocketSlot {
-            timing: SendTiming::Window { outstanding: 1, timeout_ns: 1 },
-            start_ns: 0,
-            start_realtime_ns: 0,
-            cancelled: true,
-            code: None,
-            tags: None,
-        };
+        let slot_facts = SocketSlot { cancelled: true, ..FACTS };
         let outcome = outcome(&LoadSlot::rate(1.0, SECOND), &slot_facts, &[once], intervals);
         assert_eq!(outcome.duration, SECOND / 2);
         assert_eq!((outcome.offered_per_second, outcome.answered_per_second), (2.0, 2.0));

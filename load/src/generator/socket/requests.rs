@@ -88,7 +88,7 @@ impl EchoRequests {
 
     fn judge(&self, reply: &ReplyDatagram<'_>, flow: &mut FlowTrack) -> DatagramKind {
         let header = match self.codec.read(reply.bytes) {
-            Ok(header) if !reply.truncated => header,
+            Some(header) if !reply.truncated => header,
             _ => return DatagramKind::Corrupt,
         };
         if header.run != self.run || header.flow != flow.id || header.epoch > self.epoch {

@@ -174,20 +174,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn replies_are_first_duplicate_reordered_late_or_never_sent() {
-        let mut window = SequenceWindow::new();
-        window.begin(0);
-        window.record_sent(3);
-        assert_eq!(window.classify_reply(1), ReplyKind::First { reordered: false });
-        assert_eq!(window.classify_reply(1), ReplyKind::Duplicate);
-        assert_eq!(window.classify_reply(0), ReplyKind::First { reordered: true });
-        assert_eq!(window.classify_reply(3), ReplyKind::NeverSent);
-        window.record_sent(LEAST_IN_VIEW);
-        assert_eq!(window.classify_reply(2), ReplyKind::Late);
-        assert_eq!(window.classify_reply(3), ReplyKind::First { reordered: false });
-    }
-
-    #[test]
     fn window_grows_to_a_slots_requests_and_begin_clears_it() {
         let mut window = SequenceWindow::new();
         window.begin(3 * LEAST_IN_VIEW);

@@ -6,7 +6,9 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use aya::maps::{Map, MapData, RingBuf};
-use aya::programs::{ProgramFd, RawTracePoint, RawTracePointRunOptions, SchedClassifier, TestRun as _, Xdp};
+use aya::programs::{
+    Program, ProgramError, RawTracePoint, RawTracePointRunOptions, SchedClassifier, TestRun as _, Xdp,
+};
 use aya::{Ebpf, EbpfLoader};
 use linerate_host::netlink;
 
@@ -27,6 +29,8 @@ static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_
 
 // The program that each sending thread runs once.
 const ENTER_THREAD: &str = "enter_thread";
+
+const SEND_CLONE: &str = "send_clone";
 
 // Replies that wait for their verdict: 4 MiB.
 const VERDICT_RING_BYTES: u32 = 4 << 20;
@@ -103,19 +107,22 @@ impl LoadProgram {
         if let LoadWorkload::Exchange(exchange) = workload {
             fill_requests(&map_array(&ebpf, "requests", requests)?, exchange);
         }
-        for program in ["send", "receive"] {
-            xdp_program(&mut ebpf, program)?.load().map_err(|error| program_error(program, &error))?;
+        for name in ["send", "receive"] {
+            program_mut::<Xdp>(&mut ebpf, name)?.load().map_err(|error| program_error(name, &error))?;
         }
-        let program = ebpf.program_mut("send_clone").ok_or_else(|| missing_error("send_clone"))?;
-        let program: &mut SchedClassifier =
-            program.try_into().map_err(|error| program_error("send_clone", &error))?;
-        program.load().map_err(|error| program_error("send_clone", &error))?;
-        for (program, event) in [("sent", "xdp_devmap_xmit"), ("not_redirected", "xdp_redirect_err")] {
-            attach_tracepoint(&mut ebpf, program, event)?;
-        }
-        raw_tracepoint(&mut ebpf, ENTER_THREAD)?
+        program_mut::<SchedClassifier>(&mut ebpf, SEND_CLONE)?
             .load()
-            .map_err(|error| program_error(ENTER_THREAD, &error))?;
+            .map_err(|error| program_error(SEND_CLONE, &error))?;
+        for name in ["sent", "not_redirected", ENTER_THREAD] {
+            program_mut::<RawTracePoint>(&mut ebpf, name)?
+                .load()
+                .map_err(|error| program_error(name, &error))?;
+        }
+        for (name, event) in [("sent", "xdp_devmap_xmit"), ("not_redirected", "xdp_redirect_err")] {
+            program_mut::<RawTracePoint>(&mut ebpf, name)?
+                .attach(event)
+                .map_err(|error| program_error(event, &error))?;
+        }
         let namespace = ReplyNamespace::with_program(descriptor(&mut ebpf, "send")?).map_err(|error| {
             GeneratorError::xdp(format!(
                 "cannot make a network namespace for the program: {error} (CAP_SYS_ADMIN)"
@@ -172,11 +179,8 @@ impl LoadProgram {
                 Some(RequestOutlet::frames(program, bytes.clone(), interface).map_err(duplicate_error)?)
             }
         };
-        let clones = match self.ebpf.program("send_clone") {
-            Some(aya::programs::Program::SchedClassifier(program)) => program.fd(),
-            _ => return Err(missing_error("send_clone")),
-        };
-        let clones: &ProgramFd = clones.map_err(|error| program_error("send_clone", &error))?;
+        let clones = program_mut::<SchedClassifier>(&mut self.ebpf, SEND_CLONE)?;
+        let clones = clones.fd().map_err(|error| program_error(SEND_CLONE, &error))?;
         Ok(RequestOutlets {
             frames,
             clones: RequestOutlet::clones(clones.as_fd(), bytes).map_err(duplicate_error)?,
@@ -434,29 +438,17 @@ fn map_array<T: xdp::Shared>(
         .map_err(|error| GeneratorError::xdp(format!("cannot map the BPF map {name}: {error}")))
 }
 
-fn xdp_program<'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut Xdp, GeneratorError> {
+fn program_mut<'a, P>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut P, GeneratorError>
+where
+    &'a mut P: TryFrom<&'a mut Program, Error = ProgramError>,
+{
     let program = ebpf.program_mut(name).ok_or_else(|| missing_error(name))?;
     program.try_into().map_err(|error| program_error(name, &error))
 }
 
 fn descriptor<'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<BorrowedFd<'a>, GeneratorError> {
-    let program = xdp_program(ebpf, name)?;
+    let program = program_mut::<Xdp>(ebpf, name)?;
     program.fd().map(AsFd::as_fd).map_err(|error| program_error(name, &error))
-}
-
-fn attach_tracepoint(ebpf: &mut Ebpf, name: &'static str, event: &'static str) -> Result<(), GeneratorError> {
-    let program = raw_tracepoint(ebpf, name)?;
-    program.load().map_err(|error| program_error(name, &error))?;
-    program.attach(event).map_err(|error| program_error(event, &error))?;
-    Ok(())
-}
-
-fn raw_tracepoint<'a>(
-    ebpf: &'a mut Ebpf,
-    name: &'static str,
-) -> Result<&'a mut RawTracePoint, GeneratorError> {
-    let program = ebpf.program_mut(name).ok_or_else(|| missing_error(name))?;
-    program.try_into().map_err(|error| program_error(name, &error))
 }
 
 fn missing_error(name: &str) -> GeneratorError {
