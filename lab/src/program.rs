@@ -2,13 +2,13 @@
 
 mod recipe;
 
-use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use linerate_load::generator::bound_udp_ports;
 use rustix::process::{Pid, Signal, setpriority_process};
 
 use crate::child::LabChild;
@@ -51,9 +51,6 @@ pub struct ServerProgram {
 
 impl ServerProgram {
     /// Starts the server with this niceness and waits until its port is bound.
-    ///
-    /// # Errors
-    /// [`ProgramError`] if the program is missing, ends, or binds another port.
     pub fn start(
         host: &LabHost,
         recipe: &ServerRecipe,
@@ -162,24 +159,6 @@ impl ServerProgram {
     }
 }
 
-/// UDP ports that are bound in the network namespace of the calling thread.
-fn bound_udp_ports() -> BTreeSet<u16> {
-    let read_table =
-        |file: &str| fs::read_to_string(format!("/proc/thread-self/net/{file}")).unwrap_or_default();
-    [read_table("udp"), read_table("udp6")]
-        .iter()
-        .flat_map(|table| parse_bound_ports(table).collect::<Vec<_>>())
-        .collect()
-}
-
-/// Local ports of a table in the format of `/proc/net/udp`.
-fn parse_bound_ports(table: &str) -> impl Iterator<Item = u16> {
-    table.lines().skip(1).filter_map(|line| {
-        let local_address = line.split_ascii_whitespace().nth(1)?;
-        u16::from_str_radix(local_address.rsplit_once(':')?.1, 16).ok()
-    })
-}
-
 fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -187,17 +166,5 @@ fn one_line(text: &str) -> String {
 impl From<io::Error> for RecipeError {
     fn from(error: io::Error) -> Self {
         Self::Unwritable(error.to_string())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bound_ports_parse_from_proc_net_udp() {
-        let table =
-            "  sl  local_address rem_address   st\n 1: 0100007F:1517 00000000:0000 07\n 2: 0:0035 0\n x\n";
-        assert_eq!(parse_bound_ports(table).collect::<Vec<_>>(), [0x1517, 53]);
     }
 }

@@ -24,6 +24,7 @@ use crate::error::{GeneratorError, invalid};
 use crate::outcome::{SlotInterval, SlotOutcome};
 
 pub use builder::{GeneratorBackend, GeneratorBuilder, LiveFrames};
+pub use xdp::bound_udp_ports;
 
 /// The most outstanding requests a flow may have in window mode.
 pub const MAX_WINDOW: u32 = 1 << 16;

@@ -1,6 +1,6 @@
 //! Source ports of flows that have no socket.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 
 use crate::error::GeneratorError;
 use crate::generator::builder::GeneratorBuilder;
@@ -21,7 +21,7 @@ pub(super) fn choose_ports(builder: &GeneratorBuilder, sources: usize) -> Result
             _ => Ok(ports),
         };
     }
-    let used_ports = used_ports();
+    let used_ports = bound_udp_ports();
     let ephemeral = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range")
         .ok()
         .and_then(|text| parse_port_range(&text))
@@ -42,7 +42,7 @@ pub(super) fn choose_ports(builder: &GeneratorBuilder, sources: usize) -> Result
 }
 
 /// The local ports of all UDP sockets of the calling thread's network namespace.
-fn used_ports() -> HashSet<u16> {
+pub fn bound_udp_ports() -> BTreeSet<u16> {
     ["udp", "udp6"]
         .iter()
         .filter_map(|name| std::fs::read_to_string(format!("/proc/thread-self/net/{name}")).ok())
@@ -89,8 +89,8 @@ mod tests {
         let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         let builder = GeneratorBuilder::default().flows(100);
         let ports = choose_ports(&builder, 1).unwrap();
-        assert_eq!(ports.iter().collect::<HashSet<_>>().len(), 100);
-        assert!(used_ports().contains(&socket.local_addr().unwrap().port()));
-        assert!(ports.iter().all(|port| !used_ports().contains(port)));
+        assert_eq!(ports.iter().collect::<BTreeSet<_>>().len(), 100);
+        assert!(bound_udp_ports().contains(&socket.local_addr().unwrap().port()));
+        assert!(ports.iter().all(|port| !bound_udp_ports().contains(port)));
     }
 }
