@@ -193,7 +193,7 @@ pub fn run(
 ) -> Result<PlacementComparison, TestbedError> {
     let started = Instant::now();
     let mut ladder = LadderConfig::new(Vec::new(), RunTiming::LAB);
-    ladder.resolve_cpus().map_err(|error| TestbedError::Lab(error.to_string()))?;
+    ladder.resolve_cpus()?;
     let cpus = PlacementCpus::choose(&MachineState::observe(&Host::live()), &ladder.cpus)
         .ok_or_else(|| TestbedError::Lab("no CPU may be used".to_owned()))?;
     let mut lab = PlacementLab::start(config, &cpus, cancel)?;

@@ -7,6 +7,7 @@ use linerate_load::generator::GeneratorBackend;
 use linerate_load::wire::{IpVersion, LinkSpeed, WireError, WireFormat};
 use serde::{Deserialize, Serialize};
 
+use crate::ladder::error::TestbedError;
 use crate::ladder::step::LadderStep;
 use crate::program::ServerRecipe;
 
@@ -171,30 +172,21 @@ impl LadderConfig {
     }
 
     /// Sets the CPUs to those that the process may use, or checks the configured CPUs.
-    pub(crate) fn resolve_cpus(&mut self) -> Result<(), LadderCpusError> {
+    pub(crate) fn resolve_cpus(&mut self) -> Result<(), TestbedError> {
         let allowed_cpus = rustix::thread::sched_getaffinity(None)
-            .map_err(|error| LadderCpusError::NoCpu(error.to_string()))?;
+            .map_err(|error| TestbedError::NoCpu(error.to_string()))?;
         let allowed_cpus: CpuSet = (0..rustix::thread::CpuSet::MAX_CPU)
             .filter(|cpu| allowed_cpus.is_set(*cpu))
             .filter_map(|cpu| u32::try_from(cpu).ok())
             .collect();
         if let Some(missing_cpu) = self.cpus.iter().copied().find(|cpu| !allowed_cpus.contains(*cpu)) {
-            return Err(LadderCpusError::NoSuchCpu { wanted: missing_cpu, allowed: allowed_cpus });
+            return Err(TestbedError::NoSuchCpu { wanted: missing_cpu, allowed: allowed_cpus });
         }
         if self.cpus.is_empty() {
             self.cpus = allowed_cpus.iter().collect();
         }
         Ok(())
     }
-}
-
-/// CPUs that the run cannot use.
-#[derive(Debug, thiserror::Error)]
-pub enum LadderCpusError {
-    #[error("CPU {wanted} is not among those this process may run on ({allowed})")]
-    NoSuchCpu { wanted: u32, allowed: CpuSet },
-    #[error("no CPU to run on: {0}")]
-    NoCpu(String),
 }
 
 /// A duration as seconds in JSON.

@@ -8,8 +8,6 @@ use linerate_tune::boost::discovery::DiscoveryError;
 use linerate_tune::journal::JournalError;
 use linerate_tune::transaction::TuneError;
 
-use crate::ladder::config::LadderCpusError;
-
 /// Why a configuration could not be set or measured: one line.
 #[derive(Debug, thiserror::Error)]
 pub enum TestbedError {
@@ -43,6 +41,10 @@ pub enum TestbedError {
     NoLink(String),
     #[error("lab: {0}")]
     Lab(String),
+    #[error("CPU {wanted} is not among those this process may run on ({allowed})")]
+    NoSuchCpu { wanted: u32, allowed: CpuSet },
+    #[error("no CPU to run on: {0}")]
+    NoCpu(String),
     /// The payload does not fit a datagram.
     #[error(transparent)]
     Wire(#[from] linerate_load::wire::WireError),
@@ -103,8 +105,6 @@ pub enum HostRunError {
     /// The run may use none of the CPUs that the plan spreads packets over.
     #[error("none of the CPUs that packets of {interface} go to ({planned}) is among those to be used")]
     NoCpu { interface: String, planned: CpuSet },
-    #[error(transparent)]
-    Cpus(#[from] LadderCpusError),
     /// The payload does not fit a datagram.
     #[error(transparent)]
     Wire(#[from] WireError),

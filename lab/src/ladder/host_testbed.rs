@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use linerate_engine::{Echo, RunningServer};
 use linerate_host::stage::machine::{CpuTime, MachineState};
 use linerate_host::{Host, Known, Setting, SettingValue};
+use linerate_load::capacity::OverloadResult;
 use linerate_load::wire::WireFormat;
 use linerate_networks::Net;
 use linerate_services::guarded_service::GuardedService;
@@ -34,7 +35,7 @@ use crate::ladder::sampler::Sampler;
 use crate::ladder::saturation::RemoteSenders;
 use crate::ladder::server;
 use crate::ladder::step::LadderStep;
-use crate::ladder::testbed::{OverloadGoodput, SampleRequest, StepSample, Testbed};
+use crate::ladder::testbed::{SampleRequest, StepSample, Testbed};
 
 /// Longest wait for the link after a change.
 const LINK_TIME: Duration = Duration::from_secs(30);
@@ -376,7 +377,7 @@ impl Testbed for HostTestbed<'_> {
         measured.map_err(|error| self.cause(error))
     }
 
-    fn overload(&mut self, capacity: f64, factors: &[f64]) -> Result<Vec<OverloadGoodput>, TestbedError> {
+    fn overload(&mut self, capacity: f64, factors: &[f64]) -> Result<Vec<OverloadResult>, TestbedError> {
         let generator = self.senders.generator()?;
         let measured = self.sampler.overload(generator, capacity, factors).map_err(Self::generator_lost);
         measured.map_err(|error| self.cause(error))

@@ -4,32 +4,20 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-use crate::ladder::config::{LadderConfig, LadderCpusError};
+use crate::ladder::config::LadderConfig;
 use crate::ladder::error::TestbedError;
 use crate::ladder::lab_testbed::LabTestbed;
 use crate::ladder::program_server::ProgramServer;
 use crate::ladder::run::{self, LadderEvent, LadderOutcome};
 
-/// Why a run in the lab has no report: one line.
-#[derive(Debug, thiserror::Error)]
-pub enum LabRunError {
-    #[error(transparent)]
-    Cpus(#[from] LadderCpusError),
-    #[error(transparent)]
-    Testbed(#[from] TestbedError),
-}
-
 /// Starts a lab, measures in it, removes it, and reports.
 ///
 /// If `cancel` is set, the run ends early and the report has the steps until then.
-///
-/// # Errors
-/// [`LabRunError`], before anything is measured or when the baseline cannot be measured.
 pub fn run(
     config: &LadderConfig,
     cancel: Arc<AtomicBool>,
     observer: &mut dyn FnMut(&LadderEvent<'_>),
-) -> Result<LadderOutcome, LabRunError> {
+) -> Result<LadderOutcome, TestbedError> {
     let started = Instant::now();
     let mut config = config.clone();
     config.resolve_cpus()?;
@@ -38,5 +26,5 @@ pub fn run(
         config.payload_bytes = program.payload_bytes();
     }
     let mut testbed = LabTestbed::start(&config, program, cancel)?;
-    Ok(run::run(&mut testbed, &config, started, observer)?)
+    run::run(&mut testbed, &config, started, observer)
 }

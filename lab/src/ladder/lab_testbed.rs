@@ -13,6 +13,7 @@ use linerate_engine::{Echo, RunningServer};
 use linerate_host::stage::machine::{CpuTime, MachineState};
 use linerate_host::{Host, Known, Setting, SettingError, SettingValue};
 use linerate_load::Generator;
+use linerate_load::capacity::OverloadResult;
 use linerate_load::wire::WireFormat;
 use linerate_trace::flame::SampledStack;
 
@@ -25,7 +26,7 @@ use crate::ladder::report::{LadderWarning, TestbedFacts, TestbedKind, WarningKin
 use crate::ladder::sampler::Sampler;
 use crate::ladder::server;
 use crate::ladder::step::LadderStep;
-use crate::ladder::testbed::{OverloadGoodput, SampleRequest, StepSample, Testbed};
+use crate::ladder::testbed::{SampleRequest, StepSample, Testbed};
 use crate::process;
 use stock::{ReceiverInterface, SettableParts};
 
@@ -172,7 +173,7 @@ impl Testbed for LabTestbed<'_> {
         sample
     }
 
-    fn overload(&mut self, capacity: f64, factors: &[f64]) -> Result<Vec<OverloadGoodput>, TestbedError> {
+    fn overload(&mut self, capacity: f64, factors: &[f64]) -> Result<Vec<OverloadResult>, TestbedError> {
         self.sampler.overload(&mut *self.generator, capacity, factors)
     }
 

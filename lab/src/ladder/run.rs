@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use linerate_host::Known;
 use linerate_host::stage::machine::CpuTime;
+use linerate_load::capacity::OverloadResult;
 use linerate_load::stats::{self, ComparisonVerdict};
 
 use crate::ladder::config::{KeepPolicy, LadderConfig};
@@ -16,7 +17,7 @@ use crate::ladder::report::{
 };
 use crate::ladder::step::{self, BASELINE, LadderStep};
 use crate::ladder::summary;
-use crate::ladder::testbed::{OverloadGoodput, SampleRequest, StepSample, Testbed};
+use crate::ladder::testbed::{SampleRequest, StepSample, Testbed};
 
 #[derive(Debug)]
 pub enum LadderEvent<'a> {
@@ -447,15 +448,15 @@ fn setting_differences(before: &[(String, String)], after: &[(String, String)]) 
         .collect()
 }
 
-fn overload(goodput: &[OverloadGoodput], warnings: &mut Vec<LadderWarning>) -> BTreeMap<String, Option<f64>> {
+fn overload(goodput: &[OverloadResult], warnings: &mut Vec<LadderWarning>) -> BTreeMap<String, Option<f64>> {
     goodput
         .iter()
         .map(|goodput| {
-            if let Some(why) = goodput.ratio.why() {
+            if let Some(why) = goodput.goodput_ratio.why() {
                 let detail = format!("goodput at {} times the capacity: {why}", goodput.factor);
                 warnings.push(LadderWarning::new(WarningKind::Unknown, detail));
             }
-            (goodput.factor.to_string(), goodput.ratio.value().copied())
+            (goodput.factor.to_string(), goodput.goodput_ratio.value().copied())
         })
         .collect()
 }

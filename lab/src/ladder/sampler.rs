@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use linerate_host::Known;
-use linerate_load::capacity::{self, SearchEnd, SearchEvent, SearchOptions};
+use linerate_load::capacity::{self, OverloadResult, SearchEnd, SearchEvent, SearchOptions};
 use linerate_load::generator::MAX_RATE;
 use linerate_load::perf::MachineCounters;
 use linerate_load::{
@@ -15,7 +15,7 @@ use linerate_load::{
 
 use crate::ladder::config::LadderConfig;
 use crate::ladder::error::TestbedError;
-use crate::ladder::testbed::{OverloadGoodput, SampleRequest, StepSample};
+use crate::ladder::testbed::{SampleRequest, StepSample};
 
 /// Offers and judges rates according to a run's configuration.
 #[derive(Debug, Clone)]
@@ -91,18 +91,13 @@ impl Sampler<'_> {
         generator: &mut dyn Generator,
         capacity: f64,
         factors: &[f64],
-    ) -> Result<Vec<OverloadGoodput>, TestbedError> {
+    ) -> Result<Vec<OverloadResult>, TestbedError> {
         self.check_cancelled()?;
         let max_rate = self.config.max_rate_per_second.unwrap_or(MAX_RATE);
         let factors: Vec<f64> =
             factors.iter().copied().filter(|factor| capacity * factor <= max_rate).collect();
         let (slot, drain) = (self.config.timing.slot, Duration::from_secs(1));
-        let overloads = capacity::overload(generator, capacity, &factors, slot, drain)
-            .map_err(|error| self.failure(error))?;
-        Ok(overloads
-            .into_iter()
-            .map(|overload| OverloadGoodput { factor: overload.factor, ratio: overload.goodput_ratio })
-            .collect())
+        capacity::overload(generator, capacity, &factors, slot, drain).map_err(|error| self.failure(error))
     }
 
     /// A cancellation can make the generator fail.

@@ -101,11 +101,15 @@ impl<G: Generator> RemoteSenders<G> {
     /// Starts the current number of senders if none run.
     pub(crate) fn ensure_started(&mut self) -> Result<&mut G, TestbedError> {
         if self.generator.is_none() {
-            let senders = self.counts.get(self.current).copied();
-            let senders = senders.ok_or_else(|| generator_lost("no senders to try".to_owned()))?;
-            self.generator = Some((self.start)(senders).map_err(|error| generator_lost(error.to_string()))?);
+            self.generator = Some(self.start_current()?);
         }
         self.generator()
+    }
+
+    fn start_current(&mut self) -> Result<G, TestbedError> {
+        let senders = self.counts.get(self.current).copied();
+        let senders = senders.ok_or_else(|| generator_lost("no senders to try".to_owned()))?;
+        (self.start)(senders).map_err(|error| generator_lost(error.to_string()))
     }
 
     pub(crate) fn generator(&mut self) -> Result<&mut G, TestbedError> {
@@ -145,18 +149,12 @@ impl<G: Generator> RemoteSenders<G> {
 
     /// Adds senders until the rate of replies no longer rises. Requests are sent in windows, which finds the receiver's
     /// limit without overload.
-    ///
-    /// # Errors
-    /// If senders cannot start, a slot fails, or the run is cancelled.
     pub(crate) fn saturate(&mut self) -> Result<(), TestbedError> {
         let mut before: Option<SenderStep> = None;
         loop {
-            let Some(senders) = self.counts.get(self.current).copied() else {
-                return Err(generator_lost("no senders to try".to_owned()));
-            };
             // The next senders use the same ports and interfaces.
             self.generator = None;
-            let mut generator = (self.start)(senders).map_err(|error| generator_lost(error.to_string()))?;
+            let mut generator = self.start_current()?;
             let step = self.measure(&mut generator)?;
             let is_rising = before.as_ref().is_none_or(|before| rises(before, &step));
             self.generator_bound = before.is_some() && is_rising;
@@ -226,51 +224,28 @@ mod tests {
     use super::*;
     use crate::ladder::remote::tests::FakeGenerator;
 
-    fn saturated_senders(limit: f64, per_thread: f64, noise: f64) -> RemoteSenders<FakeGenerator> {
-        saturated(sender_counts(2, 6), limit, per_thread, noise)
-    }
-
-    fn saturated(
-        counts: Vec<SenderCounts>,
-        limit: f64,
-        per_thread: f64,
-        noise: f64,
-    ) -> RemoteSenders<FakeGenerator> {
-        let start = move |senders: SenderCounts| {
-            let capacity = (senders.hosts * senders.threads) as f64 * per_thread;
-            Ok(FakeGenerator::answering(capacity.min(limit), noise))
-        };
-        let hosts = vec!["a".to_owned(), "b".to_owned()];
-        let mut senders = RemoteSenders::new(Box::new(start), hosts, counts, Arc::default());
-        senders.saturate().expect("saturated");
-        senders
-    }
-
     #[test]
     fn senders_are_added_until_the_receiver_is_the_limit() {
-        let senders = saturated_senders(350_000.0, 100_000.0, 0.005);
-        // The rates are 100, 200 and 350 thousand, then 350 thousand again.
-        assert_eq!(senders.counts[senders.current], SenderCounts { hosts: 2, threads: 4 });
-        assert!(senders.warning().is_none() && senders.can_add());
-    }
-
-    #[test]
-    fn a_warning_reports_too_few_senders() {
-        let senders = saturated_senders(1e9, 100_000.0, 0.005);
-        assert_eq!(senders.counts[senders.current], SenderCounts { hosts: 2, threads: 6 });
-        assert_eq!(senders.warning().map(|warning| warning.kind), Some(WarningKind::GeneratorBound));
-    }
-
-    #[test]
-    fn a_single_sender_is_compared_with_nothing() {
-        let senders = saturated(sender_counts(1, 1), 1e9, 100_000.0, 0.005);
-        assert!(senders.warning().is_none() && senders.is_answered() && !senders.can_add());
-    }
-
-    #[test]
-    fn saturation_ends_when_the_rate_rises_only_within_noise() {
-        let senders = saturated_senders(110_000.0, 100_000.0, 0.2);
-        assert_eq!((senders.current, senders.generator_bound), (1, false));
+        // The rates of the first case are 100, 200 and 350 thousand, then 350 thousand again.
+        for (case, counts, limit, noise, reached, is_too_few, can_add) in [
+            ("a limit", sender_counts(2, 6), 350_000.0, 0.005, (2, 4), false, true),
+            ("too few senders", sender_counts(2, 6), 1e9, 0.005, (2, 6), true, false),
+            ("one count to compare with nothing", sender_counts(1, 1), 1e9, 0.005, (1, 1), false, false),
+            ("a rise within noise", sender_counts(2, 6), 110_000.0, 0.2, (2, 1), false, true),
+        ] {
+            let start = move |senders: SenderCounts| {
+                let capacity = (senders.hosts * senders.threads) as f64 * 100_000.0;
+                Ok(FakeGenerator::answering(capacity.min(limit), noise))
+            };
+            let hosts = vec!["a".to_owned(), "b".to_owned()];
+            let mut senders = RemoteSenders::new(Box::new(start), hosts, counts, Arc::default());
+            senders.saturate().expect("saturated");
+            let SenderCounts { hosts, threads } = senders.counts[senders.current];
+            assert_eq!((hosts, threads), reached, "{case}");
+            let warning = senders.warning().map(|warning| warning.kind);
+            assert_eq!(warning, is_too_few.then_some(WarningKind::GeneratorBound), "{case}");
+            assert_eq!((senders.is_answered(), senders.can_add()), (true, can_add), "{case}");
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::time::Duration;
 use linerate_host::Known;
 use linerate_host::stage::machine::CpuTime;
 use linerate_load::Latency;
+use linerate_load::capacity::OverloadResult;
 
 use crate::ladder::configuration::ServerConfiguration;
 use crate::ladder::cpu_use::CpuUse;
@@ -29,23 +30,14 @@ pub trait Testbed {
     fn switch(&mut self, configuration: &ServerConfiguration) -> Result<(), TestbedError>;
 
     /// Measures the capacity of the current configuration.
-    ///
-    /// # Errors
-    /// When server or generator fail.
     fn sample(&mut self, request: &mut SampleRequest<'_>) -> Result<StepSample, TestbedError>;
 
     /// Offers multiples of a capacity and measures the share of the capacity that is still answered.
-    ///
-    /// # Errors
-    /// When server or generator fail.
-    fn overload(&mut self, capacity: f64, factors: &[f64]) -> Result<Vec<OverloadGoodput>, TestbedError>;
+    fn overload(&mut self, capacity: f64, factors: &[f64]) -> Result<Vec<OverloadResult>, TestbedError>;
 
     fn cpu_time(&self) -> Known<CpuTime>;
 
     /// Offers a rate and samples the CPUs. Unknown if that is not possible.
-    ///
-    /// # Errors
-    /// When server or generator fail.
     fn cpu_use(&mut self, per_second: f64) -> Result<Known<CpuUse>, TestbedError>;
 
     /// Warnings about one step that come from the testbed.
@@ -83,12 +75,4 @@ pub struct StepSample {
     pub unconfirmed: bool,
     /// Options that the server had to replace.
     pub fallbacks: Vec<String>,
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub struct OverloadGoodput {
-    /// Offered load as a multiple of the capacity.
-    pub factor: f64,
-    /// Share of the capacity answered.
-    pub ratio: Known<f64>,
 }

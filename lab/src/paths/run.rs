@@ -67,7 +67,7 @@ pub fn run(
         flows: config.flows,
         ..LadderConfig::new(Vec::new(), RunTiming::LAB)
     };
-    ladder.resolve_cpus().map_err(|error| TestbedError::Lab(error.to_string()))?;
+    ladder.resolve_cpus()?;
     let sampler = Sampler { config: &ladder, cancel: Arc::clone(cancel) };
     let mut runner = PathsRunner { sampler, linerate, observer, sample_count: 0 };
     let mut paths = Vec::new();

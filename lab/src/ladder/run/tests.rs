@@ -4,7 +4,7 @@ use crate::ladder::configuration::PortSharing;
 use crate::ladder::report::TestbedKind;
 use crate::ladder::step;
 use crate::program::ServerRecipe;
-use linerate_load::Latency;
+use linerate_load::{Latency, SendMethod};
 
 type OverloadFailure = fn() -> Option<TestbedError>;
 
@@ -78,13 +78,18 @@ impl Testbed for FakeTestbed {
         })
     }
 
-    fn overload(&mut self, _: f64, factors: &[f64]) -> Result<Vec<OverloadGoodput>, TestbedError> {
+    fn overload(&mut self, _: f64, factors: &[f64]) -> Result<Vec<OverloadResult>, TestbedError> {
         if let Some(error) = (self.overload_fails)() {
             return Err(error);
         }
         Ok(factors
             .iter()
-            .map(|factor| OverloadGoodput { factor: *factor, ratio: Known::Value(1.0 / factor) })
+            .map(|factor| OverloadResult {
+                factor: *factor,
+                offered_per_second: 0.0,
+                send_method: SendMethod::default(),
+                goodput_ratio: Known::Value(1.0 / factor),
+            })
             .collect())
     }
 
