@@ -83,9 +83,6 @@ impl Lab {
     }
 
     /// Removes the record of a restored setting.
-    ///
-    /// # Errors
-    /// [`LabError::File`] if the record cannot be removed.
     pub fn forget_host_wide(&self, key: &str) -> Result<()> {
         self.entry.forget(key)
     }
@@ -197,24 +194,10 @@ impl LabBuilder {
         self
     }
 
-    /// Number of addresses of each family on each interface of the receiver.
-    #[must_use]
-    pub fn addresses(mut self, addresses: usize) -> Self {
-        self.shape.addresses = addresses;
-        self
-    }
-
     /// Number of addresses of each family on each sender.
     #[must_use]
     pub fn sender_addresses(mut self, addresses: usize) -> Self {
         self.shape.sender_addresses = addresses;
-        self
-    }
-
-    /// Bytes of the largest IP packet.
-    #[must_use]
-    pub fn mtu(mut self, mtu: u32) -> Self {
-        self.shape.mtu = mtu;
         self
     }
 

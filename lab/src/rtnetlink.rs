@@ -14,7 +14,7 @@ use netlink_sys::protocols::NETLINK_ROUTE;
 mod message;
 
 pub(crate) use message::{
-    Mac, NewEnd, address, delete_pairs, get_link, link_up, neighbour, no_link_local, veth_pair,
+    Mac, address, delete_pairs, get_link, link_up, neighbour, no_link_local, veth_pair,
 };
 
 /// Index of `lo` in every namespace (`LOOPBACK_IFINDEX` of net/flow.h).

@@ -8,7 +8,7 @@ use linerate_host::{Host, Setting, SettingValue};
 
 use crate::error::{LabError, Result, warn};
 use crate::host::LabHost;
-use crate::rtnetlink::{self, NewEnd, RtnetlinkConnection};
+use crate::rtnetlink::{self, RtnetlinkConnection};
 use crate::topology::{LabLink, LinkEnd};
 
 /// Longest wait for a link, which usually takes milliseconds.
@@ -36,20 +36,12 @@ pub(crate) fn run_in_host<T: Send>(
 pub(crate) fn make_pair(receiver: &LabHost, sender: &LabHost, link: &LabLink) -> Result<()> {
     // Both ends are created in their namespaces, so this process's own namespace never has them.
     run_in_host(receiver, |route| {
-        let message = rtnetlink::veth_pair(
-            new_end(link, &link.receiver),
-            new_end(link, &link.sender),
-            sender.namespace(),
-        );
+        let message = rtnetlink::veth_pair(link, sender.namespace());
         route.create(&message).map_err(with_operation(format!(
             "make the veth pair {} to {}",
             link.receiver.interface, link.sender.host
         )))
     })
-}
-
-fn new_end<'a>(link: &LabLink, end: &'a LinkEnd) -> NewEnd<'a> {
-    NewEnd { name: &end.interface, index: end.index, mac: end.mac, queues: link.queues, mtu: link.mtu }
 }
 
 /// Gives one end its addresses and its neighbour, and brings it up.

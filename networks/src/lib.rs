@@ -25,8 +25,7 @@ impl Net {
     /// bits.
     #[must_use]
     pub fn new(address: IpAddr, prefix: u8) -> Option<Self> {
-        let max_prefix = if address.is_ipv4() { 32 } else { 128 };
-        (prefix <= max_prefix).then_some(Net { address, prefix })
+        (u32::from(prefix) <= bits(address).1).then_some(Net { address, prefix })
     }
 
     /// The prefix length in bits.
@@ -38,29 +37,16 @@ impl Net {
     /// Whether `address` lies in this network.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
-        match (self.address, address) {
-            (IpAddr::V4(network), IpAddr::V4(candidate)) => {
-                let difference = network.to_bits() ^ candidate.to_bits();
-                difference.checked_shr(32 - u32::from(self.prefix)).unwrap_or(0) == 0
-            }
-            (IpAddr::V6(network), IpAddr::V6(candidate)) => {
-                let difference = network.to_bits() ^ candidate.to_bits();
-                difference.checked_shr(128 - u32::from(self.prefix)).unwrap_or(0) == 0
-            }
-            _ => false,
-        }
+        let ((network, length), (candidate, candidate_length)) = (bits(self.address), bits(address));
+        let host_bits = length - u32::from(self.prefix);
+        length == candidate_length && (network ^ candidate).checked_shr(host_bits).unwrap_or(0) == 0
     }
-}
 
-impl Net {
     /// The host addresses of this network, in order. Leaves out the network and broadcast addresses
     /// of an IPv4 network and the subnet-router anycast address of an IPv6 network, except in
     /// networks of one or two addresses.
     pub fn hosts(&self) -> impl Iterator<Item = IpAddr> + use<> {
-        let (address, bits) = match self.address {
-            IpAddr::V4(v4) => (u128::from(v4.to_bits()), 32),
-            IpAddr::V6(v6) => (v6.to_bits(), 128),
-        };
+        let (address, bits) = bits(self.address);
         let host_bits = bits - u32::from(self.prefix);
         let span = u128::MAX.checked_shr(128 - host_bits).unwrap_or(0);
         let (base, v4) = (address & !span, bits == 32);
@@ -70,6 +56,14 @@ impl Net {
             let address = base | host;
             if v4 { Ipv4Addr::from_bits(address as u32).into() } else { Ipv6Addr::from_bits(address).into() }
         })
+    }
+}
+
+/// The bits of an address and their number.
+fn bits(address: IpAddr) -> (u128, u32) {
+    match address {
+        IpAddr::V4(v4) => (v4.to_bits().into(), 32),
+        IpAddr::V6(v6) => (v6.to_bits(), 128),
     }
 }
 

@@ -64,6 +64,20 @@ receiver: ip link set br0 up
 sender1: ip route add default via 198.18.1.1
 ";
 
+/// A path to a container with an address in a network of its own.
+const TO_CONTAINER: NetworkPath = NetworkPath {
+    name: "",
+    about: "",
+    service_host: "sender1",
+    service: SENDER1,
+    target: SENDER1,
+    commands: &[],
+};
+
+/// A path to a container with an address in the client's network.
+const TO_CLIENT_NETWORK: NetworkPath =
+    NetworkPath { service: IN_CLIENT_NETWORK, target: IN_CLIENT_NETWORK, ..TO_CONTAINER };
+
 /// All paths. The other paths are compared with the first path.
 pub const PATHS: [NetworkPath; 13] = [
     NetworkPath {
@@ -77,17 +91,12 @@ pub const PATHS: [NetworkPath; 13] = [
     NetworkPath {
         name: "routed",
         about: "routed by the host to a container",
-        service_host: "sender1",
-        service: SENDER1,
-        target: SENDER1,
         commands: &[ROUTED],
+        ..TO_CONTAINER
     },
     NetworkPath {
         name: "bridge",
         about: "bridged by the host to a container",
-        service_host: "sender1",
-        service: IN_CLIENT_NETWORK,
-        target: IN_CLIENT_NETWORK,
         commands: &[
             BRIDGED,
             "\
@@ -95,12 +104,11 @@ receiver: ip link set eth1 master br0
 sender1: ip address add 198.18.0.2/24 dev eth0
 ",
         ],
+        ..TO_CLIENT_NETWORK
     },
     NetworkPath {
         name: "bridge-nat",
         about: "DNAT to a container on a bridge, as a published port of Docker",
-        service_host: "sender1",
-        service: SENDER1,
         target: RECEIVER,
         commands: &[
             CONTAINER,
@@ -113,45 +121,40 @@ receiver: nft add rule ip nat prerouting fib daddr type local udp dport 7777 dna
 receiver: nft add rule ip nat postrouting ip saddr 198.18.1.0/24 oifname != br0 masquerade
 ",
         ],
+        ..TO_CONTAINER
     },
     NetworkPath {
         name: "userland-proxy",
         about: "a process on the host copies datagrams to a container, as docker-proxy",
-        service_host: "sender1",
-        service: SENDER1,
         target: RECEIVER,
         commands: &[CONTAINER, "receiver: {linerate} lab relay udp 198.18.0.1:7777 198.18.1.100:7777 &\n"],
+        ..TO_CONTAINER
     },
     NetworkPath {
         name: "macvlan",
         about: "a macvlan interface of a container on the host's interface",
-        service_host: "sender1",
-        service: IN_CLIENT_NETWORK,
-        target: IN_CLIENT_NETWORK,
         commands: &["\
 receiver: ip link add link eth0 name mac0 type macvlan mode bridge
 receiver: ip link set mac0 netns {sender1}
 sender1: ip address add 198.18.0.2/24 dev mac0
 sender1: ip link set mac0 up
 "],
+        ..TO_CLIENT_NETWORK
     },
     NetworkPath {
         name: "ipvlan",
         about: "an ipvlan interface (L2) of a container on the host's interface",
-        service_host: "sender1",
-        service: IN_CLIENT_NETWORK,
-        target: IN_CLIENT_NETWORK,
         commands: &["\
 receiver: ip link add link eth0 name ipv0 type ipvlan mode l2
 receiver: ip link set ipv0 netns {sender1}
 sender1: ip address add 198.18.0.2/24 dev ipv0
 sender1: ip link set ipv0 up
 "],
+        ..TO_CLIENT_NETWORK
     },
     NetworkPath {
         name: "netkit",
         about: "routed by the host to a container with a netkit pair",
-        service_host: "sender1",
         service: Ipv4Addr::new(198, 18, 2, 100),
         target: Ipv4Addr::new(198, 18, 2, 100),
         commands: &["\
@@ -165,13 +168,11 @@ sender1: ip address add 198.18.2.100/24 dev nk0
 sender1: ip link set nk0 up
 sender1: ip route add default dev nk0
 "],
+        ..TO_CONTAINER
     },
     NetworkPath {
         name: "ovs",
         about: "switched by Open vSwitch's module to a container, as OVN",
-        service_host: "sender1",
-        service: IN_CLIENT_NETWORK,
-        target: IN_CLIENT_NETWORK,
         // The flows that ovs-vswitchd would add with the first packets. Port 0 is ovs0 itself.
         commands: &["\
 receiver: ovs-dpctl add-dp ovs0 eth0 eth1
@@ -181,13 +182,11 @@ receiver: ovs-dpctl add-flow ovs0 'in_port(1),eth(),eth_type(0x0800),ipv4(frag=n
 receiver: ovs-dpctl add-flow ovs0 'in_port(2),eth(),eth_type(0x0800),ipv4(frag=no)' 1
 sender1: ip address add 198.18.0.2/24 dev eth0
 "],
+        ..TO_CLIENT_NETWORK
     },
     NetworkPath {
         name: "vxlan",
         about: "bridged into a VXLAN tunnel to another host, as an overlay network of Kubernetes",
-        service_host: "sender1",
-        service: IN_CLIENT_NETWORK,
-        target: IN_CLIENT_NETWORK,
         commands: &[
             BRIDGED,
             "\
@@ -198,13 +197,11 @@ sender1: ip address add 198.18.0.2/24 dev vx0
 sender1: ip link set vx0 up
 ",
         ],
+        ..TO_CLIENT_NETWORK
     },
     NetworkPath {
         name: "tc-redirect",
         about: "BPF programs at tc redirect to a container and back, as Cilium",
-        service_host: "sender1",
-        service: SENDER1,
-        target: SENDER1,
         // A host of a lab has its own /sys, where tc and ip expect the BPF file system.
         commands: &[
             ROUTED,
@@ -215,13 +212,11 @@ receiver: sh -c 'mount -t bpf bpf /sys/fs/bpf && exec tc filter add dev eth0 ing
 receiver: sh -c 'mount -t bpf bpf /sys/fs/bpf && exec tc filter add dev eth1 ingress bpf direct-action object-file {object} section tc/wire'
 ",
         ],
+        ..TO_CONTAINER
     },
     NetworkPath {
         name: "xdp-redirect",
         about: "BPF programs at XDP redirect to a container and back",
-        service_host: "sender1",
-        service: SENDER1,
-        target: SENDER1,
         // Frames that XDP redirects enter a veth interface only through NAPI, and nothing completes
         // their checksums.
         commands: &[
@@ -233,13 +228,11 @@ receiver: sh -c 'mount -t bpf bpf /sys/fs/bpf && exec ip link set dev eth0 xdpdr
 receiver: sh -c 'mount -t bpf bpf /sys/fs/bpf && exec ip link set dev eth1 xdpdrv object {object} section xdp'
 ",
         ],
+        ..TO_CONTAINER
     },
     NetworkPath {
         name: "tap",
         about: "a process copies frames between two tap devices, as QEMU without vhost to a guest",
-        service_host: "sender1",
-        service: IN_CLIENT_NETWORK,
-        target: IN_CLIENT_NETWORK,
         commands: &[
             BRIDGED,
             "\
@@ -252,6 +245,7 @@ sender1: ip address add 198.18.0.2/24 dev tap1
 sender1: ip link set tap1 up
 ",
         ],
+        ..TO_CLIENT_NETWORK
     },
 ];
 

@@ -13,48 +13,30 @@ use netlink_packet_route::neighbour::{
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
+use crate::topology::{LabLink, LinkEnd};
+
 pub(crate) type Mac = [u8; 6];
 
-/// One end of a veth pair to be made.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct NewEnd<'a> {
-    pub name: &'a str,
-    /// Interface index, which must be free in its namespace.
-    pub index: u32,
-    pub mac: Mac,
-    /// Transmit queues, and as many receive queues.
-    pub queues: u32,
-    /// Bytes of an IP packet.
-    pub mtu: u32,
-}
-
-impl NewEnd<'_> {
-    fn message(&self) -> LinkMessage {
-        let mut message = LinkMessage::default();
-        message.header.index = self.index;
+/// A veth pair with the receiver's end in the caller's namespace and the sender's end in `sender_namespace`. The indices
+/// must be free there.
+pub(crate) fn veth_pair(link: &LabLink, sender_namespace: BorrowedFd<'_>) -> RouteNetlinkMessage {
+    let new_end = |end: &LinkEnd| {
+        let mut message = of_link(end.index);
         message.attributes = vec![
-            LinkAttribute::IfName(self.name.to_owned()),
-            LinkAttribute::Address(self.mac.to_vec()),
-            LinkAttribute::Mtu(self.mtu),
+            LinkAttribute::IfName(end.interface.clone()),
+            LinkAttribute::Address(end.mac.to_vec()),
+            LinkAttribute::Mtu(link.mtu),
             LinkAttribute::Group(GROUP),
             // Since Linux 5.15 a pair has queues for all possible CPUs and uses one of them, unless
             // the request has a number (veth_init_queues in drivers/net/veth.c).
-            LinkAttribute::NumTxQueues(self.queues),
-            LinkAttribute::NumRxQueues(self.queues),
+            LinkAttribute::NumTxQueues(link.queues),
+            LinkAttribute::NumRxQueues(link.queues),
         ];
         message
-    }
-}
-
-/// A veth pair with one end in the caller's namespace and the other in `peer_namespace`.
-pub(crate) fn veth_pair(
-    own: NewEnd<'_>,
-    peer: NewEnd<'_>,
-    peer_namespace: BorrowedFd<'_>,
-) -> RouteNetlinkMessage {
-    let mut peer_message = peer.message();
-    peer_message.attributes.push(LinkAttribute::NetNsFd(peer_namespace.as_raw_fd()));
-    let mut message = own.message();
+    };
+    let mut peer_message = new_end(&link.sender);
+    peer_message.attributes.push(LinkAttribute::NetNsFd(sender_namespace.as_raw_fd()));
+    let mut message = new_end(&link.receiver);
     message.attributes.push(LinkAttribute::LinkInfo(vec![
         LinkInfo::Kind(InfoKind::Veth),
         LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(peer_message))),

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use linerate_lab::{Lab, LabError, LabHost};
+use linerate_lab::{Lab, LabError, LabHost, LabShape};
 
 use crate::TrialResult;
 use crate::scene::{Scene, eventually, interfaces, processes_in};
@@ -53,7 +53,8 @@ pub(crate) fn packets_pass_both_ways() -> TrialResult {
 
 pub(crate) fn extra_addresses_exchange_packets() -> TrialResult {
     let scene = Scene::new();
-    let lab = scene.builder().addresses(5).sender_addresses(2).start().unwrap();
+    let shape = LabShape { addresses: 5, sender_addresses: 2, ..LabShape::default() };
+    let lab = scene.builder().shape(shape).start().unwrap();
     let link = &lab.links()[0];
     for to in &link.receiver.ipv4 {
         for from in &link.sender.ipv4 {
@@ -70,7 +71,8 @@ pub(crate) fn extra_addresses_exchange_packets() -> TrialResult {
 
 pub(crate) fn sysfs_lists_only_the_interfaces_of_the_host() -> TrialResult {
     let scene = Scene::new();
-    let lab = scene.builder().senders(2).queues(5).mtu(9000).start().unwrap();
+    let shape = LabShape { senders: 2, queues: 5, mtu: 9000, ..LabShape::default() };
+    let lab = scene.builder().shape(shape).start().unwrap();
     let receiver = lab.receiver().sys_path().map_err(|e| e.to_string())?;
     let sender = lab.senders()[1].sys_path().map_err(|e| e.to_string())?;
     assert_eq!(interfaces(receiver), ["eth0", "eth1", "lo"]);
@@ -149,20 +151,21 @@ pub(crate) fn threads_spawned_in_a_host_stay_in_its_namespace() -> TrialResult {
 
 pub(crate) fn invalid_shapes_are_refused_and_leave_no_files() -> TrialResult {
     let scene = Scene::new();
-    for (builder, message) in [
-        (scene.builder().senders(0), "senders 0 is out of range: 1 to 64"),
-        (scene.builder().queues(0), "queues 0 is out of range: 1 to 64"),
-        (scene.builder().addresses(100), "addresses 100 is out of range: 1 to 99"),
-        (scene.builder().mtu(100), "mtu 100 is out of range: 1280 to 65521"),
+    let default = LabShape::default;
+    for (shape, message) in [
+        (LabShape { senders: 0, ..default() }, "senders 0 is out of range: 1 to 64"),
+        (LabShape { queues: 0, ..default() }, "queues 0 is out of range: 1 to 64"),
+        (LabShape { addresses: 100, ..default() }, "addresses 100 is out of range: 1 to 99"),
+        (LabShape { mtu: 100, ..default() }, "mtu 100 is out of range: 1280 to 65521"),
     ] {
-        assert_eq!(builder.start().unwrap_err().to_string(), message);
+        assert_eq!(scene.builder().shape(shape).start().unwrap_err().to_string(), message);
     }
     let error = scene.builder().name("../etc").start().unwrap_err();
     assert!(matches!(error, LabError::BadName { .. }), "{error}");
     assert_eq!(scene.files(), [""; 0]);
     // Values at the limits work.
     for mtu in [1280, 65521] {
-        scene.builder().mtu(mtu).queues(64).start().unwrap();
+        scene.builder().shape(LabShape { mtu, queues: 64, ..default() }).start().unwrap();
     }
     assert_eq!(scene.files(), [""; 0]);
     Ok(())

@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 
 use linerate_load::report::LoadReport;
 use linerate_load::{Generator, GeneratorDescription, GeneratorError, LoadSlot, SlotInterval, SlotOutcome};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::clock;
 use super::protocol::{RemoteAnswer, RemoteOrder, SCHEMA, SlotOrder};
+use crate::rtnetlink::wait_readable;
 
 /// After this silence the local side is considered gone, because a broken link leaves the
 /// connection open.
@@ -171,7 +171,7 @@ impl<W: Write> OrderReader<'_, W> {
         let mut pending = Vec::new();
         let mut last_input = Instant::now();
         while !self.over.load(Ordering::Relaxed) && last_input.elapsed() < SILENCE {
-            if !readable_within(input, END_POLL)? {
+            if !wait_readable(input.as_fd(), END_POLL)? {
                 continue;
             }
             let mut chunk = [0; 4096];
@@ -217,14 +217,5 @@ impl<W: Write> OrderReader<'_, W> {
                 Ok(())
             }
         }
-    }
-}
-
-fn readable_within(input: &impl AsFd, time: Duration) -> io::Result<bool> {
-    let time = Timespec { tv_sec: time.as_secs().cast_signed(), tv_nsec: i64::from(time.subsec_nanos()) };
-    match poll(&mut [PollFd::new(input, PollFlags::IN)], Some(&time)) {
-        Ok(ready) => Ok(ready > 0),
-        Err(rustix::io::Errno::INTR) => Ok(false),
-        Err(errno) => Err(errno.into()),
     }
 }
