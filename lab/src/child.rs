@@ -30,9 +30,6 @@ impl LabChild {
     }
 
     /// Waits for the program to end. If the lab ends first, the program is killed and this returns.
-    ///
-    /// # Errors
-    /// The error of the system call.
     pub fn wait(&mut self) -> io::Result<ExitStatus> {
         drop(self.stdin.take());
         loop {
@@ -43,9 +40,6 @@ impl LabChild {
     }
 
     /// Waits at most `max_wait` for the program to end. Returns `None` if it is still running then.
-    ///
-    /// # Errors
-    /// The error of the system call.
     pub fn wait_at_most(&mut self, max_wait: Duration) -> io::Result<Option<ExitStatus>> {
         if wait_readable(self.process.descriptor.as_fd(), max_wait)? {
             return self.process.reap().map(Some);
@@ -54,17 +48,11 @@ impl LabChild {
     }
 
     /// Sends a signal to the program. Has no effect if the program has ended.
-    ///
-    /// # Errors
-    /// The error of the system call.
     pub fn signal(&self, signal: Signal) -> io::Result<()> {
         self.process.signal(signal)
     }
 
     /// Kills the program and returns its exit status.
-    ///
-    /// # Errors
-    /// The error of the system call.
     pub fn kill(&mut self) -> io::Result<ExitStatus> {
         self.process.signal(Signal::KILL)?;
         self.process.reap()

@@ -110,9 +110,6 @@ pub fn run(directory: &Path, options: &str) -> Result<()> {
 }
 
 /// The labs that are up, oldest first: held labs, and labs of running commands.
-///
-/// # Errors
-/// [`LabError::File`] if the registry cannot be read.
 pub fn list(registry: &LabRegistry) -> Result<Vec<LabState>> {
     let mut labs = registry.labs()?.labs;
     labs.retain(LabState::is_alive);
@@ -186,9 +183,6 @@ pub fn command(registry: &LabRegistry, lab: &str, host: &str, program: impl AsRe
 /// Becomes a program in a host of a lab that is up. Returns only if that fails.
 ///
 /// Without root this requires a process with a single thread.
-///
-/// # Errors
-/// The errors of [`command`]; [`LabError::System`] if the program cannot be started.
 pub fn exec<A: AsRef<OsStr>>(
     registry: &LabRegistry,
     lab: &str,

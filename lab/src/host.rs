@@ -48,9 +48,6 @@ impl LabHost {
     }
 
     /// A sysfs that shows this host's interfaces (`class/net`), for any thread of this process.
-    ///
-    /// # Errors
-    /// [`LabError::NoSysfs`] if `fsopen` cannot make a sysfs.
     pub fn sys_path(&self) -> Result<&Path> {
         match &self.namespace.sysfs {
             NamespaceSysfs::Detached { path, .. } => Ok(path),
@@ -66,9 +63,6 @@ impl LabHost {
     /// The program and the processes that it starts are killed when the lab is dropped or its
     /// process dies for any reason. If the lab was killed,
     /// [`Registry::clean`](crate::LabRegistry::clean) kills the processes that the program started.
-    ///
-    /// # Errors
-    /// [`LabError::System`] if the program cannot be started.
     pub fn spawn(&self, mut command: Command) -> Result<LabChild> {
         let operation = format!("start {:?} in lab host {}", command.get_program(), self.name);
         arm(

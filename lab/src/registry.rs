@@ -65,9 +65,6 @@ impl LabRegistry {
     }
 
     /// A registry in another directory, created if necessary. It and its parent must belong to this user.
-    ///
-    /// # Errors
-    /// The errors of [`open`](Self::open).
     pub fn at(directory: impl Into<PathBuf>) -> Result<Self> {
         let directory = directory.into();
         if let Some(parent) = directory.parent() {
@@ -82,9 +79,6 @@ impl LabRegistry {
     }
 
     /// All labs, dead or alive.
-    ///
-    /// # Errors
-    /// [`LabError::File`] if the directory cannot be read.
     pub fn labs(&self) -> Result<RegisteredLabs> {
         let mut registered = RegisteredLabs::default();
         for path in self.files()? {

@@ -106,15 +106,6 @@ mod tests {
     }
 
     #[test]
-    fn all_work_runs_on_one_thread() {
-        let resident = resident();
-        for _ in 0..3 {
-            let id = resident.run(|| gettid().as_raw_nonzero().get()).unwrap();
-            assert_eq!(id, resident.thread_id());
-        }
-    }
-
-    #[test]
     fn a_panic_is_an_error_and_the_thread_keeps_running() {
         let resident = resident();
         // Not `panic!`, whose message would also go to the test's output.
@@ -133,11 +124,5 @@ mod tests {
         let resident = resident();
         let inner = resident.run(|| resident.run(|| 5)).unwrap();
         assert_eq!(inner.unwrap(), 5);
-    }
-
-    #[test]
-    fn start_returns_the_error_of_the_setup_function() {
-        let result = ResidentThread::start::<()>("test", || Err(LabError::Ended { host: "reason".into() }));
-        assert!(matches!(result, Err(LabError::Ended { host }) if host == "reason"));
     }
 }

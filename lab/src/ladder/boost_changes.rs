@@ -53,9 +53,6 @@ impl BoostChanges {
     }
 
     /// The changes of a configuration, in the order in which they are made.
-    ///
-    /// # Errors
-    /// Names a part that is not possible for this server.
     pub(crate) fn changes_for(
         &self,
         configuration: &ServerConfiguration,

@@ -426,26 +426,18 @@ pub(crate) mod tests {
         assert!(smt_change("on\n", true, "irqbalance\n").contains("stop it for the run"));
     }
 
-    fn planned_xps_masks(masks: [&str; 2], cpus: &[u32]) -> Vec<String> {
-        let file = |queue: usize| format!("/sys/class/net/eth0/queues/tx-{queue}/xps_cpus");
-        let host = Host::scripted((0..2).map(|queue| (file(queue), masks[queue].to_owned())));
-        let mut plan = plan(Vec::new());
-        add_transmit_queues(&mut plan, &host, "eth0", 2, cpus);
-        plan.changes.iter().map(|change| change.to.to_string()).collect()
-    }
-
     #[test]
-    fn every_cpu_gets_a_transmit_queue_if_xps_is_unset() {
-        assert_eq!(planned_xps_masks(["0\n", "00\n"], &[0, 1, 2]), ["00000005", "00000002"]);
-    }
-
-    #[test]
-    fn transmit_queues_without_a_cpu_are_not_changed() {
-        assert_eq!(planned_xps_masks(["0\n", "0\n"], &[3]), ["00000008"]);
-    }
-
-    #[test]
-    fn existing_xps_masks_are_kept() {
-        assert!(planned_xps_masks(["0\n", "2\n"], &[0, 1]).is_empty());
+    fn unset_xps_masks_get_the_cpus_of_their_queue() {
+        let planned_masks = |masks: [&str; 2], cpus: &[u32]| -> Vec<String> {
+            let file = |queue: usize| format!("/sys/class/net/eth0/queues/tx-{queue}/xps_cpus");
+            let host = Host::scripted((0..2).map(|queue| (file(queue), masks[queue].to_owned())));
+            let mut plan = plan(Vec::new());
+            add_transmit_queues(&mut plan, &host, "eth0", 2, cpus);
+            plan.changes.iter().map(|change| change.to.to_string()).collect()
+        };
+        assert_eq!(planned_masks(["0\n", "00\n"], &[0, 1, 2]), ["00000005", "00000002"]);
+        // A queue without a CPU keeps its empty mask, and a host with masks keeps all of them.
+        assert_eq!(planned_masks(["0\n", "0\n"], &[3]), ["00000008"]);
+        assert!(planned_masks(["0\n", "2\n"], &[0, 1]).is_empty());
     }
 }

@@ -95,9 +95,6 @@ const PACKET_SPOTS: [&str; 3] = ["slab", "copy", "route-lookup"];
 
 impl TransactionCost {
     /// Costs from the samples of a run's baseline.
-    ///
-    /// # Errors
-    /// [`PredictError`] if the run has no such samples.
     pub fn from_report(report: &LadderReport) -> Result<Self, PredictError> {
         let baseline = report.cpu_use.iter().find(|cpu_use| cpu_use.step == BASELINE);
         let cpu_use = baseline.ok_or(PredictError::NoProfile)?;
@@ -200,9 +197,6 @@ const NOT_PREDICTED: [&str; 3] = ["busy-poll", "receive-buffer", "smt"];
 
 impl LadderPrediction {
     /// The steps of a run, as they would be on `machine`.
-    ///
-    /// # Errors
-    /// [`PredictError`] if the run lacks the required samples.
     pub fn new(report: &LadderReport, machine: PredictedMachine) -> Result<Self, PredictError> {
         let cost = TransactionCost::from_report(report)?;
         let local_machine = PredictedMachine {

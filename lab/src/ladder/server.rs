@@ -97,25 +97,3 @@ pub(crate) fn busy_poll_refusal() -> Option<String> {
         Err(error) => Some(error.to_string()),
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use std::process::Command;
-
-    use super::*;
-
-    #[test]
-    fn only_the_started_processes_and_threads_are_confined() {
-        let own_cpus = || sched_getaffinity(None).expect("CPUs");
-        let before = own_cpus();
-        let first = (0..CpuSet::MAX_CPU).find(|cpu| before.is_set(*cpu)).expect("a CPU");
-        let start = || {
-            let output = Command::new("grep").args(["Cpus_allowed_list", "/proc/self/status"]).output();
-            (output.expect("grep runs").stdout, std::thread::spawn(own_cpus).join().expect("CPUs"))
-        };
-        let (process, thread) = confined(&[u32::try_from(first).expect("a CPU")], start).expect("confined");
-        assert_eq!(String::from_utf8_lossy(&process), format!("Cpus_allowed_list:\t{first}\n"));
-        assert!(thread.is_set(first) && thread.count() == 1);
-        assert_eq!(own_cpus(), before);
-    }
-}

@@ -168,9 +168,6 @@ fn step_names() -> String {
 }
 
 /// The steps with these names in ladder order, the baseline always first.
-///
-/// # Errors
-/// Names the first unknown step.
 pub fn select<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Vec<&'static LadderStep>, UnknownStep> {
     let mut step_ids = vec![BASELINE];
     for name in names {

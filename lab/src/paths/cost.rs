@@ -49,9 +49,6 @@ pub(crate) enum ThreadOwner {
 
 impl PathCost {
     /// Measures a path at a rate that it holds.
-    ///
-    /// # Errors
-    /// If the client cannot offer the load.
     pub(super) fn measure(
         lab: &mut PathLab,
         per_second: f64,
@@ -155,9 +152,6 @@ impl PathCost {
 
 impl PathOverload {
     /// Offers more than the capacity, and counts where packets are dropped.
-    ///
-    /// # Errors
-    /// If the client cannot offer the load.
     pub(super) fn measure(lab: &mut PathLab, capacity: f64) -> Result<Known<Self>, TestbedError> {
         let host = Host::live();
         let subject = PortSubject {

@@ -17,9 +17,6 @@ const MOST_CLIENTS: usize = 1024;
 
 /// Copies datagrams from `listen` to `to`, and replies back to each client. Calls `ready` once it
 /// listens. Returns only with an error.
-///
-/// # Errors
-/// If the address cannot be bound, or the socket fails.
 pub fn proxy(listen: SocketAddr, to: SocketAddr, ready: impl FnOnce()) -> io::Result<()> {
     let listener = Arc::new(UdpSocket::bind(listen)?);
     ready();
@@ -66,9 +63,6 @@ fn is_transient(error: &io::Error) -> bool {
 
 /// Copies frames between two tap devices, one system call each, with a thread per direction. Calls
 /// `ready` once both are open. Returns only with an error.
-///
-/// # Errors
-/// If a device cannot be opened or read.
 pub fn switch(first: &str, second: &str, ready: impl FnOnce()) -> io::Result<()> {
     let (first, second) = (tap::open(first)?, tap::open(second)?);
     let (first_clone, second_clone) = (first.try_clone()?, second.try_clone()?);

@@ -93,9 +93,6 @@ impl ServerRecipe {
     }
 
     /// The recipe that `--server` names: built in, a file, or a command.
-    ///
-    /// # Errors
-    /// [`RecipeError`].
     pub fn find(server: &str, workload: Option<&str>, port: Option<u16>) -> Result<Self, RecipeError> {
         let mut recipe = if let Some((name, text)) = BUILT_IN.iter().find(|(name, _)| *name == server) {
             Self::parse(name, text, name)?
@@ -176,9 +173,6 @@ impl ServerRecipe {
     }
 
     /// Writes the configuration files. Returns the program and its arguments.
-    ///
-    /// # Errors
-    /// [`RecipeError::Unwritable`].
     pub fn write(&self, values: &RecipeValues<'_>) -> Result<(String, Vec<String>), RecipeError> {
         for (name, text) in &self.files {
             fs::write(values.directory.join(name), values.fill(text))?;
@@ -189,9 +183,6 @@ impl ServerRecipe {
     }
 
     /// The requests of the workload. Files of the recipe are in its directory.
-    ///
-    /// # Errors
-    /// [`RecipeError::Workload`] with the file and line of a mistake.
     pub fn requests(&self, directory: &Path) -> Result<LoadWorkload, RecipeError> {
         let workload_error = |why: String| RecipeError::Workload { workload: self.workload.clone(), why };
         let text = self.workload.replace("{directory}", &directory.to_string_lossy());

@@ -24,35 +24,6 @@ fn nothing_to_restore(key: &str, _: &serde_json::Value) -> Result<(), String> {
 }
 
 #[test]
-fn a_registry_entry_exists_until_drop() {
-    let (_directory, registry) = registry();
-    let entry = RegistryEntry::new(registry.clone(), Some("one"), HolderKind::Running).unwrap();
-    let labs = registry.labs().unwrap();
-    assert_eq!(labs.labs.len(), 1);
-    assert!(labs.labs[0].is_alive());
-    assert_eq!(registry.find("one").unwrap().name, "one");
-    drop(entry);
-    assert!(registry.labs().unwrap().labs.is_empty());
-}
-
-#[test]
-fn duplicate_and_invalid_lab_names_are_refused() {
-    let (_directory, registry) = registry();
-    let _first = RegistryEntry::new(registry.clone(), Some("one"), HolderKind::Running).unwrap();
-    let error = RegistryEntry::new(registry.clone(), Some("one"), HolderKind::Held).unwrap_err();
-    assert!(matches!(error, LabError::NameTaken { .. }), "{error}");
-    let error = RegistryEntry::new(registry, Some("../one"), HolderKind::Held).unwrap_err();
-    assert!(matches!(error, LabError::BadName { .. }), "{error}");
-}
-
-#[test]
-fn the_name_of_a_dead_lab_can_be_used_again() {
-    let (_directory, registry) = registry();
-    register_dead_lab(&registry, "one", &[]);
-    RegistryEntry::new(registry, Some("one"), HolderKind::Running).unwrap();
-}
-
-#[test]
 fn lookup_errors_list_the_labs_that_are_up() {
     let (_directory, registry) = registry();
     let error = registry.find("x").unwrap_err().to_string();
@@ -61,26 +32,6 @@ fn lookup_errors_list_the_labs_that_are_up() {
     let _two = RegistryEntry::new(registry.clone(), Some("two"), HolderKind::Running).unwrap();
     let error = registry.find("x").unwrap_err().to_string();
     assert!(error.starts_with("no lab named x is up; up are "), "{error}");
-}
-
-#[test]
-fn clean_restores_settings_of_dead_labs_in_reverse_order() {
-    let (_directory, registry) = registry();
-    register_dead_lab(&registry, "one", &[("a", 1), ("b", 2)]);
-    let living = RegistryEntry::new(registry.clone(), Some("two"), HolderKind::Running).unwrap();
-    let mut restored = Vec::new();
-    let report = registry
-        .clean(CleanScope::Dead, &mut |key, original| {
-            restored.push((key.to_owned(), original.clone()));
-            Ok(())
-        })
-        .unwrap();
-    assert_eq!(restored, [("b".to_owned(), json!(2)), ("a".to_owned(), json!(1))]);
-    assert!(report.is_complete());
-    assert_eq!(report.labs.len(), 1);
-    assert_eq!(report.labs[0].restored, ["b", "a"]);
-    assert_eq!(report.alive, ["two"]);
-    assert_eq!(registry.labs().unwrap().labs, [living.state().clone()]);
 }
 
 #[test]

@@ -121,13 +121,4 @@ mod tests {
         );
         assert_eq!(CpuPlacement::shared(&[7]).receive_cpus(false).to_string(), "7");
     }
-
-    #[test]
-    fn xps_masks_assign_each_cpu_to_one_transmit_queue() {
-        let placement = CpuPlacement::shared(&[0, 1, 2]);
-        let masks: Vec<String> =
-            (0..2).map(|queue| placement.transmit_cpus(queue, 2, true).to_string()).collect();
-        assert_eq!(masks, ["0,2", "1"]);
-        assert!(placement.transmit_cpus(0, 2, false).is_empty());
-    }
 }

@@ -3,7 +3,6 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::*;
@@ -122,16 +121,6 @@ fn a_lab_with_fewer_flows_than_cpus_starts() {
     let threads = |testbed: LabTestbed<'_>| testbed.generator.describe().threads;
     let count = testbed("a_lab_with_fewer_flows_than_cpus_starts", &config).map(threads);
     assert!(count.is_none_or(|count| count == 1), "{count:?}");
-}
-
-#[test]
-fn a_cancelled_testbed_refuses_to_switch() {
-    let config = config();
-    let Some(mut testbed) = testbed("a_cancelled_testbed_refuses_to_switch", &config) else {
-        return;
-    };
-    testbed.sampler.cancel.store(true, Ordering::Relaxed);
-    assert!(matches!(testbed.switch(&ServerConfiguration::baseline()), Err(TestbedError::Cancelled)));
 }
 
 #[test]

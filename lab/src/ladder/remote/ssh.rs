@@ -377,16 +377,6 @@ mod tests {
         );
     }
 
-    #[test]
-    fn the_ssh_command_has_user_options_first_and_host_after_dashes() {
-        let host = "ssh://root@[fd00::2]:2222".parse().expect("a host");
-        let words = ["ssh", "-i", "key"].map(str::to_owned);
-        let command = ssh_command(&words, &host, "x");
-        let args: Vec<_> = command.get_args().map(|word| word.to_string_lossy().into_owned()).collect();
-        assert_eq!(args[..3], ["-i", "key", "-T"]);
-        assert_eq!(args[args.len() - 7..], ["-p", "2222", "-l", "root", "--", "fd00::2", "x"]);
-    }
-
     proptest! {
         #[test]
         fn shell_lines_pass_arbitrary_arguments_unchanged(words in proptest::collection::vec("[^\0]{0,12}", 1..4)) {

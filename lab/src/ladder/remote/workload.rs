@@ -28,9 +28,6 @@ pub(super) fn send(workload: &WorkloadContents, output: &mut impl Write) -> io::
 }
 
 /// Reads a workload, and not a byte more, because orders follow.
-///
-/// # Errors
-/// If the input ends, or is not a workload.
 pub fn receive_workload(input: &mut impl Read) -> io::Result<WorkloadContents> {
     let mut line = Vec::new();
     let mut byte = [0];
