@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::thread::{name, set_name};
 
 use crate::TraceError;
-use crate::programs::{ProgramAttachment, ProgramRuns, RunCounting, TracePrograms};
+use crate::programs::{NOTHING, ProgramRuns, RunCounting, TracePrograms};
 
 // Calls per batch: about 50 us.
 const PASSES: u32 = 200;
@@ -46,21 +46,21 @@ impl CallOverhead {
 
 impl TracePrograms {
     // The overhead of the empty program. Requires that the kernel does not measure programs yet.
-    pub(crate) fn call_overhead(&mut self, empty: &[ProgramAttachment]) -> Result<CallOverhead, TraceError> {
-        let way_ns = self.way_ns(empty)?;
+    pub(crate) fn call_overhead(&mut self) -> Result<CallOverhead, TraceError> {
+        let way_ns = self.way_ns()?;
         let clock_ns = match RunCounting::start(self.operation) {
-            Ok(_counting) => self.clock_ns(empty)?.unwrap_or(0.0),
+            Ok(_counting) => self.clock_ns()?.unwrap_or(0.0),
             Err(_) => 0.0,
         };
         Ok(CallOverhead { way_ns, clock_ns })
     }
 
     // Call and return of the empty program, ns. Requires that the kernel does not measure programs.
-    pub(crate) fn way_ns(&mut self, empty: &[ProgramAttachment]) -> Result<f64, TraceError> {
+    pub(crate) fn way_ns(&mut self) -> Result<f64, TraceError> {
         let mut durations = Vec::new();
         for _ in 0..ROUNDS {
             let baseline_ns = set_name_ns();
-            durations.push((self.run_attached(empty, set_name_ns)? - baseline_ns).max(0.0));
+            durations.push((self.set_name_ns_attached()? - baseline_ns).max(0.0));
         }
         durations.sort_by(f64::total_cmp);
         Ok(durations[durations.len() / 2])
@@ -68,22 +68,17 @@ impl TracePrograms {
 
     // Time of the clock read within a run, ns, while the kernel measures programs; `None` if it
     // counted no run.
-    pub(crate) fn clock_ns(&mut self, empty: &[ProgramAttachment]) -> Result<Option<f64>, TraceError> {
-        self.run_attached(empty, set_name_ns)?;
-        let program_runs = self.runs(empty)?;
+    pub(crate) fn clock_ns(&mut self) -> Result<Option<f64>, TraceError> {
+        self.set_name_ns_attached()?;
+        let program_runs = self.runs(&NOTHING)?;
         Ok((program_runs.runs > 0).then(|| program_runs.time.as_nanos() as f64 / program_runs.runs as f64))
     }
 
-    /// Runs a closure while these programs are attached.
-    fn run_attached<T>(
-        &mut self,
-        programs: &[ProgramAttachment],
-        run: impl FnOnce() -> T,
-    ) -> Result<T, TraceError> {
-        self.attach(programs)?;
-        let result = run();
-        self.detach(programs)?;
-        Ok(result)
+    fn set_name_ns_attached(&mut self) -> Result<f64, TraceError> {
+        self.attach(&NOTHING)?;
+        let ns = set_name_ns();
+        self.detach(&NOTHING)?;
+        Ok(ns)
     }
 }
 

@@ -34,6 +34,25 @@ pub(crate) struct ProgramAttachment {
     pub(crate) optional: bool,
 }
 
+impl ProgramAttachment {
+    /// A program at a tracepoint of every kernel that can attach it.
+    pub(crate) const fn new(program: &'static str, tracepoint: &'static str) -> Self {
+        let since = "came with Linux 5.5 and CONFIG_DEBUG_INFO_BTF";
+        Self { program, tracepoint, since, optional: false }
+    }
+
+    pub(crate) const fn since(self, since: &'static str) -> Self {
+        Self { since, ..self }
+    }
+
+    pub(crate) const fn optional(self) -> Self {
+        Self { optional: true, ..self }
+    }
+}
+
+/// The empty program, for the call overhead.
+pub(crate) const NOTHING: [ProgramAttachment; 1] = [ProgramAttachment::new("nothing", "task_rename")];
+
 /// Loaded programs, some attached. They end when this is dropped, or with the process.
 #[derive(Debug)]
 pub(crate) struct TracePrograms {
@@ -146,7 +165,6 @@ impl TracePrograms {
         table.iter().collect::<Result<_, _>>().map_err(|error| self.error(error))
     }
 
-    /// Removes entries of a hash table.
     pub(crate) fn remove<K: Pod, V: Pod>(
         &mut self,
         name: &str,
@@ -227,7 +245,6 @@ pub(crate) struct RunCounters {
 }
 
 impl RunCounters {
-    /// As [`TracePrograms::runs`].
     pub(crate) fn read(&self) -> io::Result<ProgramRuns> {
         let mut sum = ProgramRuns::default();
         for file in &self.files {

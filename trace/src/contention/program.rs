@@ -15,8 +15,8 @@ const SINCE: &str = "came with Linux 5.19";
 
 // The begin comes first: an end without a begin does not count.
 const PROGRAMS: [ProgramAttachment; 2] = [
-    ProgramAttachment { program: "begins", tracepoint: "contention_begin", since: SINCE, optional: false },
-    ProgramAttachment { program: "ends", tracepoint: "contention_end", since: SINCE, optional: false },
+    ProgramAttachment::new("begins", "contention_begin").since(SINCE),
+    ProgramAttachment::new("ends", "contention_end").since(SINCE),
 ];
 
 #[derive(Debug)]

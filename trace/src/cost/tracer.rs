@@ -6,7 +6,7 @@ use std::time::Instant;
 use super::WHAT;
 use super::cost_tables::{CpuReading, ThreadTables};
 use crate::TraceError;
-use crate::programs::{ProgramAttachment, ProgramRuns, TracePrograms, kernel_error};
+use crate::programs::{NOTHING, ProgramAttachment, ProgramRuns, TracePrograms, kernel_error};
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/cost.bpf.o"));
 
@@ -20,59 +20,43 @@ const THREADS_PER_CPU: u32 = 1024;
 /// Size of `nic_irqs` in bpf/cost.h.
 const IRQS: usize = 8192;
 
-// Ends before begins, so that no begin is seen without its end.
+// Ends before begins, so that no begin is seen without its end. Optional tracepoints are those of
+// some architectures only.
 const OF_IRQS: [ProgramAttachment; 12] = [
-    required_program("device_irq_ends", "irq_handler_exit"),
-    optional_program("local_timer_ends", "local_timer_exit"),
-    optional_program("call_function_single_ends", "call_function_single_exit"),
-    optional_program("call_function_ends", "call_function_exit"),
-    optional_program("reschedule_ends", "reschedule_exit"),
-    optional_program("ipi_ends", "ipi_exit"),
-    required_program("device_irq_begins", "irq_handler_entry"),
-    optional_program("local_timer_begins", "local_timer_entry"),
-    optional_program("call_function_single_begins", "call_function_single_entry"),
-    optional_program("call_function_begins", "call_function_entry"),
-    optional_program("reschedule_begins", "reschedule_entry"),
-    optional_program("ipi_begins", "ipi_entry"),
+    ProgramAttachment::new("device_irq_ends", "irq_handler_exit"),
+    ProgramAttachment::new("local_timer_ends", "local_timer_exit").optional(),
+    ProgramAttachment::new("call_function_single_ends", "call_function_single_exit").optional(),
+    ProgramAttachment::new("call_function_ends", "call_function_exit").optional(),
+    ProgramAttachment::new("reschedule_ends", "reschedule_exit").optional(),
+    ProgramAttachment::new("ipi_ends", "ipi_exit").optional(),
+    ProgramAttachment::new("device_irq_begins", "irq_handler_entry"),
+    ProgramAttachment::new("local_timer_begins", "local_timer_entry").optional(),
+    ProgramAttachment::new("call_function_single_begins", "call_function_single_entry").optional(),
+    ProgramAttachment::new("call_function_begins", "call_function_entry").optional(),
+    ProgramAttachment::new("reschedule_begins", "reschedule_entry").optional(),
+    ProgramAttachment::new("ipi_begins", "ipi_entry").optional(),
 ];
 
 // In the same order. These may run for every packet.
 const OFTEN: [ProgramAttachment; 10] = [
-    required_program("softirq_ends", "softirq_exit"),
-    required_program("softirq_begins", "softirq_entry"),
-    required_program("poll_ends", "napi_poll"),
-    required_program("enters_by_netif_rx", "netif_rx"),
-    required_program("enters_by_napi_gro_receive_entry", "napi_gro_receive_entry"),
-    required_program("enters_by_napi_gro_frags_entry", "napi_gro_frags_entry"),
-    required_program("enters_by_netif_receive_skb_entry", "netif_receive_skb_entry"),
-    required_program("enters_by_netif_receive_skb_list_entry", "netif_receive_skb_list_entry"),
-    optional_program("redirected", "xdp_devmap_xmit"),
-    required_program("turn_changes", "sched_switch"),
+    ProgramAttachment::new("softirq_ends", "softirq_exit"),
+    ProgramAttachment::new("softirq_begins", "softirq_entry"),
+    ProgramAttachment::new("poll_ends", "napi_poll"),
+    ProgramAttachment::new("enters_by_netif_rx", "netif_rx"),
+    ProgramAttachment::new("enters_by_napi_gro_receive_entry", "napi_gro_receive_entry"),
+    ProgramAttachment::new("enters_by_napi_gro_frags_entry", "napi_gro_frags_entry"),
+    ProgramAttachment::new("enters_by_netif_receive_skb_entry", "netif_receive_skb_entry"),
+    ProgramAttachment::new("enters_by_netif_receive_skb_list_entry", "netif_receive_skb_list_entry"),
+    ProgramAttachment::new("redirected", "xdp_devmap_xmit").optional(),
+    ProgramAttachment::new("turn_changes", "sched_switch"),
 ];
 
 /// Attached only if time is charged to paths.
 const OF_PATHS: [ProgramAttachment; 2] = [
-    required_program("path_begins", "netif_receive_skb"),
-    required_program("path_leaves", "net_dev_start_xmit"),
+    ProgramAttachment::new("path_begins", "netif_receive_skb"),
+    ProgramAttachment::new("path_leaves", "net_dev_start_xmit"),
 ];
 
-const NOTHING: [ProgramAttachment; 1] = [required_program("nothing", "task_rename")];
-
-const fn required_program(program: &'static str, tracepoint: &'static str) -> ProgramAttachment {
-    ProgramAttachment {
-        program,
-        tracepoint,
-        since: "came with Linux 5.5 and CONFIG_DEBUG_INFO_BTF",
-        optional: false,
-    }
-}
-
-/// A tracepoint of some architectures only.
-const fn optional_program(program: &'static str, tracepoint: &'static str) -> ProgramAttachment {
-    ProgramAttachment { optional: true, ..required_program(program, tracepoint) }
-}
-
-/// The argument of the program `look`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TracerOptions {
     Watch = 0,
@@ -198,7 +182,6 @@ impl CostTracer {
         self.programs.remove("paths", &tables.paths)
     }
 
-    /// Whether interrupts between CPUs are visible here.
     pub(super) fn sees_calls_between_cpus(&self) -> bool {
         let is_lacking = |name| self.programs.lacking.iter().any(|attachment| attachment.program == name);
         !is_lacking("call_function_single_begins") || !is_lacking("ipi_begins")
@@ -211,12 +194,12 @@ impl CostTracer {
 
     // Call and return of a program, ns.
     pub(super) fn way_ns(&mut self) -> Result<f64, TraceError> {
-        self.programs.way_ns(&NOTHING)
+        self.programs.way_ns()
     }
 
     // The clock's part of a run, ns.
     pub(super) fn clock_ns(&mut self) -> Result<Option<f64>, TraceError> {
-        self.programs.clock_ns(&NOTHING)
+        self.programs.clock_ns()
     }
 
     /// Runs the program `look` on all observed CPUs that are online.

@@ -10,7 +10,7 @@ use super::WHAT;
 use super::event::{EVENT_WORDS, RecordedWindow, TraceEvent};
 use crate::TraceError;
 use crate::call::CallOverhead;
-use crate::programs::{ProgramAttachment, ProgramRuns, TracePrograms, kernel_error};
+use crate::programs::{NOTHING, ProgramAttachment, ProgramRuns, TracePrograms, kernel_error};
 
 static OBJECT: &[u8] =
     aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/delay.bpf.o"));
@@ -22,36 +22,23 @@ const CHUNK_WORDS: usize = 1024 * EVENT_WORDS;
 const PATIENCE: Duration = Duration::from_millis(10);
 pub(super) const EVENT_BYTES: u64 = 32;
 
-const fn attachment(program: &'static str, tracepoint: &'static str) -> ProgramAttachment {
-    ProgramAttachment {
-        program,
-        tracepoint,
-        since: "came with Linux 5.5 and CONFIG_DEBUG_INFO_BTF",
-        optional: false,
-    }
-}
-
-const fn since_6_3(program: &'static str, tracepoint: &'static str) -> ProgramAttachment {
-    ProgramAttachment { since: "came with Linux 6.3", ..attachment(program, tracepoint) }
-}
+const SINCE_6_3: &str = "came with Linux 6.3";
 
 const PROGRAMS: [ProgramAttachment; 13] = [
-    since_6_3("queued", "sk_data_ready"),
-    since_6_3("reads", "sock_recv_length"),
-    attachment("received", "netif_receive_skb"),
-    attachment("reply_queued", "net_dev_queue"),
-    attachment("starts_transmit", "net_dev_start_xmit"),
-    attachment("irq_begins", "irq_handler_entry"),
-    attachment("irq_ends", "irq_handler_exit"),
-    attachment("softirq_raised", "softirq_raise"),
-    attachment("softirq_begins", "softirq_entry"),
-    attachment("softirq_ends", "softirq_exit"),
-    attachment("poll_ends", "napi_poll"),
-    attachment("switches", "sched_switch"),
-    attachment("wakes", "sched_waking"),
+    ProgramAttachment::new("queued", "sk_data_ready").since(SINCE_6_3),
+    ProgramAttachment::new("reads", "sock_recv_length").since(SINCE_6_3),
+    ProgramAttachment::new("received", "netif_receive_skb"),
+    ProgramAttachment::new("reply_queued", "net_dev_queue"),
+    ProgramAttachment::new("starts_transmit", "net_dev_start_xmit"),
+    ProgramAttachment::new("irq_begins", "irq_handler_entry"),
+    ProgramAttachment::new("irq_ends", "irq_handler_exit"),
+    ProgramAttachment::new("softirq_raised", "softirq_raise"),
+    ProgramAttachment::new("softirq_begins", "softirq_entry"),
+    ProgramAttachment::new("softirq_ends", "softirq_exit"),
+    ProgramAttachment::new("poll_ends", "napi_poll"),
+    ProgramAttachment::new("switches", "sched_switch"),
+    ProgramAttachment::new("wakes", "sched_waking"),
 ];
-
-const NOTHING: [ProgramAttachment; 1] = [attachment("nothing", "task_rename")];
 
 /// Loaded programs, attached while windows are open.
 #[derive(Debug)]
@@ -81,7 +68,7 @@ impl DelayTracer {
             },
             &[&PROGRAMS[..], &NOTHING].concat(),
         )?;
-        let overhead = programs.call_overhead(&NOTHING)?;
+        let overhead = programs.call_overhead()?;
         Ok(Self { programs, events_per_cpu, overhead })
     }
 

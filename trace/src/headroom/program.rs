@@ -9,24 +9,21 @@ use super::WHAT;
 use super::batch::BatchClasses;
 use crate::TraceError;
 use crate::call::CallOverhead;
-use crate::programs::{ProgramAttachment, ProgramRuns, RunCounting, TracePrograms};
+use crate::programs::{NOTHING, ProgramAttachment, ProgramRuns, RunCounting, TracePrograms};
 use crate::sys::{KernelName, kernel_layout};
 
 static OBJECT: &[u8] =
     aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/headroom.bpf.o"));
 
-const PROGRAMS: [ProgramAttachment; 5] = [
-    attachment("reads", "sock_recv_length"),
-    attachment("arrives", "sk_data_ready"),
-    attachment("softirq_ends", "softirq_exit"),
-    attachment("softirq_begins", "softirq_entry"),
-    attachment("turn_changes", "sched_switch"),
-];
-const NOTHING: [ProgramAttachment; 1] = [attachment("nothing", "task_rename")];
+const SINCE: &str = "came with Linux 6.3";
 
-const fn attachment(program: &'static str, tracepoint: &'static str) -> ProgramAttachment {
-    ProgramAttachment { program, tracepoint, since: "came with Linux 6.3", optional: false }
-}
+const PROGRAMS: [ProgramAttachment; 5] = [
+    ProgramAttachment::new("reads", "sock_recv_length").since(SINCE),
+    ProgramAttachment::new("arrives", "sk_data_ready").since(SINCE),
+    ProgramAttachment::new("softirq_ends", "softirq_exit").since(SINCE),
+    ProgramAttachment::new("softirq_begins", "softirq_entry").since(SINCE),
+    ProgramAttachment::new("turn_changes", "sched_switch").since(SINCE),
+];
 
 /// Counts until it is dropped.
 #[derive(Debug)]
@@ -96,7 +93,7 @@ impl HeadroomProgram {
             },
             &[&PROGRAMS[..], &NOTHING].concat(),
         )?;
-        let way_ns = programs.way_ns(&NOTHING)?;
+        let way_ns = programs.way_ns()?;
         programs.attach(&PROGRAMS)?;
         Ok(Self { programs, way_ns })
     }
@@ -117,7 +114,7 @@ impl HeadroomProgram {
         let before = self.programs.runs(&PROGRAMS)?;
         wait();
         let after = self.programs.runs(&PROGRAMS)?;
-        let clock_ns = self.programs.clock_ns(&NOTHING)?.unwrap_or(0.0);
+        let clock_ns = self.programs.clock_ns()?.unwrap_or(0.0);
         drop(counting);
         let program_runs =
             ProgramRuns { runs: after.runs - before.runs, time: after.time.saturating_sub(before.time) };

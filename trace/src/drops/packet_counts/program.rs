@@ -11,7 +11,7 @@ use super::count::{COUNTERS, DropCounters, LostKey};
 use super::{NamespaceScope, PortSubject};
 use crate::TraceError;
 use crate::call::CallOverhead;
-use crate::programs::{ProgramAttachment, RunCounters, TracePrograms, kernel_error};
+use crate::programs::{NOTHING, ProgramAttachment, RunCounters, TracePrograms, kernel_error};
 
 /// The operation in an error message.
 pub(super) const WHAT: &str = "seeing single packets";
@@ -19,31 +19,16 @@ pub(super) const WHAT: &str = "seeing single packets";
 static OBJECT: &[u8] =
     aya::include_bytes_aligned!(concat!(env!("CARGO_MANIFEST_DIR"), "/../bpf/drops.bpf.o"));
 
-const fn attachment(
-    program: &'static str,
-    tracepoint: &'static str,
-    since: &'static str,
-) -> ProgramAttachment {
-    ProgramAttachment { program, tracepoint, since, optional: true }
-}
+const SINCE_6_3: &str = "came with Linux 6.3";
 
 const PROGRAMS: [ProgramAttachment; 6] = [
-    ProgramAttachment { optional: false, ..attachment("queued", "net_dev_queue", "came with Linux 2.6.37") },
-    attachment("sends", "sock_send_length", "came with Linux 6.3"),
-    attachment("reads", "sock_recv_length", "came with Linux 6.3"),
-    attachment("delivered", "sk_data_ready", "came with Linux 6.3"),
-    ProgramAttachment {
-        optional: false,
-        ..attachment("received", "netif_receive_skb", "came with Linux 2.6.37")
-    },
-    ProgramAttachment {
-        optional: false,
-        ..attachment("loses_with_reason", "kfree_skb", "came with Linux 2.6.30")
-    },
+    ProgramAttachment::new("queued", "net_dev_queue"),
+    ProgramAttachment::new("sends", "sock_send_length").since(SINCE_6_3).optional(),
+    ProgramAttachment::new("reads", "sock_recv_length").since(SINCE_6_3).optional(),
+    ProgramAttachment::new("delivered", "sk_data_ready").since(SINCE_6_3).optional(),
+    ProgramAttachment::new("received", "netif_receive_skb"),
+    ProgramAttachment::new("loses_with_reason", "kfree_skb"),
 ];
-
-// The empty program, for the call overhead.
-const NOTHING: [ProgramAttachment; 1] = [attachment("nothing", "task_rename", "came with Linux 3.4")];
 
 #[derive(Debug)]
 pub(super) struct AttachedDrops {
@@ -98,14 +83,13 @@ impl AttachedDrops {
 
     /// No other programs may be attached yet.
     pub(super) fn call_overhead(&mut self) -> Result<CallOverhead, TraceError> {
-        self.programs.call_overhead(&NOTHING)
+        self.programs.call_overhead()
     }
 
     pub(super) fn run_counters(&self) -> Result<RunCounters, TraceError> {
         self.programs.run_counters(&self.at)
     }
 
-    // Tracepoints that this kernel lacks.
     pub(super) fn lacking(&self) -> &[ProgramAttachment] {
         &self.programs.lacking
     }
