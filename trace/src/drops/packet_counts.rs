@@ -19,6 +19,7 @@ use crate::programs::kernel_types;
 use crate::symbols::KernelSymbols;
 
 pub use count::{LostCount, PacketOrigin, PassedCount, PathPoint};
+pub(crate) use count::{PacketRow, sum};
 use overhead::ProgramTiming;
 pub use overhead::TraceOverhead;
 use program::AttachedDrops;
@@ -122,8 +123,8 @@ impl EdgeCounts {
     fn joined(earlier: Option<&Self>, later: Option<&Self>) -> Self {
         let (earlier, later) = (earlier.cloned().unwrap_or_default(), later.cloned().unwrap_or_default());
         Self {
-            meanwhile: count::passed_joined(&earlier.meanwhile, &later.meanwhile),
-            after: count::passed_joined(&earlier.after, &later.after),
+            meanwhile: count::sum(&earlier.meanwhile, &later.meanwhile),
+            after: count::sum(&earlier.after, &later.after),
             at_work_packets: earlier.at_work_packets.saturating_add(later.at_work_packets),
         }
     }
@@ -145,20 +146,10 @@ impl PacketCounts {
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
             seconds: self.seconds - earlier.seconds,
-            passed: count::passed_since(&self.passed, &earlier.passed),
-            lost: count::lost_since(&self.lost, &earlier.lost),
+            passed: count::growth(&self.passed, &earlier.passed),
+            lost: count::growth(&self.lost, &earlier.lost),
             edges: [earlier.edges.clone(), self.edges.clone()].concat(),
-            copies_packets: self.copies_packets.saturating_sub(earlier.copies_packets),
-            fragments_packets: self.fragments_packets.saturating_sub(earlier.fragments_packets),
-            unparsed_packets: self.unparsed_packets.saturating_sub(earlier.unparsed_packets),
-            lost_fragments_packets: self
-                .lost_fragments_packets
-                .saturating_sub(earlier.lost_fragments_packets),
-            lost_unparsed_packets: self.lost_unparsed_packets.saturating_sub(earlier.lost_unparsed_packets),
-            missed: self.missed.saturating_sub(earlier.missed),
-            lacking: self.lacking.clone(),
-            notes: self.notes.clone(),
-            devices: self.devices.clone(),
+            ..self.combined(earlier, u64::saturating_sub)
         }
     }
 
@@ -166,20 +157,27 @@ impl PacketCounts {
     pub fn joined(&self, later: &Self) -> Self {
         Self {
             seconds: self.seconds + later.seconds,
-            passed: count::passed_joined(&self.passed, &later.passed),
-            lost: count::lost_joined(&self.lost, &later.lost),
-            edges: [
+            passed: count::sum(&self.passed, &later.passed),
+            lost: count::sum(&self.lost, &later.lost),
+            edges: vec![
                 EdgeCounts::joined(self.edges.first(), later.edges.first()),
                 EdgeCounts::joined(self.edges.last(), later.edges.last()),
-            ]
-            .to_vec(),
-            copies_packets: self.copies_packets.saturating_add(later.copies_packets),
-            fragments_packets: self.fragments_packets.saturating_add(later.fragments_packets),
-            unparsed_packets: self.unparsed_packets.saturating_add(later.unparsed_packets),
-            lost_fragments_packets: self.lost_fragments_packets.saturating_add(later.lost_fragments_packets),
-            lost_unparsed_packets: self.lost_unparsed_packets.saturating_add(later.lost_unparsed_packets),
-            missed: self.missed.saturating_add(later.missed),
-            ..later.clone()
+            ],
+            ..later.combined(self, u64::saturating_add)
+        }
+    }
+
+    /// Combines the counters that are not of a point or loss. All other values are those of `self`.
+    fn combined(&self, earlier: &Self, combine: fn(u64, u64) -> u64) -> Self {
+        let of = |counter: fn(&Self) -> u64| combine(counter(self), counter(earlier));
+        Self {
+            copies_packets: of(|counts| counts.copies_packets),
+            fragments_packets: of(|counts| counts.fragments_packets),
+            unparsed_packets: of(|counts| counts.unparsed_packets),
+            lost_fragments_packets: of(|counts| counts.lost_fragments_packets),
+            lost_unparsed_packets: of(|counts| counts.lost_unparsed_packets),
+            missed: of(|counts| counts.missed),
+            ..self.clone()
         }
     }
 
@@ -242,7 +240,7 @@ impl DropsTracer {
             });
         let passed = counters.passed();
         let edge = EdgeCounts {
-            meanwhile: count::passed_since(&passed, &first_counters.passed()),
+            meanwhile: count::growth(&passed, &first_counters.passed()),
             ..EdgeCounts::default()
         };
         Ok(PacketCounts {
@@ -273,7 +271,7 @@ impl DropsTracer {
         let begin = Instant::now();
         loop {
             std::thread::sleep(SETTLED);
-            let after = count::passed_since(&self.attached.counters()?.passed(), &counts.passed);
+            let after = count::growth(&self.attached.counters()?.passed(), &counts.passed);
             let sent = after.iter().filter(|row| row.point == PathPoint::Sent).map(|row| row.packets);
             if sent.sum::<u64>() < unanswered && begin.elapsed() < longest {
                 continue;

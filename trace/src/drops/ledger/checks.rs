@@ -4,7 +4,6 @@ use super::divide::PlacedLoss;
 use super::evidence::PacketEvidence;
 use crate::drops::packet_counts::{NamespaceScope, PacketDirection, PathPoint};
 
-/// A counter that should agree with losses.
 struct CounterCheck {
     counters: &'static [&'static str],
     losses: &'static [&'static str],
@@ -74,63 +73,47 @@ fn clash_note(evidence: &PacketEvidence, placed_losses: &[PlacedLoss]) -> Option
 
 fn tracepoint_notes(evidence: &PacketEvidence) -> Vec<String> {
     let counts = &evidence.seen;
+    let unknown_lengths = evidence.passed(PathPoint::LengthUnknown, PacketDirection::Request);
     let mut notes: Vec<String> =
         counts.lacking.iter().map(|lacking| format!("this kernel lacks {lacking}")).collect();
     notes.extend(counts.notes.iter().cloned());
-    if counts.missed > 0 {
-        notes.push(format!("{} events were not counted: the packet counts are lower bounds", counts.missed));
-    }
-    if counts.fragments_packets > 0 {
-        let fragments = counts.fragments_packets;
-        notes.push(format!(
-            "{fragments} fragments without ports passed; they are not counted, because their port is unknown"
-        ));
-    }
-    if counts.unparsed_packets > 0 {
-        let packets = counts.unparsed_packets;
-        notes.push(format!(
-            "the ports of {packets} packets could not be read on arrival, so only those that later points saw are counted"
-        ));
-    }
-    if counts.lost_fragments_packets > 0 {
-        let fragments = counts.lost_fragments_packets;
-        notes.push(format!(
-            "{fragments} fragments without ports were dropped; they are not counted, because their port is unknown"
-        ));
-    }
-    if counts.lost_unparsed_packets > 0 {
-        let packets = counts.lost_unparsed_packets;
-        notes.push(format!(
-            "{packets} packets were dropped whose ports could not be read; they are not counted"
-        ));
-    }
-    if counts.copies_packets > 0 {
-        let copies = counts.copies_packets;
-        notes.push(format!("a bridge made {copies} copies of packets; each counts as a packet"));
-    }
-    if let Some(unknown_count) = evidence
-        .passed(PathPoint::LengthUnknown, PacketDirection::Request)
-        .value()
-        .filter(|count| **count > 0)
-    {
-        notes.push(format!(
-            "for {unknown_count} datagrams it is unknown whether the buffer of the program was too short"
-        ));
-    }
+    notes.extend(notes_of_counts(&[
+        (counts.missed, "{} events were not counted: the packet counts are lower bounds"),
+        (
+            counts.fragments_packets,
+            "{} fragments without ports passed; they are not counted, because their port is unknown",
+        ),
+        (
+            counts.unparsed_packets,
+            "the ports of {} packets could not be read on arrival, so only those that later points saw are counted",
+        ),
+        (
+            counts.lost_fragments_packets,
+            "{} fragments without ports were dropped; they are not counted, because their port is unknown",
+        ),
+        (
+            counts.lost_unparsed_packets,
+            "{} packets were dropped whose ports could not be read; they are not counted",
+        ),
+        (counts.copies_packets, "a bridge made {} copies of packets; each counts as a packet"),
+        (
+            unknown_lengths.into_value().unwrap_or_default(),
+            "for {} datagrams it is unknown whether the buffer of the program was too short",
+        ),
+    ]));
     notes
 }
 
 fn generator_notes(evidence: &PacketEvidence) -> Vec<String> {
-    let Some(generator) = &evidence.generator else { return Vec::new() };
-    let mut notes = Vec::new();
-    if generator.duplicate > 0 {
-        notes.push(format!(
-            "the generator got {} replies to requests that had been answered",
-            generator.duplicate
-        ));
-    }
-    if generator.unsolicited > 0 {
-        notes.push(format!("the generator got {} replies that matched no request", generator.unsolicited));
-    }
-    notes
+    let generator = evidence.generator.unwrap_or_default();
+    notes_of_counts(&[
+        (generator.duplicate, "the generator got {} replies to requests that had been answered"),
+        (generator.unsolicited, "the generator got {} replies that matched no request"),
+    ])
+}
+
+/// The texts of counts that are not zero, with the count for `{}`.
+fn notes_of_counts(counts: &[(u64, &str)]) -> Vec<String> {
+    let counts = counts.iter().filter(|(count, _)| *count > 0);
+    counts.map(|(count, text)| text.replace("{}", &count.to_string())).collect()
 }

@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::GeneratorSaid;
 use crate::drops::packet_counts::{
-    AT_SOCKETS, EdgeCounts, PacketCounts, PacketDirection, PathPoint, PortSubject, TraceOverhead,
+    self, AT_SOCKETS, EdgeCounts, PacketCounts, PacketDirection, PacketRow, PathPoint, PortSubject,
+    TraceOverhead,
 };
 
 /// Everything known about packets over a time. A ledger is a pure function of it.
@@ -115,18 +116,18 @@ impl QueuedPackets {
     }
 }
 
-fn grown_joined(earlier: &[GrownCounter], later: &[GrownCounter]) -> Vec<GrownCounter> {
-    let mut sum = earlier.to_vec();
-    for counter in later {
-        match sum
-            .iter_mut()
-            .find(|existing| (&existing.place, &existing.name) == (&counter.place, &counter.name))
-        {
-            Some(existing) => existing.packets = existing.packets.saturating_add(counter.packets),
-            None => sum.push(counter.clone()),
-        }
+impl PacketRow for GrownCounter {
+    fn is_same_kind(&self, other: &Self) -> bool {
+        (&self.place, &self.name) == (&other.place, &other.name)
     }
-    sum
+
+    fn packets(&self) -> u64 {
+        self.packets
+    }
+
+    fn set_packets(&mut self, packets: u64) {
+        self.packets = packets;
+    }
 }
 
 impl PacketEvidence {
@@ -140,8 +141,8 @@ impl PacketEvidence {
         };
         Self {
             seen: self.seen.joined(&later.seen),
-            grown: grown_joined(&self.grown, &later.grown),
-            within: grown_joined(&self.within, &later.within),
+            grown: packet_counts::sum(&self.grown, &later.grown),
+            within: packet_counts::sum(&self.within, &later.within),
             waited: self.waited.joined(&later.waited),
             waiting: self.waiting.joined(&later.waiting),
             unread: lines_joined(self.unread, &later.unread),

@@ -243,63 +243,64 @@ fn reason_name(names: &BTreeMap<u32, String>, reason: u32) -> String {
     names.get(&reason).cloned().unwrap_or_else(|| format!("reason {reason:#x}"))
 }
 
-type PassedKey = (PathPoint, PacketDirection);
+/// A number of packets of one kind.
+pub(crate) trait PacketRow: Clone {
+    fn is_same_kind(&self, other: &Self) -> bool;
 
-fn passed_key(passed: &PassedCount) -> PassedKey {
-    (passed.point, passed.direction)
+    fn packets(&self) -> u64;
+
+    fn set_packets(&mut self, packets: u64);
 }
 
-/// Without zeros.
-pub(super) fn passed_since(later: &[PassedCount], earlier: &[PassedCount]) -> Vec<PassedCount> {
-    let before: BTreeMap<PassedKey, u64> =
-        earlier.iter().map(|passed| (passed_key(passed), passed.packets)).collect();
-    let changes = later.iter().filter_map(|passed| {
-        let previous = before.get(&passed_key(passed)).copied().unwrap_or(0);
-        let packets = passed.packets.saturating_sub(previous);
-        (packets > 0).then(|| PassedCount { packets, ..passed.clone() })
+impl PacketRow for PassedCount {
+    fn is_same_kind(&self, other: &Self) -> bool {
+        (self.point, self.direction) == (other.point, other.direction)
+    }
+
+    fn packets(&self) -> u64 {
+        self.packets
+    }
+
+    fn set_packets(&mut self, packets: u64) {
+        self.packets = packets;
+    }
+}
+
+impl PacketRow for LostCount {
+    fn is_same_kind(&self, other: &Self) -> bool {
+        *self == Self { packets: self.packets, function: self.function.clone(), ..other.clone() }
+    }
+
+    fn packets(&self) -> u64 {
+        self.packets
+    }
+
+    fn set_packets(&mut self, packets: u64) {
+        self.packets = packets;
+    }
+}
+
+/// The growth since an earlier reading, without zeros.
+pub(super) fn growth<R: PacketRow>(later: &[R], earlier: &[R]) -> Vec<R> {
+    let mut rows = later.to_vec();
+    rows.retain_mut(|row| {
+        let previous = earlier.iter().find(|before| before.is_same_kind(row)).map_or(0, R::packets);
+        row.set_packets(row.packets().saturating_sub(previous));
+        row.packets() > 0
     });
-    changes.collect()
+    rows
 }
 
-pub(super) fn passed_joined(earlier: &[PassedCount], later: &[PassedCount]) -> Vec<PassedCount> {
-    let mut joined = earlier.to_vec();
-    for passed in later {
-        match joined.iter_mut().find(|existing| passed_key(existing) == passed_key(passed)) {
-            Some(existing) => existing.packets = existing.packets.saturating_add(passed.packets),
-            None => joined.push(passed.clone()),
+/// The sum of two disjoint times.
+pub(crate) fn sum<R: PacketRow>(earlier: &[R], later: &[R]) -> Vec<R> {
+    let mut rows = earlier.to_vec();
+    for row in later {
+        match rows.iter_mut().find(|existing| existing.is_same_kind(row)) {
+            Some(existing) => existing.set_packets(existing.packets().saturating_add(row.packets())),
+            None => rows.push(row.clone()),
         }
     }
-    joined
-}
-
-pub(super) fn lost_joined(earlier: &[LostCount], later: &[LostCount]) -> Vec<LostCount> {
-    let mut joined = earlier.to_vec();
-    for lost in later {
-        match joined.iter_mut().find(|existing| is_same_loss(existing, lost)) {
-            Some(existing) => existing.packets = existing.packets.saturating_add(lost.packets),
-            None => joined.push(lost.clone()),
-        }
-    }
-    joined
-}
-
-fn is_same_loss(left: &LostCount, right: &LostCount) -> bool {
-    (left.direction, left.network, left.device, left.port)
-        == (right.direction, right.network, right.device, right.port)
-        && (left.origin, left.route_error, &left.hook) == (right.origin, right.route_error, &right.hook)
-        && left.reason == right.reason
-        && left.location == right.location
-}
-
-/// Without zeros.
-pub(super) fn lost_since(later: &[LostCount], earlier: &[LostCount]) -> Vec<LostCount> {
-    let changes = later.iter().filter_map(|lost| {
-        let previous =
-            earlier.iter().find(|before| is_same_loss(before, lost)).map_or(0, |before| before.packets);
-        let packets = lost.packets.saturating_sub(previous);
-        (packets > 0).then(|| LostCount { packets, ..lost.clone() })
-    });
-    changes.collect()
+    rows
 }
 
 #[cfg(test)]
