@@ -22,18 +22,23 @@ use crate::profile::{FindingPolicy, TuneProfile};
 /// queues, which the layout shows.
 pub fn make(host: &Host, view: &HostView<'_>, diagnosis: &Diagnosis, profile: &TuneProfile) -> TunePlan {
     let path = view.now;
-    let mut draft =
-        PlanDraft::new(host, precondition::unmet(view, diagnosis, profile), view.has_busy_udp_service());
-    let mut placement_findings = Vec::new();
+    let precondition = precondition::unmet(view, diagnosis, profile);
+    let mut maker = PlanMaker {
+        draft: PlanDraft::new(host, precondition, view.has_busy_udp_service()),
+        placement_findings: Vec::new(),
+        view,
+        profile,
+    };
     let findings = diagnosis.findings_under_load(view);
     for finding in findings.iter().copied() {
-        add_finding(&mut draft, &mut placement_findings, finding, profile);
+        maker.add_finding(finding);
     }
-    values::add(&mut draft, path, profile);
-    let expected_path = add_consequences(&mut draft, &mut placement_findings, view, diagnosis, profile);
-    let spreads = place_packets(&mut draft, &mut placement_findings, view, &expected_path, profile);
+    values::add(&mut maker.draft, path, profile);
+    let expected_path = maker.add_consequences(diagnosis);
+    let spreads = maker.place_packets(&expected_path);
     let cpus = layout::cpus(&expected_path, &spreads, &profile.cpus);
-    skip_remaining(&mut draft, view, &spreads, &placement_findings, profile);
+    maker.skip_remaining(&spreads);
+    let mut draft = maker.draft;
     let is_for_person = |finding: &&Finding| matches!(profile.verdict(finding.id), FindingPolicy::Ask(_));
     let is_about_threads =
         |finding: &&Finding| finding.id.starts_with("thread.") && draft.precondition.is_none();
@@ -61,136 +66,293 @@ pub fn make(host: &Host, view: &HostView<'_>, diagnosis: &Diagnosis, profile: &T
     }
 }
 
-/// Adds the changes of a finding that the profile fixes, and leaves other findings. Changes that
-/// place packets on CPUs are left to the layout, and so are findings that a good layout fixes
-/// although they name no change.
-fn add_finding(
-    draft: &mut PlanDraft<'_>,
-    placement_findings: &mut Vec<Finding>,
-    finding: &Finding,
-    profile: &TuneProfile,
-) {
-    // Findings that are only notes are left if there is no UDP service that a fix could help.
-    let least_severity = match profile.needs_udp_service && !draft.has_service {
-        true => Severity::Low,
-        false => Severity::Note,
-    };
-    match profile.verdict(finding.id) {
-        FindingPolicy::Fix(from) if finding.severity_under_load >= from.max(least_severity) => {}
-        FindingPolicy::Fix(from) => {
-            let skip_reason = format!("{} fixes it from the severity {from} on.", profile.name);
-            return draft.skip_finding(finding, skip_reason, finding.commands.clone());
-        }
-        FindingPolicy::Ask(_) if draft.precondition.is_some() && finding.id.starts_with("thread.") => {
-            let skip_reason =
-                "A CPU per thread helps where each thread has a socket of its own: that comes first.";
-            return draft.skip_finding(finding, skip_reason, Vec::new());
-        }
-        FindingPolicy::Ask(skip_reason) => {
-            return draft.skip_finding(finding, skip_reason, finding.commands.clone());
-        }
-        FindingPolicy::Leave(skip_reason) => return draft.skip_finding(finding, skip_reason, Vec::new()),
-        FindingPolicy::Unnamed => {
-            let skip_reason = format!("{} does not mention it.", profile.name);
-            return draft.skip_finding(finding, skip_reason, finding.commands.clone());
-        }
-    }
-    if places_packets(finding) || finding.changes.is_empty() && is_fixed_by_layout(finding.id) {
-        placement_findings.push(finding.clone());
-    } else if finding.changes.is_empty() {
-        let skip_reason = match finding.commands.is_empty() {
-            true => format!("No setting fixes it. {}", finding.remedy),
-            false => "No setting that linerate can restore fixes it; these commands do.".to_owned(),
+/// A plan in the making.
+struct PlanMaker<'a> {
+    draft: PlanDraft<'a>,
+    /// Findings that placing packets on CPUs may fix.
+    placement_findings: Vec<Finding>,
+    view: &'a HostView<'a>,
+    profile: &'a TuneProfile,
+}
+
+impl PlanMaker<'_> {
+    /// Adds the changes of a finding that the profile fixes, and leaves other findings. Changes that
+    /// place packets on CPUs are left to the layout, and so are findings that a good layout fixes
+    /// although they name no change.
+    fn add_finding(&mut self, finding: &Finding) {
+        // Findings that are only notes are left if there is no UDP service that a fix could help.
+        let least_severity = match self.profile.needs_udp_service && !self.draft.has_service {
+            true => Severity::Low,
+            false => Severity::Note,
         };
-        return draft.skip_finding(finding, skip_reason, finding.commands.clone());
-    }
-    let reason = DraftReason::of(&[finding]);
-    let mut fixed_reason = None;
-    let mut commands = Vec::new();
-    // A layout covers only queues with interrupts, but RPS of other queues can send all packets to
-    // one CPU, too.
-    let is_added_here =
-        |setting: &Setting| PlacementOwner::of(setting).is_none() || finding.id == "softirq.skew";
-    for change in finding.changes.iter().filter(|change| is_added_here(&change.setting)) {
-        let is_held_back = draft.precondition.is_some()
-            && (change.setting.spreads_packets() || PlacementOwner::of(&change.setting).is_some());
-        match draft.add(is_held_back, &change.setting, change.from.as_ref(), &change.to, &reason) {
-            AddedChange::Unread(error) => {
+        match self.profile.verdict(finding.id) {
+            FindingPolicy::Fix(from) if finding.severity_under_load >= from.max(least_severity) => {}
+            FindingPolicy::Fix(from) => {
+                let skip_reason = format!("{} fixes it from the severity {from} on.", self.profile.name);
+                return self.draft.skip_finding(finding, skip_reason, finding.commands.clone());
+            }
+            FindingPolicy::Ask(_)
+                if self.draft.precondition.is_some() && finding.id.starts_with("thread.") =>
+            {
                 let skip_reason =
-                    format!("Its present value cannot be read, so undo could not restore it: {error}.");
-                draft.skip_finding(finding, skip_reason, finding.commands.clone());
+                    "A CPU per thread helps where each thread has a socket of its own: that comes first.";
+                return self.draft.skip_finding(finding, skip_reason, Vec::new());
             }
-            AddedChange::Fixed(skip_reason) => {
-                fixed_reason = Some(format!("{}: {skip_reason}.", change.setting));
-                commands.extend(change.setting.command(&change.to));
+            FindingPolicy::Ask(skip_reason) => {
+                return self.draft.skip_finding(finding, skip_reason, finding.commands.clone());
             }
-            AddedChange::Planned | AddedChange::Already => {}
+            FindingPolicy::Leave(skip_reason) => {
+                return self.draft.skip_finding(finding, skip_reason, Vec::new());
+            }
+            FindingPolicy::Unnamed => {
+                let skip_reason = format!("{} does not mention it.", self.profile.name);
+                return self.draft.skip_finding(finding, skip_reason, finding.commands.clone());
+            }
+        }
+        if places_packets(finding) || finding.changes.is_empty() && is_fixed_by_layout(finding.id) {
+            self.placement_findings.push(finding.clone());
+        } else if finding.changes.is_empty() {
+            let skip_reason = match finding.commands.is_empty() {
+                true => format!("No setting fixes it. {}", finding.remedy),
+                false => "No setting that linerate can restore fixes it; these commands do.".to_owned(),
+            };
+            return self.draft.skip_finding(finding, skip_reason, finding.commands.clone());
+        }
+        let reason = DraftReason::of(&[finding]);
+        let mut fixed_reason = None;
+        let mut commands = Vec::new();
+        // A layout covers only queues with interrupts, but RPS of other queues can send all packets to
+        // one CPU, too.
+        let is_added_here =
+            |setting: &Setting| PlacementOwner::of(setting).is_none() || finding.id == "softirq.skew";
+        for change in finding.changes.iter().filter(|change| is_added_here(&change.setting)) {
+            let is_held_back = self.draft.precondition.is_some()
+                && (change.setting.spreads_packets() || PlacementOwner::of(&change.setting).is_some());
+            match self.draft.add(is_held_back, &change.setting, change.from.as_ref(), &change.to, &reason) {
+                AddedChange::Unread(error) => {
+                    let skip_reason =
+                        format!("Its present value cannot be read, so undo could not restore it: {error}.");
+                    self.draft.skip_finding(finding, skip_reason, finding.commands.clone());
+                }
+                AddedChange::Fixed(skip_reason) => {
+                    fixed_reason = Some(format!("{}: {skip_reason}.", change.setting));
+                    commands.extend(change.setting.command(&change.to));
+                }
+                AddedChange::Planned | AddedChange::Already => {}
+            }
+        }
+        if let Some(skip_reason) = fixed_reason {
+            self.draft.skip_finding(finding, skip_reason, commands);
+        }
+        if FOR_NEW_SOCKETS.contains(&finding.id) {
+            self.draft.skip_finding(
+                finding,
+                "The new value applies to sockets that are opened afterwards: restart the server.",
+                Vec::new(),
+            );
         }
     }
-    if let Some(skip_reason) = fixed_reason {
-        draft.skip_finding(finding, skip_reason, commands);
+
+    /// The host after the changes so far.
+    fn expected_path(&self) -> PacketPath {
+        let changes = self.draft.changes.iter().map(|change| (&change.setting, &change.to));
+        predict::after(self.view.now, changes)
     }
-    if FOR_NEW_SOCKETS.contains(&finding.id) {
-        draft.skip_finding(
-            finding,
-            "The new value applies to sockets that are opened afterwards: restart the server.",
-            Vec::new(),
-        );
+
+    fn diagnosis_of(&self, path: &PacketPath) -> Diagnosis {
+        Diagnosis::of(&HostView { now: path, before: self.view.before })
+    }
+
+    fn holds_back(&self, spread: &PacketSpread, expected_path: &PacketPath) -> bool {
+        self.draft.precondition.is_some() && spread.uses_more_cpus(expected_path)
+    }
+
+    /// The expected host after all changes except those that place packets. Findings that these changes
+    /// reveal are taken up, too: a table that names one queue hides that the hash lacks ports.
+    fn add_consequences(&mut self, diagnosis: &Diagnosis) -> PacketPath {
+        loop {
+            let count = self.draft.changes.len();
+            let expected_path = self.expected_path();
+            let expected_diagnosis = self.diagnosis_of(&expected_path);
+            let is_known = |id: &str| diagnosis.findings.iter().any(|finding| finding.id == id);
+            let planned: Vec<Setting> = self
+                .draft
+                .changes
+                .iter()
+                .chain(&self.draft.held)
+                .map(|change| change.setting.clone())
+                .collect();
+            let has_new_changes =
+                |finding: &Finding| finding.changes.iter().any(|change| !planned.contains(&change.setting));
+            let is_revealed = |finding: &&Finding| {
+                !places_packets(finding) && (!is_known(finding.id) || has_new_changes(finding))
+            };
+            for finding in expected_diagnosis.findings.iter().filter(is_revealed) {
+                // Findings about placement follow after the last round.
+                let count = self.placement_findings.len();
+                self.add_finding(finding);
+                self.placement_findings.truncate(count);
+            }
+            // Every round except the last adds a change, and the number of changes is limited.
+            if self.draft.changes.len() == count {
+                self.add_placement_findings(&expected_diagnosis);
+                return expected_path;
+            }
+        }
+    }
+
+    /// Takes up the findings about placement that changes reveal: if interrupts go to other CPUs, XPS
+    /// has to follow.
+    fn add_placement_findings(&mut self, expected_diagnosis: &Diagnosis) {
+        for finding in expected_diagnosis.findings.iter().filter(|finding| places_packets(finding)) {
+            let is_known = |known: &Finding| known.id == finding.id && known.title == finding.title;
+            if !self.placement_findings.iter().any(is_known) {
+                self.add_finding(finding);
+            }
+        }
+    }
+
+    /// Adds the changes that place packets on CPUs, if a finding requires them, and returns the
+    /// resulting placement. Changes for queues that will be replaced wait for the next plan, but the
+    /// placement of these queues is returned already.
+    fn place_packets(&mut self, expected_path: &PacketPath) -> Vec<PacketSpread> {
+        let settings: Vec<_> = self.draft.changes.iter().map(|change| change.setting.clone()).collect();
+        let reshaped = predict::reshaped(settings.iter());
+        let keeps_queues = |spread: &&PacketSpread| !reshaped.contains(spread.interface.as_str());
+        let mut policy = self.profile.cpus.policy.clone();
+        let best_spreads = PacketSpread::of(expected_path, &policy).unwrap_or_default();
+        let mut waiting_interfaces = BTreeSet::new();
+        for spread in best_spreads.iter().filter(keeps_queues) {
+            let is_held_back = self.holds_back(spread, expected_path);
+            if is_held_back {
+                for owner in [PlacementOwner::Interrupts, PlacementOwner::Receive] {
+                    self.add_placements(expected_path, spread, owner, true);
+                }
+                waiting_interfaces.insert(spread.interface.clone());
+            }
+            // Correct interrupts stay, and RPS and XPS are made to fit them.
+            let owner = PlacementOwner::Interrupts;
+            let findings = fixed_findings(expected_path, spread, owner, &self.placement_findings);
+            if is_held_back || requiring_finding(&findings).is_none() {
+                policy.stays.insert(spread.interface.clone());
+            }
+        }
+        let mut spreads = PacketSpread::of(expected_path, &policy).unwrap_or_default();
+        let is_moved =
+            |spread: &&PacketSpread| keeps_queues(spread) && !policy.stays.contains(&spread.interface);
+        for spread in spreads.iter().filter(is_moved) {
+            let is_held_back = self.holds_back(spread, expected_path);
+            self.add_placements(expected_path, spread, PlacementOwner::Interrupts, is_held_back);
+        }
+        let diagnosis = self.diagnosis_of(&self.expected_path());
+        self.add_placement_findings(&diagnosis);
+        for spread in spreads.iter_mut().filter(|spread| keeps_queues(&&**spread)) {
+            let is_held_back = self.holds_back(spread, expected_path);
+            // A placement that waits is reported once, in its final form.
+            let sets_rps = !waiting_interfaces.contains(&spread.interface)
+                && self.add_placements(expected_path, spread, PlacementOwner::Receive, is_held_back);
+            if is_held_back || !sets_rps {
+                layout::keep_receive(expected_path, spread);
+            }
+            let sets_xps = self.add_placements(expected_path, spread, PlacementOwner::Transmit, false);
+            if !sets_xps {
+                layout::keep_transmit(expected_path, spread);
+            }
+            let moves_interrupts = !policy.stays.contains(&spread.interface);
+            if moves_interrupts || sets_xps || sets_rps && !is_held_back {
+                self.keep_other_settings(
+                    expected_path,
+                    spread,
+                    [moves_interrupts, sets_rps && !is_held_back, sets_xps],
+                );
+            }
+        }
+        spreads
+    }
+
+    /// If a part of an interface's layout changes, the other parts belong to the target, too, because
+    /// interrupts, RPS and XPS fit each other.
+    fn keep_other_settings(&mut self, path: &PacketPath, spread: &PacketSpread, changed: [bool; 3]) {
+        let owners = [PlacementOwner::Interrupts, PlacementOwner::Receive, PlacementOwner::Transmit];
+        for (owner, _) in owners.into_iter().zip(changed).filter(|(_, changed)| !changed) {
+            let placements = match owner {
+                PlacementOwner::Interrupts => layout::current_interrupts(path, spread),
+                _ => layout::placements(path, spread, owner, &self.profile.cpus),
+            };
+            for placement in placements {
+                self.draft.add_target(&placement.setting, placement.to);
+            }
+        }
+    }
+
+    /// Adds the changes of one kind that place an interface's packets, if a finding requires them.
+    /// Returns whether a finding does. With `is_held_back` the changes are held back.
+    fn add_placements(
+        &mut self,
+        path: &PacketPath,
+        spread: &PacketSpread,
+        owner: PlacementOwner,
+        is_held_back: bool,
+    ) -> bool {
+        let findings = fixed_findings(path, spread, owner, &self.placement_findings);
+        let Some(first_finding) = requiring_finding(&findings) else { return false };
+        let placements = layout::placements(path, spread, owner, &self.profile.cpus);
+        let reason = placement_reason(spread, owner, &findings);
+        for placement in placements {
+            let result = self.draft.add(
+                is_held_back,
+                &placement.setting,
+                placement.from.as_ref(),
+                &placement.to,
+                &reason,
+            );
+            if let AddedChange::Unread(error) = result {
+                self.draft.skip_finding(
+                    first_finding,
+                    format!("What is set cannot be read: {error}."),
+                    Vec::new(),
+                );
+            }
+        }
+        true
+    }
+
+    /// Leaves the findings about placement that remain after all changes, because the kernel manages
+    /// interrupts or the profile keeps packets from CPUs.
+    fn skip_remaining(&mut self, spreads: &[PacketSpread]) {
+        let is_held =
+            |id: &str| self.draft.held.iter().flat_map(|change| &change.findings).any(|held| held == id);
+        let placement_findings: Vec<&Finding> =
+            self.placement_findings.iter().filter(|finding| !is_held(finding.id)).collect();
+        let diagnosis_after = self.diagnosis_of(&self.expected_path());
+        let is_remaining = |finding: &&Finding| {
+            diagnosis_after
+                .findings
+                .iter()
+                .any(|other| other.id == finding.id && other.severity_under_load > Severity::Note)
+        };
+        for finding in placement_findings.into_iter().filter(is_remaining) {
+            let managed_spread = spreads
+                .iter()
+                .find(|spread| spread.managed && names_interface(&finding.title, &spread.interface));
+            let skip_reason = match managed_spread {
+                Some(spread) => format!(
+                    "The kernel manages where {}'s interrupts go, and allows no change.",
+                    spread.interface
+                ),
+                None if self.profile.cpus.policy.handing == RpsTarget::None => {
+                    format!("It remains with the CPUs that {} gives packets, without RPS.", self.profile.name)
+                }
+                None => format!("It remains with the CPUs that {} gives packets.", self.profile.name),
+            };
+            self.draft.skip_finding(finding, skip_reason, Vec::new());
+        }
     }
 }
 
 /// Whether a finding names changes that place packets on CPUs.
 fn places_packets(finding: &Finding) -> bool {
     finding.changes.iter().any(|change| PlacementOwner::of(&change.setting).is_some())
-}
-
-/// The expected host after all changes except those that place packets. Findings that these changes
-/// reveal are taken up, too: a table that names one queue hides that the hash lacks ports.
-fn add_consequences(
-    draft: &mut PlanDraft<'_>,
-    placement_findings: &mut Vec<Finding>,
-    view: &HostView<'_>,
-    diagnosis: &Diagnosis,
-    profile: &TuneProfile,
-) -> PacketPath {
-    loop {
-        let count = draft.changes.len();
-        let expected_path =
-            predict::after(view.now, draft.changes.iter().map(|change| (&change.setting, &change.to)));
-        let expected_diagnosis = Diagnosis::of(&HostView { now: &expected_path, before: view.before });
-        let is_known = |id: &str| diagnosis.findings.iter().any(|finding| finding.id == id);
-        let planned: Vec<Setting> =
-            draft.changes.iter().chain(&draft.held).map(|change| change.setting.clone()).collect();
-        let has_new_changes =
-            |finding: &Finding| finding.changes.iter().any(|change| !planned.contains(&change.setting));
-        let is_revealed = |finding: &&Finding| {
-            !places_packets(finding) && (!is_known(finding.id) || has_new_changes(finding))
-        };
-        for finding in expected_diagnosis.findings.iter().filter(is_revealed) {
-            add_finding(draft, &mut Vec::new(), finding, profile);
-        }
-        // Every round except the last adds a change, and the number of changes is limited.
-        if draft.changes.len() == count {
-            add_placement_findings(draft, placement_findings, &expected_diagnosis, profile);
-            return expected_path;
-        }
-    }
-}
-
-/// Takes up the findings about placement that changes reveal: if interrupts go to other CPUs, XPS
-/// has to follow.
-fn add_placement_findings(
-    draft: &mut PlanDraft<'_>,
-    placement_findings: &mut Vec<Finding>,
-    expected_diagnosis: &Diagnosis,
-    profile: &TuneProfile,
-) {
-    for finding in expected_diagnosis.findings.iter().filter(|finding| places_packets(finding)) {
-        let is_known = |known: &Finding| known.id == finding.id && known.title == finding.title;
-        if !placement_findings.iter().any(is_known) {
-            add_finding(draft, placement_findings, finding, profile);
-        }
-    }
 }
 
 /// Findings that disappear only when sockets are opened again.
@@ -204,150 +366,6 @@ fn is_fixed_by_layout(id: &str) -> bool {
     FEW_QUEUES.contains(&id)
         || ["irq.", "softirq.rps-", "transmit.xps-"].iter().any(|stage| id.starts_with(stage))
         || id == "link.far-node"
-}
-
-/// Adds the changes that place packets on CPUs, if a finding requires them, and returns the
-/// resulting placement. Changes for queues that will be replaced wait for the next plan, but the
-/// placement of these queues is returned already.
-fn place_packets(
-    draft: &mut PlanDraft<'_>,
-    placement_findings: &mut Vec<Finding>,
-    view: &HostView<'_>,
-    expected_path: &PacketPath,
-    profile: &TuneProfile,
-) -> Vec<PacketSpread> {
-    let settings: Vec<_> = draft.changes.iter().map(|change| change.setting.clone()).collect();
-    let reshaped = predict::reshaped(settings.iter());
-    let keeps_queues = |spread: &&PacketSpread| !reshaped.contains(spread.interface.as_str());
-    let mut policy = profile.cpus.policy.clone();
-    let best_spreads = PacketSpread::of(expected_path, &policy).unwrap_or_default();
-    let mut waiting_interfaces = BTreeSet::new();
-    for spread in best_spreads.iter().filter(keeps_queues) {
-        let is_held_back = draft.precondition.is_some() && spread.uses_more_cpus(expected_path);
-        for owner in
-            [PlacementOwner::Interrupts, PlacementOwner::Receive].into_iter().filter(|_| is_held_back)
-        {
-            add_placements(draft, expected_path, spread, owner, placement_findings, (profile, is_held_back));
-        }
-        if is_held_back {
-            waiting_interfaces.insert(spread.interface.clone());
-        }
-        // Correct interrupts stay, and RPS and XPS are made to fit them.
-        if is_held_back
-            || requiring_finding(&fixed_findings(
-                expected_path,
-                spread,
-                PlacementOwner::Interrupts,
-                placement_findings,
-            ))
-            .is_none()
-        {
-            policy.stays.insert(spread.interface.clone());
-        }
-    }
-    let mut spreads = PacketSpread::of(expected_path, &policy).unwrap_or_default();
-    let is_moved = |spread: &&PacketSpread| keeps_queues(spread) && !policy.stays.contains(&spread.interface);
-    for spread in spreads.iter().filter(is_moved) {
-        let is_held_back = draft.precondition.is_some() && spread.uses_more_cpus(expected_path);
-        add_placements(
-            draft,
-            expected_path,
-            spread,
-            PlacementOwner::Interrupts,
-            placement_findings,
-            (profile, is_held_back),
-        );
-    }
-    let after = predict::after(view.now, draft.changes.iter().map(|change| (&change.setting, &change.to)));
-    add_placement_findings(
-        draft,
-        placement_findings,
-        &Diagnosis::of(&HostView { now: &after, before: view.before }),
-        profile,
-    );
-    for spread in spreads.iter_mut().filter(|spread| keeps_queues(&&**spread)) {
-        let is_held_back = draft.precondition.is_some() && spread.uses_more_cpus(expected_path);
-        // A placement that waits is reported once, in its final form.
-        let sets_rps = !waiting_interfaces.contains(&spread.interface)
-            && add_placements(
-                draft,
-                expected_path,
-                spread,
-                PlacementOwner::Receive,
-                placement_findings,
-                (profile, is_held_back),
-            );
-        if is_held_back || !sets_rps {
-            layout::keep_receive(expected_path, spread);
-        }
-        let sets_xps = add_placements(
-            draft,
-            expected_path,
-            spread,
-            PlacementOwner::Transmit,
-            placement_findings,
-            (profile, false),
-        );
-        if !sets_xps {
-            layout::keep_transmit(expected_path, spread);
-        }
-        let moves_interrupts = !policy.stays.contains(&spread.interface);
-        if moves_interrupts || sets_xps || sets_rps && !is_held_back {
-            keep_other_settings(
-                draft,
-                expected_path,
-                spread,
-                [moves_interrupts, sets_rps && !is_held_back, sets_xps],
-                profile,
-            );
-        }
-    }
-    spreads
-}
-
-/// If a part of an interface's layout changes, the other parts belong to the target, too, because
-/// interrupts, RPS and XPS fit each other.
-fn keep_other_settings(
-    draft: &mut PlanDraft<'_>,
-    path: &PacketPath,
-    spread: &PacketSpread,
-    changed: [bool; 3],
-    profile: &TuneProfile,
-) {
-    let owners = [PlacementOwner::Interrupts, PlacementOwner::Receive, PlacementOwner::Transmit];
-    for (owner, _) in owners.into_iter().zip(changed).filter(|(_, changed)| !changed) {
-        let placements = match owner {
-            PlacementOwner::Interrupts => layout::current_interrupts(path, spread),
-            _ => layout::placements(path, spread, owner, &profile.cpus),
-        };
-        for placement in placements {
-            draft.add_target(&placement.setting, placement.to);
-        }
-    }
-}
-
-/// Adds the changes of one kind that place an interface's packets, if a finding requires them.
-/// Returns whether a finding does. With `is_held_back` the changes are held back.
-fn add_placements(
-    draft: &mut PlanDraft<'_>,
-    path: &PacketPath,
-    spread: &PacketSpread,
-    owner: PlacementOwner,
-    placement_findings: &[Finding],
-    (profile, is_held_back): (&TuneProfile, bool),
-) -> bool {
-    let findings = fixed_findings(path, spread, owner, placement_findings);
-    let Some(first_finding) = requiring_finding(&findings) else { return false };
-    let placements = layout::placements(path, spread, owner, &profile.cpus);
-    let reason = placement_reason(spread, owner, &findings);
-    for placement in placements {
-        let result =
-            draft.add(is_held_back, &placement.setting, placement.from.as_ref(), &placement.to, &reason);
-        if let AddedChange::Unread(error) = result {
-            draft.skip_finding(first_finding, format!("What is set cannot be read: {error}."), Vec::new());
-        }
-    }
-    true
 }
 
 /// The first finding that requires a layout. Few queues alone are no reason for RPS: the rules of
@@ -425,44 +443,6 @@ fn placement_reason(spread: &PacketSpread, owner: PlacementOwner, findings: &[&F
     let usual = || Some("Documentation/networking/scaling.rst".to_owned());
     reason.source = reason.source.or_else(usual);
     reason
-}
-
-/// Leaves the findings about placement that remain after all changes, because the kernel manages
-/// interrupts or the profile keeps packets from CPUs.
-fn skip_remaining(
-    draft: &mut PlanDraft<'_>,
-    view: &HostView<'_>,
-    spreads: &[PacketSpread],
-    placement_findings: &[Finding],
-    profile: &TuneProfile,
-) {
-    let is_held = |id: &str| draft.held.iter().flat_map(|change| &change.findings).any(|held| held == id);
-    let placement_findings: Vec<&Finding> =
-        placement_findings.iter().filter(|finding| !is_held(finding.id)).collect();
-    let after = predict::after(view.now, draft.changes.iter().map(|change| (&change.setting, &change.to)));
-    let diagnosis_after = Diagnosis::of(&HostView { now: &after, before: view.before });
-    let is_remaining = |finding: &&Finding| {
-        diagnosis_after
-            .findings
-            .iter()
-            .any(|other| other.id == finding.id && other.severity_under_load > Severity::Note)
-    };
-    for finding in placement_findings.into_iter().filter(is_remaining) {
-        let managed_spread = spreads
-            .iter()
-            .find(|spread| spread.managed && names_interface(&finding.title, &spread.interface));
-        let skip_reason = match managed_spread {
-            Some(spread) => format!(
-                "The kernel manages where {}'s interrupts go, and allows no change.",
-                spread.interface
-            ),
-            None if profile.cpus.policy.handing == RpsTarget::None => {
-                format!("It remains with the CPUs that {} gives packets, without RPS.", profile.name)
-            }
-            None => format!("It remains with the CPUs that {} gives packets.", profile.name),
-        };
-        draft.skip_finding(finding, skip_reason, Vec::new());
-    }
 }
 
 /// The devices of all interfaces that are observed or named. A capture may not contain them.
