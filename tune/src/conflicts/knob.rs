@@ -51,7 +51,6 @@ pub(super) struct OwnedSetting {
     pub(super) to: Option<String>,
 }
 
-/// A line of configuration that sets a knob.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ConfigurationLine {
     /// `path:line`.
@@ -61,12 +60,10 @@ pub(super) struct ConfigurationLine {
 }
 
 impl OwnedKnob {
-    /// A file of each queue.
     pub(super) fn of_queues(name: &str) -> Self {
         Self::File(format!("queues/*/{name}"))
     }
 
-    /// Whether its values are masks of CPUs.
     pub(super) fn is_mask(&self) -> bool {
         matches!(self, Self::File(path) if path.ends_with("ps_cpus"))
     }

@@ -206,70 +206,58 @@ fn drop_in_command(line: &ConfigurationLine, set: &OwnedSetting) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::SettingOwners;
+    use super::super::tests::{claims, commands, gro, rings};
     use super::*;
-    use crate::claim::SettingClaim;
-    use linerate_host::setting::Offload;
-    use linerate_host::{Host, Setting, SettingValue};
 
-    const NIC: [(&str, &str); 2] =
-        [("/sys/class/net/eth0/ifindex", "2\n"), ("/sys/class/net/eth0/address", "02:00:00:00:00:01\n")];
-    const DEFAULT: (&str, &str) = (
-        "/usr/lib/systemd/network/99-default.link",
-        "[Match]\nOriginalName=*\n\n[Link]\nNamePolicy=keep kernel\n",
-    );
-
-    fn claims(files: &[(&'static str, &'static str)], setting: &Setting, to: &str) -> Vec<SettingClaim> {
-        let host = Host::scripted(NIC.iter().chain([&DEFAULT]).chain(files).copied());
-        SettingOwners::observe(&host).claims(setting, &SettingValue::new(to))
-    }
-
-    fn rings() -> Setting {
-        Setting::Rings { interface: "eth0".into() }
-    }
+    const NIC: [(&str, &str); 3] = [
+        ("/sys/class/net/eth0/ifindex", "2\n"),
+        ("/sys/class/net/eth0/address", "02:00:00:00:00:01\n"),
+        (
+            "/usr/lib/systemd/network/99-default.link",
+            "[Match]\nOriginalName=*\n\n[Link]\nNamePolicy=keep kernel\n",
+        ),
+    ];
 
     #[test]
     fn only_the_first_matching_link_file_applies() {
-        let first = (
-            "/etc/systemd/network/10-nic.link",
-            "[Match]\nMACAddress=02-00-00-00-00-01\n[Link]\nRxBufferSize=1024\n",
-        );
         let second =
             ("/etc/systemd/network/20-all.link", "[Match]\nOriginalName=*\n[Link]\nTxBufferSize=64\n");
-        let found = claims(&[first, second], &rings(), "rx 4096 tx 512");
-        assert_eq!(found.len(), 1);
-        assert_eq!(found[0].read_from, "/etc/systemd/network/10-nic.link:4");
+        let found = |first: &str, to: &str| {
+            let files = [&NIC[..], &[("/etc/systemd/network/10-nic.link", first), second]].concat();
+            claims(&files, &rings("eth0"), to)
+        };
+        let by_address =
+            found("[Match]\nMACAddress=02-00-00-00-00-01\n[Link]\nRxBufferSize=1024\n", "rx 4096 tx 512");
+        assert_eq!(by_address.len(), 1);
+        assert_eq!(by_address[0].read_from, "/etc/systemd/network/10-nic.link:4");
         assert_eq!(
-            found[0].exclusion,
-            ClaimExclusion::ByHand {
-                commands: vec![
-                    "mkdir -p /etc/systemd/network/10-nic.link.d && printf '[Link]\\nRxBufferSize=4096\\n' > \
-                     /etc/systemd/network/10-nic.link.d/90-linerate-RxBufferSize.conf"
-                        .into()
-                ]
-            }
+            commands(&by_address[0]),
+            ["mkdir -p /etc/systemd/network/10-nic.link.d && printf '[Link]\\nRxBufferSize=4096\\n' > \
+              /etc/systemd/network/10-nic.link.d/90-linerate-RxBufferSize.conf"]
         );
-        let other_driver =
-            ("/etc/systemd/network/10-nic.link", "[Match]\nDriver=ice i40e\n[Link]\nRxBufferSize=1024\n");
-        assert_eq!(claims(&[other_driver], &rings(), "rx 4096"), []);
+        assert_eq!(found("[Match]\nDriver=ice i40e\n[Link]\nRxBufferSize=1024\n", "rx 4096"), []);
     }
 
     #[test]
     fn link_file_recorded_by_udev_and_its_drop_ins_apply() {
-        let udev = (
-            "/run/udev/data/n2",
-            "E:ID_PATH=pci-0000:01:00.0\nE:ID_NET_LINK_FILE=/usr/lib/systemd/network/99-default.link\n",
-        );
-        let first =
-            ("/etc/systemd/network/10-nic.link", "[Match]\nOriginalName=*\n[Link]\nRxBufferSize=1024\n");
-        let drop_in = (
-            "/etc/systemd/network/99-default.link.d/a.conf",
-            "[Link]\nGenericReceiveOffload=yes\nRxCoalesceSec=50us\n",
-        );
-        let gro = Setting::Offload { interface: "eth0".into(), offload: Offload::GenericReceive };
-        assert_eq!(claims(&[udev, first, drop_in], &rings(), "rx 4096"), []);
-        assert_eq!(claims(&[udev, first, drop_in], &gro, "off")[0].enforcement, EnforcementMode::OnLink);
-        assert_eq!(claims(&[udev, first, drop_in], &gro, "on"), []);
+        let files = [
+            &NIC[..],
+            &[
+                (
+                    "/run/udev/data/n2",
+                    "E:ID_PATH=pci-0000:01:00.0\nE:ID_NET_LINK_FILE=/usr/lib/systemd/network/99-default.link\n",
+                ),
+                ("/etc/systemd/network/10-nic.link", "[Match]\nOriginalName=*\n[Link]\nRxBufferSize=1024\n"),
+                (
+                    "/etc/systemd/network/99-default.link.d/a.conf",
+                    "[Link]\nGenericReceiveOffload=yes\nRxCoalesceSec=50us\n",
+                ),
+            ],
+        ]
+        .concat();
+        assert_eq!(claims(&files, &rings("eth0"), "rx 4096"), []);
+        assert_eq!(claims(&files, &gro("eth0"), "off")[0].enforcement, EnforcementMode::OnLink);
+        assert_eq!(claims(&files, &gro("eth0"), "on"), []);
     }
 
     #[test]

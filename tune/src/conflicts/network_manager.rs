@@ -134,69 +134,53 @@ impl ConnectionProfile {
 
 #[cfg(test)]
 mod tests {
-    use super::super::SettingOwners;
+    use linerate_host::Setting;
+
+    use super::super::tests::{claims, commands, gro};
     use super::*;
-    use crate::claim::SettingClaim;
-    use linerate_host::setting::Offload;
-    use linerate_host::{Host, Setting, SettingValue};
 
     /// nmcli 1.42 wrote this file.
     const FILE: &str = "[connection]\nid=Wired connection 1\nuuid=0f6d-1\ntype=ethernet\ninterface-name=eth0\n\n\
         [ethernet]\n\n[ethtool]\nfeature-gro=true\nring-rx=1024\nchannels-combined=4\ncoalesce-adaptive-rx=1\npause-rx=false\n\n[ipv4]\nmethod=auto\n";
     const PATH: &str = "/etc/NetworkManager/system-connections/Wired connection 1.nmconnection";
 
-    fn host(files: &[(&'static str, &'static str)]) -> Host {
-        const BASE: [(&str, &str); 6] = [
-            ("/proc/9/comm", "NetworkManager\n"),
-            ("/sys/class/net/eth0/ifindex", "2\n"),
-            ("/sys/class/net/eth0/address", "02:00:00:00:00:01\n"),
-            ("/sys/class/net/eth1/ifindex", "3\n"),
-            ("/sys/class/net/eth1/address", "02:00:00:00:00:02\n"),
-            (PATH, FILE),
-        ];
-        Host::scripted(BASE.iter().chain(files).copied())
-    }
-
-    fn claims(files: &[(&'static str, &'static str)], interface: &str) -> Vec<SettingClaim> {
-        let gro = Setting::Offload { interface: interface.into(), offload: Offload::GenericReceive };
-        SettingOwners::observe(&host(files)).claims(&gro, &SettingValue::new("off"))
-    }
+    const HOST: [(&str, &str); 6] = [
+        ("/proc/9/comm", "NetworkManager\n"),
+        ("/sys/class/net/eth0/ifindex", "2\n"),
+        ("/sys/class/net/eth0/address", "02:00:00:00:00:01\n"),
+        ("/sys/class/net/eth1/ifindex", "3\n"),
+        ("/sys/class/net/eth1/address", "02:00:00:00:00:02\n"),
+        (PATH, FILE),
+    ];
 
     #[test]
     fn connection_profile_claims_settings_of_its_interface() {
-        let found = claims(&[], "eth0");
+        let found = claims(&HOST, &gro("eth0"), "off");
         assert_eq!(found.len(), 1);
-        let coalesce = Setting::Coalesce { interface: "eth0".into() };
-        let adaptive =
-            SettingOwners::observe(&host(&[])).claims(&coalesce, &SettingValue::new("adaptive-rx off"));
-        let ClaimExclusion::ByHand { commands } = &adaptive[0].exclusion else { panic!("{adaptive:?}") };
-        assert!(commands[0].contains("ethtool.coalesce-adaptive-rx 0 "), "{commands:?}");
         assert_eq!(
             (found[0].enforcement, found[0].read_from.clone()),
             (EnforcementMode::OnLink, format!("{PATH}:10"))
         );
         assert_eq!(
-            found[0].exclusion,
-            ClaimExclusion::ByHand {
-                commands: vec![
-                    "nmcli connection modify 0f6d-1 ethtool.feature-gro false  # it does so when it is taken up again"
-                        .into()
-                ]
-            }
+            commands(&found[0]),
+            [
+                "nmcli connection modify 0f6d-1 ethtool.feature-gro false  # it does so when it is taken up again"
+            ]
         );
-        assert_eq!(claims(&[], "eth1"), []);
-        let channels = Setting::Channels { interface: "eth0".into() };
-        assert_eq!(
-            SettingOwners::observe(&host(&[])).claims(&channels, &SettingValue::new("combined 8")).len(),
-            1
-        );
+        let adaptive = claims(&HOST, &Setting::Coalesce { interface: "eth0".into() }, "adaptive-rx off");
+        assert!(commands(&adaptive[0])[0].contains("ethtool.coalesce-adaptive-rx 0 "), "{adaptive:?}");
+        assert_eq!(claims(&HOST, &gro("eth1"), "off"), []);
+        assert_eq!(claims(&HOST, &Setting::Channels { interface: "eth0".into() }, "combined 8").len(), 1);
     }
 
     #[test]
     fn only_the_active_connection_profile_claims_settings() {
-        let state = ("/run/NetworkManager/devices/2", "[device]\nmanaged=1\nconnection-uuid=other\n");
-        assert_eq!(claims(&[state], "eth0"), []);
-        let state = ("/run/NetworkManager/devices/3", "[device]\nconnection-uuid=0f6d-1\n");
-        assert_eq!(claims(&[state], "eth1").len(), 1);
+        for (path, state, interface, count) in [
+            ("/run/NetworkManager/devices/2", "[device]\nmanaged=1\nconnection-uuid=other\n", "eth0", 0),
+            ("/run/NetworkManager/devices/3", "[device]\nconnection-uuid=0f6d-1\n", "eth1", 1),
+        ] {
+            let files = [&HOST[..], &[(path, state)]].concat();
+            assert_eq!(claims(&files, &gro(interface), "off").len(), count, "{state}");
+        }
     }
 }

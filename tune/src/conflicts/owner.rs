@@ -131,41 +131,31 @@ mod tests {
     use super::*;
     use linerate_host::setting::{Offload, QueueDirection};
 
-    fn set(knob: OwnedKnob, interface: Option<&str>, to: &str) -> OwnedSetting {
-        OwnedSetting { knob, interface: interface.map(str::to_owned), to: Some(to.to_owned()) }
-    }
-
     #[test]
-    fn only_another_value_contradicts_a_change() {
-        let setting = Setting::Rings { interface: "eth0".into() };
-        let to = SettingValue::new("rx 4096 tx 512");
-        let wanted = WantedKnob::new(&setting, &to);
+    fn only_another_value_of_the_same_knob_contradicts_a_change() {
+        let rings = Setting::Rings { interface: "eth0".into() };
+        let gro = Setting::Offload { interface: "eth0".into(), offload: Offload::GenericReceive };
+        let rp_filter = Setting::sysctl("net.ipv4.conf.eth0/5.rp_filter");
         let ring = |name: &str| OwnedKnob::Link(EthtoolKind::Ring, name.into());
-        assert!(wanted.contradicted_by(&set(ring("rx"), Some("eth*"), "1024")).is_some());
-        assert!(wanted.contradicted_by(&set(ring("rx"), None, "4096")).is_none());
-        assert!(wanted.contradicted_by(&set(ring("rx"), Some("eth1"), "1024")).is_none());
-        assert!(wanted.contradicted_by(&set(ring("rx-mini"), None, "1024")).is_none());
-    }
-
-    #[test]
-    fn offload_features_match_under_all_their_names() {
-        let setting = Setting::Offload { interface: "eth0".into(), offload: Offload::GenericReceive };
-        let to = SettingValue::new("off");
-        let wanted = WantedKnob::new(&setting, &to);
-        let gro = |name: &str| OwnedKnob::Link(EthtoolKind::Feature, feature(name).into());
-        assert!(wanted.contradicted_by(&set(gro("rx-gro"), None, "on")).is_some());
-        assert!(wanted.contradicted_by(&set(gro("gro"), None, "off")).is_none());
-    }
-
-    #[test]
-    fn sysctls_match_by_path_and_pattern() {
-        let setting = Setting::sysctl("net.ipv4.conf.eth0/5.rp_filter");
-        let to = SettingValue::new("0");
-        let wanted = WantedKnob::new(&setting, &to);
+        let feature = |name: &str| OwnedKnob::Link(EthtoolKind::Feature, feature(name).into());
         let sysctl = |name: &str| OwnedKnob::Sysctl(sysctl_path(name));
-        assert!(wanted.contradicted_by(&set(sysctl("net/ipv4/conf/eth0.5/rp_filter"), None, "2")).is_some());
-        assert!(wanted.contradicted_by(&set(sysctl("net.ipv4.conf.*.rp_filter"), None, "2")).is_some());
-        assert!(wanted.contradicted_by(&set(sysctl("net.ipv4.conf.eth0.5.rp_filter"), None, "2")).is_none());
+        for (setting, to, knob, interface, other, contradicts) in [
+            (&rings, "rx 4096 tx 512", ring("rx"), Some("eth*"), "1024", true),
+            (&rings, "rx 4096 tx 512", ring("rx"), None, "4096", false),
+            (&rings, "rx 4096 tx 512", ring("rx"), Some("eth1"), "1024", false),
+            (&rings, "rx 4096 tx 512", ring("rx-mini"), None, "1024", false),
+            (&gro, "off", feature("rx-gro"), None, "on", true),
+            (&gro, "off", feature("gro"), None, "off", false),
+            (&rp_filter, "0", sysctl("net/ipv4/conf/eth0.5/rp_filter"), None, "2", true),
+            (&rp_filter, "0", sysctl("net.ipv4.conf.*.rp_filter"), None, "2", true),
+            (&rp_filter, "0", sysctl("net.ipv4.conf.eth0.5.rp_filter"), None, "2", false),
+        ] {
+            let interface = interface.map(str::to_owned);
+            let owned = OwnedSetting { knob, interface, to: Some(other.to_owned()) };
+            let to = SettingValue::new(to);
+            let is_contradicted = WantedKnob::new(setting, &to).contradicted_by(&owned).is_some();
+            assert_eq!(is_contradicted, contradicts, "{setting}: {owned:?}");
+        }
     }
 
     #[test]

@@ -180,11 +180,11 @@ pub(super) fn interfaces(text: &str, path: &str) -> Vec<ScriptLine> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::SettingOwners;
+    use linerate_host::Setting;
+    use linerate_host::setting::QueueDirection;
+
+    use super::super::tests::{claims, gro, rings};
     use super::*;
-    use crate::claim::SettingClaim;
-    use linerate_host::setting::{Offload, QueueDirection};
-    use linerate_host::{Host, Setting, SettingValue};
 
     const RULE: &str = "# steer\nACTION==\"add\", SUBSYSTEM==\"net\", KERNEL==\"eth0\", \\\n  \
         RUN+=\"/bin/sh -c 'for f in /sys/class/net/$name/queues/rx-*/rps_cpus; do echo f > $f; done'\"\n\
@@ -192,19 +192,12 @@ mod tests {
     const INTERFACES: &str = "auto eth0\niface eth0 inet static\n  address 192.0.2.1/24\n  offload-gro on\n  \
         hardware-dma-ring-rx 512\n  post-up /sbin/ethtool -L $IFACE combined 2\n\niface eth1 inet dhcp\n  offload-gro off\n";
 
-    fn claims(setting: &Setting, to: &str) -> Vec<SettingClaim> {
-        let host = Host::scripted([
-            ("/etc/udev/rules.d/90-rps.rules", RULE),
-            ("/etc/network/interfaces", INTERFACES),
-            ("/etc/network/if-up.d/ethtool", "$ETHTOOL --set-ring \"$IFACE\" rx 1\nethtool -G eth0 rx 1\n"),
-            ("/etc/rc.local", "#!/bin/sh\nethtool -K eth2 gro on\n"),
-        ]);
-        SettingOwners::observe(&host).claims(setting, &SettingValue::new(to))
-    }
-
-    fn gro(interface: &str) -> Setting {
-        Setting::Offload { interface: interface.into(), offload: Offload::GenericReceive }
-    }
+    const FILES: [(&str, &str); 4] = [
+        ("/etc/udev/rules.d/90-rps.rules", RULE),
+        ("/etc/network/interfaces", INTERFACES),
+        ("/etc/network/if-up.d/ethtool", "$ETHTOOL --set-ring \"$IFACE\" rx 1\nethtool -G eth0 rx 1\n"),
+        ("/etc/rc.local", "#!/bin/sh\nethtool -K eth2 gro on\n"),
+    ];
 
     #[test]
     fn udev_rules_are_reported_with_file_and_line() {
@@ -213,29 +206,31 @@ mod tests {
             direction: QueueDirection::Receive,
             queue: 0,
         };
-        let found = claims(&rps("eth0"), "3");
+        let found = claims(&FILES, &rps("eth0"), "3");
         assert_eq!((found.len(), found[0].read_from.as_str()), (1, "/etc/udev/rules.d/90-rps.rules:2"));
-        assert_eq!(claims(&rps("eth1"), "3"), []);
-        let rings = Setting::Rings { interface: "eth1".into() };
-        let found = claims(&rings, "rx 4096");
+        assert_eq!(claims(&FILES, &rps("eth1"), "3"), []);
+        let found = claims(&FILES, &rings("eth1"), "rx 4096");
         assert_eq!((found.len(), found[0].enforcement), (1, EnforcementMode::OnLink));
-        assert_eq!(claims(&rings, "rx 1024"), []);
+        assert_eq!(claims(&FILES, &rings("eth1"), "rx 1024"), []);
     }
 
     #[test]
     fn ifupdown_options_and_commands_claim_settings() {
-        let found = claims(&gro("eth0"), "off");
+        let found = claims(&FILES, &gro("eth0"), "off");
         assert_eq!((found.len(), found[0].read_from.as_str()), (1, "/etc/network/interfaces:4"));
-        assert_eq!(claims(&gro("eth1"), "off"), []);
+        assert_eq!(claims(&FILES, &gro("eth1"), "off"), []);
         let channels = Setting::Channels { interface: "eth0".into() };
-        assert_eq!(claims(&channels, "combined 8")[0].read_from, "/etc/network/interfaces:6");
-        let rings = Setting::Rings { interface: "eth0".into() };
-        assert_eq!(claims(&rings, "rx 4096").len(), 1, "ethtool's own if-up script claims nothing");
+        assert_eq!(claims(&FILES, &channels, "combined 8")[0].read_from, "/etc/network/interfaces:6");
+        assert_eq!(
+            claims(&FILES, &rings("eth0"), "rx 4096").len(),
+            1,
+            "ethtool's own if-up script claims nothing"
+        );
     }
 
     #[test]
     fn boot_scripts_need_no_exclusion() {
-        let found = claims(&gro("eth2"), "off");
+        let found = claims(&FILES, &gro("eth2"), "off");
         assert_eq!((found.len(), &found[0].exclusion), (1, &ClaimExclusion::NotNeeded));
     }
 }

@@ -279,27 +279,29 @@ pub(super) fn journal_audits(text: &str) -> Option<(usize, bool)> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::SettingOwners;
-    use super::*;
     use linerate_host::recording::RecordedEntry;
     use linerate_host::{Host, HostRecording, Setting, SettingValue};
 
+    use super::super::{SettingOwners, tests::claims};
+    use super::*;
+    use crate::claim::SettingClaim;
+
+    fn owners(claims: &[SettingClaim]) -> Vec<(&str, EnforcementMode)> {
+        claims.iter().map(|claim| (claim.owner.as_str(), claim.enforcement)).collect()
+    }
+
     #[test]
     fn governor_services_are_reported_as_owners() {
-        let host = Host::scripted([
+        let files = [
             ("/proc/9/comm", "power-profiles-\n"),
             (
                 "/etc/sysconfig/cpupower",
                 "# See 'cpupower help'\nCPUPOWER_START_OPTS=\"frequency-set -g ondemand\"\n",
             ),
             ("/etc/default/cpufrequtils", "ENABLE=\"true\"\nGOVERNOR=\"performance\"\n"),
-        ]);
-        let claims = SettingOwners::observe(&host)
-            .claims(&Setting::Governor { cpu: 0 }, &SettingValue::new("performance"));
-        let claim_fields: Vec<_> =
-            claims.iter().map(|claim| (claim.owner.as_str(), claim.enforcement)).collect();
+        ];
         assert_eq!(
-            claim_fields,
+            owners(&claims(&files, &Setting::Governor { cpu: 0 }, "performance")),
             [("power-profiles-daemon", EnforcementMode::OnRestart), ("cpupower", EnforcementMode::AtBoot)]
         );
     }
@@ -320,36 +322,31 @@ mod tests {
         recording.insert("/etc/nftables.conf", RecordedEntry::File("flush ruleset\n".into()));
         let unit = "/lib/systemd/system/nftables.service";
         recording.insert(NFTABLES_ENABLED[0], RecordedEntry::Link(unit.into()));
-        let owners = SettingOwners::observe(&Host::rehearsal(recording));
         let table: Setting =
             serde_json::from_str(r#"{"nft_table": {"table": "linerate"}}"#).expect("a setting");
-        let claims = owners.claims(&table, &SettingValue::new("table inet linerate {}"));
-        let claim_fields: Vec<_> =
-            claims.iter().map(|claim| (claim.owner.as_str(), claim.enforcement)).collect();
-        assert_eq!(claim_fields, [("nftables.service", EnforcementMode::OnRestart)]);
+        let claims = SettingOwners::observe(&Host::rehearsal(recording))
+            .claims(&table, &SettingValue::new("table inet linerate {}"));
+        assert_eq!(owners(&claims), [("nftables.service", EnforcementMode::OnRestart)]);
     }
 
     #[test]
     fn services_that_enable_auditing_are_reported_as_owners() {
-        let host = Host::scripted([
+        let files = [
             ("/proc/9/comm", "auditd\n"),
             ("/proc/9/cmdline", "/sbin/auditd\0"),
             ("/etc/audit/rules.d/10-base.rules", "-D\n-b 8192\n-e 1\n"),
             ("/etc/audit/rules.d/99-finalize.rules", "#-e 1\n-e 2\n"),
             ("/etc/systemd/journald.conf", "[Journal]\n#Storage=auto\nAudit=yes\n"),
-        ]);
-        let owners = SettingOwners::observe(&host);
-        let claims = owners.claims(&Setting::Audit, &SettingValue::new("0"));
-        let claim_fields: Vec<_> =
-            claims.iter().map(|claim| (claim.owner.as_str(), claim.read_from.as_str())).collect();
-        assert_eq!(
-            claim_fields,
-            [
-                ("audit rules", "/etc/audit/rules.d/99-finalize.rules:2"),
-                ("auditd", "/proc/9/cmdline"),
-                ("systemd-journald", "/etc/systemd/journald.conf:3"),
-            ]
-        );
-        assert_eq!(owners.claims(&Setting::sysctl("kernel.x"), &SettingValue::new("0")), []);
+        ];
+        let sources: Vec<_> = claims(&files, &Setting::Audit, "0")
+            .into_iter()
+            .map(|claim| (claim.owner, claim.read_from))
+            .collect();
+        let expected = [
+            ("audit rules", "/etc/audit/rules.d/99-finalize.rules:2"),
+            ("auditd", "/proc/9/cmdline"),
+            ("systemd-journald", "/etc/systemd/journald.conf:3"),
+        ];
+        assert_eq!(sources, expected.map(|(owner, source)| (owner.to_owned(), source.to_owned())));
     }
 }

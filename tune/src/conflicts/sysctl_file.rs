@@ -131,17 +131,17 @@ fn is_of_interface(path: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::SettingOwners;
+    use linerate_host::Setting;
+
+    use super::super::tests::commands;
     use super::*;
-    use linerate_host::{Host, Setting, SettingValue};
 
     /// Red Hat's systemd ships this file; comments removed.
     const DEFAULTS: &str = "kernel.sysrq = 16\nnet.ipv4.conf.default.rp_filter = 2\nnet.ipv4.conf.*.rp_filter = 2\n\
         -net.ipv4.conf.all.rp_filter\n\n-net.core.default_qdisc = fq_codel\n";
 
     fn claims(files: &[(&str, &str)], name: &str, to: &str) -> Vec<SettingClaim> {
-        let host = Host::scripted(files.iter().copied());
-        SettingOwners::observe(&host).claims(&Setting::sysctl(name), &SettingValue::new(to))
+        super::super::tests::claims(files, &Setting::sysctl(name), to)
     }
 
     #[test]
@@ -179,12 +179,7 @@ mod tests {
         assert_eq!(claims(&files, "net.core.wmem_max", "5"), []);
         let last = [("/etc/sysctl.d/10-a.conf", "net.core.rmem_max = 1\n"), (LAST, "net/core/rmem_max=7\n")];
         let found = claims(&last, "net.core.rmem_max", "5");
-        assert_eq!(
-            found[0].exclusion,
-            ClaimExclusion::ByHand {
-                commands: vec!["# /etc/sysctl.conf:1: make it 'net.core.rmem_max = 5'".into()]
-            }
-        );
+        assert_eq!(commands(&found[0]), ["# /etc/sysctl.conf:1: make it 'net.core.rmem_max = 5'"]);
         let with_systemd = [last[0], last[1], ("/run/systemd/system/a.service", "")];
         let found = claims(&with_systemd, "net.core.rmem_max", "5");
         assert_eq!(found[0].read_from, "/etc/sysctl.d/10-a.conf:1");

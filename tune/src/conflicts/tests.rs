@@ -1,14 +1,34 @@
 //! Plans whose settings have other owners.
 
 use linerate_host::recording::RecordedEntry;
+use linerate_host::setting::Offload;
 use linerate_host::{Diagnosis, Host, HostView, PacketPath, Scope, Setting, SettingValue};
 use proptest::prelude::*;
 
-use super::{SettingOwners, any_text, lasting_claim, resolve, resolved_plan};
+use super::{SettingOwners, lasting_claim, resolve, resolved_plan};
 use crate::TuneProfile;
-use crate::claim::{ClaimExclusion, EnforcementMode};
+use crate::claim::{ClaimExclusion, EnforcementMode, SettingClaim};
 use crate::plan::tests::{change_lines, recordings};
 use crate::plan::{InterfaceLayout, PlannedChange, QueueLayout, TargetSetting, TunePlan, make};
+
+pub(super) fn claims(files: &[(&str, &str)], setting: &Setting, to: &str) -> Vec<SettingClaim> {
+    let host = Host::scripted(files.iter().copied());
+    SettingOwners::observe(&host).claims(setting, &SettingValue::new(to))
+}
+
+/// The commands by which a person excludes the owner.
+pub(super) fn commands(claim: &SettingClaim) -> &[String] {
+    let ClaimExclusion::ByHand { commands } = &claim.exclusion else { panic!("{claim:?}") };
+    commands
+}
+
+pub(super) fn gro(interface: &str) -> Setting {
+    Setting::Offload { interface: interface.to_owned(), offload: Offload::GenericReceive }
+}
+
+pub(super) fn rings(interface: &str) -> Setting {
+    Setting::Rings { interface: interface.to_owned() }
+}
 
 const STAT: &str = "612 (irqbalance) S 1 612 612 0 -1 4194304 1 0 0 0 5 3 0 0 20 0 2 0 1234 8 9 10\n";
 const SETUP: &str = r#"{"interval_seconds": 10, "banned": [9]}"#;
@@ -179,11 +199,8 @@ fn owners_that_act_at_restart_or_boot_remove_no_change() {
 fn google_agent_with_multiqueue_disabled_claims_nothing() {
     let agent = ("/proc/7/comm", "google_guest_ag\n");
     let config = ("/etc/default/instance_configs.cfg", "[InstanceSetup]\nset_multiqueue = false\n");
-    let claims = |files: &[(&str, &str)]| {
-        let host = Host::scripted(files.iter().copied());
-        SettingOwners::observe(&host).claims(&affinity(30).setting, &SettingValue::new("1")).len()
-    };
-    assert_eq!((claims(&[agent]), claims(&[agent, config])), (1, 0));
+    let count = |files: &[(&str, &str)]| claims(files, &affinity(30).setting, "1").len();
+    assert_eq!((count(&[agent]), count(&[agent, config])), (1, 0));
 }
 
 proptest! {
@@ -201,14 +218,5 @@ proptest! {
             prop_assert!(exclusion.setting.check(&exclusion.to).is_ok());
         }
         prop_assert_eq!(resolve_plan(&host, plan.clone()), plan, "a second resolve changes nothing");
-    }
-
-    #[test]
-    fn parsing_arbitrary_text_never_panics(
-        text in "(\\[?(Link|Match|main|net|sysctl|ethtool|Journal)\\]?|KERNEL==\"|iface |offload-|ethtool |-G |-e|flush |\
-                  ruleset|(GOVERNOR|Audit|FirewallBackend|RxBufferSize|RxCoalesceSec|feature-gro|include)=|\
-                  /sys/class/net/|rps_cpus|-?[a-z.*/]{0,12} ?=|[A-Za-z0-9#;:, \"'\\\\]{0,8}|\n){0,20}",
-    ) {
-        any_text(&text);
     }
 }

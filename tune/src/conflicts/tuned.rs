@@ -33,7 +33,6 @@ struct IsolatedCpus {
     at: String,
 }
 
-/// An option of a unit of a profile.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct TunedOption {
     pub(super) unit: String,
@@ -258,9 +257,8 @@ fn commands(active: &[String], set: &OwnedSetting, knob: &WantedKnob<'_>) -> Vec
 
 #[cfg(test)]
 mod tests {
-    use super::super::SettingOwners;
+    use super::super::tests::{claims, commands, gro, rings};
     use super::*;
-    use linerate_host::{Host, SettingValue, setting::Offload};
 
     /// Debian's tuned 2.20.0 has this profile; comments removed.
     const LATENCY: &str = "#\n# tuned configuration\n#\n\n[main]\nsummary=Optimize\ninclude=latency-performance\n\n[vm]\n\
@@ -272,18 +270,16 @@ mod tests {
         ring=rx 1024 # ours\n[off]\ntype=sysctl\nenabled=0\nnet.core.rmem_max=1\n\
         [scheduler]\nisolated_cores=4-7\n";
 
-    fn owners() -> SettingOwners {
-        SettingOwners::observe(&Host::scripted([
-            ("/proc/9/comm", "tuned\n"),
-            ("/etc/tuned/active_profile", "edge\n"),
-            ("/etc/tuned/edge/tuned.conf", EDGE),
-            ("/usr/lib/tuned/network-latency/tuned.conf", LATENCY),
-            ("/usr/lib/tuned/latency-performance/tuned.conf", PERFORMANCE),
-        ]))
-    }
+    const FILES: [(&str, &str); 5] = [
+        ("/proc/9/comm", "tuned\n"),
+        ("/etc/tuned/active_profile", "edge\n"),
+        ("/etc/tuned/edge/tuned.conf", EDGE),
+        ("/usr/lib/tuned/network-latency/tuned.conf", LATENCY),
+        ("/usr/lib/tuned/latency-performance/tuned.conf", PERFORMANCE),
+    ];
 
     fn sources(setting: &Setting, to: &str) -> Vec<String> {
-        owners().claims(setting, &SettingValue::new(to)).into_iter().map(|claim| claim.read_from).collect()
+        claims(&FILES, setting, to).into_iter().map(|claim| claim.read_from).collect()
     }
 
     #[test]
@@ -298,12 +294,10 @@ mod tests {
 
     #[test]
     fn tuned_claims_interface_governor_and_isolated_cpu_settings() {
-        let gro = |name: &str| Setting::Offload { interface: name.into(), offload: Offload::GenericReceive };
         assert_eq!(sources(&gro("eth0"), "off"), ["/etc/tuned/edge/tuned.conf:5"]);
         assert_eq!(sources(&gro("eth2"), "off"), [""; 0]);
-        let rings = Setting::Rings { interface: "eth1".into() };
-        assert_eq!(sources(&rings, "rx 4096 tx 512"), ["/etc/tuned/edge/tuned.conf:6"]);
-        assert_eq!(sources(&rings, "rx 1024 tx 512"), [""; 0]);
+        assert_eq!(sources(&rings("eth1"), "rx 4096 tx 512"), ["/etc/tuned/edge/tuned.conf:6"]);
+        assert_eq!(sources(&rings("eth1"), "rx 1024 tx 512"), [""; 0]);
         assert_eq!(sources(&Setting::Governor { cpu: 3 }, "powersave").len(), 1);
         let irq: Setting = serde_json::from_str(r#"{"irq_affinity": {"irq": 30}}"#).expect("a setting");
         assert_eq!(sources(&irq, "00000010"), ["/etc/tuned/edge/tuned.conf:12"]);
@@ -312,32 +306,26 @@ mod tests {
 
     #[test]
     fn exclusion_commands_create_a_profile_that_includes_the_active_profile() {
-        let claims = owners().claims(&Setting::sysctl("net.core.busy_read"), &SettingValue::new("0"));
+        let claims = claims(&FILES, &Setting::sysctl("net.core.busy_read"), "0");
         assert_eq!(
-            claims[0].exclusion,
-            ClaimExclusion::ByHand {
-                commands: vec![
-                    "test -e /etc/tuned/linerate/tuned.conf || { mkdir -p /etc/tuned/linerate && \
-                     printf '[main]\\ninclude=edge\\n' > /etc/tuned/linerate/tuned.conf; }"
-                        .into(),
-                    "printf '[sysctl]\\nnet.core.busy_read=0\\n' >> /etc/tuned/linerate/tuned.conf".into(),
-                    "tuned-adm profile linerate  # applies the whole profile again".into(),
-                ]
-            }
+            commands(&claims[0]),
+            [
+                "test -e /etc/tuned/linerate/tuned.conf || { mkdir -p /etc/tuned/linerate && \
+                 printf '[main]\\ninclude=edge\\n' > /etc/tuned/linerate/tuned.conf; }",
+                "printf '[sysctl]\\nnet.core.busy_read=0\\n' >> /etc/tuned/linerate/tuned.conf",
+                "tuned-adm profile linerate  # applies the whole profile again",
+            ]
         );
     }
 
     #[test]
     fn reading_profiles_that_include_each_other_terminates() {
-        let host = Host::scripted([
+        let files = [
             ("/proc/9/comm", "tuned\n"),
             ("/etc/tuned/active_profile", "a ../../x\n"),
             ("/etc/tuned/a/tuned.conf", "[main]\ninclude=b\n"),
             ("/etc/tuned/b/tuned.conf", "[main]\ninclude=a,b\n[sysctl]\nx.y=1\n"),
-        ]);
-        assert_eq!(
-            SettingOwners::observe(&host).claims(&Setting::sysctl("x.y"), &SettingValue::new("2")).len(),
-            1
-        );
+        ];
+        assert_eq!(claims(&files, &Setting::sysctl("x.y"), "2").len(), 1);
     }
 }
