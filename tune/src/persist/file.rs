@@ -382,16 +382,6 @@ mod tests {
     }
 
     #[test]
-    fn leftover_temporary_file_does_not_block_a_write() {
-        let (_directory, root) = root();
-        let spot = OpenedDirectory::of(&root.join("a.conf")).expect("there");
-        std::fs::write(root.join(".a.conf.linerate-new"), "torn").expect("written");
-        spot.write(&text("whole"), false).expect("written");
-        assert!(!spot.remove_unfinished().expect("checked"));
-        assert!(spot.remove().expect("removed") && !spot.remove().expect("not there"));
-    }
-
-    #[test]
     fn relative_paths_dot_dot_and_root_are_rejected() {
         for path in ["etc/x", "/etc/../x/y", "/"] {
             assert!(

@@ -205,7 +205,6 @@ impl<'a> ReapplyOptions<'a> {
         Ok(names.filter_map(|name| NamedDevice::observe(host, &name).ok()).collect())
     }
 
-    /// The changes that a part requires.
     fn plan_part(&self, boot_host: &BootHost<'_>, part: &[PersistedSetting]) -> ReapplyPart {
         let mut plan = TunePlan::new(GOAL);
         let mut settled = Vec::new();

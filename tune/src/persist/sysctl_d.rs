@@ -38,13 +38,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_with_a_dot_in_a_component_are_written_as_paths() {
-        let (rp_filter, udp_mem) = (SettingValue::new("0"), SettingValue::new("4096\t87380\t6291456"));
-        let text = lines(&[("net.ipv4.conf.eth0/5.rp_filter", &rp_filter), ("net.ipv4.udp_mem", &udp_mem)]);
-        assert_eq!(text, "net/ipv4/conf/eth0.5/rp_filter = 0\nnet.ipv4.udp_mem = 4096\t87380\t6291456\n");
-    }
-
-    #[test]
     fn patterns_assignments_and_line_breaks_are_not_expressible() {
         let value = SettingValue::new("1");
         for name in ["net.ipv4.conf.a*.rp_filter", "net.ipv4.conf.a=b.x", "-net.x", "net..x", "", "net.a b"] {

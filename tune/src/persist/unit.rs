@@ -214,10 +214,6 @@ mod tests {
         state_dir: "/var/lib/linerate",
     };
 
-    fn rps() -> Setting {
-        Setting::QueueCpus { interface: "eth0".into(), direction: QueueDirection::Receive, queue: 0 }
-    }
-
     /// The output of a program; `None` if it is not installed.
     fn stdout_of(program: &str, arguments: &[&str]) -> Option<String> {
         let output = Command::new(program).args(arguments).output().ok()?;
@@ -242,38 +238,11 @@ mod tests {
     }
 
     #[test]
-    fn program_paths_are_quoted_or_rejected() {
-        assert_eq!(argument("/usr/bin/linerate"), "/usr/bin/linerate");
-        assert_eq!(argument("/opt/line rate/100%/$x"), "\"/opt/line rate/100%%/$$x\"");
-        assert!(!is_expressible("bin/linerate") && !is_expressible("/a\nb"));
-    }
-
-    #[test]
-    fn units_that_manage_the_same_settings_are_listed() {
-        let irq = Setting::IrqAffinity { irq: 3, action: "eth0-TxRx-0".into() };
-        let table =
-            Setting::NftTable { family: linerate_host::setting::NftFamily::Inet, table: "linerate".into() };
-        let xps =
-            Setting::QueueCpus { interface: "eth0".into(), direction: QueueDirection::Transmit, queue: 0 };
-        assert_eq!(related_units(&[&rps()]), ["tuned.service"]);
-        assert_eq!(related_units(&[&xps, &xps]), ["google-guest-agent.service", "tuned.service"]);
-        assert_eq!(
-            related_units(&[&irq, &table, &Setting::Audit]),
-            [
-                "auditd.service",
-                "firewalld.service",
-                "google-guest-agent.service",
-                "irqbalance.service",
-                "nftables.service",
-                "tuned.service"
-            ]
-        );
-    }
-
-    #[test]
     fn links_match_systemctl_enable() {
         let directory = tempfile::tempdir().expect("a directory");
-        let (rps, irq) = (rps(), Setting::IrqAffinity { irq: 3, action: String::new() });
+        let direction = QueueDirection::Receive;
+        let rps = Setting::QueueCpus { interface: "eth0".into(), direction, queue: 0 };
+        let irq = Setting::IrqAffinity { irq: 3, action: String::new() };
         let (settings, interfaces) = ([&rps, &irq], ["eth0", "br-lan"]);
         let root = directory.path();
         for (path, content) in units(RUNS, &settings, &interfaces) {
