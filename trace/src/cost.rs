@@ -46,7 +46,7 @@ pub const COUNTING_POINT: &str = "host-entry";
 const WHAT: &str = "measuring the CPU time of packets";
 
 /// CPU time of packet processing by CPU, victim and device.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct CostReport {
     pub seconds: f64,
     /// Where `entered_packets` are counted: [`COUNTING_POINT`]. Unknown in results of version 0.1.
@@ -142,7 +142,7 @@ pub struct CpuCost {
     pub steal_ns: Known<u64>,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct CostVictim {
     pub pid: u32,
     pub tid: u32,
@@ -218,7 +218,7 @@ pub struct PathCost {
 }
 
 /// The cost of the measurement, included in all other values.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct OwnTime {
     /// Program runs.
     pub runs: u64,

@@ -59,10 +59,9 @@ impl AccountInput<'_> {
             own: self.own(&cpus),
             victims: self.victims(&counts.tables.threads),
             devices: devices(&counts.tables.devices),
-            paths: None,
             cpus,
-            packets_ns_a_packet_samples: Vec::new(),
             notes,
+            ..CostReport::default()
         }
     }
 
@@ -164,7 +163,6 @@ impl AccountInput<'_> {
             tid,
             comm: turns.comm.to_string(),
             cgroup_id: turns.cgroup,
-            cgroup: Known::default(),
             on_cpu_ns: count(turns.on_cpu),
             taken_ns: count(turns.taken.packets() + packets_ns),
             taken_in_own_calls_ns: if self.sees_calls_between_cpus {
@@ -175,7 +173,7 @@ impl AccountInput<'_> {
             taken_other_ns: count(turns.taken.others() + others_ns),
             untraced_ns: count(packets_ns + others_ns),
             displaced_ns: count(turns.displaced),
-            accounted_ns: Known::default(),
+            ..CostVictim::default()
         }
     }
 

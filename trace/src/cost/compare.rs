@@ -112,15 +112,3 @@ fn per_packet(cost: &CostReport, part: fn(&CpuCost) -> u64) -> Option<f64> {
     let total = cost.all_cpus();
     quotient(part(&total), total.entered_packets)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ratio_requires_two_values_and_a_nonzero_divisor() {
-        assert_eq!(ComparedFigure::new("x", [Some(2.0), Some(3.0)]).ratio, Some(1.5));
-        assert_eq!(ComparedFigure::new("x", [Some(0.0), Some(3.0)]).ratio, None);
-        assert_eq!(ComparedFigure::new("x", [None, Some(3.0)]).ratio, None);
-    }
-}

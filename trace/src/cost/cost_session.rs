@@ -382,7 +382,6 @@ impl CostSession {
         )))
     }
 
-    /// Stops timing the programs after a while.
     fn end_timing(&mut self) {
         if self.timed.take().is_none() {
             return;

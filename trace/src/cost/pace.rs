@@ -48,7 +48,6 @@ pub(super) struct ProgramRates {
 }
 
 impl TracePace {
-    /// The pace within the budget at these rates.
     pub(super) fn for_rates(self, rates: &ProgramRates) -> Self {
         let share = |runs: f64| runs * rates.ns_a_run.unwrap_or(USUAL_RUN_NS) / 1e9;
         let (often, irqs) = (share(rates.often), share(rates.irqs));

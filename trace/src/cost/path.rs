@@ -152,8 +152,7 @@ mod tests {
     use linerate_host::stage::link::virtual_network::PortOwner;
 
     use super::*;
-    use crate::cost::account::{AccountInput, KernelCpuTimes};
-    use crate::cost::cost_tables::CountedCost;
+    use crate::cost::OwnTime;
     use linerate_host::Known;
 
     fn port(interface: &str, kind: PortKind, index: u32, peer: Option<u32>, owner: PortOwner) -> VirtualPort {
@@ -209,30 +208,14 @@ mod tests {
             (on(901, 3, 0, 0), PathTime { ns: 110, packets: 0, events: 10 }),
         ]);
         let vhost = CostVictim {
-            pid: 6001,
-            tid: 6020,
             comm: "vhost-6001".into(),
-            cgroup_id: 1,
-            cgroup: Default::default(),
             on_cpu_ns: 9_000,
             taken_ns: 900,
-            taken_in_own_calls_ns: Default::default(),
             taken_other_ns: 100,
-            untraced_ns: 0,
-            displaced_ns: 0,
-            accounted_ns: Default::default(),
+            ..CostVictim::default()
         };
-        let mut cost = AccountInput {
-            runs: &BTreeMap::new(),
-            process_ns: 0,
-            kernel_begin: &KernelCpuTimes::default(),
-            kernel_end: &KernelCpuTimes::default(),
-            ns_a_run: &Known::Value(10.0),
-            sees_calls_between_cpus: true,
-            untraced: &Known::default(),
-        }
-        .cost(&CountedCost::default());
-        cost.victims.push(vhost);
+        let own = OwnTime { ns_a_run: Known::Value(10.0), ..OwnTime::default() };
+        let cost = CostReport { own, victims: vec![vhost], ..CostReport::default() };
         let paths = paths(&names, &path_times, &cost);
         let rows: Vec<_> = paths
             .iter()

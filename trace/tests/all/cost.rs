@@ -6,7 +6,7 @@ use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use linerate_host::{CpuSet, Host};
 use linerate_lab::Lab;
@@ -34,7 +34,6 @@ fn usable() -> Vec<u32> {
     (0..Mask::MAX_CPU).filter(|cpu| mask.is_set(*cpu)).map(|cpu| cpu as u32).collect()
 }
 
-/// Threads that end when this is dropped.
 struct Threads {
     stop: Arc<AtomicBool>,
     running: Vec<JoinHandle<()>>,
@@ -176,30 +175,6 @@ fn only_requested_cpus_are_observed() {
 }
 
 #[test]
-fn cost_session_can_be_read_repeatedly() {
-    let _machine = machine();
-    let host = Host::live();
-    let Ok(mut session) = CostSession::start(&host, None) else {
-        return skip("cost_session_can_be_read_repeatedly", "BPF programs cannot be loaded");
-    };
-    let begin = Instant::now();
-    let costs: Vec<CostReport> = (0..3)
-        .map(|_| {
-            session.wait(Duration::from_millis(200), &|| false).expect("waits");
-            session.read(&host).expect("read")
-        })
-        .collect();
-    let elapsed_seconds = begin.elapsed().as_secs_f64();
-    for cost in &costs {
-        assert_balanced(cost);
-        assert!(cost.seconds >= 0.2, "{}", cost.seconds);
-    }
-    // The reports follow each other. The first one begins a little before `begin`.
-    let sum: f64 = costs.iter().map(|cost| cost.seconds).sum();
-    assert!(sum <= elapsed_seconds * 1.1, "{sum} of {elapsed_seconds}");
-}
-
-#[test]
 fn frequent_short_softirqs_are_traced_in_windows() {
     const NAME: &str = "frequent_short_softirqs_are_traced_in_windows";
     let _machine = machine();
@@ -253,23 +228,6 @@ fn frequent_short_softirqs_are_traced_in_windows() {
         panic!("the thread is no victim")
     };
     assert!((in_windows - whole).abs() < 0.1, "{in_windows} {whole}");
-}
-
-#[test]
-fn dropped_session_unloads_its_programs() {
-    let _machine = machine();
-    let own = || {
-        let descriptors = fs::read_dir("/proc/self/fdinfo").expect("/proc").flatten();
-        let texts = descriptors.filter_map(|entry| fs::read_to_string(entry.path()).ok());
-        texts.filter(|text| text.contains("prog_id:")).count()
-    };
-    let session = match CostSession::start(&Host::live(), None) {
-        Ok(session) => session,
-        Err(why) => return skip("dropped_session_unloads_its_programs", why),
-    };
-    assert!(own() >= 6, "{}", own());
-    drop(session);
-    assert_eq!(own(), 0);
 }
 
 /// The loss that inference finds in addition to tracing, and how much of it interrupts may explain,
