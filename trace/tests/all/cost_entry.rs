@@ -98,95 +98,54 @@ fn send(path: &Path<'_>, in_one: usize) {
 }
 
 /// The report for the time in which `work` runs.
-fn observe(work: impl FnOnce()) -> Result<CostReport, String> {
-    observe_with(CostSession::start(&Host::live(), None), work)
-}
-
-fn observe_with(session: Result<CostSession, TraceError>, work: impl FnOnce()) -> Result<CostReport, String> {
+fn observe(with_paths: bool, work: impl FnOnce()) -> Result<CostReport, TraceError> {
     let host = Host::live();
-    let mut session = session.map_err(|error| error.to_string())?.exact();
-    session.wait(Duration::from_millis(1), &|| false).map_err(|error| error.to_string())?;
+    let start = if with_paths { CostSession::start_with_paths } else { CostSession::start };
+    let mut session = start(&host, None)?.exact();
+    session.wait(Duration::from_millis(1), &|| false)?;
     work();
-    session.finish(&host).map_err(|error| error.to_string())
-}
-
-/// Asserts that each sent packet is counted once, whatever the path.
-fn assert_counted_once(test: &str, path: &Path<'_>, in_one: usize) {
-    if let Err(why) = count_arrivals(path.to) {
-        return skip(test, why);
-    }
-    let mut counts = Vec::new();
-    for _ in 0..ATTEMPTS {
-        let before = arrivals(path.to);
-        let cost = match observe(|| send(path, in_one)) {
-            Ok(cost) => cost,
-            Err(why) => return skip(test, why),
-        };
-        let arrived = arrivals(path.to) - before;
-        assert_eq!(cost.counting_point.value().map(String::as_str), Some(COUNTING_POINT));
-        let all = cost.all_cpus();
-        println!("{test}: {arrived} arrived, {} counted, {} polled", all.entered_packets, all.packets);
-        assert!(arrived > 0, "nothing arrived");
-        if (all.entered_packets as f64 / PACKETS as f64 - 1.0).abs() <= ALLOWED {
-            // The filter counts each packet, unless packets have several segments or are merged.
-            assert!(in_one > 1 || arrived as usize == PACKETS, "{arrived} arrived");
-            return;
-        }
-        counts.push(all.entered_packets);
-    }
-    panic!("{counts:?} of {PACKETS} are counted");
+    session.finish(&host)
 }
 
 fn lab(test: &str, senders: usize) -> Option<Lab> {
     Lab::builder().senders(senders).queues(1).start().map_err(|why| skip(test, why)).ok()
 }
 
-fn direct(lab: &Lab) -> Path<'_> {
-    Path { from: &lab.senders()[0], to: lab.receiver(), address: lab.links()[0].receiver.ipv4[0] }
+fn is_exact(counted: u64, expected: usize) -> bool {
+    (counted as f64 / expected as f64 - 1.0).abs() <= ALLOWED
 }
 
-#[test]
-fn a_received_packet_is_counted_once_with_and_without_gro() {
-    const NAME: &str = "a_received_packet_is_counted_once_with_and_without_gro";
-    let _machine = machine();
-    let Some(lab) = lab(NAME, 1) else { return };
+/// Prepares the hosts of a lab, and returns the path between two of them.
+type PreparePath = fn(&Lab) -> Result<Path<'_>, String>;
+
+/// Each path with its number of senders and of datagrams per call.
+const PATHS: [(&str, usize, usize, PreparePath); 7] = [
     // Without GRO a veth has no NAPI, and packets arrive through the backlog.
-    for gro in ["off", "on"] {
-        if let Err(why) = shell(lab.receiver(), &format!("ethtool -K eth0 gro {gro}")) {
-            return skip(NAME, why);
-        }
-        assert_counted_once(NAME, &direct(&lab), 1);
-    }
+    ("received without GRO", 1, 1, |lab| direct(lab, "true", "ethtool -K eth0 gro off")),
+    ("received with GRO", 1, 1, |lab| direct(lab, "true", "ethtool -K eth0 gro on")),
+    ("steered by RPS", 1, 1, steered),
+    ("bridged", 2, 1, bridged),
+    ("routed", 2, 1, routed),
+    // As one packet on the wire, then as segments that the sender's stack makes.
+    ("GSO packet", 1, SEGMENTS, |lab| direct(lab, "ethtool -K eth0 tx-udp-segmentation on", "true")),
+    ("GSO segments", 1, SEGMENTS, |lab| direct(lab, "ethtool -K eth0 tx-udp-segmentation off", "true")),
+];
+
+/// The path from the sender to the receiver, after commands on both.
+fn direct<'l>(lab: &'l Lab, on_sender: &str, on_receiver: &str) -> Result<Path<'l>, String> {
+    let (from, to) = (&lab.senders()[0], lab.receiver());
+    shell(from, on_sender)?;
+    shell(to, on_receiver)?;
+    Ok(Path { from, to, address: lab.links()[0].receiver.ipv4[0] })
 }
 
-#[test]
-fn a_packet_steered_by_rps_is_counted_once() {
-    const NAME: &str = "a_packet_steered_by_rps_is_counted_once";
-    let _machine = machine();
-    let Some(lab) = lab(NAME, 1) else { return };
+fn steered(lab: &Lab) -> Result<Path<'_>, String> {
     // Without TSO a veth also polls for single datagrams (`veth_skb_is_eligible_for_gro`,
     // drivers/net/veth.c, Linux 6.12).
-    let ends = [&lab.senders()[0], lab.receiver()];
-    if let Some(why) = ends.iter().find_map(|end| shell(end, "ethtool -K eth0 tso off").err()) {
-        return skip(NAME, why);
-    }
-    let sys = lab.receiver().sys_path().map_err(|error| error.to_string());
-    let set = |sys: &std::path::Path| fs::write(sys.join("class/net/eth0/queues/rx-0/rps_cpus"), "2");
-    if let Err(why) = sys.and_then(|sys| set(sys).map_err(|error| error.to_string())) {
-        return skip(NAME, why);
-    }
-    assert_counted_once(NAME, &direct(&lab), 1);
-}
-
-#[test]
-fn a_bridged_packet_is_counted_once() {
-    const NAME: &str = "a_bridged_packet_is_counted_once";
-    let _machine = machine();
-    let Some(lab) = lab(NAME, 2) else { return };
-    match bridged(&lab) {
-        Ok(path) => assert_counted_once(NAME, &path, 1),
-        Err(why) => skip(NAME, why),
-    }
+    let path = direct(lab, "ethtool -K eth0 tso off", "ethtool -K eth0 tso off")?;
+    let sys = path.to.sys_path().map_err(|error| error.to_string())?;
+    fs::write(sys.join("class/net/eth0/queues/rx-0/rps_cpus"), "2").map_err(|error| error.to_string())?;
+    Ok(path)
 }
 
 /// The path between the two senders of a lab, with the receiver as a bridge.
@@ -202,6 +161,54 @@ fn bridged(lab: &Lab) -> Result<Path<'_>, String> {
     Ok(Path { from, to, address: Ipv4Addr::new(192, 0, 2, 2) })
 }
 
+/// The path between the two senders of a lab, with the receiver as a router.
+fn routed(lab: &Lab) -> Result<Path<'_>, String> {
+    let [from, to] = lab.senders() else { panic!("two senders") };
+    let [near, far] = lab.links() else { panic!("two links") };
+    let address = far.sender.ipv4[0];
+    shell(lab.receiver(), "echo 1 >/proc/sys/net/ipv4/ip_forward")?;
+    shell(from, &format!("ip route add {address} via {}", near.receiver.ipv4[0]))?;
+    Ok(Path { from, to, address })
+}
+
+#[test]
+fn a_packet_is_counted_once_on_every_path() {
+    const NAME: &str = "a_packet_is_counted_once_on_every_path";
+    let _machine = machine();
+    for (name, senders, in_one, prepare) in PATHS {
+        let Some(lab) = lab(NAME, senders) else { return };
+        let path = prepare(&lab).and_then(|path| count_arrivals(path.to).map(|()| path));
+        match path {
+            Ok(path) => assert_counted_once(&format!("{NAME}: {name}"), &path, in_one),
+            Err(why) => skip(NAME, format!("{name}: {why}")),
+        }
+    }
+}
+
+/// Asserts that each sent packet is counted once, whatever the path.
+fn assert_counted_once(test: &str, path: &Path<'_>, in_one: usize) {
+    let mut counts = Vec::new();
+    for _ in 0..ATTEMPTS {
+        let before = arrivals(path.to);
+        let cost = match observe(false, || send(path, in_one)) {
+            Ok(cost) => cost,
+            Err(why) => return skip(test, why),
+        };
+        let arrived = arrivals(path.to) - before;
+        assert_eq!(cost.counting_point.value().map(String::as_str), Some(COUNTING_POINT));
+        let all = cost.all_cpus();
+        println!("{test}: {arrived} arrived, {} counted, {} polled", all.entered_packets, all.packets);
+        assert!(arrived > 0, "{test}: nothing arrived");
+        if is_exact(all.entered_packets, PACKETS) {
+            // The filter counts each packet, unless packets have several segments or are merged.
+            assert!(in_one > 1 || arrived as usize == PACKETS, "{test}: {arrived} arrived");
+            return;
+        }
+        counts.push(all.entered_packets);
+    }
+    panic!("{test}: {counts:?} of {PACKETS} are counted");
+}
+
 /// Nearly all NET_RX time has a path, and all packets of the bridge have the same one.
 #[test]
 fn a_bridged_packet_is_charged_to_its_path() {
@@ -213,8 +220,7 @@ fn a_bridged_packet_is_charged_to_its_path() {
         Err(why) => return skip(NAME, why),
     };
     for attempt in 1..=ATTEMPTS {
-        let session = CostSession::start_with_paths(&Host::live(), None);
-        let cost = match observe_with(session, || send(&path, 1)) {
+        let cost = match observe(true, || send(&path, 1)) {
             Ok(cost) => cost,
             Err(why) => return skip(NAME, why),
         };
@@ -228,42 +234,10 @@ fn a_bridged_packet_is_charged_to_its_path() {
         let charged_ns = paths.iter().map(|path| path.taken_ns + path.own_ns).sum::<u64>() as f64;
         let share = charged_ns / cost.all_cpus().net_rx_ns as f64;
         println!("{NAME}: {} of {PACKETS} packets, {share:.3} of NET_RX", through.packets);
-        let exact = (through.packets as f64 / PACKETS as f64 - 1.0).abs() <= ALLOWED;
-        if exact && (CHARGED..=1.01).contains(&share) {
+        if is_exact(through.packets, PACKETS) && (CHARGED..=1.01).contains(&share) {
             return;
         }
         assert!(attempt < ATTEMPTS, "{paths:#?}");
-    }
-}
-
-#[test]
-fn a_routed_packet_is_counted_once() {
-    const NAME: &str = "a_routed_packet_is_counted_once";
-    let _machine = machine();
-    let Some(lab) = lab(NAME, 2) else { return };
-    let [from, to] = lab.senders() else { panic!("two senders") };
-    let [near, far] = lab.links() else { panic!("two links") };
-    let address = far.sender.ipv4[0];
-    let ready = shell(lab.receiver(), "echo 1 >/proc/sys/net/ipv4/ip_forward")
-        .and_then(|_| shell(from, &format!("ip route add {address} via {}", near.receiver.ipv4[0])));
-    if let Err(why) = ready {
-        return skip(NAME, why);
-    }
-    assert_counted_once(NAME, &Path { from, to, address }, 1);
-}
-
-#[test]
-fn each_segment_of_a_gso_packet_is_counted_once() {
-    const NAME: &str = "each_segment_of_a_gso_packet_is_counted_once";
-    let _machine = machine();
-    let Some(lab) = lab(NAME, 1) else { return };
-    // As one packet on the wire, then as segments that the sender's stack makes.
-    for offload in ["on", "off"] {
-        let set = format!("ethtool -K eth0 tx-udp-segmentation {offload}");
-        if let Err(why) = shell(&lab.senders()[0], &set) {
-            return skip(NAME, why);
-        }
-        assert_counted_once(NAME, &direct(&lab), SEGMENTS);
     }
 }
 
@@ -278,10 +252,10 @@ fn a_frame_dropped_by_xdp_is_counted_once() {
         Ok(sink) => sink,
         Err(why) => return skip(NAME, why),
     };
-    let path = direct(&lab);
+    let path = direct(&lab, "true", "true").expect("no commands");
     for attempt in 1..=ATTEMPTS {
         let before = sink.account().expect("its account").received;
-        let cost = match observe(|| send(&path, 1)) {
+        let cost = match observe(false, || send(&path, 1)) {
             Ok(cost) => cost,
             Err(why) => return skip(NAME, why),
         };
@@ -289,7 +263,7 @@ fn a_frame_dropped_by_xdp_is_counted_once() {
         let packets = cost.all_cpus().entered_packets;
         println!("{NAME}: {drops} dropped, {packets} counted");
         assert!(drops as usize >= PACKETS * 9 / 10, "{drops}");
-        if (packets as f64 / drops as f64 - 1.0).abs() <= ALLOWED {
+        if is_exact(packets, drops as usize) {
             return;
         }
         assert!(attempt < ATTEMPTS, "{packets} of {drops} are counted");
