@@ -116,23 +116,3 @@ fn wait_sites_merge_cpus_and_separate_lock_kinds() {
         serde_json::from_str(&serde_json::to_string(&contention).expect("JSON")).expect("the same");
     assert_eq!(parsed, contention);
 }
-
-#[test]
-fn lock_kind_is_derived_from_the_tracepoint_flags() {
-    let kinds = [
-        (1, LockKind::Spinlock),
-        (3, LockKind::RwlockRead),
-        (5, LockKind::RwlockWrite),
-        (33, LockKind::MutexSpin),
-        (32, LockKind::Mutex),
-        (2, LockKind::RwsemRead),
-        (4, LockKind::RwsemWrite),
-        (18, LockKind::PercpuRwsemRead),
-        (20, LockKind::PercpuRwsemWrite),
-        (10, LockKind::Rt),
-        (0, LockKind::Other),
-    ];
-    for (flags, lock) in kinds {
-        assert_eq!(LockKind::from_flags(flags), lock, "{flags}");
-    }
-}

@@ -49,7 +49,6 @@ pub(super) fn softirq_name(vector: u16) -> &'static str {
     SOFTIRQS.get(usize::from(vector)).copied().unwrap_or("unknown")
 }
 
-/// Looks up causes in one window.
 #[derive(Debug)]
 pub(super) struct CauseFinder<'w> {
     pub(super) timeline: &'w WindowTimeline,

@@ -133,7 +133,6 @@ impl DelayTrace {
         (1..).zip(sockets).collect()
     }
 
-    /// The slices of interrupts, softirqs and threads.
     fn write_slices(&self, writer: &mut ChromeWriter<'_>, names: &BTreeMap<u32, String>) -> io::Result<()> {
         let mut open_slices: BTreeMap<u32, (u64, Cow<'_, str>)> = BTreeMap::new();
         for event in &self.window.events {

@@ -91,7 +91,6 @@ impl DropsWatch {
         self.look.pause()
     }
 
-    /// Restarts the counting with the loaded programs.
     fn resume(&mut self, host: &Host) -> Result<(), TraceError> {
         let reading = DropsReading::observe(host, &self.subject, &self.interfaces);
         self.look.resume()?;

@@ -105,7 +105,6 @@ pub(super) fn finish<'n>(
     svg.replacen(" onload=\"init(evt)\"", "", 1)
 }
 
-/// Removes the first part between these texts.
 fn remove_part(text: &str, begin: &str, end: &str) -> String {
     let range = text.find(begin).and_then(|from| Some((from, from + text[from..].find(end)? + end.len())));
     range.map_or_else(|| text.to_owned(), |(from, to)| format!("{}{}", &text[..from], &text[to..]))

@@ -111,7 +111,6 @@ pub(crate) fn kernel_addresses(chain: &[u64]) -> Vec<u64> {
     kernel.map(|(_, address)| address).collect()
 }
 
-/// The requested CPUs that are online.
 fn cpus(host: &Host, options: &ProfileOptions) -> Result<Vec<u32>, TraceError> {
     let is_requested = |cpu: &u32| options.cpus.as_ref().is_none_or(|cpus| cpus.contains(cpu));
     Ok(online_cpus(host)?.iter().filter(is_requested).collect())

@@ -256,9 +256,4 @@ mod tests {
             "a batch of ten has little cost per batch: {larger:?}"
         );
     }
-
-    #[test]
-    fn fit_without_packets_is_none() {
-        assert_eq!(BatchCost::fit(&[class(10, 0, 500.0)], 50.0), None);
-    }
 }

@@ -179,7 +179,6 @@ pub enum Remedy {
 impl Remedy {
     const ALL: [Self; 4] = [Self::Boost, Self::SpreadSoftirqs, Self::SeparateThreads, Self::LargerBuffer];
 
-    /// Why a change is not possible.
     fn obstacle(self) -> &'static str {
         match self {
             Self::SeparateThreads => {
@@ -492,7 +491,6 @@ impl ServiceDemand {
         changes.collect()
     }
 
-    // Average cost of the CPUs that have this cost.
     fn average(&self, cost: impl Fn(&CpuDemand) -> (Option<BatchCost>, f64)) -> Option<BatchCost> {
         let costs: Vec<(BatchCost, f64)> = self
             .cpus

@@ -115,7 +115,6 @@ fn nft(lab: &Lab, rules: &str) {
     assert!(status.success(), "{rules}");
 }
 
-/// A spot, and the setting that makes it hot.
 struct Cause<'a> {
     spot: &'static str,
     set: &'a dyn Fn(bool),

@@ -148,7 +148,6 @@ fn sockets(evidence: &PacketEvidence, port: u16) -> String {
     }
 }
 
-/// Whether a socket's name contains this port.
 pub(super) fn is_of_port(place: &str, port: u16) -> bool {
     let suffix = format!(":{port}");
     place.split(' ').any(|word| word.ends_with(&suffix))

@@ -12,11 +12,9 @@ use super::{AccountingPath, LossExactness, PacketAccounting, PathStep, StageLoss
 use crate::drops::causes;
 use crate::drops::packet_counts::{NamespaceScope, PacketDirection, PacketOrigin, PathPoint, PortSubject};
 
-/// Losses without a stage yet.
 struct UnplacedLosses(Vec<PlacedLoss>);
 
 impl UnplacedLosses {
-    /// Removes the losses of a stage.
     fn take(&mut self, is_of: impl Fn(&PlacedLoss) -> bool) -> Vec<StageLoss> {
         let (stage_losses, remaining) = std::mem::take(&mut self.0).into_iter().partition(is_of);
         self.0 = remaining;

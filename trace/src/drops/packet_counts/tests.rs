@@ -121,35 +121,6 @@ fn transactions_are_counted_at_each_path_point() {
 }
 
 #[test]
-fn truncated_reads_and_full_receive_buffers_are_counted_separately() {
-    let Some(lab) = lab("truncated_reads_and_full_receive_buffers_are_counted_separately") else { return };
-    let server = socket(lab.receiver(), "0.0.0.0:5300");
-    let sender = socket(&lab.senders()[0], "0.0.0.0:0");
-    let tracer = start_tracer(lab.receiver(), &subject(&[PORT]));
-    // Some are longer than the read buffer, some equal.
-    send(&sender, address(&lab, PORT), [10, 100, 20, 50, 100, 0, 51, 3]);
-    until(&tracer, |counts| counts.packets(PathPoint::Delivered, Request) == 8);
-    let mut buffer = [0; 50];
-    for _ in 0..8 {
-        server.recv_from(&mut buffer).unwrap();
-    }
-    let counts = until(&tracer, |_| true);
-    let count = |point| counts.packets(point, Request);
-    let reads = (count(PathPoint::Read), count(PathPoint::Truncated), count(PathPoint::LengthUnknown));
-    assert_eq!(reads, (8, 3, 0), "{counts:#?}");
-    rustix::net::sockopt::set_socket_recv_buffer_size(&server, 4096).unwrap();
-    send(&sender, address(&lab, PORT), [100; 500]);
-    let full = until(&tracer, |now| {
-        let new = now.since(&counts);
-        new.packets(PathPoint::Delivered, Request) + new.lost_for("SOCKET_RCVBUFF", Request) >= 500
-    })
-    .since(&counts);
-    let buffer_drops = full.lost_for("SOCKET_RCVBUFF", Request);
-    assert!(buffer_drops > 400, "{full:#?}");
-    assert_eq!(full.packets(PathPoint::Delivered, Request), 500 - buffer_drops, "{full:#?}");
-}
-
-#[test]
 fn ipv6_packets_are_counted_for_one_port_all_ports_or_one_peer() {
     let Some(lab) = lab("ipv6_packets_are_counted_for_one_port_all_ports_or_one_peer") else { return };
     let result = lab.receiver().run(|| UdpSocket::bind("[::1]:5300")).unwrap();

@@ -1,5 +1,4 @@
 use super::*;
-use linerate_testkit::skip;
 use proptest::prelude::*;
 
 /// BTF with an int, a structure of one member, and the enum, in the kernel's layout.
@@ -53,22 +52,6 @@ fn btf_without_drop_reasons_has_no_names() {
     assert_eq!(names(&btf("zone_type")), None);
     assert_eq!(names(b""), None);
     assert_eq!(names(b"\x7fELF"), None);
-}
-
-#[test]
-fn drop_reasons_of_the_running_kernel_are_read() {
-    let test = "drop_reasons_of_the_running_kernel_are_read";
-    let bytes = match std::fs::read("/sys/kernel/btf/vmlinux") {
-        Ok(bytes) => bytes,
-        Err(why) => return skip(test, format_args!("no BTF: {why}")),
-    };
-    let Some(names) = names(&bytes) else {
-        let has_name = bytes.windows(ENUM.len()).any(|window| window == ENUM);
-        assert!(!has_name, "the kernel has drop reasons");
-        return skip(test, "drop reasons came with Linux 5.17");
-    };
-    let all: Vec<&str> = names.values().map(String::as_str).collect();
-    assert!(all.contains(&"NOT_SPECIFIED") && all.contains(&"NO_SOCKET") && names.len() > 10, "{all:?}");
 }
 
 proptest! {

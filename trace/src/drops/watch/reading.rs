@@ -188,7 +188,6 @@ impl DropsReading {
         }
     }
 
-    // Evidence since an earlier reading.
     pub(super) fn since(&self, earlier: &Self, subject: PortSubject, seen: PacketCounts) -> PacketEvidence {
         let mut unread = self.unread.clone();
         unread.extend(earlier.unread.iter().filter(|line| !self.unread.contains(line)).cloned());

@@ -107,30 +107,3 @@ pub(super) fn colour(frame: &StackFrame) -> Color {
     let shift = |value: u8| (i16::from(value) + shade).clamp(0, 255) as u8;
     Color { r: shift(r), g: shift(g), b: shift(b) }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn kernel(name: &str) -> StackFrame {
-        StackFrame { name: name.to_owned(), module: None, kind: FrameKind::Kernel }
-    }
-
-    #[test]
-    fn functions_map_to_packet_path_parts() {
-        for (name, part_name) in [
-            ("native_queued_spin_lock_slowpath", "waiting for locks"),
-            ("nft_do_chain", "filter, taps, BPF"),
-            ("udp_sendmsg", "sending"),
-            ("ip_send_skb", "sending"),
-            ("udp_queue_rcv_one_skb", "sockets"),
-            ("fib_table_lookup", "route, IP"),
-            ("dev_gro_receive", "driver, NAPI, GRO"),
-            ("handle_softirqs", "interrupts, scheduler"),
-            ("do_syscall_64", "other kernel"),
-        ] {
-            assert_eq!(part(&kernel(name)).name, part_name, "{name}");
-        }
-        assert_eq!(part(&StackFrame { kind: FrameKind::User, ..kernel("memcpy") }).name, "application");
-    }
-}

@@ -86,11 +86,6 @@ fn percentages_are_shares_of_the_view() {
 }
 
 #[test]
-fn profile_without_busy_samples_has_no_flame_graph() {
-    assert_eq!(svg(&profile("10 swapper idle do_idle"), &drawing()).unwrap(), None);
-}
-
-#[test]
 fn legend_fits_into_the_picture_height() {
     let picture = svg(&profile(STACKS), &drawing()).unwrap().unwrap();
     let height = attribute(&picture, "height").unwrap();

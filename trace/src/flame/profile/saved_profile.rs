@@ -67,14 +67,6 @@ mod tests {
     use crate::flame::fixture::profile;
 
     #[test]
-    fn saved_profiles_parse_to_the_same_value() {
-        let profile =
-            profile("2 openssl task main;aes\n3 x softirq main;handle_softirqs;net_rx_action\n5 y idle z\n");
-        let text = serde_json::to_string(&profile).unwrap();
-        assert_eq!(serde_json::from_str::<StackProfile>(&text).unwrap(), profile);
-    }
-
-    #[test]
     fn inconsistent_profiles_are_refused() {
         let good = profile("2 openssl task main;aes\n");
         let load_error = |change: fn(&mut StackProfile)| {

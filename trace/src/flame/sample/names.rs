@@ -60,7 +60,6 @@ impl FunctionNames {
         self.frames
     }
 
-    /// Missing symbols and the reason.
     pub(super) fn notes(&self) -> Vec<String> {
         let mut notes: Vec<String> = Vec::new();
         if let Some(why) = self.symbols.why_unknown() {

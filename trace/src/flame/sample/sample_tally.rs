@@ -63,7 +63,6 @@ impl SampleTally {
         }
     }
 
-    // Looks up symbols of the samples since the last call.
     pub(super) fn look_up_symbols(&mut self, host: &Host, names: &mut FunctionNames) {
         let raw = std::mem::take(&mut self.raw);
         let mut addresses_by_pid: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
