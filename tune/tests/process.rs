@@ -120,22 +120,6 @@ fn undo_all(scratch: &Scratch) -> UndoReport {
 }
 
 #[test]
-fn process_settings_are_restored_exactly() {
-    let scratch = Scratch::new();
-    let server = Server::start();
-    let Some(changes) = changes("process_settings_are_restored_exactly", &server) else { return };
-    let host = Host::live();
-    let read = || changes.each_ref().map(|(setting, _)| setting.read(&host).expect("read"));
-    let before = read();
-    make(&scratch, &changes);
-    assert_eq!(read(), changes.each_ref().map(|(_, to)| to.clone()));
-    assert!(states(&scratch).iter().all(|state| *state == SettingState::InEffect));
-    let report = undo_all(&scratch);
-    assert!(report.settings.iter().all(|setting| setting.outcome == UndoOutcome::Restored), "{report:?}");
-    assert_eq!(read(), before);
-}
-
-#[test]
 fn undo_reports_and_keeps_process_settings_changed_by_others() {
     let scratch = Scratch::new();
     let server = Server::start();

@@ -4,9 +4,8 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::Command;
 use std::time::Duration;
 
-use linerate_host::{Setting, SettingValue};
+use linerate_host::SettingValue;
 use linerate_lab::LabChild;
-use linerate_tune::journal::record::UndoOutcome;
 use linerate_tune::status::{SettingState, TuneState};
 
 use crate::TrialResult;
@@ -56,41 +55,32 @@ fn assert_undo_restores_all(scene: &Scene, before: &std::collections::BTreeMap<S
 }
 
 pub(crate) fn undo_restores_settings_after_a_kill_at_any_step_of_a_tune() -> TrialResult {
-    let scene = Scene::new()?;
-    let before = scene.values();
-    for step in 0.. {
-        scene.delete_journal();
-        let mut child = scene.start(&[], &["tune", &scene.directory(), "stepping"]);
-        let is_killed = kill_at(&mut child, step);
-        if is_killed {
-            assert!(scene.status().tunes.iter().all(|tune| tune.state == TuneState::Died), "step {step}");
-        }
-        assert_undo_restores_all(&scene, &before, &format!("step {step}"));
-        if !is_killed {
-            assert!(step > changes().len() * 4, "only {step} steps");
-            println!("killed at {step} steps of a tune");
-            return Ok(());
-        }
-    }
-    Ok(())
+    kill_at_any_step("tune", &TuneState::Died, changes().len() * 4)
 }
 
 pub(crate) fn undo_restores_settings_after_a_kill_at_any_step_of_an_undo() -> TrialResult {
+    kill_at_any_step("undo", &TuneState::UndoDied, changes().len() * 2)
+}
+
+/// Kills a role, which has more than `least` steps, at each of them. Each kill leaves this state.
+fn kill_at_any_step(role: &str, state: &TuneState, least: usize) -> TrialResult {
     let scene = Scene::new()?;
     let before = scene.values();
     for step in 0.. {
         scene.delete_journal();
-        kill_at(&mut scene.start(&[], &["tune", &scene.directory(), "stepping"]), 10_000);
-        assert_ne!(scene.values(), before);
-        let is_killed = kill_at(&mut scene.start(&[], &["undo", &scene.directory(), "stepping"]), step);
-        if is_killed {
-            assert!(scene.status().tunes.iter().all(|tune| tune.state == TuneState::UndoDied), "step {step}");
+        if role == "undo" {
+            kill_at(&mut scene.start(&[], &["tune", &scene.directory(), "stepping"]), 10_000);
+            assert_ne!(scene.values(), before);
         }
-        assert_undo_restores_all(&scene, &before, &format!("step {step} of the undo"));
+        let is_killed = kill_at(&mut scene.start(&[], &[role, &scene.directory(), "stepping"]), step);
+        if is_killed {
+            assert!(scene.status().tunes.iter().all(|tune| tune.state == *state), "{role}: step {step}");
+        }
+        assert_undo_restores_all(&scene, &before, &format!("{role}: step {step}"));
         if !is_killed {
-            assert!(step > changes().len() * 2, "only {step} steps");
-            println!("killed at {step} steps of an undo");
-            return Ok(());
+            assert!(step > least, "only {step} steps");
+            println!("killed at {step} steps: {role}");
+            break;
         }
     }
     Ok(())
@@ -131,57 +121,22 @@ fn has_strace() -> TrialResult {
 }
 
 pub(crate) fn undo_restores_settings_after_a_kill_at_any_journal_system_call() -> TrialResult {
-    has_strace()?;
-    let scene = Scene::new()?;
-    let before = scene.values();
-    let kills: usize = ["openat", "pwrite64", "fdatasync", "fallocate", "fcntl", "fsync"]
-        .into_iter()
-        .map(|call| kill_at_system_calls(&scene, "tune", call, &before))
-        .sum();
-    assert!(kills > 50, "{kills}");
-    println!("killed at {kills} system calls");
-    Ok(())
+    let calls = ["openat", "pwrite64", "fdatasync", "fallocate", "fcntl", "fsync"];
+    kill_at_any_call("tune", &calls, 50)
 }
 
 pub(crate) fn undo_can_be_repeated_after_a_kill_at_any_journal_system_call() -> TrialResult {
+    // Without openat, most of whose calls read settings: the steps of an undo cover these. Each
+    // record is written and synchronized: two per setting, and the first and last of the undo.
+    kill_at_any_call("undo", &["pwrite64", "fdatasync", "fallocate", "fcntl", "fsync"], changes().len() * 2)
+}
+
+fn kill_at_any_call(role: &str, calls: &[&str], least: usize) -> TrialResult {
     has_strace()?;
     let scene = Scene::new()?;
     let before = scene.values();
-    // Without openat, most of whose calls read settings: the steps of an undo cover these.
-    let kills: usize = ["pwrite64", "fdatasync", "fallocate", "fcntl", "fsync"]
-        .into_iter()
-        .map(|call| kill_at_system_calls(&scene, "undo", call, &before))
-        .sum();
-    // Each record is written and synchronized: two per setting, and the first and last of the undo.
-    assert!(kills > changes().len() * 2, "{kills}");
-    println!("killed at {kills} system calls of an undo");
-    Ok(())
-}
-
-pub(crate) fn undo_keeps_values_that_others_set() -> TrialResult {
-    let scene = Scene::new()?;
-    let mut before = scene.values();
-    kill_at(&mut scene.start(&[], &["tune", &scene.directory(), "stepping"]), 10_000);
-    let early_demux = Setting::sysctl("net.ipv4.udp_early_demux");
-    scene.set(&Setting::sysctl("net.ipv4.conf.eth0.rp_filter"), "0")?;
-    scene.set(&early_demux, "1")?;
-    // A mask that undoing the change of channels may reset.
-    let direction = linerate_host::setting::QueueDirection::Receive;
-    let rps = Setting::QueueCpus { interface: "eth0".to_owned(), direction, queue: 0 };
-    scene.set(&rps, "2")?;
-    before.insert(rps.to_string(), scene.inside(|| rps.read(&scene.host)).expect("read").to_string());
-    let report = scene.undo();
-    let outcome = |name: &str| {
-        report.settings.iter().find(|setting| setting.name == name).map(|setting| &setting.outcome)
-    };
-    assert_eq!(outcome("net.ipv4.udp_early_demux"), Some(&UndoOutcome::Already));
-    let original = before.insert("net.ipv4.conf.eth0.rp_filter".to_owned(), "0".to_owned());
-    let expected = if original.as_deref() == Some("0") {
-        UndoOutcome::Already
-    } else {
-        UndoOutcome::Drift { found: SettingValue::new("0") }
-    };
-    assert_eq!(outcome("net.ipv4.conf.eth0.rp_filter"), Some(&expected));
-    assert_eq!(scene.values(), before);
+    let kills: usize = calls.iter().map(|call| kill_at_system_calls(&scene, role, call, &before)).sum();
+    assert!(kills > least, "{kills}");
+    println!("killed at {kills} system calls: {role}");
     Ok(())
 }

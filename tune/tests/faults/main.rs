@@ -19,13 +19,10 @@ const TESTS: &[NamedTest] = named_tests![
     kill::undo_restores_settings_after_a_kill_at_any_step_of_an_undo,
     kill::undo_restores_settings_after_a_kill_at_any_journal_system_call,
     kill::undo_can_be_repeated_after_a_kill_at_any_journal_system_call,
-    kill::undo_keeps_values_that_others_set,
     guard::confirmed_tune_stays_in_effect,
-    guard::tune_of_a_killed_maker_is_undone_immediately,
     guard::guard_inherits_no_descriptor_session_or_directory,
     guard::a_killed_guard_leaves_an_overdue_tune,
     disk::tune_is_refused_at_the_start_if_the_disk_is_full,
-    disk::disk_that_fills_up_midway_loses_no_journal_record,
     disk::values_that_a_change_reset_leave_space_for_its_undo,
 ];
 

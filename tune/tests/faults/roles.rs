@@ -14,16 +14,12 @@ use linerate_tune::{NamedDevice, guard};
 
 use crate::scene::{INTERFACE, changes};
 
-/// Runs a role to its end.
 pub(crate) fn play(role: &str, words: &[&str]) -> ExitCode {
     match (role, words) {
         ("tune", [directory, pace]) => tune(directory, &PacedHost::new(pace), None),
         ("undo", [directory, pace]) => {
             let mut writer = StateStore::at(*directory).lock().expect("locked");
             undo(&mut writer, &PacedHost::new(pace), None, Asked).expect("undone");
-        }
-        ("guarded", [directory, pace, "maker"]) => {
-            tune(directory, &PacedHost::new(pace), Some(UndoDeadline::Maker {}));
         }
         ("guarded", [directory, pace, seconds]) => {
             let seconds: u64 = seconds.parse().expect("a number");

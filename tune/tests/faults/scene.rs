@@ -13,7 +13,6 @@ use linerate_tune::transaction::{UndoReport, undo};
 
 pub(crate) const INTERFACE: &str = "eth0";
 
-/// A lab with a state directory.
 pub(crate) struct Scene {
     pub(crate) lab: Lab,
     pub(crate) host: Host,

@@ -11,7 +11,6 @@ use linerate_tune::journal::{JournalWriter, StateStore};
 use linerate_tune::status::JournalStatus;
 use linerate_tune::transaction::{ChangeTarget, TuneError, TuneStart, UndoReport, undo};
 
-/// The result of a write to a setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Manner {
     Obeys,
@@ -146,7 +145,6 @@ impl ChangeTarget for Fake {
     }
 }
 
-/// A temporary state directory.
 pub(crate) struct Scratch {
     directory: tempfile::TempDir,
 }

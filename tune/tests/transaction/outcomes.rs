@@ -15,7 +15,6 @@ use linerate_tune::{NamedDevice, TunePlan};
 
 use crate::fake::{Fake, Manner, Scratch, begin, setting, status, value};
 
-/// A tune of one change.
 fn tune(scratch: &Scratch, target: &impl ChangeTarget, start: TuneStart<'_>, setting: &Setting, to: &str) {
     let mut writer = scratch.lock();
     let mut transaction = TuneTransaction::begin(&mut writer, target, start).expect("begun");
@@ -471,26 +470,6 @@ fn with_interrupt(name: &str, action: &str, mask: &str) -> Host {
         ("/proc/irq/30/smp_affinity".to_owned(), format!("{mask}\n")),
         ("/proc/sys/kernel/random/boot_id".to_owned(), "boot-1\n".to_owned()),
     ])
-}
-
-#[test]
-fn status_and_undo_follow_interrupts_of_a_renamed_interface() {
-    // Renamed while it was up, then while it was down.
-    for action in ["eth0-TxRx-0", "lan0-TxRx-0"] {
-        let scratch = Scratch::new();
-        let host = with_interrupt("eth0", "eth0-TxRx-0", "00000001");
-        let setting = |action: &str| Setting::IrqAffinity { irq: 30, action: action.to_owned() };
-        tune(&scratch, &host, begin_for_device(&host), &setting("eth0-TxRx-0"), "2");
-        let renamed_host = with_interrupt("lan0", action, "00000002");
-        assert_eq!(
-            status(&scratch, &renamed_host).tunes[0].settings[0].state,
-            SettingState::InEffect,
-            "{action}"
-        );
-        let report = undo(&mut scratch.lock(), &renamed_host, None, Asked).expect("undone");
-        assert_eq!(report.settings[0].outcome, UndoOutcome::Restored, "{action}");
-        assert_eq!(setting(action).read(&renamed_host).expect("read"), value("00000001"));
-    }
 }
 
 /// Another device that has the same name keeps its affinities.

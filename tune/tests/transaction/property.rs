@@ -32,7 +32,6 @@ fn manner() -> impl Strategy<Value = Manner> {
     ]
 }
 
-/// Makes a whole tune.
 fn tune(fake: &Fake, scratch: &Scratch, changes: &Changes) -> Result<(), TuneError> {
     let mut writer = scratch.lock();
     let mut transaction = TuneTransaction::begin(&mut writer, fake, begin())?;
@@ -50,7 +49,6 @@ fn state(fake: &Fake) -> BTreeMap<Setting, String> {
     (0..SETTINGS).map(|number| (setting(number), fake.now(&setting(number)))).collect()
 }
 
-/// Asserts that every state that status reports is true.
 fn status_is_true(fake: &Fake, scratch: &Scratch, foreign: &BTreeMap<Setting, String>) {
     let status = crate::fake::status(scratch, fake);
     for entry in status.tunes.iter().flat_map(|tune| &tune.settings) {
