@@ -93,13 +93,6 @@ mod tests {
 
     use super::*;
 
-    fn host(interfaces: &[(&str, u32)]) -> Host {
-        Host::scripted(interfaces.iter().flat_map(|(name, index)| {
-            let file = |file: &str| format!("/sys/class/net/{name}/{file}");
-            [(file("ifindex"), format!("{index}\n")), (file("address"), "02:00:00:00:00:01\n".to_owned())]
-        }))
-    }
-
     /// A driver that was loaded again.
     #[test]
     fn device_with_a_new_index_is_found_by_its_bus() {
@@ -129,16 +122,5 @@ mod tests {
         assert_eq!(status(&[card("eth0", 9, "02:00:00:00:00:01", "0000:01:00.0")]), DeviceStatus::Same);
         // The index of another network namespace.
         assert_eq!(status(&[card("eth0", 4, "02:00:00:00:00:07", "0000:02:00.0")]), DeviceStatus::Replaced);
-    }
-
-    #[test]
-    fn renamed_replaced_and_removed_devices_are_detected() {
-        let device = NamedDevice::observe(&host(&[("eth0", 4)]), "eth0").expect("there");
-        let status = |interfaces: &[(&str, u32)]| device.status(&host(interfaces)).expect("listed");
-        assert_eq!(status(&[("eth0", 4), ("eth1", 5)]), DeviceStatus::Same);
-        assert_eq!(status(&[("lan0", 4)]), DeviceStatus::Renamed("lan0".into()));
-        assert_eq!(status(&[("eth0", 5), ("lan0", 4)]), DeviceStatus::Renamed("lan0".into()));
-        assert_eq!(status(&[("eth0", 5)]), DeviceStatus::Replaced);
-        assert_eq!(status(&[("lo", 1)]), DeviceStatus::Gone);
     }
 }

@@ -164,7 +164,6 @@ impl<'a> GuardWatch<'a> {
         tune.ok_or(TuneError::NoSuchTune { tune: self.tune })
     }
 
-    /// Waits for the maker, the journal or the timer.
     fn wait(&mut self) -> Result<(), JournalError> {
         let watch_error = |errno: Errno| JournalError::File {
             path: self.store.journal_path().display().to_string(),

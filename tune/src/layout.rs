@@ -133,7 +133,6 @@ fn mask(cpus: &CpuSet) -> SettingValue {
     SettingValue::new(cpus.to_mask())
 }
 
-/// A spread as a plan shows it.
 pub(crate) fn interface_layout(spread: &PacketSpread, cpus: &CpuPolicy) -> InterfaceLayout {
     let numbers: BTreeSet<u32> = [&spread.receive_interrupts, &spread.transmit_interrupts]
         .into_iter()

@@ -70,7 +70,6 @@ impl AnswerCounts {
         self.replies as f64 / self.seconds.max(f64::MIN_POSITIVE)
     }
 
-    /// Whether the replies are enough to judge the server.
     fn has_enough_replies(&self) -> bool {
         self.requests >= ENOUGH_REQUESTS && self.per_request().is_some_and(|share| share >= REPLIES)
     }

@@ -173,16 +173,4 @@ mod tests {
         assert_eq!(of_ports(&[8053, 443]).map(|product| product.id.as_str()), Some("quic"));
         assert_eq!(of_ports(&[53]), None);
     }
-
-    #[test]
-    fn with_cpus_replaces_n_only_as_a_whole_word() {
-        let option = |setting: &str| ProductOption {
-            gives: OptionEffect::Workers,
-            setting: setting.to_owned(),
-            since: None,
-            source: String::new(),
-        };
-        assert_eq!(option("server-count: N").with_cpus(8), "server-count: 8");
-        assert_eq!(option("named -n N; NUMBER").with_cpus(2), "named -n 2; NUMBER");
-    }
 }

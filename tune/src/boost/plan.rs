@@ -331,7 +331,6 @@ impl BoostDraft {
     }
 }
 
-/// Why a single socket cannot be steered.
 fn single_socket_reason(readers: usize) -> String {
     match readers {
         0 => "one socket, and no thread was seen to read it: nothing can be steered".to_owned(),

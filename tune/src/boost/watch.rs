@@ -193,7 +193,6 @@ impl BoostWatch<'_> {
         self.needs_fix = true;
     }
 
-    /// Observes the server again.
     fn observe(&mut self) {
         // For the first observation the pins of the boost are known, so that a short look is enough.
         let is_ambiguous = self.known.as_ref().is_some_and(|(server, _)| snapshot::is_unclear(server));
@@ -311,7 +310,6 @@ impl BoostWatch<'_> {
         waiting.into_iter().for_each(&mut *self.tell);
     }
 
-    /// Reports a warning once.
     fn warn(&mut self, why: String) {
         if self.last_warning.as_ref() != Some(&why) {
             self.last_warning = Some(why.clone());

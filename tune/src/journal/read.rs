@@ -88,7 +88,6 @@ pub(super) fn parse(text: &[u8]) -> ParsedJournal {
 }
 
 impl ParsedJournal {
-    /// Number of the last entry.
     pub(super) fn last_sequence(&self) -> u64 {
         self.entries.last().map_or(0, |entry| entry.sequence)
     }

@@ -57,7 +57,6 @@ pub struct ServiceMeter<'a> {
     reader: SampleReader,
 }
 
-/// Counters at one moment.
 struct ServiceCounters {
     at: Instant,
     arrived: u64,

@@ -5,7 +5,6 @@ use linerate_host::{Host, Setting, SettingValue, diagnosis};
 
 use super::{ChangeImpact, PlannedChange, SkippedFinding, TargetSetting};
 
-/// A plan while its changes are collected.
 pub(super) struct PlanDraft<'a> {
     host: &'a Host,
     pub(super) changes: Vec<PlannedChange>,

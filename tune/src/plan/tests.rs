@@ -137,7 +137,6 @@ fn packet_spreading_is_held_back_while_threads_share_one_socket() {
     }
 }
 
-/// A socket per thread has to come first.
 #[test]
 fn packets_are_spread_once_each_thread_has_its_own_socket() {
     let mut tree = fixture("makita-2016").expect("a fixture").first;
@@ -292,7 +291,6 @@ fn custom_profile_controls_free_cpus_and_gro_forwarding() {
     }
 }
 
-/// Whether a change fixes a finding or is a value of the profile.
 fn has_finding_or_profile_value(change: &PlannedChange, profile: &TuneProfile) -> bool {
     let is_set_by = |value: &crate::profile::ProfileValue| match &value.knob {
         crate::profile::ProfileKnob::Sysctl(name) => change.setting == Setting::sysctl(name.clone()),
@@ -334,7 +332,6 @@ fn plans_for_healthy_guests_place_no_queue_or_interrupt() {
     }
 }
 
-/// A profile that fixes only the findings of one stage changes nothing else.
 #[test]
 fn profile_limited_to_one_stage_fixes_only_findings_of_that_stage() {
     for stage in ["link", "irq", "route"] {

@@ -37,7 +37,6 @@ impl TunePlan {
         text
     }
 
-    /// A setting that two changes name.
     fn duplicate_setting(&self) -> Option<String> {
         let mut unique_settings = std::collections::BTreeSet::new();
         let changes = self.exclusions.iter().chain(&self.changes);

@@ -1,5 +1,4 @@
 use linerate_host::{Host, HostRecording};
-use proptest::prelude::*;
 
 use super::tests::{anyway, plan, recordings};
 use super::*;
@@ -136,29 +135,4 @@ fn check_rejects_plans_that_no_longer_match_the_host() {
     let result = plan
         .check(&Host::scripted([("/sys/class/net/lo/ifindex", "1\n"), ("/sys/class/net/lo/address", "0\n")]));
     assert_eq!(result.expect_err("gone").to_string(), "ens1f0 is gone: make a new plan");
-}
-
-proptest! {
-    #[test]
-    fn arbitrary_text_parses_or_gives_a_one_line_error(text in "\\PC{0,200}") {
-        if let Err(error) = TunePlan::parse(&text, "any") {
-            prop_assert!(!error.to_string().contains('\n'), "{}", error);
-        }
-    }
-}
-
-#[test]
-fn plans_with_missing_lines_parse_or_give_a_one_line_error() {
-    let text = recorded_plan().1.to_json();
-    let lines: Vec<&str> = text.lines().collect();
-    let check = |text: String| {
-        if let Err(error) = TunePlan::parse(&text, "any") {
-            assert!(!error.to_string().contains('\n'), "{error}");
-        }
-    };
-    for missing in (0..lines.len()).step_by(7) {
-        let rest = lines.iter().enumerate().filter(|(number, _)| *number != missing);
-        check(rest.map(|(_, line)| format!("{line}\n")).collect());
-        check(lines[..missing].join("\n"));
-    }
 }

@@ -158,7 +158,6 @@ fn reasons(source: &ProfileText<'_>, reasons: &Reasons) -> Result<BTreeMap<Strin
     reasons.iter().map(id_and_reason).collect()
 }
 
-/// Checks that no finding is in two tables.
 fn check_unique(source: &ProfileText<'_>, file: &ProfileFile) -> Result<(), ProfileError> {
     let tables = [
         ("[fix]", file.fix.keys().collect::<Vec<_>>()),

@@ -1,5 +1,4 @@
 use linerate_host::diagnosis::rules;
-use proptest::prelude::*;
 
 use super::*;
 
@@ -86,17 +85,4 @@ fn parse_errors_name_the_line_and_fit_in_one_line() {
         "{}",
         error(&duplicate)
     );
-}
-
-proptest! {
-    #[test]
-    fn profiles_with_missing_lines_parse_or_give_a_one_line_error(
-        keep in proptest::collection::vec(proptest::bool::weighted(0.95), 200),
-    ) {
-        let lines = BUILTIN[0].1.lines().zip(keep.into_iter().chain(std::iter::repeat(true)));
-        let text: String = lines.filter(|(_, keep)| *keep).map(|(line, _)| format!("{line}\n")).collect();
-        if let Err(error) = TuneProfile::parse(&text, "any") {
-            prop_assert!(!error.to_string().contains('\n'), "{}", error);
-        }
-    }
 }

@@ -9,14 +9,12 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 
-/// Whether to wait for the holder of the lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LockWait {
     Yes,
     No,
 }
 
-/// A lock that is held until this is dropped.
 #[derive(Debug)]
 pub(crate) struct FileLock(File);
 

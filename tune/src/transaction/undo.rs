@@ -350,7 +350,6 @@ impl<T: ChangeTarget> UndoRun<'_, T> {
     }
 }
 
-/// Whether the tune only reset an interrupt.
 fn is_moved_interrupt(tracked: &TrackedSetting) -> bool {
     tracked.wanted.is_none() && matches!(tracked.setting, Setting::IrqAffinity { .. })
 }

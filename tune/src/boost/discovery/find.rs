@@ -88,7 +88,6 @@ fn find_at_once(
     })
 }
 
-/// Whether the process exists, in the observed network namespace.
 fn check_process(host: &Host, pid: u32) -> Result<(), DiscoveryError> {
     check_scope(host, &Scope { pid: Some(pid), ..Scope::default() })?;
     match (namespace_inode(host, "thread-self"), namespace_inode(host, &pid.to_string())) {
@@ -105,7 +104,6 @@ fn check_process(host: &Host, pid: u32) -> Result<(), DiscoveryError> {
     }
 }
 
-/// Whether the host has the interfaces and the process of a scope.
 fn check_scope(host: &Host, scope: &Scope) -> Result<(), DiscoveryError> {
     scope.check(host).map_err(|error| DiscoveryError::NotThere(error.to_string()))
 }

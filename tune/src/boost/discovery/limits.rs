@@ -26,7 +26,6 @@ pub(crate) fn cpuset(host: &Host, pid: u32, tid: u32, online: Option<&CpuSet>) -
     (!has_all_online && !cpus.is_empty()).then_some(cpus)
 }
 
-/// The file with the CPUs of a control group.
 struct CpusetFile {
     root: &'static str,
     directory: String,

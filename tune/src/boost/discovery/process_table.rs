@@ -7,7 +7,6 @@ use linerate_host::Host;
 use linerate_host::stage::socket::ServiceSockets;
 use linerate_host::stage::thread::TaskStat;
 
-/// All processes of a host.
 pub(super) struct ProcessTable<'h> {
     host: &'h Host,
     tasks: BTreeMap<u32, TaskStat>,

@@ -7,7 +7,6 @@ use super::*;
 const RUNNING: &str = "running\n";
 const WAIT4: &str = "61 0xffffffff 0x0";
 
-/// A host with a service on port 53.
 struct Tree {
     recording: HostRecording,
     sockets: BTreeMap<&'static str, Vec<String>>,

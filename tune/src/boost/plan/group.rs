@@ -213,7 +213,6 @@ fn parse_steering(text: &str) -> Result<Option<SteeringTable>, String> {
     }
 }
 
-/// Whether each socket has SO_INCOMING_CPU.
 fn every_socket_has_incoming_cpu(group: &ServerGroup) -> bool {
     group.members.iter().all(|member| incoming_cpu(member).flatten().is_some())
 }

@@ -123,7 +123,6 @@ pub(super) fn path_mtu(
     Ok(changes)
 }
 
-/// Busy polling, if that was requested.
 pub(super) fn busy_poll(group: &ServerGroup, choice: &BoostChoice) -> Result<Vec<PlannedChange>, String> {
     let Some(microseconds) = choice.busy_poll_us else { return Ok(Vec::new()) };
     let mut changes = Vec::new();
@@ -197,7 +196,6 @@ fn has_socket(group: &ServerGroup, cookie: u64) -> bool {
     group.members.iter().any(|member| member.socket.cookie == cookie)
 }
 
-/// The interface with the smallest MTU.
 fn smallest_mtu(path: &PacketPath) -> Result<(&LinkState, u32), String> {
     let mut smallest: Option<(&LinkState, u32)> = None;
     for link in path.link.iter().filter(|link| link.is_up()) {

@@ -208,7 +208,6 @@ pub(super) fn sent(server: &mut ObservedServer, packets: u64, largest_bytes: u32
     server.delivery = Known::Value(DeliveryReport { sent, ..before });
 }
 
-/// The CPU of each thread that the plan pins.
 pub(super) fn pins(plan: &super::BoostPlan) -> BTreeMap<u32, String> {
     let pin = |change: &crate::plan::PlannedChange| match &change.setting {
         linerate_host::Setting::ThreadCpus { tid, .. } => Some((*tid, change.to.to_string())),
@@ -217,7 +216,6 @@ pub(super) fn pins(plan: &super::BoostPlan) -> BTreeMap<u32, String> {
     plan.plan.changes.iter().filter_map(pin).collect()
 }
 
-/// The tables of the plan, by protocol and address.
 pub(super) fn tables(plan: &super::BoostPlan) -> BTreeMap<String, String> {
     let table = |change: &crate::plan::PlannedChange| match &change.setting {
         linerate_host::Setting::Steering { protocol, local, .. } => {

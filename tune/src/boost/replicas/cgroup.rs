@@ -188,7 +188,6 @@ impl ReplicaCgroup {
         File::options().write(true).open(self.copy_path(copy).join("cgroup.procs"))
     }
 
-    /// The numbers of the copies.
     pub(super) fn copies(&self) -> Vec<u32> {
         let mut copies: Vec<u32> =
             directories(&self.path).iter().filter_map(|name| name.parse().ok()).collect();
@@ -207,7 +206,6 @@ impl ReplicaCgroup {
         text.parse().map_err(io::Error::other)
     }
 
-    /// Stores the number that [`ReplicaCgroup::restarts`] reads.
     pub(super) fn set_restarts(&self, copy: u32, restarts: u32) -> io::Result<()> {
         let text = restarts.to_string();
         Ok(setxattr(self.copy_path(copy), RESTARTS, text.as_bytes(), XattrFlags::empty())?)
@@ -278,7 +276,6 @@ impl ReplicaCgroup {
         (self.supervisor, self.started) == (other.supervisor, other.started)
     }
 
-    /// Whether a process of the server is in it.
     pub(super) fn has_server(&self, server: &ObservedServer) -> bool {
         self.processes().iter().any(|pid| server.processes.iter().any(|process| process.pid == *pid))
     }
@@ -345,7 +342,6 @@ pub(super) fn kill(group: &Path) -> io::Result<()> {
     fs::write(group.join("cgroup.kill"), "1")
 }
 
-/// Whether processes are in the group, or below it.
 pub(super) fn is_populated(group: &Path) -> bool {
     fs::read_to_string(group.join("cgroup.events")).is_ok_and(|events| events.contains("populated 1"))
 }
@@ -426,18 +422,5 @@ mod tests {
             fs::write(group.copy_path(0).join("cgroup.procs"), text).expect("written");
             assert_eq!(group.has_hidden_processes(), hidden, "{text}");
         }
-    }
-
-    #[test]
-    fn replica_cgroups_are_found_and_parsed_by_name() {
-        let directory = tempfile::tempdir().expect("a directory");
-        let name = "linerate-boost-812-4711";
-        let path = directory.path().join("system.slice/nsd.service").join(name);
-        fs::create_dir_all(path.join("0")).expect("made");
-        fs::create_dir_all(path.join("port-53")).expect("made");
-        fs::create_dir_all(directory.path().join("linerate-boost-x")).expect("made");
-        let mut found = Vec::new();
-        search(directory.path(), &mut found);
-        assert_eq!(found, [ReplicaCgroup { path, supervisor: 812, started: 4711, ports: vec![53] }]);
     }
 }

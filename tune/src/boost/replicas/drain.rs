@@ -105,7 +105,6 @@ impl ServerDrain {
         (self.takeover, pids)
     }
 
-    /// Latest time of the next step.
     pub(super) fn next_step(&self) -> Instant {
         match self.stage {
             DrainStage::Reading { .. } => Instant::now() + LOOK_AGAIN,

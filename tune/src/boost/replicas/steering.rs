@@ -121,34 +121,18 @@ mod tests {
         }
     }
 
-    fn placement(steering: ReplicaSteering) -> CopyPlacement {
-        let hosts = BTreeMap::from([
-            (0, BTreeSet::from([0])),
-            (1, BTreeSet::from([1])),
-            (2, BTreeSet::from([0])),
-            (3, BTreeSet::from([1])),
-        ]);
-        CopyPlacement { cpus: vec![0, 1, 0], hosts, steering }
-    }
-
     #[test]
     fn copies_share_packets_of_their_cpu_and_of_cpus_without_a_copy() {
-        let sockets = BTreeMap::from([(0, vec![40]), (1, vec![41]), (2, vec![42])]);
-        let table = placement(ReplicaSteering::Cpu).table(&sockets);
-        assert_eq!(table.to_string(), "by-cpu 0:40+42 1:41 2:40+42 3:41");
-    }
-
-    #[test]
-    fn packets_of_a_cpu_whose_copy_is_missing_go_to_all_copies() {
-        let sockets = BTreeMap::from([(0, vec![40]), (2, vec![42])]);
-        let table = placement(ReplicaSteering::Cpu).table(&sockets);
-        assert_eq!(table.to_string(), "by-cpu 0:40+42 1:40+42 2:40+42 3:40+42");
-    }
-
-    #[test]
-    fn flow_steering_gives_every_cpu_the_same_row() {
-        let sockets = BTreeMap::from([(1, vec![41]), (0, vec![40])]);
-        let table = placement(ReplicaSteering::Flow).table(&sockets);
-        assert_eq!(table.to_string(), "by-cpu 0:40+41 1:40+41 2:40+41 3:40+41");
+        let hosts = [(0, 0), (1, 1), (2, 0), (3, 1)].map(|(cpu, host)| (cpu, BTreeSet::from([host])));
+        for (steering, sockets, expected) in [
+            (ReplicaSteering::Cpu, &[(0, 40), (1, 41), (2, 42)][..], "by-cpu 0:40+42 1:41 2:40+42 3:41"),
+            // Copy 1 is missing.
+            (ReplicaSteering::Cpu, &[(0, 40), (2, 42)], "by-cpu 0:40+42 1:40+42 2:40+42 3:40+42"),
+            (ReplicaSteering::Flow, &[(0, 40), (1, 41)], "by-cpu 0:40+41 1:40+41 2:40+41 3:40+41"),
+        ] {
+            let placement = CopyPlacement { cpus: vec![0, 1, 0], hosts: hosts.clone().into(), steering };
+            let sockets = sockets.iter().map(|(copy, cookie)| (*copy, vec![*cookie])).collect();
+            assert_eq!(placement.table(&sockets).to_string(), expected);
+        }
     }
 }

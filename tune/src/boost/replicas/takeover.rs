@@ -40,7 +40,6 @@ pub(super) struct ServerTakeover {
     is_switched: bool,
 }
 
-/// Sockets of one address of the old server.
 struct HeldGroup {
     local: SocketAddr,
     setting: Setting,

@@ -33,7 +33,6 @@ pub struct ReplicaUnit {
 #[error("{0}")]
 pub struct ReplicaUnitError(String);
 
-/// The section `[Service]` of a unit with its drop-ins.
 struct ServiceSection(Vec<(String, String)>);
 
 impl ReplicaUnit {

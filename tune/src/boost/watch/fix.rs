@@ -67,7 +67,6 @@ pub(super) fn refresh_steering(host: &Host, server: &mut ObservedServer) {
     }
 }
 
-/// Updates the known server with the values of a plan.
 pub(super) fn update_server(server: &mut ObservedServer, plan: &TunePlan) {
     for change in &plan.changes {
         match &change.setting {
@@ -154,23 +153,5 @@ mod tests {
             "udp 127.0.0.1:53: packets of CPU 3 go to socket 43 or 44",
         ];
         assert_eq!(describe_change(&setting, &from, &to), expected);
-    }
-
-    #[test]
-    fn thread_pin_description_names_the_process() {
-        let pin = |tid| {
-            describe_change(
-                &Setting::ThreadCpus { pid: 7, tid, started: 1 },
-                &SettingValue::new("0-3"),
-                &SettingValue::new("2"),
-            )
-        };
-        assert_eq!(
-            (pin(7), pin(8)),
-            (
-                vec!["process 7 runs on CPU 2".to_owned()],
-                vec!["thread 8 of process 7 runs on CPU 2".to_owned()]
-            )
-        );
     }
 }

@@ -81,12 +81,10 @@ impl PinnedThread {
     }
 }
 
-/// The steering tables of its groups.
 fn tables(server: &ObservedServer) -> Vec<SteeringTable> {
     server.groups.iter().filter_map(|group| group.steering.value()?.parse().ok()).collect()
 }
 
-/// The sockets that receive the packets of these CPUs.
 fn sockets_fed_by(tables: &[SteeringTable], cpus: &CpuSet) -> BTreeSet<u64> {
     let rows = tables.iter().flat_map(|table| &table.by_cpu).filter(|(cpu, _)| cpus.contains(**cpu));
     rows.flat_map(|(_, row)| row).copied().collect()
@@ -118,14 +116,5 @@ mod tests {
         let dead: Vec<(u32, Vec<u64>)> =
             dead.into_iter().map(|reader| (reader.pid, reader.sockets)).collect();
         assert_eq!(dead, [(52, vec![2])]);
-    }
-
-    #[test]
-    fn adopt_without_pins_keeps_guessed_readers() {
-        let mut observation = server(&[1], vec![reader(50, &[1], ReaderEvidence::OnlyThread)]);
-        assert_eq!(
-            (adopt(&mut observation, &[], &ServerSample::default()), observation.readers.len()),
-            (Vec::new(), 1)
-        );
     }
 }

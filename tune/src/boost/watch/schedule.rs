@@ -29,7 +29,6 @@ impl LookSchedule {
         self.taken = usize::from(since_last < AFTER_A_CHANGE[1]);
     }
 
-    /// Takes a look if one is due.
     pub(super) fn take(&mut self, now: Instant) -> bool {
         let since = |at: Instant| now.saturating_duration_since(at);
         let due = match (self.change, AFTER_A_CHANGE.get(self.taken), self.last) {

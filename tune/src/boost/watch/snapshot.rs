@@ -12,7 +12,6 @@ use super::sample::ServerSample;
 use crate::boost::ObservedServer;
 use crate::boost::discovery::{ReaderEvidence, ReaderThread};
 
-/// Removes and returns the readers that are dead.
 pub(super) fn remove_dead(server: &mut ObservedServer, sample: &ServerSample) -> Vec<ReaderThread> {
     let (living, dead) = std::mem::take(&mut server.readers)
         .into_iter()
@@ -77,7 +76,6 @@ pub(super) fn merge(
     observation
 }
 
-/// The readers of `server` that `other` lacks.
 pub(super) fn missing_readers<'s>(
     server: &'s ObservedServer,
     other: &ObservedServer,
@@ -128,7 +126,6 @@ fn is_successor(reader: &ReaderThread, dead: &[ReaderThread]) -> bool {
     dead.iter().any(|other| sockets_of(other) == sockets_of(reader) && born_later(other))
 }
 
-/// Whether all its sockets are new.
 fn is_new(reader: &ReaderThread, known: &ObservedServer) -> bool {
     let known_cookies = members(known);
     reader.sockets.iter().all(|cookie| !known_cookies.contains(cookie))
